@@ -1,0 +1,131 @@
+// Package backend is the seam between Holdfast and the systems that hold the
+// data. A backend has two halves: Controller makes and changes volumes and may
+// need credentials but no privilege; Node turns a volume into a block device of
+// this machine and needs privilege but no credentials. What a backend offers
+// beyond the minimum it shows by implementing the optional interfaces below;
+// nobody asks for a backend's name.
+//
+// Rules that hold for every method:
+//   - The context is honoured down to the last system or API call. A call that
+//     was cut off leaves work that the repeated call finds and finishes.
+//   - Errors wrap one of the sentinels of this package.
+//   - Methods may be called concurrently. Package guard, which wraps every
+//     Controller, never lets two calls for one key run at once in this process.
+//
+// Package guard also owns what CSI demands of every backend alike (idempotency
+// by name, size ranges, deletion of absent things); backendtest is the suite
+// that proves a backend.
+package backend
+
+import "context"
+
+// Traits are the facts of a backend that do not change while it runs.
+type Traits struct {
+	// DriverName is the default CSI plugin name.
+	DriverName string
+	// TopologyKeys are the keys that NodeInfo.Topology has; empty means no topology.
+	TopologyKeys []string
+	// Sizes in bytes. A wanted size is rounded up to AllocationUnit; DefaultSize
+	// serves a request that names none.
+	MinimumSize, MaximumSize, DefaultSize, AllocationUnit int64
+	// AccessModes that a volume supports.
+	AccessModes []AccessMode
+	// Filesystems that may be made on a volume, the default first.
+	Filesystems []string
+	// Block tells whether raw block use is possible.
+	Block bool
+	// Clone tells whether CreateVolume accepts Source.VolumeID.
+	Clone bool
+	// Parameters and MutableParameters are the known keys, for error messages
+	// and checks by name. Values are checked by CheckParameters.
+	Parameters, MutableParameters []string
+	// OnlineExpansion tells whether a volume may grow while it is published.
+	OnlineExpansion bool
+}
+
+// Controller is the half of a backend that makes and changes volumes.
+type Controller interface {
+	Traits() Traits
+	// CheckParameters refuses values that are not acceptable (ErrInvalid). Keys
+	// were checked against Traits before.
+	CheckParameters(parameters, mutable map[string]string) error
+	// CreateVolume makes a volume. The guard has established that no complete
+	// volume has the name; what an interrupted creation left is the backend's to
+	// finish or replace.
+	CreateVolume(ctx context.Context, spec VolumeSpec) (Volume, error)
+	// DeleteVolume removes a volume that exists. ErrInUse when it is attached
+	// or something depends on it, in which case it is untouched.
+	DeleteVolume(ctx context.Context, id string) error
+	// Volume finds a complete volume by ID; ErrNotFound.
+	Volume(ctx context.Context, id string) (Volume, error)
+	// VolumeByName finds a complete volume by the CO's name; ErrNotFound.
+	VolumeByName(ctx context.Context, name string) (Volume, error)
+	// Volumes lists complete volumes with IDs after the given one, in the order
+	// of their IDs, at most limit (0: all). Inline volumes are not listed.
+	Volumes(ctx context.Context, after string, limit int) ([]Volume, error)
+}
+
+// Snapshotter is a Controller that cuts snapshots and makes volumes of them.
+type Snapshotter interface {
+	// CheckSnapshotParameters refuses unknown keys and bad values (ErrInvalid).
+	CheckSnapshotParameters(parameters map[string]string) error
+	// CreateSnapshot returns when the cut is made; see Snapshot.Ready.
+	CreateSnapshot(ctx context.Context, spec SnapshotSpec) (Snapshot, error)
+	// DeleteSnapshot removes a snapshot that exists and is in no group.
+	DeleteSnapshot(ctx context.Context, id string) error
+	// Snapshot finds a snapshot that was cut; ErrNotFound.
+	Snapshot(ctx context.Context, id string) (Snapshot, error)
+	SnapshotByName(ctx context.Context, name string) (Snapshot, error)
+	// Snapshots lists like Controller.Volumes.
+	Snapshots(ctx context.Context, filter SnapshotFilter, after string, limit int) ([]Snapshot, error)
+}
+
+// GroupSnapshotter is a Controller that cuts several volumes at one instant:
+// all or none.
+type GroupSnapshotter interface {
+	CheckGroupParameters(parameters map[string]string) error
+	CreateGroup(ctx context.Context, spec GroupSnapshotSpec) (GroupSnapshot, error)
+	// DeleteGroup removes the group with its snapshots.
+	DeleteGroup(ctx context.Context, id string) error
+	Group(ctx context.Context, id string) (GroupSnapshot, error)
+	GroupByName(ctx context.Context, name string) (GroupSnapshot, error)
+}
+
+// Attacher is a Controller whose volumes are attached to a machine before the
+// machine can see them (ControllerPublishVolume).
+type Attacher interface {
+	// Attach returns the publish context. Repeating it is harmless.
+	Attach(ctx context.Context, volumeID, nodeID string, capability Capability, readOnly bool) (map[string]string, error)
+	// Detach succeeds when the volume is not attached; nodeID "" means everywhere.
+	Detach(ctx context.Context, volumeID, nodeID string) error
+}
+
+// Expander is a Controller whose volumes can grow.
+type Expander interface {
+	// Expand grows a volume to size bytes, a multiple of Traits.AllocationUnit
+	// above its current size, and returns it. The node half must then be told.
+	Expand(ctx context.Context, id string, size int64) (Volume, error)
+}
+
+// Modifier is a Controller with parameters that can change.
+type Modifier interface {
+	// Modify applies all parameters or none; keys that are not named stay.
+	Modify(ctx context.Context, id string, mutable map[string]string) error
+}
+
+// CapacityReporter is a Controller that knows how much room is left.
+type CapacityReporter interface {
+	Capacity(ctx context.Context, parameters map[string]string, at Topology) (Capacity, error)
+}
+
+// HealthReporter is a Controller that can tell what is wrong with a volume.
+type HealthReporter interface {
+	// VolumeHealth returns no problem for a healthy volume; ErrNotFound.
+	VolumeHealth(ctx context.Context, id string) ([]HealthProblem, error)
+}
+
+// Reachable is a Controller or Node that can tell whether it works now; the
+// error says what is missing.
+type Reachable interface {
+	Probe(ctx context.Context) error
+}

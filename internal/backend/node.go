@@ -1,0 +1,121 @@
+package backend
+
+import "context"
+
+// NodeInfo says who this machine is to the backend.
+type NodeInfo struct {
+	ID       string
+	Topology Topology
+	// MaxVolumes is 0 when the backend sets no limit.
+	MaxVolumes int64
+}
+
+// DeviceRequest asks for a volume's block device on this machine.
+type DeviceRequest struct {
+	VolumeID       string
+	PublishContext map[string]string
+	ReadOnly       bool
+	// Keep makes the device outlive Device.Release with nobody using it, as raw
+	// block use needs. Without it the device lives as long as something (the
+	// caller, a mount) holds it, so that a crash cannot leak it.
+	Keep bool
+}
+
+// Device is a block device that was verified to be the volume's.
+type Device struct {
+	Path       string // a node that exists, such as /dev/loop3
+	Number     uint64 // st_rdev
+	Size       int64  // bytes
+	SectorSize int    // bytes, logical
+	ReadOnly   bool
+	// Discard tells whether freed blocks shall be given back: mkfs and mounts
+	// of a device without it must not discard.
+	Discard bool
+	// Close gives up the caller's hold; nil when there is nothing to give up.
+	Close func() error
+}
+
+// Release gives up the caller's hold on the device. It may be called on every path.
+func (d *Device) Release() error {
+	if d == nil || d.Close == nil {
+		return nil
+	}
+	err := d.Close()
+	d.Close = nil
+	return err
+}
+
+// Node is the half of a backend that turns a volume into a block device of
+// this machine. Everything above the device (probe, mkfs, mount, growth) is
+// package node's and the same for all backends.
+type Node interface {
+	NodeInfo(ctx context.Context) (NodeInfo, error)
+	// OpenDevice makes the volume's device present and returns it, the one that
+	// is there already if there is one. ErrNotFound: no such volume.
+	OpenDevice(ctx context.Context, request DeviceRequest) (*Device, error)
+	// Devices lists the volume's devices that are present now, without a hold on
+	// them; none is no error, nor is an unknown volume.
+	Devices(ctx context.Context, volumeID string) ([]Device, error)
+	// ResizeDevice makes this machine see the volume's current size on all its
+	// devices and returns it in bytes; 0 when no device is present.
+	ResizeDevice(ctx context.Context, volumeID string) (int64, error)
+	// CloseDevice removes the volume's devices that nothing uses. A device still
+	// in use is ErrInUse. None present, or an unknown volume, is no error.
+	CloseDevice(ctx context.Context, volumeID string) error
+}
+
+// FormatMark records what happened to a volume's blocks, as a second lock
+// beside what is read from the device.
+type FormatMark struct {
+	// FSType is the filesystem that mkfs was started for; "" means never.
+	FSType string
+	// Done is false from before mkfs starts until after it succeeded: such a
+	// device was blank, and only mkfs has written to it.
+	Done bool
+}
+
+// FormatRecorder is a Node that keeps format marks durably with the volume.
+type FormatRecorder interface {
+	FormatMark(ctx context.Context, volumeID string) (FormatMark, error)
+	SetFormatMark(ctx context.Context, volumeID string, mark FormatMark) error
+}
+
+// EphemeralSpec asks for an inline volume (pod.spec.volumes[].csi).
+type EphemeralSpec struct {
+	// Handle is the CO's volume_id, "csi-" and 64 hexadecimal digits.
+	Handle string
+	// Target is the path it will be mounted at, recorded so that a sweep after a
+	// crash can tell whether the volume is still in use.
+	Target string
+	// Attributes are the pod author's, without the keys of the CO.
+	Attributes map[string]string
+	// Owner are the CO's pod keys, for people who look at the record.
+	Owner map[string]string
+}
+
+// EphemeralVolume is an inline volume that exists.
+type EphemeralVolume struct {
+	VolumeID string // for the Node methods
+	Handle   string
+	Target   string
+	Size     int64 // bytes
+}
+
+// Ephemeral is a Node that serves CSI inline volumes: it makes them and
+// removes them without any controller.
+type Ephemeral interface {
+	// CreateEphemeral returns the existing volume of the handle if there is one.
+	CreateEphemeral(ctx context.Context, spec EphemeralSpec) (EphemeralVolume, error)
+	// EphemeralByHandle finds one; ErrNotFound.
+	EphemeralByHandle(ctx context.Context, handle string) (EphemeralVolume, error)
+	// DeleteEphemeral succeeds when there is none.
+	DeleteEphemeral(ctx context.Context, handle string) error
+	Ephemerals(ctx context.Context) ([]EphemeralVolume, error)
+}
+
+// NodeHealthReporter is a Node that can tell what is wrong with a volume, or
+// with the storage as a whole, as seen from this machine.
+type NodeHealthReporter interface {
+	NodeVolumeHealth(ctx context.Context, volumeID string) ([]HealthProblem, error)
+	StorageHealth(ctx context.Context) ([]HealthProblem, error)
+}
