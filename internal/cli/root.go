@@ -1,0 +1,104 @@
+// Package cli is the command line of holdfast: one file per command, each
+// turning flags into the options of the package that does the work. It wires
+// constructors together and holds no logic of its own.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes of every command. A command that runs somebody else's program
+// may end with that program's code instead; see ExitStatus.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// UsageError says that the command line is wrong.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *UsageError) Unwrap() error { return e.Err }
+
+func usageErrorf(format string, arguments ...any) error {
+	return &UsageError{Err: fmt.Errorf(format, arguments...)}
+}
+
+// ExitStatus ends the process with Code and prints nothing: the command has
+// already said what there is to say.
+type ExitStatus struct{ Code int }
+
+func (e ExitStatus) Error() string { return fmt.Sprintf("exit status %d", e.Code) }
+
+// NewRoot returns the holdfast command with all its subcommands.
+func NewRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:                        "holdfast",
+		Short:                      "Give a workload its volume, and do not let go of the data",
+		Args:                       unknownCommand,
+		SilenceUsage:               true,
+		SilenceErrors:              true,
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(command *cobra.Command, _ []string) error { return command.Help() },
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(newVersionCommand())
+	return root
+}
+
+// Run executes the command line and returns the exit code. It ends early when
+// ctx does.
+func Run(ctx context.Context, arguments []string, stdout, stderr io.Writer) int {
+	root := NewRoot()
+	root.SetArgs(arguments)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	command, err := root.ExecuteContextC(ctx)
+	return report(command, err, stderr)
+}
+
+func report(command *cobra.Command, err error, stderr io.Writer) int {
+	if err == nil {
+		return exitDone
+	}
+	if status, is := errors.AsType[ExitStatus](err); is {
+		return status.Code
+	}
+	_, _ = fmt.Fprintf(stderr, "%s: %v\n", command.Root().Name(), err)
+	if _, is := errors.AsType[*UsageError](err); is {
+		_, _ = fmt.Fprintf(stderr, "See '%s --help'.\n", command.CommandPath())
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// arguments makes a cobra check of positional arguments end with exitUsage.
+func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(command *cobra.Command, given []string) error {
+		if err := check(command, given); err != nil {
+			return &UsageError{Err: err}
+		}
+		return nil
+	}
+}
+
+// unknownCommand is the root's check: whatever is left over there was meant to
+// be the name of a subcommand.
+func unknownCommand(command *cobra.Command, given []string) error {
+	if len(given) == 0 {
+		return nil
+	}
+	if near := command.SuggestionsFor(given[0]); len(near) > 0 {
+		return usageErrorf("unknown command %q; did you mean %q?", given[0], near[0])
+	}
+	return usageErrorf("unknown command %q", given[0])
+}

@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this binary",
+		Args:  arguments(cobra.NoArgs),
+		RunE: func(command *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(command.OutOrStdout(), "holdfast "+Version())
+			return err
+		},
+	}
+}
+
+// Version is the version of this binary as the Go toolchain stamped it: the
+// module version of an installed release, else the commit it was built from.
+// It is never empty, since Kubernetes refuses a plugin without vendor_version.
+func Version() string {
+	info, known := debug.ReadBuildInfo()
+	if !known {
+		return "devel"
+	}
+	return versionOf(info)
+}
+
+func versionOf(info *debug.BuildInfo) string {
+	if info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	settings := map[string]string{}
+	for _, setting := range info.Settings {
+		settings[setting.Key] = setting.Value
+	}
+	revision := settings["vcs.revision"]
+	if revision == "" {
+		return "devel"
+	}
+	version := "devel-" + revision[:min(12, len(revision))]
+	if settings["vcs.modified"] == "true" {
+		version += "-modified"
+	}
+	return version
+}
