@@ -18,6 +18,27 @@ const (
 	SingleNodeMultiWriter
 )
 
+// String gives the name that CSI has for the mode.
+func (m AccessMode) String() string {
+	switch m {
+	case SingleNodeWriter:
+		return "SINGLE_NODE_WRITER"
+	case SingleNodeReaderOnly:
+		return "SINGLE_NODE_READER_ONLY"
+	case MultiNodeReaderOnly:
+		return "MULTI_NODE_READER_ONLY"
+	case MultiNodeSingleWriter:
+		return "MULTI_NODE_SINGLE_WRITER"
+	case MultiNodeMultiWriter:
+		return "MULTI_NODE_MULTI_WRITER"
+	case SingleNodeSingleWriter:
+		return "SINGLE_NODE_SINGLE_WRITER"
+	case SingleNodeMultiWriter:
+		return "SINGLE_NODE_MULTI_WRITER"
+	}
+	return "UNKNOWN"
+}
+
 // Capability is one way in which a volume is to be used.
 type Capability struct {
 	Mode  AccessMode

@@ -45,6 +45,31 @@ func TestTryLock_oneKeyTwiceInOneCall(t *testing.T) {
 	}
 }
 
+func TestTryShare_sharersExcludeAnOwnerAndViceVersa(t *testing.T) {
+	var locks Locks
+	first, ok := locks.TryShare("source")
+	if !ok {
+		t.Fatal("a free key was refused")
+	}
+	second, ok := locks.TryShare("source")
+	if !ok {
+		t.Fatal("a second sharer was refused")
+	}
+	first()
+	if _, ok := locks.TryLock("source"); ok {
+		t.Fatal("an owner got in beside a sharer")
+	}
+	second()
+	owner, ok := locks.TryLock("source")
+	if !ok {
+		t.Fatal("the key was not free after the last sharer")
+	}
+	if _, ok := locks.TryShare("source"); ok {
+		t.Fatal("a sharer got in beside the owner")
+	}
+	owner()
+}
+
 func TestTryLock_holdsUnderContention(t *testing.T) {
 	var locks Locks
 	var inside, most atomic.Int32

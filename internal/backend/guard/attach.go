@@ -1,0 +1,46 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// Attach makes a volume visible to a node and returns the publish context.
+func (g *Guard) Attach(ctx context.Context, volume, node string, c backend.Capability, readOnly bool) (map[string]string, error) {
+	attacher, err := feature[backend.Attacher](g, "attachment")
+	if err != nil {
+		return nil, err
+	}
+	if err := g.checkCapability(c); err != nil {
+		return nil, fmt.Errorf("volume_capability: %w", err)
+	}
+	unlock, err := g.lock("volume "+volume, volumeID(volume))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	published, err := attacher.Attach(ctx, volume, node, c, readOnly)
+	if err != nil {
+		return nil, fmt.Errorf("attach volume %s to node %s: %w", volume, node, err)
+	}
+	return published, nil
+}
+
+// Detach takes a volume away from a node, or from all when node is "".
+func (g *Guard) Detach(ctx context.Context, volume, node string) error {
+	attacher, err := feature[backend.Attacher](g, "attachment")
+	if err != nil {
+		return err
+	}
+	unlock, err := g.lock("volume "+volume, volumeID(volume))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := attacher.Detach(ctx, volume, node); err != nil {
+		return fmt.Errorf("detach volume %s from node %q: %w", volume, node, err)
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package guard
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// CheckCapabilities refuses capabilities that no volume of this backend can
+// have (ErrInvalid), saying which and what is possible.
+func (g *Guard) CheckCapabilities(capabilities []backend.Capability) error {
+	if len(capabilities) == 0 {
+		return fmt.Errorf("%w: volume_capabilities is empty; name at least one", backend.ErrInvalid)
+	}
+	for i, capability := range capabilities {
+		if err := g.checkCapability(capability); err != nil {
+			return fmt.Errorf("volume_capabilities[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (g *Guard) checkCapability(c backend.Capability) error {
+	if !slices.Contains(g.traits.AccessModes, c.Mode) {
+		return fmt.Errorf("%w: access_mode %s is not possible with %s; possible are %s",
+			backend.ErrInvalid, c.Mode, g.traits.DriverName, joinModes(g.traits.AccessModes))
+	}
+	if c.Block {
+		if !g.traits.Block {
+			return fmt.Errorf("%w: raw block access is not possible with %s", backend.ErrInvalid, g.traits.DriverName)
+		}
+		return nil
+	}
+	if c.FSType != "" && !slices.Contains(g.traits.Filesystems, c.FSType) {
+		return fmt.Errorf("%w: fs_type %q is not known; known are %s",
+			backend.ErrInvalid, c.FSType, strings.Join(g.traits.Filesystems, ", "))
+	}
+	return nil
+}
+
+func joinModes(modes []backend.AccessMode) string {
+	names := make([]string, len(modes))
+	for i, mode := range modes {
+		names[i] = mode.String()
+	}
+	return strings.Join(names, ", ")
+}
+
+// checkParameters refuses unknown keys by name, then lets the backend look at
+// the values.
+func (g *Guard) checkParameters(parameters, mutable map[string]string) error {
+	// A StorageClass may set a mutable parameter for the start of the volume's life.
+	known := slices.Concat(g.traits.Parameters, g.traits.MutableParameters)
+	if err := checkKeys("parameters", parameters, known); err != nil {
+		return err
+	}
+	if err := checkKeys("mutable_parameters", mutable, g.traits.MutableParameters); err != nil {
+		return err
+	}
+	return g.controller.CheckParameters(parameters, mutable)
+}
+
+func checkKeys(field string, given map[string]string, known []string) error {
+	var unknown []string
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(known, key) {
+			unknown = append(unknown, fmt.Sprintf("%q", key))
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s: unknown %s; known are %s", backend.ErrInvalid, field,
+		strings.Join(unknown, ", "), orNone(slices.Compact(slices.Sorted(slices.Values(known)))))
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,114 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// CreateSnapshot cuts a volume, or returns the snapshot that the same name and
+// source made before. The same name for another source is ErrExists.
+func (g *Guard) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (backend.Snapshot, error) {
+	snapshotter, err := feature[backend.Snapshotter](g, "snapshots")
+	if err != nil {
+		return backend.Snapshot{}, err
+	}
+	if err := checkSnapshot(snapshotter, spec); err != nil {
+		return backend.Snapshot{}, fmt.Errorf("create snapshot %q: %w", spec.Name, err)
+	}
+	unlock, err := g.lock("snapshot "+spec.Name, snapshotName(spec.Name))
+	if err != nil {
+		return backend.Snapshot{}, err
+	}
+	defer unlock()
+	snapshot, err := g.findOrCut(ctx, snapshotter, spec)
+	if err != nil {
+		return backend.Snapshot{}, fmt.Errorf("create snapshot %q: %w", spec.Name, err)
+	}
+	return snapshot, nil
+}
+
+func checkSnapshot(snapshotter backend.Snapshotter, spec backend.SnapshotSpec) error {
+	switch {
+	case spec.Name == "":
+		return fmt.Errorf("%w: name is empty", backend.ErrInvalid)
+	case spec.SourceID == "":
+		return fmt.Errorf("%w: source_volume_id is empty", backend.ErrInvalid)
+	}
+	return snapshotter.CheckSnapshotParameters(spec.Parameters)
+}
+
+func (g *Guard) findOrCut(ctx context.Context, snapshotter backend.Snapshotter, spec backend.SnapshotSpec) (backend.Snapshot, error) {
+	existing, err := snapshotter.SnapshotByName(ctx, spec.Name)
+	switch {
+	case err == nil && existing.SourceID != spec.SourceID:
+		return backend.Snapshot{}, fmt.Errorf("%w: snapshot %s has that name and was cut from %s, not from %s; use another name",
+			backend.ErrExists, existing.ID, existing.SourceID, spec.SourceID)
+	case err == nil:
+		return existing, nil
+	case !errors.Is(err, backend.ErrNotFound):
+		return backend.Snapshot{}, err
+	}
+	// One cut of a volume at a time: a second would thaw under the first.
+	unlock, err := g.lock("volume "+spec.SourceID, volumeID(spec.SourceID))
+	if err != nil {
+		return backend.Snapshot{}, err
+	}
+	defer unlock()
+	if _, err := g.controller.Volume(ctx, spec.SourceID); err != nil {
+		return backend.Snapshot{}, fmt.Errorf("source volume: %w", err)
+	}
+	return snapshotter.CreateSnapshot(ctx, spec)
+}
+
+// DeleteSnapshot removes a snapshot; one that is not there is done. A member
+// of a group goes only with its group (CSI spec 1.13, DeleteSnapshot).
+func (g *Guard) DeleteSnapshot(ctx context.Context, id string) error {
+	snapshotter, err := feature[backend.Snapshotter](g, "snapshots")
+	if err != nil {
+		return err
+	}
+	unlock, err := g.lock("snapshot "+id, snapshotID(id))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	snapshot, err := snapshotter.Snapshot(ctx, id)
+	switch {
+	case errors.Is(err, backend.ErrNotFound):
+		return nil
+	case err != nil:
+		return fmt.Errorf("delete snapshot %s: %w", id, err)
+	case snapshot.GroupID != "":
+		return fmt.Errorf("%w: snapshot %s belongs to group snapshot %s; delete the group", backend.ErrInvalid, id, snapshot.GroupID)
+	}
+	if err := snapshotter.DeleteSnapshot(ctx, id); err != nil && !errors.Is(err, backend.ErrNotFound) {
+		return fmt.Errorf("delete snapshot %s: %w", id, err)
+	}
+	return nil
+}
+
+// Snapshot finds a snapshot by ID; ErrNotFound.
+func (g *Guard) Snapshot(ctx context.Context, id string) (backend.Snapshot, error) {
+	snapshotter, err := feature[backend.Snapshotter](g, "snapshots")
+	if err != nil {
+		return backend.Snapshot{}, err
+	}
+	return snapshotter.Snapshot(ctx, id)
+}
+
+// Snapshots lists a page of at most maximum snapshots (0: all) and the token
+// of the next one.
+func (g *Guard) Snapshots(ctx context.Context, filter backend.SnapshotFilter, token string, maximum int) ([]backend.Snapshot, string, error) {
+	snapshotter, err := feature[backend.Snapshotter](g, "snapshots")
+	if err != nil {
+		return nil, "", err
+	}
+	return page(token, maximum,
+		func(after string, limit int) ([]backend.Snapshot, error) {
+			return snapshotter.Snapshots(ctx, filter, after, limit)
+		},
+		func(s backend.Snapshot) string { return s.ID })
+}
