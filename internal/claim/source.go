@@ -1,0 +1,85 @@
+package claim
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// SnapshotGroup is the API group of VolumeSnapshot.
+const SnapshotGroup = "snapshot.storage.k8s.io"
+
+// SourceKind says what a claim's data source is.
+type SourceKind int
+
+// The data sources that CSI knows.
+const (
+	SourceNone SourceKind = iota
+	SourceClaim
+	SourceSnapshot
+)
+
+// SourceRef is a claim's data source: an object in the claim's own namespace.
+type SourceRef struct {
+	Kind SourceKind
+	Name string
+}
+
+// SourceOf reads dataSource, and dataSourceRef when that is not set. What CSI
+// cannot serve (a populator's kind, another namespace) is an error.
+func SourceOf(pvc *corev1.PersistentVolumeClaim) (SourceRef, error) {
+	field, group, kind, name := "", "", "", ""
+	switch {
+	case pvc.Spec.DataSource != nil:
+		source := pvc.Spec.DataSource
+		field, group, kind, name = "spec.dataSource", deref(source.APIGroup), source.Kind, source.Name
+	case pvc.Spec.DataSourceRef != nil:
+		source := pvc.Spec.DataSourceRef
+		field, group, kind, name = "spec.dataSourceRef", deref(source.APIGroup), source.Kind, source.Name
+		if namespace := deref(source.Namespace); namespace != "" && namespace != pvc.Namespace {
+			return SourceRef{}, fmt.Errorf("%s: %s.namespace: a source in another namespace (%q) is not supported",
+				Describe(pvc), field, namespace)
+		}
+	default:
+		return SourceRef{}, nil
+	}
+	if name == "" {
+		return SourceRef{}, fmt.Errorf("%s: %s.name is missing", Describe(pvc), field)
+	}
+	switch {
+	case kind == "PersistentVolumeClaim" && group == "":
+		return SourceRef{Kind: SourceClaim, Name: name}, nil
+	case kind == "VolumeSnapshot" && group == SnapshotGroup:
+		return SourceRef{Kind: SourceSnapshot, Name: name}, nil
+	}
+	return SourceRef{}, fmt.Errorf("%s: %s: kind %q of group %q is neither a PersistentVolumeClaim nor a VolumeSnapshot of group %s",
+		Describe(pvc), field, kind, group, SnapshotGroup)
+}
+
+// CheckClone tells why a claim cannot be made of another one, in the order in
+// which external-provisioner looks. The volume is the source claim's.
+func CheckClone(pvc, source *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume, driver string) error {
+	switch {
+	case source.DeletionTimestamp != nil:
+		return fmt.Errorf("%s: the source, %s, is being deleted", Describe(pvc), Describe(source))
+	case volume == nil || source.Status.Phase != corev1.ClaimBound:
+		return fmt.Errorf("%s: the source, %s, has no volume yet", Describe(pvc), Describe(source))
+	case volume.Spec.CSI == nil || volume.Spec.CSI.Driver != driver:
+		return fmt.Errorf("%s: the source, %s, is a volume of another driver than %s", Describe(pvc), Describe(source), driver)
+	case IsBlock(pvc.Spec.VolumeMode) != IsBlock(volume.Spec.VolumeMode):
+		return fmt.Errorf("%s: spec.volumeMode differs from the source's, %s", Describe(pvc), Describe(source))
+	}
+	wanted := pvc.Spec.Resources.Requests[corev1.ResourceStorage]
+	has := source.Spec.Resources.Requests[corev1.ResourceStorage]
+	if wanted.Cmp(has) < 0 {
+		return fmt.Errorf("%s: spec.resources.requests.storage: %s is less than the source's %s", Describe(pvc), wanted.String(), has.String())
+	}
+	return nil
+}
+
+func deref(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
+}
