@@ -1,0 +1,48 @@
+//go:build unix
+
+package unixsocket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockPatience is how long another process may look after its own socket in
+// the same directory; it does so for milliseconds.
+const lockPatience = 5 * time.Second
+
+// lockDirectory takes flock(2) on the directory itself: a lock file beside the
+// socket is not allowed.
+func lockDirectory(ctx context.Context, directory string) (unlock func(), err error) {
+	handle, err := os.Open(directory)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	for {
+		err = unix.Flock(int(handle.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = handle.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			_ = handle.Close()
+			return nil, fmt.Errorf("directory %s is locked by another process: %w", directory, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	_ = handle.Close()
+	return nil, fmt.Errorf("lock directory %s: %w", directory, err)
+}
+
+func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }

@@ -1,0 +1,155 @@
+// Package unixsocket listens on unix sockets the way CSI wants it: a file that
+// a dead process left is replaced, one that a living process serves is not, and
+// on the way out only the own file is removed. The CSI and the registration
+// socket of a driver use it. It puts no other file beside the socket
+// (CSI spec 1.13, "Configuration").
+package unixsocket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	// maximumPath is what sockaddr_un holds beside its final NUL (unix(7)).
+	maximumPath = 107
+	// probeTimeout bounds the question whether somebody serves a socket: a
+	// server that lives has it accepted by the kernel at once.
+	probeTimeout = time.Second
+)
+
+// ErrServed says that another process serves the socket.
+var ErrServed = errors.New("another process serves this socket")
+
+// Path gives the file of a CSI endpoint, unix:///dir/name.sock; unix:/dir/name.sock
+// and a plain path mean the same. The name must end in .sock (CSI spec 1.13).
+func Path(endpoint string) (string, error) {
+	path := strings.TrimPrefix(strings.TrimPrefix(endpoint, "unix:"), "//")
+	switch {
+	case strings.Contains(path, "://"):
+		return "", fmt.Errorf("endpoint %q: CSI runs over unix sockets only; use unix:///path/to/csi.sock", endpoint)
+	case !filepath.IsAbs(path):
+		return "", fmt.Errorf("endpoint %q: the path must be absolute, as in unix:///path/to/csi.sock", endpoint)
+	case !strings.HasSuffix(path, ".sock"):
+		return "", fmt.Errorf("endpoint %q: the name must end in .sock", endpoint)
+	}
+	path = filepath.Clean(path)
+	return path, checkLength(path)
+}
+
+func checkLength(path string) error {
+	if len(path) > maximumPath {
+		return fmt.Errorf("socket %s: the path has %d bytes and a unix socket holds %d; use a shorter directory",
+			path, len(path), maximumPath)
+	}
+	return nil
+}
+
+// Listener is a socket that knows its own file.
+type Listener struct {
+	*net.UnixListener
+	path string
+	file os.FileInfo
+}
+
+// Listen serves path, a file that only the owner may connect to. The directory
+// is made when it is missing. ErrServed when somebody else serves the path; any
+// file there that is no socket is left alone and an error.
+func Listen(ctx context.Context, path string) (*Listener, error) {
+	if err := checkLength(path); err != nil {
+		return nil, err
+	}
+	directory := filepath.Dir(path)
+	if err := os.MkdirAll(directory, 0o750); err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	// Two processes that start at once would each take the other's new file for
+	// a stale one.
+	unlock, err := lockDirectory(ctx, directory)
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	defer unlock()
+	if err := removeStale(ctx, path); err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	listener, err := bind(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	return listener, nil
+}
+
+func bind(ctx context.Context, path string) (*Listener, error) {
+	config := net.ListenConfig{Control: ownerOnly}
+	listener, err := config.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	unix := listener.(*net.UnixListener)
+	// Otherwise Go removes whatever has that name when it closes the listener.
+	unix.SetUnlinkOnClose(false)
+	file, err := os.Lstat(path)
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		_ = unix.Close()
+		return nil, err
+	}
+	return &Listener{UnixListener: unix, path: path, file: file}, nil
+}
+
+// removeStale removes a socket file that nobody serves.
+func removeStale(ctx context.Context, path string) error {
+	file, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// Windows shows a socket file as an irregular one.
+	if file.Mode()&(os.ModeSocket|os.ModeIrregular) == 0 {
+		return errors.New("there is a file of that name that is no socket; move it away")
+	}
+	dialer := net.Dialer{Timeout: probeTimeout}
+	connection, err := dialer.DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = connection.Close()
+		return ErrServed
+	}
+	if !isRefused(err) {
+		return fmt.Errorf("cannot tell whether another process serves it: %w", err)
+	}
+	return os.Remove(path)
+}
+
+// Path is the socket's file.
+func (l *Listener) Path() string { return l.path }
+
+// Owns tells whether the file at Path is still this socket: somebody may have
+// removed it, or bound another socket in its place.
+func (l *Listener) Owns() bool {
+	file, err := os.Lstat(l.path)
+	return err == nil && os.SameFile(file, l.file)
+}
+
+// Close stops listening and removes the file if it is still the own one.
+func (l *Listener) Close() error {
+	var removed error
+	if l.Owns() {
+		removed = os.Remove(l.path)
+	}
+	closed := l.UnixListener.Close()
+	if errors.Is(closed, net.ErrClosed) {
+		closed = nil
+	}
+	return errors.Join(removed, closed)
+}
