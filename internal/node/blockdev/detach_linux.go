@@ -1,0 +1,103 @@
+package blockdev
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// Detach frees the device. ErrInUse when a mount or a process uses it, in
+// which case nothing has changed; a device that is free already, or belongs to
+// another file by now, is no error.
+func (l *Loop) Detach() error {
+	if err := l.Close(); err != nil {
+		return err
+	}
+	device, err := os.OpenFile(l.Path, os.O_RDONLY|unix.O_EXCL, 0)
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("detach %s: %w: it is mounted or held exclusively", l.Path, backend.ErrInUse)
+	case errors.Is(err, unix.ENXIO), errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("detach %s: %w", l.Path, err)
+	}
+	if !l.isOurs(device) {
+		return device.Close()
+	}
+	// With other openers LOOP_CLR_FD does not fail: it marks the device for
+	// removal at the last close (loop_clr_fd, drivers/block/loop.c).
+	err = errors.Join(clear(device), device.Close())
+	if err != nil {
+		return fmt.Errorf("detach %s: %w", l.Path, err)
+	}
+	return l.awaitGone()
+}
+
+// awaitGone waits for those who only look at devices (udev, a listing) and
+// takes the removal back when somebody really uses the device.
+func (l *Loop) awaitGone() error {
+	for range releaseTries {
+		if l.gone() {
+			return l.forgetLimit()
+		}
+		time.Sleep(releasePause)
+	}
+	if err := l.keep(); err != nil {
+		return err
+	}
+	return fmt.Errorf("detach %s: %w: a process has it open", l.Path, backend.ErrInUse)
+}
+
+// gone tells whether the device is no longer backed by the file, without
+// opening it: that would keep it.
+func (l *Loop) gone() bool {
+	backing := l.attribute("loop/backing_file")
+	return backing == "" || backing != l.BackingFile
+}
+
+// keep clears the mark that LOOP_CLR_FD left, if the device had none before.
+func (l *Loop) keep() error {
+	if l.AutoClear {
+		return nil
+	}
+	device, err := os.OpenFile(l.Path, os.O_RDONLY, 0)
+	if errors.Is(err, unix.ENXIO) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("keep %s: %w", l.Path, err)
+	}
+	defer closeQuietly(device)
+	status, err := unix.IoctlLoopGetStatus64(int(device.Fd()))
+	if errors.Is(err, unix.ENXIO) || (err == nil && (status.Device != l.device || status.Inode != l.inode)) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("keep %s: %w", l.Path, err)
+	}
+	status.Flags &^= unix.LO_FLAGS_AUTOCLEAR
+	if err := unix.IoctlLoopSetStatus64(int(device.Fd()), status); err != nil {
+		return fmt.Errorf("keep %s: %w", l.Path, err)
+	}
+	return nil
+}
+
+func (l *Loop) isOurs(device *os.File) bool {
+	status, err := unix.IoctlLoopGetStatus64(int(device.Fd()))
+	return err == nil && status.Device == l.device && status.Inode == l.inode
+}
+
+// clear detaches an open loop device; one without a file is no error.
+func clear(device *os.File) error {
+	_, err := unix.IoctlRetInt(int(device.Fd()), unix.LOOP_CLR_FD)
+	if errors.Is(err, unix.ENXIO) {
+		return nil
+	}
+	return err
+}

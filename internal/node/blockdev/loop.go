@@ -1,0 +1,39 @@
+package blockdev
+
+import "os"
+
+// LoopConfig says how a file becomes a loop device.
+type LoopConfig struct {
+	// File is the backing file, open for writing unless ReadOnly.
+	File *os.File
+	// Path is what people see in losetup(8) and nothing else; at most 63 bytes
+	// of it are kept by the kernel.
+	Path     string
+	ReadOnly bool
+	// AutoClear has the kernel detach the device when its last user is gone.
+	AutoClear bool
+	// DirectIO asks for it; Loop.DirectIO tells whether it was granted.
+	DirectIO bool
+	// SectorSize is the logical block size in bytes; 0 leaves it to the kernel.
+	SectorSize int
+	// Discard lets discards punch holes into the file.
+	Discard bool
+}
+
+// Loop is a loop device and what was read back from it.
+type Loop struct {
+	Index       int
+	Path        string // /dev/loopN
+	Number      uint64 // device number, st_rdev
+	BackingFile string // as the kernel names it
+	Size        int64  // bytes
+	SectorSize  int    // bytes, logical
+	ReadOnly    bool
+	AutoClear   bool
+	DirectIO    bool
+	Discard     bool
+
+	device  uint64   // st_dev of the backing file
+	inode   uint64   // st_ino of the backing file
+	holding *os.File // keeps the device; nil when listed only
+}

@@ -1,0 +1,362 @@
+package blockdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+const (
+	loopControl  = "/dev/loop-control"
+	sysBlock     = "/sys/block"
+	sysfsSector  = 512 // sizes of the block layer are in these units
+	attachTries  = 64
+	attachPause  = 2 * time.Millisecond
+	releaseTries = 50
+	releasePause = 4 * time.Millisecond
+)
+
+// AttachLoop attaches the file to a free loop device and holds it open. What
+// the kernel did is read back: backing file, size, access. Direct I/O may have
+// been refused, which Loop.DirectIO tells, and discard too, if the file's
+// filesystem cannot punch holes. ErrUnavailable when the machine has no loop
+// devices or none stayed free long enough to be taken.
+func AttachLoop(ctx context.Context, c LoopConfig) (*Loop, error) {
+	control, err := os.OpenFile(loopControl, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("attach %s: %w: %w; load the kernel module loop", c.Path, backend.ErrUnavailable, err)
+	}
+	defer closeQuietly(control)
+	for try := range attachTries {
+		loop, err := attachFree(control, c)
+		// Whoever asked for a free device at the same time was told the same one;
+		// the slower gets EBUSY, or ENXIO when the device was removed meanwhile.
+		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENXIO) {
+			return loop, err
+		}
+		pause := time.Duration(rand.Int64N(int64(attachPause) * int64(try/8+1)))
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("attach %s: %w", c.Path, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+	return nil, fmt.Errorf("attach %s: %w: %d free loop devices in a row were taken by others", c.Path, backend.ErrUnavailable, attachTries)
+}
+
+func attachFree(control *os.File, c LoopConfig) (*Loop, error) {
+	index, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+	if err != nil {
+		return nil, fmt.Errorf("attach %s: find a free loop device: %w", c.Path, err)
+	}
+	device, err := openLoop(index, c.ReadOnly)
+	if err != nil {
+		return nil, fmt.Errorf("attach %s: %w", c.Path, err)
+	}
+	if err := configure(device, c); err != nil {
+		return nil, errors.Join(fmt.Errorf("attach %s to %s: %w", c.Path, device.Name(), err), device.Close())
+	}
+	loop, err := verifyAttached(device, index, c)
+	if err != nil {
+		err = errors.Join(err, clear(device), device.Close())
+		if errors.Is(err, errDiscardStuck) {
+			err = errors.Join(unix.EBUSY, renew(control, index))
+		}
+		return nil, err
+	}
+	return loop, nil
+}
+
+func configure(device *os.File, c LoopConfig) error {
+	config := unix.LoopConfig{Fd: uint32(c.File.Fd()), Size: uint32(c.SectorSize)}
+	config.Info.Flags = loopFlags(c)
+	copy(config.Info.File_name[:len(config.Info.File_name)-1], c.Path)
+	return unix.IoctlLoopConfigure(int(device.Fd()), &config)
+}
+
+func loopFlags(c LoopConfig) uint32 {
+	var flags uint32
+	if c.ReadOnly {
+		flags |= unix.LO_FLAGS_READ_ONLY
+	}
+	if c.AutoClear {
+		flags |= unix.LO_FLAGS_AUTOCLEAR
+	}
+	if c.DirectIO {
+		flags |= unix.LO_FLAGS_DIRECT_IO
+	}
+	return flags
+}
+
+// verifyAttached reads back what LOOP_CONFIGURE did. Kernels before 5.8 ignore
+// fields they do not know, and others have turned direct I/O off silently.
+func verifyAttached(device *os.File, index int, c LoopConfig) (*Loop, error) {
+	loop := &Loop{Index: index, Path: device.Name(), holding: device}
+	if err := loop.read(); err != nil {
+		return nil, err
+	}
+	want, err := statFile(c.File)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case loop.device != uint64(want.Dev) || loop.inode != want.Ino:
+		return nil, fmt.Errorf("attach %s: %s is backed by another file", c.Path, loop.Path)
+	case loop.Size != want.Size&^(sysfsSector-1):
+		return nil, fmt.Errorf("attach %s: %s has %d bytes, its file %d", c.Path, loop.Path, loop.Size, want.Size)
+	case loop.ReadOnly != c.ReadOnly:
+		return nil, fmt.Errorf("attach %s: %s has read-only = %t", c.Path, loop.Path, loop.ReadOnly)
+	case c.SectorSize != 0 && loop.SectorSize != c.SectorSize:
+		return nil, fmt.Errorf("attach %s: %s has sectors of %d bytes; wanted %d", c.Path, loop.Path, loop.SectorSize, c.SectorSize)
+	}
+	return loop, loop.settleDiscard(c.Discard)
+}
+
+// openLoop opens /dev/loopN, making the node when it is missing: a container's
+// /dev does not follow the kernel's (util-linux issue 3197).
+func openLoop(index int, readOnly bool) (*os.File, error) {
+	name := "loop" + strconv.Itoa(index)
+	path := filepath.Join("/dev", name)
+	flags := os.O_RDWR
+	if readOnly {
+		flags = os.O_RDONLY
+	}
+	number, err := sysfsNumber(name)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(path, flags, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		if err := unix.Mknod(path, unix.S_IFBLK|0o660, int(number)); err != nil && !errors.Is(err, unix.EEXIST) {
+			return nil, fmt.Errorf("make node %s: %w", path, err)
+		}
+		file, err = os.OpenFile(path, flags, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	stat, err := statFile(file)
+	if err == nil && (stat.Mode&unix.S_IFMT != unix.S_IFBLK || uint64(stat.Rdev) != number) {
+		err = fmt.Errorf("%s is not the node of device %d:%d; remove it", path, unix.Major(number), unix.Minor(number))
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// sysfsNumber reads the device number of a block device: "major:minor".
+func sysfsNumber(name string) (uint64, error) {
+	data, err := os.ReadFile(filepath.Join(sysBlock, name, "dev"))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("%s: %w", name, unix.ENXIO) // removed by LOOP_CTL_REMOVE
+	}
+	if err != nil {
+		return 0, err
+	}
+	major, minor, _ := strings.Cut(strings.TrimSpace(string(data)), ":")
+	high, err := strconv.ParseUint(major, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("device number of %s: %w", name, err)
+	}
+	low, err := strconv.ParseUint(minor, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("device number of %s: %w", name, err)
+	}
+	return unix.Mkdev(uint32(high), uint32(low)), nil
+}
+
+// read fills the fields from the kernel; the device must be held.
+func (l *Loop) read() error {
+	fd := int(l.holding.Fd())
+	status, err := unix.IoctlLoopGetStatus64(fd)
+	if err != nil {
+		return fmt.Errorf("read status of %s: %w", l.Path, err)
+	}
+	stat, err := statFile(l.holding)
+	if err != nil {
+		return err
+	}
+	if l.Size, err = deviceSize(l.holding); err != nil {
+		return err
+	}
+	if l.SectorSize, err = unix.IoctlGetInt(fd, unix.BLKSSZGET); err != nil {
+		return fmt.Errorf("read sector size of %s: %w", l.Path, err)
+	}
+	l.Number, l.device, l.inode = uint64(stat.Rdev), status.Device, status.Inode
+	l.ReadOnly = status.Flags&unix.LO_FLAGS_READ_ONLY != 0
+	l.AutoClear = status.Flags&unix.LO_FLAGS_AUTOCLEAR != 0
+	l.DirectIO = status.Flags&unix.LO_FLAGS_DIRECT_IO != 0
+	l.BackingFile = l.attribute("loop/backing_file")
+	limit := l.attribute("queue/discard_max_bytes")
+	l.Discard = limit != "" && limit != "0"
+	return nil
+}
+
+func (l *Loop) attribute(name string) string {
+	data, err := os.ReadFile(filepath.Join(sysBlock, filepath.Base(l.Path), name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(data), "\n")
+}
+
+// Close gives up the hold. A device with AutoClear that nobody else holds is
+// gone when it returns.
+func (l *Loop) Close() error {
+	if l == nil || l.holding == nil {
+		return nil
+	}
+	err := l.holding.Close()
+	l.holding = nil
+	return err
+}
+
+// LoopsOf lists the loop devices that are backed by this very file, without
+// taking a hold on them.
+//
+// Every candidate is confirmed by device and inode. Candidates are those whose
+// backing file has the same name in a directory of the same name: opening all
+// loop devices of the machine instead would keep alive, for an instant, those
+// that others are just detaching. A file with several hard links is therefore
+// not for use here.
+func LoopsOf(file *os.File) ([]Loop, error) {
+	want, err := statFile(file)
+	if err != nil {
+		return nil, err
+	}
+	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
+	if err != nil {
+		return nil, fmt.Errorf("list loop devices of %s: %w", file.Name(), err)
+	}
+	entries, err := os.ReadDir(sysBlock)
+	if err != nil {
+		return nil, fmt.Errorf("list loop devices of %s: %w", file.Name(), err)
+	}
+	var found []Loop
+	for _, entry := range entries {
+		loop, err := candidate(entry.Name(), tail(name))
+		if err != nil {
+			return nil, fmt.Errorf("list loop devices of %s: %w", file.Name(), err)
+		}
+		if loop == nil {
+			continue
+		}
+		if loop.device == uint64(want.Dev) && loop.inode == want.Ino {
+			found = append(found, *loop)
+		}
+	}
+	return found, nil
+}
+
+// tail is the last two components of a path.
+func tail(path string) string {
+	return filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path))
+}
+
+// candidate reads one loop device; nil when it is none, or its backing file is
+// named otherwise, or it is just going away.
+func candidate(name, wantTail string) (*Loop, error) {
+	digits, isLoop := strings.CutPrefix(name, "loop")
+	index, err := strconv.Atoi(digits)
+	if !isLoop || err != nil {
+		return nil, nil
+	}
+	backing, err := os.ReadFile(filepath.Join(sysBlock, name, "loop/backing_file"))
+	if err != nil || tail(strings.TrimSuffix(string(backing), "\n")) != wantTail {
+		return nil, nil // without the attribute the device is free
+	}
+	device, err := openLoop(index, true)
+	if errors.Is(err, unix.ENXIO) || errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	loop := &Loop{Index: index, Path: device.Name(), holding: device}
+	err = loop.read()
+	closeErr := loop.Close()
+	if errors.Is(err, unix.ENXIO) {
+		return nil, nil
+	}
+	return loop, errors.Join(err, closeErr)
+}
+
+// Open takes a hold on a listed device, after which it cannot go away, and
+// reads it again. ErrNotFound when it is no longer backed by the same file.
+func (l *Loop) Open() error {
+	if l.holding != nil {
+		return nil
+	}
+	file, err := openLoop(l.Index, l.ReadOnly)
+	if errors.Is(err, unix.ENXIO) {
+		return fmt.Errorf("open %s: %w: it was detached", l.Path, backend.ErrNotFound)
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", l.Path, err)
+	}
+	now := &Loop{Index: l.Index, Path: l.Path, holding: file}
+	if err := now.read(); err != nil {
+		if errors.Is(err, unix.ENXIO) {
+			err = fmt.Errorf("open %s: %w: it was detached", l.Path, backend.ErrNotFound)
+		}
+		return errors.Join(err, file.Close())
+	}
+	if now.device != l.device || now.inode != l.inode {
+		return errors.Join(fmt.Errorf("open %s: %w: it was given another file", l.Path, backend.ErrNotFound), file.Close())
+	}
+	*l = *now
+	return nil
+}
+
+// withHold runs do while the device is held, taking a hold if there is none.
+func (l *Loop) withHold(do func() error) error {
+	if l.holding != nil {
+		return do()
+	}
+	if err := l.Open(); err != nil {
+		return err
+	}
+	return errors.Join(do(), l.Close())
+}
+
+// SetCapacity makes the device as large as its file is now and returns its
+// size in bytes.
+func (l *Loop) SetCapacity() (int64, error) {
+	err := l.withHold(func() error {
+		if err := unix.IoctlSetInt(int(l.holding.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
+			return fmt.Errorf("grow %s: %w", l.Path, err)
+		}
+		return l.read()
+	})
+	return l.Size, err
+}
+
+func deviceSize(device *os.File) (int64, error) {
+	size, err := device.Seek(0, 2)
+	if err != nil {
+		return 0, fmt.Errorf("read size of %s: %w", device.Name(), err)
+	}
+	return size, nil
+}
+
+func statFile(file *os.File) (unix.Stat_t, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
+		return stat, fmt.Errorf("stat %s: %w", file.Name(), err)
+	}
+	return stat, nil
+}
+
+// closeQuietly closes a descriptor that was only read or asked.
+func closeQuietly(file *os.File) { _ = file.Close() }

@@ -1,0 +1,23 @@
+// Package fs makes, checks, grows and freezes the filesystems that volumes may
+// have: ext4, xfs and btrfs. Programs are run for making and checking only;
+// everything else is ioctls on an open directory of the mounted filesystem.
+package fs
+
+// The filesystems of volumes, by their names in mount(8).
+const (
+	Ext4  = "ext4"
+	XFS   = "xfs"
+	Btrfs = "btrfs"
+)
+
+// Usage counts units of one kind: bytes or inodes.
+type Usage struct {
+	Total, Used, Available int64
+}
+
+// Stats is how full a filesystem is. Inodes is nil when the filesystem has no
+// fixed number of them (btrfs).
+type Stats struct {
+	Bytes  Usage
+	Inodes *Usage
+}

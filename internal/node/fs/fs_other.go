@@ -1,0 +1,23 @@
+//go:build !linux
+
+package fs
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+func unsupported() error {
+	return fmt.Errorf("filesystems: %w on this system", backend.ErrUnsupported)
+}
+
+// Freeze is for Linux.
+func Freeze(*os.File) error { return unsupported() }
+
+// Thaw is for Linux.
+func Thaw(*os.File) error { return unsupported() }
+
+// SyncFS is for Linux.
+func SyncFS(*os.File) error { return unsupported() }
