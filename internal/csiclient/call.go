@@ -1,0 +1,47 @@
+package csiclient
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+)
+
+type rpc[Q, A any] func(ctx context.Context, request Q, options ...grpc.CallOption) (A, error)
+
+// call makes one call: bounded, logged, its error translated.
+func call[Q, A any](ctx context.Context, c *Client, name string, request Q, invoke rpc[Q, A]) (A, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	defer cancel()
+	start := time.Now()
+	answer, err := invoke(ctx, request)
+	thing := subject(request)
+	attributes := []slog.Attr{
+		slog.String("driver", c.options.Driver),
+		slog.String("rpc", name),
+		slog.String("volume", thing),
+		slog.Duration("duration", time.Since(start)),
+		slog.String("code", status.Code(err).String()),
+	}
+	if err != nil {
+		err = translate(err, c.options.Driver, name, thing)
+		attributes = append(attributes, slog.String("error", err.Error()))
+	}
+	c.options.Logger.LogAttrs(ctx, slog.LevelDebug, "driver called", attributes...)
+	return answer, err
+}
+
+// subject is what a request is about: a volume, a snapshot, or the name of one to be made.
+func subject(request any) string {
+	switch request := request.(type) {
+	case interface{ GetVolumeId() string }:
+		return request.GetVolumeId()
+	case interface{ GetSnapshotId() string }:
+		return request.GetSnapshotId()
+	case interface{ GetName() string }:
+		return request.GetName()
+	}
+	return ""
+}
