@@ -1,0 +1,145 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
+)
+
+// register goes through the registration once. Whatever fails after the plugin
+// told who it is, is told to the plugin.
+func (m *Manager) register(ctx context.Context, socket pluginwatch.Socket) (*Driver, error) {
+	connection, err := dial(ctx, socket.Path)
+	if err != nil {
+		return nil, err
+	}
+	// The registration connection is used for this exchange only.
+	defer func() { _ = connection.Close() }()
+	plugin := registration.NewRegistrationClient(connection)
+	info, err := getInfo(ctx, plugin)
+	if err != nil {
+		return nil, err
+	}
+	driver, err := m.admit(ctx, socket, info)
+	if err != nil {
+		return nil, errors.Join(err, notify(ctx, plugin, err))
+	}
+	if err := notify(ctx, plugin, nil); err != nil {
+		m.remove(driver)
+		return nil, err
+	}
+	m.logger.Info("driver registered", "driver", driver.Name, "socket", socket.Path, "node", driver.Node.ID)
+	return driver, nil
+}
+
+// dial makes one attempt, so that a dead socket is known at once and the
+// back-off stays ours.
+func dial(ctx context.Context, path string) (*grpc.ClientConn, error) {
+	if len(path) > csiclient.MaximumSocketPath {
+		return nil, fmt.Errorf("the registration socket %s has %d bytes; a unix socket's path holds %d at most",
+			path, len(path), csiclient.MaximumSocketPath)
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	var dialer net.Dialer
+	probe, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the registration socket: %w", err)
+	}
+	first := make(chan net.Conn, 1)
+	first <- probe
+	connection, err := grpc.NewClient("passthrough:///localhost",
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"), grpc.WithNoProxy(),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			select {
+			case conn := <-first:
+				return conn, nil
+			default:
+				return dialer.DialContext(ctx, "unix", path)
+			}
+		}))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("connect to the registration socket %s: %w", path, err), probe.Close())
+	}
+	return connection, nil
+}
+
+func getInfo(ctx context.Context, plugin registration.RegistrationClient) (*registration.PluginInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, infoLimit)
+	defer cancel()
+	info, err := plugin.GetInfo(ctx, &registration.InfoRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("ask the plugin who it is (GetInfo): %w", err)
+	}
+	return info, nil
+}
+
+func notify(ctx context.Context, plugin registration.RegistrationClient, failure error) error {
+	ctx, cancel := context.WithTimeout(ctx, notifyLimit)
+	defer cancel()
+	status := &registration.RegistrationStatus{PluginRegistered: failure == nil}
+	if failure != nil {
+		status.Error = failure.Error()
+	}
+	if _, err := plugin.NotifyRegistrationStatus(ctx, status); err != nil {
+		return fmt.Errorf("tell the plugin about its registration: %w", err)
+	}
+	return nil
+}
+
+// admit validates a plugin and makes it an instance of its driver.
+func (m *Manager) admit(ctx context.Context, socket pluginwatch.Socket, info *registration.PluginInfo) (*Driver, error) {
+	if err := validate(info); err != nil {
+		return nil, err
+	}
+	endpoint := info.GetEndpoint()
+	if endpoint == "" {
+		endpoint = socket.Path // the plugin serves both on one socket
+	}
+	client, err := csiclient.Dial(endpoint, csiclient.Options{Driver: info.GetName(), Logger: m.logger})
+	if err != nil {
+		return nil, err
+	}
+	driver, err := introduce(ctx, info.GetName(), client)
+	if err == nil {
+		driver.Socket = socket
+		err = m.add(driver)
+	}
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return driver, nil
+}
+
+// introduce asks a driver who it is and who this machine is to it.
+func introduce(ctx context.Context, name string, client *csiclient.Client) (*Driver, error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeInfoLimit)
+	defer cancel()
+	plugin, err := client.PluginInfo(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if plugin.GetName() != name {
+		return nil, fmt.Errorf("the plugin registers as %q, but its driver says that it is %q", name, plugin.GetName())
+	}
+	node, err := client.NodeInfo(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if node.GetNodeId() == "" {
+		return nil, fmt.Errorf("driver %s: NodeGetInfo answered without a node_id", name)
+	}
+	return &Driver{Name: name, Client: client, Node: NodeInfo{
+		ID: node.GetNodeId(), Topology: maps.Clone(node.GetAccessibleTopology().GetSegments()),
+		MaxVolumes: max(0, node.GetMaxVolumesPerNode()),
+	}}, nil
+}

@@ -1,0 +1,210 @@
+// Package pluginwatch tells which registration sockets exist below a
+// directory, and when they come, go or are replaced. It is told of changes by
+// the kernel and then looks at the directory itself: what counts is what is
+// there, not which events arrived, so that a rename or a lost event cannot
+// leave a wrong picture. Names that begin with a dot are ignored, of files and
+// of directories; so is what is no socket.
+package pluginwatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// rescanEvery bounds how long a change may go unseen that no event told of.
+const rescanEvery = time.Minute
+
+// recreateAfter is the pause before a registration directory that somebody
+// removed, and that cannot be made again, is tried once more.
+const recreateAfter = time.Second
+
+// Socket is a socket file. A file that was removed and made again under the
+// same path has another Identity.
+type Socket struct {
+	Path     string
+	Identity Identity
+}
+
+// Change is one socket that appeared or went away. A replaced socket goes away
+// first and then appears.
+type Change struct {
+	Socket  Socket
+	Removed bool
+}
+
+// Watcher watches one directory and all below it.
+type Watcher struct {
+	directory string
+	changes   chan<- Change
+	logger    *slog.Logger
+
+	events *fsnotify.Watcher
+	known  map[string]Identity
+}
+
+// New makes a Watcher that sends to changes, which the receiver must keep
+// reading until Run returns.
+func New(directory string, changes chan<- Change, logger *slog.Logger) *Watcher {
+	return &Watcher{directory: filepath.Clean(directory), changes: changes, logger: logger, known: map[string]Identity{}}
+}
+
+// Run makes the directory if need be and watches until the context ends, which
+// is no error. The sockets that exist already are reported first.
+func (w *Watcher) Run(ctx context.Context) (err error) {
+	w.events, err = fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", w.directory, err)
+	}
+	defer func() { err = errors.Join(err, w.events.Close()) }()
+	tick := time.NewTicker(rescanEvery)
+	defer tick.Stop()
+	for {
+		retry, err := w.look(ctx)
+		if err != nil {
+			return ignoreEnd(ctx, err)
+		}
+		if err := w.wait(ctx, tick.C, retry); err != nil {
+			return ignoreEnd(ctx, err)
+		}
+	}
+}
+
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// wait returns when there is a reason to look again. Everything that has
+// arrived by then is answered by one look.
+func (w *Watcher) wait(ctx context.Context, tick <-chan time.Time, retry bool) error {
+	var again <-chan time.Time
+	if retry {
+		again = time.After(recreateAfter)
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-tick:
+	case <-again:
+	case _, open := <-w.events.Events:
+		if !open {
+			return fmt.Errorf("watch %s: the kernel's queue was closed", w.directory)
+		}
+	case err := <-w.events.Errors:
+		// An overflow lost events; the look that follows finds what they told.
+		w.logger.Warn("events of the registration directory were lost, looking at all of it", "directory", w.directory, "error", err)
+	}
+	w.drain()
+	return nil
+}
+
+func (w *Watcher) drain() {
+	for {
+		select {
+		case _, open := <-w.events.Events:
+			if !open {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+// look compares the directory with what is known and sends the difference.
+// retry asks for another look soon.
+func (w *Watcher) look(ctx context.Context) (retry bool, err error) {
+	found := map[string]Identity{}
+	if err := os.MkdirAll(w.directory, 0o750); err != nil {
+		w.logger.Warn("the registration directory cannot be made", "directory", w.directory, "error", err)
+		retry = true
+	} else if err := w.scan(w.directory, found); err != nil {
+		w.logger.Warn("the registration directory cannot be read", "directory", w.directory, "error", err)
+		return true, nil // unknown is not empty: nobody is unregistered for it
+	}
+	return retry, w.report(ctx, found)
+}
+
+func (w *Watcher) report(ctx context.Context, found map[string]Identity) error {
+	for _, path := range slices.Sorted(maps.Keys(w.known)) {
+		if now, exists := found[path]; exists && now == w.known[path] {
+			continue
+		}
+		if err := w.send(ctx, Change{Socket: Socket{path, w.known[path]}, Removed: true}); err != nil {
+			return err
+		}
+		delete(w.known, path)
+	}
+	for _, path := range slices.Sorted(maps.Keys(found)) {
+		if _, known := w.known[path]; known {
+			continue
+		}
+		w.known[path] = found[path]
+		if err := w.send(ctx, Change{Socket: Socket{path, found[path]}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Watcher) send(ctx context.Context, change Change) error {
+	select {
+	case w.changes <- change:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// scan adds the sockets of a directory and of those below. The watch comes
+// before the reading: what appears in between is either read or told of. Adding
+// a watch that exists changes nothing (inotify_add_watch(2)).
+func (w *Watcher) scan(directory string, found map[string]Identity) error {
+	if err := w.events.Add(directory); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(directory)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), ".") {
+			continue
+		}
+		path := filepath.Join(directory, entry.Name())
+		if !entry.IsDir() {
+			w.examine(path, found)
+			continue
+		}
+		if err := w.scan(path, found); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// examine adds one file if it is a socket. One that cannot be looked at stays
+// what it was known as: it hides no other file.
+func (w *Watcher) examine(path string, found map[string]Identity) {
+	identity, isSocket, err := identify(path)
+	if err != nil {
+		w.logger.Warn("a file in the registration directory cannot be examined", "file", path, "error", err)
+		identity, isSocket = w.known[path]
+	}
+	if isSocket {
+		found[path] = identity
+	}
+}

@@ -1,0 +1,88 @@
+package store
+
+import (
+	"encoding/json"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Provisioning is the intent to make a volume for a claim. It is written before
+// CreateVolume and removed together with the writing of the PersistentVolume,
+// so that between the two a crash leaves the way to find the volume again: the
+// same request, word for word.
+type Provisioning struct {
+	ClaimUID   types.UID
+	Claim      string // namespace/name
+	VolumeName string
+	Driver     string
+	Class      string
+	// Request is the CreateVolumeRequest as protobuf JSON, without secrets.
+	Request json.RawMessage
+	Started time.Time
+	// Abandoned: the claim was deleted before its volume was known. The volume,
+	// if there is one, is found by the request and deleted.
+	Abandoned bool `json:",omitempty"`
+	Trouble
+}
+
+// Phase is where a step of a volume stands. The transient phases are written
+// before the call to the driver and the others after its answer.
+type Phase string
+
+// The phases of a step.
+const (
+	PhaseNone    Phase = ""
+	PhaseDoing   Phase = "doing"
+	PhaseDone    Phase = "done"
+	PhaseUndoing Phase = "undoing"
+)
+
+// Trouble is how a step fared that does not succeed.
+type Trouble struct {
+	Attempts  int    `json:",omitempty"`
+	LastError string `json:",omitempty"`
+	Outcome   string `json:",omitempty"` // claim.Outcome of LastError
+}
+
+// VolumeUse is one volume in use on this machine: everything that is needed to
+// undo the use, whatever became of the objects it was made from.
+type VolumeUse struct {
+	Name       string // claim.UniqueName or claim.UniqueInlineName
+	SpecName   string // the PersistentVolume's name, or the volume's in the pod
+	Driver     string
+	Handle     string
+	Inline     bool `json:",omitempty"`
+	Block      bool `json:",omitempty"`
+	FSType     string
+	MountFlags []string                            `json:",omitempty"`
+	Modes      []corev1.PersistentVolumeAccessMode `json:",omitempty"`
+	// Attributes are the volume's, without the pod's keys.
+	Attributes     map[string]string `json:",omitempty"`
+	PublishContext map[string]string `json:",omitempty"`
+	NodeID         string            `json:",omitempty"`
+	StagingPath    string            `json:",omitempty"`
+
+	Attach  Phase             `json:",omitempty"`
+	Stage   Phase             `json:",omitempty"`
+	Targets map[string]Target `json:",omitempty"` // by path
+	// BootID is of the boot in which the phases were written: in another one,
+	// nothing is mounted any more.
+	BootID string
+	Trouble
+}
+
+// Target is one place a volume is published at.
+type Target struct {
+	Phase      Phase
+	PodUID     types.UID
+	Pod        string // namespace/name
+	VolumeName string // in the pod
+	ReadOnly   bool   `json:",omitempty"`
+}
+
+// Idle tells whether nothing of the use is left.
+func (u *VolumeUse) Idle() bool {
+	return len(u.Targets) == 0 && u.Stage == PhaseNone && u.Attach == PhaseNone
+}

@@ -1,0 +1,130 @@
+// Package store is what the host knows, kept in one bbolt file below its root
+// directory: the objects the user gave (StorageClass, PersistentVolumeClaim,
+// Pod, CSIDriver), the volumes made for them, and the records of what is being
+// done to each volume. Every change is one transaction that is on disk when it
+// returns; callers write the intent before an effect and the result after it.
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// FileName is the store's file below the root directory.
+const FileName = "host.db"
+
+// Schema is the version of the file's layout that this program writes.
+const Schema = 1
+
+// ErrLocked tells that another process has the store open.
+var ErrLocked = errors.New("in use by another process")
+
+// lockPatience makes bbolt give up after its first try for the lock.
+const lockPatience = time.Millisecond
+
+const (
+	metaBucket = "meta"
+	schemaKey  = "schema"
+)
+
+// Store is the open file. It is safe for concurrent use.
+type Store struct {
+	db   *bbolt.DB
+	path string
+}
+
+// Open opens the store below root and makes it if there is none. It takes the
+// file's lock for as long as the store is open.
+func Open(root string) (*Store, error) {
+	path := filepath.Join(root, FileName)
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockPatience, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	if err != nil {
+		return nil, explain(path, err)
+	}
+	store := &Store{db: db, path: path}
+	if err := store.prepare(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return store, nil
+}
+
+func explain(path string, err error) error {
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return fmt.Errorf("the host's store %s: %w%s: wait until it ends, or give this one another directory with --root",
+			path, ErrLocked, holder(path))
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+		return fmt.Errorf("the host's store %s is damaged (%w): restore it from a copy, or move it away to start anew; volumes are kept by their drivers", path, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("the host's store: %w: holdfast needs root", err)
+	}
+	return fmt.Errorf("open the host's store %s: %w", path, err)
+}
+
+// prepare makes the buckets and checks the schema. A store of a newer program
+// is left alone; the older ones will be migrated here.
+func (s *Store) prepare() error {
+	version, complete, err := s.inspect()
+	if err != nil {
+		return err
+	}
+	if version == Schema && complete {
+		return nil // nothing to write: opening costs no fsync
+	}
+	if version > Schema {
+		return fmt.Errorf("the host's store %s has schema %d; this program knows %d: use the newer holdfast that wrote it", s.path, version, Schema)
+	}
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range buckets() {
+			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+				return fmt.Errorf("make bucket %s in %s: %w", name, s.path, err)
+			}
+		}
+		return tx.Bucket([]byte(metaBucket)).Put([]byte(schemaKey), []byte(strconv.Itoa(Schema)))
+	})
+}
+
+// inspect reads the schema's version, 0 for a new file, and whether every
+// bucket is there: one of a later feature may not be.
+func (s *Store) inspect() (version int, complete bool, err error) {
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		complete = !slices.ContainsFunc(buckets(), func(name string) bool { return tx.Bucket([]byte(name)) == nil })
+		meta := tx.Bucket([]byte(metaBucket))
+		if meta == nil {
+			return nil
+		}
+		text := string(meta.Get([]byte(schemaKey)))
+		if version, err = strconv.Atoi(text); err != nil {
+			return fmt.Errorf("the host's store %s: schema %q is not a number: the file is damaged", s.path, text)
+		}
+		return nil
+	})
+	return version, complete, err
+}
+
+// Close gives the file and its lock back.
+func (s *Store) Close() error { return s.db.Close() }
+
+// Path is the store's file.
+func (s *Store) Path() string { return s.path }
+
+// View reads a consistent state.
+func (s *Store) View(read func(*Tx) error) error {
+	return s.db.View(func(tx *bbolt.Tx) error { return read(&Tx{tx: tx}) })
+}
+
+// Update changes everything or nothing, and returns when it is on disk.
+func (s *Store) Update(change func(*Tx) error) error {
+	if err := s.db.Update(func(tx *bbolt.Tx) error { return change(&Tx{tx: tx}) }); err != nil {
+		return fmt.Errorf("the host's store %s: %w", s.path, err)
+	}
+	return nil
+}
