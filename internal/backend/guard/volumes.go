@@ -214,7 +214,9 @@ func (g *Guard) Volume(ctx context.Context, id string) (backend.Volume, error) {
 // next one, "" when this is the last.
 func (g *Guard) Volumes(ctx context.Context, token string, maximum int) ([]backend.Volume, string, error) {
 	return page(token, maximum,
-		func(after string, limit int) ([]backend.Volume, error) { return g.controller.Volumes(ctx, after, limit) },
+		func(after string, limit int) ([]backend.Volume, error) {
+			return g.controller.Volumes(ctx, after, limit)
+		},
 		func(v backend.Volume) string { return v.ID })
 }
 

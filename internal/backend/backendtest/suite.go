@@ -1,0 +1,81 @@
+// Package backendtest is the conformance suite of the seam: every rule that
+// package backend states, run against any backend. A new backend's test is a
+// constructor and one call:
+//
+//	func TestConformance(t *testing.T) {
+//		backendtest.Run(t, func(t *testing.T) backendtest.Subject { … })
+//	}
+//
+// The suite reaches the controller through package guard, as everybody does.
+package backendtest
+
+import (
+	"testing"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/guard"
+)
+
+// Subject is a fresh, empty backend.
+type Subject struct {
+	Controller backend.Controller
+	// Node is nil where the machine cannot see the volumes.
+	Node backend.Node
+	// Reopen ends the backend as a process would end and opens what it left; nil
+	// for a backend that keeps nothing. It may be called again, and ends whichever
+	// instance is open then.
+	Reopen func(t *testing.T) Subject
+	// Parameters and Mutable are acceptable values for a volume of the tests, and
+	// OtherMutable one that differs from Mutable. Any may be nil.
+	Parameters, Mutable, OtherMutable map[string]string
+}
+
+// Run runs every rule, each against a subject of its own.
+func Run(t *testing.T, open func(t *testing.T) Subject) {
+	t.Helper()
+	for _, group := range []struct {
+		name  string
+		rules []rule
+	}{
+		{"volumes", volumeRules()},
+		{"snapshots", snapshotRules()},
+		{"groups", groupRules()},
+		{"changes", changeRules()},
+		{"devices", deviceRules()},
+		{"inline", inlineRules()},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for _, r := range group.rules {
+				t.Run(r.name, func(t *testing.T) { r.check(newBench(t, open(t))) })
+			}
+		})
+	}
+}
+
+// rule is one sentence of the contract and how it is checked. A rule about an
+// optional interface that the subject does not implement holds by itself.
+type rule struct {
+	name  string
+	check func(b *bench)
+}
+
+// bench is what a rule works with.
+type bench struct {
+	*testing.T
+	subject Subject
+	guard   *guard.Guard
+	traits  backend.Traits
+}
+
+func newBench(t *testing.T, s Subject) *bench {
+	return &bench{T: t, subject: s, guard: guard.New(s.Controller), traits: s.Controller.Traits()}
+}
+
+// reopened ends the backend and begins again with what it left.
+func (b *bench) reopened() *bench {
+	b.Helper()
+	if b.subject.Reopen == nil {
+		return b
+	}
+	return newBench(b.T, b.subject.Reopen(b.T))
+}
