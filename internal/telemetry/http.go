@@ -1,0 +1,100 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+const (
+	headerTime = 5 * time.Second  // for a client to send its request
+	readyTime  = 10 * time.Second // for a readiness check to answer
+	closeTime  = time.Second      // for open requests at the end
+)
+
+// NewRegistry holds a process's metrics, with those of the Go runtime and of
+// the process itself.
+func NewRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return registry
+}
+
+// Page serves /metrics, /healthz (the process answers) and /readyz (Ready has
+// no error) over HTTP.
+type Page struct {
+	Address  string // host:port or :port
+	Gatherer prometheus.Gatherer
+	// Ready tells whether the process can do its work now.
+	Ready  func(context.Context) error
+	Logger *slog.Logger
+	// Listening, when set, is told the address once it is bound; port 0 in
+	// Address asks the system for a free one.
+	Listening func(net.Addr)
+}
+
+// Run serves the page until ctx ends. It fails when the address cannot be bound.
+func (p Page) Run(ctx context.Context) error {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", p.Address)
+	if err != nil {
+		return fmt.Errorf("metrics address: %w", err)
+	}
+	if p.Listening != nil {
+		p.Listening(listener.Addr())
+	}
+	server := &http.Server{
+		Handler: p.handler(), ReadHeaderTimeout: headerTime,
+		ErrorLog: slog.NewLogLogger(p.Logger.Handler(), slog.LevelWarn),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("metrics address: %w", err)
+	case <-ctx.Done():
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	if err := server.Shutdown(closing); err != nil {
+		_ = server.Close()
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("metrics address: %w", err)
+	}
+	return nil
+}
+
+func (p Page) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(p.Gatherer, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, "ok") })
+	mux.HandleFunc("GET /readyz", p.ready)
+	return mux
+}
+
+func (p Page) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTime)
+	defer cancel()
+	if err := p.Ready(ctx); err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		say(w, err.Error())
+		return
+	}
+	say(w, "ok")
+}
+
+func say(w io.Writer, text string) {
+	// A client that left does not need the answer.
+	_, _ = io.WriteString(w, text+"\n")
+}

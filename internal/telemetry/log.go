@@ -1,0 +1,42 @@
+// Package telemetry is how a holdfast process tells what it does: the logger,
+// the address with metrics and health, and traces. Commands build it; packages
+// below receive a logger, a registerer and a tracer provider and know no more.
+package telemetry
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"golang.org/x/term"
+)
+
+// The formats of a log.
+const (
+	FormatAuto = "auto" // text on a terminal, JSON otherwise
+	FormatText = "text"
+	FormatJSON = "json"
+)
+
+// NewLogger writes lines of at least the given level (debug, info, warn,
+// error) to w.
+func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
+	var threshold slog.Level
+	if err := threshold.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("log level %q is none of debug, info, warn, error", level)
+	}
+	options := &slog.HandlerOptions{Level: threshold}
+	switch {
+	case format == FormatText, format == FormatAuto && isTerminal(w):
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	case format == FormatJSON, format == FormatAuto:
+		return slog.New(slog.NewJSONHandler(w, options)), nil
+	}
+	return nil, fmt.Errorf("log format %q is none of auto, text, json", format)
+}
+
+func isTerminal(w io.Writer) bool {
+	file, is := w.(*os.File)
+	return is && term.IsTerminal(int(file.Fd()))
+}
