@@ -1,0 +1,60 @@
+# Holdfast. `make run` shows it, `make test` proves it.
+SHELL := /bin/bash
+GO ?= go
+# Loop devices and mounts need root; sudo only where it is not root already.
+ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env PATH="$$PATH")
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+RUN_ROOT ?= /var/lib/holdfast
+
+.PHONY: build run test test-packages lint vet cross bench soak clean
+
+build: bin/holdfast
+
+.PHONY: bin/holdfast
+bin/holdfast:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/holdfast
+
+# One machine, one command: a volume, an inline scratch volume and a workload.
+run: build test-packages
+	$(ROOT) bin/holdfast run --root $(RUN_ROOT) -f examples/quickstart.yaml
+
+# Everything, on real loop devices and mounts.
+test: test-packages
+	$(ROOT) $(GO) test -timeout 30m ./...
+
+# The packages where goroutines meet, once more under the race detector.
+RACE_PACKAGES := ./internal/keylock ./internal/backend/guard ./internal/driver/... ./internal/csiclient/... \
+	./internal/host/... ./internal/node/... ./internal/kube/...
+.PHONY: race
+race: test-packages
+	$(ROOT) $(GO) test -race -short -timeout 30m $(RACE_PACKAGES)
+
+# Filesystem tools that volumes and their tests call.
+test-packages:
+	$(ROOT) test/install-packages
+
+lint: bin/golangci-lint vet
+	bin/golangci-lint run ./...
+
+vet:
+	$(GO) vet ./...
+
+bin/golangci-lint: tools/go.mod tools/go.sum
+	cd tools && $(GO) build -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+# Every package for Windows, tests included, and the command for macOS.
+cross:
+	GOOS=windows GOARCH=amd64 $(GO) vet ./...
+	GOOS=darwin GOARCH=arm64 $(GO) build -o /dev/null ./cmd/holdfast
+
+# The table of docs/reference/benchmarks.md.
+bench: build test-packages
+	$(ROOT) $(GO) run ./internal/bench -holdfast bin/holdfast -write docs/reference/benchmarks.md
+
+# Ten times the random operations of `make test`.
+soak: test-packages
+	$(ROOT) $(GO) test -timeout 2h -run 'Model|Sweep' ./internal/backend/local -rapid.checks=1000
+
+clean:
+	rm -rf bin

@@ -1,0 +1,128 @@
+// Package archtest holds the rules of who may import whom, each with its
+// reason. The tree's shape is in docs/explanation/architecture.md.
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/holdfast-csi/holdfast/"
+
+// rule forbids the packages below From (module-relative, "…" for all below)
+// to import those below any of Not. Direct rules look at the package's own
+// imports; the others at everything that ends up in the binary with it.
+type rule struct {
+	from   string
+	except []string
+	not    []string
+	direct bool
+	why    string
+}
+
+func rules() []rule {
+	const grpcCodes, clientGo = "google.golang.org/grpc/codes", "k8s.io/client-go"
+	return []rule{
+		{from: "internal/backend/", not: own("internal/driver", "internal/kube", "internal/host", "internal/csiclient"),
+			why: "a backend is below the seam: it must serve any caller"},
+		{from: "internal/backend/local", not: own("internal/backend/ebs"),
+			why: "no backend knows another"},
+		{from: "internal/driver", not: append(own("internal/kube", "internal/host", "internal/cli"), clientGo),
+			why: "the driver answers any orchestrator, and its idle memory is a promise"},
+		{from: "internal/kube", not: own("internal/driver", "internal/node", "internal/backend/guard", "internal/backend/local"),
+			why: "controllers work beside any vendor's driver, so they see drivers only through csiclient"},
+		{from: "internal/host", not: own("internal/driver", "internal/node", "internal/backend/guard", "internal/backend/local"),
+			why: "the host runs any vendor's driver, so it sees drivers only through csiclient"},
+		{from: "internal/claim", not: own("internal/driver", "internal/node", "internal/host", "internal/kube", "internal/backend/guard", "internal/backend/local"),
+			why: "the rules of claims are pure, and shared by the host and the controllers"},
+		{from: "internal/node", not: own("internal/driver", "internal/kube", "internal/host", "internal/cli", "internal/backend/local", "internal/backend/ebs"),
+			why: "the node engine is written once for all backends"},
+		{from: "internal/", except: []string{"internal/driver", "internal/csiclient", "internal/csiproxy"}, not: []string{grpcCodes, "google.golang.org/grpc/status"}, direct: true,
+			why: "gRPC status codes stay at the edge; everything below speaks sentinel errors"},
+		{from: "internal/", except: []string{"internal/backend/ebs"}, not: []string{"github.com/aws/"}, direct: true,
+			why: "the AWS SDK belongs to the ebs backend"},
+		{from: "", not: []string{"k8s.io/kubernetes", "k8s.io/apiserver"},
+			why: "Kubernetes itself is a dependency of the nested test module only"},
+		{from: "internal/", except: []string{"internal/node/command", "internal/host/workload"}, not: []string{"os/exec"}, direct: true,
+			why: "programs are spawned through one interface with a context, a bound and a captured stderr"},
+	}
+}
+
+func own(packages ...string) []string {
+	full := make([]string, len(packages))
+	for i, p := range packages {
+		full[i] = module + p
+	}
+	return full
+}
+
+type goPackage struct {
+	ImportPath    string
+	Imports, Deps []string
+}
+
+func TestImports(t *testing.T) {
+	for _, p := range list(t) {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		for _, r := range rules() {
+			if !within(name, r.from) || slices.ContainsFunc(r.except, func(e string) bool { return within(name, e) }) {
+				continue
+			}
+			imports := p.Deps
+			if r.direct {
+				imports = p.Imports
+			}
+			for _, imported := range imports {
+				if slices.ContainsFunc(r.not, func(n string) bool { return within(imported, n) }) {
+					t.Errorf("%s imports %s: %s", name, imported, r.why)
+				}
+			}
+		}
+	}
+}
+
+// TestImports_rulesNameWhatExists keeps a rule from holding because its
+// subject was renamed.
+func TestImports_rulesNameWhatExists(t *testing.T) {
+	packages := list(t)
+	for _, r := range rules() {
+		if !slices.ContainsFunc(packages, func(p goPackage) bool { return within(strings.TrimPrefix(p.ImportPath, module), r.from) }) {
+			t.Errorf("no package is below %q", r.from)
+		}
+	}
+}
+
+// within tells whether a package is the named one or below it.
+func within(name, parent string) bool {
+	return name == parent || parent == "" || strings.HasPrefix(name, strings.TrimSuffix(parent, "/")+"/")
+}
+
+func list(t *testing.T) []goPackage {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", module+"...")
+	command.Stderr = os.Stderr
+	output, err := command.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var packages []goPackage
+	for decoder := json.NewDecoder(strings.NewReader(string(output))); ; {
+		var p goPackage
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+	if len(packages) < 10 {
+		t.Fatalf("go list found %d packages", len(packages))
+	}
+	return packages
+}
