@@ -15,11 +15,11 @@ func groupRules() []rule {
 	}
 }
 
-func (b *bench) group(name string, sources ...string) backend.GroupSnapshot {
+func (b *bench) group(sources ...string) backend.GroupSnapshot {
 	b.Helper()
-	group, err := b.guard.CreateGroup(b.ctx(), backend.GroupSnapshotSpec{Name: name, SourceIDs: sources})
+	group, err := b.guard.CreateGroup(b.ctx(), backend.GroupSnapshotSpec{Name: "night", SourceIDs: sources})
 	if err != nil {
-		b.Fatalf("group snapshot %q: %v", name, err)
+		b.Fatalf("group snapshot: %v", err)
 	}
 	return group
 }
@@ -37,8 +37,8 @@ func groupTwice(b *bench) {
 		return
 	}
 	one, other := b.create("one"), b.create("other")
-	first := b.group("night", one.ID, other.ID)
-	second := b.group("night", other.ID, one.ID, one.ID)
+	first := b.group(one.ID, other.ID)
+	second := b.group(other.ID, one.ID, one.ID)
 	if first.ID != second.ID || len(first.Snapshots) != 2 || !first.Ready {
 		b.Fatalf("groups %+v and %+v; want one of two snapshots", first, second)
 	}
@@ -55,7 +55,7 @@ func groupOfOthers(b *bench) {
 		return
 	}
 	one, other := b.create("one"), b.create("other")
-	b.group("night", one.ID)
+	b.group(one.ID)
 	_, err := b.guard.CreateGroup(b.ctx(), backend.GroupSnapshotSpec{Name: "night", SourceIDs: []string{one.ID, other.ID}})
 	b.want(err, backend.ErrExists, "the same name for other sources")
 }
@@ -78,7 +78,7 @@ func deleteMember(b *bench) {
 	if !b.guard.Features().Groups {
 		return
 	}
-	group := b.group("night", b.create("one").ID, b.create("other").ID)
+	group := b.group(b.create("one").ID, b.create("other").ID)
 	b.want(b.guard.DeleteSnapshot(b.ctx(), group.Snapshots[0].ID), backend.ErrInvalid, "a member alone")
 	for range 2 {
 		b.must(b.guard.DeleteGroup(b.ctx(), group.ID, members(group)))
@@ -96,7 +96,7 @@ func wrongMembers(b *bench) {
 	}
 	one := b.create("one")
 	alone := b.snapshot("alone", one.ID)
-	group := b.group("night", one.ID)
+	group := b.group(one.ID)
 	b.want(b.guard.DeleteGroup(b.ctx(), group.ID, []string{alone.ID}), backend.ErrInvalid, "another snapshot")
 	_, err := b.guard.Group(b.ctx(), group.ID, append(members(group), alone.ID))
 	b.want(err, backend.ErrInvalid, "one snapshot more")
@@ -109,7 +109,7 @@ func groupsSurvive(b *bench) {
 	if !b.guard.Features().Groups {
 		return
 	}
-	group := b.group("night", b.create("one").ID, b.create("other").ID)
+	group := b.group(b.create("one").ID, b.create("other").ID)
 	after := b.reopened()
 	found, err := after.guard.Group(b.ctx(), group.ID, members(group))
 	if err != nil || !found.Created.Equal(group.Created) {

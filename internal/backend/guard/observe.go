@@ -16,13 +16,17 @@ func (g *Guard) Capacity(ctx context.Context, parameters map[string]string, capa
 	if err != nil {
 		return backend.Capacity{}, err
 	}
-	if len(capabilities) > 0 && g.CheckCapabilities(capabilities) != nil {
+	if len(capabilities) > 0 && !g.possible(capabilities) {
 		return backend.Capacity{}, nil
 	}
 	if err := g.checkParameters(parameters, nil); err != nil {
 		return backend.Capacity{}, fmt.Errorf("capacity: %w", err)
 	}
 	return reporter.Capacity(ctx, parameters, at)
+}
+
+func (g *Guard) possible(capabilities []backend.Capability) bool {
+	return g.CheckCapabilities(capabilities) == nil
 }
 
 // VolumeHealth lists the problems of a volume, none when it is well; ErrNotFound.
