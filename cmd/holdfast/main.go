@@ -10,10 +10,13 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/cli"
 )
 
+// version is set by the linker (Makefile).
+var version string
+
 func main() { os.Exit(run()) }
 
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return cli.Run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	return cli.Run(ctx, version, os.Args[1:], os.Stdout, os.Stderr)
 }

@@ -38,8 +38,9 @@ type ExitStatus struct{ Code int }
 
 func (e ExitStatus) Error() string { return fmt.Sprintf("exit status %d", e.Code) }
 
-// NewRoot returns the holdfast command with all its subcommands.
-func NewRoot() *cobra.Command {
+// NewRoot returns the holdfast command with all its subcommands. stamped is the
+// version that the build gave the binary, or "".
+func NewRoot(stamped string) *cobra.Command {
 	root := &cobra.Command{
 		Use:                        "holdfast",
 		Short:                      "Give a workload its volume, and do not let go of the data",
@@ -51,14 +52,15 @@ func NewRoot() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newVersionCommand())
+	version := versionOrBuild(stamped)
+	root.AddCommand(newVersionCommand(version))
 	return root
 }
 
 // Run executes the command line and returns the exit code. It ends early when
 // ctx does.
-func Run(ctx context.Context, arguments []string, stdout, stderr io.Writer) int {
-	root := NewRoot()
+func Run(ctx context.Context, stamped string, arguments []string, stdout, stderr io.Writer) int {
+	root := NewRoot(stamped)
 	root.SetArgs(arguments)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -11,7 +11,7 @@ import (
 func run(t *testing.T, arguments ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	code = Run(context.Background(), arguments, &out, &err)
+	code = Run(context.Background(), "v9.8.7", arguments, &out, &err)
 	return code, out.String(), err.String()
 }
 
@@ -39,6 +39,15 @@ func TestRun_exitCodes(t *testing.T) {
 				t.Errorf("stderr %q does not say %q", stderr, c.stderr)
 			}
 		})
+	}
+}
+
+func TestVersion_isTheStampedOne(t *testing.T) {
+	if _, stdout, _ := run(t, "version"); stdout != "holdfast v9.8.7\n" {
+		t.Errorf("version prints %q", stdout)
+	}
+	if versionOrBuild("") == "" {
+		t.Error("a binary without a stamp has no version")
 	}
 }
 

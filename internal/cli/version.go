@@ -7,22 +7,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newVersionCommand() *cobra.Command {
+func newVersionCommand(version string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this binary",
 		Args:  arguments(cobra.NoArgs),
 		RunE: func(command *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(command.OutOrStdout(), "holdfast "+Version())
+			_, err := fmt.Fprintln(command.OutOrStdout(), "holdfast "+version)
 			return err
 		},
 	}
 }
 
-// Version is the version of this binary as the Go toolchain stamped it: the
-// module version of an installed release, else the commit it was built from.
-// It is never empty, since Kubernetes refuses a plugin without vendor_version.
-func Version() string {
+// versionOrBuild is the version of this binary: what the build stamped it with,
+// else what the Go toolchain knows of it. It is never empty, since Kubernetes
+// refuses a plugin without vendor_version.
+func versionOrBuild(stamped string) string {
+	if stamped != "" {
+		return stamped
+	}
 	info, known := debug.ReadBuildInfo()
 	if !known {
 		return "devel"

@@ -4,6 +4,7 @@ package unixsocket
 
 import (
 	"context"
+	"errors"
 	"net"
 )
 
@@ -14,6 +15,6 @@ func lockDirectory(context.Context, string) (unlock func(), err error) { return 
 // isRefused takes any failure to connect that is not a timeout for a dead
 // socket: Windows reports several.
 func isRefused(err error) bool {
-	failure, is := err.(net.Error)
+	failure, is := errors.AsType[net.Error](err)
 	return is && !failure.Timeout()
 }

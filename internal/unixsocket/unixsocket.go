@@ -92,7 +92,11 @@ func bind(ctx context.Context, path string) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	unix := listener.(*net.UnixListener)
+	unix, is := listener.(*net.UnixListener)
+	if !is {
+		_ = listener.Close()
+		return nil, fmt.Errorf("listening gave a %T", listener)
+	}
 	// Otherwise Go removes whatever has that name when it closes the listener.
 	unix.SetUnlinkOnClose(false)
 	file, err := os.Lstat(path)
