@@ -1,0 +1,176 @@
+package workload
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exit codes for a command that cannot be executed, as shells have them.
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// Child is the other side of Run: init of the container's process namespace.
+// It builds the view, starts the command, passes signals on, collects orphans
+// and returns the command's exit code. It must be the first thing that its
+// process does.
+func Child() int {
+	unix.CloseOnExec(specDescriptor)
+	unix.CloseOnExec(statusDescriptor)
+	spec := os.NewFile(specDescriptor, "spec")
+	status := os.NewFile(statusDescriptor, "status")
+	if spec == nil || status == nil || os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "holdfast: this command is for holdfast's own use")
+		return 2
+	}
+	code, err := runChild(spec, status)
+	if err != nil {
+		_, _ = io.WriteString(status, err.Error()) // the parent may be gone
+		return 1
+	}
+	return code
+}
+
+func runChild(spec, status *os.File) (int, error) {
+	var container Container
+	decoder := json.NewDecoder(spec)
+	if err := decoder.Decode(&container); err != nil {
+		return 0, fmt.Errorf("read what to run: %w", err)
+	}
+	go endWithParent(spec)
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals)
+	if err := buildView(container); err != nil {
+		return 0, err
+	}
+	pid, err := startCommand(container)
+	if err != nil {
+		return reportStart(container, err)
+	}
+	if err := status.Close(); err != nil {
+		return 0, err
+	}
+	go passOn(signals, pid)
+	return reap(pid)
+}
+
+// endWithParent covers the instant between the birth of this process and its
+// asking for the parent-death signal: the pipe's end tells as well.
+func endWithParent(spec *os.File) {
+	_, _ = io.Copy(io.Discard, spec)
+	os.Exit(128 + int(unix.SIGKILL))
+}
+
+func passOn(signals <-chan os.Signal, pid int) {
+	for sent := range signals {
+		number, ok := sent.(syscall.Signal)
+		if !ok || number == unix.SIGCHLD || number == unix.SIGURG || number == unix.SIGPIPE {
+			continue // SIGURG is the Go runtime's own
+		}
+		_ = unix.Kill(pid, number)
+	}
+}
+
+// reap waits for the command and meanwhile for the orphans that become
+// children of init.
+func reap(command int) (int, error) {
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return 0, fmt.Errorf("wait for the command: %w", err)
+		case pid != command:
+			continue
+		case status.Exited():
+			return status.ExitStatus(), nil
+		case status.Signaled():
+			return 128 + int(status.Signal()), nil
+		}
+	}
+}
+
+// startCommand executes the command in the view that is now the root.
+func startCommand(container Container) (int, error) {
+	path, err := lookPath(container)
+	if err != nil {
+		return 0, err
+	}
+	if info, err := os.Stat(container.Directory); err != nil || !info.IsDir() {
+		return 0, fmt.Errorf("workingDir: %s is no directory on this machine", container.Directory)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return 0, fmt.Errorf("open the command's input: %w", err)
+	}
+	defer func() { _ = null.Close() }()
+	// Capabilities and no_new_privs belong to the thread that forks.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := restrict(container); err != nil {
+		return 0, err
+	}
+	pid, err := syscall.ForkExec(path, container.Command, &syscall.ProcAttr{
+		Dir: container.Directory, Env: container.Env, Files: []uintptr{null.Fd(), 1, 2},
+		Sys: &syscall.SysProcAttr{
+			Credential: &syscall.Credential{Uid: container.UID, Gid: container.GID, Groups: container.Groups},
+		},
+	})
+	if err != nil {
+		return 0, &fs.PathError{Op: "execute", Path: path, Err: err}
+	}
+	return pid, nil
+}
+
+// lookPath finds the command in the container's own PATH.
+func lookPath(container Container) (string, error) {
+	name := container.Command[0]
+	if strings.Contains(name, "/") {
+		if filepath.IsAbs(name) {
+			return name, nil
+		}
+		return filepath.Join(container.Directory, name), nil
+	}
+	for _, variable := range container.Env {
+		list, found := strings.CutPrefix(variable, "PATH=")
+		if !found {
+			continue
+		}
+		for _, directory := range filepath.SplitList(list) {
+			path := filepath.Join(directory, name)
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+				return path, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%s: %w", name, exec.ErrNotFound)
+}
+
+// reportStart turns a command that cannot be executed into what a shell would
+// answer; the machine has other programs than the image would.
+func reportStart(container Container, err error) (int, error) {
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		fmt.Fprintf(os.Stderr, "holdfast: container %q: %v (the image is not used: the command must exist on this machine)\n", container.Name, err)
+		return exitNotFound, nil
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.ENOTDIR):
+		fmt.Fprintf(os.Stderr, "holdfast: container %q: %v\n", container.Name, err)
+		return exitNotExecutable, nil
+	}
+	return 0, err
+}

@@ -1,0 +1,224 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// defaultPath is the PATH of a container whose image names none.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// defaultGrace is Kubernetes' default of terminationGracePeriodSeconds.
+const defaultGrace = 30 * time.Second
+
+// Volume is a pod's volume on this machine.
+type Volume struct {
+	// Path is a directory, or a block device node.
+	Path     string
+	Block    bool
+	ReadOnly bool
+}
+
+// Pod is what is run for a pod: the init containers one after another, then the
+// others at once.
+type Pod struct {
+	Init, Main []Container
+}
+
+// FromPod translates a pod whose volumes, by their names in the pod, are in
+// place. Fields without a meaning here are the caller's to refuse or to report.
+func FromPod(pod *corev1.Pod, volumes map[string]Volume, node string) (Pod, error) {
+	var translated Pod
+	for i := range pod.Spec.InitContainers {
+		container, err := fromContainer(pod, &pod.Spec.InitContainers[i], volumes, node)
+		if err != nil {
+			return Pod{}, err
+		}
+		translated.Init = append(translated.Init, container)
+	}
+	for i := range pod.Spec.Containers {
+		container, err := fromContainer(pod, &pod.Spec.Containers[i], volumes, node)
+		if err != nil {
+			return Pod{}, err
+		}
+		translated.Main = append(translated.Main, container)
+	}
+	return translated, nil
+}
+
+func fromContainer(pod *corev1.Pod, c *corev1.Container, volumes map[string]Volume, node string) (Container, error) {
+	container := Container{Name: c.Name, Directory: c.WorkingDir, GracePeriod: defaultGrace}
+	if container.Directory == "" {
+		container.Directory = "/"
+	}
+	if grace := pod.Spec.TerminationGracePeriodSeconds; grace != nil {
+		container.GracePeriod = time.Duration(*grace) * time.Second
+	}
+	wrap := func(err error) (Container, error) { return Container{}, fmt.Errorf("container %q: %w", c.Name, err) }
+	if err := container.setUser(pod, c); err != nil {
+		return wrap(err)
+	}
+	values, err := container.setEnvironment(pod, c, node)
+	if err != nil {
+		return wrap(err)
+	}
+	if len(c.Command) == 0 {
+		return wrap(errors.New("command: needed here, because the image, which has one of its own, is not used"))
+	}
+	for _, word := range append(append([]string{}, c.Command...), c.Args...) {
+		container.Command = append(container.Command, expand(word, values))
+	}
+	if err := container.setMounts(c, volumes); err != nil {
+		return wrap(err)
+	}
+	return container, nil
+}
+
+// setUser takes the container's own security context over the pod's.
+func (c *Container) setUser(pod *corev1.Pod, source *corev1.Container) error {
+	shared, own := pod.Spec.SecurityContext, source.SecurityContext
+	if shared == nil {
+		shared = &corev1.PodSecurityContext{}
+	}
+	if own == nil {
+		own = &corev1.SecurityContext{}
+	}
+	c.UID = id(shared.RunAsUser, own.RunAsUser)
+	c.GID = id(shared.RunAsGroup, own.RunAsGroup)
+	for _, group := range shared.SupplementalGroups {
+		c.Groups = append(c.Groups, uint32(group))
+	}
+	if shared.FSGroup != nil {
+		c.Groups = append(c.Groups, uint32(*shared.FSGroup))
+	}
+	if isSet(shared.RunAsNonRoot, own.RunAsNonRoot) && c.UID == 0 {
+		return errors.New("securityContext.runAsNonRoot is true, but runAsUser names no other user than root")
+	}
+	c.NoNewPrivs = own.AllowPrivilegeEscalation != nil && !*own.AllowPrivilegeEscalation
+	c.ReadOnlyRoot = own.ReadOnlyRootFilesystem != nil && *own.ReadOnlyRootFilesystem
+	if own.Capabilities != nil {
+		for _, name := range own.Capabilities.Drop {
+			c.DropAll = c.DropAll || strings.EqualFold(string(name), "ALL")
+			c.DropCaps = append(c.DropCaps, capabilityName(name))
+		}
+		for _, name := range own.Capabilities.Add {
+			c.KeepCaps = append(c.KeepCaps, capabilityName(name))
+		}
+	}
+	return nil
+}
+
+func capabilityName(name corev1.Capability) string {
+	return strings.TrimPrefix(strings.ToUpper(string(name)), "CAP_")
+}
+
+func id(shared, own *int64) uint32 {
+	switch {
+	case own != nil:
+		return uint32(*own)
+	case shared != nil:
+		return uint32(*shared)
+	}
+	return 0
+}
+
+func isSet(shared, own *bool) bool {
+	if own != nil {
+		return *own
+	}
+	return shared != nil && *shared
+}
+
+// setEnvironment returns the variables for expansion. Nothing of the caller's
+// own environment is passed on, as in a container.
+func (c *Container) setEnvironment(pod *corev1.Pod, source *corev1.Container, node string) (map[string]string, error) {
+	home := "/"
+	if c.UID == 0 {
+		home = "/root"
+	}
+	hostname := pod.Spec.Hostname
+	if hostname == "" {
+		hostname = pod.Name
+	}
+	names := []string{"PATH", "HOME", "HOSTNAME"}
+	values := map[string]string{"PATH": defaultPath, "HOME": home, "HOSTNAME": hostname}
+	for i, variable := range source.Env {
+		value := expand(variable.Value, values)
+		if variable.ValueFrom != nil {
+			var err error
+			if value, err = fieldValue(pod, variable.ValueFrom, node); err != nil {
+				return nil, fmt.Errorf("env[%d] (%s): %w", i, variable.Name, err)
+			}
+		}
+		if _, known := values[variable.Name]; !known {
+			names = append(names, variable.Name)
+		}
+		values[variable.Name] = value
+	}
+	for _, name := range names {
+		c.Env = append(c.Env, name+"="+values[name])
+	}
+	return values, nil
+}
+
+// fieldValue serves the fields of the downward API that have a meaning here.
+func fieldValue(pod *corev1.Pod, source *corev1.EnvVarSource, node string) (string, error) {
+	if source.FieldRef == nil {
+		return "", errors.New("valueFrom: only fieldRef is supported")
+	}
+	field := source.FieldRef.FieldPath
+	if name, subscript, found := strings.Cut(field, "['"); found {
+		key := strings.TrimSuffix(subscript, "']")
+		switch name {
+		case "metadata.labels":
+			return pod.Labels[key], nil
+		case "metadata.annotations":
+			return pod.Annotations[key], nil
+		}
+	}
+	switch field {
+	case "metadata.name":
+		return pod.Name, nil
+	case "metadata.namespace":
+		return pod.Namespace, nil
+	case "metadata.uid":
+		return string(pod.UID), nil
+	case "spec.nodeName":
+		return node, nil
+	case "spec.serviceAccountName":
+		return pod.Spec.ServiceAccountName, nil
+	}
+	return "", fmt.Errorf("valueFrom.fieldRef.fieldPath: %q is not supported", field)
+}
+
+func (c *Container) setMounts(source *corev1.Container, volumes map[string]Volume) error {
+	for i, mount := range source.VolumeMounts {
+		volume, found := volumes[mount.Name]
+		switch {
+		case !found:
+			return fmt.Errorf("volumeMounts[%d].name: the pod has no volume %q", i, mount.Name)
+		case volume.Block:
+			return fmt.Errorf("volumeMounts[%d]: volume %q is a block device; use volumeDevices", i, mount.Name)
+		}
+		c.Mounts = append(c.Mounts, Mount{
+			Source: volume.Path, SubPath: mount.SubPath, Target: path.Clean(mount.MountPath),
+			ReadOnly: mount.ReadOnly || volume.ReadOnly,
+		})
+	}
+	for i, device := range source.VolumeDevices {
+		volume, found := volumes[device.Name]
+		switch {
+		case !found:
+			return fmt.Errorf("volumeDevices[%d].name: the pod has no volume %q", i, device.Name)
+		case !volume.Block:
+			return fmt.Errorf("volumeDevices[%d]: volume %q is a filesystem; use volumeMounts", i, device.Name)
+		}
+		c.Mounts = append(c.Mounts, Mount{Source: volume.Path, Target: path.Clean(device.DevicePath), Device: true})
+	}
+	return nil
+}

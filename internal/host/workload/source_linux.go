@@ -1,0 +1,145 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// openSources takes a detached copy of each mount before the root changes.
+func openSources(mounts []Mount) ([]int, error) {
+	trees := make([]int, len(mounts))
+	for i, mount := range mounts {
+		tree, err := openSource(mount)
+		if err != nil {
+			return nil, fmt.Errorf("mount path %s: %w", mount.Target, err)
+		}
+		trees[i] = tree
+	}
+	return trees, nil
+}
+
+func openSource(mount Mount) (int, error) {
+	source, err := openSubPath(mount)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = source.Close() }()
+	tree, err := unix.OpenTree(int(source.Fd()), "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return -1, fmt.Errorf("take %s: %w", mount.Source, err)
+	}
+	attributes := unix.MountAttr{Propagation: unix.MS_PRIVATE}
+	if mount.ReadOnly {
+		attributes.Attr_set = unix.MOUNT_ATTR_RDONLY
+	}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attributes); err != nil {
+		return -1, errors.Join(fmt.Errorf("set the attributes of %s: %w", mount.Source, err), unix.Close(tree))
+	}
+	return tree, nil
+}
+
+// openSubPath opens the source, or the directory below it. What lies in a
+// volume may be written by anybody: os.Root keeps every step inside.
+func openSubPath(mount Mount) (*os.File, error) {
+	if mount.SubPath == "" {
+		fd, err := unix.Open(mount.Source, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return nil, fmt.Errorf("open %s: %w", mount.Source, err)
+		}
+		return os.NewFile(uintptr(fd), mount.Source), nil
+	}
+	root, err := os.OpenRoot(mount.Source)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	if err := root.MkdirAll(mount.SubPath, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("subPath %s: %w", mount.SubPath, err)
+	}
+	file, err := root.Open(mount.SubPath)
+	if err != nil {
+		return nil, fmt.Errorf("subPath %s: %w", mount.SubPath, err)
+	}
+	return file, nil
+}
+
+// place moves a detached copy to its path in the view.
+func (v view) place(t target, tree int) error {
+	defer func() { _ = unix.Close(tree) }()
+	point, err := v.mountPoint(t)
+	if err != nil {
+		return fmt.Errorf("mount path %s: %w", t.Target, err)
+	}
+	defer func() { _ = point.Close() }()
+	err = unix.MoveMount(tree, "", int(point.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	if errors.Is(err, unix.ENOTDIR) {
+		return fmt.Errorf("mount path %s: exists on this machine and is of another kind than the volume", t.Target)
+	}
+	if err != nil {
+		return fmt.Errorf("mount path %s: %w", t.Target, err)
+	}
+	return nil
+}
+
+// mountPoint opens the place of a mount and makes it where it is missing, which
+// is in a mirror, or inside a volume that is mounted already.
+func (v view) mountPoint(t target) (*os.File, error) {
+	root, err := os.OpenRoot(v.root)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	name := strings.TrimPrefix(t.path, "/")
+	if name == "" {
+		return nil, errors.New("the root itself cannot be a mount path")
+	}
+	if _, err := root.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+		if err := makePoint(root, name, t.Device); err != nil {
+			return nil, err
+		}
+	}
+	// No symbolic link on the way: the machine's were followed before, and one
+	// inside a volume may have been put there to lead elsewhere.
+	fd, err := openBeneath(root, name)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func makePoint(root *os.Root, name string, device bool) error {
+	if !device {
+		return root.MkdirAll(name, 0o755)
+	}
+	if parent := filepath.Dir(name); parent != "." {
+		if err := root.MkdirAll(parent, 0o755); err != nil {
+			return err
+		}
+	}
+	file, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+func openBeneath(root *os.Root, name string) (int, error) {
+	directory, err := root.Open(".")
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = directory.Close() }()
+	fd, err := unix.Openat2(int(directory.Fd()), name, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if errors.Is(err, unix.ELOOP) {
+		return -1, errors.New("a symbolic link in a volume stands in the way")
+	}
+	return fd, err
+}

@@ -1,0 +1,274 @@
+package workload
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// buildView makes the container's root in this process's own mount namespace
+// and moves into it: a tmpfs that mirrors the machine's root by bind mounts, so
+// that a mount path can get an entry there without one being made on the
+// machine. Directories further down are mirrored in the same way only where a
+// mount path needs a new entry in them.
+func buildView(container Container) error {
+	// Slave, not private: when the machine unmounts something, the copy in here
+	// goes too, and nothing is kept busy; nothing goes the other way.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("cut the mount namespace off: %w", err)
+	}
+	sources, err := openSources(container.Mounts)
+	if err != nil {
+		return err
+	}
+	targets, err := plan(container.Mounts)
+	if err != nil {
+		return err
+	}
+	view := view{root: container.Scratch, readOnly: container.ReadOnlyRoot}
+	if err := view.mirrorAll(targets); err != nil {
+		return err
+	}
+	for _, target := range targets {
+		if err := view.place(target, sources[target.index]); err != nil {
+			return err
+		}
+	}
+	return view.enter()
+}
+
+// target is a mount whose place is known.
+type target struct {
+	Mount
+	index int
+	// path is Target with the machine's symbolic links followed.
+	path string
+	// mirror is the directory that has to be mirrored because path's next
+	// component does not exist in it; "" when path exists or lies in a volume.
+	mirror string
+}
+
+// plan decides where each mount goes, outer ones first.
+func plan(mounts []Mount) ([]target, error) {
+	var targets []target
+	for i, mount := range mounts {
+		path, missing, err := resolve(mount.Target)
+		if err != nil {
+			return nil, fmt.Errorf("mount path %s: %w", mount.Target, err)
+		}
+		t := target{Mount: mount, index: i, path: path}
+		if len(missing) > 0 {
+			t.mirror = strings.TrimSuffix(path, "/"+filepath.Join(missing...))
+			if t.mirror == "" {
+				t.mirror = "/"
+			}
+		}
+		if within(path, "/proc") {
+			return nil, fmt.Errorf("mount path %s: nothing can be mounted in /proc", mount.Target)
+		}
+		targets = append(targets, t)
+	}
+	slices.SortStableFunc(targets, func(a, b target) int { return cmp.Compare(depth(a.path), depth(b.path)) })
+	for i := range targets {
+		for _, outer := range targets[:i] {
+			if outer.path != targets[i].path && within(targets[i].path, outer.path) {
+				targets[i].mirror = "" // inside a volume: the entry is made there
+			}
+		}
+	}
+	return targets, nil
+}
+
+func depth(path string) int { return strings.Count(strings.TrimSuffix(path, "/"), "/") }
+
+func within(path, directory string) bool {
+	return path == directory || strings.HasPrefix(path, strings.TrimSuffix(directory, "/")+"/")
+}
+
+// maximumLinks is how many symbolic links one path may lead through (path_resolution(7)).
+const maximumLinks = 40
+
+// resolve follows the machine's symbolic links as far as path exists and
+// returns the rest, which does not.
+func resolve(path string) (resolved string, missing []string, err error) {
+	todo := strings.Split(strings.Trim(filepath.Clean(path), "/"), "/")
+	resolved = "/"
+	for links := 0; len(todo) > 0; {
+		name := todo[0]
+		next := filepath.Join(resolved, name)
+		info, err := os.Lstat(next)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return filepath.Join(append([]string{resolved}, todo...)...), todo, nil
+		case err != nil:
+			return "", nil, err
+		case info.Mode()&fs.ModeSymlink == 0:
+			resolved, todo = next, todo[1:]
+			continue
+		}
+		if links++; links > maximumLinks {
+			return "", nil, unix.ELOOP
+		}
+		link, err := os.Readlink(next)
+		if err != nil {
+			return "", nil, err
+		}
+		if filepath.IsAbs(link) {
+			resolved = "/"
+		}
+		todo = append(strings.Split(strings.Trim(filepath.Clean(link), "/"), "/"), todo[1:]...)
+		todo = slices.DeleteFunc(todo, func(part string) bool { return part == "" || part == "." })
+	}
+	return resolved, nil, nil
+}
+
+// view is a root under construction.
+type view struct {
+	root     string // where it is mounted for now
+	readOnly bool
+}
+
+// mirrorAll makes the new root and the mirrors below it, outer ones first.
+func (v view) mirrorAll(targets []target) error {
+	if err := v.tmpfs("/"); err != nil {
+		return err
+	}
+	// Below, whole trees are bound that contain this very mount: unbindable, it
+	// is left out of them.
+	if err := unix.Mount("", v.root, "", unix.MS_UNBINDABLE, ""); err != nil {
+		return fmt.Errorf("prepare the new root: %w", err)
+	}
+	if err := v.mirror("/"); err != nil {
+		return err
+	}
+	var directories []string
+	for _, target := range targets {
+		if target.mirror != "" && target.mirror != "/" {
+			directories = append(directories, target.mirror)
+		}
+	}
+	slices.SortFunc(directories, func(a, b string) int { return cmp.Compare(depth(a), depth(b)) })
+	for _, directory := range slices.Compact(directories) {
+		if err := v.tmpfs(directory); err != nil {
+			return err
+		}
+		if err := v.mirror(directory); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tmpfs puts an empty directory over one of the view, with the mode and owner
+// that the machine's directory has.
+func (v view) tmpfs(directory string) error {
+	var stat unix.Stat_t
+	if err := unix.Stat(directory, &stat); err != nil {
+		return fmt.Errorf("mirror %s: %w", directory, err)
+	}
+	options := fmt.Sprintf("mode=%o,uid=%d,gid=%d", stat.Mode&0o7777, stat.Uid, stat.Gid)
+	if err := unix.Mount("holdfast", filepath.Join(v.root, directory), "tmpfs", 0, options); err != nil {
+		return fmt.Errorf("mirror %s: mount tmpfs: %w", directory, err)
+	}
+	return nil
+}
+
+// mirror shows every entry of a directory of the machine in the empty one of the view.
+func (v view) mirror(directory string) error {
+	entries, err := os.ReadDir(directory)
+	if err != nil {
+		return fmt.Errorf("mirror %s: %w", directory, err)
+	}
+	for _, entry := range entries {
+		path := filepath.Join(directory, entry.Name())
+		if err := v.mirrorEntry(path, entry); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("mirror %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+func (v view) mirrorEntry(path string, entry fs.DirEntry) error {
+	inside := filepath.Join(v.root, path)
+	switch {
+	case entry.Type()&fs.ModeSymlink != 0:
+		link, err := os.Readlink(path)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(link, inside)
+	case path == "/proc":
+		return v.mountProc(inside)
+	case entry.IsDir():
+		if err := os.Mkdir(inside, 0o755); err != nil {
+			return err
+		}
+	default:
+		if err := makeFile(inside); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount(path, inside, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	if v.readOnly && !within(path, "/dev") {
+		return makeReadOnly(unix.AT_FDCWD, inside)
+	}
+	return nil
+}
+
+// mountProc shows the processes of the container's own namespace: those of the
+// machine's /proc would be numbered otherwise.
+func (v view) mountProc(inside string) error {
+	if err := os.Mkdir(inside, 0o555); err != nil {
+		return err
+	}
+	return unix.Mount("proc", inside, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+}
+
+// enter makes the view the root and lets go of the machine's.
+func (v view) enter() error {
+	if v.readOnly {
+		if err := unix.MountSetattr(unix.AT_FDCWD, v.root, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+			return fmt.Errorf("make the root read-only: %w", err)
+		}
+	}
+	if err := os.Chdir(v.root); err != nil {
+		return fmt.Errorf("enter the new root: %w", err)
+	}
+	// Both at one place: the old root is then mounted over the new one and can
+	// be taken away without a directory for it (pivot_root(2), "pivot_root(".", ".")").
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("enter the new root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("leave the old root: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("enter the new root: %w", err)
+	}
+	return os.Chdir("/")
+}
+
+func makeFile(path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+func makeReadOnly(directory int, path string) error {
+	flags := uint(unix.AT_RECURSIVE)
+	if path == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	return unix.MountSetattr(directory, path, flags, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+}

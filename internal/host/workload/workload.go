@@ -1,0 +1,59 @@
+// Package workload runs the containers of a pod as processes of this machine.
+// A container's image is not used: its processes see the machine's own files,
+// in a mount namespace and a process namespace of their own, with the pod's
+// volumes at their mount paths. Nothing is made on the machine's filesystems
+// for that, and nothing that is mounted inside is seen outside. When the
+// process that called Run ends, by whatever way, so does everything it ran.
+package workload
+
+import (
+	"io"
+	"time"
+)
+
+// ChildCommand is the hidden command of the holdfast binary that Run starts,
+// and that must call Child.
+const ChildCommand = "workload-init"
+
+// Mount is a directory (or, for a device, a device node) that appears at a path.
+type Mount struct {
+	// Source is an absolute path without symbolic links below Trusted.
+	Source string
+	// SubPath is a directory below Source to show instead; made if missing, as
+	// the kubelet does. It cannot lead out of Source.
+	SubPath string
+	// Target is the absolute path in the workload's view.
+	Target   string
+	ReadOnly bool
+	// Device: Source is a block device node, and Target becomes one.
+	Device bool
+}
+
+// Container is one process tree to run.
+type Container struct {
+	// Name is for messages and prefixes.
+	Name    string
+	Command []string
+	Env     []string // NAME=value; nothing is inherited
+	// Directory is where the command starts; made of directories that exist.
+	Directory string
+	Mounts    []Mount
+	// Scratch is an existing empty directory that the new root is mounted over,
+	// in the container's own namespace only.
+	Scratch string
+
+	UID, GID     uint32
+	Groups       []uint32
+	NoNewPrivs   bool
+	ReadOnlyRoot bool
+	DropAll      bool     // drop every capability that is not kept
+	DropCaps     []string // names without CAP_
+	KeepCaps     []string
+	GracePeriod  time.Duration // from the first termination signal to SIGKILL
+}
+
+// Streams are where the output of a container goes. A file is handed over as
+// it is; anything else is written to as output comes.
+type Streams struct {
+	Stdout, Stderr io.Writer
+}
