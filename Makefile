@@ -50,7 +50,7 @@ cross:
 
 # The table of docs/reference/benchmarks.md.
 bench: build test-packages
-	$(ROOT) $(GO) run ./internal/bench -holdfast bin/holdfast -write docs/reference/benchmarks.md
+	$(ROOT) $(GO) run ./test/bench -holdfast bin/holdfast -write docs/reference/benchmarks.md
 
 # Ten times the random operations of `make test`.
 soak: test-packages

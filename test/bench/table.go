@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// row is one line of the table: what Holdfast took, what the alternative took,
+// and what was aimed at.
+type row struct {
+	work, holdfast, alternative, measured, ratio, aim string
+}
+
+func render(rows []row) string {
+	var text strings.Builder
+	text.WriteString("| Work | Holdfast | Alternative | took | Ratio | Aim |\n| --- | --- | --- | --- | --- | --- |\n")
+	for _, r := range rows {
+		fmt.Fprintf(&text, "| %s | %s | %s | %s | %s | %s |\n", r.work, r.holdfast, r.alternative, r.measured, r.ratio, r.aim)
+	}
+	return text.String()
+}
+
+// times makes a row of two durations; below 1 Holdfast is the faster.
+func times(work string, holdfast time.Duration, alternative string, other time.Duration, aim string) row {
+	return row{work, millis(holdfast), alternative, millis(other), ratio(float64(holdfast), float64(other)), aim}
+}
+
+func ratio(a, b float64) string {
+	if b == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", a/b)
+}
+
+func millis(d time.Duration) string {
+	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+}
+
+func median(samples []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(samples))
+	return sorted[len(sorted)/2]
+}
+
+// repeat runs step some rounds and gives the median time.
+func repeat(rounds int, step func(round int) (time.Duration, error)) (time.Duration, error) {
+	samples := make([]time.Duration, 0, rounds)
+	for round := range rounds {
+		took, err := step(round)
+		if err != nil {
+			return 0, err
+		}
+		samples = append(samples, took)
+	}
+	return median(samples), nil
+}
+
+// clock times one step.
+func clock(step func() error) (time.Duration, error) {
+	start := time.Now()
+	err := step()
+	return time.Since(start), err
+}
+
+func writeReport(path, table string, s settings) error {
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf(`# Benchmarks
+
+Written by `+"`make bench`"+`: each line measures Holdfast and a named alternative in
+the same run, %d rounds, the median of each. Compare the ratios, not the
+milliseconds: the machine is shared (%d cores, Linux %s). For times a ratio
+below 1 means that Holdfast is faster; for rates, above 1.
+
+%s
+## What the lines mean
+
+- *tools* stands for the same steps by the usual programs (losetup, blkid,
+  mount, umount, resize2fs), one process each, as drivers do that call them.
+- Pools: *plain* is a directory on the machine's own filesystem; *image* is a
+  pool image, xfs with reflink in one file on it.
+- The data path compares a volume with a file of the same size on the pool's
+  filesystem, both by fio with direct I/O.
+`, s.rounds, runtime.NumCPU(), strings.TrimSpace(string(kernel)), table)
+	return os.WriteFile(path, []byte(text), 0o644)
+}
