@@ -34,3 +34,6 @@ func (l *Loop) SetDiscard(bool) error { return unsupported() }
 
 // Detach is for Linux.
 func (l *Loop) Detach() error { return unsupported() }
+
+// Number is for Linux.
+func Number(*os.File) (uint64, error) { return 0, unsupported() }
