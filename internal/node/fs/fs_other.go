@@ -21,3 +21,12 @@ func Thaw(*os.File) error { return unsupported() }
 
 // SyncFS is for Linux.
 func SyncFS(*os.File) error { return unsupported() }
+
+// Grow is for Linux.
+func Grow(*os.File, string, int64) error { return unsupported() }
+
+// Size is for Linux.
+func Size(*os.File, string) (int64, error) { return 0, unsupported() }
+
+// ReadStats is for Linux.
+func ReadStats(*os.File) (Stats, error) { return Stats{}, unsupported() }

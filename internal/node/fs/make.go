@@ -1,0 +1,113 @@
+package fs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/node/command"
+)
+
+// Supported lists the filesystems of this package.
+func Supported() []string { return []string{Ext4, XFS, Btrfs} }
+
+// Make makes a filesystem on a device that the caller knows to be blank or to
+// hold nothing but an interrupted Make: whatever is there is overwritten. It
+// runs exactly one program. label may be empty.
+func Make(ctx context.Context, runner command.Runner, fsType string, device backend.Device, label string) error {
+	c, err := makeCommand(fsType, device, label)
+	if err != nil {
+		return err
+	}
+	result, err := runner.Run(ctx, c)
+	if err != nil {
+		return wrapRun(fmt.Sprintf("make %s on %s", fsType, device.Path), err)
+	}
+	if result.ExitCode != 0 {
+		return fmt.Errorf("make %s on %s: %w: %s ended with code %d: %s", fsType, device.Path,
+			backend.ErrPrecondition, c.Name, result.ExitCode, said(result))
+	}
+	return nil
+}
+
+// makeCommand is the mkfs to run. Discarding first is left out on all
+// filesystems: the device is blank, and holes in the file of a thick volume are
+// the space it was promised. ext4's tables are left to be zeroed by the kernel
+// on the first mount only where the device says that it reads zeros anyway.
+func makeCommand(fsType string, device backend.Device, label string) (command.Command, error) {
+	var c command.Command
+	switch fsType {
+	case Ext4:
+		// -F: the device is a whole disk. -m 0: a volume has no root to reserve for.
+		c = command.Command{Name: "mkfs.ext4", Args: []string{"-F", "-q", "-m", "0",
+			"-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"}}
+	case XFS:
+		c = command.Command{Name: "mkfs.xfs", Args: []string{"-f", "-q", "-K"}}
+	case Btrfs:
+		c = command.Command{Name: "mkfs.btrfs", Args: []string{"-f", "-q", "-K"}}
+	default:
+		return c, fmt.Errorf("%w: filesystem %q; known are %s", backend.ErrInvalid, fsType, strings.Join(Supported(), ", "))
+	}
+	if label != "" {
+		c.Args = append(c.Args, "-L", label)
+	}
+	c.Args = append(c.Args, device.Path)
+	return c, nil
+}
+
+// Check repairs what can be repaired without losing anything. ErrPrecondition,
+// with the command for an administrator, when it cannot. The device must not
+// be mounted.
+func Check(ctx context.Context, runner command.Runner, fsType, device string) error {
+	var c command.Command
+	switch fsType {
+	case Ext4, "ext3", "ext2":
+		c = command.Command{Name: "e2fsck", Args: []string{"-p", device}}
+	case XFS:
+		c = command.Command{Name: "xfs_repair", Args: []string{device}}
+	default: // btrfs check --repair may do harm; btrfs-check(8) warns of it
+		return unrepaired(fsType, device, "it recorded an error")
+	}
+	result, err := runner.Run(ctx, c)
+	if err != nil {
+		return wrapRun(fmt.Sprintf("check %s on %s", fsType, device), err)
+	}
+	// e2fsck(8): 1 is "errors corrected"; xfs_repair(8) ends with 0 when it did.
+	if result.ExitCode == 0 || (c.Name == "e2fsck" && result.ExitCode == 1) {
+		return nil
+	}
+	return unrepaired(fsType, device, fmt.Sprintf("%s ended with code %d: %s", c.Name, result.ExitCode, said(result)))
+}
+
+func unrepaired(fsType, device, reason string) error {
+	commands := map[string]string{Btrfs: "btrfs check", XFS: "xfs_repair"}
+	repair := commands[fsType]
+	if repair == "" {
+		repair = "e2fsck -f"
+	}
+	return fmt.Errorf("%w: the %s on %s has errors that are not repaired automatically (%s); save what matters, then run on this machine: %s %s",
+		backend.ErrPrecondition, fsType, device, reason, repair, device)
+}
+
+// wrapRun makes a missing program the machine's fault and leaves an ended
+// context what it is.
+func wrapRun(step string, err error) error {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s: %w: %w", step, backend.ErrPrecondition, err)
+	}
+	return fmt.Errorf("%s: %w", step, err)
+}
+
+// said is what a program told, on one line.
+func said(r command.Result) string {
+	lines := bytes.FieldsFunc(append(bytes.TrimSpace(r.Stderr), '\n'), func(c rune) bool { return c == '\n' })
+	if len(lines) == 0 {
+		lines = bytes.FieldsFunc(bytes.TrimSpace(r.Stdout), func(c rune) bool { return c == '\n' })
+	}
+	return string(bytes.Join(lines, []byte("; ")))
+}
