@@ -9,3 +9,12 @@ func OfDevice([]*mountinfo.Info, uint64) []*mountinfo.Info { return nil }
 
 // IsOfDevice is for Linux.
 func IsOfDevice(*mountinfo.Info, uint64) bool { return false }
+
+// OfNode is for Linux.
+func OfNode([]*mountinfo.Info, string, uint64) []*mountinfo.Info { return nil }
+
+// DeviceGone is for Linux.
+func DeviceGone(uint64) bool { return false }
+
+// SourceGone is for Linux.
+func SourceGone(*mountinfo.Info) bool { return false }

@@ -6,6 +6,8 @@ package mount
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/moby/sys/mountinfo"
 )
@@ -17,4 +19,19 @@ func Table() ([]*mountinfo.Info, error) {
 		return nil, fmt.Errorf("read the mount table: %w", err)
 	}
 	return table, nil
+}
+
+// ByID finds a mount in a table; nil when it is not there.
+func ByID(table []*mountinfo.Info, id uint64) *mountinfo.Info {
+	for _, m := range table {
+		if uint64(m.ID) == id {
+			return m
+		}
+	}
+	return nil
+}
+
+// HasOption tells whether a comma-separated list contains an option.
+func HasOption(list, option string) bool {
+	return slices.Contains(strings.Split(list, ","), option)
 }

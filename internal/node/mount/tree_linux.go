@@ -1,0 +1,207 @@
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// Tree is a mount that is at no place yet. Closing it, on any path, makes an
+// unattached one vanish; an attached one stays.
+type Tree struct {
+	file *os.File
+	dir  bool // a directory is mounted; otherwise a file
+}
+
+// Filesystem says what to mount.
+type Filesystem struct {
+	Type   string
+	Device string // the node of the device
+	Number uint64 // the device's number, to verify
+	Flags  Flags
+}
+
+// Mount mounts a filesystem without attaching it anywhere, and verifies that
+// it is on the device. ErrInvalid, with the kernel's words, for an option that
+// the filesystem does not know; ErrDataLoss when the kernel finds it damaged.
+func Mount(f Filesystem) (*Tree, error) {
+	fd, err := unix.Fsopen(f.Type, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("mount %s: %w: the kernel has no filesystem %s: %w", f.Device, backend.ErrPrecondition, f.Type, err)
+	}
+	fsContext := os.NewFile(uintptr(fd), f.Type)
+	defer closeQuietly(fsContext)
+	if err := configure(fsContext, f); err != nil {
+		return nil, err
+	}
+	if err := unix.FsconfigCreate(fd); err != nil {
+		return nil, explainCreate(fsContext, f, err)
+	}
+	fd, err = unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, int(attributeBits(f.Flags.Attributes)))
+	if err != nil {
+		return nil, fmt.Errorf("mount %s: %w", f.Device, err)
+	}
+	tree := &Tree{file: os.NewFile(uintptr(fd), f.Device), dir: true}
+	if err := tree.verify(f.Number); err != nil {
+		return nil, errors.Join(err, tree.Close())
+	}
+	return tree, nil
+}
+
+func configure(fsContext *os.File, f Filesystem) error {
+	fd := int(fsContext.Fd())
+	if err := unix.FsconfigSetString(fd, "source", f.Device); err != nil {
+		return fmt.Errorf("mount %s: source: %w%s", f.Device, err, messages(fsContext))
+	}
+	if f.Flags.ReadOnly() {
+		if err := unix.FsconfigSetFlag(fd, "ro"); err != nil {
+			return fmt.Errorf("mount %s: ro: %w%s", f.Device, err, messages(fsContext))
+		}
+	}
+	for _, option := range f.Flags.Options {
+		if err := set(fd, option); err != nil {
+			return fmt.Errorf("%w: mount flag %q for %s: %w%s", backend.ErrInvalid, option, f.Type, err, messages(fsContext))
+		}
+	}
+	return nil
+}
+
+func set(fd int, option Option) error {
+	if option.HasValue {
+		return unix.FsconfigSetString(fd, option.Key, option.Value)
+	}
+	return unix.FsconfigSetFlag(fd, option.Key)
+}
+
+// explainCreate sorts the kernel's refusal to mount.
+func explainCreate(fsContext *os.File, f Filesystem, err error) error {
+	said := messages(fsContext)
+	class := backend.ErrPrecondition
+	switch {
+	case errors.Is(err, unix.EUCLEAN), errors.Is(err, unix.EBADMSG): // EFSCORRUPTED, EFSBADCRC
+		class = backend.ErrDataLoss
+	case errors.Is(err, unix.EBUSY):
+		class = backend.ErrInUse
+	case errors.Is(err, unix.EIO), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENOMEM):
+		class = backend.ErrUnavailable
+	case errors.Is(err, unix.EINVAL) && len(f.Flags.Options) > 0:
+		class = backend.ErrInvalid
+	}
+	return fmt.Errorf("mount %s as %s with options %v: %w: %w%s; see the kernel log (dmesg)", f.Device, f.Type, f.Flags.Options, class, err, said)
+}
+
+// messages reads what the kernel logged into the context: lines that start
+// with e, w or i for their gravity (fs/fsopen.c).
+func messages(fsContext *os.File) string {
+	var said strings.Builder
+	buffer := make([]byte, 1024)
+	for range 16 {
+		n, err := unix.Read(int(fsContext.Fd()), buffer)
+		if err != nil || n <= 0 {
+			break
+		}
+		line := strings.TrimSpace(string(buffer[:n]))
+		if rest, ok := strings.CutPrefix(line, "e "); ok {
+			said.WriteString(": " + rest)
+		}
+	}
+	return said.String()
+}
+
+// attributeBits translates the names of package flags to those of
+// mount_setattr(2).
+func attributeBits(names []string) uint64 {
+	bits := map[string]uint64{
+		"ro": unix.MOUNT_ATTR_RDONLY, "nosuid": unix.MOUNT_ATTR_NOSUID, "nodev": unix.MOUNT_ATTR_NODEV,
+		"noexec": unix.MOUNT_ATTR_NOEXEC, "nosymfollow": unix.MOUNT_ATTR_NOSYMFOLLOW,
+		"nodiratime": unix.MOUNT_ATTR_NODIRATIME, "noatime": unix.MOUNT_ATTR_NOATIME,
+		"strictatime": unix.MOUNT_ATTR_STRICTATIME,
+	}
+	var all uint64
+	for _, name := range names {
+		all |= bits[name]
+	}
+	return all
+}
+
+// Bind makes a second mount of what the node shows. It has the attributes of
+// the first and those named (see Flags.Attributes).
+func (n *Node) Bind(attributes ...string) (*Tree, error) {
+	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH
+	fd, err := unix.OpenTree(int(n.file.Fd()), "", flags)
+	if err != nil {
+		return nil, fmt.Errorf("bind %s: %w", n.path, err)
+	}
+	tree := &Tree{file: os.NewFile(uintptr(fd), n.path), dir: n.Dir}
+	attr := unix.MountAttr{Attr_set: attributeBits(attributes)}
+	if attr.Attr_set == 0 {
+		return tree, nil
+	}
+	if attr.Attr_set&unix.MOUNT_ATTR__ATIME != 0 {
+		attr.Attr_clr = unix.MOUNT_ATTR__ATIME // the access time modes are one field
+	}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return nil, errors.Join(fmt.Errorf("bind %s %v: %w", n.path, attributes, err), tree.Close())
+	}
+	return tree, nil
+}
+
+// BindDevice makes a mount of a block device's node, verified by its number,
+// to be attached to a file.
+func BindDevice(path string, number uint64) (*Tree, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("bind %s: %w", path, err)
+	}
+	file := os.NewFile(uintptr(fd), path)
+	defer closeQuietly(file)
+	node, err := inspect(file, path)
+	if err != nil {
+		return nil, err
+	}
+	if !node.Block || node.Device != number {
+		return nil, fmt.Errorf("bind %s: %w: it is a %s with number %d:%d; wanted device %d:%d", path, backend.ErrPrecondition,
+			node.kind(), unix.Major(node.Device), unix.Minor(node.Device), unix.Major(number), unix.Minor(number))
+	}
+	return node.Bind()
+}
+
+// OpenDir opens the root of the mounted filesystem.
+func (t *Tree) OpenDir() (*os.File, error) {
+	node := &Node{file: t.file, path: t.file.Name()}
+	return node.OpenDir()
+}
+
+// Close gives the descriptor back.
+func (t *Tree) Close() error { return t.file.Close() }
+
+// verify compares the filesystem's device with the wanted one.
+func (t *Tree) verify(number uint64) error {
+	node, err := inspect(t.file, t.file.Name())
+	if err != nil {
+		return err
+	}
+	got, err := node.FilesystemDevice()
+	if err != nil {
+		return err
+	}
+	if got != number {
+		return fmt.Errorf("mount %s: the filesystem is on device %d:%d; wanted %d:%d", t.file.Name(),
+			unix.Major(got), unix.Minor(got), unix.Major(number), unix.Minor(number))
+	}
+	return nil
+}
+
+// detach takes an attached mount away again, wherever it ended up. It is lazy
+// because our own descriptor keeps it busy; nobody else has had time to.
+func (t *Tree) detach() error {
+	if err := unix.Unmount(descriptor(t.file), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("unmount %s again: %w", t.file.Name(), err)
+	}
+	return nil
+}
