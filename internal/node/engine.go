@@ -1,0 +1,198 @@
+// Package node is the node side of CSI, the same for every backend: it takes
+// the block device that a backend.Node presents, finds out what is on it, makes
+// a filesystem only on a device that is blank, checks, mounts, grows and binds
+// it, and takes everything away again. The driver calls it; it knows neither
+// gRPC nor Kubernetes beyond the keys of inline volumes.
+//
+// It keeps no state. What is staged or published is read from the kernel by
+// device number, what was formatted from the device and from the mark that the
+// backend keeps. A mount is made detached, verified, grown, and only then put in
+// its place; so a crash leaves either nothing or the finished thing.
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/keylock"
+	"github.com/holdfast-csi/holdfast/internal/node/command"
+	"github.com/holdfast-csi/holdfast/internal/node/fs"
+	"github.com/holdfast-csi/holdfast/internal/node/mount"
+)
+
+// Options are what an Engine is made of.
+type Options struct {
+	Backend backend.Node
+	// KubeletDir may have symlinks in its own path; nothing below it may.
+	KubeletDir string
+	// Forbidden directories are those that no path of a request may lie in, such
+	// as the pool of the backend.
+	Forbidden []string
+	// Runner runs mkfs and fsck; nil means real processes.
+	Runner command.Runner
+	// Logger may be nil.
+	Logger *slog.Logger
+	// Failpoints are named node/OPERATION/STEP; nil in production.
+	Failpoints *failpoint.Set
+	// Traits of the backend: which filesystems, the default first; whether block.
+	Traits backend.Traits
+}
+
+// Engine serves the node calls. It is safe for concurrent use.
+type Engine struct {
+	backend    backend.Node
+	runner     command.Runner
+	log        *slog.Logger
+	points     *failpoint.Set
+	paths      *mount.Resolver
+	filesystem []string
+	block      bool
+	locks      keylock.Locks
+	running    sync.WaitGroup
+}
+
+// New makes an Engine. Call Recover before the first request.
+func New(o Options) (*Engine, error) {
+	if o.Backend == nil {
+		return nil, fmt.Errorf("node engine: %w: no backend", backend.ErrInvalid)
+	}
+	paths, err := mount.NewResolver(o.KubeletDir, o.Forbidden)
+	if err != nil {
+		return nil, fmt.Errorf("node engine: %w", err)
+	}
+	e := &Engine{backend: o.Backend, runner: o.Runner, log: o.Logger, points: o.Failpoints,
+		paths: paths, filesystem: o.Traits.Filesystems, block: o.Traits.Block}
+	if e.runner == nil {
+		e.runner = command.NewSystem()
+	}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	if len(e.filesystem) == 0 {
+		e.filesystem = fs.Supported()
+	}
+	for _, name := range e.filesystem {
+		if !slices.Contains(fs.Supported(), name) {
+			return nil, fmt.Errorf("node engine: %w: filesystem %q of the backend; known are %s",
+				backend.ErrInvalid, name, strings.Join(fs.Supported(), ", "))
+		}
+	}
+	return e, nil
+}
+
+// Wait returns when no operation runs any more, or with the context's error.
+// An operation whose caller left may still be inside a system call.
+func (e *Engine) Wait(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { e.running.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("node operations are still running: %w", ctx.Err())
+	}
+}
+
+// afterword is how long an operation whose context ended gets to say what it
+// was doing before its caller is answered.
+const afterword = 250 * time.Millisecond
+
+// exclusive runs an operation while its keys are held; ErrBusy when one is
+// taken. Some system calls cannot be interrupted (umount writes back dirty
+// data, a dead device answers nothing): the caller is answered when its context
+// ends, and the keys stay held until the call is over, so that no second
+// operation gets between.
+func (e *Engine) exclusive(ctx context.Context, what string, keys []string, do func(context.Context) error) error {
+	unlock, ok := e.locks.TryLock(keys...)
+	if !ok {
+		return fmt.Errorf("%s: %w: another call for it is running", what, backend.ErrBusy)
+	}
+	done := make(chan error, 1)
+	e.running.Go(func() {
+		err := e.guarded(ctx, what, do)
+		unlock()
+		done <- err
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(afterword):
+		return fmt.Errorf("%s: %w while a system call is running; the repeated call finds what it did", what, context.Cause(ctx))
+	}
+}
+
+// guarded turns a panic of the operation's goroutine into an error: the
+// driver's own recovery cannot reach this goroutine.
+func (e *Engine) guarded(ctx context.Context, what string, do func(context.Context) error) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			e.log.Error("panic in a node operation", "operation", what, "panic", fault, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%s: internal fault: %v", what, fault)
+		}
+	}()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	}
+	if err := do(ctx); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// Keys of the locks: one per volume and one per target path. Two calls of
+// Unpublish for one volume may run at once, as the kubelet's do.
+func volumeKey(id string) string   { return "volume " + id }
+func targetKey(path string) string { return "target " + path }
+
+// supportedType checks the filesystem of a request; "" leaves the choice to us.
+func (e *Engine) supportedType(name string) error {
+	if name == "" || slices.Contains(e.filesystem, name) {
+		return nil
+	}
+	return fmt.Errorf("%w: filesystem type %q; known are %s", backend.ErrInvalid, name, strings.Join(e.filesystem, ", "))
+}
+
+// readOnlyMode tells whether an access mode excludes writing.
+func readOnlyMode(mode backend.AccessMode) bool {
+	return mode == backend.SingleNodeReaderOnly || mode == backend.MultiNodeReaderOnly
+}
+
+// checkCapability refuses what no device could give, and sorts the mount flags.
+func (e *Engine) checkCapability(c backend.Capability, readOnly bool) (mount.Flags, error) {
+	if c.Block {
+		if !e.block {
+			return mount.Flags{}, fmt.Errorf("%w: this backend has no raw block volumes", backend.ErrInvalid)
+		}
+		if c.FSType != "" || len(c.MountFlags) > 0 {
+			return mount.Flags{}, fmt.Errorf("%w: a raw block volume has neither filesystem type nor mount flags", backend.ErrInvalid)
+		}
+		return mount.Flags{}, nil
+	}
+	if c.MountGroup != "" {
+		return mount.Flags{}, fmt.Errorf("%w: the mount group is not applied by this driver (it does not announce VOLUME_MOUNT_GROUP); the orchestrator sets ownership", backend.ErrInvalid)
+	}
+	if err := e.supportedType(c.FSType); err != nil {
+		return mount.Flags{}, err
+	}
+	flags, err := mount.ParseFlags(c.MountFlags)
+	if err != nil {
+		return mount.Flags{}, err
+	}
+	if (readOnly || readOnlyMode(c.Mode)) && !flags.ReadOnly() {
+		flags.Attributes = append(flags.Attributes, "ro")
+	}
+	return flags, nil
+}

@@ -1,0 +1,134 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/node/fs"
+	"github.com/holdfast-csi/holdfast/internal/node/mount"
+)
+
+// ExpandRequest asks this machine to follow a volume that has grown.
+// Capability is nil when the caller does not tell it.
+type ExpandRequest struct {
+	VolumeID, VolumePath, StagingPath string
+	Range                             backend.SizeRange
+	Capability                        *backend.Capability
+}
+
+// Expand makes this machine see the volume's size and grows the filesystem to
+// it, online and without a process. It returns the volume's size in bytes.
+// ErrNotFound when the volume is not at the path. ErrOutOfRange when the volume
+// is smaller than required or larger than the limit: its controller half must
+// grow it first. ErrPrecondition when it is mounted read-only everywhere.
+func (e *Engine) Expand(ctx context.Context, r ExpandRequest) (int64, error) {
+	if err := checkID(r.VolumeID); err != nil {
+		return 0, err
+	}
+	if err := e.paths.CheckPath("volume_path", r.VolumePath); err != nil {
+		return 0, err
+	}
+	if r.StagingPath != "" {
+		if err := e.paths.CheckPath("staging_target_path", r.StagingPath); err != nil {
+			return 0, err
+		}
+	}
+	if r.Range.Required < 0 || r.Range.Limit < 0 || (r.Range.Limit > 0 && r.Range.Limit < r.Range.Required) {
+		return 0, fmt.Errorf("%w: capacity_range of %d to %d bytes", backend.ErrInvalid, r.Range.Required, r.Range.Limit)
+	}
+	size := make(chan int64, 1)
+	err := e.exclusive(ctx, "expand volume "+r.VolumeID, []string{volumeKey(r.VolumeID)}, func(ctx context.Context) error {
+		grown, err := e.expand(ctx, r)
+		size <- grown
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return <-size, nil
+}
+
+func (e *Engine) expand(ctx context.Context, r ExpandRequest) (int64, error) {
+	node, devices, err := e.volumeAt(ctx, r.VolumeID, r.VolumePath)
+	if err != nil {
+		return 0, err
+	}
+	defer closeQuietly(node)
+	size, err := e.backend.ResizeDevice(ctx, r.VolumeID)
+	if err != nil {
+		return 0, err
+	}
+	if err := e.points.Hit("node/expand/device"); err != nil {
+		return 0, err
+	}
+	if size < r.Range.Required || (r.Range.Limit > 0 && size > r.Range.Limit) {
+		return 0, fmt.Errorf("%w: the volume has %d bytes; wanted are %d to %d (0: no limit)", backend.ErrOutOfRange, size, r.Range.Required, r.Range.Limit)
+	}
+	if node.Block || (r.Capability != nil && r.Capability.Block) {
+		return size, nil
+	}
+	if err := e.growMounted(node, devices, size, r); err != nil {
+		return 0, err
+	}
+	return size, e.points.Hit("node/expand/grown")
+}
+
+// growMounted grows the filesystem through a mount that can be written to: the
+// one that was named, the staged one, or any other of the device.
+func (e *Engine) growMounted(node *mount.Node, devices []backend.Device, size int64, r ExpandRequest) error {
+	fsType, err := node.FilesystemType()
+	if err != nil {
+		return err
+	}
+	readOnly, err := node.ReadOnly()
+	if err != nil {
+		return err
+	}
+	if !readOnly {
+		return growAt(node, fsType, size)
+	}
+	return e.growElsewhere(devices, fsType, size, r)
+}
+
+func growAt(node *mount.Node, fsType string, size int64) error {
+	dir, err := node.OpenDir()
+	if err != nil {
+		return err
+	}
+	return errors.Join(fs.Grow(dir, fsType, size), dir.Close())
+}
+
+func (e *Engine) growElsewhere(devices []backend.Device, fsType string, size int64, r ExpandRequest) error {
+	places, err := mountsOf(devices)
+	if err != nil {
+		return err
+	}
+	if r.StagingPath != "" {
+		places = slices.Insert(places, 0, r.StagingPath)
+	}
+	for _, path := range places {
+		done, err := e.growThrough(path, devices, fsType, size)
+		if done || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: the filesystem is mounted read-only; it grows when it is staged for writing", backend.ErrPrecondition)
+}
+
+// growThrough tries one place; false when it is not a writable mount of the
+// volume.
+func (e *Engine) growThrough(path string, devices []backend.Device, fsType string, size int64) (bool, error) {
+	node, err := e.open("volume_path", path)
+	if err != nil {
+		return false, nil // not ours to look at, or gone
+	}
+	defer closeQuietly(node)
+	readOnly, err := node.ReadOnly()
+	if err != nil || readOnly || !owns(node, devices) {
+		return false, nil
+	}
+	return true, growAt(node, fsType, size)
+}

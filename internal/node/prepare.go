@@ -1,0 +1,272 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/node/fs"
+	"github.com/holdfast-csi/holdfast/internal/node/mount"
+)
+
+// action is what a device needs before it can be mounted.
+type action int
+
+const (
+	actionUse action = iota
+	actionFormat
+	actionCheck
+)
+
+// decide is the whole policy of formatting. wanted is the request's filesystem
+// or "", fallback the one to make when the request leaves it open.
+func decide(content blockdev.Content, mark backend.FormatMark, wanted, fallback string) (action, string, error) {
+	chosen := wanted
+	if chosen == "" {
+		chosen = fallback
+	}
+	if mark.FSType != "" && !mark.Done {
+		// The device was blank when mkfs started, and mkfs did not end: whatever
+		// is there was written by it.
+		return actionFormat, chosen, nil
+	}
+	switch content.Kind {
+	case blockdev.Blank:
+		if mark.Done {
+			return 0, "", fmt.Errorf("%w: the device is blank, but a filesystem %s was made on it before; it is not formatted again", backend.ErrDataLoss, mark.FSType)
+		}
+		return actionFormat, chosen, nil
+	case blockdev.Filesystem:
+		return decideFilesystem(content, wanted)
+	case blockdev.Corrupt:
+		return 0, "", fmt.Errorf("%w: a damaged %s: %s; it is not formatted: repair it, or restore the volume from a snapshot", backend.ErrDataLoss, content.Type, content.Detail)
+	}
+	return 0, "", fmt.Errorf("%w: the device holds %s: %s; it is not formatted: if that can go, wipe it (wipefs -a) and try again", backend.ErrPrecondition, content.Kind, content.Detail)
+}
+
+func decideFilesystem(content blockdev.Content, wanted string) (action, string, error) {
+	if wanted != "" && content.Type != wanted {
+		return 0, "", fmt.Errorf("%w: the device holds a filesystem %s; %s was asked for", backend.ErrPrecondition, content.Type, wanted)
+	}
+	if content.HasErrors || content.NeedsCheck {
+		return actionCheck, content.Type, nil
+	}
+	return actionUse, content.Type, nil
+}
+
+// preparation is what stage and inline publish have in common: a device on its
+// way to being mounted.
+type preparation struct {
+	volumeID string
+	device   *backend.Device
+	wanted   string
+	flags    mount.Flags
+	point    string // prefix of failpoints, such as "node/stage"
+}
+
+// mountDetached brings the device to a mountable state and mounts it, in no
+// place yet, at the full size of the device.
+func (e *Engine) mountDetached(ctx context.Context, p preparation) (*mount.Tree, error) {
+	content, err := e.prepare(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	flags := p.flags
+	flags.Options = append(defaultOptions(content.Type, p.device, flags), flags.Options...)
+	tree, err := mount.Mount(mount.Filesystem{Type: content.Type, Device: p.device.Path, Number: p.device.Number, Flags: flags})
+	if err != nil {
+		return nil, err
+	}
+	if err := e.fill(tree, content, p); err != nil {
+		return nil, errors.Join(err, tree.Close())
+	}
+	return tree, nil
+}
+
+// fill grows a filesystem that is smaller than its device, as after a restore
+// into a larger volume, or an expansion while it was not mounted.
+func (e *Engine) fill(tree *mount.Tree, content blockdev.Content, p preparation) error {
+	if err := e.points.Hit(p.point + "/mounted"); err != nil {
+		return err
+	}
+	if content.Size >= p.device.Size || p.flags.ReadOnly() {
+		return nil
+	}
+	dir, err := tree.OpenDir()
+	if err != nil {
+		return err
+	}
+	err = fs.Grow(dir, content.Type, p.device.Size)
+	if err := errors.Join(err, dir.Close()); err != nil {
+		return err
+	}
+	return e.points.Hit(p.point + "/grown")
+}
+
+// defaultOptions are ours, unless the request says otherwise. A clone of an xfs
+// has its original's UUID and may be mounted beside it. Blocks are given back
+// only where the backend wants it; btrfs would do so by itself since Linux 6.2.
+func defaultOptions(fsType string, device *backend.Device, flags mount.Flags) []mount.Option {
+	var options []mount.Option
+	if fsType == fs.XFS {
+		options = append(options, mount.Option{Key: "nouuid"})
+	}
+	for _, option := range flags.Options {
+		if option.Key == "discard" || option.Key == "nodiscard" {
+			return options
+		}
+	}
+	switch {
+	case device.Discard && fsType != fs.Btrfs:
+		options = append(options, mount.Option{Key: "discard"})
+	case !device.Discard && fsType == fs.Btrfs:
+		options = append(options, mount.Option{Key: "nodiscard"})
+	}
+	return options
+}
+
+// prepare returns the filesystem that is on the device in the end.
+func (e *Engine) prepare(ctx context.Context, p preparation) (blockdev.Content, error) {
+	mark, err := e.formatMark(ctx, p.volumeID)
+	if err != nil {
+		return blockdev.Content{}, err
+	}
+	content, err := probeDevice(ctx, p.device)
+	if err != nil {
+		return blockdev.Content{}, err
+	}
+	act, fsType, err := decide(content, mark, p.wanted, e.filesystem[0])
+	if err == nil && act == actionUse {
+		err = e.supportedType(content.Type)
+	}
+	if err != nil || act == actionUse {
+		return content, wrapDevice(p, err)
+	}
+	if err := e.refuseMounted(p); err != nil {
+		return content, err
+	}
+	if act == actionCheck {
+		return e.check(ctx, p, content)
+	}
+	return e.format(ctx, p, fsType, mark)
+}
+
+func wrapDevice(p preparation, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("device %s: %w", p.device.Path, err)
+}
+
+// refuseMounted keeps mkfs and fsck away from a device that is in use, beside
+// their own checks.
+func (e *Engine) refuseMounted(p preparation) error {
+	table, err := mount.Table()
+	if err != nil {
+		return err
+	}
+	if mounts := mount.OfDevice(table, p.device.Number); len(mounts) > 0 {
+		return fmt.Errorf("device %s: %w: it is mounted at %s and cannot be checked or formatted", p.device.Path, backend.ErrInUse, mounts[0].Mountpoint)
+	}
+	return nil
+}
+
+// format makes the filesystem, once, between the two marks.
+func (e *Engine) format(ctx context.Context, p preparation, fsType string, mark backend.FormatMark) (blockdev.Content, error) {
+	if p.device.ReadOnly {
+		return blockdev.Content{}, fmt.Errorf("device %s: %w: it has no filesystem and is read-only", p.device.Path, backend.ErrPrecondition)
+	}
+	if intent := (backend.FormatMark{FSType: fsType}); mark != intent {
+		if err := e.setFormatMark(ctx, p.volumeID, intent); err != nil {
+			return blockdev.Content{}, err
+		}
+	}
+	if err := e.points.Hit(p.point + "/marked"); err != nil {
+		return blockdev.Content{}, err
+	}
+	if err := fs.Make(ctx, e.runner, fsType, *p.device, ""); err != nil {
+		return blockdev.Content{}, err
+	}
+	if err := e.points.Hit(p.point + "/formatted"); err != nil {
+		return blockdev.Content{}, err
+	}
+	content, err := probeDevice(ctx, p.device)
+	if err != nil {
+		return content, err
+	}
+	if content.Kind != blockdev.Filesystem || content.Type != fsType {
+		return content, fmt.Errorf("device %s: mkfs of %s succeeded, but the device holds %s %s %s", p.device.Path, fsType, content.Kind, content.Type, content.Detail)
+	}
+	if err := e.setFormatMark(ctx, p.volumeID, backend.FormatMark{FSType: fsType, Done: true}); err != nil {
+		return content, err
+	}
+	return content, e.points.Hit(p.point + "/recorded")
+}
+
+// check repairs, and refuses what stays damaged.
+func (e *Engine) check(ctx context.Context, p preparation, before blockdev.Content) (blockdev.Content, error) {
+	if p.device.ReadOnly {
+		return before, fmt.Errorf("device %s: %w: its %s must be checked and the device is read-only", p.device.Path, backend.ErrPrecondition, before.Type)
+	}
+	e.log.Warn("checking a filesystem", "volume", p.volumeID, "device", p.device.Path, "type", before.Type, "errors", before.HasErrors)
+	if err := fs.Check(ctx, e.runner, before.Type, p.device.Path); err != nil {
+		return before, err
+	}
+	after, err := probeDevice(ctx, p.device)
+	if err != nil {
+		return after, err
+	}
+	if after.Kind != blockdev.Filesystem || after.HasErrors || after.NeedsCheck {
+		return after, fmt.Errorf("device %s: %w: its %s is still marked as damaged after a check; save what matters, then repair it by hand", p.device.Path, backend.ErrPrecondition, before.Type)
+	}
+	return after, e.points.Hit(p.point + "/checked")
+}
+
+// probeDevice reads what is on the device. The node is opened anew, so it is
+// compared with the number that the backend verified.
+func probeDevice(ctx context.Context, device *backend.Device) (blockdev.Content, error) {
+	file, err := os.Open(device.Path)
+	if err != nil {
+		return blockdev.Content{}, fmt.Errorf("device %s: %w: %w", device.Path, backend.ErrUnavailable, err)
+	}
+	defer func() { _ = file.Close() }()
+	number, err := blockdev.Number(file)
+	if err != nil {
+		return blockdev.Content{}, err
+	}
+	if number != device.Number {
+		return blockdev.Content{}, fmt.Errorf("device %s: it is not the volume's device any more", device.Path)
+	}
+	content, err := blockdev.Probe(ctx, file, device.Size)
+	if err != nil && ctx.Err() == nil {
+		return content, fmt.Errorf("device %s: %w: %w; it is neither formatted nor mounted until it can be read", device.Path, backend.ErrUnavailable, err)
+	}
+	return content, err
+}
+
+// formatMark is the zero mark when the backend keeps none.
+func (e *Engine) formatMark(ctx context.Context, volumeID string) (backend.FormatMark, error) {
+	recorder, ok := e.backend.(backend.FormatRecorder)
+	if !ok {
+		return backend.FormatMark{}, nil
+	}
+	mark, err := recorder.FormatMark(ctx, volumeID)
+	if err != nil {
+		return mark, fmt.Errorf("read whether it was formatted: %w", err)
+	}
+	return mark, nil
+}
+
+func (e *Engine) setFormatMark(ctx context.Context, volumeID string, mark backend.FormatMark) error {
+	recorder, ok := e.backend.(backend.FormatRecorder)
+	if !ok {
+		return nil
+	}
+	if err := recorder.SetFormatMark(ctx, volumeID, mark); err != nil {
+		return fmt.Errorf("record that it is being formatted: %w", err)
+	}
+	return nil
+}

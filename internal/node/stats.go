@@ -1,0 +1,108 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/node/fs"
+	"github.com/holdfast-csi/holdfast/internal/node/mount"
+)
+
+// Usage counts bytes or inodes.
+type Usage struct {
+	Total, Used, Available int64
+}
+
+// Stats is how full a volume is. A raw block volume has Bytes.Total alone;
+// Inodes is nil when the filesystem has no fixed number of them.
+type Stats struct {
+	Block  bool
+	Bytes  Usage
+	Inodes *Usage
+}
+
+// Stats measures the volume at a path where it is staged or published.
+// ErrNotFound when it is not there. It waits for a device that does not answer
+// no longer than the context says.
+func (e *Engine) Stats(ctx context.Context, volumeID, volumePath, stagingPath string) (Stats, error) {
+	if err := checkID(volumeID); err != nil {
+		return Stats{}, err
+	}
+	if err := e.paths.CheckPath("volume_path", volumePath); err != nil {
+		return Stats{}, err
+	}
+	// Asking a dead device again only adds a stuck call: one at a time. The value
+	// goes through a channel, since a late one must not be written to our caller.
+	found := make(chan Stats, 1)
+	key := "stats " + volumeID + " " + volumePath
+	err := e.exclusive(ctx, "stats of volume "+volumeID, []string{key}, func(ctx context.Context) error {
+		stats, err := e.measure(ctx, volumeID, volumePath)
+		found <- stats
+		return err
+	})
+	if err != nil {
+		return Stats{}, err
+	}
+	return <-found, nil
+}
+
+func (e *Engine) measure(ctx context.Context, volumeID, path string) (Stats, error) {
+	node, devices, err := e.volumeAt(ctx, volumeID, path)
+	if err != nil {
+		return Stats{}, err
+	}
+	defer closeQuietly(node)
+	if node.Block {
+		for _, device := range devices {
+			if device.Number == node.Device {
+				return Stats{Block: true, Bytes: Usage{Total: device.Size}}, nil
+			}
+		}
+	}
+	measured, err := fs.ReadStats(node.File())
+	if err != nil {
+		return Stats{}, err
+	}
+	stats := Stats{Bytes: Usage(measured.Bytes)}
+	if measured.Inodes != nil {
+		inodes := Usage(*measured.Inodes)
+		stats.Inodes = &inodes
+	}
+	return stats, nil
+}
+
+// volumeAt finds the volume at a path, verified by its device. ErrNotFound when
+// the volume is not there.
+func (e *Engine) volumeAt(ctx context.Context, volumeID, path string) (*mount.Node, []backend.Device, error) {
+	devices, err := e.devices(ctx, volumeID)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(devices) == 0 {
+		return nil, nil, fmt.Errorf("%w: the volume has no device on this machine", backend.ErrNotFound)
+	}
+	node, err := e.open("volume_path", path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !owns(node, devices) {
+		return nil, nil, errors.Join(fmt.Errorf("%w: the volume is not at %s", backend.ErrNotFound, path), node.Close())
+	}
+	return node, devices, nil
+}
+
+// devices lists the devices of a volume, an inline one included.
+func (e *Engine) devices(ctx context.Context, volumeID string) ([]backend.Device, error) {
+	if inlineHandle.MatchString(volumeID) {
+		volume, err := e.inlineVolume(ctx, volumeID)
+		if err != nil {
+			return nil, err
+		}
+		if volume != nil {
+			volumeID = volume.VolumeID
+		}
+	}
+	return e.backend.Devices(ctx, volumeID)
+}

@@ -1,0 +1,86 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/node/mount"
+)
+
+// Unpublish takes the volume away from the target path and removes the path.
+// An inline volume is deleted. Whatever is not there, down to the volume, is
+// fine. ErrPrecondition when something else is mounted there or it holds
+// files, all of which stay; ErrInUse when a process works in it.
+func (e *Engine) Unpublish(ctx context.Context, volumeID, targetPath string) error {
+	if err := checkID(volumeID); err != nil {
+		return err
+	}
+	if err := e.paths.CheckPath("target_path", targetPath); err != nil {
+		return err
+	}
+	keys := []string{targetKey(targetPath)}
+	inline := inlineHandle.MatchString(volumeID)
+	if inline {
+		keys = append(keys, volumeKey(volumeID))
+	}
+	return e.exclusive(ctx, "unpublish volume "+volumeID, keys, func(ctx context.Context) error {
+		if inline {
+			if volume, err := e.inlineVolume(ctx, volumeID); err != nil || volume != nil {
+				return e.unpublishInline(ctx, volume, targetPath, err)
+			}
+		}
+		devices, err := e.backend.Devices(ctx, volumeID)
+		if err != nil {
+			return err
+		}
+		return e.clearTarget(ctx, targetPath, devices, "node/unpublish")
+	})
+}
+
+// clearTarget unmounts what is ours and removes the path.
+func (e *Engine) clearTarget(ctx context.Context, path string, devices []backend.Device, point string) error {
+	place, err := e.paths.Place("target_path", path)
+	if errors.Is(err, backend.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(place)
+	if err := e.clear(ctx, place, devices, point); err != nil {
+		return err
+	}
+	if err := place.Remove(); err != nil {
+		return err
+	}
+	return e.points.Hit(point + "/removed")
+}
+
+// isShown tells whether one of the devices is mounted at the path.
+func (e *Engine) isShown(path string, devices []backend.Device) (bool, error) {
+	node, err := e.open("target_path", path)
+	if errors.Is(err, backend.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer closeQuietly(node)
+	return node.MountRoot && owns(node, devices), nil
+}
+
+// open looks at a path of a request; ErrNotFound when there is nothing.
+func (e *Engine) open(name, path string) (*mount.Node, error) {
+	place, err := e.paths.Place(name, path)
+	if err != nil {
+		return nil, err
+	}
+	defer closeQuietly(place)
+	node, err := place.Open()
+	if err != nil && ignoreAbsent(err) == nil {
+		return nil, fmt.Errorf("%s %s: %w", name, path, backend.ErrNotFound)
+	}
+	return node, err
+}
