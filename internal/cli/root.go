@@ -13,7 +13,7 @@ import (
 )
 
 // The exit codes of every command. A command that runs somebody else's program
-// may end with that program's code instead; see ExitStatus.
+// may end with that program's code instead; see ExitError.
 const (
 	exitDone   = 0
 	exitFailed = 1
@@ -32,11 +32,11 @@ func usageErrorf(format string, arguments ...any) error {
 	return &UsageError{Err: fmt.Errorf(format, arguments...)}
 }
 
-// ExitStatus ends the process with Code and prints nothing: the command has
+// ExitError ends the process with Code and prints nothing: the command has
 // already said what there is to say.
-type ExitStatus struct{ Code int }
+type ExitError struct{ Code int }
 
-func (e ExitStatus) Error() string { return fmt.Sprintf("exit status %d", e.Code) }
+func (e ExitError) Error() string { return fmt.Sprintf("exit status %d", e.Code) }
 
 // NewRoot returns the holdfast command with all its subcommands. stamped is the
 // version that the build gave the binary, or "".
@@ -72,7 +72,7 @@ func report(command *cobra.Command, err error, stderr io.Writer) int {
 	if err == nil {
 		return exitDone
 	}
-	if status, is := errors.AsType[ExitStatus](err); is {
+	if status, is := errors.AsType[ExitError](err); is {
 		return status.Code
 	}
 	_, _ = fmt.Fprintf(stderr, "%s: %v\n", command.Root().Name(), err)

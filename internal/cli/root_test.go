@@ -25,7 +25,7 @@ func TestRun_exitCodes(t *testing.T) {
 		{"nothing shows help", nil, 0, ""},
 		{"help", []string{"--help"}, 0, ""},
 		{"version", []string{"version"}, 0, ""},
-		{"unknown command", []string{"verison"}, 2, `unknown command "verison"; did you mean "version"?`},
+		{"unknown command", []string{"versio"}, 2, `unknown command "versio"; did you mean "version"?`},
 		{"unknown flag", []string{"version", "--bogus"}, 2, "unknown flag: --bogus"},
 		{"surplus argument", []string{"version", "now"}, 2, "See 'holdfast version --help'."},
 	}

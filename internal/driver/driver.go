@@ -1,0 +1,151 @@
+// Package driver is the CSI door: the Identity, Controller, GroupController and
+// Node services of CSI 1.13 over a unix socket. It translates between protobuf
+// and the types of packages backend, guard and node, and it is the only place
+// below the door that knows gRPC codes. What it never does: decide anything
+// about storage.
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/guard"
+	"github.com/holdfast-csi/holdfast/internal/node"
+	"github.com/holdfast-csi/holdfast/internal/unixsocket"
+)
+
+// Mode says which services a driver answers beside Identity.
+type Mode string
+
+// The modes of a driver.
+const (
+	All        Mode = "all"
+	Controller Mode = "controller"
+	Node       Mode = "node"
+)
+
+func (m Mode) controls() bool { return m != Node }
+func (m Mode) serves() bool   { return m != Controller }
+
+// Engine is the node engine (node.Engine), as far as the Node service needs it.
+type Engine interface {
+	Stage(ctx context.Context, request node.StageRequest) error
+	Unstage(ctx context.Context, volumeID, stagingPath string) error
+	Publish(ctx context.Context, request node.PublishRequest) error
+	Unpublish(ctx context.Context, volumeID, targetPath string) error
+	Stats(ctx context.Context, volumeID, volumePath, stagingPath string) (node.Stats, error)
+	Expand(ctx context.Context, request node.ExpandRequest) (int64, error)
+	Info(ctx context.Context) (backend.NodeInfo, error)
+	VolumeHealth(ctx context.Context, volumeID, volumePath, stagingPath string) ([]backend.HealthProblem, error)
+	StorageHealth(ctx context.Context) ([]backend.HealthProblem, error)
+	Probe(ctx context.Context) error
+}
+
+// Options of a driver.
+type Options struct {
+	Mode Mode
+	// Name is the CSI plugin name; the backend's own when empty.
+	Name string
+	// Version is what GetPluginInfo gives as vendor_version; not empty.
+	Version string
+	// Endpoint is the CSI socket, unix:///…/name.sock.
+	Endpoint string
+	// Traits and Features describe the backend. They are the same in every mode,
+	// because the plugin capabilities must be (CSI spec 1.13, GetPluginCapabilities).
+	Traits   backend.Traits
+	Features guard.Features
+	// Guard serves the controller half; unused in mode Node.
+	Guard *guard.Guard
+	// Engine serves the node half; unused in mode Controller.
+	Engine Engine
+	// NodeID is this machine's name in the log.
+	NodeID string
+	Logger *slog.Logger
+	// Registerer receives the metrics; nil for none.
+	Registerer prometheus.Registerer
+	// Tracing makes spans of the calls; nil for none.
+	Tracing trace.TracerProvider
+}
+
+// Server is a driver that can serve its socket once.
+type Server struct {
+	log  *slog.Logger
+	path string
+	grpc *grpc.Server
+	// ready is closed when the socket serves.
+	ready    chan struct{}
+	identity *identity
+
+	drainTime, cutTime time.Duration
+}
+
+// New builds a driver. It touches nothing outside the process before Run.
+func New(o Options) (*Server, error) {
+	if o.Name == "" {
+		o.Name = o.Traits.DriverName
+	}
+	if err := check(o); err != nil {
+		return nil, err
+	}
+	path, err := unixsocket.Path(o.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	measured, err := newMetrics(o.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	log := o.Logger.With("component", "driver")
+	chain := &interceptor{log: log, metrics: measured, node: o.NodeID}
+	s := &Server{
+		log: log, path: path, grpc: newGRPC(chain, o.Tracing), ready: make(chan struct{}),
+		identity: &identity{options: o}, drainTime: defaultDrainTime, cutTime: defaultCutTime,
+	}
+	s.register(o)
+	return s, nil
+}
+
+func (s *Server) register(o Options) {
+	csi.RegisterIdentityServer(s.grpc, s.identity)
+	if o.Mode.controls() {
+		csi.RegisterControllerServer(s.grpc, &controller{guard: o.Guard, traits: o.Traits, features: o.Features})
+		if o.Features.Groups {
+			csi.RegisterGroupControllerServer(s.grpc, &groupController{guard: o.Guard})
+		}
+	}
+	if o.Mode.serves() {
+		csi.RegisterNodeServer(s.grpc, &nodeServer{engine: o.Engine, traits: o.Traits, features: o.Features})
+	}
+}
+
+// pluginName is CSI's rule for names, which is also within Kubernetes' rule for
+// the name of a CSIDriver object once it is in lower case.
+var pluginName = regexp.MustCompile(`^[a-zA-Z0-9]([-.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
+
+func check(o Options) error {
+	switch {
+	case o.Mode != All && o.Mode != Controller && o.Mode != Node:
+		return fmt.Errorf("mode %q is none of all, controller, node", o.Mode)
+	case !pluginName.MatchString(o.Name):
+		return fmt.Errorf("driver name %q: CSI wants at most 63 letters, digits, '-' and '.', with a letter or digit at both ends", o.Name)
+	case o.Version == "":
+		return errors.New("a driver without a version is refused by Kubernetes")
+	case o.Logger == nil:
+		return errors.New("a driver needs a logger")
+	case o.Mode.controls() && o.Guard == nil:
+		return fmt.Errorf("mode %s needs the controller half of a backend", o.Mode)
+	case o.Mode.serves() && o.Engine == nil:
+		return fmt.Errorf("mode %s needs a node engine", o.Mode)
+	}
+	return nil
+}
