@@ -1,0 +1,105 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// making is a record of something that is made in steps.
+type making[T any] interface {
+	head() header
+	name() string
+	same(T) bool
+}
+
+// begin takes the lock of a new entry and makes the intent durable. What an
+// interrupted call with the same arguments left is gone on with; what one with
+// others left is removed first. An entry that is complete already comes back
+// with state ready and without a lock.
+func begin[T making[T]](p *Pool, entry, file string, wanted T) (*hold, T, error) {
+	var none T
+	held, err := p.takeNew(entry)
+	if err != nil {
+		return nil, none, err
+	}
+	if err := p.points.Hit("local/create/directory"); err != nil {
+		held.release()
+		return nil, none, p.undo(entry, err)
+	}
+	have, err := readRecord[T](p.root, entry, file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return intend(p, held, file, wanted)
+	case err != nil:
+		held.release()
+		return nil, none, err
+	case have.name() != wanted.name():
+		held.release()
+		return nil, none, collision(path.Base(entry), have.name(), wanted.name())
+	case have.head().State == ready:
+		held.release()
+		return nil, have, compatible(have, wanted)
+	case have.same(wanted):
+		return held, have, nil
+	}
+	defer held.release()
+	if err := p.discard(entry); err != nil {
+		return nil, none, err
+	}
+	return begin(p, entry, file, wanted)
+}
+
+func compatible[T making[T]](have, wanted T) error {
+	if have.same(wanted) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s has name %q already, with other arguments; use another name", backend.ErrExists, have.head().ID, have.name())
+}
+
+func intend[T making[T]](p *Pool, held *hold, file string, wanted T) (*hold, T, error) {
+	err := p.writeRecord(held.path, file, wanted)
+	if err == nil {
+		err = p.points.Hit("local/create/intent")
+	}
+	if err != nil {
+		var none T
+		err = p.undo(held.path, err)
+		held.release()
+		return nil, none, err
+	}
+	return held, wanted, nil
+}
+
+// createData opens the data file of an entry that is being made.
+func (p *Pool) createData(entry string) (*os.File, error) {
+	data, err := p.openData(entry, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return nil, err
+	}
+	stat, err := statOf(data)
+	if err == nil && stat.Size == 0 && p.copyOnWrite {
+		err = disableCopyOnWrite(data)
+	}
+	if err == nil {
+		err = p.points.Hit("local/create/data")
+	}
+	if err != nil {
+		return nil, errors.Join(err, data.Close())
+	}
+	return data, nil
+}
+
+// abandon removes a half-made entry, unless the caller gave up in the middle of
+// a long copy, which the repeated call then goes on with.
+func (p *Pool) abandon(ctx context.Context, entry string, begun *copyState, cause error) error {
+	if ctx.Err() != nil && begun != nil {
+		return cause
+	}
+	return p.undo(entry, cause)
+}

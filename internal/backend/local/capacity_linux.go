@@ -1,0 +1,148 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// admit books room for what is about to be made. While there is ample room the
+// figures at hand decide, so that creation costs the same however many volumes
+// there are; when it seems short, everything is observed anew.
+func (p *Pool) admit(ctx context.Context, id string, bytes int64) error {
+	const ample = 0.5
+	now, err := roomOf(p.top)
+	if err != nil {
+		return err
+	}
+	if _, ok := p.ledger.promise(id, bytes, now.available-p.reserved, ample); ok {
+		return nil
+	}
+	available, err := p.observe(ctx)
+	if err != nil {
+		return err
+	}
+	free, ok := p.ledger.promise(id, bytes, available, 1)
+	if !ok {
+		return fmt.Errorf("%w: %d bytes are needed and the pool can promise %d more; delete volumes or snapshots, enlarge the pool, or raise the overcommit ratio", backend.ErrNoSpace, bytes, max(0, free))
+	}
+	return nil
+}
+
+// observe measures what every volume has and returns the room of the pool, the
+// reserve taken off.
+func (p *Pool) observe(ctx context.Context) (available int64, err error) {
+	if err := p.refreshForeign(); err != nil {
+		return 0, err
+	}
+	accounts := p.ledger.snapshotOfAccounts()
+	for id, a := range accounts {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		measured, err := p.measure(id, a)
+		if errors.Is(err, backend.ErrDataLoss) {
+			delete(accounts, id) // deleted meanwhile, or missing, which health reports
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		accounts[id] = measured
+	}
+	now, err := roomOf(p.top)
+	if err != nil {
+		return 0, err
+	}
+	available = now.available - p.reserved
+	p.ledger.observed(accounts, available)
+	return available, nil
+}
+
+func (p *Pool) measure(id string, a account) (account, error) {
+	data, err := p.openData(volumePath(id), os.O_RDONLY)
+	if err != nil {
+		return a, err
+	}
+	defer func() { _ = data.Close() }()
+	if a.exclusive, err = allocated(data); err != nil || !a.mayShare {
+		return a, err
+	}
+	shared, err := sharedExtents(data)
+	if err != nil {
+		return a, err
+	}
+	// Blocks become shared by a clone of ours only, which says so here.
+	a.mayShare = len(shared) > 0
+	for _, e := range shared {
+		a.exclusive -= e.length
+	}
+	a.exclusive = max(0, a.exclusive)
+	return a, nil
+}
+
+// refreshForeign takes in what the other half, when it is another process, has
+// made and removed.
+func (p *Pool) refreshForeign() error {
+	if p.options.Role == RoleAll {
+		return nil
+	}
+	names, err := p.list(volumesDir)
+	if err != nil {
+		return err
+	}
+	present := map[string]bool{}
+	for _, id := range names {
+		present[id] = true
+		if _, known, _ := p.index.volume(id); !known && !p.owns(id) && isVolumeID(id) {
+			if err := p.loadForeign(id); err != nil {
+				return err
+			}
+		}
+	}
+	for _, record := range page(&p.index, func(x *index) map[string]volumeRecord { return x.volumes },
+		func(r volumeRecord) bool { return !p.owns(r.ID) && !present[r.ID] }, "", 0) {
+		p.index.forget(record.ID)
+		p.ledger.remove(record.ID)
+	}
+	return nil
+}
+
+func (p *Pool) loadForeign(id string) error {
+	record, err := readRecord[volumeRecord](p.root, volumePath(id), volumeFile)
+	if errors.Is(err, fs.ErrNotExist) || record.State == creating {
+		return nil
+	}
+	if err != nil {
+		p.log.Warn("a record of the other half cannot be used", "id", id, "error", err)
+		return nil
+	}
+	p.index.putVolume(record)
+	p.ledger.set(id, account{size: record.Size, thick: record.thick(), mayShare: p.reflink})
+	return nil
+}
+
+// Capacity is what CreateVolume would accept now. Thin volumes count with their
+// size divided by the overcommit ratio, thick ones fully, snapshots with what
+// writing to their volumes may still take.
+func (p *Pool) Capacity(ctx context.Context, parameters map[string]string, at backend.Topology) (backend.Capacity, error) {
+	if node, ok := at[TopologyKey]; ok && node != p.options.NodeID {
+		return backend.Capacity{}, nil
+	}
+	provisioning, err := provisioningOf(parameters, nil)
+	if err != nil {
+		return backend.Capacity{}, err
+	}
+	available, err := p.observe(ctx)
+	if err != nil {
+		return backend.Capacity{}, classify(err)
+	}
+	most := p.ledger.largest(available, provisioning == thick)
+	return backend.Capacity{
+		Available: most, MaximumVolumeSize: min(most, maximumSize), MinimumVolumeSize: min(most, allocationUnit),
+	}, nil
+}

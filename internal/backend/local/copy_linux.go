@@ -1,0 +1,210 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	copyChunk    = 8 * mebibyte   // between two looks at the context
+	saveEvery    = 256 * mebibyte // between two records of progress
+	reportEvery  = 3 * time.Second
+	rewriteChunk = mebibyte
+)
+
+// Progress is a long copy that is under way.
+type Progress struct {
+	ID          string // what is being made
+	Done, Total int64  // bytes
+}
+
+type progress struct {
+	mu      sync.Mutex
+	running map[string]Progress
+}
+
+// Progress lists the long copies that are under way.
+func (p *Pool) Progress() []Progress {
+	p.progress.mu.Lock()
+	defer p.progress.mu.Unlock()
+	var all []Progress
+	for _, one := range p.progress.running {
+		all = append(all, one)
+	}
+	return all
+}
+
+func (g *progress) set(one Progress) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.running == nil {
+		g.running = map[string]Progress{}
+	}
+	g.running[one.ID] = one
+}
+
+func (g *progress) end(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.running, id)
+}
+
+// copyIdle copies an origin that cannot change while it is locked. What an
+// interrupted call copied is kept if the origin is still what it was then.
+func (p *Pool) copyIdle(ctx context.Context, c cutting) error {
+	if err := c.origin.data.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", c.origin.id, err)
+	}
+	now, err := fingerprintOf(c.origin.data)
+	if err != nil {
+		return err
+	}
+	state := copyState{Source: now}
+	if c.begun != nil && c.begun.Source == now {
+		state.Offset = c.begun.Offset
+	} else if err := c.target.Truncate(0); err != nil {
+		return err
+	}
+	return p.copyFrom(ctx, c, state)
+}
+
+// copyWhole copies a frozen origin, from the beginning.
+func (p *Pool) copyWhole(ctx context.Context, c cutting) error {
+	if err := c.target.Truncate(0); err != nil {
+		return err
+	}
+	c.save = nil
+	return p.copyFrom(ctx, c, copyState{})
+}
+
+func (p *Pool) copyFrom(ctx context.Context, c cutting, state copyState) error {
+	size := c.origin.size
+	// A copy that was cut off may have written behind the recorded offset; the
+	// same bytes come there again, and what is a hole in the origin was never
+	// written to.
+	if err := c.target.Truncate(size); err != nil {
+		return err
+	}
+	report := p.reporter(c, size)
+	defer report.end()
+	saved := state.Offset
+	return copySparse(ctx, c.target, c.origin.data, state.Offset, size, func(done int64) error {
+		report.step(done)
+		if c.save == nil || done-saved < saveEvery {
+			return p.points.Hit("local/copy/chunk")
+		}
+		saved, state.Offset = done, done
+		if err := c.target.Sync(); err != nil {
+			return err
+		}
+		if err := c.save(state); err != nil {
+			return err
+		}
+		return p.points.Hit("local/copy/saved")
+	})
+}
+
+// copySparse copies the data of source from an offset on and leaves its holes
+// (lseek(2), SEEK_DATA). step is told after each chunk how far everything is
+// copied.
+func copySparse(ctx context.Context, target, source *os.File, from, size int64, step func(done int64) error) error {
+	for from < size {
+		begin, end, err := nextData(source, from, size)
+		if err != nil {
+			return err
+		}
+		for begin < end {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			length := min(copyChunk, end-begin)
+			if err := copyRange(target, source, begin, length); err != nil {
+				return err
+			}
+			begin += length
+			if err := step(begin); err != nil {
+				return err
+			}
+		}
+		from = end
+	}
+	return nil
+}
+
+// nextData finds the next range with data at or behind an offset; an empty
+// range at size when there is none.
+func nextData(f *os.File, from, size int64) (begin, end int64, err error) {
+	begin, err = f.Seek(from, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) || (err == nil && begin >= size) {
+		return size, size, nil
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("find data of %s: %w", f.Name(), err)
+	}
+	end, err = f.Seek(begin, unix.SEEK_HOLE)
+	if err != nil {
+		return 0, 0, fmt.Errorf("find the end of data of %s: %w", f.Name(), err)
+	}
+	return begin, min(end, size), nil
+}
+
+// copyRange copies inside the kernel, or by reading and writing where the
+// filesystems do not support that.
+func copyRange(target, source *os.File, offset, length int64) error {
+	in, out := offset, offset
+	for in < offset+length {
+		n, err := unix.CopyFileRange(descriptor(source), &in, descriptor(target), &out, int(offset+length-in), 0)
+		if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
+			return copyThrough(target, source, in, offset+length-in)
+		}
+		if err != nil {
+			return fmt.Errorf("copy %s to %s: %w", source.Name(), target.Name(), err)
+		}
+		if n == 0 {
+			return fmt.Errorf("copy %s to %s: it ends at %d: %w", source.Name(), target.Name(), in, io.ErrUnexpectedEOF)
+		}
+	}
+	return nil
+}
+
+func copyThrough(target, source *os.File, offset, length int64) error {
+	_, err := io.Copy(io.NewOffsetWriter(target, offset), io.NewSectionReader(source, offset, length))
+	if err != nil {
+		return fmt.Errorf("copy %s to %s: %w", source.Name(), target.Name(), err)
+	}
+	return nil
+}
+
+// report tells people how far a copy is.
+type report struct {
+	pool  *Pool
+	what  Progress
+	last  time.Time
+	began time.Time
+}
+
+func (p *Pool) reporter(c cutting, size int64) *report {
+	now := time.Now()
+	r := &report{pool: p, last: now, began: now, what: Progress{ID: idOfData(c.target), Total: size}}
+	p.progress.set(r.what)
+	return r
+}
+
+func (r *report) step(done int64) {
+	r.what.Done = done
+	r.pool.progress.set(r.what)
+	if time.Since(r.last) < reportEvery {
+		return
+	}
+	r.last = time.Now()
+	r.pool.log.Info("copying", "for", r.what.ID, "done", done, "total", r.what.Total, "seconds", int(time.Since(r.began).Seconds()))
+}
+
+func (r *report) end() { r.pool.progress.end(r.what.ID) }

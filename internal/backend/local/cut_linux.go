@@ -1,0 +1,251 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/node/fs"
+	"github.com/holdfast-csi/holdfast/internal/node/mount"
+)
+
+// cutting is one data file that is to get the content of another.
+type cutting struct {
+	origin *origin
+	target *os.File
+	begun  *copyState            // what an interrupted copy left
+	save   func(copyState) error // makes progress durable
+	users  users
+}
+
+// users are what uses a volume on this machine now.
+type users struct {
+	loops  []blockdev.Loop
+	mounts []*os.File // one open directory for each mounted filesystem
+}
+
+// cut gives all targets the content that their origins have at one instant.
+// The intents were recorded before: filesystems that a crash leaves frozen are
+// thawed at the next start.
+func (p *Pool) cut(ctx context.Context, cuts []cutting) error {
+	defer func() {
+		for _, c := range cuts {
+			c.users.close()
+		}
+	}()
+	for i := range cuts {
+		if !cuts[i].origin.live {
+			continue
+		}
+		found, err := findUsers(cuts[i].origin.data)
+		if err != nil {
+			return err
+		}
+		cuts[i].users = found
+	}
+	if p.reflink {
+		return p.cutByClone(ctx, cuts)
+	}
+	return p.cutByCopy(ctx, cuts)
+}
+
+// cutByClone lets the targets share the blocks of the origins. Cloning one file
+// is atomic with respect to writes to it; freezing adds that the content is a
+// clean filesystem, and that all files are of one instant.
+func (p *Pool) cutByClone(ctx context.Context, cuts []cutting) error {
+	if err := p.settleUsers(ctx, cuts); err != nil {
+		return err
+	}
+	thaw, err := p.freeze(cuts)
+	if err == nil {
+		err = p.points.Hit("local/cut/frozen")
+	}
+	for i := 0; err == nil && i < len(cuts); i++ {
+		if err = ctx.Err(); err == nil {
+			err = clone(cuts[i].target, cuts[i].origin.data)
+		}
+		if err == nil {
+			err = p.points.Hit("local/cut/cloned")
+		}
+	}
+	return errors.Join(err, thaw())
+}
+
+// settleUsers writes out what is dirty before the freeze, which keeps the
+// freeze short.
+func (p *Pool) settleUsers(ctx context.Context, cuts []cutting) error {
+	for _, c := range cuts {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := c.users.sync(); err != nil {
+			return err
+		}
+		if err := c.origin.data.Sync(); err != nil {
+			return fmt.Errorf("sync %s: %w", c.origin.id, err)
+		}
+	}
+	return p.points.Hit("local/cut/synced")
+}
+
+// cutByCopy copies: idle origins without a bound, mounted ones while they are
+// frozen, within the freeze limit.
+func (p *Pool) cutByCopy(ctx context.Context, cuts []cutting) error {
+	var frozen, idle []cutting
+	for _, c := range cuts {
+		switch {
+		case len(c.users.loops) == 0:
+			idle = append(idle, c)
+		case len(c.users.mounts) > 0:
+			frozen = append(frozen, c)
+		default:
+			return fmt.Errorf("%w: volume %s is in use as a raw block device (%s) and the pool's filesystem cannot clone files; stop the workload for the cut, or keep the pool on xfs or btrfs (see --pool-image)",
+				backend.ErrPrecondition, c.origin.id, c.users.loops[0].Path)
+		}
+	}
+	// Idle origins cannot change meanwhile: they are locked.
+	for _, c := range idle {
+		if err := p.copyIdle(ctx, c); err != nil {
+			return err
+		}
+	}
+	return p.copyFrozen(ctx, frozen)
+}
+
+func (p *Pool) copyFrozen(ctx context.Context, cuts []cutting) error {
+	if len(cuts) == 0 {
+		return nil
+	}
+	if err := p.settleUsers(ctx, cuts); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, p.options.FreezeLimit)
+	defer cancel()
+	thaw, err := p.freeze(cuts)
+	if err == nil {
+		err = p.points.Hit("local/cut/frozen")
+	}
+	for i := 0; err == nil && i < len(cuts); i++ {
+		err = p.copyWhole(bounded, cuts[i])
+	}
+	late := bounded.Err() != nil && ctx.Err() == nil
+	if err = errors.Join(err, thaw()); err != nil && late {
+		return fmt.Errorf("%w: copying took longer than the %s that a mounted filesystem may be frozen; stop the workload for the cut, or keep the pool on xfs or btrfs (see --pool-image): %w",
+			backend.ErrPrecondition, p.options.FreezeLimit, err)
+	}
+	return err
+}
+
+// freeze stops writes to all mounted origins. The returned function thaws them
+// and must be called on every path; it fails when the freeze limit was hit
+// before, at which the filesystems were thawed and the cut is worth nothing.
+func (p *Pool) freeze(cuts []cutting) (thaw func() error, err error) {
+	f := &frozen{}
+	for _, c := range cuts {
+		for _, dir := range c.users.mounts {
+			if f.timer == nil {
+				f.timer = time.AfterFunc(p.options.FreezeLimit, f.expire)
+			}
+			if err := f.add(dir); err != nil {
+				return f.thaw, err
+			}
+		}
+	}
+	return f.thaw, nil
+}
+
+// thawUsers ends a freeze that a crash may have left.
+func thawUsers(data *os.File) error {
+	found, err := findUsers(data)
+	defer found.close()
+	for _, dir := range found.mounts {
+		err = errors.Join(err, fs.Thaw(dir))
+	}
+	return err
+}
+
+func findUsers(data *os.File) (users, error) {
+	var found users
+	loops, err := blockdev.LoopsOf(data)
+	if err != nil || len(loops) == 0 {
+		return found, err
+	}
+	found.loops = loops
+	table, err := mount.Table()
+	if err != nil {
+		return found, err
+	}
+	for _, loop := range loops {
+		for _, m := range mount.OfDevice(table, loop.Number) {
+			dir, err := openMount(m.Mountpoint, m.ID)
+			if err != nil {
+				continue // covered by another mount, or gone: try the next one
+			}
+			found.mounts = append(found.mounts, dir)
+			break // one is enough: freezing is per filesystem
+		}
+	}
+	return found, nil
+}
+
+// openMount opens the root of the very mount that the table named. A path could
+// lead elsewhere by now; freezing another filesystem must be impossible.
+func openMount(path string, id int) (*os.File, error) {
+	dir, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	var stat unix.Statx_t
+	err = unix.Statx(descriptor(dir), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &stat)
+	if err == nil && stat.Mnt_id != uint64(id) {
+		err = fmt.Errorf("%s is on mount %d, not %d", path, stat.Mnt_id, id)
+	}
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return dir, nil
+}
+
+// sync writes out what the users hold dirty. A raw block user's page cache
+// belongs to the device.
+func (u users) sync() error {
+	for _, dir := range u.mounts {
+		if err := fs.SyncFS(dir); err != nil {
+			return err
+		}
+	}
+	for i := range u.loops {
+		if err := syncDevice(u.loops[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func syncDevice(loop blockdev.Loop) error {
+	if loop.ReadOnly {
+		return nil
+	}
+	if err := loop.Open(); errors.Is(err, backend.ErrNotFound) {
+		return nil // detached meanwhile, which wrote everything out
+	} else if err != nil {
+		return err
+	}
+	device, err := os.OpenFile(loop.Path, os.O_RDWR, 0)
+	if err != nil {
+		return errors.Join(err, loop.Close())
+	}
+	return errors.Join(device.Sync(), device.Close(), loop.Close())
+}
+
+func (u users) close() {
+	for _, dir := range u.mounts {
+		_ = dir.Close()
+	}
+}

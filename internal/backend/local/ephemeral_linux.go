@@ -1,0 +1,86 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// The kubelet makes handles of this form; CreateVolume never issues one.
+var handleForm = regexp.MustCompile(`^csi-[0-9a-f]{64}$`)
+
+// CreateEphemeral makes an inline volume, thin, or finds the one of the handle.
+func (p *Pool) CreateEphemeral(ctx context.Context, spec backend.EphemeralSpec) (backend.EphemeralVolume, error) {
+	if !handleForm.MatchString(spec.Handle) {
+		return backend.EphemeralVolume{}, fmt.Errorf("%w: %.128q is no handle of an inline volume", backend.ErrInvalid, spec.Handle)
+	}
+	size, err := ephemeralSize(spec.Attributes, p.options.MaximumEphemeral)
+	if err != nil {
+		return backend.EphemeralVolume{}, err
+	}
+	wanted := volumeRecord{
+		header: newHeader(idOf(ephemeralPrefix, spec.Handle)), Name: spec.Handle, Size: size,
+		Provisioning: thin, Parameters: maps.Clone(spec.Attributes), Created: time.Now().UTC(),
+		Inline: &inlineFacts{Target: spec.Target, Owner: maps.Clone(spec.Owner)},
+	}
+	made, err := p.makeVolume(ctx, wanted)
+	if err != nil {
+		return backend.EphemeralVolume{}, fmt.Errorf("create inline volume %s: %w", spec.Handle, classify(err))
+	}
+	return made.ephemeral(), nil
+}
+
+// EphemeralByHandle finds a complete inline volume; ErrNotFound.
+func (p *Pool) EphemeralByHandle(_ context.Context, handle string) (backend.EphemeralVolume, error) {
+	record, err := p.recordOnDisk(idOf(ephemeralPrefix, handle))
+	if err != nil {
+		return backend.EphemeralVolume{}, err
+	}
+	if record.Inline == nil || record.Name != handle {
+		return backend.EphemeralVolume{}, fmt.Errorf("%w: the record of %s is not of inline volume %s", backend.ErrDataLoss, record.ID, handle)
+	}
+	return record.ephemeral(), nil
+}
+
+// DeleteEphemeral removes an inline volume, half-made ones included; none is no
+// error. ErrInUse when its device is attached.
+func (p *Pool) DeleteEphemeral(_ context.Context, handle string) error {
+	err := p.deleteVolume(idOf(ephemeralPrefix, handle))
+	if err == nil || errors.Is(err, backend.ErrNotFound) {
+		return nil
+	}
+	return fmt.Errorf("delete inline volume %s: %w", handle, classify(err))
+}
+
+// Ephemerals lists the complete inline volumes.
+func (p *Pool) Ephemerals(_ context.Context) ([]backend.EphemeralVolume, error) {
+	names, err := p.list(volumesDir)
+	if err != nil {
+		return nil, classify(err)
+	}
+	var found []backend.EphemeralVolume
+	for _, id := range names {
+		if !isID(ephemeralPrefix, id) {
+			continue
+		}
+		record, err := readRecord[volumeRecord](p.root, volumePath(id), volumeFile)
+		if errors.Is(err, fs.ErrNotExist) || (err == nil && record.State != ready) {
+			continue
+		}
+		if err != nil {
+			p.log.Warn("the record of an inline volume cannot be used", "id", id, "error", err)
+			continue
+		}
+		if record.Inline != nil && strings.HasPrefix(record.Name, "csi-") {
+			found = append(found, record.ephemeral())
+		}
+	}
+	return found, nil
+}

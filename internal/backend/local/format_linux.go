@@ -1,0 +1,77 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// markRecord is format.json.
+type markRecord struct {
+	Version int    `json:"version"`
+	FSType  string `json:"fsType"`
+	Done    bool   `json:"done"`
+}
+
+// FormatMark reads what mkfs was started for on a volume.
+func (p *Pool) FormatMark(_ context.Context, id string) (backend.FormatMark, error) {
+	if _, err := p.recordOnDisk(id); err != nil {
+		return backend.FormatMark{}, err
+	}
+	return p.readMark(id)
+}
+
+func (p *Pool) readMark(id string) (backend.FormatMark, error) {
+	data, err := p.root.ReadFile(path.Join(volumePath(id), formatFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return backend.FormatMark{}, nil
+	}
+	if err != nil {
+		return backend.FormatMark{}, classify(err)
+	}
+	var record markRecord
+	if err := json.Unmarshal(data, &record); err != nil {
+		return backend.FormatMark{}, fmt.Errorf("%w: %s of volume %s cannot be read: %w", backend.ErrDataLoss, formatFile, id, err)
+	}
+	if record.Version > recordVersion {
+		return backend.FormatMark{}, fmt.Errorf("%w: %s of volume %s has version %d, this Holdfast knows up to %d; use the newer one", backend.ErrPrecondition, formatFile, id, record.Version, recordVersion)
+	}
+	return backend.FormatMark{FSType: record.FSType, Done: record.Done}, nil
+}
+
+// SetFormatMark makes a mark durable. It waits for a cut of the volume: a clone
+// inherits the mark that held when it was cut.
+func (p *Pool) SetFormatMark(ctx context.Context, id string, mark backend.FormatMark) error {
+	if _, err := p.recordOnDisk(id); err != nil {
+		return err
+	}
+	held, err := p.wait(ctx, volumePath(id), unix.LOCK_EX)
+	if err != nil {
+		return classify(err)
+	}
+	defer held.release()
+	return classify(p.writeMark(volumePath(id), mark))
+}
+
+func (p *Pool) writeMark(entry string, mark backend.FormatMark) error {
+	return p.writeRecord(entry, formatFile, markRecord{Version: recordVersion, FSType: mark.FSType, Done: mark.Done})
+}
+
+// keepMark gives a volume that is being made from another the mark of that: if
+// it ever looks blank, its content was lost.
+func (p *Pool) keepMark(entry, formatted string) error {
+	if formatted == "" {
+		return nil
+	}
+	if err := p.writeMark(entry, backend.FormatMark{FSType: formatted, Done: true}); err != nil {
+		return err
+	}
+	return p.points.Hit("local/create/mark")
+}

@@ -1,0 +1,163 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
+)
+
+// origin is what a new data file gets its content from, under lock.
+type origin struct {
+	held       *hold
+	data       *os.File
+	id         string
+	live       bool // a volume, which may be in use; a snapshot never changes
+	size       int64
+	sectorSize int
+	thick      bool
+	formatted  string // filesystem that it is known to hold
+}
+
+// openOrigin locks and opens a source; nil for none.
+func (p *Pool) openOrigin(ctx context.Context, from source) (*origin, error) {
+	switch {
+	case from.SnapshotID != "":
+		return p.openSnapshot(ctx, from.SnapshotID)
+	case from.VolumeID != "":
+		return p.openLive(ctx, from.VolumeID)
+	}
+	return nil, nil
+}
+
+func (p *Pool) openSnapshot(ctx context.Context, id string) (*origin, error) {
+	record, err := p.findSnapshot(id)
+	if err != nil {
+		return nil, err
+	}
+	held, err := p.wait(ctx, snapshotPath(id), unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	return p.openHeld(held, os.O_RDONLY, origin{
+		id: id, size: record.Size, sectorSize: record.SectorSize, formatted: record.Formatted,
+	})
+}
+
+// openLive locks a volume for being cut. Two cuts at once would thaw under each
+// other, so the lock is exclusive, but for the plain copy of an idle volume,
+// which others may read at the same time.
+func (p *Pool) openLive(ctx context.Context, id string) (*origin, error) {
+	if _, err := p.Volume(ctx, id); err != nil {
+		return nil, err
+	}
+	how := unix.LOCK_SH
+	if p.reflink {
+		how = unix.LOCK_EX
+	}
+	held, err := p.wait(ctx, volumePath(id), how)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := p.openVolumeHeld(held, id)
+	if err != nil || how == unix.LOCK_EX {
+		return opened, err
+	}
+	loops, err := blockdev.LoopsOf(opened.data)
+	if err == nil && len(loops) == 0 {
+		return opened, nil
+	}
+	opened.close()
+	if err != nil {
+		return nil, err
+	}
+	if held, err = p.wait(ctx, volumePath(id), unix.LOCK_EX); err != nil {
+		return nil, err
+	}
+	return p.openVolumeHeld(held, id)
+}
+
+func (p *Pool) openVolumeHeld(held *hold, id string) (*origin, error) {
+	record, err := readRecord[volumeRecord](p.root, held.path, volumeFile)
+	if err != nil {
+		held.release()
+		return nil, err
+	}
+	mark, err := p.readMark(id)
+	if err != nil {
+		held.release()
+		return nil, err
+	}
+	from := origin{id: id, live: true, size: record.Size, sectorSize: record.SectorSize, thick: record.thick()}
+	if mark.Done {
+		from.formatted = mark.FSType
+	}
+	return p.openHeld(held, os.O_RDWR, from) // for writing: fsync must reach what is dirty
+}
+
+func (p *Pool) openHeld(held *hold, flags int, from origin) (*origin, error) {
+	data, err := p.openData(held.path, flags)
+	if err != nil {
+		held.release()
+		return nil, err
+	}
+	from.held, from.data = held, data
+	return &from, nil
+}
+
+// close may be called on every path, also twice and on nil.
+func (o *origin) close() {
+	if o == nil || o.held == nil {
+		return
+	}
+	_ = o.data.Close()
+	o.held.release()
+	o.held = nil
+}
+
+// sectorSizeFor decides the sector size of a new volume: content made for one
+// sector size cannot be read with a larger one (mkfs.xfs(8), sectsize).
+func (o *origin) sectorSizeFor(wanted volumeRecord) (int, error) {
+	switch {
+	case o == nil && wanted.SectorSize == 0:
+		return defaultSectorSize, nil
+	case o == nil || wanted.SectorSize == o.sectorSize:
+		return wanted.SectorSize, nil
+	case wanted.SectorSize != 0:
+		return 0, fmt.Errorf("%w: parameter %s is %d, but %s has sectors of %d bytes; leave the parameter out", backend.ErrInvalid, parameterSectorSize, wanted.SectorSize, o.id, o.sectorSize)
+	}
+	return o.sectorSize, nil
+}
+
+func (o *origin) checkFits(size int64) error {
+	if o != nil && size < o.size {
+		return fmt.Errorf("%w: %d bytes cannot hold %s, which has %d", backend.ErrOutOfRange, size, o.id, o.size)
+	}
+	return nil
+}
+
+// refuseInUse is ErrInUse when a loop device has the data file of an entry,
+// whoever attached it. A missing file is used by nobody.
+func (p *Pool) refuseInUse(entry, id string) error {
+	data, err := p.openData(entry, os.O_RDONLY)
+	if errors.Is(err, backend.ErrDataLoss) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = data.Close() }()
+	loops, err := blockdev.LoopsOf(data)
+	if err != nil {
+		return err
+	}
+	if len(loops) > 0 {
+		return fmt.Errorf("%w: volume %s is attached as %s; unpublish and unstage it first", backend.ErrInUse, id, loops[0].Path)
+	}
+	return nil
+}

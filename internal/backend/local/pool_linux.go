@@ -1,0 +1,366 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/durable"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+)
+
+const (
+	poolFile       = "pool.json"
+	lockFile       = "lock"
+	controllerLock = "lock.controller"
+	nodeLock       = "lock.node"
+)
+
+// Pool is an open pool. It implements both halves of the backend, with all the
+// optional interfaces but attachment.
+type Pool struct {
+	options  Options
+	root     *os.Root
+	top      *os.File // the pool directory, for statfs and the like
+	identity poolRecord
+	topology backend.Topology
+	locks    []*os.File
+	log      *slog.Logger
+	points   *failpoint.Set
+
+	reflink     bool // files can share blocks
+	copyOnWrite bool // files must be told to write in place (btrfs)
+	reserved    int64
+
+	index    index
+	ledger   *ledger
+	progress progress
+	warned   sync.Map // volumes whose lack of direct I/O was logged
+}
+
+// poolRecord identifies a pool, apart from the node that has it.
+type poolRecord struct {
+	Version int       `json:"version"`
+	ID      string    `json:"id"`
+	NodeID  string    `json:"nodeID"`
+	Created time.Time `json:"created"`
+}
+
+// Controller is the half that makes and changes volumes.
+func (p *Pool) Controller() backend.Controller { return p }
+
+// Node is the half that gives volumes out as devices.
+func (p *Pool) Node() backend.Node { return p }
+
+// Traits of the backend.
+func (p *Pool) Traits() backend.Traits { return traits() }
+
+// Open opens a pool or makes a new one, takes its locks and finishes or undoes
+// what a crash left. ErrInUse when another process has the same half of the
+// pool; ErrPrecondition when the directory is not a pool of this node;
+// ErrUnavailable when the filesystem is missing.
+func Open(ctx context.Context, options Options) (*Pool, error) {
+	options, err := options.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	p := &Pool{
+		options: options, log: options.Logger.With("component", "local", "pool", options.Pool),
+		points: options.Failpoints, ledger: newLedger(options.Overcommit),
+		topology: backend.Topology{TopologyKey: options.NodeID},
+	}
+	p.index.reset()
+	if err := p.open(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open pool %s: %w", options.Pool, classify(err)), p.Close())
+	}
+	return p, nil
+}
+
+func (p *Pool) open(ctx context.Context) error {
+	if err := p.openDirectory(); err != nil {
+		return err
+	}
+	now, err := roomOf(p.top)
+	if err != nil {
+		return err
+	}
+	p.copyOnWrite = now.magic == unix.BTRFS_SUPER_MAGIC
+	p.reserved = p.reserveOf(now.total)
+	if err := p.initialise(ctx, now.readOnly); err != nil {
+		return err
+	}
+	if err := p.takeRole(now.readOnly); err != nil {
+		return err
+	}
+	if now.readOnly {
+		p.log.Error("the pool's filesystem is read-only: nothing can be created, changed or cleaned up")
+		p.reflink = p.copyOnWrite || now.magic == unix.XFS_SUPER_MAGIC
+		return p.load()
+	}
+	if p.reflink, err = p.probeReflink(); err != nil {
+		return err
+	}
+	return p.recover(ctx)
+}
+
+func (p *Pool) reserveOf(total int64) int64 {
+	if p.options.Reserve > 0 {
+		return p.options.Reserve
+	}
+	return min(max(total/64, 16*mebibyte), gibibyte)
+}
+
+func (p *Pool) openDirectory() error {
+	directory, err := filepath.Abs(p.options.Pool)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(directory, directoryMode); err != nil {
+		return err
+	}
+	if err := p.checkMounted(directory); err != nil {
+		return err
+	}
+	if p.root, err = os.OpenRoot(directory); err != nil {
+		return err
+	}
+	p.top, err = p.root.Open(".")
+	return err
+}
+
+// checkMounted compares the device numbers of the directory and its parent,
+// which differ exactly at a mount of another filesystem.
+func (p *Pool) checkMounted(directory string) error {
+	if !p.options.RequireMount {
+		return nil
+	}
+	var here, above unix.Stat_t
+	if err := errors.Join(unix.Stat(directory, &here), unix.Stat(filepath.Dir(directory), &above)); err != nil {
+		return err
+	}
+	if here.Dev == above.Dev {
+		return fmt.Errorf("%w: no filesystem is mounted there; mount it first", backend.ErrUnavailable)
+	}
+	return nil
+}
+
+// initialise makes a new pool of an empty directory, or checks whose pool it
+// is. Two processes that start at once take turns.
+func (p *Pool) initialise(ctx context.Context, readOnly bool) error {
+	if err := p.checkForeign(); err != nil {
+		return err
+	}
+	turn, err := p.waitFile(ctx, lockFile, readOnly)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = turn.Close() }()
+	data, err := p.root.ReadFile(poolFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p.create()
+	}
+	if err != nil {
+		return err
+	}
+	return p.identify(data)
+}
+
+// checkForeign refuses a directory that holds anything but a pool.
+func (p *Pool) checkForeign() error {
+	names, err := p.list(".")
+	if err != nil || slices.Contains(names, poolFile) {
+		return err
+	}
+	ours := []string{lockFile, controllerLock, nodeLock, volumesDir, snapshotsDir, groupsDir, trashDir, "lost+found"}
+	for _, name := range names {
+		if !slices.Contains(ours, name) && !durable.IsTemp(name) {
+			return fmt.Errorf("%w: the directory is not a pool and holds other things, such as %q; give an empty one", backend.ErrPrecondition, name)
+		}
+	}
+	for _, dir := range []string{volumesDir, snapshotsDir, groupsDir} {
+		if entries, err := p.list(dir); err == nil && len(entries) > 0 {
+			return fmt.Errorf("%w: %s is missing, yet there are entries in %s; restore the file", backend.ErrDataLoss, poolFile, dir)
+		}
+	}
+	return nil
+}
+
+// create writes pool.json last: without it there is no pool.
+func (p *Pool) create() error {
+	for _, dir := range []string{volumesDir, snapshotsDir, groupsDir, trashDir} {
+		if err := durable.Mkdir(p.root, dir, directoryMode); err != nil {
+			return err
+		}
+	}
+	if err := p.points.Hit("local/open/directories"); err != nil {
+		return err
+	}
+	p.identity = poolRecord{Version: recordVersion, ID: newPoolID(), NodeID: p.options.NodeID, Created: time.Now().UTC()}
+	p.log.Info("new pool", "id", p.identity.ID)
+	return p.saveIdentity()
+}
+
+func newPoolID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
+	return hex.EncodeToString(id[:])
+}
+
+func (p *Pool) saveIdentity() error {
+	data, err := json.MarshalIndent(p.identity, "", "  ")
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(p.root, poolFile, append(data, '\n'), fileMode)
+}
+
+func (p *Pool) identify(data []byte) error {
+	if err := json.Unmarshal(data, &p.identity); err != nil {
+		return fmt.Errorf("%w: %s cannot be read: %w", backend.ErrDataLoss, poolFile, err)
+	}
+	switch {
+	case p.identity.Version > recordVersion:
+		return fmt.Errorf("%w: %s has version %d, this Holdfast knows up to %d; use the newer one", backend.ErrPrecondition, poolFile, p.identity.Version, recordVersion)
+	case p.identity.NodeID == p.options.NodeID:
+		return nil
+	case !p.options.Adopt:
+		return fmt.Errorf("%w: the pool belongs to node %q and this node is %q; if this machine replaces that one, start once with --adopt-pool", backend.ErrPrecondition, p.identity.NodeID, p.options.NodeID)
+	}
+	p.log.Warn("adopting the pool of another node", "id", p.identity.ID, "was", p.identity.NodeID, "now", p.options.NodeID)
+	p.identity.NodeID = p.options.NodeID
+	return p.saveIdentity()
+}
+
+// takeRole locks the halves that this process is, for as long as it lives.
+func (p *Pool) takeRole(readOnly bool) error {
+	wanted := map[Role][]string{
+		RoleAll: {controllerLock, nodeLock}, RoleController: {controllerLock}, RoleNode: {nodeLock},
+	}
+	for _, name := range wanted[p.options.Role] {
+		file, err := p.openLock(name, readOnly)
+		if err != nil {
+			return err
+		}
+		p.locks = append(p.locks, file)
+		if err := tryFlock(file, unix.LOCK_EX); errors.Is(err, backend.ErrBusy) {
+			half, _ := strings.CutPrefix(name, lockFile+".")
+			return fmt.Errorf("%w: another process serves the %s half of this pool; stop it first", backend.ErrInUse, half)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Pool) openLock(name string, readOnly bool) (*os.File, error) {
+	if readOnly {
+		return p.root.Open(name)
+	}
+	return p.root.OpenFile(name, os.O_RDWR|os.O_CREATE, fileMode)
+}
+
+func (p *Pool) waitFile(ctx context.Context, name string, readOnly bool) (*os.File, error) {
+	file, err := p.openLock(name, readOnly)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := tryFlock(file, unix.LOCK_EX)
+		if !errors.Is(err, backend.ErrBusy) {
+			return file, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), file.Close())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// probeReflink finds out by doing it.
+func (p *Pool) probeReflink() (bool, error) {
+	from, err := p.scratch()
+	if err != nil {
+		return false, err
+	}
+	defer p.dropScratch(from)
+	to, err := p.scratch()
+	if err != nil {
+		return false, err
+	}
+	defer p.dropScratch(to)
+	if _, err := from.WriteAt(make([]byte, 4096), 0); err != nil {
+		return false, err
+	}
+	err = clone(to, from)
+	if cannotClone(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// scratch is a file that a crash leaves to the trash sweep.
+func (p *Pool) scratch() (*os.File, error) {
+	return p.root.OpenFile(path.Join(trashDir, "scratch."+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
+}
+
+func (p *Pool) dropScratch(f *os.File) {
+	_ = p.root.Remove(path.Join(trashDir, filepath.Base(f.Name())))
+	_ = f.Close()
+}
+
+// Close gives the locks back. Devices stay as they are: workloads use them.
+func (p *Pool) Close() error {
+	var failed []error
+	for _, lock := range p.locks {
+		failed = append(failed, lock.Close())
+	}
+	p.locks = nil
+	if p.top != nil {
+		failed = append(failed, p.top.Close())
+	}
+	if p.root != nil {
+		failed = append(failed, p.root.Close())
+	}
+	p.top, p.root = nil, nil
+	return errors.Join(failed...)
+}
+
+// Probe tells whether the pool can be worked with now.
+func (p *Pool) Probe(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	now, err := roomOf(p.top)
+	if err != nil {
+		return classify(err)
+	}
+	if now.readOnly {
+		return fmt.Errorf("%w: the filesystem of pool %s is read-only; see the kernel log, then mount it read-write", backend.ErrUnavailable, p.options.Pool)
+	}
+	if _, err := p.root.Stat(poolFile); err != nil {
+		return fmt.Errorf("%w: pool %s: %w", backend.ErrUnavailable, p.options.Pool, err)
+	}
+	return nil
+}
+
+// NodeInfo says who this machine is.
+func (p *Pool) NodeInfo(context.Context) (backend.NodeInfo, error) {
+	return backend.NodeInfo{ID: p.options.NodeID, Topology: maps.Clone(p.topology)}, nil
+}

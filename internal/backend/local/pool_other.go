@@ -1,0 +1,27 @@
+//go:build !linux
+
+package local
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// Pool exists on Linux only.
+type Pool struct{}
+
+// Open is for Linux: there are no loop devices elsewhere.
+func Open(context.Context, Options) (*Pool, error) {
+	return nil, fmt.Errorf("local pool: %w on this system", backend.ErrUnsupported)
+}
+
+// Controller gives nil, as there is no Pool.
+func (p *Pool) Controller() backend.Controller { return nil }
+
+// Node gives nil, as there is no Pool.
+func (p *Pool) Node() backend.Node { return nil }
+
+// Close has nothing to do.
+func (p *Pool) Close() error { return nil }

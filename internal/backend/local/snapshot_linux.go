@@ -1,0 +1,238 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// CheckSnapshotParameters refuses every parameter: a snapshot of this backend
+// has none.
+func (p *Pool) CheckSnapshotParameters(parameters map[string]string) error {
+	return refuseParameters(parameters)
+}
+
+// CheckGroupParameters refuses every parameter.
+func (p *Pool) CheckGroupParameters(parameters map[string]string) error {
+	return refuseParameters(parameters)
+}
+
+func refuseParameters(parameters map[string]string) error {
+	if len(parameters) == 0 {
+		return nil
+	}
+	keys := slices.Sorted(maps.Keys(parameters))
+	return fmt.Errorf("%w: parameters: unknown %s; known are none", backend.ErrInvalid, strings.Join(keys, ", "))
+}
+
+func (p *Pool) findSnapshot(id string) (snapshotRecord, error) {
+	if !isID(snapshotPrefix, id) {
+		return snapshotRecord{}, fmt.Errorf("%w: snapshot %.128q", backend.ErrNotFound, id)
+	}
+	record, found, err := p.index.snapshot(id)
+	if err != nil {
+		return snapshotRecord{}, err
+	}
+	if !found {
+		return snapshotRecord{}, fmt.Errorf("%w: snapshot %s", backend.ErrNotFound, id)
+	}
+	return record, nil
+}
+
+// Snapshot finds a snapshot that was cut; ErrNotFound.
+func (p *Pool) Snapshot(_ context.Context, id string) (backend.Snapshot, error) {
+	record, err := p.findSnapshot(id)
+	if err != nil {
+		return backend.Snapshot{}, err
+	}
+	return record.snapshot(), nil
+}
+
+// SnapshotByName finds a snapshot that was cut on its own; ErrNotFound.
+func (p *Pool) SnapshotByName(ctx context.Context, name string) (backend.Snapshot, error) {
+	snapshot, err := p.Snapshot(ctx, idOf(snapshotPrefix, name))
+	if err == nil && snapshot.Name != name {
+		return backend.Snapshot{}, collision(snapshot.ID, snapshot.Name, name)
+	}
+	return snapshot, err
+}
+
+// Snapshots lists snapshots, members of groups included.
+func (p *Pool) Snapshots(_ context.Context, filter backend.SnapshotFilter, after string, limit int) ([]backend.Snapshot, error) {
+	records := page(&p.index, func(x *index) map[string]snapshotRecord { return x.snapshots },
+		func(r snapshotRecord) bool {
+			return (filter.SnapshotID == "" || r.ID == filter.SnapshotID) &&
+				(filter.SourceID == "" || r.SourceID == filter.SourceID)
+		}, after, limit)
+	snapshots := make([]backend.Snapshot, len(records))
+	for i, record := range records {
+		snapshots[i] = record.snapshot()
+	}
+	return snapshots, nil
+}
+
+// CreateSnapshot cuts a volume. With reflink that takes as long as writing out
+// what is dirty; without, the content is copied. A thick volume's snapshot gets
+// blocks of its own, since the volume must never need new ones.
+func (p *Pool) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (backend.Snapshot, error) {
+	wanted := snapshotRecord{
+		header: newHeader(idOf(snapshotPrefix, spec.Name)), Name: spec.Name, SourceID: spec.SourceID,
+		Parameters: maps.Clone(spec.Parameters),
+	}
+	made, err := p.makeSnapshot(ctx, wanted)
+	if err != nil {
+		return backend.Snapshot{}, classify(err)
+	}
+	return made.snapshot(), nil
+}
+
+func (p *Pool) makeSnapshot(ctx context.Context, wanted snapshotRecord) (snapshotRecord, error) {
+	from, err := p.openLive(ctx, wanted.SourceID)
+	if err != nil {
+		return snapshotRecord{}, err
+	}
+	defer from.close()
+	wanted.describe(from)
+	need, err := p.needOfCut(from)
+	if err != nil {
+		return snapshotRecord{}, err
+	}
+	if err := p.admit(ctx, wanted.ID, need); err != nil {
+		return snapshotRecord{}, err
+	}
+	defer p.ledger.settle(wanted.ID)
+	entry := snapshotPath(wanted.ID)
+	held, record, err := begin(p, entry, snapshotFile, wanted)
+	if err != nil || record.State == ready {
+		return record, err
+	}
+	defer held.release()
+	if err := p.buildSnapshot(ctx, entry, &record, from); err != nil {
+		return snapshotRecord{}, p.abandon(ctx, entry, record.Copy, err)
+	}
+	return record, nil
+}
+
+// describe takes over what a restore needs to know of the source.
+func (r *snapshotRecord) describe(from *origin) {
+	r.Size, r.SectorSize, r.Formatted = from.size, from.sectorSize, from.formatted
+	r.Created = time.Now().UTC()
+}
+
+// needOfCut is how many bytes cutting a volume takes, now or when the volume is
+// written to: shared blocks need a new one at the first write.
+func (p *Pool) needOfCut(from *origin) (int64, error) {
+	if p.reflink && !from.thick {
+		before, _ := p.ledger.get(from.id)
+		after := before
+		after.exclusive = 0
+		return p.ledger.need(after) - p.ledger.need(before), nil
+	}
+	bytes, err := allocated(from.data)
+	return withOverhead(bytes), err
+}
+
+func (p *Pool) buildSnapshot(ctx context.Context, entry string, record *snapshotRecord, from *origin) error {
+	data, err := p.createData(entry)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = data.Close() }()
+	if err := p.fillSnapshot(ctx, entry, record, data, from); err != nil {
+		return err
+	}
+	if from.thick {
+		if err := p.unshare(ctx, data, record.Size); err != nil {
+			return err
+		}
+	}
+	return p.finishSnapshot(entry, record, data)
+}
+
+func (p *Pool) fillSnapshot(ctx context.Context, entry string, record *snapshotRecord, data *os.File, from *origin) error {
+	defer from.close()
+	if record.Copy != nil && record.Copy.Complete {
+		return nil
+	}
+	record.describe(from)
+	save := func(done copyState) error {
+		record.Copy = &done
+		return p.writeRecord(entry, snapshotFile, record)
+	}
+	if err := p.cut(ctx, []cutting{{origin: from, target: data, begun: record.Copy, save: save}}); err != nil {
+		return err
+	}
+	p.noteShared(from)
+	if !from.thick || !p.reflink {
+		return nil
+	}
+	if err := data.Sync(); err != nil {
+		return err
+	}
+	return save(copyState{Complete: true})
+}
+
+// noteShared enters into the ledger that a volume's blocks are shared now.
+func (p *Pool) noteShared(from *origin) {
+	if !p.reflink || !from.live {
+		return
+	}
+	if a, ok := p.ledger.get(from.id); ok {
+		a.mayShare = true
+		if !from.thick {
+			a.exclusive = 0
+		}
+		p.ledger.set(from.id, a)
+	}
+}
+
+func (p *Pool) finishSnapshot(entry string, record *snapshotRecord, data *os.File) error {
+	if err := data.Sync(); err != nil {
+		return err
+	}
+	if err := p.points.Hit("local/snapshot/synced"); err != nil {
+		return err
+	}
+	record.State, record.Copy = ready, nil
+	if err := p.writeRecord(entry, snapshotFile, record); err != nil {
+		return err
+	}
+	if err := p.points.Hit("local/snapshot/ready"); err != nil {
+		return err
+	}
+	p.index.putSnapshots(*record)
+	return nil
+}
+
+// DeleteSnapshot removes a snapshot. Volumes restored from it are files of
+// their own and stay. ErrBusy while one is being restored.
+func (p *Pool) DeleteSnapshot(_ context.Context, id string) error {
+	if _, err := p.findSnapshot(id); err != nil {
+		return err
+	}
+	return classify(p.dropSnapshot(id))
+}
+
+func (p *Pool) dropSnapshot(id string) error {
+	held, err := p.take(snapshotPath(id), unix.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer held.release()
+	if err := p.points.Hit("local/delete/checked"); err != nil {
+		return err
+	}
+	if err := p.discard(held.path); err != nil {
+		return err
+	}
+	p.index.forget(id)
+	return nil
+}

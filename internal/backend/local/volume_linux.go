@@ -1,0 +1,270 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// CheckParameters refuses values that are not acceptable (ErrInvalid).
+func (p *Pool) CheckParameters(parameters, mutable map[string]string) error {
+	return checkParameters(parameters, mutable)
+}
+
+// Volume finds a complete volume; ErrNotFound.
+func (p *Pool) Volume(_ context.Context, id string) (backend.Volume, error) {
+	if !isID(volumePrefix, id) {
+		return backend.Volume{}, fmt.Errorf("%w: volume %.128q", backend.ErrNotFound, id)
+	}
+	record, found, err := p.index.volume(id)
+	if err != nil {
+		return backend.Volume{}, err
+	}
+	if !found {
+		return backend.Volume{}, fmt.Errorf("%w: volume %s", backend.ErrNotFound, id)
+	}
+	return record.volume(p.topology), nil
+}
+
+// VolumeByName finds a complete volume; ErrNotFound.
+func (p *Pool) VolumeByName(ctx context.Context, name string) (backend.Volume, error) {
+	volume, err := p.Volume(ctx, idOf(volumePrefix, name))
+	if err == nil && volume.Name != name {
+		return backend.Volume{}, collision(volume.ID, volume.Name, name)
+	}
+	return volume, err
+}
+
+func collision(id, have, want string) error {
+	return fmt.Errorf("%s belongs to name %q and cannot be given to %q: the two names have one hash; use another name", id, have, want)
+}
+
+// Volumes lists complete volumes, inline ones excepted.
+func (p *Pool) Volumes(_ context.Context, after string, limit int) ([]backend.Volume, error) {
+	records := page(&p.index, func(x *index) map[string]volumeRecord { return x.volumes },
+		func(r volumeRecord) bool { return strings.HasPrefix(r.ID, volumePrefix) }, after, limit)
+	volumes := make([]backend.Volume, len(records))
+	for i, record := range records {
+		volumes[i] = record.volume(p.topology)
+	}
+	return volumes, nil
+}
+
+// CreateVolume makes a volume, goes on with the one that an interrupted call
+// with the same arguments began, or replaces what one with others left.
+func (p *Pool) CreateVolume(ctx context.Context, spec backend.VolumeSpec) (backend.Volume, error) {
+	wanted, err := p.planVolume(spec)
+	if err != nil {
+		return backend.Volume{}, err
+	}
+	made, err := p.makeVolume(ctx, wanted)
+	if err != nil {
+		return backend.Volume{}, classify(err)
+	}
+	return made.volume(p.topology), nil
+}
+
+func (p *Pool) planVolume(spec backend.VolumeSpec) (volumeRecord, error) {
+	if !p.reachable(spec.Topology) {
+		return volumeRecord{}, fmt.Errorf("%w: volumes of this pool can be reached from %s=%s only", backend.ErrNoSpace, TopologyKey, p.options.NodeID)
+	}
+	if err := checkCapabilities(spec.Size, spec.Capabilities); err != nil {
+		return volumeRecord{}, err
+	}
+	provisioning, err := provisioningOf(spec.Parameters, spec.MutableParameters)
+	if err != nil {
+		return volumeRecord{}, err
+	}
+	sector, err := sectorSizeOf(spec.Parameters)
+	if err != nil {
+		return volumeRecord{}, err
+	}
+	return volumeRecord{
+		header: newHeader(idOf(volumePrefix, spec.Name)),
+		Name:   spec.Name, Size: spec.Size, Provisioning: provisioning, SectorSize: sector,
+		Parameters: maps.Clone(spec.Parameters), Mutable: maps.Clone(spec.MutableParameters),
+		Source: source(spec.Source), Created: time.Now().UTC(),
+	}, nil
+}
+
+// reachable tells whether one of the requisite topologies is this node.
+func (p *Pool) reachable(requirement *backend.TopologyRequirement) bool {
+	if requirement == nil || len(requirement.Requisite) == 0 {
+		return true
+	}
+	for _, requisite := range requirement.Requisite {
+		if value, ok := requisite[TopologyKey]; !ok || value == p.options.NodeID {
+			return true
+		}
+	}
+	return false
+}
+
+// makeVolume makes what the record says, from the intent to the record "ready".
+func (p *Pool) makeVolume(ctx context.Context, wanted volumeRecord) (volumeRecord, error) {
+	from, err := p.openOrigin(ctx, wanted.Source)
+	if err != nil {
+		return volumeRecord{}, err
+	}
+	defer from.close()
+	if err := from.checkFits(wanted.Size); err != nil {
+		return volumeRecord{}, err
+	}
+	if wanted.SectorSize, err = from.sectorSizeFor(wanted); err != nil {
+		return volumeRecord{}, err
+	}
+	need := p.ledger.need(account{size: wanted.Size, thick: wanted.thick()})
+	if err := p.admit(ctx, wanted.ID, need); err != nil {
+		return volumeRecord{}, err
+	}
+	defer p.ledger.settle(wanted.ID)
+	entry := volumePath(wanted.ID)
+	held, record, err := begin(p, entry, volumeFile, wanted)
+	if err != nil || record.State == ready {
+		return record, err
+	}
+	defer held.release()
+	if err := p.buildVolume(ctx, entry, &record, from); err != nil {
+		return volumeRecord{}, p.abandon(ctx, entry, record.Copy, err)
+	}
+	return record, nil
+}
+
+func (p *Pool) buildVolume(ctx context.Context, entry string, record *volumeRecord, from *origin) error {
+	data, err := p.createData(entry)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = data.Close() }()
+	if from != nil {
+		if err := p.fillVolume(ctx, entry, record, data, from); err != nil {
+			return err
+		}
+		if err := p.keepMark(entry, from.formatted); err != nil {
+			return err
+		}
+	}
+	if err := p.shape(ctx, data, record.Size, record.thick(), from != nil); err != nil {
+		return err
+	}
+	return p.finishVolume(entry, record, data)
+}
+
+// fillVolume gives the data file the content of the source. The source is let
+// go before anything else that takes long.
+func (p *Pool) fillVolume(ctx context.Context, entry string, record *volumeRecord, data *os.File, from *origin) error {
+	defer from.close()
+	if record.Copy != nil && record.Copy.Complete {
+		return nil
+	}
+	save := func(done copyState) error {
+		record.Copy = &done
+		return p.writeRecord(entry, volumeFile, record)
+	}
+	if err := p.cut(ctx, []cutting{{origin: from, target: data, begun: record.Copy, save: save}}); err != nil {
+		return err
+	}
+	if !record.thick() {
+		return nil
+	}
+	// Allocation may take long and is resumed by observing what is missing.
+	if err := data.Sync(); err != nil {
+		return err
+	}
+	return save(copyState{Complete: true})
+}
+
+// shape gives the data file its size and, for a thick volume, all its blocks.
+func (p *Pool) shape(ctx context.Context, data *os.File, size int64, thick, shared bool) error {
+	if thick {
+		if err := reserve(data, size); err != nil {
+			return err
+		}
+		if err := p.points.Hit("local/create/allocated"); err != nil {
+			return err
+		}
+		if shared {
+			if err := p.unshare(ctx, data, size); err != nil {
+				return err
+			}
+		}
+	}
+	if err := data.Truncate(size); err != nil {
+		return err
+	}
+	if err := p.points.Hit("local/create/sized"); err != nil {
+		return err
+	}
+	return data.Sync()
+}
+
+func (p *Pool) finishVolume(entry string, record *volumeRecord, data *os.File) error {
+	if err := p.points.Hit("local/create/synced"); err != nil {
+		return err
+	}
+	record.State, record.Copy = ready, nil
+	if err := p.writeRecord(entry, volumeFile, record); err != nil {
+		return err
+	}
+	if err := p.points.Hit("local/create/ready"); err != nil {
+		return err
+	}
+	p.index.putVolume(*record)
+	return p.openAccount(*record, data)
+}
+
+// openAccount enters a complete volume into the ledger.
+func (p *Pool) openAccount(record volumeRecord, data *os.File) error {
+	has := account{size: record.Size, thick: record.thick(), mayShare: p.reflink && record.Source != source{}}
+	if !has.mayShare {
+		bytes, err := allocated(data)
+		if err != nil {
+			return err
+		}
+		has.exclusive = bytes
+	} else if record.thick() {
+		has.exclusive = record.Size // unshared above
+	}
+	p.ledger.set(record.ID, has)
+	return nil
+}
+
+// DeleteVolume removes a volume; ErrInUse when a loop device of this machine
+// has its file. Snapshots and clones are files of their own and stay.
+func (p *Pool) DeleteVolume(_ context.Context, id string) error {
+	if !isID(volumePrefix, id) {
+		return fmt.Errorf("%w: volume %.128q", backend.ErrNotFound, id)
+	}
+	if _, _, err := p.index.volume(id); err != nil {
+		return err
+	}
+	return classify(p.deleteVolume(id))
+}
+
+func (p *Pool) deleteVolume(id string) error {
+	entry := volumePath(id)
+	held, err := p.take(entry, unix.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer held.release()
+	if err := p.refuseInUse(entry, id); err != nil {
+		return err
+	}
+	if err := p.points.Hit("local/delete/checked"); err != nil {
+		return err
+	}
+	if err := p.discard(entry); err != nil {
+		return err
+	}
+	p.index.forget(id)
+	p.ledger.remove(id)
+	return nil
+}
