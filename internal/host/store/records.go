@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -17,7 +18,8 @@ type Provisioning struct {
 	Claim      string // namespace/name
 	VolumeName string
 	Driver     string
-	Class      string
+	// Class is the claim's, as it was then.
+	Class storagev1.StorageClass
 	// Request is the CreateVolumeRequest as protobuf JSON, without secrets.
 	Request json.RawMessage
 	Started time.Time

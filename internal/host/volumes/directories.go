@@ -1,0 +1,102 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// directoryMode is the kubelet's for what it makes around volumes.
+const directoryMode = 0o750
+
+func makeDirectory(path string) error {
+	if err := os.MkdirAll(path, directoryMode); err != nil {
+		return fmt.Errorf("%w: make the directory: %w", errLocal, err)
+	}
+	return nil
+}
+
+// makeParent makes what the driver finds of a target path; the last element is
+// the driver's to make (CSI spec 1.13, NodePublishVolumeRequest).
+func makeParent(target string) error { return makeDirectory(filepath.Dir(target)) }
+
+// removeTarget removes a target path that the driver left, and the directories
+// above it that are empty now. Nothing is ever removed recursively here: what
+// is below may be data.
+func (m *Manager) removeTarget(target string) error {
+	if err := removeEmpty(target); err != nil {
+		return fmt.Errorf("the driver unpublished the volume, but its target path is not free: %w", err)
+	}
+	return m.removeUp(filepath.Dir(target))
+}
+
+func (m *Manager) removeStaging(path string) error {
+	if err := removeEmpty(path); err != nil {
+		return fmt.Errorf("the driver unstaged the volume, but its staging path is not free: %w", err)
+	}
+	return m.removeUp(filepath.Dir(path))
+}
+
+// removeUp removes empty directories from path upwards, as far as the
+// directories that always exist.
+func (m *Manager) removeUp(path string) error {
+	stops := []string{m.options.Paths.Root, filepath.Join(m.options.Paths.Root, "pods"), filepath.Join(m.options.Paths.Root, "plugins")}
+	for ; strings.HasPrefix(path, m.options.Paths.Root+string(filepath.Separator)); path = filepath.Dir(path) {
+		for _, stop := range stops {
+			if path == stop {
+				return nil
+			}
+		}
+		// Another volume's may be there, or be made right now: no matter.
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil //nolint:nilerr // an entry that is left is somebody else's
+		}
+	}
+	return nil
+}
+
+// removeEmpty removes a file or an empty directory; one that is mounted on, or
+// not empty, is an error, and one that is gone is none.
+func removeEmpty(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case !info.IsDir() && info.Size() > 0:
+		return fmt.Errorf("%s is a file with content", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// removePodDirectory removes a pod's directory when its volumes are gone. Only
+// its emptyDir volumes have content of their own, and only below their
+// directory is anything removed with what is in it.
+func (m *Manager) removePodDirectory(pod types.UID) error {
+	directory := m.options.Paths.Pod(pod)
+	root, err := os.OpenRoot(directory)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove the pod's directory: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	empty, err := filepath.Rel(directory, filepath.Dir(m.options.Paths.EmptyDir(pod, "x")))
+	if err != nil {
+		return err
+	}
+	if err := root.RemoveAll(empty); err != nil {
+		return fmt.Errorf("remove the emptyDir volumes: %w", err)
+	}
+	return m.removeUp(filepath.Join(directory, filepath.Dir(empty)))
+}

@@ -1,0 +1,138 @@
+// Package volumes makes volumes for claims and brings them to pods: what the
+// external provisioner, the attach/detach controller and the kubelet's volume
+// manager do together on a cluster. Each step of each volume is recorded
+// durably before the driver is called and after it answered, with the boot in
+// which that was. Recover undoes whatever an earlier process left in use.
+//
+// It speaks to drivers through csiclient only, and takes the rules from package
+// claim.
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/host/plugins"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// Drivers finds the instance of a driver that serves calls now.
+type Drivers interface {
+	Driver(name string) (*plugins.Driver, error)
+}
+
+// Options of a Manager. Store, Drivers and Paths are required.
+type Options struct {
+	Store   *store.Store
+	Drivers Drivers
+	Paths   claim.Paths
+	// BootID is of the running boot.
+	BootID string
+	// Observe is told of each step, from several goroutines at once; it must
+	// not block.
+	Observe    func(Event)
+	Logger     *slog.Logger
+	Failpoints *failpoint.Set
+	// Patience is how long a step is repeated whose outcome is uncertain,
+	// DefaultPatience if 0; UndoPatience the same for the way back.
+	Patience, UndoPatience time.Duration
+}
+
+// DefaultPatience is how long the kubelet waits for a pod's volumes before it
+// starts over.
+const DefaultPatience = 2*time.Minute + 3*time.Second
+
+// DefaultUndoPatience is how long the way back is tried before it is left to
+// the next start.
+const DefaultUndoPatience = 30 * time.Second
+
+// Manager works on the volumes of one host. It is safe for concurrent use: one
+// volume is worked on by one call at a time, different volumes in parallel.
+type Manager struct {
+	options Options
+	logger  *slog.Logger
+
+	mu    sync.Mutex
+	locks map[string]chan struct{}
+}
+
+// New makes a Manager.
+func New(options Options) *Manager {
+	if options.Patience == 0 {
+		options.Patience = DefaultPatience
+	}
+	if options.UndoPatience == 0 {
+		options.UndoPatience = DefaultUndoPatience
+	}
+	if options.Observe == nil {
+		options.Observe = func(Event) {}
+	}
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Manager{options: options, logger: options.Logger, locks: map[string]chan struct{}{}}
+}
+
+// lock waits for its turn on a key. Unlike a driver, which answers ABORTED, the
+// host is the one who repeats: here a queue is right.
+func (m *Manager) lock(ctx context.Context, key string) (unlock func(), err error) {
+	m.mu.Lock()
+	turn, known := m.locks[key]
+	if !known {
+		turn = make(chan struct{}, 1)
+		m.locks[key] = turn
+	}
+	m.mu.Unlock()
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for %s: %w", key, ctx.Err())
+	}
+}
+
+func (m *Manager) view(read func(*store.Tx) error) error     { return m.options.Store.View(read) }
+func (m *Manager) update(change func(*store.Tx) error) error { return m.options.Store.Update(change) }
+
+func (m *Manager) csiDriver(name string) (driver *storagev1.CSIDriver, err error) {
+	err = m.view(func(tx *store.Tx) error {
+		driver, err = tx.Drivers().Get(name)
+		return err
+	})
+	return driver, err
+}
+
+// bound is a claim with its volume, nil while it has none.
+type bound struct {
+	claim  *corev1.PersistentVolumeClaim
+	volume *corev1.PersistentVolume
+}
+
+// ErrNoClaim tells that there is no claim of a name.
+var ErrNoClaim = errors.New("there is no such claim")
+
+func (m *Manager) boundClaim(key string) (found bound, err error) {
+	err = m.view(func(tx *store.Tx) error {
+		if found.claim, err = tx.Claims().Get(key); err != nil {
+			return err
+		}
+		if found.claim == nil {
+			return fmt.Errorf("PersistentVolumeClaim %q: %w", key, ErrNoClaim)
+		}
+		if found.claim.Spec.VolumeName == "" {
+			return nil
+		}
+		found.volume, err = tx.Volumes().Get(found.claim.Spec.VolumeName)
+		return err
+	})
+	return found, err
+}

@@ -1,0 +1,121 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+)
+
+// The bits that the kubelet adds for the group (pkg/volume/volume_linux.go):
+// read and write, and for directories also execute and setgid.
+const (
+	groupFileMode      = 0o660
+	groupDirectoryMode = 0o110
+)
+
+// setOwnership gives the pod's fsGroup the volume's files where that is the
+// host's duty and not the driver's.
+func (m *Manager) setOwnership(ctx context.Context, job job) error {
+	security := job.pod.Spec.SecurityContext
+	if security == nil || security.FSGroup == nil || job.use.Block || job.readOnly {
+		return nil
+	}
+	object, err := m.csiDriver(job.use.Driver)
+	if err != nil {
+		return err
+	}
+	if !claim.AppliesFSGroup(claim.FSGroupPolicy(object), job.use.FSType, job.use.Modes, job.use.Inline) {
+		return nil
+	}
+	driver, err := m.options.Drivers.Driver(job.use.Driver)
+	if err != nil {
+		return err
+	}
+	can, err := driver.Client.NodeCapabilities(ctx)
+	if err != nil || can.MountGroup {
+		return err
+	}
+	onMismatch := security.FSGroupChangePolicy != nil && *security.FSGroupChangePolicy == corev1.FSGroupChangeOnRootMismatch
+	return m.step(ctx, job.label, StepOwnership, m.onward(claim.CallNode), func(ctx context.Context) (string, error) {
+		return "", setGroup(ctx, job.target, int(*security.FSGroup), onMismatch)
+	})
+}
+
+// setGroup walks by descriptors that cannot leave the volume: another pod may
+// write to it at this moment. With onMismatch it does nothing when the root
+// directory fits already.
+func setGroup(ctx context.Context, path string, group int, onMismatch bool) error {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	info, err := root.Lstat(".")
+	if err != nil {
+		return err
+	}
+	if onMismatch && fits(info, group) {
+		return nil
+	}
+	// The root directory comes last: it is what tells that the rest is done.
+	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // removed meanwhile
+		case err != nil:
+			return err
+		case name == ".":
+			return nil
+		}
+		return give(root, name, entry.Type(), group)
+	})
+	if err != nil {
+		return fmt.Errorf("give the files to group %d: %w", group, err)
+	}
+	return give(root, ".", fs.ModeDir, group)
+}
+
+func give(root *os.Root, name string, kind fs.FileMode, group int) error {
+	if err := root.Lchown(name, -1, group); err != nil {
+		return ignoreAbsent(err)
+	}
+	if kind&fs.ModeSymlink != 0 {
+		return nil
+	}
+	info, err := root.Lstat(name)
+	if err != nil {
+		return ignoreAbsent(err)
+	}
+	if wanted := groupMode(info); wanted != info.Mode() && info.Mode()&fs.ModeSymlink == 0 {
+		return ignoreAbsent(root.Chmod(name, wanted))
+	}
+	return nil
+}
+
+func groupMode(info fs.FileInfo) fs.FileMode {
+	mode := info.Mode() | groupFileMode
+	if info.IsDir() {
+		mode |= groupDirectoryMode | fs.ModeSetgid
+	}
+	return mode
+}
+
+func fits(info fs.FileInfo, group int) bool {
+	owner, known := groupOf(info)
+	return known && owner == group && groupMode(info) == info.Mode()
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

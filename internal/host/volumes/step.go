@@ -1,0 +1,140 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// Step is one thing that is done to a volume.
+type Step string
+
+// The steps, in the order in which a volume goes through them.
+const (
+	StepCreate     Step = "create"
+	StepExpand     Step = "expand"
+	StepAttach     Step = "attach"
+	StepStage      Step = "stage"
+	StepPublish    Step = "publish"
+	StepExpandNode Step = "expand filesystem"
+	StepOwnership  Step = "set group"
+	StepUnpublish  Step = "unpublish"
+	StepUnstage    Step = "unstage"
+	StepDetach     Step = "detach"
+	StepDelete     Step = "delete"
+)
+
+// Status is where a step stands.
+type Status int
+
+// A step starts, may be repeated, and is done or has failed.
+const (
+	Started Status = iota
+	Retrying
+	Done
+	Failed
+)
+
+// Event tells of a step of a volume.
+type Event struct {
+	Volume string // what people call it
+	Step   Step
+	Status Status
+	// Took is the time since the step started.
+	Took time.Duration
+	// Err is why a step failed or is repeated.
+	Err error
+	// Detail says more about a step that is done, such as a size.
+	Detail string
+}
+
+// The kubelet's back-off after a failed operation.
+const (
+	firstBackoff   = 500 * time.Millisecond
+	longestBackoff = 2*time.Minute + 2*time.Second
+)
+
+// retry says which errors of a step are worth repeating, and for how long.
+type retry struct {
+	call     claim.Call
+	patience time.Duration
+	// always repeats final errors too: the way back has no alternative.
+	always bool
+}
+
+func (m *Manager) onward(call claim.Call) retry {
+	return retry{call: call, patience: m.options.Patience}
+}
+
+func (m *Manager) back() retry {
+	return retry{call: claim.CallNode, patience: m.options.UndoPatience, always: true}
+}
+
+// step runs one step with its repetitions and tells the observer. do returns a
+// detail for people.
+func (m *Manager) step(ctx context.Context, volume string, step Step, policy retry, do func(context.Context) (string, error)) error {
+	start := time.Now()
+	report := func(status Status, err error, detail string) {
+		m.options.Observe(Event{Volume: volume, Step: step, Status: status, Took: time.Since(start), Err: err, Detail: detail})
+	}
+	report(Started, nil, "")
+	pause := firstBackoff
+	for {
+		detail, err := do(ctx)
+		if err == nil {
+			report(Done, nil, detail)
+			return nil
+		}
+		repeat := policy.always || claim.Classify(policy.call, err) == claim.OutcomeUncertain
+		if !repeat || errors.Is(err, errStore) || errors.Is(err, errLocal) || ctx.Err() != nil || time.Since(start)+pause > policy.patience {
+			report(Failed, err, "")
+			return fmt.Errorf("%s: %s: %w", volume, step, err)
+		}
+		report(Retrying, err, "")
+		m.logger.Warn("a step of a volume is repeated", "volume", volume, "step", string(step), "error", err, "pause", pause)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, longestBackoff)
+	}
+}
+
+// Failures of this machine, which repeating the step would not mend.
+var (
+	errStore = errors.New("the state cannot be recorded")
+	errLocal = errors.New("this machine refuses")
+)
+
+// saveUse writes the record of a use, or removes it when nothing is left.
+func (m *Manager) saveUse(use *store.VolumeUse) error {
+	use.BootID = m.options.BootID
+	err := m.update(func(tx *store.Tx) error {
+		if use.Idle() {
+			return tx.Uses().Delete(use.Name)
+		}
+		return tx.Uses().Put(use.Name, use)
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errStore, err)
+	}
+	return nil
+}
+
+// note keeps a use's last error for whoever looks at the record.
+func note(trouble *store.Trouble, call claim.Call, err error) {
+	if err == nil {
+		*trouble = store.Trouble{}
+		return
+	}
+	trouble.Attempts++
+	trouble.LastError = err.Error()
+	trouble.Outcome = claim.Classify(call, err).String()
+}
+
+// hit passes a failpoint.
+func (m *Manager) hit(name string) error { return m.options.Failpoints.Hit("host/" + name) }

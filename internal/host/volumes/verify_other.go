@@ -1,0 +1,17 @@
+//go:build !linux
+
+package volumes
+
+import (
+	"fmt"
+	"io/fs"
+	"runtime"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+func verifyPublished(string, bool) error {
+	return fmt.Errorf("look whether a volume is published on %s: %w", runtime.GOOS, backend.ErrUnsupported)
+}
+
+func groupOf(fs.FileInfo) (int, bool) { return 0, false }
