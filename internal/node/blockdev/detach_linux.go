@@ -32,7 +32,7 @@ func (l *Loop) Detach() error {
 	}
 	// With other openers LOOP_CLR_FD does not fail: it marks the device for
 	// removal at the last close (loop_clr_fd, drivers/block/loop.c).
-	err = errors.Join(clear(device), device.Close())
+	err = errors.Join(freeLoop(device), device.Close())
 	if err != nil {
 		return fmt.Errorf("detach %s: %w", l.Path, err)
 	}
@@ -93,8 +93,8 @@ func (l *Loop) isOurs(device *os.File) bool {
 	return err == nil && status.Device == l.device && status.Inode == l.inode
 }
 
-// clear detaches an open loop device; one without a file is no error.
-func clear(device *os.File) error {
+// freeLoop detaches an open loop device; one without a file is no error.
+func freeLoop(device *os.File) error {
 	_, err := unix.IoctlRetInt(int(device.Fd()), unix.LOOP_CLR_FD)
 	if errors.Is(err, unix.ENXIO) {
 		return nil

@@ -68,7 +68,7 @@ func attachFree(control *os.File, c LoopConfig) (*Loop, error) {
 	}
 	loop, err := verifyAttached(device, index, c)
 	if err != nil {
-		err = errors.Join(err, clear(device), device.Close())
+		err = errors.Join(err, freeLoop(device), device.Close())
 		if errors.Is(err, errDiscardStuck) {
 			err = errors.Join(unix.EBUSY, renew(control, index))
 		}

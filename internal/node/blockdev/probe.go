@@ -143,11 +143,12 @@ func (p *probe) at(offset int64, length int) []byte {
 }
 
 // recognize asks in the order in which one format hides another: a RAID member
-// or an encrypted device may contain what looks like a filesystem, a partition
-// table's last sign (0x55AA) is in several filesystems too.
+// or an encrypted device may contain what looks like a filesystem; a filesystem
+// may contain a file that looks like anything; a partition table's last sign
+// (0x55AA) is in several other formats too.
 func (p *probe) recognize() (Content, bool) {
 	detectors := []func(*probe) (Content, bool){
-		detectContainers, detectGPT, detectXFS, detectExt, detectBtrfs, detectOthers, detectBackupGPT, detectMBR,
+		detectContainers, detectGPT, detectXFS, detectExt, detectBtrfs, detectHidden, detectOthers, detectBackupGPT, detectMBR,
 	}
 	for _, detect := range detectors {
 		if content, found := detect(p); found {

@@ -19,15 +19,9 @@ var containers = []signature{
 	{"linux_raid_member", 0, "\xfc\x4e\x2b\xa9"},        // md 1.1
 	{"linux_raid_member", 4 * kibi, "\xfc\x4e\x2b\xa9"}, // md 1.2
 	{"isw_raid_member", -1024, "Intel Raid ISM Cfg Sig. "},
-	{"ddf_raid_member", -512, "\xde\x11\xde\x11"},
 	{"LVM2_member", 24, "LVM2 001"}, {"LVM2_member", 512 + 24, "LVM2 001"},
 	{"LVM2_member", 1024 + 24, "LVM2 001"}, {"LVM2_member", 1536 + 24, "LVM2 001"},
 	{"crypto_LUKS", 0, "LUKS\xba\xbe"},
-	{"crypto_LUKS", 16 * kibi, "SKUL\xba\xbe"}, {"crypto_LUKS", 32 * kibi, "SKUL\xba\xbe"},
-	{"crypto_LUKS", 64 * kibi, "SKUL\xba\xbe"}, {"crypto_LUKS", 128 * kibi, "SKUL\xba\xbe"},
-	{"crypto_LUKS", 256 * kibi, "SKUL\xba\xbe"}, {"crypto_LUKS", 512 * kibi, "SKUL\xba\xbe"},
-	{"crypto_LUKS", mebi, "SKUL\xba\xbe"}, {"crypto_LUKS", 2 * mebi, "SKUL\xba\xbe"},
-	{"crypto_LUKS", 4 * mebi, "SKUL\xba\xbe"},
 	{"BitLocker", 3, "-FVE-FS-"},
 	{"bcache", 4*kibi + 24, "\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81"},
 	{"bcachefs", 4*kibi + 24, "\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef"},
@@ -36,6 +30,16 @@ var containers = []signature{
 	{"ceph_bluestore", 0, "bluestore block device"},
 	{"oracleasm", 32, "ORCLDISK"},
 	{"VMFS_volume_member", mebi, "\x0d\xd0\x01\xc0"},
+}
+
+// hidden are second copies, in places where a sound filesystem may have put
+// anybody's file: they count only when there is none.
+var hidden = []signature{
+	{"crypto_LUKS", 16 * kibi, "SKUL\xba\xbe"}, {"crypto_LUKS", 32 * kibi, "SKUL\xba\xbe"},
+	{"crypto_LUKS", 64 * kibi, "SKUL\xba\xbe"}, {"crypto_LUKS", 128 * kibi, "SKUL\xba\xbe"},
+	{"crypto_LUKS", 256 * kibi, "SKUL\xba\xbe"}, {"crypto_LUKS", 512 * kibi, "SKUL\xba\xbe"},
+	{"crypto_LUKS", mebi, "SKUL\xba\xbe"}, {"crypto_LUKS", 2 * mebi, "SKUL\xba\xbe"},
+	{"crypto_LUKS", 4 * mebi, "SKUL\xba\xbe"},
 }
 
 // others are filesystems and the like that no volume of ours has.
@@ -77,7 +81,14 @@ func detectContainers(p *probe) (Content, bool) {
 	if content, found := p.match(containers); found {
 		return content, true
 	}
-	if content, found := detectMD(p); found {
+	if data := p.at(-512, 36); data != nil && string(data[:4]) == "\xde\x11\xde\x11" && string(data[32:35]) == "01." {
+		return foreign("ddf_raid_member", "at offset %d", p.size-512), true
+	}
+	return detectMD(p)
+}
+
+func detectHidden(p *probe) (Content, bool) {
+	if content, found := p.match(hidden); found {
 		return content, true
 	}
 	return detectZFS(p)
