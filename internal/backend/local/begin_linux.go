@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
@@ -41,10 +40,10 @@ func begin[T making[T]](p *Pool, entry, file string, wanted T) (*hold, T, error)
 		return nil, none, err
 	case have.name() != wanted.name():
 		held.release()
-		return nil, none, collision(path.Base(entry), have.name(), wanted.name())
+		return nil, none, taken(have, wanted)
 	case have.head().State == ready:
 		held.release()
-		return nil, have, compatible(have, wanted)
+		return nil, have, taken(have, wanted)
 	case have.same(wanted):
 		return held, have, nil
 	}
@@ -55,9 +54,13 @@ func begin[T making[T]](p *Pool, entry, file string, wanted T) (*hold, T, error)
 	return begin(p, entry, file, wanted)
 }
 
-func compatible[T making[T]](have, wanted T) error {
-	if have.same(wanted) {
+// taken tells whether what has an ID already is something else than wanted.
+func taken[T making[T]](have, wanted T) error {
+	if have.same(wanted) || have.name() == "" {
 		return nil
+	}
+	if have.name() != wanted.name() {
+		return collision(wanted.head().ID, have.name(), wanted.name())
 	}
 	return fmt.Errorf("%w: %s has name %q already, with other arguments; use another name", backend.ErrExists, have.head().ID, have.name())
 }

@@ -70,6 +70,9 @@ func (p *Pool) CreateGroup(ctx context.Context, spec backend.GroupSnapshotSpec) 
 }
 
 func (p *Pool) makeGroup(ctx context.Context, wanted groupRecord) (groupRecord, error) {
+	if have, found, err := p.index.group(wanted.ID); found || err != nil {
+		return have, errors.Join(err, taken(have, wanted))
+	}
 	members, err := p.openMembers(ctx, wanted)
 	defer closeMembers(members)
 	if err != nil {

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -95,6 +96,9 @@ func (p *Pool) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (b
 }
 
 func (p *Pool) makeSnapshot(ctx context.Context, wanted snapshotRecord) (snapshotRecord, error) {
+	if have, found, err := p.index.snapshot(wanted.ID); found || err != nil {
+		return have, errors.Join(err, taken(have, wanted))
+	}
 	from, err := p.openLive(ctx, wanted.SourceID)
 	if err != nil {
 		return snapshotRecord{}, err

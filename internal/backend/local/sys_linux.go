@@ -123,3 +123,11 @@ func disableCopyOnWrite(f *os.File) error {
 	}
 	return nil
 }
+
+// punch frees a range (fallocate(2), FALLOC_FL_PUNCH_HOLE).
+func punch(f *os.File, offset, length int64) error {
+	if err := unix.Fallocate(descriptor(f), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, length); err != nil {
+		return fmt.Errorf("free %d bytes of %s: %w", length, f.Name(), err)
+	}
+	return nil
+}

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -109,6 +110,9 @@ func (p *Pool) reachable(requirement *backend.TopologyRequirement) bool {
 
 // makeVolume makes what the record says, from the intent to the record "ready".
 func (p *Pool) makeVolume(ctx context.Context, wanted volumeRecord) (volumeRecord, error) {
+	if have, found, err := p.index.volume(wanted.ID); found || err != nil {
+		return have, errors.Join(err, taken(have, wanted))
+	}
 	from, err := p.openOrigin(ctx, wanted.Source)
 	if err != nil {
 		return volumeRecord{}, err

@@ -1,0 +1,223 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
+)
+
+// Expand grows the data file, then the record. After a crash in between the
+// file is larger than the record says, never smaller, and the next start or the
+// repeated call takes the larger size into the record.
+func (p *Pool) Expand(ctx context.Context, id string, size int64) (backend.Volume, error) {
+	record, err := p.change(ctx, id, func(record *volumeRecord, data *os.File) error {
+		return p.expand(ctx, record, data, size)
+	})
+	if err != nil {
+		return backend.Volume{}, classify(err)
+	}
+	return record.volume(p.topology), nil
+}
+
+// change works on a complete volume under its lock, with its data file open,
+// and enters the changed record into the index and the ledger.
+func (p *Pool) change(ctx context.Context, id string, work func(*volumeRecord, *os.File) error) (volumeRecord, error) {
+	if _, err := p.Volume(ctx, id); err != nil {
+		return volumeRecord{}, err
+	}
+	held, err := p.take(volumePath(id), unix.LOCK_EX)
+	if err != nil {
+		return volumeRecord{}, err
+	}
+	defer held.release()
+	record, err := p.recordOnDisk(id)
+	if err != nil {
+		return volumeRecord{}, err
+	}
+	data, err := p.openDataOf(record, false)
+	if err != nil {
+		return volumeRecord{}, err
+	}
+	defer func() { _ = data.Close() }()
+	defer p.ledger.settle(id)
+	if err := work(&record, data); err != nil {
+		return volumeRecord{}, err
+	}
+	p.index.putVolume(record)
+	return record, p.adjustAccount(record, data)
+}
+
+func (p *Pool) adjustAccount(record volumeRecord, data *os.File) error {
+	a, _ := p.ledger.get(record.ID)
+	a.size, a.thick = record.Size, record.thick()
+	a, err := p.measure(record.ID, a)
+	if err != nil {
+		return err
+	}
+	p.ledger.set(record.ID, a)
+	return nil
+}
+
+func (p *Pool) expand(ctx context.Context, record *volumeRecord, data *os.File, size int64) error {
+	stat, err := statOf(data)
+	if err != nil {
+		return err
+	}
+	size = max(size, stat.Size) // an interrupted call went further already
+	if size == record.Size {
+		return nil
+	}
+	more := account{size: size - record.Size, thick: record.thick()}
+	if err := p.admit(ctx, record.ID, p.ledger.need(more)); err != nil {
+		return err
+	}
+	if err := p.growFile(record, data, stat.Size, size); err != nil {
+		return err
+	}
+	record.Size = size
+	if err := p.writeRecord(volumePath(record.ID), volumeFile, *record); err != nil {
+		return err
+	}
+	return p.points.Hit("local/expand/recorded")
+}
+
+// growFile changes the size in one step, after the blocks of a thick volume
+// are there: a file of some size in between must never be seen.
+func (p *Pool) growFile(record *volumeRecord, data *os.File, from, to int64) error {
+	if record.thick() {
+		if err := reserve(data, to); err != nil {
+			return errors.Join(err, data.Truncate(from)) // frees what lies behind the end
+		}
+		if err := p.points.Hit("local/expand/allocated"); err != nil {
+			return errors.Join(err, data.Truncate(from))
+		}
+	}
+	if err := data.Truncate(to); err != nil {
+		return err
+	}
+	if err := p.points.Hit("local/expand/grown"); err != nil {
+		return err
+	}
+	if err := data.Sync(); err != nil {
+		return err
+	}
+	return p.points.Hit("local/expand/synced")
+}
+
+// Modify changes the provisioning of a volume, also while it is in use.
+func (p *Pool) Modify(ctx context.Context, id string, mutable map[string]string) error {
+	if err := checkParameters(nil, mutable); err != nil {
+		return err
+	}
+	wanted, given := mutable[parameterProvisioning]
+	if !given {
+		return nil
+	}
+	_, err := p.change(ctx, id, func(record *volumeRecord, data *os.File) error {
+		return p.provision(ctx, record, data, wanted)
+	})
+	return classify(err)
+}
+
+// provision goes from thin to thick by allocating first, and back by recording
+// first: a record never promises blocks that are not there. Repeating either
+// finishes what a crash left.
+func (p *Pool) provision(ctx context.Context, record *volumeRecord, data *os.File, wanted string) error {
+	loops, err := blockdev.LoopsOf(data)
+	if err != nil {
+		return err
+	}
+	if wanted == thick {
+		if err := p.thicken(ctx, record, data, loops); err != nil {
+			return err
+		}
+	}
+	if record.Provisioning != wanted {
+		record.Provisioning = wanted
+		if err := p.writeRecord(volumePath(record.ID), volumeFile, *record); err != nil {
+			return err
+		}
+		if err := p.points.Hit("local/modify/recorded"); err != nil {
+			return err
+		}
+	}
+	return setDiscard(loops, wanted == thin)
+}
+
+func (p *Pool) thicken(ctx context.Context, record *volumeRecord, data *os.File, loops []blockdev.Loop) error {
+	now, err := p.measure(record.ID, account{size: record.Size, mayShare: p.reflink})
+	if err != nil {
+		return err
+	}
+	now.thick = true
+	if err := p.admit(ctx, record.ID, p.ledger.need(now)); err != nil {
+		return err
+	}
+	// A discard must not punch behind the allocation.
+	if err := setDiscard(loops, false); err != nil {
+		return err
+	}
+	if err := p.allocateInUse(ctx, record, data, loops); err != nil {
+		return errors.Join(err, setDiscard(loops, true), giveBack(data, record.Size, loops))
+	}
+	return p.points.Hit("local/modify/allocated")
+}
+
+func (p *Pool) allocateInUse(ctx context.Context, record *volumeRecord, data *os.File, loops []blockdev.Loop) error {
+	if err := reserve(data, record.Size); err != nil {
+		return err
+	}
+	if p.copyOnWrite && len(loops) > 0 {
+		shared, err := sharedExtents(data)
+		if err != nil {
+			return err
+		}
+		// Writing the same bytes again would undo what the workload writes.
+		if len(shared) > 0 {
+			return fmt.Errorf("%w: volume %s shares blocks with a snapshot or clone, which btrfs can only end while it is idle; unpublish and unstage it first", backend.ErrInUse, record.ID)
+		}
+	}
+	if err := p.unshare(ctx, data, record.Size); err != nil {
+		return err
+	}
+	return data.Sync()
+}
+
+// giveBack frees what a failed allocation got, when nobody can be writing
+// there: ranges without data, unwritten blocks included (lseek(2)).
+func giveBack(data *os.File, size int64, loops []blockdev.Loop) error {
+	if len(loops) > 0 {
+		return nil
+	}
+	for at := int64(0); at < size; {
+		begin, end, err := nextData(data, at, size)
+		if err != nil {
+			return err
+		}
+		if begin > at {
+			if err := punch(data, at, begin-at); err != nil {
+				return err
+			}
+		}
+		at = max(end, begin)
+	}
+	return nil
+}
+
+func setDiscard(loops []blockdev.Loop, on bool) error {
+	for i := range loops {
+		if loops[i].ReadOnly || loops[i].Discard == on {
+			continue
+		}
+		if err := loops[i].SetDiscard(on); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
