@@ -53,7 +53,7 @@ func NewRoot(stamped string) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	version := versionOrBuild(stamped)
-	root.AddCommand(newVersionCommand(version))
+	root.AddCommand(newDriverCommand(version), newVersionCommand(version))
 	return root
 }
 

@@ -27,6 +27,15 @@ func TestRun_exitCodes(t *testing.T) {
 		{"version", []string{"version"}, 0, ""},
 		{"unknown command", []string{"versio"}, 2, `unknown command "versio"; did you mean "version"?`},
 		{"unknown flag", []string{"version", "--bogus"}, 2, "unknown flag: --bogus"},
+		{"driver without a backend", []string{"driver"}, 2, "--backend is not given; this binary has local"},
+		{"driver with a backend it has not", []string{"driver", "--backend=ebs"}, 2, `--backend "ebs": this binary has local`},
+		{"driver in an unknown mode", []string{"driver", "both", "--backend=local"}, 2, `invalid argument "both"`},
+		{"driver on a network socket", []string{"driver", "--backend=local", "--endpoint=tcp://:1"}, 2, "unix sockets only"},
+		{"driver with half a pool image", []string{"driver", "--backend=local", "--pool-image=/x"}, 2, "go together"},
+		{"driver with a size that is none", []string{"driver", "--backend=local", "--reserve=much"}, 2, `"much" is not a size`},
+		{"driver with a negative size", []string{"driver", "--backend=local", "--reserve=-1Gi"}, 2, "above 0"},
+		{"driver with an unknown log level", []string{"driver", "--backend=local", "--log-level=loud"}, 2, `log level "loud"`},
+		{"driver on a pool that cannot be", []string{"driver", "--backend=local", "--pool=/proc/pool"}, 1, "open the pool /proc/pool"},
 		{"surplus argument", []string{"version", "now"}, 2, "See 'holdfast version --help'."},
 	}
 	for _, c := range cases {

@@ -120,8 +120,8 @@ func firstRune(text string) rune {
 // forbidden characters are those that CSI bans from the names of volumes,
 // snapshots and groups. No ID or path of ours has any of them either.
 func forbidden(r rune) bool {
-	switch {
-	case r == '\t', r == '\n', r == '\r':
+	switch r {
+	case '\t', '\n', '\r':
 		return false
 	}
 	return r < 0x20 || (0x7f <= r && r <= 0x9f)

@@ -59,8 +59,11 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("serve CSI on %s: %w", s.path, err)
 	case <-ctx.Done():
 	}
-	if s.drain() {
-		<-served
+	if !s.drain() {
+		return nil
+	}
+	if err := <-served; err != nil {
+		return fmt.Errorf("serve CSI on %s: %w", s.path, err)
 	}
 	return nil
 }
@@ -71,7 +74,7 @@ func (s *Server) Probe(ctx context.Context) error { return s.identity.probe(ctx)
 // drain ends the calls in flight, in peace or else by force. It is false when
 // one does not end at all.
 func (s *Server) drain() bool {
-	s.log.Info("draining calls in flight", "at_most", s.drainTime)
+	s.log.Info("draining calls in flight", "at_most", s.drainTime.String())
 	if finishes(s.grpc.GracefulStop, s.drainTime) {
 		return true
 	}

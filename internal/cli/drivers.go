@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/guard"
+	"github.com/holdfast-csi/holdfast/internal/driver"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/kube/register"
+	"github.com/holdfast-csi/holdfast/internal/node"
+	"github.com/holdfast-csi/holdfast/internal/telemetry"
+	"github.com/holdfast-csi/holdfast/internal/unixsocket"
+)
+
+// farewell bounds what is left to do when the sockets are closed: operations
+// inside a system call, spans not sent.
+const farewell = 2 * time.Second
+
+// driverConfig is all that a driver in this process is made of. The command
+// driver fills it from its flags; a host that starts a driver of its own fills
+// it from its root directory.
+type driverConfig struct {
+	mode     driver.Mode
+	endpoint string // of the CSI socket
+	backend  string // a name of backendNames
+	local    localConfig
+	name     string // CSI plugin name; the backend's own when empty
+	version  string
+	nodeID   string // this machine's host name when empty
+	// kubeletDir is the directory that target and staging paths are in.
+	kubeletDir string
+	// registrationDir is where a kubelet or host looks for plugins; "" registers
+	// nowhere. registrationPath is the CSI socket as it sees it; the path of
+	// endpoint when empty.
+	registrationDir, registrationPath string
+	metricsAddress                    string // "" for none
+	logger                            *slog.Logger
+	points                            *failpoint.Set
+}
+
+// driverProcess is a driver whose backend is open and recovered, and which
+// serves when it is run.
+type driverProcess struct {
+	config       driverConfig
+	backend      openBackend
+	engine       *node.Engine // nil in mode controller
+	server       *driver.Server
+	registration *register.Server // nil when it registers nowhere
+	registry     *prometheus.Registry
+	tracing      *telemetry.Tracing
+}
+
+// newDriver opens the backend, recovers what a crash left, and builds the
+// servers. Call Run afterwards, or Close.
+func newDriver(ctx context.Context, c driverConfig) (*driverProcess, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	opened, err := openBackendOf(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	d := &driverProcess{config: c, backend: opened, registry: telemetry.NewRegistry()}
+	if err := d.build(ctx); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (c driverConfig) withDefaults() (driverConfig, error) {
+	c.mode = cmp.Or(c.mode, driver.All)
+	c.kubeletDir = cmp.Or(c.kubeletDir, defaultKubeletDir)
+	path, err := unixsocket.Path(c.endpoint)
+	if err != nil {
+		return c, &UsageError{Err: err}
+	}
+	c.registrationPath = cmp.Or(c.registrationPath, path)
+	if c.nodeID != "" {
+		return c, nil
+	}
+	if c.nodeID, err = os.Hostname(); err != nil {
+		return c, fmt.Errorf("host name for the node ID: %w; give --node-id", err)
+	}
+	return c, nil
+}
+
+func (d *driverProcess) build(ctx context.Context) error {
+	guarded := guard.New(d.backend.controller)
+	o := driver.Options{
+		Mode: d.config.mode, Name: d.config.name, Version: d.config.version, Endpoint: d.config.endpoint,
+		Traits: guarded.Traits(), Features: guarded.Features(), Guard: guarded, NodeID: d.config.nodeID,
+		Logger: d.config.logger, Registerer: d.registry,
+	}
+	var err error
+	if d.config.mode != driver.Controller {
+		if d.engine, err = d.newEngine(ctx, guarded.Traits()); err != nil {
+			return err
+		}
+		o.Engine = d.engine
+	}
+	if d.tracing, err = telemetry.NewTracing(ctx, "holdfast-driver", d.config.version); err != nil {
+		return err
+	}
+	o.Tracing = d.tracing.Provider()
+	if d.server, err = driver.New(o); err != nil {
+		return err
+	}
+	return d.buildRegistration(guarded.Traits())
+}
+
+func (d *driverProcess) newEngine(ctx context.Context, traits backend.Traits) (*node.Engine, error) {
+	engine, err := node.New(node.Options{
+		Backend: d.backend.node, KubeletDir: d.config.kubeletDir, Forbidden: d.backend.forbidden,
+		Logger: d.config.logger, Failpoints: d.config.points, Traits: traits,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := engine.Recover(ctx); err != nil {
+		return nil, fmt.Errorf("recover the volumes of this node: %w", err)
+	}
+	return engine, nil
+}
+
+// buildRegistration registers only where there is a Node service: the kubelet
+// asks for NodeGetInfo at once.
+func (d *driverProcess) buildRegistration(traits backend.Traits) (err error) {
+	if d.config.registrationDir == "" || d.engine == nil {
+		return nil
+	}
+	d.registration, err = register.New(register.Options{
+		Directory: d.config.registrationDir, Driver: cmp.Or(d.config.name, traits.DriverName),
+		Endpoint: d.config.registrationPath, Logger: d.config.logger,
+	})
+	return err
+}
+
+// Ready is closed once the CSI socket serves.
+func (d *driverProcess) Ready() <-chan struct{} { return d.server.Ready() }
+
+// Run serves until ctx ends, drains the calls in flight and closes the backend.
+func (d *driverProcess) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return d.server.Run(ctx) })
+	if d.registration != nil {
+		group.Go(func() error { return d.register(ctx) })
+	}
+	if d.config.metricsAddress != "" {
+		page := telemetry.Page{
+			Address: d.config.metricsAddress, Gatherer: d.registry, Ready: d.server.Probe, Logger: d.config.logger,
+		}
+		group.Go(func() error { return page.Run(ctx) })
+	}
+	return errors.Join(group.Wait(), d.Close())
+}
+
+// register waits for the CSI socket: the kubelet calls back as soon as it sees
+// the registration.
+func (d *driverProcess) register(ctx context.Context) error {
+	select {
+	case <-d.server.Ready():
+		return d.registration.Run(ctx)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// Close gives the backend up. Run calls it; call it only when Run is not.
+func (d *driverProcess) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	if d.engine != nil {
+		if err := d.engine.Wait(ctx); err != nil {
+			d.config.logger.Warn("ending while node operations run", "error", err)
+		}
+	}
+	if err := d.tracing.Close(ctx); err != nil {
+		d.config.logger.Warn("the last spans were not sent", "error", err)
+	}
+	return d.backend.close()
+}
