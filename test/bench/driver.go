@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -23,6 +24,8 @@ type driver struct {
 	csi.NodeClient
 	dir  string // of this driver: socket, pool, kubelet directory
 	pool string
+	mu   sync.Mutex
+	used []*volume // in the order of their creation
 }
 
 // startDriver starts the driver in a directory of its own; a pool image of
@@ -80,8 +83,24 @@ func with(ctx context.Context, s settings, name string, imageGiB int, measure fu
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, d.stop()) }()
+	defer func() {
+		if err != nil {
+			d.abandon()
+		}
+		err = errors.Join(err, d.stop())
+	}()
 	return measure(d)
+}
+
+// abandon takes the volumes out of use after a failure, as far as that goes:
+// the directory is about to be removed.
+func (d *driver) abandon() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, v := range d.used {
+		_ = v.unpublish(ctx)
+		_ = v.unstage(ctx)
+	}
 }
 
 func mounted(fsType string) *csi.VolumeCapability {
@@ -120,6 +139,9 @@ func (d *driver) create(ctx context.Context, name string, size int64, capability
 		driver: d, id: response.GetVolume().GetVolumeId(), size: response.GetVolume().GetCapacityBytes(), capability: capability,
 		staging: filepath.Join(base, "staging"), target: filepath.Join(base, "target"),
 	}
+	d.mu.Lock()
+	d.used = append(d.used, v)
+	d.mu.Unlock()
 	return v, os.MkdirAll(v.staging, 0o750)
 }
 
