@@ -93,7 +93,7 @@ func Open(ctx context.Context, options Options) (*Pool, error) {
 }
 
 func (p *Pool) open(ctx context.Context) error {
-	if err := p.openDirectory(); err != nil {
+	if err := p.openDirectory(ctx); err != nil {
 		return err
 	}
 	now, err := roomOf(p.top)
@@ -126,13 +126,18 @@ func (p *Pool) reserveOf(total int64) int64 {
 	return min(max(total/64, 16*mebibyte), gibibyte)
 }
 
-func (p *Pool) openDirectory() error {
+func (p *Pool) openDirectory(ctx context.Context) error {
 	directory, err := filepath.Abs(p.options.Pool)
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(directory, directoryMode); err != nil {
 		return err
+	}
+	if p.options.PoolImage != nil {
+		if err := p.mountImage(ctx, directory); err != nil {
+			return fmt.Errorf("pool image %s: %w", p.options.PoolImage.Path, err)
+		}
 	}
 	if err := p.checkMounted(directory); err != nil {
 		return err
@@ -280,17 +285,10 @@ func (p *Pool) waitFile(ctx context.Context, name string, readOnly bool) (*os.Fi
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err := tryFlock(file, unix.LOCK_EX)
-		if !errors.Is(err, backend.ErrBusy) {
-			return file, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), file.Close())
-		case <-time.After(10 * time.Millisecond):
-		}
+	if err := awaitFlock(ctx, file); err != nil {
+		return nil, errors.Join(err, file.Close())
 	}
+	return file, nil
 }
 
 // probeReflink finds out by doing it.
