@@ -100,7 +100,8 @@ func checkString(path string, field protoreflect.Name, text string) error {
 	if len(text) > limit {
 		return fmt.Errorf("%s has %d bytes; the limit is %d", path, len(text), limit)
 	}
-	if isPath && !filepath.IsAbs(text) {
+	// volume_path is where a volume is looked for: see atPath.
+	if isPath && field != "volume_path" && !filepath.IsAbs(text) {
 		return fmt.Errorf("%s is not an absolute path", path)
 	}
 	if !utf8.ValidString(text) {

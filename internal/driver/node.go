@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
@@ -91,7 +92,19 @@ func (n *nodeServer) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpubli
 	return &csi.NodeUnpublishVolumeResponse{}, nil
 }
 
+// atPath refuses to look for a volume at a relative path. No volume can be
+// there, so it is not found, which is also what csi-sanity 5.6.0 expects.
+func atPath(volumeID, path string) error {
+	if filepath.IsAbs(path) {
+		return nil
+	}
+	return fmt.Errorf("%w: volume %s is not at volume_path %q, which is not an absolute path", backend.ErrNotFound, volumeID, path)
+}
+
 func (n *nodeServer) NodeGetVolumeStats(ctx context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	if err := atPath(r.GetVolumeId(), r.GetVolumePath()); err != nil {
+		return nil, err
+	}
 	stats, err := n.engine.Stats(ctx, r.GetVolumeId(), r.GetVolumePath(), r.GetStagingTargetPath())
 	if err != nil {
 		return nil, err
@@ -110,6 +123,9 @@ func fromUsage(unit csi.VolumeUsage_Unit, u node.Usage) *csi.VolumeUsage {
 func (n *nodeServer) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	if !n.features.Expand {
 		return nil, fmt.Errorf("%w: volumes of this plugin do not grow", backend.ErrUnsupported)
+	}
+	if err := atPath(r.GetVolumeId(), r.GetVolumePath()); err != nil {
+		return nil, err
 	}
 	request := node.ExpandRequest{
 		VolumeID: r.GetVolumeId(), VolumePath: r.GetVolumePath(), StagingPath: r.GetStagingTargetPath(),

@@ -107,6 +107,14 @@ func TestNode_pathsOfTheSystemsLength(t *testing.T) {
 	wantCode(t, err, codes.InvalidArgument)
 }
 
+func TestNode_noVolumeIsAtARelativePath(t *testing.T) {
+	i := start(t, Node, memory{newPlain()})
+	_, err := i.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: "vol-1", VolumePath: "some/path"})
+	wantCode(t, err, codes.NotFound)
+	_, err = i.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: "vol-1", VolumePath: "some/path"})
+	wantCode(t, err, codes.NotFound)
+}
+
 func TestNode_errorsOfTheEngineHaveTheirCodes(t *testing.T) {
 	i := start(t, Node, memory{newPlain()})
 	i.engine.fail = fmt.Errorf("volume vol-1 has a foreign filesystem: %w", backend.ErrPrecondition)

@@ -1,0 +1,247 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/kubernetes-csi/csi-test/v5/pkg/sanity"
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/types"
+	"github.com/onsi/gomega"
+)
+
+const mebibyte = 1 << 20
+
+// sanitySecret is sent with every call that takes secrets; no log may have it.
+const sanitySecret = "open-sesame-4711"
+
+// ids are of the form that the driver gives.
+type ids struct{ sanity.DefaultIDGenerator }
+
+func (ids) GenerateUniqueValidVolumeID() string {
+	var random [16]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		panic(err)
+	}
+	return "vol-" + hex.EncodeToString(random[:])
+}
+
+// notAnnounced are the specs that csi-sanity skips because of what the local
+// backend does not announce (attachment, topology of snapshots), and one that
+// csi-test 5.6.0 itself has pending. Any other skip is a failure.
+func notAnnounced() []string {
+	const controller = "Controller Service [Controller Server] "
+	return []string{
+		controller + "ControllerPublishVolume should fail when no node id is provided",
+		controller + "ControllerPublishVolume should fail when no volume capability is provided",
+		controller + "ControllerPublishVolume should fail when no volume id is provided",
+		controller + "ControllerPublishVolume should fail when publishing more volumes than the node max attach limit",
+		controller + "ControllerPublishVolume should fail when the node does not exist",
+		controller + "ControllerPublishVolume should fail when the volume does not exist",
+		controller + "ControllerPublishVolume should fail when the volume is already published but is incompatible",
+		controller + "ControllerUnpublishVolume should fail when no volume id is provided",
+		controller + "ListVolumes pagination should detect volumes added between pages and accept tokens when the last volume from a page is deleted",
+		controller + "volume lifecycle should be idempotent",
+		controller + "volume lifecycle should work",
+		"CreateSnapshot [Controller Server] should succeed when creating a snapshot with accessibility requirements",
+	}
+}
+
+// TestSanity runs csi-sanity against the driver in this process and against the
+// built binary, each with filesystem and with block volumes. It is one test
+// because ginkgo runs one suite per process.
+func TestSanity(t *testing.T) {
+	needRoot(t)
+	var expected []string
+	doors := map[string]func(*testing.T, driverConfig) string{"in process": serveHere, "built binary": serveBinary}
+	for door, serve := range doors {
+		for _, access := range []string{"mount", "block"} {
+			root := t.TempDir()
+			log := serve(t, sanityDriver(root))
+			config := sanityConfig(t, root, access)
+			title := door + ", " + access
+			ginkgo.Describe(title, func() { sanity.GinkgoTest(&config) })
+			for _, spec := range notAnnounced() {
+				expected = append(expected, title+" "+spec)
+			}
+			t.Cleanup(func() { leavesNothing(t, root); keepsSecrets(t, log) })
+		}
+	}
+	var skipped []string
+	ginkgo.ReportAfterSuite("what was skipped", func(report ginkgo.Report) {
+		for _, spec := range report.SpecReports.WithState(types.SpecStateSkipped | types.SpecStatePending) {
+			skipped = append(skipped, spec.FullText())
+		}
+	})
+	gomega.RegisterFailHandler(ginkgo.Fail)
+	ginkgo.RunSpecs(t, "csi-sanity")
+	slices.Sort(expected)
+	slices.Sort(skipped)
+	if difference := cmp.Diff(expected, skipped); difference != "" {
+		t.Errorf("the specs skipped differ (-want +got):\n%s", difference)
+	}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("loop devices and mounts need root: run make test")
+	}
+}
+
+func sanityDriver(root string) driverConfig {
+	return driverConfig{
+		endpoint: "unix://" + filepath.Join(root, "csi.sock"), backend: backendLocal, version: "v0.0.0-test", nodeID: "sanity",
+		local: localConfig{pool: filepath.Join(root, "pool")}, kubeletDir: filepath.Join(root, "kubelet"),
+	}
+}
+
+func sanityConfig(t *testing.T, root, access string) sanity.TestConfig {
+	t.Helper()
+	config := sanity.NewTestConfig()
+	config.Address = "unix:" + filepath.Join(root, "csi.sock")
+	config.TargetPath, config.StagingPath = filepath.Join(root, "kubelet", "target"), filepath.Join(root, "kubelet", "staging")
+	config.TestVolumeSize, config.TestVolumeExpandSize = 64*mebibyte, 96*mebibyte
+	config.TestVolumeAccessType = access
+	config.TestVolumeParameters = map[string]string{"provisioning": "thin"}
+	config.TestVolumeMutableParameters = map[string]string{"provisioning": "thick"}
+	config.IDGen = ids{}
+	config.SecretsFile = filepath.Join(root, "secrets.yaml")
+	var secrets strings.Builder
+	for _, call := range []string{
+		"CreateVolume", "DeleteVolume", "ControllerValidateVolumeCapabilities", "NodeStageVolume", "NodePublishVolume",
+		"CreateSnapshot", "DeleteSnapshot", "ControllerExpandVolume", "ControllerModifyVolume", "ListSnapshots", "GetSnapshot",
+	} {
+		_, _ = fmt.Fprintf(&secrets, "%sSecret:\n  password: %s\n", call, sanitySecret)
+	}
+	if err := os.WriteFile(config.SecretsFile, []byte(secrets.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// serveHere runs a driver in this process and returns the path of its log.
+func serveHere(t *testing.T, c driverConfig) (log string) {
+	t.Helper()
+	log = c.local.pool + ".log"
+	file, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.logger = slog.New(slog.NewJSONHandler(file, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	mkdir(t, c.kubeletDir)
+	ctx, cancel := context.WithCancel(context.Background())
+	process, err := newDriver(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- process.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the driver ended with %v", err)
+		}
+		_ = file.Close()
+	})
+	<-process.Ready()
+	return log
+}
+
+// serveBinary builds the command, runs a driver with it and returns its log.
+func serveBinary(t *testing.T, c driverConfig) (log string) {
+	t.Helper()
+	binary := filepath.Join(filepath.Dir(c.local.pool), "holdfast")
+	build := exec.Command("go", "build", "-o", binary, "github.com/holdfast-csi/holdfast/cmd/holdfast")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, output)
+	}
+	log = c.local.pool + ".log"
+	file, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mkdir(t, c.kubeletDir)
+	command := exec.Command(binary, "driver", "--backend="+c.backend, "--endpoint="+c.endpoint, "--pool="+c.local.pool,
+		"--node-id="+c.nodeID, "--kubelet-dir="+c.kubeletDir, "--log-level=debug")
+	command.Stderr = file
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Signal(syscall.SIGTERM)
+		if err := command.Wait(); err != nil {
+			t.Errorf("after SIGTERM the binary ends with %v", err)
+		}
+		_ = file.Close()
+	})
+	socket := strings.TrimPrefix(c.endpoint, "unix://")
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Lstat(socket); err == nil {
+			return log
+		}
+		if time.Now().After(deadline) {
+			content, _ := os.ReadFile(log)
+			t.Fatalf("the binary does not serve; its log: %s", content)
+		}
+	}
+}
+
+func mkdir(t *testing.T, path string) {
+	t.Helper()
+	if err := os.MkdirAll(path, 0o750); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// leavesNothing checks that no volume, mount or loop device is left of a run.
+func leavesNothing(t *testing.T, root string) {
+	t.Helper()
+	for _, kind := range []string{"volumes", "snapshots", "groups", "trash"} {
+		entries, err := os.ReadDir(filepath.Join(root, "pool", kind))
+		if err != nil || len(entries) > 0 {
+			t.Errorf("%s has %v left (%v)", kind, entries, err)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || strings.Contains(string(mounts), root) {
+		t.Errorf("something is mounted below %s still (%v)", root, err)
+	}
+	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range backing {
+		// A device that went away meanwhile is none of ours.
+		if file, _ := os.ReadFile(path); strings.HasPrefix(string(file), root) {
+			t.Errorf("%s is left with %s", path, file)
+		}
+	}
+}
+
+func keepsSecrets(t *testing.T, log string) {
+	t.Helper()
+	content, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(content), sanitySecret) {
+		t.Error("the log has a secret")
+	}
+	if !strings.Contains(string(content), "(redacted)") {
+		t.Error("the log shows no request with secrets; is it at the debug level?")
+	}
+}
