@@ -74,6 +74,9 @@ func (e *Engine) mountDetached(ctx context.Context, p preparation) (*mount.Tree,
 	if err != nil {
 		return nil, err
 	}
+	if content, err = e.fillOffline(ctx, p, content); err != nil {
+		return nil, err
+	}
 	flags := p.flags
 	flags.Options = append(defaultOptions(content.Type, p.device, flags), flags.Options...)
 	tree, err := mount.Mount(mount.Filesystem{Type: content.Type, Device: p.device.Path, Number: p.device.Number, Flags: flags})
@@ -86,13 +89,13 @@ func (e *Engine) mountDetached(ctx context.Context, p preparation) (*mount.Tree,
 	return tree, nil
 }
 
-// fill grows a filesystem that is smaller than its device, as after a restore
-// into a larger volume, or an expansion while it was not mounted.
+// fill grows a mounted filesystem that is smaller than its device, as after a
+// restore into a larger volume, or an expansion while it was not mounted.
 func (e *Engine) fill(tree *mount.Tree, content blockdev.Content, p preparation) error {
 	if err := e.points.Hit(p.point + "/mounted"); err != nil {
 		return err
 	}
-	if content.Size >= p.device.Size || p.flags.ReadOnly() {
+	if p.flags.ReadOnly() || !fs.WorthGrowing(content.Type, content.Size, p.device.Size) || !fs.CanGrowMounted(content.Type) {
 		return nil
 	}
 	dir, err := tree.OpenDir()
@@ -104,6 +107,24 @@ func (e *Engine) fill(tree *mount.Tree, content blockdev.Content, p preparation)
 		return err
 	}
 	return e.points.Hit(p.point + "/grown")
+}
+
+// fillOffline does the same before the mount where the kernel does not let this
+// process grow a mounted filesystem; it is the one case that runs programs.
+func (e *Engine) fillOffline(ctx context.Context, p preparation, content blockdev.Content) (blockdev.Content, error) {
+	if p.flags.ReadOnly() || !fs.WorthGrowing(content.Type, content.Size, p.device.Size) || fs.CanGrowMounted(content.Type) {
+		return content, nil
+	}
+	if err := e.refuseMounted(p); err != nil {
+		return content, err
+	}
+	if err := fs.GrowOffline(ctx, e.runner, content.Type, p.device.Path); err != nil {
+		return content, err
+	}
+	if err := e.points.Hit(p.point + "/grown"); err != nil {
+		return content, err
+	}
+	return probeDevice(ctx, p.device)
 }
 
 // defaultOptions are ours, unless the request says otherwise. A clone of an xfs

@@ -21,3 +21,15 @@ type Stats struct {
 	Bytes  Usage
 	Inodes *Usage
 }
+
+// WorthGrowing tells whether a filesystem of size bytes would get larger on a
+// device of so many. mkfs leaves the end of a device unused when it is too
+// small for what the filesystem needs per group; trying to grow into it at
+// every stage would cost time and gain nothing.
+func WorthGrowing(fsType string, size, device int64) bool {
+	const mebibyte = 1 << 20
+	if fsType == Ext4 {
+		return device-size >= min(4*mebibyte, size/16)
+	}
+	return device-size >= mebibyte
+}

@@ -30,3 +30,6 @@ func Size(*os.File, string) (int64, error) { return 0, unsupported() }
 
 // ReadStats is for Linux.
 func ReadStats(*os.File) (Stats, error) { return Stats{}, unsupported() }
+
+// CanGrowMounted is for Linux.
+func CanGrowMounted(string) bool { return false }

@@ -72,10 +72,27 @@ func Grow(target *os.File, fsType string, size int64) error {
 		return fmt.Errorf("grow %s at %s: %w: it is mounted read-only", fsType, target.Name(), backend.ErrPrecondition)
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, unix.EINPROGRESS):
 		return fmt.Errorf("grow %s at %s: %w: the kernel is resizing it already: %w", fsType, target.Name(), backend.ErrBusy, err)
+	case errors.Is(err, unix.EPERM) && !CanGrowMounted(fsType):
+		return fmt.Errorf("grow %s at %s: %w: this process lacks CAP_SYS_RESOURCE, which the kernel demands for it; it grows when it is staged again", fsType, target.Name(), backend.ErrPrecondition)
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("grow %s at %s: %w: the kernel refuses; a filesystem with recorded errors must be checked first (dmesg)", fsType, target.Name(), backend.ErrPrecondition)
 	}
 	return fmt.Errorf("grow %s at %s to %d bytes: %w", fsType, target.Name(), size, err)
+}
+
+// CanGrowMounted tells whether this process may grow a mounted filesystem. ext4
+// alone asks for more than CAP_SYS_ADMIN (ext4_resize_begin, fs/ext4/resize.c),
+// and containers without full privilege lack it.
+func CanGrowMounted(fsType string) bool {
+	if fsType != Ext4 {
+		return true
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return true // let the kernel decide
+	}
+	return data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
 // ext4Size reads the superblock from the device, whose cache is where ext4

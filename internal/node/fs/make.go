@@ -35,10 +35,11 @@ func Make(ctx context.Context, runner command.Runner, fsType string, device back
 	return nil
 }
 
-// makeCommand is the mkfs to run. Discarding first is left out on all
-// filesystems: the device is blank, and holes in the file of a thick volume are
-// the space it was promised. ext4's tables are left to be zeroed by the kernel
-// on the first mount only where the device says that it reads zeros anyway.
+// makeCommand is the mkfs to run. None discards first: the device is blank, and
+// holes in the file of a thick volume would be the space it was promised. ext4
+// leaves its tables to be zeroed by the kernel in the background: that the
+// device was found blank says nothing of the places where no signature can be,
+// so assume_storage_prezeroed is not for us.
 func makeCommand(fsType string, device backend.Device, label string) (command.Command, error) {
 	var c command.Command
 	switch fsType {
@@ -103,11 +104,39 @@ func wrapRun(step string, err error) error {
 	return fmt.Errorf("%s: %w", step, err)
 }
 
-// said is what a program told, on one line.
+// said is what a program told, on one line and without its usage text.
 func said(r command.Result) string {
-	lines := bytes.FieldsFunc(append(bytes.TrimSpace(r.Stderr), '\n'), func(c rune) bool { return c == '\n' })
-	if len(lines) == 0 {
-		lines = bytes.FieldsFunc(bytes.TrimSpace(r.Stdout), func(c rune) bool { return c == '\n' })
+	output := bytes.TrimSpace(r.Stderr)
+	if len(output) == 0 {
+		output = bytes.TrimSpace(r.Stdout)
 	}
-	return string(bytes.Join(lines, []byte("; ")))
+	const lines, most = 4, 400
+	parts := strings.SplitN(string(output), "\n", lines+1)
+	text := strings.Join(parts[:min(lines, len(parts))], "; ")
+	text, _, _ = strings.Cut(text, "; Usage")
+	return text[:min(most, len(text))]
+}
+
+// GrowOffline grows a filesystem that is not mounted to the size of its device.
+// It is for ext4 in a process that CanGrowMounted says no to: the others grow
+// only while mounted, for which they need no capability that mounting does not.
+func GrowOffline(ctx context.Context, runner command.Runner, fsType, device string) error {
+	if fsType != Ext4 {
+		return fmt.Errorf("grow %s on %s: %w while it is not mounted", fsType, device, backend.ErrUnsupported)
+	}
+	// resize2fs(8) wants a check since the last mount. While it works the
+	// filesystem is marked as damaged, so an interrupted run is seen by Probe.
+	for _, c := range []command.Command{
+		{Name: "e2fsck", Args: []string{"-f", "-p", device}},
+		{Name: "resize2fs", Args: []string{device}},
+	} {
+		result, err := runner.Run(ctx, c)
+		if err != nil {
+			return wrapRun(fmt.Sprintf("grow %s on %s", fsType, device), err)
+		}
+		if result.ExitCode > 1 || (result.ExitCode == 1 && c.Name != "e2fsck") {
+			return unrepaired(fsType, device, fmt.Sprintf("%s ended with code %d: %s", c.Name, result.ExitCode, said(result)))
+		}
+	}
+	return nil
 }
