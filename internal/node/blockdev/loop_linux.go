@@ -158,8 +158,9 @@ func openLoop(index int, readOnly bool) (*os.File, error) {
 // sysfsNumber reads the device number of a block device: "major:minor".
 func sysfsNumber(name string) (uint64, error) {
 	data, err := os.ReadFile(filepath.Join(sysBlock, name, "dev"))
-	if errors.Is(err, os.ErrNotExist) {
-		return 0, fmt.Errorf("%s: %w", name, unix.ENXIO) // removed by LOOP_CTL_REMOVE
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		// Removed by LOOP_CTL_REMOVE, or just being added or removed.
+		return 0, fmt.Errorf("%s: %w", name, unix.ENXIO)
 	}
 	if err != nil {
 		return 0, err
