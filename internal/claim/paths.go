@@ -35,6 +35,11 @@ func (p Paths) Staging(driver, handle string) string {
 // Pod is the directory of a pod.
 func (p Paths) Pod(uid types.UID) string { return filepath.Join(p.Root, "pods", string(uid)) }
 
+// Container is the directory of a container of a pod.
+func (p Paths) Container(uid types.UID, container string) string {
+	return filepath.Join(p.Pod(uid), "containers", container)
+}
+
 // Publish is the target path of a filesystem volume for a pod. specName is the
 // PersistentVolume's name, or the volume's name in the pod for an inline volume.
 func (p Paths) Publish(uid types.UID, specName string) string {

@@ -57,6 +57,8 @@ type Manager struct {
 	mu        sync.Mutex
 	instances map[string][]*Driver // by driver name, oldest first
 	changed   chan struct{}        // closed and replaced at each change
+	scanned   bool                 // the sockets that were there at the start are known
+	untried   int                  // sockets whose first attempt has not ended
 }
 
 // New makes a Manager without drivers.
@@ -78,6 +80,10 @@ func (m *Manager) Run(ctx context.Context, changes <-chan pluginwatch.Change) {
 			}
 			return
 		case change := <-changes:
+			if change.Scanned {
+				m.tried(0, true)
+				continue
+			}
 			if change.Removed {
 				if cancel, known := cancels[change.Socket]; known {
 					cancel()
@@ -89,6 +95,7 @@ func (m *Manager) Run(ctx context.Context, changes <-chan pluginwatch.Change) {
 			// starts with a fresh back-off.
 			worker, cancel := context.WithCancel(ctx)
 			cancels[change.Socket] = cancel
+			m.tried(+1, false)
 			workers.Go(func() { m.attend(worker, change.Socket) })
 		}
 	}
@@ -98,8 +105,10 @@ func (m *Manager) Run(ctx context.Context, changes <-chan pluginwatch.Change) {
 // unregisters it when the socket goes away.
 func (m *Manager) attend(ctx context.Context, socket pluginwatch.Socket) {
 	pause := firstBackoff
+	firstTry := sync.OnceFunc(func() { m.tried(-1, false) })
 	for {
 		driver, err := m.register(ctx, socket)
+		firstTry()
 		if err == nil {
 			<-ctx.Done()
 			m.remove(driver)
@@ -155,6 +164,34 @@ func (m *Manager) Wait(ctx context.Context, name string) (*Driver, error) {
 		case <-changed:
 		case <-ctx.Done():
 			return nil, err
+		}
+	}
+}
+
+// tried counts the sockets that were not tried yet.
+func (m *Manager) tried(difference int, scanned bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.untried += difference
+	m.scanned = m.scanned || scanned
+	m.announce()
+}
+
+// Settle waits until every plugin that was there at the start, and those that
+// came meanwhile, has been tried once: who is not registered then is not going
+// to be soon.
+func (m *Manager) Settle(ctx context.Context) {
+	for {
+		m.mu.Lock()
+		settled, changed := m.scanned && m.untried == 0, m.changed
+		m.mu.Unlock()
+		if settled {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
 		}
 	}
 }

@@ -41,6 +41,9 @@ type Socket struct {
 type Change struct {
 	Socket  Socket
 	Removed bool
+	// Scanned says, once and without a Socket, that everything that was there at
+	// the start has been reported.
+	Scanned bool
 }
 
 // Watcher watches one directory and all below it.
@@ -49,8 +52,9 @@ type Watcher struct {
 	changes   chan<- Change
 	logger    *slog.Logger
 
-	events *fsnotify.Watcher
-	known  map[string]Identity
+	events  *fsnotify.Watcher
+	known   map[string]Identity
+	scanned bool
 }
 
 // New makes a Watcher that sends to changes, which the receiver must keep
@@ -157,7 +161,11 @@ func (w *Watcher) report(ctx context.Context, found map[string]Identity) error {
 			return err
 		}
 	}
-	return nil
+	if w.scanned {
+		return nil
+	}
+	w.scanned = true
+	return w.send(ctx, Change{Scanned: true})
 }
 
 func (w *Watcher) send(ctx context.Context, change Change) error {

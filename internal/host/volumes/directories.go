@@ -98,5 +98,17 @@ func (m *Manager) removePodDirectory(pod types.UID) error {
 	if err := root.RemoveAll(empty); err != nil {
 		return fmt.Errorf("remove the emptyDir volumes: %w", err)
 	}
+	containers, err := fs.ReadDir(root.FS(), "containers")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the containers' directories: %w", err)
+	}
+	for _, container := range containers {
+		if err := root.Remove(filepath.Join("containers", container.Name())); err != nil {
+			return fmt.Errorf("remove a container's directory: %w", err)
+		}
+	}
+	if err := m.removeUp(filepath.Join(directory, "containers")); err != nil {
+		return err
+	}
 	return m.removeUp(filepath.Join(directory, filepath.Dir(empty)))
 }

@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+)
+
+// redrawEvery is how often a live display shows how long a step takes.
+const redrawEvery = 100 * time.Millisecond
+
+// progress shows the steps of volumes: on a terminal one line per volume that
+// lives until the workload starts, elsewhere one line per step. It is also the
+// writer of the log, so that a log line does not tear the display.
+type progress struct {
+	out     io.Writer
+	columns func() int // nil when out is no terminal
+
+	mu      sync.Mutex
+	lines   []*volumeLine
+	drawn   int // lines on the screen that belong to the display
+	stop    chan struct{}
+	stopped sync.WaitGroup
+}
+
+// volumeLine is one volume with its steps so far.
+type volumeLine struct {
+	volume  string
+	done    []string
+	running volumes.Step
+	since   time.Time
+	trouble string
+	failed  bool
+}
+
+func newProgress(out io.Writer) *progress {
+	p := &progress{out: out, stop: make(chan struct{})}
+	file, isFile := out.(*os.File)
+	if !isFile || !term.IsTerminal(int(file.Fd())) {
+		return p
+	}
+	p.columns = func() int {
+		columns, _, err := term.GetSize(int(file.Fd()))
+		if err != nil || columns <= 0 {
+			return 80
+		}
+		return columns
+	}
+	p.stopped.Go(p.tick)
+	return p
+}
+
+func (p *progress) tick() {
+	ticker := time.NewTicker(redrawEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-p.stop:
+			return
+		case <-ticker.C:
+			p.mu.Lock()
+			if p.isRunning() {
+				p.draw()
+			}
+			p.mu.Unlock()
+		}
+	}
+}
+
+func (p *progress) isRunning() bool {
+	for _, line := range p.lines {
+		if line.running != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// close ends the live display.
+func (p *progress) close() error {
+	close(p.stop)
+	p.stopped.Wait()
+	return nil
+}
+
+// settle leaves what is shown on the screen; later steps start below.
+func (p *progress) settle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lines, p.drawn = nil, 0
+}
+
+// say writes one line above the display.
+func (p *progress) say(text string) { _, _ = p.Write([]byte(text + "\n")) }
+
+// Write writes whole lines above the display.
+func (p *progress) Write(data []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.erase()
+	written, err := p.out.Write(data)
+	p.draw()
+	return written, err
+}
+
+// observe is told of each step, from several goroutines.
+func (p *progress) observe(event volumes.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.columns == nil {
+		if text := plain(event); text != "" {
+			_, _ = fmt.Fprintln(p.out, text) // a broken pipe is no reason to stop the work
+		}
+		return
+	}
+	p.line(event.Volume).apply(event)
+	p.draw()
+}
+
+func (p *progress) line(volume string) *volumeLine {
+	for _, line := range p.lines {
+		if line.volume == volume {
+			return line
+		}
+	}
+	line := &volumeLine{volume: volume}
+	p.lines = append(p.lines, line)
+	return line
+}
+
+// plain is the line for an event; "" for a step that only starts.
+func plain(event volumes.Event) string {
+	text := fmt.Sprintf("%s: %s", event.Volume, event.Step)
+	switch event.Status {
+	case volumes.Done:
+		return text + detail(event) + " " + duration(event.Took)
+	case volumes.Retrying:
+		return fmt.Sprintf("%s: not yet, trying again: %s", text, csiclient.Message(event.Err))
+	case volumes.Failed:
+		return fmt.Sprintf("%s: failed after %s", text, duration(event.Took)) // the error ends the command
+	}
+	return ""
+}
+
+func detail(event volumes.Event) string {
+	if event.Detail == "" || event.Step == volumes.StepPublish || event.Step == volumes.StepDelete {
+		return ""
+	}
+	return " " + event.Detail
+}
+
+func (l *volumeLine) apply(event volumes.Event) {
+	l.running, l.trouble = "", ""
+	switch event.Status {
+	case volumes.Started:
+		l.running, l.since = event.Step, time.Now()
+	case volumes.Retrying:
+		l.running, l.trouble = event.Step, csiclient.Message(event.Err)
+	case volumes.Done:
+		l.done = append(l.done, string(event.Step)+detail(event)+" "+duration(event.Took))
+	case volumes.Failed:
+		l.failed = true
+		l.done = append(l.done, string(event.Step)+" failed")
+	}
+}
+
+func (l *volumeLine) text() string {
+	parts := l.done
+	if l.running != "" {
+		running := fmt.Sprintf("%s… %s", l.running, duration(time.Since(l.since)))
+		if l.trouble != "" {
+			running += " (" + strings.ReplaceAll(l.trouble, "\n", " ") + ")"
+		}
+		parts = append(parts[:len(parts):len(parts)], running)
+	}
+	return l.volume + ": " + strings.Join(parts, ", ")
+}
+
+// draw replaces the display. Its lines are cut to the width of the terminal: a
+// line that wraps could not be taken back.
+func (p *progress) draw() {
+	if p.columns == nil {
+		return
+	}
+	columns := p.columns()
+	var screen strings.Builder
+	if p.drawn > 0 {
+		fmt.Fprintf(&screen, "\x1b[%dA", p.drawn)
+	}
+	for _, line := range p.lines {
+		text := []rune(line.text())
+		if len(text) > columns-1 {
+			text = append(text[:max(0, columns-2)], '…')
+		}
+		screen.WriteString("\r\x1b[K" + string(text) + "\n")
+	}
+	p.drawn = len(p.lines)
+	_, _ = io.WriteString(p.out, screen.String()) // as above
+}
+
+func (p *progress) erase() {
+	if p.columns == nil || p.drawn == 0 {
+		return
+	}
+	_, _ = fmt.Fprintf(p.out, "\x1b[%dA\x1b[J", p.drawn)
+	p.drawn = 0
+}
+
+// duration is exact enough to compare, and short.
+func duration(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+	case d < time.Minute:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}

@@ -1,0 +1,217 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/host"
+	"github.com/holdfast-csi/holdfast/internal/host/manifest"
+	"github.com/holdfast-csi/holdfast/internal/host/workload"
+	"github.com/holdfast-csi/holdfast/internal/telemetry"
+)
+
+const defaultRoot = "/var/lib/holdfast"
+
+const runHelp = `Make the volumes that Kubernetes manifests ask for, run their pods as processes
+of this machine with the volumes at their mount paths, and take the volumes
+away from them again. Claims and their data stay until --delete.
+
+A container's image is not used: its command must exist on this machine. The
+exit code is that of the first container that failed. Fields without a meaning
+on one machine are reported; fields that cannot be honoured are errors.
+
+Drivers are found by their registration sockets in ROOT/plugins_registry, as a
+kubelet finds them. The driver local.holdfast.dev is part of this program.`
+
+// localDriverName is the plugin name of the backend local.
+const localDriverName = "local.holdfast.dev"
+
+// runConfig are the flags of the command.
+type runConfig struct {
+	files    []string
+	root     string
+	delete   bool
+	logLevel string
+	version  string
+	local    localConfig
+}
+
+func newRunCommand(version string) *cobra.Command {
+	c := runConfig{version: version}
+	command := &cobra.Command{
+		Use:   "run -f FILE…",
+		Short: "Run pods with their volumes on this machine",
+		Long:  runHelp,
+		Args:  arguments(cobra.NoArgs),
+		RunE:  func(command *cobra.Command, _ []string) error { return c.run(command) },
+	}
+	flags := command.Flags()
+	flags.StringArrayVarP(&c.files, "filename", "f", nil, "manifest `FILE`, - for standard input; may be repeated")
+	flags.StringVar(&c.root, "root", defaultRoot, "`DIRECTORY` of claims, volumes and sockets")
+	flags.BoolVar(&c.delete, "delete", false, "remove the claims of the manifest with their volumes, and run nothing")
+	flags.StringVar(&c.logLevel, "log-level", "error", "debug, info, warn or error")
+	c.local.bind(flags, "")
+	flags.Lookup("pool").DefValue = "ROOT/pool"
+	return command
+}
+
+// newWorkloadCommand is what a container's first process is (workload.Run).
+func newWorkloadCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: workload.ChildCommand, Hidden: true, DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error { return ExitError{Code: workload.Child()} },
+	}
+}
+
+func (c runConfig) run(command *cobra.Command) (err error) {
+	objects, err := c.read(command.InOrStdin())
+	if err != nil {
+		return err
+	}
+	if runtime.GOOS == "linux" && os.Geteuid() != 0 {
+		return errors.New("this command mounts filesystems and needs root: run it with sudo")
+	}
+	// A closed terminal and Ctrl-\ end a run as Ctrl-C does.
+	ctx, stop := signal.NotifyContext(command.Context(), syscall.SIGHUP, syscall.SIGQUIT)
+	defer stop()
+	progress := newProgress(command.ErrOrStderr())
+	opened, err := c.open(ctx, progress)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, progress.close(), opened.Close()) }()
+	if c.delete {
+		return c.remove(ctx, opened, objects, command.OutOrStdout())
+	}
+	return c.execute(ctx, opened, objects, progress, command)
+}
+
+// read decodes the manifests; nothing was touched so far.
+func (c runConfig) read(stdin io.Reader) (*manifest.Objects, error) {
+	if len(c.files) == 0 {
+		return nil, usageErrorf("-f FILE is not given")
+	}
+	files := make([]manifest.File, 0, len(c.files))
+	for _, name := range c.files {
+		data, err := readFile(name, stdin)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, manifest.File{Name: name, Data: data})
+	}
+	return manifest.Decode(files)
+}
+
+// maximumManifest bounds one file: a typing error may name a device.
+const maximumManifest = 16 << 20
+
+func readFile(name string, stdin io.Reader) ([]byte, error) {
+	source := stdin
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, fmt.Errorf("read the manifest: %w", err)
+		}
+		defer func() { _ = file.Close() }()
+		source = file
+	}
+	data, err := io.ReadAll(io.LimitReader(source, maximumManifest+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the manifest %s: %w", name, err)
+	}
+	if len(data) > maximumManifest {
+		return nil, fmt.Errorf("the manifest %s has more than %d bytes", name, maximumManifest)
+	}
+	return data, nil
+}
+
+func (c runConfig) open(ctx context.Context, progress *progress) (*host.Host, error) {
+	points, err := failpoint.FromEnvironment()
+	if err != nil {
+		return nil, &UsageError{Err: err}
+	}
+	logger, err := telemetry.NewLogger(progress, telemetry.FormatText, c.logLevel)
+	if err != nil {
+		return nil, &UsageError{Err: err}
+	}
+	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points}
+	return host.Open(ctx, host.Options{
+		Root: c.root, Observe: progress.observe, Logger: logger, Failpoints: points,
+		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor}},
+	})
+}
+
+// serveFor serves the local driver for a host, over sockets like any other.
+func (c driverConfig) serveFor(ctx context.Context, sockets host.Sockets) error {
+	c.kubeletDir = sockets.Root
+	c.endpoint = "unix://" + sockets.CSI
+	c.registrationDir = filepath.Dir(sockets.Registration)
+	if c.local.pool == "" {
+		c.local.pool = filepath.Join(sockets.Root, "pool")
+	}
+	process, err := newDriver(ctx, c)
+	if err != nil {
+		return err
+	}
+	return process.Run(ctx)
+}
+
+// localDriverObject is what a cluster has for the local driver.
+func localDriverObject() *storagev1.CSIDriver {
+	attach, podInfo := false, true
+	policy := storagev1.FileFSGroupPolicy
+	return &storagev1.CSIDriver{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "CSIDriver"},
+		ObjectMeta: metav1.ObjectMeta{Name: localDriverName},
+		Spec: storagev1.CSIDriverSpec{
+			AttachRequired: &attach, PodInfoOnMount: &podInfo, FSGroupPolicy: &policy,
+			VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral},
+		},
+	}
+}
+
+func (c runConfig) execute(ctx context.Context, opened *host.Host, objects *manifest.Objects, progress *progress, command *cobra.Command) error {
+	for _, unused := range objects.Unused {
+		progress.say("not used on one machine: " + unused)
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	defer signal.Stop(signals)
+	code, err := opened.Run(ctx, objects, host.Output{
+		Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(), Signals: signals, Starting: progress.settle,
+	})
+	if err == nil && code != 0 {
+		return ExitError{Code: code}
+	}
+	return err
+}
+
+func (c runConfig) remove(ctx context.Context, opened *host.Host, objects *manifest.Objects, out io.Writer) error {
+	deleted, err := opened.Delete(ctx, objects)
+	for _, object := range deleted {
+		text := "deleted"
+		switch {
+		case object.Absent:
+			text = "not found"
+		case object.Retained != "":
+			text = fmt.Sprintf("deleted; its volume %s stays (reclaimPolicy: Retain)", object.Retained)
+		}
+		if _, err := fmt.Fprintf(out, "%s %q %s\n", strings.ToLower(object.Kind), object.Name, text); err != nil {
+			return err
+		}
+	}
+	return err
+}

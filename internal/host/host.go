@@ -1,0 +1,232 @@
+// Package host is CSI on one machine without a cluster: it finds drivers by
+// their registration sockets, keeps claims and volumes in its store, brings
+// volumes to pods and runs them as processes. It wires pluginwatch, plugins,
+// store, volumes and workload together. It sees every driver, also one that
+// runs in the same process, over its sockets.
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/host/plugins"
+	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+)
+
+// Builtin is a driver that this process can serve itself.
+type Builtin struct {
+	Name string
+	// Object is what a cluster has as CSIDriver for it; one that the user gives
+	// takes its place.
+	Object *storagev1.CSIDriver
+	// Serve serves the driver's sockets until the context ends. It returns nil
+	// then, after the calls in flight.
+	Serve func(ctx context.Context, sockets Sockets) error
+}
+
+// Sockets are the places that a driver serves at.
+type Sockets struct {
+	// Root is the host's root directory, which takes the kubelet's place.
+	Root string
+	// CSI and Registration are paths of unix sockets.
+	CSI, Registration string
+}
+
+// Options of a Host.
+type Options struct {
+	// Root is where everything of this host is.
+	Root     string
+	Builtins []Builtin
+	// Observe is told of each step of each volume (volumes.Options.Observe).
+	Observe    func(volumes.Event)
+	Logger     *slog.Logger
+	Failpoints *failpoint.Set
+}
+
+// Host is one host. Open it, use it from one goroutine, Close it.
+type Host struct {
+	options  Options
+	paths    claim.Paths
+	store    *store.Store
+	plugins  *plugins.Manager
+	volumes  *volumes.Manager
+	bootID   string
+	stop     context.CancelFunc
+	services sync.WaitGroup
+	// serving has the built-in drivers that were started.
+	serving map[string]*service
+}
+
+// service is a built-in driver that runs.
+type service struct {
+	stop  context.CancelFunc
+	ended chan struct{}
+	err   error // valid when ended is closed
+}
+
+// Open takes the root directory for this process, makes it if need be, and
+// starts looking for drivers. No driver is called yet.
+func Open(ctx context.Context, options Options) (*Host, error) {
+	root, err := prepareRoot(options.Root)
+	if err != nil {
+		return nil, err
+	}
+	bootID, err := store.BootID()
+	if err != nil {
+		return nil, err
+	}
+	opened, err := store.Open(root)
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{
+		options: options, paths: claim.Paths{Root: root}, store: opened, bootID: bootID,
+		plugins: plugins.New(options.Logger), serving: map[string]*service{},
+	}
+	h.volumes = volumes.New(volumes.Options{
+		Store: opened, Drivers: h.plugins, Paths: h.paths, BootID: bootID,
+		Observe: options.Observe, Logger: options.Logger, Failpoints: options.Failpoints,
+	})
+	h.watch(ctx)
+	return h, nil
+}
+
+// prepareRoot makes the directory and resolves symbolic links in its own path:
+// below it, nothing may be one.
+func prepareRoot(root string) (string, error) {
+	absolute, err := filepath.Abs(root)
+	if err != nil {
+		return "", fmt.Errorf("the host's root directory %s: %w", root, err)
+	}
+	for _, directory := range []string{absolute, filepath.Join(absolute, "pods"), filepath.Join(absolute, "plugins")} {
+		if err := os.MkdirAll(directory, 0o755); err != nil {
+			return "", fmt.Errorf("make the host's root directory (choose another with --root): %w", err)
+		}
+	}
+	resolved, err := filepath.EvalSymlinks(absolute)
+	if err != nil {
+		return "", fmt.Errorf("the host's root directory %s: %w", root, err)
+	}
+	return resolved, nil
+}
+
+// watch follows the registration directory. It goes on while the host closes:
+// the last volumes are taken away over the drivers it found.
+func (h *Host) watch(ctx context.Context) {
+	ctx, h.stop = context.WithCancel(context.WithoutCancel(ctx))
+	changes := make(chan pluginwatch.Change)
+	watcher := pluginwatch.New(h.paths.Registry(), changes, h.options.Logger)
+	h.services.Go(func() { h.plugins.Run(ctx, changes) })
+	h.services.Go(func() {
+		if err := watcher.Run(ctx); err != nil {
+			h.options.Logger.Error("drivers that come or go are not seen any more", "error", err)
+		}
+	})
+}
+
+// Close stops the built-in drivers and gives the root directory back.
+func (h *Host) Close() error {
+	var failed []error
+	for name, service := range h.serving {
+		service.stop()
+		<-service.ended
+		if service.err != nil {
+			failed = append(failed, fmt.Errorf("driver %s: %w", name, service.err))
+		}
+	}
+	h.stop()
+	h.services.Wait()
+	return errors.Join(append(failed, h.store.Close())...)
+}
+
+// sockets are where a built-in driver serves. Too long a path cannot be bound.
+func (h *Host) sockets(driver string) (Sockets, error) {
+	sockets := Sockets{
+		Root: h.paths.Root, CSI: filepath.Join(h.paths.Driver(driver), "csi.sock"),
+		Registration: filepath.Join(h.paths.Registry(), driver+"-reg.sock"),
+	}
+	for _, path := range []string{sockets.CSI, sockets.Registration} {
+		if len(path) > csiclient.MaximumSocketPath {
+			return Sockets{}, fmt.Errorf("the socket path %s has %d bytes; a unix socket's path holds %d at most: choose a shorter directory with --root",
+				path, len(path), csiclient.MaximumSocketPath)
+		}
+	}
+	return sockets, nil
+}
+
+// startBuiltin serves a built-in driver and returns when it is registered.
+func (h *Host) startBuiltin(ctx context.Context, builtin Builtin) error {
+	if _, running := h.serving[builtin.Name]; running {
+		return nil
+	}
+	sockets, err := h.sockets(builtin.Name)
+	if err != nil {
+		return err
+	}
+	for _, socket := range []string{sockets.CSI, sockets.Registration} {
+		if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
+			return fmt.Errorf("driver %s: make the directory of its socket: %w", builtin.Name, err)
+		}
+	}
+	// It serves until Close, also when the context of this run has ended: the
+	// way back needs it.
+	serve, stop := context.WithCancel(context.WithoutCancel(ctx))
+	running := &service{stop: stop, ended: make(chan struct{})}
+	h.serving[builtin.Name] = running
+	go func() {
+		defer close(running.ended)
+		running.err = builtin.Serve(serve, sockets)
+	}()
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-running.ended:
+			cancel()
+		case <-waiting.Done():
+		}
+	}()
+	if _, err := h.plugins.Wait(waiting, builtin.Name); err != nil {
+		select {
+		case <-running.ended:
+			if running.err != nil {
+				delete(h.serving, builtin.Name)
+				return fmt.Errorf("start driver %s: %w", builtin.Name, running.err)
+			}
+		default:
+		}
+		return err
+	}
+	return nil
+}
+
+func (h *Host) builtin(name string) (Builtin, bool) {
+	for _, builtin := range h.options.Builtins {
+		if builtin.Name == name {
+			return builtin, true
+		}
+	}
+	return Builtin{}, false
+}
+
+// Claims lists the claims that the host has.
+func (h *Host) Claims() (claims []*corev1.PersistentVolumeClaim, err error) {
+	err = h.store.View(func(tx *store.Tx) error {
+		claims, err = tx.Claims().All()
+		return err
+	})
+	return claims, err
+}

@@ -1,0 +1,114 @@
+package host
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// prefixer writes whole lines with a name before each. Several may share a
+// writer; a line longer than maximumLine is cut into several.
+type prefixer struct {
+	mu     sync.Mutex
+	out    io.Writer
+	prefix []byte
+	line   []byte
+}
+
+const maximumLine = 64 << 10
+
+func newPrefixer(out io.Writer, name string) *prefixer {
+	return &prefixer{out: out, prefix: []byte("[" + name + "] ")}
+}
+
+func (p *prefixer) Write(data []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	written := len(data)
+	for len(data) > 0 {
+		end := bytes.IndexByte(data, '\n')
+		if end < 0 {
+			p.line = append(p.line, data...)
+			data = nil
+			if len(p.line) < maximumLine {
+				break
+			}
+		} else {
+			p.line = append(p.line, data[:end]...)
+			data = data[end+1:]
+		}
+		if err := p.emit(); err != nil {
+			return 0, err
+		}
+	}
+	return written, nil
+}
+
+// emit writes one line with a single call, so that lines do not mix.
+func (p *prefixer) emit() error {
+	text := append(append(append([]byte{}, p.prefix...), p.line...), '\n')
+	p.line = p.line[:0]
+	_, err := p.out.Write(text)
+	return err
+}
+
+// flush writes a last line that has no end.
+func (p *prefixer) flush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.line) > 0 {
+		_ = p.emit() // the workload is over; nobody is left to tell
+	}
+}
+
+// broadcast gives every signal to every container that runs.
+type broadcast struct {
+	mu          sync.Mutex
+	subscribers []chan os.Signal
+	earlier     []os.Signal // to end: for who starts to listen later
+	done        chan struct{}
+}
+
+func newBroadcast(signals <-chan os.Signal, containers int) *broadcast {
+	b := &broadcast{done: make(chan struct{}), subscribers: make([]chan os.Signal, 0, containers)}
+	go func() {
+		for {
+			select {
+			case <-b.done:
+				return
+			case sent := <-signals:
+				b.send(sent)
+			}
+		}
+	}()
+	return b
+}
+
+func (b *broadcast) send(sent os.Signal) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if sent == os.Interrupt || sent == syscall.SIGTERM {
+		b.earlier = append(b.earlier, sent)
+	}
+	for _, subscriber := range b.subscribers {
+		select {
+		case subscriber <- sent:
+		default: // full: that container has ended
+		}
+	}
+}
+
+func (b *broadcast) subscribe() <-chan os.Signal {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	channel := make(chan os.Signal, 16)
+	for _, sent := range b.earlier[:min(len(b.earlier), cap(channel))] {
+		channel <- sent
+	}
+	b.subscribers = append(b.subscribers, channel)
+	return channel
+}
+
+func (b *broadcast) stop() { close(b.done) }
