@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,18 +16,23 @@ import (
 )
 
 // fileBackend is a backend.Node of plain files and real loop devices, with all
-// the optional halves. Like a real one it keeps nothing but the files and the
-// marks; what is attached it asks the kernel.
+// the optional halves. Like a real one it keeps marks and inline volumes in a
+// file, for the next process to find; what is attached it asks the kernel.
 type fileBackend struct {
-	dir     string
-	discard bool
+	dir       string
+	discard   bool
+	size      int64 // of inline volumes
+	createErr error // returned by CreateEphemeral
+	problems  []backend.HealthProblem
 
-	mu         sync.Mutex
-	marks      map[string]backend.FormatMark
-	ephemerals map[string]backend.EphemeralVolume
-	size       int64 // of inline volumes
-	createErr  error // returned by CreateEphemeral
-	spec       backend.EphemeralSpec
+	mu   sync.Mutex
+	spec backend.EphemeralSpec // of the last CreateEphemeral
+}
+
+// fileState is what fileBackend keeps.
+type fileState struct {
+	Marks      map[string]backend.FormatMark
+	Ephemerals map[string]backend.EphemeralVolume
 }
 
 func newFileBackend(t testing.TB, dir string) *fileBackend {
@@ -34,8 +40,34 @@ func newFileBackend(t testing.TB, dir string) *fileBackend {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return &fileBackend{dir: dir, discard: true, size: 64 << 20,
-		marks: map[string]backend.FormatMark{}, ephemerals: map[string]backend.EphemeralVolume{}}
+	return &fileBackend{dir: dir, discard: true, size: 64 << 20}
+}
+
+// change reads the state, lets do change it, and writes it back.
+func (b *fileBackend) change(do func(*fileState) error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	state := fileState{Marks: map[string]backend.FormatMark{}, Ephemerals: map[string]backend.EphemeralVolume{}}
+	path := filepath.Join(b.dir, "state.json")
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, &state)
+	} else if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	if err == nil {
+		err = do(&state)
+	}
+	if err != nil {
+		return err
+	}
+	if data, err = json.Marshal(state); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".tmp", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
 }
 
 // add makes a blank volume.
@@ -59,10 +91,13 @@ func (b *fileBackend) create(id string, size int64) error {
 
 func (b *fileBackend) path(id string) string { return filepath.Join(b.dir, id, "data") }
 
-func (b *fileBackend) mark(id string) backend.FormatMark {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.marks[id]
+func (b *fileBackend) mark(t testing.TB, id string) backend.FormatMark {
+	t.Helper()
+	mark, err := b.FormatMark(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mark
 }
 
 func (b *fileBackend) open(id string) (*os.File, error) {
@@ -161,64 +196,74 @@ func (b *fileBackend) CloseDevice(_ context.Context, id string) error {
 	return nil
 }
 
-func (b *fileBackend) FormatMark(_ context.Context, id string) (backend.FormatMark, error) {
-	return b.mark(id), nil
+func (b *fileBackend) FormatMark(_ context.Context, id string) (mark backend.FormatMark, err error) {
+	err = b.change(func(s *fileState) error { mark = s.Marks[id]; return nil })
+	return mark, err
 }
 
 func (b *fileBackend) SetFormatMark(_ context.Context, id string, mark backend.FormatMark) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.marks[id] = mark
-	return nil
+	return b.change(func(s *fileState) error { s.Marks[id] = mark; return nil })
 }
 
-func (b *fileBackend) CreateEphemeral(_ context.Context, spec backend.EphemeralSpec) (backend.EphemeralVolume, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (b *fileBackend) CreateEphemeral(_ context.Context, spec backend.EphemeralSpec) (volume backend.EphemeralVolume, err error) {
 	if b.createErr != nil {
-		return backend.EphemeralVolume{}, b.createErr
-	}
-	b.spec = spec
-	if volume, ok := b.ephemerals[spec.Handle]; ok {
-		return volume, nil
+		return volume, b.createErr
 	}
 	id := "eph-" + strings.TrimPrefix(spec.Handle, "csi-")[:32]
-	if err := b.create(id, b.size); err != nil {
-		return backend.EphemeralVolume{}, err
+	err = b.change(func(s *fileState) error {
+		b.spec = spec
+		if known, ok := s.Ephemerals[spec.Handle]; ok {
+			volume = known
+			return nil
+		}
+		volume = backend.EphemeralVolume{VolumeID: id, Handle: spec.Handle, Target: spec.Target, Size: b.size}
+		s.Ephemerals[spec.Handle] = volume
+		return nil
+	})
+	if err == nil {
+		err = b.create(id, b.size) // the intent is recorded
 	}
-	volume := backend.EphemeralVolume{VolumeID: id, Handle: spec.Handle, Target: spec.Target, Size: b.size}
-	b.ephemerals[spec.Handle] = volume
-	return volume, nil
+	return volume, err
 }
 
-func (b *fileBackend) EphemeralByHandle(_ context.Context, handle string) (backend.EphemeralVolume, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	volume, ok := b.ephemerals[handle]
-	if !ok {
-		return volume, fmt.Errorf("inline volume %s: %w", handle, backend.ErrNotFound)
-	}
-	return volume, nil
+func (b *fileBackend) EphemeralByHandle(_ context.Context, handle string) (volume backend.EphemeralVolume, err error) {
+	err = b.change(func(s *fileState) error {
+		known, ok := s.Ephemerals[handle]
+		if !ok {
+			return fmt.Errorf("inline volume %s: %w", handle, backend.ErrNotFound)
+		}
+		volume = known
+		return nil
+	})
+	return volume, err
 }
 
 func (b *fileBackend) DeleteEphemeral(_ context.Context, handle string) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	volume, ok := b.ephemerals[handle]
-	if !ok {
-		return nil
-	}
-	delete(b.ephemerals, handle)
-	delete(b.marks, volume.VolumeID)
-	return os.RemoveAll(filepath.Join(b.dir, volume.VolumeID))
+	return b.change(func(s *fileState) error {
+		volume, ok := s.Ephemerals[handle]
+		if !ok {
+			return nil
+		}
+		delete(s.Ephemerals, handle)
+		delete(s.Marks, volume.VolumeID)
+		return os.RemoveAll(filepath.Join(b.dir, volume.VolumeID))
+	})
 }
 
-func (b *fileBackend) Ephemerals(context.Context) ([]backend.EphemeralVolume, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var all []backend.EphemeralVolume
-	for _, volume := range b.ephemerals {
-		all = append(all, volume)
-	}
-	return all, nil
+func (b *fileBackend) Ephemerals(context.Context) (all []backend.EphemeralVolume, err error) {
+	err = b.change(func(s *fileState) error {
+		for _, volume := range s.Ephemerals {
+			all = append(all, volume)
+		}
+		return nil
+	})
+	return all, err
+}
+
+func (b *fileBackend) NodeVolumeHealth(context.Context, string) ([]backend.HealthProblem, error) {
+	return b.problems, nil
+}
+
+func (b *fileBackend) StorageHealth(context.Context) ([]backend.HealthProblem, error) {
+	return b.problems, nil
 }

@@ -115,8 +115,8 @@ func (e *Engine) fillOffline(ctx context.Context, p preparation, content blockde
 	if p.flags.ReadOnly() || !fs.WorthGrowing(content.Type, content.Size, p.device.Size) || fs.CanGrowMounted(content.Type) {
 		return content, nil
 	}
-	if err := e.refuseMounted(p); err != nil {
-		return content, err
+	if e.refuseMounted(p) != nil {
+		return content, nil // mounted elsewhere; it grows another time
 	}
 	if err := fs.GrowOffline(ctx, e.runner, content.Type, p.device.Path); err != nil {
 		return content, err

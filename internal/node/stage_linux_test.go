@@ -1,11 +1,21 @@
 package node
 
 import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/node/command"
+	"github.com/holdfast-csi/holdfast/internal/node/fs"
+	"github.com/holdfast-csi/holdfast/internal/node/mount"
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
@@ -20,7 +30,7 @@ func TestStage_formatsABlankDeviceOnceAndKeepsItsFiles(t *testing.T) {
 			if runs := f.runner.runs.Load(); runs != 1 {
 				t.Errorf("%d programs were run for a fresh volume; want mkfs alone", runs)
 			}
-			if mark := f.backend.mark("vol-a"); mark != (backend.FormatMark{FSType: fsType, Done: true}) {
+			if mark := f.backend.mark(t, "vol-a"); mark != (backend.FormatMark{FSType: fsType, Done: true}) {
 				t.Errorf("mark %+v", mark)
 			}
 			f.must(f.stage("vol-a", filesystem(fsType)))
@@ -44,4 +54,422 @@ func TestStage_formatsABlankDeviceOnceAndKeepsItsFiles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// fill writes a content onto a blank volume with a tool, or directly.
+func (f *fixture) fill(id string, command ...string) {
+	f.t.Helper()
+	for i := range command {
+		command[i] = strings.ReplaceAll(command[i], "FILE", f.backend.path(id))
+	}
+	f.run(command[0], command[1:]...)
+}
+
+func (f *fixture) patch(id string, offset int64, data string) {
+	f.t.Helper()
+	file, err := os.OpenFile(f.backend.path(id), os.O_WRONLY, 0)
+	f.must(err)
+	_, err = file.WriteAt([]byte(data), offset)
+	f.must(errors.Join(err, file.Close()))
+}
+
+func (f *fixture) sum(id string) string {
+	f.t.Helper()
+	file, err := os.Open(f.backend.path(id))
+	f.must(err)
+	defer closeQuietly(file)
+	hash := sha256.New()
+	_, err = io.Copy(hash, file)
+	f.must(err)
+	return string(hash.Sum(nil))
+}
+
+func TestStage_refusesWhatItMustNotTouch(t *testing.T) {
+	for name, c := range map[string]struct {
+		size  int64
+		spoil func(f *fixture)
+		want  error
+		says  string
+	}{
+		"another filesystem":  {xfsMin, func(f *fixture) { f.fill("vol-a", "mkfs.xfs", "-q", "FILE") }, backend.ErrPrecondition, "xfs"},
+		"foreign filesystem":  {sizes["ext4"], func(f *fixture) { f.fill("vol-a", "mkfs.vfat", "FILE") }, backend.ErrPrecondition, "vfat"},
+		"swap":                {sizes["ext4"], func(f *fixture) { f.fill("vol-a", "mkswap", "FILE") }, backend.ErrPrecondition, "swap"},
+		"partition table":     {sizes["ext4"], func(f *fixture) { f.fill("vol-a", "sh", "-c", "echo 'label: gpt\n,,' | sfdisk -q FILE") }, backend.ErrPrecondition, "gpt"},
+		"LVM":                 {sizes["ext4"], func(f *fixture) { f.patch("vol-a", 512+24, "LVM2 001") }, backend.ErrPrecondition, "LVM2"},
+		"encrypted":           {sizes["ext4"], func(f *fixture) { f.patch("vol-a", 0, "LUKS\xba\xbe") }, backend.ErrPrecondition, "LUKS"},
+		"unknown data":        {sizes["ext4"], func(f *fixture) { f.patch("vol-a", 12345, "?") }, backend.ErrPrecondition, "12345"},
+		"unknown data at end": {sizes["ext4"], func(f *fixture) { f.patch("vol-a", sizes["ext4"]-1, "?") }, backend.ErrPrecondition, "unknown"},
+		"truncated ext4": {sizes["ext4"], func(f *fixture) {
+			f.fill("vol-a", "mkfs.ext4", "-q", "FILE")
+			f.must(os.Truncate(f.backend.path("vol-a"), 16*mebibyte))
+		}, backend.ErrDataLoss, "cut off"},
+		"damaged ext4": {sizes["ext4"], func(f *fixture) { f.fill("vol-a", "mkfs.ext4", "-q", "FILE"); f.patch("vol-a", 1024+0x50, "?") }, backend.ErrDataLoss, "checksum"},
+		"zeroed ext4": {sizes["ext4"], func(f *fixture) {
+			f.fill("vol-a", "mkfs.ext4", "-q", "FILE")
+			f.patch("vol-a", 1024, strings.Repeat("\x00", 1024))
+		}, backend.ErrPrecondition, "unknown"},
+		"blank after it was made": {sizes["ext4"], func(f *fixture) {
+			f.must(f.backend.SetFormatMark(f.t.Context(), "vol-a", backend.FormatMark{FSType: "ext4", Done: true}))
+		}, backend.ErrDataLoss, "blank"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.backend.add(t, "vol-a", c.size)
+			f.cleanUp("vol-a")
+			c.spoil(f)
+			before := f.sum("vol-a")
+			for range 2 {
+				err := f.stage("vol-a", filesystem("ext4"))
+				f.wantError(err, c.want)
+				if !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "vol-a") {
+					t.Errorf("error %q does not say %q and the volume", err, c.says)
+				}
+			}
+			if f.runner.runs.Load() != 0 || f.sum("vol-a") != before {
+				t.Errorf("%d programs were run; unchanged = %t", f.runner.runs.Load(), f.sum("vol-a") == before)
+			}
+			nodetest.NoLeaks(t, f.dir)
+		})
+	}
+}
+
+func TestStage_unreadableDeviceIsNeverFormatted(t *testing.T) {
+	f := newFixture(t)
+	f.backend.add(t, "vol-a", 32*mebibyte)
+	f.cleanUp("vol-a")
+	device, err := f.backend.OpenDevice(t.Context(), backend.DeviceRequest{VolumeID: "vol-a"})
+	f.must(err)
+	// The device reaches beyond its file now: a direct read there is an I/O error.
+	f.must(os.Truncate(f.backend.path("vol-a"), 8*mebibyte))
+	f.wantError(f.stage("vol-a", filesystem("ext4")), backend.ErrUnavailable)
+	if f.runner.runs.Load() != 0 || f.backend.mark(t, "vol-a") != (backend.FormatMark{}) {
+		t.Errorf("%d programs, mark %+v", f.runner.runs.Load(), f.backend.mark(t, "vol-a"))
+	}
+	f.must(device.Release())
+}
+
+func TestStage_finishesAnInterruptedFormat(t *testing.T) {
+	f := newFixture(t)
+	f.backend.add(t, "vol-a", sizes["ext4"])
+	f.cleanUp("vol-a")
+	f.must(f.backend.SetFormatMark(t.Context(), "vol-a", backend.FormatMark{FSType: "ext4"}))
+	f.patch("vol-a", 4096, "half of a filesystem")
+	f.must(f.stage("vol-a", filesystem("ext4")))
+	if runs := f.runner.runs.Load(); runs != 1 {
+		t.Errorf("%d programs", runs)
+	}
+}
+
+func TestStage_rawUseEndsTheTrustInAnInterruptedFormat(t *testing.T) {
+	f := newFixture(t)
+	f.backend.add(t, "vol-a", sizes["ext4"])
+	f.cleanUp("vol-a")
+	f.must(f.backend.SetFormatMark(t.Context(), "vol-a", backend.FormatMark{FSType: "ext4"}))
+	f.must(f.stage("vol-a", block()))
+	f.must(f.unstage("vol-a"))
+	f.patch("vol-a", 4096, "a database")
+	f.wantError(f.stage("vol-a", filesystem("ext4")), backend.ErrPrecondition)
+}
+
+func TestStage_takesTheFilesystemThatIsThereWhenNoneIsAskedFor(t *testing.T) {
+	f := newFixture(t)
+	f.backend.add(t, "vol-a", xfsMin)
+	f.cleanUp("vol-a")
+	f.fill("vol-a", "mkfs.xfs", "-q", "FILE")
+	f.must(f.stage("vol-a", filesystem("")))
+	f.wantError(f.stage("vol-a", filesystem("ext4")), backend.ErrExists)
+	f.must(f.stage("vol-a", filesystem("xfs")))
+	if runs := f.runner.runs.Load(); runs != 0 {
+		t.Errorf("%d programs", runs)
+	}
+}
+
+func TestStage_makesTheDefaultWhenNoneIsAskedFor(t *testing.T) {
+	f := newFixture(t)
+	f.backend.add(t, "vol-a", sizes["ext4"])
+	f.cleanUp("vol-a")
+	f.must(f.stage("vol-a", filesystem("")))
+	if mark := f.backend.mark(t, "vol-a"); mark.FSType != "ext4" || !mark.Done {
+		t.Errorf("mark %+v", mark)
+	}
+}
+
+// plainNode hides the optional halves of a backend.
+type plainNode struct{ backend.Node }
+
+func TestStage_worksWithoutFormatMarks(t *testing.T) {
+	f := newFixture(t, func(o *Options) { o.Backend = plainNode{o.Backend} })
+	f.backend.add(t, "vol-a", sizes["ext4"])
+	f.cleanUp("vol-a")
+	f.must(f.stage("vol-a", filesystem("ext4")))
+	if mark := f.backend.mark(t, "vol-a"); mark != (backend.FormatMark{}) {
+		t.Errorf("mark %+v", mark)
+	}
+}
+
+func TestStage_unknownVolumeIsNotFound(t *testing.T) {
+	f := newFixture(t)
+	f.wantError(f.stage("vol-x", filesystem("ext4")), backend.ErrNotFound)
+	f.wantError(f.stage("vol-x", block()), backend.ErrNotFound)
+	f.wantError(f.stage("", filesystem("ext4")), backend.ErrInvalid)
+	f.must(f.unstage("vol-x"))
+}
+
+func TestStage_checksWhatTheSuperblockSaysIsDamaged(t *testing.T) {
+	f := newFixture(t)
+	f.backend.add(t, "vol-a", sizes["ext4"])
+	f.cleanUp("vol-a")
+	f.fill("vol-a", "mkfs.ext4", "-q", "FILE")
+	f.fill("vol-a", "debugfs", "-w", "-R", "ssv state 2", "FILE")
+	f.must(f.stage("vol-a", filesystem("ext4")))
+	if runs := f.runner.runs.Load(); runs != 1 {
+		t.Errorf("%d programs; want fsck alone", runs)
+	}
+}
+
+// exits is a Runner whose programs end with a code and do nothing.
+type exits int
+
+func (e exits) Run(context.Context, command.Command) (command.Result, error) {
+	return command.Result{ExitCode: int(e), Stderr: []byte("it is no good")}, nil
+}
+
+func TestStage_refusesUnrepairedErrors(t *testing.T) {
+	for code, want := range map[int]string{4: "e2fsck -f /dev/loop", 0: "still marked"} {
+		f := newFixture(t, func(o *Options) { o.Runner = exits(code) })
+		f.backend.add(t, "vol-a", sizes["ext4"])
+		f.cleanUp("vol-a")
+		f.fill("vol-a", "mkfs.ext4", "-q", "FILE")
+		f.fill("vol-a", "debugfs", "-w", "-R", "ssv state 2", "FILE")
+		err := f.stage("vol-a", filesystem("ext4"))
+		f.wantError(err, backend.ErrPrecondition)
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q; want %q", err, want)
+		}
+	}
+}
+
+func TestStage_failedMkfsLeavesNothingAndIsRepeated(t *testing.T) {
+	f := newFixture(t)
+	f.backend.add(t, "vol-a", sizes["ext4"])
+	f.cleanUp("vol-a")
+	good := f.engine.runner
+	f.engine.runner = exits(1)
+	f.wantError(f.stage("vol-a", filesystem("ext4")), backend.ErrPrecondition)
+	nodetest.NoLeaks(t, f.dir)
+	// mkfs said that it succeeded and made nothing: that is no success either.
+	f.engine.runner = exits(0)
+	if err := f.stage("vol-a", filesystem("ext4")); err == nil {
+		t.Fatal("a filesystem that is not there was staged")
+	}
+	f.engine.runner = good
+	f.must(f.stage("vol-a", filesystem("ext4")))
+}
+
+func TestStage_growsWhatIsSmallerThanItsDevice(t *testing.T) {
+	for fsType, size := range sizes {
+		t.Run(fsType, func(t *testing.T) {
+			f := newFixture(t)
+			f.backend.add(t, "vol-a", size)
+			f.cleanUp("vol-a", "pod")
+			f.must(f.stage("vol-a", filesystem(fsType)))
+			f.write(filepath.Join(f.stagingDir("vol-a"), "file"), "kept")
+			f.must(f.unstage("vol-a"))
+			f.must(os.Truncate(f.backend.path("vol-a"), 2*size))
+			f.must(f.stage("vol-a", filesystem(fsType)))
+			f.must(f.publish("vol-a", "pod", filesystem(fsType), false))
+			stats, err := f.engine.Stats(t.Context(), "vol-a", f.target("vol-a", "pod"), "")
+			if err != nil || stats.Bytes.Total < size+size/2 {
+				t.Errorf("%+v, %v; want nearly %d", stats, err, 2*size)
+			}
+			f.wantContent(filepath.Join(f.target("vol-a", "pod"), "file"), "kept")
+			if fs.CanGrowMounted(fsType) && f.runner.runs.Load() != 1 {
+				t.Errorf("%d programs; want mkfs alone", f.runner.runs.Load())
+			}
+			before := f.runner.runs.Load()
+			f.must(f.unpublish("vol-a", "pod"))
+			f.must(f.unstage("vol-a"))
+			f.must(f.stage("vol-a", filesystem(fsType)))
+			if f.runner.runs.Load() != before {
+				t.Error("a filesystem of full size was grown again")
+			}
+		})
+	}
+}
+
+func TestStage_mountsACloneBesideItsOriginal(t *testing.T) {
+	for fsType, size := range sizes {
+		t.Run(fsType, func(t *testing.T) {
+			f := newFixture(t)
+			f.backend.add(t, "vol-a", size)
+			f.cleanUp("vol-a")
+			f.cleanUp("vol-b")
+			f.must(f.stage("vol-a", filesystem(fsType)))
+			f.write(filepath.Join(f.stagingDir("vol-a"), "file"), "first")
+			f.must(f.unstage("vol-a"))
+			f.mkdir(filepath.Dir(f.backend.path("vol-b")))
+			f.run("cp", "--sparse=always", f.backend.path("vol-a"), f.backend.path("vol-b"))
+			f.must(f.stage("vol-a", filesystem(fsType)))
+			f.must(f.stage("vol-b", filesystem(fsType)))
+			f.wantContent(filepath.Join(f.stagingDir("vol-b"), "file"), "first")
+			f.write(filepath.Join(f.stagingDir("vol-b"), "file"), "second")
+			f.wantContent(filepath.Join(f.stagingDir("vol-a"), "file"), "first")
+			f.must(f.unstage("vol-a"))
+			f.wantContent(filepath.Join(f.stagingDir("vol-b"), "file"), "second")
+		})
+	}
+}
+
+// option reads an option of the topmost mount at a path.
+func (f *fixture) options(path string) (own, super string) {
+	f.t.Helper()
+	table, err := mount.Table()
+	f.must(err)
+	for _, m := range table {
+		if m.Mountpoint == path {
+			own, super = m.Options, m.VFSOptions
+		}
+	}
+	return own, super
+}
+
+func TestStage_passesMountFlags(t *testing.T) {
+	for _, c := range []struct {
+		fsType     string
+		flags      []string
+		own, super []string
+	}{
+		{"ext4", nil, []string{"rw", "relatime"}, []string{"discard"}},
+		{"ext4", []string{"noatime,nosuid", "nodev", "noexec", "nodiscard", "data=journal", "defaults"}, []string{"noatime", "nosuid", "nodev", "noexec"}, []string{"data=journal"}},
+		{"ext4", []string{"sync", "errors=remount-ro"}, nil, []string{"sync", "errors=remount-ro"}},
+		{"xfs", []string{"nodiratime", "logbsize=64k"}, []string{"nodiratime"}, []string{"nouuid", "discard", "logbsize=64k"}},
+		{"btrfs", []string{"compress=zstd:3"}, []string{"relatime"}, []string{"compress=zstd:3", "discard=async"}},
+		{"ext4", []string{"ro"}, []string{"ro"}, []string{"ro"}},
+	} {
+		t.Run(c.fsType+" "+strings.Join(c.flags, " "), func(t *testing.T) {
+			f := newFixture(t)
+			f.backend.add(t, "vol-a", sizes[c.fsType])
+			f.cleanUp("vol-a", "pod")
+			f.must(f.stage("vol-a", filesystem(c.fsType, c.flags...)))
+			f.must(f.publish("vol-a", "pod", filesystem(c.fsType, c.flags...), false))
+			for _, path := range []string{f.stagingDir("vol-a"), f.target("vol-a", "pod")} {
+				own, super := f.options(path)
+				for _, option := range c.own {
+					if !mount.HasOption(own, option) {
+						t.Errorf("%s has %q; want %s", path, own, option)
+					}
+				}
+				for _, option := range c.super {
+					if !mount.HasOption(super, option) {
+						t.Errorf("%s has %q; want %s", path, super, option)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestStage_doesNotDiscardOnAThickDevice(t *testing.T) {
+	for fsType, size := range sizes {
+		f := newFixture(t)
+		f.backend.discard = false
+		f.backend.add(t, "vol-a", size)
+		f.cleanUp("vol-a")
+		f.must(f.stage("vol-a", filesystem(fsType)))
+		if _, super := f.options(f.stagingDir("vol-a")); strings.Contains(strings.ReplaceAll(super, "nodiscard", ""), "discard") {
+			t.Errorf("%s is mounted with %q", fsType, super)
+		}
+	}
+}
+
+func TestStage_refusesBadMountFlags(t *testing.T) {
+	f := newFixture(t)
+	f.backend.add(t, "vol-a", sizes["ext4"])
+	f.cleanUp("vol-a")
+	for flag, says := range map[string]string{
+		"no_such_option": "no_such_option", "data=sideways": "data=sideways", "remount": "remount", "bind": "bind",
+		"ro,rw": "contradict", "loop=/dev/loop7": "loop", "journal_path=/dev/sda": "another device",
+		"errors=panic": "machine down", "noatime,relatime": "contradict", "": "empty", "x\ny": "control character",
+	} {
+		err := f.stage("vol-a", filesystem("ext4", flag))
+		f.wantError(err, backend.ErrInvalid)
+		if !strings.Contains(err.Error(), says) {
+			t.Errorf("flag %q: error %q; want %q", flag, err, says)
+		}
+		nodetest.NoLeaks(t, f.dir)
+	}
+	f.wantError(f.stage("vol-a", filesystem("ntfs")), backend.ErrInvalid)
+	f.wantError(f.stage("vol-a", backend.Capability{Block: true, FSType: "ext4"}), backend.ErrInvalid)
+	f.wantError(f.stage("vol-a", backend.Capability{MountGroup: "1000"}), backend.ErrInvalid)
+}
+
+func TestStage_namesTheForeignMountInItsWay(t *testing.T) {
+	f := newFixture(t)
+	f.backend.add(t, "vol-a", sizes["ext4"])
+	path := f.stagingDir("vol-a")
+	f.must(unix.Mount("somebody", path, "tmpfs", 0, "size=64k"))
+	t.Cleanup(func() { _ = unix.Unmount(path, 0) })
+	for _, c := range []backend.Capability{filesystem("ext4"), block()} {
+		err := f.stage("vol-a", c)
+		f.wantError(err, backend.ErrPrecondition)
+		if !strings.Contains(err.Error(), "tmpfs of somebody") {
+			t.Errorf("error %q", err)
+		}
+	}
+	f.wantError(f.unstage("vol-a"), backend.ErrPrecondition)
+	if err := f.engine.Unstage(t.Context(), "vol-x", path); !errors.Is(err, backend.ErrPrecondition) {
+		t.Errorf("an unknown volume's unstage: %v", err)
+	}
+	if len(nodetest.MountsBelow(t, path)) != 1 {
+		t.Error("the foreign mount is gone")
+	}
+}
+
+func TestUnstage_undoesStackedMounts(t *testing.T) {
+	f := newFixture(t)
+	f.backend.add(t, "vol-a", sizes["ext4"])
+	f.must(f.stage("vol-a", filesystem("ext4")))
+	path := f.stagingDir("vol-a")
+	f.must(unix.Mount(path, path, "", unix.MS_BIND, ""))
+	f.must(unix.Mount(path, path, "", unix.MS_BIND, ""))
+	f.must(f.unstage("vol-a"))
+	nodetest.NoLeaks(t, f.dir)
+}
+
+func TestUnstage_refusesWhilePublished(t *testing.T) {
+	for name, c := range map[string]backend.Capability{"filesystem": filesystem("ext4"), "block": block()} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.backend.add(t, "vol-a", sizes["ext4"])
+			f.cleanUp("vol-a", "pod")
+			f.must(f.stage("vol-a", c))
+			f.must(f.publish("vol-a", "pod", c, false))
+			err := f.unstage("vol-a")
+			f.wantError(err, backend.ErrInUse)
+			if !strings.Contains(err.Error(), f.target("vol-a", "pod")) {
+				t.Errorf("error %q does not name the target", err)
+			}
+			f.must(f.stage("vol-a", c))
+			f.must(f.unpublish("vol-a", "pod"))
+			f.must(f.unstage("vol-a"))
+		})
+	}
+}
+
+func TestUnstage_inUseByAProcess(t *testing.T) {
+	f := newFixture(t)
+	f.backend.add(t, "vol-a", sizes["ext4"])
+	f.cleanUp("vol-a")
+	f.must(f.stage("vol-a", filesystem("ext4")))
+	file, err := os.Create(filepath.Join(f.stagingDir("vol-a"), "file"))
+	f.must(err)
+	f.wantError(f.unstage("vol-a"), backend.ErrInUse)
+	f.must(file.Close())
+	f.must(f.unstage("vol-a"))
+}
+
+func TestUnstage_missingDirectoryIsDone(t *testing.T) {
+	f := newFixture(t)
+	f.backend.add(t, "vol-a", sizes["ext4"])
+	f.must(f.engine.Unstage(t.Context(), "vol-a", filepath.Join(f.kubelet, "no", "such", "directory")))
 }

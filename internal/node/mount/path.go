@@ -3,6 +3,7 @@ package mount
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
@@ -11,6 +12,9 @@ import (
 // pathMax is PATH_MAX of Linux, with its final zero byte (limits.h). CSI asks
 // to accept what the system does (spec 1.13, "Size Limits").
 const pathMax = 4096
+
+// nameMax is NAME_MAX: what every filesystem of Linux allows in a component.
+const nameMax = 255
 
 // Resolver turns the paths of requests into descriptors. A path must be
 // absolute and clean and lie in no forbidden directory. Symlinks are followed
@@ -64,6 +68,8 @@ func (r *Resolver) CheckPath(name, path string) error {
 		reason = "is not clean (.., . or a double or final separator)"
 	case filepath.Dir(path) == path:
 		reason = "is the root directory"
+	case slices.ContainsFunc(strings.Split(path, string(filepath.Separator)), func(name string) bool { return len(name) > nameMax }):
+		reason = fmt.Sprintf("has a component longer than %d bytes", nameMax)
 	default:
 		return r.checkForbidden(name, path)
 	}
