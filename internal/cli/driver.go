@@ -27,49 +27,51 @@ It ends on SIGTERM: calls in flight have 10 s to finish.
 
 Traces go to where OTEL_EXPORTER_OTLP_ENDPOINT says, if it is set.`
 
+// driverFlags are the flags of the command driver.
+type driverFlags struct {
+	driverConfig
+	logFormat, logLevel string
+}
+
 func newDriverCommand(version string) *cobra.Command {
-	c := driverConfig{version: version}
-	var logFormat, logLevel string
+	f := driverFlags{driverConfig: driverConfig{version: version}}
 	command := &cobra.Command{
 		Use:       "driver [all|controller|node]",
 		Short:     "Serve CSI on a unix socket",
 		Long:      driverHelp,
 		Args:      arguments(cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs)),
 		ValidArgs: []string{string(driver.All), string(driver.Controller), string(driver.Node)},
-		RunE: func(command *cobra.Command, given []string) error {
-			if len(given) > 0 {
-				c.mode = driver.Mode(given[0])
-			}
-			var err error
-			if c.logger, err = telemetry.NewLogger(command.ErrOrStderr(), logFormat, logLevel); err != nil {
-				return &UsageError{Err: err}
-			}
-			return runDriver(command, c)
-		},
+		RunE:      func(command *cobra.Command, mode []string) error { return f.run(command, mode) },
 	}
 	flags := command.Flags()
-	flags.StringVar(&c.endpoint, "endpoint", cmp.Or(os.Getenv("CSI_ENDPOINT"), defaultEndpoint), "the CSI socket (default also from $CSI_ENDPOINT)")
-	flags.StringVar(&c.backend, "backend", "", "what holds the data: "+strings.Join(backendNames(), ", "))
-	flags.StringVar(&c.name, "driver-name", "", "CSI plugin `NAME` (default: the backend's own)")
-	flags.StringVar(&c.nodeID, "node-id", "", "`ID` of this machine (default: the host name)")
-	flags.StringVar(&c.kubeletDir, "kubelet-dir", defaultKubeletDir, "`DIRECTORY` below which volumes are staged and published")
-	flags.StringVar(&c.registrationDir, "registration-dir", "", "`DIRECTORY` in which to register with a kubelet (default: do not)")
-	flags.StringVar(&c.registrationPath, "registration-path", "", "`PATH` of the CSI socket as the kubelet sees it (default: that of --endpoint)")
-	flags.StringVar(&c.metricsAddress, "metrics-address", "", "`[HOST]:PORT` with /metrics, /healthz and /readyz (default: none)")
-	flags.StringVar(&logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
-	flags.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
-	c.local.bind(flags, defaultPool)
+	flags.StringVar(&f.endpoint, "endpoint", cmp.Or(os.Getenv("CSI_ENDPOINT"), defaultEndpoint), "the CSI socket (default also from $CSI_ENDPOINT)")
+	flags.StringVar(&f.backend, "backend", "", "what holds the data: "+strings.Join(backendNames(), ", "))
+	flags.StringVar(&f.name, "driver-name", "", "CSI plugin `NAME` (default: the backend's own)")
+	flags.StringVar(&f.nodeID, "node-id", "", "`ID` of this machine (default: the host name)")
+	flags.StringVar(&f.kubeletDir, "kubelet-dir", defaultKubeletDir, "`DIRECTORY` below which volumes are staged and published")
+	flags.StringVar(&f.registrationDir, "registration-dir", "", "`DIRECTORY` in which to register with a kubelet (default: do not)")
+	flags.StringVar(&f.registrationPath, "registration-path", "", "`PATH` of the CSI socket as the kubelet sees it (default: that of --endpoint)")
+	flags.StringVar(&f.metricsAddress, "metrics-address", "", "`[HOST]:PORT` with /metrics, /healthz and /readyz (default: none)")
+	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.local.bind(flags, defaultPool)
 	return command
 }
 
-func runDriver(command *cobra.Command, c driverConfig) (err error) {
-	if c.backend == "" {
+func (f driverFlags) run(command *cobra.Command, mode []string) (err error) {
+	if f.backend == "" {
 		return usageErrorf("--backend is not given; this binary has %s", strings.Join(backendNames(), ", "))
 	}
-	if c.points, err = failpoint.FromEnvironment(); err != nil {
+	if len(mode) > 0 {
+		f.mode = driver.Mode(mode[0])
+	}
+	if f.logger, err = telemetry.NewLogger(command.ErrOrStderr(), f.logFormat, f.logLevel); err != nil {
 		return &UsageError{Err: err}
 	}
-	process, err := newDriver(command.Context(), c)
+	if f.points, err = failpoint.FromEnvironment(); err != nil {
+		return &UsageError{Err: err}
+	}
+	process, err := newDriver(command.Context(), f.driverConfig)
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func newDriver(ctx context.Context, c driverConfig) (*driverProcess, error) {
 	}
 	d := &driverProcess{config: c, backend: opened, registry: telemetry.NewRegistry()}
 	if err := d.build(ctx); err != nil {
-		return nil, errors.Join(err, d.Close())
+		return nil, errors.Join(err, d.Close(ctx))
 	}
 	return d, nil
 }
@@ -151,18 +151,18 @@ func (d *driverProcess) Ready() <-chan struct{} { return d.server.Ready() }
 
 // Run serves until ctx ends, drains the calls in flight and closes the backend.
 func (d *driverProcess) Run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return d.server.Run(ctx) })
+	group, serving := errgroup.WithContext(ctx)
+	group.Go(func() error { return d.server.Run(serving) })
 	if d.registration != nil {
-		group.Go(func() error { return d.register(ctx) })
+		group.Go(func() error { return d.register(serving) })
 	}
 	if d.config.metricsAddress != "" {
 		page := telemetry.Page{
 			Address: d.config.metricsAddress, Gatherer: d.registry, Ready: d.server.Probe, Logger: d.config.logger,
 		}
-		group.Go(func() error { return page.Run(ctx) })
+		group.Go(func() error { return page.Run(serving) })
 	}
-	return errors.Join(group.Wait(), d.Close())
+	return errors.Join(group.Wait(), d.Close(ctx))
 }
 
 // register waits for the CSI socket: the kubelet calls back as soon as it sees
@@ -176,9 +176,10 @@ func (d *driverProcess) register(ctx context.Context) error {
 	}
 }
 
-// Close gives the backend up. Run calls it; call it only when Run is not.
-func (d *driverProcess) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+// Close gives the backend up, whether ctx has ended or not. Run calls it; call
+// it only when Run is not.
+func (d *driverProcess) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
 	if d.engine != nil {
 		if err := d.engine.Wait(ctx); err != nil {

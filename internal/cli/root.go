@@ -60,7 +60,7 @@ func NewRoot(stamped string) *cobra.Command {
 // Run executes the command line and returns the exit code. It ends early when
 // ctx does.
 func Run(ctx context.Context, stamped string, arguments []string, stdout, stderr io.Writer) int {
-	root := NewRoot(stamped)
+	root := NewRoot(stamped) //nolint:contextcheck // cobra hands ctx to the commands: ExecuteContextC
 	root.SetArgs(arguments)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -20,6 +20,8 @@ import (
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/types"
 	"github.com/onsi/gomega"
+
+	"github.com/holdfast-csi/holdfast/internal/driver"
 )
 
 const mebibyte = 1 << 20
@@ -59,27 +61,47 @@ func notAnnounced() []string {
 	}
 }
 
-// TestSanity runs csi-sanity against the driver in this process and against the
-// built binary, each with filesystem and with block volumes. It is one test
-// because ginkgo runs one suite per process.
+// door is one way to run a driver for csi-sanity.
+type door struct {
+	name string
+	// open starts it below root. The controller half may have its own socket.
+	open func(t *testing.T, root string) (address, controllerAddress string)
+}
+
+func doors(binary string) []door {
+	return []door{
+		{"in process", func(t *testing.T, root string) (string, string) {
+			return serveHere(t, sanityDriver(root, driver.All)), ""
+		}},
+		{"built binary", func(t *testing.T, root string) (string, string) {
+			return serveBinary(t, binary, sanityDriver(root, driver.All)), ""
+		}},
+		{"two processes on one pool", func(t *testing.T, root string) (string, string) {
+			controller := serveBinary(t, binary, sanityDriver(root, driver.Controller))
+			return serveBinary(t, binary, sanityDriver(root, driver.Node)), controller
+		}},
+	}
+}
+
+// TestSanity runs csi-sanity against the driver in this process, against the
+// built binary, and against one process for each half, each with filesystem and
+// with block volumes. It is one test because ginkgo runs one suite per process.
 func TestSanity(t *testing.T) {
 	needRoot(t)
-	var expected []string
-	doors := map[string]func(*testing.T, driverConfig) string{"in process": serveHere, "built binary": serveBinary}
-	for door, serve := range doors {
+	var expected, skipped []string
+	for _, door := range doors(build(t)) {
 		for _, access := range []string{"mount", "block"} {
 			root := t.TempDir()
-			log := serve(t, sanityDriver(root))
 			config := sanityConfig(t, root, access)
-			title := door + ", " + access
+			config.Address, config.ControllerAddress = door.open(t, root)
+			t.Cleanup(func() { leavesNothing(t, root); keepsSecrets(t, root) })
+			title := door.name + ", " + access
 			ginkgo.Describe(title, func() { sanity.GinkgoTest(&config) })
 			for _, spec := range notAnnounced() {
 				expected = append(expected, title+" "+spec)
 			}
-			t.Cleanup(func() { leavesNothing(t, root); keepsSecrets(t, log) })
 		}
 	}
-	var skipped []string
 	ginkgo.ReportAfterSuite("what was skipped", func(report ginkgo.Report) {
 		for _, spec := range report.SpecReports.WithState(types.SpecStateSkipped | types.SpecStatePending) {
 			skipped = append(skipped, spec.FullText())
@@ -101,9 +123,10 @@ func needRoot(t *testing.T) {
 	}
 }
 
-func sanityDriver(root string) driverConfig {
+func sanityDriver(root string, mode driver.Mode) driverConfig {
 	return driverConfig{
-		endpoint: "unix://" + filepath.Join(root, "csi.sock"), backend: backendLocal, version: "v0.0.0-test", nodeID: "sanity",
+		mode: mode, endpoint: "unix://" + filepath.Join(root, string(mode)+".sock"),
+		backend: backendLocal, version: "v0.0.0-test", nodeID: "sanity",
 		local: localConfig{pool: filepath.Join(root, "pool")}, kubeletDir: filepath.Join(root, "kubelet"),
 	}
 }
@@ -111,7 +134,7 @@ func sanityDriver(root string) driverConfig {
 func sanityConfig(t *testing.T, root, access string) sanity.TestConfig {
 	t.Helper()
 	config := sanity.NewTestConfig()
-	config.Address = "unix:" + filepath.Join(root, "csi.sock")
+	mkdir(t, filepath.Join(root, "kubelet"))
 	config.TargetPath, config.StagingPath = filepath.Join(root, "kubelet", "target"), filepath.Join(root, "kubelet", "staging")
 	config.TestVolumeSize, config.TestVolumeExpandSize = 64*mebibyte, 96*mebibyte
 	config.TestVolumeAccessType = access
@@ -132,16 +155,21 @@ func sanityConfig(t *testing.T, root, access string) sanity.TestConfig {
 	return config
 }
 
-// serveHere runs a driver in this process and returns the path of its log.
-func serveHere(t *testing.T, c driverConfig) (log string) {
+// logFile makes the log of a driver beside its pool.
+func logFile(t *testing.T, c driverConfig) *os.File {
 	t.Helper()
-	log = c.local.pool + ".log"
-	file, err := os.Create(log)
+	file, err := os.Create(filepath.Join(filepath.Dir(c.local.pool), string(c.mode)+".log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.logger = slog.New(slog.NewJSONHandler(file, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	mkdir(t, c.kubeletDir)
+	t.Cleanup(func() { _ = file.Close() })
+	return file
+}
+
+// serveHere runs a driver in this process and returns its address.
+func serveHere(t *testing.T, c driverConfig) (address string) {
+	t.Helper()
+	c.logger = slog.New(slog.NewJSONHandler(logFile(t, c), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ctx, cancel := context.WithCancel(context.Background())
 	process, err := newDriver(ctx, c)
 	if err != nil {
@@ -154,30 +182,29 @@ func serveHere(t *testing.T, c driverConfig) (log string) {
 		if err := <-done; err != nil {
 			t.Errorf("the driver ended with %v", err)
 		}
-		_ = file.Close()
 	})
 	<-process.Ready()
-	return log
+	return c.endpoint
 }
 
-// serveBinary builds the command, runs a driver with it and returns its log.
-func serveBinary(t *testing.T, c driverConfig) (log string) {
+// build makes the command as a user would.
+func build(t *testing.T) (binary string) {
 	t.Helper()
-	binary := filepath.Join(filepath.Dir(c.local.pool), "holdfast")
-	build := exec.Command("go", "build", "-o", binary, "github.com/holdfast-csi/holdfast/cmd/holdfast")
-	if output, err := build.CombinedOutput(); err != nil {
+	binary = filepath.Join(t.TempDir(), "holdfast")
+	command := exec.Command("go", "build", "-o", binary, "github.com/holdfast-csi/holdfast/cmd/holdfast")
+	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, output)
 	}
-	log = c.local.pool + ".log"
-	file, err := os.Create(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mkdir(t, c.kubeletDir)
-	command := exec.Command(binary, "driver", "--backend="+c.backend, "--endpoint="+c.endpoint, "--pool="+c.local.pool,
-		"--node-id="+c.nodeID, "--kubelet-dir="+c.kubeletDir, "--log-level=debug")
-	command.Stderr = file
-	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return binary
+}
+
+// serveBinary runs a driver with the built command and returns its address.
+func serveBinary(t *testing.T, binary string, c driverConfig) (address string) {
+	t.Helper()
+	log := logFile(t, c)
+	command := exec.Command(binary, "driver", string(c.mode), "--backend="+c.backend, "--endpoint="+c.endpoint,
+		"--pool="+c.local.pool, "--node-id="+c.nodeID, "--kubelet-dir="+c.kubeletDir, "--log-level=debug")
+	command.Stderr = log
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -186,15 +213,14 @@ func serveBinary(t *testing.T, c driverConfig) (log string) {
 		if err := command.Wait(); err != nil {
 			t.Errorf("after SIGTERM the binary ends with %v", err)
 		}
-		_ = file.Close()
 	})
 	socket := strings.TrimPrefix(c.endpoint, "unix://")
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Lstat(socket); err == nil {
-			return log
+			return c.endpoint
 		}
 		if time.Now().After(deadline) {
-			content, _ := os.ReadFile(log)
+			content, _ := os.ReadFile(log.Name())
 			t.Fatalf("the binary does not serve; its log: %s", content)
 		}
 	}
@@ -232,16 +258,22 @@ func leavesNothing(t *testing.T, root string) {
 	}
 }
 
-func keepsSecrets(t *testing.T, log string) {
+func keepsSecrets(t *testing.T, root string) {
 	t.Helper()
-	content, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
+	logs, err := filepath.Glob(filepath.Join(root, "*.log"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("there are the logs %v (%v)", logs, err)
 	}
-	if strings.Contains(string(content), sanitySecret) {
-		t.Error("the log has a secret")
-	}
-	if !strings.Contains(string(content), "(redacted)") {
-		t.Error("the log shows no request with secrets; is it at the debug level?")
+	for _, log := range logs {
+		content, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(content), sanitySecret) {
+			t.Errorf("%s has a secret", log)
+		}
+		if !strings.Contains(string(content), "(redacted)") {
+			t.Errorf("%s shows no request with secrets; is it at the debug level?", log)
+		}
 	}
 }
