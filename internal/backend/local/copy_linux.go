@@ -14,7 +14,7 @@ import (
 
 const (
 	copyChunk    = 8 * mebibyte   // between two looks at the context
-	saveEvery    = 256 * mebibyte // between two records of progress
+	saveEvery    = 256 * mebibyte // between two records of progress, by default
 	reportEvery  = 3 * time.Second
 	rewriteChunk = mebibyte
 )
@@ -97,7 +97,7 @@ func (p *Pool) copyFrom(ctx context.Context, c cutting, state copyState) error {
 	saved := state.Offset
 	return copySparse(ctx, c.target, c.origin.data, state.Offset, size, func(done int64) error {
 		report.step(done)
-		if c.save == nil || done-saved < saveEvery {
+		if c.save == nil || done-saved < p.saveEvery {
 			return p.points.Hit("local/copy/chunk")
 		}
 		saved, state.Offset = done, done

@@ -68,6 +68,9 @@ func (p *Pool) openLoop(ctx context.Context, record volumeRecord, request backen
 	if err != nil {
 		return nil, err
 	}
+	if err := p.points.Hit("local/device/attached"); err != nil {
+		return nil, errors.Join(err, loop.Close())
+	}
 	p.warnBuffered(record.ID, *loop)
 	return deviceOf(loop, record), nil
 }

@@ -57,7 +57,10 @@ func (p *Pool) SetFormatMark(ctx context.Context, id string, mark backend.Format
 		return classify(err)
 	}
 	defer held.release()
-	return classify(p.writeMark(volumePath(id), mark))
+	if err := p.writeMark(volumePath(id), mark); err != nil {
+		return classify(err)
+	}
+	return p.points.Hit("local/format/marked")
 }
 
 func (p *Pool) writeMark(entry string, mark backend.FormatMark) error {

@@ -47,6 +47,7 @@ type Pool struct {
 	reflink     bool // files can share blocks
 	copyOnWrite bool // files must be told to write in place (btrfs)
 	reserved    int64
+	saveEvery   int64 // bytes between two records of a copy's progress
 
 	index    index
 	ledger   *ledger
@@ -83,7 +84,7 @@ func Open(ctx context.Context, options Options) (*Pool, error) {
 	p := &Pool{
 		options: options, log: options.Logger.With("component", "local", "pool", options.Pool),
 		points: options.Failpoints, ledger: newLedger(options.Overcommit),
-		topology: backend.Topology{TopologyKey: options.NodeID},
+		topology: backend.Topology{TopologyKey: options.NodeID}, saveEvery: saveEvery,
 	}
 	p.index.reset()
 	if err := p.open(ctx); err != nil {
