@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -41,6 +43,14 @@ func (m *Manager) register(ctx context.Context, socket pluginwatch.Socket) (*Dri
 	return driver, nil
 }
 
+// A socket's file is there from bind(2) on, and refuses connections until
+// listen(2): one that was made just now is tried again soon, any other is dead.
+const (
+	newbornAge   = time.Second
+	newbornPause = 2 * time.Millisecond
+	newbornLimit = 250 * time.Millisecond
+)
+
 // dial makes one attempt, so that a dead socket is known at once and the
 // back-off stays ours.
 func dial(ctx context.Context, path string) (*grpc.ClientConn, error) {
@@ -50,8 +60,7 @@ func dial(ctx context.Context, path string) (*grpc.ClientConn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
-	var dialer net.Dialer
-	probe, err := dialer.DialContext(ctx, "unix", path)
+	probe, err := connect(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the registration socket: %w", err)
 	}
@@ -64,13 +73,34 @@ func dial(ctx context.Context, path string) (*grpc.ClientConn, error) {
 			case conn := <-first:
 				return conn, nil
 			default:
-				return dialer.DialContext(ctx, "unix", path)
+				return connect(ctx, path)
 			}
 		}))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to the registration socket %s: %w", path, err), probe.Close())
 	}
 	return connection, nil
+}
+
+func connect(ctx context.Context, path string) (net.Conn, error) {
+	var dialer net.Dialer
+	pause := newbornPause
+	for start := time.Now(); ; pause *= 2 {
+		connection, err := dialer.DialContext(ctx, "unix", path)
+		if err == nil || time.Since(start) > newbornLimit || !isNewborn(path) {
+			return connection, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(pause):
+		}
+	}
+}
+
+func isNewborn(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && time.Since(info.ModTime()) < newbornAge
 }
 
 func getInfo(ctx context.Context, plugin registration.RegistrationClient) (*registration.PluginInfo, error) {

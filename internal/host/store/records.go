@@ -55,8 +55,9 @@ type VolumeUse struct {
 	SpecName   string // the PersistentVolume's name, or the volume's in the pod
 	Driver     string
 	Handle     string
-	Inline     bool `json:",omitempty"`
-	Block      bool `json:",omitempty"`
+	Label      string // what people call it
+	Inline     bool   `json:",omitempty"`
+	Block      bool   `json:",omitempty"`
 	FSType     string
 	MountFlags []string                            `json:",omitempty"`
 	Modes      []corev1.PersistentVolumeAccessMode `json:",omitempty"`

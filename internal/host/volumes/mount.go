@@ -39,7 +39,7 @@ func (m *Manager) mount(ctx context.Context, job job) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", job.label, err)
 	}
-	job.use.NodeID = driver.Node.ID
+	job.use.NodeID, job.use.Label = driver.Node.ID, job.label
 	job.claimTarget()
 	if err := m.attach(ctx, job); err != nil {
 		return err

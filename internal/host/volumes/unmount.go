@@ -50,17 +50,10 @@ func (m *Manager) unmountLocked(ctx context.Context, use *store.VolumeUse, chose
 	return m.saveUse(use)
 }
 
-func useLabel(use *store.VolumeUse) string {
-	if use.Inline {
-		return inlineLabel(use.SpecName)
-	}
-	return "volume " + use.SpecName
-}
-
 // undo is one step back: intent, call, result. The result is written with the
 // next step's intent, or by the caller's last saveUse.
 func (m *Manager) undo(ctx context.Context, use *store.VolumeUse, step Step, name string, intend func(), call func(context.Context, *plugins.Driver) error, done func()) error {
-	return m.step(ctx, useLabel(use), step, m.back(), func(ctx context.Context) (string, error) {
+	return m.step(ctx, use.Label, step, m.back(), func(ctx context.Context) (string, error) {
 		intend()
 		return "", m.transition(use, name, claim.CallNode, func() error {
 			driver, err := m.options.Drivers.Driver(use.Driver)
