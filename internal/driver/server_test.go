@@ -62,7 +62,14 @@ func (r *record) String() string {
 func start(t *testing.T, mode Mode, controller backend.Controller) *instance {
 	t.Helper()
 	i := &instance{engine: &engine{}, registry: prometheus.NewRegistry(), log: &record{}, socket: filepath.Join(t.TempDir(), "csi.sock")}
-	server, err := New(options(mode, controller, i))
+	i.run(t, options(mode, controller, i))
+	return i
+}
+
+// run serves until the end of the test, or until end is called.
+func (i *instance) run(t *testing.T, o Options) {
+	t.Helper()
+	server, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +92,6 @@ func start(t *testing.T, mode Mode, controller backend.Controller) *instance {
 		t.Fatalf("the driver does not start: %v", err)
 	}
 	i.connect(t)
-	return i
 }
 
 func options(mode Mode, controller backend.Controller, i *instance) Options {
