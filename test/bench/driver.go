@@ -85,7 +85,7 @@ func with(ctx context.Context, s settings, name string, imageGiB int, measure fu
 	}
 	defer func() {
 		if err != nil {
-			d.abandon()
+			d.abandon(context.WithoutCancel(ctx))
 		}
 		err = errors.Join(err, d.stop())
 	}()
@@ -94,8 +94,8 @@ func with(ctx context.Context, s settings, name string, imageGiB int, measure fu
 
 // abandon takes the volumes out of use after a failure, as far as that goes:
 // the directory is about to be removed.
-func (d *driver) abandon() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+func (d *driver) abandon(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, v := range d.used {
 		_ = v.unpublish(ctx)
