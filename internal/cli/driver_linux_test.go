@@ -20,10 +20,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/driver"
 )
 
-// ask connects to a socket for one question.
+// ask connects to a socket for one question. It waits for the socket: between
+// bind(2) and listen(2) there is a file that refuses.
 func ask(t *testing.T, address string, question func(grpc.ClientConnInterface) error) {
 	t.Helper()
-	connection, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	connection, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,10 +80,12 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	t.Fatalf("it does not happen that %s", what)
 }
 
-// kubelet is a client of a registration socket.
+// kubelet is a client of a registration socket. It waits, as the kubelet does:
+// between bind(2) and listen(2) a socket has a file and refuses.
 func kubelet(t *testing.T, socket string) registration.RegistrationClient {
 	t.Helper()
-	connection, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	connection, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		t.Fatal(err)
 	}
