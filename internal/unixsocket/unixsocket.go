@@ -22,6 +22,8 @@ const (
 	// probeTimeout bounds the question whether somebody serves a socket: a
 	// server that lives has it accepted by the kernel at once.
 	probeTimeout = time.Second
+	// attempts to bind while the file or its directory vanish.
+	attempts = 5
 )
 
 // ErrServed says that another process serves the socket.
@@ -65,25 +67,34 @@ func Listen(ctx context.Context, path string) (*Listener, error) {
 	if err := checkLength(path); err != nil {
 		return nil, err
 	}
+	var listener *Listener
+	err := os.ErrNotExist
+	// Somebody who clears the directory at this moment is not meant for us.
+	for attempt := 0; attempt < attempts && errors.Is(err, os.ErrNotExist); attempt++ {
+		listener, err = take(ctx, path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	return listener, nil
+}
+
+func take(ctx context.Context, path string) (*Listener, error) {
 	directory := filepath.Dir(path)
 	if err := os.MkdirAll(directory, 0o750); err != nil {
-		return nil, fmt.Errorf("socket %s: %w", path, err)
+		return nil, err
 	}
 	// Two processes that start at once would each take the other's new file for
 	// a stale one.
 	unlock, err := lockDirectory(ctx, directory)
 	if err != nil {
-		return nil, fmt.Errorf("socket %s: %w", path, err)
+		return nil, err
 	}
 	defer unlock()
 	if err := removeStale(ctx, path); err != nil {
-		return nil, fmt.Errorf("socket %s: %w", path, err)
+		return nil, err
 	}
-	listener, err := bind(ctx, path)
-	if err != nil {
-		return nil, fmt.Errorf("socket %s: %w", path, err)
-	}
-	return listener, nil
+	return bind(ctx, path)
 }
 
 func bind(ctx context.Context, path string) (*Listener, error) {
