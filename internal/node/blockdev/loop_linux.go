@@ -273,9 +273,8 @@ func candidate(name, wantTail string) (*Loop, error) {
 	if !isLoop || err != nil {
 		return nil, nil
 	}
-	backing, err := os.ReadFile(filepath.Join(sysBlock, name, "loop/backing_file"))
-	if err != nil || tail(strings.TrimSuffix(string(backing), "\n")) != wantTail {
-		return nil, nil // without the attribute the device is free
+	if tail(backingFile(name)) != wantTail {
+		return nil, nil
 	}
 	device, err := openLoop(index, true)
 	if errors.Is(err, unix.ENXIO) || errors.Is(err, os.ErrNotExist) {
@@ -291,6 +290,23 @@ func candidate(name, wantTail string) (*Loop, error) {
 		return nil, nil
 	}
 	return loop, errors.Join(err, closeErr)
+}
+
+// backingFile reads the path of a loop device's file, "" of a free device. It
+// calls the kernel directly because each listing reads all loop devices of the
+// machine, and os.File would bring each of them into the poller and out again.
+func backingFile(name string) string {
+	fd, err := unix.Open(sysBlock+"/"+name+"/loop/backing_file", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "" // without the attribute the device is free
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var path [unix.PathMax]byte
+	n, err := unix.Read(fd, path[:])
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(path[:n]), "\n")
 }
 
 // Open takes a hold on a listed device, after which it cannot go away, and
