@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
@@ -80,8 +79,16 @@ type service struct {
 // Open takes the root directory for this process, makes it if need be, and
 // starts looking for drivers. No driver is called yet.
 func Open(ctx context.Context, options Options) (*Host, error) {
-	root, err := prepareRoot(options.Root)
+	root, err := filepath.Abs(options.Root)
 	if err != nil {
+		return nil, fmt.Errorf("the host's root directory %s: %w", options.Root, err)
+	}
+	for _, builtin := range options.Builtins {
+		if _, err := socketsOf(claim.Paths{Root: root}, builtin.Name); err != nil {
+			return nil, err // before anything is made
+		}
+	}
+	if root, err = prepareRoot(root); err != nil {
 		return nil, err
 	}
 	bootID, err := store.BootID()
@@ -107,16 +114,12 @@ func Open(ctx context.Context, options Options) (*Host, error) {
 // prepareRoot makes the directory and resolves symbolic links in its own path:
 // below it, nothing may be one.
 func prepareRoot(root string) (string, error) {
-	absolute, err := filepath.Abs(root)
-	if err != nil {
-		return "", fmt.Errorf("the host's root directory %s: %w", root, err)
-	}
-	for _, directory := range []string{absolute, filepath.Join(absolute, "pods"), filepath.Join(absolute, "plugins")} {
+	for _, directory := range []string{root, filepath.Join(root, "pods"), filepath.Join(root, "plugins")} {
 		if err := os.MkdirAll(directory, 0o755); err != nil {
 			return "", fmt.Errorf("make the host's root directory (choose another with --root): %w", err)
 		}
 	}
-	resolved, err := filepath.EvalSymlinks(absolute)
+	resolved, err := filepath.EvalSymlinks(root)
 	if err != nil {
 		return "", fmt.Errorf("the host's root directory %s: %w", root, err)
 	}
@@ -152,11 +155,11 @@ func (h *Host) Close() error {
 	return errors.Join(append(failed, h.store.Close())...)
 }
 
-// sockets are where a built-in driver serves. Too long a path cannot be bound.
-func (h *Host) sockets(driver string) (Sockets, error) {
+// socketsOf is where a built-in driver serves. Too long a path cannot be bound.
+func socketsOf(paths claim.Paths, driver string) (Sockets, error) {
 	sockets := Sockets{
-		Root: h.paths.Root, CSI: filepath.Join(h.paths.Driver(driver), "csi.sock"),
-		Registration: filepath.Join(h.paths.Registry(), driver+"-reg.sock"),
+		Root: paths.Root, CSI: filepath.Join(paths.Driver(driver), "csi.sock"),
+		Registration: filepath.Join(paths.Registry(), driver+"-reg.sock"),
 	}
 	for _, path := range []string{sockets.CSI, sockets.Registration} {
 		if len(path) > csiclient.MaximumSocketPath {
@@ -172,7 +175,7 @@ func (h *Host) startBuiltin(ctx context.Context, builtin Builtin) error {
 	if _, running := h.serving[builtin.Name]; running {
 		return nil
 	}
-	sockets, err := h.sockets(builtin.Name)
+	sockets, err := socketsOf(h.paths, builtin.Name)
 	if err != nil {
 		return err
 	}
@@ -211,22 +214,4 @@ func (h *Host) startBuiltin(ctx context.Context, builtin Builtin) error {
 		return err
 	}
 	return nil
-}
-
-func (h *Host) builtin(name string) (Builtin, bool) {
-	for _, builtin := range h.options.Builtins {
-		if builtin.Name == name {
-			return builtin, true
-		}
-	}
-	return Builtin{}, false
-}
-
-// Claims lists the claims that the host has.
-func (h *Host) Claims() (claims []*corev1.PersistentVolumeClaim, err error) {
-	err = h.store.View(func(tx *store.Tx) error {
-		claims, err = tx.Claims().All()
-		return err
-	})
-	return claims, err
 }
