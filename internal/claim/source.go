@@ -28,7 +28,7 @@ type SourceRef struct {
 // SourceOf reads dataSource, and dataSourceRef when that is not set. What CSI
 // cannot serve (a populator's kind, another namespace) is an error.
 func SourceOf(pvc *corev1.PersistentVolumeClaim) (SourceRef, error) {
-	field, group, kind, name := "", "", "", ""
+	var field, group, kind, name string
 	switch {
 	case pvc.Spec.DataSource != nil:
 		source := pvc.Spec.DataSource

@@ -268,9 +268,8 @@ func tail(path string) string {
 // candidate reads one loop device; nil when it is none, or its backing file is
 // named otherwise, or it is just going away.
 func candidate(name, wantTail string) (*Loop, error) {
-	digits, isLoop := strings.CutPrefix(name, "loop")
-	index, err := strconv.Atoi(digits)
-	if !isLoop || err != nil {
+	index, isLoop := loopIndex(name)
+	if !isLoop {
 		return nil, nil
 	}
 	if tail(backingFile(name)) != wantTail {
@@ -290,6 +289,13 @@ func candidate(name, wantTail string) (*Loop, error) {
 		return nil, nil
 	}
 	return loop, errors.Join(err, closeErr)
+}
+
+// loopIndex reads N of "loopN", a name in /sys/block.
+func loopIndex(name string) (index int, isLoop bool) {
+	digits, isLoop := strings.CutPrefix(name, "loop")
+	index, err := strconv.Atoi(digits)
+	return index, isLoop && err == nil
 }
 
 // backingFile reads the path of a loop device's file, "" of a free device. It

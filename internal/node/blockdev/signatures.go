@@ -124,7 +124,7 @@ func detectZFS(p *probe) (Content, bool) {
 	const label = 256 * kibi
 	end := p.size / label * label
 	for _, start := range []int64{0, label, end - 2*label, end - label} {
-		for ring := int64(0); ring < 128; ring++ {
+		for ring := range int64(128) {
 			offset := start + 128*kibi + ring*kibi
 			data := p.anywhere(offset, 8)
 			if data == nil {

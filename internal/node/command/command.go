@@ -30,6 +30,9 @@ const (
 	reapDelay = 5 * time.Second
 )
 
+// ErrNotFound is in the error of a program that is not installed.
+var ErrNotFound = exec.ErrNotFound
+
 // Command is a program to run. Name is looked up in PATH and then in the
 // directories of administration tools, which root's PATH may lack.
 type Command struct {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
@@ -98,7 +97,7 @@ func unrepaired(fsType, device, reason string) error {
 // wrapRun makes a missing program the machine's fault and leaves an ended
 // context what it is.
 func wrapRun(step string, err error) error {
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, command.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s: %w: %w", step, backend.ErrPrecondition, err)
 	}
 	return fmt.Errorf("%s: %w", step, err)
