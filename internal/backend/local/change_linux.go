@@ -129,28 +129,26 @@ func (p *Pool) Modify(ctx context.Context, id string, mutable map[string]string)
 // first: a record never promises blocks that are not there. Repeating either
 // finishes what a crash left.
 func (p *Pool) provision(ctx context.Context, record *volumeRecord, data *os.File, wanted string) error {
+	if wanted == thick {
+		if err := p.thicken(ctx, record, data); err != nil {
+			return err
+		}
+	}
+	if record.Provisioning == wanted {
+		return nil
+	}
+	record.Provisioning = wanted
+	if err := p.writeRecord(volumePath(record.ID), volumeFile, *record); err != nil {
+		return err
+	}
+	return p.points.Hit("local/modify/recorded")
+}
+
+func (p *Pool) thicken(ctx context.Context, record *volumeRecord, data *os.File) error {
 	loops, err := blockdev.LoopsOf(data)
 	if err != nil {
 		return err
 	}
-	if wanted == thick {
-		if err := p.thicken(ctx, record, data, loops); err != nil {
-			return err
-		}
-	}
-	if record.Provisioning != wanted {
-		record.Provisioning = wanted
-		if err := p.writeRecord(volumePath(record.ID), volumeFile, *record); err != nil {
-			return err
-		}
-		if err := p.points.Hit("local/modify/recorded"); err != nil {
-			return err
-		}
-	}
-	return setDiscard(loops, wanted == thin)
-}
-
-func (p *Pool) thicken(ctx context.Context, record *volumeRecord, data *os.File, loops []blockdev.Loop) error {
 	now, err := p.measure(record.ID, account{size: record.Size, mayShare: p.reflink})
 	if err != nil {
 		return err
@@ -160,11 +158,11 @@ func (p *Pool) thicken(ctx context.Context, record *volumeRecord, data *os.File,
 		return err
 	}
 	// A discard must not punch behind the allocation.
-	if err := setDiscard(loops, false); err != nil {
+	if err := stopDiscard(loops); err != nil {
 		return err
 	}
 	if err := p.allocateInUse(ctx, record, data, loops); err != nil {
-		return errors.Join(err, setDiscard(loops, true), giveBack(data, record.Size, loops))
+		return errors.Join(err, giveBack(data, record.Size, loops))
 	}
 	return p.points.Hit("local/modify/allocated")
 }
@@ -210,12 +208,15 @@ func giveBack(data *os.File, size int64, loops []blockdev.Loop) error {
 	return nil
 }
 
-func setDiscard(loops []blockdev.Loop, on bool) error {
+// stopDiscard keeps the holders of a volume's devices from giving blocks back.
+// The opposite comes with the next attachment: the kernel does not turn discard
+// on again for a device in use (see blockdev.Loop.SetDiscard).
+func stopDiscard(loops []blockdev.Loop) error {
 	for i := range loops {
-		if loops[i].ReadOnly || loops[i].Discard == on {
+		if loops[i].ReadOnly {
 			continue
 		}
-		if err := loops[i].SetDiscard(on); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := loops[i].SetDiscard(false); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}

@@ -49,7 +49,10 @@ func TestCrash_convergesAfterADeathAtEveryPoint(t *testing.T) {
 	for _, fsType := range []string{"ext4", "xfs"} {
 		base := disk(t, fsType, 2*gibibyte)
 		for _, name := range slices.Sorted(maps.Keys(scenarios())) {
-			t.Run(fsType+" "+name, func(t *testing.T) { sweep(t, base, name) })
+			t.Run(fsType+" "+name, func(t *testing.T) {
+				t.Parallel()
+				sweep(t, base, name)
+			})
 		}
 	}
 }

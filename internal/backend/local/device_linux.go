@@ -146,8 +146,8 @@ func (p *Pool) matchLoop(loop *blockdev.Loop, record volumeRecord) error {
 			return err
 		}
 	}
-	if discard := !record.thick() && !loop.ReadOnly; loop.Discard != discard {
-		return loop.SetDiscard(discard)
+	if record.thick() {
+		return loop.SetDiscard(false)
 	}
 	return nil
 }
