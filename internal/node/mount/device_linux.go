@@ -27,15 +27,26 @@ func OfDevice(table []*mountinfo.Info, number uint64) []*mountinfo.Info {
 
 // IsOfDevice tells whether one mount's filesystem is on the device.
 func IsOfDevice(m *mountinfo.Info, number uint64) bool {
-	if m.Major != 0 {
-		return unix.Mkdev(uint32(m.Major), uint32(m.Minor)) == number
-	}
-	if m.FSType != "btrfs" || !strings.HasPrefix(m.Source, "/dev/") {
-		return false
+	found, err := sourceNumber(m)
+	return err == nil && found == number
+}
+
+// sourceNumber is the number of the block device that a mount's filesystem is
+// on, by the mount table alone. An anonymous number is returned for those that
+// have no device.
+func sourceNumber(m *mountinfo.Info) (uint64, error) {
+	number := unix.Mkdev(uint32(m.Major), uint32(m.Minor))
+	if m.Major != 0 || m.FSType != "btrfs" || !strings.HasPrefix(m.Source, "/dev/") {
+		return number, nil
 	}
 	var stat unix.Stat_t
-	err := unix.Stat(m.Source, &stat)
-	return err == nil && stat.Mode&unix.S_IFMT == unix.S_IFBLK && uint64(stat.Rdev) == number
+	if err := unix.Stat(m.Source, &stat); err != nil {
+		return 0, fmt.Errorf("device %s of the mount at %s: %w", m.Source, m.Mountpoint, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return number, nil
+	}
+	return uint64(stat.Rdev), nil
 }
 
 // OfNode selects the mounts that show the node of a block device itself, as

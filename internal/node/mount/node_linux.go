@@ -2,10 +2,14 @@ package mount
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"unsafe"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,6 +29,7 @@ type Node struct {
 	filesystem uint64 // st_dev
 	size       uint64
 	file       *os.File
+	entry      *mountinfo.Info // set when the filesystem itself does not answer
 }
 
 func openNode(dir *os.File, base, path string) (*Node, error) {
@@ -43,10 +48,53 @@ func openNode(dir *os.File, base, path string) (*Node, error) {
 	file := os.NewFile(uintptr(fd), path)
 	node, err := inspect(file, path)
 	if err != nil {
-		_ = file.Close()
+		node, err = inspectBroken(dir, file, path, err)
+	}
+	if err != nil {
+		closeQuietly(file)
 		return nil, err
 	}
 	return node, nil
+}
+
+// inspectBroken looks at a mount whose filesystem answers nothing any more (an
+// xfs that shut down fails even statx(2)): the kernel's own records tell what
+// it is, and it must still be possible to unmount it. reason is returned when
+// the path is no mount of a block device.
+func inspectBroken(dir, file *os.File, path string, reason error) (*Node, error) {
+	parent, err := mountID(dir)
+	if err != nil {
+		return nil, errors.Join(reason, err)
+	}
+	id, err := mountID(file)
+	if err != nil {
+		return nil, errors.Join(reason, err)
+	}
+	table, err := Table()
+	if err != nil {
+		return nil, errors.Join(reason, err)
+	}
+	entry := ByID(table, id)
+	if id == parent || entry == nil {
+		return nil, reason
+	}
+	return &Node{MountRoot: true, MountID: id, Dir: true, path: path, file: file, entry: entry}, nil
+}
+
+// mountID reads the mount of a descriptor from proc_pid_fdinfo(5), for which
+// the filesystem is not asked.
+func mountID(file *os.File) (uint64, error) {
+	name := "/proc/self/fdinfo/" + strconv.Itoa(int(file.Fd()))
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, found := strings.CutPrefix(line, "mnt_id:"); found {
+			return strconv.ParseUint(strings.TrimSpace(value), 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("%s has no mnt_id", name)
 }
 
 func inspect(file *os.File, path string) (*Node, error) {
@@ -93,6 +141,9 @@ func (n *Node) kind() string {
 // FilesystemDevice is the number of the block device that the node's
 // filesystem is on. A btrfs has an anonymous st_dev; it is asked.
 func (n *Node) FilesystemDevice() (uint64, error) {
+	if n.entry != nil {
+		return sourceNumber(n.entry)
+	}
 	if unix.Major(n.filesystem) != 0 || !n.Dir {
 		return n.filesystem, nil
 	}
@@ -171,6 +222,9 @@ func btrfsDevice(dir *os.File) (uint64, error) {
 // FilesystemType is the type of the filesystem that the node is on, as far as
 // volumes have it: ext4, xfs, btrfs, or its magic number.
 func (n *Node) FilesystemType() (string, error) {
+	if n.entry != nil {
+		return n.entry.FSType, nil
+	}
 	var stat unix.Statfs_t
 	if err := unix.Fstatfs(int(n.file.Fd()), &stat); err != nil {
 		return "", &os.PathError{Op: "statfs", Path: n.path, Err: err}

@@ -7,11 +7,13 @@ package nodetest
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 )
 
 // RequireRoot fails a test that the kernel would refuse.
@@ -31,8 +33,29 @@ func Dir(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { NoLeaks(t, dir) })
+	t.Cleanup(func() {
+		NoLeaks(t, dir)
+		removeLeaks(t, dir)
+	})
 	return dir
+}
+
+// removeLeaks frees the machine of what a failed test left below its directory.
+func removeLeaks(t testing.TB, dir string) {
+	t.Helper()
+	for _, point := range slices.Backward(MountsBelow(t, dir)) {
+		if err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			t.Errorf("unmount %s: %v", point, err)
+		}
+	}
+	for _, name := range LoopsBelow(t, dir) {
+		device, err := os.Open(filepath.Join("/dev", name))
+		if err != nil {
+			continue // went away with its mount
+		}
+		_, _ = unix.IoctlRetInt(int(device.Fd()), unix.LOOP_CLR_FD)
+		_ = device.Close()
+	}
 }
 
 // File makes a sparse file of size bytes below dir and opens it.

@@ -1,0 +1,109 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/node/command"
+	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
+)
+
+// crashVariable tells a child of the test which directory, scenario and step it
+// is to work on and to die in.
+const crashVariable = "HOLDFAST_TEST_CRASH"
+
+type crashJob struct {
+	Dir      string
+	Scenario string
+	Step     int
+}
+
+// The process is killed at every point of every scenario. The next process
+// recovers and repeats the call, as an orchestrator does, and everything comes
+// to the same good end.
+func TestEngine_convergesAfterAKillAtEveryPoint(t *testing.T) {
+	if job := os.Getenv(crashVariable); job != "" {
+		crash(t, job)
+		return
+	}
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			for step, points := range s.points(t) {
+				for _, term := range terms(points, "kill") {
+					t.Run(fmt.Sprintf("%d-%s", step, strings.ReplaceAll(term, "/", "-")), func(t *testing.T) { s.kill(t, step, term) })
+				}
+			}
+		})
+	}
+}
+
+// kill does the steps up to the one in which a child is to die, which is then
+// repeated, and repeated once more.
+func (s scenario) kill(t *testing.T, step int, term string) {
+	t.Helper()
+	f := s.start(t)
+	for i, do := range s.steps {
+		if i == step {
+			s.runChild(f, i, term)
+			f.must(f.engine.Recover(t.Context()))
+			f.must(do(f))
+		}
+		f.must(do(f))
+	}
+	if s.name == "inline" {
+		f.wantNothing()
+	}
+	nodetest.NoLeaks(t, f.dir)
+}
+
+// runChild does one step in a process of its own, which must be killed there.
+func (s scenario) runChild(f *fixture, step int, term string) {
+	f.t.Helper()
+	job, err := json.Marshal(crashJob{Dir: f.dir, Scenario: s.name, Step: step})
+	f.must(err)
+	child := exec.Command(os.Args[0], "-test.run", "^TestEngine_convergesAfterAKillAtEveryPoint$")
+	child.Env = append(os.Environ(), crashVariable+"="+string(job), failpoint.TermsVariable+"="+term, failpoint.TraceVariable+"=")
+	output, err := child.CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signal() == syscall.SIGKILL {
+			return
+		}
+	}
+	f.t.Fatalf("the child was not killed: %v: %s", err, output)
+}
+
+// crash is what the child does.
+func crash(t *testing.T, text string) {
+	t.Helper()
+	var job crashJob
+	if err := json.Unmarshal([]byte(text), &job); err != nil {
+		t.Fatal(err)
+	}
+	set, err := failpoint.FromEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{t: t, dir: job.Dir, kubelet: filepath.Join(job.Dir, "kubelet"), runner: &counter{Runner: command.NewSystem()},
+		backend: &fileBackend{dir: filepath.Join(job.Dir, "pool"), discard: true, size: 64 << 20}}
+	f.engine = newEngine(t, Options{Backend: f.backend, KubeletDir: f.kubelet, Forbidden: []string{f.backend.dir}, Runner: f.runner,
+		Failpoints: set, Traits: backend.Traits{Filesystems: []string{"ext4", "xfs", "btrfs"}, Block: true}})
+	if err := f.engine.Recover(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range scenarios() {
+		if s.name == job.Scenario {
+			f.must(s.steps[job.Step](f))
+		}
+	}
+}
