@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
@@ -22,15 +24,26 @@ func (p *Pool) admit(ctx context.Context, id string, bytes int64) error {
 	if _, ok := p.ledger.promise(id, bytes, now.available-p.reserved, ample); ok {
 		return nil
 	}
+	free, ok, err := p.promiseObserved(ctx, id, bytes)
+	if err == nil && !ok && p.copyOnWrite {
+		// btrfs frees the blocks of deleted files when it commits.
+		if err = unix.Syncfs(descriptor(p.top)); err == nil {
+			free, ok, err = p.promiseObserved(ctx, id, bytes)
+		}
+	}
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: %d bytes are needed and the pool can promise %d more; delete volumes or snapshots, enlarge the pool, or raise the overcommit ratio", backend.ErrNoSpace, bytes, max(0, free))
+	}
+	return err
+}
+
+func (p *Pool) promiseObserved(ctx context.Context, id string, bytes int64) (free int64, ok bool, err error) {
 	available, err := p.observe(ctx)
 	if err != nil {
-		return err
+		return 0, false, err
 	}
-	free, ok := p.ledger.promise(id, bytes, available, 1)
-	if !ok {
-		return fmt.Errorf("%w: %d bytes are needed and the pool can promise %d more; delete volumes or snapshots, enlarge the pool, or raise the overcommit ratio", backend.ErrNoSpace, bytes, max(0, free))
-	}
-	return nil
+	free, ok = p.ledger.promise(id, bytes, available, 1)
+	return free, ok, nil
 }
 
 // observe measures what every volume has and returns the room of the pool, the

@@ -104,17 +104,20 @@ func newHeader(id string) header {
 // decode reads a record and checks that it is the one of that ID.
 func decode[T interface{ head() header }](data []byte, id string) (T, error) {
 	var record T
-	var h header
-	if err := json.Unmarshal(data, &h); err != nil {
+	// The version alone, first: in a newer record all else may mean something else.
+	var versioned struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(data, &versioned); err != nil {
 		return record, fmt.Errorf("%w: the record of %s cannot be read: %w", backend.ErrDataLoss, id, err)
 	}
-	if h.Version > recordVersion {
-		return record, fmt.Errorf("%w: the record of %s has version %d, this Holdfast knows up to %d; use the newer one", backend.ErrPrecondition, id, h.Version, recordVersion)
+	if versioned.Version > recordVersion {
+		return record, fmt.Errorf("%w: the record of %s has version %d, this Holdfast knows up to %d; use the newer one", backend.ErrPrecondition, id, versioned.Version, recordVersion)
 	}
 	if err := json.Unmarshal(data, &record); err != nil {
 		return record, fmt.Errorf("%w: the record of %s cannot be read: %w", backend.ErrDataLoss, id, err)
 	}
-	h = record.head()
+	h := record.head()
 	if h.Version < 1 || h.ID != id || (h.State != creating && h.State != ready && h.State != deleting) {
 		return record, fmt.Errorf("%w: the record of %s says version %d, ID %q, state %q", backend.ErrDataLoss, id, h.Version, h.ID, h.State)
 	}
