@@ -27,8 +27,9 @@ const Schema = 1
 // ErrLocked tells that another process has the store open.
 var ErrLocked = errors.New("in use by another process")
 
-// lockPatience makes bbolt give up after its first try for the lock.
-const lockPatience = time.Millisecond
+// lockPatience is how long the lock is tried for. A process that was killed may
+// leave a child between fork and exec, which has its descriptors for an instant.
+const lockPatience = 500 * time.Millisecond
 
 const (
 	metaBucket = "meta"

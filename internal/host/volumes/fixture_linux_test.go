@@ -1,0 +1,282 @@
+package volumes
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/host/plugins"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// registry is the drivers that are registered.
+type registry struct {
+	mu      sync.Mutex
+	drivers map[string]*plugins.Driver
+}
+
+func (r *registry) Driver(name string) (*plugins.Driver, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if driver := r.drivers[name]; driver != nil {
+		return driver, nil
+	}
+	return nil, plugins.ErrNotRegistered
+}
+
+func (r *registry) set(name string, driver *plugins.Driver) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drivers[name] = driver
+}
+
+// world is a host with one driver in memory, whose volumes are tmpfs mounts.
+type world struct {
+	t        *testing.T
+	root     string
+	store    *store.Store
+	registry *registry
+	driver   *csitest.Driver
+	client   *plugins.Driver
+	manager  *Manager
+	events   []Event
+	mu       sync.Mutex
+}
+
+func newWorld(t *testing.T, change ...func(*csitest.Driver)) *world {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root: run make test")
+	}
+	w := &world{t: t, root: t.TempDir(), registry: &registry{drivers: map[string]*plugins.Driver{}}, driver: csitest.New("d.example")}
+	w.driver.Publish, w.driver.Unpublish = mountTmpfs, unmountTmpfs
+	for _, c := range change {
+		c(w.driver)
+	}
+	w.serve()
+	var err error
+	if w.store, err = store.Open(w.root); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.store.Close() })
+	w.restart("boot-1", "")
+	w.put(func(tx *store.Tx) error { return tx.Classes().Put("fast", class()) })
+	return w
+}
+
+// serve connects the driver, as if it had registered.
+func (w *world) serve() {
+	w.t.Helper()
+	pipe := bufconn.Listen(1 << 16)
+	w.t.Cleanup(w.driver.Serve(pipe))
+	connection, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = connection.Close() })
+	w.client = &plugins.Driver{
+		Name: w.driver.Name, Node: plugins.NodeInfo{ID: w.driver.NodeID, Topology: w.driver.Topology},
+		Client: csiclient.New(connection, csiclient.Options{Driver: w.driver.Name, Timeout: 5 * time.Second}),
+	}
+	w.registry.set(w.driver.Name, w.client)
+}
+
+// restart makes a Manager as a new process would, with failpoints.
+func (w *world) restart(boot, terms string) {
+	w.t.Helper()
+	points, err := failpoint.Parse(terms)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.manager = New(Options{
+		Store: w.store, Drivers: w.registry, Paths: claim.Paths{Root: w.root}, BootID: boot, Failpoints: points,
+		Logger: slog.New(slog.DiscardHandler), Patience: 3 * time.Second, UndoPatience: 3 * time.Second,
+		Observe: func(event Event) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.events = append(w.events, event)
+		},
+	})
+}
+
+// impatient makes the Manager give up at the first failure.
+func (w *world) impatient() { w.manager.options.Patience, w.manager.options.UndoPatience = 1, 1 }
+
+func (w *world) put(change func(*store.Tx) error) {
+	w.t.Helper()
+	if err := w.store.Update(change); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func class() *storagev1.StorageClass {
+	yes := true
+	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "d.example", AllowVolumeExpansion: &yes}
+}
+
+// claim stores a claim and returns its key.
+func (w *world) claim(name string, change ...func(*corev1.PersistentVolumeClaim)) string {
+	w.t.Helper()
+	className := "fast"
+	pvc := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID("uid-" + name)},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &className, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
+	}
+	for _, c := range change {
+		c(pvc)
+	}
+	key := store.Key("ns", name)
+	w.put(func(tx *store.Tx) error { return tx.Claims().Put(key, pvc) })
+	return key
+}
+
+// ensured stores a claim that has its volume.
+func (w *world) ensured(name string, change ...func(*corev1.PersistentVolumeClaim)) string {
+	w.t.Helper()
+	key := w.claim(name, change...)
+	if err := w.manager.EnsureClaim(w.t.Context(), key); err != nil {
+		w.t.Fatal(err)
+	}
+	return key
+}
+
+func (w *world) bound(key string) bound {
+	w.t.Helper()
+	found, err := w.manager.boundClaim(key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return found
+}
+
+// records counts what is recorded.
+func (w *world) records() (uses, pods, provisionings, claims, volumes int) {
+	w.t.Helper()
+	w.put(func(tx *store.Tx) error {
+		u, err1 := tx.Uses().All()
+		p, err2 := tx.Pods().All()
+		r, err3 := tx.Provisionings().All()
+		c, err4 := tx.Claims().All()
+		v, err5 := tx.Volumes().All()
+		uses, pods, provisionings, claims, volumes = len(u), len(p), len(r), len(c), len(v)
+		for _, err := range []error{err1, err2, err3, err4, err5} {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return
+}
+
+// pod makes a pod that uses a claim.
+func pod(name, claimName string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID("pod-" + name)},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "main", VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}}},
+			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName},
+			}}},
+		},
+	}
+}
+
+func (w *world) mount(p *corev1.Pod) map[string]Mounted {
+	w.t.Helper()
+	mounted, err := w.manager.MountPod(w.t.Context(), p)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return mounted
+}
+
+func (w *world) unmount(p *corev1.Pod) {
+	w.t.Helper()
+	if err := w.manager.UnmountPod(w.t.Context(), p); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// recoverAll does what a start does.
+func (w *world) recoverAll() {
+	w.t.Helper()
+	left, err := w.manager.Leftovers()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.manager.Recover(w.t.Context(), left); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// isIdle checks that nothing is in use, recorded as in use, or left of a pod.
+func (w *world) isIdle() {
+	w.t.Helper()
+	if _, inUse := w.driver.Left(); len(inUse) > 0 {
+		w.t.Errorf("in use: %v", inUse)
+	}
+	if uses, pods, _, _, _ := w.records(); uses != 0 || pods != 0 {
+		w.t.Errorf("%d uses and %d pods are recorded", uses, pods)
+	}
+	for _, directory := range []string{"pods", "plugins"} {
+		entries, err := os.ReadDir(w.root + "/" + directory)
+		if err != nil && !os.IsNotExist(err) {
+			w.t.Fatal(err)
+		}
+		if len(entries) != 0 {
+			w.t.Errorf("%s has %v", directory, entries)
+		}
+	}
+}
+
+func (w *world) calls(want ...string) {
+	w.t.Helper()
+	if got := w.driver.Calls(); !slices.Equal(got, want) {
+		w.t.Errorf("calls\n%v, want\n%v", got, want)
+	}
+}
+
+func mountTmpfs(request *csi.NodePublishVolumeRequest) error {
+	target := request.GetTargetPath()
+	if err := os.Mkdir(target, 0o755); err != nil && !os.IsExist(err) {
+		return err
+	}
+	return unix.Mount("holdfast-test", target, "tmpfs", 0, "size=64k")
+}
+
+func unmountTmpfs(request *csi.NodeUnpublishVolumeRequest) error {
+	target := request.GetTargetPath()
+	for unix.Unmount(target, 0) == nil {
+		continue
+	}
+	if err := os.Remove(target); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	return nil
+}
