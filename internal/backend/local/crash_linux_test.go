@@ -45,8 +45,14 @@ type scenario struct {
 	check func(*world)
 }
 
+// With -short steps fail but nobody dies, and only on the pool with reflink:
+// what is left is what the race detector can say something about.
 func TestCrash_convergesAfterADeathAtEveryPoint(t *testing.T) {
-	for _, fsType := range []string{"ext4", "xfs"} {
+	fsTypes := []string{"ext4", "xfs"}
+	if testing.Short() {
+		fsTypes = []string{"xfs"}
+	}
+	for _, fsType := range fsTypes {
 		base := disk(t, fsType, 2*gibibyte)
 		for _, name := range slices.Sorted(maps.Keys(scenarios())) {
 			t.Run(fsType+" "+name, func(t *testing.T) {
@@ -69,12 +75,14 @@ func sweep(t *testing.T, base, name string) {
 	want := reference.listing()
 	reference.end()
 	for _, point := range points {
-		t.Run(strings.ReplaceAll(point, "/", "."), func(t *testing.T) {
-			w := newWorld(t, base, name)
-			w.die(point)
-			w.converge(want)
-			w.end()
-		})
+		if !testing.Short() {
+			t.Run("death at "+strings.ReplaceAll(point, "/", "."), func(t *testing.T) {
+				w := newWorld(t, base, name)
+				w.die(point)
+				w.converge(want)
+				w.end()
+			})
+		}
 		t.Run("error at "+strings.ReplaceAll(point, "/", "."), func(t *testing.T) {
 			w := newWorld(t, base, name)
 			w.fail(point)

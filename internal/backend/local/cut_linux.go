@@ -43,7 +43,7 @@ func (p *Pool) cut(ctx context.Context, cuts []cutting) error {
 		if !cuts[i].origin.live {
 			continue
 		}
-		found, err := findUsers(cuts[i].origin.data)
+		found, err := findUsers(ctx, cuts[i].origin.data)
 		if err != nil {
 			return err
 		}
@@ -161,8 +161,8 @@ func (p *Pool) freeze(cuts []cutting) (thaw func() error, err error) {
 }
 
 // thawUsers ends a freeze that a crash may have left.
-func thawUsers(data *os.File) error {
-	found, err := findUsers(data)
+func thawUsers(ctx context.Context, data *os.File) error {
+	found, err := findUsers(ctx, data)
 	defer found.close()
 	for _, dir := range found.mounts {
 		err = errors.Join(err, fs.Thaw(dir))
@@ -170,9 +170,9 @@ func thawUsers(data *os.File) error {
 	return err
 }
 
-func findUsers(data *os.File) (users, error) {
+func findUsers(ctx context.Context, data *os.File) (users, error) {
 	var found users
-	loops, err := blockdev.LoopsOf(data)
+	loops, err := loopsInUse(ctx, data)
 	if err != nil || len(loops) == 0 {
 		return found, err
 	}

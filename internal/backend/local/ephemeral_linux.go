@@ -51,8 +51,8 @@ func (p *Pool) EphemeralByHandle(_ context.Context, handle string) (backend.Ephe
 
 // DeleteEphemeral removes an inline volume, half-made ones included; none is no
 // error. ErrInUse when its device is attached.
-func (p *Pool) DeleteEphemeral(_ context.Context, handle string) error {
-	err := p.deleteVolume(idOf(ephemeralPrefix, handle))
+func (p *Pool) DeleteEphemeral(ctx context.Context, handle string) error {
+	err := p.deleteVolume(ctx, idOf(ephemeralPrefix, handle))
 	if err == nil || errors.Is(err, backend.ErrNotFound) {
 		return nil
 	}

@@ -307,7 +307,7 @@ func (p *Pool) finishDeletion(entry string, record groupRecord, members []*hold)
 
 // recoverGroups comes before the snapshots, which are complete only with their
 // group.
-func (p *Pool) recoverGroups() error {
+func (p *Pool) recoverGroups(ctx context.Context) error {
 	if p.options.Role == RoleNode {
 		return nil
 	}
@@ -315,14 +315,14 @@ func (p *Pool) recoverGroups() error {
 		if !isID(groupPrefix, id) {
 			continue
 		}
-		if err := p.recoverGroup(id); err != nil {
+		if err := p.recoverGroup(ctx, id); err != nil {
 			return fmt.Errorf("recover %s: %w", id, err)
 		}
 	}
 	return nil
 }
 
-func (p *Pool) recoverGroup(id string) error {
+func (p *Pool) recoverGroup(ctx context.Context, id string) error {
 	entry := groupPath(id)
 	record, err := readRecord[groupRecord](p.root, entry, groupFile)
 	switch {
@@ -336,7 +336,7 @@ func (p *Pool) recoverGroup(id string) error {
 		return nil
 	}
 	for _, source := range record.SourceIDs {
-		if err := p.thawSource(source); err != nil {
+		if err := p.thawSource(ctx, source); err != nil {
 			return err
 		}
 	}

@@ -54,7 +54,7 @@ func (p *Pool) mountImage(ctx context.Context, directory string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = turn.Close() }()
+	defer unlock(turn)
 	return m.bring(ctx)
 }
 

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/node/mount"
 )
 
 // origin is what a new data file gets its content from, under lock.
@@ -68,7 +71,7 @@ func (p *Pool) openLive(ctx context.Context, id string) (*origin, error) {
 	if err != nil || how == unix.LOCK_EX {
 		return opened, err
 	}
-	loops, err := blockdev.LoopsOf(opened.data)
+	loops, err := loopsInUse(ctx, opened.data)
 	if err == nil && len(loops) == 0 {
 		return opened, nil
 	}
@@ -143,7 +146,7 @@ func (o *origin) checkFits(size int64) error {
 
 // refuseInUse is ErrInUse when a loop device has the data file of an entry,
 // whoever attached it. A missing file is used by nobody.
-func (p *Pool) refuseInUse(entry, id string) error {
+func (p *Pool) refuseInUse(ctx context.Context, entry, id string) error {
 	data, err := p.openData(entry, os.O_RDONLY)
 	if errors.Is(err, backend.ErrDataLoss) {
 		return nil
@@ -152,7 +155,7 @@ func (p *Pool) refuseInUse(entry, id string) error {
 		return err
 	}
 	defer func() { _ = data.Close() }()
-	loops, err := blockdev.LoopsOf(data)
+	loops, err := loopsInUse(ctx, data)
 	if err != nil {
 		return err
 	}
@@ -160,4 +163,42 @@ func (p *Pool) refuseInUse(entry, id string) error {
 		return fmt.Errorf("%w: volume %s is attached as %s; unpublish and unstage it first", backend.ErrInUse, id, loops[0].Path)
 	}
 	return nil
+}
+
+// loopsInUse lists the loop devices of a file, those left out that are just
+// going away: a device with autoclear outlives its last user for an instant,
+// for longer when a program is being started, which has a copy of every
+// descriptor between fork and exec.
+func loopsInUse(ctx context.Context, data *os.File) ([]blockdev.Loop, error) {
+	const tries, pause = 20, 5 * time.Millisecond
+	for try := 0; ; try++ {
+		loops, err := blockdev.LoopsOf(data)
+		if err != nil || try == tries {
+			return loops, err
+		}
+		leaving, err := anyLeaving(loops)
+		if err != nil || !leaving {
+			return loops, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// anyLeaving tells whether a device could be about to vanish: it does so with
+// its last user, and no mount is one.
+func anyLeaving(loops []blockdev.Loop) (bool, error) {
+	if !slices.ContainsFunc(loops, func(l blockdev.Loop) bool { return l.AutoClear }) {
+		return false, nil
+	}
+	table, err := mount.Table()
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(loops, func(l blockdev.Loop) bool {
+		return l.AutoClear && len(mount.OfDevice(table, l.Number)) == 0
+	}), nil
 }

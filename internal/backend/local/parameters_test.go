@@ -48,7 +48,7 @@ func TestCheckParameters_refusesUnknownValues(t *testing.T) {
 }
 
 func TestCheckCapabilities_refusesSizesThatAFilesystemCannotHave(t *testing.T) {
-	for fsType, least := range map[string]int64{"": 2 * mebibyte, "ext4": 2 * mebibyte, "xfs": 300 * mebibyte, "btrfs": 109 * mebibyte} {
+	for fsType, least := range map[string]int64{"": 8 * mebibyte, "ext4": 8 * mebibyte, "xfs": 300 * mebibyte, "btrfs": 109 * mebibyte} {
 		uses := []backend.Capability{{FSType: fsType}}
 		if err := checkCapabilities(least, uses); err != nil {
 			t.Errorf("%s with %d bytes: %v", fsType, least, err)

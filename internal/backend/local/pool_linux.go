@@ -176,7 +176,7 @@ func (p *Pool) initialise(ctx context.Context, readOnly bool) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = turn.Close() }()
+	defer unlock(turn)
 	data, err := p.root.ReadFile(poolFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p.create()
@@ -292,6 +292,12 @@ func (p *Pool) waitFile(ctx context.Context, name string, readOnly bool) (*os.Fi
 	return file, nil
 }
 
+// unlock gives a lock back at once; see hold.release.
+func unlock(file *os.File) {
+	_ = unix.Flock(descriptor(file), unix.LOCK_UN)
+	_ = file.Close()
+}
+
 // probeReflink finds out by doing it.
 func (p *Pool) probeReflink() (bool, error) {
 	from, err := p.scratch()
@@ -328,7 +334,7 @@ func (p *Pool) dropScratch(f *os.File) {
 func (p *Pool) Close() error {
 	var failed []error
 	for _, lock := range p.locks {
-		failed = append(failed, lock.Close())
+		failed = append(failed, unix.Flock(descriptor(lock), unix.LOCK_UN), lock.Close())
 	}
 	p.locks = nil
 	if p.top != nil {

@@ -23,7 +23,7 @@ const keepPartial = 24 * time.Hour
 // stock of the room. A record that cannot be used is reported and its entry
 // left alone; it keeps nothing else from working.
 func (p *Pool) recover(ctx context.Context) error {
-	if err := p.recoverGroups(); err != nil {
+	if err := p.recoverGroups(ctx); err != nil {
 		return err
 	}
 	if err := p.eachEntry(ctx, snapshotsDir, snapshotPrefix, p.recoverSnapshot); err != nil {
@@ -43,7 +43,7 @@ func (p *Pool) recover(ctx context.Context) error {
 }
 
 // eachEntry visits the entries of one kind that are this half's.
-func (p *Pool) eachEntry(ctx context.Context, dir, prefix string, visit func(id string) error) error {
+func (p *Pool) eachEntry(ctx context.Context, dir, prefix string, visit func(ctx context.Context, id string) error) error {
 	names, err := p.list(dir)
 	if err != nil {
 		return err
@@ -55,19 +55,19 @@ func (p *Pool) eachEntry(ctx context.Context, dir, prefix string, visit func(id 
 		if !isID(prefix, id) || !p.owns(id) {
 			continue
 		}
-		if err := visit(id); err != nil {
+		if err := visit(ctx, id); err != nil {
 			return fmt.Errorf("recover %s: %w", id, err)
 		}
 	}
 	return nil
 }
 
-func (p *Pool) recoverVolume(id string) error {
+func (p *Pool) recoverVolume(ctx context.Context, id string) error {
 	entry := volumePath(id)
 	record, err := readRecord[volumeRecord](p.root, entry, volumeFile)
 	if err != nil || record.State != ready {
 		if err == nil {
-			err = p.thawSource(record.Source.VolumeID)
+			err = p.thawSource(ctx, record.Source.VolumeID)
 		}
 		return p.recoverUnfinished(entry, record.Copy, err)
 	}
@@ -111,12 +111,12 @@ func (p *Pool) recoverSize(entry string, record *volumeRecord) error {
 	return nil
 }
 
-func (p *Pool) recoverSnapshot(id string) error {
+func (p *Pool) recoverSnapshot(ctx context.Context, id string) error {
 	entry := snapshotPath(id)
 	record, err := readRecord[snapshotRecord](p.root, entry, snapshotFile)
 	if err != nil || record.State != ready {
 		if err == nil {
-			err = p.thawSource(record.SourceID)
+			err = p.thawSource(ctx, record.SourceID)
 		}
 		return p.recoverUnfinished(entry, record.Copy, err)
 	}
@@ -210,7 +210,7 @@ func (p *Pool) dropTemps(entry string) {
 }
 
 // thawSource thaws what a crash in the middle of a cut left frozen.
-func (p *Pool) thawSource(id string) error {
+func (p *Pool) thawSource(ctx context.Context, id string) error {
 	if !isID(volumePrefix, id) {
 		return nil
 	}
@@ -222,7 +222,7 @@ func (p *Pool) thawSource(id string) error {
 		return err
 	}
 	defer func() { _ = data.Close() }()
-	return thawUsers(data)
+	return thawUsers(ctx, data)
 }
 
 // load is recover on a read-only filesystem: it changes nothing.

@@ -122,7 +122,7 @@ func creation(provisioning string, from backend.Source) scenario {
 func createOne(name string, from backend.Source) func(context.Context, *Pool, *guard.Guard) error {
 	return func(ctx context.Context, _ *Pool, g *guard.Guard) error {
 		_, err := g.CreateVolume(ctx, guard.CreateRequest{
-			Name: name, Range: backend.SizeRange{Required: 4 * mebibyte}, Source: from,
+			Name: name, Range: backend.SizeRange{Required: 12 * mebibyte}, Source: from,
 			Capabilities: []backend.Capability{{Mode: backend.SingleNodeWriter}},
 		})
 		return err

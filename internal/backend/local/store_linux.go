@@ -46,7 +46,11 @@ type hold struct {
 	path string
 }
 
-func (h *hold) release() { _ = h.dir.Close() } // closing the only descriptor ends the lock
+// release unlocks explicitly: a program that is just being started has a copy
+// of the descriptor between fork and exec, which would keep the lock.
+func (h *hold) release() {
+	unlock(h.dir)
+}
 
 // take locks the directory of an entry; ErrNotFound, or ErrBusy at once.
 func (p *Pool) take(entry string, how int) (*hold, error) {

@@ -242,24 +242,24 @@ func (p *Pool) openAccount(record volumeRecord, data *os.File) error {
 
 // DeleteVolume removes a volume; ErrInUse when a loop device of this machine
 // has its file. Snapshots and clones are files of their own and stay.
-func (p *Pool) DeleteVolume(_ context.Context, id string) error {
+func (p *Pool) DeleteVolume(ctx context.Context, id string) error {
 	if !isID(volumePrefix, id) {
 		return fmt.Errorf("%w: volume %.128q", backend.ErrNotFound, id)
 	}
 	if _, _, err := p.index.volume(id); err != nil {
 		return err
 	}
-	return classify(p.deleteVolume(id))
+	return classify(p.deleteVolume(ctx, id))
 }
 
-func (p *Pool) deleteVolume(id string) error {
+func (p *Pool) deleteVolume(ctx context.Context, id string) error {
 	entry := volumePath(id)
 	held, err := p.take(entry, unix.LOCK_EX)
 	if err != nil {
 		return err
 	}
 	defer held.release()
-	if err := p.refuseInUse(entry, id); err != nil {
+	if err := p.refuseInUse(ctx, entry, id); err != nil {
 		return err
 	}
 	if err := p.points.Hit("local/delete/checked"); err != nil {
