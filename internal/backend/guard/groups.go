@@ -101,32 +101,41 @@ func (g *Guard) DeleteGroup(ctx context.Context, id string, snapshotIDs []string
 	}
 	defer unlock()
 	group, err := grouper.Group(ctx, id)
-	if errors.Is(err, backend.ErrNotFound) {
+	switch {
+	case errors.Is(err, backend.ErrNotFound):
 		return nil
+	case errors.Is(err, backend.ErrDataLoss):
+		// Its members cannot all be told, so there is nothing to compare. What is
+		// damaged must be possible to delete; the backend knows what is left.
+		return deleteGroup(ctx, grouper, id)
+	case err == nil:
+		err = checkMembers(group, snapshotIDs)
 	}
 	if err != nil {
 		return fmt.Errorf("delete group snapshot %s: %w", id, err)
 	}
-	if err := checkMembers(group, snapshotIDs); err != nil {
-		return fmt.Errorf("delete group snapshot %s: %w", id, err)
-	}
-	unlockMembers, err := g.lockMembers(group)
+	unlockMembers, err := g.lockGroup(group)
 	if err != nil {
 		return err
 	}
 	defer unlockMembers()
+	return deleteGroup(ctx, grouper, id)
+}
+
+func deleteGroup(ctx context.Context, grouper backend.GroupSnapshotter, id string) error {
 	if err := grouper.DeleteGroup(ctx, id); err != nil && !errors.Is(err, backend.ErrNotFound) {
 		return fmt.Errorf("delete group snapshot %s: %w", id, err)
 	}
 	return nil
 }
 
-func (g *Guard) lockMembers(group backend.GroupSnapshot) (func(), error) {
-	keys := make([]string, len(group.Snapshots))
-	for i, snapshot := range group.Snapshots {
-		keys[i] = snapshotID(snapshot.ID)
+// lockGroup keeps creations of its name, and whoever works on a member, out.
+func (g *Guard) lockGroup(group backend.GroupSnapshot) (func(), error) {
+	keys := []string{groupName(group.Name)}
+	for _, snapshot := range group.Snapshots {
+		keys = append(keys, snapshotID(snapshot.ID))
 	}
-	return g.lock("one of the snapshots of group "+group.ID, keys...)
+	return g.lock("group snapshot "+group.Name+" or one of its snapshots", keys...)
 }
 
 // Group finds a group by ID; ErrNotFound. snapshotIDs as in DeleteGroup.

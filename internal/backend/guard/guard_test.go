@@ -85,7 +85,12 @@ func (b *blocking) inFlight(t *testing.T, call func() error) (finish func()) {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- call() }()
-	proceed := <-b.entered
+	var proceed chan struct{}
+	select {
+	case proceed = <-b.entered:
+	case err := <-done:
+		t.Fatalf("the call did not get as far as its wait: %v", err)
+	}
 	return func() {
 		t.Helper()
 		close(proceed)

@@ -84,6 +84,12 @@ func (g *Guard) DeleteSnapshot(ctx context.Context, id string) error {
 	case snapshot.GroupID != "":
 		return fmt.Errorf("%w: snapshot %s belongs to group snapshot %s; delete the group", backend.ErrInvalid, id, snapshot.GroupID)
 	}
+	// A creation of its name would find it and hand out what is just going.
+	unlockName, err := g.lock("snapshot "+snapshot.Name, snapshotName(snapshot.Name))
+	if err != nil {
+		return err
+	}
+	defer unlockName()
 	if err := snapshotter.DeleteSnapshot(ctx, id); err != nil && !errors.Is(err, backend.ErrNotFound) {
 		return fmt.Errorf("delete snapshot %s: %w", id, err)
 	}
