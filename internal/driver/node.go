@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
@@ -36,7 +37,7 @@ func (n *nodeServer) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest)
 }
 
 func (n *nodeServer) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	capability, err := n.capability(r.GetVolumeCapability())
+	capability, err := n.usable(r.GetVolumeCapability())
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +59,7 @@ func (n *nodeServer) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVo
 }
 
 func (n *nodeServer) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	capability, err := n.capability(r.GetVolumeCapability())
+	capability, err := n.usable(r.GetVolumeCapability())
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +74,21 @@ func (n *nodeServer) NodePublishVolume(ctx context.Context, r *csi.NodePublishVo
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// capability translates, and refuses what no volume of this plugin can be.
+// usable translates, and refuses a mode that no volume of this plugin has: CSI
+// wants FAILED_PRECONDITION when a CO exceeds what the volume can do.
+func (n *nodeServer) usable(c *csi.VolumeCapability) (backend.Capability, error) {
+	capability, err := n.capability(c)
+	if err != nil {
+		return backend.Capability{}, err
+	}
+	if !slices.Contains(n.traits.AccessModes, capability.Mode) {
+		return backend.Capability{}, fmt.Errorf("%w: volume_capability: access_mode %s is more than a volume of %s can do",
+			backend.ErrPrecondition, capability.Mode, n.traits.DriverName)
+	}
+	return capability, nil
+}
+
+// capability translates, and refuses what this plugin did not announce.
 func (n *nodeServer) capability(c *csi.VolumeCapability) (backend.Capability, error) {
 	capability, err := toCapability(c)
 	if err != nil {

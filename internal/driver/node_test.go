@@ -97,6 +97,22 @@ func TestNode_refusesAMountGroupItDidNotAnnounce(t *testing.T) {
 	}
 }
 
+func TestNode_refusesAnAccessModeThatNoVolumeHas(t *testing.T) {
+	i := start(t, Node, memory{newPlain()})
+	const mode = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+	request := stageRequest()
+	request.VolumeCapability = mounted(mode)
+	_, err := i.NodeStageVolume(t.Context(), request)
+	wantCode(t, err, codes.FailedPrecondition)
+	_, err = i.NodePublishVolume(t.Context(), &csi.NodePublishVolumeRequest{
+		VolumeId: "vol-1", StagingTargetPath: "/staging", TargetPath: "/target", VolumeCapability: mounted(mode),
+	})
+	wantCode(t, err, codes.FailedPrecondition)
+	if i.engine.staged.VolumeID != "" || i.engine.published.VolumeID != "" {
+		t.Error("the engine was called all the same")
+	}
+}
+
 func TestNode_pathsOfTheSystemsLength(t *testing.T) {
 	i := start(t, Node, memory{newPlain()})
 	request := &csi.NodeUnpublishVolumeRequest{VolumeId: "vol-1", TargetPath: "/" + strings.Repeat("d", 4094)}
