@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,11 @@ import (
 // another file by now, is no error.
 func (l *Loop) Detach() error {
 	if err := l.Close(); err != nil {
+		return err
+	}
+	// Another file's device must not be opened exclusively, not even for an
+	// instant: its owner may be mounting it.
+	if gone, err := l.gone(); gone || err != nil {
 		return err
 	}
 	device, err := os.OpenFile(l.Path, os.O_RDONLY|unix.O_EXCL, 0)
@@ -43,7 +49,11 @@ func (l *Loop) Detach() error {
 // takes the removal back when somebody really uses the device.
 func (l *Loop) awaitGone() error {
 	for range releaseTries {
-		if l.gone() {
+		gone, err := l.gone()
+		if err != nil {
+			return err
+		}
+		if gone {
 			return l.forgetLimit()
 		}
 		time.Sleep(releasePause)
@@ -55,10 +65,25 @@ func (l *Loop) awaitGone() error {
 }
 
 // gone tells whether the device is no longer backed by the file, without
-// opening it: that would keep it.
-func (l *Loop) gone() bool {
-	backing := l.attribute("loop/backing_file")
-	return backing == "" || backing != l.BackingFile
+// opening it if that can be: an opener keeps it. A file that has another name
+// now may still be ours.
+func (l *Loop) gone() (bool, error) {
+	backing, err := backingFile(filepath.Base(l.Path))
+	if err != nil {
+		return false, fmt.Errorf("detach %s: %w", l.Path, err)
+	}
+	if backing == "" || backing == l.BackingFile {
+		return backing == "", nil
+	}
+	device, err := os.OpenFile(l.Path, os.O_RDONLY, 0)
+	if errors.Is(err, unix.ENXIO) || errors.Is(err, os.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("detach %s: %w", l.Path, err)
+	}
+	defer closeQuietly(device)
+	return !l.isOurs(device), nil
 }
 
 // keep clears the mark that LOOP_CLR_FD left, if the device had none before.

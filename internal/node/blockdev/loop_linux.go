@@ -240,13 +240,13 @@ func LoopsOf(file *os.File) ([]Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list loop devices of %s: %w", file.Name(), err)
 	}
-	entries, err := os.ReadDir(sysBlock)
+	names, err := attachedLoops()
 	if err != nil {
 		return nil, fmt.Errorf("list loop devices of %s: %w", file.Name(), err)
 	}
 	var found []Loop
-	for _, entry := range entries {
-		loop, err := candidate(entry.Name(), tail(name))
+	for _, device := range names {
+		loop, err := candidate(device, tail(name))
 		if err != nil {
 			return nil, fmt.Errorf("list loop devices of %s: %w", file.Name(), err)
 		}
@@ -258,6 +258,27 @@ func LoopsOf(file *os.File) ([]Loop, error) {
 		}
 	}
 	return found, nil
+}
+
+// attachedLoops names the loop devices that have a size, and so a file. The
+// kernel lists them in proc_partitions(5) and leaves the free ones out, of which
+// a machine may have hundreds, for one read instead of one per device.
+func attachedLoops() ([]string, error) {
+	data, err := os.ReadFile("/proc/partitions")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		if len(fields) != 4 {
+			continue
+		}
+		if _, isLoop := loopIndex(fields[3]); isLoop {
+			names = append(names, fields[3])
+		}
+	}
+	return names, nil
 }
 
 // tail is the last two components of a path.
@@ -272,8 +293,9 @@ func candidate(name, wantTail string) (*Loop, error) {
 	if !isLoop {
 		return nil, nil
 	}
-	if tail(backingFile(name)) != wantTail {
-		return nil, nil
+	backing, err := backingFile(name)
+	if err != nil || tail(backing) != wantTail {
+		return nil, err
 	}
 	device, err := openLoop(index, true)
 	if errors.Is(err, unix.ENXIO) || errors.Is(err, os.ErrNotExist) {
@@ -291,7 +313,7 @@ func candidate(name, wantTail string) (*Loop, error) {
 	return loop, errors.Join(err, closeErr)
 }
 
-// loopIndex reads N of "loopN", a name in /sys/block.
+// loopIndex reads N of "loopN".
 func loopIndex(name string) (index int, isLoop bool) {
 	digits, isLoop := strings.CutPrefix(name, "loop")
 	index, err := strconv.Atoi(digits)
@@ -301,18 +323,38 @@ func loopIndex(name string) (index int, isLoop bool) {
 // backingFile reads the path of a loop device's file, "" of a free device. It
 // calls the kernel directly because each listing reads all loop devices of the
 // machine, and os.File would bring each of them into the poller and out again.
-func backingFile(name string) string {
-	fd, err := unix.Open(sysBlock+"/"+name+"/loop/backing_file", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+// A device that is free, or just becoming so, has "". Any other failure is an
+// error: a device that is overlooked would be attached a second time.
+func backingFile(name string) (string, error) {
+	path := sysBlock + "/" + name + "/loop/backing_file"
+	fd, err := retried(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
+		return "", nil
+	}
 	if err != nil {
-		return "" // without the attribute the device is free
+		return "", fmt.Errorf("read %s: %w", path, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	var path [unix.PathMax]byte
-	n, err := unix.Read(fd, path[:])
-	if err != nil {
-		return ""
+	var text [unix.PathMax]byte
+	n, err := retried(func() (int, error) { return unix.Read(fd, text[:]) })
+	if errors.Is(err, unix.ENODEV) {
+		return "", nil
 	}
-	return strings.TrimSuffix(string(path[:n]), "\n")
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
+	return strings.TrimSuffix(string(text[:n]), "\n"), nil
+}
+
+// retried repeats a system call that a signal interrupted; Go's own preemption
+// sends them.
+func retried(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
 }
 
 // Open takes a hold on a listed device, after which it cannot go away, and

@@ -253,6 +253,36 @@ func TestDetach_refusesWhileHeld(t *testing.T) {
 	}
 }
 
+func TestDetach_findsItsDeviceAfterTheFileWasRenamed(t *testing.T) {
+	dir := nodetest.Dir(t)
+	file := nodetest.File(t, dir, "data", mebibyte)
+	loop := attach(t, LoopConfig{File: file, Path: file.Name()})
+	if err := os.Rename(file.Name(), filepath.Join(dir, "renamed")); err != nil {
+		t.Fatal(err)
+	}
+	if err := loop.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := LoopsOf(file); err != nil || len(found) != 0 {
+		t.Fatalf("still there: %v, %v", found, err)
+	}
+}
+
+func TestDetach_leavesADeviceThatGotAnotherFile(t *testing.T) {
+	dir := nodetest.Dir(t)
+	file := nodetest.File(t, dir, "data", mebibyte)
+	other := nodetest.File(t, dir, "other", mebibyte)
+	loop := attach(t, LoopConfig{File: other, Path: other.Name()})
+	stale := *loop // what a listing of file found before the number was given away
+	stale.holding, stale.BackingFile, stale.inode = nil, file.Name(), loop.inode+1
+	if err := stale.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := LoopsOf(other); err != nil || len(found) != 1 {
+		t.Fatalf("the other file's device: %v, %v", found, err)
+	}
+}
+
 func TestClose_frees_autoClear(t *testing.T) {
 	dir := nodetest.Dir(t)
 	file := nodetest.File(t, dir, "data", mebibyte)

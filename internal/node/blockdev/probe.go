@@ -3,6 +3,7 @@ package blockdev
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -55,26 +56,35 @@ const (
 	gibi = 1 << 30
 )
 
-// The places where a signature could be. Everything is within the head and the
-// tail but the copies of a btrfs superblock.
+// The places where a signature could be: the head, the tail, and the spots.
 const (
 	// nearHead and nearTail hold every signature that decides about a device
 	// with a sound filesystem: RAID members keep theirs at most 128 KiB from the
 	// end (md 0.90), behind a filesystem that looks mountable.
 	nearHead = 128 * kibi
 	nearTail = 192 * kibi
-	// farHead reaches the last place of a second LUKS2 header (4 MiB), farTail
-	// the two ZFS labels at the end with their alignment.
-	farHead = 4*mebi + 64*kibi
-	farTail = 2 * mebi
+	// farHead covers the many formats that begin somewhere in the first
+	// mebibyte and a little more, farTail the two ZFS labels at the end with
+	// their alignment (768 KiB).
+	farHead = mebi + 64*kibi
+	farTail = mebi
 )
+
+// spot is a lone place beyond the head.
+type spot struct {
+	offset, length int64
+}
+
+// spots are the last places of a second LUKS2 header, of VMFS, and those of the
+// copies of a btrfs superblock.
+var spots = []spot{
+	{2 * mebi, 4 * kibi}, {4 * mebi, 4 * kibi},
+	{btrfsMirrors[0], btrfsSuperSize}, {btrfsMirrors[1], btrfsSuperSize},
+}
 
 // Probe tells what is on a device of size bytes. It is a pure function of what
 // r yields; an error of r, at whatever place, is an error of Probe, so that an
-// unreadable device is never taken for a blank one. Other readers of signatures
-// were not used because none looked at all of these places and verified
-// checksums, sizes and error states: github.com/siderolabs/go-blockdevice
-// v2.0.20 knows no btrfs, no ntfs and no RAID member.
+// unreadable device is never taken for a blank one.
 func Probe(ctx context.Context, r io.ReaderAt, size int64) (Content, error) {
 	p := &probe{ctx: ctx, r: r, size: size}
 	if err := p.load(nearHead, nearTail); err != nil {
@@ -83,25 +93,38 @@ func Probe(ctx context.Context, r io.ReaderAt, size int64) (Content, error) {
 	if content, found := p.recognize(); found {
 		return content, nil
 	}
-	if err := p.load(farHead, farTail); err != nil {
+	if err := errors.Join(p.load(farHead, farTail), p.loadSpots()); err != nil {
 		return Content{}, err
 	}
 	if content, found := p.recognize(); found {
 		return content, nil
-	}
-	if content, err := p.mirrors(); content.Kind != Blank || err != nil {
-		return content, err
 	}
 	return p.blankOrNot(), nil
 }
 
 // probe holds the parts of the device that were read.
 type probe struct {
-	ctx  context.Context
-	r    io.ReaderAt
-	size int64
-	head []byte // from 0
-	tail []byte // up to size
+	ctx   context.Context
+	r     io.ReaderAt
+	size  int64
+	head  []byte // from 0
+	tail  []byte // up to size
+	spots map[int64][]byte
+}
+
+func (p *probe) loadSpots() error {
+	p.spots = map[int64][]byte{}
+	for _, s := range spots {
+		if s.offset+s.length > p.size {
+			continue
+		}
+		data, err := p.read(s.offset, s.length)
+		if err != nil {
+			return err
+		}
+		p.spots[s.offset] = data
+	}
+	return nil
 }
 
 func (p *probe) load(head, tail int64) (err error) {
@@ -132,6 +155,9 @@ func (p *probe) read(offset, length int64) ([]byte, error) {
 // at returns length bytes at an offset from the start (or, if negative, from
 // the end) of the device; nil when they were not read.
 func (p *probe) at(offset int64, length int) []byte {
+	if data := p.spots[offset]; data != nil && length <= len(data) {
+		return data[:length]
+	}
 	part, start := p.head, offset
 	if offset < 0 {
 		part, start = p.tail, int64(len(p.tail))+offset
@@ -148,7 +174,7 @@ func (p *probe) at(offset int64, length int) []byte {
 // (0x55AA) is in several other formats too.
 func (p *probe) recognize() (Content, bool) {
 	detectors := []func(*probe) (Content, bool){
-		detectContainers, detectGPT, detectXFS, detectExt, detectBtrfs, detectHidden, detectOthers, detectBackupGPT, detectMBR,
+		detectContainers, detectGPT, detectXFS, detectExt, detectBtrfs, detectBtrfsMirror, detectHidden, detectOthers, detectBackupGPT, detectMBR,
 	}
 	for _, detect := range detectors {
 		if content, found := detect(p); found {
@@ -158,27 +184,6 @@ func (p *probe) recognize() (Content, bool) {
 	return Content{}, false
 }
 
-// mirrors looks at the copies of a btrfs superblock outside the head and tail.
-// Blank when they hold zeros.
-func (p *probe) mirrors() (Content, error) {
-	for _, offset := range btrfsMirrors {
-		if offset+btrfsSuperSize > p.size {
-			continue
-		}
-		data, err := p.read(offset, btrfsSuperSize)
-		if err != nil {
-			return Content{}, err
-		}
-		if isBtrfs(data) {
-			return Content{Kind: Corrupt, Type: "btrfs", Detail: fmt.Sprintf("the superblock is gone; a copy is at offset %d", offset)}, nil
-		}
-		if i := firstNonzero(data); i >= 0 {
-			return unrecognized(offset + int64(i)), nil
-		}
-	}
-	return Content{Kind: Blank}, nil
-}
-
 // blankOrNot decides when nothing is known of what was read.
 func (p *probe) blankOrNot() Content {
 	if p.size <= 0 {
@@ -186,6 +191,11 @@ func (p *probe) blankOrNot() Content {
 	}
 	if i := firstNonzero(p.head); i >= 0 {
 		return unrecognized(int64(i))
+	}
+	for _, s := range spots {
+		if i := firstNonzero(p.spots[s.offset]); i >= 0 {
+			return unrecognized(s.offset + int64(i))
+		}
 	}
 	if i := firstNonzero(p.tail); i >= 0 {
 		return unrecognized(p.size - int64(len(p.tail)) + int64(i))

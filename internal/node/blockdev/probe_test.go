@@ -52,8 +52,8 @@ func TestProbe_deviceWithoutSizeIsNotBlank(t *testing.T) {
 func TestProbe_oneByteAnywhereASignatureCouldBeIsNotBlank(t *testing.T) {
 	size := int64(80 * mebi)
 	data := make([]byte, size)
-	offsets := []int64{0, 511, 1023, 1080, 4095, 64 * kibi, mebi, 4*mebi + 4096, 64 * mebi, 64*mebi + 4095,
-		size - 2*mebi, size - 64*kibi, size - 4096, size - 512, size - 1}
+	offsets := []int64{0, 511, 1023, 1080, 4095, 64 * kibi, mebi, 2 * mebi, 4*mebi + 4095, 64 * mebi, 64*mebi + 4095,
+		size - mebi, size - 64*kibi, size - 4096, size - 512, size - 1}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		offsets = append(offsets, random.Int64N(farHead), size-1-random.Int64N(farTail))
@@ -136,8 +136,8 @@ func (z zeros) ReadAt(p []byte, offset int64) (int, error) {
 
 func TestProbe_unreadableSectorIsAnErrorEverywhere(t *testing.T) {
 	size := int64(300 * gibi)
-	places := []int64{0, 1024, 64 * kibi, 128 * kibi, mebi, 4 * mebi, 64 * mebi, 256 * gibi,
-		size - 2*mebi, size - mebi, size - 128*kibi, size - 512}
+	places := []int64{0, 1024, 64 * kibi, 128 * kibi, mebi, 2 * mebi, 4 * mebi, 64 * mebi, 256 * gibi,
+		size - mebi, size - 128*kibi, size - 512}
 	for _, place := range places {
 		content, err := Probe(t.Context(), failing{zeros(size), place, place + 512}, size)
 		if !errors.Is(err, errSector) {

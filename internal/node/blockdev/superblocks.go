@@ -177,6 +177,16 @@ func detectBtrfs(p *probe) (Content, bool) {
 	return p.fit(c, little.Uint64(sb[209:]), 1), true // dev_item.total_bytes
 }
 
+// detectBtrfsMirror finds a btrfs whose first superblock is gone.
+func detectBtrfsMirror(p *probe) (Content, bool) {
+	for _, offset := range btrfsMirrors {
+		if sb := p.at(offset, btrfsSuperSize); sb != nil && isBtrfs(sb) && btrfsChecksumFits(sb) && int64(little.Uint64(sb[48:])) == offset {
+			return corrupt(Content{Type: "btrfs"}, fmt.Sprintf("its superblock is gone; a copy is at offset %d", offset)), true
+		}
+	}
+	return Content{}, false
+}
+
 // btrfsChecksumFits verifies the two checksums of the standard library; the
 // kernel verifies the others (xxhash, blake2b) when it mounts.
 func btrfsChecksumFits(sb []byte) bool {
