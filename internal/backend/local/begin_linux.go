@@ -29,7 +29,7 @@ func begin[T making[T]](p *Pool, entry, file string, wanted T) (*hold, T, error)
 	}
 	if err := p.points.Hit("local/create/directory"); err != nil {
 		held.release()
-		return nil, none, p.undo(entry, err)
+		return nil, none, err // an empty directory is found by the repeat or the next start
 	}
 	have, err := readRecord[T](p.root, entry, file)
 	switch {

@@ -150,6 +150,9 @@ func (p *Pool) Capacity(ctx context.Context, parameters map[string]string, at ba
 	if err != nil {
 		return backend.Capacity{}, err
 	}
+	if err := p.dropStale(); err != nil {
+		return backend.Capacity{}, classify(err)
+	}
 	available, err := p.observe(ctx)
 	if err != nil {
 		return backend.Capacity{}, classify(err)

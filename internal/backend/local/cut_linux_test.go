@@ -200,13 +200,21 @@ func TestCreateVolume_removesAHalfMadeCopyThatNobodyAskedForAgain(t *testing.T) 
 	volume := create(t, pool, spec("one", 64*mebibyte))
 	writeVolume(t, pool, volume.ID, 0, bytes.Repeat([]byte{1}, 64*mebibyte))
 	clone := backend.VolumeSpec{Name: "two", Size: 64 * mebibyte, Source: backend.Source{VolumeID: volume.ID}}
-	_, _ = pool.CreateVolume(&interrupted{t.Context(), 5}, clone)
-	shut(t, pool)
-	entry := filepath.Join(dir, volumesDir, idOf(volumePrefix, "two"))
-	old := time.Now().Add(-keepPartial - time.Hour)
-	must(t, os.Chtimes(entry, old, old))
-	open(t, Options{Pool: dir})
-	wantEntries(t, dir, map[string]int{volumesDir: 1, trashDir: 0})
+	for name, look := range map[string]func(){
+		"at the next start":          func() { shut(t, pool); pool = open(t, Options{Pool: dir}) },
+		"when the room is asked for": func() { _, _ = pool.Capacity(t.Context(), nil, nil) },
+	} {
+		pool.saveEvery = copyChunk
+		_, _ = pool.CreateVolume(&interrupted{t.Context(), 5}, clone)
+		look()
+		wantEntries(t, dir, map[string]int{volumesDir: 2, trashDir: 0})
+		entry := filepath.Join(dir, volumesDir, idOf(volumePrefix, "two"))
+		old := time.Now().Add(-keepPartial - time.Hour)
+		must(t, os.Chtimes(entry, old, old))
+		look()
+		t.Log(name)
+		wantEntries(t, dir, map[string]int{volumesDir: 1, trashDir: 0})
+	}
 }
 
 func TestCreateVolume_mayBeLargerThanItsSource(t *testing.T) {

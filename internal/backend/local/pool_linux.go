@@ -132,6 +132,7 @@ func (p *Pool) openDirectory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.options.Pool = directory
 	if err := os.MkdirAll(directory, directoryMode); err != nil {
 		return err
 	}

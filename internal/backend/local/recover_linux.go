@@ -152,6 +152,55 @@ func (p *Pool) recoverUnfinished(entry string, begun *copyState, err error) erro
 	return p.dropEntry(entry)
 }
 
+// dropStale removes beginnings of copies whose calls were not repeated for a
+// long time, in a process that is never started again.
+func (p *Pool) dropStale() error {
+	for dir, known := range map[string]func(string) bool{
+		volumesDir:   func(id string) bool { _, found, err := p.index.volume(id); return found || err != nil },
+		snapshotsDir: func(id string) bool { _, found, err := p.index.snapshot(id); return found || err != nil },
+	} {
+		names, err := p.list(dir)
+		if err != nil {
+			return err
+		}
+		for _, id := range names {
+			if entry := path.Join(dir, id); !known(id) && idForm.MatchString(id) && p.owns(id) && !p.recent(entry) {
+				p.dropUnlessBusy(entry)
+			}
+		}
+	}
+	return nil
+}
+
+func (p *Pool) dropUnlessBusy(entry string) {
+	held, err := p.take(entry, unix.LOCK_EX)
+	if err != nil {
+		return
+	}
+	defer held.release()
+	if complete(p.root, entry) {
+		return // finished in this instant
+	}
+	p.log.Info("removing what an interrupted creation left", "id", path.Base(entry))
+	if err := p.discard(entry); err != nil {
+		p.log.Warn("it could not be removed", "id", path.Base(entry), "error", err)
+	}
+}
+
+// complete errs on the side of an entry being there.
+func complete(root *os.Root, entry string) bool {
+	file := volumeFile
+	if path.Dir(entry) == snapshotsDir {
+		file = snapshotFile
+	}
+	data, err := root.ReadFile(path.Join(entry, file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	record, err := decode[header](data, path.Base(entry))
+	return err != nil || record.State != creating
+}
+
 func (p *Pool) dropEntry(entry string) error {
 	held, err := p.wait(context.Background(), entry, unix.LOCK_EX)
 	if err != nil {

@@ -158,6 +158,37 @@ func wantEntries(t *testing.T, dir string, want map[string]int) {
 	}
 }
 
+func TestCreateVolume_manyAtOnceGetNoByteTwice(t *testing.T) {
+	onEveryFilesystem(t, func(t *testing.T, fsType string) {
+		pool := open(t, Options{Pool: small(t, fsType, 400*mebibyte)})
+		results := make(chan error)
+		for i := range 20 {
+			go func() {
+				_, err := pool.CreateVolume(t.Context(), thickSpec(fmt.Sprint(i), 50*mebibyte))
+				results <- err
+			}()
+		}
+		made := 0
+		for range 20 {
+			switch err := <-results; {
+			case err == nil:
+				made++
+			case !errors.Is(err, backend.ErrNoSpace):
+				t.Error(err)
+			}
+		}
+		volumes, err := pool.Volumes(t.Context(), "", 0)
+		if err != nil || len(volumes) != made || made < 3 || made > 7 {
+			t.Errorf("%d were made of 20, %d are listed, %v", made, len(volumes), err)
+		}
+		for _, volume := range volumes {
+			if got := allocatedOf(t, pool, volume.ID); got < volume.Size {
+				t.Errorf("%s has %d bytes of %d", volume.ID, got, volume.Size)
+			}
+		}
+	})
+}
+
 func TestCreateVolume_refusesWhatTheBooksCannotPromise(t *testing.T) {
 	dir := small(t, "ext4", 400*mebibyte)
 	pool := open(t, Options{Pool: dir})

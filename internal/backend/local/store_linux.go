@@ -86,9 +86,11 @@ func (p *Pool) takeOpen(dir *os.File, entry string, how int) error {
 	return err
 }
 
-// wait is take for what is only read: a short operation on a source is waited for.
+// wait is take for those who can meet an operation that is over in an instant,
+// such as a cut of the volume: failing at once would make a call fail that
+// nobody need repeat. ErrBusy after a second.
 func (p *Pool) wait(ctx context.Context, entry string, how int) (*hold, error) {
-	const tries, pause = 500, 10 * time.Millisecond
+	const tries, pause = 100, 10 * time.Millisecond
 	for try := 0; ; try++ {
 		held, err := p.take(entry, how)
 		if !errors.Is(err, backend.ErrBusy) || try == tries {
