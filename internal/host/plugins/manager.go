@@ -31,7 +31,7 @@ const (
 )
 
 // ErrNotRegistered tells that no instance of a driver is registered now.
-var ErrNotRegistered = errors.New("driver is not registered")
+var ErrNotRegistered = errors.New("not registered")
 
 // Driver is a registered instance of a driver. Its Client stays usable for
 // calls that run when the instance is replaced.

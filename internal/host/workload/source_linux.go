@@ -77,10 +77,14 @@ func (v view) place(t target, tree int) error {
 		return fmt.Errorf("mount path %s: %w", t.Target, err)
 	}
 	defer func() { _ = point.Close() }()
-	err = unix.MoveMount(tree, "", int(point.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
-	if errors.Is(err, unix.ENOTDIR) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(point.Fd()), &stat); err != nil {
+		return fmt.Errorf("mount path %s: %w", t.Target, err)
+	}
+	if isDirectory := stat.Mode&unix.S_IFMT == unix.S_IFDIR; isDirectory == t.Device {
 		return fmt.Errorf("mount path %s: exists on this machine and is of another kind than the volume", t.Target)
 	}
+	err = unix.MoveMount(tree, "", int(point.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 	if err != nil {
 		return fmt.Errorf("mount path %s: %w", t.Target, err)
 	}
