@@ -85,10 +85,9 @@ func (p *progress) isRunning() bool {
 }
 
 // close ends the live display.
-func (p *progress) close() error {
+func (p *progress) close() {
 	close(p.stop)
 	p.stopped.Wait()
-	return nil
 }
 
 // settle leaves what is shown on the screen; later steps start below.

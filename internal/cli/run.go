@@ -88,11 +88,12 @@ func (c runConfig) run(command *cobra.Command) (err error) {
 	ctx, stop := signal.NotifyContext(command.Context(), syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
 	progress := newProgress(command.ErrOrStderr())
+	defer progress.close()
 	opened, err := c.open(ctx, progress)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, progress.close(), opened.Close()) }()
+	defer func() { err = errors.Join(err, opened.Close()) }()
 	if c.delete {
 		return c.remove(ctx, opened, objects, command.OutOrStdout())
 	}

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // socket's path may be.
 func socket(t *testing.T) string {
 	t.Helper()
-	directory, err := os.MkdirTemp("", "csi")
+	directory, err := os.MkdirTemp("", "csi") //nolint:usetesting // a socket has no room in the path of t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}

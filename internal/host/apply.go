@@ -234,31 +234,32 @@ func (s *state) checkSources(claims []*corev1.PersistentVolumeClaim) []error {
 // checkPod refuses claims that do not exist and uses that do not fit the mode.
 func (s *state) checkPod(pod *corev1.Pod) []error {
 	var problems []error
+	refuse := func(format string, arguments ...any) {
+		problem := fmt.Errorf(format, arguments...)
+		problems = append(problems, fmt.Errorf("%s %q: %w", "Pod", store.Key(pod.Namespace, pod.Name), problem))
+	}
 	blocks := map[string]bool{}
 	for i, volume := range pod.Spec.Volumes {
 		source := volume.PersistentVolumeClaim
 		if source == nil {
 			continue
 		}
-		pvc := s.claims[store.Key(pod.Namespace, source.ClaimName)]
-		if pvc == nil {
-			problems = append(problems, fmt.Errorf("Pod %q: spec.volumes[%d].persistentVolumeClaim.claimName: there is no PersistentVolumeClaim %q",
-				store.Key(pod.Namespace, pod.Name), i, store.Key(pod.Namespace, source.ClaimName)))
+		key := store.Key(pod.Namespace, source.ClaimName)
+		if pvc := s.claims[key]; pvc != nil {
+			blocks[volume.Name] = claim.IsBlock(pvc.Spec.VolumeMode)
 			continue
 		}
-		blocks[volume.Name] = claim.IsBlock(pvc.Spec.VolumeMode)
+		refuse("spec.volumes[%d].persistentVolumeClaim.claimName: there is no PersistentVolumeClaim %q", i, key)
 	}
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for i, mount := range container.VolumeMounts {
 			if blocks[mount.Name] {
-				problems = append(problems, fmt.Errorf("Pod %q: container %q: volumeMounts[%d]: volume %q is a block device (volumeMode: Block); use volumeDevices",
-					store.Key(pod.Namespace, pod.Name), container.Name, i, mount.Name))
+				refuse("container %q: volumeMounts[%d]: volume %q is a block device (volumeMode: Block); use volumeDevices", container.Name, i, mount.Name)
 			}
 		}
 		for i, device := range container.VolumeDevices {
 			if block, known := blocks[device.Name]; known && !block {
-				problems = append(problems, fmt.Errorf("Pod %q: container %q: volumeDevices[%d]: volume %q is a filesystem (volumeMode: Filesystem); use volumeMounts",
-					store.Key(pod.Namespace, pod.Name), container.Name, i, device.Name))
+				refuse("container %q: volumeDevices[%d]: volume %q is a filesystem (volumeMode: Filesystem); use volumeMounts", container.Name, i, device.Name)
 			}
 		}
 	}

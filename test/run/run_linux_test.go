@@ -51,7 +51,7 @@ func newMachine(t *testing.T) *machine {
 		t.Fatal("needs root: run make test")
 	}
 	// A short path: it holds sockets, and the name of a test can be long.
-	directory, err := os.MkdirTemp("", "hf")
+	directory, err := os.MkdirTemp("", "hf") //nolint:usetesting // a socket has no room in the path of t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,11 +16,10 @@ import (
 
 func checkMeta(meta metav1.Object, namespaced bool) []string {
 	var problems []string
-	switch name := meta.GetName(); {
-	case name == "":
+	if meta.GetName() == "" {
 		problems = append(problems, "metadata.name: is missing")
-	default:
-		for _, problem := range validation.IsDNS1123Subdomain(name) {
+	} else {
+		for _, problem := range validation.IsDNS1123Subdomain(meta.GetName()) {
 			problems = append(problems, "metadata.name: "+problem)
 		}
 	}

@@ -64,7 +64,7 @@ type machine struct {
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	directory, err := os.MkdirTemp("", "pm")
+	directory, err := os.MkdirTemp("", "pm") //nolint:usetesting // a socket has no room in the path of t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 }
 
 func ignoreEnd(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if errors.Is(err, ctx.Err()) {
 		return nil
 	}
 	return err

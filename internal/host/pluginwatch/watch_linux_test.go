@@ -24,7 +24,7 @@ type watched struct {
 // shortDirectory has a path in which sockets have room.
 func shortDirectory(t *testing.T) string {
 	t.Helper()
-	directory, err := os.MkdirTemp("", "pw")
+	directory, err := os.MkdirTemp("", "pw") //nolint:usetesting // a socket has no room in the path of t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func (m *Manager) removeUp(path string) error {
 		}
 		// Another volume's may be there, or be made right now: no matter.
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil //nolint:nilerr // an entry that is left is somebody else's
+			return nil
 		}
 	}
 	return nil

@@ -228,8 +228,9 @@ func (m *Manager) callCreate(ctx context.Context, record *store.Provisioning) (*
 			return nil, nil, wrong
 		}
 		if err := driver.Client.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: made.GetVolumeId()}); err != nil {
-			// Not final: the record is needed to find the volume again.
-			return nil, nil, fmt.Errorf("%s, and it could not be deleted: %s", wrong.Error(), err.Error()) //nolint:errorlint // deliberately without the class of either
+			// The texts only: this is not final, since the record is needed to find
+			// the volume again, whatever class the two errors have.
+			return nil, nil, fmt.Errorf("%s, and it could not be deleted: %s", wrong.Error(), err.Error())
 		}
 		return nil, nil, wrong
 	}

@@ -59,7 +59,7 @@ func TestEnsureClaim_repeatsTheVerySameRequestWhileTheOutcomeIsUncertain(t *test
 		t.Run(code.String(), func(t *testing.T) {
 			w := newWorld(t)
 			var requests []*csi.CreateVolumeRequest
-			w.driver.Before = func(_ context.Context, name string, request any) error {
+			w.driver.Before = func(_ context.Context, _ string, request any) error {
 				if create, ok := request.(*csi.CreateVolumeRequest); ok {
 					requests = append(requests, create)
 					// The class changes while the outcome is unknown.

@@ -126,7 +126,7 @@ func prepare(container Container, streams Streams) (*exec.Cmd, *pipes, error) {
 	}
 	// Not os.Executable: the file may have been replaced since this process
 	// was started; the link leads to the very program that runs.
-	command := exec.Command("/proc/self/exe", ChildCommand)
+	command := exec.Command("/proc/self/exe", ChildCommand) //nolint:noctx // supervise ends it, with SIGTERM first
 	command.Args[0] = "holdfast"
 	command.Env = []string{}
 	command.Stdout, command.Stderr = streams.Stdout, streams.Stderr
