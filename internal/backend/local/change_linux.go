@@ -50,10 +50,10 @@ func (p *Pool) change(ctx context.Context, id string, work func(*volumeRecord, *
 		return volumeRecord{}, err
 	}
 	p.index.putVolume(record)
-	return record, p.adjustAccount(record, data)
+	return record, p.adjustAccount(record)
 }
 
-func (p *Pool) adjustAccount(record volumeRecord, data *os.File) error {
+func (p *Pool) adjustAccount(record volumeRecord) error {
 	a, _ := p.ledger.get(record.ID)
 	a.size, a.thick = record.Size, record.thick()
 	a, err := p.measure(record.ID, a)

@@ -163,7 +163,7 @@ type world struct {
 
 func newWorld(t *testing.T, base, name string) *world {
 	t.Helper()
-	dir, err := os.MkdirTemp(base, "pool-")
+	dir, err := os.MkdirTemp(base, "pool-") //nolint:usetesting // on the filesystem under test
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func scratchDir(t testing.TB) string {
 		return nodetest.Dir(t)
 	}
 	nodetest.RequireRoot(t)
-	dir, err := os.MkdirTemp(memory, "holdfast-")
+	dir, err := os.MkdirTemp(memory, "holdfast-") //nolint:usetesting // in memory
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -329,7 +329,7 @@ func (p *Pool) recoverGroup(ctx context.Context, id string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return p.dropWithoutRecord(entry)
 	case err != nil:
-		return p.recoverUnfinished(entry, nil, err)
+		return p.recoverUnfinished(ctx, entry, nil, err)
 	case record.State == ready:
 		p.dropTemps(entry)
 		p.index.putGroup(record)

@@ -13,8 +13,8 @@ import (
 
 // VolumeHealth tells what is wrong with a volume.
 func (p *Pool) VolumeHealth(ctx context.Context, id string) ([]backend.HealthProblem, error) {
-	if broken := p.index.brokenEntries()[id]; broken != nil {
-		return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: "RecordUnusable", Message: broken.Error()}}, nil
+	if why, broken := p.index.brokenEntries()[id]; broken {
+		return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: "RecordUnusable", Message: why.Error()}}, nil
 	}
 	if _, err := p.Volume(ctx, id); err != nil {
 		return nil, err

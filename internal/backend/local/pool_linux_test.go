@@ -220,7 +220,7 @@ func TestOpen_worksAsFarAsItCanOnAReadOnlyFilesystem(t *testing.T) {
 }
 
 func TestVolumeHealth_tellsWhatIsMissing(t *testing.T) {
-	dir := poolDir(t)
+	dir := disk(t, "ext4", 64*mebibyte)
 	pool := open(t, Options{Pool: dir})
 	volume := create(t, pool, spec("one", 8*mebibyte))
 	data := filepath.Join(dir, volumesDir, volume.ID, dataFile)

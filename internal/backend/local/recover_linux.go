@@ -69,7 +69,7 @@ func (p *Pool) recoverVolume(ctx context.Context, id string) error {
 		if err == nil {
 			err = p.thawSource(ctx, record.Source.VolumeID)
 		}
-		return p.recoverUnfinished(entry, record.Copy, err)
+		return p.recoverUnfinished(ctx, entry, record.Copy, err)
 	}
 	p.dropTemps(entry)
 	if err := p.recoverSize(entry, &record); err != nil {
@@ -118,12 +118,12 @@ func (p *Pool) recoverSnapshot(ctx context.Context, id string) error {
 		if err == nil {
 			err = p.thawSource(ctx, record.SourceID)
 		}
-		return p.recoverUnfinished(entry, record.Copy, err)
+		return p.recoverUnfinished(ctx, entry, record.Copy, err)
 	}
 	p.dropTemps(entry)
 	if record.GroupID != "" {
 		if _, complete, _ := p.index.group(record.GroupID); !complete {
-			return p.dropOrphan(entry, record)
+			return p.dropOrphan(ctx, entry, record)
 		}
 	}
 	p.index.putSnapshots(record)
@@ -133,7 +133,7 @@ func (p *Pool) recoverSnapshot(ctx context.Context, id string) error {
 // recoverUnfinished deals with an entry that is not complete: a copy that can
 // be gone on with stays for a while, an unusable record is left alone, all else
 // is removed.
-func (p *Pool) recoverUnfinished(entry string, begun *copyState, err error) error {
+func (p *Pool) recoverUnfinished(ctx context.Context, entry string, begun *copyState, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return p.dropWithoutRecord(entry)
@@ -149,7 +149,7 @@ func (p *Pool) recoverUnfinished(entry string, begun *copyState, err error) erro
 		return nil
 	}
 	p.log.Info("removing what an interrupted creation left", "id", path.Base(entry))
-	return p.dropEntry(entry)
+	return p.dropEntry(ctx, entry)
 }
 
 // dropStale removes beginnings of copies whose calls were not repeated for a
@@ -201,8 +201,8 @@ func complete(root *os.Root, entry string) bool {
 	return err != nil || record.State != creating
 }
 
-func (p *Pool) dropEntry(entry string) error {
-	held, err := p.wait(context.Background(), entry, unix.LOCK_EX)
+func (p *Pool) dropEntry(ctx context.Context, entry string) error {
+	held, err := p.wait(ctx, entry, unix.LOCK_EX)
 	if err != nil {
 		return err
 	}
@@ -232,12 +232,12 @@ func (p *Pool) reportBroken(entry string, err error) {
 
 // dropOrphan removes a member of a group that does not exist, but for a group
 // whose record is unusable.
-func (p *Pool) dropOrphan(entry string, record snapshotRecord) error {
+func (p *Pool) dropOrphan(ctx context.Context, entry string, record snapshotRecord) error {
 	if _, _, err := p.index.group(record.GroupID); err != nil {
 		p.reportBroken(entry, err)
 		return nil
 	}
-	return p.dropEntry(entry)
+	return p.dropEntry(ctx, entry)
 }
 
 func (p *Pool) recent(entry string) bool {
