@@ -36,6 +36,9 @@ func TestEngine_convergesAfterAKillAtEveryPoint(t *testing.T) {
 		crash(t, job)
 		return
 	}
+	if testing.Short() {
+		t.Skip("a process per failpoint; the failures of the same points are tested without")
+	}
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {
 			for step, points := range s.points(t) {

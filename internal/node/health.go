@@ -28,7 +28,7 @@ func (e *Engine) Info(ctx context.Context) (backend.NodeInfo, error) {
 
 // Probe tells whether node calls can work now; the error says what is missing.
 func (e *Engine) Probe(ctx context.Context) error {
-	if _, err := mount.Table(); err != nil {
+	if err := mount.Available(); err != nil {
 		return fmt.Errorf("%w: %w", backend.ErrPrecondition, err)
 	}
 	if reachable, ok := e.backend.(backend.Reachable); ok {

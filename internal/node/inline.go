@@ -98,22 +98,31 @@ func (e *Engine) publishInline(ctx context.Context, r PublishRequest, flags moun
 		return err
 	}
 	if existing != nil {
-		if published, err := e.inlinePublished(ctx, *existing, r, flags); published || err != nil {
+		published, err := e.inlinePublished(ctx, *existing, r, flags)
+		if err != nil && !errors.Is(err, backend.ErrExists) {
+			err = uncertain(err) // the volume may well be in use
+		}
+		if published || err != nil {
 			return err
 		}
 	}
-	target, err := e.targetPlace(r.TargetPath)
-	if err != nil {
-		return err
-	}
-	defer closeQuietly(target)
-	err = e.makeInline(ctx, ephemeral, r, flags, target, backend.EphemeralSpec{
+	err = e.makeInline(ctx, ephemeral, r, flags, backend.EphemeralSpec{
 		Handle: r.VolumeID, Target: r.TargetPath, Attributes: attributes, Owner: owner,
 	})
-	if err != nil {
-		return errors.Join(err, e.undoInline(ctx, ephemeral, r))
+	if err == nil {
+		return nil
 	}
-	return nil
+	if undoErr := e.undoInline(ctx, ephemeral, r); undoErr != nil {
+		return uncertain(fmt.Errorf("%w; and what it made could not be removed yet: %w", err, undoErr))
+	}
+	return err
+}
+
+// uncertain gives an error a code after which the kubelet repeats the call or
+// unpublishes. After a final one it does neither, and what is left would stay
+// until the next start. The class that the error had must not shine through.
+func uncertain(err error) error {
+	return fmt.Errorf("%w: %s", backend.ErrUnavailable, err.Error())
 }
 
 // inlinePublished compares an existing volume of the handle with the request.
@@ -150,7 +159,12 @@ func (e *Engine) inlinePublished(ctx context.Context, volume backend.EphemeralVo
 	return true, nil
 }
 
-func (e *Engine) makeInline(ctx context.Context, ephemeral backend.Ephemeral, r PublishRequest, flags mount.Flags, target *mount.Place, spec backend.EphemeralSpec) error {
+func (e *Engine) makeInline(ctx context.Context, ephemeral backend.Ephemeral, r PublishRequest, flags mount.Flags, spec backend.EphemeralSpec) error {
+	target, err := e.targetPlace(r.TargetPath)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(target)
 	if err := e.refuseOccupied(target); err != nil {
 		return err
 	}

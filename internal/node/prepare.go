@@ -77,9 +77,10 @@ func (e *Engine) mountDetached(ctx context.Context, p preparation) (*mount.Tree,
 	if content, err = e.fillOffline(ctx, p, content); err != nil {
 		return nil, err
 	}
-	flags := p.flags
-	flags.Options = append(defaultOptions(content.Type, p.device, flags), flags.Options...)
-	tree, err := mount.Mount(mount.Filesystem{Type: content.Type, Device: p.device.Path, Number: p.device.Number, Flags: flags})
+	tree, err := mount.Mount(mount.Filesystem{
+		Type: content.Type, Device: p.device.Path, Number: p.device.Number,
+		Defaults: defaultOptions(content.Type, p.device, p.flags), Flags: p.flags,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -115,8 +116,8 @@ func (e *Engine) fillOffline(ctx context.Context, p preparation, content blockde
 	if p.flags.ReadOnly() || !fs.WorthGrowing(content.Type, content.Size, p.device.Size) || fs.CanGrowMounted(content.Type) {
 		return content, nil
 	}
-	if e.refuseMounted(p) != nil {
-		return content, nil // mounted elsewhere; it grows another time
+	if mounts, err := mountsOf([]backend.Device{*p.device}); err != nil || len(mounts) > 0 {
+		return content, err // mounted elsewhere, it grows another time
 	}
 	if err := fs.GrowOffline(ctx, e.runner, content.Type, p.device.Path); err != nil {
 		return content, err
@@ -160,7 +161,7 @@ func (e *Engine) prepare(ctx context.Context, p preparation) (blockdev.Content, 
 		return blockdev.Content{}, err
 	}
 	act, fsType, err := decide(content, mark, p.wanted, e.filesystem[0])
-	if err == nil && act == actionUse {
+	if err == nil && (act == actionUse || act == actionCheck) {
 		err = e.supportedType(content.Type)
 	}
 	if err != nil || act == actionUse {
@@ -185,12 +186,12 @@ func wrapDevice(p preparation, err error) error {
 // refuseMounted keeps mkfs and fsck away from a device that is in use, beside
 // their own checks.
 func (e *Engine) refuseMounted(p preparation) error {
-	table, err := mount.Table()
+	mounts, err := mountsOf([]backend.Device{*p.device})
 	if err != nil {
 		return err
 	}
-	if mounts := mount.OfDevice(table, p.device.Number); len(mounts) > 0 {
-		return fmt.Errorf("device %s: %w: it is mounted at %s and cannot be checked or formatted", p.device.Path, backend.ErrInUse, mounts[0].Mountpoint)
+	if len(mounts) > 0 {
+		return fmt.Errorf("device %s: %w: it is mounted at %s and cannot be checked or formatted", p.device.Path, backend.ErrInUse, several(mounts))
 	}
 	return nil
 }

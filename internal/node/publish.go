@@ -123,6 +123,9 @@ func (e *Engine) publishFilesystem(ctx context.Context, p publication) (err erro
 		return err
 	}
 	defer closeQuietly(staged)
+	if err := p.checkType(staged); err != nil {
+		return err
+	}
 	if published, err := e.publishedAlready(p, staged); published || err != nil {
 		return err
 	}
@@ -159,6 +162,18 @@ func (p publication) staged() (*mount.Node, error) {
 		closeQuietly(node)
 	}
 	return nil, notStaged(p.request)
+}
+
+// checkType compares the filesystem that is staged with the one that is wanted.
+func (p publication) checkType(staged *mount.Node) error {
+	found, err := staged.FilesystemType()
+	if err != nil {
+		return err
+	}
+	if wanted := p.request.Capability.FSType; wanted != "" && wanted != found {
+		return fmt.Errorf("%w: staged as %s; fs_type is %s", backend.ErrExists, found, wanted)
+	}
+	return nil
 }
 
 // publishedAlready compares what is at the target with what is wanted.

@@ -182,9 +182,28 @@ func (e *Engine) stageBlock(ctx context.Context, r StageRequest) error {
 	if err := refuseFilesystemUse(directory, devices); err != nil {
 		return err
 	}
+	place, err := e.paths.Place("staging_target_path", filepath.Join(r.StagingPath, stagedNode))
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(place)
+	if err := refuseOtherAccess(place, devices, readOnlyMode(r.Capability.Mode)); err != nil {
+		return err
+	}
 	if err := e.forgetInterruptedFormat(ctx, r.VolumeID); err != nil {
 		return err
 	}
+	return e.stageDevice(ctx, r, place, devices)
+}
+
+// stageDevice opens the volume's device and shows its node. A device outlives
+// the call, so one that this call attached for nothing is closed again.
+func (e *Engine) stageDevice(ctx context.Context, r StageRequest, place *mount.Place, devices []backend.Device) (err error) {
+	defer func() {
+		if err != nil && len(devices) == 0 {
+			err = errors.Join(err, e.backend.CloseDevice(context.WithoutCancel(ctx), r.VolumeID))
+		}
+	}()
 	device, err := e.backend.OpenDevice(ctx, backend.DeviceRequest{
 		VolumeID: r.VolumeID, PublishContext: r.PublishContext, ReadOnly: readOnlyMode(r.Capability.Mode), Keep: true,
 	})
@@ -195,12 +214,23 @@ func (e *Engine) stageBlock(ctx context.Context, r StageRequest) error {
 	if err := e.points.Hit("node/stage/device"); err != nil {
 		return err
 	}
-	place, err := e.paths.Place("staging_target_path", filepath.Join(r.StagingPath, stagedNode))
-	if err != nil {
-		return err
-	}
-	defer closeQuietly(place)
 	return e.bindDevice(ctx, place, device, devices, "node/stage")
+}
+
+// refuseOtherAccess keeps a volume that is staged as raw block from being
+// staged again with the other access, before a second device is made for it.
+func refuseOtherAccess(place *mount.Place, devices []backend.Device, readOnly bool) error {
+	node, err := place.Open()
+	if err != nil {
+		return ignoreAbsent(err)
+	}
+	defer closeQuietly(node)
+	for _, device := range devices {
+		if node.Block && node.Device == device.Number && device.ReadOnly != readOnly {
+			return fmt.Errorf("%w: staged at %s with read-only = %t", backend.ErrExists, place.Path, device.ReadOnly)
+		}
+	}
+	return nil
 }
 
 // refuseRawUse keeps a filesystem off a device that is staged as raw block.

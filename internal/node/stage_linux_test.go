@@ -216,14 +216,35 @@ func TestStage_unknownVolumeIsNotFound(t *testing.T) {
 }
 
 func TestStage_checksWhatTheSuperblockSaysIsDamaged(t *testing.T) {
-	f := newFixture(t)
-	f.backend.add(t, "vol-a", sizes["ext4"])
-	f.cleanUp("vol-a")
-	f.fill("vol-a", "mkfs.ext4", "-q", "FILE")
-	f.fill("vol-a", "debugfs", "-w", "-R", "ssv state 2", "FILE")
-	f.must(f.stage("vol-a", filesystem("ext4")))
-	if runs := f.runner.runs.Load(); runs != 1 {
-		t.Errorf("%d programs; want fsck alone", runs)
+	for fsType, spoil := range map[string][]string{
+		"ext4": {"debugfs", "-w", "-R", "ssv state 2", "FILE"},
+		"xfs":  {"xfs_db", "-x", "-c", "sb 0", "-c", "write features_incompat 0x1b", "FILE"}, // NEEDSREPAIR
+	} {
+		f := newFixture(t)
+		f.backend.add(t, "vol-a", sizes[fsType])
+		f.cleanUp("vol-a")
+		f.fill("vol-a", "mkfs."+fsType, "-q", "FILE")
+		f.fill("vol-a", spoil...)
+		f.must(f.stage("vol-a", filesystem(fsType)))
+		if runs := f.runner.runs.Load(); runs != 1 {
+			t.Errorf("%s: %d programs; want fsck alone", fsType, runs)
+		}
+	}
+}
+
+// The superblock is in order and the kernel finds the rest damaged.
+func TestStage_damageThatTheKernelFindsIsDataLoss(t *testing.T) {
+	for fsType, offset := range map[string]int64{"ext4": 2048, "xfs": 512} { // group descriptors, AGF
+		f := newFixture(t)
+		f.backend.add(t, "vol-a", sizes[fsType])
+		f.cleanUp("vol-a")
+		f.fill("vol-a", "mkfs."+fsType, "-q", "FILE")
+		f.patch("vol-a", offset, strings.Repeat("damaged!", 64))
+		f.wantError(f.stage("vol-a", filesystem(fsType)), backend.ErrDataLoss)
+		if f.runner.runs.Load() != 0 {
+			t.Errorf("%s: programs were run", fsType)
+		}
+		nodetest.NoLeaks(t, f.dir)
 	}
 }
 

@@ -23,10 +23,11 @@ type Stats struct {
 	Inodes *Usage
 }
 
-// Stats measures the volume at a path where it is staged or published.
+// Stats measures the volume at a path where it is staged or published; the
+// staging path, the last argument, is not needed.
 // ErrNotFound when it is not there. It waits for a device that does not answer
 // no longer than the context says.
-func (e *Engine) Stats(ctx context.Context, volumeID, volumePath, stagingPath string) (Stats, error) {
+func (e *Engine) Stats(ctx context.Context, volumeID, volumePath, _ string) (Stats, error) {
 	if err := checkID(volumeID); err != nil {
 		return Stats{}, err
 	}

@@ -255,3 +255,19 @@ func TestProbe_statesThatNeedACheck(t *testing.T) {
 		}
 	})
 }
+
+func TestProbe_errorFlagOfBtrfs(t *testing.T) {
+	file := made(t, 128*mebi, "mkfs.btrfs", "-q", "FILE")
+	sb := make([]byte, btrfsSuperSize)
+	if _, err := file.ReadAt(sb, btrfsSuperOffset); err != nil {
+		t.Fatal(err)
+	}
+	little.PutUint64(sb[56:], little.Uint64(sb[56:])|btrfsFlagError)
+	little.PutUint32(sb, crc32c(sb[32:]))
+	if _, err := file.WriteAt(sb, btrfsSuperOffset); err != nil {
+		t.Fatal(err)
+	}
+	if content := probeFile(t, file); content.Kind != Filesystem || !content.HasErrors {
+		t.Fatalf("%+v", content)
+	}
+}

@@ -13,6 +13,9 @@ func unsupported() error {
 	return fmt.Errorf("mounts: %w on this system", backend.ErrUnsupported)
 }
 
+// Available is for Linux.
+func Available() error { return unsupported() }
+
 // Place is for Linux.
 type Place struct{ Path string }
 
@@ -74,7 +77,9 @@ type Filesystem struct {
 	Type   string
 	Device string
 	Number uint64
-	Flags  Flags
+	// Defaults are options that the request did not ask for.
+	Defaults []Option
+	Flags    Flags
 }
 
 // Mount is for Linux.

@@ -38,7 +38,7 @@ func openNode(dir *os.File, base, path string) (*Node, error) {
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_BENEATH,
 	}
 	fd, err := openat2(int(dir.Fd()), base, &how)
-	if err == unix.ELOOP {
+	if errors.Is(err, unix.ELOOP) {
 		how.Resolve = unix.RESOLVE_BENEATH
 		fd, err = openat2(int(dir.Fd()), base, &how) // the link itself, to name it
 	}

@@ -81,6 +81,9 @@ func (r *Resolver) checkForbidden(name, path string) error {
 		if within(dir, path) {
 			return fmt.Errorf("%w: %s %q lies in %s, which holds the data of volumes", backend.ErrInvalid, name, path, dir)
 		}
+		if within(path, dir) {
+			return fmt.Errorf("%w: %s %q would hide %s, which holds the data of volumes", backend.ErrInvalid, name, path, dir)
+		}
 	}
 	return nil
 }

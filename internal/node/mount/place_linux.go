@@ -203,8 +203,13 @@ func (p *Place) Attach(t *Tree) error {
 		return err
 	}
 	defer closeQuietly(node.file)
-	if node.Symlink || node.Dir != t.dir {
+	switch {
+	case node.Symlink:
+		return fmt.Errorf("mount at %s: %w: it is a symbolic link", p.Path, backend.ErrInvalid)
+	case node.Dir != t.dir:
 		return fmt.Errorf("mount at %s: %w: it is a %s", p.Path, backend.ErrPrecondition, node.kind())
+	case node.MountRoot:
+		return fmt.Errorf("mount at %s: %w: something was mounted there meanwhile", p.Path, backend.ErrPrecondition)
 	}
 	const flags = unix.MOVE_MOUNT_F_EMPTY_PATH | unix.MOVE_MOUNT_T_EMPTY_PATH
 	if err := unix.MoveMount(int(t.file.Fd()), "", int(node.file.Fd()), "", flags); err != nil {

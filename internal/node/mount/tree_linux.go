@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +24,9 @@ type Filesystem struct {
 	Type   string
 	Device string // the node of the device
 	Number uint64 // the device's number, to verify
-	Flags  Flags
+	// Defaults are options that the request did not ask for; they go first.
+	Defaults []Option
+	Flags    Flags
 }
 
 // Mount mounts a filesystem without attaching it anywhere, and verifies that
@@ -63,7 +66,7 @@ func configure(fsContext *os.File, f Filesystem) error {
 			return fmt.Errorf("mount %s: ro: %w%s", f.Device, err, messages(fsContext))
 		}
 	}
-	for _, option := range f.Flags.Options {
+	for _, option := range slices.Concat(f.Defaults, f.Flags.Options) {
 		if err := set(fd, option); err != nil {
 			return fmt.Errorf("%w: mount flag %q for %s: %w%s", backend.ErrInvalid, option, f.Type, err, messages(fsContext))
 		}
@@ -92,7 +95,7 @@ func explainCreate(fsContext *os.File, f Filesystem, err error) error {
 	case errors.Is(err, unix.EINVAL) && len(f.Flags.Options) > 0:
 		class = backend.ErrInvalid
 	}
-	return fmt.Errorf("mount %s as %s with options %v: %w: %w%s; see the kernel log (dmesg)", f.Device, f.Type, f.Flags.Options, class, err, said)
+	return fmt.Errorf("mount %s as %s with options %v: %w: %w%s; see the kernel log (dmesg)", f.Device, f.Type, slices.Concat(f.Defaults, f.Flags.Options), class, err, said)
 }
 
 // messages reads what the kernel logged into the context: lines that start
@@ -204,4 +207,26 @@ func (t *Tree) detach() error {
 		return fmt.Errorf("unmount %s again: %w", t.file.Name(), err)
 	}
 	return nil
+}
+
+// Available tells whether this kernel and this process's privilege suffice for
+// what the package does. Nothing is mounted for it.
+func Available() error {
+	if _, err := Table(); err != nil {
+		return err
+	}
+	dir, err := openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return fmt.Errorf("openat2: %w; Linux 5.12 or later is needed", err)
+	}
+	root := os.NewFile(uintptr(dir), "/")
+	defer closeQuietly(root)
+	if _, err := inspect(root, "/"); err != nil {
+		return err
+	}
+	fd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("fsopen: %w; mounting needs CAP_SYS_ADMIN", err)
+	}
+	return unix.Close(fd)
 }
