@@ -234,7 +234,7 @@ func TestStage_checksWhatTheSuperblockSaysIsDamaged(t *testing.T) {
 
 // The superblock is in order and the kernel finds the rest damaged.
 func TestStage_damageThatTheKernelFindsIsDataLoss(t *testing.T) {
-	for fsType, offset := range map[string]int64{"ext4": 2048, "xfs": 512} { // group descriptors, AGF
+	for fsType, offset := range map[string]int64{"ext4": 2048, "xfs": 64 << 10} { // group descriptors, root inode
 		f := newFixture(t)
 		f.backend.add(t, "vol-a", sizes[fsType])
 		f.cleanUp("vol-a")
