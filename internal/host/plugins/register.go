@@ -20,7 +20,7 @@ import (
 // register goes through the registration once. Whatever fails after the plugin
 // told who it is, is told to the plugin.
 func (m *Manager) register(ctx context.Context, socket pluginwatch.Socket) (*Driver, error) {
-	connection, err := dial(ctx, socket.Path)
+	connection, err := dial(ctx, socket)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,8 @@ const (
 
 // dial makes one attempt, so that a dead socket is known at once and the
 // back-off stays ours.
-func dial(ctx context.Context, path string) (*grpc.ClientConn, error) {
+func dial(ctx context.Context, socket pluginwatch.Socket) (*grpc.ClientConn, error) {
+	path := socket.Path
 	if len(path) > csiclient.MaximumSocketPath {
 		return nil, fmt.Errorf("the registration socket %s has %d bytes; a unix socket's path holds %d at most",
 			path, len(path), csiclient.MaximumSocketPath)
@@ -63,6 +64,11 @@ func dial(ctx context.Context, path string) (*grpc.ClientConn, error) {
 	probe, err := connect(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the registration socket: %w", err)
+	}
+	// Behind the path may be a later plugin by now, which is another worker's:
+	// registered here, it would be unregistered with the socket that is gone.
+	if now, _, err := pluginwatch.Identify(path); err != nil || now != socket.Identity {
+		return nil, errors.Join(fmt.Errorf("the registration socket %s was replaced", path), err, probe.Close())
 	}
 	first := make(chan net.Conn, 1)
 	first <- probe

@@ -17,8 +17,9 @@ type Identity struct {
 	nanoseconds  uint32
 }
 
-// identify follows symbolic links, as the kubelet does: the socket counts.
-func identify(path string) (Identity, bool, error) {
+// Identify tells whether a path is a socket, and which. It follows symbolic
+// links, as the kubelet does: the socket counts.
+func Identify(path string) (Identity, bool, error) {
 	var stat unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_TYPE|unix.STATX_INO|unix.STATX_BTIME, &stat); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {

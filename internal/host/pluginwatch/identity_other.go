@@ -13,7 +13,8 @@ type Identity struct {
 	modified int64 // nanoseconds since 1970
 }
 
-func identify(path string) (Identity, bool, error) {
+// Identify tells whether a path is a socket, and which.
+func Identify(path string) (Identity, bool, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

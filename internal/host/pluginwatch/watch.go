@@ -207,7 +207,7 @@ func (w *Watcher) scan(directory string, found map[string]Identity) error {
 // examine adds one file if it is a socket. One that cannot be looked at stays
 // what it was known as: it hides no other file.
 func (w *Watcher) examine(path string, found map[string]Identity) {
-	identity, isSocket, err := identify(path)
+	identity, isSocket, err := Identify(path)
 	if err != nil {
 		w.logger.Warn("a file in the registration directory cannot be examined", "file", path, "error", err)
 		identity, isSocket = w.known[path]

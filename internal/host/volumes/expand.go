@@ -25,12 +25,12 @@ func (m *Manager) grow(ctx context.Context, found bound) error {
 	if err := m.mayGrow(found.claim); err != nil {
 		return err
 	}
-	driver, err := m.options.Drivers.Driver(found.volume.Spec.CSI.Driver)
-	if err != nil {
-		return err
-	}
 	return m.step(ctx, claimLabel(key), StepExpand, m.onward(claim.CallExpand), func(ctx context.Context) (string, error) {
-		err := m.expand(ctx, driver, found, wanted.Value())
+		driver, err := m.options.Drivers.Driver(found.volume.Spec.CSI.Driver)
+		if err != nil {
+			return "", err
+		}
+		err = m.expand(ctx, driver, found, wanted.Value())
 		return fmt.Sprintf("%s → %s", has.String(), wanted.String()), err
 	})
 }

@@ -35,11 +35,16 @@ func (m *Manager) mount(ctx context.Context, job job) error {
 	if err := m.adopt(ctx, job); err != nil {
 		return err
 	}
-	driver, err := m.options.Drivers.Driver(job.use.Driver)
+	err = m.ask(ctx, job.label, func(context.Context) error {
+		driver, err := m.options.Drivers.Driver(job.use.Driver)
+		if err == nil {
+			job.use.NodeID, job.use.Label = driver.Node.ID, job.label
+		}
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", job.label, err)
+		return err
 	}
-	job.use.NodeID, job.use.Label = driver.Node.ID, job.label
 	job.claimTarget()
 	if err := m.attach(ctx, job); err != nil {
 		return err
@@ -121,7 +126,11 @@ func (m *Manager) attach(ctx context.Context, job job) error {
 	if use.Inline || use.Attach == store.PhaseDone {
 		return nil
 	}
-	needed, err := m.needsAttach(ctx, use)
+	var needed bool
+	err := m.ask(ctx, job.label, func(ctx context.Context) (err error) {
+		needed, err = m.needsAttach(ctx, use)
+		return err
+	})
 	if err != nil || !needed {
 		return err
 	}
@@ -191,7 +200,11 @@ func (m *Manager) stage(ctx context.Context, job job) error {
 	if use.Inline || use.Stage == store.PhaseDone {
 		return nil
 	}
-	needed, err := m.stages(ctx, use.Driver)
+	var needed bool
+	err := m.ask(ctx, job.label, func(ctx context.Context) (err error) {
+		needed, err = m.stages(ctx, use.Driver)
+		return err
+	})
 	if err != nil || !needed {
 		return err
 	}

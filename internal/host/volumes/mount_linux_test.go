@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/go-cmp/cmp"
@@ -424,4 +425,16 @@ func TestMountPod_saysThatAClaimIsMissing(t *testing.T) {
 	if _, err := w.manager.MountPod(t.Context(), pod("b", "data")); err == nil || !strings.Contains(err.Error(), "is being deleted") {
 		t.Errorf("got %v", err)
 	}
+}
+
+func TestMountPod_waitsForADriverThatRestarts(t *testing.T) {
+	w := newWorld(t)
+	w.ensured("data")
+	w.registry.set("d.example", nil)
+	back := time.AfterFunc(50*time.Millisecond, func() { w.registry.set("d.example", w.client) })
+	defer back.Stop()
+	p := pod("a", "data")
+	w.mount(p)
+	w.unmount(p)
+	w.isIdle()
 }

@@ -108,25 +108,24 @@ func (m *Manager) request(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	if err != nil {
 		return nil, err
 	}
-	driver, err := m.options.Drivers.Driver(class.Driver)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", claim.Describe(pvc), err)
-	}
-	can, err := driver.Client.ControllerCapabilities(ctx)
+	side, err := m.controllerSide(ctx, store.Key(pvc.Namespace, pvc.Name), class.Driver)
 	if err != nil {
 		return nil, err
 	}
-	if !can.CreateDelete {
+	if !side.can.CreateDelete {
 		return nil, fmt.Errorf("%s: driver %s does not make volumes (CREATE_DELETE_VOLUME)", claim.Describe(pvc), class.Driver)
 	}
 	creation := claim.Creation{
-		Class: class, Claim: pvc, Modes: claim.Modes{SingleNodeMultiWriter: can.SingleNodeMultiWriter},
+		Class: class, Claim: pvc, Modes: claim.Modes{SingleNodeMultiWriter: side.can.SingleNodeMultiWriter},
 	}
-	if creation.Source, err = m.source(ctx, pvc, class.Driver, can); err != nil {
+	if creation.Source, err = m.source(ctx, pvc, class.Driver, side.can); err != nil {
 		return nil, err
 	}
-	if creation.Topology, err = topology(ctx, driver, sc); err != nil {
-		return nil, err
+	if side.plugin.Topology {
+		creation.Topology = side.node.Topology
+		if err := claim.CheckTopology(sc, creation.Topology); err != nil {
+			return nil, err
+		}
 	}
 	return creation.Request()
 }
@@ -140,15 +139,27 @@ func parseClass(sc *storagev1.StorageClass) (claim.Class, error) {
 	return class, err
 }
 
-func topology(ctx context.Context, driver *plugins.Driver, sc *storagev1.StorageClass) (map[string]string, error) {
-	offers, err := driver.Client.PluginCapabilities(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !offers.Topology {
-		return nil, nil
-	}
-	return driver.Node.Topology, claim.CheckTopology(sc, driver.Node.Topology)
+// controllerSide is what a driver's controller can do.
+type controllerSide struct {
+	plugin csiclient.PluginCapabilities
+	can    csiclient.ControllerCapabilities
+	node   plugins.NodeInfo
+}
+
+func (m *Manager) controllerSide(ctx context.Context, key, name string) (side controllerSide, err error) {
+	err = m.ask(ctx, claimLabel(key), func(ctx context.Context) error {
+		driver, err := m.options.Drivers.Driver(name)
+		if err != nil {
+			return err
+		}
+		side.node = driver.Node
+		if side.plugin, err = driver.Client.PluginCapabilities(ctx); err != nil {
+			return err
+		}
+		side.can, err = driver.Client.ControllerCapabilities(ctx)
+		return err
+	})
+	return side, err
 }
 
 // source finds the volume that a claim wants to be a copy of. A source claim

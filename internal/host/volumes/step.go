@@ -82,26 +82,52 @@ func (m *Manager) step(ctx context.Context, volume string, step Step, policy ret
 		m.options.Observe(Event{Volume: volume, Step: step, Status: status, Took: time.Since(start), Err: err, Detail: detail})
 	}
 	report(Started, nil, "")
-	pause := firstBackoff
-	for {
-		detail, err := do(ctx)
-		if err == nil {
-			report(Done, nil, detail)
-			return nil
-		}
-		repeat := policy.always || claim.Classify(policy.call, err) == claim.OutcomeUncertain
-		if !repeat || errors.Is(err, errStore) || errors.Is(err, errLocal) || ctx.Err() != nil || time.Since(start)+pause > policy.patience {
-			report(Failed, err, "")
-			return fmt.Errorf("%s: %s: %w", volume, step, err)
-		}
+	var detail string
+	err := m.repeat(ctx, policy, func(ctx context.Context) (err error) {
+		detail, err = do(ctx)
+		return err
+	}, func(err error, pause time.Duration) {
 		report(Retrying, err, "")
 		m.logger.Warn("a step of a volume is repeated", "volume", volume, "step", string(step), "error", err, "pause", pause)
+	})
+	if err != nil {
+		report(Failed, err, "")
+		return fmt.Errorf("%s: %s: %w", volume, step, err)
+	}
+	report(Done, nil, detail)
+	return nil
+}
+
+// repeat calls do until it succeeds, fails for good, or patience is at its end.
+func (m *Manager) repeat(ctx context.Context, policy retry, do func(context.Context) error, again func(error, time.Duration)) error {
+	pause := firstBackoff
+	for start := time.Now(); ; pause = min(2*pause, longestBackoff) {
+		err := do(ctx)
+		if err == nil {
+			return nil
+		}
+		worthIt := policy.always || claim.Classify(policy.call, err) == claim.OutcomeUncertain
+		if !worthIt || errors.Is(err, errStore) || errors.Is(err, errLocal) || ctx.Err() != nil || time.Since(start)+pause > policy.patience {
+			return err
+		}
+		again(err, pause)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, longestBackoff)
 	}
+}
+
+// ask repeats a question to a driver that is away for a moment. It is no step
+// of the volume, so only the log tells of it.
+func (m *Manager) ask(ctx context.Context, volume string, question func(context.Context) error) error {
+	err := m.repeat(ctx, m.onward(claim.CallNode), question, func(err error, pause time.Duration) {
+		m.logger.Warn("the driver does not answer yet", "volume", volume, "error", err, "pause", pause)
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", volume, err)
+	}
+	return nil
 }
 
 // Failures of this machine, which repeating the step would not mend.
