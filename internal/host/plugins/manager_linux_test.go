@@ -315,28 +315,17 @@ func TestSettle_doesNotWaitForStaleSockets(t *testing.T) {
 	}
 }
 
-// TestManager_aWorkerDoesNotRegisterTheNextSocketsPlugin replaces a dead socket
-// at once: its worker, which still tries it, must not reach the new plugin.
-func TestManager_aWorkerDoesNotRegisterTheNextSocketsPlugin(t *testing.T) {
-	for range 20 {
-		m := newMachine(t)
-		path := filepath.Join(m.directory, "registry", "one-reg.sock")
-		listener := listen(t, path)
-		if unix, ok := listener.(*net.UnixListener); ok {
-			unix.SetUnlinkOnClose(false)
-		}
-		if err := listener.Close(); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(3 * time.Millisecond)
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		m.start("one", csitest.New("d.example"), nil)
-		registered := m.wait("d.example")
-		now, _, err := pluginwatch.Identify(path)
-		if err != nil || registered.Socket.Identity != now {
-			t.Fatalf("the plugin is registered for the socket that is gone (%v)", err)
-		}
+// TestRegister_doesNotReachTheNextSocketsPlugin tries a socket that was replaced
+// since it was reported: what it would register would be unregistered with it.
+func TestRegister_doesNotReachTheNextSocketsPlugin(t *testing.T) {
+	m := newMachine(t)
+	m.start("one", csitest.New("d.example"), nil)
+	path := m.wait("d.example").Socket.Path
+	_, err := m.manager.register(t.Context(), pluginwatch.Socket{Path: path})
+	if err == nil || !strings.Contains(err.Error(), "was replaced") {
+		t.Errorf("got %v", err)
+	}
+	if n := m.instances("d.example"); n != 1 {
+		t.Errorf("there are %d instances", n)
 	}
 }

@@ -1,0 +1,61 @@
+package host
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestPrefixer_wholeLinesOnly(t *testing.T) {
+	var out bytes.Buffer
+	p := newPrefixer(&out, "main")
+	for _, part := range []string{"on", "e\ntwo\n", "\n", "no end"} {
+		if n, err := p.Write([]byte(part)); n != len(part) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	p.flush()
+	if want := "[main] one\n[main] two\n[main] \n[main] no end\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+func TestPrefixer_keepsNoEndlessLine(t *testing.T) {
+	var out bytes.Buffer
+	p := newPrefixer(&out, "main")
+	if _, err := p.Write([]byte(strings.Repeat("x", maximumLine))); err != nil {
+		t.Fatal(err)
+	}
+	if out.Len() == 0 || len(p.line) != 0 {
+		t.Errorf("%d bytes are kept", len(p.line))
+	}
+}
+
+func TestBroadcast_everyContainerGetsTheSignalAndALaterOneTheEnd(t *testing.T) {
+	signals := make(chan os.Signal)
+	b := newBroadcast(signals, 3)
+	defer b.stop()
+	first, second := b.subscribe(), b.subscribe()
+	signals <- syscall.SIGHUP
+	signals <- syscall.SIGTERM
+	got := func(from <-chan os.Signal) os.Signal {
+		select {
+		case sent := <-from:
+			return sent
+		case <-time.After(5 * time.Second):
+			t.Fatal("no signal came")
+			return nil
+		}
+	}
+	for _, from := range []<-chan os.Signal{first, second} {
+		if a, b := got(from), got(from); a != syscall.SIGHUP || b != syscall.SIGTERM {
+			t.Errorf("got %v and %v", a, b)
+		}
+	}
+	if sent := got(b.subscribe()); sent != syscall.SIGTERM {
+		t.Errorf("who came later got %v", sent)
+	}
+}
