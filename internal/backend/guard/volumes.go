@@ -263,7 +263,11 @@ func (g *Guard) expand(ctx context.Context, expander backend.Expander, id string
 	if err := checkSize(size, r, g.traits); err != nil {
 		return backend.Volume{}, err
 	}
-	return expander.Expand(ctx, id, size)
+	grown, err := expander.Expand(ctx, id, size)
+	if err == nil && !fits(grown.Size, r) { // an interrupted call may have gone further
+		err = fmt.Errorf("%w: it has %d bytes now, which is not within %d to %d", backend.ErrOutOfRange, grown.Size, r.Required, r.Limit)
+	}
+	return grown, err
 }
 
 // Modify changes parameters of a volume: all of them or none.

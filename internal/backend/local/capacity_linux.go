@@ -21,8 +21,11 @@ func (p *Pool) admit(ctx context.Context, id string, bytes int64) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := p.ledger.promise(id, bytes, now.available-p.reserved, ample); ok {
-		return nil
+	// Beside another process the figures at hand may lack its promises.
+	if p.options.Role == RoleAll {
+		if _, ok := p.ledger.promise(id, bytes, now.available-p.reserved, ample); ok {
+			return nil
+		}
 	}
 	free, ok, err := p.promiseObserved(ctx, id, bytes)
 	if err == nil && !ok && p.copyOnWrite {

@@ -136,8 +136,8 @@ func (p *Pool) copyFrozen(ctx context.Context, cuts []cutting) error {
 	}
 	late := bounded.Err() != nil && ctx.Err() == nil
 	if err = errors.Join(err, thaw()); err != nil && late {
-		return fmt.Errorf("%w: copying took longer than the %s that a mounted filesystem may be frozen; stop the workload for the cut, or keep the pool on xfs or btrfs (see --pool-image): %w",
-			backend.ErrPrecondition, p.options.FreezeLimit, err)
+		return fmt.Errorf("%w: copying took longer than the %s that a mounted filesystem may be frozen; stop the workload for the cut, or keep the pool on xfs or btrfs (see --pool-image): %s",
+			backend.ErrPrecondition, p.options.FreezeLimit, err.Error()) // in words only: its class would ask for a repetition
 	}
 	return err
 }

@@ -27,6 +27,9 @@ func (p *Pool) Group(_ context.Context, id string) (backend.GroupSnapshot, error
 	if !found {
 		return backend.GroupSnapshot{}, fmt.Errorf("%w: group snapshot %s", backend.ErrNotFound, id)
 	}
+	if record.State == deleting {
+		return backend.GroupSnapshot{}, fmt.Errorf("%w: group snapshot %s is deleted in part; delete it again", backend.ErrDataLoss, id)
+	}
 	return p.groupOf(record)
 }
 
@@ -242,6 +245,7 @@ func (p *Pool) DeleteGroup(ctx context.Context, id string) error {
 
 func (p *Pool) deleteGroup(id string) error {
 	entry := groupPath(id)
+	defer p.forgetIfGone(entry)
 	held, err := p.take(entry, unix.LOCK_EX)
 	if err != nil {
 		return err
@@ -260,6 +264,7 @@ func (p *Pool) deleteGroup(id string) error {
 	if err := p.writeRecord(entry, groupFile, record); err != nil {
 		return err
 	}
+	p.index.putGroup(record)
 	if err := p.points.Hit("local/group/deleting"); err != nil {
 		return err
 	}
@@ -290,19 +295,16 @@ func releaseAll(holds []*hold) {
 }
 
 func (p *Pool) finishDeletion(entry string, record groupRecord, members []*hold) error {
+	for _, source := range record.SourceIDs {
+		defer p.forgetIfGone(snapshotPath(memberID(record.Name, source)))
+	}
 	for _, held := range members {
 		if err := p.discard(held.path); err != nil {
 			return err
 		}
 	}
-	if err := p.discard(entry); err != nil {
-		return err
-	}
-	p.index.forget(record.ID)
-	for _, source := range record.SourceIDs {
-		p.index.forget(memberID(record.Name, source))
-	}
-	return nil
+	defer p.forgetIfGone(entry)
+	return p.discard(entry)
 }
 
 // recoverGroups comes before the snapshots, which are complete only with their
@@ -315,8 +317,8 @@ func (p *Pool) recoverGroups(ctx context.Context) error {
 		if !isID(groupPrefix, id) {
 			continue
 		}
-		if err := p.recoverGroup(ctx, id); err != nil {
-			return fmt.Errorf("recover %s: %w", id, err)
+		if err := p.leaveAlone(ctx, groupPath(id), p.recoverGroup(ctx, id)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -111,10 +111,15 @@ func (p *Pool) open(ctx context.Context) error {
 	}
 	if now.readOnly {
 		p.log.Error("the pool's filesystem is read-only: nothing can be created, changed or cleaned up")
-		p.reflink = p.copyOnWrite || now.magic == unix.XFS_SUPER_MAGIC
+		p.reflink = p.mayReflink(now.magic)
 		return p.load()
 	}
-	if p.reflink, err = p.probeReflink(); err != nil {
+	if p.reflink, err = p.probeReflink(); isFull(err) {
+		// Deleting something must be possible now more than ever.
+		p.log.Error("the pool is full; delete volumes or snapshots, or enlarge it", "error", err)
+		p.reflink, err = p.mayReflink(now.magic), nil
+	}
+	if err != nil {
 		return err
 	}
 	return p.recover(ctx)
@@ -320,6 +325,12 @@ func (p *Pool) probeReflink() (bool, error) {
 	}
 	return err == nil, err
 }
+
+// mayReflink guesses by the filesystem, where nothing can be tried: xfs is made
+// with reflink unless told otherwise (mkfs.xfs(8)).
+func (p *Pool) mayReflink(magic int64) bool { return p.copyOnWrite || magic == unix.XFS_SUPER_MAGIC }
+
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // scratch is a file that a crash leaves to the trash sweep.
 func (p *Pool) scratch() (*os.File, error) {

@@ -55,10 +55,26 @@ func (p *Pool) eachEntry(ctx context.Context, dir, prefix string, visit func(ctx
 		if !isID(prefix, id) || !p.owns(id) {
 			continue
 		}
-		if err := visit(ctx, id); err != nil {
-			return fmt.Errorf("recover %s: %w", id, err)
+		if err := p.leaveAlone(ctx, path.Join(dir, id), visit(ctx, id)); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// leaveAlone makes a failed recovery of one entry a matter of that entry: only
+// the end of the context ends the start.
+func (p *Pool) leaveAlone(ctx context.Context, entry string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, backend.ErrBusy):
+		p.log.Warn("an unfinished entry is in use; the next start looks at it again", "path", entry, "error", err)
+		return nil
+	}
+	p.reportBroken(entry, err)
 	return nil
 }
 
@@ -103,7 +119,10 @@ func (p *Pool) recoverSize(entry string, record *volumeRecord) error {
 	}
 	if stat.Size > record.Size {
 		record.Size = stat.Size
-		return p.writeRecord(entry, volumeFile, *record)
+		if err := p.writeRecord(entry, volumeFile, *record); err != nil {
+			p.log.Warn("the size of a volume could not be recorded; its file tells it", "volume", record.ID, "error", err)
+		}
+		return nil
 	}
 	if surplus := stat.Blocks*512 - stat.Size; surplus > 2*allocationUnit {
 		return data.Truncate(stat.Size) // frees what was allocated behind the end for an expansion

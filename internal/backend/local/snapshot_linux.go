@@ -226,7 +226,9 @@ func (p *Pool) DeleteSnapshot(_ context.Context, id string) error {
 }
 
 func (p *Pool) dropSnapshot(id string) error {
-	held, err := p.take(snapshotPath(id), unix.LOCK_EX)
+	entry := snapshotPath(id)
+	defer p.forgetIfGone(entry)
+	held, err := p.take(entry, unix.LOCK_EX)
 	if err != nil {
 		return err
 	}
@@ -234,9 +236,5 @@ func (p *Pool) dropSnapshot(id string) error {
 	if err := p.points.Hit("local/delete/checked"); err != nil {
 		return err
 	}
-	if err := p.discard(held.path); err != nil {
-		return err
-	}
-	p.index.forget(id)
-	return nil
+	return p.discard(entry)
 }

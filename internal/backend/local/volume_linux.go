@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"strings"
 	"time"
 
@@ -151,9 +153,6 @@ func (p *Pool) buildVolume(ctx context.Context, entry string, record *volumeReco
 		if err := p.fillVolume(ctx, entry, record, data, from); err != nil {
 			return err
 		}
-		if err := p.keepMark(entry, from.formatted); err != nil {
-			return err
-		}
 	}
 	if err := p.shape(ctx, data, record.Size, record.thick(), from != nil); err != nil {
 		return err
@@ -173,6 +172,10 @@ func (p *Pool) fillVolume(ctx context.Context, entry string, record *volumeRecor
 		return p.writeRecord(entry, volumeFile, record)
 	}
 	if err := p.cut(ctx, []cutting{{origin: from, target: data, begun: record.Copy, save: save}}); err != nil {
+		return err
+	}
+	// The mark is that of the moment of the cut: the source may be formatted later.
+	if err := p.keepMark(entry, from.formatted); err != nil {
 		return err
 	}
 	if !record.thick() {
@@ -254,6 +257,7 @@ func (p *Pool) DeleteVolume(ctx context.Context, id string) error {
 
 func (p *Pool) deleteVolume(ctx context.Context, id string) error {
 	entry := volumePath(id)
+	defer p.forgetIfGone(entry)
 	held, err := p.take(entry, unix.LOCK_EX)
 	if err != nil {
 		return err
@@ -265,10 +269,16 @@ func (p *Pool) deleteVolume(ctx context.Context, id string) error {
 	if err := p.points.Hit("local/delete/checked"); err != nil {
 		return err
 	}
-	if err := p.discard(entry); err != nil {
-		return err
+	return p.discard(entry)
+}
+
+// forgetIfGone takes an entry out of the books when its directory is not there:
+// also after a deletion that failed behind the rename, or somebody else's hand.
+func (p *Pool) forgetIfGone(entry string) {
+	if _, err := p.root.Lstat(entry); !errors.Is(err, fs.ErrNotExist) {
+		return
 	}
+	id := path.Base(entry)
 	p.index.forget(id)
 	p.ledger.remove(id)
-	return nil
 }

@@ -1,0 +1,134 @@
+package local
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/guard"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+)
+
+func points(t *testing.T, terms string) *failpoint.Set {
+	t.Helper()
+	set, err := failpoint.Parse(terms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func TestOpen_aFullPoolCanBeStartedAndEmptied(t *testing.T) {
+	onEveryFilesystem(t, func(t *testing.T, fsType string) {
+		dir := small(t, fsType, 300<<20)
+		pool := open(t, Options{Pool: dir})
+		volume := create(t, pool, backend.VolumeSpec{Name: "kept", Size: 16 << 20})
+		shut(t, pool)
+		fillDisk(t, dir, 0)
+		again := open(t, Options{Pool: dir})
+		if err := again.DeleteVolume(t.Context(), volume.ID); err != nil {
+			t.Fatalf("deleting on a full pool: %v", err)
+		}
+		wantEntries(t, dir, map[string]int{"volumes": 0, "trash": 0})
+	})
+}
+
+func TestDeleteVolume_thatFailsBehindTheRenameIsDone(t *testing.T) {
+	for _, point := range []string{"local/discard/renamed", "local/discard/removed"} {
+		t.Run(filepath.Base(point), func(t *testing.T) {
+			pool := open(t, Options{Pool: poolDir(t), Failpoints: points(t, point+"=error")})
+			wantForgotten(t, pool, func(id string) error { return pool.DeleteVolume(t.Context(), id) })
+		})
+	}
+}
+
+func TestDeleteVolume_ofADirectoryThatSomebodyRemoved(t *testing.T) {
+	dir := poolDir(t)
+	pool := open(t, Options{Pool: dir})
+	wantForgotten(t, pool, func(id string) error {
+		if err := os.RemoveAll(filepath.Join(dir, "volumes", id)); err != nil {
+			t.Fatal(err)
+		}
+		return pool.DeleteVolume(t.Context(), id)
+	})
+}
+
+// wantForgotten removes a volume and checks that its name is free.
+func wantForgotten(t *testing.T, pool *Pool, remove func(id string) error) {
+	t.Helper()
+	spec := backend.VolumeSpec{Name: "gone", Size: 16 << 20}
+	volume := create(t, pool, spec)
+	if err := remove(volume.ID); err == nil {
+		t.Fatal("nothing failed")
+	}
+	if _, err := pool.Volume(t.Context(), volume.ID); !errors.Is(err, backend.ErrNotFound) {
+		t.Fatalf("the volume is still known: %v", err)
+	}
+	device := openDevice(t, pool, backend.DeviceRequest{VolumeID: create(t, pool, spec).ID})
+	if err := device.Release(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDeleteGroup_thatFailsHalfwayIsNoGroupUntilItIsDeletedAgain(t *testing.T) {
+	pool := open(t, Options{Pool: poolDir(t), Failpoints: points(t, "local/discard/renamed=error")})
+	g := guard.New(pool)
+	one := create(t, pool, backend.VolumeSpec{Name: "one", Size: 16 << 20})
+	spec := backend.GroupSnapshotSpec{Name: "night", SourceIDs: []string{one.ID}}
+	group, err := g.CreateGroup(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.DeleteGroup(t.Context(), group.ID, nil); !errors.Is(err, failpoint.ErrInjected) {
+		t.Fatalf("got %v; want the injected failure", err)
+	}
+	if _, err := g.CreateGroup(t.Context(), spec); !errors.Is(err, backend.ErrDataLoss) {
+		t.Fatalf("a group deleted in part was given out: %v", err)
+	}
+	if err := g.DeleteGroup(t.Context(), group.ID, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.CreateGroup(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOpen_aRecordThatCannotBeReadKeepsNothingElseFromWorking(t *testing.T) {
+	dir := poolDir(t)
+	pool := open(t, Options{Pool: dir})
+	sound := create(t, pool, backend.VolumeSpec{Name: "sound", Size: 16 << 20})
+	struck := create(t, pool, backend.VolumeSpec{Name: "struck", Size: 16 << 20})
+	shut(t, pool)
+	record := filepath.Join(dir, "volumes", struck.ID, "volume.json")
+	if err := errors.Join(os.Remove(record), os.Mkdir(record, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, Options{Pool: dir})
+	if _, err := again.Volume(t.Context(), sound.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := again.Volume(t.Context(), struck.ID); err == nil || errors.Is(err, backend.ErrNotFound) {
+		t.Fatalf("the struck volume: %v; want that it is left alone", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "volumes", struck.ID, "data")); err != nil {
+		t.Fatalf("its data: %v", err)
+	}
+}
+
+func TestOpen_twoHalvesDoNotPromiseTheSameRoom(t *testing.T) {
+	dir := small(t, "ext4", 1<<30)
+	node := open(t, Options{Pool: dir, Role: RoleNode})
+	controller := open(t, Options{Pool: dir, Role: RoleController})
+	for name, size := range map[string]int64{"one": 600 << 20, "two": 250 << 20} {
+		create(t, controller, backend.VolumeSpec{Name: name, Size: size})
+	}
+	_, err := node.CreateEphemeral(t.Context(), backend.EphemeralSpec{
+		Handle: "csi-" + "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+		Target: "/pods/1/mount", Attributes: map[string]string{"size": "400Mi"},
+	})
+	if !errors.Is(err, backend.ErrNoSpace) {
+		t.Fatalf("got %v; want ErrNoSpace", err)
+	}
+}
