@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,6 +17,8 @@ import (
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/holdfast-csi/holdfast/internal/durable"
 )
 
 // FileName is the store's file below the root directory.
@@ -83,6 +86,11 @@ func (s *Store) prepare() error {
 	if version > Schema {
 		return fmt.Errorf("the host's store %s has schema %d; this program knows %d: use the newer holdfast that wrote it", s.path, version, Schema)
 	}
+	if version == 0 {
+		if err := syncDirectory(filepath.Dir(s.path)); err != nil {
+			return fmt.Errorf("the host's store %s: %w", s.path, err)
+		}
+	}
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		for _, name := range buckets() {
 			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
@@ -91,6 +99,15 @@ func (s *Store) prepare() error {
 		}
 		return tx.Bucket([]byte(metaBucket)).Put([]byte(schemaKey), []byte(strconv.Itoa(Schema)))
 	})
+}
+
+// syncDirectory makes a new file's entry durable; bbolt syncs the file only.
+func syncDirectory(directory string) error {
+	root, err := os.OpenRoot(directory)
+	if err != nil {
+		return err
+	}
+	return errors.Join(durable.SyncDir(root, "."), root.Close())
 }
 
 // inspect reads the schema's version, 0 for a new file, and whether every
