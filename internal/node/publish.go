@@ -219,29 +219,3 @@ func (e *Engine) checkSoleTarget(p publication) error {
 	}
 	return nil
 }
-
-// publishBlock shows the device's node at the target. A read-only publish gets
-// a read-only device of its own: a read-only bind of a node does not keep
-// anybody from writing to the device.
-func (e *Engine) publishBlock(ctx context.Context, p publication) error {
-	staged, err := p.staged()
-	if err != nil {
-		return err
-	}
-	closeQuietly(staged)
-	readOnly := p.request.ReadOnly || readOnlyMode(p.request.Capability.Mode)
-	if err := e.checkSoleTarget(p); err != nil {
-		return err
-	}
-	device, err := e.backend.OpenDevice(ctx, backend.DeviceRequest{
-		VolumeID: p.request.VolumeID, PublishContext: p.request.PublishContext, ReadOnly: readOnly, Keep: true,
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { e.release(device) }()
-	if device.ReadOnly != readOnly {
-		return fmt.Errorf("device %s: read-only = %t; wanted %t", device.Path, device.ReadOnly, readOnly)
-	}
-	return e.bindDevice(ctx, p.target, device, p.devices, "node/publish")
-}

@@ -5,15 +5,10 @@ import (
 	"errors"
 	"fmt"
 	iofs "io/fs"
-	"path/filepath"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/node/mount"
 )
-
-// stagedNode is the file in the staging directory that a raw block volume's
-// device is bound to, so that "staged" can be seen in the mount table.
-const stagedNode = "device"
 
 // StageRequest asks to make a volume ready on this machine.
 type StageRequest struct {
@@ -165,154 +160,6 @@ func (e *Engine) release(device *backend.Device) {
 	if err := device.Release(); err != nil {
 		e.log.Warn("a device was not given back", "device", device.Path, "error", err)
 	}
-}
-
-// stageBlock makes the device present and binds its node into the staging
-// directory.
-func (e *Engine) stageBlock(ctx context.Context, r StageRequest) error {
-	directory, err := e.stagingPlace(r.StagingPath)
-	if err != nil {
-		return err
-	}
-	defer closeQuietly(directory)
-	devices, err := e.backend.Devices(ctx, r.VolumeID)
-	if err != nil {
-		return err
-	}
-	if err := refuseFilesystemUse(directory, devices); err != nil {
-		return err
-	}
-	place, err := e.paths.Place("staging_target_path", filepath.Join(r.StagingPath, stagedNode))
-	if err != nil {
-		return err
-	}
-	defer closeQuietly(place)
-	if err := refuseOtherAccess(place, devices, readOnlyMode(r.Capability.Mode)); err != nil {
-		return err
-	}
-	if err := e.forgetInterruptedFormat(ctx, r.VolumeID); err != nil {
-		return err
-	}
-	return e.stageDevice(ctx, r, place, devices)
-}
-
-// stageDevice opens the volume's device and shows its node. A device outlives
-// the call, so one that this call attached for nothing is closed again.
-func (e *Engine) stageDevice(ctx context.Context, r StageRequest, place *mount.Place, devices []backend.Device) (err error) {
-	defer func() {
-		if err != nil && len(devices) == 0 {
-			err = errors.Join(err, e.backend.CloseDevice(context.WithoutCancel(ctx), r.VolumeID))
-		}
-	}()
-	device, err := e.backend.OpenDevice(ctx, backend.DeviceRequest{
-		VolumeID: r.VolumeID, PublishContext: r.PublishContext, ReadOnly: readOnlyMode(r.Capability.Mode), Keep: true,
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { e.release(device) }()
-	if err := e.points.Hit("node/stage/device"); err != nil {
-		return err
-	}
-	return e.bindDevice(ctx, place, device, devices, "node/stage")
-}
-
-// refuseOtherAccess keeps a volume that is staged as raw block from being
-// staged again with the other access, before a second device is made for it.
-func refuseOtherAccess(place *mount.Place, devices []backend.Device, readOnly bool) error {
-	node, err := place.Open()
-	if err != nil {
-		return ignoreAbsent(err)
-	}
-	defer closeQuietly(node)
-	for _, device := range devices {
-		if node.Block && node.Device == device.Number && device.ReadOnly != readOnly {
-			return fmt.Errorf("%w: staged at %s with read-only = %t", backend.ErrExists, place.Path, device.ReadOnly)
-		}
-	}
-	return nil
-}
-
-// refuseRawUse keeps a filesystem off a device that is staged as raw block.
-func refuseRawUse(devices []backend.Device) error {
-	places, err := rawUsesOf(devices)
-	if err != nil {
-		return err
-	}
-	if len(places) > 0 {
-		return fmt.Errorf("%w: the volume is in use as raw block at %s", backend.ErrExists, several(places))
-	}
-	return nil
-}
-
-// refuseFilesystemUse keeps raw block use off a mounted filesystem, and our
-// file out of whatever is mounted at the staging directory.
-func refuseFilesystemUse(directory *mount.Place, devices []backend.Device) error {
-	places, err := mountsOf(devices)
-	if err != nil {
-		return err
-	}
-	if len(places) > 0 {
-		return fmt.Errorf("%w: the volume is mounted as a filesystem at %s", backend.ErrExists, several(places))
-	}
-	node, err := directory.Open()
-	if err != nil {
-		return err
-	}
-	defer closeQuietly(node)
-	if node.MountRoot {
-		return occupied(directory, node)
-	}
-	return nil
-}
-
-// forgetInterruptedFormat drops the mark of an mkfs that did not end: from now
-// on others than mkfs write to the device.
-func (e *Engine) forgetInterruptedFormat(ctx context.Context, volumeID string) error {
-	mark, err := e.formatMark(ctx, volumeID)
-	if err != nil || mark.FSType == "" || mark.Done {
-		return err
-	}
-	return e.setFormatMark(ctx, volumeID, backend.FormatMark{})
-}
-
-// bindDevice shows a device's node at a place. A second time, with the same
-// device there, is fine.
-func (e *Engine) bindDevice(ctx context.Context, place *mount.Place, device *backend.Device, devices []backend.Device, point string) (err error) {
-	created, err := place.MakeFile()
-	if err != nil {
-		return err
-	}
-	defer func() { err = undoMade(created, place, err) }()
-	if bound, err := boundAlready(place, device, devices); bound || err != nil {
-		return err
-	}
-	if err := e.points.Hit(point + "/made"); err != nil {
-		return err
-	}
-	tree, err := mount.BindDevice(device.Path, device.Number)
-	if err != nil {
-		return err
-	}
-	defer closeQuietly(tree)
-	return e.attach(ctx, place, tree, point)
-}
-
-func boundAlready(place *mount.Place, device *backend.Device, devices []backend.Device) (bool, error) {
-	node, err := place.Open()
-	if err != nil {
-		return false, err
-	}
-	defer closeQuietly(node)
-	switch {
-	case !node.MountRoot:
-		return false, nil
-	case node.Block && node.Device == device.Number:
-		return true, nil
-	case owns(node, devices):
-		return false, fmt.Errorf("%w: the volume is at %s with other access than read-only = %t", backend.ErrExists, place.Path, device.ReadOnly)
-	}
-	return false, occupied(place, node)
 }
 
 // undoMade removes what this call made when it failed afterwards, unless the

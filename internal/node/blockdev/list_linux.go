@@ -1,0 +1,146 @@
+package blockdev
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// LoopsOf lists the loop devices that are backed by this very file, without
+// taking a hold on them.
+//
+// Every candidate is confirmed by device and inode. Candidates are those whose
+// backing file has the same name in a directory of the same name: opening all
+// loop devices of the machine instead would keep alive, for an instant, those
+// that others are just detaching. A file with several hard links is therefore
+// not for use here.
+func LoopsOf(file *os.File) ([]Loop, error) {
+	want, err := statFile(file)
+	if err != nil {
+		return nil, err
+	}
+	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
+	if err != nil {
+		return nil, fmt.Errorf("list loop devices of %s: %w", file.Name(), err)
+	}
+	names, err := attachedLoops()
+	if err != nil {
+		return nil, fmt.Errorf("list loop devices of %s: %w", file.Name(), err)
+	}
+	var found []Loop
+	for _, device := range names {
+		loop, err := candidate(device, tail(name))
+		if err != nil {
+			return nil, fmt.Errorf("list loop devices of %s: %w", file.Name(), err)
+		}
+		if loop == nil {
+			continue
+		}
+		if loop.device == uint64(want.Dev) && loop.inode == want.Ino {
+			found = append(found, *loop)
+		}
+	}
+	return found, nil
+}
+
+// attachedLoops names the loop devices that have a size, and so a file. The
+// kernel lists them in proc_partitions(5) and leaves the free ones out, of which
+// a machine may have hundreds, for one read instead of one per device.
+func attachedLoops() ([]string, error) {
+	data, err := os.ReadFile("/proc/partitions")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		if len(fields) != 4 {
+			continue
+		}
+		if _, isLoop := loopIndex(fields[3]); isLoop {
+			names = append(names, fields[3])
+		}
+	}
+	return names, nil
+}
+
+// tail is the last two components of a path.
+func tail(path string) string {
+	return filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path))
+}
+
+// candidate reads one loop device; nil when it is none, or its backing file is
+// named otherwise, or it is just going away.
+func candidate(name, wantTail string) (*Loop, error) {
+	index, isLoop := loopIndex(name)
+	if !isLoop {
+		return nil, nil
+	}
+	backing, err := backingFile(name)
+	if err != nil || tail(backing) != wantTail {
+		return nil, err
+	}
+	device, err := openLoop(index, true)
+	if errors.Is(err, unix.ENXIO) || errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	loop := &Loop{Index: index, Path: device.Name(), holding: device}
+	err = loop.read()
+	closeErr := loop.Close()
+	if errors.Is(err, unix.ENXIO) {
+		return nil, nil
+	}
+	return loop, errors.Join(err, closeErr)
+}
+
+// loopIndex reads N of "loopN".
+func loopIndex(name string) (index int, isLoop bool) {
+	digits, isLoop := strings.CutPrefix(name, "loop")
+	index, err := strconv.Atoi(digits)
+	return index, isLoop && err == nil
+}
+
+// backingFile reads the path of a loop device's file, "" of a free device. It
+// calls the kernel directly because each listing reads all loop devices of the
+// machine, and os.File would bring each of them into the poller and out again.
+// A device that is free, or just becoming so, has "". Any other failure is an
+// error: a device that is overlooked would be attached a second time.
+func backingFile(name string) (string, error) {
+	path := sysBlock + "/" + name + "/loop/backing_file"
+	fd, err := retried(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var text [unix.PathMax]byte
+	n, err := retried(func() (int, error) { return unix.Read(fd, text[:]) })
+	if errors.Is(err, unix.ENODEV) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
+	return strings.TrimSuffix(string(text[:n]), "\n"), nil
+}
+
+// retried repeats a system call that a signal interrupted; Go's own preemption
+// sends them.
+func retried(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
