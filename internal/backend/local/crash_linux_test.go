@@ -37,6 +37,9 @@ type scenario struct {
 	prepare func(*world)
 	// act is what a CO does and repeats until it succeeds.
 	act func(context.Context, *Pool, *guard.Guard) error
+	// opening tells that the failure of one entry does not fail the operation,
+	// which is the start: the next one ends it.
+	opening bool
 	// spoil changes the closed pool by hand, as a crash would leave it.
 	spoil func(*world)
 	// partial is a volume that is only begun.
@@ -272,6 +275,10 @@ func (w *world) fail(point string) {
 	}
 	if err != nil {
 		w.Fatal(err)
+	}
+	if w.scenario.opening {
+		shut(w.T, pool)
+		return
 	}
 	pool.saveEvery = copyChunk
 	if err := w.scenario.act(w.Context(), pool, guard.New(pool)); !errors.Is(err, failpoint.ErrInjected) {

@@ -75,6 +75,7 @@ func (p *Pool) leaveAlone(ctx context.Context, entry string, err error) error {
 		return nil
 	}
 	p.reportBroken(entry, err)
+	p.forgetIfGone(entry) // the step that failed may have been the last
 	return nil
 }
 

@@ -21,7 +21,7 @@ var handleOfTests = "csi-" + strings.Repeat("0123456789abcdef", 4)
 func scenarios() map[string]scenario {
 	return map[string]scenario{
 		"open a new pool":           {prepare: func(*world) {}, spoil: removePool, act: onlyOpen},
-		"recover":                   {prepare: prepared, spoil: leaveHalves, act: onlyOpen},
+		"recover":                   {prepare: prepared, spoil: leaveHalves, act: onlyOpen, opening: true},
 		"create thin":               creation(thin, backend.Source{}),
 		"create thick":              creation(thick, backend.Source{}),
 		"restore thin":              creation(thin, backend.Source{SnapshotID: idOf(snapshotPrefix, "cut")}),
