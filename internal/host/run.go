@@ -238,6 +238,7 @@ func (h *Host) runContainer(ctx context.Context, pod *corev1.Pod, container work
 	if container.Scratch, err = h.scratch(pod, container.Name); err != nil {
 		return 0, err
 	}
+	container.Hide = h.paths.Root
 	streams := workload.Streams{Stdout: output.Stdout, Stderr: output.Stderr}
 	if output.prefix {
 		name := container.Name

@@ -101,6 +101,34 @@ func TestRun_mirrorsOnlyWhereAnEntryIsMissing(t *testing.T) {
 	}
 }
 
+func TestRun_doesNotKeepTheMachinesMountsBusy(t *testing.T) {
+	root := t.TempDir()
+	volume, other := filepath.Join(root, "volume"), filepath.Join(root, "other")
+	for _, dir := range []string{volume, other} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		needRoot(t)
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(dir, 0); err != nil {
+				t.Error(err) // so the container took away its own copy only
+			}
+		})
+	}
+	container := shell(t, "grep -c "+root+" /proc/mounts; echo kept > /data/file", Mount{Source: volume, Target: "/data"})
+	container.Hide = root
+	code, stdout, stderr := runIt(t, container)
+	if code != 0 || stdout != "0\n" {
+		t.Fatalf("code %d, mounts below the hidden directory: %q, stderr %q", code, stdout, stderr)
+	}
+	if got, err := os.ReadFile(filepath.Join(volume, "file")); err != nil || string(got) != "kept\n" {
+		t.Fatalf("the container's own volume: %q, %v", got, err)
+	}
+}
+
 func TestRun_nestedMountPathsAndLinks(t *testing.T) {
 	outer, inner, linked := t.TempDir(), t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(inner, "inner"), nil, 0o644); err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,6 +33,9 @@ func buildView(container Container) error {
 	if err != nil {
 		return err
 	}
+	if err := detachBelow(container.Hide); err != nil {
+		return err
+	}
 	view := view{root: container.Scratch, readOnly: container.ReadOnlyRoot}
 	if err := view.mirrorAll(targets); err != nil {
 		return err
@@ -42,6 +46,35 @@ func buildView(container Container) error {
 		}
 	}
 	return view.enter()
+}
+
+// detachBelow takes the copies of the machine's mounts below a directory out of
+// this namespace. Where the machine's mounts are not shared (no systemd), what
+// is unmounted there would stay mounted here: a volume that another pod has
+// given back would be busy for as long as this container runs.
+func detachBelow(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		return fmt.Errorf("list the mounts below %s: %w", dir, err)
+	}
+	slices.Reverse(mounts) // inner ones and later ones first
+	for _, m := range mounts {
+		if m.Mountpoint == dir {
+			continue
+		}
+		err := unix.Unmount(m.Mountpoint, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // gone on the machine meanwhile
+			return fmt.Errorf("hide the mount at %s: %w", m.Mountpoint, err)
+		}
+	}
+	return nil
 }
 
 // target is a mount whose place is known.

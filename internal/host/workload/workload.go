@@ -41,6 +41,9 @@ type Container struct {
 	// Scratch is an existing empty directory that the new root is mounted over,
 	// in the container's own namespace only.
 	Scratch string
+	// Hide is a directory whose mounts are the machine's business: the container
+	// does not see them, and so does not keep them busy.
+	Hide string
 
 	UID, GID     uint32
 	Groups       []uint32
