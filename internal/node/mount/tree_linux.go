@@ -95,6 +95,9 @@ func explainCreate(fsContext *os.File, f Filesystem, err error) error {
 	case errors.Is(err, unix.EINVAL) && len(f.Flags.Options) > 0:
 		class = backend.ErrInvalid
 	}
+	if errors.Is(err, unix.EEXIST) && f.Type == "btrfs" {
+		said += ": its original or another clone of it is mounted, which btrfs allows from Linux 6.7 on"
+	}
 	return fmt.Errorf("mount %s as %s with options %v: %w: %w%s; see the kernel log (dmesg)", f.Device, f.Type, slices.Concat(f.Defaults, f.Flags.Options), class, err, said)
 }
 
