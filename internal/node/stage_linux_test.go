@@ -95,6 +95,8 @@ func TestStage_refusesWhatItMustNotTouch(t *testing.T) {
 		"foreign filesystem":  {sizes["ext4"], func(f *fixture) { f.fill("vol-a", "mkfs.vfat", "FILE") }, backend.ErrPrecondition, "vfat"},
 		"swap":                {sizes["ext4"], func(f *fixture) { f.fill("vol-a", "mkswap", "FILE") }, backend.ErrPrecondition, "swap"},
 		"partition table":     {sizes["ext4"], func(f *fixture) { f.fill("vol-a", "sh", "-c", "echo 'label: gpt\n,,' | sfdisk -q FILE") }, backend.ErrPrecondition, "gpt"},
+		"MBR":                 {sizes["ext4"], func(f *fixture) { f.fill("vol-a", "sh", "-c", "echo 'label: dos\n,,' | sfdisk -q FILE") }, backend.ErrPrecondition, "dos (a partition table)"},
+		"damaged xfs":         {xfsMin, func(f *fixture) { f.fill("vol-a", "mkfs.xfs", "-q", "FILE"); f.patch("vol-a", 200, "?") }, backend.ErrDataLoss, "checksum"},
 		"LVM":                 {sizes["ext4"], func(f *fixture) { f.patch("vol-a", 512+24, "LVM2 001") }, backend.ErrPrecondition, "LVM2"},
 		"encrypted":           {sizes["ext4"], func(f *fixture) { f.patch("vol-a", 0, "LUKS\xba\xbe") }, backend.ErrPrecondition, "LUKS"},
 		"unknown data":        {sizes["ext4"], func(f *fixture) { f.patch("vol-a", 12345, "?") }, backend.ErrPrecondition, "12345"},

@@ -14,6 +14,7 @@ func snapshotRules() []rule {
 		{"a snapshot is found and its creation may be repeated", snapshotTwice},
 		{"a snapshot name belongs to one source", snapshotOfAnother},
 		{"a snapshot of nothing is not found", snapshotOfNothing},
+		{"any name that CSI allows makes a snapshot of its own", strangeSnapshotNames},
 		{"snapshots are listed by source, by ID and in pages", listSnapshots},
 		{"a volume is restored at its size or larger, never smaller", restoreSizes},
 		{"a clone is made at the size of its source or larger", cloneSizes},
@@ -51,6 +52,24 @@ func snapshotOfAnother(b *bench) {
 	b.want(err, backend.ErrExists, "the same name for another source")
 	// Volumes and snapshots have names of their own.
 	b.snapshot("one", one.ID)
+}
+
+func strangeSnapshotNames(b *bench) {
+	if !b.snapshots() {
+		return
+	}
+	volume := b.create("source")
+	seen := map[string]string{}
+	for _, name := range []string{".", "..", "../volumes", "a/b", "$(id)", "a\nb", "\u6d77"} {
+		snapshot := b.snapshot(name, volume.ID)
+		if other, taken := seen[snapshot.ID]; taken {
+			b.Errorf("names %q and %q share snapshot %s", name, other, snapshot.ID)
+		}
+		seen[snapshot.ID] = name
+	}
+	if _, err := b.guard.Volume(b.ctx(), volume.ID); err != nil {
+		b.Errorf("the source after all that: %v", err)
+	}
 }
 
 func snapshotOfNothing(b *bench) {
