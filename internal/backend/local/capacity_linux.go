@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,16 +29,43 @@ func (p *Pool) admit(ctx context.Context, id string, bytes int64) error {
 		}
 	}
 	free, ok, err := p.promiseObserved(ctx, id, bytes)
-	if err == nil && !ok && p.copyOnWrite {
-		// btrfs frees the blocks of deleted files when it commits.
-		if err = unix.Syncfs(descriptor(p.top)); err == nil {
-			free, ok, err = p.promiseObserved(ctx, id, bytes)
-		}
+	for try := 0; err == nil && !ok && try < p.settlingTries(); try++ {
+		free, ok, err = p.promiseSettled(ctx, id, bytes)
 	}
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: %d bytes are needed and the pool can promise %d more; delete volumes or snapshots, enlarge the pool, or raise the overcommit ratio", backend.ErrNoSpace, bytes, max(0, free))
 	}
 	return err
+}
+
+// Filesystems free the blocks of a deleted file behind its back: btrfs when it
+// commits, xfs when it inactivates the inode, until which a snapshot that is
+// gone still counts as sharing the blocks of its source.
+const (
+	settlingTime  = 30 * time.Second
+	settlingPause = 50 * time.Millisecond
+	settlingMost  = 20
+)
+
+// settlingTries is how often a refusal is looked at again: once, and for a
+// while after a deletion until what it frees is seen.
+func (p *Pool) settlingTries() int {
+	if time.Since(time.Unix(0, p.discarded.Load())) < settlingTime {
+		return settlingMost
+	}
+	return 1
+}
+
+func (p *Pool) promiseSettled(ctx context.Context, id string, bytes int64) (free int64, ok bool, err error) {
+	if err := unix.Syncfs(descriptor(p.top)); err != nil {
+		return 0, false, err
+	}
+	select {
+	case <-time.After(settlingPause):
+	case <-ctx.Done():
+		return 0, false, ctx.Err()
+	}
+	return p.promiseObserved(ctx, id, bytes)
 }
 
 func (p *Pool) promiseObserved(ctx context.Context, id string, bytes int64) (free int64, ok bool, err error) {

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -52,7 +53,9 @@ type Pool struct {
 	index    index
 	ledger   *ledger
 	progress progress
-	warned   sync.Map // volumes whose lack of direct I/O was logged
+	// discarded is when something was last deleted, in Unix nanoseconds.
+	discarded atomic.Int64
+	warned    sync.Map // volumes whose lack of direct I/O was logged
 }
 
 // poolRecord identifies a pool, apart from the node that has it.

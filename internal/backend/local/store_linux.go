@@ -148,6 +148,7 @@ func (p *Pool) discard(entry string) error {
 	if err := p.points.Hit("local/discard/renamed"); err != nil {
 		return err
 	}
+	p.discarded.Store(time.Now().UnixNano())
 	if err := p.root.RemoveAll(rest); err != nil {
 		p.log.Warn("removing deleted files failed; the next start tries again", "path", rest, "error", err)
 		return nil
