@@ -66,7 +66,7 @@ bench: build test-packages
 
 # Ten times the random operations of `make test`.
 soak: test-packages
-	$(ISOLATED) $(GO) test -timeout 2h -run 'Model|Sweep' ./internal/backend/local -rapid.checks=1000
+	$(ISOLATED) $(GO) test -count=1 -timeout 2h -run 'TestModel|TestCrash' ./internal/backend/local -rapid.checks=1000
 
 clean:
 	rm -rf bin
