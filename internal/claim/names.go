@@ -3,6 +3,7 @@ package claim
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,6 +47,23 @@ func UniqueName(driver, handle string) string { return "kubernetes.io/csi/" + dr
 // UniqueInlineName names an inline volume within a machine.
 func UniqueInlineName(podUID types.UID, volumeName string) string {
 	return "kubernetes.io/csi/" + string(podUID) + "-" + volumeName
+}
+
+// Sanitise makes a driver's name fit for finalizers and Lease names, as the
+// upstream sidecars do: every character outside [A-Za-z0-9-] becomes '-', and a
+// result that ends in '-' gets an 'X', since such names must end in a letter or digit.
+func Sanitise(driver string) string {
+	clean := strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-':
+			return r
+		}
+		return '-'
+	}, driver)
+	if strings.HasSuffix(clean, "-") {
+		return clean + "X"
+	}
+	return clean
 }
 
 func hash(text string) string {

@@ -30,6 +30,23 @@ func TestNames_areThoseOfKubernetes(t *testing.T) {
 	}
 }
 
+func TestSanitise_isThatOfTheUpstreamSidecars(t *testing.T) {
+	cases := map[string]string{
+		"local.holdfast.dev": "local-holdfast-dev",
+		"ebs.csi.aws.com":    "ebs-csi-aws-com",
+		"Mixed-Case9":        "Mixed-Case9",
+		"ends.":              "ends-X",
+		"ends-":              "ends-X",
+		"zwei.größe":         "zwei-gr--e", // a rune, not a byte, becomes one '-'
+		"":                   "",
+	}
+	for driver, want := range cases {
+		if got := Sanitise(driver); got != want {
+			t.Errorf("Sanitise(%q) = %q, want %q", driver, got, want)
+		}
+	}
+}
+
 func TestPaths_areTheKubelets(t *testing.T) {
 	paths := Paths{Root: "/var/lib/kubelet"}
 	cases := []struct{ name, got, want string }{
