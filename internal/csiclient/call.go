@@ -3,6 +3,7 @@ package csiclient
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -17,6 +18,7 @@ func call[Q, A any](ctx context.Context, c *Client, name string, request Q, invo
 	defer cancel()
 	start := time.Now()
 	answer, err := invoke(ctx, request)
+	c.observe(name, err, time.Since(start))
 	thing := subject(request)
 	attributes := []slog.Attr{
 		slog.String("driver", c.options.Driver),
@@ -33,6 +35,25 @@ func call[Q, A any](ctx context.Context, c *Client, name string, request Q, invo
 	return answer, err
 }
 
+func (c *Client) observe(name string, err error, took time.Duration) {
+	if c.options.Observe != nil {
+		c.options.Observe("/csi.v1."+serviceOf(name)+"/"+name, status.Code(err).String(), took)
+	}
+}
+
+// serviceOf tells the service of an RPC by its name.
+func serviceOf(name string) string {
+	switch {
+	case strings.HasPrefix(name, "Node"):
+		return "Node"
+	case strings.Contains(name, "GroupSnapshot"), strings.HasPrefix(name, "GroupController"):
+		return "GroupController"
+	case strings.HasPrefix(name, "GetPlugin"), name == "Probe":
+		return "Identity"
+	}
+	return "Controller"
+}
+
 // subject is what a request is about: a volume, a snapshot, or the name of one to be made.
 func subject(request any) string {
 	switch request := request.(type) {
@@ -40,6 +61,8 @@ func subject(request any) string {
 		return request.GetVolumeId()
 	case interface{ GetSnapshotId() string }:
 		return request.GetSnapshotId()
+	case interface{ GetGroupSnapshotId() string }:
+		return request.GetGroupSnapshotId()
 	case interface{ GetName() string }:
 		return request.GetName()
 	}

@@ -9,6 +9,7 @@ import (
 // PluginCapabilities is what a driver offers as a whole.
 type PluginCapabilities struct {
 	Controller, Topology, Groups, SnapshotMetadata bool
+	SnapshotTopology                               bool
 	OnlineExpansion, OfflineExpansion              bool
 }
 
@@ -16,6 +17,12 @@ type PluginCapabilities struct {
 type ControllerCapabilities struct {
 	CreateDelete, Attach, PublishReadOnly, Snapshots, Clone, Expand, Modify bool
 	ListVolumes, ListSnapshots, Capacity, GetVolume, SingleNodeMultiWriter  bool
+	PublishedNodes, GetSnapshot, GetVolumeHealth, ListVolumeHealth          bool
+}
+
+// GroupCapabilities is what a driver's group controller offers.
+type GroupCapabilities struct {
+	Snapshots bool // CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT
 }
 
 // NodeCapabilities is what a driver's node service offers.
@@ -26,6 +33,7 @@ type NodeCapabilities struct {
 type capabilityCache struct {
 	plugin     *PluginCapabilities
 	controller *ControllerCapabilities
+	groups     *GroupCapabilities
 	node       *NodeCapabilities
 }
 
@@ -44,6 +52,12 @@ func (c *Client) PluginCapabilities(ctx context.Context) (PluginCapabilities, er
 // controller service has none of them.
 func (c *Client) ControllerCapabilities(ctx context.Context) (ControllerCapabilities, error) {
 	return cached(ctx, c, func(cache *capabilityCache) **ControllerCapabilities { return &cache.controller }, c.fetchController)
+}
+
+// GroupCapabilities asks once per connection. A driver without a group
+// controller service has none of them.
+func (c *Client) GroupCapabilities(ctx context.Context) (GroupCapabilities, error) {
+	return cached(ctx, c, func(cache *capabilityCache) **GroupCapabilities { return &cache.groups }, c.fetchGroups)
 }
 
 // NodeCapabilities asks once per connection.
@@ -83,6 +97,8 @@ func (c *Client) fetchPlugin(ctx context.Context) (PluginCapabilities, error) {
 			found.Groups = true
 		case csi.PluginCapability_Service_SNAPSHOT_METADATA_SERVICE:
 			found.SnapshotMetadata = true
+		case csi.PluginCapability_Service_SNAPSHOT_ACCESSIBILITY_CONSTRAINTS:
+			found.SnapshotTopology = true
 		}
 		switch capability.GetVolumeExpansion().GetType() {
 		case csi.PluginCapability_VolumeExpansion_ONLINE:
@@ -135,8 +151,31 @@ func (c *ControllerCapabilities) flag(kind csi.ControllerServiceCapability_RPC_T
 		return &c.GetVolume
 	case csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER:
 		return &c.SingleNodeMultiWriter
+	case csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES:
+		return &c.PublishedNodes
+	case csi.ControllerServiceCapability_RPC_GET_SNAPSHOT:
+		return &c.GetSnapshot
+	case csi.ControllerServiceCapability_RPC_GET_VOLUME_HEALTH:
+		return &c.GetVolumeHealth
+	case csi.ControllerServiceCapability_RPC_LIST_VOLUME_HEALTH:
+		return &c.ListVolumeHealth
 	}
 	return nil
+}
+
+func (c *Client) fetchGroups(ctx context.Context) (GroupCapabilities, error) {
+	var found GroupCapabilities
+	plugin, err := c.PluginCapabilities(ctx)
+	if err != nil || !plugin.Groups {
+		return found, err
+	}
+	answer, err := call(ctx, c, "GroupControllerGetCapabilities", &csi.GroupControllerGetCapabilitiesRequest{}, c.groups.GroupControllerGetCapabilities)
+	for _, capability := range answer.GetCapabilities() {
+		if capability.GetRpc().GetType() == csi.GroupControllerServiceCapability_RPC_CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT {
+			found.Snapshots = true
+		}
+	}
+	return found, err
 }
 
 func (c *Client) fetchNode(ctx context.Context) (NodeCapabilities, error) {

@@ -44,6 +44,9 @@ type Options struct {
 	Logger  *slog.Logger
 	// Disconnected is called each time an established connection ends. It must not block.
 	Disconnected func()
+	// Observe is told of each call when it ended: the full method
+	// (/csi.v1.Controller/CreateVolume), the gRPC code's name and the time.
+	Observe func(method, code string, took time.Duration)
 }
 
 // Client calls one instance of one driver. It is safe for concurrent use.
@@ -52,6 +55,7 @@ type Client struct {
 	connection *grpc.ClientConn // nil when it belongs to somebody else
 	identity   csi.IdentityClient
 	controller csi.ControllerClient
+	groups     csi.GroupControllerClient
 	node       csi.NodeClient
 
 	mu    sync.Mutex
@@ -79,6 +83,7 @@ func newClient(options Options) *Client {
 func (c *Client) over(connection grpc.ClientConnInterface) {
 	c.identity = csi.NewIdentityClient(connection)
 	c.controller = csi.NewControllerClient(connection)
+	c.groups = csi.NewGroupControllerClient(connection)
 	c.node = csi.NewNodeClient(connection)
 }
 

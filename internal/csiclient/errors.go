@@ -22,6 +22,7 @@ type Error struct {
 	// Code is the gRPC code's name, for people.
 	Code    string
 	Message string
+	number  codes.Code
 	kind    error
 }
 
@@ -49,7 +50,8 @@ func translate(err error, driver, call, thing string) error {
 	}
 	return &Error{
 		Driver: driver, Call: call, Thing: thing,
-		Code: answer.Code().String(), Message: answer.Message(), kind: kindOf(answer.Code()),
+		Code: answer.Code().String(), Message: answer.Message(),
+		number: answer.Code(), kind: kindOf(answer.Code()),
 	}
 }
 
@@ -93,3 +95,18 @@ func Message(err error) string {
 	}
 	return err.Error()
 }
+
+// CodeNumber is the number of the gRPC code in a driver's answer, which
+// Kubernetes wants in VolumeAttachment.status.attachError.errorCode; ok is
+// false for an error that is no driver's answer.
+func CodeNumber(err error) (number int32, ok bool) {
+	var answer *Error
+	if !errors.As(err, &answer) {
+		return 0, false
+	}
+	return int32(answer.number), true //nolint:gosec // gRPC codes end at 16
+}
+
+// IsStaleToken tells whether a listing's page token was refused (ABORTED): the
+// listing is to be started again (CSI spec 1.13, ListVolumes errors).
+func IsStaleToken(err error) bool { return errors.Is(err, backend.ErrBusy) }

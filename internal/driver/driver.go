@@ -85,6 +85,8 @@ type Server struct {
 	// ready is closed when the socket serves.
 	ready    chan struct{}
 	identity *identity
+	options  Options
+	chain    *interceptor
 
 	drainTime, cutTime time.Duration
 }
@@ -109,23 +111,32 @@ func New(o Options) (*Server, error) {
 	chain := &interceptor{log: log, metrics: measured, node: o.NodeID}
 	s := &Server{
 		log: log, path: path, grpc: newGRPC(chain, o.Tracing), ready: make(chan struct{}),
-		identity: &identity{options: o}, drainTime: defaultDrainTime, cutTime: defaultCutTime,
+		identity: &identity{options: o}, options: o, chain: chain, drainTime: defaultDrainTime, cutTime: defaultCutTime,
 	}
-	s.register(o)
+	s.Register(s.grpc)
 	return s, nil
 }
 
-func (s *Server) register(o Options) {
-	csi.RegisterIdentityServer(s.grpc, s.identity)
+// Register adds the driver's services to another server, or to a connection
+// within the process. Calls must pass Intercept.
+func (s *Server) Register(registrar grpc.ServiceRegistrar) {
+	o := s.options
+	csi.RegisterIdentityServer(registrar, s.identity)
 	if o.Mode.controls() {
-		csi.RegisterControllerServer(s.grpc, &controller{guard: o.Guard, traits: o.Traits, features: o.Features})
+		csi.RegisterControllerServer(registrar, &controller{guard: o.Guard, traits: o.Traits, features: o.Features})
 		if o.Features.Groups {
-			csi.RegisterGroupControllerServer(s.grpc, &groupController{guard: o.Guard})
+			csi.RegisterGroupControllerServer(registrar, &groupController{guard: o.Guard})
 		}
 	}
 	if o.Mode.serves() {
-		csi.RegisterNodeServer(s.grpc, &nodeServer{engine: o.Engine, traits: o.Traits, features: o.Features})
+		csi.RegisterNodeServer(registrar, &nodeServer{engine: o.Engine, traits: o.Traits, features: o.Features})
 	}
+}
+
+// Intercept is what every call passes, over a socket or not: limits, the error
+// as a status, a log line and a measurement.
+func (s *Server) Intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	return s.chain.unary(ctx, request, info, handler)
 }
 
 // pluginName is CSI's rule for names, which is also within Kubernetes' rule for
