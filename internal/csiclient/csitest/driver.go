@@ -36,13 +36,16 @@ type Driver struct {
 	// Publish and Unpublish do what the node does to the target path.
 	Publish   func(*csi.NodePublishVolumeRequest) error
 	Unpublish func(*csi.NodeUnpublishVolumeRequest) error
+	// Attach is how volumes are published to nodes and listed.
+	Attach Attach
 
 	mu      sync.Mutex
 	calls   []string
 	volumes map[string]*csi.Volume // by name
-	// Attached, Staged and Published are what is in use now, by volume ID.
-	attached, staged map[string]bool
-	published        map[string]map[string]bool
+	// attached (by volume and node), staged and published are what is in use now, by volume ID.
+	attached  map[string]map[string]attachment
+	staged    map[string]bool
+	published map[string]map[string]bool
 }
 
 // New makes a driver with every capability that it serves.
@@ -55,7 +58,7 @@ func New(name string) *Driver {
 			csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
 		},
 		Node:    []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_EXPAND_VOLUME},
-		volumes: map[string]*csi.Volume{}, attached: map[string]bool{}, staged: map[string]bool{}, published: map[string]map[string]bool{},
+		volumes: map[string]*csi.Volume{}, attached: map[string]map[string]attachment{}, staged: map[string]bool{}, published: map[string]map[string]bool{},
 	}
 }
 
@@ -219,22 +222,6 @@ func (d *Driver) ControllerExpandVolume(_ context.Context, request *csi.Controll
 		}
 	}
 	return nil, status.Error(codes.NotFound, "no such volume")
-}
-
-// ControllerPublishVolume is the RPC.
-func (d *Driver) ControllerPublishVolume(_ context.Context, request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.attached[request.GetVolumeId()] = true
-	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{"device": "1"}}, nil
-}
-
-// ControllerUnpublishVolume is the RPC.
-func (d *Driver) ControllerUnpublishVolume(_ context.Context, request *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.attached, request.GetVolumeId())
-	return &csi.ControllerUnpublishVolumeResponse{}, nil
 }
 
 // NodeStageVolume is the RPC.
