@@ -1,0 +1,126 @@
+// Package work runs what the controllers have to do: one queue per kind of
+// work, one worker at a time per key, failures again after a growing pause.
+// Queues carry the metrics that alerts on the sidecars know (workqueue_*).
+package work
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// The pauses and the number of workers of a queue that says nothing else;
+// those of the sidecars.
+const (
+	DefaultRetryStart = time.Second
+	DefaultRetryMax   = 5 * time.Minute
+	DefaultWorkers    = 100
+)
+
+// Retry is the pause after a failure: Start, doubling up to Max.
+type Retry struct {
+	Start, Max time.Duration
+}
+
+// Handler does one item. after > 0 asks for the item again in that time: what
+// waits for something is no failure, and its pause does not grow. An error
+// means again with the queue's growing pause.
+type Handler func(ctx context.Context, key string) (after time.Duration, err error)
+
+// Options of a queue. Zero values mean the defaults above.
+type Options struct {
+	Name       string // in metrics and logs
+	Workers    int    // items in progress at most
+	Retry      Retry
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // nil for no metrics
+}
+
+// Queue is a set of keys to work on. It is safe for concurrent use.
+type Queue struct {
+	options Options
+	items   workqueue.TypedRateLimitingInterface[string]
+}
+
+// New makes a queue. It takes keys at once, and works when it is run.
+func New(o Options) *Queue {
+	if o.Workers <= 0 {
+		o.Workers = DefaultWorkers
+	}
+	if o.Retry.Start <= 0 {
+		o.Retry.Start = DefaultRetryStart
+	}
+	if o.Retry.Max <= 0 {
+		o.Retry.Max = DefaultRetryMax
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](o.Retry.Start, max(o.Retry.Start, o.Retry.Max))
+	config := workqueue.TypedRateLimitingQueueConfig[string]{Name: o.Name}
+	if o.Registerer != nil {
+		config.MetricsProvider = newMetrics(o.Registerer)
+	}
+	return &Queue{options: o, items: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config)}
+}
+
+// Add asks for work on a key, once however often it is asked.
+func (q *Queue) Add(key string) { q.items.Add(key) }
+
+// AddAfter asks for work on a key in some time.
+func (q *Queue) AddAfter(key string, pause time.Duration) { q.items.AddAfter(key, pause) }
+
+// Forget makes the next pause after a failure the first one again: what was
+// asked for has changed.
+func (q *Queue) Forget(key string) { q.items.Forget(key) }
+
+// Failures is how often a key failed in a row.
+func (q *Queue) Failures(key string) int { return q.items.NumRequeues(key) }
+
+// Len is how many keys wait for a worker.
+func (q *Queue) Len() int { return q.items.Len() }
+
+// Run works until ctx ends, and waits then for the items in progress, whose
+// handlers see ctx end as well. It always returns nil. A queue runs once.
+func (q *Queue) Run(ctx context.Context, handle Handler) error {
+	stop := context.AfterFunc(ctx, q.items.ShutDown)
+	defer stop()
+	defer q.items.ShutDown()
+	var working sync.WaitGroup
+	defer working.Wait()
+	// A worker is made when there is an item for it: an idle queue costs one
+	// goroutine, not as many as it may have workers.
+	slots := make(chan struct{}, q.options.Workers)
+	for {
+		slots <- struct{}{}
+		key, ended := q.items.Get()
+		if ended || ctx.Err() != nil {
+			return nil
+		}
+		working.Go(func() {
+			defer func() { <-slots }()
+			q.work(ctx, key, handle)
+		})
+	}
+}
+
+func (q *Queue) work(ctx context.Context, key string, handle Handler) {
+	defer q.items.Done(key)
+	after, err := handle(ctx, key)
+	switch {
+	case ctx.Err() != nil:
+		// The next process, or the next holder of the lease, finds it again.
+	case err != nil:
+		q.items.AddRateLimited(key)
+		q.options.Logger.Warn("again later", "queue", q.options.Name, "key", key, "failures", q.items.NumRequeues(key), "error", err)
+	default:
+		q.items.Forget(key)
+		if after > 0 {
+			q.items.AddAfter(key, after)
+		}
+	}
+}

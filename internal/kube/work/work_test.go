@@ -1,0 +1,117 @@
+package work_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
+)
+
+func TestQueue_aFailureComesAgainAfterAGrowingPauseAndAnIntervalAfterAConstantOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := work.New(work.Options{Name: "test", Retry: work.Retry{Start: time.Second, Max: 4 * time.Second}})
+		ctx, cancel := context.WithCancel(t.Context())
+		start := time.Now()
+		var at []time.Duration
+		queue.Add("a")
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = queue.Run(ctx, func(context.Context, string) (time.Duration, error) {
+				at = append(at, time.Since(start))
+				switch len(at) {
+				case 1, 2, 3, 4:
+					return 0, errors.New("no")
+				case 5, 6:
+					return 10 * time.Second, nil
+				}
+				cancel()
+				return 0, nil
+			})
+		}()
+		<-ended
+		want := []time.Duration{0, 1, 3, 7, 11, 21, 31}
+		for i, w := range want {
+			if got := at[i].Round(time.Second); got != w*time.Second {
+				t.Errorf("work %d began after %v, not %v", i, got, w*time.Second)
+			}
+		}
+	})
+}
+
+func TestQueue_worksOnAKeyOnceAtATimeAndOnManyKeysAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := work.New(work.Options{Name: "test", Workers: 2})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var running, most atomic.Int32
+		for _, key := range []string{"a", "b", "c", "a", "b"} {
+			queue.Add(key)
+		}
+		var done atomic.Int32
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = queue.Run(ctx, func(_ context.Context, key string) (time.Duration, error) {
+				most.Store(max(most.Load(), running.Add(1)))
+				if key == "a" {
+					queue.Add("a") // comes again after this one, never beside it
+				}
+				time.Sleep(time.Second)
+				running.Add(-1)
+				if done.Add(1) == 4 {
+					cancel()
+				}
+				return 0, nil
+			})
+		}()
+		<-ended
+		if most.Load() != 2 {
+			t.Errorf("%d at once, not 2", most.Load())
+		}
+	})
+}
+
+func TestQueue_waitsForWorkInProgressWhenItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := work.New(work.Options{Name: "test"})
+		ctx, cancel := context.WithCancel(t.Context())
+		queue.Add("a")
+		finished := false
+		time.AfterFunc(time.Second, cancel)
+		err := queue.Run(ctx, func(context.Context, string) (time.Duration, error) {
+			time.Sleep(3 * time.Second)
+			finished = true
+			return 0, nil
+		})
+		if err != nil || !finished {
+			t.Errorf("Run returned %v with its work unfinished (%t)", err, finished)
+		}
+	})
+}
+
+func TestQueue_queuesOfAProcessShareTheirMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	for _, name := range []string{"one", "two"} {
+		work.New(work.Options{Name: name, Registerer: registry}).Add("a")
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "workqueue_adds_total" {
+			if len(family.GetMetric()) != 2 {
+				t.Errorf("%d series, not 2", len(family.GetMetric()))
+			}
+			return
+		}
+	}
+	t.Error("workqueue_adds_total is not there")
+}
