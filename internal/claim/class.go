@@ -53,11 +53,18 @@ type Class struct {
 }
 
 // ParseClass takes a StorageClass apart. A key with ReservedPrefix that
-// Kubernetes does not know is an error, and so is half of a secret's pair.
+// Kubernetes does not know is an error, and so is half of a secret's pair. A
+// class that names no filesystem gets DefaultFSType.
 func ParseClass(sc *storagev1.StorageClass) (Class, error) {
+	return ParseClassFS(sc, DefaultFSType)
+}
+
+// ParseClassFS is ParseClass with another filesystem for classes that name
+// none; "" leaves the choice to the node (external-provisioner's --default-fstype).
+func ParseClassFS(sc *storagev1.StorageClass, defaultFSType string) (Class, error) {
 	class := Class{
 		Name: sc.Name, Driver: sc.Provisioner, Parameters: map[string]string{},
-		FSType: DefaultFSType, MountOptions: slices.Clone(sc.MountOptions),
+		FSType: defaultFSType, MountOptions: slices.Clone(sc.MountOptions),
 	}
 	reserved := map[string]string{}
 	for key, value := range sc.Parameters {
@@ -103,13 +110,13 @@ func (c *Class) takeFSType(reserved map[string]string) error {
 }
 
 func (c *Class) takeSecrets(reserved map[string]string) error {
-	fallback, err := takePair(reserved, ReservedPrefix+"secret")
+	fallback, err := TakeSecret(reserved, ReservedPrefix+"secret")
 	if err != nil {
 		return err
 	}
 	c.Secrets = map[SecretUse]SecretTemplate{}
 	for _, use := range secretUses() {
-		template, err := takePair(reserved, ReservedPrefix+string(use)+"-secret")
+		template, err := secretFor(use, reserved, c.Parameters)
 		if err != nil {
 			return err
 		}
@@ -121,28 +128,4 @@ func (c *Class) takeSecrets(reserved map[string]string) error {
 		}
 	}
 	return nil
-}
-
-func takePair(reserved map[string]string, stem string) (SecretTemplate, error) {
-	nameKey, namespaceKey := stem+"-name", stem+"-namespace"
-	name, named := reserved[nameKey]
-	namespace, placed := reserved[namespaceKey]
-	delete(reserved, nameKey)
-	delete(reserved, namespaceKey)
-	switch {
-	case !named && !placed:
-		return SecretTemplate{}, nil
-	case name == "" || namespace == "":
-		return SecretTemplate{}, fmt.Errorf("parameters[%s] and parameters[%s] must both be given and not be empty", nameKey, namespaceKey)
-	}
-	return SecretTemplate{Name: name, Namespace: namespace}, nil
-}
-
-func secretKeys() []string {
-	keys := []string{"secret-name", "secret-namespace"}
-	for _, use := range secretUses() {
-		keys = append(keys, string(use)+"-secret-name", string(use)+"-secret-namespace")
-	}
-	slices.Sort(keys)
-	return keys
 }

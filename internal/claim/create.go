@@ -24,15 +24,44 @@ type Creation struct {
 	Source Source
 	// Topology is where the volume has to be reachable from; nil for drivers
 	// without VOLUME_ACCESSIBILITY_CONSTRAINTS.
-	Topology map[string]string
+	Topology *csi.TopologyRequirement
 	// ExtraMetadata adds the names of claim and volume to the parameters.
 	ExtraMetadata bool
+	// VolumeName replaces VolumeName(claim UID) if set.
+	VolumeName string
+	// MutableParameters are those of the claim's VolumeAttributesClass.
+	MutableParameters map[string]string
+	// NoLimit ignores the limit that a claim may name beside its request, as
+	// external-provisioner does.
+	NoLimit bool
+}
+
+// Name is the name of the volume, and of its PersistentVolume.
+func (c Creation) Name() string {
+	if c.VolumeName != "" {
+		return c.VolumeName
+	}
+	return VolumeName(c.Claim.UID)
+}
+
+// Here asks for a volume that one machine reaches, given its topology segments;
+// nil for none.
+func Here(segments map[string]string) *csi.TopologyRequirement {
+	if len(segments) == 0 {
+		return nil
+	}
+	term := func() []*csi.Topology { return []*csi.Topology{{Segments: maps.Clone(segments)}} }
+	return &csi.TopologyRequirement{Requisite: term(), Preferred: term()}
 }
 
 // Request builds the CreateVolumeRequest. It depends on nothing but its
 // arguments, so that it may be recorded before the call and repeated after a crash.
 func (c Creation) Request() (*csi.CreateVolumeRequest, error) {
-	size, err := SizeOf(c.Claim)
+	sizeOf := SizeOf
+	if c.NoLimit {
+		sizeOf = RequestOf
+	}
+	size, err := sizeOf(c.Claim)
 	if err != nil {
 		return nil, err
 	}
@@ -44,18 +73,15 @@ func (c Creation) Request() (*csi.CreateVolumeRequest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: spec.accessModes: %w", Describe(c.Claim), err)
 	}
-	request := &csi.CreateVolumeRequest{
-		Name:                VolumeName(c.Claim.UID),
-		CapacityRange:       size,
-		VolumeCapabilities:  capabilities,
-		Parameters:          c.parameters(),
-		VolumeContentSource: c.Source.content(),
-	}
-	if len(c.Topology) > 0 {
-		here := []*csi.Topology{{Segments: maps.Clone(c.Topology)}}
-		request.AccessibilityRequirements = &csi.TopologyRequirement{Requisite: here, Preferred: here}
-	}
-	return request, nil
+	return &csi.CreateVolumeRequest{
+		Name:                      c.Name(),
+		CapacityRange:             size,
+		VolumeCapabilities:        capabilities,
+		Parameters:                c.parameters(),
+		VolumeContentSource:       c.Source.content(),
+		AccessibilityRequirements: c.Topology,
+		MutableParameters:         maps.Clone(c.MutableParameters),
+	}, nil
 }
 
 func (c Creation) parameters() map[string]string {
@@ -63,7 +89,7 @@ func (c Creation) parameters() map[string]string {
 	if c.ExtraMetadata {
 		parameters[ReservedPrefix+"pvc/name"] = c.Claim.Name
 		parameters[ReservedPrefix+"pvc/namespace"] = c.Claim.Namespace
-		parameters[ReservedPrefix+"pv/name"] = VolumeName(c.Claim.UID)
+		parameters[ReservedPrefix+"pv/name"] = c.Name()
 	}
 	return parameters
 }
@@ -85,6 +111,23 @@ func (s Source) content() *csi.VolumeContentSource {
 // SizeOf is the size a claim asks for, in bytes. Kubernetes itself never sets
 // a limit; one that the claim names is passed on.
 func SizeOf(pvc *corev1.PersistentVolumeClaim) (*csi.CapacityRange, error) {
+	size, err := RequestOf(pvc)
+	if err != nil {
+		return nil, err
+	}
+	if limit, found := pvc.Spec.Resources.Limits[corev1.ResourceStorage]; found {
+		size.LimitBytes = limit.Value()
+		if size.LimitBytes < size.RequiredBytes {
+			request := pvc.Spec.Resources.Requests[corev1.ResourceStorage]
+			return nil, fmt.Errorf("%s: spec.resources: the limit %s is below the request %s",
+				Describe(pvc), limit.String(), request.String())
+		}
+	}
+	return size, nil
+}
+
+// RequestOf is SizeOf without a limit.
+func RequestOf(pvc *corev1.PersistentVolumeClaim) (*csi.CapacityRange, error) {
 	request, found := pvc.Spec.Resources.Requests[corev1.ResourceStorage]
 	if !found {
 		return nil, fmt.Errorf("%s: spec.resources.requests.storage is missing", Describe(pvc))
@@ -92,13 +135,6 @@ func SizeOf(pvc *corev1.PersistentVolumeClaim) (*csi.CapacityRange, error) {
 	size := &csi.CapacityRange{RequiredBytes: request.Value()}
 	if size.RequiredBytes <= 0 {
 		return nil, fmt.Errorf("%s: spec.resources.requests.storage: %s is not above zero", Describe(pvc), request.String())
-	}
-	if limit, found := pvc.Spec.Resources.Limits[corev1.ResourceStorage]; found {
-		size.LimitBytes = limit.Value()
-		if size.LimitBytes < size.RequiredBytes {
-			return nil, fmt.Errorf("%s: spec.resources: the limit %s is below the request %s",
-				Describe(pvc), limit.String(), request.String())
-		}
 	}
 	return size, nil
 }

@@ -61,7 +61,7 @@ func TestRequest_isWhatTheProvisionerSends(t *testing.T) {
 			VolumeCapabilities: []*csi.VolumeCapability{mounted(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)},
 		}},
 		{"several modes, a limit, metadata and a place", Creation{
-			Class: parsed(t, xfs), Modes: Modes{SingleNodeMultiWriter: true}, ExtraMetadata: true, Topology: map[string]string{"zone": "a"},
+			Class: parsed(t, xfs), Modes: Modes{SingleNodeMultiWriter: true}, ExtraMetadata: true, Topology: Here(map[string]string{"zone": "a"}),
 			Claim: pvc(func(p *corev1.PersistentVolumeClaim) {
 				p.Spec.AccessModes = append(p.Spec.AccessModes, corev1.ReadOnlyMany)
 				p.Spec.Resources.Limits = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}

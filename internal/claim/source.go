@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +25,10 @@ type SourceRef struct {
 	Kind SourceKind
 	Name string
 }
+
+// ErrPopulated is in SourceOf's error for a source that CSI does not know: a
+// volume populator makes such a volume (KEP 1495).
+var ErrPopulated = errors.New("left to a volume populator")
 
 // SourceOf reads dataSource, and dataSourceRef when that is not set. What CSI
 // cannot serve (a populator's kind, another namespace) is an error.
@@ -52,9 +57,18 @@ func SourceOf(pvc *corev1.PersistentVolumeClaim) (SourceRef, error) {
 	case kind == "VolumeSnapshot" && group == SnapshotGroup:
 		return SourceRef{Kind: SourceSnapshot, Name: name}, nil
 	}
-	return SourceRef{}, fmt.Errorf("%s: %s: kind %q of group %q is neither a PersistentVolumeClaim nor a VolumeSnapshot of group %s",
+	err := fmt.Errorf("%s: %s: kind %q of group %q is neither a PersistentVolumeClaim nor a VolumeSnapshot of group %s",
 		Describe(pvc), field, kind, group, SnapshotGroup)
+	if kind == "VolumeSnapshot" {
+		return SourceRef{}, err
+	}
+	return SourceRef{}, &populatedError{err}
 }
+
+// populatedError keeps the text for those who have no populators.
+type populatedError struct{ error }
+
+func (e *populatedError) Is(target error) bool { return target == ErrPopulated }
 
 // CheckClone tells why a claim cannot be made of another one, in the order in
 // which external-provisioner looks. The volume is the source claim's.

@@ -19,65 +19,123 @@ const ProvisionedByAnnotation = "pv.kubernetes.io/provisioned-by"
 // ProvisionerFinalizer keeps a PersistentVolume until its volume is deleted.
 const ProvisionerFinalizer = "external-provisioner.volume.kubernetes.io/finalizer"
 
-// CheckAnswer tells whether the driver made what it was asked for. After an
-// error the volume is to be deleted again.
-func CheckAnswer(request *csi.CreateVolumeRequest, volume *csi.Volume) error {
-	size, id := volume.GetCapacityBytes(), volume.GetVolumeId()
-	limit := request.GetCapacityRange().GetLimitBytes()
-	switch {
-	case id == "":
-		return fmt.Errorf("the driver answered CreateVolume %q without a volume_id", request.GetName())
-	case size != 0 && size < request.GetCapacityRange().GetRequiredBytes():
-		return fmt.Errorf("the driver made volume %q with %d bytes, less than the %d asked for",
-			id, size, request.GetCapacityRange().GetRequiredBytes())
-	case limit != 0 && size > limit:
-		return fmt.Errorf("the driver made volume %q with %d bytes, more than the limit of %d", id, size, limit)
-	case request.GetVolumeContentSource() != nil && volume.GetContentSource() == nil:
-		return fmt.Errorf("the driver made volume %q empty, not from the source asked for", id)
-	}
-	return nil
+// VolumeOptions is what a PersistentVolume says that neither the claim nor the
+// driver's answer does.
+type VolumeOptions struct {
+	Policy     corev1.PersistentVolumeReclaimPolicy
+	Finalizers []string
+	// Secrets are the references that later calls read (Class.ResolveSecrets);
+	// nil writes none of the secrets' annotations.
+	Secrets map[SecretUse]*corev1.SecretReference
+	// Identity, if set, is kept as the volume attribute IdentityAttribute.
+	Identity string
+	// ReadOnly marks a volume whose only access mode is ReadOnlyMany, for drivers
+	// with PUBLISH_READONLY.
+	ReadOnly bool
 }
+
+// IdentityAttribute tells which run of a provisioner made a volume.
+const IdentityAttribute = "storage.kubernetes.io/csiProvisionerIdentity"
 
 // PersistentVolume is the object for a volume that CreateVolume answered with.
 func PersistentVolume(c Creation, policy corev1.PersistentVolumeReclaimPolicy, request *csi.CreateVolumeRequest, volume *csi.Volume) *corev1.PersistentVolume {
-	size := volume.GetCapacityBytes()
-	if size == 0 { // unknown to the driver
-		size = request.GetCapacityRange().GetRequiredBytes()
-	}
+	return FillVolume(c.Template(VolumeOptions{Policy: policy, Finalizers: []string{ProvisionerFinalizer}}), request, volume)
+}
+
+// Template is the PersistentVolume as far as it is known before the driver is
+// asked, so that it may be recorded with the request: without handle, size,
+// place and context.
+func (c Creation) Template(o VolumeOptions) *corev1.PersistentVolume {
 	mode := corev1.PersistentVolumeFilesystem
 	source := &corev1.CSIPersistentVolumeSource{
-		Driver: c.Class.Driver, VolumeHandle: volume.GetVolumeId(), FSType: c.Class.FSType,
-		VolumeAttributes: maps.Clone(volume.GetVolumeContext()),
+		Driver: c.Class.Driver, FSType: c.Class.FSType,
+		ControllerPublishSecretRef: o.Secrets[SecretControllerPublish],
+		NodeStageSecretRef:         o.Secrets[SecretNodeStage],
+		NodePublishSecretRef:       o.Secrets[SecretNodePublish],
+		ControllerExpandSecretRef:  o.Secrets[SecretControllerExpand],
+		NodeExpandSecretRef:        o.Secrets[SecretNodeExpand],
 	}
+	if o.Identity != "" {
+		source.VolumeAttributes = map[string]string{IdentityAttribute: o.Identity}
+	}
+	modes := c.Claim.Spec.AccessModes
+	source.ReadOnly = o.ReadOnly && len(modes) == 1 && modes[0] == corev1.ReadOnlyMany
 	if IsBlock(c.Claim.Spec.VolumeMode) {
 		mode, source.FSType = corev1.PersistentVolumeBlock, ""
 	}
 	return &corev1.PersistentVolume{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        request.GetName(),
-			Annotations: map[string]string{ProvisionedByAnnotation: c.Class.Driver},
-			Finalizers:  []string{ProvisionerFinalizer},
+			Name: c.Name(), Annotations: c.volumeAnnotations(o.Secrets), Finalizers: slices.Clone(o.Finalizers),
 		},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(size, resource.BinarySI)},
 			PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: source},
-			AccessModes:                   slices.Clone(c.Claim.Spec.AccessModes),
+			AccessModes:                   slices.Clone(modes),
 			ClaimRef:                      claimRef(c.Claim),
-			PersistentVolumeReclaimPolicy: policy,
+			PersistentVolumeReclaimPolicy: o.Policy,
 			StorageClassName:              c.Class.Name,
 			MountOptions:                  slices.Clone(c.Class.MountOptions),
 			VolumeMode:                    &mode,
-			NodeAffinity:                  affinity(volume.GetAccessibleTopology()),
+			VolumeAttributesClassName:     attributesClass(c.Claim),
 		},
 		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
 	}
 }
 
+// volumeAnnotations always has the deletion secret's pair, empty if there is
+// none: an object without it would have its class asked at deletion.
+func (c Creation) volumeAnnotations(secrets map[SecretUse]*corev1.SecretReference) map[string]string {
+	annotations := map[string]string{ProvisionedByAnnotation: c.Class.Driver}
+	if secrets == nil {
+		return annotations
+	}
+	annotations[DeletionSecretNameAnnotation], annotations[DeletionSecretNamespaceAnnotation] = "", ""
+	if secret := secrets[SecretProvision]; secret != nil {
+		annotations[DeletionSecretNameAnnotation], annotations[DeletionSecretNamespaceAnnotation] = secret.Name, secret.Namespace
+	}
+	if secret := secrets[SecretControllerModify]; secret != nil {
+		annotations[ModifySecretNameAnnotation], annotations[ModifySecretNamespaceAnnotation] = secret.Name, secret.Namespace
+	}
+	return annotations
+}
+
+// FillVolume completes a Template with the driver's answer to the request. The
+// template is left alone.
+func FillVolume(template *corev1.PersistentVolume, request *csi.CreateVolumeRequest, volume *csi.Volume) *corev1.PersistentVolume {
+	size := volume.GetCapacityBytes()
+	if size == 0 { // unknown to the driver
+		size = request.GetCapacityRange().GetRequiredBytes()
+	}
+	filled := template.DeepCopy()
+	filled.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(size, resource.BinarySI)}
+	filled.Spec.NodeAffinity = affinity(volume.GetAccessibleTopology())
+	source := filled.Spec.CSI
+	source.VolumeHandle = volume.GetVolumeId()
+	attributes := maps.Clone(volume.GetVolumeContext())
+	if own := source.VolumeAttributes; len(own) > 0 {
+		if attributes == nil {
+			attributes = map[string]string{}
+		}
+		maps.Copy(attributes, own)
+	}
+	source.VolumeAttributes = attributes
+	return filled
+}
+
 func claimRef(pvc *corev1.PersistentVolumeClaim) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: pvc.Namespace, Name: pvc.Name, UID: pvc.UID,
+		ResourceVersion: pvc.ResourceVersion,
 	}
+}
+
+// attributesClass is the claim's VolumeAttributesClass; "" means none.
+func attributesClass(pvc *corev1.PersistentVolumeClaim) *string {
+	if name := pvc.Spec.VolumeAttributesClassName; name != nil && *name != "" {
+		copied := *name
+		return &copied
+	}
+	return nil
 }
 
 // affinity is one term per topology; segment-less ones say nothing, and an

@@ -122,8 +122,8 @@ func (m *Manager) request(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 		return nil, err
 	}
 	if side.plugin.Topology {
-		creation.Topology = side.node.Topology
-		if err := claim.CheckTopology(sc, creation.Topology); err != nil {
+		creation.Topology = claim.Here(side.node.Topology)
+		if err := claim.CheckTopology(sc, side.node.Topology); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,75 @@
+package claim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+)
+
+// CheckAnswer tells whether the driver made what it was asked for. After an
+// error the volume is to be deleted again.
+func CheckAnswer(request *csi.CreateVolumeRequest, volume *csi.Volume) error {
+	size, id := volume.GetCapacityBytes(), volume.GetVolumeId()
+	limit := request.GetCapacityRange().GetLimitBytes()
+	switch {
+	case id == "":
+		return fmt.Errorf("the driver answered CreateVolume %q without a volume_id", request.GetName())
+	case size != 0 && size < request.GetCapacityRange().GetRequiredBytes():
+		return fmt.Errorf("the driver made volume %q with %d bytes, less than the %d asked for",
+			id, size, request.GetCapacityRange().GetRequiredBytes())
+	case limit != 0 && size > limit:
+		return fmt.Errorf("the driver made volume %q with %d bytes, more than the limit of %d", id, size, limit)
+	case request.GetVolumeContentSource() != nil && volume.GetContentSource() == nil:
+		return fmt.Errorf("the driver made volume %q empty, not from the source asked for", id)
+	}
+	return nil
+}
+
+// CheckPlace tells whether the answer's topology fits what was asked for: some
+// place that was asked for must not contradict some place that was given. A
+// volume elsewhere could never be used by the pod that waits for it.
+func CheckPlace(request *csi.CreateVolumeRequest, volume *csi.Volume) error {
+	asked, given := request.GetAccessibilityRequirements().GetRequisite(), volume.GetAccessibleTopology()
+	if len(asked) == 0 || len(given) == 0 {
+		return nil
+	}
+	for _, want := range asked {
+		for _, has := range given {
+			if agree(want.GetSegments(), has.GetSegments()) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("the driver made volume %q in %s, which is none of the places asked for, %s",
+		volume.GetVolumeId(), DescribePlaces(given), DescribePlaces(asked))
+}
+
+func agree(a, b map[string]string) bool {
+	for key, value := range a {
+		if other, has := b[key]; has && other != value {
+			return false
+		}
+	}
+	return true
+}
+
+// DescribePlaces names topologies in messages; of many only the first few.
+func DescribePlaces(places []*csi.Topology) string {
+	const shown = 3
+	var texts []string
+	for i, place := range places {
+		if i == shown {
+			texts = append(texts, fmt.Sprintf("%d more", len(places)-shown))
+			break
+		}
+		var segments []string
+		for _, key := range slices.Sorted(maps.Keys(place.GetSegments())) {
+			segments = append(segments, key+"="+place.GetSegments()[key])
+		}
+		texts = append(texts, "{"+strings.Join(segments, ", ")+"}")
+	}
+	return strings.Join(texts, " or ")
+}
