@@ -70,3 +70,5 @@ soak: test-packages
 
 clean:
 	rm -rf bin
+
+include deploy/deploy.mk
