@@ -61,6 +61,19 @@ func (t SecretTemplate) Resolve(tokens Tokens) (*corev1.SecretReference, error) 
 }
 
 func expand(template string, known map[string]string) (string, error) {
+	// os.Expand drops what it cannot read, and a name with a part missing is
+	// another secret's.
+	for rest := template; ; {
+		_, after, found := strings.Cut(rest, "${")
+		if !found {
+			break
+		}
+		token, next, closed := strings.Cut(after, "}")
+		if !closed || token == "" {
+			return "", fmt.Errorf("%q: a token is ${name}", template)
+		}
+		rest = next
+	}
 	var unknown []string
 	result := os.Expand(template, func(token string) string {
 		value, found := known[token]

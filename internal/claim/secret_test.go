@@ -79,7 +79,8 @@ func TestResolve(t *testing.T) {
 		{name: "an unknown token", template: "${pod.name}", namespace: "ns", err: `there is no token "pod.name"`},
 		{name: "no DNS name", template: "Not_a_name", namespace: "ns", err: `secret name "Not_a_name"`},
 		{name: "no DNS label", template: "s", namespace: "a.b", err: `secret namespace "a.b"`},
-		{name: "an open brace", template: "${pv.name", namespace: "ns", err: "secret name"},
+		{name: "an open brace", template: "${pv.name", namespace: "ns", err: "a token is ${name}"},
+		{name: "an empty token", template: "a${}", namespace: "ns", err: "a token is ${name}"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
