@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	snapshot "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Clients are the connections to the API server. Leases and events have their
+// own, so that neither a storm of work delays the renewal of a lease nor a
+// storm of events delays work.
+type Clients struct {
+	Core           kubernetes.Interface
+	Snapshots      snapshot.Interface
+	Leases, Events kubernetes.Interface
+}
+
+// Connect reads a kubeconfig file, or what Kubernetes gives a pod when the path
+// is empty. There is no limit on the client's side: the API server has its own
+// (API Priority and Fairness), and its 429 answers are honoured by client-go.
+func Connect(kubeconfig, userAgent string) (Clients, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return Clients{}, fmt.Errorf("kubeconfig %q: %w", kubeconfig, err)
+	}
+	return NewClients(config, userAgent)
+}
+
+// NewClients makes the clients of a configuration.
+func NewClients(config *rest.Config, userAgent string) (clients Clients, err error) {
+	if clients.Core, err = kubernetes.NewForConfig(derive(config, userAgent, runtime.ContentTypeProtobuf)); err != nil {
+		return Clients{}, fmt.Errorf("connect to the API server: %w", err)
+	}
+	if clients.Leases, err = kubernetes.NewForConfig(derive(config, userAgent+"/lease", runtime.ContentTypeProtobuf)); err != nil {
+		return Clients{}, fmt.Errorf("connect to the API server for leases: %w", err)
+	}
+	if clients.Events, err = kubernetes.NewForConfig(derive(config, userAgent+"/events", runtime.ContentTypeProtobuf)); err != nil {
+		return Clients{}, fmt.Errorf("connect to the API server for events: %w", err)
+	}
+	// Custom resources are served as JSON only.
+	if clients.Snapshots, err = snapshot.NewForConfig(derive(config, userAgent, runtime.ContentTypeJSON)); err != nil {
+		return Clients{}, fmt.Errorf("connect to the API server for snapshots: %w", err)
+	}
+	return clients, nil
+}
+
+// derive gives a connection of its own: client-go shares one between
+// configurations that have the same dialer.
+func derive(config *rest.Config, userAgent, content string) *rest.Config {
+	own := rest.CopyConfig(config)
+	own.UserAgent = userAgent
+	own.QPS, own.Burst, own.RateLimiter = -1, 0, nil
+	own.ContentType = content
+	own.AcceptContentTypes = content + "," + runtime.ContentTypeJSON
+	own.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	return own
+}

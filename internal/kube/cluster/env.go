@@ -1,0 +1,87 @@
+// Package cluster is what the Kubernetes controllers of a process share: the
+// clients, one set of caches, the recorder of events, and which objects are
+// theirs. No controller has a cache or a connection of its own.
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
+)
+
+// DefaultTimeout bounds one call of the driver. The sidecars' 10 to 60 s made
+// slow drivers repeat what they had almost finished.
+const DefaultTimeout = 60 * time.Second
+
+// Env is what every controller is given. It is not changed after the
+// controllers were made.
+type Env struct {
+	Driver string // name of the CSI plugin
+	Clients
+	Set *Set
+	CSI *csiclient.Client
+	// Recorder writes events on a connection of its own; it aggregates, and it
+	// never blocks.
+	Recorder record.EventRecorder
+	Scope    Scope
+	// Namespace is where the process's own objects live.
+	Namespace string
+	Retry     work.Retry
+	Workers   int           // per queue; 0 means work.DefaultWorkers
+	Timeout   time.Duration // of one call of the driver; 0 means DefaultTimeout
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	Failpoints *failpoint.Set
+}
+
+// Queue makes a queue with the process's number of workers, pauses, log and metrics.
+func (e *Env) Queue(name string) *work.Queue {
+	return work.New(work.Options{
+		Name: name, Workers: e.Workers, Retry: e.Retry, Logger: e.Logger, Registerer: e.Registerer,
+	})
+}
+
+// Call bounds a call of the driver.
+func (e *Env) Call(ctx context.Context) (context.Context, context.CancelFunc) {
+	timeout := e.Timeout
+	if timeout <= 0 {
+		timeout = DefaultTimeout
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
+// Secret reads a secret's values, anew each time: they are for one call, and
+// kept nowhere. No reference means no values. An absent secret is an error that
+// apierrors.IsNotFound recognises.
+func (e *Env) Secret(ctx context.Context, reference *corev1.SecretReference) (map[string]string, error) {
+	if reference == nil || reference.Name == "" {
+		return nil, nil
+	}
+	secret, err := e.Core.CoreV1().Secrets(reference.Namespace).Get(ctx, reference.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read Secret %s/%s: %w", reference.Namespace, reference.Name, err)
+	}
+	values := make(map[string]string, len(secret.Data))
+	for key, value := range secret.Data {
+		values[key] = string(value)
+	}
+	return values, nil
+}
+
+// WaitServed returns when custom resources that the controller reads are
+// served by the cluster and cached; ctx's error when it ends first.
+func (e *Env) WaitServed(ctx context.Context, group, version string, resources ...string) error {
+	return e.Set.WaitServed(ctx, schema.GroupVersion{Group: group, Version: version}, resources...)
+}

@@ -1,0 +1,108 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Op is one operation of a JSON patch (RFC 6902).
+type Op struct {
+	Op, Path string
+	Value    any // unused by remove
+}
+
+// MarshalJSON writes a value even when it is null, except for remove.
+func (o Op) MarshalJSON() ([]byte, error) {
+	fields := map[string]any{"op": o.Op, "path": o.Path}
+	if o.Op != "remove" {
+		fields["value"] = o.Value
+	}
+	return json.Marshal(fields)
+}
+
+// Pointer is the JSON pointer (RFC 6901) of the given steps, escaped.
+func Pointer(steps ...string) string {
+	var text strings.Builder
+	for _, step := range steps {
+		text.WriteByte('/')
+		text.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(step))
+	}
+	return text.String()
+}
+
+// Test fails the patch unless the value is there.
+func Test(value any, path ...string) Op { return Op{Op: "test", Path: Pointer(path...), Value: value} }
+
+// Add adds a member or element, or replaces a member.
+func Add(value any, path ...string) Op { return Op{Op: "add", Path: Pointer(path...), Value: value} }
+
+// Replace replaces what must be there.
+func Replace(value any, path ...string) Op {
+	return Op{Op: "replace", Path: Pointer(path...), Value: value}
+}
+
+// Remove removes what must be there.
+func Remove(path ...string) Op { return Op{Op: "remove", Path: Pointer(path...)} }
+
+// TestVersion fails the patch unless the object is still the one of that
+// resourceVersion.
+func TestVersion(version string) Op { return Test(version, "metadata", "resourceVersion") }
+
+// JSONPatch encodes operations for types.JSONPatchType.
+func JSONPatch(ops ...Op) []byte { return encode(ops) }
+
+// MergePatch encodes what is to be merged for types.MergePatchType; a nil
+// member removes.
+func MergePatch(change any) []byte { return encode(change) }
+
+// encode cannot fail for the plain values that patches are made of; if it does,
+// that is a fault in this program.
+func encode(value any) []byte {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(fmt.Sprintf("encode a patch: %v", err))
+	}
+	return text
+}
+
+// AddFinalizers gives the operations that add what is missing to an object's
+// finalizers, guarded by the object's version where the list is empty: then
+// there is no element to add to. nil when nothing is missing.
+func AddFinalizers(object Object, finalizers ...string) []Op {
+	has := object.GetFinalizers()
+	var missing []string
+	for _, f := range finalizers {
+		if !slices.Contains(has, f) && !slices.Contains(missing, f) {
+			missing = append(missing, f)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	if len(has) == 0 {
+		return []Op{TestVersion(object.GetResourceVersion()), Add(missing, "metadata", "finalizers")}
+	}
+	var ops []Op
+	for _, f := range missing {
+		ops = append(ops, Add(f, "metadata", "finalizers", "-"))
+	}
+	return ops
+}
+
+// RemoveFinalizers gives the operations that take finalizers off, each guarded
+// by a test that it is still where it was: if somebody else has changed the
+// list, the patch fails as a whole and is made again from the new state. nil
+// when none is there.
+func RemoveFinalizers(object Object, finalizers ...string) []Op {
+	has := object.GetFinalizers()
+	var ops []Op
+	for i := len(has) - 1; i >= 0; i-- { // from the end, so that indexes hold
+		if slices.Contains(finalizers, has[i]) {
+			index := fmt.Sprint(i)
+			ops = append(ops, Test(has[i], "metadata", "finalizers", index), Remove("metadata", "finalizers", index))
+		}
+	}
+	return ops
+}

@@ -1,0 +1,288 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// CapacityDriverLabel marks the CSIStorageCapacity objects of a driver.
+const CapacityDriverLabel = "csi.storage.k8s.io/drivername"
+
+const (
+	syncPoll  = 20 * time.Millisecond
+	servePoll = time.Minute
+)
+
+// Set is the one set of caches that all controllers of a process read. A kind
+// that nobody asks for is neither listed nor watched.
+type Set struct {
+	clients   Clients
+	namespace string
+	driver    string
+	logger    *slog.Logger
+	servePoll time.Duration
+
+	mu     sync.Mutex
+	stores map[schema.GroupVersionResource]store
+}
+
+// store is a Store of any kind.
+type store interface {
+	start(ctx context.Context)
+	HasSynced() bool
+}
+
+// NewSet makes an empty set. The namespace is where CSIStorageCapacity objects live.
+func NewSet(clients Clients, driver, namespace string, logger *slog.Logger) *Set {
+	return &Set{
+		clients: clients, driver: driver, namespace: namespace, logger: logger,
+		servePoll: servePoll, stores: map[schema.GroupVersionResource]store{},
+	}
+}
+
+// kept finds the store of a resource, or makes it.
+func kept[T Object](s *Set, resource schema.GroupVersionResource, make func() *Store[T]) *Store[T] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known, is := s.stores[resource].(*Store[T]); is {
+		return known
+	}
+	made := make()
+	s.stores[resource] = made
+	return made
+}
+
+// Claims are the PersistentVolumeClaims.
+func (s *Set) Claims() *Store[*corev1.PersistentVolumeClaim] {
+	return kept(s, corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), func() *Store[*corev1.PersistentVolumeClaim] {
+		return newStore("PersistentVolumeClaim", &corev1.PersistentVolumeClaim{}, s.clients.Core,
+			s.clients.Core.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll), chosen{}, s.logger)
+	})
+}
+
+// Volumes are the PersistentVolumes.
+func (s *Set) Volumes() *Store[*corev1.PersistentVolume] {
+	return kept(s, corev1.SchemeGroupVersion.WithResource("persistentvolumes"), func() *Store[*corev1.PersistentVolume] {
+		return newStore("PersistentVolume", &corev1.PersistentVolume{}, s.clients.Core,
+			s.clients.Core.CoreV1().PersistentVolumes(), chosen{}, s.logger)
+	})
+}
+
+// Nodes are the nodes, with their labels and little more.
+func (s *Set) Nodes() *Store[*corev1.Node] {
+	return kept(s, corev1.SchemeGroupVersion.WithResource("nodes"), func() *Store[*corev1.Node] {
+		return newStore("Node", &corev1.Node{}, s.clients.Core, s.clients.Core.CoreV1().Nodes(), chosen{}, s.logger)
+	})
+}
+
+// Classes are the StorageClasses.
+func (s *Set) Classes() *Store[*storagev1.StorageClass] {
+	return kept(s, storagev1.SchemeGroupVersion.WithResource("storageclasses"), func() *Store[*storagev1.StorageClass] {
+		return newStore("StorageClass", &storagev1.StorageClass{}, s.clients.Core,
+			s.clients.Core.StorageV1().StorageClasses(), chosen{}, s.logger)
+	})
+}
+
+// Attachments are the VolumeAttachments.
+func (s *Set) Attachments() *Store[*storagev1.VolumeAttachment] {
+	return kept(s, storagev1.SchemeGroupVersion.WithResource("volumeattachments"), func() *Store[*storagev1.VolumeAttachment] {
+		return newStore("VolumeAttachment", &storagev1.VolumeAttachment{}, s.clients.Core,
+			s.clients.Core.StorageV1().VolumeAttachments(), chosen{}, s.logger)
+	})
+}
+
+// CSINodes are the nodes' lists of registered drivers.
+func (s *Set) CSINodes() *Store[*storagev1.CSINode] {
+	return kept(s, storagev1.SchemeGroupVersion.WithResource("csinodes"), func() *Store[*storagev1.CSINode] {
+		return newStore("CSINode", &storagev1.CSINode{}, s.clients.Core, s.clients.Core.StorageV1().CSINodes(), chosen{}, s.logger)
+	})
+}
+
+// AttributesClasses are the VolumeAttributesClasses.
+func (s *Set) AttributesClasses() *Store[*storagev1.VolumeAttributesClass] {
+	return kept(s, storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses"), func() *Store[*storagev1.VolumeAttributesClass] {
+		return newStore("VolumeAttributesClass", &storagev1.VolumeAttributesClass{}, s.clients.Core,
+			s.clients.Core.StorageV1().VolumeAttributesClasses(), chosen{}, s.logger)
+	})
+}
+
+// Capacities are this driver's CSIStorageCapacity objects in the process's own
+// namespace.
+func (s *Set) Capacities() *Store[*storagev1.CSIStorageCapacity] {
+	return kept(s, storagev1.SchemeGroupVersion.WithResource("csistoragecapacities"), func() *Store[*storagev1.CSIStorageCapacity] {
+		mine := chosen{labels: labels.Set{CapacityDriverLabel: s.driver}.String()}
+		return newStore("CSIStorageCapacity", &storagev1.CSIStorageCapacity{}, s.clients.Core,
+			s.clients.Core.StorageV1().CSIStorageCapacities(s.namespace), mine, s.logger)
+	})
+}
+
+// SnapshotObjects are the VolumeSnapshots. This kind and those below are custom
+// resources, which a cluster may lack: see WaitServed.
+func (s *Set) SnapshotObjects() *Store[*snapshotv1.VolumeSnapshot] {
+	return kept(s, snapshotv1.SchemeGroupVersion.WithResource("volumesnapshots"), func() *Store[*snapshotv1.VolumeSnapshot] {
+		return newStore("VolumeSnapshot", &snapshotv1.VolumeSnapshot{}, s.clients.Snapshots,
+			s.clients.Snapshots.SnapshotV1().VolumeSnapshots(metav1.NamespaceAll), chosen{}, s.logger)
+	})
+}
+
+// Contents are the VolumeSnapshotContents.
+func (s *Set) Contents() *Store[*snapshotv1.VolumeSnapshotContent] {
+	return kept(s, snapshotv1.SchemeGroupVersion.WithResource("volumesnapshotcontents"), func() *Store[*snapshotv1.VolumeSnapshotContent] {
+		return newStore("VolumeSnapshotContent", &snapshotv1.VolumeSnapshotContent{}, s.clients.Snapshots,
+			s.clients.Snapshots.SnapshotV1().VolumeSnapshotContents(), chosen{}, s.logger)
+	})
+}
+
+// SnapshotClasses are the VolumeSnapshotClasses.
+func (s *Set) SnapshotClasses() *Store[*snapshotv1.VolumeSnapshotClass] {
+	return kept(s, snapshotv1.SchemeGroupVersion.WithResource("volumesnapshotclasses"), func() *Store[*snapshotv1.VolumeSnapshotClass] {
+		return newStore("VolumeSnapshotClass", &snapshotv1.VolumeSnapshotClass{}, s.clients.Snapshots,
+			s.clients.Snapshots.SnapshotV1().VolumeSnapshotClasses(), chosen{}, s.logger)
+	})
+}
+
+// GroupContents are the VolumeGroupSnapshotContents.
+func (s *Set) GroupContents() *Store[*groupv1.VolumeGroupSnapshotContent] {
+	return kept(s, groupv1.SchemeGroupVersion.WithResource("volumegroupsnapshotcontents"), func() *Store[*groupv1.VolumeGroupSnapshotContent] {
+		return newStore("VolumeGroupSnapshotContent", &groupv1.VolumeGroupSnapshotContent{}, s.clients.Snapshots,
+			s.clients.Snapshots.GroupsnapshotV1().VolumeGroupSnapshotContents(), chosen{}, s.logger)
+	})
+}
+
+// GroupClasses are the VolumeGroupSnapshotClasses.
+func (s *Set) GroupClasses() *Store[*groupv1.VolumeGroupSnapshotClass] {
+	return kept(s, groupv1.SchemeGroupVersion.WithResource("volumegroupsnapshotclasses"), func() *Store[*groupv1.VolumeGroupSnapshotClass] {
+		return newStore("VolumeGroupSnapshotClass", &groupv1.VolumeGroupSnapshotClass{}, s.clients.Snapshots,
+			s.clients.Snapshots.GroupsnapshotV1().VolumeGroupSnapshotClasses(), chosen{}, s.logger)
+	})
+}
+
+// custom tells whether a resource is one that a cluster may lack.
+func custom(resource schema.GroupVersionResource) bool {
+	return resource.Group == snapshotv1.SchemeGroupVersion.Group || resource.Group == groupv1.SchemeGroupVersion.Group
+}
+
+// Start lists and watches, until ctx ends, all kinds that were asked for. Kinds
+// that the cluster does not serve are looked for once a minute.
+func (s *Set) Start(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	missing := map[schema.GroupVersion]map[string]store{}
+	for resource, kind := range s.stores {
+		if !custom(resource) {
+			kind.start(ctx)
+			continue
+		}
+		version := resource.GroupVersion()
+		if missing[version] == nil {
+			missing[version] = map[string]store{}
+		}
+		missing[version][resource.Resource] = kind
+	}
+	for version, kinds := range missing {
+		go s.startWhenServed(ctx, version, kinds)
+	}
+}
+
+func (s *Set) startWhenServed(ctx context.Context, version schema.GroupVersion, kinds map[string]store) {
+	for told := false; len(kinds) > 0; {
+		served, err := s.served(version)
+		if err != nil {
+			s.logger.WarnContext(ctx, "cannot see which kinds the API server serves", "group", version.Group, "error", err)
+		}
+		for resource, kind := range kinds {
+			if served[resource] {
+				kind.start(ctx)
+				delete(kinds, resource)
+			}
+		}
+		if len(kinds) > 0 && err == nil && !told {
+			told = true
+			s.logger.InfoContext(ctx, "the cluster lacks some kinds; what needs them is off until they are installed",
+				"group", version.String(), "kinds", len(kinds))
+		}
+		if len(kinds) > 0 && !pause(ctx, s.servePoll) {
+			return
+		}
+	}
+}
+
+func (s *Set) served(version schema.GroupVersion) (map[string]bool, error) {
+	list, err := s.clients.Core.Discovery().ServerResourcesForGroupVersion(version.String())
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("discover %s: %w", version, err)
+	}
+	found := map[string]bool{}
+	for _, resource := range list.APIResources {
+		found[resource.Name] = true
+	}
+	return found, nil
+}
+
+// Wait returns when all kinds of Kubernetes' own are there; it does not wait
+// for custom resources.
+func (s *Set) Wait(ctx context.Context) error {
+	return s.wait(ctx, func(resource schema.GroupVersionResource) bool { return !custom(resource) })
+}
+
+// WaitServed returns when the given resources of a group, which must have been
+// asked for, are served and there.
+func (s *Set) WaitServed(ctx context.Context, version schema.GroupVersion, resources ...string) error {
+	wanted := map[string]bool{}
+	for _, resource := range resources {
+		wanted[resource] = true
+	}
+	return s.wait(ctx, func(r schema.GroupVersionResource) bool { return r.GroupVersion() == version && wanted[r.Resource] })
+}
+
+func (s *Set) wait(ctx context.Context, which func(schema.GroupVersionResource) bool) error {
+	for !s.synced(which) {
+		if !pause(ctx, syncPoll) {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Synced tells whether all kinds of Kubernetes' own are there.
+func (s *Set) Synced() bool {
+	return s.synced(func(resource schema.GroupVersionResource) bool { return !custom(resource) })
+}
+
+func (s *Set) synced(which func(schema.GroupVersionResource) bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for resource, kind := range s.stores {
+		if which(resource) && !kind.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
+
+// pause is false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

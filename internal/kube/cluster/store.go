@@ -1,0 +1,255 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Object is what the API server keeps.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Index finds objects by something else than their key.
+type Index[T Object] struct {
+	Name   string
+	Values func(T) []string
+}
+
+// Store is the cache of one kind: what the API server last said, and what this
+// process has written since. Its objects are shared by all who read them:
+// change a DeepCopy only.
+//
+// A Store asks nothing of the API server before the Set starts it.
+type Store[T Object] struct {
+	kind     string
+	informer cache.SharedIndexInformer
+	logger   *slog.Logger
+
+	mu       sync.Mutex
+	used     map[string]bool
+	handlers []func(old, new T)
+	begun    bool
+	// assumed are answers to our own writes that the watch has not delivered
+	// yet, by key.
+	assumed map[string]T
+}
+
+// api is what every typed client of client-go offers for a kind.
+type api[L runtime.Object] interface {
+	List(ctx context.Context, options metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
+}
+
+// chosen narrows what is listed and watched.
+type chosen struct {
+	labels string
+}
+
+func newStore[T Object, L runtime.Object](kind string, example T, client any, source api[L], only chosen, logger *slog.Logger) *Store[T] {
+	narrow := func(o metav1.ListOptions) metav1.ListOptions {
+		o.LabelSelector = only.labels
+		return o
+	}
+	listing := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return source.List(ctx, narrow(o))
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return source.Watch(ctx, narrow(o))
+		},
+	}
+	s := &Store[T]{kind: kind, logger: logger, used: map[string]bool{}, assumed: map[string]T{}}
+	s.informer = cache.NewSharedIndexInformerWithOptions(
+		cache.ToListWatcherWithWatchListSemantics(listing, client), example,
+		cache.SharedIndexInformerOptions{ObjectDescription: kind},
+	)
+	return s
+}
+
+// Use makes an index available to By. It must be called before the Set starts.
+func (s *Store[T]) Use(indexes ...Index[T]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, index := range indexes {
+		if s.used[index.Name] {
+			continue
+		}
+		s.used[index.Name] = true
+		values := func(object any) ([]string, error) {
+			if o, is := object.(T); is {
+				return index.Values(o), nil
+			}
+			return nil, nil
+		}
+		if err := s.informer.AddIndexers(cache.Indexers{index.Name: values}); err != nil {
+			panic(fmt.Sprintf("index %s of %s asked for after its store was started: %v", index.Name, s.kind, err))
+		}
+	}
+}
+
+// OnChange calls f for each change, in order: old is nil (the zero T) for what
+// is new, also while the store fills at the start; new is nil for what is gone.
+// f must not block. It must be called before the Set starts.
+func (s *Store[T]) OnChange(f func(old, new T)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handlers = append(s.handlers, f)
+}
+
+// Get finds an object by "namespace/name", or "name" for kinds without
+// namespaces. A newer answer to an own write is preferred.
+func (s *Store[T]) Get(key string) (T, bool) {
+	if object, found := s.newer(key); found {
+		return object, true
+	}
+	item, found, err := s.informer.GetStore().GetByKey(key)
+	if err != nil || !found {
+		var none T
+		return none, false
+	}
+	object, is := item.(T)
+	return object, is
+}
+
+// List gives every object, in no order.
+func (s *Store[T]) List() []T { return s.all(s.informer.GetStore().List()) }
+
+// By gives the objects with a value of an index. An object that this process
+// has just made may be missing; one that it has changed is the new one, found
+// by its old values.
+func (s *Store[T]) By(index Index[T], value string) []T {
+	items, err := s.informer.GetIndexer().ByIndex(index.Name, value)
+	if err != nil {
+		panic(fmt.Sprintf("index %s of %s is read but was not asked for with Use", index.Name, s.kind))
+	}
+	return s.all(items)
+}
+
+func (s *Store[T]) all(items []any) []T {
+	objects := make([]T, 0, len(items))
+	for _, item := range items {
+		object, is := item.(T)
+		if !is {
+			continue
+		}
+		if newer, found := s.newer(keyOf(object)); found {
+			object = newer
+		}
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+// Wrote tells the store what the API server answered to an own write, so that
+// the writer reads it from now on and not an older state. The answer of a
+// deletion is not told: the watch brings it.
+func (s *Store[T]) Wrote(object T) {
+	if s.passed(object) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.assumed[keyOf(object)] = object
+}
+
+// newer finds an own write that the watch has not reached yet.
+func (s *Store[T]) newer(key string) (T, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	object, found := s.assumed[key]
+	if found && s.passed(object) {
+		delete(s.assumed, key)
+		found = false
+	}
+	return object, found
+}
+
+// passed tells whether the watch has gone past an object's version: then the
+// store has it, or something newer, or its end.
+func (s *Store[T]) passed(object T) bool {
+	seen := s.informer.GetStore().LastStoreSyncResourceVersion()
+	if seen == "" {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(seen, object.GetResourceVersion())
+	return err != nil || order >= 0
+}
+
+// HasSynced tells whether the store was filled, and its handlers told.
+func (s *Store[T]) HasSynced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.begun && s.informer.HasSynced()
+}
+
+// start begins to list and watch until ctx ends.
+func (s *Store[T]) start(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun {
+		return
+	}
+	s.begun = true
+	if _, err := s.informer.AddEventHandler(s.handler()); err != nil {
+		panic(fmt.Sprintf("handler of %s: %v", s.kind, err))
+	}
+	if err := s.informer.SetTransform(func(item any) (any, error) { return reduce(item), nil }); err != nil {
+		panic(fmt.Sprintf("transform of %s: %v", s.kind, err))
+	}
+	_ = s.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		s.logger.WarnContext(ctx, "watching is interrupted; it is taken up again", "kind", s.kind, "error", err)
+	})
+	go s.informer.RunWithContext(ctx)
+}
+
+func (s *Store[T]) handler() cache.ResourceEventHandler {
+	handlers := s.handlers
+	tell := func(old, new T) {
+		for _, f := range handlers {
+			f(old, new)
+		}
+	}
+	var none T
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(item any) {
+			if object, is := item.(T); is {
+				tell(none, object)
+			}
+		},
+		UpdateFunc: func(before, after any) {
+			old, is := before.(T)
+			object, also := after.(T)
+			if is && also {
+				tell(old, object)
+			}
+		},
+		DeleteFunc: func(item any) {
+			if gone, is := item.(cache.DeletedFinalStateUnknown); is {
+				item = gone.Obj
+			}
+			if object, is := item.(T); is {
+				tell(object, none)
+			}
+		},
+	}
+}
+
+// KeyOf is the key of an object in its store: "namespace/name", or "name".
+func KeyOf(object metav1.Object) string { return keyOf(object) }
+
+func keyOf(object metav1.Object) string {
+	if object.GetNamespace() == "" {
+		return object.GetName()
+	}
+	return object.GetNamespace() + "/" + object.GetName()
+}
