@@ -10,12 +10,14 @@ import (
 // Call groups the RPCs whose errors mean the same.
 type Call int
 
-// The groups of the sidecars' error table.
+// The groups of the sidecars' error table. CallExpand is both of the controller
+// and of the node; CallModify is ControllerModifyVolume.
 const (
 	CallNode Call = iota
 	CallCreate
 	CallAttach
 	CallExpand
+	CallModify
 	CallSnapshot
 )
 
@@ -55,7 +57,7 @@ func Classify(call Call, err error) Outcome {
 		}
 		return OutcomeUncertain
 	case errors.Is(err, backend.ErrInvalid):
-		if call == CallCreate || call == CallExpand {
+		if call == CallCreate || call == CallExpand || call == CallModify {
 			return OutcomeInfeasible
 		}
 		return OutcomeFinal
