@@ -1,0 +1,240 @@
+package intent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	writeTimeout = 15 * time.Second // of one group commit, conflicts included
+	lastTimeout  = 3 * time.Second  // for what is pending when the process ends
+	conflicts    = 5                // tries of one write
+	failurePause = time.Second      // after a write that failed
+)
+
+// Run writes what is pending until ctx ends, and once more then. It returns nil.
+func (s *Store[T]) Run(ctx context.Context) error {
+	for {
+		if !s.await(ctx) {
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
+			defer cancel()
+			_ = s.commit(last) // each change's waiter has the error
+			return nil
+		}
+		started := time.Now()
+		pause := s.options.Spacing
+		if err := s.commit(ctx); err != nil {
+			s.options.Logger.Warn("records not written", "driver", s.options.Driver, "error", err)
+			pause = failurePause
+		}
+		sleep(ctx, pause-time.Since(started))
+	}
+}
+
+// await returns when it is time to write; false when ctx ended.
+func (s *Store[T]) await(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-s.urgent:
+	case <-s.due:
+		lazy := time.NewTimer(s.options.FlushAfter)
+		defer lazy.Stop()
+		select {
+		case <-ctx.Done():
+			return false
+		case <-lazy.C:
+			return true
+		case <-s.urgent:
+		}
+	}
+	sleep(ctx, s.options.Window)
+	return ctx.Err() == nil
+}
+
+func sleep(ctx context.Context, pause time.Duration) {
+	if pause <= 0 {
+		return
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// commit writes everything that is pending, each object once.
+func (s *Store[T]) commit(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	var (
+		writing sync.WaitGroup
+		mu      sync.Mutex
+		failed  []error
+	)
+	for target, changes := range s.plan() {
+		writing.Go(func() {
+			if err := s.write(ctx, target, changes); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, err)
+			}
+		})
+	}
+	writing.Wait()
+	s.tidy()
+	return errors.Join(failed...)
+}
+
+// plan takes what is pending and says where it goes: to the object that has the
+// key already, else to the first with room.
+func (s *Store[T]) plan() map[*shard]map[string]*change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	planned := map[*shard]map[string]*change{}
+	added := map[*shard]int{}
+	for key, c := range s.pending {
+		targets := s.holders(key)
+		switch {
+		case len(targets) == 0 && c.text == "":
+			c.finish(nil) // it never was in an object
+		case len(targets) == 0:
+			size := len(key) + len(c.text)
+			target := s.room(size, added)
+			added[target] += size
+			targets = []*shard{target}
+		case c.text != "":
+			targets = targets[:1]
+		}
+		for _, target := range targets {
+			if planned[target] == nil {
+				planned[target] = map[string]*change{}
+			}
+			planned[target][key] = c
+		}
+	}
+	s.pending = map[string]*change{}
+	return planned
+}
+
+// holders are the objects with a key: one, unless a write ended unknown and the
+// record was then written elsewhere.
+func (s *Store[T]) holders(key string) []*shard {
+	var found []*shard
+	for _, candidate := range s.shards {
+		if candidate.holds(key) {
+			found = append(found, candidate)
+		}
+	}
+	return found
+}
+
+func (s *Store[T]) room(size int, added map[*shard]int) *shard {
+	used := map[string]bool{}
+	for _, candidate := range s.shards {
+		if candidate.bytes()+added[candidate]+size <= s.options.ShardBytes {
+			return candidate
+		}
+		used[candidate.name] = true
+	}
+	number := 0
+	for used[s.options.shardName(number)] {
+		number++
+	}
+	fresh := &shard{name: s.options.shardName(number)}
+	s.shards = append(s.shards, fresh)
+	return fresh
+}
+
+// write makes the changes to one object, over again after a conflict.
+func (s *Store[T]) write(ctx context.Context, target *shard, changes map[string]*change) error {
+	var err error
+	for range conflicts {
+		if target.stale {
+			if err = s.reread(ctx, target, changes); err != nil {
+				break
+			}
+		}
+		if err = s.store(ctx, target, changes); err == nil {
+			return nil
+		}
+		target.stale = true // also after an error that says nothing of what was done
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
+			break
+		}
+	}
+	err = fmt.Errorf("ConfigMap %s: %w", target.name, err)
+	s.giveBack(changes, err)
+	return err
+}
+
+func (s *Store[T]) store(ctx context.Context, target *shard, changes map[string]*change) error {
+	next := target.with(s.options, changes)
+	var err error
+	switch {
+	case len(next.Data) == 0 && target.object == nil:
+		next = nil
+	case len(next.Data) == 0: // nothing is left behind when nothing is going on
+		version, uid := next.ResourceVersion, next.UID
+		err = s.options.ConfigMaps.Delete(ctx, next.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+		})
+		next = nil
+	case target.object == nil:
+		next, err = s.options.ConfigMaps.Create(ctx, next, metav1.CreateOptions{})
+	default:
+		next, err = s.options.ConfigMaps.Update(ctx, next, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	target.object = next
+	for key, c := range changes {
+		// What was asked for meanwhile counts, and is written next.
+		if later := s.pending[key]; later == nil || later.text != "" {
+			c.commit()
+		}
+		c.finish(nil)
+	}
+	return nil
+}
+
+// giveBack ends changes that could not be written. A removal is tried again
+// with the next write; a record's author knows that it is not durable.
+func (s *Store[T]) giveBack(changes map[string]*change, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	again := false
+	for key, c := range changes {
+		c.finish(err)
+		if c.text == "" && s.pending[key] == nil {
+			s.pending[key] = s.removal(key, nil)
+			again = true
+		}
+	}
+	if again {
+		signal(s.due)
+	}
+}
+
+// tidy forgets objects that are not there.
+func (s *Store[T]) tidy() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := s.shards[:0]
+	for _, candidate := range s.shards {
+		if candidate.object != nil || candidate.stale {
+			kept = append(kept, candidate)
+		}
+	}
+	s.shards = kept
+}

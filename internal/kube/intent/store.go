@@ -1,0 +1,216 @@
+// Package intent keeps records that must outlive the process: what is about to
+// be made, written down before it is made. They live in ConfigMaps of the
+// process's own namespace, many records to one object, and many writers to one
+// write (group commit), so that a storm of records costs few writes.
+//
+// A Store belongs to one driver and, where every node has its own controllers,
+// to one node. Two processes that both think they own it (a lease lost late)
+// cannot undo each other's records: every write is bound to the version of the
+// object that was read, and after a conflict the object is read again.
+//
+// The Store knows nothing of what a record says. It never drops one by itself.
+package intent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The defaults of Options.
+const (
+	// DefaultWindow is how long a lone record waits for company.
+	DefaultWindow = 5 * time.Millisecond
+	// DefaultSpacing is the least time between two writes: at 100 records per
+	// second, one write carries five of them and the removals of five others.
+	DefaultSpacing = 50 * time.Millisecond
+	// DefaultFlushAfter is how long removals wait for a write that is due anyway.
+	DefaultFlushAfter = 10 * time.Second
+	// DefaultShardBytes bounds one object. The API server takes 1 MiB; a smaller
+	// object is cheaper to write again.
+	DefaultShardBytes = 256 << 10
+)
+
+// ErrTooLarge is in Put's error for a record that no object can hold.
+var ErrTooLarge = errors.New("the record is too large")
+
+// ConfigMaps is what the Store needs of a client: a part of client-go's
+// ConfigMapInterface, for one namespace.
+type ConfigMaps interface {
+	Create(ctx context.Context, object *corev1.ConfigMap, options metav1.CreateOptions) (*corev1.ConfigMap, error)
+	Update(ctx context.Context, object *corev1.ConfigMap, options metav1.UpdateOptions) (*corev1.ConfigMap, error)
+	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
+	Get(ctx context.Context, name string, options metav1.GetOptions) (*corev1.ConfigMap, error)
+	List(ctx context.Context, options metav1.ListOptions) (*corev1.ConfigMapList, error)
+}
+
+// Options of a Store. Zero durations and sizes mean the defaults above.
+type Options struct {
+	ConfigMaps ConfigMaps
+	Driver     string
+	Node       string // "" for the one store of a central controller
+	// Changed is told of a record that somebody else added or removed, found
+	// when an object was read again. It must not block. It may be nil.
+	Changed func(key string)
+
+	Window, Spacing, FlushAfter time.Duration
+	ShardBytes                  int
+	Logger                      *slog.Logger
+}
+
+// Store holds the records. Load it once, then Run it; it is safe for concurrent
+// use from then on.
+type Store[T any] struct {
+	options Options
+
+	mu      sync.Mutex
+	records map[string]T       // what is durable and not removed
+	pending map[string]*change // what is to be written
+	shards  []*shard
+	due     chan struct{} // has room for one signal: there is something pending
+	urgent  chan struct{} // the same, and somebody waits for it
+}
+
+// change is what is to become of one key.
+type change struct {
+	text   string // the record; "" to remove it
+	commit func() // makes the new state visible; called with the lock held
+	done   chan error
+}
+
+// New makes an empty Store.
+func New[T any](o Options) *Store[T] {
+	setDefault(&o.Window, DefaultWindow)
+	setDefault(&o.Spacing, DefaultSpacing)
+	setDefault(&o.FlushAfter, DefaultFlushAfter)
+	setDefault(&o.ShardBytes, DefaultShardBytes)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Changed == nil {
+		o.Changed = func(string) {}
+	}
+	return &Store[T]{
+		options: o, records: map[string]T{}, pending: map[string]*change{},
+		due: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
+	}
+}
+
+func setDefault[N int | time.Duration](value *N, standard N) {
+	if *value <= 0 {
+		*value = standard
+	}
+}
+
+// Get returns a record that is durable.
+func (s *Store[T]) Get(key string) (T, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	record, found := s.records[key]
+	return record, found
+}
+
+// All returns every durable record by its key.
+func (s *Store[T]) All() map[string]T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.records)
+}
+
+// Len is how many records there are.
+func (s *Store[T]) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.records)
+}
+
+// Put makes a record durable, in place of an earlier one of the same key, and
+// returns when it is. After an error it may be durable all the same: it then
+// appears in Get, and Changed is told, when the object is next read.
+func (s *Store[T]) Put(ctx context.Context, key string, record T) error {
+	text, err := json.Marshal(record)
+	if err != nil {
+		return fmt.Errorf("record %s: %w", key, err)
+	}
+	if size := len(key) + len(text); size > s.options.ShardBytes {
+		return fmt.Errorf("record %s has %d bytes, and one ConfigMap holds %d: %w", key, size, s.options.ShardBytes, ErrTooLarge)
+	}
+	done := make(chan error, 1)
+	s.change(key, &change{text: string(text), done: done, commit: func() { s.records[key] = record }})
+	signal(s.urgent)
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("write record %s: %w", key, ctx.Err())
+	}
+}
+
+// Remove forgets a record at once and takes it out of the object with a later
+// write. A crash before that brings it back.
+func (s *Store[T]) Remove(key string) {
+	s.change(key, s.removal(key, nil))
+	signal(s.due)
+}
+
+// RemoveNow is Remove, and returns when the record is out of the object.
+func (s *Store[T]) RemoveNow(ctx context.Context, key string) error {
+	done := make(chan error, 1)
+	s.change(key, s.removal(key, done))
+	signal(s.urgent)
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("remove record %s: %w", key, ctx.Err())
+	}
+}
+
+// Stored tells whether an object may still hold the key, removed or not.
+func (s *Store[T]) Stored(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pending[key] != nil || len(s.holders(key)) > 0
+}
+
+func (s *Store[T]) removal(key string, done chan error) *change {
+	return &change{done: done, commit: func() { delete(s.records, key) }}
+}
+
+// change replaces what was pending for the key; who waited for that is told.
+func (s *Store[T]) change(key string, c *change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.text == "" {
+		delete(s.records, key)
+	}
+	if earlier := s.pending[key]; earlier != nil {
+		earlier.finish(fmt.Errorf("record %s was changed again before it was written", key))
+	}
+	s.pending[key] = c
+}
+
+func (c *change) finish(err error) {
+	if c.done == nil {
+		return
+	}
+	select {
+	case c.done <- err:
+	default: // a removal from two objects is finished twice
+	}
+}
+
+func signal(channel chan struct{}) {
+	select {
+	case channel <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,373 @@
+package intent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var configMaps = schema.GroupResource{Resource: "configmaps"}
+
+// server is the API server's part for ConfigMaps: versions, conflicts, counts.
+type server struct {
+	mu      sync.Mutex
+	objects map[string]*corev1.ConfigMap
+	version int
+	writes  int
+	fail    func(verb string) error // after the write was done, if it says so
+	lose    bool                    // the write is done although it fails
+}
+
+func newServer() *server { return &server{objects: map[string]*corev1.ConfigMap{}} }
+
+func (s *server) stamp(object *corev1.ConfigMap) *corev1.ConfigMap {
+	s.version++
+	s.writes++
+	stored := object.DeepCopy()
+	stored.ResourceVersion = strconv.Itoa(s.version)
+	s.objects[stored.Name] = stored
+	return stored.DeepCopy()
+}
+
+func (s *server) trouble(verb string) error {
+	if s.fail == nil {
+		return nil
+	}
+	return s.fail(verb)
+}
+
+func (s *server) Create(_ context.Context, object *corev1.ConfigMap, _ metav1.CreateOptions) (*corev1.ConfigMap, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.trouble("create")
+	switch {
+	case err != nil && !s.lose:
+		return nil, err
+	case s.objects[object.Name] != nil:
+		return nil, apierrors.NewAlreadyExists(configMaps, object.Name)
+	}
+	object.UID = "uid"
+	return s.stamp(object), err
+}
+
+func (s *server) Update(_ context.Context, object *corev1.ConfigMap, _ metav1.UpdateOptions) (*corev1.ConfigMap, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.trouble("update")
+	now := s.objects[object.Name]
+	switch {
+	case err != nil && !s.lose:
+		return nil, err
+	case now == nil:
+		return nil, apierrors.NewNotFound(configMaps, object.Name)
+	case now.ResourceVersion != object.ResourceVersion:
+		return nil, apierrors.NewConflict(configMaps, object.Name, errors.New("changed"))
+	}
+	return s.stamp(object), err
+}
+
+func (s *server) Delete(_ context.Context, name string, options metav1.DeleteOptions) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.objects[name]
+	switch {
+	case now == nil:
+		return apierrors.NewNotFound(configMaps, name)
+	case now.ResourceVersion != *options.Preconditions.ResourceVersion:
+		return apierrors.NewConflict(configMaps, name, errors.New("changed"))
+	}
+	s.writes++
+	delete(s.objects, name)
+	return nil
+}
+
+func (s *server) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.ConfigMap, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.objects[name] == nil {
+		return nil, apierrors.NewNotFound(configMaps, name)
+	}
+	return s.objects[name].DeepCopy(), nil
+}
+
+func (s *server) List(_ context.Context, options metav1.ListOptions) (*corev1.ConfigMapList, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	selector, err := labels.Parse(options.LabelSelector)
+	if err != nil {
+		return nil, err
+	}
+	list := &corev1.ConfigMapList{}
+	for _, object := range s.objects {
+		if selector.Matches(labels.Set(object.Labels)) {
+			list.Items = append(list.Items, *object.DeepCopy())
+		}
+	}
+	return list, nil
+}
+
+// keys are all keys in all objects.
+func (s *server) keys() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var keys []string
+	for _, object := range s.objects {
+		keys = slices.AppendSeq(keys, maps.Keys(object.Data))
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+type note struct{ Text string }
+
+func open(t *testing.T, s *server, change ...func(*Options)) *Store[note] {
+	t.Helper()
+	options := Options{ConfigMaps: s, Driver: "d.example", Window: time.Millisecond, Spacing: time.Millisecond, FlushAfter: time.Millisecond}
+	for _, c := range change {
+		c(&options)
+	}
+	store := New[note](options)
+	if err := store.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = store.Run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return store
+}
+
+func put(t *testing.T, s *Store[note], key, text string) {
+	t.Helper()
+	if err := s.Put(t.Context(), key, note{text}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for start := time.Now(); !holds(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > 5*time.Second {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func TestPut_outlivesTheProcess(t *testing.T) {
+	api := newServer()
+	first := open(t, api)
+	put(t, first, "a", "1")
+	put(t, first, "b", "2")
+	put(t, first, "a", "3")
+	second := open(t, api)
+	if got := second.All(); !maps.Equal(got, map[string]note{"a": {"3"}, "b": {"2"}}) {
+		t.Errorf("after a restart: %v", got)
+	}
+	other := open(t, api, func(o *Options) { o.Node = "n" })
+	if other.Len() != 0 {
+		t.Errorf("another node's store sees %v", other.All())
+	}
+}
+
+func TestRemove_leavesNothingBehind(t *testing.T) {
+	api := newServer()
+	store := open(t, api)
+	put(t, store, "a", "1")
+	put(t, store, "b", "1")
+	store.Remove("a")
+	if _, found := store.Get("a"); found {
+		t.Error("removed and still there")
+	}
+	if err := store.RemoveNow(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the object goes with its last record", func() bool { return len(api.objects) == 0 })
+	put(t, store, "c", "1")
+	if got := api.keys(); !slices.Equal(got, []string{"c"}) {
+		t.Errorf("left: %v", got)
+	}
+}
+
+func TestPut_manyShareAWrite(t *testing.T) {
+	api := newServer()
+	store := open(t, api, func(o *Options) { o.Window = 20 * time.Millisecond; o.FlushAfter = time.Hour })
+	var writing sync.WaitGroup
+	for i := range 200 {
+		writing.Go(func() {
+			if err := store.Put(t.Context(), fmt.Sprint("k", i), note{"x"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	writing.Wait()
+	if store.Len() != 200 || len(api.keys()) != 200 || api.writes > 20 {
+		t.Errorf("%d records took %d writes, %d are stored", store.Len(), api.writes, len(api.keys()))
+	}
+	before := api.writes
+	for i := range 200 {
+		store.Remove(fmt.Sprint("k", i))
+	}
+	put(t, store, "next", "x")
+	if got := api.keys(); !slices.Equal(got, []string{"next"}) || api.writes != before+1 {
+		t.Errorf("a write takes the removals along: %d writes, left %v", api.writes-before, got)
+	}
+}
+
+func TestPut_opensAnotherObjectWhenOneIsFull(t *testing.T) {
+	api := newServer()
+	store := open(t, api, func(o *Options) { o.ShardBytes = 200 })
+	for i := range 20 {
+		put(t, store, fmt.Sprint("k", i), strings.Repeat("x", 50))
+	}
+	for name, object := range api.objects {
+		if size := (&shard{object: object}).bytes(); size > 200 {
+			t.Errorf("%s has %d bytes", name, size)
+		}
+	}
+	if again := open(t, api); again.Len() != 20 {
+		t.Errorf("%d of 20 are found in %d objects", again.Len(), len(api.objects))
+	}
+	if err := store.Put(t.Context(), "big", note{strings.Repeat("x", 300)}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a record larger than an object: %v", err)
+	}
+}
+
+func TestPut_twoProcessesDoNotUndoEachOther(t *testing.T) {
+	api := newServer()
+	var mu sync.Mutex
+	var told []string
+	first := open(t, api, func(o *Options) {
+		o.Changed = func(key string) { mu.Lock(); defer mu.Unlock(); told = append(told, key) }
+	})
+	second := open(t, api)
+	put(t, first, "a", "1")
+	put(t, second, "b", "2")
+	put(t, first, "c", "3")
+	if got := api.keys(); !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Errorf("stored: %v", got)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if _, found := first.Get("b"); !found || !slices.Equal(told, []string{"b"}) {
+		t.Errorf("the other's record is found (%v) and told of: %v", found, told)
+	}
+}
+
+func TestPut_saysWhenItIsNotDurable(t *testing.T) {
+	api := newServer()
+	down := true
+	api.fail = func(string) error {
+		if down {
+			return errors.New("the API server is away")
+		}
+		return nil
+	}
+	store := open(t, api)
+	if err := store.Put(t.Context(), "a", note{"1"}); err == nil || !strings.Contains(err.Error(), "is away") {
+		t.Fatalf("got %v", err)
+	}
+	if _, found := store.Get("a"); found {
+		t.Error("a record that is not durable is shown")
+	}
+	api.mu.Lock()
+	down = false
+	api.mu.Unlock()
+	put(t, store, "a", "2")
+	if record, _ := store.Get("a"); record.Text != "2" {
+		t.Errorf("got %v", record)
+	}
+}
+
+func TestPut_aLostAnswerIsFoundOut(t *testing.T) {
+	api := newServer()
+	api.lose = true
+	failing := true
+	api.fail = func(string) error {
+		if !failing {
+			return nil
+		}
+		failing = false
+		return errors.New("connection reset")
+	}
+	var told sync.Map
+	store := open(t, api, func(o *Options) { o.Changed = func(key string) { told.Store(key, true) } })
+	if err := store.Put(t.Context(), "a", note{"1"}); err == nil {
+		t.Fatal("the answer was lost")
+	}
+	put(t, store, "b", "2")
+	if record, found := store.Get("a"); !found || record.Text != "1" {
+		t.Errorf("the record is durable and not known: %v", record)
+	}
+	if _, was := told.Load("a"); !was {
+		t.Error("nobody was told")
+	}
+}
+
+func TestReread_obeysWhoTookARecordOut(t *testing.T) {
+	api := newServer()
+	store := open(t, api)
+	put(t, store, "a", "1")
+	put(t, store, "b", "1")
+	if _, found, err := store.Reread(t.Context(), "a"); !found || err != nil {
+		t.Fatalf("untouched: %v, %v", found, err)
+	}
+	api.mu.Lock()
+	for _, object := range api.objects {
+		delete(object.Data, "a")
+		api.stamp(object)
+	}
+	api.mu.Unlock()
+	if _, found, err := store.Reread(t.Context(), "a"); found || err != nil {
+		t.Errorf("taken out by hand: %v, %v", found, err)
+	}
+	eventually(t, "the other record stays", func() bool { return slices.Equal(api.keys(), []string{"b"}) })
+}
+
+func TestLoad_leavesADamagedRecordAlone(t *testing.T) {
+	api := newServer()
+	put(t, open(t, api), "a", "1")
+	api.mu.Lock()
+	for _, object := range api.objects {
+		object.Data["bad"] = "{"
+	}
+	api.mu.Unlock()
+	store := open(t, api)
+	put(t, store, "b", "1")
+	if err := store.RemoveNow(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if got := api.keys(); !slices.Equal(got, []string{"b", "bad"}) {
+		t.Errorf("left: %v", got)
+	}
+}
+
+func TestRun_writesRemovalsBeforeItEnds(t *testing.T) {
+	api := newServer()
+	store := New[note](Options{ConfigMaps: api, Driver: "d", FlushAfter: time.Hour})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = store.Run(ctx) }()
+	put(t, store, "a", "1")
+	store.Remove("a")
+	cancel()
+	<-ended
+	if got := api.keys(); len(got) != 0 {
+		t.Errorf("left: %v", got)
+	}
+}
