@@ -19,3 +19,7 @@ image: $(if $(filter /,$(IMAGE_ROOT)),test-packages,$(IMAGE_ROOT))
 
 bin/image-root-%: deploy/image/fetch
 	deploy/image/fetch $* $@
+
+# The helm of the nested module deploy/test, for machines that have none.
+bin/helm: deploy/test/go.mod deploy/test/go.sum
+	cd deploy/test && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../$@ helm.sh/helm/v4/cmd/helm

@@ -1,0 +1,186 @@
+{{- define "holdfast.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "holdfast.labels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Selectors cannot be changed: nothing that changes with a release is here. */}}
+{{- define "holdfast.selector" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "holdfast.driverName" -}}
+{{- .Values.driverName | default (get (dict "local" "local.holdfast.dev" "ebs" "ebs.csi.aws.com") .Values.backend) -}}
+{{- end -}}
+
+{{/* Labels of pods: nothing of a version, so that only what matters restarts them. */}}
+{{- define "holdfast.podLabels" -}}
+{{ include "holdfast.selector" . }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Whether one process per node does the controllers' work. */}}
+{{- define "holdfast.perNode" -}}
+{{- if eq .Values.backend "local" }}true{{ end -}}
+{{- end -}}
+
+{{- define "holdfast.image" -}}
+{{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+
+{{- define "holdfast.nodeAccount" -}}
+{{- .Values.node.serviceAccount.name | default (printf "%s-node" (include "holdfast.fullname" .)) -}}
+{{- end -}}
+
+{{- define "holdfast.controllerAccount" -}}
+{{- .Values.controller.serviceAccount.name | default (printf "%s-controller" (include "holdfast.fullname" .)) -}}
+{{- end -}}
+
+{{/* The account that the controllers act as, whichever pod they are in. */}}
+{{- define "holdfast.actingAccount" -}}
+{{- if include "holdfast.perNode" . }}{{ include "holdfast.nodeAccount" . }}{{ else }}{{ include "holdfast.controllerAccount" . }}{{ end -}}
+{{- end -}}
+
+{{/* Names of --controllers, as internal/kube/rights has them. */}}
+{{- define "holdfast.controllers" -}}
+{{- $c := .Values.controllers -}}
+{{- $names := list -}}
+{{- if $c.provision }}{{ $names = append $names "provision" }}{{ end -}}
+{{- if not (include "holdfast.perNode" .) }}{{ $names = append $names "attach" }}{{ end -}}
+{{- if $c.resize }}{{ $names = append $names "resize" }}{{ end -}}
+{{- if $c.modify }}{{ $names = append $names "modify" }}{{ end -}}
+{{- if $c.snapshot }}{{ $names = append $names "snapshot" }}{{ end -}}
+{{- if $c.groupSnapshot }}{{ $names = append $names "groupsnapshot" }}{{ end -}}
+{{- if $c.health }}{{ $names = append $names "health" }}{{ end -}}
+{{- join "," $names -}}
+{{- end -}}
+
+{{/* Whether capacity objects are written: an attachable backend has no limit to tell. */}}
+{{- define "holdfast.capacity" -}}
+{{- if and .Values.controllers.capacity (include "holdfast.perNode" .) }}true{{ else }}false{{ end -}}
+{{- end -}}
+
+{{- define "holdfast.logArgs" -}}
+- --log-format={{ .Values.log.format }}
+- --log-level={{ .Values.log.level }}
+- --metrics-address=:{{ .Values.metricsPort }}
+{{- end -}}
+
+{{- define "holdfast.kubernetesArgs" -}}
+{{- $c := .Values.controllers -}}
+- --kubernetes
+- --controllers={{ include "holdfast.controllers" . }}
+- --enable-capacity={{ include "holdfast.capacity" . }}
+- --extra-create-metadata={{ $c.extraCreateMetadata }}
+- --strict-topology={{ $c.strictTopology }}
+{{- with $c.defaultFSType }}
+- --default-fstype={{ . }}
+{{- end }}
+{{- with $c.timeout }}
+- --timeout={{ . }}
+{{- end }}
+{{- with $c.workerThreads }}
+- --worker-threads={{ int . }}
+{{- end }}
+{{- with $c.retryIntervalStart }}
+- --retry-interval-start={{ . }}
+{{- end }}
+{{- with $c.retryIntervalMax }}
+- --retry-interval-max={{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "holdfast.localArgs" -}}
+{{- with .Values.local -}}
+- --pool={{ .pool.path }}
+- --overcommit={{ .pool.overcommit }}
+{{- if .pool.requireMount }}
+- --require-pool-mount
+{{- end }}
+{{- if .pool.image.file }}
+- --pool-image={{ .pool.image.file }}
+- --pool-image-size={{ .pool.image.size }}
+{{- end }}
+{{- with .pool.reserve }}
+- --reserve={{ . }}
+{{- end }}
+{{- if .pool.adopt }}
+- --adopt-pool
+{{- end }}
+{{- with .inlineMaxSize }}
+- --inline-max-size={{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "holdfast.env" -}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+{{- end -}}
+
+{{/* A start may have a pool to repair first; liveness is for a process that hangs. */}}
+{{- define "holdfast.probes" -}}
+startupProbe:
+  httpGet: {path: /healthz, port: metrics}
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: 300
+livenessProbe:
+  httpGet: {path: /healthz, port: metrics}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: metrics}
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: 3
+{{- end -}}
+
+{{/* What the schema cannot say. */}}
+{{- define "holdfast.check" -}}
+{{- $image := .Values.local.pool.image -}}
+{{- if ne (empty $image.file) (empty $image.size) -}}
+{{- fail "local.pool.image.file and local.pool.image.size go together" -}}
+{{- end -}}
+{{- if and $image.file (ne (dir $image.file) (dir .Values.local.pool.path)) -}}
+{{- fail (printf "local.pool.image.file %s: want a file in %s, the directory that is mounted into the container" $image.file (dir .Values.local.pool.path)) -}}
+{{- end -}}
+{{- range list (printf "%s/plugins/%s/csi.sock" .Values.kubeletDir (include "holdfast.driverName" .)) (printf "%s/plugins_registry/%s-reg.sock" .Values.kubeletDir (include "holdfast.driverName" .)) -}}
+{{- if gt (len .) 107 -}}
+{{- fail (printf "%s: a socket's path has 107 bytes at most, this one has %d; shorten kubeletDir or driverName" . (len .)) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.windows.enabled (eq .Values.backend "local") -}}
+{{- fail "windows.enabled: the backend local has no Windows half" -}}
+{{- end -}}
+{{- if and .Values.controllers.groupSnapshot (not .Values.controllers.snapshot) -}}
+{{- fail "controllers.groupSnapshot needs controllers.snapshot: the members of a group are snapshots" -}}
+{{- end -}}
+{{- if and .Values.controllers.capacity (not .Values.controllers.provision) -}}
+{{- fail "controllers.capacity needs controllers.provision: capacity is offered for new volumes" -}}
+{{- end -}}
+{{- end -}}
