@@ -148,20 +148,3 @@ func multiply(combined []map[string]string, expression corev1.TopologySelectorLa
 	}
 	return product
 }
-
-// AffinityHolds tells whether a volume with this affinity is reached from a
-// place with these segments. Only what Holdfast and external-provisioner write
-// is understood, which is In; any other operator does not hold. A volume
-// without affinity is reached from everywhere.
-func AffinityHolds(affinity *corev1.VolumeNodeAffinity, segments map[string]string) bool {
-	if affinity == nil || affinity.Required == nil {
-		return true
-	}
-	return slices.ContainsFunc(affinity.Required.NodeSelectorTerms, func(term corev1.NodeSelectorTerm) bool {
-		return len(term.MatchExpressions) > 0 && len(term.MatchFields) == 0 &&
-			!slices.ContainsFunc(term.MatchExpressions, func(expression corev1.NodeSelectorRequirement) bool {
-				value, known := segments[expression.Key]
-				return expression.Operator != corev1.NodeSelectorOpIn || !known || !slices.Contains(expression.Values, value)
-			})
-	})
-}

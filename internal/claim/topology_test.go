@@ -153,41 +153,6 @@ func TestSpread_theSumWraps(t *testing.T) {
 	}
 }
 
-func TestAffinityHolds(t *testing.T) {
-	expression := func(key string, operator corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorRequirement {
-		return corev1.NodeSelectorRequirement{Key: key, Operator: operator, Values: values}
-	}
-	affinity := func(terms ...[]corev1.NodeSelectorRequirement) *corev1.VolumeNodeAffinity {
-		selector := &corev1.NodeSelector{}
-		for _, expressions := range terms {
-			selector.NodeSelectorTerms = append(selector.NodeSelectorTerms, corev1.NodeSelectorTerm{MatchExpressions: expressions})
-		}
-		return &corev1.VolumeNodeAffinity{Required: selector}
-	}
-	type expressions = []corev1.NodeSelectorRequirement
-	here := map[string]string{"zone": "a", "rack": "1"}
-	for name, c := range map[string]struct {
-		affinity *corev1.VolumeNodeAffinity
-		want     bool
-	}{
-		"none":               {nil, true},
-		"no requirement":     {&corev1.VolumeNodeAffinity{}, true},
-		"no terms":           {affinity(), false},
-		"an empty term":      {affinity(expressions{}), false},
-		"this zone":          {affinity(expressions{expression("zone", corev1.NodeSelectorOpIn, "a", "b")}), true},
-		"another zone":       {affinity(expressions{expression("zone", corev1.NodeSelectorOpIn, "b")}), false},
-		"both hold":          {affinity(expressions{expression("zone", corev1.NodeSelectorOpIn, "a"), expression("rack", corev1.NodeSelectorOpIn, "1")}), true},
-		"one does not":       {affinity(expressions{expression("zone", corev1.NodeSelectorOpIn, "a"), expression("rack", corev1.NodeSelectorOpIn, "2")}), false},
-		"the second term":    {affinity(expressions{expression("zone", corev1.NodeSelectorOpIn, "b")}, expressions{expression("rack", corev1.NodeSelectorOpIn, "1")}), true},
-		"an unknown key":     {affinity(expressions{expression("host", corev1.NodeSelectorOpIn, "x")}), false},
-		"a foreign operator": {affinity(expressions{expression("zone", corev1.NodeSelectorOpExists)}), false},
-	} {
-		if got := AffinityHolds(c.affinity, here); got != c.want {
-			t.Errorf("%s: got %v", name, got)
-		}
-	}
-}
-
 func randomTerm(t *rapid.T) Term {
 	segments := rapid.MapOfN(rapid.SampledFrom([]string{"host", "rack", "zone"}), rapid.SampledFrom([]string{"", "1", "2"}), 0, 3).Draw(t, "segments")
 	return NewTerm(segments)

@@ -15,10 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-)
 
-// CapacityDriverLabel marks the CSIStorageCapacity objects of a driver.
-const CapacityDriverLabel = "csi.storage.k8s.io/drivername"
+	"github.com/holdfast-csi/holdfast/internal/claim"
+)
 
 const (
 	syncPoll  = 20 * time.Millisecond
@@ -119,10 +118,11 @@ func (s *Set) AttributesClasses() *Store[*storagev1.VolumeAttributesClass] {
 }
 
 // Capacities are this driver's CSIStorageCapacity objects in the process's own
-// namespace.
-func (s *Set) Capacities() *Store[*storagev1.CSIStorageCapacity] {
+// namespace, of one value of claim.CapacityManagerLabel: beside other nodes'
+// processes, each watches its own only.
+func (s *Set) Capacities(manager string) *Store[*storagev1.CSIStorageCapacity] {
 	return kept(s, storagev1.SchemeGroupVersion.WithResource("csistoragecapacities"), func() *Store[*storagev1.CSIStorageCapacity] {
-		mine := chosen{labels: labels.Set{CapacityDriverLabel: s.driver}.String()}
+		mine := chosen{labels: labels.Set{claim.CapacityDriverLabel: s.driver, claim.CapacityManagerLabel: manager}.String()}
 		return newStore("CSIStorageCapacity", &storagev1.CSIStorageCapacity{}, s.clients.Core,
 			s.clients.Core.StorageV1().CSIStorageCapacities(s.namespace), mine, s.logger)
 	})

@@ -38,7 +38,7 @@ type Store[T Object] struct {
 	mu       sync.Mutex
 	used     map[string]bool
 	handlers []func(old, new T)
-	begun    bool
+	told     cache.ResourceEventHandlerRegistration // nil before the start
 	// assumed are answers to our own writes that the watch has not delivered
 	// yet, by key.
 	assumed map[string]T
@@ -71,7 +71,7 @@ func newStore[T Object, L runtime.Object](kind string, example T, client any, so
 	s := &Store[T]{kind: kind, logger: logger, used: map[string]bool{}, assumed: map[string]T{}}
 	s.informer = cache.NewSharedIndexInformerWithOptions(
 		cache.ToListWatcherWithWatchListSemantics(listing, client), example,
-		cache.SharedIndexInformerOptions{ObjectDescription: kind},
+		cache.SharedIndexInformerOptions{ObjectDescription: kind, Indexers: cache.Indexers{}},
 	)
 	return s
 }
@@ -189,20 +189,21 @@ func (s *Store[T]) passed(object T) bool {
 func (s *Store[T]) HasSynced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.begun && s.informer.HasSynced()
+	return s.told != nil && s.told.HasSynced()
 }
 
 // start begins to list and watch until ctx ends.
 func (s *Store[T]) start(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.begun {
+	if s.told != nil {
 		return
 	}
-	s.begun = true
-	if _, err := s.informer.AddEventHandler(s.handler()); err != nil {
+	told, err := s.informer.AddEventHandler(s.handler())
+	if err != nil {
 		panic(fmt.Sprintf("handler of %s: %v", s.kind, err))
 	}
+	s.told = told
 	if err := s.informer.SetTransform(func(item any) (any, error) { return reduce(item), nil }); err != nil {
 		panic(fmt.Sprintf("transform of %s: %v", s.kind, err))
 	}
