@@ -38,6 +38,8 @@ type Driver struct {
 	Unpublish func(*csi.NodeUnpublishVolumeRequest) error
 	// Attach is how volumes are published to nodes and listed.
 	Attach Attach
+	// Health is how the health of volumes is reported.
+	Health Health
 
 	mu      sync.Mutex
 	calls   []string
