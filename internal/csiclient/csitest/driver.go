@@ -23,6 +23,7 @@ import (
 type Driver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
+	csi.UnimplementedGroupControllerServer
 	csi.UnimplementedNodeServer
 
 	Name, NodeID string
@@ -40,6 +41,9 @@ type Driver struct {
 	Attach Attach
 	// Health is how the health of volumes is reported.
 	Health Health
+	// Snapshots and Groups are how snapshots are taken.
+	Snapshots Snapshots
+	Groups    Groups
 
 	mu      sync.Mutex
 	calls   []string
@@ -54,11 +58,13 @@ type Driver struct {
 func New(name string) *Driver {
 	return &Driver{
 		Name: name, NodeID: "node-1",
-		Plugin: []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE},
+		Plugin: []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE, csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE},
 		Controller: []csi.ControllerServiceCapability_RPC_Type{
 			csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
-			csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
+			csi.ControllerServiceCapability_RPC_EXPAND_VOLUME, csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
+			csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS, csi.ControllerServiceCapability_RPC_GET_SNAPSHOT,
 		},
+		Groups:  Groups{Offered: []csi.GroupControllerServiceCapability_RPC_Type{csi.GroupControllerServiceCapability_RPC_CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT}},
 		Node:    []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_EXPAND_VOLUME},
 		volumes: map[string]*csi.Volume{}, attached: map[string]map[string]attachment{}, staged: map[string]bool{}, published: map[string]map[string]bool{},
 	}
@@ -68,6 +74,7 @@ func New(name string) *Driver {
 func (d *Driver) Register(server *grpc.Server) {
 	csi.RegisterIdentityServer(server, d)
 	csi.RegisterControllerServer(server, d)
+	csi.RegisterGroupControllerServer(server, d)
 	csi.RegisterNodeServer(server, d)
 }
 
@@ -111,7 +118,7 @@ func Fail(code codes.Code, text string) error { return status.Error(code, text) 
 func (d *Driver) Calls() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	asking := []string{"GetPluginInfo", "GetPluginCapabilities", "Probe", "ControllerGetCapabilities", "NodeGetCapabilities", "NodeGetInfo"}
+	asking := []string{"GetPluginInfo", "GetPluginCapabilities", "Probe", "ControllerGetCapabilities", "GroupControllerGetCapabilities", "NodeGetCapabilities", "NodeGetInfo"}
 	return slices.DeleteFunc(slices.Clone(d.calls), func(name string) bool { return slices.Contains(asking, name) })
 }
 
