@@ -1,0 +1,108 @@
+package claim
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Resize is what decides about the size of a claim (KEP 1790). Sizes that are
+// absent are zero.
+type Resize struct {
+	// Wanted is what the user asks for, Granted what the claim has:
+	// spec.resources.requests and status.capacity.
+	Wanted, Granted resource.Quantity
+	// Volume is the capacity of the PersistentVolume.
+	Volume resource.Quantity
+	// Allocated is what is being worked towards, and State how far that came:
+	// status.allocatedResources and status.allocatedResourceStatuses.
+	Allocated resource.Quantity
+	State     corev1.ClaimResourceStatus
+	// NodePending is the condition FileSystemResizePending.
+	NodePending bool
+	// NodeOnly: the driver grows volumes on the node alone.
+	NodeOnly bool
+	// Failed: the driver's last answer in this process said that nothing of
+	// the attempt remains. Nobody knows it after a restart.
+	Failed bool
+}
+
+// ResizeOf reads a claim and its volume.
+func ResizeOf(pvc *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) Resize {
+	return Resize{
+		Wanted:      pvc.Spec.Resources.Requests[corev1.ResourceStorage],
+		Granted:     pvc.Status.Capacity[corev1.ResourceStorage],
+		Volume:      volume.Spec.Capacity[corev1.ResourceStorage],
+		Allocated:   pvc.Status.AllocatedResources[corev1.ResourceStorage],
+		State:       pvc.Status.AllocatedResourceStatuses[corev1.ResourceStorage],
+		NodePending: Condition(pvc, corev1.PersistentVolumeClaimFileSystemResizePending) != nil,
+	}
+}
+
+// Asked tells whether the user wants more than there is.
+func (r Resize) Asked() bool { return r.Wanted.Cmp(r.Granted) > 0 }
+
+// Target is the size to ask the driver for; ok is false when there is nothing
+// for the controller to do, because the kubelet's turn has come.
+//
+// A size that was begun is gone on with unless the driver gave it up: it may be
+// doing it still, and quota counts the larger of allocated and wanted.
+func (r Resize) Target() (target resource.Quantity, ok bool) {
+	if r.Volume.Cmp(r.Wanted) >= 0 {
+		return r.targetOfGrown()
+	}
+	switch r.State {
+	case corev1.PersistentVolumeClaimControllerResizeInProgress:
+		if r.Failed {
+			return r.Wanted, true
+		}
+		return r.allocatedOr(r.Wanted), true
+	case corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress:
+		target = r.allocatedOr(r.Wanted)
+		return target, r.Volume.Cmp(target) < 0
+	case corev1.PersistentVolumeClaimNodeResizeInfeasible:
+		return r.allocatedOr(r.Wanted), true
+	}
+	return r.Wanted, true
+}
+
+// targetOfGrown is for a volume that is as large as wanted, so that the claim
+// waits for its node, or was lowered by the user after the volume had grown.
+func (r Resize) targetOfGrown() (target resource.Quantity, ok bool) {
+	switch r.State {
+	case corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress:
+		return resource.Quantity{}, false
+	case corev1.PersistentVolumeClaimNodeResizeInfeasible:
+		if r.NodeOnly {
+			return r.Wanted, true
+		}
+	case "":
+		if r.Allocated.IsZero() && r.NodePending {
+			return resource.Quantity{}, false
+		}
+	}
+	return r.allocatedOr(r.Wanted), true
+}
+
+func (r Resize) allocatedOr(other resource.Quantity) resource.Quantity {
+	if r.Allocated.IsZero() {
+		return other
+	}
+	return r.Allocated
+}
+
+// Repeats tells whether a target is the one that the driver called infeasible.
+func (r Resize) Repeats(target resource.Quantity) bool {
+	return r.State == corev1.PersistentVolumeClaimControllerResizeInfeasible && r.Allocated.Cmp(target) == 0
+}
+
+// CheckExpanded tells whether the driver's answer is what it was asked for. A
+// volume that did not grow must not be called grown (external-resizer#474).
+func CheckExpanded(handle string, target resource.Quantity, answer int64) error {
+	if answer < target.Value() {
+		return fmt.Errorf("the driver says that volume %q was expanded, but to %d bytes, less than the %d asked for: %w",
+			handle, answer, target.Value(), ErrDriverFailed)
+	}
+	return nil
+}
