@@ -1,0 +1,103 @@
+package attach
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// The handlers below do nothing before Run: a standby keeps no list of what
+// the holder of the lease does. Run begins with all there is.
+func (c *Controller) enqueueAll() {
+	for _, va := range c.attachments.List() {
+		c.enqueue(va)
+	}
+	for _, pv := range c.volumes.List() {
+		c.enqueueVolume(pv)
+	}
+}
+
+// enqueue gives an attachment to the queue that can do something for it.
+func (c *Controller) enqueue(va *storagev1.VolumeAttachment) {
+	if !c.running.Load() || !c.owns(va) {
+		return
+	}
+	if va.DeletionTimestamp != nil {
+		c.detaching.Add(va.Name)
+		return
+	}
+	c.attaching.Add(va.Name)
+}
+
+func (c *Controller) enqueueVolume(pv *corev1.PersistentVolume) {
+	if c.running.Load() && c.finished(pv) {
+		c.protecting.Add(pv.Name)
+	}
+}
+
+func (c *Controller) attachmentChanged(before, after *storagev1.VolumeAttachment) {
+	switch {
+	case after == nil:
+		c.attachmentGone(before)
+	case before == nil:
+		c.enqueue(after)
+	case worthALook(before, after):
+		if before.DeletionTimestamp == nil && after.DeletionTimestamp != nil {
+			c.attaching.Forget(after.Name) // what was asked for has changed
+		}
+		c.enqueue(after)
+	}
+}
+
+// attachmentGone looks at the volume, which may have waited for this.
+func (c *Controller) attachmentGone(va *storagev1.VolumeAttachment) {
+	c.forced.set(va.UID, false)
+	c.attaching.Forget(va.Name)
+	c.detaching.Forget(va.Name)
+	if pv, found := c.volumes.Get(volumeName(va)); found {
+		c.enqueueVolume(pv)
+	}
+}
+
+// volumeChanged wakes attachments that wait for a volume to appear, and looks
+// at volumes that are deleted.
+func (c *Controller) volumeChanged(before, after *corev1.PersistentVolume) {
+	if after == nil || !c.running.Load() {
+		return
+	}
+	c.enqueueVolume(after)
+	if before == nil {
+		c.wake(c.attachments.By(cluster.AttachmentByVolume(), after.Name))
+	}
+}
+
+// nodeChanged wakes attachments that wait for the driver to register on a
+// node: they need not sit out their pause.
+func (c *Controller) nodeChanged(before, after *storagev1.CSINode) {
+	if after == nil || !c.running.Load() {
+		return
+	}
+	if id := nodeID(after, c.env.Driver); id != "" && (before == nil || nodeID(before, c.env.Driver) != id) {
+		c.wake(c.attachments.By(cluster.AttachmentByNode(), after.Name))
+	}
+}
+
+func (c *Controller) wake(attachments []*storagev1.VolumeAttachment) {
+	for _, va := range attachments {
+		if va.DeletionTimestamp == nil && !va.Status.Attached && c.owns(va) {
+			c.attaching.Forget(va.Name)
+			c.attaching.Add(va.Name)
+		}
+	}
+}
+
+// nodeID is the driver's name of a node, "" if it is not registered there.
+func nodeID(node *storagev1.CSINode, driver string) string {
+	for _, d := range node.Spec.Drivers {
+		if d.Name == driver {
+			return d.NodeID
+		}
+	}
+	return ""
+}

@@ -1,0 +1,66 @@
+package attach
+
+import (
+	"unicode/utf8"
+
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+)
+
+// What the API server takes in a VolumeAttachment's status
+// (k8s.io/kubernetes/pkg/apis/storage/validation); it refuses the whole
+// update if there is more.
+const (
+	maximumMessage = 1024      // bytes of an error's message
+	maximumContext = 256 << 10 // bytes of all keys and values of attachmentMetadata
+)
+
+// attachedStatus is the merge patch of a VolumeAttachment that was published:
+// what the last publication said and this one does not is taken away.
+func attachedStatus(va *storagev1.VolumeAttachment, publishContext map[string]string) map[string]any {
+	metadata := map[string]any{}
+	for key := range va.Status.AttachmentMetadata {
+		metadata[key] = nil
+	}
+	for key, value := range publishContext {
+		metadata[key] = value
+	}
+	status := map[string]any{"attached": true, "attachError": nil}
+	if len(metadata) > 0 {
+		status["attachmentMetadata"] = metadata
+	}
+	return status
+}
+
+// volumeError is how an error stands in a status. The kubelet reads the code:
+// 8 (ResourceExhausted) means that the node is full (KEP-4876).
+func volumeError(err error, now metav1.Time) storagev1.VolumeError {
+	shown := storagev1.VolumeError{Time: now, Message: truncate(err.Error(), maximumMessage)}
+	if code, ok := csiclient.CodeNumber(err); ok {
+		shown.ErrorCode = &code
+	}
+	return shown
+}
+
+// truncate shortens a text to a number of bytes, without cutting a character.
+func truncate(text string, most int) string {
+	const more = "…"
+	if len(text) <= most {
+		return text
+	}
+	cut := most - len(more)
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + more
+}
+
+func sizeOf(publishContext map[string]string) int {
+	size := 0
+	for key, value := range publishContext {
+		size += len(key) + len(value)
+	}
+	return size
+}
