@@ -22,6 +22,8 @@ type Health struct {
 	Twice bool
 	// LoseTokens is how many page tokens are refused from now on.
 	LoseTokens int
+	// Answer, when set, is every answer of ControllerGetVolumeHealth, true or not.
+	Answer *csi.ControllerGetVolumeHealthResponse
 
 	conditions map[string][]*csi.VolumeHealth_VolumeHealthEntry
 }
@@ -91,6 +93,9 @@ func (d *Driver) ControllerGetVolumeHealth(_ context.Context, request *csi.Contr
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.Health.Answer != nil {
+		return d.Health.Answer, nil
+	}
 	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: &csi.VolumeHealth{
 		VolumeId: request.GetVolumeId(), HealthStatuses: d.Health.conditions[request.GetVolumeId()],
 	}}, nil

@@ -1,0 +1,83 @@
+package health
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// show makes a claim's status the given conditions, if it is not so already.
+func (c *Controller) show(ctx context.Context, claim *corev1.PersistentVolumeClaim, wanted []corev1.VolumeHealthCondition) {
+	if sameSet(conditionsIn(claim), wanted, identical) {
+		return
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if c.dropped {
+		return // tried already in this look
+	}
+	answer, err := c.env.Core.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name,
+		types.MergePatchType, patch(claim, wanted, time.Now()), metav1.PatchOptions{}, "status")
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return // gone, or another claim of that name
+	case err != nil:
+		if !ended(ctx, err) {
+			c.log.WarnContext(ctx, "cannot write a claim's health; it is tried again at the next look",
+				"claim", cluster.KeyOf(claim), "error", err)
+		}
+		return
+	}
+	c.claims.Wrote(answer)
+	if len(wanted) > 0 && len(conditionsIn(answer)) == 0 {
+		c.dropped = true
+		c.log.InfoContext(ctx, "the API server does not keep pvc.status.healthStatus: the feature gate CSIVolumeHealth is off, or it is older than Kubernetes 1.37; looking once an hour",
+			"claim", cluster.KeyOf(claim))
+		return
+	}
+	c.log.InfoContext(ctx, "volume health changed", "claim", cluster.KeyOf(claim), "volume", claim.Spec.VolumeName, "conditions", describe(wanted))
+}
+
+// patch replaces the conditions as a whole, whatever the claim's version: only
+// the health monitor writes them. The UID keeps it off a new claim of the same
+// name. The time changes with the set of (status, reason), not with a message.
+func patch(claim *corev1.PersistentVolumeClaim, wanted []corev1.VolumeHealthCondition, now time.Time) []byte {
+	since := metav1.NewTime(now)
+	if have := claim.Status.HealthStatus; have != nil && !have.LastTransitionTime.IsZero() && sameSet(have.HealthConditions, wanted, sameKey) {
+		since = have.LastTransitionTime
+	}
+	return cluster.MergePatch(map[string]any{
+		"metadata": map[string]any{"uid": claim.UID},
+		"status": map[string]any{"healthStatus": map[string]any{
+			// A nil list becomes null, which removes: no adverse condition.
+			"healthConditions": wanted, "lastTransitionTime": since,
+		}},
+	})
+}
+
+func describe(conditions []corev1.VolumeHealthCondition) []string {
+	texts := make([]string, len(conditions))
+	for i, condition := range conditions {
+		texts[i] = string(condition.Status) + "/" + condition.Reason
+	}
+	return texts
+}
+
+// allow lets the next difference try whether the API server keeps the field.
+func (c *Controller) allow() {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.dropped = false
+}
+
+func (c *Controller) isDropped() bool {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return c.dropped
+}
