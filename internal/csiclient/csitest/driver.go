@@ -39,11 +39,15 @@ type Driver struct {
 	Unpublish func(*csi.NodeUnpublishVolumeRequest) error
 	// Attach is how volumes are published to nodes and listed.
 	Attach Attach
+	// Capacity is how much room there is.
+	Capacity Capacity
 	// Health is how the health of volumes is reported.
 	Health Health
 	// Snapshots and Groups are how snapshots are taken.
 	Snapshots Snapshots
 	Groups    Groups
+	// Changes is how volumes are expanded and modified.
+	Changes Changes
 
 	mu      sync.Mutex
 	calls   []string
@@ -218,19 +222,6 @@ func (d *Driver) DeleteVolume(_ context.Context, request *csi.DeleteVolumeReques
 	}
 	maps.DeleteFunc(d.volumes, func(_ string, v *csi.Volume) bool { return v.GetVolumeId() == request.GetVolumeId() })
 	return &csi.DeleteVolumeResponse{}, nil
-}
-
-// ControllerExpandVolume is the RPC.
-func (d *Driver) ControllerExpandVolume(_ context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, volume := range d.volumes {
-		if volume.GetVolumeId() == request.GetVolumeId() {
-			volume.CapacityBytes = max(volume.GetCapacityBytes(), request.GetCapacityRange().GetRequiredBytes())
-			return &csi.ControllerExpandVolumeResponse{CapacityBytes: volume.GetCapacityBytes(), NodeExpansionRequired: true}, nil
-		}
-	}
-	return nil, status.Error(codes.NotFound, "no such volume")
 }
 
 // NodeStageVolume is the RPC.
