@@ -14,7 +14,8 @@ import (
 )
 
 func TestAttach_writesTwiceAndOnceMoreForTheFirstAttachmentOfAVolume(t *testing.T) {
-	w := newWorld(t, volume("pv"), node("n1"), node("n2"))
+	protected := volume("shared", func(pv *corev1.PersistentVolume) { pv.Finalizers = []string{"a", finalizer} })
+	w := newWorld(t, volume("pv"), protected, node("n1"), node("n2"))
 	w.run()
 	w.Add(attachment("va1", "pv", "n1"))
 	va := w.attached("va1")
@@ -34,7 +35,6 @@ func TestAttach_writesTwiceAndOnceMoreForTheFirstAttachmentOfAVolume(t *testing.
 	w.wroteOnly("patch persistentvolumes", "patch volumeattachments", "patch volumeattachments/status")
 	w.published(map[string][]string{"handle-pv": {"id-n1"}})
 
-	w.Add(volume("shared", func(pv *corev1.PersistentVolume) { pv.Finalizers = []string{"a", finalizer} }))
 	w.Add(attachment("va2", "shared", "n2"))
 	w.attached("va2")
 	if got := w.writes()[3:]; !slices.Equal(got, []string{"patch volumeattachments", "patch volumeattachments/status"}) {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -219,4 +220,30 @@ func mustContain(text, want string) error {
 		return fmt.Errorf("%q does not contain %q", text, want)
 	}
 	return nil
+}
+
+// volumeGone waits until the PersistentVolume does not exist.
+func (w *world) volumeGone(name string) {
+	w.t.Helper()
+	w.Eventually(func() error {
+		pv, err := w.Core.CoreV1().PersistentVolumes().Get(w.t.Context(), name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("still there: %q, %w", pv.Finalizers, err)
+	})
+}
+
+// hold stops the first call of an RPC: it closes begun and waits for goOn.
+func hold(rpc string, begun chan<- struct{}, goOn <-chan struct{}) func(context.Context, string, any) error {
+	var once sync.Once
+	return func(_ context.Context, name string, _ any) error {
+		if name == rpc {
+			once.Do(func() {
+				close(begun)
+				<-goOn
+			})
+		}
+		return nil
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,6 +46,13 @@ func (o object) version() uint64 {
 func (o object) finalizers() int {
 	list, _ := o.meta()["finalizers"].([]any)
 	return len(list)
+}
+
+// addsFinalizers tells whether there is a finalizer that the old object has not.
+func (o object) addsFinalizers(old object) bool {
+	list, _ := o.meta()["finalizers"].([]any)
+	before, _ := old.meta()["finalizers"].([]any)
+	return slices.ContainsFunc(list, func(f any) bool { return !slices.Contains(before, f) })
 }
 
 // clone is a deep copy.

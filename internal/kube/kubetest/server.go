@@ -271,6 +271,10 @@ func (s *server) change(q Request, old, o object) (object, error) {
 		return nil, apierrors.NewConflict(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name, fmt.Errorf("uid differs"))
 	}
 	o.keep(old, q.Subresource, strings.HasSuffix(q.Group, "snapshot.storage.k8s.io"), hasStatus(q.Resource))
+	if old.meta().text("deletionTimestamp") != "" && o.addsFinalizers(old) {
+		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "patch", schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name,
+			"metadata.finalizers: no new finalizers can be added if the object is being deleted", 0, false)
+	}
 	o["kind"], o["apiVersion"] = old["kind"], old["apiVersion"]
 	if o.sameAs(old) {
 		return old, nil // a write that changes nothing makes no version

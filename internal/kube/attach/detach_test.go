@@ -1,0 +1,234 @@
+package attach
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+)
+
+func TestDetach_writesOnce(t *testing.T) {
+	va := heldAttachment("va", "pv", "n1")
+	w := newWorld(t, volume("pv"), node("n1"), va)
+	w.driver.SetAttached("handle-pv", "id-n1", true)
+	w.run()
+	w.Delete(va)
+	w.gone("va")
+	w.published(nil)
+	w.wroteOnly("patch volumeattachments")
+}
+
+func TestDetach_needsNothingButTheAttachment(t *testing.T) {
+	// The volume was removed by force, the node is gone, and the secret is
+	// found by what the attachment says.
+	va := heldAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
+		va.Annotations[SecretNameAnnotation], va.Annotations[SecretNamespaceAnnotation] = "keys", "ns"
+	})
+	w := newWorld(t, va, kubetest.Secret("ns", "keys", map[string]string{"key": "value"}))
+	w.driver.SetAttached("handle-pv", "id-n1", true)
+	unpublished := requests[*csi.ControllerUnpublishVolumeRequest](w, "ControllerUnpublishVolume")
+	w.run()
+	w.Delete(va)
+	w.gone("va")
+	if got := next(t, unpublished); got.GetSecrets()["key"] != "value" {
+		t.Errorf("the driver got %v", got)
+	}
+	w.published(nil)
+}
+
+func TestDetach_servesWhatExternalAttacherMade(t *testing.T) {
+	upstream := func(va *storagev1.VolumeAttachment) { delete(va.Annotations, HandleAnnotation) }
+	t.Run("whose node is gone", func(t *testing.T) {
+		va := heldAttachment("va", "pv", "n1", upstream)
+		w := newWorld(t, volume("pv"), va)
+		w.driver.SetAttached("handle-pv", "id-n1", true)
+		w.run()
+		w.Delete(va)
+		w.gone("va")
+		w.published(nil)
+	})
+	t.Run("whose node is not named", func(t *testing.T) {
+		va := heldAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) { va.Annotations = nil })
+		w := newWorld(t, volume("pv"), node("n1"), va)
+		w.driver.SetAttached("handle-pv", "id-n1", true)
+		w.run()
+		w.Delete(va)
+		w.gone("va")
+		w.published(nil)
+	})
+	t.Run("whose volume is gone", func(t *testing.T) {
+		va := heldAttachment("va", "pv", "n1", upstream)
+		w := newWorld(t, node("n1"), va)
+		w.run()
+		w.Delete(va)
+		if shown := w.fails("va"); !strings.Contains(shown.Message, "take the finalizer "+finalizer+" off") {
+			t.Errorf("shown: %s", shown.Message)
+		}
+	})
+}
+
+func TestDetach_remembersTheVolumeWhenItIsDeletedUnderAnAttachmentOfExternalAttacher(t *testing.T) {
+	pv := volume("pv")
+	pv.Finalizers = []string{finalizer}
+	va := heldAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) { delete(va.Annotations, HandleAnnotation) })
+	w := newWorld(t, pv, node("n1"), va)
+	w.run()
+	w.Delete(pv)
+	w.Eventually(func() error {
+		return mustContain(w.attachment("va").Annotations[HandleAnnotation], "handle-pv")
+	})
+	if len(w.volume("pv").Finalizers) != 1 {
+		t.Error("the volume was let go while it is attached")
+	}
+}
+
+func TestDetach_letsGoWhatWasNeverPublished(t *testing.T) {
+	w := newWorld(t, volume("pv"), node("n1"))
+	w.run()
+	va := attachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
+		va.Finalizers = []string{"example.com/other"}
+		deleting(va)
+	})
+	w.Add(va, attachment("last", "pv", "n1"))
+	w.attached("last")
+	if slices.Contains(w.driver.Calls(), "ControllerUnpublishVolume") {
+		t.Error("the driver was called")
+	}
+}
+
+func TestDetach_saysSoWhereOthersHoldTheAttachment(t *testing.T) {
+	va := heldAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
+		va.Finalizers = []string{"example.com/a", finalizer, "example.com/b"}
+		va.Status.AttachmentMetadata = map[string]string{"device": "1"}
+	})
+	w := newWorld(t, volume("pv"), node("n1"), va)
+	w.run()
+	w.Delete(va)
+	w.Eventually(func() error {
+		va := w.attachment("va")
+		if va.Status.Attached || len(va.Status.AttachmentMetadata) > 0 || !slices.Equal(va.Finalizers, []string{"example.com/a", "example.com/b"}) {
+			return fmt.Errorf("still %+v %q", va.Status, va.Finalizers)
+		}
+		return nil
+	})
+}
+
+func TestDetach_ofADriverThatHasNothingToAttachAnyMoreTakesItsFinalizersOff(t *testing.T) {
+	va := heldAttachment("va", "pv", "n1")
+	pv := volume("pv")
+	pv.Finalizers = []string{finalizer}
+	w := newWorld(t, pv, node("n1"), va)
+	w.driver.Controller = nil
+	w.run()
+	w.Delete(va)
+	w.gone("va")
+	w.Delete(pv)
+	w.volumeGone("pv")
+	if calls := w.driver.Calls(); len(calls) > 0 {
+		t.Errorf("the driver was called: %q", calls)
+	}
+}
+
+func TestDetach_waitsForAnAttachmentInProgress(t *testing.T) {
+	w := newWorld(t, volume("pv"), node("n1"))
+	publishing, publish := make(chan struct{}), make(chan struct{})
+	w.driver.Before = hold("ControllerPublishVolume", publishing, publish)
+	w.run()
+	va := attachment("va", "pv", "n1")
+	w.Add(va)
+	<-publishing
+	w.Delete(va)
+	w.Eventually(func() error { // the deletion has reached the controller
+		if va := w.attachment("va"); va.DeletionTimestamp == nil {
+			return fmt.Errorf("not deleted")
+		}
+		return nil
+	})
+	if w.driver.Count("ControllerUnpublishVolume") > 0 {
+		t.Error("it was unpublished while it was being published")
+	}
+	close(publish)
+	w.gone("va")
+	w.published(nil)
+	if calls := w.driver.Calls(); !slices.Equal(calls, []string{"ControllerPublishVolume", "ControllerUnpublishVolume"}) {
+		t.Errorf("calls %q", calls)
+	}
+}
+
+func TestDetach_undoesAnAttachmentThatIsRemovedByForceWhileItIsMade(t *testing.T) {
+	w := newWorld(t, volume("pv"), node("n1"))
+	publishing, publish := make(chan struct{}), make(chan struct{})
+	w.driver.Before = hold("ControllerPublishVolume", publishing, publish)
+	w.run()
+	va := attachment("va", "pv", "n1")
+	w.Add(va)
+	<-publishing
+	w.Delete(va)
+	forced := w.attachment("va")
+	forced.Finalizers = nil
+	if _, err := w.Core.StorageV1().VolumeAttachments().Update(t.Context(), forced, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.gone("va")
+	close(publish)
+	w.Eventually(func() error {
+		if left := w.driver.Attachments(); len(left) > 0 || w.driver.Count("ControllerUnpublishVolume") == 0 {
+			return fmt.Errorf("still published: %v", left)
+		}
+		return nil
+	})
+}
+
+func TestVolume_keepsTheFinalizerWhileItIsNotDeletedOrAttachedOrNotYetUnmade(t *testing.T) {
+	pv := volume("pv")
+	pv.Finalizers = []string{"external-provisioner.volume.kubernetes.io/finalizer", finalizer}
+	va := heldAttachment("va", "pv", "n1")
+	w := newWorld(t, pv, node("n1"), va)
+	w.run()
+	w.Delete(pv)
+	w.Delete(va)
+	w.gone("va")
+	left := attachment("last", "other", "n1")
+	w.Add(volume("other"), left)
+	w.attached("last")
+	if got := w.volume("pv").Finalizers; len(got) != 2 {
+		t.Fatalf("finalizers %q while the provisioner still works on it", got)
+	}
+	w.Delete(left)
+	w.gone("last")
+	if got := w.volume("other").Finalizers; !slices.Equal(got, []string{finalizer}) {
+		t.Errorf("finalizers %q of a volume that is not deleted", got)
+	}
+	provisioned := w.volume("pv")
+	provisioned.Finalizers = []string{finalizer}
+	if _, err := w.Core.CoreV1().PersistentVolumes().Update(t.Context(), provisioned, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.volumeGone("pv")
+}
+
+func TestVolume_isLetGoWhenItsMigrationIsTakenBack(t *testing.T) {
+	pv := volume("pv")
+	pv.Finalizers = []string{finalizer}
+	pv.Spec.CSI = nil
+	pv.Annotations = map[string]string{migratedToAnnotation: driverName}
+	w := newWorld(t, pv)
+	w.run()
+	back := w.volume("pv")
+	back.Annotations = nil
+	if _, err := w.Core.CoreV1().PersistentVolumes().Update(t.Context(), back, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.Eventually(func() error {
+		if got := w.volume("pv").Finalizers; len(got) > 0 {
+			return fmt.Errorf("finalizers %q", got)
+		}
+		return nil
+	})
+}

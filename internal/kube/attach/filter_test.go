@@ -1,0 +1,82 @@
+package attach
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestWorthALook(t *testing.T) {
+	shown := &storagev1.VolumeError{Message: "no", Time: metav1.Now()}
+	for name, c := range map[string]struct {
+		change func(*storagev1.VolumeAttachment)
+		want   bool
+	}{
+		"resourceVersion":     {func(*storagev1.VolumeAttachment) {}, false},
+		"managedFields":       {func(va *storagev1.VolumeAttachment) { va.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x"}} }, false},
+		"generation":          {func(va *storagev1.VolumeAttachment) { va.Generation = 2 }, false},
+		"attachError":         {func(va *storagev1.VolumeAttachment) { va.Status.AttachError = shown }, false},
+		"detachError":         {func(va *storagev1.VolumeAttachment) { va.Status.DetachError = shown }, false},
+		"attached":            {func(va *storagev1.VolumeAttachment) { va.Status.Attached = false }, true},
+		"attachmentMetadata":  {func(va *storagev1.VolumeAttachment) { va.Status.AttachmentMetadata = map[string]string{"a": "b"} }, true},
+		"deletion":            {func(va *storagev1.VolumeAttachment) { deleting(va) }, true},
+		"finalizers":          {func(va *storagev1.VolumeAttachment) { va.Finalizers = nil }, true},
+		"annotations":         {func(va *storagev1.VolumeAttachment) { va.Annotations = nil }, true},
+		"labels":              {func(va *storagev1.VolumeAttachment) { va.Labels = map[string]string{"a": "b"} }, true},
+		"identity":            {func(va *storagev1.VolumeAttachment) { va.UID = "another" }, true},
+		"error and deletion":  {func(va *storagev1.VolumeAttachment) { va.Status.AttachError = shown; deleting(va) }, true},
+		"same, once more":     {func(va *storagev1.VolumeAttachment) { va.ResourceVersion = "1" }, true},
+		"same with its error": {func(va *storagev1.VolumeAttachment) { va.ResourceVersion = "1"; va.Status.AttachError = shown }, true},
+	} {
+		before := heldAttachment("va", "pv", "n1")
+		before.ResourceVersion, before.Generation = "1", 1
+		after := before.DeepCopy()
+		after.ResourceVersion = "2"
+		c.change(after)
+		if got := worthALook(before, after); got != c.want {
+			t.Errorf("a change of %s: %t", name, got)
+		}
+		if after.ResourceVersion == "" || c.want == false && name == "attachError" && after.Status.AttachError == nil {
+			t.Errorf("%s: the shared object was changed", name)
+		}
+	}
+}
+
+func TestVolumeError_fitsIntoTheStatus(t *testing.T) {
+	for name, text := range map[string]string{
+		"short": "no", "exact": strings.Repeat("x", maximumMessage), "long": strings.Repeat("x", 5000), "long, of several bytes": strings.Repeat("ж", 5000),
+	} {
+		shown := volumeError(errors.New(text), metav1.NewTime(time.Unix(1, 0)))
+		if len(shown.Message) > maximumMessage || !utf8.ValidString(shown.Message) || len(shown.Message) < min(len(text), maximumMessage-4) {
+			t.Errorf("%s: %d bytes: %q", name, len(shown.Message), shown.Message)
+		}
+	}
+}
+
+func TestTurns_giveAKeyToOneAtATime(t *testing.T) {
+	var keys turns
+	again := 0
+	done, ok := keys.take("a", nil)
+	if !ok || !keys.taken("a") {
+		t.Fatal("a free key was not given")
+	}
+	for range 2 {
+		if _, ok := keys.take("a", func() { again++ }); ok {
+			t.Fatal("a key was given twice")
+		}
+	}
+	if other, ok := keys.take("b", nil); !ok {
+		t.Error("another key was not given")
+	} else {
+		other()
+	}
+	done()
+	if again != 1 || keys.taken("a") {
+		t.Errorf("called again %d times, taken %t", again, keys.taken("a"))
+	}
+}
