@@ -1,0 +1,136 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Cluster is one that runs.
+type Cluster struct {
+	// Dir is its state directory.
+	Dir string
+	// Kubeconfig is the file that makes its administrator of everybody who can
+	// read it. It serves on the machine itself.
+	Kubeconfig string
+	// Server is the API server's URL.
+	Server string
+	// Nodes are the names of its nodes.
+	Nodes []string
+
+	layout layout
+	record record
+	api    *apiClient
+}
+
+// Open attaches to the cluster that runs in a state directory.
+func Open(dir string) (*Cluster, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	l := layout(dir)
+	r, err := readRecord(l)
+	if err != nil {
+		return nil, fmt.Errorf("cluster: none in %s: %w", dir, err)
+	}
+	running, err := r.Supervisor.running()
+	if err != nil {
+		return nil, err
+	}
+	if !running {
+		return nil, fmt.Errorf("cluster: the one in %s has ended: take it down, then up again", dir)
+	}
+	return open(l, r)
+}
+
+func open(l layout, r record) (*Cluster, error) {
+	api, err := newAPIClient(l.kubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	return &Cluster{
+		Dir: string(l), Kubeconfig: l.kubeconfig(), Server: r.Plan.server(), Nodes: r.Options.nodeNames(),
+		layout: l, record: r, api: api,
+	}, nil
+}
+
+// Down ends it, see the function of that name.
+func (c *Cluster) Down() error { return Down(c.Dir) }
+
+// Status asks the supervisor.
+func (c *Cluster) Status(ctx context.Context) (Status, error) {
+	var status Status
+	err := callControl(ctx, c.layout.control(), "GET", "/status", &status)
+	return status, err
+}
+
+// NodeRoot is the directory that a node has as its root, seen from the machine:
+// its files without what is mounted there.
+func (c *Cluster) NodeRoot(node string) string { return c.layout.nodeRoot(node) }
+
+// LogDir holds the logs of all programs; it stays after Down.
+func (c *Cluster) LogDir() string { return c.layout.path("logs") }
+
+// StopNode takes a node off at once, as a cut of its power does: its processes
+// end without being asked, and its mounts and loop devices are gone. Kubernetes
+// is told nothing.
+func (c *Cluster) StopNode(ctx context.Context, node string) error {
+	return c.post(ctx, "/nodes/"+node+"/stop")
+}
+
+// StartNode turns a stopped node on. It has its disk, and nothing else, of its
+// earlier life. It is Ready some seconds later, see WaitReady.
+func (c *Cluster) StartNode(ctx context.Context, node string) error {
+	return c.post(ctx, "/nodes/"+node+"/start")
+}
+
+// StopKubelet ends the kubelet of a node; its containers go on.
+func (c *Cluster) StopKubelet(ctx context.Context, node string) error {
+	return c.onNode(ctx, node, "kubelet", "stop")
+}
+
+// StartKubelet starts the kubelet of a node that StopKubelet has ended.
+func (c *Cluster) StartKubelet(ctx context.Context, node string) error {
+	return c.onNode(ctx, node, "kubelet", "start")
+}
+
+// RestartKubelet ends the kubelet of a node and starts it again.
+func (c *Cluster) RestartKubelet(ctx context.Context, node string) error {
+	return c.onNode(ctx, node, "kubelet", "restart")
+}
+
+// RestartContainerd does the same with a node's containerd; containers go on.
+func (c *Cluster) RestartContainerd(ctx context.Context, node string) error {
+	return c.onNode(ctx, node, "containerd", "restart")
+}
+
+// RestartProgram restarts a program of the control plane, such as
+// kube-apiserver. It does not wait until that answers again.
+func (c *Cluster) RestartProgram(ctx context.Context, program string) error {
+	return c.post(ctx, "/programs/"+program+"/restart")
+}
+
+// StopProgram ends a program of the control plane until StartProgram.
+func (c *Cluster) StopProgram(ctx context.Context, program string) error {
+	return c.post(ctx, "/programs/"+program+"/stop")
+}
+
+// StartProgram starts a program that StopProgram has ended.
+func (c *Cluster) StartProgram(ctx context.Context, program string) error {
+	return c.post(ctx, "/programs/"+program+"/start")
+}
+
+func (c *Cluster) post(ctx context.Context, path string) error {
+	return callControl(ctx, c.layout.control(), "POST", path, nil)
+}
+
+func (c *Cluster) onNode(ctx context.Context, node, program, verb string) error {
+	socket := filepath.Join(c.NodeRoot(node), "run", nodeSocket)
+	if _, err := os.Stat(socket); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cluster: node %s does not run", node)
+	}
+	return callControl(ctx, socket, "POST", "/programs/"+program+"/"+verb, nil)
+}

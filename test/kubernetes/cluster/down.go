@@ -1,0 +1,56 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// endTimeout is how long the kernel gets to end a cluster's processes and to
+// unmount what they had mounted.
+const endTimeout = 2 * time.Minute
+
+// Down ends the cluster of a state directory, whatever state it is in, and
+// removes all of it but its logs. Without a cluster it does nothing.
+func Down(dir string) error {
+	l := layout(dir)
+	there, err := l.hasRecord()
+	if err != nil || !there {
+		return err
+	}
+	r, err := readRecord(l)
+	if err != nil {
+		return fmt.Errorf("%w: end its processes by hand and remove the directory", err)
+	}
+	// With the supervisor end all processes, mounts and network devices.
+	if err := r.Supervisor.kill(endTimeout); err != nil {
+		return err
+	}
+	if err := r.clean(l); err != nil {
+		return fmt.Errorf("cluster: %s is ended, but something of it is left; `down` may be repeated: %w", dir, err)
+	}
+	return l.remove()
+}
+
+// clean removes what is not the supervisor's own. Each step may find its work
+// done, by an earlier Down that did not come to its end.
+func (r record) clean(l layout) error {
+	return errors.Join(
+		detachLoops(l.path("nodes")),
+		r.unplugMachine(),
+		removeControlGroup(r.controlGroup()),
+		restoreSysctls(r.Sysctls),
+	)
+}
+
+// remove deletes the state. The record goes last: with it, Down would not come
+// back for the rest.
+func (l layout) remove() error {
+	for _, name := range []string{"nodes", "etcd", "credentials", "config", "control.sock", "kubeconfig"} {
+		if err := os.RemoveAll(l.path(name)); err != nil {
+			return fmt.Errorf("cluster: remove the state: %w", err)
+		}
+	}
+	return os.Remove(l.record())
+}

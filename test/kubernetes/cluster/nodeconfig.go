@@ -1,0 +1,140 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// pauseImage is the one that holds a pod's namespaces; k/k's
+// test/utils/image/manifest.go names it and package images makes it.
+const pauseImage = "registry.k8s.io/pause:3.10.2"
+
+func nodeAddress(r record, name string) string {
+	return r.Plan.node(slices.Index(r.Options.nodeNames(), name) + 1).String()
+}
+
+// nodeLabels put each node into a zone of its own: labels that the admission
+// plugin NodeRestriction lets a kubelet set.
+func nodeLabels(name string) string {
+	return "topology.kubernetes.io/region=test,topology.kubernetes.io/zone=test-" + strings.TrimPrefix(name, "node-")
+}
+
+// writeNodeConfig writes what the programs of a node read, into what will be
+// its /etc.
+func (r record) writeNodeConfig(l layout, name string, index int) error {
+	etc := func(parts ...string) string {
+		return filepath.Join(append([]string{l.overlay(name, "etc")}, parts...)...)
+	}
+	if err := writeConfig(etc("kubernetes", "kubelet.yaml"), r.kubeletConfig()); err != nil {
+		return err
+	}
+	network, err := json.Marshal(r.networkConfig(index))
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		copyFile(l.secret("node-"+name+".kubeconfig"), etc("kubernetes", "kubelet.kubeconfig")),
+		copyFile(l.secret("ca.crt"), etc("kubernetes", "ca.crt")),
+		writeFile(etc("cni", "net.d", "10-cluster.conflist"), network),
+		writeFile(etc("containerd", "cluster.toml"), containerdConfig()),
+	)
+}
+
+// kubeletConfig is a KubeletConfiguration for a node that shares its machine.
+func (r record) kubeletConfig() map[string]any {
+	config := map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1",
+		"kind":       "KubeletConfiguration",
+		"authentication": map[string]any{
+			"anonymous": map[string]any{"enabled": false},
+			"webhook":   map[string]any{"enabled": true},
+			"x509":      map[string]any{"clientCAFile": "/etc/kubernetes/ca.crt"},
+		},
+		"authorization":            map[string]any{"mode": "Webhook"},
+		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+		// Without a service manager, and on machines that still have version 1.
+		"cgroupDriver": "cgroupfs", "failCgroupV1": false, "failSwapOn": false,
+		"cgroupsPerQOS": false, "enforceNodeAllocatable": []string{},
+		// The disk is the whole machine's: its fill level may neither evict pods nor
+		// remove images, which nobody could pull again.
+		"evictionHard":                map[string]any{"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+		"imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
+		"imageMaximumGCAge": "0s",
+		// Its default is below /usr, which is the machine's.
+		"volumePluginDir": "/var/lib/kubelet/volumeplugins",
+		// No packet filter is in use.
+		"makeIPTablesUtilChains": false,
+		// Root of a container may not lower it.
+		"oomScoreAdj": 0,
+		"maxPods":     300,
+		"kubeAPIQPS":  500, "kubeAPIBurst": 1000,
+	}
+	if len(r.Options.FeatureGates) > 0 {
+		config["featureGates"] = r.Options.FeatureGates
+	}
+	maps.Copy(config, r.Options.Kubelet)
+	return config
+}
+
+// networkConfig gives each pod an address of the node's own network. The
+// node's routes do the rest.
+func (r record) networkConfig(index int) map[string]any {
+	return map[string]any{
+		"cniVersion": "1.0.0",
+		"name":       "cluster",
+		"plugins": []any{map[string]any{
+			"type": "bridge", "bridge": "pods", "isGateway": true, "isDefaultGateway": true, "hairpinMode": true,
+			"ipam": map[string]any{
+				"type": "host-local", "dataDir": "/run/cni", // gone with a restart, as the pods are
+				"ranges": []any{[]any{map[string]any{"subnet": r.Plan.pods(index).String()}}},
+			},
+		}},
+	}
+}
+
+func containerdConfig() []byte {
+	return fmt.Appendf(nil, `version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.nri.v1.nri"]
+
+[grpc]
+address = "/run/containerd/containerd.sock"
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = "%s"
+
+[plugins.'io.containerd.cri.v1.runtime']
+# Root of a container may lower neither, and has no AppArmor of its own.
+restrict_oom_score_adj = true
+disable_apparmor = true
+
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+bin_dirs = ["/usr/lib/cni"]
+conf_dir = "/etc/cni/net.d"
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+`, pauseImage)
+}
+
+func copyFile(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return writeFile(to, data)
+}
+
+func writeFile(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o600)
+}

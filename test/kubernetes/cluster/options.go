@@ -1,0 +1,121 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Options say what cluster Up starts. Dir and Binaries are required.
+type Options struct {
+	// Dir holds the state: the record, credentials, logs, and the nodes' root
+	// directories. It may exist, and must not hold a running cluster. What local
+	// volumes hold is below it: give it a filesystem with room.
+	Dir string
+	// Binaries is the directory that `make kubernetes-binaries` fills.
+	Binaries string
+	// Nodes is how many there are; 0 means two. They are called node-1, node-2…
+	Nodes int
+	// FeatureGates go to the API server, the controller manager, the scheduler
+	// and the kubelets.
+	FeatureGates map[string]bool
+	// RuntimeConfig is the API server's --runtime-config, such as
+	// "storage.k8s.io/v1alpha1" to "true".
+	RuntimeConfig map[string]string
+	// Flags are more flags of a program, by its name: the later of two equal
+	// ones counts. "kube-controller-manager": {"--node-monitor-grace-period=20s"}.
+	Flags map[string][]string
+	// Kubelet holds fields of KubeletConfiguration that replace those this
+	// package sets. Values are what JSON can hold.
+	Kubelet map[string]any
+	// Images are image archives that every node gets before Up returns.
+	Images []string
+	// Attached ends the cluster with the process that called Up, whatever ends
+	// that: for tests. Otherwise it runs until Down.
+	Attached bool
+}
+
+// maxNodes is what the address plan has room for, see addresses.go.
+const maxNodes = 60
+
+// complete fills in what was left out and refuses what cannot work.
+func (o Options) complete() (Options, error) {
+	if o.Dir == "" || o.Binaries == "" {
+		return o, errors.New("cluster: Options need Dir and Binaries")
+	}
+	if o.Nodes == 0 {
+		o.Nodes = 2
+	}
+	if o.Nodes < 0 || o.Nodes > maxNodes {
+		return o, fmt.Errorf("cluster: %d nodes: 1 to %d are possible", o.Nodes, maxNodes)
+	}
+	var err error
+	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return o, err
+	}
+	if o.Binaries, err = filepath.Abs(o.Binaries); err != nil {
+		return o, err
+	}
+	return o, o.check()
+}
+
+func (o Options) check() error {
+	if os.Geteuid() != 0 {
+		return errors.New("cluster: nodes mount and make namespaces: run this as root")
+	}
+	for _, name := range programs() {
+		if _, err := os.Stat(filepath.Join(o.Binaries, name)); err != nil {
+			return fmt.Errorf("cluster: %w: run `make kubernetes-binaries`", err)
+		}
+	}
+	for _, tool := range []string{"/usr/lib/cni/bridge", "/usr/sbin/runc"} {
+		if _, err := os.Stat(tool); err != nil {
+			return fmt.Errorf("cluster: %w: run test/kubernetes/install-packages", err)
+		}
+	}
+	return nil
+}
+
+// programs are the files that Binaries must hold.
+func programs() []string {
+	return []string{
+		"cluster", "containerd", "containerd-shim-runc-v2", "crds", "ctr", "etcd", "kube-apiserver",
+		"kube-controller-manager", "kube-scheduler", "kubectl", "kubelet", "snapshot-controller",
+	}
+}
+
+// nodeNames lists the nodes in their order.
+func (o Options) nodeNames() []string {
+	names := make([]string, o.Nodes)
+	for i := range names {
+		names[i] = fmt.Sprintf("node-%d", i+1)
+	}
+	return names
+}
+
+// featureGateFlags is --feature-gates, if any gate is set.
+func (o Options) featureGateFlags() []string {
+	if len(o.FeatureGates) == 0 {
+		return nil
+	}
+	var gates []string
+	for _, name := range slices.Sorted(maps.Keys(o.FeatureGates)) {
+		gates = append(gates, fmt.Sprintf("%s=%t", name, o.FeatureGates[name]))
+	}
+	return []string{"--feature-gates=" + strings.Join(gates, ",")}
+}
+
+func (o Options) runtimeConfigFlags() []string {
+	if len(o.RuntimeConfig) == 0 {
+		return nil
+	}
+	var pairs []string
+	for _, name := range slices.Sorted(maps.Keys(o.RuntimeConfig)) {
+		pairs = append(pairs, name+"="+o.RuntimeConfig[name])
+	}
+	return []string{"--runtime-config=" + strings.Join(pairs, ",")}
+}

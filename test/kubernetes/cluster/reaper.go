@@ -1,0 +1,67 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// reaper waits for processes, as the first process of a PID namespace has to:
+// for those it started, whose end their owner is told, and for orphans.
+//
+// It is the only one who waits: os/exec's Wait and it would take each other's
+// children.
+type reaper struct {
+	mu      sync.Mutex
+	waiting map[int]chan unix.WaitStatus
+}
+
+// newReaper starts to wait; it does so until the process ends.
+func newReaper() *reaper {
+	r := &reaper{waiting: make(map[int]chan unix.WaitStatus)}
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, unix.SIGCHLD)
+	go func() {
+		for range children {
+			r.reap()
+		}
+	}()
+	return r
+}
+
+// start runs the command. The channel delivers its end, once.
+func (r *reaper) start(cmd *exec.Cmd) (<-chan unix.WaitStatus, error) {
+	// No child may be waited for before it is registered.
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	ended := make(chan unix.WaitStatus, 1)
+	r.waiting[cmd.Process.Pid] = ended
+	return ended, nil
+}
+
+// reap takes every child that has ended. One signal may stand for several.
+func (r *reaper) reap() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return
+		}
+		if ended, ok := r.waiting[pid]; ok {
+			ended <- status
+			delete(r.waiting, pid)
+		}
+	}
+}

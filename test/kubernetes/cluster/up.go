@@ -1,0 +1,147 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// startTimeout is how long the programs of a cluster get until all nodes are
+// Ready, on a machine that has other work too.
+const startTimeout = 5 * time.Minute
+
+// Up starts a cluster and returns when its nodes are Ready, its images imported
+// and the snapshot kinds known. On an error it has taken down what it made; the
+// logs stay.
+func Up(ctx context.Context, o Options) (*Cluster, error) {
+	o, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	l := layout(o.Dir)
+	if err := l.clear(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	c, err := start(ctx, l, o)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w (logs: %s)", err, l.path("logs")), Down(o.Dir))
+	}
+	return c, nil
+}
+
+// clear takes away an earlier cluster that has ended without Down, and refuses
+// one that runs.
+func (l layout) clear() error {
+	if err := os.MkdirAll(l.path("logs"), 0o755); err != nil {
+		return err
+	}
+	if err := os.Chmod(string(l), 0o700); err != nil { // keys and sockets are below
+		return err
+	}
+	there, err := l.hasRecord()
+	if err != nil {
+		return err
+	}
+	if there {
+		r, err := readRecord(l)
+		if err != nil {
+			return err
+		}
+		if running, err := r.Supervisor.running(); err != nil || running {
+			return errors.Join(err, fmt.Errorf("cluster: one runs in %s already: use it, or take it down first", string(l)))
+		}
+		if err := Down(string(l)); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(l.path("logs"))
+}
+
+func start(ctx context.Context, l layout, o Options) (*Cluster, error) {
+	r, err := plans(l, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.launch(l); err != nil {
+		return nil, err
+	}
+	c, err := open(l, r)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.await(ctx)
+}
+
+// plans decides all names and addresses, and writes them down before anything
+// has them.
+func plans(l layout, o Options) (record, error) {
+	used, err := usedPrefixes()
+	if err != nil {
+		return record{}, err
+	}
+	r := record{ID: randomHex(4), Options: o}
+	if r.Plan, err = choosePlan(used); err != nil {
+		return record{}, err
+	}
+	if r.Sysctls, err = readSysctls(); err != nil {
+		return record{}, err
+	}
+	if err := os.MkdirAll(l.path("logs"), 0o755); err != nil {
+		return record{}, err
+	}
+	if err := r.write(l); err != nil {
+		return record{}, err
+	}
+	return r, writeCredentials(l, r.Plan, o.nodeNames())
+}
+
+// launch starts the supervisor, which waits until it is recorded and plugged in.
+func (r *record) launch(l layout) error {
+	log, err := os.OpenFile(l.log("supervisor"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	path := filepath.Join(r.Options.Binaries, "cluster")
+	cmd := &exec.Cmd{
+		Path: path, Args: []string{path, "supervise", string(l)}, Stdout: log, Stderr: log, Dir: "/",
+		Env:         append(nodeEnvironment(), "HOLDFAST_CLUSTER="+r.ID),
+		SysProcAttr: &syscall.SysProcAttr{Cloneflags: supervisorNamespaces, Setsid: true},
+	}
+	lifeline, err := startOnLifeline(cmd, cmd.Start)
+	if err != nil {
+		return fmt.Errorf("cluster: start the supervisor: %w", err)
+	}
+	// As long as this process lives it is the parent: it has to wait for the
+	// supervisor, and it holds the lifeline.
+	go func() {
+		_ = cmd.Wait()
+		_ = lifeline.Close()
+	}()
+	return r.place(l, cmd.Process.Pid, lifeline)
+}
+
+func (r *record) place(l layout, pid int, lifeline io.Writer) error {
+	var err error
+	if r.Supervisor, err = identify(pid); err != nil {
+		return err
+	}
+	if err := r.write(l); err != nil {
+		return err
+	}
+	if err := joinControlGroup(r.controlGroup()+"/control-plane", pid); err != nil {
+		return err
+	}
+	if err := r.plugMachine(pid); err != nil {
+		return err
+	}
+	return giveGoAhead(lifeline)
+}

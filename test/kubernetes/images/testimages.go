@@ -1,0 +1,98 @@
+package images
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os/exec"
+	"strings"
+
+	image "k8s.io/kubernetes/test/utils/image"
+)
+
+// Programs are files that the images are made of.
+type Programs struct {
+	Busybox string // a static one
+	Pause   string // cmd/pause
+	Agnhost string // k/k's test/images/agnhost
+}
+
+// Test makes the images that the pods of the end-to-end tests and of the
+// official suite run. Where upstream builds on Alpine, these have busybox alone.
+func Test(p Programs) ([]Image, error) {
+	pause, err := single("/pause", p.Pause)
+	if err != nil {
+		return nil, err
+	}
+	shell, err := shellLayer(p.Busybox)
+	if err != nil {
+		return nil, err
+	}
+	agnhost, err := single("/agnhost", p.Agnhost)
+	if err != nil {
+		return nil, err
+	}
+	// A second name that the entry point tests use.
+	if err := agnhost.Link("/agnhost-2", "agnhost"); err != nil {
+		return nil, err
+	}
+	shellImage := Image{
+		// nginx runs a shell script only, and the one for DNS with glibc a dd that
+		// knows direct I/O, as busybox's does.
+		Names:  []string{image.GetE2EImage(image.BusyBox), image.GetE2EImage(image.GlibcDnsTesting), image.GetE2EImage(image.Nginx)},
+		Layers: []*Layer{shell}, Cmd: []string{"sh"},
+	}
+	return []Image{
+		{Names: []string{image.GetE2EImage(image.Pause)}, Layers: []*Layer{pause}, Entrypoint: []string{"/pause"}},
+		shellImage,
+		{
+			Names:  []string{image.GetE2EImage(image.Agnhost)},
+			Layers: []*Layer{shell, agnhost}, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"},
+		},
+	}, nil
+}
+
+// single is a layer of one program.
+func single(name, from string) (*Layer, error) {
+	layer := NewLayer()
+	return layer, layer.Copy(name, from)
+}
+
+// shellLayer has busybox under all its names, and the few files that programs
+// expect.
+func shellLayer(busybox string) (*Layer, error) {
+	layer := NewLayer()
+	err := errors.Join(
+		layer.Dir("/root", 0o700),
+		layer.Dir("/tmp", 0o777|fs.ModeSticky),
+		layer.Dir("/var/tmp", 0o777|fs.ModeSticky),
+		layer.File("/etc/passwd", 0o644, []byte(passwd)),
+		layer.File("/etc/group", 0o644, []byte(group)),
+		layer.Copy("/bin/busybox", busybox),
+	)
+	if err != nil {
+		return nil, err
+	}
+	names, err := exec.Command(busybox, "--list").Output() //nolint:noctx // it ends at once
+	if err != nil {
+		return nil, fmt.Errorf("images: ask %s for its names: %w", busybox, err)
+	}
+	for name := range strings.FieldsSeq(string(names)) {
+		if name == "busybox" {
+			continue
+		}
+		if err := layer.Link("/bin/"+name, "busybox"); err != nil {
+			return nil, err
+		}
+	}
+	return layer, layer.Link("/usr/bin/env", "/bin/busybox")
+}
+
+// agnhost's Dockerfile names the user 1000 and the group 50000, which specs of
+// supplemental groups expect.
+const (
+	passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n" +
+		"user-defined-in-image:x:1000:1000::/home:/bin/sh\n"
+	group = "root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\n" +
+		"group-defined-in-image:x:50000:user-defined-in-image\n"
+)

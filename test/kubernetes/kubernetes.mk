@@ -1,0 +1,59 @@
+# The cluster of test/kubernetes: its programs, its images, and how to run it.
+# Everything is built from Go modules or comes from Debian packages.
+
+KUBERNETES_BIN := $(CURDIR)/bin/kubernetes
+# Where `make cluster-up` keeps its state, volumes included.
+CLUSTER_DIR ?= /var/lib/holdfast-cluster
+# Such as CLUSTER_FLAGS='-nodes 3 -feature-gates CSIVolumeHealth=true'
+CLUSTER_FLAGS ?=
+
+kubernetes_sources := $(shell find test/kubernetes -name '*.go' -not -name '*_test.go')
+kubernetes_module := test/kubernetes/go.mod test/kubernetes/go.sum
+kubernetes_programs := etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl containerd
+kubernetes_go := cd test/kubernetes && CGO_ENABLED=0 $(GO)
+kubernetes_version = $$($(GO) list -C test/kubernetes -m -f '{{.Version}}' k8s.io/kubernetes)
+crds_dir = $$($(GO) list -C test/kubernetes -m -f '{{.Dir}}' github.com/kubernetes-csi/external-snapshotter/client/v8)/config/crd
+
+.PHONY: kubernetes-binaries kubernetes-packages kubernetes-images
+kubernetes-binaries: kubernetes-packages $(KUBERNETES_BIN)/kube $(KUBERNETES_BIN)/snapshot-controller \
+	$(KUBERNETES_BIN)/cluster $(KUBERNETES_BIN)/crds kubernetes-images
+kubernetes-images: $(KUBERNETES_BIN)/images.tar
+
+kubernetes-packages:
+	$(ROOT) test/kubernetes/install-packages
+
+# The first time this takes some minutes: Kubernetes and containerd are compiled.
+$(KUBERNETES_BIN)/kube: $(kubernetes_module) $(wildcard test/kubernetes/cmd/kube/*.go)
+	version=$(kubernetes_version); p=k8s.io/component-base/version; v=$${version#v}; $(kubernetes_go) build -trimpath \
+		-ldflags "-s -w -X $$p.gitVersion=$$version -X $$p.gitMajor=$${v%%.*} -X $$p.gitMinor=$$(cut -d. -f2 <<<$$v) -X $$p.gitTreeState=clean" \
+		-o $@ ./cmd/kube
+	cd $(KUBERNETES_BIN) && for name in $(kubernetes_programs); do ln -sfn kube $$name; done
+
+# containerd's own programs, and the cluster-wide controller of snapshots.
+$(KUBERNETES_BIN)/snapshot-controller: $(kubernetes_module)
+	$(kubernetes_go) build -trimpath -ldflags '-s -w' -o $(KUBERNETES_BIN)/ \
+		github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2 github.com/containerd/containerd/v2/cmd/ctr \
+		github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller
+
+$(KUBERNETES_BIN)/cluster: $(kubernetes_module) $(kubernetes_sources)
+	$(kubernetes_go) build -trimpath -o $@ ./cmd/cluster
+
+# The definitions of snapshots and group snapshots, from the client's module.
+$(KUBERNETES_BIN)/crds: $(kubernetes_module)
+	$(GO) -C test/kubernetes mod download github.com/kubernetes-csi/external-snapshotter/client/v8
+	rm -rf $@ && mkdir -p $@ && install -m 644 $(crds_dir)/*.storage.k8s.io_*.yaml $@
+
+$(KUBERNETES_BIN)/images.tar: $(kubernetes_module) $(wildcard test/kubernetes/images/*.go test/kubernetes/cmd/images/*.go) | kubernetes-packages
+	$(kubernetes_go) run ./cmd/images -o $@
+
+.PHONY: cluster-up cluster-down test-kubernetes
+# A cluster of two nodes on this machine, for kubectl and for trying things out.
+cluster-up: kubernetes-binaries
+	$(ROOT) $(KUBERNETES_BIN)/cluster up -dir $(CLUSTER_DIR) -image $(KUBERNETES_BIN)/images.tar $(CLUSTER_FLAGS)
+
+cluster-down:
+	$(ROOT) $(KUBERNETES_BIN)/cluster down -dir $(CLUSTER_DIR)
+
+# The tests that need a cluster; each starts its own and leaves nothing.
+test-kubernetes: kubernetes-binaries
+	cd test/kubernetes && $(ROOT) $(GO) test -p 1 -count=1 -timeout 60m ./...
