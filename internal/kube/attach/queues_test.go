@@ -1,0 +1,154 @@
+package attach
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// stuck makes an RPC hang until the test ends, or heal is called.
+func stuck(w *world, rpc string) (heal func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w.t.Cleanup(cancel)
+	w.driver.Before = func(call context.Context, name string, _ any) error {
+		if name == rpc {
+			select {
+			case <-ctx.Done():
+			case <-call.Done():
+			}
+		}
+		return nil
+	}
+	return cancel
+}
+
+func TestQueues_detachmentsThatHangHoldNoAttachmentUp(t *testing.T) {
+	w := newWorld(t, node("n1"))
+	w.Env.Workers, w.Env.Timeout = 4, time.Minute
+	stuck(w, "ControllerUnpublishVolume")
+	var leaving []*storagev1.VolumeAttachment
+	for i := range 50 {
+		leaving = append(leaving, heldAttachment(fmt.Sprintf("leaving-%d", i), fmt.Sprintf("old-%d", i), "n1"))
+		w.Add(leaving[i], volume(fmt.Sprintf("new-%d", i)))
+	}
+	w.run()
+	for i, va := range leaving {
+		w.Delete(va)
+		w.Add(attachment(fmt.Sprintf("coming-%d", i), fmt.Sprintf("new-%d", i), "n1"))
+	}
+	for i := range leaving {
+		w.attached(fmt.Sprintf("coming-%d", i))
+	}
+	if n := w.driver.Count("ControllerUnpublishVolume"); n != 4 {
+		t.Errorf("%d detachments hang, not as many as there are workers", n)
+	}
+}
+
+func TestQueues_attachmentsThatHangHoldNoDetachmentUp(t *testing.T) {
+	w := newWorld(t, node("n1"))
+	w.Env.Workers, w.Env.Timeout = 4, time.Minute
+	stuck(w, "ControllerPublishVolume")
+	var leaving []*storagev1.VolumeAttachment
+	for i := range 50 {
+		leaving = append(leaving, heldAttachment(fmt.Sprintf("leaving-%d", i), fmt.Sprintf("old-%d", i), "n1"))
+		w.Add(leaving[i], volume(fmt.Sprintf("new-%d", i)))
+	}
+	w.run()
+	for i, va := range leaving {
+		w.Add(attachment(fmt.Sprintf("coming-%d", i), fmt.Sprintf("new-%d", i), "n1"))
+		w.Delete(va)
+	}
+	for _, va := range leaving {
+		w.gone(va.Name)
+	}
+}
+
+func TestBacklog_saysHowManyWaitAndForHowLong(t *testing.T) {
+	hourAgo := metav1.NewTime(time.Now().Add(-time.Hour))
+	w := newWorld(t,
+		attachment("waits", "pv", "n1", func(va *storagev1.VolumeAttachment) { va.CreationTimestamp = hourAgo }),
+		attachment("waits-too", "pv", "n1"),
+		heldAttachment("leaves", "pv", "n1", func(va *storagev1.VolumeAttachment) { va.DeletionTimestamp = &hourAgo }),
+		heldAttachment("done", "pv", "n1"),
+		attachment("foreign", "pv", "n1", func(va *storagev1.VolumeAttachment) { va.Spec.Attacher = "other.example.com" }))
+	New(w.Env, Options{})
+	w.Start()
+	want := map[string]float64{
+		"holdfast_attachments_pending attach": 2, "holdfast_attachments_pending detach": 1,
+		"holdfast_attachments_oldest_seconds attach": 3600, "holdfast_attachments_oldest_seconds detach": 3600,
+	}
+	for name, value := range gather(t, w) {
+		if wanted, known := want[name]; known && (value < wanted || value > wanted+60) {
+			t.Errorf("%s is %v, not %v", name, value, wanted)
+		}
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		t.Errorf("not there: %v", want)
+	}
+}
+
+func gather(t *testing.T, w *world) map[string]float64 {
+	t.Helper()
+	registry, is := w.Env.Registerer.(*prometheus.Registry)
+	if !is {
+		t.Fatal("the test's registerer is no registry")
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, family := range families {
+		if family.GetType() != dto.MetricType_GAUGE {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if label.GetName() == "operation" {
+					values[family.GetName()+" "+label.GetValue()] = metric.GetGauge().GetValue()
+				}
+			}
+		}
+	}
+	return values
+}
+
+func TestRun_aStandbyDoesNothingUntilItsTurn(t *testing.T) {
+	w := newWorld(t, volume("pv"), node("n1"))
+	standby := New(w.Env, Options{Reconcile: -1})
+	w.Start()
+	w.Add(attachment("va", "pv", "n1"))
+	w.Never(50*time.Millisecond, func() error {
+		if n := standby.attaching.Len(); n > 0 || len(w.driver.Calls()) > 0 {
+			return fmt.Errorf("%d waiting, calls %q", n, w.driver.Calls())
+		}
+		return nil
+	})
+	w.Run(w.Env, standby)
+	w.attached("va")
+}
+
+func TestRun_endsWhileTheDriverHangs(t *testing.T) {
+	w := newWorld(t, volume("pv"), node("n1"))
+	w.Env.Timeout = time.Minute
+	stuck(w, "ControllerPublishVolume")
+	stop := w.run()
+	w.Add(attachment("va", "pv", "n1"))
+	w.Eventually(func() error {
+		if w.driver.Count("ControllerPublishVolume") == 0 {
+			return fmt.Errorf("not called")
+		}
+		return nil
+	})
+	stop()
+	if shown := w.attachment("va").Status.AttachError; shown != nil {
+		t.Errorf("the end of the process is shown as %+v", shown)
+	}
+}
