@@ -186,8 +186,9 @@ func (s *server) list(q Request) any {
 		}
 	}
 	slices.SortFunc(items, func(a, b object) int { return strings.Compare(a.namespace()+"/"+a.name(), b.namespace()+"/"+b.name()) })
+	// Without a kind the client takes it for what it asked for.
 	return map[string]any{
-		"kind": "List", "apiVersion": groupVersion(q), "items": items,
+		"items":    items,
 		"metadata": map[string]any{"resourceVersion": strconv.FormatUint(s.version, 10)},
 	}
 }

@@ -197,9 +197,13 @@ func (t *Tracker) absent(name string) error {
 }
 
 // Segments is the distinct places of nodes that run the driver, sorted. For a
-// driver without topology that is one place that is everywhere.
+// driver without topology that is one place that is everywhere, of which no
+// single node can tell.
 func (t *Tracker) Segments() []claim.Term {
 	if t.options.Off {
+		if t.node != "" {
+			return nil
+		}
 		return []claim.Term{{}}
 	}
 	t.mu.Lock()

@@ -1,0 +1,210 @@
+// Package capacity keeps CSIStorageCapacity objects: how much room a driver has
+// for each of its StorageClasses in each place, for the scheduler to read
+// (KEP-1472). The objects are those of external-provisioner, by name, labels
+// and owner: either takes over from the other.
+//
+// An object is filled with what GetCapacity answers, again once per poll
+// interval, and soon after provisioning has used or freed something. An error
+// of the driver leaves it as it is, and so does the end of the process.
+package capacity
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/topology"
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
+)
+
+const (
+	// DefaultPoll is how often the driver is asked about each place.
+	DefaultPoll = time.Minute
+	// DefaultWorkers is how many calls and writes are made at once: the numbers
+	// are hints, and must not crowd out provisioning.
+	DefaultWorkers = 4
+
+	settle = 100 * time.Millisecond // changes of classes and nodes come in bursts
+	gap    = time.Second            // between two GetCapacity for one question
+	// grace is how long an object outlives its place or class: while a node's
+	// plugin restarts the driver is not registered there.
+	grace = 30 * time.Second
+)
+
+// Options of a Controller.
+type Options struct {
+	// Immediate makes objects for classes of immediate binding too.
+	Immediate bool
+	// Poll is DefaultPoll if zero.
+	Poll time.Duration
+	// Workers is DefaultWorkers if zero.
+	Workers int
+	// Owner is who the objects belong to; nil for nobody. It is asked again when
+	// somebody else deleted an object, perhaps since the owner is another now.
+	Owner Owner
+}
+
+// Controller keeps the objects. Provisioning tells it what it did.
+type Controller struct {
+	env     *cluster.Env
+	options Options
+	tracker *topology.Tracker
+	classes *cluster.Store[*storagev1.StorageClass]
+	objects *cluster.Store[*storagev1.CSIStorageCapacity]
+	queue   *work.Queue
+	log     *slog.Logger
+	manager string
+
+	settle, gap, grace time.Duration
+
+	mu      sync.Mutex
+	plan    *plan                // nil until it runs
+	asked   map[string]time.Time // when each question was last put
+	created map[string]string    // goal to the object made for it, till the cache has it
+	owner   *metav1.OwnerReference
+	owned   bool // owner was resolved
+	off     bool // the driver lacks GET_CAPACITY, and that was said
+}
+
+// New makes a Controller of the objects of the process's scope.
+func New(env *cluster.Env, tracker *topology.Tracker, o Options) *Controller {
+	o.Poll = cmp.Or(max(o.Poll, 0), DefaultPoll)
+	o.Workers = cmp.Or(max(o.Workers, 0), DefaultWorkers)
+	c := &Controller{
+		env: env, options: o, tracker: tracker, log: env.Logger.With("controller", "capacity"),
+		manager: claim.CapacityManager(env.Scope.Node),
+		settle:  settle, gap: gap, grace: grace,
+		asked: map[string]time.Time{}, created: map[string]string{},
+	}
+	c.classes, c.objects = env.Set.Classes(), env.Set.Capacities(c.manager)
+	c.objects.Use(byGoal())
+	c.queue = work.New(work.Options{
+		Name: "csistoragecapacity", Workers: o.Workers, Retry: env.Retry, Logger: env.Logger, Registerer: env.Registerer,
+	})
+	c.classes.OnChange(func(_, _ *storagev1.StorageClass) { c.replanSoon() })
+	c.objects.OnChange(c.objectChanged)
+	tracker.OnChange(c.replanSoon)
+	c.register(env.Registerer)
+	return c
+}
+
+func byGoal() cluster.Index[*storagev1.CSIStorageCapacity] {
+	return cluster.Index[*storagev1.CSIStorageCapacity]{Name: "goal", Values: func(object *storagev1.CSIStorageCapacity) []string {
+		return []string{goalOfObject(object)}
+	}}
+}
+
+// The kinds of work: make the plan anew, put a question to the driver, drop an
+// object that no plan wants.
+const (
+	planKey    = "plan"
+	askPrefix  = "ask/"
+	dropPrefix = "drop/"
+)
+
+// Run keeps the objects until ctx ends. They stay when it returns.
+func (c *Controller) Run(ctx context.Context) error {
+	c.queue.Add(planKey)
+	return c.queue.Run(ctx, c.handle)
+}
+
+func (c *Controller) handle(ctx context.Context, key string) (after time.Duration, err error) {
+	if able, err := c.able(ctx); !able || err != nil {
+		return c.options.Poll, err
+	}
+	if question, is := strings.CutPrefix(key, askPrefix); is {
+		return c.ask(ctx, question)
+	}
+	if name, is := strings.CutPrefix(key, dropPrefix); is {
+		return 0, c.drop(ctx, name)
+	}
+	c.replan()
+	return 0, nil
+}
+
+// able tells whether the driver has GET_CAPACITY. A driver that is updated may
+// have it later.
+func (c *Controller) able(ctx context.Context) (bool, error) {
+	capabilities, err := c.env.CSI.ControllerCapabilities(ctx)
+	if err != nil {
+		return false, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !capabilities.Capacity && !c.off {
+		c.log.InfoContext(ctx, "the driver lacks GET_CAPACITY: CSIStorageCapacity objects are left as they are", "driver", c.env.Driver)
+	}
+	c.off = !capabilities.Capacity
+	return capabilities.Capacity, nil
+}
+
+func (c *Controller) replanSoon() { c.queue.AddAfter(planKey, c.settle) }
+
+// replan asks what is new at once, and drops later what nobody wants any more.
+func (c *Controller) replan() {
+	var classes []*storagev1.StorageClass
+	for _, class := range c.classes.List() {
+		if wanted(class, c.env.Driver, c.options.Immediate) {
+			classes = append(classes, class)
+		}
+	}
+	next := planFor(classes, c.tracker.Segments())
+	c.mu.Lock()
+	changed := next.changed(c.plan)
+	c.plan = next
+	for key := range c.asked {
+		if next.questions[key] == nil {
+			delete(c.asked, key)
+		}
+	}
+	for goal := range c.created {
+		if next.goals[goal] == "" {
+			delete(c.created, goal)
+		}
+	}
+	c.mu.Unlock()
+	for _, key := range changed {
+		c.queue.Add(askPrefix + key)
+	}
+	for _, object := range c.objects.List() {
+		if next.goals[goalOfObject(object)] == "" {
+			c.dropLater(object)
+		}
+	}
+}
+
+func (c *Controller) dropLater(object *storagev1.CSIStorageCapacity) {
+	c.queue.AddAfter(dropPrefix+cluster.KeyOf(object), c.grace)
+}
+
+// objectChanged sees what others do to the objects. What this process writes
+// comes by here as well and must cause no work.
+func (c *Controller) objectChanged(old, new *storagev1.CSIStorageCapacity) {
+	c.mu.Lock()
+	p := c.plan
+	c.mu.Unlock()
+	switch {
+	case p == nil: // Run looks at all of them
+	case new == nil:
+		goal := goalOfObject(old)
+		if key := p.goals[goal]; key != "" && len(c.objects.By(byGoal(), goal)) == 0 {
+			c.forgetOwner()
+			c.queue.Add(askPrefix + key)
+		}
+	case old == nil:
+		goal := goalOfObject(new)
+		if key := p.goals[goal]; key == "" {
+			c.dropLater(new)
+		} else if len(c.objects.By(byGoal(), goal)) > 1 {
+			c.queue.Add(askPrefix + key)
+		}
+	}
+}

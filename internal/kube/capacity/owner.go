@@ -1,0 +1,135 @@
+package capacity
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// Owner finds whom the objects belong to: with their owner they are deleted by
+// Kubernetes' garbage collector. nil means nobody.
+type Owner func(ctx context.Context) (*metav1.OwnerReference, error)
+
+// The levels above a pod that can own the objects (--capacity-ownerref-level).
+const (
+	OwnerNone       = -1
+	OwnerPod        = 0
+	OwnerController = 1 // its StatefulSet, DaemonSet or ReplicaSet
+	OwnerDeployment = 2
+)
+
+// PodOwner is an Owner some levels above a pod of the process's namespace.
+func PodOwner(env *cluster.Env, podName string, level int) Owner {
+	return func(ctx context.Context) (*metav1.OwnerReference, error) {
+		return ResolveOwner(ctx, env, podName, level)
+	}
+}
+
+// NodeOwner makes the objects belong to the node whose room they tell of, as
+// the kubelet's Lease of a node does. It is the right owner where each node
+// tells of itself: a pod that is replaced, or a DaemonSet rolled out, leaves
+// them alone, and a node that is gone for ever takes them along, which neither
+// pod nor DaemonSet would see to.
+func NodeOwner(env *cluster.Env) Owner {
+	return func(ctx context.Context) (*metav1.OwnerReference, error) {
+		node, err := env.Core.CoreV1().Nodes().Get(ctx, env.Scope.Node, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("owner of the CSIStorageCapacity objects: read Node %q: %w", env.Scope.Node, err)
+		}
+		return &metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}, nil
+	}
+}
+
+// ResolveOwner finds the owner some levels above a pod: OwnerNone to
+// OwnerDeployment. The pod's name comes from POD_NAME.
+func ResolveOwner(ctx context.Context, env *cluster.Env, podName string, level int) (*metav1.OwnerReference, error) {
+	if level == OwnerNone {
+		return nil, nil
+	}
+	if level < OwnerNone || level > OwnerDeployment {
+		return nil, fmt.Errorf("owner level %d of the CSIStorageCapacity objects: it is from %d to %d", level, OwnerNone, OwnerDeployment)
+	}
+	if podName == "" {
+		return nil, fmt.Errorf("owner level %d of the CSIStorageCapacity objects needs the pod's name; set POD_NAME from metadata.name, or the level to %d", level, OwnerNone)
+	}
+	pod, err := env.Core.CoreV1().Pods(env.Namespace).Get(ctx, podName, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("owner of the CSIStorageCapacity objects: read Pod %s/%s: %w", env.Namespace, podName, err)
+	}
+	if level == OwnerPod {
+		return owning(metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}), nil
+	}
+	above := metav1.GetControllerOf(pod)
+	if above == nil {
+		return nil, fmt.Errorf("owner of the CSIStorageCapacity objects: Pod %s/%s has no controller; set the owner level to %d", env.Namespace, podName, OwnerPod)
+	}
+	if level == OwnerController {
+		return owning(*above), nil
+	}
+	return deploymentOf(ctx, env, above)
+}
+
+func deploymentOf(ctx context.Context, env *cluster.Env, controller *metav1.OwnerReference) (*metav1.OwnerReference, error) {
+	if controller.Kind != "ReplicaSet" {
+		return nil, fmt.Errorf("owner of the CSIStorageCapacity objects: nothing controls %s %q; set the owner level to %d", controller.Kind, controller.Name, OwnerController)
+	}
+	set, err := env.Core.AppsV1().ReplicaSets(env.Namespace).Get(ctx, controller.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("owner of the CSIStorageCapacity objects: read ReplicaSet %s/%s: %w", env.Namespace, controller.Name, err)
+	}
+	above := metav1.GetControllerOf(set)
+	if above == nil {
+		return nil, fmt.Errorf("owner of the CSIStorageCapacity objects: nothing controls ReplicaSet %q; set the owner level to %d", set.Name, OwnerController)
+	}
+	return owning(*above), nil
+}
+
+// owning makes a reference that does not hold its owner's deletion back: that
+// would need the right to change the owner's finalizers.
+func owning(reference metav1.OwnerReference) *metav1.OwnerReference {
+	controls := true
+	reference.Controller, reference.BlockOwnerDeletion = &controls, nil
+	return &reference
+}
+
+// ownerNow resolves the owner once, as a list for an object.
+func (c *Controller) ownerNow(ctx context.Context) ([]metav1.OwnerReference, error) {
+	if c.options.Owner == nil {
+		return nil, nil
+	}
+	c.mu.Lock()
+	owner, known := c.owner, c.owned
+	c.mu.Unlock()
+	if !known {
+		var err error
+		if owner, err = c.options.Owner(ctx); err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		c.owner, c.owned = owner, true
+		c.mu.Unlock()
+	}
+	if owner == nil {
+		return nil, nil
+	}
+	return []metav1.OwnerReference{*owner}, nil
+}
+
+// forgetOwner has the owner resolved again: the garbage collector deletes
+// objects whose owner was replaced by another of its name.
+func (c *Controller) forgetOwner() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owned = false
+}
+
+func sameOwner(a, b metav1.OwnerReference) bool {
+	return a.UID == b.UID && a.Kind == b.Kind && a.Name == b.Name && a.APIVersion == b.APIVersion && controls(a) == controls(b)
+}
+
+func controls(reference metav1.OwnerReference) bool {
+	return reference.Controller != nil && *reference.Controller
+}
