@@ -1,0 +1,184 @@
+// Package resize grows the volumes of claims whose users ask for more, and
+// gives them the attributes of another VolumeAttributesClass: what
+// external-resizer does (KEP 1790, KEP 3751). One worker per claim does both,
+// one after the other, so that they never write one status against each other
+// (external-resizer#458). What to do is decided by package claim.
+package resize
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
+)
+
+// DefaultInfeasiblePause is how long a driver is left alone with a wish that it
+// called invalid: external-resizer's.
+const DefaultInfeasiblePause = 5 * time.Minute
+
+// conflictRetries is how often in a row a decision is made anew because
+// somebody else wrote the claim, before the queue's pause applies.
+const conflictRetries = 5
+
+// Options are what only this controller needs. The zero value is good.
+type Options struct {
+	// Attachments: VolumeAttachments exist for the driver's volumes
+	// (CSIDriver.spec.attachRequired), and tell which are in use. Without it
+	// they are neither listed nor watched.
+	Attachments bool
+	// IgnoreInUse: a driver that refused because the volume is in use is called
+	// again with the ordinary pauses, used or not
+	// (external-resizer's --handle-volume-inuse-error=false).
+	IgnoreInUse bool
+	// ExtraModifyMetadata adds the names of claim and volume to the mutable
+	// parameters (external-resizer's --extra-modify-metadata).
+	ExtraModifyMetadata bool
+	// ResizeTimeout and ModifyTimeout bound one call; 0 means the process's bound.
+	ResizeTimeout, ModifyTimeout time.Duration
+	// InfeasiblePause replaces DefaultInfeasiblePause.
+	InfeasiblePause time.Duration
+}
+
+// Controller is the controller. It is made once per process and run once.
+type Controller struct {
+	env     *cluster.Env
+	options Options
+	queue   *work.Queue
+
+	claims      *cluster.Store[*corev1.PersistentVolumeClaim]
+	volumes     *cluster.Store[*corev1.PersistentVolume]
+	classes     *cluster.Store[*storagev1.VolumeAttributesClass]
+	attachments *cluster.Store[*storagev1.VolumeAttachment] // nil without Options.Attachments
+
+	memories memories
+	running  atomic.Bool
+	// blindToPods: the right to list pods is not given.
+	blindToPods atomic.Bool
+}
+
+// New makes the controller. It asks the Set for what it reads, and does nothing else.
+func New(env *cluster.Env, o Options) *Controller {
+	if o.InfeasiblePause <= 0 {
+		o.InfeasiblePause = DefaultInfeasiblePause
+	}
+	c := &Controller{
+		env: env, options: o, queue: env.Queue(env.Driver + "-pvc"),
+		claims: env.Set.Claims(), volumes: env.Set.Volumes(), classes: env.Set.AttributesClasses(),
+	}
+	c.claims.Use(cluster.ClaimByAttributesClass(), cluster.ClaimByVolumeName())
+	c.claims.OnChange(c.claimChanged)
+	c.volumes.OnChange(c.volumeChanged)
+	c.classes.OnChange(c.classChanged)
+	if o.Attachments {
+		c.attachments = env.Set.Attachments()
+		c.attachments.Use(cluster.AttachmentByVolume())
+		c.attachments.OnChange(c.attachmentChanged)
+	}
+	return c
+}
+
+// Run works until ctx ends, and waits then for what is in progress.
+func (c *Controller) Run(ctx context.Context) error {
+	c.running.Store(true)
+	defer c.running.Store(false)
+	for _, pvc := range c.claims.List() {
+		c.enqueue(pvc)
+	}
+	return c.queue.Run(ctx, c.sync)
+}
+
+// subject is a claim with its volume, both as last known. They are shared:
+// never changed.
+type subject struct {
+	claim  *corev1.PersistentVolumeClaim
+	volume *corev1.PersistentVolume
+}
+
+func (s subject) key() string { return cluster.KeyOf(s.claim) }
+
+// subject finds a claim that is bound to a volume of this driver and process.
+func (c *Controller) subject(key string) (subject, bool) {
+	pvc, found := c.claims.Get(key)
+	if !found || pvc.Spec.VolumeName == "" || pvc.Status.Phase != corev1.ClaimBound {
+		return subject{}, false
+	}
+	volume, found := c.volumes.Get(pvc.Spec.VolumeName)
+	if !found || !c.owns(volume) || !reserved(volume, pvc) {
+		return subject{}, false
+	}
+	return subject{pvc, volume}, true
+}
+
+func (c *Controller) owns(volume *corev1.PersistentVolume) bool {
+	return volume.Spec.CSI != nil && volume.Spec.CSI.Driver == c.env.Driver && c.env.Scope.OwnsVolume(volume)
+}
+
+// reserved tells whether a volume is this very claim's, not that of an earlier
+// claim of the same name.
+func reserved(volume *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim) bool {
+	ref := volume.Spec.ClaimRef
+	return ref != nil && ref.Namespace == pvc.Namespace && ref.Name == pvc.Name && ref.UID == pvc.UID
+}
+
+// sync does what a claim's size and its attributes need. An error of one does
+// not keep the other waiting.
+func (c *Controller) sync(ctx context.Context, key string) (time.Duration, error) {
+	s, found := c.subject(key)
+	if !found {
+		return 0, nil // its claim or volume comes, if ever, with a change
+	}
+	defer c.forgetGone(key, s.claim.UID)
+	errClean := c.clean(ctx, s)
+	grown, errGrow := c.again(ctx, key, c.resize)
+	changed, errChange := c.again(ctx, key, c.modify)
+	return soonest(grown, changed), errors.Join(errClean, errGrow, errChange)
+}
+
+// again decides anew from the live claim when somebody else wrote it in between.
+func (c *Controller) again(ctx context.Context, key string, step func(context.Context, subject) (time.Duration, error)) (time.Duration, error) {
+	for attempt := 0; ; attempt++ {
+		s, found := c.subject(key)
+		if !found {
+			return 0, nil
+		}
+		after, err := step(ctx, s)
+		switch {
+		case errors.Is(err, errGone):
+			return 0, nil
+		case !errors.Is(err, errChanged) || attempt == conflictRetries:
+			return after, err
+		}
+		if _, err := c.refresh(ctx, s.claim); err != nil {
+			return 0, unless(errGone, err)
+		}
+	}
+}
+
+// clean takes the old size off a volume when the claim has the new one.
+func (c *Controller) clean(ctx context.Context, s subject) error {
+	if _, marked := s.volume.Annotations[claim.PreResizeAnnotation]; !marked {
+		return nil
+	}
+	if view := claim.ResizeOf(s.claim, s.volume); view.Granted.Cmp(view.Volume) < 0 {
+		return nil
+	}
+	_, err := c.patchVolume(ctx, s.volume, map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{claim.PreResizeAnnotation: nil}},
+	})
+	return err
+}
+
+// soonest is the shorter of two pauses; zero is none.
+func soonest(a, b time.Duration) time.Duration {
+	if a <= 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,132 @@
+package resize
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// Reasons of events, as external-resizer has them: alerts and tests know them.
+const (
+	reasonResizing         = "Resizing"
+	reasonResizeFailed     = "VolumeResizeFailed"
+	reasonNodeRequired     = "FileSystemResizeRequired"
+	reasonResizeSuccessful = "VolumeResizeSuccessful"
+	reasonModify           = "VolumeModify"
+	reasonModifyFailed     = "VolumeModifyFailed"
+	reasonModifySuccessful = "VolumeModifySuccessful"
+	reasonModifyCanceled   = "VolumeModifyCanceled"
+)
+
+// The handlers below do nothing before Run, which begins with all there is: a
+// standby keeps no list of what the holder of the lease does.
+
+// enqueue asks for work on a claim if there may be some.
+func (c *Controller) enqueue(pvc *corev1.PersistentVolumeClaim) {
+	if c.running.Load() && c.interesting(pvc) {
+		c.queue.Add(cluster.KeyOf(pvc))
+	}
+}
+
+// renew is enqueue for a claim of which something else is wanted than before:
+// it need not sit out its pause.
+func (c *Controller) renew(pvc *corev1.PersistentVolumeClaim) {
+	c.queue.Forget(cluster.KeyOf(pvc))
+	c.enqueue(pvc)
+}
+
+// interesting tells cheaply whether a claim has anything to be done.
+func (c *Controller) interesting(pvc *corev1.PersistentVolumeClaim) bool {
+	if pvc.Spec.VolumeName == "" {
+		return false
+	}
+	volume, found := c.volumes.Get(pvc.Spec.VolumeName)
+	if !found || !c.owns(volume) {
+		return false
+	}
+	_, marked := volume.Annotations[claim.PreResizeAnnotation]
+	return marked || claim.ResizeOf(pvc, volume).Asked() || claim.ModifyOf(pvc).Step() != claim.ModifyNothing
+}
+
+func (c *Controller) claimChanged(before, after *corev1.PersistentVolumeClaim) {
+	switch {
+	case after == nil:
+		c.memories.drop(before.UID)
+		c.queue.Forget(cluster.KeyOf(before))
+	case before == nil || before.UID != after.UID || worthALook(before, after):
+		c.renew(after)
+	}
+}
+
+// worthALook tells the changes that others make from those of this controller's
+// own status writes: a failure that is written down must not be a reason to try
+// again at once.
+func worthALook(before, after *corev1.PersistentVolumeClaim) bool {
+	const kind = corev1.ResourceStorage
+	wantedBefore, wanted := before.Spec.Resources.Requests[kind], after.Spec.Resources.Requests[kind]
+	grantedBefore, granted := before.Status.Capacity[kind], after.Status.Capacity[kind]
+	stateBefore, state := before.Status.AllocatedResourceStatuses[kind], after.Status.AllocatedResourceStatuses[kind]
+	return wanted.Cmp(wantedBefore) != 0 || granted.Cmp(grantedBefore) != 0 ||
+		!equality.Semantic.DeepEqual(before.Spec.VolumeAttributesClassName, after.Spec.VolumeAttributesClassName) ||
+		before.Spec.VolumeName != after.Spec.VolumeName || before.Status.Phase != after.Status.Phase ||
+		state != stateBefore && (state == "" || state == corev1.PersistentVolumeClaimNodeResizeInfeasible) ||
+		!unused(before) && unused(after)
+}
+
+// unused tells whether Kubernetes says that no pod uses the claim (1.37, gate
+// PersistentVolumeClaimUnusedSinceTime).
+func unused(pvc *corev1.PersistentVolumeClaim) bool {
+	return claim.Condition(pvc, corev1.PersistentVolumeClaimUnused) != nil
+}
+
+// volumeChanged wakes a claim that was seen before its volume.
+func (c *Controller) volumeChanged(before, after *corev1.PersistentVolume) {
+	if after == nil || before != nil && equality.Semantic.DeepEqual(before.Spec.ClaimRef, after.Spec.ClaimRef) {
+		return
+	}
+	if ref := after.Spec.ClaimRef; ref != nil {
+		if pvc, found := c.claims.Get(ref.Namespace + "/" + ref.Name); found {
+			c.enqueue(pvc)
+		}
+	}
+}
+
+// classChanged wakes the claims that wait for a class of that name.
+func (c *Controller) classChanged(before, after *storagev1.VolumeAttributesClass) {
+	if after == nil || before != nil && before.UID == after.UID {
+		return
+	}
+	for _, pvc := range c.claims.By(cluster.ClaimByAttributesClass(), after.Name) {
+		c.memories.change(pvc.UID, func(m *memory) { m.modifySlow = slow{} })
+		c.renew(pvc)
+	}
+}
+
+// attachmentChanged wakes a claim whose driver refused while it was attached.
+func (c *Controller) attachmentChanged(before, after *storagev1.VolumeAttachment) {
+	if before == nil || before.Spec.Source.PersistentVolumeName == nil || after != nil && after.Status.Attached {
+		return
+	}
+	for _, pvc := range c.claims.By(cluster.ClaimByVolumeName(), *before.Spec.Source.PersistentVolumeName) {
+		if !c.memories.of(pvc.UID).refused.IsZero() {
+			c.renew(pvc)
+		}
+	}
+}
+
+// fail tells a user of a failure; not when the process is about to end, which
+// is none of the user's.
+func (c *Controller) fail(ctx context.Context, s subject, reason, text string) {
+	if ctx.Err() == nil {
+		c.env.Recorder.Event(s.claim, corev1.EventTypeWarning, reason, text)
+	}
+}
+
+func (c *Controller) tell(s subject, reason, text string) {
+	c.env.Recorder.Event(s.claim, corev1.EventTypeNormal, reason, text)
+}

@@ -1,0 +1,221 @@
+package resize
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+)
+
+// modify gives a claim's volume the attributes that are wanted.
+func (c *Controller) modify(ctx context.Context, s subject) (time.Duration, error) {
+	known := c.memories.of(s.claim.UID)
+	view := claim.ModifyOf(s.claim)
+	rest := known.modifySlow.rest(view.Wanted, time.Now())
+	view.Settled, view.Slow = known.modifySettled, rest > 0
+	step := view.Step()
+	if step == claim.ModifyNothing {
+		c.memories.change(s.claim.UID, forgetModify)
+		return 0, nil
+	}
+	able, err := c.modifies(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if !able {
+		c.modifyUnable(ctx, s, view.Wanted)
+		return 0, nil
+	}
+	switch step {
+	case claim.ModifyWait:
+		return rest, nil
+	case claim.ModifyCancel:
+		return 0, c.cancelModify(ctx, s)
+	case claim.ModifyContinue:
+		return c.apply(ctx, s, view.Target, false)
+	}
+	return c.apply(ctx, s, view.Wanted, true)
+}
+
+func forgetModify(m *memory) {
+	m.modifySettled, m.modifySlow, m.modifyUnable = false, slow{}, ""
+}
+
+func (c *Controller) modifies(ctx context.Context) (bool, error) {
+	ctx, cancel := c.env.Call(ctx)
+	defer cancel()
+	can, err := c.env.CSI.ControllerCapabilities(ctx)
+	if err != nil {
+		return false, fmt.Errorf("ask what the driver's controller can do: %w", err)
+	}
+	return can.Modify, nil
+}
+
+// apply takes a claim's volume to a class: the intent, the call, the outcome.
+// started is false when an attempt that may still be running is gone on with.
+func (c *Controller) apply(ctx context.Context, s subject, name string, started bool) (time.Duration, error) {
+	class, err := c.class(ctx, name)
+	if apierrors.IsNotFound(err) {
+		return 0, c.classMissing(ctx, s, name, started)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if class.DriverName != c.env.Driver {
+		return c.refuseForeign(ctx, s, class)
+	}
+	secrets, err := c.env.Secret(ctx, claim.ModifySecret(s.volume))
+	if err != nil {
+		err = fmt.Errorf("PersistentVolume %s: the secret for modifying: %w", s.volume.Name, err)
+		c.fail(ctx, s, reasonModifyFailed, brief(err))
+		return 0, err
+	}
+	begun, err := c.begin(ctx, s, func(pvc *corev1.PersistentVolumeClaim) { claim.BeginModify(pvc, name, time.Now()) })
+	if err != nil {
+		return 0, err
+	}
+	if begun.claim != s.claim {
+		c.tell(s, reasonModify, fmt.Sprintf("modifying volume %s to VolumeAttributesClass %q", s.volume.Spec.CSI.VolumeHandle, name))
+	}
+	if err := c.env.Failpoints.Hit("modify/begun"); err != nil {
+		return 0, err
+	}
+	return c.callAndRecord(ctx, begun, class, secrets)
+}
+
+func (c *Controller) callAndRecord(ctx context.Context, s subject, class *storagev1.VolumeAttributesClass, secrets map[string]string) (time.Duration, error) {
+	c.memories.change(s.claim.UID, func(m *memory) { m.modifySettled = false })
+	err := c.callModify(ctx, &csi.ControllerModifyVolumeRequest{
+		VolumeId: s.volume.Spec.CSI.VolumeHandle, Secrets: secrets,
+		MutableParameters: claim.MutableParameters(class.Parameters, s.claim, s.volume.Name, c.options.ExtraModifyMetadata),
+	})
+	if err != nil {
+		return c.modifyFailed(ctx, s, class.Name, err)
+	}
+	if err := c.env.Failpoints.Hit("modify/called"); err != nil {
+		return 0, err
+	}
+	return 0, c.modified(ctx, s, class.Name)
+}
+
+func (c *Controller) callModify(ctx context.Context, request *csi.ControllerModifyVolumeRequest) error {
+	ctx, cancel := c.bounded(ctx, c.options.ModifyTimeout)
+	defer cancel()
+	return c.env.CSI.ControllerModifyVolume(ctx, request)
+}
+
+// class finds a class, live when the cache lacks it: the claim may have been
+// heard of before the class that was made for it.
+func (c *Controller) class(ctx context.Context, name string) (*storagev1.VolumeAttributesClass, error) {
+	if class, found := c.classes.Get(name); found {
+		return class, nil
+	}
+	class, err := c.env.Core.StorageV1().VolumeAttributesClasses().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read VolumeAttributesClass %q: %w", name, err)
+	}
+	return class, nil
+}
+
+// classMissing waits for a class to be made: its creation wakes the claim. The
+// class of an attempt that may be running is asked for again: the claim may
+// name another one by now, and nothing would wake it.
+func (c *Controller) classMissing(ctx context.Context, s subject, name string, started bool) error {
+	err := fmt.Errorf("VolumeAttributesClass %q does not exist", name)
+	c.fail(ctx, s, reasonModifyFailed, err.Error())
+	if !started {
+		return err
+	}
+	_, err = c.begin(ctx, s, claim.PendModify)
+	return err
+}
+
+// refuseForeign does not ask this driver for what another driver's class says.
+func (c *Controller) refuseForeign(ctx context.Context, s subject, class *storagev1.VolumeAttributesClass) (time.Duration, error) {
+	text := fmt.Sprintf("VolumeAttributesClass %q is for driver %s, and the volume is of driver %s; choose a class of this driver",
+		class.Name, class.DriverName, c.env.Driver)
+	_, err := c.begin(ctx, s, func(pvc *corev1.PersistentVolumeClaim) {
+		claim.BeginModify(pvc, class.Name, time.Now())
+		claim.FailModify(pvc, claim.OutcomeInfeasible, "InvalidArgument", text, time.Now())
+	})
+	if err != nil {
+		return 0, err
+	}
+	c.fail(ctx, s, reasonModifyFailed, text)
+	c.slowDown(s, class.Name)
+	return c.options.InfeasiblePause, nil
+}
+
+// slowDown leaves the driver alone with a class that is infeasible.
+func (c *Controller) slowDown(s subject, class string) {
+	c.memories.change(s.claim.UID, func(m *memory) {
+		m.modifySettled, m.modifySlow = true, slow{class, time.Now().Add(c.options.InfeasiblePause)}
+	})
+}
+
+// modified writes success down: the volume first, so that after a death in
+// between the claim still says that there is work.
+func (c *Controller) modified(ctx context.Context, s subject, class string) error {
+	if now := s.volume.Spec.VolumeAttributesClassName; now == nil || *now != class {
+		_, err := c.patchVolume(ctx, s.volume, map[string]any{"spec": map[string]any{"volumeAttributesClassName": class}})
+		if err != nil {
+			return err
+		}
+	}
+	if err := c.env.Failpoints.Hit("modify/volume-written"); err != nil {
+		return err
+	}
+	err := c.record(ctx, s, func(pvc *corev1.PersistentVolumeClaim) { claim.FinishModify(pvc, class) })
+	if err != nil {
+		return err
+	}
+	c.memories.change(s.claim.UID, forgetModify)
+	c.tell(s, reasonModifySuccessful, fmt.Sprintf("the volume has VolumeAttributesClass %q", class))
+	c.queue.Add(s.key()) // something else may be wanted by now
+	return nil
+}
+
+// modifyFailed remembers, tells and writes down how an attempt ended, whatever
+// kind of error it is.
+func (c *Controller) modifyFailed(ctx context.Context, s subject, class string, failure error) (time.Duration, error) {
+	outcome := claim.Classify(claim.CallModify, failure)
+	c.memories.change(s.claim.UID, func(m *memory) { m.modifySettled = outcome != claim.OutcomeUncertain })
+	c.fail(ctx, s, reasonModifyFailed, brief(failure))
+	err := c.record(ctx, s, func(pvc *corev1.PersistentVolumeClaim) {
+		claim.FailModify(pvc, outcome, codeName(failure), brief(failure), time.Now())
+	})
+	if err != nil {
+		return 0, errors.Join(failure, err)
+	}
+	if outcome == claim.OutcomeInfeasible {
+		c.slowDown(s, class)
+		return c.options.InfeasiblePause, nil
+	}
+	return 0, failure
+}
+
+func (c *Controller) cancelModify(ctx context.Context, s subject) error {
+	if _, err := c.begin(ctx, s, claim.CancelModify); err != nil {
+		return err
+	}
+	c.memories.change(s.claim.UID, forgetModify)
+	c.tell(s, reasonModifyCanceled, "the claim names no VolumeAttributesClass any more; the volume stays as it is")
+	return nil
+}
+
+// modifyUnable tells once per wish that the driver does not modify volumes.
+func (c *Controller) modifyUnable(ctx context.Context, s subject, wish string) {
+	if wish == "" || c.memories.of(s.claim.UID).modifyUnable == wish {
+		return
+	}
+	c.memories.change(s.claim.UID, func(m *memory) { m.modifyUnable = wish })
+	c.fail(ctx, s, reasonModifyFailed, fmt.Sprintf("driver %s cannot modify volumes: its controller has no MODIFY_VOLUME", c.env.Driver))
+}

@@ -1,0 +1,188 @@
+package resize
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+var (
+	// errChanged: the claim is not any more what the decision was made from.
+	errChanged = errors.New("the claim changed meanwhile")
+	// errGone: the claim does not exist any more.
+	errGone = errors.New("the claim is gone")
+)
+
+// maximumText bounds what a driver can put into an object: that of an event's
+// message (core/v1 validation).
+const maximumText = 1024
+
+// begin writes what is about to be done. It fails with errChanged when the
+// claim is another than the one the decision was made from.
+func (c *Controller) begin(ctx context.Context, s subject, write func(*corev1.PersistentVolumeClaim)) (subject, error) {
+	after := s.claim.DeepCopy()
+	write(after)
+	written, err := c.patchClaim(ctx, s.claim, after)
+	return subject{written, s.volume}, err
+}
+
+// record writes how something ended. That stays true whatever else happened to
+// the claim, so that a claim that changed is read again and written.
+func (c *Controller) record(ctx context.Context, s subject, write func(*corev1.PersistentVolumeClaim)) error {
+	for attempt := 0; ; attempt++ {
+		_, err := c.begin(ctx, s, write)
+		if !errors.Is(err, errChanged) || attempt == conflictRetries {
+			return err
+		}
+		if s.claim, err = c.refresh(ctx, s.claim); err != nil {
+			return err
+		}
+	}
+}
+
+// refresh reads the live claim; errGone if there is none, or another one of its name.
+func (c *Controller) refresh(ctx context.Context, old *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+	live, err := c.env.Core.CoreV1().PersistentVolumeClaims(old.Namespace).Get(ctx, old.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && live.UID != old.UID {
+		return nil, errGone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the claim: %w", err)
+	}
+	c.claims.Wrote(live)
+	return live, nil
+}
+
+// patchClaim writes the difference, guarded by the version that it was made
+// from; nothing when there is none.
+func (c *Controller) patchClaim(ctx context.Context, before, after *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+	metadata, status := map[string]any{}, difference(before, after)
+	if annotation := annotationDifference(before, after, claim.NodeExpansionNotRequiredAnnotation); annotation != nil {
+		metadata["annotations"] = annotation
+	}
+	if len(metadata)+len(status) == 0 {
+		return before, nil
+	}
+	metadata["resourceVersion"], metadata["uid"] = before.ResourceVersion, before.UID
+	patch := cluster.MergePatch(map[string]any{"metadata": metadata, "status": status})
+	written, err := c.env.Core.CoreV1().PersistentVolumeClaims(before.Namespace).
+		Patch(ctx, before.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, errGone
+	case apierrors.IsConflict(err):
+		return nil, errors.Join(errChanged, err)
+	case err != nil:
+		return nil, fmt.Errorf("write the status of the claim: %w", err)
+	}
+	c.claims.Wrote(written)
+	return written, nil
+}
+
+// difference is the merge patch (RFC 7386) from one status to another, of the
+// fields that this controller writes.
+func difference(before, after *corev1.PersistentVolumeClaim) map[string]any {
+	patch := map[string]any{}
+	a, b := before.Status, after.Status
+	sizes := func(field string, a, b corev1.ResourceList) {
+		old, had := a[corev1.ResourceStorage]
+		size, has := b[corev1.ResourceStorage]
+		if has && (!had || old.Cmp(size) != 0) {
+			patch[field] = map[string]any{string(corev1.ResourceStorage): size.String()}
+		}
+	}
+	sizes("capacity", a.Capacity, b.Capacity)
+	sizes("allocatedResources", a.AllocatedResources, b.AllocatedResources)
+	if state, old := b.AllocatedResourceStatuses[corev1.ResourceStorage], a.AllocatedResourceStatuses[corev1.ResourceStorage]; state != old {
+		patch["allocatedResourceStatuses"] = map[string]any{string(corev1.ResourceStorage): orNull(state)}
+	}
+	if !equality.Semantic.DeepEqual(a.Conditions, b.Conditions) {
+		patch["conditions"] = b.Conditions
+	}
+	if !equality.Semantic.DeepEqual(a.CurrentVolumeAttributesClassName, b.CurrentVolumeAttributesClassName) {
+		patch["currentVolumeAttributesClassName"] = b.CurrentVolumeAttributesClassName
+	}
+	if !equality.Semantic.DeepEqual(a.ModifyVolumeStatus, b.ModifyVolumeStatus) {
+		patch["modifyVolumeStatus"] = b.ModifyVolumeStatus
+	}
+	return patch
+}
+
+func annotationDifference(before, after metav1.Object, key string) map[string]any {
+	old, had := before.GetAnnotations()[key]
+	value, has := after.GetAnnotations()[key]
+	switch {
+	case had && !has:
+		return map[string]any{key: nil}
+	case has && (!had || old != value):
+		return map[string]any{key: value}
+	}
+	return nil
+}
+
+// orNull is what removes a member in a merge patch where there is no value.
+func orNull[T ~string](value T) any {
+	if value == "" {
+		return nil
+	}
+	return value
+}
+
+// patchVolume merges into this very PersistentVolume.
+func (c *Controller) patchVolume(ctx context.Context, volume *corev1.PersistentVolume, change map[string]any) (*corev1.PersistentVolume, error) {
+	metadata, is := change["metadata"].(map[string]any)
+	if !is {
+		metadata = map[string]any{}
+		change["metadata"] = metadata
+	}
+	metadata["uid"] = volume.UID
+	written, err := c.env.Core.CoreV1().PersistentVolumes().
+		Patch(ctx, volume.Name, types.MergePatchType, cluster.MergePatch(change), metav1.PatchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("write PersistentVolume %s: %w", volume.Name, err)
+	}
+	c.volumes.Wrote(written)
+	return written, nil
+}
+
+// brief is an error for an object.
+func brief(err error) string {
+	text := err.Error()
+	if len(text) <= maximumText {
+		return text
+	}
+	const ellipsis = "…"
+	end := maximumText - len(ellipsis)
+	for end > 0 && text[end]&0xC0 == 0x80 { // not within a character
+		end--
+	}
+	return text[:end] + ellipsis
+}
+
+// codeName is the name of the gRPC code in a driver's answer; Unknown for what
+// is no answer.
+func codeName(err error) string {
+	var answer *csiclient.Error
+	if errors.As(err, &answer) {
+		return answer.Code
+	}
+	return "Unknown"
+}
+
+// unless is nil for the error that needs nothing done.
+func unless(harmless, err error) error {
+	if errors.Is(err, harmless) {
+		return nil
+	}
+	return err
+}
