@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
@@ -76,8 +77,8 @@ func (c *Controller) saveAttached(ctx context.Context, va *storagev1.VolumeAttac
 // the failure, for the queue; nil when there is nothing left to try.
 func (c *Controller) saveError(ctx context.Context, va *storagev1.VolumeAttachment, field string, failure error) error {
 	switch {
-	case ctx.Err() != nil, errors.Is(failure, errChanged):
-		return failure
+	case ctx.Err() != nil, errors.Is(failure, errChanged), errors.Is(failure, failpoint.ErrInjected):
+		return failure // a process that is stopped here would write nothing either
 	case errors.Is(failure, errGone):
 		return nil
 	}

@@ -1,0 +1,329 @@
+package attach
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+)
+
+// TestModel does what a cluster does to VolumeAttachments, in random order,
+// while the driver and the API server fail and the controller is stopped
+// between any two steps. At every moment each publication stands on an
+// attachment that has the finalizer; in the end every attachment is what it
+// says, and what was deleted is gone.
+func TestModel(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			m := newModel(t, seed)
+			for step := range 150 {
+				m.step()
+				if step%30 == 29 {
+					m.stop()
+					m.check()
+					m.start()
+				}
+			}
+			m.settle()
+		})
+	}
+}
+
+type model struct {
+	*world
+	random *rand.Rand
+
+	mu       sync.Mutex // of chance, and of what follows
+	chance   *rand.Rand // for the driver and the API server, whose calls come in any order
+	troubled bool
+
+	stop        func()
+	volumes     []string
+	made        int
+	generations map[string]int // how often a node has come back as another
+}
+
+func newModel(t *testing.T, seed uint64) *model {
+	m := &model{
+		world: listing(t), random: rand.New(rand.NewPCG(seed, 1)), chance: rand.New(rand.NewPCG(seed, 2)),
+		troubled: true, generations: map[string]int{},
+	}
+	m.driver.Before = func(context.Context, string, any) error { return m.mishap() }
+	m.driver.After = m.driver.Before
+	m.React("patch", "*", func(kubetest.Request) error {
+		if m.mishap() != nil {
+			return apierrors.NewServiceUnavailable("restarting")
+		}
+		return nil
+	})
+	for _, name := range []string{"n1", "n2", "n3"} {
+		m.Add(node(name))
+	}
+	m.start()
+	return m
+}
+
+// mishap fails one call in eight.
+func (m *model) mishap() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.troubled && m.chance.IntN(8) == 0 {
+		return csitest.Fail(codes.Unavailable, "mishap")
+	}
+	return nil
+}
+
+// start begins a new process: empty caches, one step at which it may be stopped.
+func (m *model) start() {
+	env := m.NewEnv()
+	env.CSI = csiclient.New(m.connection(), csiclient.Options{Driver: driverName})
+	point := []string{"attach/protected", "attach/finalizer", "attach/published", "detach/unpublished"}[m.random.IntN(4)]
+	points, err := failpoint.Parse(fmt.Sprintf("%s=error@%d", point, 1+m.random.IntN(3)))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	env.Failpoints = points
+	m.stop = m.Run(env, New(env, Options{Reconcile: often}))
+}
+
+// finishing is a connection to a driver that ends what it began, whoever waits
+// for it: nothing is under way when a process that was stopped is gone.
+type finishing struct{ *csiclient.InProcess }
+
+func (f finishing) Invoke(ctx context.Context, name string, request, answer any, options ...grpc.CallOption) error {
+	err := f.InProcess.Invoke(context.WithoutCancel(ctx), name, request, answer, options...)
+	if ctx.Err() != nil {
+		return csitest.Fail(codes.Canceled, "nobody waits for the answer")
+	}
+	return err
+}
+
+// connection reaches the driver, and looks at each publication before it is made.
+func (m *model) connection() finishing {
+	connection := csiclient.NewInProcess(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		if q, is := request.(*csi.ControllerPublishVolumeRequest); is {
+			m.recorded(place{q.GetVolumeId(), q.GetNodeId()})
+		}
+		return m.driver.Intercept(ctx, request, info, handler)
+	})
+	csi.RegisterIdentityServer(connection, m.driver)
+	csi.RegisterControllerServer(connection, m.driver)
+	return finishing{connection}
+}
+
+// recorded fails unless an attachment with the finalizer names the place.
+func (m *model) recorded(where place) {
+	for _, va := range m.attachments() {
+		if r := recordOf(&va); slices.Contains(va.Finalizers, finalizer) && (place{r.handle, r.node}) == where {
+			return
+		}
+	}
+	m.t.Errorf("%v is published, and no VolumeAttachment says so", where)
+}
+
+func (m *model) attachments() []storagev1.VolumeAttachment {
+	list, err := m.Core.StorageV1().VolumeAttachments().List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return list.Items
+}
+
+func (m *model) step() {
+	switch m.random.IntN(10) {
+	case 0, 1:
+		m.makeVolume()
+	case 2, 3, 4:
+		m.attachSomewhere()
+	case 5, 6:
+		if all := m.attachments(); len(all) > 0 {
+			m.remove(&all[m.random.IntN(len(all))])
+		}
+	case 7:
+		m.changeNode()
+	case 8:
+		m.troubleVolume()
+	case 9:
+		m.stop()
+		m.start()
+	}
+	time.Sleep(time.Duration(m.random.IntN(4)) * time.Millisecond)
+}
+
+func (m *model) makeVolume() {
+	m.made++
+	name := fmt.Sprintf("pv-%d", m.made)
+	m.volumes = append(m.volumes, name)
+	m.Add(volume(name, func(pv *corev1.PersistentVolume) {
+		pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	}))
+}
+
+func (m *model) attachSomewhere() {
+	if len(m.volumes) == 0 {
+		return
+	}
+	name, on := m.volumes[m.random.IntN(len(m.volumes))], m.randomNode()
+	va := attachment(claim.AttachmentName("handle-"+name, driverName, on), name, on)
+	_, err := m.Core.StorageV1().VolumeAttachments().Create(m.t.Context(), va, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *model) remove(va *storagev1.VolumeAttachment) {
+	err := m.Core.StorageV1().VolumeAttachments().Delete(m.t.Context(), va.Name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *model) randomNode() string { return []string{"n1", "n2", "n3"}[m.random.IntN(3)] }
+
+// changeNode loses a node, or lets it register, sometimes with another ID.
+func (m *model) changeNode() {
+	name := m.randomNode()
+	err := m.Core.StorageV1().CSINodes().Delete(m.t.Context(), name, metav1.DeleteOptions{})
+	if err == nil {
+		return
+	}
+	if m.random.IntN(3) == 0 {
+		m.generations[name]++
+	}
+	m.register(name)
+}
+
+func (m *model) register(name string) {
+	back := node(name)
+	if n := m.generations[name]; n > 0 {
+		back.Spec.Drivers[1].NodeID += fmt.Sprintf("-%d", n)
+	}
+	m.Put(back)
+}
+
+// troubleVolume deletes a volume, by force or not, or takes one away from its
+// nodes behind everybody's back.
+func (m *model) troubleVolume() {
+	if len(m.volumes) == 0 {
+		return
+	}
+	i := m.random.IntN(len(m.volumes))
+	name := m.volumes[i]
+	if m.random.IntN(2) == 0 {
+		for _, on := range m.driver.Attachments()["handle-"+name] {
+			m.driver.SetAttached("handle-"+name, on, false)
+		}
+		return
+	}
+	m.volumes = slices.Delete(m.volumes, i, i+1)
+	client := m.Core.CoreV1().PersistentVolumes()
+	if err := client.Delete(m.t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		m.t.Fatal(err)
+	}
+	if m.random.IntN(2) == 0 {
+		for range 100 { // the API server's mishaps are for everybody
+			_, err := client.Patch(m.t.Context(), name, types.MergePatchType, cluster.MergePatch(map[string]any{"metadata": map[string]any{"finalizers": nil}}), metav1.PatchOptions{})
+			if err == nil || apierrors.IsNotFound(err) {
+				return
+			}
+		}
+		m.t.Fatal("the volume could not be removed by force")
+	}
+}
+
+// check looks at what there is while nobody works.
+func (m *model) check() {
+	m.t.Helper()
+	for handle, nodes := range m.driver.Attachments() {
+		for _, on := range nodes {
+			m.recorded(place{handle, on})
+		}
+	}
+}
+
+// settle ends the trouble, and half of the attachments.
+func (m *model) settle() {
+	m.mu.Lock()
+	m.troubled = false
+	m.mu.Unlock()
+	for _, name := range []string{"n1", "n2", "n3"} {
+		m.register(name)
+	}
+	for i, va := range m.attachments() {
+		if i%2 == 0 || !slices.Contains(m.volumes, volumeName(&va)) {
+			m.remove(&va)
+		}
+	}
+	m.Eventually(m.consistent)
+	m.stop()
+	m.check()
+}
+
+// consistent: the driver has published what the attachments say, and no more;
+// no volume waits for nothing.
+func (m *model) consistent() error {
+	want, attached := map[string]bool{}, m.attachments()
+	for _, va := range attached {
+		csinode, err := m.Core.StorageV1().CSINodes().Get(context.Background(), va.Spec.NodeName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !va.Status.Attached || va.DeletionTimestamp != nil {
+			return fmt.Errorf("%s: attached %t, deleted %v: %+v %+v", va.Name, va.Status.Attached, va.DeletionTimestamp, va.Status.AttachError, va.Status.DetachError)
+		}
+		want["handle-"+volumeName(&va)+" "+nodeID(csinode, driverName)] = true
+	}
+	got := map[string]bool{}
+	for handle, nodes := range m.driver.Attachments() {
+		for _, on := range nodes {
+			got[handle+" "+on] = true
+		}
+	}
+	for where := range want {
+		if !got[where] {
+			return fmt.Errorf("%s should be published; published: %v", where, got)
+		}
+	}
+	if len(got) != len(want) {
+		return fmt.Errorf("published %v, want %v", got, want)
+	}
+	return m.noVolumeHangs()
+}
+
+func (m *model) noVolumeHangs() error {
+	list, err := m.Core.CoreV1().PersistentVolumes().List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	var hanging []string
+	for _, pv := range list.Items {
+		if pv.DeletionTimestamp != nil {
+			hanging = append(hanging, pv.Name)
+		}
+	}
+	if len(hanging) > 0 {
+		return fmt.Errorf("hanging: %s", strings.Join(hanging, " "))
+	}
+	return nil
+}
