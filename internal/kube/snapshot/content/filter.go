@@ -1,0 +1,38 @@
+package content
+
+import (
+	"maps"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// View is what of a content decides whether a change of it is worth a look.
+type View struct {
+	Meta  metav1.ObjectMeta
+	Spec  any
+	Ready bool
+}
+
+// Matters tells whether a change is worth a look. What this controller writes
+// itself is not: the status, the finalizers and its own annotation. Becoming
+// ready is, also when somebody else says so, since a deletion may wait for it.
+func Matters(old, changed View, own string) bool {
+	if old.Meta.ResourceVersion == changed.Meta.ResourceVersion {
+		return true // told again, not changed
+	}
+	if changed.Ready && !old.Ready {
+		return true
+	}
+	return !equality.Semantic.DeepEqual(old.Spec, changed.Spec) ||
+		!equality.Semantic.DeepEqual(decisive(old.Meta, own), decisive(changed.Meta, own))
+}
+
+func decisive(meta metav1.ObjectMeta, own string) metav1.ObjectMeta {
+	meta.ResourceVersion, meta.ManagedFields, meta.Finalizers = "", nil, nil
+	if _, has := meta.Annotations[own]; has {
+		meta.Annotations = maps.Clone(meta.Annotations)
+		delete(meta.Annotations, own)
+	}
+	return meta
+}

@@ -1,0 +1,29 @@
+package content
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Poll is how often the driver is asked whether a snapshot is ready. It has
+// nothing to do with the pauses after errors: a backend that uploads for an
+// hour is no failure.
+type Poll struct {
+	Start, Max time.Duration
+}
+
+// DefaultPoll asks every 5 s at first, and every 30 s of a snapshot that takes
+// minutes.
+func DefaultPoll() Poll { return Poll{Start: 5 * time.Second, Max: 30 * time.Second} }
+
+// share: of the time that a snapshot has taken already, this part is added at
+// most by asking late.
+const share = 4
+
+// Next is the time until the next question about a snapshot that was taken at
+// the given instant. It depends on nothing remembered, so that it goes on after
+// a restart; a little chance keeps a mass of snapshots apart.
+func (p Poll) Next(taken, now time.Time) time.Duration {
+	pause := min(max(now.Sub(taken)/share, p.Start), p.Max)
+	return pause + rand.N(pause/10+1)
+}

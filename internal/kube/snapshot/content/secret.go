@@ -1,0 +1,46 @@
+package content
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// Secret reads the values for the calls that create; none if the content names
+// no secret.
+func Secret(ctx context.Context, env *cluster.Env, keys claim.SnapshotKeys, annotations map[string]string) (map[string]string, error) {
+	reference, err := keys.Secret(annotations)
+	if err != nil {
+		return nil, err
+	}
+	return env.Secret(ctx, reference)
+}
+
+// DeletionSecret reads the values for the call that deletes. A secret that is
+// gone holds the deletion up, unless the content has
+// claim.DeleteWithoutSecretAnnotation: a driver that is asked without its
+// credentials may say that there is nothing to delete.
+func DeletionSecret(ctx context.Context, env *cluster.Env, keys claim.SnapshotKeys, annotations map[string]string) (map[string]string, error) {
+	values, err := Secret(ctx, env, keys, annotations)
+	if err == nil || !apierrors.IsNotFound(err) {
+		return values, err
+	}
+	if annotations[claim.DeleteWithoutSecretAnnotation] == "true" {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("%w; create it again, or annotate the content with %s=true to delete without it", err, claim.DeleteWithoutSecretAnnotation)
+}
+
+// LookSecret reads the values for the calls that ask about a snapshot: those of
+// the class' own secret, and where it names none those for creating.
+func LookSecret(ctx context.Context, env *cluster.Env, look *corev1.SecretReference, keys claim.SnapshotKeys, annotations map[string]string) (map[string]string, error) {
+	if look != nil {
+		return env.Secret(ctx, look)
+	}
+	return Secret(ctx, env, keys, annotations)
+}
