@@ -1,0 +1,163 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/topology"
+)
+
+// lookAgain is when a claim that waits for something that is watched is looked
+// at all the same.
+const lookAgain = time.Minute
+
+// waiting is an error that passes with a change that is watched: no attempt is
+// made before it.
+type waiting struct{ error }
+
+func waitFor(format string, arguments ...any) error {
+	return waiting{fmt.Errorf(format, arguments...)}
+}
+
+// syncClaim brings one claim, by its UID, a step on.
+func (c *Controller) syncClaim(ctx context.Context, key string) (time.Duration, error) {
+	uid := types.UID(key)
+	pvc := c.claim(uid)
+	if left, begun := c.intents.Get(key); begun {
+		return c.resume(ctx, pvc, left)
+	}
+	if pvc == nil || pvc.Spec.VolumeName != "" {
+		c.progress.forget(uid)
+		return 0, nil
+	}
+	if !c.open(pvc) {
+		return 0, nil
+	}
+	class, found := c.classes.Get(className(pvc))
+	if !found {
+		return lookAgain, c.hold(pvc, fmt.Sprintf("storageclass.storage.k8s.io %q not found", className(pvc)))
+	}
+	return c.begin(ctx, pvc, class)
+}
+
+func (c *Controller) claim(uid types.UID) *corev1.PersistentVolumeClaim {
+	for _, pvc := range c.claims.By(cluster.ClaimByUID(), string(uid)) {
+		return pvc
+	}
+	return nil
+}
+
+// open tells whether a claim still wants a volume of this process.
+func (c *Controller) open(pvc *corev1.PersistentVolumeClaim) bool {
+	if !c.pending(pvc) || !c.here(pvc) || pvc.DeletionTimestamp != nil || c.progress.of(pvc.UID).done {
+		return false
+	}
+	_, exists := c.volumes.Get(c.volumeName(pvc))
+	return !exists
+}
+
+// hold tells, once, why nothing is done for a claim.
+func (c *Controller) hold(pvc *corev1.PersistentVolumeClaim, why string) error {
+	if c.progress.once(pvc.UID, why) {
+		c.warn(pvc, reasonFailed, "%s", why)
+	}
+	return nil
+}
+
+// begin decides whether it is time to make the claim's volume.
+func (c *Controller) begin(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (time.Duration, error) {
+	if class.Provisioner != c.env.Driver {
+		if pvc.Annotations[migratedToAnnotation] == c.env.Driver {
+			return lookAgain, c.hold(pvc, fmt.Sprintf("StorageClass %q names the in-tree plugin %q; make a class with provisioner %q, since parameters are not translated",
+				class.Name, class.Provisioner, c.env.Driver))
+		}
+		return 0, nil // the class was made again, for another driver
+	}
+	if waitsForConsumer(class) && selectedNode(pvc) == "" {
+		return 0, nil
+	}
+	known := c.progress.of(pvc.UID)
+	if pause := time.Until(known.slow); pause > 0 && known.slowClass == class.UID {
+		return pause, nil
+	}
+	pvc, err := c.current(ctx, pvc, known)
+	if pvc == nil || err != nil {
+		return 0, err
+	}
+	if !c.env.Scope.Central() && selectedNode(pvc) == "" {
+		taken, after, err := c.take(ctx, pvc, class)
+		if taken == nil {
+			return after, err
+		}
+		pvc = taken
+	}
+	return c.attempt(ctx, pvc, class)
+}
+
+// current reads the claim live when the cache may be behind what another
+// process did: a claim that was bound and deleted long ago must not get a
+// volume again (external-provisioner#1469). nil means that nothing is to do.
+func (c *Controller) current(ctx context.Context, pvc *corev1.PersistentVolumeClaim, known step) (*corev1.PersistentVolumeClaim, error) {
+	if time.Since(c.started) > settling && time.Since(known.news) < settling {
+		return pvc, nil
+	}
+	live, err := c.env.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace).Get(ctx, pvc.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", claim.Describe(pvc), err)
+	case live.UID != pvc.UID || !c.open(live):
+		return nil, nil
+	}
+	return live, nil
+}
+
+// attempt prepares the request, writes it down and makes the volume.
+func (c *Controller) attempt(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (time.Duration, error) {
+	defer c.announce(pvc)()
+	began, key := time.Now(), string(pvc.UID)
+	prepared, values, err := c.prepare(ctx, pvc, class)
+	if err != nil {
+		if !errors.Is(err, claim.ErrPopulated) {
+			c.metrics.provision(class.Name, sourceKind(pvc), began, err)
+		}
+		return c.unprepared(ctx, pvc, class, err)
+	}
+	if err := c.intents.Put(ctx, key, prepared); err != nil {
+		return 0, c.failed(pvc, class.Name, err)
+	}
+	c.progress.note(pvc.UID, func(s *step) { s.untried, s.slowClass = true, class.UID })
+	if err := c.hit("create/intent"); err != nil {
+		return 0, err
+	}
+	return c.make(ctx, pvc, prepared, began, func() (map[string]string, error) { return values, nil })
+}
+
+// unprepared says what follows when no request could be made.
+func (c *Controller) unprepared(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, err error) (time.Duration, error) {
+	var wait waiting
+	switch {
+	case errors.Is(err, claim.ErrPopulated):
+		if c.progress.once(pvc.UID, err.Error()) {
+			c.tell(pvc, reasonProvisioning, "Assuming an external populator will provision the volume")
+		}
+		return 0, nil
+	case errors.Is(err, topology.ErrNodeGone):
+		_ = c.failed(pvc, class.Name, err)
+		return 0, c.reschedule(ctx, pvc, selectedNode(pvc))
+	case errors.As(err, &wait):
+		return lookAgain, c.hold(pvc, fmt.Sprintf("failed to provision volume with StorageClass %q: %v", class.Name, err))
+	}
+	return 0, c.failed(pvc, class.Name, err)
+}

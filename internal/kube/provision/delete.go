@@ -1,0 +1,210 @@
+package provision
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// deleteWithoutSecret, set to "true" on a PersistentVolume, has its volume
+// deleted although the secret for that is gone.
+const deleteWithoutSecret = "holdfast.dev/delete-without-secret"
+
+// due is what there is to do for a PersistentVolume.
+type due int
+
+const (
+	dueNothing due = iota
+	dueProtect     // the finalizer is missing
+	dueLetGo       // the finalizer holds what is not to be deleted
+	dueDelete      // delete the volume, then the object
+)
+
+func (d due) String() string { return [...]string{"nothing", "protect", "let go", "delete"}[d] }
+
+// due decides by the object alone. A PersistentVolume written by hand
+// for a volume of this driver is served like one that was made here
+// (KEP 2644, HonorPVReclaimPolicy).
+func (c *Controller) due(pv *corev1.PersistentVolume) due {
+	policy, held := pv.Spec.PersistentVolumeReclaimPolicy, has(pv.Finalizers, claim.ProvisionerFinalizer)
+	switch {
+	case !c.env.Scope.OwnsVolume(pv):
+		return dueNothing
+	case policy != corev1.PersistentVolumeReclaimDelete:
+		if held {
+			return dueLetGo
+		}
+	case pv.Status.Phase == corev1.VolumeReleased:
+		if held || pv.DeletionTimestamp == nil {
+			return dueDelete
+		}
+	case pv.Status.Phase == corev1.VolumeBound && pv.DeletionTimestamp == nil && !held:
+		return dueProtect
+	}
+	return dueNothing
+}
+
+// syncVolume does what there is to do for one PersistentVolume.
+func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration, error) {
+	pv, found := c.volumes.Get(name)
+	if !found || !c.made(pv) {
+		return 0, nil
+	}
+	switch c.due(pv) {
+	case dueProtect:
+		return 0, c.patchVolume(ctx, pv, func(pv *corev1.PersistentVolume) []cluster.Op {
+			return cluster.AddFinalizers(pv, claim.ProvisionerFinalizer)
+		})
+	case dueLetGo:
+		return 0, c.letGo(ctx, pv, claim.ProvisionerFinalizer)
+	case dueDelete:
+		return c.reclaim(ctx, pv)
+	}
+	return 0, nil
+}
+
+// reclaim deletes the volume of a released PersistentVolume, then the object.
+func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (time.Duration, error) {
+	if node, attached := c.attachedTo(pv); attached {
+		// The end of the attachment brings it here again.
+		c.tell(pv, reasonFailedDelete, "persistentvolume %s is still attached to node %s", pv.Name, node)
+		return lookAgain, nil
+	}
+	// Deleting data cannot be undone: the object's own state decides, not a cache.
+	live, err := c.env.Core.CoreV1().PersistentVolumes().Get(ctx, pv.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("read PersistentVolume %q before its volume is deleted: %w", pv.Name, err)
+	case live.UID != pv.UID || !c.made(live) || c.due(live) != dueDelete:
+		return 0, nil // the watch brings what it is now
+	}
+	began := time.Now()
+	err = c.deleteVolume(ctx, live)
+	if ctx.Err() == nil {
+		c.metrics.deletion(live.Spec.StorageClassName, began, err)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if c.options.Observer != nil {
+		c.options.Observer.Deleted(live)
+	}
+	return 0, nil
+}
+
+func (c *Controller) attachedTo(pv *corev1.PersistentVolume) (node string, attached bool) {
+	if c.attachments == nil {
+		return "", false
+	}
+	for _, attachment := range c.attachments.By(cluster.AttachmentByVolume(), pv.Name) {
+		return attachment.Spec.NodeName, true
+	}
+	return "", false
+}
+
+func (c *Controller) deleteVolume(ctx context.Context, pv *corev1.PersistentVolume) error {
+	if err := c.forgetRecord(ctx, pv); err != nil {
+		return err
+	}
+	if err := c.callDelete(ctx, pv); err != nil {
+		if ctx.Err() == nil {
+			c.warn(pv, reasonFailedDelete, "%v", err)
+		}
+		return err
+	}
+	if err := c.hit("delete/called"); err != nil {
+		return err
+	}
+	err := c.env.Core.CoreV1().PersistentVolumes().Delete(ctx, pv.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &pv.UID},
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("volume %q is deleted; delete PersistentVolume %q: %w", pv.Spec.CSI.VolumeHandle, pv.Name, err)
+	}
+	if err := c.hit("delete/removed"); err != nil {
+		return err
+	}
+	own := []string{claim.ProvisionerFinalizer}
+	if c.options.AttachFinalizer != "" {
+		own = append(own, c.options.AttachFinalizer)
+	}
+	return c.letGo(ctx, pv, own...)
+}
+
+// forgetRecord sees to it that no crash from here on has the volume made again.
+func (c *Controller) forgetRecord(ctx context.Context, pv *corev1.PersistentVolume) error {
+	if pv.Spec.ClaimRef == nil || !c.intents.Stored(string(pv.Spec.ClaimRef.UID)) {
+		return nil
+	}
+	if left, found := c.intents.Get(string(pv.Spec.ClaimRef.UID)); found && !c.stands(pv, left) {
+		return nil // the record of another volume
+	}
+	return c.intents.RemoveNow(ctx, string(pv.Spec.ClaimRef.UID))
+}
+
+func (c *Controller) callDelete(ctx context.Context, pv *corev1.PersistentVolume) error {
+	_, can, err := c.capabilities(ctx)
+	if err != nil {
+		return err
+	}
+	if !can.CreateDelete {
+		return fmt.Errorf("driver %s does not delete volumes (CREATE_DELETE_VOLUME); set the reclaim policy of PersistentVolume %q to Retain", c.env.Driver, pv.Name)
+	}
+	secrets, err := c.deletionSecret(ctx, pv)
+	if err != nil {
+		return err
+	}
+	calling, cancel := c.env.Call(ctx)
+	defer cancel()
+	return c.env.CSI.DeleteVolume(calling, &csi.DeleteVolumeRequest{VolumeId: pv.Spec.CSI.VolumeHandle, Secrets: secrets})
+}
+
+// deletionSecret reads the secret that the object names, or, for one from
+// before that was recorded, that its class does. Without it the volume is not
+// deleted: most drivers would answer as if it were.
+func (c *Controller) deletionSecret(ctx context.Context, pv *corev1.PersistentVolume) (map[string]string, error) {
+	reference, known := claim.DeletionSecret(pv)
+	if !known {
+		var err error
+		if reference, err = c.classSecret(pv); err != nil {
+			return nil, err
+		}
+	}
+	values, err := c.env.Secret(ctx, reference)
+	if apierrors.IsNotFound(err) {
+		if pv.Annotations[deleteWithoutSecret] == "true" {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("the secret for DeleteVolume is missing: %w; make it again, or annotate the PersistentVolume with %s=true to delete the volume without", err, deleteWithoutSecret)
+	}
+	return values, err
+}
+
+func (c *Controller) classSecret(pv *corev1.PersistentVolume) (*corev1.SecretReference, error) {
+	class, found := c.classes.Get(pv.Spec.StorageClassName)
+	reference := pv.Spec.ClaimRef
+	if !found || class.Provisioner != c.env.Driver || reference == nil {
+		return nil, nil
+	}
+	parsed, err := claim.ParseClass(class)
+	if err != nil {
+		return nil, err
+	}
+	template, named := parsed.Secrets[claim.SecretProvision]
+	if !named {
+		return nil, nil
+	}
+	// The claim is gone, and with it its annotations.
+	stub := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: reference.Namespace, Name: reference.Name}}
+	return template.Resolve(claim.VolumeTokens(stub, pv.Name))
+}

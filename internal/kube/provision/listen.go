@@ -1,0 +1,162 @@
+package provision
+
+import (
+	"slices"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// listen turns changes of objects into work. Nothing is looked at again just
+// because time has passed.
+func (c *Controller) listen() {
+	c.claims.OnChange(c.claimChanged)
+	c.volumes.OnChange(c.volumeChanged)
+	c.classes.OnChange(c.classChanged)
+	c.attributes.OnChange(func(_, now *storagev1.VolumeAttributesClass) {
+		if now != nil && now.DriverName == c.env.Driver {
+			c.wake(cluster.ClaimByAttributesClass(), now.Name)
+		}
+	})
+	if c.attachments != nil {
+		c.attachments.OnChange(func(old, now *storagev1.VolumeAttachment) {
+			if now == nil && old.Spec.Source.PersistentVolumeName != nil {
+				c.volumeQueue.Add(*old.Spec.Source.PersistentVolumeName)
+			}
+		})
+	}
+	if c.snapshots != nil {
+		c.snapshots.OnChange(c.snapshotChanged)
+	}
+}
+
+func (c *Controller) claimChanged(old, now *corev1.PersistentVolumeClaim) {
+	if old != nil && (now == nil || now.UID != old.UID) {
+		c.claimGone(old)
+	}
+	if now == nil {
+		return
+	}
+	key := string(now.UID)
+	// What is made of this claim may go on now.
+	c.wake(cluster.ClaimBySource(), cluster.ClaimSource(now.Namespace, now.Name))
+	if slices.Contains(now.Finalizers, cloneFinalizer) {
+		c.sourceQueue.Add(cluster.ClaimSource(now.Namespace, now.Name))
+	}
+	if !c.ours(now) {
+		return
+	}
+	if now.Spec.VolumeName != "" {
+		c.claimServed(old, now)
+		return
+	}
+	c.progress.note(now.UID, func(s *step) { s.news = time.Now() })
+	if old != nil && asksElse(old, now) {
+		c.claimQueue.Forget(key)
+	}
+	if _, begun := c.intents.Get(key); begun || c.here(now) {
+		c.claimQueue.Add(key)
+	}
+}
+
+// claimGone has what is under way for the claim undone, and its source let go.
+func (c *Controller) claimGone(old *corev1.PersistentVolumeClaim) {
+	if !c.ours(old) {
+		return
+	}
+	key := string(old.UID)
+	if _, begun := c.intents.Get(key); begun {
+		c.claimQueue.Forget(key)
+	}
+	c.claimQueue.Add(key) // forgets what is known of it
+	c.release(old)
+}
+
+// claimServed ends what is remembered of a claim that has its volume.
+func (c *Controller) claimServed(old, now *corev1.PersistentVolumeClaim) {
+	key := string(now.UID)
+	if _, begun := c.intents.Get(key); begun {
+		c.claimQueue.Add(key)
+	} else {
+		c.progress.forget(now.UID)
+	}
+	if old == nil || old.Spec.VolumeName == "" {
+		c.release(now)
+	}
+}
+
+// release lets the claim's source go if nobody else uses it.
+func (c *Controller) release(pvc *corev1.PersistentVolumeClaim) {
+	for _, source := range cluster.ClaimBySource().Values(pvc) {
+		c.sourceQueue.Add(source)
+	}
+}
+
+// asksElse tells whether a claim asks for something else than before, so that
+// earlier failures say nothing.
+func asksElse(old, now *corev1.PersistentVolumeClaim) bool {
+	class := func(p *corev1.PersistentVolumeClaim) string {
+		if p.Spec.VolumeAttributesClassName == nil {
+			return ""
+		}
+		return *p.Spec.VolumeAttributesClassName
+	}
+	return selectedNode(old) != selectedNode(now) || className(old) != className(now) || class(old) != class(now)
+}
+
+// wake looks at pending claims again, at once.
+func (c *Controller) wake(index cluster.Index[*corev1.PersistentVolumeClaim], value string) {
+	for _, pvc := range c.claims.By(index, value) {
+		if c.pending(pvc) && c.here(pvc) {
+			c.claimQueue.Forget(string(pvc.UID))
+			c.claimQueue.Add(string(pvc.UID))
+		}
+	}
+}
+
+func (c *Controller) classChanged(old, now *storagev1.StorageClass) {
+	if now != nil && now.Provisioner == c.env.Driver && (old == nil || old.UID != now.UID) {
+		c.wake(cluster.ClaimByClass(), now.Name)
+	}
+}
+
+func (c *Controller) volumeChanged(old, now *corev1.PersistentVolume) {
+	if now == nil {
+		// A claim may wait for the end of an object of its volume's name.
+		if old.Spec.ClaimRef != nil && c.made(old) {
+			c.claimQueue.Add(string(old.Spec.ClaimRef.UID))
+		}
+		return
+	}
+	if c.made(now) && c.due(now) != dueNothing {
+		if old != nil && old.Spec.PersistentVolumeReclaimPolicy != now.Spec.PersistentVolumeReclaimPolicy {
+			c.volumeQueue.Forget(now.Name)
+		}
+		c.volumeQueue.Add(now.Name)
+	}
+}
+
+func (c *Controller) snapshotChanged(_, now *snapshotv1.VolumeSnapshot) {
+	if now == nil {
+		return
+	}
+	c.wake(cluster.ClaimBySource(), cluster.SnapshotSource(now.Namespace, now.Name))
+	if slices.Contains(now.Finalizers, restoreFinalizer) {
+		c.sourceQueue.Add(cluster.SnapshotSource(now.Namespace, now.Name))
+	}
+}
+
+// made tells whether a PersistentVolume is one of this driver's: made by it, or
+// written by hand for a volume of its own.
+func (c *Controller) made(pv *corev1.PersistentVolume) bool {
+	if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != c.env.Driver {
+		return false
+	}
+	by, known := pv.Annotations[claim.ProvisionedByAnnotation]
+	return !known || by == c.env.Driver || pv.Annotations[migratedToAnnotation] == c.env.Driver
+}

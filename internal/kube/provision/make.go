@@ -1,0 +1,268 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// values gives the values of the record's secret for one call.
+type values func() (map[string]string, error)
+
+func (c *Controller) read(ctx context.Context, left record) values {
+	return func() (map[string]string, error) { return c.env.Secret(ctx, left.secret()) }
+}
+
+// refusal is an error with what follows from it.
+type refusal struct {
+	error
+	verdict verdict
+}
+
+func (r refusal) Unwrap() error { return r.error }
+
+// resume goes on with a record: another attempt, or what an earlier process left.
+func (c *Controller) resume(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record) (time.Duration, error) {
+	uid := left.Volume.Spec.ClaimRef.UID
+	if left.Suspect != "" {
+		// A person may have taken the record out.
+		if _, found, err := c.intents.Reread(ctx, string(uid)); err != nil || !found {
+			return 0, err
+		}
+	}
+	if pv, found := c.volumes.Get(left.Volume.Name); found && c.stands(pv, left) {
+		return 0, c.finish(pvc, left, nil)
+	}
+	if c.unwanted(pvc, left) {
+		return c.undo(ctx, pvc, left)
+	}
+	if pvc != nil {
+		defer c.announce(pvc)()
+	}
+	return c.make(ctx, pvc, left, time.Now(), c.read(ctx, left))
+}
+
+// stands tells whether a PersistentVolume is what came of the record.
+func (c *Controller) stands(pv *corev1.PersistentVolume, left record) bool {
+	reference, source := pv.Spec.ClaimRef, pv.Spec.CSI
+	if reference == nil || source == nil || reference.UID != left.Volume.Spec.ClaimRef.UID || source.Driver != left.Volume.Spec.CSI.Driver {
+		return false
+	}
+	made := c.progress.of(reference.UID).made
+	return (made == nil || made.GetVolumeId() == source.VolumeHandle) && c.env.Scope.OwnsVolume(pv)
+}
+
+// unwanted tells whether nobody wants the record's volume any more. With policy
+// Retain the volume outlives the claim, as a released PersistentVolume.
+func (c *Controller) unwanted(pvc *corev1.PersistentVolumeClaim, left record) bool {
+	switch {
+	case pvc == nil:
+		return left.Volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+	case pvc.Spec.VolumeName != "":
+		return pvc.Spec.VolumeName != left.Volume.Name
+	}
+	node := selectedNode(pvc)
+	return !c.env.Scope.Central() && node != "" && node != c.env.Scope.Node
+}
+
+// make makes the volume of a record and its PersistentVolume. The claim is nil
+// if it is gone.
+func (c *Controller) make(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record, began time.Time, secrets values) (time.Duration, error) {
+	request, volume, err := c.volume(ctx, left, secrets)
+	if err == nil {
+		err = c.save(ctx, left, request, volume)
+	}
+	c.metrics.provision(left.Volume.Spec.StorageClassName, sourceKind(pvc), began, err)
+	if err != nil {
+		return c.settle(ctx, pvc, left, err)
+	}
+	if err := c.hit("create/saved"); err != nil {
+		return 0, err
+	}
+	if err := c.finish(pvc, left, volume); err != nil {
+		return 0, err
+	}
+	return 0, c.hit("create/dropped")
+}
+
+// volume gets the driver's answer to the record's request: from memory if only
+// the PersistentVolume is missing, else by a call. A refusal says what follows.
+func (c *Controller) volume(ctx context.Context, left record, secrets values) (*csi.CreateVolumeRequest, *csi.Volume, error) {
+	uid := left.Volume.Spec.ClaimRef.UID
+	known := c.progress.of(uid)
+	if known.made != nil {
+		request, err := left.request(nil)
+		return request, known.made, err
+	}
+	read, err := secrets()
+	if err != nil {
+		return nil, nil, fmt.Errorf("secret for CreateVolume: %w", err)
+	}
+	request, err := left.request(read)
+	if err != nil {
+		return nil, nil, err
+	}
+	calling, cancel := c.env.Call(ctx)
+	defer cancel()
+	made, err := c.env.CSI.CreateVolume(calling, request)
+	if err != nil {
+		return nil, nil, refusal{err, judge(err, request, left.Node, known.untried)}
+	}
+	c.progress.note(uid, func(s *step) { s.untried = false })
+	if err := c.hit("create/called"); err != nil {
+		return nil, nil, err
+	}
+	if err := c.accept(ctx, left, request, made); err != nil {
+		return nil, nil, err
+	}
+	c.progress.note(uid, func(s *step) { s.made = made })
+	return request, made, c.hit("create/answered")
+}
+
+// accept checks the driver's answer. What is not what was asked for is deleted
+// again, unless it is another claim's.
+func (c *Controller) accept(ctx context.Context, left record, request *csi.CreateVolumeRequest, made *csi.Volume) error {
+	wrong := errors.Join(claim.CheckAnswer(request, made), claim.CheckPlace(request, made))
+	if wrong == nil && !c.env.Scope.OwnsVolume(claim.FillVolume(left.Volume, request, made)) {
+		wrong = fmt.Errorf("the driver made volume %q without saying that it is on node %q: %s",
+			made.GetVolumeId(), c.env.Scope.Node, claim.DescribePlaces(made.GetAccessibleTopology()))
+	}
+	if made.GetVolumeId() == "" {
+		return wrong // there is nothing to delete it by
+	}
+	if other := c.holder(made.GetVolumeId(), left.Volume.Name); other != "" {
+		return fmt.Errorf("the driver answered CreateVolume %q with volume %q, which is that of PersistentVolume %q",
+			request.GetName(), made.GetVolumeId(), other)
+	}
+	if wrong == nil {
+		return nil
+	}
+	return c.takeBack(ctx, left, made.GetVolumeId(), request.GetSecrets(), wrong, verdictDrop)
+}
+
+// holder is another PersistentVolume with the volume.
+func (c *Controller) holder(handle, except string) string {
+	for _, pv := range c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(c.env.Driver, handle)) {
+		if pv.Name != except {
+			return pv.Name
+		}
+	}
+	return ""
+}
+
+// takeBackTries is how often, within the time of one call, a volume is deleted
+// that should not have been made.
+const takeBackTries = 5
+
+// takeBack deletes a volume that cannot be used, because of wrong. Only when it
+// is gone does the verdict stand.
+func (c *Controller) takeBack(ctx context.Context, left record, handle string, secrets map[string]string, wrong error, then verdict) error {
+	calling, cancel := c.env.Call(ctx)
+	defer cancel()
+	var err error
+	for range takeBackTries {
+		if err = c.env.CSI.DeleteVolume(calling, &csi.DeleteVolumeRequest{VolumeId: handle, Secrets: secrets}); err == nil {
+			c.progress.note(left.Volume.Spec.ClaimRef.UID, func(s *step) { s.made = nil })
+			return refusal{wrong, then}
+		}
+	}
+	c.warn(left.claimStub(), reasonCleanupFailed, "error cleaning up volume %q for claim %q: %v", handle, left.claimKey(), err)
+	return fmt.Errorf("%w; and it could not be deleted again: %w", wrong, err)
+}
+
+// settle does what follows from a failed attempt.
+func (c *Controller) settle(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record, err error) (time.Duration, error) {
+	uid, class := left.Volume.Spec.ClaimRef.UID, left.Volume.Spec.StorageClassName
+	shown := pvc
+	if shown == nil {
+		shown = left.claimStub()
+	}
+	if ctx.Err() != nil {
+		return 0, err // the process ends: that is no failure of the claim
+	}
+	_ = c.failed(shown, class, err)
+	then := verdictAgain
+	if refused := (refusal{}); errors.As(err, &refused) {
+		then = refused.verdict
+		if c.options.Observer != nil {
+			c.options.Observer.Failed(class)
+		}
+	}
+	switch then {
+	case verdictAgain:
+		c.progress.note(uid, func(s *step) { s.untried = false })
+		return 0, err
+	case verdictSuspect:
+		return c.suspect(ctx, left, err)
+	}
+	c.drop(uid, left)
+	switch then {
+	case verdictSlow:
+		c.progress.note(uid, func(s *step) { s.slow = time.Now().Add(c.options.SlowRetry) })
+		return c.options.SlowRetry, nil
+	case verdictReschedule:
+		c.progress.note(uid, func(s *step) { s.away = time.Now().Add(lookAgain) })
+		if pvc != nil {
+			return 0, c.reschedule(ctx, pvc, left.Node)
+		}
+	}
+	if pvc == nil { // there is nothing, and nobody who wants it
+		c.progress.forget(uid)
+		return 0, nil
+	}
+	return 0, err
+}
+
+// suspect keeps the record of a volume that may exist and that the driver can
+// neither repeat nor name.
+func (c *Controller) suspect(ctx context.Context, left record, err error) (time.Duration, error) {
+	if left.Suspect != err.Error() {
+		left.Suspect = err.Error()
+		c.warn(left.claimStub(), reasonCleanupFailed,
+			"volume %q may have been made, and the driver cannot tell; look for it in the storage, then take entry %s out of the ConfigMap of records in namespace %s",
+			left.Volume.Name, left.Volume.Spec.ClaimRef.UID, c.env.Namespace)
+		if err := c.intents.Put(ctx, string(left.Volume.Spec.ClaimRef.UID), left); err != nil {
+			return 0, err
+		}
+	}
+	return c.options.SlowRetry, nil
+}
+
+// drop forgets a record: its volume does not exist.
+func (c *Controller) drop(uid types.UID, left record) {
+	c.intents.Remove(string(uid))
+	c.progress.note(uid, func(s *step) { s.made, s.untried = nil, false })
+	if left.Source != "" {
+		c.sourceQueue.Add(left.Source)
+	}
+}
+
+// finish forgets a record whose PersistentVolume stands. The volume is nil if
+// another process had made it.
+func (c *Controller) finish(pvc *corev1.PersistentVolumeClaim, left record, volume *csi.Volume) error {
+	uid := left.Volume.Spec.ClaimRef.UID
+	c.drop(uid, left)
+	if pvc == nil || pvc.Spec.VolumeName != "" {
+		c.progress.forget(uid)
+	} else {
+		c.progress.note(uid, func(s *step) { *s = step{news: s.news, done: true} })
+	}
+	if volume == nil {
+		return nil
+	}
+	if pvc != nil {
+		c.tell(pvc, reasonSucceeded, "Successfully provisioned volume %s", left.Volume.Name)
+	}
+	if c.options.Observer != nil {
+		c.options.Observer.Created(left.Volume.Spec.StorageClassName, volume.GetAccessibleTopology())
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package provision
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// longestTurn bounds how long a node leaves a claim to those before it.
+const longestTurn = time.Minute
+
+// take makes a claim with immediate binding this node's, by naming the node in
+// it. Of all nodes, one tries at once; the order is another for each claim, and
+// the same on all nodes, so that they neither stampede nor crowd on one node.
+// It returns nil if the claim is not this node's (yet).
+func (c *Controller) take(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (*corev1.PersistentVolumeClaim, time.Duration, error) {
+	if c.csiNodes == nil {
+		return nil, 0, nil
+	}
+	known := c.progress.of(pvc.UID)
+	turn := min(time.Duration(c.rank(pvc.UID))*c.options.TurnOfNode, longestTurn)
+	pause := max(time.Until(known.news.Add(turn)), time.Until(known.away))
+	if pause > 0 {
+		return nil, pause, nil
+	}
+	room, err := c.room(ctx, pvc, class)
+	if err != nil {
+		return nil, 0, c.failed(pvc, class.Name, err)
+	}
+	if !room {
+		c.progress.note(pvc.UID, func(s *step) { s.away = time.Now().Add(lookAgain) })
+		return nil, lookAgain, nil
+	}
+	return c.choose(ctx, pvc)
+}
+
+// rank is how many nodes come before this one for a claim: the nodes are
+// ordered by a hash of node and claim (rendezvous hashing).
+func (c *Controller) rank(uid types.UID) int {
+	own, before := weight(c.env.Scope.Node, uid), 0
+	for _, node := range c.csiNodes.By(cluster.CSINodeByDriver(), c.env.Driver) {
+		if w := weight(node.Name, uid); w > own || w == own && node.Name < c.env.Scope.Node {
+			before++
+		}
+	}
+	return before
+}
+
+func weight(node string, uid types.UID) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(node + "\x00" + string(uid)))
+	// FNV leaves similar texts close together; the last step of MurmurHash3
+	// spreads them.
+	w := h.Sum64()
+	w ^= w >> 33
+	w *= 0xff51afd7ed558ccd
+	w ^= w >> 33
+	return w
+}
+
+// room tells whether the driver has place for the claim on this node, as far as
+// it can say.
+func (c *Controller) room(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (bool, error) {
+	_, can, err := c.capabilities(ctx)
+	if err != nil || !can.Capacity {
+		return true, err
+	}
+	creation, err := c.creation(pvc, class, can)
+	if err != nil {
+		return false, err
+	}
+	wish, err := creation.Request()
+	if err != nil {
+		return false, err
+	}
+	calling, cancel := c.env.Call(ctx)
+	defer cancel()
+	answer, err := c.env.CSI.GetCapacity(calling, &csi.GetCapacityRequest{
+		VolumeCapabilities: wish.GetVolumeCapabilities(), Parameters: creation.Class.Parameters,
+		AccessibleTopology: &csi.Topology{Segments: c.env.Scope.Segments},
+	})
+	if err != nil {
+		return false, err
+	}
+	free := answer.GetAvailableCapacity()
+	if largest := answer.GetMaximumVolumeSize(); largest != nil {
+		free = min(free, largest.GetValue())
+	}
+	if size := wish.GetCapacityRange().GetRequiredBytes(); free < size {
+		why := fmt.Sprintf("node %q has room for %d bytes, and %s asks for %d; other nodes are tried", c.env.Scope.Node, free, claim.Describe(pvc), size)
+		return false, c.hold(pvc, why)
+	}
+	return true, nil
+}
+
+// choose names this node in the claim, if nobody has changed it meanwhile.
+func (c *Controller) choose(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, time.Duration, error) {
+	name := cluster.Add(c.env.Scope.Node, "metadata", "annotations", selectedNodeAnnotation)
+	patch := cluster.JSONPatch(cluster.TestVersion(pvc.ResourceVersion), name)
+	written, err := c.env.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace).
+		Patch(ctx, pvc.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+	switch {
+	case outdated(err):
+		return nil, c.options.TurnOfNode, nil // another node may have been first
+	case apierrors.IsNotFound(err):
+		return nil, 0, nil
+	case err != nil:
+		return nil, 0, fmt.Errorf("choose node %q for %s: %w", c.env.Scope.Node, claim.Describe(pvc), err)
+	}
+	c.claims.Wrote(written)
+	return written, 0, nil
+}
+
+// reschedule takes the selected node out of a claim, if it still is that one:
+// the scheduler then chooses again.
+func (c *Controller) reschedule(ctx context.Context, pvc *corev1.PersistentVolumeClaim, node string) error {
+	var ops []cluster.Op
+	for _, key := range []string{selectedNodeAnnotation, alphaSelectedNode} {
+		if node != "" && pvc.Annotations[key] == node {
+			ops = append(ops, cluster.Test(node, "metadata", "annotations", key), cluster.Remove("metadata", "annotations", key))
+		}
+	}
+	if ops == nil {
+		return nil
+	}
+	written, err := c.env.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace).
+		Patch(ctx, pvc.Name, types.JSONPatchType, cluster.JSONPatch(ops...), metav1.PatchOptions{})
+	switch {
+	case apierrors.IsNotFound(err), outdated(err):
+		return nil // gone, or chosen again already
+	case err != nil:
+		return fmt.Errorf("%s: take node %q back: %w", claim.Describe(pvc), node, err)
+	}
+	c.claims.Wrote(written)
+	return nil
+}

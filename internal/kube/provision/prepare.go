@@ -1,0 +1,166 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// prepare makes the record of a claim's volume, and reads the secret's values
+// for the first call. It changes nothing but the finalizer of a source.
+func (c *Controller) prepare(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (record, map[string]string, error) {
+	source, err := claim.SourceOf(pvc)
+	if err != nil {
+		return record{}, nil, err
+	}
+	plugin, can, err := c.capabilities(ctx)
+	if err != nil {
+		return record{}, nil, err
+	}
+	if err := c.able(pvc, source, can, plugin); err != nil {
+		return record{}, nil, err
+	}
+	creation, err := c.creation(pvc, class, can)
+	if err != nil {
+		return record{}, nil, err
+	}
+	secrets, err := creation.Class.ResolveSecrets(claim.VolumeTokens(pvc, creation.VolumeName))
+	if err != nil {
+		return record{}, nil, err
+	}
+	if creation.Source, err = c.source(ctx, pvc, source); err != nil {
+		return record{}, nil, err
+	}
+	if creation.Topology, err = c.place(pvc, class, plugin); err != nil {
+		return record{}, nil, err
+	}
+	request, err := creation.Request()
+	if err != nil {
+		return record{}, nil, err
+	}
+	values, err := c.env.Secret(ctx, secrets[claim.SecretProvision])
+	if err != nil {
+		return record{}, nil, fmt.Errorf("secret for CreateVolume, named by StorageClass %q: %w", class.Name, err)
+	}
+	template := creation.Template(claim.VolumeOptions{
+		Policy: claim.ReclaimPolicy(class), Finalizers: c.finalizers(claim.ReclaimPolicy(class)), Secrets: secrets,
+		Identity: c.identity, ReadOnly: c.options.PublishReadOnly && can.PublishReadOnly,
+	})
+	made, err := newRecord(request, template, sourceOf(pvc), selectedNode(pvc))
+	return made, values, err
+}
+
+func sourceOf(pvc *corev1.PersistentVolumeClaim) string {
+	for _, source := range cluster.ClaimBySource().Values(pvc) {
+		return source
+	}
+	return ""
+}
+
+// finalizers are on the PersistentVolume from the start: another write would
+// add them otherwise.
+func (c *Controller) finalizers(policy corev1.PersistentVolumeReclaimPolicy) (finalizers []string) {
+	if policy == corev1.PersistentVolumeReclaimDelete {
+		finalizers = append(finalizers, claim.ProvisionerFinalizer)
+	}
+	if c.options.AttachFinalizer != "" {
+		finalizers = append(finalizers, c.options.AttachFinalizer)
+	}
+	return finalizers
+}
+
+func (c *Controller) capabilities(ctx context.Context) (csiclient.PluginCapabilities, csiclient.ControllerCapabilities, error) {
+	plugin, err := c.env.CSI.PluginCapabilities(ctx)
+	if err != nil {
+		return plugin, csiclient.ControllerCapabilities{}, err
+	}
+	can, err := c.env.CSI.ControllerCapabilities(ctx)
+	return plugin, can, err
+}
+
+// able tells whether the driver can do what the claim asks for.
+func (c *Controller) able(pvc *corev1.PersistentVolumeClaim, source claim.SourceRef, can csiclient.ControllerCapabilities, plugin csiclient.PluginCapabilities) error {
+	lacks := func(what, capability string) error {
+		return fmt.Errorf("%s: driver %s does not %s (%s)", claim.Describe(pvc), c.env.Driver, what, capability)
+	}
+	switch {
+	case !can.CreateDelete:
+		return lacks("make volumes", "CREATE_DELETE_VOLUME")
+	case source.Kind == claim.SourceSnapshot && !can.Snapshots:
+		return lacks("restore snapshots", "CREATE_DELETE_SNAPSHOT")
+	case source.Kind == claim.SourceClaim && !can.Clone:
+		return lacks("clone volumes", "CLONE_VOLUME")
+	case attributesClass(pvc) != "" && !can.Modify:
+		return lacks("know VolumeAttributesClasses", "MODIFY_VOLUME")
+	case !c.env.Scope.Central() && !plugin.Topology:
+		return lacks("say where its volumes are, which every node for itself needs", "VOLUME_ACCESSIBILITY_CONSTRAINTS")
+	case pvc.Spec.Selector != nil:
+		return fmt.Errorf("%s: spec.selector: volumes made for a claim cannot be selected by labels; take the selector out, or the class", claim.Describe(pvc))
+	}
+	return nil
+}
+
+func attributesClass(pvc *corev1.PersistentVolumeClaim) string {
+	if pvc.Spec.VolumeAttributesClassName == nil {
+		return ""
+	}
+	return *pvc.Spec.VolumeAttributesClassName
+}
+
+// creation is the request without source and place; it fails for what is wrong
+// with claim or class in themselves.
+func (c *Controller) creation(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, can csiclient.ControllerCapabilities) (claim.Creation, error) {
+	parsed, err := claim.ParseClassFS(class, c.options.DefaultFSType)
+	if err != nil {
+		return claim.Creation{}, err
+	}
+	mutable, err := c.mutableParameters(pvc)
+	if err != nil {
+		return claim.Creation{}, err
+	}
+	creation := claim.Creation{
+		Class: parsed, Claim: pvc, Modes: claim.Modes{SingleNodeMultiWriter: can.SingleNodeMultiWriter},
+		VolumeName: c.volumeName(pvc), ExtraMetadata: c.options.ExtraCreateMetadata, NoLimit: true, MutableParameters: mutable,
+	}
+	_, err = creation.Request()
+	return creation, err
+}
+
+func (c *Controller) mutableParameters(pvc *corev1.PersistentVolumeClaim) (map[string]string, error) {
+	name := attributesClass(pvc)
+	if name == "" {
+		return nil, nil
+	}
+	class, found := c.attributes.Get(name)
+	switch {
+	case !found:
+		return nil, waitFor("%s: spec.volumeAttributesClassName: there is no VolumeAttributesClass %q", claim.Describe(pvc), name)
+	case class.DriverName != c.env.Driver:
+		return nil, fmt.Errorf("%s: VolumeAttributesClass %q is for driver %q, not %q", claim.Describe(pvc), name, class.DriverName, c.env.Driver)
+	}
+	return class.Parameters, nil
+}
+
+// place is where the volume has to be reachable from.
+func (c *Controller) place(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, plugin csiclient.PluginCapabilities) (*csi.TopologyRequirement, error) {
+	switch {
+	case !plugin.Topology:
+		return nil, nil
+	case c.options.Topology != nil:
+		return c.options.Topology.Requirement(pvc, class, selectedNode(pvc))
+	case c.env.Scope.Central():
+		return nil, errors.New("the driver has topology, and nobody follows the nodes")
+	}
+	if err := claim.CheckTopology(class, c.env.Scope.Segments); err != nil {
+		return nil, err
+	}
+	return claim.Here(c.env.Scope.Segments), nil
+}

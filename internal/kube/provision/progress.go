@@ -1,0 +1,74 @@
+package provision
+
+import (
+	"sync"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// progress is what this process remembers of claims that have no volume yet.
+// Nothing in it is needed to be right: it saves calls and repeated messages.
+type progress struct {
+	mu    sync.Mutex
+	known map[types.UID]*step
+}
+
+// step is the memory of one claim.
+type step struct {
+	news time.Time // when the watch last told of the claim
+	// made is the driver's answer for which no PersistentVolume stands yet.
+	made *csi.Volume
+	// untried is set while the record is this process's own and the driver was
+	// not called yet: then a refusal is all there is to know.
+	untried bool
+	// done is set when the PersistentVolume stands and the cache has not yet
+	// told so of the claim.
+	done bool
+	// slow and slowClass keep a claim from a class that the driver refused.
+	slow      time.Time
+	slowClass types.UID
+	// away is until when this node leaves a claim with immediate binding to others.
+	away time.Time
+	told string // the last message that is not worth repeating
+}
+
+func newProgress() *progress { return &progress{known: map[types.UID]*step{}} }
+
+// of returns a copy of what is known.
+func (p *progress) of(uid types.UID) step {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.known[uid]; known != nil {
+		return *known
+	}
+	return step{}
+}
+
+// note changes what is known.
+func (p *progress) note(uid types.UID, change func(*step)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.known[uid]
+	if known == nil {
+		known = &step{}
+		p.known[uid] = known
+	}
+	change(known)
+}
+
+func (p *progress) forget(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.known, uid)
+}
+
+// once tells whether a message is another one than the last.
+func (p *progress) once(uid types.UID, message string) (fresh bool) {
+	p.note(uid, func(s *step) {
+		fresh = s.told != message
+		s.told = message
+	})
+	return fresh
+}

@@ -1,0 +1,142 @@
+package provision
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// Finalizers of what is being copied.
+const (
+	cloneFinalizer   = "provisioner.storage.kubernetes.io/cloning-protection"
+	restoreFinalizer = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"
+)
+
+func has(finalizers []string, finalizer string) bool { return slices.Contains(finalizers, finalizer) }
+
+// protectClaim returns the claim as it is with the finalizer.
+func (c *Controller) protectClaim(ctx context.Context, source *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+	ops := cluster.AddFinalizers(source, cloneFinalizer)
+	if ops == nil {
+		return source, nil
+	}
+	written, err := c.env.Core.CoreV1().PersistentVolumeClaims(source.Namespace).
+		Patch(ctx, source.Name, types.JSONPatchType, cluster.JSONPatch(ops...), metav1.PatchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("keep %s, which is being cloned: %w", claim.Describe(source), err)
+	}
+	c.claims.Wrote(written)
+	return written, nil
+}
+
+// protectSnapshot goes on without the finalizer where the cluster does not
+// allow it: old manifests of drivers lack the right.
+func (c *Controller) protectSnapshot(ctx context.Context, source *snapshotv1.VolumeSnapshot) (*snapshotv1.VolumeSnapshot, error) {
+	ops := cluster.AddFinalizers(source, restoreFinalizer)
+	if ops == nil {
+		return source, nil
+	}
+	written, err := c.env.Snapshots.SnapshotV1().VolumeSnapshots(source.Namespace).
+		Patch(ctx, source.Name, types.JSONPatchType, cluster.JSONPatch(ops...), metav1.PatchOptions{})
+	if apierrors.IsForbidden(err) {
+		c.log.WarnContext(ctx, "a snapshot that is being restored cannot be kept from deletion", "snapshot", cluster.KeyOf(source), "error", err)
+		return source, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keep VolumeSnapshot %q, which is being restored: %w", cluster.KeyOf(source), err)
+	}
+	c.snapshots.Wrote(written)
+	return written, nil
+}
+
+// spread is for how long, at most, a node leaves it to others to let a snapshot
+// go: all of them see that it may.
+const spread = 5 * time.Second
+
+// syncSource takes the finalizer off a source that nothing is made of any more.
+// The key is that of cluster.ClaimBySource.
+func (c *Controller) syncSource(ctx context.Context, key string) (time.Duration, error) {
+	source, finalizer := c.protected(key)
+	if source == nil || !has(source.GetFinalizers(), finalizer) || c.inUse(key) {
+		return 0, nil
+	}
+	if !c.env.Scope.Central() && c.progress.once(source.GetUID(), "to be let go") {
+		return rand.N(spread), nil
+	}
+	c.progress.forget(source.GetUID())
+	patch := cluster.JSONPatch(cluster.RemoveFinalizers(source, finalizer)...)
+	if err := c.patchSource(ctx, source, patch); err != nil && !apierrors.IsNotFound(err) {
+		return 0, fmt.Errorf("let %s go, which nothing is made of any more: %w", key, err)
+	}
+	return 0, nil
+}
+
+// protected finds a source; nil if it is gone, or not this process's to let go.
+func (c *Controller) protected(key string) (cluster.Object, string) {
+	kind, name, _ := strings.Cut(key, "/")
+	switch {
+	case kind == "PersistentVolumeClaim":
+		pvc, found := c.claims.Get(name)
+		if !found {
+			return nil, ""
+		}
+		// A node copies its own volumes only.
+		if volume, known := c.volumes.Get(pvc.Spec.VolumeName); !c.env.Scope.Central() && !(known && c.env.Scope.OwnsVolume(volume)) {
+			return nil, ""
+		}
+		return pvc, cloneFinalizer
+	case kind == "VolumeSnapshot" && c.snapshots != nil:
+		if snapshot, found := c.snapshots.Get(name); found {
+			return snapshot, restoreFinalizer
+		}
+	}
+	return nil, ""
+}
+
+// inUse tells whether something is being made of a source, or will be: a claim
+// that waits for it, or a volume in progress whose claim is gone.
+func (c *Controller) inUse(key string) bool {
+	for _, pvc := range c.claims.By(cluster.ClaimBySource(), key) {
+		if c.pending(pvc) && pvc.DeletionTimestamp == nil {
+			return true
+		}
+	}
+	for _, left := range c.intents.All() {
+		if left.Source == key {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Controller) patchSource(ctx context.Context, source cluster.Object, patch []byte) error {
+	switch source := source.(type) {
+	case *corev1.PersistentVolumeClaim:
+		written, err := c.env.Core.CoreV1().PersistentVolumeClaims(source.Namespace).
+			Patch(ctx, source.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+		if err == nil {
+			c.claims.Wrote(written)
+		}
+		return err
+	case *snapshotv1.VolumeSnapshot:
+		written, err := c.env.Snapshots.SnapshotV1().VolumeSnapshots(source.Namespace).
+			Patch(ctx, source.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+		if err == nil {
+			c.snapshots.Wrote(written)
+		}
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+// Package provision makes volumes for PersistentVolumeClaims and deletes those
+// of released PersistentVolumes: the part of external-provisioner, with the
+// same names, keys and events.
+//
+// A volume is never known to this process's memory only. Before CreateVolume is
+// called, the whole request and the PersistentVolume that is to come of it are
+// written down (package intent); the call is repeated from that record, by this
+// process or the next one, until the driver has given a final answer, and the
+// record goes when the PersistentVolume stands or the volume is gone.
+package provision
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/intent"
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
+)
+
+// Topology says where the volume for a claim has to be reachable from
+// (*topology.Tracker).
+type Topology interface {
+	Requirement(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, selectedNode string) (*csi.TopologyRequirement, error)
+}
+
+// Observer is told of what changes the room that is left (capacity objects).
+// Its methods must not block.
+type Observer interface {
+	Created(class string, topologies []*csi.Topology)
+	Failed(class string)
+	Deleted(pv *corev1.PersistentVolume)
+}
+
+// Options of the provisioner; the flags of external-provisioner.
+type Options struct {
+	// VolumeNamePrefix, "pvc" if empty, begins the volumes' names.
+	VolumeNamePrefix string
+	// VolumeNameUUIDLength, if above zero, is how many characters of the claim's
+	// UID without dashes follow it; else the whole UID does.
+	VolumeNameUUIDLength int
+	// DefaultFSType is the filesystem of classes that name none; "" leaves it open.
+	DefaultFSType string
+	// ExtraCreateMetadata adds the names of claim and volume to the parameters.
+	ExtraCreateMetadata bool
+	// PublishReadOnly marks ReadOnlyMany volumes read-only, if the driver can.
+	PublishReadOnly bool
+	// AllowVolumeModeChange lets a claim restore a snapshot with another volume
+	// mode without the content's annotation.
+	AllowVolumeModeChange bool
+	// AttachFinalizer, if set, is on each PersistentVolume from its creation, and
+	// taken off with its deletion: for a process that attaches as well.
+	AttachFinalizer string
+	// Snapshots follows VolumeSnapshots, for drivers that restore them.
+	Snapshots bool
+	// Attachments keeps a volume from deletion while it is attached, for drivers
+	// with PUBLISH_UNPUBLISH_VOLUME.
+	Attachments bool
+	// ImmediateOnNodes lets a node take claims with immediate binding, in a node's scope.
+	ImmediateOnNodes bool
+	// Topology may be nil for a driver without VOLUME_ACCESSIBILITY_CONSTRAINTS
+	// and in a node's scope.
+	Topology Topology
+	Observer Observer // may be nil
+
+	// SlowRetry, 5 min if zero, is the pause after an answer that no repetition
+	// improves (INVALID_ARGUMENT).
+	SlowRetry time.Duration
+	// TurnOfNode, 2 s if zero, is how long each node waits for the one before it to
+	// take a claim with immediate binding.
+	TurnOfNode time.Duration
+}
+
+const (
+	defaultSlowRetry  = 5 * time.Minute
+	defaultTurnOfNode = 2 * time.Second
+	// settling is for how long after the start, or the last news of a claim, the
+	// cache may be behind what another process has done.
+	settling = 30 * time.Second
+)
+
+// Controller is the provisioner of one driver.
+type Controller struct {
+	env      *cluster.Env
+	options  Options
+	log      *slog.Logger
+	metrics  *metrics
+	identity string // of this run, in the volumes' attributes
+
+	claims      *cluster.Store[*corev1.PersistentVolumeClaim]
+	volumes     *cluster.Store[*corev1.PersistentVolume]
+	classes     *cluster.Store[*storagev1.StorageClass]
+	attributes  *cluster.Store[*storagev1.VolumeAttributesClass]
+	attachments *cluster.Store[*storagev1.VolumeAttachment] // nil without Options.Attachments
+	snapshots   *cluster.Store[*snapshotv1.VolumeSnapshot]  // nil without Options.Snapshots
+	csiNodes    *cluster.Store[*storagev1.CSINode]          // nil without ImmediateOnNodes
+
+	intents  *intent.Store[record]
+	progress *progress
+
+	claimQueue, volumeQueue, sourceQueue *work.Queue
+	started                              time.Time
+}
+
+// New makes the controller; it asks nothing of the API server.
+func New(env *cluster.Env, o Options) *Controller {
+	if o.VolumeNamePrefix == "" {
+		o.VolumeNamePrefix = "pvc"
+	}
+	if o.SlowRetry <= 0 {
+		o.SlowRetry = defaultSlowRetry
+	}
+	if o.TurnOfNode <= 0 {
+		o.TurnOfNode = defaultTurnOfNode
+	}
+	c := &Controller{
+		env: env, options: o, log: env.Logger.With("controller", "provision"), progress: newProgress(),
+		identity: identity(env), claims: env.Set.Claims(), volumes: env.Set.Volumes(), classes: env.Set.Classes(),
+		attributes: env.Set.AttributesClasses(),
+		claimQueue: env.Queue("claims"), volumeQueue: env.Queue("volumes"), sourceQueue: env.Queue("sources"),
+	}
+	c.claims.Use(cluster.ClaimByUID(), cluster.ClaimBySource(), cluster.ClaimByClass(), cluster.ClaimByAttributesClass())
+	c.volumes.Use(cluster.VolumeByHandle())
+	if o.Attachments {
+		c.attachments = env.Set.Attachments()
+		c.attachments.Use(cluster.AttachmentByVolume())
+	}
+	if o.Snapshots {
+		c.snapshots = env.Set.SnapshotObjects()
+	}
+	if o.ImmediateOnNodes && !env.Scope.Central() {
+		c.csiNodes = env.Set.CSINodes()
+		c.csiNodes.Use(cluster.CSINodeByDriver())
+	}
+	c.intents = intent.New[record](intent.Options{
+		ConfigMaps: env.Core.CoreV1().ConfigMaps(env.Namespace), Driver: env.Driver, Node: env.Scope.Node,
+		Logger: c.log, Changed: c.claimQueue.Add,
+	})
+	c.metrics = newMetrics(env.Registerer, c.intents.Len, c.suspects)
+	c.listen()
+	return c
+}
+
+// identity tells which run made a volume (storage.kubernetes.io/csiProvisionerIdentity).
+func identity(env *cluster.Env) string {
+	text := fmt.Sprintf("%d-%s-%s", time.Now().UnixMilli(), rand.String(5), env.Driver)
+	if !env.Scope.Central() {
+		text += "-" + env.Scope.Node
+	}
+	return text
+}
+
+// Run takes up what an earlier process left, and works until ctx ends. It
+// returns nil then, when what was in progress has ended.
+func (c *Controller) Run(ctx context.Context) error {
+	c.started = time.Now()
+	if err := c.replay(ctx); err != nil {
+		return nil //nolint:nilerr // only the end of ctx ends the tries
+	}
+	// The records' writer outlives the queues, whose items wait for it.
+	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
+	var writer errgroup.Group
+	writer.Go(func() error { return c.intents.Run(writing) })
+	var queues errgroup.Group
+	queues.Go(func() error { return c.claimQueue.Run(ctx, c.syncClaim) })
+	queues.Go(func() error { return c.volumeQueue.Run(ctx, c.syncVolume) })
+	queues.Go(func() error { return c.sourceQueue.Run(ctx, c.syncSource) })
+	err := queues.Wait()
+	stopWriting()
+	if last := writer.Wait(); err == nil {
+		err = last
+	}
+	return err
+}
+
+// replay reads the records; no claim is looked at before that is done.
+func (c *Controller) replay(ctx context.Context) error {
+	for pause := c.retryStart(); ; pause = min(2*pause, time.Minute) {
+		err := c.intents.Load(ctx)
+		if err == nil {
+			break
+		}
+		c.log.ErrorContext(ctx, "no volume is made until the records of volumes in progress can be read", "error", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+	for key, left := range c.intents.All() {
+		c.log.InfoContext(ctx, "a volume in progress is taken up", "volume", left.Volume.Name, "claim", left.claimKey())
+		c.claimQueue.Add(key)
+	}
+	return nil
+}
+
+func (c *Controller) retryStart() time.Duration {
+	if c.env.Retry.Start > 0 {
+		return c.env.Retry.Start
+	}
+	return work.DefaultRetryStart
+}
+
+// hit passes a failpoint.
+func (c *Controller) hit(name string) error { return c.env.Failpoints.Hit("provision/" + name) }

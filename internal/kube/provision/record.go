@@ -1,0 +1,77 @@
+package provision
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/protobuf/encoding/protojson"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+)
+
+// record is what is written down before CreateVolume is called: everything
+// that the call, its repetition after a crash, and the PersistentVolume are
+// made of. Its key is the claim's UID. It holds no secret, only where it is.
+type record struct {
+	Request json.RawMessage          `json:"request"` // CreateVolumeRequest as protobuf's JSON, without secrets
+	Volume  *corev1.PersistentVolume `json:"volume"`  // without what the driver answers
+	// Source is the data source as cluster.ClaimBySource has it.
+	Source string `json:"source,omitempty"`
+	// Node is the node that was selected.
+	Node  string    `json:"node,omitempty"`
+	Since time.Time `json:"since"`
+	// Suspect says why nobody can tell whether the volume exists: it is kept for
+	// a person to look at.
+	Suspect string `json:"suspect,omitempty"`
+}
+
+func newRecord(request *csi.CreateVolumeRequest, volume *corev1.PersistentVolume, source, node string) (record, error) {
+	text, err := protojson.Marshal(request)
+	if err != nil {
+		return record{}, fmt.Errorf("record of volume %s: %w", volume.Name, err)
+	}
+	return record{Request: text, Volume: volume, Source: source, Node: node, Since: time.Now().UTC().Truncate(time.Second)}, nil
+}
+
+// request is the recorded request, with the secrets of this call.
+func (r record) request(secrets map[string]string) (*csi.CreateVolumeRequest, error) {
+	request := &csi.CreateVolumeRequest{}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(r.Request, request); err != nil {
+		return nil, fmt.Errorf("the recorded request of volume %s is damaged: %w", r.Volume.Name, err)
+	}
+	request.Secrets = secrets
+	return request, nil
+}
+
+// secret is where the secret for creation and deletion is.
+func (r record) secret() *corev1.SecretReference {
+	reference, _ := claim.DeletionSecret(r.Volume)
+	return reference
+}
+
+func (r record) claimKey() string {
+	return r.Volume.Spec.ClaimRef.Namespace + "/" + r.Volume.Spec.ClaimRef.Name
+}
+
+// claimStub stands for the claim in events, also when it is gone.
+func (r record) claimStub() *corev1.PersistentVolumeClaim {
+	reference := r.Volume.Spec.ClaimRef
+	return &corev1.PersistentVolumeClaim{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: reference.Namespace, Name: reference.Name, UID: reference.UID},
+	}
+}
+
+func (c *Controller) suspects() int {
+	found := 0
+	for _, r := range c.intents.All() {
+		if r.Suspect != "" {
+			found++
+		}
+	}
+	return found
+}

@@ -1,0 +1,78 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// undo ends a record that nobody wants any more. Whether its volume exists, and
+// under which ID, only the driver knows, and only the repeated call tells
+// (external-provisioner#486).
+func (c *Controller) undo(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record) (time.Duration, error) {
+	needed, err := c.neededAfterAll(ctx, pvc, left)
+	if needed || err != nil {
+		return time.Second, err // the cache is behind; it will tell
+	}
+	request, volume, err := c.volume(ctx, left, c.read(ctx, left))
+	if err != nil {
+		return c.settle(ctx, nil, left, err)
+	}
+	secrets := request.GetSecrets()
+	if secrets == nil { // the answer was in memory
+		if secrets, err = c.env.Secret(ctx, left.secret()); err != nil {
+			return 0, err
+		}
+	}
+	if err := c.hit("undo/answered"); err != nil {
+		return 0, err
+	}
+	calling, cancel := c.env.Call(ctx)
+	defer cancel()
+	if err := c.env.CSI.DeleteVolume(calling, &csi.DeleteVolumeRequest{VolumeId: volume.GetVolumeId(), Secrets: secrets}); err != nil {
+		c.warn(left.claimStub(), reasonCleanupFailed, "volume %q was made for a claim that is gone, and cannot be deleted: %v", volume.GetVolumeId(), err)
+		return 0, fmt.Errorf("delete the volume of the lost claim %s: %w", left.claimKey(), err)
+	}
+	if err := c.hit("undo/deleted"); err != nil {
+		return 0, err
+	}
+	uid := left.Volume.Spec.ClaimRef.UID
+	c.drop(uid, left)
+	if pvc == nil {
+		c.progress.forget(uid)
+	} else {
+		c.claimQueue.Add(string(uid))
+	}
+	c.log.InfoContext(ctx, "the volume of a lost claim is deleted", "volume", volume.GetVolumeId(), "claim", left.claimKey())
+	return 0, nil
+}
+
+// neededAfterAll asks the API server itself: what follows cannot be undone.
+func (c *Controller) neededAfterAll(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record) (bool, error) {
+	if pvc == nil {
+		reference := left.Volume.Spec.ClaimRef
+		live, err := c.env.Core.CoreV1().PersistentVolumeClaims(reference.Namespace).Get(ctx, reference.Name, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return false, fmt.Errorf("is claim %s gone: %w", left.claimKey(), err)
+		}
+		if err == nil && live.UID == reference.UID && !c.unwanted(live, left) {
+			return true, nil
+		}
+	}
+	pv, err := c.env.Core.CoreV1().PersistentVolumes().Get(ctx, left.Volume.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("is there a PersistentVolume %q: %w", left.Volume.Name, err)
+	case !c.stands(pv, left):
+		return false, nil
+	}
+	return true, errors.Join(c.finish(pvc, left, nil), c.hit("undo/stands"))
+}

@@ -1,0 +1,92 @@
+package provision
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+)
+
+// Annotations of claims. Those with beta or alpha in them are older names,
+// which the controller-manager and users may still write.
+const (
+	provisionerAnnotation      = "volume.kubernetes.io/storage-provisioner"
+	betaProvisionerAnnotation  = "volume.beta.kubernetes.io/storage-provisioner"
+	migratedToAnnotation       = "pv.kubernetes.io/migrated-to"
+	selectedNodeAnnotation     = "volume.kubernetes.io/selected-node"
+	alphaSelectedNode          = "volume.alpha.kubernetes.io/selected-node"
+	betaStorageClassAnnotation = "volume.beta.kubernetes.io/storage-class"
+)
+
+// driverOf is the provisioner that the controller-manager has chosen.
+func driverOf(pvc *corev1.PersistentVolumeClaim) string {
+	if driver, found := pvc.Annotations[provisionerAnnotation]; found {
+		return driver
+	}
+	return pvc.Annotations[betaProvisionerAnnotation]
+}
+
+// selectedNode is where the first pod that uses the claim will run.
+func selectedNode(pvc *corev1.PersistentVolumeClaim) string {
+	if node := pvc.Annotations[selectedNodeAnnotation]; node != "" {
+		return node
+	}
+	return pvc.Annotations[alphaSelectedNode]
+}
+
+func className(pvc *corev1.PersistentVolumeClaim) string {
+	if name, found := pvc.Annotations[betaStorageClassAnnotation]; found {
+		return name
+	}
+	if pvc.Spec.StorageClassName == nil {
+		return ""
+	}
+	return *pvc.Spec.StorageClassName
+}
+
+func waitsForConsumer(class *storagev1.StorageClass) bool {
+	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
+// ours tells whether a claim is this driver's to serve.
+func (c *Controller) ours(pvc *corev1.PersistentVolumeClaim) bool {
+	return driverOf(pvc) == c.env.Driver || pvc.Annotations[migratedToAnnotation] == c.env.Driver
+}
+
+// pending tells whether a claim of ours waits for a volume that is not made yet.
+func (c *Controller) pending(pvc *corev1.PersistentVolumeClaim) bool {
+	return pvc.Spec.VolumeName == "" && c.ours(pvc)
+}
+
+// here tells whether a claim is this process's: in a node's scope, one for this
+// node, or one that any node may take.
+func (c *Controller) here(pvc *corev1.PersistentVolumeClaim) bool {
+	node := selectedNode(pvc)
+	return c.env.Scope.Central() || node == c.env.Scope.Node || node == "" && c.csiNodes != nil
+}
+
+// volumeName is the name of a claim's volume and PersistentVolume.
+func (c *Controller) volumeName(pvc *corev1.PersistentVolumeClaim) string {
+	uid := string(pvc.UID)
+	if length := c.options.VolumeNameUUIDLength; length > 0 {
+		uid = strings.ReplaceAll(uid, "-", "")
+		uid = uid[:min(length, len(uid))]
+	}
+	return c.options.VolumeNamePrefix + "-" + uid
+}
+
+// sourceKind is the source of a claim in metrics.
+func sourceKind(pvc *corev1.PersistentVolumeClaim) string {
+	if pvc == nil {
+		return ""
+	}
+	switch source, err := claim.SourceOf(pvc); {
+	case err != nil || source.Kind == claim.SourceNone:
+		return ""
+	case source.Kind == claim.SourceClaim:
+		return "PersistentVolumeClaim"
+	}
+	return "VolumeSnapshot"
+}
