@@ -288,12 +288,18 @@ func TestResize_anAnswerThatWasLostIsAskedForAgain(t *testing.T) {
 
 func TestResize_leavesWhatIsNotItsOwn(t *testing.T) {
 	for name, change := range map[string]func(*corev1.PersistentVolume, *corev1.PersistentVolumeClaim){
-		"another driver's":         func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) { pv.Spec.CSI.Driver = "other.example.com" },
-		"no CSI volume":            func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) { pv.Spec.CSI = nil },
-		"an earlier claim's":       func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) { pv.Spec.ClaimRef.UID = "uid-old" },
-		"another namespace's":      func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) { pv.Spec.ClaimRef.Namespace = "other" },
-		"not reserved":             func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) { pv.Spec.ClaimRef = nil },
-		"not bound":                func(_ *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim) { pvc.Status.Phase = corev1.ClaimPending },
+		"another driver's": func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
+			pv.Spec.CSI.Driver = "other.example.com"
+		},
+		"no CSI volume":      func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) { pv.Spec.CSI = nil },
+		"an earlier claim's": func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) { pv.Spec.ClaimRef.UID = "uid-old" },
+		"another namespace's": func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
+			pv.Spec.ClaimRef.Namespace = "other"
+		},
+		"not reserved": func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) { pv.Spec.ClaimRef = nil },
+		"not bound": func(_ *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim) {
+			pvc.Status.Phase = corev1.ClaimPending
+		},
 		"bound to nothing":         func(_ *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim) { pvc.Spec.VolumeName = "" },
 		"bound to what is missing": func(_ *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim) { pvc.Spec.VolumeName = "pv-2" },
 	} {
