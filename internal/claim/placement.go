@@ -47,13 +47,19 @@ func (p Placement) Requirement() (*csi.TopologyRequirement, error) {
 	if places.Len() == 0 { // allowedTopologies that say nothing
 		return nil, nil
 	}
-	first := 0
-	if p.Node == nil {
-		first = Spread(p.Claim, places.Len())
-	} else if first = places.FirstWithin(p.Node); first < 0 {
+	first := p.first(places)
+	if first < 0 {
 		return nil, p.notAllowed()
 	}
 	return &csi.TopologyRequirement{Requisite: places.From(0), Preferred: places.From(first)}, nil
+}
+
+// first is the place to begin with, -1 if the selected node has none of them.
+func (p Placement) first(places *Terms) int {
+	if p.Node != nil {
+		return places.FirstWithin(p.Node)
+	}
+	return Spread(p.Claim, places.Len())
 }
 
 func (p Placement) strict(allowed []Term) (*csi.TopologyRequirement, error) {

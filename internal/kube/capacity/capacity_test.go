@@ -410,10 +410,9 @@ func TestCapacity_theObjectsOutliveTheProcess(t *testing.T) {
 	want(t, c, "one zone=a 100/50", "one zone=b 200/100")
 	stop()
 	want(t, c, "one zone=a 100/50", "one zone=b 200/100")
-	created := writes(c, "create")
+	created, calls := writes(c, "create"), driver.Count("GetCapacity")
 	env := c.NewEnv()
 	c.Run(env, fast(env, Options{}))
-	calls := driver.Count("GetCapacity")
 	c.Eventually(func() error {
 		if driver.Count("GetCapacity") < calls+2 {
 			return fmt.Errorf("the second process has not asked yet")
