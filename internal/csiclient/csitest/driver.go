@@ -37,6 +37,8 @@ type Driver struct {
 	// Publish and Unpublish do what the node does to the target path.
 	Publish   func(*csi.NodePublishVolumeRequest) error
 	Unpublish func(*csi.NodeUnpublishVolumeRequest) error
+	// Creation is how volumes are made.
+	Creation Creation
 	// Attach is how volumes are published to nodes and listed.
 	Attach Attach
 	// Capacity is how much room there is.
@@ -196,21 +198,6 @@ func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.Nod
 		answer.AccessibleTopology = &csi.Topology{Segments: d.Topology}
 	}
 	return answer, nil
-}
-
-// CreateVolume is the RPC.
-func (d *Driver) CreateVolume(_ context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	volume, exists := d.volumes[request.GetName()]
-	if !exists {
-		volume = &csi.Volume{
-			VolumeId: "id-" + request.GetName(), CapacityBytes: request.GetCapacityRange().GetRequiredBytes(),
-			ContentSource: request.GetVolumeContentSource(), VolumeContext: map[string]string{"made-by": d.Name},
-		}
-		d.volumes[request.GetName()] = volume
-	}
-	return &csi.CreateVolumeResponse{Volume: volume}, nil
 }
 
 // DeleteVolume is the RPC.
