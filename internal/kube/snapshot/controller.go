@@ -9,7 +9,6 @@ package snapshot
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -109,34 +108,23 @@ func (c *Controller) sync(ctx context.Context, name string) (time.Duration, erro
 	case content.Unknown:
 		return c.adopt(ctx, object)
 	}
-	object, err := c.own(ctx, object)
+	object, err := c.writer.Own(ctx, object, c.owner)
 	if err == nil {
 		object, err = c.do(ctx, object)
 	}
 	return c.outcome(object, err)
 }
 
-// outcome turns what came of a step into what the queue does.
+// outcome is what the queue does after a step.
 func (c *Controller) outcome(object *snapshotv1.VolumeSnapshotContent, err error) (time.Duration, error) {
-	switch {
-	case errors.Is(err, content.ErrGone):
-		return 0, nil
-	case errors.Is(err, content.ErrChanged):
-		return soon, nil
-	case err != nil:
-		return 0, err
-	}
 	switch next(object) {
 	case stepNothing, stepRelease: // released, if it was the last step
-		return 0, nil
+		return content.Outcome(err, 0)
 	case stepPoll, stepLook, stepAwait:
-		return c.options.Poll.Next(takenAt(object), time.Now()), nil
+		return content.Outcome(err, c.options.Poll.Next(takenAt(object), time.Now()))
 	}
-	return soon, nil
+	return content.Outcome(err, content.Soon)
 }
-
-// soon is the time to the next step of a content that needs another at once.
-const soon = time.Millisecond
 
 // takenAt is when a snapshot was taken, as far as known.
 func takenAt(object *snapshotv1.VolumeSnapshotContent) time.Time {

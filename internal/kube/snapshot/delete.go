@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -18,7 +17,7 @@ func (c *Controller) delete(ctx context.Context, object *snapshotv1.VolumeSnapsh
 		return object, err
 	}
 	if err := c.call(ctx, object); err != nil {
-		return object, c.undeleted(ctx, object, err)
+		return object, c.writer.Undeleted(ctx, object, reasonDelete, "snapshot", err)
 	}
 	if err := c.env.Failpoints.Hit("snapshot/deleted"); err != nil {
 		return object, err
@@ -27,7 +26,7 @@ func (c *Controller) delete(ctx context.Context, object *snapshotv1.VolumeSnapsh
 		"snapshotHandle": nil, "readyToUse": nil, "creationTime": nil, "restoreSize": nil,
 	})
 	if err != nil {
-		return object, c.undeleted(ctx, object, err)
+		return object, c.writer.Undeleted(ctx, object, reasonDelete, "snapshot", err)
 	}
 	if err := c.env.Failpoints.Hit("snapshot/cleared"); err != nil {
 		return object, err
@@ -43,13 +42,4 @@ func (c *Controller) call(ctx context.Context, object *snapshotv1.VolumeSnapshot
 	bounded, cancel := c.env.Call(ctx)
 	defer cancel()
 	return c.env.CSI.DeleteSnapshot(bounded, &csi.DeleteSnapshotRequest{SnapshotId: handleOf(object), Secrets: secrets})
-}
-
-// undeleted tells a user why a snapshot is still there. Any failure means again.
-func (c *Controller) undeleted(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, failure error) error {
-	if ctx.Err() != nil || content.Quiet(failure) {
-		return failure
-	}
-	c.writer.Warn(object, reasonDelete, fmt.Sprintf("Failed to delete snapshot: %v", failure))
-	return fmt.Errorf("VolumeSnapshotContent %s: %w", object.Name, failure)
 }

@@ -7,18 +7,8 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
 )
-
-// own labels a content that is this node's by its volume: the volume may go
-// while the snapshot stays, and then only the label tells where it is, to the
-// node that deletes it and to whoever restores from it.
-func (c *Controller) own(ctx context.Context, object *snapshotv1.VolumeSnapshotContent) (*snapshotv1.VolumeSnapshotContent, error) {
-	if c.owner.Labelled(object) || object.DeletionTimestamp != nil {
-		return object, nil
-	}
-	return c.writer.Claim(ctx, object, c.owner.Node())
-}
 
 // adopt sees to a content of which nothing says whose it is. A snapshot belongs
 // to the node whose driver has it, so all nodes ask theirs.
@@ -27,7 +17,8 @@ func (c *Controller) adopt(ctx context.Context, object *snapshotv1.VolumeSnapsho
 	case needed == stepNothing:
 		return 0, nil
 	case needed == stepRelease:
-		return c.orphan(ctx, object)
+		after, err := c.writer.Orphan(ctx, object, c.owner)
+		return content.Outcome(err, after)
 	case wanted(object) == "":
 		return c.options.Poll.Max, nil // the PersistentVolume of its volume may come
 	}
@@ -35,10 +26,8 @@ func (c *Controller) adopt(ctx context.Context, object *snapshotv1.VolumeSnapsho
 	if err != nil || !here {
 		return c.options.Poll.Max, err
 	}
-	if _, err = c.writer.Claim(ctx, object, c.owner.Node()); err != nil {
-		return c.outcome(object, err)
-	}
-	return soon, nil
+	_, err = c.writer.Claim(ctx, object, c.owner)
+	return content.Outcome(err, content.Soon)
 }
 
 func (c *Controller) here(ctx context.Context, object *snapshotv1.VolumeSnapshotContent) (bool, error) {
@@ -51,15 +40,4 @@ func (c *Controller) here(ctx context.Context, object *snapshotv1.VolumeSnapshot
 		return false, nil
 	}
 	return err == nil, err
-}
-
-// orphan lets a content go that is nobody's, when it is this node's turn.
-func (c *Controller) orphan(ctx context.Context, object *snapshotv1.VolumeSnapshotContent) (time.Duration, error) {
-	if cluster.RemoveFinalizers(object, c.writer.Keys.Finalizer) == nil {
-		return 0, nil
-	}
-	if left := time.Until(c.owner.OrphanDue(object)); left > 0 {
-		return left, nil
-	}
-	return c.outcome(object, c.writer.Release(ctx, object))
 }

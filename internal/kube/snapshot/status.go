@@ -34,36 +34,24 @@ func taken(object *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot, loo
 	return status
 }
 
-// failed shows a user why a content is not ready, in its status and in an
-// event, and gives the failure back for the queue.
+// failed shows a user why a content is not ready, and gives the failure back
+// for the queue.
 func (c *Controller) failed(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, failure error) (*snapshotv1.VolumeSnapshotContent, error) {
 	if ctx.Err() != nil || content.Quiet(failure) {
 		return object, failure
 	}
-	reason, message := explain(object, failure)
+	problem := explain(object, failure)
+	if status := object.Status; status != nil && status.Error != nil && status.Error.Message != nil {
+		problem.Shown = *status.Error.Message
+	}
 	failure = fmt.Errorf("VolumeSnapshotContent %s: %w", object.Name, failure)
-	if shown(object, message) {
-		return object, failure
-	}
-	c.writer.Warn(object, reason, message)
-	current := next(object)
-	written, err := c.writer.Status(ctx, object, is(current), content.Failure(message))
-	if err != nil && !content.Quiet(err) {
-		c.env.Logger.WarnContext(ctx, "a failure could not be shown", "content", object.Name, "error", err)
-	}
-	return written, failure
+	return c.writer.Show(ctx, object, is(next(object)), problem, c.env.Logger), failure
 }
 
 // explain: until there is a snapshot, taking it is what failed.
-func explain(object *snapshotv1.VolumeSnapshotContent, failure error) (reason, message string) {
+func explain(object *snapshotv1.VolumeSnapshotContent, failure error) content.Problem {
 	if handleOf(object) == "" && !static(object) {
-		return reasonCreation, fmt.Sprintf("Failed to create snapshot: %v", failure)
+		return content.Problem{Reason: reasonCreation, Message: fmt.Sprintf("Failed to create snapshot: %v", failure)}
 	}
-	return reasonCheck, fmt.Sprintf("Failed to check and update snapshot content: %v", failure)
-}
-
-// shown tells whether the status says so already.
-func shown(object *snapshotv1.VolumeSnapshotContent, message string) bool {
-	status := object.Status
-	return status != nil && status.Error != nil && status.Error.Message != nil && *status.Error.Message == message
+	return content.Problem{Reason: reasonCheck, Message: fmt.Sprintf("Failed to check and update snapshot content: %v", failure)}
 }

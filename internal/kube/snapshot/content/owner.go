@@ -43,16 +43,6 @@ func NewOwner(env *cluster.Env) *Owner {
 	return owner
 }
 
-// Node is the name of the node, "" in the middle of the cluster.
-func (o *Owner) Node() string { return o.scope.Node }
-
-// Labelled tells whether a content says whose it is; in the middle of the
-// cluster none has to.
-func (o *Owner) Labelled(object metav1.Object) bool {
-	_, labelled := object.GetLabels()[claim.ManagedByLabel]
-	return labelled || o.scope.Central()
-}
-
 // Of tells whose a content is: its label says so, which snapshot-controller
 // writes with --enable-distributed-snapshotting, and else the volumes that it
 // is of. Snapshot-controller does not label the contents of groups and of their
@@ -91,16 +81,16 @@ func (o *Owner) ofVolumes(handles []string) Place {
 	return place
 }
 
-// spread is the time over which the nodes that could take an orphan's finalizer
-// off are spread, so that mostly one tries.
+// The nodes that could take an orphan's finalizer off are spread over a time, so
+// that mostly one tries.
 const (
 	orphanGrace  = 15 * time.Second
 	orphanSpread = time.Minute
 )
 
-// OrphanDue is when this node may take the finalizer off a content that is
+// orphanDue is when this node may take the finalizer off a content that is
 // nobody's and needs no driver: each node has its own time after the deletion.
-func (o *Owner) OrphanDue(object metav1.Object) time.Time {
+func (o *Owner) orphanDue(object metav1.Object) time.Time {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(o.scope.Node + "/" + object.GetName()))
 	own := orphanSpread / 1000 * time.Duration(hash.Sum32()%1000)

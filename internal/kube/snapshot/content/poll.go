@@ -1,6 +1,7 @@
 package content
 
 import (
+	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -26,4 +27,22 @@ const share = 4
 func (p Poll) Next(taken, now time.Time) time.Duration {
 	pause := min(max(now.Sub(taken)/share, p.Start), p.Max)
 	return pause + rand.N(pause/10+1)
+}
+
+// Soon is the time to the next step of a content that needs another at once.
+const Soon = time.Millisecond
+
+// Outcome is what a queue does after a step: after is the time until the next
+// one when nothing failed. A content that has changed under the step is looked
+// at anew at once; one that is gone needs nothing.
+func Outcome(err error, after time.Duration) (time.Duration, error) {
+	switch {
+	case errors.Is(err, ErrGone):
+		return 0, nil
+	case errors.Is(err, ErrChanged):
+		return Soon, nil
+	case err != nil:
+		return 0, err
+	}
+	return after, nil
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,14 +73,12 @@ func (w *Writer[T]) Mark(ctx context.Context, object T, wanted func(T) bool) (T,
 	if w.Marked(object) {
 		return w.Recheck(ctx, object, wanted)
 	}
-	written, err := w.patch(ctx, object, w.markOps(object))
-	for try := 1; errors.Is(err, ErrChanged) && try < attempts; try++ {
-		if object, err = w.Recheck(ctx, object, wanted); err != nil || w.Marked(object) {
-			return object, err
+	return w.write(ctx, object, wanted, func(object T) (T, error) {
+		if w.Marked(object) {
+			return object, nil
 		}
-		written, err = w.patch(ctx, object, w.markOps(object))
-	}
-	return written, err
+		return w.patch(ctx, object, w.markOps(object))
+	})
 }
 
 // Recheck is Live for a content that must still be in a state.
@@ -111,23 +108,14 @@ func annotate(object metav1.Object, key, value string) cluster.Op {
 
 // Unmark records that there is no call any more whose outcome is unknown.
 func (w *Writer[T]) Unmark(ctx context.Context, object T) (T, error) {
-	value, marked := object.GetAnnotations()[w.Keys.BeingCreated]
-	if !marked {
+	if !w.Marked(object) {
 		return object, nil
 	}
 	key := []string{"metadata", "annotations", w.Keys.BeingCreated}
-	return w.patch(ctx, object, []cluster.Op{
-		cluster.Test(object.GetUID(), "metadata", "uid"), cluster.Test(value, key...), cluster.Remove(key...),
+	return w.write(ctx, object, w.Marked, func(object T) (T, error) {
+		value := object.GetAnnotations()[w.Keys.BeingCreated]
+		return w.patch(ctx, object, []cluster.Op{sameObject(object), cluster.Test(value, key...), cluster.Remove(key...)})
 	})
-}
-
-// Claim labels a content as a node's.
-func (w *Writer[T]) Claim(ctx context.Context, object T, node string) (T, error) {
-	label := cluster.Add(node, "metadata", "labels", claim.ManagedByLabel)
-	if object.GetLabels() == nil {
-		label = cluster.Add(map[string]string{claim.ManagedByLabel: node}, "metadata", "labels")
-	}
-	return w.patch(ctx, object, []cluster.Op{cluster.TestVersion(object.GetResourceVersion()), label})
 }
 
 // Release takes the finalizer off: the driver has nothing left of the content,
@@ -137,65 +125,75 @@ func (w *Writer[T]) Release(ctx context.Context, object T) error {
 	if ops == nil {
 		return nil
 	}
-	_, err := w.patch(ctx, object, append([]cluster.Op{cluster.Test(object.GetUID(), "metadata", "uid")}, ops...))
+	_, err := w.write(ctx, object, never, func(object T) (T, error) {
+		return w.patch(ctx, object, append([]cluster.Op{sameObject(object)}, ops...))
+	})
 	if errors.Is(err, ErrGone) {
 		return nil
 	}
 	return err
 }
 
+// never: after a change by somebody else, the next step is decided anew.
+func never[T any](T) bool { return false }
+
+func sameObject(object metav1.Object) cluster.Op {
+	return cluster.Test(object.GetUID(), "metadata", "uid")
+}
+
 func (w *Writer[T]) patch(ctx context.Context, object T, ops []cluster.Op) (T, error) {
-	written, err := w.API.Patch(ctx, object.GetName(), types.JSONPatchType, cluster.JSONPatch(ops...), metav1.PatchOptions{})
-	if err != nil {
-		return object, w.explain("write", object, err)
-	}
-	w.Store.Wrote(written)
-	return written, nil
+	return w.API.Patch(ctx, object.GetName(), types.JSONPatchType, cluster.JSONPatch(ops...), metav1.PatchOptions{})
 }
 
-// Status merges into the status of a content that is still in a state, made
-// again from the new state when somebody else has written at the same time: the
-// driver need not be asked twice for that.
+// Status merges into the status of a content that is still in a state. What the
+// status says already is not written again.
 func (w *Writer[T]) Status(ctx context.Context, object T, still func(T) bool, status map[string]any) (T, error) {
-	written, err := w.status(ctx, object, status)
-	for try := 1; errors.Is(err, ErrChanged) && try < attempts; try++ {
-		if object, err = w.Recheck(ctx, object, still); err != nil {
-			return object, err
-		}
-		written, err = w.status(ctx, object, status)
+	if says(object, status) {
+		return object, nil
 	}
-	return written, err
-}
-
-func (w *Writer[T]) status(ctx context.Context, object T, status map[string]any) (T, error) {
-	patch := cluster.MergePatch(map[string]any{
-		"metadata": map[string]any{"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion()},
-		"status":   status,
+	return w.write(ctx, object, still, func(object T) (T, error) {
+		patch := cluster.MergePatch(map[string]any{
+			"metadata": map[string]any{"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion()},
+			"status":   status,
+		})
+		return w.API.Patch(ctx, object.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	})
-	written, err := w.API.Patch(ctx, object.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err != nil {
-		return object, w.explain("write the status of", object, err)
-	}
-	w.Store.Wrote(written)
-	return written, nil
 }
 
-// explain tells what an error of the API server means. A guard that fails is a
-// conflict in a merge patch, and invalid in a JSON patch.
+// write makes a guarded write, and makes it again from the content's new state
+// when somebody else has written at the same time and the content is still one
+// for it. It returns the content as it is now, with ErrChanged if it is not.
+func (w *Writer[T]) write(ctx context.Context, object T, still func(T) bool, attempt func(T) (T, error)) (T, error) {
+	for try := 1; ; try++ {
+		written, err := attempt(object)
+		if err == nil {
+			w.Store.Wrote(written)
+			return written, nil
+		}
+		// A guard that fails is a conflict in a merge patch, and invalid in a JSON
+		// patch; but so is a content that the API server refuses for good.
+		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+			return object, w.explain("write", object, err)
+		}
+		live, gone := w.Live(ctx, object)
+		switch {
+		case gone != nil:
+			return object, gone
+		case live.GetResourceVersion() == object.GetResourceVersion():
+			return object, w.explain("write", object, err)
+		case try == attempts || !still(live):
+			return live, fmt.Errorf("write %s %s: %w", w.Kind, object.GetName(), ErrChanged)
+		}
+		object = live
+	}
+}
+
+// explain names the content in an error of the API server.
 func (w *Writer[T]) explain(step string, object T, err error) error {
-	text := fmt.Sprintf("%s %s %s", step, w.Kind, object.GetName())
-	switch {
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%s: %w", text, ErrGone)
-	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
-		return fmt.Errorf("%s: %w: %w", text, ErrChanged, err)
+	if apierrors.IsNotFound(err) {
+		err = ErrGone
 	}
-	return fmt.Errorf("%s: %w", text, err)
-}
-
-// Warn writes an event about a content.
-func (w *Writer[T]) Warn(object T, reason, message string) {
-	w.Recorder.Event(object, corev1.EventTypeWarning, reason, message)
+	return fmt.Errorf("%s %s %s: %w", step, w.Kind, object.GetName(), err)
 }
 
 // Quiet tells whether an error is no news to a user: the content has changed

@@ -1,0 +1,56 @@
+package content
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// Own labels a content that is this node's by its volumes: they may go while
+// the snapshot stays, and then only the label tells where it is, to the node
+// that deletes it and to whoever restores from it.
+func (w *Writer[T]) Own(ctx context.Context, object T, owner *Owner) (T, error) {
+	if owner.scope.Central() || object.GetDeletionTimestamp() != nil {
+		return object, nil
+	}
+	return w.Claim(ctx, object, owner)
+}
+
+// Claim labels a content as this node's, unless it has become another's.
+func (w *Writer[T]) Claim(ctx context.Context, object T, owner *Owner) (T, error) {
+	if labelled(object) {
+		return object, nil
+	}
+	unclaimed := func(object T) bool { return !labelled(object) }
+	return w.write(ctx, object, unclaimed, func(object T) (T, error) {
+		return w.patch(ctx, object, []cluster.Op{cluster.TestVersion(object.GetResourceVersion()), label(object, owner.scope.Node)})
+	})
+}
+
+func labelled(object metav1.Object) bool {
+	_, is := object.GetLabels()[claim.ManagedByLabel]
+	return is
+}
+
+func label(object metav1.Object, node string) cluster.Op {
+	if object.GetLabels() == nil {
+		return cluster.Add(map[string]string{claim.ManagedByLabel: node}, "metadata", "labels")
+	}
+	return cluster.Add(node, "metadata", "labels", claim.ManagedByLabel)
+}
+
+// Orphan takes the finalizer off a content that is nobody's and needs no
+// driver, when it is this node's turn; until then it says when that is.
+func (w *Writer[T]) Orphan(ctx context.Context, object T, owner *Owner) (time.Duration, error) {
+	if cluster.RemoveFinalizers(object, w.Keys.Finalizer) == nil {
+		return 0, nil
+	}
+	if left := time.Until(owner.orphanDue(object)); left > 0 {
+		return left, nil
+	}
+	return 0, w.Release(ctx, object)
+}
