@@ -37,6 +37,9 @@ type Options struct {
 	// again with the ordinary pauses, used or not
 	// (external-resizer's --handle-volume-inuse-error=false).
 	IgnoreInUse bool
+	// NoModify: the driver has no MODIFY_VOLUME. VolumeAttributesClasses are then
+	// neither listed nor watched.
+	NoModify bool
 	// ExtraModifyMetadata adds the names of claim and volume to the mutable
 	// parameters (external-resizer's --extra-modify-metadata).
 	ExtraModifyMetadata bool
@@ -54,8 +57,8 @@ type Controller struct {
 
 	claims      *cluster.Store[*corev1.PersistentVolumeClaim]
 	volumes     *cluster.Store[*corev1.PersistentVolume]
-	classes     *cluster.Store[*storagev1.VolumeAttributesClass]
-	attachments *cluster.Store[*storagev1.VolumeAttachment] // nil without Options.Attachments
+	classes     *cluster.Store[*storagev1.VolumeAttributesClass] // nil with Options.NoModify
+	attachments *cluster.Store[*storagev1.VolumeAttachment]      // nil without Options.Attachments
 
 	memories memories
 	running  atomic.Bool
@@ -70,12 +73,15 @@ func New(env *cluster.Env, o Options) *Controller {
 	}
 	c := &Controller{
 		env: env, options: o, queue: env.Queue(env.Driver + "-pvc"),
-		claims: env.Set.Claims(), volumes: env.Set.Volumes(), classes: env.Set.AttributesClasses(),
+		claims: env.Set.Claims(), volumes: env.Set.Volumes(),
 	}
 	c.claims.Use(cluster.ClaimByAttributesClass(), cluster.ClaimByVolumeName())
 	c.claims.OnChange(c.claimChanged)
 	c.volumes.OnChange(c.volumeChanged)
-	c.classes.OnChange(c.classChanged)
+	if !o.NoModify {
+		c.classes = env.Set.AttributesClasses()
+		c.classes.OnChange(c.classChanged)
+	}
 	if o.Attachments {
 		c.attachments = env.Set.Attachments()
 		c.attachments.Use(cluster.AttachmentByVolume())

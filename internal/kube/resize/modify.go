@@ -50,6 +50,9 @@ func forgetModify(m *memory) {
 }
 
 func (c *Controller) modifies(ctx context.Context) (bool, error) {
+	if c.options.NoModify {
+		return false, nil
+	}
 	ctx, cancel := c.env.Call(ctx)
 	defer cancel()
 	can, err := c.env.CSI.ControllerCapabilities(ctx)

@@ -343,7 +343,10 @@ func TestModify_anErrorThatIsNoAnswerIsShownToo(t *testing.T) {
 func TestModify_driverWithoutItIsSaidOnce(t *testing.T) {
 	w := newWorld(t, class("gold"))
 	w.driver.Controller = without(w.driver.Controller, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME)
-	w.run()
+	w.React("*", "volumeattributesclasses", func(q kubetest.Request) error {
+		return fmt.Errorf("%s of classes that nobody can use", q.Verb)
+	})
+	w.run(Options{NoModify: true})
 	w.change(wanting("gold"))
 	w.told("VolumeModifyFailed", "cannot modify volumes")
 	w.change(asking(3)) // something else to do

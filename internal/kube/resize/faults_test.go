@@ -1,0 +1,227 @@
+package resize
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+)
+
+// TestCrash_aFreshControllerContinues lets the controller die at each point,
+// and a fresh one, which knows nothing, take over.
+func TestCrash_aFreshControllerContinues(t *testing.T) {
+	for _, node := range []bool{true, false} {
+		for _, point := range []string{"resize/begun", "resize/called", "resize/volume-written"} {
+			t.Run(fmt.Sprintf("%s, node part %t", point, node), func(t *testing.T) {
+				w := newWorld(t)
+				w.driver.Changes.NoNodeExpansion = !node
+				w.Put(dataClaim(asking(10)))
+				w.crashAt(point)
+				w.change(asking(5)) // the user thinks again meanwhile
+				w.run()
+				if node {
+					w.reaches(nodePending, 10)
+					if pv := w.volume(); pv.Annotations["volume.alpha.kubernetes.io/pre-resize-capacity"] != "1Gi" {
+						t.Errorf("the volume: %v", pv.Annotations)
+					}
+					w.kubelet()
+				}
+				w.Eventually(func() error {
+					if pvc := w.claim(); inGi(pvc.Status.Capacity) != 10 || inGi(w.volume().Spec.Capacity) != 10 || state(pvc) != "" {
+						return fmt.Errorf("%+v", pvc.Status)
+					}
+					return nil
+				})
+				if sizes, _ := w.asked(); slices.Max(sizes) != 10 || slices.Min(sizes) != 10 {
+					t.Errorf("asked for %v", sizes)
+				}
+			})
+		}
+	}
+}
+
+func TestCrash_aFreshControllerContinuesModifying(t *testing.T) {
+	for _, point := range []string{"modify/begun", "modify/called", "modify/volume-written"} {
+		t.Run(point, func(t *testing.T) {
+			w := newWorld(t, class("gold"), class("silver"))
+			w.Put(dataClaim(wanting("gold")))
+			w.crashAt(point)
+			w.change(wanting("silver"))
+			w.run()
+			w.has("silver")
+			names := w.targets()
+			if slices.Index(names, "silver") != len(names)-1 || names[0] != "gold" {
+				t.Errorf("asked for %v: what may have been running was not finished first", names)
+			}
+		})
+	}
+}
+
+// interfere writes the claim before each of the controller's first n writes of
+// its status, as the kubelet and kube-controller-manager do at such times.
+func (w *world) interfere(n int32) (writes *atomic.Int32) {
+	writes = &atomic.Int32{}
+	w.React("patch", "persistentvolumeclaims", func(q kubetest.Request) error {
+		if writes.Add(1) > n {
+			return nil
+		}
+		pvc := w.claim()
+		pvc.Status.Conditions = append(pvc.Status.Conditions, corev1.PersistentVolumeClaimCondition{
+			Type: corev1.PersistentVolumeClaimConditionType(fmt.Sprintf("example.com/Condition%d", writes.Load())), Status: corev1.ConditionTrue,
+		})
+		_, err := w.Core.CoreV1().PersistentVolumeClaims("shop").UpdateStatus(context.Background(), pvc, metav1.UpdateOptions{})
+		return err
+	})
+	return writes
+}
+
+func TestFaults_conflictsCostNoCallAndNobodysConditions(t *testing.T) {
+	w := newWorld(t, class("gold"))
+	w.interfere(3)
+	w.run()
+	w.change(func(pvc *corev1.PersistentVolumeClaim) {
+		asking(3)(pvc)
+		wanting("gold")(pvc)
+	})
+	w.reaches(nodePending, 3)
+	w.has("gold")
+	w.staysAt(expandRPC, 1)
+	w.staysAt(modifyRPC, 1)
+	for i := 1; i <= 3; i++ {
+		if condition(w.claim(), corev1.PersistentVolumeClaimConditionType(fmt.Sprintf("example.com/Condition%d", i))) == nil {
+			t.Errorf("somebody else's condition %d was overwritten", i)
+		}
+	}
+}
+
+func TestFaults_endlessConflictsAreSlowedDown(t *testing.T) {
+	w := newWorld(t)
+	writes := w.interfere(1 << 30)
+	w.run()
+	w.change(asking(3))
+	w.Eventually(func() error {
+		if writes.Load() < 3*(conflictRetries+1) {
+			return errors.New("too few")
+		}
+		return nil
+	})
+	if n := w.driver.Count(expandRPC); n > 0 {
+		t.Errorf("the driver was called %d times before what it was to do was written", n)
+	}
+}
+
+func TestFaults_anAPIServerThatFailsIsWaitedFor(t *testing.T) {
+	failures := map[string]error{
+		"500": apierrors.NewInternalError(errors.New("etcd is away")),
+		"503": apierrors.NewServiceUnavailable("not now"),
+		"429": apierrors.NewTooManyRequestsError("slowly"),
+	}
+	for name, failure := range failures {
+		for _, resource := range []string{"persistentvolumeclaims", "persistentvolumes"} {
+			t.Run(name+" of "+resource, func(t *testing.T) {
+				w := newWorld(t, class("gold"))
+				var seen atomic.Int32
+				w.React("patch", resource, func(kubetest.Request) error {
+					if seen.Add(1)%3 != 0 { // two of three
+						return failure
+					}
+					return nil
+				})
+				w.run()
+				w.change(func(pvc *corev1.PersistentVolumeClaim) {
+					asking(3)(pvc)
+					wanting("gold")(pvc)
+				})
+				w.reaches(nodePending, 3)
+				w.has("gold")
+				if pv := w.volume(); inGi(pv.Spec.Capacity) != 3 {
+					t.Errorf("the volume has %s", pv.Spec.Capacity.Storage())
+				}
+			})
+		}
+	}
+}
+
+func TestFaults_watchesThatBreakLoseNothing(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	for n := int64(2); n < 5; n++ {
+		w.BreakWatches()
+		w.change(asking(n))
+		w.reaches(nodePending, n)
+		w.kubelet()
+	}
+}
+
+func TestFaults_aClaimThatGoesDuringTheCallIsNoFailure(t *testing.T) {
+	for name, answer := range map[string]error{"done": nil, "failed": csitest.Fail(codes.Internal, "broken")} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, class("gold"))
+			before := w.driver.Before
+			w.driver.Before = func(ctx context.Context, rpc string, request any) error {
+				if rpc == modifyRPC {
+					w.Delete(dataClaim())
+				}
+				if err := before(ctx, rpc, request); err != nil {
+					return err
+				}
+				if rpc == modifyRPC {
+					return answer
+				}
+				return nil
+			}
+			c, _ := w.runIn(w.Env)
+			w.change(wanting("gold"))
+			w.called(modifyRPC, 1)
+			w.staysAt(modifyRPC, 1)
+			w.Eventually(func() error {
+				if n := c.memories.len(); n > 0 {
+					return fmt.Errorf("%d claims are remembered", n)
+				}
+				return nil
+			})
+			if n := c.queue.Failures("shop/data"); n > 0 {
+				t.Errorf("%d failures", n)
+			}
+		})
+	}
+}
+
+// TestFaults_everyStatusWriteIsGuarded looks at the bytes.
+func TestFaults_everyStatusWriteIsGuarded(t *testing.T) {
+	w := newWorld(t, class("gold"))
+	w.answer(expandRPC, csitest.Fail(codes.Internal, "broken"))
+	w.answer(modifyRPC, csitest.Fail(codes.Internal, "broken"))
+	w.run()
+	w.change(func(pvc *corev1.PersistentVolumeClaim) {
+		asking(3)(pvc)
+		wanting("gold")(pvc)
+	})
+	w.reaches(nodePending, 3)
+	w.has("gold")
+	for _, q := range w.Writes() {
+		if q.Verb != "patch" || q.Resource != "persistentvolumeclaims" {
+			continue
+		}
+		var patch struct {
+			Metadata struct{ ResourceVersion, UID string }
+		}
+		if err := json.Unmarshal(q.Body, &patch); err != nil {
+			t.Fatal(err)
+		}
+		if q.Subresource != "status" || patch.Metadata.ResourceVersion == "" || patch.Metadata.UID == "" {
+			t.Errorf("unguarded: %s", q.Body)
+		}
+	}
+}
