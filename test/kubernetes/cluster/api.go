@@ -82,8 +82,8 @@ func (a *apiClient) get(ctx context.Context, path string, result any) error {
 	return json.Unmarshal(body, result)
 }
 
-// notReady lists the nodes that are not Ready.
-func (a *apiClient) notReady(ctx context.Context, want []string) ([]string, error) {
+// lastReady tells for each node that is Ready when its kubelet last said so.
+func (a *apiClient) lastReady(ctx context.Context) (map[string]time.Time, error) {
 	var list struct {
 		Items []struct {
 			Metadata struct {
@@ -91,8 +91,9 @@ func (a *apiClient) notReady(ctx context.Context, want []string) ([]string, erro
 			} `json:"metadata"`
 			Status struct {
 				Conditions []struct {
-					Type   string `json:"type"`
-					Status string `json:"status"`
+					Type      string    `json:"type"`
+					Status    string    `json:"status"`
+					Heartbeat time.Time `json:"lastHeartbeatTime"`
 				} `json:"conditions"`
 			} `json:"status"`
 		} `json:"items"`
@@ -100,21 +101,15 @@ func (a *apiClient) notReady(ctx context.Context, want []string) ([]string, erro
 	if err := a.get(ctx, "/api/v1/nodes", &list); err != nil {
 		return nil, err
 	}
-	ready := make(map[string]bool)
+	ready := make(map[string]time.Time)
 	for _, node := range list.Items {
 		for _, c := range node.Status.Conditions {
-			if c.Type == "Ready" {
-				ready[node.Metadata.Name] = c.Status == "True"
+			if c.Type == "Ready" && c.Status == "True" {
+				ready[node.Metadata.Name] = c.Heartbeat
 			}
 		}
 	}
-	var missing []string
-	for _, name := range want {
-		if !ready[name] {
-			missing = append(missing, name)
-		}
-	}
-	return missing, nil
+	return ready, nil
 }
 
 // await asks until the answer is nil. The last one is told when ctx ends.

@@ -12,6 +12,8 @@ import (
 type Cluster struct {
 	// Dir is its state directory.
 	Dir string
+	// ID is in the names of what it has outside of its namespaces.
+	ID string
 	// Kubeconfig is the file that makes its administrator of everybody who can
 	// read it. It serves on the machine itself.
 	Kubeconfig string
@@ -52,7 +54,7 @@ func open(l layout, r record) (*Cluster, error) {
 		return nil, err
 	}
 	return &Cluster{
-		Dir: string(l), Kubeconfig: l.kubeconfig(), Server: r.Plan.server(), Nodes: r.Options.nodeNames(),
+		Dir: string(l), ID: r.ID, Kubeconfig: l.kubeconfig(), Server: r.Plan.server(), Nodes: r.Options.nodeNames(),
 		layout: l, record: r, api: api,
 	}, nil
 }

@@ -61,7 +61,8 @@ func (r record) makeBridge() error {
 	if err := forward(); err != nil {
 		return err
 	}
-	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}); err != nil {
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName, HardwareAddr: hardwareAddress(0)}}
+	if err := netlink.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("cluster: make the bridge: %w", err)
 	}
 	if err := configure(bridgeName, r.Plan.bridged(r.Plan.controlPlane())); err != nil {
@@ -85,7 +86,7 @@ func (r record) plugNode(i int, pid int) error {
 	}
 	cable := &netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: name},
-		PeerName:  nodeLink, PeerNamespace: netlink.NsPid(pid),
+		PeerName:  nodeLink, PeerNamespace: netlink.NsPid(pid), PeerHardwareAddr: hardwareAddress(i),
 	}
 	if err := netlink.LinkAdd(cable); err != nil {
 		return fmt.Errorf("cluster: make the network device of node %d: %w", i, err)
@@ -108,6 +109,13 @@ func (r record) makeNodeNetwork(i int) error {
 		return err
 	}
 	return route(netip.PrefixFrom(netip.IPv4Unspecified(), 0), r.Plan.controlPlane())
+}
+
+// hardwareAddress is that of a node, or of the bridge as 0. A bridge without one
+// of its own takes that of a port, and with another whenever ports change; and a
+// node that comes back has its old one: what others remember stays true.
+func hardwareAddress(i int) net.HardwareAddr {
+	return net.HardwareAddr{0x02, 'h', 'o', 'l', 'd', byte(i)}
 }
 
 // configure gives a device an address, if any, and turns it on.

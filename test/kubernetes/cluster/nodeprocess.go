@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,6 +21,7 @@ const nodeNamespaces = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET 
 // nodeProcess is the first process of a node, seen from the supervisor.
 type nodeProcess struct {
 	pid      int
+	started  time.Time
 	lifeline *os.File
 	ended    chan struct{}
 }
@@ -74,7 +76,7 @@ func (s *supervisor) spawnNode(name string, index int) (*nodeProcess, error) {
 		Stdout: log, Stderr: log, Dir: "/", Env: nodeEnvironment(),
 		SysProcAttr: &syscall.SysProcAttr{Cloneflags: nodeNamespaces, Setsid: true},
 	}
-	node := &nodeProcess{ended: make(chan struct{})}
+	node := &nodeProcess{started: time.Now(), ended: make(chan struct{})}
 	var ended <-chan unix.WaitStatus
 	node.lifeline, err = startOnLifeline(cmd, func() (err error) {
 		ended, err = s.reaper.start(cmd)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // await brings a cluster whose supervisor has been started to where Up returns.
@@ -58,13 +59,15 @@ func (c *Cluster) checkSupervisor(ctx context.Context) error {
 	return nil
 }
 
-// WaitReady waits until all nodes, or those that are named, are Ready.
+// WaitReady waits until all nodes, or those that are named, are on and Ready,
+// and have said so since they were turned on: Kubernetes takes the better part
+// of a minute to see that a node is off.
 func (c *Cluster) WaitReady(ctx context.Context, nodes ...string) error {
 	if len(nodes) == 0 {
 		nodes = c.Nodes
 	}
 	err := await(ctx, func() error {
-		missing, err := c.api.notReady(ctx, nodes)
+		missing, err := c.notReady(ctx, nodes)
 		if err == nil && len(missing) > 0 {
 			err = fmt.Errorf("not Ready: %s", strings.Join(missing, ", "))
 		}
@@ -74,6 +77,26 @@ func (c *Cluster) WaitReady(ctx context.Context, nodes ...string) error {
 		return fmt.Errorf("cluster: wait for nodes: %w", err)
 	}
 	return nil
+}
+
+func (c *Cluster) notReady(ctx context.Context, nodes []string) ([]string, error) {
+	status, err := c.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ready, err := c.api.lastReady(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var missing []string
+	for _, name := range nodes {
+		on, isOn := status.Nodes[name]
+		// The API's times are whole seconds.
+		if heartbeat, ok := ready[name]; !ok || !isOn || heartbeat.Before(on.Started.Truncate(time.Second)) {
+			missing = append(missing, name)
+		}
+	}
+	return missing, nil
 }
 
 // applySnapshotKinds makes the six kinds of snapshots and group snapshots known.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,9 +35,16 @@ type Status struct {
 	// Programs are the pids of the control plane's programs in the supervisor's
 	// PID namespace, 0 for one that does not run.
 	Programs map[string]int `json:"programs"`
-	// Nodes are the pids of the nodes' first processes there, 0 for one that is
-	// stopped.
-	Nodes map[string]int `json:"nodes"`
+	// Nodes are those that are on.
+	Nodes map[string]NodeStatus `json:"nodes"`
+}
+
+// NodeStatus tells of a node that is on.
+type NodeStatus struct {
+	// PID is that of the node's first process in the supervisor's PID namespace.
+	PID int `json:"pid"`
+	// Started is when it was turned on.
+	Started time.Time `json:"started"`
 }
 
 // Supervise is the supervisor's process, as Up starts it: it returns only an
@@ -121,18 +129,15 @@ func (s *supervisor) handler() http.Handler {
 func (s *supervisor) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	status := Status{Ready: s.ready, Programs: make(map[string]int), Nodes: make(map[string]int)}
+	status := Status{Ready: s.ready, Programs: make(map[string]int), Nodes: make(map[string]NodeStatus)}
 	if s.err != nil {
 		status.Error = s.err.Error()
 	}
 	for _, p := range s.services {
 		status.Programs[p.name] = p.running()
 	}
-	for _, name := range s.record.Options.nodeNames() {
-		status.Nodes[name] = 0
-		if n := s.nodes[name]; n != nil {
-			status.Nodes[name] = n.pid
-		}
+	for name, n := range s.nodes {
+		status.Nodes[name] = NodeStatus{PID: n.pid, Started: n.started}
 	}
 	return status
 }
