@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
 // Created says that a volume was made, reachable from these places: they have
@@ -33,9 +32,33 @@ func (c *Controller) Failed(class string) {
 
 // Deleted says that a volume is gone: there is more room where it was.
 func (c *Controller) Deleted(volume *corev1.PersistentVolume) {
+	var terms []corev1.NodeSelectorTerm
+	if affinity := volume.Spec.NodeAffinity; affinity != nil && affinity.Required != nil {
+		terms = affinity.Required.NodeSelectorTerms
+	}
 	c.refresh(func(q *question) bool {
-		return len(q.segment) == 0 || cluster.Scope{Segments: q.segment.Map()}.Reaches(volume)
+		return len(q.segment) == 0 || slices.ContainsFunc(terms, func(term corev1.NodeSelectorTerm) bool {
+			return touches(term, q.segment)
+		})
 	})
+}
+
+// touches tells whether a volume with this affinity took room of a segment:
+// they have a key in common, and no common key has another value. It is asked
+// for each place at each deletion, so it makes nothing.
+func touches(term corev1.NodeSelectorTerm, segment claim.Term) bool {
+	common := false
+	for _, expression := range term.MatchExpressions {
+		at := slices.IndexFunc(segment, func(s claim.Segment) bool { return s.Key == expression.Key })
+		if at < 0 || expression.Operator != corev1.NodeSelectorOpIn {
+			continue
+		}
+		if !slices.Contains(expression.Values, segment[at].Value) {
+			return false
+		}
+		common = true
+	}
+	return common
 }
 
 // refresh puts some questions soon. Together they are put no faster than one

@@ -32,6 +32,13 @@ func volume(zones ...string) *corev1.PersistentVolume {
 	return pv
 }
 
+// inRack narrows a volume to a place smaller than those that are told of.
+func inRack(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
+	expressions := &pv.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions
+	*expressions = append(*expressions, corev1.NodeSelectorRequirement{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"1"}})
+	return pv
+}
+
 func TestObserve_asksWhereSomethingHappened(t *testing.T) {
 	for name, c := range map[string]struct {
 		happen func(*Controller)
@@ -46,6 +53,7 @@ func TestObserve_asksWhereSomethingHappened(t *testing.T) {
 		"one of an unknown class failed":   {func(c *Controller) { c.Failed("another") }, 0, 0},
 		"one was deleted in b":             {func(c *Controller) { c.Deleted(volume("b")) }, 0, 1},
 		"one was deleted that was in both": {func(c *Controller) { c.Deleted(volume("a", "b")) }, 1, 1},
+		"one was deleted in a rack of b":   {func(c *Controller) { c.Deleted(inRack(volume("b"))) }, 0, 1},
 		"one without affinity was deleted": {func(c *Controller) { c.Deleted(&corev1.PersistentVolume{}) }, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

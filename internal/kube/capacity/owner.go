@@ -21,11 +21,22 @@ const (
 	OwnerDeployment = 2
 )
 
-// PodOwner is an Owner some levels above a pod of the process's namespace.
-func PodOwner(env *cluster.Env, podName string, level int) Owner {
+// OwnerAt is the Owner for a level. Where each node tells of itself, whatever is
+// above the pod is the node: see NodeOwner. The pod's name comes from POD_NAME.
+func OwnerAt(env *cluster.Env, podName string, level int) (Owner, error) {
+	switch {
+	case level < OwnerNone || level > OwnerDeployment:
+		return nil, fmt.Errorf("owner level %d of the CSIStorageCapacity objects: it is from %d to %d", level, OwnerNone, OwnerDeployment)
+	case level == OwnerNone:
+		return nil, nil
+	case level > OwnerPod && !env.Scope.Central():
+		return NodeOwner(env), nil
+	case podName == "":
+		return nil, fmt.Errorf("owner level %d of the CSIStorageCapacity objects needs the pod's name; set POD_NAME from metadata.name, or the level to %d", level, OwnerNone)
+	}
 	return func(ctx context.Context) (*metav1.OwnerReference, error) {
 		return ResolveOwner(ctx, env, podName, level)
-	}
+	}, nil
 }
 
 // NodeOwner makes the objects belong to the node whose room they tell of, as
@@ -43,18 +54,8 @@ func NodeOwner(env *cluster.Env) Owner {
 	}
 }
 
-// ResolveOwner finds the owner some levels above a pod: OwnerNone to
-// OwnerDeployment. The pod's name comes from POD_NAME.
+// ResolveOwner finds the owner some levels above a pod, from OwnerPod.
 func ResolveOwner(ctx context.Context, env *cluster.Env, podName string, level int) (*metav1.OwnerReference, error) {
-	if level == OwnerNone {
-		return nil, nil
-	}
-	if level < OwnerNone || level > OwnerDeployment {
-		return nil, fmt.Errorf("owner level %d of the CSIStorageCapacity objects: it is from %d to %d", level, OwnerNone, OwnerDeployment)
-	}
-	if podName == "" {
-		return nil, fmt.Errorf("owner level %d of the CSIStorageCapacity objects needs the pod's name; set POD_NAME from metadata.name, or the level to %d", level, OwnerNone)
-	}
 	pod, err := env.Core.CoreV1().Pods(env.Namespace).Get(ctx, podName, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("owner of the CSIStorageCapacity objects: read Pod %s/%s: %w", env.Namespace, podName, err)

@@ -54,7 +54,11 @@ func TestResolveOwner(t *testing.T) {
 		"a level below what there is":   {"alone", -2, "", "from -1 to 2"},
 		"nobody needs no name of a pod": {"", OwnerNone, "", ""},
 	} {
-		owner, err := ResolveOwner(t.Context(), c.Env, example.pod, example.level)
+		var owner *metav1.OwnerReference
+		find, err := OwnerAt(c.Env, example.pod, example.level)
+		if find != nil {
+			owner, err = find(t.Context())
+		}
 		got := ""
 		if owner != nil {
 			got = strings.Join([]string{owner.APIVersion, owner.Kind, owner.Name, string(owner.UID)}, "/")
@@ -68,12 +72,35 @@ func TestResolveOwner(t *testing.T) {
 	}
 }
 
+func TestOwnerAt_aNodeThatTellsOfItselfOwnsItsObjects(t *testing.T) {
+	c := kubetest.New(t, csitest.New(driverName), node("n1", "a"), pod("node-1", controlled("DaemonSet", "node")))
+	c.Env.Scope.Node = "n1"
+	for level, want := range map[int]string{OwnerPod: "Pod", OwnerController: "Node", OwnerDeployment: "Node"} {
+		find, err := OwnerAt(c.Env, "node-1", level)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner, err := find(t.Context())
+		if err != nil || owner.Kind != want {
+			t.Errorf("level %d: %v, %v", level, owner, err)
+		}
+	}
+	c.Env.Scope.Node = "n2"
+	if _, err := NodeOwner(c.Env)(t.Context()); err == nil || !strings.Contains(err.Error(), "n2") {
+		t.Errorf("an owner that is not there: %v", err)
+	}
+}
+
 func TestOwner_replacesTheOneBefore(t *testing.T) {
 	c := world(t, newDriver())
 	before := object("csisc-before", "one", "a", 100)
 	before.OwnerReferences = controlled("StatefulSet", "upstream")
 	c.Add(class("one"), pod("ctl-abc-1", controlled("ReplicaSet", "ctl-abc")), before)
-	begin(c, Options{Owner: PodOwner(c.Env, "ctl-abc-1", OwnerController)})
+	owner, err := OwnerAt(c.Env, "ctl-abc-1", OwnerController)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin(c, Options{Owner: owner})
 	wantOwner(c, "ReplicaSet", "uid-ctl-abc", 2)
 }
 

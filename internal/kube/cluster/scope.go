@@ -22,12 +22,9 @@ func (s Scope) Central() bool { return s.Node == "" }
 // scope, one whose affinity the node fulfils. A volume that may be anywhere
 // belongs to no node.
 func (s Scope) OwnsVolume(volume *corev1.PersistentVolume) bool {
-	return s.Central() || s.Reaches(volume)
-}
-
-// Reaches tells whether a volume's affinity names the scope's place. A volume
-// without affinity names none.
-func (s Scope) Reaches(volume *corev1.PersistentVolume) bool {
+	if s.Central() {
+		return true
+	}
 	if volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil {
 		return false
 	}
