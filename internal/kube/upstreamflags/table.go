@@ -1,0 +1,166 @@
+package upstreamflags
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// entry says what becomes of some upstream flags.
+type entry struct {
+	flags []string
+	// target is the own flag that is set, through convert where the values
+	// differ ("" from convert sets nothing). Without a target the flag is
+	// ignored, and why is the reason.
+	target  string
+	convert func(string) (string, error)
+	why     string
+	silent  []string           // values whose loss needs no warning
+	refuse  func(string) error // where ignoring would do something else than was meant
+	boolean bool
+	// shorthand is klog's -v.
+	shorthand string
+	// prefixes are the controllers that had the flag; --<controller>-<flag> means
+	// the same (KEP-4958).
+	prefixes []string
+}
+
+func (e entry) names() []string {
+	names := e.flags
+	for _, prefix := range e.prefixes {
+		for _, flag := range e.flags {
+			names = append(names[:len(names):len(names)], prefix+"-"+flag)
+		}
+	}
+	return names
+}
+
+// The controllers of KEP-4958.
+const (
+	provisioner = "provisioner"
+	attacher    = "attacher"
+	resizer     = "resizer"
+	snapshotter = "snapshotter"
+	monitor     = "health-monitor"
+	registrar   = "node-driver-registrar"
+	probe       = "livenessprobe"
+)
+
+func entries() []entry {
+	return slices.Concat(renamed(), ofOneController(), ofSeveralControllers(), ignored())
+}
+
+// renamed are settings that Holdfast has under a name of its own.
+func renamed() []entry {
+	return []entry{
+		{flags: []string{"http-endpoint"}, target: "metrics-address"},
+		{flags: []string{"workers"}, target: "worker-threads"},
+		{flags: []string{"plugin-registration-path"}, target: "registration-dir", prefixes: []string{registrar}},
+		{flags: []string{"list-volumes-interval"}, target: "monitor-interval", prefixes: []string{monitor}},
+		{flags: []string{"health-port"}, target: "driver-health-address", convert: port, prefixes: []string{probe}},
+		{flags: []string{"v"}, target: "log-level", convert: verbosity, shorthand: "v"},
+	}
+}
+
+// ofOneController are own flags, of the same name, that only one sidecar had.
+func ofOneController() []entry {
+	var all []entry
+	add := func(controller string, boolean bool, flags ...string) {
+		for _, flag := range flags {
+			all = append(all, entry{flags: []string{controller + "-" + flag}, target: flag, boolean: boolean})
+		}
+	}
+	add(provisioner, true, "strict-topology", "immediate-topology", "enable-capacity", "capacity-for-immediate-binding",
+		"node-deployment", "node-deployment-immediate-binding", "controller-publish-readonly", "prevent-volume-mode-conversion")
+	add(provisioner, false, "volume-name-prefix", "volume-name-uuid-length", "capacity-poll-interval", "capacity-ownerref-level")
+	add(attacher, false, "reconcile-sync", "max-entries")
+	add(resizer, true, "extra-modify-metadata", "handle-volume-inuse-error")
+	add(snapshotter, false, "snapshot-name-prefix", "snapshot-name-uuid-length", "groupsnapshot-name-prefix", "groupsnapshot-name-uuid-length")
+	add(monitor, false, "monitor-interval")
+	add(registrar, false, "kubelet-registration-path")
+	add(probe, false, "probe-timeout")
+	return all
+}
+
+// ofSeveralControllers are settings that the sidecars had each for itself, and
+// that Holdfast has once.
+func ofSeveralControllers() []entry {
+	const once = "all controllers share one setting; use the flag without the controller's name"
+	all := []entry{
+		{flags: []string{"resize-timeout", "modify-timeout"}, prefixes: []string{resizer}, why: "all calls of the driver share one bound; use --timeout"},
+		{flags: []string{resizer + "-workers"}, why: once},
+		{flags: []string{provisioner + "-default-fstype", attacher + "-default-fstype"}, why: once},
+		{flags: []string{provisioner + "-extra-create-metadata", snapshotter + "-extra-create-metadata"}, why: once, boolean: true},
+	}
+	for _, controller := range []string{provisioner, attacher, resizer, snapshotter, monitor} {
+		var flags []string
+		for _, flag := range []string{"timeout", "worker-threads", "retry-interval-start", "retry-interval-max"} {
+			flags = append(flags, controller+"-"+flag)
+		}
+		all = append(all, entry{flags: flags, why: once})
+	}
+	return all
+}
+
+// ignored are settings without a meaning here.
+func ignored() []entry {
+	const unlimited = "there is no limit on the client's side; the API server's priority and fairness limits each client, and its answers are respected"
+	const noResync = "nothing depends on a resync; what needs a sweep has one of its own"
+	const oldKlog = "logs go to standard error; see --log-format and --log-level"
+	return []entry{
+		{flags: []string{"kube-api-qps", "kube-api-burst"}, why: unlimited, prefixes: []string{provisioner, attacher, resizer, snapshotter, monitor}},
+		{flags: []string{"kube-api-capacity-qps", "kube-api-capacity-burst"}, why: unlimited, prefixes: []string{provisioner}},
+		{flags: []string{"feature-gates"}, silent: []string{"", "Topology=true"}, prefixes: []string{provisioner, attacher, resizer, snapshotter},
+			why: "there are no gates: what the driver and the cluster can do is asked of them"},
+		{flags: []string{"metrics-path"}, silent: []string{"/metrics"}, why: "metrics are at /metrics"},
+		{flags: []string{"automaxprocs"}, boolean: true, silent: []string{"true"}, why: "the Go runtime itself follows the container's CPU limit"},
+		{flags: []string{"enable-pprof"}, boolean: true, silent: []string{"false"}, why: "profiles are not served", prefixes: []string{provisioner}},
+		{flags: []string{"resync"}, why: noResync, prefixes: []string{attacher, monitor}},
+		{flags: []string{"resync-period"}, why: noResync, prefixes: []string{resizer, snapshotter}},
+		{flags: []string{"cloning-protection-threads", "capacity-threads"}, why: "see --worker-threads", prefixes: []string{provisioner}},
+		{flags: []string{"snapshot-orphan-sweep-interval"}, why: "finalizers of sources are derived from what is being restored, not swept", prefixes: []string{provisioner}},
+		{flags: []string{"node-deployment-base-delay", "node-deployment-max-delay"}, why: "the nodes' turns follow from the claim, not from delays", prefixes: []string{provisioner}},
+		{flags: []string{"max-grpc-log-length"}, why: "requests and answers of the driver are not logged", prefixes: []string{attacher}},
+		{flags: []string{"connection-timeout"}, why: "the driver is waited for as long as it takes", prefixes: []string{registrar}},
+		{flags: []string{"mode"}, silent: []string{"registration"}, why: "registration is the only mode, and its state is part of /readyz", prefixes: []string{registrar}},
+		{flags: []string{"enable-node-watcher"}, boolean: true, silent: []string{"false"}, prefixes: []string{monitor},
+			why: "volume health is what the driver reports (KEP-1432); nodes that are down are Kubernetes' own to show"},
+		{flags: []string{"volume-list-add-interval", "node-list-add-interval"}, why: "volumes are followed as they change", prefixes: []string{monitor}},
+		{flags: []string{"enable-distributed-snapshotting"}, boolean: true, silent: []string{"false"}, why: "it is the snapshot-controller's, which stays a process of its own; here see --node-deployment"},
+		{flags: []string{"retry-crd-interval-max"}, why: "kinds that the cluster lacks are looked for once a minute"},
+		{flags: []string{"logtostderr", "alsologtostderr", "one_output", "skip_headers", "skip_log_headers", "add_dir_header"}, boolean: true, silent: []string{"true", "false"}, why: oldKlog},
+		{flags: []string{"log_dir", "log_file", "log_file_max_size", "log_backtrace_at", "log-flush-frequency", "stderrthreshold", "vmodule"}, why: oldKlog},
+		{flags: []string{"logging-format"}, target: "log-format"},
+		{flags: []string{"master"}, refuse: noMaster},
+	}
+}
+
+func noMaster(address string) error {
+	if address == "" {
+		return nil
+	}
+	// To ignore it would be to work on another cluster than was meant.
+	return errors.New("the address of the API server cannot be given by itself; write a kubeconfig file and give --kubeconfig")
+}
+
+// port is livenessprobe's port as an address.
+func port(text string) (string, error) {
+	number, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", fmt.Errorf("%q is no port", text)
+	}
+	return fmt.Sprintf(":%d", number), nil
+}
+
+// verbosity is klog's: from 4 on it is what others call debug.
+func verbosity(text string) (string, error) {
+	level, err := strconv.Atoi(text)
+	if err != nil {
+		return "", fmt.Errorf("%q is no number", text)
+	}
+	if level >= 4 {
+		return "debug", nil
+	}
+	return "", nil
+}

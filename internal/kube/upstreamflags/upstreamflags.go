@@ -1,0 +1,103 @@
+// Package upstreamflags lets `holdfast sidecars` take the command lines of the
+// sidecars whose place it takes. A flag of theirs that Holdfast has under
+// another name sets that one; a flag that has no meaning here is taken and
+// ignored, with a warning that says why. Flags of the same name need no entry.
+package upstreamflags
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/pflag"
+)
+
+// Set are the upstream flags bound to one command line.
+type Set struct {
+	flags    *pflag.FlagSet
+	warnings []string
+}
+
+// Bind adds the upstream flags, hidden from the help, to those of a command.
+// Call it after the command's own flags are declared: a name that is taken is
+// left alone.
+func Bind(flags *pflag.FlagSet) *Set {
+	set := &Set{flags: flags}
+	for _, e := range entries() {
+		for _, name := range e.names() {
+			set.bind(name, e)
+		}
+	}
+	return set
+}
+
+func (s *Set) bind(name string, e entry) {
+	if s.flags.Lookup(name) != nil {
+		return
+	}
+	flag := s.flags.VarPF(&value{set: s, name: name, entry: e}, name, s.shorthand(e), e.why)
+	flag.Hidden = true
+	if e.boolean {
+		flag.NoOptDefVal = "true" // --flag alone
+	}
+}
+
+// shorthand is that of an entry unless it is taken: klog's -v=5.
+func (s *Set) shorthand(e entry) string {
+	if e.shorthand == "" || s.flags.ShorthandLookup(e.shorthand) != nil {
+		return ""
+	}
+	return e.shorthand
+}
+
+// Warnings are what there is to say of the upstream flags on the command line,
+// in their order; after it was parsed.
+func (s *Set) Warnings() []string { return slices.Clone(s.warnings) }
+
+// value is one upstream flag.
+type value struct {
+	set  *Set
+	name string
+	entry
+	text string
+}
+
+// Set takes the flag's value.
+func (v *value) Set(text string) error {
+	v.text = text
+	if v.refuse != nil {
+		if err := v.refuse(text); err != nil {
+			return err
+		}
+	}
+	if v.target == "" {
+		if !slices.Contains(v.silent, text) {
+			v.set.warn(fmt.Sprintf("--%s=%s is ignored: %s", v.name, text, v.why))
+		}
+		return nil
+	}
+	if v.convert != nil {
+		converted, err := v.convert(text)
+		if err != nil || converted == "" {
+			return err
+		}
+		text = converted
+	}
+	return v.set.flags.Set(v.target, text)
+}
+
+func (s *Set) warn(text string) {
+	if !slices.Contains(s.warnings, text) {
+		s.warnings = append(s.warnings, text)
+	}
+}
+
+// String is the value that was given.
+func (v *value) String() string { return v.text }
+
+// Type is for the help.
+func (v *value) Type() string {
+	if v.boolean {
+		return "bool"
+	}
+	return "string"
+}
