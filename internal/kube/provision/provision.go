@@ -79,6 +79,9 @@ type Options struct {
 	// TurnOfNode, 2 s if zero, is how long each node waits for the one before it to
 	// take a claim with immediate binding.
 	TurnOfNode time.Duration
+	// ForgetAfter, intent.DefaultFlushAfter if zero, is how long the record of a
+	// volume that stands may wait to be taken out together with others.
+	ForgetAfter time.Duration
 }
 
 const (
@@ -144,7 +147,7 @@ func New(env *cluster.Env, o Options) *Controller {
 	}
 	c.intents = intent.New[record](intent.Options{
 		ConfigMaps: env.Core.CoreV1().ConfigMaps(env.Namespace), Driver: env.Driver, Node: env.Scope.Node,
-		Logger: c.log, Changed: c.claimQueue.Add,
+		FlushAfter: o.ForgetAfter, Logger: c.log, Changed: c.claimQueue.Add,
 	})
 	c.metrics = newMetrics(env.Registerer, c.intents.Len, c.suspects)
 	c.listen()
