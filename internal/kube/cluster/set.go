@@ -196,6 +196,10 @@ func (s *Set) Start(ctx context.Context) {
 	}
 }
 
+// PollServed replaces the minute after which kinds are looked for that the
+// cluster lacks. It must be called before Start.
+func (s *Set) PollServed(every time.Duration) { s.servePoll = every }
+
 func (s *Set) startWhenServed(ctx context.Context, version schema.GroupVersion, kinds map[string]store) {
 	for told := false; len(kinds) > 0; {
 		served, err := s.served(version)
