@@ -5,24 +5,27 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// places are the packages whose calls each role makes.
-func places() map[Role][]string {
-	return map[Role][]string{
-		Provision:     {"provision", "topology"},
-		Attach:        {"attach"},
-		Resize:        {"resize"},
-		Modify:        {"modify"},
-		Snapshot:      {"snapshot"},
-		GroupSnapshot: {"groupsnapshot"},
-		Health:        {"health"},
-		Capacity:      {"capacity", "topology"},
+// place is the packages whose calls some roles make.
+type place struct {
+	roles    []Role
+	packages []string
+}
+
+func places() []place {
+	return []place{
+		{[]Role{Provision}, []string{"provision", "topology"}},
+		{[]Role{Attach}, []string{"attach"}},
+		{[]Role{Resize, Modify}, []string{"resize"}},
+		{[]Role{Snapshot}, []string{"snapshot", "snapshot/content"}},
+		{[]Role{GroupSnapshot}, []string{"groupsnapshot", "snapshot/content"}},
+		{[]Role{Health}, []string{"health"}},
+		{[]Role{Capacity}, []string{"capacity", "topology"}},
 	}
 }
 
@@ -56,16 +59,15 @@ func ownKinds() []string {
 // they ask for and every call that they make of a client is in the table, and
 // the table has nothing else.
 func TestTable_isWhatTheCodeDoes(t *testing.T) {
-	for role, packages := range places() {
-		t.Run(string(role), func(t *testing.T) {
-			used := map[Right]string{}
-			for _, name := range packages {
-				scan(t, filepath.Join("..", name), used)
+	for _, place := range places() {
+		t.Run(string(place.roles[0]), func(t *testing.T) {
+			used := usedBy(t, place.packages)
+			for _, right := range Optional() {
+				delete(used, right)
 			}
-			delete(used, Secrets())
 			declared := map[Right]bool{}
 			for _, mode := range []Mode{Central, Node} {
-				for _, right := range Of(mode, role) {
+				for _, right := range Of(mode, place.roles...) {
 					declared[right] = true
 				}
 			}
@@ -83,43 +85,78 @@ func TestTable_isWhatTheCodeDoes(t *testing.T) {
 	}
 }
 
-// scan adds what the package in a directory does, with the place where it does.
-func scan(t *testing.T, directory string, used map[Right]string) {
+// usedBy is what packages do, with the place in the code.
+func usedBy(t *testing.T, packages []string) map[Right]string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(directory, "*.go"))
-	if err != nil || len(files) == 0 {
-		t.Skipf("no code in %s yet (%v)", directory, err)
-	}
 	set := token.NewFileSet()
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		source, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		file, err := parser.ParseFile(set, name, source, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+	var files []*ast.File
+	for _, name := range packages {
+		files = append(files, parse(t, set, filepath.Join("..", name))...)
+	}
+	r := reader{clients: map[string]Right{}}
+	for _, file := range files {
+		ast.Inspect(file, r.keep)
+	}
+	used := map[Right]string{}
+	for _, file := range files {
 		ast.Inspect(file, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			for _, right := range rightsOf(call) {
-				used[right] = set.Position(call.Pos()).String()
+			if call, ok := n.(*ast.CallExpr); ok {
+				for _, right := range r.rightsOf(call) {
+					used[right] = set.Position(call.Pos()).String()
+				}
 			}
 			return true
 		})
 	}
+	return used
+}
+
+func parse(t *testing.T, set *token.FileSet, directory string) (files []*ast.File) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(directory, "*.go"))
+	if err != nil || len(names) == 0 {
+		t.Skipf("no code in %s yet (%v)", directory, err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	return files
+}
+
+// reader knows the names of variables and fields that hold a client of one kind.
+type reader struct {
+	clients map[string]Right
+}
+
+// keep remembers "name := clientset.Group().Kind()" and "Name: clientset.Group().Kind()".
+func (r reader) keep(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.AssignStmt:
+		name, ok := n.Lhs[0].(*ast.Ident)
+		if kind, is := kindOf(n.Rhs[0]); ok && is {
+			r.clients[name.Name] = kind
+		}
+	case *ast.KeyValueExpr:
+		name, ok := n.Key.(*ast.Ident)
+		if kind, is := kindOf(n.Value); ok && is {
+			r.clients[name.Name] = kind
+		}
+	}
+	return true
 }
 
 // rightsOf are those that a call itself needs.
-func rightsOf(call *ast.CallExpr) []Right {
+func (r reader) rightsOf(call *ast.CallExpr) []Right {
 	receiver, method := selected(call.Fun)
-	if _, name := selected(receiver); name == "Set" {
+	_, name := selected(receiver)
+	if name == "Set" {
 		cached, known := accessors()[method]
 		if !known {
 			return nil
@@ -128,29 +165,41 @@ func rightsOf(call *ast.CallExpr) []Right {
 		list.Verb, watch.Verb = "list", "watch"
 		return []Right{list, watch}
 	}
-	kind, ok := receiver.(*ast.CallExpr)
-	if !ok {
+	if ident, ok := receiver.(*ast.Ident); ok {
+		name = ident.Name
+	}
+	right, found := kindOf(receiver)
+	if !found {
+		right, found = r.clients[name]
+	}
+	if !found || !slices.Contains([]string{"Get", "List", "Watch", "Create", "Update", "UpdateStatus", "Patch", "Delete"}, method) {
 		return nil
 	}
-	client, resource := selected(kind.Fun)
-	of, ok := client.(*ast.CallExpr)
-	if !ok {
-		return nil
-	}
-	_, version := selected(of.Fun)
-	group, known := groups()[version]
-	if !known {
-		return nil
-	}
-	right := Right{Group: group, Resource: strings.ToLower(resource), Verb: strings.ToLower(method)}
-	right.Own = slices.Contains(ownKinds(), right.Resource)
+	right.Verb = strings.ToLower(method)
 	if method == "UpdateStatus" {
 		right.Verb, right.Subresource = "update", "status"
 	}
 	if last, ok := call.Args[len(call.Args)-1].(*ast.BasicLit); ok && method == "Patch" {
 		right.Subresource = strings.Trim(last.Value, `"`)
 	}
+	right.Own = slices.Contains(ownKinds(), right.Resource) && !slices.Contains(Optional(), right)
 	return []Right{right}
+}
+
+// kindOf is the kind of a client such as c.CoreV1().Pods(namespace).
+func kindOf(e ast.Expr) (Right, bool) {
+	kind, ok := e.(*ast.CallExpr)
+	if !ok {
+		return Right{}, false
+	}
+	client, resource := selected(kind.Fun)
+	of, ok := client.(*ast.CallExpr)
+	if !ok {
+		return Right{}, false
+	}
+	_, version := selected(of.Fun)
+	group, known := groups()[version]
+	return Right{Group: group, Resource: strings.ToLower(resource)}, known
 }
 
 // selected splits x.y into x and "y".

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Role is a kind of work. The first of them are the names of --controllers.
+// Role is a kind of work. Those before Capacity are names of --controllers, but
+// for Modify, which is done by the controller that resizes.
 type Role string
 
 // The kinds of work.
@@ -90,9 +91,12 @@ func NeededBy(right Right, mode Mode, roles ...Role) []Role {
 	return found
 }
 
-// Secrets is the right to read secrets. It is in no role: only classes that
-// name secrets need it, for the namespaces they name.
-func Secrets() Right { return Right{Resource: "secrets", Verb: "get"} }
+// Optional are rights that are in no role, since the work goes on without them:
+// to read the secrets that classes name, and to see which pods use a volume
+// that a driver refused to expand in use.
+func Optional() []Right {
+	return []Right{{Resource: "secrets", Verb: "get"}, {Resource: "pods", Verb: "list"}}
+}
 
 func compare(a, b Right) int {
 	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource),

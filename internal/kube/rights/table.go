@@ -41,9 +41,11 @@ func provision() []need {
 		// Sources of claims, which must not go while they are copied.
 		{role: role, group: snapshotGroup, what: "volumesnapshots", verbs: cached + " patch"},
 		{role: role, group: snapshotGroup, what: "volumesnapshotcontents", verbs: live},
-		// Topology, and volumes that are attached when they are to be deleted.
+		// Topology; nodes that act for themselves take turns at claims that may be
+		// anywhere, and so need to know each other.
+		{role: role, group: storageGroup, what: "csinodes", verbs: cached},
 		{role: role, only: Central, what: "nodes", verbs: cached},
-		{role: role, only: Central, group: storageGroup, what: "csinodes", verbs: cached},
+		// Volumes that are attached when they are to be deleted.
 		{role: role, only: Central, group: storageGroup, what: "volumeattachments", verbs: cached},
 	}
 }
@@ -60,34 +62,40 @@ func attach() []need {
 
 func resize() []need {
 	return []need{
-		{role: Resize, what: "persistentvolumeclaims", verbs: cached + " patch"},
+		{role: Resize, what: "persistentvolumeclaims", verbs: cached},
+		{role: Resize, what: "persistentvolumeclaims", verbs: live}, // after a conflict
 		{role: Resize, what: "persistentvolumeclaims/status", verbs: "patch"},
 		{role: Resize, what: "persistentvolumes", verbs: cached + " patch"},
+		{role: Resize, only: Central, group: storageGroup, what: "volumeattachments", verbs: cached},
 	}
 }
 
 func modify() []need {
 	return []need{
-		{role: Modify, what: "persistentvolumeclaims", verbs: cached},
+		{role: Modify, what: "persistentvolumeclaims", verbs: cached + " " + live}, // live after a conflict
 		{role: Modify, what: "persistentvolumeclaims/status", verbs: "patch"},
 		{role: Modify, what: "persistentvolumes", verbs: cached + " patch"},
-		{role: Modify, group: storageGroup, what: "volumeattributesclasses", verbs: cached},
+		// Live when a claim names a class that was made a moment ago.
+		{role: Modify, group: storageGroup, what: "volumeattributesclasses", verbs: cached + " " + live},
 	}
 }
 
 func snapshot() []need {
 	return []need{
-		{role: Snapshot, group: snapshotGroup, what: "volumesnapshotcontents", verbs: cached + " patch"},
+		{role: Snapshot, group: snapshotGroup, what: "volumesnapshotcontents", verbs: cached + " get patch"},
 		{role: Snapshot, group: snapshotGroup, what: "volumesnapshotcontents/status", verbs: "patch"},
 		{role: Snapshot, group: snapshotGroup, what: "volumesnapshotclasses", verbs: cached},
+		// Which node's volume a content is of.
+		{role: Snapshot, only: Node, what: "persistentvolumes", verbs: cached},
 	}
 }
 
 func groupSnapshot() []need {
 	return []need{
-		{role: GroupSnapshot, group: groupsGroup, what: "volumegroupsnapshotcontents", verbs: cached + " patch"},
+		{role: GroupSnapshot, group: groupsGroup, what: "volumegroupsnapshotcontents", verbs: cached + " get patch"},
 		{role: GroupSnapshot, group: groupsGroup, what: "volumegroupsnapshotcontents/status", verbs: "patch"},
 		{role: GroupSnapshot, group: groupsGroup, what: "volumegroupsnapshotclasses", verbs: cached},
+		{role: GroupSnapshot, only: Node, what: "persistentvolumes", verbs: cached},
 	}
 }
 

@@ -67,7 +67,6 @@ app.kubernetes.io/component: {{ .component }}
 {{- if $c.provision }}{{ $names = append $names "provision" }}{{ end -}}
 {{- if not (include "holdfast.perNode" .) }}{{ $names = append $names "attach" }}{{ end -}}
 {{- if $c.resize }}{{ $names = append $names "resize" }}{{ end -}}
-{{- if $c.modify }}{{ $names = append $names "modify" }}{{ end -}}
 {{- if $c.snapshot }}{{ $names = append $names "snapshot" }}{{ end -}}
 {{- if $c.groupSnapshot }}{{ $names = append $names "groupsnapshot" }}{{ end -}}
 {{- if $c.health }}{{ $names = append $names "health" }}{{ end -}}
