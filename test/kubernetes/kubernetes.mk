@@ -57,3 +57,20 @@ cluster-down:
 # The tests that need a cluster; each starts its own and leaves nothing.
 test-kubernetes: kubernetes-binaries
 	cd test/kubernetes && $(ROOT) $(GO) test -p 1 -count=1 -timeout 60m $$($(GO) list ./... | grep -v /conformance/suite)
+
+.PHONY: conformance conformance-binaries
+conformance-binaries: kubernetes-binaries $(KUBERNETES_BIN)/e2e.test $(KUBERNETES_BIN)/ginkgo
+
+$(KUBERNETES_BIN)/e2e.test: $(kubernetes_module) $(wildcard test/kubernetes/conformance/suite/*.go)
+	$(kubernetes_go) test -c -vet=off -trimpath -ldflags '-s -w' -o $@ ./conformance/suite
+
+$(KUBERNETES_BIN)/ginkgo: $(kubernetes_module)
+	$(kubernetes_go) build -trimpath -o $@ github.com/onsi/ginkgo/v2/ginkgo
+
+# The Kubernetes project's own suite for CSI drivers, on a cluster of its own with
+# the driver from the chart. What came of it is in bin/conformance. Such as
+# CONFORMANCE_FLAGS='-focus subPath' or '-cluster /var/lib/holdfast-cluster'.
+CONFORMANCE_FLAGS ?=
+conformance: conformance-binaries image bin/helm
+	cd test/kubernetes && IMAGE_REPOSITORY=$(IMAGE_REPOSITORY) IMAGE_TAG=$(IMAGE_TAG) \
+		$(ROOT) $(GO) run ./conformance $(CONFORMANCE_FLAGS)

@@ -107,6 +107,12 @@ func TestCluster_runsAPodOnEachNode(t *testing.T) {
 			t.Errorf("the log of on-%s is %q", node, got)
 		}
 	}
+	for _, node := range c.Nodes {
+		got, err := c.OnNode(t.Context(), node, "hostname")
+		if err != nil || got != node+"\n" {
+			t.Errorf("on %s, hostname prints %q, %v", node, got, err)
+		}
+	}
 	other := strings.TrimSpace(kubectl(t, c, "get", "pod", "on-node-2", "-o", "jsonpath={.status.podIP}"))
 	kubectl(t, c, "exec", "on-node-1", "--", "ping", "-c", "1", "-W", "5", other)
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // startTimeout is how long the programs of a cluster get until all nodes are
@@ -66,11 +68,8 @@ func (l layout) clear() error {
 }
 
 func start(ctx context.Context, l layout, o Options) (*Cluster, error) {
-	r, err := plans(l, o)
+	r, err := begin(l, o)
 	if err != nil {
-		return nil, err
-	}
-	if err := r.launch(l); err != nil {
 		return nil, err
 	}
 	c, err := open(l, r)
@@ -78,6 +77,24 @@ func start(ctx context.Context, l layout, o Options) (*Cluster, error) {
 		return nil, err
 	}
 	return c, c.await(ctx)
+}
+
+// begin chooses a network and takes it, one cluster after the other: what is
+// free is seen by the devices that are there.
+func begin(l layout, o Options) (record, error) {
+	all, err := os.Open("/run")
+	if err != nil {
+		return record{}, err
+	}
+	defer func() { _ = all.Close() }() // which unlocks
+	if err := unix.Flock(int(all.Fd()), unix.LOCK_EX); err != nil {
+		return record{}, fmt.Errorf("cluster: wait for another that starts: %w", err)
+	}
+	r, err := plans(l, o)
+	if err != nil {
+		return record{}, err
+	}
+	return r, r.launch(l)
 }
 
 // plans decides all names and addresses, and writes them down before anything

@@ -20,7 +20,8 @@ const usage = `usage:
   cluster up [flags]      start a cluster, or say that it runs
   cluster down [flags]    end it and remove what it made
   cluster status [flags]  tell what runs
-  cluster node-stop|node-start|kubelet-restart NODE   (with -dir before the name)
+  cluster import [flags] FILE   give all nodes the images of an archive
+  cluster node-stop|node-start|kubelet-restart [flags] NODE
 Flags are listed with: cluster up -h
 `
 
@@ -50,7 +51,7 @@ func run(ctx context.Context, args []string) error {
 		return down(args[1:])
 	case "status":
 		return status(ctx, args[1:])
-	case "node-stop", "node-start", "kubelet-restart":
+	case "import", "node-stop", "node-start", "kubelet-restart":
 		return operate(ctx, args[0], args[1:])
 	case "supervise", "node", "node-in-group":
 		return internal(args)
@@ -161,13 +162,15 @@ func operate(ctx context.Context, verb string, args []string) error {
 	if err != nil {
 		return err
 	}
-	switch node := flags.Arg(0); verb {
+	switch verb {
+	case "import":
+		return c.ImportImage(ctx, flags.Arg(0))
 	case "node-stop":
-		return c.StopNode(ctx, node)
+		return c.StopNode(ctx, flags.Arg(0))
 	case "node-start":
-		return c.StartNode(ctx, node)
+		return c.StartNode(ctx, flags.Arg(0))
 	default:
-		return c.RestartKubelet(ctx, node)
+		return c.RestartKubelet(ctx, flags.Arg(0))
 	}
 }
 
