@@ -1,0 +1,303 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+)
+
+// crashed is a slog.Handler that waits for the log line of an injected failure.
+type crashed struct {
+	once sync.Once
+	seen chan struct{}
+}
+
+func (c *crashed) Enabled(context.Context, slog.Level) bool { return true }
+func (c *crashed) WithAttrs([]slog.Attr) slog.Handler       { return c }
+func (c *crashed) WithGroup(string) slog.Handler            { return c }
+func (c *crashed) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if err, is := a.Value.Any().(error); is && errors.Is(err, failpoint.ErrInjected) {
+			c.once.Do(func() { close(c.seen) })
+		}
+		return true
+	})
+	return nil
+}
+
+// crash runs a provisioner that dies at a point: it does nothing more, and what
+// it wanted to write at its end is lost.
+func (w *world) crash(point string, trigger func()) {
+	w.t.Helper()
+	points, err := failpoint.Parse("provision/" + point + "=error")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	dead := &atomic.Bool{}
+	w.React("*", "configmaps", func(q kubetest.Request) error {
+		if dead.Load() && q.Verb != "list" {
+			return errors.New("the process is dead")
+		}
+		return nil
+	})
+	death := &crashed{seen: make(chan struct{})}
+	_, stop := w.run(func(env *cluster.Env, o *Options) {
+		env.Failpoints, env.Retry.Start, env.Retry.Max = points, time.Hour, time.Hour
+		env.Logger = slog.New(death)
+		o.ForgetAfter = time.Hour
+	})
+	trigger()
+	select {
+	case <-death.seen:
+	case <-time.After(10 * time.Second):
+		w.t.Fatalf("%s was not passed; events: %s", point, strings.Join(w.Events(), "\n"))
+	}
+	dead.Store(true)
+	stop()
+	dead.Store(false)
+}
+
+// createPoints are the steps of a creation (external-provisioner#486).
+func createPoints() []string {
+	return []string{"create/intent", "create/called", "create/answered", "create/saved", "create/dropped"}
+}
+
+func TestCrash_whileAVolumeIsMade(t *testing.T) {
+	for _, point := range createPoints() {
+		t.Run(point+", the claim stays", func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newClass())
+			w.crash(point, func() { w.Add(newClaim("a")) })
+			w.Put(newClass(parameters("tier", "changed"))) // what is repeated must not depend on it
+			w.controllerManager()
+			w.run()
+			w.settled(1)
+			w.Eventually(func() error {
+				if w.claimNow("a").Spec.VolumeName != "pvc-uid-a" {
+					return errors.New("the claim is not bound")
+				}
+				return nil
+			})
+		})
+		t.Run(point+", the claim is deleted", func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newClass())
+			pvc := newClaim("a")
+			w.crash(point, func() { w.Add(pvc) })
+			w.Delete(pvc)
+			w.controllerManager()
+			w.run()
+			w.gone()
+		})
+		t.Run(point+", the claim is deleted and the class retains", func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newClass(retain))
+			pvc := newClaim("a")
+			w.crash(point, func() { w.Add(pvc) })
+			w.Delete(pvc)
+			w.controllerManager()
+			w.run()
+			w.settled(1)
+			w.Eventually(func() error {
+				if phase := w.pv("pvc-uid-a").Status.Phase; phase != corev1.VolumeReleased {
+					return fmt.Errorf("phase %s", phase)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func TestCrash_whileALostClaimIsUndone(t *testing.T) {
+	for _, point := range []string{"undo/answered", "undo/deleted"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newClass())
+			pvc := newClaim("a")
+			w.crash("create/called", func() { w.Add(pvc) })
+			w.Delete(pvc)
+			w.crash(point, func() {})
+			w.controllerManager()
+			w.run()
+			w.gone()
+		})
+	}
+}
+
+func TestCrash_whileAVolumeIsDeleted(t *testing.T) {
+	for _, point := range []string{"delete/called", "delete/removed"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newClass())
+			w.controllerManager()
+			_, stop := w.run()
+			pvc := newClaim("a")
+			w.Add(pvc)
+			w.settled(1)
+			stop()
+			w.crash(point, func() { w.Delete(pvc) })
+			w.run()
+			w.gone()
+		})
+	}
+}
+
+// TestCrash_theRecordOfAVolumeThatIsReclaimed: a record that is taken out late
+// must not have its volume made again when the volume is gone.
+func TestCrash_theRecordOfAVolumeThatIsReclaimed(t *testing.T) {
+	w := newWorld(t, newClass())
+	w.controllerManager()
+	pvc := newClaim("a")
+	w.crash("delete/called", func() {
+		w.Add(pvc)
+		w.saved("pvc-uid-a")
+		w.Delete(pvc)
+	})
+	if w.records() != 0 {
+		t.Fatal("the volume is deleted, and its record would have it made again")
+	}
+	w.run()
+	w.gone()
+	if n := w.Driver.Count("CreateVolume"); n != 1 {
+		t.Errorf("%d calls of CreateVolume", n)
+	}
+}
+
+func TestReplay_keepsWhatTheDriverCannotRepeat(t *testing.T) {
+	objects := append(bound("src"), newClass())
+	w := newWorld(t, objects...)
+	w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
+	pvc := newClaim("a", cloneOf("src"))
+	w.crash("create/called", func() { w.Add(pvc) })
+	w.Delete(pvc)
+	w.answer(csitest.Fail(codes.NotFound, "no such source"))
+	controller, _ := w.run()
+	w.event("Warning ProvisioningCleanupFailed ns/a", `volume "pvc-uid-a" may have been made`)
+	w.Eventually(func() error {
+		if controller.suspects() != 1 || w.records() != 1 {
+			return fmt.Errorf("%d suspects, %d records", controller.suspects(), w.records())
+		}
+		return nil
+	})
+	if w.Driver.Count("DeleteVolume") != 0 {
+		t.Error("something was deleted by guess")
+	}
+}
+
+func TestReplay_waitsForRecordsThatCannotBeRead(t *testing.T) {
+	w := newWorld(t, newClass(), newClaim("a"))
+	var away atomic.Bool
+	away.Store(true)
+	w.React("list", "configmaps", func(kubetest.Request) error {
+		if away.Load() {
+			return errors.New("etcd is away")
+		}
+		return nil
+	})
+	w.run()
+	w.Never(100*time.Millisecond, func() error {
+		if len(w.calls()) > 0 {
+			return errors.New("a volume is made although nobody knows what an earlier process left")
+		}
+		return nil
+	})
+	away.Store(false)
+	w.settled(1)
+}
+
+func TestReplay_noVolumeWithoutARecord(t *testing.T) {
+	w := newWorld(t, newClass(), newClaim("a"))
+	w.React("create", "configmaps", func(kubetest.Request) error { return errors.New("quota exceeded") })
+	w.run()
+	w.event("Warning ProvisioningFailed ns/a", "quota exceeded")
+	if len(w.calls()) > 0 {
+		t.Error("the driver was called")
+	}
+}
+
+// TestFailures_ofEveryWrite has each kind of write fail some times: nothing may
+// be lost or made twice.
+func TestFailures_ofEveryWrite(t *testing.T) {
+	for _, what := range []string{"create persistentvolumes", "create configmaps", "update configmaps", "delete configmaps", "delete persistentvolumes", "patch persistentvolumes", "get persistentvolumes"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newClass())
+			verb, resource, _ := strings.Cut(what, " ")
+			var failures atomic.Int32
+			w.React(verb, resource, func(kubetest.Request) error {
+				if failures.Add(1)%3 != 0 {
+					return errors.New("etcdserver: request timed out")
+				}
+				return nil
+			})
+			w.controllerManager()
+			w.run()
+			claims := []*corev1.PersistentVolumeClaim{newClaim("a"), newClaim("b"), newClaim("c")}
+			for _, pvc := range claims {
+				w.Add(pvc)
+			}
+			w.settled(len(claims))
+			for _, pvc := range claims {
+				w.Delete(pvc)
+			}
+			w.gone()
+		})
+	}
+}
+
+func TestVerdict_ofEachAnswer(t *testing.T) {
+	w := newWorld(t)
+	env := w.NewEnv()
+	cases := []struct {
+		code                codes.Code
+		plain, placed, lost verdict // without topology; with a selected node; repeated, of a source
+	}{
+		{codes.Canceled, verdictAgain, verdictAgain, verdictAgain},
+		{codes.DeadlineExceeded, verdictAgain, verdictAgain, verdictAgain},
+		{codes.Unavailable, verdictAgain, verdictAgain, verdictAgain},
+		{codes.Aborted, verdictAgain, verdictAgain, verdictAgain},
+		{codes.ResourceExhausted, verdictDrop, verdictReschedule, verdictDrop},
+		{codes.InvalidArgument, verdictSlow, verdictSlow, verdictSlow},
+		{codes.OutOfRange, verdictDrop, verdictDrop, verdictDrop},
+		{codes.NotFound, verdictDrop, verdictDrop, verdictSuspect},
+		{codes.AlreadyExists, verdictDrop, verdictDrop, verdictSuspect},
+		{codes.FailedPrecondition, verdictDrop, verdictDrop, verdictDrop},
+		{codes.Internal, verdictDrop, verdictDrop, verdictDrop},
+		{codes.Unknown, verdictDrop, verdictDrop, verdictDrop},
+		{codes.PermissionDenied, verdictDrop, verdictDrop, verdictDrop},
+		{codes.Unimplemented, verdictDrop, verdictDrop, verdictDrop},
+	}
+	plain, err := claim.Creation{Claim: newClaim("a")}.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed, _ := claim.Creation{Claim: newClaim("a"), Topology: claim.Here(map[string]string{"zone": "a"})}.Request()
+	copied, _ := claim.Creation{Claim: newClaim("a"), Source: claim.Source{VolumeHandle: "v"}}.Request()
+	for _, c := range cases {
+		w.answer(csitest.Fail(c.code, "x"))
+		_, failure := env.CSI.CreateVolume(t.Context(), plain)
+		got := []verdict{judge(failure, plain, "", true), judge(failure, placed, "n", true), judge(fmt.Errorf("wrapped: %w", failure), copied, "", false)}
+		if want := []verdict{c.plain, c.placed, c.lost}; !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", c.code, got, want)
+		}
+	}
+	if got := judge(errors.New("no gRPC status"), plain, "", true); got != verdictAgain {
+		t.Errorf("an error that is no answer: %v", got)
+	}
+}

@@ -1,0 +1,274 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+)
+
+func keeps(pv *corev1.PersistentVolume) {
+	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+}
+func free(pv *corev1.PersistentVolume) { pv.Finalizers = nil }
+func static(pv *corev1.PersistentVolume) {
+	pv.Annotations, pv.Finalizers = nil, nil
+}
+func terminating(pv *corev1.PersistentVolume) {
+	now := metav1.Now()
+	pv.DeletionTimestamp = &now
+}
+func others(pv *corev1.PersistentVolume) {
+	pv.Annotations[claim.ProvisionedByAnnotation] = "e.example"
+}
+func at(node string) func(*corev1.PersistentVolume) {
+	return func(pv *corev1.PersistentVolume) {
+		pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "node", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+		}}}}
+	}
+}
+
+func TestDue_byTheObjectAlone(t *testing.T) {
+	type changes []func(*corev1.PersistentVolume)
+	cases := []struct {
+		name   string
+		change changes
+		want   due
+	}{
+		{"bound", nil, dueNothing},
+		{"bound, no finalizer", changes{free}, dueProtect},
+		{"bound, written by hand", changes{static}, dueProtect},
+		{"bound, being deleted", changes{terminating}, dueNothing},
+		{"bound, being deleted, no finalizer", changes{terminating, free}, dueNothing},
+		{"bound, Retain, no finalizer", changes{keeps, free}, dueNothing},
+		{"bound, Retain", changes{keeps}, dueLetGo},
+		{"released", changes{released}, dueDelete},
+		{"released, no finalizer", changes{released, free}, dueDelete},
+		{"released, being deleted", changes{released, terminating}, dueDelete},
+		{"released, being deleted, no finalizer", changes{released, terminating, free}, dueNothing},
+		{"released, Retain", changes{released, keeps}, dueLetGo},
+		{"released, Retain, no finalizer", changes{released, keeps, free}, dueNothing},
+		{"failed", changes{func(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumeFailed }}, dueNothing},
+	}
+	env := newWorld(t).NewEnv()
+	central := New(env, Options{})
+	for _, c := range cases {
+		if got := central.due(newVolume("a", c.change...)); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	node := newWorld(t).NewEnv()
+	node.Scope = cluster.Scope{Node: "n1", Segments: map[string]string{"node": "n1"}}
+	local := New(node, Options{})
+	for place, want := range map[string]due{"n1": dueDelete, "n2": dueNothing} {
+		if got := local.due(newVolume("a", released, at(place))); got != want {
+			t.Errorf("on node n1, a released volume of %s: %v, want %v", place, got, want)
+		}
+	}
+	if got := local.due(newVolume("a", released)); got != dueNothing {
+		t.Errorf("on node n1, a released volume of no place: %v", got)
+	}
+}
+
+func TestDelete_ofWhatIsNotOurs(t *testing.T) {
+	w := newWorld(t, newClass(), newVolume("a", released, others), newVolume("b", released, func(pv *corev1.PersistentVolume) {
+		pv.Spec.CSI.Driver = "e.example"
+	}), newVolume("c", released, keeps, free))
+	w.run()
+	w.Never(100*time.Millisecond, func() error {
+		if len(w.Driver.Calls()) > 0 || len(w.Writes()) > 0 {
+			return fmt.Errorf("calls %v, writes %v", w.Driver.Calls(), w.Writes())
+		}
+		return nil
+	})
+}
+
+func TestDelete_aVolumeWrittenByHand(t *testing.T) {
+	w := newWorld(t, newClass(), newClaim("a", func(p *corev1.PersistentVolumeClaim) { p.Spec.VolumeName = "pvc-uid-a" }), newVolume("a", static))
+	w.Driver.AddVolume("id-pvc-uid-a", 1)
+	w.controllerManager()
+	w.run()
+	w.Eventually(func() error {
+		if pv := w.pv("pvc-uid-a"); !has(pv.Finalizers, claim.ProvisionerFinalizer) {
+			return fmt.Errorf("finalizers %v", pv.Finalizers)
+		}
+		return nil
+	})
+	w.Delete(newClaim("a"))
+	w.gone()
+}
+
+func TestDelete_twoWrites(t *testing.T) {
+	const attach = "external-attacher/d-example"
+	w := newWorld(t, newClass(), newVolume("a", released, func(pv *corev1.PersistentVolume) { pv.Finalizers = append(pv.Finalizers, attach) }))
+	w.Driver.AddVolume("id-pvc-uid-a", 1)
+	w.run(func(_ *cluster.Env, o *Options) { o.AttachFinalizer = attach })
+	w.gone()
+	var writes []string
+	for _, write := range w.Writes() {
+		writes = append(writes, write.Verb+" "+write.Resource)
+	}
+	if want := []string{"delete persistentvolumes", "patch persistentvolumes"}; !slices.Equal(writes, want) {
+		t.Errorf("writes %v", writes)
+	}
+}
+
+func TestDelete_waitsForTheEndOfAttachments(t *testing.T) {
+	name := "pvc-uid-a"
+	attachment := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "csi-1"},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driverName, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name}},
+	}
+	w := newWorld(t, newClass(), newVolume("a", released), attachment)
+	w.Driver.AddVolume("id-pvc-uid-a", 1)
+	w.run(func(_ *cluster.Env, o *Options) { o.Attachments = true })
+	w.event("Normal VolumeFailedDelete pvc-uid-a: persistentvolume pvc-uid-a is still attached to node n1")
+	if w.Driver.Count("DeleteVolume") > 0 {
+		t.Error("an attached volume was deleted")
+	}
+	w.Delete(attachment)
+	w.gone()
+}
+
+func TestDelete_waitsForItsSecret(t *testing.T) {
+	w := newWorld(t, newClass(), newVolume("a", released, func(pv *corev1.PersistentVolume) {
+		pv.Annotations[claim.DeletionSecretNameAnnotation], pv.Annotations[claim.DeletionSecretNamespaceAnnotation] = "s", "ns"
+	}))
+	w.Driver.AddVolume("id-pvc-uid-a", 1)
+	var secret atomic.Pointer[string]
+	before := w.Driver.Before
+	w.Driver.Before = func(ctx context.Context, rpc string, request any) error {
+		if request, is := request.(*csi.DeleteVolumeRequest); is {
+			value := request.GetSecrets()["k"]
+			secret.Store(&value)
+		}
+		return before(ctx, rpc, request)
+	}
+	w.run()
+	w.event("Warning VolumeFailedDelete pvc-uid-a", "the secret for DeleteVolume is missing", deleteWithoutSecret+"=true")
+	if w.Driver.Count("DeleteVolume") > 0 {
+		t.Error("deleted without its secret")
+	}
+	w.Add(kubetest.Secret("ns", "s", map[string]string{"k": "v"}))
+	w.gone()
+	if got := secret.Load(); got == nil || *got != "v" {
+		t.Errorf("the driver got %v", got)
+	}
+}
+
+func TestDelete_withoutItsSecretWhenToldTo(t *testing.T) {
+	w := newWorld(t, newClass(), newVolume("a", released, func(pv *corev1.PersistentVolume) {
+		pv.Annotations[claim.DeletionSecretNameAnnotation], pv.Annotations[claim.DeletionSecretNamespaceAnnotation] = "s", "ns"
+		pv.Annotations[deleteWithoutSecret] = "true"
+	}))
+	w.Driver.AddVolume("id-pvc-uid-a", 1)
+	w.run()
+	w.gone()
+}
+
+func TestDelete_anOldVolumeAsksItsClassForTheSecret(t *testing.T) {
+	class := newClass(parameters("csi.storage.k8s.io/provisioner-secret-name", "${pvc.name}-s", "csi.storage.k8s.io/provisioner-secret-namespace", "${pvc.namespace}"))
+	w := newWorld(t, class, newVolume("a", released, func(pv *corev1.PersistentVolume) {
+		pv.Annotations = map[string]string{claim.ProvisionedByAnnotation: driverName}
+	}))
+	w.Driver.AddVolume("id-pvc-uid-a", 1)
+	w.run()
+	w.event("Warning VolumeFailedDelete pvc-uid-a", "ns/a-s")
+	w.Add(kubetest.Secret("ns", "a-s", nil))
+	w.gone()
+}
+
+func TestDelete_ofAVolumeThatWasTakenBackMeanwhile(t *testing.T) {
+	w := newWorld(t, newClass())
+	w.Driver.AddVolume("id-pvc-uid-a", 1)
+	w.run()
+	// The cache hears "released"; the object is somebody's again by the time it is read.
+	w.React("get", "persistentvolumes", func(q kubetest.Request) error {
+		w.Put(newVolume("a"))
+		return nil
+	})
+	w.Add(newVolume("a", released))
+	w.Never(150*time.Millisecond, func() error {
+		if w.Driver.Count("DeleteVolume") > 0 {
+			return errors.New("the volume of a bound object is deleted")
+		}
+		return nil
+	})
+}
+
+func TestDelete_retriesWhatTheDriverRefuses(t *testing.T) {
+	w := newWorld(t, newClass(), newVolume("a", released))
+	w.Driver.AddVolume("id-pvc-uid-a", 1)
+	var failures atomic.Int32
+	w.Driver.Before = func(_ context.Context, rpc string, _ any) error {
+		if rpc == "DeleteVolume" && failures.Add(1) < 3 {
+			return csitest.Fail(codes.FailedPrecondition, "it has snapshots")
+		}
+		return nil
+	}
+	w.run()
+	w.event("Warning VolumeFailedDelete pvc-uid-a", "it has snapshots")
+	w.gone()
+}
+
+// TestDelete_finalizersThatOthersChange is external-provisioner#1217: the list
+// changes between reading and patching.
+func TestDelete_finalizersThatOthersChange(t *testing.T) {
+	w := newWorld(t, newClass(), newVolume("a", released, func(pv *corev1.PersistentVolume) {
+		pv.Finalizers = []string{"kubernetes.io/pv-protection", claim.ProvisionerFinalizer}
+	}))
+	w.Driver.AddVolume("id-pvc-uid-a", 1)
+	var done atomic.Bool
+	w.React("patch", "persistentvolumes", func(kubetest.Request) error {
+		if !done.Swap(true) { // the controller-manager is faster
+			w.Put(newVolume("a", released, terminating))
+		}
+		return nil
+	})
+	w.run()
+	w.gone()
+}
+
+func TestUpkeep_finalizerFollowsThePolicy(t *testing.T) {
+	w := newWorld(t, newClass(), newVolume("a", keeps), newVolume("b", free))
+	w.run()
+	w.Eventually(func() error {
+		if a, b := w.pv("pvc-uid-a").Finalizers, w.pv("pvc-uid-b").Finalizers; len(a) > 0 || len(b) != 1 {
+			return fmt.Errorf("a (Retain) %v, b (Delete) %v", a, b)
+		}
+		return nil
+	})
+}
+
+func TestDelete_aForbiddenPatchIsTold(t *testing.T) {
+	w := newWorld(t, newClass(), newVolume("a", free))
+	w.React("patch", "persistentvolumes", func(q kubetest.Request) error {
+		return apierrors.NewForbidden(corev1.Resource("persistentvolumes"), q.Name, errors.New("no right"))
+	})
+	env := w.NewEnv()
+	controller := New(env, Options{})
+	env.Set.Start(w.Context())
+	if err := env.Set.Wait(w.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := controller.syncVolume(w.Context(), "pvc-uid-a"); err == nil || !strings.Contains(err.Error(), "no right") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,277 @@
+package provision
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+)
+
+func withSnapshots(_ *cluster.Env, o *Options) { o.Snapshots = true }
+
+func ptr[T any](value T) *T { return &value }
+
+// newSnapshot is a VolumeSnapshot that is ready, and its content.
+func newSnapshot(name string) (*snapshotv1.VolumeSnapshot, *snapshotv1.VolumeSnapshotContent) {
+	size := resource.MustParse("1Gi")
+	snapshot := &snapshotv1.VolumeSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "uid-s"},
+		Status: &snapshotv1.VolumeSnapshotStatus{
+			BoundVolumeSnapshotContentName: ptr("content-" + name), ReadyToUse: ptr(true), RestoreSize: &size,
+		},
+	}
+	content := &snapshotv1.VolumeSnapshotContent{
+		ObjectMeta: metav1.ObjectMeta{Name: "content-" + name},
+		Spec: snapshotv1.VolumeSnapshotContentSpec{
+			Driver: driverName, SourceVolumeMode: ptr(corev1.PersistentVolumeFilesystem),
+			VolumeSnapshotRef: corev1.ObjectReference{Namespace: "ns", Name: name, UID: "uid-s"},
+		},
+		Status: &snapshotv1.VolumeSnapshotContentStatus{ReadyToUse: ptr(true), SnapshotHandle: ptr("snap-1")},
+	}
+	return snapshot, content
+}
+
+func (w *world) snapshotNow(name string) *snapshotv1.VolumeSnapshot {
+	snapshot, err := w.Snapshots.SnapshotV1().VolumeSnapshots("ns").Get(w.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return snapshot
+}
+
+func TestClone_ofAClaim(t *testing.T) {
+	w := newWorld(t, append(bound("src"), newClass())...)
+	w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
+	w.run()
+	w.Add(newClaim("a", cloneOf("src")))
+	w.saved("pvc-uid-a")
+	if got := w.calls()[0].GetVolumeContentSource().GetVolume().GetVolumeId(); got != "id-pvc-uid-src" {
+		t.Errorf("made of %q", got)
+	}
+}
+
+func TestClone_eachRefusal(t *testing.T) {
+	change := func(pvc func(*corev1.PersistentVolumeClaim), pv func(*corev1.PersistentVolume)) []runtime.Object {
+		objects := bound("src")
+		source, _ := objects[0].(*corev1.PersistentVolumeClaim)
+		volume, _ := objects[1].(*corev1.PersistentVolume)
+		if pvc != nil {
+			pvc(source)
+		}
+		if pv != nil {
+			pv(volume)
+		}
+		return objects
+	}
+	now := metav1.Now()
+	cases := []struct {
+		name    string
+		objects []runtime.Object
+		want    string
+	}{
+		{"absent", nil, `PersistentVolumeClaim "ns/src", does not exist`},
+		{"pending", change(func(p *corev1.PersistentVolumeClaim) { p.Status.Phase = corev1.ClaimPending }, nil), "has no volume yet"},
+		{"being deleted", change(func(p *corev1.PersistentVolumeClaim) {
+			p.DeletionTimestamp, p.Finalizers = &now, []string{"kubernetes.io/pvc-protection"}
+		}, nil), "is being deleted"},
+		{"without class", change(func(p *corev1.PersistentVolumeClaim) { p.Spec.StorageClassName = nil }, nil), "names no StorageClass"},
+		{"larger", change(func(p *corev1.PersistentVolumeClaim) {
+			p.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("2Gi")
+		}, nil), "1Gi is less than the source's 2Gi"},
+		{"without volume", change(func(p *corev1.PersistentVolumeClaim) { p.Spec.VolumeName = "lost" }, nil), "has no volume yet"},
+		{"of another driver", change(nil, func(v *corev1.PersistentVolume) { v.Spec.CSI.Driver = "e.example" }), "a volume of another driver"},
+		{"whose volume is another claim's", change(nil, func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID = "other" }), "is not bound to the source"},
+		{"whose volume is released", change(nil, func(v *corev1.PersistentVolume) {
+			keeps(v)
+			released(v)
+		}), "is Released, not Bound"},
+		{"of another mode", change(nil, func(v *corev1.PersistentVolume) { v.Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock) }), "spec.volumeMode differs"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, append(c.objects, newClass(), newClaim("a", cloneOf("src")))...)
+			w.run()
+			w.event("Warning ProvisioningFailed ns/a", c.want)
+			if len(w.calls()) > 0 {
+				t.Error("the driver was called")
+			}
+		})
+	}
+}
+
+func TestClone_startsAsSoonAsTheSourceIsThere(t *testing.T) {
+	w := newWorld(t, newClass(), newClaim("a", cloneOf("src")))
+	w.run(func(env *cluster.Env, _ *Options) { env.Retry.Start, env.Retry.Max = time.Hour, time.Hour })
+	w.event("Warning ProvisioningFailed ns/a", "does not exist")
+	w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
+	objects := bound("src")
+	w.Add(objects[1])
+	time.Sleep(20 * time.Millisecond) // volumes are not what wakes a clone
+	w.Add(objects[0])
+	w.saved("pvc-uid-a")
+}
+
+func TestRestore_ofASnapshot(t *testing.T) {
+	snapshot, content := newSnapshot("s")
+	w := newWorld(t, newClass(), snapshot, content)
+	w.run(withSnapshots)
+	w.Add(newClaim("a", restoreOf("s")))
+	w.saved("pvc-uid-a")
+	if got := w.calls()[0].GetVolumeContentSource().GetSnapshot().GetSnapshotId(); got != "snap-1" {
+		t.Errorf("made of %q", got)
+	}
+}
+
+func TestRestore_eachRefusal(t *testing.T) {
+	now := metav1.Now()
+	type change func(*snapshotv1.VolumeSnapshot, *snapshotv1.VolumeSnapshotContent)
+	cases := []struct {
+		name   string
+		change change
+		want   string
+	}{
+		{"being deleted", func(s *snapshotv1.VolumeSnapshot, _ *snapshotv1.VolumeSnapshotContent) {
+			s.DeletionTimestamp, s.Finalizers = &now, []string{"other"}
+		}, "is being deleted"},
+		{"no status", func(s *snapshotv1.VolumeSnapshot, _ *snapshotv1.VolumeSnapshotContent) { s.Status = nil }, "is not bound"},
+		{"not ready", func(s *snapshotv1.VolumeSnapshot, _ *snapshotv1.VolumeSnapshotContent) {
+			s.Status.ReadyToUse = ptr(false)
+		}, "is not ready yet"},
+		{"larger", func(s *snapshotv1.VolumeSnapshot, _ *snapshotv1.VolumeSnapshotContent) {
+			s.Status.RestoreSize = ptr(resource.MustParse("2Gi"))
+		}, "needs 2Gi, more than the claim's"},
+		{"no content", func(s *snapshotv1.VolumeSnapshot, _ *snapshotv1.VolumeSnapshotContent) {
+			s.Status.BoundVolumeSnapshotContentName = ptr("lost")
+		}, `VolumeSnapshotContent "lost" of the source does not exist`},
+		{"another's content", func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
+			c.Spec.VolumeSnapshotRef.UID = "other"
+		}, "belongs to another VolumeSnapshot"},
+		{"another driver's", func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
+			c.Spec.Driver = "e.example"
+		}, `is of driver "e.example"`},
+		{"content not ready", func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
+			c.Status.ReadyToUse = nil
+		}, "is not ready yet"},
+		{"no handle", func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
+			c.Status.SnapshotHandle = nil
+		}, "has no snapshotHandle"},
+		{"another mode", func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
+			c.Spec.SourceVolumeMode = ptr(corev1.PersistentVolumeBlock)
+		}, "allow-volume-mode-change=true would allow that"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			snapshot, content := newSnapshot("s")
+			c.change(snapshot, content)
+			w := newWorld(t, newClass(), snapshot, content, newClaim("a", restoreOf("s")))
+			w.run(withSnapshots)
+			w.event("Warning ProvisioningFailed ns/a", c.want)
+			if len(w.calls()) > 0 {
+				t.Error("the driver was called")
+			}
+		})
+	}
+}
+
+func TestRestore_changesTheModeWhereAllowed(t *testing.T) {
+	snapshot, content := newSnapshot("s")
+	content.Spec.SourceVolumeMode = ptr(corev1.PersistentVolumeBlock)
+	content.Annotations = map[string]string{allowModeChange: "true"}
+	w := newWorld(t, newClass(), snapshot, content, newClaim("a", restoreOf("s")))
+	w.run(withSnapshots)
+	w.saved("pvc-uid-a")
+}
+
+func TestRestore_startsAsSoonAsTheSnapshotIsReady(t *testing.T) {
+	snapshot, content := newSnapshot("s")
+	snapshot.Status.ReadyToUse = ptr(false)
+	w := newWorld(t, newClass(), snapshot, content, newClaim("a", restoreOf("s")))
+	w.run(withSnapshots, func(env *cluster.Env, _ *Options) { env.Retry.Start, env.Retry.Max = time.Hour, time.Hour })
+	w.event("Warning ProvisioningFailed ns/a", "is not ready yet")
+	ready, _ := newSnapshot("s")
+	w.Put(ready)
+	w.saved("pvc-uid-a")
+}
+
+// TestProtection_lastsAsLongAsAnyCopy: two restores of one snapshot, of which
+// the second hangs; the snapshot is deleted meanwhile.
+func TestProtection_lastsAsLongAsAnyCopy(t *testing.T) {
+	snapshot, content := newSnapshot("s")
+	w := newWorld(t, newClass(), snapshot, content)
+	w.controllerManager()
+	w.run(withSnapshots)
+	w.Add(newClaim("a", restoreOf("s")))
+	w.saved("pvc-uid-a")
+	w.Eventually(func() error {
+		if now := w.snapshotNow("s"); has(now.Finalizers, restoreFinalizer) {
+			return errors.New("nothing is restored, and the snapshot is held")
+		}
+		return nil
+	})
+	stuck := make([]error, 50)
+	for i := range stuck {
+		stuck[i] = csitest.Fail(codes.Aborted, "still copying")
+	}
+	w.answer(stuck...)
+	w.Add(newClaim("b", restoreOf("s")))
+	w.event("Warning ProvisioningFailed ns/b", "still copying")
+	w.Delete(snapshot)
+	if now := w.snapshotNow("s"); now == nil || !slices.Contains(now.Finalizers, restoreFinalizer) {
+		t.Fatalf("the snapshot is gone while it is restored: %v", now)
+	}
+	w.saved("pvc-uid-b")
+	w.Eventually(func() error {
+		if w.snapshotNow("s") != nil {
+			return errors.New("the snapshot is still held")
+		}
+		return nil
+	})
+}
+
+// TestProtection_endsWithAClaimThatIsDeleted is external-provisioner#1507.
+func TestProtection_endsWithAClaimThatIsDeleted(t *testing.T) {
+	w := newWorld(t, append(bound("src"), newClass())...)
+	w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
+	w.answer(csitest.Fail(codes.Internal, "cannot"), csitest.Fail(codes.Internal, "cannot"))
+	w.run(func(env *cluster.Env, _ *Options) { env.Retry.Start, env.Retry.Max = time.Hour, time.Hour })
+	pvc := newClaim("a", cloneOf("src"))
+	w.Add(pvc)
+	w.event("Warning ProvisioningFailed ns/a", "cannot")
+	if now := w.claimNow("src"); !has(now.Finalizers, cloneFinalizer) {
+		t.Fatalf("the source is not kept: %v", now.Finalizers)
+	}
+	w.Delete(pvc)
+	w.Eventually(func() error {
+		if now := w.claimNow("src"); has(now.Finalizers, cloneFinalizer) {
+			return errors.New("the source is still held")
+		}
+		return nil
+	})
+}
+
+func TestProtection_isNotInsistedOnWithoutTheRight(t *testing.T) {
+	snapshot, content := newSnapshot("s")
+	w := newWorld(t, newClass(), snapshot, content)
+	w.React("patch", "volumesnapshots", func(q kubetest.Request) error {
+		return apierrors.NewForbidden(snapshotv1.Resource("volumesnapshots"), q.Name, fmt.Errorf("no right"))
+	})
+	w.run(withSnapshots)
+	w.Add(newClaim("a", restoreOf("s")))
+	w.saved("pvc-uid-a")
+}
