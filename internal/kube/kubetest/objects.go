@@ -1,6 +1,7 @@
 package kubetest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -15,7 +16,9 @@ type object map[string]any
 
 func decode(text []byte) (object, error) {
 	var o object
-	if err := json.Unmarshal(text, &o); err != nil {
+	numbers := json.NewDecoder(bytes.NewReader(text))
+	numbers.UseNumber() // a float64 does not hold nanoseconds since 1970
+	if err := numbers.Decode(&o); err != nil {
 		return nil, fmt.Errorf("decode an object: %w", err)
 	}
 	return o, nil
