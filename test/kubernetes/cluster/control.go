@@ -36,7 +36,7 @@ func listenControl(path string) (net.Listener, error) {
 	var listener net.Listener
 	err := viaDirectory(path, func(short string) error {
 		var err error
-		listener, err = net.Listen("unix", short)
+		listener, err = new(net.ListenConfig).Listen(context.Background(), "unix", short)
 		return err
 	})
 	if err != nil {
@@ -47,7 +47,7 @@ func listenControl(path string) (net.Listener, error) {
 
 // serveControl answers until the process ends.
 func serveControl(listener net.Listener, handler http.Handler) {
-	server := &http.Server{Handler: handler} //nolint:gosec // no stranger reaches the socket
+	server := &http.Server{Handler: handler}
 	_ = server.Serve(listener)
 }
 

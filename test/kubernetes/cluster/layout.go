@@ -30,8 +30,7 @@ func (l layout) log(name string) string { return l.path("logs", name+".log") }
 // etcd holds the API server's data.
 func (l layout) etcd() string { return l.path("etcd") }
 
-// node holds what one node has; root is what it sees as /.
-func (l layout) node(name string) string     { return l.path("nodes", name) }
+// nodeRoot is what a node sees as /.
 func (l layout) nodeRoot(name string) string { return l.path("nodes", name, "root") }
 
 // overlay holds the upper and work directory of a directory that a node has

@@ -33,7 +33,7 @@ type options struct {
 // defaultLabels select every spec that leaves the nodes alone and takes minutes
 // at most, with the features that are always on.
 const defaultLabels = "!Slow && !Serial && !Disruptive && !Flaky && Feature: isSubsetOf {" +
-	"VolumeSnapshotDataSource, VolumeGroupSnapshotDataSource, VolumeAttributesClass, VolumeSourceXFS}"
+	"VolumeSnapshotDataSource, volumegroupsnapshot, VolumeAttributesClass, VolumeSourceXFS}"
 
 func main() {
 	var o options
@@ -43,7 +43,7 @@ func main() {
 	flag.StringVar(&o.deploy, "deploy", "conformance/deploy", "program that installs the driver, given KUBECONFIG and CLUSTER_DIR")
 	flag.StringVar(&o.report, "report", "../../bin/conformance", "directory for the reports")
 	flag.StringVar(&o.labels, "labels", defaultLabels, "ginkgo's label filter")
-	flag.StringVar(&o.focus, "focus", "", "regular expression: only specs whose names match")
+	flag.StringVar(&o.focus, "focus", "External.Storage", "regular expression: only specs whose names match")
 	flag.IntVar(&o.procs, "procs", 6, "specs at a time; they mostly wait")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

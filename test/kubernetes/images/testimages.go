@@ -1,6 +1,7 @@
 package images
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,12 +20,12 @@ type Programs struct {
 
 // Test makes the images that the pods of the end-to-end tests and of the
 // official suite run. Where upstream builds on Alpine, these have busybox alone.
-func Test(p Programs) ([]Image, error) {
+func Test(ctx context.Context, p Programs) ([]Image, error) {
 	pause, err := single("/pause", p.Pause)
 	if err != nil {
 		return nil, err
 	}
-	shell, err := shellLayer(p.Busybox)
+	shell, err := shellLayer(ctx, p.Busybox)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func single(name, from string) (*Layer, error) {
 
 // shellLayer has busybox under all its names, and the few files that programs
 // expect.
-func shellLayer(busybox string) (*Layer, error) {
+func shellLayer(ctx context.Context, busybox string) (*Layer, error) {
 	layer := NewLayer()
 	err := errors.Join(
 		layer.Dir("/root", 0o700),
@@ -73,7 +74,7 @@ func shellLayer(busybox string) (*Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := exec.Command(busybox, "--list").Output() //nolint:noctx // it ends at once
+	names, err := exec.CommandContext(ctx, busybox, "--list").Output()
 	if err != nil {
 		return nil, fmt.Errorf("images: ask %s for its names: %w", busybox, err)
 	}

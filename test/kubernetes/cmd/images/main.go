@@ -42,7 +42,7 @@ func run(ctx context.Context, output, busybox string) (err error) {
 	if err := build(ctx, "k8s.io/kubernetes/test/images/agnhost", programs.Agnhost); err != nil {
 		return err
 	}
-	all, err := images.Test(programs)
+	all, err := images.Test(ctx, programs)
 	if err != nil {
 		return err
 	}

@@ -1,12 +1,14 @@
 package suite
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"time"
 
 	storage "k8s.io/kubernetes/test/e2e/storage/framework"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -35,8 +37,14 @@ func check(file string) error {
 	if err != nil {
 		return err
 	}
+	data, err = yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	// Which, unlike encoding/json, takes no field whose case is another.
 	var d definition
-	if err := yaml.UnmarshalStrict(data, &d); err != nil {
+	strict, err := json.UnmarshalStrict(data, &d)
+	if err := errors.Join(append(strict, err)...); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	for capability := range d.DriverInfo.Capabilities {
