@@ -62,7 +62,7 @@ func TestAnswer_nonsenseIsTakenBack(t *testing.T) {
 			w.withTopology()
 			w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
 			var lie atomic.Bool
-	lie.Store(true)
+			lie.Store(true)
 			w.Driver.Creation.Answer = func(request *csi.CreateVolumeRequest, volume *csi.Volume) {
 				if lie.Load() {
 					c.wrong(request, volume)

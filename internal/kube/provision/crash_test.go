@@ -26,6 +26,7 @@ import (
 type crashed struct {
 	once sync.Once
 	seen chan struct{}
+	dead atomic.Bool
 }
 
 func (c *crashed) Enabled(context.Context, slog.Level) bool { return true }
@@ -34,6 +35,7 @@ func (c *crashed) WithGroup(string) slog.Handler            { return c }
 func (c *crashed) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
 		if err, is := a.Value.Any().(error); is && errors.Is(err, failpoint.ErrInjected) {
+			c.dead.Store(true) // before the queue gives the key out again
 			c.once.Do(func() { close(c.seen) })
 		}
 		return true
@@ -49,14 +51,20 @@ func (w *world) crash(point string, trigger func()) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	dead := &atomic.Bool{}
-	w.React("*", "configmaps", func(q kubetest.Request) error {
-		if dead.Load() && q.Verb != "list" {
+	death := &crashed{seen: make(chan struct{})}
+	w.React("*", "*", func(q kubetest.Request) error {
+		if death.dead.Load() && q.Verb != "list" && q.Verb != "watch" {
 			return errors.New("the process is dead")
 		}
 		return nil
 	})
-	death := &crashed{seen: make(chan struct{})}
+	before := w.Driver.Before
+	w.Driver.Before = func(ctx context.Context, rpc string, request any) error {
+		if death.dead.Load() {
+			return errors.New("the process is dead")
+		}
+		return before(ctx, rpc, request)
+	}
 	_, stop := w.run(func(env *cluster.Env, o *Options) {
 		env.Failpoints, env.Retry.Start, env.Retry.Max = points, time.Hour, time.Hour
 		env.Logger = slog.New(death)
@@ -68,9 +76,8 @@ func (w *world) crash(point string, trigger func()) {
 	case <-time.After(10 * time.Second):
 		w.t.Fatalf("%s was not passed; events: %s", point, strings.Join(w.Events(), "\n"))
 	}
-	dead.Store(true)
 	stop()
-	dead.Store(false)
+	death.dead.Store(false)
 }
 
 // createPoints are the steps of a creation (external-provisioner#486).
