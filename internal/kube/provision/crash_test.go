@@ -43,41 +43,44 @@ func (c *crashed) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// crash runs a provisioner that dies at a point: it does nothing more, and what
-// it wanted to write at its end is lost.
-func (w *world) crash(point string, trigger func()) {
+// mortal starts a provisioner that dies at a point: from then on it does nothing
+// more, and what it wanted to write at its end is lost. bury ends it.
+func (w *world) mortal(point string, change ...func(*cluster.Env, *Options)) (death *crashed, bury func()) {
 	w.t.Helper()
 	points, err := failpoint.Parse("provision/" + point + "=error")
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	death := &crashed{seen: make(chan struct{})}
+	death = &crashed{seen: make(chan struct{})}
 	w.React("*", "*", func(q kubetest.Request) error {
 		if death.dead.Load() && q.Verb != "list" && q.Verb != "watch" {
 			return errors.New("the process is dead")
 		}
 		return nil
 	})
-	before := w.Driver.Before
-	w.Driver.Before = func(ctx context.Context, rpc string, request any) error {
-		if death.dead.Load() {
-			return errors.New("the process is dead")
-		}
-		return before(ctx, rpc, request)
-	}
-	_, stop := w.run(func(env *cluster.Env, o *Options) {
-		env.Failpoints, env.Retry.Start, env.Retry.Max = points, time.Hour, time.Hour
-		env.Logger = slog.New(death)
+	w.dead.Store(&death.dead)
+	options := append([]func(*cluster.Env, *Options){func(env *cluster.Env, o *Options) {
+		env.Failpoints, env.Logger = points, slog.New(death)
 		o.ForgetAfter = time.Hour
-	})
+	}}, change...)
+	_, stop := w.run(options...)
+	return death, func() {
+		stop()
+		death.dead.Store(false)
+	}
+}
+
+// crash runs a provisioner until it has died at a point.
+func (w *world) crash(point string, trigger func()) {
+	w.t.Helper()
+	death, bury := w.mortal(point, func(env *cluster.Env, _ *Options) { env.Retry.Start, env.Retry.Max = time.Hour, time.Hour })
 	trigger()
 	select {
 	case <-death.seen:
 	case <-time.After(10 * time.Second):
 		w.t.Fatalf("%s was not passed; events: %s", point, strings.Join(w.Events(), "\n"))
 	}
-	stop()
-	death.dead.Store(false)
+	bury()
 }
 
 // createPoints are the steps of a creation (external-provisioner#486).

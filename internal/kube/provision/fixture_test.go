@@ -2,11 +2,13 @@ package provision
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,6 +130,8 @@ type world struct {
 	*kubetest.Cluster
 	t *testing.T
 
+	dead atomic.Pointer[atomic.Bool] // whether the process at work is dead
+
 	mu       sync.Mutex
 	requests []*csi.CreateVolumeRequest
 	answers  []func(*csi.CreateVolumeRequest) error // one per call; nil succeeds
@@ -144,6 +148,9 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 }
 
 func (w *world) before(_ context.Context, rpc string, request any) error {
+	if dead := w.dead.Load(); dead != nil && dead.Load() {
+		return errors.New("the process is dead")
+	}
 	create, is := request.(*csi.CreateVolumeRequest)
 	if rpc != "CreateVolume" || !is {
 		return nil
