@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"time"
@@ -36,8 +37,10 @@ type Page struct {
 	Address  string // host:port or :port
 	Gatherer prometheus.Gatherer
 	// Ready tells whether the process can do its work now.
-	Ready  func(context.Context) error
-	Logger *slog.Logger
+	Ready func(context.Context) error
+	// Handlers are further paths, or better answers for those above.
+	Handlers map[string]http.Handler
+	Logger   *slog.Logger
 	// Listening, when set, is told the address once it is bound; port 0 in
 	// Address asks the system for a free one.
 	Listening func(net.Addr)
@@ -76,10 +79,16 @@ func (p Page) Run(ctx context.Context) error {
 }
 
 func (p Page) handler() http.Handler {
+	handlers := map[string]http.Handler{
+		"/metrics": promhttp.HandlerFor(p.Gatherer, promhttp.HandlerOpts{}),
+		"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { say(w, "ok") }),
+		"/readyz":  http.HandlerFunc(p.ready),
+	}
+	maps.Copy(handlers, p.Handlers)
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(p.Gatherer, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, "ok") })
-	mux.HandleFunc("GET /readyz", p.ready)
+	for path, handler := range handlers {
+		mux.Handle("GET "+path, handler)
+	}
 	return mux
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -93,6 +94,18 @@ func TestPage_saysWhyItIsNotReady(t *testing.T) {
 	}
 	if code, _ := get(t, address+"/healthz"); code != http.StatusOK {
 		t.Errorf("/healthz answers %d for a process that lives", code)
+	}
+}
+
+func TestPage_takesBetterAnswers(t *testing.T) {
+	teapot := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	handler := Page{Gatherer: NewRegistry(), Handlers: map[string]http.Handler{"/healthz": teapot, "/healthz/more": teapot}}.handler()
+	for path, want := range map[string]int{"/healthz": http.StatusTeapot, "/healthz/more": http.StatusTeapot, "/metrics": http.StatusOK} {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+		if answer.Code != want {
+			t.Errorf("%s answers %d, want %d", path, answer.Code, want)
+		}
 	}
 }
 

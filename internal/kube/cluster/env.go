@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,13 +45,36 @@ type Env struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	Failpoints *failpoint.Set
+
+	mu     sync.Mutex
+	queues map[string]*work.Queue
 }
 
 // Queue makes a queue with the process's number of workers, pauses, log and metrics.
 func (e *Env) Queue(name string) *work.Queue {
-	return work.New(work.Options{
+	queue := work.New(work.Options{
 		Name: name, Workers: e.Workers, Retry: e.Retry, Logger: e.Logger, Registerer: e.Registerer,
 	})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.queues == nil {
+		e.queues = map[string]*work.Queue{}
+	}
+	e.queues[name] = queue
+	return queue
+}
+
+// Stuck names the queue whose workers have all been busy the longest without
+// one of them coming to an end, and for how long; 0 when no queue is so.
+func (e *Env) Stuck() (queue string, since time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name, q := range e.queues {
+		if stuck := q.Stuck(); stuck > since {
+			queue, since = name, stuck
+		}
+	}
+	return queue, since
 }
 
 // Call bounds a call of the driver.

@@ -44,6 +44,10 @@ type Options struct {
 type Queue struct {
 	options Options
 	items   workqueue.TypedRateLimitingInterface[string]
+
+	mu    sync.Mutex
+	busy  int       // items in progress
+	moved time.Time // when one of them last began or ended
 }
 
 // New makes a queue. It takes keys at once, and works when it is run.
@@ -84,6 +88,24 @@ func (q *Queue) Failures(key string) int { return q.items.NumRequeues(key) }
 // Len is how many keys wait for a worker.
 func (q *Queue) Len() int { return q.items.Len() }
 
+// Stuck is for how long all workers have been busy without one of them coming
+// to an end; 0 while one is free.
+func (q *Queue) Stuck() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.busy < q.options.Workers {
+		return 0
+	}
+	return time.Since(q.moved)
+}
+
+func (q *Queue) move(by int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.busy += by
+	q.moved = time.Now()
+}
+
 // Run works until ctx ends, and waits then for the items in progress, whose
 // handlers see ctx end as well. It always returns nil. A queue runs once.
 func (q *Queue) Run(ctx context.Context, handle Handler) error {
@@ -109,6 +131,8 @@ func (q *Queue) Run(ctx context.Context, handle Handler) error {
 }
 
 func (q *Queue) work(ctx context.Context, key string, handle Handler) {
+	q.move(1)
+	defer q.move(-1)
 	defer q.items.Done(key)
 	after, err := handle(ctx, key)
 	switch {

@@ -96,6 +96,40 @@ func TestQueue_waitsForWorkInProgressWhenItEnds(t *testing.T) {
 	})
 }
 
+func TestQueue_isStuckWhenAllWorkersAreBusyForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := work.New(work.Options{Name: "test", Workers: 2})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = queue.Run(ctx, func(ctx context.Context, key string) (time.Duration, error) {
+				if key == "short" {
+					return 0, nil
+				}
+				<-ctx.Done()
+				return 0, nil
+			})
+		}()
+		queue.Add("long 1")
+		time.Sleep(time.Hour)
+		if stuck := queue.Stuck(); stuck != 0 {
+			t.Errorf("with a free worker the queue is stuck for %v", stuck)
+		}
+		queue.Add("short")
+		queue.Add("long 2")
+		time.Sleep(time.Hour)
+		if stuck := queue.Stuck(); stuck != time.Hour {
+			t.Errorf("without a free worker it is stuck for %v, want 1h", stuck)
+		}
+		cancel()
+		<-done
+		if stuck := queue.Stuck(); stuck != 0 {
+			t.Errorf("at the end it is stuck for %v", stuck)
+		}
+	})
+}
+
 func TestQueue_queuesOfAProcessShareTheirMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	for _, name := range []string{"one", "two"} {
