@@ -314,3 +314,23 @@ func TestEvents_haveNoSecrets(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+func TestEvents_areShortEnoughForTheAPI(t *testing.T) {
+	w := newWorld(t, newClass())
+	w.answer(csitest.Fail(codes.Internal, strings.Repeat("ä", 5000)))
+	w.run()
+	w.Add(newClaim("a"))
+	w.event("Warning ProvisioningFailed ns/a", "ää")
+	for _, event := range w.Events() {
+		if _, message, _ := strings.Cut(event, ": "); len(message) > longestMessage {
+			t.Errorf("a message of %d bytes", len(message))
+		}
+	}
+}
+
+func TestProvision_aForeignVolumeHasTheName(t *testing.T) {
+	w := newWorld(t, newClass(), newVolume("a", func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.UID = "other" }))
+	w.run()
+	w.Add(newClaim("a"))
+	w.event("Warning ProvisioningFailed ns/a", `PersistentVolume "pvc-uid-a" exists and is not for this claim`)
+}

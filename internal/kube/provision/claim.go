@@ -41,11 +41,11 @@ func (c *Controller) syncClaim(ctx context.Context, key string) (time.Duration, 
 		return 0, nil
 	}
 	if !c.open(pvc) {
-		return 0, nil
+		return c.taken(pvc)
 	}
 	class, found := c.classes.Get(className(pvc))
 	if !found {
-		return lookAgain, c.hold(pvc, fmt.Sprintf("storageclass.storage.k8s.io %q not found", className(pvc)))
+		return c.hold(pvc, fmt.Sprintf("storageclass.storage.k8s.io %q not found", className(pvc)))
 	}
 	return c.begin(ctx, pvc, class)
 }
@@ -66,19 +66,28 @@ func (c *Controller) open(pvc *corev1.PersistentVolumeClaim) bool {
 	return !exists
 }
 
-// hold tells, once, why nothing is done for a claim.
-func (c *Controller) hold(pvc *corev1.PersistentVolumeClaim, why string) error {
+// taken tells of a claim whose volume's name stands for something else.
+func (c *Controller) taken(pvc *corev1.PersistentVolumeClaim) (time.Duration, error) {
+	pv, exists := c.volumes.Get(c.volumeName(pvc))
+	if !exists || !c.pending(pvc) || !c.here(pvc) || pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == pvc.UID {
+		return 0, nil
+	}
+	return c.hold(pvc, fmt.Sprintf("PersistentVolume %q exists and is not for this claim; it stands for %s; delete or rename it", pv.Name, describeVolume(pv)))
+}
+
+// hold tells why nothing is done for a claim; the same is not told again soon.
+func (c *Controller) hold(pvc *corev1.PersistentVolumeClaim, why string) (time.Duration, error) {
 	if c.progress.once(pvc.UID, why) {
 		c.warn(pvc, reasonFailed, "%s", why)
 	}
-	return nil
+	return lookAgain, nil
 }
 
 // begin decides whether it is time to make the claim's volume.
 func (c *Controller) begin(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (time.Duration, error) {
 	if class.Provisioner != c.env.Driver {
 		if pvc.Annotations[migratedToAnnotation] == c.env.Driver {
-			return lookAgain, c.hold(pvc, fmt.Sprintf("StorageClass %q names the in-tree plugin %q; make a class with provisioner %q, since parameters are not translated",
+			return c.hold(pvc, fmt.Sprintf("StorageClass %q names the in-tree plugin %q; make a class with provisioner %q, since parameters are not translated",
 				class.Name, class.Provisioner, c.env.Driver))
 		}
 		return 0, nil // the class was made again, for another driver
@@ -157,7 +166,7 @@ func (c *Controller) unprepared(ctx context.Context, pvc *corev1.PersistentVolum
 		_ = c.failed(pvc, class.Name, err)
 		return 0, c.reschedule(ctx, pvc, selectedNode(pvc))
 	case errors.As(err, &wait):
-		return lookAgain, c.hold(pvc, fmt.Sprintf("failed to provision volume with StorageClass %q: %v", class.Name, err))
+		return c.hold(pvc, fmt.Sprintf("failed to provision volume with StorageClass %q: %v", class.Name, err))
 	}
 	return 0, c.failed(pvc, class.Name, err)
 }

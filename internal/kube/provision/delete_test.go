@@ -200,7 +200,7 @@ func TestDelete_ofAVolumeThatWasTakenBackMeanwhile(t *testing.T) {
 	w.Driver.AddVolume("id-pvc-uid-a", 1)
 	w.run()
 	// The cache hears "released"; the object is somebody's again by the time it is read.
-	w.React("get", "persistentvolumes", func(q kubetest.Request) error {
+	w.React("get", "persistentvolumes", func(kubetest.Request) error {
 		w.Put(newVolume("a"))
 		return nil
 	})

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,12 +22,24 @@ const (
 // end before that, and their end is an event anyway: that is one write less.
 const announceAfter = time.Second
 
+// longestMessage is what the API server takes of an event's message, in bytes;
+// a driver's error may be longer.
+const longestMessage = 1024
+
 func (c *Controller) warn(object runtime.Object, reason, format string, arguments ...any) {
-	c.env.Recorder.Event(object, corev1.EventTypeWarning, reason, fmt.Sprintf(format, arguments...))
+	c.env.Recorder.Event(object, corev1.EventTypeWarning, reason, shorten(fmt.Sprintf(format, arguments...)))
 }
 
 func (c *Controller) tell(object runtime.Object, reason, format string, arguments ...any) {
-	c.env.Recorder.Event(object, corev1.EventTypeNormal, reason, fmt.Sprintf(format, arguments...))
+	c.env.Recorder.Event(object, corev1.EventTypeNormal, reason, shorten(fmt.Sprintf(format, arguments...)))
+}
+
+func shorten(message string) string {
+	const end = "…"
+	if len(message) <= longestMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:longestMessage-len(end)], "") + end
 }
 
 // announce tells of an attempt that takes long; stop when it has ended.

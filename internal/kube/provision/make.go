@@ -39,7 +39,8 @@ func (c *Controller) resume(ctx context.Context, pvc *corev1.PersistentVolumeCla
 		}
 	}
 	if pv, found := c.volumes.Get(left.Volume.Name); found && c.stands(pv, left) {
-		return 0, c.finish(pvc, left, nil)
+		c.finish(pvc, left, nil)
+		return 0, nil
 	}
 	if c.unwanted(pvc, left) {
 		return c.undo(ctx, pvc, left)
@@ -87,9 +88,7 @@ func (c *Controller) make(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	if err := c.hit("create/saved"); err != nil {
 		return 0, err
 	}
-	if err := c.finish(pvc, left, volume); err != nil {
-		return 0, err
-	}
+	c.finish(pvc, left, volume)
 	return 0, c.hit("create/dropped")
 }
 
@@ -227,7 +226,7 @@ func (c *Controller) suspect(ctx context.Context, left record, err error) (time.
 	if left.Suspect != err.Error() {
 		left.Suspect = err.Error()
 		c.warn(left.claimStub(), reasonCleanupFailed,
-			"volume %q may have been made, and the driver cannot tell; look for it in the storage, then take entry %s out of the ConfigMap of records in namespace %s",
+			"volume %q may have been made, and the driver cannot tell; look for it in the storage, then take entry %s out of the ConfigMaps labelled holdfast.dev/intents in namespace %s",
 			left.Volume.Name, left.Volume.Spec.ClaimRef.UID, c.env.Namespace)
 		if err := c.intents.Put(ctx, string(left.Volume.Spec.ClaimRef.UID), left); err != nil {
 			return 0, err
@@ -247,7 +246,7 @@ func (c *Controller) drop(uid types.UID, left record) {
 
 // finish forgets a record whose PersistentVolume stands. The volume is nil if
 // another process had made it.
-func (c *Controller) finish(pvc *corev1.PersistentVolumeClaim, left record, volume *csi.Volume) error {
+func (c *Controller) finish(pvc *corev1.PersistentVolumeClaim, left record, volume *csi.Volume) {
 	uid := left.Volume.Spec.ClaimRef.UID
 	c.drop(uid, left)
 	if pvc == nil || pvc.Spec.VolumeName != "" {
@@ -256,7 +255,7 @@ func (c *Controller) finish(pvc *corev1.PersistentVolumeClaim, left record, volu
 		c.progress.note(uid, func(s *step) { *s = step{news: s.news, done: true} })
 	}
 	if volume == nil {
-		return nil
+		return
 	}
 	if pvc != nil {
 		c.tell(pvc, reasonSucceeded, "Successfully provisioned volume %s", left.Volume.Name)
@@ -264,5 +263,4 @@ func (c *Controller) finish(pvc *corev1.PersistentVolumeClaim, left record, volu
 	if c.options.Observer != nil {
 		c.options.Observer.Created(left.Volume.Spec.StorageClassName, volume.GetAccessibleTopology())
 	}
-	return nil
 }

@@ -31,7 +31,9 @@ type step struct {
 	slowClass types.UID
 	// away is until when this node leaves a claim with immediate binding to others.
 	away time.Time
-	told string // the last message that is not worth repeating
+	// told and toldAt are the last message that is not worth repeating soon.
+	told   string
+	toldAt time.Time
 }
 
 func newProgress() *progress { return &progress{known: map[types.UID]*step{}} }
@@ -64,11 +66,16 @@ func (p *progress) forget(uid types.UID) {
 	delete(p.known, uid)
 }
 
-// once tells whether a message is another one than the last.
+// tellAgain is when a message is repeated: events are kept for an hour.
+const tellAgain = 15 * time.Minute
+
+// once tells whether a message is another one than the last, or that one is old.
 func (p *progress) once(uid types.UID, message string) (fresh bool) {
 	p.note(uid, func(s *step) {
-		fresh = s.told != message
-		s.told = message
+		fresh = s.told != message || time.Since(s.toldAt) > tellAgain
+		if fresh {
+			s.told, s.toldAt = message, time.Now()
+		}
 	})
 	return fresh
 }

@@ -93,7 +93,7 @@ func (c *Controller) protected(key string) (cluster.Object, string) {
 			return nil, ""
 		}
 		// A node copies its own volumes only.
-		if volume, known := c.volumes.Get(pvc.Spec.VolumeName); !c.env.Scope.Central() && !(known && c.env.Scope.OwnsVolume(volume)) {
+		if volume, known := c.volumes.Get(pvc.Spec.VolumeName); !c.env.Scope.Central() && (!known || !c.env.Scope.OwnsVolume(volume)) {
 			return nil, ""
 		}
 		return pvc, cloneFinalizer

@@ -24,7 +24,7 @@ func (c *Controller) save(ctx context.Context, left record, request *csi.CreateV
 		c.volumes.Wrote(made)
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		return c.compare(ctx, left, request, pv)
+		return c.compare(ctx, left, pv)
 	case apierrors.IsInvalid(err):
 		// What the driver answered can stand in no object, now or later.
 		wrong := fmt.Errorf("PersistentVolume %q of volume %q is refused: %w", pv.Name, volume.GetVolumeId(), err)
@@ -35,7 +35,7 @@ func (c *Controller) save(ctx context.Context, left record, request *csi.CreateV
 
 // compare tells whether the object that has the name is what was to be saved.
 // Its name alone says nothing (external-provisioner#1469).
-func (c *Controller) compare(ctx context.Context, left record, request *csi.CreateVolumeRequest, pv *corev1.PersistentVolume) error {
+func (c *Controller) compare(ctx context.Context, left record, pv *corev1.PersistentVolume) error {
 	live, err := c.env.Core.CoreV1().PersistentVolumes().Get(ctx, pv.Name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("PersistentVolume %q exists; read it: %w", pv.Name, err)
