@@ -23,3 +23,12 @@ bin/image-root-%: deploy/image/fetch
 # The helm of the nested module deploy/test, for machines that have none.
 bin/helm: deploy/test/go.mod deploy/test/go.sum
 	cd deploy/test && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../$@ helm.sh/helm/v4/cmd/helm
+
+.PHONY: manifests test-chart
+# Plain manifests for those without Helm.
+manifests:
+	cd deploy/test && $(GO) run ./cmd/manifests
+
+# The chart: values, objects, rights, manifests.
+test-chart:
+	cd deploy/test && $(GO) vet ./... && $(GO) test ./...

@@ -1,0 +1,70 @@
+package chart
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Manifest is a file of plain manifests made from the chart.
+type Manifest struct {
+	Name string // of the file
+	Text string
+}
+
+const (
+	manifestNamespace = "holdfast-system"
+	manifestHead      = `# Made from deploy/helm/holdfast by "make manifests": change the chart, not this.
+`
+)
+
+// namespace is a file's first object. The driver's containers are privileged,
+// which the level says (Pod Security Standards).
+const namespace = `apiVersion: v1
+kind: Namespace
+metadata:
+  name: ` + manifestNamespace + `
+  labels:
+    pod-security.kubernetes.io/enforce: privileged
+    pod-security.kubernetes.io/audit: privileged
+    pod-security.kubernetes.io/warn: privileged
+`
+
+// Manifests are all files, for those without Helm. The classes of snapshots
+// stand apart: a cluster without their CRDs refuses them.
+func (c Chart) Manifests() ([]Manifest, error) {
+	documents, err := c.Render(Options{
+		Release: "holdfast", Namespace: manifestNamespace, Values: "{backend: local, installSnapshotClasses: always}",
+	})
+	if err != nil {
+		return nil, err
+	}
+	isSnapshot := func(d Document) bool { return strings.Contains(d.Kind, "Snapshot") }
+	return []Manifest{
+		{Name: "local.yaml", Text: join("# The backend local, without Helm: kubectl apply -f local.yaml\n",
+			append([]Document{{YAML: namespace}}, slices.DeleteFunc(slices.Clone(documents), isSnapshot)...))},
+		{Name: "local-snapshot-classes.yaml", Text: join("# For clusters with the CRDs of snapshots and group snapshots.\n",
+			slices.DeleteFunc(documents, func(d Document) bool { return !isSnapshot(d) }))},
+	}, nil
+}
+
+func join(what string, documents []Document) string {
+	parts := make([]string, len(documents))
+	for i, d := range documents {
+		parts[i] = withoutHelm(d.YAML)
+	}
+	return fmt.Sprintf("%s%s---\n%s", manifestHead, what, strings.Join(parts, "---\n"))
+}
+
+// withoutHelm drops the labels that would have helm take the objects for its own.
+func withoutHelm(text string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(text) {
+		label := strings.TrimSpace(line)
+		if strings.HasPrefix(label, "helm.sh/chart:") || label == "app.kubernetes.io/managed-by: Helm" {
+			continue
+		}
+		kept.WriteString(line)
+	}
+	return kept.String()
+}

@@ -1,0 +1,208 @@
+package chart
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// controllerArguments are those of the container that runs the controllers, and
+// whether it is one for the cluster.
+func controllerArguments(t *testing.T, all objects) (arguments map[string]string, central bool) {
+	t.Helper()
+	if deployments := of[*appsv1.Deployment](all); len(deployments) == 1 {
+		return flags(deployments[0].Spec.Template.Spec.Containers[0].Args), true
+	}
+	return flags(linuxNode(t, all).Spec.Template.Spec.Containers[0].Args), false
+}
+
+func linuxNode(t *testing.T, all objects) *appsv1.DaemonSet {
+	t.Helper()
+	for _, set := range of[*appsv1.DaemonSet](all) {
+		if set.Spec.Template.Spec.NodeSelector["kubernetes.io/os"] == "linux" {
+			return set
+		}
+	}
+	t.Fatal("no DaemonSet for Linux nodes")
+	return nil
+}
+
+// templates are the pods of all workloads with the selectors that look for them.
+func templates(all objects) map[*corev1.PodTemplateSpec]*metav1.LabelSelector {
+	found := map[*corev1.PodTemplateSpec]*metav1.LabelSelector{}
+	for _, set := range of[*appsv1.DaemonSet](all) {
+		found[&set.Spec.Template] = set.Spec.Selector
+	}
+	for _, deployment := range of[*appsv1.Deployment](all) {
+		found[&deployment.Spec.Template] = deployment.Spec.Selector
+	}
+	return found
+}
+
+func TestInstallations_areOneContainerPerPod(t *testing.T) {
+	for name, values := range installations() {
+		for template := range templates(render(t, values)) {
+			if n := len(template.Spec.Containers) + len(template.Spec.InitContainers); n != 1 {
+				t.Errorf("%s: %d containers", name, n)
+			}
+		}
+	}
+}
+
+func TestSelectors_findTheirPodsAndNoOthers(t *testing.T) {
+	for name, values := range installations() {
+		all := templates(render(t, values))
+		for template, selector := range all {
+			matcher, err := metav1.LabelSelectorAsSelector(selector)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for other := range all {
+				if got := matcher.Matches(labels.Set(other.Labels)); got != (other == template) {
+					t.Errorf("%s: %v matches %v: %t", name, selector, other.Labels, got)
+				}
+			}
+			for key := range template.Labels {
+				if strings.Contains(key, "version") || strings.Contains(key, "chart") {
+					t.Errorf("%s: the pod's label %s would restart it with every release", name, key)
+				}
+			}
+		}
+	}
+}
+
+func TestNode_isPrivilegedAndSharesItsMounts(t *testing.T) {
+	for name, values := range installations() {
+		spec := linuxNode(t, render(t, values)).Spec.Template.Spec
+		container := spec.Containers[0]
+		security := container.SecurityContext
+		if !*security.Privileged || *security.RunAsUser != 0 || !*security.ReadOnlyRootFilesystem {
+			t.Errorf("%s: security context %+v", name, security)
+		}
+		for _, mount := range container.VolumeMounts {
+			if mount.Name != "kubelet" && mount.Name != "pool" {
+				continue
+			}
+			if mount.MountPropagation == nil || *mount.MountPropagation != corev1.MountPropagationBidirectional {
+				t.Errorf("%s: mounts below %s do not reach the node", name, mount.MountPath)
+			}
+			if path := hostPath(spec, mount.Name); path != mount.MountPath {
+				t.Errorf("%s: %s of the node is %s in the container; the kubelet's names would not fit", name, path, mount.MountPath)
+			}
+		}
+		if spec.Tolerations[0] != (corev1.Toleration{Operator: corev1.TolerationOpExists}) || spec.PriorityClassName != "system-node-critical" {
+			t.Errorf("%s: tolerations %v, priority %s", name, spec.Tolerations, spec.PriorityClassName)
+		}
+	}
+}
+
+func hostPath(spec corev1.PodSpec, name string) string {
+	for _, volume := range spec.Volumes {
+		if volume.Name == name && volume.HostPath != nil {
+			return volume.HostPath.Path
+		}
+	}
+	return ""
+}
+
+// TestPaths_ofTheSocketsFitTogether: what the container calls /csi is where the
+// kubelet is told to look, and the pool lies in what is mounted.
+func TestPaths_ofTheSocketsFitTogether(t *testing.T) {
+	spec := linuxNode(t, render(t, "{kubeletDir: /data/kubelet, driverName: my.driver, local: {pool: {path: /srv/a/pool}}}")).Spec.Template.Spec
+	given := flags(spec.Containers[0].Args)
+	for name, want := range map[string]string{
+		"endpoint": "unix:///csi/csi.sock", "registration-path": "/data/kubelet/plugins/my.driver/csi.sock",
+		"registration-dir": "/registration", "kubelet-dir": "/data/kubelet", "driver-name": "my.driver", "pool": "/srv/a/pool",
+	} {
+		if given[name] != want {
+			t.Errorf("--%s=%s; want %s", name, given[name], want)
+		}
+	}
+	for name, want := range map[string]string{
+		"plugin": "/data/kubelet/plugins/my.driver", "registration": "/data/kubelet/plugins_registry",
+		"kubelet": "/data/kubelet", "devices": "/dev", "pool": "/srv/a",
+	} {
+		if got := hostPath(spec, name); got != want {
+			t.Errorf("volume %s is %s; want %s", name, got, want)
+		}
+	}
+}
+
+func TestController_hasNoPrivilege(t *testing.T) {
+	all := render(t, "{backend: ebs}")
+	deployment := one[*appsv1.Deployment](t, all)
+	pod, container := deployment.Spec.Template.Spec.SecurityContext, deployment.Spec.Template.Spec.Containers[0].SecurityContext
+	if !*pod.RunAsNonRoot || *pod.RunAsUser == 0 || pod.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("pod: %+v", pod)
+	}
+	if container.Privileged != nil || *container.AllowPrivilegeEscalation || !*container.ReadOnlyRootFilesystem ||
+		!slices.Equal(container.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+		t.Errorf("container: %+v", container)
+	}
+	for _, volume := range deployment.Spec.Template.Spec.Volumes {
+		if volume.HostPath != nil {
+			t.Errorf("the controller has %s of its node", volume.HostPath.Path)
+		}
+	}
+	if *deployment.Spec.Replicas != 2 || len(of[*policyv1.PodDisruptionBudget](all)) != 1 {
+		t.Errorf("%d replicas, %d budgets", *deployment.Spec.Replicas, len(of[*policyv1.PodDisruptionBudget](all)))
+	}
+}
+
+func TestBackends_decideWhoRunsTheControllers(t *testing.T) {
+	local := render(t, "{backend: local}")
+	node := linuxNode(t, local).Spec.Template.Spec
+	if args := node.Containers[0].Args; args[1] != "all" || !slices.Contains(args, "--kubernetes") || !slices.Contains(args, "--node-id=$(NODE_NAME)") {
+		t.Errorf("local: %v", args)
+	}
+	if strings.Contains(strings.Join(node.Containers[0].Args, " "), "attach") || len(of[*appsv1.Deployment](local)) != 0 {
+		t.Error("local: there is nothing to attach, and nobody in the middle")
+	}
+	ebs := render(t, "{backend: ebs}")
+	node = linuxNode(t, ebs).Spec.Template.Spec
+	if args := node.Containers[0].Args; args[1] != "node" || slices.Contains(args, "--kubernetes") || *node.AutomountServiceAccountToken {
+		t.Errorf("ebs: the node half has a token or %v", args)
+	}
+	controller := one[*appsv1.Deployment](t, ebs).Spec.Template.Spec.Containers[0].Args
+	if given := flags(controller); controller[1] != "controller" || given["leader-election"] != "true" || !strings.Contains(given["controllers"], "attach") {
+		t.Errorf("ebs: %v", controller)
+	}
+}
+
+func TestProbes_askTheMetricsPort(t *testing.T) {
+	for template := range templates(render(t, "{backend: ebs, metricsPort: 1234, windows: {enabled: true}}")) {
+		container := template.Spec.Containers[0]
+		if container.Ports[0].Name != "metrics" || container.Ports[0].ContainerPort != 1234 || flags(container.Args)["metrics-address"] != ":1234" {
+			t.Errorf("ports %v, arguments %v", container.Ports, container.Args)
+		}
+		for path, probe := range map[string]*corev1.Probe{
+			"/healthz": container.LivenessProbe, "/readyz": container.ReadinessProbe,
+		} {
+			if probe.HTTPGet.Path != path || probe.HTTPGet.Port.StrVal != "metrics" {
+				t.Errorf("%s: %+v", path, probe.HTTPGet)
+			}
+		}
+	}
+}
+
+func TestWindows_isOffUnlessAskedFor(t *testing.T) {
+	if n := len(of[*appsv1.DaemonSet](render(t, "{backend: ebs}"))); n != 1 {
+		t.Errorf("%d DaemonSets", n)
+	}
+	sets := of[*appsv1.DaemonSet](render(t, "{backend: ebs, windows: {enabled: true}}"))
+	if len(sets) != 2 {
+		t.Fatalf("%d DaemonSets", len(sets))
+	}
+	for _, set := range sets {
+		spec := set.Spec.Template.Spec
+		if spec.NodeSelector["kubernetes.io/os"] == "windows" && (spec.SecurityContext != nil || spec.Containers[0].SecurityContext != nil || spec.HostNetwork) {
+			t.Error("the container on Windows has privileges")
+		}
+	}
+}

@@ -1,0 +1,41 @@
+// Command manifests writes the plain manifests that are made from the chart.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/holdfast-csi/holdfast/deploy/test/chart"
+)
+
+func main() {
+	source := flag.String("chart", "../helm/holdfast", "`DIRECTORY` of the chart")
+	target := flag.String("o", "../manifests", "`DIRECTORY` to write to")
+	flag.Parse()
+	if err := write(*source, *target); err != nil {
+		fmt.Fprintln(os.Stderr, "manifests:", err)
+		os.Exit(1)
+	}
+}
+
+func write(source, target string) error {
+	loaded, err := chart.Load(source)
+	if err != nil {
+		return err
+	}
+	manifests, err := loaded.Manifests()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return err
+	}
+	for _, m := range manifests {
+		if err := os.WriteFile(filepath.Join(target, m.Name), []byte(m.Text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
