@@ -138,12 +138,9 @@ func (c *Controller) recordIntent(ctx context.Context, va *storagev1.VolumeAttac
 			return fmt.Errorf("detach from %s, as node %s was called before: %w", before.node, va.Spec.NodeName, err)
 		}
 	}
-	written, err := c.patchAttachment(ctx, va, types.MergePatchType, cluster.MergePatch(intent.patch(va, c.finalizer)))
-	switch {
-	case err != nil:
+	// The version that the patch names is one that is not deleted.
+	if _, err := c.patchAttachment(ctx, va, types.MergePatchType, cluster.MergePatch(intent.patch(va, c.finalizer))); err != nil {
 		return fmt.Errorf("record in the VolumeAttachment what is to be detached: %w", err)
-	case written.DeletionTimestamp != nil:
-		return fmt.Errorf("the VolumeAttachment is deleted: %w", errChanged)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -139,14 +140,15 @@ func TestDetach_waitsForAnAttachmentInProgress(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	publishing, publish := make(chan struct{}), make(chan struct{})
 	w.driver.Before = hold("ControllerPublishVolume", publishing, publish)
-	w.run()
+	c := New(w.Env, Options{Reconcile: -1})
+	w.Run(w.Env, c)
 	va := attachment("va", "pv", "n1")
 	w.Add(va)
 	<-publishing
 	w.Delete(va)
-	w.Eventually(func() error { // the deletion has reached the controller
-		if va := w.attachment("va"); va.DeletionTimestamp == nil {
-			return fmt.Errorf("not deleted")
+	w.Eventually(func() error {
+		if va, _ := c.attachments.Get("va"); va.DeletionTimestamp == nil {
+			return errors.New("the controller does not know of the deletion yet")
 		}
 		return nil
 	})
@@ -165,7 +167,8 @@ func TestDetach_undoesAnAttachmentThatIsRemovedByForceWhileItIsMade(t *testing.T
 	w := newWorld(t, volume("pv"), node("n1"))
 	publishing, publish := make(chan struct{}), make(chan struct{})
 	w.driver.Before = hold("ControllerPublishVolume", publishing, publish)
-	w.run()
+	c := New(w.Env, Options{Reconcile: -1})
+	w.Run(w.Env, c)
 	va := attachment("va", "pv", "n1")
 	w.Add(va)
 	<-publishing
@@ -175,7 +178,12 @@ func TestDetach_undoesAnAttachmentThatIsRemovedByForceWhileItIsMade(t *testing.T
 	if _, err := w.Core.StorageV1().VolumeAttachments().Update(t.Context(), forced, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	w.gone("va")
+	w.Eventually(func() error {
+		if _, found := c.attachments.Get("va"); found {
+			return errors.New("the controller does not know yet")
+		}
+		return nil
+	})
 	close(publish)
 	w.Eventually(func() error {
 		if left := w.driver.Attachments(); len(left) > 0 || w.driver.Count("ControllerUnpublishVolume") == 0 {

@@ -42,7 +42,7 @@ func (c *Controller) attachmentChanged(before, after *storagev1.VolumeAttachment
 		c.attachmentGone(before)
 	case before == nil:
 		c.enqueue(after)
-	case worthALook(before, after):
+	case c.worthALook(before, after):
 		if before.DeletionTimestamp == nil && after.DeletionTimestamp != nil {
 			c.attaching.Forget(after.Name) // what was asked for has changed
 		}

@@ -273,3 +273,36 @@ func TestAttach_goesOnAfterTheWatchesBroke(t *testing.T) {
 	w.gone("va")
 	w.published(nil)
 }
+
+func TestAttach_keepsAFinalizerThatSomebodyAddsMeanwhile(t *testing.T) {
+	w := newWorld(t, volume("pv"), node("n1"))
+	var once atomic.Bool
+	w.React("patch", "volumeattachments", func(q kubetest.Request) error {
+		if q.Subresource == "" && once.CompareAndSwap(false, true) {
+			other := w.attachment("va")
+			other.Finalizers = []string{"example.com/other"}
+			w.Put(other)
+		}
+		return nil
+	})
+	w.run()
+	w.Add(attachment("va", "pv", "n1"))
+	if va := w.attached("va"); !slices.Equal(va.Finalizers, []string{"example.com/other", finalizer}) {
+		t.Errorf("finalizers %q", va.Finalizers)
+	}
+}
+
+func TestAttach_theErrorItShowsIsNoReasonToTryAgainAtOnce(t *testing.T) {
+	w := newWorld(t, volume("pv"), node("n1"))
+	w.Env.Retry.Start, w.Env.Retry.Max = time.Hour, time.Hour
+	w.driver.Before = times(1000, "ControllerPublishVolume", csitest.Fail(codes.Internal, "no"))
+	w.run()
+	w.Add(attachment("va", "pv", "n1"))
+	w.fails("va")
+	w.Never(100*time.Millisecond, func() error {
+		if n := w.driver.Count("ControllerPublishVolume"); n != 1 {
+			return fmt.Errorf("called %d times", n)
+		}
+		return nil
+	})
+}

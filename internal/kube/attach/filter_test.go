@@ -13,6 +13,7 @@ import (
 
 func TestWorthALook(t *testing.T) {
 	shown := &storagev1.VolumeError{Message: "no", Time: metav1.Now()}
+	controller := &Controller{finalizer: finalizer}
 	for name, c := range map[string]struct {
 		change func(*storagev1.VolumeAttachment)
 		want   bool
@@ -25,8 +26,10 @@ func TestWorthALook(t *testing.T) {
 		"attached":            {func(va *storagev1.VolumeAttachment) { va.Status.Attached = false }, true},
 		"attachmentMetadata":  {func(va *storagev1.VolumeAttachment) { va.Status.AttachmentMetadata = map[string]string{"a": "b"} }, true},
 		"deletion":            {func(va *storagev1.VolumeAttachment) { deleting(va) }, true},
-		"finalizers":          {func(va *storagev1.VolumeAttachment) { va.Finalizers = nil }, true},
-		"annotations":         {func(va *storagev1.VolumeAttachment) { va.Annotations = nil }, true},
+		"own finalizer":       {func(va *storagev1.VolumeAttachment) { va.Finalizers = nil }, false},
+		"other finalizer":     {func(va *storagev1.VolumeAttachment) { va.Finalizers = append(va.Finalizers, "example.com/other") }, true},
+		"own record":          {func(va *storagev1.VolumeAttachment) { va.Annotations = nil }, false},
+		"other annotation":    {func(va *storagev1.VolumeAttachment) { va.Annotations["example.com/other"] = "x" }, true},
 		"labels":              {func(va *storagev1.VolumeAttachment) { va.Labels = map[string]string{"a": "b"} }, true},
 		"identity":            {func(va *storagev1.VolumeAttachment) { va.UID = "another" }, true},
 		"error and deletion":  {func(va *storagev1.VolumeAttachment) { va.Status.AttachError = shown; deleting(va) }, true},
@@ -38,7 +41,7 @@ func TestWorthALook(t *testing.T) {
 		after := before.DeepCopy()
 		after.ResourceVersion = "2"
 		c.change(after)
-		if got := worthALook(before, after); got != c.want {
+		if got := controller.worthALook(before, after); got != c.want {
 			t.Errorf("a change of %s: %t", name, got)
 		}
 		if after.ResourceVersion == "" || c.want == false && name == "attachError" && after.Status.AttachError == nil {

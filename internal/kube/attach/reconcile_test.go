@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 )
@@ -212,4 +213,37 @@ func TestReconcile_triesAgainWhatFailed(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+func TestReconcile_forgetsASuspicionWhenTheAttachmentChanges(t *testing.T) {
+	va := heldAttachment("va", "pv", "n1")
+	va.UID = "uid"
+	w := listing(t, volume("pv"), node("n1"), va)
+	c := New(w.Env, Options{Reconcile: -1})
+	w.Run(w.Env, c)
+
+	seen := drift{attached: true}
+	found, err := c.reconcile(t.Context(), map[types.UID]drift{"uid": {attached: false}})
+	if err != nil || found["uid"] != seen || c.forced.is("uid") {
+		t.Errorf("another status was suspected: found %v, %v, forced %t", found, err, c.forced.is("uid"))
+	}
+
+	// It is deleted while the volumes are listed.
+	w.driver.Before = func(_ context.Context, rpc string, _ any) error {
+		if rpc != "ListVolumes" {
+			return csitest.Fail(codes.Internal, "no")
+		}
+		w.Delete(va)
+		w.Eventually(func() error {
+			if now, _ := c.attachments.Get("va"); now.DeletionTimestamp == nil {
+				return errors.New("the deletion is not seen yet")
+			}
+			return nil
+		})
+		return nil
+	}
+	found, err = c.reconcile(t.Context(), map[types.UID]drift{"uid": seen})
+	if err != nil || len(found) > 0 || c.forced.is("uid") {
+		t.Errorf("it is deleted by now: found %v, %v, forced %t", found, err, c.forced.is("uid"))
+	}
 }
