@@ -51,7 +51,7 @@ func TestInProcess_errorsAreThoseOfASocket(t *testing.T) {
 	if number, ok := csiclient.CodeNumber(err); !ok || number != int32(codes.Aborted) {
 		t.Errorf("its number is %d, %t", number, ok)
 	}
-	if _, err := client.GetCapacity(t.Context(), &csi.GetCapacityRequest{}); !errors.Is(err, backend.ErrUnsupported) {
+	if _, err := client.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{}); !errors.Is(err, backend.ErrUnsupported) {
 		t.Errorf("an absent RPC is %v", err)
 	}
 	if _, err := client.NodeInfo(t.Context()); !errors.Is(err, backend.ErrUnsupported) {
