@@ -23,6 +23,10 @@ The mode says which services are answered beside Identity:
   controller  Controller and GroupController
   node        Node
 
+With --kubernetes the controllers that stand in for the sidecars run in this
+process, too: on each node for its own volumes where the backend's volumes stay
+on their node (local), and else in one process of several, chosen by a lease.
+
 It ends on SIGTERM: calls in flight have 10 s to finish.
 
 Traces go to where OTEL_EXPORTER_OTLP_ENDPOINT says, if it is set.`
@@ -31,6 +35,8 @@ Traces go to where OTEL_EXPORTER_OTLP_ENDPOINT says, if it is set.`
 type driverFlags struct {
 	driverConfig
 	logFormat, logLevel string
+	onKubernetes        bool
+	kube                kubeFlags
 }
 
 func newDriverCommand(version string) *cobra.Command {
@@ -54,7 +60,9 @@ func newDriverCommand(version string) *cobra.Command {
 	flags.StringVar(&f.metricsAddress, "metrics-address", "", "`[HOST]:PORT` with /metrics, /healthz and /readyz (default: none)")
 	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	flags.BoolVar(&f.onKubernetes, "kubernetes", false, "run the Kubernetes controllers in this process, in place of the sidecars")
 	f.local.bind(flags, defaultPool)
+	f.kube.bind(flags)
 	return command
 }
 
@@ -67,6 +75,12 @@ func (f driverFlags) run(command *cobra.Command, mode []string) (err error) {
 	}
 	if f.logger, err = telemetry.NewLogger(command.ErrOrStderr(), f.logFormat, f.logLevel); err != nil {
 		return &UsageError{Err: err}
+	}
+	if f.onKubernetes {
+		if f.mode == driver.Node {
+			return usageErrorf("--kubernetes: mode node runs no controllers; give it to the mode controller or all")
+		}
+		f.kubernetes = &f.kube
 	}
 	if f.points, err = failpoint.FromEnvironment(); err != nil {
 		return &UsageError{Err: err}

@@ -14,8 +14,10 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
 	"github.com/holdfast-csi/holdfast/internal/driver"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/kube"
 	"github.com/holdfast-csi/holdfast/internal/kube/register"
 	"github.com/holdfast-csi/holdfast/internal/node"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
@@ -44,8 +46,10 @@ type driverConfig struct {
 	// endpoint when empty.
 	registrationDir, registrationPath string
 	metricsAddress                    string // "" for none
-	logger                            *slog.Logger
-	points                            *failpoint.Set
+	// kubernetes runs the controllers in this process; nil does not.
+	kubernetes *kubeFlags
+	logger     *slog.Logger
+	points     *failpoint.Set
 }
 
 // driverProcess is a driver whose backend is open and recovered, and which
@@ -55,7 +59,8 @@ type driverProcess struct {
 	backend      openBackend
 	engine       *node.Engine // nil in mode controller
 	server       *driver.Server
-	registration *register.Server // nil when it registers nowhere
+	registration *register.Server  // nil when it registers nowhere
+	controllers  *kube.Controllers // nil without Kubernetes
 	registry     *prometheus.Registry
 	tracing      *telemetry.Tracing
 }
@@ -116,7 +121,31 @@ func (d *driverProcess) build(ctx context.Context) error {
 	if d.server, err = driver.New(o); err != nil {
 		return err
 	}
-	return d.buildRegistration(guarded.Traits())
+	if err = d.buildRegistration(guarded.Traits()); err != nil || d.config.kubernetes == nil {
+		return err
+	}
+	return d.buildControllers(guarded.Features().Attach)
+}
+
+// buildControllers calls the driver without a socket. Where volumes are
+// attached by a controller, one process acts for all nodes; where they are not,
+// they belong to a node, and its own process acts for them.
+func (d *driverProcess) buildControllers(attaches bool) (err error) {
+	connection := csiclient.NewInProcess(d.server.Intercept)
+	d.server.Register(connection)
+	k := d.config.kubernetes
+	name := cmp.Or(d.config.name, d.backend.controller.Traits().DriverName)
+	parts := kubeParts{
+		version: d.config.version, logger: d.config.logger, registerer: d.registry, points: d.config.points,
+		client: csiclient.New(connection, csiclient.Options{
+			Driver: name, Logger: d.config.logger, Timeout: k.timeout, Observe: kube.CallMetrics(d.registry, name),
+		}),
+	}
+	if !attaches && d.engine != nil {
+		parts.node = cmp.Or(k.node, d.config.nodeID)
+	}
+	d.controllers, err = k.controllers(parts)
+	return err
 }
 
 func (d *driverProcess) newEngine(ctx context.Context, traits backend.Traits) (*node.Engine, error) {
@@ -156,13 +185,25 @@ func (d *driverProcess) Run(ctx context.Context) error {
 	if d.registration != nil {
 		group.Go(func() error { return d.register(serving) })
 	}
+	if d.controllers != nil {
+		group.Go(func() error { return d.controllers.Run(serving) })
+	}
 	if d.config.metricsAddress != "" {
 		page := telemetry.Page{
-			Address: d.config.metricsAddress, Gatherer: d.registry, Ready: d.server.Probe, Logger: d.config.logger,
+			Address: d.config.metricsAddress, Gatherer: d.registry, Ready: d.ready, Logger: d.config.logger,
 		}
 		group.Go(func() error { return page.Run(serving) })
 	}
 	return errors.Join(group.Wait(), d.Close(ctx))
+}
+
+// ready tells whether the process can do its work now.
+func (d *driverProcess) ready(ctx context.Context) error {
+	err := d.server.Probe(ctx)
+	if d.controllers != nil {
+		err = errors.Join(err, d.controllers.Ready(ctx))
+	}
+	return err
 }
 
 // register waits for the CSI socket: the kubelet calls back as soon as it sees

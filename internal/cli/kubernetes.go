@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/klog/v2"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/kube"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/lease"
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
+)
+
+// namespaceFile is where Kubernetes tells a pod its namespace.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// kubeFlags are the flags of the Kubernetes controllers, which the commands
+// driver and sidecars share.
+type kubeFlags struct {
+	kubeconfig, namespace, pod, node string
+	roles                            []string
+	elect                            bool
+	workers                          int
+	retryStart, retryMax, timeout    time.Duration
+	tuning                           kube.Tuning
+	lease                            lease.Options
+}
+
+func (k *kubeFlags) bind(flags *pflag.FlagSet) {
+	flags.StringVar(&k.kubeconfig, "kubeconfig", "", "`FILE` with the way to the API server (default: that of the pod)")
+	flags.StringVar(&k.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "`NAMESPACE` of this process's own objects (default $POD_NAMESPACE, or the pod's)")
+	flags.StringVar(&k.pod, "pod-name", os.Getenv("POD_NAME"), "`NAME` of this process's pod (default $POD_NAME)")
+	flags.StringVar(&k.node, "node-name", os.Getenv("NODE_NAME"), "`NAME` of this process's Node object (default $NODE_NAME)")
+	flags.StringSliceVar(&k.roles, "controllers", nil, "controllers to run, as far as the driver can: "+roleNames()+" (default: all)")
+	flags.BoolVar(&k.elect, "leader-election", true, "let one of several processes act, chosen by a lease; not used where each node acts for itself")
+	flags.IntVar(&k.workers, "worker-threads", work.DefaultWorkers, "items of one kind in progress at most")
+	flags.DurationVar(&k.retryStart, "retry-interval-start", work.DefaultRetryStart, "first pause after a failure; it doubles each time")
+	flags.DurationVar(&k.retryMax, "retry-interval-max", work.DefaultRetryMax, "longest pause after a failure")
+	flags.DurationVar(&k.timeout, "timeout", cluster.DefaultTimeout, "longest time for one call of the driver")
+	k.tuning.Bind(flags)
+	k.lease.Bind(flags)
+}
+
+func roleNames() string {
+	var names []string
+	for _, role := range kube.Roles() {
+		names = append(names, string(role))
+	}
+	return strings.Join(names, ", ")
+}
+
+// kubeParts are what the controllers take from the process they run in.
+type kubeParts struct {
+	version    string
+	client     *csiclient.Client
+	node       string // of node deployment, or ""
+	logger     *slog.Logger
+	registerer prometheus.Registerer
+	points     *failpoint.Set
+}
+
+// controllers connects to the API server.
+func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
+	// client-go logs through klog, which has one logger for the process.
+	klog.SetSlogLogger(p.logger.With("component", "client-go"))
+	namespace, err := k.ownNamespace()
+	if err != nil {
+		return nil, err
+	}
+	clients, err := cluster.Connect(k.kubeconfig, "holdfast/"+p.version)
+	if err != nil {
+		return nil, err
+	}
+	var wanted []kube.Role
+	for _, name := range k.roles {
+		wanted = append(wanted, kube.Role(name))
+	}
+	if k.lease.Identity, err = k.identity(); err != nil {
+		return nil, err
+	}
+	controllers, err := kube.New(kube.Options{
+		Clients: clients, CSI: p.client, Node: p.node, Namespace: namespace, Pod: k.pod, Wanted: wanted,
+		Elect: k.elect, Lease: k.lease, Tuning: k.tuning, Workers: k.workers,
+		Retry: work.Retry{Start: k.retryStart, Max: k.retryMax}, Timeout: k.timeout,
+		Logger: p.logger, Registerer: p.registerer, Failpoints: p.points,
+	})
+	if err != nil {
+		return nil, &UsageError{Err: err}
+	}
+	return controllers, nil
+}
+
+// identity is this process's name in the lease: that of its pod, or one that no
+// other process has.
+func (k *kubeFlags) identity() (string, error) {
+	if k.pod != "" {
+		return k.pod, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("host name for the lease: %w", err)
+	}
+	return host + "_" + string(uuid.NewUUID()), nil
+}
+
+func (k *kubeFlags) ownNamespace() (string, error) {
+	if k.namespace != "" {
+		return k.namespace, nil
+	}
+	text, err := os.ReadFile(namespaceFile)
+	if os.IsNotExist(err) {
+		return "", usageErrorf("--namespace is not given, and this is no pod: say in which namespace the lease and the other objects of this process are kept")
+	}
+	if err != nil {
+		return "", fmt.Errorf("the pod's namespace: %w", err)
+	}
+	return cmp.Or(strings.TrimSpace(string(text)), "default"), nil
+}

@@ -1,0 +1,85 @@
+package kube
+
+import (
+	"context"
+	"slices"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/attach"
+	"github.com/holdfast-csi/holdfast/internal/kube/capacity"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/groupsnapshot"
+	"github.com/holdfast-csi/holdfast/internal/kube/health"
+	"github.com/holdfast-csi/holdfast/internal/kube/provision"
+	"github.com/holdfast-csi/holdfast/internal/kube/resize"
+	"github.com/holdfast-csi/holdfast/internal/kube/rights"
+	"github.com/holdfast-csi/holdfast/internal/kube/snapshot"
+	"github.com/holdfast-csi/holdfast/internal/kube/topology"
+)
+
+// build makes the controllers of the roles; they ask the set for the caches
+// that they read.
+func (c *Controllers) build(ctx context.Context, env *cluster.Env, met facts, roles []Role) ([]controller, error) {
+	t := c.options.Tuning
+	var made []controller
+	for _, role := range roles {
+		switch role {
+		case rights.Provision:
+			provisioning, err := c.buildProvision(ctx, env, met, roles)
+			if err != nil {
+				return nil, err
+			}
+			made = append(made, provisioning...)
+		case rights.Attach:
+			made = append(made, attach.New(env, attach.Options{
+				DefaultFSType: t.DefaultFSType, Reconcile: t.ReconcileSync, MaxEntries: t.MaxEntries,
+			}))
+		case rights.Resize:
+			made = append(made, resize.New(env, resize.Options{
+				Attachments: met.controller.Attach, IgnoreInUse: !t.HandleInUse, ExtraModifyMetadata: t.ExtraModifyMetadata,
+			}))
+		case rights.Snapshot:
+			made = append(made, snapshot.New(env, snapshot.Options{Naming: t.SnapshotNames, ExtraMetadata: t.ExtraMetadata}))
+		case rights.GroupSnapshot:
+			made = append(made, groupsnapshot.New(env, groupsnapshot.Options{Naming: t.GroupNames, ExtraMetadata: t.ExtraMetadata}))
+		case rights.Health:
+			made = append(made, health.New(env, health.Options{Interval: t.HealthInterval}))
+		}
+	}
+	return made, nil
+}
+
+// buildProvision makes the provisioner, and with it what tells the scheduler of
+// capacity: both follow the same topology.
+func (c *Controllers) buildProvision(ctx context.Context, env *cluster.Env, met facts, roles []Role) ([]controller, error) {
+	t := c.options.Tuning
+	tracker := topology.New(env, topology.Options{
+		Strict: t.StrictTopology, Immediate: t.ImmediateTopology, Off: !met.plugin.Topology,
+	})
+	o := provision.Options{
+		VolumeNamePrefix: t.VolumeNamePrefix, VolumeNameUUIDLength: t.VolumeNameUUIDLength, DefaultFSType: t.DefaultFSType,
+		ExtraCreateMetadata: t.ExtraMetadata, PublishReadOnly: t.PublishReadOnly, AllowVolumeModeChange: !t.KeepVolumeMode,
+		Snapshots: met.controller.Snapshots, Attachments: met.controller.Attach,
+		ImmediateOnNodes: t.ImmediateOnNodes, Topology: tracker,
+	}
+	if slices.Contains(roles, rights.Attach) && met.controller.Attach {
+		o.AttachFinalizer = claim.AttacherFinalizer(met.name)
+	}
+	if !t.Capacity || !met.controller.Capacity {
+		if t.Capacity {
+			env.Logger.WarnContext(ctx, "no CSIStorageCapacity objects: the driver lacks GET_CAPACITY")
+		}
+		return []controller{provision.New(env, o)}, nil
+	}
+	// On a node, its Node object: the objects go with the machine, not with the pod.
+	owner := capacity.NodeOwner(env)
+	if env.Scope.Central() {
+		var err error
+		if owner, err = capacity.OwnerAt(env, c.options.Pod, t.CapacityOwnerLevel); err != nil {
+			return nil, err
+		}
+	}
+	room := capacity.New(env, tracker, capacity.Options{Immediate: t.CapacityForImmediate, Poll: t.CapacityPoll, Owner: owner})
+	o.Observer = room
+	return []controller{provision.New(env, o), room}, nil
+}

@@ -1,0 +1,210 @@
+// Package kube is the Kubernetes door: the controllers that stand in for the
+// sidecars of a CSI driver, in one process, over one set of caches and one
+// lease. It sees the driver through csiclient only, so that it serves
+// Holdfast's own driver by function calls and anybody's over a socket.
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/lease"
+	"github.com/holdfast-csi/holdfast/internal/kube/rights"
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
+)
+
+// Options of the controllers of one driver.
+type Options struct {
+	Clients cluster.Clients
+	// CSI calls the driver. Its Disconnected must call Reconnect.
+	CSI *csiclient.Client
+	// Node is the name of the node whose objects this process alone acts on; ""
+	// means that it acts on all, and holds the lease while it does.
+	Node string
+	// Namespace and Pod are this process's own.
+	Namespace, Pod string
+	// Wanted are the roles to play, as far as the driver can; nil means all.
+	Wanted []Role
+	// Lease says how the one that acts is chosen; unused on a node.
+	Lease   lease.Options
+	Elect   bool
+	Tuning  Tuning
+	Workers int // per queue; 0 means work.DefaultWorkers
+	Retry   work.Retry
+	Timeout time.Duration // of one call of the driver; 0 means cluster.DefaultTimeout
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	Failpoints *failpoint.Set
+}
+
+// Controllers are the controllers of one driver.
+type Controllers struct {
+	options     Options
+	reconnected chan struct{}
+	phase       atomic.Pointer[string]
+	set         atomic.Pointer[cluster.Set]
+	driver      atomic.Pointer[string]
+}
+
+// New prepares the controllers; nothing is read or written before Run.
+func New(o Options) (*Controllers, error) {
+	for _, role := range o.Wanted {
+		if !slices.Contains(Roles(), role) {
+			return nil, fmt.Errorf("there is no controller %q; there are %v", role, Roles())
+		}
+	}
+	if o.Wanted == nil {
+		o.Wanted = Roles()
+	}
+	if o.Namespace == "" {
+		return nil, errors.New("the process's own namespace is not known; give --namespace or set POD_NAMESPACE")
+	}
+	o.Logger = o.Logger.With("component", "kubernetes")
+	c := &Controllers{options: o, reconnected: make(chan struct{}, 1)}
+	c.enter("starting")
+	return c, nil
+}
+
+// Reconnect is to be called whenever the connection to the driver was lost. It
+// does not block.
+func (c *Controllers) Reconnect() {
+	select {
+	case c.reconnected <- struct{}{}:
+	default:
+	}
+}
+
+// Driver is the driver's name once it is known.
+func (c *Controllers) Driver() string {
+	if name := c.driver.Load(); name != nil {
+		return *name
+	}
+	return ""
+}
+
+func (c *Controllers) enter(phase string) { c.phase.Store(&phase) }
+
+// Ready tells whether the controllers can do their work: a process that stands
+// by for the lease with filled caches is ready.
+func (c *Controllers) Ready(context.Context) error {
+	set := c.set.Load()
+	if set == nil || !set.Synced() {
+		return fmt.Errorf("controllers: %s", *c.phase.Load())
+	}
+	return nil
+}
+
+// Run meets the driver, fills the caches and works until ctx ends, while this
+// process holds the lease if there is one. It returns nil when ctx ended, and
+// an error when it cannot go on: the lease was lost, or another driver answers.
+func (c *Controllers) Run(ctx context.Context) error {
+	o := c.options
+	c.enter("waiting for the driver")
+	met, err := meet(ctx, o.CSI, o.Node, o.Logger)
+	if err != nil {
+		return unless(ctx, fmt.Errorf("controllers: %w", err))
+	}
+	c.driver.Store(&met.name)
+	env, stop, err := c.env(met)
+	if err != nil {
+		return fmt.Errorf("controllers: %w", err)
+	}
+	defer stop()
+	roles := met.chosen(o.Wanted)
+	o.Logger.InfoContext(ctx, "serving Kubernetes", "driver", met.name, "controllers", roles, "node", met.scope.Node)
+	c.sayMissingRights(ctx, met.scope, roles)
+	c.enter("filling the caches")
+	running, err := c.build(ctx, env, met, roles)
+	if err != nil {
+		return unless(ctx, fmt.Errorf("controllers: %w", err))
+	}
+	c.set.Store(env.Set)
+	group, working := errgroup.WithContext(ctx)
+	group.Go(func() error { return watchDriver(working, o.CSI, met, c.reconnected, o.Logger) })
+	group.Go(func() error {
+		env.Set.Start(working)
+		if err := env.Set.Wait(working); err != nil {
+			return unless(working, err)
+		}
+		return c.lead(working, env, running)
+	})
+	return unless(ctx, group.Wait())
+}
+
+// unless drops the error of what ended because it was told to.
+func unless(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// env is what all controllers share.
+func (c *Controllers) env(met facts) (*cluster.Env, func(), error) {
+	o := c.options
+	recorder, stop, err := newRecorder(o.Clients, met.name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &cluster.Env{
+		Driver: met.name, Clients: o.Clients, Set: cluster.NewSet(o.Clients, met.name, o.Namespace, o.Logger),
+		CSI: o.CSI, Recorder: recorder, Scope: met.scope, Namespace: o.Namespace, Retry: o.Retry, Workers: o.Workers,
+		Timeout: o.Timeout, Logger: o.Logger, Registerer: o.Registerer, Failpoints: o.Failpoints,
+	}, stop, nil
+}
+
+// sayMissingRights writes one line for each right that is not there: without
+// it, the first refusal comes much later, and in the middle of something.
+func (c *Controllers) sayMissingRights(ctx context.Context, scope cluster.Scope, roles []Role) {
+	o := c.options
+	mode, needed := rights.Node, append(slices.Clone(roles), rights.Events)
+	if scope.Central() {
+		mode = rights.Central
+		if o.Elect {
+			needed = append(needed, rights.Lease)
+		}
+	}
+	if slices.Contains(roles, rights.Provision) {
+		needed = append(needed, rights.Intent)
+		if o.Tuning.Capacity {
+			needed = append(needed, rights.Capacity)
+		}
+	}
+	if slices.Contains(roles, rights.Resize) {
+		needed = append(needed, rights.Modify)
+	}
+	checker := rights.Checker{Client: o.Clients.Core.AuthorizationV1(), Mode: mode, Namespace: o.Namespace}
+	checker.Report(ctx, o.Logger, needed...)
+}
+
+// controller is one role at work.
+type controller interface {
+	Run(ctx context.Context) error
+}
+
+// lead runs the controllers, while the lease is held where there is one.
+func (c *Controllers) lead(ctx context.Context, env *cluster.Env, running []controller) error {
+	all := func(ctx context.Context) error {
+		group, working := errgroup.WithContext(ctx)
+		for _, one := range running {
+			group.Go(func() error { return one.Run(working) })
+		}
+		return group.Wait()
+	}
+	if !env.Scope.Central() || !c.options.Elect {
+		return all(ctx)
+	}
+	return lease.Run(ctx, env, c.options.Lease, all)
+}
