@@ -121,7 +121,20 @@ func bind(ctx context.Context, path string) (*Listener, error) {
 	return &Listener{UnixListener: unix, path: path, file: file}, nil
 }
 
-// removeStale removes a socket file that nobody serves.
+// RemoveStale removes a socket file that nobody serves, or none. ErrServed when
+// somebody does; any file there that is no socket is left alone and an error.
+func RemoveStale(ctx context.Context, path string) error {
+	unlock, err := lockDirectory(ctx, filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("socket %s: %w", path, err)
+	}
+	defer unlock()
+	if err := removeStale(ctx, path); err != nil {
+		return fmt.Errorf("socket %s: %w", path, err)
+	}
+	return nil
+}
+
 func removeStale(ctx context.Context, path string) error {
 	file, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {

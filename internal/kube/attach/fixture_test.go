@@ -138,7 +138,10 @@ func (w *world) gone(name string) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("still there: %+v, %v", va.Status.DetachError, err)
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("still there: %+v", va.Status.DetachError)
 	})
 }
 

@@ -100,7 +100,7 @@ func TestReconcile_takesAnIncompleteListingForNothing(t *testing.T) {
 	w.driver.Attach.PageSize = 1
 	w.driver.SetAttached("a-volume", "id-n1", true)
 	w.driver.SetAttached("handle-pv", "id-n1", true)
-	w.driver.Before = func(_ context.Context, rpc string, request any) error {
+	w.driver.Before = func(_ context.Context, _ string, request any) error {
 		if q, is := request.(*csi.ListVolumesRequest); is && q.GetStartingToken() != "" {
 			return csitest.Fail(codes.Internal, "no page")
 		}
@@ -119,7 +119,7 @@ func TestReconcile_beginsAnewWhenAPageTokenIsRefused(t *testing.T) {
 	w.driver.SetAttached("a-volume", "id-n1", true)
 	w.driver.SetAttached("b-volume", "id-n1", true)
 	var refused atomic.Int32
-	w.driver.Before = func(_ context.Context, rpc string, request any) error {
+	w.driver.Before = func(_ context.Context, _ string, request any) error {
 		if q, is := request.(*csi.ListVolumesRequest); is && q.GetStartingToken() != "" && refused.Add(1) <= 4 {
 			return csitest.Fail(codes.Aborted, "the listing has changed")
 		}

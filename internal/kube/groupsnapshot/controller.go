@@ -111,19 +111,20 @@ func (c *Controller) sync(ctx context.Context, name string) (time.Duration, erro
 	case content.Spread:
 		return c.refuseSpread(ctx, object)
 	}
+	done := next(object)
 	object, err := c.writer.Own(ctx, object, c.owner)
 	if err == nil {
 		object, err = c.do(ctx, object)
 	}
-	return c.outcome(object, err)
+	return c.outcome(done, object, err)
 }
 
 // outcome is what the queue does after a step.
-func (c *Controller) outcome(object *groupv1.VolumeGroupSnapshotContent, err error) (time.Duration, error) {
-	switch next(object) {
-	case stepNothing, stepRelease: // released, if it was the last step
+func (c *Controller) outcome(done step, object *groupv1.VolumeGroupSnapshotContent, err error) (time.Duration, error) {
+	switch needed := next(object); {
+	case needed == stepNothing, needed == stepRelease && done == stepRelease:
 		return content.Outcome(err, 0)
-	case stepLook:
+	case needed == stepLook:
 		return content.Outcome(err, c.options.Poll.Next(takenAt(object), time.Now()))
 	}
 	return content.Outcome(err, content.Soon)

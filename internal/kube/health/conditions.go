@@ -103,7 +103,9 @@ func cut(text string, limit int) string {
 	return text[:limit]
 }
 
-func sameKey(a, b corev1.VolumeHealthCondition) bool { return a.Status == b.Status && a.Reason == b.Reason }
+func sameKey(a, b corev1.VolumeHealthCondition) bool {
+	return a.Status == b.Status && a.Reason == b.Reason
+}
 
 // conditionsIn are the conditions a claim shows now.
 func conditionsIn(claim *corev1.PersistentVolumeClaim) []corev1.VolumeHealthCondition {

@@ -1,13 +1,20 @@
 // Package register is the plugin side of the kubelet's plugin registration: it
 // serves pluginregistration.Registration on a socket in the kubelet's registry
-// directory, in the driver's own process. Whoever watches the directory (a
-// kubelet, or Holdfast's host) learns from it where the CSI socket is. It knows
-// nothing of CSI itself, and it never gives up: a restarted kubelet asks again.
+// directory, in the driver's own process or beside it. Whoever watches the
+// directory (a kubelet, or Holdfast's host) learns from it where the CSI socket
+// is. It knows nothing of CSI itself, and it never gives up: a restarted kubelet
+// asks again, and a refusal is shown and not died of.
+//
+// The kubelet pauses up to 2 min 2 s after failures, and the pause belongs to
+// the socket's path: a file that survived a reboot has it at two minutes before
+// the driver starts, and neither a new socket at that path nor a new event ends
+// it (k/k pkg/util/goroutinemap, keyed by path). So when the kubelet stays silent
+// the socket moves to a name that it has never seen. It does not move while it
+// is registered, nor while the kubelet is at work on it.
 package register
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -26,6 +33,19 @@ const (
 	// defaultCheck is how often the own socket file is looked at. A watch on the
 	// directory would be lost with the directory; a look costs microseconds.
 	defaultCheck = time.Second
+	// defaultPatience is how long a kubelet may be silent before the socket moves
+	// for the first time: it looks once a second, and tries again after 0.5, 1, 2,
+	// 4 and 8 s. Each time the patience doubles, until the kubelet's own pauses
+	// are shorter.
+	defaultPatience = 10 * time.Second
+	longestPatience = 160 * time.Second
+	// verdictTime is how long the kubelet may take from its question to its
+	// verdict: NodeGetInfo has 2 min, and the API server comes on top.
+	verdictTime = 3 * time.Minute
+	// settle is how long there is no socket while it moves: the kubelet
+	// deregisters by the driver's name, so the end of the old path must be dealt
+	// with before the new one is seen.
+	defaultSettle = 3 * time.Second
 )
 
 // Options of a registration.
@@ -40,126 +60,61 @@ type Options struct {
 	Logger   *slog.Logger
 	// Check is how often the socket file is looked at; 0 means once a second.
 	Check time.Duration
+	// Patience is how long a silent kubelet is waited for before the socket
+	// moves, at first; 0 means 10 s. Settle is how long a move takes; 0 means 3 s.
+	Patience, Settle time.Duration
 }
 
 // Server registers one driver.
 type Server struct {
 	options Options
-	path    string
+	path    string // the usual one
+	status  record
 }
 
 // New prepares a registration; nothing is touched before Run.
 func New(o Options) (*Server, error) {
-	path, err := unixsocket.Path(filepath.Join(o.Directory, o.Driver+"-reg.sock"))
+	path, err := unixsocket.Path(filepath.Join(o.Directory, o.Driver+suffix))
 	if err != nil {
 		return nil, fmt.Errorf("registration: %w", err)
 	}
-	if o.Check <= 0 {
-		o.Check = defaultCheck
-	}
+	o.Check, o.Patience, o.Settle = positive(o.Check, defaultCheck), positive(o.Patience, defaultPatience), positive(o.Settle, defaultSettle)
 	o.Logger = o.Logger.With("component", "registration", "driver", o.Driver)
 	return &Server{options: o, path: path}, nil
 }
 
+func positive(d, otherwise time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return otherwise
+}
+
 // Run serves the registration socket until ctx ends, and removes its file then
-// unless somebody else has taken the name. It fails only when the socket
-// cannot be bound at the start.
+// unless somebody else has taken the name. A socket that cannot be bound is
+// tried again and shown by Status: the volumes that are in use need the process.
 func (s *Server) Run(ctx context.Context) error {
 	server := grpc.NewServer()
-	registration.RegisterRegistrationServer(server, &answers{options: s.options})
-	socket := &socket{server: server, path: s.path, log: s.options.Logger}
-	if err := socket.bind(ctx); err != nil {
-		return fmt.Errorf("registration: %w", err)
-	}
+	registration.RegisterRegistrationServer(server, &answers{options: s.options, status: &s.status})
+	socket := &socket{server: server, options: s.options, usual: s.path, path: s.path, status: &s.status}
 	// The file goes first: its removal is what tells the kubelet.
 	defer server.Stop()
 	defer socket.close()
 	tick := time.NewTicker(s.options.Check)
 	defer tick.Stop()
-	for {
+	for patience := s.options.Patience; ; {
+		socket.keep(ctx)
+		switch {
+		case s.Status().Registered:
+			patience = s.options.Patience
+		case socket.bound() && s.status.silent(patience):
+			patience = min(2*patience, max(longestPatience, s.options.Patience))
+			socket.move(ctx)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			socket.keep(ctx)
 		}
 	}
-}
-
-// socket is the registration's listener, bound anew when its file is gone.
-type socket struct {
-	server   *grpc.Server
-	path     string
-	log      *slog.Logger
-	listener *unixsocket.Listener
-	failing  bool
-	serving  chan struct{} // closed when the current listener is served no more
-}
-
-func (s *socket) bind(ctx context.Context) error {
-	listener, err := unixsocket.Listen(ctx, s.path)
-	if err != nil {
-		return err
-	}
-	s.listener, s.serving = listener, make(chan struct{})
-	go func(ended chan struct{}) {
-		defer close(ended)
-		// It ends when the listener is closed, here or by Stop.
-		_ = s.server.Serve(listener)
-	}(s.serving)
-	s.log.Info("offering the driver for registration", "socket", s.path)
-	return nil
-}
-
-// keep binds anew when somebody removed the file. A file that another process
-// serves is left to it: two instances must not fight over the name.
-func (s *socket) keep(ctx context.Context) {
-	if s.listener != nil && s.listener.Owns() {
-		return
-	}
-	s.close()
-	err := s.bind(ctx)
-	switch {
-	case err == nil:
-		s.failing = false
-	case errors.Is(err, context.Canceled), s.failing: // ending, or said before
-	default:
-		s.failing = true
-		s.log.Warn("the registration socket is gone and cannot be made again; trying on", "error", err)
-	}
-}
-
-func (s *socket) close() {
-	if s.listener == nil {
-		return
-	}
-	if err := s.listener.Close(); err != nil {
-		s.log.Warn("the registration socket was not removed", "error", err)
-	}
-	<-s.serving
-	s.listener = nil
-}
-
-// answers is the service the kubelet calls.
-type answers struct {
-	registration.UnimplementedRegistrationServer
-	options Options
-}
-
-func (a *answers) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{
-		Type: registration.CSIPlugin, Name: a.options.Driver,
-		Endpoint: a.options.Endpoint, SupportedVersions: []string{version},
-	}, nil
-}
-
-// NotifyRegistrationStatus only tells people: after a refusal the kubelet
-// itself tries again, so ending would lose the registration for good.
-func (a *answers) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
-	if s.GetPluginRegistered() {
-		a.options.Logger.Info("registered")
-	} else {
-		a.options.Logger.Warn("registration refused; the kubelet will try again", "error", s.GetError())
-	}
-	return &registration.RegistrationStatusResponse{}, nil
 }

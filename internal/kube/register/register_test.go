@@ -22,26 +22,26 @@ import (
 
 const driver = "local.holdfast.dev"
 
-// record is a log that may be read while it is written.
-type record struct {
+// lines is a log that may be read while it is written.
+type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (r *record) Write(p []byte) (int, error) {
+func (r *lines) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.text.Write(p)
 }
 
-func (r *record) String() string {
+func (r *lines) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.text.String()
 }
 
 // offer runs a registration and returns its socket and a function that ends it.
-func offer(t *testing.T, directory string, log *record) (socket string, end func()) {
+func offer(t *testing.T, directory string, log *lines) (socket string, end func()) {
 	t.Helper()
 	server, err := New(Options{
 		Directory: directory, Driver: driver, Endpoint: "/csi/csi.sock",
@@ -96,7 +96,7 @@ func kubelet(t *testing.T, socket string) registration.RegistrationClient {
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestRun_tellsTheKubeletWhereTheDriverIs(t *testing.T) {
-	socket, _ := offer(t, t.TempDir(), &record{})
+	socket, _ := offer(t, t.TempDir(), &lines{})
 	info, err := kubelet(t, socket).GetInfo(context.Background(), &registration.InfoRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestRun_tellsTheKubeletWhereTheDriverIs(t *testing.T) {
 }
 
 func TestRun_staysAfterARefusal(t *testing.T) {
-	log := &record{}
+	log := &lines{}
 	socket, _ := offer(t, t.TempDir(), log)
 	client := kubelet(t, socket)
 	refusal := &registration.RegistrationStatus{Error: "name is taken"}
@@ -125,7 +125,7 @@ func TestRun_staysAfterARefusal(t *testing.T) {
 
 func TestRun_bindsAnewWhenTheSocketIsRemoved(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "plugins_registry")
-	socket, _ := offer(t, directory, &record{})
+	socket, _ := offer(t, directory, &lines{})
 	if err := os.RemoveAll(directory); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestRun_replacesAStaleSocket(t *testing.T) {
 	if err := stale.Close(); err != nil {
 		t.Fatal(err)
 	}
-	socket, _ := offer(t, directory, &record{})
+	socket, _ := offer(t, directory, &lines{})
 	eventually(t, "the kubelet is answered", func() bool {
 		_, err := kubelet(t, socket).GetInfo(context.Background(), &registration.InfoRequest{})
 		return err == nil
@@ -153,7 +153,7 @@ func TestRun_replacesAStaleSocket(t *testing.T) {
 }
 
 func TestRun_removesItsOwnSocketAtTheEnd(t *testing.T) {
-	socket, end := offer(t, t.TempDir(), &record{})
+	socket, end := offer(t, t.TempDir(), &lines{})
 	end()
 	if present(socket) {
 		t.Error("the socket is still there")
@@ -161,7 +161,7 @@ func TestRun_removesItsOwnSocketAtTheEnd(t *testing.T) {
 }
 
 func TestRun_leavesTheNameToWhoTookIt(t *testing.T) {
-	log := &record{}
+	log := &lines{}
 	socket, end := offer(t, t.TempDir(), log)
 	if err := os.Remove(socket); err != nil {
 		t.Fatal(err)

@@ -175,10 +175,9 @@ func (c *Controller) clean(ctx context.Context, s subject) error {
 	if view := claim.ResizeOf(s.claim, s.volume); view.Granted.Cmp(view.Volume) < 0 {
 		return nil
 	}
-	_, err := c.patchVolume(ctx, s.volume, map[string]any{
+	return c.patchVolume(ctx, s.volume, map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{claim.PreResizeAnnotation: nil}},
 	})
-	return err
 }
 
 // soonest is the shorter of two pauses; zero is none.

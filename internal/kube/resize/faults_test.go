@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
@@ -68,46 +69,59 @@ func TestCrash_aFreshControllerContinuesModifying(t *testing.T) {
 	}
 }
 
-// interfere writes the claim before each of the controller's first n writes of
-// its status, as the kubelet and kube-controller-manager do at such times.
-func (w *world) interfere(n int32) (writes *atomic.Int32) {
+// interfere writes the claim before those of the controller's writes of its
+// status that are chosen, as the kubelet and kube-controller-manager do at such
+// times.
+func (w *world) interfere(chosen func(write int32) bool) (writes *atomic.Int32) {
 	writes = &atomic.Int32{}
-	w.React("patch", "persistentvolumeclaims", func(q kubetest.Request) error {
-		if writes.Add(1) > n {
+	w.React("patch", "persistentvolumeclaims", func(kubetest.Request) error {
+		n := writes.Add(1)
+		if !chosen(n) {
 			return nil
 		}
 		pvc := w.claim()
-		pvc.Status.Conditions = append(pvc.Status.Conditions, corev1.PersistentVolumeClaimCondition{
-			Type: corev1.PersistentVolumeClaimConditionType(fmt.Sprintf("example.com/Condition%d", writes.Load())), Status: corev1.ConditionTrue,
-		})
+		pvc.Status.Conditions = append(pvc.Status.Conditions, corev1.PersistentVolumeClaimCondition{Type: foreign(n), Status: corev1.ConditionTrue})
 		_, err := w.Core.CoreV1().PersistentVolumeClaims("shop").UpdateStatus(context.Background(), pvc, metav1.UpdateOptions{})
 		return err
 	})
 	return writes
 }
 
+// foreign is the condition that somebody else wrote before a write.
+func foreign(write int32) corev1.PersistentVolumeClaimConditionType {
+	return corev1.PersistentVolumeClaimConditionType(fmt.Sprintf("example.com/Condition%d", write))
+}
+
 func TestFaults_conflictsCostNoCallAndNobodysConditions(t *testing.T) {
-	w := newWorld(t, class("gold"))
-	w.interfere(3)
-	w.run()
-	w.change(func(pvc *corev1.PersistentVolumeClaim) {
-		asking(3)(pvc)
-		wanting("gold")(pvc)
-	})
-	w.reaches(nodePending, 3)
-	w.has("gold")
-	w.staysAt(expandRPC, 1)
-	w.staysAt(modifyRPC, 1)
-	for i := 1; i <= 3; i++ {
-		if condition(w.claim(), corev1.PersistentVolumeClaimConditionType(fmt.Sprintf("example.com/Condition%d", i))) == nil {
-			t.Errorf("somebody else's condition %d was overwritten", i)
-		}
+	for name, disturbed := range map[string][]int32{
+		"of intents":  {1, 2, 3},
+		"of outcomes": {2, 3, 6, 7}, // 1 and 5 begin what 4 and 8 end
+		"of all":      {1, 3, 5, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, class("gold"))
+			w.interfere(func(n int32) bool { return slices.Contains(disturbed, n) })
+			w.run()
+			w.change(func(pvc *corev1.PersistentVolumeClaim) {
+				asking(3)(pvc)
+				wanting("gold")(pvc)
+			})
+			w.reaches(nodePending, 3)
+			w.has("gold")
+			w.staysAt(expandRPC, 1)
+			w.staysAt(modifyRPC, 1)
+			for _, n := range disturbed {
+				if condition(w.claim(), foreign(n)) == nil {
+					t.Errorf("somebody else's condition before write %d was overwritten", n)
+				}
+			}
+		})
 	}
 }
 
 func TestFaults_endlessConflictsAreSlowedDown(t *testing.T) {
 	w := newWorld(t)
-	writes := w.interfere(1 << 30)
+	writes := w.interfere(func(int32) bool { return true })
 	w.run()
 	w.change(asking(3))
 	w.Eventually(func() error {
@@ -169,9 +183,17 @@ func TestFaults_aClaimThatGoesDuringTheCallIsNoFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, class("gold"))
 			before := w.driver.Before
+			var c *Controller
 			w.driver.Before = func(ctx context.Context, rpc string, request any) error {
 				if rpc == modifyRPC {
 					w.Delete(dataClaim())
+					w.Eventually(func() error { // the controller has heard of it
+						if _, there := c.claims.Get("shop/data"); there || c.memories.len() > 0 {
+							return errors.New("not yet")
+						}
+						return nil
+					})
+					time.Sleep(20 * time.Millisecond)
 				}
 				if err := before(ctx, rpc, request); err != nil {
 					return err
@@ -181,7 +203,7 @@ func TestFaults_aClaimThatGoesDuringTheCallIsNoFailure(t *testing.T) {
 				}
 				return nil
 			}
-			c, _ := w.runIn(w.Env)
+			c, _ = w.runIn(w.Env)
 			w.change(wanting("gold"))
 			w.called(modifyRPC, 1)
 			w.staysAt(modifyRPC, 1)

@@ -168,7 +168,7 @@ func (c *Controller) slowDown(s subject, class string) {
 // between the claim still says that there is work.
 func (c *Controller) modified(ctx context.Context, s subject, class string) error {
 	if now := s.volume.Spec.VolumeAttributesClassName; now == nil || *now != class {
-		_, err := c.patchVolume(ctx, s.volume, map[string]any{"spec": map[string]any{"volumeAttributesClassName": class}})
+		err := c.patchVolume(ctx, s.volume, map[string]any{"spec": map[string]any{"volumeAttributesClassName": class}})
 		if err != nil {
 			return err
 		}

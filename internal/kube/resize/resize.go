@@ -194,8 +194,7 @@ func (c *Controller) writeCapacity(ctx context.Context, s subject, size resource
 	if len(change) == 0 {
 		return nil
 	}
-	_, err := c.patchVolume(ctx, s.volume, change)
-	return err
+	return c.patchVolume(ctx, s.volume, change)
 }
 
 // resizeFailed remembers, tells and writes down how an attempt ended.

@@ -139,7 +139,7 @@ func orNull[T ~string](value T) any {
 }
 
 // patchVolume merges into this very PersistentVolume.
-func (c *Controller) patchVolume(ctx context.Context, volume *corev1.PersistentVolume, change map[string]any) (*corev1.PersistentVolume, error) {
+func (c *Controller) patchVolume(ctx context.Context, volume *corev1.PersistentVolume, change map[string]any) error {
 	metadata, is := change["metadata"].(map[string]any)
 	if !is {
 		metadata = map[string]any{}
@@ -149,10 +149,10 @@ func (c *Controller) patchVolume(ctx context.Context, volume *corev1.PersistentV
 	written, err := c.env.Core.CoreV1().PersistentVolumes().
 		Patch(ctx, volume.Name, types.MergePatchType, cluster.MergePatch(change), metav1.PatchOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("write PersistentVolume %s: %w", volume.Name, err)
+		return fmt.Errorf("write PersistentVolume %s: %w", volume.Name, err)
 	}
 	c.volumes.Wrote(written)
-	return written, nil
+	return nil
 }
 
 // brief is an error for an object.

@@ -108,19 +108,20 @@ func (c *Controller) sync(ctx context.Context, name string) (time.Duration, erro
 	case content.Unknown:
 		return c.adopt(ctx, object)
 	}
+	done := next(object)
 	object, err := c.writer.Own(ctx, object, c.owner)
 	if err == nil {
 		object, err = c.do(ctx, object)
 	}
-	return c.outcome(object, err)
+	return c.outcome(done, object, err)
 }
 
 // outcome is what the queue does after a step.
-func (c *Controller) outcome(object *snapshotv1.VolumeSnapshotContent, err error) (time.Duration, error) {
-	switch next(object) {
-	case stepNothing, stepRelease: // released, if it was the last step
+func (c *Controller) outcome(done step, object *snapshotv1.VolumeSnapshotContent, err error) (time.Duration, error) {
+	switch needed := next(object); {
+	case needed == stepNothing, needed == stepRelease && done == stepRelease:
 		return content.Outcome(err, 0)
-	case stepPoll, stepLook, stepAwait:
+	case needed == stepPoll, needed == stepLook, needed == stepAwait:
 		return content.Outcome(err, c.options.Poll.Next(takenAt(object), time.Now()))
 	}
 	return content.Outcome(err, content.Soon)

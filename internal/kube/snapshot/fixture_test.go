@@ -60,7 +60,9 @@ func annotated(key, value string) change {
 }
 
 func labelledFor(node string) change {
-	return func(o *snapshotv1.VolumeSnapshotContent) { metav1.SetMetaDataLabel(&o.ObjectMeta, claim.ManagedByLabel, node) }
+	return func(o *snapshotv1.VolumeSnapshotContent) {
+		metav1.SetMetaDataLabel(&o.ObjectMeta, claim.ManagedByLabel, node)
+	}
 }
 
 func markedYes(o *snapshotv1.VolumeSnapshotContent) {
@@ -122,7 +124,9 @@ func class(parameters map[string]string) *snapshotv1.VolumeSnapshotClass {
 }
 
 // fastPoll keeps tests short; the pauses after errors are kubetest's.
-func fastPoll() content.Poll { return content.Poll{Start: 5 * time.Millisecond, Max: 20 * time.Millisecond} }
+func fastPoll() content.Poll {
+	return content.Poll{Start: 5 * time.Millisecond, Max: 20 * time.Millisecond}
+}
 
 type fixture struct {
 	*kubetest.Cluster
@@ -235,4 +239,42 @@ func volume(handle, node string) *corev1.PersistentVolume {
 			}}}},
 		},
 	}
+}
+
+func (f fixture) listed() []snapshotv1.VolumeSnapshotContent {
+	list, err := f.Snapshots.SnapshotV1().VolumeSnapshotContents().List(f.Context(), metav1.ListOptions{})
+	if err != nil {
+		return nil
+	}
+	return list.Items
+}
+
+// cached finds a content in a list, which the tests' reactions do not disturb.
+func (f fixture) cached(name string) *snapshotv1.VolumeSnapshotContent {
+	for _, o := range f.listed() {
+		if o.Name == name {
+			return &o
+		}
+	}
+	return nil
+}
+
+// settled waits as becomes does, where single reads fail.
+func (f fixture) settled(name string, is func(*snapshotv1.VolumeSnapshotContent) bool) {
+	f.t.Helper()
+	f.Eventually(func() error {
+		if o := f.cached(name); o == nil || !is(o) {
+			return fmt.Errorf("content %s: %+v", name, o)
+		}
+		return nil
+	})
+}
+
+// insistByUser is deleteByUser where single reads fail.
+func (f fixture) insistByUser(name string) {
+	f.t.Helper()
+	object := f.cached(name)
+	userGone(object)
+	f.Put(object)
+	f.Delete(object)
 }
