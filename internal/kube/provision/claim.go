@@ -92,7 +92,7 @@ func (c *Controller) begin(ctx context.Context, pvc *corev1.PersistentVolumeClai
 		}
 		return 0, nil // the class was made again, for another driver
 	}
-	if waitsForConsumer(class) && selectedNode(pvc) == "" {
+	if selectedNode(pvc) == "" && waitsForConsumer(class) && !c.mayFollow(pvc) {
 		return 0, nil
 	}
 	known := c.progress.of(pvc.UID)
@@ -162,6 +162,8 @@ func (c *Controller) unprepared(ctx context.Context, pvc *corev1.PersistentVolum
 			c.tell(pvc, reasonProvisioning, "Assuming an external populator will provision the volume")
 		}
 		return 0, nil
+	case errors.Is(err, errElsewhere):
+		return c.sendAway(ctx, pvc, class, err)
 	case errors.Is(err, topology.ErrNodeGone):
 		_ = c.failed(pvc, class.Name, err)
 		return 0, c.reschedule(ctx, pvc, selectedNode(pvc))

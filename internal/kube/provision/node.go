@@ -25,6 +25,9 @@ const longestTurn = time.Minute
 // the same on all nodes, so that they neither stampede nor crowd on one node.
 // It returns nil if the claim is not this node's (yet).
 func (c *Controller) take(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (*corev1.PersistentVolumeClaim, time.Duration, error) {
+	if c.mayFollow(pvc) {
+		return c.follow(ctx, pvc)
+	}
 	if c.csiNodes == nil {
 		return nil, 0, nil
 	}

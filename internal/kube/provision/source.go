@@ -27,13 +27,12 @@ func (c *Controller) source(ctx context.Context, pvc *corev1.PersistentVolumeCla
 }
 
 func (c *Controller) sourceClaim(ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string) (claim.Source, error) {
-	source, found := c.claims.Get(pvc.Namespace + "/" + name)
-	if !found {
-		return claim.Source{}, waitFor("%s: the source, PersistentVolumeClaim %q, does not exist", claim.Describe(pvc), pvc.Namespace+"/"+name)
-	}
-	volume, err := c.checkClone(pvc, source)
+	source, volume, err := c.cloned(pvc, name)
 	if err != nil {
 		return claim.Source{}, err
+	}
+	if !c.env.Scope.OwnsVolume(volume) {
+		return claim.Source{}, c.elsewhere(pvc, claim.Describe(source))
 	}
 	if source, err = c.protectClaim(ctx, source); err != nil {
 		return claim.Source{}, err
@@ -43,6 +42,16 @@ func (c *Controller) sourceClaim(ctx context.Context, pvc *corev1.PersistentVolu
 		return claim.Source{}, err
 	}
 	return claim.Source{VolumeHandle: volume.Spec.CSI.VolumeHandle}, nil
+}
+
+// cloned is the claim to be cloned, with its volume, if it can be now.
+func (c *Controller) cloned(pvc *corev1.PersistentVolumeClaim, name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+	source, found := c.claims.Get(pvc.Namespace + "/" + name)
+	if !found {
+		return nil, nil, waitFor("%s: the source, PersistentVolumeClaim %q, does not exist", claim.Describe(pvc), pvc.Namespace+"/"+name)
+	}
+	volume, err := c.checkClone(pvc, source)
+	return source, volume, err
 }
 
 func (c *Controller) checkClone(pvc, source *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
@@ -66,20 +75,12 @@ func (c *Controller) checkClone(pvc, source *corev1.PersistentVolumeClaim) (*cor
 }
 
 func (c *Controller) sourceSnapshot(ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string) (claim.Source, error) {
-	key := pvc.Namespace + "/" + name
-	if c.snapshots == nil {
-		return claim.Source{}, fmt.Errorf("%s: snapshots are not followed; start the provisioner with them", claim.Describe(pvc))
-	}
-	snapshot, found := c.snapshots.Get(key)
-	if !found {
-		return claim.Source{}, waitFor("%s: the source, VolumeSnapshot %q, does not exist", claim.Describe(pvc), key)
-	}
-	if err := c.checkSnapshot(pvc, snapshot); err != nil {
-		return claim.Source{}, err
-	}
-	content, err := c.content(ctx, pvc, snapshot)
+	snapshot, content, err := c.restored(ctx, pvc, name)
 	if err != nil {
 		return claim.Source{}, err
+	}
+	if !c.hasSnapshot(content) {
+		return claim.Source{}, c.elsewhere(pvc, fmt.Sprintf("VolumeSnapshot %q", pvc.Namespace+"/"+name))
 	}
 	if snapshot, err = c.protectSnapshot(ctx, snapshot); err != nil {
 		return claim.Source{}, err
@@ -88,6 +89,23 @@ func (c *Controller) sourceSnapshot(ctx context.Context, pvc *corev1.PersistentV
 		return claim.Source{}, err
 	}
 	return claim.Source{SnapshotHandle: *content.Status.SnapshotHandle}, nil
+}
+
+// restored is the snapshot to be restored, with its content, if it can be now.
+func (c *Controller) restored(ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string) (*snapshotv1.VolumeSnapshot, *snapshotv1.VolumeSnapshotContent, error) {
+	key := pvc.Namespace + "/" + name
+	if c.snapshots == nil {
+		return nil, nil, fmt.Errorf("%s: snapshots are not followed; start the provisioner with them", claim.Describe(pvc))
+	}
+	snapshot, found := c.snapshots.Get(key)
+	if !found {
+		return nil, nil, waitFor("%s: the source, VolumeSnapshot %q, does not exist", claim.Describe(pvc), key)
+	}
+	if err := c.checkSnapshot(pvc, snapshot); err != nil {
+		return nil, nil, err
+	}
+	content, err := c.content(ctx, pvc, snapshot)
+	return snapshot, content, err
 }
 
 // checkSnapshot looks at the VolumeSnapshot alone. One that is being deleted is

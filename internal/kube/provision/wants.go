@@ -61,10 +61,10 @@ func (c *Controller) pending(pvc *corev1.PersistentVolumeClaim) bool {
 }
 
 // here tells whether a claim is this process's: in a node's scope, one for this
-// node, or one that any node may take.
+// node, or one that this node may take.
 func (c *Controller) here(pvc *corev1.PersistentVolumeClaim) bool {
 	node := selectedNode(pvc)
-	return c.env.Scope.Central() || node == c.env.Scope.Node || node == "" && c.csiNodes != nil
+	return c.env.Scope.Central() || node == c.env.Scope.Node || node == "" && (c.csiNodes != nil || c.mayFollow(pvc))
 }
 
 // volumeName is the name of a claim's volume and PersistentVolume.

@@ -1,0 +1,103 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// Where every node acts for itself, a copy can only be made where its source is,
+// and the scheduler does not know of sources. The node that was chosen and does
+// not have the source gives the claim back; the one that has it names itself
+// then, and the scheduler puts the pod there: it takes a node that is named in a
+// claim for the only one. A claim that no pod has asked for yet is left alone.
+
+// errElsewhere says that another node has the source of a claim.
+var errElsewhere = errors.New("is on another node")
+
+func (c *Controller) elsewhere(pvc *corev1.PersistentVolumeClaim, source string) error {
+	return fmt.Errorf("%s: the source, %s, %w than %q; the claim has to go there", claim.Describe(pvc), source, errElsewhere, c.env.Scope.Node)
+}
+
+// mayFollow tells whether a claim without a node is for the node that has its
+// source. The controller-manager writes the provisioner into a claim only when
+// it is time to make the volume; with late binding, that is when a node was
+// chosen, which has been taken back if there is none now.
+func (c *Controller) mayFollow(pvc *corev1.PersistentVolumeClaim) bool {
+	return !c.env.Scope.Central() && sourceOf(pvc) != ""
+}
+
+// follow makes a claim this node's if its source is here. What is missing of the
+// source is told by the node that is first in turn.
+func (c *Controller) follow(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, time.Duration, error) {
+	if pause := time.Until(c.progress.of(pvc.UID).away); pause > 0 {
+		return nil, pause, nil
+	}
+	here, err := c.sourceHere(ctx, pvc)
+	var wait waiting
+	switch {
+	case errors.As(err, &wait) && c.csiNodes != nil && c.rank(pvc.UID) > 0:
+		return nil, lookAgain, nil
+	case errors.As(err, &wait):
+		after, err := c.hold(pvc, err.Error())
+		return nil, after, err
+	case err != nil:
+		return nil, 0, err
+	case !here:
+		return nil, lookAgain, nil
+	}
+	return c.choose(ctx, pvc)
+}
+
+// sourceHere tells whether this node has what the claim is made of; nothing is
+// changed. Errors are those of a source that cannot be used (yet).
+func (c *Controller) sourceHere(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
+	source, err := claim.SourceOf(pvc)
+	if err != nil {
+		return false, nil //nolint:nilerr // a populator's, or one that the chosen node refuses in words
+	}
+	switch source.Kind {
+	case claim.SourceClaim:
+		_, volume, err := c.cloned(pvc, source.Name)
+		return err == nil && c.env.Scope.OwnsVolume(volume), err
+	case claim.SourceSnapshot:
+		_, content, err := c.restored(ctx, pvc, source.Name)
+		return err == nil && c.hasSnapshot(content), err
+	}
+	return false, nil
+}
+
+// hasSnapshot tells whether a snapshot is this process's to restore, as far as
+// anything says where it is: its label, or else the volume that it is of.
+func (c *Controller) hasSnapshot(content *snapshotv1.VolumeSnapshotContent) bool {
+	if c.env.Scope.Central() {
+		return true
+	}
+	if node, labelled := content.Labels[claim.ManagedByLabel]; labelled {
+		return node == c.env.Scope.Node
+	}
+	if content.Spec.Source.VolumeHandle == nil {
+		return true
+	}
+	found := c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(c.env.Driver, *content.Spec.Source.VolumeHandle))
+	return len(found) == 0 || c.env.Scope.OwnsVolume(found[0])
+}
+
+// sendAway gives a claim back whose source another node has. If it comes here
+// again soon, that node does not answer: then the claim waits.
+func (c *Controller) sendAway(ctx context.Context, pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, err error) (time.Duration, error) {
+	if pause := time.Until(c.progress.of(pvc.UID).away); pause > 0 {
+		return min(pause, lookAgain), nil
+	}
+	_ = c.failed(pvc, class.Name, err)
+	c.progress.note(pvc.UID, func(s *step) { s.away = time.Now().Add(lookAgain) })
+	return 0, c.reschedule(ctx, pvc, selectedNode(pvc))
+}
