@@ -5,17 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os/exec"
+	"slices"
 	"strings"
 
 	image "k8s.io/kubernetes/test/utils/image"
 )
+
+// exampleImage is what the image "busybox" of the manifests in examples/ means.
+const exampleImage = "docker.io/library/busybox:latest"
 
 // Programs are files that the images are made of.
 type Programs struct {
 	Busybox string // a static one
 	Pause   string // cmd/pause
 	Agnhost string // k/k's test/images/agnhost
+	// GNU are the machine's own files for the image with glibc, by the name that
+	// each has there: a shell, a dd, and the libraries that they need.
+	GNU map[string]string
 }
 
 // Test makes the images that the pods of the end-to-end tests and of the
@@ -37,15 +45,22 @@ func Test(ctx context.Context, p Programs) ([]Image, error) {
 	if err := agnhost.Link("/agnhost-2", "agnhost"); err != nil {
 		return nil, err
 	}
-	shellImage := Image{
-		// nginx runs a shell script only, and the one for DNS with glibc a dd that
-		// knows direct I/O, as busybox's does.
-		Names:  []string{image.GetE2EImage(image.BusyBox), image.GetE2EImage(image.GlibcDnsTesting), image.GetE2EImage(image.Nginx)},
-		Layers: []*Layer{shell}, Cmd: []string{"sh"},
+	gnu, err := gnuLayer(p.GNU)
+	if err != nil {
+		return nil, err
 	}
 	return []Image{
 		{Names: []string{image.GetE2EImage(image.Pause)}, Layers: []*Layer{pause}, Entrypoint: []string{"/pause"}},
-		shellImage,
+		{
+			// nginx runs a shell script only. The last name is that of examples/.
+			Names:  []string{image.GetE2EImage(image.BusyBox), image.GetE2EImage(image.Nginx), exampleImage},
+			Layers: []*Layer{shell}, Cmd: []string{"sh"},
+		},
+		{
+			// Specs of volumes write from it without the page cache.
+			Names:  []string{image.GetE2EImage(image.GlibcDnsTesting)},
+			Layers: []*Layer{shell, gnu}, Cmd: []string{"sh"},
+		},
 		{
 			Names:  []string{image.GetE2EImage(image.Agnhost)},
 			Layers: []*Layer{shell, agnhost}, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"},
@@ -57,6 +72,18 @@ func Test(ctx context.Context, p Programs) ([]Image, error) {
 func single(name, from string) (*Layer, error) {
 	layer := NewLayer()
 	return layer, layer.Copy(name, from)
+}
+
+// gnuLayer lies over busybox, whose dd knows no oflag=nocache; and whose shell
+// takes its own dd whatever PATH says, so that it needs another one, too.
+func gnuLayer(files map[string]string) (*Layer, error) {
+	layer := NewLayer()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := layer.Copy(name, files[name]); err != nil {
+			return nil, err
+		}
+	}
+	return layer, nil
 }
 
 // shellLayer has busybox under all its names, and the few files that programs

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 
 	"github.com/holdfast-csi/holdfast/test/kubernetes/images"
 )
@@ -42,11 +43,31 @@ func run(ctx context.Context, output, busybox string) (err error) {
 	if err := build(ctx, "k8s.io/kubernetes/test/images/agnhost", programs.Agnhost); err != nil {
 		return err
 	}
+	if programs.GNU, err = gnu(ctx); err != nil {
+		return err
+	}
 	all, err := images.Test(ctx, programs)
 	if err != nil {
 		return err
 	}
 	return write(output, all)
+}
+
+// gnu are a shell and a dd of this machine, with their libraries under the paths
+// where they look for them.
+func gnu(ctx context.Context) (map[string]string, error) {
+	files := map[string]string{"/bin/sh": "/bin/dash", "/bin/dd": "/bin/dd"}
+	output, err := exec.CommandContext(ctx, "ldd", "/bin/dash", "/bin/dd").Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask ldd for the libraries of dd: %w", err)
+	}
+	for field := range strings.FieldsSeq(string(output)) {
+		if !strings.HasPrefix(field, "/") || strings.HasSuffix(field, ":") {
+			continue // a name, an address, or the program itself
+		}
+		files[field] = field
+	}
+	return files, nil
 }
 
 func build(ctx context.Context, pkg, output string) error {
