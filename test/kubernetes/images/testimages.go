@@ -41,8 +41,12 @@ func Test(ctx context.Context, p Programs) ([]Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A second name that the entry point tests use.
-	if err := agnhost.Link("/agnhost-2", "agnhost"); err != nil {
+	err = errors.Join(
+		agnhost.Link("/agnhost-2", "agnhost"), // a second name that the entry point tests use
+		agnhost.File("/etc/passwd", 0o644, []byte(passwd+agnhostPasswd)),
+		agnhost.File("/etc/group", 0o644, []byte(group+agnhostGroup)),
+	)
+	if err != nil {
 		return nil, err
 	}
 	gnu, err := gnuLayer(p.GNU)
@@ -116,11 +120,12 @@ func shellLayer(ctx context.Context, busybox string) (*Layer, error) {
 	return layer, layer.Link("/usr/bin/env", "/bin/busybox")
 }
 
-// agnhost's Dockerfile names the user 1000 and the group 50000, which specs of
-// supplemental groups expect.
+// busybox must have no name for a group above 999: specs of fsGroup compare what
+// ls prints with a number. agnhost's Dockerfile names the user 1000 and the group
+// 50000, which specs of supplemental groups expect.
 const (
-	passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n" +
-		"user-defined-in-image:x:1000:1000::/home:/bin/sh\n"
-	group = "root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\n" +
-		"group-defined-in-image:x:50000:user-defined-in-image\n"
+	passwd        = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
+	group         = "root:x:0:\nnogroup:x:65534:\n"
+	agnhostPasswd = "user-defined-in-image:x:1000:1000::/home:/bin/sh\n"
+	agnhostGroup  = "user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"
 )
