@@ -25,6 +25,13 @@ type Clients struct {
 // is empty. There is no limit on the client's side: the API server has its own
 // (API Priority and Fairness), and its 429 answers are honoured by client-go.
 func Connect(kubeconfig, userAgent string) (Clients, error) {
+	if kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if err != nil {
+			return Clients{}, fmt.Errorf("no kubeconfig is given (--kubeconfig), and this is no pod with a service account: %w", err)
+		}
+		return NewClients(config, userAgent)
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return Clients{}, fmt.Errorf("kubeconfig %q: %w", kubeconfig, err)
