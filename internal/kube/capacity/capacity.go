@@ -89,6 +89,7 @@ func New(env *cluster.Env, tracker *topology.Tracker, o Options) *Controller {
 	c.queue = work.New(work.Options{
 		Name: "csistoragecapacity", Workers: o.Workers, Retry: env.Retry, Logger: env.Logger, Registerer: env.Registerer,
 	})
+	env.Track("csistoragecapacity", c.queue)
 	c.classes.OnChange(func(_, _ *storagev1.StorageClass) { c.replanSoon() })
 	c.objects.OnChange(c.objectChanged)
 	tracker.OnChange(c.replanSoon)

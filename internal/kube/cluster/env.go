@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,13 +57,29 @@ func (e *Env) Queue(name string) *work.Queue {
 	queue := work.New(work.Options{
 		Name: name, Workers: e.Workers, Retry: e.Retry, Logger: e.Logger, Registerer: e.Registerer,
 	})
+	e.Track(name, queue)
+	return queue
+}
+
+// Track makes a queue that was not made by Queue one of the environment's.
+func (e *Env) Track(name string, queue *work.Queue) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.queues == nil {
 		e.queues = map[string]*work.Queue{}
 	}
 	e.queues[name] = queue
-	return queue
+}
+
+// Hurry works at once on everything that waits after a failure of this kind,
+// in all queues: what it failed of is over.
+func (e *Env) Hurry(over func(error) bool) {
+	e.mu.Lock()
+	queues := slices.Collect(maps.Values(e.queues))
+	e.mu.Unlock()
+	for _, queue := range queues {
+		queue.Hurry(over)
+	}
 }
 
 // Stuck names the queue whose workers have all been busy the longest without

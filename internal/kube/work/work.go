@@ -45,9 +45,10 @@ type Queue struct {
 	options Options
 	items   workqueue.TypedRateLimitingInterface[string]
 
-	mu    sync.Mutex
-	busy  int       // items in progress
-	moved time.Time // when one of them last began or ended
+	mu     sync.Mutex
+	busy   int              // items in progress
+	moved  time.Time        // when one of them last began or ended
+	failed map[string]error // by key, why the last work on it failed
 }
 
 // New makes a queue. It takes keys at once, and works when it is run.
@@ -69,7 +70,9 @@ func New(o Options) *Queue {
 	if o.Registerer != nil {
 		config.MetricsProvider = newMetrics(o.Registerer)
 	}
-	return &Queue{options: o, items: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config)}
+	return &Queue{
+		options: o, items: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config), failed: map[string]error{},
+	}
 }
 
 // Add asks for work on a key, once however often it is asked.
@@ -81,6 +84,38 @@ func (q *Queue) AddAfter(key string, pause time.Duration) { q.items.AddAfter(key
 // Forget makes the next pause after a failure the first one again: what was
 // asked for has changed.
 func (q *Queue) Forget(key string) { q.items.Forget(key) }
+
+// Hurry works at once on the keys that wait after a failure of this kind, and
+// makes their pauses short again: what they failed of is over.
+func (q *Queue) Hurry(over func(error) bool) {
+	for _, key := range q.failedOf(over) {
+		q.items.Forget(key)
+		q.items.Add(key)
+	}
+}
+
+func (q *Queue) failedOf(kind func(error) bool) []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var keys []string
+	for key, err := range q.failed {
+		if kind(err) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// note keeps why the work on a key failed, until it does not.
+func (q *Queue) note(key string, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err == nil {
+		delete(q.failed, key)
+		return
+	}
+	q.failed[key] = err
+}
 
 // Failures is how often a key failed in a row.
 func (q *Queue) Failures(key string) int { return q.items.NumRequeues(key) }
@@ -135,6 +170,7 @@ func (q *Queue) work(ctx context.Context, key string, handle Handler) {
 	defer q.move(-1)
 	defer q.items.Done(key)
 	after, err := handle(ctx, key)
+	q.note(key, err)
 	switch {
 	case ctx.Err() != nil:
 		// The next process, or the next holder of the lease, finds it again.

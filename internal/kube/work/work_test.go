@@ -3,6 +3,8 @@ package work_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -41,6 +43,49 @@ func TestQueue_aFailureComesAgainAfterAGrowingPauseAndAnIntervalAfterAConstantOn
 			if got := at[i].Round(time.Second); got != w*time.Second {
 				t.Errorf("work %d began after %v, not %v", i, got, w*time.Second)
 			}
+		}
+	})
+}
+
+func TestQueue_hurriesWhatFailedOfSomethingThatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := work.New(work.Options{Name: "test", Retry: work.Retry{Start: time.Hour, Max: 4 * time.Hour}})
+		ctx, cancel := context.WithCancel(t.Context())
+		away, refused := errors.New("the driver is away"), errors.New("refused")
+		var mu sync.Mutex
+		back, times := false, map[string]int{}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = queue.Run(ctx, func(_ context.Context, key string) (time.Duration, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				times[key]++
+				switch {
+				case key == "refused":
+					return 0, refused
+				case key == "away" && !back:
+					return 0, fmt.Errorf("create a volume: %w", away)
+				}
+				return 0, nil
+			})
+		}()
+		for _, key := range []string{"refused", "away", "fine"} {
+			queue.Add(key)
+		}
+		synctest.Wait()
+		mu.Lock()
+		back = true
+		mu.Unlock()
+		over := func(err error) bool { return errors.Is(err, away) }
+		queue.Hurry(over)
+		synctest.Wait()
+		queue.Hurry(over) // nothing waits for it any more
+		synctest.Wait()
+		cancel()
+		<-ended
+		if times["refused"] != 1 || times["away"] != 2 || times["fine"] != 1 {
+			t.Errorf("the keys were worked on %v times, want what failed of the absence twice, and the others once", times)
 		}
 	})
 }
