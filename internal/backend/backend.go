@@ -28,6 +28,9 @@ type Traits struct {
 	// Sizes in bytes. A wanted size is rounded up to AllocationUnit; DefaultSize
 	// serves a request that names none.
 	MinimumSize, MaximumSize, DefaultSize, AllocationUnit int64
+	// FilesystemMinimum are the bytes that a filesystem takes at least, where
+	// that is more than MinimumSize. A smaller wish is rounded up to it.
+	FilesystemMinimum map[string]int64
 	// AccessModes that a volume supports.
 	AccessModes []AccessMode
 	// Filesystems that may be made on a volume, the default first.

@@ -71,6 +71,22 @@ func roundUp(size, step int64) (int64, error) {
 	return (size + step - 1) / step * step, nil
 }
 
+// leastFor raises the minimum size of the backend to what the filesystems of the
+// wanted uses need; the first of the backend is the one of a use that names none.
+func leastFor(uses []backend.Capability, t backend.Traits) backend.Traits {
+	for _, use := range uses {
+		if use.Block {
+			continue
+		}
+		name := use.FSType
+		if name == "" && len(t.Filesystems) > 0 {
+			name = t.Filesystems[0]
+		}
+		t.MinimumSize = max(t.MinimumSize, t.FilesystemMinimum[name])
+	}
+	return t
+}
+
 func unit(allocation int64) int64 { return max(allocation, 1) }
 
 // fits tells whether an existing size satisfies a repeated request.

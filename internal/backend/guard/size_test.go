@@ -48,6 +48,29 @@ func TestResolveSize(t *testing.T) {
 	}
 }
 
+func TestLeastFor_raisesASmallWishToWhatItsFilesystemTakes(t *testing.T) {
+	traits := sizes
+	traits.Filesystems, traits.FilesystemMinimum = []string{"small", "large"}, map[string]int64{"large": 300 * mib}
+	for name, c := range map[string]struct {
+		uses  []backend.Capability
+		give  backend.SizeRange
+		want  int64
+		error error
+	}{
+		"raw block":        {[]backend.Capability{{Block: true}}, backend.SizeRange{Required: 1}, 16 * mib, nil},
+		"the default":      {[]backend.Capability{{}}, backend.SizeRange{Required: 1}, 16 * mib, nil},
+		"one that is said": {[]backend.Capability{{FSType: "large"}}, backend.SizeRange{Required: 1}, 300 * mib, nil},
+		"one of two uses":  {[]backend.Capability{{}, {FSType: "large"}}, backend.SizeRange{Required: 1}, 300 * mib, nil},
+		"enough":           {[]backend.Capability{{FSType: "large"}}, backend.SizeRange{Required: 301 * mib}, 301 * mib, nil},
+		"limited":          {[]backend.Capability{{FSType: "large"}}, backend.SizeRange{Required: 1, Limit: 299 * mib}, 0, backend.ErrOutOfRange},
+	} {
+		got, err := resolveSize(c.give, 0, leastFor(c.uses, traits))
+		if !errors.Is(err, c.error) || (err == nil && got != c.want) {
+			t.Errorf("%s: got %d, %v; want %d, %v", name, got, err, c.want, c.error)
+		}
+	}
+}
+
 func TestResolveSize_resultIsAlwaysWhatWasAsked(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := backend.SizeRange{

@@ -81,7 +81,7 @@ func (g *Guard) findOrCreate(ctx context.Context, request CreateRequest) (backen
 		return backend.Volume{}, err
 	}
 	defer release()
-	size, err := resolveSize(request.Range, sourceSize, g.traits)
+	size, err := resolveSize(request.Range, sourceSize, leastFor(request.Capabilities, g.traits))
 	if err != nil {
 		return backend.Volume{}, err
 	}

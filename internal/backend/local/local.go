@@ -154,6 +154,7 @@ func traits() backend.Traits {
 			backend.SingleNodeSingleWriter, backend.SingleNodeMultiWriter,
 		},
 		Filesystems:       []string{"ext4", "xfs", "btrfs"},
+		FilesystemMinimum: map[string]int64{"ext4": minimumFor("ext4"), "xfs": minimumFor("xfs"), "btrfs": minimumFor("btrfs")},
 		Block:             true,
 		Clone:             true,
 		Parameters:        []string{parameterProvisioning, parameterSectorSize},
