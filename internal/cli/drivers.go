@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/driver"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube"
+	"github.com/holdfast-csi/holdfast/internal/kube/live"
 	"github.com/holdfast-csi/holdfast/internal/kube/register"
 	"github.com/holdfast-csi/holdfast/internal/node"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
@@ -189,21 +190,25 @@ func (d *driverProcess) Run(ctx context.Context) error {
 		group.Go(func() error { return d.controllers.Run(serving) })
 	}
 	if d.config.metricsAddress != "" {
-		page := telemetry.Page{
-			Address: d.config.metricsAddress, Gatherer: d.registry, Ready: d.ready, Logger: d.config.logger,
-		}
-		group.Go(func() error { return page.Run(serving) })
+		group.Go(func() error { return d.pages().page().Run(serving) })
 	}
 	return errors.Join(group.Wait(), d.Close(ctx))
 }
 
-// ready tells whether the process can do its work now.
-func (d *driverProcess) ready(ctx context.Context) error {
-	err := d.server.Probe(ctx)
-	if d.controllers != nil {
-		err = errors.Join(err, d.controllers.Ready(ctx))
+func (d *driverProcess) pages() *pages {
+	p := &pages{
+		address: d.config.metricsAddress, registry: d.registry, logger: d.config.logger, probe: d.server.Probe,
 	}
-	return err
+	if d.registration != nil {
+		p.facts = append(p.facts, live.Fact{Name: "registration", Tell: d.registration.Tell})
+	}
+	if d.controllers != nil {
+		p.controlled(d.controllers, d.config.kubernetes.timeout)
+		if state := d.config.kubernetes.lease.State; state != nil {
+			p.electing(state)
+		}
+	}
+	return p
 }
 
 // register waits for the CSI socket: the kubelet calls back as soon as it sees

@@ -88,6 +88,7 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 	if k.lease.Identity, err = k.identity(); err != nil {
 		return nil, err
 	}
+	k.leaseOf(p.node)
 	controllers, err := kube.New(kube.Options{
 		Clients: clients, CSI: p.client, Node: p.node, Namespace: namespace, Pod: k.pod, Wanted: wanted,
 		Elect: k.elect, Lease: k.lease, Tuning: k.tuning, Workers: k.workers,
@@ -98,6 +99,15 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 		return nil, &UsageError{Err: err}
 	}
 	return controllers, nil
+}
+
+// leaseOf is what is told of the lease; nil for a process that acts for one node
+// or is alone, and asks for none.
+func (k *kubeFlags) leaseOf(node string) *lease.State {
+	if node == "" && k.elect && k.lease.State == nil {
+		k.lease.State = &lease.State{}
+	}
+	return k.lease.State
 }
 
 // identity is this process's name in the lease: that of its pod, or one that no

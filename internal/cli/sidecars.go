@@ -1,20 +1,12 @@
 package cli
 
 import (
-	"cmp"
-	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
-	"github.com/holdfast-csi/holdfast/internal/kube"
-	"github.com/holdfast-csi/holdfast/internal/kube/register"
 	"github.com/holdfast-csi/holdfast/internal/kube/upstreamflags"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
@@ -81,95 +73,17 @@ func (f *sidecarsFlags) run(command *cobra.Command, upstream *upstreamflags.Set)
 	for _, warning := range upstream.Warnings() {
 		f.logger.Warn(warning)
 	}
-	return f.serve(command.Context())
-}
-
-// serve meets the driver once for its name, which metrics and registration
-// need, and runs everything.
-func (f *sidecarsFlags) serve(ctx context.Context) error {
-	registry := telemetry.NewRegistry()
-	var controllers *kube.Controllers
-	name, err := f.driverName(ctx)
-	if err != nil || ctx.Err() != nil {
+	process, err := newSidecarsProcess(f)
+	if err != nil {
 		return err
 	}
-	client, err := csiclient.Dial(f.address, csiclient.Options{
-		Driver: name, Logger: f.logger, Timeout: f.kube.timeout, Observe: kube.CallMetrics(registry, name),
-		Disconnected: func() {
-			if controllers != nil {
-				controllers.Reconnect()
-			}
-		},
-	})
-	if err != nil {
-		return &UsageError{Err: fmt.Errorf("--csi-address: %w", err)}
-	}
-	defer client.Close() //nolint:errcheck // nothing is left to be said to it
-	parts := kubeParts{version: f.version, client: client, logger: f.logger, registerer: registry, points: f.points}
+	return process.Run(command.Context())
+}
+
+// node is the node to act for, "" for all.
+func (f *sidecarsFlags) node() string {
 	if f.nodeDeployment {
-		parts.node = f.kube.node
+		return f.kube.node
 	}
-	if controllers, err = f.kube.controllers(parts); err != nil {
-		return err
-	}
-	group, serving := errgroup.WithContext(ctx)
-	group.Go(func() error { return controllers.Run(serving) })
-	if f.registrationDir != "" {
-		group.Go(func() error { return f.register(serving, name) })
-	}
-	if f.metricsAddress != "" {
-		group.Go(func() error { return f.page(registry, client, controllers).Run(serving) })
-	}
-	return group.Wait()
-}
-
-// driverName waits for the driver and asks its name.
-func (f *sidecarsFlags) driverName(ctx context.Context) (string, error) {
-	client, err := csiclient.Dial(f.address, csiclient.Options{Logger: f.logger})
-	if err != nil {
-		return "", &UsageError{Err: fmt.Errorf("--csi-address: %w", err)}
-	}
-	defer client.Close() //nolint:errcheck // nothing is left to be said to it
-	for told := false; ; told = true {
-		info, err := client.PluginInfo(ctx)
-		if err == nil && info.GetName() != "" {
-			return info.GetName(), nil
-		}
-		if !told {
-			f.logger.InfoContext(ctx, "waiting for the driver", "socket", f.address, "error", err)
-		}
-		timer := time.NewTimer(meetingPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return "", nil
-		}
-	}
-}
-
-func (f *sidecarsFlags) register(ctx context.Context, driver string) error {
-	path, err := csiclient.SocketPath(cmp.Or(f.registrationPath, f.address))
-	if err != nil {
-		return &UsageError{Err: fmt.Errorf("--kubelet-registration-path: %w", err)}
-	}
-	registration, err := register.New(register.Options{
-		Directory: f.registrationDir, Driver: driver, Endpoint: path, Logger: f.logger,
-	})
-	if err != nil {
-		return &UsageError{Err: err}
-	}
-	return registration.Run(ctx)
-}
-
-func (f *sidecarsFlags) page(registry *prometheus.Registry, client *csiclient.Client, controllers *kube.Controllers) telemetry.Page {
-	return telemetry.Page{
-		Address: f.metricsAddress, Gatherer: registry, Logger: f.logger,
-		Ready: func(ctx context.Context) error {
-			if err := client.Probe(ctx); err != nil {
-				return err
-			}
-			return controllers.Ready(ctx)
-		},
-	}
+	return ""
 }

@@ -54,7 +54,7 @@ type Controllers struct {
 	options     Options
 	reconnected chan struct{}
 	phase       atomic.Pointer[string]
-	set         atomic.Pointer[cluster.Set]
+	env         atomic.Pointer[cluster.Env]
 	driver      atomic.Pointer[string]
 }
 
@@ -96,14 +96,24 @@ func (c *Controllers) Driver() string {
 
 func (c *Controllers) enter(phase string) { c.phase.Store(&phase) }
 
-// Ready tells whether the controllers can do their work: a process that stands
-// by for the lease with filled caches is ready.
-func (c *Controllers) Ready(context.Context) error {
-	set := c.set.Load()
-	if set == nil || !set.Synced() {
-		return fmt.Errorf("controllers: %s", *c.phase.Load())
+// Tell says in words what the controllers are at, and an error while they
+// cannot do their work: a process that stands by for the lease with filled
+// caches can.
+func (c *Controllers) Tell() (words string, err error) {
+	env := c.env.Load()
+	if env == nil || !env.Set.Synced() {
+		return "", errors.New(*c.phase.Load())
 	}
-	return nil
+	return "serving " + env.Driver + ", the caches are filled", nil
+}
+
+// Stuck names the queue whose workers have all been busy the longest without
+// one of them coming to an end, and for how long; 0 when no queue is so.
+func (c *Controllers) Stuck() (queue string, since time.Duration) {
+	if env := c.env.Load(); env != nil {
+		return env.Stuck()
+	}
+	return "", 0
 }
 
 // Run meets the driver, fills the caches and works until ctx ends, while this
@@ -117,7 +127,7 @@ func (c *Controllers) Run(ctx context.Context) error {
 		return unless(ctx, fmt.Errorf("controllers: %w", err))
 	}
 	c.driver.Store(&met.name)
-	env, stop, err := c.env(met)
+	env, stop, err := c.newEnv(met)
 	if err != nil {
 		return fmt.Errorf("controllers: %w", err)
 	}
@@ -130,7 +140,7 @@ func (c *Controllers) Run(ctx context.Context) error {
 	if err != nil {
 		return unless(ctx, fmt.Errorf("controllers: %w", err))
 	}
-	c.set.Store(env.Set)
+	c.env.Store(env)
 	group, working := errgroup.WithContext(ctx)
 	group.Go(func() error { return watchDriver(working, o.CSI, met, c.reconnected, o.Logger) })
 	group.Go(func() error {
@@ -151,8 +161,8 @@ func unless(ctx context.Context, err error) error {
 	return err
 }
 
-// env is what all controllers share.
-func (c *Controllers) env(met facts) (*cluster.Env, func(), error) {
+// newEnv makes what all controllers share.
+func (c *Controllers) newEnv(met facts) (*cluster.Env, func(), error) {
 	o := c.options
 	recorder, stop, err := newRecorder(o.Clients, met.name)
 	if err != nil {

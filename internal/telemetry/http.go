@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"time"
@@ -18,7 +16,6 @@ import (
 
 const (
 	headerTime = 5 * time.Second  // for a client to send its request
-	readyTime  = 10 * time.Second // for a readiness check to answer
 	closeTime  = time.Second      // for open requests at the end
 )
 
@@ -31,14 +28,10 @@ func NewRegistry() *prometheus.Registry {
 	return registry
 }
 
-// Page serves /metrics, /healthz (the process answers) and /readyz (Ready has
-// no error) over HTTP.
+// Page serves /metrics and what Handlers has, by path, over HTTP.
 type Page struct {
 	Address  string // host:port or :port
 	Gatherer prometheus.Gatherer
-	// Ready tells whether the process can do its work now.
-	Ready func(context.Context) error
-	// Handlers are further paths, or better answers for those above.
 	Handlers map[string]http.Handler
 	Logger   *slog.Logger
 	// Listening, when set, is told the address once it is bound; port 0 in
@@ -79,31 +72,10 @@ func (p Page) Run(ctx context.Context) error {
 }
 
 func (p Page) handler() http.Handler {
-	handlers := map[string]http.Handler{
-		"/metrics": promhttp.HandlerFor(p.Gatherer, promhttp.HandlerOpts{}),
-		"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { say(w, "ok") }),
-		"/readyz":  http.HandlerFunc(p.ready),
-	}
-	maps.Copy(handlers, p.Handlers)
 	mux := http.NewServeMux()
-	for path, handler := range handlers {
+	mux.Handle("GET /metrics", promhttp.HandlerFor(p.Gatherer, promhttp.HandlerOpts{}))
+	for path, handler := range p.Handlers {
 		mux.Handle("GET "+path, handler)
 	}
 	return mux
-}
-
-func (p Page) ready(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), readyTime)
-	defer cancel()
-	if err := p.Ready(ctx); err != nil {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		say(w, err.Error())
-		return
-	}
-	say(w, "ok")
-}
-
-func say(w io.Writer, text string) {
-	// A client that left does not need the answer.
-	_, _ = io.WriteString(w, text+"\n")
 }

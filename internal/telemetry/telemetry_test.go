@@ -3,7 +3,6 @@ package telemetry
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -45,12 +44,12 @@ func TestNewLogger_refusesUnknownWords(t *testing.T) {
 }
 
 // open runs a page on a free port and returns its address.
-func open(t *testing.T, ready func(context.Context) error) string {
+func open(t *testing.T, handlers map[string]http.Handler) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	bound, done := make(chan net.Addr, 1), make(chan error, 1)
 	page := Page{
-		Address: "127.0.0.1:0", Gatherer: NewRegistry(), Ready: ready, Logger: slog.New(slog.DiscardHandler),
+		Address: "127.0.0.1:0", Gatherer: NewRegistry(), Handlers: handlers, Logger: slog.New(slog.DiscardHandler),
 		Listening: func(address net.Addr) { bound <- address },
 	}
 	go func() { done <- page.Run(ctx) }()
@@ -78,22 +77,17 @@ func get(t *testing.T, url string) (code int, body string) {
 	return response.StatusCode, string(content)
 }
 
-func TestPage_showsMetricsAndHealth(t *testing.T) {
-	address := open(t, func(context.Context) error { return nil })
-	for path, want := range map[string]string{"/metrics": "go_goroutines", "/healthz": "ok", "/readyz": "ok"} {
+func TestPage_servesMetricsAndWhatItIsGiven(t *testing.T) {
+	address := open(t, map[string]http.Handler{"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "well")
+	})})
+	for path, want := range map[string]string{"/metrics": "go_goroutines", "/healthz": "well"} {
 		if code, body := get(t, address+path); code != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s answers %d %.80q", path, code, body)
 		}
 	}
-}
-
-func TestPage_saysWhyItIsNotReady(t *testing.T) {
-	address := open(t, func(context.Context) error { return errors.New("the pool is away") })
-	if code, body := get(t, address+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "the pool is away") {
-		t.Errorf("/readyz answers %d %q", code, body)
-	}
-	if code, _ := get(t, address+"/healthz"); code != http.StatusOK {
-		t.Errorf("/healthz answers %d for a process that lives", code)
+	if code, _ := get(t, address+"/nothing"); code != http.StatusNotFound {
+		t.Errorf("an unknown path answers %d", code)
 	}
 }
 

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/lease"
+	"github.com/holdfast-csi/holdfast/internal/kube/live"
+	"github.com/holdfast-csi/holdfast/internal/telemetry"
+)
+
+// A queue in which nothing ends for so long is stuck: each call of the driver
+// has its time, and an item makes a few calls at most.
+const (
+	stuckCalls = 10
+	stuckLeast = 10 * time.Minute
+)
+
+// pages is the address of a process with its metrics and its health.
+type pages struct {
+	address  string
+	registry *prometheus.Registry
+	logger   *slog.Logger
+	probe    func(context.Context) error // asks the driver whether it is ready
+	facts    []live.Fact
+	vitals   []live.Vital
+	lease    func() error // lease.State.Check; nil when the process asks for none
+}
+
+// controlled adds what the controllers tell; timeout is that of one call of the
+// driver.
+func (p *pages) controlled(controllers interface {
+	Tell() (words string, err error)
+	Stuck() (queue string, since time.Duration)
+}, timeout time.Duration,
+) {
+	p.facts = append(p.facts, live.Fact{Name: "controllers", Tell: controllers.Tell})
+	p.vitals = append(p.vitals, live.Moving(controllers, max(stuckCalls*timeout, stuckLeast)))
+}
+
+// electing adds what is told of the lease.
+func (p *pages) electing(state *lease.State) {
+	p.lease = state.Check
+	p.facts = append(p.facts, live.Lease(state))
+	p.vitals = append(p.vitals, live.Vital{Name: "lease", Test: state.Check})
+}
+
+// page is what telemetry serves.
+func (p *pages) page() telemetry.Page {
+	health := live.New(live.Options{Probe: p.probe, Facts: p.facts, Vitals: p.vitals})
+	return telemetry.Page{Address: p.address, Gatherer: p.registry, Logger: p.logger, Handlers: health.Handlers(p.lease)}
+}

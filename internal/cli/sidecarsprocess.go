@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/kube"
+	"github.com/holdfast-csi/holdfast/internal/kube/live"
+	"github.com/holdfast-csi/holdfast/internal/kube/register"
+	"github.com/holdfast-csi/holdfast/internal/telemetry"
+)
+
+// sidecarsProcess is the command sidecars at work. Its health can be asked from
+// the start: a driver that takes long to come must not get its sidecars killed.
+type sidecarsProcess struct {
+	flags    *sidecarsFlags
+	registry *prometheus.Registry
+	// first is the connection from before the driver's name was known.
+	first *csiclient.Client
+	// These come when the driver has told its name.
+	controllers  atomic.Pointer[kube.Controllers]
+	registration atomic.Pointer[register.Server]
+}
+
+func newSidecarsProcess(f *sidecarsFlags) (*sidecarsProcess, error) {
+	f.kube.leaseOf(f.node()) // before two goroutines ask
+	first, err := csiclient.Dial(f.address, csiclient.Options{Logger: f.logger})
+	if err != nil {
+		return nil, &UsageError{Err: fmt.Errorf("--csi-address: %w", err)}
+	}
+	return &sidecarsProcess{flags: f, registry: telemetry.NewRegistry(), first: first}, nil
+}
+
+// Run serves until ctx ends.
+func (s *sidecarsProcess) Run(ctx context.Context) error {
+	defer s.first.Close() //nolint:errcheck // nothing is left to be said to it
+	group, serving := errgroup.WithContext(ctx)
+	if s.flags.metricsAddress != "" {
+		group.Go(func() error { return s.pages().page().Run(serving) })
+	}
+	group.Go(func() error { return s.serve(serving) })
+	return group.Wait()
+}
+
+// serve meets the driver once for its name, which metrics and registration
+// need, and runs everything else.
+func (s *sidecarsProcess) serve(ctx context.Context) error {
+	f := s.flags
+	name := s.driverName(ctx)
+	if name == "" {
+		return nil // ctx has ended
+	}
+	client, err := csiclient.Dial(f.address, csiclient.Options{
+		Driver: name, Logger: f.logger, Timeout: f.kube.timeout, Observe: kube.CallMetrics(s.registry, name),
+		Disconnected: func() {
+			if controllers := s.controllers.Load(); controllers != nil {
+				controllers.Reconnect()
+			}
+		},
+	})
+	if err != nil {
+		return &UsageError{Err: fmt.Errorf("--csi-address: %w", err)}
+	}
+	defer client.Close() //nolint:errcheck // nothing is left to be said to it
+	parts := kubeParts{
+		version: f.version, client: client, node: f.node(), logger: f.logger, registerer: s.registry, points: f.points,
+	}
+	controllers, err := f.kube.controllers(parts)
+	if err != nil {
+		return err
+	}
+	s.controllers.Store(controllers)
+	group, serving := errgroup.WithContext(ctx)
+	group.Go(func() error { return controllers.Run(serving) })
+	if f.registrationDir != "" {
+		group.Go(func() error { return s.register(serving, name) })
+	}
+	return group.Wait()
+}
+
+// driverName waits for the driver and asks its name; "" when ctx ended first.
+func (s *sidecarsProcess) driverName(ctx context.Context) string {
+	for told := false; ; told = true {
+		info, err := s.first.PluginInfo(ctx)
+		if err == nil && info.GetName() != "" {
+			return info.GetName()
+		}
+		if !told {
+			s.flags.logger.InfoContext(ctx, "waiting for the driver", "socket", s.flags.address, "error", err)
+		}
+		timer := time.NewTimer(meetingPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ""
+		}
+	}
+}
+
+func (s *sidecarsProcess) register(ctx context.Context, driver string) error {
+	f := s.flags
+	path, err := csiclient.SocketPath(cmp.Or(f.registrationPath, f.address))
+	if err != nil {
+		return &UsageError{Err: fmt.Errorf("--kubelet-registration-path: %w", err)}
+	}
+	registration, err := register.New(register.Options{
+		Directory: f.registrationDir, Driver: driver, Endpoint: path, Logger: f.logger,
+	})
+	if err != nil {
+		return &UsageError{Err: err}
+	}
+	s.registration.Store(registration)
+	return registration.Run(ctx)
+}
+
+func (s *sidecarsProcess) pages() *pages {
+	f := s.flags
+	p := &pages{address: f.metricsAddress, registry: s.registry, logger: f.logger, probe: s.first.Probe}
+	if f.registrationDir != "" {
+		p.facts = append(p.facts, live.Fact{Name: "registration", Tell: func() (string, error) {
+			return tell(s.registration.Load())
+		}})
+	}
+	p.controlled(s, f.kube.timeout)
+	if state := f.kube.leaseOf(f.node()); state != nil {
+		p.electing(state)
+	}
+	return p
+}
+
+// Tell is that of the controllers.
+func (s *sidecarsProcess) Tell() (words string, err error) { return tell(s.controllers.Load()) }
+
+// tell asks what may not be there yet.
+func tell[T any, P interface {
+	*T
+	Tell() (words string, err error)
+}](teller P) (words string, err error) {
+	if teller == nil {
+		return "", errors.New("waiting for the driver to tell its name")
+	}
+	return teller.Tell()
+}
+
+// Stuck is that of the controllers.
+func (s *sidecarsProcess) Stuck() (queue string, since time.Duration) {
+	if controllers := s.controllers.Load(); controllers != nil {
+		return controllers.Stuck()
+	}
+	return "", 0
+}
