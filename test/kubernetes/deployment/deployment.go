@@ -1,0 +1,165 @@
+package deployment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/test/kubernetes/cluster"
+)
+
+// LocalDriver is the name of the backend local's driver.
+const LocalDriver = "local.holdfast.dev"
+
+// readyTimeout is how long the pods of a release get, on a machine with other
+// work.
+const readyTimeout = 3 * time.Minute
+
+// Options say what is installed, and from where.
+type Options struct {
+	// Root is the directory of this repository, with bin/helm and the chart.
+	Root string
+	// Image is imported on every node.
+	Image Image
+	// Release and Namespace are "holdfast" and "holdfast-system" if empty.
+	Release, Namespace string
+	// Driver is the CSI driver name that nodes will know; LocalDriver if empty.
+	Driver string
+	// Values go to helm as --set NAME=VALUE each.
+	Values []string
+}
+
+// Deployment is a release on a cluster.
+type Deployment struct {
+	Cluster *cluster.Cluster
+	Options Options
+}
+
+// Install imports the image on all nodes, installs the chart and waits until
+// the driver can be used on each node.
+func Install(ctx context.Context, c *cluster.Cluster, o Options) (*Deployment, error) {
+	o.Release = orDefault(o.Release, "holdfast")
+	o.Namespace = orDefault(o.Namespace, "holdfast-system")
+	o.Driver = orDefault(o.Driver, LocalDriver)
+	d := &Deployment{Cluster: c, Options: o}
+	if err := c.ImportImage(ctx, o.Image.Archive); err != nil {
+		return nil, err
+	}
+	return d, d.Upgrade(ctx, o.Image, o.Values...)
+}
+
+func orDefault(value, otherwise string) string {
+	if value == "" {
+		return otherwise
+	}
+	return value
+}
+
+// Upgrade brings the release to an image that the nodes have, with values that
+// replace all earlier ones, and waits until each node has the new pods.
+func (d *Deployment) Upgrade(ctx context.Context, image Image, values ...string) error {
+	args := []string{
+		"upgrade", "--install", d.Options.Release, filepath.Join(d.Options.Root, "deploy/helm/holdfast"),
+		"--namespace", d.Options.Namespace, "--create-namespace",
+		"--set", "image.repository=" + image.Repository, "--set", "image.tag=" + image.Tag,
+	}
+	for _, v := range values {
+		args = append(args, "--set", v)
+	}
+	if err := d.helm(ctx, args...); err != nil {
+		return err
+	}
+	return d.WaitReady(ctx)
+}
+
+// Uninstall removes the release and waits until its pods have ended.
+func (d *Deployment) Uninstall(ctx context.Context) error {
+	if err := d.helm(ctx, "uninstall", d.Options.Release, "--namespace", d.Options.Namespace, "--wait", "--timeout", "2m"); err != nil {
+		return err
+	}
+	_, err := d.Kubectl(ctx, "wait", "--for=delete", "pod", "--selector", d.Selector(), "--timeout=2m")
+	return d.explain(ctx, err)
+}
+
+// Selector finds the release's pods.
+func (d *Deployment) Selector() string { return "app.kubernetes.io/instance=" + d.Options.Release }
+
+// WaitReady waits until the release's pods are those of its newest definition
+// and ready, and until every node has the driver.
+func (d *Deployment) WaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	names, err := d.Kubectl(ctx, "get", "daemonset,deployment", "--selector", d.Selector(), "-o", "name")
+	if err != nil {
+		return err
+	}
+	for _, name := range strings.Fields(names) {
+		if _, err := d.Kubectl(ctx, "rollout", "status", name, "--timeout", readyTimeout.String()); err != nil {
+			return d.explain(ctx, err)
+		}
+	}
+	var registered []error
+	for _, node := range d.Cluster.Nodes {
+		registered = append(registered, d.waitRegistered(ctx, node))
+	}
+	return d.explain(ctx, errors.Join(registered...))
+}
+
+// waitRegistered waits until the kubelet has told the cluster about the driver.
+func (d *Deployment) waitRegistered(ctx context.Context, node string) error {
+	condition := fmt.Sprintf(`--for=jsonpath={.spec.drivers[?(@.name=="%s")].nodeID}`, d.Options.Driver)
+	_, err := d.Kubectl(ctx, "wait", "csinode/"+node, condition, "--timeout", readyTimeout.String())
+	if err != nil {
+		return fmt.Errorf("deployment: the kubelet of %s does not know %s: %w", node, d.Options.Driver, err)
+	}
+	return nil
+}
+
+// Kubectl is the cluster's, in the release's namespace.
+func (d *Deployment) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return d.Cluster.Kubectl(ctx, append([]string{"--namespace", d.Options.Namespace}, args...)...)
+}
+
+func (d *Deployment) helm(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(d.Options.Root, "bin/helm"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+d.Cluster.Kubeconfig)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return d.explain(ctx, fmt.Errorf("deployment: helm %s: %w: %s", args[0], err, output))
+	}
+	return nil
+}
+
+// explain adds to an error what the release's pods have to say about it.
+func (d *Deployment) explain(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w\n%s", err, d.Report(ctx))
+}
+
+// Report tells of the release's pods: their state, their events, and the last
+// lines of their logs, also of the containers before.
+func (d *Deployment) Report(ctx context.Context) string {
+	// Also when it is the time that has run out.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	var text strings.Builder
+	for _, args := range [][]string{
+		{"get", "pods", "--selector", d.Selector(), "-o", "wide"},
+		{"describe", "pods", "--selector", d.Selector()},
+		{"logs", "--selector", d.Selector(), "--prefix", "--tail=80"},
+		{"logs", "--selector", d.Selector(), "--prefix", "--tail=20", "--previous"},
+	} {
+		output, err := d.Kubectl(ctx, args...)
+		fmt.Fprintf(&text, "--- kubectl %s\n%s", strings.Join(args, " "), output)
+		if err != nil && output == "" {
+			fmt.Fprintf(&text, "%v\n", err)
+		}
+	}
+	return text.String()
+}

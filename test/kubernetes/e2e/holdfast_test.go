@@ -1,0 +1,47 @@
+package e2e
+
+import "testing"
+
+// test is one of the list: its name, and what it does.
+type test struct {
+	name  string
+	short bool // one of those that every change must pass
+	run   func(*scene)
+}
+
+// together are the tests that do not mind each other.
+var together = []test{
+	{"a pod reads what an earlier pod wrote", true, readsWhatAnEarlierPodWrote},
+}
+
+// alone are the tests that others would be disturbed by.
+var alone = []test{}
+
+func TestHoldfast(t *testing.T) {
+	s := start(t)
+	t.Run("together", func(t *testing.T) {
+		for _, c := range together {
+			t.Run(c.name, func(t *testing.T) {
+				skipLong(t, c)
+				t.Parallel()
+				c.run(s.enter(t))
+			})
+		}
+	})
+	t.Run("alone", func(t *testing.T) {
+		for _, c := range alone {
+			t.Run(c.name, func(t *testing.T) {
+				skipLong(t, c)
+				c.run(s.enter(t))
+			})
+		}
+	})
+	s.finish(t)
+}
+
+func skipLong(t *testing.T, c test) {
+	t.Helper()
+	if testing.Short() && !c.short {
+		t.Skip("not one of the short run")
+	}
+}

@@ -1,0 +1,108 @@
+package e2e
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	class   = "holdfast-local" // what the chart calls the StorageClass, and those of snapshots
+	busybox = "registry.k8s.io/e2e-test-images/busybox:1.37.0-2"
+)
+
+// newClaim is for a volume with a filesystem, or what the changes make of it.
+func newClaim(name, size string, changes ...func(*corev1.PersistentVolumeClaimSpec)) *corev1.PersistentVolumeClaim {
+	storageClass := class
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName: &storageClass,
+			Resources:        requests(size),
+		},
+	}
+	for _, change := range changes {
+		change(&claim.Spec)
+	}
+	return claim
+}
+
+func requests(size string) corev1.VolumeResourceRequirements {
+	return corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}}
+}
+
+// inClass has the claim's volume made by another class.
+func inClass(name string) func(*corev1.PersistentVolumeClaimSpec) {
+	return func(spec *corev1.PersistentVolumeClaimSpec) { spec.StorageClassName = &name }
+}
+
+func asBlock(spec *corev1.PersistentVolumeClaimSpec) {
+	block := corev1.PersistentVolumeBlock
+	spec.VolumeMode = &block
+}
+
+// idle is a script that goes on until it is told to end.
+const idle = "trap exit TERM; while true; do sleep 1000000 & wait; done"
+
+// newPod runs a shell script.
+func newPod(name, script string, changes ...func(*corev1.PodSpec)) *corev1.Pod {
+	grace := int64(2)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: &grace,
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			Containers:                    []corev1.Container{{Name: "main", Image: busybox, Command: []string{"sh", "-c", script}}},
+		},
+	}
+	for _, change := range changes {
+		change(&pod.Spec)
+	}
+	return pod
+}
+
+// withClaim mounts a claim's volume on /NAME, where name is that of the claim.
+func withClaim(name string) func(*corev1.PodSpec) {
+	return withVolume(name, fromClaim(name))
+}
+
+func fromClaim(name string) corev1.VolumeSource {
+	return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
+}
+
+// withVolume mounts any volume on /NAME.
+func withVolume(name string, source corev1.VolumeSource) func(*corev1.PodSpec) {
+	return func(spec *corev1.PodSpec) {
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+		main := &spec.Containers[0]
+		main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: "/" + name})
+	}
+}
+
+// withDevice makes a claim's volume the device /dev/NAME.
+func withDevice(name string) func(*corev1.PodSpec) {
+	return func(spec *corev1.PodSpec) {
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: name, VolumeSource: fromClaim(name)})
+		main := &spec.Containers[0]
+		main.VolumeDevices = append(main.VolumeDevices, corev1.VolumeDevice{Name: name, DevicePath: "/dev/" + name})
+	}
+}
+
+// on lets the scheduler choose this node only.
+func on(node string) func(*corev1.PodSpec) {
+	return func(spec *corev1.PodSpec) { spec.NodeSelector = map[string]string{corev1.LabelHostname: node} }
+}
+
+// writeFile is a script that makes a file of random bytes, and its sum beside
+// it, and has both on the disk.
+func writeFile(file string, size string) string {
+	return fmt.Sprintf("head -c %s /dev/urandom >%s && sha256sum <%s >%s.sum && sync", size, file, file, file)
+}
+
+// checkFile is a script that fails if the file is not what writeFile made.
+func checkFile(file string) string {
+	return fmt.Sprintf(`sha256sum <%s | cmp - %s.sum`, file, file)
+}

@@ -1,0 +1,94 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// pool is where the chart has the nodes' volumes.
+const pool = "var/lib/holdfast/pool"
+
+// stored lists what the pools of all nodes hold, as NODE/volumes/ID and the
+// like. Nothing that is deleted is among it.
+func (s *suite) stored() ([]string, error) {
+	var found []string
+	for _, node := range s.cluster.Nodes {
+		for _, kind := range []string{"volumes", "snapshots", "groups", "trash"} {
+			entries, err := os.ReadDir(filepath.Join(s.cluster.NodeRoot(node), pool, kind))
+			if err != nil && !os.IsNotExist(err) {
+				return nil, err
+			}
+			for _, e := range entries {
+				found = append(found, filepath.Join(node, kind, e.Name()))
+			}
+		}
+	}
+	return found, nil
+}
+
+// attached lists the loop devices whose files are on the nodes.
+func (s *suite) attached() ([]string, error) {
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	var found []string
+	for _, file := range files {
+		backing, err := os.ReadFile(file)
+		if err == nil && strings.Contains(string(backing), s.cluster.Dir) {
+			found = append(found, fmt.Sprintf("%s of %s", strings.Split(file, "/")[3], strings.TrimSpace(string(backing))))
+		}
+	}
+	return found, err
+}
+
+// objects lists the cluster-wide objects of volumes and snapshots.
+func (s *suite) objects(ctx context.Context) ([]string, error) {
+	var found []string
+	volumes, err := s.api.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range volumes.Items {
+		found = append(found, fmt.Sprintf("PersistentVolume %s (%s)", v.Name, v.Status.Phase))
+	}
+	contents, err := s.snapshots.SnapshotV1().VolumeSnapshotContents().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range contents.Items {
+		found = append(found, "VolumeSnapshotContent "+v.Name)
+	}
+	return found, nil
+}
+
+// empty is an error as long as there is any volume or snapshot: in the API, in
+// a pool, or as a loop device.
+func (s *suite) empty(ctx context.Context) error {
+	objects, err := s.objects(ctx)
+	if err != nil {
+		return err
+	}
+	entries, err := s.stored()
+	if err != nil {
+		return err
+	}
+	devices, err := s.attached()
+	if err != nil {
+		return err
+	}
+	if left := append(append(objects, entries...), devices...); len(left) > 0 {
+		return fmt.Errorf("left:\n%s", strings.Join(left, "\n"))
+	}
+	return nil
+}
+
+func (s *suite) expectEmptyPools(t *testing.T) {
+	t.Helper()
+	if err := wait(t.Context(), patience, func() error { return s.empty(t.Context()) }); err != nil {
+		t.Errorf("when all is deleted, something is left %v\n%s", err, s.deployment.Report(t.Context()))
+	}
+}

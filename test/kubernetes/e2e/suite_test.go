@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	snapshots "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/holdfast-csi/holdfast/test/kubernetes/cluster"
+	"github.com/holdfast-csi/holdfast/test/kubernetes/deployment"
+	"github.com/holdfast-csi/holdfast/test/kubernetes/leftovers"
+)
+
+// suite is what all tests share.
+type suite struct {
+	cluster    *cluster.Cluster
+	deployment *deployment.Deployment
+	api        kubernetes.Interface
+	snapshots  snapshots.Interface
+}
+
+// chartValues are those of every installation: a driver that is killed again
+// and again is started again at once, see kubeletFields.
+var chartValues = []string{"log.level=debug"}
+
+// start brings up the cluster with the driver. All of it is gone when the test
+// has ended, or the test fails.
+func start(t *testing.T) *suite {
+	t.Helper()
+	root := path(t, "../../..")
+	binaries := filepath.Join(root, "bin/kubernetes")
+	archive := filepath.Join(root, "bin/holdfast-image.tar")
+	if other := os.Getenv("HOLDFAST_IMAGE"); other != "" {
+		archive = other
+	}
+	image, err := deployment.ReadImage(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch := leftovers.Start(t)
+	begun := time.Now()
+	c, err := cluster.Up(t.Context(), cluster.Options{
+		Dir: filepath.Join(root, "bin/e2e"), Binaries: binaries, Images: []string{filepath.Join(binaries, "images.tar")},
+		Kubelet: kubeletFields(), Attached: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch.Cluster = c.ID
+	t.Cleanup(func() {
+		if err := c.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Logf("the cluster is up after %v, its logs are in %s", time.Since(begun).Round(time.Millisecond), c.LogDir())
+	s := &suite{cluster: c}
+	s.connect(t)
+	begun = time.Now()
+	s.deployment, err = deployment.Install(t.Context(), c, deployment.Options{Root: root, Image: image, Values: chartValues})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s is installed after %v", image, time.Since(begun).Round(time.Millisecond))
+	return s
+}
+
+// kubeletFields let a container that ends be started again within a second,
+// however often it has ended: tests kill the driver many times.
+func kubeletFields() map[string]any {
+	return map[string]any{"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "1s"}}
+}
+
+func path(t *testing.T, relative string) string {
+	t.Helper()
+	absolute, err := filepath.Abs(relative)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return absolute
+}
+
+func (s *suite) connect(t *testing.T) {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", s.cluster.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1 // no limit of its own
+	if s.api, err = kubernetes.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	if s.snapshots, err = snapshots.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// finish uninstalls the driver, which must leave nothing.
+func (s *suite) finish(t *testing.T) {
+	t.Helper()
+	s.expectEmptyPools(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	if err := s.deployment.Uninstall(ctx); err != nil {
+		t.Error(err)
+	}
+}
