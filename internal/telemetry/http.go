@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	headerTime = 5 * time.Second  // for a client to send its request
-	closeTime  = time.Second      // for open requests at the end
+	headerTime = 5 * time.Second // for a client to send its request
+	closeTime  = time.Second     // for open requests at the end
 )
 
 // NewRegistry holds a process's metrics, with those of the Go runtime and of
