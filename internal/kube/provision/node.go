@@ -37,6 +37,9 @@ func (c *Controller) take(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	if pause > 0 {
 		return nil, pause, nil
 	}
+	if err := claim.CheckTopology(class, c.env.Scope.Segments); err != nil {
+		return c.leave(pvc, known, err)
+	}
 	room, err := c.room(ctx, pvc, class)
 	if err != nil {
 		return nil, 0, c.failed(pvc, class.Name, err)
@@ -46,6 +49,16 @@ func (c *Controller) take(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 		return nil, lookAgain, nil
 	}
 	return c.choose(ctx, pvc)
+}
+
+// leave is for a claim whose class does not allow this node. The first in turn
+// tells of it, when all others have had theirs and have not taken it.
+func (c *Controller) leave(pvc *corev1.PersistentVolumeClaim, known step, why error) (*corev1.PersistentVolumeClaim, time.Duration, error) {
+	if pause := time.Until(known.news.Add(longestTurn)); pause > 0 || c.rank(pvc.UID) > 0 {
+		return nil, max(pause, lookAgain), nil
+	}
+	after, err := c.hold(pvc, why.Error())
+	return nil, after, err
 }
 
 // rank is how many nodes come before this one for a claim: the nodes are

@@ -11,6 +11,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -116,6 +117,26 @@ func TestNode_theNextTakesWhatTheFirstHasNoRoomFor(t *testing.T) {
 	}
 	w.settled(8)
 	w.event(`node "n1" has room for 1048576 bytes`)
+	for i := range 8 {
+		if node := selectedNode(w.claimNow(fmt.Sprint("c", i))); node != "n2" {
+			t.Errorf("c%d is on %s", i, node)
+		}
+	}
+}
+
+func TestNode_leavesAnImmediateClaimToTheNodesThatItsClassAllows(t *testing.T) {
+	allowed := func(class *storagev1.StorageClass) {
+		class.AllowedTopologies = []corev1.TopologySelectorTerm{{
+			MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: "node", Values: []string{"n2"}}},
+		}}
+	}
+	w := nodesWorld(t, newClass(allowed), "n1", "n2")
+	w.onItsOwn("n1")
+	w.onItsOwn("n2")
+	for i := range 8 { // some of them are n1's first
+		w.Add(newClaim(fmt.Sprint("c", i)))
+	}
+	w.settled(8)
 	for i := range 8 {
 		if node := selectedNode(w.claimNow(fmt.Sprint("c", i))); node != "n2" {
 			t.Errorf("c%d is on %s", i, node)
