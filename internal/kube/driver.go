@@ -109,14 +109,17 @@ var errChanged = errors.New("the driver is not the one that was there before")
 
 // watchDriver returns an error when what answers is no longer the driver that
 // the controllers were made for: they start anew then, with the new facts.
-func watchDriver(ctx context.Context, client *csiclient.Client, met facts, reconnected <-chan struct{}, log *slog.Logger) error {
+//
+// What failed while the driver was away is not left to its pauses, which have
+// grown up to minutes in a long absence.
+func watchDriver(ctx context.Context, env *cluster.Env, met facts, reconnected <-chan struct{}) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-reconnected:
 		}
-		found, err := meet(ctx, client, met.scope.Node, log)
+		found, err := meet(ctx, env.CSI, met.scope.Node, env.Logger)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -127,7 +130,8 @@ func watchDriver(ctx context.Context, client *csiclient.Client, met facts, recon
 		case !found.same(met):
 			return fmt.Errorf("%w: it is still %q, but it can do other things than before", errChanged, met.name)
 		}
-		log.InfoContext(ctx, "the driver is back", "driver", met.name)
+		env.Logger.InfoContext(ctx, "the driver is back", "driver", met.name)
+		env.Hurry(waits)
 	}
 }
 

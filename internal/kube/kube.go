@@ -142,7 +142,7 @@ func (c *Controllers) Run(ctx context.Context) error {
 	}
 	c.env.Store(env)
 	group, working := errgroup.WithContext(ctx)
-	group.Go(func() error { return watchDriver(working, o.CSI, met, c.reconnected, o.Logger) })
+	group.Go(func() error { return watchDriver(working, env, met, c.reconnected) })
 	group.Go(func() error {
 		env.Set.Start(working)
 		if err := env.Set.Wait(working); err != nil {
