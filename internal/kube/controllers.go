@@ -36,7 +36,7 @@ func (c *Controllers) build(ctx context.Context, env *cluster.Env, met facts, ro
 			}))
 		case rights.Resize:
 			made = append(made, resize.New(env, resize.Options{
-				Attachments: met.controller.Attach, IgnoreInUse: !t.HandleInUse, ExtraModifyMetadata: t.ExtraModifyMetadata,
+				Attachments: met.attaches(), IgnoreInUse: !t.HandleInUse, ExtraModifyMetadata: t.ExtraModifyMetadata,
 			}))
 		case rights.Snapshot:
 			made = append(made, snapshot.New(env, snapshot.Options{Naming: t.SnapshotNames, ExtraMetadata: t.ExtraMetadata}))
@@ -59,10 +59,10 @@ func (c *Controllers) buildProvision(ctx context.Context, env *cluster.Env, met 
 	o := provision.Options{
 		VolumeNamePrefix: t.VolumeNamePrefix, VolumeNameUUIDLength: t.VolumeNameUUIDLength, DefaultFSType: t.DefaultFSType,
 		ExtraCreateMetadata: t.ExtraMetadata, PublishReadOnly: t.PublishReadOnly, AllowVolumeModeChange: !t.KeepVolumeMode,
-		Snapshots: met.controller.Snapshots, Attachments: met.controller.Attach,
+		Snapshots: met.controller.Snapshots, Attachments: met.attaches(),
 		ImmediateOnNodes: t.ImmediateOnNodes, Topology: tracker,
 	}
-	if slices.Contains(roles, rights.Attach) && met.controller.Attach {
+	if slices.Contains(roles, rights.Attach) && met.attaches() {
 		o.AttachFinalizer = claim.AttacherFinalizer(met.name)
 	}
 	if !t.Capacity || !met.controller.Capacity {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -50,9 +51,10 @@ func meet(ctx context.Context, client *csiclient.Client, node string, log *slog.
 	}
 }
 
-// waits tells the errors of a driver that is not there yet.
+// waits tells the errors of a driver that is not there yet, or that says so of
+// itself (CSI spec 1.13, Probe: FAILED_PRECONDITION is "not healthy").
 func waits(err error) bool {
-	for _, kind := range []error{backend.ErrUnavailable, context.DeadlineExceeded, backend.ErrBusy} {
+	for _, kind := range []error{backend.ErrUnavailable, context.DeadlineExceeded, backend.ErrBusy, backend.ErrPrecondition} {
 		if errors.Is(err, kind) {
 			return true
 		}
@@ -137,8 +139,12 @@ func watchDriver(ctx context.Context, env *cluster.Env, met facts, reconnected <
 
 func (f facts) same(other facts) bool {
 	return f.plugin == other.plugin && f.controller == other.controller && f.groups == other.groups &&
-		f.nodeExpand == other.nodeExpand && f.scope.Node == other.scope.Node
+		f.nodeExpand == other.nodeExpand && f.scope.Node == other.scope.Node && maps.Equal(f.scope.Segments, other.scope.Segments)
 }
+
+// attaches tells whether VolumeAttachments matter: on a node for itself they
+// are neither the process's to serve nor to read (package rights).
+func (f facts) attaches() bool { return f.controller.Attach && f.scope.Central() }
 
 // Role is one controller's work, in place of a sidecar.
 type Role = rights.Role

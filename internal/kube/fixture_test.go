@@ -1,0 +1,205 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/internal/kube/lease"
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
+)
+
+const driverName = "d.example"
+
+// attaching is a driver that publishes volumes, and knows topology.
+func attaching() *csitest.Driver {
+	driver := csitest.New(driverName)
+	driver.Plugin = append(driver.Plugin, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
+	driver.Controller = append(driver.Controller, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
+	driver.Topology = map[string]string{"zone": "a"}
+	return driver
+}
+
+// options are those of a process in front of an API server in memory.
+func options(c *kubetest.Cluster, change ...func(*Options)) Options {
+	env := c.NewEnv()
+	o := Options{
+		Clients: env.Clients, CSI: env.CSI, Namespace: kubetest.Namespace, Workers: 4, Timeout: time.Second,
+		Retry: work.Retry{Start: time.Millisecond, Max: 10 * time.Millisecond}, Logger: env.Logger, Registerer: prometheus.NewRegistry(),
+		Lease: lease.Options{Identity: "me", Duration: time.Second, RenewDeadline: 600 * time.Millisecond, RetryPeriod: 50 * time.Millisecond},
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	return o
+}
+
+// process is the controllers at work.
+type process struct {
+	*Controllers
+	t     *testing.T
+	stop  context.CancelFunc
+	ended chan struct{}
+	err   error // once ended
+}
+
+func start(t *testing.T, o Options) *process {
+	t.Helper()
+	controllers, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &process{Controllers: controllers, t: t, stop: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		p.err = controllers.Run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-p.ended })
+	return p
+}
+
+// end waits until Run has returned by itself.
+func (p *process) end() error {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+		return p.err
+	case <-time.After(10 * time.Second):
+		p.t.Fatal("the controllers go on")
+		return nil
+	}
+}
+
+// ready waits until the caches are filled.
+func (p *process) ready() {
+	p.t.Helper()
+	eventually(p.t, func() error { _, err := p.Tell(); return err })
+}
+
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Since(start) > 10*time.Second {
+			t.Fatal(err)
+		}
+	}
+}
+
+// socket serves drivers, one after the other, at one address.
+type socket struct {
+	t       *testing.T
+	address string
+	client  *csiclient.Client
+
+	mu           sync.Mutex
+	disconnected func()
+}
+
+func newSocket(t *testing.T) *socket {
+	t.Helper()
+	s := &socket{t: t, address: filepath.Join(t.TempDir(), "csi.sock")}
+	client, err := csiclient.Dial(s.address, csiclient.Options{Driver: driverName, Timeout: time.Second, Disconnected: func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.disconnected != nil {
+			s.disconnected()
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	s.client = client
+	return s
+}
+
+func (s *socket) onDisconnect(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.disconnected = f
+}
+
+func (s *socket) serve(driver *csitest.Driver) (stop func()) {
+	s.t.Helper()
+	listener, err := net.Listen("unix", s.address)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	stop = sync.OnceFunc(driver.Serve(listener))
+	s.t.Cleanup(stop)
+	return stop
+}
+
+// journal is a log that can be asked.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) Write(text []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, string(text))
+	return len(text), nil
+}
+
+func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
+
+// has returns an error unless a line has all the texts.
+func (j *journal) has(texts ...string) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, line := range j.lines {
+		missing := false
+		for _, text := range texts {
+			missing = missing || !strings.Contains(line, text)
+		}
+		if !missing {
+			return nil
+		}
+	}
+	return fmt.Errorf("no line has %q", texts)
+}
+
+// asked collects which resources are listed or watched.
+func asked(c *kubetest.Cluster) func() map[string]bool {
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	c.React("*", "*", func(q kubetest.Request) error {
+		if q.Verb == "list" || q.Verb == "watch" {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[q.Resource] = true
+		}
+		return nil
+	})
+	return func() map[string]bool {
+		mu.Lock()
+		defer mu.Unlock()
+		copied := map[string]bool{}
+		for resource := range seen {
+			copied[resource] = true
+		}
+		return copied
+	}
+}
+
+var errTest = errors.New("as the test wants")

@@ -1,0 +1,308 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/internal/kube/lease"
+	"github.com/holdfast-csi/holdfast/internal/kube/rights"
+)
+
+func newClass() *storagev1.StorageClass {
+	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: driverName}
+}
+
+func newClaim(name string) *corev1.PersistentVolumeClaim {
+	class := "fast"
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, Annotations: map[string]string{"volume.kubernetes.io/storage-provisioner": driverName},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}
+}
+
+// volumeOf returns an error until a claim's PersistentVolume is there.
+func volumeOf(c *kubetest.Cluster, name string) (*corev1.PersistentVolume, error) {
+	return c.Core.CoreV1().PersistentVolumes().Get(c.Context(), "pvc-uid-"+name, metav1.GetOptions{})
+}
+
+func TestNew_refusesWhatCannotWork(t *testing.T) {
+	c := kubetest.New(t, attaching())
+	for want, change := range map[string]func(*Options){
+		`no controller "provide"`: func(o *Options) { o.Wanted = []Role{"provide"} },
+		"namespace is not known":  func(o *Options) { o.Namespace = "" },
+	} {
+		if _, err := New(options(c, change)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+func TestTell_saysWhatItWaitsFor(t *testing.T) {
+	c := kubetest.New(t, attaching())
+	s := newSocket(t)
+	p := start(t, options(c, func(o *Options) { o.CSI = s.client }))
+	c.React("*", "persistentvolumes", func(kubetest.Request) error { return errTest })
+	waitFor := func(want string) {
+		t.Helper()
+		eventually(t, func() error {
+			words, err := p.Tell()
+			if text := fmt.Sprint(words, err); !strings.Contains(text, want) {
+				return fmt.Errorf("tells %q, not %q", text, want)
+			}
+			return nil
+		})
+	}
+	waitFor("waiting for the driver")
+	if p.Driver() != "" {
+		t.Errorf("the driver's name is %q before it was met", p.Driver())
+	}
+	s.serve(attaching())
+	waitFor("filling the caches")
+	if p.Driver() != driverName {
+		t.Errorf("the driver's name is %q", p.Driver())
+	}
+}
+
+func TestRun_servesAClaim(t *testing.T) {
+	driver := attaching()
+	driver.Plugin = driver.Plugin[:2] // without topology no node has to be there
+	c := kubetest.New(t, driver, newClass(), newClaim("a"))
+	p := start(t, options(c))
+	var pv *corev1.PersistentVolume
+	eventually(t, func() (err error) { pv, err = volumeOf(c, "a"); return err })
+	// One process attaches and provisions: the finalizer of both is there at once.
+	if want := []string{claim.ProvisionerFinalizer, claim.AttacherFinalizer(driverName)}; !slices.Equal(pv.Finalizers, want) {
+		t.Errorf("finalizers %v, want %v", pv.Finalizers, want)
+	}
+	if words, err := p.Tell(); err != nil || !strings.Contains(words, driverName) {
+		t.Errorf("tells %q, %v", words, err)
+	}
+	p.stop()
+	if err := p.end(); err != nil {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestRun_listsOnlyWhatItsRolesRead(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(*Options)
+		unasked []string
+		asked   []string
+	}{
+		"all": {asked: []string{"persistentvolumes", "persistentvolumeclaims", "volumeattachments", "nodes", "csinodes"}, unasked: []string{"pods", "secrets", "events"}},
+		// A node's process has no right to VolumeAttachments: waiting for them, it
+		// would never begin.
+		"a node for itself": {
+			change: func(o *Options) { o.Node = "node-1" },
+			asked:  []string{"persistentvolumes", "persistentvolumeclaims"}, unasked: []string{"volumeattachments", "nodes"},
+		},
+		"a node for itself with capacity": {
+			change:  func(o *Options) { o.Node, o.Tuning.Capacity = "node-1", true },
+			unasked: []string{"volumeattachments", "nodes", "csinodes"},
+		},
+		"attach alone": {
+			change: func(o *Options) { o.Wanted = []Role{rights.Attach} },
+			asked:  []string{"volumeattachments", "persistentvolumes", "csinodes"}, unasked: []string{"storageclasses", "persistentvolumeclaims", "nodes"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			driver := attaching()
+			driver.Controller = append(driver.Controller, csi.ControllerServiceCapability_RPC_GET_CAPACITY)
+			c := kubetest.New(t, driver)
+			seen := asked(c)
+			p := start(t, options(c, func(o *Options) {
+				if test.change != nil {
+					test.change(o)
+				}
+			}))
+			p.ready()
+			for _, kind := range test.asked {
+				if !seen()[kind] {
+					t.Errorf("%s are not listed", kind)
+				}
+			}
+			for _, kind := range test.unasked {
+				if seen()[kind] {
+					t.Errorf("%s are listed", kind)
+				}
+			}
+		})
+	}
+}
+
+// A process that lists and watches something must have the right to it.
+func TestRun_asksForNothingThatTheTableOfRightsLacks(t *testing.T) {
+	for _, mode := range []rights.Mode{rights.Central, rights.Node} {
+		driver := attaching()
+		driver.Controller = append(driver.Controller, csi.ControllerServiceCapability_RPC_GET_CAPACITY,
+			csi.ControllerServiceCapability_RPC_MODIFY_VOLUME, csi.ControllerServiceCapability_RPC_GET_VOLUME_HEALTH)
+		c := kubetest.New(t, driver)
+		seen := asked(c)
+		p := start(t, options(c, func(o *Options) {
+			o.Tuning.Capacity, o.Tuning.ImmediateOnNodes, o.Tuning.CapacityOwnerLevel = true, true, -1
+			if mode == rights.Node {
+				o.Node = "node-1"
+			}
+		}))
+		p.ready()
+		time.Sleep(50 * time.Millisecond) // custom resources are looked for after the others
+		may := map[string]bool{}
+		for _, right := range rights.Of(mode, append(Roles(), rights.Modify, rights.Capacity, rights.Intent, rights.Lease)...) {
+			may[right.Verb+" "+right.Resource] = true
+		}
+		for kind := range seen() {
+			if !may["list "+kind] || !may["watch "+kind] && kind != "configmaps" {
+				t.Errorf("mode %v: %s are listed and watched without the right", mode, kind)
+			}
+		}
+		if !seen()["volumesnapshotcontents"] {
+			t.Errorf("mode %v: contents are not listed", mode)
+		}
+	}
+}
+
+func TestRun_endsWhenAnotherDriverAnswers(t *testing.T) {
+	c := kubetest.New(t, attaching())
+	s := newSocket(t)
+	stop := s.serve(attaching())
+	p := start(t, options(c, func(o *Options) { o.CSI = s.client }))
+	s.onDisconnect(p.Reconnect)
+	p.ready()
+	stop()
+	other := attaching()
+	other.Name = "other.example"
+	s.serve(other)
+	if err := p.end(); !errors.Is(err, errChanged) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestRun_goesOnWithADriverThatCameBack(t *testing.T) {
+	driver := csitest.New(driverName)
+	c := kubetest.New(t, driver, newClass())
+	s := newSocket(t)
+	stop := s.serve(driver)
+	p := start(t, options(c, func(o *Options) { o.CSI = s.client }))
+	s.onDisconnect(p.Reconnect)
+	p.ready()
+	stop()
+	c.Add(newClaim("a"))
+	time.Sleep(20 * time.Millisecond)
+	s.serve(driver)
+	eventually(t, func() error { _, err := volumeOf(c, "a"); return err })
+}
+
+func TestRun_standsByWithFilledCachesAndTakesOver(t *testing.T) {
+	driver := csitest.New(driverName)
+	c := kubetest.New(t, driver, newClass())
+	elect := func(identity string) Options {
+		return options(c, func(o *Options) { o.Elect, o.Lease.Identity, o.Lease.State = true, identity, &lease.State{} })
+	}
+	first := start(t, elect("first"))
+	eventually(t, func() error { return heldBy(c, "first") })
+	second := start(t, elect("second"))
+	second.ready()
+	c.Add(newClaim("a"))
+	eventually(t, func() error { _, err := volumeOf(c, "a"); return err })
+	first.stop()
+	if err := first.end(); err != nil {
+		t.Errorf("the first ended with %v", err)
+	}
+	c.Add(newClaim("b"))
+	eventually(t, func() error { _, err := volumeOf(c, "b"); return err })
+	if err := heldBy(c, "second"); err != nil {
+		t.Error(err)
+	}
+	if made := driver.Count("CreateVolume"); made != 2 {
+		t.Errorf("two claims took %d calls of CreateVolume", made)
+	}
+}
+
+func heldBy(c *kubetest.Cluster, identity string) error {
+	held, err := c.Core.CoordinationV1().Leases(kubetest.Namespace).Get(c.Context(), lease.Name(driverName), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if holder := held.Spec.HolderIdentity; holder == nil || *holder != identity {
+		return fmt.Errorf("the lease is not held by %s: %+v", identity, held.Spec)
+	}
+	return nil
+}
+
+func TestRun_endsWhenTheLeaseIsTaken(t *testing.T) {
+	c := kubetest.New(t, csitest.New(driverName))
+	p := start(t, options(c, func(o *Options) { o.Elect = true }))
+	eventually(t, func() error { return heldBy(c, "me") })
+	thief, long, now := "thief", int32(60), metav1.NowMicro()
+	c.Put(&coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: kubetest.Namespace, Name: lease.Name(driverName)},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &thief, LeaseDurationSeconds: &long, AcquireTime: &now, RenewTime: &now},
+	})
+	if err := p.end(); !errors.Is(err, lease.ErrLost) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestRun_endsWhenTheLeaseCannotBeRenewed(t *testing.T) {
+	c := kubetest.New(t, csitest.New(driverName))
+	p := start(t, options(c, func(o *Options) { o.Elect = true }))
+	eventually(t, func() error { return heldBy(c, "me") })
+	c.React("*", "leases", func(kubetest.Request) error { return apierrors.NewServiceUnavailable("down") })
+	if err := p.end(); !errors.Is(err, lease.ErrLost) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestRun_withoutTopologyOnANode(t *testing.T) {
+	driver := attaching()
+	driver.Topology = nil
+	p := start(t, options(kubetest.New(t, driver), func(o *Options) { o.Node = "node-1" }))
+	if err := p.end(); err == nil || !strings.Contains(err.Error(), "run the controllers centrally") {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestRun_saysWhichRightsAreMissing(t *testing.T) {
+	log := &journal{}
+	c := kubetest.New(t, csitest.New(driverName)) // it grants nothing
+	p := start(t, options(c, func(o *Options) { o.Logger, o.Tuning.Capacity = log.logger(), true }))
+	p.ready()
+	for _, right := range []string{"patch persistentvolumeclaims/status", "create configmaps", "create csistoragecapacities.storage.k8s.io", "create events"} {
+		if err := log.has("no right to " + right); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := log.has("the driver lacks GET_CAPACITY"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRun_refusesAnOwnerThatIsNotThere(t *testing.T) {
+	driver := attaching()
+	driver.Controller = append(driver.Controller, csi.ControllerServiceCapability_RPC_GET_CAPACITY)
+	p := start(t, options(kubetest.New(t, driver), func(o *Options) { o.Tuning.Capacity, o.Tuning.CapacityOwnerLevel = true, 1 }))
+	if err := p.end(); err == nil || !strings.Contains(err.Error(), "POD_NAME") {
+		t.Errorf("ended with %v", err)
+	}
+}
