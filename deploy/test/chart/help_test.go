@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
 )
 
 const directory = "../../helm/holdfast"
@@ -31,6 +32,16 @@ func render(t *testing.T, values string, served ...string) objects {
 	if err != nil {
 		t.Fatalf("values %s: %v", values, err)
 	}
+	var texts []string
+	for _, d := range documents {
+		texts = append(texts, d.YAML)
+	}
+	return decode(t, strings.Join(texts, "---\n"))
+}
+
+// decode reads a file of manifests, strictly.
+func decode(t *testing.T, file string) (all objects) {
+	t.Helper()
 	kinds := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, snapshotscheme.AddToScheme} {
 		if err := add(kinds); err != nil {
@@ -38,11 +49,13 @@ func render(t *testing.T, values string, served ...string) objects {
 		}
 	}
 	decoder := serializer.NewCodecFactory(kinds, serializer.EnableStrict).UniversalDeserializer()
-	var all objects
-	for _, d := range documents {
-		object, _, err := decoder.Decode([]byte(d.YAML), nil, nil)
+	for text := range strings.SplitSeq("\n"+file, "\n---\n") {
+		if content, err := yaml.YAMLToJSON([]byte(text)); err == nil && string(content) == "null" {
+			continue
+		}
+		object, _, err := decoder.Decode([]byte(text), nil, nil)
 		if err != nil {
-			t.Errorf("%s %s of %s: %v\n%s", d.Kind, d.Name, d.Template, err, d.YAML)
+			t.Errorf("%v\n%s", err, text)
 			continue
 		}
 		all = append(all, object)

@@ -45,6 +45,7 @@ func (c Chart) Manifests() ([]Manifest, error) {
 			append([]Document{{YAML: namespace}}, slices.DeleteFunc(slices.Clone(documents), isSnapshot)...))},
 		{Name: "local-snapshot-classes.yaml", Text: join("# For clusters with the CRDs of snapshots and group snapshots.\n",
 			slices.DeleteFunc(documents, func(d Document) bool { return !isSnapshot(d) }))},
+		sidecarRoles(),
 	}, nil
 }
 

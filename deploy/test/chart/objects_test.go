@@ -166,26 +166,6 @@ func TestSnapshotClasses_needTheirCRDs(t *testing.T) {
 	}
 }
 
-// TestClasses_leaveTheExamplesAlone: applying an example must not fight with
-// helm over an object.
-func TestClasses_leaveTheExamplesAlone(t *testing.T) {
-	examples, err := filepath.Glob("../../../examples/*.yaml")
-	if err != nil || len(examples) == 0 {
-		t.Fatalf("no examples: %v", err)
-	}
-	for _, class := range of[*storagev1.StorageClass](render(t, "{}")) {
-		for _, name := range examples {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if strings.Contains(string(text), "kind: StorageClass\nmetadata:\n  name: "+class.Name+"\n") {
-				t.Errorf("%s has the StorageClass %s of the chart", name, class.Name)
-			}
-		}
-	}
-}
-
 func TestNotes_nameWhatToLookAt(t *testing.T) {
 	notes, err := load(t).Notes(Options{Release: "release", Namespace: "storage", Values: "{}"})
 	if err != nil {

@@ -2,6 +2,7 @@ package chart
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -82,6 +83,21 @@ func TestRoles_grantWhatTheControllersNeedAndNoMore(t *testing.T) {
 				t.Errorf("the chart grants %s (own namespace: %t), which nothing needs", right, right.Own)
 			}
 		})
+	}
+}
+
+func TestSidecarRoles_grantWhatTheControllersNeedAndNoMore(t *testing.T) {
+	all := decode(t, sidecarRoles().Text)
+	got := granted(t, false, one[*rbacv1.ClusterRole](t, all).Rules)
+	maps.Copy(got, granted(t, true, one[*rbacv1.Role](t, all).Rules))
+	for _, right := range sidecarRights() {
+		if !got[right] {
+			t.Errorf("the roles do not grant %s (own namespace: %t)", right, right.Own)
+		}
+		delete(got, right)
+	}
+	if len(got) != 0 {
+		t.Errorf("the roles grant %v, which nothing needs", got)
 	}
 }
 

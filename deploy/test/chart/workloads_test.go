@@ -1,6 +1,9 @@
 package chart
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -173,6 +176,59 @@ func TestBackends_decideWhoRunsTheControllers(t *testing.T) {
 	if given := flags(controller); controller[1] != "controller" || given["leader-election"] != "true" || !strings.Contains(given["controllers"], "attach") {
 		t.Errorf("ebs: %v", controller)
 	}
+}
+
+// A volume of one node is of use there only; a zone's is in its whole zone.
+func TestTopology_isStrictWhereVolumesStayOnTheirNode(t *testing.T) {
+	for values, want := range map[string]string{
+		"{backend: local}": "true", "{backend: ebs}": "false",
+		"{backend: local, controllers: {strictTopology: false}}": "false",
+		"{backend: ebs, controllers: {strictTopology: true}}":    "true",
+	} {
+		arguments, _ := controllerArguments(t, render(t, values))
+		if got := arguments["strict-topology"]; got != want {
+			t.Errorf("%s: --strict-topology=%s; want %s", values, got, want)
+		}
+	}
+}
+
+// TestArguments_areFlagsOfTheProgram reads the declarations of flags: to build
+// the program here would take its dependencies along.
+func TestArguments_areFlagsOfTheProgram(t *testing.T) {
+	known := declaredFlags(t)
+	for name, values := range installations() {
+		for template := range templates(render(t, values)) {
+			for flag := range flags(template.Spec.Containers[0].Args) {
+				// The backend ebs brings its own.
+				if !known[flag] && !strings.HasPrefix(flag, "ec2-") && flag != "driver" && !slices.Contains([]string{"all", "controller", "node"}, flag) {
+					t.Errorf("%s: holdfast driver has no flag --%s", name, flag)
+				}
+			}
+		}
+	}
+}
+
+// declaredFlags are the names in calls such as flags.StringVar(&f.pool, "pool", …).
+func declaredFlags(t *testing.T) map[string]bool {
+	t.Helper()
+	declaration := regexp.MustCompile(`flags\.\w*Var\(&[\w.]+, "([a-z0-9-]+)"`)
+	known := map[string]bool{}
+	for _, pattern := range []string{"cli/*.go", "kube/*.go", "kube/lease/*.go"} {
+		files, err := filepath.Glob(filepath.Join("../../../internal", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, match := range declaration.FindAllSubmatch(text, -1) {
+				known[string(match[1])] = true
+			}
+		}
+	}
+	return known
 }
 
 func TestProbes_askTheMetricsPort(t *testing.T) {

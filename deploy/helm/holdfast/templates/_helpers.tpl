@@ -78,6 +78,11 @@ app.kubernetes.io/component: {{ .component }}
 {{- if and .Values.controllers.capacity (include "holdfast.perNode" .) }}true{{ else }}false{{ end -}}
 {{- end -}}
 
+{{- define "holdfast.strictTopology" -}}
+{{- $strict := toString .Values.controllers.strictTopology -}}
+{{- if eq $strict "auto" }}{{ eq .Values.backend "local" }}{{ else }}{{ $strict }}{{ end -}}
+{{- end -}}
+
 {{- define "holdfast.logArgs" -}}
 - --log-format={{ .Values.log.format }}
 - --log-level={{ .Values.log.level }}
@@ -90,7 +95,7 @@ app.kubernetes.io/component: {{ .component }}
 - --controllers={{ include "holdfast.controllers" . }}
 - --enable-capacity={{ include "holdfast.capacity" . }}
 - --extra-create-metadata={{ $c.extraCreateMetadata }}
-- --strict-topology={{ $c.strictTopology }}
+- --strict-topology={{ include "holdfast.strictTopology" . }}
 {{- with $c.defaultFSType }}
 - --default-fstype={{ . }}
 {{- end }}

@@ -1,0 +1,66 @@
+package chart
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/rights"
+)
+
+const sidecarsHead = `# Made from the rights in code by "make manifests".
+# What "holdfast sidecars" needs beside a driver of another maker: all that any of
+# its controllers asks for. Rights for what is not used can be left out. They are
+# bound to the account of the driver's pod:
+#
+#   kubectl -n NAMESPACE apply -f sidecars-rbac.yaml
+#   kubectl create clusterrolebinding NAME --clusterrole=holdfast-sidecars --serviceaccount=NAMESPACE:ACCOUNT
+#   kubectl -n NAMESPACE create rolebinding NAME --role=holdfast-sidecars --serviceaccount=NAMESPACE:ACCOUNT
+`
+
+// sidecarRights are those of both modes, and those that some drivers need: to
+// read the secrets of classes, and to see who uses a volume that cannot be
+// expanded in use.
+func sidecarRights() (all []rights.Right) {
+	for _, right := range slices.Concat(rights.Of(rights.Central, rights.Roles()...), rights.Of(rights.Node, rights.Roles()...), rights.Optional()) {
+		if !slices.Contains(all, right) {
+			all = append(all, right)
+		}
+	}
+	return all
+}
+
+// sidecarRoles is the file for those who run the controllers beside their driver.
+func sidecarRoles() Manifest {
+	all := sidecarRights()
+	return Manifest{Name: "sidecars-rbac.yaml", Text: sidecarsHead + "---\n" + role("ClusterRole", all, false) + "---\n" + role("Role", all, true)}
+}
+
+// role spells out the rights in all namespaces, or in the own one.
+func role(kind string, all []rights.Right, own bool) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: %s\nmetadata:\n  name: holdfast-sidecars\nrules:\n", kind)
+	type kindOf struct{ group, resource string }
+	var order []kindOf
+	verbs := map[kindOf][]string{}
+	for _, right := range all {
+		if right.Own != own {
+			continue
+		}
+		what := kindOf{right.Group, right.Resource}
+		if right.Subresource != "" {
+			what.resource += "/" + right.Subresource
+		}
+		if verbs[what] == nil {
+			order = append(order, what)
+		}
+		if !slices.Contains(verbs[what], right.Verb) {
+			verbs[what] = append(verbs[what], right.Verb)
+		}
+	}
+	for _, what := range order {
+		slices.Sort(verbs[what])
+		fmt.Fprintf(&text, "  - apiGroups: [%q]\n    resources: [%s]\n    verbs: [%s]\n", what.group, what.resource, strings.Join(verbs[what], ", "))
+	}
+	return text.String()
+}
