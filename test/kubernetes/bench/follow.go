@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// source is a kind of objects to follow.
+type source = *cache.ListWatch
+
+// of makes a source of a typed client.
+func of[L runtime.Object](client interface {
+	List(ctx context.Context, options metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
+}) source {
+	return &cache.ListWatch{
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+		WatchFuncWithContext: client.Watch,
+	}
+}
+
+// condition tells whether an object has got where it should. gone says that it
+// is the last state of one that is no more.
+type condition func(object metav1.Object, gone bool) bool
+
+// arrivals counts objects, each once, however often the watch breaks.
+type arrivals struct {
+	mu      sync.Mutex
+	got     map[string]bool
+	changed chan struct{} // has room for one
+}
+
+// follow begins to count what meets the condition from now on, until ctx ends.
+func follow(ctx context.Context, objects source, there condition) (*arrivals, error) {
+	a := &arrivals{got: map[string]bool{}, changed: make(chan struct{}, 1)}
+	look := func(item any, gone bool) {
+		if last, is := item.(cache.DeletedFinalStateUnknown); is {
+			item = last.Obj
+		}
+		if object, is := item.(metav1.Object); is && there(object, gone) {
+			a.add(object.GetName())
+		}
+	}
+	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: objects,
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(item any) { look(item, false) },
+			UpdateFunc: func(_, item any) { look(item, false) },
+			DeleteFunc: func(item any) { look(item, true) },
+		},
+	})
+	go informer.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return nil, errors.New("the objects cannot be listed")
+	}
+	return a, nil
+}
+
+func (a *arrivals) add(name string) {
+	a.mu.Lock()
+	a.got[name] = true
+	a.mu.Unlock()
+	select {
+	case a.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (a *arrivals) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.got)
+}
+
+// await returns when n objects have got there.
+func (a *arrivals) await(ctx context.Context, n int) error {
+	for a.count() < n {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d got there: %w", a.count(), n, context.Cause(ctx))
+		case <-a.changed:
+		}
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+// Command bench measures Holdfast on the test cluster: storms of claims and of
+// attachments, memory with few and with many objects, requests to the API
+// server, and how long a pod waits for its volume. Like test/bench it measures a
+// named alternative in the same run where it is given one (-alternative).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// settings are the command line.
+type settings struct {
+	binaries   string // of `make kubernetes-binaries`
+	holdfast   string // the binary to measure
+	simulated  string // test/simulated
+	image      string // archive of the driver's image
+	repository string // what it is called
+	tag        string
+	helm       string
+	chart      string
+	scratch    string
+	only       string
+	claims     int
+	objects    int
+	pods       int
+	settle     time.Duration
+	latency    time.Duration
+	// alternatives are command lines, each a process of the same work; they get
+	// --csi-address and --kubeconfig.
+	alternatives list
+}
+
+// list is a flag that may be repeated.
+type list []string
+
+func (l *list) String() string     { return strings.Join(*l, "; ") }
+func (l *list) Set(s string) error { *l = append(*l, s); return nil }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	s, report, err := parse()
+	if err != nil {
+		return err
+	}
+	rows, err := measure(ctx, s)
+	if err != nil {
+		return err
+	}
+	table := render(rows)
+	fmt.Print(table)
+	if report == "" {
+		return nil
+	}
+	return writeReport(report, table, s)
+}
+
+func parse() (s settings, report string, err error) {
+	flag.StringVar(&s.binaries, "binaries", "../../bin/kubernetes", "directory of the cluster's programs")
+	flag.StringVar(&s.holdfast, "holdfast", "../../bin/holdfast", "the binary to measure")
+	flag.StringVar(&s.simulated, "simulated", "../../bin/kubernetes/simulated", "the simulated driver")
+	flag.StringVar(&s.image, "image", "../../bin/holdfast-image.tar", "archive of the driver's image")
+	flag.StringVar(&s.repository, "image-repository", "holdfast.dev/holdfast", "the image's name")
+	flag.StringVar(&s.tag, "image-tag", "", "the image's tag")
+	flag.StringVar(&s.helm, "helm", "../../bin/helm", "the program helm")
+	flag.StringVar(&s.chart, "chart", "../../deploy/helm/holdfast", "the chart")
+	flag.StringVar(&s.scratch, "scratch", "/var/tmp", "where clusters are made and removed again")
+	flag.StringVar(&s.only, "only", "", "measure only this group: size, storm, pods, objects")
+	flag.IntVar(&s.claims, "claims", 1000, "claims and attachments of a storm")
+	flag.IntVar(&s.objects, "objects", 10000, "objects of each kind when memory is measured")
+	flag.IntVar(&s.pods, "pods", 20, "pods that are started one after another; the median counts")
+	flag.DurationVar(&s.settle, "settle", time.Minute, "how long processes are idle before their memory is read")
+	flag.DurationVar(&s.latency, "latency", 0, "how long the simulated driver takes for a call")
+	flag.Var(&s.alternatives, "alternative", "`COMMAND LINE` of a process to measure in the same run; repeated, all together do the work")
+	flag.StringVar(&report, "write", "", "also write the table to this Markdown file, between its markers")
+	flag.Parse()
+	if os.Geteuid() != 0 {
+		return s, "", errors.New("the cluster needs root: run make bench-kubernetes")
+	}
+	for _, path := range []*string{&s.binaries, &s.holdfast, &s.simulated, &s.image, &s.helm, &s.chart, &s.scratch} {
+		if *path, err = filepath.Abs(*path); err != nil {
+			return s, "", err
+		}
+	}
+	return s, report, nil
+}
+
+func measure(ctx context.Context, s settings) ([]row, error) {
+	groups := []struct {
+		name    string
+		measure func(context.Context, settings) ([]row, error)
+	}{
+		{"size", measureSize},
+		{"storm", measureStorm},
+		{"pods", measurePods},
+		{"objects", measureObjects},
+	}
+	var rows []row
+	only := strings.FieldsFunc(s.only, func(r rune) bool { return r == ',' })
+	for _, group := range groups {
+		if len(only) > 0 && !slices.Contains(only, group.name) {
+			continue
+		}
+		say("measuring %s", group.name)
+		measured, err := group.measure(ctx, s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", group.name, err)
+		}
+		rows = append(rows, measured...)
+	}
+	return rows, nil
+}
+
+// say tells how far it is.
+func say(format string, arguments ...any) {
+	fmt.Fprintf(os.Stderr, "bench: %s\n", fmt.Sprintf(format, arguments...))
+}
+
+// measureSize is the binary as it is shipped.
+func measureSize(_ context.Context, s settings) ([]row, error) {
+	info, err := os.Stat(s.holdfast)
+	if err != nil {
+		return nil, err
+	}
+	r := row{work: "binary, stripped", holdfast: megabytes(info.Size()), alternative: "eleven programs of upstream*", measured: "454 MB", aim: "≤ 40 MB"}
+	var other int64
+	for _, command := range s.alternatives {
+		info, err := os.Stat(strings.Fields(command)[0])
+		if err != nil {
+			return nil, err
+		}
+		other += info.Size()
+	}
+	if other > 0 {
+		r.alternative, r.measured = s.alternativeNames(), megabytes(other)
+		r.ratio = ratio(float64(info.Size()), float64(other))
+	}
+	return []row{r}, nil
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// stopTimeout is what a process gets between SIGTERM and SIGKILL.
+const stopTimeout = 20 * time.Second
+
+// process is a program that runs beside the cluster.
+type process struct {
+	name  string
+	cmd   *exec.Cmd
+	ended chan struct{}
+	log   *os.File
+}
+
+// startProcess runs a program until stop, or until this one ends. Its output is
+// in dir.
+func startProcess(dir, name, path string, args ...string) (*process, error) {
+	log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), log.Close())
+	}
+	p := &process{name: name, cmd: cmd, ended: make(chan struct{}), log: log}
+	go func() {
+		_ = cmd.Wait()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// stop ends it, and tells if it had ended by itself.
+func (p *process) stop() error {
+	defer func() { _ = p.log.Close() }()
+	select {
+	case <-p.ended:
+		return fmt.Errorf("%s ended by itself (%v), see %s", p.name, p.cmd.ProcessState, p.log.Name())
+	default:
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-p.ended:
+		return nil
+	case <-time.After(stopTimeout):
+		return errors.Join(fmt.Errorf("%s does not end", p.name), p.cmd.Process.Kill())
+	}
+}
+
+// used is what a process has taken of the machine.
+type used struct {
+	rss, anonymous int64 // bytes
+	cpu            time.Duration
+}
+
+func (u used) add(v used) used {
+	return used{u.rss + v.rss, u.anonymous + v.anonymous, u.cpu + v.cpu}
+}
+
+// memory is all that is resident; what is not anonymous is pages of the binary,
+// which the kernel can drop and which processes of one file share.
+func (u used) memory() string {
+	return fmt.Sprintf("%.1f MiB (%.1f anonymous)", float64(u.rss)/(1<<20), float64(u.anonymous)/(1<<20))
+}
+
+// usage reads what a process takes now. enter reads a file of /proc where the
+// process is seen.
+func usage(pid int, read func(path string) ([]byte, error)) (used, error) {
+	rollup, err := read(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return used{}, err
+	}
+	stat, err := read(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return used{}, err
+	}
+	u := used{rss: kilobytes(rollup, "Rss:"), anonymous: kilobytes(rollup, "Anonymous:")}
+	// Behind the name in parentheses, the 12th and 13th field: proc_pid_stat(5).
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	for _, field := range fields[11:13] {
+		ticks, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return used{}, err
+		}
+		u.cpu += time.Duration(ticks) * (time.Second / clockTicks)
+	}
+	return u, nil
+}
+
+// clockTicks are in a second, on every Linux (USER_HZ).
+const clockTicks = 100
+
+func kilobytes(rollup []byte, name string) int64 {
+	for lines := bufio.NewScanner(bytes.NewReader(rollup)); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) == 3 && fields[0] == name {
+			value, err := strconv.ParseInt(fields[1], 10, 64)
+			if err == nil {
+				return value << 10
+			}
+		}
+	}
+	return 0
+}
+
+// system is what does the work of the sidecars, beside a simulated driver.
+type system struct {
+	name      string
+	driver    string // CSI plugin name
+	dir       string
+	config    string // kubeconfig of its own account
+	simulated *process
+	processes []*process
+	commands  [][]string
+}
+
+// start runs the simulated driver and the processes beside it.
+func (m *system) start(s settings) (err error) {
+	socket := filepath.Join(m.dir, "csi.sock")
+	if m.simulated, err = startProcess(m.dir, "simulated", s.simulated,
+		"-socket="+socket, "-name="+m.driver, "-latency="+s.latency.String()); err != nil {
+		return err
+	}
+	return m.startControllers()
+}
+
+func (m *system) startControllers() error {
+	for _, command := range m.commands {
+		args := append(command[1:len(command):len(command)], "--csi-address="+filepath.Join(m.dir, "csi.sock"), "--kubeconfig="+m.config)
+		p, err := startProcess(m.dir, filepath.Base(command[0]), command[0], args...)
+		if err != nil {
+			return err
+		}
+		m.processes = append(m.processes, p)
+	}
+	return nil
+}
+
+// stopControllers ends them and leaves the driver, as a restart of theirs does.
+func (m *system) stopControllers() error {
+	var failed []error
+	for _, p := range m.processes {
+		failed = append(failed, p.stop())
+	}
+	m.processes = nil
+	return errors.Join(failed...)
+}
+
+func (m *system) stop() error {
+	err := m.stopControllers()
+	if m.simulated != nil {
+		err = errors.Join(err, m.simulated.stop(), os.Remove(filepath.Join(m.dir, "csi.sock")))
+		m.simulated = nil
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// usage is that of all controllers together, without the driver.
+func (m *system) usage() (used, error) {
+	var all used
+	for _, p := range m.processes {
+		u, err := usage(p.cmd.Process.Pid, os.ReadFile)
+		if err != nil {
+			return used{}, fmt.Errorf("%s: %w", p.name, err)
+		}
+		all = all.add(u)
+	}
+	return all, nil
+}
+
+// idle waits and reads the usage then.
+func (m *system) idle(ctx context.Context, settle time.Duration) (used, error) {
+	select {
+	case <-ctx.Done():
+		return used{}, ctx.Err()
+	case <-time.After(settle):
+		return m.usage()
+	}
+}

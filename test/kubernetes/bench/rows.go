@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+)
+
+// measureStorm measures Holdfast and then the alternative on one cluster.
+func measureStorm(ctx context.Context, s settings) ([]row, error) {
+	return on(ctx, s, func(ctx context.Context, b *bench) ([]row, error) {
+		ours, other, err := b.systems(ctx)
+		if err != nil {
+			return nil, err
+		}
+		// What runs first finds a cluster that is still warming up.
+		if err := b.warm(ctx, ours); err != nil {
+			return nil, err
+		}
+		mine, err := b.storm(ctx, ours, s.claims)
+		if err != nil {
+			return nil, err
+		}
+		var theirs *storm
+		if other != nil {
+			r, err := b.storm(ctx, other, s.claims)
+			if err != nil {
+				return nil, err
+			}
+			theirs = &r
+		}
+		return stormRows(s, mine, theirs), nil
+	})
+}
+
+// warm makes some volumes and deletes them, uncounted.
+func (b *bench) warm(ctx context.Context, m *system) error {
+	quick := *b
+	quick.s.settle = 0
+	_, err := quick.storm(ctx, m, min(b.s.claims, 100))
+	return err
+}
+
+func stormRows(s settings, mine storm, theirs *storm) []row {
+	rows := []row{{
+		work: "memory of all controllers, idle", holdfast: mine.idle.memory(),
+		alternative: "the same of upstream, six processes*", measured: "≈ 250 MiB", aim: "≤ 60 MiB, with the driver",
+	}}
+	if theirs != nil {
+		rows[0].against(s, theirs.idle.memory(), float64(mine.idle.rss), float64(theirs.idle.rss))
+	}
+	for _, wave := range []struct {
+		work, published, aim string
+		of                   func(storm) phase
+	}{
+		{"claims to Bound", "5/s; 69/s tuned", "≥ 80/s", func(r storm) phase { return r.claims }},
+		{"attachments to attached", "", "", func(r storm) phase { return r.attach }},
+		{"attachments to gone", "", "", func(r storm) phase { return r.detach }},
+		{"the claims deleted, to the end of their volumes", "2.4/s; 74/s tuned", "≥ 80/s", func(r storm) phase { return r.deleted }},
+	} {
+		p := wave.of(mine)
+		rate := row{work: fmt.Sprintf("%d %s", s.claims, wave.work), holdfast: perSecond(p.rate()), aim: wave.aim}
+		objects, events := p.writes.split(p.items)
+		count := row{work: "— writes for each, and events", holdfast: perItem(objects, events), aim: "no more than upstream"}
+		cpu := row{work: "— CPU of the controllers", holdfast: seconds(p.cpu)}
+		if wave.published != "" {
+			rate.alternative, rate.measured = "sidecars of upstream*", wave.published
+		}
+		if theirs != nil {
+			q := wave.of(*theirs)
+			rate.against(s, perSecond(q.rate()), p.rate(), q.rate())
+			others, noise := q.writes.split(q.items)
+			count.against(s, perItem(others, noise), objects, others)
+			cpu.against(s, seconds(q.cpu), p.cpu.Seconds(), q.cpu.Seconds())
+		}
+		rows = append(rows, rate, count, cpu)
+	}
+	return rows
+}
+
+// against puts the alternative's measurement of this run into the row.
+func (r *row) against(s settings, measured string, a, b float64) {
+	r.alternative, r.measured, r.ratio = s.alternativeNames(), measured, ratio(a, b)
+}
+
+func perItem(objects, events float64) string { return fmt.Sprintf("%.2f + %.2f", objects, events) }
