@@ -20,6 +20,8 @@ type Options struct {
 	Binaries string
 	// Nodes is how many there are; 0 means two. They are called node-1, node-2…
 	Nodes int
+	// NoNodes starts the control plane alone, for tests of what needs no kubelet.
+	NoNodes bool
 	// FeatureGates go to the API server, the controller manager, the scheduler
 	// and the kubelets.
 	FeatureGates map[string]bool
@@ -47,7 +49,10 @@ func (o Options) complete() (Options, error) {
 	if o.Dir == "" || o.Binaries == "" {
 		return o, errors.New("cluster: Options need Dir and Binaries")
 	}
-	if o.Nodes == 0 {
+	if o.NoNodes && (o.Nodes != 0 || len(o.Images) > 0) {
+		return o, errors.New("cluster: NoNodes goes with neither Nodes nor Images")
+	}
+	if o.Nodes == 0 && !o.NoNodes {
 		o.Nodes = 2
 	}
 	if o.Nodes < 0 || o.Nodes > maxNodes {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 
 const usage = `usage:
   cluster up [flags]      start a cluster, or say that it runs
+  cluster run [flags]     start a cluster that ends when the input of this command does
   cluster down [flags]    end it and remove what it made
   cluster status [flags]  tell what runs
   cluster import [flags] FILE   give all nodes the images of an archive
@@ -47,6 +49,8 @@ func run(ctx context.Context, args []string) error {
 	switch args[0] {
 	case "up":
 		return up(ctx, args[1:])
+	case "run":
+		return hold(ctx, args[1:])
 	case "down":
 		return down(args[1:])
 	case "status":
@@ -83,30 +87,61 @@ func (l *list) String() string     { return strings.Join(*l, ",") }
 func (l *list) Set(s string) error { *l = append(*l, s); return nil }
 
 func up(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("up", flag.ExitOnError)
-	dir := dirFlag(flags)
-	binaries := flags.String("binaries", besideThis(), "directory of the programs")
-	nodes := flags.Int("nodes", 2, "how many nodes")
-	gates := flags.String("feature-gates", "", "of all programs, as Gate=true,Other=false")
-	var images list
-	flags.Var(&images, "image", "archive of images for all nodes; may be repeated")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	parsed, err := parseGates(*gates)
+	begun := time.Now()
+	o, err := options("up", args)
 	if err != nil {
 		return err
 	}
-	begun := time.Now()
-	c, err := cluster.Up(ctx, cluster.Options{
-		Dir: *dir, Binaries: *binaries, Nodes: *nodes, FeatureGates: parsed, Images: images,
-	})
+	c, err := cluster.Up(ctx, o)
 	if err != nil {
 		return err
 	}
 	fmt.Printf("%d nodes are Ready after %.0f s. Logs: %s\n\n", len(c.Nodes), time.Since(begun).Seconds(), c.LogDir())
-	fmt.Printf("  export KUBECONFIG=%s\n  %s get nodes\n", c.Kubeconfig, filepath.Join(*binaries, "kubectl"))
+	fmt.Printf("  export KUBECONFIG=%s\n  %s get nodes\n", c.Kubeconfig, filepath.Join(o.Binaries, "kubectl"))
 	return nil
+}
+
+// hold runs a cluster for the process that has the other end of its input, such
+// as a test: however that ends, the cluster ends, too.
+func hold(ctx context.Context, args []string) error {
+	o, err := options("run", args)
+	if err != nil {
+		return err
+	}
+	o.Attached = true
+	c, err := cluster.Up(ctx, o)
+	if err != nil {
+		return err
+	}
+	fmt.Println(c.Kubeconfig)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+	return c.Down()
+}
+
+// options are those of the commands that start a cluster.
+func options(command string, args []string) (cluster.Options, error) {
+	flags := flag.NewFlagSet(command, flag.ExitOnError)
+	dir := dirFlag(flags)
+	binaries := flags.String("binaries", besideThis(), "directory of the programs")
+	nodes := flags.Int("nodes", 2, "how many nodes; 0 for the control plane alone")
+	gates := flags.String("feature-gates", "", "of all programs, as Gate=true,Other=false")
+	var images list
+	flags.Var(&images, "image", "archive of images for all nodes; may be repeated")
+	if err := flags.Parse(args); err != nil {
+		return cluster.Options{}, err
+	}
+	parsed, err := parseGates(*gates)
+	return cluster.Options{
+		Dir: *dir, Binaries: *binaries, Nodes: *nodes, NoNodes: *nodes == 0, FeatureGates: parsed, Images: images,
+	}, err
 }
 
 func parseGates(s string) (map[string]bool, error) {
