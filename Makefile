@@ -26,9 +26,15 @@ run: build test-packages
 # are shared, as systemd leaves them, so that a namespace which one test makes
 # does not keep the mounts of another busy; and package by package.
 ISOLATED := $(ROOT) unshare --mount --propagation shared --
-test: test-packages
+test: test-packages size
 	$(GO) build ./... && $(GO) test -run '^$$' ./... >/dev/null
 	$(ISOLATED) $(GO) test -p 1 -timeout 30m ./...
+
+# The stripped binary, all doors and all backends, stays small.
+SIZE_LIMIT := 40000000
+.PHONY: size
+size: bin/holdfast
+	test/check-size bin/holdfast $(SIZE_LIMIT)
 
 # The packages where goroutines meet, once more under the race detector.
 RACE_PACKAGES := ./internal/keylock ./internal/backend/guard ./internal/driver/... ./internal/csiclient/... \
@@ -63,7 +69,8 @@ test-vm: test-packages
 	$(ROOT) test/vm/install-packages
 	GO="$(GO)" test/vm/run
 
-# The table of docs/reference/benchmarks.md.
+# The first table of docs/reference/benchmarks.md; that of Kubernetes is by
+# bench-kubernetes.
 bench: build test-packages
 	$(ROOT) $(GO) run ./test/bench -holdfast bin/holdfast -write docs/reference/benchmarks.md
 

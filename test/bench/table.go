@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -67,10 +68,23 @@ func clock(step func() error) (time.Duration, error) {
 	return time.Since(start), err
 }
 
+// The page after the first of these headings is not this command's: the tables
+// of Kubernetes (make bench-kubernetes) are there.
+const otherPart = "\n## Kubernetes\n"
+
+// writeReport writes the page up to the part that is somebody else's.
 func writeReport(path, table string, s settings) error {
 	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return err
+	}
+	page, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	_, kept, found := strings.Cut(string(page), otherPart)
+	if found {
+		kept = otherPart + kept
 	}
 	text := fmt.Sprintf(`# Benchmarks
 
@@ -89,5 +103,5 @@ below 1 means that Holdfast is faster; for rates, above 1.
 - The data path compares a volume with a file of the same size on the pool's
   filesystem, both by fio with direct I/O.
 `, s.rounds, runtime.NumCPU(), strings.TrimSpace(string(kernel)), table)
-	return os.WriteFile(path, []byte(text), 0o644)
+	return os.WriteFile(path, []byte(text+kept), 0o644)
 }
