@@ -152,7 +152,7 @@ func (d *Deployment) Report(ctx context.Context) string {
 	for _, args := range [][]string{
 		{"get", "pods", "--selector", d.Selector(), "-o", "wide"},
 		{"describe", "pods", "--selector", d.Selector()},
-		{"logs", "--selector", d.Selector(), "--prefix", "--tail=80"},
+		{"logs", "--selector", d.Selector(), "--prefix", "--tail=60"},
 		{"logs", "--selector", d.Selector(), "--prefix", "--tail=20", "--previous"},
 	} {
 		output, err := d.Kubectl(ctx, args...)

@@ -12,6 +12,18 @@ type test struct {
 // together are the tests that do not mind each other.
 var together = []test{
 	{"a pod reads what an earlier pod wrote", true, readsWhatAnEarlierPodWrote},
+	{"a volume comes back from a snapshot", true, comesBackFromASnapshot},
+	{"a volume is a block device", true, isABlockDevice},
+	{"an inline volume lives and dies with its pod", true, livesAndDiesWithItsPod},
+	{"a generic ephemeral volume is a claim of its pod", false, isAClaimOfItsPod},
+	{"each replica of a StatefulSet has its volume", false, isOfOneReplicaForEver},
+	{"a volume belongs to the group of its pod", false, belongsToTheGroupOfItsPod},
+	{"a volume is cloned while in use", false, isClonedWhileInUse},
+	{"a group of volumes comes back from a snapshot", false, comesBackFromASnapshotOfAGroup},
+	{"a volume with xfs grows below a writer", false, grows("xfs")},
+	{"a volume with btrfs grows below a writer", false, grows("btrfs")},
+	{"a volume changes its attributes", false, changesItsAttributes},
+	{"a class that cannot be is refused", false, refusesWhatCannotBe},
 }
 
 // alone are the tests that others would be disturbed by.

@@ -24,9 +24,8 @@ type suite struct {
 	snapshots  snapshots.Interface
 }
 
-// chartValues are those of every installation: a driver that is killed again
-// and again is started again at once, see kubeletFields.
-var chartValues = []string{"log.level=debug"}
+// chartValues are those of every installation, unless a test says otherwise.
+var chartValues = []string{"log.level=info"}
 
 // start brings up the cluster with the driver. All of it is gone when the test
 // has ended, or the test fails.
