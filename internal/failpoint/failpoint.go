@@ -6,8 +6,12 @@
 // Terms are "NAME=ACTION[@N]", separated by semicolons: at the N-th passing
 // (the first, if not given) of point NAME, do ACTION:
 //
-//	kill    end the process with SIGKILL: no deferred call runs, as in a crash
-//	error   return ErrInjected
+//	kill        end the process with SIGKILL: no deferred call runs, as in a crash
+//	kill-once   the same, unless the trace tells that the point was passed before:
+//	            a program that is started again and again dies once at each point
+//	error       return ErrInjected
+//
+// NAME may be "*", for all points that have no term of their own.
 //
 // With HOLDFAST_FAILPOINT_TRACE=FILE every passed name is appended to FILE, which
 // is how a sweep learns what there is to stop at.
@@ -16,6 +20,7 @@ package failpoint
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -35,6 +40,7 @@ type action int
 
 const (
 	actionKill action = iota
+	actionKillOnce
 	actionError
 )
 
@@ -49,6 +55,7 @@ type Set struct {
 	terms  map[string]term
 	passed map[string]int
 	trace  *os.File
+	traced map[string]bool // what earlier processes passed
 }
 
 // Parse reads terms; an empty text gives a nil Set.
@@ -84,10 +91,12 @@ func parseTerm(spec string) (term, error) {
 	switch verb {
 	case "kill":
 		return term{actionKill, at}, nil
+	case "kill-once":
+		return term{actionKillOnce, at}, nil
 	case "error":
 		return term{actionError, at}, nil
 	}
-	return term{}, fmt.Errorf("action %q is none of kill, error", verb)
+	return term{}, fmt.Errorf("action %q is none of kill, kill-once, error", verb)
 }
 
 // FromEnvironment builds the Set of this process: nil unless one of the two
@@ -104,11 +113,23 @@ func FromEnvironment() (*Set, error) {
 	if set == nil {
 		set = &Set{terms: map[string]term{}, passed: map[string]int{}}
 	}
-	set.trace, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
+	if err := set.openTrace(name); err != nil {
 		return nil, fmt.Errorf("failpoint trace: %w", err)
 	}
 	return set, nil
+}
+
+func (s *Set) openTrace(name string) error {
+	earlier, err := os.ReadFile(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	s.traced = map[string]bool{}
+	for line := range strings.Lines(string(earlier)) {
+		s.traced[strings.TrimSuffix(line, "\n")] = true
+	}
+	s.trace, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	return err
 }
 
 // Hit passes the point. Call it between two effects, and return its error as
@@ -126,10 +147,13 @@ func (s *Set) Hit(name string) error {
 		}
 	}
 	t, set := s.terms[name]
-	if !set || s.passed[name] != t.at {
+	if !set {
+		t, set = s.terms["*"]
+	}
+	if !set || s.passed[name] != t.at || t.action == actionKillOnce && s.traced[name] {
 		return nil
 	}
-	if t.action == actionKill {
+	if t.action != actionError {
 		killSelf()
 	}
 	return fmt.Errorf("failpoint %s: %w", name, ErrInjected)

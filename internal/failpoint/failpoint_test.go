@@ -70,3 +70,23 @@ func TestHit_killEndsTheProcessAndTraceNamesThePoint(t *testing.T) {
 		t.Fatalf("trace %q, %v: a deferred call ran, or a name is missing", got, err)
 	}
 }
+
+func TestHit_killsOnceAtEachPoint(t *testing.T) {
+	if os.Getenv("FAILPOINT_CHILD") != "" {
+		set, err := FromEnvironment()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = set.Hit("first")
+		_ = set.Hit("second")
+		return
+	}
+	trace := filepath.Join(t.TempDir(), "trace")
+	for run, dies := range []bool{true, true, false, false} {
+		child := exec.Command(os.Args[0], "-test.run", t.Name())
+		child.Env = append(os.Environ(), "FAILPOINT_CHILD=1", TermsVariable+"=*=kill-once", TraceVariable+"="+trace)
+		if err := child.Run(); (err != nil) != dies {
+			t.Fatalf("run %d ended with %v; want it to die: %t", run+1, err, dies)
+		}
+	}
+}
