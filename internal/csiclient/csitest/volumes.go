@@ -76,3 +76,14 @@ func (d *Driver) Request(name string) *csi.CreateVolumeRequest {
 	defer d.mu.Unlock()
 	return d.Creation.requests[name]
 }
+
+// Volume returns an existing volume as CreateVolume would answer with it.
+func (d *Driver) Volume(name string) *csi.Volume {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	volume := &csi.Volume{}
+	if known := d.volumes[name]; known != nil {
+		proto.Merge(volume, known)
+	}
+	return volume
+}

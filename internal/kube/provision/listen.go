@@ -57,6 +57,7 @@ func (c *Controller) claimChanged(old, now *corev1.PersistentVolumeClaim) {
 	}
 	c.progress.note(now.UID, func(s *step) { s.news = time.Now() })
 	if old != nil && asksElse(old, now) {
+		c.progress.note(now.UID, func(s *step) { s.slow = time.Time{} })
 		c.claimQueue.Forget(key)
 	}
 	if _, begun := c.intents.Get(key); begun || c.here(now) {
@@ -129,6 +130,7 @@ func (c *Controller) volumeChanged(old, now *corev1.PersistentVolume) {
 	if now == nil {
 		// A claim may wait for the end of an object of its volume's name.
 		if old.Spec.ClaimRef != nil && c.made(old) {
+			c.progress.note(old.Spec.ClaimRef.UID, func(s *step) { s.done = false })
 			c.claimQueue.Add(string(old.Spec.ClaimRef.UID))
 		}
 		return

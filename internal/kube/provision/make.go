@@ -35,6 +35,10 @@ func (c *Controller) resume(ctx context.Context, pvc *corev1.PersistentVolumeCla
 	if left.Suspect != "" {
 		// A person may have taken the record out.
 		if _, found, err := c.intents.Reread(ctx, string(uid)); err != nil || !found {
+			if err == nil { // a person knows what became of the volume: begin anew
+				c.drop(uid, left)
+				c.claimQueue.Add(string(uid))
+			}
 			return 0, err
 		}
 	}
@@ -137,7 +141,7 @@ func (c *Controller) accept(ctx context.Context, left record, request *csi.Creat
 	if made.GetVolumeId() == "" {
 		return wrong // there is nothing to delete it by
 	}
-	if other := c.holder(made.GetVolumeId(), left.Volume.Name); other != "" {
+	if other := c.holder(made.GetVolumeId(), left); other != "" {
 		return fmt.Errorf("the driver answered CreateVolume %q with volume %q, which is that of PersistentVolume %q",
 			request.GetName(), made.GetVolumeId(), other)
 	}
@@ -147,10 +151,11 @@ func (c *Controller) accept(ctx context.Context, left record, request *csi.Creat
 	return c.takeBack(ctx, left, made.GetVolumeId(), request.GetSecrets(), wrong, verdictDrop)
 }
 
-// holder is another PersistentVolume with the volume.
-func (c *Controller) holder(handle, except string) string {
+// holder is another PersistentVolume with the volume. Of the same name it may
+// be that of another node, which was first with the claim.
+func (c *Controller) holder(handle string, left record) string {
 	for _, pv := range c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(c.env.Driver, handle)) {
-		if pv.Name != except {
+		if pv.Name != left.Volume.Name || !c.env.Scope.OwnsVolume(pv) {
 			return pv.Name
 		}
 	}

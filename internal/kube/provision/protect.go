@@ -72,6 +72,9 @@ func (c *Controller) syncSource(ctx context.Context, key string) (time.Duration,
 	if source == nil || !has(source.GetFinalizers(), finalizer) || c.inUse(key) {
 		return 0, nil
 	}
+	if copied, err := c.copies(ctx, source); err != nil || !copied {
+		return 0, err
+	}
 	if !c.env.Scope.Central() && c.progress.once(source.GetUID(), "to be let go") {
 		return rand.N(spread), nil
 	}
@@ -83,26 +86,46 @@ func (c *Controller) syncSource(ctx context.Context, key string) (time.Duration,
 	return 0, nil
 }
 
-// protected finds a source; nil if it is gone, or not this process's to let go.
+// protected finds a source and the finalizer that keeps it; nil if it is gone.
 func (c *Controller) protected(key string) (cluster.Object, string) {
 	kind, name, _ := strings.Cut(key, "/")
 	switch {
 	case kind == "PersistentVolumeClaim":
-		pvc, found := c.claims.Get(name)
-		if !found {
-			return nil, ""
+		if pvc, found := c.claims.Get(name); found {
+			return pvc, cloneFinalizer
 		}
-		// A node copies its own volumes only.
-		if volume, known := c.volumes.Get(pvc.Spec.VolumeName); !c.env.Scope.Central() && (!known || !c.env.Scope.OwnsVolume(volume)) {
-			return nil, ""
-		}
-		return pvc, cloneFinalizer
 	case kind == "VolumeSnapshot" && c.snapshots != nil:
 		if snapshot, found := c.snapshots.Get(name); found {
 			return snapshot, restoreFinalizer
 		}
 	}
 	return nil, ""
+}
+
+// copies tells whether it is this process that copies a source: the finalizers
+// are the same for all drivers, and each lets go what it has kept. A source that
+// nobody can copy any more, since what it stands for is gone, is anybody's.
+func (c *Controller) copies(ctx context.Context, source cluster.Object) (bool, error) {
+	switch source := source.(type) {
+	case *corev1.PersistentVolumeClaim:
+		if volume, known := c.volumes.Get(source.Spec.VolumeName); known {
+			return volume.Spec.CSI != nil && volume.Spec.CSI.Driver == c.env.Driver && c.env.Scope.OwnsVolume(volume), nil
+		}
+		return driverOf(source) == "" || c.ours(source), nil
+	case *snapshotv1.VolumeSnapshot:
+		if source.Status == nil || source.Status.BoundVolumeSnapshotContentName == nil {
+			return true, nil
+		}
+		content, err := c.env.Snapshots.SnapshotV1().VolumeSnapshotContents().Get(ctx, *source.Status.BoundVolumeSnapshotContentName, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("whose snapshot is %s: %w", cluster.KeyOf(source), err)
+		}
+		return content.Spec.Driver == c.env.Driver, nil
+	}
+	return false, nil
 }
 
 // inUse tells whether something is being made of a source, or will be: a claim

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,6 +36,18 @@ func newRecord(request *csi.CreateVolumeRequest, volume *corev1.PersistentVolume
 		return record{}, fmt.Errorf("record of volume %s: %w", volume.Name, err)
 	}
 	return record{Request: text, Volume: volume, Source: source, Node: node, Since: time.Now().UTC().Truncate(time.Second)}, nil
+}
+
+// UnmarshalJSON refuses what is no record: a hand may have been at it.
+func (r *record) UnmarshalJSON(text []byte) error {
+	type plain record
+	if err := json.Unmarshal(text, (*plain)(r)); err != nil {
+		return err
+	}
+	if r.Volume == nil || r.Volume.Spec.ClaimRef == nil || r.Volume.Spec.CSI == nil || len(r.Request) == 0 {
+		return errors.New("the record lacks its request, its volume, or of that claimRef or csi")
+	}
+	return nil
 }
 
 // request is the recorded request, with the secrets of this call.

@@ -1,0 +1,105 @@
+package provision
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+)
+
+// editRecords changes the ConfigMap with records as a person would.
+func (w *world) editRecords(change func(map[string]string)) {
+	w.t.Helper()
+	w.Eventually(func() error {
+		list, err := w.Core.CoreV1().ConfigMaps(kubetest.Namespace).List(w.Context(), metav1.ListOptions{})
+		if err != nil || len(list.Items) != 1 {
+			return fmt.Errorf("%d objects with records: %w", len(list.Items), err)
+		}
+		change(list.Items[0].Data)
+		_, err = w.Core.CoreV1().ConfigMaps(kubetest.Namespace).Update(w.Context(), &list.Items[0], metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// TestSuspect_takenOutByHand: a person has looked, and the claim still waits.
+func TestSuspect_takenOutByHand(t *testing.T) {
+	w := newWorld(t, append(bound("src"), newClass())...)
+	w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
+	w.crash("create/called", func() { w.Add(newClaim("a", cloneOf("src"))) })
+	w.answer(csitest.Fail(codes.NotFound, "no such source"))
+	controller, _ := w.run(func(_ *cluster.Env, o *Options) { o.SlowRetry = 100 * time.Millisecond })
+	w.event("Warning ProvisioningCleanupFailed ns/a", "may have been made")
+	w.answer(csitest.Fail(codes.NotFound, "no such source"), csitest.Fail(codes.NotFound, "no such source"))
+	w.editRecords(func(records map[string]string) { clear(records) })
+	w.saved("pvc-uid-a")
+	w.Eventually(func() error {
+		if n := controller.suspects(); n != 0 {
+			return fmt.Errorf("%d suspects", n)
+		}
+		return nil
+	})
+}
+
+// TestProvision_againWhenTheVolumeWentBeforeItWasBound: somebody deleted the
+// PersistentVolume before the controller-manager saw it.
+func TestProvision_againWhenTheVolumeWentBeforeItWasBound(t *testing.T) {
+	w := newWorld(t, newClass(retain), newClaim("a"))
+	w.run()
+	first := w.saved("pvc-uid-a")
+	w.Delete(first)
+	w.Eventually(func() error {
+		if again := w.pv("pvc-uid-a"); again == nil || again.UID == first.UID {
+			return errors.New("the claim is left without a volume")
+		}
+		return nil
+	})
+}
+
+// TestReplay_leavesADamagedRecordAlone: what cannot be read may be a volume.
+func TestReplay_leavesADamagedRecordAlone(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty": `{}`, "without a claim": `{"request":{},"volume":{"metadata":{"name":"pvc-x"},"spec":{"csi":{"driver":"d.example"}}}}`,
+		"without a source": `{"request":{},"volume":{"metadata":{"name":"pvc-x"},"spec":{"claimRef":{"uid":"uid-x"}}}}`,
+		"no JSON":          `{`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newClass())
+			w.crash("create/intent", func() { w.Add(newClaim("a")) })
+			w.editRecords(func(records map[string]string) { records["uid-x"] = text })
+			w.run()
+			w.saved("pvc-uid-a")
+			w.Eventually(func() error {
+				if n := w.records(); n != 1 {
+					return fmt.Errorf("%d records, not the damaged one alone", n)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// TestProvision_invalidArgumentIsForgottenWithTheWish: a user who changes what
+// the driver refused does not wait for the end of the pause.
+func TestProvision_invalidArgumentIsForgottenWithTheWish(t *testing.T) {
+	w := newWorld(t, newClass())
+	w.answer(csitest.Fail(codes.InvalidArgument, "no such tier"))
+	w.run()
+	w.Add(newClaim("a"))
+	w.event("Warning ProvisioningFailed ns/a", "no such tier")
+	w.Eventually(func() error {
+		if n := w.records(); n != 0 {
+			return fmt.Errorf("%d records", n)
+		}
+		return nil
+	})
+	w.Put(newClaim("a", onNode("n"))) // as good as any other change of the wish
+	w.saved("pvc-uid-a")
+}
