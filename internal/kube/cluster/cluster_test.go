@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -48,6 +49,26 @@ func TestStore_readsItsOwnWritesBeforeTheWatchBringsThem(t *testing.T) {
 	if got := volumes.List(); len(got) != 1 || got[0].Labels["x"] != "y" {
 		t.Error("List gives the state before the own write")
 	}
+}
+
+func TestStore_holdsNoOwnWriteThatTheWatchHasBrought(t *testing.T) {
+	c := kubetest.New(t, csitest.New("memory.test"), volume("a"))
+	volumes := c.Env.Set.Volumes()
+	c.Start()
+	for i := range 20 {
+		answer, err := c.Core.CoreV1().PersistentVolumes().Patch(t.Context(), "a", types.MergePatchType,
+			cluster.MergePatch(map[string]any{"metadata": map[string]any{"labels": map[string]string{"x": fmt.Sprint(i)}}}), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		volumes.Wrote(answer)
+	}
+	c.Eventually(func() error { // though nobody reads the object
+		if n := cluster.Assumed(volumes); n > 0 {
+			return fmt.Errorf("%d own writes are held", n)
+		}
+		return nil
+	})
 }
 
 func TestStore_whatIsGoneStaysGoneAfterALateAnswer(t *testing.T) {

@@ -151,15 +151,29 @@ func (s *Store[T]) all(items []any) []T {
 }
 
 // Wrote tells the store what the API server answered to an own write, so that
-// the writer reads it from now on and not an older state. The answer of a
-// deletion is not told: the watch brings it.
+// the writer reads it from now on and not an older state. The object is the
+// store's from then on, like all that it gives. The answer of a deletion is not
+// told: the watch brings it.
 func (s *Store[T]) Wrote(object T) {
-	if s.passed(object) {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.assumed[keyOf(object)] = object
+	// Under the lock, so that the watch's end of it (caughtUp) comes after it.
+	if !s.passed(object) {
+		object.SetManagedFields(nil)
+		s.assumed[keyOf(object)] = object
+	}
+}
+
+// caughtUp drops an own write that the watch has reached. Without it each
+// object made by this process would be held twice, and for ever if nobody
+// reads it again.
+func (s *Store[T]) caughtUp(object T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := keyOf(object)
+	if own, found := s.assumed[key]; found && s.passed(own) {
+		delete(s.assumed, key)
+	}
 }
 
 // newer finds an own write that the watch has not reached yet.
@@ -204,7 +218,7 @@ func (s *Store[T]) start(ctx context.Context) {
 		panic(fmt.Sprintf("handler of %s: %v", s.kind, err))
 	}
 	s.told = told
-	if err := s.informer.SetTransform(func(item any) (any, error) { return reduce(item), nil }); err != nil {
+	if err := s.informer.SetTransform(newReducer().reduce); err != nil {
 		panic(fmt.Sprintf("transform of %s: %v", s.kind, err))
 	}
 	_ = s.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
@@ -215,12 +229,17 @@ func (s *Store[T]) start(ctx context.Context) {
 
 func (s *Store[T]) handler() cache.ResourceEventHandler {
 	handlers := s.handlers
+	var none T
 	tell := func(old, new T) {
+		if any(new) != any(none) {
+			s.caughtUp(new)
+		} else {
+			s.caughtUp(old)
+		}
 		for _, f := range handlers {
 			f(old, new)
 		}
 	}
-	var none T
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(item any) {
 			if object, is := item.(T); is {
