@@ -100,11 +100,19 @@ func check(object *groupv1.VolumeGroupSnapshotContent, group *csi.VolumeGroupSna
 	case wanted(object) != "" && wanted(object) != id:
 		return fmt.Errorf("the driver answered with group snapshot %q; this content is about %q", id, wanted(object))
 	}
+	return checkMembers(object, group)
+}
+
+func checkMembers(object *groupv1.VolumeGroupSnapshotContent, group *csi.VolumeGroupSnapshot) error {
+	id := group.GetGroupSnapshotId()
 	var ids, volumes []string
 	for _, snapshot := range group.GetSnapshots() {
 		if snapshot.GetSnapshotId() == "" || snapshot.GetSizeBytes() < 0 {
 			return fmt.Errorf("the driver answered with group snapshot %q, of which a snapshot has the ID %q and %d bytes",
 				id, snapshot.GetSnapshotId(), snapshot.GetSizeBytes())
+		}
+		if slices.Contains(ids, snapshot.GetSnapshotId()) {
+			return fmt.Errorf("the driver answered with group snapshot %q, which has snapshot %q twice", id, snapshot.GetSnapshotId())
 		}
 		ids, volumes = append(ids, snapshot.GetSnapshotId()), append(volumes, snapshot.GetSourceVolumeId())
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -78,7 +79,10 @@ func (c *Controller) refuseSpread(ctx context.Context, object *groupv1.VolumeGro
 	case stepRelease:
 		return content.Outcome(c.writer.Release(ctx, object), 0)
 	case stepCut:
-		_, _ = c.failed(ctx, object, errSpread) // nothing to repeat: volumes do not move
+		object, _ = c.failed(ctx, object, errSpread)
+		if !strings.Contains(shown(object), errSpread.Error()) {
+			return c.options.Poll.Max, nil
+		}
 	}
-	return 0, nil
+	return 0, nil // nothing to repeat: volumes do not move
 }

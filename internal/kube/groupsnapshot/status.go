@@ -87,9 +87,15 @@ func (c *Controller) failed(ctx context.Context, object *groupv1.VolumeGroupSnap
 	if handleOf(object) == "" && !static(object) {
 		problem = content.Problem{Reason: reasonCreation, Message: fmt.Sprintf("Failed to create group snapshot: %v", failure)}
 	}
-	if status := object.Status; status != nil && status.Error != nil && status.Error.Message != nil {
-		problem.Shown = *status.Error.Message
-	}
+	problem.Shown = shown(object)
 	failure = fmt.Errorf("VolumeGroupSnapshotContent %s: %w", object.Name, failure)
 	return c.writer.Show(ctx, object, is(next(object)), problem, c.env.Logger), failure
+}
+
+// shown is the failure that the status has already, "" for none.
+func shown(object *groupv1.VolumeGroupSnapshotContent) string {
+	if object.Status == nil || object.Status.Error == nil || object.Status.Error.Message == nil {
+		return ""
+	}
+	return *object.Status.Error.Message
 }
