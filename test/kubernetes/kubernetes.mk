@@ -68,22 +68,9 @@ $(KUBERNETES_BIN)/ginkgo: $(kubernetes_module)
 	$(kubernetes_go) build -trimpath -o $@ github.com/onsi/ginkgo/v2/ginkgo
 
 # The Kubernetes project's own suite for CSI drivers, on a cluster of its own with
-# the driver from the chart. What came of it is in bin/conformance. Such as
-# CONFORMANCE_FLAGS='-focus subPath' or '-cluster /var/lib/holdfast-cluster'.
+# the driver from the chart: docs/reference/conformance.md, whose lists it writes.
+# Such as CONFORMANCE_FLAGS='-passes ext4 -focus subPath'.
 CONFORMANCE_FLAGS ?=
 conformance: conformance-binaries image bin/helm
-	cd test/kubernetes && IMAGE_REPOSITORY=$(IMAGE_REPOSITORY) IMAGE_TAG=$(IMAGE_TAG) \
-		$(ROOT) $(GO) run ./conformance $(CONFORMANCE_FLAGS)
-
-# The tables of Kubernetes in docs/reference/benchmarks.md: storms, memory, pods.
-# Half an hour on an idle machine. Such as BENCH_FLAGS='-only storm -claims 200' or,
-# to measure other programs in the same run, BENCH_FLAGS='-alternative "PROGRAM FLAGS"'.
-BENCH_FLAGS ?= -write ../../docs/reference/benchmarks.md
-.PHONY: bench-kubernetes
-bench-kubernetes: kubernetes-binaries build image bin/helm $(KUBERNETES_BIN)/simulated
-	$(kubernetes_go) build -trimpath -o $(KUBERNETES_BIN)/bench ./bench
-	cd test/kubernetes && $(ROOT) $(KUBERNETES_BIN)/bench -image-repository=$(IMAGE_REPOSITORY) -image-tag=$(IMAGE_TAG) $(BENCH_FLAGS)
-
-# A driver that attaches, in memory.
-$(KUBERNETES_BIN)/simulated: $(wildcard test/simulated/*.go internal/csiclient/csitest/*.go)
-	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -o $@ ./test/simulated
+	cd test/kubernetes && $(GO) build -o $(KUBERNETES_BIN)/conformance ./conformance
+	cd test/kubernetes && $(ROOT) $(KUBERNETES_BIN)/conformance -write ../../docs/reference/conformance.md $(CONFORMANCE_FLAGS)

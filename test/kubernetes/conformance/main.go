@@ -1,6 +1,6 @@
 // Command conformance runs the Kubernetes project's own suite for CSI drivers
-// ("external storage") against a driver on the test cluster, and says of every
-// spec what became of it and why.
+// ("external storage") against the backend local, installed from the chart on
+// the test cluster, and says of every spec what became of it and why.
 package main
 
 import (
@@ -9,44 +9,51 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/test/kubernetes/cluster"
+	"github.com/holdfast-csi/holdfast/test/kubernetes/deployment"
 )
 
 // options are the command line.
 type options struct {
-	binaries string // of `make kubernetes-binaries` and `make conformance-binaries`
-	cluster  string // state directory of a cluster that runs; "" for an own one
-	driver   string // definition file
-	deploy   string // program that installs the driver
-	report   string // directory for what is found
-	labels   string // ginkgo's label filter
-	focus    string // regular expression of names
-	procs    int    // specs at a time
+	root    string // of the repository
+	cluster string // state directory of a cluster that runs; "" for an own one
+	image   string // archive; "" is what `make image` writes
+	report  string // directory for what is found
+	passes  string
+	labels  string // ginkgo's label filter, instead of the passes'
+	focus   string // regular expression of names, instead of the passes'
+	procs   int    // specs at a time
+	write   string // documentation to write the results into
 }
 
-// defaultLabels select every spec that leaves the nodes alone and takes minutes
-// at most, with the features that are always on.
-const defaultLabels = "!Slow && !Serial && !Disruptive && !Flaky && Feature: isSubsetOf {" +
-	"VolumeSnapshotDataSource, volumegroupsnapshot, VolumeAttributesClass, VolumeSourceXFS}"
+func (o options) binaries() string { return filepath.Join(o.root, "bin/kubernetes") }
+
+// definition is what the suite knows of the driver.
+func (o options) definition() string {
+	return filepath.Join(o.root, "test/kubernetes/conformance/local.yaml")
+}
+
+// partial tells whether specs are selected by hand.
+func (o options) partial() bool { return o.passes != "" || o.labels != "" || o.focus != "" }
 
 func main() {
 	var o options
-	flag.StringVar(&o.binaries, "binaries", "../../bin/kubernetes", "directory of the programs")
-	flag.StringVar(&o.cluster, "cluster", "", "state directory of a cluster that runs and has the driver; empty: start one, and run -deploy")
-	flag.StringVar(&o.driver, "driver", "conformance/local.yaml", "definition of the driver")
-	flag.StringVar(&o.deploy, "deploy", "conformance/deploy", "program that installs the driver, given KUBECONFIG and CLUSTER_DIR")
+	flag.StringVar(&o.root, "root", "../..", "directory of this repository")
+	flag.StringVar(&o.cluster, "cluster", "", "state directory of a cluster that runs and has the driver; empty: one for this run")
+	flag.StringVar(&o.image, "image", "", "archive of the image; empty: bin/holdfast-image.tar")
 	flag.StringVar(&o.report, "report", "../../bin/conformance", "directory for the reports")
-	flag.StringVar(&o.labels, "labels", defaultLabels, "ginkgo's label filter")
-	flag.StringVar(&o.focus, "focus", "External.Storage", "regular expression: only specs whose names match")
-	flag.IntVar(&o.procs, "procs", 6, "specs at a time; they mostly wait")
+	flag.StringVar(&o.passes, "passes", "", "only these, separated by commas")
+	flag.StringVar(&o.labels, "labels", "", "ginkgo's label filter, instead of the passes' own")
+	flag.StringVar(&o.focus, "focus", "", "regular expression: only specs whose names match")
+	flag.IntVar(&o.procs, "procs", 8, "specs at a time; they mostly wait")
+	flag.StringVar(&o.write, "write", "", "file between whose markers the results are written, if all passes ran")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := run(ctx, o)
 	stop()
 	if err != nil {
@@ -56,10 +63,17 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	for _, path := range []*string{&o.binaries, &o.driver, &o.deploy, &o.report} {
+	for _, path := range []*string{&o.root, &o.report} {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return err
 		}
+	}
+	if o.image == "" {
+		o.image = filepath.Join(o.root, "bin/holdfast-image.tar")
+	}
+	chosen, err := choose(passes(), o.passes)
+	if err != nil {
+		return err
 	}
 	if err := os.MkdirAll(o.report, 0o755); err != nil {
 		return err
@@ -69,68 +83,81 @@ func run(ctx context.Context, o options) (err error) {
 		if err != nil {
 			return err
 		}
-		return test(ctx, o, c)
+		return test(ctx, o, c, chosen)
+	}
+	return withCluster(ctx, o, func(c *cluster.Cluster) error { return test(ctx, o, c, chosen) })
+}
+
+// withCluster has a cluster with the driver while use runs. Whatever ends this
+// process ends the cluster too.
+func withCluster(ctx context.Context, o options, use func(*cluster.Cluster) error) (err error) {
+	image, err := deployment.ReadImage(o.image)
+	if err != nil {
+		return err
 	}
 	c, err := cluster.Up(ctx, cluster.Options{
-		Dir: filepath.Join(o.report, "cluster"), Binaries: o.binaries,
-		Images: []string{filepath.Join(o.binaries, "images.tar")}, Attached: true,
+		Dir: filepath.Join(o.report, "cluster"), Binaries: o.binaries(),
+		Images: []string{filepath.Join(o.binaries(), "images.tar")}, Attached: true,
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Down()) }()
-	if err := deploy(ctx, o, c); err != nil {
+	if _, err := deployment.Install(ctx, c, deployment.Options{Root: o.root, Image: image, Values: values()}); err != nil {
 		return err
 	}
-	return test(ctx, o, c)
+	return use(c)
 }
 
-// deploy installs the driver: whatever the program does, the driver's class
-// exists when it ends, and pods with its volumes can run.
-func deploy(ctx context.Context, o options, c *cluster.Cluster) error {
-	cmd := exec.CommandContext(ctx, o.deploy)
-	cmd.Env = append(os.Environ(),
-		"KUBECONFIG="+c.Kubeconfig, "CLUSTER_DIR="+c.Dir, "PATH="+o.binaries+":"+os.Getenv("PATH"))
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("install the driver: %w", err)
+// values are those of the chart: the classes of the passes, and a pool that can
+// clone files, without which a raw block volume in use cannot be copied.
+func values() []string {
+	return []string{
+		"local.pool.image.file=/var/lib/holdfast/pool.img", "local.pool.image.size=40Gi",
+		"storageClasses[0].name=",
+		"storageClasses[1].name=holdfast-local-btrfs", `storageClasses[1].parameters.csi\.storage\.k8s\.io/fstype=btrfs`,
+		"storageClasses[2].name=holdfast-local-immediate", "storageClasses[2].volumeBindingMode=Immediate",
+		"storageClasses[3].name=holdfast-local-one-node",
+		`storageClasses[3].allowedTopologies[0].matchLabelExpressions[0].key=topology.local.holdfast.dev/node`,
+		"storageClasses[3].allowedTopologies[0].matchLabelExpressions[0].values[0]=node-1",
+		"volumeAttributesClasses[0].name=holdfast-local-thick", "volumeAttributesClasses[0].parameters.provisioning=thick",
 	}
-	return nil
 }
 
-// test runs the suite and writes the summary, also of one with failures.
-func test(ctx context.Context, o options, c *cluster.Cluster) error {
+// test runs the passes and writes what came of them, also of failures.
+func test(ctx context.Context, o options, c *cluster.Cluster, chosen []pass) error {
 	begun := time.Now()
-	failed := suite(ctx, o, c)
-	summary, err := summarise(filepath.Join(o.report, "report.json"))
+	environment, err := openGateway(ctx, c, o.report)
 	if err != nil {
-		return errors.Join(failed, err)
+		return err
 	}
-	path := filepath.Join(o.report, "summary.md")
-	if err := os.WriteFile(path, []byte(summary.markdown()), 0o644); err != nil {
-		return errors.Join(failed, err)
+	defer func() { _ = os.Remove(filepath.Join(o.report, sshKey)) }()
+	var failures []error
+	var results []result
+	for _, p := range chosen {
+		if ctx.Err() != nil {
+			return errors.Join(append(failures, context.Cause(ctx))...)
+		}
+		failures = append(failures, runPass(ctx, o, c, p, environment))
+		r, err := readResult(p, reportFile(o, p))
+		if err != nil {
+			return errors.Join(append(failures, err)...)
+		}
+		results = append(results, r)
+		fmt.Printf("pass %s: %s in %v\n", p.name, r.counts(), r.took.Round(time.Second))
 	}
-	fmt.Printf("%s in %v; see %s\n", summary.counts(), time.Since(begun).Round(time.Second), path)
-	if failed != nil {
-		return fmt.Errorf("the suite failed: %w", failed)
+	s := summarise(results)
+	text := s.markdown(time.Since(begun))
+	failures = append(failures, os.WriteFile(filepath.Join(o.report, "summary.md"), []byte(text), 0o644))
+	if err := errors.Join(failures...); err != nil {
+		return err
 	}
-	return nil
-}
-
-// suite runs ginkgo, which runs the test binary several times at once.
-func suite(ctx context.Context, o options, c *cluster.Cluster) error {
-	args := []string{
-		"--procs=" + strconv.Itoa(o.procs), "--timeout=6h", "--no-color", "--silence-skips",
-		"--label-filter=" + o.labels, "--output-dir=" + o.report, "--json-report=report.json", "--junit-report=junit.xml",
+	fmt.Printf("%s in %v; see %s\n", s.counts(), time.Since(begun).Round(time.Second), filepath.Join(o.report, "summary.md"))
+	if o.write == "" || o.partial() {
+		return nil
 	}
-	if o.focus != "" {
-		args = append(args, "--focus="+o.focus)
+	if err := s.complete(); err != nil {
+		return err
 	}
-	args = append(args, filepath.Join(o.binaries, "e2e.test"), "--",
-		"-driver="+o.driver, "-repo-root="+filepath.Dir(o.driver), "-kubeconfig="+c.Kubeconfig,
-		"-provider=local", "-allowed-not-ready-nodes=0", "-minStartupPods=0")
-	cmd := exec.CommandContext(ctx, filepath.Join(o.binaries, "ginkgo"), args...)
-	cmd.Env = append(os.Environ(), "PATH="+o.binaries+":"+os.Getenv("PATH")) // kubectl
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	return cmd.Run()
+	return replaceBetweenMarkers(o.write, text)
 }

@@ -1,110 +1,144 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 	"time"
 )
 
-// spec is what ginkgo's JSON report says of one.
-type spec struct {
-	ContainerHierarchyTexts []string
-	LeafNodeType            string
-	LeafNodeText            string
-	State                   string // passed, skipped, pending, failed, panicked, timedout…
-	RunTime                 time.Duration
-	Failure                 struct{ Message string }
-}
-
-// name is the spec's, without the words that all have in common.
-func (s spec) name() string {
-	full := strings.Join(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText), " ")
-	if _, after, ok := strings.Cut(full, "[Testpattern: "); ok {
-		pattern, rest, _ := strings.Cut(after, "]")
-		return pattern + ": " + strings.TrimSpace(rest)
-	}
-	return full
-}
-
-// summary sorts the specs that were selected by what became of them.
+// summary says of every spec the most that a pass has to say of it.
 type summary struct {
-	passed, failed []spec
-	skipped        map[string][]spec // by the reason that the spec gave
-	unselected     int
+	results []result
+	specs   map[string]verdict // by name
 }
 
-func summarise(file string) (*summary, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	var reports []struct{ SpecReports []spec }
-	if err := json.Unmarshal(data, &reports); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	s := &summary{skipped: make(map[string][]spec)}
-	for _, report := range reports {
-		for _, spec := range report.SpecReports {
-			s.add(spec)
+type verdict struct {
+	became outcome
+	reason string   // of one that was not run
+	passes []string // that ran it
+}
+
+func summarise(results []result) *summary {
+	s := &summary{results: results, specs: make(map[string]verdict)}
+	for _, r := range results {
+		for _, spec := range r.specs {
+			s.add(r.pass, spec)
 		}
 	}
-	return s, nil
+	return s
 }
 
-func (s *summary) add(spec spec) {
-	failed := !slices.Contains([]string{"passed", "skipped", "pending"}, spec.State)
-	switch {
-	case failed: // what comes before and after all specs, too
-		s.failed = append(s.failed, spec)
-	case spec.LeafNodeType != "It":
-	case spec.State == "passed":
-		s.passed = append(s.passed, spec)
-	case spec.Failure.Message != "":
-		reason := strings.TrimSuffix(strings.TrimSpace(spec.Failure.Message), " - skipping")
-		s.skipped[reason] = append(s.skipped[reason], spec)
-	default:
-		s.unselected++
+func (s *summary) add(p pass, spec spec) {
+	name := spec.name()
+	v, known := s.specs[name]
+	became, reason := spec.outcome()
+	if became == unselected {
+		reason = p.reason(spec.fullName())
 	}
+	if !known || became > v.became || became == v.became && v.reason == "" {
+		v.became, v.reason = became, reason
+	}
+	if became == passed || became == failed {
+		v.passes = append(v.passes, p.name)
+	}
+	s.specs[name] = v
+}
+
+// of are the names of the specs with an outcome, and a reason if it is not "".
+func (s *summary) of(became outcome, reason string) []string {
+	var names []string
+	for name, v := range s.specs {
+		if v.became == became && (reason == "" || v.reason == reason) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// reasons are those of the specs that were not run.
+func (s *summary) reasons(became outcome) []string {
+	reasons := make(map[string]bool)
+	for _, v := range s.specs {
+		if v.became == became {
+			reasons[v.reason] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(reasons))
 }
 
 func (s *summary) counts() string {
-	skipped := 0
-	for _, specs := range s.skipped {
-		skipped += len(specs)
-	}
-	return fmt.Sprintf("%d specs passed, %d failed, %d skipped themselves, %d were not selected",
-		len(s.passed), len(s.failed), skipped, s.unselected)
+	return fmt.Sprintf("Of %d specs %d passed, %d failed, %d skipped themselves in every pass, and %d were not selected",
+		len(s.specs), len(s.of(passed, "")), len(s.of(failed, "")), len(s.of(skipped, "")), len(s.of(unselected, "")))
 }
 
-// markdown lists all that were selected.
-func (s *summary) markdown() string {
+// complete refuses a spec that was left out and nobody says why.
+func (s *summary) complete() error {
+	for _, name := range s.of(unselected, "") {
+		if s.specs[name].reason == "" {
+			return fmt.Errorf("no pass selects %q: give the reason in selection.go", name)
+		}
+	}
+	return nil
+}
+
+// markdown tells it all.
+func (s *summary) markdown(took time.Duration) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s.\n", s.counts())
-	list(&b, "Failed", s.failed)
-	list(&b, "Passed", s.passed)
-	reasons := make([]string, 0, len(s.skipped))
-	for reason := range s.skipped {
-		reasons = append(reasons, reason)
+	fmt.Fprintf(&b, "%s, in %d minutes.\n\n", s.counts(), int(took.Round(time.Minute).Minutes()))
+	b.WriteString("| Pass | Class | Passed | Failed | Skipped itself | Minutes |\n| --- | --- | --- | --- | --- | --- |\n")
+	for _, r := range s.results {
+		n := r.count()
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %.0f |\n", r.pass.name, r.pass.about, n[passed], n[failed], n[skipped], r.took.Minutes())
 	}
-	slices.Sort(reasons)
-	for _, reason := range reasons {
-		list(&b, "Skipped: "+reason, s.skipped[reason])
+	list(&b, "Failed", s.withPasses(failed))
+	for _, reason := range s.reasons(unselected) {
+		list(&b, "Not selected: "+reason, s.of(unselected, reason))
 	}
+	for _, reason := range s.reasons(skipped) {
+		list(&b, "Skipped itself: "+reason, s.of(skipped, reason))
+	}
+	list(&b, "Passed", s.withPasses(passed))
 	return b.String()
 }
 
-func list(b *strings.Builder, title string, specs []spec) {
-	if len(specs) == 0 {
+// withPasses are the specs with an outcome, and the passes that ran each.
+func (s *summary) withPasses(became outcome) []string {
+	names := s.of(became, "")
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s (%s)", name, strings.Join(s.specs[name].passes, ", "))
+	}
+	return names
+}
+
+func list(b *strings.Builder, title string, names []string) {
+	if len(names) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n## %s\n\n", title)
-	names := make([]string, 0, len(specs))
-	for _, s := range specs {
-		names = append(names, fmt.Sprintf("- %s (%.0f s)", s.name(), s.RunTime.Seconds()))
+	fmt.Fprintf(b, "\n### %s\n\n", title)
+	for _, name := range names {
+		fmt.Fprintf(b, "- %s\n", name)
 	}
-	slices.Sort(names)
-	b.WriteString(strings.Join(names, "\n") + "\n")
+}
+
+const (
+	beginMarker = "<!-- begin: written by `make conformance` -->"
+	endMarker   = "<!-- end -->"
+)
+
+// replaceBetweenMarkers puts the text into a file of the documentation.
+func replaceBetweenMarkers(file, text string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, rest, begun := strings.Cut(string(data), beginMarker)
+	_, after, ended := strings.Cut(rest, endMarker)
+	if !begun || !ended {
+		return fmt.Errorf("%s: there are no markers %s and %s", file, beginMarker, endMarker)
+	}
+	return os.WriteFile(file, []byte(before+beginMarker+"\n\n"+text+"\n"+endMarker+after), 0o644)
 }

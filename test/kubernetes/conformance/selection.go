@@ -1,0 +1,135 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// pass is one run of the suite, with one of the chart's storage classes. The
+// suite makes its own classes from that; specs that name a filesystem set it.
+type pass struct {
+	name  string
+	about string // for the table in the documentation
+	class string
+	// without are capabilities of the definition that this class lacks.
+	without []string
+	// labels is ginkgo's label filter.
+	labels string
+	// only and skip are regular expressions of names.
+	only string
+	skip []exclusion
+	// procs is how many specs run at a time; 0 is what the flag says.
+	procs int
+}
+
+// exclusion says why specs of a name are not run.
+type exclusion struct{ names, reason string }
+
+// Features of Kubernetes that the specs say they need. Those of SELinux need
+// none where a node does not enforce it.
+const (
+	features = "Feature: isSubsetOf {VolumeSnapshotDataSource, volumegroupsnapshot, VolumeAttributesClass, VolumeSourceXFS, SELinux}"
+	gentle   = "!Disruptive && !Flaky && " + features
+)
+
+const otherFilesystem = "the filesystem of the class makes no difference to it"
+
+// passes are what `make conformance` runs.
+func passes() []pass {
+	return []pass{
+		{
+			name: "btrfs", about: "btrfs, bound when a pod comes: all that leaves the nodes alone",
+			class: "holdfast-local-btrfs", labels: gentle,
+			skip: []exclusion{unbound, spread},
+		},
+		{
+			name: "ext4", about: "ext4, bound when a pod comes: the class as the chart makes it",
+			class: "holdfast-local", labels: gentle + " && !Serial",
+			// See docs/explanation/limitations.md: the kernel lets only a process with
+			// CAP_SYS_RESOURCE grow a mounted ext4, and root of a container has not got it.
+			without: []string{"onlineExpansion"},
+			skip: []exclusion{
+				unbound, spread,
+				{`\((xfs|ext4|block volmode)\)|stress|CSI Ephemeral-volume|\] topology|\] capacity`, otherFilesystem},
+			},
+		},
+		{
+			name: "immediate", about: "ext4, bound at once, before there is a pod",
+			class: "holdfast-local-immediate", labels: gentle, without: []string{"onlineExpansion"},
+			only: `External.Storage.*\] (provisioning|snapshottable|volume-modify|volume-modify-stress|volume-lifecycle-performance|pvc-deletion-performance) `,
+		},
+		{
+			name: "groups", about: "ext4, on one node of the two, as volumes of one group snapshot have to be",
+			class: "holdfast-local-one-node", labels: gentle, without: []string{"onlineExpansion"},
+			only: `External.Storage.*\] volumegroupsnapshottable`,
+		},
+		{
+			name: "disruptive", about: "ext4; kubelets are stopped, one spec at a time",
+			class: "holdfast-local", labels: "Disruptive && !Flaky && " + features, procs: 1,
+			skip: []exclusion{{
+				"should remount stale subpath bind mount after network filesystem disruption",
+				"it is about network filesystems, and calls crictl on the node, which has none",
+			}},
+		},
+	}
+}
+
+var (
+	unbound = exclusion{
+		"multiple pods should modify volumes with a different volumeAttributesClass",
+		"it changes claims of no pod, which wait for one with this class",
+	}
+	spread = exclusion{
+		`\] volumegroupsnapshottable`,
+		"it takes one snapshot of volumes whose pods are spread over the nodes",
+	}
+)
+
+// focus is the expression that selects this pass's names for ginkgo.
+func (p pass) focus() string {
+	if p.only == "" {
+		return "External.Storage"
+	}
+	return p.only
+}
+
+// skipped is the expression of those left out, "" if there are none.
+func (p pass) skipped() string {
+	var all []string
+	for _, e := range p.skip {
+		all = append(all, e.names)
+	}
+	return strings.Join(all, "|")
+}
+
+// reason says why a spec was not selected by a pass, or "" if only its labels
+// and the names that the pass is for can tell.
+func (p pass) reason(name string) string {
+	for _, e := range p.skip {
+		if regexp.MustCompile(e.names).MatchString(name) {
+			return e.reason
+		}
+	}
+	return ""
+}
+
+// choose finds passes by their names, separated by commas; "" means all.
+func choose(all []pass, names string) ([]pass, error) {
+	if names == "" {
+		return all, nil
+	}
+	var chosen []pass
+	for name := range strings.SplitSeq(names, ",") {
+		found := false
+		for _, p := range all {
+			if p.name == name {
+				chosen, found = append(chosen, p), true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("there is no pass %q", name)
+		}
+	}
+	return chosen, nil
+}
