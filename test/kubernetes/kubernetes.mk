@@ -74,3 +74,16 @@ CONFORMANCE_FLAGS ?=
 conformance: conformance-binaries image bin/helm
 	cd test/kubernetes && $(GO) build -o $(KUBERNETES_BIN)/conformance ./conformance
 	cd test/kubernetes && $(ROOT) $(KUBERNETES_BIN)/conformance -write ../../docs/reference/conformance.md $(CONFORMANCE_FLAGS)
+
+# The tables of Kubernetes in docs/reference/benchmarks.md: storms, memory, pods.
+# Half an hour on an idle machine. Such as BENCH_FLAGS='-only storm -claims 200' or,
+# to measure other programs in the same run, BENCH_FLAGS='-alternative "PROGRAM FLAGS"'.
+BENCH_FLAGS ?= -write ../../docs/reference/benchmarks.md
+.PHONY: bench-kubernetes
+bench-kubernetes: kubernetes-binaries build image bin/helm $(KUBERNETES_BIN)/simulated
+	$(kubernetes_go) build -trimpath -o $(KUBERNETES_BIN)/bench ./bench
+	cd test/kubernetes && $(ROOT) $(KUBERNETES_BIN)/bench -image-repository=$(IMAGE_REPOSITORY) -image-tag=$(IMAGE_TAG) $(BENCH_FLAGS)
+
+# A driver that attaches, in memory.
+$(KUBERNETES_BIN)/simulated: $(wildcard test/simulated/*.go internal/csiclient/csitest/*.go)
+	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -o $@ ./test/simulated

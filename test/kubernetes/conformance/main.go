@@ -114,7 +114,7 @@ func withCluster(ctx context.Context, o options, use func(*cluster.Cluster) erro
 func values() []string {
 	return []string{
 		"local.pool.image.file=/var/lib/holdfast/pool.img", "local.pool.image.size=40Gi",
-		"storageClasses[0].name=",
+		"storageClasses[0].name=holdfast-local",
 		"storageClasses[1].name=holdfast-local-btrfs", `storageClasses[1].parameters.csi\.storage\.k8s\.io/fstype=btrfs`,
 		"storageClasses[2].name=holdfast-local-immediate", "storageClasses[2].volumeBindingMode=Immediate",
 		"storageClasses[3].name=holdfast-local-one-node",
