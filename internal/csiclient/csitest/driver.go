@@ -99,8 +99,12 @@ func (d *Driver) Serve(listener net.Listener) (stop func()) {
 	}
 }
 
-// Intercept counts a call and lets Before and After have their say.
+// Intercept counts a call and lets Before and After have their say. Whoever has
+// given up before the call arrives causes nothing, as over a connection.
 func (d *Driver) Intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
 	name := path.Base(info.FullMethod)
 	d.mu.Lock()
 	d.calls = append(d.calls, name)

@@ -18,10 +18,14 @@ const (
 	failurePause = time.Second      // after a write that failed
 )
 
-// Run writes what is pending until ctx ends, and once more then. It returns nil.
+// Run writes what is pending until ctx ends, and once more then unless the cause
+// is ErrAbandoned. It returns nil.
 func (s *Store[T]) Run(ctx context.Context) error {
 	for {
 		if !s.await(ctx) {
+			if errors.Is(context.Cause(ctx), ErrAbandoned) {
+				return nil
+			}
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
 			defer cancel()
 			_ = s.commit(last) // each change's waiter has the error
@@ -209,14 +213,15 @@ func (s *Store[T]) store(ctx context.Context, target *shard, changes map[string]
 }
 
 // giveBack ends changes that could not be written. A removal is tried again
-// with the next write; a record's author knows that it is not durable.
+// with the next write, also one that a record was to take the place of; a
+// record's author knows that it is not durable.
 func (s *Store[T]) giveBack(changes map[string]*change, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	again := false
 	for key, c := range changes {
 		c.finish(err)
-		if c.text == "" && s.pending[key] == nil {
+		if (c.text == "" || c.after) && s.pending[key] == nil {
 			s.pending[key] = s.removal(key, nil)
 			again = true
 		}

@@ -3,6 +3,7 @@ package intent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Load reads what an earlier process left. Call it before Run. A record that
+// Load takes over what an earlier process left. Call it before Run. A record that
 // cannot be read is logged, and stays where it is: what it says may be a volume.
 func (s *Store[T]) Load(ctx context.Context) error {
-	list, err := s.options.ConfigMaps.List(ctx, metav1.ListOptions{LabelSelector: s.options.selector()})
+	objects, err := s.takeOver(ctx)
 	if err != nil {
 		return fmt.Errorf("read the records of driver %s: %w", s.options.Driver, err)
 	}
@@ -21,12 +22,7 @@ func (s *Store[T]) Load(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.shards = nil
 	clear(s.records)
-	for i := range list.Items {
-		object := &list.Items[i]
-		if _, ours := s.options.number(object.Name); !ours {
-			s.options.Logger.Warn("a ConfigMap of records with a foreign name is ignored", "name", object.Name)
-			continue
-		}
+	for _, object := range objects {
 		s.shards = append(s.shards, &shard{name: object.Name, object: object})
 		for key := range object.Data {
 			if record, fine := s.decode(object, key); fine {
@@ -35,6 +31,56 @@ func (s *Store[T]) Load(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// takeOver lists the objects and gives each a new version. A write of the
+// process before, which may still be on its way, is refused then: it would take
+// out a record that this process has begun to act on.
+func (s *Store[T]) takeOver(ctx context.Context) ([]*corev1.ConfigMap, error) {
+	list, err := s.options.ConfigMaps.List(ctx, metav1.ListOptions{LabelSelector: s.options.selector()})
+	if err != nil {
+		return nil, err
+	}
+	var taken []*corev1.ConfigMap
+	for i := range list.Items {
+		object := &list.Items[i]
+		if _, ours := s.options.number(object.Name); !ours {
+			s.options.Logger.Warn("a ConfigMap of records with a foreign name is ignored", "name", object.Name)
+			continue
+		}
+		if object, err = s.sign(ctx, object); err != nil {
+			return nil, fmt.Errorf("take ConfigMap %s over: %w", list.Items[i].Name, err)
+		}
+		if object != nil {
+			taken = append(taken, object)
+		}
+	}
+	return taken, nil
+}
+
+// sign writes into an object whose it is now; nil if it is gone.
+func (s *Store[T]) sign(ctx context.Context, object *corev1.ConfigMap) (*corev1.ConfigMap, error) {
+	var err error
+	for range conflicts {
+		if object.Annotations == nil {
+			object.Annotations = map[string]string{}
+		}
+		object.Annotations[writerAnnotation] = s.writer
+		var signed *corev1.ConfigMap
+		if signed, err = s.options.ConfigMaps.Update(ctx, object, metav1.UpdateOptions{}); err == nil {
+			return signed, nil
+		}
+		if apierrors.IsConflict(err) {
+			object, err = s.options.ConfigMaps.Get(ctx, object.Name, metav1.GetOptions{})
+		}
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, errors.New("it is written to all the time; is another process at work for the same driver")
 }
 
 // Reread reads the object that holds a record again: somebody may have taken

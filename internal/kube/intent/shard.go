@@ -18,6 +18,7 @@ const (
 	managedByLabel   = "app.kubernetes.io/managed-by"
 	driverAnnotation = "holdfast.dev/driver"
 	nodeAnnotation   = "holdfast.dev/node"
+	writerAnnotation = "holdfast.dev/writer" // another value for each process
 	helpAnnotation   = "holdfast.dev/about"
 	help             = "Volumes that are being made. Each entry is removed when its PersistentVolume exists or its volume is gone; an entry taken out by hand may leave a volume behind."
 )

@@ -23,6 +23,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
 // The defaults of Options.
@@ -38,6 +39,10 @@ const (
 	// object is cheaper to write again.
 	DefaultShardBytes = 256 << 10
 )
+
+// ErrAbandoned, as the cause of the end of Run's context, keeps Run from writing
+// what is pending: another process acts on the records now.
+var ErrAbandoned = errors.New("the records are another process's now")
 
 // ErrTooLarge is in Put's error for a record that no object can hold.
 var ErrTooLarge = errors.New("the record is too large")
@@ -70,6 +75,7 @@ type Options struct {
 // use from then on.
 type Store[T any] struct {
 	options Options
+	writer  string // this process's mark on the objects that it takes over
 
 	mu      sync.Mutex
 	records map[string]T       // what is durable and not removed
@@ -84,6 +90,9 @@ type change struct {
 	text   string // the record; "" to remove it
 	commit func() // makes the new state visible; called with the lock held
 	done   chan error
+	// after says that the change takes the place of a removal that was not
+	// written: if it fails, that is due again.
+	after bool
 }
 
 // New makes an empty Store.
@@ -99,7 +108,7 @@ func New[T any](o Options) *Store[T] {
 		o.Changed = func(string) {}
 	}
 	return &Store[T]{
-		options: o, records: map[string]T{}, pending: map[string]*change{},
+		options: o, writer: string(uuid.NewUUID()), records: map[string]T{}, pending: map[string]*change{},
 		due: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
 	}
 }
@@ -194,6 +203,7 @@ func (s *Store[T]) change(key string, c *change) {
 	}
 	if earlier := s.pending[key]; earlier != nil {
 		earlier.finish(fmt.Errorf("record %s was changed again before it was written", key))
+		c.after = earlier.text == "" || earlier.after
 	}
 	s.pending[key] = c
 }

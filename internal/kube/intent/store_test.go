@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,8 @@ type server struct {
 	writes  int
 	fail    func(verb string) error // after the write was done, if it says so
 	lose    bool                    // the write is done although it fails
+	arrived chan struct{}           // told of each update that waits for released
+	release chan struct{}
 }
 
 func newServer() *server { return &server{objects: map[string]*corev1.ConfigMap{}} }
@@ -63,7 +66,18 @@ func (s *server) Create(_ context.Context, object *corev1.ConfigMap, _ metav1.Cr
 	return s.stamp(object), err
 }
 
-func (s *server) Update(_ context.Context, object *corev1.ConfigMap, _ metav1.UpdateOptions) (*corev1.ConfigMap, error) {
+func (s *server) Update(ctx context.Context, object *corev1.ConfigMap, _ metav1.UpdateOptions) (*corev1.ConfigMap, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	s.mu.Lock()
+	arrived, release := s.arrived, s.release
+	s.arrived, s.release = nil, nil
+	s.mu.Unlock()
+	if arrived != nil { // on its way, whatever becomes of the sender
+		close(arrived)
+		<-release
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.trouble("update")
@@ -94,7 +108,10 @@ func (s *server) Delete(_ context.Context, name string, options metav1.DeleteOpt
 	return nil
 }
 
-func (s *server) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.ConfigMap, error) {
+func (s *server) Get(ctx context.Context, name string, _ metav1.GetOptions) (*corev1.ConfigMap, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.objects[name] == nil {
@@ -370,4 +387,82 @@ func TestRun_writesRemovalsBeforeItEnds(t *testing.T) {
 	if got := api.keys(); len(got) != 0 {
 		t.Errorf("left: %v", got)
 	}
+}
+
+// TestLoad_outrunsAWriteOfTheProcessBefore: a process dies, or loses its lease,
+// with a removal on its way; the next one has begun to act on the record.
+func TestLoad_outrunsAWriteOfTheProcessBefore(t *testing.T) {
+	api := newServer()
+	first := New[note](Options{ConfigMaps: api, Driver: "d.example", Window: time.Millisecond, Spacing: time.Millisecond, FlushAfter: time.Millisecond})
+	ctx, die := context.WithCancelCause(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = first.Run(ctx) }()
+	put(t, first, "a", "1")
+	put(t, first, "b", "1")
+	arrived, release := make(chan struct{}), make(chan struct{})
+	api.mu.Lock()
+	api.arrived, api.release = arrived, release
+	api.mu.Unlock()
+	first.Remove("a")
+	<-arrived
+	second := open(t, api)
+	die(ErrAbandoned)
+	close(release)
+	<-ended
+	if got := api.keys(); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("the late write left %v", got)
+	}
+	put(t, second, "c", "1")
+	if got := second.All(); !maps.Equal(got, map[string]note{"a": {"1"}, "b": {"1"}, "c": {"1"}}) {
+		t.Errorf("the next process knows %v", got)
+	}
+}
+
+func TestRun_writesNothingMoreWhenAnotherProcessActs(t *testing.T) {
+	api := newServer()
+	store := New[note](Options{ConfigMaps: api, Driver: "d", FlushAfter: time.Hour})
+	ctx, lose := context.WithCancelCause(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = store.Run(ctx) }()
+	put(t, store, "a", "1")
+	store.Remove("a")
+	lose(ErrAbandoned)
+	<-ended
+	if got := api.keys(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("left: %v", got)
+	}
+}
+
+func TestLoad_saysWhenTheRecordsCannotBeTakenOver(t *testing.T) {
+	api := newServer()
+	put(t, open(t, api), "a", "1")
+	api.mu.Lock()
+	api.fail = func(string) error { return errors.New("the API server is away") }
+	api.mu.Unlock()
+	if err := New[note](Options{ConfigMaps: api, Driver: "d.example"}).Load(t.Context()); err == nil || !strings.Contains(err.Error(), "is away") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestPut_thatFailsLeavesTheRemovalBeforeItDue: a record was removed, and the
+// next one of its key did not get through.
+func TestPut_thatFailsLeavesTheRemovalBeforeItDue(t *testing.T) {
+	api := newServer()
+	var down atomic.Bool
+	api.fail = func(string) error {
+		if down.Load() {
+			return errors.New("the API server is away")
+		}
+		return nil
+	}
+	store := open(t, api, func(o *Options) { o.FlushAfter = 50 * time.Millisecond })
+	put(t, store, "a", "1")
+	put(t, store, "b", "1")
+	store.Remove("a")
+	down.Store(true)
+	if err := store.Put(t.Context(), "a", note{"2"}); err == nil {
+		t.Fatal("the API server was away")
+	}
+	down.Store(false)
+	eventually(t, "the removal is done after all", func() bool { return slices.Equal(api.keys(), []string{"b"}) })
 }

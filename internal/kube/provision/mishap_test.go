@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -102,4 +103,33 @@ func TestProvision_invalidArgumentIsForgottenWithTheWish(t *testing.T) {
 	})
 	w.Put(newClaim("a", onNode("n"))) // as good as any other change of the wish
 	w.saved("pvc-uid-a")
+}
+
+// TestRun_leavesTheRecordsToTheNextHolderOfTheLease: what is written after the
+// lease was lost could undo what the next process does.
+func TestRun_leavesTheRecordsToTheNextHolderOfTheLease(t *testing.T) {
+	for name, test := range map[string]struct {
+		cause error
+		left  int
+	}{"lost": {errors.New("the lease was lost"), 1}, "ended": {nil, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, newClass(), newClaim("a"))
+			env := w.NewEnv()
+			controller := New(env, Options{ForgetAfter: time.Hour})
+			ctx, end := context.WithCancelCause(w.Context())
+			env.Set.Start(ctx)
+			if err := env.Set.Wait(ctx); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() { defer close(ended); _ = controller.Run(ctx) }()
+			w.event("Normal ProvisioningSucceeded ns/a")
+			end(test.cause)
+			<-ended
+			if n := w.records(); n != test.left {
+				t.Errorf("%d records are left, want %d", n, test.left)
+			}
+		})
+	}
 }

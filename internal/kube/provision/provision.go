@@ -11,6 +11,7 @@ package provision
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -170,8 +171,14 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err := c.replay(ctx); err != nil {
 		return nil //nolint:nilerr // only the end of ctx ends the tries
 	}
-	// The records' writer outlives the queues, whose items wait for it.
-	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
+	// The records' writer outlives the queues, whose items wait for it; but not
+	// the lease, after whose loss the records are another process's.
+	writing, stopWriting := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, func() {
+		if !errors.Is(context.Cause(ctx), context.Canceled) {
+			stopWriting(intent.ErrAbandoned)
+		}
+	})()
 	var writer errgroup.Group
 	writer.Go(func() error { return c.intents.Run(writing) })
 	var queues errgroup.Group
@@ -179,7 +186,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	queues.Go(func() error { return c.volumeQueue.Run(ctx, c.syncVolume) })
 	queues.Go(func() error { return c.sourceQueue.Run(ctx, c.syncSource) })
 	err := queues.Wait()
-	stopWriting()
+	stopWriting(nil)
 	if last := writer.Wait(); err == nil {
 		err = last
 	}
