@@ -63,6 +63,14 @@ func orDefault(value, otherwise string) string {
 // Upgrade brings the release to an image that the nodes have, with values that
 // replace all earlier ones, and waits until each node has the new pods.
 func (d *Deployment) Upgrade(ctx context.Context, image Image, values ...string) error {
+	if err := d.Apply(ctx, image, values...); err != nil {
+		return err
+	}
+	return d.WaitReady(ctx)
+}
+
+// Apply is Upgrade without the waiting.
+func (d *Deployment) Apply(ctx context.Context, image Image, values ...string) error {
 	args := []string{
 		"upgrade", "--install", d.Options.Release, filepath.Join(d.Options.Root, "deploy/helm/holdfast"),
 		"--namespace", d.Options.Namespace, "--create-namespace",
@@ -71,10 +79,7 @@ func (d *Deployment) Upgrade(ctx context.Context, image Image, values ...string)
 	for _, v := range values {
 		args = append(args, "--set", v)
 	}
-	if err := d.helm(ctx, args...); err != nil {
-		return err
-	}
-	return d.WaitReady(ctx)
+	return d.helm(ctx, args...)
 }
 
 // Uninstall removes the release and waits until its pods have ended.

@@ -27,7 +27,15 @@ var together = []test{
 }
 
 // alone are the tests that others would be disturbed by.
-var alone = []test{}
+var alone = []test{
+	{"a writer outlives the kubelet", false, (*scene).outlivesTheKubelet},
+	{"a pod waits for its drained node", false, (*scene).waitsForItsDrainedNode},
+	{"a volume comes back with its node", false, (*scene).comesBackWithItsNode},
+	{"the driver is upgraded below writers", false, (*scene).isUpgradedBelowWriters},
+	{"the driver dies at every step", false, (*scene).diesAtEveryStep},
+	{"the driver dies before the volume is known", false, (*scene).diesBeforeTheVolumeIsKnown},
+	{"300 pods start at once", false, (*scene).startAtOnce},
+}
 
 func TestHoldfast(t *testing.T) {
 	s := start(t)

@@ -101,6 +101,10 @@ func (c *scene) gone(ctx context.Context, volumes map[string]bool) error {
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("namespace %s is there (%v)", c.namespace, err)
 	}
+	return c.volumesGone(ctx, volumes)
+}
+
+func (c *scene) volumesGone(ctx context.Context, volumes map[string]bool) error {
 	for name := range volumes {
 		if _, err := c.api.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("volume %s is there (%v)", name, err)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -149,7 +150,7 @@ func (c *scene) volumeOf(claim string) string {
 
 func (c *scene) waitVolumeGone(name string) {
 	c.Helper()
-	c.eventually(func() error { return c.gone(c.Context(), map[string]bool{name: true}) })
+	c.eventually(func() error { return c.volumesGone(c.Context(), map[string]bool{name: true}) })
 }
 
 // grows is a test of a volume that becomes larger below a process that writes.
@@ -190,7 +191,12 @@ func (c *scene) resize(claim, size string) {
 		if err != nil {
 			return err
 		}
-		if have := now.Status.Capacity.Storage(); have.Cmp(want) < 0 || len(now.Status.Conditions) > 0 {
+		have := now.Status.Capacity.Storage()
+		// Status and conditions are written at different times.
+		pending := slices.ContainsFunc(now.Status.Conditions, func(one corev1.PersistentVolumeClaimCondition) bool {
+			return one.Type == corev1.PersistentVolumeClaimResizing || one.Type == corev1.PersistentVolumeClaimFileSystemResizePending
+		})
+		if have.Cmp(want) < 0 || pending {
 			return fmt.Errorf("claim %s has %v, want %s; conditions %v", claim, have, size, now.Status.Conditions)
 		}
 		return nil
@@ -208,13 +214,7 @@ func changesItsAttributes(c *scene) {
 		c.Fatalf("a thin volume of 64 MiB takes %d bytes, %v", before, err)
 	}
 	c.patchClaim("data", fmt.Sprintf(`{"spec":{"volumeAttributesClassName":%q}}`, c.namespace))
-	c.eventually(func() error {
-		claim, err := c.getClaim("data")
-		if err == nil && (claim.Status.CurrentVolumeAttributesClassName == nil || *claim.Status.CurrentVolumeAttributesClassName != c.namespace) {
-			err = fmt.Errorf("the claim's class is not %s: %v %v", c.namespace, claim.Status.ModifyVolumeStatus, claim.Status.Conditions)
-		}
-		return err
-	})
+	c.waitAttributes("data", c.namespace)
 	after, err := c.allocated(node, c.volumeOf("data"))
 	if err != nil || after < 64<<20 {
 		c.Errorf("a thick volume of 64 MiB takes %d bytes, %v", after, err)

@@ -1,0 +1,170 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// steps are failpoints that the operations of diesAtEveryStep must come by, and
+// so die at: between a call of the driver and what is written about it, and
+// between two steps of the driver itself.
+var steps = []string{
+	"provision/create/called", "provision/create/answered", "local/create/intent", "local/create/ready",
+	"provision/delete/called", "provision/delete/removed", "local/delete/checked", "local/discard/renamed",
+	"snapshot/marked", "snapshot/called", "snapshot/status", "snapshot/deleted", "local/snapshot/ready",
+	"resize/begun", "resize/called", "resize/volume-written", "local/expand/recorded", "node/expand/grown",
+	"modify/begun", "modify/called", "modify/volume-written",
+	"node/stage/device", "node/publish/made", "node/unstage/cleared", "node/inline/created", "local/format/marked",
+}
+
+// The driver ends at the first passing of each failpoint there is, on each
+// node, while every operation is going on. All of them must come to their end,
+// and nothing may be left.
+func (c *scene) diesAtEveryStep() {
+	c.makeClass(c.namespace, map[string]string{"csi.storage.k8s.io/fstype": "xfs"})
+	c.makeAttributesClass(c.namespace, map[string]string{"provisioning": "thick"})
+	for _, name := range []string{"source", "leaving", "deleted"} {
+		c.makeClaim(newClaim(name, "64Mi"))
+	}
+	c.makeClaim(newClaim("growing", "320Mi", inClass(c.namespace)))
+	home := on(c.cluster.Nodes[0])
+	c.run(newPod("user", writeFile("/source/file", "8m")+" && "+idle, withClaim("source"), withClaim("growing"), home))
+	c.run(newPod("leaver", idle, withClaim("leaving"), home))
+	c.succeed(newPod("deleter", "true", withClaim("deleted"), home))
+	c.removePod("deleter")
+	c.waitWritten("user", "/source/file.sum")
+	c.exec("user", "sync")
+	c.makeSnapshot("before", "source")
+	c.waitSnapshot("before")
+	deleted := c.volumeOf("deleted")
+
+	c.withFailpoints("*=kill-once")
+	c.makeSnapshot("during", "source")
+	c.makeClaim(newClaim("restored", "64Mi", fromSnapshot("before")))
+	c.makeClaim(newClaim("cloned", "64Mi", fromVolume("source")))
+	c.makeClaim(newClaim("new", "64Mi"))
+	inline := corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "local.holdfast.dev", VolumeAttributes: map[string]string{"size": "16Mi"}}}
+	c.makePod(newPod("copies", checkFile("/restored/file")+" && "+checkFile("/cloned/file")+" && "+idle,
+		withClaim("restored"), withClaim("cloned"), withClaim("new"), withVolume("scratch", inline), home))
+	c.patchClaim("growing", `{"spec":{"resources":{"requests":{"storage":"400Mi"}}}}`)
+	c.patchClaim("source", fmt.Sprintf(`{"spec":{"volumeAttributesClassName":%q}}`, c.namespace))
+	for _, err := range []error{
+		c.api.CoreV1().Pods(c.namespace).Delete(c.Context(), "leaver", metav1.DeleteOptions{}),
+		c.api.CoreV1().PersistentVolumeClaims(c.namespace).Delete(c.Context(), "deleted", metav1.DeleteOptions{}),
+	} {
+		if err != nil {
+			c.Fatal(err)
+		}
+	}
+	c.waitReady("copies")
+	c.exec("copies", checkFile("/restored/file")+" && "+checkFile("/cloned/file"))
+	c.waitSnapshot("during")
+	c.resize("growing", "400Mi")
+	c.waitAttributes("source", c.namespace)
+	c.waitVolumeGone(deleted)
+	c.exec("user", checkFile("/source/file"))
+	if err := c.clear(c.Context()); err != nil {
+		c.Fatal(err)
+	}
+	c.eventually(func() error { return c.empty(c.Context()) })
+	c.expectPassed(c.cluster.Nodes[0], steps)
+}
+
+// waitAttributes waits until the claim says that it has the class.
+func (c *scene) waitAttributes(claim, class string) {
+	c.Helper()
+	c.eventually(func() error {
+		now, err := c.getClaim(claim)
+		if err == nil && (now.Status.CurrentVolumeAttributesClassName == nil || *now.Status.CurrentVolumeAttributesClassName != class) {
+			err = fmt.Errorf("the class of claim %s is not %s: %v %v", claim, class, now.Status.ModifyVolumeStatus, now.Status.Conditions)
+		}
+		return err
+	})
+}
+
+// expectPassed fails the test unless a node's driver came by all these points.
+func (c *scene) expectPassed(node string, want []string) {
+	c.Helper()
+	passed, err := c.passed(node)
+	if err != nil {
+		c.Fatal(err)
+	}
+	var missing []string
+	for _, point := range want {
+		if !slices.Contains(passed, point) {
+			missing = append(missing, point)
+		}
+	}
+	if len(missing) > 0 {
+		c.Errorf("the driver did not come by %s: it passed %s", strings.Join(missing, ", "), strings.Join(passed, ", "))
+	}
+	c.Logf("the driver on %s died at %d points: %s", node, len(passed), strings.Join(passed, ", "))
+}
+
+// passed lists the failpoints that a node's driver has come by.
+func (c *scene) passed(node string) ([]string, error) {
+	data, err := os.ReadFile(c.traceFile(node))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	lines := strings.Fields(string(data))
+	slices.Sort(lines)
+	return slices.Compact(lines), nil
+}
+
+// The driver dies whenever it has made a volume and before anybody is told. The
+// claim is deleted meanwhile: then nobody but the driver's own record knows of
+// the volume. See kubernetes-csi/external-provisioner#486.
+func (c *scene) diesBeforeTheVolumeIsKnown() {
+	c.withFailpoints("provision/create/called=kill")
+	c.makeClaim(newClaim("data", "64Mi"))
+	c.makePod(newPod("pod", idle, withClaim("data")))
+	c.eventually(func() error {
+		stored, err := c.stored()
+		if err == nil && len(stored) == 0 {
+			err = errors.New("there is no volume in any pool")
+		}
+		return err
+	})
+	c.eventually(func() error { return c.everDied() })
+	c.removePod("pod")
+	if err := c.api.CoreV1().PersistentVolumeClaims(c.namespace).Delete(c.Context(), "data", metav1.DeleteOptions{}); err != nil {
+		c.Fatal(err)
+	}
+	c.eventually(func() error {
+		list, err := c.api.CoreV1().PersistentVolumeClaims(c.namespace).List(c.Context(), metav1.ListOptions{})
+		if err == nil && len(list.Items) > 0 {
+			err = errors.New("the claim is there")
+		}
+		return err
+	})
+	stored, err := c.stored()
+	if err != nil || len(stored) == 0 {
+		c.Fatalf("the volume should still be there, without a claim: %v, %v", stored, err)
+	}
+	c.restoreDriver()
+	c.eventually(func() error { return c.empty(c.Context()) })
+}
+
+// everDied is an error until a container of the driver has been started again.
+func (c *scene) everDied() error {
+	list, err := c.api.CoreV1().Pods(c.deployment.Options.Namespace).List(c.Context(), metav1.ListOptions{LabelSelector: c.deployment.Selector()})
+	if err != nil {
+		return err
+	}
+	for _, pod := range list.Items {
+		for _, status := range pod.Status.ContainerStatuses {
+			if status.RestartCount > 0 {
+				return nil
+			}
+		}
+	}
+	return errors.New("no driver has died")
+}
