@@ -64,10 +64,15 @@ func newWorld(t *testing.T, configure func(*csitest.Driver)) *world {
 	w.proxy = newProxy(t)
 	w.must(w.core.CoreV1().Namespaces().Create(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.name}}, metav1.CreateOptions{}))
 	w.class(w.name, nil)
+	w.snapshotClass()
+	return w
+}
+
+func (w *world) snapshotClass() {
+	w.t.Helper()
 	w.must(w.snapshots.SnapshotV1().VolumeSnapshotClasses().Create(w.ctx, &snapshotv1.VolumeSnapshotClass{
 		ObjectMeta: metav1.ObjectMeta{Name: w.name}, Driver: w.driver.Name, DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
 	}, metav1.CreateOptions{}))
-	return w
 }
 
 // serve starts the driver, at first or after stop.

@@ -1,0 +1,118 @@
+package mishaps
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+)
+
+// waitFor waits until a process has said something.
+func (w *world) waitFor(p *process, words string) {
+	w.t.Helper()
+	w.eventually("the log", func() string {
+		if !contains(p.log.String(), words) {
+			return "it does not say " + words
+		}
+		return ""
+	})
+}
+
+// two are a process that leads, behind a proxy of its own, and one that stands by.
+func (w *world) two() (leader *process, between *proxy, standby *process) {
+	w.t.Helper()
+	between = newProxy(w.t)
+	leader = w.runBehind(between)
+	w.waitFor(leader, "Successfully acquired lease")
+	standby = w.run()
+	w.waitFor(standby, "Attempting to acquire leader lease")
+	return leader, between, standby
+}
+
+func TestLease_thatIsLostEndsTheProcessAndTheOtherGoesOn(t *testing.T) {
+	var calls, most atomic.Int32
+	w := newWorld(t, func(d *csitest.Driver) {
+		d.Creation.Strict = true
+		d.Before = func(_ context.Context, rpc string, _ any) error {
+			if rpc != "CreateVolume" {
+				return nil
+			}
+			defer calls.Add(-1)
+			if now := calls.Add(1); now > most.Load() {
+				most.Store(now)
+			}
+			time.Sleep(200 * time.Millisecond)
+			return nil
+		}
+	})
+	leader, between, _ := w.two()
+	between.set(func(r *http.Request) mishap {
+		if about(r, "leases") {
+			return mishap{status: http.StatusServiceUnavailable}
+		}
+		return mishap{}
+	})
+	w.claims(6, "data")
+	if code := leader.wait(t, patience); code == 0 || !contains(leader.log.String(), "the lease was lost") {
+		t.Errorf("the process that lost its lease ends with %d and says %s", code, leader.log.end())
+	}
+	w.claims(3, "later")
+	w.bound()
+	w.settled()
+	if most.Load() > 9 {
+		t.Errorf("%d volumes were made at once, for 9 claims: two processes were at work", most.Load())
+	}
+}
+
+func TestLease_ofAProcessThatIsKilledInTheMiddleOfCalls(t *testing.T) {
+	var g gate
+	w := newWorld(t, func(d *csitest.Driver) {
+		d.Creation.Strict = true
+		d.After = func(_ context.Context, rpc string, _ any) error {
+			if rpc == "CreateVolume" || rpc == "CreateSnapshot" {
+				g.pass()
+			}
+			return nil
+		}
+	})
+	t.Cleanup(g.open)
+	leader, _, _ := w.two()
+	w.claim("kept")
+	w.bound()
+	g.close()
+	w.claims(4, "data")
+	w.snapshot("cut", "kept")
+	w.eventually("calls that hang", func() string {
+		if g.held.Load() < 5 {
+			return "there are not all five yet"
+		}
+		return ""
+	})
+	leader.kill()
+	w.drop("data-0")
+	w.drop("data-1")
+	g.open()
+	w.bound("kept", "data-2", "data-3")
+	w.ready("cut")
+	w.settled()
+	w.dropAll()
+	w.empty()
+}
+
+func TestLease_isGivenBackByAProcessThatIsAskedToEnd(t *testing.T) {
+	w := newWorld(t, nil)
+	leader, _, standby := w.two()
+	begun := time.Now()
+	if code := leader.terminate(t); code != 0 {
+		t.Errorf("it ends with %d", code)
+	}
+	w.waitFor(standby, "Successfully acquired lease")
+	if waited := time.Since(begun); waited > 3*time.Second {
+		t.Errorf("the other one waited %v, as if the lease had to expire", waited)
+	}
+	w.claim("data")
+	w.bound()
+}
