@@ -233,8 +233,8 @@ func TestRun_endsTheWorkBeforeOthersMayBegin(t *testing.T) {
 				if after := time.Since(renewed); after < DefaultRenewDeadline || after > DefaultDuration-time.Second {
 					t.Errorf("the work is ended %v after the last renewal, want between %v and well before %v", after, DefaultRenewDeadline, DefaultDuration)
 				}
-				if words := p.state.Words(); !strings.Contains(words, "lost") {
-					t.Errorf("the state is %q", words)
+				if words := p.state.Words(); !strings.Contains(words, "lost") || p.state.Leading() {
+					t.Errorf("the state is %q, leading: %v", words, p.state.Leading())
 				}
 				p.finish <- context.Canceled
 				if err := <-p.done; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), own) {
@@ -243,6 +243,30 @@ func TestRun_endsTheWorkBeforeOthersMayBegin(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The election gives a lease back that it could not renew, at the very moment at
+// which the API server may be there again, and before anybody knows of the loss.
+func TestRun_givesBackNothingWhileTheWorkEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		p := start(s, "a", func(o *Options) { o.RenewDeadline = 9 * time.Second })
+		<-p.working
+		synctest.Wait()
+		s.fail(unreachable)
+		// Renewals are tried from the second on for 9 s; then the election gives up.
+		time.Sleep(DefaultRetryPeriod + 9*time.Second - 500*time.Millisecond)
+		s.fail(nil)
+		<-p.ended
+		synctest.Wait()
+		if holder := s.holder(own); holder != "a" {
+			t.Errorf("while the work still ends, the lease is held by %q", holder)
+		}
+		p.finish <- nil
+		if err := <-p.done; !errors.Is(err, ErrLost) {
+			t.Errorf("Run returns %v", err)
+		}
+	})
 }
 
 func TestRun_standsAnAPIServerThatFailsForAWhile(t *testing.T) {

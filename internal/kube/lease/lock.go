@@ -18,8 +18,10 @@ import (
 //   - A holder that reads another's name in the Lease has lost it at once (its
 //     machine slept, say), and not after the RenewDeadline.
 //   - One request that hangs does not take all of the RenewDeadline.
-//   - Giving back never takes the lease from another: client-go looks at who it
-//     believes the holder to be, not at who it has just read.
+//   - It is given back only when the work has ended, and never taken from
+//     another then: client-go also gives it back, before it says anything, when it
+//     could not renew it in time, and it looks at who it believes the holder to be,
+//     not at who it has just read.
 //
 // The election calls it from one goroutine.
 type lock struct {
@@ -32,6 +34,7 @@ type lock struct {
 	mu     sync.Mutex
 	held   bool
 	over   bool
+	ended  bool // the work, if there was any
 	expiry *time.Timer
 }
 
@@ -56,8 +59,8 @@ func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 
 // Update renews or takes the Lease, or gives it back where the record has no holder.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if record.HolderIdentity == "" && l.holder != l.Identity() {
-		return nil // there is nothing of ours to give back
+	if record.HolderIdentity == "" && (l.holder != l.Identity() || !l.hasEnded()) {
+		return nil // there is nothing of ours to give back, or it is not time
 	}
 	return l.write(ctx, record, l.Interface.Update)
 }
@@ -103,11 +106,18 @@ func (l *lock) lost(why string) {
 	}
 }
 
-// stop ends the watch over the time.
+func (l *lock) hasEnded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
+}
+
+// stop says that the work has ended: the time is watched no more, and the lease
+// may be given back.
 func (l *lock) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.over = true
+	l.over, l.ended = true, true
 	if l.expiry != nil {
 		l.expiry.Stop()
 	}

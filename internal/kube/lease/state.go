@@ -88,5 +88,5 @@ func (s *State) end() {
 func (s *State) lose(name string, duration time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.name, s.until = name, time.Now().Add(duration+grace)
+	s.leading, s.name, s.until = false, name, time.Now().Add(duration+grace)
 }
