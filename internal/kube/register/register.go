@@ -6,11 +6,17 @@
 // asks again, and a refusal is shown and not died of.
 //
 // The kubelet pauses up to 2 min 2 s after failures, and the pause belongs to
-// the socket's path: a file that survived a reboot has it at two minutes before
-// the driver starts, and neither a new socket at that path nor a new event ends
-// it (k/k pkg/util/goroutinemap, keyed by path). So when the kubelet stays silent
-// the socket moves to a name that it has never seen. It does not move while it
-// is registered, nor while the kubelet is at work on it.
+// the socket's path: a file that survived a reboot is dialled in vain from the
+// kubelet's start on, so that a driver which starts minutes later finds the pause
+// grown, and neither a new socket at that path nor a new event ends it (k/k
+// pkg/util/goroutinemap, keyed by path). So when the kubelet stays silent the
+// socket moves to a name that it has never seen. It does not move while it is
+// registered, nor while the kubelet is at work on it.
+//
+// The price of several names is paid with care: the kubelet works on each path
+// apart but deregisters by the driver's name (k/k pkg/volume/csi,
+// DeRegisterPlugin), so that the end of one path could undo the registration of
+// another. Between the end of one and the beginning of the next it is given time.
 package register
 
 import (
@@ -19,9 +25,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"time"
-
-	"google.golang.org/grpc"
-	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
@@ -42,9 +45,9 @@ const (
 	// verdictTime is how long the kubelet may take from its question to its
 	// verdict: NodeGetInfo has 2 min, and the API server comes on top.
 	verdictTime = 3 * time.Minute
-	// settle is how long there is no socket while it moves: the kubelet
-	// deregisters by the driver's name, so the end of the old path must be dealt
-	// with before the new one is seen.
+	// defaultSettle is how long there is no socket while it moves, and after one
+	// of a dead process was removed: the kubelet looks once a second, and takes the
+	// driver off the CSINode then.
 	defaultSettle = 3 * time.Second
 )
 
@@ -94,11 +97,7 @@ func positive(d, otherwise time.Duration) time.Duration {
 // unless somebody else has taken the name. A socket that cannot be bound is
 // tried again and shown by Status: the volumes that are in use need the process.
 func (s *Server) Run(ctx context.Context) error {
-	server := grpc.NewServer()
-	registration.RegisterRegistrationServer(server, &answers{options: s.options, status: &s.status})
-	socket := &socket{server: server, options: s.options, usual: s.path, path: s.path, status: &s.status}
-	// The file goes first: its removal is what tells the kubelet.
-	defer server.Stop()
+	socket := &socket{options: s.options, usual: s.path, path: s.path, status: &s.status}
 	defer socket.close()
 	tick := time.NewTicker(s.options.Check)
 	defer tick.Stop()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
@@ -26,38 +27,47 @@ const (
 
 // socket is the registration's listener, bound anew when its file is gone.
 type socket struct {
-	server      *grpc.Server
 	options     Options
 	usual, path string
 	status      *record
 
 	listener *unixsocket.Listener
-	serving  chan struct{} // closed when the current listener is served no more
+	server   *grpc.Server  // of the current listener
+	serving  chan struct{} // closed when that is served no more
 	failing  bool          // said already
 }
 
 func (s *socket) bound() bool { return s.listener != nil }
 
 func (s *socket) bind(ctx context.Context) error {
-	s.removeLeftovers(ctx)
+	removed, err := s.lookForOthers(ctx)
+	if err != nil {
+		return err
+	}
+	if removed && !s.settle(ctx) {
+		return ctx.Err()
+	}
 	listener, err := unixsocket.Listen(ctx, s.path)
 	if err != nil {
 		return err
 	}
-	s.listener, s.serving = listener, make(chan struct{})
+	// A server for each socket: what a kubelet still has to say of the socket
+	// before, over a connection that it keeps, says nothing about this one.
+	s.listener, s.server, s.serving = listener, grpc.NewServer(), make(chan struct{})
+	registration.RegisterRegistrationServer(s.server, &answers{options: s.options, status: s.status})
 	s.status.offer(s.path)
-	go func(ended chan struct{}) {
+	go func(server *grpc.Server, ended chan struct{}) {
 		defer close(ended)
 		// It ends when the listener is closed, here or by Stop.
-		_ = s.server.Serve(listener)
-	}(s.serving)
+		_ = server.Serve(listener)
+	}(s.server, s.serving)
 	s.options.Logger.InfoContext(ctx, "offering the driver for registration", "socket", s.path)
 	return nil
 }
 
-// keep binds the socket, at first and when somebody removed the file. A file
-// that another process serves is left to it: two instances must not fight over
-// the name.
+// keep binds the socket, at first and when somebody removed the file. While
+// another process serves the driver's socket it is left to that: two instances
+// must not fight over the name.
 func (s *socket) keep(ctx context.Context) {
 	if s.listener != nil && s.listener.Owns() || ctx.Err() != nil {
 		return
@@ -68,8 +78,11 @@ func (s *socket) keep(ctx context.Context) {
 		s.failing = false
 		return
 	}
+	if ctx.Err() != nil {
+		return
+	}
 	s.status.fail(err)
-	if !s.failing && !errors.Is(err, context.Canceled) {
+	if !s.failing {
 		s.failing = true
 		s.options.Logger.WarnContext(ctx, "there is no registration socket, and none can be made; trying on", "error", err)
 	}
@@ -79,12 +92,8 @@ func (s *socket) keep(ctx context.Context) {
 func (s *socket) move(ctx context.Context) {
 	s.options.Logger.InfoContext(ctx, "the kubelet is silent; offering the driver under another name", "socket", s.path)
 	s.close()
-	timer := time.NewTimer(s.options.Settle)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
+	if !s.settle(ctx) {
 		return
-	case <-timer.C:
 	}
 	name := s.options.Driver + movedBegin + strings.ToLower(rand.Text()[:movedRandom]) + movedEnd
 	moved, err := unixsocket.Path(filepath.Join(s.options.Directory, name))
@@ -95,36 +104,61 @@ func (s *socket) move(ctx context.Context) {
 	s.keep(ctx)
 }
 
+// settle waits until the kubelet has dealt with the end of a socket; false when
+// ctx ended first.
+func (s *socket) settle(ctx context.Context) bool {
+	timer := time.NewTimer(s.options.Settle)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
 func (s *socket) close() {
 	if s.listener == nil {
 		return
 	}
-	s.status.withdraw()
+	// The file goes first: its removal is what tells the kubelet.
 	if err := s.listener.Close(); err != nil {
 		s.options.Logger.Warn("the registration socket was not removed", "error", err)
 	}
+	s.server.Stop()
 	<-s.serving
-	s.listener = nil
+	s.listener, s.server = nil, nil
+	s.status.withdraw()
 }
 
-// removeLeftovers removes moved sockets of processes that are dead: the kubelet
-// would try them for ever.
-func (s *socket) removeLeftovers(ctx context.Context) {
+// lookForOthers sees to the driver's sockets of other names. One that a living
+// process serves is an error that is ErrServed: the kubelet knows drivers by
+// name, so of two processes at once the end of either would deregister both.
+// Those of dead processes are removed: the kubelet would try them for ever, or
+// has them registered still.
+func (s *socket) lookForOthers(ctx context.Context) (removed bool, err error) {
 	entries, err := os.ReadDir(s.options.Directory)
 	if err != nil {
-		return // Listen makes the directory, or says why not
+		return false, nil //nolint:nilerr // Listen makes the directory, or says why not
 	}
 	for _, entry := range entries {
-		name := entry.Name()
-		if !strings.HasPrefix(name, s.options.Driver+movedBegin) || !strings.HasSuffix(name, movedEnd) {
+		path := filepath.Join(s.options.Directory, entry.Name())
+		if path == s.path || path != s.usual && !s.isMoved(entry.Name()) {
 			continue
 		}
-		path := filepath.Join(s.options.Directory, name)
 		switch err := unixsocket.RemoveStale(ctx, path); {
 		case err == nil:
+			removed = true
 			s.options.Logger.InfoContext(ctx, "removed the registration socket of a dead process", "socket", path)
-		case !errors.Is(err, unixsocket.ErrServed):
+		case errors.Is(err, unixsocket.ErrServed):
+			return removed, err
+		default:
 			s.options.Logger.WarnContext(ctx, "cannot remove an old registration socket", "error", err)
 		}
 	}
+	return removed, nil
+}
+
+func (s *socket) isMoved(name string) bool {
+	return strings.HasPrefix(name, s.options.Driver+movedBegin) && strings.HasSuffix(name, movedEnd)
 }

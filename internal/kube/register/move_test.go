@@ -1,0 +1,290 @@
+package register
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/unixsocket"
+)
+
+// instance is a registration that runs.
+type instance struct {
+	*Server
+	t   *testing.T
+	end func()
+}
+
+// run runs a registration with short times: patience is what a test is about.
+func run(t *testing.T, directory string, patience, settle time.Duration) *instance {
+	t.Helper()
+	server, err := New(Options{
+		Directory: directory, Driver: driver, Endpoint: "/csi/csi.sock", Logger: slog.New(slog.DiscardHandler),
+		Check: 5 * time.Millisecond, Patience: patience, Settle: settle,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Run(ctx); err != nil {
+			t.Errorf("the registration ended with %v", err)
+		}
+	}()
+	end := sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+	t.Cleanup(end)
+	return &instance{server, t, end}
+}
+
+// offered waits until a socket is offered that is another than the given one.
+func (i *instance) offered(before string) string {
+	i.t.Helper()
+	var socket string
+	eventually(i.t, "a socket is offered", func() bool {
+		socket = i.Status().Socket
+		return socket != "" && socket != before
+	})
+	return socket
+}
+
+// register plays the kubelet until it has registered the driver.
+func (i *instance) register() (socket string) {
+	i.t.Helper()
+	eventually(i.t, "the kubelet registers the driver", func() bool {
+		socket = i.Status().Socket
+		return socket != "" && notify(i.t, socket, "") == nil && i.Status().Socket == socket
+	})
+	return socket
+}
+
+// notify tells a verdict on a socket: "" is success.
+func notify(t *testing.T, socket, refusal string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err := kubelet(t, socket).NotifyRegistrationStatus(ctx, &registration.RegistrationStatus{PluginRegistered: refusal == "", Error: refusal})
+	return err
+}
+
+func ask(t *testing.T, socket string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err := kubelet(t, socket).GetInfo(ctx, &registration.InfoRequest{})
+	return err
+}
+
+// keeps holds for a while that the socket stays where it is.
+func (i *instance) keeps(socket string, d time.Duration) {
+	i.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if now := i.Status().Socket; now != socket || !present(socket) {
+			i.t.Fatalf("the socket moved from %s to %s", socket, now)
+		}
+	}
+}
+
+func (i *instance) tells(words string) {
+	i.t.Helper()
+	eventually(i.t, "it tells of "+words, func() bool {
+		text, err := i.Tell()
+		return strings.Contains(text+fmt.Sprint(err), words)
+	})
+}
+
+// registry is a directory with a path that is short enough for long names in it.
+func registry(t *testing.T) string {
+	t.Helper()
+	directory, err := os.MkdirTemp("", "reg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(directory) })
+	return directory
+}
+
+func usual(directory string) string { return filepath.Join(directory, driver+"-reg.sock") }
+
+// stale leaves a socket file as a process that was killed does.
+func stale(t *testing.T, path string) {
+	t.Helper()
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSilence_movesTheSocketToANameThatTheKubeletHasNeverSeen(t *testing.T) {
+	directory := registry(t)
+	i := run(t, directory, 50*time.Millisecond, 20*time.Millisecond)
+	if first := i.offered(""); first != usual(directory) {
+		t.Errorf("first it is offered at %s", first)
+	}
+	second := i.offered(usual(directory))
+	third := i.offered(second)
+	for _, moved := range []string{second, third} {
+		if name := filepath.Base(moved); !strings.HasPrefix(name, driver+"-reg_") || !strings.HasSuffix(name, ".sock") || filepath.Dir(moved) != directory {
+			t.Errorf("it moved to %s", moved)
+		}
+	}
+	i.register()
+	if entries, _ := os.ReadDir(directory); len(entries) != 1 {
+		t.Errorf("the registry has %v", entries)
+	}
+	i.end()
+	if entries, _ := os.ReadDir(directory); len(entries) != 0 {
+		t.Errorf("at the end the registry has %v", entries)
+	}
+}
+
+func TestSilence_leavesTheKubeletTimeBetweenTwoNames(t *testing.T) {
+	directory := registry(t)
+	const settle = 200 * time.Millisecond
+	i := run(t, directory, 50*time.Millisecond, settle)
+	i.offered("")
+	eventually(t, "the usual socket goes", func() bool { return !present(usual(directory)) })
+	gone := time.Now()
+	eventually(t, "another comes", func() bool {
+		entries, _ := os.ReadDir(directory)
+		return len(entries) > 0
+	})
+	if took := time.Since(gone); took < settle*3/4 {
+		t.Errorf("another name was there after %v", took)
+	}
+}
+
+func TestSilence_afterRegistrationIsNone(t *testing.T) {
+	i := run(t, registry(t), 300*time.Millisecond, time.Millisecond)
+	socket := i.register()
+	i.keeps(socket, 800*time.Millisecond)
+	i.tells("registered for")
+}
+
+func TestSilence_afterAQuestionIsTheKubeletAtWork(t *testing.T) {
+	i := run(t, registry(t), 300*time.Millisecond, time.Millisecond)
+	var socket string
+	eventually(t, "the kubelet asks", func() bool {
+		socket = i.Status().Socket
+		return socket != "" && ask(t, socket) == nil && i.Status().Socket == socket
+	})
+	i.keeps(socket, 800*time.Millisecond)
+	i.tells("has not registered it yet")
+}
+
+func TestRefusal_staysVisibleUntilTheNextVerdict(t *testing.T) {
+	i := run(t, registry(t), 200*time.Millisecond, time.Millisecond)
+	var socket string
+	eventually(t, "the kubelet refuses", func() bool {
+		socket = i.Status().Socket
+		return socket != "" && notify(t, socket, "the name is taken") == nil
+	})
+	i.tells("the name is taken")
+	i.offered(socket) // it pauses longer than the patience
+	if status := i.Status(); status.Registered || status.Refusal != "the name is taken" {
+		t.Errorf("after the move: %+v", status)
+	}
+	i.register()
+	if status := i.Status(); !status.Registered || status.Refusal != "" {
+		t.Errorf("after the registration: %+v", status)
+	}
+}
+
+func TestVerdict_onASocketThatWasReplacedCountsNoMore(t *testing.T) {
+	i := run(t, registry(t), 300*time.Millisecond, time.Millisecond)
+	first := i.offered("")
+	old := kubelet(t, first)
+	refusal := &registration.RegistrationStatus{Error: "not yet"}
+	if _, err := old.NotifyRegistrationStatus(context.Background(), refusal); err != nil {
+		t.Fatal(err)
+	}
+	i.offered(first)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := old.NotifyRegistrationStatus(ctx, &registration.RegistrationStatus{PluginRegistered: true}); err == nil || i.Status().Registered {
+		t.Errorf("over the old connection (%v) the new socket became %+v", err, i.Status())
+	}
+}
+
+func TestStart_removesTheSocketsOfTheDeadAndGivesTheKubeletTime(t *testing.T) {
+	directory := registry(t)
+	const settle = 200 * time.Millisecond
+	dead := filepath.Join(directory, driver+"-reg_0000dead.sock")
+	other := filepath.Join(directory, driver+"2-reg_0000dead.sock")
+	stale(t, dead)
+	stale(t, other)
+	began := time.Now()
+	i := run(t, directory, time.Minute, settle)
+	i.offered("")
+	if present(dead) || !present(other) {
+		t.Errorf("left of the dead: %v, of another driver: %v", present(dead), present(other))
+	}
+	// The kubelet may have the driver registered under the dead socket's name: the
+	// end of that would take away what is registered under the new one meanwhile.
+	if took := time.Since(began); took < settle {
+		t.Errorf("offered %v after the removal", took)
+	}
+}
+
+func TestStart_waitsWhileAnotherProcessServesTheDriver(t *testing.T) {
+	for name, path := range map[string]string{"under the usual name": driver + "-reg.sock", "moved": driver + "-reg_00alive0.sock"} {
+		t.Run(name, func(t *testing.T) {
+			directory := registry(t)
+			living, err := unixsocket.Listen(context.Background(), filepath.Join(directory, path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = living.Close() })
+			i := run(t, directory, time.Minute, time.Millisecond)
+			i.tells("another process serves")
+			if status := i.Status(); !errors.Is(status.Err, unixsocket.ErrServed) || status.Socket != "" || !living.Owns() {
+				t.Errorf("%+v, and the other's socket is there: %v", status, living.Owns())
+			}
+			if err := living.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if socket := i.offered(""); socket != usual(directory) {
+				t.Errorf("offered at %s", socket)
+			}
+			if err := i.Status().Err; err != nil {
+				t.Errorf("the error stays: %v", err)
+			}
+		})
+	}
+}
+
+func TestStart_standsFilesThatAreNoSockets(t *testing.T) {
+	directory := registry(t)
+	if err := os.Mkdir(filepath.Join(directory, driver+"-reg_dir.sock"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run(t, directory, time.Minute, time.Millisecond).register()
+}
+
+func TestTell_beforeAnythingWasOffered(t *testing.T) {
+	server, err := New(Options{Directory: registry(t), Driver: driver, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if words, err := server.Tell(); err == nil || words != "" || !strings.Contains(err.Error(), "not offered") {
+		t.Errorf("it tells %q, %v", words, err)
+	}
+}
