@@ -15,10 +15,10 @@ import (
 // taking a hold on them.
 //
 // Every candidate is confirmed by device and inode. Candidates are those whose
-// backing file has the same name in a directory of the same name: opening all
-// loop devices of the machine instead would keep alive, for an instant, those
-// that others are just detaching. A file with several hard links is therefore
-// not for use here.
+// backing file has the same name in a directory of the same name, as far as its
+// path tells: opening all loop devices of the machine instead would keep alive,
+// for an instant, those that others are just detaching. A file with several hard
+// links is therefore not for use here.
 func LoopsOf(file *os.File) ([]Loop, error) {
 	want, err := statFile(file)
 	if err != nil {
@@ -34,7 +34,7 @@ func LoopsOf(file *os.File) ([]Loop, error) {
 	}
 	var found []Loop
 	for _, device := range names {
-		loop, err := candidate(device, tail(name))
+		loop, err := candidate(device, name)
 		if err != nil {
 			return nil, fmt.Errorf("list loop devices of %s: %w", file.Name(), err)
 		}
@@ -69,20 +69,27 @@ func attachedLoops() ([]string, error) {
 	return names, nil
 }
 
-// tail is the last two components of a path.
-func tail(path string) string {
-	return filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path))
+// mayBe tells whether a file that is called wanted may be the one that the
+// kernel gives as backing. It writes the path from where the mount began through
+// which the file was opened, when that mount is gone since: of a container that
+// ended, nothing is left of the directories above its volume.
+func mayBe(backing, wanted string) bool {
+	if filepath.Base(backing) != filepath.Base(wanted) {
+		return false
+	}
+	parent := filepath.Base(filepath.Dir(backing))
+	return parent == filepath.Base(filepath.Dir(wanted)) || parent == string(filepath.Separator)
 }
 
 // candidate reads one loop device; nil when it is none, or its backing file is
 // named otherwise, or it is just going away.
-func candidate(name, wantTail string) (*Loop, error) {
+func candidate(name, wanted string) (*Loop, error) {
 	index, isLoop := loopIndex(name)
 	if !isLoop {
 		return nil, nil
 	}
 	backing, err := backingFile(name)
-	if err != nil || tail(backing) != wantTail {
+	if err != nil || !mayBe(backing, wanted) {
 		return nil, err
 	}
 	device, err := openLoop(index, true)

@@ -107,6 +107,29 @@ func TestLoopsOf_findsThisFileOnly(t *testing.T) {
 	}
 }
 
+// A container opens the file through a mount that is gone when it has ended, and
+// the kernel then leaves out what was above that mount.
+func TestLoopsOf_findsAFileThatWasOpenedThroughAMountThatIsGone(t *testing.T) {
+	dir := nodetest.Dir(t)
+	file := nodetest.File(t, dir, "pool.img", mebibyte)
+	seen := t.TempDir()
+	if err := unix.Mount(dir, seen, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	inside, err := os.OpenFile(filepath.Join(seen, "pool.img"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loop := attach(t, LoopConfig{File: inside, Path: inside.Name()})
+	if err := errors.Join(inside.Close(), unix.Unmount(seen, unix.MNT_DETACH)); err != nil {
+		t.Fatal(err)
+	}
+	found, err := LoopsOf(file)
+	if err != nil || len(found) != 1 || found[0].Index != loop.Index {
+		t.Errorf("found %v, error %v; want loop %d", found, err, loop.Index)
+	}
+}
+
 func TestLoopsOf_findsARenamedAndAnUnlinkedFile(t *testing.T) {
 	dir := nodetest.Dir(t)
 	file := nodetest.File(t, dir, "data", mebibyte)
