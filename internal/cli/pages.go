@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,9 +26,11 @@ type pages struct {
 	registry *prometheus.Registry
 	logger   *slog.Logger
 	probe    func(context.Context) error // asks the driver whether it is ready
-	facts    []live.Fact
-	vitals   []live.Vital
-	lease    func() error // lease.State.Check; nil when the process asks for none
+	// probeTimeout is how long that may take; 0 means the default.
+	probeTimeout time.Duration
+	facts        []live.Fact
+	vitals       []live.Vital
+	lease        func() error // lease.State.Check; nil when the process asks for none
 }
 
 // controlled adds what the controllers tell; timeout is that of one call of the
@@ -50,6 +53,15 @@ func (p *pages) electing(state *lease.State) {
 
 // page is what telemetry serves.
 func (p *pages) page() telemetry.Page {
-	health := live.New(live.Options{Probe: p.probe, Facts: p.facts, Vitals: p.vitals})
+	health := live.New(live.Options{Probe: p.probe, ProbeTimeout: p.probeTimeout, Facts: p.facts, Vitals: p.vitals})
 	return telemetry.Page{Address: p.address, Gatherer: p.registry, Logger: p.logger, Handlers: health.Handlers(p.lease)}
+}
+
+// driverPage is the address of livenessprobe, for the driver's own container:
+// its /healthz is about the driver, and not about this process.
+func (p *pages) driverPage(address string) telemetry.Page {
+	health := live.New(live.Options{Probe: p.probe, ProbeTimeout: p.probeTimeout})
+	return telemetry.Page{Address: address, Gatherer: p.registry, Logger: p.logger, Handlers: map[string]http.Handler{
+		live.PathLive: health.DriverHandler(),
+	}}
 }

@@ -61,7 +61,7 @@ func NewRoot(stamped string) *cobra.Command {
 // ctx does.
 func Run(ctx context.Context, stamped string, arguments []string, stdout, stderr io.Writer) int {
 	root := NewRoot(stamped) //nolint:contextcheck // cobra hands ctx to the commands: ExecuteContextC
-	root.SetArgs(arguments)
+	root.SetArgs(asSidecars(root, arguments))
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	command, err := root.ExecuteContextC(ctx)

@@ -7,12 +7,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/kube/live"
 	"github.com/holdfast-csi/holdfast/internal/kube/upstreamflags"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
 // meetingPause is how often a driver's socket is tried at the start.
 const meetingPause = time.Second
+
+const sidecarsName = "sidecars"
 
 const sidecarsHelp = `Serve Kubernetes for a CSI driver that somebody else wrote.
 
@@ -30,7 +33,8 @@ type sidecarsFlags struct {
 	address                           string
 	nodeDeployment                    bool
 	registrationDir, registrationPath string
-	metricsAddress                    string
+	metricsAddress, driverAddress     string
+	probeTimeout                      time.Duration
 	logFormat, logLevel               string
 	version                           string
 
@@ -41,7 +45,7 @@ type sidecarsFlags struct {
 func newSidecarsCommand(version string) *cobra.Command {
 	f := sidecarsFlags{version: version}
 	command := &cobra.Command{
-		Use:   "sidecars --csi-address=SOCKET",
+		Use:   sidecarsName + " --csi-address=SOCKET",
 		Short: "Run the Kubernetes controllers beside any CSI driver",
 		Long:  sidecarsHelp,
 		Args:  arguments(cobra.NoArgs),
@@ -52,6 +56,8 @@ func newSidecarsCommand(version string) *cobra.Command {
 	flags.StringVar(&f.registrationDir, "registration-dir", "", "`DIRECTORY` in which to register the driver with the kubelet (default: do not)")
 	flags.StringVar(&f.registrationPath, "kubelet-registration-path", "", "`PATH` of the driver's socket as the kubelet sees it (default: that of --csi-address)")
 	flags.StringVar(&f.metricsAddress, "metrics-address", "", "`[HOST]:PORT` with /metrics, /healthz and /readyz (default: none)")
+	flags.StringVar(&f.driverAddress, "driver-health-address", "", "`[HOST]:PORT` whose /healthz is the driver's own, for the liveness probe of its container (default: none)")
+	flags.DurationVar(&f.probeTimeout, "probe-timeout", live.DefaultProbeTimeout, "how long the driver may take to answer that it is ready")
 	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.kube.bind(flags)
@@ -86,4 +92,13 @@ func (f *sidecarsFlags) node() string {
 		return f.kube.node
 	}
 	return ""
+}
+
+// asSidecars lets the command line of a sidecar stand as it is in its manifest.
+func asSidecars(root *cobra.Command, arguments []string) []string {
+	command, _, err := root.Find(arguments)
+	if err != nil || command.Name() != sidecarsName {
+		return arguments
+	}
+	return upstreamflags.Doubled(command.Flags(), arguments)
 }

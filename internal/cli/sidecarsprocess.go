@@ -46,6 +46,9 @@ func (s *sidecarsProcess) Run(ctx context.Context) error {
 	if s.flags.metricsAddress != "" {
 		group.Go(func() error { return s.pages().page().Run(serving) })
 	}
+	if s.flags.driverAddress != "" {
+		group.Go(func() error { return s.pages().driverPage(s.flags.driverAddress).Run(serving) })
+	}
 	group.Go(func() error { return s.serve(serving) })
 	return group.Wait()
 }
@@ -124,7 +127,7 @@ func (s *sidecarsProcess) register(ctx context.Context, driver string) error {
 
 func (s *sidecarsProcess) pages() *pages {
 	f := s.flags
-	p := &pages{address: f.metricsAddress, registry: s.registry, logger: f.logger, probe: s.first.Probe}
+	p := &pages{address: f.metricsAddress, registry: s.registry, logger: f.logger, probe: s.first.Probe, probeTimeout: f.probeTimeout}
 	if f.registrationDir != "" {
 		p.facts = append(p.facts, live.Fact{Name: "registration", Tell: func() (string, error) {
 			return tell(s.registration.Load())

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// defaultProbeTimeout is livenessprobe's.
-	defaultProbeTimeout = 3 * time.Second
+	// DefaultProbeTimeout is livenessprobe's.
+	DefaultProbeTimeout = 3 * time.Second
 	// freshProbe lets the pages share one question to the driver.
 	freshProbe = 2 * time.Second
 	// selfTestWait is how long a page waits for the self-test, well below the
@@ -68,7 +68,7 @@ type Health struct {
 // New prepares the answers.
 func New(o Options) *Health {
 	if o.ProbeTimeout <= 0 {
-		o.ProbeTimeout = defaultProbeTimeout
+		o.ProbeTimeout = DefaultProbeTimeout
 	}
 	h := &Health{options: o}
 	if o.Probe != nil {

@@ -7,6 +7,7 @@ package upstreamflags
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 )
@@ -47,6 +48,23 @@ func (s *Set) shorthand(e entry) string {
 		return ""
 	}
 	return e.shorthand
+}
+
+// Doubled spells the long flags of a command line with two dashes: the
+// sidecars' own parser takes one as well, and their manifests make use of it
+// (-csi-address=/csi/csi.sock).
+func Doubled(flags *pflag.FlagSet, arguments []string) []string {
+	spelled := slices.Clone(arguments)
+	for i, argument := range spelled {
+		if argument == "--" {
+			break
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(argument, "-"), "=")
+		if len(name) > 1 && name[0] != '-' && argument[0] == '-' && flags.Lookup(name) != nil {
+			spelled[i] = "-" + argument
+		}
+	}
+	return spelled
 }
 
 // Warnings are what there is to say of the upstream flags on the command line,

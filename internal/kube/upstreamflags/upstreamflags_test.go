@@ -56,6 +56,15 @@ func TestBind_setsTheOwnFlag(t *testing.T) {
 	}
 }
 
+func TestDoubled_spellsLongFlagsOnly(t *testing.T) {
+	flags, _ := command()
+	given := []string{"sidecars", "-v=5", "-v", "-workers=7", "--timeout=1m", "-feature-gates=Topology=true", "-unknown", "-", "", "--", "-workers=8"}
+	want := []string{"sidecars", "-v=5", "-v", "--workers=7", "--timeout=1m", "--feature-gates=Topology=true", "-unknown", "-", "", "--", "-workers=8"}
+	if got := Doubled(flags, given); !slices.Equal(got, want) {
+		t.Errorf("the command line becomes %q, want %q", got, want)
+	}
+}
+
 func TestBind_ignoresWithAReason(t *testing.T) {
 	flags, set := command()
 	err := flags.Parse([]string{
