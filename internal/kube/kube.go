@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -144,6 +145,9 @@ func (c *Controllers) Run(ctx context.Context) error {
 	group, working := errgroup.WithContext(ctx)
 	group.Go(func() error { return watchDriver(working, env, met, c.reconnected) })
 	group.Go(func() error {
+		if c.elects(env) {
+			env.Set.Quiet()
+		}
 		env.Set.Start(working)
 		if err := env.Set.Wait(working); err != nil {
 			return unless(working, err)
@@ -151,6 +155,26 @@ func (c *Controllers) Run(ctx context.Context) error {
 		return c.lead(working, env, running)
 	})
 	return unless(ctx, group.Wait())
+}
+
+// settling is for how long after the start caches of custom resources may fill.
+const settling = 20 * time.Second
+
+// giveBack returns to the system what the filling of the caches has left: as
+// much again as what stays. By itself the runtime keeps it for the next
+// garbage, of which an idle process makes little; most are idle, on every node.
+func giveBack(ctx context.Context, set *cluster.Set) error {
+	if err := set.Wait(ctx); err != nil {
+		return unless(ctx, err)
+	}
+	timer := time.NewTimer(settling)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		debug.FreeOSMemory()
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // unless drops the error of what ended because it was told to.
@@ -207,14 +231,20 @@ type controller interface {
 // lead runs the controllers, while the lease is held where there is one.
 func (c *Controllers) lead(ctx context.Context, env *cluster.Env, running []controller) error {
 	all := func(ctx context.Context) error {
+		if err := env.Set.Tell(ctx); err != nil {
+			return unless(ctx, err)
+		}
 		group, working := errgroup.WithContext(ctx)
 		for _, one := range running {
 			group.Go(func() error { return one.Run(working) })
 		}
 		return group.Wait()
 	}
-	if !env.Scope.Central() || !c.options.Elect {
+	if !c.elects(env) {
 		return all(ctx)
 	}
 	return lease.Run(ctx, env, c.options.Lease, all)
 }
+
+// elects tells whether the process works only while it holds the lease.
+func (c *Controllers) elects(env *cluster.Env) bool { return env.Scope.Central() && c.options.Elect }

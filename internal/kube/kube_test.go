@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -236,6 +237,44 @@ func TestRun_standsByWithFilledCachesAndTakesOver(t *testing.T) {
 	}
 	if made := driver.Count("CreateVolume"); made != 2 {
 		t.Errorf("two claims took %d calls of CreateVolume", made)
+	}
+}
+
+// A process may stand by for months.
+func TestRun_standingByPilesNothingUp(t *testing.T) {
+	driver := csitest.New(driverName)
+	c := kubetest.New(t, driver, newClass())
+	elect := func(identity string) Options {
+		return options(c, func(o *Options) { o.Elect, o.Lease.Identity = true, identity })
+	}
+	start(t, elect("first"))
+	eventually(t, func() error { return heldBy(c, "first") })
+	o := elect("second")
+	second := start(t, o)
+	second.ready()
+	for i := range 20 {
+		pvc := newClaim(fmt.Sprint("c", i))
+		c.Add(pvc)
+		c.Delete(pvc)
+	}
+	c.Add(newClaim("last"))
+	eventually(t, func() error { _, err := volumeOf(c, "last"); return err })
+	eventually(t, func() error {
+		if _, found := second.env.Load().Set.Claims().Get("ns/last"); !found {
+			return errors.New("the standby's caches are not filled")
+		}
+		return nil
+	})
+	families, err := o.Registerer.(prometheus.Gatherer).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == "workqueue_depth" && metric.GetGauge().GetValue() != 0 {
+				t.Errorf("queue %v has %v keys", metric.GetLabel(), metric.GetGauge().GetValue())
+			}
+		}
 	}
 }
 

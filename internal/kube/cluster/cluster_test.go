@@ -208,3 +208,39 @@ func TestFinalizers_patchesFailWhenTheListHasChanged(t *testing.T) {
 		t.Error("a patch where nothing is to be changed")
 	}
 }
+
+func TestSet_quietUntilItIsTold(t *testing.T) {
+	content := &snapshotv1.VolumeSnapshotContent{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
+	c := kubetest.New(t, csitest.New("memory.test"), volume("a"), content)
+	var volumesHeard, contentsHeard atomic.Int32
+	volumes, contents := c.Env.Set.Volumes(), c.Env.Set.Contents()
+	volumes.OnChange(func(_, _ *corev1.PersistentVolume) { volumesHeard.Add(1) })
+	contents.OnChange(func(_, _ *snapshotv1.VolumeSnapshotContent) { contentsHeard.Add(1) })
+	c.Env.Set.Quiet()
+	c.Start()
+	c.Add(volume("b"))
+	c.Add(volume("gone"))
+	c.Delete(volume("gone"))
+	c.Eventually(func() error {
+		if _, found := volumes.Get("b"); !found || len(volumes.List()) != 2 || len(contents.List()) != 1 {
+			return errors.New("the caches are not filled")
+		}
+		return nil
+	})
+	if volumesHeard.Load()+contentsHeard.Load() != 0 {
+		t.Error("handlers hear of changes in a process that stands by")
+	}
+	if err := c.Env.Set.Tell(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := volumesHeard.Load(); n != 2 {
+		t.Errorf("handlers heard of %d of two volumes when Tell returned", n)
+	}
+	c.Add(volume("c"))
+	c.Eventually(func() error {
+		if volumesHeard.Load() != 3 || contentsHeard.Load() != 1 {
+			return fmt.Errorf("heard of %d volumes and %d contents", volumesHeard.Load(), contentsHeard.Load())
+		}
+		return nil
+	})
+}

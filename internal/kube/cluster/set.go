@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	syncPoll  = 20 * time.Millisecond
-	servePoll = time.Minute
+	syncPoll    = 20 * time.Millisecond
+	slowestPoll = 2 * time.Second
+	servePoll   = time.Minute
 )
 
 // Set is the one set of caches that all controllers of a process read. A kind
@@ -34,12 +35,14 @@ type Set struct {
 	servePoll time.Duration
 
 	mu     sync.Mutex
+	quiet  bool
 	stores map[schema.GroupVersionResource]store
 }
 
 // store is a Store of any kind.
 type store interface {
-	start(ctx context.Context)
+	start(ctx context.Context, quiet bool)
+	tell()
 	HasSynced() bool
 }
 
@@ -182,7 +185,7 @@ func (s *Set) Start(ctx context.Context) {
 	missing := map[schema.GroupVersion]map[string]store{}
 	for resource, kind := range s.stores {
 		if !custom(resource) {
-			kind.start(ctx)
+			kind.start(ctx, s.quiet)
 			continue
 		}
 		version := resource.GroupVersion()
@@ -208,7 +211,7 @@ func (s *Set) startWhenServed(ctx context.Context, version schema.GroupVersion, 
 		}
 		for resource, kind := range kinds {
 			if served[resource] {
-				kind.start(ctx)
+				s.startOne(ctx, kind)
 				delete(kinds, resource)
 			}
 		}
@@ -221,6 +224,34 @@ func (s *Set) startWhenServed(ctx context.Context, version schema.GroupVersion, 
 			return
 		}
 	}
+}
+
+// startOne holds the lock, so that Tell comes either before or after it.
+func (s *Set) startOne(ctx context.Context, kind store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kind.start(ctx, s.quiet)
+}
+
+// Quiet has handlers (OnChange) hear of nothing until Tell: for a process that
+// stands by with filled caches. What it does not work on would only pile up in
+// its queues. It must be called before Start.
+func (s *Set) Quiet() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.quiet = true
+}
+
+// Tell ends what Quiet began, and returns when the handlers have heard of all
+// that is there of Kubernetes' own kinds; ctx's error when it ends first.
+func (s *Set) Tell(ctx context.Context) error {
+	s.mu.Lock()
+	s.quiet = false
+	for _, kind := range s.stores {
+		kind.tell()
+	}
+	s.mu.Unlock()
+	return s.Wait(ctx)
 }
 
 func (s *Set) served(version schema.GroupVersion) (map[string]bool, error) {
@@ -254,9 +285,11 @@ func (s *Set) WaitServed(ctx context.Context, version schema.GroupVersion, resou
 	return s.wait(ctx, func(r schema.GroupVersionResource) bool { return r.GroupVersion() == version && wanted[r.Resource] })
 }
 
+// wait looks often at first, and rarely in the end: a cluster may lack custom
+// resources for ever.
 func (s *Set) wait(ctx context.Context, which func(schema.GroupVersionResource) bool) error {
-	for !s.synced(which) {
-		if !pause(ctx, syncPoll) {
+	for next := syncPoll; !s.synced(which); next = min(next*5/4, slowestPoll) {
+		if !pause(ctx, next) {
 			return ctx.Err()
 		}
 	}

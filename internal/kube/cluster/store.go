@@ -38,7 +38,8 @@ type Store[T Object] struct {
 	mu       sync.Mutex
 	used     map[string]bool
 	handlers []func(old, new T)
-	told     cache.ResourceEventHandlerRegistration // nil before the start
+	started  bool
+	told     cache.ResourceEventHandlerRegistration // nil until the handlers are told
 	// assumed are answers to our own writes that the watch has not delivered
 	// yet, by key.
 	assumed map[string]T
@@ -199,25 +200,30 @@ func (s *Store[T]) passed(object T) bool {
 	return err != nil || order >= 0
 }
 
-// HasSynced tells whether the store was filled, and its handlers told.
+// HasSynced tells whether the store was filled, and its handlers told if they
+// are to be told.
 func (s *Store[T]) HasSynced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.told != nil && s.told.HasSynced()
+	if s.told != nil {
+		return s.told.HasSynced()
+	}
+	return s.started && s.informer.HasSynced()
 }
 
-// start begins to list and watch until ctx ends.
-func (s *Store[T]) start(ctx context.Context) {
+// start begins to list and watch until ctx ends; the handlers hear of it at
+// once, or when tell is called.
+func (s *Store[T]) start(ctx context.Context, quiet bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.told != nil {
+	started := s.started
+	s.started = true
+	s.mu.Unlock()
+	if started {
 		return
 	}
-	told, err := s.informer.AddEventHandler(s.handler())
-	if err != nil {
-		panic(fmt.Sprintf("handler of %s: %v", s.kind, err))
+	if !quiet {
+		s.tell()
 	}
-	s.told = told
 	if err := s.informer.SetTransform(newReducer().reduce); err != nil {
 		panic(fmt.Sprintf("transform of %s: %v", s.kind, err))
 	}
@@ -225,6 +231,21 @@ func (s *Store[T]) start(ctx context.Context) {
 		s.logger.WarnContext(ctx, "watching is interrupted; it is taken up again", "kind", s.kind, "error", err)
 	})
 	go s.informer.RunWithContext(ctx)
+}
+
+// tell has the handlers hear of all that there is and of each change from then
+// on. A store that is not started tells when it is.
+func (s *Store[T]) tell() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.told != nil || !s.started {
+		return
+	}
+	told, err := s.informer.AddEventHandler(s.handler())
+	if err != nil {
+		panic(fmt.Sprintf("handler of %s: %v", s.kind, err))
+	}
+	s.told = told
 }
 
 func (s *Store[T]) handler() cache.ResourceEventHandler {
