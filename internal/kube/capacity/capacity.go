@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -58,6 +59,7 @@ type Controller struct {
 	options Options
 	tracker *topology.Tracker
 	classes *cluster.Store[*storagev1.StorageClass]
+	claims  *cluster.Store[*corev1.PersistentVolumeClaim]
 	objects *cluster.Store[*storagev1.CSIStorageCapacity]
 	queue   *work.Queue
 	log     *slog.Logger
@@ -70,8 +72,9 @@ type Controller struct {
 	asked   map[string]time.Time // when each question was last put
 	created map[string]string    // goal to the object made for it, till the cache has it
 	owner   *metav1.OwnerReference
-	owned   bool // owner was resolved
-	off     bool // the driver lacks GET_CAPACITY, and that was said
+	owned   bool              // owner was resolved
+	refused map[string]string // StorageClass to what the driver has against it
+	off     bool              // the driver lacks GET_CAPACITY, and that was said
 }
 
 // New makes a Controller of the objects of the process's scope.
@@ -82,10 +85,12 @@ func New(env *cluster.Env, tracker *topology.Tracker, o Options) *Controller {
 		env: env, options: o, tracker: tracker, log: env.Logger.With("controller", "capacity"),
 		manager: claim.CapacityManager(env.Scope.Node),
 		settle:  settle, gap: gap, grace: grace,
-		asked: map[string]time.Time{}, created: map[string]string{},
+		asked: map[string]time.Time{}, created: map[string]string{}, refused: map[string]string{},
 	}
-	c.classes, c.objects = env.Set.Classes(), env.Set.Capacities(c.manager)
+	c.classes, c.objects, c.claims = env.Set.Classes(), env.Set.Capacities(c.manager), env.Set.Claims()
 	c.objects.Use(byGoal())
+	c.claims.Use(cluster.ClaimByClass())
+	c.claims.OnChange(c.claimChanged)
 	c.queue = work.New(work.Options{
 		Name: "csistoragecapacity", Workers: o.Workers, Retry: env.Retry, Logger: env.Logger, Registerer: env.Registerer,
 	})
@@ -164,6 +169,11 @@ func (c *Controller) replan() {
 	for key := range c.asked {
 		if next.questions[key] == nil {
 			delete(c.asked, key)
+		}
+	}
+	for class := range c.refused {
+		if _, there := c.classes.Get(class); !there {
+			delete(c.refused, class)
 		}
 	}
 	for goal := range c.created {

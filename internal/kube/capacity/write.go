@@ -37,6 +37,7 @@ func (c *Controller) ask(ctx context.Context, key string) (after time.Duration, 
 		return 0, nil
 	}
 	found, err := c.room(ctx, q)
+	c.note(q, err)
 	if err != nil {
 		return 0, err
 	}

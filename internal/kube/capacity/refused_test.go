@@ -1,0 +1,53 @@
+package capacity
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+)
+
+// waiting is a claim whose pod has no place yet.
+func waiting(name, class string) *corev1.PersistentVolumeClaim {
+	pvc := &corev1.PersistentVolumeClaim{}
+	pvc.Namespace, pvc.Name, pvc.UID = "default", name, types.UID("uid-of-"+name)
+	pvc.Spec.StorageClassName = &class
+	return pvc
+}
+
+func TestCapacity_tellsThoseWhoWaitForAClassThatTheDriverRefuses(t *testing.T) {
+	driver := newDriver()
+	driver.Before = func(_ context.Context, rpc string, _ any) error {
+		if rpc == "GetCapacity" {
+			return csitest.Fail(codes.InvalidArgument, "parameter colour is unknown")
+		}
+		return nil
+	}
+	c := world(t, driver)
+	placed := waiting("placed", "odd")
+	placed.Annotations = map[string]string{selectedNode: "n1"}
+	c.Add(class("odd", "colour", "blue"), class("other"), waiting("earlier", "odd"), placed, waiting("unconcerned", "unknown"))
+	begin(c, Options{})
+	told := func(name string) error {
+		for _, event := range c.Events() {
+			if strings.Contains(event, "default/"+name) && strings.Contains(event, "parameter colour is unknown") {
+				return nil
+			}
+		}
+		return fmt.Errorf("nobody tells claim %s: %q", name, c.Events())
+	}
+	c.Eventually(func() error { return told("earlier") })
+	c.Add(waiting("later", "odd"))
+	c.Eventually(func() error { return told("later") })
+	for _, name := range []string{"placed", "unconcerned"} {
+		if told(name) == nil {
+			t.Errorf("claim %s is told, and has no need: %q", name, c.Events())
+		}
+	}
+}
