@@ -94,15 +94,20 @@ func (c *scene) exec(pod, script string) string {
 	return strings.TrimSpace(output)
 }
 
-// removePod deletes a pod and waits until it is gone.
+// removePod deletes a pod and waits until it is gone. A controller may make
+// another one with its name.
 func (c *scene) removePod(name string) {
 	c.Helper()
+	pod, err := c.getPod(name)
+	if err != nil {
+		c.Fatal(err)
+	}
 	if err := c.api.CoreV1().Pods(c.namespace).Delete(c.Context(), name, metav1.DeleteOptions{}); err != nil {
 		c.Fatal(err)
 	}
 	c.eventually(func() error {
-		_, err := c.getPod(name)
-		if apierrors.IsNotFound(err) {
+		now, err := c.getPod(name)
+		if apierrors.IsNotFound(err) || err == nil && now.UID != pod.UID {
 			return nil
 		}
 		return errors.Join(fmt.Errorf("pod %s is there", name), err)

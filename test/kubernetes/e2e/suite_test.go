@@ -69,9 +69,13 @@ func start(t *testing.T) *suite {
 }
 
 // kubeletFields let a container that ends be started again within a second,
-// however often it has ended: tests kill the driver many times.
+// however often it has ended: tests kill the driver many times. And a pod is
+// looked at more often than once a minute, which is when the kubelet sees that a
+// mounted volume has grown.
 func kubeletFields() map[string]any {
-	return map[string]any{"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "1s"}}
+	return map[string]any{
+		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "1s"}, "syncFrequency": "10s",
+	}
 }
 
 func path(t *testing.T, relative string) string {
