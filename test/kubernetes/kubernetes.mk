@@ -46,7 +46,7 @@ $(KUBERNETES_BIN)/crds: $(kubernetes_module)
 $(KUBERNETES_BIN)/images.tar: $(kubernetes_module) $(wildcard test/kubernetes/images/*.go test/kubernetes/cmd/images/*.go) | kubernetes-packages
 	$(kubernetes_go) run ./cmd/images -o $@
 
-.PHONY: cluster-up cluster-down test-kubernetes
+.PHONY: cluster-up cluster-down test-kubernetes test-kubernetes-short
 # A cluster of two nodes on this machine, for kubectl and for trying things out.
 cluster-up: kubernetes-binaries
 	$(ROOT) $(KUBERNETES_BIN)/cluster up -dir $(CLUSTER_DIR) -image $(KUBERNETES_BIN)/images.tar $(CLUSTER_FLAGS)
@@ -54,9 +54,17 @@ cluster-up: kubernetes-binaries
 cluster-down:
 	$(ROOT) $(KUBERNETES_BIN)/cluster down -dir $(CLUSTER_DIR)
 
-# The tests that need a cluster; each starts its own and leaves nothing.
-test-kubernetes: kubernetes-binaries
-	cd test/kubernetes && $(ROOT) $(GO) test -p 1 -count=1 -timeout 60m $$($(GO) list ./... | grep -v /conformance/suite)
+# The tests that need a cluster; each starts its own, and fails if anything of it
+# is left. -trimpath and without cgo as the programs above: compiled once.
+kubernetes_test := cd test/kubernetes && CGO_ENABLED=0 $(ROOT) $(GO) test -trimpath -p 1 -count=1
+test-kubernetes: kubernetes-binaries image bin/helm
+	$(kubernetes_test) -v -timeout 90m ./e2e
+	$(kubernetes_test) -timeout 30m $$($(GO) list -C test/kubernetes ./... | grep -v -e /conformance/suite -e /e2e)
+
+# What a change must pass at least: a volume is written and read again, restored
+# from a snapshot, used as a block device and within a pod's definition.
+test-kubernetes-short: kubernetes-binaries image bin/helm
+	$(kubernetes_test) -short -v -timeout 15m ./e2e
 
 .PHONY: conformance conformance-binaries
 conformance-binaries: kubernetes-binaries $(KUBERNETES_BIN)/e2e.test $(KUBERNETES_BIN)/ginkgo
