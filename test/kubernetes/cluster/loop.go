@@ -16,35 +16,106 @@ import (
 // a loop device, whatever the path was in the mount namespace where it was set.
 type fileID struct{ device, inode uint64 }
 
+// loop is a loop device and the file that it has.
+type loop struct {
+	path   string
+	number uint64 // its own device number
+	node   fileID // its own file in /dev
+	file   fileID
+}
+
+// carries tells whether another one's file lies on a filesystem on this device,
+// or is the device itself: the kubelet takes a loop device of each raw block
+// volume, to hold it.
+func (l loop) carries(above loop) bool {
+	return above.file.device == l.number || above.file == l.node
+}
+
 // detachLoops detaches the loop devices whose files are below dir, and waits
 // until they are free. Only such loop devices outlive the namespaces.
 func detachLoops(dir string) error {
-	devices, err := attachedLoops()
-	if err != nil || len(devices) == 0 {
+	all, err := attachedLoops()
+	if err != nil || len(all) == 0 {
 		return err
 	}
 	files, err := filesBelow(dir)
 	if err != nil {
 		return err
 	}
-	for _, device := range devices {
-		if err := detachLoop(device, files); err != nil {
+	for _, l := range loopsOf(all, files) {
+		if err := l.detach(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// loopsOf chooses the loop devices of these files, and those that these carry,
+// which come first: they keep the device below after all mounts are gone.
+func loopsOf(all []loop, files map[fileID]bool) []loop {
+	var chosen []loop
+	var with func(l loop)
+	with = func(l loop) {
+		for _, above := range all {
+			if l.carries(above) {
+				with(above)
+			}
+		}
+		chosen = append(chosen, l)
+	}
+	for _, l := range all {
+		if files[l.file] {
+			with(l)
+		}
+	}
+	return chosen
+}
+
 // attachedLoops lists the devices that have a file.
-func attachedLoops() ([]string, error) {
+func attachedLoops() ([]loop, error) {
 	found, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
 		return nil, err
 	}
-	for i, path := range found {
-		found[i] = filepath.Join("/dev", strings.Split(path, "/")[3])
+	var all []loop
+	for _, path := range found {
+		l := loop{path: filepath.Join("/dev", strings.Split(path, "/")[3])}
+		device, attached, err := l.open()
+		if err != nil {
+			return nil, err
+		}
+		if device == nil {
+			continue
+		}
+		var stat unix.Stat_t
+		err = errors.Join(unix.Fstat(int(device.Fd()), &stat), device.Close())
+		if err != nil {
+			return nil, fmt.Errorf("cluster: %s: %w", l.path, err)
+		}
+		l.number, l.node, l.file = stat.Rdev, fileID{stat.Dev, stat.Ino}, attached
+		all = append(all, l)
 	}
-	return found, nil
+	return all, nil
+}
+
+// open opens the device and tells its file; nil if it has none.
+func (l loop) open() (*os.File, fileID, error) {
+	device, err := os.Open(l.path)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENXIO) {
+			return nil, fileID{}, nil
+		}
+		return nil, fileID{}, fmt.Errorf("cluster: loop device: %w", err)
+	}
+	info, err := unix.IoctlLoopGetStatus64(int(device.Fd()))
+	if err == nil {
+		return device, fileID{info.Device, info.Inode}, nil
+	}
+	_ = device.Close()
+	if errors.Is(err, unix.ENXIO) {
+		return nil, fileID{}, nil // free meanwhile
+	}
+	return nil, fileID{}, fmt.Errorf("cluster: %s: ask for its file: %w", l.path, err)
 }
 
 // filesBelow knows the regular files of a directory, in which nothing is
@@ -71,46 +142,34 @@ func filesBelow(dir string) (map[fileID]bool, error) {
 	return files, err
 }
 
-// detachLoop detaches a device if its file is one of these. The device is held
-// open, so that it is the one that was looked at.
-func detachLoop(path string, files map[fileID]bool) error {
-	device, err := os.Open(path)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENXIO) {
-			return nil
-		}
-		return fmt.Errorf("cluster: loop device: %w", err)
+// detach detaches the device if it still has its file. It is held open, so that
+// it is the one that was looked at.
+func (l loop) detach() error {
+	device, file, err := l.open()
+	if device == nil || err != nil {
+		return err
 	}
 	defer func() { _ = device.Close() }()
-	info, err := unix.IoctlLoopGetStatus64(int(device.Fd()))
-	if errors.Is(err, unix.ENXIO) {
-		return nil // free meanwhile
-	}
-	if err != nil {
-		return fmt.Errorf("cluster: %s: ask for its file: %w", path, err)
-	}
-	if !files[fileID{info.Device, info.Inode}] {
+	if file != l.file {
 		return nil
 	}
 	if err := unix.IoctlSetInt(int(device.Fd()), unix.LOOP_CLR_FD, 0); err != nil && !errors.Is(err, unix.ENXIO) {
-		return fmt.Errorf("cluster: detach %s: %w", path, err)
+		return fmt.Errorf("cluster: detach %s: %w", l.path, err)
 	}
 	// It is detached with the last close, which is this one.
 	if err := device.Close(); err != nil {
 		return err
 	}
-	return awaitFree(path, files)
+	return l.awaitFree()
 }
 
 // awaitFree waits until the kernel has let go of the file.
-func awaitFree(path string, files map[fileID]bool) error {
-	return poll(30*time.Second, path+" to be free: who has it open?", func() (bool, error) {
-		device, err := os.Open(path)
-		if err != nil {
-			return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENXIO), nil
+func (l loop) awaitFree() error {
+	return poll(30*time.Second, l.path+" to be free: who has it open?", func() (bool, error) {
+		device, file, err := l.open()
+		if device == nil {
+			return true, err
 		}
-		defer func() { _ = device.Close() }()
-		info, err := unix.IoctlLoopGetStatus64(int(device.Fd()))
-		return err != nil || !files[fileID{info.Device, info.Inode}], nil
+		return file != l.file, device.Close()
 	})
 }
