@@ -12,15 +12,15 @@ import (
 // The way that the suite takes: a connection through the gateway to the node.
 func TestGateway_isTheNodesToTheSuite(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
-	key, err := makeKey(file)
-	if err != nil {
+	if _, err := makeKey(file); err != nil {
 		t.Fatal(err)
 	}
 	written, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if key, err = ssh.ParsePrivateKey(written); err != nil {
+	key, err := ssh.ParsePrivateKey(written)
+	if err != nil {
 		t.Fatal(err)
 	}
 	g := &gateway{config: serverConfig(key), nodes: map[string]string{"10.0.0.1": "node-1"}, stopped: map[string]bool{"node-1": true}}
