@@ -57,9 +57,10 @@ cluster-down:
 # The tests that need a cluster; each starts its own, and fails if anything of it
 # is left. -trimpath and without cgo as the programs above: compiled once.
 kubernetes_test := cd test/kubernetes && CGO_ENABLED=0 $(ROOT) $(GO) test -trimpath -p 1 -count=1
-test-kubernetes: kubernetes-binaries image bin/helm
+test-kubernetes: kubernetes-binaries image bin/helm $(KUBERNETES_BIN)/simulated
 	$(kubernetes_test) -v -timeout 90m ./e2e
 	$(kubernetes_test) -timeout 30m $$($(GO) list -C test/kubernetes ./... | grep -v -e /conformance/suite -e /e2e)
+	$(mishaps_test)
 
 # What a change must pass at least: a volume is written and read again, restored
 # from a snapshot, used as a block device and within a pod's definition.

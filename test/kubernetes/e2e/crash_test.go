@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +29,8 @@ var steps = []string{
 // node, while every operation is going on. All of them must come to their end,
 // and nothing may be left.
 func (c *scene) diesAtEveryStep() {
+	c.patience = 8 * time.Minute // the kubelet doubles its pauses up to two minutes
+	begun := time.Now()
 	c.makeClass(c.namespace, map[string]string{"csi.storage.k8s.io/fstype": "xfs"})
 	c.makeAttributesClass(c.namespace, map[string]string{"provisioning": "thick"})
 	for _, name := range []string{"source", "leaving", "deleted"} {
@@ -75,6 +78,7 @@ func (c *scene) diesAtEveryStep() {
 	}
 	c.eventually(func() error { return c.empty(c.Context()) })
 	c.expectPassed(c.cluster.Nodes[0], steps)
+	c.Logf("all of it came to its end within %v", time.Since(begun).Round(time.Second))
 }
 
 // waitAttributes waits until the claim says that it has the class.

@@ -34,6 +34,7 @@ var alone = []test{
 	{"the driver is upgraded below writers", false, (*scene).isUpgradedBelowWriters},
 	{"the driver dies at every step", false, (*scene).diesAtEveryStep},
 	{"the driver dies before the volume is known", false, (*scene).diesBeforeTheVolumeIsKnown},
+	{"the leader dies with claims half done", false, (*scene).losesItsLeader},
 	{"300 pods start at once", false, (*scene).startAtOnce},
 }
 

@@ -22,6 +22,8 @@ type scene struct {
 	*suite
 	*testing.T
 	namespace string
+	// patience is that of this test, if it needs more.
+	patience time.Duration
 }
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
@@ -36,7 +38,7 @@ func (s *suite) enter(t *testing.T) *scene {
 	if len(name) > 50 {
 		name = strings.Trim(name[:50], "-")
 	}
-	c := &scene{suite: s, T: t, namespace: name}
+	c := &scene{suite: s, T: t, namespace: name, patience: patience}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	must(t)(s.api.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}))
 	t.Cleanup(c.leave)
@@ -62,7 +64,7 @@ func (c *scene) leave() {
 	volumes := c.volumes(ctx)
 	err := c.clear(ctx)
 	if err == nil {
-		err = wait(ctx, patience, func() error { return c.gone(ctx, volumes) })
+		err = wait(ctx, c.patience, func() error { return c.gone(ctx, volumes) })
 	}
 	if err != nil {
 		c.Errorf("the namespace is not gone: %v\n%s", err, c.state(ctx))
@@ -73,7 +75,7 @@ func (c *scene) leave() {
 // as a claim that is to be made from it.
 func (c *scene) clear(ctx context.Context) error {
 	for _, kinds := range []string{"statefulset,pod,persistentvolumeclaim", "volumegroupsnapshot,volumesnapshot"} {
-		if _, err := c.kubectl(ctx, "delete", kinds, "--all", "--timeout="+patience.String()); err != nil {
+		if _, err := c.kubectl(ctx, "delete", kinds, "--all", "--timeout="+c.patience.String()); err != nil {
 			return err
 		}
 	}
@@ -160,7 +162,7 @@ func wait(ctx context.Context, limit time.Duration, ask func() error) error {
 // eventually fails the test when there is an error for longer than patience.
 func (c *scene) eventually(ask func() error) {
 	c.Helper()
-	if err := wait(c.Context(), patience, ask); err != nil {
+	if err := wait(c.Context(), c.patience, ask); err != nil {
 		c.Fatal(err)
 	}
 }
