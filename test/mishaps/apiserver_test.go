@@ -133,7 +133,7 @@ func TestAPIServer_whoseWatchesBreak(t *testing.T) {
 
 func TestAPIServer_thatIsAwayForAWhile(t *testing.T) {
 	w := newWorld(t, nil)
-	p := w.run("--leader-election=false")
+	p := w.run()
 	w.claims(3, "before")
 	w.bound()
 	w.proxy.set(func(*http.Request) mishap { return mishap{cut: true} })

@@ -25,9 +25,12 @@ func (w *world) waitFor(p *process, words string) {
 func (w *world) two() (leader *process, between *proxy, standby *process) {
 	w.t.Helper()
 	between = newProxy(w.t)
-	leader = w.runBehind(between)
+	short := []string{
+		"--leader-election-lease-duration=6s", "--leader-election-renew-deadline=4s", "--leader-election-retry-period=500ms",
+	}
+	leader = w.runBehind(between, short...)
 	w.waitFor(leader, "Successfully acquired lease")
-	standby = w.run()
+	standby = w.runBehind(w.proxy, short...)
 	w.waitFor(standby, "Attempting to acquire leader lease")
 	return leader, between, standby
 }

@@ -85,18 +85,18 @@ func (w *world) serve() {
 	w.stop = w.driver.Serve(listener)
 }
 
-// run starts the sidecars behind the world's proxy.
+// run starts the sidecars behind the world's proxy. Without a lease: nobody here
+// starts a process again that lost it, as a kubelet does.
 func (w *world) run(more ...string) *process {
 	w.t.Helper()
-	return w.runBehind(w.proxy, more...)
+	return w.runBehind(w.proxy, append([]string{"--leader-election=false"}, more...)...)
 }
 
 func (w *world) runBehind(p *proxy, more ...string) *process {
 	w.t.Helper()
 	return sidecars(w.t, append([]string{
 		"--csi-address=" + w.socket, "--kubeconfig=" + p.kubeconfig(w.t), "--namespace=" + w.name, "--timeout=3s",
-		"--retry-interval-start=100ms", "--retry-interval-max=1s", "--leader-election-lease-duration=4s",
-		"--leader-election-renew-deadline=3s", "--leader-election-retry-period=500ms", "--metrics-address=",
+		"--retry-interval-start=100ms", "--retry-interval-max=1s",
 	}, more...)...)
 }
 
