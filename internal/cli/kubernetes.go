@@ -73,6 +73,7 @@ type kubeParts struct {
 func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 	// client-go logs through klog, which has one logger for the process.
 	klog.SetSlogLogger(p.logger.With("component", "client-go"))
+	limitHeap()
 	namespace, err := k.ownNamespace()
 	if err != nil {
 		return nil, err

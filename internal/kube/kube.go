@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -144,6 +143,7 @@ func (c *Controllers) Run(ctx context.Context) error {
 	c.env.Store(env)
 	group, working := errgroup.WithContext(ctx)
 	group.Go(func() error { return watchDriver(working, env, met, c.reconnected) })
+	group.Go(func() error { return giveBack(working, env.Set) })
 	group.Go(func() error {
 		if c.elects(env) {
 			env.Set.Quiet()
@@ -155,26 +155,6 @@ func (c *Controllers) Run(ctx context.Context) error {
 		return c.lead(working, env, running)
 	})
 	return unless(ctx, group.Wait())
-}
-
-// settling is for how long after the start caches of custom resources may fill.
-const settling = 20 * time.Second
-
-// giveBack returns to the system what the filling of the caches has left: as
-// much again as what stays. By itself the runtime keeps it for the next
-// garbage, of which an idle process makes little; most are idle, on every node.
-func giveBack(ctx context.Context, set *cluster.Set) error {
-	if err := set.Wait(ctx); err != nil {
-		return unless(ctx, err)
-	}
-	timer := time.NewTimer(settling)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		debug.FreeOSMemory()
-	case <-ctx.Done():
-	}
-	return nil
 }
 
 // unless drops the error of what ended because it was told to.
