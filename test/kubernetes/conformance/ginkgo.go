@@ -25,7 +25,7 @@ func runPass(ctx context.Context, o options, c *cluster.Cluster, p pass, environ
 		return err
 	}
 	definition := filepath.Join(dir, "driver.yaml")
-	if err := define(p, o.definition(), definition); err != nil {
+	if err := define(p, o.file("local.yaml"), definition); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(o.binaries(), "ginkgo"), arguments(o, c, p, dir, definition)...)
