@@ -18,6 +18,7 @@ func call[Q, A any](ctx context.Context, c *Client, name string, request Q, invo
 	defer cancel()
 	start := time.Now()
 	answer, err := invoke(ctx, request)
+	err = ended(ctx, err)
 	c.observe(name, err, time.Since(start))
 	thing := subject(request)
 	attributes := []slog.Attr{
@@ -33,6 +34,20 @@ func call[Q, A any](ctx context.Context, c *Client, name string, request Q, invo
 	}
 	c.options.Logger.LogAttrs(ctx, slog.LevelDebug, "driver called", attributes...)
 	return answer, err
+}
+
+// ended is the error of a call that failed when its time was over: whatever the
+// driver says then, it says of work that was cut off, and not that the work will
+// never be done. Its words are kept.
+func ended(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	over := status.FromContextError(ctx.Err())
+	if answer, is := status.FromError(err); is && answer.Code() == over.Code() {
+		return err
+	}
+	return status.Errorf(over.Code(), "%v; the driver said then: %v", ctx.Err(), err)
 }
 
 func (c *Client) observe(name string, err error, took time.Duration) {

@@ -35,12 +35,14 @@ type capabilityCache struct {
 	controller *ControllerCapabilities
 	groups     *GroupCapabilities
 	node       *NodeCapabilities
+	// connection counts the connections that ended.
+	connection int
 }
 
 func (c *Client) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cache = capabilityCache{}
+	c.cache = capabilityCache{connection: c.cache.connection + 1}
 }
 
 // PluginCapabilities asks once per connection.
@@ -66,10 +68,11 @@ func (c *Client) NodeCapabilities(ctx context.Context) (NodeCapabilities, error)
 }
 
 // cached does not hold the lock over the call: two callers may both ask, and
-// get the same answer.
+// get the same answer. An answer over a connection that ended meanwhile is not
+// kept: the next one may reach another version of the driver.
 func cached[T any](ctx context.Context, c *Client, slot func(*capabilityCache) **T, fetch func(context.Context) (T, error)) (T, error) {
 	c.mu.Lock()
-	known := *slot(&c.cache)
+	known, connection := *slot(&c.cache), c.cache.connection
 	c.mu.Unlock()
 	if known != nil {
 		return *known, nil
@@ -80,7 +83,9 @@ func cached[T any](ctx context.Context, c *Client, slot func(*capabilityCache) *
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	*slot(&c.cache) = &fetched
+	if c.cache.connection == connection {
+		*slot(&c.cache) = &fetched
+	}
 	return fetched, nil
 }
 
