@@ -50,13 +50,16 @@ func (c *Controller) attachmentChanged(before, after *storagev1.VolumeAttachment
 	}
 }
 
-// attachmentGone looks at the volume, which may have waited for this.
+// attachmentGone looks at the volume, which may have waited for this, and so may
+// its attachments to other nodes: a driver that refused them while the volume
+// was attached here is asked again at once, and not after a pause of minutes.
 func (c *Controller) attachmentGone(va *storagev1.VolumeAttachment) {
 	c.forced.set(va.UID, false)
 	c.attaching.Forget(va.Name)
 	c.detaching.Forget(va.Name)
 	if pv, found := c.volumes.Get(volumeName(va)); found {
 		c.enqueueVolume(pv)
+		c.wake(c.attachments.By(cluster.AttachmentByVolume(), pv.Name))
 	}
 }
 
@@ -85,7 +88,7 @@ func (c *Controller) nodeChanged(before, after *storagev1.CSINode) {
 
 func (c *Controller) wake(attachments []*storagev1.VolumeAttachment) {
 	for _, va := range attachments {
-		if va.DeletionTimestamp == nil && !va.Status.Attached && c.owns(va) {
+		if c.running.Load() && va.DeletionTimestamp == nil && !va.Status.Attached && c.owns(va) {
 			c.attaching.Forget(va.Name)
 			c.attaching.Add(va.Name)
 		}

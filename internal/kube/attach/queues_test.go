@@ -8,8 +8,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/grpc/codes"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 )
 
 // stuck makes an RPC hang until the test ends, or heal is called.
@@ -151,4 +154,24 @@ func TestRun_endsWhileTheDriverHangs(t *testing.T) {
 	if shown := w.attachment("va").Status.AttachError; shown != nil {
 		t.Errorf("the end of the process is shown as %+v", shown)
 	}
+}
+
+// An attachment that its driver refused while the volume was attached to
+// another node need not sit out its pause.
+func TestQueues_detachmentWakesTheAttachmentThatWaitedForIt(t *testing.T) {
+	old := heldAttachment("old", "pv", "n1")
+	w := newWorld(t, volume("pv"), node("n1"), node("n2"), old, attachment("new", "pv", "n2"))
+	w.Env.Retry.Start, w.Env.Retry.Max = time.Hour, time.Hour
+	w.driver.SetAttached("handle-pv", "id-n1", true)
+	w.driver.Before = func(_ context.Context, rpc string, _ any) error {
+		if rpc == "ControllerPublishVolume" && len(w.driver.Attachments()) > 0 {
+			return csitest.Fail(codes.FailedPrecondition, "attached to another node")
+		}
+		return nil
+	}
+	w.run()
+	w.fails("new")
+	w.Delete(old)
+	w.gone("old")
+	w.attached("new")
 }
