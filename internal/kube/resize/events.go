@@ -58,7 +58,12 @@ func (c *Controller) claimChanged(before, after *corev1.PersistentVolumeClaim) {
 	case after == nil:
 		c.memories.drop(before.UID)
 		c.queue.Forget(cluster.KeyOf(before))
-	case before == nil || before.UID != after.UID || worthALook(before, after):
+	case before == nil:
+		c.renew(after)
+	case before.UID != after.UID: // the watch missed the end of the one and the beginning of the other
+		c.memories.drop(before.UID)
+		c.renew(after)
+	case worthALook(before, after):
 		c.renew(after)
 	}
 }
