@@ -99,9 +99,35 @@ func (w *Watch) foreign(line string) bool {
 	return strings.Contains(line, "holdfast-cluster-") || strings.HasPrefix(line, "network device hf-")
 }
 
+// process is one in another PID namespace than this one.
+type process struct{ pid, namespace, args, group string }
+
 // processes lists those that are in another PID namespace than this one, with
-// the control group that tells whose they are.
+// the control group that tells whose they are. What has been put into a
+// cluster's namespaces from outside, as by nsenter, has the control group of one
+// that is there already.
 func processes() ([]string, error) {
+	all, err := namespaced()
+	if err != nil {
+		return nil, err
+	}
+	groups := make(map[string]string) // of clusters, by PID namespace
+	for _, p := range all {
+		if strings.Contains(p.group, "holdfast-cluster-") {
+			groups[p.namespace] = p.group
+		}
+	}
+	var found []string
+	for _, p := range all {
+		if group := groups[p.namespace]; group != "" {
+			p.group = group
+		}
+		found = append(found, fmt.Sprintf("process %s %s of %s", p.pid, p.args, p.group))
+	}
+	return found, nil
+}
+
+func namespaced() ([]process, error) {
 	own, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
 		return nil, err
@@ -110,7 +136,7 @@ func processes() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found []string
+	var found []process
 	for _, e := range entries {
 		if _, err := strconv.Atoi(e.Name()); err != nil {
 			continue
@@ -129,7 +155,7 @@ func processes() ([]string, error) {
 			continue
 		}
 		first, _, _ := strings.Cut(string(group), "\n")
-		found = append(found, fmt.Sprintf("process %s %s of %s", e.Name(), strings.ReplaceAll(string(args), "\x00", " "), first))
+		found = append(found, process{e.Name(), namespace, strings.ReplaceAll(string(args), "\x00", " "), first})
 	}
 	return found, nil
 }
