@@ -195,7 +195,7 @@ func TestTopology_isStrictWhereVolumesStayOnTheirNode(t *testing.T) {
 // TestArguments_areFlagsOfTheProgram reads the declarations of flags: to build
 // the program here would take its dependencies along.
 func TestArguments_areFlagsOfTheProgram(t *testing.T) {
-	known := declaredFlags(t)
+	known := flagsIn(t, "cli/*.go", "kube/*.go", "kube/lease/*.go")
 	for name, values := range installations() {
 		for template := range templates(render(t, values)) {
 			for flag := range flags(template.Spec.Containers[0].Args) {
@@ -208,12 +208,13 @@ func TestArguments_areFlagsOfTheProgram(t *testing.T) {
 	}
 }
 
-// declaredFlags are the names in calls such as flags.StringVar(&f.pool, "pool", …).
-func declaredFlags(t *testing.T) map[string]bool {
+// flagsIn are the names in calls such as flags.StringVar(&f.pool, "pool", …) in
+// files below internal.
+func flagsIn(t *testing.T, patterns ...string) map[string]bool {
 	t.Helper()
 	declaration := regexp.MustCompile(`flags\.\w*Var\(&[\w.]+, "([a-z0-9-]+)"`)
 	known := map[string]bool{}
-	for _, pattern := range []string{"cli/*.go", "kube/*.go", "kube/lease/*.go"} {
+	for _, pattern := range patterns {
 		files, err := filepath.Glob(filepath.Join("../../../internal", pattern))
 		if err != nil {
 			t.Fatal(err)
