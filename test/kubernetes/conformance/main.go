@@ -138,10 +138,10 @@ func test(ctx context.Context, o options, c *cluster.Cluster, chosen []pass) err
 	var failures []error
 	var results []result
 	for _, p := range chosen {
-		if ctx.Err() != nil {
-			return errors.Join(append(failures, context.Cause(ctx))...)
-		}
 		failures = append(failures, runPass(ctx, o, c, p, environment))
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
 		r, err := readResult(p, reportFile(o, p))
 		if err != nil {
 			return errors.Join(append(failures, err)...)
