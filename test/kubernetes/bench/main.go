@@ -38,6 +38,7 @@ type settings struct {
 	// alternatives are command lines, each a process of the same work; they get
 	// --csi-address and --kubeconfig.
 	alternatives list
+	alternative  string // what the table calls them
 }
 
 // list is a flag that may be repeated.
@@ -90,6 +91,7 @@ func parse() (s settings, report string, err error) {
 	flag.DurationVar(&s.settle, "settle", time.Minute, "how long processes are idle before their memory is read")
 	flag.DurationVar(&s.latency, "latency", 0, "how long the simulated driver takes for a call")
 	flag.Var(&s.alternatives, "alternative", "`COMMAND LINE` of a process to measure in the same run; repeated, all together do the work")
+	flag.StringVar(&s.alternative, "alternative-name", "the alternative", "what the table calls those processes")
 	flag.StringVar(&report, "write", "", "also write the table to this Markdown file, between its markers")
 	flag.Parse()
 	if os.Geteuid() != 0 {
@@ -150,7 +152,7 @@ func measureSize(_ context.Context, s settings) ([]row, error) {
 		other += info.Size()
 	}
 	if other > 0 {
-		r.alternative, r.measured = s.alternativeNames(), megabytes(other)
+		r.alternative, r.measured = s.alternative, megabytes(other)
 		r.ratio = ratio(float64(info.Size()), float64(other))
 	}
 	return []row{r}, nil

@@ -47,13 +47,15 @@ func median(samples []time.Duration) time.Duration {
 	return sorted[len(sorted)/2]
 }
 
-// alternativeNames are the programs' names.
-func (s settings) alternativeNames() string {
-	var names []string
+// commands lists the alternative's processes, without the directories they are in.
+func (s settings) commands() string {
+	var lines []string
 	for _, command := range s.alternatives {
-		names = append(names, filepath.Base(strings.Fields(command)[0]))
+		words := strings.Fields(command)
+		words[0] = filepath.Base(words[0])
+		lines = append(lines, "`"+strings.Join(words, " ")+"`")
 	}
-	return strings.Join(names, " + ")
+	return strings.Join(lines, ", ")
 }
 
 // The report is the part of the page between these lines.
@@ -79,6 +81,9 @@ func writeReport(path, table string, s settings) error {
 	}
 	conditions := fmt.Sprintf("%d claims, %d objects of each kind, %d pods; %d cores, Linux %s.",
 		s.claims, s.objects, s.pods, runtime.NumCPU(), strings.TrimSpace(string(kernel)))
+	if len(s.alternatives) > 0 {
+		conditions += fmt.Sprintf(" In the same run, %s: %s.", s.alternative, s.commands())
+	}
 	text := before + reportBegins + "\n\n" + conditions + "\n\n" + table + "\n" + reportEnds + after
 	return os.WriteFile(path, []byte(text), 0o644)
 }
