@@ -1,8 +1,10 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -212,6 +214,42 @@ func TestRun_goesOnWithADriverThatCameBack(t *testing.T) {
 	time.Sleep(20 * time.Millisecond)
 	s.serve(driver)
 	eventually(t, func() error { _, err := volumeOf(c, "a"); return err })
+}
+
+func TestRun_repeatsACallInWhichTheDriverDied(t *testing.T) {
+	driver := csitest.New(driverName)
+	c := kubetest.New(t, driver, newClass())
+	s := newSocket(t)
+	called, dead := make(chan struct{}), make(chan struct{})
+	driver.Before = func(ctx context.Context, rpc string, _ any) error {
+		if rpc == "CreateVolume" && driver.Count(rpc) == 1 {
+			close(called)
+			<-ctx.Done()
+			<-dead
+		}
+		return nil
+	}
+	stop := s.serve(driver)
+	p := start(t, options(c, func(o *Options) { o.CSI = s.client }))
+	s.onDisconnect(p.Reconnect)
+	c.Add(newClaim("a"))
+	<-called
+	go stop()
+	for listening(s.address) {
+		time.Sleep(time.Millisecond)
+	}
+	next := csitest.New(driverName)
+	s.serve(next)
+	eventually(t, func() error { _, err := volumeOf(c, "a"); return err })
+	close(dead)
+	if made := next.Count("CreateVolume"); made != 1 || len(next.Volumes()) != 1 {
+		t.Errorf("%d calls made %v", made, next.Volumes())
+	}
+}
+
+func listening(address string) bool {
+	_, err := os.Stat(address)
+	return err == nil
 }
 
 func TestRun_standsByWithFilledCachesAndTakesOver(t *testing.T) {

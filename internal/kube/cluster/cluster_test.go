@@ -218,9 +218,9 @@ func TestSet_quietUntilItIsTold(t *testing.T) {
 	contents.OnChange(func(_, _ *snapshotv1.VolumeSnapshotContent) { contentsHeard.Add(1) })
 	c.Env.Set.Quiet()
 	c.Start()
-	c.Add(volume("b"))
 	c.Add(volume("gone"))
 	c.Delete(volume("gone"))
+	c.Add(volume("b")) // the last of all
 	c.Eventually(func() error {
 		if _, found := volumes.Get("b"); !found || len(volumes.List()) != 2 || len(contents.List()) != 1 {
 			return errors.New("the caches are not filled")

@@ -39,6 +39,8 @@ func (r Request) collection() string { return r.Group + "/" + r.Resource }
 type server struct {
 	mu      sync.Mutex
 	version uint64
+	// removed is when something was last removed: a watch cannot begin before it.
+	removed uint64
 	stored  map[string]map[string]object // by collection, by namespace/name
 	watches map[string][]*watcher
 	react   []func(Request) error
@@ -303,8 +305,13 @@ func (s *server) delete(q Request) (any, error) {
 	}
 	var options metav1.DeleteOptions
 	_ = json.Unmarshal(q.Body, &options)
-	if p := options.Preconditions; p != nil && p.UID != nil && string(*p.UID) != old.meta().text("uid") {
-		return nil, apierrors.NewConflict(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name, fmt.Errorf("uid differs"))
+	if p := options.Preconditions; p != nil {
+		if p.UID != nil && string(*p.UID) != old.meta().text("uid") {
+			return nil, apierrors.NewConflict(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name, fmt.Errorf("uid differs"))
+		}
+		if p.ResourceVersion != nil && *p.ResourceVersion != old.meta().text("resourceVersion") {
+			return nil, apierrors.NewConflict(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name, fmt.Errorf("resourceVersion differs"))
+		}
 	}
 	if old.finalizers() == 0 {
 		s.remove(q, old.clone())
@@ -332,6 +339,7 @@ func (s *server) store(q Request, o object, event string) {
 
 func (s *server) remove(q Request, o object) {
 	s.version++
+	s.removed = s.version
 	o.meta()["resourceVersion"] = strconv.FormatUint(s.version, 10)
 	delete(s.stored[q.collection()], o.namespace()+"/"+o.name())
 	s.tell(q.collection(), "DELETED", o)

@@ -2,10 +2,13 @@ package kubetest
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // event is a line of a watch.
@@ -24,7 +27,10 @@ type watcher struct {
 // for (sendInitialEvents), with the bookmark that ends it.
 func (s *server) watch(w http.ResponseWriter, r *http.Request, q Request) {
 	own := &watcher{request: q, events: make(chan event, 100_000), broken: make(chan struct{})}
-	s.begin(own)
+	if !s.begin(own) {
+		fail(w, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", q.since)))
+		return
+	}
 	defer s.end(own)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
@@ -50,11 +56,15 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, q Request) {
 }
 
 // begin replays what the watcher has not seen, under the lock, so that nothing
-// falls between the replay and the watch.
-func (s *server) begin(own *watcher) {
+// falls between the replay and the watch. It is false for a watch from before a
+// removal, of which nothing is kept to replay.
+func (s *server) begin(own *watcher) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := own.request
+	if !q.initialEvents && q.since < s.removed {
+		return false
+	}
 	for _, o := range s.stored[q.collection()] {
 		if own.sees(o) && (q.initialEvents || o.version() > q.since) {
 			own.events <- event{Type: "ADDED", Object: o}
@@ -70,6 +80,7 @@ func (s *server) begin(own *watcher) {
 		}}
 	}
 	s.watches[q.collection()] = append(s.watches[q.collection()], own)
+	return true
 }
 
 func (s *server) end(own *watcher) {
