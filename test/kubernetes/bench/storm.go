@@ -17,7 +17,7 @@ const (
 	// senders is how many requests of a storm are under way at a time.
 	senders = 50
 	// stormTimeout is for one phase of a storm.
-	stormTimeout = 15 * time.Minute
+	stormTimeout = 45 * time.Minute
 )
 
 // phase is one wave of a storm.
