@@ -2,6 +2,7 @@ package cli
 
 import (
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,9 @@ One process in place of external-provisioner, external-attacher,
 external-resizer, csi-snapshotter, external-health-monitor,
 node-driver-registrar and livenessprobe. It waits for the driver's socket for as
 long as it takes, and plays the roles that the driver is able to serve.
+
+With --controllers=none it registers the driver with the kubelet and no more, for
+the pods of a driver whose controllers run elsewhere. That needs no API server.
 
 Flags of those sidecars are understood: where Holdfast has the same setting they
 set it, and else they are ignored with a warning.`
@@ -76,6 +80,9 @@ func (f *sidecarsFlags) run(command *cobra.Command, upstream *upstreamflags.Set)
 	if f.nodeDeployment && f.kube.node == "" {
 		return usageErrorf("--node-deployment needs --node-name or $NODE_NAME: the name of this process's Node object")
 	}
+	if f.registersOnly() && f.registrationDir == "" {
+		return usageErrorf("--controllers=%s without --registration-dir leaves nothing to do", noControllers)
+	}
 	for _, warning := range upstream.Warnings() {
 		f.logger.Warn(warning)
 	}
@@ -84,6 +91,14 @@ func (f *sidecarsFlags) run(command *cobra.Command, upstream *upstreamflags.Set)
 		return err
 	}
 	return process.Run(command.Context())
+}
+
+// noControllers is the value of --controllers for the pods of a driver's node
+// half: its controllers run elsewhere, and it needs the kubelet only.
+const noControllers = "none"
+
+func (f *sidecarsFlags) registersOnly() bool {
+	return slices.Equal(f.kube.roles, []string{noControllers})
 }
 
 // node is the node to act for, "" for all.

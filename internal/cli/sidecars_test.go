@@ -2,16 +2,21 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/live"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
@@ -81,5 +86,37 @@ func TestSidecars_pageOfTheDriverIsAboutTheDriverAlone(t *testing.T) {
 	page.Handlers[live.PathLive].ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, live.PathLive, nil))
 	if answer.Code != http.StatusInternalServerError {
 		t.Errorf("it answers %d %q, want that the driver is away", answer.Code, answer.Body)
+	}
+}
+
+func TestSidecars_withoutControllersRegisterAndNeedNoAPIServer(t *testing.T) {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "csi.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(csitest.New("test.holdfast.dev").Serve(listener))
+	ctx, cancel := context.WithCancel(t.Context())
+	var said bytes.Buffer
+	ended := make(chan int)
+	go func() {
+		ended <- Run(ctx, "test", []string{sidecarsName, "--controllers=none", "--csi-address=" + socket, "--registration-dir=" + dir}, &said, &said)
+	}()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(filepath.Join(dir, "test.holdfast.dev-reg.sock")); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Error("the driver is not offered for registration")
+			break
+		}
+	}
+	cancel()
+	if code := <-ended; code != 0 {
+		t.Errorf("it ends with %d and says %s", code, said.String())
+	}
+	if code := Run(t.Context(), "test", []string{sidecarsName, "--controllers=none"}, &said, &said); code != exitUsage {
+		t.Errorf("without a directory to register in it ends with %d", code)
 	}
 }

@@ -73,6 +73,19 @@ func (s *sidecarsProcess) serve(ctx context.Context) error {
 		return &UsageError{Err: fmt.Errorf("--csi-address: %w", err)}
 	}
 	defer client.Close() //nolint:errcheck // nothing is left to be said to it
+	group, serving := errgroup.WithContext(ctx)
+	if f.registrationDir != "" {
+		group.Go(func() error { return s.register(serving, name) })
+	}
+	if !f.registersOnly() {
+		group.Go(func() error { return s.control(serving, client) })
+	}
+	return group.Wait()
+}
+
+// control runs the controllers.
+func (s *sidecarsProcess) control(ctx context.Context, client *csiclient.Client) error {
+	f := s.flags
 	parts := kubeParts{
 		version: f.version, client: client, node: f.node(), logger: f.logger, registerer: s.registry, points: f.points,
 	}
@@ -81,12 +94,7 @@ func (s *sidecarsProcess) serve(ctx context.Context) error {
 		return err
 	}
 	s.controllers.Store(controllers)
-	group, serving := errgroup.WithContext(ctx)
-	group.Go(func() error { return controllers.Run(serving) })
-	if f.registrationDir != "" {
-		group.Go(func() error { return s.register(serving, name) })
-	}
-	return group.Wait()
+	return controllers.Run(ctx)
 }
 
 // driverName waits for the driver and asks its name; "" when ctx ended first.
@@ -132,6 +140,9 @@ func (s *sidecarsProcess) pages() *pages {
 		p.facts = append(p.facts, live.Fact{Name: "registration", Tell: func() (string, error) {
 			return tell(s.registration.Load())
 		}})
+	}
+	if f.registersOnly() {
+		return p
 	}
 	p.controlled(s, f.kube.timeout)
 	if state := f.kube.leaseOf(f.node()); state != nil {
