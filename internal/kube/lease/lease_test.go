@@ -158,9 +158,9 @@ func closed(c <-chan struct{}) bool {
 func TestRun_worksInOneProcessAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
-		first, second := start(s, "a", nil), (*process)(nil)
+		first := start(s, "a", nil)
 		synctest.Wait()
-		second = start(s, "b", nil)
+		second := start(s, "b", nil)
 		time.Sleep(time.Hour)
 		if !closed(first.working) || closed(first.ended) || closed(second.working) {
 			t.Fatal("after an hour the first does not work, or the second does")

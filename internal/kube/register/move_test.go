@@ -110,7 +110,7 @@ func (i *instance) tells(words string) {
 // registry is a directory with a path that is short enough for long names in it.
 func registry(t *testing.T) string {
 	t.Helper()
-	directory, err := os.MkdirTemp("", "reg")
+	directory, err := os.MkdirTemp("", "reg") //nolint:usetesting // that one's path has the test's name
 	if err != nil {
 		t.Fatal(err)
 	}
