@@ -33,7 +33,7 @@ func TestSidecars_liveWhileTheirDriverIsAwayAndSayWhatTheyWaitFor(t *testing.T) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer process.first.Close() //nolint:errcheck // it is connected to nothing
+	defer process.first.Close()
 	p := process.pages()
 	if code, body := page(t, p, live.PathLive); code != http.StatusOK {
 		t.Errorf("%s answers %d %q: a restart would not help", live.PathLive, code, body)

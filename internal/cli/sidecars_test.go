@@ -18,7 +18,6 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/live"
-	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
 // Command lines from the manifests of csi-driver-host-path v1.18.0 and of other
@@ -80,8 +79,8 @@ func TestSidecars_pageOfTheDriverIsAboutTheDriverAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer process.first.Close() //nolint:errcheck // it is connected to nothing
-	var page telemetry.Page = process.pages().driverPage(":0")
+	defer process.first.Close()
+	page := process.pages().driverPage(":0")
 	answer := httptest.NewRecorder()
 	page.Handlers[live.PathLive].ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, live.PathLive, nil))
 	if answer.Code != http.StatusInternalServerError {
