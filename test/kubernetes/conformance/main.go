@@ -29,6 +29,7 @@ type options struct {
 	focus   string // regular expression of names, instead of the passes'
 	procs   int    // specs at a time
 	write   string // documentation to write the results into
+	again   bool   // only summarise the reports that there are
 }
 
 func (o options) binaries() string { return filepath.Join(o.root, "bin/kubernetes") }
@@ -52,6 +53,7 @@ func main() {
 	flag.StringVar(&o.focus, "focus", "", "regular expression: only specs whose names match")
 	flag.IntVar(&o.procs, "procs", 8, "specs at a time; they mostly wait")
 	flag.StringVar(&o.write, "write", "", "file between whose markers the results are written, if all passes ran")
+	flag.BoolVar(&o.again, "summarise", false, "run nothing: summarise the reports of earlier runs")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := run(ctx, o)
@@ -78,7 +80,10 @@ func run(ctx context.Context, o options) (err error) {
 	if err := os.MkdirAll(o.report, 0o755); err != nil {
 		return err
 	}
-	if o.cluster != "" {
+	switch {
+	case o.again:
+		return tell(o, chosen)
+	case o.cluster != "":
 		c, err := cluster.Open(o.cluster)
 		if err != nil {
 			return err
@@ -126,7 +131,6 @@ func values() []string {
 
 // test runs the passes and writes what came of them, also of failures.
 func test(ctx context.Context, o options, c *cluster.Cluster, chosen []pass) error {
-	begun := time.Now()
 	if _, err := c.Kubectl(ctx, "apply", "-f", o.file("corrections.yaml")); err != nil {
 		return err
 	}
@@ -136,31 +140,38 @@ func test(ctx context.Context, o options, c *cluster.Cluster, chosen []pass) err
 	}
 	defer func() { _ = os.Remove(filepath.Join(o.report, sshKey)) }()
 	var failures []error
-	var results []result
 	for _, p := range chosen {
 		failures = append(failures, runPass(ctx, o, c, p, environment))
 		if ctx.Err() != nil {
 			return errors.New("interrupted")
 		}
+	}
+	return errors.Join(append(failures, tell(o, chosen))...)
+}
+
+// tell summarises the reports of the passes. The documentation is written only
+// from those of all passes with all their specs, and only if none failed.
+func tell(o options, chosen []pass) error {
+	var results []result
+	for _, p := range chosen {
 		r, err := readResult(p, reportFile(o, p))
 		if err != nil {
-			return errors.Join(append(failures, err)...)
+			return err
 		}
 		results = append(results, r)
 		fmt.Printf("pass %s: %s in %v\n", p.name, r.counts(), r.took.Round(time.Second))
 	}
 	s := summarise(results)
-	text := s.markdown(time.Since(begun))
-	failures = append(failures, os.WriteFile(filepath.Join(o.report, "summary.md"), []byte(text), 0o644))
-	if err := errors.Join(failures...); err != nil {
+	path := filepath.Join(o.report, "summary.md")
+	if err := os.WriteFile(path, []byte(s.markdown()), 0o644); err != nil {
 		return err
 	}
-	fmt.Printf("%s in %v; see %s\n", s.counts(), time.Since(begun).Round(time.Second), filepath.Join(o.report, "summary.md"))
-	if o.write == "" || o.partial() {
+	fmt.Printf("%s; see %s\n", s.counts(), path)
+	if o.write == "" || o.partial() || len(s.of(failed, "")) > 0 {
 		return nil
 	}
 	if err := s.complete(); err != nil {
 		return err
 	}
-	return replaceBetweenMarkers(o.write, text)
+	return replaceBetweenMarkers(o.write, s.markdown())
 }

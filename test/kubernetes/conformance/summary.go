@@ -86,8 +86,12 @@ func (s *summary) complete() error {
 }
 
 // markdown tells it all.
-func (s *summary) markdown(took time.Duration) string {
+func (s *summary) markdown() string {
 	var b strings.Builder
+	var took time.Duration
+	for _, r := range s.results {
+		took += r.took
+	}
 	fmt.Fprintf(&b, "%s, in %d minutes.\n\n", s.counts(), int(took.Round(time.Minute).Minutes()))
 	b.WriteString("| Pass | Class | Passed | Failed | Skipped itself | Minutes |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, r := range s.results {

@@ -54,9 +54,9 @@ func TestResult_countsTheSpecsOfTheSuiteAndEveryFailure(t *testing.T) {
 
 func TestSummary_tellsWhatBecameOfEverySpec(t *testing.T) {
 	one := pass{name: "one", skip: []exclusion{{"stale", "it is about something else"}}}
-	text := summarise([]result{read(t, one, report)}).markdown(time.Hour)
+	text := summarise([]result{read(t, one, report)}).markdown()
 	for _, want := range []string{
-		"Of 5 specs 1 passed, 2 failed, 1 skipped themselves in every pass, and 1 were not selected, in 60 minutes.",
+		"Of 5 specs 1 passed, 2 failed, 1 skipped themselves in every pass, and 1 were not selected, in 2 minutes.",
 		"| one |  | 1 | 2 | 1 | 2 |",
 		"### Passed\n\n- Dynamic PV (ext4): volumes should store data (one)\n",
 		"### Skipped itself: Driver \"d\" does not support it\n\n- Dynamic PV: capacity tells\n",
