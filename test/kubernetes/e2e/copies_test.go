@@ -121,8 +121,14 @@ func comesBackFromASnapshotOfAGroup(c *scene) {
 	}
 }
 
-// snapshotGroup returns the names of the members' snapshots by claim.
+// snapshotGroup returns the names of the two members' snapshots by claim.
 func (c *scene) snapshotGroup(name string, labels map[string]string) map[string]string {
+	c.Helper()
+	c.makeGroupSnapshot(name, labels)
+	return c.waitGroupSnapshot(name)
+}
+
+func (c *scene) makeGroupSnapshot(name string, labels map[string]string) {
 	c.Helper()
 	groupClass := class
 	group := &groupsnapshotv1.VolumeGroupSnapshot{
@@ -133,6 +139,11 @@ func (c *scene) snapshotGroup(name string, labels map[string]string) map[string]
 		},
 	}
 	must(c)(c.snapshots.GroupsnapshotV1().VolumeGroupSnapshots(c.namespace).Create(c.Context(), group, metav1.CreateOptions{}))
+}
+
+// waitGroupSnapshot returns the names of the two members' snapshots by claim.
+func (c *scene) waitGroupSnapshot(name string) map[string]string {
+	c.Helper()
 	c.eventually(func() error {
 		now, err := c.snapshots.GroupsnapshotV1().VolumeGroupSnapshots(c.namespace).Get(c.Context(), name, metav1.GetOptions{})
 		if err == nil && (now.Status == nil || now.Status.ReadyToUse == nil || !*now.Status.ReadyToUse) {
@@ -146,10 +157,17 @@ func (c *scene) snapshotGroup(name string, labels map[string]string) map[string]
 		c.Fatal(err)
 	}
 	for _, s := range list.Items {
-		members[*s.Spec.Source.PersistentVolumeClaimName] = s.Name
+		if s.Status == nil || s.Status.VolumeGroupSnapshotName == nil || *s.Status.VolumeGroupSnapshotName != name {
+			continue
+		}
+		claim := *s.Spec.Source.PersistentVolumeClaimName
+		if members[claim] != "" {
+			c.Fatalf("group %s has the members %s and %s, both of %s", name, members[claim], s.Name, claim)
+		}
+		members[claim] = s.Name
 	}
-	if len(members) != len(list.Items) || len(members) != 2 {
-		c.Fatalf("the group has the members %v, want one of each claim", members)
+	if len(members) != 2 {
+		c.Fatalf("group %s has the members %v, want two", name, members)
 	}
 	return members
 }

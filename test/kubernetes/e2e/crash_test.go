@@ -11,74 +11,106 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/test/kubernetes/deployment"
 )
 
-// steps are failpoints that the operations of diesAtEveryStep must come by, and
-// so die at: between a call of the driver and what is written about it, and
-// between two steps of the driver itself.
-var steps = []string{
-	"provision/create/called", "provision/create/answered", "local/create/intent", "local/create/ready",
+// controlSteps are failpoints between a call of the driver and what is written
+// about it, and between two steps of the driver itself.
+var controlSteps = []string{
+	"provision/create/intent", "provision/create/called", "provision/create/answered", "provision/create/saved",
+	"local/create/directory", "local/create/intent", "local/create/sized", "local/create/ready",
 	"provision/delete/called", "provision/delete/removed", "local/delete/checked", "local/discard/renamed",
 	"snapshot/marked", "snapshot/called", "snapshot/status", "snapshot/deleted", "local/snapshot/ready",
-	"resize/begun", "resize/called", "resize/volume-written", "local/expand/recorded", "node/expand/grown",
-	"modify/begun", "modify/called", "modify/volume-written",
-	"node/stage/device", "node/publish/made", "node/unstage/cleared", "node/inline/created", "local/format/marked",
+	"groupsnapshot/marked", "groupsnapshot/called", "groupsnapshot/status", "groupsnapshot/deleted",
+	"local/group/ready", "local/group/member", "local/group/deleting",
+	"resize/begun", "resize/called", "resize/volume-written", "local/expand/recorded",
+	"modify/begun", "modify/called", "modify/volume-written", "local/modify/recorded",
 }
 
-// The driver ends at the first passing of each failpoint there is, on each
-// node, while every operation is going on. All of them must come to their end,
+// nodeSteps are those on a volume's way into a pod and out of it.
+var nodeSteps = []string{
+	"local/device/attached", "local/format/marked", "node/stage/device", "node/publish/made",
+	"node/inline/created", "node/inline/made", "node/expand/grown", "node/unstage/cleared", "node/unstage/closed",
+}
+
+// once has the driver end at its first passing of each point.
+func once(points []string) string {
+	return strings.Join(points, "=kill-once;") + "=kill-once"
+}
+
+// diesWhileItControls has the driver make, copy, change and delete volumes and
+// snapshots all at once, and end again and again. Everything must come about,
 // and nothing may be left.
-func (c *scene) diesAtEveryStep() {
-	c.patience = 8 * time.Minute // the kubelet doubles its pauses up to two minutes
-	begun := time.Now()
+func (c *scene) diesWhileItControls() {
+	c.patience = 5 * time.Minute
 	c.makeClass(c.namespace, map[string]string{"csi.storage.k8s.io/fstype": "xfs"})
 	c.makeAttributesClass(c.namespace, map[string]string{"provisioning": "thick"})
-	for _, name := range []string{"source", "leaving", "deleted"} {
-		c.makeClaim(newClaim(name, "64Mi"))
+	labels := map[string]string{"group": c.namespace}
+	for _, name := range []string{"source", "second"} {
+		claim := newClaim(name, "64Mi")
+		claim.Labels = labels
+		c.makeClaim(claim)
 	}
+	c.makeClaim(newClaim("deleted", "64Mi"))
 	c.makeClaim(newClaim("growing", "320Mi", inClass(c.namespace)))
 	home := on(c.cluster.Nodes[0])
-	c.run(newPod("user", writeFile("/source/file", "8m")+" && "+idle, withClaim("source"), withClaim("growing"), home))
-	c.run(newPod("leaver", idle, withClaim("leaving"), home))
-	c.succeed(newPod("deleter", "true", withClaim("deleted"), home))
-	c.removePod("deleter")
+	c.run(newPod("user", writeFile("/source/file", "8m")+" && "+idle, withClaim("source"), withClaim("second"), home))
+	c.succeed(newPod("maker", "true", withClaim("deleted"), withClaim("growing"), home))
+	c.removePod("maker")
 	c.waitWritten("user", "/source/file.sum")
 	c.exec("user", "sync")
 	c.makeSnapshot("before", "source")
 	c.waitSnapshot("before")
 	deleted := c.volumeOf("deleted")
 
-	c.withFailpoints("*=kill-once")
+	c.withFailpoints(once(controlSteps))
 	c.makeSnapshot("during", "source")
+	c.makeGroupSnapshot("group", labels)
 	c.makeClaim(newClaim("restored", "64Mi", fromSnapshot("before")))
 	c.makeClaim(newClaim("cloned", "64Mi", fromVolume("source")))
 	c.makeClaim(newClaim("new", "64Mi"))
-	inline := corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "local.holdfast.dev", VolumeAttributes: map[string]string{"size": "16Mi"}}}
-	c.makePod(newPod("copies", checkFile("/restored/file")+" && "+checkFile("/cloned/file")+" && "+idle,
-		withClaim("restored"), withClaim("cloned"), withClaim("new"), withVolume("scratch", inline), home))
 	c.patchClaim("growing", `{"spec":{"resources":{"requests":{"storage":"400Mi"}}}}`)
 	c.patchClaim("source", fmt.Sprintf(`{"spec":{"volumeAttributesClassName":%q}}`, c.namespace))
-	for _, err := range []error{
-		c.api.CoreV1().Pods(c.namespace).Delete(c.Context(), "leaver", metav1.DeleteOptions{}),
-		c.api.CoreV1().PersistentVolumeClaims(c.namespace).Delete(c.Context(), "deleted", metav1.DeleteOptions{}),
-	} {
-		if err != nil {
-			c.Fatal(err)
-		}
+	if err := c.api.CoreV1().PersistentVolumeClaims(c.namespace).Delete(c.Context(), "deleted", metav1.DeleteOptions{}); err != nil {
+		c.Fatal(err)
 	}
-	c.waitReady("copies")
-	c.exec("copies", checkFile("/restored/file")+" && "+checkFile("/cloned/file"))
+	c.makePod(newPod("copies", idle, withClaim("restored"), withClaim("cloned"), withClaim("new"), withClaim("growing"), home))
 	c.waitSnapshot("during")
-	c.resize("growing", "400Mi")
+	c.waitGroupSnapshot("group")
 	c.waitAttributes("source", c.namespace)
 	c.waitVolumeGone(deleted)
+	c.waitReady("copies")
+	c.exec("copies", checkFile("/restored/file")+" && "+checkFile("/cloned/file"))
+	c.resize("growing", "400Mi")
 	c.exec("user", checkFile("/source/file"))
 	if err := c.clear(c.Context()); err != nil {
 		c.Fatal(err)
 	}
 	c.eventually(func() error { return c.empty(c.Context()) })
-	c.expectPassed(c.cluster.Nodes[0], steps)
-	c.Logf("all of it came to its end within %v", time.Since(begun).Round(time.Second))
+	c.expectPassed(c.cluster.Nodes[0], controlSteps)
+}
+
+// diesWhileItMounts has the driver end at each step on the way of volumes into
+// a pod, while one of them grows, and on their way out.
+func (c *scene) diesWhileItMounts() {
+	c.patience = 5 * time.Minute // the kubelet doubles its pauses up to two minutes
+	c.makeClass(c.namespace, map[string]string{"csi.storage.k8s.io/fstype": "xfs"})
+	c.withFailpoints(once(nodeSteps))
+	inline := corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: deployment.LocalDriver, VolumeAttributes: map[string]string{"size": "16Mi"}}}
+	c.makeClaim(newClaim("data", "320Mi", inClass(c.namespace)))
+	c.run(newPod("pod", writeFile("/data/file", "8m")+" && "+writeFile("/scratch/file", "1m")+" && "+idle,
+		withClaim("data"), withVolume("scratch", inline), on(c.cluster.Nodes[0])))
+	c.waitWritten("pod", "/scratch/file.sum")
+	c.resize("data", "400Mi")
+	c.exec("pod", checkFile("/data/file")+" && "+checkFile("/scratch/file"))
+	c.removePod("pod")
+	c.succeed(newPod("reader", checkFile("/data/file"), withClaim("data")))
+	if err := c.clear(c.Context()); err != nil {
+		c.Fatal(err)
+	}
+	c.eventually(func() error { return c.empty(c.Context()) })
+	c.expectPassed(c.cluster.Nodes[0], nodeSteps)
 }
 
 // waitAttributes waits until the claim says that it has the class.
@@ -109,7 +141,7 @@ func (c *scene) expectPassed(node string, want []string) {
 	if len(missing) > 0 {
 		c.Errorf("the driver did not come by %s: it passed %s", strings.Join(missing, ", "), strings.Join(passed, ", "))
 	}
-	c.Logf("the driver on %s died at %d points: %s", node, len(passed), strings.Join(passed, ", "))
+	c.Logf("the driver on %s died at %d points", node, len(want))
 }
 
 // passed lists the failpoints that a node's driver has come by.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -101,7 +102,7 @@ func (c *scene) volumes(ctx context.Context) map[string]bool {
 func (c *scene) gone(ctx context.Context, volumes map[string]bool) error {
 	_, err := c.api.CoreV1().Namespaces().Get(ctx, c.namespace, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("namespace %s is there (%v)", c.namespace, err)
+		return errors.Join(fmt.Errorf("namespace %s is there", c.namespace), err)
 	}
 	return c.volumesGone(ctx, volumes)
 }
@@ -109,7 +110,7 @@ func (c *scene) gone(ctx context.Context, volumes map[string]bool) error {
 func (c *scene) volumesGone(ctx context.Context, volumes map[string]bool) error {
 	for name := range volumes {
 		if _, err := c.api.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("volume %s is there (%v)", name, err)
+			return errors.Join(fmt.Errorf("volume %s is there", name), err)
 		}
 	}
 	return nil
