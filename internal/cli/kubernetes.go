@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/klog/v2"
 
 	"github.com/holdfast-csi/holdfast/internal/csiclient"
@@ -23,6 +25,9 @@ import (
 
 // namespaceFile is where Kubernetes tells a pod its namespace.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// longestVolumeName is CSI's limit for names, in bytes (CSI spec 1.13, "Size Limits").
+const longestVolumeName = 128
 
 // kubeFlags are the flags of the Kubernetes controllers, which the commands
 // driver and sidecars share.
@@ -74,6 +79,9 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 	// client-go logs through klog, which has one logger for the process.
 	klog.SetSlogLogger(p.logger.With("component", "client-go"))
 	limitHeap()
+	if err := k.check(); err != nil {
+		return nil, err
+	}
 	namespace, err := k.ownNamespace()
 	if err != nil {
 		return nil, err
@@ -100,6 +108,29 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 		return nil, &UsageError{Err: err}
 	}
 	return controllers, nil
+}
+
+// check refuses what would show only in the middle of the work: calls that end
+// before they begin, volumes whose name no object can have, a lease that others
+// may take while it is renewed (client-go's rules for its times).
+func (k *kubeFlags) check() error {
+	switch l := k.lease; {
+	case k.timeout <= 0:
+		return usageErrorf("--timeout: %v is not above zero", k.timeout)
+	case k.retryStart > k.retryMax:
+		return usageErrorf("--retry-interval-start: %v is above --retry-interval-max, %v", k.retryStart, k.retryMax)
+	case k.elect && l.Duration <= l.RenewDeadline:
+		return usageErrorf("--leader-election-lease-duration: %v is not above --leader-election-renew-deadline, %v", l.Duration, l.RenewDeadline)
+	case k.elect && float64(l.RenewDeadline) <= leaderelection.JitterFactor*float64(l.RetryPeriod):
+		return usageErrorf("--leader-election-renew-deadline: %v is not above %v times --leader-election-retry-period, %v",
+			l.RenewDeadline, leaderelection.JitterFactor, l.RetryPeriod)
+	}
+	name := k.tuning.VolumeNamePrefix + "-" + string(uuid.NewUUID())
+	if problems := validation.IsDNS1123Subdomain(name); k.tuning.VolumeNamePrefix != "" && (len(problems) > 0 || len(name) > longestVolumeName) {
+		return usageErrorf("--volume-name-prefix: %q begins no name of a volume: at most %d lower case letters, digits, '-' and '.'",
+			k.tuning.VolumeNamePrefix, longestVolumeName-len(name)+len(k.tuning.VolumeNamePrefix))
+	}
+	return nil
 }
 
 // leaseOf is what is told of the lease; nil for a process that acts for one node
