@@ -72,15 +72,19 @@ func (c *scene) leave() {
 	}
 }
 
-// clear deletes the namespace, claims and pods first: a snapshot stays as long
-// as a claim that is to be made from it.
+// clear deletes the namespace if it is there, claims and pods first: a snapshot
+// stays as long as a claim that is to be made from it.
 func (c *scene) clear(ctx context.Context) error {
 	for _, kinds := range []string{"statefulset,pod,persistentvolumeclaim", "volumegroupsnapshot,volumesnapshot"} {
 		if _, err := c.kubectl(ctx, "delete", kinds, "--all", "--timeout="+c.patience.String()); err != nil {
 			return err
 		}
 	}
-	return c.api.CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{})
+	err := c.api.CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // volumes are those of the namespace's claims, by name.

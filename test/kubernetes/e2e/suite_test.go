@@ -31,7 +31,7 @@ var chartValues = []string{"log.level=info"}
 // has ended, or the test fails.
 func start(t *testing.T) *suite {
 	t.Helper()
-	root := path(t, "../../..")
+	root := absolute(t, "../../..")
 	binaries := filepath.Join(root, "bin/kubernetes")
 	archive := filepath.Join(root, "bin/holdfast-image.tar")
 	if other := os.Getenv("HOLDFAST_IMAGE"); other != "" {
@@ -78,13 +78,13 @@ func kubeletFields() map[string]any {
 	}
 }
 
-func path(t *testing.T, relative string) string {
+func absolute(t *testing.T, relative string) string {
 	t.Helper()
-	absolute, err := filepath.Abs(relative)
+	path, err := filepath.Abs(relative)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return absolute
+	return path
 }
 
 func (s *suite) connect(t *testing.T) {
