@@ -176,6 +176,27 @@ func (m *system) stop() error {
 	return err
 }
 
+// during does something while the processes live. They may end by themselves:
+// when the machine is so busy that they lose their lease, for one.
+func (m *system) during(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for _, p := range m.processes {
+		go func() {
+			select {
+			case <-ctx.Done():
+			case <-p.ended:
+				cancel(fmt.Errorf("%s has ended by itself; the end of %s says why", p.name, p.log.Name()))
+			}
+		}()
+	}
+	err := do(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
 // usage is that of all controllers together, without the driver.
 func (m *system) usage() (used, error) {
 	var all used

@@ -47,10 +47,12 @@ func (b *bench) wave(ctx context.Context, m *system, n int, objects source, ther
 		return phase{}, err
 	}
 	begun := time.Now()
-	group, working := errgroup.WithContext(ctx)
-	group.Go(func() error { return send(working, n, request) })
-	group.Go(func() error { return arrived.await(working, n) })
-	if err := group.Wait(); err != nil {
+	if err := m.during(ctx, func(ctx context.Context) error {
+		group, working := errgroup.WithContext(ctx)
+		group.Go(func() error { return send(working, n, request) })
+		group.Go(func() error { return arrived.await(working, n) })
+		return group.Wait()
+	}); err != nil {
 		return phase{}, fmt.Errorf("%s: %w", m.name, err)
 	}
 	p = phase{items: n, took: time.Since(begun)}
