@@ -118,7 +118,7 @@ func withCluster(ctx context.Context, o options, use func(*cluster.Cluster) erro
 // clone files, without which a raw block volume in use cannot be copied.
 func values() []string {
 	return []string{
-		"local.pool.image.file=/var/lib/holdfast/pool.img", "local.pool.image.size=6Gi", "local.pool.overcommit=8",
+		"local.pool.image.file=/var/lib/holdfast/pool.img", "local.pool.image.size=8Gi", "local.pool.overcommit=8",
 		"storageClasses[0].name=holdfast-local",
 		"storageClasses[1].name=holdfast-local-btrfs", `storageClasses[1].parameters.csi\.storage\.k8s\.io/fstype=btrfs`,
 		"storageClasses[2].name=holdfast-local-immediate", "storageClasses[2].volumeBindingMode=Immediate",

@@ -41,7 +41,7 @@ func passes() []pass {
 		{
 			name: "btrfs", about: "btrfs, bound when a pod comes: all that leaves the nodes alone",
 			class: "holdfast-local-btrfs", labels: gentle,
-			skip: []exclusion{unbound, spread},
+			skip: []exclusion{unbound, spread, populator},
 		},
 		{
 			name: "ext4", about: "ext4, bound when a pod comes: the class as the chart makes it",
@@ -50,13 +50,15 @@ func passes() []pass {
 			// CAP_SYS_RESOURCE grow a mounted ext4, and root of a container has not got it.
 			without: []string{"onlineExpansion"},
 			skip: []exclusion{
-				unbound, spread,
+				unbound, spread, populator,
 				{`\((xfs|ext4|block volmode)\)|stress|CSI Ephemeral-volume|\] topology|\] capacity`, otherFilesystem},
 			},
 		},
 		{
 			name: "immediate", about: "ext4, bound at once, before there is a pod",
 			class: "holdfast-local-immediate", labels: gentle, without: []string{"onlineExpansion"},
+			// Of thick volumes of 1 GiB, no more at a time than a pool has room for.
+			procs: 3, skip: []exclusion{populator},
 			only: `External.Storage.*\] (provisioning|snapshottable|volume-modify|volume-modify-stress|volume-lifecycle-performance|pvc-deletion-performance) `,
 		},
 		{
@@ -79,6 +81,10 @@ var (
 	unbound = exclusion{
 		"multiple pods should modify volumes with a different volumeAttributesClass",
 		"it changes claims of no pod, which wait for one with this class",
+	}
+	populator = exclusion{
+		"with any volume data source",
+		"it needs images of two more programs, hello-populator and volume-data-source-validator, which the test cluster has not got",
 	}
 	spread = exclusion{
 		`\] volumegroupsnapshottable`,
