@@ -4,11 +4,11 @@
 // status that a user understands, and in no leak: what the driver holds is what
 // the objects say.
 //
-// The tests need root and the programs of `make kubernetes-binaries`:
+// The tests need root and the programs of `make kubernetes-binaries`, so that
+// they are built with the tag kubernetes only:
 //
-//	make test-kubernetes
+//	make test-mishaps
 //
-// runs them; without HOLDFAST_KUBERNETES, the directory of those programs, they
-// are skipped. What an API server in memory can show is in the packages below
-// internal/kube.
+// runs them, and it is part of `make test-kubernetes`. What an API server in
+// memory can show is in the packages below internal/kube.
 package mishaps

@@ -1,3 +1,5 @@
+//go:build kubernetes
+
 package mishaps
 
 import (
@@ -27,7 +29,7 @@ const programsVariable = "HOLDFAST_KUBERNETES"
 // again as a process that it can kill.
 const processVariable = "HOLDFAST_MISHAPS_PROCESS"
 
-// shared is the API server of all tests; nil when they are skipped.
+// shared is the API server of all tests.
 var shared *rest.Config
 
 func TestMain(m *testing.M) {
@@ -48,7 +50,7 @@ func TestMain(m *testing.M) {
 func runAll(m *testing.M) (code int, err error) {
 	programs := os.Getenv(programsVariable)
 	if programs == "" {
-		return m.Run(), nil
+		return 0, fmt.Errorf("%s is not set: it names the directory of the programs that `make kubernetes-binaries` builds", programsVariable)
 	}
 	dir, err := os.MkdirTemp("", "mishaps")
 	if err != nil {
