@@ -123,10 +123,8 @@ func watchDriver(ctx context.Context, env *cluster.Env, met facts, reconnected <
 		}
 		found, err := meet(ctx, env.CSI, met.scope.Node, env.Logger)
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case err != nil:
-			return err
+			return unless(ctx, err)
 		case found.name != met.name:
 			return fmt.Errorf("%w: it was %q and is %q", errChanged, met.name, found.name)
 		case !found.same(met):

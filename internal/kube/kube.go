@@ -160,7 +160,7 @@ func (c *Controllers) Run(ctx context.Context) error {
 // unless drops the error of what ended because it was told to.
 func unless(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // that is what it is for
 	}
 	return err
 }

@@ -18,7 +18,7 @@ func ClaimByUID() Index[*corev1.PersistentVolumeClaim] {
 // ClaimByVolumeName finds the claim that is, or wants to be, bound to a volume.
 func ClaimByVolumeName() Index[*corev1.PersistentVolumeClaim] {
 	return Index[*corev1.PersistentVolumeClaim]{Name: "volumeName", Values: func(c *corev1.PersistentVolumeClaim) []string {
-		return unless("", c.Spec.VolumeName)
+		return named(c.Spec.VolumeName)
 	}}
 }
 
@@ -26,7 +26,7 @@ func ClaimByVolumeName() Index[*corev1.PersistentVolumeClaim] {
 // of ClaimSource and SnapshotSource.
 func ClaimBySource() Index[*corev1.PersistentVolumeClaim] {
 	return Index[*corev1.PersistentVolumeClaim]{Name: "source", Values: func(c *corev1.PersistentVolumeClaim) []string {
-		return unless("", sourceOf(c))
+		return named(sourceOf(c))
 	}}
 }
 
@@ -60,7 +60,7 @@ func ClaimByAttributesClass() Index[*corev1.PersistentVolumeClaim] {
 		if c.Spec.VolumeAttributesClassName == nil {
 			return nil
 		}
-		return unless("", *c.Spec.VolumeAttributesClassName)
+		return named(*c.Spec.VolumeAttributesClassName)
 	}}
 }
 
@@ -70,7 +70,7 @@ func ClaimByClass() Index[*corev1.PersistentVolumeClaim] {
 		if c.Spec.StorageClassName == nil {
 			return nil
 		}
-		return unless("", *c.Spec.StorageClassName)
+		return named(*c.Spec.StorageClassName)
 	}}
 }
 
@@ -93,7 +93,7 @@ func VolumeByClaimUID() Index[*corev1.PersistentVolume] {
 		if v.Spec.ClaimRef == nil {
 			return nil
 		}
-		return unless("", string(v.Spec.ClaimRef.UID))
+		return named(string(v.Spec.ClaimRef.UID))
 	}}
 }
 
@@ -103,7 +103,7 @@ func AttachmentByVolume() Index[*storagev1.VolumeAttachment] {
 		if a.Spec.Source.PersistentVolumeName == nil {
 			return nil
 		}
-		return unless("", *a.Spec.Source.PersistentVolumeName)
+		return named(*a.Spec.Source.PersistentVolumeName)
 	}}
 }
 
@@ -132,8 +132,9 @@ func ContentBySnapshot() Index[*snapshotv1.VolumeSnapshotContent] {
 	}}
 }
 
-func unless(none, value string) []string {
-	if value == none {
+// named is the list of one value, none if that is empty.
+func named(value string) []string {
+	if value == "" {
 		return nil
 	}
 	return []string{value}

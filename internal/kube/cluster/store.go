@@ -227,7 +227,7 @@ func (s *Store[T]) start(ctx context.Context, quiet bool) {
 	if err := s.informer.SetTransform(newReducer().reduce); err != nil {
 		panic(fmt.Sprintf("transform of %s: %v", s.kind, err))
 	}
-	_ = s.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+	_ = s.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
 		s.logger.WarnContext(ctx, "watching is interrupted; it is taken up again", "kind", s.kind, "error", err)
 	})
 	go s.informer.RunWithContext(ctx)

@@ -40,8 +40,8 @@ const (
 	DefaultShardBytes = 256 << 10
 )
 
-// ErrAbandoned, as the cause of the end of Run's context, keeps Run from writing
-// what is pending: another process acts on the records now.
+// ErrAbandoned is for the cause of the end of Run's context: another process acts
+// on the records now, so that Run writes nothing more.
 var ErrAbandoned = errors.New("the records are another process's now")
 
 // ErrTooLarge is in Put's error for a record that no object can hold.
