@@ -56,7 +56,7 @@ cluster-down:
 
 # The tests that need a cluster; each starts its own, and fails if anything of it
 # is left. -trimpath and without cgo as the programs above: compiled once.
-kubernetes_test := cd test/kubernetes && CGO_ENABLED=0 $(ROOT) $(GO) test -trimpath -p 1 -count=1
+kubernetes_test := cd test/kubernetes && CGO_ENABLED=0 $(ROOT) $(GO) test -trimpath -p 1 -parallel 6 -count=1
 # test/mishaps is in the main module, for the driver in memory that is there. It
 # needs an API server only, and waits most of its time.
 mishaps_test := $(ROOT) env HOLDFAST_KUBERNETES=$(KUBERNETES_BIN) $(GO) test -tags kubernetes -count=1 -parallel 8 -timeout 20m ./test/mishaps

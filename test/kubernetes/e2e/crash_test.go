@@ -21,12 +21,12 @@ import (
 var controlSteps = []string{
 	"provision/create/intent", "provision/create/called", "provision/create/answered", "provision/create/saved",
 	"local/create/directory", "local/create/intent", "local/create/sized", "local/create/ready",
-	"provision/delete/called", "provision/delete/removed", "local/delete/checked", "local/discard/renamed",
-	"snapshot/marked", "snapshot/called", "snapshot/status", "snapshot/deleted", "local/snapshot/ready",
+	"provision/delete/called", "provision/delete/removed", "local/delete/checked", "local/discard/renamed", "local/discard/removed",
+	"snapshot/marked", "snapshot/called", "snapshot/status", "snapshot/deleted", "local/snapshot/synced", "local/snapshot/ready",
 	"groupsnapshot/marked", "groupsnapshot/called", "groupsnapshot/status", "groupsnapshot/deleted",
 	"local/group/ready", "local/group/member", "local/group/deleting",
-	"resize/begun", "resize/called", "resize/volume-written", "local/expand/recorded",
-	"modify/begun", "modify/called", "modify/volume-written", "local/modify/recorded",
+	"resize/begun", "resize/called", "resize/volume-written", "local/expand/grown", "local/expand/recorded",
+	"modify/begun", "modify/called", "modify/volume-written", "local/modify/allocated", "local/modify/recorded",
 }
 
 // nodeSteps are those on a volume's way into a pod and out of it.
