@@ -55,9 +55,9 @@ func (c *Controller) claimChanged(old, now *corev1.PersistentVolumeClaim) {
 		c.claimServed(old, now)
 		return
 	}
-	c.progress.note(now.UID, func(s *step) { s.news = time.Now() })
-	if old != nil && asksElse(old, now) {
-		c.progress.note(now.UID, func(s *step) { s.slow = time.Time{} })
+	changed := old != nil && asksElse(old, now)
+	c.progress.note(now.UID, func(s *step) { s.heard(time.Now(), changed) })
+	if changed {
 		c.claimQueue.Forget(key)
 	}
 	if _, begun := c.intents.Get(key); begun || c.here(now) {

@@ -257,7 +257,7 @@ func (c *Controller) finish(pvc *corev1.PersistentVolumeClaim, left record, volu
 	if pvc == nil || pvc.Spec.VolumeName != "" {
 		c.progress.forget(uid)
 	} else {
-		c.progress.note(uid, func(s *step) { *s = step{news: s.news, done: true} })
+		c.progress.note(uid, func(s *step) { *s = step{news: s.news, asked: s.asked, done: true} })
 	}
 	if volume == nil {
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"math/bits"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -17,8 +18,16 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// longestTurn bounds how long a node leaves a claim to those before it.
+// longestTurn is when the nodes have had their turns at a claim: with the usual
+// pause, 2^30 of them.
 const longestTurn = time.Minute
+
+// turn is how long the node of a rank leaves a claim to those before it: one is
+// first, then one, two, four and so on at once, so that among thousands of nodes
+// a free one is soon found, and seldom do more try than had to.
+func (c *Controller) turn(rank int) time.Duration {
+	return time.Duration(bits.Len(uint(rank))) * c.options.TurnOfNode
+}
 
 // take makes a claim with immediate binding this node's, by naming the node in
 // it. Of all nodes, one tries at once; the order is another for each claim, and
@@ -32,8 +41,7 @@ func (c *Controller) take(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 		return nil, 0, nil
 	}
 	known := c.progress.of(pvc.UID)
-	turn := min(time.Duration(c.rank(pvc.UID))*c.options.TurnOfNode, longestTurn)
-	pause := max(time.Until(known.news.Add(turn)), time.Until(known.away))
+	pause := max(time.Until(known.asked.Add(c.turn(c.rank(pvc.UID)))), time.Until(known.away))
 	if pause > 0 {
 		return nil, pause, nil
 	}
@@ -54,7 +62,7 @@ func (c *Controller) take(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 // leave is for a claim whose class does not allow this node. The first in turn
 // tells of it, when all others have had theirs and have not taken it.
 func (c *Controller) leave(pvc *corev1.PersistentVolumeClaim, known step, why error) (*corev1.PersistentVolumeClaim, time.Duration, error) {
-	if pause := time.Until(known.news.Add(longestTurn)); pause > 0 || c.rank(pvc.UID) > 0 {
+	if pause := time.Until(known.asked.Add(longestTurn)); pause > 0 || c.rank(pvc.UID) > 0 {
 		return nil, max(pause, lookAgain), nil
 	}
 	after, err := c.hold(pvc, why.Error())
@@ -115,7 +123,9 @@ func (c *Controller) room(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	}
 	if size := wish.GetCapacityRange().GetRequiredBytes(); free < size {
 		why := fmt.Sprintf("node %q has room for %d bytes, and %s asks for %d; other nodes are tried", c.env.Scope.Node, free, claim.Describe(pvc), size)
-		_, err := c.hold(pvc, why)
+		if c.rank(pvc.UID) == 0 { // one event, not one of each node
+			_, err = c.hold(pvc, why)
+		}
 		return false, err
 	}
 	return true, nil

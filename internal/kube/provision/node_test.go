@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -215,4 +216,33 @@ func TestRank_oneNodeIsFirstForEachClaim(t *testing.T) {
 	if least := slices.Min(slices.Collect(maps.Values(firsts))); len(firsts) != len(nodes) || least < 15 {
 		t.Errorf("of 200 claims, first: %v", firsts)
 	}
+}
+
+func TestTurn_growsWithTheLogarithmOfTheRank(t *testing.T) {
+	w := nodesWorld(t, newClass(), "n1")
+	c, _ := w.onItsOwn("n1", func(_ *cluster.Env, o *Options) { o.TurnOfNode = 2 * time.Second })
+	for rank, want := range map[int]time.Duration{0: 0, 1: 2, 2: 4, 3: 4, 4: 6, 30: 10, 5000: 26} {
+		if got := c.turn(rank); got != want*time.Second {
+			t.Errorf("rank %d waits %v, want %v", rank, got, want*time.Second)
+		}
+	}
+}
+
+func TestNode_aClaimThatChangesAllTheTimeGetsItsTurn(t *testing.T) {
+	w := nodesWorld(t, newClass(), "n1", "n2") // n1 is down
+	w.onItsOwn("n2", func(_ *cluster.Env, o *Options) { o.TurnOfNode = 100 * time.Millisecond })
+	w.Add(newClaim("c0"), newClaim("c1"), newClaim("c2"), newClaim("c3"))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			for i := range 4 {
+				patch := fmt.Appendf(nil, `{"metadata":{"labels":{"n":"%d"}}}`, n)
+				_, _ = w.Core.CoreV1().PersistentVolumeClaims("ns").
+					Patch(ctx, fmt.Sprint("c", i), types.MergePatchType, patch, metav1.PatchOptions{})
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	w.settled(4)
 }

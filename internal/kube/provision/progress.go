@@ -17,7 +17,8 @@ type progress struct {
 
 // step is the memory of one claim.
 type step struct {
-	news time.Time // when the watch last told of the claim
+	news  time.Time // when the watch last told of the claim
+	asked time.Time // when it was first told of what the claim asks for
 	// made is the driver's answer for which no PersistentVolume stands yet.
 	made *csi.Volume
 	// untried is set while the record is this process's own and the driver was
@@ -34,6 +35,15 @@ type step struct {
 	// told and toldAt are the last message that is not worth repeating soon.
 	told   string
 	toldAt time.Time
+}
+
+// heard notes that the watch told of the claim, and whether it asks for
+// something else than before.
+func (s *step) heard(now time.Time, changed bool) {
+	s.news = now
+	if changed || s.asked.IsZero() {
+		s.asked, s.slow = now, time.Time{}
+	}
 }
 
 func newProgress() *progress { return &progress{known: map[types.UID]*step{}} }
