@@ -58,7 +58,7 @@ func passes() []pass {
 			name: "immediate", about: "ext4, bound at once, before there is a pod",
 			class: "holdfast-local-immediate", labels: gentle, without: []string{"onlineExpansion"},
 			// Of thick volumes of 1 GiB, no more at a time than a pool has room for.
-			procs: 3, skip: []exclusion{populator},
+			procs: 3, skip: []exclusion{populator, pinned},
 			only: `External.Storage.*\] (provisioning|snapshottable|volume-modify|volume-modify-stress|volume-lifecycle-performance|pvc-deletion-performance) `,
 		},
 		{
@@ -81,6 +81,11 @@ var (
 	unbound = exclusion{
 		"multiple pods should modify volumes with a different volumeAttributesClass",
 		"it changes claims of no pod, which wait for one with this class",
+	}
+	// Its ensureTopologyRequirements takes the first place that has a node.
+	pinned = exclusion{
+		"with pvc data source",
+		"it chooses the node of its pods itself, and a volume that is bound at once may be on any",
 	}
 	populator = exclusion{
 		"with any volume data source",
