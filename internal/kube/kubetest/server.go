@@ -346,7 +346,7 @@ func (s *server) remove(q Request, o object) {
 }
 
 func fail(w http.ResponseWriter, err error) {
-	answer, is := err.(apierrors.APIStatus) //nolint:errorlint // reactions return API errors as they are
+	answer, is := err.(apierrors.APIStatus)
 	if !is {
 		answer = apierrors.NewInternalError(err)
 	}

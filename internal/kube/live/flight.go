@@ -40,7 +40,7 @@ type answer struct {
 // ctx lasts. If there is none by then, it gives the last one and says how long
 // the question in progress has waited.
 func (f *flight) ask(ctx context.Context, fresh time.Duration) answer {
-	current, last := f.join(max(fresh, time.Nanosecond))
+	current, last := f.join(max(fresh, time.Nanosecond)) //nolint:contextcheck // the question outlives who asked it first
 	if current == nil {
 		return last
 	}

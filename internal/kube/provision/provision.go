@@ -169,7 +169,7 @@ func identity(env *cluster.Env) string {
 func (c *Controller) Run(ctx context.Context) error {
 	c.started = time.Now()
 	if err := c.replay(ctx); err != nil {
-		return nil //nolint:nilerr // only the end of ctx ends the tries
+		return nil // only the end of ctx ends the tries
 	}
 	// The records' writer outlives the queues, whose items wait for it; but not
 	// the lease, after whose loss the records are another process's.
