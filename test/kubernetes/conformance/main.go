@@ -167,7 +167,7 @@ func tell(o options, chosen []pass) error {
 		return err
 	}
 	fmt.Printf("%s; see %s\n", s.counts(), path)
-	if o.write == "" || o.partial() || len(s.of(failed, "")) > 0 {
+	if o.write == "" || o.partial() || len(s.of(failed)) > 0 {
 		return nil
 	}
 	if err := s.complete(); err != nil {

@@ -47,16 +47,21 @@ func (s *summary) add(p pass, spec spec) {
 	s.specs[name] = v
 }
 
-// of are the names of the specs with an outcome, and a reason if it is not "".
-func (s *summary) of(became outcome, reason string) []string {
+// of are the names of the specs with an outcome.
+func (s *summary) of(became outcome) []string {
 	var names []string
 	for name, v := range s.specs {
-		if v.became == became && (reason == "" || v.reason == reason) {
+		if v.became == became {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	return names
+}
+
+// because are those of them with a reason.
+func (s *summary) because(became outcome, reason string) []string {
+	return slices.DeleteFunc(s.of(became), func(name string) bool { return s.specs[name].reason != reason })
 }
 
 // reasons are those of the specs that were not run.
@@ -72,12 +77,12 @@ func (s *summary) reasons(became outcome) []string {
 
 func (s *summary) counts() string {
 	return fmt.Sprintf("Of %d specs %d passed, %d failed, %d skipped themselves in every pass, and %d were not selected",
-		len(s.specs), len(s.of(passed, "")), len(s.of(failed, "")), len(s.of(skipped, "")), len(s.of(unselected, "")))
+		len(s.specs), len(s.of(passed)), len(s.of(failed)), len(s.of(skipped)), len(s.of(unselected)))
 }
 
 // complete refuses a spec that was left out and nobody says why.
 func (s *summary) complete() error {
-	for _, name := range s.of(unselected, "") {
+	for _, name := range s.of(unselected) {
 		if s.specs[name].reason == "" {
 			return fmt.Errorf("no pass selects %q: give the reason in selection.go", name)
 		}
@@ -100,10 +105,10 @@ func (s *summary) markdown() string {
 	}
 	list(&b, "Failed", s.withPasses(failed))
 	for _, reason := range s.reasons(unselected) {
-		list(&b, "Not selected: "+reason, s.of(unselected, reason))
+		list(&b, strings.TrimSuffix("Not selected: "+reason, ": "), s.because(unselected, reason))
 	}
 	for _, reason := range s.reasons(skipped) {
-		list(&b, "Skipped itself: "+reason, s.of(skipped, reason))
+		list(&b, "Skipped itself: "+reason, s.because(skipped, reason))
 	}
 	list(&b, "Passed", s.withPasses(passed))
 	return b.String()
@@ -111,7 +116,7 @@ func (s *summary) markdown() string {
 
 // withPasses are the specs with an outcome, and the passes that ran each.
 func (s *summary) withPasses(became outcome) []string {
-	names := s.of(became, "")
+	names := s.of(became)
 	for i, name := range names {
 		names[i] = fmt.Sprintf("%s (%s)", name, strings.Join(s.specs[name].passes, ", "))
 	}
