@@ -97,7 +97,7 @@ func (s *summary) markdown() string {
 	for _, r := range s.results {
 		took += r.took
 	}
-	fmt.Fprintf(&b, "%s, in %d minutes.\n\n", s.counts(), int(took.Round(time.Minute).Minutes()))
+	fmt.Fprintf(&b, "%s. The passes took %d minutes.\n\n", s.counts(), int(took.Round(time.Minute).Minutes()))
 	b.WriteString("| Pass | Class | Passed | Failed | Skipped itself | Minutes |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, r := range s.results {
 		n := r.count()

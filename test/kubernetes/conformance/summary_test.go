@@ -57,7 +57,7 @@ func TestSummary_tellsWhatBecameOfEverySpec(t *testing.T) {
 	one := pass{name: "one", skip: []exclusion{{"stale", "it is about something else"}}}
 	text := summarise([]result{read(t, one, report)}).markdown()
 	for _, want := range []string{
-		"Of 6 specs 1 passed, 2 failed, 1 skipped themselves in every pass, and 2 were not selected, in 2 minutes.",
+		"Of 6 specs 1 passed, 2 failed, 1 skipped themselves in every pass, and 2 were not selected. The passes took 2 minutes.",
 		"| one |  | 1 | 2 | 1 | 2 |",
 		"### Passed\n\n- Dynamic PV (ext4): volumes should store data (one)\n",
 		"### Skipped itself: Driver \"d\" does not support it\n\n- Dynamic PV: capacity tells\n",
