@@ -134,6 +134,10 @@ func (c *Controllers) Run(ctx context.Context) error {
 	defer stop()
 	roles := met.chosen(o.Wanted)
 	o.Logger.InfoContext(ctx, "serving Kubernetes", "driver", met.name, "controllers", roles, "node", met.scope.Node)
+	if met.controller.Attach && !met.scope.Central() {
+		o.Logger.WarnContext(ctx, "the driver attaches volumes (PUBLISH_UNPUBLISH_VOLUME), which no node does for itself: "+
+			"run one process without node deployment with --controllers=attach, or set attachRequired: false in the CSIDriver object")
+	}
 	c.sayMissingRights(ctx, met.scope, roles)
 	c.enter("filling the caches")
 	running, err := c.build(ctx, env, met, roles)
