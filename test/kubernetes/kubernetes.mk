@@ -66,7 +66,7 @@ test-mishaps: kubernetes-binaries
 
 test-kubernetes: kubernetes-binaries image bin/helm $(KUBERNETES_BIN)/simulated
 	$(kubernetes_test) -v -timeout 90m ./e2e
-	$(kubernetes_test) -timeout 30m $$($(GO) list -C test/kubernetes ./... | grep -v -e /conformance/suite -e /e2e)
+	$(kubernetes_test) -timeout 30m $$($(GO) list ./... | grep -v -e /conformance/suite -e /e2e)
 	$(mishaps_test)
 
 # What a change must pass at least: a volume is written and read again, restored

@@ -112,6 +112,8 @@ func health() []need {
 func own() []need {
 	return []need{
 		{role: Capacity, group: storageGroup, what: "storageclasses", verbs: cached},
+		// Who waits for a class that the driver refuses is told why.
+		{role: Capacity, what: "persistentvolumeclaims", verbs: cached},
 		{role: Capacity, own: true, group: storageGroup, what: "csistoragecapacities", verbs: cached + " create update delete"},
 		// A node's objects belong to the Node, a controller's to its Deployment.
 		{role: Capacity, only: Node, what: "nodes", verbs: live},
