@@ -1,12 +1,14 @@
 package deployment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,9 @@ const LocalDriver = "local.holdfast.dev"
 // readyTimeout is how long the pods of a release get, on a machine with other
 // work.
 const readyTimeout = 3 * time.Minute
+
+// registeredPoll is how often a node is asked for its drivers.
+const registeredPoll = 200 * time.Millisecond
 
 // Options say what is installed, and from where.
 type Options struct {
@@ -116,13 +121,20 @@ func (d *Deployment) WaitReady(ctx context.Context) error {
 }
 
 // waitRegistered waits until the kubelet has told the cluster about the driver.
+// Between two registrations the list of drivers is null, for which `kubectl
+// wait` gives up.
 func (d *Deployment) waitRegistered(ctx context.Context, node string) error {
-	condition := fmt.Sprintf(`--for=jsonpath={.spec.drivers[?(@.name=="%s")].nodeID}`, d.Options.Driver)
-	_, err := d.Kubectl(ctx, "wait", "csinode/"+node, condition, "--timeout", readyTimeout.String())
-	if err != nil {
-		return fmt.Errorf("deployment: the kubelet of %s does not know %s: %w", node, d.Options.Driver, err)
+	for {
+		names, err := d.Kubectl(ctx, "get", "csinode", node, "-o", "jsonpath={.spec.drivers[*].name}")
+		if err == nil && slices.Contains(strings.Fields(names), d.Options.Driver) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("deployment: the kubelet of %s knows %q, not %s: %w", node, names, d.Options.Driver, cmp.Or(err, ctx.Err()))
+		case <-time.After(registeredPoll):
+		}
 	}
-	return nil
 }
 
 // Kubectl is the cluster's, in the release's namespace.
