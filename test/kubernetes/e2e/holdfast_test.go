@@ -1,6 +1,9 @@
 package e2e
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // test is one of the list: its name, and what it does.
 type test struct {
@@ -42,18 +45,16 @@ var alone = []test{
 func TestHoldfast(t *testing.T) {
 	s := start(t)
 	t.Run("together", func(t *testing.T) {
-		for _, c := range together {
+		for _, c := range chosen(together) {
 			t.Run(c.name, func(t *testing.T) {
-				skipLong(t, c)
 				t.Parallel()
 				c.run(s.enter(t))
 			})
 		}
 	})
 	t.Run("alone", func(t *testing.T) {
-		for _, c := range alone {
+		for _, c := range chosen(alone) {
 			t.Run(c.name, func(t *testing.T) {
-				skipLong(t, c)
 				c.run(s.enter(t))
 			})
 		}
@@ -61,9 +62,7 @@ func TestHoldfast(t *testing.T) {
 	s.finish(t)
 }
 
-func skipLong(t *testing.T, c test) {
-	t.Helper()
-	if testing.Short() && !c.short {
-		t.Skip("not one of the short run")
-	}
+// chosen are those of the tests that this run is for.
+func chosen(tests []test) []test {
+	return slices.DeleteFunc(slices.Clone(tests), func(c test) bool { return testing.Short() && !c.short })
 }
