@@ -40,8 +40,19 @@ type Traits struct {
 	// Clone tells whether CreateVolume accepts Source.VolumeID.
 	Clone bool
 	// Parameters and MutableParameters are the known keys, for error messages
-	// and checks by name. Values are checked by CheckParameters.
+	// and checks by name; one that ends in "*" stands for all keys with that
+	// prefix. Values are checked by CheckParameters.
 	Parameters, MutableParameters []string
+	// CreateFindsName: CreateVolume itself returns the complete volume that has
+	// the name, equal to the request or not, and makes none beside it. No lookup
+	// precedes it then; the guard judges what it returns.
+	CreateFindsName bool
+	// MergesChanges: calls of Expand and Modify for one volume may run at once,
+	// and the backend makes one change of them.
+	MergesChanges bool
+	// JoinsAttachment: calls of Attach and Detach for one volume may run at once;
+	// for one node, the latest call says what shall be.
+	JoinsAttachment bool
 	// OnlineExpansion tells whether a volume may grow while it is published.
 	OnlineExpansion bool
 }
@@ -68,6 +79,28 @@ type Controller interface {
 	Volumes(ctx context.Context, after string, limit int) ([]Volume, error)
 }
 
+// ParameterNormalizer is a Controller whose parameters may be spelled in several
+// ways. The guard normalizes first; everything else sees the result.
+type ParameterNormalizer interface {
+	// NormalizeParameters gives each key its one spelling. Two keys that become
+	// one are ErrInvalid. It changes neither map.
+	NormalizeParameters(parameters, mutable map[string]string) (map[string]string, map[string]string, error)
+}
+
+// Sizer is a Controller whose bounds of size depend on the parameters.
+type Sizer interface {
+	// Sizes gives the smallest and largest size in bytes; 0 leaves that of Traits.
+	Sizes(parameters, mutable map[string]string) (minimum, maximum int64, err error)
+}
+
+// Matcher is a Controller that knows better than by comparing the maps of
+// parameters whether a volume is what a creation asks for.
+type Matcher interface {
+	// Matches is nil, or ErrExists with what differs. Size, source and topology
+	// were compared before.
+	Matches(volume Volume, spec VolumeSpec) error
+}
+
 // Snapshotter is a Controller that cuts snapshots and makes volumes of them.
 type Snapshotter interface {
 	// CheckSnapshotParameters refuses unknown keys and bad values (ErrInvalid).
@@ -81,6 +114,13 @@ type Snapshotter interface {
 	SnapshotByName(ctx context.Context, name string) (Snapshot, error)
 	// Snapshots lists like Controller.Volumes.
 	Snapshots(ctx context.Context, filter SnapshotFilter, after string, limit int) ([]Snapshot, error)
+}
+
+// SnapshotFinisher is a Snapshotter whose snapshots need more than the cut.
+type SnapshotFinisher interface {
+	// FinishSnapshot does for an existing snapshot what an interrupted creation
+	// may have left undone, and returns it. Repeating it is harmless.
+	FinishSnapshot(ctx context.Context, snapshot Snapshot, spec SnapshotSpec) (Snapshot, error)
 }
 
 // GroupSnapshotter is a Controller that cuts several volumes at one instant:
@@ -113,7 +153,8 @@ type Expander interface {
 // Modifier is a Controller with parameters that can change.
 type Modifier interface {
 	// Modify applies all parameters or none; keys that are not named stay.
-	Modify(ctx context.Context, id string, mutable map[string]string) error
+	// metadata tells who asks, as VolumeSpec.Metadata does.
+	Modify(ctx context.Context, id string, mutable, metadata map[string]string) error
 }
 
 // CapacityReporter is a Controller that knows how much room is left.

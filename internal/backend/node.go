@@ -14,7 +14,9 @@ type NodeInfo struct {
 type DeviceRequest struct {
 	VolumeID       string
 	PublishContext map[string]string
-	ReadOnly       bool
+	// VolumeContext is the volume's own, such as which partition is meant.
+	VolumeContext map[string]string
+	ReadOnly      bool
 	// Keep makes the device outlive Device.Release with nobody using it, as raw
 	// block use needs. Without it the device lives as long as something (the
 	// caller, a mount) holds it, so that a crash cannot leak it.
@@ -31,8 +33,22 @@ type Device struct {
 	// Discard tells whether freed blocks shall be given back: mkfs and mounts
 	// of a device without it must not discard.
 	Discard bool
+	// Format says how a filesystem shall be made on it.
+	Format FormatOptions
 	// Close gives up the caller's hold; nil when there is nothing to give up.
 	Close func() error
+}
+
+// FormatOptions are wishes for mkfs; zero values leave the choice to it. What a
+// filesystem does not have is ErrInvalid.
+type FormatOptions struct {
+	// BlockSize, InodeSize, BytesPerInode and ClusterSize are in bytes.
+	BlockSize, InodeSize, BytesPerInode, ClusterSize int64
+	Inodes                                           int64
+	// BigAlloc and Encrypt are features of ext4.
+	BigAlloc, Encrypt bool
+	// LegacyXFS makes an xfs that Linux 5.4 and older can mount.
+	LegacyXFS bool
 }
 
 // Release gives up the caller's hold on the device. It may be called on every path.

@@ -123,6 +123,10 @@ type VolumeSpec struct {
 	Capabilities      []Capability
 	Topology          *TopologyRequirement
 	Secrets           map[string]string
+	// Metadata are the keys csi.storage.k8s.io/… that Kubernetes adds to the
+	// parameters (pvc/name, pvc/namespace, pv/name): who asks, not how the volume
+	// shall be. A repeat may have others.
+	Metadata map[string]string
 }
 
 // SnapshotSpec asks for a snapshot of one volume.
@@ -131,6 +135,7 @@ type SnapshotSpec struct {
 	SourceID   string
 	Parameters map[string]string
 	Secrets    map[string]string
+	Metadata   map[string]string // as that of VolumeSpec
 }
 
 // GroupSnapshotSpec asks for a snapshot of several volumes at one instant.

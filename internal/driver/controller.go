@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -35,6 +37,7 @@ func (c *controller) CreateVolume(ctx context.Context, r *csi.CreateVolumeReques
 		Name: r.GetName(), Range: toRange(r.GetCapacityRange()), Capabilities: capabilities,
 		Parameters:        withoutMetadata(r.GetParameters()),
 		MutableParameters: r.GetMutableParameters(),
+		Metadata:          metadataOf(r.GetParameters()),
 		Source:            toSource(r.GetVolumeContentSource()),
 		Topology:          toRequirement(r.GetAccessibilityRequirements()),
 		Secrets:           r.GetSecrets(),
@@ -62,14 +65,24 @@ func (c *controller) checkAnnounced(r *csi.CreateVolumeRequest) error {
 // key of theirs is left for the backend to refuse.
 func withoutMetadata(parameters map[string]string) map[string]string {
 	kept := maps.Clone(parameters)
-	for _, key := range []string{
+	maps.DeleteFunc(kept, func(key, _ string) bool { return isMetadata(key) })
+	return kept
+}
+
+// metadataOf is what withoutMetadata drops.
+func metadataOf(parameters map[string]string) map[string]string {
+	kept := maps.Clone(parameters)
+	maps.DeleteFunc(kept, func(key, _ string) bool { return !isMetadata(key) })
+	return kept
+}
+
+func isMetadata(key string) bool {
+	name, ok := strings.CutPrefix(key, "csi.storage.k8s.io/")
+	return ok && slices.Contains([]string{
 		"pvc/name", "pvc/namespace", "pv/name",
 		"volumesnapshot/name", "volumesnapshot/namespace", "volumesnapshotcontent/name",
 		"volumegroupsnapshot/name", "volumegroupsnapshot/namespace", "volumegroupsnapshotcontent/name",
-	} {
-		delete(kept, "csi.storage.k8s.io/"+key)
-	}
-	return kept
+	}, name)
 }
 
 func (c *controller) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
@@ -138,7 +151,8 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, r *csi.Controll
 }
 
 func (c *controller) ControllerModifyVolume(ctx context.Context, r *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
-	if err := c.guard.Modify(ctx, r.GetVolumeId(), r.GetMutableParameters()); err != nil {
+	wanted := r.GetMutableParameters()
+	if err := c.guard.Modify(ctx, r.GetVolumeId(), withoutMetadata(wanted), metadataOf(wanted)); err != nil {
 		return nil, err
 	}
 	return &csi.ControllerModifyVolumeResponse{}, nil

@@ -87,6 +87,9 @@ func TestCreateVolume_translatesEverything(t *testing.T) {
 			{Mode: backend.SingleNodeWriter, Block: true},
 		},
 		Topology: &backend.TopologyRequirement{Requisite: segment, Preferred: segment},
+		Metadata: map[string]string{
+			"csi.storage.k8s.io/pvc/name": "data", "csi.storage.k8s.io/pvc/namespace": "shop", "csi.storage.k8s.io/pv/name": "pv-1",
+		},
 	})
 }
 

@@ -191,7 +191,7 @@ func (m memory) Expand(_ context.Context, id string, size int64) (backend.Volume
 	return volume, nil
 }
 
-func (m memory) Modify(_ context.Context, id string, mutable map[string]string) error {
+func (m memory) Modify(_ context.Context, id string, mutable, _ map[string]string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	volume := m.volumes[id]

@@ -16,6 +16,7 @@ func (c *controller) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRe
 	snapshot, err := c.guard.CreateSnapshot(ctx, backend.SnapshotSpec{
 		Name: r.GetName(), SourceID: r.GetSourceVolumeId(),
 		Parameters: withoutMetadata(r.GetParameters()), Secrets: r.GetSecrets(),
+		Metadata: metadataOf(r.GetParameters()),
 	})
 	if err != nil {
 		return nil, err

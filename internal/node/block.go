@@ -52,7 +52,8 @@ func (e *Engine) stageDevice(ctx context.Context, r StageRequest, place *mount.P
 		}
 	}()
 	device, err := e.backend.OpenDevice(ctx, backend.DeviceRequest{
-		VolumeID: r.VolumeID, PublishContext: r.PublishContext, ReadOnly: readOnlyMode(r.Capability.Mode), Keep: true,
+		VolumeID: r.VolumeID, PublishContext: r.PublishContext, VolumeContext: r.VolumeContext,
+		ReadOnly: readOnlyMode(r.Capability.Mode), Keep: true,
 	})
 	if err != nil {
 		return err
@@ -176,7 +177,8 @@ func (e *Engine) publishBlock(ctx context.Context, p publication) error {
 		return err
 	}
 	device, err := e.backend.OpenDevice(ctx, backend.DeviceRequest{
-		VolumeID: p.request.VolumeID, PublishContext: p.request.PublishContext, ReadOnly: readOnly, Keep: true,
+		VolumeID: p.request.VolumeID, PublishContext: p.request.PublishContext, VolumeContext: p.request.VolumeContext,
+		ReadOnly: readOnly, Keep: true,
 	})
 	if err != nil {
 		return err

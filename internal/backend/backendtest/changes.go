@@ -75,13 +75,13 @@ func modify(b *bench) {
 	}
 	volume := b.create("changing")
 	for range 2 {
-		b.must(b.guard.Modify(b.ctx(), volume.ID, b.subject.OtherMutable))
+		b.must(b.guard.Modify(b.ctx(), volume.ID, b.subject.OtherMutable, nil))
 	}
 	spoiled := maps.Clone(b.subject.OtherMutable)
 	spoiled["no-such-parameter"] = "x"
-	b.want(b.guard.Modify(b.ctx(), volume.ID, spoiled), backend.ErrInvalid, "an unknown parameter")
-	b.want(b.guard.Modify(b.ctx(), volume.ID, nil), backend.ErrInvalid, "no parameter")
-	b.want(b.guard.Modify(b.ctx(), "vol-absent", b.subject.OtherMutable), backend.ErrNotFound, "an absent volume")
+	b.want(b.guard.Modify(b.ctx(), volume.ID, spoiled, nil), backend.ErrInvalid, "an unknown parameter")
+	b.want(b.guard.Modify(b.ctx(), volume.ID, nil, nil), backend.ErrInvalid, "no parameter")
+	b.want(b.guard.Modify(b.ctx(), "vol-absent", b.subject.OtherMutable, nil), backend.ErrNotFound, "an absent volume")
 	// The request that made the volume still finds it.
 	if again := b.create("changing"); again.ID != volume.ID {
 		b.Fatalf("the creation repeated after a modification made %s; want %s", again.ID, volume.ID)

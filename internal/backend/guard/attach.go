@@ -16,7 +16,7 @@ func (g *Guard) Attach(ctx context.Context, volume, node string, c backend.Capab
 	if err := g.checkCapability(c); err != nil {
 		return nil, fmt.Errorf("volume_capability: %w", err)
 	}
-	unlock, err := g.lock("volume "+volume, volumeID(volume))
+	unlock, err := g.holdAttachment(volume)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (g *Guard) Detach(ctx context.Context, volume, node string) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := g.lock("volume "+volume, volumeID(volume))
+	unlock, err := g.holdAttachment(volume)
 	if err != nil {
 		return err
 	}
@@ -43,4 +43,18 @@ func (g *Guard) Detach(ctx context.Context, volume, node string) error {
 		return fmt.Errorf("detach volume %s from node %q: %w", volume, node, err)
 	}
 	return nil
+}
+
+// holdAttachment keeps other work away from the volume, and other calls of
+// Attach and Detach where the backend cannot take them together.
+func (g *Guard) holdAttachment(volume string) (func(), error) {
+	return g.hold(g.traits.JoinsAttachment, volume)
+}
+
+// hold takes a volume for one call, or beside others of its kind.
+func (g *Guard) hold(together bool, volume string) (func(), error) {
+	if together {
+		return g.share("volume "+volume, volumeID(volume))
+	}
+	return g.lock("volume "+volume, volumeID(volume))
 }

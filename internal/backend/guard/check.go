@@ -63,10 +63,24 @@ func (g *Guard) checkParameters(parameters, mutable map[string]string) error {
 	return g.controller.CheckParameters(parameters, mutable)
 }
 
+// normalize gives every parameter the one spelling of its name.
+func (g *Guard) normalize(parameters, mutable map[string]string) (map[string]string, map[string]string, error) {
+	normalizer, ok := g.controller.(backend.ParameterNormalizer)
+	if !ok {
+		return parameters, mutable, nil
+	}
+	return normalizer.NormalizeParameters(parameters, mutable)
+}
+
+func (g *Guard) normalized(request CreateRequest) (_ CreateRequest, err error) {
+	request.Parameters, request.MutableParameters, err = g.normalize(request.Parameters, request.MutableParameters)
+	return request, err
+}
+
 func checkKeys(field string, given map[string]string, known []string) error {
 	var unknown []string
 	for _, key := range slices.Sorted(maps.Keys(given)) {
-		if !slices.Contains(known, key) {
+		if !isKnown(key, known) {
 			unknown = append(unknown, fmt.Sprintf("%q", key))
 		}
 	}
@@ -75,6 +89,14 @@ func checkKeys(field string, given map[string]string, known []string) error {
 	}
 	return fmt.Errorf("%w: %s: unknown %s; known are %s", backend.ErrInvalid, field,
 		strings.Join(unknown, ", "), orNone(slices.Compact(slices.Sorted(slices.Values(known)))))
+}
+
+// isKnown finds a key among names, of which one that ends in "*" is a prefix.
+func isKnown(key string, known []string) bool {
+	return slices.ContainsFunc(known, func(name string) bool {
+		prefix, isPrefix := strings.CutSuffix(name, "*")
+		return name == key || (isPrefix && len(key) > len(prefix) && strings.HasPrefix(key, prefix))
+	})
 }
 
 func orNone(names []string) string {

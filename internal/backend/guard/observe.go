@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
@@ -38,6 +41,10 @@ func (g *Guard) VolumeHealth(ctx context.Context, id string) ([]backend.HealthPr
 	return reporter.VolumeHealth(ctx, id)
 }
 
+// looksAtOnce bounds the volumes whose health is asked for at once: enough that
+// a backend which batches its questions has something to batch.
+const looksAtOnce = 100
+
 // VolumeProblems are the problems of one volume that has some.
 type VolumeProblems struct {
 	Volume   backend.Volume
@@ -55,16 +62,24 @@ func (g *Guard) UnhealthyVolumes(ctx context.Context, token string, maximum int)
 	if err != nil {
 		return nil, "", err
 	}
-	var unwell []VolumeProblems
-	for _, volume := range volumes {
-		problems, err := reporter.VolumeHealth(ctx, volume.ID)
-		switch {
-		case errors.Is(err, backend.ErrNotFound): // deleted since the listing
-		case err != nil:
-			return nil, "", fmt.Errorf("health of volume %s: %w", volume.ID, err)
-		case len(problems) > 0:
-			unwell = append(unwell, VolumeProblems{Volume: volume, Problems: problems})
-		}
+	looked := make([]VolumeProblems, len(volumes))
+	group, looking := errgroup.WithContext(ctx)
+	group.SetLimit(looksAtOnce)
+	for i, volume := range volumes {
+		group.Go(func() error {
+			problems, err := reporter.VolumeHealth(looking, volume.ID)
+			if errors.Is(err, backend.ErrNotFound) {
+				return nil // deleted since the listing
+			}
+			if err != nil {
+				return fmt.Errorf("health of volume %s: %w", volume.ID, err)
+			}
+			looked[i] = VolumeProblems{Volume: volume, Problems: problems}
+			return nil
+		})
 	}
-	return unwell, next, nil
+	if err := group.Wait(); err != nil {
+		return nil, "", err
+	}
+	return slices.DeleteFunc(looked, func(v VolumeProblems) bool { return len(v.Problems) == 0 }), next, nil
 }

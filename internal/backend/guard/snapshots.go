@@ -47,7 +47,7 @@ func (g *Guard) findOrCut(ctx context.Context, snapshotter backend.Snapshotter, 
 		return backend.Snapshot{}, fmt.Errorf("%w: snapshot %s has that name and was cut from %s, not from %s; use another name",
 			backend.ErrExists, existing.ID, existing.SourceID, spec.SourceID)
 	case err == nil:
-		return existing, nil
+		return finish(ctx, snapshotter, existing, spec)
 	case !errors.Is(err, backend.ErrNotFound):
 		return backend.Snapshot{}, err
 	}
@@ -61,6 +61,15 @@ func (g *Guard) findOrCut(ctx context.Context, snapshotter backend.Snapshotter, 
 		return backend.Snapshot{}, fmt.Errorf("source volume: %w", err)
 	}
 	return snapshotter.CreateSnapshot(ctx, spec)
+}
+
+// finish completes what an interrupted creation may have left undone.
+func finish(ctx context.Context, snapshotter backend.Snapshotter, existing backend.Snapshot, spec backend.SnapshotSpec) (backend.Snapshot, error) {
+	finisher, ok := snapshotter.(backend.SnapshotFinisher)
+	if !ok {
+		return existing, nil
+	}
+	return finisher.FinishSnapshot(ctx, existing, spec)
 }
 
 // DeleteSnapshot removes a snapshot; one that is not there is done. A member

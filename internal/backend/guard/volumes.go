@@ -20,12 +20,17 @@ type CreateRequest struct {
 	Capabilities      []backend.Capability
 	Topology          *backend.TopologyRequirement
 	Secrets           map[string]string
+	Metadata          map[string]string
 }
 
 // CreateVolume makes the volume, or returns the one that an equal request made
 // before. A repeat with other arguments is ErrExists.
 func (g *Guard) CreateVolume(ctx context.Context, request CreateRequest) (backend.Volume, error) {
-	if err := g.checkCreate(request); err != nil {
+	request, err := g.normalized(request)
+	if err == nil {
+		err = g.checkCreate(request)
+	}
+	if err != nil {
 		return backend.Volume{}, fmt.Errorf("create volume %q: %w", request.Name, err)
 	}
 	unlock, err := g.lock("volume "+request.Name, volumeName(request.Name))
@@ -69,28 +74,84 @@ func (g *Guard) checkSource(source backend.Source) error {
 }
 
 func (g *Guard) findOrCreate(ctx context.Context, request CreateRequest) (backend.Volume, error) {
-	existing, err := g.controller.VolumeByName(ctx, request.Name)
-	switch {
-	case err == nil:
-		return existing, compatible(existing, request)
-	case !errors.Is(err, backend.ErrNotFound):
-		return backend.Volume{}, err
+	if !g.traits.CreateFindsName {
+		if existing, found, err := g.existing(ctx, request); found || err != nil {
+			return existing, err
+		}
 	}
 	release, sourceSize, err := g.holdSource(ctx, request.Source)
 	if err != nil {
-		return backend.Volume{}, err
+		return g.withoutSource(ctx, request, err)
 	}
 	defer release()
-	size, err := resolveSize(request.Range, sourceSize, leastFor(request.Capabilities, g.traits))
+	spec, err := g.resolve(request, sourceSize)
 	if err != nil {
 		return backend.Volume{}, err
 	}
-	return g.controller.CreateVolume(ctx, backend.VolumeSpec{
-		Name: request.Name, Size: size,
-		Parameters: request.Parameters, MutableParameters: request.MutableParameters,
-		Source: request.Source, Capabilities: request.Capabilities,
-		Topology: request.Topology, Secrets: request.Secrets,
-	})
+	volume, err := g.controller.CreateVolume(ctx, spec)
+	if err != nil || !g.traits.CreateFindsName {
+		return volume, err
+	}
+	return volume, g.compatible(volume, request, spec)
+}
+
+// existing finds the volume that has the request's name and judges it.
+func (g *Guard) existing(ctx context.Context, request CreateRequest) (backend.Volume, bool, error) {
+	volume, err := g.controller.VolumeByName(ctx, request.Name)
+	if errors.Is(err, backend.ErrNotFound) {
+		return backend.Volume{}, false, nil
+	}
+	if err != nil {
+		return backend.Volume{}, false, err
+	}
+	return volume, true, g.compatible(volume, request, request.spec(volume.Size))
+}
+
+// withoutSource answers a creation whose source is not there: a repeat of one
+// that succeeded before the source was deleted still finds its volume.
+func (g *Guard) withoutSource(ctx context.Context, request CreateRequest, cause error) (backend.Volume, error) {
+	if !g.traits.CreateFindsName || !errors.Is(cause, backend.ErrNotFound) {
+		return backend.Volume{}, cause
+	}
+	volume, found, err := g.existing(ctx, request)
+	if !found && err == nil {
+		err = cause
+	}
+	return volume, err
+}
+
+// resolve decides the size.
+func (g *Guard) resolve(request CreateRequest, sourceSize int64) (backend.VolumeSpec, error) {
+	traits, err := g.bounds(request)
+	if err != nil {
+		return backend.VolumeSpec{}, err
+	}
+	size, err := resolveSize(request.Range, sourceSize, leastFor(request.Capabilities, traits))
+	return request.spec(size), err
+}
+
+// bounds are the traits with the sizes that the parameters allow.
+func (g *Guard) bounds(request CreateRequest) (backend.Traits, error) {
+	sizer, ok := g.controller.(backend.Sizer)
+	if !ok {
+		return g.traits, nil
+	}
+	minimum, maximum, err := sizer.Sizes(request.Parameters, request.MutableParameters)
+	traits := g.traits
+	traits.MinimumSize = max(traits.MinimumSize, minimum)
+	if maximum > 0 {
+		traits.MaximumSize = maximum
+	}
+	return traits, err
+}
+
+func (r CreateRequest) spec(size int64) backend.VolumeSpec {
+	return backend.VolumeSpec{
+		Name: r.Name, Size: size,
+		Parameters: r.Parameters, MutableParameters: r.MutableParameters,
+		Source: r.Source, Capabilities: r.Capabilities,
+		Topology: r.Topology, Secrets: r.Secrets, Metadata: r.Metadata,
+	}
 }
 
 // holdSource keeps the source from being deleted while it is copied, and gives
@@ -139,7 +200,7 @@ func (g *Guard) holdVolume(ctx context.Context, id string) (func(), int64, error
 }
 
 // compatible tells whether an existing volume is what a request asks for.
-func compatible(v backend.Volume, request CreateRequest) error {
+func (g *Guard) compatible(v backend.Volume, request CreateRequest, spec backend.VolumeSpec) error {
 	differs := func(what string, have, want any) error {
 		return fmt.Errorf("%w: volume %s has that name with %s %v, the request has %v; use another name",
 			backend.ErrExists, v.ID, what, have, want)
@@ -149,12 +210,17 @@ func compatible(v backend.Volume, request CreateRequest) error {
 		return differs("capacity", v.Size, request.Range)
 	case v.Source != request.Source:
 		return differs("source", v.Source, request.Source)
+	case !accessible(v.Topology, request.Topology):
+		return differs("topology", v.Topology, request.Topology.Requisite)
+	}
+	if matcher, ok := g.controller.(backend.Matcher); ok {
+		return matcher.Matches(v, spec)
+	}
+	switch {
 	case !maps.Equal(v.Parameters, request.Parameters):
 		return differs("parameters", v.Parameters, request.Parameters)
 	case !maps.Equal(v.MutableParameters, request.MutableParameters):
 		return differs("mutable_parameters", v.MutableParameters, request.MutableParameters)
-	case !accessible(v.Topology, request.Topology):
-		return differs("topology", v.Topology, request.Topology.Requisite)
 	}
 	return nil
 }
@@ -232,7 +298,7 @@ func (g *Guard) Expand(ctx context.Context, id string, r backend.SizeRange) (bac
 	if r.Required == 0 && r.Limit == 0 {
 		return backend.Volume{}, fmt.Errorf("%w: capacity_range has neither required_bytes nor limit_bytes", backend.ErrInvalid)
 	}
-	unlock, err := g.lock("volume "+id, volumeID(id))
+	unlock, err := g.hold(g.traits.MergesChanges, id)
 	if err != nil {
 		return backend.Volume{}, err
 	}
@@ -271,7 +337,7 @@ func (g *Guard) expand(ctx context.Context, expander backend.Expander, id string
 }
 
 // Modify changes parameters of a volume: all of them or none.
-func (g *Guard) Modify(ctx context.Context, id string, mutable map[string]string) error {
+func (g *Guard) Modify(ctx context.Context, id string, mutable, metadata map[string]string) error {
 	modifier, err := feature[backend.Modifier](g, "modification")
 	if err != nil {
 		return err
@@ -279,7 +345,10 @@ func (g *Guard) Modify(ctx context.Context, id string, mutable map[string]string
 	if len(mutable) == 0 {
 		return fmt.Errorf("%w: mutable_parameters is empty; name at least one", backend.ErrInvalid)
 	}
-	unlock, err := g.lock("volume "+id, volumeID(id))
+	if _, mutable, err = g.normalize(nil, mutable); err != nil {
+		return fmt.Errorf("modify volume %s: %w", id, err)
+	}
+	unlock, err := g.hold(g.traits.MergesChanges, id)
 	if err != nil {
 		return err
 	}
@@ -289,7 +358,7 @@ func (g *Guard) Modify(ctx context.Context, id string, mutable map[string]string
 		err = g.checkParameters(volume.Parameters, mutable)
 	}
 	if err == nil {
-		err = modifier.Modify(ctx, id, mutable)
+		err = modifier.Modify(ctx, id, mutable, metadata)
 	}
 	if err != nil {
 		return fmt.Errorf("modify volume %s: %w", id, err)

@@ -111,7 +111,7 @@ func (p *Pool) growFile(record *volumeRecord, data *os.File, from, to int64) err
 }
 
 // Modify changes the provisioning of a volume, also while it is in use.
-func (p *Pool) Modify(ctx context.Context, id string, mutable map[string]string) error {
+func (p *Pool) Modify(ctx context.Context, id string, mutable, _ map[string]string) error {
 	if err := checkParameters(nil, mutable); err != nil {
 		return err
 	}

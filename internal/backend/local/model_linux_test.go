@@ -323,7 +323,7 @@ func (m *model) modify() {
 	if volume == nil {
 		sentinel = backend.ErrNotFound
 	}
-	err := m.guard.Modify(m.ctx(), idOf(volumePrefix, name), map[string]string{parameterProvisioning: provisioning})
+	err := m.guard.Modify(m.ctx(), idOf(volumePrefix, name), map[string]string{parameterProvisioning: provisioning}, nil)
 	if m.want(err, sentinel) {
 		volume.provisioning = provisioning
 	}

@@ -218,7 +218,7 @@ func modification(from, to string) scenario {
 	return scenario{
 		prepare: func(w *world) { w.volume("one", filledSize, from) },
 		act: func(ctx context.Context, _ *Pool, g *guard.Guard) error {
-			return g.Modify(ctx, idOf(volumePrefix, "one"), map[string]string{parameterProvisioning: to})
+			return g.Modify(ctx, idOf(volumePrefix, "one"), map[string]string{parameterProvisioning: to}, nil)
 		},
 		check: func(w *world) {
 			record, err := w.pool.recordOnDisk(idOf(volumePrefix, "one"))

@@ -294,7 +294,7 @@ func TestModify_toThickWithoutRoomLeavesTheVolumeAsItWas(t *testing.T) {
 		fillDisk(t, dir, 16*mebibyte)
 		pool.reserved = -gibibyte // see above
 		before := allocatedOf(t, pool, volume.ID)
-		err := pool.Modify(t.Context(), volume.ID, map[string]string{parameterProvisioning: thick})
+		err := pool.Modify(t.Context(), volume.ID, map[string]string{parameterProvisioning: thick}, nil)
 		if !errors.Is(err, backend.ErrNoSpace) {
 			t.Fatalf("got %v; want ErrNoSpace", err)
 		}
