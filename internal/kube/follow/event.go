@@ -1,0 +1,29 @@
+package follow
+
+import (
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// apply brings what is kept up to date and tells whether that changed anything.
+func (f *follower[T, L]) apply(event watch.Event) (changed bool, err error) {
+	switch event.Type {
+	case watch.Error:
+		return false, fmt.Errorf("watch: %w", apierrors.FromObject(event.Object))
+	case watch.Bookmark:
+		return false, nil
+	}
+	object, is := event.Object.(T)
+	if !is {
+		return false, fmt.Errorf("the API server sent a %T", event.Object)
+	}
+	_, had := f.kept[object.GetName()]
+	if event.Type == watch.Deleted || (f.options.Keep != nil && !f.options.Keep(object)) {
+		delete(f.kept, object.GetName())
+		return had, nil
+	}
+	f.kept[object.GetName()] = object
+	return true, nil
+}
