@@ -1,0 +1,108 @@
+// Package volumetype knows what the types of EBS volumes allow: size, IOPS,
+// throughput, their ratios, and what a modification may change. The numbers are
+// those of the EBS user guide, "Amazon EBS volume types".
+//
+// EC2 checks the same, but only when asked, and some answers arrive after the
+// caller was told that all is well. So everything is checked here before
+// anything is done.
+package volumetype
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// Names of the types.
+const (
+	GP3      = "gp3"
+	GP2      = "gp2"
+	IO1      = "io1"
+	IO2      = "io2"
+	ST1      = "st1"
+	SC1      = "sc1"
+	Standard = "standard"
+)
+
+// Default is the type of a volume whose creation names none; EC2's own is gp2.
+const Default = GP3
+
+// Interval is a range of whole numbers with both ends in it. The zero Interval
+// is that of a property which cannot be chosen.
+type Interval struct{ Least, Most int32 }
+
+func (i Interval) settable() bool { return i != Interval{} }
+
+func (i Interval) has(value int32) bool { return value >= i.Least && value <= i.Most }
+
+// String gives the interval as error messages have it.
+func (i Interval) String() string { return fmt.Sprintf("%d to %d", i.Least, i.Most) }
+
+// Type is what one type of volume allows.
+type Type struct {
+	Name string
+	// Size in GiB.
+	Size Interval
+	// IOPS that can be chosen; where DefaultIOPS is 0, they must be.
+	IOPS        Interval
+	DefaultIOPS int32
+	// IOPSPerGiB bounds IOPS above the least.
+	IOPSPerGiB int32
+	// Throughput in MiB/s that can be chosen, of which one needs IOPSPerMiB IOPS.
+	Throughput        Interval
+	DefaultThroughput int32
+	IOPSPerMiB        int32
+	// MultiAttach tells whether several instances may have it at once.
+	MultiAttach bool
+}
+
+var types = []Type{
+	{
+		Name: GP3, Size: Interval{1, 65536},
+		IOPS: Interval{3000, 80000}, DefaultIOPS: 3000, IOPSPerGiB: 500,
+		Throughput: Interval{125, 2000}, DefaultThroughput: 125, IOPSPerMiB: 4,
+	},
+	{Name: GP2, Size: Interval{1, 16384}},
+	{Name: IO1, Size: Interval{4, 16384}, IOPS: Interval{100, 64000}, IOPSPerGiB: 50, MultiAttach: true},
+	{Name: IO2, Size: Interval{4, 65536}, IOPS: Interval{100, 256000}, IOPSPerGiB: 1000, MultiAttach: true},
+	{Name: ST1, Size: Interval{125, 16384}},
+	{Name: SC1, Size: Interval{125, 16384}},
+	{Name: Standard, Size: Interval{1, 1024}},
+}
+
+// Lookup finds a type; "" is the default one. ErrInvalid names the known ones.
+func Lookup(name string) (Type, error) {
+	if name == "" {
+		name = Default
+	}
+	i := slices.IndexFunc(types, func(t Type) bool { return t.Name == name })
+	if i < 0 {
+		return Type{}, fmt.Errorf("%w: type %q is not known; known are %s", backend.ErrInvalid, name, strings.Join(Names(), ", "))
+	}
+	return types[i], nil
+}
+
+// Names lists the types, the default first.
+func Names() []string {
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = t.Name
+	}
+	return names
+}
+
+// IOPSAt is the interval of IOPS at a size in GiB: the least is had at any size.
+func (t Type) IOPSAt(size int32) Interval {
+	most := min(int64(t.IOPS.Most), int64(size)*int64(t.IOPSPerGiB))
+	return Interval{t.IOPS.Least, max(t.IOPS.Least, int32(most))}
+}
+
+// ThroughputAt is the interval of throughput at a number of IOPS.
+func (t Type) ThroughputAt(iops int32) Interval {
+	if t.IOPSPerMiB == 0 {
+		return t.Throughput
+	}
+	return Interval{t.Throughput.Least, max(t.Throughput.Least, min(t.Throughput.Most, iops/t.IOPSPerMiB))}
+}
