@@ -29,6 +29,10 @@ var (
 	ErrUnsupported = errors.New("not supported")
 	// ErrUnavailable: a dependency is away and may return (UNAVAILABLE).
 	ErrUnavailable = errors.New("unavailable")
+	// ErrDenied: the credentials are good but not allowed to do it (PERMISSION_DENIED).
+	ErrDenied = errors.New("permission denied")
+	// ErrCredentials: there are no credentials, or they are not accepted (UNAUTHENTICATED).
+	ErrCredentials = errors.New("credentials not accepted")
 	// ErrDataLoss: data that should be there is gone or damaged (DATA_LOSS).
 	ErrDataLoss = errors.New("data loss")
 )

@@ -55,6 +55,8 @@ func codeOf(err error) codes.Code {
 		{backend.ErrPrecondition, codes.FailedPrecondition},
 		{backend.ErrOutOfRange, codes.OutOfRange},
 		{backend.ErrUnsupported, codes.Unimplemented},
+		{backend.ErrDenied, codes.PermissionDenied},
+		{backend.ErrCredentials, codes.Unauthenticated},
 		{backend.ErrDataLoss, codes.DataLoss},
 	} {
 		if errors.Is(err, known.sentinel) {
