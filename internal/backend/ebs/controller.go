@@ -1,0 +1,83 @@
+// Package ebs is the controller half of the backend for Amazon EBS volumes: it
+// makes, attaches and changes them through EC2. It keeps nothing of its own:
+// what it must know after a crash it reads from EC2.
+//
+// Names, tags, parameters and topology keys are those of the AWS EBS CSI driver,
+// so that volumes made by either are the other's too.
+package ebs
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
+)
+
+// DriverName is the CSI plugin name, also that of the AWS EBS CSI driver.
+const DriverName = "ebs.csi.aws.com"
+
+// gib is the unit of EBS sizes.
+const gib = int64(1) << 30
+
+// defaultSize is what a volume has whose creation names no size, in GiB; the
+// AWS EBS CSI driver's.
+const defaultSize = 100
+
+// Options configure a Controller.
+type Options struct {
+	Cloud *cloud.Client
+	// ChangeWindow is for how long a change of a volume waits for others to be
+	// made together with it; 2 s when 0.
+	ChangeWindow time.Duration
+	Logger       *slog.Logger
+	Registerer   prometheus.Registerer
+}
+
+// Controller is a backend.Controller for EBS volumes.
+type Controller struct {
+	cloud   *cloud.Client
+	options Options
+	log     *slog.Logger
+}
+
+// New makes a Controller. It asks EC2 nothing.
+func New(o Options) (*Controller, error) {
+	if o.Cloud == nil {
+		return nil, errors.New("ebs: no client for EC2 was given")
+	}
+	log := o.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Controller{cloud: o.Cloud, options: o, log: log}, nil
+}
+
+// Probe tells whether EC2 answers, as far as is known: it costs no call.
+func (c *Controller) Probe(context.Context) error { return c.cloud.Health() }
+
+// Traits of EBS volumes. Their sizes here are those of the default type; see Sizes.
+func (c *Controller) Traits() backend.Traits {
+	return backend.Traits{
+		DriverName:   DriverName,
+		TopologyKeys: []string{zoneKey, zoneKeyOwn},
+		MinimumSize:  gib, MaximumSize: 65536 * gib, DefaultSize: defaultSize * gib, AllocationUnit: gib,
+		AccessModes: []backend.AccessMode{
+			backend.SingleNodeWriter, backend.SingleNodeReaderOnly,
+			backend.SingleNodeSingleWriter, backend.SingleNodeMultiWriter,
+			backend.MultiNodeReaderOnly, backend.MultiNodeMultiWriter,
+		},
+		Filesystems: filesystems(),
+		Block:       true, Clone: true, OnlineExpansion: true,
+		Parameters: params.Names(), MutableParameters: params.MutableNames(),
+		CreateFindsName: true, MergesChanges: true, JoinsAttachment: true,
+	}
+}
+
+// filesystems that may be made on a volume, the default first.
+func filesystems() []string { return []string{"ext4", "ext3", "xfs", "btrfs"} }

@@ -1,0 +1,97 @@
+package params
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/volumetype"
+)
+
+// reader takes values out of a map of parameters and remembers what is wrong
+// with them and which were taken.
+type reader struct {
+	given map[string]string
+	taken []string
+	wrong []error
+}
+
+func (r *reader) refuse(key, must string) {
+	r.wrong = append(r.wrong, fmt.Errorf("%w: %s %q: it must be %s", backend.ErrInvalid, key, r.given[key], must))
+}
+
+func (r *reader) take(key string) (string, bool) {
+	r.taken = append(r.taken, key)
+	value, said := r.given[key]
+	return value, said
+}
+
+func (r *reader) ignore(keys ...string) { r.taken = append(r.taken, keys...) }
+
+// text is a value that is not empty; "" when it is not given.
+func (r *reader) text(key string) string {
+	value, said := r.take(key)
+	if said && value == "" {
+		r.refuse(key, "given a value, or left out")
+	}
+	return value
+}
+
+// number is a whole number above 0; 0 when it is not given.
+func (r *reader) number(key string) int32 {
+	return r.within(key, volumetype.Interval{Least: 1, Most: math.MaxInt32})
+}
+
+func (r *reader) within(key string, allowed volumetype.Interval) int32 {
+	value, said := r.take(key)
+	if !said {
+		return 0
+	}
+	n, err := strconv.ParseInt(value, 10, 32)
+	if err != nil || n < int64(allowed.Least) || n > int64(allowed.Most) {
+		r.refuse(key, "a whole number from "+allowed.String())
+		return 0
+	}
+	return int32(n)
+}
+
+// truth is true or false. Anything else is refused: who writes "yes" for
+// encrypted must not get a volume that is not.
+func (r *reader) truth(key string) (value, said bool) {
+	text, said := r.take(key)
+	switch {
+	case !said:
+	case strings.EqualFold(text, "true"):
+		return true, true
+	case !strings.EqualFold(text, "false"):
+		r.refuse(key, `"true" or "false"`)
+	}
+	return false, said
+}
+
+// prefixed are the values of all keys with a prefix, in the order of the keys.
+func (r *reader) prefixed(prefix string, given map[string]string) []string {
+	var values []string
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		if strings.HasPrefix(key, prefix) {
+			r.taken = append(r.taken, key)
+			values = append(values, given[key])
+		}
+	}
+	return values
+}
+
+// done tells what was wrong, unknown keys last.
+func (r *reader) done() error {
+	for _, key := range slices.Sorted(maps.Keys(r.given)) {
+		if !slices.Contains(r.taken, key) {
+			r.wrong = append(r.wrong, fmt.Errorf("%w: parameter %q is not known", backend.ErrInvalid, key))
+		}
+	}
+	return errors.Join(r.wrong...)
+}

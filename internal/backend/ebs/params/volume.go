@@ -1,0 +1,156 @@
+package params
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/volumetype"
+)
+
+// The rates at which EC2 fills a volume from its snapshot, in MiB/s (EC2 API,
+// CreateVolume, VolumeInitializationRate).
+var initializationRates = volumetype.Interval{Least: 100, Most: 300}
+
+// Volume is what parameters say of a volume; zero fields say nothing.
+type Volume struct {
+	Type       string
+	IOPS       int32
+	IOPSPerGB  int32
+	Throughput int32 // MiB/s
+	// Raise takes the type's least IOPS where IOPSPerGB comes to fewer.
+	Raise bool
+	// KeepRatio makes IOPS grow with the volume, and KeepRatioSaid tells that a
+	// modification named it.
+	KeepRatio, KeepRatioSaid bool
+	// Encrypted is nil where nothing was said: the account's default holds then.
+	Encrypted *bool
+	KMSKeyID  string
+	// InitializationRate in MiB/s is for volumes made of a snapshot.
+	InitializationRate int32
+	// WaitInitialized makes the volume's first attachment wait until all its data
+	// has come from the snapshot.
+	WaitInitialized bool
+	Format          Format
+	// Tags are tags as key=template, in the order of their parameters, those of
+	// mutable parameters last. Untag are keys of tags to remove.
+	Tags, Untag []string
+}
+
+// ParseVolume reads normalized parameters (see Normalize). Values of mutable
+// replace those of parameters: each key its like, and iops and iopsPerGB one
+// another, as both say how many IOPS there shall be. Unknown keys are ErrInvalid.
+func ParseVolume(parameters, mutable map[string]string) (Volume, error) {
+	if err := checkExclusive(parameters); err != nil {
+		return Volume{}, err
+	}
+	if err := checkExclusive(mutable); err != nil {
+		return Volume{}, err
+	}
+	var v Volume
+	r := &reader{given: overlay(parameters, mutable)}
+	v.Type = r.text(keyType)
+	v.IOPS, v.IOPSPerGB, v.Throughput = r.number(keyIOPS), r.number(keyIOPSPerGB), r.number(keyThroughput)
+	v.Raise, _ = r.truth(keyRaise)
+	v.KeepRatio, v.KeepRatioSaid = r.truth(keyKeepRatio)
+	if encrypted, said := r.truth(keyEncrypted); said {
+		v.Encrypted = &encrypted
+	}
+	v.KMSKeyID = r.text(keyKMSKeyID)
+	v.InitializationRate = r.within(keyInitRate, initializationRates)
+	v.WaitInitialized, _ = r.truth(keyWaitInitialized)
+	v.Format = r.format()
+	r.ignore(keyFSType, keyBlockExpress)
+	v.Tags = append(r.prefixed(prefixTag, parameters), r.prefixed(prefixTag, mutable)...)
+	v.Untag = r.prefixed(prefixUntag, r.given)
+	if err := r.done(); err != nil {
+		return Volume{}, err
+	}
+	return v, v.check()
+}
+
+func checkExclusive(given map[string]string) error {
+	if given[keyIOPS] != "" && given[keyIOPSPerGB] != "" {
+		return fmt.Errorf("%w: iops %s and iopsPerGB %s exclude each other; leave one out",
+			backend.ErrInvalid, given[keyIOPS], given[keyIOPSPerGB])
+	}
+	return nil
+}
+
+func overlay(parameters, mutable map[string]string) map[string]string {
+	both := maps.Clone(parameters)
+	if both == nil {
+		both = map[string]string{}
+	}
+	if mutable[keyIOPS] != "" || mutable[keyIOPSPerGB] != "" {
+		delete(both, keyIOPS)
+		delete(both, keyIOPSPerGB)
+	}
+	maps.Copy(both, mutable)
+	return both
+}
+
+// check tests the values that do not depend on the size.
+func (v Volume) check() error {
+	if err := volumetype.CheckValues(v.Type, v.IOPS, v.Throughput); err != nil {
+		return err
+	}
+	if v.IOPSPerGB > 0 {
+		if t, _ := volumetype.Lookup(v.Type); t.IOPSPerGiB == 0 {
+			return fmt.Errorf("%w: iopsPerGB %d: a volume of type %s has no IOPS to choose; leave it out, or choose another type",
+				backend.ErrInvalid, v.IOPSPerGB, t.Name)
+		}
+	}
+	if v.KMSKeyID != "" && v.Encrypted != nil && !*v.Encrypted {
+		return fmt.Errorf("%w: encrypted is false and kmsKeyId is %q; with a key the volume is encrypted: leave one out",
+			backend.ErrInvalid, v.KMSKeyID)
+	}
+	if strings.ContainsFunc(v.KMSKeyID, notInKeyID) {
+		return fmt.Errorf("%w: kmsKeyId %q is no key ID, alias or ARN", backend.ErrInvalid, v.KMSKeyID)
+	}
+	return v.Format.check()
+}
+
+// notInKeyID finds what neither ID, alias nor ARN of a KMS key has.
+func notInKeyID(r rune) bool {
+	return !slices.Contains([]rune(":/_-"), r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+}
+
+// Spec is the volume at a size in GiB, with IOPS computed where iopsPerGB asks
+// for it; Spec.Check is the caller's. ErrOutOfRange when the ratio gives what the
+// type cannot have.
+func (v Volume) Spec(size int32) (volumetype.Spec, error) {
+	t, err := volumetype.Lookup(v.Type)
+	if err != nil {
+		return volumetype.Spec{}, err
+	}
+	s := volumetype.Spec{Type: t.Name, Size: size, IOPS: v.IOPS, Throughput: v.Throughput}
+	if v.IOPSPerGB > 0 {
+		s.IOPS, err = v.ratio(t, size)
+	}
+	return s, err
+}
+
+func (v Volume) ratio(t volumetype.Type, size int32) (int32, error) {
+	allowed := t.IOPSAt(size)
+	iops := int64(v.IOPSPerGB) * int64(size)
+	refuse := func(advice string) error {
+		return fmt.Errorf("%w: iopsPerGB %d comes to %d IOPS at %d GiB; a volume of type %s can have %s there: %s",
+			backend.ErrOutOfRange, v.IOPSPerGB, iops, size, t.Name, allowed, advice)
+	}
+	switch {
+	case iops > int64(allowed.Most):
+		return 0, refuse("choose a lower ratio, or iops")
+	case iops < int64(allowed.Least) && !v.Raise:
+		return 0, refuse("set allowAutoIOPSPerGBIncrease to \"true\" to have the least, or ask for a larger volume")
+	}
+	return max(int32(iops), allowed.Least), nil
+}
+
+// Sizes are the sizes in GiB that a volume of the type can have.
+func (v Volume) Sizes() (volumetype.Interval, error) {
+	t, err := volumetype.Lookup(v.Type)
+	return t.Size, err
+}
