@@ -27,6 +27,8 @@ type Request struct {
 	version         string
 	patchType       types.PatchType
 	selector        string
+	only            string // name of the field selector, the only one that there is for all kinds
+	page            page
 	since           uint64
 	initialEvents   bool
 }
@@ -103,6 +105,8 @@ func parse(r *http.Request) (Request, error) {
 	}
 	query := r.URL.Query()
 	q.selector = query.Get("labelSelector")
+	q.only = strings.TrimPrefix(query.Get("fieldSelector"), "metadata.name=")
+	q.page = pageOf(query)
 	q.since, _ = strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
 	q.initialEvents = query.Get("sendInitialEvents") == "true"
 	q.patchType = types.PatchType(r.Header.Get("Content-Type"))
@@ -183,15 +187,16 @@ func (s *server) find(q Request) (object, error) {
 func (s *server) list(q Request) any {
 	items := []object{}
 	for _, o := range s.stored[q.collection()] {
-		if (q.Namespace == "" || o.namespace() == q.Namespace) && o.matches(q.selector) {
+		if q.selects(o) {
 			items = append(items, o)
 		}
 	}
 	slices.SortFunc(items, func(a, b object) int { return strings.Compare(a.namespace()+"/"+a.name(), b.namespace()+"/"+b.name()) })
+	items, more := q.page.of(items)
 	// Without a kind the client takes it for what it asked for.
 	return map[string]any{
 		"items":    items,
-		"metadata": map[string]any{"resourceVersion": strconv.FormatUint(s.version, 10)},
+		"metadata": map[string]any{"resourceVersion": strconv.FormatUint(s.version, 10), "continue": more},
 	}
 }
 

@@ -90,9 +90,7 @@ func (s *server) end(own *watcher) {
 	s.watches[collection] = slices.DeleteFunc(s.watches[collection], func(w *watcher) bool { return w == own })
 }
 
-func (w *watcher) sees(o object) bool {
-	return (w.request.Namespace == "" || o.namespace() == w.request.Namespace) && o.matches(w.request.selector)
-}
+func (w *watcher) sees(o object) bool { return w.request.selects(o) }
 
 // tell is called with the lock held.
 func (s *server) tell(collection, kind string, o object) {

@@ -1,0 +1,205 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+)
+
+const (
+	driver = "ebs.csi.aws.com"
+	own    = "one"
+)
+
+func node(change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: own}}
+	for _, f := range change {
+		f(n)
+	}
+	return n
+}
+
+func unschedulable(n *corev1.Node) { n.Spec.Unschedulable = true }
+
+func tainted(key string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}}
+	}
+}
+
+func attachment(name, attacher, node string) *storagev1.VolumeAttachment {
+	volume := "pv-" + name
+	return &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: attacher, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
+	}
+}
+
+// wait starts a wait; its error comes over the channel.
+func wait(c *kubetest.Cluster) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		done <- Wait(c.Context(), Options{Client: c.Core, Node: own, Driver: driver, Logger: slog.New(slog.DiscardHandler)})
+	}()
+	return done
+}
+
+func finishes(t *testing.T, done <-chan error) {
+	t.Helper()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for ever")
+	}
+}
+
+func goesOn(t *testing.T, done <-chan error) {
+	t.Helper()
+	select {
+	case err := <-done:
+		t.Fatalf("it ended: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+}
+
+// A driver that is replaced on a node in use must end at once.
+func TestWait_isOverOnANodeThatStays(t *testing.T) {
+	for _, n := range []*corev1.Node{node(), node(tainted("dedicated")), node(tainted(corev1.TaintNodeNotReady))} {
+		c := kubetest.New(t, csitest.New(driver), n, attachment("a", driver, own))
+		finishes(t, wait(c))
+	}
+}
+
+// U-3: each way in which a node is said to go.
+func TestWait_onANodeThatIsEmptiedIsForItsLastVolume(t *testing.T) {
+	nodes := map[string]*corev1.Node{"gone": nil, "cordoned": node(unschedulable)}
+	for _, key := range []string{"node.kubernetes.io/unschedulable", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption"} {
+		nodes[key] = node(tainted(key))
+	}
+	for what, n := range nodes {
+		t.Run(what, func(t *testing.T) {
+			c := kubetest.New(t, csitest.New(driver), attachment("a", driver, own), attachment("b", driver, own),
+				attachment("c", driver, "two"), attachment("d", "efs.csi.aws.com", own))
+			if n != nil {
+				c.Add(n)
+			}
+			done := wait(c)
+			goesOn(t, done)
+			c.Delete(attachment("b", driver, own))
+			c.Delete(attachment("c", driver, "two"))
+			goesOn(t, done)
+			c.Delete(attachment("a", driver, own))
+			finishes(t, done)
+		})
+	}
+}
+
+func TestWait_isOverWhereNothingIsAttached(t *testing.T) {
+	finishes(t, wait(kubetest.New(t, csitest.New(driver), node(unschedulable), attachment("a", driver, "two"))))
+}
+
+func TestWait_seesWhatIsAttachedMeanwhile(t *testing.T) {
+	c := kubetest.New(t, csitest.New(driver), node(unschedulable), attachment("a", driver, own))
+	done := wait(c)
+	goesOn(t, done)
+	c.Add(attachment("late", driver, own))
+	c.Delete(attachment("a", driver, own))
+	goesOn(t, done)
+	c.Delete(attachment("late", driver, own))
+	finishes(t, done)
+}
+
+// in a large cluster the changes of other nodes' attachments cost no
+// request, and the end is one, whatever comes together with it.
+func TestWait_listsOnceInPagesAndWatchesOnce(t *testing.T) {
+	const others = 600
+	objects := []runtime.Object{node(unschedulable), attachment("a", driver, own), attachment("z", driver, own)}
+	for i := range others {
+		objects = append(objects, attachment(fmt.Sprintf("other-%04d", i), driver, fmt.Sprintf("node-%d", i)))
+	}
+	c := kubetest.New(t, csitest.New(driver), objects...)
+	var mu sync.Mutex
+	asked := map[string]int{}
+	c.React("*", "volumeattachments", func(q kubetest.Request) error {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[q.Verb]++
+		return nil
+	})
+	done := wait(c)
+	c.Eventually(func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if asked["watch"] == 0 {
+			return errors.New("nothing is watched")
+		}
+		return nil
+	})
+	for i := range 100 {
+		c.Put(attachment(fmt.Sprintf("other-%04d", i), driver, "elsewhere"))
+	}
+	c.Delete(attachment("a", driver, own))
+	c.Delete(attachment("z", driver, own))
+	finishes(t, done)
+	mu.Lock()
+	defer mu.Unlock()
+	if asked["list"] != 2 || asked["watch"] != 1 || len(asked) != 2 {
+		t.Errorf("it asked for %v; want 2 pages of a list and a watch", asked)
+	}
+}
+
+func TestWait_goesOnAfterTheEndOfAWatch(t *testing.T) {
+	c := kubetest.New(t, csitest.New(driver), node(unschedulable), attachment("a", driver, own))
+	done := wait(c)
+	goesOn(t, done)
+	c.BreakWatches()
+	c.Delete(attachment("a", driver, own))
+	finishes(t, done)
+}
+
+// The kubelet kills what does not end in time, and nobody would learn why.
+func TestWait_endsInTimeAndNamesWhatIsAttached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		began := time.Now()
+		clients := fake.NewClientset(node(unschedulable), attachment("a", driver, own), attachment("b", driver, own))
+		err := Wait(ctx, Options{Client: clients, Node: own, Driver: driver, Logger: slog.New(slog.DiscardHandler)})
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "pv-a, pv-b") || time.Since(began) != 15*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+func TestWait_triesAgainWhileTheAPIServerIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients := fake.NewClientset(node())
+		began := time.Now()
+		clients.PrependReactor("list", "nodes", func(kubetesting.Action) (bool, runtime.Object, error) {
+			return time.Since(began) < 10*time.Second, nil, apierrors.NewServiceUnavailable("etcd is down")
+		})
+		if err := Wait(t.Context(), Options{Client: clients, Node: own, Driver: driver, Logger: slog.New(slog.DiscardHandler)}); err != nil || time.Since(began) > 20*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
