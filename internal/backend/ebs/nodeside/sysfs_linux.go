@@ -1,0 +1,211 @@
+package nodeside
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// nvmeDisk is the name of an NVMe namespace that has a device node. The paths of
+// a multipath namespace (nvme0c1n1) are hidden and have none.
+var nvmeDisk = regexp.MustCompile(`^nvme[0-9]+n[0-9]+$`)
+
+// disk is one disk of this machine as sysfs has it.
+type disk struct {
+	name          string // as below /sys/block and /dev
+	number        uint64 // st_rdev of its node
+	serial, model string // NVMe only
+	transport     string // NVMe only: pcie; "" where the kernel does not tell
+	namespace     string // NVMe only: nsid
+}
+
+// sysfs reads block devices below a root.
+type sysfs struct{ root string }
+
+func (s sysfs) path(elements ...string) string {
+	return filepath.Join(append([]string{s.root, "block"}, elements...)...)
+}
+
+// attribute reads one value; "" when there is none, or the device is going away.
+func (s sysfs) attribute(elements ...string) (string, error) {
+	data, err := os.ReadFile(s.path(elements...))
+	if gone(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read sysfs: %w", err)
+	}
+	return padded(string(data)), nil
+}
+
+// gone tells that a device, or a value of it, is not there any more.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EINVAL)
+}
+
+// names lists the disks whose names match.
+func (s sysfs) names(match *regexp.Regexp) ([]string, error) {
+	entries, err := os.ReadDir(s.path())
+	if err != nil {
+		return nil, fmt.Errorf("list the disks of this machine: %w", err)
+	}
+	var names []string
+	for _, entry := range entries {
+		if match.MatchString(entry.Name()) {
+			names = append(names, entry.Name())
+		}
+	}
+	return names, nil
+}
+
+// nvmeDisks lists the NVMe disks. One that goes away meanwhile is left out.
+func (s sysfs) nvmeDisks() ([]disk, error) {
+	names, err := s.names(nvmeDisk)
+	if err != nil {
+		return nil, err
+	}
+	var disks []disk
+	for _, name := range names {
+		d, err := s.nvme(name)
+		if err != nil {
+			return nil, err
+		}
+		if d != nil {
+			disks = append(disks, *d)
+		}
+	}
+	return disks, nil
+}
+
+// nvme reads one disk; nil when it is not there, or not wholly.
+func (s sysfs) nvme(name string) (*disk, error) {
+	d := disk{name: name}
+	for _, a := range []struct {
+		value *string
+		path  []string
+	}{
+		{&d.serial, []string{name, "device", "serial"}},
+		{&d.model, []string{name, "device", "model"}},
+		{&d.transport, []string{name, "device", "transport"}},
+		{&d.namespace, []string{name, "nsid"}},
+	} {
+		var err error
+		if *a.value, err = s.attribute(a.path...); err != nil {
+			return nil, err
+		}
+	}
+	number, err := s.number(name)
+	if err != nil || number == 0 || d.serial == "" {
+		return nil, err
+	}
+	d.number = number
+	return &d, nil
+}
+
+// number is a block device's, 0 when it is not there.
+func (s sysfs) number(elements ...string) (uint64, error) {
+	text, err := s.attribute(append(elements, "dev")...)
+	if err != nil || text == "" {
+		return 0, err
+	}
+	major, minor, _ := strings.Cut(text, ":")
+	high, err := strconv.ParseUint(major, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("device number %q of %s: %w", text, filepath.Join(elements...), err)
+	}
+	low, err := strconv.ParseUint(minor, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("device number %q of %s: %w", text, filepath.Join(elements...), err)
+	}
+	return unix.Mkdev(uint32(high), uint32(low)), nil
+}
+
+// partition is one partition of a disk.
+type partition struct {
+	name   string
+	index  int // from 1
+	number uint64
+}
+
+// partitions lists those of a disk.
+func (s sysfs) partitions(name string) ([]partition, error) {
+	entries, err := os.ReadDir(s.path(name))
+	if gone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the partitions of %s: %w", name, err)
+	}
+	var found []partition
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), name) {
+			continue
+		}
+		text, err := s.attribute(name, entry.Name(), "partition")
+		if err != nil {
+			return nil, err
+		}
+		index, err := strconv.Atoi(text)
+		if err != nil {
+			continue // it has no such value, so it is no partition
+		}
+		number, err := s.number(name, entry.Name())
+		if err != nil {
+			return nil, err
+		}
+		if number != 0 {
+			found = append(found, partition{name: entry.Name(), index: index, number: number})
+		}
+	}
+	return found, nil
+}
+
+// withSerial finds the disk of a volume; nil when there is none. Two are an
+// error: one of them is not what it says, and nothing here tells which.
+func (s sysfs) withSerial(serial, model string) (*disk, error) {
+	disks, err := s.nvmeDisks()
+	if err != nil {
+		return nil, err
+	}
+	var found *disk
+	for i, d := range disks {
+		if d.serial != serial {
+			continue
+		}
+		if err := d.accept(model); err != nil {
+			return nil, err
+		}
+		if found != nil {
+			return nil, fmt.Errorf("%w: both %s and %s have the serial number %s; detach one of them", backend.ErrPrecondition, found.name, d.name, serial)
+		}
+		found = &disks[i]
+	}
+	return found, nil
+}
+
+// accept refuses a disk that has a volume's serial number and is no EBS volume:
+// whoever exports disks over a network chooses their serial numbers himself.
+func (d disk) accept(model string) error {
+	if model == AnyModel {
+		return nil
+	}
+	if d.model != model {
+		return fmt.Errorf("%w: disk %s has the serial number %s, but its model is %q and not %q", backend.ErrPrecondition, d.name, d.serial, d.model, model)
+	}
+	if d.transport != "" && d.transport != "pcie" {
+		return fmt.Errorf("%w: disk %s has the serial number %s, but is reached by %s; EBS volumes are PCIe devices", backend.ErrPrecondition, d.name, d.serial, d.transport)
+	}
+	if d.namespace != "" && d.namespace != "1" {
+		return fmt.Errorf("%w: disk %s has the serial number %s, but is namespace %s; an EBS volume has one", backend.ErrPrecondition, d.name, d.serial, d.namespace)
+	}
+	return nil
+}

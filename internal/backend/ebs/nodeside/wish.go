@@ -1,0 +1,56 @@
+package nodeside
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// Keys of the volume context and of the publish context.
+const (
+	keyPartition  = "partition"  // of the volume: a number; 0 and none mean the disk
+	keyDevicePath = "devicePath" // of the attachment: the name asked of EC2
+)
+
+// wish is a request for a device that was checked.
+type wish struct {
+	volumeID, serial string
+	partition        int
+	devicePath       string
+	readOnly, keep   bool
+	format           backend.FormatOptions
+}
+
+func newWish(r backend.DeviceRequest, legacyXFS bool) (wish, error) {
+	serial, err := serialOf(r.VolumeID)
+	if err != nil {
+		return wish{}, err
+	}
+	w := wish{volumeID: r.VolumeID, serial: serial, devicePath: r.PublishContext[keyDevicePath],
+		readOnly: r.ReadOnly, keep: r.Keep}
+	if w.partition, err = partitionOf(r.VolumeContext); err != nil {
+		return wish{}, err
+	}
+	if w.format, err = formatOptions(r.VolumeContext); err != nil {
+		return wish{}, err
+	}
+	w.format.LegacyXFS = legacyXFS
+	return w, nil
+}
+
+// maxPartition is what a GPT of the usual size has.
+const maxPartition = 128
+
+func partitionOf(volumeContext map[string]string) (int, error) {
+	text, given := volumeContext[keyPartition]
+	if !given || text == "" {
+		return 0, nil
+	}
+	index, err := strconv.Atoi(text)
+	if err != nil || index < 0 || index > maxPartition {
+		return 0, fmt.Errorf("%w: volume attribute %s is %.32q; it is the number of a partition, 1 to %d, or 0 for the whole disk",
+			backend.ErrInvalid, keyPartition, text, maxPartition)
+	}
+	return index, nil
+}
