@@ -1,0 +1,117 @@
+// Package tags makes the tags of EBS volumes and snapshots: those by which the
+// driver finds its own again, and those that users ask for, whose values may be
+// templates. Keys and templates are those of the AWS EBS CSI driver.
+package tags
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// Keys of the driver's own tags.
+const (
+	// VolumeName and SnapshotName have the CO's name of a volume or snapshot, by
+	// which a repeated creation finds it.
+	VolumeName   = "CSIVolumeName"
+	SnapshotName = "CSIVolumeSnapshotName"
+	// Managed is "true" on everything that the driver made: it lists nothing else,
+	// and AWS's managed policy lets it change nothing else.
+	Managed = reservedPrefix + "cluster"
+	// IOPSPerGB and KeepRatio keep the wish to have IOPS grow with the volume.
+	IOPSPerGB = reservedPrefix + "IOPSPerGb"
+	KeepRatio = reservedPrefix + "AllowAutoIOPSIncreaseOnModify"
+	// Request is the fingerprint of the request that made a volume, by which a
+	// repeat is told from another request with its name. The AWS EBS CSI driver
+	// neither writes nor minds it.
+	Request = reservedPrefix + "request"
+	// Context is a volume's volume context, as key=value with commas between.
+	Context = reservedPrefix + "volume-context"
+
+	clusterName       = reservedPrefix + "cluster-name"
+	reservedPrefix    = "ebs.csi.aws.com/"
+	kubernetesPrefix  = "kubernetes.io"
+	awsPrefix         = "aws:"
+	clusterPrefix     = "kubernetes.io/cluster/"
+	createdForPrefix  = "kubernetes.io/created-for/"
+	kubernetesCluster = "KubernetesCluster"
+	nameKey           = "Name"
+	metadataPrefix    = "csi.storage.k8s.io/"
+)
+
+// EC2's bounds of tags, in Unicode characters (EC2 user guide, "Tag your
+// Amazon EC2 resources").
+const (
+	maxTags  = 50
+	maxKey   = 128
+	maxValue = 256
+)
+
+// checkKey refuses keys that EC2 does not take and keys of the driver's own.
+func checkKey(key string) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("%w: the key is empty", backend.ErrInvalid)
+	case !utf8.ValidString(key) || utf8.RuneCountInString(key) > maxKey:
+		return fmt.Errorf("%w: the key %.40q is not of 1 to %d characters of UTF-8", backend.ErrInvalid, key, maxKey)
+	case key == VolumeName || key == SnapshotName || strings.HasPrefix(key, kubernetesPrefix) || strings.HasPrefix(key, reservedPrefix):
+		return fmt.Errorf("%w: the key %q is the driver's own; choose another", backend.ErrInvalid, key)
+	case len(key) >= len(awsPrefix) && strings.EqualFold(key[:len(awsPrefix)], awsPrefix):
+		return fmt.Errorf("%w: the key %q begins with %q, which is AWS's; choose another", backend.ErrInvalid, key, awsPrefix)
+	}
+	return nil
+}
+
+func checkValue(key, value string) error {
+	if !utf8.ValidString(value) || utf8.RuneCountInString(value) > maxValue {
+		return fmt.Errorf("%w: the value of %q is not of at most %d characters of UTF-8: %.80q", backend.ErrInvalid, key, maxValue, value)
+	}
+	return nil
+}
+
+// checkAll tests what is complete: the number of tags, and every value.
+func checkAll(tags map[string]string) error {
+	if len(tags) > maxTags {
+		return fmt.Errorf("%w: %d tags, of which EC2 takes %d; ask for fewer", backend.ErrInvalid, len(tags), maxTags)
+	}
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		if err := checkValue(key, tags[key]); err != nil {
+			return fmt.Errorf("tag: %w", err)
+		}
+	}
+	return nil
+}
+
+// CheckRemoval refuses the removal of tags that are not the user's (ErrInvalid).
+func CheckRemoval(keys []string) error {
+	for _, key := range keys {
+		if err := checkKey(key); err != nil {
+			return fmt.Errorf("tagDeletion: %w", err)
+		}
+	}
+	return nil
+}
+
+// ParseFlag reads key=value,key=value, as the flags for tags have it.
+func ParseFlag(text string) (map[string]string, error) {
+	tags := map[string]string{}
+	if strings.TrimSpace(text) == "" {
+		return tags, nil
+	}
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		key = strings.TrimSpace(key)
+		if !ok || key == "" {
+			return nil, fmt.Errorf("%w: %q is not key=value; tags are written key=value,key=value", backend.ErrInvalid, pair)
+		}
+		if _, twice := tags[key]; twice {
+			return nil, fmt.Errorf("%w: the tag %q is given twice", backend.ErrInvalid, key)
+		}
+		tags[key] = value
+	}
+	return tags, nil
+}
