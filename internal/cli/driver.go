@@ -60,6 +60,7 @@ func newDriverCommand(version string) *cobra.Command {
 	flags.StringVar(&f.metricsAddress, "metrics-address", "", "`[HOST]:PORT` with /metrics, /healthz and /readyz (default: none)")
 	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	flags.BoolVar(&f.removeTaint, "remove-startup-taint", false, "take the taint DRIVER/agent-not-ready off this node when it can attach volumes")
 	flags.BoolVar(&f.onKubernetes, "kubernetes", false, "run the Kubernetes controllers in this process, in place of the sidecars")
 	f.local.bind(flags, defaultPool)
 	f.kube.bind(flags)
@@ -82,6 +83,10 @@ func (f driverFlags) run(command *cobra.Command, mode []string) (err error) {
 		}
 		f.kubernetes = &f.kube
 	}
+	if err = f.checkStartupTaint(); err != nil {
+		return err
+	}
+	f.kubeconfig, f.nodeName = f.kube.kubeconfig, f.kube.node
 	if f.points, err = failpoint.FromEnvironment(); err != nil {
 		return &UsageError{Err: err}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
@@ -49,8 +50,12 @@ type driverConfig struct {
 	metricsAddress                    string // "" for none
 	// kubernetes runs the controllers in this process; nil does not.
 	kubernetes *kubeFlags
-	logger     *slog.Logger
-	points     *failpoint.Set
+	// kubeconfig and nodeName are for what a node asks of Kubernetes without the
+	// controllers: its own Node object.
+	kubeconfig, nodeName string
+	removeTaint          bool // the startup taint, from this node
+	logger               *slog.Logger
+	points               *failpoint.Set
 }
 
 // driverProcess is a driver whose backend is open and recovered, and which
@@ -60,8 +65,9 @@ type driverProcess struct {
 	backend      openBackend
 	engine       *node.Engine // nil in mode controller
 	server       *driver.Server
-	registration *register.Server  // nil when it registers nowhere
-	controllers  *kube.Controllers // nil without Kubernetes
+	registration *register.Server     // nil when it registers nowhere
+	controllers  *kube.Controllers    // nil without Kubernetes
+	taintClient  kubernetes.Interface // nil when no taint is to be removed
 	registry     *prometheus.Registry
 	tracing      *telemetry.Tracing
 }
@@ -122,7 +128,7 @@ func (d *driverProcess) build(ctx context.Context) error {
 	if d.server, err = driver.New(o); err != nil {
 		return err
 	}
-	if err = d.buildRegistration(guarded.Traits()); err != nil || d.config.kubernetes == nil {
+	if err = errors.Join(d.buildRegistration(guarded.Traits()), d.buildStartupTaint()); err != nil || d.config.kubernetes == nil {
 		return err
 	}
 	return d.buildControllers(guarded.Features().Attach)
@@ -185,6 +191,9 @@ func (d *driverProcess) Run(ctx context.Context) error {
 	group.Go(func() error { return d.server.Run(serving) })
 	if d.registration != nil {
 		group.Go(func() error { return d.register(serving) })
+	}
+	if d.taintClient != nil {
+		group.Go(func() error { return d.removeStartupTaint(serving) })
 	}
 	if d.controllers != nil {
 		group.Go(func() error { return d.controllers.Run(serving) })

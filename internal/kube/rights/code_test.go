@@ -26,6 +26,9 @@ func places() []place {
 		{[]Role{GroupSnapshot}, []string{"groupsnapshot", "snapshot/content"}},
 		{[]Role{Health}, []string{"health"}},
 		{[]Role{Capacity}, []string{"capacity", "topology"}},
+		{[]Role{Metadata}, []string{"nodemeta"}},
+		{[]Role{StartupTaint}, []string{"taint"}},
+		{[]Role{PreStop}, []string{"drain"}},
 	}
 }
 
@@ -93,7 +96,7 @@ func usedBy(t *testing.T, packages []string) map[Right]string {
 	for _, name := range packages {
 		files = append(files, parse(t, set, filepath.Join("..", name))...)
 	}
-	r := reader{clients: map[string]Right{}}
+	r := reader{clients: map[string]Right{"Nodes": {Resource: "nodes"}}} // nodemeta is given it
 	for _, file := range files {
 		ast.Inspect(file, r.keep)
 	}
@@ -156,6 +159,11 @@ func (r reader) keep(n ast.Node) bool {
 func (r reader) rightsOf(call *ast.CallExpr) []Right {
 	receiver, method := selected(call.Fun)
 	_, name := selected(receiver)
+	if kind, is := followed(call); is {
+		list, watch := kind, kind
+		list.Verb, watch.Verb = "list", "watch"
+		return []Right{list, watch}
+	}
 	if name == "Set" {
 		cached, known := accessors()[method]
 		if !known {
@@ -184,6 +192,15 @@ func (r reader) rightsOf(call *ast.CallExpr) []Right {
 	}
 	right.Own = slices.Contains(ownKinds(), right.Resource) && !slices.Contains(Optional(), right)
 	return []Right{right}
+}
+
+// followed is the kind in a call such as follow.Objects(ctx, c.CoreV1().Nodes(), …).
+func followed(call *ast.CallExpr) (Right, bool) {
+	of, method := selected(call.Fun)
+	if name, is := of.(*ast.Ident); !is || name.Name != "follow" || method != "Objects" {
+		return Right{}, false
+	}
+	return kindOf(call.Args[1])
 }
 
 // kindOf is the kind of a client such as c.CoreV1().Pods(namespace).

@@ -71,7 +71,7 @@ func (r Right) String() string {
 // Of are the rights that roles need in a mode, sorted and without repetition.
 func Of(mode Mode, roles ...Role) []Right {
 	var found []Right
-	for _, n := range table() {
+	for _, n := range join(table(), nodeHalf()) {
 		if slices.Contains(roles, n.role) && (n.only == 0 || n.only == mode) {
 			found = append(found, n.rights()...)
 		}

@@ -56,6 +56,19 @@ func TestOf_nothingEscalates(t *testing.T) {
 	}
 }
 
+// A node that is taken over must not reach beyond itself: it writes Nodes alone,
+// and the chart's admission policy leaves it its own.
+func TestOf_theNodeHalfWritesNodesAlone(t *testing.T) {
+	for _, right := range Of(Node, NodeHalf()...) {
+		if reads := slices.Contains([]string{"get", "list", "watch"}, right.Verb); !reads && right.String() != "patch nodes" {
+			t.Errorf("the node half may %s", right)
+		}
+	}
+	if n := len(Of(Central, NodeHalf()...)); n != 0 {
+		t.Errorf("%d rights for a controller", n)
+	}
+}
+
 func TestRight_readsLikeKubectl(t *testing.T) {
 	for want, right := range map[string]Right{
 		"patch persistentvolumeclaims/status":           {Resource: "persistentvolumeclaims", Subresource: "status", Verb: "patch"},
