@@ -1,11 +1,14 @@
-// Package metadata tells which EC2 instance this process runs on, from several
-// sources in an order: the instance metadata service, the Kubernetes Node
-// object, or the command line. None needs credentials.
+// Package metadata tells which EC2 instance this process runs on: by the
+// instance metadata service (IMDS), by the Kubernetes Node object, or by what
+// the command line gives. None needs credentials, and none is asked of EC2.
 package metadata
 
-import "context"
+import (
+	"context"
+	"regexp"
+)
 
-// Instance is what a source knows; empty and 0 mean that it does not.
+// Instance is what is known of an instance; empty and 0 mean unknown.
 type Instance struct {
 	ID   string // i-…
 	Type string // m5.large, …
@@ -21,6 +24,9 @@ type Instance struct {
 	Source string
 }
 
+// instanceID is the form of EC2's: 8 digits in accounts of before 2016.
+var instanceID = regexp.MustCompile(`^i-(?:[0-9a-f]{8}|[0-9a-f]{17})$`)
+
 // Source is one place to ask.
 type Source interface {
 	// Name is the source's in --metadata-sources.
@@ -30,8 +36,8 @@ type Source interface {
 	Instance(ctx context.Context) (Instance, error)
 }
 
-// NodeObject is this machine's Node object, wherever it is read from.
-type NodeObject interface {
-	// Node returns spec.providerID and the labels as they are now.
-	Node(ctx context.Context) (providerID string, labels map[string]string, err error)
+// Counter is a Source that can tell the number of network interfaces of now
+// without the rest.
+type Counter interface {
+	Interfaces(ctx context.Context) (int, error)
 }

@@ -1,0 +1,109 @@
+package metadata
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// IMDS asks the instance metadata service, version 2 and, where that is allowed
+// and version 2 does not answer, 1.
+type IMDS struct {
+	client   *imds.Client
+	endpoint string
+}
+
+// NewIMDS makes one. endpoint is a URL; "" means AWS_EC2_METADATA_SERVICE_ENDPOINT,
+// or else the address that the service has on every instance.
+func NewIMDS(endpoint string) IMDS {
+	where := endpoint
+	if where == "" {
+		where = os.Getenv("AWS_EC2_METADATA_SERVICE_ENDPOINT")
+	}
+	if where == "" {
+		where = "http://169.254.169.254"
+	}
+	return IMDS{client: imds.New(imds.Options{Endpoint: endpoint}), endpoint: where}
+}
+
+// Name is "imds".
+func (s IMDS) Name() string { return "imds" }
+
+// Instance reads the identity document and what it does not have.
+func (s IMDS) Instance(ctx context.Context) (Instance, error) {
+	document, err := s.client.GetInstanceIdentityDocument(ctx, nil)
+	if err != nil {
+		return Instance{}, s.explain(err)
+	}
+	found := Instance{ID: document.InstanceID, Type: document.InstanceType, Region: document.Region, Zone: document.AvailabilityZone, Source: s.Name()}
+	if found.ID == "" || found.Zone == "" {
+		return Instance{}, fmt.Errorf("%w: %s gave an identity document without instanceId or availabilityZone", backend.ErrUnavailable, s.endpoint)
+	}
+	if found.Interfaces, err = s.Interfaces(ctx); err != nil {
+		return Instance{}, err
+	}
+	if found.ZoneID, err = s.optional(ctx, "placement/availability-zone-id"); err != nil {
+		return Instance{}, err
+	}
+	found.OutpostARN, err = s.optional(ctx, "outpost-arn")
+	return found, err
+}
+
+// Interfaces counts the network interfaces that are attached now.
+func (s IMDS) Interfaces(ctx context.Context) (int, error) {
+	macs, err := s.get(ctx, "network/interfaces/macs")
+	if err != nil {
+		return 0, s.explain(err)
+	}
+	return len(strings.Fields(macs)), nil
+}
+
+// optional reads a value that not every instance has; "" where there is none.
+func (s IMDS) optional(ctx context.Context, path string) (string, error) {
+	value, err := s.get(ctx, path)
+	var response *smithyhttp.ResponseError
+	if errors.As(err, &response) && response.HTTPStatusCode() == http.StatusNotFound {
+		return "", nil
+	}
+	if err != nil {
+		return "", s.explain(err)
+	}
+	return strings.TrimSpace(value), nil
+}
+
+// longest is far more than any value of the service.
+const longest = 64 << 10
+
+func (s IMDS) get(ctx context.Context, path string) (string, error) {
+	output, err := s.client.GetMetadata(ctx, &imds.GetMetadataInput{Path: path})
+	if err != nil {
+		return "", err
+	}
+	value, err := io.ReadAll(io.LimitReader(output.Content, longest))
+	return string(value), errors.Join(err, output.Content.Close())
+}
+
+// explain says what usually is the matter (U-11).
+func (s IMDS) explain(err error) error {
+	var response *smithyhttp.ResponseError
+	switch {
+	case strings.EqualFold(os.Getenv("AWS_EC2_METADATA_DISABLED"), "true"):
+		return fmt.Errorf("%w: AWS_EC2_METADATA_DISABLED is true; unset it, or take imds out of --metadata-sources: %w", backend.ErrPrecondition, err)
+	case errors.As(err, &response) && response.HTTPStatusCode() == http.StatusForbidden:
+		return fmt.Errorf("%w: %s refuses: the metadata service of this instance is turned off; turn it on with aws ec2 modify-instance-metadata-options --http-endpoint enabled, or use --metadata-sources=kubernetes: %w",
+			backend.ErrUnavailable, s.endpoint, err)
+	case errors.As(err, &response) && response.HTTPStatusCode() != 0:
+		return fmt.Errorf("%w: %s: %w", backend.ErrUnavailable, s.endpoint, err)
+	}
+	return fmt.Errorf("%w: %s does not answer; in a pod without hostNetwork the usual cause is the instance's hop limit of 1: set it to 2 with aws ec2 modify-instance-metadata-options --http-put-response-hop-limit 2, or run with hostNetwork, or use --metadata-sources=kubernetes: %w",
+		backend.ErrUnavailable, s.endpoint, err)
+}
