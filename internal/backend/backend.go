@@ -96,8 +96,8 @@ type Sizer interface {
 // Matcher is a Controller that knows better than by comparing the maps of
 // parameters whether a volume is what a creation asks for.
 type Matcher interface {
-	// Matches is nil, or ErrExists with what differs. Size, source and topology
-	// were compared before.
+	// Matches is nil, or ErrExists with what differs. Size and source were
+	// compared before, the topology was not: it may have spellings too.
 	Matches(volume Volume, spec VolumeSpec) error
 }
 

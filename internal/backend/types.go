@@ -87,6 +87,9 @@ type Volume struct {
 	// PublishedNodes is set by backends that attach.
 	PublishedNodes []string
 	Created        time.Time
+	// Detail is what the backend itself knows of the volume, for its Matcher;
+	// nobody else looks at it.
+	Detail any
 }
 
 // Snapshot is a cut of one volume.

@@ -210,13 +210,13 @@ func (g *Guard) compatible(v backend.Volume, request CreateRequest, spec backend
 		return differs("capacity", v.Size, request.Range)
 	case v.Source != request.Source:
 		return differs("source", v.Source, request.Source)
-	case !accessible(v.Topology, request.Topology):
-		return differs("topology", v.Topology, request.Topology.Requisite)
 	}
 	if matcher, ok := g.controller.(backend.Matcher); ok {
 		return matcher.Matches(v, spec)
 	}
 	switch {
+	case !accessible(v.Topology, request.Topology):
+		return differs("topology", v.Topology, request.Topology.Requisite)
 	case !maps.Equal(v.Parameters, request.Parameters):
 		return differs("parameters", v.Parameters, request.Parameters)
 	case !maps.Equal(v.MutableParameters, request.MutableParameters):
