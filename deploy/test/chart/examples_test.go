@@ -28,10 +28,15 @@ func examples(t *testing.T, pattern string) (all objects) {
 	return all
 }
 
+// exampleDirectories are those with manifests, and the backend they are for.
+func exampleDirectories() map[string]string {
+	return map[string]string{"../../../examples/*.yaml": "local", "../../examples/*.yaml": "local", "../../../examples/ebs/*.yaml": "ebs"}
+}
+
 // What the chart or another example does not make is not there.
 func TestExamples_nameClassesThatThereAre(t *testing.T) {
-	for _, pattern := range []string{"../../../examples/*.yaml", "../../examples/*.yaml"} {
-		installed := render(t, "{installSnapshotClasses: always}")
+	for pattern, backend := range exampleDirectories() {
+		installed := render(t, "{backend: "+backend+", installSnapshotClasses: always}")
 		given := examples(t, pattern)
 		var classes, snapshotClasses []string
 		for _, class := range of[*storagev1.StorageClass](append(installed, given...)) {
@@ -56,12 +61,12 @@ func TestExamples_nameClassesThatThereAre(t *testing.T) {
 // TestExamples_leaveTheInstallationAlone: applying an example must not fight with
 // helm over an object, and deleting one must not take the driver's away.
 func TestExamples_leaveTheInstallationAlone(t *testing.T) {
-	for _, pattern := range []string{"../../../examples/*.yaml", "../../examples/*.yaml"} {
+	for pattern, backend := range exampleDirectories() {
 		given := examples(t, pattern)
 		if n := len(of[*storagev1.CSIDriver](given)); n != 0 {
 			t.Errorf("%s: %d CSIDriver objects", pattern, n)
 		}
-		for _, class := range of[*storagev1.StorageClass](render(t, "{}")) {
+		for _, class := range of[*storagev1.StorageClass](render(t, "{backend: "+backend+"}")) {
 			for _, other := range of[*storagev1.StorageClass](given) {
 				if other.Name == class.Name {
 					t.Errorf("%s has the StorageClass %s of the chart", pattern, class.Name)
@@ -73,7 +78,7 @@ func TestExamples_leaveTheInstallationAlone(t *testing.T) {
 
 // A node of a test cluster has the image, and no registry to ask for a newer one.
 func TestExamples_useImagesThatAreThere(t *testing.T) {
-	for _, pattern := range []string{"../../../examples/*.yaml", "../../examples/*.yaml"} {
+	for pattern := range exampleDirectories() {
 		for _, pod := range of[*corev1.Pod](examples(t, pattern)) {
 			for _, container := range pod.Spec.Containers {
 				if container.Image != "busybox" || container.ImagePullPolicy != corev1.PullIfNotPresent {

@@ -130,7 +130,25 @@ installSnapshotClasses: always
 imagePullSecrets: [{name: pull}]
 commonLabels: {team: storage}
 podAnnotations: {prometheus.io/scrape: "true"}
-ebs: {region: eu-central-1, endpoint: "http://127.0.0.1:8080"}
+ebs:
+  region: eu-central-1
+  endpoint: "http://127.0.0.1:8080"
+  credentials: {secret: aws-secret}
+  extraTags: {team: storage, claim: "{{ .PVCName }}"}
+  extraVolumeTags: {kind: volume}
+  clusterID: one
+  warnOnInvalidTag: true
+  modifyVolumeWindow: 1s
+  metadataSources: [kubernetes]
+  reservedVolumeAttachments: 2
+  allocatableUpdatePeriodSeconds: 30
+  legacyXFS: true
+  sysRoot: /emulated/sys
+  devRoot: /emulated/dev
+node:
+  terminationGracePeriodSeconds: 60
+  extraVolumes: [{name: emulated, hostPath: {path: /run/ec2emu}}]
+  extraVolumeMounts: [{name: emulated, mountPath: /emulated}]
 windows: {enabled: true, nodeSelector: {a: b}, extraArgs: [--log-level=debug]}
 controller:
   hostNetwork: true
@@ -138,6 +156,8 @@ controller:
   affinity: {podAntiAffinity: {}}
   extraArgs: [--log-level=debug]
   extraEnv: [{name: HTTP_PROXY, value: "http://proxy"}]
+  extraVolumes: [{name: trust, configMap: {name: trust}}]
+  extraVolumeMounts: [{name: trust, mountPath: /etc/ssl/certs}]
 `
 )
 
@@ -145,6 +165,12 @@ controller:
 func installations() map[string]string {
 	all := map[string]string{
 		"local": "{backend: local}", "local, all given": everythingLocal, "ebs": "{backend: ebs}", "ebs, all given": everythingEBS,
+	}
+	for _, off := range []string{
+		"removeStartupTaint: false", "waitForDetach: false", "metadataSources: [imds]", "nodePolicy: false",
+		"removeStartupTaint: false, waitForDetach: false, metadataSources: [imds]",
+	} {
+		all["ebs, "+off] = fmt.Sprintf("{backend: ebs, ebs: {%s}}", off)
 	}
 	for _, backend := range []string{"local", "ebs"} {
 		for _, off := range []string{

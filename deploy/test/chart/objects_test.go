@@ -25,39 +25,49 @@ func TestLint_findsNothing(t *testing.T) {
 
 func TestSchema_refusesWithTheNameOfTheValue(t *testing.T) {
 	for values, want := range map[string]string{
-		"bogus: 1":                                            "'bogus' not allowed",
-		"backend: zfs":                                        "/backend",
-		"image: {tag: 'a b'}":                                 "/image/tag",
-		"image: {digest: x}":                                  "'digest' not allowed",
-		"kubeletDir: var/lib":                                 "/kubeletDir",
-		"kubeletDir: /var/../etc":                             "/kubeletDir",
-		"driverName: Upper.Case":                              "/driverName",
-		"metricsPort: 0":                                      "/metricsPort",
-		"log: {level: loud}":                                  "/log/level",
-		"controllers: {attach: true}":                         "'attach' not allowed",
-		"controllers: {timeout: 30}":                          "/controllers/timeout",
-		"controllers: {timeout: soon}":                        "/controllers/timeout",
-		"local: {pool: {path: /pool}}":                        "/local/pool/path",
-		"local: {pool: {path: /var/../pool}}":                 "/local/pool/path",
-		"local: {pool: {overcommit: 0.5}}":                    "/local/pool/overcommit",
-		"local: {pool: {reserve: 1 GB}}":                      "/local/pool/reserve",
-		"csiDriver: {fsGroupPolicy: Sometimes}":               "/csiDriver/fsGroupPolicy",
-		"node: {extraArgs: [pool]}":                           "/node/extraArgs/0",
-		"node: {terminationGracePeriodSeconds: 5}":            "/node/terminationGracePeriodSeconds",
-		"node: {updateStrategy: {type: Recreate}}":            "/node/updateStrategy",
-		"controller: {replicas: 0}":                           "/controller/replicas",
-		"storageClasses: [{reclaimPolicy: Recycle}]":          "/storageClasses/0/reclaimPolicy",
-		"storageClasses: [{parameters: {a: 1}}]":              "/storageClasses/0/parameters/a",
-		"volumeSnapshotClasses: [{deletionPolicy: Maybe}]":    "/volumeSnapshotClasses/0/deletionPolicy",
-		"volumeAttributesClasses: [{name: a}]":                "parameters",
-		"installSnapshotClasses: true":                        "/installSnapshotClasses",
-		"rbac: {secrets: {namespaces: ['*']}}":                "/rbac/secrets/namespaces/0",
-		"local: {pool: {image: {size: 1Gi}}}":                 "go together",
-		"local: {pool: {image: {file: /a/b, size: 1Gi}}}":     "local.pool.image.file /a/b: want a file in /var/lib/holdfast",
-		"windows: {enabled: true}":                            "windows.enabled",
-		"controllers: {snapshot: false}":                      "groupSnapshot needs controllers.snapshot",
-		"controllers: {provision: false}":                     "capacity needs controllers.provision",
-		"kubeletDir: /" + strings.Repeat("long/", 20) + "dir": "107 bytes",
+		"bogus: 1":                                                  "'bogus' not allowed",
+		"backend: zfs":                                              "/backend",
+		"image: {tag: 'a b'}":                                       "/image/tag",
+		"image: {digest: x}":                                        "'digest' not allowed",
+		"kubeletDir: var/lib":                                       "/kubeletDir",
+		"kubeletDir: /var/../etc":                                   "/kubeletDir",
+		"driverName: Upper.Case":                                    "/driverName",
+		"metricsPort: 0":                                            "/metricsPort",
+		"log: {level: loud}":                                        "/log/level",
+		"controllers: {attach: true}":                               "'attach' not allowed",
+		"controllers: {timeout: 30}":                                "/controllers/timeout",
+		"controllers: {timeout: soon}":                              "/controllers/timeout",
+		"local: {pool: {path: /pool}}":                              "/local/pool/path",
+		"local: {pool: {path: /var/../pool}}":                       "/local/pool/path",
+		"local: {pool: {overcommit: 0.5}}":                          "/local/pool/overcommit",
+		"local: {pool: {reserve: 1 GB}}":                            "/local/pool/reserve",
+		"ebs: {region: 'Europe 1'}":                                 "/ebs/region",
+		"ebs: {endpoint: '127.0.0.1:8080'}":                         "/ebs/endpoint",
+		"ebs: {extraTags: {a: 'b,c'}}":                              "/ebs/extraTags/a",
+		"ebs: {extraTags: {'aws:a': b}}":                            "invalid propertyName 'aws:a'",
+		"ebs: {metadataSources: []}":                                "/ebs/metadataSources",
+		"ebs: {metadataSources: [labels]}":                          "/ebs/metadataSources/0",
+		"ebs: {volumeAttachLimit: 200}":                             "/ebs/volumeAttachLimit",
+		"ebs: {volumeAttachLimit: 5, reservedVolumeAttachments: 1}": "exclude each other",
+		"ebs: {allocatableUpdatePeriodSeconds: 5}":                  "/ebs/allocatableUpdatePeriodSeconds",
+		"ebs: {modifyVolumeWindow: 2}":                              "/ebs/modifyVolumeWindow",
+		"csiDriver: {fsGroupPolicy: Sometimes}":                     "/csiDriver/fsGroupPolicy",
+		"node: {extraArgs: [pool]}":                                 "/node/extraArgs/0",
+		"node: {terminationGracePeriodSeconds: 5}":                  "/node/terminationGracePeriodSeconds",
+		"node: {updateStrategy: {type: Recreate}}":                  "/node/updateStrategy",
+		"controller: {replicas: 0}":                                 "/controller/replicas",
+		"storageClasses: [{reclaimPolicy: Recycle}]":                "/storageClasses/0/reclaimPolicy",
+		"storageClasses: [{parameters: {a: 1}}]":                    "/storageClasses/0/parameters/a",
+		"volumeSnapshotClasses: [{deletionPolicy: Maybe}]":          "/volumeSnapshotClasses/0/deletionPolicy",
+		"volumeAttributesClasses: [{name: a}]":                      "parameters",
+		"installSnapshotClasses: true":                              "/installSnapshotClasses",
+		"rbac: {secrets: {namespaces: ['*']}}":                      "/rbac/secrets/namespaces/0",
+		"local: {pool: {image: {size: 1Gi}}}":                       "go together",
+		"local: {pool: {image: {file: /a/b, size: 1Gi}}}":           "local.pool.image.file /a/b: want a file in /var/lib/holdfast",
+		"windows: {enabled: true}":                                  "windows.enabled",
+		"controllers: {snapshot: false}":                            "groupSnapshot needs controllers.snapshot",
+		"controllers: {provision: false}":                           "capacity needs controllers.provision",
+		"kubeletDir: /" + strings.Repeat("long/", 20) + "dir":       "107 bytes",
 	} {
 		if got := refusal(t, values); !strings.Contains(got, want) {
 			t.Errorf("%s: %q; want %q in it", values, got, want)
@@ -109,6 +119,13 @@ func TestCSIDriver_cannotBeChangedLater(t *testing.T) {
 	if ebs.Name != "ebs.csi.aws.com" || !*ebs.Spec.AttachRequired || *ebs.Spec.StorageCapacity ||
 		!slices.Equal(ebs.Spec.VolumeLifecycleModes, []storagev1.VolumeLifecycleMode{"Persistent"}) {
 		t.Errorf("ebs: %+v", ebs.Spec)
+	}
+	for values, want := range map[string]int64{
+		"{backend: ebs}": 10, "{backend: ebs, ebs: {metadataSources: [kubernetes]}}": 300, "{backend: ebs, ebs: {allocatableUpdatePeriodSeconds: 60}}": 60,
+	} {
+		if got := *one[*storagev1.CSIDriver](t, render(t, values)).Spec.NodeAllocatableUpdatePeriodSeconds; got != want {
+			t.Errorf("%s: the kubelet asks every %d s; want %d", values, got, want)
+		}
 	}
 	// The scheduler must not wait for objects that nobody writes.
 	without := one[*storagev1.CSIDriver](t, render(t, "{controllers: {capacity: false}}"))

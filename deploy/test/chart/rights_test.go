@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/rights"
@@ -61,7 +62,7 @@ func TestRoles_grantWhatTheControllersNeedAndNoMore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all := render(t, values+"\n")
 			arguments, central := controllerArguments(t, all)
-			got := granted(t, false, one[*rbacv1.ClusterRole](t, all).Rules)
+			got := granted(t, false, clusterRole(t, all, "release-holdfast").Rules)
 			for _, role := range of[*rbacv1.Role](all) {
 				if !strings.HasSuffix(role.Name, "-secrets") {
 					for right := range granted(t, true, role.Rules) {
@@ -83,6 +84,76 @@ func TestRoles_grantWhatTheControllersNeedAndNoMore(t *testing.T) {
 				t.Errorf("the chart grants %s (own namespace: %t), which nothing needs", right, right.Own)
 			}
 		})
+	}
+}
+
+// clusterRole is the one of a name.
+func clusterRole(t *testing.T, all objects, name string) *rbacv1.ClusterRole {
+	t.Helper()
+	for _, role := range of[*rbacv1.ClusterRole](all) {
+		if role.Name == name {
+			return role
+		}
+	}
+	return &rbacv1.ClusterRole{}
+}
+
+// TestNodeRole_grantsWhatTheNodeHalfNeedsAndNoMore: what is turned off takes its
+// rights along.
+func TestNodeRole_grantsWhatTheNodeHalfNeedsAndNoMore(t *testing.T) {
+	for name, values := range installations() {
+		if !strings.Contains(values, "backend: ebs") {
+			continue
+		}
+		all := render(t, values)
+		spec := linuxNode(t, all).Spec.Template.Spec
+		arguments := flags(spec.Containers[0].Args)
+		var roles []rights.Role
+		if strings.Contains(arguments["metadata-sources"], "kubernetes") {
+			roles = append(roles, rights.Metadata)
+		}
+		if arguments["remove-startup-taint"] == "true" {
+			roles = append(roles, rights.StartupTaint)
+		}
+		if spec.Containers[0].Lifecycle != nil {
+			roles = append(roles, rights.PreStop)
+		}
+		got := granted(t, false, clusterRole(t, all, "release-holdfast-node").Rules)
+		want := rights.Of(rights.Node, roles...)
+		for _, right := range want {
+			if !got[right] {
+				t.Errorf("%s: the chart does not grant %s", name, right)
+			}
+			delete(got, right)
+		}
+		if len(got) != 0 {
+			t.Errorf("%s: the chart grants %v, which nothing needs", name, got)
+		}
+		if *spec.AutomountServiceAccountToken != (len(want) > 0) {
+			t.Errorf("%s: with the rights %v the pod has a token: %t", name, want, *spec.AutomountServiceAccountToken)
+		}
+	}
+}
+
+// D-20: a node that is taken over must not reach the others. That the policy does
+// what it says is tested on a cluster.
+func TestNodePolicy_isThereWhereverNodesMayBeChanged(t *testing.T) {
+	for name, values := range installations() {
+		if strings.Contains(values, "nodePolicy: false") {
+			continue
+		}
+		all := render(t, values)
+		changes := granted(t, false, clusterRole(t, all, "release-holdfast-node").Rules)[rights.Right{Resource: "nodes", Verb: "patch"}]
+		policies, bindings := of[*admissionv1.ValidatingAdmissionPolicy](all), of[*admissionv1.ValidatingAdmissionPolicyBinding](all)
+		if (len(policies) == 1) != changes || len(bindings) != len(policies) {
+			t.Errorf("%s: nodes may be changed: %t, policies %d, bindings %d", name, changes, len(policies), len(bindings))
+		}
+		for _, policy := range policies {
+			account := "system:serviceaccount:storage:" + linuxNode(t, all).Spec.Template.Spec.ServiceAccountName
+			if !strings.Contains(policy.Spec.MatchConditions[0].Expression, account) || bindings[0].Spec.PolicyName != policy.Name {
+				t.Errorf("%s: it is about %s", name, policy.Spec.MatchConditions[0].Expression)
+			}
+		}
 	}
 }
 
@@ -115,7 +186,7 @@ func TestSecrets_areReadableWhereTheValuesSayOnly(t *testing.T) {
 	if !slices.Equal(found, []string{"one get", "two get"}) {
 		t.Errorf("secrets are readable in %v", found)
 	}
-	for right := range granted(t, false, one[*rbacv1.ClusterRole](t, all).Rules) {
+	for right := range granted(t, false, one[*rbacv1.ClusterRole](t, all).Rules) { // of local
 		if right.Resource == "secrets" {
 			t.Error("secrets are readable in the whole cluster")
 		}
@@ -123,27 +194,33 @@ func TestSecrets_areReadableWhereTheValuesSayOnly(t *testing.T) {
 }
 
 // TestBindings_giveRightsToTheControllersAlone: the node half of an attachable
-// backend has an account without any.
+// backend has a role of its own and no other.
 func TestBindings_giveRightsToTheControllersAlone(t *testing.T) {
-	for values, account := range map[string]string{
-		"{backend: local}": "release-holdfast-node",
-		"{backend: ebs}":   "release-holdfast-controller",
+	for values, want := range map[string][]string{
+		"{backend: local}": {"release-holdfast release-holdfast-node", "release-holdfast release-holdfast-node"},
+		"{backend: ebs}": {
+			"release-holdfast release-holdfast-controller", "release-holdfast release-holdfast-controller", "release-holdfast-node release-holdfast-node",
+		},
 	} {
 		all := render(t, values)
-		var subjects []rbacv1.Subject
-		for _, binding := range of[*rbacv1.ClusterRoleBinding](all) {
-			subjects = append(subjects, binding.Subjects...)
-		}
-		for _, binding := range of[*rbacv1.RoleBinding](all) {
-			subjects = append(subjects, binding.Subjects...)
-		}
-		for _, subject := range subjects {
-			if subject.Kind != "ServiceAccount" || subject.Name != account || subject.Namespace != "storage" {
-				t.Errorf("%s: rights for %+v", values, subject)
+		var got []string
+		subjects := func(role string, list []rbacv1.Subject) {
+			for _, subject := range list {
+				if subject.Kind != "ServiceAccount" || subject.Namespace != "storage" {
+					t.Errorf("%s: rights for %+v", values, subject)
+				}
+				got = append(got, role+" "+subject.Name)
 			}
 		}
-		if len(subjects) != 2 {
-			t.Errorf("%s: %d bindings; want 2", values, len(subjects))
+		for _, binding := range of[*rbacv1.ClusterRoleBinding](all) {
+			subjects(binding.RoleRef.Name, binding.Subjects)
+		}
+		for _, binding := range of[*rbacv1.RoleBinding](all) {
+			subjects(binding.RoleRef.Name, binding.Subjects)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v; want %v", values, got, want)
 		}
 	}
 }

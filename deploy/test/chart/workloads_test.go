@@ -169,8 +169,8 @@ func TestBackends_decideWhoRunsTheControllers(t *testing.T) {
 	}
 	ebs := render(t, "{backend: ebs}")
 	node = linuxNode(t, ebs).Spec.Template.Spec
-	if args := node.Containers[0].Args; args[1] != "node" || slices.Contains(args, "--kubernetes") || *node.AutomountServiceAccountToken {
-		t.Errorf("ebs: the node half has a token or %v", args)
+	if args := node.Containers[0].Args; args[1] != "node" || slices.Contains(args, "--kubernetes") {
+		t.Errorf("ebs: %v", args)
 	}
 	controller := one[*appsv1.Deployment](t, ebs).Spec.Template.Spec.Containers[0].Args
 	if given := flags(controller); controller[1] != "controller" || given["leader-election"] != "true" || !strings.Contains(given["controllers"], "attach") {
@@ -197,10 +197,12 @@ func TestTopology_isStrictWhereVolumesStayOnTheirNode(t *testing.T) {
 func TestArguments_areFlagsOfTheProgram(t *testing.T) {
 	known := flagsIn(t, "cli/*.go", "kube/*.go", "kube/lease/*.go")
 	for name, values := range installations() {
+		if !known["ec2-endpoint"] && strings.Contains(values, "backend: ebs") {
+			continue // the backend ebs brings its own
+		}
 		for template := range templates(render(t, values)) {
 			for flag := range flags(template.Spec.Containers[0].Args) {
-				// The backend ebs brings its own.
-				if !known[flag] && !strings.HasPrefix(flag, "ec2-") && flag != "driver" && !slices.Contains([]string{"all", "controller", "node"}, flag) {
+				if !known[flag] && flag != "driver" && !slices.Contains([]string{"all", "controller", "node"}, flag) {
 					t.Errorf("%s: holdfast driver has no flag --%s", name, flag)
 				}
 			}
@@ -230,6 +232,79 @@ func flagsIn(t *testing.T, patterns ...string) map[string]bool {
 		}
 	}
 	return known
+}
+
+// D-20: credentials are the controller's, and no node's.
+func TestCredentials_areTheControllersAlone(t *testing.T) {
+	all := render(t, everythingEBS)
+	secret := func(spec corev1.PodSpec) (found []string) {
+		for _, variable := range spec.Containers[0].Env {
+			if from := variable.ValueFrom; from != nil && from.SecretKeyRef != nil {
+				found = append(found, variable.Name+" "+from.SecretKeyRef.Name+" "+from.SecretKeyRef.Key)
+			} else if strings.HasPrefix(variable.Name, "AWS_") {
+				found = append(found, variable.Name+" "+variable.Value)
+			}
+		}
+		return found
+	}
+	want := []string{"AWS_REGION eu-central-1", "AWS_ACCESS_KEY_ID aws-secret key_id", "AWS_SECRET_ACCESS_KEY aws-secret access_key"}
+	if got := secret(one[*appsv1.Deployment](t, all).Spec.Template.Spec); !slices.Equal(got, want) {
+		t.Errorf("the controller has %v; want %v", got, want)
+	}
+	for _, set := range of[*appsv1.DaemonSet](all) {
+		if got := secret(set.Spec.Template.Spec); len(got) > 0 {
+			t.Errorf("%s has %v", set.Name, got)
+		}
+	}
+	if got := secret(one[*appsv1.Deployment](t, render(t, "{backend: ebs}")).Spec.Template.Spec); len(got) > 0 {
+		t.Errorf("without values the controller has %v", got)
+	}
+}
+
+func TestEBS_givesEachHalfItsFlags(t *testing.T) {
+	all := render(t, everythingEBS)
+	controller := flags(one[*appsv1.Deployment](t, all).Spec.Template.Spec.Containers[0].Args)
+	node := flags(linuxNode(t, all).Spec.Template.Spec.Containers[0].Args)
+	for name, want := range map[string]string{
+		"ec2-endpoint": "http://127.0.0.1:8080", "extra-tags": "claim={{ .PVCName }},team=storage", "extra-volume-tags": "kind=volume",
+		"k8s-tag-cluster-id": "one", "warn-on-invalid-tag": "true", "modify-volume-window": "1s",
+	} {
+		if controller[name] != want || node[name] != "" {
+			t.Errorf("--%s: the controller has %q, the node %q; want %q for the controller", name, controller[name], node[name], want)
+		}
+	}
+	for name, want := range map[string]string{
+		"metadata-sources": "kubernetes", "reserved-volume-attachments": "2", "remove-startup-taint": "true", "legacy-xfs": "true",
+		"sys-root": "/emulated/sys", "dev-root": "/emulated/dev",
+	} {
+		if node[name] != want || controller[name] != "" {
+			t.Errorf("--%s: the node has %q, the controller %q; want %q for the node", name, node[name], controller[name], want)
+		}
+	}
+	few := flags(linuxNode(t, render(t, "{backend: ebs, ebs: {volumeAttachLimit: 0}}")).Spec.Template.Spec.Containers[0].Args)
+	if few["volume-attach-limit"] != "0" || few["reserved-volume-attachments"] != "" || few["sys-root"] != "" {
+		t.Errorf("a limit of 0: %v", few)
+	}
+}
+
+// U-3: the driver outlives the detachment of its volumes, and still has time to
+// end by itself before the kubelet kills it.
+func TestPreStop_endsBeforeThePodsGracePeriod(t *testing.T) {
+	spec := linuxNode(t, render(t, everythingEBS)).Spec.Template.Spec
+	command := spec.Containers[0].Lifecycle.PreStop.Exec.Command
+	given := flags(command)
+	if !slices.Equal(command[:2], []string{"/holdfast", "pre-stop"}) || given["driver-name"] != "ebs.csi.aws.com" || given["timeout"] != "48s" || *spec.TerminationGracePeriodSeconds != 60 {
+		t.Errorf("%v of %d s", command, *spec.TerminationGracePeriodSeconds)
+	}
+	known := flagsIn(t, "cli/prestop.go")
+	for flag := range flags(command[2:]) {
+		if !known[flag] {
+			t.Errorf("holdfast pre-stop has no flag --%s", flag)
+		}
+	}
+	if linuxNode(t, render(t, "{backend: local}")).Spec.Template.Spec.Containers[0].Lifecycle != nil {
+		t.Error("local volumes are not detached")
+	}
 }
 
 func TestProbes_askTheMetricsPort(t *testing.T) {

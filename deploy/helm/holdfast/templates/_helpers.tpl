@@ -136,6 +136,87 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end -}}
 
+{{/* key=value,key=value */}}
+{{- define "holdfast.pairs" -}}
+{{- $pairs := list -}}
+{{- range $key, $value := . }}{{ $pairs = append $pairs (printf "%s=%s" $key $value) }}{{ end -}}
+{{- join "," $pairs -}}
+{{- end -}}
+
+{{- define "holdfast.ebsControllerArgs" -}}
+{{- with .Values.ebs -}}
+{{- with .endpoint }}
+- --ec2-endpoint={{ . }}
+{{- end }}
+{{- with .extraTags }}
+- {{ printf "--extra-tags=%s" (include "holdfast.pairs" .) | quote }}
+{{- end }}
+{{- with .extraVolumeTags }}
+- {{ printf "--extra-volume-tags=%s" (include "holdfast.pairs" .) | quote }}
+{{- end }}
+{{- with .clusterID }}
+- --k8s-tag-cluster-id={{ . }}
+{{- end }}
+{{- if .warnOnInvalidTag }}
+- --warn-on-invalid-tag
+{{- end }}
+{{- with .modifyVolumeWindow }}
+- --modify-volume-window={{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "holdfast.ebsNodeArgs" -}}
+{{- with .Values.ebs -}}
+- --metadata-sources={{ join "," .metadataSources }}
+{{- if ge (int .volumeAttachLimit) 0 }}
+- --volume-attach-limit={{ int .volumeAttachLimit }}
+{{- end }}
+{{- if ge (int .reservedVolumeAttachments) 0 }}
+- --reserved-volume-attachments={{ int .reservedVolumeAttachments }}
+{{- end }}
+{{- if .removeStartupTaint }}
+- --remove-startup-taint
+{{- end }}
+{{- if .legacyXFS }}
+- --legacy-xfs
+{{- end }}
+{{- if ne .sysRoot "/sys" }}
+- --sys-root={{ .sysRoot }}
+{{- end }}
+{{- if ne .devRoot "/dev" }}
+- --dev-root={{ .devRoot }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* The controller's: nodes have no credentials. */}}
+{{- define "holdfast.ebsEnv" -}}
+{{- with .Values.ebs -}}
+{{- with .region }}
+- name: AWS_REGION
+  value: {{ . }}
+{{- end }}
+{{- if .credentials.secret }}
+- name: AWS_ACCESS_KEY_ID
+  valueFrom: {secretKeyRef: {name: {{ .credentials.secret }}, key: {{ .credentials.keyID }}}}
+- name: AWS_SECRET_ACCESS_KEY
+  valueFrom: {secretKeyRef: {name: {{ .credentials.secret }}, key: {{ .credentials.accessKey }}}}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Whether a node's process asks the API server for anything. */}}
+{{- define "holdfast.nodeAsks" -}}
+{{- if include "holdfast.perNode" . }}true{{ else if or .Values.ebs.removeStartupTaint .Values.ebs.waitForDetach (has "kubernetes" .Values.ebs.metadataSources) }}true{{ end -}}
+{{- end -}}
+
+{{- define "holdfast.updatePeriod" -}}
+{{- with .Values.ebs -}}
+{{- if .allocatableUpdatePeriodSeconds }}{{ int .allocatableUpdatePeriodSeconds }}{{ else if eq (first .metadataSources) "imds" }}10{{ else }}300{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "holdfast.env" -}}
 - name: NODE_NAME
   valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
@@ -177,6 +258,9 @@ readinessProbe:
 {{- if gt (len .) 107 -}}
 {{- fail (printf "%s: a socket's path has 107 bytes at most, this one has %d; shorten kubeletDir or driverName" . (len .)) -}}
 {{- end -}}
+{{- end -}}
+{{- if and (ge (int .Values.ebs.volumeAttachLimit) 0) (ge (int .Values.ebs.reservedVolumeAttachments) 0) -}}
+{{- fail "ebs.volumeAttachLimit and ebs.reservedVolumeAttachments exclude each other: a fixed limit leaves nothing to reserve" -}}
 {{- end -}}
 {{- if and .Values.windows.enabled (eq .Values.backend "local") -}}
 {{- fail "windows.enabled: the backend local has no Windows half" -}}
