@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
 )
 
 // DriverName is the CSI plugin name, also that of the AWS EBS CSI driver.
@@ -35,8 +36,13 @@ type Options struct {
 	// ChangeWindow is for how long a change of a volume waits for others to be
 	// made together with it; 2 s when 0.
 	ChangeWindow time.Duration
-	Logger       *slog.Logger
-	Registerer   prometheus.Registerer
+	// StuckAfter is when an attachment that makes no progress is given up and
+	// tried under another device name; 90 s when 0.
+	StuckAfter time.Duration
+	// Tags are the flags' and the driver's own; nil for the driver's alone.
+	Tags       *tags.Rules
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
 }
 
 // Controller is a backend.Controller for EBS volumes.
@@ -57,6 +63,10 @@ func New(o Options) (*Controller, error) {
 	}
 	return &Controller{cloud: o.Cloud, options: o, log: log}, nil
 }
+
+// Offline is a Controller for a process that has the node half only: it tells
+// its Traits and can do nothing.
+func Offline() *Controller { return &Controller{log: slog.New(slog.DiscardHandler)} }
 
 // Probe tells whether EC2 answers, as far as is known: it costs no call.
 func (c *Controller) Probe(context.Context) error { return c.cloud.Health() }
