@@ -1,0 +1,186 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+)
+
+// Driver is the name of the plugin.
+const Driver = "ebs.csi.aws.com"
+
+// Options of a Lab.
+type Options struct {
+	// Holdfast and Emulator are the programs.
+	Holdfast, Emulator string
+	// Root is a directory for everything; it must exist and be empty.
+	Root string
+	// EmulatorFlags are those beyond what the Lab itself sets, such as latencies.
+	EmulatorFlags []string
+	// Devices makes volumes real: files behind loop devices.
+	Devices bool
+}
+
+// Instance is a machine of the emulated account.
+type Instance struct{ ID, Type, Zone string }
+
+// Instances are those that every Lab has, both in one zone.
+func Instances() []Instance {
+	return []Instance{
+		{ID: "i-0aaaaaaaaaaaaaaa1", Type: "m5.large", Zone: "us-east-1a"},
+		{ID: "i-0bbbbbbbbbbbbbbb2", Type: "m5.large", Zone: "us-east-1a"},
+	}
+}
+
+// Lab is an emulator and the drivers that were started beside it.
+type Lab struct {
+	options  Options
+	endpoint string // of EC2
+	control  string // of the emulator's own API
+	running  []*process
+	clients  []*csiclient.Client
+}
+
+// Open starts the emulator.
+func Open(ctx context.Context, o Options) (*Lab, error) {
+	ports, err := freePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	l := &Lab{options: o, endpoint: "http://" + ports[0], control: "http://" + ports[1]}
+	arguments := []string{"--listen=" + ports[0], "--control=" + ports[1]}
+	for _, i := range Instances() {
+		arguments = append(arguments, fmt.Sprintf("--instance=%s=%s,%s", i.ID, i.Type, i.Zone))
+	}
+	if o.Devices {
+		arguments = append(arguments, "--root="+filepath.Join(o.Root, "ec2"))
+	}
+	emulator, err := start("ec2emu", o.Root, o.Emulator, os.Environ(), append(arguments, o.EmulatorFlags...)...)
+	if err != nil {
+		return nil, err
+	}
+	l.running = append(l.running, emulator)
+	if err := emulator.await(ctx, func() bool { return answers(ports[0]) && answers(ports[1]) }); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// freePorts are loopback addresses that nobody listens on now.
+func freePorts(n int) ([]string, error) {
+	var addresses []string
+	for range n {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("a free port: %w", err)
+		}
+		addresses = append(addresses, listener.Addr().String())
+		defer func() { _ = listener.Close() }()
+	}
+	return addresses, nil
+}
+
+func answers(address string) bool {
+	connection, err := net.Dial("tcp", address)
+	if err != nil {
+		return false
+	}
+	return connection.Close() == nil
+}
+
+// Endpoint is the URL of the emulated EC2.
+func (l *Lab) Endpoint() string { return l.endpoint }
+
+// Control is the URL of the emulator's own API.
+func (l *Lab) Control() string { return l.control }
+
+// credentials are what the SDK signs with; the emulator checks no signature.
+func credentials() []string {
+	return []string{"AWS_ACCESS_KEY_ID=AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY=example", "AWS_REGION=us-east-1"}
+}
+
+// Process is a driver that was started.
+type Process struct {
+	*process
+	Client *csiclient.Client
+	// Socket is the URL of its CSI socket; KubeletDir is where it mounts.
+	Socket, KubeletDir string
+}
+
+// Kill ends the driver as a crash does.
+func (p *Process) Kill() { p.kill() }
+
+// Resident is its memory in bytes, now and at its peak.
+func (p *Process) Resident() (now, peak int64, err error) { return p.resident() }
+
+// Controller starts a controller process; flags are appended to the Lab's own.
+func (l *Lab) Controller(ctx context.Context, name string, flags ...string) (*Process, error) {
+	return l.driver(ctx, name, "controller", append(os.Environ(), credentials()...), append([]string{"--ec2-endpoint=" + l.endpoint}, flags...))
+}
+
+// Node starts the node process of an instance. It is given neither credentials
+// nor the endpoint of EC2.
+func (l *Lab) Node(ctx context.Context, i Instance, flags ...string) (*Process, error) {
+	return l.driver(ctx, i.ID, "node", os.Environ(), append(l.nodeFlags(i), flags...))
+}
+
+// All starts one process with both halves.
+func (l *Lab) All(ctx context.Context, i Instance, flags ...string) (*Process, error) {
+	own := append(l.nodeFlags(i), "--ec2-endpoint="+l.endpoint)
+	return l.driver(ctx, "all-"+i.ID, "all", append(os.Environ(), credentials()...), append(own, flags...))
+}
+
+// nodeFlags tell a node process where its instance's devices are.
+func (l *Lab) nodeFlags(i Instance) []string {
+	machine := filepath.Join(l.options.Root, "ec2", "instances", i.ID)
+	return []string{
+		"--metadata-sources=flags", "--instance-id=" + i.ID, "--instance-type=" + i.Type, "--zone=" + i.Zone,
+		"--sys-root=" + filepath.Join(machine, "sys"), "--dev-root=" + filepath.Join(machine, "dev"),
+	}
+}
+
+func (l *Lab) driver(ctx context.Context, name, mode string, environment, flags []string) (*Process, error) {
+	kubelet := filepath.Join(l.options.Root, name, "kubelet")
+	if err := os.MkdirAll(kubelet, 0o750); err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(l.options.Root, name, "csi.sock")
+	arguments := append([]string{"driver", mode, "--backend=ebs", "--endpoint=unix://" + socket, "--kubelet-dir=" + kubelet}, flags...)
+	running, err := start(name, l.options.Root, l.options.Holdfast, environment, arguments...)
+	if err != nil {
+		return nil, err
+	}
+	l.running = append(l.running, running)
+	err = running.await(ctx, func() bool { connection, err := net.Dial("unix", socket); return err == nil && connection.Close() == nil })
+	if err != nil {
+		return nil, err
+	}
+	client, err := csiclient.Dial("unix://"+socket, csiclient.Options{Driver: Driver, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	l.clients = append(l.clients, client)
+	return &Process{process: running, Client: client, Socket: "unix://" + socket, KubeletDir: kubelet}, nil
+}
+
+// Close ends everything, the emulator last: its devices are free by then.
+func (l *Lab) Close() error {
+	var failed error
+	for _, client := range l.clients {
+		failed = errors.Join(failed, client.Close())
+	}
+	for i := len(l.running) - 1; i >= 0; i-- {
+		if l.running[i].killed() {
+			continue
+		}
+		failed = errors.Join(failed, l.running[i].stop())
+	}
+	l.clients, l.running = nil, nil
+	return failed
+}
