@@ -38,7 +38,7 @@ func run(ctx context.Context) (err error) {
 	}
 	l, err := lab.Open(ctx, lab.Options{
 		Holdfast: *holdfast, Emulator: *emulator, Root: root, Devices: true,
-		EmulatorFlags: []string{"--latency=20ms", "--transition=500ms"},
+		EmulatorFlags: []string{"--times=bench"},
 	})
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(root))

@@ -26,7 +26,7 @@ type story struct {
 }
 
 func newStory(ctx context.Context, l *lab.Lab) (*story, error) {
-	instances := lab.Instances()
+	instances := lab.Pair()
 	s := &story{nodes: map[string]*lab.Process{}, here: instances[0].ID, away: instances[1].ID, began: time.Now()}
 	var err error
 	if s.controller, err = l.Controller(ctx, "controller"); err != nil {

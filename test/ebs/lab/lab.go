@@ -25,16 +25,18 @@ type Options struct {
 	EmulatorFlags []string
 	// Devices makes volumes real: files behind loop devices.
 	Devices bool
+	// Instances of the emulated account; Pair() when nil.
+	Instances []Instance
 }
 
 // Instance is a machine of the emulated account.
 type Instance struct{ ID, Type, Zone string }
 
-// Instances are those that every Lab has, both in one zone.
-func Instances() []Instance {
+// Pair are two instances in one zone.
+func Pair() []Instance {
 	return []Instance{
-		{ID: "i-0aaaaaaaaaaaaaaa1", Type: "m5.large", Zone: "us-east-1a"},
-		{ID: "i-0bbbbbbbbbbbbbbb2", Type: "m5.large", Zone: "us-east-1a"},
+		{ID: "i-0aaaaaaaaaaaaaaa1", Type: "m5.large", Zone: "us-west-2a"},
+		{ID: "i-0bbbbbbbbbbbbbbb2", Type: "m5.large", Zone: "us-west-2a"},
 	}
 }
 
@@ -49,13 +51,16 @@ type Lab struct {
 
 // Open starts the emulator.
 func Open(ctx context.Context, o Options) (*Lab, error) {
+	if o.Instances == nil {
+		o.Instances = Pair()
+	}
 	ports, err := freePorts(2)
 	if err != nil {
 		return nil, err
 	}
 	l := &Lab{options: o, endpoint: "http://" + ports[0], control: "http://" + ports[1]}
-	arguments := []string{"--listen=" + ports[0], "--control=" + ports[1]}
-	for _, i := range Instances() {
+	arguments := []string{"--address=" + ports[0], "--control-address=" + ports[1], "--metadata-address="}
+	for _, i := range o.Instances {
 		arguments = append(arguments, fmt.Sprintf("--instance=%s=%s,%s", i.ID, i.Type, i.Zone))
 	}
 	if o.Devices {
@@ -102,7 +107,7 @@ func (l *Lab) Control() string { return l.control }
 
 // credentials are what the SDK signs with; the emulator checks no signature.
 func credentials() []string {
-	return []string{"AWS_ACCESS_KEY_ID=AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY=example", "AWS_REGION=us-east-1"}
+	return []string{"AWS_ACCESS_KEY_ID=AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY=example", "AWS_REGION=us-west-2"}
 }
 
 // Process is a driver that was started.
@@ -140,7 +145,7 @@ func (l *Lab) All(ctx context.Context, i Instance, flags ...string) (*Process, e
 func (l *Lab) nodeFlags(i Instance) []string {
 	machine := filepath.Join(l.options.Root, "ec2", "instances", i.ID)
 	return []string{
-		"--metadata-sources=flags", "--instance-id=" + i.ID, "--instance-type=" + i.Type, "--zone=" + i.Zone,
+		"--node-id=" + i.ID, "--instance-type=" + i.Type, "--zone=" + i.Zone,
 		"--sys-root=" + filepath.Join(machine, "sys"), "--dev-root=" + filepath.Join(machine, "dev"),
 	}
 }
