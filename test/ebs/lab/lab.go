@@ -141,6 +141,20 @@ func (l *Lab) All(ctx context.Context, i Instance, flags ...string) (*Process, e
 	return l.driver(ctx, "all-"+i.ID, "all", append(os.Environ(), credentials()...), append(own, flags...))
 }
 
+// Reference starts the controller of the AWS EBS CSI driver, to be measured
+// beside ours.
+func (l *Lab) Reference(ctx context.Context, binary string) (*Process, error) {
+	directory := filepath.Join(l.options.Root, "reference")
+	if err := os.MkdirAll(directory, 0o750); err != nil {
+		return nil, err
+	}
+	environment := append(append(os.Environ(), credentials()...), "AWS_EC2_ENDPOINT="+l.endpoint, "AWS_EC2_METADATA_DISABLED=true")
+	socket := filepath.Join(directory, "csi.sock")
+	running, err := start("reference", l.options.Root, binary, environment,
+		"controller", "--endpoint=unix://"+socket, "--batching=true")
+	return l.serving(ctx, running, err, socket, directory)
+}
+
 // nodeFlags tell a node process where its instance's devices are.
 func (l *Lab) nodeFlags(i Instance) []string {
 	machine := filepath.Join(l.options.Root, "ec2", "instances", i.ID)
@@ -158,11 +172,19 @@ func (l *Lab) driver(ctx context.Context, name, mode string, environment, flags 
 	socket := filepath.Join(l.options.Root, name, "csi.sock")
 	arguments := append([]string{"driver", mode, "--backend=ebs", "--endpoint=unix://" + socket, "--kubelet-dir=" + kubelet}, flags...)
 	running, err := start(name, l.options.Root, l.options.Holdfast, environment, arguments...)
+	return l.serving(ctx, running, err, socket, kubelet)
+}
+
+// serving waits until a driver that was started answers on its socket.
+func (l *Lab) serving(ctx context.Context, running *process, err error, socket, kubelet string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
 	l.running = append(l.running, running)
-	err = running.await(ctx, func() bool { connection, err := net.Dial("unix", socket); return err == nil && connection.Close() == nil })
+	err = running.await(ctx, func() bool {
+		connection, err := net.Dial("unix", socket)
+		return err == nil && connection.Close() == nil
+	})
 	if err != nil {
 		return nil, err
 	}
