@@ -109,11 +109,17 @@ func verifyAttached(device *os.File, index int, c LoopConfig) (*Loop, error) {
 	if err != nil {
 		return nil, err
 	}
+	size := want.Size
+	if want.Mode&unix.S_IFMT == unix.S_IFBLK {
+		if size, err = deviceSize(c.File); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case loop.device != uint64(want.Dev) || loop.inode != want.Ino:
 		return nil, fmt.Errorf("attach %s: %s is backed by another file", c.Path, loop.Path)
-	case loop.Size != want.Size&^(sysfsSector-1):
-		return nil, fmt.Errorf("attach %s: %s has %d bytes, its file %d", c.Path, loop.Path, loop.Size, want.Size)
+	case loop.Size != size&^(sysfsSector-1):
+		return nil, fmt.Errorf("attach %s: %s has %d bytes, its file %d", c.Path, loop.Path, loop.Size, size)
 	case loop.ReadOnly != c.ReadOnly:
 		return nil, fmt.Errorf("attach %s: %s has read-only = %t", c.Path, loop.Path, loop.ReadOnly)
 	case c.SectorSize != 0 && loop.SectorSize != c.SectorSize:

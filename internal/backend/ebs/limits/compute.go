@@ -40,6 +40,9 @@ func (c Config) Check() error {
 // Result is how many volumes of the driver an instance can take, and why.
 type Result struct {
 	Volumes int64 // at least 1: to Kubernetes, 0 is "no limit"
+	// Slots of the type, of which Reserved and Interfaces are taken by others;
+	// all 0 when the number was fixed.
+	Slots, Reserved, Interfaces int64
 	// Derivation is a sentence for a log line.
 	Derivation string
 }
@@ -48,7 +51,7 @@ type Result struct {
 // network interfaces beside the primary one where they share the slots.
 func Compute(c Config, f Facts) Result {
 	if c.Volumes != nil {
-		return atLeastOne(*c.Volumes, "fixed by configuration")
+		return atLeastOne(Result{Volumes: *c.Volumes, Derivation: "fixed by configuration"})
 	}
 	limit, known := Of(f.InstanceType)
 	var why strings.Builder
@@ -60,24 +63,25 @@ func Compute(c Config, f Facts) Result {
 	if !known {
 		why.WriteString(" (the default: the type is not in the table)")
 	}
-	left := int64(limit.Slots)
+	r := Result{Slots: int64(limit.Slots), Reserved: int64(max(f.Disks, 1))}
 	if c.Reserved != nil {
-		left -= *c.Reserved
-		fmt.Fprintf(&why, ", less %d reserved by configuration", *c.Reserved)
+		r.Reserved = *c.Reserved
+		fmt.Fprintf(&why, ", less %d reserved by configuration", r.Reserved)
 	} else {
-		left -= int64(max(f.Disks, 1))
-		fmt.Fprintf(&why, ", less %d attached volumes that are not the driver's", max(f.Disks, 1))
+		fmt.Fprintf(&why, ", less %d attached volumes that are not the driver's", r.Reserved)
 	}
-	if extra := int64(f.Interfaces) - 1; limit.Shared && extra > 0 {
-		left -= extra
-		fmt.Fprintf(&why, ", less %d network interfaces beside the primary one", extra)
+	if limit.Shared && f.Interfaces > 1 {
+		r.Interfaces = int64(f.Interfaces) - 1
+		fmt.Fprintf(&why, ", less %d network interfaces beside the primary one", r.Interfaces)
 	}
-	return atLeastOne(left, why.String())
+	r.Volumes, r.Derivation = r.Slots-r.Reserved-r.Interfaces, why.String()
+	return atLeastOne(r)
 }
 
-func atLeastOne(volumes int64, why string) Result {
-	if volumes < 1 {
-		return Result{Volumes: 1, Derivation: fmt.Sprintf("%s: that is %d; 1 is told, since 0 would mean no limit", why, volumes)}
+func atLeastOne(r Result) Result {
+	if r.Volumes < 1 {
+		r.Derivation = fmt.Sprintf("%s: that is %d; 1 is told, since 0 would mean no limit", r.Derivation, r.Volumes)
+		r.Volumes = 1
 	}
-	return Result{Volumes: volumes, Derivation: why}
+	return r
 }

@@ -2,6 +2,7 @@ package nodeside
 
 import (
 	"fmt"
+	"regexp"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
@@ -14,22 +15,25 @@ type target struct {
 	number uint64
 }
 
+func wholeOf(d disk) target { return target{disk: d, name: d.name, number: d.number} }
+
 // find looks for the target of a request; nil when it is not there (yet).
 func (n *Node) find(w wish) (*target, error) {
 	d, err := n.findDisk(w)
 	if d == nil || err != nil {
 		return nil, err
 	}
+	whole := wholeOf(*d)
 	if w.partition == 0 {
-		return &target{disk: *d, name: d.name, number: d.number}, nil
+		return &whole, nil
 	}
-	partitions, err := n.sys.partitions(d.name)
+	partitions, err := n.partitionsOf(*d)
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range partitions {
-		if p.index == w.partition {
-			return &target{disk: *d, index: p.index, name: p.name, number: p.number}, nil
+	for i := range partitions {
+		if partitions[i].index == w.partition {
+			return &partitions[i], nil
 		}
 	}
 	if len(partitions) > 0 {
@@ -39,14 +43,88 @@ func (n *Node) find(w wish) (*target, error) {
 	return nil, nil // the kernel may still be reading the table
 }
 
-// findDisk looks for a volume's disk.
+func (n *Node) partitionsOf(d disk) ([]target, error) {
+	partitions, err := n.sys.partitions(d.name)
+	if err != nil {
+		return nil, err
+	}
+	targets := make([]target, len(partitions))
+	for i, p := range partitions {
+		targets[i] = target{disk: d, index: p.index, name: p.name, number: p.number}
+	}
+	return targets, nil
+}
+
+// findDisk looks for a volume's disk: by its serial number, or on an instance of
+// Xen, whose disks have none, by the name that the attachment was given.
 func (n *Node) findDisk(w wish) (*disk, error) {
-	return n.sys.withSerial(w.serial, n.options.Model)
+	d, err := n.sys.withSerial(w.serial, n.options.Model)
+	if d != nil || err != nil {
+		return d, err
+	}
+	return n.findXen(w)
+}
+
+// xenDisk is the name of a disk of Xen in the guest.
+var xenDisk = regexp.MustCompile(`^(?:xvd|sd)[a-z]+[0-9]*$`)
+
+// findXen looks for the disk in the slot that was asked of EC2. Whether it is
+// the volume, nothing on the machine can tell; the controller does by the name
+// of the attachment. So there must be one: that of the request, or the one that
+// an earlier request of this very appearance of the disk had.
+func (n *Node) findXen(w wish) (*disk, error) {
+	disks, err := n.sys.xenDisks()
+	if err != nil || len(disks) == 0 {
+		return nil, err
+	}
+	if w.devicePath == "" {
+		return n.claimedXen(w.volumeID, disks)
+	}
+	// On Nitro the name is a label that means nothing; a disk that has it there
+	// is something else.
+	nitro, err := n.sys.hasModel(n.options.Model)
+	if nitro || err != nil {
+		return nil, err
+	}
+	wanted, isName := slotOfName(w.devicePath)
+	if !isName {
+		return nil, fmt.Errorf("%w: %s of the attachment is %.64q; on this instance it is like /dev/xvdf", backend.ErrInvalid, keyDevicePath, w.devicePath)
+	}
+	for i := range disks {
+		if disks[i].slot == wanted {
+			return &disks[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// claimedXen finds the disk of a volume that was opened before, while that is
+// the same disk.
+func (n *Node) claimedXen(id string, disks []disk) (*disk, error) {
+	claim, err := n.records.read(id, claimSuffix)
+	if claim == nil || claim.Xen == "" || err != nil {
+		return nil, err
+	}
+	for i, d := range disks {
+		if d.name != claim.Xen || d.number != claim.Disk.Number {
+			continue
+		}
+		now, err := n.appearanceOf(d)
+		if err != nil || now != claim.Disk {
+			return nil, ignoreChanged(err)
+		}
+		return &disks[i], nil
+	}
+	return nil, nil
 }
 
 // again tells whether sysfs still has the target as it was found.
 func (n *Node) again(t target) (bool, error) {
-	now, err := n.sys.nvme(t.disk.name)
+	read := n.sys.nvme
+	if t.disk.xen {
+		read = n.sys.xen
+	}
+	now, err := read(t.disk.name)
 	if err != nil || now == nil || *now != t.disk {
 		return false, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/limits"
@@ -13,15 +14,15 @@ import (
 // The last is counted anew each time: interfaces and volumes of others come and go.
 func (n *Node) NodeInfo(ctx context.Context) (backend.NodeInfo, error) {
 	if n.options.Metadata == nil {
-		return backend.NodeInfo{}, fmt.Errorf("who this instance is: %w: no metadata source is configured", backend.ErrPrecondition)
+		return backend.NodeInfo{}, fmt.Errorf("who this instance is: %w: no source of metadata is configured", backend.ErrPrecondition)
 	}
 	instance, err := n.options.Metadata.Instance(ctx)
 	if err != nil {
 		return backend.NodeInfo{}, fmt.Errorf("who this instance is: %w", err)
 	}
-	foreign, err := n.foreignDisks()
+	foreign, err := n.foreignDisks(time.Now())
 	if err != nil {
-		return backend.NodeInfo{}, err
+		return backend.NodeInfo{}, fmt.Errorf("count the volumes that are not the driver's: %w", err)
 	}
 	limit := limits.Compute(n.options.Limits, limits.Facts{
 		InstanceType: instance.Type, Interfaces: instance.Interfaces, Disks: foreign,
@@ -34,22 +35,9 @@ func (n *Node) NodeInfo(ctx context.Context) (backend.NodeInfo, error) {
 
 // tellLimit logs a limit when it is another than last time.
 func (n *Node) tellLimit(limit limits.Result) {
-	if before := n.limit.Swap(&limit); before == nil || *before != limit {
-		n.options.Logger.Info("volumes that this instance can take", "limit", limit.Volumes, "derivation", limit.Derivation)
+	if before := n.limit.Swap(&limit); before != nil && *before == limit {
+		return
 	}
-}
-
-// foreignDisks counts the EBS volumes that are attached and not the driver's.
-func (n *Node) foreignDisks() (int, error) {
-	disks, err := n.sys.nvmeDisks()
-	if err != nil {
-		return 0, err
-	}
-	foreign := 0
-	for _, d := range disks {
-		if idOf(d.serial) != "" {
-			foreign++
-		}
-	}
-	return foreign, nil
+	n.gauges.set(limit)
+	n.options.Logger.Info("volumes that this instance can take", "limit", limit.Volumes, "derivation", limit.Derivation)
 }

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,16 +22,57 @@ type Node struct {
 	options Options
 	sys     sysfs
 	watch   watch
+	records records
 	limit   atomic.Pointer[limits.Result]
+	gauges  *gauges
+
+	mu     sync.Mutex
+	opened map[string]target    // by volume ID: what OpenDevice gave last
+	idle   map[uint64]time.Time // by disk sequence: see foreignDisks
 }
 
 var _ backend.Node = (*Node)(nil)
 
-// New makes a Node. It looks at nothing yet.
+// New makes a Node, and removes what earlier boots left in the state directory.
 func New(o Options) (*Node, error) {
 	o = o.withDefaults()
-	return &Node{options: o, sys: sysfs{root: o.SysRoot}, watch: watch{dir: o.DevRoot}}, nil
+	if err := o.Limits.Check(); err != nil {
+		return nil, fmt.Errorf("EBS volumes on this node: %w: %w", backend.ErrInvalid, err)
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, fmt.Errorf("EBS volumes on this node: %w", err)
+	}
+	n := &Node{options: o, sys: sysfs{root: o.SysRoot}, watch: watch{dir: o.DevRoot},
+		records: records{path: o.StateDir, boot: strings.TrimSpace(string(boot))},
+		opened:  map[string]target{}, idle: map[uint64]time.Time{}}
+	if n.gauges, err = newGauges(o.Registerer); err != nil {
+		return nil, fmt.Errorf("EBS volumes on this node: %w", err)
+	}
+	if err := n.sweep(); err != nil {
+		o.Logger.Warn("records of volumes that are gone could not be removed", "directory", o.StateDir, "error", err)
+	}
+	return n, nil
 }
+
+// sweep forgets volumes that are not attached any more.
+func (n *Node) sweep() error {
+	disks, err := n.sys.nvmeDisks()
+	if err != nil {
+		return err
+	}
+	here := map[string]bool{}
+	for _, d := range disks {
+		here[idOf(d.serial)] = true
+	}
+	return n.records.sweep(func(id string) bool {
+		claim, err := n.records.read(id, claimSuffix)
+		return here[id] || err != nil || (claim != nil && claim.Xen != "")
+	})
+}
+
+// Close ends the use of the state directory.
+func (n *Node) Close() error { return n.records.close() }
 
 // OpenDevice finds the device of an attached volume and opens it, waiting for
 // it within bounds: an attachment is complete for EC2 before the instance sees
@@ -39,7 +83,7 @@ func (n *Node) OpenDevice(ctx context.Context, r backend.DeviceRequest) (*backen
 	if err != nil {
 		return nil, err
 	}
-	device, err := n.await(ctx, w, func() (*backend.Device, error) { return n.openNow(w) })
+	device, err := n.await(ctx, w, func() (*backend.Device, error) { return n.openNow(ctx, w) })
 	if err != nil {
 		return nil, fmt.Errorf("device of volume %s: %w", r.VolumeID, err)
 	}
@@ -47,7 +91,7 @@ func (n *Node) OpenDevice(ctx context.Context, r backend.DeviceRequest) (*backen
 }
 
 // openNow is one look; nil while there is nothing to see.
-func (n *Node) openNow(w wish) (*backend.Device, error) {
+func (n *Node) openNow(ctx context.Context, w wish) (*backend.Device, error) {
 	t, err := n.find(w)
 	if t == nil || err != nil {
 		return nil, err
@@ -56,13 +100,47 @@ func (n *Node) openNow(w wish) (*backend.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	device, err := n.deviceOf(*t, file)
+	device, err := n.openTarget(ctx, w, *t, file)
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	device.Format = w.format
-	device.Close = file.Close
 	return device, nil
+}
+
+func (n *Node) openTarget(ctx context.Context, w wish, t target, file *os.File) (*backend.Device, error) {
+	device, err := n.deviceOf(t, file)
+	if err != nil {
+		return nil, err
+	}
+	device.Close = file.Close
+	if err := n.claim(w, t, file); err != nil {
+		return nil, err
+	}
+	if !w.readOnly || device.ReadOnly {
+		return device, nil
+	}
+	return openReadOnly(ctx, w, device, file)
+}
+
+// claim remembers that a volume is the driver's, and what it was opened as.
+func (n *Node) claim(w wish, t target, file *os.File) error {
+	sequence, err := diskSequence(file)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	before, known := n.opened[w.volumeID]
+	n.opened[w.volumeID] = t
+	n.mu.Unlock()
+	if known && before == t {
+		return nil
+	}
+	claim := record{Disk: appearance{Sequence: sequence, Number: t.disk.number}}
+	if t.disk.xen {
+		claim.Xen = t.disk.name
+	}
+	return n.records.write(w.volumeID, claimSuffix, claim, false)
 }
 
 // deviceOf describes an open device. Blocks are not given back: EBS does not
@@ -85,60 +163,3 @@ func (n *Node) deviceOf(t target, file *os.File) (*backend.Device, error) {
 		Size: int64(size), SectorSize: sector, ReadOnly: readOnly != 0,
 	}, nil
 }
-
-// Devices lists the volume's disk and its partitions.
-func (n *Node) Devices(_ context.Context, id string) ([]backend.Device, error) {
-	serial, err := serialOf(id)
-	if err != nil {
-		return nil, nil // nothing that has no ID of ours has a device
-	}
-	d, err := n.findDisk(wish{volumeID: id, serial: serial})
-	if d == nil || err != nil {
-		return nil, err
-	}
-	targets := []target{{disk: *d, name: d.name, number: d.number}}
-	partitions, err := n.sys.partitions(d.name)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range partitions {
-		targets = append(targets, target{disk: *d, index: p.index, name: p.name, number: p.number})
-	}
-	return n.describe(targets)
-}
-
-// describe opens each target for a moment; those that are gone are left out.
-func (n *Node) describe(targets []target) ([]backend.Device, error) {
-	var devices []backend.Device
-	for _, t := range targets {
-		file, err := n.open(t)
-		if errors.Is(err, errChanged) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		device, err := n.deviceOf(t, file)
-		if err := errors.Join(err, file.Close()); err != nil {
-			return nil, err
-		}
-		devices = append(devices, *device)
-	}
-	return devices, nil
-}
-
-// ResizeDevice reads the disk's size again: the NVMe driver of Linux follows a
-// volume by itself. Partitions are not grown.
-func (n *Node) ResizeDevice(ctx context.Context, id string) (int64, error) {
-	devices, err := n.Devices(ctx, id)
-	if err != nil || len(devices) == 0 {
-		return 0, err
-	}
-	return devices[0].Size, nil
-}
-
-// CloseDevice leaves the disk, which the controller detaches.
-func (n *Node) CloseDevice(context.Context, string) error { return nil }
-
-// Close ends what runs in the background.
-func (n *Node) Close() error { return nil }

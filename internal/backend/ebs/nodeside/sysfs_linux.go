@@ -26,6 +26,8 @@ type disk struct {
 	serial, model string // NVMe only
 	transport     string // NVMe only: pcie; "" where the kernel does not tell
 	namespace     string // NVMe only: nsid
+	xen           bool
+	slot          slot // Xen only
 }
 
 // sysfs reads block devices below a root.

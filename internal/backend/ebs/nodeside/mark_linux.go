@@ -1,0 +1,114 @@
+package nodeside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+var _ backend.FormatRecorder = (*Node)(nil)
+
+// FormatMark is what was recorded of the volume as it is attached now. After it
+// was detached, or the machine rebooted, there is no mark, whatever the file
+// says: another machine may have written to it since, and a mark that says "only
+// mkfs has written here" would have that formatted away. Without a disk sequence
+// number two attachments cannot be told apart, so there is no mark either.
+func (n *Node) FormatMark(_ context.Context, id string) (backend.FormatMark, error) {
+	found, err := n.records.read(id, markSuffix)
+	if found == nil || err != nil {
+		return backend.FormatMark{}, err
+	}
+	serial, err := serialOf(id)
+	if err != nil {
+		return backend.FormatMark{}, err
+	}
+	d, err := n.findDisk(wish{volumeID: id, serial: serial})
+	if d == nil || err != nil {
+		return backend.FormatMark{}, err
+	}
+	now, err := n.appearanceOf(*d)
+	if errors.Is(err, errChanged) {
+		return backend.FormatMark{}, nil
+	}
+	if err != nil {
+		return backend.FormatMark{}, err
+	}
+	if now.Sequence == 0 || now != found.Disk || !n.means(id, *d, found.Device) {
+		n.options.Logger.Info("a format mark is void: it is of another attachment, or of another partition",
+			"volume", id, "marked", found.Disk, "now", now)
+		return backend.FormatMark{}, nil
+	}
+	return backend.FormatMark{FSType: found.FSType, Done: found.Done}, nil
+}
+
+// means tells whether a device number is that of the device which the volume
+// was opened as: the disk or one partition.
+func (n *Node) means(id string, d disk, number uint64) bool {
+	n.mu.Lock()
+	opened, is := n.opened[id]
+	n.mu.Unlock()
+	if is {
+		return number == opened.number
+	}
+	if number == d.number {
+		return true
+	}
+	partitions, err := n.sys.partitions(d.name)
+	if err != nil {
+		return false
+	}
+	for _, p := range partitions {
+		if p.number == number {
+			return true
+		}
+	}
+	return false
+}
+
+// SetFormatMark records a mark for the volume as it is attached now.
+// ErrPrecondition when it is not.
+func (n *Node) SetFormatMark(_ context.Context, id string, mark backend.FormatMark) error {
+	serial, err := serialOf(id)
+	if err != nil {
+		return err
+	}
+	if mark == (backend.FormatMark{}) {
+		return n.records.remove(id, markSuffix)
+	}
+	d, err := n.findDisk(wish{volumeID: id, serial: serial})
+	if err != nil {
+		return err
+	}
+	if d == nil {
+		return fmt.Errorf("%w: volume %s is not attached to this instance", backend.ErrPrecondition, id)
+	}
+	now, err := n.appearanceOf(*d)
+	if err != nil {
+		return err
+	}
+	if now.Sequence == 0 {
+		return n.records.remove(id, markSuffix)
+	}
+	number := d.number
+	n.mu.Lock()
+	if opened, is := n.opened[id]; is {
+		number = opened.number
+	}
+	n.mu.Unlock()
+	return n.records.write(id, markSuffix, record{Disk: now, Device: number, FSType: mark.FSType, Done: mark.Done}, true)
+}
+
+// appearanceOf tells this appearance of a disk from all others.
+func (n *Node) appearanceOf(d disk) (appearance, error) {
+	file, err := n.open(target{disk: d, name: d.name, number: d.number})
+	if err != nil {
+		return appearance{}, err
+	}
+	sequence, err := diskSequence(file)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return appearance{}, err
+	}
+	return appearance{Boot: n.records.boot, Sequence: sequence, Number: d.number}, nil
+}
