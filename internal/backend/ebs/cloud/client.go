@@ -5,10 +5,27 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"os"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-csi/holdfast/internal/batch"
+)
+
+// Tags that the client itself asks for (the reference driver's names).
+const (
+	// NameTag holds the CSI name of a volume.
+	NameTag = "CSIVolumeName"
+	// SnapshotNameTag holds the CSI name of a snapshot.
+	SnapshotNameTag = "CSIVolumeSnapshotName"
+	// ManagedTag, with the value "true", marks what a driver made.
+	ManagedTag = "ebs.csi.aws.com/cluster"
 )
 
 // Options configure a Client. The zero value takes everything from the
@@ -24,13 +41,13 @@ type Options struct {
 	}
 	// Credentials; the usual chain of AWS's SDKs when nil. See StaticCredentials.
 	Credentials aws.CredentialsProvider
-	// UserAgent is added to the SDK's.
+	// UserAgent is added to the SDK's, such as holdfast/1.2.
 	UserAgent  string
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	Pacing     PacingOptions
-	// Settling is for how long after this client's own creation a volume or
-	// snapshot that EC2 does not show is taken as not visible yet; 10 s when 0.
+	// Settling is for how long what this client has just done is believed more
+	// than a describe that does not show it; 10 s when 0.
 	Settling time.Duration
 }
 
@@ -40,20 +57,93 @@ type PacingOptions struct {
 	Off bool
 }
 
-// Client speaks to EC2. It is safe for concurrent use; nil is not a Client.
-type Client struct{}
+// Client speaks to EC2. It is safe for concurrent use.
+type Client struct {
+	api         *ec2.Client
+	credentials *credentialsCache
+	region      string
+	settling    time.Duration
+	logger      *slog.Logger
+	pace        *pacer
+	memory      *memory
+	metrics     *metrics
+	health      health
+	crowd       *batch.Crowd
+
+	lookups
+	watchers
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+}
+
+var errClosed = errors.New("the EC2 client is closed")
 
 // New makes a client. It does not need EC2 to be reachable, only a region.
-func New(ctx context.Context, o Options) (*Client, error) { return nil, errNotYet }
+func New(ctx context.Context, o Options) (*Client, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Settling == 0 {
+		o.Settling = 10 * time.Second
+	}
+	config, err := configure(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		credentials: config.credentials,
+		region:      config.aws.Region,
+		settling:    o.Settling,
+		logger:      o.Logger,
+		pace:        newPacer(o.Pacing),
+		memory:      newMemory(o.Settling),
+		crowd:       new(batch.Crowd),
+	}
+	c.api = ec2.NewFromConfig(config.aws, func(e *ec2.Options) {
+		e.Retryer = aws.NopRetryer{} // repeating is ours, by class: see call
+		e.HTTPClient = config.http
+		if endpoint := endpointOf(o); endpoint != "" {
+			e.BaseEndpoint = aws.String(endpoint)
+		}
+		e.APIOptions = append(e.APIOptions, userAgent(o.UserAgent)...)
+	})
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	if c.metrics, err = newMetrics(o.Registerer, c.pace); err != nil {
+		return nil, err
+	}
+	c.makeLookups()
+	c.makeWatchers()
+	c.tasks.Go(c.checkHealth)
+	return c, nil
+}
 
-// StaticCredentials are credentials given as they are, for tests and emulators.
-func StaticCredentials(id, secret string) aws.CredentialsProvider { return nil }
-
-// Health is nil when EC2 answers and accepts the credentials, as far as is
-// known; it costs no call.
-func (c *Client) Health() error { return nil }
+// Region is the region whose EC2 the client speaks to.
+func (c *Client) Region() string { return c.region }
 
 // Close ends what runs in the background and every wait.
-func (c *Client) Close() error { return nil }
+func (c *Client) Close() error {
+	c.cancel()
+	c.pace.close()
+	c.closeLookups()
+	c.tasks.Wait()
+	c.metrics.close()
+	return nil
+}
 
-var errNotYet = errors.New("not yet")
+// endpointOf is the endpoint that was asked for; AWS_ENDPOINT_URL_EC2 is the SDK's own.
+func endpointOf(o Options) string {
+	return firstOf(o.Endpoint, os.Getenv("AWS_EC2_ENDPOINT"))
+}
+
+// userAgent adds product/version, or a bare word, to the SDK's.
+func userAgent(name string) []func(*middlewareStack) error {
+	if name == "" {
+		return nil
+	}
+	if product, version, has := strings.Cut(name, "/"); has {
+		return []func(*middlewareStack) error{middleware.AddUserAgentKeyValue(product, version)}
+	}
+	return []func(*middlewareStack) error{middleware.AddUserAgentKey(name)}
+}

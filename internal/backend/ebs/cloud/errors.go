@@ -1,6 +1,16 @@
 package cloud
 
-// Error is a call that failed.
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// Error is a call that failed. It wraps the sentinel of package backend that
+// its code stands for, and the context's error when that ended the call.
 type Error struct {
 	// Action of EC2, such as AttachVolume.
 	Action string
@@ -10,14 +20,168 @@ type Error struct {
 	// answer was lost. Who gets it looks before doing it again.
 	Uncertain bool
 
-	resource string
-	cause    error
+	resource string // what the call was about
+	sentinel error  // nil: a fault of ours, or a code that nobody knows
+	ended    error  // the context's error, or nil
 }
 
-func (e *Error) Error() string { return e.Action + ": " + e.Message }
+// Error says what was done to what, what EC2 said, and what to do.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Action)
+	if e.resource != "" {
+		b.WriteString(" " + e.resource)
+	}
+	b.WriteString(": " + firstOf(e.Message, "it failed without saying why"))
+	if e.Code != "" {
+		b.WriteString(" (EC2 code " + e.Code)
+		if e.RequestID != "" {
+			b.WriteString(", request " + e.RequestID)
+		}
+		b.WriteString(")")
+	}
+	if e.ended != nil {
+		b.WriteString("; " + e.ended.Error())
+	}
+	if advice := e.advice(); advice != "" {
+		b.WriteString("; " + advice)
+	}
+	return b.String()
+}
 
-// Unwrap gives the sentinel of package backend that the code stands for.
-func (e *Error) Unwrap() []error { return nil }
+// Unwrap gives the sentinel and the context's error.
+func (e *Error) Unwrap() []error {
+	var all []error
+	for _, err := range []error{e.ended, e.sentinel} {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	return all
+}
 
 // Code is EC2's error code in err, or "".
-func Code(err error) string { return "" }
+func Code(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// Uncertain tells whether the call that failed may have had its effect.
+func Uncertain(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Uncertain
+}
+
+// DeviceNameTaken tells whether AttachVolume failed for its device name, so
+// that another name may do.
+func DeviceNameTaken(err error) bool {
+	var e *Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code {
+	case "InvalidDevice.InUse", "InvalidBlockDeviceMapping":
+		return true
+	case "InvalidParameterValue":
+		return strings.Contains(e.Message, "already in use")
+	}
+	return false
+}
+
+// TokenSpent tells whether a client token belongs to a resource that was
+// deleted, or that never came to be, so that the next token may do. The same
+// code without that text means that the token's volume lives and differs.
+func TokenSpent(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Code == "IdempotentParameterMismatch" &&
+		(strings.Contains(e.Message, "deleted") || strings.Contains(e.Message, "no longer exist"))
+}
+
+// row is a line of the table: what a code stands for, and what to do about it.
+type row struct {
+	sentinel error
+	advice   string
+}
+
+// row finds the table's line for a code; a code may be there by its family, the
+// part up to the first dot.
+func rowOf(code string) (row, bool) {
+	if r, known := table()[code]; known {
+		return r, true
+	}
+	family, _, has := strings.Cut(code, ".")
+	r, known := table()[family+".*"]
+	return r, known && has
+}
+
+// outOfRange matches what EC2 says of a size, IOPS or throughput that is not
+// between its bounds.
+var outOfRange = regexp.MustCompile(`(?i)\b(size|iops|throughput)\b.*\b(maximum|minimum|at least|at most|between|too (high|low|small|large|big)|exceeds?|greater than|less than)\b`)
+
+// badID matches what EC2 says of an ID that it cannot read.
+var badID = regexp.MustCompile(`(?i)\b(volume|instance|snapshot)[ -]?ids?\b`)
+
+// sentinelOf is what a code means, by the table and, for codes that EC2 uses
+// for several things, by the message.
+func sentinelOf(code, message string) error {
+	switch {
+	case code == "InvalidParameterValue" && outOfRange.MatchString(message):
+		return backend.ErrOutOfRange
+	case code == "InvalidParameterValue" && badID.MatchString(message):
+		return backend.ErrNotFound
+	case code == "InvalidParameterValue" && strings.Contains(message, "already in use"):
+		return nil // a device name: another is tried, and running out of them is nobody's fault
+	case code == "OperationNotPermitted" && strings.Contains(strings.ToLower(message), "managed"):
+		return backend.ErrPrecondition
+	}
+	r, _ := rowOf(code)
+	return r.sentinel
+}
+
+// advice says what to do, where there is something to do.
+func (e *Error) advice() string {
+	switch {
+	case errors.Is(e.sentinel, backend.ErrDenied):
+		return e.permissionAdvice()
+	case strings.Contains(strings.ToLower(e.Message), "kms") && e.Code != "":
+		return kmsAdvice
+	}
+	r, _ := rowOf(e.Code)
+	return r.advice
+}
+
+const (
+	kmsAdvice = "check that the KMS key exists and is enabled in this region and that the driver's role has " +
+		"kms:Decrypt, kms:GenerateDataKeyWithoutPlaintext and kms:CreateGrant on it"
+	credentialsAdvice = "give the driver valid credentials (an IAM role for its service account, an instance profile, " +
+		"or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY) and check that the machine's clock is right"
+)
+
+// permissionAdvice names the IAM action that is missing.
+func (e *Error) permissionAdvice() string {
+	advice := "allow ec2:" + e.Action
+	switch e.Action {
+	case "CreateVolume", "CopyVolumes", "CreateSnapshot":
+		advice += " (and ec2:CreateTags upon it)"
+	}
+	if where := e.resource; where != "" {
+		advice += " on " + where
+	}
+	advice += " in the policy of the driver's role; the managed policy only covers what carries the tag " + ManagedTag + "=true"
+	if strings.Contains(e.Message, "Encoded authorization failure message") {
+		advice += "; aws sts decode-authorization-message explains the refusal"
+	}
+	return advice
+}
+
+// missing is the error for a thing that a describe did not show.
+func missing(action, kind, id, code string) error {
+	return &Error{
+		Action: action, Code: code, resource: id,
+		Message:  fmt.Sprintf("there is no %s %s in this region", kind, id),
+		sentinel: backend.ErrNotFound,
+	}
+}

@@ -1,68 +1,186 @@
 package cloud
 
-import "context"
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/batch"
+)
 
 // Volume describes a volume; ErrNotFound. One that this client has just created
-// is waited for until EC2 shows it.
-func (c *Client) Volume(ctx context.Context, id string) (Volume, error) { return Volume{}, errNotYet }
-
-// VolumesNamed finds the volumes whose tag CSIVolumeName is the name, oldest first.
-func (c *Client) VolumesNamed(ctx context.Context, name string) ([]Volume, error) {
-	return nil, errNotYet
+// is waited for until EC2 shows it.
+func (c *Client) Volume(ctx context.Context, id string) (Volume, error) {
+	q := question[Volume]{"DescribeVolumes", "volume", "vol", "InvalidVolume.NotFound", c.lookups.volumes, c.lookups.volumesByID}
+	v, err := find(ctx, c, q, id)
+	return v.clone(), err
 }
 
 // Instance describes an instance; ErrNotFound.
 func (c *Client) Instance(ctx context.Context, id string) (Instance, error) {
-	return Instance{}, errNotYet
+	q := question[Instance]{"DescribeInstances", "instance", "i", "InvalidInstanceID.NotFound", c.lookups.instances, c.lookups.instancesByID}
+	i, err := find(ctx, c, q, id)
+	i.Devices = slices.Clone(i.Devices)
+	return i, err
 }
 
-// InstanceType describes an instance type; ErrNotFound. The answer may be up to an hour old.
-func (c *Client) InstanceType(ctx context.Context, name string) (InstanceType, error) {
-	return InstanceType{}, errNotYet
-}
-
-// Modification is the newest modification of a volume; found is false for a
-// volume that was never modified.
-func (c *Client) Modification(ctx context.Context, volumeID string) (m Modification, found bool, err error) {
-	return m, false, errNotYet
-}
-
-// Snapshot describes a snapshot; ErrNotFound.
+// Snapshot describes a snapshot; ErrNotFound. Like Volume for new ones.
 func (c *Client) Snapshot(ctx context.Context, id string) (Snapshot, error) {
-	return Snapshot{}, errNotYet
+	q := question[Snapshot]{"DescribeSnapshots", "snapshot", "snap", "InvalidSnapshot.NotFound", c.lookups.snapshots, c.lookups.snapshotsByID}
+	s, err := find(ctx, c, q, id)
+	s.Tags = maps.Clone(s.Tags)
+	return s, err
+}
+
+// Status is a volume's status check; ErrNotFound.
+func (c *Client) Status(ctx context.Context, volumeID string) (Status, error) {
+	q := question[Status]{"DescribeVolumeStatus", "volume", "vol", "InvalidVolume.NotFound", c.lookups.statuses, nil}
+	s, err := find(ctx, c, q, volumeID)
+	s.Details, s.Events = maps.Clone(s.Details), slices.Clone(s.Events)
+	return s, err
+}
+
+// VolumesNamed finds the volumes whose tag CSIVolumeName is the name, oldest first.
+func (c *Client) VolumesNamed(ctx context.Context, name string) ([]Volume, error) {
+	found, _, err := c.lookups.volumesNamed.Get(ctx, name)
+	return cloneAll(found), lookupError(err, "DescribeVolumes", "named "+name)
 }
 
 // SnapshotsNamed finds the account's snapshots whose tag CSIVolumeSnapshotName
 // is the name, oldest first.
 func (c *Client) SnapshotsNamed(ctx context.Context, name string) ([]Snapshot, error) {
-	return nil, errNotYet
+	found, _, err := c.lookups.snapshotsNamed.Get(ctx, name)
+	return slices.Clone(found), lookupError(err, "DescribeSnapshots", "named "+name)
 }
 
-// Status is a volume's status check; ErrNotFound.
-func (c *Client) Status(ctx context.Context, volumeID string) (Status, error) {
-	return Status{}, errNotYet
+// InstanceType describes an instance type; ErrNotFound. The answer may be up to an hour old.
+func (c *Client) InstanceType(ctx context.Context, name string) (InstanceType, error) {
+	if known, is := c.lookups.knownTypes.get(name); is {
+		return known, nil
+	}
+	got, found, err := c.lookups.types.Get(ctx, name)
+	switch {
+	case err != nil:
+		return InstanceType{}, lookupError(err, "DescribeInstanceTypes", "of "+name)
+	case !found:
+		return InstanceType{}, missing("DescribeInstanceTypes", "instance type", name, "InvalidInstanceType")
+	}
+	c.lookups.knownTypes.put(name, got)
+	return got, nil
 }
 
 // Zones are the region's availability zones. The answer may be up to ten minutes old.
-func (c *Client) Zones(ctx context.Context) ([]Zone, error) { return nil, errNotYet }
+func (c *Client) Zones(ctx context.Context) ([]Zone, error) {
+	if known, is := c.lookups.knownZones.get(everyZone); is {
+		return slices.Clone(known), nil
+	}
+	got, _, err := c.lookups.zones.Get(ctx, everyZone)
+	if err != nil {
+		return nil, lookupError(err, "DescribeAvailabilityZones", "")
+	}
+	c.lookups.knownZones.put(everyZone, got)
+	return slices.Clone(got), nil
+}
+
+// Modification is the newest modification of a volume; found is false for a
+// volume that was never modified.
+func (c *Client) Modification(ctx context.Context, volumeID string) (m Modification, found bool, err error) {
+	if !isID("vol", volumeID) {
+		return m, false, nil
+	}
+	m, found, err = c.lookups.modifications.Get(ctx, volumeID)
+	return m, found, lookupError(err, "DescribeVolumesModifications", "of "+volumeID)
+}
 
 // FastRestores are the zones in which fast snapshot restore was asked for.
 func (c *Client) FastRestores(ctx context.Context, snapshotID string) ([]FastRestore, error) {
-	return nil, errNotYet
+	if !isID("snap", snapshotID) {
+		return nil, nil
+	}
+	found, _, err := c.lookups.fastRestores.Get(ctx, snapshotID)
+	return slices.Clone(found), lookupError(err, "DescribeFastSnapshotRestores", "of "+snapshotID)
 }
 
 // LockOf is a snapshot's lock, if it has one.
 func (c *Client) LockOf(ctx context.Context, snapshotID string) (Lock, bool, error) {
-	return Lock{}, false, errNotYet
+	if !isID("snap", snapshotID) {
+		return Lock{}, false, nil
+	}
+	l, found, err := c.lookups.locks.Get(ctx, snapshotID)
+	return l, found, lookupError(err, "DescribeLockedSnapshots", "of "+snapshotID)
 }
 
-// ListVolumes lists the volumes that carry the driver's tag: at most limit (0:
-// all) after the page that token ends. next is "" at the end. ErrStaleToken.
-func (c *Client) ListVolumes(ctx context.Context, token string, limit int) (page []Volume, next string, err error) {
-	return nil, "", errNotYet
+// question is how a thing is looked for: by filter, and by ID when that did not
+// find it; code is EC2's for one that does not exist.
+type question[V any] struct {
+	action, kind, prefix, code string
+	byFilter, byID             *batch.Batcher[string, V]
 }
 
-// ListSnapshots lists the account's own snapshots that carry the driver's tag, like ListVolumes.
-func (c *Client) ListSnapshots(ctx context.Context, q SnapshotQuery, token string, limit int) (page []Snapshot, next string, err error) {
-	return nil, "", errNotYet
+// How often to look for what was just made and is not shown.
+const (
+	hiddenFirst   = 100 * time.Millisecond
+	hiddenLongest = time.Second
+)
+
+// find looks for one thing.
+func find[V any](ctx context.Context, c *Client, q question[V], id string) (V, error) {
+	var none V
+	if !isID(q.prefix, id) {
+		return none, missing(q.action, q.kind, id, q.code)
+	}
+	for wait := hiddenFirst; ; wait = min(2*wait, hiddenLongest) {
+		v, found, err := q.byFilter.Get(ctx, id)
+		if err != nil || found {
+			return v, lookupError(err, q.action, "of "+id)
+		}
+		if !c.memory.unsettled(id) {
+			break
+		}
+		if err := pause(ctx, wait); err != nil {
+			return none, lookupError(err, q.action, "of "+id+", which was just made and is not shown yet")
+		}
+	}
+	if q.byID == nil {
+		return none, missing(q.action, q.kind, id, q.code)
+	}
+	v, found, err := q.byID.Get(ctx, id)
+	if err == nil && !found {
+		err = missing(q.action, q.kind, id, q.code)
+	}
+	return v, lookupError(err, q.action, "of "+id)
+}
+
+// lookupError makes one of ours of a batcher's error.
+func lookupError(err error, action, resource string) error {
+	var ours *Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, batch.ErrClosed):
+		return &Error{Action: action, resource: resource, Message: errClosed.Error(), sentinel: backend.ErrUnavailable}
+	case errors.As(err, &ours):
+		return err
+	}
+	return &Error{Action: action, resource: resource, Message: "the time ran out", ended: err}
+}
+
+// isID tells whether an ID has EC2's form: prefix, dash, 8 or 17 hexadecimal
+// digits. Others are not sent: EC2 would refuse the whole batch for one, and a
+// filter would take them for patterns.
+func isID(prefix, id string) bool {
+	digits, is := strings.CutPrefix(id, prefix+"-")
+	return is && (len(digits) == 8 || len(digits) == 17) && strings.Trim(digits, "0123456789abcdef") == ""
+}
+
+func cloneAll(volumes []Volume) []Volume {
+	out := slices.Clone(volumes)
+	for i := range out {
+		out[i] = out[i].clone()
+	}
+	return out
 }

@@ -1,0 +1,241 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// class says how often an action may be sent.
+type class int
+
+const (
+	// free: a read, or a creation that its token protects. As often as needed.
+	free class = iota
+	// again: doing it twice ends where doing it once does, but the second time
+	// may say "already": sent again, and errors after a lost answer are Uncertain.
+	again
+	// once: doing it twice does it twice. Sent again only when the first
+	// certainly had no effect.
+	once
+)
+
+// attemptTimeout bounds one request, so that a connection that hangs is given up.
+const attemptTimeout = 30 * time.Second
+
+// Waits between attempts after EC2 had a fault; they double, with jitter.
+const (
+	retryFirst   = 100 * time.Millisecond
+	retryLongest = 5 * time.Second
+)
+
+// operation is what is done, for errors, pace and metrics.
+type operation struct {
+	action   string
+	resource string // what it is done to, as an error names it
+	class    class
+}
+
+// send is one action of the SDK's client.
+type send[I, O any] func(context.Context, *I, ...func(*ec2.Options)) (*O, error)
+
+// call does an action at its pace and repeats it, as its class allows, until
+// EC2 answers. The context is the only limit. Errors are *Error.
+func call[I, O any](ctx context.Context, c *Client, op operation, do send[I, O], in *I) (*O, error) {
+	var last *Error
+	var turn *turn
+	lost := false
+	for attempt := 0; ; attempt++ {
+		var err error
+		if turn, err = c.pace.take(ctx, op.action, turn); err != nil {
+			return nil, gaveUp(ctx, op, last, lost && op.class != free, turn.String())
+		}
+		began := time.Now()
+		bounded, cancel := context.WithTimeout(ctx, attemptTimeout)
+		out, err := do(bounded, in)
+		cancel()
+		if err == nil && out == nil {
+			err = errors.New("the answer is empty")
+		}
+		failed, kind := judge(op, err)
+		c.pace.done(turn, kind)
+		c.observed(op.action, began, failed, kind)
+		if failed == nil {
+			return out, nil
+		}
+		lost = lost || kind == lostAnswer
+		if ctx.Err() != nil {
+			return nil, gaveUp(ctx, op, failed, lost && op.class != free, "the call was under way")
+		}
+		if !mayRepeat(op.class, kind, attempt) {
+			failed.Uncertain = lost && op.class != free
+			return nil, failed
+		}
+		last = failed
+		if kind == throttled && !c.pace.off {
+			continue // the pace says when
+		}
+		if err := pause(ctx, delay(kind, attempt)); err != nil {
+			return nil, gaveUp(ctx, op, last, lost && op.class != free, "it waited to try again")
+		}
+	}
+}
+
+// gaveUp is the error of a call whose context ended.
+func gaveUp(ctx context.Context, op operation, last *Error, uncertain bool, while string) *Error {
+	e := &Error{
+		Action: op.action, resource: op.resource, Uncertain: uncertain,
+		Message: "the time ran out while " + while, ended: ctx.Err(),
+	}
+	if e.ended == nil {
+		e.Message, e.sentinel = errClosed.Error(), backend.ErrUnavailable
+	}
+	if last != nil && last.ended == nil {
+		e.Code, e.RequestID, e.sentinel = last.Code, last.RequestID, last.sentinel
+		e.Message += "; EC2's last answer: " + last.Message
+	}
+	return e
+}
+
+// outcome is what an attempt's error means for the next one.
+type outcome int
+
+const (
+	answered   outcome = iota // EC2 did it, or refused for a reason that stays
+	throttled                 // too many calls; it was not executed
+	notSent                   // it never reached EC2
+	lostAnswer                // it may have been executed
+	staleAuth                 // not executed: credentials or clock may be right the next time
+)
+
+// mayRepeat tells whether an attempt with this outcome is followed by another.
+func mayRepeat(c class, kind outcome, attempt int) bool {
+	switch kind {
+	case throttled, notSent:
+		return true
+	case lostAnswer:
+		return c != once
+	case staleAuth:
+		return attempt == 0
+	}
+	return false
+}
+
+// delay is how long to wait before the next attempt.
+func delay(kind outcome, attempt int) time.Duration {
+	if kind == staleAuth {
+		return 0
+	}
+	d := min(retryLongest, retryFirst<<min(attempt, 10))
+	return d/2 + time.Duration(rand.Int64N(int64(d/2)))
+}
+
+// pause sleeps, but not beyond the context.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// judge turns the SDK's error into ours and says what it means.
+func judge(op operation, err error) (*Error, outcome) {
+	if err == nil {
+		return nil, answered
+	}
+	e := &Error{Action: op.action, resource: op.resource}
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		e.Code, e.Message = api.ErrorCode(), api.ErrorMessage()
+		var response *awshttp.ResponseError
+		status := 0
+		if errors.As(err, &response) {
+			e.RequestID, status = response.ServiceRequestID(), response.HTTPStatusCode()
+		}
+		e.sentinel = sentinelOf(e.Code, e.Message)
+		return e, e.judgeCode(status)
+	}
+	var identity *credentialsError
+	if errors.As(err, &identity) {
+		e.Message, e.sentinel = identity.Error(), backend.ErrCredentials
+		return e, answered
+	}
+	e.Message = plainly(err)
+	var unsent *smithy.InvalidParamsError
+	if errors.As(err, &unsent) {
+		return e, answered // the request was refused before it was sent: our fault
+	}
+	e.sentinel = backend.ErrUnavailable
+	if neverSent(err) {
+		return e, notSent
+	}
+	return e, lostAnswer
+}
+
+// judgeCode is what EC2's code means for the next attempt.
+func (e *Error) judgeCode(status int) outcome {
+	switch e.Code {
+	case "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
+		"RequestThrottledException", "TooManyRequestsException", "EC2ThrottledException", "BandwidthLimitExceeded",
+		"SlowDown", "PriorRequestNotComplete":
+		e.sentinel = backend.ErrUnavailable
+		return throttled
+	case "RequestExpired", "RequestTimeTooSkewed", "RequestInTheFuture", "ExpiredToken", "ExpiredTokenException":
+		return staleAuth
+	case "InternalError", "InternalFailure", "Unavailable", "ServiceUnavailable", "RequestTimeout", "RequestTimeoutException":
+		return lostAnswer
+	}
+	if _, known := rowOf(e.Code); !known && status >= 500 {
+		e.sentinel = backend.ErrUnavailable
+		return lostAnswer
+	}
+	return answered
+}
+
+// neverSent tells whether the request certainly did not reach EC2.
+func neverSent(err error) bool {
+	var dns *net.DNSError
+	var op *net.OpError
+	switch {
+	case errors.As(err, &dns), errors.Is(err, syscall.ECONNREFUSED):
+		return true
+	case errors.As(err, &op):
+		return op.Op == "dial"
+	}
+	return false
+}
+
+// plainly is the error without the SDK's wrapping.
+func plainly(err error) string {
+	var send *smithyhttp.RequestSendError
+	var op *smithy.OperationError
+	switch {
+	case errors.As(err, &send) && send.Err != nil:
+		return "EC2 cannot be reached: " + send.Err.Error()
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return "the answer was cut off: " + err.Error()
+	case errors.As(err, &op) && op.Err != nil:
+		return strings.TrimSpace(op.Err.Error())
+	}
+	return err.Error()
+}

@@ -1,0 +1,116 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
+	"github.com/aws/smithy-go/middleware"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+type middlewareStack = middleware.Stack
+
+// regionTimeout bounds the question to the instance metadata service: without
+// one, or behind a hop too many, it never answers.
+const regionTimeout = 5 * time.Second
+
+// connections to EC2 that are kept; the standard of 10 would make a storm of
+// calls open and close them all the time.
+const connections = 128
+
+// configuration is what a client is made of.
+type configuration struct {
+	aws         aws.Config
+	http        aws.HTTPClient
+	credentials *credentialsCache
+}
+
+// configure finds region, credentials and transport.
+func configure(ctx context.Context, o Options) (configuration, error) {
+	loaded, err := awsconfig.LoadDefaultConfig(ctx, func(l *awsconfig.LoadOptions) error {
+		l.Region = o.Region
+		l.Credentials = o.Credentials
+		return nil
+	})
+	if err != nil {
+		return configuration{}, fmt.Errorf("AWS configuration: %w: %w; check AWS_PROFILE, AWS_CONFIG_FILE and the files they name", backend.ErrCredentials, err)
+	}
+	if loaded.Region == "" {
+		if loaded.Region, err = regionOfInstance(ctx); err != nil {
+			return configuration{}, err
+		}
+	}
+	cache := &credentialsCache{inner: loaded.Credentials}
+	loaded.Credentials = cache
+	c := configuration{aws: loaded, credentials: cache, http: o.HTTPClient}
+	if c.http == nil {
+		c.http = awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+			t.MaxIdleConns, t.MaxIdleConnsPerHost = connections, connections
+		})
+	}
+	return c, nil
+}
+
+// regionOfInstance asks the instance metadata service.
+func regionOfInstance(ctx context.Context) (string, error) {
+	const advice = "no region: set AWS_REGION or reach IMDS"
+	if os.Getenv("AWS_EC2_METADATA_DISABLED") == "true" {
+		return "", fmt.Errorf("%s: %w: AWS_EC2_METADATA_DISABLED is true", advice, backend.ErrUnavailable)
+	}
+	ctx, cancel := context.WithTimeout(ctx, regionTimeout)
+	defer cancel()
+	answer, err := imds.New(imds.Options{}).GetRegion(ctx, &imds.GetRegionInput{})
+	if err == nil && answer.Region == "" {
+		err = errors.New("the instance metadata service names no region")
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %w; a pod that is not on the host's network needs a metadata hop limit of 2", advice, backend.ErrUnavailable, err)
+	}
+	return answer.Region, nil
+}
+
+// StaticCredentials are credentials given as they are, for tests and emulators.
+func StaticCredentials(id, secret string) aws.CredentialsProvider {
+	return credentials.NewStaticCredentialsProvider(id, secret, "")
+}
+
+// credentialsCache gives credentials and tells its failures from all others.
+type credentialsCache struct{ inner aws.CredentialsProvider }
+
+// credentialsError: there are no credentials to sign a call with.
+type credentialsError struct{ cause error }
+
+func (e *credentialsError) Error() string {
+	return "there are no AWS credentials: " + e.cause.Error() + "; " + credentialsAdvice
+}
+
+func (e *credentialsError) Unwrap() error { return e.cause }
+
+// Retrieve implements aws.CredentialsProvider.
+func (c *credentialsCache) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	if c.inner == nil {
+		return aws.Credentials{}, &credentialsError{errors.New("no source of credentials is configured")}
+	}
+	got, err := c.inner.Retrieve(ctx)
+	if err != nil && ctx.Err() == nil {
+		return got, &credentialsError{err}
+	}
+	return got, err
+}
+
+// forget makes the next call fetch credentials anew.
+func (c *credentialsCache) forget() {
+	if cache, is := c.inner.(*aws.CredentialsCache); is {
+		cache.Invalidate()
+	}
+}

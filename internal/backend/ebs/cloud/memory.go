@@ -1,0 +1,346 @@
+package cloud
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// memory is what this client has lately done and seen. EC2 is eventually
+// consistent: for some seconds a describe may not show a new volume, or may
+// show an older state than one before it did. So a describe is believed only as
+// far as it does not contradict what is newer for certain:
+//
+//   - what this client made or deleted within the settling time exists, or does not;
+//   - an answer to AttachVolume, DetachVolume or ModifyVolume is newer than a
+//     describe that still shows what was before;
+//   - a volume does not shrink, a creation, an attachment of a given start and a
+//     modification of a given start do not go back.
+//
+// Everything is forgotten a settling time after it became known, at a time that
+// is fixed then. EC2 has the last word after that.
+type memory struct {
+	settling time.Duration
+
+	mu        sync.Mutex
+	volumes   map[string]*volumeFacts
+	snapshots map[string]*snapshotFacts
+	swept     time.Time
+}
+
+// volumeFacts are what is known of one volume. A fact whose time is older than
+// the settling time does not count.
+type volumeFacts struct {
+	made      time.Time // when this client created it
+	answer    Volume    // of the creation
+	deleted   time.Time
+	created   time.Time // when it was first seen created
+	size      int32
+	sizeAt    time.Time
+	attached  map[string]*attachmentFact // by instance
+	change    Modification
+	changeAt  time.Time
+	forgotten time.Time
+}
+
+// attachmentFact is the newest known state of an attachment.
+type attachmentFact struct {
+	Attachment
+	at     time.Time
+	absent int // describes in a row that did not show it
+	fresh  bool
+}
+
+type snapshotFacts struct {
+	made, deleted time.Time
+	answer        Snapshot
+	ended         time.Time // when it was seen completed
+	forgotten     time.Time
+}
+
+func newMemory(settling time.Duration) *memory {
+	return &memory{settling: settling, volumes: map[string]*volumeFacts{}, snapshots: map[string]*snapshotFacts{}}
+}
+
+// valid tells whether something that became known then still counts.
+func (m *memory) valid(at time.Time) bool {
+	return !at.IsZero() && time.Since(at) < m.settling
+}
+
+// volume finds or makes the facts of a volume, to which something is added now.
+func (m *memory) volume(id string) *volumeFacts {
+	m.sweep()
+	f := m.volumes[id]
+	if f == nil {
+		f = &volumeFacts{attached: map[string]*attachmentFact{}}
+		m.volumes[id] = f
+	}
+	f.forgotten = time.Now().Add(m.settling)
+	return f
+}
+
+func (m *memory) snapshot(id string) *snapshotFacts {
+	m.sweep()
+	f := m.snapshots[id]
+	if f == nil {
+		f = new(snapshotFacts)
+		m.snapshots[id] = f
+	}
+	f.forgotten = time.Now().Add(m.settling)
+	return f
+}
+
+// sweep forgets what does not count any more, now and then.
+func (m *memory) sweep() {
+	now := time.Now()
+	if now.Sub(m.swept) < m.settling {
+		return
+	}
+	m.swept = now
+	maps.DeleteFunc(m.volumes, func(_ string, f *volumeFacts) bool { return now.After(f.forgotten) })
+	maps.DeleteFunc(m.snapshots, func(_ string, f *snapshotFacts) bool { return now.After(f.forgotten) })
+}
+
+// madeVolume notes the answer to a creation.
+func (m *memory) madeVolume(v Volume) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.volume(v.ID)
+	if f.made.IsZero() {
+		f.made, f.answer = time.Now(), v
+	}
+}
+
+func (m *memory) deletedVolume(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.volume(id).deleted = time.Now()
+}
+
+// answered notes the answer to AttachVolume (fresh) or DetachVolume.
+func (m *memory) answered(a Attachment, fresh bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a.VolumeID == "" || a.InstanceID == "" {
+		return
+	}
+	facts := m.volume(a.VolumeID)
+	if old := facts.attached[a.InstanceID]; old != nil && !fresh {
+		fresh = old.fresh && m.valid(old.at)
+	}
+	facts.attached[a.InstanceID] = &attachmentFact{Attachment: a, at: time.Now(), fresh: fresh}
+}
+
+func (m *memory) changed(change Modification) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if change.VolumeID == "" {
+		return
+	}
+	f := m.volume(change.VolumeID)
+	f.change, f.changeAt = change, time.Now()
+}
+
+func (m *memory) madeSnapshot(s Snapshot) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.snapshot(s.ID)
+	f.made, f.answer = time.Now(), s
+}
+
+func (m *memory) deletedSnapshot(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.snapshot(id).deleted = time.Now()
+}
+
+// unsettled tells whether a thing that EC2 does not show may still appear:
+// this client made it a moment ago and did not delete it.
+func (m *memory) unsettled(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f := m.volumes[id]; f != nil {
+		return m.valid(f.made) && f.deleted.IsZero()
+	}
+	if f := m.snapshots[id]; f != nil {
+		return m.valid(f.made) && f.deleted.IsZero()
+	}
+	return false
+}
+
+// unsettledVolumes are the answers to this client's own latest creations under the name.
+func (m *memory) unsettledVolumes(name string) []Volume {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []Volume
+	for _, f := range m.volumes {
+		if m.valid(f.made) && f.deleted.IsZero() && f.answer.Tags[NameTag] == name {
+			out = append(out, f.answer.clone())
+		}
+	}
+	return out
+}
+
+func (m *memory) unsettledSnapshots(name string) []Snapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []Snapshot
+	for _, f := range m.snapshots {
+		if m.valid(f.made) && f.deleted.IsZero() && f.answer.Tags[SnapshotNameTag] == name {
+			s := f.answer
+			s.Tags = maps.Clone(s.Tags)
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// seenVolume is a described volume, corrected by what is known better; it is
+// learned from, too.
+func (m *memory) seenVolume(v Volume) Volume {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.volumes[v.ID]
+	if f == nil {
+		return v
+	}
+	if f.size > v.Size && m.valid(f.sizeAt) {
+		v.Size = f.size
+	} else if v.Size > f.size {
+		f.size, f.sizeAt = v.Size, time.Now()
+	}
+	m.seenAttachments(f, &v)
+	switch {
+	case m.valid(f.deleted) && v.State != VolumeDeleted:
+		v.State = VolumeDeleting
+	case v.State == VolumeCreating && m.valid(f.created):
+		v.State = VolumeAvailable
+	case v.State == VolumeAvailable || v.State == VolumeInUse:
+		if f.created.IsZero() {
+			f.created = time.Now()
+		}
+	}
+	if v.State == VolumeAvailable && len(v.Attachments) > 0 {
+		v.State = VolumeInUse
+	}
+	return v
+}
+
+// seenAttachments corrects a volume's attachments.
+func (m *memory) seenAttachments(f *volumeFacts, v *Volume) {
+	shown := map[string]bool{}
+	for i, a := range v.Attachments {
+		shown[a.InstanceID] = true
+		fact := f.attached[a.InstanceID]
+		if fact == nil || !m.valid(fact.at) {
+			continue
+		}
+		fact.absent = 0
+		if newer(a, fact.Attachment) {
+			if a.State != fact.State {
+				fact.at = time.Now()
+				f.forgotten = fact.at.Add(m.settling)
+			}
+			fact.Attachment = a
+			continue
+		}
+		v.Attachments[i].State = fact.State
+	}
+	for instance, fact := range f.attached {
+		if shown[instance] || !m.valid(fact.at) {
+			continue
+		}
+		fact.absent++
+		if m.gone(fact) {
+			delete(f.attached, instance)
+			continue
+		}
+		v.Attachments = append(v.Attachments, fact.Attachment)
+	}
+}
+
+// gone tells whether an attachment that a describe did not show is over. One
+// that this client began a moment ago may not be visible yet; one that it ends
+// is over, unless the describe may be from before it began.
+func (m *memory) gone(fact *attachmentFact) bool {
+	switch {
+	case fact.State == Detaching || fact.State == Busy:
+		return !fact.fresh || fact.absent >= 2
+	case fact.State == Attached:
+		return fact.absent >= 2
+	}
+	return false
+}
+
+// newer tells whether a describe of an attachment is at least as new as what is
+// known of it: it began later, or it is as far on its way.
+func newer(seen, known Attachment) bool {
+	seenAt, knownAt := seen.Since.Truncate(time.Second), known.Since.Truncate(time.Second)
+	if !seenAt.Equal(knownAt) && !seen.Since.IsZero() && !known.Since.IsZero() {
+		return seenAt.After(knownAt)
+	}
+	return attachmentRank(seen.State) >= attachmentRank(known.State)
+}
+
+func attachmentRank(state string) int {
+	return slices.Index([]string{Attaching, Attached, Detaching, Busy, Detached}, state)
+}
+
+// seenChange is the newest modification of a volume, as described or as known better.
+func (m *memory) seenChange(id string, seen Modification, found bool) (Modification, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.volumes[id]
+	if f == nil || !m.valid(f.changeAt) {
+		return seen, found
+	}
+	known := f.change
+	if !found || seen.Start.Before(known.Start) ||
+		seen.Start.Equal(known.Start) && changeRank(seen.State) < changeRank(known.State) {
+		return known, true
+	}
+	if changeRank(seen.State) > changeRank(known.State) || seen.Start.After(known.Start) {
+		f.changeAt = time.Now()
+		f.forgotten = f.changeAt.Add(m.settling)
+	}
+	f.change = seen
+	return seen, true
+}
+
+func changeRank(state string) int {
+	switch state {
+	case Modifying:
+		return 0
+	case Optimizing:
+		return 1
+	}
+	return 2
+}
+
+// seenSnapshot is a described snapshot; false when this client has just deleted it.
+func (m *memory) seenSnapshot(s Snapshot) (Snapshot, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.snapshots[s.ID]
+	if f == nil {
+		return s, true
+	}
+	if m.valid(f.deleted) {
+		return s, false
+	}
+	switch {
+	case s.State == SnapshotPending && m.valid(f.ended):
+		s.State, s.Progress = SnapshotCompleted, "100%"
+	case s.State == SnapshotCompleted && f.ended.IsZero():
+		f.ended = time.Now()
+	}
+	return s, true
+}
+
+// clone is a volume that shares nothing with the original.
+func (v Volume) clone() Volume {
+	v.Tags = maps.Clone(v.Tags)
+	v.Attachments = slices.Clone(v.Attachments)
+	return v
+}

@@ -1,0 +1,345 @@
+package cloud
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
+
+// EC2 limits each action of an account and region by a token bucket
+// (EC2 developer guide, "Request throttling"). Nobody tells a client how many
+// tokens are left, or who else takes them, so the pace of an action is learned:
+//
+//   - Until EC2 throttles it, an action is not paced. Only how many calls are
+//     under way at once grows step by step, so that a storm finds the end of the
+//     bucket with a few calls and not with all.
+//   - From then on calls take tokens from a bucket of our own. Its rate falls a
+//     little with each throttled call and comes back along a cubic curve that is
+//     flat around the rate that was too much, as TCP CUBIC does (RFC 9438).
+//   - Who waits longest goes first; a call that was throttled keeps its place.
+const (
+	firstWindow  = 50              // calls under way at once, to begin with
+	largeWindow  = 4096            // no limit from here on
+	slightly     = 0.92            // what is left of the rate after a throttled call
+	much         = 0.7             // and when the last one is not long ago
+	recently     = 5 * time.Second // what "not long ago" is
+	firstReturn  = 20 * time.Second
+	laterReturn  = 60 * time.Second // until the rate is back where it was too high
+	lowestRate   = 0.1              // calls per second
+	goodputSpan  = 30 * time.Second
+	unpacedAfter = 10 * time.Minute // without a throttled call
+)
+
+// bucket is EC2's default for an action: burst, and refill per second.
+type bucket struct{ burst, rate float64 }
+
+// bucketOf is the published default of an action. It only seeds the first rate
+// after a first throttled call, and bounds what is saved up.
+func bucketOf(action string) bucket {
+	switch action {
+	case "CreateVolume", "DeleteVolume", "CreateSnapshot", "DeleteSnapshot":
+		return bucket{100, 5}
+	case "CreateTags", "DeleteTags":
+		return bucket{100, 10}
+	case "AttachVolume", "DetachVolume", "ModifyVolume", "CopyVolumes", "LockSnapshot", "EnableFastSnapshotRestores":
+		return bucket{50, 5}
+	}
+	return bucket{100, 20}
+}
+
+// pacer paces all actions.
+type pacer struct {
+	off   bool
+	ended chan struct{}
+
+	mu      sync.Mutex
+	actions map[string]*pace
+}
+
+// pace is that of one action; the pacer's lock guards it.
+type pace struct {
+	action  string
+	seed    bucket
+	waiting []*turn // by number
+	next    uint64
+
+	window, underWay int
+	accepted         int // calls that went well since the window grew
+
+	paced     bool
+	rate, top float64       // after the last throttled call, and what was too much
+	back      time.Duration // until the rate is top again
+	grown     time.Duration // how long calls waited since; the rate grows by it
+	tokens    float64
+	filled    time.Time   // when tokens were last added
+	lowered   time.Time   // when the rate was last lowered
+	passed    int         // calls that went well since then
+	success   []time.Time // of the last calls that went well while not paced
+	timer     *time.Timer
+}
+
+// goodputMost bounds what is remembered about successful calls.
+const goodputMost = 4096
+
+// turn is a call's place in the queue, and then its permission.
+type turn struct {
+	of     *pace
+	number uint64
+	began  time.Time
+	ready  chan struct{}
+	ahead  int
+	rate   float64
+}
+
+// String tells what a call that did not get its turn waited for.
+func (t *turn) String() string {
+	if t == nil || t.of == nil || math.IsInf(t.rate, 1) {
+		return "it waited for its turn"
+	}
+	return fmt.Sprintf("it waited for its turn: %d calls of %s were before it and EC2 lets about %.1f per second through", t.ahead, t.of.action, t.rate)
+}
+
+func newPacer(o PacingOptions) *pacer {
+	return &pacer{off: o.Off, ended: make(chan struct{}), actions: map[string]*pace{}}
+}
+
+// of finds the pace of an action. The caller holds the lock.
+func (p *pacer) of(action string) *pace {
+	a := p.actions[action]
+	if a == nil {
+		a = &pace{action: action, seed: bucketOf(action), window: firstWindow}
+		p.actions[action] = a
+	}
+	return a
+}
+
+// take waits for the turn of a call; a call that had one before gives it, so
+// that it keeps its place. The error is the context's, or that of a closed client.
+func (p *pacer) take(ctx context.Context, action string, before *turn) (*turn, error) {
+	if err := ctx.Err(); err != nil {
+		return before, err
+	}
+	if p.off {
+		return &turn{began: time.Now()}, nil
+	}
+	p.mu.Lock()
+	a := p.of(action)
+	t := &turn{of: a, ready: make(chan struct{})}
+	if before != nil {
+		t.number = before.number
+	} else {
+		a.next++
+		t.number = a.next
+	}
+	at, _ := slices.BinarySearchFunc(a.waiting, t, func(a, b *turn) int { return cmp.Compare(a.number, b.number) })
+	a.waiting = slices.Insert(a.waiting, at, t)
+	t.ahead = at
+	p.pump(a)
+	t.rate = a.current()
+	p.mu.Unlock()
+	select {
+	case <-t.ready:
+		return t, nil
+	case <-ctx.Done():
+		p.abandon(t)
+		return t, ctx.Err()
+	case <-p.ended:
+		p.abandon(t)
+		return t, errClosed
+	}
+}
+
+// abandon takes a turn out of the queue, or gives it back if it was just given.
+func (p *pacer) abandon(t *turn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := t.of
+	if i := slices.Index(a.waiting, t); i >= 0 {
+		a.waiting = slices.Delete(a.waiting, i, i+1)
+		return
+	}
+	a.underWay--
+	if a.paced {
+		a.tokens++
+	}
+	p.pump(a)
+}
+
+// done tells how a call went.
+func (p *pacer) done(t *turn, kind outcome) {
+	if t.of == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a, now := t.of, time.Now()
+	a.underWay--
+	switch kind {
+	case throttled:
+		a.refill(now)
+		a.slow(t.began, now)
+	case answered:
+		a.went(now)
+	}
+	p.pump(a)
+}
+
+// close lets nobody wait for a timer any more.
+func (p *pacer) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.ended)
+	for _, a := range p.actions {
+		if a.timer != nil {
+			a.timer.Stop()
+		}
+	}
+}
+
+func (p *pacer) isClosed() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// pump gives turns to those who may go now, and sets the timer for the next.
+func (p *pacer) pump(a *pace) {
+	now := time.Now()
+	a.refill(now)
+	for len(a.waiting) > 0 && a.admits() {
+		t := a.waiting[0]
+		a.waiting = slices.Delete(a.waiting, 0, 1)
+		a.underWay++
+		if a.paced {
+			a.tokens--
+		}
+		t.began = now
+		close(t.ready)
+	}
+	if len(a.waiting) == 0 || !a.paced || p.isClosed() {
+		return
+	}
+	wait := time.Duration((1-a.tokens)/a.current()*float64(time.Second)) + time.Millisecond
+	if a.timer == nil {
+		a.timer = time.AfterFunc(wait, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.pump(a)
+		})
+		return
+	}
+	a.timer.Reset(wait)
+}
+
+// admits tells whether one more call may go.
+func (a *pace) admits() bool {
+	if a.paced {
+		return a.tokens >= 1
+	}
+	return a.window >= largeWindow || a.underWay < a.window
+}
+
+// went notes a call that was not throttled.
+func (a *pace) went(now time.Time) {
+	if a.paced {
+		a.passed++
+		return
+	}
+	a.success = append(a.success, now)
+	if len(a.success) > goodputMost {
+		a.success = slices.Delete(a.success, 0, goodputMost/2)
+	}
+	a.accepted++
+	if a.accepted >= a.window && a.window < largeWindow {
+		a.window *= 2
+		a.accepted = 0
+	}
+}
+
+// refill adds the tokens of the time that has passed. The rate only grows while
+// calls wait for it: what is not asked for proves nothing.
+func (a *pace) refill(now time.Time) {
+	if !a.paced {
+		return
+	}
+	passed := now.Sub(a.filled)
+	if passed <= 0 {
+		return
+	}
+	a.filled = now
+	a.tokens = min(a.tokens+a.current()*passed.Seconds(), max(1, 0.8*a.seed.burst))
+	if len(a.waiting) > 0 {
+		a.grown += passed
+		return
+	}
+	if now.Sub(a.lowered) > unpacedAfter {
+		a.paced, a.window, a.accepted = false, firstWindow, 0
+	}
+}
+
+// current is the rate now, in calls per second.
+func (a *pace) current() float64 {
+	if !a.paced {
+		return math.Inf(1)
+	}
+	x := a.grown.Seconds()/a.back.Seconds() - 1
+	return max(lowestRate, a.top+(a.top-a.rate)*x*x*x)
+}
+
+// slow lowers the rate after a call that was sent at the given time was throttled.
+func (a *pace) slow(sent, now time.Time) {
+	if !a.paced {
+		a.paced, a.back = true, firstReturn
+		a.top = max(a.seed.rate, (a.goodput(now)-a.seed.burst)/goodputSpan.Seconds())
+		a.success = nil
+		a.lower(slightly, now)
+		return
+	}
+	a.tokens = min(a.tokens, 0)
+	if !sent.After(a.lowered) {
+		return // it was under way when the rate was lowered: nothing new
+	}
+	since := now.Sub(a.lowered)
+	if since < recently {
+		a.top = a.current()
+		a.lower(much, now)
+		return
+	}
+	top := a.current()
+	if a.grown > since/2 { // calls waited all the time: what went through is what EC2 allows
+		top = min(top, float64(a.passed)/since.Seconds())
+	}
+	a.top, a.back = top, laterReturn
+	a.lower(slightly, now)
+}
+
+func (a *pace) lower(factor float64, now time.Time) {
+	a.top = max(a.top, lowestRate)
+	a.rate = a.top * factor
+	a.grown, a.tokens, a.passed = 0, 0, 0
+	a.filled, a.lowered = now, now
+}
+
+// goodput is how many calls went well in the last goodputSpan.
+func (a *pace) goodput(now time.Time) float64 {
+	n := 0
+	for i := len(a.success) - 1; i >= 0 && now.Sub(a.success[i]) < goodputSpan; i-- {
+		n++
+	}
+	return float64(n)
+}
+
+// isPaced tells whether EC2 throttles an action.
+func (p *pacer) isPaced(action string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.actions[action]
+	return a != nil && a.paced
+}

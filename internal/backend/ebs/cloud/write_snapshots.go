@@ -1,0 +1,108 @@
+package cloud
+
+import (
+	"context"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// CreateSnapshot cuts a snapshot. EC2 has no token for it, so it is not sent
+// again after a lost answer: the error is then Uncertain.
+func (c *Client) CreateSnapshot(ctx context.Context, in CreateSnapshotInput) (Snapshot, error) {
+	op := operation{"CreateSnapshot", described(in.Tags[SnapshotNameTag], "of "+in.VolumeID), once}
+	if !isID("vol", in.VolumeID) {
+		return Snapshot{}, missing(op.action, "volume", in.VolumeID, "InvalidVolume.NotFound")
+	}
+	out, err := mutate(ctx, c, op, c.api.CreateSnapshot, &ec2.CreateSnapshotInput{
+		VolumeId: aws.String(in.VolumeID), Description: unlessZero(in.Description), OutpostArn: unlessZero(in.OutpostARN),
+		TagSpecifications: taggedAs(types.ResourceTypeSnapshot, in.Tags),
+	})
+	if err != nil {
+		return Snapshot{}, err
+	}
+	s := toSnapshot(types.Snapshot{
+		SnapshotId: out.SnapshotId, VolumeId: out.VolumeId, OwnerId: out.OwnerId, State: out.State, StateMessage: out.StateMessage,
+		Progress: out.Progress, VolumeSize: out.VolumeSize, StartTime: out.StartTime, Encrypted: out.Encrypted,
+		KmsKeyId: out.KmsKeyId, OutpostArn: out.OutpostArn, Description: out.Description, Tags: out.Tags,
+	})
+	if s.ID == "" {
+		return s, incomplete(op)
+	}
+	if len(s.Tags) == 0 {
+		s.Tags = toTags(fromTags(in.Tags))
+	}
+	c.memory.madeSnapshot(s)
+	return s, nil
+}
+
+// DeleteSnapshot deletes a snapshot. ErrNotFound when there is none.
+func (c *Client) DeleteSnapshot(ctx context.Context, id string) error {
+	op := operation{"DeleteSnapshot", id, again}
+	if !isID("snap", id) {
+		return missing(op.action, "snapshot", id, "InvalidSnapshot.NotFound")
+	}
+	_, err := mutate(ctx, c, op, c.api.DeleteSnapshot, &ec2.DeleteSnapshotInput{SnapshotId: aws.String(id)})
+	if err == nil {
+		c.memory.deletedSnapshot(id)
+	}
+	return err
+}
+
+// LockSnapshot locks a snapshot; like CreateSnapshot for lost answers, because
+// a lock may be extended and never shortened.
+func (c *Client) LockSnapshot(ctx context.Context, in LockInput) (Lock, error) {
+	op := operation{"LockSnapshot", in.SnapshotID, once}
+	request := &ec2.LockSnapshotInput{
+		SnapshotId: aws.String(in.SnapshotID), LockMode: types.LockMode(in.Mode),
+		LockDuration: unlessZero(in.Duration), CoolOffPeriod: unlessZero(in.CoolOff),
+	}
+	if !in.Expires.IsZero() {
+		request.ExpirationDate = aws.Time(in.Expires)
+	}
+	out, err := mutate(ctx, c, op, c.api.LockSnapshot, request)
+	if err != nil {
+		return Lock{}, err
+	}
+	return toLock(types.LockedSnapshotsInfo{
+		SnapshotId: aws.String(in.SnapshotID), LockState: out.LockState, LockDuration: out.LockDuration,
+		CoolOffPeriod: out.CoolOffPeriod, LockCreatedOn: out.LockCreatedOn, LockExpiresOn: out.LockExpiresOn,
+	}), nil
+}
+
+// EnableFastRestore enables fast snapshot restore in the zones. It fails when
+// one of them was refused; repeating it is harmless.
+func (c *Client) EnableFastRestore(ctx context.Context, snapshotID string, zones []string) error {
+	if len(zones) == 0 {
+		return nil
+	}
+	op := operation{"EnableFastSnapshotRestores", snapshotID + " in " + strings.Join(zones, ", "), again}
+	out, err := mutate(ctx, c, op, c.api.EnableFastSnapshotRestores, &ec2.EnableFastSnapshotRestoresInput{
+		SourceSnapshotIds: []string{snapshotID}, AvailabilityZones: zones,
+	})
+	if err != nil {
+		return err
+	}
+	return refusedZone(op, out.Unsuccessful)
+}
+
+// refusedZone is the first refusal in an answer that says 200 all the same.
+func refusedZone(op operation, refused []types.EnableFastSnapshotRestoreErrorItem) error {
+	for _, r := range refused {
+		for _, zone := range r.FastSnapshotRestoreStateErrors {
+			e := &Error{Action: op.action, resource: op.resource, Message: "refused in " + aws.ToString(zone.AvailabilityZone)}
+			if zone.Error != nil {
+				e.Code = aws.ToString(zone.Error.Code)
+				e.Message += ": " + aws.ToString(zone.Error.Message)
+			}
+			e.sentinel = sentinelOf(e.Code, e.Message)
+			return e
+		}
+		return &Error{Action: op.action, resource: op.resource, Message: "refused without a reason", sentinel: backend.ErrPrecondition}
+	}
+	return nil
+}
