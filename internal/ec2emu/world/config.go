@@ -1,0 +1,236 @@
+package world
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Config is what a World is made of. Knobs may be changed while it runs.
+type Config struct {
+	// Knobs is Instant() when zero times are wanted; see the presets.
+	Knobs Knobs
+	// Region and AccountID are us-west-2 and 123456789012 when empty.
+	Region, AccountID string
+	// Zones are three of the region when empty.
+	Zones []Zone
+	// InstanceTypes are added to the built-in ones, or replace them by name.
+	InstanceTypes []InstanceType
+	// Seed makes IDs, times and chances repeatable.
+	Seed uint64
+	// Clock is the machine's when nil.
+	Clock Clock
+	// Devices makes data real; nil keeps everything in memory.
+	Devices Devices
+	// StateDir keeps the world's state over a restart, in one file; empty keeps
+	// none. It belongs to the World while that runs.
+	StateDir string
+	// Logger is told what has no caller to be told to; nil tells nobody.
+	Logger *slog.Logger
+}
+
+// Zone is an availability zone.
+type Zone struct {
+	Name string `json:"name"`
+	ID   string `json:"id"`
+	// State is available when empty.
+	State string `json:"state,omitempty"`
+	// Type is availability-zone when empty; local-zone has a Parent.
+	Type   string `json:"type,omitempty"`
+	Parent string `json:"parent,omitempty"`
+	// NotOptedIn zones show only with AllAvailabilityZones and take no volumes.
+	NotOptedIn bool `json:"notOptedIn,omitempty"`
+	// Limits replaces the limits of volume types here, as in zones that still
+	// have those of before autumn 2025.
+	Limits map[string]TypeLimits `json:"limits,omitempty"`
+}
+
+// Knobs are how EC2 behaves where that differs by account, time or luck, and
+// where no source says how it does. Each zero value is the plainest behaviour.
+type Knobs struct {
+	Times       Times       `json:"times"`
+	Consistency Consistency `json:"consistency"`
+	Tokens      TokenKnobs  `json:"tokens"`
+	Quotas      Quotas      `json:"quotas"`
+	Attach      AttachKnobs `json:"attach"`
+	Snapshots   SnapKnobs   `json:"snapshots"`
+	Encryption  Encryption  `json:"encryption"`
+	// Cooldown is the rule between modifications of one volume: CooldownFour
+	// (default), CooldownSixHours or CooldownOff.
+	Cooldown string `json:"cooldown,omitempty"`
+	// FullZones lists zones that have no room: InsufficientVolumeCapacity.
+	FullZones []string `json:"fullZones,omitempty"`
+	// Retain keeps deleted volumes as a Recycle Bin rule does: EC2 does not
+	// know them any more, World.Retained does.
+	Retain bool `json:"retain,omitempty"`
+	// DefaultPage is how many results a describe without MaxResults gives; 0 is all.
+	DefaultPage int `json:"defaultPage,omitempty"`
+}
+
+// Rules of how soon a volume may be modified again.
+const (
+	// CooldownFour: four modifications in any 24 hours, each after the one
+	// before is completed (EC2 since 2026).
+	CooldownFour = "four-per-day"
+	// CooldownSixHours: six hours after the beginning of the last (EC2 before 2026).
+	CooldownSixHours = "six-hours"
+	// CooldownOff: only not while another is under way.
+	CooldownOff = "off"
+)
+
+// Times is how long each transition takes, apart from the call that begins it.
+type Times struct {
+	Create     Takes `json:"create"`     // volume: creating to available
+	Delete     Takes `json:"delete"`     // volume: deleting to gone
+	Attach     Takes `json:"attach"`     // attaching to attached
+	Detach     Takes `json:"detach"`     // detaching to gone
+	Modify     Takes `json:"modify"`     // modifying to optimizing
+	Optimize   Takes `json:"optimize"`   // optimizing to completed
+	Snapshot   Takes `json:"snapshot"`   // pending to completed
+	Initialize Takes `json:"initialize"` // a restored volume, until all its data is there
+	Start      Takes `json:"start"`      // instance: pending to running
+	Stop       Takes `json:"stop"`       // instance: stopping to stopped
+	Terminate  Takes `json:"terminate"`  // instance: shutting-down to terminated
+	Forget     Takes `json:"forget"`     // instance: terminated to unknown
+	Enable     Takes `json:"enable"`     // fast restore: enabling to optimizing, and disabling to disabled
+	Warm       Takes `json:"warm"`       // fast restore: optimizing to enabled
+	// BusyRetry is how often a device in use is asked again; 200 ms when zero.
+	BusyRetry Span `json:"busyRetry"`
+}
+
+// Consistency is how far describes lag behind.
+type Consistency struct {
+	// Visible is how long a new volume, snapshot or modification is unknown to describes.
+	Visible Takes `json:"visible"`
+	// Tags is how much longer filters by tag do not find it.
+	Tags Takes `json:"tags"`
+	// StaleOneIn has one in so many describes answer from the previous state of
+	// each resource; 0 is none. It applies for StaleFor after a change, 5 s when 0.
+	StaleOneIn int  `json:"staleOneIn,omitempty"`
+	StaleFor   Span `json:"staleFor"`
+	// Actions has changing actions not know a resource either while it is invisible.
+	Actions bool `json:"actions,omitempty"`
+}
+
+// TokenKnobs is how client tokens behave.
+type TokenKnobs struct {
+	// Lifetime is 12 h when zero.
+	Lifetime Span `json:"lifetime"`
+	// QuotaFirst is the flaw that a repeat is answered VolumeLimitExceeded when
+	// the account is at its limit, although its volume exists.
+	QuotaFirst bool `json:"quotaFirst,omitempty"`
+	// TagOrder has the order of tags count as a parameter.
+	TagOrder bool `json:"tagOrder,omitempty"`
+}
+
+// Quotas are the account's; 0 is no limit.
+type Quotas struct {
+	Volumes     int   `json:"volumes,omitempty"`
+	StorageGiB  int64 `json:"storageGiB,omitempty"`
+	IOPS        int64 `json:"iops,omitempty"` // of io1 and io2 together
+	ModifiedGiB int64 `json:"modifiedGiB,omitempty"`
+	Snapshots   int   `json:"snapshots,omitempty"`
+}
+
+// AttachKnobs is how attaching behaves at its edges.
+type AttachKnobs struct {
+	// OverLimitHangs leaves an attachment above the instance's limit attaching
+	// for ever instead of refusing it.
+	OverLimitHangs bool `json:"overLimitHangs,omitempty"`
+	// ForceFreesName makes the name of a forced detach usable at once; as a
+	// rule it is not until the instance stops or reboots.
+	ForceFreesName bool `json:"forceFreesName,omitempty"`
+	// NameRest leaves an attachment attaching for ever on Xen instances whose
+	// name was freed less than this ago; 0 is never.
+	NameRest Span `json:"nameRest"`
+	// MultiAttachIO1 names regions where io1 volumes can be multi-attach; those
+	// of the documentation when nil.
+	MultiAttachIO1 []string `json:"multiAttachIo1,omitempty"`
+}
+
+// SnapKnobs are the limits of snapshots.
+type SnapKnobs struct {
+	Pending     int  `json:"pending,omitempty"`     // per volume; 5 when 0, below 0 no limit
+	PendingSlow int  `json:"pendingSlow,omitempty"` // per st1 or sc1 volume; 1 when 0, below 0 no limit
+	Every       Span `json:"every"`                 // between two of one volume; 0 is no limit, EC2 has about 15 s
+	Copies      int  `json:"copies,omitempty"`      // at once; 20 when 0
+	FastRestore int  `json:"fastRestore,omitempty"` // snapshots; 5 when 0
+	// LockedCode is the code for deleting a locked snapshot, which no source
+	// gives; SnapshotLocked when empty.
+	LockedCode string `json:"lockedCode,omitempty"`
+}
+
+// Encryption is the account's.
+type Encryption struct {
+	// ByDefault encrypts every new volume.
+	ByDefault bool `json:"byDefault,omitempty"`
+	// UnusableKeys are those that the caller may not use: a volume with one
+	// fails after it was accepted. "*" is all.
+	UnusableKeys []string `json:"unusableKeys,omitempty"`
+	// FailVisibly has such a volume go to the state error instead of vanishing.
+	FailVisibly bool `json:"failVisibly,omitempty"`
+	// CopiesEncryptedOnly refuses copies of unencrypted volumes.
+	CopiesEncryptedOnly bool `json:"copiesEncryptedOnly,omitempty"`
+}
+
+// Instant has every transition happen at once and nothing lag behind.
+func Instant() Knobs { return Knobs{Cooldown: CooldownOff} }
+
+// Bench has the times of the published measurements: 1.5 s to create, 2 s to
+// attach, detach and modify.
+func Bench() Knobs {
+	return Knobs{Times: Times{
+		Create: Fixed(1500 * time.Millisecond), Attach: Fixed(2 * time.Second), Detach: Fixed(2 * time.Second),
+		Modify: Fixed(2 * time.Second), Optimize: Fixed(5 * time.Minute), Snapshot: Fixed(2 * time.Second),
+	}}
+}
+
+// Realistic has times as EC2 has them, so that a demonstration shows every
+// state without lasting hours, and a slight lag of describes.
+func Realistic() Knobs {
+	return Knobs{
+		Times: Times{
+			Create: LogNormal(1500*time.Millisecond, 0.3), Delete: LogNormal(2*time.Second, 0.4),
+			Attach: LogNormal(1800*time.Millisecond, 0.4), Detach: LogNormal(2500*time.Millisecond, 0.5),
+			Modify: LogNormal(4*time.Second, 0.4), Optimize: LogNormal(30*time.Second, 0.5),
+			Snapshot: LogNormal(8*time.Second, 0.5), Initialize: LogNormal(30*time.Second, 0.4),
+			Start: Fixed(2 * time.Second), Stop: Fixed(5 * time.Second), Terminate: Fixed(5 * time.Second), Forget: Fixed(30 * time.Minute),
+			Enable: Fixed(5 * time.Second), Warm: Fixed(20 * time.Second),
+		},
+		Consistency: Consistency{Visible: Uniform(0, 300*time.Millisecond), Tags: Uniform(0, 300*time.Millisecond)},
+		Snapshots:   SnapKnobs{Every: Span(15 * time.Second)},
+	}
+}
+
+// Harsh has short times that vary widely, describes that lag and go back, and
+// the flaws that a client must survive.
+func Harsh() Knobs {
+	return Knobs{
+		Times: Times{
+			Create: LogNormal(200*time.Millisecond, 0.8), Delete: LogNormal(100*time.Millisecond, 0.8),
+			Attach: LogNormal(200*time.Millisecond, 0.8), Detach: LogNormal(200*time.Millisecond, 0.8),
+			Modify: LogNormal(200*time.Millisecond, 0.8), Optimize: LogNormal(500*time.Millisecond, 0.8),
+			Snapshot: LogNormal(300*time.Millisecond, 0.8), Initialize: LogNormal(time.Second, 0.5), Forget: Fixed(10 * time.Second),
+		},
+		Consistency: Consistency{
+			Visible: Uniform(0, 400*time.Millisecond), Tags: Uniform(0, 400*time.Millisecond),
+			StaleOneIn: 8, StaleFor: Span(time.Second),
+		},
+		Tokens:   TokenKnobs{QuotaFirst: true},
+		Cooldown: CooldownOff,
+	}
+}
+
+// Preset is a preset by its name.
+func Preset(name string) (Knobs, bool) {
+	switch name {
+	case "instant":
+		return Instant(), true
+	case "bench":
+		return Bench(), true
+	case "realistic":
+		return Realistic(), true
+	case "harsh":
+		return Harsh(), true
+	}
+	return Knobs{}, false
+}

@@ -1,0 +1,93 @@
+package world
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+)
+
+// Sizes of pages that EC2 takes (5 to 1000, 500 for modifications).
+const (
+	minPage           = 5
+	maxPage           = 1000
+	maxModifications  = 500
+	digestLength      = 8
+	pageTokenLength   = 8 + digestLength + sha256.Size
+	unknownTokenError = "InvalidPaginationToken"
+)
+
+// page cuts a listing. A token says behind which resource to go on, for which
+// action and request, and carries a code over that: it needs no memory, what
+// was made or deleted meanwhile neither repeats nor hides another, and a token
+// that was not given by this world is refused.
+type page struct {
+	world  *World
+	digest []byte
+	after  int64
+	limit  int // 0 is none
+	next   string
+	given  int
+	done   bool
+}
+
+// openPage checks what is asked for. request is what must be the same from
+// page to page.
+func (w *World) openPage(p Page, most int32, request any) (*page, *Error) {
+	opened := &page{world: w, limit: w.knobs.DefaultPage, digest: digestOf(request)}
+	if p.MaxResults != nil {
+		switch {
+		case *p.MaxResults < minPage:
+			return nil, invalid("Value ( %d ) for parameter maxResults is invalid. Expecting a value greater than or equal to %d.", *p.MaxResults, minPage)
+		case *p.MaxResults > most:
+			return nil, invalid("Value ( %d ) for parameter maxResults is invalid. Expecting a value less than or equal to %d.", *p.MaxResults, most)
+		}
+		opened.limit = int(*p.MaxResults)
+	}
+	if p.NextToken == "" {
+		return opened, nil
+	}
+	token, err := base64.RawURLEncoding.DecodeString(p.NextToken)
+	if err != nil || len(token) != pageTokenLength ||
+		!hmac.Equal(token[:digestLength], opened.digest) ||
+		!hmac.Equal(token[8+digestLength:], opened.sign(token[:8+digestLength])) {
+		return nil, refuse(unknownTokenError, "The pagination token is not valid for this request: %s", p.NextToken)
+	}
+	opened.after = int64(binary.BigEndian.Uint64(token[digestLength:]))
+	return opened, nil
+}
+
+// take tells whether the resource of that order belongs on the page; those
+// that match are offered in ascending order.
+func (p *page) take(last int64) bool {
+	if p.limit > 0 && p.given == p.limit {
+		if !p.done {
+			p.done = true
+			p.next = p.token(last)
+		}
+		return false
+	}
+	p.given++
+	return true
+}
+
+func (p *page) token(after int64) string {
+	text := binary.BigEndian.AppendUint64(append([]byte{}, p.digest...), uint64(after))
+	return base64.RawURLEncoding.EncodeToString(append(text, p.sign(text)...))
+}
+
+func (p *page) sign(text []byte) []byte {
+	mac := hmac.New(sha256.New, p.world.secret[:])
+	mac.Write(text)
+	return mac.Sum(nil)
+}
+
+func digestOf(request any) []byte {
+	data, err := json.Marshal(request)
+	if err != nil {
+		data = nil
+	}
+	sum := sha256.Sum256(data)
+	return sum[:digestLength]
+}

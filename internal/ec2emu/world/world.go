@@ -1,0 +1,228 @@
+package world
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+)
+
+// World is one account in one region. Its methods may be called from any
+// goroutine; each sees the state of one moment.
+//
+// It has one timer, for the next transition that is due. Times are kept, not
+// counted down: a call applies what has become due before it looks.
+type World struct {
+	region, account string
+	types           map[string]TypeLimits
+	instanceTypes   map[string]InstanceType
+	zones           []Zone
+	clock           Clock
+	devices         Devices
+	log             *slog.Logger
+	secret          [32]byte // of page tokens
+	store           *os.Root // of the state file, nil without
+
+	mu         sync.Mutex
+	knobs      Knobs
+	random     *rand.Rand
+	mishaps    []Mishap
+	lastMishap int
+	state
+	dirty  bool
+	closed bool
+	timer  func() bool // stops it
+	armed  time.Time
+	alarms int64 // timers set so far
+	firing sync.WaitGroup
+}
+
+// state is what a restart keeps.
+type state struct {
+	Offset       time.Duration // of the clock
+	Orders       int64         // numbers given so far
+	Volumes      map[string]*volume
+	Instances    map[string]*instance
+	Snapshots    map[string]*snapshot
+	FastRestores map[string]*fastRestore
+	Tokens       map[string]*token
+	Kept         map[string]*volume // deleted, by a rule that retains them
+	Events       events
+}
+
+func newState() state {
+	return state{
+		Volumes: map[string]*volume{}, Instances: map[string]*instance{}, Snapshots: map[string]*snapshot{},
+		FastRestores: map[string]*fastRestore{}, Tokens: map[string]*token{}, Kept: map[string]*volume{},
+	}
+}
+
+// New makes a world, or brings the one of Config.StateDir back. Transitions
+// that became due meanwhile happen now.
+func New(c Config) (*World, error) {
+	w := &World{
+		region: orElse(c.Region, "us-west-2"), account: orElse(c.AccountID, "123456789012"),
+		types: typeLimits(), instanceTypes: builtInTypes(), clock: c.Clock, devices: c.Devices, log: c.Logger,
+		knobs: c.Knobs, state: newState(),
+	}
+	if w.clock == nil {
+		w.clock = machineClock{}
+	}
+	if w.log == nil {
+		w.log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if w.zones = c.Zones; len(w.zones) == 0 {
+		w.zones = threeZones(w.region)
+	}
+	for _, t := range c.InstanceTypes {
+		w.instanceTypes[t.Name] = t
+	}
+	if err := w.load(c.StateDir); err != nil {
+		return nil, errors.Join(err, w.closeStore())
+	}
+	// Another sequence after each restart, or IDs would repeat.
+	w.random = rand.New(rand.NewPCG(c.Seed, uint64(w.Orders)))
+	for i := range w.secret {
+		w.secret[i] = byte(w.random.Uint32())
+	}
+	if err := w.presentAll(); err != nil {
+		return nil, errors.Join(err, w.closeStore())
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.settle()
+	w.arm()
+	return w, w.save()
+}
+
+// Close ends the timer, waits for it and takes the devices away; the data and
+// the state file stay.
+func (w *World) Close() error {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return nil
+	}
+	w.closed = true
+	w.disarm()
+	w.mu.Unlock()
+	w.firing.Wait()
+	var err error
+	if w.devices != nil {
+		err = w.devices.Close()
+	}
+	return errors.Join(err, w.closeStore())
+}
+
+// Region and Account tell where the world is and whose.
+func (w *World) Region() string { return w.region }
+
+// Account is the account's ID.
+func (w *World) Account() string { return w.account }
+
+// Knobs returns the present ones.
+func (w *World) Knobs() Knobs {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.knobs
+}
+
+// SetKnobs changes how EC2 behaves from now on; transitions under way keep
+// the time they were given.
+func (w *World) SetKnobs(k Knobs) error {
+	switch k.Cooldown {
+	case "", CooldownFour, CooldownSixHours, CooldownOff:
+	default:
+		return fmt.Errorf("cooldown %q: want %s, %s or %s", k.Cooldown, CooldownFour, CooldownSixHours, CooldownOff)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.knobs = k
+	return nil
+}
+
+// Now is the world's time.
+func (w *World) Now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now()
+}
+
+func (w *World) now() time.Time { return w.clock.Now().Add(w.Offset).UTC() }
+
+// Advance moves the world's clock on; what becomes due happens before it returns.
+func (w *World) Advance(d time.Duration) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Offset += max(d, 0)
+	w.dirty = true
+	w.disarm()
+	w.settle()
+	w.arm()
+	return w.save()
+}
+
+// begin locks the world and applies what has become due.
+func (w *World) begin() {
+	w.mu.Lock()
+	w.settle()
+}
+
+// end makes what changed durable and unlocks; a failure becomes the answer,
+// as nobody may act on what a restart would not know.
+func (w *World) end(err *error) {
+	defer w.mu.Unlock()
+	w.settle() // transitions that take no time
+	w.arm()
+	if saveErr := w.save(); saveErr != nil {
+		w.log.Error("the state was not saved", "error", saveErr)
+		if *err == nil {
+			*err = internal(saveErr)
+		}
+	}
+}
+
+// look is begin and end of a call that changes nothing by itself.
+func (w *World) look(err *error) func() {
+	w.begin()
+	return func() { w.end(err) }
+}
+
+// order is the next number; resources are listed by it.
+func (w *World) order() int64 {
+	w.Orders++
+	w.dirty = true
+	return w.Orders
+}
+
+// newID is an ID that was never given: the prefix and 17 hex digits.
+func (w *World) newID(prefix string) string {
+	return fmt.Sprintf("%s0%08x%08x", prefix, uint32(w.order()), w.random.Uint32())
+}
+
+// present tells a device failure to whom it may concern, as EC2's callers
+// would not be told.
+func (w *World) deviceError(what, id string, err error) {
+	if err != nil {
+		w.log.Error("device", "step", what, "id", id, "error", err)
+	}
+}
+
+type machineClock struct{}
+
+func (machineClock) Now() time.Time { return time.Now() }
+
+func (machineClock) AfterFunc(d time.Duration, f func()) func() bool {
+	return time.AfterFunc(d, f).Stop
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
