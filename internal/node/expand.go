@@ -70,10 +70,36 @@ func (e *Engine) expand(ctx context.Context, r ExpandRequest) (int64, error) {
 	if node.Block || (r.Capability != nil && r.Capability.Block) {
 		return size, nil
 	}
-	if err := e.growMounted(node, devices, size, r); err != nil {
+	within, err := e.sizeShown(ctx, node, devices, size, r.VolumeID)
+	if err != nil {
+		return 0, err
+	}
+	if err := e.growMounted(node, devices, within, r); err != nil {
 		return 0, err
 	}
 	return size, e.points.Hit("node/expand/grown")
+}
+
+// sizeShown is how large the filesystem can get: as large as the volume, or less
+// where it is on one of several devices, such as a partition.
+func (e *Engine) sizeShown(ctx context.Context, node *mount.Node, devices []backend.Device, size int64, volumeID string) (int64, error) {
+	if len(devices) < 2 {
+		return size, nil
+	}
+	number, err := shownDevice(node)
+	if err != nil {
+		return 0, err
+	}
+	now, err := e.backend.Devices(ctx, volumeID)
+	if err != nil {
+		return 0, err
+	}
+	for _, device := range now {
+		if device.Number == number {
+			return device.Size, nil
+		}
+	}
+	return size, nil
 }
 
 // growMounted grows the filesystem through a mount that can be written to: the

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/node"
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
@@ -109,7 +110,8 @@ func TestEngine_stagesAPartition(t *testing.T) {
 	m.must(disk.file.Truncate(256 * mebibyte))
 	_, err := disk.loop.SetCapacity()
 	m.must(errors.Join(err, disk.loop.Close()))
-	if size, err := n.ResizeDevice(t.Context(), volumeA); err != nil || size != 256*mebibyte {
+	size, err := s.engine.Expand(t.Context(), node.ExpandRequest{VolumeID: volumeA, VolumePath: s.path})
+	if err != nil || size != 256*mebibyte {
 		t.Fatalf("%d, %v", size, err)
 	}
 	s.unstage(volumeA)
