@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -138,4 +139,13 @@ func (m *machine) open(n *Node, volume string) *backend.Device {
 	m.must(err)
 	m.t.Cleanup(func() { _ = device.Release() })
 	return device
+}
+
+// mkfs makes a filesystem as somebody else would.
+func (m *machine) mkfs(p *plugged) {
+	m.t.Helper()
+	output, err := exec.Command("mkfs.ext4", "-q", "-F", p.file.Name()).CombinedOutput()
+	if err != nil {
+		m.t.Fatalf("%v: %s", err, output)
+	}
 }
