@@ -92,7 +92,7 @@ func measure(ctx context.Context, s settings, d subject, volumes int) (r results
 	}
 	l, err := lab.Open(ctx, lab.Options{
 		Holdfast: s.holdfast, Emulator: s.emulator, Root: root, Instances: instances,
-		EmulatorFlags: []string{"--times=bench", "--latency=50ms", "--knobs=" + os.DevNull, "--journal=1"},
+		EmulatorFlags: []string{"--times=bench", "--latency=50ms", "--journal=1"},
 	})
 	if err != nil {
 		return r, err
