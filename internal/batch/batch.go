@@ -56,10 +56,11 @@ type Batcher[K comparable, V any] struct {
 	mu        sync.Mutex
 	closed    bool
 	pending   map[K]*entry[K, V]
-	order     []*entry[K, V] // of pending, oldest first; holds left ones too
+	order     []*entry[K, V] // of pending, oldest first; holds those that were left, too
 	flying    map[K]*entry[K, V]
 	gathering bool
 	running   int
+	small     int           // of the running, those that had room for more keys
 	arrived   time.Time     // when the last key came
 	changed   chan struct{} // told of arrivals, departures and ended calls; holds one
 }
@@ -192,51 +193,62 @@ func (b *Batcher[K, V]) tell() {
 	}
 }
 
-// gather sends what is pending, after a wait when company is likely. One runs at a time.
+// gather sends what is pending, after a wait when company is likely: full
+// batches as soon as there are any, the rest when no more comes. One runs at a time.
 func (b *Batcher[K, V]) gather(company bool) {
-	if company {
-		b.wait()
+	for company && b.wait() {
+		b.mu.Lock()
+		b.sendPending(false)
+		b.mu.Unlock()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.gathering = false
-	var batch []*entry[K, V]
+	b.sendPending(true)
+}
+
+// sendPending sends the pending keys in full batches and, if asked to, the rest.
+// The caller holds the lock.
+func (b *Batcher[K, V]) sendPending(rest bool) {
+	var left []*entry[K, V]
 	for _, e := range b.order {
 		if e.callers == 0 {
 			continue
 		}
-		batch = append(batch, e)
-		if len(batch) == b.o.Limit {
-			b.send(batch)
-			batch = nil
+		left = append(left, e)
+		if len(left) == b.o.Limit {
+			b.send(left)
+			left = nil
 		}
 	}
-	if len(batch) > 0 {
-		b.send(batch)
+	if rest && len(left) > 0 {
+		b.send(left)
+		left = nil
 	}
-	b.order = nil
-	clear(b.pending)
+	b.order = left
 }
 
-// wait returns when the batch is as large as it will get soon.
-func (b *Batcher[K, V]) wait() {
+// wait returns when a batch is full (true), or as large as it will get soon.
+func (b *Batcher[K, V]) wait() (full bool) {
 	began := time.Now()
 	timer := time.NewTimer(b.o.Quiet)
 	defer timer.Stop()
 	for {
 		b.mu.Lock()
-		left, limit := b.due(began).Sub(time.Now()), b.o.Limit
-		full := len(b.pending) >= limit || len(b.pending) == 0
+		left, pending := b.due(began).Sub(time.Now()), len(b.pending)
 		b.mu.Unlock()
-		if full || left <= 0 {
-			return
+		if pending >= b.o.Limit {
+			return true
+		}
+		if pending == 0 || left <= 0 {
+			return false
 		}
 		timer.Reset(left)
 		select {
 		case <-timer.C:
 		case <-b.changed:
 		case <-b.ctx.Done():
-			return
+			return false
 		}
 	}
 }
@@ -244,8 +256,8 @@ func (b *Batcher[K, V]) wait() {
 // due is when a batch that began to gather then goes out, as things stand. The
 // caller holds the lock.
 func (b *Batcher[K, V]) due(began time.Time) time.Time {
-	if b.running >= 2 {
-		return began.Add(time.Duration(b.running) * b.o.Patience)
+	if b.small >= 2 {
+		return began.Add(time.Duration(b.small) * b.o.Patience)
 	}
 	quiet, longest := b.arrived.Add(b.o.Quiet), began.Add(b.o.Longest)
 	if quiet.Before(longest) {
@@ -260,14 +272,21 @@ func (b *Batcher[K, V]) send(batch []*entry[K, V]) {
 	c := &call{live: len(batch), cancel: cancel}
 	for _, e := range batch {
 		e.call = c
+		delete(b.pending, e.key)
 		b.flying[e.key] = e
 	}
+	small := 0
+	if len(batch) < b.o.Limit {
+		small = 1
+	}
 	b.running++
+	b.small += small
 	b.tasks.Go(func() {
 		defer cancel()
 		b.run(ctx, batch)
 		b.mu.Lock()
 		b.running--
+		b.small -= small
 		b.tell()
 		b.mu.Unlock()
 	})
