@@ -68,7 +68,7 @@ type pace struct {
 	next    uint64
 
 	window, underWay int
-	accepted         int // calls that went well since the window grew
+	accepted         int // calls that went well; the burst and those since the window grew
 
 	paced     bool
 	rate, top float64       // after the last throttled call, and what was too much
@@ -257,9 +257,9 @@ func (a *pace) went(now time.Time) {
 		a.success = slices.Delete(a.success, 0, goodputMost/2)
 	}
 	a.accepted++
-	if a.accepted >= a.window && a.window < largeWindow {
-		a.window *= 2
-		a.accepted = 0
+	if a.accepted >= int(a.seed.burst)+a.window && a.window < largeWindow {
+		a.window *= 2 // more went through than EC2's usual bucket holds
+		a.accepted = int(a.seed.burst)
 	}
 }
 

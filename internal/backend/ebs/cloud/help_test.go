@@ -1,0 +1,173 @@
+package cloud
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-csi/holdfast/internal/ec2emu"
+	"github.com/holdfast-csi/holdfast/internal/ec2emu/world"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// zone is where everything is in these tests.
+const zone = "us-west-2a"
+
+// rig is a client and the EC2 that it speaks to, in virtual time.
+type rig struct {
+	*Client
+	emu *ec2emu.Server
+	ctx context.Context
+}
+
+// emulated runs a test in virtual time against an emulator.
+func emulated(t *testing.T, options ec2emu.Options, o Options, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		emu, err := ec2emu.New(options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Region = "us-west-2"
+		o.Credentials = StaticCredentials("id", "secret")
+		if o.HTTPClient == nil {
+			o.HTTPClient = &http.Client{Transport: emu.RoundTripper()}
+		}
+		c, err := New(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // the first check of health is over
+		emu.Reset()
+		test(t, &rig{c, emu, t.Context()})
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := emu.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// bench are the times that the numbers in the issue are about.
+func bench() ec2emu.Options {
+	return ec2emu.Options{
+		World: world.Config{Knobs: world.Bench()},
+		Knobs: ec2emu.Knobs{Latency: map[string]world.Takes{"*": world.Fixed(50 * time.Millisecond)}},
+	}
+}
+
+// creation of a small volume.
+func small(name string) CreateVolumeInput {
+	return CreateVolumeInput{ClientToken: name, Zone: zone, Type: "gp3", Size: 1, Tags: map[string]string{NameTag: name, ManagedTag: "true"}}
+}
+
+// volume makes one and waits for it.
+func (r *rig) volume(t *testing.T, name string) Volume {
+	t.Helper()
+	v, err := r.create(r.ctx, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func (r *rig) create(ctx context.Context, name string) (Volume, error) {
+	v, err := r.CreateVolume(ctx, small(name))
+	if err != nil {
+		return v, err
+	}
+	all, err := r.WaitNamed(ctx, name, Expect{Kind: "create"}, func(all []Volume) (bool, error) {
+		return slices.ContainsFunc(all, func(other Volume) bool { return other.ID == v.ID && other.State == VolumeAvailable }), nil
+	})
+	if err != nil {
+		return v, err
+	}
+	return all[0], nil
+}
+
+func (r *rig) instance(t *testing.T) string {
+	t.Helper()
+	id, err := r.emu.World().RunInstance(world.InstanceSpec{Type: "m7i.48xlarge", Zone: zone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Minute) // it runs
+	return id
+}
+
+// attach does what the backend does, without its checks.
+func (r *rig) attach(ctx context.Context, volume, instance, device string) error {
+	if _, err := r.AttachVolume(ctx, AttachInput{VolumeID: volume, InstanceID: instance, Device: device}); err != nil {
+		return err
+	}
+	_, err := r.WaitVolume(ctx, volume, Expect{Kind: "attach"}, func(v Volume, _ bool) (bool, error) {
+		return len(v.Attachments) == 1 && v.Attachments[0].State == Attached, nil
+	})
+	return err
+}
+
+func (r *rig) detach(ctx context.Context, volume, instance string) error {
+	if err := r.DetachVolume(ctx, volume, instance, false); err != nil {
+		return err
+	}
+	_, err := r.WaitVolume(ctx, volume, Expect{Kind: "detach"}, func(v Volume, _ bool) (bool, error) {
+		return len(v.Attachments) == 0, nil
+	})
+	return err
+}
+
+func (r *rig) calls(action string) int { return int(r.emu.Statistics().Calls(action)) }
+
+// fault adds one to the emulator.
+func (r *rig) fault(t *testing.T, f ec2emu.Fault) {
+	t.Helper()
+	if _, err := r.emu.AddFault(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// workers does n jobs by so many at a time and returns how long each took.
+func workers(t *testing.T, n, atOnce int, job func(i int) error) []time.Duration {
+	t.Helper()
+	took := make([]time.Duration, n)
+	jobs := make(chan int)
+	var all sync.WaitGroup
+	for range atOnce {
+		all.Go(func() {
+			for i := range jobs {
+				began := time.Now()
+				if err := job(i); err != nil {
+					t.Errorf("job %d: %v", i, err)
+				}
+				took[i] = time.Since(began)
+			}
+		})
+	}
+	for i := range n {
+		jobs <- i
+	}
+	close(jobs)
+	all.Wait()
+	return took
+}
+
+// median of durations.
+func median(all []time.Duration) time.Duration {
+	all = slices.Clone(all)
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// device is the n-th name for a device.
+func device(n int) string {
+	return fmt.Sprintf("/dev/xvd%c%c", 'a'+n/26%4, 'a'+n%26)
+}
