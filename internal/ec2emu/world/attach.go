@@ -1,6 +1,7 @@
 package world
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -185,6 +186,12 @@ func (w *World) present(v *volume, a *attachment) {
 func (w *World) presentAll() error {
 	if w.devices == nil {
 		return nil
+	}
+	if w.restored { // a world that remembers nothing must not throw data away
+		volumes := slices.AppendSeq(slices.Collect(maps.Keys(w.Volumes)), maps.Keys(w.Kept))
+		if err := w.devices.Prune(volumes, slices.Collect(maps.Keys(w.Snapshots))); err != nil {
+			return err
+		}
 	}
 	for id, i := range w.Instances {
 		if i.State == terminated {

@@ -40,6 +40,9 @@ type Devices interface {
 	Attach(DeviceAttachment) error
 	// Detach takes the device away; ErrDeviceBusy unless force is set.
 	Detach(instanceID, volumeID string, force bool) error
+	// Prune removes data that belongs to none of these: what a process left
+	// that was killed between making it and writing down that it did.
+	Prune(volumes, snapshots []string) error
 	// Close removes all devices; the data stays.
 	Close() error
 }

@@ -42,6 +42,7 @@ func (r *recorder) DeleteSnapshot(id string) error      { return r.note("delete 
 func (r *recorder) AddInstance(id string) error         { return r.note("add " + id) }
 func (r *recorder) RemoveInstance(id string) error      { return r.note("remove " + id) }
 func (r *recorder) Attach(a DeviceAttachment) error     { return r.note("attach " + a.VolumeID) }
+func (r *recorder) Prune(_, _ []string) error           { return r.note("prune") }
 func (r *recorder) Close() error                        { return r.note("close") }
 
 func (r *recorder) Detach(_, volumeID string, force bool) error {

@@ -37,7 +37,7 @@ func (w *World) load(dir string) error {
 	if err := json.Unmarshal(data, &restored); err != nil {
 		return fmt.Errorf("state of the world: %s is damaged: %w; remove %s to begin anew", stateFile, err, dir)
 	}
-	w.state = restored
+	w.state, w.restored = restored, true
 	heap.Init(&w.Events)
 	return nil
 }

@@ -33,12 +33,13 @@ type World struct {
 	mishaps    []Mishap
 	lastMishap int
 	state
-	dirty  bool
-	closed bool
-	timer  func() bool // stops it
-	armed  time.Time
-	alarms int64 // timers set so far
-	firing sync.WaitGroup
+	restored bool // from the state file
+	dirty    bool
+	closed   bool
+	timer    func() bool // stops it
+	armed    time.Time
+	alarms   int64 // timers set so far
+	firing   sync.WaitGroup
 }
 
 // state is what a restart keeps.
