@@ -77,11 +77,9 @@ func (c *Client) describeVolumesNamed(ctx context.Context, names []string) (map[
 		return nil, err
 	}
 	hidden := map[string]Volume{}
-	for _, name := range names {
-		for _, made := range c.memory.unsettledVolumes(name) {
-			if !slices.ContainsFunc(out[name], func(v Volume) bool { return v.ID == made.ID }) {
-				hidden[made.ID] = made
-			}
+	for _, made := range c.memory.unsettledVolumes(names) {
+		if !slices.ContainsFunc(out[made.Tags[NameTag]], func(v Volume) bool { return v.ID == made.ID }) {
+			hidden[made.ID] = made
 		}
 	}
 	if len(hidden) > 0 {

@@ -40,13 +40,14 @@ func (c *Client) describeSnapshotsNamed(ctx context.Context, names []string) (ma
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		for _, made := range c.memory.unsettledSnapshots(name) {
-			if !slices.ContainsFunc(out[name], func(s Snapshot) bool { return s.ID == made.ID }) {
-				out[name] = append(out[name], made)
-			}
+	for _, made := range c.memory.unsettledSnapshots(names) {
+		name := made.Tags[SnapshotNameTag]
+		if !slices.ContainsFunc(out[name], func(s Snapshot) bool { return s.ID == made.ID }) {
+			out[name] = append(out[name], made)
 		}
-		slices.SortFunc(out[name], olderSnapshot)
+	}
+	for _, snapshots := range out {
+		slices.SortFunc(snapshots, olderSnapshot)
 	}
 	return out, nil
 }

@@ -119,7 +119,7 @@ func rowOf(code string) (row, bool) {
 
 // outOfRange matches what EC2 says of a size, IOPS or throughput that is not
 // between its bounds.
-var outOfRange = regexp.MustCompile(`(?i)\b(size|iops|throughput)\b.*\b(maximum|minimum|at least|at most|between|too (high|low|small|large|big)|exceeds?|greater than|less than)\b`)
+var outOfRange = regexp.MustCompile(`(?i)\b(volume of|size|iops|throughput)\b.*\b(maximum|minimum|at least|at most|between|too (high|low|small|large|big)|exceeds?|greater than|less than)\b`)
 
 // badID matches what EC2 says of an ID that it cannot read.
 var badID = regexp.MustCompile(`(?i)\b(volume|instance|snapshot)[ -]?ids?\b`)

@@ -3,9 +3,13 @@ package cloud
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,8 +28,55 @@ const zone = "us-west-2a"
 // rig is a client and the EC2 that it speaks to, in virtual time.
 type rig struct {
 	*Client
-	emu *ec2emu.Server
-	ctx context.Context
+	emu  *ec2emu.Server
+	ctx  context.Context
+	wire *wire
+}
+
+// wire is the way to the emulator, which can be cut.
+type wire struct {
+	http.RoundTripper
+	mu    sync.Mutex
+	cause error
+	count int
+}
+
+// Ways in which a request does not reach EC2.
+var (
+	errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	errNoHost  = &net.DNSError{Err: "no such host", Name: "ec2.us-west-2.amazonaws.com", IsNotFound: true}
+)
+
+func (w *wire) RoundTrip(request *http.Request) (*http.Response, error) {
+	w.mu.Lock()
+	blocked := w.count > 0
+	if blocked {
+		w.count--
+	}
+	w.mu.Unlock()
+	if blocked {
+		_ = request.Body.Close()
+		return nil, w.cause
+	}
+	return w.RoundTripper.RoundTrip(request)
+}
+
+// block keeps the next requests from reaching EC2.
+func (r *rig) block(cause error, count int) {
+	r.wire.mu.Lock()
+	defer r.wire.mu.Unlock()
+	r.wire.cause, r.wire.count = cause, count
+}
+
+// empty answers everything with an element that has nothing in it.
+type empty struct{}
+
+func (empty) Do(request *http.Request) (*http.Response, error) {
+	_ = request.Body.Close()
+	return &http.Response{
+		StatusCode: http.StatusOK, Request: request, Header: http.Header{"Content-Type": {"text/xml"}},
+		Body: io.NopCloser(strings.NewReader("<Response/>")),
+	}, nil
 }
 
 // emulated runs a test in virtual time against an emulator.
@@ -36,10 +87,11 @@ func emulated(t *testing.T, options ec2emu.Options, o Options, test func(t *test
 		if err != nil {
 			t.Fatal(err)
 		}
+		w := &wire{RoundTripper: emu.RoundTripper()}
 		o.Region = "us-west-2"
 		o.Credentials = StaticCredentials("id", "secret")
 		if o.HTTPClient == nil {
-			o.HTTPClient = &http.Client{Transport: emu.RoundTripper()}
+			o.HTTPClient = &http.Client{Transport: w}
 		}
 		c, err := New(t.Context(), o)
 		if err != nil {
@@ -47,7 +99,7 @@ func emulated(t *testing.T, options ec2emu.Options, o Options, test func(t *test
 		}
 		time.Sleep(time.Second) // the first check of health is over
 		emu.Reset()
-		test(t, &rig{c, emu, t.Context()})
+		test(t, &rig{c, emu, t.Context(), w})
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}

@@ -169,31 +169,42 @@ func (m *memory) unsettled(id string) bool {
 	return false
 }
 
-// unsettledVolumes are the answers to this client's own latest creations under the name.
-func (m *memory) unsettledVolumes(name string) []Volume {
+// unsettledVolumes are the answers to this client's own latest creations under the names.
+func (m *memory) unsettledVolumes(names []string) []Volume {
+	wanted := setOf(names)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []Volume
 	for _, f := range m.volumes {
-		if m.valid(f.made) && f.deleted.IsZero() && f.answer.Tags[NameTag] == name {
+		if wanted[f.answer.Tags[NameTag]] && m.valid(f.made) && f.deleted.IsZero() {
 			out = append(out, f.answer.clone())
 		}
 	}
 	return out
 }
 
-func (m *memory) unsettledSnapshots(name string) []Snapshot {
+// unsettledSnapshots are the same for snapshots.
+func (m *memory) unsettledSnapshots(names []string) []Snapshot {
+	wanted := setOf(names)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []Snapshot
 	for _, f := range m.snapshots {
-		if m.valid(f.made) && f.deleted.IsZero() && f.answer.Tags[SnapshotNameTag] == name {
+		if wanted[f.answer.Tags[SnapshotNameTag]] && m.valid(f.made) && f.deleted.IsZero() {
 			s := f.answer
 			s.Tags = maps.Clone(s.Tags)
 			out = append(out, s)
 		}
 	}
 	return out
+}
+
+func setOf(names []string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
 }
 
 // seenVolume is a described volume, corrected by what is known better; it is
