@@ -39,6 +39,9 @@ type Options struct {
 	// StuckAfter is when an attachment that makes no progress is given up and
 	// tried under another device name; 90 s when 0.
 	StuckAfter time.Duration
+	// Settling is for how long EC2 may not show what exists, or show what does
+	// not; 10 s when 0. The cloud client has a setting of its own.
+	Settling time.Duration
 	// Tags are the flags' and the driver's own; nil for the driver's alone.
 	Tags       *tags.Rules
 	Logger     *slog.Logger
@@ -50,7 +53,17 @@ type Controller struct {
 	cloud   *cloud.Client
 	options Options
 	log     *slog.Logger
+	tags    *tags.Rules
+
+	settling  time.Duration
+	setbacks  setbacks
+	cuts      cuts
+	volumes   listing[cloud.Volume]
+	snapshots listing[cloud.Snapshot]
 }
+
+// usualSettling is longer than EC2 has been seen to lag behind itself.
+const usualSettling = 10 * time.Second
 
 // New makes a Controller. It asks EC2 nothing.
 func New(o Options) (*Controller, error) {
@@ -61,7 +74,17 @@ func New(o Options) (*Controller, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Controller{cloud: o.Cloud, options: o, log: log}, nil
+	rules := o.Tags
+	if rules == nil {
+		var err error
+		if rules, err = tags.New(tags.Options{Logger: log}); err != nil {
+			return nil, err
+		}
+	}
+	if o.Settling == 0 {
+		o.Settling = usualSettling
+	}
+	return &Controller{cloud: o.Cloud, options: o, log: log, tags: rules, settling: o.Settling}, nil
 }
 
 // Offline is a Controller for a process that has the node half only: it tells

@@ -115,3 +115,6 @@ func spelling(key string, names []string) string {
 	}
 	return key
 }
+
+// Ignored tells whether a normalized key is accepted and means nothing.
+func Ignored(key string) bool { return key == keyFSType || key == keyBlockExpress }

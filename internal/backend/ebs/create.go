@@ -1,0 +1,138 @@
+package ebs
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+)
+
+// tokenSteps bounds the client tokens that one call tries.
+const tokenSteps = 20
+
+// olderBy is by how much an older volume of a name must precede a younger one
+// for nobody to have been told of the younger: everybody who looked saw the older.
+const olderBy = time.Minute
+
+// CreateVolume makes the volume, or finds the one that has the name.
+//
+// The token comes first: a repeat of the same request gets the same volume of
+// EC2, which costs no lookup. The wait that follows looks by name, and so sees
+// an older volume that the token no longer stands for (tokens live about 12 h).
+// Whatever the order of crashes and of two controllers, the oldest live volume
+// of a name is the volume, and a younger one that nobody was told of goes.
+func (c *Controller) CreateVolume(ctx context.Context, spec backend.VolumeSpec) (backend.Volume, error) {
+	p, err := c.plan(ctx, spec)
+	if err != nil {
+		return backend.Volume{}, err
+	}
+	if err := c.setbacks.check(spec.Name); err != nil {
+		return backend.Volume{}, err
+	}
+	made, err := c.make(ctx, p)
+	if err != nil {
+		return backend.Volume{}, err
+	}
+	volume := toVolume(made)
+	// A volume of the AWS EBS CSI driver does not tell its context.
+	volume.Context = p.context
+	return volume, nil
+}
+
+func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
+	if p.source.VolumeID != "" {
+		// The tokens of CopyVolumes are not those of CreateVolume: it would copy
+		// beside a volume that was not copied.
+		if v, found, err := c.adopt(ctx, p.name, 0); found || err != nil {
+			return v, err
+		}
+	}
+	for n := 1; n <= tokenSteps; n++ {
+		began := time.Now()
+		v, err := c.request(ctx, p, token(p.name, n))
+		switch {
+		case err == nil:
+			return c.settle(ctx, p, v, began)
+		case spent(err):
+			continue
+		case cloud.Code(err) == "IdempotentParameterMismatch":
+			// The token is of another request: its volume counts while it lives.
+			if v, found, err := c.adopt(ctx, p.name, c.settling); found || err != nil {
+				return v, err
+			}
+		case quota(err):
+			// EC2 says so also of a volume that exists already (U-7).
+			if v, found, lookup := c.adopt(ctx, p.name, 0); found && lookup == nil {
+				return v, nil
+			}
+			return cloud.Volume{}, err
+		default:
+			return cloud.Volume{}, err
+		}
+	}
+	return cloud.Volume{}, fmt.Errorf("%w: %d volumes of this name were made and deleted lately, and EC2 remembers each for about 12 hours; use another name or wait",
+		backend.ErrUnavailable, tokenSteps)
+}
+
+// token is the client token of a name's n-th volume, the AWS EBS CSI driver's,
+// so that changing drivers does not make a second volume.
+func token(name string, n int) string {
+	if n > 1 {
+		name += "-" + strconv.Itoa(n)
+	}
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:])
+}
+
+// spent tells whether a token stands for a volume that is no more. EC2 has one
+// code for that and for a token of another request; the text tells them apart.
+func spent(err error) bool {
+	var e *cloud.Error
+	return errors.As(err, &e) && e.Code == "IdempotentParameterMismatch" && strings.Contains(e.Message, "deleted")
+}
+
+func quota(err error) bool {
+	return slices.Contains([]string{"VolumeLimitExceeded", "MaxIOPSLimitExceeded", "VolumeIOPSLimit"}, cloud.Code(err))
+}
+
+// living are the volumes that are there or will be.
+func living(volumes []cloud.Volume) []cloud.Volume {
+	return slices.DeleteFunc(slices.Clone(volumes), func(v cloud.Volume) bool {
+		return v.State == cloud.VolumeDeleting || v.State == cloud.VolumeDeleted || v.State == cloud.VolumeError
+	})
+}
+
+// complete tells whether a volume can be told of.
+func complete(v cloud.Volume) bool {
+	return v.State == cloud.VolumeAvailable || v.State == cloud.VolumeInUse
+}
+
+// adopt waits for the oldest volume of a name to be complete. A name that no
+// live volume has is looked for again for as long as patience lasts, as EC2
+// does not show at once what exists.
+func (c *Controller) adopt(ctx context.Context, name string, patience time.Duration) (v cloud.Volume, found bool, err error) {
+	began := time.Now()
+	_, err = c.cloud.WaitNamed(ctx, name, cloud.Expect{Kind: "create", Since: longAgo(began)}, func(volumes []cloud.Volume) (bool, error) {
+		live := living(volumes)
+		if found = len(live) > 0; !found {
+			return time.Since(began) >= patience, nil
+		}
+		v = live[0]
+		return complete(v), nil
+	})
+	if err != nil {
+		return cloud.Volume{}, false, fmt.Errorf("look for the volume by its name: %w", err)
+	}
+	return v, found, nil
+}
+
+// longAgo makes a wait look at once.
+func longAgo(now time.Time) time.Time { return now.Add(-time.Hour) }

@@ -1,0 +1,97 @@
+package ebs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
+)
+
+// FinishSnapshot enables fast restore and locks, where a creation before did
+// not come so far.
+func (c *Controller) FinishSnapshot(ctx context.Context, snapshot backend.Snapshot, spec backend.SnapshotSpec) (backend.Snapshot, error) {
+	wish, err := params.ParseSnapshot(spec.Parameters)
+	if err != nil {
+		return backend.Snapshot{}, err
+	}
+	return snapshot, c.finishCut(ctx, snapshot.ID, wish)
+}
+
+// finishCut does what follows the cut. A snapshot whose fast restore or lock
+// fails is kept, as it is a good snapshot of an instant that is over (U-15). The
+// call fails nevertheless, with a code that says to repeat it: a CO that was
+// told of success would take an unlocked snapshot for a locked one, and one
+// that was told of failure for good would forget the snapshot and leave it.
+func (c *Controller) finishCut(ctx context.Context, id string, wish params.Snapshot) error {
+	if c.cuts.isFinished(id) {
+		return nil
+	}
+	for _, step := range []struct {
+		name string
+		do   func(context.Context, string, params.Snapshot) error
+	}{{"enable fast snapshot restore", c.ensureFastRestore}, {"lock it", c.ensureLock}} {
+		if err := step.do(ctx, id, wish); err != nil {
+			return unfinished(id, step.name, err)
+		}
+	}
+	c.cuts.finish(id)
+	return nil
+}
+
+// unfinished makes an error that does not say the creation failed for good. The
+// reason is told in words only, as its code might say so.
+func unfinished(id, step string, reason error) error {
+	code := backend.ErrUnavailable
+	if errors.Is(reason, backend.ErrNoSpace) {
+		code = backend.ErrNoSpace
+	}
+	return fmt.Errorf("%w: snapshot %s was cut and is kept, but what follows failed and will be tried again (%s): %s", code, id, step, reason)
+}
+
+func (c *Controller) ensureFastRestore(ctx context.Context, id string, wish params.Snapshot) error {
+	missing := slices.Clone(wish.FastRestoreZones)
+	if len(missing) == 0 {
+		return nil
+	}
+	have, err := c.cloud.FastRestores(ctx, id)
+	switch {
+	case errors.Is(err, backend.ErrDenied):
+		// Enabling what is enabled is harmless.
+		c.log.WarnContext(ctx, "the role may not call DescribeFastSnapshotRestores; fast restore is enabled without looking", "snapshot", id)
+	case err != nil:
+		return err
+	}
+	missing = slices.DeleteFunc(missing, func(zone string) bool {
+		return slices.ContainsFunc(have, func(f cloud.FastRestore) bool {
+			return f.Zone == zone && f.State != "disabling" && f.State != "disabled"
+		})
+	})
+	if len(missing) == 0 {
+		return nil
+	}
+	return c.cloud.EnableFastRestore(ctx, id, missing)
+}
+
+func (c *Controller) ensureLock(ctx context.Context, id string, wish params.Snapshot) error {
+	if wish.Lock == (params.Lock{}) {
+		return nil
+	}
+	lock, locked, err := c.cloud.LockOf(ctx, id)
+	switch {
+	case errors.Is(err, backend.ErrDenied):
+		// Locking again what is locked renews the lock for as long: no less than asked.
+		c.log.WarnContext(ctx, "the role may not call DescribeLockedSnapshots; the snapshot is locked without looking", "snapshot", id)
+	case err != nil:
+		return err
+	case locked && lock.State != "expired":
+		return nil
+	}
+	_, err = c.cloud.LockSnapshot(ctx, cloud.LockInput{
+		SnapshotID: id, Mode: wish.Lock.Mode, Duration: wish.Lock.Days, Expires: wish.Lock.Expires, CoolOff: wish.Lock.CoolOff,
+	})
+	return err
+}

@@ -1,0 +1,90 @@
+package ebs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+)
+
+// stuckAttachment is how long an attachment takes that is under way; EC2 needs
+// seconds.
+const stuckAttachment = 5 * time.Minute
+
+// VolumeHealth tells what is wrong with a volume, by EC2's status checks (every
+// five minutes) and by how its attachments go.
+func (c *Controller) VolumeHealth(ctx context.Context, id string) ([]backend.HealthProblem, error) {
+	v, err := c.describe(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	problems := attachmentProblems(v, time.Now())
+	if v.State == cloud.VolumeError {
+		return append(problems, backend.HealthProblem{
+			Kind: backend.HealthDataLoss, Reason: "VolumeError",
+			Message: "EC2 reports the volume in the state error; restore a snapshot",
+		}), nil
+	}
+	status, err := c.cloud.Status(ctx, id)
+	switch {
+	case errors.Is(err, backend.ErrNotFound): // not checked yet
+		return problems, nil
+	case err != nil:
+		return nil, fmt.Errorf("status of volume %s: %w", id, err)
+	}
+	return append(problems, statusProblems(status)...), nil
+}
+
+// attachmentProblems finds attachments that do not come to an end.
+func attachmentProblems(v cloud.Volume, now time.Time) []backend.HealthProblem {
+	var problems []backend.HealthProblem
+	for _, a := range v.Attachments {
+		took := now.Sub(a.Since)
+		switch {
+		case a.State == cloud.Busy:
+			problems = append(problems, backend.HealthProblem{
+				Kind: backend.HealthDegraded, Reason: "DetachBusy",
+				Message: fmt.Sprintf("instance %s still uses the device that is being detached; unmount it there", a.InstanceID),
+			})
+		case a.State == cloud.Attaching && !a.Since.IsZero() && took > stuckAttachment:
+			problems = append(problems, backend.HealthProblem{
+				Kind: backend.HealthInaccessible, Reason: "AttachStuck",
+				Message: fmt.Sprintf("attaching to instance %s for %s", a.InstanceID, took.Round(time.Second)),
+			})
+		}
+	}
+	return problems
+}
+
+// statusProblems reads EC2's checks (EC2 user guide, "Monitor the status of
+// your volumes").
+func statusProblems(s cloud.Status) []backend.HealthProblem {
+	var problems []backend.HealthProblem
+	note := strings.Join(s.Events, "; ")
+	if note != "" {
+		note = ": " + note
+	}
+	if s.State == "impaired" || s.Details["io-enabled"] == "failed" {
+		problems = append(problems, backend.HealthProblem{
+			Kind: backend.HealthInaccessible, Reason: "VolumeImpaired",
+			Message: "EC2 stopped I/O because the data may be inconsistent; check the data, then enable I/O" + note,
+		})
+	}
+	switch performance := s.Details["io-performance"]; performance {
+	case "degraded", "severely-degraded", "stalled":
+		problems = append(problems, backend.HealthProblem{
+			Kind: backend.HealthDegraded, Reason: "PerformanceDegraded",
+			Message: "EC2 measures I/O performance as " + performance + note,
+		})
+	}
+	if s.State == "warning" && len(problems) == 0 {
+		problems = append(problems, backend.HealthProblem{
+			Kind: backend.HealthDegraded, Reason: "VolumeWarning", Message: "EC2's status check gives a warning" + note,
+		})
+	}
+	return problems
+}

@@ -1,0 +1,35 @@
+package ebs
+
+import (
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
+)
+
+// NormalizeParameters gives every key its one spelling; two of one meaning are
+// ErrInvalid.
+func (c *Controller) NormalizeParameters(parameters, mutable map[string]string) (map[string]string, map[string]string, error) {
+	return params.Normalize(parameters, mutable)
+}
+
+// CheckParameters refuses values that cannot be, whatever the size and whether
+// the volume exists already.
+func (c *Controller) CheckParameters(parameters, mutable map[string]string) error {
+	wish, err := params.ParseVolume(parameters, mutable)
+	if err != nil {
+		return err
+	}
+	if err := c.tags.CheckVolume(wish.Tags); err != nil {
+		return err
+	}
+	return tags.CheckRemoval(wish.Untag)
+}
+
+// Sizes are those of the type that the parameters name.
+func (c *Controller) Sizes(parameters, mutable map[string]string) (minimum, maximum int64, err error) {
+	wish, err := params.ParseVolume(parameters, mutable)
+	if err != nil {
+		return 0, 0, err
+	}
+	sizes, err := wish.Sizes()
+	return int64(sizes.Least) * gib, int64(sizes.Most) * gib, err
+}

@@ -1,0 +1,211 @@
+package ebs
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/volumetype"
+)
+
+// plan is a creation whose every value was checked.
+type plan struct {
+	name    string
+	wish    params.Volume
+	spec    volumetype.Spec
+	source  backend.Source
+	place   place
+	tags    map[string]string
+	context map[string]string
+}
+
+// plan checks a creation and decides what it leaves open. Nothing has been
+// done when it fails.
+func (c *Controller) plan(ctx context.Context, spec backend.VolumeSpec) (plan, error) {
+	wish, shape, err := read(spec)
+	if err != nil {
+		return plan{}, err
+	}
+	if len(wish.Untag) > 0 {
+		return plan{}, fmt.Errorf("%w: tagDeletion: a new volume has no tags to remove; leave it out", backend.ErrInvalid)
+	}
+	if err := shape.Check(); err != nil {
+		return plan{}, err
+	}
+	if err := wish.Format.Check(spec.Capabilities, filesystems()[0]); err != nil {
+		return plan{}, err
+	}
+	p := plan{name: spec.Name, wish: wish, spec: shape, source: spec.Source, context: wish.Context()}
+	if p.tags, err = c.tags.Volume(spec.Name, ownTags(spec, wish), wish.Tags, spec.Metadata); err != nil {
+		return plan{}, err
+	}
+	if spec.Source.VolumeID != "" {
+		p.place, err = c.placeOfClone(ctx, spec, wish)
+	} else {
+		p.place, err = c.choosePlace(ctx, spec.Topology)
+	}
+	return p, err
+}
+
+// read tells what kind of volume a creation asks for.
+func read(spec backend.VolumeSpec) (params.Volume, volumetype.Spec, error) {
+	wish, err := params.ParseVolume(spec.Parameters, spec.MutableParameters)
+	if err != nil {
+		return wish, volumetype.Spec{}, err
+	}
+	size, err := inGiB(spec.Size)
+	if err != nil {
+		return wish, volumetype.Spec{}, err
+	}
+	shape, err := wish.Spec(size)
+	if err != nil {
+		return wish, shape, err
+	}
+	shape.MultiAttach, err = sharing(spec.Capabilities)
+	return wish, shape, err
+}
+
+func inGiB(size int64) (int32, error) {
+	n := (size + gib - 1) / gib
+	if n < 1 || n > 1<<30 {
+		return 0, fmt.Errorf("%w: size %d bytes is not one that a volume can have", backend.ErrOutOfRange, size)
+	}
+	return int32(n), nil
+}
+
+// sharing tells whether the uses need EBS Multi-Attach. Several writers are
+// for raw block only: ext4, xfs and btrfs are destroyed by a second one.
+func sharing(uses []backend.Capability) (bool, error) {
+	shared := false
+	for _, use := range uses {
+		switch use.Mode {
+		case backend.MultiNodeMultiWriter:
+			if !use.Block {
+				return false, fmt.Errorf("%w: access_mode %s is possible for raw block volumes only: a second writer destroys a filesystem; use volumeMode Block or %s",
+					backend.ErrInvalid, use.Mode, backend.MultiNodeReaderOnly)
+			}
+			shared = true
+		case backend.MultiNodeReaderOnly:
+			shared = true
+		}
+	}
+	return shared, nil
+}
+
+// ownTags are those that tell later what was asked for.
+func ownTags(spec backend.VolumeSpec, wish params.Volume) map[string]string {
+	own := map[string]string{tags.Request: fingerprint(spec)}
+	if wish.IOPSPerGB > 0 {
+		own[tags.IOPSPerGB] = strconv.Itoa(int(wish.IOPSPerGB))
+	}
+	if wish.KeepRatio {
+		own[tags.KeepRatio] = "true"
+	}
+	if context := wish.Context(); len(context) > 0 {
+		own[tags.Context] = joinContext(context)
+	}
+	return own
+}
+
+// fingerprint tells requests for one name apart. Not in it are size and zone,
+// which are compared with the volume that is there, and who asks.
+func fingerprint(spec backend.VolumeSpec) string {
+	shared, _ := sharing(spec.Capabilities)
+	// JSON objects have their keys in order.
+	text, _ := json.Marshal(struct { //nolint:errchkjson // strings and booleans always can be
+		Parameters, Mutable map[string]string
+		Source              backend.Source
+		Shared              bool
+	}{meaningful(spec.Parameters), meaningful(spec.MutableParameters), spec.Source, shared})
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
+// meaningful leaves out what is accepted and ignored; nothing is nothing,
+// whether the map was given or not.
+func meaningful(given map[string]string) map[string]string {
+	kept := map[string]string{}
+	for key, value := range given {
+		if !params.Ignored(key) {
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
+// joinContext writes a volume context as a tag; its keys and values have
+// neither commas nor equals signs.
+func joinContext(context map[string]string) string {
+	var pairs []string
+	for key, value := range context {
+		pairs = append(pairs, key+"="+value)
+	}
+	slices.Sort(pairs)
+	return strings.Join(pairs, ",")
+}
+
+// splitContext reads what joinContext wrote; what it did not write is left out.
+func splitContext(text string) map[string]string {
+	context := map[string]string{}
+	for pair := range strings.SplitSeq(text, ",") {
+		if key, value, ok := strings.Cut(pair, "="); ok {
+			context[key] = value
+		}
+	}
+	return context
+}
+
+// placeOfClone is the source's zone, as a copy cannot be made in another
+// (EC2 API, CopyVolumes). ErrNoSpace when the volume may not be there.
+func (c *Controller) placeOfClone(ctx context.Context, spec backend.VolumeSpec, wish params.Volume) (place, error) {
+	source, err := c.cloud.Volume(ctx, spec.Source.VolumeID)
+	if err != nil {
+		return place{}, fmt.Errorf("source volume: %w", err)
+	}
+	if source.Encrypted && wish.Encrypted != nil && !*wish.Encrypted {
+		return place{}, fmt.Errorf("%w: encrypted is false, but the copy of volume %s is encrypted as that is; leave it out", backend.ErrInvalid, source.ID)
+	}
+	at := whereIs(source)
+	ok, err := reachable(at, spec.Topology)
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: a copy of volume %s can only be in its zone %s, which is none of the requisite ones", backend.ErrNoSpace, source.ID, at.zone)
+	}
+	return at, err
+}
+
+// request asks EC2 for the volume under a token.
+func (c *Controller) request(ctx context.Context, p plan, token string) (cloud.Volume, error) {
+	var encrypted *bool
+	if yes := encrypts(p.wish); yes {
+		encrypted = &yes
+	}
+	if p.source.VolumeID != "" {
+		return c.cloud.CopyVolume(ctx, cloud.CopyVolumeInput{
+			ClientToken: token, SourceVolumeID: p.source.VolumeID,
+			Type: p.spec.Type, Size: p.spec.Size, IOPS: p.spec.IOPS, Throughput: p.spec.Throughput,
+			Encrypted: encrypted, KMSKeyID: p.wish.KMSKeyID, MultiAttach: p.spec.MultiAttach, Tags: p.tags,
+		})
+	}
+	in := cloud.CreateVolumeInput{
+		ClientToken: token, Zone: p.place.zone, OutpostARN: p.place.outpostARN,
+		Type: p.spec.Type, Size: p.spec.Size, IOPS: p.spec.IOPS, Throughput: p.spec.Throughput,
+		Encrypted: encrypted, KMSKeyID: p.wish.KMSKeyID, SnapshotID: p.source.SnapshotID,
+		MultiAttach: p.spec.MultiAttach, Tags: p.tags,
+	}
+	if in.Zone == "" {
+		in.ZoneID = p.place.zoneID
+	}
+	if p.source.SnapshotID != "" {
+		in.InitializationRate = p.wish.InitializationRate
+	}
+	return c.cloud.CreateVolume(ctx, in)
+}

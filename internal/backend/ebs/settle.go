@@ -1,0 +1,122 @@
+package ebs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+)
+
+// errHidden ends a wait for a volume that its name does not find.
+var errHidden = errors.New("the volume is not found by its name")
+
+// settle waits until the volume that EC2 gave for a name is complete, or until
+// it is sure that an older one is the name's.
+func (c *Controller) settle(ctx context.Context, p plan, mine cloud.Volume, began time.Time) (cloud.Volume, error) {
+	var chosen cloud.Volume
+	_, err := c.cloud.WaitNamed(ctx, p.name, expectation(mine, began), func(volumes []cloud.Volume) (bool, error) {
+		i := slices.IndexFunc(volumes, func(v cloud.Volume) bool { return v.ID == mine.ID })
+		if i >= 0 && len(living(volumes[i:i+1])) == 0 {
+			mine = volumes[i]
+			return false, errEnded
+		}
+		// What is not shown yet, and what is shown still though it is gone, is told
+		// apart from the truth by time alone.
+		sure := time.Since(began) >= c.settling
+		live := living(volumes)
+		if i < 0 && sure && len(live) == 0 {
+			return false, errHidden
+		}
+		if len(live) == 0 {
+			return false, nil
+		}
+		chosen = live[0]
+		return complete(chosen) && (chosen.ID == mine.ID || sure), nil
+	})
+	if errors.Is(err, errHidden) {
+		chosen, err = c.settleUnnamed(ctx, mine)
+	}
+	switch {
+	case errors.Is(err, errEnded):
+		return cloud.Volume{}, c.failed(ctx, p, mine)
+	case err != nil:
+		return cloud.Volume{}, fmt.Errorf("wait for volume %s to be available: %w", mine.ID, err)
+	case chosen.ID != mine.ID:
+		return chosen, c.dismiss(ctx, mine, chosen)
+	}
+	c.setbacks.forget(p.name)
+	return chosen, nil
+}
+
+// errEnded ends a wait for a volume that will not be.
+var errEnded = errors.New("the volume failed")
+
+// expectation says since when a volume has been in the making. A repeat gets
+// one that has been for a while, or is complete.
+func expectation(v cloud.Volume, began time.Time) cloud.Expect {
+	e := cloud.Expect{Kind: "create", Since: began}
+	if complete(v) {
+		e.Since = longAgo(began)
+	} else if !v.Created.IsZero() && began.Sub(v.Created) > time.Second {
+		e.Since = v.Created
+	}
+	return e
+}
+
+// settleUnnamed waits for a volume whose tag with the name is gone, or that is.
+func (c *Controller) settleUnnamed(ctx context.Context, mine cloud.Volume) (cloud.Volume, error) {
+	return c.cloud.WaitVolume(ctx, mine.ID, cloud.Expect{Kind: "create", Since: longAgo(time.Now())}, func(v cloud.Volume, found bool) (bool, error) {
+		if !found || len(living([]cloud.Volume{v})) == 0 {
+			return false, errEnded
+		}
+		return complete(v), nil
+	})
+}
+
+// failed explains a volume that EC2 accepted and did not make. It takes away
+// what is left of it, and has repeats wait: each would make another.
+func (c *Controller) failed(ctx context.Context, p plan, v cloud.Volume) error {
+	how := "vanished while it was being created"
+	if v.State == cloud.VolumeError {
+		how = "went into the state error"
+		if err := c.cloud.DeleteVolume(ctx, v.ID); err != nil && !errors.Is(err, backend.ErrNotFound) {
+			c.log.WarnContext(ctx, "a volume that failed is left in EC2; delete it", "volume", v.ID, "error", err)
+		}
+	}
+	key := v.KMSKeyID
+	if key == "" {
+		key = p.wish.KMSKeyID
+	}
+	if key == "" {
+		key = "the account's default key for EBS"
+	}
+	err := fmt.Errorf("EC2 accepted volume %s, which then %s; the usual cause is a KMS key that the driver's role may not use (%s): "+
+		"the role needs kms:CreateGrant, kms:Decrypt and kms:GenerateDataKeyWithoutPlaintext on it, and the key must be enabled", v.ID, how, key)
+	c.setbacks.note(p.name, err)
+	return err
+}
+
+// dismiss deletes a volume that lost its name to an older one, unless somebody
+// may have been told of it or uses it. While that fails the creation fails, as
+// nobody else would delete it.
+func (c *Controller) dismiss(ctx context.Context, mine, older cloud.Volume) error {
+	untold := mine.State == cloud.VolumeCreating || mine.Created.Sub(older.Created) > olderBy
+	if !untold || len(mine.Attachments) > 0 {
+		c.log.WarnContext(ctx, "two volumes have one name; the older one is used and the younger left alone",
+			"older", older.ID, "younger", mine.ID)
+		return nil
+	}
+	c.log.InfoContext(ctx, "delete the younger of two volumes with one name", "older", older.ID, "younger", mine.ID)
+	err := c.cloud.DeleteVolume(ctx, mine.ID)
+	switch {
+	case err == nil || errors.Is(err, backend.ErrNotFound):
+		return nil
+	case errors.Is(err, backend.ErrInUse): // since we looked
+		return nil
+	}
+	return fmt.Errorf("delete volume %s, made beside the older %s of the same name: %w", mine.ID, older.ID, err)
+}

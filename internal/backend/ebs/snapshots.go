@@ -1,0 +1,160 @@
+package ebs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
+)
+
+// CheckSnapshotParameters refuses unknown keys and bad values.
+func (c *Controller) CheckSnapshotParameters(parameters map[string]string) error {
+	wish, err := params.ParseSnapshot(parameters)
+	if err != nil {
+		return err
+	}
+	return c.tags.CheckSnapshot(wish.Tags)
+}
+
+// Snapshot finds a snapshot by ID; ErrNotFound.
+func (c *Controller) Snapshot(ctx context.Context, id string) (backend.Snapshot, error) {
+	if !snapshotID.MatchString(id) {
+		return backend.Snapshot{}, fmt.Errorf("%w: %q is no EBS snapshot ID (snap- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
+	}
+	s, err := c.cloud.Snapshot(ctx, id)
+	if err != nil {
+		return backend.Snapshot{}, err
+	}
+	return toSnapshot(s), nil
+}
+
+// SnapshotByName finds the oldest snapshot of a name; ErrNotFound.
+func (c *Controller) SnapshotByName(ctx context.Context, name string) (backend.Snapshot, error) {
+	s, found, err := c.snapshotNamed(ctx, name)
+	if err != nil {
+		return backend.Snapshot{}, err
+	}
+	if !found {
+		return backend.Snapshot{}, fmt.Errorf("%w: no snapshot has the name %q", backend.ErrNotFound, name)
+	}
+	return toSnapshot(s), checkCut(s)
+}
+
+// snapshotNamed is the oldest snapshot of a name. Where two are there, every
+// look takes the same one.
+func (c *Controller) snapshotNamed(ctx context.Context, name string) (cloud.Snapshot, bool, error) {
+	named, err := c.cloud.SnapshotsNamed(ctx, name)
+	if err != nil {
+		return cloud.Snapshot{}, false, fmt.Errorf("look for the snapshot by its name: %w", err)
+	}
+	if len(named) == 0 {
+		return cloud.Snapshot{}, false, nil
+	}
+	return named[0], true, nil
+}
+
+// checkCut refuses a snapshot that EC2 gave up.
+func checkCut(s cloud.Snapshot) error {
+	if s.State != cloud.SnapshotError {
+		return nil
+	}
+	return fmt.Errorf("snapshot %s failed in EC2 (%s); delete it and take another, and if its volume is encrypted see that the driver's role may use the key",
+		s.ID, s.Message)
+}
+
+func toSnapshot(s cloud.Snapshot) backend.Snapshot {
+	return backend.Snapshot{
+		ID: s.ID, Name: s.Tags[tags.SnapshotName], SourceID: s.VolumeID,
+		Size: int64(s.Size) * gib, Created: s.Started, Ready: s.State == cloud.SnapshotCompleted,
+	}
+}
+
+// Snapshots lists the account's snapshots that a driver made; one asked for by
+// ID is found whoever made it.
+func (c *Controller) Snapshots(ctx context.Context, filter backend.SnapshotFilter, after string, limit int) ([]backend.Snapshot, error) {
+	if filter.SnapshotID != "" {
+		return c.oneSnapshot(ctx, filter, after)
+	}
+	if filter.SourceID != "" && !volumeID.MatchString(filter.SourceID) {
+		return nil, nil
+	}
+	list := func() ([]cloud.Snapshot, error) {
+		return pages(func(token string) ([]cloud.Snapshot, string, error) {
+			return c.cloud.ListSnapshots(ctx, cloud.SnapshotQuery{VolumeID: filter.SourceID}, token, 0)
+		})
+	}
+	kept := &c.snapshots
+	if filter.SourceID != "" {
+		kept = &listing[cloud.Snapshot]{} // few enough to be listed again
+	}
+	all, err := kept.page(after, limit, func(s cloud.Snapshot) string { return s.ID }, list)
+	if err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	snapshots := make([]backend.Snapshot, len(all))
+	for i, s := range all {
+		snapshots[i] = toSnapshot(s)
+	}
+	return snapshots, nil
+}
+
+func (c *Controller) oneSnapshot(ctx context.Context, filter backend.SnapshotFilter, after string) ([]backend.Snapshot, error) {
+	s, err := c.Snapshot(ctx, filter.SnapshotID)
+	switch {
+	case errors.Is(err, backend.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case s.ID <= after, filter.SourceID != "" && s.SourceID != filter.SourceID:
+		return nil, nil
+	}
+	return []backend.Snapshot{s}, nil
+}
+
+// DeleteSnapshot deletes a snapshot. One that is locked is ErrPrecondition, and
+// one that an image is made of ErrInUse.
+func (c *Controller) DeleteSnapshot(ctx context.Context, id string) error {
+	if !snapshotID.MatchString(id) {
+		return fmt.Errorf("%w: %q is no EBS snapshot ID", backend.ErrNotFound, id)
+	}
+	err := c.cloud.DeleteSnapshot(ctx, id)
+	if err == nil || errors.Is(err, backend.ErrNotFound) {
+		return err
+	}
+	if cloud.Code(err) == "InvalidSnapshot.InUse" {
+		return fmt.Errorf("snapshot %s is used by a machine image (AMI); deregister that first: %w", id, err)
+	}
+	// No document tells the code for a locked snapshot, so the lock is looked at.
+	lock, locked, lookup := c.cloud.LockOf(ctx, id)
+	if lookup != nil || !locked || lock.State == "expired" {
+		return err
+	}
+	until := "it is unlocked"
+	if !lock.Expires.IsZero() {
+		until = lock.Expires.UTC().Format(time.RFC3339)
+	}
+	return fmt.Errorf("%w: snapshot %s is locked (%s) until %s: %s", backend.ErrPrecondition, id, lock.State, until, err)
+}
+
+// checkZones refuses zones that the region does not have.
+func (c *Controller) checkZones(ctx context.Context, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	zones, err := c.cloud.Zones(ctx)
+	if err != nil {
+		return fmt.Errorf("look up the zones of fastSnapshotRestoreAvailabilityZones: %w", err)
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(zones, func(z cloud.Zone) bool { return z.Name == name }) {
+			return fmt.Errorf("%w: fastSnapshotRestoreAvailabilityZones: the region has no zone %q", backend.ErrInvalid, name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package ebs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
+)
+
+// EC2's IDs. What is not one is not asked for: EC2 would call the call malformed.
+var (
+	volumeID   = regexp.MustCompile(`^vol-([0-9a-f]{8}|[0-9a-f]{17})$`)
+	snapshotID = regexp.MustCompile(`^snap-([0-9a-f]{8}|[0-9a-f]{17})$`)
+)
+
+// Volume finds a volume by ID; ErrNotFound.
+func (c *Controller) Volume(ctx context.Context, id string) (backend.Volume, error) {
+	v, err := c.describe(ctx, id)
+	if err != nil {
+		return backend.Volume{}, err
+	}
+	return toVolume(v), nil
+}
+
+// describe finds a volume that is not on its way out; ErrNotFound. One in the
+// state error is found, or it could not be deleted.
+func (c *Controller) describe(ctx context.Context, id string) (cloud.Volume, error) {
+	if !volumeID.MatchString(id) {
+		return cloud.Volume{}, fmt.Errorf("%w: %q is no EBS volume ID (vol- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
+	}
+	v, err := c.cloud.Volume(ctx, id)
+	if err == nil && (v.State == cloud.VolumeDeleting || v.State == cloud.VolumeDeleted) {
+		err = fmt.Errorf("%w: volume %s is %s", backend.ErrNotFound, id, v.State)
+	}
+	return v, err
+}
+
+// VolumeByName finds the oldest volume of a name, once it is complete; ErrNotFound.
+func (c *Controller) VolumeByName(ctx context.Context, name string) (backend.Volume, error) {
+	v, found, err := c.adopt(ctx, name, 0)
+	if err != nil {
+		return backend.Volume{}, err
+	}
+	if !found {
+		return backend.Volume{}, fmt.Errorf("%w: no volume has the name %q", backend.ErrNotFound, name)
+	}
+	return toVolume(v), nil
+}
+
+// toVolume is what the seam tells of a volume.
+func toVolume(v cloud.Volume) backend.Volume {
+	volume := backend.Volume{
+		ID: v.ID, Name: v.Tags[tags.VolumeName], Size: int64(v.Size) * gib,
+		// The type alone: a change is checked against it, and against the rest by the change itself.
+		Parameters: map[string]string{"type": v.Type},
+		Source:     backend.Source{SnapshotID: v.SnapshotID, VolumeID: v.SourceVolumeID},
+		Topology:   segments(v), PublishedNodes: publishedNodes(v), Created: v.Created, Detail: v,
+	}
+	if volume.Source.VolumeID != "" {
+		volume.Source.SnapshotID = "" // a copy's own history is not its source
+	}
+	if text, ok := v.Tags[tags.Context]; ok {
+		volume.Context = splitContext(text)
+	}
+	return volume
+}
+
+// publishedNodes are the instances that have the volume, those included from
+// which it is not quite gone.
+func publishedNodes(v cloud.Volume) []string {
+	var nodes []string
+	for _, a := range v.Attachments {
+		if a.State != cloud.Attaching && a.State != cloud.Detached {
+			nodes = append(nodes, a.InstanceID)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+// Volumes lists the volumes that a driver made.
+func (c *Controller) Volumes(ctx context.Context, after string, limit int) ([]backend.Volume, error) {
+	all, err := c.volumes.page(after, limit, func(v cloud.Volume) string { return v.ID }, func() ([]cloud.Volume, error) {
+		listed, err := pages(func(token string) ([]cloud.Volume, string, error) { return c.cloud.ListVolumes(ctx, token, 0) })
+		return slices.DeleteFunc(listed, func(v cloud.Volume) bool { return !complete(v) }), err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list volumes: %w", err)
+	}
+	volumes := make([]backend.Volume, len(all))
+	for i, v := range all {
+		volumes[i] = toVolume(v)
+	}
+	return volumes, nil
+}
+
+// detachPatience is how long a deletion waits for a detachment under way.
+const detachPatience = 15 * time.Second
+
+// DeleteVolume deletes a volume that is attached nowhere; ErrInUse names where
+// it is.
+func (c *Controller) DeleteVolume(ctx context.Context, id string) error {
+	if !volumeID.MatchString(id) {
+		return fmt.Errorf("%w: %q is no EBS volume ID", backend.ErrNotFound, id)
+	}
+	err := c.cloud.DeleteVolume(ctx, id)
+	if !errors.Is(err, backend.ErrInUse) && !errors.Is(err, backend.ErrBusy) {
+		return err
+	}
+	if held := c.awaitDetached(ctx, id); held != nil {
+		return held
+	}
+	return c.cloud.DeleteVolume(ctx, id)
+}
+
+// awaitDetached waits for a volume whose attachments are all ending.
+func (c *Controller) awaitDetached(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, detachPatience)
+	defer cancel()
+	var holders []string
+	held := func() error {
+		return fmt.Errorf("%w: volume %s is attached to %s; detach it first", backend.ErrInUse, id, strings.Join(holders, ", "))
+	}
+	_, err := c.cloud.WaitVolume(ctx, id, cloud.Expect{Kind: "detach", Since: longAgo(time.Now())}, func(v cloud.Volume, found bool) (bool, error) {
+		holders = nil
+		leaving := true
+		for _, a := range v.Attachments {
+			if a.State != cloud.Detached {
+				holders = append(holders, a.InstanceID+" ("+a.State+")")
+				leaving = leaving && a.State == cloud.Detaching
+			}
+		}
+		if len(holders) > 0 && !leaving {
+			return false, held()
+		}
+		return !found || len(holders) == 0, nil
+	})
+	if err != nil && len(holders) > 0 && !errors.Is(err, backend.ErrInUse) {
+		return held()
+	}
+	return err
+}
