@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/holdfast-csi/holdfast/internal/ec2emu"
+)
+
+// door is one listener and what answers on it.
+type door struct {
+	name     string
+	listener net.Listener
+	serve    func(context.Context, net.Listener) error
+}
+
+// doors opens every listener, or none.
+func (s *settings) doors(ctx context.Context, server *ec2emu.Server, log *slog.Logger) ([]door, error) {
+	var open []door
+	add := func(name, address string, serve func(context.Context, net.Listener) error) error {
+		if address == "" {
+			return nil
+		}
+		var config net.ListenConfig
+		listener, err := config.Listen(ctx, "tcp", address)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if to, ok := listener.Addr().(*net.TCPAddr); ok && !to.IP.IsLoopback() {
+			log.Warn("listening beyond this machine: whoever reaches it can do anything here", "what", name, "address", to)
+		}
+		open = append(open, door{name: name, listener: listener, serve: serve})
+		return nil
+	}
+	err := errors.Join(
+		add("EC2", s.address, server.Serve),
+		add("control", s.control, server.ServeControl),
+		s.metadataDoors(server, add),
+	)
+	if err != nil {
+		for _, d := range open {
+			_ = d.listener.Close()
+		}
+		return nil, err
+	}
+	return open, nil
+}
+
+// metadataDoors is a port per instance, or one for all when they are told
+// apart by the networks that they ask from.
+func (s *settings) metadataDoors(server *ec2emu.Server, add func(string, string, func(context.Context, net.Listener) error) error) error {
+	if s.metadata == "" {
+		return nil
+	}
+	serving := func(handler http.Handler) func(context.Context, net.Listener) error {
+		return func(ctx context.Context, listener net.Listener) error {
+			return server.ServeMetadata(ctx, listener, handler)
+		}
+	}
+	var networks []netip.Prefix
+	var ids []string
+	for _, one := range s.instances {
+		if one.network.IsValid() {
+			networks, ids = append(networks, one.network), append(ids, one.id)
+		}
+	}
+	if len(networks) > 0 {
+		return add("metadata", s.metadata, serving(server.MetadataFor(ec2emu.InstanceByAddress(networks, ids))))
+	}
+	host, port, err := net.SplitHostPort(s.metadata)
+	if err != nil {
+		return fmt.Errorf("metadata address: %w", err)
+	}
+	first, err := strconv.Atoi(port)
+	if err != nil {
+		return fmt.Errorf("metadata address: port %q is not a number", port)
+	}
+	for i, one := range s.instances {
+		at := 0 // any free port for each
+		if first != 0 {
+			at = first + i
+		}
+		if err := add("metadata of "+one.id, net.JoinHostPort(host, strconv.Itoa(at)), serving(server.Metadata(one.id))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serveAll answers on every door until ctx ends or one fails.
+func serveAll(ctx context.Context, doors []door) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, d := range doors {
+		group.Go(func() error { return d.serve(ctx, d.listener) })
+	}
+	return group.Wait()
+}
+
+// greet says where everything is and how to point a client there.
+func (s *settings) greet(out io.Writer, doors []door) {
+	_, _ = fmt.Fprintf(out, "EC2 of account %s in %s; nothing here is Amazon's, and nothing costs.\n\n", s.account, s.region)
+	for _, d := range doors {
+		_, _ = fmt.Fprintf(out, "  %-32s http://%s\n", d.name, d.listener.Addr())
+	}
+	_, _ = fmt.Fprintf(out, "\n  Instances:\n")
+	for _, one := range s.instances {
+		_, _ = fmt.Fprintf(out, "    %s  %s in %s", one.id, one.kind, one.zone)
+		if s.root != "" {
+			_, _ = fmt.Fprintf(out, "  devices below %s/instances/%s", s.root, one.id)
+		}
+		_, _ = fmt.Fprintln(out)
+	}
+	_, _ = fmt.Fprintf(out, `
+  For an AWS SDK or the AWS CLI:
+    export AWS_ENDPOINT_URL_EC2=http://%s AWS_REGION=%s AWS_ACCESS_KEY_ID=ec2emu AWS_SECRET_ACCESS_KEY=ec2emu
+`, doors[0].listener.Addr(), s.region)
+	for _, d := range doors[1:] {
+		switch {
+		case d.name == "control":
+			_, _ = fmt.Fprintf(out, "  Counters and knobs:\n    curl http://%[1]s/metrics   curl http://%[1]s/   (what else there is)\n", d.listener.Addr())
+		default:
+			_, _ = fmt.Fprintf(out, "  As the first instance:\n    export AWS_EC2_METADATA_SERVICE_ENDPOINT=http://%s\n\n", d.listener.Addr())
+			return
+		}
+	}
+}
