@@ -64,14 +64,14 @@ mishaps_test := $(ROOT) env HOLDFAST_KUBERNETES=$(KUBERNETES_BIN) $(GO) test -ta
 test-mishaps: kubernetes-binaries
 	$(mishaps_test)
 
-test-kubernetes: kubernetes-binaries image bin/helm $(KUBERNETES_BIN)/simulated
+test-kubernetes: kubernetes-binaries image bin/helm $(KUBERNETES_BIN)/simulated $(KUBERNETES_BIN)/ec2emu
 	$(kubernetes_test) -v -timeout 90m ./e2e
 	$(kubernetes_test) -timeout 30m $$($(GO) list ./... | grep -v -e /conformance/suite -e /e2e)
 	$(mishaps_test)
 
 # What a change must pass at least: a volume is written and read again, restored
 # from a snapshot, used as a block device and within a pod's definition.
-test-kubernetes-short: kubernetes-binaries image bin/helm
+test-kubernetes-short: kubernetes-binaries image bin/helm $(KUBERNETES_BIN)/ec2emu
 	$(kubernetes_test) -short -v -timeout 15m ./e2e
 
 .PHONY: conformance conformance-binaries
@@ -103,3 +103,7 @@ bench-kubernetes: kubernetes-binaries build image bin/helm $(KUBERNETES_BIN)/sim
 # A driver that attaches, in memory.
 $(KUBERNETES_BIN)/simulated: $(wildcard test/simulated/*.go internal/csiclient/csitest/*.go)
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -o $@ ./test/simulated
+
+# An EC2 beside the cluster.
+$(KUBERNETES_BIN)/ec2emu: $(shell find cmd/ec2emu internal/ec2emu -name '*.go' -not -name '*_test.go')
+	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -o $@ ./cmd/ec2emu

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // Cluster is one that runs.
@@ -72,6 +74,19 @@ func (c *Cluster) Status(ctx context.Context) (Status, error) {
 // NodeRoot is the directory that a node has as its root, seen from the machine:
 // its files without what is mounted there.
 func (c *Cluster) NodeRoot(node string) string { return c.layout.nodeRoot(node) }
+
+// Machine is this machine's address in the cluster's network: where nodes and
+// pods reach what listens on it.
+func (c *Cluster) Machine() netip.Addr { return c.record.Plan.machine() }
+
+// PodNetwork is where the pods of a node have their addresses, and no network for
+// a node that is not the cluster's.
+func (c *Cluster) PodNetwork(node string) netip.Prefix {
+	if i := slices.Index(c.Nodes, node); i >= 0 {
+		return c.record.Plan.pods(i + 1)
+	}
+	return netip.Prefix{}
+}
 
 // LogDir holds the logs of all programs; it stays after Down.
 func (c *Cluster) LogDir() string { return c.layout.path("logs") }

@@ -19,9 +19,14 @@ import (
 // as the test takes.
 func (c *scene) makeClass(name string, parameters map[string]string) {
 	c.Helper()
+	c.makeClassOf(deployment.LocalDriver, name, parameters)
+}
+
+func (c *scene) makeClassOf(driver, name string, parameters map[string]string) {
+	c.Helper()
 	yes, mode := true, storagev1.VolumeBindingWaitForFirstConsumer
 	made := &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: deployment.LocalDriver, Parameters: parameters,
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: driver, Parameters: parameters,
 		AllowVolumeExpansion: &yes, VolumeBindingMode: &mode,
 	}
 	must(c)(c.api.StorageV1().StorageClasses().Create(c.Context(), made, metav1.CreateOptions{}))
@@ -35,8 +40,13 @@ func (c *scene) makeClass(name string, parameters map[string]string) {
 
 func (c *scene) makeAttributesClass(name string, parameters map[string]string) {
 	c.Helper()
+	c.makeAttributesClassOf(deployment.LocalDriver, name, parameters)
+}
+
+func (c *scene) makeAttributesClassOf(driver, name string, parameters map[string]string) {
+	c.Helper()
 	made := &storagev1.VolumeAttributesClass{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: deployment.LocalDriver, Parameters: parameters,
+		ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: driver, Parameters: parameters,
 	}
 	must(c)(c.api.StorageV1().VolumeAttributesClasses().Create(c.Context(), made, metav1.CreateOptions{}))
 	// It stays until no claim has it any more.

@@ -24,8 +24,7 @@ func fromVolume(claim string) func(*corev1.PersistentVolumeClaimSpec) {
 	}
 }
 
-func newSnapshot(name, claim string) *snapshotv1.VolumeSnapshot {
-	snapshotClass := class
+func newSnapshot(snapshotClass, name, claim string) *snapshotv1.VolumeSnapshot {
 	return &snapshotv1.VolumeSnapshot{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: snapshotv1.VolumeSnapshotSpec{
@@ -37,7 +36,12 @@ func newSnapshot(name, claim string) *snapshotv1.VolumeSnapshot {
 
 func (c *scene) makeSnapshot(name, claim string) {
 	c.Helper()
-	must(c)(c.snapshots.SnapshotV1().VolumeSnapshots(c.namespace).Create(c.Context(), newSnapshot(name, claim), metav1.CreateOptions{}))
+	c.makeSnapshotOf(class, name, claim)
+}
+
+func (c *scene) makeSnapshotOf(snapshotClass, name, claim string) {
+	c.Helper()
+	must(c)(c.snapshots.SnapshotV1().VolumeSnapshots(c.namespace).Create(c.Context(), newSnapshot(snapshotClass, name, claim), metav1.CreateOptions{}))
 }
 
 func (c *scene) waitSnapshot(name string) {

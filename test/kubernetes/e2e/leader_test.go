@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -33,9 +34,14 @@ type program struct {
 // start runs a program in the background. Its log is told when the test fails.
 func (c *scene) start(dir, name, path string, args ...string) *program {
 	c.Helper()
+	return startProgram(c.T, dir, name, path, args...)
+}
+
+func startProgram(t *testing.T, dir, name, path string, args ...string) *program {
+	t.Helper()
 	log, err := os.Create(filepath.Join(dir, name+".log"))
 	if err != nil {
-		c.Fatal(err)
+		t.Fatal(err)
 	}
 	defer func() { _ = log.Close() }()
 	p := &program{command: exec.Command(path, args...), log: log.Name(), ended: make(chan error, 1)}
@@ -43,13 +49,13 @@ func (c *scene) start(dir, name, path string, args ...string) *program {
 	// It ends with this process, however that ends.
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.command.Start(); err != nil {
-		c.Fatalf("%v: `make test-kubernetes` builds it", err)
+		t.Fatalf("%v: `make test-kubernetes` builds it", err)
 	}
 	go func() { p.ended <- p.command.Wait() }()
-	c.Cleanup(func() {
+	t.Cleanup(func() {
 		p.kill()
-		if text, err := os.ReadFile(p.log); c.Failed() && err == nil {
-			c.Logf("--- the last of what %s says\n%s", name, text[max(0, len(text)-8000):])
+		if text, err := os.ReadFile(p.log); t.Failed() && err == nil {
+			t.Logf("--- the last of what %s says\n%s", name, text[max(0, len(text)-8000):])
 		}
 	})
 	return p

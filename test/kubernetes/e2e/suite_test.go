@@ -31,20 +31,20 @@ var chartValues = []string{"log.level=info"}
 // has ended, or the test fails.
 func start(t *testing.T) *suite {
 	t.Helper()
+	s := up(t, "e2e")
+	s.install(t, deployment.Options{Values: chartValues})
+	return s
+}
+
+// up brings up a cluster of two nodes, whose state is in a directory of bin.
+func up(t *testing.T, name string) *suite {
+	t.Helper()
 	root := absolute(t, "../../..")
 	binaries := filepath.Join(root, "bin/kubernetes")
-	archive := filepath.Join(root, "bin/holdfast-image.tar")
-	if other := os.Getenv("HOLDFAST_IMAGE"); other != "" {
-		archive = other
-	}
-	image, err := deployment.ReadImage(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
 	watch := leftovers.Start(t)
 	begun := time.Now()
 	c, err := cluster.Up(t.Context(), cluster.Options{
-		Dir: filepath.Join(root, "bin/e2e"), Binaries: binaries, Images: []string{filepath.Join(binaries, "images.tar")},
+		Dir: filepath.Join(root, "bin", name), Binaries: binaries, Images: []string{filepath.Join(binaries, "images.tar")},
 		Kubelet: kubeletFields(), Attached: true,
 	})
 	if err != nil {
@@ -59,13 +59,28 @@ func start(t *testing.T) *suite {
 	t.Logf("the cluster is up after %v, its logs are in %s", time.Since(begun).Round(time.Millisecond), c.LogDir())
 	s := &suite{cluster: c}
 	s.connect(t)
-	begun = time.Now()
-	s.deployment, err = deployment.Install(t.Context(), c, deployment.Options{Root: root, Image: image, Values: chartValues})
+	return s
+}
+
+// install puts the image that was built on the nodes, and the chart on the
+// cluster.
+func (s *suite) install(t *testing.T, o deployment.Options) {
+	t.Helper()
+	o.Root = absolute(t, "../../..")
+	archive := filepath.Join(o.Root, "bin/holdfast-image.tar")
+	if other := os.Getenv("HOLDFAST_IMAGE"); other != "" {
+		archive = other
+	}
+	image, err := deployment.ReadImage(archive)
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.Image = image
+	begun := time.Now()
+	if s.deployment, err = deployment.Install(t.Context(), s.cluster, o); err != nil {
+		t.Fatal(err)
+	}
 	t.Logf("%s is installed after %v", image, time.Since(begun).Round(time.Millisecond))
-	return s
 }
 
 // kubeletFields let a container that ends be started again within a second,
