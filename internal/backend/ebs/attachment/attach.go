@@ -1,0 +1,319 @@
+package attachment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+)
+
+// Attach attaches a volume to an instance and returns the device name of the
+// attachment. shared allows that other instances have the volume too.
+//
+// Errors: ErrNotFound (volume or instance), ErrInUse (another instance has it),
+// ErrPrecondition (zone, or state of volume or instance), ErrNoSpace (the
+// instance takes no more volumes), ErrBusy (overruled by Detach, or not done in
+// the caller's time).
+func (m *Machine) Attach(ctx context.Context, volumeID, instanceID string, shared bool) (device string, err error) {
+	return m.do(ctx, pair{volumeID, instanceID}, wish{attach: true, shared: shared})
+}
+
+// attach works until the pair is attached.
+func (r *run) attach(ctx context.Context) (string, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	instance := r.instance(ctx)
+	volume, err := r.m.cloud.Volume(ctx, r.pair.volume)
+	for err == nil {
+		s, a := r.own(volume)
+		r.see(s, a)
+		switch {
+		case s == attached:
+			return r.accept(ctx, volume, *a)
+		case s == coming && r.stuck(a):
+			err = r.unstick(ctx, *a)
+		case s == coming:
+			volume, err = r.awaitAttached(ctx)
+		case s == going:
+			volume, err = r.awaitGone(ctx)
+			r.checked = time.Now()
+		default:
+			if r.last != nil {
+				r.gone()
+			}
+			volume, err = r.start(ctx, volume, instance)
+		}
+	}
+	return "", err
+}
+
+// instance describes the instance beside whatever else goes on; the function
+// returned waits for it.
+func (r *run) instance(ctx context.Context) func() (cloud.Instance, error) {
+	var instance cloud.Instance
+	var err error
+	done := make(chan struct{})
+	r.m.running.Go(func() {
+		defer close(done)
+		instance, err = r.m.cloud.Instance(ctx, r.pair.instance)
+	})
+	return func() (cloud.Instance, error) {
+		<-done
+		return instance, err
+	}
+}
+
+// accept returns the name of an attachment that is complete.
+func (r *run) accept(ctx context.Context, volume cloud.Volume, a cloud.Attachment) (string, error) {
+	if other := r.other(volume); other != nil && !r.wish.shared {
+		return "", r.giveWay(ctx, a, *other)
+	}
+	k := r.m.recall(r.pair)
+	if a.Device != "" && (k.asked.IsZero() || a.Device == k.device) {
+		return a.Device, nil
+	}
+	return r.realName(ctx, a)
+}
+
+// realName asks the instance for the name of an attachment that has not the
+// one asked for.
+func (r *run) realName(ctx context.Context, a cloud.Attachment) (string, error) {
+	instance, err := r.m.cloud.Instance(ctx, r.pair.instance)
+	if err != nil {
+		return "", err
+	}
+	for _, d := range instance.Devices {
+		if d.VolumeID == r.pair.volume && d.Name != "" {
+			return d.Name, nil
+		}
+	}
+	if a.Device == "" {
+		return "", fmt.Errorf("%w: volume %s is attached to instance %s, but EC2 does not show yet under which device name",
+			backend.ErrBusy, r.pair.volume, r.pair.instance)
+	}
+	return a.Device, nil
+}
+
+// other is an attachment to another instance that is not known to be over.
+func (r *run) other(v cloud.Volume) *cloud.Attachment {
+	for i, a := range v.Attachments {
+		if a.InstanceID == r.pair.instance {
+			continue
+		}
+		k := r.m.recall(pair{v.ID, a.InstanceID})
+		if k.standing(&a, time.Now(), r.m.options) != absent {
+			return &v.Attachments[i]
+		}
+	}
+	return nil
+}
+
+// giveWay refuses a volume that another instance has too, although the caller
+// wants it for one. What this call attached it takes back: two that attached at
+// once then both do, and neither writes.
+func (r *run) giveWay(ctx context.Context, own, other cloud.Attachment) error {
+	if r.tried > 0 {
+		if err := r.askDetach(ctx, own, false); err != nil {
+			return err
+		}
+	}
+	return r.elsewhere(other)
+}
+
+func (r *run) elsewhere(a cloud.Attachment) error {
+	return fmt.Errorf("%w: volume %s is %s at instance %s%s since %s; detach it there first",
+		backend.ErrInUse, r.pair.volume, a.State, a.InstanceID, as(&a), stamp(a.Since))
+}
+
+// start asks for the attachment if everything allows it, and returns a newer
+// description of the volume.
+func (r *run) start(ctx context.Context, volume cloud.Volume, instance func() (cloud.Instance, error)) (cloud.Volume, error) {
+	if other := r.other(volume); other != nil && !(r.wish.shared && volume.MultiAttach) {
+		return r.awaitOther(ctx, volume, *other)
+	}
+	if err := checkVolume(volume); err != nil {
+		return volume, err
+	}
+	if volume.State == cloud.VolumeCreating {
+		r.say("volume %s is being created", volume.ID)
+		return r.wait(ctx, cloud.Expect{Kind: "create", Since: volume.Created}, func(v cloud.Volume, _ standing, _ *cloud.Attachment) bool {
+			return v.State != cloud.VolumeCreating
+		})
+	}
+	at, err := instance()
+	if err != nil {
+		return volume, err
+	}
+	if err := checkInstance(volume, at); err != nil {
+		return volume, err
+	}
+	if err := r.m.claim(r.pair, r.wish); err != nil {
+		return volume, err
+	}
+	defer r.m.asked(r.pair)
+	return r.ask(ctx, volume, at)
+}
+
+// awaitOther waits while another instance gives the volume back, and refuses it
+// where that does not happen.
+func (r *run) awaitOther(ctx context.Context, volume cloud.Volume, other cloud.Attachment) (cloud.Volume, error) {
+	their := pair{volume.ID, other.InstanceID}
+	leaving := func(a *cloud.Attachment) bool {
+		return a != nil && r.m.recall(their).standing(a, time.Now(), r.m.options) == going
+	}
+	if !leaving(&other) || time.Since(r.began) >= r.m.options.Stuck {
+		return volume, r.elsewhere(other)
+	}
+	r.say("volume %s is being detached from instance %s", volume.ID, other.InstanceID)
+	return r.wait(ctx, cloud.Expect{Kind: "detach"}, func(v cloud.Volume, _ standing, _ *cloud.Attachment) bool {
+		return !leaving(find(v, other.InstanceID)) || time.Since(r.began) >= r.m.options.Stuck
+	})
+}
+
+func checkVolume(v cloud.Volume) error {
+	switch v.State {
+	case cloud.VolumeDeleting, cloud.VolumeDeleted:
+		return fmt.Errorf("%w: volume %s is being deleted", backend.ErrNotFound, v.ID)
+	case cloud.VolumeError:
+		return fmt.Errorf("%w: volume %s is in state error; EC2 could not make it, often because the KMS key cannot be used", backend.ErrPrecondition, v.ID)
+	}
+	return nil
+}
+
+// checkInstance refuses what EC2 would refuse later and with fewer words.
+func checkInstance(v cloud.Volume, i cloud.Instance) error {
+	switch i.State {
+	case cloud.InstanceStopping, cloud.InstanceStopped, cloud.InstanceShutting, cloud.InstanceTerminated:
+		return fmt.Errorf("%w: instance %s is %s; a volume can be attached to a running one", backend.ErrPrecondition, i.ID, i.State)
+	}
+	if v.Zone != "" && i.Zone != "" && v.Zone != i.Zone {
+		return fmt.Errorf("%w: volume %s is in zone %s and instance %s in zone %s; a volume can only be attached in its own zone",
+			backend.ErrPrecondition, v.ID, v.Zone, i.ID, i.Zone)
+	}
+	return nil
+}
+
+// ask tries device names until EC2 accepts one, and returns a newer description
+// that shows what came of it.
+func (r *run) ask(ctx context.Context, volume cloud.Volume, instance cloud.Instance) (cloud.Volume, error) {
+	cards := r.m.cards(ctx, instance)
+	for {
+		name, card, err := r.m.names.take(instance, r.pair.volume, cards)
+		if err != nil {
+			return volume, err
+		}
+		r.tried++
+		r.say("AttachVolume of volume %s to instance %s as %s was sent to EC2", r.pair.volume, r.pair.instance, name)
+		err = r.send(ctx, name, card)
+		if !refusesName(err, name) {
+			return r.after(ctx, volume, err)
+		}
+		if r.tried >= r.m.options.Names {
+			return volume, fmt.Errorf("EC2 refused %d device names in turn, the last being %s: %w", r.tried, name, unmarked(err))
+		}
+	}
+}
+
+// send calls AttachVolume and notes what that means for the pair and the name.
+func (r *run) send(ctx context.Context, name string, card *int32) error {
+	sent := time.Now()
+	a, err := r.m.cloud.AttachVolume(ctx, cloud.AttachInput{VolumeID: r.pair.volume, InstanceID: r.pair.instance, Device: name, Card: card})
+	switch {
+	case err == nil:
+		if a.Device != "" && a.Device != name {
+			r.m.log.Warn("EC2 attached under another device name than asked for", "volume", r.pair.volume, "node", r.pair.instance, "asked", name, "device", a.Device)
+		}
+		r.m.names.keep(r.pair.instance, name)
+		r.m.remember(r.pair, func(k *memory) { k.asked, k.device, k.accepted = sent, name, true })
+	case refusesName(err, name):
+		r.m.names.refuse(r.pair.instance, name)
+	case uncertain(err):
+		r.m.names.keep(r.pair.instance, name)
+		// The request may still be on its way when its caller has left.
+		r.m.remember(r.pair, func(k *memory) { k.asked, k.device, k.accepted = time.Now(), name, false })
+	default:
+		r.m.names.drop(r.pair.instance, name)
+	}
+	return err
+}
+
+// after judges what AttachVolume answered and returns a newer description.
+func (r *run) after(ctx context.Context, volume cloud.Volume, err error) (cloud.Volume, error) {
+	switch {
+	case err == nil:
+		return r.awaitAttached(ctx)
+	case ctx.Err() != nil || isContext(err):
+		return volume, err
+	}
+	code := cloud.Code(err)
+	if !uncertain(err) && code != "VolumeInUse" && code != "IncorrectState" {
+		return volume, fmt.Errorf("attach volume %s to instance %s: %w", r.pair.volume, r.pair.instance, err)
+	}
+	// The volume is attached already, here or elsewhere, or the answer was lost.
+	if r.puzzled++; r.puzzled > 3 {
+		return volume, fmt.Errorf("attach volume %s to instance %s: %w", r.pair.volume, r.pair.instance, err)
+	}
+	if code == "IncorrectState" {
+		if err := r.recheckInstance(ctx, volume); err != nil {
+			return volume, err
+		}
+	}
+	return r.lookUntil(ctx, time.Now().Add(r.m.options.Stale), func(v cloud.Volume, _ standing) bool {
+		return len(v.Attachments) > 0
+	})
+}
+
+func (r *run) recheckInstance(ctx context.Context, volume cloud.Volume) error {
+	instance, err := r.m.cloud.Instance(ctx, r.pair.instance)
+	if err != nil {
+		return err
+	}
+	return checkInstance(volume, instance)
+}
+
+// unstick detaches an attachment that does not come about, so that the next
+// round tries another name, if there is time for that.
+func (r *run) unstick(ctx context.Context, a cloud.Attachment) error {
+	since := r.since(&a)
+	message := fmt.Sprintf("volume %s has been attaching to instance %s%s since %s and is stuck",
+		r.pair.volume, r.pair.instance, as(&a), stamp(since))
+	if r.tried >= r.m.options.Names || !r.timeFor(2*r.m.options.Settle) {
+		return fmt.Errorf("%w: %s; it will be detached and tried under another device name when the call is repeated", backend.ErrBusy, message)
+	}
+	r.m.log.Warn("attachment is stuck; trying another device name", "volume", r.pair.volume, "node", r.pair.instance, "device", a.Device, "since", since)
+	r.m.names.refuse(r.pair.instance, a.Device)
+	r.tried++
+	return r.askDetach(ctx, a, false)
+}
+
+// timeFor tells whether the callers still wait that long.
+func (r *run) timeFor(d time.Duration) bool {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	return r.f.deadline.IsZero() || time.Until(r.f.deadline) > d
+}
+
+// uncertain tells whether a call may have had its effect although it failed.
+// Only an answer of EC2 makes that certain.
+func uncertain(err error) bool {
+	var e *cloud.Error
+	return err != nil && (!errors.As(err, &e) || e.Uncertain)
+}
+
+// refusesName tells whether EC2 will not have the device name. It has no code of
+// its own for that; the texts speak of the device, or quote it.
+func refusesName(err error, name string) bool {
+	var e *cloud.Error
+	if !errors.As(err, &e) || e.Uncertain {
+		return false
+	}
+	return cloud.DeviceNameTaken(err) || e.Code == "InvalidParameterValue" && strings.Contains(e.Message, name)
+}
+
+// unmarked takes the sentinel off an error: that EC2 calls a parameter invalid
+// which this driver chose is no fault of the caller's.
+func unmarked(err error) error { return errors.New(err.Error()) }

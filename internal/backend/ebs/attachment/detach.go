@@ -1,0 +1,191 @@
+package attachment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+)
+
+// Detach takes a volume from an instance, or from all when instanceID is "". It
+// succeeds when EC2 shows no attachment, and then only: also for a volume or an
+// instance that is no more.
+//
+// Errors: ErrBusy (overruled by Attach, or not done in the caller's time).
+func (m *Machine) Detach(ctx context.Context, volumeID, instanceID string) error {
+	if instanceID != "" {
+		_, err := m.do(ctx, pair{volumeID, instanceID}, wish{})
+		return err
+	}
+	return m.detachAll(ctx, volumeID)
+}
+
+// detachAll takes a volume from every instance that EC2 shows, or that was
+// lately asked to have it, until there is none.
+func (m *Machine) detachAll(ctx context.Context, volumeID string) error {
+	m.begin()
+	done := map[string]bool{}
+	for {
+		looked := time.Now()
+		volume, err := m.cloud.Volume(ctx, volumeID)
+		if errors.Is(err, backend.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		wanted := map[string]bool{}
+		for _, instance := range m.known(volumeID) {
+			wanted[instance] = !done[instance]
+		}
+		for _, a := range volume.Attachments {
+			if k := m.recall(pair{volumeID, a.InstanceID}); k.standing(&a, time.Now(), m.options) != absent {
+				wanted[a.InstanceID] = true
+			}
+		}
+		maps.DeleteFunc(wanted, func(_ string, still bool) bool { return !still })
+		if len(wanted) == 0 {
+			if !looked.Before(m.cold()) {
+				return nil
+			}
+			if err := sleep(ctx, time.Until(m.cold())); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := m.detachEach(ctx, volumeID, slices.Sorted(maps.Keys(wanted))); err != nil {
+			return err
+		}
+		maps.Copy(done, wanted)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+func (m *Machine) detachEach(ctx context.Context, volumeID string, instances []string) error {
+	failed := make([]error, len(instances))
+	var all sync.WaitGroup
+	for i, instance := range instances {
+		all.Go(func() { _, failed[i] = m.do(ctx, pair{volumeID, instance}, wish{}) })
+	}
+	all.Wait()
+	return errors.Join(failed...)
+}
+
+// detach works until EC2 shows that the pair is not attached.
+func (r *run) detach(ctx context.Context) error {
+	volume, err := r.m.cloud.Volume(ctx, r.pair.volume)
+	for err == nil {
+		s, a := r.own(volume)
+		r.see(s, a)
+		switch {
+		case s == absent:
+			until := r.doubt()
+			if !time.Now().Before(until) {
+				r.gone()
+				return nil
+			}
+			r.say("volume %s shows no attachment to instance %s, which may be older than the last call", r.pair.volume, r.pair.instance)
+			volume, err = r.lookUntil(ctx, until, func(_ cloud.Volume, s standing) bool { return s != absent })
+		case s == coming && !r.stuck(a):
+			volume, err = r.awaitAttached(ctx)
+		case s == going && r.overdue():
+			err = r.force(ctx, a)
+		case s == going:
+			volume, err = r.awaitGone(ctx)
+		case a == nil: // expected, but not shown yet
+			volume, err = r.awaitAttached(ctx)
+		default:
+			if err = r.askDetach(ctx, *a, false); err == nil {
+				volume, err = r.awaitGone(ctx)
+			}
+		}
+	}
+	if errors.Is(err, backend.ErrNotFound) {
+		r.gone() // without the volume there is no attachment
+		return nil
+	}
+	return err
+}
+
+// doubt is until when a description without the attachment may be out of date.
+func (r *run) doubt() time.Time {
+	until := r.m.recall(r.pair).doubt(r.m.options)
+	if cold := r.m.cold(); cold.After(until) {
+		until = cold
+	}
+	return until
+}
+
+// askDetach calls DetachVolume. That EC2 refuses says little: it may be detached
+// already, or detaching, or the instance gone. So only a description is
+// believed, and one that is older than this call is not.
+func (r *run) askDetach(ctx context.Context, a cloud.Attachment, force bool) error {
+	r.say("DetachVolume of volume %s from instance %s was sent to EC2", r.pair.volume, r.pair.instance)
+	err := r.m.cloud.DetachVolume(ctx, r.pair.volume, r.pair.instance, force)
+	if err == nil || uncertain(err) || saysNotAttached(err) {
+		r.m.remember(r.pair, func(k *memory) { k.left, k.leaving = time.Now(), incarnationOf(a) })
+	}
+	switch {
+	case err == nil, saysNotAttached(err):
+		return nil
+	case ctx.Err() != nil || isContext(err):
+		return err
+	case uncertain(err):
+		return nil
+	}
+	return fmt.Errorf("detach volume %s from instance %s: %w", r.pair.volume, r.pair.instance, err)
+}
+
+// saysNotAttached tells whether EC2 refused because there is nothing to detach,
+// as it says.
+func saysNotAttached(err error) bool {
+	switch cloud.Code(err) {
+	case "IncorrectState", "IncorrectInstanceState", "InvalidAttachment.NotFound", "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed":
+		return true
+	}
+	return false
+}
+
+// force looks into a detachment that takes too long. It is forced only where no
+// guest can be writing any more, since forcing loses what the guest has not
+// written (EC2 API, DetachVolume, Force); else the wait goes on.
+func (r *run) force(ctx context.Context, a *cloud.Attachment) error {
+	r.checked = time.Now()
+	instance, err := r.m.cloud.Instance(ctx, r.pair.instance)
+	switch {
+	case errors.Is(err, backend.ErrNotFound):
+	case err != nil:
+		return err
+	case instance.State != cloud.InstanceStopped && instance.State != cloud.InstanceTerminated:
+		r.m.log.Warn("detachment takes long; see on the instance whether the volume is still mounted or open",
+			"volume", r.pair.volume, "node", r.pair.instance, "since", r.leftSince())
+		return nil
+	}
+	if a == nil {
+		return nil
+	}
+	r.m.log.Warn("detachment is stuck at an instance that does not run; forcing it", "volume", r.pair.volume, "node", r.pair.instance)
+	since := r.leftSince()
+	r.m.names.refuse(r.pair.instance, a.Device)
+	if err := r.askDetach(ctx, *a, true); err != nil {
+		return err
+	}
+	r.m.remember(r.pair, func(k *memory) { k.left = since })
+	return nil
+}

@@ -1,0 +1,225 @@
+// Package attachment attaches EBS volumes to instances and detaches them.
+//
+// For each pair of volume and instance the latest call says what shall be. A
+// call in the other direction that still waits is told so at once
+// (backend.ErrBusy); what EC2 was asked to do for it is let finish, then undone.
+// Whatever EC2 has under way is adopted, whoever asked for it.
+//
+// Nothing here has to survive: what is, is read from EC2. What is kept in memory
+// for a few seconds or minutes only guards against answers of EC2 that are older
+// than what this process already knows, and against device names whose last use
+// is uncertain.
+package attachment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+)
+
+// Cloud is what the Machine needs of EC2; *cloud.Client.
+type Cloud interface {
+	Volume(ctx context.Context, id string) (cloud.Volume, error)
+	Instance(ctx context.Context, id string) (cloud.Instance, error)
+	InstanceType(ctx context.Context, name string) (cloud.InstanceType, error)
+	WaitVolume(ctx context.Context, id string, e cloud.Expect, ready func(v cloud.Volume, found bool) (bool, error)) (cloud.Volume, error)
+	AttachVolume(ctx context.Context, in cloud.AttachInput) (cloud.Attachment, error)
+	DetachVolume(ctx context.Context, volumeID, instanceID string, force bool) error
+}
+
+// Options of a Machine; zero fields have the named defaults.
+type Options struct {
+	// Stuck is how long an attachment or detachment may be under way before it is
+	// taken to be stuck; 90 s. An attachment is then tried under another name.
+	Stuck time.Duration
+	// Settle is how long EC2 may take to show what it has accepted; 10 s.
+	Settle time.Duration
+	// Stale is how old a description may be; 3 s.
+	Stale time.Duration
+	// Uncertain is how long a device name is kept back whose last use nobody can
+	// tell; 5 min.
+	Uncertain time.Duration
+	// Refused is how long a device name is not offered again that EC2 refused or
+	// that got stuck; 1 h.
+	Refused time.Duration
+	// Names is how many device names one call tries; 5.
+	Names  int
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	set := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	set(&o.Stuck, 90*time.Second)
+	set(&o.Settle, 10*time.Second)
+	set(&o.Stale, 3*time.Second)
+	set(&o.Uncertain, 5*time.Minute)
+	set(&o.Refused, time.Hour)
+	if o.Names == 0 {
+		o.Names = 5
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Machine attaches and detaches. It is safe for concurrent use.
+type Machine struct {
+	cloud   Cloud
+	options Options
+	log     *slog.Logger
+	names   *names
+	types   cardTypes
+	ended   context.Context // ends with Close
+	end     context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	volumes map[string]map[string]*entry // by volume and instance
+	first   time.Time      // when the first call came
+	swept   time.Time
+}
+
+// pair is a volume at an instance.
+type pair struct{ volume, instance string }
+
+// entry is what is known and under way of a pair. Fields are guarded by Machine.mu.
+type entry struct {
+	flight *flight
+	memory memory
+	// asking: AttachVolume is running.
+	asking bool
+}
+
+// New makes a Machine. It asks EC2 nothing.
+func New(c Cloud, o Options) *Machine {
+	o = o.withDefaults()
+	m := &Machine{cloud: c, options: o, log: o.Logger, names: newNames(o), volumes: map[string]map[string]*entry{}}
+	m.ended, m.end = context.WithCancel(context.Background())
+	return m
+}
+
+// errClosed is the answer of a Machine that was closed.
+var errClosed = errors.New("the driver is shutting down")
+
+// Close ends every call and waits for what runs in the background.
+func (m *Machine) Close() {
+	m.mu.Lock()
+	m.end()
+	m.mu.Unlock()
+	m.running.Wait()
+}
+
+// entry finds or makes the entry of a pair; m.mu is held.
+func (m *Machine) entry(p pair) *entry {
+	instances := m.volumes[p.volume]
+	if instances == nil {
+		instances = map[string]*entry{}
+		m.volumes[p.volume] = instances
+	}
+	e := instances[p.instance]
+	if e == nil {
+		e = &entry{}
+		instances[p.instance] = e
+	}
+	return e
+}
+
+// remember changes what is known of a pair.
+func (m *Machine) remember(p pair, change func(*memory)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change(&m.entry(p).memory)
+}
+
+// recall is what is known of a pair.
+func (m *Machine) recall(p pair) memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.volumes[p.volume][p.instance]; e != nil {
+		return e.memory
+	}
+	return memory{}
+}
+
+// known are the instances of a volume of which something is known or under way.
+func (m *Machine) known(volume string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.volumes[volume]))
+}
+
+// begin notes when the first call came.
+func (m *Machine) begin() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.first.IsZero() {
+		m.first = time.Now()
+	}
+}
+
+// cold tells until when this process may lack what another knew before it:
+// answers of EC2 may be older than that one's last call.
+func (m *Machine) cold() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.first.Add(m.options.Stale)
+}
+
+// claim lets a pair ask for its attachment if no other instance is about to get
+// the volume. EC2 does not see to that where a volume can be attached to several
+// instances but a caller wants it for one.
+func (m *Machine) claim(p pair, w wish) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	for instance, e := range m.volumes[p.volume] {
+		if instance != p.instance && !w.shared && (e.asking || e.memory.expected(now, m.options)) {
+			return fmt.Errorf("%w: volume %s is being attached to instance %s", backend.ErrInUse, p.volume, instance)
+		}
+	}
+	m.entry(p).asking = true
+	return nil
+}
+
+// asked ends a claim.
+func (m *Machine) asked(p pair) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.entry(p).asking = false
+}
+
+// remembered is for how long something is known of a pair that no call names
+// any more: longer than a caller waits between repeats.
+const remembered = 10 * time.Minute
+
+// sweep forgets pairs of which nothing is under way and nothing known that still
+// matters; m.mu is held. It runs with the calls, so that an idle driver has no timer.
+func (m *Machine) sweep(now time.Time) {
+	if now.Sub(m.swept) < time.Minute {
+		return
+	}
+	m.swept = now
+	for volume, instances := range m.volumes {
+		for instance, e := range instances {
+			if e.flight == nil && now.Sub(e.memory.latest()) >= remembered {
+				delete(instances, instance)
+			}
+		}
+		if len(instances) == 0 {
+			delete(m.volumes, volume)
+		}
+	}
+}

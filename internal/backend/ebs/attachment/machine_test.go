@@ -1,0 +1,401 @@
+package attachment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+)
+
+// inTime runs a test in virtual time with a Machine over an EC2 of one volume
+// and two instances.
+func inTime(t *testing.T, test func(t *testing.T, e *ec2, m *Machine)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		e := newEC2().addVolume("vol-1").addInstance("i-a", "i-b")
+		m := New(e, Options{})
+		t.Cleanup(m.Close)
+		test(t, e, m)
+	})
+}
+
+// warm lets the first seconds of a Machine pass, in which it trusts EC2 less.
+func warm(m *Machine) {
+	m.begin()
+	time.Sleep(10 * time.Second)
+}
+
+func mustAttach(t *testing.T, m *Machine, volume, instance string) string {
+	t.Helper()
+	device, err := m.Attach(t.Context(), volume, instance, false)
+	if err != nil {
+		t.Fatalf("Attach(%s, %s): %v", volume, instance, err)
+	}
+	return device
+}
+
+func mustDetach(t *testing.T, m *Machine, volume, instance string) {
+	t.Helper()
+	if err := m.Detach(t.Context(), volume, instance); err != nil {
+		t.Fatalf("Detach(%s, %s): %v", volume, instance, err)
+	}
+}
+
+func wantTruth(t *testing.T, e *ec2, volume, instance, want string) {
+	t.Helper()
+	if got := e.truth(volume, instance); got != want {
+		t.Errorf("%s at %s is %s, want %s", volume, instance, got, want)
+	}
+}
+
+func wantCalls(t *testing.T, e *ec2, action string, want int) {
+	t.Helper()
+	if got := e.count(action); got != want {
+		t.Errorf("%d %s, want %d; %q", got, action, want, e.journal)
+	}
+}
+
+// within is a context that ends after some time.
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// started runs a call beside the test.
+func started(call func() error) <-chan error {
+	answer := make(chan error, 1)
+	go func() { answer <- call() }()
+	return answer
+}
+
+func TestAttach_thenDetach(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+		warm(m)
+		begin := time.Now()
+		if device := mustAttach(t, m, "vol-1", "i-a"); device != "/dev/xvdaa" {
+			t.Errorf("device %s", device)
+		}
+		wantTruth(t, e, "vol-1", "i-a", "attached")
+		if took := time.Since(begin); took > 2500*time.Millisecond {
+			t.Errorf("attaching took %s", took)
+		}
+		begin = time.Now()
+		mustDetach(t, m, "vol-1", "i-a")
+		wantTruth(t, e, "vol-1", "i-a", "absent")
+		if took := time.Since(begin); took > 2500*time.Millisecond {
+			t.Errorf("detaching took %s", took)
+		}
+		wantCalls(t, e, "AttachVolume", 1)
+		wantCalls(t, e, "DetachVolume", 1)
+	})
+}
+
+// D-4, D-6: what is so already costs one look and no change.
+func TestAttach_alreadyAttachedIsAnsweredAtOnce(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+		device := mustAttach(t, m, "vol-1", "i-a")
+		for name, other := range map[string]*Machine{"the same process": m, "after a restart": New(e, Options{})} {
+			before, begin := e.mutations(), time.Now()
+			if got := mustAttach(t, other, "vol-1", "i-a"); got != device {
+				t.Errorf("%s: device %s, want %s", name, got, device)
+			}
+			if e.mutations() != before {
+				t.Errorf("%s: %d calls changed something", name, e.mutations()-before)
+			}
+			if took := time.Since(begin); took > 80*time.Millisecond {
+				t.Errorf("%s: took %s", name, took)
+			}
+			other.Close()
+		}
+	})
+}
+
+// D-4: nothing to detach costs one look.
+func TestDetach_notAttachedIsAnsweredAtOnce(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+		warm(m)
+		begin := time.Now()
+		mustDetach(t, m, "vol-1", "i-a")
+		mustDetach(t, m, "vol-unknown", "i-a")
+		mustDetach(t, m, "vol-1", "i-unknown")
+		mustDetach(t, m, "vol-1", "")
+		if e.mutations() != 0 || time.Since(begin) > 320*time.Millisecond {
+			t.Errorf("%d changes in %s", e.mutations(), time.Since(begin))
+		}
+	})
+}
+
+// D-8, D-9: Publish(v, A) → AttachVolume issued → attach is slow, RPC deadline
+// passes → sidecar sleeps → EC2 finishes → Publish(v, A) again → immediate
+// success, exactly one AttachVolume in total.
+func TestD9_deadlinePassesWhileEC2Attaches(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart=%t", restart), func(t *testing.T) {
+			inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+				e.attaches = 20 * time.Second
+				_, err := m.Attach(within(t, 15*time.Second), "vol-1", "i-a", false)
+				if !errors.Is(err, backend.ErrBusy) && !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("the first call: %v", err)
+				}
+				if !strings.Contains(err.Error(), "has been attaching to instance i-a as /dev/xvdaa since") {
+					t.Errorf("the error does not say what is going on: %v", err)
+				}
+				time.Sleep(10 * time.Second)
+				if restart {
+					m.Close()
+					m = New(e, Options{})
+					defer m.Close()
+				}
+				begin := time.Now()
+				mustAttach(t, m, "vol-1", "i-a")
+				if took := time.Since(begin); took > 80*time.Millisecond {
+					t.Errorf("the second call took %s", took)
+				}
+				wantCalls(t, e, "AttachVolume", 1)
+				wantCalls(t, e, "DetachVolume", 0)
+			})
+		})
+	}
+}
+
+// D-8: the repeat comes while EC2 is still at it, and waits for that.
+func TestD8_repeatAdoptsWhatIsUnderWay(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+		e.attaches = 5 * time.Second
+		for range 4 {
+			if _, err := m.Attach(within(t, time.Second), "vol-1", "i-a", false); err == nil {
+				t.Fatal("attached too early")
+			}
+		}
+		mustAttach(t, m, "vol-1", "i-a")
+		wantCalls(t, e, "AttachVolume", 1)
+	})
+}
+
+// D-10, X-22: Unpublish while Publish is in flight cancels it; the driver ends
+// up detached and only then answers OK.
+func TestD10_detachOverrulesAttach(t *testing.T) {
+	for _, after := range []time.Duration{0, 20 * time.Millisecond, 80 * time.Millisecond, 110 * time.Millisecond, time.Second, 2 * time.Second, 2120 * time.Millisecond} {
+		t.Run(after.String(), func(t *testing.T) {
+			inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+				attached := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", false); return err })
+				time.Sleep(after)
+				synctest.Wait()
+				detached := started(func() error { return m.Detach(t.Context(), "vol-1", "i-a") })
+				if err := <-attached; !errors.Is(err, backend.ErrBusy) {
+					t.Errorf("the overruled call: %v, want ErrBusy", err)
+				}
+				if err := <-detached; err != nil {
+					t.Fatalf("Detach: %v", err)
+				}
+				wantTruth(t, e, "vol-1", "i-a", "absent")
+				time.Sleep(time.Minute)
+				wantTruth(t, e, "vol-1", "i-a", "absent")
+				if e.count("AttachVolume") > 1 {
+					t.Errorf("%q", e.journal)
+				}
+			})
+		})
+	}
+}
+
+// D-11: Publish while a detach from the node is in progress waits until it is
+// over and attaches again; it cancels the pending Unpublish.
+func TestD11_attachOverrulesDetach(t *testing.T) {
+	for _, after := range []time.Duration{0, 60 * time.Millisecond, 110 * time.Millisecond, time.Second, 2 * time.Second} {
+		t.Run(after.String(), func(t *testing.T) {
+			inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+				mustAttach(t, m, "vol-1", "i-a")
+				time.Sleep(time.Minute)
+				detached := started(func() error { return m.Detach(t.Context(), "vol-1", "i-a") })
+				time.Sleep(after)
+				synctest.Wait()
+				mustAttach(t, m, "vol-1", "i-a")
+				wantTruth(t, e, "vol-1", "i-a", "attached")
+				if err := <-detached; !errors.Is(err, backend.ErrBusy) {
+					t.Errorf("the overruled call: %v, want ErrBusy", err)
+				}
+				time.Sleep(time.Minute)
+				wantTruth(t, e, "vol-1", "i-a", "attached")
+				if e.count("AttachVolume") > 2 || e.count("DetachVolume") > 1 {
+					t.Errorf("%q", e.journal)
+				}
+			})
+		})
+	}
+}
+
+// D-11: whoever asked for the detachment, also another process, it is waited for.
+func TestD11_attachWaitsForADetachmentItDidNotAskFor(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+		mustAttach(t, m, "vol-1", "i-a")
+		if err := e.detach("vol-1", "i-a", false); err != nil {
+			t.Fatal(err)
+		}
+		cold := New(e, Options{})
+		defer cold.Close()
+		mustAttach(t, cold, "vol-1", "i-a")
+		wantTruth(t, e, "vol-1", "i-a", "attached")
+		wantCalls(t, e, "AttachVolume", 2)
+		wantCalls(t, e, "DetachVolume", 0)
+	})
+}
+
+// D-12: "still detaching" is never success, and the repeat gets the outcome.
+func TestD12_detachingIsNotSuccess(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+		mustAttach(t, m, "vol-1", "i-a")
+		time.Sleep(time.Minute)
+		e.detaches = 20 * time.Second
+		err := m.Detach(within(t, 10*time.Second), "vol-1", "i-a")
+		if err == nil || !strings.Contains(err.Error(), "has been detaching from instance i-a since") {
+			t.Errorf("the first call: %v", err)
+		}
+		mustDetach(t, m, "vol-1", "i-a")
+		wantTruth(t, e, "vol-1", "i-a", "absent")
+		wantCalls(t, e, "DetachVolume", 1)
+	})
+}
+
+// calls that want the same share the work.
+func TestAttach_sameCallsShareTheWork(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+		short := started(func() error { _, err := m.Attach(within(t, time.Second), "vol-1", "i-a", false); return err })
+		synctest.Wait()
+		long := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", false); return err })
+		if err := <-short; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the short call: %v", err)
+		}
+		if err := <-long; err != nil {
+			t.Errorf("the long call: %v", err)
+		}
+		wantCalls(t, e, "AttachVolume", 1)
+		if e.count("DescribeInstances") != 1 {
+			t.Errorf("%d looks at the instance", e.count("DescribeInstances"))
+		}
+	})
+}
+
+// a refusal of DetachVolume is not taken for success without looking.
+func TestX23_refusedDetachIsLookedInto(t *testing.T) {
+	for _, code := range []string{"IncorrectState", "InvalidAttachment.NotFound", "InvalidInstanceID.NotFound"} {
+		t.Run(code, func(t *testing.T) {
+			inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+				mustAttach(t, m, "vol-1", "i-a")
+				time.Sleep(time.Minute)
+				refusals := 0
+				e.refuse = func(action string, _ cloud.AttachInput) error {
+					if refusals++; refusals > 2 {
+						return nil
+					}
+					return answer(action, code, "not now")
+				}
+				mustDetach(t, m, "vol-1", "i-a")
+				wantTruth(t, e, "vol-1", "i-a", "absent")
+				wantCalls(t, e, "DetachVolume", 3)
+			})
+		})
+	}
+}
+
+// the refusal because it was detached meanwhile is success after a look.
+func TestX23_detachedByAnother(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+		mustAttach(t, m, "vol-1", "i-a")
+		time.Sleep(time.Minute)
+		old := time.Now()
+		e.detaches = 100 * time.Millisecond
+		if err := e.detach("vol-1", "i-a", false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		e.lag = func() time.Duration { return max(0, time.Since(old)-time.Millisecond) * lagOnce(time.Since(old) < 2*time.Second) }
+		mustDetach(t, m, "vol-1", "i-a")
+		wantTruth(t, e, "vol-1", "i-a", "absent")
+	})
+}
+
+func lagOnce(on bool) time.Duration {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+// what is missing is ErrNotFound.
+func TestX24_missingVolumeOrInstance(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+		for _, p := range []pair{{"vol-none", "i-a"}, {"vol-1", "i-none"}} {
+			if _, err := m.Attach(t.Context(), p.volume, p.instance, false); !errors.Is(err, backend.ErrNotFound) {
+				t.Errorf("Attach(%s, %s): %v, want ErrNotFound", p.volume, p.instance, err)
+			}
+		}
+		if e.mutations() != 0 {
+			t.Errorf("%q", e.journal)
+		}
+	})
+}
+
+// attached elsewhere names the other instance, and changes nothing.
+func TestX25_attachedElsewhere(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+		mustAttach(t, m, "vol-1", "i-a")
+		time.Sleep(time.Minute)
+		_, err := m.Attach(t.Context(), "vol-1", "i-b", false)
+		if !errors.Is(err, backend.ErrInUse) || !strings.Contains(err.Error(), "i-a") {
+			t.Errorf("got %v, want ErrInUse that names i-a", err)
+		}
+		wantCalls(t, e, "AttachVolume", 1)
+	})
+}
+
+func TestAttach_toAnotherNodeAfterDetach(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+		mustAttach(t, m, "vol-1", "i-a")
+		mustDetach(t, m, "vol-1", "i-a")
+		shown := time.Now().Add(-time.Second)
+		e.lag = func() time.Duration { return min(time.Since(shown), 2*time.Second) }
+		mustAttach(t, m, "vol-1", "i-b")
+		wantTruth(t, e, "vol-1", "i-b", "attached")
+	})
+}
+
+func TestAttach_refusesWhatEC2Would(t *testing.T) {
+	cases := map[string]struct {
+		change func(*ec2)
+		want   error
+	}{
+		"another zone":   {func(e *ec2) { e.instances["i-a"].Zone = "zone-b" }, backend.ErrPrecondition},
+		"stopped":        {func(e *ec2) { e.instances["i-a"].State = cloud.InstanceStopped }, backend.ErrPrecondition},
+		"terminated":     {func(e *ec2) { e.instances["i-a"].State = cloud.InstanceTerminated }, backend.ErrPrecondition},
+		"volume error":   {func(e *ec2) { e.volumes["vol-1"].State = cloud.VolumeError }, backend.ErrPrecondition},
+		"volume deleted": {func(e *ec2) { e.volumes["vol-1"].State = cloud.VolumeDeleting }, backend.ErrNotFound},
+		"full": {func(e *ec2) {
+			e.refuse = func(action string, _ cloud.AttachInput) error {
+				return answer(action, "AttachmentLimitExceeded", "Volume attachment limit exceeded")
+			}
+		}, backend.ErrNoSpace},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+				c.change(e)
+				begin := time.Now()
+				if _, err := m.Attach(t.Context(), "vol-1", "i-a", false); !errors.Is(err, c.want) {
+					t.Errorf("got %v, want %v", err, c.want)
+				}
+				if time.Since(begin) > time.Second {
+					t.Errorf("took %s", time.Since(begin))
+				}
+				wantTruth(t, e, "vol-1", "i-a", "absent")
+			})
+		})
+	}
+}

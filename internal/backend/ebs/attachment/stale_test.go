@@ -1,0 +1,85 @@
+package attachment
+
+import (
+	"testing"
+	"time"
+)
+
+// lateFor makes descriptions show, for some time, how it was at an instant.
+func lateFor(e *ec2, at time.Time, d time.Duration) {
+	end := time.Now().Add(d)
+	e.lag = func() time.Duration {
+		if now := time.Now(); now.Before(end) {
+			return now.Sub(at)
+		}
+		return 0
+	}
+}
+
+// EC2 shows no attachment, because it shows how it was before: Detach must not
+// believe it while that may be so.
+func TestDetach_emptyDescriptionFromBeforeTheAttach(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+		warm(m)
+		before := time.Now()
+		e.attaches = 300 * time.Millisecond
+		mustAttach(t, m, "vol-1", "i-a")
+		attached := time.Now()
+		shown := attached
+		e.lag = func() time.Duration { // attached until DetachVolume was called, then empty
+			if e.calls["DetachVolume"] > 0 {
+				shown = before
+			}
+			if time.Since(before) > 2*time.Second {
+				return 0
+			}
+			return time.Since(shown)
+		}
+		mustDetach(t, m, "vol-1", "i-a")
+		wantTruth(t, e, "vol-1", "i-a", "absent")
+	})
+}
+
+// D-15, D-16: a process that has just started does not know that another one
+// attached the volume a moment ago, and EC2 does not show it yet.
+func TestDetach_emptyDescriptionAfterARestart(t *testing.T) {
+	for _, everywhere := range []bool{false, true} {
+		inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+			warm(m)
+			before := time.Now()
+			mustAttach(t, m, "vol-1", "i-a")
+			m.Close()
+			cold := New(e, Options{})
+			defer cold.Close()
+			lateFor(e, before, time.Second)
+			instance := "i-a"
+			if everywhere {
+				instance = ""
+			}
+			mustDetach(t, cold, "vol-1", instance)
+			wantTruth(t, e, "vol-1", "i-a", "absent")
+		})
+	}
+}
+
+// What was seen to be over is not believed to be there again, and costs no time.
+func TestAttach_descriptionFromBeforeTheDetach(t *testing.T) {
+	for _, to := range []string{"i-a", "i-b"} {
+		inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+			mustAttach(t, m, "vol-1", "i-a")
+			time.Sleep(time.Minute)
+			e.detaches = 15 * time.Second
+			mustDetach(t, m, "vol-1", "i-a")
+			e.attaches = 100 * time.Millisecond
+			begin := time.Now()
+			lateFor(e, begin.Add(-time.Second), 2*time.Second)
+			attached := started(func() error { _, err := m.Attach(t.Context(), "vol-1", to, false); return err })
+			time.Sleep(200 * time.Millisecond)
+			wantCalls(t, e, "AttachVolume", 2)
+			if err := <-attached; err != nil {
+				t.Error(err)
+			}
+			wantTruth(t, e, "vol-1", to, "attached")
+		})
+	}
+}
