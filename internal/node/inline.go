@@ -149,7 +149,7 @@ func (e *Engine) inlinePublished(ctx context.Context, volume backend.EphemeralVo
 	if err != nil {
 		return false, err
 	}
-	fsType, err := node.FilesystemType()
+	fsType, err := e.typeOf(node)
 	if err != nil {
 		return false, err
 	}

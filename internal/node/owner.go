@@ -12,6 +12,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/node/fs"
 	"github.com/holdfast-csi/holdfast/internal/node/mount"
 )
 
@@ -125,6 +126,23 @@ func occupied(place *mount.Place, node *mount.Node) error {
 	}
 	return fmt.Errorf("%w: %s is mounted at %s, which is not this volume; if it is not needed, unmount it by hand: umount %s",
 		backend.ErrPrecondition, what, place.Path, place.Path)
+}
+
+// typeOf is the type of a mounted filesystem. An ext3 is served by ext4, with
+// the same magic number; only the mount table has the name it was mounted by.
+func (e *Engine) typeOf(node *mount.Node) (string, error) {
+	found, err := node.FilesystemType()
+	if err != nil || found != fs.Ext4 || !slices.Contains(e.filesystem, fs.Ext3) {
+		return found, err
+	}
+	table, err := mount.Table()
+	if err != nil {
+		return "", err
+	}
+	if entry := mount.ByID(table, node.MountID); entry != nil {
+		return entry.FSType, nil
+	}
+	return found, nil
 }
 
 // mountedReadOnly tells whether the mount itself is read-only. A filesystem

@@ -123,7 +123,7 @@ func (e *Engine) publishFilesystem(ctx context.Context, p publication) (err erro
 		return err
 	}
 	defer closeQuietly(staged)
-	if err := p.checkType(staged); err != nil {
+	if err := e.checkType(p, staged); err != nil {
 		return err
 	}
 	if published, err := e.publishedAlready(p, staged); published || err != nil {
@@ -165,8 +165,8 @@ func (p publication) staged() (*mount.Node, error) {
 }
 
 // checkType compares the filesystem that is staged with the one that is wanted.
-func (p publication) checkType(staged *mount.Node) error {
-	found, err := staged.FilesystemType()
+func (e *Engine) checkType(p publication, staged *mount.Node) error {
+	found, err := e.typeOf(staged)
 	if err != nil {
 		return err
 	}

@@ -129,7 +129,7 @@ func (e *Engine) stagedAlready(place *mount.Place, devices []backend.Device, fsT
 	if !owns(node, devices) {
 		return false, occupied(place, node)
 	}
-	found, err := node.FilesystemType()
+	found, err := e.typeOf(node)
 	if err != nil {
 		return false, err
 	}

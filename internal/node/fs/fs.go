@@ -1,11 +1,12 @@
 // Package fs makes, checks, grows and freezes the filesystems that volumes may
-// have: ext4, xfs and btrfs. Programs are run for making and checking only;
+// have: ext4, ext3, xfs and btrfs. Programs are run for making and checking only;
 // everything else is ioctls on an open directory of the mounted filesystem.
 package fs
 
 // The filesystems of volumes, by their names in mount(8).
 const (
 	Ext4  = "ext4"
+	Ext3  = "ext3"
 	XFS   = "xfs"
 	Btrfs = "btrfs"
 )
@@ -28,8 +29,11 @@ type Stats struct {
 // every stage would cost time and gain nothing.
 func WorthGrowing(fsType string, size, device int64) bool {
 	const mebibyte = 1 << 20
-	if fsType == Ext4 {
+	if isExt(fsType) {
 		return device-size >= min(4*mebibyte, size/16)
 	}
 	return device-size >= mebibyte
 }
+
+// isExt tells whether the kernel's ext4 serves a filesystem.
+func isExt(fsType string) bool { return fsType == Ext4 || fsType == Ext3 }

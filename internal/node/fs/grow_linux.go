@@ -40,7 +40,7 @@ type xfsGrow struct {
 // included; it equals the device's when the filesystem fills it.
 func Size(target *os.File, fsType string) (int64, error) {
 	switch fsType {
-	case Ext4:
+	case Ext4, Ext3:
 		return ext4Size(target)
 	case XFS:
 		geometry, err := readXFSGeometry(target)
@@ -56,7 +56,7 @@ func Size(target *os.File, fsType string) (int64, error) {
 func Grow(target *os.File, fsType string, size int64) error {
 	var err error
 	switch fsType {
-	case Ext4:
+	case Ext4, Ext3:
 		err = growExt4(target, size)
 	case XFS:
 		err = growXFS(target, size)
@@ -84,7 +84,7 @@ func Grow(target *os.File, fsType string, size int64) error {
 // alone asks for more than CAP_SYS_ADMIN (ext4_resize_begin, fs/ext4/resize.c),
 // and containers without full privilege lack it.
 func CanGrowMounted(fsType string) bool {
-	if fsType != Ext4 {
+	if !isExt(fsType) {
 		return true
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

@@ -13,7 +13,7 @@ import (
 )
 
 // Supported lists the filesystems of this package.
-func Supported() []string { return []string{Ext4, XFS, Btrfs} }
+func Supported() []string { return []string{Ext4, XFS, Btrfs, Ext3} }
 
 // Make makes a filesystem on a device that the caller knows to be blank or to
 // hold nothing but an interrupted Make: whatever is there is overwritten. It
@@ -34,39 +34,13 @@ func Make(ctx context.Context, runner command.Runner, fsType string, device back
 	return nil
 }
 
-// makeCommand is the mkfs to run. None discards first: the device is blank, and
-// holes in the file of a thick volume would be the space it was promised. ext4
-// leaves its tables to be zeroed by the kernel in the background: that the
-// device was found blank says nothing of the places where no signature can be,
-// so assume_storage_prezeroed is not for us.
-func makeCommand(fsType string, device backend.Device, label string) (command.Command, error) {
-	var c command.Command
-	switch fsType {
-	case Ext4:
-		// -F: the device is a whole disk. -m 0: a volume has no root to reserve for.
-		c = command.Command{Name: "mkfs.ext4", Args: []string{"-F", "-q", "-m", "0",
-			"-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"}}
-	case XFS:
-		c = command.Command{Name: "mkfs.xfs", Args: []string{"-f", "-q", "-K"}}
-	case Btrfs:
-		c = command.Command{Name: "mkfs.btrfs", Args: []string{"-f", "-q", "-K"}}
-	default:
-		return c, fmt.Errorf("%w: filesystem %q; known are %s", backend.ErrInvalid, fsType, strings.Join(Supported(), ", "))
-	}
-	if label != "" {
-		c.Args = append(c.Args, "-L", label)
-	}
-	c.Args = append(c.Args, device.Path)
-	return c, nil
-}
-
 // Check repairs what can be repaired without losing anything. ErrPrecondition,
 // with the command for an administrator, when it cannot. The device must not
 // be mounted.
 func Check(ctx context.Context, runner command.Runner, fsType, device string) error {
 	var c command.Command
 	switch fsType {
-	case Ext4, "ext3", "ext2":
+	case Ext4, Ext3, "ext2":
 		c = command.Command{Name: "e2fsck", Args: []string{"-p", device}}
 	case XFS:
 		c = command.Command{Name: "xfs_repair", Args: []string{device}}
@@ -120,7 +94,7 @@ func said(r command.Result) string {
 // It is for ext4 in a process that CanGrowMounted says no to: the others grow
 // only while mounted, for which they need no capability that mounting does not.
 func GrowOffline(ctx context.Context, runner command.Runner, fsType, device string) error {
-	if fsType != Ext4 {
+	if !isExt(fsType) {
 		return fmt.Errorf("grow %s on %s: %w while it is not mounted", fsType, device, backend.ErrUnsupported)
 	}
 	// resize2fs(8) wants a check since the last mount. While it works the

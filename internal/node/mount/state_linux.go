@@ -66,7 +66,7 @@ func errorCount(fsType string, number uint64) int {
 	}
 	name := filepath.Base(link)
 	switch fsType {
-	case "ext4":
+	case "ext4", "ext3":
 		data, err := os.ReadFile(filepath.Join("/sys/fs/ext4", name, "errors_count"))
 		if err != nil {
 			return 0

@@ -1,9 +1,12 @@
 package nodeside
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/node"
@@ -22,7 +25,7 @@ func newStaging(m *machine, n *Node) *staging {
 	s := &staging{machine: m, path: filepath.Join(kubelet, "plugins", "globalmount")}
 	m.must(os.MkdirAll(s.path, 0o750))
 	engine, err := node.New(node.Options{Backend: n, KubeletDir: kubelet, Forbidden: []string{m.dev, m.sys, m.state},
-		Traits: backend.Traits{Filesystems: []string{"ext4", "xfs"}, Block: true}})
+		Traits: backend.Traits{Filesystems: []string{"ext4", "ext3", "xfs"}, Block: true}})
 	m.must(err)
 	s.engine = engine
 	return s
@@ -65,5 +68,45 @@ func TestEngine_stagesGrowsAndUnstagesAVolume(t *testing.T) {
 	disk.makeNode()
 	m.must(s.stage(volumeA, "ext4", nil))
 	s.wantFile("file", "kept")
+	s.unstage(volumeA)
+}
+
+// Format options come with the volume; ext3 is known from ext4 though the kernel
+// serves both.
+func TestEngine_formatsAsTheVolumeContextSays(t *testing.T) {
+	m := newMachine(t)
+	m.plug("nvme1n1", volumeA, 64*mebibyte)
+	s := newStaging(m, m.node())
+	options := map[string]string{"blocksize": "1k", "numberofinodes": "256"}
+	for range 2 {
+		m.must(s.stage(volumeA, "ext3", options))
+	}
+	if err := s.stage(volumeA, "ext4", options); !errors.Is(err, backend.ErrExists) {
+		t.Errorf("staged as ext3 and then as ext4: %v", err)
+	}
+	var stat unix.Statfs_t
+	m.must(unix.Statfs(s.path, &stat))
+	if stat.Bsize != 1024 || stat.Files > 512 {
+		t.Errorf("blocks of %d bytes, %d inodes", stat.Bsize, stat.Files)
+	}
+	s.unstage(volumeA)
+}
+
+func TestEngine_refusesFormatOptionsThatAreNone(t *testing.T) {
+	m := newMachine(t)
+	m.plug("nvme1n1", volumeA, 64*mebibyte)
+	s := newStaging(m, m.node())
+	for key, value := range map[string]string{
+		"blocksize": "4096 -U clear", "inodesize": "-1", "bytesperinode": "+4096", "numberofinodes": "0", "ext4bigalloc": "maybe",
+		"ext4clustersize": "65536", "ext4encryptionsupport": "yes!",
+	} {
+		if err := s.stage(volumeA, "ext4", map[string]string{key: value}); !errors.Is(err, backend.ErrInvalid) {
+			t.Errorf("%s: %q: %v", key, value, err)
+		}
+	}
+	if err := s.stage(volumeA, "xfs", map[string]string{"bytesperinode": "4096"}); !errors.Is(err, backend.ErrInvalid) {
+		t.Errorf("bytes per inode of an xfs: %v", err)
+	}
+	m.must(s.stage(volumeA, "ext4", nil)) // nothing was written by the others
 	s.unstage(volumeA)
 }
