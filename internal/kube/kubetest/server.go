@@ -27,7 +27,7 @@ type Request struct {
 	version         string
 	patchType       types.PatchType
 	selector        string
-	only            string // name of the field selector, the only one that there is for all kinds
+	only            string // name of the field selector metadata.name, the only one that all kinds have
 	page            page
 	since           uint64
 	initialEvents   bool
@@ -105,7 +105,9 @@ func parse(r *http.Request) (Request, error) {
 	}
 	query := r.URL.Query()
 	q.selector = query.Get("labelSelector")
-	q.only = strings.TrimPrefix(query.Get("fieldSelector"), "metadata.name=")
+	if only, is := strings.CutPrefix(query.Get("fieldSelector"), "metadata.name="); is {
+		q.only = only // other selectors, such as those of pods, select all here
+	}
 	q.page = pageOf(query)
 	q.since, _ = strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
 	q.initialEvents = query.Get("sendInitialEvents") == "true"
