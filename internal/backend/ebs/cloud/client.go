@@ -73,9 +73,10 @@ type Client struct {
 	lookups
 	watchers
 
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	tasks  sync.WaitGroup
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup
+	closing sync.Once
 }
 
 var errClosed = errors.New("the EC2 client is closed")
@@ -122,13 +123,15 @@ func New(ctx context.Context, o Options) (*Client, error) {
 // Region is the region whose EC2 the client speaks to.
 func (c *Client) Region() string { return c.region }
 
-// Close ends what runs in the background and every wait.
+// Close ends what runs in the background and every wait. It may be repeated.
 func (c *Client) Close() error {
-	c.cancel()
-	c.pace.close()
-	c.closeLookups()
-	c.tasks.Wait()
-	c.metrics.close()
+	c.closing.Do(func() {
+		c.cancel()
+		c.pace.close()
+		c.closeLookups()
+		c.tasks.Wait()
+		c.metrics.close()
+	})
 	return nil
 }
 

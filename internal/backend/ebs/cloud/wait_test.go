@@ -1,0 +1,163 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/ec2emu"
+	"github.com/holdfast-csi/holdfast/internal/ec2emu/world"
+)
+
+// a wait ends with its own context, to the nanosecond.
+func TestWait_endsWithItsOwnContext(t *testing.T) {
+	options := bench()
+	options.World.Knobs.Times.Create = world.Fixed(time.Hour)
+	emulated(t, options, Options{}, func(t *testing.T, r *rig) {
+		workers(t, 50, 50, func(i int) error {
+			patience := time.Duration(i+1) * 100 * time.Millisecond
+			ctx, cancel := context.WithTimeout(r.ctx, patience+50*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			_, err := r.create(ctx, fmt.Sprint("pvc-", i))
+			if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != patience+50*time.Millisecond {
+				t.Errorf("after %s: %v", took, err)
+			}
+			return nil
+		})
+	})
+}
+
+// What ready says ends a wait as it is: an error state is final.
+func TestWait_readysErrorIsFinal(t *testing.T) {
+	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
+		v := r.volume(t, "pvc-1")
+		bad := errors.New("bad state")
+		_, err := r.WaitVolume(r.ctx, v.ID, Expect{}, func(Volume, bool) (bool, error) { return false, bad })
+		if !errors.Is(err, bad) {
+			t.Error(err)
+		}
+	})
+}
+
+// errors that stay end a wait; faults of EC2 do not.
+func TestWait_deniedIsFinalAndFaultsAreNot(t *testing.T) {
+	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
+		v := r.volume(t, "pvc-1")
+		available := func(v Volume, _ bool) (bool, error) { return v.State == VolumeAvailable, nil }
+		r.fault(t, broken("DescribeVolumes", 5))
+		if _, err := r.WaitVolume(r.ctx, v.ID, Expect{}, available); err != nil {
+			t.Error(err)
+		}
+		knobs := r.emu.Knobs()
+		knobs.Auth.Denied = []string{"DescribeVolumes"}
+		if err := r.emu.SetKnobs(knobs); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.WaitVolume(r.ctx, v.ID, Expect{}, available); !errors.Is(err, backend.ErrDenied) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestClose_endsEveryWait(t *testing.T) {
+	options := bench()
+	options.World.Knobs.Times.Create = world.Fixed(time.Hour)
+	emulated(t, options, Options{}, func(t *testing.T, r *rig) {
+		done := make(chan error)
+		go func() { _, err := r.create(r.ctx, "pvc-1"); done <- err }()
+		time.Sleep(time.Minute)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; !errors.Is(err, backend.ErrUnavailable) {
+			t.Error(err)
+		}
+		if _, err := r.create(r.ctx, "pvc-2"); err == nil {
+			t.Error("a closed client makes volumes")
+		}
+	})
+}
+
+// Every look serves all who wait, and serves more of them than one describe
+// takes by several.
+func TestWait_aThousandShareTheLooks(t *testing.T) {
+	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
+		workers(t, 1000, 1000, func(i int) error { _, err := r.create(r.ctx, fmt.Sprint("pvc-", i)); return err })
+		if n := r.calls("DescribeVolumes"); n > 10 {
+			t.Errorf("%d describes for a thousand volumes; 200 go into one", n)
+		}
+	})
+}
+
+// Times that vary, as they do: nobody waits long after it is done, and the
+// looks stay few.
+func TestWait_timesThatVary(t *testing.T) {
+	options := bench()
+	options.World.Knobs.Times.Attach = world.LogNormal(2*time.Second, 0.5)
+	emulated(t, options, Options{}, func(t *testing.T, r *rig) {
+		ids := r.made(t, 500)
+		var instances [25]string
+		for i := range instances {
+			instances[i] = r.instance(t)
+		}
+		r.emu.Reset()
+		began := time.Now()
+		late := workers(t, 500, 100, func(i int) error { return r.attach(r.ctx, ids[i], instances[i%25], device(i/25)) })
+		looks := float64(r.calls("DescribeVolumes")) / time.Since(began).Seconds()
+		t.Logf("p50 %s, %.1f looks per second", median(late), looks)
+		if median(late) > 2600*time.Millisecond {
+			t.Errorf("the median attachment took %s, the median of EC2 is 2.1 s", median(late))
+		}
+		if looks > 10 {
+			t.Errorf("%.1f looks per second; EC2 allows 20 in all", looks)
+		}
+	})
+}
+
+// What takes shorter or longer than it used to is learned.
+func TestWait_learnsHowLongThingsTake(t *testing.T) {
+	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
+		for _, takes := range []time.Duration{300 * time.Millisecond, 4 * time.Second, 1500 * time.Millisecond} {
+			knobs := r.emu.World().Knobs()
+			knobs.Times.Create = world.Fixed(takes)
+			if err := r.emu.World().SetKnobs(knobs); err != nil {
+				t.Fatal(err)
+			}
+			var took []time.Duration
+			for i := range 60 {
+				began := time.Now()
+				r.volume(t, fmt.Sprint(takes, i))
+				took = append(took, time.Since(began))
+				time.Sleep(20 * time.Second)
+			}
+			last := slices.Max(took[40:])
+			t.Logf("%s: at first %s, at last %s", takes, took[0], last)
+			if last > takes+takes/5+200*time.Millisecond {
+				t.Errorf("what takes EC2 %s takes %s after 40 times", takes, last)
+			}
+		}
+	})
+}
+
+// what was learned is forgotten after a time, however often it was used.
+func TestLearner_forgetsAbsolutely(t *testing.T) {
+	emulated(t, ec2emu.Options{}, Options{}, func(t *testing.T, _ *rig) {
+		l := new(learner)
+		l.learn("attach", []time.Duration{5 * time.Second}, nil)
+		for range 9 {
+			time.Sleep(time.Minute)
+			if got := l.expected("attach"); got != 5*time.Second {
+				t.Fatalf("%s is expected, want 5s", got)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if got := l.expected("attach"); got != firstGuess("attach") {
+			t.Errorf("%s is expected after 11 minutes", got)
+		}
+	})
+}
