@@ -1,14 +1,9 @@
 package tags
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"maps"
-	"regexp"
 	"slices"
 	"strings"
-	"text/template"
 	"text/template/parse"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
@@ -17,9 +12,11 @@ import (
 // maxTemplate bounds the text of a template, in bytes.
 const maxTemplate = 4096
 
-// value is the template of one tag's value.
+// value is the template of one tag's value. It is parsed by text/template's
+// parser and evaluated here: text/template itself finds methods by name, which
+// keeps every method of every type in the binary.
 type value struct {
-	template *template.Template
+	root *parse.ListNode
 	// variables that it names.
 	variables []string
 }
@@ -30,78 +27,34 @@ func compile(text string) (value, error) {
 	if len(text) > maxTemplate {
 		return value{}, fmt.Errorf("%w: a template of %d bytes is too long; %d are allowed", backend.ErrInvalid, len(text), maxTemplate)
 	}
-	t, err := template.New("value").Option("missingkey=error").Funcs(functions()).Parse(text)
+	known := map[string]any{}
+	for _, name := range slices.Concat(allowed(), foreign()) {
+		known[name] = true
+	}
+	trees, err := parse.Parse("value", text, "", "", known)
 	if err != nil {
 		return value{}, fmt.Errorf("%w: the template %q cannot be read: %s", backend.ErrInvalid, text, said(err))
 	}
-	w := walker{}
-	if t.Tree != nil {
-		w.list(t.Root)
+	w, read := walker{}, value{}
+	if tree := trees["value"]; tree != nil {
+		read.root = tree.Root
+		w.list(tree.Root)
 	}
-	if len(t.Templates()) > 1 {
+	if len(trees) > 1 {
 		w.refuse("define")
 	}
 	if len(w.refused) > 0 {
 		return value{}, fmt.Errorf("%w: the template %q uses %s, which tags do not have; functions are %s",
 			backend.ErrInvalid, text, strings.Join(w.refused, ", "), strings.Join(allowed(), ", "))
 	}
-	return value{template: t, variables: w.variables}, nil
+	read.variables = w.variables
+	return read, nil
 }
 
 // said is what a template's error tells, without where in our code it was met.
 func said(err error) string {
 	_, text, _ := strings.Cut(err.Error(), "value:")
 	return "line " + text
-}
-
-// functions beside the ones of text/template, and in place of some of them:
-// index and lastIndex look for a text in another, and printf is kept from
-// making texts of any length.
-func functions() template.FuncMap {
-	return template.FuncMap{
-		"field": field, "substring": substring,
-		"toUpper": strings.ToUpper, "toLower": strings.ToLower,
-		"contains":  func(part, text string) bool { return strings.Contains(text, part) },
-		"index":     func(part, text string) int { return strings.Index(text, part) },
-		"lastIndex": func(part, text string) int { return strings.LastIndex(text, part) },
-		"printf":    printf,
-	}
-}
-
-// allowed are the names of all functions that a template may use.
-func allowed() []string {
-	names := slices.Collect(maps.Keys(functions()))
-	names = append(names, "and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "len", "slice", "print", "println")
-	slices.Sort(names)
-	return names
-}
-
-// field is the part of a text at an index, counted from 0, between delimiters.
-func field(delimiter string, index int, text string) (string, error) {
-	parts := strings.Split(text, delimiter)
-	if index < 0 || index >= len(parts) {
-		return "", fmt.Errorf("field %d of %q, which has %d", index, text, len(parts))
-	}
-	return parts[index], nil
-}
-
-// substring is the text from start to before end, in bytes.
-func substring(start, end int, text string) (string, error) {
-	if start < 0 || end < start || end > len(text) {
-		return "", fmt.Errorf("substring %d to %d of %q, which has %d bytes", start, end, text, len(text))
-	}
-	return text[start:end], nil
-}
-
-// longWidth finds widths and precisions of more than three digits, or given by
-// an argument.
-var longWidth = regexp.MustCompile(`%[^a-zA-Z%]*([0-9]{4}|\*)`)
-
-func printf(format string, arguments ...any) (string, error) {
-	if longWidth.MatchString(format) {
-		return "", fmt.Errorf("printf %q has a width that is too large", format)
-	}
-	return fmt.Sprintf(format, arguments...), nil
 }
 
 // walker looks at everything in a template.
@@ -164,25 +117,4 @@ func (w *walker) node(node parse.Node) {
 		name, _, _ := strings.Cut(strings.Trim(node.String(), "{} "), " ")
 		w.refuse(name)
 	}
-}
-
-// errTooLong ends a template whose output is longer than any tag's value.
-var errTooLong = errors.New("the value is too long")
-
-// bounded keeps as many bytes as the longest value has.
-type bounded struct{ bytes.Buffer }
-
-func (b *bounded) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > 4*maxValue {
-		return 0, errTooLong
-	}
-	return b.Buffer.Write(p)
-}
-
-func (v value) execute(variables map[string]string) (string, error) {
-	var out bounded
-	if err := v.template.Execute(&out, variables); err != nil {
-		return "", fmt.Errorf("%w: the template cannot be filled in: %s", backend.ErrInvalid, said(err))
-	}
-	return out.String(), nil
 }
