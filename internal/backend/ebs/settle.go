@@ -58,7 +58,7 @@ var errEnded = errors.New("the volume failed")
 // expectation says since when a volume has been in the making. A repeat gets
 // one that has been for a while, or is complete.
 func expectation(v cloud.Volume, began time.Time) cloud.Expect {
-	e := cloud.Expect{Kind: "create", Since: began}
+	e := cloud.Expect{Kind: "create", Since: time.Now()}
 	if complete(v) {
 		e.Since = longAgo(began)
 	} else if !v.Created.IsZero() && began.Sub(v.Created) > time.Second {
