@@ -223,3 +223,6 @@ func median(all []time.Duration) time.Duration {
 func device(n int) string {
 	return fmt.Sprintf("/dev/xvd%c%c", 'a'+n/26%4, 'a'+n%26)
 }
+
+// worldInstance is any instance.
+func worldInstance() world.InstanceSpec { return world.InstanceSpec{Zone: zone} }
