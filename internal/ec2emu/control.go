@@ -95,7 +95,7 @@ func (s *Server) routes() map[string]route {
 		"POST /faults":                  s.controlAddFault,
 		"DELETE /faults":                s.controlRemoveFault,
 		"DELETE /faults/{id}":           s.controlRemoveFault,
-		"GET /mishaps":                  func(*http.Request, []byte) (any, error) { return s.world.Mishaps(), nil },
+		"GET /mishaps":                  func(*http.Request, []byte) (any, error) { return orEmpty(s.world.Mishaps()), nil },
 		"POST /mishaps":                 s.controlAddMishap,
 		"DELETE /mishaps":               s.controlRemoveMishap,
 		"DELETE /mishaps/{id}":          s.controlRemoveMishap,
@@ -104,8 +104,11 @@ func (s *Server) routes() map[string]route {
 		"GET /instances":                s.controlInstances,
 		"POST /instances":               s.controlRunInstance,
 		"POST /instances/{id}/{change}": s.controlInstance,
-		"GET /retained":                 func(*http.Request, []byte) (any, error) { return s.world.Retained(), nil },
-		"POST /retained/{id}/restore":   s.controlRestore,
+		"GET /retained":                 func(*http.Request, []byte) (any, error) { return orEmpty(s.world.Retained()), nil },
+		"GET /audit":                    func(*http.Request, []byte) (any, error) { return orEmpty(s.world.Audit()), nil },
+		"POST /volumes/{id}/{change}":   s.controlVolume,
+		"POST /snapshots":               s.controlForeignSnapshot,
+		"POST /snapshots/{id}/{change}": s.controlSnapshot,
 	}
 }
 
@@ -118,10 +121,12 @@ func (s *Server) controlJournal(r *http.Request, _ []byte) (any, error) {
 	if err != nil {
 		return nil, wrong("after=%s: want the number of a call", text)
 	}
-	return s.Journal(after), nil
+	return orEmpty(s.Journal(after)), nil
 }
 
 func (s *Server) controlKnobs(_ *http.Request, sent []byte) (any, error) {
+	s.patching.Lock()
+	defer s.patching.Unlock()
 	changed, err := s.AllKnobs().Patched(sent)
 	if err == nil {
 		err = s.SetAllKnobs(changed)
@@ -173,7 +178,7 @@ func (s *Server) controlRemoveMishap(r *http.Request, _ []byte) (any, error) {
 		}
 	}
 	s.world.RemoveMishap(id)
-	return s.world.Mishaps(), nil
+	return orEmpty(s.world.Mishaps()), nil
 }
 
 type clockView struct {
@@ -192,12 +197,16 @@ func (s *Server) controlAdvance(_ *http.Request, sent []byte) (any, error) {
 	if move.Advance <= 0 {
 		return nil, wrong("advance must be above 0: time does not go back")
 	}
-	return s.clock(), errors.Join(s.world.Advance(time.Duration(move.Advance)))
-}
-
-func (s *Server) controlRestore(r *http.Request, _ []byte) (any, error) {
-	if err := s.world.Restore(r.PathValue("id")); err != nil {
+	if err := s.world.Advance(time.Duration(move.Advance)); err != nil {
 		return nil, err
 	}
-	return s.world.Retained(), nil
+	return s.clock(), nil
+}
+
+// orEmpty has nothing be [] in JSON, not null.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,11 +32,13 @@ type Server struct {
 	world   *world.World
 	actions map[string]action
 	knobs   atomic.Pointer[Knobs]
-	dice    *dice
-	buckets buckets
-	faults  faults
-	journal *journal
-	logger  *slog.Logger
+	// patching is one change of the knobs, from reading to writing them.
+	patching sync.Mutex
+	dice     *dice
+	buckets  buckets
+	faults   faults
+	journal  *journal
+	logger   *slog.Logger
 }
 
 const (

@@ -56,7 +56,7 @@ func (c *call) write(answer any, err error) {
 func (c *call) body(answer any, err error) ([]byte, int) {
 	if broken, ok := answer.(garbled); ok {
 		c.entry.Code = CodeOK
-		return []byte("this is not XML <"), max(broken.status, http.StatusOK)
+		return []byte("this is not XML"), max(broken.status, http.StatusOK)
 	}
 	c.entry.Code = CodeOK
 	if err == nil {

@@ -1,0 +1,34 @@
+package world
+
+import (
+	"testing"
+	"time"
+)
+
+func TestStick_holdsATransitionUntilUnstick(t *testing.T) {
+	bubble(t, Config{Knobs: Bench()}, func(t *testing.T, w *World) {
+		instance, volume := newInstance(t, w, InstanceSpec{}), newVolume(t, w)
+		waitState(t, w, volume, available)
+		hold := func(state string) {
+			t.Helper()
+			if err := w.Stick(volume, instance); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Hour)
+			if got := attachmentState(t, w, volume, instance); got != state {
+				t.Fatalf("after an hour it is %q, want %q", got, state)
+			}
+			if err := w.Unstick(volume, instance); err != nil {
+				t.Fatal(err)
+			}
+		}
+		attach(t, w, volume, instance, "/dev/sdf")
+		hold(attaching)
+		waitAttachment(t, w, volume, instance, attached)
+		wantCode(t, w.Stick(volume, instance), "IncorrectState")
+		detach(t, w, volume, instance, false)
+		hold(detaching)
+		waitState(t, w, volume, available)
+		wantCode(t, w.Unstick(volume, instance), "InvalidAttachment.NotFound")
+	})
+}
