@@ -20,7 +20,7 @@ const (
 
 const backendLocal = "local"
 
-func backendNames() []string { return []string{backendLocal} }
+func backendNames() []string { return []string{backendLocal, backendEBS} }
 
 // openBackend is a backend with both halves, as far as the mode needs them.
 type openBackend struct {
@@ -35,6 +35,8 @@ func openBackendOf(ctx context.Context, c driverConfig) (openBackend, error) {
 	switch c.backend {
 	case backendLocal:
 		return openLocal(ctx, c)
+	case backendEBS:
+		return openEBS(ctx, c)
 	}
 	return openBackend{}, usageErrorf("--backend %q: this binary has %s", c.backend, strings.Join(backendNames(), ", "))
 }

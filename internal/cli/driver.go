@@ -53,7 +53,7 @@ func newDriverCommand(version string) *cobra.Command {
 	flags.StringVar(&f.endpoint, "endpoint", cmp.Or(os.Getenv("CSI_ENDPOINT"), defaultEndpoint), "the CSI socket (default also from $CSI_ENDPOINT)")
 	flags.StringVar(&f.backend, "backend", "", "what holds the data: "+strings.Join(backendNames(), ", "))
 	flags.StringVar(&f.name, "driver-name", "", "CSI plugin `NAME` (default: the backend's own)")
-	flags.StringVar(&f.nodeID, "node-id", "", "`ID` of this machine (default: the host name)")
+	flags.StringVar(&f.nodeID, "node-id", "", "`ID` of this machine (default: the host name; for ebs the instance ID, by --metadata-sources)")
 	flags.StringVar(&f.kubeletDir, "kubelet-dir", defaultKubeletDir, "`DIRECTORY` below which volumes are staged and published")
 	flags.StringVar(&f.registrationDir, "registration-dir", "", "`DIRECTORY` in which to register with a kubelet (default: do not)")
 	flags.StringVar(&f.registrationPath, "registration-path", "", "`PATH` of the CSI socket as the kubelet sees it (default: that of --endpoint)")
@@ -63,6 +63,7 @@ func newDriverCommand(version string) *cobra.Command {
 	flags.BoolVar(&f.removeTaint, "remove-startup-taint", false, "take the taint DRIVER/agent-not-ready off this node when it can attach volumes")
 	flags.BoolVar(&f.onKubernetes, "kubernetes", false, "run the Kubernetes controllers in this process, in place of the sidecars")
 	f.local.bind(flags, defaultPool)
+	f.ebs.bind(flags)
 	f.kube.bind(flags)
 	return command
 }

@@ -38,6 +38,7 @@ type driverConfig struct {
 	endpoint string // of the CSI socket
 	backend  string // a name of backendNames
 	local    localConfig
+	ebs      ebsConfig
 	name     string // CSI plugin name; the backend's own when empty
 	version  string
 	nodeID   string // this machine's host name when empty
@@ -55,6 +56,7 @@ type driverConfig struct {
 	kubeconfig, nodeName string
 	removeTaint          bool // the startup taint, from this node
 	logger               *slog.Logger
+	registry             *prometheus.Registry // of the metrics; a new one when nil
 	points               *failpoint.Set
 }
 
@@ -83,7 +85,7 @@ func newDriver(ctx context.Context, c driverConfig) (*driverProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &driverProcess{config: c, backend: opened, registry: telemetry.NewRegistry()}
+	d := &driverProcess{config: c, backend: opened, registry: c.registry}
 	if err := d.build(ctx); err != nil {
 		return nil, errors.Join(err, d.Close(ctx))
 	}
@@ -93,12 +95,13 @@ func newDriver(ctx context.Context, c driverConfig) (*driverProcess, error) {
 func (c driverConfig) withDefaults() (driverConfig, error) {
 	c.mode = cmp.Or(c.mode, driver.All)
 	c.kubeletDir = cmp.Or(c.kubeletDir, defaultKubeletDir)
+	c.registry = cmp.Or(c.registry, telemetry.NewRegistry())
 	path, err := unixsocket.Path(c.endpoint)
 	if err != nil {
 		return c, &UsageError{Err: err}
 	}
 	c.registrationPath = cmp.Or(c.registrationPath, path)
-	if c.nodeID != "" {
+	if c.nodeID != "" || c.backend == backendEBS { // an instance knows its ID by its metadata
 		return c, nil
 	}
 	if c.nodeID, err = os.Hostname(); err != nil {

@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/limits"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodeside"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
+)
+
+// ebsConfig are the flags of the backend ebs.
+type ebsConfig struct {
+	endpoint, region   string
+	sources            []string
+	instanceType, zone string
+	volumes, reserved  int64 // -1: derived
+	tags               tags.Options
+	window             time.Duration
+	stuck              time.Duration
+	legacyXFS          bool
+	sysRoot, devRoot   string
+	nvmeModel          string
+	deviceWait         time.Duration
+}
+
+// bind declares the flags. Those that the AWS EBS CSI driver has keep its names.
+func (e *ebsConfig) bind(flags *pflag.FlagSet) {
+	flags.StringVar(&e.endpoint, "ec2-endpoint", "", "`URL` of EC2 (default $AWS_EC2_ENDPOINT, or the region's own)")
+	flags.StringVar(&e.region, "aws-region", "", "`REGION` (default $AWS_REGION, or the instance's)")
+	flags.StringSliceVar(&e.sources, "metadata-sources", metadataSources(), "where a node asks which EC2 instance it is, in this order")
+	flags.StringVar(&e.instanceType, "instance-type", "", "`TYPE` of this EC2 instance (default: by --metadata-sources)")
+	flags.StringVar(&e.zone, "zone", "", "availability `ZONE` of this EC2 instance (default: by --metadata-sources)")
+	flags.Int64Var(&e.volumes, "volume-attach-limit", -1, "volumes that a node takes (default: by its instance type)")
+	flags.Int64Var(&e.reserved, "reserved-volume-attachments", -1, "attachments of a node that are not for volumes of this driver (default: counted)")
+	flags.StringToStringVar(&e.tags.Extra, "extra-tags", nil, "tags for every volume and snapshot, `KEY=VALUE,…`")
+	flags.StringToStringVar(&e.tags.ExtraVolume, "extra-volume-tags", nil, "tags for every volume, `KEY=VALUE,…`; prefer --extra-tags")
+	flags.StringVar(&e.tags.ClusterID, "k8s-tag-cluster-id", "", "`ID` of the cluster, for tags that mark its volumes and snapshots")
+	flags.BoolVar(&e.tags.WarnOnInvalid, "warn-on-invalid-tag", false, "leave a tag out that EC2 would refuse, with a warning, instead of failing")
+	flags.DurationVar(&e.window, "modify-volume-window", 2*time.Second, "how long a change of a volume waits for others that can be made with it")
+	flags.DurationVar(&e.window, "modify-volume-request-handler-timeout", 2*time.Second, "the same as --modify-volume-window")
+	flags.DurationVar(&e.stuck, "attach-stuck-after", 90*time.Second, "when an attachment that makes no progress is given up and tried under another device name")
+	flags.BoolVar(&e.legacyXFS, "legacy-xfs", false, "make xfs that Linux 5.4 and older can mount")
+	flags.StringVar(&e.sysRoot, "sys-root", "/sys", "`DIRECTORY` of sysfs, where disks are found")
+	flags.StringVar(&e.devRoot, "dev-root", "/dev", "`DIRECTORY` of device nodes")
+	flags.StringVar(&e.nvmeModel, "nvme-model", nodeside.AmazonModel, "NVMe `MODEL` of a disk that can be an EBS volume; any takes every model")
+	flags.DurationVar(&e.deviceWait, "device-wait", 30*time.Second, "how long to wait for the device of an attached volume")
+	_ = flags.MarkHidden("modify-volume-request-handler-timeout")
+}
+
+func (e *ebsConfig) check() error {
+	switch {
+	case e.window <= 0:
+		return usageErrorf("--modify-volume-window: %v is not above zero", e.window)
+	case e.stuck <= 0:
+		return usageErrorf("--attach-stuck-after: %v is not above zero", e.stuck)
+	case e.volumes >= 0 && e.reserved >= 0:
+		return usageErrorf("--volume-attach-limit and --reserved-volume-attachments exclude each other: the one is the limit itself, the other is taken off the limit of the instance type")
+	}
+	for _, source := range e.sources {
+		if !slices.Contains(metadataSources(), source) {
+			return usageErrorf("--metadata-sources: %q is none of %s", source, strings.Join(metadataSources(), ", "))
+		}
+	}
+	return nil
+}
+
+// metadataSources are the names that --metadata-sources takes.
+func metadataSources() []string { return []string{sourceIMDS, sourceKubernetes} }
+
+func (e *ebsConfig) limits() (l limits.Config) {
+	if e.volumes >= 0 {
+		l.Volumes = &e.volumes
+	}
+	if e.reserved >= 0 {
+		l.Reserved = &e.reserved
+	}
+	return l
+}

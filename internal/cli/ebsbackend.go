@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/metadata"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodeside"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
+	"github.com/holdfast-csi/holdfast/internal/driver"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/nodemeta"
+)
+
+const backendEBS = "ebs"
+
+// controls and serves tell which halves a mode has.
+func controls(mode driver.Mode) bool { return mode != driver.Node }
+func serves(mode driver.Mode) bool   { return mode != driver.Controller }
+
+// openEBS makes the halves that the mode needs. A node makes no client of EC2,
+// so it needs neither credentials nor a way there.
+func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
+	if err := c.ebs.check(); err != nil {
+		return openBackend{}, err
+	}
+	opened := openBackend{controller: ebs.Offline(), close: func() error { return nil }}
+	if controls(c.mode) {
+		client, err := cloud.New(ctx, cloud.Options{
+			Endpoint: c.ebs.endpoint, Region: c.ebs.region, UserAgent: "holdfast/" + c.version, Logger: c.logger, Registerer: c.registry,
+		})
+		if err != nil {
+			return openBackend{}, fmt.Errorf("EC2: %w", err)
+		}
+		opened.close = client.Close
+		if opened.controller, err = c.ebs.controller(c, client); err != nil {
+			return openBackend{}, errors.Join(err, client.Close())
+		}
+	}
+	if !serves(c.mode) {
+		return opened, nil
+	}
+	machine, err := nodeside.New(c.ebs.node(c))
+	if err != nil {
+		return openBackend{}, errors.Join(err, opened.close())
+	}
+	opened.node = machine
+	closeController := opened.close
+	opened.close = func() error { return errors.Join(machine.Close(), closeController()) }
+	return opened, nil
+}
+
+func (e *ebsConfig) controller(c driverConfig, client *cloud.Client) (*ebs.Controller, error) {
+	e.tags.Logger = c.logger
+	rules, err := tags.New(e.tags)
+	if err != nil {
+		return nil, &UsageError{Err: err}
+	}
+	return ebs.New(ebs.Options{
+		Cloud: client, ChangeWindow: e.window, StuckAfter: e.stuck,
+		Tags:   rules,
+		Logger: c.logger, Registerer: c.registry,
+	})
+}
+
+func (e *ebsConfig) node(c driverConfig) nodeside.Options {
+	return nodeside.Options{
+		SysRoot: e.sysRoot, DevRoot: e.devRoot, Model: e.nvmeModel, Wait: e.deviceWait, LegacyXFS: e.legacyXFS,
+		StateDir: filepath.Join(c.kubeletDir, "plugins", cmp.Or(c.name, ebs.DriverName), "devices"),
+		Metadata: metadata.NewChain(metadata.Options{
+			Given:   metadata.Instance{ID: c.nodeID, Type: e.instanceType, Zone: e.zone},
+			Sources: e.metadataSources(c), Logger: c.logger,
+		}),
+		Limits: e.limits(), Logger: c.logger, Registerer: c.registry,
+	}
+}
+
+// The sources of instance metadata.
+const (
+	sourceIMDS       = "imds"
+	sourceKubernetes = "kubernetes"
+)
+
+func (e *ebsConfig) metadataSources(c driverConfig) []metadata.Source {
+	var sources []metadata.Source
+	for _, name := range e.sources {
+		switch name {
+		case sourceIMDS:
+			sources = append(sources, metadata.NewIMDS(""))
+		case sourceKubernetes:
+			object := thisNode{kubeconfig: c.kubeconfig, name: c.nodeName, userAgent: "holdfast/" + c.version}
+			sources = append(sources, metadata.Kubernetes{Object: object})
+		}
+	}
+	return sources
+}
+
+// thisNode reads this machine's Node object. It connects for each question:
+// there is one in a process's life, or one for each count of interfaces.
+type thisNode struct{ kubeconfig, name, userAgent string }
+
+func (n thisNode) Node(ctx context.Context) (providerID string, labels map[string]string, err error) {
+	clients, err := cluster.Connect(n.kubeconfig, n.userAgent)
+	if err != nil {
+		return "", nil, err
+	}
+	return nodemeta.Reader{Nodes: clients.Core.CoreV1().Nodes(), Name: n.name}.Node(ctx)
+}
