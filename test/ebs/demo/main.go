@@ -56,6 +56,7 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, s.unmountAll(context.WithoutCancel(ctx))) }()
 	return s.tell(ctx)
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,12 +23,13 @@ type story struct {
 	controller *lab.Process
 	nodes      map[string]*lab.Process // by instance ID
 	here, away string                  // instance IDs
+	mounted    map[string]string       // instance ID by volume ID
 	began      time.Time
 }
 
 func newStory(ctx context.Context, l *lab.Lab) (*story, error) {
 	instances := lab.Pair()
-	s := &story{nodes: map[string]*lab.Process{}, here: instances[0].ID, away: instances[1].ID, began: time.Now()}
+	s := &story{nodes: map[string]*lab.Process{}, mounted: map[string]string{}, here: instances[0].ID, away: instances[1].ID, began: time.Now()}
 	var err error
 	if s.controller, err = l.Controller(ctx, "controller"); err != nil {
 		return nil, err
@@ -157,6 +159,7 @@ func (s *story) arrive(ctx context.Context, volume *csi.Volume, instance string)
 	}
 	s.say("attached to %s as %s", instance, published["devicePath"])
 	node := s.nodes[instance]
+	s.mounted[volume.GetVolumeId()] = instance
 	staging, target := s.paths(volume.GetVolumeId(), instance)
 	if err := os.MkdirAll(staging, 0o750); err != nil {
 		return "", err
@@ -187,14 +190,17 @@ func (s *story) paths(volumeID, instance string) (staging, target string) {
 	return filepath.Join(kubelet, "staging", volumeID), filepath.Join(kubelet, "target-"+volumeID)
 }
 
+// unmountAll takes away what a failure left mounted.
+func (s *story) unmountAll(ctx context.Context) (failed error) {
+	for volumeID, instance := range s.mounted {
+		failed = errors.Join(failed, s.unmount(ctx, volumeID, instance))
+	}
+	return failed
+}
+
 // leave unmounts the volume and detaches it.
 func (s *story) leave(ctx context.Context, volumeID, instance string) error {
-	node := s.nodes[instance]
-	staging, target := s.paths(volumeID, instance)
-	if err := node.Client.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: volumeID, TargetPath: target}); err != nil {
-		return err
-	}
-	if err := node.Client.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: volumeID, StagingTargetPath: staging}); err != nil {
+	if err := s.unmount(ctx, volumeID, instance); err != nil {
 		return err
 	}
 	err := s.controller.Client.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: volumeID, NodeId: instance})
@@ -204,13 +210,29 @@ func (s *story) leave(ctx context.Context, volumeID, instance string) error {
 	return err
 }
 
+func (s *story) unmount(ctx context.Context, volumeID, instance string) error {
+	node := s.nodes[instance]
+	staging, target := s.paths(volumeID, instance)
+	if err := node.Client.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: volumeID, TargetPath: target}); err != nil {
+		return err
+	}
+	if err := node.Client.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: volumeID, StagingTargetPath: staging}); err != nil {
+		return err
+	}
+	delete(s.mounted, volumeID)
+	return nil
+}
+
 // snapshot cuts the volume and asks, as Kubernetes does, until it can be restored.
 func (s *story) snapshot(ctx context.Context, volumeID string) (*csi.Snapshot, error) {
 	for {
 		snapshot, err := s.controller.Client.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{SourceVolumeId: volumeID, Name: "demo"})
-		if err != nil || snapshot.GetReadyToUse() {
+		if err != nil {
+			return nil, err
+		}
+		if snapshot.GetReadyToUse() {
 			s.say("snapshot %s is ready", snapshot.GetSnapshotId())
-			return snapshot, err
+			return snapshot, nil
 		}
 		select {
 		case <-time.After(200 * time.Millisecond):
