@@ -163,23 +163,29 @@ func (w *World) finishAttach(v *volume, a *attachment) {
 	if i == nil || a.State != attaching {
 		return
 	}
+	if !w.present(v, a) {
+		// It stays attaching: nothing attached may be without its device.
+		a.Gen, _ = w.schedule(Fixed(w.busyRetry()), event{Kind: attachDone, ID: v.ID, At: a.InstanceID})
+		return
+	}
 	w.touchVolume(v)
 	w.touchInstance(i)
 	a.State = attached
-	w.present(v, a)
 }
 
-// present has the guest see the device, if it runs.
-func (w *World) present(v *volume, a *attachment) {
+// present has the guest see the device, if it runs, and tells whether nothing
+// went wrong.
+func (w *World) present(v *volume, a *attachment) bool {
 	i := w.Instances[a.InstanceID]
 	if w.devices == nil || i == nil || (i.State != running && i.State != pending) || a.Presented {
-		return
+		return true
 	}
 	err := w.devices.Attach(DeviceAttachment{
 		InstanceID: i.ID, VolumeID: v.ID, Name: a.name(), Xen: w.typeOf(i).Xen, Boot: v.BootOf == i.ID,
 	})
 	w.deviceError("attach", v.ID, err)
 	a.Presented = err == nil
+	return a.Presented
 }
 
 // presentAll brings the devices back after a restart.

@@ -345,3 +345,20 @@ func TestTerminateInstance_letsVolumesGo(t *testing.T) {
 		wantCode(t, err, "InvalidInstanceID.NotFound")
 	})
 }
+
+func TestAttached_onlyWithItsDevice(t *testing.T) {
+	devices := &recorder{}
+	bubble(t, Config{Knobs: Bench(), Devices: devices}, func(t *testing.T, w *World) {
+		instance, volume := newInstance(t, w, InstanceSpec{}), newVolume(t, w)
+		devices.fails = 3
+		attach(t, w, volume, instance, "/dev/sdf")
+		time.Sleep(2500 * time.Millisecond)
+		if state := attachmentState(t, w, volume, instance); state != attaching {
+			t.Errorf("state %s without a device", state)
+		}
+		time.Sleep(time.Second)
+		if state := attachmentState(t, w, volume, instance); state != attached || !devices.has("attach "+volume) {
+			t.Errorf("state %s", state)
+		}
+	})
+}

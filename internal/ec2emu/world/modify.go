@@ -171,9 +171,9 @@ func (w *World) beginModification(v *volume, to shape) *modification {
 
 // optimizeModification is when the change shows.
 func (w *World) optimizeModification(v *volume) {
-	m := v.Last
 	w.touchVolume(v)
-	if m = v.Last; m.Doomed {
+	m := v.Last
+	if m.Doomed {
 		m.State, m.Message, m.End = modificationFailed, "The modification failed because of an internal error; try it again.", w.now()
 		return
 	}

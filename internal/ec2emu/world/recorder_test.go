@@ -1,6 +1,7 @@
 package world
 
 import (
+	"errors"
 	"slices"
 	"sync"
 )
@@ -10,6 +11,7 @@ type recorder struct {
 	mu    sync.Mutex
 	steps []string
 	busy  bool
+	fails int // of the next attachments
 }
 
 func (r *recorder) note(step string) error {
@@ -41,7 +43,6 @@ func (r *recorder) CopySnapshot(id, _ string) error     { return r.note("copy " 
 func (r *recorder) DeleteSnapshot(id string) error      { return r.note("delete " + id) }
 func (r *recorder) AddInstance(id string) error         { return r.note("add " + id) }
 func (r *recorder) RemoveInstance(id string) error      { return r.note("remove " + id) }
-func (r *recorder) Attach(a DeviceAttachment) error     { return r.note("attach " + a.VolumeID) }
 func (r *recorder) Prune(_, _ []string) error           { return r.note("prune") }
 func (r *recorder) Close() error                        { return r.note("close") }
 
@@ -53,4 +54,15 @@ func (r *recorder) Detach(_, volumeID string, force bool) error {
 		return ErrDeviceBusy
 	}
 	return r.note("detach " + volumeID)
+}
+
+func (r *recorder) Attach(a DeviceAttachment) error {
+	r.mu.Lock()
+	r.fails--
+	failing := r.fails >= 0
+	r.mu.Unlock()
+	if failing {
+		return errors.New("no loop device is free")
+	}
+	return r.note("attach " + a.VolumeID)
 }

@@ -3,7 +3,6 @@ package world
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -74,7 +73,7 @@ func New(c Config) (*World, error) {
 		w.clock = machineClock{}
 	}
 	if w.log == nil {
-		w.log = slog.New(slog.NewTextHandler(io.Discard, nil))
+		w.log = slog.New(slog.DiscardHandler)
 	}
 	if w.zones = c.Zones; len(w.zones) == 0 {
 		w.zones = threeZones(w.region)
@@ -205,8 +204,7 @@ func (w *World) newID(prefix string) string {
 	return fmt.Sprintf("%s0%08x%08x", prefix, uint32(w.order()), w.random.Uint32())
 }
 
-// present tells a device failure to whom it may concern, as EC2's callers
-// would not be told.
+// deviceError tells the log what EC2's callers are not told.
 func (w *World) deviceError(what, id string, err error) {
 	if err != nil {
 		w.log.Error("device", "step", what, "id", id, "error", err)
