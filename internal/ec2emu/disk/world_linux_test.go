@@ -37,6 +37,13 @@ func exists(path string) bool {
 	return err == nil
 }
 
+func runInstance(t *testing.T, w *world.World) string {
+	t.Helper()
+	id, err := w.RunInstance(world.InstanceSpec{})
+	must(t, err)
+	return id
+}
+
 func create(t *testing.T, w *world.World, snapshot string) string {
 	t.Helper()
 	r := &world.CreateVolumeRequest{AvailabilityZone: zone, VolumeType: "gp3", SnapshotID: snapshot}
@@ -58,9 +65,7 @@ func attach(t *testing.T, w *world.World, volume, instance, name string) {
 func TestWorld_withRealDevices(t *testing.T) {
 	w, d := newWorld(t, nodetest.Dir(t))
 	defer func() { must(t, w.Close()) }()
-	instance, err := w.RunInstance(world.InstanceSpec{})
-	must(t, err)
-	volume := create(t, w, "")
+	instance, volume := runInstance(t, w), create(t, w, "")
 	attach(t, w, volume, instance, "/dev/xvdba")
 	root, node := d.path(instance, "dev/nvme0n1"), d.path(instance, "dev/nvme1n1")
 	if !exists(root) || !exists(node) {
@@ -95,9 +100,7 @@ func TestWorld_withRealDevices(t *testing.T) {
 func TestWorld_afterAKillHasItsDevicesBack(t *testing.T) {
 	dir := nodetest.Dir(t)
 	w, d := newWorld(t, dir)
-	instance, err := w.RunInstance(world.InstanceSpec{})
-	must(t, err)
-	volume := create(t, w, "")
+	instance, volume := runInstance(t, w), create(t, w, "")
 	attach(t, w, volume, instance, "/dev/xvdba")
 	write(t, d.path(instance, "dev/nvme1n1"), "kept", 0)
 	must(t, d.CreateVolume("vol-0123456789abcdef9", 1, world.DataSource{})) // cut off before the world wrote it down
@@ -107,7 +110,7 @@ func TestWorld_afterAKillHasItsDevicesBack(t *testing.T) {
 	eventually(t, "the device is back", func() bool { return exists(d.path(instance, "dev/nvme1n1")) })
 	wantData(t, d.path(instance, "dev/nvme1n1"), "kept", 0)
 	absent(t, filepath.Join(dir, volumeFile("vol-0123456789abcdef9")))
-	_, err = w.DetachVolume(&world.DetachVolumeRequest{VolumeID: volume})
+	_, err := w.DetachVolume(&world.DetachVolumeRequest{VolumeID: volume})
 	must(t, err)
 	must(t, w.Close())
 	nodetest.NoLeaks(t, dir)
