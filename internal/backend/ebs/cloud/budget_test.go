@@ -27,7 +27,9 @@ func TestBudgets_of500VolumesAnd100Workers(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		const n, atOnce = 500, 100
 		ids := make([]string, n)
-		describes := func() int { return r.calls("") - r.calls("CreateVolume") - r.calls("AttachVolume") - r.calls("DetachVolume") - r.calls("ModifyVolume") }
+		describes := func() int {
+			return r.calls("") - r.calls("CreateVolume") - r.calls("AttachVolume") - r.calls("DetachVolume") - r.calls("ModifyVolume")
+		}
 
 		took := workers(t, n, atOnce, func(i int) error {
 			v, err := r.create(r.ctx, fmt.Sprint("pvc-", i))

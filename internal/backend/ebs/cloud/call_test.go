@@ -196,7 +196,10 @@ func TestAnswers_mayBeEmpty(t *testing.T) {
 			func() error { _, err := r.Status(ctx, vol); return err },
 			func() error { _, err := r.InstanceType(ctx, "m5.large"); return err },
 			func() error { _, err := r.CreateVolume(ctx, small("a")); return err },
-			func() error { _, err := r.CopyVolume(ctx, CopyVolumeInput{SourceVolumeID: vol, ClientToken: "t"}); return err },
+			func() error {
+				_, err := r.CopyVolume(ctx, CopyVolumeInput{SourceVolumeID: vol, ClientToken: "t"})
+				return err
+			},
 			func() error { _, err := r.CreateSnapshot(ctx, CreateSnapshotInput{VolumeID: vol}); return err },
 			func() error { _, err := r.ModifyVolume(ctx, ModifyInput{VolumeID: vol, Size: 2}); return err },
 		}
@@ -214,10 +217,16 @@ func TestAnswers_mayBeEmpty(t *testing.T) {
 			func() error { _, err := r.Zones(ctx); return err },
 			func() error { _, _, err := r.ListVolumes(ctx, "", 0); return err },
 			func() error { _, _, err := r.ListSnapshots(ctx, SnapshotQuery{}, "", 0); return err },
-			func() error { _, err := r.AttachVolume(ctx, AttachInput{VolumeID: vol, InstanceID: i, Device: device(0)}); return err },
+			func() error {
+				_, err := r.AttachVolume(ctx, AttachInput{VolumeID: vol, InstanceID: i, Device: device(0)})
+				return err
+			},
 			func() error { return r.DetachVolume(ctx, vol, i, false) },
 			func() error { return r.EnableFastRestore(ctx, snap, []string{zone}) },
-			func() error { _, err := r.LockSnapshot(ctx, LockInput{SnapshotID: snap, Mode: "governance", Duration: 1}); return err },
+			func() error {
+				_, err := r.LockSnapshot(ctx, LockInput{SnapshotID: snap, Mode: "governance", Duration: 1})
+				return err
+			},
 			func() error { return r.CreateTags(ctx, []string{vol}, map[string]string{"a": "b"}) },
 		}
 		for n, call := range fine {

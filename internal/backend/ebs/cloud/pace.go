@@ -14,16 +14,18 @@ import (
 // (EC2 developer guide, "Request throttling"). Nobody tells a client how many
 // tokens are left, or who else takes them, so the pace of an action is learned:
 //
-//   - Until EC2 throttles it, an action is not paced. Only how many calls are
-//     under way at once grows step by step, so that a storm finds the end of the
-//     bucket with a few calls and not with all.
+//   - Until EC2 throttles it, an action is not paced. Calls go at once as long as
+//     EC2's usual bucket allows them; beyond that a few try whether there is
+//     more, and then many: so a storm finds the end of the bucket with a few
+//     calls and not with all, and hardly waits where there is no end.
 //   - From then on calls take tokens from a bucket of our own. Its rate falls a
 //     little with each throttled call and comes back along a cubic curve that is
 //     flat around the rate that was too much, as TCP CUBIC does (RFC 9438).
 //   - Who waits longest goes first; a call that was throttled keeps its place.
 const (
-	firstWindow  = 50              // calls under way at once, to begin with
-	largeWindow  = 4096            // no limit from here on
+	tries        = 5               // calls beyond the usual bucket that try whether there is more
+	trust        = 100             // calls beyond it that are let through when those went well
+	trustMore    = 4               // times as many as went well, after that
 	slightly     = 0.92            // what is left of the rate after a throttled call
 	much         = 0.7             // and when the last one is not long ago
 	recently     = 5 * time.Second // what "not long ago" is
@@ -67,8 +69,13 @@ type pace struct {
 	waiting []*turn // by number
 	next    uint64
 
-	window, underWay int
-	accepted         int // calls that went well; the burst and those since the window grew
+	underWay int
+
+	usual   float64 // tokens that EC2's usual bucket has left; below 0: beyond it
+	usualAt time.Time
+	proven  float64 // how far beyond calls went well
+	tried   float64 // how far beyond a call went well that is not proven yet
+	trying  int     // calls under way that went further than is proven
 
 	paced     bool
 	rate, top float64       // after the last throttled call, and what was too much
@@ -93,6 +100,8 @@ type turn struct {
 	ready  chan struct{}
 	ahead  int
 	rate   float64
+	beyond float64 // the usual bucket, when it was sent
+	trial  bool    // further than was proven
 }
 
 // String tells what a call that did not get its turn waited for.
@@ -111,7 +120,7 @@ func newPacer(o PacingOptions) *pacer {
 func (p *pacer) of(action string) *pace {
 	a := p.actions[action]
 	if a == nil {
-		a = &pace{action: action, seed: bucketOf(action), window: firstWindow}
+		a = &pace{action: action, seed: bucketOf(action)}
 		p.actions[action] = a
 	}
 	return a
@@ -162,7 +171,8 @@ func (p *pacer) abandon(t *turn) {
 		a.waiting = slices.Delete(a.waiting, i, i+1)
 		return
 	}
-	a.underWay--
+	a.sent(t, -1)
+	a.usual++
 	if a.paced {
 		a.tokens++
 	}
@@ -177,13 +187,13 @@ func (p *pacer) done(t *turn, kind outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a, now := t.of, time.Now()
-	a.underWay--
+	a.sent(t, -1)
 	switch kind {
 	case throttled:
 		a.refill(now)
 		a.slow(t.began, now)
 	case answered:
-		a.went(now)
+		a.went(t, now)
 	}
 	p.pump(a)
 }
@@ -216,17 +226,20 @@ func (p *pacer) pump(a *pace) {
 	for len(a.waiting) > 0 && a.admits() {
 		t := a.waiting[0]
 		a.waiting = slices.Delete(a.waiting, 0, 1)
-		a.underWay++
 		if a.paced {
 			a.tokens--
 		}
-		t.began = now
+		a.usual--
+		t.began, t.beyond = now, -a.usual
+		t.trial = !a.paced && t.beyond > a.proven
+		a.sent(t, 1)
 		close(t.ready)
 	}
-	if len(a.waiting) == 0 || !a.paced || p.isClosed() {
+	lacking := a.lacking()
+	if len(a.waiting) == 0 || lacking <= 0 || p.isClosed() {
 		return
 	}
-	wait := time.Duration((1-a.tokens)/a.current()*float64(time.Second)) + time.Millisecond
+	wait := time.Duration(lacking*float64(time.Second)) + time.Millisecond
 	if a.timer == nil {
 		a.timer = time.AfterFunc(wait, func() {
 			p.mu.Lock()
@@ -238,34 +251,59 @@ func (p *pacer) pump(a *pace) {
 	a.timer.Reset(wait)
 }
 
-// admits tells whether one more call may go.
-func (a *pace) admits() bool {
-	if a.paced {
-		return a.tokens >= 1
+// sent counts a call that goes, or that is over.
+func (a *pace) sent(t *turn, n int) {
+	a.underWay += n
+	if t.trial {
+		a.trying += n
 	}
-	return a.window >= largeWindow || a.underWay < a.window
+}
+
+// admits tells whether one more call may go. The first that go beyond the usual
+// bucket wait for the answers to all others: they would say nothing before.
+func (a *pace) admits() bool {
+	if !a.paced && a.usual < 1 && a.proven == 0 && a.underWay > a.trying {
+		return false
+	}
+	return a.lacking() <= 0
+}
+
+// lacking is for how many seconds no call may go, if none that is under way
+// tells something new.
+func (a *pace) lacking() float64 {
+	if a.paced {
+		return (1 - a.tokens) / a.current()
+	}
+	beyond := float64(tries)
+	if a.proven > 0 {
+		beyond = max(trust, trustMore*a.proven)
+	}
+	return (1 - a.usual - beyond) / a.seed.rate
 }
 
 // went notes a call that was not throttled.
-func (a *pace) went(now time.Time) {
+func (a *pace) went(t *turn, now time.Time) {
 	if a.paced {
 		a.passed++
 		return
 	}
+	if t.trial {
+		a.tried = max(a.tried, t.beyond)
+	}
+	if a.trying == 0 { // all that tried it went well, not only some
+		a.proven = max(a.proven, a.tried)
+	}
 	a.success = append(a.success, now)
 	if len(a.success) > goodputMost {
 		a.success = slices.Delete(a.success, 0, goodputMost/2)
-	}
-	a.accepted++
-	if a.accepted >= int(a.seed.burst)+a.window && a.window < largeWindow {
-		a.window *= 2 // more went through than EC2's usual bucket holds
-		a.accepted = int(a.seed.burst)
 	}
 }
 
 // refill adds the tokens of the time that has passed. The rate only grows while
 // calls wait for it: what is not asked for proves nothing.
 func (a *pace) refill(now time.Time) {
+	a.usual = min(a.seed.burst, a.usual+a.seed.rate*now.Sub(a.usualAt).Seconds())
+	a.usualAt = now
 	if !a.paced {
 		return
 	}
@@ -280,7 +318,7 @@ func (a *pace) refill(now time.Time) {
 		return
 	}
 	if now.Sub(a.lowered) > unpacedAfter {
-		a.paced, a.window, a.accepted = false, firstWindow, 0
+		a.paced, a.proven, a.tried = false, 0, 0
 	}
 }
 

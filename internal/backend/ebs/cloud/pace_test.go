@@ -83,10 +83,10 @@ func TestPace_findsWhatEC2Allows(t *testing.T) {
 		"the default":                   {50, 5, 0, 5000, 100, 0.02, 1.05},
 		"the default, all at once":      {50, 5, 0, 5000, 5000, 0.02, 1.05},
 		"the default, few at a time":    {50, 5, 0, 2000, 8, 0.02, 1.05},
-		"a short storm":                 {50, 5, 0, 500, 100, 0.13, 1.05},
+		"a short storm":                 {50, 5, 0, 500, 100, 0.02, 1.05},
 		"somebody else takes 80 %":      {50, 5, 4, 1000, 100, 0.1, 1.2},
 		"a tenth of the default":        {5, 0.5, 0, 500, 100, 0.15, 1.3},
-		"raised to eight times as much": {400, 40, 0, 20000, 500, 0.02, 1.6},
+		"raised to eight times as much": {400, 40, 0, 20000, 500, 0.03, 1.6},
 		"no limit":                      {1e9, 1e9, 0, 5000, 100, 0, 1e9},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,8 +8,10 @@ import (
 
 // Looks of the watcher.
 const (
-	together    = 50 * time.Millisecond // what is expected within is looked at at once
-	looksAtOnce = 20                    // looks that may follow each other freely
+	together    = 50 * time.Millisecond  // what is expected within is looked at at once
+	crowded     = 200 * time.Millisecond // and within this, if it is many
+	many        = 8                      // and at least a fifth of the others
+	looksAtOnce = 20                     // looks that may follow each other freely
 	lookEvery   = 250 * time.Millisecond
 	lookSlowly  = time.Second // while EC2 throttles describes
 	stepFirst   = 50 * time.Millisecond
@@ -255,7 +257,8 @@ func (w *watch[V]) drop() {
 }
 
 // nextLook is when to look: when all are due that are due shortly after the
-// first, and when the budget of looks allows.
+// first, and when the budget of looks allows. Crowds that have drifted apart are
+// brought together again: each costs looks for as long as they last.
 func (w *watch[V]) nextLook() (at time.Time, any bool) {
 	for _, one := range w.waits {
 		if one.looking == nil && (!any || one.due.Before(at)) {
@@ -265,16 +268,30 @@ func (w *watch[V]) nextLook() (at time.Time, any bool) {
 	if !any {
 		return at, false
 	}
-	end := at.Add(together)
+	near, far, nears, fars := at, at, 0, 0
 	for _, one := range w.waits {
-		if one.looking == nil && one.due.After(at) && !one.due.After(end) {
-			at = one.due
+		switch later := one.due.Sub(at); {
+		case one.looking != nil || later > crowded:
+		case later <= together:
+			near, nears = latest(near, one.due), nears+1
+		default:
+			far, fars = latest(far, one.due), fars+1
 		}
+	}
+	if at = near; fars >= many && fars*5 >= nears {
+		at = far
 	}
 	if allowed := w.budget.next(); allowed.After(at) {
 		at = allowed
 	}
 	return at, true
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // start looks at what is due, and at what may be done already where a describe
