@@ -235,7 +235,7 @@ func (b *Batcher[K, V]) wait() (full bool) {
 	defer timer.Stop()
 	for {
 		b.mu.Lock()
-		left, pending := b.due(began).Sub(time.Now()), len(b.pending)
+		left, pending := time.Until(b.due(began)), len(b.pending)
 		b.mu.Unlock()
 		if pending >= b.o.Limit {
 			return true

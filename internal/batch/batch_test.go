@@ -21,7 +21,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // server answers lookups after a while and remembers them.
 type server struct {
 	takes time.Duration
-	limit int
 
 	mu    sync.Mutex
 	calls []lookup

@@ -40,7 +40,9 @@ func TestBatcher_model(t *testing.T) {
 			}
 		}), 1, 40).Draw(r, "callers")
 		var problems []string
-		synctest.Test(t, func(*testing.T) { problems = play(callers, takes, batch.Options{Limit: limit, Join: join, Split: isBad}) })
+		synctest.Test(t, func(*testing.T) {
+			problems = play(callers, takes, batch.Options{Limit: limit, Join: join, Split: isBad})
+		})
 		if len(problems) > 0 {
 			r.Fatalf("%s", strings.Join(problems, "\n"))
 		}

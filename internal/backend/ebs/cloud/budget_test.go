@@ -107,7 +107,10 @@ func TestLatency_ofLoneCalls(t *testing.T) {
 // A storm under EC2's default limits becomes a queue: nothing fails, hardly
 // anything is throttled, and it takes little longer than the limits demand.
 func TestThrottling_aStormIsAQueue(t *testing.T) {
-	const n = 5000
+	n := 5000
+	if testing.Short() {
+		n = 500
+	}
 	for _, atOnce := range []int{100, n} {
 		t.Run(fmt.Sprint(atOnce, " at once"), func(t *testing.T) {
 			emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {

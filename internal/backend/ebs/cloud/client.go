@@ -70,7 +70,7 @@ type Client struct {
 	health      health
 	crowd       *batch.Crowd
 
-	lookups
+	lookups lookups
 	watchers
 
 	ctx     context.Context // ends with Close

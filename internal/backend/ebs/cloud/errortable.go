@@ -1,13 +1,25 @@
 package cloud
 
-import "github.com/holdfast-csi/holdfast/internal/backend"
+import (
+	"maps"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
 
 // table is the one place where EC2's codes get their meaning (EC2 API, "Error
 // codes"). A code that is not in it has none: a fault, reported with its text.
 // A name ending in ".*" is a family of codes.
 func table() map[string]row {
+	all := map[string]row{}
+	for _, part := range []map[string]row{ofThings(), ofLimits(), ofRequests(), ofCallers(), ofService()} {
+		maps.Copy(all, part)
+	}
+	return all
+}
+
+// ofThings: they do not exist, or are in a state that does not allow it.
+func ofThings() map[string]row {
 	return map[string]row{
-		// Things that do not exist.
 		"InvalidVolume.NotFound":             {backend.ErrNotFound, ""},
 		"InvalidVolumeID.Malformed":          {backend.ErrNotFound, ""},
 		"InvalidInstanceID.NotFound":         {backend.ErrNotFound, ""},
@@ -17,21 +29,23 @@ func table() map[string]row {
 		"InvalidVolumeModification.NotFound": {backend.ErrNotFound, ""},
 		"InvalidSnapshot.NotFound":           {backend.ErrNotFound, ""},
 		"InvalidSnapshotID.Malformed":        {backend.ErrNotFound, ""},
-
-		// Things in a state that does not allow it.
-		"VolumeInUse":                {backend.ErrInUse, "detach it first"},
-		"InvalidSnapshot.InUse":      {backend.ErrInUse, "remove what uses the snapshot, such as an image, first"},
-		"SnapshotLocked":             {backend.ErrInUse, "wait for the lock to end, or unlock the snapshot"},
-		"IncorrectState":             {backend.ErrBusy, ""},
-		"IncorrectModificationState": {backend.ErrBusy, "wait for the modification that is running"},
-		"IncorrectInstanceState":     {backend.ErrPrecondition, "start the instance, or use another"},
-		"InvalidVolume.ZoneMismatch": {backend.ErrPrecondition, "volume and instance must be in one availability zone"},
+		"VolumeInUse":                        {backend.ErrInUse, "detach it first"},
+		"InvalidSnapshot.InUse":              {backend.ErrInUse, "remove what uses the snapshot, such as an image, first"},
+		"SnapshotLocked":                     {backend.ErrInUse, "wait for the lock to end, or unlock the snapshot"},
+		"IncorrectState":                     {backend.ErrBusy, ""},
+		"IncorrectModificationState":         {backend.ErrBusy, "wait for the modification that is running"},
+		"IncorrectInstanceState":             {backend.ErrPrecondition, "start the instance, or use another"},
+		"InvalidVolume.ZoneMismatch":         {backend.ErrPrecondition, "volume and instance must be in one availability zone"},
 
 		// Names for devices: another name is tried before anybody sees these.
 		"InvalidDevice.InUse":       {nil, ""},
 		"InvalidBlockDeviceMapping": {nil, ""},
+	}
+}
 
-		// Limits and room.
+// ofLimits: quotas, and room.
+func ofLimits() map[string]row {
+	return map[string]row{
 		"AttachmentLimitExceeded":               {backend.ErrNoSpace, "the instance has no free slot; detach a volume or use a larger type"},
 		"VolumeLimitExceeded":                   {backend.ErrNoSpace, "delete volumes or ask AWS to raise the quota"},
 		"MaxIOPSLimitExceeded":                  {backend.ErrNoSpace, "ask for fewer IOPS or ask AWS to raise the quota"},
@@ -44,8 +58,12 @@ func table() map[string]row {
 		"ResourceLimitExceeded":                 {backend.ErrNoSpace, ""},
 		"InsufficientVolumeCapacity":            {backend.ErrNoSpace, "the zone has no room; try another zone or volume type"},
 		"InsufficientCapacity":                  {backend.ErrNoSpace, "the zone has no room; try another zone or volume type"},
+	}
+}
 
-		// Requests that are wrong.
+// ofRequests: they are wrong.
+func ofRequests() map[string]row {
+	return map[string]row{
 		"IdempotentParameterMismatch": {backend.ErrExists, ""},
 		"InvalidParameter":            {backend.ErrInvalid, ""},
 		"InvalidParameterValue":       {backend.ErrInvalid, ""},
@@ -68,8 +86,12 @@ func table() map[string]row {
 		"InvalidPaginationToken":      {backend.ErrStaleToken, "list from the start"},
 		"InvalidNextToken":            {backend.ErrStaleToken, "list from the start"},
 		"FilterLimitExceeded":         {nil, ""},
+	}
+}
 
-		// Who asks.
+// ofCallers: who asks.
+func ofCallers() map[string]row {
+	return map[string]row{
 		"UnauthorizedOperation":       {backend.ErrDenied, ""},
 		"AccessDenied":                {backend.ErrDenied, ""},
 		"AccessDeniedException":       {backend.ErrDenied, ""},
@@ -86,8 +108,12 @@ func table() map[string]row {
 		"SignatureDoesNotMatch":       {backend.ErrCredentials, credentialsAdvice},
 		"IncompleteSignature":         {backend.ErrCredentials, credentialsAdvice},
 		"MissingAuthenticationToken":  {backend.ErrCredentials, credentialsAdvice},
+	}
+}
 
-		// EC2 has too much to do, or a fault.
+// ofService: EC2 has too much to do, or a fault.
+func ofService() map[string]row {
+	return map[string]row{
 		"RequestLimitExceeded":    {backend.ErrUnavailable, throttleAdvice},
 		"Throttling":              {backend.ErrUnavailable, throttleAdvice},
 		"ThrottlingException":     {backend.ErrUnavailable, throttleAdvice},

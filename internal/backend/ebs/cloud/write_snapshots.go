@@ -92,17 +92,17 @@ func (c *Client) EnableFastRestore(ctx context.Context, snapshotID string, zones
 
 // refusedZone is the first refusal in an answer that says 200 all the same.
 func refusedZone(op operation, refused []types.EnableFastSnapshotRestoreErrorItem) error {
-	for _, r := range refused {
-		for _, zone := range r.FastSnapshotRestoreStateErrors {
-			e := &Error{Action: op.action, resource: op.resource, Message: "refused in " + aws.ToString(zone.AvailabilityZone)}
-			if zone.Error != nil {
-				e.Code = aws.ToString(zone.Error.Code)
-				e.Message += ": " + aws.ToString(zone.Error.Message)
-			}
-			e.sentinel = sentinelOf(e.Code, e.Message)
-			return e
-		}
-		return &Error{Action: op.action, resource: op.resource, Message: "refused without a reason", sentinel: backend.ErrPrecondition}
+	if len(refused) == 0 {
+		return nil
 	}
-	return nil
+	e := &Error{Action: op.action, resource: op.resource, Message: "refused without a reason", sentinel: backend.ErrPrecondition}
+	if zones := refused[0].FastSnapshotRestoreStateErrors; len(zones) > 0 {
+		e.Message = "refused in " + aws.ToString(zones[0].AvailabilityZone)
+		if why := zones[0].Error; why != nil {
+			e.Code = aws.ToString(why.Code)
+			e.Message += ": " + aws.ToString(why.Message)
+			e.sentinel = sentinelOf(e.Code, e.Message)
+		}
+	}
+	return e
 }

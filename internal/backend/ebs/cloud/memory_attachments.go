@@ -1,0 +1,66 @@
+package cloud
+
+import (
+	"slices"
+	"time"
+)
+
+// seenAttachments corrects a volume's attachments.
+func (m *memory) seenAttachments(f *volumeFacts, v *Volume) {
+	shown := map[string]bool{}
+	for i, a := range v.Attachments {
+		shown[a.InstanceID] = true
+		fact := f.attached[a.InstanceID]
+		if fact == nil || !m.valid(fact.at) {
+			continue
+		}
+		fact.absent = 0
+		if newer(a, fact.Attachment) {
+			if a.State != fact.State {
+				fact.at = time.Now()
+				f.forgotten = fact.at.Add(m.settling)
+			}
+			fact.Attachment = a
+			continue
+		}
+		v.Attachments[i].State = fact.State
+	}
+	for instance, fact := range f.attached {
+		if shown[instance] || !m.valid(fact.at) {
+			continue
+		}
+		fact.absent++
+		if m.gone(fact) {
+			delete(f.attached, instance)
+			continue
+		}
+		v.Attachments = append(v.Attachments, fact.Attachment)
+	}
+}
+
+// gone tells whether an attachment that a describe did not show is over. One
+// that this client began a moment ago may not be visible yet; one that it ends
+// is over, unless the describe may be from before it began.
+func (m *memory) gone(fact *attachmentFact) bool {
+	switch fact.State {
+	case Detaching, Busy:
+		return !fact.fresh || fact.absent >= 2
+	case Attached:
+		return fact.absent >= 2
+	}
+	return false
+}
+
+// newer tells whether a describe of an attachment is at least as new as what is
+// known of it: it began later, or it is as far on its way.
+func newer(seen, known Attachment) bool {
+	seenAt, knownAt := seen.Since.Truncate(time.Second), known.Since.Truncate(time.Second)
+	if !seenAt.Equal(knownAt) && !seen.Since.IsZero() && !known.Since.IsZero() {
+		return seenAt.After(knownAt)
+	}
+	return attachmentRank(seen.State) >= attachmentRank(known.State)
+}
+
+func attachmentRank(state string) int {
+	return slices.Index([]string{Attaching, Attached, Detaching, Busy, Detached}, state)
+}
