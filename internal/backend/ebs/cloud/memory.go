@@ -48,8 +48,8 @@ type volumeFacts struct {
 type attachmentFact struct {
 	Attachment
 	at     time.Time
-	absent int // describes in a row that did not show it
-	fresh  bool
+	absent int       // describes in a row that did not show it
+	began  time.Time // when AttachVolume was answered; zero: not by this client
 }
 
 type snapshotFacts struct {
@@ -118,18 +118,21 @@ func (m *memory) deletedVolume(id string) {
 	m.volume(id).deleted = time.Now()
 }
 
-// answered notes the answer to AttachVolume (fresh) or DetachVolume.
-func (m *memory) answered(a Attachment, fresh bool) {
+// answered notes the answer to AttachVolume (begins) or DetachVolume.
+func (m *memory) answered(a Attachment, begins bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if a.VolumeID == "" || a.InstanceID == "" {
 		return
 	}
 	facts := m.volume(a.VolumeID)
-	if old := facts.attached[a.InstanceID]; old != nil && !fresh {
-		fresh = old.fresh && m.valid(old.at)
+	fact := &attachmentFact{Attachment: a, at: time.Now()}
+	if old := facts.attached[a.InstanceID]; begins {
+		fact.began = fact.at
+	} else if old != nil {
+		fact.began = old.began
 	}
-	facts.attached[a.InstanceID] = &attachmentFact{Attachment: a, at: time.Now(), fresh: fresh}
+	facts.attached[a.InstanceID] = fact
 }
 
 func (m *memory) changed(change Modification) {

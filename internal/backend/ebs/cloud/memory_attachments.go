@@ -40,11 +40,12 @@ func (m *memory) seenAttachments(f *volumeFacts, v *Volume) {
 
 // gone tells whether an attachment that a describe did not show is over. One
 // that this client began a moment ago may not be visible yet; one that it ends
-// is over, unless the describe may be from before it began.
+// is over, unless the describe may be from before it began: for that it would
+// have to be older than the attachment.
 func (m *memory) gone(fact *attachmentFact) bool {
 	switch fact.State {
 	case Detaching, Busy:
-		return !fact.fresh || fact.absent >= 2
+		return time.Since(fact.began) > m.settling/4 || fact.absent >= 2
 	case Attached:
 		return fact.absent >= 2
 	}
