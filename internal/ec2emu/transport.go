@@ -12,7 +12,10 @@ import (
 // RoundTripper calls the server's handler in the caller's goroutine, without a
 // socket: for tests that count goroutines or run in virtual time. It honours
 // the request's context. A dropped connection is a reset one.
-func (s *Server) RoundTripper() http.RoundTripper { return roundTripper{s} }
+func (s *Server) RoundTripper() http.RoundTripper { return InProcess(s) }
+
+// InProcess is RoundTripper for any handler, such as that of Metadata.
+func InProcess(handler http.Handler) http.RoundTripper { return roundTripper{handler} }
 
 type roundTripper struct{ handler http.Handler }
 
