@@ -3,6 +3,7 @@ package backendtest
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
@@ -37,13 +38,18 @@ func (b *bench) createAs(request guard.CreateRequest) backend.Volume {
 	return volume
 }
 
+// snapshot cuts one and waits for it to be ready, as a CO does: by asking again.
 func (b *bench) snapshot(name, source string) backend.Snapshot {
 	b.Helper()
-	snapshot, err := b.guard.CreateSnapshot(b.ctx(), backend.SnapshotSpec{Name: name, SourceID: source})
-	if err != nil {
-		b.Fatalf("snapshot %q of %s: %v", name, source, err)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		snapshot, err := b.guard.CreateSnapshot(b.ctx(), backend.SnapshotSpec{Name: name, SourceID: source})
+		if err != nil {
+			b.Fatalf("snapshot %q of %s: %v", name, source, err)
+		}
+		if snapshot.Ready || time.Now().After(deadline) {
+			return snapshot
+		}
 	}
-	return snapshot
 }
 
 // must fails the rule on an error.

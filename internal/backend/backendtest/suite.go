@@ -11,6 +11,7 @@ package backendtest
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
@@ -33,6 +34,19 @@ type Subject struct {
 // Run runs every rule, each against a subject of its own.
 func Run(t *testing.T, open func(t *testing.T) Subject) {
 	t.Helper()
+	run(t, open, func(t *testing.T, check func(t *testing.T)) { check(t) })
+}
+
+// RunVirtual is Run in virtual time (package synctest), for a backend that
+// waits for timers and does no input or output of its own. What the subject
+// starts must end with the test's cleanups.
+func RunVirtual(t *testing.T, open func(t *testing.T) Subject) {
+	t.Helper()
+	run(t, open, synctest.Test)
+}
+
+func run(t *testing.T, open func(t *testing.T) Subject, in func(t *testing.T, check func(t *testing.T))) {
+	t.Helper()
 	for _, group := range []struct {
 		name  string
 		rules []rule
@@ -46,7 +60,9 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, r := range group.rules {
-				t.Run(r.name, func(t *testing.T) { r.check(newBench(t, open(t))) })
+				t.Run(r.name, func(t *testing.T) {
+					in(t, func(t *testing.T) { r.check(newBench(t, open(t))) })
+				})
 			}
 		})
 	}

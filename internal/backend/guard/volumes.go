@@ -81,12 +81,12 @@ func (g *Guard) findOrCreate(ctx context.Context, request CreateRequest) (backen
 	}
 	release, sourceSize, err := g.holdSource(ctx, request.Source)
 	if err != nil {
-		return g.withoutSource(ctx, request, err)
+		return g.instead(ctx, request, err, backend.ErrNotFound)
 	}
 	defer release()
 	spec, err := g.resolve(request, sourceSize)
 	if err != nil {
-		return backend.Volume{}, err
+		return g.instead(ctx, request, err, backend.ErrOutOfRange)
 	}
 	volume, err := g.controller.CreateVolume(ctx, spec)
 	if err != nil || !g.traits.CreateFindsName {
@@ -107,10 +107,11 @@ func (g *Guard) existing(ctx context.Context, request CreateRequest) (backend.Vo
 	return volume, true, g.compatible(volume, request, request.spec(volume.Size))
 }
 
-// withoutSource answers a creation whose source is not there: a repeat of one
-// that succeeded before the source was deleted still finds its volume.
-func (g *Guard) withoutSource(ctx context.Context, request CreateRequest, cause error) (backend.Volume, error) {
-	if !g.traits.CreateFindsName || !errors.Is(cause, backend.ErrNotFound) {
+// instead answers a creation that cannot be, by the volume that has its name all
+// the same: a repeat of one that succeeded before its source was deleted finds
+// it, and a size that is not possible is not the size it has.
+func (g *Guard) instead(ctx context.Context, request CreateRequest, cause, only error) (backend.Volume, error) {
+	if !g.traits.CreateFindsName || !errors.Is(cause, only) {
 		return backend.Volume{}, cause
 	}
 	volume, found, err := g.existing(ctx, request)
