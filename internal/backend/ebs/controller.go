@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/attachment"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
@@ -60,6 +61,8 @@ type Controller struct {
 	cuts      cuts
 	volumes   listing[cloud.Volume]
 	snapshots listing[cloud.Snapshot]
+
+	attachments *attachment.Machine
 }
 
 // usualSettling is longer than EC2 has been seen to lag behind itself.
@@ -84,7 +87,9 @@ func New(o Options) (*Controller, error) {
 	if o.Settling == 0 {
 		o.Settling = usualSettling
 	}
-	return &Controller{cloud: o.Cloud, options: o, log: log, tags: rules, settling: o.Settling}, nil
+	c := &Controller{cloud: o.Cloud, options: o, log: log, tags: rules, settling: o.Settling}
+	c.attachments = c.newAttachments()
+	return c, nil
 }
 
 // Offline is a Controller for a process that has the node half only: it tells

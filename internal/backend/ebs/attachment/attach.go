@@ -151,6 +151,11 @@ func (r *run) start(ctx context.Context, volume cloud.Volume, instance func() (c
 	if err := checkInstance(volume, at); err != nil {
 		return volume, err
 	}
+	if before := r.m.options.Before; before != nil {
+		if err := before(ctx, volume, func(phase string) { r.say("%s", phase) }); err != nil {
+			return volume, err
+		}
+	}
 	if err := r.m.claim(r.pair, r.wish); err != nil {
 		return volume, err
 	}

@@ -77,12 +77,3 @@ func tableCards(instanceType string) int {
 	}
 	return 1
 }
-
-// xenFamilies are those whose guests see volumes as Xen devices, not NVMe.
-var xenFamilies = strings.Fields("c1 c3 c4 d2 h1 i2 i3 m1 m2 m3 m4 r3 r4 t1 t2 x1 x1e")
-
-// xen tells whether an instance of the type names its devices itself.
-func xen(instanceType string) bool {
-	family, size, _ := strings.Cut(instanceType, ".")
-	return slices.Contains(xenFamilies, family) && !strings.HasPrefix(size, "metal")
-}

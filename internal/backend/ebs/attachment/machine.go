@@ -51,7 +51,10 @@ type Options struct {
 	// that got stuck; 1 h.
 	Refused time.Duration
 	// Names is how many device names one call tries; 5.
-	Names  int
+	Names int
+	// Before is called before AttachVolume and may wait, or refuse; say tells
+	// what it waits for. Nil for nothing.
+	Before func(ctx context.Context, v cloud.Volume, say func(string)) error
 	Logger *slog.Logger
 }
 
@@ -88,7 +91,7 @@ type Machine struct {
 
 	mu      sync.Mutex
 	volumes map[string]map[string]*entry // by volume and instance
-	first   time.Time      // when the first call came
+	first   time.Time                    // when the first call came
 	swept   time.Time
 }
 

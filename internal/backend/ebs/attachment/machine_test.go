@@ -316,7 +316,9 @@ func TestX23_detachedByAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		e.lag = func() time.Duration { return max(0, time.Since(old)-time.Millisecond) * lagOnce(time.Since(old) < 2*time.Second) }
+		e.lag = func() time.Duration {
+			return max(0, time.Since(old)-time.Millisecond) * lagOnce(time.Since(old) < 2*time.Second)
+		}
 		mustDetach(t, m, "vol-1", "i-a")
 		wantTruth(t, e, "vol-1", "i-a", "absent")
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/limits"
 )
 
 // aliasFree is how many names at the head of the list a guest without NVMe does
@@ -131,7 +132,7 @@ func (n *names) take(instance cloud.Instance, volume string, cards int) (name st
 		used[d.Name] = true
 	}
 	list := n.list
-	if xen(instance.Type) {
+	if limits.Xen(instance.Type) {
 		list = list[:aliasFree]
 	}
 	n.with(instance.ID, func(at *node, now time.Time) {

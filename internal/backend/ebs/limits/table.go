@@ -31,13 +31,20 @@ func Of(instanceType string) (limit Limit, known bool) {
 		}
 		return Limit{Slots: slots}, found
 	}
-	if contains(xenFamilies, family) && !strings.HasPrefix(size, "metal") {
+	if Xen(instanceType) {
 		return Limit{Slots: xen}, true
 	}
 	if slots, found := lookUp(shared(), family, size); found {
 		return Limit{Slots: slots, Shared: true}, true
 	}
 	return Limit{Slots: usual, Shared: true}, contains(usualFamilies, family)
+}
+
+// Xen tells whether instances of a type run on the Xen hypervisor, and so see
+// volumes as Xen's devices and not as NVMe.
+func Xen(instanceType string) bool {
+	family, size, _ := strings.Cut(strings.TrimPrefix(instanceType, "ml."), ".")
+	return contains(xenFamilies, family) && !strings.HasPrefix(size, "metal")
 }
 
 // The answer for types that no rule names, and for those of the Xen hypervisor.

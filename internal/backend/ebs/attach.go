@@ -1,0 +1,102 @@
+package ebs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/attachment"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
+)
+
+// devicePath is the key of the publish context, that of the AWS EBS CSI driver.
+const devicePath = "devicePath"
+
+// newAttachments makes the half that attaches.
+func (c *Controller) newAttachments() *attachment.Machine {
+	return attachment.New(c.cloud, attachment.Options{
+		Stuck: c.options.StuckAfter, Settle: c.settling, Before: c.awaitInitialized, Logger: c.log,
+	})
+}
+
+// Attach attaches a volume to an instance and returns the publish context, which
+// has the device name. See attachment.Machine.
+func (c *Controller) Attach(ctx context.Context, id, nodeID string, capability backend.Capability, readOnly bool) (map[string]string, error) {
+	if !volumeID.MatchString(id) {
+		return nil, fmt.Errorf("%w: %q is no EBS volume ID (vol- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
+	}
+	shared, err := sharedAttachment(capability, readOnly)
+	if err != nil {
+		return nil, err
+	}
+	device, err := c.attachments.Attach(ctx, id, nodeID, shared)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{devicePath: device}, nil
+}
+
+// Detach takes a volume from an instance, or from all. See attachment.Machine.
+func (c *Controller) Detach(ctx context.Context, id, nodeID string) error {
+	if !volumeID.MatchString(id) {
+		return nil // there can be no such volume
+	}
+	return c.attachments.Detach(ctx, id, nodeID)
+}
+
+// sharedAttachment tells whether other instances may have the volume too. No
+// filesystem here survives two writers, so several may have a mounted volume
+// only when none of them writes (EBS user guide, "Attach a volume to multiple
+// instances").
+func sharedAttachment(c backend.Capability, readOnly bool) (bool, error) {
+	switch c.Mode {
+	case backend.MultiNodeReaderOnly:
+		return true, nil
+	case backend.MultiNodeSingleWriter, backend.MultiNodeMultiWriter:
+		if !c.Block && !readOnly {
+			return false, fmt.Errorf("%w: access mode %s of a mounted filesystem that is written to: choose volumeMode Block, or read-only access",
+				backend.ErrInvalid, c.Mode)
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+// Looks at a volume that is being filled from its snapshot. EC2's status may lag
+// by minutes, so there is no use in looking often.
+const (
+	initializationFirst = 15 * time.Second
+	initializationMost  = time.Minute
+)
+
+// awaitInitialized waits for a volume's data to have come from its snapshot,
+// where the StorageClass asks for that (blockAttachUntilInitialized).
+func (c *Controller) awaitInitialized(ctx context.Context, v cloud.Volume, say func(string)) error {
+	if v.SnapshotID == "" || !params.WaitsInitialized(splitContext(v.Tags[tags.Context])) {
+		return nil
+	}
+	for {
+		status, err := c.cloud.Status(ctx, v.ID)
+		switch {
+		case errors.Is(err, backend.ErrDenied):
+			c.log.Warn("EC2 does not let the driver see whether the volume is initialized; it is attached as it is", "volume", v.ID, "error", err)
+			return nil
+		case err != nil && !errors.Is(err, backend.ErrNotFound):
+			return fmt.Errorf("see whether volume %s is initialized: %w", v.ID, err)
+		case status.Details["initialization-state"] == "completed":
+			return nil
+		}
+		say(fmt.Sprintf("volume %s is being initialized from snapshot %s (%d %%), which its StorageClass wants before it is attached",
+			v.ID, v.SnapshotID, status.InitializationProgress))
+		wait := min(max(status.Remaining, initializationFirst), initializationMost)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(wait):
+		}
+	}
+}
