@@ -124,12 +124,11 @@ func (s *settings) greet(out io.Writer, doors []door) {
     export AWS_ENDPOINT_URL_EC2=http://%s AWS_REGION=%s AWS_ACCESS_KEY_ID=ec2emu AWS_SECRET_ACCESS_KEY=ec2emu
 `, doors[0].listener.Addr(), s.region)
 	for _, d := range doors[1:] {
-		switch {
-		case d.name == "control":
+		if d.name == "control" {
 			_, _ = fmt.Fprintf(out, "  Counters and knobs:\n    curl http://%[1]s/metrics   curl http://%[1]s/   (what else there is)\n", d.listener.Addr())
-		default:
-			_, _ = fmt.Fprintf(out, "  As the first instance:\n    export AWS_EC2_METADATA_SERVICE_ENDPOINT=http://%s\n\n", d.listener.Addr())
-			return
+			continue
 		}
+		_, _ = fmt.Fprintf(out, "  As the first instance:\n    export AWS_EC2_METADATA_SERVICE_ENDPOINT=http://%s\n\n", d.listener.Addr())
+		return
 	}
 }

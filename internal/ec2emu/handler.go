@@ -16,7 +16,7 @@ const maximumBody = 1 << 20 // bytes of a request
 // ServeHTTP answers one call of the EC2 Query protocol, POST or GET, on any path.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{server: s, knobs: s.Knobs(), started: s.now(), id: requestID(), w: w, r: r}
-	c.serve()
+	c.serve() //nolint:contextcheck // the call has the request, and its context with it
 }
 
 // call is one request on its way.

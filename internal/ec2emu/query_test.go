@@ -83,7 +83,7 @@ func TestDecodeQuery_readsWhatClientsSend(t *testing.T) {
 func TestDecodeQuery_refusesWhatItCannotRead(t *testing.T) {
 	for name, c := range map[string]struct{ body, code, message string }{
 		"unknown":                {"VolumeIds.1=vol-1", "UnknownParameter", "The parameter VolumeIds.1 is not recognized"},
-		"unknown below":          {"Filter.1.Nmae=a", "UnknownParameter", "The parameter Filter.1.Nmae is not recognized"},
+		"unknown below":          {"Filter.1.Title=a", "UnknownParameter", "The parameter Filter.1.Title is not recognized"},
 		"other case":             {"volumeid.1=vol-1", "UnknownParameter", "The parameter volumeid.1 is not recognized"},
 		"list without number":    {"VolumeId=vol-1", "UnknownParameter", "The parameter VolumeId is not recognized"},
 		"list from zero":         {"VolumeId.0=vol-1", "UnknownParameter", "The parameter VolumeId.0 is not recognized"},
