@@ -107,7 +107,7 @@ func TestRun_refusesWhatTheWorldRefuses(t *testing.T) {
 
 // TestRun_saysHowToReachIt follows what the command prints, as a user would.
 func TestRun_saysHowToReachIt(t *testing.T) {
-	s, err := parse([]string{"--address=127.0.0.1:0", "--control-address=127.0.0.1:0", "--metadata-address=127.0.0.1:0", "--latency=0s", "--times=instant"}, io.Discard)
+	s, err := parse([]string{"--address=127.0.0.1:0", "--control-address=127.0.0.1:0", "--metadata-address=127.0.0.1:0", "--latency=0s"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

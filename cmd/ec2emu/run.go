@@ -49,9 +49,14 @@ func (s *settings) server(log *slog.Logger) (*ec2emu.Server, error) {
 	return ec2emu.New(ec2emu.Options{World: config, Knobs: s.knobs.Endpoint, Seed: s.seed, Journal: s.journal, Logger: log})
 }
 
-// populate starts the instances that a kept world does not have yet, and adds
-// faults and mishaps.
+// populate has the instances that a kept world does not have yet, and adds
+// faults and mishaps. The instances run already: nobody waits for them to boot.
 func (s *settings) populate(server *ec2emu.Server, log *slog.Logger) error {
+	booted := s.knobs.World
+	booted.Times.Start = world.Takes{}
+	if err := server.World().SetKnobs(booted); err != nil {
+		return err
+	}
 	for _, one := range s.instances {
 		if _, err := server.World().Info(one.id); err == nil {
 			continue
@@ -63,6 +68,9 @@ func (s *settings) populate(server *ec2emu.Server, log *slog.Logger) error {
 		if _, err := server.World().RunInstance(spec); err != nil {
 			return fmt.Errorf("--instance=%s: %w", one.id, err)
 		}
+	}
+	if err := server.World().SetKnobs(s.knobs.World); err != nil {
+		return err
 	}
 	for _, f := range s.faults {
 		if _, err := server.AddFault(f); err != nil {
