@@ -1,0 +1,343 @@
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
+)
+
+// inTime runs a test in virtual time with a Changer over an EC2 of one gp3 volume
+// of 10 GiB.
+func inTime(t *testing.T, test func(t *testing.T, e *ec2, c *Changer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(48 * time.Hour) // so that there is a past
+		e := newEC2(gp3("vol-1"))
+		c := New(e, Options{})
+		t.Cleanup(c.Close)
+		test(t, e, c)
+	})
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// started runs a change beside the test, and lets it get as far as it can now.
+func started(ctx context.Context, c *Changer, wish Wish) <-chan error {
+	answer := make(chan error, 1)
+	go func() { _, err := c.Apply(ctx, nil, "vol-1", wish); answer <- err }()
+	synctest.Wait()
+	return answer
+}
+
+func must(t *testing.T, c *Changer, wish Wish) cloud.Volume {
+	t.Helper()
+	v, err := c.Apply(t.Context(), nil, "vol-1", wish)
+	if err != nil {
+		t.Fatalf("%s: %v", wish, err)
+	}
+	return v
+}
+
+func ok(t *testing.T, answers ...<-chan error) {
+	t.Helper()
+	for i, answer := range answers {
+		if err := <-answer; err != nil {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+}
+
+func wantCalls(t *testing.T, e *ec2, action string, want int) {
+	t.Helper()
+	if got := e.count(action); got != want {
+		t.Errorf("%d %s, want %d; %q", got, action, want, e.journal)
+	}
+}
+
+func wantVolume(t *testing.T, e *ec2, size int32, kind string, iops, throughput int32) {
+	t.Helper()
+	v := e.truth("vol-1")
+	if v.Size != size || v.Type != kind || v.IOPS != iops || v.Throughput != throughput {
+		t.Errorf("the volume is %d GiB %s, %d IOPS, %d MiB/s; want %d %s %d %d", v.Size, v.Type, v.IOPS, v.Throughput, size, kind, iops, throughput)
+	}
+}
+
+// D-4, D-26, X-14: what is so already costs one look, no window and no change.
+func TestApply_satisfiedIsAnsweredAtOnce(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
+		for _, wish := range []Wish{
+			{Size: 10}, {Size: 5}, {Type: "gp3", IOPS: 3000, Throughput: 125}, {Tags: map[string]string{"CSIVolumeName": "pvc"}, Untag: []string{"none"}},
+		} {
+			began := time.Now()
+			if v := must(t, c, wish); v.Size != 10 {
+				t.Errorf("%s: %d GiB", wish, v.Size)
+			}
+			if took := time.Since(began); took > 80*time.Millisecond {
+				t.Errorf("%s: took %s", wish, took)
+			}
+		}
+		if len(e.journal) > 0 {
+			t.Errorf("%q", e.journal)
+		}
+	})
+}
+
+// D-23, D-24, D-25, X-11: Expand and Modify within the window share one
+// ModifyVolume with every field of both, in either order; tags come first; both
+// are answered when the modification is optimizing and the size is seen.
+func TestD23_expandAndModifyShareOneCall(t *testing.T) {
+	yes := true
+	expand := Wish{Size: 100}
+	modify := Wish{IOPSPerGB: 50, KeepRatio: &yes, Throughput: 250, Tags: map[string]string{"team": "a"}}
+	for name, order := range map[string][2]Wish{"expand first": {expand, modify}, "modify first": {modify, expand}} {
+		t.Run(name, func(t *testing.T) {
+			inTime(t, func(t *testing.T, e *ec2, c *Changer) {
+				began := time.Now()
+				first := started(t.Context(), c, order[0])
+				time.Sleep(1900 * time.Millisecond)
+				ok(t, first, started(t.Context(), c, order[1]))
+				took := time.Since(began)
+				wantVolume(t, e, 100, "gp3", 5000, 250)
+				if took < 4*time.Second || took > 4500*time.Millisecond {
+					t.Errorf("took %s", took)
+				}
+				wantCalls(t, e, "ModifyVolume", 1)
+				if len(e.journal) != 2 || !strings.HasPrefix(e.journal[0], "tag ") {
+					t.Errorf("%q, want the tags and then the modification", e.journal)
+				}
+				v := e.truth("vol-1")
+				if v.Tags[tags.IOPSPerGB] != "50" || v.Tags[tags.KeepRatio] != "true" || v.Tags["team"] != "a" {
+					t.Errorf("tags %v", v.Tags)
+				}
+				if m := e.latest["vol-1"]; m.TargetIOPS != 5000 {
+					t.Errorf("%+v", m)
+				}
+			})
+		})
+	}
+}
+
+// D-23: what comes after the window is another change, and is told so.
+func TestD23_afterTheWindow(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
+		first := started(t.Context(), c, Wish{Size: 20})
+		time.Sleep(2200 * time.Millisecond)
+		late := started(t.Context(), c, Wish{Throughput: 250})
+		same := started(t.Context(), c, Wish{Size: 20})
+		if err := <-late; !errors.Is(err, backend.ErrBusy) || !strings.Contains(err.Error(), "20 GiB") {
+			t.Errorf("got %v, want ErrBusy that names what is under way", err)
+		}
+		ok(t, first, same)
+		wantCalls(t, e, "ModifyVolume", 1)
+	})
+}
+
+// who contradicts what is being gathered is refused at once, with what
+// the winner wants; the winner is not touched.
+func TestX12_contradiction(t *testing.T) {
+	no, yes := false, true
+	for name, pair := range map[string][2]Wish{
+		"size":         {{Size: 20}, {Size: 30}},
+		"type":         {{Type: "io2", IOPS: 3000}, {Type: "gp2"}},
+		"iops":         {{IOPS: 4000}, {IOPS: 5000}},
+		"iops, ratio":  {{IOPS: 4000}, {IOPSPerGB: 400}},
+		"throughput":   {{Throughput: 130}, {Throughput: 140}},
+		"keep":         {{KeepRatio: &yes}, {KeepRatio: &no}},
+		"tag":          {{Tags: map[string]string{"a": "1"}}, {Tags: map[string]string{"a": "2"}}},
+		"tag, removed": {{Tags: map[string]string{"CSIVolumeName": "1"}}, {Untag: []string{"CSIVolumeName"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTime(t, func(t *testing.T, _ *ec2, c *Changer) {
+				winner := started(t.Context(), c, pair[0])
+				time.Sleep(time.Second)
+				began := time.Now()
+				_, err := c.Apply(t.Context(), nil, "vol-1", pair[1])
+				if !errors.Is(err, backend.ErrBusy) || !strings.Contains(err.Error(), pair[0].String()) {
+					t.Errorf("got %v, want ErrBusy that names %s", err, pair[0])
+				}
+				if took := time.Since(began); took > 100*time.Millisecond {
+					t.Errorf("took %s", took)
+				}
+				ok(t, winner)
+			})
+		})
+	}
+}
+
+// a caller who leaves before anything was sent withdraws his part; when all
+// have left, nothing is sent.
+func TestX6_leavingWithdraws(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
+		stays := started(t.Context(), c, Wish{Throughput: 250})
+		leaves := started(within(t, time.Second), c, Wish{Size: 100})
+		time.Sleep(1100 * time.Millisecond)
+		if err := <-leaves; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		other := started(t.Context(), c, Wish{Size: 50}) // no contradiction any more
+		ok(t, stays, other)
+		wantVolume(t, e, 50, "gp3", 3000, 250)
+		wantCalls(t, e, "ModifyVolume", 1)
+	})
+	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
+		for range 3 {
+			<-started(within(t, 200*time.Millisecond), c, Wish{Size: 100, Tags: map[string]string{"a": "b"}})
+		}
+		time.Sleep(time.Minute)
+		if len(e.journal) > 0 || len(c.groups) > 0 {
+			t.Errorf("%q, %d groups", e.journal, len(c.groups))
+		}
+	})
+}
+
+// X-6, D-8: who leaves after ModifyVolume was sent finds its outcome when he
+// comes back, in this process or another; it is not sent again.
+func TestX6_repeatJoinsWhatWasSent(t *testing.T) {
+	for _, patience := range []time.Duration{2060 * time.Millisecond, 2090 * time.Millisecond, 3 * time.Second} {
+		for _, restart := range []bool{false, true} {
+			t.Run(fmt.Sprintf("after %s, restart=%t", patience, restart), func(t *testing.T) {
+				inTime(t, func(t *testing.T, e *ec2, c *Changer) {
+					e.modifies = 10 * time.Second
+					if err := <-started(within(t, patience), c, Wish{Size: 20}); !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("got %v", err)
+					}
+					if restart {
+						c.Close()
+						c = New(e, Options{})
+						defer c.Close()
+					}
+					must(t, c, Wish{Size: 20})
+					wantVolume(t, e, 20, "gp3", 3000, 125)
+					if e.count("ModifyVolume") > 2 || e.latest["vol-1"] == nil {
+						t.Errorf("%q", e.journal)
+					}
+					if patience >= 2090*time.Millisecond {
+						wantCalls(t, e, "ModifyVolume", 1)
+					}
+				})
+			})
+		}
+	}
+}
+
+// what cannot be is refused by its kind before anything is touched,
+// the tags beside it included.
+func TestX13_checkedBeforeAnythingIsDone(t *testing.T) {
+	for name, c := range map[string]struct {
+		wish Wish
+		want error
+	}{
+		"too large":            {Wish{Size: 70000, Tags: map[string]string{"a": "b"}}, backend.ErrOutOfRange},
+		"iops":                 {Wish{IOPS: 90000, Tags: map[string]string{"a": "b"}}, backend.ErrInvalid},
+		"iops for the size":    {Wish{IOPS: 6000}, backend.ErrOutOfRange},
+		"throughput of others": {Wish{Type: "io2", IOPS: 1000, Throughput: 500}, backend.ErrInvalid},
+		"type":                 {Wish{Type: "gp9", Untag: []string{"CSIVolumeName"}}, backend.ErrInvalid},
+		"ratio":                {Wish{IOPSPerGB: 501}, backend.ErrOutOfRange},
+		"too small for st1":    {Wish{Type: "st1"}, backend.ErrOutOfRange},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTime(t, func(t *testing.T, e *ec2, changer *Changer) {
+				if _, err := changer.Apply(t.Context(), nil, "vol-1", c.wish); !errors.Is(err, c.want) {
+					t.Errorf("got %v, want %v", err, c.want)
+				}
+				if len(e.journal) > 0 {
+					t.Errorf("%q", e.journal)
+				}
+			})
+		})
+	}
+}
+
+// a part that is impossible does not take the other with it, and one that
+// is possible only together with the other is done.
+func TestX13_impossiblePartFailsAlone(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
+		good := started(t.Context(), c, Wish{Size: 20})
+		bad := started(t.Context(), c, Wish{Type: "st1"})
+		if err := <-bad; !errors.Is(err, backend.ErrOutOfRange) {
+			t.Errorf("got %v", err)
+		}
+		ok(t, good)
+		wantVolume(t, e, 20, "gp3", 3000, 125)
+	})
+	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
+		kind := started(t.Context(), c, Wish{Type: "st1"})
+		size := started(t.Context(), c, Wish{Size: 500})
+		ok(t, kind, size)
+		if v := e.truth("vol-1"); v.Type != "st1" || v.Size != 500 {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
+// what EC2 refuses nevertheless says what was done before, and the repeat
+// does the rest.
+func TestX13_refusedAfterTheTags(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
+		e.refuse = func(action string) error {
+			if action != "ModifyVolume" {
+				return nil
+			}
+			e.refuse = nil
+			return answer(action, "VolumeModificationSizeLimitExceeded", "too much storage under modification")
+		}
+		wish := Wish{Size: 20, Tags: map[string]string{"team": "a"}}
+		_, err := c.Apply(t.Context(), nil, "vol-1", wish)
+		if !errors.Is(err, backend.ErrNoSpace) || !strings.Contains(err.Error(), "tags were changed before that: set team") {
+			t.Errorf("got %v", err)
+		}
+		must(t, c, wish)
+		wantCalls(t, e, "CreateTags", 1)
+		wantCalls(t, e, "ModifyVolume", 2)
+	})
+}
+
+// D-16: a crash after CreateTags and before ModifyVolume.
+func TestD16_crashBetweenTagsAndModification(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
+		yes := true
+		wish := Wish{Size: 100, IOPSPerGB: 50, KeepRatio: &yes}
+		answered := started(t.Context(), c, wish)
+		for e.count("CreateTags") == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(26 * time.Millisecond) // EC2 has done it; its answer is on the way
+		c.Close()
+		if err := <-answered; !errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		wantCalls(t, e, "ModifyVolume", 0)
+		second := New(e, Options{})
+		defer second.Close()
+		must(t, second, wish)
+		wantVolume(t, e, 100, "gp3", 5000, 125)
+		wantCalls(t, e, "CreateTags", 1)
+	})
+}
+
+// Tags alone make no modification, and so do not spend one.
+func TestApply_tagsAlone(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
+		must(t, c, Wish{Tags: map[string]string{"a": "1", "b": "2"}})
+		v := must(t, c, Wish{Tags: map[string]string{"b": "3"}, Untag: []string{"a"}})
+		if e.truth("vol-1").Tags["b"] != "3" || v.Tags["b"] != "3" || v.Tags["a"] != "" || e.truth("vol-1").Tags["a"] != "" {
+			t.Errorf("%v, %v", e.truth("vol-1").Tags, v.Tags)
+		}
+		if last := e.journal[len(e.journal)-2:]; !strings.HasPrefix(last[0], "untag") || !strings.HasPrefix(last[1], "tag") {
+			t.Errorf("%q, want the removal first", last)
+		}
+		wantCalls(t, e, "ModifyVolume", 0)
+	})
+}

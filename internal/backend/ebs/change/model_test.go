@@ -1,0 +1,189 @@
+package change
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// step is one thing that happens to the model.
+type step struct {
+	restart  bool
+	wish     Wish
+	patience time.Duration
+	after    time.Duration // since the step before
+}
+
+func steps() *rapid.Generator[[]step] {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
+		s := step{
+			restart:  rapid.IntRange(0, 9).Draw(t, "restart") == 0,
+			patience: time.Duration(rapid.SampledFrom([]int{100, 1000, 2080, 3000, 60000}).Draw(t, "patience")) * time.Millisecond,
+			after:    time.Duration(rapid.SampledFrom([]int{0, 0, 100, 1000, 2500, 9000}).Draw(t, "after")) * time.Millisecond,
+		}
+		switch rapid.IntRange(0, 3).Draw(t, "what") {
+		case 0:
+			s.wish.Size = rapid.Int32Range(11, 14).Draw(t, "size")
+		case 1:
+			s.wish.Throughput = rapid.Int32Range(126, 128).Draw(t, "throughput")
+		case 2:
+			s.wish.Tags = map[string]string{"a": rapid.SampledFrom([]string{"1", "2"}).Draw(t, "a")}
+		default:
+			s.wish.IOPSPerGB = rapid.Int32Range(300, 302).Draw(t, "ratio")
+		}
+		return s
+	}), 1, 25)
+}
+
+// D-8, D-15, D-16, D-23, X-6, X-11: random changes with and without patience,
+// restarts, late descriptions and lost answers. What is answered OK is so, unless
+// a later call wants it otherwise; no modification is asked for that changes
+// nothing; in the end every last wish comes true.
+func TestModel_whatIsAnsweredIsSo(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		seed := rapid.Uint64().Draw(rt, "seed")
+		history := steps().Draw(rt, "steps")
+		var failed string
+		synctest.Test(t, func(*testing.T) { failed = newModel(seed).run(history) })
+		if failed != "" {
+			rt.Fatal(failed)
+		}
+	})
+}
+
+type model struct {
+	ec2     *ec2
+	changer *Changer
+	ctx     context.Context
+	stop    context.CancelFunc
+	calls   sync.WaitGroup
+
+	mu     sync.Mutex
+	latest map[string]int // last call that wished for a field
+	wishes map[string]Wish
+	failed string
+}
+
+func newModel(seed uint64) *model {
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(seed, seed))
+	below := func(n int64) int64 { mu.Lock(); defer mu.Unlock(); return random.Int64N(n) }
+	e := newEC2(gp3("vol-1"))
+	e.rest, e.optimizes = 0, 3*time.Second
+	e.lag = func() time.Duration {
+		if below(100) < 70 {
+			return 0
+		}
+		return time.Duration(below(int64(2500 * time.Millisecond)))
+	}
+	e.lose = func(action string) bool { return action == "ModifyVolume" && below(100) < 10 }
+	m := &model{ec2: e, changer: New(e, Options{}), latest: map[string]int{}, wishes: map[string]Wish{}}
+	m.ctx, m.stop = context.WithCancel(context.Background())
+	return m
+}
+
+func (m *model) fail(format string, arguments ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failed == "" {
+		m.failed = fmt.Sprintf(format, arguments...) + fmt.Sprintf("\n%q", m.ec2.journal)
+	}
+}
+
+func field(w Wish) string {
+	switch {
+	case w.Size != 0:
+		return "size"
+	case w.Throughput != 0:
+		return "throughput"
+	case w.IOPSPerGB != 0:
+		return "iops"
+	}
+	return "tags"
+}
+
+func (m *model) run(history []step) string {
+	time.Sleep(time.Hour)
+	for i, s := range history {
+		time.Sleep(s.after)
+		if s.restart {
+			m.changer.Close()
+			m.calls.Wait()
+			time.Sleep(3 * time.Second)
+			m.changer = New(m.ec2, Options{})
+		}
+		m.call(i+1, s)
+	}
+	m.calls.Wait()
+	for _, w := range m.wishes {
+		m.settle(len(history)+1, w)
+	}
+	m.changer.Close()
+	m.stop()
+	m.checkModifications()
+	return m.failed
+}
+
+func (m *model) note(number int, w Wish) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.latest[field(w)], m.wishes[field(w)] = number, w
+}
+
+func (m *model) call(number int, s step) {
+	m.note(number, s.wish)
+	changer := m.changer
+	m.calls.Go(func() {
+		ctx, cancel := context.WithTimeout(m.ctx, s.patience)
+		defer cancel()
+		if _, err := changer.Apply(ctx, nil, "vol-1", s.wish); err == nil {
+			m.judge(number, s.wish)
+		}
+	})
+	synctest.Wait()
+}
+
+// judge holds a wish that was answered OK against the truth. A ratio is kept at
+// the size of its time only.
+func (m *model) judge(number int, w Wish) {
+	m.mu.Lock()
+	latest := m.latest[field(w)] == number
+	m.mu.Unlock()
+	v := m.ec2.truth("vol-1")
+	switch {
+	case w.Size > v.Size:
+		m.fail("call %d: %s was answered OK, the volume has %d GiB", number, w, v.Size)
+	case !latest, w.IOPSPerGB != 0 && v.IOPS >= w.IOPSPerGB*10, w.Size != 0:
+	default:
+		if p, err := planFor(v, w); err != nil || !p.done() {
+			m.fail("call %d: %s was answered OK, the volume is %+v", number, w, v)
+		}
+	}
+}
+
+func (m *model) settle(number int, w Wish) {
+	m.note(number, w)
+	for range 100 {
+		ctx, cancel := context.WithTimeout(m.ctx, time.Minute)
+		_, err := m.changer.Apply(ctx, nil, "vol-1", w)
+		cancel()
+		if err == nil {
+			m.judge(number, w)
+			return
+		}
+		time.Sleep(4 * time.Second)
+	}
+	m.fail("%s was not done in the end", w)
+}
+
+func (m *model) checkModifications() {
+	if m.ec2.idle > 0 {
+		m.fail("%d modifications changed nothing", m.ec2.idle)
+	}
+}

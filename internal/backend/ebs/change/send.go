@@ -1,0 +1,237 @@
+package change
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+)
+
+// make does what a plan says: tags first, then the modification, which is waited
+// for. A crash between the two leaves tags that the repeated call finds done.
+func (g *group) make(volume cloud.Volume, p plan) (cloud.Volume, error) {
+	if err := g.makeTags(p); err != nil {
+		return cloud.Volume{}, err
+	}
+	if !p.modifies() {
+		return applied(volume, p), nil
+	}
+	for attempt := 0; ; attempt++ {
+		g.say("ModifyVolume was sent to EC2")
+		m, err := g.changer.cloud.ModifyVolume(g.ctx, p.input)
+		if err == nil {
+			return g.finish(volume, p, m, time.Now())
+		}
+		m, known, err := g.refused(p, err)
+		switch {
+		case known:
+			return g.finish(volume, p, m, m.Start)
+		case err != nil:
+			return cloud.Volume{}, p.withTagsSaid(err)
+		case attempt == 2:
+			return cloud.Volume{}, p.withTagsSaid(fmt.Errorf("%w: modify volume %s: EC2's answers were lost and it shows no modification; repeat the call",
+				backend.ErrUnavailable, g.id))
+		}
+	}
+}
+
+// makeTags removes and sets tags.
+func (g *group) makeTags(p plan) error {
+	g.say("tags are being changed")
+	if len(p.untag) > 0 {
+		if err := g.changer.cloud.DeleteTags(g.ctx, []string{g.id}, p.untag); err != nil {
+			return fmt.Errorf("remove tags %s of volume %s: %w", strings.Join(p.untag, ", "), g.id, err)
+		}
+	}
+	if len(p.tags) > 0 {
+		if err := g.changer.cloud.CreateTags(g.ctx, []string{g.id}, p.tags); err != nil {
+			return fmt.Errorf("set tags of volume %s: %w", g.id, err)
+		}
+	}
+	return nil
+}
+
+// withTagsSaid adds to an error what was done before it.
+func (p plan) withTagsSaid(err error) error {
+	if len(p.tags) == 0 && len(p.untag) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w (its tags were changed before that: set %s, removed %s)", err,
+		orNone(slices.Sorted(maps.Keys(p.tags))), orNone(p.untag))
+}
+
+func orNone(keys []string) string {
+	if len(keys) == 0 {
+		return "none"
+	}
+	return strings.Join(keys, ", ")
+}
+
+// refused judges an error of ModifyVolume. known is true when the modification is
+// under way all the same; neither that nor an error means that it may be sent
+// again.
+func (g *group) refused(p plan, cause error) (m cloud.Modification, known bool, err error) {
+	switch {
+	case g.ctx.Err() != nil || isContext(cause):
+		g.changer.cutOff(g.id, lost(cause))
+		return m, false, cause
+	case lost(cause):
+		return g.recover(p)
+	}
+	switch cloud.Code(cause) {
+	case "IncorrectModificationState", "VolumeModificationRateExceeded":
+	default:
+		return m, false, fmt.Errorf("modify volume %s: %w", g.id, cause)
+	}
+	m, found, err := g.changer.cloud.Modification(g.ctx, g.id)
+	switch {
+	case err != nil || !found:
+		return m, false, fmt.Errorf("modify volume %s: %w", g.id, cause)
+	case g.isNew(m) && brings(m, p), g.holds(p):
+		return m, true, nil
+	case m.State == cloud.Modifying || m.State == cloud.Optimizing:
+		return m, false, running(g.id, m, cause)
+	}
+	return m, false, cooling(g.id, m, cause)
+}
+
+// holds tells whether the volume is as planned all the same, as it can be when
+// what was known of it was out of date.
+func (g *group) holds(p plan) bool {
+	v, err := g.changer.cloud.Volume(g.ctx, g.id)
+	in := p.input
+	return err == nil && v.Size >= in.Size && (in.Type == "" || v.Type == in.Type) &&
+		(in.IOPS == 0 || v.IOPS == in.IOPS) && (in.Throughput == 0 || v.Throughput == in.Throughput)
+}
+
+// lost tells whether EC2's answer was lost, so that the call may have had its
+// effect.
+func lost(err error) bool {
+	var e *cloud.Error
+	return !errors.As(err, &e) || e.Uncertain
+}
+
+// recover looks for a modification of which the answer was lost. ModifyVolume
+// has no token: to send it again could count as another modification.
+func (g *group) recover(p plan) (m cloud.Modification, known bool, err error) {
+	g.say("EC2's answer to ModifyVolume was lost; it is being looked for")
+	until := time.Now().Add(g.changer.options.Settle / 2)
+	m, err = g.changer.cloud.WaitModification(g.ctx, g.id, cloud.Expect{}, func(m cloud.Modification, found bool) (bool, error) {
+		known = found && g.isNew(m) && brings(m, p)
+		return known || !time.Now().Before(until), nil
+	})
+	return m, known, err
+}
+
+// isNew tells whether a modification is not the one before this change.
+func (g *group) isNew(m cloud.Modification) bool {
+	return !g.earlierFound || m.Start.After(g.earlier.Start)
+}
+
+// finish waits until a modification, which began at a time, has taken effect, and
+// confirms the size by the volume itself.
+func (g *group) finish(volume cloud.Volume, p plan, m cloud.Modification, began time.Time) (cloud.Volume, error) {
+	if m.State != cloud.Optimizing && m.State != cloud.ModificationCompleted {
+		if err := g.awaitEffect(p, m, began); err != nil {
+			return cloud.Volume{}, p.withTagsSaid(err)
+		}
+	}
+	if p.input.Size == 0 {
+		return applied(volume, p), nil
+	}
+	g.say("the modification has taken effect, but EC2 does not show the size yet")
+	return g.changer.cloud.WaitVolume(g.ctx, g.id, cloud.Expect{}, func(v cloud.Volume, found bool) (bool, error) {
+		if !found {
+			return false, fmt.Errorf("%w: volume %s has gone while it was being changed", backend.ErrNotFound, g.id)
+		}
+		return v.Size >= p.input.Size, nil
+	})
+}
+
+// awaitEffect waits until the modification is optimizing or completed.
+func (g *group) awaitEffect(p plan, m cloud.Modification, since time.Time) error {
+	accepted := time.Now()
+	if since.After(accepted) {
+		since = accepted
+	}
+	g.say("the modification has been under way since %s", stamp(since))
+	_, err := g.changer.cloud.WaitModification(g.ctx, g.id, cloud.Expect{Kind: "modify", Since: since}, func(shown cloud.Modification, found bool) (bool, error) {
+		if !found || !g.isNew(shown) && shown.Start != m.Start || !brings(shown, p) {
+			if time.Since(accepted) < g.changer.options.Settle {
+				return false, nil // EC2 does not show it yet
+			}
+			return false, fmt.Errorf("%w: EC2 accepted a modification of volume %s but does not show it; repeat the call", backend.ErrUnavailable, g.id)
+		}
+		switch shown.State {
+		case cloud.Optimizing, cloud.ModificationCompleted:
+			return true, nil
+		case cloud.ModificationFailed:
+			return false, fmt.Errorf("%w: the modification of volume %s failed inside EC2 (%s), which passes as a rule; repeat the call",
+				backend.ErrUnavailable, g.id, orSilent(shown.Message))
+		}
+		g.say("the modification is %s, %d %%, since %s", shown.State, shown.Progress, stamp(since))
+		return false, nil
+	})
+	return err
+}
+
+func orSilent(message string) string {
+	if message == "" {
+		return "it does not say why"
+	}
+	return message
+}
+
+// applied is the volume with a plan carried out.
+func applied(v cloud.Volume, p plan) cloud.Volume {
+	v.Type, v.Size, v.IOPS, v.Throughput = p.after.Type, p.after.Size, p.after.IOPS, p.after.Throughput
+	v.Tags = maps.Clone(v.Tags)
+	if v.Tags == nil {
+		v.Tags = map[string]string{}
+	}
+	for _, key := range p.untag {
+		delete(v.Tags, key)
+	}
+	maps.Copy(v.Tags, p.tags)
+	return v
+}
+
+// The two rules by which EC2 lets a volume rest: at least six hours from one
+// modification to the next, as accounts had it for years, or four in any 24
+// hours, each after the one before is completed (EC2 API, ModifyVolume, 2026).
+const (
+	restBetween = 6 * time.Hour
+	restOfFour  = 24 * time.Hour
+)
+
+// running is the error for a change while another is under way.
+func running(id string, m cloud.Modification, cause error) error {
+	text := fmt.Sprintf("volume %s: a modification (%s) is %s, %d %%, since %s; EC2 takes the next when it is completed",
+		id, targets(m), m.State, m.Progress, stamp(m.Start))
+	if m.Progress > 0 && m.Progress < 100 && !m.Start.IsZero() {
+		elapsed := time.Since(m.Start)
+		text += ", at this pace at " + stamp(m.Start.Add(elapsed*100/time.Duration(m.Progress)))
+	}
+	text += fmt.Sprintf("; an account with the rule of six hours takes it at %s at the earliest", stamp(m.Start.Add(restBetween)))
+	if cause != nil {
+		return fmt.Errorf("%w: %s: %w", backend.ErrBusy, text, cause)
+	}
+	return fmt.Errorf("%w: %s", backend.ErrBusy, text)
+}
+
+// cooling is the error for a change that comes too soon after others.
+func cooling(id string, m cloud.Modification, cause error) error {
+	return fmt.Errorf("%w: volume %s was modified last (%s) at %s, and EC2 lets it rest: by the rule of six hours until %s, by the rule of four modifications in 24 hours until the oldest of the four is that old, at the latest %s: %w",
+		backend.ErrNoSpace, id, targets(m), stamp(m.Start), stamp(m.Start.Add(restBetween)), stamp(m.Start.Add(restOfFour)), cause)
+}
+
+func targets(m cloud.Modification) string {
+	return Wish{Size: m.TargetSize, Type: m.TargetType, IOPS: m.TargetIOPS, Throughput: m.TargetThroughput}.String()
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
