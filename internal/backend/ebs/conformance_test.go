@@ -65,7 +65,10 @@ func subject(t *testing.T, emu *ec2emu.Server) backendtest.Subject {
 	}
 	return backendtest.Subject{
 		Controller: c,
-		Reopen:     func(t *testing.T) backendtest.Subject { return subject(t, emu) },
+		Reopen: func(t *testing.T) backendtest.Subject {
+			time.Sleep(lag) // a new process knows nothing that makes it doubt an old answer
+			return subject(t, emu)
+		},
 		Parameters: map[string]string{"type": "gp3", "encrypted": "true", "tagSpecification_1": "team=storage"},
 		Mutable:    map[string]string{"iops": "3000"}, OtherMutable: map[string]string{"throughput": "150"},
 	}
