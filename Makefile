@@ -51,7 +51,7 @@ lint: bin/golangci-lint vet
 	bin/golangci-lint run ./...
 
 vet:
-	$(GO) vet -tags kubernetes ./...
+	$(GO) vet -tags kubernetes,nvme ./...
 
 bin/golangci-lint: tools/go.mod tools/go.sum
 	cd tools && $(GO) build -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
@@ -68,6 +68,13 @@ cross:
 test-vm: test-packages
 	$(ROOT) test/vm/install-packages
 	GO="$(GO)" test/vm/run
+
+# The node half of the EBS backend on NVMe disks that come, go and grow, in the
+# same kind of machine. About two minutes.
+.PHONY: test-nvme
+test-nvme: test-packages
+	$(ROOT) test/vm/install-packages
+	GO="$(GO)" test/nvme/run
 
 # The first table of docs/reference/benchmarks.md; that of Kubernetes is by
 # bench-kubernetes.

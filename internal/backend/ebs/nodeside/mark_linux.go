@@ -35,10 +35,12 @@ func (n *Node) FormatMark(_ context.Context, id string) (backend.FormatMark, err
 	if err != nil {
 		return backend.FormatMark{}, err
 	}
-	if now.Sequence == 0 || now != found.Disk || !n.means(id, *d, found.Device) {
-		n.options.Logger.Info("a format mark is void: it is of another attachment, or of another partition",
-			"volume", id, "marked", found.Disk, "now", now)
-		return backend.FormatMark{}, nil
+	if now.Sequence == 0 || now != found.Disk {
+		n.options.Logger.Info("a format mark of an earlier attachment is void", "volume", id, "marked", found.Disk, "now", now)
+		return backend.FormatMark{}, n.records.remove(id, markSuffix)
+	}
+	if !n.means(id, *d, found.Device) {
+		return backend.FormatMark{}, nil // it is of another partition
 	}
 	return backend.FormatMark{FSType: found.FSType, Done: found.Done}, nil
 }

@@ -152,6 +152,10 @@ func TestOpenDevice_refusesWhatIsNotTheVolumesOwnNode(t *testing.T) {
 		{"a disk of the network", func(m *machine, _, _ *plugged) {
 			m.attributes("nvme1n1", map[string]string{"device/transport": "tcp\n"})
 		}, backend.ErrPrecondition},
+		{"a disk of the network that could have several paths", func(m *machine, _, _ *plugged) {
+			m.must(os.Remove(filepath.Join(m.sys, "block/nvme1n1/device/transport")))
+			m.attributes("nvme1n1", map[string]string{"device/nvme1/transport": "pcie\n", "device/nvme4/transport": "tcp\n"})
+		}, backend.ErrPrecondition},
 		{"a second namespace", func(m *machine, _, _ *plugged) {
 			m.attributes("nvme1n1", map[string]string{"nsid": "2\n"})
 		}, backend.ErrPrecondition},

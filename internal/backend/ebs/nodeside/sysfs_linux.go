@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,7 +25,7 @@ type disk struct {
 	name          string // as below /sys/block and /dev
 	number        uint64 // st_rdev of its node
 	serial, model string // NVMe only
-	transport     string // NVMe only: pcie; "" where the kernel does not tell
+	transport     string // NVMe only: pcie, or that and others; "" where the kernel does not tell
 	namespace     string // NVMe only: nsid
 	xen           bool
 	slot          slot // Xen only
@@ -97,7 +98,6 @@ func (s sysfs) nvme(name string) (*disk, error) {
 	}{
 		{&d.serial, []string{name, "device", "serial"}},
 		{&d.model, []string{name, "device", "model"}},
-		{&d.transport, []string{name, "device", "transport"}},
 		{&d.namespace, []string{name, "nsid"}},
 	} {
 		var err error
@@ -105,12 +105,49 @@ func (s sysfs) nvme(name string) (*disk, error) {
 			return nil, err
 		}
 	}
+	var err error
+	if d.transport, err = s.transport(name); err != nil {
+		return nil, err
+	}
 	number, err := s.number(name)
 	if err != nil || number == 0 || d.serial == "" {
 		return nil, err
 	}
 	d.number = number
 	return &d, nil
+}
+
+// controller is the name of an NVMe controller.
+var controller = regexp.MustCompile(`^nvme[0-9]+$`)
+
+// transport tells how a disk is reached. The device of one that the kernel could
+// reach over several paths is a subsystem, which has the controllers below it.
+func (s sysfs) transport(name string) (string, error) {
+	direct, err := s.attribute(name, "device", "transport")
+	if direct != "" || err != nil {
+		return direct, err
+	}
+	entries, err := os.ReadDir(s.path(name, "device"))
+	if gone(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read sysfs: %w", err)
+	}
+	var all []string
+	for _, entry := range entries {
+		if !controller.MatchString(entry.Name()) {
+			continue
+		}
+		one, err := s.attribute(name, "device", entry.Name(), "transport")
+		if err != nil {
+			return "", err
+		}
+		if one != "" && !slices.Contains(all, one) {
+			all = append(all, one)
+		}
+	}
+	return strings.Join(all, " and "), nil
 }
 
 // number is a block device's, 0 when it is not there.
