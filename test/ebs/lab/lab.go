@@ -102,6 +102,9 @@ func answers(address string) bool {
 // Endpoint is the URL of the emulated EC2.
 func (l *Lab) Endpoint() string { return l.endpoint }
 
+// Root is the directory of everything.
+func (l *Lab) Root() string { return l.options.Root }
+
 // Control is the URL of the emulator's own API.
 func (l *Lab) Control() string { return l.control }
 

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package lab runs the ebs backend as it is deployed, on one machine: an EC2
 // emulator with loop devices, a controller process, and a node process for each
 // instance. The demonstration, csi-sanity and the benchmarks use it.
@@ -39,6 +41,8 @@ func start(name, logDir, program string, environment []string, arguments ...stri
 	}
 	p := &process{name: name, command: exec.Command(program, arguments...), log: log, ended: make(chan struct{})}
 	p.command.Stdout, p.command.Stderr, p.command.Env = log, log, environment
+	// A test that is cut off leaves no process behind.
+	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.command.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), log.Close())
 	}

@@ -161,3 +161,20 @@ func TestLearner_forgetsAbsolutely(t *testing.T) {
 		}
 	})
 }
+
+// A wait for what was done long ago teaches nothing of how long it took.
+func TestWait_whatIsOldTeachesNothing(t *testing.T) {
+	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
+		found := func([]Volume) (bool, error) { return true, nil }
+		if _, err := r.WaitNamed(r.ctx, "pvc-1", Expect{Kind: "create", Since: time.Now().Add(-time.Hour)}, found); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := r.create(r.ctx, "pvc-1"); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("the next creation took %v", took)
+		}
+	})
+}

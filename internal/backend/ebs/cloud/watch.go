@@ -40,7 +40,8 @@ type watch[V any] struct {
 type wait[V any] struct {
 	key, kind  string
 	since, due time.Time
-	looks      int // after it was due
+	looks      int  // after it was due
+	late       bool // the wait began long after the transition
 	looking    *look[V]
 	left       bool
 	seen       chan observation[V] // holds one
@@ -108,7 +109,7 @@ func (w *watch[V]) enter(key string, e Expect) *wait[V] {
 	}
 	waiting := &wait[V]{key: key, kind: e.Kind, since: e.Since, due: e.Since.Add(w.learn.expected(e.Kind)), seen: make(chan observation[V], 1)}
 	if waiting.due.Before(now) {
-		waiting.due = now
+		waiting.due, waiting.late = now, true
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,7 +171,9 @@ func (w *watch[V]) settle(waiting *wait[V], done, answered bool) {
 	waiting.looking = nil
 	if answered {
 		lasted := l.began.Sub(waiting.since)
-		if done {
+		if done && waiting.late && waiting.looks == 0 {
+			// How long it took is not known: it may have been done for hours.
+		} else if done {
 			l.done[waiting.kind] = append(l.done[waiting.kind], lasted)
 		} else if !waiting.left {
 			l.not[waiting.kind] = append(l.not[waiting.kind], lasted)
