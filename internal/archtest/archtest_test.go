@@ -28,11 +28,16 @@ type rule struct {
 
 func rules() []rule {
 	const grpcCodes, clientGo = "google.golang.org/grpc/codes", "k8s.io/client-go"
+	awsCredentials := []string{"github.com/aws/aws-sdk-go-v2/service", "github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/credentials"}
 	return []rule{
 		{from: "internal/backend/", not: own("internal/driver", "internal/kube", "internal/host", "internal/csiclient"),
 			why: "a backend is below the seam: it must serve any caller"},
 		{from: "internal/backend/local", not: own("internal/backend/ebs"),
 			why: "no backend knows another"},
+		{from: "internal/backend/ebs/nodeside", not: append(own("internal/backend/ebs/cloud"), awsCredentials...),
+			why: "a node makes no EC2 call and has no credentials, so that one that is taken over endangers nobody else"},
+		{from: "internal/backend/ebs/metadata", not: append(own("internal/backend/ebs/cloud"), awsCredentials...),
+			why: "who an instance is, it tells without credentials"},
 		{from: "internal/driver", not: append(own("internal/kube", "internal/host", "internal/cli"), clientGo),
 			why: "the driver answers any orchestrator, and its idle memory is a promise"},
 		{from: "internal/kube", not: own("internal/driver", "internal/node", "internal/backend/guard", "internal/backend/local"),

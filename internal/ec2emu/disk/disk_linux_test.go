@@ -146,7 +146,10 @@ func TestAttach_toAXenGuestHasTheRequestedName(t *testing.T) {
 	if numberOf(t, d.path(instanceA, "dev/xvdf")) != d.loops[volumeA].Number {
 		t.Error("the node is not the loop device's")
 	}
-	absent(t, d.path(instanceA, "sys/block/xvdf/device"))
+	absent(t, d.path(instanceA, "sys/block/xvdf/device/serial"))
+	if node := read(t, d.path(instanceA, "sys/block/xvdf/device/nodename")); node != "device/vbd/268436736" {
+		t.Errorf("the disk is %s", node)
+	}
 }
 
 func TestAttach_toSeveralIsTheSameDevice(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodeside"
+	"github.com/holdfast-csi/holdfast/internal/ec2emu/world"
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
@@ -48,5 +49,32 @@ func TestNodeHalf_findsTheDeviceOfItsInstance(t *testing.T) {
 	must(t, d.Detach(instance, volume, false))
 	if left, err := node.Devices(t.Context(), volume); err != nil || len(left) != 0 {
 		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// On an instance of Xen, whose disks have no serial numbers, it goes by the slot
+// that the attachment asked for.
+func TestNodeHalf_findsTheDeviceOfAXenInstance(t *testing.T) {
+	w, d := newWorld(t, nodetest.Dir(t))
+	defer func() { must(t, w.Close()) }()
+	instance, err := w.RunInstance(world.InstanceSpec{Type: "t2.micro"})
+	must(t, err)
+	first, second := create(t, w, ""), create(t, w, "")
+	attach(t, w, first, instance, "/dev/xvdba")
+	attach(t, w, second, instance, "/dev/sdf")
+	node, err := nodeside.New(nodeside.Options{
+		SysRoot: d.path(instance, "sys"), DevRoot: d.path(instance, "dev"), StateDir: t.TempDir(), Wait: 5 * time.Second,
+	})
+	must(t, err)
+	defer func() { must(t, node.Close()) }()
+	for volume, name := range map[string]string{first: "/dev/xvdba", second: "/dev/sdf"} {
+		device, err := node.OpenDevice(t.Context(), backend.DeviceRequest{VolumeID: volume, PublishContext: map[string]string{"devicePath": name}})
+		must(t, err)
+		if device.Number != d.loops[volume].Number {
+			t.Errorf("%s: %+v", name, device)
+		}
+		must(t, device.Release())
+		must(t, node.CloseDevice(t.Context(), volume))
+		must(t, d.Detach(instance, volume, false))
 	}
 }

@@ -79,6 +79,19 @@ func xenName(requested string) string {
 	return name
 }
 
+// xenNode is the place in xenstore of the disk with a guest's name: the number
+// of a virtual disk has bit 28, its letters and its partition
+// (xen-vbd-interface(7)).
+func xenNode(name string) string {
+	letters := strings.TrimPrefix(strings.TrimRight(name, "0123456789"), "xvd")
+	part, _ := strconv.Atoi(strings.TrimLeft(strings.TrimPrefix(name, "xvd"), "abcdefghijklmnopqrstuvwxyz"))
+	disk := -1
+	for _, letter := range letters {
+		disk = (disk+1)*26 + int(letter-'a')
+	}
+	return fmt.Sprintf("device/vbd/%d", 1<<28|disk<<8|part)
+}
+
 // showSysfs writes the device's directory beside its place and moves it there,
 // so that nobody finds half of it.
 func (d *Disks) showSysfs(a world.DeviceAttachment, g guest, loop *blockdev.Loop) error {
@@ -90,7 +103,9 @@ func (d *Disks) showSysfs(a world.DeviceAttachment, g guest, loop *blockdev.Loop
 
 		"queue/logical_block_size": strconv.Itoa(loop.SectorSize), "queue/rotational": "0",
 	}
-	if !g.xen {
+	if g.xen {
+		files["device/devtype"], files["device/nodename"] = "vbd", xenNode(g.name)
+	} else {
 		files["nsid"] = "1"
 		for name, value := range controller(a.VolumeID) {
 			files["device/"+name] = value

@@ -13,7 +13,7 @@ import (
 const AmazonModel = "Amazon Elastic Block Store"
 
 // AnyModel as Options.Model has the serial number alone decide.
-const AnyModel = "*"
+const AnyModel = "any"
 
 // volumeID is the form of EBS volume IDs: 8 digits in accounts of before 2016,
 // 17 since.
