@@ -23,9 +23,12 @@ func (n *Node) Devices(_ context.Context, id string) ([]backend.Device, error) {
 // present finds the volume's disk, nil when it is not there, and its devices,
 // the disk first. A device that goes away meanwhile is left out.
 func (n *Node) present(id string) (*disk, []backend.Device, error) {
+	if !volumeID.MatchString(id) {
+		return nil, nil, nil // what has no ID of EBS has no device
+	}
 	serial, err := serialOf(id)
 	if err != nil {
-		return nil, nil, nil // what has no ID of EBS has no device
+		return nil, nil, err
 	}
 	d, err := n.findDisk(wish{volumeID: id, serial: serial})
 	if d == nil || err != nil {

@@ -140,7 +140,12 @@ func (n *Node) claim(w wish, t target, file *os.File) error {
 	if t.disk.xen {
 		claim.Xen = t.disk.name
 	}
-	return n.records.write(w.volumeID, claimSuffix, claim, false)
+	err = n.records.write(w.volumeID, claimSuffix, claim, false)
+	if err != nil && !t.disk.xen { // there it is found again without
+		n.options.Logger.Warn("a volume may be counted as somebody else's", "volume", w.volumeID, "error", err)
+		return nil
+	}
+	return err
 }
 
 // deviceOf describes an open device. Blocks are not given back: EBS does not

@@ -3,6 +3,7 @@ package nodeside
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -100,6 +101,32 @@ func TestOpenDevice_settlesWhenTheNodeComesFirst(t *testing.T) {
 	m.open(n, volumeA)
 }
 
+// Many wait with one watch, and each gets its own disk.
+func TestOpenDevice_servesManyThatWait(t *testing.T) {
+	m := newMachine(t)
+	n := m.node(func(o *Options) { o.Wait = 20 * time.Second })
+	const volumes = 8
+	opened := make(chan error, volumes)
+	id := func(i int) string { return fmt.Sprintf("vol-%017x", i) }
+	for i := range volumes {
+		go func() {
+			device, err := n.OpenDevice(t.Context(), backend.DeviceRequest{VolumeID: id(i)})
+			if err == nil && device.Path != filepath.Join(m.dev, fmt.Sprintf("nvme%dn1", volumes-i)) {
+				err = fmt.Errorf("volume %d is %s", i, device.Path)
+			}
+			opened <- errors.Join(err, device.Release())
+		}()
+	}
+	for i := range volumes {
+		m.plug(fmt.Sprintf("nvme%dn1", volumes-i), id(i), mebibyte)
+	}
+	for range volumes {
+		if err := <-opened; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestOpenDevice_waitsNoLongerThanItsBoundAndItsCaller(t *testing.T) {
 	m := newMachine(t)
 	n := m.node(func(o *Options) { o.Wait = 100 * time.Millisecond })
@@ -126,7 +153,7 @@ func TestOpenDevice_refusesWhatIsNotTheVolumesOwnNode(t *testing.T) {
 			m.must(os.Remove(node(m)))
 			m.must(os.Symlink(filepath.Join(m.dev, other.name), node(m)))
 		}, backend.ErrPrecondition},
-		{"a symbolic link to itself", func(m *machine, own, _ *plugged) {
+		{"a symbolic link to itself", func(m *machine, _, _ *plugged) {
 			m.must(os.Rename(node(m), node(m)+"-real"))
 			m.must(os.Symlink(node(m)+"-real", node(m)))
 		}, backend.ErrPrecondition},
@@ -159,7 +186,7 @@ func TestOpenDevice_refusesWhatIsNotTheVolumesOwnNode(t *testing.T) {
 		{"a second namespace", func(m *machine, _, _ *plugged) {
 			m.attributes("nvme1n1", map[string]string{"nsid": "2\n"})
 		}, backend.ErrPrecondition},
-		{"a disk that another boot left in the list", func(m *machine, own, _ *plugged) {
+		{"a disk that another boot left in the list", func(m *machine, _, _ *plugged) {
 			m.attributes("nvme1n1", map[string]string{"diskseq": "1\n"})
 		}, backend.ErrUnavailable},
 	}

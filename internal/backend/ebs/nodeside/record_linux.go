@@ -104,7 +104,8 @@ func (r *records) read(id, suffix string) (*record, error) {
 		return nil, fmt.Errorf("read the record of volume %s: %w", id, err)
 	}
 	var found record
-	if err := json.Unmarshal(data, &found); err != nil || found.Version > recordVersion || found.Disk.Boot != r.boot {
+	readable := json.Unmarshal(data, &found) == nil && found.Version <= recordVersion
+	if !readable || found.Disk.Boot != r.boot {
 		return nil, nil
 	}
 	return &found, nil
