@@ -23,9 +23,9 @@ type remote struct {
 	working chan struct{}
 	// matches answers Matches.
 	matches error
-	// finished counts the snapshots completed after the cut.
-	finished int
-	modified map[string]string
+	// finished counts the snapshots completed after the cut, deleted the deletions.
+	finished, deleted int
+	modified          map[string]string
 }
 
 func newRemote() *remote {
@@ -42,7 +42,6 @@ func newRemote() *remote {
 
 func (r *remote) Traits() backend.Traits                          { return r.traits }
 func (r *remote) CheckParameters(_, _ map[string]string) error    { return nil }
-func (r *remote) DeleteVolume(context.Context, string) error      { return nil }
 func (r *remote) CheckSnapshotParameters(map[string]string) error { return nil }
 
 func (r *remote) NormalizeParameters(parameters, mutable map[string]string) (map[string]string, map[string]string, error) {
@@ -121,7 +120,16 @@ func (r *remote) Detach(ctx context.Context, _, _ string) error { return r.meet(
 func (r *remote) CreateSnapshot(context.Context, backend.SnapshotSpec) (backend.Snapshot, error) {
 	return backend.Snapshot{}, errors.New("a second cut")
 }
-func (r *remote) DeleteSnapshot(context.Context, string) error { return nil }
+
+func (r *remote) DeleteVolume(context.Context, string) error {
+	r.deleted++
+	return backend.ErrNotFound
+}
+
+func (r *remote) DeleteSnapshot(context.Context, string) error {
+	r.deleted++
+	return backend.ErrNotFound
+}
 func (r *remote) Snapshot(context.Context, string) (backend.Snapshot, error) {
 	return backend.Snapshot{}, backend.ErrNotFound
 }
@@ -249,5 +257,19 @@ func TestCreateSnapshot_aRepeatFinishesWhatFollowsTheCut(t *testing.T) { // X-19
 	_, err := New(controller).CreateSnapshot(t.Context(), backend.SnapshotSpec{Name: "s", SourceID: "id-a"})
 	if err != nil || controller.finished != 1 {
 		t.Errorf("finished %d times, %v; want once", controller.finished, err)
+	}
+}
+
+func TestDelete_whatIsNotShownIsAskedForWhereLookupsLagBehind(t *testing.T) {
+	for _, lags := range []bool{false, true} {
+		controller := newRemote()
+		controller.traits.LagsBehind = lags
+		g := New(controller)
+		if err := errors.Join(g.DeleteVolume(t.Context(), "vol"), g.DeleteSnapshot(t.Context(), "snap")); err != nil {
+			t.Errorf("lags = %t: %v", lags, err)
+		}
+		if asked := controller.deleted == 2; asked != lags {
+			t.Errorf("lags = %t: %d deletions were asked for", lags, controller.deleted)
+		}
 	}
 }

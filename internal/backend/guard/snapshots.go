@@ -86,19 +86,20 @@ func (g *Guard) DeleteSnapshot(ctx context.Context, id string) error {
 	defer unlock()
 	snapshot, err := snapshotter.Snapshot(ctx, id)
 	switch {
-	case errors.Is(err, backend.ErrNotFound):
+	case errors.Is(err, backend.ErrNotFound) && !g.traits.LagsBehind:
 		return nil
-	case err != nil:
-		return fmt.Errorf("delete snapshot %s: %w", id, err)
-	case snapshot.GroupID != "":
+	case err == nil && snapshot.GroupID != "":
 		return fmt.Errorf("%w: snapshot %s belongs to group snapshot %s; delete the group", backend.ErrInvalid, id, snapshot.GroupID)
+	case err == nil:
+		// A creation of its name would find it and hand out what is just going.
+		unlockName, err := g.lock("snapshot "+snapshot.Name, snapshotName(snapshot.Name))
+		if err != nil {
+			return err
+		}
+		defer unlockName()
+	case !errors.Is(err, backend.ErrNotFound):
+		return fmt.Errorf("delete snapshot %s: %w", id, err)
 	}
-	// A creation of its name would find it and hand out what is just going.
-	unlockName, err := g.lock("snapshot "+snapshot.Name, snapshotName(snapshot.Name))
-	if err != nil {
-		return err
-	}
-	defer unlockName()
 	if err := snapshotter.DeleteSnapshot(ctx, id); err != nil && !errors.Is(err, backend.ErrNotFound) {
 		return fmt.Errorf("delete snapshot %s: %w", id, err)
 	}

@@ -255,17 +255,18 @@ func (g *Guard) DeleteVolume(ctx context.Context, id string) error {
 	}
 	defer unlock()
 	volume, err := g.controller.Volume(ctx, id)
-	if errors.Is(err, backend.ErrNotFound) {
+	switch {
+	case errors.Is(err, backend.ErrNotFound) && !g.traits.LagsBehind:
 		return nil
-	}
-	if err != nil {
+	case err == nil:
+		unlockName, err := g.lock("volume "+volume.Name, volumeName(volume.Name))
+		if err != nil {
+			return err
+		}
+		defer unlockName()
+	case !errors.Is(err, backend.ErrNotFound):
 		return fmt.Errorf("delete volume %s: %w", id, err)
 	}
-	unlockName, err := g.lock("volume "+volume.Name, volumeName(volume.Name))
-	if err != nil {
-		return err
-	}
-	defer unlockName()
 	if err := g.controller.DeleteVolume(ctx, id); err != nil && !errors.Is(err, backend.ErrNotFound) {
 		return fmt.Errorf("delete volume %s: %w", id, err)
 	}
