@@ -49,7 +49,7 @@ func unfinished(id, step string, reason error) error {
 	if errors.Is(reason, backend.ErrNoSpace) {
 		code = backend.ErrNoSpace
 	}
-	return fmt.Errorf("%w: snapshot %s was cut and is kept, but what follows failed and will be tried again (%s): %s", code, id, step, reason)
+	return fmt.Errorf("%w: snapshot %s was cut and is kept, but what follows failed and will be tried again (%s): %s", code, id, step, reason.Error())
 }
 
 func (c *Controller) ensureFastRestore(ctx context.Context, id string, wish params.Snapshot) error {

@@ -139,7 +139,7 @@ func (c *Controller) DeleteSnapshot(ctx context.Context, id string) error {
 	if !lock.Expires.IsZero() {
 		until = lock.Expires.UTC().Format(time.RFC3339)
 	}
-	return fmt.Errorf("%w: snapshot %s is locked (%s) until %s: %s", backend.ErrPrecondition, id, lock.State, until, err)
+	return fmt.Errorf("%w: snapshot %s is locked (%s) until %s: %s", backend.ErrPrecondition, id, lock.State, until, err.Error())
 }
 
 // checkZones refuses zones that the region does not have.

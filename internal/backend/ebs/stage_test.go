@@ -21,8 +21,7 @@ const testZone = "us-west-2a"
 // stage is EC2 and processes that use it, in virtual time.
 type stage struct {
 	*testing.T
-	emu    *ec2emu.Server
-	opened []*cloud.Client
+	emu *ec2emu.Server
 }
 
 // process is one controller with the guard around it, as the driver has it.
@@ -39,16 +38,13 @@ func staged(t *testing.T, o ec2emu.Options, test func(s *stage)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &stage{T: t, emu: emu}
-		test(s)
-		for _, c := range s.opened {
-			if err := c.Close(); err != nil {
+		// Also when the test fails: what still runs would hide the failure.
+		t.Cleanup(func() {
+			if err := emu.Close(); err != nil {
 				t.Error(err)
 			}
-		}
-		if err := emu.Close(); err != nil {
-			t.Error(err)
-		}
+		})
+		test(&stage{T: t, emu: emu})
 	})
 }
 
@@ -70,7 +66,11 @@ func (s *stage) start(o Options) process {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.opened = append(s.opened, client)
+	s.Cleanup(func() {
+		if err := client.Close(); err != nil {
+			s.Error(err)
+		}
+	})
 	time.Sleep(time.Second)
 	s.emu.Reset()
 	o.Cloud = client
