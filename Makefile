@@ -22,6 +22,22 @@ bin/holdfast:
 run: build test-packages
 	$(ROOT) bin/holdfast run --root $(RUN_ROOT) -f examples/quickstart.yaml
 
+# The whole life of an EBS volume on one machine: an EC2 emulator with real block
+# devices, a controller and two nodes.
+.PHONY: run-ebs bin/ec2emu
+run-ebs: build bin/ec2emu test-packages
+	$(ISOLATED) $(GO) run ./test/ebs/demo -holdfast bin/holdfast -emulator bin/ec2emu
+
+bin/ec2emu:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./cmd/ec2emu
+
+# The tables of EBS in docs/reference/benchmarks.md. REFERENCE=FILE, a binary of
+# the AWS EBS CSI driver, is measured beside it in the same run.
+.PHONY: bench-ebs
+bench-ebs: build bin/ec2emu
+	$(GO) run ./test/ebs/bench -holdfast bin/holdfast -emulator bin/ec2emu $(if $(REFERENCE),-reference $(REFERENCE))
+	$(GO) test -count=1 -v -timeout 60m -run TestThrottled ./internal/backend/ebs
+
 # Everything, on real loop devices and mounts: in a mount namespace whose mounts
 # are shared, as systemd leaves them, so that a namespace which one test makes
 # does not keep the mounts of another busy; and package by package.
