@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/holdfast-csi/holdfast/internal/csiclient"
 )
@@ -129,7 +130,17 @@ func (p *Process) Resident() (now, peak int64, err error) { return p.resident() 
 
 // Controller starts a controller process; flags are appended to the Lab's own.
 func (l *Lab) Controller(ctx context.Context, name string, flags ...string) (*Process, error) {
-	return l.driver(ctx, name, "controller", append(os.Environ(), credentials()...), append([]string{"--ec2-endpoint=" + l.endpoint}, flags...))
+	return l.driver(ctx, name, "controller", append(os.Environ(), credentials()...), append(l.controllerFlags(), flags...))
+}
+
+// controllerFlags say where EC2 is and, where it answers at once, not to wait
+// for as long as EC2 usually takes.
+func (l *Lab) controllerFlags() []string {
+	flags := []string{"--ec2-endpoint=" + l.endpoint}
+	if slices.Contains(l.options.EmulatorFlags, "--times=instant") {
+		flags = append(flags, "--ec2-first-look=5ms")
+	}
+	return flags
 }
 
 // Node starts the node process of an instance. It is given neither credentials
@@ -140,7 +151,7 @@ func (l *Lab) Node(ctx context.Context, i Instance, flags ...string) (*Process, 
 
 // All starts one process with both halves.
 func (l *Lab) All(ctx context.Context, i Instance, flags ...string) (*Process, error) {
-	own := append(l.nodeFlags(i), "--ec2-endpoint="+l.endpoint)
+	own := append(l.nodeFlags(i), l.controllerFlags()...)
 	return l.driver(ctx, "all-"+i.ID, "all", append(os.Environ(), credentials()...), append(own, flags...))
 }
 

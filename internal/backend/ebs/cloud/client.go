@@ -49,6 +49,9 @@ type Options struct {
 	// Settling is for how long what this client has just done is believed more
 	// than a describe that does not show it; 10 s when 0.
 	Settling time.Duration
+	// FirstLook is when a transition is first looked at whose usual time is not
+	// learned yet; EC2's usual times when 0.
+	FirstLook time.Duration
 }
 
 // PacingOptions say how the client slows down for EC2's limits.
@@ -115,7 +118,7 @@ func New(ctx context.Context, o Options) (*Client, error) {
 		return nil, err
 	}
 	c.makeLookups()
-	c.makeWatchers()
+	c.makeWatchers(o.FirstLook)
 	c.tasks.Go(c.checkHealth)
 	return c, nil
 }

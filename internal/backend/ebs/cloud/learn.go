@@ -30,8 +30,17 @@ func firstGuess(kind string) time.Duration {
 	return 0
 }
 
+// guess is the time of a kind that nothing is known of yet.
+func (l *learner) guess(kind string) time.Duration {
+	if l.first > 0 {
+		return l.first
+	}
+	return firstGuess(kind)
+}
+
 // learner knows when to look first.
 type learner struct {
+	first time.Duration // stands for firstGuess when above 0
 	mu    sync.Mutex
 	kinds map[string]*lesson
 }
@@ -72,7 +81,7 @@ func (l *learner) expected(kind string) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one := l.of(kind)
-	usual := one.usual(kind, time.Now())
+	usual := one.usual(l.guess(kind), time.Now())
 	if one.probe {
 		return time.Duration(float64(usual) * (1 - one.step))
 	}
@@ -81,10 +90,10 @@ func (l *learner) expected(kind string) time.Duration {
 
 // usual is what a fast transition takes, by the looks that count: not the
 // fastest of all, but the next. Slower ones are found by looking again.
-func (o *lesson) usual(kind string, now time.Time) time.Duration {
+func (o *lesson) usual(guess time.Duration, now time.Time) time.Duration {
 	o.done = slices.DeleteFunc(o.done, func(s sample) bool { return !s.counts(now) })
 	if len(o.done) == 0 {
-		return firstGuess(kind)
+		return guess
 	}
 	took := make([]time.Duration, len(o.done))
 	for i, s := range o.done {
@@ -100,7 +109,7 @@ func (l *learner) learn(kind string, done, not []time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one, now := l.of(kind), time.Now()
-	usual := one.usual(kind, now)
+	usual := one.usual(l.guess(kind), now)
 	if len(done) == 0 {
 		if longest := slices.Max(not); longest > one.early.took || !one.early.counts(now) {
 			one.early = sample{longest, now}

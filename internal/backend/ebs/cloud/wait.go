@@ -18,8 +18,8 @@ type watchers struct {
 	watchSnapshots     *watch[Snapshot]
 }
 
-func (c *Client) makeWatchers() {
-	learn := new(learner)
+func (c *Client) makeWatchers(first time.Duration) {
+	learn := &learner{first: first}
 	volumes := &lookBudget{crowded: func() bool { return c.pace.isPaced("DescribeVolumes") }}
 	changes := &lookBudget{crowded: func() bool { return c.pace.isPaced("DescribeVolumesModifications") }}
 	snapshots := &lookBudget{crowded: func() bool { return c.pace.isPaced("DescribeSnapshots") }}
