@@ -104,6 +104,13 @@ type Matcher interface {
 	Matches(volume Volume, spec VolumeSpec) error
 }
 
+// Validator is a Controller that can tell what of a CO's belief about a volume
+// does not hold: whether it can be used so, and was created so. What the belief
+// does not name it leaves open.
+type Validator interface {
+	Validate(volume Volume, belief VolumeSpec) error
+}
+
 // Snapshotter is a Controller that cuts snapshots and makes volumes of them.
 type Snapshotter interface {
 	// CheckSnapshotParameters refuses unknown keys and bad values (ErrInvalid).

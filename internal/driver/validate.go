@@ -31,7 +31,9 @@ func (c *controller) ValidateVolumeCapabilities(ctx context.Context, r *csi.Vali
 func (c *controller) objection(volume backend.Volume, r *csi.ValidateVolumeCapabilitiesRequest) string {
 	capabilities, err := toCapabilities(r.GetVolumeCapabilities())
 	if err == nil {
-		err = c.guard.CheckCapabilities(capabilities)
+		err = c.guard.Validate(volume, backend.VolumeSpec{
+			Capabilities: capabilities, Parameters: withoutMetadata(r.GetParameters()), MutableParameters: r.GetMutableParameters(), Size: volume.Size,
+		})
 	}
 	if err == nil {
 		err = checkSame(volume, r)
@@ -42,22 +44,8 @@ func (c *controller) objection(volume backend.Volume, r *csi.ValidateVolumeCapab
 	return err.Error()
 }
 
-// checkSame compares what the CO believes of a volume with what it is. A map
-// that is not given claims nothing.
+// checkSame compares the context that the CO knows with the volume's.
 func checkSame(volume backend.Volume, r *csi.ValidateVolumeCapabilitiesRequest) error {
-	for _, claim := range []struct {
-		field        string
-		given, holds map[string]string
-	}{
-		{"parameters", withoutMetadata(r.GetParameters()), volume.Parameters},
-		{"mutable_parameters", r.GetMutableParameters(), volume.MutableParameters},
-	} {
-		for key, value := range claim.given {
-			if claim.holds[key] != value {
-				return fmt.Errorf("%s: the volume was not created with %s=%q", claim.field, key, value)
-			}
-		}
-	}
 	// A CO adds keys of its own to the context (Kubernetes' provisioner does),
 	// so only those of the volume are compared.
 	for key, value := range volume.Context {

@@ -63,6 +63,34 @@ func (g *Guard) checkParameters(parameters, mutable map[string]string) error {
 	return g.controller.CheckParameters(parameters, mutable)
 }
 
+// Validate tells what of a belief about a volume does not hold: the uses and
+// parameters that the volume is thought to have. A map that is nil claims nothing.
+func (g *Guard) Validate(volume backend.Volume, belief backend.VolumeSpec) (err error) {
+	if err := g.CheckCapabilities(belief.Capabilities); err != nil {
+		return err
+	}
+	if belief.Parameters, belief.MutableParameters, err = g.normalize(belief.Parameters, belief.MutableParameters); err != nil {
+		return err
+	}
+	if validator, ok := g.controller.(backend.Validator); ok {
+		return validator.Validate(volume, belief)
+	}
+	for _, claim := range []struct {
+		field        string
+		given, holds map[string]string
+	}{
+		{"parameters", belief.Parameters, volume.Parameters},
+		{"mutable_parameters", belief.MutableParameters, volume.MutableParameters},
+	} {
+		for key, value := range claim.given {
+			if claim.holds[key] != value {
+				return fmt.Errorf("%w: %s: the volume was not created with %s=%q", backend.ErrInvalid, claim.field, key, value)
+			}
+		}
+	}
+	return nil
+}
+
 // normalize gives every parameter the one spelling of its name.
 func (g *Guard) normalize(parameters, mutable map[string]string) (map[string]string, map[string]string, error) {
 	normalizer, ok := g.controller.(backend.ParameterNormalizer)
