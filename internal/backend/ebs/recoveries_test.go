@@ -1,0 +1,115 @@
+package ebs
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/guard"
+)
+
+// recoveries are the RPCs of the controller that change something.
+func recoveries() []recovery {
+	one := backend.Capability{Mode: backend.SingleNodeWriter}
+	nothing := func(*stage, process, *objects) {}
+	return []recovery{
+		{
+			name: "create", prepare: nothing, through: []string{"CreateVolume", "DescribeVolumes"},
+			do: func(ctx context.Context, p process, on *objects) error { return on.create(ctx, p, creation("pvc-1")) },
+		},
+		{
+			name: "clone", prepare: withVolume, through: []string{"CopyVolumes"},
+			do: func(ctx context.Context, p process, on *objects) error {
+				request := creation("clone")
+				request.Source.VolumeID = on.volume
+				return (&objects{}).create(ctx, p, request)
+			},
+		},
+		{
+			name: "restore", prepare: withSnapshot, through: []string{"CreateVolume"},
+			do: func(ctx context.Context, p process, on *objects) error {
+				request := creation("restored")
+				request.Source.SnapshotID = on.snapshot
+				return (&objects{}).create(ctx, p, request)
+			},
+		},
+		{
+			name: "attach", prepare: withVolume, through: []string{"AttachVolume"},
+			do: func(ctx context.Context, p process, on *objects) error {
+				published, err := p.Attach(ctx, on.volume, on.instance, one, false)
+				if err == nil && published[devicePath] != "/dev/xvdaa" {
+					return errors.New("attached as " + published[devicePath])
+				}
+				return err
+			},
+		},
+		{
+			name: "detach", prepare: withAttachment, through: []string{"DetachVolume"},
+			do: func(ctx context.Context, p process, on *objects) error { return p.Detach(ctx, on.volume, on.instance) },
+		},
+		{
+			name: "detach from everywhere", prepare: withAttachment, through: []string{"DetachVolume"},
+			do: func(ctx context.Context, p process, on *objects) error { return p.Detach(ctx, on.volume, "") },
+		},
+		{
+			name: "snapshot", prepare: withVolume, through: []string{"CreateSnapshot", "EnableFastSnapshotRestores", "LockSnapshot"},
+			do: func(ctx context.Context, p process, on *objects) error {
+				spec := cutOf("snap-1", on.volume)
+				spec.Parameters = map[string]string{"fastSnapshotRestoreAvailabilityZones": "us-west-2a,us-west-2b", "lockMode": "governance", "lockDuration": "7"}
+				return on.cut(ctx, p, spec)
+			},
+		},
+		{
+			name: "delete", prepare: withVolume, through: []string{"DeleteVolume"},
+			do: func(ctx context.Context, p process, on *objects) error { return p.DeleteVolume(ctx, on.volume) },
+		},
+		{
+			name: "delete snapshot", prepare: withSnapshot, through: []string{"DeleteSnapshot"},
+			do: func(ctx context.Context, p process, on *objects) error { return p.DeleteSnapshot(ctx, on.snapshot) },
+		},
+	}
+}
+
+// create makes a volume; a repeat must give the same one.
+func (o *objects) create(ctx context.Context, p process, r guard.CreateRequest) error {
+	v, err := p.CreateVolume(ctx, r)
+	if err != nil {
+		return err
+	}
+	return same(&o.volume, v.ID)
+}
+
+// cut makes a snapshot; a repeat must give the same one.
+func (o *objects) cut(ctx context.Context, p process, spec backend.SnapshotSpec) error {
+	snapshot, err := p.CreateSnapshot(ctx, spec)
+	if err != nil {
+		return err
+	}
+	return same(&o.snapshot, snapshot.ID)
+}
+
+func same(known *string, id string) error {
+	if *known != "" && *known != id {
+		return errors.New("was " + *known + " and is " + id)
+	}
+	*known = id
+	return nil
+}
+
+func withVolume(s *stage, p process, on *objects) {
+	s.Helper()
+	s.must(on.create(s.Context(), p, creation("pvc-1")))
+}
+
+func withAttachment(s *stage, p process, on *objects) {
+	s.Helper()
+	withVolume(s, p, on)
+	_, err := p.Attach(s.Context(), on.volume, on.instance, backend.Capability{Mode: backend.SingleNodeWriter}, false)
+	s.must(err)
+}
+
+func withSnapshot(s *stage, p process, on *objects) {
+	s.Helper()
+	withVolume(s, p, on)
+	s.must(on.cut(s.Context(), p, cutOf("snap-0", on.volume)))
+}
