@@ -1,0 +1,195 @@
+package nodestats
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Source is where volumes are asked. Its methods are called from several
+// goroutines.
+type Source interface {
+	// InstanceID is this instance's.
+	InstanceID(ctx context.Context) (string, error)
+	// Volumes are the IDs of those whose statistics are to be told.
+	Volumes() ([]string, error)
+	// Statistics asks one. It may take as long as the disk does.
+	Statistics(volumeID string) (Page, error)
+}
+
+// Options are what a Collector is made of. The zero value of a field is its default.
+type Options struct {
+	Source Source // required
+	// Bound is how long a scrape waits for all volumes; 2 s by default, which is
+	// well below the 10 s that Prometheus waits for a page.
+	Bound time.Duration
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+const (
+	defaultBound = 2 * time.Second
+	// fresh is for how long an answer serves further scrapes: volumes count by
+	// the second.
+	fresh = time.Second
+	// atOnce is how many disks are asked at the same time; each is a thread that
+	// waits. A disk that hangs keeps its place, so no more than so many can hang.
+	atOnce = 8
+)
+
+// Collector asks the volumes of this instance when the metrics are asked for.
+// What does not answer within the bound is missing from that page, and is not
+// asked again before it has answered.
+type Collector struct {
+	options    Options
+	numbers    []number
+	histograms []histogram
+	self       self
+	places     chan struct{} // one value for each disk that is being asked
+
+	mu      sync.Mutex
+	latest  *scrape // the last one that was begun
+	whole   state   // of finding the volumes
+	volumes map[string]*state
+}
+
+// scrape is one look at all volumes.
+type scrape struct {
+	done     chan struct{} // closed when the rest is set
+	ended    time.Time     // guarded by Collector.mu; zero while it runs
+	instance string
+	pages    map[string]Page // by volume ID
+}
+
+// New makes a Collector, which its user registers.
+func New(o Options) *Collector {
+	o.Bound = cmp.Or(o.Bound, defaultBound)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Collector{
+		options: o, numbers: numbers(), histograms: histograms(), self: newSelf(),
+		places: make(chan struct{}, atOnce), volumes: map[string]*state{},
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(to chan<- *prometheus.Desc) {
+	for _, n := range c.numbers {
+		to <- n.Desc
+	}
+	for _, h := range c.histograms {
+		to <- h.Desc
+	}
+	for _, s := range c.self.all() {
+		s.Describe(to)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
+	c.self.scrapes.Inc()
+	s := c.scrape()
+	<-s.done
+	for id, page := range s.pages {
+		for _, n := range c.numbers {
+			to <- prometheus.MustNewConstMetric(n.Desc, n.kind, n.of(page), s.instance, id)
+		}
+		for _, h := range c.histograms {
+			bins, sum := h.of(page)
+			count, below := buckets(bins)
+			to <- prometheus.MustNewConstHistogram(h.Desc, count, sum.Seconds(), below, s.instance, id)
+		}
+	}
+	for _, metric := range c.self.all() {
+		metric.Collect(to)
+	}
+}
+
+// scrape gives a running or a fresh one, or else begins one.
+func (c *Collector) scrape() *scrape {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.latest; s != nil && (s.ended.IsZero() || time.Since(s.ended) < fresh) {
+		return s
+	}
+	c.latest = &scrape{done: make(chan struct{})}
+	go c.run(c.latest)
+	return c.latest
+}
+
+func (c *Collector) run(s *scrape) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), c.options.Bound)
+	defer cancel()
+	instance, ids, err := c.find(ctx)
+	c.noteWhole(err)
+	if err == nil {
+		s.instance, s.pages = instance, c.ask(ctx, ids)
+	}
+	c.self.duration.Observe(time.Since(began).Seconds())
+	c.mu.Lock()
+	s.ended = time.Now()
+	c.mu.Unlock()
+	close(s.done)
+}
+
+// find tells whom to ask, and for which instance.
+func (c *Collector) find(ctx context.Context) (instance string, ids []string, err error) {
+	if instance, err = c.options.Source.InstanceID(ctx); err != nil {
+		return "", nil, err
+	}
+	ids, err = c.options.Source.Volumes()
+	return instance, ids, err
+}
+
+// answer is what became of a question.
+type answer struct {
+	id   string
+	page Page
+	err  error
+}
+
+// ask puts the question to all volumes at once, and waits for the answers.
+func (c *Collector) ask(ctx context.Context, ids []string) map[string]Page {
+	answers := make(chan answer, len(ids)) // nobody who is late waits
+	waiting := map[string]bool{}
+	for _, id := range c.begin(ids) {
+		waiting[id] = true
+		go c.askOne(ctx, id, answers)
+	}
+	pages := map[string]Page{}
+	for len(waiting) > 0 && ctx.Err() == nil {
+		select {
+		case a := <-answers:
+			delete(waiting, a.id)
+			if a.err == nil {
+				pages[a.id] = a.page
+			}
+		case <-ctx.Done():
+		}
+	}
+	for id := range waiting {
+		c.note(id, fmt.Errorf("the disk does not answer within %v", c.options.Bound))
+	}
+	return pages
+}
+
+// askOne asks when there is a place.
+func (c *Collector) askOne(ctx context.Context, id string, answers chan<- answer) {
+	select {
+	case c.places <- struct{}{}:
+	case <-ctx.Done():
+		c.abandon(id)
+		return
+	}
+	page, err := c.options.Source.Statistics(id)
+	<-c.places
+	c.end(id, err)
+	answers <- answer{id: id, page: page, err: err}
+}

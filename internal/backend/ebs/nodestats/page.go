@@ -1,0 +1,112 @@
+// Package nodestats tells the statistics that an EBS volume keeps of itself and
+// shows to the instance it is attached to, as a page of the NVMe log: operations,
+// bytes, time, how long the limits of the volume and of the instance were
+// exceeded, the queue, and histograms of latency (EBS user guide, "Amazon EBS
+// detailed performance statistics"). They cost no EC2 call and need no
+// credentials.
+package nodestats
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The layout of the page; numbers are little-endian (EBS user guide, as above).
+const (
+	pageSize  = 4096
+	pageMagic = 0x3C23B510
+
+	countersAt          = 8   // eleven numbers of 64 bits
+	readLatencyAt       = 512 // a histogram
+	writeLatencyAt      = 2056
+	histogramBins       = 64
+	binsAt              = 8 // in a histogram, after the number of bins
+	binSize             = 24
+	histogramSize       = binsAt + histogramBins*binSize
+	_              uint = writeLatencyAt - readLatencyAt - histogramSize // they do not overlap
+	_              uint = pageSize - writeLatencyAt - histogramSize
+)
+
+// ErrNotAPage says that what a disk answered is not the page of an EBS volume.
+var ErrNotAPage = errors.New("not the statistics of an EBS volume")
+
+// Page is what a volume tells, since it was attached.
+type Page struct {
+	ReadOperations, WriteOperations uint64
+	ReadBytes, WriteBytes           uint64
+	// ReadTime and WriteTime are summed over all operations.
+	ReadTime, WriteTime time.Duration
+	// These are how long more was asked of the volume, and of the instance, than
+	// they are to give.
+	VolumeIOPSExceeded, VolumeThroughputExceeded     time.Duration
+	InstanceIOPSExceeded, InstanceThroughputExceeded time.Duration
+	// QueueLength is of operations that are under way now.
+	QueueLength uint64
+	// ReadLatency and WriteLatency have ascending bounds.
+	ReadLatency, WriteLatency []Bin
+}
+
+// Bin counts the operations that took less than Below, and no less than the bin
+// before has.
+type Bin struct {
+	Below time.Duration // Unbounded for the rest
+	Count uint64
+}
+
+// Unbounded is the bound of a bin that has none.
+const Unbounded time.Duration = 1<<63 - 1
+
+// Parse reads a page. What follows the page in data is not looked at.
+func Parse(data []byte) (Page, error) {
+	if len(data) < pageSize {
+		return Page{}, fmt.Errorf("%w: %d bytes, and a page has %d", ErrNotAPage, len(data), pageSize)
+	}
+	if magic := binary.LittleEndian.Uint32(data); magic != pageMagic {
+		return Page{}, fmt.Errorf("%w: it begins with %#08x and not with %#08x", ErrNotAPage, magic, pageMagic)
+	}
+	number := func(i int) uint64 { return binary.LittleEndian.Uint64(data[countersAt+8*i:]) }
+	p := Page{
+		ReadOperations: number(0), WriteOperations: number(1), ReadBytes: number(2), WriteBytes: number(3),
+		ReadTime: microseconds(number(4)), WriteTime: microseconds(number(5)),
+		VolumeIOPSExceeded: microseconds(number(6)), VolumeThroughputExceeded: microseconds(number(7)),
+		InstanceIOPSExceeded: microseconds(number(8)), InstanceThroughputExceeded: microseconds(number(9)),
+		QueueLength: number(10),
+	}
+	var err error
+	if p.ReadLatency, err = parseHistogram(data[readLatencyAt:][:histogramSize]); err != nil {
+		return Page{}, fmt.Errorf("latency of reading: %w", err)
+	}
+	if p.WriteLatency, err = parseHistogram(data[writeLatencyAt:][:histogramSize]); err != nil {
+		return Page{}, fmt.Errorf("latency of writing: %w", err)
+	}
+	return p, nil
+}
+
+func parseHistogram(data []byte) ([]Bin, error) {
+	count := binary.LittleEndian.Uint64(data)
+	if count > histogramBins {
+		return nil, fmt.Errorf("%w: a histogram of %d bins, and there is room for %d", ErrNotAPage, count, histogramBins)
+	}
+	bins := make([]Bin, count)
+	for i := range bins {
+		bin := data[binsAt+i*binSize:]
+		bins[i] = Bin{
+			Below: microseconds(binary.LittleEndian.Uint64(bin[8:])),
+			Count: uint64(binary.LittleEndian.Uint32(bin[16:])),
+		}
+		if i > 0 && bins[i].Below <= bins[i-1].Below {
+			return nil, fmt.Errorf("%w: bin %d of a histogram ends at %v, and the one before at %v", ErrNotAPage, i, bins[i].Below, bins[i-1].Below)
+		}
+	}
+	return bins, nil
+}
+
+// microseconds saturates: a duration ends after 292 years.
+func microseconds(n uint64) time.Duration {
+	if n > uint64(Unbounded/time.Microsecond) {
+		return Unbounded
+	}
+	return time.Duration(n) * time.Microsecond
+}

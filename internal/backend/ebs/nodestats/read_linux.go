@@ -1,0 +1,60 @@
+package nodestats
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// adminCommand is struct nvme_passthru_cmd of linux/nvme_ioctl.h.
+type adminCommand struct {
+	opcode, flags               uint8
+	_                           uint16
+	namespace                   uint32
+	_                           [2]uint32 // cdw2, cdw3
+	metadata, address           uint64
+	metadataLength, dataLength  uint32
+	word10                      uint32
+	_                           [5]uint32 // cdw11 to cdw15
+	timeoutMilliseconds, result uint32
+}
+
+const (
+	// ioctlAdmin is NVME_IOCTL_ADMIN_CMD, _IOWR('N', 0x41, struct nvme_admin_cmd).
+	ioctlAdmin = 0xC0484E41
+	getLogPage = 0x02 // NVM Express base specification, "Get Log Page command"
+	logPage    = 0xD0
+	// asked is how much is asked for, in units of 4 bytes less one: one unit more
+	// than the page has, as Amazon's own program does. bufferSize holds all that
+	// a disk may send then.
+	asked      = 1024
+	bufferSize = 8192
+)
+
+// The size is part of the ioctl's number.
+const _ = -uint(unsafe.Sizeof(adminCommand{}) - ioctlAdmin>>16&0x3fff)
+
+// Read asks an NVMe disk for its statistics. It needs CAP_SYS_ADMIN, and takes
+// until the disk answers: 60 s at most by default (nvme_core.admin_timeout). No
+// shorter time is set, since the kernel resets a disk that does not keep to it.
+func Read(disk *os.File) (Page, error) {
+	buffer := make([]byte, bufferSize)
+	var pinned runtime.Pinner
+	pinned.Pin(&buffer[0])
+	defer pinned.Unpin()
+	command := adminCommand{
+		opcode: getLogPage, namespace: 1, word10: logPage | asked<<16,
+		address: uint64(uintptr(unsafe.Pointer(&buffer[0]))), dataLength: bufferSize,
+	}
+	status, _, errno := unix.Syscall(unix.SYS_IOCTL, disk.Fd(), ioctlAdmin, uintptr(unsafe.Pointer(&command)))
+	switch {
+	case errno != 0:
+		return Page{}, fmt.Errorf("ask %s for its statistics: %w", disk.Name(), errno)
+	case status != 0: // of the NVMe completion
+		return Page{}, fmt.Errorf("ask %s for its statistics: %w: it answers with status %#x", disk.Name(), ErrNotAPage, status)
+	}
+	return Parse(buffer)
+}
