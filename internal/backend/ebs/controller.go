@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/attachment"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/change"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
@@ -63,6 +64,8 @@ type Controller struct {
 	snapshots listing[cloud.Snapshot]
 
 	attachments *attachment.Machine
+	changes     *change.Changer
+	seen        seen
 }
 
 // usualSettling is longer than EC2 has been seen to lag behind itself.
@@ -88,8 +91,16 @@ func New(o Options) (*Controller, error) {
 		o.Settling = usualSettling
 	}
 	c := &Controller{cloud: o.Cloud, options: o, log: log, tags: rules, settling: o.Settling}
-	c.attachments = c.newAttachments()
+	c.attachments, c.changes = c.newAttachments(), c.newChanges()
 	return c, nil
+}
+
+// Close ends the calls that still run.
+func (c *Controller) Close() {
+	if c.attachments != nil {
+		c.attachments.Close()
+		c.changes.Close()
+	}
 }
 
 // Offline is a Controller for a process that has the node half only: it tells

@@ -26,6 +26,7 @@ func (c *Controller) Volume(ctx context.Context, id string) (backend.Volume, err
 	if err != nil {
 		return backend.Volume{}, err
 	}
+	c.seen.put(v)
 	return toVolume(v), nil
 }
 

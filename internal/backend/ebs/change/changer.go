@@ -48,11 +48,11 @@ type Changer struct {
 	ended   context.Context // ends with Close
 	end     context.CancelFunc
 	running sync.WaitGroup
+	written *written
 
 	mu     sync.Mutex
-	groups map[string]*group // by volume
-	// cut is when a ModifyVolume of a volume was cut off on its way.
-	cut map[string]time.Time
+	groups map[string]*group  // by volume
+	open   map[string]sending // see opened
 }
 
 // New makes a Changer. It asks EC2 nothing.
@@ -66,7 +66,7 @@ func New(c Cloud, o Options) *Changer {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	changer := &Changer{cloud: c, options: o, log: o.Logger, groups: map[string]*group{}, cut: map[string]time.Time{}}
+	changer := &Changer{cloud: c, options: o, log: o.Logger, written: newWritten(o.Settle), groups: map[string]*group{}, open: map[string]sending{}}
 	changer.ended, changer.end = context.WithCancel(context.Background())
 	return changer
 }
@@ -97,8 +97,10 @@ func (c *Changer) Apply(ctx context.Context, now *cloud.Volume, id string, wish 
 	if err != nil {
 		return cloud.Volume{}, err
 	}
-	if plan, err := planFor(volume, wish); err == nil && plan.done() {
-		return volume, nil
+	if _, open := c.sending(id); !open {
+		if plan, err := planFor(volume, wish); err == nil && plan.done() {
+			return volume, nil
+		}
 	}
 	g, p, err := c.enter(ctx, volume, wish)
 	if err != nil {
@@ -115,9 +117,10 @@ func (c *Changer) Apply(ctx context.Context, now *cloud.Volume, id string, wish 
 
 func (c *Changer) look(ctx context.Context, now *cloud.Volume, id string) (cloud.Volume, error) {
 	if now != nil {
-		return *now, nil
+		return c.written.over(*now), nil
 	}
-	return c.cloud.Volume(ctx, id)
+	v, err := c.cloud.Volume(ctx, id)
+	return c.written.over(v), err
 }
 
 // enter adds a wish to the volume's group, or makes one.
@@ -172,26 +175,56 @@ func (c *Changer) phase(g *group) string {
 	return g.phase
 }
 
-// cutOff notes a ModifyVolume that nobody waited for any more. If it may have
-// reached EC2, the next change of the volume looks twice before it sends another.
-func (c *Changer) cutOff(id string, maybe bool) {
-	if !maybe {
-		return
-	}
+// openLasts is how long a modification that nobody saw end makes the next call
+// ask EC2 for it.
+const openLasts = time.Hour
+
+// sending is a ModifyVolume of which nobody has seen the end.
+type sending struct {
+	at time.Time
+	// after is when the modification before it began.
+	after time.Time
+}
+
+// opened notes that a ModifyVolume is about to be sent; closed, that it was
+// refused or has taken effect. In between, what a volume shows is not what it
+// will be, and when its caller has left nobody may know whether EC2 has got it.
+func (c *Changer) opened(id string, after time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	c.cut[id] = now
-	for other, at := range c.cut {
-		if now.Sub(at) >= c.options.Settle {
-			delete(c.cut, other)
+	if known := c.open[id].after; known.After(after) {
+		after = known
+	}
+	c.open[id] = sending{now, after}
+	for other, one := range c.open {
+		if now.Sub(one.at) >= openLasts {
+			delete(c.open, other)
 		}
 	}
 }
 
-func (c *Changer) wasCutOff(id string) bool {
+// accepted notes when the modification began that was sent, so that no older one
+// is taken for it.
+func (c *Changer) accepted(id string, began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at, was := c.cut[id]
-	return was && time.Since(at) < c.options.Settle
+	if one, is := c.open[id]; is && !began.IsZero() {
+		one.after = began.Add(-1)
+		c.open[id] = one
+	}
+}
+
+func (c *Changer) closed(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, id)
+}
+
+// sending is the volume's ModifyVolume of which nobody has seen the end.
+func (c *Changer) sending(id string) (sending, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one, is := c.open[id]
+	return one, is
 }

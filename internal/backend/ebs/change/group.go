@@ -71,7 +71,7 @@ func (g *group) run() {
 	g.say("it waits for other changes of the volume")
 	over := g.underWay()
 	if !over {
-		over = !g.gather(time.Until(began.Add(g.changer.options.Window))) || g.changer.wasCutOff(g.id) && g.lookAgain()
+		over = !g.gather(time.Until(began.Add(g.changer.options.Window)))
 	}
 	if over {
 		g.answer(cloud.Volume{}, g.ctx.Err()) // whoever has no answer yet
@@ -98,20 +98,6 @@ func (g *group) gather(window time.Duration) bool {
 	case <-g.ctx.Done():
 		return false
 	}
-}
-
-// lookAgain brings what is known of the volume up to date, after a call of which
-// nobody knows whether EC2 got it. It tells whether all is answered.
-func (g *group) lookAgain() bool {
-	volume, err := g.changer.cloud.Volume(g.ctx, g.id)
-	if err != nil {
-		g.answer(cloud.Volume{}, err)
-		return true
-	}
-	g.changer.mu.Lock()
-	g.volume = volume
-	g.changer.mu.Unlock()
-	return g.underWay()
 }
 
 // final closes the window.
@@ -170,7 +156,7 @@ func (g *group) answer(volume cloud.Volume, err error) {
 // joined where it brings what is wished, and else refuses the change at once, as
 // EC2 would. It tells whether all is answered.
 func (g *group) underWay() bool {
-	m, found, err := g.changer.cloud.Modification(g.ctx, g.id)
+	m, found, err := g.newest()
 	if err != nil {
 		if g.ctx.Err() == nil {
 			g.changer.log.Warn("the volume's latest modification is not known; EC2 decides whether there can be another", "volume", g.id, "error", err)
@@ -178,14 +164,60 @@ func (g *group) underWay() bool {
 		return g.ctx.Err() != nil
 	}
 	g.earlier, g.earlierFound = m, found
-	if !found || m.State == cloud.ModificationFailed {
-		return false
+	if _, open := g.changer.sending(g.id); open { // what was known of the volume may be older
+		volume, err := g.changer.look(g.ctx, nil, g.id)
+		if err != nil {
+			g.answer(cloud.Volume{}, err)
+			return true
+		}
+		g.changer.mu.Lock()
+		g.volume = volume
+		g.changer.mu.Unlock()
 	}
-	volume, wish := g.soFar()
+	if found && (m.State == cloud.Modifying || m.State == cloud.Optimizing || m.State == cloud.ModificationCompleted && time.Since(m.Start) < openLasts) {
+		return g.beside(m)
+	}
+	g.changer.closed(g.id)
+	return false
+}
+
+// newest is the volume's newest modification. A description that is older than
+// what is known is looked past; after a ModifyVolume of which nobody saw the end,
+// EC2 is given time to show what came of it.
+func (g *group) newest() (m cloud.Modification, found bool, err error) {
+	c := g.changer
+	sent, open := c.sending(g.id)
+	until, known := sent.at.Add(c.options.Settle/2), c.written.began(g.id)
+	late := func() bool {
+		return m.Start.Before(known) || open && !m.Start.After(sent.after) && time.Now().Before(until)
+	}
+	m, found, err = c.cloud.Modification(g.ctx, g.id)
+	if err != nil || !late() {
+		return m, found, err
+	}
+	g.say("EC2 does not show yet what came of the last ModifyVolume")
+	_, err = c.cloud.WaitModification(g.ctx, g.id, cloud.Expect{}, func(shown cloud.Modification, is bool) (bool, error) {
+		m, found = shown, is
+		return !late(), nil
+	})
+	return m, found, err
+}
+
+// beside decides about what is wished while a modification is under way, or has
+// ended so lately that the volume may not show it.
+func (g *group) beside(m cloud.Modification) bool {
+	c := g.changer
+	c.mu.Lock()
+	g.volume = withTargets(g.volume, m)
+	volume, wish := g.volume, g.wish()
 	plan, err := planFor(volume, wish)
+	joins := err == nil && !plan.modifies() && (plan.done() || m.State == cloud.Modifying && wish.modifies())
+	g.sent = joins
+	c.mu.Unlock()
 	switch {
-	case err == nil && plan.modifies() && brings(m, plan):
-		return g.join(volume, m)
+	case joins:
+		g.answer(g.join(volume, plan, m))
+		return true
 	case m.State == cloud.ModificationCompleted, err == nil && !plan.modifies():
 		return false
 	}
@@ -193,27 +225,29 @@ func (g *group) underWay() bool {
 	return true
 }
 
-func (g *group) soFar() (cloud.Volume, Wish) {
-	g.changer.mu.Lock()
-	defer g.changer.mu.Unlock()
-	return g.volume, g.wish()
+// withTargets is a volume as a modification makes it.
+func withTargets(v cloud.Volume, m cloud.Modification) cloud.Volume {
+	v.Size = max(v.Size, m.TargetSize)
+	if m.TargetType != "" {
+		v.Type = m.TargetType
+	}
+	if m.TargetIOPS != 0 {
+		v.IOPS = m.TargetIOPS
+	}
+	if m.TargetThroughput != 0 {
+		v.Throughput = m.TargetThroughput
+	}
+	return v
 }
 
-// join waits for a modification that somebody asked for before, and makes the
-// tags that are wished beside it.
-func (g *group) join(volume cloud.Volume, m cloud.Modification) bool {
-	_, wish := g.final()
-	plan, err := planFor(volume, wish)
-	if err != nil || !brings(m, plan) { // another wish came in between
-		g.answer(cloud.Volume{}, running(g.id, m, nil))
-		return true
+// join waits for a modification that was asked for before, and makes the tags
+// that are wished beside it.
+func (g *group) join(volume cloud.Volume, p plan, m cloud.Modification) (cloud.Volume, error) {
+	if err := g.makeTags(p); err != nil {
+		return cloud.Volume{}, err
 	}
-	if err := g.makeTags(plan); err != nil {
-		g.answer(cloud.Volume{}, err)
-		return true
-	}
-	g.answer(g.finish(volume, plan, m, m.Start))
-	return true
+	p.input.Size = m.TargetSize
+	return g.finish(volume, p, m, m.Start)
 }
 
 // brings tells whether a modification ends where a plan wants to go.

@@ -23,8 +23,10 @@ func (g *group) make(volume cloud.Volume, p plan) (cloud.Volume, error) {
 	}
 	for attempt := 0; ; attempt++ {
 		g.say("ModifyVolume was sent to EC2")
+		g.changer.opened(g.id, g.earlier.Start)
 		m, err := g.changer.cloud.ModifyVolume(g.ctx, p.input)
 		if err == nil {
+			g.changer.accepted(g.id, m.Start)
 			return g.finish(volume, p, m, time.Now())
 		}
 		m, known, err := g.refused(p, err)
@@ -44,16 +46,30 @@ func (g *group) make(volume cloud.Volume, p plan) (cloud.Volume, error) {
 func (g *group) makeTags(p plan) error {
 	g.say("tags are being changed")
 	if len(p.untag) > 0 {
-		if err := g.changer.cloud.DeleteTags(g.ctx, []string{g.id}, p.untag); err != nil {
+		err := g.changer.cloud.DeleteTags(g.ctx, []string{g.id}, p.untag)
+		g.wrote(err, func(k *writing) { k.untag(p.untag) }, p.untag)
+		if err != nil {
 			return fmt.Errorf("remove tags %s of volume %s: %w", strings.Join(p.untag, ", "), g.id, err)
 		}
 	}
 	if len(p.tags) > 0 {
-		if err := g.changer.cloud.CreateTags(g.ctx, []string{g.id}, p.tags); err != nil {
+		err := g.changer.cloud.CreateTags(g.ctx, []string{g.id}, p.tags)
+		g.wrote(err, func(k *writing) { k.tag(p.tags) }, slices.Collect(maps.Keys(p.tags)))
+		if err != nil {
 			return fmt.Errorf("set tags of volume %s: %w", g.id, err)
 		}
 	}
 	return nil
+}
+
+// wrote notes what became of a change of tags: they are so, or nobody knows.
+func (g *group) wrote(err error, done func(*writing), keys []string) {
+	switch {
+	case err == nil:
+		g.changer.written.note(g.id, done)
+	case lost(err):
+		g.changer.written.note(g.id, func(k *writing) { k.doubt(keys) })
+	}
 }
 
 // withTagsSaid adds to an error what was done before it.
@@ -78,7 +94,9 @@ func orNone(keys []string) string {
 func (g *group) refused(p plan, cause error) (m cloud.Modification, known bool, err error) {
 	switch {
 	case g.ctx.Err() != nil || isContext(cause):
-		g.changer.cutOff(g.id, lost(cause))
+		if !lost(cause) {
+			g.changer.closed(g.id)
+		}
 		return m, false, cause
 	case lost(cause):
 		return g.recover(p)
@@ -86,6 +104,7 @@ func (g *group) refused(p plan, cause error) (m cloud.Modification, known bool, 
 	switch cloud.Code(cause) {
 	case "IncorrectModificationState", "VolumeModificationRateExceeded":
 	default:
+		g.changer.closed(g.id)
 		return m, false, fmt.Errorf("modify volume %s: %w", g.id, cause)
 	}
 	m, found, err := g.changer.cloud.Modification(g.ctx, g.id)
@@ -103,7 +122,7 @@ func (g *group) refused(p plan, cause error) (m cloud.Modification, known bool, 
 // holds tells whether the volume is as planned all the same, as it can be when
 // what was known of it was out of date.
 func (g *group) holds(p plan) bool {
-	v, err := g.changer.cloud.Volume(g.ctx, g.id)
+	v, err := g.changer.look(g.ctx, nil, g.id)
 	in := p.input
 	return err == nil && v.Size >= in.Size && (in.Type == "" || v.Type == in.Type) &&
 		(in.IOPS == 0 || v.IOPS == in.IOPS) && (in.Throughput == 0 || v.Throughput == in.Throughput)
@@ -141,6 +160,8 @@ func (g *group) finish(volume cloud.Volume, p plan, m cloud.Modification, began 
 			return cloud.Volume{}, p.withTagsSaid(err)
 		}
 	}
+	g.changer.written.note(g.id, func(k *writing) { k.modify(p.input); k.began = m.Start })
+	g.changer.closed(g.id)
 	if p.input.Size == 0 {
 		return applied(volume, p), nil
 	}

@@ -1,0 +1,27 @@
+package ebs
+
+import (
+	"context"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/change"
+)
+
+// newChanges makes the half that grows and modifies.
+func (c *Controller) newChanges() *change.Changer {
+	return change.New(c.cloud, change.Options{Window: c.options.ChangeWindow, Settle: c.settling, Logger: c.log})
+}
+
+// Expand grows a volume, in one modification with what else is asked of it at
+// the time. See change.Changer.
+func (c *Controller) Expand(ctx context.Context, id string, size int64) (backend.Volume, error) {
+	n, err := inGiB(size)
+	if err != nil {
+		return backend.Volume{}, err
+	}
+	v, err := c.changes.Apply(ctx, c.seen.take(id), id, change.Wish{Size: n})
+	if err != nil {
+		return backend.Volume{}, err
+	}
+	return toVolume(v), nil
+}
