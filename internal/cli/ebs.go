@@ -26,6 +26,7 @@ type ebsConfig struct {
 	sysRoot, devRoot   string
 	nvmeModel          string
 	deviceWait         time.Duration
+	mountPrefix        string // "": by the kubelet's directory
 }
 
 // bind declares the flags. Those that the AWS EBS CSI driver has keep its names.
@@ -50,6 +51,7 @@ func (e *ebsConfig) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&e.devRoot, "dev-root", "/dev", "`DIRECTORY` of device nodes")
 	flags.StringVar(&e.nvmeModel, "nvme-model", nodeside.AmazonModel, "NVMe `MODEL` of a disk that can be an EBS volume; any takes every model")
 	flags.DurationVar(&e.deviceWait, "device-wait", 30*time.Second, "how long to wait for the device of an attached volume")
+	flags.StringVar(&e.mountPrefix, "csi-mount-point-prefix", "", "`PREFIX` of mount points that mark a volume as this driver's, for its NVMe statistics (default: where the kubelet has this driver stage volumes)")
 	_ = flags.MarkHidden("modify-volume-request-handler-timeout")
 }
 

@@ -69,9 +69,11 @@ func (e *ebsConfig) controller(c driverConfig, client *cloud.Client) (*ebs.Contr
 }
 
 func (e *ebsConfig) node(c driverConfig) nodeside.Options {
+	plugins, name := filepath.Join(c.kubeletDir, "plugins"), cmp.Or(c.name, ebs.DriverName)
 	return nodeside.Options{
 		SysRoot: e.sysRoot, DevRoot: e.devRoot, Model: e.nvmeModel, Wait: e.deviceWait, LegacyXFS: e.legacyXFS,
-		StateDir: filepath.Join(c.kubeletDir, "plugins", cmp.Or(c.name, ebs.DriverName), "devices"),
+		StateDir:    filepath.Join(plugins, name, "devices"),
+		MountPrefix: cmp.Or(e.mountPrefix, filepath.Join(plugins, "kubernetes.io/csi", name)+"/"),
 		Metadata: metadata.NewChain(metadata.Options{
 			Given:   metadata.Instance{ID: c.nodeID, Type: e.instanceType, Zone: e.zone},
 			Sources: e.metadataSources(c), Logger: c.logger,

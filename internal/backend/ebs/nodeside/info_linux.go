@@ -20,6 +20,7 @@ func (n *Node) NodeInfo(ctx context.Context) (backend.NodeInfo, error) {
 	if err != nil {
 		return backend.NodeInfo{}, fmt.Errorf("who this instance is: %w", err)
 	}
+	n.instance.Store(&instance.ID)
 	foreign, err := n.foreignDisks(time.Now())
 	if err != nil {
 		return backend.NodeInfo{}, fmt.Errorf("count the volumes that are not the driver's: %w", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,7 +44,9 @@ func TestNodeInfo_tellsWhoWhereAndHowMany(t *testing.T) {
 			for _, label := range metric.GetLabel() {
 				name += " " + label.GetValue()
 			}
-			gauges[name] = metric.GetGauge().GetValue()
+			if strings.HasPrefix(name, "holdfast_") {
+				gauges[name] = metric.GetGauge().GetValue()
+			}
 		}
 	}
 	wantGauges := map[string]float64{"holdfast_ebs_volume_limit": 25, "holdfast_ebs_attachment_slots type": 27,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/limits"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodestats"
 )
 
 // Node finds the devices of attached volumes. It is safe for concurrent use.
@@ -25,6 +26,9 @@ type Node struct {
 	records records
 	limit   atomic.Pointer[limits.Result]
 	gauges  *gauges
+	// instance is who this is, since NodeInfo told it.
+	instance  atomic.Pointer[string]
+	collector *nodestats.Collector // nil without metrics
 
 	mu     sync.Mutex
 	opened map[string]target    // by volume ID: what OpenDevice gave last
@@ -46,7 +50,10 @@ func New(o Options) (*Node, error) {
 	n := &Node{options: o, sys: sysfs{root: o.SysRoot}, watch: watch{dir: o.DevRoot},
 		records: records{path: o.StateDir, boot: strings.TrimSpace(string(boot))},
 		opened:  map[string]target{}, idle: map[uint64]time.Time{}}
-	if n.gauges, err = newGauges(o.Registerer); err != nil {
+	if n.gauges, err = newGauges(o.Registerer); err == nil {
+		err = n.tellStatistics(nodestats.Read)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("EBS volumes on this node: %w", err)
 	}
 	if err := n.sweep(); err != nil {
@@ -72,7 +79,12 @@ func (n *Node) sweep() error {
 }
 
 // Close ends the use of the state directory.
-func (n *Node) Close() error { return n.records.close() }
+func (n *Node) Close() error {
+	if n.collector != nil {
+		n.options.Registerer.Unregister(n.collector)
+	}
+	return n.records.close()
+}
 
 // OpenDevice finds the device of an attached volume and opens it, waiting for
 // it within bounds: an attachment is complete for EC2 before the instance sees

@@ -18,7 +18,8 @@ type Source interface {
 	InstanceID(ctx context.Context) (string, error)
 	// Volumes are the IDs of those whose statistics are to be told.
 	Volumes() ([]string, error)
-	// Statistics asks one. It may take as long as the disk does.
+	// Statistics asks one. It may take as long as the disk does. ErrNotFound says
+	// that the volume has gone meanwhile.
 	Statistics(volumeID string) (Page, error)
 }
 

@@ -17,6 +17,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
 const (
@@ -240,4 +242,12 @@ func TestCollector_tellsNothingOfAnInstanceThatIsNotKnown(t *testing.T) {
 			t.Errorf("the log has\n%s", log)
 		}
 	})
+}
+
+func TestCollector_aVolumeThatGoesIsNoFailure(t *testing.T) {
+	i := &instance{volumes: []string{volumeA}, failures: map[string]error{volumeA: backend.ErrNotFound}}
+	c, log := plant(i)
+	if page := values(t, c); !strings.Contains(page, "errors_total 0\n") || strings.Contains(page, volumeA) || log.Len() != 0 {
+		t.Errorf("the log has %s and the page\n%s", log, page)
+	}
 }

@@ -1,8 +1,11 @@
 package nodestats
 
 import (
+	"errors"
 	"slices"
 	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
 // silence is how long a volume that failed is left alone: not every disk has
@@ -59,11 +62,14 @@ func (c *Collector) end(id string, err error) {
 	c.mu.Lock()
 	s := c.stateOf(id)
 	s.running = false
-	if err != nil {
+	gone := errors.Is(err, backend.ErrNotFound)
+	if err != nil && !gone {
 		s.again = time.Now().Add(silence)
 	}
 	c.mu.Unlock()
-	c.note(id, err)
+	if !gone {
+		c.note(id, err)
+	}
 }
 
 // abandon is for a volume that was not asked after all.

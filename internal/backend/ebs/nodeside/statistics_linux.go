@@ -1,0 +1,141 @@
+package nodeside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodestats"
+	"github.com/holdfast-csi/holdfast/internal/node/mount"
+)
+
+// statistics is a Node as the collector of volumes' statistics sees it.
+type statistics struct {
+	n    *Node
+	read func(disk *os.File) (nodestats.Page, error)
+}
+
+var _ nodestats.Source = statistics{}
+
+// tellStatistics registers the collector; it ends with Close.
+func (n *Node) tellStatistics(read func(*os.File) (nodestats.Page, error)) error {
+	if n.options.Registerer == nil {
+		return nil
+	}
+	n.collector = nodestats.New(nodestats.Options{Source: statistics{n, read}, Logger: n.options.Logger})
+	if err := n.options.Registerer.Register(n.collector); err != nil {
+		return fmt.Errorf("metrics of volumes: %w", err)
+	}
+	return nil
+}
+
+// InstanceID is the one that was last told as the node ID, so that in general
+// nobody is asked.
+func (s statistics) InstanceID(ctx context.Context) (string, error) {
+	if id := s.n.instance.Load(); id != nil {
+		return *id, nil
+	}
+	if s.n.options.Metadata == nil {
+		return "", fmt.Errorf("who this instance is: %w: no source of metadata is configured", backend.ErrPrecondition)
+	}
+	instance, err := s.n.options.Metadata.Instance(ctx)
+	if err != nil {
+		return "", fmt.Errorf("who this instance is: %w", err)
+	}
+	s.n.instance.Store(&instance.ID)
+	return instance.ID, nil
+}
+
+// Volumes are those of the driver: which it has opened, mounted or not, and
+// which are mounted where it stages volumes, by whichever driver of its name.
+// The disks of a Xen instance have no statistics.
+func (s statistics) Volumes() ([]string, error) {
+	disks, err := s.n.sys.nvmeDisks()
+	if err != nil {
+		return nil, err
+	}
+	claimed, err := s.n.records.claimed()
+	if err != nil {
+		return nil, err
+	}
+	table, err := mount.Table()
+	if err != nil {
+		return nil, err
+	}
+	ours := map[string]bool{}
+	for _, d := range disks {
+		id := idOf(d.serial)
+		if id == "" || d.accept(s.n.options.Model) != nil {
+			continue
+		}
+		staged, err := s.isStaged(d, table)
+		if err != nil {
+			return nil, err
+		}
+		if claimed[id] || staged {
+			ours[id] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(ours)), nil
+}
+
+// isStaged tells whether a disk, or a partition of it, is mounted where the
+// driver stages.
+func (s statistics) isStaged(d disk, table []*mountinfo.Info) (bool, error) {
+	prefix := s.n.options.MountPrefix
+	if prefix == "" {
+		return false, nil
+	}
+	partitions, err := s.n.partitionsOf(d)
+	if err != nil {
+		return false, err
+	}
+	for _, t := range append(partitions, wholeOf(d)) {
+		for _, m := range append(mount.OfDevice(table, t.number), mount.OfNode(table, t.name, t.number)...) {
+			if strings.HasPrefix(m.Mountpoint, prefix) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// Statistics asks the disk that has the volume's serial number, before and
+// after it is opened.
+func (s statistics) Statistics(id string) (nodestats.Page, error) {
+	serial, err := serialOf(id)
+	if err != nil {
+		return nodestats.Page{}, err
+	}
+	d, err := s.n.sys.withSerial(serial, s.n.options.Model)
+	if err != nil {
+		return nodestats.Page{}, err
+	}
+	if d == nil {
+		return nodestats.Page{}, fmt.Errorf("disk of volume %s: %w", id, backend.ErrNotFound)
+	}
+	page, err := s.ask(wholeOf(*d))
+	if err == nil {
+		return page, nil
+	}
+	if here, lookErr := s.n.again(wholeOf(*d)); lookErr == nil && !here {
+		err = fmt.Errorf("%w: %w", backend.ErrNotFound, err)
+	}
+	return nodestats.Page{}, err
+}
+
+func (s statistics) ask(t target) (nodestats.Page, error) {
+	file, err := s.n.open(t)
+	if err != nil {
+		return nodestats.Page{}, err
+	}
+	page, err := s.read(file)
+	return page, errors.Join(err, file.Close())
+}
