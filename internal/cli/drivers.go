@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
@@ -19,6 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/driver"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube"
+	"github.com/holdfast-csi/holdfast/internal/kube/api"
 	"github.com/holdfast-csi/holdfast/internal/kube/live"
 	"github.com/holdfast-csi/holdfast/internal/kube/register"
 	"github.com/holdfast-csi/holdfast/internal/node"
@@ -67,9 +67,9 @@ type driverProcess struct {
 	backend      openBackend
 	engine       *node.Engine // nil in mode controller
 	server       *driver.Server
-	registration *register.Server     // nil when it registers nowhere
-	controllers  *kube.Controllers    // nil without Kubernetes
-	taintClient  kubernetes.Interface // nil when no taint is to be removed
+	registration *register.Server  // nil when it registers nowhere
+	controllers  *kube.Controllers // nil without Kubernetes
+	taintClient  api.Kubernetes    // nil when no taint is to be removed
 	registry     *prometheus.Registry
 	tracing      *telemetry.Tracing
 }

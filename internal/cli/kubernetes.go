@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/klog/v2"
 
 	"github.com/holdfast-csi/holdfast/internal/csiclient"
@@ -119,11 +118,11 @@ func (k *kubeFlags) check() error {
 		return usageErrorf("--timeout: %v is not above zero", k.timeout)
 	case k.retryStart > k.retryMax:
 		return usageErrorf("--retry-interval-start: %v is above --retry-interval-max, %v", k.retryStart, k.retryMax)
-	case k.elect && l.Duration <= l.RenewDeadline:
+	case k.elect && l.Duration.Truncate(time.Second) <= l.RenewDeadline: // a Lease has whole seconds
 		return usageErrorf("--leader-election-lease-duration: %v is not above --leader-election-renew-deadline, %v", l.Duration, l.RenewDeadline)
-	case k.elect && float64(l.RenewDeadline) <= leaderelection.JitterFactor*float64(l.RetryPeriod):
+	case k.elect && float64(l.RenewDeadline) <= lease.JitterFactor*float64(l.RetryPeriod):
 		return usageErrorf("--leader-election-renew-deadline: %v is not above %v times --leader-election-retry-period, %v",
-			l.RenewDeadline, leaderelection.JitterFactor, l.RetryPeriod)
+			l.RenewDeadline, lease.JitterFactor, l.RetryPeriod)
 	}
 	name := k.tuning.VolumeNamePrefix + "-" + string(uuid.NewUUID())
 	if problems := validation.IsDNS1123Subdomain(name); k.tuning.VolumeNamePrefix != "" && (len(problems) > 0 || len(name) > longestVolumeName) {

@@ -1,17 +1,17 @@
 package kube
 
 import (
+	"context"
 	"fmt"
 	"os"
 
-	snapshotscheme "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned/scheme"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/holdfast-csi/holdfast/internal/kube/api"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
@@ -19,11 +19,9 @@ import (
 // fit: an event is a courtesy, and no work waits for one. Repeats are counted
 // in one object. stop ends it.
 func newRecorder(clients cluster.Clients, driver string) (recorder record.EventRecorder, stop func(), err error) {
-	kinds := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, snapshotscheme.AddToScheme} {
-		if err := add(kinds); err != nil {
-			return nil, nil, fmt.Errorf("kinds of events: %w", err)
-		}
+	kinds, err := api.NewScheme()
+	if err != nil {
+		return nil, nil, err
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -32,6 +30,24 @@ func newRecorder(clients cluster.Clients, driver string) (recorder record.EventR
 	// The form is the provisioner's: <driver>_<host>_<uuid>.
 	component := fmt.Sprintf("%s_%s_%s", driver, host, uuid.NewUUID())
 	broadcaster := record.NewBroadcaster()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: clients.Events.CoreV1().Events("")})
+	broadcaster.StartRecordingToSink(sink{clients.Events})
 	return broadcaster.NewRecorder(kinds, corev1.EventSource{Component: component}), broadcaster.Shutdown, nil
+}
+
+// sink writes events into their own namespaces. The recorder tries a failed
+// request again, up to twelve times, and knows no context.
+type sink struct{ client api.Kubernetes }
+
+func (s sink) Create(event *corev1.Event) (*corev1.Event, error) {
+	return s.client.CoreV1().Events(event.Namespace).Create(context.Background(), event, metav1.CreateOptions{})
+}
+
+func (s sink) Update(event *corev1.Event) (*corev1.Event, error) {
+	return s.client.CoreV1().Events(event.Namespace).Update(context.Background(), event, metav1.UpdateOptions{})
+}
+
+// Patch counts a repeat in an event that is there.
+func (s sink) Patch(event *corev1.Event, patch []byte) (*corev1.Event, error) {
+	return s.client.CoreV1().Events(event.Namespace).Patch(context.Background(), event.Name,
+		types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 }

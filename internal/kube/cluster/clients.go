@@ -5,20 +5,20 @@ import (
 	"net"
 	"time"
 
-	snapshot "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/api"
 )
 
 // Clients are the connections to the API server. Leases and events have their
 // own, so that neither a storm of work delays the renewal of a lease nor a
 // storm of events delays work.
 type Clients struct {
-	Core           kubernetes.Interface
-	Snapshots      snapshot.Interface
-	Leases, Events kubernetes.Interface
+	Core           api.Kubernetes
+	Snapshots      api.Snapshots
+	Leases, Events api.Kubernetes
 }
 
 // Connect reads a kubeconfig file, or what Kubernetes gives a pod when the path
@@ -41,17 +41,17 @@ func Connect(kubeconfig, userAgent string) (Clients, error) {
 
 // NewClients makes the clients of a configuration.
 func NewClients(config *rest.Config, userAgent string) (clients Clients, err error) {
-	if clients.Core, err = kubernetes.NewForConfig(derive(config, userAgent, runtime.ContentTypeProtobuf)); err != nil {
+	if clients.Core, err = api.NewKubernetes(derive(config, userAgent, runtime.ContentTypeProtobuf)); err != nil {
 		return Clients{}, fmt.Errorf("connect to the API server: %w", err)
 	}
-	if clients.Leases, err = kubernetes.NewForConfig(derive(config, userAgent+"/lease", runtime.ContentTypeProtobuf)); err != nil {
+	if clients.Leases, err = api.NewKubernetes(derive(config, userAgent+"/lease", runtime.ContentTypeProtobuf)); err != nil {
 		return Clients{}, fmt.Errorf("connect to the API server for leases: %w", err)
 	}
-	if clients.Events, err = kubernetes.NewForConfig(derive(config, userAgent+"/events", runtime.ContentTypeProtobuf)); err != nil {
+	if clients.Events, err = api.NewKubernetes(derive(config, userAgent+"/events", runtime.ContentTypeProtobuf)); err != nil {
 		return Clients{}, fmt.Errorf("connect to the API server for events: %w", err)
 	}
 	// Custom resources are served as JSON only.
-	if clients.Snapshots, err = snapshot.NewForConfig(derive(config, userAgent, runtime.ContentTypeJSON)); err != nil {
+	if clients.Snapshots, err = api.NewSnapshots(derive(config, userAgent, runtime.ContentTypeJSON)); err != nil {
 		return Clients{}, fmt.Errorf("connect to the API server for snapshots: %w", err)
 	}
 	return clients, nil

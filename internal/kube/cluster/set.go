@@ -205,7 +205,7 @@ func (s *Set) PollServed(every time.Duration) { s.servePoll = every }
 
 func (s *Set) startWhenServed(ctx context.Context, version schema.GroupVersion, kinds map[string]store) {
 	for told := false; len(kinds) > 0; {
-		served, err := s.served(version)
+		served, err := s.served(ctx, version)
 		if err != nil {
 			s.logger.WarnContext(ctx, "cannot see which kinds the API server serves", "group", version.Group, "error", err)
 		}
@@ -254,8 +254,8 @@ func (s *Set) Tell(ctx context.Context) error {
 	return s.Wait(ctx)
 }
 
-func (s *Set) served(version schema.GroupVersion) (map[string]bool, error) {
-	list, err := s.clients.Core.Discovery().ServerResourcesForGroupVersion(version.String())
+func (s *Set) served(ctx context.Context, version schema.GroupVersion) (map[string]bool, error) {
+	list, err := s.clients.Core.Served(ctx, version)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

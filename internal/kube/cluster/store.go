@@ -45,8 +45,8 @@ type Store[T Object] struct {
 	assumed map[string]T
 }
 
-// api is what every typed client of client-go offers for a kind.
-type api[L runtime.Object] interface {
+// lister is what every client of a kind offers.
+type lister[L runtime.Object] interface {
 	List(ctx context.Context, options metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
@@ -56,7 +56,7 @@ type chosen struct {
 	labels string
 }
 
-func newStore[T Object, L runtime.Object](kind string, example T, client any, source api[L], only chosen, logger *slog.Logger) *Store[T] {
+func newStore[T Object, L runtime.Object](kind string, example T, client any, source lister[L], only chosen, logger *slog.Logger) *Store[T] {
 	narrow := func(o metav1.ListOptions) metav1.ListOptions {
 		o.LabelSelector = only.labels
 		return o

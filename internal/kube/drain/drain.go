@@ -17,14 +17,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/client-go/kubernetes"
 
+	"github.com/holdfast-csi/holdfast/internal/kube/api"
 	"github.com/holdfast-csi/holdfast/internal/kube/follow"
 )
 
 // Options of a wait.
 type Options struct {
-	Client kubernetes.Interface
+	Client api.Kubernetes
 	// Node is the name of this machine's Node, Driver the CSI plugin name.
 	Node, Driver string
 	Logger       *slog.Logger

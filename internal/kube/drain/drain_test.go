@@ -56,7 +56,7 @@ func attachment(name, attacher, node string) *storagev1.VolumeAttachment {
 func wait(c *kubetest.Cluster) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		done <- Wait(c.Context(), Options{Client: c.Core, Node: own, Driver: driver, Logger: slog.New(slog.DiscardHandler)})
+		done <- Wait(c.Context(), Options{Client: c.Env.Core, Node: own, Driver: driver, Logger: slog.New(slog.DiscardHandler)})
 	}()
 	return done
 }
@@ -184,7 +184,7 @@ func TestWait_endsInTimeAndNamesWhatIsAttached(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		clients := fake.NewClientset(node(unschedulable), attachment("a", driver, own), attachment("b", driver, own))
-		err := Wait(ctx, Options{Client: clients, Node: own, Driver: driver, Logger: slog.New(slog.DiscardHandler)})
+		err := Wait(ctx, Options{Client: kubetest.Narrow(clients), Node: own, Driver: driver, Logger: slog.New(slog.DiscardHandler)})
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "pv-a, pv-b") || time.Since(began) != 15*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
@@ -198,7 +198,7 @@ func TestWait_triesAgainWhileTheAPIServerIsAway(t *testing.T) {
 		clients.PrependReactor("list", "nodes", func(kubetesting.Action) (bool, runtime.Object, error) {
 			return time.Since(began) < 10*time.Second, nil, apierrors.NewServiceUnavailable("etcd is down")
 		})
-		if err := Wait(t.Context(), Options{Client: clients, Node: own, Driver: driver, Logger: slog.New(slog.DiscardHandler)}); err != nil || time.Since(began) > 20*time.Second {
+		if err := Wait(t.Context(), Options{Client: kubetest.Narrow(clients), Node: own, Driver: driver, Logger: slog.New(slog.DiscardHandler)}); err != nil || time.Since(began) > 20*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})

@@ -34,8 +34,8 @@ type Object interface {
 	runtime.Object
 }
 
-// Source is a kind as the clients of client-go have it, such as
-// clientset.CoreV1().Nodes(); L is the type of its lists.
+// Source is a kind as the clients of package api have it, such as
+// client.CoreV1().Nodes(); L is the type of its lists.
 type Source[L runtime.Object] interface {
 	List(ctx context.Context, options metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)

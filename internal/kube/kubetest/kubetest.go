@@ -29,6 +29,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/csiclient"
 	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/kube/api"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
@@ -45,8 +46,8 @@ type Cluster struct {
 	// Env is ready for a controller's constructor. Change it before.
 	Env    *cluster.Env
 	Driver *csitest.Driver
-	// Core and Snapshots are the test's own clients. Reactions see their
-	// requests, too.
+	// Core and Snapshots are the test's own clients, of all of Kubernetes' API.
+	// Reactions see their requests, too.
 	Core      kubernetes.Interface
 	Snapshots snapshot.Interface
 
@@ -71,16 +72,32 @@ func New(t testing.TB, driver *csitest.Driver, objects ...runtime.Object) *Clust
 }
 
 func (c *Cluster) clients() (kubernetes.Interface, snapshot.Interface) {
-	config := &rest.Config{Host: c.http.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
-	core, err := kubernetes.NewForConfig(config)
+	core, err := kubernetes.NewForConfig(c.config())
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	snapshots, err := snapshot.NewForConfig(config)
+	snapshots, err := snapshot.NewForConfig(c.config())
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	return core, snapshots
+}
+
+// narrowClients are those of the process under test.
+func (c *Cluster) narrowClients() cluster.Clients {
+	core, err := api.NewKubernetes(c.config())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	snapshots, err := api.NewSnapshots(c.config())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return cluster.Clients{Core: core, Snapshots: snapshots, Leases: core, Events: core}
+}
+
+func (c *Cluster) config() *rest.Config {
+	return &rest.Config{Host: c.http.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
 }
 
 // NewEnv makes what a process starts with: empty caches, a new connection. A
@@ -93,8 +110,7 @@ func (c *Cluster) NewEnv() *cluster.Env {
 	if groups, is := any(c.Driver).(csi.GroupControllerServer); is {
 		csi.RegisterGroupControllerServer(connection, groups)
 	}
-	core, snapshots := c.clients()
-	clients := cluster.Clients{Core: core, Snapshots: snapshots, Leases: core, Events: core}
+	clients := c.narrowClients()
 	logger := slog.New(slog.DiscardHandler)
 	if testing.Verbose() {
 		logger = slog.New(slog.NewTextHandler(&lines{c.t}, &slog.HandlerOptions{Level: slog.LevelDebug}))

@@ -16,16 +16,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/klog/v2"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/api"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
@@ -36,6 +31,10 @@ const (
 	DefaultRenewDeadline = 10 * time.Second
 	DefaultRetryPeriod   = 2 * time.Second
 )
+
+// JitterFactor is how many times the RetryPeriod the pause between two tries to
+// take a lease is longer, at most; client-go's. A renewal must fit into the rest.
+const JitterFactor = 1.2
 
 // ErrLost says that the lease could not be renewed in time, or that another
 // process has it. The work has ended by then; the process should end, too.
@@ -59,6 +58,8 @@ type Options struct {
 	Labels                               map[string]string
 	// State is told what happens; it may be nil.
 	State *State
+	// clock is the process's; nil means that of the system.
+	clock clock
 }
 
 // Name is the Lease of all controllers of a driver.
@@ -82,8 +83,8 @@ func UpstreamNames(driver string) []string {
 // ctx ends, work is waited for with the lease still held.
 func Run(ctx context.Context, env *cluster.Env, o Options, work func(context.Context) error) error {
 	o = o.withDefaults(env)
-	if o.Identity == "" {
-		return errors.New("lease: no identity was given")
+	if err := o.validate(); err != nil {
+		return err
 	}
 	h := &holder{
 		options: o, client: env.Leases.CoordinationV1(), log: env.Logger.With("component", "lease"),
@@ -120,13 +121,33 @@ func (o Options) withDefaults(env *cluster.Env) Options {
 	if o.State == nil {
 		o.State = &State{}
 	}
+	if o.clock == nil {
+		o.clock = systemClock{}
+	}
 	return o
 }
+
+// validate has the conditions of client-go's election, of the duration as it is
+// written.
+func (o Options) validate() error {
+	switch {
+	case o.Identity == "":
+		return errors.New("lease: no identity was given")
+	case o.seconds() <= o.RenewDeadline:
+		return fmt.Errorf("lease: a duration of %v is not above the renew deadline, %v", o.seconds(), o.RenewDeadline)
+	case float64(o.RenewDeadline) <= JitterFactor*float64(o.RetryPeriod):
+		return fmt.Errorf("lease: a renew deadline of %v is not above %v times the retry period, %v", o.RenewDeadline, JitterFactor, o.RetryPeriod)
+	}
+	return nil
+}
+
+// seconds is the duration as others read it in the Lease, which has whole seconds.
+func (o Options) seconds() time.Duration { return o.Duration.Truncate(time.Second) }
 
 // holder takes leases.
 type holder struct {
 	options Options
-	client  coordination.LeasesGetter
+	client  api.CoordinationV1
 	log     *slog.Logger
 	leading *prometheus.GaugeVec
 }
@@ -143,36 +164,39 @@ func (h *holder) holdAll(ctx context.Context, names []string, work func(context.
 // hold runs work while one lease is held.
 func (h *holder) hold(ctx context.Context, name string, work func(context.Context) error) error {
 	// Not ctx: the lease is renewed until work has ended, also after ctx has.
-	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	contending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	working, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
-	lock := h.newLock(name, func(why string) {
+	t := newTerm(h.options, func(why string) {
 		h.options.State.lose(name, h.options.Duration)
 		lose(fmt.Errorf("lease %s/%s: %s: %w", h.options.Namespace, name, why, ErrLost))
+		stop()
 	})
-	acquired := make(chan struct{})
-	elector, err := h.newElector(name, lock, acquired)
-	if err != nil {
-		return fmt.Errorf("lease %s: %w", name, err)
-	}
+	c := h.contender(name)
 	h.options.State.wait(name)
-	ended := make(chan struct{})
+	acquired, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		elector.Run(klog.NewContext(electing, logr.FromSlogHandler(h.log.Handler())))
-		lock.lost("it was not renewed in time")
+		if h.acquire(contending, c, t) {
+			close(acquired)
+			c.keep(contending, t)
+		}
 	}()
+	var err error
 	select {
 	case <-acquired:
 		h.leading.WithLabelValues(name).Set(1)
 		err = work(working)
 	case <-ctx.Done():
 	}
-	lock.stop()
+	t.end()
 	stop()
 	<-ended
 	h.leading.WithLabelValues(name).Set(0)
+	if failed := c.release(context.WithoutCancel(ctx)); failed != nil {
+		c.log.WarnContext(ctx, "cannot give the lease back; others wait until it has run out", "error", failed)
+	}
 	if lost := context.Cause(working); ctx.Err() == nil && errors.Is(lost, ErrLost) {
 		if errors.Is(err, context.Canceled) {
 			err = nil // that is what lost says
@@ -182,24 +206,25 @@ func (h *holder) hold(ctx context.Context, name string, work func(context.Contex
 	return err
 }
 
-func (h *holder) newElector(name string, lock *lock, acquired chan<- struct{}) (*leaderelection.LeaderElector, error) {
-	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Name: name, Lock: lock, ReleaseOnCancel: true,
-		LeaseDuration: h.options.Duration, RenewDeadline: h.options.RenewDeadline, RetryPeriod: h.options.RetryPeriod,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) { close(acquired) },
-			OnStoppedLeading: func() {},
-			OnNewLeader:      func(identity string) { h.options.State.see(name, identity) },
-		},
-	})
+// acquire waits until the lease is held and its term has begun; it is false when
+// ctx ends first.
+func (h *holder) acquire(ctx context.Context, c *contender, t *term) bool {
+	c.log.InfoContext(ctx, "Attempting to acquire leader lease...")
+	for {
+		sent, held := c.acquire(ctx)
+		if !held {
+			return false
+		}
+		if t.renewed(sent) {
+			c.log.InfoContext(ctx, "Successfully acquired lease")
+			return true
+		}
+	}
 }
 
-func (h *holder) newLock(name string, lose func(why string)) *lock {
-	return &lock{
-		Interface: &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: h.options.Namespace, Name: name}, Client: h.client,
-			LockConfig: resourcelock.ResourceLockConfig{Identity: h.options.Identity}, Labels: h.options.Labels,
-		},
-		duration: h.options.Duration, timeout: h.options.RenewDeadline / 2, lose: lose,
+func (h *holder) contender(name string) *contender {
+	return &contender{
+		options: h.options, name: name, leases: h.client.Leases(h.options.Namespace),
+		log: h.log.With("lock", h.options.Namespace+"/"+name),
 	}
 }

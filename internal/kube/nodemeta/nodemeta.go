@@ -23,7 +23,7 @@ const firstPause, longestPause = 250 * time.Millisecond, 4 * time.Second
 // errEmpty is what a Node says that the cloud's controller has not seen.
 var errEmpty = errors.New("its spec.providerID is empty: the cloud's controller has not filled it in, or the cluster has none")
 
-// Getter reads Nodes; clientset.CoreV1().Nodes() is one.
+// Getter reads Nodes; api.CoreV1.Nodes is one.
 type Getter interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (*corev1.Node, error)
 }

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/api"
 )
 
 // questions is how many rights are asked for at once.
@@ -43,7 +44,7 @@ func (m Missing) String() string {
 
 // Checker asks the API server what this process may do.
 type Checker struct {
-	Client    authorizationclient.AuthorizationV1Interface
+	Client    api.AuthorizationV1
 	Mode      Mode
 	Namespace string // of the process
 }

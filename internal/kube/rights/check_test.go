@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
 )
 
 // authorizer is an API server's: what it lists, and what it grants when asked
@@ -41,7 +43,7 @@ func (a *authorizer) checker(mode Mode) Checker {
 		review.Status.Reason = "no rule matches"
 		return true, review, a.asking
 	})
-	return Checker{Client: clients.AuthorizationV1(), Mode: mode, Namespace: "storage"}
+	return Checker{Client: kubetest.Narrow(clients).AuthorizationV1(), Mode: mode, Namespace: "storage"}
 }
 
 func objectOf[T any, P interface {

@@ -25,8 +25,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
+	"github.com/holdfast-csi/holdfast/internal/kube/api"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/follow"
 )
@@ -39,7 +39,7 @@ const Window = 10 * time.Minute
 
 // Options of a removal.
 type Options struct {
-	Client kubernetes.Interface
+	Client api.Kubernetes
 	// Node is the name of this machine's Node.
 	Node string
 	// Driver is the CSI plugin name, NodeID what it answers to NodeGetInfo.

@@ -64,7 +64,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 
 // run removes until the returned function is called.
 func (w *world) run() (stop func()) {
-	r := New(Options{Client: w.Core, Node: name, Driver: driver, NodeID: instanceID, Logger: slog.New(slog.NewTextHandler(w.log, nil))})
+	r := New(Options{Client: w.Env.Core, Node: name, Driver: driver, NodeID: instanceID, Logger: slog.New(slog.NewTextHandler(w.log, nil))})
 	ctx, cancel := context.WithCancel(w.Context())
 	var running sync.WaitGroup
 	running.Go(func() { r.Run(ctx) })
@@ -215,7 +215,7 @@ func TestRun_tellsOfAMissingRightOnce(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			New(Options{Client: clients, Node: name, Driver: driver, NodeID: instanceID, Logger: slog.New(slog.NewTextHandler(log, nil))}).Run(ctx)
+			New(Options{Client: kubetest.Narrow(clients), Node: name, Driver: driver, NodeID: instanceID, Logger: slog.New(slog.NewTextHandler(log, nil))}).Run(ctx)
 		}()
 		time.Sleep(24 * time.Hour)
 		if n := log.count("lacks a right"); n != 1 || log.count("\n") != 1 {
@@ -233,7 +233,7 @@ func TestRun_tellsOfAMissingRightOnce(t *testing.T) {
 func TestRun_endsWhenTheNodeIsOldEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		New(Options{Client: fake.NewClientset(node(), csiNode(driver, instanceID, 25)), Node: name, Driver: driver, NodeID: instanceID,
+		New(Options{Client: kubetest.Narrow(fake.NewClientset(node(), csiNode(driver, instanceID, 25))), Node: name, Driver: driver, NodeID: instanceID,
 			Logger: slog.New(slog.DiscardHandler)}).Run(t.Context())
 		if took := time.Since(began); took != Window {
 			t.Errorf("it ended after %v; want %v", took, Window)

@@ -1,0 +1,184 @@
+package lease
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// change does something to the Lease that none of the processes does.
+func (s *server) change(name string, change func(*coordinationv1.LeaseSpec)) {
+	s.steal(name, s.holder(name))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.leases[name].Spec)
+}
+
+func (s *server) remove(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.leases, name)
+}
+
+func (s *server) spec(name string) coordinationv1.LeaseSpec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return *s.leases[name].Spec.DeepCopy()
+}
+
+// A Lease that somebody deletes says nothing about its holder, which works on.
+func TestRun_aDeletedLeaseIsNotFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		p := start(s, "a", nil)
+		<-p.working
+		other := start(s, "b", nil)
+		time.Sleep(time.Minute)
+		s.remove(own)
+		time.Sleep(time.Minute)
+		if closed(p.ended) || closed(other.working) || s.holder(own) != "a" {
+			t.Errorf("the holder is %q; a has ended: %v, b works: %v", s.holder(own), closed(p.ended), closed(other.working))
+		}
+		// Its holder is gone as well: who saw it held waits as long as for a lease.
+		p.cancel()
+		p.finish <- nil
+		<-p.done
+		<-other.working
+		third := start(s, "c", nil)
+		time.Sleep(time.Minute)
+		s.fail(unreachable)
+		<-other.ended
+		synctest.Wait() // no renewal is on its way
+		s.remove(own)
+		s.fail(nil)
+		gone := time.Now()
+		other.finish <- nil
+		<-third.working
+		if waited := time.Since(gone); waited > DefaultDuration+5*DefaultRetryPeriod || waited < DefaultDuration {
+			t.Errorf("c waited for %v", waited)
+		}
+		third.cancel()
+		third.finish <- nil
+		<-third.done
+	})
+}
+
+// Between the two looks at it somebody else may have had it.
+func TestRun_aLeaseThatWasGivenToNobodyIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		p := start(s, "a", nil)
+		<-p.working
+		time.Sleep(time.Minute)
+		s.steal(own, "")
+		<-p.ended
+		p.finish <- nil
+		if err := <-p.done; err == nil || !strings.Contains(err.Error(), "given it to nobody") {
+			t.Errorf("Run returns %v", err)
+		}
+	})
+}
+
+func TestRun_waitsAsLongAsTheHolderSays(t *testing.T) {
+	for name, c := range map[string]struct {
+		says *int32
+		want time.Duration
+	}{
+		"a minute": {new(int32(60)), time.Minute}, "nothing": {nil, DefaultDuration}, "zero": {new(int32(0)), DefaultDuration},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				holder, long := "gone", metav1.NewMicroTime(time.Now().Add(-time.Hour))
+				s.leases[own] = &coordinationv1.Lease{
+					ObjectMeta: metav1.ObjectMeta{Name: own, ResourceVersion: "1"},
+					Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: c.says, RenewTime: &long},
+				}
+				began := time.Now()
+				p := start(s, "a", nil)
+				<-p.working
+				if waited := time.Since(began); waited < c.want || waited > c.want+5*time.Second {
+					t.Errorf("it waited %v, want %v", waited, c.want)
+				}
+				p.cancel()
+				p.finish <- nil
+				<-p.done
+			})
+		})
+	}
+}
+
+// What others see of a lease: client-go's election writes the same.
+func TestRun_writesWhatOthersRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		labels := func(o *Options) { o.Labels = map[string]string{"app": "holdfast"} }
+		p := start(s, "a", labels)
+		<-p.working
+		first := s.spec(own)
+		if *first.LeaseDurationSeconds != 15 || *first.LeaseTransitions != 0 || !first.AcquireTime.Equal(first.RenewTime) {
+			t.Errorf("at first: %v", first)
+		}
+		time.Sleep(time.Minute)
+		renewed := s.spec(own)
+		if !renewed.AcquireTime.Equal(first.AcquireTime) || time.Since(renewed.RenewTime.Time) > DefaultRetryPeriod || *renewed.LeaseTransitions != 0 {
+			t.Errorf("renewed: %v", renewed)
+		}
+		if s.leases[own].Labels["app"] != "holdfast" {
+			t.Errorf("labels %v", s.leases[own].Labels)
+		}
+		p.cancel()
+		p.finish <- nil
+		<-p.done
+		if given := s.spec(own); *given.HolderIdentity != "" || *given.LeaseDurationSeconds != 1 || *given.LeaseTransitions != 0 {
+			t.Errorf("given back: %v", given)
+		}
+		s.change(own, func(spec *coordinationv1.LeaseSpec) { spec.LeaseTransitions = new(int32(7)) })
+		p = start(s, "b", nil)
+		<-p.working
+		if taken := s.spec(own); *taken.LeaseTransitions != 8 || taken.AcquireTime.Equal(first.AcquireTime) {
+			t.Errorf("taken by another: %v", taken)
+		}
+		p.cancel()
+		p.finish <- nil
+		<-p.done
+	})
+}
+
+// An answer may come so late that others may begin already.
+func TestRun_doesNotBeginWithALeaseThatHasRunOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.fail(func() error { time.Sleep(14 * time.Second); return nil })
+		p := start(s, "a", nil)
+		time.Sleep(time.Minute)
+		if closed(p.working) {
+			t.Error("the work began")
+		}
+		s.fail(nil)
+		<-p.working
+		if closed(p.ended) {
+			t.Error("the work has ended")
+		}
+		p.cancel()
+		p.finish <- nil
+		<-p.done
+	})
+}
+
+func TestRun_refusesTimesThatCannotWork(t *testing.T) {
+	for name, o := range map[string]Options{
+		"a duration not above the deadline":                    {Duration: 10 * time.Second, RenewDeadline: 10 * time.Second},
+		"a duration above the deadline by parts of a second":   {Duration: 10*time.Second + 900*time.Millisecond, RenewDeadline: 10*time.Second + 500*time.Millisecond},
+		"a deadline that has no room for the pause of retries": {RenewDeadline: 6 * time.Second, RetryPeriod: 5 * time.Second},
+	} {
+		o.Identity = "a"
+		if err := Run(t.Context(), newServer().env(), o, nil); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}

@@ -1,0 +1,299 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/api"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+)
+
+// The model: some machines, whose clocks differ in time and in speed, run one
+// process after another, which all want one Lease. Requests are slow, are
+// refused, are done without an answer, are done long after they were given up;
+// machines are cut off for a while; processes crash, end, and are started anew
+// with the same identity or with another. At no time do two work.
+func TestRun_neverTwoAtWorkWhateverTheNetworkDoes(t *testing.T) {
+	times := map[string]Options{
+		"the usual times":    {},
+		"the sidecars'":      {Duration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 5 * time.Second},
+		"as tight as can be": {Duration: 7*time.Second + 900*time.Millisecond, RenewDeadline: 6*time.Second + 800*time.Millisecond, RetryPeriod: 5*time.Second + 600*time.Millisecond},
+	}
+	for name, options := range times {
+		for machines := 2; machines <= 4; machines++ {
+			t.Run(fmt.Sprintf("%s, %d machines", name, machines), func(t *testing.T) {
+				for seed := range uint64(12) {
+					synctest.Test(t, func(t *testing.T) { newWorld(t, seed, options).run(machines, time.Hour) })
+				}
+			})
+		}
+	}
+}
+
+// world is the API server with its one Lease, and who works.
+type world struct {
+	t       *testing.T
+	options Options
+
+	mu      sync.Mutex
+	random  *rand.Rand
+	lease   *coordinationv1.Lease
+	version int
+	working map[string]time.Time // since when, by process
+	terms   int
+	calm    bool           // from now on all goes well
+	on      sync.WaitGroup // requests on their way
+}
+
+func newWorld(t *testing.T, seed uint64, o Options) *world {
+	return &world{t: t, options: o, random: rand.New(rand.NewPCG(seed, seed)), working: map[string]time.Time{}}
+}
+
+// run lets the machines live for a while, and then holds the world to have one
+// at work within a minute.
+func (w *world) run(machines int, storm time.Duration) {
+	ctx, end := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for i := range machines {
+		running.Go(func() { w.machine(ctx, i) })
+	}
+	time.Sleep(storm)
+	w.mu.Lock()
+	w.calm = true
+	w.mu.Unlock()
+	time.Sleep(2 * time.Minute)
+	w.mu.Lock()
+	if len(w.working) != 1 || w.terms < 10 {
+		w.t.Errorf("in the end %d work; the lease was taken %d times", len(w.working), w.terms)
+	}
+	w.mu.Unlock()
+	end()
+	running.Wait()
+	w.on.Wait()
+}
+
+// upTo draws a time; chance draws whether something happens once in n times.
+func (w *world) upTo(d time.Duration) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Duration(w.random.Int64N(int64(d)))
+}
+
+func (w *world) chance(n int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.calm && w.random.IntN(n) == 0
+}
+
+// machine runs one process after the other.
+func (w *world) machine(ctx context.Context, number int) {
+	began := time.Now()
+	rate := 0.95 + float64(w.upTo(100))/1000
+	c := skewed{began: began, offset: w.upTo(48*time.Hour) - 24*time.Hour, rate: rate}
+	identity := fmt.Sprintf("machine-%d", number)
+	for life := 0; ctx.Err() == nil; life++ {
+		if w.chance(2) {
+			identity = fmt.Sprintf("machine-%d-%d", number, life)
+		}
+		w.process(ctx, identity, c)
+		pause(ctx, systemClock{}, w.upTo(20*time.Second))
+	}
+}
+
+// process is one, from its start to its end or its crash.
+func (w *world) process(ctx context.Context, identity string, c clock) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	crashed := make(chan struct{})
+	o := w.options
+	o.Identity, o.clock = identity, c
+	env := &cluster.Env{
+		Driver: "ebs.csi.aws.com", Namespace: "holdfast-system", Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Clients: cluster.Clients{Leases: &connection{world: w, crashed: crashed}},
+	}
+	fate := time.AfterFunc(w.upTo(20*time.Minute), func() {
+		switch {
+		case w.chance(2):
+			close(crashed)
+			w.stops(identity)
+			end()
+		case w.chance(1):
+			end()
+		}
+	})
+	defer fate.Stop()
+	_ = Run(ctx, env, o, func(ctx context.Context) error {
+		w.begins(identity, crashed)
+		<-ctx.Done()
+		w.stops(identity)
+		time.Sleep(w.upTo(3 * time.Second)) // what was begun comes to its end
+		return ctx.Err()
+	})
+}
+
+func (w *world) begins(identity string, crashed <-chan struct{}) {
+	if closed(crashed) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for other, since := range w.working {
+		w.t.Errorf("%s begins to work while %s does, for %v", identity, other, time.Since(since))
+	}
+	w.working[identity] = time.Now()
+	w.terms++
+}
+
+func (w *world) stops(identity string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.working, identity)
+}
+
+// skewed is a clock of another time and speed.
+type skewed struct {
+	began  time.Time
+	offset time.Duration
+	rate   float64
+}
+
+func (s skewed) Now() time.Time {
+	return s.began.Add(s.offset + time.Duration(s.rate*float64(time.Since(s.began))))
+}
+
+func (s skewed) AfterFunc(d time.Duration, f func()) (stop func() bool) {
+	return time.AfterFunc(time.Duration(float64(d)/s.rate), f).Stop
+}
+
+// connection is a process's to the API server.
+type connection struct {
+	api.Kubernetes
+	api.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList]
+	world   *world
+	crashed <-chan struct{}
+
+	mu  sync.Mutex
+	cut time.Time // nothing gets through until then
+}
+
+func (c *connection) CoordinationV1() api.CoordinationV1 { return leases{c} }
+
+type leases struct{ *connection }
+
+func (l leases) Leases(string) api.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList] {
+	return l.connection
+}
+
+func (c *connection) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
+	return c.do(ctx, func() (*coordinationv1.Lease, error) {
+		if c.world.lease == nil {
+			return nil, apierrors.NewNotFound(resource(), own)
+		}
+		return c.world.lease.DeepCopy(), nil
+	})
+}
+
+func (c *connection) Create(ctx context.Context, sent *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	return c.do(ctx, func() (*coordinationv1.Lease, error) {
+		if c.world.lease != nil {
+			return nil, apierrors.NewAlreadyExists(resource(), own)
+		}
+		return c.world.keep(sent), nil
+	})
+}
+
+func (c *connection) Update(ctx context.Context, sent *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	return c.do(ctx, func() (*coordinationv1.Lease, error) {
+		switch w := c.world; {
+		case w.lease == nil:
+			return nil, apierrors.NewNotFound(resource(), own)
+		case sent.ResourceVersion != w.lease.ResourceVersion:
+			return nil, apierrors.NewConflict(resource(), own, errors.New("modified"))
+		}
+		return c.world.keep(sent), nil
+	})
+}
+
+func resource() schema.GroupResource {
+	return schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+}
+
+// keep is called with the lock held.
+func (w *world) keep(sent *coordinationv1.Lease) *coordinationv1.Lease {
+	w.version++
+	w.lease = sent.DeepCopy()
+	w.lease.ResourceVersion = strconv.Itoa(w.version)
+	return w.lease.DeepCopy()
+}
+
+var errNetwork = errors.New("the network")
+
+// do has the API server do something, after its way there and before its way
+// back, on both of which much may happen.
+func (c *connection) do(ctx context.Context, it func() (*coordinationv1.Lease, error)) (*coordinationv1.Lease, error) {
+	w := c.world
+	if closed(c.crashed) || c.isCut() || w.chance(20) {
+		return nil, errNetwork
+	}
+	type answer struct {
+		lease *coordinationv1.Lease
+		err   error
+	}
+	answers := make(chan answer, 1)
+	there, back, lost := c.way(), c.way(), w.chance(20)
+	w.on.Go(func() { // it goes on when nobody waits for it any more
+		time.Sleep(there)
+		w.mu.Lock()
+		lease, err := it()
+		w.mu.Unlock()
+		time.Sleep(back)
+		if lost {
+			lease, err = nil, errNetwork
+		}
+		answers <- answer{lease, err}
+	})
+	select {
+	case a := <-answers:
+		if closed(c.crashed) {
+			return nil, errNetwork
+		}
+		return a.lease, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// way is how long a request or its answer takes: next to nothing as a rule.
+func (c *connection) way() time.Duration {
+	switch w := c.world; {
+	case w.chance(100):
+		return w.upTo(time.Minute)
+	case w.chance(5):
+		return w.upTo(6 * time.Second)
+	}
+	return c.world.upTo(50 * time.Millisecond)
+}
+
+// isCut cuts the connection now and then, for up to a minute.
+func (c *connection) isCut() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.world.chance(100) {
+		c.cut = time.Now().Add(c.world.upTo(time.Minute))
+	}
+	return time.Now().Before(c.cut)
+}
