@@ -53,6 +53,9 @@ type Traits struct {
 	// MergesChanges: calls of Expand and Modify for one volume may run at once,
 	// and the backend makes one change of them.
 	MergesChanges bool
+	// ReadOnlyAttachment: a volume that is attached read-only cannot be written
+	// to, and is another attachment than one that can.
+	ReadOnlyAttachment bool
 	// JoinsAttachment: calls of Attach and Detach for one volume may run at once;
 	// for one node, the latest call says what shall be.
 	JoinsAttachment bool

@@ -58,8 +58,8 @@ func controllerCapabilities(t backend.Traits, f guard.Features) []*csi.Controlle
 		csi.ControllerServiceCapability_RPC_GET_VOLUME)
 	offer(f.Attach,
 		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
-		csi.ControllerServiceCapability_RPC_PUBLISH_READONLY,
 		csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES)
+	offer(f.Attach && t.ReadOnlyAttachment, csi.ControllerServiceCapability_RPC_PUBLISH_READONLY)
 	offer(f.Capacity, csi.ControllerServiceCapability_RPC_GET_CAPACITY)
 	offer(f.Snapshots,
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,

@@ -179,14 +179,7 @@ func (l *Lab) nodeFlags(i Instance) []string {
 }
 
 func (l *Lab) driver(ctx context.Context, name, mode string, environment, flags []string) (*Process, error) {
-	kubelet := filepath.Join(l.options.Root, name, "kubelet")
-	if err := os.MkdirAll(kubelet, 0o750); err != nil {
-		return nil, err
-	}
-	socket := filepath.Join(l.options.Root, name, "csi.sock")
-	arguments := append([]string{"driver", mode, "--backend=ebs", "--endpoint=unix://" + socket, "--kubelet-dir=" + kubelet}, flags...)
-	running, err := start(name, l.options.Root, l.options.Holdfast, environment, arguments...)
-	return l.serving(ctx, running, err, socket, kubelet)
+	return l.Launch(ctx, Launch{Name: name, Mode: []string{mode}, Environment: environment, Flags: flags})
 }
 
 // serving waits until a driver that was started answers on its socket.

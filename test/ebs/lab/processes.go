@@ -35,6 +35,16 @@ type process struct {
 
 // start runs a program with its output in a log file.
 func start(name, logDir, program string, environment []string, arguments ...string) (*process, error) {
+	return startIn(surroundings{}, name, logDir, program, environment, arguments...)
+}
+
+// surroundings are those of a program that is not run as root beside everything else.
+type surroundings struct {
+	user    uint32 // and group; 0 is root
+	offline bool   // in a network namespace that has nothing
+}
+
+func startIn(s surroundings, name, logDir, program string, environment []string, arguments ...string) (*process, error) {
 	log, err := os.Create(filepath.Join(logDir, name+".log"))
 	if err != nil {
 		return nil, fmt.Errorf("log of %s: %w", name, err)
@@ -43,6 +53,12 @@ func start(name, logDir, program string, environment []string, arguments ...stri
 	p.command.Stdout, p.command.Stderr, p.command.Env = log, log, environment
 	// A test that is cut off leaves no process behind.
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if s.user != 0 {
+		p.command.SysProcAttr.Credential = &syscall.Credential{Uid: s.user, Gid: s.user}
+	}
+	if s.offline {
+		p.command.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET
+	}
 	if err := p.command.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), log.Close())
 	}

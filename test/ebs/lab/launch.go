@@ -1,0 +1,59 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// Launch is a driver that is not started in the usual way.
+type Launch struct {
+	// Name is that of its directory and log.
+	Name string
+	// Mode is what stands before the flags: one word, or none.
+	Mode []string
+	// Environment is all that the process sees of one.
+	Environment []string
+	// Flags are those beside the backend, the socket and the kubelet's directory.
+	Flags []string
+	// User is who runs it, as user and group ID; 0 is root.
+	User uint32
+	// Offline has it run where there is no network, not even a loopback.
+	Offline bool
+}
+
+// Launch starts a driver and waits until it serves.
+func (l *Lab) Launch(ctx context.Context, o Launch) (*Process, error) {
+	directory := filepath.Join(l.options.Root, o.Name)
+	kubelet := filepath.Join(directory, "kubelet")
+	err := os.MkdirAll(kubelet, 0o750)
+	if o.User != 0 {
+		err = errors.Join(err, os.Chown(directory, int(o.User), int(o.User)), os.Chown(kubelet, int(o.User), int(o.User)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(directory, "csi.sock")
+	arguments := append(append([]string{"driver"}, o.Mode...), "--backend=ebs", "--endpoint=unix://"+socket, "--kubelet-dir="+kubelet)
+	running, err := startIn(surroundings{o.User, o.Offline}, o.Name, l.options.Root, l.options.Holdfast, o.Environment, append(arguments, o.Flags...)...)
+	return l.serving(ctx, running, err, socket, kubelet)
+}
+
+// ControllerEnvironment is what a controller needs of an environment.
+func (l *Lab) ControllerEnvironment() []string { return append(os.Environ(), credentials()...) }
+
+// ControllerFlags tell a controller where EC2 is.
+func (l *Lab) ControllerFlags() []string { return []string{"--ec2-endpoint=" + l.endpoint} }
+
+// NodeFlags tell a node process which instance it is on, and where its devices are.
+func (l *Lab) NodeFlags(i Instance) []string { return l.nodeFlags(i) }
+
+// Log is all that the process has printed.
+func (p *Process) Log() (string, error) {
+	content, err := os.ReadFile(p.log.Name())
+	return string(content), err
+}
+
+// PID is the number of the process.
+func (p *Process) PID() int { return p.command.Process.Pid }
