@@ -81,7 +81,17 @@ func (s *story) firstInstance(ctx context.Context, volume *csi.Volume) error {
 		return err
 	}
 	s.say("written: %q", greeting)
-	return os.WriteFile(file(target), []byte(greeting), 0o600)
+	return write(file(target))
+}
+
+// write makes the file durable: a snapshot has what reached the device.
+func write(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(greeting)
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // secondInstance finds what the first wrote, on a filesystem that grew.
