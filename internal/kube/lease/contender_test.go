@@ -1,13 +1,18 @@
 package lease
 
 import (
+	"context"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/api"
 )
 
 // change does something to the Lease that none of the processes does.
@@ -167,6 +172,46 @@ func TestRun_doesNotBeginWithALeaseThatHasRunOut(t *testing.T) {
 		p.cancel()
 		p.finish <- nil
 		<-p.done
+	})
+}
+
+// slow is a client one of whose requests hangs until it is given up.
+type slow struct {
+	api.Kubernetes
+	api.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList]
+	hangs atomic.Bool
+}
+
+func (s *slow) CoordinationV1() api.CoordinationV1 { return s }
+
+func (s *slow) Leases(string) api.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList] {
+	return s
+}
+
+func (s *slow) Update(ctx context.Context, lease *coordinationv1.Lease, options metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	if s.hangs.CompareAndSwap(true, false) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.Resource.Update(ctx, lease, options)
+}
+
+func TestRun_oneRequestThatHangsIsNotTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		env := newServer().env()
+		client := &slow{Resource: env.Leases.CoordinationV1().Leases(env.Namespace)}
+		env.Leases = client
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		err := Run(ctx, env, Options{Identity: "a"}, func(working context.Context) error {
+			for pause(working, systemClock{}, time.Minute) {
+				client.hangs.Store(true)
+			}
+			return context.Cause(working)
+		})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the work ended with %v", err)
+		}
 	})
 }
 
