@@ -9,6 +9,7 @@ package ebs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -92,12 +93,22 @@ func New(o Options) (*Controller, error) {
 	}
 	c := &Controller{cloud: o.Cloud, options: o, log: log, tags: rules, settling: o.Settling}
 	c.attachments, c.changes = c.newAttachments(), c.newChanges()
+	if o.Registerer == nil {
+		return c, nil
+	}
+	if err := o.Registerer.Register(c.attachments.Pending()); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("ebs: metrics: %w", err)
+	}
 	return c, nil
 }
 
 // Close ends the calls that still run.
 func (c *Controller) Close() {
 	if c.attachments != nil {
+		if c.options.Registerer != nil {
+			c.options.Registerer.Unregister(c.attachments.Pending())
+		}
 		c.attachments.Close()
 		c.changes.Close()
 	}

@@ -140,6 +140,7 @@ func (r *run) askDetach(ctx context.Context, a cloud.Attachment, force bool) err
 	err := r.m.cloud.DetachVolume(ctx, r.pair.volume, r.pair.instance, force)
 	if err == nil || uncertain(err) || saysNotAttached(err) {
 		r.m.remember(r.pair, func(k *memory) { k.left, k.leaving = time.Now(), incarnationOf(a) })
+		r.m.pending.note(r.pair, cloud.Detaching)
 	}
 	switch {
 	case err == nil, saysNotAttached(err):

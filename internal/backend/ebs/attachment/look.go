@@ -93,7 +93,10 @@ func (r *run) awaitGone(ctx context.Context) (cloud.Volume, error) {
 	since := r.leftSince()
 	r.say("volume %s has been detaching from instance %s since %s; if that does not end, see on the instance whether the volume is still mounted or open",
 		r.pair.volume, r.pair.instance, stamp(since))
-	return r.wait(ctx, cloud.Expect{Kind: "detach", Since: since}, func(_ cloud.Volume, s standing, _ *cloud.Attachment) bool {
+	return r.wait(ctx, cloud.Expect{Kind: "detach", Since: since}, func(_ cloud.Volume, s standing, a *cloud.Attachment) bool {
+		if s == going && a != nil {
+			r.m.pending.note(r.pair, a.State)
+		}
 		return s != going || r.overdue()
 	})
 }
@@ -129,9 +132,13 @@ func (r *run) see(s standing, a *cloud.Attachment) {
 		return
 	}
 	r.last = a
+	if s == attached && r.wish.attach {
+		r.m.pending.over(r.pair)
+	}
 	if s != going {
 		return
 	}
+	r.m.pending.note(r.pair, a.State)
 	r.m.remember(r.pair, func(k *memory) {
 		if k.left.IsZero() || k.leaving != incarnationOf(*a) {
 			k.left, k.leaving = time.Now(), incarnationOf(*a)
@@ -157,6 +164,7 @@ func (r *run) gone() {
 		r.m.names.free(r.pair.instance, r.pair.volume, device)
 	}
 	r.last = nil
+	r.m.pending.over(r.pair)
 }
 
 // asDevice names the device that is being attached, as far as is known.

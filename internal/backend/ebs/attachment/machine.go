@@ -85,6 +85,7 @@ type Machine struct {
 	log     *slog.Logger
 	names   *names
 	types   cardTypes
+	pending *Pending
 	ended   context.Context // ends with Close
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -109,7 +110,7 @@ type entry struct {
 // New makes a Machine. It asks EC2 nothing.
 func New(c Cloud, o Options) *Machine {
 	o = o.withDefaults()
-	m := &Machine{cloud: c, options: o, log: o.Logger, names: newNames(o), volumes: map[string]map[string]*entry{}}
+	m := &Machine{cloud: c, options: o, log: o.Logger, names: newNames(o), pending: newPending(), volumes: map[string]map[string]*entry{}}
 	m.ended, m.end = context.WithCancel(context.Background())
 	return m
 }
@@ -215,6 +216,7 @@ func (m *Machine) sweep(now time.Time) {
 		return
 	}
 	m.swept = now
+	m.pending.sweep(now)
 	for volume, instances := range m.volumes {
 		for instance, e := range instances {
 			if e.flight == nil && now.Sub(e.memory.latest()) >= remembered {

@@ -1,0 +1,100 @@
+package attachment
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+)
+
+// pendingOf are the seconds that the metrics tell of detachments, by labels.
+func pendingOf(t *testing.T, m *Machine) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(m.Pending())
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			labels := family.GetName()
+			for _, label := range metric.GetLabel() {
+				labels += " " + label.GetName() + "=" + label.GetValue()
+			}
+			told[labels] = metric.GetCounter().GetValue()
+		}
+	}
+	return told
+}
+
+func TestPending_tellsOfADetachmentThatTakesLong(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+		mustAttach(t, m, "vol-1", "i-a")
+		time.Sleep(time.Minute)
+		e.detaches = never
+		detached := started(func() error { return m.Detach(t.Context(), "vol-1", "i-a") })
+		time.Sleep(50 * time.Second)
+		if told := pendingOf(t, m); len(told) != 0 {
+			t.Errorf("after 50 s there is %v", told)
+		}
+		time.Sleep(50 * time.Second)
+		name := "aws_ebs_csi_ec2_detach_pending_seconds_total attachment_state=detaching instance_id=i-a volume_id=vol-1"
+		told := pendingOf(t, m)
+		if seconds := told[name]; len(told) != 1 || seconds < 99 || seconds > 100 {
+			t.Errorf("after 100 s there is %v", told)
+		}
+		e.mu.Lock()
+		e.volumes["vol-1"].facts[0].gone = time.Now()
+		e.mu.Unlock()
+		if err := <-detached; err != nil {
+			t.Error(err)
+		}
+		if told := pendingOf(t, m); len(told) != 0 {
+			t.Errorf("in the end there is %v", told)
+		}
+	})
+}
+
+func TestPending_goesOnOverRepeatsAndEndsWhenNobodyAsks(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+		mustAttach(t, m, "vol-1", "i-a")
+		time.Sleep(time.Minute)
+		e.detaches = never
+		began := time.Now()
+		for range 4 {
+			if err := m.Detach(within(t, 15*time.Second), "vol-1", "i-a"); err == nil {
+				t.Error("it was detached")
+			}
+			time.Sleep(5 * time.Minute)
+		}
+		for _, seconds := range pendingOf(t, m) {
+			if want := time.Since(began).Seconds(); seconds < want-1 {
+				t.Errorf("%v s of %v are told", seconds, want)
+			}
+		}
+		if told := pendingOf(t, m); len(told) != 1 {
+			t.Errorf("there is %v", told)
+		}
+		time.Sleep(unseen)
+		if told := pendingOf(t, m); len(told) != 0 || len(m.pending.seen) != 0 {
+			t.Errorf("when nobody asks any more there is %v", told)
+		}
+	})
+}
+
+func TestPending_hasTheLastState(t *testing.T) {
+	p, of := newPending(), pair{"vol-1", "i-a"}
+	p.note(of, cloud.Detaching)
+	p.note(of, cloud.Busy)
+	if s := p.seen[of]; s.state != cloud.Busy {
+		t.Errorf("it is %q", s.state)
+	}
+	p.over(of)
+	if len(p.seen) != 0 {
+		t.Errorf("what is over is told of: %v", p.seen)
+	}
+}
