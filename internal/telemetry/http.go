@@ -34,13 +34,25 @@ type Page struct {
 	Gatherer prometheus.Gatherer
 	Handlers map[string]http.Handler
 	Logger   *slog.Logger
+	TLS      TLS // none serves plain HTTP
 	// Listening, when set, is told the address once it is bound; port 0 in
 	// Address asks the system for a free one.
 	Listening func(net.Addr)
 }
 
-// Run serves the page until ctx ends. It fails when the address cannot be bound.
+// Run serves the page until ctx ends. It fails when the address cannot be bound,
+// or the certificate not be read.
 func (p Page) Run(ctx context.Context) error {
+	server := &http.Server{
+		Handler: p.handler(), ReadHeaderTimeout: headerTime,
+		ErrorLog: slog.NewLogLogger(p.Logger.Handler(), slog.LevelWarn),
+	}
+	var err error
+	if p.TLS.enabled() {
+		if server.TLSConfig, err = p.TLS.config(p.Logger); err != nil {
+			return err
+		}
+	}
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", p.Address)
 	if err != nil {
@@ -49,12 +61,12 @@ func (p Page) Run(ctx context.Context) error {
 	if p.Listening != nil {
 		p.Listening(listener.Addr())
 	}
-	server := &http.Server{
-		Handler: p.handler(), ReadHeaderTimeout: headerTime,
-		ErrorLog: slog.NewLogLogger(p.Logger.Handler(), slog.LevelWarn),
+	serve := server.Serve
+	if p.TLS.enabled() {
+		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- serve(listener) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("metrics address: %w", err)

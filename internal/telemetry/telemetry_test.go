@@ -46,12 +46,16 @@ func TestNewLogger_refusesUnknownWords(t *testing.T) {
 // open runs a page on a free port and returns its address.
 func open(t *testing.T, handlers map[string]http.Handler) string {
 	t.Helper()
+	return openWith(t, Page{Handlers: handlers})
+}
+
+// openWith runs a page of which the rest is given.
+func openWith(t *testing.T, page Page) string {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	bound, done := make(chan net.Addr, 1), make(chan error, 1)
-	page := Page{
-		Address: "127.0.0.1:0", Gatherer: NewRegistry(), Handlers: handlers, Logger: slog.New(slog.DiscardHandler),
-		Listening: func(address net.Addr) { bound <- address },
-	}
+	page.Address, page.Gatherer, page.Logger = "127.0.0.1:0", NewRegistry(), slog.New(slog.DiscardHandler)
+	page.Listening = func(address net.Addr) { bound <- address }
 	go func() { done <- page.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
