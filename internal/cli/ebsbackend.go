@@ -29,6 +29,11 @@ func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
 	if err := c.ebs.check(); err != nil {
 		return openBackend{}, err
 	}
+	c.ebs.tags.Logger = c.logger
+	rules, err := tags.New(c.ebs.tags)
+	if err != nil {
+		return openBackend{}, &UsageError{Err: err}
+	}
 	opened := openBackend{controller: ebs.Offline(), close: func() error { return nil }}
 	if controls(c.mode) {
 		client, err := cloud.New(ctx, cloud.Options{
@@ -38,7 +43,7 @@ func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
 			return openBackend{}, fmt.Errorf("EC2: %w", err)
 		}
 		opened.close = client.Close
-		if opened.controller, err = c.ebs.controller(c, client); err != nil {
+		if opened.controller, err = c.ebs.controller(c, client, rules); err != nil {
 			return openBackend{}, errors.Join(err, client.Close())
 		}
 	}
@@ -55,12 +60,7 @@ func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
 	return opened, nil
 }
 
-func (e *ebsConfig) controller(c driverConfig, client *cloud.Client) (*ebs.Controller, error) {
-	e.tags.Logger = c.logger
-	rules, err := tags.New(e.tags)
-	if err != nil {
-		return nil, &UsageError{Err: err}
-	}
+func (e *ebsConfig) controller(c driverConfig, client *cloud.Client, rules *tags.Rules) (*ebs.Controller, error) {
 	return ebs.New(ebs.Options{
 		Cloud: client, ChangeWindow: e.window, StuckAfter: e.stuck,
 		Tags:   rules,

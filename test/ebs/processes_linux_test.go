@@ -1,0 +1,415 @@
+package ebs
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/test/ebs/lab"
+)
+
+// nobody is a user without any right on devices, as the controller's container
+// has one.
+const nobody = 65534
+
+// failedPrecondition is the number of the gRPC code.
+const failedPrecondition = 9
+
+// bench is a lab and a test that uses it.
+type bench struct {
+	*testing.T
+	*lab.Lab
+	holdfast string
+}
+
+// TestProcesses starts the programs as they are deployed, and as they are not.
+func TestProcesses(t *testing.T) {
+	holdfast, emulator := build(t)
+	reachable(t)
+	for _, c := range []struct {
+		name string // short: it is part of the sockets' paths
+		test func(*bench)
+	}{
+		{"way", (*bench).aVolumeGoesTheWayOfTheDesign},           // D-1, D-2, D-3, D-20
+		{"node", (*bench).aNodeNeverCallsEC2},                    // D-20
+		{"modes", (*bench).modesTakeTheArgumentsOfTheDesign},     // D-21
+		{"no metadata", (*bench).aControllerRunsWithoutMetadata}, // D-22
+		{"no region", (*bench).aControllerWithoutARegionSaysSo},  // D-22, X-30
+		{"killed", (*bench).aControllerThatIsKilledIsReplaced},   // D-14, D-15, D-16
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := open(t, holdfast, emulator)
+			reachable(t)
+			c.test(&bench{t, l, holdfast})
+		})
+	}
+}
+
+// reachable lets also nobody start the program and have its socket.
+func reachable(t *testing.T) {
+	t.Helper()
+	if err := os.Chmod(filepath.Dir(t.TempDir()), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bench) launch(o lab.Launch) *lab.Process {
+	b.Helper()
+	p, err := b.Launch(b.Context(), o)
+	b.must(err)
+	return p
+}
+
+// controller is one that may touch no device, as it is not root.
+func (b *bench) controller() *lab.Process {
+	b.Helper()
+	return b.launch(lab.Launch{Name: "controller", Mode: []string{"controller"}, User: nobody, Environment: b.ControllerEnvironment(), Flags: b.ControllerFlags()})
+}
+
+func writer() *csi.VolumeCapability {
+	return &csi.VolumeCapability{
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
+	}
+}
+
+func (b *bench) create(controller *lab.Process, name string, where *csi.TopologyRequirement) *csi.Volume {
+	b.Helper()
+	volume, err := controller.Client.CreateVolume(b.Context(), &csi.CreateVolumeRequest{
+		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: gibibyte}, Parameters: map[string]string{"type": "gp3"},
+		VolumeCapabilities: []*csi.VolumeCapability{writer()}, AccessibilityRequirements: where,
+	})
+	b.must(err)
+	return volume
+}
+
+// place is where a node has a volume.
+type place struct {
+	*bench
+	node            *lab.Process
+	volume          string
+	staging, target string
+	published       map[string]string
+}
+
+func (b *bench) place(node *lab.Process, volume string) *place {
+	b.Helper()
+	p := &place{bench: b, node: node, volume: volume, staging: filepath.Join(node.KubeletDir, "staging"), target: filepath.Join(node.KubeletDir, "target")}
+	b.must(os.MkdirAll(p.staging, 0o750))
+	return p
+}
+
+func (p *place) stage() error {
+	return p.node.Client.NodeStageVolume(p.Context(), &csi.NodeStageVolumeRequest{
+		VolumeId: p.volume, PublishContext: p.published, StagingTargetPath: p.staging, VolumeCapability: writer(),
+	})
+}
+
+func (p *place) publish() error {
+	return p.node.Client.NodePublishVolume(p.Context(), &csi.NodePublishVolumeRequest{
+		VolumeId: p.volume, PublishContext: p.published, StagingTargetPath: p.staging, TargetPath: p.target, VolumeCapability: writer(),
+	})
+}
+
+func (p *place) leave() {
+	p.Helper()
+	p.must(p.node.Client.NodeUnpublishVolume(p.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: p.volume, TargetPath: p.target}))
+	p.must(p.node.Client.NodeUnstageVolume(p.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: p.volume, StagingTargetPath: p.staging}))
+}
+
+// attached has the controller attach a volume to the node.
+func (p *place) attached(controller *lab.Process, instance string) {
+	p.Helper()
+	var err error
+	p.published, err = controller.Client.ControllerPublishVolume(p.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: p.volume, NodeId: instance, VolumeCapability: writer()})
+	p.must(err)
+}
+
+func (p *place) detached(controller *lab.Process, instance string) {
+	p.Helper()
+	p.must(controller.Client.ControllerUnpublishVolume(p.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: p.volume, NodeId: instance}))
+}
+
+// D-1, D-2, D-3, D-20: the way of a dynamic volume from its creation until a pod
+// writes on it, and back. The controller is nobody, who can open no device; the
+// node has no network, so that it can make no call of EC2. Steps out of order
+// are refused.
+func (b *bench) aVolumeGoesTheWayOfTheDesign() {
+	instance := lab.Pair()[0]
+	controller := b.controller()
+	node := b.launch(lab.Launch{
+		Name: "node", Mode: []string{"node"}, Offline: true, Environment: []string{"PATH=" + os.Getenv("PATH")},
+		Flags: append(b.NodeFlags(instance), "--device-wait=500ms"),
+	})
+	b.wantNames(controller, node, instance)
+	info, err := node.Client.NodeInfo(b.Context())
+	b.must(err)
+	volume := b.create(controller, "pvc-1", &csi.TopologyRequirement{Requisite: []*csi.Topology{info.GetAccessibleTopology()}})
+	if !regexp.MustCompile(`^vol-[0-9a-f]{17}$`).MatchString(volume.GetVolumeId()) {
+		b.Errorf("the volume handle is %q; want EC2's own ID", volume.GetVolumeId())
+	}
+	if zone := volume.GetAccessibleTopology()[0].GetSegments()["topology.kubernetes.io/zone"]; zone != instance.Zone {
+		b.Errorf("the volume is in %q; want %s, where the node is", zone, instance.Zone)
+	}
+	p := b.place(node, volume.GetVolumeId())
+	if err := p.stage(); err == nil {
+		b.Error("a volume was staged that is not attached")
+	}
+	p.attached(controller, instance.ID)
+	if !regexp.MustCompile(`^/dev/(xvd|sd)[a-z]+$`).MatchString(p.published["devicePath"]) {
+		b.Errorf("the publish context is %v; want the device path", p.published)
+	}
+	err = controller.Client.DeleteVolume(b.Context(), &csi.DeleteVolumeRequest{VolumeId: volume.GetVolumeId()})
+	if number, is := csiclient.CodeNumber(err); !is || number != failedPrecondition || !strings.Contains(err.Error(), instance.ID) {
+		b.Errorf("a volume that is attached was deleted, or so: %v", err)
+	}
+	if err := p.publish(); err == nil {
+		b.Error("a volume was published that is not staged")
+	}
+	b.must(p.stage())
+	b.must(p.publish())
+	b.must(os.WriteFile(filepath.Join(p.target, "file"), []byte("of a pod"), 0o600))
+	p.leave()
+	p.detached(controller, instance.ID)
+	b.must(controller.Client.DeleteVolume(b.Context(), &csi.DeleteVolumeRequest{VolumeId: volume.GetVolumeId()}))
+	leavesNothing(b.T, b.Lab)
+}
+
+// wantNames checks D-2: what things are called.
+func (b *bench) wantNames(controller, node *lab.Process, instance lab.Instance) {
+	b.Helper()
+	for _, p := range []*lab.Process{controller, node} {
+		info, err := p.Client.PluginInfo(b.Context())
+		if err != nil || info.GetName() != "ebs.csi.aws.com" {
+			b.Errorf("the plugin is %v, %v", info, err)
+		}
+	}
+	info, err := node.Client.NodeInfo(b.Context())
+	b.must(err)
+	segments := info.GetAccessibleTopology().GetSegments()
+	if info.GetNodeId() != instance.ID || segments["topology.ebs.csi.aws.com/zone"] != instance.Zone || segments["topology.kubernetes.io/zone"] != instance.Zone {
+		b.Errorf("the node is %v; want %s in %s", info, instance.ID, instance.Zone)
+	}
+}
+
+// trap is a web server that nobody may call.
+type trap struct {
+	*httptest.Server
+	sprung atomic.Int64
+}
+
+func (b *bench) trap() *trap {
+	t := &trap{}
+	t.Server = httptest.NewUnstartedServer(http.NotFoundHandler())
+	t.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			t.sprung.Add(1)
+		}
+	}
+	t.Start()
+	b.Cleanup(t.Close)
+	return t
+}
+
+// D-20: a node process that has credentials and every way to EC2, which it
+// should not have, makes no use of them: neither EC2, nor a proxy, nor the
+// metadata service (who it is, its flags say) hear of it.
+func (b *bench) aNodeNeverCallsEC2() {
+	instance, controller, trap := lab.Pair()[0], b.controller(), b.trap()
+	node := b.launch(lab.Launch{
+		Name: "node", Mode: []string{"node"}, Flags: b.NodeFlags(instance),
+		Environment: append(b.ControllerEnvironment(), "AWS_EC2_ENDPOINT="+trap.URL, "AWS_ENDPOINT_URL="+trap.URL, "AWS_ENDPOINT_URL_EC2="+trap.URL,
+			"HTTP_PROXY="+trap.URL, "HTTPS_PROXY="+trap.URL, "AWS_EC2_METADATA_SERVICE_ENDPOINT="+trap.URL),
+	})
+	volume := b.create(controller, "pvc-1", nil)
+	p := b.place(node, volume.GetVolumeId())
+	p.attached(controller, instance.ID)
+	_, _, err := b.TakeCalls(b.Context())
+	b.must(err)
+	b.must(p.stage())
+	b.must(p.publish())
+	_, err = node.Client.NodeGetVolumeStats(b.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: p.volume, VolumePath: p.target})
+	b.must(err)
+	_, err = node.Client.NodeInfo(b.Context())
+	b.must(err)
+	b.must(node.Client.Probe(b.Context()))
+	p.leave()
+	if calls, _, err := b.TakeCalls(b.Context()); err != nil || calls.Total() > 0 {
+		b.Errorf("the node made the calls %v (%v)", calls, err)
+	}
+	if n := trap.sprung.Load(); n > 0 {
+		b.Errorf("the node made %d connections", n)
+	}
+	p.detached(controller, instance.ID)
+	b.must(controller.Client.DeleteVolume(b.Context(), &csi.DeleteVolumeRequest{VolumeId: volume.GetVolumeId()}))
+	leavesNothing(b.T, b.Lab)
+}
+
+// D-21: the modes are the first argument, all is the default, and each takes the
+// flags that the design gives as its examples. A controller tags what it makes.
+func (b *bench) modesTakeTheArgumentsOfTheDesign() {
+	instance := lab.Pair()[0]
+	both := append(b.NodeFlags(instance), b.ControllerFlags()...)
+	for _, c := range []struct {
+		name             string
+		mode             []string
+		flags            []string
+		controller, node bool
+	}{
+		{"none", nil, append(both, "--extra-volume-tags=foo=bar"), true, true},
+		{"all", []string{"all"}, append(both, "--extra-volume-tags=foo=bar"), true, true},
+		{"controller", []string{"controller"}, append(b.ControllerFlags(), "--extra-volume-tags=foo=bar"), true, false},
+		{"node", []string{"node"}, b.NodeFlags(instance), false, true},
+	} {
+		p := b.launch(lab.Launch{Name: c.name, Mode: c.mode, Environment: b.ControllerEnvironment(), Flags: slices.Clone(c.flags)})
+		if capabilities, err := p.Client.ControllerCapabilities(b.Context()); (err == nil && capabilities.CreateDelete) != c.controller {
+			b.Errorf("mode %s: controller %+v, %v", c.name, capabilities, err)
+		}
+		if capabilities, err := p.Client.NodeCapabilities(b.Context()); (err == nil && capabilities.Stage) != c.node {
+			b.Errorf("mode %s: node %+v, %v", c.name, capabilities, err)
+		}
+		if !c.controller {
+			continue
+		}
+		volume := b.create(p, "pvc-of-"+c.name, nil)
+		if tagged := b.ask("DescribeVolumes", "tag:foo", "bar"); !strings.Contains(tagged, volume.GetVolumeId()) {
+			b.Errorf("mode %s: %s does not have the tag; these have: %s", c.name, volume.GetVolumeId(), tagged)
+		}
+		b.must(p.Client.DeleteVolume(b.Context(), &csi.DeleteVolumeRequest{VolumeId: volume.GetVolumeId()}))
+	}
+}
+
+// turn changes knobs of the emulator.
+func (b *bench) turn(knobs string) {
+	b.Helper()
+	request, err := http.NewRequestWithContext(b.Context(), http.MethodPatch, b.Control()+"/knobs", strings.NewReader(knobs))
+	b.must(err)
+	response, err := http.DefaultClient.Do(request)
+	b.must(err)
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		b.Fatalf("knobs %s: %s", knobs, response.Status)
+	}
+}
+
+// ask calls EC2 with a filter.
+func (b *bench) ask(action, filter, value string) string {
+	b.Helper()
+	response, err := http.Get(b.Endpoint() + "/?Version=2016-11-15&Action=" + action + "&Filter.1.Name=" + filter + "&Filter.1.Value.1=" + value)
+	b.must(err)
+	defer func() { _ = response.Body.Close() }()
+	text := new(strings.Builder)
+	b.must(response.Write(text))
+	return text.String()
+}
+
+// D-22: a controller that knows its region works where there is no instance
+// metadata, and does not ask for it.
+func (b *bench) aControllerRunsWithoutMetadata() {
+	trap := b.trap()
+	controller := b.launch(lab.Launch{
+		Name: "controller", Mode: []string{"controller"}, Flags: b.ControllerFlags(),
+		Environment: append(b.ControllerEnvironment(), "AWS_EC2_METADATA_SERVICE_ENDPOINT="+trap.URL),
+	})
+	volume := b.create(controller, "pvc-1", nil)
+	b.must(controller.Client.DeleteVolume(b.Context(), &csi.DeleteVolumeRequest{VolumeId: volume.GetVolumeId()}))
+	if n := trap.sprung.Load(); n > 0 {
+		b.Errorf("the controller asked for instance metadata %d times", n)
+	}
+	// Not even EC2 has to be there for it to start, and to say what is wrong.
+	offline := b.launch(lab.Launch{Name: "offline", Mode: []string{"controller"}, Offline: true, Environment: b.ControllerEnvironment(), Flags: b.ControllerFlags()})
+	if _, err := offline.Client.PluginInfo(b.Context()); err != nil {
+		b.Error(err)
+	}
+	b.eventually("Probe tells that EC2 is not reached", func() bool { return offline.Client.Probe(b.Context()) != nil })
+}
+
+// D-22, X-30: without a region and without metadata the controller ends with
+// exit code 1, within bounds, and says what to set; wrong flags are 2.
+func (b *bench) aControllerWithoutARegionSaysSo() {
+	socket := "--endpoint=unix://" + filepath.Join(b.TempDir(), "csi.sock")
+	for _, c := range []struct {
+		arguments []string
+		code      int
+		says      string
+	}{
+		{[]string{"driver", "controller", "--backend=ebs", socket}, 1, "set AWS_REGION"},
+		{[]string{"driver", "both", "--backend=ebs", socket}, 2, "both"},
+		{[]string{"driver", "controller", "--backend=ebs", socket, "--extra-tags=CSIVolumeName=x"}, 2, "CSIVolumeName"},
+	} {
+		ctx, cancel := context.WithTimeout(b.Context(), 30*time.Second)
+		defer cancel()
+		command := exec.CommandContext(ctx, b.holdfast, c.arguments...)
+		command.Env = []string{} // no region, no credentials
+		command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+		output, err := command.CombinedOutput()
+		if command.ProcessState.ExitCode() != c.code || !strings.Contains(string(output), c.says) {
+			b.Errorf("%q: %v, %s; want exit code %d and %q", c.arguments, err, output, c.code, c.says)
+		}
+	}
+}
+
+// D-16, D-14, D-15: the controller is killed while a volume is being attached,
+// and another one, with nothing but EC2 to ask, is given the same call.
+func (b *bench) aControllerThatIsKilledIsReplaced() {
+	instance, first := lab.Pair()[0], b.controller()
+	volume := b.create(first, "pvc-1", nil)
+	attach := func(p *lab.Process) error {
+		_, err := p.Client.ControllerPublishVolume(b.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: volume.GetVolumeId(), NodeId: instance.ID, VolumeCapability: writer()})
+		return err
+	}
+	b.turn(`{"world": {"times": {"attach": "2s"}}}`)
+	answer := make(chan error, 1)
+	go func() { answer <- attach(first) }()
+	b.eventually("AttachVolume is sent", func() bool {
+		return strings.Contains(b.ask("DescribeVolumes", "attachment.status", "attaching"), volume.GetVolumeId())
+	})
+	first.Kill()
+	if err := <-answer; err == nil {
+		b.Error("a controller that is dead has answered")
+	}
+	second := b.launch(lab.Launch{Name: "second", Mode: []string{"controller"}, User: nobody, Environment: b.ControllerEnvironment(), Flags: b.ControllerFlags()})
+	b.must(attach(second))
+	calls, _, err := b.TakeCalls(b.Context())
+	if err != nil || calls["AttachVolume"] != 1 {
+		b.Errorf("calls %v, %v; want one AttachVolume", calls, err)
+	}
+	b.must(second.Client.ControllerUnpublishVolume(b.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: volume.GetVolumeId(), NodeId: instance.ID}))
+	b.must(second.Client.DeleteVolume(b.Context(), &csi.DeleteVolumeRequest{VolumeId: volume.GetVolumeId()}))
+	leavesNothing(b.T, b.Lab)
+}
+
+func (b *bench) eventually(what string, is func() bool) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), 30*time.Second)
+	defer cancel()
+	for !is() {
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			b.Errorf("it does not come to this: %s", what)
+			return
+		}
+	}
+}
