@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"os"
 	"strings"
 
@@ -58,6 +59,9 @@ func newDriverCommand(version string) *cobra.Command {
 	flags.StringVar(&f.registrationDir, "registration-dir", "", "`DIRECTORY` in which to register with a kubelet (default: do not)")
 	flags.StringVar(&f.registrationPath, "registration-path", "", "`PATH` of the CSI socket as the kubelet sees it (default: that of --endpoint)")
 	flags.StringVar(&f.metricsAddress, "metrics-address", "", "`[HOST]:PORT` with /metrics, /healthz and /readyz (default: none)")
+	flags.StringVar(&f.metricsAddress, "http-endpoint", "", "the same as --metrics-address")
+	flags.StringVar(&f.metricsTLS.CertificateFile, "metrics-cert-file", "", "`FILE` with a certificate, PEM, to serve --metrics-address over HTTPS; it is read again when it changes")
+	flags.StringVar(&f.metricsTLS.KeyFile, "metrics-key-file", "", "`FILE` with the key of --metrics-cert-file")
 	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.BoolVar(&f.removeTaint, "remove-startup-taint", false, "take the taint DRIVER/agent-not-ready off this node when it can attach volumes")
@@ -65,7 +69,20 @@ func newDriverCommand(version string) *cobra.Command {
 	f.local.bind(flags, defaultPool)
 	f.ebs.bind(flags)
 	f.kube.bind(flags)
+	_ = flags.MarkHidden("http-endpoint")
 	return command
+}
+
+// checkMetrics checks the flags of the page of metrics.
+func (f *driverFlags) checkMetrics() error {
+	tls := f.metricsTLS
+	switch {
+	case (tls.CertificateFile == "") != (tls.KeyFile == ""):
+		return usageErrorf("--metrics-cert-file and --metrics-key-file go together")
+	case tls.CertificateFile != "" && f.metricsAddress == "":
+		return usageErrorf("--metrics-cert-file: there is no page without --metrics-address")
+	}
+	return nil
 }
 
 func (f driverFlags) run(command *cobra.Command, mode []string) (err error) {
@@ -84,7 +101,7 @@ func (f driverFlags) run(command *cobra.Command, mode []string) (err error) {
 		}
 		f.kubernetes = &f.kube
 	}
-	if err = f.checkStartupTaint(); err != nil {
+	if err = errors.Join(f.checkStartupTaint(), f.checkMetrics()); err != nil {
 		return err
 	}
 	f.kubeconfig, f.nodeName = f.kube.kubeconfig, f.kube.node

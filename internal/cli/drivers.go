@@ -49,6 +49,7 @@ type driverConfig struct {
 	// endpoint when empty.
 	registrationDir, registrationPath string
 	metricsAddress                    string // "" for none
+	metricsTLS                        telemetry.TLS
 	// kubernetes runs the controllers in this process; nil does not.
 	kubernetes *kubeFlags
 	// kubeconfig and nodeName are for what a node asks of Kubernetes without the
@@ -209,7 +210,7 @@ func (d *driverProcess) Run(ctx context.Context) error {
 
 func (d *driverProcess) pages() *pages {
 	p := &pages{
-		address: d.config.metricsAddress, registry: d.registry, logger: d.config.logger, probe: d.server.Probe,
+		address: d.config.metricsAddress, tls: d.config.metricsTLS, registry: d.registry, logger: d.config.logger, probe: d.server.Probe,
 	}
 	if d.registration != nil {
 		p.facts = append(p.facts, live.Fact{Name: "registration", Tell: d.registration.Tell})

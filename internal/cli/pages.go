@@ -23,6 +23,7 @@ const (
 // pages is the address of a process with its metrics and its health.
 type pages struct {
 	address  string
+	tls      telemetry.TLS
 	registry *prometheus.Registry
 	logger   *slog.Logger
 	probe    func(context.Context) error // asks the driver whether it is ready
@@ -54,7 +55,7 @@ func (p *pages) electing(state *lease.State) {
 // page is what telemetry serves.
 func (p *pages) page() telemetry.Page {
 	health := live.New(live.Options{Probe: p.probe, ProbeTimeout: p.probeTimeout, Facts: p.facts, Vitals: p.vitals})
-	return telemetry.Page{Address: p.address, Gatherer: p.registry, Logger: p.logger, Handlers: health.Handlers(p.lease)}
+	return telemetry.Page{Address: p.address, TLS: p.tls, Gatherer: p.registry, Logger: p.logger, Handlers: health.Handlers(p.lease)}
 }
 
 // driverPage is the address of livenessprobe, for the driver's own container:
