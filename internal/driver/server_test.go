@@ -130,6 +130,7 @@ func wantCode(t *testing.T, err error, code codes.Code) {
 	}
 }
 
+// D-21: a mode answers its services and no others.
 func TestRun_answersTheServicesOfItsMode(t *testing.T) {
 	cases := []struct {
 		mode                    Mode
@@ -161,6 +162,7 @@ func TestRun_answersTheServicesOfItsMode(t *testing.T) {
 	}
 }
 
+// calls in flight have their time when the process is asked to end.
 func TestRun_letsCallsInFlightFinish(t *testing.T) {
 	i := start(t, All, memory{newPlain()})
 	answer := i.stageAndWait()
@@ -183,6 +185,7 @@ func TestRun_letsCallsInFlightFinish(t *testing.T) {
 	}
 }
 
+// but no more than that.
 func TestRun_cutsOffWhatDoesNotEnd(t *testing.T) {
 	i := start(t, All, memory{newPlain()})
 	i.server.drainTime = 50 * time.Millisecond
@@ -266,6 +269,7 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 	}
 }
 
+// one panic is one failed call, with its stack in the log.
 func TestUnary_onePanicIsOneInternalError(t *testing.T) {
 	chain, out := chain(t)
 	request := complete{message: &csi.DeleteVolumeRequest{VolumeId: "vol-1"}}

@@ -43,8 +43,8 @@ func (g *gate) Run(ctx context.Context, c command.Command) (command.Result, erro
 	return g.Runner.Run(ctx, c)
 }
 
-// While the mkfs of one volume does not come to an end, fifty others are staged
-// and published; only a second call for the first is turned away, at once.
+// D-13: while the mkfs of one volume does not come to an end, fifty others are
+// staged and published; only a second call for the first is turned away, at once.
 func TestStage_noVolumeWaitsForTheMkfsOfAnother(t *testing.T) {
 	slow := newGate("")
 	f := newFixture(t, func(o *Options) { o.Runner = slow })
@@ -85,6 +85,7 @@ func TestStage_noVolumeWaitsForTheMkfsOfAnother(t *testing.T) {
 	f.must(<-finished)
 }
 
+// D-13: formatting outlasts its caller, and the repeat is right whatever came of it.
 func TestStage_cancelledInMkfsIsFinishedByTheNextCall(t *testing.T) {
 	slow := newGate("")
 	f := newFixture(t, func(o *Options) { o.Runner = slow })

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
+// D-4, X-38: a repeat changes nothing and starts no program. U-19: with each filesystem, btrfs too.
 func TestStage_formatsABlankDeviceOnceAndKeepsItsFiles(t *testing.T) {
 	for fsType, size := range sizes {
 		t.Run(fsType, func(t *testing.T) {

@@ -107,6 +107,7 @@ func TestLease_ofAProcessThatIsKilledInTheMiddleOfCalls(t *testing.T) {
 	w.empty()
 }
 
+// nobody has to wait until the lease runs out.
 func TestLease_isGivenBackByAProcessThatIsAskedToEnd(t *testing.T) {
 	w := newWorld(t, nil)
 	leader, _, standby := w.two()

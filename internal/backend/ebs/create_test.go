@@ -105,7 +105,7 @@ func TestCreateVolume_expiredTokenMakesNoSecondVolume(t *testing.T) {
 	})
 }
 
-// A deleted volume's name can be used again, by any process.
+// U-5: a deleted volume's name can be used again, by any process.
 func TestCreateVolume_nameOfADeletedVolume(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})

@@ -43,6 +43,7 @@ func steps() *rapid.Generator[[]step] {
 // patience, restarts, late descriptions, lost answers and stuck attachments.
 // What is answered OK is so at that instant, unless a later call has begun to
 // change it; and in the end the last call of each pair gets its way.
+// D-29: so publish and unpublish of one attachment cancel each other.
 func TestModel_latestCallWins(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")

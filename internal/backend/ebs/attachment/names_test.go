@@ -123,6 +123,7 @@ func TestX35_pairsAreForgotten(t *testing.T) {
 
 // D-18: a name that EC2 says is in use, though it did not show it, is answered
 // with another within the same call, and is not tried again.
+// D-29: what is known of names may be wrong.
 func TestD18_wrongGuessIsSurvived(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		e.refuse = func(action string, in cloud.AttachInput) error {

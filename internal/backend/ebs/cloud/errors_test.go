@@ -108,6 +108,7 @@ func TestTokenSpent_onlyWhenItsResourceIsGone(t *testing.T) {
 	}
 }
 
+// U-21: a refusal names the tag that the managed policy asks for.
 func TestError_saysWhatToDo(t *testing.T) {
 	for _, c := range []struct {
 		err  Error

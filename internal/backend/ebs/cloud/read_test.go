@@ -26,7 +26,7 @@ func (r *rig) made(t *testing.T, n int) []string {
 	return ids
 }
 
-// one ID that does not exist among 20 is not found, and nobody else notices.
+// X-2, U-20: one ID that does not exist among 20 is not found, and nobody else notices.
 func TestVolume_oneMissingAmong20IsItsOwnConcern(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		ids := append(r.made(t, 20), "vol-00000000000000bad")
