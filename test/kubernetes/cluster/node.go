@@ -84,7 +84,7 @@ func nodeServices(l layout, r record, name string, reaper *reaper) ([]*service, 
 		return nil, err
 	}
 	kubelet, err := program("kubelet", "--config=/etc/kubernetes/kubelet.yaml", "--kubeconfig=/etc/kubernetes/kubelet.kubeconfig",
-		"--hostname-override="+name, "--node-ip="+nodeAddress(r, name), "--node-labels="+nodeLabels(name))
+		"--hostname-override="+name, "--node-ip="+nodeAddress(r, name), "--node-labels="+r.Options.nodeLabels(name))
 	if err != nil {
 		return nil, err
 	}

@@ -19,10 +19,14 @@ func nodeAddress(r record, name string) string {
 	return r.Plan.node(slices.Index(r.Options.nodeNames(), name) + 1).String()
 }
 
-// nodeLabels put each node into a zone of its own: labels that the admission
-// plugin NodeRestriction lets a kubelet set.
-func nodeLabels(name string) string {
-	return "topology.kubernetes.io/region=test,topology.kubernetes.io/zone=test-" + strings.TrimPrefix(name, "node-")
+// nodeLabels put a node into its zone: labels that the admission plugin
+// NodeRestriction lets a kubelet set.
+func (o Options) nodeLabels(name string) string {
+	region, zone := "test", "test-"+strings.TrimPrefix(name, "node-")
+	if o.Zone != "" {
+		region, zone = o.Zone[:len(o.Zone)-1], o.Zone
+	}
+	return "topology.kubernetes.io/region=" + region + ",topology.kubernetes.io/zone=" + zone
 }
 
 // writeNodeConfig writes what the programs of a node read, into what will be

@@ -20,6 +20,9 @@ type Options struct {
 	Binaries string
 	// Nodes is how many there are; 0 means two. They are called node-1, node-2…
 	Nodes int
+	// Zone is that of all nodes, named as those of AWS are, such as us-west-2a in
+	// the region us-west-2. If it is empty each has one of its own, test-1, test-2…
+	Zone string
 	// NoNodes starts the control plane alone, for tests of what needs no kubelet.
 	NoNodes bool
 	// FeatureGates go to the API server, the controller manager, the scheduler

@@ -210,7 +210,7 @@ func (e *emulator) ask(ctx context.Context, method, path string, answer any) err
 // driver on it.
 func startEBS(t *testing.T) (*suite, *emulator) {
 	t.Helper()
-	s := up(t, "e2e-ebs")
+	s := up(t, cluster.Options{Dir: "e2e-ebs", Zone: ebsZone})
 	e := startEmulator(t, s.cluster)
 	kubectl := func(args ...string) {
 		t.Helper()
@@ -221,8 +221,7 @@ func startEBS(t *testing.T) (*suite, *emulator) {
 	for i, node := range s.cluster.Nodes {
 		// What the cloud's controller writes.
 		kubectl("patch", "node", node, "-p", fmt.Sprintf(`{"spec":{"providerID":"aws:///%s/%s"}}`, ebsZone, instances[i]))
-		kubectl("label", "node", node, "node.kubernetes.io/instance-type=m5.large",
-			"topology.kubernetes.io/zone="+ebsZone, "topology.kubernetes.io/region="+ebsRegion, "--overwrite")
+		kubectl("label", "node", node, "node.kubernetes.io/instance-type=m5.large")
 		kubectl("taint", "node", node, ebsTaint+":NoExecute")
 	}
 	kubectl("create", "namespace", "holdfast-system")

@@ -31,22 +31,20 @@ var chartValues = []string{"log.level=info"}
 // has ended, or the test fails.
 func start(t *testing.T) *suite {
 	t.Helper()
-	s := up(t, "e2e")
+	s := up(t, cluster.Options{Dir: "e2e"})
 	s.install(t, deployment.Options{Values: chartValues})
 	return s
 }
 
-// up brings up a cluster of two nodes, whose state is in a directory of bin.
-func up(t *testing.T, name string) *suite {
+// up brings up a cluster of two nodes; its Dir is one of bin.
+func up(t *testing.T, o cluster.Options) *suite {
 	t.Helper()
 	root := absolute(t, "../../..")
-	binaries := filepath.Join(root, "bin/kubernetes")
+	o.Dir, o.Binaries = filepath.Join(root, "bin", o.Dir), filepath.Join(root, "bin/kubernetes")
+	o.Images, o.Kubelet, o.Attached = []string{filepath.Join(o.Binaries, "images.tar")}, kubeletFields(), true
 	watch := leftovers.Start(t)
 	begun := time.Now()
-	c, err := cluster.Up(t.Context(), cluster.Options{
-		Dir: filepath.Join(root, "bin", name), Binaries: binaries, Images: []string{filepath.Join(binaries, "images.tar")},
-		Kubelet: kubeletFields(), Attached: true,
-	})
+	c, err := cluster.Up(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
