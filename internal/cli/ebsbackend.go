@@ -36,6 +36,7 @@ func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
 	}
 	opened := openBackend{controller: ebs.Offline(), close: func() error { return nil }}
 	if controls(c.mode) {
+		limitHeap()
 		client, err := cloud.New(ctx, cloud.Options{
 			Endpoint: c.ebs.endpoint, Region: c.ebs.region, FirstLook: c.ebs.firstLook, UserAgent: "holdfast/" + c.version, Logger: c.logger, Registerer: c.registry,
 		})
