@@ -3,6 +3,7 @@ package ebs
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
@@ -52,6 +53,26 @@ func recoveries() []recovery {
 			do: func(ctx context.Context, p process, on *objects) error { return p.Detach(ctx, on.volume, "") },
 		},
 		{
+			name: "expand", prepare: withVolume, through: []string{"ModifyVolume", "DescribeVolumesModifications"},
+			do: func(ctx context.Context, p process, on *objects) error { return on.expand(ctx, p, 20*gib) },
+		},
+		{
+			name: "modify", prepare: withTaggedVolume, through: []string{"CreateTags", "DeleteTags", "ModifyVolume"},
+			do: func(ctx context.Context, p process, on *objects) error {
+				return p.Modify(ctx, on.volume, map[string]string{"iops": "4000", "tagSpecification_1": "team=blue", "tagDeletion_1": "old"}, nil)
+			},
+		},
+		{
+			name: "expand and modify", prepare: withVolume, through: []string{"CreateTags", "ModifyVolume"},
+			do: func(ctx context.Context, p process, on *objects) error {
+				modified := make(chan error, 1)
+				go func() {
+					modified <- p.Modify(ctx, on.volume, map[string]string{"iops": "4000", "tagSpecification_1": "team=blue"}, nil)
+				}()
+				return errors.Join(on.expand(ctx, p, 20*gib), <-modified)
+			},
+		},
+		{
 			name: "snapshot", prepare: withVolume, through: []string{"CreateSnapshot", "EnableFastSnapshotRestores", "LockSnapshot"},
 			do: func(ctx context.Context, p process, on *objects) error {
 				spec := cutOf("snap-1", on.volume)
@@ -79,6 +100,15 @@ func (o *objects) create(ctx context.Context, p process, r guard.CreateRequest) 
 	return same(&o.volume, v.ID)
 }
 
+// expand grows the volume; an answer must say that it is so.
+func (o *objects) expand(ctx context.Context, p process, size int64) error {
+	v, err := p.Expand(ctx, o.volume, backend.SizeRange{Required: size})
+	if err == nil && v.Size != size {
+		return fmt.Errorf("the volume has %d bytes; want %d", v.Size, size)
+	}
+	return err
+}
+
 // cut makes a snapshot; a repeat must give the same one.
 func (o *objects) cut(ctx context.Context, p process, spec backend.SnapshotSpec) error {
 	snapshot, err := p.CreateSnapshot(ctx, spec)
@@ -99,6 +129,13 @@ func same(known *string, id string) error {
 func withVolume(s *stage, p process, on *objects) {
 	s.Helper()
 	s.must(on.create(s.Context(), p, creation("pvc-1")))
+}
+
+func withTaggedVolume(s *stage, p process, on *objects) {
+	s.Helper()
+	request := creation("pvc-1")
+	request.Parameters = map[string]string{"tagSpecification_1": "old=yes"}
+	s.must(on.create(s.Context(), p, request))
 }
 
 func withAttachment(s *stage, p process, on *objects) {
