@@ -40,11 +40,20 @@ func digits() string {
 // not announce, or that csi-test 5.6.0 itself has pending. Any other skip is a
 // failure.
 func pending() []string {
-	const controller = "Controller Service [Controller Server] "
+	const (
+		controller = "Controller Service [Controller Server] "
+		groups     = "GroupController Service [GroupController "
+	)
 	return []string{
 		controller + "ControllerPublishVolume should fail when the volume is already published but is incompatible",
 		controller + "GetCapacity should return capacity (no optional values added)",
 		controller + "ListVolumes pagination should detect volumes added between pages and accept tokens when the last volume from a page is deleted",
+		groups + "Server] GroupControllerGetCapabilities should return appropriate capabilities",
+		groups + "VolumeGroupSnapshots] CreateVolumeGroupSnapshot should fail when no name is provided",
+		groups + "VolumeGroupSnapshots] DeleteVolumeGroupSnapshot should fail when no volume id is provided",
+		groups + "VolumeGroupSnapshots] DeleteVolumeGroupSnapshot should succeed when an invalid volume id is used",
+		groups + "VolumeGroupSnapshots] GetVolumeGroupSnapshot should fail when an invalid volume id is used",
+		groups + "VolumeGroupSnapshots] GetVolumeGroupSnapshot should fail when no volume id is provided",
 		"CreateSnapshot [Controller Server] should succeed when creating a snapshot with accessibility requirements",
 	}
 }
@@ -83,23 +92,21 @@ func open(t *testing.T, holdfast, emulator string) *lab.Lab {
 	return l
 }
 
-// TestSanity runs csi-sanity over one process with both halves, and over one
-// for each, each with filesystem and with block volumes. It is one test because
+// TestSanity runs csi-sanity over one process with both halves and block volumes,
+// and over one process for each half with filesystems. It is one test because
 // ginkgo runs one suite per process.
 func TestSanity(t *testing.T) {
 	holdfast, emulator := build(t)
 	var expected, skipped []string
-	for _, halves := range []string{"one process", "two processes"} {
-		for _, access := range []string{"mount", "block"} {
-			l := open(t, holdfast, emulator)
-			config := configOf(t, l, halves, access)
-			title := halves + ", " + access
-			ginkgo.Describe(title, func() { sanity.GinkgoTest(&config) })
-			for _, spec := range pending() {
-				expected = append(expected, title+" "+spec)
-			}
-			defer leavesNothing(t, l)
+	for halves, access := range map[string]string{"one process": "block", "two processes": "mount"} {
+		l := open(t, holdfast, emulator)
+		config := configOf(t, l, halves, access)
+		title := halves + ", " + access
+		ginkgo.Describe(title, func() { sanity.GinkgoTest(&config) })
+		for _, spec := range pending() {
+			expected = append(expected, title+" "+spec)
 		}
+		defer leavesNothing(t, l)
 	}
 	ginkgo.ReportAfterSuite("what was skipped", func(report ginkgo.Report) {
 		for _, spec := range report.SpecReports.WithState(types.SpecStateSkipped | types.SpecStatePending) {
@@ -139,7 +146,7 @@ func configOf(t *testing.T, l *lab.Lab, halves, access string) sanity.TestConfig
 	config.TestVolumeSize, config.TestVolumeExpandSize = gibibyte, 2*gibibyte
 	config.TestVolumeAccessType = access
 	config.TestVolumeParameters = map[string]string{"type": "gp3"}
-	config.TestVolumeMutableParameters = map[string]string{"iops": "4000"}
+	config.TestVolumeMutableParameters = map[string]string{"throughput": "150"}
 	config.TestNodeVolumeAttachLimit = true
 	config.IDGen = ids{}
 	return config
