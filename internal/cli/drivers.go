@@ -148,6 +148,7 @@ func (d *driverProcess) buildControllers(attaches bool) (err error) {
 	name := cmp.Or(d.config.name, d.backend.controller.Traits().DriverName)
 	parts := kubeParts{
 		version: d.config.version, logger: d.config.logger, registerer: d.registry, points: d.config.points,
+		merges: d.backend.controller.Traits().MergesChanges,
 		client: csiclient.New(connection, csiclient.Options{
 			Driver: name, Logger: d.config.logger, Timeout: k.timeout, Observe: kube.CallMetrics(d.registry, name),
 		}),

@@ -68,6 +68,7 @@ type kubeParts struct {
 	version    string
 	client     *csiclient.Client
 	node       string // of node deployment, or ""
+	merges     bool   // the driver makes one change of an expansion and a modification
 	logger     *slog.Logger
 	registerer prometheus.Registerer
 	points     *failpoint.Set
@@ -98,7 +99,7 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 	}
 	k.leaseOf(p.node)
 	controllers, err := kube.New(kube.Options{
-		Clients: clients, CSI: p.client, Node: p.node, Namespace: namespace, Pod: k.pod, Wanted: wanted,
+		Clients: clients, CSI: p.client, Node: p.node, MergesChanges: p.merges, Namespace: namespace, Pod: k.pod, Wanted: wanted,
 		Elect: k.elect, Lease: k.lease, Tuning: k.tuning, Workers: k.workers,
 		Retry: work.Retry{Start: k.retryStart, Max: k.retryMax}, Timeout: k.timeout,
 		Logger: p.logger, Registerer: p.registerer, Failpoints: p.points,

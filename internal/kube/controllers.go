@@ -37,6 +37,7 @@ func (c *Controllers) build(ctx context.Context, env *cluster.Env, met facts, ro
 		case rights.Resize:
 			made = append(made, resize.New(env, resize.Options{
 				Attachments: met.attaches(), IgnoreInUse: !t.HandleInUse, ExtraModifyMetadata: t.ExtraModifyMetadata,
+				Together: c.options.MergesChanges,
 			}))
 		case rights.Snapshot:
 			made = append(made, snapshot.New(env, snapshot.Options{Naming: t.SnapshotNames, ExtraMetadata: t.ExtraMetadata}))

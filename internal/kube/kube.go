@@ -34,6 +34,9 @@ type Options struct {
 	Node string
 	// Namespace and Pod are this process's own.
 	Namespace, Pod string
+	// MergesChanges: the driver makes one change of a volume's expansion and its
+	// modification when both reach it at once. CSI has no word for that.
+	MergesChanges bool
 	// Wanted are the roles to play, as far as the driver can; nil means all.
 	Wanted []Role
 	// Lease says how the one that acts is chosen; unused on a node.

@@ -159,10 +159,22 @@ func (s *Store[T]) Wrote(object T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// Under the lock, so that the watch's end of it (caughtUp) comes after it.
-	if !s.passed(object) {
-		object.SetManagedFields(nil)
-		s.assumed[keyOf(object)] = object
+	if s.passed(object) {
+		return
 	}
+	key := keyOf(object)
+	// Of two writers at once the later answer may be told first.
+	if own, found := s.assumed[key]; found && !older(own, object) {
+		return
+	}
+	object.SetManagedFields(nil)
+	s.assumed[key] = object
+}
+
+// older compares versions of one object; what cannot be compared is older.
+func older(a, b Object) bool {
+	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
+	return err != nil || order < 0
 }
 
 // caughtUp drops an own write that the watch has reached. Without it each

@@ -1,8 +1,9 @@
 // Package resize grows the volumes of claims whose users ask for more, and
 // gives them the attributes of another VolumeAttributesClass: what
-// external-resizer does (KEP 1790, KEP 3751). One worker per claim does both,
-// one after the other, so that they never write one status against each other
-// (external-resizer#458). What to do is decided by package claim.
+// external-resizer does (KEP 1790, KEP 3751). One worker per claim does both, so
+// that they never write one status against each other (external-resizer#458),
+// unless the driver can make one change of the two: then each has its worker. What
+// to do is decided by package claim.
 package resize
 
 import (
@@ -11,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
@@ -40,6 +42,10 @@ type Options struct {
 	// NoModify: the driver has no MODIFY_VOLUME. VolumeAttributesClasses are then
 	// neither listed nor watched.
 	NoModify bool
+	// Together: the driver makes one change of an expansion and a modification
+	// that are under way at once, so neither waits for the other here. Other
+	// drivers would refuse the second call.
+	Together bool
 	// ExtraModifyMetadata adds the names of claim and volume to the mutable
 	// parameters (external-resizer's --extra-modify-metadata).
 	ExtraModifyMetadata bool
@@ -54,6 +60,8 @@ type Controller struct {
 	env     *cluster.Env
 	options Options
 	queue   *work.Queue
+	// modifying is for attributes, where they do not wait for sizes; nil otherwise.
+	modifying *work.Queue
 
 	claims      *cluster.Store[*corev1.PersistentVolumeClaim]
 	volumes     *cluster.Store[*corev1.PersistentVolume]
@@ -74,6 +82,9 @@ func New(env *cluster.Env, o Options) *Controller {
 	c := &Controller{
 		env: env, options: o, queue: env.Queue(env.Driver + "-pvc"),
 		claims: env.Set.Claims(), volumes: env.Set.Volumes(),
+	}
+	if o.Together && !o.NoModify {
+		c.modifying = env.Queue(env.Driver + "-modify-pvc")
 	}
 	c.claims.Use(cluster.ClaimByAttributesClass(), cluster.ClaimByVolumeName())
 	c.claims.OnChange(c.claimChanged)
@@ -97,7 +108,13 @@ func (c *Controller) Run(ctx context.Context) error {
 	for _, pvc := range c.claims.List() {
 		c.enqueue(pvc)
 	}
-	return c.queue.Run(ctx, c.sync)
+	if c.modifying == nil {
+		return c.queue.Run(ctx, c.sync)
+	}
+	var queues errgroup.Group
+	queues.Go(func() error { return c.queue.Run(ctx, c.sync) })
+	queues.Go(func() error { return c.modifying.Run(ctx, c.syncModify) })
+	return queues.Wait()
 }
 
 // subject is a claim with its volume, both as last known. They are shared:
@@ -143,8 +160,23 @@ func (c *Controller) sync(ctx context.Context, key string) (time.Duration, error
 	defer c.forgetGone(key, s.claim.UID)
 	errClean := c.clean(ctx, s)
 	grown, errGrow := c.again(ctx, key, c.resize)
+	if c.modifying != nil {
+		return grown, errors.Join(errClean, errGrow)
+	}
 	changed, errChange := c.again(ctx, key, c.modify)
 	return soonest(grown, changed), errors.Join(errClean, errGrow, errChange)
+}
+
+// syncModify does what a claim's attributes need, beside sync. Each writes its own
+// part of the status from the version that it has read, so that who is late
+// decides anew.
+func (c *Controller) syncModify(ctx context.Context, key string) (time.Duration, error) {
+	s, found := c.subject(key)
+	if !found {
+		return 0, nil
+	}
+	defer c.forgetGone(key, s.claim.UID)
+	return c.again(ctx, key, c.modify)
 }
 
 // again decides anew from the live claim when somebody else wrote it in between.

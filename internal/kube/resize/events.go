@@ -29,14 +29,29 @@ const (
 // enqueue asks for work on a claim if there may be some.
 func (c *Controller) enqueue(pvc *corev1.PersistentVolumeClaim) {
 	if c.running.Load() && c.interesting(pvc) {
-		c.queue.Add(cluster.KeyOf(pvc))
+		c.add(cluster.KeyOf(pvc))
+	}
+}
+
+func (c *Controller) add(key string) {
+	c.queue.Add(key)
+	if c.modifying != nil {
+		c.modifying.Add(key)
+	}
+}
+
+// forget ends the pauses after failures.
+func (c *Controller) forget(key string) {
+	c.queue.Forget(key)
+	if c.modifying != nil {
+		c.modifying.Forget(key)
 	}
 }
 
 // renew is enqueue for a claim of which something else is wanted than before:
 // it need not sit out its pause.
 func (c *Controller) renew(pvc *corev1.PersistentVolumeClaim) {
-	c.queue.Forget(cluster.KeyOf(pvc))
+	c.forget(cluster.KeyOf(pvc))
 	c.enqueue(pvc)
 }
 
@@ -57,7 +72,7 @@ func (c *Controller) claimChanged(before, after *corev1.PersistentVolumeClaim) {
 	switch {
 	case after == nil:
 		c.memories.drop(before.UID)
-		c.queue.Forget(cluster.KeyOf(before))
+		c.forget(cluster.KeyOf(before))
 	case before == nil:
 		c.renew(after)
 	case before.UID != after.UID: // the watch missed the end of the one and the beginning of the other

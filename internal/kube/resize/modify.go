@@ -182,7 +182,7 @@ func (c *Controller) modified(ctx context.Context, s subject, class string) erro
 	}
 	c.memories.change(s.claim.UID, forgetModify)
 	c.tell(s, reasonModifySuccessful, fmt.Sprintf("the volume has VolumeAttributesClass %q", class))
-	c.queue.Add(s.key()) // something else may be wanted by now
+	c.add(s.key()) // something else may be wanted by now
 	return nil
 }
 
