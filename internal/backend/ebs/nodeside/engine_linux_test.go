@@ -19,13 +19,17 @@ type staging struct {
 	path   string
 }
 
-func newStaging(m *machine, n *Node) *staging {
+func newStaging(m *machine, n *Node, change ...func(*node.Options)) *staging {
 	m.t.Helper()
 	kubelet := filepath.Join(m.dir, "kubelet")
 	s := &staging{machine: m, path: filepath.Join(kubelet, "plugins", "globalmount")}
 	m.must(os.MkdirAll(s.path, 0o750))
-	engine, err := node.New(node.Options{Backend: n, KubeletDir: kubelet, Forbidden: []string{m.dev, m.sys, m.state},
-		Traits: backend.Traits{Filesystems: []string{"ext4", "ext3", "xfs"}, Block: true}})
+	o := node.Options{Backend: n, KubeletDir: kubelet, Forbidden: []string{m.dev, m.sys, m.state},
+		Traits: backend.Traits{Filesystems: []string{"ext4", "ext3", "xfs"}, Block: true}}
+	for _, c := range change {
+		c(&o)
+	}
+	engine, err := node.New(o)
 	m.must(err)
 	s.engine = engine
 	return s
