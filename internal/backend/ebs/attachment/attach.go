@@ -51,15 +51,21 @@ func (r *run) attach(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// instance describes the instance beside whatever else goes on; the function
-// returned waits for it.
+// instance describes the instance beside whatever else goes on, if it was not a
+// moment ago; the function returned waits for it.
 func (r *run) instance(ctx context.Context) func() (cloud.Instance, error) {
-	var instance cloud.Instance
+	instance, known := r.m.names.described(r.pair.instance)
+	if known {
+		return func() (cloud.Instance, error) { return instance, nil }
+	}
 	var err error
 	done := make(chan struct{})
 	r.m.running.Go(func() {
 		defer close(done)
 		instance, err = r.m.cloud.Instance(ctx, r.pair.instance)
+		if err == nil && instance.State == cloud.InstanceRunning {
+			r.m.names.describe(r.pair.instance, instance)
+		}
 	})
 	return func() (cloud.Instance, error) {
 		<-done
@@ -214,6 +220,9 @@ func (r *run) ask(ctx context.Context, volume cloud.Volume, instance cloud.Insta
 		r.tried++
 		r.say("AttachVolume of volume %s to instance %s as %s was sent to EC2", r.pair.volume, r.pair.instance, name)
 		err = r.send(ctx, name, card)
+		if err != nil {
+			r.m.names.describe(r.pair.instance, cloud.Instance{}) // it may be out of date
+		}
 		if !refusesName(err, name) {
 			return r.after(ctx, volume, err)
 		}
@@ -225,7 +234,6 @@ func (r *run) ask(ctx context.Context, volume cloud.Volume, instance cloud.Insta
 
 // send calls AttachVolume and notes what that means for the pair and the name.
 func (r *run) send(ctx context.Context, name string, card *int32) error {
-	sent := time.Now()
 	a, err := r.m.cloud.AttachVolume(ctx, cloud.AttachInput{VolumeID: r.pair.volume, InstanceID: r.pair.instance, Device: name, Card: card})
 	switch {
 	case err == nil:
@@ -233,7 +241,7 @@ func (r *run) send(ctx context.Context, name string, card *int32) error {
 			r.m.log.Warn("EC2 attached under another device name than asked for", "volume", r.pair.volume, "node", r.pair.instance, "asked", name, "device", a.Device)
 		}
 		r.m.names.keep(r.pair.instance, name)
-		r.m.remember(r.pair, func(k *memory) { k.asked, k.device, k.accepted = sent, name, true })
+		r.m.remember(r.pair, func(k *memory) { k.asked, k.device, k.accepted = time.Now(), name, true })
 	case refusesName(err, name):
 		r.m.names.refuse(r.pair.instance, name)
 	case uncertain(err):

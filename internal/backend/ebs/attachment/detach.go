@@ -101,7 +101,7 @@ func (r *run) detach(ctx context.Context) error {
 				return nil
 			}
 			r.say("volume %s shows no attachment to instance %s, which may be older than the last call", r.pair.volume, r.pair.instance)
-			volume, err = r.lookUntil(ctx, until, func(_ cloud.Volume, s standing) bool { return s != absent })
+			volume, err = r.lookAt(ctx, until)
 		case s == coming && !r.stuck(a):
 			volume, err = r.awaitAttached(ctx)
 		case s == going && r.overdue():

@@ -238,8 +238,11 @@ func (e *ec2) InstanceType(ctx context.Context, name string) (cloud.InstanceType
 	return cloud.InstanceType{}, answer("DescribeInstanceTypes", "UnauthorizedOperation", "You are not authorized to perform this operation.")
 }
 
-// WaitVolume looks every quarter of a second.
-func (e *ec2) WaitVolume(ctx context.Context, id string, _ cloud.Expect, ready func(cloud.Volume, bool) (bool, error)) (cloud.Volume, error) {
+// WaitVolume looks every quarter of a second, from when it is expected.
+func (e *ec2) WaitVolume(ctx context.Context, id string, expect cloud.Expect, ready func(cloud.Volume, bool) (bool, error)) (cloud.Volume, error) {
+	if err := nap(ctx, time.Until(expect.Since)); err != nil {
+		return cloud.Volume{}, err
+	}
 	for {
 		if err := e.call(ctx, "DescribeVolumes"); err != nil {
 			return cloud.Volume{}, err

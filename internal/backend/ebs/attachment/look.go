@@ -118,6 +118,13 @@ func (r *run) overdue() bool {
 	return time.Since(from) >= r.m.options.Stuck
 }
 
+// lookAt looks at a time, and at once if that has come.
+func (r *run) lookAt(ctx context.Context, at time.Time) (cloud.Volume, error) {
+	return r.wait(ctx, cloud.Expect{Since: at}, func(cloud.Volume, standing, *cloud.Attachment) bool {
+		return !time.Now().Before(at)
+	})
+}
+
 // lookUntil looks again and again until a time, or until done.
 func (r *run) lookUntil(ctx context.Context, until time.Time, done func(cloud.Volume, standing) bool) (cloud.Volume, error) {
 	return r.wait(ctx, cloud.Expect{}, func(v cloud.Volume, s standing, _ *cloud.Attachment) bool {

@@ -50,6 +50,9 @@ type Options struct {
 	// Refused is how long a device name is not offered again that EC2 refused or
 	// that got stuck; 1 h.
 	Refused time.Duration
+	// Described is for how long an instance's description serves to choose device
+	// names, beside what this process itself attached; 30 s.
+	Described time.Duration
 	// Names is how many device names one call tries; 5.
 	Names int
 	// Before is called before AttachVolume and may wait, or refuse; say tells
@@ -69,6 +72,7 @@ func (o Options) withDefaults() Options {
 	set(&o.Stale, 3*time.Second)
 	set(&o.Uncertain, 5*time.Minute)
 	set(&o.Refused, time.Hour)
+	set(&o.Described, 30*time.Second)
 	if o.Names == 0 {
 		o.Names = 5
 	}

@@ -48,7 +48,12 @@ type names struct {
 type node struct {
 	users int // guarded by names.mu
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// described is the instance as it was a moment ago, until when that is good
+	// enough to choose a name.
+	described      cloud.Instance
+	describedUntil time.Time
+
 	held    map[string]hold
 	freed   map[string]time.Time // when
 	refused map[string]time.Time // until when
@@ -99,7 +104,7 @@ func (n *names) sweep(now time.Time) {
 			continue
 		}
 		at.expire(now, n.options)
-		if len(at.held)+len(at.freed)+len(at.refused) == 0 {
+		if len(at.held)+len(at.freed)+len(at.refused) == 0 && !now.Before(at.describedUntil) {
 			delete(n.nodes, instance)
 		}
 	}
@@ -185,6 +190,25 @@ func (at *node) leastOccupied(instance cloud.Instance, cards int) *int32 {
 	return &card
 }
 
+// described is an instance as it was described a moment ago, if it was. EC2
+// refuses what became wrong since, and so does not have to be asked each time.
+func (n *names) described(instance string) (i cloud.Instance, ok bool) {
+	n.with(instance, func(at *node, now time.Time) {
+		i, ok = at.described, now.Before(at.describedUntil)
+	})
+	return i, ok
+}
+
+// describe keeps a description for a while; one without ID ends the one there was.
+func (n *names) describe(instance string, i cloud.Instance) {
+	n.with(instance, func(at *node, now time.Time) {
+		at.described, at.describedUntil = i, now.Add(n.options.Described)
+		if i.ID == "" {
+			at.describedUntil = time.Time{}
+		}
+	})
+}
+
 // keep holds a name that AttachVolume may have used until it is certain that
 // EC2 shows it if so.
 func (n *names) keep(instance, name string) {
@@ -222,13 +246,4 @@ func (n *names) free(instance, volume, name string) {
 			at.freed[name] = now
 		}
 	})
-}
-
-// forget drops an instance that is no more.
-func (n *names) forget(instance string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if at := n.nodes[instance]; at != nil && at.users == 0 {
-		delete(n.nodes, instance)
-	}
 }

@@ -51,6 +51,7 @@ type Changer struct {
 	written *written
 
 	mu     sync.Mutex
+	first  time.Time          // when the first call came
 	groups map[string]*group  // by volume
 	open   map[string]sending // see opened
 }
@@ -97,7 +98,7 @@ func (c *Changer) Apply(ctx context.Context, now *cloud.Volume, id string, wish 
 	if err != nil {
 		return cloud.Volume{}, err
 	}
-	if _, open := c.sending(id); !open {
+	if c.settled(id) {
 		if plan, err := planFor(volume, wish); err == nil && plan.done() {
 			return volume, nil
 		}
@@ -121,6 +122,19 @@ func (c *Changer) look(ctx context.Context, now *cloud.Volume, id string) (cloud
 	}
 	v, err := c.cloud.Volume(ctx, id)
 	return c.written.over(v), err
+}
+
+// settled tells whether what a volume shows is what it will be, as far as this
+// process knows. In its first seconds it does not: another may have asked EC2 for
+// something just before it.
+func (c *Changer) settled(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.first.IsZero() {
+		c.first = time.Now()
+	}
+	_, open := c.open[id]
+	return !open && time.Since(c.first) >= c.options.Settle
 }
 
 // enter adds a wish to the volume's group, or makes one.
@@ -147,10 +161,7 @@ func (c *Changer) enter(ctx context.Context, volume cloud.Volume, wish Wish) (*g
 		return nil, nil, fmt.Errorf("%w: another change of volume %s, to %s, is being made, and this one is to %s (%w); repeat the call when that one is done",
 			backend.ErrBusy, volume.ID, g.wish(), wish, err)
 	}
-	g.parts = append(g.parts, p)
-	if !g.sent {
-		g.volume = volume
-	}
+	g.parts = append(g.parts, p) // what is known of the volume was corrected since; this is no newer
 	return g, p, nil
 }
 

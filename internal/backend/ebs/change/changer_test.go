@@ -23,6 +23,8 @@ func inTime(t *testing.T, test func(t *testing.T, e *ec2, c *Changer)) {
 		e := newEC2(gp3("vol-1"))
 		c := New(e, Options{})
 		t.Cleanup(c.Close)
+		c.settled("") // the first call; what follows is not that of a new process
+		time.Sleep(time.Minute)
 		test(t, e, c)
 	})
 }
@@ -90,6 +92,28 @@ func TestApply_satisfiedIsAnsweredAtOnce(t *testing.T) {
 		}
 		if len(e.journal) > 0 {
 			t.Errorf("%q", e.journal)
+		}
+	})
+}
+
+// D-15: a process that has just started does not know what another asked for a
+// moment ago, and looks before it calls a wish true.
+func TestApply_newProcessLooksForModifications(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
+		e.rest, e.optimizes = 0, time.Second
+		cold := New(e, Options{})
+		defer cold.Close()
+		began := time.Now()
+		must(t, cold, Wish{Throughput: 125})
+		if took := time.Since(began); took > 150*time.Millisecond {
+			t.Errorf("took %s", took)
+		}
+		if _, err := e.ModifyVolume(t.Context(), cloud.ModifyInput{VolumeID: "vol-1", Throughput: 250}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := cold.Apply(t.Context(), nil, "vol-1", Wish{Throughput: 125})
+		if !errors.Is(err, backend.ErrBusy) {
+			t.Errorf("got %v, want ErrBusy: the volume is about to be otherwise", err)
 		}
 	})
 }

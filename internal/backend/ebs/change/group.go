@@ -32,7 +32,7 @@ type group struct {
 
 	// mu:
 	parts  []*part
-	volume cloud.Volume // as it was when the latest part came
+	volume cloud.Volume // as it was when the group began, corrected by what became known since
 	sent   bool         // the wish is final: nobody can add to it
 	phase  string       // for error messages
 }
@@ -178,7 +178,21 @@ func (g *group) underWay() bool {
 		return g.beside(m)
 	}
 	g.changer.closed(g.id)
-	return false
+	return g.alreadySo()
+}
+
+// alreadySo answers at once when nothing has to be done.
+func (g *group) alreadySo() bool {
+	c := g.changer
+	c.mu.Lock()
+	volume := g.volume
+	p, err := planFor(volume, g.wish())
+	g.sent = err == nil && p.done()
+	c.mu.Unlock()
+	if g.sent {
+		g.answer(volume, nil)
+	}
+	return g.sent
 }
 
 // newest is the volume's newest modification. A description that is older than

@@ -111,21 +111,12 @@ func (g *group) refused(p plan, cause error) (m cloud.Modification, known bool, 
 	switch {
 	case err != nil || !found:
 		return m, false, fmt.Errorf("modify volume %s: %w", g.id, cause)
-	case g.isNew(m) && brings(m, p), g.holds(p):
+	case g.isNew(m) && brings(m, p):
 		return m, true, nil
 	case m.State == cloud.Modifying || m.State == cloud.Optimizing:
 		return m, false, running(g.id, m, cause)
 	}
 	return m, false, cooling(g.id, m, cause)
-}
-
-// holds tells whether the volume is as planned all the same, as it can be when
-// what was known of it was out of date.
-func (g *group) holds(p plan) bool {
-	v, err := g.changer.look(g.ctx, nil, g.id)
-	in := p.input
-	return err == nil && v.Size >= in.Size && (in.Type == "" || v.Type == in.Type) &&
-		(in.IOPS == 0 || v.IOPS == in.IOPS) && (in.Throughput == 0 || v.Throughput == in.Throughput)
 }
 
 // lost tells whether EC2's answer was lost, so that the call may have had its
@@ -160,10 +151,13 @@ func (g *group) finish(volume cloud.Volume, p plan, m cloud.Modification, began 
 			return cloud.Volume{}, p.withTagsSaid(err)
 		}
 	}
-	g.changer.written.note(g.id, func(k *writing) { k.modify(p.input); k.began = m.Start })
+	g.changer.written.note(g.id, func(k *writing) { k.modify(p.input, m) })
 	g.changer.closed(g.id)
 	if p.input.Size == 0 {
 		return applied(volume, p), nil
+	}
+	if v, err := g.changer.cloud.Volume(g.ctx, g.id); err != nil || v.Size >= p.input.Size {
+		return v, err
 	}
 	g.say("the modification has taken effect, but EC2 does not show the size yet")
 	return g.changer.cloud.WaitVolume(g.ctx, g.id, cloud.Expect{}, func(v cloud.Volume, found bool) (bool, error) {

@@ -79,19 +79,14 @@ func (k *writing) doubt(keys []string) {
 	}
 }
 
-func (k *writing) modify(in cloud.ModifyInput) {
-	if in.Type != "" { // IOPS and throughput belong to the type
-		k.modified = cloud.ModifyInput{Size: k.modified.Size, Type: in.Type}
+// modify notes a modification that has taken effect: what was asked for, or,
+// where EC2 tells, what the volume is by it as a whole.
+func (k *writing) modify(in cloud.ModifyInput, m cloud.Modification) {
+	k.began = m.Start
+	if m.TargetSize != 0 && m.TargetType != "" {
+		in = cloud.ModifyInput{Size: m.TargetSize, Type: m.TargetType, IOPS: m.TargetIOPS, Throughput: m.TargetThroughput}
 	}
-	if in.Size != 0 {
-		k.modified.Size = in.Size
-	}
-	if in.IOPS != 0 {
-		k.modified.IOPS = in.IOPS
-	}
-	if in.Throughput != 0 {
-		k.modified.Throughput = in.Throughput
-	}
+	k.modified = in
 }
 
 // began is when the last modification of a volume did that this process saw end;
