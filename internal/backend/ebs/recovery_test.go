@@ -42,9 +42,9 @@ func TestRecovery_ofAControllerThatDiesAtAnyCall(t *testing.T) {
 	}
 }
 
-// The same where EC2 does not show at once what there is, and now and then what
-// was before: some calls may then be repeated that change nothing any more, but
-// the outcome is the same.
+// D-16, D-14: the same where EC2 does not show at once what there is, and now and
+// then what was before: some calls may then be repeated that change nothing any
+// more, but the outcome is the same.
 func TestRecovery_whileEC2LagsBehind(t *testing.T) {
 	lagging := usual()
 	lagging.World.Knobs.Consistency = world.Consistency{Visible: world.Uniform(0, 2*time.Second), Tags: world.Uniform(0, 2*time.Second), StaleOneIn: 4}
