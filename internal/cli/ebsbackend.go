@@ -43,9 +43,14 @@ func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
 		if err != nil {
 			return openBackend{}, fmt.Errorf("EC2: %w", err)
 		}
-		opened.close = client.Close
-		if opened.controller, err = c.ebs.controller(c, client, rules); err != nil {
+		controller, err := c.ebs.controller(c, client, rules)
+		if err != nil {
 			return openBackend{}, errors.Join(err, client.Close())
+		}
+		opened.controller = controller
+		opened.close = func() error {
+			controller.Close()
+			return client.Close()
 		}
 	}
 	if !serves(c.mode) {
