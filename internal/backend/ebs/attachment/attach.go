@@ -138,7 +138,7 @@ func (r *run) elsewhere(a cloud.Attachment) error {
 // start asks for the attachment if everything allows it, and returns a newer
 // description of the volume.
 func (r *run) start(ctx context.Context, volume cloud.Volume, instance func() (cloud.Instance, error)) (cloud.Volume, error) {
-	if other := r.other(volume); other != nil && !(r.wish.shared && volume.MultiAttach) {
+	if other := r.other(volume); other != nil && (!r.wish.shared || !volume.MultiAttach) {
 		return r.awaitOther(ctx, volume, *other)
 	}
 	if err := checkVolume(volume); err != nil {
@@ -213,7 +213,7 @@ func checkInstance(v cloud.Volume, i cloud.Instance) error {
 func (r *run) ask(ctx context.Context, volume cloud.Volume, instance cloud.Instance) (cloud.Volume, error) {
 	cards := r.m.cards(ctx, instance)
 	for {
-		name, card, err := r.m.names.take(instance, r.pair.volume, cards)
+		name, card, err := r.take(ctx, instance, cards)
 		if err != nil {
 			return volume, err
 		}
@@ -230,6 +230,19 @@ func (r *run) ask(ctx context.Context, volume cloud.Volume, instance cloud.Insta
 			return volume, fmt.Errorf("EC2 refused %d device names in turn, the last being %s: %w", r.tried, name, unmarked(err))
 		}
 	}
+}
+
+// take chooses a device name. That none is free is believed of a new description
+// of the instance only.
+func (r *run) take(ctx context.Context, instance cloud.Instance, cards int) (string, *int32, error) {
+	name, card, err := r.m.names.take(instance, r.pair.volume, cards)
+	if !errors.Is(err, backend.ErrNoSpace) {
+		return name, card, err
+	}
+	if instance, err = r.m.cloud.Instance(ctx, r.pair.instance); err != nil {
+		return "", nil, err
+	}
+	return r.m.names.take(instance, r.pair.volume, cards)
 }
 
 // send calls AttachVolume and notes what that means for the pair and the name.

@@ -141,7 +141,7 @@ func TestAttach_exclusiveOverTwoProcesses(t *testing.T) {
 }
 
 func TestAttach_sharedOfAVolumeThatIsNotMultiAttach(t *testing.T) {
-	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+	inTime(t, func(t *testing.T, _ *ec2, m *Machine) {
 		mustAttach(t, m, "vol-1", "i-a")
 		if _, err := m.Attach(t.Context(), "vol-1", "i-b", true); !errors.Is(err, backend.ErrInUse) {
 			t.Errorf("got %v, want ErrInUse", err)

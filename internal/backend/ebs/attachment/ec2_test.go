@@ -42,10 +42,10 @@ type volume struct {
 
 // fact is one attachment from beginning to end.
 type fact struct {
-	instance, device      string
-	card                  int32
-	began, complete       time.Time
-	leaving, gone, forced time.Time // zero: not yet
+	instance, device string
+	card             int32
+	began, complete  time.Time
+	leaving, gone    time.Time // zero: not yet
 }
 
 func newEC2() *ec2 {

@@ -62,7 +62,6 @@ type model struct {
 	ctx     context.Context
 	stop    context.CancelFunc
 	calls   sync.WaitGroup
-	restart time.Time
 
 	mu     sync.Mutex
 	latest map[pair]int  // number of the last call of a pair

@@ -245,5 +245,6 @@ func (n *names) free(instance, volume, name string) {
 		if _, refused := at.refused[name]; !refused && name != "" {
 			at.freed[name] = now
 		}
+		at.described.Devices = slices.DeleteFunc(slices.Clone(at.described.Devices), func(d cloud.InstanceDevice) bool { return d.VolumeID == volume })
 	})
 }

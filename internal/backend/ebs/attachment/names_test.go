@@ -121,6 +121,33 @@ func TestX35_pairsAreForgotten(t *testing.T) {
 	})
 }
 
+// An instance that was full a moment ago is asked for again before it is called
+// full.
+func TestAttach_namesFreedElsewhereAreFound(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
+		e.instances["i-a"].Type = "m4.large"
+		e.attaches, e.detaches = time.Second, time.Second
+		for i := range 52 {
+			id := fmt.Sprintf("vol-%d", 100+i)
+			e.addVolume(id)
+			if _, err := e.attach(cloud.AttachInput{VolumeID: id, InstanceID: "i-a", Device: m.names.list[i]}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := m.Attach(t.Context(), "vol-1", "i-a", false); !errors.Is(err, backend.ErrNoSpace) {
+			t.Errorf("got %v, want ErrNoSpace", err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := e.detach("vol-107", "i-a", false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if device := mustAttach(t, m, "vol-1", "i-a"); device != m.names.list[7] {
+			t.Errorf("device %s, want %s", device, m.names.list[7])
+		}
+	})
+}
+
 // D-18: a name that EC2 says is in use, though it did not show it, is answered
 // with another within the same call, and is not tried again.
 // D-29: what is known of names may be wrong.

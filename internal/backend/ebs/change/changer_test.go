@@ -99,7 +99,7 @@ func TestApply_satisfiedIsAnsweredAtOnce(t *testing.T) {
 // D-15: a process that has just started does not know what another asked for a
 // moment ago, and looks before it calls a wish true.
 func TestApply_newProcessLooksForModifications(t *testing.T) {
-	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
+	inTime(t, func(t *testing.T, e *ec2, _ *Changer) {
 		e.rest, e.optimizes = 0, time.Second
 		cold := New(e, Options{})
 		defer cold.Close()
@@ -325,43 +325,5 @@ func TestX13_refusedAfterTheTags(t *testing.T) {
 		must(t, c, wish)
 		wantCalls(t, e, "CreateTags", 1)
 		wantCalls(t, e, "ModifyVolume", 2)
-	})
-}
-
-// D-16: a crash after CreateTags and before ModifyVolume.
-func TestD16_crashBetweenTagsAndModification(t *testing.T) {
-	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
-		yes := true
-		wish := Wish{Size: 100, IOPSPerGB: 50, KeepRatio: &yes}
-		answered := started(t.Context(), c, wish)
-		for e.count("CreateTags") == 0 {
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(26 * time.Millisecond) // EC2 has done it; its answer is on the way
-		c.Close()
-		if err := <-answered; !errors.Is(err, backend.ErrUnavailable) {
-			t.Errorf("got %v", err)
-		}
-		wantCalls(t, e, "ModifyVolume", 0)
-		second := New(e, Options{})
-		defer second.Close()
-		must(t, second, wish)
-		wantVolume(t, e, 100, "gp3", 5000, 125)
-		wantCalls(t, e, "CreateTags", 1)
-	})
-}
-
-// Tags alone make no modification, and so do not spend one.
-func TestApply_tagsAlone(t *testing.T) {
-	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
-		must(t, c, Wish{Tags: map[string]string{"a": "1", "b": "2"}})
-		v := must(t, c, Wish{Tags: map[string]string{"b": "3"}, Untag: []string{"a"}})
-		if e.truth("vol-1").Tags["b"] != "3" || v.Tags["b"] != "3" || v.Tags["a"] != "" || e.truth("vol-1").Tags["a"] != "" {
-			t.Errorf("%v, %v", e.truth("vol-1").Tags, v.Tags)
-		}
-		if last := e.journal[len(e.journal)-2:]; !strings.HasPrefix(last[0], "untag") || !strings.HasPrefix(last[1], "tag") {
-			t.Errorf("%q, want the removal first", last)
-		}
-		wantCalls(t, e, "ModifyVolume", 0)
 	})
 }

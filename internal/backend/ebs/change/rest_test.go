@@ -129,7 +129,7 @@ func TestApply_lostAnswer(t *testing.T) {
 				}
 				e.lose = once
 				if !executed {
-					e.refuse = func(action string) error { return errors.New("cut") }
+					e.refuse = func(string) error { return errors.New("cut") }
 				}
 				must(t, c, Wish{Size: 20})
 				wantCalls(t, e, "ModifyVolume", map[bool]int{true: 1, false: 2}[executed])
@@ -224,6 +224,44 @@ func TestClose_endsCalls(t *testing.T) {
 		}
 		if _, err := c.Apply(t.Context(), nil, "vol-1", Wish{Size: 20}); !errors.Is(err, backend.ErrUnavailable) {
 			t.Errorf("got %v", err)
+		}
+		wantCalls(t, e, "ModifyVolume", 0)
+	})
+}
+
+// D-16: a crash after CreateTags and before ModifyVolume.
+func TestD16_crashBetweenTagsAndModification(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
+		yes := true
+		wish := Wish{Size: 100, IOPSPerGB: 50, KeepRatio: &yes}
+		answered := started(t.Context(), c, wish)
+		for e.count("CreateTags") == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(26 * time.Millisecond) // EC2 has done it; its answer is on the way
+		c.Close()
+		if err := <-answered; !errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		wantCalls(t, e, "ModifyVolume", 0)
+		second := New(e, Options{})
+		defer second.Close()
+		must(t, second, wish)
+		wantVolume(t, e, 100, "gp3", 5000, 125)
+		wantCalls(t, e, "CreateTags", 1)
+	})
+}
+
+// Tags alone make no modification, and so do not spend one.
+func TestApply_tagsAlone(t *testing.T) {
+	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
+		must(t, c, Wish{Tags: map[string]string{"a": "1", "b": "2"}})
+		v := must(t, c, Wish{Tags: map[string]string{"b": "3"}, Untag: []string{"a"}})
+		if e.truth("vol-1").Tags["b"] != "3" || v.Tags["b"] != "3" || v.Tags["a"] != "" || e.truth("vol-1").Tags["a"] != "" {
+			t.Errorf("%v, %v", e.truth("vol-1").Tags, v.Tags)
+		}
+		if last := e.journal[len(e.journal)-2:]; !strings.HasPrefix(last[0], "untag") || !strings.HasPrefix(last[1], "tag") {
+			t.Errorf("%q, want the removal first", last)
 		}
 		wantCalls(t, e, "ModifyVolume", 0)
 	})
