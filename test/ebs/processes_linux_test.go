@@ -337,6 +337,12 @@ func (b *bench) aControllerRunsWithoutMetadata() {
 	if n := trap.sprung.Load(); n > 0 {
 		b.Errorf("the controller asked for instance metadata %d times", n)
 	}
+	// One that does not know its region does ask: the trap works.
+	ignorant := exec.CommandContext(b.Context(), b.holdfast, "driver", "controller", "--backend=ebs", "--endpoint=unix://"+filepath.Join(b.TempDir(), "csi.sock"))
+	ignorant.Env = []string{"AWS_EC2_METADATA_SERVICE_ENDPOINT=" + trap.URL}
+	if err := ignorant.Run(); err == nil || trap.sprung.Load() == 0 {
+		b.Errorf("a controller without a region: %v, after %d connections", err, trap.sprung.Load())
+	}
 	// Not even EC2 has to be there for it to start, and to say what is wrong.
 	offline := b.launch(lab.Launch{Name: "offline", Mode: []string{"controller"}, Offline: true, Environment: b.ControllerEnvironment(), Flags: b.ControllerFlags()})
 	if _, err := offline.Client.PluginInfo(b.Context()); err != nil {
