@@ -197,9 +197,6 @@ func TestTopology_isStrictWhereVolumesStayOnTheirNode(t *testing.T) {
 func TestArguments_areFlagsOfTheProgram(t *testing.T) {
 	known := flagsIn(t, "cli/*.go", "kube/*.go", "kube/lease/*.go")
 	for name, values := range installations() {
-		if !known["ec2-endpoint"] && strings.Contains(values, "backend: ebs") {
-			continue // the backend ebs brings its own
-		}
 		for template := range templates(render(t, values)) {
 			for flag := range flags(template.Spec.Containers[0].Args) {
 				if !known[flag] && flag != "driver" && !slices.Contains([]string{"all", "controller", "node"}, flag) {
