@@ -31,7 +31,14 @@ const (
 	// once: doing it twice does it twice. Sent again only when the first
 	// certainly had no effect.
 	once
+	// toTheEnd: as again, and a request that is under way is not given up as soon
+	// as its caller leaves. EC2 does it all the same, maybe later than whoever
+	// comes next looks, so its answer is worth a wait.
+	toTheEnd
 )
+
+// endWait is for how long such a request goes on without its caller.
+const endWait = 5 * time.Second
 
 // attemptTimeout bounds one request, so that a connection that hangs is given up.
 const attemptTimeout = 30 * time.Second
@@ -64,7 +71,7 @@ func call[I, O any](ctx context.Context, c *Client, op operation, do send[I, O],
 			return nil, gaveUp(ctx, op, last, lost && op.class != free, turn.String())
 		}
 		began := time.Now()
-		bounded, cancel := context.WithTimeout(ctx, attemptTimeout)
+		bounded, cancel := boundedBy(ctx, op.class)
 		out, err := do(bounded, in)
 		cancel()
 		if err == nil && out == nil {
@@ -92,6 +99,20 @@ func call[I, O any](ctx context.Context, c *Client, op operation, do send[I, O],
 			return nil, gaveUp(ctx, op, last, lost && op.class != free, "it waited to try again")
 		}
 	}
+}
+
+// boundedBy is the context of one request.
+func boundedBy(ctx context.Context, c class) (context.Context, context.CancelFunc) {
+	if c != toTheEnd {
+		return context.WithTimeout(ctx, attemptTimeout)
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTimeout)
+	stop := context.AfterFunc(ctx, func() {
+		if pause(bounded, endWait) == nil {
+			cancel()
+		}
+	})
+	return bounded, func() { stop(); cancel() }
 }
 
 // gaveUp is the error of a call whose context ended.

@@ -112,9 +112,10 @@ func (c *Client) DeleteVolume(ctx context.Context, id string) error {
 }
 
 // AttachVolume starts an attachment. It is sent again after a lost answer; an
-// error of a later attempt is then Uncertain.
+// error of a later attempt is then Uncertain. Once sent it is answered some
+// seconds after the context's end, if EC2 takes that long.
 func (c *Client) AttachVolume(ctx context.Context, in AttachInput) (Attachment, error) {
-	op := operation{"AttachVolume", in.VolumeID + " to " + in.InstanceID + " as " + in.Device, again}
+	op := operation{"AttachVolume", in.VolumeID + " to " + in.InstanceID + " as " + in.Device, toTheEnd}
 	if err := attachable(op, in.VolumeID, in.InstanceID); err != nil {
 		return Attachment{}, err
 	}
@@ -135,7 +136,7 @@ func (c *Client) AttachVolume(ctx context.Context, in AttachInput) (Attachment, 
 
 // DetachVolume starts a detachment; like AttachVolume.
 func (c *Client) DetachVolume(ctx context.Context, volumeID, instanceID string, force bool) error {
-	op := operation{"DetachVolume", volumeID + " from " + instanceID, again}
+	op := operation{"DetachVolume", volumeID + " from " + instanceID, toTheEnd}
 	if err := attachable(op, volumeID, instanceID); err != nil {
 		return err
 	}

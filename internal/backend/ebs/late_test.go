@@ -1,0 +1,112 @@
+package ebs
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/backend/guard"
+	"github.com/holdfast-csi/holdfast/internal/ec2emu/world"
+)
+
+// stubborn does a request that has reached EC2 also when its client leaves, as
+// EC2 itself does. The emulator, called in process, takes back what it has not
+// begun.
+type stubborn struct{ http.RoundTripper }
+
+func (t stubborn) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	_ = r.Body.Close()
+	own := r.Clone(context.WithoutCancel(r.Context()))
+	own.Body = io.NopCloser(bytes.NewReader(body))
+	type outcome struct {
+		response *http.Response
+		err      error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		response, err := t.RoundTripper.RoundTrip(own) //nolint:bodyclose // the caller does, or nobody has it
+		done <- outcome{response, err}
+	}()
+	select {
+	case o := <-done:
+		return o.response, o.err
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}
+
+// startStubborn is start with an EC2 that finishes what it was asked for.
+func (s *stage) startStubborn() process {
+	s.Helper()
+	client, err := cloud.New(s.Context(), cloud.Options{
+		Region: "us-west-2", Credentials: cloud.StaticCredentials("id", "secret"),
+		HTTPClient: &http.Client{Transport: stubborn{s.emu.RoundTripper()}},
+	})
+	s.must(err)
+	s.Cleanup(func() { s.must(client.Close()) })
+	time.Sleep(time.Second)
+	c, err := New(Options{Cloud: client})
+	s.must(err)
+	return process{guard.New(c), c}
+}
+
+// slowly has EC2 take a time for an action, half of it before it is done.
+func (s *stage) slowly(action string, takes time.Duration) {
+	s.Helper()
+	knobs := s.emu.Knobs()
+	knobs.Latency = map[string]world.Takes{"*": world.Fixed(50 * time.Millisecond), action: world.Fixed(takes)}
+	s.must(s.emu.SetKnobs(knobs))
+}
+
+// D-10: an AttachVolume that EC2 is slow to do, and whose caller has left, is
+// not over: a detachment that is told to be done stays done.
+func TestDetach_afterASlowAttachWhoseCallerLeft(t *testing.T) {
+	for _, takes := range []time.Duration{time.Second, 4 * time.Second, 10 * time.Second, 12 * time.Second} {
+		staged(t, usual(), func(s *stage) {
+			p := s.startStubborn()
+			id, node := s.volume(p, "pvc-1"), s.node()
+			s.slowly("AttachVolume", takes)
+			_ = within(s.Context(), 400*time.Millisecond, func(ctx context.Context) error {
+				_, err := p.Attach(ctx, id, node, forOneNode, false)
+				return err
+			})
+			s.must(p.Detach(s.Context(), id, node))
+			time.Sleep(time.Minute)
+			if left := s.attachedTo(id); len(left) > 0 {
+				s.Errorf("AttachVolume took %s: detached, and then %q", takes, left)
+			}
+			p.controller.Close()
+		})
+	}
+}
+
+// D-11: the same with a slow DetachVolume: what is told to be attached stays so.
+func TestAttach_afterASlowDetachWhoseCallerLeft(t *testing.T) {
+	for _, takes := range []time.Duration{time.Second, 4 * time.Second, 10 * time.Second, 24 * time.Second} {
+		staged(t, usual(), func(s *stage) {
+			p := s.startStubborn()
+			id, node := s.volume(p, "pvc-1"), s.node()
+			_, err := p.Attach(s.Context(), id, node, forOneNode, false)
+			s.must(err)
+			time.Sleep(time.Minute)
+			s.slowly("DetachVolume", takes)
+			_ = within(s.Context(), 400*time.Millisecond, func(ctx context.Context) error { return p.Detach(ctx, id, node) })
+			_, err = p.Attach(s.Context(), id, node, forOneNode, false)
+			s.must(err)
+			time.Sleep(time.Minute)
+			if left := s.attachedTo(id); len(left) != 1 || left[0] != node+" attached" {
+				s.Errorf("DetachVolume took %s: attached, and then %q", takes, left)
+			}
+			p.controller.Close()
+		})
+	}
+}
+
