@@ -166,6 +166,9 @@ func (l *Lab) Reference(ctx context.Context, binary string) (*Process, error) {
 	socket := filepath.Join(directory, "csi.sock")
 	running, err := start("reference", l.options.Root, binary, environment,
 		"controller", "--endpoint=unix://"+socket, "--batching=true")
+	if err == nil {
+		running.rude = true
+	}
 	return l.serving(ctx, running, err, socket, directory)
 }
 

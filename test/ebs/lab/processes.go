@@ -31,6 +31,7 @@ type process struct {
 	ended   chan struct{}
 	err     error // of the end; read it after ended
 	dead    bool  // by kill
+	rude    bool  // SIGTERM ends it like any other signal
 }
 
 // start runs a program with its output in a log file.
@@ -111,7 +112,7 @@ func (p *process) stop() error {
 		<-p.ended
 		return fmt.Errorf("%s did not end %v after SIGTERM and was killed; its log: %s", p.name, stopTime, p.tail())
 	}
-	if p.err != nil {
+	if p.err != nil && !p.rude {
 		return fmt.Errorf("%s ended with %w; its log: %s", p.name, p.err, p.tail())
 	}
 	return nil
