@@ -63,7 +63,7 @@ func build(t *testing.T) (holdfast, emulator string) {
 	t.Helper()
 	directory := t.TempDir()
 	for _, name := range []string{"holdfast", "ec2emu"} {
-		command := exec.Command("go", "build", "-o", filepath.Join(directory, name), "github.com/holdfast-csi/holdfast/cmd/"+name)
+		command := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(directory, name), "github.com/holdfast-csi/holdfast/cmd/"+name)
 		if output, err := command.CombinedOutput(); err != nil {
 			t.Fatalf("go build %s: %v\n%s", name, err, output)
 		}

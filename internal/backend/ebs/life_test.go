@@ -22,7 +22,6 @@ type life struct {
 	random       *rand.Rand
 	name, id     string
 	size         int64
-	snapshot     string
 }
 
 const gibibyte = 1 << 30

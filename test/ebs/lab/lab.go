@@ -55,7 +55,7 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 	if o.Instances == nil {
 		o.Instances = Pair()
 	}
-	ports, err := freePorts(2)
+	ports, err := freePorts(ctx, 2)
 	if err != nil {
 		return nil, err
 	}
@@ -72,17 +72,18 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 		return nil, err
 	}
 	l.running = append(l.running, emulator)
-	if err := emulator.await(ctx, func() bool { return answers(ports[0]) && answers(ports[1]) }); err != nil {
+	if err := emulator.await(ctx, func() bool { return answers(ctx, "tcp", ports[0]) && answers(ctx, "tcp", ports[1]) }); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
 // freePorts are loopback addresses that nobody listens on now.
-func freePorts(n int) ([]string, error) {
+func freePorts(ctx context.Context, n int) ([]string, error) {
 	var addresses []string
+	var config net.ListenConfig
 	for range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, fmt.Errorf("a free port: %w", err)
 		}
@@ -92,8 +93,8 @@ func freePorts(n int) ([]string, error) {
 	return addresses, nil
 }
 
-func answers(address string) bool {
-	connection, err := net.Dial("tcp", address)
+func answers(ctx context.Context, network, address string) bool {
+	connection, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
 		return false
 	}
@@ -191,10 +192,7 @@ func (l *Lab) serving(ctx context.Context, running *process, err error, socket, 
 		return nil, err
 	}
 	l.running = append(l.running, running)
-	err = running.await(ctx, func() bool {
-		connection, err := net.Dial("unix", socket)
-		return err == nil && connection.Close() == nil
-	})
+	err = running.await(ctx, func() bool { return answers(ctx, "unix", socket) })
 	if err != nil {
 		return nil, err
 	}

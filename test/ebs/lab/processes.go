@@ -50,7 +50,7 @@ func startIn(s surroundings, name, logDir, program string, environment []string,
 	if err != nil {
 		return nil, fmt.Errorf("log of %s: %w", name, err)
 	}
-	p := &process{name: name, command: exec.Command(program, arguments...), log: log, ended: make(chan struct{})}
+	p := &process{name: name, command: exec.CommandContext(context.Background(), program, arguments...), log: log, ended: make(chan struct{})}
 	p.command.Stdout, p.command.Stderr, p.command.Env = log, log, environment
 	// A test that is cut off leaves no process behind.
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
