@@ -54,7 +54,8 @@ size: bin/holdfast
 
 # The packages where goroutines meet, once more under the race detector.
 RACE_PACKAGES := ./internal/keylock ./internal/backend/guard ./internal/driver/... ./internal/csiclient/... \
-	./internal/host/... ./internal/node/... ./internal/kube/...
+	./internal/host/... ./internal/node/... ./internal/kube/... \
+	./internal/batch ./internal/backend/ebs/... ./internal/ec2emu/...
 .PHONY: race
 race: test-packages
 	$(ISOLATED) $(GO) test -p 1 -race -short -timeout 30m $(RACE_PACKAGES)
@@ -99,6 +100,7 @@ bench: build test-packages
 
 # Ten times the random operations of `make test`.
 soak: test-packages
+	for seed in 1 2 3 4 5 6 7 8 9 10; do $(GO) test -count=1 -run TestChaos ./internal/backend/ebs -chaos.seed=$$seed || exit 1; done
 	$(ISOLATED) $(GO) test -count=1 -timeout 2h -run 'TestModel|TestCrash' ./internal/backend/local -rapid.checks=1000
 
 clean:
