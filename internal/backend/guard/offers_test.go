@@ -106,7 +106,7 @@ func (r *remote) Expand(ctx context.Context, id string, size int64) (backend.Vol
 	return backend.Volume{ID: id, Size: size}, r.meet(ctx)
 }
 
-func (r *remote) Modify(ctx context.Context, _ string, mutable, metadata map[string]string) error {
+func (r *remote) Modify(ctx context.Context, _ string, _, metadata map[string]string) error {
 	r.modified = metadata
 	return r.meet(ctx)
 }

@@ -67,7 +67,7 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 	if o.Devices {
 		arguments = append(arguments, "--root="+filepath.Join(o.Root, "ec2"))
 	}
-	emulator, err := start("ec2emu", o.Root, o.Emulator, os.Environ(), append(arguments, o.EmulatorFlags...)...)
+	emulator, err := start(ctx, "ec2emu", o.Root, o.Emulator, os.Environ(), append(arguments, o.EmulatorFlags...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (l *Lab) Reference(ctx context.Context, binary string) (*Process, error) {
 	}
 	environment := append(append(os.Environ(), credentials()...), "AWS_EC2_ENDPOINT="+l.endpoint, "AWS_EC2_METADATA_DISABLED=true")
 	socket := filepath.Join(directory, "csi.sock")
-	running, err := start("reference", l.options.Root, binary, environment,
+	running, err := start(ctx, "reference", l.options.Root, binary, environment,
 		"controller", "--endpoint=unix://"+socket, "--batching=true")
 	if err == nil {
 		running.rude = true

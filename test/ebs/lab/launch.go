@@ -36,7 +36,7 @@ func (l *Lab) Launch(ctx context.Context, o Launch) (*Process, error) {
 	}
 	socket := filepath.Join(directory, "csi.sock")
 	arguments := append(append([]string{"driver"}, o.Mode...), "--backend=ebs", "--endpoint=unix://"+socket, "--kubelet-dir="+kubelet)
-	running, err := startIn(surroundings{o.User, o.Offline}, o.Name, l.options.Root, l.options.Holdfast, o.Environment, append(arguments, o.Flags...)...)
+	running, err := startIn(ctx, surroundings{o.User, o.Offline}, o.Name, l.options.Root, l.options.Holdfast, o.Environment, append(arguments, o.Flags...)...)
 	return l.serving(ctx, running, err, socket, kubelet)
 }
 

@@ -35,8 +35,8 @@ type process struct {
 }
 
 // start runs a program with its output in a log file.
-func start(name, logDir, program string, environment []string, arguments ...string) (*process, error) {
-	return startIn(surroundings{}, name, logDir, program, environment, arguments...)
+func start(ctx context.Context, name, logDir, program string, environment []string, arguments ...string) (*process, error) {
+	return startIn(ctx, surroundings{}, name, logDir, program, environment, arguments...)
 }
 
 // surroundings are those of a program that is not run as root beside everything else.
@@ -45,12 +45,12 @@ type surroundings struct {
 	offline bool   // in a network namespace that has nothing
 }
 
-func startIn(s surroundings, name, logDir, program string, environment []string, arguments ...string) (*process, error) {
+func startIn(ctx context.Context, s surroundings, name, logDir, program string, environment []string, arguments ...string) (*process, error) {
 	log, err := os.Create(filepath.Join(logDir, name+".log"))
 	if err != nil {
 		return nil, fmt.Errorf("log of %s: %w", name, err)
 	}
-	p := &process{name: name, command: exec.CommandContext(context.Background(), program, arguments...), log: log, ended: make(chan struct{})}
+	p := &process{name: name, command: exec.CommandContext(context.WithoutCancel(ctx), program, arguments...), log: log, ended: make(chan struct{})}
 	p.command.Stdout, p.command.Stderr, p.command.Env = log, log, environment
 	// A test that is cut off leaves no process behind.
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
