@@ -109,4 +109,3 @@ func TestAttach_afterASlowDetachWhoseCallerLeft(t *testing.T) {
 		})
 	}
 }
-

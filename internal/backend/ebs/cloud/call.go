@@ -79,7 +79,7 @@ func call[I, O any](ctx context.Context, c *Client, op operation, do send[I, O],
 		}
 		failed, kind := judge(op, err)
 		c.pace.done(turn, kind)
-		c.observed(op.action, began, failed, kind)
+		c.observed(ctx, op.action, began, failed, kind)
 		if failed == nil {
 			return out, nil
 		}

@@ -24,6 +24,10 @@ const (
 // not reach EC2, before that is the client's health.
 const refusals = 3
 
+// answerTime is within what EC2 answers if it is well: a caller who leaves before
+// that says nothing about it.
+const answerTime = 5 * time.Second
+
 // health is what is known of EC2 from the calls that are made anyway.
 type health struct {
 	problem atomic.Pointer[error]
@@ -100,7 +104,7 @@ func (c *Client) check() time.Duration {
 	if failed != nil && failed.Code == "DryRunOperation" {
 		failed, kind = nil, answered // how a dry run says that it is allowed
 	}
-	c.observed(op.action, began, failed, kind)
+	c.observed(c.ctx, op.action, began, failed, kind)
 	if failed != nil && !errors.Is(failed, backend.ErrDenied) && kind != throttled {
 		c.health.mu.Lock()
 		c.health.unhealthy(failed)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/ec2emu"
+	"github.com/holdfast-csi/holdfast/internal/ec2emu/world"
 )
 
 // D-28: asking for the health makes no call, and a healthy client asks EC2 at
@@ -218,4 +219,50 @@ func TestNew_endpointAndUserAgent(t *testing.T) {
 	if all, err := registry.Gather(); err != nil || len(all) != 0 {
 		t.Errorf("%d metrics are left after Close (%v)", len(all), err)
 	}
+}
+
+// Callers who leave say nothing about EC2: those of a sidecar that ends, or of a
+// later call that wants something else.
+func TestHealth_callersWhoLeaveSayNothing(t *testing.T) {
+	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
+		v, i := r.volume(t, "pvc-1"), r.instance(t)
+		for range 3 * refusals {
+			ctx, cancel := context.WithTimeout(r.ctx, 10*time.Millisecond)
+			if _, err := r.Volume(ctx, v.ID); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			cancel()
+			ctx, cancel = context.WithCancel(r.ctx)
+			time.AfterFunc(20*time.Millisecond, cancel)
+			if err := r.DeleteVolume(ctx, v.ID); !errors.Is(err, context.Canceled) {
+				t.Error(err, i)
+			}
+		}
+		if err := r.Health(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// An EC2 that does not answer within any caller's time is not well.
+func TestHealth_callersWhoWaitInVainSaySomething(t *testing.T) {
+	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
+		v := r.volume(t, "pvc-1")
+		knobs := r.emu.Knobs()
+		knobs.Latency = map[string]world.Takes{"*": world.Fixed(time.Hour)}
+		if err := r.emu.SetKnobs(knobs); err != nil {
+			t.Fatal(err)
+		}
+		for range refusals {
+			ctx, cancel := context.WithTimeout(r.ctx, 15*time.Second)
+			if _, err := r.Volume(ctx, v.ID); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			cancel()
+			synctest.Wait()
+		}
+		if err := r.Health(); err == nil {
+			t.Error("EC2 has not answered for 45 seconds")
+		}
+	})
 }

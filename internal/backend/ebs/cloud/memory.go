@@ -250,6 +250,9 @@ func (m *memory) seenChange(id string, seen Modification, found bool) (Modificat
 		return seen, found
 	}
 	known := f.change
+	if inSeconds(seen.Start, known.Start) {
+		seen.Start = known.Start
+	}
 	if !found || seen.Start.Before(known.Start) ||
 		seen.Start.Equal(known.Start) && changeRank(seen.State) < changeRank(known.State) {
 		return known, true
@@ -260,6 +263,11 @@ func (m *memory) seenChange(id string, seen Modification, found bool) (Modificat
 	}
 	f.change = seen
 	return seen, true
+}
+
+// inSeconds tells whether a time is another without its fraction of a second.
+func inSeconds(t, of time.Time) bool {
+	return t.Nanosecond() == 0 && t.Equal(of.Truncate(time.Second))
 }
 
 func changeRank(state string) int {

@@ -23,6 +23,9 @@ func (m *memory) seenAttachments(f *volumeFacts, v *Volume) {
 			fact.Attachment = a
 			continue
 		}
+		if earlier(a, fact.Attachment) {
+			v.Attachments[i] = fact.Attachment
+		}
 		v.Attachments[i].State = fact.State
 	}
 	for instance, fact := range f.attached {
@@ -55,11 +58,16 @@ func (m *memory) gone(fact *attachmentFact) bool {
 // newer tells whether a describe of an attachment is at least as new as what is
 // known of it: it began later, or it is as far on its way.
 func newer(seen, known Attachment) bool {
-	seenAt, knownAt := seen.Since.Truncate(time.Second), known.Since.Truncate(time.Second)
-	if !seenAt.Equal(knownAt) && !seen.Since.IsZero() && !known.Since.IsZero() {
-		return seenAt.After(knownAt)
+	if earlier(seen, known) || earlier(known, seen) {
+		return earlier(known, seen)
 	}
 	return attachmentRank(seen.State) >= attachmentRank(known.State)
+}
+
+// earlier tells whether an attachment is one before another, as far as both say
+// when they began.
+func earlier(a, than Attachment) bool {
+	return !a.Since.IsZero() && !than.Since.IsZero() && a.Since.Truncate(time.Second).Before(than.Since.Truncate(time.Second))
 }
 
 func attachmentRank(state string) int {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/ec2emu"
@@ -171,6 +172,42 @@ func TestMemory_forgets(t *testing.T) {
 		}
 		if len(m.volumes) > 25 || len(m.snapshots) > 25 {
 			t.Errorf("%d volumes and %d snapshots are remembered, for 10 s each", len(m.volumes), len(m.snapshots))
+		}
+	})
+}
+
+// A describe that still shows the attachment before the last one does not have
+// its device name taken for that of the last.
+func TestMemory_earlierAttachmentHasAnotherName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(10 * time.Second)
+		before := Attachment{VolumeID: "vol-1", InstanceID: "i-1", Device: "/dev/xvdaa", State: Detaching, Since: time.Now()}
+		time.Sleep(5 * time.Second)
+		now := Attachment{VolumeID: "vol-1", InstanceID: "i-1", Device: "/dev/xvdab", State: Attaching, Since: time.Now()}
+		m.answered(now, true)
+		seen := m.seenVolume(Volume{ID: "vol-1", State: VolumeInUse, Attachments: []Attachment{before}})
+		if len(seen.Attachments) != 1 || seen.Attachments[0] != now {
+			t.Errorf("%+v, want %+v", seen.Attachments, now)
+		}
+		now.State = Attached
+		m.seenVolume(Volume{ID: "vol-1", State: VolumeInUse, Attachments: []Attachment{now}})
+		seen = m.seenVolume(Volume{ID: "vol-1", State: VolumeInUse, Attachments: []Attachment{before}})
+		if len(seen.Attachments) != 1 || seen.Attachments[0] != now {
+			t.Errorf("%+v, want %+v", seen.Attachments, now)
+		}
+	})
+}
+
+// EC2 may give the start of a modification in seconds where its first answer had
+// fractions of them.
+func TestMemory_startOfAModificationInSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(10 * time.Second)
+		start := time.Now().Truncate(time.Second).Add(461 * time.Millisecond)
+		m.changed(Modification{VolumeID: "vol-1", State: Modifying, Start: start})
+		seen, _ := m.seenChange("vol-1", Modification{VolumeID: "vol-1", State: Optimizing, Start: start.Truncate(time.Second)}, true)
+		if seen.State != Optimizing {
+			t.Errorf("%+v, want it to be optimizing", seen)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -62,7 +63,7 @@ func (m *metrics) close() {
 }
 
 // observed notes how a request went, for metrics and health.
-func (c *Client) observed(action string, began time.Time, failed *Error, kind outcome) {
+func (c *Client) observed(ctx context.Context, action string, began time.Time, failed *Error, kind outcome) {
 	c.metrics.duration.WithLabelValues(action).Observe(time.Since(began).Seconds())
 	switch {
 	case kind == throttled:
@@ -72,6 +73,9 @@ func (c *Client) observed(action string, began time.Time, failed *Error, kind ou
 	}
 	if kind == staleAuth {
 		c.credentials.forget()
+	}
+	if ctx.Err() != nil && failed != nil && failed.Code == "" && time.Since(began) < answerTime {
+		return // its caller left
 	}
 	c.health.note(failed, kind)
 }
