@@ -135,7 +135,7 @@ func (c *Controller) Traits() backend.Traits {
 		Filesystems: filesystems(),
 		Block:       true, Clone: true, OnlineExpansion: true,
 		Parameters: params.Names(), MutableParameters: params.MutableNames(),
-		CreateFindsName: true, LagsBehind: true, MergesChanges: true, JoinsAttachment: true,
+		CreateFindsName: true, LagsBehind: true, MergesChanges: true, JoinsAttachment: true, CutsBeside: true,
 	}
 }
 

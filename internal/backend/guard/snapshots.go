@@ -51,8 +51,8 @@ func (g *Guard) findOrCut(ctx context.Context, snapshotter backend.Snapshotter, 
 	case !errors.Is(err, backend.ErrNotFound):
 		return backend.Snapshot{}, err
 	}
-	// One cut of a volume at a time: a second would thaw under the first.
-	unlock, err := g.lock("volume "+spec.SourceID, volumeID(spec.SourceID))
+	// One cut of a volume at a time, as a rule: a second would thaw under the first.
+	unlock, err := g.hold(g.traits.CutsBeside, spec.SourceID)
 	if err != nil {
 		return backend.Snapshot{}, err
 	}
