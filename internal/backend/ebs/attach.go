@@ -85,7 +85,11 @@ func (c *Controller) awaitInitialized(ctx context.Context, v cloud.Volume, say f
 		case errors.Is(err, backend.ErrDenied):
 			c.log.Warn("EC2 does not let the driver see whether the volume is initialized; it is attached as it is", "volume", v.ID, "error", err)
 			return nil
-		case err != nil && !errors.Is(err, backend.ErrNotFound):
+		case errors.Is(err, backend.ErrNotFound): // not checked yet, or gone
+			if _, err := c.describe(ctx, v.ID); err != nil {
+				return err
+			}
+		case err != nil:
 			return fmt.Errorf("see whether volume %s is initialized: %w", v.ID, err)
 		case status.Details["initialization-state"] == "completed":
 			return nil
