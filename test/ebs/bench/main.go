@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command bench measures the controller of the ebs backend against an EC2
 // emulator on loopback: how long CSI calls take and how many calls of EC2 they
 // cost. With -reference it measures another driver's binary in the same run.

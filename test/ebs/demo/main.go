@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command demo shows the whole life of an EBS volume on one machine: an EC2
 // emulator with real block devices, the controller and two nodes, each a
 // process of its own, and CSI calls as Kubernetes makes them. `make run-ebs`.
