@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
@@ -61,7 +59,7 @@ func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
 		switch {
 		case err == nil:
 			return c.settle(ctx, p, v, began)
-		case spent(err):
+		case cloud.TokenSpent(err):
 			continue
 		case cloud.Code(err) == "IdempotentParameterMismatch":
 			// The token is of another request: its volume counts while it lives.
@@ -90,13 +88,6 @@ func token(name string, n int) string {
 	}
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:])
-}
-
-// spent tells whether a token stands for a volume that is no more. EC2 has one
-// code for that and for a token of another request; the text tells them apart.
-func spent(err error) bool {
-	var e *cloud.Error
-	return errors.As(err, &e) && e.Code == "IdempotentParameterMismatch" && strings.Contains(e.Message, "deleted")
 }
 
 func quota(err error) bool {
