@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
@@ -67,9 +68,12 @@ func recoveries() []recovery {
 			do: func(ctx context.Context, p process, on *objects) error {
 				modified := make(chan error, 1)
 				go func() {
-					modified <- p.Modify(ctx, on.volume, map[string]string{"iops": "4000", "tagSpecification_1": "team=blue"}, nil)
+					modified <- patiently(ctx, func() error {
+						return p.Modify(ctx, on.volume, map[string]string{"iops": "4000", "tagSpecification_1": "team=blue"}, nil)
+					})
 				}()
-				return errors.Join(on.expand(ctx, p, 20*gib), <-modified)
+				grown := patiently(ctx, func() error { return on.expand(ctx, p, 20*gib) })
+				return errors.Join(grown, <-modified)
 			},
 		},
 		{
@@ -149,4 +153,16 @@ func withSnapshot(s *stage, p process, on *objects) {
 	s.Helper()
 	withVolume(s, p, on)
 	s.must(on.cut(s.Context(), p, cutOf("snap-0", on.volume)))
+}
+
+// patiently repeats a call that meets another, as a CO does: what a process
+// before this one began may be joined by one of the two before the other comes.
+func patiently(ctx context.Context, call func() error) error {
+	for {
+		err := call()
+		if !errors.Is(err, backend.ErrBusy) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(time.Second)
+	}
 }
