@@ -56,11 +56,13 @@ func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
 	if !serves(c.mode) {
 		return opened, nil
 	}
-	machine, err := nodeside.New(c.ebs.node(c))
+	half := c.ebs.node(c)
+	machine, err := nodeside.New(half)
 	if err != nil {
 		return openBackend{}, errors.Join(err, opened.close())
 	}
-	opened.node = machine
+	// A volume over the format marks would hide them.
+	opened.node, opened.forbidden = machine, []string{half.StateDir}
 	closeController := opened.close
 	opened.close = func() error { return errors.Join(machine.Close(), closeController()) }
 	return opened, nil
