@@ -161,16 +161,18 @@ type Attacher interface {
 
 // Expander is a Controller whose volumes can grow.
 type Expander interface {
-	// Expand grows a volume to size bytes, a multiple of Traits.AllocationUnit
-	// above its current size, and returns it. The node half must then be told.
-	Expand(ctx context.Context, id string, size int64) (Volume, error)
+	// Expand grows a volume, as it was found a moment ago, to size bytes, a
+	// multiple of Traits.AllocationUnit above its current size, and returns it.
+	// The node half must then be told.
+	Expand(ctx context.Context, volume Volume, size int64) (Volume, error)
 }
 
 // Modifier is a Controller with parameters that can change.
 type Modifier interface {
-	// Modify applies all parameters or none; keys that are not named stay.
-	// metadata tells who asks, as VolumeSpec.Metadata does.
-	Modify(ctx context.Context, id string, mutable, metadata map[string]string) error
+	// Modify applies all parameters or none to a volume that was found a moment
+	// ago; keys that are not named stay. metadata tells who asks, as
+	// VolumeSpec.Metadata does.
+	Modify(ctx context.Context, volume Volume, mutable, metadata map[string]string) error
 }
 
 // CapacityReporter is a Controller that knows how much room is left.

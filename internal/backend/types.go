@@ -87,8 +87,8 @@ type Volume struct {
 	// PublishedNodes is set by backends that attach.
 	PublishedNodes []string
 	Created        time.Time
-	// Detail is what the backend itself knows of the volume, for its Matcher;
-	// nobody else looks at it.
+	// Detail is what the backend itself knows of the volume, to compare it or to
+	// change it without looking again; nobody else looks at it.
 	Detail any
 }
 

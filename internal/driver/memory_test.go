@@ -182,21 +182,21 @@ func (m memory) GroupByName(ctx context.Context, name string) (backend.GroupSnap
 	return m.Group(ctx, "grp-"+name)
 }
 
-func (m memory) Expand(_ context.Context, id string, size int64) (backend.Volume, error) {
+func (m memory) Expand(_ context.Context, v backend.Volume, size int64) (backend.Volume, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	volume := m.volumes[id]
+	volume := m.volumes[v.ID]
 	volume.Size = size
-	m.volumes[id] = volume
+	m.volumes[v.ID] = volume
 	return volume, nil
 }
 
-func (m memory) Modify(_ context.Context, id string, mutable, _ map[string]string) error {
+func (m memory) Modify(_ context.Context, v backend.Volume, mutable, _ map[string]string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	volume := m.volumes[id]
+	volume := m.volumes[v.ID]
 	volume.MutableParameters = mutable
-	m.volumes[id] = volume
+	m.volumes[v.ID] = volume
 	return nil
 }
 

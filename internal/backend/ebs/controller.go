@@ -66,7 +66,6 @@ type Controller struct {
 
 	attachments *attachment.Machine
 	changes     *change.Changer
-	seen        seen
 }
 
 // usualSettling is longer than EC2 has been seen to lag behind itself.

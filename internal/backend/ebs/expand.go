@@ -14,12 +14,12 @@ func (c *Controller) newChanges() *change.Changer {
 
 // Expand grows a volume, in one modification with what else is asked of it at
 // the time. See change.Changer.
-func (c *Controller) Expand(ctx context.Context, id string, size int64) (backend.Volume, error) {
+func (c *Controller) Expand(ctx context.Context, volume backend.Volume, size int64) (backend.Volume, error) {
 	n, err := inGiB(size)
 	if err != nil {
 		return backend.Volume{}, err
 	}
-	v, err := c.changes.Apply(ctx, c.seen.take(id), id, change.Wish{Size: n})
+	v, err := c.changes.Apply(ctx, described(volume), volume.ID, change.Wish{Size: n})
 	if err != nil {
 		return backend.Volume{}, err
 	}

@@ -3,6 +3,7 @@ package ebs
 import (
 	"context"
 
+	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/change"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
@@ -11,10 +12,10 @@ import (
 
 // Modify changes parameters of a volume, in one modification with its growth if
 // both are asked for at the time. See change.Changer.
-func (c *Controller) Modify(ctx context.Context, id string, mutable, metadata map[string]string) error {
-	now := c.seen.take(id)
+func (c *Controller) Modify(ctx context.Context, volume backend.Volume, mutable, metadata map[string]string) error {
+	now := described(volume)
 	if now == nil {
-		v, err := c.describe(ctx, id)
+		v, err := c.describe(ctx, volume.ID)
 		if err != nil {
 			return err
 		}
@@ -24,7 +25,7 @@ func (c *Controller) Modify(ctx context.Context, id string, mutable, metadata ma
 	if err != nil {
 		return err
 	}
-	_, err = c.changes.Apply(ctx, now, id, wish)
+	_, err = c.changes.Apply(ctx, now, volume.ID, wish)
 	return err
 }
 

@@ -26,7 +26,6 @@ func (c *Controller) Volume(ctx context.Context, id string) (backend.Volume, err
 	if err != nil {
 		return backend.Volume{}, err
 	}
-	c.seen.put(v)
 	return toVolume(v), nil
 }
 
@@ -41,6 +40,15 @@ func (c *Controller) describe(ctx context.Context, id string) (cloud.Volume, err
 		err = fmt.Errorf("%w: volume %s is %s", backend.ErrNotFound, id, v.State)
 	}
 	return v, err
+}
+
+// described is EC2's description that a volume was made of; nil when it was not.
+func described(volume backend.Volume) *cloud.Volume {
+	v, ok := volume.Detail.(cloud.Volume)
+	if !ok {
+		return nil
+	}
+	return &v
 }
 
 // VolumeByName finds the oldest volume of a name, once it is complete; ErrNotFound.

@@ -102,11 +102,11 @@ func (r *remote) meet(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (r *remote) Expand(ctx context.Context, id string, size int64) (backend.Volume, error) {
-	return backend.Volume{ID: id, Size: size}, r.meet(ctx)
+func (r *remote) Expand(ctx context.Context, v backend.Volume, size int64) (backend.Volume, error) {
+	return backend.Volume{ID: v.ID, Size: size}, r.meet(ctx)
 }
 
-func (r *remote) Modify(ctx context.Context, _ string, _, metadata map[string]string) error {
+func (r *remote) Modify(ctx context.Context, _ backend.Volume, _, metadata map[string]string) error {
 	r.modified = metadata
 	return r.meet(ctx)
 }

@@ -331,7 +331,7 @@ func (g *Guard) expand(ctx context.Context, expander backend.Expander, id string
 	if err := checkSize(size, r, g.traits); err != nil {
 		return backend.Volume{}, err
 	}
-	grown, err := expander.Expand(ctx, id, size)
+	grown, err := expander.Expand(ctx, volume, size)
 	if err == nil && !fits(grown.Size, r) { // an interrupted call may have gone further
 		err = fmt.Errorf("%w: it has %d bytes now, which is not within %d to %d", backend.ErrOutOfRange, grown.Size, r.Required, r.Limit)
 	}
@@ -360,7 +360,7 @@ func (g *Guard) Modify(ctx context.Context, id string, mutable, metadata map[str
 		err = g.checkParameters(volume.Parameters, mutable)
 	}
 	if err == nil {
-		err = modifier.Modify(ctx, id, mutable, metadata)
+		err = modifier.Modify(ctx, volume, mutable, metadata)
 	}
 	if err != nil {
 		return fmt.Errorf("modify volume %s: %w", id, err)

@@ -15,8 +15,8 @@ import (
 // Expand grows the data file, then the record. After a crash in between the
 // file is larger than the record says, never smaller, and the next start or the
 // repeated call takes the larger size into the record.
-func (p *Pool) Expand(ctx context.Context, id string, size int64) (backend.Volume, error) {
-	record, err := p.change(ctx, id, func(record *volumeRecord, data *os.File) error {
+func (p *Pool) Expand(ctx context.Context, volume backend.Volume, size int64) (backend.Volume, error) {
+	record, err := p.change(ctx, volume.ID, func(record *volumeRecord, data *os.File) error {
 		return p.expand(ctx, record, data, size)
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func (p *Pool) growFile(record *volumeRecord, data *os.File, from, to int64) err
 }
 
 // Modify changes the provisioning of a volume, also while it is in use.
-func (p *Pool) Modify(ctx context.Context, id string, mutable, _ map[string]string) error {
+func (p *Pool) Modify(ctx context.Context, volume backend.Volume, mutable, _ map[string]string) error {
 	if err := checkParameters(nil, mutable); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (p *Pool) Modify(ctx context.Context, id string, mutable, _ map[string]stri
 	if !given {
 		return nil
 	}
-	_, err := p.change(ctx, id, func(record *volumeRecord, data *os.File) error {
+	_, err := p.change(ctx, volume.ID, func(record *volumeRecord, data *os.File) error {
 		return p.provision(ctx, record, data, wanted)
 	})
 	return classify(err)

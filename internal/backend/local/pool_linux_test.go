@@ -38,7 +38,7 @@ func TestOpen_letsTheTwoHalvesBeTwoProcesses(t *testing.T) {
 	if err := controller.DeleteVolume(t.Context(), volume.ID); !errors.Is(err, backend.ErrInUse) {
 		t.Errorf("deletion while the other half has the device: %v; want ErrInUse", err)
 	}
-	if _, err := controller.Expand(t.Context(), volume.ID, 16*mebibyte); err != nil {
+	if _, err := controller.Expand(t.Context(), volume, 16*mebibyte); err != nil {
 		t.Error(err)
 	}
 	if size, err := node.ResizeDevice(t.Context(), volume.ID); err != nil || size != 16*mebibyte {

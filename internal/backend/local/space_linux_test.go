@@ -128,7 +128,7 @@ func TestCreateVolume_onAFullPoolLeavesNothing(t *testing.T) {
 		for name, act := range map[string]func() error{
 			"create":   func() error { _, err := pool.CreateVolume(t.Context(), thickSpec("two", 64*mebibyte)); return err },
 			"snapshot": func() error { return snapshotOf(t, pool, source.ID) },
-			"expand":   func() error { _, err := pool.Expand(t.Context(), source.ID, 96*mebibyte); return err },
+			"expand":   func() error { _, err := pool.Expand(t.Context(), source, 96*mebibyte); return err },
 		} {
 			if err := act(); !errors.Is(err, backend.ErrNoSpace) {
 				t.Errorf("%s: got %v; want ErrNoSpace", name, err)
@@ -294,7 +294,7 @@ func TestModify_toThickWithoutRoomLeavesTheVolumeAsItWas(t *testing.T) {
 		fillDisk(t, dir, 16*mebibyte)
 		pool.reserved = -gibibyte // see above
 		before := allocatedOf(t, pool, volume.ID)
-		err := pool.Modify(t.Context(), volume.ID, map[string]string{parameterProvisioning: thick}, nil)
+		err := pool.Modify(t.Context(), volume, map[string]string{parameterProvisioning: thick}, nil)
 		if !errors.Is(err, backend.ErrNoSpace) {
 			t.Fatalf("got %v; want ErrNoSpace", err)
 		}
