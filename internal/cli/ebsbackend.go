@@ -12,16 +12,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/metadata"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodeside"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
-	"github.com/holdfast-csi/holdfast/internal/driver"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/nodemeta"
 )
 
 const backendEBS = "ebs"
-
-// controls and serves tell which halves a mode has.
-func controls(mode driver.Mode) bool { return mode != driver.Node }
-func serves(mode driver.Mode) bool   { return mode != driver.Controller }
 
 // openEBS makes the halves that the mode needs. A node makes no client of EC2,
 // so it needs neither credentials nor a way there.
@@ -35,7 +30,7 @@ func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
 		return openBackend{}, &UsageError{Err: err}
 	}
 	opened := openBackend{controller: ebs.Offline(), close: func() error { return nil }}
-	if controls(c.mode) {
+	if c.mode.Controls() {
 		limitHeap()
 		client, err := cloud.New(ctx, cloud.Options{
 			Endpoint: c.ebs.endpoint, Region: c.ebs.region, FirstLook: c.ebs.firstLook, UserAgent: "holdfast/" + c.version, Logger: c.logger, Registerer: c.registry,
@@ -53,7 +48,7 @@ func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
 			return client.Close()
 		}
 	}
-	if !serves(c.mode) {
+	if !c.mode.Serves() {
 		return opened, nil
 	}
 	half := c.ebs.node(c)

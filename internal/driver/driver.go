@@ -34,8 +34,11 @@ const (
 	Node       Mode = "node"
 )
 
-func (m Mode) controls() bool { return m != Node }
-func (m Mode) serves() bool   { return m != Controller }
+// Controls tells whether the Controller services are answered.
+func (m Mode) Controls() bool { return m != Node }
+
+// Serves tells whether the Node service is answered.
+func (m Mode) Serves() bool { return m != Controller }
 
 // Engine is the node engine (node.Engine), as far as the Node service needs it.
 type Engine interface {
@@ -122,13 +125,13 @@ func New(o Options) (*Server, error) {
 func (s *Server) Register(registrar grpc.ServiceRegistrar) {
 	o := s.options
 	csi.RegisterIdentityServer(registrar, s.identity)
-	if o.Mode.controls() {
+	if o.Mode.Controls() {
 		csi.RegisterControllerServer(registrar, &controller{guard: o.Guard, traits: o.Traits, features: o.Features})
 		if o.Features.Groups {
 			csi.RegisterGroupControllerServer(registrar, &groupController{guard: o.Guard})
 		}
 	}
-	if o.Mode.serves() {
+	if o.Mode.Serves() {
 		csi.RegisterNodeServer(registrar, &nodeServer{engine: o.Engine, traits: o.Traits, features: o.Features})
 	}
 }
@@ -153,9 +156,9 @@ func check(o Options) error {
 		return errors.New("a driver without a version is refused by Kubernetes")
 	case o.Logger == nil:
 		return errors.New("a driver needs a logger")
-	case o.Mode.controls() && o.Guard == nil:
+	case o.Mode.Controls() && o.Guard == nil:
 		return fmt.Errorf("mode %s needs the controller half of a backend", o.Mode)
-	case o.Mode.serves() && o.Engine == nil:
+	case o.Mode.Serves() && o.Engine == nil:
 		return fmt.Errorf("mode %s needs a node engine", o.Mode)
 	}
 	return nil

@@ -38,12 +38,12 @@ func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeRe
 }
 
 func (i *identity) probe(ctx context.Context) error {
-	if i.options.Mode.controls() {
+	if i.options.Mode.Controls() {
 		if err := i.options.Guard.Probe(ctx); err != nil {
 			return err
 		}
 	}
-	if i.options.Mode.serves() {
+	if i.options.Mode.Serves() {
 		return i.options.Engine.Probe(ctx)
 	}
 	return nil
