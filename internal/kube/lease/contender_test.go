@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,6 +34,12 @@ func (s *server) spec(name string) coordinationv1.LeaseSpec {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return *s.leases[name].Spec.DeepCopy()
+}
+
+func (s *server) labels(name string) map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.leases[name].Labels)
 }
 
 // A Lease that somebody deletes says nothing about its holder, which works on.
@@ -133,8 +140,8 @@ func TestRun_writesWhatOthersRead(t *testing.T) {
 		if !renewed.AcquireTime.Equal(first.AcquireTime) || time.Since(renewed.RenewTime.Time) > DefaultRetryPeriod || *renewed.LeaseTransitions != 0 {
 			t.Errorf("renewed: %v", renewed)
 		}
-		if s.leases[own].Labels["app"] != "holdfast" {
-			t.Errorf("labels %v", s.leases[own].Labels)
+		if labels := s.labels(own); labels["app"] != "holdfast" {
+			t.Errorf("labels %v", labels)
 		}
 		p.cancel()
 		p.finish <- nil
