@@ -1,0 +1,237 @@
+// Package win32 is the edge between Holdfast and Windows: the calls that storage
+// operations are made of, as interfaces in Windows' own terms, and the bytes that
+// they exchange. The calls have two implementations, Windows (package
+// win32/native) and a simulated machine (package win32/simulated) that takes and
+// gives the same bytes; so all that is built on them runs, and is tested, on any
+// system. Nothing here decides anything.
+//
+// Errors wrap an Errno where Windows gave one.
+package win32
+
+import (
+	"context"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+)
+
+// Machine is a Windows machine's calls.
+type Machine struct {
+	Files    Files
+	Devices  Devices
+	Volumes  Volumes
+	SMB      SMB
+	ISCSI    ISCSI
+	Services Services
+	Firmware Firmware
+}
+
+// Access is what a handle is opened for.
+type Access int
+
+// The rights of a handle: 0 for queries only, GENERIC_READ, both GENERIC_READ
+// and GENERIC_WRITE. Sharing is always read and write, disposition OPEN_EXISTING.
+const (
+	Query Access = iota
+	Read
+	ReadWrite
+)
+
+// Device is an open disk or volume. A Control may block an OS thread; the caller
+// bounds how many do.
+type Device interface {
+	// Control is DeviceIoControl. It returns how many bytes of out were filled,
+	// also beside ERROR_MORE_DATA and ERROR_INSUFFICIENT_BUFFER.
+	Control(code ControlCode, in, out []byte) (int, error)
+	// ReadAt reads whole sectors at a multiple of the sector size.
+	ReadAt(p []byte, offset int64) (int, error)
+	// Flush is FlushFileBuffers.
+	Flush() error
+	Close() error
+}
+
+// Devices are the ways to disks.
+type Devices interface {
+	// Interfaces is CM_Get_Device_Interface_ListW(GUID_DEVINTERFACE_DISK): paths of
+	// the disks that are present.
+	Interfaces() ([]string, error)
+	// OpenInterface opens one of those paths.
+	OpenInterface(path string, access Access) (Device, error)
+	// OpenDisk opens \\.\PhysicalDriveN.
+	OpenDisk(number uint32, access Access) (Device, error)
+	// Reenumerate is CM_Reenumerate_DevNode of the root, synchronous; it may take
+	// seconds.
+	Reenumerate() error
+}
+
+// VolumeInformation is what GetVolumeInformationW tells.
+type VolumeInformation struct {
+	FileSystem, Label string
+	Serial, Flags     uint32
+}
+
+// FreeSpace is what GetDiskFreeSpaceExW tells, in bytes.
+type FreeSpace struct{ Available, Total, Free uint64 }
+
+// FormatRequest asks for a filesystem.
+type FormatRequest struct {
+	FileSystem  string // NTFS
+	Label       string
+	ClusterSize uint32 // bytes; 0 leaves the choice to Windows
+}
+
+// Volumes are the volumes and their mount points. Names of volumes are
+// \\?\Volume{GUID}\ with the last backslash; directories have it, too.
+type Volumes interface {
+	// All is FindFirstVolumeW and FindNextVolumeW.
+	All() ([]string, error)
+	// Open opens the volume device itself, that is without the last backslash.
+	Open(volume string, access Access) (Device, error)
+	// Information is GetVolumeInformationW: ERROR_UNRECOGNIZED_VOLUME (1005) for a
+	// raw volume.
+	Information(volume string) (VolumeInformation, error)
+	// FreeSpace is GetDiskFreeSpaceExW of a volume or a directory.
+	FreeSpace(path string) (FreeSpace, error)
+	// Format makes a filesystem, quickly. It does not ask what is there.
+	Format(ctx context.Context, volume string, request FormatRequest) error
+	// SetMountPoint is SetVolumeMountPointW.
+	SetMountPoint(directory, volume string) error
+	// DeleteMountPoint is DeleteVolumeMountPointW.
+	DeleteMountPoint(directory string) error
+	// MountPoint is GetVolumeNameForVolumeMountPointW: ERROR_NOT_A_REPARSE_POINT
+	// (4390) or ERROR_INVALID_PARAMETER where nothing is mounted.
+	MountPoint(directory string) (string, error)
+	// PathNames is GetVolumePathNamesForVolumeNameW: where a volume is mounted.
+	PathNames(volume string) ([]string, error)
+}
+
+// FileInfo is what a directory tells of one entry, or a handle of itself; links
+// are not followed.
+type FileInfo struct {
+	Name       string
+	Attributes uint32 // FILE_ATTRIBUTE_…
+	// ReparseTag is IO_REPARSE_TAG_…; 0 for an entry that is no reparse point, and
+	// where Windows does not tell.
+	ReparseTag uint32
+}
+
+// IsDir tells whether the entry is a directory, or a reparse point that stands
+// for one.
+func (i FileInfo) IsDir() bool { return i.Attributes&FileAttributeDirectory != 0 }
+
+// IsReparse tells whether the entry is a link, junction, mounted folder or
+// another reparse point.
+func (i FileInfo) IsReparse() bool { return i.Attributes&FileAttributeReparsePoint != 0 }
+
+// Files are the ways to directories.
+type Files interface {
+	// OpenRoot opens an existing directory by its path, following links on the way:
+	// only for directories that the administrator configured.
+	OpenRoot(path string) (Directory, error)
+	// Attributes is GetFileAttributesW of any path, links followed: only to learn
+	// whether a share or a link's target can be reached.
+	Attributes(path string) (uint32, error)
+}
+
+// Directory is an open directory. Names are single components and are looked up
+// in the directory that the handle holds, wherever it is moved to; no method
+// follows a reparse point.
+type Directory interface {
+	// Path is GetFinalPathNameByHandleW, with its \\?\ taken off.
+	Path() (string, error)
+	// Stat tells of an entry; ERROR_FILE_NOT_FOUND (2).
+	Stat(name string) (FileInfo, error)
+	// Open opens a directory in it that is no reparse point, and holds it so that
+	// it cannot be replaced; ERROR_STOPPED_ON_SYMLINK (681) for a reparse point,
+	// ERROR_DIRECTORY (267) for a file.
+	Open(name string) (Directory, error)
+	// OpenMounted opens what is behind a mounted folder; the caller has seen that it
+	// is one.
+	OpenMounted(name string) (Directory, error)
+	// Mkdir makes a directory; ERROR_ALREADY_EXISTS (183).
+	Mkdir(name string) error
+	// Remove removes a file, an empty directory, or a reparse point itself;
+	// ERROR_DIR_NOT_EMPTY (145).
+	Remove(name string) error
+	// List reads the whole directory, without . and ..
+	List() ([]FileInfo, error)
+	// Symlink makes a symbolic link to a directory (CreateSymbolicLinkW with
+	// SYMBOLIC_LINK_FLAG_DIRECTORY); the target need not exist.
+	Symlink(name, target string) error
+	// Reparse reads an entry's reparse data (FSCTL_GET_REPARSE_POINT):
+	// ERROR_NOT_A_REPARSE_POINT (4390).
+	Reparse(name string) ([]byte, error)
+	Close() error
+}
+
+// SMBMapping is a row of MSFT_SmbGlobalMapping.
+type SMBMapping struct {
+	Remote string // \\server\share
+	Status uint32 // 0 OK, 1 paused, 2 disconnected, 3 network error, 4 connecting, 5 reconnecting, 6 unavailable
+}
+
+// SMBMappingRequest is what MSFT_SmbGlobalMapping.Create takes.
+type SMBMappingRequest struct {
+	Remote, Username string
+	Password         hub.Secret
+	RequirePrivacy   bool
+}
+
+// SMB is the class MSFT_SmbGlobalMapping of Root\Microsoft\Windows\Smb.
+type SMB interface {
+	Mappings(ctx context.Context) ([]SMBMapping, error)
+	Create(ctx context.Context, request SMBMappingRequest) error
+	Remove(ctx context.Context, remote string, force bool) error
+}
+
+// SessionID is ISCSI_UNIQUE_SESSION_ID.
+type SessionID struct{ AdapterUnique, AdapterSpecific uint64 }
+
+// Session is a session of the initiator.
+type Session struct {
+	ID      SessionID
+	IQN     string
+	Portals []hub.Portal // of its connections
+}
+
+// PersistentLogin is a login that Windows repeats at its start.
+type PersistentLogin struct {
+	IQN    string
+	Portal hub.Portal
+}
+
+// ISCSI is iscsidsc.dll. Errors of its own numbers (ISDSC_…, 0xEFFF…) are Errno, too.
+type ISCSI interface {
+	AddPortal(ctx context.Context, portal hub.Portal) error    // AddIScsiSendTargetPortalW, which also discovers
+	RemovePortal(ctx context.Context, portal hub.Portal) error // RemoveIScsiSendTargetPortalW
+	Portals(ctx context.Context) ([]hub.Portal, error)         // ReportIScsiSendTargetPortalsExW
+	// Targets are those that a portal told of at the last discovery; update makes
+	// it discover again (ReportIScsiTargetsW, ReportIScsiTargetPortalsW).
+	Targets(ctx context.Context, portal hub.Portal, update bool) ([]string, error)
+	Login(ctx context.Context, login hub.ISCSILogin, persistent bool) (SessionID, error) // LoginIScsiTargetW
+	Logout(ctx context.Context, session SessionID) error                                 // LogoutIScsiTarget
+	Sessions(ctx context.Context) ([]Session, error)                                     // GetIScsiSessionListW
+	// Devices are the numbers of the session's disks that have arrived
+	// (GetDevicesForIScsiSessionW).
+	Devices(ctx context.Context, session SessionID) ([]uint32, error)
+	PersistentLogins(ctx context.Context) ([]PersistentLogin, error)        // ReportIScsiPersistentLoginsW
+	RemovePersistentLogin(ctx context.Context, login PersistentLogin) error // RemoveIScsiPersistentTargetW
+	SetSharedSecret(ctx context.Context, secret hub.Secret) error           // SetIScsiInitiatorCHAPSharedSecret
+}
+
+// Services is the service control manager.
+type Services interface {
+	// Query is ERROR_SERVICE_DOES_NOT_EXIST (1060) for an unknown name.
+	Query(name string) (hub.Service, error)
+	// Start only asks: ERROR_SERVICE_ALREADY_RUNNING (1056).
+	Start(name string) error
+	// Stop only asks: ERROR_SERVICE_NOT_ACTIVE (1062), ERROR_DEPENDENT_SERVICES_RUNNING (1051).
+	Stop(name string) error
+	// Dependents are the names of active services that need it directly.
+	Dependents(name string) ([]string, error)
+}
+
+// Firmware is GetSystemFirmwareTable.
+type Firmware interface {
+	// SMBIOS is the table of the provider RSMB, with its RawSMBIOSData header.
+	SMBIOS() ([]byte, error)
+}
