@@ -1,0 +1,7 @@
+//go:build !windows
+
+package winetest
+
+import "os"
+
+func removeTree(path string) error { return os.RemoveAll(path) }
