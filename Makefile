@@ -108,3 +108,4 @@ clean:
 
 include deploy/deploy.mk
 include test/kubernetes/kubernetes.mk
+include proto/proto.mk
