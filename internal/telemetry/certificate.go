@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TLS is the certificate of a Page, in PEM; the zero value is none. The files are
+// TLS is the certificate of a server, in PEM; the zero value is none. The files are
 // read again when they change.
 type TLS struct {
 	// CertificateFile may have the certificates of the authorities behind the
@@ -55,7 +55,7 @@ func (c *certificate) current() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.refresh(); err != nil {
-		c.log.Warn("the certificate of the metrics page cannot be read; the one before is used", "error", err)
+		c.log.Warn("the certificate cannot be read; the one before is used", "error", err)
 	}
 	return c.pair
 }
@@ -81,7 +81,7 @@ func (t TLS) versions() (found [2]version, err error) {
 	for i, path := range []string{t.CertificateFile, t.KeyFile} {
 		info, err := os.Stat(path)
 		if err != nil {
-			return found, fmt.Errorf("certificate of the metrics page: %w", err)
+			return found, fmt.Errorf("certificate: %w", err)
 		}
 		found[i] = version{info.ModTime(), info.Size()}
 	}

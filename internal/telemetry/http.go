@@ -2,21 +2,14 @@ package telemetry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-)
-
-const (
-	headerTime = 5 * time.Second // for a client to send its request
-	closeTime  = time.Second     // for open requests at the end
 )
 
 // NewRegistry holds a process's metrics, with those of the Go runtime and of
@@ -43,41 +36,8 @@ type Page struct {
 // Run serves the page until ctx ends. It fails when the address cannot be bound,
 // or the certificate not be read.
 func (p Page) Run(ctx context.Context) error {
-	server := &http.Server{
-		Handler: p.handler(), ReadHeaderTimeout: headerTime,
-		ErrorLog: slog.NewLogLogger(p.Logger.Handler(), slog.LevelWarn),
-	}
-	var err error
-	if p.TLS.enabled() {
-		if server.TLSConfig, err = p.TLS.config(p.Logger); err != nil {
-			return err
-		}
-	}
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", p.Address)
+	err := Server{Address: p.Address, Handler: p.handler(), Logger: p.Logger, TLS: p.TLS, Listening: p.Listening}.Run(ctx)
 	if err != nil {
-		return fmt.Errorf("metrics address: %w", err)
-	}
-	if p.Listening != nil {
-		p.Listening(listener.Addr())
-	}
-	serve := server.Serve
-	if p.TLS.enabled() {
-		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
-	}
-	served := make(chan error, 1)
-	go func() { served <- serve(listener) }()
-	select {
-	case err := <-served:
-		return fmt.Errorf("metrics address: %w", err)
-	case <-ctx.Done():
-	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
-	defer cancel()
-	if err := server.Shutdown(closing); err != nil {
-		_ = server.Close()
-	}
-	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("metrics address: %w", err)
 	}
 	return nil

@@ -1,0 +1,69 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	headerTime = 5 * time.Second // for a client to send its request
+	closeTime  = time.Second     // for open requests at the end
+)
+
+// Server serves HTTP, or HTTPS, until it is told to end.
+type Server struct {
+	Address string // host:port or :port
+	Handler http.Handler
+	Logger  *slog.Logger
+	TLS     TLS // none serves plain HTTP
+	// Listening, when set, is told the address once it is bound; port 0 in
+	// Address asks the system for a free one.
+	Listening func(net.Addr)
+}
+
+// Run serves until ctx ends. It fails when the address cannot be bound, or the
+// certificate not be read.
+func (s Server) Run(ctx context.Context) error {
+	server := &http.Server{
+		Handler: s.Handler, ReadHeaderTimeout: headerTime,
+		ErrorLog: slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
+	}
+	var err error
+	if s.TLS.enabled() {
+		if server.TLSConfig, err = s.TLS.config(s.Logger); err != nil {
+			return err
+		}
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", s.Address)
+	if err != nil {
+		return err
+	}
+	if s.Listening != nil {
+		s.Listening(listener.Addr())
+	}
+	serve := server.Serve
+	if s.TLS.enabled() {
+		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	}
+	served := make(chan error, 1)
+	go func() { served <- serve(listener) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	if err := server.Shutdown(closing); err != nil {
+		_ = server.Close()
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
