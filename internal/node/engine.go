@@ -14,18 +14,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
-	"github.com/holdfast-csi/holdfast/internal/keylock"
 	"github.com/holdfast-csi/holdfast/internal/node/command"
 	"github.com/holdfast-csi/holdfast/internal/node/fs"
 	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // Options are what an Engine is made of.
@@ -55,8 +52,7 @@ type Engine struct {
 	paths      *mount.Resolver
 	filesystem []string
 	block      bool
-	locks      keylock.Locks
-	running    sync.WaitGroup
+	calls      *operation.Runner
 }
 
 // New makes an Engine. Call Recover before the first request.
@@ -76,6 +72,7 @@ func New(o Options) (*Engine, error) {
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
+	e.calls = operation.New(e.log)
 	if len(e.filesystem) == 0 {
 		e.filesystem = fs.Supported()
 	}
@@ -90,72 +87,7 @@ func New(o Options) (*Engine, error) {
 
 // Wait returns when no operation runs any more, or with the context's error.
 // An operation whose caller left may still be inside a system call.
-func (e *Engine) Wait(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() { e.running.Wait(); close(done) }()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("node operations are still running: %w", ctx.Err())
-	}
-}
-
-// afterword is how long an operation whose context ended gets to say what it
-// was doing before its caller is answered.
-const afterword = 250 * time.Millisecond
-
-// exclusive runs an operation while its keys are held; ErrBusy when one is
-// taken. Some system calls cannot be interrupted (umount writes back dirty
-// data, a dead device answers nothing): the caller is answered when its context
-// ends, and the keys stay held until the call is over, so that no second
-// operation gets between.
-func (e *Engine) exclusive(ctx context.Context, what string, keys []string, do func(context.Context) error) error {
-	unlock, ok := e.locks.TryLock(keys...)
-	if !ok {
-		return fmt.Errorf("%s: %w: another call for it is running", what, backend.ErrBusy)
-	}
-	done := make(chan error, 1)
-	e.running.Go(func() {
-		err := e.guarded(ctx, what, do)
-		unlock()
-		done <- err
-	})
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(afterword):
-		return fmt.Errorf("%s: %w while a system call is running; the repeated call finds what it did", what, context.Cause(ctx))
-	}
-}
-
-// guarded turns a panic of the operation's goroutine into an error: the
-// driver's own recovery cannot reach this goroutine.
-func (e *Engine) guarded(ctx context.Context, what string, do func(context.Context) error) (err error) {
-	defer func() {
-		if fault := recover(); fault != nil {
-			e.log.Error("panic in a node operation", "operation", what, "panic", fault, "stack", string(debug.Stack()))
-			err = fmt.Errorf("%s: internal fault: %v", what, fault)
-		}
-	}()
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
-	}
-	if err := do(ctx); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
-}
-
-// Keys of the locks: one per volume and one per target path. Two calls of
-// Unpublish for one volume may run at once, as the kubelet's do.
-func volumeKey(id string) string   { return "volume " + id }
-func targetKey(path string) string { return "target " + path }
+func (e *Engine) Wait(ctx context.Context) error { return e.calls.Wait(ctx) }
 
 // supportedType checks the filesystem of a request; "" leaves the choice to us.
 func (e *Engine) supportedType(name string) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/node/fs"
 	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // ExpandRequest asks this machine to follow a volume that has grown.
@@ -39,16 +40,10 @@ func (e *Engine) Expand(ctx context.Context, r ExpandRequest) (int64, error) {
 	if r.Range.Required < 0 || r.Range.Limit < 0 || (r.Range.Limit > 0 && r.Range.Limit < r.Range.Required) {
 		return 0, fmt.Errorf("%w: capacity_range of %d to %d bytes", backend.ErrInvalid, r.Range.Required, r.Range.Limit)
 	}
-	size := make(chan int64, 1)
-	err := e.exclusive(ctx, "expand volume "+r.VolumeID, []string{volumeKey(r.VolumeID)}, func(ctx context.Context) error {
-		grown, err := e.expand(ctx, r)
-		size <- grown
-		return err
+	keys := []string{operation.VolumeKey(r.VolumeID)}
+	return operation.Result(ctx, e.calls, "expand volume "+r.VolumeID, keys, func(ctx context.Context) (int64, error) {
+		return e.expand(ctx, r)
 	})
-	if err != nil {
-		return 0, err
-	}
-	return <-size, nil
 }
 
 func (e *Engine) expand(ctx context.Context, r ExpandRequest) (int64, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // Reasons of the problems that the engine finds by itself.
@@ -61,20 +62,14 @@ func (e *Engine) VolumeHealth(ctx context.Context, volumeID, volumePath, staging
 			return nil, err
 		}
 	}
-	found := make(chan []backend.HealthProblem, 1)
 	key := "health " + volumeID + " " + volumePath
-	err := e.exclusive(ctx, "health of volume "+volumeID, []string{key}, func(ctx context.Context) error {
-		problems, err := e.examine(ctx, volumeID, paths)
-		found <- problems
-		return err
+	found, err := operation.Result(ctx, e.calls, "health of volume "+volumeID, []string{key}, func(ctx context.Context) ([]backend.HealthProblem, error) {
+		return e.examine(ctx, volumeID, paths)
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: ReasonFilesystemFailed, Message: "the filesystem or its device does not answer"}}, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return <-found, nil
+	return found, err
 }
 
 func (e *Engine) examine(ctx context.Context, volumeID string, paths map[string]string) ([]backend.HealthProblem, error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // The keys of the orchestrator in a volume context. With podInfoOnMount the
@@ -291,8 +292,8 @@ func (e *Engine) Recover(ctx context.Context) error {
 		return fmt.Errorf("recover inline volumes: %w", err)
 	}
 	for _, volume := range volumes {
-		keys := []string{volumeKey(volume.Handle), targetKey(volume.Target)}
-		err := e.exclusive(ctx, "recover inline volume "+volume.Handle, keys, func(ctx context.Context) error {
+		keys := []string{operation.VolumeKey(volume.Handle), operation.TargetKey(volume.Target)}
+		err := e.calls.Run(ctx, "recover inline volume "+volume.Handle, keys, func(ctx context.Context) error {
 			return e.recoverInline(ctx, ephemeral, volume)
 		})
 		if ctx.Err() != nil {

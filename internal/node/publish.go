@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // PublishRequest asks to show a staged volume, or a new inline volume, at a
@@ -48,8 +49,8 @@ func (e *Engine) Publish(ctx context.Context, r PublishRequest) error {
 	} else if err := e.checkStagingPath(r); err != nil {
 		return err
 	}
-	keys := []string{volumeKey(r.VolumeID), targetKey(r.TargetPath)}
-	return e.exclusive(ctx, "publish volume "+r.VolumeID, keys, do)
+	keys := []string{operation.VolumeKey(r.VolumeID), operation.TargetKey(r.TargetPath)}
+	return e.calls.Run(ctx, "publish volume "+r.VolumeID, keys, do)
 }
 
 func (e *Engine) checkStagingPath(r PublishRequest) error {

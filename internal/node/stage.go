@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // StageRequest asks to make a volume ready on this machine.
@@ -37,7 +38,7 @@ func (e *Engine) Stage(ctx context.Context, r StageRequest) error {
 	if err != nil {
 		return err
 	}
-	return e.exclusive(ctx, "stage volume "+r.VolumeID, []string{volumeKey(r.VolumeID)}, func(ctx context.Context) error {
+	return e.calls.Run(ctx, "stage volume "+r.VolumeID, []string{operation.VolumeKey(r.VolumeID)}, func(ctx context.Context) error {
 		if r.Capability.Block {
 			return e.stageBlock(ctx, r)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/node/fs"
 	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // Usage counts bytes or inodes.
@@ -34,19 +35,11 @@ func (e *Engine) Stats(ctx context.Context, volumeID, volumePath, _ string) (Sta
 	if err := e.paths.CheckPath("volume_path", volumePath); err != nil {
 		return Stats{}, err
 	}
-	// Asking a dead device again only adds a stuck call: one at a time. The value
-	// goes through a channel, since a late one must not be written to our caller.
-	found := make(chan Stats, 1)
+	// Asking a dead device again only adds a stuck call: one at a time.
 	key := "stats " + volumeID + " " + volumePath
-	err := e.exclusive(ctx, "stats of volume "+volumeID, []string{key}, func(ctx context.Context) error {
-		stats, err := e.measure(ctx, volumeID, volumePath)
-		found <- stats
-		return err
+	return operation.Result(ctx, e.calls, "stats of volume "+volumeID, []string{key}, func(ctx context.Context) (Stats, error) {
+		return e.measure(ctx, volumeID, volumePath)
 	})
-	if err != nil {
-		return Stats{}, err
-	}
-	return <-found, nil
 }
 
 func (e *Engine) measure(ctx context.Context, volumeID, path string) (Stats, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // Unpublish takes the volume away from the target path and removes the path.
@@ -20,12 +21,12 @@ func (e *Engine) Unpublish(ctx context.Context, volumeID, targetPath string) err
 	if err := e.paths.CheckPath("target_path", targetPath); err != nil {
 		return err
 	}
-	keys := []string{targetKey(targetPath)}
+	keys := []string{operation.TargetKey(targetPath)}
 	inline := inlineHandle.MatchString(volumeID)
 	if inline {
-		keys = append(keys, volumeKey(volumeID))
+		keys = append(keys, operation.VolumeKey(volumeID))
 	}
-	return e.exclusive(ctx, "unpublish volume "+volumeID, keys, func(ctx context.Context) error {
+	return e.calls.Run(ctx, "unpublish volume "+volumeID, keys, func(ctx context.Context) error {
 		if inline {
 			if volume, err := e.inlineVolume(ctx, volumeID); err != nil || volume != nil {
 				return e.unpublishInline(ctx, volume, targetPath, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // Unstage undoes Stage and everything that an interrupted Stage left. A path
@@ -22,7 +23,7 @@ func (e *Engine) Unstage(ctx context.Context, volumeID, stagingPath string) erro
 	if err := e.paths.CheckPath("staging_target_path", stagingPath); err != nil {
 		return err
 	}
-	return e.exclusive(ctx, "unstage volume "+volumeID, []string{volumeKey(volumeID)}, func(ctx context.Context) error {
+	return e.calls.Run(ctx, "unstage volume "+volumeID, []string{operation.VolumeKey(volumeID)}, func(ctx context.Context) error {
 		return e.unstage(ctx, volumeID, stagingPath)
 	})
 }
