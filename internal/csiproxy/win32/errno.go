@@ -5,21 +5,34 @@ import (
 	"io/fs"
 )
 
-// Errno is a Windows error number (winerror.h, "System Error Codes"). Texts of
-// Windows are localised and those of wine differ, so only numbers and their
-// names are shown and compared.
+// Errno is a Windows error number (winerror.h, "System Error Codes"), or one of
+// the iSCSI initiator or of COM. Texts of Windows are localised and those of
+// wine differ, so only numbers and their names are shown and compared.
 type Errno uint32
 
-// The numbers that storage operations give.
-const (
-	ErrorInvalidFunction Errno = 1
-	ErrorFileNotFound    Errno = 2
-	ErrorPathNotFound    Errno = 3
-	ErrorAccessDenied    Errno = 5
-)
+// errnoHighest is above all numbers that headers write in decimal.
+const errnoHighest = 0xFFFF
 
+// Error gives name and number: ERROR_DIR_NOT_EMPTY (145).
 func (e Errno) Error() string {
-	return fmt.Sprintf("Windows error %d", uint32(e))
+	number := fmt.Sprintf("%d", uint32(e))
+	if e > errnoHighest {
+		number = fmt.Sprintf("%#X", uint32(e))
+	}
+	if name, ok := errnoNames[e]; ok {
+		return name + " (" + number + ")"
+	}
+	return "Windows error " + number
+}
+
+// FromHRESULT is the number within an HRESULT that only wraps one of Windows
+// (FACILITY_WIN32), or the HRESULT itself.
+func FromHRESULT(result uint32) Errno {
+	const facilityWin32 = 0x80070000
+	if result&0xFFFF0000 == facilityWin32 {
+		return Errno(result & 0xFFFF)
+	}
+	return Errno(result)
 }
 
 // Is makes the usual tests of package fs work.
@@ -27,8 +40,10 @@ func (e Errno) Is(target error) bool {
 	switch target {
 	case fs.ErrNotExist:
 		return e == ErrorFileNotFound || e == ErrorPathNotFound
+	case fs.ErrExist:
+		return e == ErrorAlreadyExists || e == ErrorFileExists || e == ErrorDirNotEmpty
 	case fs.ErrPermission:
-		return e == ErrorAccessDenied
+		return e == ErrorAccessDenied || e == ErrorPrivilegeNotHeld
 	}
 	return false
 }

@@ -1,0 +1,97 @@
+package win32
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unicode/utf16"
+)
+
+// ErrMalformed is what the decoders say of bytes that are not the structure they
+// should be: too short, or with a count, offset or length that leads out of them.
+var ErrMalformed = errors.New("malformed structure")
+
+// le is the byte order of all of Windows' structures.
+var le = binary.LittleEndian
+
+func malformed(structure, format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", ErrMalformed, structure, fmt.Sprintf(format, args...))
+}
+
+// atLeast refuses fewer bytes than the structure's fixed part has.
+func atLeast(structure string, data []byte, size int) error {
+	if len(data) < size {
+		return malformed(structure, "%d bytes, not %d", len(data), size)
+	}
+	return nil
+}
+
+// wide reads UTF-16; half of a surrogate pair becomes U+FFFD.
+func wide(data []byte) string {
+	units := make([]uint16, len(data)/2)
+	for i := range units {
+		units[i] = le.Uint16(data[2*i:])
+	}
+	return string(utf16.Decode(units))
+}
+
+// wideZ reads UTF-16 up to its NUL, or to the end of data.
+func wideZ(data []byte) string {
+	for i := 0; i+1 < len(data); i += 2 {
+		if data[i] == 0 && data[i+1] == 0 {
+			return wide(data[:i])
+		}
+	}
+	return wide(data)
+}
+
+// widen is text in UTF-16, without a NUL.
+func widen(text string) []byte {
+	var data []byte
+	for _, unit := range utf16.Encode([]rune(text)) {
+		data = le.AppendUint16(data, unit)
+	}
+	return data
+}
+
+// putWide writes text into a field of fixed size, cut at its end, and fills it
+// with NULs.
+func putWide(field []byte, text string) {
+	clear(field[copy(field, widen(text)):])
+}
+
+// untilNUL is data up to its first NUL, or all of it.
+func untilNUL(data []byte) []byte {
+	for i, b := range data {
+		if b == 0 {
+			return data[:i]
+		}
+	}
+	return data
+}
+
+// DecodeMultiString splits a list of NUL-terminated UTF-16 strings that ends with
+// an empty one, or with the data.
+func DecodeMultiString(units []uint16) []string {
+	var list []string
+	for start, i := 0, 0; i <= len(units); i++ {
+		if i < len(units) && units[i] != 0 {
+			continue
+		}
+		if i == start {
+			break
+		}
+		list = append(list, string(utf16.Decode(units[start:i])))
+		start = i + 1
+	}
+	return list
+}
+
+// EncodeMultiString is the opposite of DecodeMultiString; no string may be empty.
+func EncodeMultiString(list []string) []uint16 {
+	var units []uint16
+	for _, text := range list {
+		units = append(append(units, utf16.Encode([]rune(text))...), 0)
+	}
+	return append(units, 0)
+}
