@@ -1,0 +1,149 @@
+// Package paths decides which paths csi-proxy works on. A path that arrives is
+// text from a caller who may be hostile; what passes Rules.Check is a Path, and
+// nothing else of the proxy takes one that is not. The rules are pure and the
+// same on all systems.
+//
+// A path says where a thing is, not what it is: that no link lies on the way is
+// checked when the path is walked, by handles.
+package paths
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// separator is the only one: a slash is refused, so that a path has one spelling.
+const separator = `\`
+
+// Rules are the roots that paths must lie below.
+type Rules struct {
+	// roots are sorted so that one below another comes before it.
+	roots []Path
+}
+
+// New makes the rules for the kubelet's directory and further ones. A root is an
+// absolute path of a directory below a drive: a drive itself would admit every
+// path of the machine.
+func New(kubeletDir string, workingDirs ...string) (*Rules, error) {
+	var rules Rules
+	for i, text := range append([]string{kubeletDir}, workingDirs...) {
+		field := "working directory"
+		if i == 0 {
+			field = "kubelet directory"
+		}
+		root, err := parse(field, Normalize(text))
+		if err != nil {
+			return nil, err
+		}
+		if len(root.components) == 0 {
+			return nil, invalid(field, text, "a drive admits all that is on it; name a directory")
+		}
+		path := Path{root: strings.ToUpper(root.drive) + separator + strings.Join(root.components, separator)}
+		if !slices.ContainsFunc(rules.roots, path.Equal) {
+			rules.roots = append(rules.roots, path)
+		}
+	}
+	slices.SortStableFunc(rules.roots, func(a, b Path) int { return depth(b.root) - depth(a.root) })
+	return &rules, nil
+}
+
+func depth(text string) int { return strings.Count(text, separator) }
+
+// Roots gives the roots themselves.
+func (r *Rules) Roots() []Path { return slices.Clone(r.roots) }
+
+// Check accepts a root or a path below one; anything else is ErrInvalid and
+// names the field that the text came in.
+func (r *Rules) Check(field, text string) (Path, error) {
+	parsed, err := parse(field, text)
+	if err != nil {
+		return Path{}, err
+	}
+	for _, root := range r.roots {
+		if below, ok := parsed.below(root); ok {
+			return Path{root: root.root, rest: strings.Join(below, separator)}, nil
+		}
+	}
+	return Path{}, invalid(field, text, "it is outside the directories that this proxy works in: "+r.list())
+}
+
+func (r *Rules) list() string {
+	texts := make([]string, len(r.roots))
+	for i, root := range r.roots {
+		texts[i] = root.root
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, ", ")
+}
+
+// HoldsRoot tells whether the path is a root, or has one below it: then it is
+// nothing to remove, link or mount at.
+func (r *Rules) HoldsRoot(path Path) bool {
+	return slices.ContainsFunc(r.roots, func(root Path) bool {
+		return path.Equal(root) || hasPrefix(strings.Split(root.root, separator), strings.Split(path.String(), separator))
+	})
+}
+
+// Target checks a path that something is made at, or removed from: it is below a
+// root, and no root itself.
+func (r *Rules) Target(field, text string) (Path, error) {
+	path, err := r.Check(field, text)
+	if err != nil {
+		return Path{}, err
+	}
+	if r.HoldsRoot(path) {
+		return Path{}, invalid(field, text, "it is, or holds, a directory that this proxy works in, and stays as it is; name a path below it")
+	}
+	return path, nil
+}
+
+// Path is a path that was checked: a root, and what lies below it. The zero Path
+// is none.
+type Path struct {
+	root string // as configured, without a last separator
+	rest string // below it, as the caller wrote it; "" for the root itself
+}
+
+// String is the whole path. The root's part is spelled as it was configured.
+func (p Path) String() string {
+	if p.rest == "" {
+		return p.root
+	}
+	return p.root + separator + p.rest
+}
+
+// Root is the path of the root.
+func (p Path) Root() string { return p.root }
+
+// IsRoot tells whether the path is a root itself.
+func (p Path) IsRoot() bool { return p.rest == "" }
+
+// Components are the names below the root, none for the root itself.
+func (p Path) Components() []string {
+	if p.rest == "" {
+		return nil
+	}
+	return strings.Split(p.rest, separator)
+}
+
+// Name is the last component, "" for a root.
+func (p Path) Name() string { return p.rest[strings.LastIndex(p.rest, separator)+1:] }
+
+// Equal tells whether both are one path, in whatever case.
+func (p Path) Equal(other Path) bool { return EqualText(p.String(), other.String()) }
+
+// EqualText tells whether Windows takes two names, or two paths of one spelling
+// otherwise, for the same.
+func EqualText(a, b string) bool { return fold(a) == fold(b) }
+
+// Key is the same text for all spellings of the path, for use in a map.
+func (p Path) Key() string { return fold(p.String()) }
+
+// invalid names the field, the value and what to do. The value is quoted, and cut
+// short: it may hold anything.
+func invalid(field, text, reason string) error {
+	return fmt.Errorf("%w: %s %.300q: %s", backend.ErrInvalid, field, text, reason)
+}
