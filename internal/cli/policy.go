@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-csi/holdfast/internal/policy"
+	"github.com/holdfast-csi/holdfast/internal/policy/webhook"
+	"github.com/holdfast-csi/holdfast/internal/telemetry"
+)
+
+const webhookHelp = `Serve an admission webhook that decides which pods may have a pipe of csi-proxy.
+
+A pod may have one when its service account is allowed by --allow, when it is a
+HostProcess pod, or when it says privileged in all its containers with spec.os
+unset. Paths that could be such a pipe, but are not written \\.\pipe\NAME, are
+refused to everybody, and so are PersistentVolumes with one.
+
+Clusters of Kubernetes 1.30 and later can have the same rule without a server:
+see the chart's windows.policy. It ends on SIGTERM.`
+
+func newPolicyCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "policy",
+		Short: "Decide who may reach what on a node",
+		Args:  unknownCommand,
+		RunE:  func(command *cobra.Command, _ []string) error { return command.Help() },
+	}
+	command.AddCommand(newWebhookCommand())
+	return command
+}
+
+// webhookFlags are the flags of the command policy webhook.
+type webhookFlags struct {
+	address             string
+	tls                 telemetry.TLS
+	allowed             []string
+	label               string
+	logFormat, logLevel string
+}
+
+func newWebhookCommand() *cobra.Command {
+	var f webhookFlags
+	command := &cobra.Command{
+		Use:   "webhook",
+		Short: "Serve the rule of csi-proxy's pipes as an admission webhook",
+		Long:  webhookHelp,
+		Args:  arguments(cobra.NoArgs),
+		RunE:  func(command *cobra.Command, _ []string) error { return f.run(command) },
+	}
+	flags := command.Flags()
+	flags.StringVar(&f.address, "listen", ":8443", "`[HOST]:PORT` to serve on; reviews are posted to "+webhook.Path)
+	flags.StringVar(&f.tls.CertificateFile, "cert-file", "", "`FILE` with the certificate, PEM; it is read again when it changes")
+	flags.StringVar(&f.tls.KeyFile, "key-file", "", "`FILE` with the key of --cert-file")
+	flags.StringArrayVar(&f.allowed, "allow", nil, "`NAMESPACE/SERVICEACCOUNT` whose pods may have the pipe; may be repeated")
+	flags.StringVar(&f.label, "allow-label", "", "`KEY=VALUE` that pods of --allow must carry as well")
+	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	return command
+}
+
+func (f *webhookFlags) run(command *cobra.Command) error {
+	if f.tls.CertificateFile == "" || f.tls.KeyFile == "" {
+		return usageErrorf("--cert-file and --key-file are both needed: an API server speaks to no webhook without TLS")
+	}
+	rule, err := f.rule()
+	if err != nil {
+		return &UsageError{Err: err}
+	}
+	logger, err := telemetry.NewLogger(command.ErrOrStderr(), f.logFormat, f.logLevel)
+	if err != nil {
+		return &UsageError{Err: err}
+	}
+	return webhook.Run(command.Context(), webhook.Options{
+		Address: f.address, TLS: f.tls, Rule: rule, Logger: logger, Registry: telemetry.NewRegistry(),
+	})
+}
+
+func (f *webhookFlags) rule() (*policy.Rule, error) {
+	var accounts []policy.Account
+	for _, text := range f.allowed {
+		account, err := policy.ParseAccount(text)
+		if err != nil {
+			return nil, usageErrorf("--allow: %w", err)
+		}
+		accounts = append(accounts, account)
+	}
+	rule, err := policy.New(accounts, f.label)
+	if err != nil {
+		return nil, usageErrorf("--allow-label: %w", err)
+	}
+	return rule, nil
+}

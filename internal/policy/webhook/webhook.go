@@ -1,0 +1,124 @@
+// Package webhook serves the rule of package policy as a validating admission
+// webhook (admission.k8s.io/v1), for clusters without ValidatingAdmissionPolicy
+// and for those that want one place to see what was refused.
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/policy"
+	"github.com/holdfast-csi/holdfast/internal/telemetry"
+)
+
+const (
+	// Path is where the API server posts its reviews.
+	Path = "/validate"
+	// largest review: an object of etcd's limit of 1.5 MiB, once as it is and once
+	// as it was, and the rest.
+	largest = 4 << 20
+)
+
+// Options of a webhook.
+type Options struct {
+	Address string // host:port or :port
+	// TLS is needed: an API server speaks to no webhook without it.
+	TLS      telemetry.TLS
+	Rule     *policy.Rule
+	Logger   *slog.Logger
+	Registry *prometheus.Registry
+	// Listening, when set, is told the address once it is bound.
+	Listening func(net.Addr)
+}
+
+// handler answers reviews.
+type handler struct {
+	rule    *policy.Rule
+	log     *slog.Logger
+	reviews *prometheus.CounterVec
+}
+
+// Run serves until ctx ends.
+func Run(ctx context.Context, o Options) error {
+	h := &handler{rule: o.Rule, log: o.Logger.With("component", "webhook"), reviews: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "holdfast_policy_reviews_total", Help: "Admission reviews by kind of object and decision (allowed, refused, unreadable).",
+	}, []string{"kind", "decision"})}
+	if err := o.Registry.Register(h.reviews); err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST "+Path, h)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
+	server := telemetry.Server{Address: o.Address, Handler: mux, Logger: o.Logger, TLS: o.TLS, Listening: o.Listening}
+	if err := server.Run(ctx); err != nil {
+		return fmt.Errorf("webhook on %s: %w", o.Address, err)
+	}
+	return nil
+}
+
+// ServeHTTP answers one review. What is no review is a client's error: an API
+// server then does what its failurePolicy says.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	review, code, err := decode(w, r)
+	if err != nil {
+		h.reviews.WithLabelValues("", "unreadable").Inc()
+		h.log.Warn("a request is no admission review", "from", r.RemoteAddr, "error", err)
+		http.Error(w, err.Error(), code)
+		return
+	}
+	request := review.Request
+	review.Request, review.Response = nil, answer(h.rule, request)
+	h.tell(request, review.Response)
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(review); err != nil {
+		h.log.Warn("the answer did not reach the API server", "uid", request.UID, "error", err)
+	}
+}
+
+func decode(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionReview, int, error) {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+		return nil, http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type %q is not application/json", r.Header.Get("Content-Type"))
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largest))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the review is larger than %d bytes", tooLarge.Limit)
+	}
+	if err != nil {
+		return nil, http.StatusBadRequest, fmt.Errorf("read the review: %w", err)
+	}
+	review := &admissionv1.AdmissionReview{}
+	if err := json.Unmarshal(body, review); err != nil {
+		return nil, http.StatusBadRequest, fmt.Errorf("decode the review: %w", err)
+	}
+	switch {
+	case review.APIVersion != admissionv1.SchemeGroupVersion.String() || review.Kind != "AdmissionReview":
+		return nil, http.StatusBadRequest, fmt.Errorf("%.100q of %.100q is not AdmissionReview of %s; set admissionReviewVersions: [v1]",
+			review.Kind, review.APIVersion, admissionv1.SchemeGroupVersion)
+	case review.Request == nil:
+		return nil, http.StatusBadRequest, errors.New("the review has no request")
+	}
+	return review, 0, nil
+}
+
+// tell logs refusals, and counts everything.
+func (h *handler) tell(request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse) {
+	if response.Allowed {
+		h.reviews.WithLabelValues(request.Kind.Kind, "allowed").Inc()
+		return
+	}
+	h.reviews.WithLabelValues(request.Kind.Kind, "refused").Inc()
+	h.log.Info("refused", "kind", request.Kind.Kind, "namespace", request.Namespace, "name", request.Name,
+		"user", request.UserInfo.Username, "operation", request.Operation, "reason", response.Result.Message)
+}
