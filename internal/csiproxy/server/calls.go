@@ -1,0 +1,174 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// calls is what every call of a pipe passes: its turn, its time, the operation
+// with its panics caught, the error as a status, one log line, one measurement.
+type calls struct {
+	pipe    string
+	limit   time.Duration
+	turns   *semaphore.Weighted
+	log     *slog.Logger
+	metrics *metrics
+}
+
+func newCalls(pipe string, limits Limits, log *slog.Logger, metrics *metrics) *calls {
+	return &calls{pipe: pipe, limit: limits.Call, turns: semaphore.NewWeighted(int64(limits.Calls)), log: log, metrics: metrics}
+}
+
+func (c *calls) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	message, is := request.(proto.Message)
+	if !is {
+		return nil, status.Errorf(codes.Internal, "%s: a request that is no protobuf message", info.FullMethod)
+	}
+	start := time.Now()
+	response, err := c.limited(ctx, message, info.FullMethod, handler)
+	err = toStatus(err, secretsOf(message))
+	took := time.Since(start)
+	c.metrics.ended(info.FullMethod, status.Code(err), took)
+	c.record(ctx, message, info.FullMethod, took, err)
+	if err != nil {
+		return nil, err
+	}
+	return response, nil
+}
+
+// outcome is how an operation ended.
+type outcome struct {
+	response any
+	err      error
+}
+
+// limited runs the operation when it is its turn, and answers when it ends or
+// its time is over. An operation that hangs in Windows keeps its turn, so that
+// there are never more of them than turns.
+func (c *calls) limited(ctx context.Context, request proto.Message, method string, handler grpc.UnaryHandler) (any, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.limit, errOwnLimit)
+	if err := c.takeTurn(ctx); err != nil {
+		cancel()
+		return nil, c.late(ctx, fmt.Errorf("waiting for other operations on %s to end: %w", c.pipe, err))
+	}
+	done := make(chan outcome, 1)
+	c.metrics.inFlight.Inc()
+	go func() {
+		defer cancel()
+		defer c.turns.Release(1)
+		defer c.metrics.inFlight.Dec()
+		response, err := c.guarded(ctx, request, method, handler)
+		done <- outcome{response, err}
+	}()
+	select {
+	case end := <-done:
+		return end.response, end.err
+	case <-ctx.Done():
+	}
+	select {
+	case end := <-done: // both at once: what is known counts
+		return end.response, end.err
+	default:
+		return nil, c.late(ctx, fmt.Errorf("the operation goes on, nobody waits for it any more: %w", ctx.Err()))
+	}
+}
+
+// takeTurn waits in line.
+func (c *calls) takeTurn(ctx context.Context) error {
+	if c.turns.TryAcquire(1) {
+		return nil
+	}
+	c.metrics.waiting.Inc()
+	defer c.metrics.waiting.Dec()
+	return c.turns.Acquire(ctx, 1)
+}
+
+// errOwnLimit tells a call that took too long for csi-proxy from one that took
+// too long for its caller.
+var errOwnLimit = errors.New("csi-proxy's own limit")
+
+func (c *calls) late(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errOwnLimit) {
+		return fmt.Errorf("%w (csi-proxy's own limit, %v)", err, c.limit)
+	}
+	return err
+}
+
+// guarded runs the operation and turns a panic into an internal error: one bad
+// request must not end the process and with it every pipe.
+func (c *calls) guarded(ctx context.Context, request proto.Message, method string, handler grpc.UnaryHandler) (response any, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			text := secretsOf(request).scrub(fmt.Sprint(cause))
+			c.log.ErrorContext(ctx, "panic in a call", "rpc", method, "pipe", c.pipe, "panic", text, "stack", string(debug.Stack()))
+			err = fmt.Errorf("a fault in csi-proxy ended the call: %s; its log has the details", text)
+		}
+	}()
+	return handler(ctx, request)
+}
+
+// record writes the one line of a call: what failed at a level that is seen, the
+// questions that drivers ask all the time at one that is not.
+func (c *calls) record(ctx context.Context, request proto.Message, method string, took time.Duration, err error) {
+	level := levelOf(method, status.Code(err))
+	if !c.log.Enabled(ctx, level) {
+		return
+	}
+	attributes := []slog.Attr{
+		slog.String("rpc", strings.TrimPrefix(method, "/")),
+		slog.String("pipe", c.pipe),
+		slog.Group("request", describe(request.ProtoReflect())...),
+		slog.Duration("duration", took),
+		slog.String("code", status.Code(err).String()),
+	}
+	attributes = append(attributes, describeCaller(ctx)...)
+	if err != nil {
+		attributes = append(attributes, slog.String("error", status.Convert(err).Message()))
+	}
+	c.log.LogAttrs(ctx, level, "call", attributes...)
+}
+
+func describeCaller(ctx context.Context) []slog.Attr {
+	caller, _ := Caller(ctx)
+	return []slog.Attr{slog.Uint64("pid", uint64(caller.ID)), slog.String("program", caller.Program), slog.String("user", caller.User)}
+}
+
+// levelOf keeps questions that were answered out of the ordinary log.
+func levelOf(method string, code codes.Code) slog.Level {
+	switch code {
+	case codes.OK:
+		name := method[strings.LastIndexByte(method, '/')+1:]
+		for _, question := range []string{"PathExists", "Is", "Get", "List"} {
+			if strings.HasPrefix(name, question) {
+				return slog.LevelDebug
+			}
+		}
+		return slog.LevelInfo
+	case codes.Internal, codes.Unknown, codes.DataLoss:
+		return slog.LevelError
+	}
+	return slog.LevelWarn
+}
+
+// unknown answers what the pipe does not have: a service of another pipe, or an
+// RPC of another version.
+func (c *calls) unknown(services []string) grpc.StreamHandler {
+	return func(_ any, stream grpc.ServerStream) error {
+		method, _ := grpc.MethodFromServerStream(stream)
+		err := status.Errorf(codes.Unimplemented, "pipe %s serves %s and has no %.200s", c.pipe, strings.Join(services, ", "), method)
+		attributes := append(describeCaller(stream.Context()), slog.String("rpc", fmt.Sprintf("%.200s", method)), slog.String("pipe", c.pipe), slog.String("code", codes.Unimplemented.String()))
+		c.log.LogAttrs(stream.Context(), slog.LevelWarn, "call", attributes...)
+		return err
+	}
+}

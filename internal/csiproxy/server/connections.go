@@ -1,0 +1,167 @@
+package server
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+)
+
+// connections are those of one pipe: bounded in number, and known, because gRPC
+// cannot end one that has not sent its HTTP/2 preface; it would wait for it.
+type connections struct {
+	room *semaphore.Weighted
+
+	mu       sync.Mutex
+	open     map[*connection]bool
+	stopping bool
+}
+
+func newConnections(most int) *connections {
+	return &connections{room: semaphore.NewWeighted(int64(most)), open: map[*connection]bool{}}
+}
+
+// connection is an accepted one.
+type connection struct {
+	net.Conn
+	all   *connections
+	spoke atomic.Bool
+	gone  sync.Once
+}
+
+// Read notes that the client has said something.
+func (c *connection) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.spoke.Store(true)
+	}
+	return n, err
+}
+
+// Close gives the connection's place to the next one.
+func (c *connection) Close() error {
+	err := c.Conn.Close()
+	c.gone.Do(func() { c.all.remove(c) })
+	return err
+}
+
+// add takes a connection in, or closes it at once when the server stops.
+func (c *connections) add(raw net.Conn) *connection {
+	added := &connection{Conn: raw, all: c}
+	c.mu.Lock()
+	stopping := c.stopping
+	c.open[added] = true
+	c.mu.Unlock()
+	if stopping {
+		_ = added.Close()
+	}
+	return added
+}
+
+func (c *connections) remove(gone *connection) {
+	c.mu.Lock()
+	delete(c.open, gone)
+	c.mu.Unlock()
+	c.room.Release(1)
+}
+
+// end closes the connections that said nothing, or all, and takes no more in.
+func (c *connections) end(all bool) {
+	c.mu.Lock()
+	c.stopping = true
+	var closing []*connection
+	for connection := range c.open {
+		if all || !connection.spoke.Load() {
+			closing = append(closing, connection)
+		}
+	}
+	c.mu.Unlock()
+	for _, connection := range closing {
+		_ = connection.Close()
+	}
+}
+
+// listener accepts when there is room; until then clients find the pipe busy and
+// try again by themselves.
+type listener struct {
+	net.Listener
+	connections *connections
+	ctx         context.Context //nolint:containedctx // Accept has none; this one ends with the listener
+	cancel      context.CancelFunc
+}
+
+func (c *connections) listen(ctx context.Context, inner net.Listener) *listener {
+	ctx, cancel := context.WithCancel(ctx)
+	return &listener{Listener: inner, connections: c, ctx: ctx, cancel: cancel}
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	if err := l.connections.room.Acquire(l.ctx, 1); err != nil {
+		return nil, net.ErrClosed
+	}
+	raw, err := l.Listener.Accept()
+	if err != nil {
+		l.connections.room.Release(1)
+		return nil, err
+	}
+	return l.connections.add(raw), nil
+}
+
+// Close implements net.Listener.
+func (l *listener) Close() error {
+	l.cancel()
+	return l.Listener.Close()
+}
+
+// identity is gRPC's credentials of a pipe: no encryption, which a pipe of one
+// machine does not need, but who the client is, asked once per connection.
+type identity struct{ transport Transport }
+
+// client is the identity as gRPC carries it to the calls.
+type client struct {
+	credentials.CommonAuthInfo
+	process Process
+}
+
+// AuthType implements credentials.AuthInfo.
+func (client) AuthType() string { return "named pipe" }
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (i identity) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	inner := raw
+	if wrapped, is := raw.(*connection); is {
+		inner = wrapped.Conn
+	}
+	return raw, client{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}, process: i.transport.Client(inner)}, nil
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (i identity) ClientHandshake(_ context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return raw, client{}, nil
+}
+
+// Info implements credentials.TransportCredentials.
+func (i identity) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "named pipe"}
+}
+
+// Clone implements credentials.TransportCredentials.
+func (i identity) Clone() credentials.TransportCredentials { return i }
+
+// OverrideServerName implements credentials.TransportCredentials.
+func (i identity) OverrideServerName(string) error { return nil }
+
+// Caller tells which process made the call of ctx.
+func Caller(ctx context.Context) (Process, bool) {
+	if p, is := peer.FromContext(ctx); is {
+		if c, is := p.AuthInfo.(client); is {
+			return c.process, true
+		}
+	}
+	return Process{}, false
+}

@@ -1,0 +1,215 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+)
+
+// State is what became of a pipe.
+type State string
+
+// The states of a pipe.
+const (
+	Unknown State = ""        // nobody has looked yet
+	Served  State = "served"  // by this process
+	Taken   State = "taken"   // another process serves it
+	Failed  State = "failed"  // it could not be made, or broke; see Status.Error
+	Stopped State = "stopped" // this process has stopped
+)
+
+// Status is a pipe's state.
+type Status struct {
+	Pipe  string
+	State State
+	// Owner is who serves a taken pipe, as far as is known.
+	Owner Process
+	// Error is why the pipe is not served.
+	Error error
+}
+
+// pipe is one version of one API on its pipe: looked for, served, and looked for
+// again when that does not work, until the end.
+type pipe struct {
+	name        string
+	sddl        string
+	transport   Transport
+	limits      Limits
+	log         *slog.Logger
+	metrics     *metrics
+	grpc        *grpc.Server
+	connections *connections
+
+	mu     sync.Mutex
+	status Status
+}
+
+func newPipe(definition version.Definition, o Options, sddl string, metrics *metrics) *pipe {
+	name := definition.Pipe()
+	p := &pipe{
+		name: name, sddl: sddl, transport: o.Transport, limits: o.Limits, log: o.Logger, metrics: metrics,
+		connections: newConnections(o.Limits.Connections),
+		status:      Status{Pipe: name},
+	}
+	calls := newCalls(name, o.Limits, o.Logger, metrics)
+	var services []string
+	p.grpc = grpc.NewServer(
+		grpc.Creds(identity{o.Transport}),
+		grpc.UnaryInterceptor(calls.unary),
+		grpc.UnknownServiceHandler(func(s any, stream grpc.ServerStream) error { return calls.unknown(services)(s, stream) }),
+		grpc.MaxRecvMsgSize(o.Limits.Message),
+		grpc.MaxHeaderListSize(8<<10),
+		grpc.MaxConcurrentStreams(streams),
+		grpc.ConnectionTimeout(o.Limits.Preface),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		// Messages are small, and idle connections many.
+		grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10), grpc.SharedWriteBuffer(true),
+	)
+	definition.Register(p.grpc, o.Host)
+	for service := range p.grpc.GetServiceInfo() {
+		services = append(services, service)
+	}
+	return p
+}
+
+// run keeps the pipe until ctx ends; then it no longer accepts, and stop is due.
+// looked is called after the first look.
+func (p *pipe) run(ctx context.Context, looked func()) {
+	failures := 0
+	for ctx.Err() == nil {
+		served, err := p.serveOnce(ctx, looked)
+		if ctx.Err() != nil {
+			return
+		}
+		if served {
+			failures = 0
+		}
+		failures++
+		p.report(err)
+		looked()
+		select {
+		case <-ctx.Done():
+		case <-time.After(p.limits.retry(failures)):
+		}
+	}
+}
+
+// serveOnce makes the pipe if nobody has it, and serves until the pipe breaks or
+// ctx ends.
+func (p *pipe) serveOnce(ctx context.Context, looked func()) (served bool, err error) {
+	inner, err := p.listen(ctx)
+	if err != nil {
+		return false, err
+	}
+	listener := p.connections.listen(ctx, inner)
+	end := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	defer end()
+	p.enter(Status{Pipe: p.name, State: Served})
+	looked()
+	err = p.grpc.Serve(listener) // which closes the listener
+	return true, fmt.Errorf("the pipe broke: %w", err)
+}
+
+// takenError is ErrTaken with who took the pipe.
+type takenError struct{ owner Process }
+
+func (e *takenError) Error() string { return fmt.Sprintf("%v: %v", ErrTaken, e.owner) }
+
+// Unwrap makes it ErrTaken.
+func (e *takenError) Unwrap() error { return ErrTaken }
+
+// listen probes first (KEP: "probe first, then serve").
+func (p *pipe) listen(ctx context.Context) (inner net.Listener, err error) {
+	owner, err := p.transport.Probe(ctx, p.name)
+	if err != nil {
+		return nil, fmt.Errorf("looking whether the pipe exists: %w", err)
+	}
+	if owner != nil {
+		return nil, &takenError{*owner}
+	}
+	inner, err = p.transport.Listen(ctx, p.name, p.sddl)
+	if errors.Is(err, ErrTaken) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("making the pipe: %w", err)
+	}
+	return inner, nil
+}
+
+// report notes why the pipe is not served.
+func (p *pipe) report(err error) {
+	now := Status{Pipe: p.name, State: Failed, Error: err}
+	if errors.Is(err, ErrTaken) {
+		now.State = Taken
+		if taken, is := errors.AsType[*takenError](err); is {
+			now.Owner = taken.owner
+		}
+	}
+	p.enter(now)
+}
+
+// enter changes the state and logs the change, once. A pipe that somebody else
+// has is an error: he could pose as the proxy.
+func (p *pipe) enter(now Status) {
+	p.mu.Lock()
+	before := p.status
+	p.status = now
+	p.mu.Unlock()
+	p.metrics.pipe(p.name, now.State)
+	if before.State == now.State && before.Owner == now.Owner && text(before.Error) == text(now.Error) {
+		return
+	}
+	switch now.State {
+	case Served:
+		p.log.Info("pipe is served", "pipe", p.name)
+	case Taken:
+		p.log.Error("another process serves this pipe; if it is no csi-proxy that you run, it may pose as one. It is left to it, and looked for again", "pipe", p.name,
+			"pid", now.Owner.ID, "program", now.Owner.Program, "user", now.Owner.User)
+	case Failed:
+		p.log.Error("pipe is not served, and is tried again", "pipe", p.name, "error", now.Error)
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func (p *pipe) now() Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status
+}
+
+// stop lets the calls in flight end, for a while, and then cuts them. Nothing is
+// accepted any more.
+func (p *pipe) stop() {
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		p.grpc.GracefulStop()
+	}()
+	p.connections.end(false)
+	select {
+	case <-drained:
+	case <-time.After(p.limits.Drain):
+		p.log.Warn("calls that did not end in time are cut", "pipe", p.name, "limit", p.limits.Drain)
+		p.connections.end(true)
+		p.grpc.Stop()
+		<-drained
+	}
+	p.connections.end(true)
+	p.enter(Status{Pipe: p.name, State: Stopped})
+}

@@ -1,0 +1,46 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+)
+
+// ErrTaken says that another process serves the pipe.
+var ErrTaken = errors.New("another process serves it")
+
+// Transport is how pipes are looked for, made, and asked who is at their other
+// end. Windows' own is NewTransport's; package memory has one for tests.
+type Transport interface {
+	// Probe tells who serves the pipe now; nil when nobody does. It connects and
+	// hangs up.
+	Probe(ctx context.Context, pipe string) (*Process, error)
+	// Listen makes the pipe, which nobody may have: ErrTaken when a process came
+	// first after all. The pipe refuses whom the security descriptor does not name.
+	Listen(ctx context.Context, pipe, sddl string) (net.Listener, error)
+	// Client tells who is at the other end of an accepted connection, as far as
+	// the system lets itself be asked.
+	Client(connection net.Conn) Process
+}
+
+// Process is one end of a pipe. What the system did not tell is zero.
+type Process struct {
+	ID      uint32
+	Program string // path of the executable
+	User    string // DOMAIN\name, or the SID
+}
+
+func (p Process) String() string {
+	text := fmt.Sprintf("process %d", p.ID)
+	if p.ID == 0 {
+		text = "a process that does not show itself"
+	}
+	if p.Program != "" {
+		text += ", " + p.Program
+	}
+	if p.User != "" {
+		text += ", as " + p.User
+	}
+	return text
+}
