@@ -39,14 +39,30 @@ func (c Chart) Manifests() ([]Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	policy, err := c.pipePolicy("{pipePolicy: {kind: policy}}")
+	if err != nil {
+		return nil, err
+	}
+	webhook, err := c.pipePolicy("{pipePolicy: {kind: webhook, webhook: {secretName: holdfast-pipe}}}")
+	if err != nil {
+		return nil, err
+	}
 	isSnapshot := func(d Document) bool { return strings.Contains(d.Kind, "Snapshot") }
 	return []Manifest{
 		{Name: "local.yaml", Text: join("# The backend local, without Helm: kubectl apply -f local.yaml\n",
 			append([]Document{{YAML: namespace}}, slices.DeleteFunc(slices.Clone(documents), isSnapshot)...))},
 		{Name: "local-snapshot-classes.yaml", Text: join("# For clusters with the CRDs of snapshots and group snapshots.\n",
 			slices.DeleteFunc(documents, func(d Document) bool { return !isSnapshot(d) }))},
+		{Name: "pipe-policy.yaml", Text: join("# Who may have the pipes of csi-proxy (Kubernetes 1.30 and later). Allow accounts where it says \"in []\".\n", policy)},
+		{Name: "pipe-webhook.yaml", Text: join("# The same as a webhook. Add its namespace, --allow arguments, the secret holdfast-pipe and its caBundle.\n", webhook)},
 		sidecarRoles(),
 	}, nil
+}
+
+// pipePolicy are the objects that the values add to the chart's own.
+func (c Chart) pipePolicy(values string) ([]Document, error) {
+	documents, err := c.Render(Options{Release: "holdfast", Namespace: manifestNamespace, Values: values})
+	return slices.DeleteFunc(documents, func(d Document) bool { return !strings.HasPrefix(d.Name, "holdfast-pipe") }), err
 }
 
 func join(what string, documents []Document) string {

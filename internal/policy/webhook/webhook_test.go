@@ -114,6 +114,9 @@ func TestWebhook_admitsADeletion(t *testing.T) {
 	if !answered(t, newHandler(t), "Pod", "storage", `null`).Allowed {
 		t.Error("it is refused")
 	}
+	if !answered(t, newHandler(t), "Pod", "storage", `{"metadata":{"deletionTimestamp":"2026-11-21T00:00:00Z"},"spec":`+podSpec+`}`).Allowed {
+		t.Error("what is being deleted cannot lose its finalizers")
+	}
 }
 
 func TestWebhook_refusesWhatItCannotRead(t *testing.T) {
