@@ -1,0 +1,78 @@
+package disk
+
+import (
+	"context"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups/api"
+	pb "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/disk/v1"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+)
+
+// numberCalls are those of v1beta3 and later, in which a disk's number is one.
+func numberCalls() []api.Call[hub.Disks] {
+	return []api.Call[hub.Disks]{
+		api.Unary("ListDiskLocations", listDiskLocations),
+		api.Unary("PartitionDisk", partitionDisk),
+		api.Unary("Rescan", rescan),
+		api.Unary("ListDiskIDs", listDiskIDs),
+		api.Unary("GetDiskStats", getDiskStats),
+		api.Unary("SetDiskState", setDiskState),
+		api.Unary("GetDiskState", getDiskState),
+	}
+}
+
+func listDiskLocations(ctx context.Context, disks hub.Disks, _ *pb.ListDiskLocationsRequest) (*pb.ListDiskLocationsResponse, error) {
+	list, err := disks.List(ctx)
+	return &pb.ListDiskLocationsResponse{DiskLocations: locationsByNumber(list)}, err
+}
+
+func partitionDisk(ctx context.Context, disks hub.Disks, req *pb.PartitionDiskRequest) (*pb.PartitionDiskResponse, error) {
+	_, err := disks.Partition(ctx, req.GetDiskNumber())
+	return &pb.PartitionDiskResponse{}, err
+}
+
+func rescan(ctx context.Context, disks hub.Disks, _ *pb.RescanRequest) (*pb.RescanResponse, error) {
+	return &pb.RescanResponse{}, disks.Rescan(ctx)
+}
+
+func listDiskIDs(ctx context.Context, disks hub.Disks, _ *pb.ListDiskIDsRequest) (*pb.ListDiskIDsResponse, error) {
+	list, err := disks.List(ctx)
+	return &pb.ListDiskIDsResponse{DiskIDs: idsByNumber(list)}, err
+}
+
+func getDiskStats(ctx context.Context, disks hub.Disks, req *pb.GetDiskStatsRequest) (*pb.GetDiskStatsResponse, error) {
+	size, err := disks.Size(ctx, req.GetDiskNumber())
+	return &pb.GetDiskStatsResponse{TotalBytes: size}, err
+}
+
+func setDiskState(ctx context.Context, disks hub.Disks, req *pb.SetDiskStateRequest) (*pb.SetDiskStateResponse, error) {
+	return &pb.SetDiskStateResponse{}, disks.SetOnline(ctx, req.GetDiskNumber(), req.GetIsOnline())
+}
+
+func getDiskState(ctx context.Context, disks hub.Disks, req *pb.GetDiskStateRequest) (*pb.GetDiskStateResponse, error) {
+	online, err := disks.Online(ctx, req.GetDiskNumber())
+	return &pb.GetDiskStateResponse{IsOnline: online}, err
+}
+
+// locationsByNumber leaves out disks that have no SCSI address.
+func locationsByNumber(disks []hub.Disk) map[uint32]*pb.DiskLocation {
+	locations := make(map[uint32]*pb.DiskLocation)
+	for _, disk := range disks {
+		if at := disk.Location; at != nil {
+			locations[disk.Number] = &pb.DiskLocation{Adapter: at.Adapter, Bus: at.Bus, Target: at.Target, LUNID: at.LUN}
+		}
+	}
+	return locations
+}
+
+// idsByNumber leaves out disks that could not be read: their IDs are not empty but
+// unknown, and one such disk must not hide the others.
+func idsByNumber(disks []hub.Disk) map[uint32]*pb.DiskIDs {
+	ids := make(map[uint32]*pb.DiskIDs)
+	for _, disk := range disks {
+		if disk.Problem == nil {
+			ids[disk.Number] = &pb.DiskIDs{Page83: disk.Page83, SerialNumber: disk.SerialNumber}
+		}
+	}
+	return ids
+}

@@ -1,0 +1,144 @@
+package disk
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups/api"
+	pb "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/disk/v1beta2"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+)
+
+// The calls up to v1beta2, in which a disk's number is a text: those of all, those
+// of v1beta1 and later, those of v1beta2, and the one of v1alpha1 alone.
+
+func textCalls() []api.Call[hub.Disks] {
+	return []api.Call[hub.Disks]{
+		api.Unary("ListDiskLocations", listDiskLocationsByText),
+		api.Unary("PartitionDisk", partitionDiskByText),
+		api.Unary("Rescan", rescanBeforeNumbers),
+	}
+}
+
+func textIDCalls() []api.Call[hub.Disks] {
+	return []api.Call[hub.Disks]{
+		api.Unary("ListDiskIDs", listDiskIDsByText),
+		api.Unary("DiskStats", diskStats),
+	}
+}
+
+func textStateCalls() []api.Call[hub.Disks] {
+	return []api.Call[hub.Disks]{
+		api.Unary("SetAttachState", setAttachState),
+		api.Unary("GetAttachState", getAttachState),
+	}
+}
+
+func textNameCalls() []api.Call[hub.Disks] {
+	return []api.Call[hub.Disks]{api.Unary("GetDiskNumberByName", getDiskNumberByName)}
+}
+
+// The keys of DiskIDs.identifiers.
+const (
+	page83Key       = "page83"
+	serialNumberKey = "serialNumber"
+)
+
+func listDiskLocationsByText(ctx context.Context, disks hub.Disks, _ *pb.ListDiskLocationsRequest) (*pb.ListDiskLocationsResponse, error) {
+	list, err := disks.List(ctx)
+	return &pb.ListDiskLocationsResponse{DiskLocations: locationsByText(list)}, err
+}
+
+func partitionDiskByText(ctx context.Context, disks hub.Disks, req *pb.PartitionDiskRequest) (*pb.PartitionDiskResponse, error) {
+	number, err := api.DiskNumber("diskID", req.GetDiskID())
+	if err != nil {
+		return nil, err
+	}
+	_, err = disks.Partition(ctx, number)
+	return &pb.PartitionDiskResponse{}, err
+}
+
+func rescanBeforeNumbers(ctx context.Context, disks hub.Disks, _ *pb.RescanRequest) (*pb.RescanResponse, error) {
+	return &pb.RescanResponse{}, disks.Rescan(ctx)
+}
+
+func listDiskIDsByText(ctx context.Context, disks hub.Disks, _ *pb.ListDiskIDsRequest) (*pb.ListDiskIDsResponse, error) {
+	list, err := disks.List(ctx)
+	return &pb.ListDiskIDsResponse{DiskIDs: idsByText(list)}, err
+}
+
+func diskStats(ctx context.Context, disks hub.Disks, req *pb.DiskStatsRequest) (*pb.DiskStatsResponse, error) {
+	number, err := api.DiskNumber("diskID", req.GetDiskID())
+	if err != nil {
+		return nil, err
+	}
+	size, err := disks.Size(ctx, number)
+	return &pb.DiskStatsResponse{DiskSize: size}, err
+}
+
+func setAttachState(ctx context.Context, disks hub.Disks, req *pb.SetAttachStateRequest) (*pb.SetAttachStateResponse, error) {
+	number, err := api.DiskNumber("diskID", req.GetDiskID())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.SetAttachStateResponse{}, disks.SetOnline(ctx, number, req.GetIsOnline())
+}
+
+func getAttachState(ctx context.Context, disks hub.Disks, req *pb.GetAttachStateRequest) (*pb.GetAttachStateResponse, error) {
+	number, err := api.DiskNumber("diskID", req.GetDiskID())
+	if err != nil {
+		return nil, err
+	}
+	online, err := disks.Online(ctx, number)
+	return &pb.GetAttachStateResponse{IsOnline: online}, err
+}
+
+func getDiskNumberByName(ctx context.Context, disks hub.Disks, req *pb.GetDiskNumberByNameRequest) (*pb.GetDiskNumberByNameResponse, error) {
+	list, err := disks.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	number, err := numberOf(list, req.GetDiskName())
+	return &pb.GetDiskNumberByNameResponse{DiskNumber: api.DiskText(number)}, err
+}
+
+// numberOf finds the one disk whose page83 identifier is name.
+func numberOf(disks []hub.Disk, name string) (uint32, error) {
+	if name == "" {
+		return 0, fmt.Errorf("disk_name: %w: it is empty", backend.ErrInvalid)
+	}
+	var found []uint32
+	for _, disk := range disks {
+		if disk.Problem == nil && disk.Page83 == name {
+			found = append(found, disk.Number)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return 0, fmt.Errorf("disk_name %.80q: %w: no disk has this page83 identifier", name, backend.ErrNotFound)
+	case 1:
+		return found[0], nil
+	}
+	return 0, fmt.Errorf("disk_name %.80q: %w: disks %d have this page83 identifier", name, backend.ErrPrecondition, found)
+}
+
+func locationsByText(disks []hub.Disk) map[string]*pb.DiskLocation {
+	locations := make(map[string]*pb.DiskLocation)
+	for number, at := range locationsByNumber(disks) {
+		locations[api.DiskText(number)] = &pb.DiskLocation{
+			Adapter: at.GetAdapter(), Bus: at.GetBus(), Target: at.GetTarget(), LUNID: at.GetLUNID(),
+		}
+	}
+	return locations
+}
+
+func idsByText(disks []hub.Disk) map[string]*pb.DiskIDs {
+	ids := make(map[string]*pb.DiskIDs)
+	for number, of := range idsByNumber(disks) {
+		ids[api.DiskText(number)] = &pb.DiskIDs{Identifiers: map[string]string{
+			page83Key: of.GetPage83(), serialNumberKey: of.GetSerialNumber(),
+		}}
+	}
+	return ids
+}

@@ -1,0 +1,84 @@
+package volume
+
+import (
+	"context"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups/api"
+	pb "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/volume/v1beta2"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+)
+
+// The calls up to v1beta2, which call a path path or mount and have texts for
+// disks: those of all, those of v1beta1 and later, the one of v1beta2 alone.
+
+func pathCalls() []api.Call[hub.Volumes] {
+	return []api.Call[hub.Volumes]{
+		api.Unary("ListVolumesOnDisk", listVolumesOnDiskText),
+		api.Unary("MountVolume", mountVolumeAtPath),
+		api.Unary("DismountVolume", dismountVolume),
+		api.Unary("IsVolumeFormatted", isVolumeFormattedBefore),
+		api.Unary("FormatVolume", formatVolumeBefore),
+		api.Unary("ResizeVolume", resizeVolumeToSize),
+	}
+}
+
+func pathStatsCalls() []api.Call[hub.Volumes] {
+	return []api.Call[hub.Volumes]{
+		api.Unary("VolumeStats", volumeStats),
+		api.Unary("GetVolumeDiskNumber", getVolumeDiskNumber),
+		api.Unary("GetVolumeIDFromMount", getVolumeIDFromMount),
+	}
+}
+
+func pathCacheCalls() []api.Call[hub.Volumes] {
+	return []api.Call[hub.Volumes]{api.Unary("WriteVolumeCache", writeVolumeCacheBefore)}
+}
+
+func listVolumesOnDiskText(ctx context.Context, volumes hub.Volumes, req *pb.ListVolumesOnDiskRequest) (*pb.ListVolumesOnDiskResponse, error) {
+	disk, err := api.DiskNumber("disk_id", req.GetDiskId())
+	if err != nil {
+		return nil, err
+	}
+	ids, err := list(ctx, volumes, disk, allPartitions)
+	return &pb.ListVolumesOnDiskResponse{VolumeIds: ids}, err
+}
+
+func mountVolumeAtPath(ctx context.Context, volumes hub.Volumes, req *pb.MountVolumeRequest) (*pb.MountVolumeResponse, error) {
+	return &pb.MountVolumeResponse{}, volumes.Mount(ctx, req.GetVolumeId(), req.GetPath())
+}
+
+func dismountVolume(ctx context.Context, volumes hub.Volumes, req *pb.DismountVolumeRequest) (*pb.DismountVolumeResponse, error) {
+	return &pb.DismountVolumeResponse{}, volumes.Unmount(ctx, req.GetVolumeId(), req.GetPath())
+}
+
+func isVolumeFormattedBefore(ctx context.Context, volumes hub.Volumes, req *pb.IsVolumeFormattedRequest) (*pb.IsVolumeFormattedResponse, error) {
+	is, err := formatted(ctx, volumes, req.GetVolumeId())
+	return &pb.IsVolumeFormattedResponse{Formatted: is}, err
+}
+
+func formatVolumeBefore(ctx context.Context, volumes hub.Volumes, req *pb.FormatVolumeRequest) (*pb.FormatVolumeResponse, error) {
+	return &pb.FormatVolumeResponse{}, format(ctx, volumes, req.GetVolumeId())
+}
+
+func resizeVolumeToSize(ctx context.Context, volumes hub.Volumes, req *pb.ResizeVolumeRequest) (*pb.ResizeVolumeResponse, error) {
+	return &pb.ResizeVolumeResponse{}, resize(ctx, volumes, req.GetVolumeId(), "size", req.GetSize())
+}
+
+func volumeStats(ctx context.Context, volumes hub.Volumes, req *pb.VolumeStatsRequest) (*pb.VolumeStatsResponse, error) {
+	stats, err := volumes.Stats(ctx, req.GetVolumeId())
+	return &pb.VolumeStatsResponse{VolumeSize: stats.Total, VolumeUsedSize: stats.Used}, err
+}
+
+func getVolumeDiskNumber(ctx context.Context, volumes hub.Volumes, req *pb.VolumeDiskNumberRequest) (*pb.VolumeDiskNumberResponse, error) {
+	number, err := volumes.DiskOf(ctx, req.GetVolumeId())
+	return &pb.VolumeDiskNumberResponse{DiskNumber: int64(number)}, err
+}
+
+func getVolumeIDFromMount(ctx context.Context, volumes hub.Volumes, req *pb.VolumeIDFromMountRequest) (*pb.VolumeIDFromMountResponse, error) {
+	id, err := volumes.At(ctx, req.GetMount())
+	return &pb.VolumeIDFromMountResponse{VolumeId: id}, err
+}
+
+func writeVolumeCacheBefore(ctx context.Context, volumes hub.Volumes, req *pb.WriteVolumeCacheRequest) (*pb.WriteVolumeCacheResponse, error) {
+	return &pb.WriteVolumeCacheResponse{}, volumes.Flush(ctx, req.GetVolumeId())
+}
