@@ -120,6 +120,7 @@ const (
 	ErrorInvalidReparseData        Errno = 4392
 	ErrorReparseTagInvalid         Errno = 4393
 	ErrorReparseTagMismatch        Errno = 4394
+	ErrorReparsePointEncountered   Errno = 4395
 )
 
 // The numbers of the iSCSI initiator (iscsierr.h).
@@ -309,6 +310,7 @@ var errnoNames = map[Errno]string{
 	ErrorInvalidReparseData:                "ERROR_INVALID_REPARSE_DATA",
 	ErrorReparseTagInvalid:                 "ERROR_REPARSE_TAG_INVALID",
 	ErrorReparseTagMismatch:                "ERROR_REPARSE_TAG_MISMATCH",
+	ErrorReparsePointEncountered:           "ERROR_REPARSE_POINT_ENCOUNTERED",
 	ISDSCNonSpecificError:                  "ISDSC_NON_SPECIFIC_ERROR",
 	ISDSCLoginFailed:                       "ISDSC_LOGIN_FAILED",
 	ISDSCConnectionFailed:                  "ISDSC_CONNECTION_FAILED",
