@@ -1,6 +1,9 @@
 package backend
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // AccessMode is how often and from where a volume may be published at once
 // (CSI spec 1.13, VolumeCapability.AccessMode.Mode; same meaning, same order).
@@ -53,6 +56,14 @@ type Capability struct {
 // SizeRange is a wanted size in bytes; 0 means the bound is not given.
 type SizeRange struct {
 	Required, Limit int64
+}
+
+// Check refuses a range that no size is in, with ErrInvalid.
+func (r SizeRange) Check() error {
+	if r.Required < 0 || r.Limit < 0 || (r.Limit > 0 && r.Limit < r.Required) {
+		return fmt.Errorf("%w: capacity_range of %d to %d bytes", ErrInvalid, r.Required, r.Limit)
+	}
+	return nil
 }
 
 // Source is what a new volume starts with; at most one field is set.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/node"
 )
 
@@ -108,9 +109,10 @@ func (n *nodeServer) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpubli
 }
 
 // atPath refuses to look for a volume at a relative path. No volume can be
-// there, so it is not found, which is also what csi-sanity 5.6.0 expects.
+// there, so it is not found, which is also what csi-sanity 5.6.0 expects. Whether
+// the path is one of this system or of Windows is for the engine to say.
 func atPath(volumeID, path string) error {
-	if filepath.IsAbs(path) {
+	if filepath.IsAbs(path) || paths.IsAbs(path) {
 		return nil
 	}
 	return fmt.Errorf("%w: volume %s is not at volume_path %q, which is not an absolute path", backend.ErrNotFound, volumeID, path)

@@ -37,8 +37,8 @@ func (e *Engine) Expand(ctx context.Context, r ExpandRequest) (int64, error) {
 			return 0, err
 		}
 	}
-	if r.Range.Required < 0 || r.Range.Limit < 0 || (r.Range.Limit > 0 && r.Range.Limit < r.Range.Required) {
-		return 0, fmt.Errorf("%w: capacity_range of %d to %d bytes", backend.ErrInvalid, r.Range.Required, r.Range.Limit)
+	if err := r.Range.Check(); err != nil {
+		return 0, err
 	}
 	keys := []string{operation.VolumeKey(r.VolumeID)}
 	return operation.Result(ctx, e.calls, "expand volume "+r.VolumeID, keys, func(ctx context.Context) (int64, error) {
