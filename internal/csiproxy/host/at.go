@@ -1,0 +1,185 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// maxLinks is how many links are followed from one path, as upstream does it.
+const maxLinks = 256
+
+// noVolume has a part that drivers in the field compare: only with "because it
+// does not exist" in the text do they take a path for one that nothing is mounted
+// at, and not for a fault (windows.md, "Texts that real drivers match").
+func noVolume(path string) error {
+	return fmt.Errorf("%w: no volume at %s, because it does not exist or is not mounted", backend.ErrNotFound, path)
+}
+
+// sight is what one look found: a volume, or a link to go on at.
+type sight struct {
+	volume string
+	next   paths.Path
+}
+
+// At implements hub.Volumes.
+func (v volumes) At(ctx context.Context, text string) (string, error) {
+	return v.follow(ctx, text, v.lookAt)
+}
+
+// Closest implements hub.Volumes.
+func (v volumes) Closest(ctx context.Context, text string) (string, error) {
+	return v.follow(ctx, text, v.lookAlong)
+}
+
+// follow looks at a path, then at where it leads, and so on. Each target is
+// checked as a path of a caller is: links are followed within the roots only.
+func (v volumes) follow(ctx context.Context, text string, look func(context.Context, paths.Path) (sight, error)) (string, error) {
+	path, err := v.rules.Check("target path", text)
+	if err != nil {
+		return "", err
+	}
+	for range maxLinks + 1 {
+		seen, err := look(ctx, path)
+		if isGone(err) {
+			return "", noVolume(text)
+		}
+		if err != nil || seen.volume != "" {
+			return seen.volume, err
+		}
+		path = seen.next
+	}
+	return "", fmt.Errorf("%w: more than %d links from %s; they may lead in a circle, remove one", backend.ErrPrecondition, maxLinks, text)
+}
+
+// lookAt looks at the last name only: nothing on the way to it is a link.
+func (v volumes) lookAt(ctx context.Context, path paths.Path) (sight, error) {
+	if path.IsRoot() {
+		return sight{}, noVolume(path.String())
+	}
+	w, err := v.walk(path)
+	if err != nil {
+		return sight{}, err
+	}
+	defer w.close()
+	name, err := w.toParent(ctx)
+	if err != nil {
+		return sight{}, err
+	}
+	info, err := w.stat(name)
+	if err != nil {
+		return sight{}, err
+	}
+	if !info.IsReparse() {
+		return sight{}, noVolume(w.child(name))
+	}
+	return w.lookThrough(name, "")
+}
+
+// lookAlong looks at every name from the root down, and ends at the last volume
+// that it came into.
+func (v volumes) lookAlong(ctx context.Context, path paths.Path) (sight, error) {
+	w, err := v.walk(path)
+	if err != nil {
+		return sight{}, err
+	}
+	defer w.close()
+	for i, name := range w.names {
+		if err := ctx.Err(); err != nil {
+			return sight{}, err
+		}
+		info, err := w.stat(name)
+		if err != nil {
+			return sight{}, err
+		}
+		last, rest := i == len(w.names)-1, strings.Join(w.names[i+1:], `\`)
+		if info.IsReparse() {
+			seen, err := w.lookThrough(name, rest)
+			if err != nil || seen.volume == "" || last {
+				return seen, err
+			}
+		}
+		if last {
+			break
+		}
+		if err := w.enter(name); err != nil {
+			return sight{}, err
+		}
+	}
+	if w.volume != "" {
+		return sight{volume: w.volume}, nil
+	}
+	volume, err := v.volumeOf(w.root.where())
+	return sight{volume: volume}, err
+}
+
+// lookThrough tells which volume is mounted at a reparse point, or where a link
+// leads; rest is what follows behind it. Tags are compared, not tested for bits:
+// links have most of a mount point's bits (D-7).
+func (w *walk) lookThrough(name, rest string) (sight, error) {
+	at := w.child(name)
+	link, err := readReparse(w.dir, name)
+	if isErrno(err, win32.ErrorNotAReparsePoint) {
+		return sight{}, noVolume(at) // it was taken off a moment ago
+	}
+	if err != nil {
+		return sight{}, failed(err, "read where %s leads", at)
+	}
+	if link.IsVolume() {
+		volume, err := w.host.mountedAt(at, link)
+		return sight{volume: volume}, err
+	}
+	target := linkTarget(w.at, link)
+	if target == "" {
+		return sight{}, noVolume(at)
+	}
+	if w.volume != "" {
+		return sight{}, refuseLink(at, "a link within a mounted volume")
+	}
+	if rest != "" {
+		target = strings.TrimSuffix(target, `\`) + `\` + rest
+	}
+	next, err := w.host.rules.Check("target of the link "+at, target)
+	if err != nil {
+		return sight{}, fmt.Errorf("%w: %s leads to %.300q, and links are followed within the configured directories only; remove it", backend.ErrPrecondition, at, target)
+	}
+	return sight{next: next}, nil
+}
+
+// mountedAt is the volume at a mounted folder under the name that Windows lists it
+// by: a volume may have several. When the volume is gone, the folder's own word is
+// all there is, and a driver that unstages needs it.
+func (h *Host) mountedAt(at string, link win32.Reparse) (string, error) {
+	named, err := h.machine.Volumes.MountPoint(at + `\`)
+	if err != nil {
+		h.logger.Debug("Windows does not know the volume of a mounted folder", "path", at, "volume", link.Target(), "error", err)
+		named = link.Target()
+	}
+	volume, err := win32.ParseVolumeName(named)
+	if err != nil {
+		return "", noVolume(at)
+	}
+	return volume, nil
+}
+
+// volumeOf is the volume that a path lies on: of the closest directory above that
+// is a mounted folder, in the end of the drive.
+func (h *Host) volumeOf(path string) (string, error) {
+	for {
+		name, err := h.machine.Volumes.MountPoint(path + `\`)
+		if err == nil {
+			return win32.ParseVolumeName(name)
+		}
+		above := strings.LastIndex(path, `\`)
+		if above < 0 || errors.Is(err, fs.ErrPermission) {
+			return "", failed(err, `ask which volume %s\ is`, path)
+		}
+		path = path[:above]
+	}
+}

@@ -1,0 +1,208 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// filesystem is hub.Filesystem. Rmdir is in remove.go, Link in link.go.
+type filesystem struct{ *Host }
+
+// PathExists implements hub.Filesystem.
+func (f filesystem) PathExists(ctx context.Context, text string) (bool, error) {
+	path, err := f.rules.Check("path", text)
+	if err != nil {
+		return false, err
+	}
+	w, err := f.walk(path)
+	if err != nil {
+		return false, err
+	}
+	defer w.close()
+	if path.IsRoot() {
+		return true, nil
+	}
+	name, err := w.toParent(ctx)
+	if err == nil {
+		_, err = w.stat(name)
+	}
+	if isGone(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// stat tells what an entry is, by its parent's handle. ErrNotFound.
+func (w *walk) stat(name string) (win32.FileInfo, error) {
+	info, err := w.dir.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return info, fmt.Errorf("%w: %s: %w", backend.ErrNotFound, w.child(name), err)
+	}
+	if err != nil {
+		return info, failed(err, "look at %s", w.child(name))
+	}
+	return info, nil
+}
+
+// Mkdir implements hub.Filesystem.
+func (f filesystem) Mkdir(ctx context.Context, text string) error {
+	path, err := f.rules.Check("path", text)
+	if err != nil {
+		return err
+	}
+	w, err := f.walk(path)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	for i, name := range w.names {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if i == len(w.names)-1 {
+			return w.make(name)
+		}
+		if err := w.enterOrMake(name); err != nil {
+			return err
+		}
+	}
+	return nil // a root, which exists
+}
+
+func (w *walk) enterOrMake(name string) error {
+	err := w.enter(name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, win32.ErrorDirectory) {
+			return fmt.Errorf("%w: %s is a file; remove it, or choose another path", backend.ErrExists, w.child(name))
+		}
+		return err
+	}
+	if err := w.dir.Mkdir(name); err != nil && !errors.Is(err, win32.ErrorAlreadyExists) {
+		return failed(err, "make the directory %s", w.child(name))
+	}
+	return w.enter(name) // which is also the proof that it is there
+}
+
+// make makes the last directory. One that is there is fine, and so is a mounted
+// folder; a link is not, because what it leads to is not looked at.
+func (w *walk) make(name string) error {
+	made := w.dir.Mkdir(name)
+	if made != nil && !errors.Is(made, win32.ErrorAlreadyExists) {
+		return failed(made, "make the directory %s", w.child(name))
+	}
+	info, err := w.dir.Stat(name)
+	switch {
+	case err != nil && made == nil && errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("make the directory %s: Windows said that it did, and there is none: %w", w.child(name), err)
+	case err != nil:
+		return failed(err, "look at %s", w.child(name))
+	case info.IsReparse():
+		return w.acceptFolder(name)
+	case !info.IsDir():
+		return fmt.Errorf("%w: %s is a file; remove it, or choose another path", backend.ErrExists, w.child(name))
+	}
+	return nil
+}
+
+func (w *walk) acceptFolder(name string) error {
+	link, err := readReparse(w.dir, name)
+	if err == nil && link.IsVolume() {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is a link or another reparse point, and no directory; remove it, or choose another path", backend.ErrExists, w.child(name))
+}
+
+// IsLink implements hub.Filesystem. Where the link leads is looked at once and
+// only for whether something is there. Within a mounted volume, whose content is
+// a workload's, no link's target is looked at: it could name anything, also a
+// server that would be sent this machine's credentials.
+func (f filesystem) IsLink(ctx context.Context, text string) (bool, error) {
+	path, err := f.rules.Check("path", text)
+	if err != nil {
+		return false, err
+	}
+	w, err := f.walk(path)
+	if err != nil {
+		return false, err
+	}
+	defer w.close()
+	if path.IsRoot() {
+		return false, nil
+	}
+	name, err := w.toParent(ctx)
+	if err != nil {
+		return false, err
+	}
+	info, err := w.stat(name)
+	if err != nil || !info.IsReparse() {
+		return false, err
+	}
+	link, err := readReparse(w.dir, name)
+	if err != nil {
+		return false, failed(err, "read where %s leads", w.child(name))
+	}
+	target := linkTarget(w.at, link)
+	if target == "" {
+		return false, nil
+	}
+	if w.volume != "" {
+		return false, refuseLink(w.child(name), "a link within a mounted volume")
+	}
+	if _, err := f.machine.Files.Attributes(target); err != nil {
+		f.logger.DebugContext(ctx, "a link leads nowhere", "path", w.child(name), "target", target, "error", err)
+		return false, nil
+	}
+	return true, nil
+}
+
+// linkTarget is where a link, junction or mounted folder leads, as a path of a
+// drive, of a share or of a volume; "" for what is none of these. at is the
+// directory that it lies in.
+func linkTarget(at string, link win32.Reparse) string {
+	target := link.Target()
+	if link.Relative {
+		return joinRelative(at, target)
+	}
+	switch {
+	case link.Tag != win32.ReparseTagSymlink && link.Tag != win32.ReparseTagMountPoint:
+		return ""
+	case link.IsVolume():
+		name, err := win32.ParseVolumeName(target)
+		if err != nil {
+			return ""
+		}
+		return name
+	case strings.HasPrefix(target, `\\?\`), strings.HasPrefix(target, `\\.\`):
+		return "" // another device
+	case strings.HasPrefix(target, `\\`), len(target) > 2 && target[1] == ':' && target[2] == '\\':
+		return target
+	}
+	return ""
+}
+
+// joinRelative resolves a relative link as Windows does: by its words, from the
+// directory that the link lies in.
+func joinRelative(at, target string) string {
+	whole := strings.Split(at, `\`)
+	if strings.HasPrefix(target, `\`) {
+		whole = whole[:1]
+	}
+	for name := range strings.SplitSeq(target, `\`) {
+		switch name {
+		case "", ".":
+		case "..":
+			if len(whole) > 1 {
+				whole = whole[:len(whole)-1]
+			}
+		default:
+			whole = append(whole, name)
+		}
+	}
+	return strings.Join(whole, `\`)
+}

@@ -1,0 +1,72 @@
+// Package host is the hub over the calls of one Windows machine. Each operation
+// observes, acts and reads back: no success of Windows is believed that cannot be
+// seen. It holds no state that Windows could tell.
+//
+// It runs the same over the calls of Windows and over a simulated machine.
+package host
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// Options say what a host works on.
+type Options struct {
+	Machine win32.Machine
+	// Rules are the directories that paths must lie below.
+	Rules *paths.Rules
+	// Services are the names that System knows, in any case.
+	Services []string
+	// RequirePrivacy asks for encryption on SMB mappings.
+	RequirePrivacy bool
+	// StateDir is where the host keeps what Windows does not tell; "" keeps it in
+	// memory only.
+	StateDir string
+	// Logger may be nil.
+	Logger *slog.Logger
+}
+
+// Host does what the hub names on one machine.
+type Host struct {
+	machine win32.Machine
+	rules   *paths.Rules
+	options Options
+	logger  *slog.Logger
+	roots   []*root
+}
+
+// New opens the roots and holds them until Close: whatever becomes of their
+// paths, operations happen in the directories that they were at first (L-4). A
+// root that does not exist yet is opened when it is first needed.
+func New(options Options) (*Host, error) {
+	if options.Rules == nil || options.Machine.Files == nil {
+		return nil, errors.New("a host needs the rules of paths and a machine")
+	}
+	h := &Host{machine: options.Machine, rules: options.Rules, options: options, logger: options.Logger}
+	if h.logger == nil {
+		h.logger = slog.New(slog.DiscardHandler)
+	}
+	for _, path := range options.Rules.Roots() {
+		h.roots = append(h.roots, newRoot(path, options.Machine.Files, h.logger))
+	}
+	return h, nil
+}
+
+// Hub gives the host's groups.
+func (h *Host) Hub() hub.Host {
+	return hub.Host{Filesystem: filesystem{h}}
+}
+
+// Close gives the roots back. Operations fail from then on.
+func (h *Host) Close() {
+	for _, r := range h.roots {
+		r.close()
+	}
+}
+
+// volumes is hub.Volumes: what is about paths is in at.go.
+type volumes struct{ *Host }

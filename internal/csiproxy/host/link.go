@@ -1,0 +1,104 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// Link implements hub.Filesystem. The kind of the link is never left to a look at
+// the source, as os.Symlink does, which makes a link to a file when the source is
+// missing (D-20): it is one to a directory, and the source must be there.
+func (f filesystem) Link(ctx context.Context, source, link string) error {
+	from, err := f.rules.Target("source path", source)
+	if err != nil {
+		return err
+	}
+	at, err := f.rules.Target("target path", link)
+	if err != nil {
+		return err
+	}
+	if from.Equal(at) {
+		return fmt.Errorf("%w: target path %q is the source path as well; a link cannot lead to itself", backend.ErrInvalid, link)
+	}
+	if err := f.checkSource(ctx, from); err != nil {
+		return err
+	}
+	w, err := f.walk(at)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	name, err := w.toParent(ctx)
+	if err != nil {
+		return err
+	}
+	return w.link(name, from.String())
+}
+
+// checkSource: only a directory, a link or a mounted folder can be a source.
+func (f filesystem) checkSource(ctx context.Context, path paths.Path) error {
+	w, err := f.walk(path)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	name, err := w.toParent(ctx)
+	if err != nil {
+		return fmt.Errorf("the source of a link: %w", err)
+	}
+	info, err := w.stat(name)
+	if err != nil {
+		return fmt.Errorf("the source of a link: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%w: the source of a link, %s, is a file; give a directory", backend.ErrPrecondition, path)
+	}
+	return nil
+}
+
+// link makes the link unless it is there, and reads it back in both cases: wine
+// says that it made one and makes none.
+func (w *walk) link(name, target string) error {
+	err := w.dir.Symlink(name, target)
+	if err != nil && !isErrno(err, win32.ErrorAlreadyExists, win32.ErrorFileExists) {
+		return failed(err, "link %s to %s", w.child(name), target)
+	}
+	existed := err != nil
+	info, err := w.stat(name)
+	if err == nil {
+		err = w.sameLink(info, name, target)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case existed && isGone(err):
+		return fmt.Errorf("%w: %s was there and is gone; another call works on it, repeat this one", backend.ErrBusy, w.child(name))
+	case existed:
+		return fmt.Errorf("%w: %s is there already: %v", backend.ErrExists, w.child(name), err)
+	case isGone(err):
+		return fmt.Errorf("link %s to %s: Windows said that it made the link, and there is none", w.child(name), target)
+	}
+	return fmt.Errorf("link %s to %s: Windows said that it made the link, but: %w", w.child(name), target, err)
+}
+
+// sameLink says how an entry differs from a link to the directory target.
+func (w *walk) sameLink(info win32.FileInfo, name, target string) error {
+	if !info.IsReparse() || !info.IsDir() {
+		return errors.New("it is no link to a directory")
+	}
+	link, err := readReparse(w.dir, name)
+	if err != nil {
+		return failed(err, "read where it leads")
+	}
+	leads := strings.TrimSuffix(linkTarget(w.at, link), `\`)
+	if link.Tag != win32.ReparseTagSymlink || !paths.EqualText(leads, target) {
+		return fmt.Errorf("it leads to %.300q", link.Target())
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+const (
+	// maxDepth is how many directories lie in each other at most in a tree that is
+	// removed. NTFS itself has no limit; each one costs a handle.
+	maxDepth = 4096
+	// refills is how often a directory is emptied again because something was put
+	// into it, or was not quite gone yet, and refillPause the time between.
+	refills     = 5
+	refillPause = 20 * time.Millisecond
+)
+
+// Rmdir implements hub.Filesystem. A mounted folder is taken off its volume first,
+// with or without force, and then removed as the empty directory that it is:
+// drivers unstage so. What is on the volume stays.
+func (f filesystem) Rmdir(ctx context.Context, text string, force bool) error {
+	path, err := f.rules.Target("path", text)
+	if err != nil {
+		return err
+	}
+	w, err := f.walk(path)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	name, err := w.toParent(ctx)
+	var info win32.FileInfo
+	if err == nil {
+		info, err = w.stat(name)
+	}
+	if force && isGone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := w.removeEntry(ctx, info, name, force); err != nil && (!force || !isGone(err)) {
+		return err
+	}
+	return w.mustBeGone(name)
+}
+
+func (w *walk) removeEntry(ctx context.Context, info win32.FileInfo, name string, force bool) error {
+	r := remover{host: w.host, ctx: ctx}
+	switch {
+	case force || info.IsReparse():
+		return r.remove(w.dir, info, name, w.child(name), 0)
+	case !info.IsDir():
+		return fmt.Errorf("%w: %s is a file and no directory; a file is removed with force only", backend.ErrPrecondition, w.child(name))
+	}
+	return failed(w.dir.Remove(name), "remove the directory %s", w.child(name))
+}
+
+// mustBeGone reads back what a removal did: Windows may say that it succeeded
+// while another program keeps the entry open, and wine says so of links.
+func (w *walk) mustBeGone(name string) error {
+	_, err := w.dir.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err == nil:
+		return fmt.Errorf("remove %s: Windows said that it did, and it is still there", w.child(name))
+	case isErrno(err, win32.ErrorDeletePending):
+		return failedAs(backend.ErrInUse, err, "remove %s: another program still has it open", w.child(name))
+	}
+	return failed(err, "look at %s after its removal", w.child(name))
+}
+
+// RmdirContents implements hub.Filesystem. A link or mounted folder is not
+// emptied: its content is elsewhere.
+func (f filesystem) RmdirContents(ctx context.Context, text string) error {
+	path, err := f.rules.Target("path", text)
+	if err != nil {
+		return err
+	}
+	w, err := f.walk(path)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	name, err := w.toParent(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := w.dir.Open(name)
+	switch {
+	case errors.Is(err, win32.ErrorStoppedOnSymlink):
+		return fmt.Errorf("%w: %s is a link or a mounted folder, which is not entered for removal; give a directory", backend.ErrPrecondition, w.child(name))
+	case err != nil:
+		return failed(err, "open the directory %s", w.child(name))
+	}
+	defer func() { _ = dir.Close() }()
+	r := remover{host: f.Host, ctx: ctx}
+	return r.empty(dir, w.child(name), 1)
+}
+
+// remover takes a tree away from within: each directory is opened by its name in
+// the handle of the one above, which never opens a reparse point, and emptied
+// through its own handle. Nothing that is swapped meanwhile leads it elsewhere
+// (L-2, L-3). It keeps no state: repeated after an end at any call, it goes on.
+type remover struct {
+	host *Host
+	ctx  context.Context
+}
+
+// remove removes an entry of whatever kind. at is its path, for errors and for
+// mounted folders. An entry that is gone is fine.
+func (r remover) remove(dir win32.Directory, info win32.FileInfo, name, at string, depth int) error {
+	if err := r.ctx.Err(); err != nil {
+		return fmt.Errorf("remove %s: %w", at, context.Cause(r.ctx))
+	}
+	if info.IsReparse() {
+		return r.unlink(dir, name, at)
+	}
+	if !info.IsDir() {
+		return r.removeOne(dir, name, at)
+	}
+	if depth == maxDepth {
+		return fmt.Errorf("%w: remove %s: more than %d directories lie in each other; remove some by hand", backend.ErrPrecondition, at, maxDepth)
+	}
+	for range refills {
+		err := r.emptyAndRemove(dir, name, at, depth)
+		if !isErrno(err, win32.ErrorDirNotEmpty) {
+			return err
+		}
+		if err := r.pause(); err != nil {
+			return fmt.Errorf("remove %s: %w", at, err)
+		}
+	}
+	return fmt.Errorf("%w: remove %s: it is filled again as fast as it is emptied, or what was in it is still open; stop what works in it", backend.ErrInUse, at)
+}
+
+func (r remover) emptyAndRemove(dir win32.Directory, name, at string, depth int) error {
+	child, err := dir.Open(name)
+	switch {
+	case err == nil:
+		err = r.empty(child, at, depth+1)
+		_ = child.Close() // a directory that is open cannot be removed
+	case errors.Is(err, win32.ErrorStoppedOnSymlink):
+		return r.unlink(dir, name, at)
+	case isErrno(err, win32.ErrorDirectory):
+		err = nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	default:
+		return failed(err, "open the directory %s", at)
+	}
+	if err != nil {
+		return err
+	}
+	return r.removeOne(dir, name, at)
+}
+
+func (r remover) empty(dir win32.Directory, at string, depth int) error {
+	entries, err := dir.List()
+	if err != nil {
+		return failed(err, "list the directory %s", at)
+	}
+	for _, entry := range entries {
+		if err := r.remove(dir, entry, entry.Name, at+`\`+entry.Name, depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r remover) removeOne(dir win32.Directory, name, at string) error {
+	err := dir.Remove(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return failed(err, "remove %s", at)
+}
+
+// unlink removes a reparse point and nothing that it leads to. A volume is taken
+// off its folder by the mount manager, which would otherwise go on to name it;
+// what the manager does not know, such as a mount point that was planted, goes as
+// any other link does.
+func (r remover) unlink(dir win32.Directory, name, at string) error {
+	link, err := readReparse(dir, name)
+	if err == nil && link.IsVolume() {
+		if err := r.host.takeOff(r.ctx, link.Target(), at); err != nil {
+			return err
+		}
+	}
+	return r.removeOne(dir, name, at)
+}
+
+// takeOff unmounts what is at a folder. Writes that Windows still holds are written
+// first: the next step of a driver may be to take the disk away. A volume that is
+// gone has nothing to write.
+func (h *Host) takeOff(ctx context.Context, target, at string) error {
+	if volume, err := win32.ParseVolumeName(target); err == nil {
+		if err := h.flushBefore(ctx, volume, at); err != nil {
+			return err
+		}
+	}
+	if err := h.machine.Volumes.DeleteMountPoint(at + `\`); err != nil {
+		h.logger.WarnContext(ctx, "a mount point is removed as a link, because Windows does not take the volume off it", "path", at, "error", err)
+	}
+	return nil
+}
+
+func (h *Host) flushBefore(ctx context.Context, volume, at string) error {
+	device, err := h.machine.Volumes.Open(volume, win32.ReadWrite)
+	if err != nil {
+		h.logger.InfoContext(ctx, "a volume that cannot be opened is taken off its folder without a flush", "path", at, "volume", volume, "error", err)
+		return nil
+	}
+	defer func() { _ = device.Close() }()
+	return failed(device.Flush(), "write the cache of the volume %s at %s before it is unmounted", volume, at)
+}
+
+func (r remover) pause() error {
+	select {
+	case <-r.ctx.Done():
+		return context.Cause(r.ctx)
+	case <-time.After(refillPause):
+		return nil
+	}
+}
