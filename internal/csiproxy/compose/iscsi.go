@@ -1,0 +1,223 @@
+package compose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+)
+
+// defaultPort is iSCSI's own (RFC 7143, section 14).
+const defaultPort = 3260
+
+// undoLimit is how long a portal may take to be forgotten after a failure.
+const undoLimit = 5 * time.Second
+
+// MountISCSILun logs in to a target and gives the disk of one of its LUNs, online.
+func (o *Operations) MountISCSILun(ctx context.Context, host hub.Host, login hub.ISCSILogin, lun uint32) (disk uint32, err error) {
+	if err := checkLogin(login); err != nil {
+		return 0, err
+	}
+	unlock, err := o.lock(session(login.Portal, login.IQN))
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	// The host checks portal and name here, before anything is made.
+	disks, err := host.ISCSI.Disks(ctx, login.Portal, login.IQN)
+	if err != nil {
+		return 0, err
+	}
+	if len(disks) == 0 {
+		if err := connect(ctx, host.ISCSI, login); err != nil {
+			return 0, err
+		}
+	}
+	if disk, err = o.waitForLUN(ctx, host, login, lun); err != nil {
+		return 0, err
+	}
+	// Online is also how UnmountISCSILun knows that the session is in use.
+	return disk, host.Disks.SetOnline(ctx, disk, true)
+}
+
+// checkLogin finds what would only be refused after the portal was added.
+func checkLogin(login hub.ISCSILogin) error {
+	wantsCHAP := login.Auth != hub.NoAuth
+	switch {
+	case login.Portal.Address == "":
+		return fmt.Errorf("%w: the portal has no address", backend.ErrInvalid)
+	case login.Portal.Port > 65535:
+		return fmt.Errorf("%w: %d is no TCP port", backend.ErrInvalid, login.Portal.Port)
+	case login.IQN == "":
+		return fmt.Errorf("%w: the target has no name", backend.ErrInvalid)
+	case wantsCHAP && (login.Username == "" || login.Secret == ""):
+		return fmt.Errorf("%w: CHAP needs a user and a secret", backend.ErrInvalid)
+	case !wantsCHAP && (login.Username != "" || login.Secret != ""):
+		return fmt.Errorf("%w: a user and a secret are of no use without CHAP", backend.ErrInvalid)
+	}
+	return nil
+}
+
+func connect(ctx context.Context, iscsi hub.ISCSI, login hub.ISCSILogin) error {
+	known, err := iscsi.Portals(ctx)
+	if err != nil {
+		return err
+	}
+	added := !slices.ContainsFunc(known, func(p hub.Portal) bool { return samePortal(p, login.Portal) })
+	if added {
+		if err := iscsi.AddPortal(ctx, login.Portal); err != nil {
+			return err
+		}
+	}
+	if err := findTarget(ctx, iscsi, login); err != nil {
+		if added {
+			err = errors.Join(err, forget(ctx, iscsi, login.Portal))
+		}
+		return err
+	}
+	return iscsi.Connect(ctx, login)
+}
+
+// findTarget makes the initiator learn of the target.
+func findTarget(ctx context.Context, iscsi hub.ISCSI, login hub.ISCSILogin) error {
+	iqns, err := iscsi.Discover(ctx, login.Portal)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(iqns, func(iqn string) bool { return strings.EqualFold(iqn, login.IQN) }) {
+		return fmt.Errorf("%w: portal %s does not offer target %s; it offers %d others", backend.ErrNotFound, portalText(login.Portal), login.IQN, len(iqns))
+	}
+	return nil
+}
+
+// forget takes back a portal that was of no use, also for a caller who is gone.
+func forget(ctx context.Context, iscsi hub.ISCSI, portal hub.Portal) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer cancel()
+	if err := iscsi.RemovePortal(ctx, portal); err != nil {
+		return fmt.Errorf("forgetting portal %s again: %w", portalText(portal), err)
+	}
+	return nil
+}
+
+// waitForLUN gives the number of the LUN's disk. A session that was there before
+// the LUN was added to its target knows of it only after a rescan.
+func (o *Operations) waitForLUN(ctx context.Context, host hub.Host, login hub.ISCSILogin, lun uint32) (uint32, error) {
+	limit, cancel := context.WithTimeout(ctx, o.Wait)
+	defer cancel()
+	var disks []hub.Disk
+	for scanned := false; ; {
+		seen, err := sessionDisks(limit, host, login.Portal, login.IQN)
+		if err == nil {
+			disks = seen
+			if i := atLUN(disks, lun); i >= 0 {
+				return disks[i].Number, nil
+			}
+			if !scanned {
+				err, scanned = host.Disks.Rescan(limit), true
+			}
+		}
+		if err != nil && limit.Err() == nil {
+			return 0, err
+		}
+		select {
+		case <-limit.Done():
+			return 0, missingLUN(ctx, login.IQN, lun, disks)
+		case <-time.After(o.Poll):
+		}
+	}
+}
+
+func missingLUN(ctx context.Context, iqn string, lun uint32, disks []hub.Disk) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("waiting for the disk of LUN %d of target %s: %w", lun, iqn, err)
+	}
+	if len(disks) == 0 {
+		return fmt.Errorf("%w: no disk of target %s has arrived", backend.ErrUnavailable, iqn)
+	}
+	luns := make([]string, len(disks))
+	for i, disk := range disks {
+		if luns[i] = "unknown"; disk.Location != nil {
+			luns[i] = disk.Location.LUN
+		}
+	}
+	return fmt.Errorf("%w: target %s has no disk at LUN %d; its disks are at %s", backend.ErrNotFound, iqn, lun, strings.Join(luns, ", "))
+}
+
+// sessionDisks gives the disks of a session. One that Windows does not list has
+// a problem.
+func sessionDisks(ctx context.Context, host hub.Host, portal hub.Portal, iqn string) ([]hub.Disk, error) {
+	numbers, err := host.ISCSI.Disks(ctx, portal, iqn)
+	if err != nil || len(numbers) == 0 {
+		return nil, err
+	}
+	all, err := host.Disks.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	disks := make([]hub.Disk, len(numbers))
+	for i, number := range numbers {
+		disks[i] = hub.Disk{Number: number, Problem: backend.ErrNotFound}
+		if at := slices.IndexFunc(all, func(d hub.Disk) bool { return d.Number == number }); at >= 0 {
+			disks[i] = all[at]
+		}
+	}
+	return disks, nil
+}
+
+// atLUN is the index of the disk with a LUN, -1 if there is none.
+func atLUN(disks []hub.Disk, lun uint32) int {
+	return slices.IndexFunc(disks, func(d hub.Disk) bool {
+		if d.Location == nil {
+			return false
+		}
+		number, err := strconv.ParseUint(d.Location.LUN, 10, 32)
+		return err == nil && uint32(number) == lun
+	})
+}
+
+// UnmountISCSILun takes the LUN's disk offline, and ends the session when none of
+// its disks is online any more.
+func (o *Operations) UnmountISCSILun(ctx context.Context, host hub.Host, portal hub.Portal, iqn string, lun uint32) error {
+	unlock, err := o.lock(session(portal, iqn))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	disks, err := sessionDisks(ctx, host, portal, iqn)
+	if err != nil {
+		return err
+	}
+	if i := atLUN(disks, lun); i >= 0 {
+		if err := host.Disks.SetOnline(ctx, disks[i].Number, false); err != nil {
+			return err
+		}
+		disks = slices.Delete(disks, i, i+1)
+	}
+	// What could not be read may be in use.
+	if slices.ContainsFunc(disks, func(d hub.Disk) bool { return d.Online || d.Problem != nil }) {
+		return nil
+	}
+	return host.ISCSI.Disconnect(ctx, portal, iqn)
+}
+
+func session(portal hub.Portal, iqn string) string {
+	return "iSCSI target " + strings.ToLower(iqn) + " at " + portalText(portal)
+}
+
+func samePortal(a, b hub.Portal) bool { return portalText(a) == portalText(b) }
+
+// portalText is address:port with the port that is meant.
+func portalText(p hub.Portal) string {
+	port := p.Port
+	if port == 0 {
+		port = defaultPort
+	}
+	return strings.ToLower(p.Address) + ":" + strconv.FormatUint(uint64(port), 10)
+}

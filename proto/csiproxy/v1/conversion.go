@@ -1,0 +1,146 @@
+package v1
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+)
+
+// LocationFromHub gives nil for a disk without an address, or with one that is
+// not in decimal digits.
+func LocationFromHub(location *hub.DiskLocation) *DiskLocation {
+	if location == nil {
+		return nil
+	}
+	var numbers [4]uint32
+	for i, text := range []string{location.Adapter, location.Bus, location.Target, location.LUN} {
+		number, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return nil
+		}
+		numbers[i] = uint32(number)
+	}
+	return &DiskLocation{Adapter: numbers[0], Bus: numbers[1], Target: numbers[2], Lun: numbers[3]}
+}
+
+// LocationToHub is the reverse of LocationFromHub.
+func LocationToHub(location *DiskLocation) *hub.DiskLocation {
+	if location == nil {
+		return nil
+	}
+	text := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+	return &hub.DiskLocation{Adapter: text(location.GetAdapter()), Bus: text(location.GetBus()), Target: text(location.GetTarget()), LUN: text(location.GetLun())}
+}
+
+// DiskLocationsFromHub leaves out disks without an address.
+func DiskLocationsFromHub(disks []hub.Disk) map[uint32]*DiskLocation {
+	locations := map[uint32]*DiskLocation{}
+	for _, disk := range disks {
+		if location := LocationFromHub(disk.Location); location != nil {
+			locations[disk.Number] = location
+		}
+	}
+	return locations
+}
+
+// DiskIDsFromHub leaves out disks that could not be read.
+func DiskIDsFromHub(disks []hub.Disk) map[uint32]*DiskIDs {
+	ids := map[uint32]*DiskIDs{}
+	for _, disk := range disks {
+		if disk.Problem == nil || disk.Page83 != "" || disk.SerialNumber != "" {
+			ids[disk.Number] = &DiskIDs{Page83: disk.Page83, SerialNumber: disk.SerialNumber}
+		}
+	}
+	return ids
+}
+
+// PortalToHub takes a missing portal for an empty one, which the host refuses.
+func PortalToHub(portal *ISCSIPortal) hub.Portal {
+	return hub.Portal{Address: portal.GetAddress(), Port: portal.GetPort()}
+}
+
+// AuthTypeToHub refuses a number that this version does not have.
+func AuthTypeToHub(auth ISCSIAuthType) (hub.AuthType, error) {
+	switch auth {
+	case ISCSIAuthType_ISCSI_AUTH_TYPE_NONE:
+		return hub.NoAuth, nil
+	case ISCSIAuthType_ISCSI_AUTH_TYPE_ONE_WAY_CHAP:
+		return hub.OneWayCHAP, nil
+	case ISCSIAuthType_ISCSI_AUTH_TYPE_MUTUAL_CHAP:
+		return hub.MutualCHAP, nil
+	}
+	return 0, fmt.Errorf("%w: auth_type %d is none of this version's", backend.ErrInvalid, auth)
+}
+
+// LoginToHub is the login of MountISCSILun.
+func LoginToHub(request *MountISCSILunRequest) (hub.ISCSILogin, error) {
+	auth, err := AuthTypeToHub(request.GetAuthType())
+	return hub.ISCSILogin{
+		Portal: PortalToHub(request.GetPortal()), IQN: request.GetIqn(), Auth: auth,
+		Username: request.GetChapUsername(), Secret: hub.Secret(request.GetChapSecret()),
+	}, err
+}
+
+// SMBMountToHub is what MountSMBShare asks for.
+func SMBMountToHub(request *MountSMBShareRequest) hub.SMBMount {
+	return hub.SMBMount{
+		Remote: request.GetRemotePath(), Local: request.GetStagingPath(),
+		Username: request.GetUsername(), Password: hub.Secret(request.GetPassword()),
+	}
+}
+
+// AuthTypeFromHub is the reverse of AuthTypeToHub. What the hub does not have is
+// no authentication.
+func AuthTypeFromHub(auth hub.AuthType) ISCSIAuthType {
+	switch auth {
+	case hub.OneWayCHAP:
+		return ISCSIAuthType_ISCSI_AUTH_TYPE_ONE_WAY_CHAP
+	case hub.MutualCHAP:
+		return ISCSIAuthType_ISCSI_AUTH_TYPE_MUTUAL_CHAP
+	}
+	return ISCSIAuthType_ISCSI_AUTH_TYPE_NONE
+}
+
+// PortalFromHub is the reverse of PortalToHub.
+func PortalFromHub(portal hub.Portal) *ISCSIPortal {
+	return &ISCSIPortal{Address: portal.Address, Port: portal.Port}
+}
+
+// ConnectToHub is the login of ConnectISCSITarget.
+func ConnectToHub(request *ConnectISCSITargetRequest) (hub.ISCSILogin, error) {
+	auth, err := AuthTypeToHub(request.GetAuthType())
+	return hub.ISCSILogin{
+		Portal: PortalToHub(request.GetPortal()), IQN: request.GetIqn(), Auth: auth,
+		Username: request.GetChapUsername(), Secret: hub.Secret(request.GetChapSecret()),
+	}, err
+}
+
+// DiskFromHub keeps of a problem its text.
+func DiskFromHub(disk hub.Disk) *Disk {
+	converted := &Disk{
+		Number: disk.Number, Location: LocationFromHub(disk.Location),
+		Ids:       &DiskIDs{Page83: disk.Page83, SerialNumber: disk.SerialNumber},
+		SizeBytes: disk.Size, Online: disk.Online, ReadOnly: disk.ReadOnly,
+	}
+	if disk.Problem != nil {
+		converted.Problem = cmp.Or(disk.Problem.Error(), "unknown")
+	}
+	return converted
+}
+
+// DiskToHub is the reverse of DiskFromHub.
+func DiskToHub(disk *Disk) hub.Disk {
+	converted := hub.Disk{
+		Number: disk.GetNumber(), Location: LocationToHub(disk.GetLocation()),
+		Page83: disk.GetIds().GetPage83(), SerialNumber: disk.GetIds().GetSerialNumber(),
+		Size: disk.GetSizeBytes(), Online: disk.GetOnline(), ReadOnly: disk.GetReadOnly(),
+	}
+	if problem := disk.GetProblem(); problem != "" {
+		converted.Problem = errors.New(problem)
+	}
+	return converted
+}

@@ -1,0 +1,22 @@
+// Package csiproxy has the API that the Kubernetes enhancement proposal "CSI
+// plugins on Windows nodes" names, in versions. A version is a folder: its proto,
+// and its translation to the hub. Beside them are a client and a mounter.
+package csiproxy
+
+import (
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/compose"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
+	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1alpha1"
+	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1beta1"
+)
+
+// Versions are all versions of the API, the newest first.
+func Versions() []version.Definition {
+	operations := compose.New()
+	return []version.Definition{
+		v1.Definition(operations),
+		v1beta1.Definition(operations),
+		v1alpha1.Definition(operations),
+	}
+}
