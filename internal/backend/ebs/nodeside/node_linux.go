@@ -8,26 +8,21 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/backend/ebs/limits"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodestats"
 )
 
 // Node finds the devices of attached volumes. It is safe for concurrent use.
 type Node struct {
-	options Options
-	sys     sysfs
-	watch   watch
-	records records
-	limit   atomic.Pointer[limits.Result]
-	gauges  *gauges
-	// instance is who this is, since NodeInfo told it.
-	instance  atomic.Pointer[string]
+	options   Options
+	sys       sysfs
+	watch     watch
+	records   records
+	identity  *identity
 	collector *nodestats.Collector // nil without metrics
 
 	mu     sync.Mutex
@@ -40,9 +35,6 @@ var _ backend.Node = (*Node)(nil)
 // New makes a Node, and removes what earlier boots left in the state directory.
 func New(o Options) (*Node, error) {
 	o = o.withDefaults()
-	if err := o.Limits.Check(); err != nil {
-		return nil, fmt.Errorf("EBS volumes on this node: %w: %w", backend.ErrInvalid, err)
-	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return nil, fmt.Errorf("EBS volumes on this node: %w", err)
@@ -50,7 +42,7 @@ func New(o Options) (*Node, error) {
 	n := &Node{options: o, sys: sysfs{root: o.SysRoot}, watch: watch{dir: o.DevRoot},
 		records: records{path: o.StateDir, boot: strings.TrimSpace(string(boot))},
 		opened:  map[string]target{}, idle: map[uint64]time.Time{}}
-	if n.gauges, err = newGauges(o.Registerer); err == nil {
+	if n.identity, err = newIdentity(o, "linux"); err == nil {
 		err = n.tellStatistics(nodestats.Read)
 	}
 	if err != nil {

@@ -36,22 +36,8 @@ func (n *Node) tellStatistics(read func(*os.File) (nodestats.Page, error)) error
 	return nil
 }
 
-// InstanceID is the one that was last told as the node ID, so that in general
-// nobody is asked.
-func (s statistics) InstanceID(ctx context.Context) (string, error) {
-	if id := s.n.instance.Load(); id != nil {
-		return *id, nil
-	}
-	if s.n.options.Metadata == nil {
-		return "", fmt.Errorf("who this instance is: %w: no source of metadata is configured", backend.ErrPrecondition)
-	}
-	instance, err := s.n.options.Metadata.Instance(ctx)
-	if err != nil {
-		return "", fmt.Errorf("who this instance is: %w", err)
-	}
-	s.n.instance.Store(&instance.ID)
-	return instance.ID, nil
-}
+// InstanceID is the node ID.
+func (s statistics) InstanceID(ctx context.Context) (string, error) { return s.n.identity.id(ctx) }
 
 // Volumes are those of the driver: which it has opened, mounted or not, and
 // which are mounted where it stages volumes, by whichever driver of its name.
