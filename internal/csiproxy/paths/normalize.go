@@ -56,12 +56,11 @@ func ParseEndpoint(text string) (string, error) {
 // collapse makes runs of separators one, but for two at the beginning that name a
 // share or a device.
 func collapse(text string) string {
-	var out strings.Builder
-	for i, r := range text {
-		if i > 1 && r == '\\' && text[i-1] == '\\' {
-			continue
+	out := make([]byte, 0, len(text))
+	for i := range len(text) {
+		if i < 2 || text[i] != '\\' || text[i-1] != '\\' {
+			out = append(out, text[i])
 		}
-		out.WriteRune(r)
 	}
-	return out.String()
+	return string(out)
 }
