@@ -21,7 +21,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
 	"github.com/holdfast-csi/holdfast/internal/node"
-	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
 
 // Mode says which services a driver answers beside Identity.
@@ -61,7 +60,7 @@ type Options struct {
 	Name string
 	// Version is what GetPluginInfo gives as vendor_version; not empty.
 	Version string
-	// Endpoint is the CSI socket, unix:///…/name.sock.
+	// Endpoint is the CSI socket, unix:///…/name.sock; see ParseEndpoint.
 	Endpoint string
 	// Traits and Features describe the backend. They are the same in every mode,
 	// because the plugin capabilities must be (CSI spec 1.13, GetPluginCapabilities).
@@ -82,9 +81,9 @@ type Options struct {
 
 // Server is a driver that can serve its socket once.
 type Server struct {
-	log  *slog.Logger
-	path string
-	grpc *grpc.Server
+	log      *slog.Logger
+	endpoint Endpoint
+	grpc     *grpc.Server
 	// ready is closed when the socket serves.
 	ready    chan struct{}
 	identity *identity
@@ -102,7 +101,7 @@ func New(o Options) (*Server, error) {
 	if err := check(o); err != nil {
 		return nil, err
 	}
-	path, err := unixsocket.Path(o.Endpoint)
+	endpoint, err := ParseEndpoint(o.Endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +112,7 @@ func New(o Options) (*Server, error) {
 	log := o.Logger.With("component", "driver")
 	chain := &interceptor{log: log, metrics: measured, node: o.NodeID}
 	s := &Server{
-		log: log, path: path, grpc: newGRPC(chain, o.Tracing), ready: make(chan struct{}),
+		log: log, endpoint: endpoint, grpc: newGRPC(chain, o.Tracing), ready: make(chan struct{}),
 		identity: &identity{options: o}, options: o, chain: chain, drainTime: defaultDrainTime, cutTime: defaultCutTime,
 	}
 	s.Register(s.grpc)

@@ -8,8 +8,6 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
-
-	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
 
 const (
@@ -45,25 +43,28 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // the rest and returns nil. The socket's file is removed unless it belongs to
 // somebody else by then. A Server runs once.
 func (s *Server) Run(ctx context.Context) error {
-	listener, err := unixsocket.Listen(ctx, s.path)
+	listener, err := s.endpoint.listen(ctx)
 	if err != nil {
 		return fmt.Errorf("CSI endpoint: %w", err)
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.grpc.Serve(listener) }()
-	s.log.Info("serving CSI", "endpoint", "unix://"+s.path)
+	if s.endpoint.Path == "" {
+		s.log.Warn("CSI is served without protection: every process of this machine can call it; this is for tests", "endpoint", s.endpoint.String())
+	}
+	s.log.Info("serving CSI", "endpoint", s.endpoint.String())
 	close(s.ready)
 	select {
 	case err := <-served:
 		_ = listener.Close()
-		return fmt.Errorf("serve CSI on %s: %w", s.path, err)
+		return fmt.Errorf("serve CSI on %s: %w", s.endpoint, err)
 	case <-ctx.Done():
 	}
 	if !s.drain() {
 		return nil
 	}
 	if err := <-served; err != nil {
-		return fmt.Errorf("serve CSI on %s: %w", s.path, err)
+		return fmt.Errorf("serve CSI on %s: %w", s.endpoint, err)
 	}
 	return nil
 }

@@ -12,8 +12,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 )
 
 const (
@@ -31,15 +34,23 @@ var ErrServed = errors.New("another process serves this socket")
 
 // Path gives the file of a CSI endpoint, unix:///dir/name.sock; unix:/dir/name.sock
 // and a plain path mean the same. The name must end in .sock (CSI spec 1.13).
-func Path(endpoint string) (string, error) {
+// On Windows unix://C:\dir\name.sock and unix:///C:/dir/name.sock are taken as
+// well, and a path without a drive is one of C:, as it is inside a container.
+func Path(endpoint string) (string, error) { return pathOn(runtime.GOOS, endpoint) }
+
+func pathOn(system, endpoint string) (string, error) {
 	path := strings.TrimPrefix(strings.TrimPrefix(endpoint, "unix:"), "//")
-	switch {
-	case strings.Contains(path, "://"):
+	if strings.Contains(path, "://") {
 		return "", fmt.Errorf("endpoint %q: CSI runs over unix sockets only; use unix:///path/to/csi.sock", endpoint)
-	case !filepath.IsAbs(path):
-		return "", fmt.Errorf("endpoint %q: the path must be absolute, as in unix:///path/to/csi.sock", endpoint)
-	case !strings.HasSuffix(path, ".sock"):
+	}
+	if !strings.HasSuffix(path, ".sock") && path != "" {
 		return "", fmt.Errorf("endpoint %q: the name must end in .sock", endpoint)
+	}
+	if system == "windows" {
+		return paths.ParseEndpoint(endpoint)
+	}
+	if !filepath.IsAbs(path) {
+		return "", fmt.Errorf("endpoint %q: the path must be absolute, as in unix:///path/to/csi.sock", endpoint)
 	}
 	path = filepath.Clean(path)
 	return path, checkLength(path)

@@ -61,6 +61,31 @@ func TestPath_endpoints(t *testing.T) {
 	}
 }
 
+// W-3, and the spellings of an endpoint that manifests for Windows have.
+func TestPath_endpointsOfWindows_W_3(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		`unix:/csi/csi.sock`:       `C:\csi\csi.sock`,
+		`unix:///csi/csi.sock`:     `C:\csi\csi.sock`,
+		`unix://C:\csi\csi.sock`:   `C:\csi\csi.sock`,
+		`unix://C:\\csi\\csi.sock`: `C:\csi\csi.sock`, // doubled where YAML did not need it
+		`unix:///C:/csi/csi.sock`:  `C:\csi\csi.sock`,
+		`C:\csi\csi.sock`:          `C:\csi\csi.sock`,
+		`D:/csi/csi.sock`:          `D:\csi\csi.sock`,
+		`unix://csi.sock`:          "",
+		`unix:///csi/csi`:          "",
+		`tcp://127.0.0.1:9000`:     "",
+		`unix://\\server\x.sock`:   "",
+		`unix:///csi/../x.sock`:    "",
+		``:                         "",
+		`unix://C:\` + strings.Repeat("d", 102) + `.sock`: "",
+	} {
+		got, err := pathOn("windows", endpoint)
+		if (err == nil) != (want != "") || got != want {
+			t.Errorf("%s is %q, %v; want %q", endpoint, got, err, want)
+		}
+	}
+}
+
 func TestListen_makesTheDirectoryAndKeepsOthersOut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "b", "x.sock")
 	listen(t, path)
