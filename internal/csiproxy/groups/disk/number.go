@@ -71,7 +71,9 @@ func idsByNumber(disks []hub.Disk) map[uint32]*pb.DiskIDs {
 	ids := make(map[uint32]*pb.DiskIDs)
 	for _, disk := range disks {
 		if disk.Problem == nil {
-			ids[disk.Number] = &pb.DiskIDs{Page83: disk.Page83, SerialNumber: disk.SerialNumber}
+			ids[disk.Number] = &pb.DiskIDs{
+				Page83: api.Text(disk.Page83), SerialNumber: api.Text(disk.SerialNumber),
+			}
 		}
 	}
 	return ids

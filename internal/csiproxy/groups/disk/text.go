@@ -95,6 +95,9 @@ func getAttachState(ctx context.Context, disks hub.Disks, req *pb.GetAttachState
 }
 
 func getDiskNumberByName(ctx context.Context, disks hub.Disks, req *pb.GetDiskNumberByNameRequest) (*pb.GetDiskNumberByNameResponse, error) {
+	if req.GetDiskName() == "" { // which would be that of disks without an identifier
+		return nil, fmt.Errorf("disk_name: %w: it is empty", backend.ErrInvalid)
+	}
 	list, err := disks.List(ctx)
 	if err != nil {
 		return nil, err
@@ -105,9 +108,6 @@ func getDiskNumberByName(ctx context.Context, disks hub.Disks, req *pb.GetDiskNu
 
 // numberOf finds the one disk whose page83 identifier is name.
 func numberOf(disks []hub.Disk, name string) (uint32, error) {
-	if name == "" {
-		return 0, fmt.Errorf("disk_name: %w: it is empty", backend.ErrInvalid)
-	}
 	var found []uint32
 	for _, disk := range disks {
 		if disk.Problem == nil && disk.Page83 == name {

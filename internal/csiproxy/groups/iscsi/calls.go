@@ -39,7 +39,7 @@ func discoverTargetPortal(ctx context.Context, initiator hub.ISCSI, req *pb.Disc
 		return nil, err
 	}
 	iqns, err := initiator.Discover(ctx, at)
-	return &pb.DiscoverTargetPortalResponse{Iqns: iqns}, err
+	return &pb.DiscoverTargetPortalResponse{Iqns: names(iqns)}, err
 }
 
 func removeTargetPortal(ctx context.Context, initiator hub.ISCSI, req *pb.RemoveTargetPortalRequest) (*pb.RemoveTargetPortalResponse, error) {

@@ -52,7 +52,15 @@ func authType(message pb.AuthenticationType) (hub.AuthType, error) {
 func messages(portals []hub.Portal) []*pb.TargetPortal {
 	var list []*pb.TargetPortal
 	for _, portal := range portals {
-		list = append(list, &pb.TargetPortal{TargetAddress: portal.Address, TargetPort: portal.Port})
+		list = append(list, &pb.TargetPortal{TargetAddress: api.Text(portal.Address), TargetPort: portal.Port})
+	}
+	return list
+}
+
+func names(iqns []string) []string {
+	var list []string
+	for _, iqn := range iqns {
+		list = append(list, api.Text(iqn))
 	}
 	return list
 }

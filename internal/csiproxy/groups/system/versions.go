@@ -32,7 +32,7 @@ func calls() []api.Call[hub.System] {
 
 func getBIOSSerialNumber(ctx context.Context, machine hub.System, _ *pb.GetBIOSSerialNumberRequest) (*pb.GetBIOSSerialNumberResponse, error) {
 	serial, err := machine.BIOSSerialNumber(ctx)
-	return &pb.GetBIOSSerialNumberResponse{SerialNumber: serial}, err
+	return &pb.GetBIOSSerialNumberResponse{SerialNumber: api.Text(serial)}, err
 }
 
 func startService(ctx context.Context, machine hub.System, req *pb.StartServiceRequest) (*pb.StartServiceResponse, error) {
@@ -62,7 +62,7 @@ func message(asked hub.Service) (*pb.GetServiceResponse, error) {
 		status = pb.ServiceStatus(asked.Status)
 	}
 	return &pb.GetServiceResponse{
-		DisplayName: asked.DisplayName,
+		DisplayName: api.Text(asked.DisplayName),
 		StartType:   pb.StartType(asked.StartType),
 		Status:      status,
 	}, nil

@@ -1,0 +1,18 @@
+package smb_test
+
+import (
+	"testing"
+
+	. "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups/smb"
+)
+
+// G-2: SMB shares in all versions. D-10: taking a mapping away gives up one mount.
+func TestVersions_areThoseOfTheWire(t *testing.T) {
+	all := []Exchange{
+		Sent("NewSmbGlobalMapping", Text(1, `\\srv\share\dir`), Text(2, `C:\x`), Text(3, `dom\user`), Text(4, "pass:word")).
+			Asks(`Mount \\srv\share\dir at C:\x as dom\user with pass:word`),
+		Sent("RemoveSmbGlobalMapping", Text(1, `\\srv\share`)).Asks(`Unmount \\srv\share at ""`),
+	}
+	Check(t, smb.Versions(), map[string][]Exchange{"v1alpha1": all, "v1beta1": all, "v1beta2": all, "v1": all})
+}

@@ -1,0 +1,63 @@
+package system
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	. "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
+	pb "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/system/v1alpha1"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+)
+
+func TestVersions_areThoseOfTheWire(t *testing.T) {
+	Check(t, Versions(), map[string][]Exchange{"v1alpha1": {
+		Sent("GetBIOSSerialNumber").Asks("BIOSSerialNumber").Answers(Text(1, "ec2-1")),
+		Sent("StartService", Text(1, "MSiSCSI")).Asks("StartService MSiSCSI"),
+		Sent("StopService", Text(1, "MSiSCSI"), Yes(2)).Asks("StopService MSiSCSI true"),
+		Sent("StopService", Text(1, "MSiSCSI")).Asks("StopService MSiSCSI false"),
+		Sent("GetService", Text(1, "MSiSCSI")).Asks("Service MSiSCSI").
+			Answers(Message(Text(1, "Initiator"), Number(2, 3), Number(3, 4))),
+	}})
+}
+
+func TestMessage_hasNumbersThatTheAPIHas(t *testing.T) {
+	for number := range uint32(5) {
+		response, err := message(hub.Service{StartType: number})
+		if err != nil || response.GetStartType() != pb.StartType(number) {
+			t.Errorf("start type %d became %v, %v", number, response, err)
+		}
+	}
+	if response, err := message(hub.Service{DisplayName: "x", StartType: 5}); err == nil {
+		t.Errorf("start type 5 became %v", response)
+	}
+	for number := range uint32(8) {
+		response, err := message(hub.Service{Status: number})
+		if err != nil || response.GetStatus() != pb.ServiceStatus(number) {
+			t.Errorf("status %d became %v, %v", number, response, err)
+		}
+	}
+	if response, err := message(hub.Service{Status: 8}); err != nil || response.GetStatus() != pb.ServiceStatus_UNKNOWN {
+		t.Errorf("status 8 became %v, %v", response, err)
+	}
+}
+
+func FuzzMessage(f *testing.F) {
+	f.Add("Initiator", uint32(3), uint32(4))
+	f.Add("\xff", uint32(5), uint32(1<<31))
+	f.Fuzz(func(t *testing.T, name string, startType, status uint32) {
+		response, err := message(hub.Service{DisplayName: name, StartType: startType, Status: status})
+		if err != nil {
+			return
+		}
+		if _, err := proto.Marshal(response); err != nil {
+			t.Error(err)
+		}
+		if _, known := pb.StartType_name[int32(response.GetStartType())]; !known {
+			t.Errorf("%v", response)
+		}
+		if _, known := pb.ServiceStatus_name[int32(response.GetStatus())]; !known {
+			t.Errorf("%v", response)
+		}
+	})
+}
