@@ -1,0 +1,43 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Handlers answer, by path, whether the process is well: /healthz always, since a
+// proxy that waits for pipes of another one must not be restarted for it; and
+// /readyz when each pipe is either served or another process's, and one is served.
+func (s *Server) Handlers() map[string]http.Handler {
+	return map[string]http.Handler{
+		"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { s.tell(w, http.StatusOK) }),
+		"/readyz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			code := http.StatusServiceUnavailable
+			if served, taken := s.count(Served), s.count(Taken); served > 0 && served+taken == len(s.pipes) {
+				code = http.StatusOK
+			}
+			s.tell(w, code)
+		}),
+	}
+}
+
+// tell lists the pipes.
+func (s *Server) tell(w http.ResponseWriter, code int) {
+	var text strings.Builder
+	for _, status := range s.Pipes() {
+		fmt.Fprintf(&text, "%s: %s", status.Pipe, status.State)
+		switch status.State {
+		case Taken:
+			fmt.Fprintf(&text, " by %s", status.Owner)
+		case Failed:
+			fmt.Fprintf(&text, ": %v", status.Error)
+		case Unknown:
+			text.WriteString("not looked at yet")
+		}
+		text.WriteString("\n")
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(text.String()))
+}

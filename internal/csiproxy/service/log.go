@@ -1,0 +1,95 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"sync"
+)
+
+// Always marks a record for the event log whatever its level, as start and stop
+// are: logger.Info("…", service.Always).
+var Always = slog.Bool("event", true) //nolint:gochecknoglobals // a value without state, like those of package slog
+
+// longestEvent is the most characters of an event (ReportEvent, per string).
+const longestEvent = 31839
+
+// writer is what takes events.
+type writer interface {
+	Write(level slog.Level, text string) error
+}
+
+// WithEvents is a logger that writes as the given one does and, besides, errors
+// and what is marked Always to the event log, as readable text.
+func WithEvents(inner *slog.Logger, events writer) *slog.Logger {
+	shared := &texts{events: events}
+	return slog.New(both{inner.Handler(), slog.NewTextHandler(&shared.text, &slog.HandlerOptions{ReplaceAttr: withoutTime}), shared})
+}
+
+func withoutTime(groups []string, attribute slog.Attr) slog.Attr {
+	if len(groups) == 0 && (attribute.Key == slog.TimeKey || attribute.Key == slog.LevelKey || attribute.Equal(Always)) {
+		return slog.Attr{}
+	}
+	return attribute
+}
+
+// texts makes the text of one event at a time.
+type texts struct {
+	mu     sync.Mutex
+	text   bytes.Buffer
+	events writer
+}
+
+// both is the handler.
+type both struct {
+	slog.Handler
+	text   slog.Handler // writes into shared.text
+	shared *texts
+}
+
+// Handle implements slog.Handler. That the event log cannot be written, which is
+// so when it is full, must not end what is logged about.
+func (b both) Handle(ctx context.Context, record slog.Record) error {
+	if isEvent(record) {
+		b.event(ctx, record)
+	}
+	if !b.Handler.Enabled(ctx, record.Level) {
+		return nil
+	}
+	return b.Handler.Handle(ctx, record)
+}
+
+func isEvent(record slog.Record) bool {
+	is := record.Level >= slog.LevelError
+	record.Attrs(func(attribute slog.Attr) bool {
+		is = is || attribute.Equal(Always)
+		return !is
+	})
+	return is
+}
+
+func (b both) event(ctx context.Context, record slog.Record) {
+	b.shared.mu.Lock()
+	defer b.shared.mu.Unlock()
+	b.shared.text.Reset()
+	if b.text.Handle(ctx, record) != nil {
+		return
+	}
+	text := b.shared.text.String()
+	_ = b.shared.events.Write(record.Level, text[:min(len(text), longestEvent)])
+}
+
+// Enabled implements slog.Handler: start and stop are events at any level.
+func (b both) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelInfo || b.Handler.Enabled(ctx, level)
+}
+
+// WithAttrs implements slog.Handler.
+func (b both) WithAttrs(attributes []slog.Attr) slog.Handler {
+	return both{b.Handler.WithAttrs(attributes), b.text.WithAttrs(attributes), b.shared}
+}
+
+// WithGroup implements slog.Handler.
+func (b both) WithGroup(name string) slog.Handler {
+	return both{b.Handler.WithGroup(name), b.text.WithGroup(name), b.shared}
+}
