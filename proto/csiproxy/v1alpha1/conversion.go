@@ -12,8 +12,8 @@ import (
 
 // The keys of DiskIDs.identifiers.
 const (
-	page83Key       = "page83"
-	serialNumberKey = "serialNumber"
+	Page83Key       = "page83"
+	SerialNumberKey = "serialNumber"
 )
 
 // number reads what this version gives as text: decimal digits of 32 bits, and
@@ -45,10 +45,10 @@ func DiskIDsFromHub(disks []hub.Disk) map[string]*DiskIDs {
 	for _, disk := range disks {
 		said := map[string]string{}
 		if disk.Page83 != "" {
-			said[page83Key] = disk.Page83
+			said[Page83Key] = disk.Page83
 		}
 		if disk.SerialNumber != "" {
-			said[serialNumberKey] = disk.SerialNumber
+			said[SerialNumberKey] = disk.SerialNumber
 		}
 		if disk.Problem == nil || len(said) > 0 {
 			ids[numberText(disk.Number)] = &DiskIDs{Identifiers: said}

@@ -1,0 +1,226 @@
+// Package client calls csi-proxy: the API of the Kubernetes enhancement proposal
+// "CSI plugins on Windows nodes", in whichever version the node's proxy serves.
+//
+//	proxy, err := client.Dial(ctx, client.Options{})
+//	…
+//	_, err = proxy.Mkdir(ctx, &v1.MkdirRequest{Path: `C:\var\lib\kubelet\plugins\x`})
+//
+// Callers write for v1. Where the proxy is older, a call is translated; one that
+// the older version cannot express is an error that wraps ErrVersion. Errors of
+// the proxy are gRPC statuses.
+package client
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
+)
+
+// Options say how the proxy is found. The zero value finds it on a Windows node.
+type Options struct {
+	// Oldest is the oldest version of the API that will do, such as v1; empty is
+	// v1alpha1. A proxy that has older ones only is an error that wraps ErrVersion.
+	Oldest string
+	// Server says whether the process that serves the pipe is looked at.
+	Server ServerCheck
+	// Dialer connects to a pipe instead of Windows; one that does not exist must be
+	// an error that wraps fs.ErrNotExist.
+	Dialer func(ctx context.Context, pipe string) (net.Conn, error)
+	// Pipes gives the names of the node's pipes, for error messages; nil asks
+	// Windows, or with a Dialer nobody.
+	Pipes func() ([]string, error)
+}
+
+// ServerCheck says whether the process that serves a pipe must be trusted by
+// Windows: one of SYSTEM or an administrator. Anybody may create a pipe that
+// csi-proxy has not created yet, and pose as csi-proxy.
+type ServerCheck int
+
+// The checks. In a container Windows may not tell whose process it is.
+const (
+	CheckIfPossible ServerCheck = iota // refuse a process that is known to be another's
+	CheckAlways                        // refuse one that Windows does not tell about as well
+	CheckNever
+)
+
+var (
+	// ErrNoProxy: no pipe of csi-proxy is there.
+	ErrNoProxy = errors.New("csi-proxy is not there")
+	// ErrVersion: csi-proxy is there, and has no version that will do, or none that
+	// can express the call.
+	ErrVersion = errors.New("csi-proxy has not the version that is needed")
+	// ErrServer: the pipe is served by somebody who is not csi-proxy.
+	ErrServer = errors.New("the pipe is not csi-proxy's")
+	// ErrClosed: the client was closed.
+	ErrClosed = errors.New("the client of csi-proxy is closed")
+)
+
+// Client is a connection to csi-proxy that outlives it: when the proxy restarts
+// the next call finds it again, in whichever version it serves then. A call that
+// was cut off is repeated once, as all operations can be.
+type Client struct {
+	// CSIProxyServiceClient has a method per RPC of v1.
+	v1.CSIProxyServiceClient
+	finder finder
+
+	mu      sync.Mutex
+	current *session
+	closed  bool
+	// finding is held by the one call that looks for the proxy.
+	finding chan struct{}
+}
+
+// New makes a client that looks for the proxy at its first call.
+func New(o Options) (*Client, error) {
+	finder, err := newFinder(o)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{finder: finder, finding: make(chan struct{}, 1)}
+	c.CSIProxyServiceClient = v1.NewCSIProxyServiceClient(c)
+	return c, nil
+}
+
+// Dial makes a client that has found the proxy. The error wraps ErrNoProxy,
+// ErrVersion or ErrServer where that is the reason.
+func Dial(ctx context.Context, o Options) (*Client, error) {
+	c, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Check(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// Check finds out whether the proxy answers, as Dial does.
+func (c *Client) Check(ctx context.Context) error {
+	s, err := c.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.verify(ctx)
+	s.release()
+	if err == nil || !s.lost() {
+		return err
+	}
+	if s, err = c.replace(ctx, s); err == nil { // which has verified it
+		s.release()
+	}
+	return err
+}
+
+// Version is what the client speaks now with the proxy; empty before the proxy
+// was found. It can change when the proxy is replaced.
+func (c *Client) Version() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current == nil {
+		return ""
+	}
+	return c.current.version
+}
+
+// Close ends the connection when the last call has ended. Later calls fail.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.current != nil {
+		c.current.retire()
+		c.current = nil
+	}
+	return nil
+}
+
+// Invoke implements grpc.ClientConnInterface, for the methods.
+func (c *Client) Invoke(ctx context.Context, method string, request, response any, options ...grpc.CallOption) error {
+	s, err := c.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.call(ctx, method, request, response, options)
+	s.release()
+	if err == nil || !s.lost() || !cutOff(err) {
+		return err
+	}
+	if s, err = c.replace(ctx, s); err != nil {
+		return err
+	}
+	defer s.release()
+	return s.call(ctx, method, request, response, options)
+}
+
+// NewStream implements grpc.ClientConnInterface. No version has streams.
+func (c *Client) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, errors.New("csi-proxy's API has no streams")
+}
+
+// acquire gives the session that there is, or looks for the proxy.
+func (c *Client) acquire(ctx context.Context) (*session, error) {
+	c.mu.Lock()
+	s, closed := c.current, c.closed
+	usable := s != nil && !s.lost()
+	if usable {
+		s.use()
+	}
+	c.mu.Unlock()
+	switch {
+	case closed:
+		return nil, ErrClosed
+	case usable:
+		return s, nil
+	}
+	return c.replace(ctx, s)
+}
+
+// replace looks for the proxy in place of a session that is lost, unless another
+// call has done so meanwhile, and gives the new session to use.
+func (c *Client) replace(ctx context.Context, old *session) (*session, error) {
+	select {
+	case c.finding <- struct{}{}:
+		defer func() { <-c.finding }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if s, err := c.newer(old); s != nil || err != nil {
+		return s, err
+	}
+	found, err := c.finder.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		found.retire()
+		return nil, ErrClosed
+	}
+	if c.current != nil {
+		c.current.retire()
+	}
+	c.current = found
+	found.use()
+	return found, nil
+}
+
+// newer gives the session that another call has put in place of the old one, nil
+// if none has.
+func (c *Client) newer(old *session) (*session, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, ErrClosed
+	}
+	if c.current == nil || c.current == old {
+		return nil, nil
+	}
+	c.current.use()
+	return c.current, nil
+}

@@ -1,0 +1,139 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+)
+
+// finder looks for the newest version that the node's proxy serves.
+type finder struct {
+	// wanted are the versions that will do, and older the others that this client
+	// knows, the newest first.
+	wanted, older []string
+	dial          func(ctx context.Context, pipe string) (net.Conn, error)
+	pipes         func() ([]string, error)
+}
+
+func newFinder(o Options) (finder, error) {
+	known := knownVersions()
+	oldest := o.Oldest
+	if oldest == "" {
+		oldest = known[len(known)-1]
+	}
+	if err := version.Check(oldest); err != nil {
+		return finder{}, err
+	}
+	if version.Compare(oldest, known[0]) > 0 {
+		return finder{}, fmt.Errorf("%w: this client knows %s and older, not %s", ErrVersion, known[0], oldest)
+	}
+	f := finder{dial: o.Dialer, pipes: o.Pipes}
+	for _, v := range known {
+		if version.Compare(v, oldest) >= 0 {
+			f.wanted = append(f.wanted, v)
+		} else {
+			f.older = append(f.older, v)
+		}
+	}
+	if f.dial == nil {
+		f.dial = func(ctx context.Context, pipe string) (net.Conn, error) { return dialPipe(ctx, pipe, o.Server) }
+		if f.pipes == nil {
+			f.pipes = listPipes
+		}
+	}
+	return f, nil
+}
+
+func pipeOf(v string) string { return version.PipePrefix + v }
+
+// find gives a session with the newest version wanted that is served. A pipe that
+// somebody else serves is passed over; any other failure is not, since the proxy
+// is there and the next call may find it well.
+func (f finder) find(ctx context.Context) (*session, error) {
+	var strangers []error
+	for _, v := range f.wanted {
+		s, err := f.open(v)
+		if err != nil {
+			return nil, err
+		}
+		err = s.verify(ctx)
+		if err == nil {
+			return s, nil
+		}
+		s.retire()
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, ErrServer):
+			strangers = append(strangers, err)
+		default:
+			return nil, err
+		}
+	}
+	if len(strangers) > 0 {
+		return nil, errors.Join(strangers...)
+	}
+	return nil, f.missing(ctx)
+}
+
+// missing says what is there instead of what is wanted.
+func (f finder) missing(ctx context.Context) error {
+	found, groups := f.served(ctx)
+	wanted := strings.Join(f.wanted, ", ")
+	switch {
+	case len(found) == 0 && groups == 0:
+		return fmt.Errorf("%w: there is no pipe %s* of a version wanted (%s); start the csi-proxy service on the node, and mount its pipe into the container", ErrNoProxy, version.PipePrefix, wanted)
+	case len(found) == 0:
+		return fmt.Errorf("%w: wanted %s; found no version of this API, but %d pipes of the group API, which an older csi-proxy serves; upgrade csi-proxy.exe on all nodes before the plugin", ErrVersion, wanted, groups)
+	}
+	advice := "upgrade csi-proxy.exe on all nodes before the plugin"
+	if version.Compare(found[len(found)-1], f.wanted[0]) > 0 {
+		advice = "upgrade the plugin, or install a csi-proxy.exe that still serves a version wanted beside the one that is there"
+	}
+	return fmt.Errorf("%w: wanted %s; found %s; %s", ErrVersion, wanted, strings.Join(found, ", "), advice)
+}
+
+// served gives the versions of the API that have a pipe, the newest first, and
+// how many pipes of the group API there are. Who serves the pipes is not asked.
+func (f finder) served(ctx context.Context) (found []string, groups int) {
+	for _, v := range f.older {
+		if f.exists(ctx, pipeOf(v)) {
+			found = append(found, v)
+		}
+	}
+	var names []string
+	if f.pipes != nil {
+		// Without the list it is known all the same that nothing wanted is there.
+		names, _ = f.pipes()
+	}
+	prefix := version.PipePrefix[strings.LastIndexByte(version.PipePrefix, '\\')+1:]
+	for _, name := range names {
+		rest, is := strings.CutPrefix(strings.ToLower(name[strings.LastIndexByte(name, '\\')+1:]), prefix)
+		switch {
+		case !is:
+		case version.Check(rest) == nil:
+			found = append(found, rest)
+		case version.Check(rest[strings.LastIndexByte(rest, '-')+1:]) == nil:
+			groups++
+		}
+	}
+	slices.SortFunc(found, func(a, b string) int { return version.Compare(b, a) })
+	return slices.Compact(found), groups
+}
+
+// exists connects to a pipe and closes the connection.
+func (f finder) exists(ctx context.Context, pipe string) bool {
+	limited, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	conn, err := f.dial(limited, pipe)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist) && limited.Err() == nil
+	}
+	_ = conn.Close()
+	return true
+}

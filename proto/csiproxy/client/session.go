@@ -1,0 +1,136 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
+)
+
+const (
+	// answerLimit is how long a proxy may take to answer that it is one.
+	answerLimit = 5 * time.Second
+	// firstRetry and lastRetry are between attempts to connect again.
+	firstRetry, lastRetry = 50 * time.Millisecond, 2 * time.Second
+)
+
+// session is a connection to one pipe, thus with one version.
+type session struct {
+	version, pipe string
+	conn          *grpc.ClientConn
+	speak         dialect
+	// dialError is the last attempt's to connect.
+	dialError atomic.Pointer[error]
+
+	mu      sync.Mutex
+	users   int
+	retired bool
+}
+
+// open prepares a session. gRPC connects when it is needed, so there is never a
+// connection that is not this session's.
+func (f finder) open(version string) (*session, error) {
+	s := &session{version: version, pipe: pipeOf(version), speak: dialects()[version]}
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		conn, err := f.dial(ctx, s.pipe)
+		s.dialError.Store(&err)
+		return conn, err
+	}
+	conn, err := grpc.NewClient("passthrough:///csi-proxy-"+version,
+		grpc.WithContextDialer(dial),
+		// The pipe's security descriptor says who may connect; there is no network.
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 2, Jitter: 0.2, MaxDelay: lastRetry},
+			MinConnectTimeout: answerLimit,
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the connection to %s: %w", s.pipe, err)
+	}
+	s.conn = conn
+	return s, nil
+}
+
+// failedDial is why the last attempt to connect failed, nil if it did not.
+func (s *session) failedDial() error {
+	if err := s.dialError.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// lost tells whether the pipe is gone, so that another version's may be there.
+func (s *session) lost() bool { return errors.Is(s.failedDial(), fs.ErrNotExist) }
+
+func (s *session) use() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users++
+}
+
+func (s *session) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users--
+	s.closeIfDone()
+}
+
+// retire closes the connection when the last call on it has ended: a proxy that
+// stops lets calls in flight end although its pipe is gone.
+func (s *session) retire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retired = true
+	s.closeIfDone()
+}
+
+// closeIfDone needs the lock. Closing twice is harmless.
+func (s *session) closeIfDone() {
+	if s.retired && s.users == 0 {
+		_ = s.conn.Close()
+	}
+}
+
+func (s *session) call(ctx context.Context, method string, request, response any, options []grpc.CallOption) error {
+	return s.speak(ctx, call{session: s, method: methodName(method), request: request, response: response, options: options})
+}
+
+// cutOff tells whether an error is the connection's rather than the proxy's.
+func cutOff(err error) bool { return status.Code(err) == codes.Unavailable }
+
+// verify finds out that csi-proxy is at the other end: only it knows the method,
+// and refuses the empty path.
+func (s *session) verify(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	err := s.call(limited, v1.CSIProxyService_Mkdir_FullMethodName, &v1.MkdirRequest{}, &v1.MkdirResponse{}, nil)
+	switch status.Code(err) {
+	case codes.OK:
+		return fmt.Errorf("%w: who serves %s accepts an empty path", ErrServer, s.pipe)
+	case codes.Unimplemented:
+		return fmt.Errorf("%w: who serves %s has no such service: %s", ErrServer, s.pipe, status.Convert(err).Message())
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		if ctx.Err() != nil {
+			return fmt.Errorf("waiting for csi-proxy to answer on %s: %w", s.pipe, ctx.Err())
+		}
+		if dialError := s.failedDial(); dialError != nil {
+			return fmt.Errorf("connecting to csi-proxy on %s: %w", s.pipe, dialError)
+		}
+		return fmt.Errorf("csi-proxy does not answer on %s: %w", s.pipe, err)
+	}
+	return nil
+}
