@@ -45,11 +45,16 @@ func (o *output) end() string {
 	return strings.Join(lines[max(0, len(lines)-30):], "")
 }
 
-// sidecars starts the command; what the test leaves running is ended with it.
 func sidecars(t *testing.T, arguments ...string) *process {
 	t.Helper()
+	return holdfast(t, append([]string{"sidecars"}, arguments...)...)
+}
+
+// holdfast starts the command; what the test leaves running is ended with it.
+func holdfast(t *testing.T, arguments ...string) *process {
+	t.Helper()
 	p := &process{log: &output{}, ended: make(chan struct{})}
-	p.cmd = exec.Command(os.Args[0], append([]string{"sidecars"}, arguments...)...)
+	p.cmd = exec.Command(os.Args[0], arguments...)
 	p.cmd.Env = append(os.Environ(), processVariable+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {

@@ -61,7 +61,13 @@ func Run(ctx context.Context, o Options) error {
 	mux.Handle("POST "+Path, h)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
-	server := telemetry.Server{Address: o.Address, Handler: mux, Logger: o.Logger, TLS: o.TLS, Listening: o.Listening}
+	listening := func(address net.Addr) {
+		h.log.Info("answering admission reviews", "address", address.String())
+		if o.Listening != nil {
+			o.Listening(address)
+		}
+	}
+	server := telemetry.Server{Address: o.Address, Handler: mux, Logger: o.Logger, TLS: o.TLS, Listening: listening}
 	if err := server.Run(ctx); err != nil {
 		return fmt.Errorf("webhook on %s: %w", o.Address, err)
 	}
