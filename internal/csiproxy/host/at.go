@@ -30,23 +30,23 @@ type sight struct {
 
 // At implements hub.Volumes.
 func (v volumes) At(ctx context.Context, text string) (string, error) {
-	return v.follow(ctx, text, v.lookAt)
+	return v.follow(ctx, text, (*walk).lookAt)
 }
 
 // Closest implements hub.Volumes.
 func (v volumes) Closest(ctx context.Context, text string) (string, error) {
-	return v.follow(ctx, text, v.lookAlong)
+	return v.follow(ctx, text, (*walk).lookAlong)
 }
 
 // follow looks at a path, then at where it leads, and so on. Each target is
 // checked as a path of a caller is: links are followed within the roots only.
-func (v volumes) follow(ctx context.Context, text string, look func(context.Context, paths.Path) (sight, error)) (string, error) {
+func (v volumes) follow(ctx context.Context, text string, look func(*walk, context.Context) (sight, error)) (string, error) {
 	path, err := v.rules.Check("target path", text)
 	if err != nil {
 		return "", err
 	}
 	for range maxLinks + 1 {
-		seen, err := look(ctx, path)
+		seen, err := below(ctx, v.Host, path, look)
 		if isGone(err) {
 			return "", noVolume(text)
 		}
@@ -59,15 +59,10 @@ func (v volumes) follow(ctx context.Context, text string, look func(context.Cont
 }
 
 // lookAt looks at the last name only: nothing on the way to it is a link.
-func (v volumes) lookAt(ctx context.Context, path paths.Path) (sight, error) {
-	if path.IsRoot() {
-		return sight{}, noVolume(path.String())
+func (w *walk) lookAt(ctx context.Context) (sight, error) {
+	if len(w.names) == 0 {
+		return sight{}, noVolume(w.at)
 	}
-	w, err := v.walk(path)
-	if err != nil {
-		return sight{}, err
-	}
-	defer w.close()
 	name, err := w.toParent(ctx)
 	if err != nil {
 		return sight{}, err
@@ -84,12 +79,7 @@ func (v volumes) lookAt(ctx context.Context, path paths.Path) (sight, error) {
 
 // lookAlong looks at every name from the root down, and ends at the last volume
 // that it came into.
-func (v volumes) lookAlong(ctx context.Context, path paths.Path) (sight, error) {
-	w, err := v.walk(path)
-	if err != nil {
-		return sight{}, err
-	}
-	defer w.close()
+func (w *walk) lookAlong(ctx context.Context) (sight, error) {
 	for i, name := range w.names {
 		if err := ctx.Err(); err != nil {
 			return sight{}, err
@@ -115,7 +105,7 @@ func (v volumes) lookAlong(ctx context.Context, path paths.Path) (sight, error) 
 	if w.volume != "" {
 		return sight{volume: w.volume}, nil
 	}
-	volume, err := v.volumeOf(w.root.where())
+	volume, err := w.host.volumeOf(w.root.where())
 	return sight{volume: volume}, err
 }
 

@@ -8,11 +8,36 @@ import (
 	"strings"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
 // filesystem is hub.Filesystem. Rmdir is in remove.go, Link in link.go.
 type filesystem struct{ *Host }
+
+// filesAtOnce bounds the OS threads that operations on directories can block.
+const filesAtOnce = 128
+
+// below runs an operation from a root down, in a goroutine of its own: a mounted
+// volume that answers nothing keeps those waiting who want it, for as long as
+// their context says, and nobody else.
+func below[T any](ctx context.Context, h *Host, path paths.Path, do func(*walk, context.Context) (T, error)) (T, error) {
+	return attend(ctx, h.tasks, h.files, func() {}, func(ctx context.Context) (T, error) {
+		w, err := h.walk(path)
+		if err != nil {
+			var none T
+			return none, err
+		}
+		defer w.close()
+		return do(w, ctx)
+	})
+}
+
+// change is below for what has no result.
+func change(ctx context.Context, h *Host, path paths.Path, do func(*walk, context.Context) error) error {
+	_, err := below(ctx, h, path, func(w *walk, ctx context.Context) (struct{}, error) { return struct{}{}, do(w, ctx) })
+	return err
+}
 
 // PathExists implements hub.Filesystem.
 func (f filesystem) PathExists(ctx context.Context, text string) (bool, error) {
@@ -20,22 +45,19 @@ func (f filesystem) PathExists(ctx context.Context, text string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	w, err := f.walk(path)
-	if err != nil {
-		return false, err
-	}
-	defer w.close()
-	if path.IsRoot() {
-		return true, nil
-	}
-	name, err := w.toParent(ctx)
-	if err == nil {
-		_, err = w.stat(name)
-	}
-	if isGone(err) {
-		return false, nil
-	}
-	return err == nil, err
+	return below(ctx, f.Host, path, func(w *walk, ctx context.Context) (bool, error) {
+		if path.IsRoot() {
+			return true, nil
+		}
+		name, err := w.toParent(ctx)
+		if err == nil {
+			_, err = w.stat(name)
+		}
+		if isGone(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
 }
 
 // stat tells what an entry is, by its parent's handle. ErrNotFound.
@@ -56,11 +78,11 @@ func (f filesystem) Mkdir(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
-	w, err := f.walk(path)
-	if err != nil {
-		return err
-	}
-	defer w.close()
+	return change(ctx, f.Host, path, (*walk).makeAll)
+}
+
+// makeAll makes what is missing on the way down. A root exists.
+func (w *walk) makeAll(ctx context.Context) error {
 	for i, name := range w.names {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -72,7 +94,7 @@ func (f filesystem) Mkdir(ctx context.Context, text string) error {
 			return err
 		}
 	}
-	return nil // a root, which exists
+	return nil
 }
 
 func (w *walk) enterOrMake(name string) error {
@@ -127,12 +149,11 @@ func (f filesystem) IsLink(ctx context.Context, text string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	w, err := f.walk(path)
-	if err != nil {
-		return false, err
-	}
-	defer w.close()
-	if path.IsRoot() {
+	return below(ctx, f.Host, path, (*walk).isLink)
+}
+
+func (w *walk) isLink(ctx context.Context) (bool, error) {
+	if len(w.names) == 0 {
 		return false, nil
 	}
 	name, err := w.toParent(ctx)
@@ -154,8 +175,8 @@ func (f filesystem) IsLink(ctx context.Context, text string) (bool, error) {
 	if w.volume != "" {
 		return false, refuseLink(w.child(name), "a link within a mounted volume")
 	}
-	if _, err := f.machine.Files.Attributes(target); err != nil {
-		f.logger.DebugContext(ctx, "a link leads nowhere", "path", w.child(name), "target", target, "error", err)
+	if _, err := w.host.machine.Files.Attributes(target); err != nil {
+		w.host.logger.DebugContext(ctx, "a link leads nowhere", "path", w.child(name), "target", target, "error", err)
 		return false, nil
 	}
 	return true, nil

@@ -37,6 +37,9 @@ type Host struct {
 	options Options
 	logger  *slog.Logger
 	roots   []*root
+	files   chan struct{} // the threads that directories may block
+	tasks   *tasks
+	*storage
 }
 
 // New opens the roots and holds them until Close: whatever becomes of their
@@ -46,9 +49,14 @@ func New(options Options) (*Host, error) {
 	if options.Rules == nil || options.Machine.Files == nil {
 		return nil, errors.New("a host needs the rules of paths and a machine")
 	}
-	h := &Host{machine: options.Machine, rules: options.Rules, options: options, logger: options.Logger}
+	h := &Host{machine: options.Machine, rules: options.Rules, options: options, logger: options.Logger, files: make(chan struct{}, filesAtOnce)}
 	if h.logger == nil {
 		h.logger = slog.New(slog.DiscardHandler)
+	}
+	h.tasks = newTasks(h.logger)
+	var err error
+	if h.storage, err = newStorage(options, h.logger); err != nil {
+		return nil, err
 	}
 	for _, path := range options.Rules.Roots() {
 		h.roots = append(h.roots, newRoot(path, options.Machine.Files, h.logger))
@@ -58,7 +66,7 @@ func New(options Options) (*Host, error) {
 
 // Hub gives the host's groups.
 func (h *Host) Hub() hub.Host {
-	return hub.Host{Filesystem: filesystem{h}}
+	return hub.Host{Filesystem: filesystem{h}, Disks: disks{h}, Volumes: volumes{h}}
 }
 
 // Close gives the roots back. Operations fail from then on.

@@ -26,40 +26,29 @@ func (f filesystem) Link(ctx context.Context, source, link string) error {
 	if from.Equal(at) {
 		return fmt.Errorf("%w: target path %q is the source path as well; a link cannot lead to itself", backend.ErrInvalid, link)
 	}
-	if err := f.checkSource(ctx, from); err != nil {
-		return err
+	if err := change(ctx, f.Host, from, (*walk).checkSource); err != nil {
+		return fmt.Errorf("the source of a link: %w", err)
 	}
-	w, err := f.walk(at)
-	if err != nil {
-		return err
-	}
-	defer w.close()
-	name, err := w.toParent(ctx)
-	if err != nil {
-		return err
-	}
-	return w.link(name, from.String())
+	return change(ctx, f.Host, at, func(w *walk, ctx context.Context) error {
+		name, err := w.toParent(ctx)
+		if err != nil {
+			return err
+		}
+		return w.link(name, from.String())
+	})
 }
 
 // checkSource: only a directory, a link or a mounted folder can be a source.
-func (f filesystem) checkSource(ctx context.Context, path paths.Path) error {
-	w, err := f.walk(path)
+func (w *walk) checkSource(ctx context.Context) error {
+	name, err := w.toParent(ctx)
 	if err != nil {
 		return err
 	}
-	defer w.close()
-	name, err := w.toParent(ctx)
-	if err != nil {
-		return fmt.Errorf("the source of a link: %w", err)
-	}
 	info, err := w.stat(name)
-	if err != nil {
-		return fmt.Errorf("the source of a link: %w", err)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%w: %s is a file; give a directory", backend.ErrPrecondition, w.child(name))
 	}
-	if !info.IsDir() {
-		return fmt.Errorf("%w: the source of a link, %s, is a file; give a directory", backend.ErrPrecondition, path)
-	}
-	return nil
+	return err
 }
 
 // link makes the link unless it is there, and reads it back in both cases: wine

@@ -29,23 +29,25 @@ func (f filesystem) Rmdir(ctx context.Context, text string, force bool) error {
 	if err != nil {
 		return err
 	}
-	w, err := f.walk(path)
-	if err != nil {
+	return change(ctx, f.Host, path, func(w *walk, ctx context.Context) error {
+		err := w.removeLast(ctx, force)
+		if force && isGone(err) {
+			return nil
+		}
 		return err
-	}
-	defer w.close()
+	})
+}
+
+func (w *walk) removeLast(ctx context.Context, force bool) error {
 	name, err := w.toParent(ctx)
-	var info win32.FileInfo
-	if err == nil {
-		info, err = w.stat(name)
-	}
-	if force && isGone(err) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
-	if err := w.removeEntry(ctx, info, name, force); err != nil && (!force || !isGone(err)) {
+	info, err := w.stat(name)
+	if err != nil {
+		return err
+	}
+	if err := w.removeEntry(ctx, info, name, force); err != nil {
 		return err
 	}
 	return w.mustBeGone(name)
@@ -84,11 +86,10 @@ func (f filesystem) RmdirContents(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
-	w, err := f.walk(path)
-	if err != nil {
-		return err
-	}
-	defer w.close()
+	return change(ctx, f.Host, path, (*walk).emptyLast)
+}
+
+func (w *walk) emptyLast(ctx context.Context) error {
 	name, err := w.toParent(ctx)
 	if err != nil {
 		return err
@@ -101,7 +102,7 @@ func (f filesystem) RmdirContents(ctx context.Context, text string) error {
 		return failed(err, "open the directory %s", w.child(name))
 	}
 	defer func() { _ = dir.Close() }()
-	r := remover{host: f.Host, ctx: ctx}
+	r := remover{host: w.host, ctx: ctx}
 	return r.empty(dir, w.child(name), 1)
 }
 
@@ -130,36 +131,40 @@ func (r remover) remove(dir win32.Directory, info win32.FileInfo, name, at strin
 		return fmt.Errorf("%w: remove %s: more than %d directories lie in each other; remove some by hand", backend.ErrPrecondition, at, maxDepth)
 	}
 	for range refills {
-		err := r.emptyAndRemove(dir, name, at, depth)
-		if !isErrno(err, win32.ErrorDirNotEmpty) {
+		again, err := r.removeTree(dir, name, at, depth)
+		if !again {
 			return err
 		}
 		if err := r.pause(); err != nil {
 			return fmt.Errorf("remove %s: %w", at, err)
 		}
 	}
-	return fmt.Errorf("%w: remove %s: it is filled again as fast as it is emptied, or what was in it is still open; stop what works in it", backend.ErrInUse, at)
+	return fmt.Errorf("%w: remove %s: it is filled again as fast as it is emptied, or what was in it is still open: %w; stop what works in it",
+		backend.ErrInUse, at, win32.ErrorDirNotEmpty)
 }
 
-func (r remover) emptyAndRemove(dir win32.Directory, name, at string, depth int) error {
+// removeTree empties and removes a directory; again means that it was not empty
+// any more when it was to go.
+func (r remover) removeTree(dir win32.Directory, name, at string, depth int) (again bool, err error) {
 	child, err := dir.Open(name)
 	switch {
 	case err == nil:
 		err = r.empty(child, at, depth+1)
 		_ = child.Close() // a directory that is open cannot be removed
 	case errors.Is(err, win32.ErrorStoppedOnSymlink):
-		return r.unlink(dir, name, at)
-	case isErrno(err, win32.ErrorDirectory):
+		return false, r.unlink(dir, name, at)
+	case isErrno(err, win32.ErrorDirectory): // now a file
 		err = nil
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		return false, nil
 	default:
-		return failed(err, "open the directory %s", at)
+		err = failed(err, "open the directory %s", at)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = r.removeOne(dir, name, at)
+		again = isErrno(err, win32.ErrorDirNotEmpty)
 	}
-	return r.removeOne(dir, name, at)
+	return again, err
 }
 
 func (r remover) empty(dir win32.Directory, at string, depth int) error {

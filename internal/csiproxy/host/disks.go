@@ -1,0 +1,199 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// disks is hub.Disks.
+type disks struct{ *Host }
+
+// drives is how many disk numbers are tried where Windows does not list disks.
+const drives = 64
+
+// rescanLimit ends the wait for a look at all buses.
+const rescanLimit = 2 * time.Minute
+
+func diskKey(number uint32) string { return fmt.Sprintf("disk %d", number) }
+
+// withDisk opens a disk for the time of do.
+func withDisk[T any](h *Host, number uint32, access win32.Access, do func(win32.Device) (T, error)) (T, error) {
+	device, err := h.machine.Devices.OpenDisk(number, access)
+	if err != nil {
+		var none T
+		return none, failed(err, "open disk %d", number)
+	}
+	defer h.close(device, diskKey(number))
+	value, err := do(device)
+	if err != nil {
+		err = fmt.Errorf("disk %d: %w", number, err)
+	}
+	return value, err
+}
+
+func (h *Host) close(device win32.Device, what string) {
+	if err := device.Close(); err != nil {
+		h.logger.Warn("a device is not closed", "device", what, "error", err)
+	}
+}
+
+// question looks at one disk.
+func question[T any](ctx context.Context, h *Host, number uint32, do func(win32.Device) (T, error)) (T, error) {
+	return ask(ctx, h.tasks, diskKey(number), func(context.Context) (T, error) {
+		return withDisk(h, number, win32.Query, do)
+	})
+}
+
+// List asks all disks at once; one that does not answer has that as its Problem
+// (D-17).
+func (d disks) List(ctx context.Context) ([]hub.Disk, error) {
+	interfaces, err := ask(ctx, d.tasks, "the list of disks", func(context.Context) ([]string, error) {
+		return d.machine.Devices.Interfaces()
+	})
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("list disks: %w", err)
+	}
+	var found []hub.Disk
+	if err != nil || len(interfaces) == 0 {
+		d.logger.Warn("Windows lists no disks; their numbers are tried instead", "count", drives, "error", err)
+		found = d.byNumber(ctx)
+	} else {
+		found = d.byInterface(ctx, interfaces)
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("list disks: %w", context.Cause(ctx))
+	}
+	return tidy(found), nil
+}
+
+// tidy sorts disks by number. A disk with several interfaces is one; the account
+// of it that went well counts.
+func tidy(found []hub.Disk) []hub.Disk {
+	byNumber := map[uint32]hub.Disk{}
+	for _, disk := range found {
+		if earlier, twice := byNumber[disk.Number]; !twice || earlier.Problem != nil && disk.Problem == nil {
+			byNumber[disk.Number] = disk
+		}
+	}
+	return slices.SortedFunc(maps.Values(byNumber), func(a, b hub.Disk) int { return cmp.Compare(a.Number, b.Number) })
+}
+
+// each looks at things side by side and collects what was found.
+func each[K, V any](things []K, look func(K) (V, bool)) []V {
+	var (
+		mu    sync.Mutex
+		found []V
+		all   sync.WaitGroup
+	)
+	for _, thing := range things {
+		all.Go(func() {
+			value, ok := look(thing)
+			if !ok {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found = append(found, value)
+		})
+	}
+	all.Wait()
+	return found
+}
+
+func (d disks) byNumber(ctx context.Context) []hub.Disk {
+	numbers := make([]uint32, drives)
+	for i := range numbers {
+		numbers[i] = uint32(i)
+	}
+	return each(numbers, func(number uint32) (hub.Disk, bool) {
+		disk, err := glance(ctx, d.tasks, diskKey(number), func(context.Context) (hub.Disk, error) {
+			return withDisk(d.Host, number, win32.Query, func(device win32.Device) (hub.Disk, error) {
+				return describe(device, number), nil
+			})
+		})
+		if err != nil {
+			disk = hub.Disk{Number: number, Problem: err}
+		}
+		return disk, !errors.Is(err, backend.ErrNotFound)
+	})
+}
+
+func (d disks) byInterface(ctx context.Context, interfaces []string) []hub.Disk {
+	return each(interfaces, func(path string) (hub.Disk, bool) {
+		disk, err := glance(ctx, d.tasks, "disk "+path, func(context.Context) (hub.Disk, error) {
+			device, err := d.machine.Devices.OpenInterface(path, win32.Query)
+			if err != nil {
+				return hub.Disk{}, failed(err, "open disk %s", path)
+			}
+			defer d.close(device, path)
+			number, err := answer(device, win32.IoctlStorageGetDeviceNumber, nil, win32.DecodeDeviceNumber)
+			if err != nil {
+				return hub.Disk{}, err
+			}
+			d.numbers.Store(path, number.Number)
+			return describe(device, number.Number), nil
+		})
+		if err == nil {
+			return disk, true
+		}
+		number, known := d.numbers.Load(path)
+		d.logger.Warn("a disk cannot be read", "disk", path, "number", number, "error", err)
+		if !known || errors.Is(err, backend.ErrNotFound) {
+			return hub.Disk{}, false // just gone, or never known: there is no number to list it by
+		}
+		return hub.Disk{Number: number.(uint32), Problem: err}, true //nolint:forcetypeassert // only numbers are stored
+	})
+}
+
+// Rescan looks for disks on all buses, then for the size of each.
+func (d disks) Rescan(ctx context.Context) error {
+	return d.rescans.do(ctx, func() error {
+		background, cancel := context.WithTimeoutCause(context.Background(), rescanLimit,
+			fmt.Errorf("%w: the look at all buses took longer than %s", backend.ErrUnavailable, rescanLimit))
+		defer cancel()
+		_, err := ask(background, d.tasks, "all buses", func(context.Context) (struct{}, error) {
+			return struct{}{}, d.machine.Devices.Reenumerate()
+		})
+		if err != nil {
+			return failed(err, "look for disks")
+		}
+		found, err := d.List(background)
+		if err != nil {
+			return err
+		}
+		each(found, func(disk hub.Disk) (struct{}, bool) {
+			_, err := glance(background, d.tasks, diskKey(disk.Number), func(context.Context) (struct{}, error) {
+				return withDisk(d.Host, disk.Number, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
+					return struct{}{}, tell(device, win32.IoctlDiskUpdateProperties, nil)
+				})
+			})
+			if err != nil {
+				d.logger.Warn("the size of a disk is not looked at", "disk", disk.Number, "error", err)
+			}
+			return struct{}{}, false
+		})
+		return nil
+	})
+}
+
+// Size asks the disk, not its partition table.
+func (d disks) Size(ctx context.Context, disk uint32) (int64, error) {
+	geometry, err := question(ctx, d.Host, disk, geometryOf)
+	return geometry.DiskSize, err
+}
+
+// Online reads the disk's attributes.
+func (d disks) Online(ctx context.Context, disk uint32) (bool, error) {
+	attributes, err := question(ctx, d.Host, disk, attributesOf)
+	return err == nil && attributes.Attributes&win32.DiskAttributeOffline == 0, err
+}

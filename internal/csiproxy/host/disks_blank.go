@@ -1,0 +1,190 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+const (
+	kibi = int64(1) << 10
+	mebi = int64(1) << 20
+	gibi = int64(1) << 30
+)
+
+// stretch is a run of bytes of a disk or volume.
+type stretch struct{ offset, length int64 }
+
+// The places of a disk where the first block of something could be: its head and
+// its tail hold nearly all (superblocks, partition tables, boot sectors and their
+// copies, members of Storage Spaces, LDM and RAID, and a partition that begins at
+// the first mebibyte of a disk whose table is gone).
+const (
+	headLength = mebi + 64*kibi
+	tailLength = mebi
+	spotLength = 4 * kibi
+)
+
+// spots are the lone places: a second LUKS2 header, VMFS, the copies of btrfs'
+// superblock, and where Windows begins its first data partition behind reserved
+// ones of its several sizes.
+var spots = []int64{2 * mebi, 4 * mebi, 16 * mebi, 17 * mebi, 64 * mebi, 128 * mebi, 129 * mebi, 145 * mebi, 256 * gibi}
+
+// signaturePlaces are what has to be read, in that order, before size bytes can
+// be called blank.
+func signaturePlaces(size int64) []stretch {
+	head := min(headLength, size)
+	places := []stretch{{0, head}}
+	tail := max(head, size-tailLength)
+	for _, spot := range spots {
+		if spot >= head && spot+spotLength <= tail {
+			places = append(places, stretch{spot, spotLength})
+		}
+	}
+	if tail < size {
+		places = append(places, stretch{tail, size - tail})
+	}
+	return places
+}
+
+// content is what was read of a disk or volume.
+type content struct {
+	size  int64
+	parts []part
+}
+
+type part struct {
+	offset int64
+	data   []byte
+}
+
+// readContent reads the places where something could be in a stretch of a
+// device, in whole sectors. A place that cannot be read is an error: what is not
+// known is never taken for blank.
+func readContent(ctx context.Context, r io.ReaderAt, within stretch, sector int64) (content, error) {
+	c := content{size: within.length}
+	if sector <= 0 || within.length < sector || within.offset%sector != 0 {
+		return c, fmt.Errorf("%w: %d bytes from %d in sectors of %d cannot be looked at", backend.ErrPrecondition, within.length, within.offset, sector)
+	}
+	for _, place := range signaturePlaces(within.length) {
+		if err := ctx.Err(); err != nil {
+			return c, context.Cause(ctx)
+		}
+		first := place.offset / sector * sector
+		last := min((place.offset+place.length+sector-1)/sector*sector, within.length/sector*sector)
+		data := make([]byte, last-first)
+		if n, err := r.ReadAt(data, within.offset+first); n < len(data) {
+			if err == nil || errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return c, failed(err, "read %d bytes from %d to see whether something is there", len(data), within.offset+first)
+		}
+		c.parts = append(c.parts, part{first, data})
+	}
+	return c, nil
+}
+
+// used is the offset of the first byte that is not zero.
+func (c content) used() (int64, bool) {
+	for _, p := range c.parts {
+		for i, b := range p.data {
+			if b != 0 {
+				return p.offset + int64(i), true
+			}
+		}
+	}
+	return 0, false
+}
+
+// at gives length bytes from an offset, or from the end with a negative one; nil
+// when they were not read.
+func (c content) at(offset, length int64) []byte {
+	if offset < 0 {
+		offset += c.size
+	}
+	for _, p := range c.parts {
+		if offset >= p.offset && offset+length <= p.offset+int64(len(p.data)) {
+			return p.data[offset-p.offset : offset-p.offset+length]
+		}
+	}
+	return nil
+}
+
+// signature is how the first block of something is told.
+type signature struct {
+	name   string
+	offset int64
+	magic  string
+}
+
+// foreign are signs of what no format for Windows by this proxy leaves behind.
+// They only name what is found: whatever is not zero is no blank disk, known or
+// not.
+var foreign = []signature{
+	{"BitLocker", 3, "-FVE-FS-"}, {"ReFS", 3, "ReFS\x00\x00\x00\x00"}, {"exFAT", 3, "EXFAT   "},
+	{"FAT32", 82, "FAT32   "}, {"FAT", 54, "FAT1"},
+	{"ext2, ext3 or ext4", 1080, "\x53\xef"}, {"XFS", 0, "XFSB"}, {"btrfs", 64*kibi + 64, "_BHRfS_M"},
+	{"LUKS", 0, "LUKS\xba\xbe"}, {"LVM", 512, "LABELONE"}, {"Linux swap", 4086, "SWAPSPACE2"}, {"Linux swap", 4086, "SWAP-SPACE"},
+	{"ISO 9660", 32769, "CD001"}, {"a GPT", 512, "EFI PART"}, {"a GPT", 4096, "EFI PART"},
+	{"the copy of a GPT", -512, "EFI PART"}, {"the copy of a GPT", -4096, "EFI PART"},
+	{"Storage Spaces", 4096, "SPACEDB "}, {"a dynamic disk", 3072, "PRIVHEAD"}, {"bluestore", 0, "bluestore block device"},
+}
+
+// ntfs are signs that NTFS is there, or was begun.
+var ntfs = []signature{
+	{"NTFS", 3, "NTFS    "}, {"NTFS", -509, "NTFS    "}, {"NTFS", -4093, "NTFS    "},
+	{"NTFS", mebi + 3, "NTFS    "},
+}
+
+func (c content) find(signatures []signature) (string, bool) {
+	for _, s := range signatures {
+		if bytes.Equal(c.at(s.offset, int64(len(s.magic))), []byte(s.magic)) {
+			return s.name, true
+		}
+	}
+	return "", false
+}
+
+// String names what is there.
+func (c content) String() string {
+	offset, used := c.used()
+	if !used {
+		return "nothing"
+	}
+	if name, found := c.find(append(ntfs[:len(ntfs):len(ntfs)], foreign...)); found {
+		return name
+	}
+	if bytes.Equal(c.at(510, 2), []byte("\x55\xaa")) {
+		return "a boot sector or an MBR"
+	}
+	return fmt.Sprintf("data of unknown kind from byte %d", offset)
+}
+
+// ntfsRecords are what NTFS' own files begin with, at multiples of a sector.
+var ntfsRecords = []string{"FILE", "RCRD", "RSTR", "INDX"}
+
+// isHalfMadeNTFS tells whether what is there can only be what a format of NTFS
+// left that did not come to its end: something of NTFS, and nothing of another
+// kind.
+func (c content) isHalfMadeNTFS() bool {
+	if _, found := c.find(foreign); found {
+		return false
+	}
+	if _, found := c.find(ntfs); found {
+		return true
+	}
+	for _, p := range c.parts {
+		for at := 0; at+4 <= len(p.data); at += 512 {
+			for _, magic := range ntfsRecords {
+				if string(p.data[at:at+4]) == magic {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

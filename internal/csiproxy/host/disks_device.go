@@ -1,0 +1,163 @@
+package host
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+const (
+	// firstAnswer is room for what nearly all devices answer, largestAnswer the end
+	// of patience with one that wants more and more.
+	firstAnswer   = 4 << 10
+	largestAnswer = 1 << 20
+)
+
+// answer is a control call that fills a buffer, repeated with a larger one until
+// all of it fits.
+func answer[T any](d win32.Device, code win32.ControlCode, in []byte, decode func([]byte) (T, error)) (T, error) {
+	var none T
+	for size := firstAnswer; ; size *= 4 {
+		out := make([]byte, size)
+		n, err := d.Control(code, in, out)
+		if isErrno(err, win32.ErrorMoreData, win32.ErrorInsufficientBuffer) && size < largestAnswer {
+			continue
+		}
+		if err != nil {
+			return none, failed(err, "%v", code)
+		}
+		if n < 0 || n > len(out) {
+			return none, fmt.Errorf("%v: %d bytes in a buffer of %d", code, n, len(out))
+		}
+		if code == win32.IoctlStorageQueryProperty && size < largestAnswer {
+			if whole, err := win32.DescriptorSize(out[:n]); err == nil && int64(whole) > int64(size) {
+				continue
+			}
+		}
+		value, err := decode(out[:n])
+		if err != nil {
+			return none, fmt.Errorf("%v: %w", code, err)
+		}
+		return value, nil
+	}
+}
+
+// tell is a control call without an answer.
+func tell(d win32.Device, code win32.ControlCode, in []byte) error {
+	_, err := d.Control(code, in, nil)
+	return failed(err, "%v", code)
+}
+
+func layoutOf(d win32.Device) (win32.DriveLayout, error) {
+	return answer(d, win32.IoctlDiskGetDriveLayoutEx, nil, win32.DecodeDriveLayout)
+}
+
+func geometryOf(d win32.Device) (win32.Geometry, error) {
+	return answer(d, win32.IoctlDiskGetDriveGeometryEx, nil, win32.DecodeGeometry)
+}
+
+func attributesOf(d win32.Device) (win32.GetDiskAttributes, error) {
+	return answer(d, win32.IoctlDiskGetDiskAttributes, nil, win32.DecodeGetDiskAttributes)
+}
+
+func lengthOf(d win32.Device) (int64, error) {
+	info, err := answer(d, win32.IoctlDiskGetLengthInfo, nil, win32.DecodeLengthInfo)
+	return info.Length, err
+}
+
+// setAttributes sets bits of a disk's state to on or off, and reads them back.
+func setAttributes(d win32.Device, bits uint64, on bool) error {
+	set := win32.SetDiskAttributes{Persist: true, Mask: bits}
+	if on {
+		set.Attributes = bits
+	}
+	if err := tell(d, win32.IoctlDiskSetDiskAttributes, set.Encode()); err != nil {
+		return err
+	}
+	if err := tell(d, win32.IoctlDiskUpdateProperties, nil); err != nil {
+		return err
+	}
+	now, err := attributesOf(d)
+	if err != nil {
+		return err
+	}
+	if now.Attributes&bits != set.Attributes {
+		return fmt.Errorf("%v answered success, but the disk's attributes are %#x and those asked for %#x of %#x",
+			win32.IoctlDiskSetDiskAttributes, now.Attributes, set.Attributes, bits)
+	}
+	return nil
+}
+
+// describe tells of an open disk what it can: what could not be asked is joined
+// in the disk's Problem.
+func describe(d win32.Device, number uint32) hub.Disk {
+	disk := hub.Disk{Number: number}
+	var problems []error
+	if geometry, err := geometryOf(d); err != nil {
+		problems = append(problems, err)
+	} else {
+		disk.Size = geometry.DiskSize
+	}
+	if attributes, err := attributesOf(d); err != nil {
+		problems = append(problems, err)
+	} else {
+		disk.Online = attributes.Attributes&win32.DiskAttributeOffline == 0
+		disk.ReadOnly = attributes.Attributes&win32.DiskAttributeReadOnly != 0
+	}
+	// Not every bus has addresses, serials and identifiers: that is no problem of
+	// the disk.
+	if address, err := answer(d, win32.IoctlSCSIGetAddress, nil, win32.DecodeSCSIAddress); err == nil {
+		disk.Location = location(address)
+	} else if !cannot(err) {
+		problems = append(problems, err)
+	}
+	if device, err := answer(d, win32.IoctlStorageQueryProperty, query(win32.PropertyDevice), win32.DecodeDeviceDescriptor); err == nil {
+		disk.SerialNumber = strings.TrimSpace(device.Serial)
+	} else if !cannot(err) {
+		problems = append(problems, err)
+	}
+	if ids, err := answer(d, win32.IoctlStorageQueryProperty, query(win32.PropertyDeviceID), win32.DecodeDeviceIDs); err == nil {
+		disk.Page83 = page83(ids)
+	} else if !cannot(err) {
+		problems = append(problems, err)
+	}
+	disk.Problem = errors.Join(problems...)
+	return disk
+}
+
+func query(property uint32) []byte {
+	return win32.PropertyQuery{Property: property, Type: win32.QueryStandard}.Encode()
+}
+
+// cannot tells whether a device says that it has no such thing.
+func cannot(err error) bool {
+	return isErrno(err, win32.ErrorInvalidFunction, win32.ErrorNotSupported, win32.ErrorInvalidParameter, win32.ErrorNotFound, win32.ErrorFileNotFound)
+}
+
+func location(a win32.SCSIAddress) *hub.DiskLocation {
+	decimal := func(b uint8) string { return strconv.Itoa(int(b)) }
+	return &hub.DiskLocation{Adapter: decimal(a.Port), Bus: decimal(a.Path), Target: decimal(a.Target), LUN: decimal(a.LUN)}
+}
+
+// page83 is the first identifier of the device itself that can be written down,
+// as drivers compare it (upstream's ListDiskIDs: binary in lower-case hex, ASCII
+// as it is).
+func page83(ids win32.DeviceIDs) string {
+	for _, id := range ids {
+		if id.Association != win32.AssociationDevice || len(id.Identifier) == 0 {
+			continue
+		}
+		switch id.CodeSet {
+		case win32.CodeSetBinary:
+			return hex.EncodeToString(id.Identifier)
+		case win32.CodeSetASCII:
+			return strings.ToValidUTF8(strings.Trim(string(id.Identifier), "\x00 "), "")
+		}
+	}
+	return ""
+}

@@ -1,0 +1,114 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// lockLimit is how long a volume is tried to be locked. What has just been
+// unmounted may have handles for a moment yet: a virus scanner's, the indexer's.
+const lockLimit = 10 * time.Second
+
+// SetOnline takes a disk online and writable, or offline. Offline, Windows would
+// pull mounted volumes away without a word: so each is flushed, locked, which
+// nobody gets while a file on it is open, and dismounted before.
+func (d disks) SetOnline(ctx context.Context, disk uint32, online bool) error {
+	_, err := operate(ctx, d.tasks, []string{diskKey(disk)}, func(ctx context.Context) (struct{}, error) {
+		return withDisk(d.Host, disk, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
+			if online {
+				return struct{}{}, bringUp(device)
+			}
+			return struct{}{}, d.takeDown(ctx, device, disk)
+		})
+	})
+	return err
+}
+
+func (d disks) takeDown(ctx context.Context, device win32.Device, disk uint32) error {
+	now, err := attributesOf(device)
+	if err != nil || now.Attributes&win32.DiskAttributeOffline != 0 {
+		return err
+	}
+	if err := d.dismountAll(ctx, disk); err != nil {
+		return err
+	}
+	if err := setAttributes(device, win32.DiskAttributeOffline, true); err != nil {
+		return fmt.Errorf("take offline: %w", err)
+	}
+	return nil
+}
+
+// dismountAll dismounts the volumes of a disk, or none: the first that is busy
+// gives the others back.
+func (d disks) dismountAll(ctx context.Context, disk uint32) error {
+	found, err := d.volumesOn(ctx, disk)
+	if err != nil {
+		return err
+	}
+	var locked []win32.Device
+	defer func() {
+		for _, volume := range locked {
+			d.close(volume, diskKey(disk)) // a lock ends with its handle
+		}
+	}()
+	for _, volume := range found {
+		device, err := d.lock(ctx, volume.name)
+		if err != nil {
+			return err
+		}
+		locked = append(locked, device)
+	}
+	for i, device := range locked {
+		if err := tell(device, win32.FsctlDismountVolume, nil); err != nil {
+			return fmt.Errorf("dismount volume %s: %w", found[i].name, err)
+		}
+	}
+	return nil
+}
+
+// lock flushes a volume and takes it for itself.
+func (d disks) lock(ctx context.Context, volume string) (_ win32.Device, err error) {
+	device, err := d.machine.Volumes.Open(volume, win32.ReadWrite)
+	if err != nil {
+		return nil, failed(err, "open volume %s", volume)
+	}
+	defer func() {
+		if err != nil {
+			d.close(device, volume)
+		}
+	}()
+	if err := flush(device); err != nil {
+		return nil, fmt.Errorf("flush volume %s: %w", volume, err)
+	}
+	var last error
+	taken, err := poll(ctx, lockLimit, func() (bool, error) {
+		last = tell(device, win32.FsctlLockVolume, nil)
+		if isErrno(last, win32.ErrorAccessDenied, win32.ErrorSharingViolation, win32.ErrorBusy, win32.ErrorLockViolation) {
+			return false, nil
+		}
+		return last == nil, last
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lock volume %s: %w", volume, err)
+	}
+	if !taken {
+		number, _ := errors.AsType[win32.Errno](last)
+		return nil, failedAs(backend.ErrInUse, number, "%v of volume %s for %s: files on it are open, so its disk stays online", win32.FsctlLockVolume, volume, lockLimit)
+	}
+	return device, nil
+}
+
+// flush writes a volume's cache out. What cannot be written to has nothing to
+// flush, and a raw volume no cache.
+func flush(device win32.Device) error {
+	err := device.Flush()
+	if isErrno(err, win32.ErrorWriteProtect, win32.ErrorUnrecognizedVolume) {
+		return nil
+	}
+	return failed(err, "FlushFileBuffers")
+}

@@ -1,0 +1,157 @@
+package host
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// Partition is one operation from a blank disk to a volume, and any part of it
+// that a crash has left undone is what the repeated call finds and does: a disk
+// without a table, a table without partitions, a table with the reserved one
+// only, a partition whose volume has not come yet.
+//
+// Nothing is written before all places where something could be were read and
+// are blank. What is found instead is named, and the disk stays as it is, offline
+// and read-only too.
+func (d disks) Partition(ctx context.Context, disk uint32) (string, error) {
+	return operate(ctx, d.tasks, []string{diskKey(disk)}, func(ctx context.Context) (string, error) {
+		if _, err := withDisk(d.Host, disk, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
+			return struct{}{}, partition(ctx, device)
+		}); err != nil {
+			return "", err
+		}
+		return d.firstVolume(ctx, disk)
+	})
+}
+
+// firstVolume waits for the volume of the first partition that has one. A disk
+// that is offline has none.
+func (d disks) firstVolume(ctx context.Context, disk uint32) (string, error) {
+	layout, online, err := d.partitionsOf(ctx, disk)
+	if err != nil || !online {
+		return "", err
+	}
+	for _, p := range usedPartitions(layout) {
+		if hasVolume(p) {
+			return d.volumeAt(ctx, disk, p.Offset)
+		}
+	}
+	return "", nil
+}
+
+// partition makes what is missing of a table and its partitions.
+func partition(ctx context.Context, device win32.Device) error {
+	layout, err := layoutOf(device)
+	if err != nil {
+		return err
+	}
+	use := useOf(layout)
+	if use == partitioned {
+		return nil
+	}
+	if err := mustBeBlank(ctx, device, layout); err != nil {
+		return err
+	}
+	if err := bringUp(device); err != nil {
+		return err
+	}
+	if use == unpartitioned {
+		if layout, err = initialise(device); err != nil {
+			return fmt.Errorf("initialise: %w", err)
+		}
+	}
+	if err := addPartitions(device, layout); err != nil {
+		return fmt.Errorf("partition: %w", err)
+	}
+	return nil
+}
+
+// mustBeBlank looks at the disk's blocks: at all of them that could tell, or with
+// a table at those that partitions may have.
+func mustBeBlank(ctx context.Context, device win32.Device, layout win32.DriveLayout) error {
+	geometry, err := geometryOf(device)
+	if err != nil {
+		return err
+	}
+	within := stretch{0, geometry.DiskSize}
+	switch useOf(layout) {
+	case unusable:
+		return fmt.Errorf("%w: it has an %v without partitions, which nothing is added to; clear the disk by hand if it is not needed", backend.ErrPrecondition, layout.Style)
+	case initialised:
+		within = stretch{layout.UsableOffset, min(layout.UsableLength, geometry.DiskSize-layout.UsableOffset)}
+	}
+	found, err := readContent(ctx, device, within, int64(geometry.BytesPerSector))
+	if err != nil {
+		return err
+	}
+	if _, used := found.used(); used {
+		return fmt.Errorf("%w: it is not blank: it holds %v; it stays as it is, so clear it by hand if it is not needed", backend.ErrPrecondition, found)
+	}
+	return nil
+}
+
+// bringUp takes offline and read-only off, which Windows' SAN policy puts on new
+// disks of shared buses.
+func bringUp(device win32.Device) error {
+	const both = win32.DiskAttributeOffline | win32.DiskAttributeReadOnly
+	now, err := attributesOf(device)
+	if err != nil || now.Attributes&both == 0 {
+		return err
+	}
+	if err := setAttributes(device, both, false); err != nil {
+		return fmt.Errorf("bring online: %w", err)
+	}
+	return nil
+}
+
+// initialise gives a disk a GPT, and reads it back.
+func initialise(device win32.Device) (win32.DriveLayout, error) {
+	// Windows may have seen a table only now that the disk is online.
+	before, err := layoutOf(device)
+	if err != nil {
+		return before, err
+	}
+	if before.Style != win32.StyleRaw {
+		return before, fmt.Errorf("%w: it has an %v since it is online; repeat the call", backend.ErrUnavailable, before.Style)
+	}
+	create := win32.CreateDisk{Style: win32.StyleGPT, DiskID: win32.NewGUID(), MaxPartitions: maxPartitions}
+	if err := tell(device, win32.IoctlDiskCreateDisk, create.Encode()); err != nil {
+		return before, err
+	}
+	if err := tell(device, win32.IoctlDiskUpdateProperties, nil); err != nil {
+		return before, err
+	}
+	layout, err := layoutOf(device)
+	if err != nil {
+		return layout, err
+	}
+	if layout.Style != win32.StyleGPT || layout.DiskID != create.DiskID {
+		return layout, fmt.Errorf("%v answered success, but the disk's table is %v of disk %v", win32.IoctlDiskCreateDisk, layout.Style, layout.DiskID)
+	}
+	return layout, nil
+}
+
+// addPartitions writes the partitions, and reads them back.
+func addPartitions(device win32.Device, layout win32.DriveLayout) error {
+	planned, _, err := planPartitions(layout, win32.NewGUID)
+	if err != nil {
+		return err
+	}
+	if err := tell(device, win32.IoctlDiskSetDriveLayoutEx, planned.Encode()); err != nil {
+		return err
+	}
+	if err := tell(device, win32.IoctlDiskUpdateProperties, nil); err != nil {
+		return err
+	}
+	written, err := layoutOf(device)
+	if err != nil {
+		return err
+	}
+	if err := sameEntries(planned, written); err != nil {
+		return fmt.Errorf("%v answered success, but %w", win32.IoctlDiskSetDriveLayoutEx, err)
+	}
+	return nil
+}

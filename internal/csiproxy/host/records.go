@@ -1,0 +1,171 @@
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+// records are what the host must know after its own death and cannot observe:
+// that it had begun to format a volume, and who uses an SMB mapping. Each is a
+// small file, replaced at once by a rename, so that a crash leaves the old one or
+// the new one.
+//
+// This is package durable's way without its os.Root: under wine nothing below
+// one can be removed, and Windows has no fsync of a directory, whose entries NTFS
+// journals itself. Names are this package's own.
+type records struct {
+	dir    string // "" keeps them in memory
+	logger *slog.Logger
+
+	mu     sync.Mutex
+	memory map[string][]byte
+}
+
+const recordTemp = ".tmp"
+
+func newRecords(dir string, logger *slog.Logger) (*records, error) {
+	r := &records{dir: dir, logger: logger, memory: map[string][]byte{}}
+	if dir == "" {
+		return r, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory for what must outlive csi-proxy: %w", err)
+	}
+	return r, nil
+}
+
+func (r *records) path(name string) string { return filepath.Join(r.dir, name+".json") }
+
+// read fills into from a record. A file that is no record any more is told in the
+// log and taken for none, which is the careful reading of each: no record allows
+// nothing.
+func (r *records) read(name string, into any) (bool, error) {
+	data, err := r.load(name)
+	if err != nil || data == nil {
+		return false, err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		r.logger.Error("a record is damaged and is ignored", "record", name, "error", err)
+		return false, nil
+	}
+	return true, nil
+}
+
+func (r *records) load(name string) ([]byte, error) {
+	if r.dir == "" {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.memory[name], nil
+	}
+	data, err := os.ReadFile(r.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the record %s: %w", name, err)
+	}
+	return data, nil
+}
+
+// write replaces a record and returns when it is on the disk.
+func (r *records) write(name string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("write the record %s: %w", name, err)
+	}
+	if r.dir == "" {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.memory[name] = data
+		return nil
+	}
+	if err := r.replace(r.path(name), data); err != nil {
+		return fmt.Errorf("write the record %s: %w", name, err)
+	}
+	return nil
+}
+
+func (r *records) replace(path string, data []byte) error {
+	temp := path + recordTemp
+	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return err
+	}
+	return r.syncEntries()
+}
+
+// remove forgets a record; none is fine.
+func (r *records) remove(name string) error {
+	if r.dir == "" {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.memory, name)
+		return nil
+	}
+	err := os.Remove(r.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = r.syncEntries()
+	}
+	if err != nil {
+		return fmt.Errorf("remove the record %s: %w", name, err)
+	}
+	return nil
+}
+
+// syncEntries makes the names in the directory durable where that needs a call.
+func (r *records) syncEntries() error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	dir, err := os.Open(r.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// names are those of all records that begin with a prefix.
+func (r *records) names(prefix string) ([]string, error) {
+	var names []string
+	if r.dir == "" {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for name := range r.memory {
+			if strings.HasPrefix(name, prefix) {
+				names = append(names, name)
+			}
+		}
+		return names, nil
+	}
+	entries, err := os.ReadDir(r.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list records: %w", err)
+	}
+	for _, entry := range entries {
+		if name, isRecord := strings.CutSuffix(entry.Name(), ".json"); isRecord && strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}

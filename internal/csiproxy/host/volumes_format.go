@@ -1,0 +1,159 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// ntfsName is the only filesystem that is made here.
+const ntfsName = "NTFS"
+
+// begunFormat is the intent record of a format: which stretch of which disk was
+// positively blank when the format of it began. All of it must be the same when
+// the format is to be finished, as a volume's name alone could come to stand for
+// another disk.
+type begunFormat struct {
+	Volume            string
+	Page83, Serial    string
+	DiskID, Partition string
+	Offset, Length    int64
+}
+
+func formatRecord(volume string) string {
+	return "format-" + strings.Trim(strings.TrimPrefix(volume, `\\?\Volume`), `{}\`)
+}
+
+// Format makes an NTFS on a volume that Windows calls raw and whose blocks were
+// read and are blank, where a format may have been; any other is refused, whoever
+// asks (D-12).
+//
+// A format that died midway leaves blocks that are not blank, which would be
+// refused for ever. So before the first block is written a record says that this
+// stretch of this disk was blank; it goes when the filesystem has been read back.
+// With the record a repeated call formats again, if the volume is still raw, the
+// stretch is the same, and what is on it can only be what NTFS' own format left:
+// data that came there meanwhile, by whatever way, is refused as before. A volume
+// that Windows recognises is never formatted again, with a record or without:
+// then the earlier format has come to its end.
+func (v volumes) Format(ctx context.Context, volumeID, fileSystem string) error {
+	if fileSystem != "" && !strings.EqualFold(fileSystem, ntfsName) {
+		return fmt.Errorf("%w: filesystem %.50q; volumes are formatted with %s only", backend.ErrInvalid, fileSystem, ntfsName)
+	}
+	return v.change(ctx, volumeID, nil, func(ctx context.Context, name string) error {
+		if err := v.format(ctx, name); err != nil {
+			return fmt.Errorf("format volume %s: %w", name, err)
+		}
+		return nil
+	})
+}
+
+func (v volumes) format(ctx context.Context, name string) error {
+	extent, err := v.whole(name)
+	if err != nil {
+		return err
+	}
+	stretch, sector, err := v.identify(name, extent)
+	if err != nil {
+		return err
+	}
+	record := formatRecord(name)
+	var earlier begunFormat
+	begun, err := v.records.read(record, &earlier)
+	if err != nil {
+		return err
+	}
+	begun = begun && earlier == stretch
+	existing, err := v.filesystemOf(name)
+	switch {
+	case err != nil && !(begun && isErrno(err, win32.ErrorFileCorrupt, win32.ErrorDiskCorrupt)):
+		return err
+	case existing == ntfsName && begun:
+		return v.formatted(name, extent)
+	case existing != "":
+		return fmt.Errorf("%w: it has a filesystem, %s, and keeps it", backend.ErrPrecondition, existing)
+	}
+	if err := v.mayFormat(ctx, name, extent, sector, begun); err != nil {
+		return err
+	}
+	if err := v.records.write(record, stretch); err != nil {
+		return err
+	}
+	if err := v.machine.Volumes.Format(ctx, name, win32.FormatRequest{FileSystem: ntfsName}); err != nil {
+		return failed(err, "make %s", ntfsName)
+	}
+	return v.formatted(name, extent)
+}
+
+// mayFormat reads the volume's blocks.
+func (v volumes) mayFormat(ctx context.Context, name string, extent win32.DiskExtent, sector int64, begun bool) error {
+	content, err := withVolume(v.Host, name, win32.Read, func(device win32.Device) (content, error) {
+		return readContent(ctx, device, stretch{0, extent.Length}, sector)
+	})
+	if err != nil {
+		return err
+	}
+	if _, used := content.used(); !used || begun && content.isHalfMadeNTFS() {
+		return nil
+	}
+	return fmt.Errorf("%w: Windows calls it raw, but it is not blank: it holds %v; it stays as it is, so clear it by hand if it is not needed",
+		backend.ErrPrecondition, content)
+}
+
+// formatted reads back what a format made, and forgets that it had begun.
+func (v volumes) formatted(name string, extent win32.DiskExtent) error {
+	now, err := v.filesystemOf(name)
+	if err != nil {
+		return err
+	}
+	if now != ntfsName {
+		return fmt.Errorf("Windows answered success to the format, but the filesystem is %q", now) //nolint:staticcheck,revive // it is a name
+	}
+	data, err := v.ntfsOf(name)
+	if err != nil {
+		return err
+	}
+	if data.Clusters <= 0 || data.BytesPerCluster == 0 || data.Clusters > extent.Length/int64(data.BytesPerCluster) {
+		return fmt.Errorf("the new filesystem has %d clusters of %d bytes on a partition of %d bytes", data.Clusters, data.BytesPerCluster, extent.Length)
+	}
+	return v.records.remove(formatRecord(name))
+}
+
+func (h *Host) ntfsOf(name string) (win32.NTFSVolumeData, error) {
+	return withVolume(h, name, win32.Read, func(device win32.Device) (win32.NTFSVolumeData, error) {
+		return answer(device, win32.FsctlGetNTFSVolumeData, nil, win32.DecodeNTFSVolumeData)
+	})
+}
+
+// identify tells all that names the stretch of a disk that a volume is on, and
+// the size of its sectors.
+func (v volumes) identify(name string, extent win32.DiskExtent) (begunFormat, int64, error) {
+	id := begunFormat{Volume: name, Offset: extent.Offset, Length: extent.Length}
+	var sector int64
+	_, err := withDisk(v.Host, extent.Disk, win32.Query, func(device win32.Device) (struct{}, error) {
+		layout, err := layoutOf(device)
+		if err != nil {
+			return struct{}{}, err
+		}
+		geometry, err := geometryOf(device)
+		if err != nil {
+			return struct{}{}, err
+		}
+		disk := describe(device, extent.Disk)
+		sector = int64(geometry.BytesPerSector)
+		id.Page83, id.Serial, id.DiskID = disk.Page83, disk.SerialNumber, layout.DiskID.String()
+		if layout.Style == win32.StyleMBR {
+			id.DiskID = fmt.Sprintf("MBR %#x", layout.Signature)
+		}
+		p, found := partitionAt(layout, extent.Offset)
+		if !found {
+			return struct{}{}, fmt.Errorf("%w: no partition begins at byte %d, where the volume does", backend.ErrPrecondition, extent.Offset)
+		}
+		id.Partition = p.ID.String()
+		return struct{}{}, nil
+	})
+	return id, sector, err
+}

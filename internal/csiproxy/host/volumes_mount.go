@@ -1,0 +1,126 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+func pathKey(path paths.Path) string { return "path " + path.Key() }
+
+// Mount mounts a volume that has a filesystem at an empty directory.
+func (v volumes) Mount(ctx context.Context, volumeID, path string) error {
+	at, err := v.rules.Target("target path", path)
+	if err != nil {
+		return err
+	}
+	return v.change(ctx, volumeID, []string{pathKey(at)}, func(ctx context.Context, name string) error {
+		if err := v.mount(ctx, name, at); err != nil {
+			return fmt.Errorf("mount volume %s at %s: %w", name, at, err)
+		}
+		return nil
+	})
+}
+
+func (v volumes) mount(ctx context.Context, name string, at paths.Path) error {
+	if err := v.mountable(name); err != nil {
+		return err
+	}
+	target, err := v.mountTarget(ctx, at)
+	if err != nil {
+		return err
+	}
+	defer target.close()
+	if same(target.volume, name) {
+		return nil
+	}
+	if err := target.ready(); err != nil {
+		return err
+	}
+	err = v.machine.Volumes.SetMountPoint(target.directory, name)
+	if err != nil && !isErrno(err, win32.ErrorDirNotEmpty) {
+		return failed(err, "SetVolumeMountPointW")
+	}
+	now, lookErr := target.mounted()
+	switch {
+	case lookErr != nil:
+		return lookErr
+	case same(now, name):
+		return nil // also when somebody else was faster
+	case err != nil && now == "":
+		return failed(err, "SetVolumeMountPointW")
+	case err != nil:
+		return fmt.Errorf("%w: the volume %s is mounted there: %w", backend.ErrPrecondition, now, err)
+	}
+	return fmt.Errorf("SetVolumeMountPointW answered success, but %q is mounted there", now)
+}
+
+// mountable refuses a volume that nobody could use once it is mounted. Whoever
+// mounts it has its format behind him, so what is recorded of an unfinished one
+// ends here, before the first file comes.
+func (v volumes) mountable(name string) error {
+	fileSystem, err := v.filesystemOf(name)
+	if err != nil {
+		return err
+	}
+	if fileSystem == "" {
+		return fmt.Errorf("%w: it has no filesystem; format it first", backend.ErrPrecondition)
+	}
+	return v.records.remove(formatRecord(name))
+}
+
+// same compares the names of volumes as Windows does.
+func same(a, b string) bool {
+	return strings.EqualFold(strings.TrimSuffix(a, `\`), strings.TrimSuffix(b, `\`)) && a != ""
+}
+
+// Unmount takes a volume off a directory. A directory that is gone, and a volume
+// that is gone, are fine: a driver that unstages once more meets them.
+func (v volumes) Unmount(ctx context.Context, volumeID, path string) error {
+	at, err := v.rules.Target("target path", path)
+	if err != nil {
+		return err
+	}
+	return v.change(ctx, volumeID, []string{pathKey(at)}, func(ctx context.Context, name string) error {
+		if err := v.unmount(ctx, name, at); err != nil {
+			return fmt.Errorf("unmount volume %s from %s: %w", name, at, err)
+		}
+		return nil
+	})
+}
+
+func (v volumes) unmount(ctx context.Context, name string, at paths.Path) error {
+	target, err := v.mountTarget(ctx, at)
+	if isGone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer target.close()
+	switch {
+	case target.volume == "":
+		return nil
+	case !same(target.volume, name):
+		return fmt.Errorf("%w: the volume %s is mounted there, and stays", backend.ErrPrecondition, target.volume)
+	}
+	if err := v.flushVolume(name); err != nil && !errors.Is(err, backend.ErrNotFound) {
+		return fmt.Errorf("flush: %w", err)
+	}
+	if err := v.machine.Volumes.DeleteMountPoint(target.directory); err != nil && !isGone(err) {
+		return failed(err, "DeleteVolumeMountPointW")
+	}
+	now, err := target.mounted()
+	if err != nil && !isGone(err) {
+		return err
+	}
+	if now != "" {
+		return fmt.Errorf("DeleteVolumeMountPointW answered success, but the volume %s is still mounted there", now)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// tableLimit is how long Windows gets to move a GPT's end to a disk's new end.
+const tableLimit = 5 * time.Second
+
+// Resize grows the partition, then the filesystem in it, by any amount of at least
+// a cluster, and by exactly what was asked for or an error (D-11). A crash between
+// the two leaves a filesystem that is smaller than its partition: that is looked
+// for first, and finished by itself.
+func (v volumes) Resize(ctx context.Context, volumeID string, size int64) (int64, error) {
+	if size < 0 {
+		return 0, fmt.Errorf("%w: a size of %d bytes; give 0 for all there is, or more", backend.ErrInvalid, size)
+	}
+	var total int64
+	err := v.change(ctx, volumeID, nil, func(ctx context.Context, name string) (err error) {
+		if total, err = v.resize(ctx, name, size); err != nil {
+			return fmt.Errorf("grow volume %s: %w", name, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return total, nil
+}
+
+func (v volumes) resize(ctx context.Context, name string, size int64) (int64, error) {
+	extent, err := v.whole(name)
+	if err != nil {
+		return 0, err
+	}
+	ntfs, err := v.growable(name)
+	if err != nil {
+		return 0, err
+	}
+	length, err := withDisk(v.Host, extent.Disk, win32.ReadWrite, func(device win32.Device) (int64, error) {
+		return growPartition(ctx, device, extent.Offset, ntfs, size)
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := v.growFilesystem(name, length); err != nil {
+		return 0, err
+	}
+	space, err := v.machine.Volumes.FreeSpace(name)
+	if err != nil {
+		return 0, failed(err, "ask for its space")
+	}
+	return int64(space.Total), nil
+}
+
+// growable is NTFS' own account of the volume; other filesystems do not grow here.
+func (v volumes) growable(name string) (win32.NTFSVolumeData, error) {
+	fileSystem, err := v.filesystemOf(name)
+	if err != nil {
+		return win32.NTFSVolumeData{}, err
+	}
+	if fileSystem != ntfsName {
+		return win32.NTFSVolumeData{}, fmt.Errorf("%w: its filesystem is %q, and only %s grows", backend.ErrPrecondition, fileSystem, ntfsName)
+	}
+	return v.ntfsOf(name)
+}
+
+// growPartition gives the partition's length after all.
+func growPartition(ctx context.Context, device win32.Device, offset int64, ntfs win32.NTFSVolumeData, wanted int64) (int64, error) {
+	plan, err := lookToGrow(ctx, device)
+	if err != nil {
+		return 0, err
+	}
+	plan.offset, plan.cluster, plan.wanted = offset, int64(ntfs.BytesPerCluster), wanted
+	before, _ := partitionAt(plan.layout, offset)
+	bytes, err := plan.plan()
+	if err != nil {
+		return 0, err
+	}
+	if bytes == 0 {
+		if wanted == 0 && tableIsBehind(plan.layout, plan.disk, plan.sector) {
+			return 0, fmt.Errorf("%w: the disk has %d bytes, but its partition table still ends at %d; rescan, and repeat the call",
+				backend.ErrUnavailable, plan.disk, usableEnd(plan.layout, plan.disk, plan.sector))
+		}
+		return before.Length, nil
+	}
+	if err := tell(device, win32.IoctlDiskGrowPartition, win32.GrowPartition{Number: before.Number, Bytes: bytes}.Encode()); err != nil {
+		return 0, err
+	}
+	if err := tell(device, win32.IoctlDiskUpdateProperties, nil); err != nil {
+		return 0, err
+	}
+	layout, err := layoutOf(device)
+	if err != nil {
+		return 0, err
+	}
+	after, found := partitionAt(layout, offset)
+	if !found || after.Length < before.Length+bytes {
+		return 0, fmt.Errorf("%v answered success, but the partition has %d bytes; it had %d and was to get %d more",
+			win32.IoctlDiskGrowPartition, after.Length, before.Length, bytes)
+	}
+	return after.Length, nil
+}
+
+// lookToGrow makes Windows look at the disk's size again and reads what a plan
+// needs. While the partition table ends where the disk once did, Windows is asked
+// again: its partition manager moves the table's copy.
+func lookToGrow(ctx context.Context, device win32.Device) (growth, error) {
+	var g growth
+	_, err := poll(ctx, tableLimit, func() (bool, error) {
+		if err := tell(device, win32.IoctlDiskUpdateProperties, nil); err != nil {
+			return false, err
+		}
+		geometry, err := geometryOf(device)
+		if err != nil {
+			return false, err
+		}
+		length, err := lengthOf(device)
+		if err != nil {
+			return false, err
+		}
+		layout, err := layoutOf(device)
+		if err != nil {
+			return false, err
+		}
+		g = growth{layout: layout, disk: length, sector: int64(geometry.BytesPerSector)}
+		return !tableIsBehind(layout, length, g.sector), nil
+	})
+	return g, err
+}
+
+// growFilesystem makes NTFS as large as its partition, and reads it back.
+func (v volumes) growFilesystem(name string, partition int64) error {
+	ntfs, err := v.ntfsOf(name)
+	if err != nil || !filesystemIsBehind(ntfs, partition) {
+		return err
+	}
+	extend := win32.ExtendVolume{Sectors: partition / int64(ntfs.BytesPerSector)}
+	_, err = withVolume(v.Host, name, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
+		return struct{}{}, tell(device, win32.FsctlExtendVolume, extend.Encode())
+	})
+	if err != nil {
+		return err
+	}
+	after, err := v.ntfsOf(name)
+	if err != nil {
+		return err
+	}
+	if filesystemIsBehind(after, partition) {
+		return fmt.Errorf("%v answered success, but the filesystem has %d sectors of the partition's %d", win32.FsctlExtendVolume, after.Sectors, extend.Sectors)
+	}
+	return nil
+}
