@@ -52,15 +52,24 @@ type Watcher struct {
 	changes   chan<- Change
 	logger    *slog.Logger
 
+	spelling spelling
+	classify func(path string) (Identity, kind, error)
+	probes   *probes
+
 	events  *fsnotify.Watcher
 	known   map[string]Identity
 	scanned bool
+	again   bool // files that were no sockets are looked at anew
 }
 
 // New makes a Watcher that sends to changes, which the receiver must keep
 // reading until Run returns.
 func New(directory string, changes chan<- Change, logger *slog.Logger) *Watcher {
-	return &Watcher{directory: filepath.Clean(directory), changes: changes, logger: logger, known: map[string]Identity{}}
+	spelling := systemSpelling()
+	return &Watcher{
+		directory: spelling.normalize(directory), changes: changes, logger: logger, known: map[string]Identity{},
+		spelling: spelling, classify: classify, probes: newProbes(dialUnix),
+	}
 }
 
 // Run makes the directory if need be and watches until the context ends, which
@@ -71,6 +80,7 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("watch %s: %w", w.directory, err)
 	}
 	defer func() { err = errors.Join(err, w.events.Close()) }()
+	defer w.probes.close()
 	tick := time.NewTicker(rescanEvery)
 	defer tick.Stop()
 	for {
@@ -103,7 +113,9 @@ func (w *Watcher) wait(ctx context.Context, tick <-chan time.Time, retry bool) e
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick:
+			w.again = true
 		case <-again:
+		case <-w.probes.told:
 		case event, open := <-w.events.Events:
 			if !open {
 				return fmt.Errorf("watch %s: the kernel's queue was closed", w.directory)
@@ -122,7 +134,7 @@ func (w *Watcher) wait(ctx context.Context, tick <-chan time.Time, retry bool) e
 
 // concerns leaves out what happens beside the directory, in its parent.
 func (w *Watcher) concerns(event fsnotify.Event) bool {
-	return event.Name == w.directory || strings.HasPrefix(event.Name, w.directory+string(filepath.Separator))
+	return w.spelling.within(w.directory, event.Name)
 }
 
 func (w *Watcher) drain() {
@@ -141,17 +153,19 @@ func (w *Watcher) drain() {
 // look compares the directory with what is known and sends the difference.
 // retry asks for another look soon.
 func (w *Watcher) look(ctx context.Context) (retry bool, err error) {
-	found := map[string]Identity{}
+	found, doubtful := map[string]Identity{}, map[string]bool{}
 	if err := os.MkdirAll(w.directory, 0o750); err != nil {
 		w.logger.Warn("the registration directory cannot be made", "directory", w.directory, "error", err)
 		retry = true
 	} else if err := w.watchParent(); err != nil {
 		w.logger.Warn("the directory above the registration directory cannot be watched", "directory", w.directory, "error", err)
 		return true, nil
-	} else if err := w.scan(w.directory, found); err != nil {
+	} else if err := w.scan(ctx, w.directory, found, doubtful); err != nil {
 		w.logger.Warn("the registration directory cannot be read", "directory", w.directory, "error", err)
 		return true, nil // unknown is not empty: nobody is unregistered for it
 	}
+	w.probes.forget(doubtful, w.again)
+	w.again = false
 	return retry, w.report(ctx, found)
 }
 
@@ -200,7 +214,7 @@ func (w *Watcher) send(ctx context.Context, change Change) error {
 // scan adds the sockets of a directory and of those below. The watch comes
 // before the reading: what appears in between is either read or told of. Adding
 // a watch that exists changes nothing (inotify_add_watch(2)).
-func (w *Watcher) scan(directory string, found map[string]Identity) error {
+func (w *Watcher) scan(ctx context.Context, directory string, found map[string]Identity, doubtful map[string]bool) error {
 	if err := w.events.Add(directory); err != nil {
 		return err
 	}
@@ -214,10 +228,10 @@ func (w *Watcher) scan(directory string, found map[string]Identity) error {
 		}
 		path := filepath.Join(directory, entry.Name())
 		if !entry.IsDir() {
-			w.examine(path, found)
+			w.examine(ctx, path, found, doubtful)
 			continue
 		}
-		if err := w.scan(path, found); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := w.scan(ctx, path, found, doubtful); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -225,14 +239,22 @@ func (w *Watcher) scan(directory string, found map[string]Identity) error {
 }
 
 // examine adds one file if it is a socket. One that cannot be looked at stays
-// what it was known as: it hides no other file.
-func (w *Watcher) examine(path string, found map[string]Identity) {
-	identity, isSocket, err := Identify(path)
+// what it was known as: it hides no other file. One of which the mode does not
+// tell is dialled, and the verdict is a reason to look again.
+func (w *Watcher) examine(ctx context.Context, path string, found map[string]Identity, doubtful map[string]bool) {
+	identity, what, err := w.classify(path)
 	if err != nil {
 		w.logger.Warn("a file in the registration directory cannot be examined", "file", path, "error", err)
-		identity, isSocket = w.known[path]
+		if known, is := w.known[path]; is {
+			found[path] = known
+		}
+		return
 	}
-	if isSocket {
+	if what == maybe {
+		doubtful[path] = true
+		what = w.probes.ask(ctx, path, identity)
+	}
+	if what == isSocket {
 		found[path] = identity
 	}
 }

@@ -1,0 +1,22 @@
+//go:build !windows
+
+package pluginwatch
+
+import (
+	"context"
+	"errors"
+)
+
+// classify has no doubts: the mode tells.
+func classify(path string) (Identity, kind, error) {
+	identity, is, err := Identify(path)
+	if is {
+		return identity, isSocket, err
+	}
+	return identity, notSocket, err
+}
+
+func systemSpelling() spelling { return ofUnix() }
+
+// dialUnix is of no use where no file is in doubt.
+func dialUnix(context.Context, string) error { return errors.ErrUnsupported }

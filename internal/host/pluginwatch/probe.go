@@ -1,0 +1,137 @@
+package pluginwatch
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"sync"
+	"time"
+)
+
+// kind is what a file is, as far as its mode tells.
+type kind int
+
+const (
+	notSocket kind = iota
+	isSocket
+	// maybe is a file of Windows without the mode of a socket: older Windows does
+	// not set it, and whether it is one shows when it is dialled.
+	maybe
+)
+
+// The kubelet's timing for files of which the mode does not tell (k/k
+// pkg/kubelet/util, IsUnixDomainSocket): the first dial of a fresh socket often
+// fails on Windows.
+const (
+	probeEvery = time.Second
+	probeLimit = 4 * time.Second
+)
+
+// classifyMode is the kind of a file of Windows by its mode.
+func classifyMode(mode fs.FileMode) kind {
+	switch {
+	case mode&fs.ModeSocket != 0:
+		return isSocket
+	case mode.IsRegular(), mode&fs.ModeIrregular != 0:
+		return maybe
+	}
+	return notSocket
+}
+
+// statOf is Stat, or where Windows cannot (a socket on 20H2) Lstat.
+func statOf(stat, lstat func(string) (fs.FileInfo, error), path string) (fs.FileInfo, error) {
+	info, err := stat(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return lstat(path)
+	}
+	return info, err
+}
+
+// probes find out by dialling whether files are sockets, beside the watcher's
+// loop: a question takes up to 4 s, and other sockets come and go meanwhile.
+type probes struct {
+	dial         func(ctx context.Context, path string) error
+	every, limit time.Duration
+	// told has a message when there is a new verdict.
+	told chan struct{}
+
+	mu      sync.Mutex
+	of      map[string]*probe
+	running sync.WaitGroup
+}
+
+// probe is the question about one file.
+type probe struct {
+	identity Identity
+	verdict  kind
+	cancel   context.CancelFunc
+}
+
+func newProbes(dial func(context.Context, string) error) *probes {
+	return &probes{dial: dial, every: probeEvery, limit: probeLimit, told: make(chan struct{}, 1), of: map[string]*probe{}}
+}
+
+// ask gives the verdict, or maybe while the question runs, which it starts.
+func (p *probes) ask(ctx context.Context, path string, identity Identity) kind {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.of[path]; known != nil {
+		if known.identity == identity {
+			return known.verdict
+		}
+		known.cancel()
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.limit)
+	one := &probe{identity: identity, verdict: maybe, cancel: cancel}
+	p.of[path] = one
+	p.running.Go(func() {
+		defer cancel()
+		p.tell(one, p.find(ctx, path))
+	})
+	return maybe
+}
+
+// find dials until somebody answers. Nobody in time is no socket.
+func (p *probes) find(ctx context.Context, path string) kind {
+	tick := time.NewTicker(p.every)
+	defer tick.Stop()
+	for {
+		if p.dial(ctx, path) == nil {
+			return isSocket
+		}
+		select {
+		case <-ctx.Done():
+			return notSocket
+		case <-tick.C:
+		}
+	}
+}
+
+func (p *probes) tell(one *probe, verdict kind) {
+	p.mu.Lock()
+	one.verdict = verdict
+	p.mu.Unlock()
+	select {
+	case p.told <- struct{}{}:
+	default:
+	}
+}
+
+// forget drops the verdicts of files that are gone, and with again those that
+// nobody answered, which are then asked anew.
+func (p *probes) forget(exists map[string]bool, again bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for path, one := range p.of {
+		if !exists[path] || again && one.verdict == notSocket {
+			one.cancel()
+			delete(p.of, path)
+		}
+	}
+}
+
+// close ends the questions.
+func (p *probes) close() {
+	p.forget(nil, false)
+	p.running.Wait()
+}
