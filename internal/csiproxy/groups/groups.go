@@ -2,6 +2,10 @@
 // operations and version, compatible on the wire with the releases of the
 // Kubernetes project. Each group has a folder with its protos, its versions and
 // their translation to the hub.
+//
+// A new version touches its group's folder only: a line in versions.go with the
+// calls that it has, their functions and a proto where fields differ from all older
+// ones, and in the test the bytes of each call.
 package groups
 
 import (
