@@ -22,9 +22,11 @@ func Query(name string) (status Status, err error) {
 		if now.Win32ExitCode == uint32(windows.ERROR_SERVICE_SPECIFIC_ERROR) {
 			status.ExitCode = now.ServiceSpecificExitCode
 		}
-		if entry, err := s.Config(); err == nil { // wine does not tell
-			status.Start, status.Command = startType(entry.StartType), entry.BinaryPathName
+		number, command, err := entryOf(s)
+		if err != nil {
+			return fmt.Errorf("ask for the entry of %s: %w", name, err)
 		}
+		status.Start, status.Command = startType(number), command
 		return nil
 	})
 	if errors.Is(err, windows.ERROR_SERVICE_DOES_NOT_EXIST) {

@@ -59,12 +59,40 @@ func createOrUpdate(ctx context.Context, manager *mgr.Mgr, c Config) (*mgr.Servi
 	if err != nil {
 		return nil, fmt.Errorf("open the service %s: %w", c.Name, err)
 	}
-	entry.BinaryPathName = command(c)
-	if err := s.UpdateConfig(entry); err != nil {
+	if err := update(s, c, entry); err != nil {
 		_ = s.Close()
 		return nil, fmt.Errorf("change the service %s: %w", c.Name, err)
 	}
 	return s, nil
+}
+
+// update does what UpdateConfig of package mgr does, but for traits that this
+// service has none of, and that not every Windows-like system knows.
+func update(s *mgr.Service, c Config, entry mgr.Config) error {
+	texts := []string{command(c), c.DisplayName, c.Description}
+	pointers := make([]*uint16, len(texts))
+	for i, text := range texts {
+		var err error
+		if pointers[i], err = windows.UTF16PtrFromString(text); err != nil {
+			return err
+		}
+	}
+	if err := windows.ChangeServiceConfig(s.Handle, entry.ServiceType, entry.StartType, entry.ErrorControl, pointers[0], nil, nil, nil, nil, nil, pointers[1]); err != nil {
+		return err
+	}
+	description := windows.SERVICE_DESCRIPTION{Description: pointers[2]}
+	return windows.ChangeServiceConfig2(s.Handle, windows.SERVICE_CONFIG_DESCRIPTION, (*byte)(unsafe.Pointer(&description)))
+}
+
+// entryOf reads what the manager has: the start type and the command.
+func entryOf(s *mgr.Service) (startType uint32, command string, err error) {
+	buffer := make([]byte, 8<<10) // the most there can be (QueryServiceConfig)
+	var needed uint32
+	entry := (*windows.QUERY_SERVICE_CONFIG)(unsafe.Pointer(&buffer[0]))
+	if err := windows.QueryServiceConfig(s.Handle, entry, uint32(len(buffer)), &needed); err != nil {
+		return 0, "", err
+	}
+	return entry.StartType, windows.UTF16PtrToString(entry.BinaryPathName), nil
 }
 
 // create waits for a service of the name that is being deleted: it goes when the
@@ -126,13 +154,12 @@ func eventSource(name string) error {
 
 // readBack compares what the manager has with what it was given.
 func readBack(s *mgr.Service, c Config, notes *Notes) error {
-	got, err := s.Config()
+	startType, line, err := entryOf(s)
 	if err != nil {
-		*notes = append(*notes, fmt.Sprintf("the service's entry cannot be read back: %v", err))
-		return nil
+		return fmt.Errorf("read the service %s back: %w", c.Name, err)
 	}
-	if got.StartType != mgr.StartAutomatic || got.BinaryPathName != command(c) {
-		return fmt.Errorf("the service %s was changed, but its start type is %d and its command %s", c.Name, got.StartType, got.BinaryPathName)
+	if startType != mgr.StartAutomatic || line != command(c) {
+		return fmt.Errorf("the service %s was changed, but its start type is %d and its command %s", c.Name, startType, line)
 	}
 	actions, err := s.RecoveryActions()
 	if err != nil {

@@ -41,10 +41,8 @@ const (
 type Status struct {
 	State     State
 	ProcessID uint32 // 0 unless it runs
-	// Start is such as automatic; "" where the manager does not tell.
-	Start string
-	// Command is what it is started with; "" where the manager does not tell.
-	Command string
+	Start     string // such as automatic
+	Command   string // what it is started with
 	// ExitCode is the last end's; 0 is a good one.
 	ExitCode uint32
 }
