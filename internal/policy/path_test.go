@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -64,4 +65,17 @@ func FuzzClassify(f *testing.F) {
 			t.Errorf("%q is taken for canonical", path)
 		}
 	})
+}
+
+// The chart's policy must have the very patterns that are tested here.
+func TestPatterns_areThoseOfTheChart(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/helm/holdfast/templates/_pipepolicy.tpl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range []string{policy.DevicePattern, policy.PipePattern, policy.ProxyPattern, policy.SharePattern, policy.SharedPipePattern} {
+		if !strings.Contains(string(text), "r'"+pattern+"'") {
+			t.Errorf("the chart lacks %s", pattern)
+		}
+	}
 }
