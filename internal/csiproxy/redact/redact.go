@@ -1,0 +1,41 @@
+// Package redact shows messages of csi-proxy's API without their secrets.
+package redact
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+const hidden = "***"
+
+// Format is fmt.Formatter's method for a message with a secret: whatever the verb,
+// the secret is not shown.
+func Format(state fmt.State, message proto.Message) { _, _ = fmt.Fprint(state, Text(message)) }
+
+// Value is slog.LogValuer's method for a message with a secret.
+func Value(message proto.Message) slog.Value { return slog.StringValue(Text(message)) }
+
+// Text is the message in protobuf's text form, its secrets as stars. Secrets are
+// known by their field's name, password or secret.
+func Text(message proto.Message) string {
+	copied := proto.Clone(message)
+	reflected := copied.ProtoReflect()
+	reflected.Range(func(field protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		if isSecret(field) {
+			reflected.Set(field, protoreflect.ValueOfString(hidden))
+		}
+		return true
+	})
+	return prototext.MarshalOptions{}.Format(copied)
+}
+
+func isSecret(field protoreflect.FieldDescriptor) bool {
+	name := string(field.Name())
+	return field.Kind() == protoreflect.StringKind && !field.IsList() &&
+		(strings.Contains(name, "password") || strings.Contains(name, "secret"))
+}
