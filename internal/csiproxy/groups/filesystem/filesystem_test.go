@@ -5,8 +5,11 @@ import (
 	"slices"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups/filesystem"
+	pb "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/filesystem/v1beta1"
 	. "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
 )
 
@@ -62,6 +65,20 @@ func TestContext_isRefusedWhenItIsNeitherPluginNorPod(t *testing.T) {
 		}
 		if calls := machine.Calls(); calls != nil {
 			t.Errorf("%s: the host was asked %q", Name(definition), calls)
+		}
+	}
+}
+
+// Nobody fills the field, but who makes a client of these messages reads it.
+func TestError_isTheFirstFieldUpToV1beta1(t *testing.T) {
+	for _, response := range []interface {
+		proto.Message
+		GetError() string
+	}{
+		&pb.PathExistsResponse{}, &pb.MkdirResponse{}, &pb.RmdirResponse{}, &pb.LinkPathResponse{}, &pb.IsMountPointResponse{},
+	} {
+		if err := proto.Unmarshal(Text(1, "why"), response); err != nil || response.GetError() != "why" {
+			t.Errorf("%T: error %q, %v", response, response.GetError(), err)
 		}
 	}
 }

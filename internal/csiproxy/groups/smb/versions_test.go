@@ -3,8 +3,11 @@ package smb_test
 import (
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	. "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups/smb"
+	pb "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/smb/v1beta1"
 )
 
 // G-2: SMB shares in all versions. D-10: taking a mapping away gives up one mount.
@@ -15,4 +18,16 @@ func TestVersions_areThoseOfTheWire(t *testing.T) {
 		Sent("RemoveSmbGlobalMapping", Text(1, `\\srv\share`)).Asks(`Unmount \\srv\share at ""`),
 	}
 	Check(t, smb.Versions(), map[string][]Exchange{"v1alpha1": all, "v1beta1": all, "v1beta2": all, "v1": all})
+}
+
+// Nobody fills the field, but who makes a client of these messages reads it.
+func TestError_isTheFirstFieldUpToV1beta1(t *testing.T) {
+	for _, response := range []interface {
+		proto.Message
+		GetError() string
+	}{&pb.NewSmbGlobalMappingResponse{}, &pb.RemoveSmbGlobalMappingResponse{}} {
+		if err := proto.Unmarshal(Text(1, "why"), response); err != nil || response.GetError() != "why" {
+			t.Errorf("%T: error %q, %v", response, response.GetError(), err)
+		}
+	}
 }

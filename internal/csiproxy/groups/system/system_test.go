@@ -3,6 +3,7 @@ package system
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
 	. "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
@@ -39,6 +40,21 @@ func TestMessage_hasNumbersThatTheAPIHas(t *testing.T) {
 	}
 	if response, err := message(hub.Service{Status: 8}); err != nil || response.GetStatus() != pb.ServiceStatus_UNKNOWN {
 		t.Errorf("status 8 became %v, %v", response, err)
+	}
+}
+
+// The numbers are those of winsvc.h, so that they pass as they are.
+func TestNames_haveTheNumbersOfTheServiceControlManager(t *testing.T) {
+	wantStatus := map[string]int32{
+		"UNKNOWN": 0, "STOPPED": 1, "START_PENDING": 2, "STOP_PENDING": 3, "RUNNING": 4,
+		"CONTINUE_PENDING": 5, "PAUSE_PENDING": 6, "PAUSED": 7,
+	}
+	if diff := cmp.Diff(wantStatus, pb.ServiceStatus_value); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	wantStart := map[string]int32{"BOOT": 0, "SYSTEM": 1, "AUTOMATIC": 2, "MANUAL": 3, "DISABLED": 4}
+	if diff := cmp.Diff(wantStart, pb.StartType_value); diff != "" {
+		t.Errorf("start type (-want +got):\n%s", diff)
 	}
 }
 
