@@ -1,0 +1,216 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// iscsi is iscsidsc.dll. Its functions give their number as the result.
+type iscsi struct{ gate gate }
+
+var iscsidsc = windows.NewLazySystemDLL("iscsidsc.dll")
+
+// anyPort is ISCSI_ANY_INITIATOR_PORT: whichever adapter there is.
+const anyPort = 0xFFFFFFFF
+
+// procedure finds a function of the initiator's library.
+func procedure(name string) (*windows.LazyProc, error) {
+	proc := iscsidsc.NewProc(name)
+	if proc.Find() != nil {
+		return nil, fmt.Errorf("%w: this Windows has no iSCSI initiator (iscsidsc.dll, %s): %w", backend.ErrUnsupported, name, win32.ErrorModNotFound)
+	}
+	return proc, nil
+}
+
+// onPortal calls a function that takes initiator, port and portal.
+func (i iscsi) onPortal(ctx context.Context, name string, portal hub.Portal) error {
+	return awaitError(ctx, i.gate, func() error { return callOnPortal(name, portal) })
+}
+
+func callOnPortal(name string, portal hub.Portal) error {
+	proc, err := procedure(name)
+	if err != nil {
+		return err
+	}
+	data, err := win32.EncodeISCSIPortal(portal)
+	if err != nil {
+		return err
+	}
+	result, _, _ := proc.Call(0, anyPort, uintptr(unsafe.Pointer(&data[0])))
+	return returned(name, result)
+}
+
+// AddPortal implements win32.ISCSI.
+func (i iscsi) AddPortal(ctx context.Context, portal hub.Portal) error {
+	return awaitError(ctx, i.gate, func() error {
+		const name = "AddIScsiSendTargetPortalW"
+		proc, err := procedure(name)
+		if err != nil {
+			return err
+		}
+		data, err := win32.EncodeISCSIPortal(portal)
+		if err != nil {
+			return err
+		}
+		options := newLoginOptions(win32.ISCSILoginOptions{})
+		defer clear(options)
+		result, _, _ := proc.Call(0, anyPort, uintptr(unsafe.Pointer(&options[0])), 0, uintptr(unsafe.Pointer(&data[0])))
+		return returned(name, result)
+	})
+}
+
+// newLoginOptions lays the options out in memory, with the texts that they point to.
+func newLoginOptions(options win32.ISCSILoginOptions) []byte {
+	data := make([]byte, options.Size())
+	options.Put(data, uint64(uintptr(unsafe.Pointer(&data[0]))))
+	return data
+}
+
+// RemovePortal implements win32.ISCSI.
+func (i iscsi) RemovePortal(ctx context.Context, portal hub.Portal) error {
+	return i.onPortal(ctx, "RemoveIScsiSendTargetPortalW", portal)
+}
+
+const (
+	iscsiBuffer      = 64 << 10
+	iscsiBufferLimit = 16 << 20
+)
+
+// enlarged calls with a larger buffer as long as the answer does not fit. The
+// functions differ in what they say about the size that it needs.
+func enlarged(name string, try func(buffer []byte) (result uintptr)) error {
+	for size := iscsiBuffer; ; size *= 4 {
+		result := try(make([]byte, size))
+		tooSmall := win32.Errno(result) == win32.ErrorInsufficientBuffer || win32.Errno(result) == win32.ISDSCBufferTooSmall
+		if !tooSmall || size >= iscsiBufferLimit {
+			return returned(name, result)
+		}
+	}
+}
+
+// Portals implements win32.ISCSI.
+func (i iscsi) Portals(ctx context.Context) ([]hub.Portal, error) {
+	return await(ctx, i.gate, func() (portals []hub.Portal, err error) {
+		const name = "ReportIScsiSendTargetPortalsExW"
+		proc, err := procedure(name)
+		if err != nil {
+			return nil, err
+		}
+		var decoded error
+		err = enlarged(name, func(buffer []byte) uintptr {
+			count, size := uint32(len(buffer)/win32.ISCSIPortalInfoSize), uint32(len(buffer))
+			result, _, _ := proc.Call(uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&size)), uintptr(unsafe.Pointer(&buffer[0])))
+			if result == 0 {
+				portals, decoded = win32.DecodeISCSIPortalInfos(buffer, count)
+			}
+			return result
+		})
+		return portals, errors.Join(err, decoded)
+	})
+}
+
+// Targets implements win32.ISCSI. Only the portal that is asked about discovers
+// again: one that is away would hold up the others.
+func (i iscsi) Targets(ctx context.Context, portal hub.Portal, update bool) ([]string, error) {
+	return await(ctx, i.gate, func() ([]string, error) {
+		if update {
+			if err := callOnPortal("RefreshIScsiSendTargetPortalW", portal); err != nil {
+				return nil, err
+			}
+		}
+		targets, err := reportTargets()
+		if err != nil {
+			return nil, err
+		}
+		wanted := addresses(ctx, portal)
+		var list []string
+		for _, target := range targets {
+			portals, err := reportTargetPortals(target)
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range portals {
+				if wanted[endpoint(p.Address, p.Port)] {
+					list = append(list, target)
+					break
+				}
+			}
+		}
+		return list, nil
+	})
+}
+
+func reportTargets() (targets []string, err error) {
+	const name = "ReportIScsiTargetsW"
+	proc, err := procedure(name)
+	if err != nil {
+		return nil, err
+	}
+	err = enlarged(name, func(buffer []byte) uintptr {
+		units := unsafe.Slice((*uint16)(unsafe.Pointer(&buffer[0])), len(buffer)/2)
+		count := uint32(len(units))
+		result, _, _ := proc.Call(0, uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&units[0])))
+		if result == 0 {
+			targets = win32.DecodeMultiString(units)
+		}
+		return result
+	})
+	return targets, err
+}
+
+func reportTargetPortals(target string) (portals []hub.Portal, err error) {
+	const name = "ReportIScsiTargetPortalsW"
+	proc, err := procedure(name)
+	if err != nil {
+		return nil, err
+	}
+	text, err := utf16(target)
+	if err != nil {
+		return nil, err
+	}
+	var decoded error
+	err = enlarged(name, func(buffer []byte) uintptr {
+		count := uint32(len(buffer) / win32.ISCSIPortalSize)
+		result, _, _ := proc.Call(0, uintptr(unsafe.Pointer(text)), 0, uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&buffer[0])))
+		if result == 0 {
+			portals, decoded = win32.DecodeISCSIPortals(buffer, count)
+		}
+		return result
+	})
+	return portals, errors.Join(err, decoded)
+}
+
+// addresses are the ways to write a portal: as it is, and as the addresses that
+// its name stands for. Targets answer with addresses.
+func addresses(ctx context.Context, portal hub.Portal) map[string]bool {
+	all := map[string]bool{endpoint(portal.Address, portal.Port): true}
+	if net.ParseIP(strings.Trim(portal.Address, "[]")) == nil {
+		hosts, _ := net.DefaultResolver.LookupHost(ctx, portal.Address)
+		for _, host := range hosts {
+			all[endpoint(host, portal.Port)] = true
+		}
+	}
+	return all
+}
+
+// endpoint is one spelling of an address and port.
+func endpoint(address string, port uint32) string {
+	if port == 0 {
+		port = win32.DefaultISCSIPort
+	}
+	address = strings.ToLower(strings.Trim(address, "[]"))
+	if ip := net.ParseIP(address); ip != nil {
+		address = ip.String()
+	}
+	return fmt.Sprintf("%s %d", address, port)
+}

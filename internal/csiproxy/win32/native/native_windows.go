@@ -1,0 +1,140 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// Options are what the calls may be told. The zero value is right.
+type Options struct {
+	// Slow is how many of the calls that wait for other services (WMI, iSCSI) run
+	// at once, each with a thread of its own; 0 means 8. One that its caller has
+	// given up keeps its place until it ends.
+	Slow int
+}
+
+const defaultSlow = 8
+
+// New gives the calls of this machine.
+func New(options Options) win32.Machine {
+	if options.Slow <= 0 {
+		options.Slow = defaultSlow
+	}
+	slow := make(gate, options.Slow)
+	wmi := &wmi{connect: connectServer, gate: slow}
+	return win32.Machine{
+		Files:    files{},
+		Devices:  devices{},
+		Volumes:  volumes{wmi: wmi},
+		SMB:      smb{wmi: wmi},
+		ISCSI:    iscsi{gate: slow},
+		Services: services{},
+		Firmware: firmware{},
+	}
+}
+
+// gate bounds how many slow calls run at once.
+type gate chan struct{}
+
+// await runs a call that cannot be interrupted, and stops waiting for it when ctx
+// ends; it then goes on by itself, and nobody learns what it gave.
+func await[T any](ctx context.Context, slow gate, call func() (T, error)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	var none T
+	select {
+	case slow <- struct{}{}:
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		defer func() { <-slow }()
+		value, err := call()
+		done <- outcome{value, err}
+	}()
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+// awaitError is await for a call that gives nothing.
+func awaitError(ctx context.Context, slow gate, call func() error) error {
+	_, err := await(ctx, slow, func() (struct{}, error) { return struct{}{}, call() })
+	return err
+}
+
+// errno is the number of an error that a call returned. Asking the thread for
+// its last error later would give another call's (D-8).
+func errno(err error) win32.Errno {
+	var own win32.Errno
+	if errors.As(err, &own) {
+		return own
+	}
+	var status windows.NTStatus
+	if errors.As(err, &status) {
+		return win32.Errno(status.Errno())
+	}
+	var number syscall.Errno
+	switch {
+	case !errors.As(err, &number), number&syscall.Errno(windows.APPLICATION_ERROR) != 0:
+		return win32.ErrorInvalidParameter // what package syscall itself refuses
+	case number == 0:
+		return win32.ErrorGenFailure // a call that fails without saying why
+	}
+	return win32.Errno(number)
+}
+
+// failed names the call that failed.
+func failed(call string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", call, errno(err))
+}
+
+// returned is failed for a call that gives its number as the result.
+func returned(call string, result uintptr) error {
+	if result == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", call, win32.Errno(uint32(result)))
+}
+
+// find makes sure that a procedure exists: what a Windows lacks, or wine, must
+// not end in a panic.
+func find(proc *windows.LazyProc) error {
+	if err := proc.Find(); err != nil {
+		return fmt.Errorf("%w: this Windows has no %s: %w", backend.ErrUnsupported, proc.Name, win32.ErrorProcNotFound)
+	}
+	return nil
+}
+
+// utf16 is a text for Windows.
+func utf16(text string) (*uint16, error) {
+	pointer, err := windows.UTF16PtrFromString(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %.60q has a NUL", win32.ErrorInvalidName, text)
+	}
+	return pointer, nil
+}
+
+// first is where a buffer begins; nil for an empty one.
+func first(buffer []byte) *byte {
+	if len(buffer) == 0 {
+		return nil
+	}
+	return &buffer[0]
+}

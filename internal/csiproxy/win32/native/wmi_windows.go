@@ -1,0 +1,300 @@
+package native
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/go-ole/go-ole"
+	"github.com/go-ole/go-ole/oleutil"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// Namespaces of WMI.
+const (
+	namespaceStorage = `Root\Microsoft\Windows\Storage`
+	namespaceSMB     = `Root\Microsoft\Windows\Smb`
+)
+
+// wmi is Windows Management Instrumentation, by its scripting objects. No query
+// is built from what a caller gave: instances are enumerated and compared here
+// (D-9). Texts of its errors are never passed on: they may repeat a parameter,
+// and one of those is a password.
+type wmi struct {
+	connect func(namespace string) (*ole.IDispatch, error)
+	gate    gate
+}
+
+// Numbers of COM that are no failure of CoInitializeEx.
+const (
+	comAlready     = 1          // S_FALSE: initialised already, and to be undone as well
+	comChangedMode = 0x80010106 // RPC_E_CHANGED_MODE: somebody else did, in another mode
+)
+
+// run connects to a namespace and does the work there. COM belongs to a thread.
+func (w *wmi) run(namespace string, work func(*session) error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	switch err := ole.CoInitializeEx(0, ole.COINIT_MULTITHREADED); comNumber(err) {
+	case 0, comAlready:
+		defer ole.CoUninitialize()
+	case comChangedMode:
+	default:
+		return comFailed("CoInitializeEx", err)
+	}
+	services, err := w.connect(namespace)
+	if err != nil {
+		return err
+	}
+	s := &session{object{services}}
+	defer s.release()
+	return work(s)
+}
+
+// connectServer is SWbemLocator.ConnectServer of this machine.
+func connectServer(namespace string) (*ole.IDispatch, error) {
+	unknown, err := oleutil.CreateObject("WbemScripting.SWbemLocator")
+	if err != nil {
+		return nil, comFailed("SWbemLocator", err)
+	}
+	defer unknown.Release()
+	dispatch, err := unknown.QueryInterface(ole.IID_IDispatch)
+	if err != nil {
+		return nil, comFailed("SWbemLocator", err)
+	}
+	locator := &object{dispatch}
+	defer locator.release()
+	services, err := locator.object(oleutil.CallMethod, "ConnectServer", ".", namespace)
+	if err != nil {
+		return nil, err
+	}
+	return services.dispatch, nil
+}
+
+// session is SWbemServices: a namespace.
+type session struct{ object }
+
+// object is an object of COM that was given to this process: release gives it
+// back.
+type object struct{ dispatch *ole.IDispatch }
+
+func (o *object) release() { o.dispatch.Release() }
+
+func release(objects []*object) {
+	for _, o := range objects {
+		o.release()
+	}
+}
+
+// member is oleutil.CallMethod or oleutil.GetProperty.
+type member func(dispatch *ole.IDispatch, name string, parameters ...any) (*ole.VARIANT, error)
+
+// value gives what a member is.
+func (o *object) value(kind member, name string, parameters ...any) (*ole.VARIANT, error) {
+	value, err := kind(o.dispatch, name, parameters...)
+	if err != nil {
+		if value != nil {
+			_ = value.Clear()
+		}
+		return nil, comFailed(name, err)
+	}
+	return value, nil
+}
+
+// object gives the object that a member is.
+func (o *object) object(kind member, name string, parameters ...any) (*object, error) {
+	value, err := o.value(kind, name, parameters...)
+	if err != nil {
+		return nil, err
+	}
+	dispatch := value.ToIDispatch()
+	if dispatch == nil {
+		_ = value.Clear()
+		return nil, fmt.Errorf("%s is no object: %w", name, win32.ErrorENotImpl)
+	}
+	return &object{dispatch}, nil // the value's reference is the object's now
+}
+
+// text gives a property that is a text; "" when it is null.
+func (o *object) text(name string) (string, error) {
+	value, err := o.value(oleutil.GetProperty, name)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = value.Clear() }()
+	if value.VT != ole.VT_BSTR {
+		return "", nil
+	}
+	return value.ToString(), nil
+}
+
+// number gives a property that is a whole number; 0 when it is null.
+func (o *object) number(name string) (uint32, error) {
+	value, err := o.value(oleutil.GetProperty, name)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = value.Clear() }()
+	switch value.VT {
+	case ole.VT_I1, ole.VT_I2, ole.VT_I4, ole.VT_UI1, ole.VT_UI2, ole.VT_UI4, ole.VT_INT, ole.VT_UINT:
+		return uint32(value.Val), nil
+	}
+	return 0, nil
+}
+
+// parameter is one of a method of WMI. Those of scripting have no unsigned
+// numbers.
+type parameter struct {
+	name  string
+	value any // string, bool or int32
+}
+
+// call executes a method of WMI on an instance or class and gives its number
+// when it is not 0.
+func (o *object) call(method string, parameters ...parameter) error {
+	in, err := o.parameters(method)
+	if err != nil {
+		return err
+	}
+	defer in.release()
+	for _, p := range parameters {
+		value, err := oleutil.PutProperty(in.dispatch, p.name, p.value)
+		if value != nil {
+			_ = value.Clear()
+		}
+		if err != nil {
+			return comFailed(method+" parameter "+p.name, err)
+		}
+	}
+	out, err := o.object(oleutil.CallMethod, "ExecMethod_", method, in.dispatch)
+	if err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	defer out.release()
+	result, err := out.number("ReturnValue")
+	if err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	if result != 0 {
+		return fmt.Errorf("%s: %w", method, win32.FromHRESULT(result))
+	}
+	return nil
+}
+
+// parameters makes the object that a method's parameters are put into.
+func (o *object) parameters(method string) (*object, error) {
+	methods, err := o.object(oleutil.GetProperty, "Methods_")
+	if err != nil {
+		return nil, err
+	}
+	defer methods.release()
+	description, err := methods.object(oleutil.CallMethod, "Item", method)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", method, err)
+	}
+	defer description.release()
+	class, err := description.object(oleutil.GetProperty, "InParameters")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", method, err)
+	}
+	defer class.release()
+	return class.object(oleutil.CallMethod, "SpawnInstance_")
+}
+
+// find gives the instances of a class whose property is a text that matches. The
+// caller releases them.
+func (s *session) find(class, property string, matches func(string) bool) (found []*object, err error) {
+	defer func() {
+		if err != nil {
+			release(found)
+			found = nil
+		}
+	}()
+	err = s.each(class, func(instance *object) (keep bool, err error) {
+		text, err := instance.text(property)
+		if err != nil || !matches(text) {
+			return false, err
+		}
+		found = append(found, instance)
+		return true, nil
+	})
+	return found, err
+}
+
+// each shows all instances of a class, and releases those that are not kept.
+func (s *session) each(class string, see func(*object) (keep bool, err error)) error {
+	set, err := s.object.object(oleutil.CallMethod, "InstancesOf", class)
+	if err != nil {
+		return fmt.Errorf("%s: %w", class, err)
+	}
+	defer set.release()
+	enum, err := set.enumerate()
+	if err != nil {
+		return fmt.Errorf("%s: %w", class, err)
+	}
+	defer enum.Release()
+	for {
+		item, count, err := enum.Next(1)
+		if count == 0 {
+			if number := comNumber(err); number != 0 && number != comEnd {
+				return comFailed(class, err)
+			}
+			return nil
+		}
+		instance := &object{item.ToIDispatch()}
+		if instance.dispatch == nil {
+			_ = item.Clear()
+			return fmt.Errorf("%s: an instance is no object: %w", class, win32.ErrorENotImpl)
+		}
+		keep, err := see(instance)
+		if !keep {
+			instance.release()
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", class, err)
+		}
+	}
+}
+
+// comEnd is S_FALSE, with which an enumeration ends.
+const comEnd = 1
+
+// enumerate gives the enumeration of a collection.
+func (o *object) enumerate() (*ole.IEnumVARIANT, error) {
+	value, err := o.value(oleutil.GetProperty, "_NewEnum")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = value.Clear() }()
+	unknown := value.ToIUnknown()
+	if unknown == nil {
+		return nil, fmt.Errorf("_NewEnum is no object: %w", win32.ErrorENotImpl)
+	}
+	enum, err := unknown.IEnumVARIANT(ole.IID_IEnumVariant)
+	if err != nil {
+		return nil, comFailed("IEnumVARIANT", err)
+	}
+	return enum, nil
+}
+
+// comNumber is the HRESULT of an error of COM; 0 for none.
+func comNumber(err error) uint32 {
+	if err == nil {
+		return 0
+	}
+	var oleError *ole.OleError
+	if !errors.As(err, &oleError) {
+		return uint32(win32.ErrorEFail)
+	}
+	var exception ole.EXCEPINFO
+	if errors.As(oleError.SubError(), &exception) && exception.SCODE() != 0 {
+		return exception.SCODE()
+	}
+	return uint32(oleError.Code())
+}
+
+// comFailed names what failed, with its number and without its text.
+func comFailed(what string, err error) error {
+	return fmt.Errorf("WMI: %s: %w", what, win32.FromHRESULT(comNumber(err)))
+}

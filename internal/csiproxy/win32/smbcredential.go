@@ -1,0 +1,15 @@
+package win32
+
+import (
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+)
+
+// SMBCredential is the parameter Credential of MSFT_SmbGlobalMapping.Create:
+// user and password with a colon between. A backslash or colon of the user's
+// name has a backslash before it; the password is as it is.
+func SMBCredential(user string, password hub.Secret) hub.Secret {
+	escaped := strings.NewReplacer(`\`, `\\`, `:`, `\:`).Replace(user)
+	return hub.Secret(escaped + ":" + password.Reveal())
+}
