@@ -26,7 +26,7 @@ func Text(message proto.Message) string {
 	copied := proto.Clone(message)
 	reflected := copied.ProtoReflect()
 	reflected.Range(func(field protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
-		if isSecret(field) {
+		if IsSecret(field) {
 			reflected.Set(field, protoreflect.ValueOfString(hidden))
 		}
 		return true
@@ -34,8 +34,10 @@ func Text(message proto.Message) string {
 	return prototext.MarshalOptions{}.Format(copied)
 }
 
-func isSecret(field protoreflect.FieldDescriptor) bool {
-	name := string(field.Name())
-	return field.Kind() == protoreflect.StringKind && !field.IsList() &&
+// IsSecret tells whether a field holds what nobody may read, by its name: in the
+// versions of the APIs that is password, secret, chap_secret or MutualChapSecret.
+func IsSecret(field protoreflect.FieldDescriptor) bool {
+	name := strings.ToLower(string(field.Name()))
+	return field.Kind() == protoreflect.StringKind && !field.IsList() && !field.IsMap() &&
 		(strings.Contains(name, "password") || strings.Contains(name, "secret"))
 }

@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/redact"
 )
 
 const (
@@ -23,13 +25,6 @@ const (
 	// mostEntries is how much of a list or map a log shows.
 	mostEntries = 8
 )
-
-// isSecret tells whether a field holds what nobody may read, by its name in any
-// version of any API: password, chap_secret, MutualChapSecret, secret.
-func isSecret(field protoreflect.FieldDescriptor) bool {
-	name := strings.ToLower(string(field.Name()))
-	return strings.Contains(name, "password") || strings.Contains(name, "secret")
-}
 
 // describe gives what a request asks for as log attributes: its fields that are
 // set, without secrets.
@@ -47,7 +42,7 @@ func describe(message protoreflect.Message) []any {
 func describeField(field protoreflect.FieldDescriptor, value protoreflect.Value) slog.Attr {
 	name := string(field.Name())
 	switch {
-	case isSecret(field):
+	case redact.IsSecret(field):
 		return slog.String(name, redacted)
 	case field.IsMap():
 		return slog.Int(name+"_entries", value.Map().Len())
@@ -113,7 +108,7 @@ func visitSecrets(message protoreflect.Message, tell func(string)) {
 	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch {
 		case field.IsMap(), field.IsList():
-		case isSecret(field) && field.Kind() == protoreflect.StringKind:
+		case redact.IsSecret(field):
 			tell(value.String())
 		case field.Message() != nil:
 			visitSecrets(value.Message(), tell)
