@@ -19,7 +19,7 @@ type device struct {
 	disk   *disk
 	volume *volume // nil for a disk
 	access win32.Access
-	id     int // which arrival of the disk was opened
+	id     int // the arrival of the disk that was opened
 }
 
 type deviceCalls struct{ c *client }
@@ -69,7 +69,7 @@ func (d deviceCalls) open(name, path string, access win32.Access, is func(*disk)
 		case disk.spec.Broken != 0:
 			return nil, disk.spec.Broken
 		}
-		h := &device{c: d.c, disk: disk, access: access}
+		h := &device{c: d.c, disk: disk, access: access, id: disk.arrival}
 		d.c.opened(h)
 		return h, nil
 	})
@@ -116,7 +116,7 @@ func (d *device) use(call Call, effect func() (int, error)) (int, error) {
 		if _, open := d.c.handles[d]; !open {
 			return 0, win32.ErrorInvalidHandle
 		}
-		if !slices.Contains(d.c.m.disks, d.disk) || d.volume != nil && d.volume.gone {
+		if !d.disk.present || d.id != d.disk.arrival || d.volume != nil && d.volume.gone {
 			return 0, errorNoSuchDevice
 		}
 		return effect()

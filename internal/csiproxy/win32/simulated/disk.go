@@ -67,6 +67,7 @@ type disk struct {
 	number  uint32
 	last    int64  // the number it had before, -1 for none
 	path    string // of the device interface
+	arrival int    // of all arrivals of disks; handles of an earlier one are void
 	session *session
 
 	// What Windows knows of it.
@@ -93,7 +94,7 @@ func (m *Machine) AddDisk(spec DiskSpec) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	m.attach(d)
+	m.attach(d, 0)
 	return d.number, nil
 }
 
@@ -136,10 +137,10 @@ func newDisk(spec DiskSpec) (*disk, error) {
 	return d, nil
 }
 
-// attach plugs the disk in.
-func (m *Machine) attach(d *disk) {
+// attach plugs the disk in; Windows sees it after a delay.
+func (m *Machine) attach(d *disk, delay time.Duration) {
 	d.waiting = d.spec.NeedsRescan
-	d.arrives = time.Now().Add(d.spec.ArrivesAfter)
+	d.arrives = time.Now().Add(d.spec.ArrivesAfter + delay)
 	d.number = m.freeNumber(d)
 	m.disks = append(m.disks, d)
 	m.settle()
@@ -164,12 +165,13 @@ func (m *Machine) settle() {
 			m.arrive(d)
 		}
 	}
+	m.settleServices(now)
 }
 
 // arrive makes Windows see the disk.
 func (m *Machine) arrive(d *disk) {
 	m.arrivals++
-	d.present, d.known = true, d.size
+	d.present, d.known, d.arrival = true, d.size, m.arrivals
 	d.path = fmt.Sprintf(`\\?\scsi#disk&ven_simulated&prod_disk#5&%08x&0&%06x#%s`,
 		sha(d.spec.Serial+d.spec.Page83), m.arrivals, win32.InterfaceDisk)
 	d.attributes = d.persistent | m.policy(d)
@@ -266,7 +268,7 @@ func (m *Machine) MoveDisk(number uint32) (uint32, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.attach(d)
+	m.attach(d, 0)
 	return d.number, nil
 }
 

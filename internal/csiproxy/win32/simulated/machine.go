@@ -58,6 +58,11 @@ type Machine struct {
 	nodes    uint64 // the last node's number
 	files    map[*OpenFile]struct{}
 	losses   []string
+
+	shares   []*share
+	mappings []*mapping
+	iscsi    initiator
+	services []*service
 }
 
 // New makes a machine that has just been installed: C: holds Windows, Users,
@@ -70,6 +75,9 @@ func New(options Options) *Machine {
 		files:   map[*OpenFile]struct{}{},
 	}
 	m.addSystemDisk()
+	m.services = []*service{{state: serviceStopped, ServiceSpec: ServiceSpec{
+		Name: iscsiService, DisplayName: "Microsoft iSCSI Initiator Service", StartType: startManual,
+	}}}
 	return m
 }
 
@@ -81,9 +89,13 @@ func (m *Machine) Calls() win32.Machine {
 	m.clients[c] = struct{}{}
 	m.mu.Unlock()
 	return win32.Machine{
-		Files:   fileCalls{c},
-		Devices: deviceCalls{c},
-		Volumes: volumeCalls{c},
+		Files:    fileCalls{c},
+		Devices:  deviceCalls{c},
+		Volumes:  volumeCalls{c},
+		SMB:      smbCalls{c},
+		ISCSI:    iscsiCalls{c},
+		Services: serviceCalls{c},
+		Firmware: firmwareCalls{c},
 	}
 }
 

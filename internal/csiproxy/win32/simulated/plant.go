@@ -23,7 +23,7 @@ func (m *Machine) addSystemDisk() {
 		panic(fmt.Sprintf("the system's disk: %v", err))
 	}
 	d.system = true
-	m.attach(d)
+	m.attach(d, 0)
 	for _, p := range d.table.partitions {
 		if p.volume != nil {
 			p.volume.letter = 'C'
@@ -245,6 +245,7 @@ func (m *Machine) List(path string) (names []string, err error) {
 // OpenFile is a file or directory that another program has open.
 type OpenFile struct {
 	m           *Machine
+	share       *share // in place of the node
 	node        *node
 	generation  int
 	shareDelete bool
@@ -260,8 +261,10 @@ func (m *Machine) Open(path string, shareDelete bool) (*OpenFile, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case at.node == nil:
-		return nil, win32.ErrorInvalidParameter
+	case at.share != nil:
+		f := &OpenFile{m: m, share: at.share}
+		at.share.open[f] = struct{}{}
+		return f, nil
 	}
 	f := &OpenFile{m: m, node: at.node, generation: at.node.fs.generation, shareDelete: shareDelete}
 	at.node.hold(1, shareDelete)
@@ -273,6 +276,10 @@ func (m *Machine) Open(path string, shareDelete bool) (*OpenFile, error) {
 func (f *OpenFile) Close() {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
+	if f.share != nil {
+		delete(f.share.open, f)
+		return
+	}
 	if _, open := f.m.files[f]; !open {
 		return
 	}

@@ -119,7 +119,7 @@ func (v volumeCalls) Open(name string, access win32.Access) (win32.Device, error
 		if err != nil {
 			return nil, err
 		}
-		h := &device{c: v.c, disk: volume.disk, volume: volume, access: access}
+		h := &device{c: v.c, disk: volume.disk, volume: volume, access: access, id: volume.disk.arrival}
 		if access != win32.Query {
 			if volume.lock != nil {
 				return nil, win32.ErrorAccessDenied
