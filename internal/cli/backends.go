@@ -11,12 +11,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/local"
 	"github.com/holdfast-csi/holdfast/internal/driver"
+	"github.com/holdfast-csi/holdfast/internal/winnode"
 )
 
-const (
-	defaultKubeletDir = "/var/lib/kubelet"
-	defaultPool       = "/var/lib/holdfast/pool"
-)
+const defaultPool = "/var/lib/holdfast/pool"
 
 const backendLocal = "local"
 
@@ -26,6 +24,7 @@ func backendNames() []string { return []string{backendLocal, backendEBS} }
 type openBackend struct {
 	controller backend.Controller
 	node       backend.Node
+	windows    winnode.Backend // in place of node on a Windows node
 	// forbidden directories are no places for staging and target paths.
 	forbidden []string
 	close     func() error
@@ -73,6 +72,9 @@ func (l *localConfig) check() error {
 }
 
 func openLocal(ctx context.Context, c driverConfig) (openBackend, error) {
+	if onWindows {
+		return openBackend{}, usageErrorf("--backend=%s: its volumes are files with Linux filesystems, which Windows cannot mount; a Windows node takes --backend=%s", backendLocal, backendEBS)
+	}
 	if err := c.local.check(); err != nil {
 		return openBackend{}, err
 	}

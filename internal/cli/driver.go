@@ -56,6 +56,7 @@ func newDriverCommand(version string) *cobra.Command {
 	flags.StringVar(&f.name, "driver-name", "", "CSI plugin `NAME` (default: the backend's own)")
 	flags.StringVar(&f.nodeID, "node-id", "", "`ID` of this machine (default: the host name; for ebs the instance ID, by --metadata-sources)")
 	flags.StringVar(&f.kubeletDir, "kubelet-dir", defaultKubeletDir, "`DIRECTORY` below which volumes are staged and published")
+	flags.StringVar(&f.windowsHost, "windows-host", windowsHostAuto, "how a Windows node reaches its disks: "+strings.Join(windowsHosts(), ", "))
 	flags.StringVar(&f.registrationDir, "registration-dir", "", "`DIRECTORY` in which to register with a kubelet (default: do not)")
 	flags.StringVar(&f.registrationPath, "registration-path", "", "`PATH` of the CSI socket as the kubelet sees it (default: that of --endpoint)")
 	flags.StringVar(&f.metricsAddress, "metrics-address", "", "`[HOST]:PORT` with /metrics, /healthz and /readyz (default: none)")
@@ -101,7 +102,7 @@ func (f driverFlags) run(command *cobra.Command, mode []string) (err error) {
 		}
 		f.kubernetes = &f.kube
 	}
-	if err = errors.Join(f.checkStartupTaint(), f.checkMetrics()); err != nil {
+	if err = errors.Join(f.checkStartupTaint(), f.checkMetrics(), f.checkWindowsHost(command.Flags())); err != nil {
 		return err
 	}
 	f.kubeconfig, f.nodeName = f.kube.kubeconfig, f.kube.node

@@ -23,7 +23,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/register"
 	"github.com/holdfast-csi/holdfast/internal/node"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
-	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
 
 // farewell bounds what is left to do when the sockets are closed: operations
@@ -44,6 +43,8 @@ type driverConfig struct {
 	nodeID   string // this machine's host name when empty
 	// kubeletDir is the directory that target and staging paths are in.
 	kubeletDir string
+	// windowsHost says how a Windows node reaches its disks: auto, proxy or native.
+	windowsHost string
 	// registrationDir is where a kubelet or host looks for plugins; "" registers
 	// nowhere. registrationPath is the CSI socket as it sees it; the path of
 	// endpoint when empty.
@@ -66,13 +67,21 @@ type driverConfig struct {
 type driverProcess struct {
 	config       driverConfig
 	backend      openBackend
-	engine       *node.Engine // nil in mode controller
+	engine       engine // nil in mode controller
 	server       *driver.Server
 	registration *register.Server  // nil when it registers nowhere
 	controllers  *kube.Controllers // nil without Kubernetes
 	taintClient  api.Kubernetes    // nil when no taint is to be removed
 	registry     *prometheus.Registry
 	tracing      *telemetry.Tracing
+	host         *windowsHost // nil but on a Windows node
+}
+
+// engine is the node engine of a system.
+type engine interface {
+	driver.Engine
+	// Wait returns when no operation runs any more.
+	Wait(ctx context.Context) error
 }
 
 // newDriver opens the backend, recovers what a crash left, and builds the
@@ -97,11 +106,13 @@ func (c driverConfig) withDefaults() (driverConfig, error) {
 	c.mode = cmp.Or(c.mode, driver.All)
 	c.kubeletDir = cmp.Or(c.kubeletDir, defaultKubeletDir)
 	c.registry = cmp.Or(c.registry, telemetry.NewRegistry())
-	path, err := unixsocket.Path(c.endpoint)
+	endpoint, err := driver.ParseEndpoint(c.endpoint)
 	if err != nil {
 		return c, &UsageError{Err: err}
 	}
-	c.registrationPath = cmp.Or(c.registrationPath, path)
+	if c.registrationPath = cmp.Or(c.registrationPath, endpoint.Path); c.registrationDir != "" && c.registrationPath == "" {
+		return c, usageErrorf("--registration-dir: a kubelet reaches no driver at %s", c.endpoint)
+	}
 	if c.nodeID != "" || c.backend == backendEBS { // an instance knows its ID by its metadata
 		return c, nil
 	}
@@ -160,7 +171,10 @@ func (d *driverProcess) buildControllers(attaches bool) (err error) {
 	return err
 }
 
-func (d *driverProcess) newEngine(ctx context.Context, traits backend.Traits) (*node.Engine, error) {
+func (d *driverProcess) newEngine(ctx context.Context, traits backend.Traits) (engine, error) {
+	if d.backend.windows != nil {
+		return d.newWindowsEngine(ctx, traits)
+	}
 	engine, err := node.New(node.Options{
 		Backend: d.backend.node, KubeletDir: d.config.kubeletDir, Forbidden: d.backend.forbidden,
 		Logger: d.config.logger, Failpoints: d.config.points, Traits: traits,
@@ -249,5 +263,5 @@ func (d *driverProcess) Close(ctx context.Context) error {
 	if err := d.tracing.Close(ctx); err != nil {
 		d.config.logger.Warn("the last spans were not sent", "error", err)
 	}
-	return d.backend.close()
+	return errors.Join(d.closeHost(), d.backend.close())
 }

@@ -52,6 +52,12 @@ func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
 		return opened, nil
 	}
 	half := c.ebs.node(c)
+	if onWindows {
+		if opened.windows, err = nodeside.NewWindows(half); err != nil {
+			return openBackend{}, errors.Join(err, opened.close())
+		}
+		return opened, nil
+	}
 	machine, err := nodeside.New(half)
 	if err != nil {
 		return openBackend{}, errors.Join(err, opened.close())
