@@ -45,4 +45,10 @@ func lockDirectory(ctx context.Context, directory string) (unlock func(), err er
 	return nil, fmt.Errorf("lock directory %s: %w", directory, err)
 }
 
+// staleDials is how many times a socket must refuse to be a dead one.
+const staleDials = 1
+
+// protect lets nobody but the owner connect.
+func protect(path string) error { return os.Chmod(path, 0o600) }
+
 func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }

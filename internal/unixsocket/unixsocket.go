@@ -25,6 +25,8 @@ const (
 	// probeTimeout bounds the question whether somebody serves a socket: a
 	// server that lives has it accepted by the kernel at once.
 	probeTimeout = time.Second
+	// redialAfter is the pause before a socket that refused is dialled once more.
+	redialAfter = 500 * time.Millisecond
 	// attempts to bind while the file or its directory vanish.
 	attempts = 5
 )
@@ -123,7 +125,10 @@ func bind(ctx context.Context, path string) (*Listener, error) {
 	unix.SetUnlinkOnClose(false)
 	file, err := os.Lstat(path)
 	if err == nil {
-		err = os.Chmod(path, 0o600)
+		// Windows may read which file it is only when it is compared first; then it
+		// would be whichever has the name by that time.
+		_ = os.SameFile(file, file)
+		err = protect(path)
 	}
 	if err != nil {
 		_ = unix.Close()
@@ -158,16 +163,42 @@ func removeStale(ctx context.Context, path string) error {
 	if file.Mode()&(os.ModeSocket|os.ModeIrregular) == 0 {
 		return errors.New("there is a file of that name that is no socket; move it away")
 	}
-	dialer := net.Dialer{Timeout: probeTimeout}
-	connection, err := dialer.DialContext(ctx, "unix", path)
-	if err == nil {
-		_ = connection.Close()
+	served, err := isServed(ctx, staleDials, func(ctx context.Context) error {
+		dialer := net.Dialer{Timeout: probeTimeout}
+		connection, err := dialer.DialContext(ctx, "unix", path)
+		if err != nil {
+			return err
+		}
+		return connection.Close()
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("cannot tell whether another process serves it: %w", err)
+	case served:
 		return ErrServed
 	}
-	if !isRefused(err) {
-		return fmt.Errorf("cannot tell whether another process serves it: %w", err)
-	}
 	return os.Remove(path)
+}
+
+// isServed dials a socket. On Windows the first dial of a fresh one often fails,
+// so that one refusal proves nothing there.
+func isServed(ctx context.Context, most int, dial func(context.Context) error) (bool, error) {
+	for attempt := 1; ; attempt++ {
+		err := dial(ctx)
+		switch {
+		case err == nil:
+			return true, nil
+		case !isRefused(err):
+			return false, err
+		case attempt == most:
+			return false, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(redialAfter):
+		}
+	}
 }
 
 // Path is the socket's file.

@@ -156,3 +156,38 @@ func TestClose_removesOnlyTheOwnFile(t *testing.T) {
 		t.Error("closing the old listener removed its successor's file")
 	}
 }
+
+// W-3: a socket is taken for dead only when it keeps refusing, since a fresh one
+// of Windows refuses at first.
+func TestIsServed_dialsAgain_W_3(t *testing.T) {
+	refused := func() error {
+		_, err := net.Dial("unix", leftBehind(t))
+		return err
+	}()
+	if !isRefused(refused) {
+		t.Fatalf("%v is not a refusal", refused)
+	}
+	for dialsUntilAnswer, want := range map[int]bool{1: true, 2: true, 3: false} {
+		dials := 0
+		served, err := isServed(t.Context(), 2, func(context.Context) error {
+			if dials++; dials >= dialsUntilAnswer {
+				return nil
+			}
+			return refused
+		})
+		if served != want || err != nil {
+			t.Errorf("it answers at dial %d: %t, %v", dialsUntilAnswer, served, err)
+		}
+	}
+	if _, err := isServed(t.Context(), 2, func(context.Context) error { return os.ErrPermission }); !errors.Is(err, os.ErrPermission) {
+		t.Error(err)
+	}
+}
+
+// leftBehind is the socket of a dead process.
+func leftBehind(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x.sock")
+	leaveStale(t, path)
+	return path
+}

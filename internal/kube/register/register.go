@@ -24,8 +24,10 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"runtime"
 	"time"
 
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
 
@@ -81,9 +83,19 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registration: %w", err)
 	}
+	o.Endpoint = endpointOn(runtime.GOOS, o.Endpoint)
 	o.Check, o.Patience, o.Settle = positive(o.Check, defaultCheck), positive(o.Patience, defaultPatience), positive(o.Settle, defaultSettle)
 	o.Logger = o.Logger.With("component", "registration", "driver", o.Driver)
 	return &Server{options: o, path: path}, nil
+}
+
+// endpointOn is the CSI socket as a kubelet of the system spells paths: the one on
+// Windows compares what it is told with what it knows.
+func endpointOn(system, endpoint string) string {
+	if system == "windows" {
+		return paths.Normalize(endpoint)
+	}
+	return endpoint
 }
 
 func positive(d, otherwise time.Duration) time.Duration {

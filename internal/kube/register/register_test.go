@@ -187,3 +187,19 @@ func TestNew_refusesANameTooLongForASocket(t *testing.T) {
 		t.Errorf("New fails with %v, want the limit of socket paths", err)
 	}
 }
+
+// W-1: the kubelet gets the path of the CSI socket as Windows spells it.
+func TestEndpointOn_isNormalisedOnWindows_W_1(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		`/var/lib/kubelet/plugins/x/csi.sock`:   `c:\var\lib\kubelet\plugins\x\csi.sock`,
+		`C:\var\lib\kubelet\plugins\x\csi.sock`: `C:\var\lib\kubelet\plugins\x\csi.sock`,
+		`C:\var\lib\kubelet/plugins/x/csi.sock`: `C:\var\lib\kubelet\plugins\x\csi.sock`,
+	} {
+		if got := endpointOn("windows", endpoint); got != want {
+			t.Errorf("%s becomes %s", endpoint, got)
+		}
+		if got := endpointOn("linux", endpoint); got != endpoint {
+			t.Errorf("%s becomes %s on Linux", endpoint, got)
+		}
+	}
+}
