@@ -109,3 +109,4 @@ clean:
 include deploy/deploy.mk
 include test/kubernetes/kubernetes.mk
 include proto/proto.mk
+include test/windows/windows.mk

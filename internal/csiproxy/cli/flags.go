@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/service"
+)
+
+// The hosts of --host.
+const (
+	hostNative    = "native"
+	hostSimulated = "simulated"
+)
+
+// config is what the flags of run say.
+type config struct {
+	kubeletPath      string
+	workingDirs      []string
+	requirePrivacy   bool
+	services         []string
+	sids             []string
+	exitIfTaken      bool
+	stateDir         string
+	metricsAddress   string
+	windowsService   bool
+	serviceName      string
+	log              logConfig
+	host             string
+	simulatedControl string
+}
+
+// logConfig says where the log goes.
+type logConfig struct {
+	format, level, file string
+	verbosity           int
+	toStderr            bool
+}
+
+// The service is stopped within drain, which is what calls in flight get, and
+// what the rest takes.
+const (
+	drain    = 10 * time.Second
+	stopTime = 2 * drain
+)
+
+const defaultStateDir = `C:\ProgramData\holdfast\csi-proxy`
+
+func (c *config) flags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	f.StringVar(&c.kubeletPath, "kubelet-path", `C:\var\lib\kubelet`, "directory of the kubelet; paths of callers must be below it, or below a working directory")
+	f.StringArrayVar(&c.workingDirs, "working-dir", nil, "further `directory` that paths of callers may be below (may be repeated)")
+	f.BoolVar(&c.requirePrivacy, "require-privacy", true, "ask for encryption on SMB mappings; servers without SMB 3 encryption need false")
+	f.StringSliceVar(&c.services, "service-allow", []string{"MSiSCSI"}, "`names` of the services that callers may ask for, start and stop; any other does not exist for them")
+	f.StringArrayVar(&c.sids, "allow-sid", nil, "`SID` that may open the pipes beside SYSTEM and Administrators (may be repeated); whoever may owns the machine")
+	f.BoolVar(&c.exitIfTaken, "exit-if-taken", false, "end with an error when other processes serve all pipes at the start, instead of waiting until one is free")
+	f.StringVar(&c.stateDir, "state-dir", defaultStateDir, "`directory` for what Windows does not remember, such as who uses an SMB mapping")
+	f.StringVar(&c.metricsAddress, "metrics-bind-address", "", "`host:port` of /metrics, /healthz and /readyz; none without it")
+	f.BoolVar(&c.windowsService, "windows-service", false, "be a Windows service; for the service control manager, see install")
+	f.StringVar(&c.host, "host", hostNative, "whose storage to work on: native, this machine's; simulated, an imagined machine's, for tests")
+	f.StringVar(&c.simulatedControl, "simulated-control", "", "`host:port` on a loopback address where tests control the simulated machine")
+	f.AddFlagSet(c.log.flags())
+	f.AddFlagSet(nameFlag(&c.serviceName))
+	return f
+}
+
+func (l *logConfig) flags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("log", pflag.ContinueOnError)
+	f.StringVar(&l.format, "log-format", "auto", "text, json, or auto: text on a terminal, JSON otherwise")
+	f.StringVar(&l.level, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&l.file, "log-file", "", fmt.Sprintf("`file` for the log instead of standard error; at %d MiB it becomes FILE.old, and a new one is begun", logLimit>>20))
+	f.IntVarP(&l.verbosity, "v", "v", 0, "upstream's verbosity: 4 and more is --log-level=debug")
+	f.BoolVar(&l.toStderr, "logtostderr", true, "upstream's; --log-file decides")
+	for _, upstreams := range []string{"v", "logtostderr"} {
+		f.Lookup(upstreams).Hidden = true
+	}
+	return f
+}
+
+func nameFlag(name *string) *pflag.FlagSet {
+	f := pflag.NewFlagSet("name", pflag.ContinueOnError)
+	f.StringVar(name, "service-name", service.Name, "`name` of the Windows service")
+	return f
+}
+
+// check finds what is wrong with the command line before anything is done.
+func (c *config) check() error {
+	if _, err := paths.New(c.kubeletPath, c.workingDirs...); err != nil {
+		return usageErrorf("--kubelet-path or --working-dir: %w", err)
+	}
+	if _, err := server.Descriptor(c.sids); err != nil {
+		return usageErrorf("--allow-sid: %w", err)
+	}
+	if _, err := c.log.logger(discard{}); err != nil {
+		return usageError{err}
+	}
+	if c.metricsAddress != "" {
+		if _, _, err := net.SplitHostPort(c.metricsAddress); err != nil {
+			return usageErrorf("--metrics-bind-address: %w", err)
+		}
+	}
+	return c.checkHost()
+}
+
+func (c *config) checkHost() error {
+	if !slices.Contains([]string{hostNative, hostSimulated}, c.host) {
+		return usageErrorf("--host %q is neither %s nor %s", c.host, hostNative, hostSimulated)
+	}
+	if c.simulatedControl == "" {
+		return nil
+	}
+	if c.host != hostSimulated {
+		return usageErrorf("--simulated-control is for --host=%s", hostSimulated)
+	}
+	host, _, err := net.SplitHostPort(c.simulatedControl)
+	if err != nil {
+		return usageErrorf("--simulated-control: %w", err)
+	}
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		return usageErrorf("--simulated-control: %q is no loopback address, such as 127.0.0.1", host)
+	}
+	return nil
+}
+
+// arguments are the command line that starts the service as configured: what
+// was said, and not what the defaults are today.
+func (c *config) arguments(said *pflag.FlagSet) ([]string, error) {
+	arguments := []string{"run", "--windows-service"}
+	var err error
+	said.Visit(func(flag *pflag.Flag) {
+		if flag.Name == "windows-service" {
+			return
+		}
+		if flag.Name == "log-file" { // the service's directory is not this one
+			if c.log.file, err = filepath.Abs(c.log.file); err != nil {
+				return
+			}
+			arguments = append(arguments, "--log-file="+c.log.file)
+			return
+		}
+		if list, is := flag.Value.(pflag.SliceValue); is {
+			for _, value := range list.GetSlice() {
+				arguments = append(arguments, "--"+flag.Name+"="+value)
+			}
+			return
+		}
+		arguments = append(arguments, "--"+flag.Name+"="+flag.Value.String())
+	})
+	return arguments, err
+}

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	headerTime = 5 * time.Second // for a client to send its request
+	closeTime  = time.Second     // for open requests at the end
+)
+
+// site is an address that answers HTTP.
+type site struct {
+	name     string // for errors
+	listener net.Listener
+	server   *http.Server
+}
+
+// open binds the address, so that a taken one is known before anything is served.
+func open(ctx context.Context, name, address string, handlers map[string]http.Handler, log *slog.Logger) (*site, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	mux := http.NewServeMux()
+	for pattern, handler := range handlers {
+		mux.Handle(pattern, handler)
+	}
+	return &site{name: name, listener: listener, server: &http.Server{
+		Handler: mux, ReadHeaderTimeout: headerTime, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}}, nil
+}
+
+// run answers until ctx ends.
+func (s *site) run(ctx context.Context) error {
+	served := make(chan error, 1)
+	go func() { served <- s.server.Serve(s.listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("%s: %w", s.name, err)
+	case <-ctx.Done():
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	if err := s.server.Shutdown(closing); err != nil {
+		_ = s.server.Close()
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	return nil
+}

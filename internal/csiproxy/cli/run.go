@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/host"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/service"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+	"github.com/holdfast-csi/holdfast/proto/csiproxy"
+)
+
+func newRunCommand(stamped string) *cobra.Command {
+	var c config
+	command := &cobra.Command{
+		Use:   "run",
+		Short: "Serve the pipes, in the foreground or as the service",
+		Args:  none,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := c.check(); err != nil {
+				return err
+			}
+			return c.run(command.Context(), stamped, command.ErrOrStderr())
+		},
+	}
+	command.Flags().AddFlagSet(c.flags())
+	return command
+}
+
+// run serves until ctx ends or, as a service, until it is stopped.
+func (c *config) run(ctx context.Context, stamped string, stderr io.Writer) (err error) {
+	log, end, err := c.openLog(stderr)
+	if err != nil {
+		return err
+	}
+	defer end()
+	log.Info("csi-proxy starts", "version", stamped, "host", c.host, "kubelet-path", c.kubeletPath, "working-dir", c.workingDirs, service.Always)
+	defer func() {
+		if err != nil {
+			log.Error("csi-proxy ends", "error", err)
+			return
+		}
+		log.Info("csi-proxy has stopped", service.Always)
+	}()
+	if !c.windowsService {
+		return c.serve(ctx, log, func() {})
+	}
+	return service.Run(c.serviceName, stopTime, func(ctx context.Context, ready func()) error { return c.serve(ctx, log, ready) })
+}
+
+// openLog gives the log, and what closes it.
+func (c *config) openLog(stderr io.Writer) (*slog.Logger, func(), error) {
+	var closing []io.Closer
+	end := func() {
+		for _, closer := range closing {
+			_ = closer.Close()
+		}
+	}
+	to := stderr
+	if c.log.file != "" {
+		file, err := openLogFile(c.log.file, logLimit)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := keepCrash(c.log.file + ".crash"); err != nil {
+			return nil, nil, err
+		}
+		to, closing = file, append(closing, file)
+	}
+	log, err := c.log.logger(to)
+	if err != nil || !c.windowsService {
+		return log, end, err
+	}
+	events, err := service.OpenEvents(c.serviceName)
+	if err != nil { // the log is not what the service is for
+		log.Error("there will be no events", "error", err)
+		return log, end, nil
+	}
+	closing = append(closing, events)
+	return service.WithEvents(log, events), end, nil
+}
+
+// versions are all that this binary has: the API of the KEP, then the groups, of
+// each the newest first.
+func versions() []version.Definition {
+	return slices.Concat(csiproxy.Versions(), groups.Versions())
+}
+
+// serve is the process's work.
+func (c *config) serve(ctx context.Context, log *slog.Logger, ready func()) error {
+	rules, err := paths.New(c.kubeletPath, c.workingDirs...)
+	if err != nil {
+		return err
+	}
+	machine, sites, err := c.machine(ctx, log)
+	if err != nil {
+		return err
+	}
+	h, err := host.New(host.Options{
+		Machine: machine, Rules: rules, Services: c.services, RequirePrivacy: c.requirePrivacy, StateDir: c.stateOf(), Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	transport, err := server.NewTransport()
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	pipes, err := server.New(server.Options{
+		Versions: versions(), Host: h.Hub(), Transport: transport, AllowSIDs: c.sids, NeedsOne: c.exitIfTaken,
+		Limits: server.Limits{Drain: drain}, Logger: log, Registerer: registry,
+	})
+	if err != nil {
+		return err
+	}
+	if c.metricsAddress != "" {
+		handlers := pipes.Handlers()
+		handlers["/metrics"] = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+		page, err := open(ctx, "--metrics-bind-address", c.metricsAddress, handlers, log)
+		if err != nil {
+			return err
+		}
+		sites = append(sites, page)
+	}
+	return together(ctx, pipes, sites, ready)
+}
+
+// together runs the pipes and the sites; the end of one ends all.
+func together(ctx context.Context, pipes *server.Server, sites []*site, ready func()) error {
+	group, ctx := errgroup.WithContext(ctx)
+	ended := errors.New("the pipes have ended")
+	for _, s := range sites {
+		group.Go(func() error { return s.run(ctx) })
+	}
+	group.Go(func() error {
+		if err := pipes.Run(ctx); err != nil {
+			return err
+		}
+		return ended
+	})
+	group.Go(func() error {
+		select {
+		case <-pipes.Ready():
+			ready()
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	if err := group.Wait(); !errors.Is(err, ended) {
+		return err
+	}
+	return nil
+}
+
+// stateOf is where the host keeps its state: a simulated one forgets.
+func (c *config) stateOf() string {
+	if c.host == hostSimulated {
+		return ""
+	}
+	return c.stateDir
+}
