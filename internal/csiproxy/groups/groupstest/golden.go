@@ -16,7 +16,7 @@ import (
 type Exchange struct {
 	method  string
 	request []byte
-	asked   string
+	asked   []string
 	answers [][]byte
 }
 
@@ -25,9 +25,9 @@ func Sent(method string, request ...[]byte) Exchange {
 	return Exchange{method: method, request: Message(request...)}
 }
 
-// Asks says what the host is asked.
-func (e Exchange) Asks(call string) Exchange {
-	e.asked = call
+// Asks says what the host is asked, in this order.
+func (e Exchange) Asks(calls ...string) Exchange {
+	e.asked = calls
 	return e
 }
 
@@ -45,7 +45,7 @@ func (e Exchange) check(t *testing.T, server *Server, machine *Machine) {
 		t.Errorf("%s: %v", e.method, err)
 		return
 	}
-	if diff := cmp.Diff([]string{e.asked}, machine.Calls()); diff != "" {
+	if diff := cmp.Diff(e.asked, machine.Calls()); diff != "" {
 		t.Errorf("%s asks the host (-want +got):\n%s", e.method, diff)
 	}
 	answers := e.answers
