@@ -66,7 +66,10 @@ func New(options Options) (*Host, error) {
 
 // Hub gives the host's groups.
 func (h *Host) Hub() hub.Host {
-	return hub.Host{Filesystem: filesystem{h}, Disks: disks{h}, Volumes: volumes{h}}
+	return hub.Host{
+		Filesystem: filesystem{h}, Disks: disks{h}, Volumes: volumes{h},
+		SMB: smb{h}, ISCSI: iscsi{h}, System: system{h},
+	}
 }
 
 // Close gives the roots back. Operations fail from then on.

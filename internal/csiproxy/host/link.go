@@ -86,7 +86,7 @@ func (w *walk) sameLink(info win32.FileInfo, name, target string) error {
 		return failed(err, "read where it leads")
 	}
 	leads := strings.TrimSuffix(linkTarget(w.at, link), `\`)
-	if link.Tag != win32.ReparseTagSymlink || !paths.EqualText(leads, target) {
+	if link.Tag != win32.ReparseTagSymlink || !paths.EqualText(leads, strings.TrimSuffix(target, `\`)) {
 		return fmt.Errorf("it leads to %.300q", link.Target())
 	}
 	return nil

@@ -12,6 +12,7 @@ type storage struct {
 	// numbers are those that disk interfaces had when they last answered: only to
 	// list a disk that does not answer now.
 	numbers sync.Map // interface path → uint32
+	proofs  proofs
 }
 
 func newStorage(options Options, logger *slog.Logger) (*storage, error) {

@@ -1,0 +1,143 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// iscsi is hub.ISCSI.
+type iscsi struct{ *Host }
+
+// deviceLimit is how long the first disk of a session is waited for.
+const deviceLimit = 30 * time.Second
+
+func portalKey(p hub.Portal) string {
+	return fmt.Sprintf("portal %s port %d", strings.ToLower(p.Address), p.Port)
+}
+
+func targetKey(iqn string) string { return "target " + strings.ToLower(iqn) }
+
+func samePortal(a, b hub.Portal) bool {
+	return a.Port == b.Port && strings.EqualFold(a.Address, b.Address)
+}
+
+// initiator runs an operation with the initiator's service running: everything
+// else answers nothing but that it does not.
+func initiator[T any](ctx context.Context, i iscsi, keys []string, do func(context.Context) (T, error)) (T, error) {
+	var none T
+	service, err := ask(ctx, i.tasks, serviceKey(defaultService), func(context.Context) (hub.Service, error) {
+		return i.queryService(defaultService)
+	})
+	switch {
+	case isErrno(err, win32.ErrorServiceDoesNotExist):
+		return none, fmt.Errorf("%w: this machine has no iSCSI initiator: %w", backend.ErrPrecondition, err)
+	case err != nil:
+		return none, err
+	case service.Status != serviceRunning:
+		if err := i.startService(ctx, defaultService); err != nil {
+			return none, err
+		}
+	}
+	return operate(ctx, i.tasks, keys, do)
+}
+
+// AddPortal adds a portal, which Windows discovers right away; one that is there
+// is fine.
+func (i iscsi) AddPortal(ctx context.Context, portal hub.Portal) error {
+	portal, err := checkPortal(portal)
+	if err != nil {
+		return err
+	}
+	_, err = initiator(ctx, i, []string{portalKey(portal)}, func(ctx context.Context) (struct{}, error) {
+		if there, err := i.hasPortal(ctx, portal); there || err != nil {
+			return struct{}{}, err
+		}
+		err := i.machine.ISCSI.AddPortal(ctx, portal)
+		if err != nil && !isErrno(err, win32.ISDSCTargetPortalAlreadyExists) {
+			return struct{}{}, failed(err, "add target portal %s port %d", portal.Address, portal.Port)
+		}
+		there, err := i.hasPortal(ctx, portal)
+		if err == nil && !there {
+			err = fmt.Errorf("AddIScsiSendTargetPortalW answered success, but portal %s port %d is not there", portal.Address, portal.Port)
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+func (i iscsi) hasPortal(ctx context.Context, portal hub.Portal) (bool, error) {
+	portals, err := i.machine.ISCSI.Portals(ctx)
+	if err != nil {
+		return false, failed(err, "list target portals")
+	}
+	return slices.ContainsFunc(portals, func(p hub.Portal) bool { return samePortal(p, portal) }), nil
+}
+
+// Discover asks the portal anew.
+func (i iscsi) Discover(ctx context.Context, portal hub.Portal) ([]string, error) {
+	portal, err := checkPortal(portal)
+	if err != nil {
+		return nil, err
+	}
+	return initiator(ctx, i, []string{portalKey(portal)}, func(ctx context.Context) ([]string, error) {
+		there, err := i.hasPortal(ctx, portal)
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			return nil, fmt.Errorf("%w: target portal %s port %d has not been added", backend.ErrNotFound, portal.Address, portal.Port)
+		}
+		targets, err := i.machine.ISCSI.Targets(ctx, portal, true)
+		return targets, failed(err, "discover target portal %s port %d", portal.Address, portal.Port)
+	})
+}
+
+// RemovePortal forgets a portal; none is fine. Its sessions go on.
+func (i iscsi) RemovePortal(ctx context.Context, portal hub.Portal) error {
+	portal, err := checkPortal(portal)
+	if err != nil {
+		return err
+	}
+	_, err = initiator(ctx, i, []string{portalKey(portal)}, func(ctx context.Context) (struct{}, error) {
+		if there, err := i.hasPortal(ctx, portal); !there || err != nil {
+			return struct{}{}, err
+		}
+		err := i.machine.ISCSI.RemovePortal(ctx, portal)
+		if err != nil && !isErrno(err, win32.ISDSCPortalNotFound) {
+			return struct{}{}, failed(err, "remove target portal %s port %d", portal.Address, portal.Port)
+		}
+		there, err := i.hasPortal(ctx, portal)
+		if err == nil && there {
+			err = fmt.Errorf("RemoveIScsiSendTargetPortalW answered success, but portal %s port %d is still there", portal.Address, portal.Port)
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// Portals lists the portals that were added.
+func (i iscsi) Portals(ctx context.Context) ([]hub.Portal, error) {
+	return initiator(ctx, i, nil, func(ctx context.Context) ([]hub.Portal, error) {
+		portals, err := i.machine.ISCSI.Portals(ctx)
+		return portals, failed(err, "list target portals")
+	})
+}
+
+// SetMutualSecret replaces the secret for all sessions of the machine, other
+// drivers' too: there is one.
+func (i iscsi) SetMutualSecret(ctx context.Context, secret hub.Secret) error {
+	if err := checkCHAPSecret(secret); err != nil {
+		return err
+	}
+	_, err := initiator(ctx, i, []string{"the mutual CHAP secret"}, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, failed(i.machine.ISCSI.SetSharedSecret(ctx, secret), "set the mutual CHAP secret")
+	})
+	return err
+}

@@ -1,0 +1,205 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// target is a target at one of its portals, as callers name it.
+type target struct {
+	portal hub.Portal
+	iqn    string
+}
+
+func (t target) String() string {
+	return fmt.Sprintf("target %s at %s port %d", t.iqn, t.portal.Address, t.portal.Port)
+}
+
+// isAt tells whether a portal, as Windows names it, is the one that a caller
+// named. Windows tells addresses, also of what it was given a host name for: with
+// a name the port and the target, which is one in all the world, must do.
+func (t target) isAt(p hub.Portal) bool {
+	if _, err := netip.ParseAddr(t.portal.Address); err != nil {
+		return p.Port == t.portal.Port
+	}
+	return samePortal(p, t.portal)
+}
+
+func checkTarget(portal hub.Portal, iqn string) (target, error) {
+	portal, err := checkPortal(portal)
+	if err == nil {
+		err = checkIQN(iqn)
+	}
+	return target{portal, iqn}, err
+}
+
+// sessions are those with the target over the portal.
+func (i iscsi) sessions(ctx context.Context, t target) ([]win32.Session, error) {
+	all, err := i.machine.ISCSI.Sessions(ctx)
+	if err != nil {
+		return nil, failed(err, "list iSCSI sessions")
+	}
+	return slices.DeleteFunc(all, func(s win32.Session) bool {
+		return !strings.EqualFold(s.IQN, t.iqn) || !slices.ContainsFunc(s.Portals, t.isAt)
+	}), nil
+}
+
+// persistent are the logins with the target over the portal that Windows repeats
+// at its start.
+func (i iscsi) persistent(ctx context.Context, t target) ([]win32.PersistentLogin, error) {
+	all, err := i.machine.ISCSI.PersistentLogins(ctx)
+	if err != nil {
+		return nil, failed(err, "list persistent iSCSI logins")
+	}
+	return slices.DeleteFunc(all, func(l win32.PersistentLogin) bool {
+		return !strings.EqualFold(l.IQN, t.iqn) || !t.isAt(l.Portal)
+	}), nil
+}
+
+// Connect makes a session, and a login that Windows repeats at its start. What is
+// there of the two is left as it is.
+func (i iscsi) Connect(ctx context.Context, login hub.ISCSILogin) error {
+	t, err := checkTarget(login.Portal, login.IQN)
+	if err != nil {
+		return err
+	}
+	if err := checkLogin(login); err != nil {
+		return err
+	}
+	login.Portal = t.portal
+	_, err = initiator(ctx, i, []string{targetKey(t.iqn)}, func(ctx context.Context) (struct{}, error) {
+		if err := i.connect(ctx, t, login); err != nil {
+			return struct{}{}, fmt.Errorf("connect to %v: %w", t, err)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (i iscsi) connect(ctx context.Context, t target, login hub.ISCSILogin) error {
+	sessions, err := i.sessions(ctx, t)
+	if err != nil {
+		return err
+	}
+	kept, err := i.persistent(ctx, t)
+	if err != nil {
+		return err
+	}
+	if len(sessions) > 0 && len(kept) > 0 {
+		return nil
+	}
+	_, err = i.machine.ISCSI.Login(ctx, login, len(kept) == 0)
+	if err != nil && !isErrno(err, win32.ISDSCTargetAlreadyLoggedIn, win32.ISDSCSessionAlreadyExists, win32.ISDSCConnectionAlreadyExists) {
+		return failed(err, "log in")
+	}
+	return i.isConnected(ctx, t)
+}
+
+// isConnected reads back both.
+func (i iscsi) isConnected(ctx context.Context, t target) error {
+	sessions, err := i.sessions(ctx, t)
+	if err != nil {
+		return err
+	}
+	kept, err := i.persistent(ctx, t)
+	if err != nil {
+		return err
+	}
+	if len(sessions) == 0 || len(kept) == 0 {
+		return fmt.Errorf("LoginIScsiTargetW answered success, but there are %d sessions and %d persistent logins", len(sessions), len(kept))
+	}
+	return nil
+}
+
+// Disconnect forgets the persistent login first: a crash between the two leaves a
+// session that does not come back, rather than one that always does.
+func (i iscsi) Disconnect(ctx context.Context, portal hub.Portal, iqn string) error {
+	t, err := checkTarget(portal, iqn)
+	if err != nil {
+		return err
+	}
+	_, err = initiator(ctx, i, []string{targetKey(t.iqn)}, func(ctx context.Context) (struct{}, error) {
+		if err := i.disconnect(ctx, t); err != nil {
+			return struct{}{}, fmt.Errorf("disconnect from %v: %w", t, err)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (i iscsi) disconnect(ctx context.Context, t target) error {
+	kept, err := i.persistent(ctx, t)
+	if err != nil {
+		return err
+	}
+	for _, login := range kept {
+		if err := i.machine.ISCSI.RemovePersistentLogin(ctx, login); err != nil && !isErrno(err, win32.ISDSCNotFound) {
+			return failed(err, "forget the persistent login")
+		}
+	}
+	sessions, err := i.sessions(ctx, t)
+	if err != nil {
+		return err
+	}
+	for _, session := range sessions {
+		if err := i.machine.ISCSI.Logout(ctx, session.ID); err != nil && !isErrno(err, win32.ISDSCInvalidSessionID) {
+			return failed(err, "log out")
+		}
+	}
+	if sessions, err = i.sessions(ctx, t); err != nil {
+		return err
+	}
+	if kept, err = i.persistent(ctx, t); err != nil {
+		return err
+	}
+	if len(sessions)+len(kept) > 0 {
+		return fmt.Errorf("LogoutIScsiTarget answered success, but %d sessions and %d persistent logins are still there", len(sessions), len(kept))
+	}
+	return nil
+}
+
+// Disks waits for the first disk of the session: it arrives some time after the
+// login. A target that shows this machine no disk has none after that.
+func (i iscsi) Disks(ctx context.Context, portal hub.Portal, iqn string) ([]uint32, error) {
+	t, err := checkTarget(portal, iqn)
+	if err != nil {
+		return nil, err
+	}
+	return initiator(ctx, i, []string{targetKey(t.iqn)}, func(ctx context.Context) ([]uint32, error) {
+		var numbers []uint32
+		_, err := poll(ctx, deviceLimit, func() (_ bool, err error) {
+			var connected bool
+			numbers, connected, err = i.devices(ctx, t)
+			return len(numbers) > 0 || !connected, err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("disks of %v: %w", t, err)
+		}
+		return numbers, nil
+	})
+}
+
+func (i iscsi) devices(ctx context.Context, t target) (numbers []uint32, connected bool, err error) {
+	sessions, err := i.sessions(ctx, t)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, session := range sessions {
+		devices, err := i.machine.ISCSI.Devices(ctx, session.ID)
+		if isErrno(err, win32.ISDSCDeviceNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, true, failed(err, "list the disks of a session")
+		}
+		numbers = append(numbers, devices...)
+	}
+	slices.Sort(numbers)
+	return slices.Compact(numbers), len(sessions) > 0, nil
+}

@@ -1,0 +1,349 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// smb is hub.SMB.
+//
+// A global mapping belongs to the whole machine: whoever reaches a share through
+// it has the rights of the user that it was made for. So all mounts of a share
+// are of one user, and the mapping goes with the last of them. Windows tells
+// neither the user nor the mounts; a record in the state directory does (see
+// smbRecord), written before the mapping is made.
+//
+//   - A mapping that this proxy has no record of was made by somebody else, for a
+//     user that nobody can ask for. While it works it is not used (ErrPrecondition):
+//     a second user would get the first one's rights.
+//   - Another password of the same user may be a new one. It replaces the mapping
+//     when nobody else uses it, or when the mapping is broken for all; else it is
+//     ErrPrecondition, as a wrong one must not cut off those who have the right one.
+//   - Who has unmounted is seen by the links: one that is gone holds nothing. So a
+//     driver of the group API, which removes its link by Rmdir and then says
+//     RemoveSmbGlobalMapping once its last is gone, gets the mapping removed unless
+//     a link of somebody else still leads to the share.
+type smb struct{ *Host }
+
+const (
+	// mappingLimit is how long a mapping may be connecting.
+	mappingLimit = 10 * time.Second
+
+	mappingOK         = 0
+	mappingConnecting = 4
+	mappingReconnects = 5
+)
+
+func shareKey(share string) string { return "share " + share }
+
+// Mount makes the mapping unless it is there, then the link.
+func (s smb) Mount(ctx context.Context, mount hub.SMBMount) error {
+	at, err := parseRemote(mount.Remote)
+	if err != nil {
+		return err
+	}
+	local, err := s.localPath(mount.Local)
+	if err != nil {
+		return err
+	}
+	if err := checkSMBUser(mount); err != nil {
+		return err
+	}
+	keys := []string{shareKey(at.root())}
+	if mount.Local != "" {
+		keys = append(keys, pathKey(local))
+	}
+	_, err = operate(ctx, s.tasks, keys, func(ctx context.Context) (struct{}, error) {
+		if err := s.mount(ctx, at, local, mount); err != nil {
+			return struct{}{}, fmt.Errorf("mount the share %s: %w", at, err)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// localPath checks the path of a link; "" is none.
+func (s smb) localPath(text string) (paths.Path, error) {
+	if text == "" {
+		return paths.Path{}, nil
+	}
+	return s.rules.Target("local path", text)
+}
+
+func holderOf(local paths.Path) string {
+	if local == (paths.Path{}) {
+		return ""
+	}
+	return local.String()
+}
+
+func (s smb) mount(ctx context.Context, at remote, local paths.Path, mount hub.SMBMount) error {
+	holder := holderOf(local)
+	if holder != "" {
+		if err := s.mayLink(ctx, local, at.linkTarget()); err != nil {
+			return err
+		}
+	}
+	record, before, err := s.mapped(ctx, at, holder, mount)
+	if err != nil {
+		return err
+	}
+	err = s.reach(at)
+	if err == nil && holder != "" {
+		err = s.makeLink(ctx, local, at.linkTarget())
+	}
+	if err == nil || slices.Contains(before, holder) {
+		return err
+	}
+	// What this call alone has brought goes again: a mapping that no mount uses
+	// would stay for ever.
+	record.drops(holder)
+	return errors.Join(err, s.release(ctx, record))
+}
+
+// mapped makes sure that the share is mapped for the user, and that the record
+// says who holds it. before are those who held it already.
+func (s smb) mapped(ctx context.Context, at remote, holder string, mount hub.SMBMount) (record smbRecord, before []string, err error) {
+	name := smbRecordName(at.root())
+	known, err := s.records.read(name, &record)
+	if err != nil {
+		return record, nil, err
+	}
+	if known {
+		record.Holders = s.standing(ctx, record)
+	}
+	before = slices.Clone(record.Holders)
+	mapping, there, err := s.mapping(ctx, at.root())
+	if err != nil {
+		return record, before, err
+	}
+	works := there && mapping.Status == mappingOK && s.answers(at)
+	usable, err := s.mayUse(record, known, works, there, holder, mount)
+	if err != nil {
+		return record, before, err
+	}
+	if usable {
+		record.holds(holder)
+		return record, before, s.records.write(name, record)
+	}
+	if there {
+		if err := s.unmap(ctx, at.root()); err != nil {
+			return record, before, err
+		}
+	}
+	if record, err = newSMBRecord(at.root(), mount, s.options.RequirePrivacy, before); err != nil {
+		return record, before, err
+	}
+	record.holds(holder)
+	return record, before, s.makeMapping(ctx, record, before, mount)
+}
+
+// answers tells whether a mapped share answers. One that denies this user its top
+// has let him in.
+func (s smb) answers(at remote) bool {
+	err := s.reach(remote{at.server, at.share, ""})
+	return err == nil || errors.Is(err, backend.ErrDenied)
+}
+
+// mayUse decides about what is there: true to use it, false to make it anew.
+func (s smb) mayUse(record smbRecord, known, works, there bool, holder string, mount hub.SMBMount) (bool, error) {
+	if !known {
+		if works {
+			return false, fmt.Errorf("%w: something other than csi-proxy has mapped it, for a user that Windows does not tell; "+
+				"when nothing uses it, remove it (Remove-SmbGlobalMapping), and repeat the call", backend.ErrPrecondition)
+		}
+		return false, nil
+	}
+	others := record.others(holder)
+	if !record.sameUser(mount) {
+		if others {
+			return false, fmt.Errorf("%w: it is mapped for another user, and others use it: a machine has one user for a share; use the same, or unmount it there first: %w",
+				backend.ErrPrecondition, win32.ErrorSessionCredentialConflict)
+		}
+		return false, nil
+	}
+	proven, err := s.proofs.proven(mount.Password, record)
+	if err != nil {
+		return false, err
+	}
+	if !proven && others && works {
+		return false, fmt.Errorf("%w: it is mapped with another password of the same user, and others use it; use the same password, or unmount it there first: %w",
+			backend.ErrPrecondition, win32.ErrorSessionCredentialConflict)
+	}
+	private := record.Privacy || !s.options.RequirePrivacy
+	return proven && works && there && record.Made && private, nil
+}
+
+// mapping finds the mapping of a share.
+func (s smb) mapping(ctx context.Context, share string) (win32.SMBMapping, bool, error) {
+	all, err := s.machine.SMB.Mappings(ctx)
+	if err != nil {
+		return win32.SMBMapping{}, false, failed(err, "list SMB mappings")
+	}
+	i := slices.IndexFunc(all, func(m win32.SMBMapping) bool { return strings.EqualFold(strings.TrimSuffix(m.Remote, `\`), share) })
+	if i < 0 {
+		return win32.SMBMapping{}, false, nil
+	}
+	return all[i], true, nil
+}
+
+// makeMapping records what is about to be, makes it, and waits until it works.
+// What fails leaves to those who held a mapping before that the next mount makes
+// it, and to nobody nothing.
+func (s smb) makeMapping(ctx context.Context, record smbRecord, before []string, mount hub.SMBMount) error {
+	name := smbRecordName(record.Share)
+	if err := s.records.write(name, record); err != nil {
+		return err
+	}
+	err := s.machine.SMB.Create(ctx, win32.SMBMappingRequest{
+		Remote: record.Share, Username: mount.Username, Password: mount.Password, RequirePrivacy: s.options.RequirePrivacy,
+	})
+	if err != nil {
+		err = s.explain(err)
+	} else {
+		err = s.isMapped(ctx, record.Share)
+	}
+	if err == nil {
+		record.Made = true
+		return s.records.write(name, record)
+	}
+	record.Holders = before
+	return errors.Join(err, s.release(ctx, record))
+}
+
+// explain says what the numbers mean that mapping a share gives.
+func (s smb) explain(err error) error {
+	switch {
+	case isErrno(err, win32.ErrorSessionCredentialConflict):
+		return failedAs(backend.ErrPrecondition, err, "this machine is connected to the server as another user; use the same for all its shares, or unmount those first")
+	case isErrno(err, win32.ErrorNetworkAccessDenied, win32.ErrorInvalidParameter) && s.options.RequirePrivacy:
+		return failedAs(backend.ErrInvalid, err, "the server cannot encrypt, which --require-privacy asks for")
+	}
+	return failed(err, "MSFT_SmbGlobalMapping.Create")
+}
+
+// isMapped reads back until the mapping is connected.
+func (s smb) isMapped(ctx context.Context, share string) error {
+	var mapping win32.SMBMapping
+	settled, err := poll(ctx, mappingLimit, func() (_ bool, err error) {
+		var there bool
+		if mapping, there, err = s.mapping(ctx, share); err != nil {
+			return false, err
+		}
+		if !there {
+			return false, errors.New("MSFT_SmbGlobalMapping.Create answered success, but there is no mapping")
+		}
+		return mapping.Status != mappingConnecting && mapping.Status != mappingReconnects, nil
+	})
+	if err == nil && (!settled || mapping.Status != mappingOK) {
+		err = fmt.Errorf("%w: the new mapping does not work: its status is %d", backend.ErrUnavailable, mapping.Status)
+	}
+	return err
+}
+
+// reach asks for a path on the share.
+func (s smb) reach(at remote) error {
+	_, err := s.machine.Files.Attributes(at.linkTarget())
+	return failed(err, "look at %s", at)
+}
+
+// Unmount removes the link, then the mapping when nobody holds it any more.
+func (s smb) Unmount(ctx context.Context, remotePath, localPath string) error {
+	at, err := parseRemote(remotePath)
+	if err != nil {
+		return err
+	}
+	local, err := s.localPath(localPath)
+	if err != nil {
+		return err
+	}
+	keys := []string{shareKey(at.root())}
+	if localPath != "" {
+		keys = append(keys, pathKey(local))
+	}
+	_, err = operate(ctx, s.tasks, keys, func(ctx context.Context) (struct{}, error) {
+		if err := s.unmount(ctx, at, local); err != nil {
+			return struct{}{}, fmt.Errorf("unmount the share %s: %w", at, err)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (s smb) unmount(ctx context.Context, at remote, local paths.Path) error {
+	holder := holderOf(local)
+	if holder != "" {
+		if err := s.removeLink(ctx, local, at.linkTarget()); err != nil {
+			return err
+		}
+	}
+	record := smbRecord{Share: at.root()}
+	known, err := s.records.read(smbRecordName(at.root()), &record)
+	if err != nil {
+		return err
+	}
+	if !known {
+		return s.unmapForeign(ctx, at, holder)
+	}
+	record.Holders = s.standing(ctx, record)
+	record.drops(holder)
+	return s.release(ctx, record)
+}
+
+// unmapForeign is for a mapping of which there is no record, as one that
+// upstream's csi-proxy made. Who has a link here did not get it from this proxy.
+// RemoveSmbGlobalMapping, which has none, asks for the mapping itself; without
+// force, so that Windows refuses while files are open.
+func (s smb) unmapForeign(ctx context.Context, at remote, holder string) error {
+	_, there, err := s.mapping(ctx, at.root())
+	if err != nil || !there || holder != "" {
+		return err
+	}
+	err = s.machine.SMB.Remove(ctx, at.root(), false)
+	if isErrno(err, win32.ErrorNotConnected, win32.ErrorWBEMNotFound) {
+		return nil
+	}
+	return failed(err, "MSFT_SmbGlobalMapping.Remove")
+}
+
+// release writes who holds a mapping now. With nobody left the mapping goes, and
+// then its record: the other way round a crash would leave a mapping that nobody
+// knows of.
+func (s smb) release(ctx context.Context, record smbRecord) error {
+	name := smbRecordName(record.Share)
+	if len(record.Holders) > 0 {
+		return s.records.write(name, record)
+	}
+	_, there, err := s.mapping(ctx, record.Share)
+	if err != nil {
+		return err
+	}
+	if there {
+		if err := s.unmap(ctx, record.Share); err != nil {
+			return err
+		}
+	}
+	return s.records.remove(name)
+}
+
+// unmap removes a mapping that nobody may go on using, and reads that back.
+func (s smb) unmap(ctx context.Context, share string) error {
+	err := s.machine.SMB.Remove(ctx, share, true)
+	if err != nil && !isErrno(err, win32.ErrorNotConnected, win32.ErrorWBEMNotFound) {
+		return failed(err, "MSFT_SmbGlobalMapping.Remove")
+	}
+	_, there, err := s.mapping(ctx, share)
+	if err == nil && there {
+		err = errors.New("MSFT_SmbGlobalMapping.Remove answered success, but the mapping is still there")
+	}
+	return err
+}

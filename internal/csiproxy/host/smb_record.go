@@ -1,0 +1,115 @@
+package host
+
+import (
+	"crypto/hmac"
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+)
+
+// smbRecord is what Windows does not tell of a mapping: for whom it was made, and
+// who uses it. It holds no password but what proves one: who can read it is an
+// administrator of the machine already.
+type smbRecord struct {
+	Share    string // \\server\share
+	Username string
+	Salt     []byte
+	Proof    []byte // PBKDF2-HMAC-SHA256 of the password
+	Privacy  bool   // it was asked for
+	// Made is set once the mapping was seen. Without it the mapping that is there
+	// may be an older one.
+	Made bool
+	// Holders are the links of those who use the mapping, and "" for all that have
+	// none: a repeated call and a second caller look alike there.
+	Holders []string
+}
+
+const (
+	proofIterations = 210_000
+	proofLength     = 32
+	saltLength      = 16
+)
+
+func smbRecordName(share string) string {
+	sum := sha256.Sum256([]byte(share))
+	return "smb-" + hex.EncodeToString(sum[:16])
+}
+
+// newSMBRecord is that of a mapping which is about to be made.
+func newSMBRecord(share string, mount hub.SMBMount, privacy bool, holders []string) (smbRecord, error) {
+	r := smbRecord{Share: share, Username: mount.Username, Salt: make([]byte, saltLength), Privacy: privacy, Holders: holders}
+	_, _ = rand.Read(r.Salt) // never fails
+	var err error
+	r.Proof, err = prove(mount.Password, r.Salt)
+	return r, err
+}
+
+func prove(password hub.Secret, salt []byte) ([]byte, error) {
+	proof, err := pbkdf2.Key(sha256.New, password.Reveal(), salt, proofIterations, proofLength)
+	if err != nil {
+		return nil, fmt.Errorf("hash the password of an SMB share: %w", err)
+	}
+	return proof, nil
+}
+
+// sameUser compares names as Windows does.
+func (r smbRecord) sameUser(mount hub.SMBMount) bool {
+	return strings.EqualFold(r.Username, mount.Username)
+}
+
+// holds adds a holder.
+func (r *smbRecord) holds(local string) {
+	if !slices.ContainsFunc(r.Holders, func(h string) bool { return strings.EqualFold(h, local) }) {
+		r.Holders = append(r.Holders, local)
+	}
+}
+
+// drops removes a holder.
+func (r *smbRecord) drops(local string) {
+	r.Holders = slices.DeleteFunc(r.Holders, func(h string) bool { return strings.EqualFold(h, local) })
+}
+
+// others tells whether anybody else holds the mapping.
+func (r smbRecord) others(local string) bool {
+	return slices.ContainsFunc(r.Holders, func(h string) bool { return !strings.EqualFold(h, local) })
+}
+
+// proofs remember, for this process, which passwords were compared with which
+// proofs: the slow hash is computed once for each mapping, not for each mount. It
+// keeps keyed digests only.
+type proofs struct {
+	once sync.Once
+	key  [32]byte
+	seen sync.Map // digest → struct{}
+}
+
+func (p *proofs) digest(password hub.Secret, r smbRecord) [sha256.Size]byte {
+	p.once.Do(func() { _, _ = rand.Read(p.key[:]) })
+	mac := hmac.New(sha256.New, p.key[:])
+	for _, field := range [][]byte{r.Salt, r.Proof, []byte(password.Reveal())} { // the first two have fixed lengths
+		mac.Write(field)
+	}
+	return [sha256.Size]byte(mac.Sum(nil))
+}
+
+// proven tells whether a password is the one of a record.
+func (p *proofs) proven(password hub.Secret, r smbRecord) (bool, error) {
+	digest := p.digest(password, r)
+	if _, seen := p.seen.Load(digest); seen {
+		return true, nil
+	}
+	proof, err := prove(password, r.Salt)
+	if err != nil || subtle.ConstantTimeCompare(proof, r.Proof) != 1 {
+		return false, err
+	}
+	p.seen.Store(digest, struct{}{})
+	return true, nil
+}

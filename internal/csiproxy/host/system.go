@@ -1,0 +1,188 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+)
+
+// system is hub.System.
+type system struct{ *Host }
+
+// defaultService is what System knows when nothing is configured.
+const defaultService = "MSiSCSI"
+
+// serviceLimit is how long a service may take to start or stop.
+const serviceLimit = 30 * time.Second
+
+// States of a service (winsvc.h).
+const (
+	serviceStopped      = 1
+	serviceStartPending = 2
+	serviceStopPending  = 3
+	serviceRunning      = 4
+)
+
+// serviceDisabled is the start type of a service that nobody may start.
+const serviceDisabled = 4
+
+func serviceKey(name string) string { return "service " + strings.ToLower(name) }
+
+// known gives a service's name as it is configured. Every other name is unknown
+// here, whatever the machine has: a caller of the pipe must not stop its firewall
+// (D-14).
+func (s system) known(name string) (string, error) {
+	names := s.options.Services
+	if len(names) == 0 {
+		names = []string{defaultService}
+	}
+	for _, n := range names {
+		if strings.EqualFold(n, name) {
+			return n, nil
+		}
+	}
+	return "", fmt.Errorf("%w: service %.100q is none that this proxy may work with; those are %s", backend.ErrNotFound, name, strings.Join(names, ", "))
+}
+
+// BIOSSerialNumber reads the SMBIOS table, not WMI.
+func (s system) BIOSSerialNumber(ctx context.Context) (string, error) {
+	return ask(ctx, s.tasks, "the SMBIOS table", func(context.Context) (string, error) {
+		table, err := s.machine.Firmware.SMBIOS()
+		if err != nil {
+			return "", failed(err, "read the SMBIOS table")
+		}
+		return win32.SystemSerial(table)
+	})
+}
+
+// Service tells of a service.
+func (s system) Service(ctx context.Context, name string) (hub.Service, error) {
+	name, err := s.known(name)
+	if err != nil {
+		return hub.Service{}, err
+	}
+	return ask(ctx, s.tasks, serviceKey(name), func(context.Context) (hub.Service, error) {
+		return s.queryService(name)
+	})
+}
+
+func (h *Host) queryService(name string) (hub.Service, error) {
+	service, err := h.machine.Services.Query(name)
+	return service, failed(err, "query service %s", name)
+}
+
+// StartService returns when the service runs.
+func (s system) StartService(ctx context.Context, name string) error {
+	name, err := s.known(name)
+	if err != nil {
+		return err
+	}
+	return s.startService(ctx, name)
+}
+
+func (h *Host) startService(ctx context.Context, name string) error {
+	_, err := operate(ctx, h.tasks, []string{serviceKey(name)}, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, h.runService(ctx, name)
+	})
+	return err
+}
+
+// runService asks the service to start until it runs; one that is on its way down
+// can be asked only when it is there.
+func (h *Host) runService(ctx context.Context, name string) error {
+	asked := false
+	var last hub.Service
+	runs, err := poll(ctx, serviceLimit, func() (_ bool, err error) {
+		if last, err = h.queryService(name); err != nil {
+			return false, err
+		}
+		switch {
+		case last.Status == serviceRunning:
+			return true, nil
+		case last.Status != serviceStopped:
+			return false, nil
+		case last.StartType == serviceDisabled:
+			return false, fmt.Errorf("%w: service %s is disabled; enable it: %w", backend.ErrPrecondition, name, win32.ErrorServiceDisabled)
+		case asked:
+			return false, fmt.Errorf("%w: service %s stopped again right after its start; see the event log", backend.ErrUnavailable, name)
+		}
+		asked = true
+		err = h.machine.Services.Start(name)
+		if isErrno(err, win32.ErrorServiceAlreadyRunning) {
+			err = nil
+		}
+		return false, failed(err, "start service %s", name)
+	})
+	if err == nil && !runs {
+		err = fmt.Errorf("%w: service %s does not run after %s; its state is %d", backend.ErrUnavailable, name, serviceLimit, last.Status)
+	}
+	return err
+}
+
+// StopService returns when the service has stopped. Services that need it and run
+// are stopped first, deepest first, or with force unset refused.
+func (s system) StopService(ctx context.Context, name string, force bool) error {
+	name, err := s.known(name)
+	if err != nil {
+		return err
+	}
+	_, err = operate(ctx, s.tasks, []string{serviceKey(name)}, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.stop(ctx, name, force, nil)
+	})
+	return err
+}
+
+// stop stops a service; above are those that it is stopped for.
+func (s system) stop(ctx context.Context, name string, force bool, above []string) error {
+	for _, n := range above {
+		if strings.EqualFold(n, name) {
+			return fmt.Errorf("%w: services need each other in a circle: %s", backend.ErrPrecondition, strings.Join(append(above, name), ", "))
+		}
+	}
+	service, err := s.queryService(name)
+	if err != nil || service.Status == serviceStopped {
+		return err
+	}
+	dependents, err := s.machine.Services.Dependents(name)
+	if err != nil {
+		return failed(err, "ask which services need %s", name)
+	}
+	if len(dependents) > 0 && !force {
+		return fmt.Errorf("%w: %s need service %s, so it is stopped with force only: %w",
+			backend.ErrPrecondition, strings.Join(dependents, ", "), name, win32.ErrorDependentServicesRunning)
+	}
+	for _, dependent := range dependents {
+		if err := s.stop(ctx, dependent, force, append(above, name)); err != nil {
+			return err
+		}
+	}
+	return s.stopOne(ctx, name)
+}
+
+func (s system) stopOne(ctx context.Context, name string) error {
+	asked := false
+	stopped, err := poll(ctx, serviceLimit, func() (bool, error) {
+		service, err := s.queryService(name)
+		if err != nil || service.Status == serviceStopped {
+			return err == nil, err
+		}
+		if asked || service.Status == serviceStartPending || service.Status == serviceStopPending {
+			return false, nil
+		}
+		asked = true
+		err = s.machine.Services.Stop(name)
+		if isErrno(err, win32.ErrorServiceNotActive) {
+			err = nil
+		}
+		return false, failed(err, "stop service %s", name)
+	})
+	if err == nil && !stopped {
+		err = fmt.Errorf("%w: service %s has not stopped within %s", backend.ErrUnavailable, name, serviceLimit)
+	}
+	return err
+}
