@@ -85,3 +85,9 @@ func checkVersion(t *testing.T, definition version.Definition, exchanges []Excha
 		t.Errorf("calls (-listed +served):\n%s", diff)
 	}
 }
+
+// Method is the call's name.
+func (e Exchange) Method() string { return e.method }
+
+// Request is what is sent.
+func (e Exchange) Request() []byte { return e.request }

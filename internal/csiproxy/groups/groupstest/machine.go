@@ -53,7 +53,7 @@ func Answering() *Machine {
 		VolumeID:   VolumeID,
 		IQNs:       []string{"iqn.a", "iqn.b"},
 		PortalList: []hub.Portal{{Address: "10.0.0.1", Port: 3261}, {Address: "10.0.0.2", Port: 3260}},
-		ISCSIDisks: []uint32{2, 4294967295},
+		ISCSIDisks: []uint32{7, 4294967295},
 		Serial:     "ec2-1",
 		Service:    hub.Service{DisplayName: "Initiator", StartType: 3, Status: 4},
 	}

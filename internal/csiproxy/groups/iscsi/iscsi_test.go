@@ -29,7 +29,7 @@ func TestVersions_areThoseOfTheWire(t *testing.T) {
 		Sent("ConnectTarget", login, Number(3, 2), Text(4, "me"), Text(5, "hush")).
 			Asks("Connect {10.0.0.1 3261} iqn.a auth 2 as me with hush"),
 		Sent("DisconnectTarget", login).Asks("Disconnect {10.0.0.1 3261} iqn.a"),
-		Sent("GetTargetDisks", login).Asks("Disks {10.0.0.1 3261} iqn.a").Answers(Message(Text(1, "2"), Text(1, "4294967295"))),
+		Sent("GetTargetDisks", login).Asks("Disks {10.0.0.1 3261} iqn.a").Answers(Message(Text(1, "7"), Text(1, "4294967295"))),
 	}
 	Check(t, Versions(), map[string][]Exchange{
 		"v1alpha1": alpha1,
