@@ -25,7 +25,7 @@ var meanings = map[error][]win32.Errno{
 	},
 	backend.ErrNotFound: {
 		win32.ErrorFileNotFound, win32.ErrorPathNotFound, win32.ErrorInvalidDrive, win32.ErrorBadNetPath, win32.ErrorBadNetName,
-		win32.ErrorDevNotExist, win32.ErrorNotFound, win32.ErrorNoNetOrBadPath, win32.ErrorServiceDoesNotExist, win32.ErrorNotConnected,
+		win32.ErrorDevNotExist, win32.ErrorNoSuchDevice, win32.ErrorNotFound, win32.ErrorNoNetOrBadPath, win32.ErrorServiceDoesNotExist, win32.ErrorNotConnected,
 		win32.ISDSCNotFound, win32.ISDSCTargetNotFound, win32.ISDSCTargetRemoved, win32.ISDSCPortalNotFound, win32.ISDSCDeviceNotFound,
 		win32.ISDSCInvalidSessionID, win32.ErrorWBEMNotFound,
 	},
@@ -58,7 +58,7 @@ var meanings = map[error][]win32.Errno{
 		win32.ErrorIODevice, win32.ErrorDeviceNotConnected, win32.ErrorDeviceHardwareError, win32.ErrorReadFault, win32.ErrorWriteFault,
 		win32.ErrorSectorNotFound, win32.ErrorCRC, win32.ErrorSemTimeout, win32.ErrorWaitTimeout, win32.ErrorTimeout, win32.ErrorOperationAborted,
 		win32.ErrorRemNotList, win32.ErrorUnexpNetErr, win32.ErrorNetNameDeleted, win32.ErrorReqNotAccep, win32.ErrorNoNetwork,
-		win32.ErrorNetworkUnreachable, win32.ErrorHostUnreachable, win32.ErrorRequestAborted, win32.ErrorRPCServerUnavailable,
+		win32.ErrorConnectionRefused, win32.ErrorNetworkUnreachable, win32.ErrorHostUnreachable, win32.ErrorRequestAborted, win32.ErrorRPCServerUnavailable,
 		win32.ErrorServiceRequestTimeout, win32.ErrorServiceDatabaseLocked, win32.ErrorFileInvalid,
 		win32.ISDSCLoginFailed, win32.ISDSCConnectionFailed, win32.ISDSCServiceUnavailable, win32.ISDSCSendFailed, win32.ISDSCTransportError,
 		win32.ISDSCTargetError, win32.ISDSCServiceDidNotRespond, win32.ISDSCServiceNotRunning, win32.ISDSCDNSNameUnresolved,

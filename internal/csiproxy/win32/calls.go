@@ -207,7 +207,10 @@ type ISCSI interface {
 	// Targets are those that a portal told of at the last discovery; update makes
 	// it discover again (ReportIScsiTargetsW, ReportIScsiTargetPortalsW).
 	Targets(ctx context.Context, portal hub.Portal, update bool) ([]string, error)
-	Login(ctx context.Context, login hub.ISCSILogin, persistent bool) (SessionID, error) // LoginIScsiTargetW
+	// Login opens a session and, when persistent, keeps the login for Windows' next
+	// starts (LoginIScsiTargetW). A persistent login beside a session that is there
+	// is kept only, and the ID is zero; another is ISDSC_TARGET_ALREADY_LOGGED_IN.
+	Login(ctx context.Context, login hub.ISCSILogin, persistent bool) (SessionID, error)
 	Logout(ctx context.Context, session SessionID) error                                 // LogoutIScsiTarget
 	Sessions(ctx context.Context) ([]Session, error)                                     // GetIScsiSessionListW
 	// Devices are the numbers of the session's disks that have arrived

@@ -60,6 +60,7 @@ const (
 	ErrorNoMoreItems               Errno = 259
 	ErrorDirectory                 Errno = 267
 	ErrorDeletePending             Errno = 303
+	ErrorNoSuchDevice              Errno = 433
 	ErrorDeviceHardwareError       Errno = 483
 	ErrorInvalidAddress            Errno = 487
 	ErrorStoppedOnSymlink          Errno = 681
@@ -89,6 +90,7 @@ const (
 	ErrorSessionCredentialConflict Errno = 1219
 	ErrorNoNetwork                 Errno = 1222
 	ErrorCancelled                 Errno = 1223
+	ErrorConnectionRefused         Errno = 1225
 	ErrorNetworkUnreachable        Errno = 1231
 	ErrorHostUnreachable           Errno = 1232
 	ErrorRequestAborted            Errno = 1235
@@ -250,6 +252,7 @@ var errnoNames = map[Errno]string{
 	ErrorNoMoreItems:                       "ERROR_NO_MORE_ITEMS",
 	ErrorDirectory:                         "ERROR_DIRECTORY",
 	ErrorDeletePending:                     "ERROR_DELETE_PENDING",
+	ErrorNoSuchDevice:                      "ERROR_NO_SUCH_DEVICE",
 	ErrorDeviceHardwareError:               "ERROR_DEVICE_HARDWARE_ERROR",
 	ErrorInvalidAddress:                    "ERROR_INVALID_ADDRESS",
 	ErrorStoppedOnSymlink:                  "ERROR_STOPPED_ON_SYMLINK",
@@ -279,6 +282,7 @@ var errnoNames = map[Errno]string{
 	ErrorSessionCredentialConflict:         "ERROR_SESSION_CREDENTIAL_CONFLICT",
 	ErrorNoNetwork:                         "ERROR_NO_NETWORK",
 	ErrorCancelled:                         "ERROR_CANCELLED",
+	ErrorConnectionRefused:                 "ERROR_CONNECTION_REFUSED",
 	ErrorNetworkUnreachable:                "ERROR_NETWORK_UNREACHABLE",
 	ErrorHostUnreachable:                   "ERROR_HOST_UNREACHABLE",
 	ErrorRequestAborted:                    "ERROR_REQUEST_ABORTED",

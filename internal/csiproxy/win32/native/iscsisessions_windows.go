@@ -19,6 +19,9 @@ import (
 func (i iscsi) Login(ctx context.Context, login hub.ISCSILogin, persistent bool) (win32.SessionID, error) {
 	return await(ctx, i.gate, func() (win32.SessionID, error) {
 		id, err := loginTarget(login, false)
+		if persistent && (errors.Is(err, win32.ISDSCTargetAlreadyLoggedIn) || errors.Is(err, win32.ISDSCSessionAlreadyExists)) {
+			err = nil // a session that was not kept yet: a crash between the two calls leaves it so
+		}
 		if err != nil || !persistent {
 			return id, err
 		}

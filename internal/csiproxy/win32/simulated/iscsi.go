@@ -301,6 +301,9 @@ func (i iscsiCalls) Login(ctx context.Context, login hub.ISCSILogin, persistent 
 	call := Call{Name: "ISCSI.Login", Targets: []string{login.IQN, login.Portal.Address}, Changes: true}
 	return iscsi(ctx, i.c, call, func(m *Machine) (win32.SessionID, error) {
 		s, err := m.login(login)
+		if persistent && err == win32.ISDSCTargetAlreadyLoggedIn { //nolint:errorlint // login wraps nothing
+			s, err = &session{}, nil
+		}
 		if err != nil {
 			return win32.SessionID{}, err
 		}
