@@ -1,6 +1,7 @@
 package simulated
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf16"
 
@@ -208,16 +209,21 @@ func (m *Machine) follow(n *node, rest []string, followLast bool, links *int) (p
 // followRelative goes on at the directory that the link lies in.
 func (m *Machine) followRelative(n *node, target string, rest []string, followLast bool, links *int) (place, error) {
 	at := n.parent
-	components := append(strings.Split(target, `\`), rest...)
-	for len(components) > 0 && (components[0] == ".." || components[0] == ".") {
-		if components[0] == ".." {
+	var components []string
+	for _, c := range strings.Split(target, `\`) {
+		switch {
+		case c == "" || c == ".":
+		case c != "..":
+			components = append(components, c)
+		case len(components) > 0:
+			components = components[:len(components)-1]
+		default:
 			if at = at.parent; at == nil {
 				return place{}, win32.ErrorPathNotFound
 			}
 		}
-		components = components[1:]
 	}
-	return m.walkFrom(at, components, followLast || len(rest) == 0, links)
+	return m.walkFrom(at, append(components, rest...), followLast || len(rest) == 0, links)
 }
 
 // path is what GetFinalPathNameByHandleW tells without \\?\: by the drive letter
@@ -230,8 +236,9 @@ func (m *Machine) pathWithout(n *node, seen map[*filesystem]bool) (string, bool)
 	var names []string
 	fs := n.fs
 	for ; n.parent != nil; n = n.parent {
-		names = append([]string{n.name}, names...)
+		names = append(names, n.name)
 	}
+	slices.Reverse(names)
 	if n != fs.root || fs.volume == nil || seen[fs] {
 		return "", false
 	}
