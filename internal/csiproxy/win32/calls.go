@@ -211,8 +211,8 @@ type ISCSI interface {
 	// starts (LoginIScsiTargetW). A persistent login beside a session that is there
 	// is kept only, and the ID is zero; another is ISDSC_TARGET_ALREADY_LOGGED_IN.
 	Login(ctx context.Context, login hub.ISCSILogin, persistent bool) (SessionID, error)
-	Logout(ctx context.Context, session SessionID) error                                 // LogoutIScsiTarget
-	Sessions(ctx context.Context) ([]Session, error)                                     // GetIScsiSessionListW
+	Logout(ctx context.Context, session SessionID) error // LogoutIScsiTarget
+	Sessions(ctx context.Context) ([]Session, error)     // GetIScsiSessionListW
 	// Devices are the numbers of the session's disks that have arrived
 	// (GetDevicesForIScsiSessionW).
 	Devices(ctx context.Context, session SessionID) ([]uint32, error)
