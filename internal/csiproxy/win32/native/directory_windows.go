@@ -10,48 +10,34 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-var procNtQueryAttributesFile = windows.NewLazySystemDLL("ntdll.dll").NewProc("NtQueryAttributesFile")
-
-// entryAttributes is NtQueryAttributesFile, what GetFileAttributesW is made of:
-// it tells of a link itself. Wine shows a link made from Linux as one here, and
-// as what it leads to on every handle.
-func (d *directory) entryAttributes(name string) (uint32, error) {
-	object, err := d.attributes(name)
-	if err != nil {
-		return 0, err
+// linkByPath tells whether the directory shows an entry as a reparse point to who
+// asks by path. On Windows the entry's own handle says the same; wine shows a
+// link made from Linux as one here only, and on every handle as what it leads
+// to. The directory is held, so its path leads here. It only adds to what a
+// handle tells, so that it fails does not matter.
+func (d *directory) linkByPath(name string) bool {
+	d.once.Do(func() { d.path, _ = d.finalPath() })
+	text, err := utf16(withoutSlash(d.path) + `\` + name)
+	if d.path == "" || err != nil {
+		return false
 	}
-	if err := find(procNtQueryAttributesFile); err != nil {
-		return 0, err
-	}
-	var basic struct { // FILE_BASIC_INFORMATION
-		Times      [4]int64
-		Attributes uint32
-		_          uint32
-	}
-	status, _, _ := procNtQueryAttributesFile.Call(uintptr(unsafe.Pointer(object)), uintptr(unsafe.Pointer(&basic)))
-	if status != 0 {
-		return 0, failed("NtQueryAttributesFile", windows.NTStatus(status))
-	}
-	return basic.Attributes, nil
+	attributes, err := windows.GetFileAttributes(text)
+	return err == nil && attributes&win32.FileAttributeReparsePoint != 0
 }
 
 // Stat implements win32.Directory.
 func (d *directory) Stat(name string) (win32.FileInfo, error) {
-	attributes, err := d.entryAttributes(name)
-	if err != nil {
-		return win32.FileInfo{}, err
-	}
-	info := win32.FileInfo{Name: name, Attributes: attributes}
-	if !info.IsReparse() {
-		return info, nil
-	}
 	handle, err := d.create(name, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_OPEN, openItself)
 	if err != nil {
 		return win32.FileInfo{}, err
 	}
 	defer func() { _ = windows.CloseHandle(handle) }()
-	if _, info.ReparseTag, err = tagOf(handle); err != nil {
+	info := win32.FileInfo{Name: name}
+	if info.Attributes, info.ReparseTag, err = tagOf(handle); err != nil {
 		return win32.FileInfo{}, err
+	}
+	if d.linkByPath(name) {
+		info.Attributes |= win32.FileAttributeReparsePoint
 	}
 	return info, nil
 }
@@ -59,10 +45,6 @@ func (d *directory) Stat(name string) (win32.FileInfo, error) {
 // Open implements win32.Directory. What the handle says decides: it cannot be
 // swapped any more.
 func (d *directory) Open(name string) (win32.Directory, error) {
-	seen, err := d.entryAttributes(name)
-	if err != nil {
-		return nil, err
-	}
 	handle, err := d.create(name, directoryRights, directoryShare, windows.FILE_OPEN, openItself)
 	if err != nil {
 		return nil, err
@@ -70,7 +52,7 @@ func (d *directory) Open(name string) (win32.Directory, error) {
 	attributes, _, err := tagOf(handle)
 	switch {
 	case err != nil:
-	case (attributes|seen)&win32.FileAttributeReparsePoint != 0:
+	case attributes&win32.FileAttributeReparsePoint != 0, d.linkByPath(name):
 		err = fmt.Errorf("open: %w", win32.ErrorStoppedOnSymlink)
 	case attributes&win32.FileAttributeDirectory == 0:
 		err = fmt.Errorf("open: %w", win32.ErrorDirectory)
@@ -122,16 +104,12 @@ func (d *directory) Mkdir(name string) error {
 // and none for its own handle is not touched: under wine that handle is the
 // link's target, and elsewhere somebody has just swapped it.
 func (d *directory) Remove(name string) error {
-	seen, err := d.entryAttributes(name)
-	if err != nil {
-		return err
-	}
 	handle, err := d.create(name, windows.DELETE|windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_OPEN, openItself)
 	if err != nil {
 		return err
 	}
 	attributes, _, err := tagOf(handle)
-	if err == nil && (attributes^seen)&win32.FileAttributeReparsePoint != 0 {
+	if err == nil && attributes&win32.FileAttributeReparsePoint == 0 && d.linkByPath(name) {
 		err = fmt.Errorf("remove: %w", win32.ErrorReparseTagMismatch)
 	}
 	if err == nil {

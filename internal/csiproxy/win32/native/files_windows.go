@@ -90,6 +90,9 @@ func long(path string) string {
 type directory struct {
 	handle  windows.Handle
 	listing sync.Mutex // a handle has one position in its list
+
+	once sync.Once
+	path string // the final path, once it was asked for
 }
 
 // Close implements win32.Directory.
