@@ -14,7 +14,7 @@ import (
 const (
 	// maxDepth is how many directories lie in each other at most in a tree that is
 	// removed. NTFS itself has no limit; each one costs a handle.
-	maxDepth = 4096
+	maxDepth = 1024
 	// refills is how often a directory is emptied again because something was put
 	// into it, or was not quite gone yet, and refillPause the time between.
 	refills     = 5

@@ -1,0 +1,193 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+)
+
+// D-5: every operation that takes a path checks it before it does anything.
+func TestEveryOperation_refusesABadPathBeforeItCallsWindows(t *testing.T) {
+	w := newWorld(t)
+	for name, operation := range operations(w.hub) {
+		for _, path := range badPaths {
+			stop := w.Record()
+			err := operation(path)
+			if calls := stop(); !errors.Is(err, backend.ErrInvalid) || len(calls) > 0 {
+				t.Errorf("%s of %q: %v, after %d calls", name, path, err, len(calls))
+			}
+		}
+	}
+}
+
+// §3.4: the root itself is never a target.
+func TestChanges_refuseTheRootItself(t *testing.T) {
+	w := newWorld(t)
+	fs := w.hub.Filesystem
+	before := w.tree(kubelet)
+	for name, err := range map[string]error{
+		"Rmdir":            fs.Rmdir(ctx(), kubelet, false),
+		"Rmdir with force": fs.Rmdir(ctx(), kubelet+`\`, true),
+		"RmdirContents":    fs.RmdirContents(ctx(), `c:\VAR\lib\kubelet`),
+		"Link":             fs.Link(ctx(), plugins, kubelet),
+		"Link to it":       fs.Link(ctx(), kubelet, pods+`\x`),
+		"Mount":            w.hub.Volumes.Mount(ctx(), someVolume, kubelet),
+	} {
+		if !errors.Is(err, backend.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	mustBe(t, fs.Mkdir(ctx(), kubelet), nil) // it exists
+	if after := w.tree(kubelet); after != before {
+		t.Errorf("the root became\n%s", after)
+	}
+}
+
+func TestPathExists_doesNotFollowTheLastLink(t *testing.T) {
+	w := newWorld(t)
+	w.mkdir(pods + `\dir`)
+	w.do(w.WriteFile(pods+`\file`, 1))
+	w.do(w.Symlink(pods+`\dangling`, pods+`\nothing`, true))
+	w.do(w.Symlink(pods+`\away`, outside, true))
+	w.mount(plugins+`\mounted`, "one")
+	for path, want := range map[string]bool{
+		kubelet: true, pods: true, pods + `\dir`: true, pods + `\DIR`: true, pods + `\file`: true, pods + `\dangling`: true, pods + `\away`: true,
+		plugins + `\mounted`: true, pods + `\nothing`: false, pods + `\no\such\way`: false, pods + `\file\below`: false,
+	} {
+		if got, err := w.hub.Filesystem.PathExists(ctx(), path); err != nil || got != want {
+			t.Errorf("%s exists: %t, %v", path, got, err)
+		}
+	}
+	w.idle()
+}
+
+// A path check must not cost more than opening what lies between the root and it.
+func TestPathExists_opensEachDirectoryOnceAndLooksOnce(t *testing.T) {
+	w := newWorld(t)
+	w.mkdir(plugins + `\kubernetes.io\csi\d\hash`)
+	stop := w.Record()
+	_, err := w.hub.Filesystem.PathExists(ctx(), plugins+`\kubernetes.io\csi\d\hash\globalmount`)
+	w.do(err)
+	calls := stop()
+	if len(calls) != 6 {
+		t.Errorf("%d calls: %v", len(calls), calls)
+	}
+}
+
+func TestMkdir_makesWhatIsMissing(t *testing.T) {
+	w := newWorld(t)
+	path := plugins + `\a\b\c\d`
+	for range 2 { // also when it exists
+		mustBe(t, w.hub.Filesystem.Mkdir(ctx(), path), nil)
+	}
+	if info, err := w.Lstat(path); err != nil || !info.IsDir() {
+		t.Error(info, err)
+	}
+	w.idle()
+}
+
+func TestMkdir_takesAMountedFolderForADirectory(t *testing.T) {
+	w := newWorld(t)
+	w.mount(plugins+`\pv`, "one")
+	mustBe(t, w.hub.Filesystem.Mkdir(ctx(), plugins+`\pv`), nil)
+	mustBe(t, w.hub.Filesystem.Mkdir(ctx(), plugins+`\pv\on\it`), nil)
+	if !w.Exists(plugins + `\pv\on\it`) {
+		t.Error("nothing was made on the volume")
+	}
+	w.idle()
+}
+
+func TestMkdir_refusesAFileOrALinkInItsPlace(t *testing.T) {
+	w := newWorld(t)
+	w.do(w.WriteFile(pods+`\file`, 1))
+	w.do(w.Symlink(pods+`\link`, plugins, true))
+	w.do(w.Junction(pods+`\junction`, plugins))
+	for _, path := range []string{`\file`, `\file\below`, `\link`, `\junction`} {
+		mustBe(t, w.hub.Filesystem.Mkdir(ctx(), pods+path), backend.ErrExists)
+	}
+}
+
+// §5.3: a success of Windows that changed nothing is none.
+func TestMkdir_believesNoFalseSuccess(t *testing.T) {
+	w := newWorld(t)
+	w.Inject(simulated.Fault{Call: "Directory.Mkdir", Action: simulated.Pretend})
+	for _, path := range []string{pods + `\x`, pods + `\x\y`} {
+		if err := w.hub.Filesystem.Mkdir(ctx(), path); err == nil {
+			t.Errorf("%s was not made, and nobody says so", path)
+		}
+	}
+}
+
+func TestErrors_haveTheNumberOfWindowsAndItsMeaning(t *testing.T) {
+	for number, want := range map[win32.Errno]error{
+		win32.ErrorAccessDenied: backend.ErrDenied, win32.ErrorDiskFull: backend.ErrNoSpace, win32.ErrorSharingViolation: backend.ErrInUse,
+		win32.ErrorWriteProtect: backend.ErrPrecondition,
+	} {
+		w := newWorld(t)
+		w.Inject(simulated.Fault{Call: "Directory.Mkdir", Action: simulated.Fail, Errno: number})
+		err := w.hub.Filesystem.Mkdir(ctx(), pods+`\x`)
+		if !errors.Is(err, want) || !errors.Is(err, number) || !strings.Contains(err.Error(), number.Error()) || !strings.Contains(err.Error(), pods+`\x`) {
+			t.Errorf("%v: %v", number, err)
+		}
+	}
+}
+
+func TestEveryOperation_endsWhenItsCallerLeaves(t *testing.T) {
+	w := newWorld(t)
+	hang := w.Inject(simulated.Fault{Call: "Directory.Open", Action: simulated.Hang})
+	defer hang.Remove()
+	limited, cancel := context.WithCancel(ctx())
+	done := make(chan error)
+	go func() { done <- w.hub.Filesystem.Mkdir(limited, pods+`\a\b`) }()
+	cancel()
+	mustBe(t, <-done, context.Canceled)
+}
+
+// L-4
+func TestRoots_areHeldFromTheStart(t *testing.T) {
+	w := newWorld(t)
+	if err := w.Rename(kubelet, `C:\var\lib\other`); err == nil {
+		t.Error("the root was moved away while the host runs")
+	}
+	if err := w.Rename(`C:\var`, `C:\other`); err == nil {
+		t.Error("what the root lies in was moved away while the host runs")
+	}
+}
+
+// L-4
+func TestRoots_areOpenedOnceTheyExist(t *testing.T) {
+	w := newWorld(t)
+	w.host.Close()
+	w.do(w.Rename(kubelet, `C:\var\lib\later`))
+	w.start()
+	_, err := w.hub.Filesystem.PathExists(ctx(), pods)
+	mustBe(t, err, backend.ErrUnavailable)
+	if !strings.Contains(err.Error(), kubelet) {
+		t.Error(err)
+	}
+	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\x`, true), backend.ErrUnavailable)
+	w.do(w.Rename(`C:\var\lib\later`, kubelet))
+	mustBe(t, w.hub.Filesystem.Mkdir(ctx(), pods+`\x`), nil)
+}
+
+func TestClose_givesTheRootsBackWhenNobodyUsesThem(t *testing.T) {
+	w := newWorld(t)
+	hang := w.Inject(simulated.Fault{Call: "Directory.Mkdir", Action: simulated.Hang})
+	done := make(chan error)
+	go func() { done <- w.hub.Filesystem.Mkdir(ctx(), pods+`\x`) }()
+	for hang.Waiting() == 0 {
+	}
+	w.host.Close()
+	w.host.Close()
+	mustBe(t, w.hub.Filesystem.Mkdir(ctx(), pods+`\y`), backend.ErrUnavailable)
+	hang.Release()
+	mustBe(t, <-done, nil)
+	if n := w.OpenHandles(); n != 0 {
+		t.Errorf("%d handles are open", n)
+	}
+}

@@ -1,0 +1,284 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+)
+
+func TestRmdir_withoutForceTakesAnEmptyDirectoryOnly(t *testing.T) {
+	w := newWorld(t)
+	w.mkdir(pods+`\empty`, pods+`\full\x`)
+	w.do(w.WriteFile(pods+`\file`, 1))
+	rmdir := func(path string) error { return w.hub.Filesystem.Rmdir(ctx(), path, false) }
+	mustBe(t, rmdir(pods+`\empty`), nil)
+	mustBe(t, rmdir(pods+`\empty`), backend.ErrNotFound)
+	mustBe(t, rmdir(pods+`\no\way`), backend.ErrNotFound)
+	mustBe(t, rmdir(pods+`\full`), backend.ErrPrecondition)
+	mustBe(t, rmdir(pods+`\full`), win32.ErrorDirNotEmpty)
+	mustBe(t, rmdir(pods+`\file`), backend.ErrPrecondition)
+	w.idle()
+}
+
+func TestRmdir_withForceTakesTheWholeTree(t *testing.T) {
+	w := newWorld(t)
+	w.mkdir(pods+`\p\a\b\c`, pods+`\p\d`)
+	w.do(w.WriteFile(pods+`\p\a\file`, 1))
+	w.do(w.WriteFile(pods+`\file`, 1))
+	for _, path := range []string{`\p`, `\p`, `\file`, `\no\way`} { // nothing is fine
+		mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+path, true), nil)
+		if w.Exists(pods + path) {
+			t.Error(path, "is still there")
+		}
+	}
+	w.idle()
+}
+
+// L-3, D-6: whatever kind of reparse point it is.
+func TestRmdir_withForceEntersNoReparsePoint(t *testing.T) {
+	w := newWorld(t)
+	w.mkdir(pods+`\p\a`, pods+`\p\other`)
+	volume := w.mount(pods+`\p\mounted`, "one")
+	w.mkdir(pods + `\p\mounted\keep`)
+	w.do(w.Symlink(pods+`\p\a\link`, outside, true))
+	w.do(w.Symlink(pods+`\p\a\relative`, `..\..\..\..\..\..\precious`, true))
+	w.do(w.Symlink(pods+`\p\a\file`, outside+`\data`, false))
+	w.do(w.Symlink(pods+`\p\a\dangling`, pods+`\nothing`, true))
+	w.do(w.Junction(pods+`\p\junction`, outside))
+	w.do(w.SetReparse(pods+`\p\other`, win32.Reparse{Tag: win32.ReparseTagAFUnix}))
+	before := w.tree(outside)
+	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
+	if after := w.tree(outside); after != before {
+		t.Errorf("what the links led to is now\n%s", after)
+	}
+	if !w.Exists(volume + "keep") {
+		t.Error("the content of the mounted volume is gone")
+	}
+	if w.Exists(pods + `\p`) {
+		t.Error(w.tree(pods))
+	}
+	w.idle()
+}
+
+// L-3: with and without force.
+func TestRmdir_unlinksALinkItself(t *testing.T) {
+	for _, force := range []bool{false, true} {
+		w := newWorld(t)
+		w.do(w.Symlink(pods+`\link`, outside, true))
+		w.do(w.Junction(pods+`\junction`, outside))
+		w.do(w.Symlink(pods+`\dangling`, `C:\nothing`, true))
+		before := w.tree(outside)
+		for _, path := range []string{`\link`, `\junction`, `\dangling`} {
+			mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+path, force), nil)
+			if w.Exists(pods + path) {
+				t.Errorf("%s is still there", path)
+			}
+		}
+		if after := w.tree(outside); after != before {
+			t.Errorf("what the links led to is now\n%s", after)
+		}
+	}
+}
+
+// Drivers unstage so, some without an unmount before.
+func TestRmdir_takesAMountedFolderOffItsVolume(t *testing.T) {
+	for _, force := range []bool{false, true} {
+		w := newWorld(t)
+		volume := w.mount(plugins+`\pv`, "one")
+		w.mkdir(plugins + `\pv\keep`)
+		stop := w.Record()
+		mustBe(t, w.hub.Filesystem.Rmdir(ctx(), plugins+`\pv`, force), nil)
+		var steps []string
+		for _, call := range stop() {
+			if call.Changes || strings.HasSuffix(call.Name, "Flush") {
+				steps = append(steps, call.Name)
+			}
+		}
+		if got := strings.Join(steps, " "); got != "Device.Flush Volumes.DeleteMountPoint Directory.Remove" {
+			t.Error(got)
+		}
+		if w.Exists(plugins + `\pv`) {
+			t.Error("the folder is still there")
+		}
+		w.do(w.MkdirAll(plugins + `\again`))
+		w.do(w.Calls().Volumes.SetMountPoint(plugins+`\again\`, volume))
+		if !w.Exists(plugins + `\again\keep`) {
+			t.Error("the content of the volume is gone")
+		}
+	}
+}
+
+func TestRmdir_keepsAMountWhoseWritesAreNotSafe(t *testing.T) {
+	w := newWorld(t)
+	w.mount(plugins+`\pv`, "one")
+	w.Inject(simulated.Fault{Call: "Device.Flush", Action: simulated.Fail, Errno: win32.ErrorIODevice})
+	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), plugins+`\pv`, true), backend.ErrUnavailable)
+	if link, err := w.Readlink(plugins + `\pv`); err != nil || !link.IsVolume() {
+		t.Error(link, err)
+	}
+}
+
+// The disk was pulled while its volume was mounted.
+func TestRmdir_takesAFolderOffAVolumeThatIsGone(t *testing.T) {
+	w := newWorld(t)
+	w.mkdir(plugins + `\pv`)
+	w.do(w.SetReparse(plugins+`\pv`, win32.NewMountPoint(someVolume)))
+	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), plugins+`\pv`, true), nil)
+	if w.Exists(plugins + `\pv`) {
+		t.Error("it is still there")
+	}
+}
+
+func TestRmdir_removesAMountPointThatWindowsDoesNotTakeOff(t *testing.T) {
+	w := newWorld(t)
+	w.mount(plugins+`\pv`, "one")
+	w.Inject(simulated.Fault{Call: "Volumes.DeleteMountPoint", Action: simulated.Fail, Errno: win32.ErrorInvalidParameter})
+	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), plugins+`\pv`, true), nil)
+	if w.Exists(plugins + `\pv`) {
+		t.Error("it is still there")
+	}
+}
+
+// §5.3: wine says so of links.
+func TestRmdir_believesNoFalseSuccess(t *testing.T) {
+	w := newWorld(t)
+	w.mkdir(pods + `\p\a`)
+	w.do(w.Symlink(pods+`\link`, outside, true))
+	w.Inject(simulated.Fault{Call: "Directory.Remove", Action: simulated.Pretend})
+	for _, path := range []string{`\p`, `\link`} {
+		if err := w.hub.Filesystem.Rmdir(ctx(), pods+path, true); err == nil {
+			t.Errorf("%s is still there, and nobody says so", path)
+		}
+	}
+}
+
+func TestRmdir_saysThatAFileIsOpen(t *testing.T) {
+	w := newWorld(t)
+	w.mkdir(pods + `\p\a`)
+	w.do(w.WriteFile(pods+`\p\a\open`, 1))
+	file, err := w.Open(pods+`\p\a\open`, false)
+	w.do(err)
+	err = w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true)
+	mustBe(t, err, backend.ErrInUse)
+	mustBe(t, err, win32.ErrorSharingViolation)
+	if !strings.Contains(err.Error(), pods+`\p\a\open`) {
+		t.Error(err)
+	}
+	file.Close()
+	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
+	w.idle()
+}
+
+func TestRmdir_emptiesADirectoryAgainThatWasFilledMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	w.mkdir(pods + `\p\a`)
+	fills := 0
+	defer w.Hook(func(call simulated.Call) {
+		if call.Matches("Directory.Remove", pods+`\p`) && fills < 3 {
+			fills++
+			_ = w.WriteFile(fmt.Sprintf(`%s\p\new%d`, pods, fills), 1)
+		}
+	})()
+	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
+	if fills != 3 || w.Exists(pods+`\p`) {
+		t.Error(fills, w.tree(pods))
+	}
+}
+
+func TestRmdir_givesUpOnADirectoryThatIsAlwaysFilled(t *testing.T) {
+	w := newWorld(t)
+	w.mkdir(pods + `\p`)
+	defer w.Hook(func(call simulated.Call) {
+		if call.Matches("Directory.Remove", pods+`\p`) {
+			_ = w.WriteFile(pods+`\p\new`, 1)
+		}
+	})()
+	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true), backend.ErrInUse)
+}
+
+func TestRmdir_stopsBetweenEntriesWhenItsCallerLeaves(t *testing.T) {
+	w := newWorld(t)
+	for i := range 20 {
+		w.mkdir(fmt.Sprintf(`%s\p\d%02d`, pods, i))
+	}
+	limited, cancel := context.WithCancel(ctx())
+	removed := 0
+	defer w.Hook(func(call simulated.Call) {
+		if call.Name == "Directory.Remove" {
+			if removed++; removed == 5 {
+				cancel()
+			}
+		}
+	})()
+	mustBe(t, w.hub.Filesystem.Rmdir(limited, pods+`\p`, true), context.Canceled)
+	names, err := w.List(pods + `\p`)
+	if err != nil || len(names) != 15 {
+		t.Errorf("%d are left, %v", len(names), err)
+	}
+	w.idle()
+}
+
+func TestRmdir_refusesATreeThatIsTooDeep(t *testing.T) {
+	w := newWorld(t)
+	calls := w.Calls()
+	dir, err := calls.Files.OpenRoot(pods)
+	w.do(err)
+	for range 1030 { // deeper than a path can say
+		w.do(dir.Mkdir("d"))
+		next, err := dir.Open("d")
+		w.do(err)
+		w.do(dir.Close())
+		dir = next
+	}
+	w.do(dir.Close())
+	err = w.hub.Filesystem.Rmdir(ctx(), pods+`\d`, true)
+	mustBe(t, err, backend.ErrPrecondition)
+	if len(err.Error()) > 4000 {
+		t.Errorf("the error has %d bytes", len(err.Error()))
+	}
+	w.idle()
+}
+
+func TestRmdirContents_keepsTheDirectory(t *testing.T) {
+	w := newWorld(t)
+	w.mkdir(pods + `\p\a\b`)
+	w.do(w.WriteFile(pods+`\p\file`, 1))
+	w.do(w.Symlink(pods+`\p\link`, outside, true))
+	before := w.tree(outside)
+	for range 2 {
+		mustBe(t, w.hub.Filesystem.RmdirContents(ctx(), pods+`\p`), nil)
+	}
+	names, err := w.List(pods + `\p`)
+	if err != nil || len(names) > 0 || w.tree(outside) != before {
+		t.Errorf("%v %v\n%s", names, err, w.tree(outside))
+	}
+	w.idle()
+}
+
+// L-3
+func TestRmdirContents_entersNoLinkAndNoMountedFolder(t *testing.T) {
+	w := newWorld(t)
+	w.do(w.Symlink(pods+`\link`, outside, true))
+	w.do(w.Junction(pods+`\junction`, outside))
+	w.mount(plugins+`\pv`, "one")
+	w.mkdir(plugins + `\pv\keep`)
+	w.do(w.WriteFile(pods+`\file`, 1))
+	before := w.tree(outside)
+	for path, want := range map[string]error{
+		pods + `\link`: backend.ErrPrecondition, pods + `\junction`: backend.ErrPrecondition, plugins + `\pv`: backend.ErrPrecondition,
+		pods + `\file`: backend.ErrPrecondition, pods + `\nothing`: backend.ErrNotFound,
+	} {
+		if err := w.hub.Filesystem.RmdirContents(ctx(), path); !errors.Is(err, want) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if w.tree(outside) != before || !w.Exists(plugins+`\pv\keep`) {
+		t.Error("content elsewhere is gone")
+	}
+}
