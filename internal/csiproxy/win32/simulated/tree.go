@@ -176,6 +176,7 @@ func (m *Machine) remove(n *node) error {
 	}
 	n.fs.used -= n.fs.clustersOf(n.size)
 	delete(m.mounted, n)
+	n.parent.count(-n.open) // handles that share its deletion outlive it
 	n.drop()
 	return nil
 }
@@ -195,13 +196,15 @@ func (m *Machine) rename(n, directory *node, name string) error {
 		return win32.ErrorNotSameDevice
 	case n.pins > 0:
 		return win32.ErrorSharingViolation
-	case n.open > 0:
+	case n.dir && n.open > 0:
 		return win32.ErrorAccessDenied
 	case other != nil && other != n:
 		return win32.ErrorAlreadyExists
 	case directory.below(n):
 		return win32.ErrorInvalidParameter
 	}
+	n.parent.count(-n.open)
+	directory.count(n.open)
 	n.drop()
 	directory.add(n, name)
 	return nil
@@ -270,6 +273,11 @@ func (n *node) hold(by int, shareDelete bool) {
 	if !shareDelete {
 		n.pins += by
 	}
+	n.count(by)
+}
+
+// count changes how many handles are open here and below.
+func (n *node) count(by int) {
 	for ; n != nil; n = n.parent {
 		n.open += by
 	}
