@@ -1,0 +1,180 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+func quiet() *tasks { return newTasks(slog.New(slog.DiscardHandler)) }
+
+func blockOn(release chan struct{}) func(context.Context) (struct{}, error) {
+	return func(context.Context) (struct{}, error) { <-release; return struct{}{}, nil }
+}
+
+func TestOperate_letsTheSecondOfAKeyWaitInTheOrderOfArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		work, release := quiet(), make(chan struct{})
+		go func() { _, _ = operate(t.Context(), work, []string{"disk 1"}, blockOn(release)) }()
+		synctest.Wait()
+		var order []int
+		for i := range 10 {
+			go func() {
+				_, _ = operate(t.Context(), work, []string{"disk 1", "path a"}, func(context.Context) (struct{}, error) {
+					order = append(order, i)
+					return struct{}{}, nil
+				})
+			}()
+			synctest.Wait()
+		}
+		close(release)
+		synctest.Wait()
+		if fmt.Sprint(order) != "[0 1 2 3 4 5 6 7 8 9]" {
+			t.Error(order)
+		}
+		if len(work.gates) != 0 {
+			t.Errorf("%d gates are left", len(work.gates))
+		}
+	})
+}
+
+// D-19: the caller is answered when his context ends; the key stays taken until
+// the call of Windows is over.
+func TestOperate_answersACallerWhoLeavesAndKeepsTheKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		work, release := quiet(), make(chan struct{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := operate(ctx, work, []string{"disk 1"}, blockOn(release)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		if _, err := operate(ctx, work, []string{"disk 1"}, blockOn(release)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the key was free: %v", err)
+		}
+		if _, err := operate(t.Context(), work, []string{"disk 2"}, func(context.Context) (struct{}, error) { return struct{}{}, nil }); err != nil {
+			t.Errorf("another disk waits: %v", err)
+		}
+		close(release)
+		synctest.Wait()
+		if _, err := operate(t.Context(), work, []string{"disk 1"}, func(context.Context) (struct{}, error) { return struct{}{}, nil }); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAsk_boundsTheThreadsThatOneDeadDiskKeeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		work, release := quiet(), make(chan struct{})
+		var inside atomic.Int32
+		for range 64 {
+			go func() {
+				_, _ = ask(t.Context(), work, "disk 1", func(context.Context) (struct{}, error) {
+					inside.Add(1)
+					<-release
+					return struct{}{}, nil
+				})
+			}()
+		}
+		synctest.Wait()
+		if n := inside.Load(); n != questionsPerKey {
+			t.Errorf("%d questions at once", n)
+		}
+		if _, err := ask(t.Context(), work, "disk 2", func(context.Context) (struct{}, error) { return struct{}{}, nil }); err != nil {
+			t.Error(err)
+		}
+		close(release)
+		synctest.Wait()
+		if n := inside.Load(); n != 64 {
+			t.Errorf("%d of 64 were asked", n)
+		}
+	})
+}
+
+func TestGlance_waitsOnceForADeadDiskAndThenNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		work, release := quiet(), make(chan struct{})
+		start := time.Now()
+		if _, err := glance(t.Context(), work, "disk 1", blockOn(release)); !errors.Is(err, backend.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		if d := time.Since(start); d < patience || d > 2*patience {
+			t.Errorf("waited %s", d)
+		}
+		start = time.Now()
+		if _, err := glance(t.Context(), work, "disk 1", blockOn(release)); !errors.Is(err, backend.ErrUnavailable) || time.Since(start) > 0 {
+			t.Errorf("%v after %s", err, time.Since(start))
+		}
+		close(release)
+		synctest.Wait()
+		if _, err := glance(t.Context(), work, "disk 1", blockOn(release)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOperate_makesAPanicAnError(t *testing.T) {
+	work := quiet()
+	_, err := operate(t.Context(), work, []string{"k"}, func(context.Context) (int, error) { panic("no") })
+	if err == nil || err.Error() != "internal fault: no" {
+		t.Error(err)
+	}
+	if _, err := operate(t.Context(), work, []string{"k"}, func(context.Context) (int, error) { return 1, nil }); err != nil {
+		t.Error("the key is still taken:", err)
+	}
+}
+
+func TestPoll_endsWithSuccessTimeErrorOrContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		if ok, err := poll(t.Context(), time.Minute, func() (bool, error) { calls++; return calls == 5, nil }); !ok || err != nil {
+			t.Error(ok, err)
+		}
+		start := time.Now()
+		if ok, err := poll(t.Context(), time.Minute, func() (bool, error) { return false, nil }); ok || err != nil || time.Since(start) != time.Minute {
+			t.Error(ok, err, time.Since(start))
+		}
+		broken := errors.New("broken")
+		if _, err := poll(t.Context(), time.Minute, func() (bool, error) { return false, broken }); !errors.Is(err, broken) {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := poll(ctx, time.Minute, func() (bool, error) { return false, nil }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+}
+
+// Sixty-four rescans at once are two: the one under way, and one that begins
+// after all of them were asked for.
+func TestOnce_sharesTheLookThatBeginsAfterTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			o       once
+			looks   atomic.Int32
+			release = make(chan struct{})
+			done    atomic.Int32
+		)
+		look := func() error { looks.Add(1); <-release; return nil }
+		for range 64 {
+			go func() {
+				if err := o.do(t.Context(), look); err == nil {
+					done.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		close(release)
+		synctest.Wait()
+		if looks.Load() != 2 || done.Load() != 64 {
+			t.Errorf("%d looks for %d callers", looks.Load(), done.Load())
+		}
+	})
+}
