@@ -21,7 +21,7 @@ func (c *config) machine(ctx context.Context, log *slog.Logger) (win32.Machine, 
 		return machine, nil, nil
 	}
 	log.Warn("the machine is SIMULATED: no disk, share or directory of this one is touched", "control", c.simulatedControl)
-	machine := simulated.New(simulated.Options{})
+	machine := simulated.New(simulated.Options{BIOSSerial: "SIMULATED-0001"})
 	if c.simulatedControl == "" {
 		return machine.Calls(), nil, nil
 	}
