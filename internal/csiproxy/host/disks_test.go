@@ -47,6 +47,7 @@ func (r *rig) host() hub.Host {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	h.proofs.rounds = 10 // a test needs no slow hash
 	r.t.Cleanup(h.Close)
 	return h.Hub()
 }

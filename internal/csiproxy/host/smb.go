@@ -140,7 +140,7 @@ func (s smb) mapped(ctx context.Context, at remote, holder string, mount hub.SMB
 			return record, before, err
 		}
 	}
-	if record, err = newSMBRecord(at.root(), mount, s.options.RequirePrivacy, before); err != nil {
+	if record, err = s.proofs.newSMBRecord(at.root(), mount, s.options.RequirePrivacy, before); err != nil {
 		return record, before, err
 	}
 	record.holds(holder)

@@ -7,65 +7,73 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
 // place is what is at the path of a mount's link.
 type place int
 
 const (
-	nothing place = iota
-	ourLink       // to the remote path in question
-	another       // anything else
+	nowhere place = iota // nor is the directory that it would be in
+	nothing
+	ourLink // to the remote path in question
+	another // anything else
 )
 
-// atLink looks at a link's path, following nothing. Where the way there is
-// missing, nothing is there.
+// atLink looks at a link's path, following nothing. What cannot be looked at is
+// an error, and neither a link nor none.
 func (s smb) atLink(ctx context.Context, path paths.Path, target string) (place, error) {
 	w, err := s.walk(path)
 	if err != nil {
-		return another, err
+		return nowhere, err
 	}
 	defer w.close()
 	name, err := w.toParent(ctx)
 	if isGone(err) {
-		return nothing, nil
+		return nowhere, nil
 	}
 	if err != nil {
-		return another, err
+		return nowhere, err
 	}
-	info, err := w.stat(name)
+	leads, err := w.leadsTo(name)
 	switch {
 	case isGone(err):
 		return nothing, nil
 	case err != nil:
-		return another, err
-	case w.sameLink(info, name, target) == nil:
+		return nowhere, err
+	case paths.EqualText(leads, strings.TrimSuffix(target, `\`)):
 		return ourLink, nil
 	}
 	return another, nil
 }
 
+// leadsTo is what a link leads to, without a last backslash; "" for what is none.
+func (w *walk) leadsTo(name string) (string, error) {
+	info, err := w.stat(name)
+	if err != nil || !info.IsReparse() {
+		return "", err
+	}
+	link, err := readReparse(w.dir, name)
+	if isErrno(err, win32.ErrorNotAReparsePoint) {
+		return "", nil
+	}
+	if err != nil {
+		return "", failed(err, "read where %s leads", w.child(name))
+	}
+	return strings.TrimSuffix(linkTarget(w.at, link), `\`), nil
+}
+
 // mayLink refuses a place that a link cannot be made at, before anything else is
 // done for the mount (D-10).
 func (s smb) mayLink(ctx context.Context, path paths.Path, target string) error {
-	w, err := s.walk(path)
-	if err != nil {
+	at, err := s.atLink(ctx, path, target)
+	switch {
+	case err != nil:
 		return err
-	}
-	defer w.close()
-	name, err := w.toParent(ctx)
-	if err != nil {
-		return err
-	}
-	info, err := w.stat(name)
-	if isGone(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := w.sameLink(info, name, target); err != nil {
-		return fmt.Errorf("%w: %s is there already: %v; remove it, or choose another path", backend.ErrExists, path, err)
+	case at == nowhere:
+		return fmt.Errorf("%w: the directory that the link %s is to be made in", backend.ErrNotFound, path)
+	case at == another:
+		return fmt.Errorf("%w: %s is there already, and is no link to %s; remove it, or choose another path", backend.ErrExists, path, target)
 	}
 	return nil
 }
@@ -128,16 +136,13 @@ func (s smb) stands(ctx context.Context, local, share string) bool {
 	}
 	defer w.close()
 	name, err := w.toParent(ctx)
+	var leads string
 	if err == nil {
-		_, err = w.stat(name)
+		leads, err = w.leadsTo(name)
 	}
 	if err != nil {
 		return !isGone(err)
 	}
-	link, err := readReparse(w.dir, name)
-	if err != nil {
-		return false // no link
-	}
-	target := strings.TrimSuffix(linkTarget(w.at, link), `\`) + `\`
-	return len(target) > len(share) && paths.EqualText(target[:len(share)+1], share+`\`)
+	leads += `\`
+	return len(leads) > len(share) && paths.EqualText(leads[:len(share)+1], share+`\`)
 }

@@ -22,6 +22,7 @@ type smbRecord struct {
 	Share    string // \\server\share
 	Username string
 	Salt     []byte
+	Rounds   int
 	Proof    []byte // PBKDF2-HMAC-SHA256 of the password
 	Privacy  bool   // it was asked for
 	// Made is set once the mapping was seen. Without it the mapping that is there
@@ -33,9 +34,9 @@ type smbRecord struct {
 }
 
 const (
-	proofIterations = 210_000
-	proofLength     = 32
-	saltLength      = 16
+	proofRounds = 210_000 // about 0.1 s
+	proofLength = 32
+	saltLength  = 16
 )
 
 func smbRecordName(share string) string {
@@ -44,16 +45,21 @@ func smbRecordName(share string) string {
 }
 
 // newSMBRecord is that of a mapping which is about to be made.
-func newSMBRecord(share string, mount hub.SMBMount, privacy bool, holders []string) (smbRecord, error) {
-	r := smbRecord{Share: share, Username: mount.Username, Salt: make([]byte, saltLength), Privacy: privacy, Holders: holders}
+func (p *proofs) newSMBRecord(share string, mount hub.SMBMount, privacy bool, holders []string) (smbRecord, error) {
+	r := smbRecord{
+		Share: share, Username: mount.Username, Salt: make([]byte, saltLength), Rounds: p.rounds, Privacy: privacy,
+		Holders: slices.Clone(holders),
+	}
 	_, _ = rand.Read(r.Salt) // never fails
 	var err error
-	r.Proof, err = prove(mount.Password, r.Salt)
+	if r.Proof, err = prove(mount.Password, r); err == nil {
+		p.seen.Store(p.digest(mount.Password, r), struct{}{})
+	}
 	return r, err
 }
 
-func prove(password hub.Secret, salt []byte) ([]byte, error) {
-	proof, err := pbkdf2.Key(sha256.New, password.Reveal(), salt, proofIterations, proofLength)
+func prove(password hub.Secret, r smbRecord) ([]byte, error) {
+	proof, err := pbkdf2.Key(sha256.New, password.Reveal(), r.Salt, r.Rounds, proofLength)
 	if err != nil {
 		return nil, fmt.Errorf("hash the password of an SMB share: %w", err)
 	}
@@ -86,13 +92,18 @@ func (r smbRecord) others(local string) bool {
 // proofs: the slow hash is computed once for each mapping, not for each mount. It
 // keeps keyed digests only.
 type proofs struct {
-	once sync.Once
-	key  [32]byte
-	seen sync.Map // digest → struct{}
+	rounds int
+	key    [32]byte
+	seen   sync.Map // digest → struct{}
+}
+
+func newProofs() *proofs {
+	p := &proofs{rounds: proofRounds}
+	_, _ = rand.Read(p.key[:]) // never fails
+	return p
 }
 
 func (p *proofs) digest(password hub.Secret, r smbRecord) [sha256.Size]byte {
-	p.once.Do(func() { _, _ = rand.Read(p.key[:]) })
 	mac := hmac.New(sha256.New, p.key[:])
 	for _, field := range [][]byte{r.Salt, r.Proof, []byte(password.Reveal())} { // the first two have fixed lengths
 		mac.Write(field)
@@ -102,11 +113,14 @@ func (p *proofs) digest(password hub.Secret, r smbRecord) [sha256.Size]byte {
 
 // proven tells whether a password is the one of a record.
 func (p *proofs) proven(password hub.Secret, r smbRecord) (bool, error) {
+	if r.Rounds <= 0 || len(r.Salt) == 0 || len(r.Proof) != proofLength {
+		return false, nil
+	}
 	digest := p.digest(password, r)
 	if _, seen := p.seen.Load(digest); seen {
 		return true, nil
 	}
-	proof, err := prove(password, r.Salt)
+	proof, err := prove(password, r)
 	if err != nil || subtle.ConstantTimeCompare(proof, r.Proof) != 1 {
 		return false, err
 	}

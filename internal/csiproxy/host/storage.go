@@ -12,7 +12,7 @@ type storage struct {
 	// numbers are those that disk interfaces had when they last answered: only to
 	// list a disk that does not answer now.
 	numbers sync.Map // interface path → uint32
-	proofs  proofs
+	proofs  *proofs
 }
 
 func newStorage(options Options, logger *slog.Logger) (*storage, error) {
@@ -20,5 +20,5 @@ func newStorage(options Options, logger *slog.Logger) (*storage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &storage{records: records}, nil
+	return &storage{records: records, proofs: newProofs()}, nil
 }
