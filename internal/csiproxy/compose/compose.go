@@ -181,3 +181,12 @@ func UnmountSMBShare(ctx context.Context, host hub.Host, remote, local string) e
 	}
 	return host.SMB.Unmount(ctx, remote, local)
 }
+
+// Mkdir refuses the empty path itself: with that clients find out whether it is
+// csi-proxy that they talk to, and no host needs to be asked.
+func Mkdir(ctx context.Context, host hub.Host, path string) error {
+	if path == "" {
+		return fmt.Errorf("%w: path is missing", backend.ErrInvalid)
+	}
+	return host.Filesystem.Mkdir(ctx, path)
+}

@@ -31,7 +31,7 @@ type server struct {
 }
 
 func (s *server) Mkdir(ctx context.Context, r *MkdirRequest) (*MkdirResponse, error) {
-	return &MkdirResponse{}, s.host.Filesystem.Mkdir(ctx, r.GetPath())
+	return &MkdirResponse{}, compose.Mkdir(ctx, s.host, r.GetPath())
 }
 
 func (s *server) Rmdir(ctx context.Context, r *RmdirRequest) (*RmdirResponse, error) {

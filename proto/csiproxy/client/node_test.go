@@ -1,0 +1,136 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/server/memory"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+	"github.com/holdfast-csi/holdfast/proto/csiproxy"
+	"github.com/holdfast-csi/holdfast/proto/csiproxy/client"
+)
+
+// node is a machine with pipes, where processes of csi-proxy start and stop.
+type node struct {
+	t       *testing.T
+	pipes   *memory.Pipes
+	machine *groupstest.Machine
+
+	mu sync.Mutex
+	// open counts the connections of clients that are not closed.
+	open, dialled int
+}
+
+func newNode(t *testing.T) *node {
+	return &node{t: t, pipes: memory.New(), machine: groupstest.Answering()}
+}
+
+// only are the definitions of the versions named.
+func only(versions ...string) (definitions []version.Definition) {
+	for _, definition := range csiproxy.Versions() {
+		if slices.Contains(versions, definition.Version) {
+			definitions = append(definitions, definition)
+		}
+	}
+	return definitions
+}
+
+// future is a version that this source does not have yet; what it serves does not
+// matter.
+func future(name string) version.Definition {
+	definition := only("v1")[0]
+	definition.Version = name
+	return definition
+}
+
+// run is a csi-proxy.exe that serves the versions whose pipes are free. The
+// function stops it.
+func (n *node) run(definitions ...version.Definition) (stop func()) {
+	n.t.Helper()
+	s, err := server.New(server.Options{
+		Versions: definitions, Host: n.machine.Host(), Logger: slog.New(slog.DiscardHandler),
+		Transport: n.pipes.As(server.Process{ID: 1, Program: `C:\csi-proxy.exe`}),
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	<-s.Ready()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			n.t.Error(err)
+		}
+	})
+	n.t.Cleanup(stop)
+	return stop
+}
+
+func (n *node) dial(ctx context.Context, pipe string) (net.Conn, error) {
+	conn, err := n.pipes.Dial(ctx, pipe)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.open++
+	n.dialled++
+	return &counted{Conn: conn, closed: sync.OnceFunc(func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.open--
+	})}, nil
+}
+
+// counted tells when it is closed.
+type counted struct {
+	net.Conn
+	closed func()
+}
+
+func (c *counted) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
+
+// connections is how many are open now, once that has settled.
+func (n *node) connections(want int) error {
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		n.mu.Lock()
+		open := n.open
+		n.mu.Unlock()
+		if open == want {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d connections are open, want %d", open, want)
+		}
+	}
+}
+
+func (n *node) names() ([]string, error) {
+	var names []string
+	for name := range n.pipes.Owners() {
+		names = append(names, name[len(`\\.\pipe\`):])
+	}
+	return names, nil
+}
+
+// plugin is a plugin's client that needs at least the version, and knows those of
+// this source.
+func (n *node) plugin(oldest string) client.Options {
+	return client.Options{Oldest: oldest, Dialer: n.dial, Pipes: n.names}
+}
+
+func groupPipes() []version.Definition { return groups.Versions()[:3] }
