@@ -285,6 +285,9 @@ func (m *Machine) setAttributes(d *disk, request win32.SetDiskAttributes) error 
 	case was && !d.online():
 		m.takeOffline(d)
 	case !was && d.online():
+		if m.collides(d) {
+			d.newIdentity()
+		}
 		m.bringOnline(d)
 	}
 	return nil

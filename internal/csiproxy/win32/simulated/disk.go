@@ -254,6 +254,37 @@ func (m *Machine) disk(number uint32) *disk {
 	return nil
 }
 
+// CloneDisk attaches a copy of a disk with another serial number, as a volume made
+// from a snapshot of it. Two disks with one identity cannot be online together:
+// the copy stays offline, and gets a new identity when it is brought online.
+func (m *Machine) CloneDisk(number uint32, serial string) (uint32, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.settle()
+	d := m.disk(number)
+	if d == nil || d.system {
+		return 0, fmt.Errorf("simulated: disk %d cannot be copied", number)
+	}
+	spec := d.spec
+	spec.Serial, spec.Page83, spec.IDs, spec.Size = serial, "", nil, d.size
+	clone := &disk{
+		spec: spec, size: d.size, known: d.size, sector: d.sector, last: -1, table: d.table, filesystems: map[int64]*filesystem{},
+		data: content{noise: d.data.noise, pages: map[int64][]byte{}},
+	}
+	for number, page := range d.data.pages {
+		clone.data.pages[number] = slices.Clone(page)
+	}
+	clone.table.partitions = nil
+	for _, p := range d.table.partitions {
+		clone.table.partitions = append(clone.table.partitions, &partition{Partition: p.Partition})
+	}
+	for offset, fs := range d.filesystems {
+		clone.filesystems[offset] = m.cloneFilesystem(fs)
+	}
+	m.attach(clone, 0)
+	return clone.number, nil
+}
+
 // RemoveDisk pulls the disk out, whatever is open on it.
 func (m *Machine) RemoveDisk(number uint32) error {
 	_, err := m.detach(number)

@@ -194,8 +194,11 @@ func (m *Machine) SetAttributes(path string, attributes uint32) error {
 func (m *Machine) Rename(from, to string) error {
 	return m.plant(to, func(directory *node, name string) error {
 		at, err := m.resolve(from, false)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case at.node == nil:
+			return win32.ErrorNotSameDevice
 		}
 		return m.rename(at.node, directory, name)
 	})

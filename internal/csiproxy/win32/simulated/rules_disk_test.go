@@ -418,3 +418,27 @@ func TestInterfaces_openTheSameDisks(t *testing.T) {
 		t.Errorf("disks %v of %q", found, paths)
 	}
 }
+
+// A volume from a snapshot, beside its original: the disk stays offline for the
+// collision, and comes online with an identity of its own.
+func TestClone_staysOfflineBesideItsOriginal(t *testing.T) {
+	m, calls, number, volume := mounted(t)
+	must(t, m.WriteFile(folder+`\data`, 1))
+	clone, err := m.CloneDisk(number, "b")
+	must(t, err)
+	d := openDisk(t, calls, clone)
+	attributes, err := win32.DecodeGetDiskAttributes(control(t, d, win32.IoctlDiskGetDiskAttributes, nil))
+	if err != nil || attributes.Attributes != win32.DiskAttributeOffline {
+		t.Errorf("attributes %d, %v", attributes.Attributes, err)
+	}
+	control(t, d, win32.IoctlDiskSetDiskAttributes, win32.SetDiskAttributes{Mask: 3}.Encode())
+	names, err := calls.Volumes.All()
+	must(t, err)
+	if len(names) != 3 || names[1] != volume || names[2] == volume {
+		t.Fatalf("volumes %q", names)
+	}
+	root := openRoot(t, calls, names[2])
+	if _, err := root.Stat("data"); err != nil {
+		t.Errorf("the data: %v", err)
+	}
+}

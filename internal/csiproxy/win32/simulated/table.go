@@ -175,6 +175,19 @@ func (m *Machine) setLayout(d *disk, request win32.DriveLayout) error {
 	return nil
 }
 
+// newIdentity gives the disk and its partitions new names, as Windows does when a
+// clone is brought online beside its original.
+func (d *disk) newIdentity() {
+	d.table.id = win32.NewGUID()
+	d.table.signature = binary.LittleEndian.Uint32(d.table.id[:])
+	for _, p := range d.table.partitions {
+		if p.Style == win32.StyleGPT {
+			p.ID = win32.NewGUID()
+		}
+	}
+	d.writeTable()
+}
+
 // same tells whether an entry is that of the same partition, perhaps longer.
 func (p *partition) same(other *partition) bool {
 	return p.Offset == other.Offset && p.ID == other.ID && p.Type == other.Type && p.MBRType == other.MBRType

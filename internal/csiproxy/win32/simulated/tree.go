@@ -294,3 +294,31 @@ func (n *node) forget() {
 func (fs *filesystem) clustersOf(size int64) int64 {
 	return (size + fs.cluster - 1) / fs.cluster * fs.cluster
 }
+
+// cloneFilesystem copies a filesystem that is on no volume yet.
+func (m *Machine) cloneFilesystem(fs *filesystem) *filesystem {
+	clone := *fs
+	clone.volume, clone.generation = nil, 0
+	clone.root = m.cloneTree(fs.root, &clone, nil)
+	return &clone
+}
+
+func (m *Machine) cloneTree(n *node, fs *filesystem, parent *node) *node {
+	m.nodes++
+	clone := *n
+	clone.id, clone.fs, clone.parent, clone.pins, clone.open = m.nodes, fs, parent, 0, 0
+	if n.dir {
+		clone.children = map[string]*node{}
+	}
+	if _, mounted := m.mounted[n]; mounted {
+		m.mounted[&clone] = struct{}{}
+	}
+	for _, child := range n.list() {
+		copied := m.cloneTree(child, fs, &clone)
+		clone.children[fold(child.name)] = copied
+		if child.short != "" {
+			clone.children[child.short] = copied
+		}
+	}
+	return &clone
+}
