@@ -3,6 +3,8 @@
 package upstream
 
 import (
+	"cmp"
+	"os"
 	"strings"
 	"testing"
 
@@ -13,7 +15,8 @@ import (
 	"github.com/kubernetes-csi/csi-proxy/client/groups/filesystem/v2alpha1"
 )
 
-const kubelet = `C:\var\lib\kubelet`
+// kubelet is the proxy's --kubelet-path.
+var kubelet = cmp.Or(os.Getenv("HOLDFAST_KUBELET"), `C:\var\lib\kubelet`) //nolint:gochecknoglobals // given by the environment
 
 // filesystems are the versions of the group, with the names that they have for
 // what is the same.
