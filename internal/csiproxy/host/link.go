@@ -51,29 +51,47 @@ func (w *walk) checkSource(ctx context.Context) error {
 	return err
 }
 
-// link makes the link unless it is there, and reads it back in both cases: wine
-// says that it made one and makes none.
+// link makes the link unless it is there, and reads it back: wine says that it
+// made one and makes none.
 func (w *walk) link(name, target string) error {
-	err := w.dir.Symlink(name, target)
-	if err != nil && !isErrno(err, win32.ErrorAlreadyExists, win32.ErrorFileExists) {
-		return failed(err, "link %s to %s", w.child(name), target)
-	}
-	existed := err != nil
 	info, err := w.stat(name)
 	if err == nil {
-		err = w.sameLink(info, name, target)
+		return w.accept(info, name, target)
 	}
+	if !isGone(err) {
+		return err
+	}
+	made := w.dir.Symlink(name, target)
 	switch {
+	case made == nil || isErrno(made, win32.ErrorAlreadyExists, win32.ErrorFileExists):
+	case isGone(made): // the directory is held, so it is the link that is missing
+		return fmt.Errorf("link %s to %s: Windows said that it made the link, and there is none: %w", w.child(name), target, made)
+	default:
+		return failed(made, "link %s to %s", w.child(name), target)
+	}
+	info, err = w.stat(name)
+	switch {
+	case err == nil && made != nil:
+		return w.accept(info, name, target)
 	case err == nil:
-		return nil
-	case existed && isGone(err):
+		err = w.sameLink(info, name, target)
+	case isGone(err) && made != nil:
 		return fmt.Errorf("%w: %s was there and is gone; another call works on it, repeat this one", backend.ErrBusy, w.child(name))
-	case existed:
-		return fmt.Errorf("%w: %s is there already: %v", backend.ErrExists, w.child(name), err)
 	case isGone(err):
 		return fmt.Errorf("link %s to %s: Windows said that it made the link, and there is none", w.child(name), target)
 	}
-	return fmt.Errorf("link %s to %s: Windows said that it made the link, but: %w", w.child(name), target, err)
+	if err != nil {
+		return fmt.Errorf("link %s to %s: Windows said that it made the link, but: %w", w.child(name), target, err)
+	}
+	return nil
+}
+
+// accept takes an entry that is there for the link if it is the same.
+func (w *walk) accept(info win32.FileInfo, name, target string) error {
+	if err := w.sameLink(info, name, target); err != nil {
+		return fmt.Errorf("%w: %s is there already: %v", backend.ErrExists, w.child(name), err)
+	}
+	return nil
 }
 
 // sameLink says how an entry differs from a link to the directory target.
