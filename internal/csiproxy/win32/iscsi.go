@@ -125,6 +125,7 @@ func (o ISCSILoginOptions) Put(data []byte, base uint64) {
 const (
 	sessionSize    = 64
 	connectionSize = 40
+	iscsiText      = 2 << 10 // more bytes than any name or address has
 )
 
 // memory is a buffer that lies at an address.
@@ -150,7 +151,8 @@ func (m memory) text(address uint64) (string, bool) {
 	if _, ok := m.at(address, 0); !ok {
 		return "", false
 	}
-	return wideZ(m.data[address-m.base:]), true
+	rest := m.data[address-m.base:]
+	return wideZ(rest[:min(len(rest), iscsiText)]), true
 }
 
 // DecodeISCSISessions reads what GetIScsiSessionListW wrote into a buffer at
@@ -161,6 +163,7 @@ func DecodeISCSISessions(data []byte, base uint64, count uint32) ([]Session, err
 		return nil, malformed(name, "%d of them in %d bytes", count, len(data))
 	}
 	buffer := memory{data, base}
+	room := uint64(len(data)) / connectionSize // each connection has bytes of its own
 	var list []Session
 	for i := range int(count) {
 		at := data[i*sessionSize:]
@@ -174,8 +177,13 @@ func DecodeISCSISessions(data []byte, base uint64, count uint32) ([]Session, err
 				return nil, malformed(name, "the target node's name lies outside")
 			}
 		}
+		connections := le.Uint32(at[48:])
+		if uint64(connections) > room {
+			return nil, malformed(name, "more connections than there is room for")
+		}
+		room -= uint64(connections)
 		var err error
-		if session.Portals, err = buffer.connections(le.Uint64(at[56:]), le.Uint32(at[48:])); err != nil {
+		if session.Portals, err = buffer.connections(le.Uint64(at[56:]), connections); err != nil {
 			return nil, err
 		}
 		list = append(list, session)
