@@ -99,7 +99,9 @@ func (o *Operations) FormatVolume(ctx context.Context, host hub.Host, f Format) 
 	}
 	defer unlock()
 	now, err := host.Volumes.FileSystem(ctx, f.VolumeID)
-	if err != nil {
+	// What a format that was cut short has left can look damaged. The host formats
+	// it only if it knows that it had begun, and repeats the error otherwise.
+	if err != nil && !errors.Is(err, backend.ErrDataLoss) {
 		return false, err
 	}
 	if now != "" && f.FileSystem != "" && !strings.EqualFold(now, f.FileSystem) {
