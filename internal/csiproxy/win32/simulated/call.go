@@ -2,6 +2,7 @@ package simulated
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -186,10 +187,20 @@ func (b *calls) due(call *Call) []*Injected {
 	return due
 }
 
-// invoke makes a call: it is booked, hooks run, its faults happen, then the
-// effect under the machine's lock. Nobody holds the lock while he waits, so that
-// a disk that hangs keeps no other from working.
+// invoke makes a call. Its error wraps the number that Windows gives, as those of
+// Windows' own calls may: whoever compares it with == has a defect.
 func invoke[T any](ctx context.Context, c *client, call Call, effect func() (T, error)) (T, error) {
+	result, err := perform(ctx, c, call, effect)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", call.Name, err)
+	}
+	return result, err
+}
+
+// perform books the call, runs hooks, lets its faults happen, then its effect
+// under the machine's lock. Nobody holds the lock while he waits, so that a disk
+// that hangs keeps no other from working.
+func perform[T any](ctx context.Context, c *client, call Call, effect func() (T, error)) (T, error) {
 	var zero T
 	c.m.mu.Lock()
 	if c.dead {

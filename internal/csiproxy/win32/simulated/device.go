@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// errorNoSuchDevice is ERROR_NO_SUCH_DEVICE: what a handle of a disk answers that
+// noSuchDevice is ERROR_NO_SUCH_DEVICE: what a handle of a disk answers that
 // was pulled out.
-const errorNoSuchDevice win32.Errno = 433
+const noSuchDevice win32.Errno = 433
 
 // device is an open disk, or an open volume.
 type device struct {
@@ -117,7 +117,7 @@ func (d *device) use(call Call, effect func() (int, error)) (int, error) {
 			return 0, win32.ErrorInvalidHandle
 		}
 		if !d.disk.present || d.id != d.disk.arrival || d.volume != nil && d.volume.gone {
-			return 0, errorNoSuchDevice
+			return 0, noSuchDevice
 		}
 		return effect()
 	})

@@ -173,7 +173,8 @@ func (d *directory) Mkdir(name string) error {
 	})
 }
 
-// Remove implements win32.Directory.
+// Remove implements win32.Directory. By handle, a file that is read-only goes, too
+// (FILE_DISPOSITION_IGNORE_READONLY_ATTRIBUTE).
 func (d *directory) Remove(name string) error {
 	call := d.call("Remove", name)
 	call.Changes = true

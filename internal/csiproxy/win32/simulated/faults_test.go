@@ -134,7 +134,7 @@ func TestHook_runsRightBeforeACall(t *testing.T) {
 // A sweep: trace an operation, let it die at each change, and see that a new
 // process can look at what is left.
 func TestRecord_givesWhatASweepNeeds(t *testing.T) {
-	run := func(m *simulated.Machine, calls win32.Machine) error {
+	run := func(calls win32.Machine) error {
 		d, err := calls.Files.OpenRoot(`C:\Users`)
 		if err != nil {
 			return err
@@ -146,7 +146,7 @@ func TestRecord_givesWhatASweepNeeds(t *testing.T) {
 	}
 	m, calls := machine(t, simulated.Options{})
 	stop := m.Record()
-	must(t, run(m, calls))
+	must(t, run(calls))
 	changes := 0
 	for _, call := range stop() {
 		if call.Changes {
@@ -159,7 +159,7 @@ func TestRecord_givesWhatASweepNeeds(t *testing.T) {
 	for at := 1; at <= changes; at++ {
 		m, calls := machine(t, simulated.Options{})
 		m.Inject(simulated.Fault{Changing: true, At: at, Times: 1, Action: simulated.DieBefore})
-		if err := run(m, calls); !errors.Is(err, simulated.ErrDied) {
+		if err := run(calls); !errors.Is(err, simulated.ErrDied) {
 			t.Errorf("at %d: %v", at, err)
 		}
 		if left := m.Exists(`C:\Users\a`); left != (at == 2) {

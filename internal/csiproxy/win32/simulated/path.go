@@ -105,9 +105,9 @@ func parseDrive(path string, components func([]string) ([]string, error)) (parse
 func trimmed(components []string) ([]string, error) {
 	var clean []string
 	for i, c := range components {
-		switch {
-		case c == "" || c == ".":
-		case c == "..":
+		switch c {
+		case "", ".":
+		case "..":
 			clean = clean[:max(len(clean)-1, 0)]
 		default:
 			if i == len(components)-1 {

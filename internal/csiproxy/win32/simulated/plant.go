@@ -204,8 +204,16 @@ func (m *Machine) Rename(from, to string) error {
 	})
 }
 
-// Remove removes a file, an empty directory, or a link itself.
-func (m *Machine) Remove(path string) error { return m.entry(path, m.remove) }
+// Remove removes a file, an empty directory, or a link itself (DeleteFileW,
+// RemoveDirectoryW: not one that is read-only).
+func (m *Machine) Remove(path string) error {
+	return m.entry(path, func(n *node) error {
+		if n.attributes&win32.FileAttributeReadOnly != 0 {
+			return win32.ErrorAccessDenied
+		}
+		return m.remove(n)
+	})
+}
 
 // Lstat tells of an entry, without following a link at the path.
 func (m *Machine) Lstat(path string) (info win32.FileInfo, err error) {

@@ -51,7 +51,7 @@ func TestSMB_refusesAsServersDo(t *testing.T) {
 	if list, err := calls.SMB.Mappings(t.Context()); err != nil || len(list) != 1 || list[0].Status != simulated.MappingOK {
 		t.Errorf("mappings %+v, %v", list, err)
 	}
-	refused(t, "removing another", calls.SMB.Remove(t.Context(), `\\srv\other`, true), win32.ErrorNotConnected)
+	refused(t, "removing another", calls.SMB.Remove(t.Context(), `\\srv\elsewhere`, true), win32.ErrorNotConnected)
 	f, err := m.Open(`\\srv\data\file`, true)
 	must(t, err)
 	defer f.Close()

@@ -74,9 +74,8 @@ func TestMachine_takesABlankDiskToAMountedFolder(t *testing.T) {
 	number := m.MustAddDisk(simulated.DiskSpec{Serial: "vol0", Size: 1 << 30, Bus: win32.BusSAS})
 	calls := m.Calls()
 	volume := partitioned(t, calls, number)
-	if _, err := calls.Volumes.Information(volume); err != win32.ErrorUnrecognizedVolume {
-		t.Fatalf("a raw volume says %v", err)
-	}
+	_, err := calls.Volumes.Information(volume)
+	refused(t, "a raw volume", err, win32.ErrorUnrecognizedVolume)
 	if err := calls.Volumes.Format(t.Context(), volume, win32.FormatRequest{FileSystem: "NTFS"}); err != nil {
 		t.Fatal(err)
 	}

@@ -161,13 +161,15 @@ func (n *node) shortName(name string) string {
 	}
 }
 
-// remove removes a file, an empty directory, or a reparse point itself.
+// remove removes a file, an empty directory, or a reparse point itself. Handles
+// that share no deletion keep it; others outlive it, and its name goes at once
+// (FILE_DISPOSITION_POSIX_SEMANTICS).
 func (m *Machine) remove(n *node) error {
 	if err := n.fs.writable(); err != nil {
 		return err
 	}
 	switch {
-	case n.parent == nil, n.attributes&win32.FileAttributeReadOnly != 0:
+	case n.parent == nil:
 		return win32.ErrorAccessDenied
 	case n.pins > 0:
 		return win32.ErrorSharingViolation
