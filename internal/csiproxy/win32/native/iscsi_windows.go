@@ -16,29 +16,32 @@ import (
 )
 
 // iscsi is iscsidsc.dll. Its functions give their number as the result.
-type iscsi struct{ gate gate }
+type iscsi struct {
+	dll  *windows.LazyDLL
+	gate gate
+}
 
-var iscsidsc = windows.NewLazySystemDLL("iscsidsc.dll")
+const iscsidsc = "iscsidsc.dll"
 
 // anyPort is ISCSI_ANY_INITIATOR_PORT: whichever adapter there is.
 const anyPort = 0xFFFFFFFF
 
 // procedure finds a function of the initiator's library.
-func procedure(name string) (*windows.LazyProc, error) {
-	proc := iscsidsc.NewProc(name)
+func (i iscsi) procedure(name string) (*windows.LazyProc, error) {
+	proc := i.dll.NewProc(name)
 	if proc.Find() != nil {
-		return nil, fmt.Errorf("%w: this Windows has no iSCSI initiator (iscsidsc.dll, %s): %w", backend.ErrUnsupported, name, win32.ErrorModNotFound)
+		return nil, fmt.Errorf("%w: this Windows has no iSCSI initiator (%s, %s): %w", backend.ErrUnsupported, iscsidsc, name, win32.ErrorModNotFound)
 	}
 	return proc, nil
 }
 
 // onPortal calls a function that takes initiator, port and portal.
 func (i iscsi) onPortal(ctx context.Context, name string, portal hub.Portal) error {
-	return awaitError(ctx, i.gate, func() error { return callOnPortal(name, portal) })
+	return awaitError(ctx, i.gate, func() error { return i.callOnPortal(name, portal) })
 }
 
-func callOnPortal(name string, portal hub.Portal) error {
-	proc, err := procedure(name)
+func (i iscsi) callOnPortal(name string, portal hub.Portal) error {
+	proc, err := i.procedure(name)
 	if err != nil {
 		return err
 	}
@@ -54,7 +57,7 @@ func callOnPortal(name string, portal hub.Portal) error {
 func (i iscsi) AddPortal(ctx context.Context, portal hub.Portal) error {
 	return awaitError(ctx, i.gate, func() error {
 		const name = "AddIScsiSendTargetPortalW"
-		proc, err := procedure(name)
+		proc, err := i.procedure(name)
 		if err != nil {
 			return err
 		}
@@ -102,7 +105,7 @@ func enlarged(name string, try func(buffer []byte) (result uintptr)) error {
 func (i iscsi) Portals(ctx context.Context) ([]hub.Portal, error) {
 	return await(ctx, i.gate, func() (portals []hub.Portal, err error) {
 		const name = "ReportIScsiSendTargetPortalsExW"
-		proc, err := procedure(name)
+		proc, err := i.procedure(name)
 		if err != nil {
 			return nil, err
 		}
@@ -124,18 +127,18 @@ func (i iscsi) Portals(ctx context.Context) ([]hub.Portal, error) {
 func (i iscsi) Targets(ctx context.Context, portal hub.Portal, update bool) ([]string, error) {
 	return await(ctx, i.gate, func() ([]string, error) {
 		if update {
-			if err := callOnPortal("RefreshIScsiSendTargetPortalW", portal); err != nil {
+			if err := i.callOnPortal("RefreshIScsiSendTargetPortalW", portal); err != nil {
 				return nil, err
 			}
 		}
-		targets, err := reportTargets()
+		targets, err := i.reportTargets()
 		if err != nil {
 			return nil, err
 		}
 		wanted := addresses(ctx, portal)
 		var list []string
 		for _, target := range targets {
-			portals, err := reportTargetPortals(target)
+			portals, err := i.reportTargetPortals(target)
 			if err != nil {
 				return nil, err
 			}
@@ -150,9 +153,9 @@ func (i iscsi) Targets(ctx context.Context, portal hub.Portal, update bool) ([]s
 	})
 }
 
-func reportTargets() (targets []string, err error) {
+func (i iscsi) reportTargets() (targets []string, err error) {
 	const name = "ReportIScsiTargetsW"
-	proc, err := procedure(name)
+	proc, err := i.procedure(name)
 	if err != nil {
 		return nil, err
 	}
@@ -168,9 +171,9 @@ func reportTargets() (targets []string, err error) {
 	return targets, err
 }
 
-func reportTargetPortals(target string) (portals []hub.Portal, err error) {
+func (i iscsi) reportTargetPortals(target string) (portals []hub.Portal, err error) {
 	const name = "ReportIScsiTargetPortalsW"
-	proc, err := procedure(name)
+	proc, err := i.procedure(name)
 	if err != nil {
 		return nil, err
 	}

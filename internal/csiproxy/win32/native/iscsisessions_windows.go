@@ -18,14 +18,14 @@ import (
 // second call fails there is a session, and its ID is given beside the error.
 func (i iscsi) Login(ctx context.Context, login hub.ISCSILogin, persistent bool) (win32.SessionID, error) {
 	return await(ctx, i.gate, func() (win32.SessionID, error) {
-		id, err := loginTarget(login, false)
+		id, err := i.loginTarget(login, false)
 		if persistent && (errors.Is(err, win32.ISDSCTargetAlreadyLoggedIn) || errors.Is(err, win32.ISDSCSessionAlreadyExists)) {
 			err = nil // a session that was not kept yet: a crash between the two calls leaves it so
 		}
 		if err != nil || !persistent {
 			return id, err
 		}
-		_, err = loginTarget(login, true)
+		_, err = i.loginTarget(login, true)
 		if errors.Is(err, win32.ISDSCTargetAlreadyLoggedIn) || errors.Is(err, win32.ISDSCSessionAlreadyExists) {
 			err = nil // it is kept, and needed no session of its own
 		}
@@ -33,10 +33,10 @@ func (i iscsi) Login(ctx context.Context, login hub.ISCSILogin, persistent bool)
 	})
 }
 
-func loginTarget(login hub.ISCSILogin, persistent bool) (win32.SessionID, error) {
+func (i iscsi) loginTarget(login hub.ISCSILogin, persistent bool) (win32.SessionID, error) {
 	const name = "LoginIScsiTargetW"
 	var id, connection [2]uint64
-	proc, err := procedure(name)
+	proc, err := i.procedure(name)
 	if err != nil {
 		return win32.SessionID{}, err
 	}
@@ -76,7 +76,7 @@ func loginTarget(login hub.ISCSILogin, persistent bool) (win32.SessionID, error)
 func (i iscsi) Logout(ctx context.Context, session win32.SessionID) error {
 	return awaitError(ctx, i.gate, func() error {
 		const name = "LogoutIScsiTarget"
-		proc, err := procedure(name)
+		proc, err := i.procedure(name)
 		if err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func (i iscsi) Logout(ctx context.Context, session win32.SessionID) error {
 func (i iscsi) Sessions(ctx context.Context) ([]win32.Session, error) {
 	return await(ctx, i.gate, func() (sessions []win32.Session, err error) {
 		const name = "GetIScsiSessionListW"
-		proc, err := procedure(name)
+		proc, err := i.procedure(name)
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +112,7 @@ func (i iscsi) Sessions(ctx context.Context) ([]win32.Session, error) {
 func (i iscsi) Devices(ctx context.Context, session win32.SessionID) ([]uint32, error) {
 	return await(ctx, i.gate, func() (numbers []uint32, err error) {
 		const name = "GetDevicesForIScsiSessionW"
-		proc, err := procedure(name)
+		proc, err := i.procedure(name)
 		if err != nil {
 			return nil, err
 		}
@@ -139,7 +139,7 @@ func (i iscsi) Devices(ctx context.Context, session win32.SessionID) ([]uint32, 
 // PersistentLogins implements win32.ISCSI.
 func (i iscsi) PersistentLogins(ctx context.Context) ([]win32.PersistentLogin, error) {
 	return await(ctx, i.gate, func() ([]win32.PersistentLogin, error) {
-		kept, err := reportPersistentLogins()
+		kept, err := i.reportPersistentLogins()
 		var logins []win32.PersistentLogin
 		for _, login := range kept {
 			logins = append(logins, login.PersistentLogin)
@@ -148,9 +148,9 @@ func (i iscsi) PersistentLogins(ctx context.Context) ([]win32.PersistentLogin, e
 	})
 }
 
-func reportPersistentLogins() (logins []win32.ISCSIPersistentLogin, err error) {
+func (i iscsi) reportPersistentLogins() (logins []win32.ISCSIPersistentLogin, err error) {
 	const name = "ReportIScsiPersistentLoginsW"
-	proc, err := procedure(name)
+	proc, err := i.procedure(name)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func reportPersistentLogins() (logins []win32.ISCSIPersistentLogin, err error) {
 // is part of its name, so it is looked up.
 func (i iscsi) RemovePersistentLogin(ctx context.Context, login win32.PersistentLogin) error {
 	return awaitError(ctx, i.gate, func() error {
-		kept, err := reportPersistentLogins()
+		kept, err := i.reportPersistentLogins()
 		if err != nil {
 			return err
 		}
@@ -182,7 +182,7 @@ func (i iscsi) RemovePersistentLogin(ctx context.Context, login win32.Persistent
 				continue
 			}
 			found = true
-			if err := removePersistentLogin(candidate); err != nil {
+			if err := i.removePersistentLogin(candidate); err != nil {
 				return err
 			}
 		}
@@ -193,9 +193,9 @@ func (i iscsi) RemovePersistentLogin(ctx context.Context, login win32.Persistent
 	})
 }
 
-func removePersistentLogin(login win32.ISCSIPersistentLogin) error {
+func (i iscsi) removePersistentLogin(login win32.ISCSIPersistentLogin) error {
 	const name = "RemoveIScsiPersistentTargetW"
-	proc, err := procedure(name)
+	proc, err := i.procedure(name)
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func removePersistentLogin(login win32.ISCSIPersistentLogin) error {
 func (i iscsi) SetSharedSecret(ctx context.Context, secret hub.Secret) error {
 	return awaitError(ctx, i.gate, func() error {
 		const name = "SetIScsiInitiatorCHAPSharedSecret"
-		proc, err := procedure(name)
+		proc, err := i.procedure(name)
 		if err != nil {
 			return err
 		}

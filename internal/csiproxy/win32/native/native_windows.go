@@ -34,7 +34,7 @@ func New(options Options) win32.Machine {
 		Devices:  devices{},
 		Volumes:  volumes{wmi: wmi},
 		SMB:      smb{wmi: wmi},
-		ISCSI:    iscsi{gate: slow},
+		ISCSI:    iscsi{dll: windows.NewLazySystemDLL(iscsidsc), gate: slow},
 		Services: services{},
 		Firmware: firmware{},
 	}
