@@ -2,11 +2,9 @@ package simulated
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
@@ -280,123 +278,6 @@ func (m *Machine) update(d *disk) {
 	d.data.erase(end, d.table.end-end)
 	d.table.end = d.known
 	d.writeTable()
-}
-
-// prepare writes what the spec says is on the disk.
-func (d *disk) prepare() error {
-	spec := d.spec
-	request := win32.CreateDisk{Style: win32.StyleGPT, DiskID: win32.NewGUID(), MaxPartitions: leastEntries}
-	switch spec.Style {
-	case "", "raw":
-		if spec.FileSystem != "" {
-			return fmt.Errorf("simulated: a filesystem needs a partition")
-		}
-		return nil
-	case "mbr":
-		request = win32.CreateDisk{Style: win32.StyleMBR, Signature: binary.LittleEndian.Uint32(request.DiskID[:])}
-	case "gpt", "data":
-	default:
-		return fmt.Errorf("simulated: a disk of style %q", spec.Style)
-	}
-	d.setTable(request)
-	entries := d.preparedEntries()
-	if err := d.checkEntries(entries); err != nil {
-		return fmt.Errorf("simulated: the partitions do not fit: %w", err)
-	}
-	d.table.partitions = entries
-	d.writeTable()
-	if spec.FileSystem == "" || len(entries) == 0 {
-		return nil
-	}
-	last := entries[len(entries)-1]
-	return d.makeFilesystem(last, win32.FormatRequest{FileSystem: spec.FileSystem})
-}
-
-func (d *disk) preparedEntries() []*partition {
-	start, end := d.usable()
-	start = (start + mebibyte - 1) / mebibyte * mebibyte
-	var entries []*partition
-	data := win32.Partition{Style: d.table.style, MBRType: mbrTypeNTFS, Number: 1}
-	switch d.spec.Style {
-	case "gpt":
-		return nil
-	case "data":
-		entries = append(entries, &partition{Partition: win32.Partition{
-			Style: win32.StyleGPT, Offset: start, Length: reservedSize, Number: 1, Type: win32.PartitionReserved, ID: win32.NewGUID(),
-		}})
-		start += reservedSize
-		data = win32.Partition{Style: win32.StyleGPT, Number: 2, Type: win32.PartitionBasicData, ID: win32.NewGUID()}
-		if !d.spec.DriveLetter {
-			data.Attributes = win32.GPTNoDriveLetter
-		}
-	}
-	data.Offset, data.Length = start, (end-start)/mebibyte*mebibyte
-	if d.spec.DataSize > 0 {
-		data.Length = d.spec.DataSize
-	}
-	return append(entries, &partition{Partition: data})
-}
-
-// bringOnline lets the volumes of the disk's partitions arrive.
-func (m *Machine) bringOnline(d *disk) {
-	if !d.online() || !d.present {
-		return
-	}
-	for _, p := range d.table.partitions {
-		if p.volume != nil || p.Style == win32.StyleGPT && p.Type == win32.PartitionReserved {
-			continue
-		}
-		p.volume = &volume{name: d.volumeName(p), disk: d, partition: p, arrives: time.Now().Add(m.options.VolumeDelay)}
-		if p.Style == win32.StyleMBR || p.Type == win32.PartitionBasicData && p.Attributes&win32.GPTNoDriveLetter == 0 {
-			p.volume.letter = m.freeLetter()
-		}
-		if fs := p.volume.filesystem(); fs != nil {
-			fs.volume = p.volume
-		}
-	}
-}
-
-// takeOffline takes the disk's volumes away, whatever is open on them.
-func (m *Machine) takeOffline(d *disk) {
-	for _, p := range d.table.partitions {
-		m.takeVolume(p)
-	}
-}
-
-func (m *Machine) takeVolume(p *partition) {
-	if p.volume == nil {
-		return
-	}
-	if fs := p.volume.filesystem(); fs != nil {
-		fs.dismount()
-		fs.volume = nil
-	}
-	p.volume.gone = true
-	p.volume = nil
-}
-
-// volumeName is the name that Windows gives to a partition's volume: that of the
-// partition itself in a GPT, one made from the disk's signature in an MBR.
-func (d *disk) volumeName(p *partition) string {
-	id := p.ID
-	if d.table.style == win32.StyleMBR {
-		sum := sha256.Sum256(fmt.Appendf(nil, "%d %d", d.table.signature, p.Offset))
-		id = win32.GUID(sum[:16])
-	}
-	return `\\?\Volume` + id.String() + `\`
-}
-
-func (m *Machine) freeLetter() byte {
-	used := map[byte]bool{}
-	for v := range m.allVolumes() {
-		used[v.letter] = true
-	}
-	for letter := byte('D'); letter <= 'Z'; letter++ {
-		if !used[letter] {
-			return letter
-		}
-	}
-	return 0
 }
 
 func (m *Machine) lose(format string, args ...any) {

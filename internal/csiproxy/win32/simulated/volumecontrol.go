@@ -54,7 +54,7 @@ func (d *device) filesystemControl(code win32.ControlCode, in, out []byte) (int,
 		return 0, nil
 	case win32.FsctlUnlockVolume:
 		if v.lock != d {
-			return 0, notLocked
+			return 0, errNotLocked
 		}
 		v.lock = nil
 		return 0, nil
@@ -82,8 +82,8 @@ func (d *device) filesystemControl(code win32.ControlCode, in, out []byte) (int,
 	return 0, win32.ErrorInvalidFunction
 }
 
-// notLocked is ERROR_NOT_LOCKED.
-const notLocked win32.Errno = 158
+// errNotLocked is ERROR_NOT_LOCKED.
+const errNotLocked win32.Errno = 158
 
 // inUse tells whether a file or directory on the volume is open.
 func (v *volume) inUse() bool {
