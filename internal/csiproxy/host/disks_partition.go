@@ -70,25 +70,34 @@ func partition(ctx context.Context, device win32.Device) error {
 }
 
 // mustBeBlank looks at the disk's blocks: at all of them that could tell, or with
-// a table at those that partitions may have.
+// a table at those that partitions may have and those that the new one will have.
 func mustBeBlank(ctx context.Context, device win32.Device, layout win32.DriveLayout) error {
 	geometry, err := geometryOf(device)
 	if err != nil {
 		return err
 	}
-	within := stretch{0, geometry.DiskSize}
+	places := []stretch{{0, geometry.DiskSize}}
 	switch useOf(layout) {
 	case unusable:
 		return fmt.Errorf("%w: it has an %v without partitions, which nothing is added to; clear the disk by hand if it is not needed", backend.ErrPrecondition, layout.Style)
 	case initialised:
-		within = stretch{layout.UsableOffset, min(layout.UsableLength, geometry.DiskSize-layout.UsableOffset)}
+		_, data, err := planPartitions(layout, win32.NewGUID)
+		if err != nil {
+			return err
+		}
+		places = []stretch{
+			{layout.UsableOffset, min(layout.UsableLength, geometry.DiskSize-layout.UsableOffset)},
+			{data.Offset, data.Length},
+		}
 	}
-	found, err := readContent(ctx, device, within, int64(geometry.BytesPerSector))
-	if err != nil {
-		return err
-	}
-	if _, used := found.used(); used {
-		return fmt.Errorf("%w: it is not blank: it holds %v; it stays as it is, so clear it by hand if it is not needed", backend.ErrPrecondition, found)
+	for _, within := range places {
+		found, err := readContent(ctx, device, within, int64(geometry.BytesPerSector))
+		if err != nil {
+			return err
+		}
+		if _, used := found.used(); used {
+			return fmt.Errorf("%w: it is not blank: it holds %v; it stays as it is, so clear it by hand if it is not needed", backend.ErrPrecondition, found)
+		}
 	}
 	return nil
 }

@@ -29,8 +29,8 @@ func partitionAt(layout win32.DriveLayout, offset int64) (win32.Partition, bool)
 	return win32.Partition{}, false
 }
 
-// usableEnd is where the last partition must end.
-func usableEnd(layout win32.DriveLayout, disk, sector int64) int64 {
+// tableEnd is where the space of a table's partitions ends.
+func tableEnd(layout win32.DriveLayout, disk, sector int64) int64 {
 	if layout.Style == win32.StyleGPT {
 		return min(layout.UsableOffset+layout.UsableLength, disk)
 	}
@@ -38,10 +38,22 @@ func usableEnd(layout win32.DriveLayout, disk, sector int64) int64 {
 	return min(disk, math.MaxUint32*sector)
 }
 
+// usableEnd is where the last partition ends when it has all there is: aligned, as
+// the partitions that are made here end.
+func usableEnd(layout win32.DriveLayout, disk, sector int64) int64 {
+	return alignDown(tableEnd(layout, disk, sector))
+}
+
 // tableIsBehind tells whether a GPT still ends where the disk ended before it
 // grew: less than its second copy (33 sectors) lies between the two otherwise.
 func tableIsBehind(layout win32.DriveLayout, disk, sector int64) bool {
-	return layout.Style == win32.StyleGPT && disk-usableEnd(layout, disk, sector) > 33*sector+alignment
+	return layout.Style == win32.StyleGPT && disk-tableEnd(layout, disk, sector) > 33*sector+alignment
+}
+
+// isHeldUp tells whether it is the table that keeps the partition from the size
+// that is wanted.
+func (g growth) isHeldUp() bool {
+	return tableIsBehind(g.layout, g.disk, g.sector) && (g.wanted == 0 || g.offset+g.wanted > tableEnd(g.layout, g.disk, g.sector))
 }
 
 // plan says by how many bytes the partition is to grow. A size that is smaller

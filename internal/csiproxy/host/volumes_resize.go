@@ -82,11 +82,11 @@ func growPartition(ctx context.Context, device win32.Device, offset int64, ntfs 
 	if err != nil {
 		return 0, err
 	}
+	if plan.isHeldUp() {
+		return 0, fmt.Errorf("%w: the disk has %d bytes, but its partition table still ends at %d; rescan, and repeat the call",
+			backend.ErrUnavailable, plan.disk, tableEnd(plan.layout, plan.disk, plan.sector))
+	}
 	if bytes == 0 {
-		if wanted == 0 && tableIsBehind(plan.layout, plan.disk, plan.sector) {
-			return 0, fmt.Errorf("%w: the disk has %d bytes, but its partition table still ends at %d; rescan, and repeat the call",
-				backend.ErrUnavailable, plan.disk, usableEnd(plan.layout, plan.disk, plan.sector))
-		}
 		return before.Length, nil
 	}
 	if err := tell(device, win32.IoctlDiskGrowPartition, win32.GrowPartition{Number: before.Number, Bytes: bytes}.Encode()); err != nil {

@@ -1,0 +1,209 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+)
+
+func TestList_tellsWhatDriversLookFor(t *testing.T) {
+	r := newRig(t, simulated.Options{SANPolicy: simulated.OfflineShared})
+	r.machine.MustAddDisk(simulated.DiskSpec{Serial: "  padded  ", Page83: "600601601234ABCD", Size: gibi, Bus: win32.BusSAS, Location: &win32.SCSIAddress{Port: 3, Path: 1, Target: 2, LUN: 7}})
+	r.machine.MustAddDisk(simulated.DiskSpec{Size: gibi, IDs: win32.DeviceIDs{
+		{CodeSet: win32.CodeSetASCII, Association: win32.AssociationPort, Identifier: []byte("a port's")},
+		{CodeSet: win32.CodeSetASCII, Association: win32.AssociationDevice, Identifier: []byte("Google  persistent-disk-1 ")},
+	}})
+	disks, err := r.host().Disks.List(t.Context())
+	mustDo(t, err)
+	if len(disks) != 3 {
+		t.Fatalf("%+v", disks)
+	}
+	want := hub.Disk{
+		Number: 1, Size: gibi, SerialNumber: "padded", Page83: "600601601234abcd", Online: false, ReadOnly: true,
+		Location: &hub.DiskLocation{Adapter: "3", Bus: "1", Target: "2", LUN: "7"},
+	}
+	if got, location := disks[1], disks[1].Location; location == nil || *location != *want.Location {
+		t.Errorf("location %+v", location)
+	} else if got.Location = want.Location; got != want {
+		t.Errorf("%+v; want %+v", got, want)
+	}
+	if got := disks[2]; got.Page83 != "Google  persistent-disk-1" || got.Location != nil || got.SerialNumber != "" || !got.Online || got.Problem != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+// D-17: one bad disk does not fail the list.
+func TestList_givesABadDiskItsProblem(t *testing.T) {
+	r := newRig(t, simulated.Options{})
+	r.machine.MustAddDisk(cloudDisk(gibi))
+	r.machine.MustAddDisk(simulated.DiskSpec{Serial: "broken", Size: gibi})
+	h := r.host()
+	_, err := h.Disks.List(t.Context())
+	mustDo(t, err)
+	r.machine.Inject(simulated.Fault{Target: "broken", Action: simulated.Fail, Errno: win32.ErrorIODevice})
+	disks, err := h.Disks.List(t.Context())
+	mustDo(t, err)
+	if len(disks) != 3 || disks[1].SerialNumber != cloudSerial || disks[1].Problem != nil {
+		t.Fatalf("%+v", disks)
+	}
+	wantError(t, disks[2].Problem, backend.ErrUnavailable, "ERROR_IO_DEVICE (1117)")
+}
+
+// A disk that hangs holds a list up once, for a bounded time; nobody else waits
+// for it, and those who do are answered when their time is up.
+func TestDisks_aHungDiskBlocksNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, simulated.Options{})
+		for i := range 8 {
+			r.machine.MustAddDisk(simulated.DiskSpec{Serial: fmt.Sprintf("disk%d", i+1), Size: 10 * gibi})
+		}
+		h := r.host()
+		_, err := h.Disks.List(t.Context())
+		mustDo(t, err)
+		hung := r.machine.Inject(simulated.Fault{Target: "disk3", Action: simulated.Hang})
+
+		start := time.Now()
+		disks, err := h.Disks.List(t.Context())
+		mustDo(t, err)
+		if took := time.Since(start); took > 2*patience {
+			t.Errorf("the list took %s", took)
+		}
+		if len(disks) != 9 || !errors.Is(disks[3].Problem, backend.ErrUnavailable) || disks[4].Problem != nil {
+			t.Errorf("%+v", disks)
+		}
+		start = time.Now()
+		if _, err = h.Disks.List(t.Context()); err != nil || time.Since(start) > time.Second {
+			t.Errorf("the second list took %s, %v", time.Since(start), err)
+		}
+
+		start = time.Now()
+		var all sync.WaitGroup
+		for i := range 64 {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				number := uint32(i%8) + 1
+				volume, err := h.Disks.Partition(ctx, number)
+				switch {
+				case number == 3 && !errors.Is(err, context.DeadlineExceeded):
+					t.Errorf("the hung disk answered %q, %v", volume, err)
+				case number == 3:
+				case err != nil || volume == "":
+					t.Errorf("disk %d: %q, %v", number, volume, err)
+				case time.Since(start) > 20*time.Second:
+					t.Errorf("disk %d took %s", number, time.Since(start))
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(start); took > 61*time.Second {
+			t.Errorf("a caller was answered after %s", took)
+		}
+		hung.Release()
+		synctest.Wait()
+		if _, err := h.Disks.Partition(t.Context(), 3); err != nil {
+			t.Errorf("after the disk came back: %v", err)
+		}
+		if losses := r.machine.Losses(); len(losses) > 0 {
+			t.Error(losses)
+		}
+	})
+}
+
+// 64 callers at once, on eight disks and one share: none fails, none starves.
+func TestHost_sixtyFourCallersAtOnce(t *testing.T) {
+	r, h := smbRig(t)
+	for i := range 8 {
+		r.machine.MustAddDisk(simulated.DiskSpec{Serial: fmt.Sprintf("disk%d", i+1), Size: 10 * gibi})
+	}
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			ctx, number := t.Context(), uint32(i%8)+1
+			stage := fmt.Sprintf(`%s\plugins\driver\%d`, kubeletDir, number)
+			volume, err := h.Disks.Partition(ctx, number)
+			if err == nil {
+				err = h.Filesystem.Mkdir(ctx, stage)
+			}
+			if err == nil {
+				if err = h.Volumes.Format(ctx, volume, "NTFS"); errors.Is(err, backend.ErrPrecondition) {
+					err = nil // another caller has just done it
+				}
+			}
+			if err == nil {
+				err = h.Volumes.Mount(ctx, volume, stage)
+			}
+			if err == nil {
+				_, err = h.Disks.List(ctx)
+			}
+			if err == nil {
+				err = h.Disks.Rescan(ctx)
+			}
+			if err == nil {
+				err = h.SMB.Mount(ctx, alice(at(fmt.Sprint(i))))
+			}
+			if err != nil {
+				t.Errorf("caller %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	if losses := r.machine.Losses(); len(losses) > 0 {
+		t.Error(losses)
+	}
+	mustDo(t, r.machine.Check())
+}
+
+func TestList_triesNumbersWhereWindowsListsNoDisks(t *testing.T) {
+	r := newRig(t, simulated.Options{})
+	r.machine.MustAddDisk(cloudDisk(gibi))
+	r.machine.MustAddDisk(simulated.DiskSpec{Serial: "broken", Size: gibi, Broken: win32.ErrorIODevice})
+	h := r.host()
+	r.machine.Inject(simulated.Fault{Call: "Devices.Interfaces", Action: simulated.Fail, Errno: win32.ErrorGenFailure})
+	disks, err := h.Disks.List(t.Context())
+	if err != nil || len(disks) != 3 || disks[1].SerialNumber != cloudSerial || disks[2].Problem == nil {
+		t.Errorf("%+v, %v", disks, err)
+	}
+}
+
+func TestRescan_findsNewDisksAndNewSizes(t *testing.T) {
+	r := newRig(t, simulated.Options{})
+	h, ctx := r.host(), t.Context()
+	r.machine.MustAddDisk(cloudDisk(10 * gibi))
+	r.machine.MustAddDisk(simulated.DiskSpec{Serial: "late", Size: gibi, NeedsRescan: true})
+	mustDo(t, r.machine.GrowDisk(1, 20*gibi))
+	if size, err := h.Disks.Size(ctx, 1); size != 10*gibi || err != nil {
+		t.Errorf("%d, %v before the rescan", size, err)
+	}
+	mustDo(t, h.Disks.Rescan(ctx))
+	if size, err := h.Disks.Size(ctx, 1); size != 20*gibi || err != nil {
+		t.Errorf("%d, %v", size, err)
+	}
+	if disks, err := h.Disks.List(ctx); len(disks) != 3 || err != nil {
+		t.Errorf("%+v, %v", disks, err)
+	}
+	r.machine.Inject(simulated.Fault{Call: "Devices.Reenumerate", Times: 1, Action: simulated.Fail, Errno: win32.ErrorAccessDenied})
+	wantError(t, h.Disks.Rescan(ctx), backend.ErrDenied, "ERROR_ACCESS_DENIED (5)")
+}
+
+func TestDisks_anUnknownOneIsNotFound(t *testing.T) {
+	h, ctx := newRig(t, simulated.Options{}).host(), t.Context()
+	_, err := h.Disks.Partition(ctx, 9)
+	wantError(t, err, backend.ErrNotFound, "disk 9", "ERROR_FILE_NOT_FOUND (2)")
+	_, err = h.Disks.Size(ctx, 9)
+	wantError(t, err, backend.ErrNotFound, "disk 9")
+	_, err = h.Disks.Online(ctx, 9)
+	wantError(t, err, backend.ErrNotFound, "disk 9")
+	wantError(t, h.Disks.SetOnline(ctx, 9, true), backend.ErrNotFound, "disk 9")
+	_, err = h.Volumes.OnDisk(ctx, 9, 0)
+	wantError(t, err, backend.ErrNotFound, "disk 9")
+}

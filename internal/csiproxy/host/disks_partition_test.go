@@ -1,0 +1,214 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+)
+
+// A disk that holds anything is never initialised, and stays offline and
+// read-only if it was.
+func TestPartition_refusesADiskThatHoldsAnything(t *testing.T) {
+	for name, test := range map[string]struct {
+		spec simulated.DiskSpec
+		says string
+	}{
+		"noise":                       {simulated.DiskSpec{Noise: true}, "data of unknown kind"},
+		"a filesystem without table":  {simulated.DiskSpec{Bytes: map[int64][]byte{1080: {0x53, 0xef}}}, "ext2, ext3 or ext4"},
+		"NTFS whose table is gone":    {simulated.DiskSpec{Bytes: map[int64][]byte{mebi + 3: []byte("NTFS    ")}}, "NTFS"},
+		"LUKS":                        {simulated.DiskSpec{Bytes: map[int64][]byte{0: []byte("LUKS\xba\xbe")}}, "LUKS"},
+		"a byte in the last mebibyte": {simulated.DiskSpec{Bytes: map[int64][]byte{10*gibi - 700: {1}}}, "data of unknown kind"},
+		"an MBR without partitions":   {simulated.DiskSpec{Style: "mbr", DataSize: 0}, ""},
+		"data below an empty GPT":     {simulated.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{17*mebi + 100: {1}}}, "data of unknown kind"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, simulated.Options{})
+			test.spec.Size, test.spec.Serial, test.spec.Offline, test.spec.ReadOnly = 10*gibi, cloudSerial, true, true
+			r.machine.MustAddDisk(test.spec)
+			before := r.machine.State().Disks[1]
+			volume, err := r.host().Disks.Partition(t.Context(), 1)
+			if test.says == "" { // an MBR counts as partitioned, so it is left alone
+				if volume != "" || err != nil {
+					t.Errorf("%q, %v", volume, err)
+				}
+			} else {
+				wantError(t, err, backend.ErrPrecondition, "disk 1", test.says)
+			}
+			after := r.machine.State().Disks[1]
+			if after.Online || !after.ReadOnly || after.Style != before.Style || after.Partitions != before.Partitions {
+				t.Errorf("%+v was %+v", after, before)
+			}
+		})
+	}
+}
+
+// What cannot be read is not blank.
+func TestPartition_refusesWhatItCannotRead(t *testing.T) {
+	r := blankRig(t)
+	r.machine.Inject(simulated.Fault{Call: "Device.ReadAt", At: 3, Action: simulated.Fail, Errno: win32.ErrorCRC})
+	_, err := r.host().Disks.Partition(t.Context(), 1)
+	wantError(t, err, backend.ErrUnavailable, "ERROR_CRC (23)")
+	if disk := r.machine.State().Disks[1]; disk.Online || disk.Style != "raw" {
+		t.Errorf("%+v", disk)
+	}
+}
+
+func TestPartition_leavesAPartitionedDiskAsItIs(t *testing.T) {
+	for name, spec := range map[string]simulated.DiskSpec{
+		"a GPT":                               {Style: "data", FileSystem: "NTFS"},
+		"an MBR, which counts as partitioned": {Style: "mbr", FileSystem: "NTFS"},
+		"a raw volume":                        {Style: "data"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, simulated.Options{})
+			spec.Size, spec.Serial = 10*gibi, cloudSerial
+			r.machine.MustAddDisk(spec)
+			before := r.machine.State().Disks[1]
+			volume, err := r.host().Disks.Partition(t.Context(), 1)
+			mustDo(t, err)
+			if after := r.machine.State().Disks[1]; volume != canonicalOf(t, before.Volumes[0].Name) || after.Volumes[0].Name != before.Volumes[0].Name || after.Partitions != before.Partitions {
+				t.Errorf("%q; %+v", volume, after)
+			}
+		})
+	}
+	r := newRig(t, simulated.Options{})
+	r.machine.MustAddDisk(simulated.DiskSpec{Serial: cloudSerial, Size: 10 * gibi, Style: "data", FileSystem: "NTFS", Offline: true, ReadOnly: true})
+	volume, err := r.host().Disks.Partition(t.Context(), 1)
+	if disk := r.machine.State().Disks[1]; volume != "" || err != nil || disk.Online || !disk.ReadOnly {
+		t.Errorf("offline: %q, %v, %+v", volume, err, disk)
+	}
+}
+
+func canonicalOf(t *testing.T, name string) string {
+	t.Helper()
+	parsed, err := win32.ParseVolumeName(name)
+	mustDo(t, err)
+	return parsed
+}
+
+// What an interrupted partitioning leaves is finished, also when somebody else
+// began it: a GPT without partitions, and one with the reserved one only.
+func TestPartition_finishesWhatWasBegun(t *testing.T) {
+	r := newRig(t, simulated.Options{SANPolicy: simulated.OfflineAll})
+	spec := cloudDisk(10 * gibi)
+	spec.Style = "gpt"
+	r.machine.MustAddDisk(spec)
+	volume, err := r.host().Disks.Partition(t.Context(), 1)
+	disk := r.machine.State().Disks[1]
+	if err != nil || volume == "" || disk.Partitions != 2 || !disk.Online || disk.ReadOnly {
+		t.Errorf("%q, %v, %+v", volume, err, disk)
+	}
+}
+
+func TestPartition_ofADiskOfFourKibibyteSectors(t *testing.T) {
+	r := newRig(t, simulated.Options{})
+	r.machine.MustAddDisk(simulated.DiskSpec{Serial: cloudSerial, Size: 10 * gibi, SectorSize: 4096})
+	h, ctx := r.host(), t.Context()
+	volume, err := h.Disks.Partition(ctx, 1)
+	mustDo(t, err)
+	mustDo(t, h.Volumes.Format(ctx, volume, ""))
+	mustDo(t, r.machine.GrowDisk(1, 11*gibi))
+	if size, err := h.Volumes.Resize(ctx, volume, 0); err != nil || size < 11*gibi-20*mebi {
+		t.Errorf("%d, %v", size, err)
+	}
+}
+
+func TestPartition_ofADiskThatIsTooSmall(t *testing.T) {
+	r := newRig(t, simulated.Options{})
+	r.machine.MustAddDisk(simulated.DiskSpec{Serial: cloudSerial, Size: 4 * mebi})
+	_, err := r.host().Disks.Partition(t.Context(), 1)
+	wantError(t, err, backend.ErrPrecondition, "a data partition needs")
+}
+
+// D-21: an empty answer is none while the volume may still come.
+func TestPartition_waitsForTheVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, simulated.Options{VolumeDelay: 7 * time.Second})
+		r.machine.MustAddDisk(cloudDisk(10 * gibi))
+		h := r.host()
+		short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if volume, err := h.Disks.Partition(short, 1); volume != "" || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%q, %v after 3 s", volume, err)
+		}
+		start := time.Now()
+		names, err := h.Volumes.OnDisk(t.Context(), 1, 2)
+		if len(names) != 1 || err != nil || time.Since(start) < 3*time.Second {
+			t.Errorf("%q, %v after %s", names, err, time.Since(start))
+		}
+		if volume, err := h.Disks.Partition(t.Context(), 1); err != nil || volume != names[0] {
+			t.Errorf("%q, %v", volume, err)
+		}
+	})
+}
+
+// D-21, too: a volume that never comes is an error, not an empty list.
+func TestPartition_givesUpOnAVolumeThatNeverComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, simulated.Options{VolumeDelay: time.Hour})
+		r.machine.MustAddDisk(cloudDisk(10 * gibi))
+		h := r.host()
+		_, err := h.Disks.Partition(t.Context(), 1)
+		wantError(t, err, backend.ErrUnavailable, "disk 1")
+		_, err = h.Volumes.OnDisk(t.Context(), 1, 0)
+		wantError(t, err, backend.ErrUnavailable, "disk 1")
+	})
+}
+
+func TestOnDisk_ofPartitionsThatHaveNoVolume(t *testing.T) {
+	r := volumeRig(t, "NTFS")
+	h, ctx := r.host(), t.Context()
+	if names, err := h.Volumes.OnDisk(ctx, 1, 1); len(names) != 0 || err != nil {
+		t.Errorf("the reserved partition: %q, %v", names, err)
+	}
+	_, err := h.Volumes.OnDisk(ctx, 1, 7)
+	wantError(t, err, backend.ErrNotFound, "no partition 7")
+	r.machine.MustAddDisk(simulated.DiskSpec{Serial: "blank", Size: gibi})
+	if names, err := h.Volumes.OnDisk(ctx, 2, 0); len(names) != 0 || err != nil {
+		t.Errorf("a disk without partitions: %q, %v", names, err)
+	}
+}
+
+func TestSetOnline_offlineRefusesABusyVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := volumeRig(t, "NTFS")
+		h, ctx := r.host(), t.Context()
+		volume, err := onlyVolume(ctx, h)
+		mustDo(t, err)
+		mustDo(t, h.Volumes.Mount(ctx, volume, stagingDir))
+		mustDo(t, r.machine.WriteFile(stagingDir+`\file`, 100))
+		file, err := r.machine.Open(stagingDir+`\file`, true)
+		mustDo(t, err)
+		err = h.Disks.SetOnline(ctx, 1, false)
+		wantError(t, err, backend.ErrInUse, volume, "FSCTL_LOCK_VOLUME", "ERROR_ACCESS_DENIED (5)")
+		if disk := r.machine.State().Disks[1]; !disk.Online || disk.Volumes[0].IsLocked {
+			t.Errorf("%+v", disk)
+		}
+		time.AfterFunc(3*time.Second, file.Close) // as a scanner's handle goes
+		mustDo(t, h.Disks.SetOnline(ctx, 1, false))
+		for range 2 {
+			mustDo(t, h.Disks.SetOnline(ctx, 1, true))
+		}
+		if !r.machine.Exists(stagingDir + `\file`) {
+			t.Error("the file is gone")
+		}
+	})
+}
+
+func TestSetOnline_neverPullsTheSystemDiskAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newRig(t, simulated.Options{}).host()
+		if err := h.Disks.SetOnline(t.Context(), 0, false); err == nil {
+			t.Fatal("the system disk is offline")
+		}
+		if online, err := h.Disks.Online(t.Context(), 0); !online || err != nil {
+			t.Error(online, err)
+		}
+	})
+}
