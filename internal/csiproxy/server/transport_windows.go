@@ -18,6 +18,11 @@ import (
 // which is an answer, too.
 const probeTime = 500 * time.Millisecond
 
+// buffer is how many bytes of each direction may be on their way. Without one a
+// write waits for its reader: for every frame, and here for clients who never
+// read at all.
+const buffer = 32 << 10
+
 // pipes is Windows' own Transport.
 type pipes struct{}
 
@@ -47,7 +52,7 @@ func (pipes) Probe(ctx context.Context, pipe string) (*Process, error) {
 // takes care of (FILE_CREATE of go-winio), and that clients of other machines are
 // refused as well.
 func (pipes) Listen(ctx context.Context, pipe, sddl string) (net.Listener, error) {
-	listener, err := winio.ListenPipe(pipe, &winio.PipeConfig{SecurityDescriptor: sddl})
+	listener, err := winio.ListenPipe(pipe, &winio.PipeConfig{SecurityDescriptor: sddl, InputBufferSize: buffer, OutputBufferSize: buffer})
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("%w: %w", ErrTaken, err)
 	}
