@@ -1,8 +1,8 @@
 package host
 
 import (
+	"bytes"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,16 +21,17 @@ const (
 	podsDir     = kubeletDir + `\plugins\smb`
 )
 
-// smbRig is a machine with a share that two users may use.
+// smbRig is a machine with shares that two users may use.
 func smbRig(t *testing.T) (*rig, hub.Host) {
 	t.Helper()
 	r := newRig(t, simulated.Options{})
+	r.log = &bytes.Buffer{}
 	users := map[string]string{"alice": smbPassword, "bob": "bob's own"}
-	mustDo(t, r.machine.AddShare(simulated.SMBShare{Server: "server", Share: "share", Users: users}))
-	mustDo(t, r.machine.AddShare(simulated.SMBShare{Server: "server", Share: "other", Users: users}))
-	h := r.host()
-	mustDo(t, h.Filesystem.Mkdir(t.Context(), podsDir))
-	return r, h
+	for _, share := range []string{"share", "other"} {
+		mustDo(t, r.machine.AddShare(simulated.SMBShare{Server: "server", Share: share, Users: users}))
+	}
+	mustDo(t, r.machine.MkdirAll(podsDir))
+	return r, r.host()
 }
 
 func at(name string) string { return podsDir + `\` + name }
@@ -39,41 +40,372 @@ func alice(local string) hub.SMBMount {
 	return hub.SMBMount{Remote: shareRemote, Local: local, Username: "alice", Password: smbPassword}
 }
 
+func bob(local string) hub.SMBMount {
+	return hub.SMBMount{Remote: shareRemote, Local: local, Username: "bob", Password: "bob's own"}
+}
+
 func (r *rig) mappedUser(remote string) string {
 	user, _ := r.machine.MappedUser(remote)
 	return user
+}
+
+// left are the records in the state directory.
+func (r *rig) left() []string {
+	entries, err := os.ReadDir(r.state)
+	mustDo(r.t, err)
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// changes records what an operation changes by SMB calls.
+func (r *rig) changes(do func()) []string {
+	stop := r.machine.Record()
+	do()
+	var names []string
+	for _, call := range stop() {
+		if call.Changes && strings.HasPrefix(call.Name, "SMB.") {
+			names = append(names, call.Name)
+		}
+	}
+	return names
 }
 
 // G-2: a share, from the mapping to its end.
 func TestSMB_mountsAndUnmounts(t *testing.T) {
 	r, h := smbRig(t)
 	ctx := t.Context()
-	for range 2 { // a repeated call is fine
-		mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
+	mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
+	if again := r.changes(func() { mustDo(t, h.SMB.Mount(ctx, alice(at("a")))) }); len(again) > 0 {
+		t.Errorf("the repeated call did %q", again)
 	}
 	if user := r.mappedUser(shareKeyed); user != "alice" {
 		t.Errorf("mapped for %q", user)
 	}
-	if link, err := h.Filesystem.IsLink(ctx, at("a")); !link || err != nil {
-		t.Error(link, err)
+	if link, err := r.machine.Readlink(at("a")); err != nil || link.Target() != shareKeyed+`\` {
+		t.Errorf("%+v, %v", link, err)
 	}
 	for range 2 {
 		mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a")))
 	}
-	if exists, err := h.Filesystem.PathExists(ctx, at("a")); exists || err != nil {
-		t.Error(exists, err)
+	if user := r.mappedUser(shareKeyed); user != "" || r.machine.Exists(at("a")) || len(r.left()) > 0 {
+		t.Errorf("mapped for %q, left %q", user, r.left())
 	}
-	if user := r.mappedUser(shareKeyed); user != "" {
-		t.Errorf("still mapped for %q", user)
+}
+
+// The rules of the group API's proto (windows.md 2.6), and names that are no share's.
+func TestSMB_refusesBadRemotePaths(t *testing.T) {
+	r, h := smbRig(t)
+	stop := r.machine.Record()
+	bad := []string{
+		"", `share`, `\server\share`, `\\server`, `\\server\`, `\\\share`, `\\server\\share`, `\\server\share\\x`, `\\?\UNC\server\share`, `\\.\pipe\x`,
+		`\\?\server\share`, `\\server\share\..\x`, `\\server\share\.`, `\\server\share\x.`, `\\server\share\x `, `\\server\ share`, `C:\x`, `\\ser ver\share`,
+		`\\server\pipe`, `\\server\PIPE\csi-proxy-v1`, `\\server\mailslot\x`, `\\server\ipc$`, `\\server\C$`, "\\\\server\\sh\x00are", "\\\\server\\sh\nare",
+		`\\server\share@` + "\xff", `\\-server\share`, `\\server\` + strings.Repeat("s", 81), `\\server\share\` + strings.Repeat("d", 260),
 	}
-	left, err := os.ReadDir(r.state)
-	if err != nil || len(left) > 0 {
-		t.Errorf("%v, %v left in the state directory", left, err)
+	for _, c := range neverInRemote {
+		bad = append(bad, `\\server\sha`+string(c)+`re`, `\\server\share\`+string(c))
 	}
-	_ = backend.ErrBusy
-	_ = errors.Is
-	_ = fs.ErrExist
-	_ = filepath.Join
-	_ = strings.Contains
-	_ = win32.ErrorAccessDenied
+	for _, remote := range bad {
+		mount := alice("")
+		mount.Remote = remote
+		if err := h.SMB.Mount(t.Context(), mount); !errors.Is(err, backend.ErrInvalid) {
+			t.Errorf("mount %q: %v", remote, err)
+		}
+		if err := h.SMB.Unmount(t.Context(), remote, ""); !errors.Is(err, backend.ErrInvalid) {
+			t.Errorf("unmount %q: %v", remote, err)
+		}
+	}
+	for text, want := range map[string]remote{
+		`\\Server\Share`: {"server", "share", ""}, `//Server/Share/`: {"server", "share", ""}, `\\10.0.0.1\a`: {"10.0.0.1", "a", ""},
+		`//fs.example.com/Data set/Sub/Dir`: {"fs.example.com", "data set", `Sub\Dir`},
+	} {
+		if got, err := parseRemote(text); got != want || err != nil {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	if calls := stop(); len(calls) > 0 {
+		t.Errorf("%+v were called", calls)
+	}
+}
+
+// D-10: a bad local path leaves no mapping behind.
+func TestSMB_checksTheLocalPathFirst(t *testing.T) {
+	r, h := smbRig(t)
+	mustDo(t, r.machine.MkdirAll(at("directory")))
+	mustDo(t, r.machine.MkdirAll(`C:\elsewhere`))
+	mustDo(t, r.machine.Symlink(at("link"), `C:\elsewhere`, true))
+	for path, want := range map[string]error{
+		`C:\windows\x`: backend.ErrInvalid, kubeletDir: backend.ErrInvalid, kubeletDir + `-evil\x`: backend.ErrInvalid, at(`..\x`): backend.ErrInvalid, at("x:y"): backend.ErrInvalid,
+		at("directory"): backend.ErrExists, at("link"): backend.ErrExists, at(`missing\x`): backend.ErrNotFound, at(`link\x`): backend.ErrPrecondition,
+	} {
+		changes := r.changes(func() {
+			if err := h.SMB.Mount(t.Context(), alice(path)); !errors.Is(err, want) {
+				t.Errorf("%s: %v; want %v", path, err, want)
+			}
+		})
+		if len(changes) > 0 || len(r.left()) > 0 {
+			t.Errorf("%s: %q, left %q", path, changes, r.left())
+		}
+	}
+	if !r.machine.Exists(at("directory")) || !r.machine.Exists(at("link")) {
+		t.Error("what was there is gone")
+	}
+}
+
+// D-10: a mapping goes with the last mount of its share.
+func TestSMB_countsTheMountsOfAShare(t *testing.T) {
+	r, h := smbRig(t)
+	ctx := t.Context()
+	other := alice(at("other"))
+	other.Remote = `//server/other`
+	sub := alice(at("sub"))
+	sub.Remote = `//SERVER/share/Sub/Directory`
+	for _, mount := range []hub.SMBMount{alice(at("a")), alice(at("b")), alice(""), other, sub} {
+		mustDo(t, h.SMB.Mount(ctx, mount))
+	}
+	h = r.host() // the counting survives the process
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a")))
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a")))
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, ""))
+	mustDo(t, h.SMB.Unmount(ctx, sub.Remote, at("sub")))
+	if r.mappedUser(shareKeyed) != "alice" || !r.machine.Exists(at("b")) {
+		t.Error("unmounting one volume cut off another")
+	}
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("b")))
+	if r.mappedUser(shareKeyed) != "" || r.mappedUser(`\\server\other`) != "alice" {
+		t.Error("the last mount did not end the mapping, or ended another's")
+	}
+}
+
+// What the SMB driver of the group API does: it removes its link by Rmdir, and
+// then asks for the mapping's end without a link.
+func TestSMB_theGroupAPIsDriverEndsItsOwnMountsOnly(t *testing.T) {
+	r, h := smbRig(t)
+	ctx := t.Context()
+	mustDo(t, h.SMB.Mount(ctx, alice(at("group1"))))
+	mustDo(t, h.SMB.Mount(ctx, alice(at("kep"))))
+	mustDo(t, h.Filesystem.Rmdir(ctx, at("group1"), true))
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, ""))
+	if r.mappedUser(shareKeyed) != "alice" {
+		t.Fatal("the driver of the group API cut off a mount of the KEP's API")
+	}
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("kep")))
+	mustDo(t, h.SMB.Mount(ctx, alice(at("group2"))))
+	mustDo(t, h.Filesystem.Rmdir(ctx, at("group2"), true))
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, ""))
+	if r.mappedUser(shareKeyed) != "" || len(r.left()) > 0 {
+		t.Errorf("still mapped, left %q", r.left())
+	}
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, "")) // none is fine
+}
+
+// D-10: a second user of a share does not get the first one's rights.
+func TestSMB_comparesCredentials(t *testing.T) {
+	r, h := smbRig(t)
+	ctx := t.Context()
+	mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
+	wrong := alice(at("b"))
+	wrong.Password = "guessed"
+	for _, host := range []hub.Host{h, r.host()} { // also after a restart of the proxy
+		wantError(t, host.SMB.Mount(ctx, bob(at("b"))), backend.ErrPrecondition, "another user", "ERROR_SESSION_CREDENTIAL_CONFLICT (1219)")
+		wantError(t, host.SMB.Mount(ctx, wrong), backend.ErrPrecondition, "another password")
+		if r.machine.Exists(at("b")) {
+			t.Error("a link was made")
+		}
+	}
+	upper := alice(at("b"))
+	upper.Username = "ALICE"
+	mustDo(t, r.host().SMB.Mount(ctx, upper)) // Windows does not tell the cases of names apart
+	// Windows itself refuses a second user of the server (1219).
+	otherShare := bob(at("c"))
+	otherShare.Remote = `\\server\other`
+	wantError(t, h.SMB.Mount(ctx, otherShare), backend.ErrPrecondition, "ERROR_SESSION_CREDENTIAL_CONFLICT (1219)")
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a")))
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("b")))
+	mustDo(t, h.SMB.Mount(ctx, bob(at("b"))))
+	if r.mappedUser(shareKeyed) != "bob" {
+		t.Error(r.mappedUser(shareKeyed))
+	}
+}
+
+// A password that changed on the server: the mapping works until its connection
+// is made again, and then for nobody.
+func TestSMB_takesANewPassword(t *testing.T) {
+	r, h := smbRig(t)
+	ctx := t.Context()
+	mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
+	mustDo(t, h.SMB.Mount(ctx, alice(at("b"))))
+	mustDo(t, r.machine.AddShare(simulated.SMBShare{Server: "server", Share: "share", Users: map[string]string{"alice": "changed"}}))
+	renewed := alice(at("c"))
+	renewed.Password = "changed"
+	wantError(t, h.SMB.Mount(ctx, renewed), backend.ErrPrecondition, "another password") // it could be a wrong one
+	r.machine.CutConnections("server")
+	wrong := renewed
+	wrong.Password = "wrong"
+	wantError(t, h.SMB.Mount(ctx, wrong), backend.ErrCredentials, "ERROR_INVALID_PASSWORD (86)")
+	mustDo(t, h.SMB.Mount(ctx, renewed))
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a")))
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("c")))
+	if r.mappedUser(shareKeyed) != "alice" {
+		t.Error("b has lost its mapping")
+	}
+	// Alone, a new password is taken at once.
+	mustDo(t, r.machine.AddShare(simulated.SMBShare{Server: "server", Share: "share", Users: map[string]string{"alice": "again"}}))
+	renewed.Local, renewed.Password = at("b"), "again"
+	mustDo(t, h.SMB.Mount(ctx, renewed))
+}
+
+func TestSMB_makesABrokenMappingAnew(t *testing.T) {
+	r, h := smbRig(t)
+	ctx := t.Context()
+	mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
+	for _, status := range []uint32{simulated.MappingPaused, simulated.MappingNetworkError, simulated.MappingUnavailable} {
+		mustDo(t, r.machine.SetMappingStatus(shareKeyed, status))
+		mustDo(t, h.SMB.Mount(ctx, alice(at("b"))))
+		if link, err := h.Filesystem.IsLink(ctx, at("b")); !link || err != nil {
+			t.Errorf("status %d: %v, %v", status, link, err)
+		}
+	}
+	r.machine.Reboot() // no mapping survives, links and records do
+	h = r.host()
+	mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a")))
+	if r.mappedUser(shareKeyed) != "alice" {
+		t.Error("b has lost its mapping")
+	}
+}
+
+// A mapping that csi-proxy did not make is nobody's to use, while it works.
+func TestSMB_doesNotUseAMappingOfSomebodyElse(t *testing.T) {
+	r, h := smbRig(t)
+	ctx := t.Context()
+	foreign := r.machine.Calls().SMB
+	mustDo(t, foreign.Create(ctx, win32.SMBMappingRequest{Remote: shareKeyed, Username: "alice", Password: smbPassword}))
+	wantError(t, h.SMB.Mount(ctx, alice(at("a"))), backend.ErrPrecondition, "Remove-SmbGlobalMapping")
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a"))) // who has a link here did not get it from this proxy
+	if r.mappedUser(shareKeyed) != "alice" || len(r.left()) > 0 {
+		t.Error("it was touched")
+	}
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, ""))
+	mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
+	// A broken one is replaced.
+	mustDo(t, foreign.Create(ctx, win32.SMBMappingRequest{Remote: `\\server\other`, Username: "alice", Password: smbPassword}))
+	mustDo(t, r.machine.SetMappingStatus(`\\server\other`, simulated.MappingNetworkError))
+	other := alice(at("b"))
+	other.Remote = `\\server\other`
+	mustDo(t, h.SMB.Mount(ctx, other))
+}
+
+// The errors of windows.md 4.5, each with nothing left behind.
+func TestSMB_tellsWhatIsWrong(t *testing.T) {
+	r, h := smbRig(t)
+	users := map[string]string{"alice": smbPassword}
+	for share, spec := range map[string]simulated.SMBShare{
+		"plain":   {NoEncryption: true, Users: users},
+		"plain87": {NoEncryption: true, PrivacyError: win32.ErrorInvalidParameter, Users: users},
+		"denied":  {Denied: users},
+	} {
+		spec.Server, spec.Share = "second", share
+		mustDo(t, r.machine.AddShare(spec))
+	}
+	mustDo(t, r.machine.AddShare(simulated.SMBShare{Server: "away", Share: "share", Users: users}))
+	r.machine.SetServerReachable("away", false)
+	for name, test := range map[string]struct {
+		change func(*hub.SMBMount)
+		want   error
+		says   string
+	}{
+		"wrong password":  {func(m *hub.SMBMount) { m.Password = "wrong" }, backend.ErrCredentials, "ERROR_INVALID_PASSWORD (86)"},
+		"unknown user":    {func(m *hub.SMBMount) { m.Username = "eve" }, backend.ErrCredentials, "ERROR_LOGON_FAILURE (1326)"},
+		"no user":         {func(m *hub.SMBMount) { m.Username = "" }, backend.ErrInvalid, "user name"},
+		"a long password": {func(m *hub.SMBMount) { m.Password = hub.Secret(strings.Repeat("p", 513)) }, backend.ErrInvalid, "513"},
+		"no such server":  {func(m *hub.SMBMount) { m.Remote = `\\nobody\share` }, backend.ErrNotFound, "ERROR_BAD_NETPATH (53)"},
+		"a server away":   {func(m *hub.SMBMount) { m.Remote = `\\away\share` }, backend.ErrNotFound, "ERROR_BAD_NETPATH (53)"},
+		"no such share":   {func(m *hub.SMBMount) { m.Remote = `\\server\nothing` }, backend.ErrNotFound, "ERROR_BAD_NET_NAME (67)"},
+		"no encryption":   {func(m *hub.SMBMount) { m.Remote = `\\second\plain` }, backend.ErrInvalid, "ERROR_NETWORK_ACCESS_DENIED (65)"},
+		"no privacy":      {func(m *hub.SMBMount) { m.Remote = `\\second\plain87` }, backend.ErrInvalid, "--require-privacy"},
+		"no rights":       {func(m *hub.SMBMount) { m.Remote = `\\second\denied` }, backend.ErrDenied, "ERROR_ACCESS_DENIED (5)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mount := alice(at("a"))
+			test.change(&mount)
+			wantError(t, h.SMB.Mount(t.Context(), mount), test.want, test.says)
+			if state := r.machine.State(); len(state.Mappings) > 0 || len(r.left()) > 0 || r.machine.Exists(at("a")) {
+				t.Errorf("left %+v, %q", state.Mappings, r.left())
+			}
+		})
+	}
+}
+
+// No secret reaches an error, the log or a file.
+func TestSecrets_areNowhere(t *testing.T) {
+	r, h := smbRig(t)
+	ctx := t.Context()
+	mustDo(t, r.machine.AddTarget(simulated.ISCSITarget{Portal: hub.Portal{Address: "10.0.0.1"}, IQN: targetName, User: "chapuser", Secret: "chapsecret-1234"}))
+	var said []string
+	tell := func(err error) {
+		if err != nil {
+			said = append(said, err.Error())
+		}
+	}
+	run := func(h hub.Host) {
+		tell(h.SMB.Mount(ctx, alice(at("a"))))
+		tell(h.SMB.Mount(ctx, alice("")))
+		wrong := alice(at("b"))
+		wrong.Password = "wrong-password-1"
+		tell(h.SMB.Mount(ctx, wrong))
+		tell(h.ISCSI.AddPortal(ctx, hub.Portal{Address: "10.0.0.1"}))
+		tell(h.ISCSI.Connect(ctx, chapLogin()))
+		login := chapLogin()
+		login.Secret = "wrong-secret-12"
+		tell(h.ISCSI.Connect(ctx, login))
+		login.Secret = "short-sec"
+		tell(h.ISCSI.Connect(ctx, login))
+		tell(h.ISCSI.SetMutualSecret(ctx, "mutual-secret-1"))
+	}
+	run(h)
+	for _, call := range []string{"SMB.Create", "ISCSI.Login", "ISCSI.SetSharedSecret"} {
+		r.machine.Inject(simulated.Fault{Call: call, Action: simulated.Fail, Errno: win32.ErrorGenFailure})
+	}
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a")))
+	mustDo(t, h.SMB.Unmount(ctx, shareRemote, ""))
+	run(r.host())
+	text := strings.Join(said, "\n") + r.log.String()
+	mustDo(t, filepath.Walk(r.state, func(path string, info os.FileInfo, err error) error {
+		if err == nil && !info.IsDir() {
+			data, _ := os.ReadFile(path)
+			text += string(data)
+		}
+		return err
+	}))
+	for _, secret := range []string{smbPassword, "wrong-password-1", "chapsecret-1234", "wrong-secret-12", "short-sec", "mutual-secret-1"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("%q is told", secret)
+		}
+	}
+}
+
+func FuzzParseRemote(f *testing.F) {
+	for _, text := range []string{`\\server\share\dir`, `//server/share`, `\\?\UNC\s\t`, `\\s\pipe\x`} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := parseRemote(text)
+		if err != nil {
+			if !errors.Is(err, backend.ErrInvalid) {
+				t.Fatal(err)
+			}
+			return
+		}
+		again, err := parseRemote(r.linkTarget())
+		if err != nil || again != r {
+			t.Fatalf("%q gave %+v, then %+v, %v", text, r, again, err)
+		}
+		if strings.ContainsAny(r.String(), neverInRemote+"/") || strings.Contains(r.String()[2:], `\\`) || strings.Contains(r.String()+`\`, `\..\`) {
+			t.Fatalf("%q gave %q", text, r)
+		}
+	})
 }
