@@ -49,6 +49,9 @@ func (f filesystem) PathExists(ctx context.Context, text string) (bool, error) {
 		if path.IsRoot() {
 			return true, nil
 		}
+		if _, known, err := w.glimpse(); known {
+			return err == nil, nil
+		}
 		name, err := w.toParent(ctx)
 		if err == nil {
 			_, err = w.stat(name)
@@ -62,7 +65,7 @@ func (f filesystem) PathExists(ctx context.Context, text string) (bool, error) {
 
 // stat tells what an entry is, by its parent's handle. ErrNotFound.
 func (w *walk) stat(name string) (win32.FileInfo, error) {
-	info, err := w.dir.Stat(name)
+	info, err := w.look(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return info, fmt.Errorf("%w: %s: %w", backend.ErrNotFound, w.child(name), err)
 	}
@@ -83,32 +86,39 @@ func (f filesystem) Mkdir(ctx context.Context, text string) error {
 
 // makeAll makes what is missing on the way down. A root exists.
 func (w *walk) makeAll(ctx context.Context) error {
-	for i, name := range w.names {
+	if len(w.names) == 0 {
+		return nil
+	}
+	if info, known, err := w.glimpse(); known && err == nil && info.IsDir() && !info.IsReparse() {
+		return nil
+	}
+	last := len(w.names) - 1
+	missing, err := w.enterAll(ctx, w.names[:last])
+	if err != nil && !isGone(err) {
+		return err
+	}
+	for _, name := range missing {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if i == len(w.names)-1 {
-			return w.make(name)
-		}
-		if err := w.enterOrMake(name); err != nil {
+		if err := w.makeOnTheWay(name); err != nil {
 			return err
 		}
 	}
-	return nil
+	return w.make(w.names[last])
 }
 
-func (w *walk) enterOrMake(name string) error {
-	err := w.enter(name)
-	if !errors.Is(err, fs.ErrNotExist) {
-		if errors.Is(err, win32.ErrorDirectory) {
-			return fmt.Errorf("%w: %s is a file; remove it, or choose another path", backend.ErrExists, w.child(name))
-		}
-		return err
-	}
+// makeOnTheWay makes a directory that was missing a moment ago, and enters it,
+// which is also the proof that it is there.
+func (w *walk) makeOnTheWay(name string) error {
 	if err := w.dir.Mkdir(name); err != nil && !errors.Is(err, win32.ErrorAlreadyExists) {
 		return failed(err, "make the directory %s", w.child(name))
 	}
-	return w.enter(name) // which is also the proof that it is there
+	err := w.enter(name)
+	if errors.Is(err, win32.ErrorDirectory) {
+		return fmt.Errorf("%w: %s is a file; remove it, or choose another path", backend.ErrExists, w.child(name))
+	}
+	return err
 }
 
 // make makes the last directory. One that is there is fine, and so is a mounted
@@ -118,7 +128,7 @@ func (w *walk) make(name string) error {
 	if made != nil && !errors.Is(made, win32.ErrorAlreadyExists) {
 		return failed(made, "make the directory %s", w.child(name))
 	}
-	info, err := w.dir.Stat(name)
+	info, err := w.look(name)
 	switch {
 	case err != nil && made == nil && errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("make the directory %s: Windows said that it did, and there is none: %w", w.child(name), err)

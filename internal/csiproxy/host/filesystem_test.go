@@ -66,16 +66,30 @@ func TestPathExists_doesNotFollowTheLastLink(t *testing.T) {
 	w.idle()
 }
 
-// A path check must not cost more than opening what lies between the root and it.
-func TestPathExists_opensEachDirectoryOnceAndLooksOnce(t *testing.T) {
+// What drivers ask most must cost no more than the one look of upstream.
+func TestPathsThatArePlain_takeOneCall(t *testing.T) {
 	w := newWorld(t)
-	w.mkdir(plugins + `\kubernetes.io\csi\d\hash`)
-	stop := w.Record()
-	_, err := w.hub.Filesystem.PathExists(ctx(), plugins+`\kubernetes.io\csi\d\hash\globalmount`)
-	w.do(err)
-	calls := stop()
-	if len(calls) != 6 {
-		t.Errorf("%d calls: %v", len(calls), calls)
+	path := plugins + `\kubernetes.io\csi\d\hash\globalmount`
+	fs := w.hub.Filesystem
+	exists := func(path string) error { _, err := fs.PathExists(ctx(), path); return err }
+	for _, step := range []struct {
+		name string
+		do   func() error
+		most int
+	}{
+		{"PathExists of nothing", func() error { return exists(path) }, 1},
+		{"Mkdir with parents", func() error { return fs.Mkdir(ctx(), path) }, 14},
+		{"PathExists", func() error { return exists(path) }, 1},
+		{"Mkdir of a directory", func() error { return fs.Mkdir(ctx(), path) }, 1},
+		{"Mkdir", func() error { return fs.Mkdir(ctx(), path+`\new`) }, 4}, // the look, the way, the change, the proof
+		{"Rmdir", func() error { return fs.Rmdir(ctx(), path+`\new`, false) }, 4},
+		{"Rmdir of nothing", func() error { return fs.Rmdir(ctx(), path+`\new`, true) }, 2},
+	} {
+		stop := w.Record()
+		w.do(step.do())
+		if calls := stop(); len(calls) > step.most {
+			t.Errorf("%s takes %d calls: %v", step.name, len(calls), calls)
+		}
 	}
 }
 
@@ -139,7 +153,7 @@ func TestErrors_haveTheNumberOfWindowsAndItsMeaning(t *testing.T) {
 
 func TestEveryOperation_endsWhenItsCallerLeaves(t *testing.T) {
 	w := newWorld(t)
-	hang := w.Inject(simulated.Fault{Call: "Directory.Open", Action: simulated.Hang})
+	hang := w.Inject(simulated.Fault{Call: "Directory.Mkdir", Action: simulated.Hang})
 	defer hang.Remove()
 	limited, cancel := context.WithCancel(ctx())
 	done := make(chan error)

@@ -67,7 +67,7 @@ func (w *walk) removeEntry(ctx context.Context, info win32.FileInfo, name string
 // mustBeGone reads back what a removal did: Windows may say that it succeeded
 // while another program keeps the entry open, and wine says so of links.
 func (w *walk) mustBeGone(name string) error {
-	_, err := w.dir.Stat(name)
+	_, err := w.look(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil

@@ -66,26 +66,67 @@ func (w *walk) enter(name string) error {
 	default:
 		return failed(err, "open the directory %s", w.child(name))
 	}
-	at := w.child(name)
+	w.step(next, w.child(name))
+	return nil
+}
+
+// enterAll goes down several levels: at once if nothing is in the way, which
+// nearly always is so, else level by level to see what it is.
+// The names that are still ahead come with the error.
+func (w *walk) enterAll(ctx context.Context, names []string) (ahead []string, err error) {
+	if below, ok := w.dir.(win32.Below); ok && len(names) > 1 {
+		if next, err := below.OpenBelow(names); err == nil {
+			w.step(next, w.child(strings.Join(names, `\`)))
+			return nil, nil
+		}
+	}
+	for i, name := range names {
+		if err := ctx.Err(); err != nil {
+			return names[i:], err
+		}
+		if err := w.enter(name); err != nil {
+			return names[i:], err
+		}
+	}
+	return nil, nil
+}
+
+// step makes next the directory that the walk is in.
+func (w *walk) step(next win32.Directory, at string) {
 	if w.own {
 		_ = w.dir.Close()
 	}
 	w.dir, w.own, w.at = next, true, at
-	return nil
 }
 
 // toParent goes down to the directory that holds the last name, which it gives.
 func (w *walk) toParent(ctx context.Context) (string, error) {
 	last := len(w.names) - 1
-	for _, name := range w.names[:last] {
-		if err := ctx.Err(); err != nil {
-			return "", err
-		}
-		if err := w.enter(name); err != nil {
-			return "", err
-		}
+	if _, err := w.enterAll(ctx, w.names[:last]); err != nil {
+		return "", err
 	}
 	return w.names[last], ctx.Err()
+}
+
+// glimpse tells what is at the end of the way without going there; known is false
+// when that cannot be told so, as behind a mounted folder. An entry that is not
+// there is known as ErrorFileNotFound or ErrorPathNotFound.
+func (w *walk) glimpse() (info win32.FileInfo, known bool, err error) {
+	below, ok := w.dir.(win32.Below)
+	if !ok {
+		return info, false, nil
+	}
+	info, err = below.StatBelow(w.names)
+	return info, err == nil || errors.Is(err, fs.ErrNotExist), err
+}
+
+// look is Directory.Stat without the tag, which nobody needs who reads the
+// reparse data.
+func (w *walk) look(name string) (win32.FileInfo, error) {
+	if below, ok := w.dir.(win32.Below); ok {
+		return below.StatBelow([]string{name})
+	}
+	return w.dir.Stat(name)
 }
 
 // openVolume opens a mounted folder on the way, if it is one that this proxy may

@@ -3,6 +3,7 @@ package native
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
@@ -78,17 +79,19 @@ func (d *directory) OpenBelow(names []string) (win32.Directory, error) {
 	return below, nil
 }
 
-// StatBelow implements win32.Below. Under wine it asks without a handle, which
-// there is a call to another process, and for each level, since a link made from
+var underWine = sync.OnceValue(wine.Running)
+
+// StatBelow implements win32.Below. Under wine it asks by path, since there a
+// handle is a call to another process, and for each level, since a link made from
 // Linux would be gone through.
 func (d *directory) StatBelow(names []string) (win32.FileInfo, error) {
 	if len(names) == 0 {
 		return win32.FileInfo{}, win32.ErrorInvalidName
 	}
 	info := win32.FileInfo{Name: names[len(names)-1]}
-	if wine.Running() {
+	if underWine() {
 		var err error
-		info.Attributes, err = d.query(names)
+		info.Attributes, err = d.attributesBelow(names)
 		return info, err
 	}
 	handle, err := d.createBelow(names, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll)
@@ -100,27 +103,28 @@ func (d *directory) StatBelow(names []string) (win32.FileInfo, error) {
 	return info, err
 }
 
-var queryFullAttributes = windows.NewLazySystemDLL("ntdll.dll").NewProc("NtQueryFullAttributesFile")
-
-// query gives an entry's attributes when nothing on the way is a link.
-func (d *directory) query(names []string) (attributes uint32, err error) {
-	if err := find(queryFullAttributes); err != nil {
-		return 0, err
+// attributesBelow gives an entry's attributes when nothing on the way is a link.
+func (d *directory) attributesBelow(names []string) (attributes uint32, err error) {
+	d.once.Do(func() { d.path, _ = d.finalPath() })
+	if d.path == "" {
+		return 0, fmt.Errorf("GetFinalPathNameByHandle: %w", win32.ErrorInvalidHandle)
 	}
-	for i := range names {
+	path := withoutSlash(d.path)
+	for _, name := range names {
+		if err := component(name); err != nil {
+			return 0, err
+		}
 		if attributes&win32.FileAttributeReparsePoint != 0 {
 			return 0, fmt.Errorf("on the way: %w", win32.ErrorStoppedOnSymlink)
 		}
-		object, err := d.levels(names[:i+1])
+		path += `\` + name
+		text, err := utf16(path)
 		if err != nil {
 			return 0, err
 		}
-		var data [56]byte // FILE_NETWORK_OPEN_INFORMATION
-		status, _, _ := queryFullAttributes.Call(uintptr(unsafe.Pointer(object)), uintptr(unsafe.Pointer(&data[0])))
-		if status != 0 {
-			return 0, failed("NtQueryFullAttributesFile", windows.NTStatus(status))
+		if attributes, err = windows.GetFileAttributes(text); err != nil {
+			return 0, failed("GetFileAttributes", err)
 		}
-		attributes = *(*uint32)(unsafe.Pointer(&data[48]))
 	}
 	return attributes, nil
 }
