@@ -37,6 +37,8 @@ func Control(m *Machine) http.Handler {
 		return diskAnswer{Number: moved}, err
 	}))
 	mux.HandleFunc("POST /disks/{number}/grow", c.onDisk(c.grow))
+	mux.HandleFunc("POST /disks/{number}/clone", c.onDisk(c.clone))
+	mux.HandleFunc("POST /options", with(c.options))
 	mux.HandleFunc("POST /shares", with(func(s SMBShare) (any, error) { return struct{}{}, m.AddShare(s) }))
 	mux.HandleFunc("POST /targets", with(c.addTarget))
 	mux.HandleFunc("POST /services", with(func(s serviceJSON) (any, error) { return struct{}{}, m.AddService(s.spec()) }))
@@ -174,6 +176,38 @@ func (c *controller) grow(number uint32, r *http.Request) (any, error) {
 		return nil, err
 	}
 	return struct{}{}, c.m.GrowDisk(number, request.Size)
+}
+
+func (c *controller) clone(number uint32, r *http.Request) (any, error) {
+	var request struct{ Serial string }
+	if err := read(r, &request); err != nil {
+		return nil, err
+	}
+	clone, err := c.m.CloneDisk(number, request.Serial)
+	return diskAnswer{Number: clone}, err
+}
+
+// options changes those that are given.
+func (c *controller) options(request struct {
+	VolumeDelay, DeviceDelay *duration
+	UsableLag                *int
+	SANPolicy                *SANPolicy
+	BIOSSerial               *string
+}) (any, error) {
+	c.m.SetOptions(func(o *Options) {
+		set(&o.UsableLag, request.UsableLag)
+		set(&o.SANPolicy, request.SANPolicy)
+		set(&o.BIOSSerial, request.BIOSSerial)
+		set(&o.VolumeDelay, (*time.Duration)(request.VolumeDelay))
+		set(&o.DeviceDelay, (*time.Duration)(request.DeviceDelay))
+	})
+	return struct{}{}, nil
+}
+
+func set[T any](option, value *T) {
+	if value != nil {
+		*option = *value
+	}
 }
 
 type targetJSON struct {

@@ -150,6 +150,12 @@ func (d *device) Flush() error {
 		if d.access != win32.ReadWrite {
 			return 0, win32.ErrorAccessDenied
 		}
+		if d.volume != nil && d.volume.lockedFor(d) {
+			return 0, win32.ErrorAccessDenied
+		}
+		if d.volume != nil {
+			d.volume.flush()
+		}
 		return 0, nil
 	})
 	return err

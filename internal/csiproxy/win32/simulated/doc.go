@@ -39,6 +39,9 @@
 //	DELETE /disks/N
 //	POST   /disks/N/grow           {size}
 //	POST   /disks/N/move           pulls it out and in again → {"Number": N}
+//	POST   /disks/N/clone          {serial}: a copy, as from a snapshot → {"Number": N}
+//	POST   /options                {volumeDelay, deviceDelay, usableLag, sanPolicy: 0 shared disks offline, 1 all online,
+//	                               2 all offline; biosSerial}: what is given changes
 //	POST   /shares                 {server, share, users: {name: password}, denied, noEncryption, privacyError, total, free}
 //	POST   /targets                {address, port, iqn, user, secret, mutualSecret, luns: [as /disks]}
 //	POST   /servers                {server and/or iqn, reachable}

@@ -29,6 +29,7 @@ type filesystem struct {
 	used        int64 // bytes, of whole clusters
 	root        *node
 	shortNames  bool
+	dirty       bool    // files were written since the last flush
 	generation  int     // counts dismounts: handles of an earlier one are void
 	volume      *volume // nil while it is on no volume
 }

@@ -99,6 +99,13 @@ func (m *Machine) Calls() win32.Machine {
 	}
 }
 
+// SetOptions changes the machine's traits; what has happened by then stays.
+func (m *Machine) SetOptions(change func(*Options)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change(&m.options)
+}
+
 // EndProcesses ends all processes that hold Calls, as at a crash.
 func (m *Machine) EndProcesses() {
 	m.mu.Lock()
@@ -120,7 +127,8 @@ func (m *Machine) OpenHandles() int {
 }
 
 // Losses tells, in order, what calls have destroyed: partition tables and
-// filesystems that were overwritten, space with data that was formatted.
+// filesystems that were overwritten, space with data that was formatted, volumes
+// that went away unflushed.
 func (m *Machine) Losses() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -39,6 +39,10 @@ func (m *Machine) takeVolume(p *partition) {
 		return
 	}
 	if fs := p.volume.filesystem(); fs != nil {
+		if fs.dirty {
+			m.lose("volume %s: it went away with files that were not written to the disk", p.volume.name)
+			fs.dirty = false
+		}
 		fs.dismount()
 		fs.volume = nil
 	}

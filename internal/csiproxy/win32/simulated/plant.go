@@ -115,7 +115,9 @@ func (m *Machine) mkdirAll(path string) error {
 	return err
 }
 
-// WriteFile makes a file of a size in bytes, or gives one that is there a new size.
+// WriteFile makes a file of a size in bytes, or gives one that is there a new
+// size. Its data is in Windows' cache until the volume is flushed, dismounted or
+// locked: a volume that goes away before is one of the Losses.
 func (m *Machine) WriteFile(path string, size int64) error {
 	return m.plant(path, func(directory *node, name string) error {
 		n, err := directory.child(name)
@@ -132,7 +134,7 @@ func (m *Machine) WriteFile(path string, size int64) error {
 		if more > free {
 			return win32.ErrorDiskFull
 		}
-		n.size, n.fs.used = size, n.fs.used+more
+		n.size, n.fs.used, n.fs.dirty = size, n.fs.used+more, true
 		return nil
 	})
 }

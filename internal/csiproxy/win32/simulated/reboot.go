@@ -28,6 +28,9 @@ func (m *Machine) Reboot() {
 		clear(s.open)
 	}
 	m.mappings = nil
+	for v := range m.allVolumes() {
+		v.flush() // Windows shuts down in good order
+	}
 	for _, s := range slices.Clone(m.iscsi.sessions) {
 		m.endSession(s)
 	}

@@ -255,3 +255,39 @@ func TestExtents_ofASpannedVolume(t *testing.T) {
 		t.Errorf("%d bytes, %d extents", n, out[0])
 	}
 }
+
+// FlushFileBuffers: what programs wrote is in the cache until the volume is
+// flushed, locked or dismounted; a volume that is pulled away before loses it.
+func TestFlush_isNeededBeforeAVolumeGoes(t *testing.T) {
+	for name, c := range map[string]struct {
+		save func(v win32.Device) error
+		lost int
+	}{
+		"nothing": {func(win32.Device) error { return nil }, 1},
+		"flush":   {func(v win32.Device) error { return v.Flush() }, 0},
+		"lock": {func(v win32.Device) error {
+			_, err := v.Control(win32.FsctlLockVolume, nil, nil)
+			return err
+		}, 0},
+		"dismount": {func(v win32.Device) error {
+			_, err := v.Control(win32.FsctlDismountVolume, nil, nil)
+			return err
+		}, 0},
+	} {
+		m, calls, number, volume := mounted(t)
+		must(t, m.WriteFile(folder+`\data`, 1))
+		v, err := calls.Volumes.Open(volume, win32.ReadWrite)
+		must(t, err)
+		must(t, c.save(v))
+		must(t, v.Close())
+		must(t, m.RemoveDisk(number))
+		if losses := m.Losses(); len(losses) != c.lost {
+			t.Errorf("%s: lost %q", name, losses)
+		}
+	}
+	_, calls, _, volume := mounted(t)
+	v, err := calls.Volumes.Open(volume, win32.Read)
+	must(t, err)
+	defer v.Close()
+	refused(t, "flushing by a handle that may only read", v.Flush(), win32.ErrorAccessDenied)
+}

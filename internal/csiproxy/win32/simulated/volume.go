@@ -32,6 +32,13 @@ func (v *volume) filesystem() *filesystem {
 	return fs
 }
 
+// flush writes what is in Windows' cache to the disk.
+func (v *volume) flush() {
+	if fs := v.filesystem(); fs != nil {
+		fs.dirty = false
+	}
+}
+
 // lockedFor tells whether another handle has locked the volume.
 func (v *volume) lockedFor(d *device) bool { return v.lock != nil && v.lock != d }
 

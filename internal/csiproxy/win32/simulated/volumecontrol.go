@@ -51,6 +51,7 @@ func (d *device) filesystemControl(code win32.ControlCode, in, out []byte) (int,
 			return 0, win32.ErrorAccessDenied
 		}
 		v.lock = d
+		v.flush()
 		return 0, nil
 	case win32.FsctlUnlockVolume:
 		if v.lock != d {
@@ -63,6 +64,7 @@ func (d *device) filesystemControl(code win32.ControlCode, in, out []byte) (int,
 			return 0, win32.ErrorAccessDenied
 		}
 		if fs := v.filesystem(); fs != nil {
+			v.flush()
 			fs.dismount()
 		}
 		return 0, nil
