@@ -28,7 +28,7 @@ func New(options Options) win32.Machine {
 		options.Slow = defaultSlow
 	}
 	slow := make(gate, options.Slow)
-	wmi := &wmi{connect: connectServer, gate: slow}
+	wmi := &wmi{connect: connectServer, lastError: lastError, gate: slow}
 	return win32.Machine{
 		Files:    files{},
 		Devices:  devices{},

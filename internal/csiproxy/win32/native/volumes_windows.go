@@ -141,7 +141,7 @@ func (v volumes) Format(ctx context.Context, volume string, request win32.Format
 
 func format(s *session, volume string, request win32.FormatRequest) error {
 	found, err := s.find("MSFT_Volume", "Path", func(path string) bool {
-		return strings.EqualFold(withoutSlash(path), withoutSlash(volume))
+		return path != "" && strings.EqualFold(withoutSlash(path), withoutSlash(volume))
 	})
 	if err != nil {
 		return err

@@ -22,8 +22,9 @@ const (
 // (D-9). Texts of its errors are never passed on: they may repeat a parameter,
 // and one of those is a password.
 type wmi struct {
-	connect func(namespace string) (*ole.IDispatch, error)
-	gate    gate
+	connect   func(namespace string) (*ole.IDispatch, error) // SWbemLocator.ConnectServer
+	lastError func() (*ole.IDispatch, error)                 // a new SWbemLastError
+	gate      gate
 }
 
 // Numbers of COM that are no failure of CoInitializeEx.
@@ -47,29 +48,40 @@ func (w *wmi) run(namespace string, work func(*session) error) error {
 	if err != nil {
 		return err
 	}
-	s := &session{object{services}}
+	s := &session{object{services, w}}
 	defer s.release()
 	return work(s)
 }
 
 // connectServer is SWbemLocator.ConnectServer of this machine.
 func connectServer(namespace string) (*ole.IDispatch, error) {
-	unknown, err := oleutil.CreateObject("WbemScripting.SWbemLocator")
+	locator, err := create("WbemScripting.SWbemLocator")
 	if err != nil {
-		return nil, comFailed("SWbemLocator", err)
+		return nil, err
+	}
+	defer locator.Release()
+	value, err := oleutil.CallMethod(locator, "ConnectServer", ".", namespace)
+	if err != nil {
+		return nil, comFailed("ConnectServer "+namespace, err)
+	}
+	return value.ToIDispatch(), nil
+}
+
+// lastError is what the last call of this thread left behind.
+func lastError() (*ole.IDispatch, error) { return create("WbemScripting.SWbemLastError") }
+
+// create makes an object of a class of COM.
+func create(class string) (*ole.IDispatch, error) {
+	unknown, err := oleutil.CreateObject(class)
+	if err != nil {
+		return nil, comFailed(class, err)
 	}
 	defer unknown.Release()
 	dispatch, err := unknown.QueryInterface(ole.IID_IDispatch)
 	if err != nil {
-		return nil, comFailed("SWbemLocator", err)
+		return nil, comFailed(class, err)
 	}
-	locator := &object{dispatch}
-	defer locator.release()
-	services, err := locator.object(oleutil.CallMethod, "ConnectServer", ".", namespace)
-	if err != nil {
-		return nil, err
-	}
-	return services.dispatch, nil
+	return dispatch, nil
 }
 
 // session is SWbemServices: a namespace.
@@ -77,7 +89,10 @@ type session struct{ object }
 
 // object is an object of COM that was given to this process: release gives it
 // back.
-type object struct{ dispatch *ole.IDispatch }
+type object struct {
+	dispatch *ole.IDispatch
+	wmi      *wmi
+}
 
 func (o *object) release() { o.dispatch.Release() }
 
@@ -97,9 +112,34 @@ func (o *object) value(kind member, name string, parameters ...any) (*ole.VARIAN
 		if value != nil {
 			_ = value.Clear()
 		}
-		return nil, comFailed(name, err)
+		return nil, o.failed(name, err)
 	}
 	return value, nil
+}
+
+// failed is comFailed with the number that the provider gave, if it gave one.
+func (o *object) failed(what string, err error) error {
+	failure := comFailed(what, err)
+	if !errors.Is(failure, win32.ErrorWBEMFailed) && !errors.Is(failure, win32.ErrorEFail) {
+		return failure
+	}
+	dispatch, err := o.wmi.lastError()
+	if err != nil {
+		return failure
+	}
+	defer dispatch.Release()
+	value, err := oleutil.GetProperty(dispatch, "MessageID")
+	if err != nil {
+		return failure
+	}
+	defer func() { _ = value.Clear() }()
+	if value.VT != ole.VT_BSTR {
+		return failure
+	}
+	if number, ok := win32.ParseMessageID(value.ToString()); ok {
+		return fmt.Errorf("WMI: %s: %w", what, number)
+	}
+	return failure
 }
 
 // object gives the object that a member is.
@@ -113,7 +153,7 @@ func (o *object) object(kind member, name string, parameters ...any) (*object, e
 		_ = value.Clear()
 		return nil, fmt.Errorf("%s is no object: %w", name, win32.ErrorENotImpl)
 	}
-	return &object{dispatch}, nil // the value's reference is the object's now
+	return &object{dispatch, o.wmi}, nil // the value's reference is the object's now
 }
 
 // text gives a property that is a text; "" when it is null.
@@ -164,7 +204,7 @@ func (o *object) call(method string, parameters ...parameter) error {
 			_ = value.Clear()
 		}
 		if err != nil {
-			return comFailed(method+" parameter "+p.name, err)
+			return o.failed(method+" parameter "+p.name, err)
 		}
 	}
 	out, err := o.object(oleutil.CallMethod, "ExecMethod_", method, in.dispatch)
@@ -238,11 +278,11 @@ func (s *session) each(class string, see func(*object) (keep bool, err error)) e
 		item, count, err := enum.Next(1)
 		if count == 0 {
 			if number := comNumber(err); number != 0 && number != comEnd {
-				return comFailed(class, err)
+				return s.failed(class, err)
 			}
 			return nil
 		}
-		instance := &object{item.ToIDispatch()}
+		instance := &object{item.ToIDispatch(), s.wmi}
 		if instance.dispatch == nil {
 			_ = item.Clear()
 			return fmt.Errorf("%s: an instance is no object: %w", class, win32.ErrorENotImpl)
@@ -273,7 +313,7 @@ func (o *object) enumerate() (*ole.IEnumVARIANT, error) {
 	}
 	enum, err := unknown.IEnumVARIANT(ole.IID_IEnumVariant)
 	if err != nil {
-		return nil, comFailed("IEnumVARIANT", err)
+		return nil, o.failed("IEnumVARIANT", err)
 	}
 	return enum, nil
 }
