@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server/memory"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/client"
 )
@@ -34,7 +35,7 @@ type Node struct {
 // directories plugins\x and pods\u of the kubelet.
 func New(t testing.TB, versions ...string) *Node {
 	t.Helper()
-	n := &Node{Machine: simulated.New(simulated.Options{SANPolicy: simulated.OfflineShared}), t: t, pipes: memory.New(), state: t.TempDir(), stop: func() {}}
+	n := &Node{Machine: simulated.New(simulated.Options{SANPolicy: simulated.OfflineShared}), t: t, pipes: memory.New(), state: winetest.Dir(t), stop: func() {}}
 	for _, path := range []string{Kubelet + `\plugins\x`, Kubelet + `\pods\u`} {
 		n.must(n.MkdirAll(path))
 	}

@@ -50,6 +50,10 @@ func newFinder(o Options) (finder, error) {
 	return f, nil
 }
 
+// newer are the versions that come after those known, for the error message where
+// pipes cannot be listed.
+func newer() []string { return []string{"v2", "v2beta1", "v2alpha1"} }
+
 func pipeOf(v string) string { return version.PipePrefix + v }
 
 // find gives a session with the newest version wanted that is served. A pipe that
@@ -101,15 +105,18 @@ func (f finder) missing(ctx context.Context) error {
 // served gives the versions of the API that have a pipe, the newest first, and
 // how many pipes of the group API there are. Who serves the pipes is not asked.
 func (f finder) served(ctx context.Context) (found []string, groups int) {
-	for _, v := range f.older {
+	candidates := f.older
+	var names []string
+	if f.pipes != nil {
+		var err error
+		if names, err = f.pipes(); err != nil {
+			candidates = slices.Concat(newer(), candidates)
+		}
+	}
+	for _, v := range candidates {
 		if f.exists(ctx, pipeOf(v)) {
 			found = append(found, v)
 		}
-	}
-	var names []string
-	if f.pipes != nil {
-		// Without the list it is known all the same that nothing wanted is there.
-		names, _ = f.pipes()
 	}
 	prefix := version.PipePrefix[strings.LastIndexByte(version.PipePrefix, '\\')+1:]
 	for _, name := range names {

@@ -2,9 +2,9 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"os"
 
 	"github.com/Microsoft/go-winio"
 	"golang.org/x/sys/windows"
@@ -81,13 +81,26 @@ func isTrusted(token windows.Token) (trusted bool, sid string, err error) {
 	return false, sid, nil
 }
 
-// listPipes gives the names of the pipes that this process can see, without their
-// directory.
-func listPipes() ([]string, error) {
-	entries, err := os.ReadDir(`\\.\pipe\`)
-	names := make([]string, len(entries))
-	for i, entry := range entries {
-		names[i] = entry.Name()
+// listPipes gives the names of the pipes that this process can see. The directory
+// of pipes knows only the way of looking that FindFirstFile takes, which is not
+// package os's.
+func listPipes() (names []string, err error) {
+	pattern, err := windows.UTF16PtrFromString(`\\.\pipe\*`)
+	if err != nil {
+		return nil, err
 	}
-	return names, err
+	var found windows.Win32finddata
+	search, err := windows.FindFirstFile(pattern, &found)
+	if err != nil {
+		return nil, fmt.Errorf("listing pipes: %w", err)
+	}
+	defer func() { _ = windows.FindClose(search) }()
+	for err == nil {
+		names = append(names, windows.UTF16ToString(found.FileName[:]))
+		err = windows.FindNextFile(search, &found)
+	}
+	if !errors.Is(err, windows.ERROR_NO_MORE_FILES) {
+		return names, fmt.Errorf("listing pipes: %w", err)
+	}
+	return names, nil
 }

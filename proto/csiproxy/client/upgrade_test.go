@@ -91,6 +91,20 @@ func checkError(t *testing.T, err, want error, says []string) {
 	}
 }
 
+// U-1 U-4: where pipes cannot be listed, as in some containers, versions are found
+// all the same.
+func TestUpgrade_versionsAreFoundWhereNothingListsPipes(t *testing.T) {
+	n := newNode(t)
+	n.run(append(only("v1alpha1"), future("v2beta1"))...)
+	options := n.plugin("v1")
+	options.Pipes = func() ([]string, error) { return nil, errors.New("no list") }
+	_, err := client.Dial(t.Context(), options)
+	checkError(t, err, client.ErrVersion, []string{"wanted v1", "found v2beta1, v1alpha1"})
+	if left := n.connections(0); left != nil { // D-15
+		t.Error(left)
+	}
+}
+
 // U-2 P-5 P-7: the old proxy runs beside the new one, which dropped its version.
 func TestUpgrade_theOldProxyBesideTheNewOneServesTheOldPlugin(t *testing.T) {
 	n := newNode(t)
