@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 )
 
@@ -143,29 +142,4 @@ func (r *records) syncEntries() error {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
-}
-
-// names are those of all records that begin with a prefix.
-func (r *records) names(prefix string) ([]string, error) {
-	var names []string
-	if r.dir == "" {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for name := range r.memory {
-			if strings.HasPrefix(name, prefix) {
-				names = append(names, name)
-			}
-		}
-		return names, nil
-	}
-	entries, err := os.ReadDir(r.dir)
-	if err != nil {
-		return nil, fmt.Errorf("list records: %w", err)
-	}
-	for _, entry := range entries {
-		if name, isRecord := strings.CutSuffix(entry.Name(), ".json"); isRecord && strings.HasPrefix(name, prefix) {
-			names = append(names, name)
-		}
-	}
-	return names, nil
 }

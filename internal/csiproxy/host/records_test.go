@@ -1,0 +1,68 @@
+package host
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+func TestRecords_keepAndForget(t *testing.T) {
+	for name, dir := range map[string]string{"on the disk": filepath.Join(t.TempDir(), "a", "b"), "in memory": ""} {
+		t.Run(name, func(t *testing.T) {
+			r, err := newRecords(dir, slog.New(slog.DiscardHandler))
+			mustDo(t, err)
+			var got smbRecord
+			if found, err := r.read("smb-1", &got); found || err != nil {
+				t.Error(found, err)
+			}
+			for _, holders := range [][]string{{"a"}, {"a", "b"}} {
+				mustDo(t, r.write("smb-1", smbRecord{Share: "s", Holders: holders}))
+			}
+			if found, err := r.read("smb-1", &got); !found || err != nil || !slices.Equal(got.Holders, []string{"a", "b"}) {
+				t.Error(found, err, got)
+			}
+			for range 2 {
+				mustDo(t, r.remove("smb-1"))
+			}
+			if found, err := r.read("smb-1", &got); found || err != nil {
+				t.Error(found, err)
+			}
+		})
+	}
+}
+
+// A crash while a record is written leaves the old one and a temporary file, and
+// a record that is damaged all the same allows nothing.
+func TestRecords_surviveACrashWhileWriting(t *testing.T) {
+	dir := t.TempDir()
+	r, err := newRecords(dir, slog.New(slog.DiscardHandler))
+	mustDo(t, err)
+	mustDo(t, r.write("format-x", begunFormat{Volume: "old"}))
+	mustDo(t, os.WriteFile(r.path("format-x")+recordTemp, []byte(`{"Volume":`), 0o600))
+	var got begunFormat
+	if found, err := r.read("format-x", &got); !found || err != nil || got.Volume != "old" {
+		t.Error(found, err, got)
+	}
+	mustDo(t, r.write("format-x", begunFormat{Volume: "new"}))
+	if found, err := r.read("format-x", &got); !found || err != nil || got.Volume != "new" {
+		t.Error(found, err, got)
+	}
+	mustDo(t, os.WriteFile(r.path("format-x"), []byte(`{"Volume":`), 0o600))
+	if found, err := r.read("format-x", &got); found || err != nil {
+		t.Error(found, err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Error(entries, err)
+	}
+}
+
+func TestNew_needsAStateDirectoryThatCanBe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	mustDo(t, os.WriteFile(file, nil, 0o600))
+	if _, err := newRecords(filepath.Join(file, "below"), slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a directory below a file")
+	}
+}
