@@ -45,12 +45,12 @@ func (f filesystem) PathExists(ctx context.Context, text string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if _, known, err := f.glimpse(path); known {
+		return err == nil, nil
+	}
 	return below(ctx, f.Host, path, func(w *walk, ctx context.Context) (bool, error) {
 		if path.IsRoot() {
 			return true, nil
-		}
-		if _, known, err := w.glimpse(); known {
-			return err == nil, nil
 		}
 		name, err := w.toParent(ctx)
 		if err == nil {
@@ -81,15 +81,15 @@ func (f filesystem) Mkdir(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
+	if info, known, err := f.glimpse(path); known && err == nil && info.IsDir() && !info.IsReparse() {
+		return nil
+	}
 	return change(ctx, f.Host, path, (*walk).makeAll)
 }
 
 // makeAll makes what is missing on the way down. A root exists.
 func (w *walk) makeAll(ctx context.Context) error {
 	if len(w.names) == 0 {
-		return nil
-	}
-	if info, known, err := w.glimpse(); known && err == nil && info.IsDir() && !info.IsReparse() {
 		return nil
 	}
 	last := len(w.names) - 1

@@ -108,15 +108,25 @@ func (w *walk) toParent(ctx context.Context) (string, error) {
 	return w.names[last], ctx.Err()
 }
 
-// glimpse tells what is at the end of the way without going there; known is false
-// when that cannot be told so, as behind a mounted folder. An entry that is not
-// there is known as ErrorFileNotFound or ErrorPathNotFound.
-func (w *walk) glimpse() (info win32.FileInfo, known bool, err error) {
-	below, ok := w.dir.(win32.Below)
+// glimpse tells what is at a path without going there; known is false when that
+// cannot be told so, as behind a mounted folder. An entry that is not there is
+// known as ErrorFileNotFound or ErrorPathNotFound. It touches no volume but the
+// root's own, so nobody need wait for it in a goroutine of its own.
+func (h *Host) glimpse(path paths.Path) (info win32.FileInfo, known bool, err error) {
+	r, err := h.rootOf(path)
+	if err != nil {
+		return info, false, err
+	}
+	dir, err := r.use()
+	if err != nil {
+		return info, false, err
+	}
+	defer r.release()
+	below, ok := dir.(win32.Below)
 	if !ok {
 		return info, false, nil
 	}
-	info, err = below.StatBelow(w.names)
+	info, err = below.StatBelow(path.Components())
 	return info, err == nil || errors.Is(err, fs.ErrNotExist), err
 }
 
