@@ -118,7 +118,7 @@ func (d disks) byNumber(ctx context.Context) []hub.Disk {
 	return each(numbers, func(number uint32) (hub.Disk, bool) {
 		disk, err := glance(ctx, d.tasks, diskKey(number), func(context.Context) (hub.Disk, error) {
 			return withDisk(d.Host, number, win32.Query, func(device win32.Device) (hub.Disk, error) {
-				return describe(device, number), nil
+				return d.describe(device, number), nil
 			})
 		})
 		if err != nil {
@@ -141,7 +141,7 @@ func (d disks) byInterface(ctx context.Context, interfaces []string) []hub.Disk 
 				return hub.Disk{}, err
 			}
 			d.numbers.Store(path, number.Number)
-			return describe(device, number.Number), nil
+			return d.describe(device, number.Number), nil
 		})
 		if err == nil {
 			return disk, true

@@ -95,7 +95,7 @@ func setAttributes(d win32.Device, bits uint64, on bool) error {
 
 // describe tells of an open disk what it can: what could not be asked is joined
 // in the disk's Problem.
-func describe(d win32.Device, number uint32) hub.Disk {
+func (h *Host) describe(d win32.Device, number uint32) hub.Disk {
 	disk := hub.Disk{Number: number}
 	var problems []error
 	if geometry, err := geometryOf(d); err != nil {
@@ -111,7 +111,7 @@ func describe(d win32.Device, number uint32) hub.Disk {
 	}
 	// Not every bus has addresses, serials and identifiers: that is no problem of
 	// the disk.
-	if address, err := answer(d, win32.IoctlSCSIGetAddress, nil, win32.DecodeSCSIAddress); err == nil {
+	if address, err := h.addressOf(d, number); err == nil {
 		disk.Location = location(address)
 	} else if !cannot(err) {
 		problems = append(problems, err)
@@ -128,6 +128,18 @@ func describe(d win32.Device, number uint32) hub.Disk {
 	}
 	disk.Problem = errors.Join(problems...)
 	return disk
+}
+
+// addressOf asks again as a reader where a driver answers no mere query.
+func (h *Host) addressOf(d win32.Device, number uint32) (win32.SCSIAddress, error) {
+	ask := func(d win32.Device) (win32.SCSIAddress, error) {
+		return answer(d, win32.IoctlSCSIGetAddress, nil, win32.DecodeSCSIAddress)
+	}
+	address, err := ask(d)
+	if isErrno(err, win32.ErrorAccessDenied) {
+		return withDisk(h, number, win32.Read, ask)
+	}
+	return address, err
 }
 
 func query(property uint32) []byte {

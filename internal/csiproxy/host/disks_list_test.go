@@ -17,7 +17,7 @@ import (
 
 func TestList_tellsWhatDriversLookFor(t *testing.T) {
 	r := newRig(t, simulated.Options{SANPolicy: simulated.OfflineShared})
-	r.machine.MustAddDisk(simulated.DiskSpec{Serial: "  padded  ", Page83: "600601601234ABCD", Size: gibi, Bus: win32.BusSAS, Location: &win32.SCSIAddress{Port: 3, Path: 1, Target: 2, LUN: 7}})
+	r.machine.MustAddDisk(simulated.DiskSpec{Serial: "  padded  ", Page83: "600601601234ABCD", Size: gibi, Bus: win32.BusSAS, AddressNeedsRead: true, Location: &win32.SCSIAddress{Port: 3, Path: 1, Target: 2, LUN: 7}})
 	r.machine.MustAddDisk(simulated.DiskSpec{Size: gibi, IDs: win32.DeviceIDs{
 		{CodeSet: win32.CodeSetASCII, Association: win32.AssociationPort, Identifier: []byte("a port's")},
 		{CodeSet: win32.CodeSetASCII, Association: win32.AssociationDevice, Identifier: []byte("Google  persistent-disk-1 ")},

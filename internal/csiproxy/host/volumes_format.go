@@ -142,7 +142,7 @@ func (v volumes) identify(name string, extent win32.DiskExtent) (begunFormat, in
 		if err != nil {
 			return struct{}{}, err
 		}
-		disk := describe(device, extent.Disk)
+		disk := v.describe(device, extent.Disk)
 		sector = int64(geometry.BytesPerSector)
 		id.Page83, id.Serial, id.DiskID = disk.Page83, disk.SerialNumber, layout.DiskID.String()
 		if layout.Style == win32.StyleMBR {
