@@ -224,7 +224,7 @@ func (h *Host) flushBefore(ctx context.Context, volume, at string) error {
 		return nil
 	}
 	defer func() { _ = device.Close() }()
-	return failed(device.Flush(), "write the cache of the volume %s at %s before it is unmounted", volume, at)
+	return failed(flush(device), "write the cache of the volume %s at %s before it is unmounted", volume, at)
 }
 
 func (r remover) pause() error {
