@@ -101,6 +101,19 @@ func (t *mountTarget) ready() error {
 	return nil
 }
 
+// set mounts the volume. It holds the directory meanwhile, so that nobody puts
+// another in its place, unless Windows wants it for itself; the directory above
+// stays held in both cases, and what is there afterwards is read.
+func (t *mountTarget) set(volume string) error {
+	err := t.walk.host.machine.Volumes.SetMountPoint(t.directory, volume)
+	if isErrno(err, win32.ErrorSharingViolation) && t.dir != nil {
+		_ = t.dir.Close()
+		t.dir = nil
+		err = t.walk.host.machine.Volumes.SetMountPoint(t.directory, volume)
+	}
+	return err
+}
+
 func (t *mountTarget) close() {
 	if t.dir != nil {
 		_ = t.dir.Close()

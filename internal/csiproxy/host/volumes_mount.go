@@ -42,7 +42,7 @@ func (v volumes) mount(ctx context.Context, name string, at paths.Path) error {
 	if err := target.ready(); err != nil {
 		return err
 	}
-	err = v.machine.Volumes.SetMountPoint(target.directory, name)
+	err = target.set(name)
 	if err != nil && !isErrno(err, win32.ErrorDirNotEmpty) {
 		return failed(err, "SetVolumeMountPointW")
 	}
