@@ -43,7 +43,8 @@ type Action string
 const (
 	// Fail returns the fault's Errno, and nothing has happened.
 	Fail Action = "fail"
-	// FailAfter returns it although the effect has happened.
+	// FailAfter returns it although the effect has happened; calls that open a
+	// handle, which would be nobody's, just succeed.
 	FailAfter Action = "fail-after"
 	// Pretend answers success, with nothing in the answer, and does nothing. Calls
 	// that open a handle are done all the same.

@@ -2,6 +2,7 @@ package simulated
 
 import (
 	"context"
+	"strings"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
@@ -79,7 +80,7 @@ func (d *directory) call(name, entry string) Call {
 	call := Call{Name: "Directory." + name}
 	path, _ := d.c.m.path(d.node)
 	if entry != "" {
-		path += `\` + entry
+		path = strings.TrimSuffix(path, `\`) + `\` + entry
 	}
 	call.Targets = []string{path}
 	if v := d.node.fs.volume; v != nil {

@@ -3,6 +3,7 @@ package simulated_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -164,6 +165,24 @@ func TestRecord_givesWhatASweepNeeds(t *testing.T) {
 		}
 		if left := m.Exists(`C:\Users\a`); left != (at == 2) {
 			t.Errorf("at %d: the directory is there: %v", at, left)
+		}
+	}
+}
+
+// Targets name what a call acts on, below a drive's root as well.
+func TestCall_namesItsTargets(t *testing.T) {
+	m, calls, number, volume := mounted(t)
+	stop := m.Record()
+	must(t, openRoot(t, calls, `C:\`).Mkdir("top"))
+	must(t, openRoot(t, calls, folder).Mkdir("inside"))
+	control(t, openDisk(t, calls, number), win32.IoctlDiskUpdateProperties, nil)
+	trace := stop()
+	for _, c := range []struct{ name, target string }{
+		{"Directory.Mkdir", `C:\top`}, {"Directory.Mkdir", folder + `\inside`}, {"Directory.Mkdir", volume},
+		{"Directory.Mkdir", "disk 1"}, {"Directory.Mkdir", "a"}, {"IOCTL_DISK_UPDATE_PROPERTIES", "disk 1"}, {"Devices.OpenDisk", "a"},
+	} {
+		if !slices.ContainsFunc(trace, func(call simulated.Call) bool { return call.Matches(c.name, c.target) }) {
+			t.Errorf("no %s on %s in %+v", c.name, c.target, trace)
 		}
 	}
 }
