@@ -99,10 +99,10 @@ func (m *machine) At(_ context.Context, path string) (id string, err error) {
 
 func (m *machine) FileSystem(_ context.Context, id string) (name string, err error) {
 	err = m.does(func() error {
-		found := false
-		if name, found = m.fileSystems[id]; !found {
+		if _, found := m.fileSystems[id]; !found {
 			return backend.ErrNotFound
 		}
+		name = m.fileSystems[id]
 		return nil
 	}, "FileSystem")
 	return name, err

@@ -168,14 +168,14 @@ func TestHost_errorsAreThoseOfTheMachine(t *testing.T) {
 		backend.ErrNoSpace, backend.ErrOutOfRange, backend.ErrUnsupported, backend.ErrUnavailable, backend.ErrDenied,
 		backend.ErrCredentials, backend.ErrDataLoss, context.Canceled, context.DeadlineExceeded,
 	}
-	for _, sentinel := range sentinels {
+	for i, sentinel := range sentinels {
 		machine.Err = fmt.Errorf(`taking disk 7 offline: %w: ERROR_ACCESS_DENIED (5)`, sentinel)
 		err := far.Disks.Rescan(t.Context())
 		if err == nil || err.Error() != machine.Err.Error() {
 			t.Errorf("text %q, want %q", err, machine.Err)
 		}
-		for _, other := range sentinels {
-			if errors.Is(err, other) != (other == sentinel) {
+		for j, other := range sentinels {
+			if errors.Is(err, other) != (i == j) {
 				t.Errorf("%v is %v: %t", err, other, errors.Is(err, other))
 			}
 		}

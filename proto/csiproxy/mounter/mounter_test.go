@@ -164,7 +164,7 @@ func TestMount_refusesWhatItCannotDo(t *testing.T) {
 		"unknown secret flag":   r.MountSensitive(staging, target, "", nil, []string{word}),
 		"mount flags":           r.MountSensitiveWithoutSystemdWithMountFlags(staging, target, "", nil, nil, []string{"--x"}),
 		"resolving of links":    second(r.EvalHostSymlinks(target)),
-		"list of mounts":        second(r.Mounter.List()),
+		"list of mounts":        second(r.List()),
 		"read-only, no systemd": r.MountSensitiveWithoutSystemd(staging, target, "", []string{"ro"}, nil),
 	} {
 		if !errors.Is(err, mounter.ErrUnsupported) || strings.Contains(err.Error(), word) {
