@@ -14,7 +14,9 @@ import (
 
 // handlers is a registrar that keeps the calls of all versions for use without a
 // connection.
-type handlers struct{ calls []func(context.Context, []byte) error }
+type handlers struct {
+	calls []func(context.Context, []byte) error
+}
 
 // RegisterService implements grpc.ServiceRegistrar.
 func (h *handlers) RegisterService(desc *grpc.ServiceDesc, service any) {
