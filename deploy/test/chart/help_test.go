@@ -149,7 +149,7 @@ node:
   terminationGracePeriodSeconds: 60
   extraVolumes: [{name: emulated, hostPath: {path: /run/ec2emu}}]
   extraVolumeMounts: [{name: emulated, mountPath: /emulated}]
-windows: {enabled: true, nodeSelector: {a: b}, extraArgs: [--log-level=debug]}
+windows: {enabled: true, nodeSelector: {a: b}, extraArgs: [--log-level=debug], csiProxy: {enabled: true, extraArgs: [--allow-sid=S-1-5-19]}}
 controller:
   hostNetwork: true
   nodeSelector: {disk: ssd}
@@ -165,6 +165,7 @@ controller:
 func installations() map[string]string {
 	all := map[string]string{
 		"local": "{backend: local}", "local, all given": everythingLocal, "ebs": "{backend: ebs}", "ebs, all given": everythingEBS,
+		"ebs, HostProcess": "{backend: ebs, windows: {enabled: true, hostProcess: true}}",
 	}
 	for _, off := range []string{
 		"removeStartupTaint: false", "waitForDetach: false", "metadataSources: [imds]", "nodePolicy: false",

@@ -195,12 +195,16 @@ func TestTopology_isStrictWhereVolumesStayOnTheirNode(t *testing.T) {
 // TestArguments_areFlagsOfTheProgram reads the declarations of flags: to build
 // the program here would take its dependencies along.
 func TestArguments_areFlagsOfTheProgram(t *testing.T) {
-	known := flagsIn(t, "cli/*.go", "kube/*.go", "kube/lease/*.go")
+	program, proxy := flagsIn(t, "cli/*.go", "kube/*.go", "kube/lease/*.go"), flagsIn(t, "csiproxy/cli/*.go")
 	for name, values := range installations() {
 		for template := range templates(render(t, values)) {
+			known, words := program, []string{"driver", "all", "controller", "node"}
+			if template.Spec.Containers[0].Name == "csi-proxy" {
+				known, words = proxy, []string{"run"}
+			}
 			for flag := range flags(template.Spec.Containers[0].Args) {
-				if !known[flag] && flag != "driver" && !slices.Contains([]string{"all", "controller", "node"}, flag) {
-					t.Errorf("%s: holdfast driver has no flag --%s", name, flag)
+				if !known[flag] && !slices.Contains(words, flag) {
+					t.Errorf("%s: %s has no flag --%s", name, template.Spec.Containers[0].Name, flag)
 				}
 			}
 		}
@@ -211,7 +215,7 @@ func TestArguments_areFlagsOfTheProgram(t *testing.T) {
 // files below internal.
 func flagsIn(t *testing.T, patterns ...string) map[string]bool {
 	t.Helper()
-	declaration := regexp.MustCompile(`flags\.\w*Var\(&[\w.]+, "([a-z0-9-]+)"`)
+	declaration := regexp.MustCompile(`\b(?:flags|f)\.\w*Var\(&[\w.]+, "([a-z0-9-]+)"`)
 	known := map[string]bool{}
 	for _, pattern := range patterns {
 		files, err := filepath.Glob(filepath.Join("../../../internal", pattern))
@@ -316,22 +320,6 @@ func TestProbes_askTheMetricsPort(t *testing.T) {
 			if probe.HTTPGet.Path != path || probe.HTTPGet.Port.StrVal != "metrics" {
 				t.Errorf("%s: %+v", path, probe.HTTPGet)
 			}
-		}
-	}
-}
-
-func TestWindows_isOffUnlessAskedFor(t *testing.T) {
-	if n := len(of[*appsv1.DaemonSet](render(t, "{backend: ebs}"))); n != 1 {
-		t.Errorf("%d DaemonSets", n)
-	}
-	sets := of[*appsv1.DaemonSet](render(t, "{backend: ebs, windows: {enabled: true}}"))
-	if len(sets) != 2 {
-		t.Fatalf("%d DaemonSets", len(sets))
-	}
-	for _, set := range sets {
-		spec := set.Spec.Template.Spec
-		if spec.NodeSelector["kubernetes.io/os"] == "windows" && (spec.SecurityContext != nil || spec.Containers[0].SecurityContext != nil || spec.HostNetwork) {
-			t.Error("the container on Windows has privileges")
 		}
 	}
 }

@@ -166,7 +166,8 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end -}}
 
-{{- define "holdfast.ebsNodeArgs" -}}
+{{/* Of a node of any system: which instance it is, and what it takes. */}}
+{{- define "holdfast.ebsInstanceArgs" -}}
 {{- with .Values.ebs -}}
 - --metadata-sources={{ join "," .metadataSources }}
 {{- if ge (int .volumeAttachLimit) 0 }}
@@ -178,6 +179,12 @@ app.kubernetes.io/component: {{ .component }}
 {{- if .removeStartupTaint }}
 - --remove-startup-taint
 {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "holdfast.ebsNodeArgs" -}}
+{{- include "holdfast.ebsInstanceArgs" . -}}
+{{- with .Values.ebs -}}
 {{- if .legacyXFS }}
 - --legacy-xfs
 {{- end }}
@@ -224,6 +231,18 @@ app.kubernetes.io/component: {{ .component }}
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - name: POD_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+{{- end -}}
+
+{{/* Where pods of Windows run. */}}
+{{- define "holdfast.windowsPlace" -}}
+nodeSelector:
+  kubernetes.io/os: windows
+  {{- with .Values.windows.nodeSelector }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .Values.windows.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/* A start may have a pool to repair first; liveness is for a process that hangs. */}}
