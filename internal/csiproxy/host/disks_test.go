@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 )
 
 const (
@@ -27,7 +28,7 @@ type rig struct {
 
 func newRig(t *testing.T, options simulated.Options) *rig {
 	t.Helper()
-	return &rig{t: t, machine: simulated.New(options), state: t.TempDir()}
+	return &rig{t: t, machine: simulated.New(options), state: winetest.Dir(t)}
 }
 
 // host is a fresh process on the machine.

@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 )
 
 func TestRecords_keepAndForget(t *testing.T) {
-	for name, dir := range map[string]string{"on the disk": filepath.Join(t.TempDir(), "a", "b"), "in memory": ""} {
+	for name, dir := range map[string]string{"on the disk": filepath.Join(winetest.Dir(t), "a", "b"), "in memory": ""} {
 		t.Run(name, func(t *testing.T) {
 			r, err := newRecords(dir, slog.New(slog.DiscardHandler))
 			mustDo(t, err)
@@ -36,7 +38,7 @@ func TestRecords_keepAndForget(t *testing.T) {
 // A crash while a record is written leaves the old one and a temporary file, and
 // a record that is damaged all the same allows nothing.
 func TestRecords_surviveACrashWhileWriting(t *testing.T) {
-	dir := t.TempDir()
+	dir := winetest.Dir(t)
 	r, err := newRecords(dir, slog.New(slog.DiscardHandler))
 	mustDo(t, err)
 	mustDo(t, r.write("format-x", begunFormat{Volume: "old"}))
@@ -60,7 +62,7 @@ func TestRecords_surviveACrashWhileWriting(t *testing.T) {
 }
 
 func TestNew_needsAStateDirectoryThatCanBe(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
+	file := filepath.Join(winetest.Dir(t), "file")
 	mustDo(t, os.WriteFile(file, nil, 0o600))
 	if _, err := newRecords(filepath.Join(file, "below"), slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a directory below a file")
