@@ -49,8 +49,8 @@ const (
 )
 
 var (
-	// ErrNoProxy: no pipe of csi-proxy is there.
-	ErrNoProxy = errors.New("csi-proxy is not there")
+	// ErrNoProxy: no pipe of csi-proxy is there, or nobody answers on it.
+	ErrNoProxy = errors.New("csi-proxy cannot be reached")
 	// ErrVersion: csi-proxy is there, and has no version that will do, or none that
 	// can express the call.
 	ErrVersion = errors.New("csi-proxy has not the version that is needed")

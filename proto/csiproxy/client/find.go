@@ -135,7 +135,7 @@ func (f finder) served(ctx context.Context) (found []string, groups int) {
 
 // exists connects to a pipe and closes the connection.
 func (f finder) exists(ctx context.Context, pipe string) bool {
-	limited, cancel := context.WithTimeout(ctx, answerLimit)
+	limited, cancel := context.WithTimeout(ctx, connectLimit)
 	defer cancel()
 	conn, err := f.dial(limited, pipe)
 	if err != nil {

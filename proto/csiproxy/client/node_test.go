@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server/memory"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
@@ -24,6 +25,9 @@ type node struct {
 	t       *testing.T
 	pipes   *memory.Pipes
 	machine *groupstest.Machine
+	// slow, if not nil, makes the proxy do one call at a time, and a rescan last
+	// until it is closed.
+	slow chan struct{}
 
 	mu sync.Mutex
 	// open counts the connections of clients that are not closed.
@@ -32,6 +36,34 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	return &node{t: t, pipes: memory.New(), machine: groupstest.Answering()}
+}
+
+func (n *node) limits() (limits server.Limits) {
+	if n.slow != nil {
+		limits.Calls = 1
+	}
+	return limits
+}
+
+func (n *node) host() hub.Host {
+	host := n.machine.Host()
+	if n.slow != nil {
+		host.Disks = slowDisks{host.Disks, n.slow}
+	}
+	return host
+}
+
+// slowDisks take from the channel when a rescan begins, and end it when the
+// channel is closed.
+type slowDisks struct {
+	hub.Disks
+	slow chan struct{}
+}
+
+func (d slowDisks) Rescan(context.Context) error {
+	for range d.slow {
+	}
+	return nil
 }
 
 // only are the definitions of the versions named.
@@ -57,7 +89,7 @@ func future(name string) version.Definition {
 func (n *node) run(definitions ...version.Definition) (stop func()) {
 	n.t.Helper()
 	s, err := server.New(server.Options{
-		Versions: definitions, Host: n.machine.Host(), Logger: slog.New(slog.DiscardHandler),
+		Versions: definitions, Host: n.host(), Limits: n.limits(), Logger: slog.New(slog.DiscardHandler),
 		Transport: n.pipes.As(server.Process{ID: 1, Program: `C:\csi-proxy.exe`}),
 	})
 	if err != nil {

@@ -20,8 +20,12 @@ import (
 )
 
 const (
-	// answerLimit is how long a proxy may take to answer that it is one.
-	answerLimit = 5 * time.Second
+	// connectLimit is how long a connection may take, with HTTP/2's preface: who
+	// serves the pipe and says nothing is not waited for longer.
+	connectLimit = 5 * time.Second
+	// answerLimit is how long a proxy may take to answer that it is one. Calls wait
+	// in line there when it is busy.
+	answerLimit = time.Minute
 	// firstRetry and lastRetry are between attempts to connect again.
 	firstRetry, lastRetry = 50 * time.Millisecond, 2 * time.Second
 )
@@ -55,7 +59,7 @@ func (f finder) open(version string) (*session, error) {
 		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 2, Jitter: 0.2, MaxDelay: lastRetry},
-			MinConnectTimeout: answerLimit,
+			MinConnectTimeout: connectLimit,
 		}),
 	)
 	if err != nil {
@@ -127,10 +131,19 @@ func (s *session) verify(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("waiting for csi-proxy to answer on %s: %w", s.pipe, ctx.Err())
 		}
-		if dialError := s.failedDial(); dialError != nil {
-			return fmt.Errorf("connecting to csi-proxy on %s: %w", s.pipe, dialError)
-		}
-		return fmt.Errorf("csi-proxy does not answer on %s: %w", s.pipe, err)
+		return s.unreachable(err)
 	}
 	return nil
+}
+
+// unreachable says why nobody has answered.
+func (s *session) unreachable(err error) error {
+	switch dialError := s.failedDial(); {
+	case dialError == nil:
+		return fmt.Errorf("%w: nobody answers on %s: %w", ErrNoProxy, s.pipe, err)
+	case errors.Is(dialError, fs.ErrPermission), errors.Is(dialError, ErrServer):
+		return fmt.Errorf("connecting to csi-proxy on %s: %w", s.pipe, dialError)
+	default:
+		return fmt.Errorf("%w: connecting on %s: %w", ErrNoProxy, s.pipe, dialError)
+	}
 }

@@ -282,6 +282,58 @@ func TestDial_endsWithItsContext(t *testing.T) {
 	}
 }
 
+// Nor does he one who waits for as long as it takes.
+func TestDial_givesUpOnAPipeThatSaysNothing(t *testing.T) {
+	n := newNode(t)
+	n.pipes.Take(`\\.\pipe\csi-proxy-v1`, server.Process{ID: 7})
+	start := time.Now()
+	_, err := client.Dial(t.Context(), n.plugin("v1"))
+	checkError(t, err, client.ErrNoProxy, []string{`\\.\pipe\csi-proxy-v1`})
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if left := n.connections(0); left != nil {
+		t.Error(left)
+	}
+}
+
+// A proxy whose calls wait in line is one all the same.
+func TestDial_waitsForABusyProxy(t *testing.T) {
+	n := newNode(t)
+	n.slow = make(chan struct{})
+	n.run(only("v1")...)
+	first, err := client.Dial(t.Context(), n.plugin("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = first.Close() }()
+	ended := make(chan error)
+	go func() {
+		_, err := first.Rescan(t.Context(), &v1.RescanRequest{})
+		ended <- err
+	}()
+	n.slow <- struct{}{} // the one call that this proxy does at a time has begun
+	dialled := make(chan error)
+	go func() {
+		second, err := client.Dial(t.Context(), n.plugin("v1"))
+		if err == nil {
+			err = second.Close()
+		}
+		dialled <- err
+	}()
+	select {
+	case err := <-dialled:
+		t.Errorf("before the first call ended: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(n.slow)
+	for _, result := range []chan error{ended, dialled} {
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Whom the pipe's security descriptor does not admit is told so: an older version
 // would not admit him either.
 func TestDial_deniedIsNeitherMissingNorAnotherVersion(t *testing.T) {
