@@ -47,8 +47,12 @@ func (c Chart) Manifests() ([]Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
+	windows, err := c.windows()
+	if err != nil {
+		return nil, err
+	}
 	isSnapshot := func(d Document) bool { return strings.Contains(d.Kind, "Snapshot") }
-	return []Manifest{
+	return append([]Manifest{
 		{Name: "local.yaml", Text: join("# The backend local, without Helm: kubectl apply -f local.yaml\n",
 			append([]Document{{YAML: namespace}}, slices.DeleteFunc(slices.Clone(documents), isSnapshot)...))},
 		{Name: "local-snapshot-classes.yaml", Text: join("# For clusters with the CRDs of snapshots and group snapshots.\n",
@@ -56,7 +60,25 @@ func (c Chart) Manifests() ([]Manifest, error) {
 		{Name: "pipe-policy.yaml", Text: join("# Who may have the pipes of csi-proxy (Kubernetes 1.30 and later). Allow accounts where it says \"in []\".\n", policy)},
 		{Name: "pipe-webhook.yaml", Text: join("# The same as a webhook. Add its namespace, --allow arguments, the secret holdfast-pipe and its caBundle.\n", webhook)},
 		sidecarRoles(),
-	}, nil
+	}, windows...), nil
+}
+
+// windows are the files for clusters with Windows nodes: the backend ebs with its
+// controller and the nodes of both systems, in each form, and csi-proxy.
+func (c Chart) windows() (manifests []Manifest, err error) {
+	for _, file := range []struct{ name, what, values, only string }{
+		{"ebs-windows.yaml", "# The backend ebs on Linux and Windows nodes, which have csi-proxy, without Helm.\n", "{backend: ebs, installSnapshotClasses: never, windows: {enabled: true}}", ""},
+		{"ebs-windows-hostprocess.yaml", "# The same with HostProcess containers on Windows nodes, which need no csi-proxy.\n", "{backend: ebs, installSnapshotClasses: never, windows: {enabled: true, hostProcess: true}}", ""},
+		{"csi-proxy.yaml", "# csi-proxy as a HostProcess container, where it is no service of the nodes.\n", "{backend: ebs, windows: {csiProxy: {enabled: true}}}", "holdfast-csi-proxy"},
+	} {
+		documents, err := c.Render(Options{Release: "holdfast", Namespace: manifestNamespace, Values: file.values})
+		if err != nil {
+			return nil, err
+		}
+		documents = slices.DeleteFunc(documents, func(d Document) bool { return file.only != "" && d.Name != file.only })
+		manifests = append(manifests, Manifest{Name: file.name, Text: join(file.what, append([]Document{{YAML: namespace}}, documents...))})
+	}
+	return manifests, nil
 }
 
 // pipePolicy are the objects that the values add to the chart's own.
