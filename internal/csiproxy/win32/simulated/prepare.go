@@ -23,6 +23,9 @@ func (d *disk) prepare() error {
 	default:
 		return fmt.Errorf("simulated: a disk of style %q", spec.Style)
 	}
+	if d.size < mebibyte {
+		return fmt.Errorf("simulated: %d bytes are too small for a table", d.size)
+	}
 	d.setTable(request)
 	entries := d.preparedEntries()
 	if err := d.checkEntries(entries); err != nil {

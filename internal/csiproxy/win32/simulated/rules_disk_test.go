@@ -442,3 +442,28 @@ func TestClone_staysOfflineBesideItsOriginal(t *testing.T) {
 		t.Errorf("the data: %v", err)
 	}
 }
+
+// A spec that cannot be is an error and not a strange disk.
+func TestAddDisk_refusesWhatCannotBe(t *testing.T) {
+	m, calls := machine(t, simulated.Options{})
+	for name, spec := range map[string]simulated.DiskSpec{
+		"no size":                   {},
+		"half a sector":             {Size: 700},
+		"an odd sector":             {Size: gibi, SectorSize: 1000},
+		"a table without room":      {Size: 512 << 10, Style: "gpt"},
+		"a style that is none":      {Size: gibi, Style: "ldm"},
+		"a filesystem that is none": {Size: gibi, Style: "data", FileSystem: "ext4"},
+		"a filesystem on nothing":   {Size: gibi, FileSystem: "NTFS"},
+		"data beyond the disk":      {Size: gibi, Style: "data", DataSize: 2 * gibi},
+		"bytes beyond the disk":     {Size: gibi, Bytes: map[int64][]byte{gibi: {1}}},
+	} {
+		if _, err := m.AddDisk(spec); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+	d := openDisk(t, calls, m.MustAddDisk(simulated.DiskSpec{Serial: "small", Size: 64 << 10}))
+	for _, c := range []win32.CreateDisk{{Style: win32.StyleGPT, MaxPartitions: 128}, {Style: 9}, {Style: win32.StyleGPT, MaxPartitions: 1 << 30}} {
+		_, err := d.Control(win32.IoctlDiskCreateDisk, c.Encode(), nil)
+		refused(t, "a table", err, win32.ErrorInvalidParameter)
+	}
+}

@@ -14,6 +14,7 @@ const (
 	reservedSize   = 16 * mebibyte // of the partition that Windows makes for itself
 	entrySize      = 128           // of a GPT entry
 	leastEntries   = 128
+	mostEntries    = 1024
 	mostMBRSectors = 1<<32 - 1
 	mbrTypeNTFS    = 7
 )
@@ -72,7 +73,7 @@ func (m *Machine) createTable(d *disk, request win32.CreateDisk) error {
 	if d.system {
 		return win32.ErrorAccessDenied
 	}
-	if request.Style > win32.StyleRaw || d.known < 64*d.sector+2*leastEntries*entrySize {
+	if request.Style > win32.StyleRaw || request.MaxPartitions > mostEntries || d.known < mebibyte {
 		return win32.ErrorInvalidParameter
 	}
 	if n := len(d.table.partitions); n > 0 {
