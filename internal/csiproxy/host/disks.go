@@ -129,6 +129,7 @@ func (d disks) byNumber(ctx context.Context) []hub.Disk {
 }
 
 func (d disks) byInterface(ctx context.Context, interfaces []string) []hub.Disk {
+	d.numbers.keep(interfaces)
 	return each(interfaces, func(path string) (hub.Disk, bool) {
 		disk, err := glance(ctx, d.tasks, "disk "+path, func(context.Context) (hub.Disk, error) {
 			device, err := d.machine.Devices.OpenInterface(path, win32.Query)
@@ -140,24 +141,24 @@ func (d disks) byInterface(ctx context.Context, interfaces []string) []hub.Disk 
 			if err != nil {
 				return hub.Disk{}, err
 			}
-			d.numbers.Store(path, number.Number)
+			d.numbers.learn(path, number.Number)
 			return d.describe(device, number.Number), nil
 		})
 		if err == nil {
 			return disk, true
 		}
-		number, known := d.numbers.Load(path)
+		number, known := d.numbers.of(path)
 		d.logger.Warn("a disk cannot be read", "disk", path, "number", number, "error", err)
 		if !known || errors.Is(err, backend.ErrNotFound) {
 			return hub.Disk{}, false // just gone, or never known: there is no number to list it by
 		}
-		return hub.Disk{Number: number.(uint32), Problem: err}, true //nolint:forcetypeassert // only numbers are stored
+		return hub.Disk{Number: number, Problem: err}, true
 	})
 }
 
 // Rescan looks for disks on all buses, then for the size of each.
 func (d disks) Rescan(ctx context.Context) error {
-	return d.rescans.do(ctx, func() error {
+	return d.rescans.do(ctx, func() error { //nolint:contextcheck // the look is shared, and goes on without the caller who began it
 		background, cancel := context.WithTimeoutCause(context.Background(), rescanLimit,
 			fmt.Errorf("%w: the look at all buses took longer than %s", backend.ErrUnavailable, rescanLimit))
 		defer cancel()

@@ -90,11 +90,15 @@ func readContent(ctx context.Context, r io.ReaderAt, within stretch, sector int6
 
 // used is the offset of the first byte that is not zero.
 func (c content) used() (int64, bool) {
+	var zeros [4 * kibi]byte
 	for _, p := range c.parts {
-		for i, b := range p.data {
-			if b != 0 {
-				return p.offset + int64(i), true
+		for at := 0; at < len(p.data); at += len(zeros) {
+			chunk := p.data[at:min(at+len(zeros), len(p.data))]
+			if bytes.Equal(chunk, zeros[:len(chunk)]) {
+				continue
 			}
+			first := bytes.IndexFunc(chunk, func(r rune) bool { return r != 0 })
+			return p.offset + int64(at+first), true
 		}
 	}
 	return 0, false

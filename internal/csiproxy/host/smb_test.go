@@ -27,7 +27,7 @@ func smbRig(t *testing.T) (*rig, hub.Host) {
 	r := newRig(t, simulated.Options{})
 	r.log = &bytes.Buffer{}
 	users := map[string]string{"alice": smbPassword, "bob": "bob's own"}
-	for _, share := range []string{"share", "other"} {
+	for _, share := range []string{"share", "share2"} {
 		mustDo(t, r.machine.AddShare(simulated.SMBShare{Server: "server", Share: share, Users: users}))
 	}
 	mustDo(t, r.machine.MkdirAll(podsDir))
@@ -160,7 +160,7 @@ func TestSMB_countsTheMountsOfAShare(t *testing.T) {
 	r, h := smbRig(t)
 	ctx := t.Context()
 	other := alice(at("other"))
-	other.Remote = `//server/other`
+	other.Remote = `//server/share2`
 	sub := alice(at("sub"))
 	sub.Remote = `//SERVER/share/Sub/Directory`
 	for _, mount := range []hub.SMBMount{alice(at("a")), alice(at("b")), alice(""), other, sub} {
@@ -175,7 +175,7 @@ func TestSMB_countsTheMountsOfAShare(t *testing.T) {
 		t.Error("unmounting one volume cut off another")
 	}
 	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("b")))
-	if r.mappedUser(shareKeyed) != "" || r.mappedUser(`\\server\other`) != "alice" {
+	if r.mappedUser(shareKeyed) != "" || r.mappedUser(`\\server\share2`) != "alice" {
 		t.Error("the last mount did not end the mapping, or ended another's")
 	}
 }
@@ -221,7 +221,7 @@ func TestSMB_comparesCredentials(t *testing.T) {
 	mustDo(t, r.host().SMB.Mount(ctx, upper)) // Windows does not tell the cases of names apart
 	// Windows itself refuses a second user of the server (1219).
 	otherShare := bob(at("c"))
-	otherShare.Remote = `\\server\other`
+	otherShare.Remote = `\\server\share2`
 	wantError(t, h.SMB.Mount(ctx, otherShare), backend.ErrPrecondition, "ERROR_SESSION_CREDENTIAL_CONFLICT (1219)")
 	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a")))
 	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("b")))
@@ -292,10 +292,10 @@ func TestSMB_doesNotUseAMappingOfSomebodyElse(t *testing.T) {
 	mustDo(t, h.SMB.Unmount(ctx, shareRemote, ""))
 	mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
 	// A broken one is replaced.
-	mustDo(t, foreign.Create(ctx, win32.SMBMappingRequest{Remote: `\\server\other`, Username: "alice", Password: smbPassword}))
-	mustDo(t, r.machine.SetMappingStatus(`\\server\other`, simulated.MappingNetworkError))
+	mustDo(t, foreign.Create(ctx, win32.SMBMappingRequest{Remote: `\\server\share2`, Username: "alice", Password: smbPassword}))
+	mustDo(t, r.machine.SetMappingStatus(`\\server\share2`, simulated.MappingNetworkError))
 	other := alice(at("b"))
-	other.Remote = `\\server\other`
+	other.Remote = `\\server\share2`
 	mustDo(t, h.SMB.Mount(ctx, other))
 }
 

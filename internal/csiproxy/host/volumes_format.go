@@ -39,19 +39,27 @@ func formatRecord(volume string) string {
 // data that came there meanwhile, by whatever way, is refused as before. A volume
 // that Windows recognises is never formatted again, with a record or without:
 // then the earlier format has come to its end.
+//
+// A call that waits while another formats the volume gets that one's success: it
+// is the same call repeated, by a caller whose patience ended first.
 func (v volumes) Format(ctx context.Context, volumeID, fileSystem string) error {
 	if fileSystem != "" && !strings.EqualFold(fileSystem, ntfsName) {
 		return fmt.Errorf("%w: filesystem %.50q; volumes are formatted with %s only", backend.ErrInvalid, fileSystem, ntfsName)
 	}
-	return v.change(ctx, volumeID, nil, func(ctx context.Context, name string) error {
-		if err := v.format(ctx, name); err != nil {
+	name, err := win32.ParseVolumeName(volumeID)
+	if err != nil {
+		return err
+	}
+	before := v.formats.now(name)
+	return v.change(ctx, name, nil, func(ctx context.Context, name string) error {
+		if err := v.format(ctx, name, before); err != nil {
 			return fmt.Errorf("format volume %s: %w", name, err)
 		}
 		return nil
 	})
 }
 
-func (v volumes) format(ctx context.Context, name string) error {
+func (v volumes) format(ctx context.Context, name string, before int) error {
 	extent, err := v.whole(name)
 	if err != nil {
 		return err
@@ -69,9 +77,9 @@ func (v volumes) format(ctx context.Context, name string) error {
 	begun = begun && earlier == stretch
 	existing, err := v.filesystemOf(name)
 	switch {
-	case err != nil && !(begun && isErrno(err, win32.ErrorFileCorrupt, win32.ErrorDiskCorrupt)):
+	case err != nil && (!begun || !isErrno(err, win32.ErrorFileCorrupt, win32.ErrorDiskCorrupt)):
 		return err
-	case existing == ntfsName && begun:
+	case existing == ntfsName && (begun || v.formats.now(name) != before):
 		return v.formatted(name, extent)
 	case existing != "":
 		return fmt.Errorf("%w: it has a filesystem, %s, and keeps it", backend.ErrPrecondition, existing)
@@ -110,7 +118,7 @@ func (v volumes) formatted(name string, extent win32.DiskExtent) error {
 		return err
 	}
 	if now != ntfsName {
-		return fmt.Errorf("Windows answered success to the format, but the filesystem is %q", now) //nolint:staticcheck,revive // it is a name
+		return fmt.Errorf("the format answered success, but the filesystem is %q", now)
 	}
 	data, err := v.ntfsOf(name)
 	if err != nil {
@@ -119,7 +127,11 @@ func (v volumes) formatted(name string, extent win32.DiskExtent) error {
 	if data.Clusters <= 0 || data.BytesPerCluster == 0 || data.Clusters > extent.Length/int64(data.BytesPerCluster) {
 		return fmt.Errorf("the new filesystem has %d clusters of %d bytes on a partition of %d bytes", data.Clusters, data.BytesPerCluster, extent.Length)
 	}
-	return v.records.remove(formatRecord(name))
+	if err := v.records.remove(formatRecord(name)); err != nil {
+		return err
+	}
+	v.formats.add(name)
+	return nil
 }
 
 func (h *Host) ntfsOf(name string) (win32.NTFSVolumeData, error) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
@@ -146,11 +147,38 @@ func TestFormat_refusesAReadOnlyDisk(t *testing.T) {
 	wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrPrecondition, "ERROR_WRITE_PROTECT (19)")
 }
 
+// A caller whose patience ended, and who asks again while the format is under way,
+// is told that it succeeded; one who asks later is refused.
+func TestFormat_aRepeatedCallThatWaitedIsNoSecondFormat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, h, volume := rawRig(t, nil)
+		r.machine.Inject(simulated.Fault{Call: "Volumes.Format", Action: simulated.Delay, For: time.Minute})
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		results := make(chan error, 8)
+		for range cap(results) {
+			go func() { results <- h.Volumes.Format(t.Context(), volume, "") }()
+		}
+		if err := h.Volumes.Format(short, volume, ""); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		for range cap(results) {
+			if err := <-results; err != nil {
+				t.Error(err)
+			}
+		}
+		wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrPrecondition)
+		if losses := r.machine.Losses(); len(losses) > 0 {
+			t.Error(losses)
+		}
+	})
+}
+
 // begun leaves what a format leaves that died: its record, and the first blocks.
 func begun(t *testing.T, bytes map[int64][]byte) (*rig, hub.Host, string) {
 	t.Helper()
 	r, h, volume := rawRig(t, bytes)
-	host := h.Volumes.(volumes) //nolint:forcetypeassert // this package's own
+	host := h.Volumes.(volumes)
 	extent, err := host.whole(volume)
 	mustDo(t, err)
 	id, _, err := host.identify(volume, extent)
@@ -443,7 +471,7 @@ func TestVolumes_aCallerOfAHungVolumeIsAnswered(t *testing.T) {
 		mustDo(t, err)
 		hung := r.machine.Inject(simulated.Fault{Target: cloudSerial, Action: simulated.Hang})
 		for range 10 {
-			ctx, cancel := context.WithTimeout(t.Context(), 10_000_000_000)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			if _, err := h.Volumes.FileSystem(ctx, volume); !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
