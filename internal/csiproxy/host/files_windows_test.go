@@ -172,7 +172,7 @@ func TestWindows_linksADirectory(t *testing.T) {
 	mustBe(t, h.Filesystem.Link(ctx(), dir+`\missing`, dir+`\a`), backend.ErrNotFound)
 	err := h.Filesystem.Link(ctx(), dir+`\source`, dir+`\link`)
 	if _, statErr := os.Lstat(dir + `\link`); statErr != nil {
-		if err == nil || errors.Is(err, backend.ErrNotFound) || !strings.Contains(err.Error(), "there is none") {
+		if err == nil || errors.Is(err, backend.ErrNotFound) {
 			t.Errorf("no link was made, and the answer is %v", err)
 		}
 		t.Run("that exists", func(t *testing.T) { t.Skipf("effect missing here: CreateSymbolicLink: %v", err) })
