@@ -16,3 +16,11 @@ PROXY_SIZE_LIMIT := 20000000
 size: size-windows
 size-windows: bin/csi-proxy.exe
 	test/check-size bin/csi-proxy.exe $(PROXY_SIZE_LIMIT)
+
+# The proxy and what is about Windows, under wine: the packages that do, and
+# csi-proxy.exe as a whole. Short is what .ci/run has, in about three minutes.
+.PHONY: test-windows test-windows-short
+test-windows-short: bin/csi-proxy.exe
+	GO="$(GO)" test/windows/run short
+test-windows: bin/csi-proxy.exe
+	GO="$(GO)" test/windows/run all
