@@ -1,7 +1,7 @@
 package win32
 
 // The numbers that storage operations give (winerror.h).
-const (
+const ( //nolint:errname // Named as in the header.
 	ErrorInvalidFunction           Errno = 1
 	ErrorFileNotFound              Errno = 2
 	ErrorPathNotFound              Errno = 3
@@ -126,7 +126,7 @@ const (
 )
 
 // The numbers of the iSCSI initiator (iscsierr.h).
-const (
+const ( //nolint:errname // Named as in the header.
 	ISDSCNonSpecificError                  Errno = 0xEFFF0001
 	ISDSCLoginFailed                       Errno = 0xEFFF0002
 	ISDSCConnectionFailed                  Errno = 0xEFFF0003
@@ -180,7 +180,7 @@ const (
 )
 
 // The numbers of COM and of WMI (winerror.h, wbemcli.h).
-const (
+const ( //nolint:errname // Named as in the header.
 	ErrorENotImpl             Errno = 0x80004001
 	ErrorEFail                Errno = 0x80004005
 	ErrorDispEException       Errno = 0x80020009

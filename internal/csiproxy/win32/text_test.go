@@ -26,17 +26,15 @@ func TestErrno_showsNameAndNumber(t *testing.T) {
 }
 
 func TestErrno_isWhatPackageFsKnows(t *testing.T) {
-	for _, c := range []struct {
-		errno Errno
-		is    error
-	}{
-		{ErrorFileNotFound, fs.ErrNotExist}, {ErrorPathNotFound, fs.ErrNotExist},
-		{ErrorAlreadyExists, fs.ErrExist}, {ErrorFileExists, fs.ErrExist}, {ErrorDirNotEmpty, fs.ErrExist},
-		{ErrorAccessDenied, fs.ErrPermission}, {ErrorPrivilegeNotHeld, fs.ErrPermission},
+	known := []error{fs.ErrNotExist, fs.ErrExist, fs.ErrPermission}
+	for errno, is := range map[Errno]int{
+		ErrorFileNotFound: 0, ErrorPathNotFound: 0,
+		ErrorAlreadyExists: 1, ErrorFileExists: 1, ErrorDirNotEmpty: 1,
+		ErrorAccessDenied: 2, ErrorPrivilegeNotHeld: 2, ErrorSharingViolation: -1,
 	} {
-		for _, target := range []error{fs.ErrNotExist, fs.ErrExist, fs.ErrPermission} {
-			if got := errors.Is(c.errno, target); got != (target == c.is) {
-				t.Errorf("errors.Is(%v, %v) = %t", c.errno, target, got)
+		for i, target := range known {
+			if got := errors.Is(errno, target); got != (i == is) {
+				t.Errorf("errors.Is(%v, %v) = %t", errno, target, got)
 			}
 		}
 	}

@@ -146,7 +146,7 @@ func fakeInvoke(o *fakeObject, id uintptr, _, _, flags uintptr, parameters *fake
 // fakeParameters is DISPPARAMS, the last first.
 type fakeParameters struct {
 	arguments *ole.VARIANT
-	names     uintptr
+	_         uintptr
 	count     uint32
 }
 
@@ -165,11 +165,10 @@ func (p *fakeParameters) values() []any {
 
 // fakeException is EXCEPINFO.
 type fakeException struct {
-	_           uint64
-	source      uintptr
+	_, _        uintptr // code; source
 	description uintptr
-	help        uintptr
-	context     uint32
+	_           uintptr // file of help
+	_           uint32
 	_, _        uintptr
 	number      uint32
 }

@@ -156,8 +156,9 @@ func (d *directory) attributes(name string) (*windows.OBJECT_ATTRIBUTES, error) 
 	}, nil
 }
 
-// Options of opening an entry: as it is, whatever it is; without further rights
-// for administrators' backups; each call waits for its end.
+// Options of opening an entry: itself, also when it is a reparse point; file or
+// directory, as CreateFileW opens with FILE_FLAG_BACKUP_SEMANTICS; each call on
+// the handle waits for its end.
 const openItself = windows.FILE_OPEN_REPARSE_POINT | windows.FILE_OPEN_FOR_BACKUP_INTENT | windows.FILE_SYNCHRONOUS_IO_NONALERT
 
 // create is NtCreateFile of an entry.

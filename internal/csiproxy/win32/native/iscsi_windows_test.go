@@ -109,6 +109,15 @@ func logIn(t *testing.T, i iscsi, portal hub.Portal) win32.SessionID {
 		t.Errorf("persistent logins: %v\n%s", err, diff)
 	}
 	must(t, i.RemovePersistentLogin(ctx, kept))
+	_, err = i.Login(ctx, login, false)
+	refused(t, "login beside a session", err, win32.ISDSCTargetAlreadyLoggedIn)
+	if none, err := i.Login(ctx, login, true); err != nil || none != (win32.SessionID{}) {
+		t.Errorf("a login kept beside its session: %v, %v", none, err)
+	}
+	if logins, err := i.PersistentLogins(ctx); err != nil || len(logins) != 1 {
+		t.Errorf("it is kept as %v, %v", logins, err)
+	}
+	must(t, i.RemovePersistentLogin(ctx, kept))
 	refused(t, "remove again", i.RemovePersistentLogin(ctx, kept), win32.ErrorNotFound)
 	return id
 }

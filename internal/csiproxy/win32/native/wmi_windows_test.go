@@ -26,11 +26,10 @@ type fakeWMI struct {
 	namespace string
 	instances map[string][]*fakeObject
 	calls     []fakeCall
-	result    uint32   // ReturnValue of methods
-	throws    error    // instead
-	messageID string   // of the last error
-	failEnd   uint32   // what enumerations end with
-	asked     []string // namespaces
+	result    uint32 // ReturnValue of methods
+	throws    error  // instead
+	messageID string // of the last error
+	failEnd   uint32 // what enumerations end with
 }
 
 type fakeCall struct {
