@@ -36,10 +36,10 @@ func TestAt_hasTheTextThatDriversMatchWhereNoVolumeIs(t *testing.T) {
 	w.do(w.WriteFile(plugins+`\file`, 1))
 	w.do(w.Symlink(pods+`\todir`, plugins+`\dir`, true))
 	w.do(w.Symlink(pods+`\dangling`, plugins+`\nothing`, true))
-	w.mkdir(plugins + `\other`)
-	w.do(w.SetReparse(plugins+`\other`, win32.Reparse{Tag: win32.ReparseTagAFUnix}))
+	w.mkdir(plugins + `\second`)
+	w.do(w.SetReparse(plugins+`\second`, win32.Reparse{Tag: win32.ReparseTagAFUnix}))
 	for _, path := range []string{
-		plugins + `\nothing`, plugins + `\no\way`, plugins + `\dir`, plugins + `\file`, plugins + `\file\x`, plugins + `\other`,
+		plugins + `\nothing`, plugins + `\no\way`, plugins + `\dir`, plugins + `\file`, plugins + `\file\x`, plugins + `\second`,
 		pods + `\todir`, pods + `\dangling`, kubelet,
 	} {
 		_, err := w.hub.Volumes.At(ctx(), path)

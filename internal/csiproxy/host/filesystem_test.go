@@ -165,10 +165,10 @@ func TestEveryOperation_endsWhenItsCallerLeaves(t *testing.T) {
 // L-4
 func TestRoots_areHeldFromTheStart(t *testing.T) {
 	w := newWorld(t)
-	if err := w.Rename(kubelet, `C:\var\lib\other`); err == nil {
+	if err := w.Rename(kubelet, `C:\var\lib\second`); err == nil {
 		t.Error("the root was moved away while the host runs")
 	}
-	if err := w.Rename(`C:\var`, `C:\other`); err == nil {
+	if err := w.Rename(`C:\var`, `C:\second`); err == nil {
 		t.Error("what the root lies in was moved away while the host runs")
 	}
 }

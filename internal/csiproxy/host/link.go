@@ -89,7 +89,7 @@ func (w *walk) link(name, target string) error {
 // accept takes an entry that is there for the link if it is the same.
 func (w *walk) accept(info win32.FileInfo, name, target string) error {
 	if err := w.sameLink(info, name, target); err != nil {
-		return fmt.Errorf("%w: %s is there already: %v", backend.ErrExists, w.child(name), err)
+		return fmt.Errorf("%w: %s is there already: %s", backend.ErrExists, w.child(name), err.Error())
 	}
 	return nil
 }

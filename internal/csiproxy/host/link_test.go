@@ -47,14 +47,14 @@ func TestLink_makesNoLinkToAFileNorToNothing(t *testing.T) {
 
 func TestLink_replacesNothing(t *testing.T) {
 	w := newWorld(t)
-	w.mkdir(plugins+`\dir`, plugins+`\other`, pods+`\dir`)
+	w.mkdir(plugins+`\dir`, plugins+`\second`, pods+`\dir`)
 	w.do(w.WriteFile(pods+`\file`, 1))
-	w.do(w.Symlink(pods+`\other`, plugins+`\other`, true))
+	w.do(w.Symlink(pods+`\second`, plugins+`\second`, true))
 	w.do(w.Symlink(pods+`\dangling`, plugins+`\nothing`, true))
 	w.do(w.Symlink(pods+`\tofile`, plugins+`\dir`, false)) // as upstream made it (D-20)
 	w.do(w.Junction(pods+`\junction`, plugins+`\dir`))
 	before := w.tree(pods)
-	for _, link := range []string{`\dir`, `\file`, `\other`, `\dangling`, `\tofile`, `\junction`} {
+	for _, link := range []string{`\dir`, `\file`, `\second`, `\dangling`, `\tofile`, `\junction`} {
 		err := w.hub.Filesystem.Link(ctx(), plugins+`\dir`, pods+link)
 		if !errors.Is(err, backend.ErrExists) || !strings.Contains(err.Error(), pods+link) {
 			t.Errorf("%s: %v", link, err)
@@ -105,15 +105,15 @@ func TestIsLink_tellsLinksWhoseTargetExists(t *testing.T) {
 	w.mount(pods+`\pv`, "one")
 	w.mkdir(pods + `\gone`)
 	w.do(w.SetReparse(pods+`\gone`, win32.NewMountPoint(someVolume)))
-	w.mkdir(pods+`\other`, pods+`\device`, pods+`\root`)
-	w.do(w.SetReparse(pods+`\other`, win32.Reparse{Tag: win32.ReparseTagAFUnix}))
+	w.mkdir(pods+`\second`, pods+`\device`, pods+`\root`)
+	w.do(w.SetReparse(pods+`\second`, win32.Reparse{Tag: win32.ReparseTagAFUnix}))
 	w.do(w.SetReparse(pods+`\device`, win32.NewSymlink(`\\.\pipe\x`)))
 	w.do(w.SetReparse(pods+`\root`, win32.Reparse{Tag: win32.ReparseTagMountPoint, Substitute: `\??\GLOBALROOT\Device\HarddiskVolume1\`}))
 	for path, want := range map[string]bool{
 		kubelet: false, plugins: false, plugins + `\dir`: false, pods + `\file`: false,
 		pods + `\link`: true, pods + `\chain`: true, pods + `\a\relative`: true, pods + `\away`: true, pods + `\junction`: true, pods + `\pv`: true,
 		pods + `\dangling`: false, pods + `\a\up`: false, pods + `\deadjunction`: false, pods + `\gone`: false,
-		pods + `\other`: false, pods + `\device`: false, pods + `\root`: false,
+		pods + `\second`: false, pods + `\device`: false, pods + `\root`: false,
 	} {
 		if got, err := w.hub.Filesystem.IsLink(ctx(), path); err != nil || got != want {
 			t.Errorf("%s is a link: %t, %v", path, got, err)

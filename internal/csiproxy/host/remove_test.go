@@ -43,7 +43,7 @@ func TestRmdir_withForceTakesTheWholeTree(t *testing.T) {
 // L-3, D-6: whatever kind of reparse point it is.
 func TestRmdir_withForceEntersNoReparsePoint(t *testing.T) {
 	w := newWorld(t)
-	w.mkdir(pods+`\p\a`, pods+`\p\other`)
+	w.mkdir(pods+`\p\a`, pods+`\p\second`)
 	volume := w.mount(pods+`\p\mounted`, "one")
 	w.mkdir(pods + `\p\mounted\keep`)
 	w.do(w.Symlink(pods+`\p\a\link`, outside, true))
@@ -51,7 +51,7 @@ func TestRmdir_withForceEntersNoReparsePoint(t *testing.T) {
 	w.do(w.Symlink(pods+`\p\a\file`, outside+`\data`, false))
 	w.do(w.Symlink(pods+`\p\a\dangling`, pods+`\nothing`, true))
 	w.do(w.Junction(pods+`\p\junction`, outside))
-	w.do(w.SetReparse(pods+`\p\other`, win32.Reparse{Tag: win32.ReparseTagAFUnix}))
+	w.do(w.SetReparse(pods+`\p\second`, win32.Reparse{Tag: win32.ReparseTagAFUnix}))
 	before := w.tree(outside)
 	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
 	if after := w.tree(outside); after != before {

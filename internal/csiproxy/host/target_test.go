@@ -13,7 +13,7 @@ import (
 func TestMount_wantsAnEmptyDirectoryOfTheMachinesOwn(t *testing.T) {
 	w := newWorld(t)
 	volume := w.mount(plugins+`\first`, "one")
-	other := w.mount(plugins+`\other`, "two")
+	other := w.mount(plugins+`\second`, "two")
 	w.mkdir(plugins+`\empty`, plugins+`\full\x`, plugins+`\first\on\it`)
 	w.do(w.WriteFile(plugins+`\file`, 1))
 	w.do(w.Symlink(plugins+`\link`, plugins+`\empty`, true))
@@ -23,7 +23,7 @@ func TestMount_wantsAnEmptyDirectoryOfTheMachinesOwn(t *testing.T) {
 	for path, want := range map[string]error{
 		`\nothing`: backend.ErrNotFound, `\no\way`: backend.ErrNotFound, `\file`: backend.ErrPrecondition, `\full`: backend.ErrPrecondition,
 		`\link`: backend.ErrPrecondition, `\junction`: backend.ErrPrecondition, `\away\empty`: backend.ErrPrecondition,
-		`\other`: backend.ErrPrecondition, `\first\on\it`: backend.ErrPrecondition, `\empty`: nil, `\first`: nil,
+		`\second`: backend.ErrPrecondition, `\first\on\it`: backend.ErrPrecondition, `\empty`: nil, `\first`: nil,
 	} {
 		if err := w.hub.Volumes.Mount(ctx(), volume, plugins+path); !errors.Is(err, want) {
 			t.Errorf("mount at %s: %v", path, err)
@@ -34,7 +34,7 @@ func TestMount_wantsAnEmptyDirectoryOfTheMachinesOwn(t *testing.T) {
 			t.Errorf("at %s is %+v, %v", path, link, err)
 		}
 	}
-	if link, err := w.Readlink(plugins + `\other`); err != nil || link.Target() != other {
+	if link, err := w.Readlink(plugins + `\second`); err != nil || link.Target() != other {
 		t.Errorf("at the other one is %+v, %v", link, err)
 	}
 	w.idle()
