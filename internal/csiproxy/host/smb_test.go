@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -92,42 +91,6 @@ func TestSMB_mountsAndUnmounts(t *testing.T) {
 	}
 	if user := r.mappedUser(shareKeyed); user != "" || r.machine.Exists(at("a")) || len(r.left()) > 0 {
 		t.Errorf("mapped for %q, left %q", user, r.left())
-	}
-}
-
-// The rules of the group API's proto (windows.md 2.6), and names that are no share's.
-func TestSMB_refusesBadRemotePaths(t *testing.T) {
-	r, h := smbRig(t)
-	stop := r.machine.Record()
-	bad := []string{
-		"", `share`, `\server\share`, `\\server`, `\\server\`, `\\\share`, `\\server\\share`, `\\server\share\\x`, `\\?\UNC\server\share`, `\\.\pipe\x`,
-		`\\?\server\share`, `\\server\share\..\x`, `\\server\share\.`, `\\server\share\x.`, `\\server\share\x `, `\\server\ share`, `C:\x`, `\\ser ver\share`,
-		`\\server\pipe`, `\\server\PIPE\csi-proxy-v1`, `\\server\mailslot\x`, `\\server\ipc$`, `\\server\C$`, "\\\\server\\sh\x00are", "\\\\server\\sh\nare",
-		`\\server\share@` + "\xff", `\\-server\share`, `\\server\` + strings.Repeat("s", 81), `\\server\share\` + strings.Repeat("d", 260),
-	}
-	for _, c := range neverInRemote {
-		bad = append(bad, `\\server\sha`+string(c)+`re`, `\\server\share\`+string(c))
-	}
-	for _, remote := range bad {
-		mount := alice("")
-		mount.Remote = remote
-		if err := h.SMB.Mount(t.Context(), mount); !errors.Is(err, backend.ErrInvalid) {
-			t.Errorf("mount %q: %v", remote, err)
-		}
-		if err := h.SMB.Unmount(t.Context(), remote, ""); !errors.Is(err, backend.ErrInvalid) {
-			t.Errorf("unmount %q: %v", remote, err)
-		}
-	}
-	for text, want := range map[string]remote{
-		`\\Server\Share`: {"server", "share", ""}, `//Server/Share/`: {"server", "share", ""}, `\\10.0.0.1\a`: {"10.0.0.1", "a", ""},
-		`//fs.example.com/Data set/Sub/Dir`: {"fs.example.com", "data set", `Sub\Dir`},
-	} {
-		if got, err := parseRemote(text); got != want || err != nil {
-			t.Errorf("%q: %+v, %v", text, got, err)
-		}
-	}
-	if calls := stop(); len(calls) > 0 {
-		t.Errorf("%+v were called", calls)
 	}
 }
 
@@ -338,74 +301,4 @@ func TestSMB_tellsWhatIsWrong(t *testing.T) {
 			}
 		})
 	}
-}
-
-// No secret reaches an error, the log or a file.
-func TestSecrets_areNowhere(t *testing.T) {
-	r, h := smbRig(t)
-	ctx := t.Context()
-	mustDo(t, r.machine.AddTarget(simulated.ISCSITarget{Portal: hub.Portal{Address: "10.0.0.1"}, IQN: targetName, User: "chapuser", Secret: "chapsecret-1234"}))
-	var said []string
-	tell := func(err error) {
-		if err != nil {
-			said = append(said, err.Error())
-		}
-	}
-	run := func(h hub.Host) {
-		tell(h.SMB.Mount(ctx, alice(at("a"))))
-		tell(h.SMB.Mount(ctx, alice("")))
-		wrong := alice(at("b"))
-		wrong.Password = "wrong-password-1"
-		tell(h.SMB.Mount(ctx, wrong))
-		tell(h.ISCSI.AddPortal(ctx, hub.Portal{Address: "10.0.0.1"}))
-		tell(h.ISCSI.Connect(ctx, chapLogin()))
-		login := chapLogin()
-		login.Secret = "wrong-secret-12"
-		tell(h.ISCSI.Connect(ctx, login))
-		login.Secret = "short-sec"
-		tell(h.ISCSI.Connect(ctx, login))
-		tell(h.ISCSI.SetMutualSecret(ctx, "mutual-secret-1"))
-	}
-	run(h)
-	for _, call := range []string{"SMB.Create", "ISCSI.Login", "ISCSI.SetSharedSecret"} {
-		r.machine.Inject(simulated.Fault{Call: call, Action: simulated.Fail, Errno: win32.ErrorGenFailure})
-	}
-	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a")))
-	mustDo(t, h.SMB.Unmount(ctx, shareRemote, ""))
-	run(r.host())
-	text := strings.Join(said, "\n") + r.log.String()
-	mustDo(t, filepath.Walk(r.state, func(path string, info os.FileInfo, err error) error {
-		if err == nil && !info.IsDir() {
-			data, _ := os.ReadFile(path)
-			text += string(data)
-		}
-		return err
-	}))
-	for _, secret := range []string{smbPassword, "wrong-password-1", "chapsecret-1234", "wrong-secret-12", "short-sec", "mutual-secret-1"} {
-		if strings.Contains(text, secret) {
-			t.Errorf("%q is told", secret)
-		}
-	}
-}
-
-func FuzzParseRemote(f *testing.F) {
-	for _, text := range []string{`\\server\share\dir`, `//server/share`, `\\?\UNC\s\t`, `\\s\pipe\x`} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		r, err := parseRemote(text)
-		if err != nil {
-			if !errors.Is(err, backend.ErrInvalid) {
-				t.Fatal(err)
-			}
-			return
-		}
-		again, err := parseRemote(r.linkTarget())
-		if err != nil || again != r {
-			t.Fatalf("%q gave %+v, then %+v, %v", text, r, again, err)
-		}
-		if strings.ContainsAny(r.String(), neverInRemote+"/") || strings.Contains(r.String()[2:], `\\`) || strings.Contains(r.String()+`\`, `\..\`) {
-			t.Fatalf("%q gave %q", text, r)
-		}
-	})
 }

@@ -1,0 +1,190 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+)
+
+// dataOffset is where the simulated machine begins a prepared data partition.
+const dataOffset = 17 * mebi
+
+// rawRig has a raw volume with some bytes on it.
+func rawRig(t *testing.T, bytes map[int64][]byte) (*rig, hub.Host, string) {
+	t.Helper()
+	r := newRig(t, simulated.Options{})
+	spec := cloudDisk(10 * gibi)
+	spec.Style, spec.Bytes = "data", map[int64][]byte{}
+	for offset, data := range bytes {
+		spec.Bytes[dataOffset+offset] = data
+	}
+	r.machine.MustAddDisk(spec)
+	mustDo(t, r.machine.MkdirAll(stagingDir))
+	h := r.host()
+	volume, err := onlyVolume(t.Context(), h)
+	mustDo(t, err)
+	return r, h, volume
+}
+
+// D-12: what has a filesystem, or anything else, is not formatted, whoever asks.
+func TestFormat_refusesWhateverIsNotBlank(t *testing.T) {
+	for _, fileSystem := range []string{"NTFS", "FAT32", "exFAT", "ReFS"} {
+		r := volumeRig(t, fileSystem)
+		h := r.host()
+		volume, err := onlyVolume(t.Context(), h)
+		mustDo(t, err)
+		wantError(t, h.Volumes.Format(t.Context(), volume, "NTFS"), backend.ErrPrecondition, volume, fileSystem)
+	}
+	for name, bytes := range map[string]map[int64][]byte{
+		"ext2, ext3 or ext4":            {1080: {0x53, 0xef}},
+		"XFS":                           {0: []byte("XFSB")},
+		"LUKS":                          {0: []byte("LUKS\xba\xbe")},
+		"BitLocker":                     {3: []byte("-FVE-FS-")},
+		"NTFS":                          {8192: []byte("FILE0"), 3: []byte("NTFS    ")}, // damaged: Windows calls it raw
+		"data of unknown kind from byt": {5*gibi - 1: {0}, 700: {7}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, h, volume := rawRig(t, bytes)
+			if fs, err := h.Volumes.FileSystem(t.Context(), volume); fs != "" || err != nil {
+				t.Fatalf("%q, %v", fs, err)
+			}
+			wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrPrecondition, volume, name)
+			if losses := r.machine.Losses(); len(losses) > 0 {
+				t.Error(losses)
+			}
+			if left, _ := os.ReadDir(r.state); len(left) > 0 {
+				t.Errorf("%v left", left)
+			}
+		})
+	}
+}
+
+func TestFormat_refusesWhatItCannotReadOrDoesNotKnow(t *testing.T) {
+	r, h, volume := rawRig(t, nil)
+	ctx := t.Context()
+	for _, fileSystem := range []string{"ext4", "FAT32", "NTFS /q", "ReFS"} {
+		wantError(t, h.Volumes.Format(ctx, volume, fileSystem), backend.ErrInvalid, "NTFS")
+	}
+	fault := r.machine.Inject(simulated.Fault{Call: "Device.ReadAt", At: 2, Action: simulated.Fail, Errno: win32.ErrorReadFault})
+	wantError(t, h.Volumes.Format(ctx, volume, ""), backend.ErrUnavailable, "ERROR_READ_FAULT (30)")
+	fault.Remove()
+	fault = r.machine.Inject(simulated.Fault{Call: "Volumes.Information", Action: simulated.Fail, Errno: win32.ErrorDiskCorrupt})
+	wantError(t, h.Volumes.Format(ctx, volume, ""), backend.ErrDataLoss, "ERROR_DISK_CORRUPT (1393)")
+	fault.Remove()
+	mustDo(t, h.Volumes.Format(ctx, volume, "ntfs"))
+}
+
+func TestFormat_refusesAReadOnlyDisk(t *testing.T) {
+	r := newRig(t, simulated.Options{})
+	spec := cloudDisk(10 * gibi)
+	spec.Style, spec.ReadOnly = "data", true
+	r.machine.MustAddDisk(spec)
+	h := r.host()
+	volume, err := onlyVolume(t.Context(), h)
+	mustDo(t, err)
+	wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrPrecondition, "ERROR_WRITE_PROTECT (19)")
+}
+
+// A caller whose patience ended, and who asks again while the format is under way,
+// is told that it succeeded; one who asks later is refused.
+func TestFormat_aRepeatedCallThatWaitedIsNoSecondFormat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, h, volume := rawRig(t, nil)
+		r.machine.Inject(simulated.Fault{Call: "Volumes.Format", Action: simulated.Delay, For: time.Minute})
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		results := make(chan error, 8)
+		for range cap(results) {
+			go func() { results <- h.Volumes.Format(t.Context(), volume, "") }()
+		}
+		if err := h.Volumes.Format(short, volume, ""); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		for range cap(results) {
+			if err := <-results; err != nil {
+				t.Error(err)
+			}
+		}
+		wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrPrecondition)
+		if losses := r.machine.Losses(); len(losses) > 0 {
+			t.Error(losses)
+		}
+	})
+}
+
+// begun leaves what a format leaves that died: its record, and the first blocks.
+func begun(t *testing.T, bytes map[int64][]byte) (*rig, hub.Host, string) {
+	t.Helper()
+	r, h, volume := rawRig(t, bytes)
+	host := h.Volumes.(volumes)
+	extent, err := host.whole(volume)
+	mustDo(t, err)
+	id, _, err := host.identify(volume, extent)
+	mustDo(t, err)
+	mustDo(t, host.records.write(formatRecord(volume), id))
+	return r, h, volume
+}
+
+func TestFormat_finishesWhatItHadBegunAndNothingElse(t *testing.T) {
+	half := map[int64][]byte{3: []byte("NTFS    "), 8192: []byte("FILE0")}
+	t.Run("its own", func(t *testing.T) {
+		r, h, volume := begun(t, half)
+		mustDo(t, h.Volumes.Format(t.Context(), volume, ""))
+		if fs, err := h.Volumes.FileSystem(t.Context(), volume); fs != "NTFS" || err != nil {
+			t.Errorf("%q, %v", fs, err)
+		}
+		if left, _ := os.ReadDir(r.state); len(left) > 0 {
+			t.Errorf("%v left", left)
+		}
+		wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrPrecondition) // it is over now
+	})
+	t.Run("one that Windows takes for damaged", func(t *testing.T) {
+		r, h, volume := begun(t, half)
+		r.machine.Inject(simulated.Fault{Call: "Volumes.Information", Times: 1, Action: simulated.Fail, Errno: win32.ErrorFileCorrupt})
+		mustDo(t, h.Volumes.Format(t.Context(), volume, ""))
+	})
+	for name, bytes := range map[string]map[int64][]byte{
+		"a Linux filesystem that came since": {1080: {0x53, 0xef}, 10*gibi - 18*mebi - 1024: []byte("x")},
+		"LUKS over the rest of the format":   {0: []byte("LUKS\xba\xbe"), 8192: []byte("FILE0")},
+		"data of no kind":                    {500_000: {1, 2, 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, h, volume := begun(t, bytes)
+			wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrPrecondition)
+			if losses := r.machine.Losses(); len(losses) > 0 {
+				t.Error(losses)
+			}
+		})
+	}
+	t.Run("a record of another disk", func(t *testing.T) {
+		_, h, volume := rawRig(t, half)
+		host := h.Volumes.(volumes)
+		mustDo(t, host.records.write(formatRecord(volume), begunFormat{Volume: volume, Serial: "another"}))
+		wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrPrecondition)
+	})
+	t.Run("a damaged record", func(t *testing.T) {
+		r, h, volume := rawRig(t, half)
+		mustDo(t, os.WriteFile(r.state+"/"+formatRecord(volume)+".json", []byte("{"), 0o600))
+		wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrPrecondition)
+	})
+}
+
+// A volume that is in use is never formatted again because of an old record.
+func TestMount_endsWhatIsRecordedOfAFormat(t *testing.T) {
+	r, h, volume := begun(t, nil)
+	ctx := t.Context()
+	r.machine.Inject(simulated.Fault{Call: "Volumes.Format", Times: 1, Action: simulated.FailAfter, Errno: win32.ErrorGenFailure})
+	wantError(t, h.Volumes.Format(ctx, volume, ""), backend.ErrUnavailable)
+	mustDo(t, h.Volumes.Mount(ctx, volume, stagingDir))
+	if left, _ := os.ReadDir(r.state); len(left) > 0 {
+		t.Errorf("%v left", left)
+	}
+}
