@@ -47,25 +47,22 @@ func (e *Engine) find(ctx context.Context, volumeID string, publishContext map[s
 // await is find with patience: an attachment is complete for the cloud before
 // Windows shows the disk, and Windows may want to be asked to look.
 func (e *Engine) await(ctx context.Context, volumeID string, publishContext map[string]string) (hub.Disk, error) {
-	waiting, cancel := context.WithTimeout(ctx, e.wait)
-	defer cancel()
+	deadline := time.Now().Add(e.wait)
 	for rescanned := false; ; {
-		disk, err := e.find(waiting, volumeID, publishContext)
-		if err == nil || !errors.Is(err, errAbsent) {
+		disk, err := e.find(ctx, volumeID, publishContext)
+		switch {
+		case !errors.Is(err, errAbsent):
 			return disk, err
-		}
-		if !rescanned {
+		case !rescanned:
 			rescanned = true
-			if err := e.host.Disks.Rescan(waiting); err != nil {
+			if err := e.host.Disks.Rescan(ctx); err != nil {
 				return hub.Disk{}, fmt.Errorf("look for new disks: %w", err)
 			}
 			continue
-		}
-		if !pause(waiting, e.look) {
-			if ctx.Err() != nil {
-				return hub.Disk{}, fmt.Errorf("%w: %w", err, context.Cause(ctx))
-			}
+		case time.Now().After(deadline):
 			return hub.Disk{}, fmt.Errorf("%w: %w after %v; is it attached to this instance?", backend.ErrUnavailable, err, e.wait)
+		case !pause(ctx, e.look):
+			return hub.Disk{}, fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}
 	}
 }

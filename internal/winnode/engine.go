@@ -70,7 +70,8 @@ type Engine struct {
 	rules      *paths.Rules
 	kubelet    string
 	calls      *operation.Runner
-	targets    targets
+	staged     places // where volumes are staged
+	targets    places // where they are published
 	wait, look time.Duration
 }
 

@@ -105,7 +105,7 @@ func TestEngine_theWholeWayOfAVolume(t *testing.T) {
 	if diff := cmp.Diff(node.Stats{Bytes: node.Usage{Total: 64 * mebibyte, Used: 5, Available: 64*mebibyte - 5}}, stats); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	disk.Disk.Size = 96 * mebibyte
+	disk.Size = 96 * mebibyte
 	for range 2 {
 		size, err := w.engine.Expand(t.Context(), node.ExpandRequest{VolumeID: volA, VolumePath: targetA, Range: backend.SizeRange{Required: 96 * mebibyte}})
 		if err != nil || size != 96*mebibyte || disk.fsSize != size {
@@ -118,7 +118,7 @@ func TestEngine_theWholeWayOfAVolume(t *testing.T) {
 	for range 2 {
 		w.must(w.engine.Unstage(t.Context(), volA, stagingA))
 	}
-	if disk.Disk.Online || w.tree[stagingA] != nil || w.tree[targetA] != nil || disk.formats != 1 {
+	if disk.Online || w.tree[stagingA] != nil || w.tree[targetA] != nil || disk.formats != 1 {
 		t.Errorf("left: %+v, %v", disk, w.tree)
 	}
 	w.must(w.stage(volA, stagingA)) // the disk is partitioned and offline by now
@@ -128,7 +128,7 @@ func TestEngine_theWholeWayOfAVolume(t *testing.T) {
 	w.must(w.engine.Unstage(t.Context(), volA, stagingA))
 	w.detach(disk)
 	w.must(w.engine.Unstage(t.Context(), volA, stagingA))
-	if other := w.disks[2]; other.content != "" || other.Disk.Online {
+	if other := w.disks[2]; other.content != "" || other.Online {
 		t.Errorf("the other volume's disk was touched: %+v", other)
 	}
 }
@@ -305,7 +305,7 @@ func TestUnstage_leavesFilesUnderAFolderThatIsNotMounted(t *testing.T) {
 	w.must(w.fakeUnmount(stagingA))
 	w.must(w.Mkdir(t.Context(), stagingA+`\file`))
 	w.must(w.engine.Unstage(t.Context(), volA, stagingA))
-	if w.tree[stagingA+`\file`] == nil || disk.Disk.Online {
+	if w.tree[stagingA+`\file`] == nil || disk.Online {
 		t.Error("files went, or the disk stayed online")
 	}
 }
@@ -400,7 +400,7 @@ func TestHealth_tellsWhatIsWrong(t *testing.T) {
 	if got := reasons(); got != ReasonDiskReadOnly {
 		t.Error(got)
 	}
-	disk.ReadOnly, disk.Disk.Online = false, false
+	disk.ReadOnly, disk.Online = false, false
 	if got := reasons(); !strings.Contains(got, ReasonDiskOffline) {
 		t.Error(got)
 	}

@@ -140,7 +140,7 @@ func (f *fake) Online(_ context.Context, number uint32) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d, err := f.disk(number)
-	return err == nil && d.Disk.Online, err
+	return err == nil && d.Online, err
 }
 
 func (f *fake) SetOnline(_ context.Context, number uint32, online bool) error {
@@ -150,7 +150,7 @@ func (f *fake) SetOnline(_ context.Context, number uint32, online bool) error {
 	if err != nil {
 		return err
 	}
-	d.Disk.Online, d.ReadOnly = online, d.ReadOnly && !online
+	d.Online, d.ReadOnly = online, d.ReadOnly && !online
 	return nil
 }
 
@@ -227,7 +227,7 @@ type fakeVolumes struct{ *fake }
 func (v fakeVolumes) volume(id string) (*fakeDisk, error) {
 	for _, d := range v.disks {
 		if sameVolume(d.volume, id) {
-			if !d.Disk.Online {
+			if !d.Online {
 				return nil, fmt.Errorf("%w: disk %d is offline", backend.ErrPrecondition, d.Number)
 			}
 			return d, v.away

@@ -130,17 +130,11 @@ func (e *Engine) checkSoleTarget(ctx context.Context, r node.PublishRequest, tar
 	if r.Capability.Mode != backend.SingleNodeSingleWriter {
 		return nil
 	}
-	for _, other := range e.targets.others(r.VolumeID, target) {
-		there, err := e.at(ctx, r.VolumeID, other, r.PublishContext)
-		if err != nil {
-			return err
-		}
-		if there.ours {
-			return fmt.Errorf("%w: access mode SINGLE_NODE_SINGLE_WRITER allows one target, and it is published at %s", backend.ErrPrecondition, other)
-		}
-		e.targets.remove(r.VolumeID, other)
+	other, err := e.elsewhere(ctx, &e.targets, r.VolumeID, target)
+	if err != nil || other == "" {
+		return err
 	}
-	return nil
+	return fmt.Errorf("%w: access mode SINGLE_NODE_SINGLE_WRITER allows one target, and it is published at %s", backend.ErrPrecondition, other)
 }
 
 func parent(path string) string { return path[:strings.LastIndex(path, `\`)] }

@@ -74,6 +74,7 @@ func (e *Engine) stage(ctx context.Context, r node.StageRequest, staging string)
 	case !there.ours:
 		return occupied(staging, there)
 	}
+	e.staged.add(r.VolumeID, staging)
 	return e.fill(ctx, r.VolumeID, volume)
 }
 

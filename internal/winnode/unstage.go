@@ -36,18 +36,26 @@ func (e *Engine) unstage(ctx context.Context, volumeID, staging string) error {
 	if there.disk != nil && !there.ours {
 		return occupied(staging, there)
 	}
+	exists, err := e.host.Filesystem.PathExists(ctx, staging)
+	if err != nil || !exists {
+		return err
+	}
 	if there.ours {
 		if err := e.unmount(ctx, there.volume, staging); err != nil {
 			return err
 		}
 	}
+	e.staged.remove(volumeID, staging)
+	if err := e.offline(ctx, volumeID, staging, there.volume); err != nil {
+		return err
+	}
+	// The directory goes last: as long as it is there, the repeated call knows that
+	// there may be something to finish. Without it the disk is none of this call's
+	// business: the volume may be staged somewhere else.
 	if err := e.removeStaging(ctx, staging); err != nil {
 		return err
 	}
-	if err := e.points.Hit("winnode/unstage/removed"); err != nil {
-		return err
-	}
-	return e.offline(ctx, volumeID, there.volume)
+	return e.points.Hit("winnode/unstage/removed")
 }
 
 // unmount takes the folder off the volume, which is flushed first.
@@ -75,7 +83,10 @@ func (e *Engine) removeStaging(ctx context.Context, staging string) error {
 
 // offline takes the volume's disk offline, if it is here and is not yet. Which
 // disk that is, is asked after the unmount.
-func (e *Engine) offline(ctx context.Context, volumeID, volume string) error {
+func (e *Engine) offline(ctx context.Context, volumeID, staging, volume string) error {
+	if other, err := e.elsewhere(ctx, &e.staged, volumeID, staging); err != nil || other != "" {
+		return err // staged at another path, too, the disk has to stay
+	}
 	disk, err := e.find(ctx, volumeID, nil)
 	if errors.Is(err, errAbsent) {
 		return nil

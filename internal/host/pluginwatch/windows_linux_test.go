@@ -96,7 +96,7 @@ func doubtful(t *testing.T, dial func(context.Context, string) error) *watched {
 		if strings.HasSuffix(path, ".late") {
 			info, err := os.Lstat(path)
 			if err != nil {
-				return Identity{}, notSocket, nil
+				return Identity{}, notSocket, err
 			}
 			return Identity{seconds: info.ModTime().UnixNano()}, maybe, nil
 		}
@@ -157,7 +157,7 @@ func TestRun_dialsWhatMayBeASocket_W_2(t *testing.T) {
 
 func TestProbes_forgetWhatIsGone_W_2(t *testing.T) {
 	answers := atomic.Bool{}
-	p := newProbes(func(ctx context.Context, _ string) error {
+	p := newProbes(func(context.Context, string) error {
 		if answers.Load() {
 			return nil
 		}
