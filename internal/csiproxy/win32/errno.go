@@ -8,7 +8,7 @@ import (
 // Errno is a Windows error number (winerror.h, "System Error Codes"), or one of
 // the iSCSI initiator or of COM. Texts of Windows are localised and those of
 // wine differ, so only numbers and their names are shown and compared.
-type Errno uint32
+type Errno uint32 //nolint:errname // The word that package syscall has for it.
 
 // errnoHighest is above all numbers that headers write in decimal.
 const errnoHighest = 0xFFFF

@@ -1,7 +1,8 @@
+//nolint:errname // Numbers have the names of their headers.
 package win32
 
 // The numbers that storage operations give (winerror.h).
-const ( //nolint:errname // Named as in the header.
+const (
 	ErrorInvalidFunction           Errno = 1
 	ErrorFileNotFound              Errno = 2
 	ErrorPathNotFound              Errno = 3
@@ -126,7 +127,7 @@ const ( //nolint:errname // Named as in the header.
 )
 
 // The numbers of the iSCSI initiator (iscsierr.h).
-const ( //nolint:errname // Named as in the header.
+const (
 	ISDSCNonSpecificError                  Errno = 0xEFFF0001
 	ISDSCLoginFailed                       Errno = 0xEFFF0002
 	ISDSCConnectionFailed                  Errno = 0xEFFF0003
@@ -180,7 +181,7 @@ const ( //nolint:errname // Named as in the header.
 )
 
 // The numbers of COM and of WMI (winerror.h, wbemcli.h).
-const ( //nolint:errname // Named as in the header.
+const (
 	ErrorENotImpl             Errno = 0x80004001
 	ErrorEFail                Errno = 0x80004005
 	ErrorDispEException       Errno = 0x80020009

@@ -189,7 +189,7 @@ func (d *directory) Symlink(name, target string) error {
 	}
 	data, err := d.Reparse(name)
 	if err != nil {
-		return fmt.Errorf("CreateSymbolicLink answered success, then %v: %w", errno(err), win32.ErrorCallNotImplemented)
+		return fmt.Errorf("CreateSymbolicLink answered success, then %s: %w", errno(err).Error(), win32.ErrorCallNotImplemented)
 	}
 	if reparse, err := win32.DecodeReparse(data); err != nil || reparse.Tag != win32.ReparseTagSymlink {
 		return errors.Join(err, fmt.Errorf("CreateSymbolicLink made something else: %w", win32.ErrorReparseTagMismatch))
