@@ -190,4 +190,3 @@ func TestUpgrade_downgradeUnderThePlugin(t *testing.T) {
 		t.Error(left)
 	}
 }
-
