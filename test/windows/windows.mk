@@ -24,3 +24,20 @@ test-windows-short: bin/csi-proxy.exe
 	GO="$(GO)" test/windows/run short
 test-windows: bin/csi-proxy.exe
 	GO="$(GO)" test/windows/run all
+
+# Pipes: latency and throughput by the number of clients, and idle memory. With
+# REFERENCE=FILE another csi-proxy.exe is measured in turn with ours.
+.PHONY: bench-windows
+bench-windows: bin/csi-proxy.exe
+	test/windows/wine/setup.sh
+	$(WINDOWS_BUILD) -o bin/bench-windows.exe ./test/windows/bench
+	trap 'test/windows/wine/setup.sh --stop' EXIT; \
+	test/windows/wine/run.sh bin/bench-windows.exe -proxy bin/csi-proxy.exe $(if $(REFERENCE),-reference $(REFERENCE))
+
+# Each fuzz target of what reads others' bytes and texts on Windows, five minutes
+# each: FUZZ_TIME and FUZZ_JOBS change that.
+FUZZ_TIME ?= 5m
+FUZZ_JOBS ?= 2
+.PHONY: fuzz-windows
+fuzz-windows:
+	GO="$(GO)" test/fuzz -t $(FUZZ_TIME) -j $(FUZZ_JOBS) ./internal/csiproxy/... ./proto/... ./internal/policy/...
