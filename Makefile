@@ -55,7 +55,8 @@ size: bin/holdfast
 # The packages where goroutines meet, once more under the race detector.
 RACE_PACKAGES := ./internal/keylock ./internal/backend/guard ./internal/driver/... ./internal/csiclient/... \
 	./internal/host/... ./internal/node/... ./internal/kube/... \
-	./internal/batch ./internal/backend/ebs/... ./internal/ec2emu/...
+	./internal/batch ./internal/backend/ebs/... ./internal/ec2emu/... \
+	./internal/operation ./internal/winnode ./internal/csiproxy/... ./internal/policy/... ./proto/...
 .PHONY: race
 race: test-packages
 	$(ISOLATED) $(GO) test -p 1 -race -short -timeout 30m $(RACE_PACKAGES)
@@ -75,7 +76,10 @@ bin/golangci-lint: tools/go.mod tools/go.sum
 
 # Every package for Windows, tests included, and the command for macOS.
 cross:
-	GOOS=windows GOARCH=amd64 $(GO) vet ./...
+	GOOS=windows GOARCH=amd64 $(GO) vet -tags wine ./...
+	cd test/windows/upstream && GOOS=windows GOARCH=amd64 $(GO) vet ./...
+	GOOS=windows GOARCH=arm64 $(GO) build -o /dev/null ./cmd/holdfast
+	GOOS=windows GOARCH=arm64 $(GO) build -o /dev/null ./cmd/csi-proxy
 	GOOS=darwin GOARCH=arm64 $(GO) build -o /dev/null ./cmd/holdfast
 
 # The node engine, the local backend and csi-sanity on Debian's own kernel with

@@ -14,43 +14,56 @@ import (
 	"testing"
 )
 
-// checklist is the page with the table of requirements, from this directory.
-const checklist = "../../docs/reference/ebs.md"
+// checklist is a page with a table of requirements, each with its tests.
+type checklist struct {
+	page string // from the root of the tree
+	// kinds are the letters of identifiers, each with the last number: D-1 to D-29,
+	// and so on.
+	kinds map[string]int
+}
 
-// identifiers are those that the table must have: D-1 to D-29, and so on.
-func identifiers() (all []string) {
-	for _, kind := range []struct {
-		letter string
-		last   int
-	}{{"D", 29}, {"X", 46}, {"U", 21}} {
-		for i := range kind.last {
-			all = append(all, fmt.Sprintf("%s-%d", kind.letter, i+1))
+func (c checklist) identifiers() (all []string) {
+	for letter, last := range c.kinds {
+		for i := range last {
+			all = append(all, fmt.Sprintf("%s-%d", letter, i+1))
 		}
 	}
+	slices.Sort(all)
 	return all
 }
 
-// TestChecklist_everyRequirementOfEBSHasItsTest holds the table of docs/reference/ebs.md
-// to the tree: each requirement and each defect is there once, with tests that
-// exist and mention it, or with the reason why there is none.
-func TestChecklist_everyRequirementOfEBSHasItsTest(t *testing.T) {
-	tests := readTests(t, "../..")
-	rows := readChecklist(t)
-	for _, id := range identifiers() {
-		cells := rows[id]
-		if len(cells) != 1 {
-			t.Errorf("%s: %d rows; want one", id, len(cells))
-		}
-		for _, cell := range cells {
-			for _, wrong := range checkCell(tests, id, cell) {
-				t.Errorf("%s: %s", id, wrong)
-			}
-		}
+func checklists() []checklist {
+	return []checklist{
+		{"docs/reference/ebs.md", map[string]int{"D": 29, "X": 46, "U": 21}},
+		{"docs/reference/windows.md", map[string]int{"G": 5, "P": 10, "W": 8, "T": 3, "U": 5, "D": 21, "L": 4}},
 	}
-	for id := range rows {
-		if !slices.Contains(identifiers(), id) {
-			t.Errorf("%s is in the table; there is no such requirement", id)
-		}
+}
+
+// TestChecklist_everyRequirementHasItsTest holds the tables to the tree: each
+// requirement and each defect is there once, with tests that exist and mention
+// it, or with the reason why there is none.
+func TestChecklist_everyRequirementHasItsTest(t *testing.T) {
+	tests := readTests(t, "../..")
+	for _, list := range checklists() {
+		t.Run(list.page, func(t *testing.T) {
+			rows := readChecklist(t, list.page)
+			for _, id := range list.identifiers() {
+				cells := rows[id]
+				if len(cells) != 1 {
+					t.Errorf("%s: %d rows; want one", id, len(cells))
+				}
+				for _, cell := range cells {
+					for _, wrong := range checkCell(tests, id, cell) {
+						t.Errorf("%s: %s", id, wrong)
+					}
+				}
+			}
+			for id := range rows {
+				if !slices.Contains(list.identifiers(), id) {
+					t.Errorf("%s is in the table; there is no such requirement", id)
+				}
+			}
+		})
 	}
 }
 
@@ -78,9 +91,9 @@ func checkCell(tests []testFunction, id, cell string) (wrong []string) {
 }
 
 // readChecklist gives the last cells of the table's rows by their identifier.
-func readChecklist(t *testing.T) map[string][]string {
+func readChecklist(t *testing.T, name string) map[string][]string {
 	t.Helper()
-	page, err := os.ReadFile(checklist)
+	page, err := os.ReadFile("../../" + name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func onlyWindows(c corev1.SecurityContext) bool {
 }
 
 // A HostProcess pod is one as a whole, on the host's network, and has no pipe and
-// no socket mounted (the runtime refuses); a plain one has no right of the host's.
+// no socket mounted (the runtime refuses); a plain one has no right of the host's. (G-3)
 func TestWindows_theTwoFormsAreWhole(t *testing.T) {
 	for form, values := range forms() {
 		for name, set := range windowsSets(t, values) {
