@@ -1,6 +1,5 @@
-// Package abi compares what this project has written down of Windows' structures
-// with what a C compiler makes of the headers. The compiler and wine are needed:
-// test/windows/wine/setup.sh --with-mingw installs both.
+//go:build wine
+
 package abi
 
 import (
@@ -8,7 +7,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -30,12 +28,12 @@ type headers struct {
 	bytes map[string][]byte
 }
 
-// ask compiles the C program and runs it under wine. Without a compiler or a
-// prefix the test is skipped, unless HOLDFAST_WINE_DIR says that there is one.
+// ask compiles the C program and runs it under wine. Both
+// are there once test/windows/wine/setup.sh --with-mingw has run.
 func ask(t *testing.T) headers {
 	t.Helper()
 	if _, err := exec.LookPath(compiler); err != nil {
-		unavailable(t, "no C compiler for Windows: %v", err)
+		t.Fatalf("no C compiler for Windows: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -48,17 +46,9 @@ func ask(t *testing.T) headers {
 	run.Stderr = &stderr
 	out, err := run.Output()
 	if err != nil {
-		unavailable(t, "the C program does not run: %v\n%s", err, stderr.String())
+		t.Fatalf("the C program does not run: %v\n%s", err, stderr.String())
 	}
 	return parse(t, string(out))
-}
-
-func unavailable(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("HOLDFAST_WINE_DIR") != "" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
 }
 
 func parse(t *testing.T, out string) headers {
