@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
@@ -34,7 +36,7 @@ func (d disks) takeDown(ctx context.Context, device win32.Device, disk uint32) e
 	if err != nil || now.Attributes&win32.DiskAttributeOffline != 0 {
 		return err
 	}
-	if err := d.dismountAll(ctx, disk); err != nil {
+	if err := d.dismountAll(ctx, device, disk); err != nil {
 		return err
 	}
 	if err := setAttributes(device, win32.DiskAttributeOffline, true); err != nil {
@@ -45,9 +47,12 @@ func (d disks) takeDown(ctx context.Context, device win32.Device, disk uint32) e
 
 // dismountAll dismounts the volumes of a disk, or none: the first that is busy
 // gives the others back.
-func (d disks) dismountAll(ctx context.Context, disk uint32) error {
-	found, err := d.volumesOn(ctx, disk)
+func (d disks) dismountAll(ctx context.Context, device win32.Device, disk uint32) error {
+	found, silent, err := d.lookForVolumes(ctx, disk)
 	if err != nil {
+		return err
+	}
+	if err := knowsAll(device, found, silent); err != nil {
 		return err
 	}
 	var locked []win32.Device
@@ -66,6 +71,25 @@ func (d disks) dismountAll(ctx context.Context, disk uint32) error {
 	for i, device := range locked {
 		if err := tell(device, win32.FsctlDismountVolume, nil); err != nil {
 			return fmt.Errorf("dismount volume %s: %w", found[i].name, err)
+		}
+	}
+	return nil
+}
+
+// knowsAll refuses to go on while a volume that does not tell where it is could be
+// on the disk: it would be pulled away with its files open.
+func knowsAll(device win32.Device, on []found, silent []string) error {
+	if len(silent) == 0 {
+		return nil
+	}
+	layout, err := layoutOf(device)
+	if err != nil {
+		return err
+	}
+	for _, p := range usedPartitions(layout) {
+		if holdsData(p) && !slices.ContainsFunc(on, func(f found) bool { return f.at.Offset == p.Offset }) {
+			return fmt.Errorf("%w: the volume of partition %d may be one of those that do not answer now (%s), so the disk stays online; repeat the call",
+				backend.ErrUnavailable, p.Number, strings.Join(silent, ", "))
 		}
 	}
 	return nil

@@ -201,6 +201,46 @@ func TestSetOnline_offlineRefusesABusyVolume(t *testing.T) {
 	})
 }
 
+// A volume that does not say in time where it is may be on the disk, with files
+// open: the disk does not go before that is known.
+func TestSetOnline_offlineWaitsForAVolumeThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := volumeRig(t, "NTFS")
+		h, ctx := r.host(), t.Context()
+		volume, err := onlyVolume(ctx, h)
+		mustDo(t, err)
+		mustDo(t, h.Volumes.Mount(ctx, volume, stagingDir))
+		mustDo(t, r.machine.WriteFile(stagingDir+`\file`, 100))
+		file, err := r.machine.Open(stagingDir+`\file`, true)
+		mustDo(t, err)
+		slow := r.machine.Inject(simulated.Fault{Call: "IOCTL_VOLUME_GET_VOLUME_DISK_EXTENTS", Target: volume, Action: simulated.Hang})
+		defer slow.Remove()
+		wantError(t, h.Disks.SetOnline(ctx, 1, false), backend.ErrUnavailable, volume, "stays online")
+		if disk := r.machine.State().Disks[1]; !disk.Online {
+			t.Error("the disk was pulled away below an open file")
+		}
+		file.Close()
+		slow.Remove()
+		mustDo(t, h.Disks.SetOnline(ctx, 1, false))
+	})
+}
+
+// A disk whose volumes are all known does not wait for another's.
+func TestSetOnline_offlineIsNotHeldUpByAnotherDisksVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := volumeRig(t, "NTFS")
+		other := cloudDisk(10 * gibi)
+		other.Serial, other.Style, other.FileSystem = "other", "data", "NTFS"
+		r.machine.MustAddDisk(other)
+		h := r.host()
+		hung := r.machine.Inject(simulated.Fault{
+			Call: "IOCTL_VOLUME_GET_VOLUME_DISK_EXTENTS", Target: r.machine.State().Disks[2].Volumes[0].Name, Action: simulated.Hang,
+		})
+		defer hung.Remove()
+		mustDo(t, h.Disks.SetOnline(t.Context(), 1, false))
+	})
+}
+
 func TestSetOnline_neverPullsTheSystemDiskAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newRig(t, simulated.Options{}).host()

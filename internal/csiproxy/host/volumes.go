@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
@@ -67,19 +68,31 @@ type found struct {
 // that does not answer is left out: it is another disk's, or its own disk does not
 // answer either.
 func (h *Host) volumesOn(ctx context.Context, disk uint32) ([]found, error) {
+	on, _, err := h.lookForVolumes(ctx, disk)
+	return on, err
+}
+
+// lookForVolumes also gives those that do not tell where they are.
+func (h *Host) lookForVolumes(ctx context.Context, disk uint32) (on []found, silent []string, err error) {
 	names, err := ask(ctx, h.tasks, "the list of volumes", func(context.Context) ([]string, error) {
 		names, err := h.machine.Volumes.All()
 		return names, failed(err, "list volumes")
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	on := each(names, func(name string) (found, bool) {
+	var mu sync.Mutex
+	on = each(names, func(name string) (found, bool) {
 		extents, err := glance(ctx, h.tasks, volumeKey(name), func(context.Context) (win32.VolumeDiskExtents, error) {
 			return h.extentsOf(name)
 		})
 		if err != nil {
 			h.logger.Debug("a volume does not tell where it is", "volume", name, "error", err)
+			if !errors.Is(err, backend.ErrNotFound) { // it is not just gone
+				mu.Lock()
+				defer mu.Unlock()
+				silent = append(silent, name)
+			}
 			return found{}, false
 		}
 		for _, extent := range extents {
@@ -90,7 +103,7 @@ func (h *Host) volumesOn(ctx context.Context, disk uint32) ([]found, error) {
 		return found{}, false
 	})
 	slices.SortFunc(on, func(a, b found) int { return cmp.Compare(a.at.Offset, b.at.Offset) })
-	return on, ctx.Err()
+	return on, silent, ctx.Err()
 }
 
 // volumeAt waits for the volume of the partition that begins at an offset.
