@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"fmt"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 )
 
 // CheckMount gives the error with which Mount would refuse a directory as it is
@@ -13,16 +15,23 @@ func (v volumes) CheckMount(ctx context.Context, volumeID, path string) error {
 	if err != nil {
 		return err
 	}
-	target, err := v.mountTarget(ctx, at)
+	_, err = ask(ctx, v.tasks, pathKey(at), func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, v.checkMount(ctx, volumeID, at)
+	})
 	if err != nil {
 		return fmt.Errorf("look at %s: %w", at, err)
+	}
+	return nil
+}
+
+func (v volumes) checkMount(ctx context.Context, volumeID string, at paths.Path) error {
+	target, err := v.mountTarget(ctx, at)
+	if err != nil {
+		return err
 	}
 	defer target.close()
 	if same(target.volume, volumeID) {
 		return nil
 	}
-	if err := target.ready(); err != nil {
-		return fmt.Errorf("look at %s: %w", at, err)
-	}
-	return nil
+	return target.ready()
 }

@@ -20,9 +20,15 @@ const filesAtOnce = 128
 
 // below runs an operation from a root down, in a goroutine of its own: a mounted
 // volume that answers nothing keeps those waiting who want it, for as long as
-// their context says, and nobody else.
+// their context says, and nobody else. Nor do the calls of a driver that asks
+// again and again for one path take all the threads.
 func below[T any](ctx context.Context, h *Host, path paths.Path, do func(*walk, context.Context) (T, error)) (T, error) {
-	return attend(ctx, h.tasks, h.files, func() {}, func(ctx context.Context) (T, error) {
+	leave, err := h.tasks.enter(ctx, "files at "+path.Key(), questionsPerKey)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return attend(ctx, h.tasks, h.files, leave, func(ctx context.Context) (T, error) {
 		w, err := h.walk(path)
 		if err != nil {
 			var none T

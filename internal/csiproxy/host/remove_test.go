@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
@@ -122,6 +124,27 @@ func TestRmdir_keepsAMountWhoseWritesAreNotSafe(t *testing.T) {
 	if link, err := w.Readlink(plugins + `\pv`); err != nil || !link.IsVolume() {
 		t.Error(link, err)
 	}
+}
+
+// A driver repeats what does not end. However often it does, the threads that hang
+// in one volume leave enough for all others.
+func TestRmdir_aHungVolumeKeepsNobodyElseWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.mount(plugins+`\pv`, "one")
+		hung := w.Inject(simulated.Fault{Call: "Device.Flush", Action: simulated.Hang})
+		for range 200 {
+			limited, cancel := context.WithTimeout(t.Context(), time.Second)
+			mustBe(t, w.hub.Filesystem.Rmdir(limited, plugins+`\pv`, true), context.DeadlineExceeded)
+			cancel()
+		}
+		limited, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		mustBe(t, w.hub.Filesystem.Mkdir(limited, pods+`\other\way`), nil)
+		hung.Remove()
+		synctest.Wait()
+		mustBe(t, w.hub.Filesystem.Rmdir(t.Context(), plugins+`\pv`, true), nil)
+	})
 }
 
 // The disk was pulled while its volume was mounted.
