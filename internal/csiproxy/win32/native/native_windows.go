@@ -43,31 +43,23 @@ func New(options Options) win32.Machine {
 // gate bounds how many slow calls run at once.
 type gate chan struct{}
 
-// await runs a call that cannot be interrupted, and stops waiting for it when ctx
-// ends; it then goes on by itself, and nobody learns what it gave.
+// await runs a call that cannot be interrupted, when one of the places is free,
+// for which it waits no longer than ctx lasts. Once begun, the call is waited for
+// to its end, whoever has given it up: an operation holds its volume or share
+// until its calls are over. Otherwise a format that its caller thinks dead could
+// wake up behind the next operation, and wipe what that one has made.
 func await[T any](ctx context.Context, slow gate, call func() (T, error)) (T, error) {
-	type outcome struct {
-		value T
-		err   error
-	}
 	var none T
 	select {
 	case slow <- struct{}{}:
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}
-	done := make(chan outcome, 1)
-	go func() {
-		defer func() { <-slow }()
-		value, err := call()
-		done <- outcome{value, err}
-	}()
-	select {
-	case o := <-done:
-		return o.value, o.err
-	case <-ctx.Done():
-		return none, ctx.Err()
+	defer func() { <-slow }()
+	if err := ctx.Err(); err != nil {
+		return none, err
 	}
+	return call()
 }
 
 // awaitError is await for a call that gives nothing.
