@@ -95,8 +95,9 @@ func (c *calls) takeTurn(ctx context.Context) error {
 }
 
 // errOwnLimit tells a call that took too long for csi-proxy from one that took
-// too long for its caller.
-var errOwnLimit = errors.New("csi-proxy's own limit")
+// too long for its caller. An operation that gives it as the cause of its end is
+// late all the same.
+var errOwnLimit = fmt.Errorf("%w: csi-proxy's own limit", context.DeadlineExceeded)
 
 func (c *calls) late(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errOwnLimit) {
