@@ -46,7 +46,8 @@ func (c *config) run(ctx context.Context, stamped string, stderr io.Writer) (err
 		return err
 	}
 	defer end()
-	log.Info("csi-proxy starts", "version", stamped, "host", c.host, "kubelet-path", c.kubeletPath, "working-dir", c.workingDirs, service.Always)
+	log.Info("csi-proxy starts", service.Always, slog.String("version", stamped), slog.String("host", c.host),
+		slog.String("kubelet-path", c.kubeletPath), slog.Any("working-dir", c.workingDirs))
 	defer func() {
 		if err != nil {
 			log.Error("csi-proxy ends", "error", err)
@@ -121,7 +122,7 @@ func (c *config) serve(ctx context.Context, log *slog.Logger, ready func()) erro
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	pipes, err := server.New(server.Options{
+	pipes, err := server.New(server.Options{ //nolint:contextcheck // calls have contexts of their own
 		Versions: versions(), Host: h.Hub(), Transport: transport, AllowSIDs: c.sids, NeedsOne: c.exitIfTaken,
 		Limits: server.Limits{Drain: drain}, Logger: log, Registerer: registry,
 	})

@@ -72,7 +72,7 @@ func newPipe(definition version.Definition, o Options, sddl string, metrics *met
 		grpc.ConnectionTimeout(o.Limits.Preface),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		// Messages are small, and idle connections many.
-		grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10), grpc.SharedWriteBuffer(true),
+		grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10),
 	)
 	definition.Register(p.grpc, o.Host)
 	for service := range p.grpc.GetServiceInfo() {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -376,6 +378,32 @@ func TestRun_silentConnectionsHurtNobody(t *testing.T) {
 	}
 	if took := time.Since(start); took > time.Second {
 		t.Errorf("with a silent connection the stop took %v", took)
+	}
+}
+
+// A proxy that waits for others' pipes is alive, and so must not be restarted, but
+// it is not ready.
+func TestHandlers_tellOfThePipes(t *testing.T) {
+	for _, c := range []struct {
+		taken []string
+		ready int
+	}{
+		{nil, http.StatusOK},
+		{[]string{`\\.\pipe\csi-proxy-v1`}, http.StatusOK},
+		{[]string{`\\.\pipe\csi-proxy-v1`, `\\.\pipe\csi-proxy-v1beta1`}, http.StatusServiceUnavailable},
+	} {
+		pipes := memory.New()
+		for _, name := range c.taken {
+			pipes.Take(name, theirs())
+		}
+		r := start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours())})
+		for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": c.ready} {
+			answer := httptest.NewRecorder()
+			r.Handlers()[path].ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+			if answer.Code != want || strings.Count(answer.Body.String(), "taken by process 200") != len(c.taken) {
+				t.Errorf("with %d taken %s answers %d: %s", len(c.taken), path, answer.Code, answer.Body)
+			}
+		}
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 func unsupported() error {
-	return fmt.Errorf("Windows services on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+	return fmt.Errorf("services of Windows on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
 // Install is Windows'.

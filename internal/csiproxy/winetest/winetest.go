@@ -16,7 +16,7 @@ import (
 // T.TempDir does. A link in it is not entered.
 func Dir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", strings.Map(plain, t.Name())+"-*")
+	dir, err := os.MkdirTemp("", strings.Map(plain, t.Name())+"-*") //nolint:usetesting // this is instead of T.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func (v view) Listen(_ context.Context, name, sddl string) (net.Listener, error)
 }
 
 // Client implements server.Transport.
-func (view) Client(raw net.Conn) server.Process {
+func (view) Client(net.Conn) server.Process {
 	return server.Process{ID: 4711, Program: `C:\client.exe`}
 }
 
