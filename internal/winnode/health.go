@@ -98,7 +98,7 @@ func examineDisk(disk hub.Disk, mounted bool) []backend.HealthProblem {
 func (e *Engine) examineVolume(ctx context.Context, volume string) []backend.HealthProblem {
 	found, err := e.host.Volumes.FileSystem(ctx, volume)
 	if err == nil && found == "" {
-		err = errors.New("Windows sees no filesystem on it")
+		err = errors.New("no filesystem is seen on it")
 	}
 	if err == nil {
 		_, err = e.host.Volumes.Stats(ctx, volume)
