@@ -144,29 +144,6 @@ func TestISCSI_isUnsupportedWithoutItsLibrary(t *testing.T) {
 	}
 }
 
-// D-19: a call that hangs is left to itself when its caller has no more time.
-func TestAwait_stopsWaitingWithItsContext(t *testing.T) {
-	slow, release := make(gate, 1), make(chan struct{})
-	ctx, cancel := context.WithCancel(context.Background())
-	started := make(chan struct{})
-	done := make(chan error, 1)
-	go func() {
-		done <- awaitError(ctx, slow, func() error { close(started); <-release; return nil })
-	}()
-	<-started
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("the caller was told %v", err)
-	}
-	if err := awaitError(ctx, slow, func() error { t.Error("it ran beyond the limit"); return nil }); !errors.Is(err, context.Canceled) {
-		t.Errorf("beside a call that hangs: %v", err)
-	}
-	close(release)
-	if err := awaitError(context.Background(), slow, func() error { return nil }); err != nil {
-		t.Errorf("after it: %v", err)
-	}
-}
-
 func TestPortals_haveOneSpelling(t *testing.T) {
 	for _, c := range [][2]hub.Portal{
 		{{Address: "10.0.0.1"}, {Address: "10.0.0.1", Port: 3260}},

@@ -14,9 +14,10 @@ import (
 
 // Options are what the calls may be told. The zero value is right.
 type Options struct {
-	// Slow is how many of the calls that wait for other services (WMI, iSCSI) run
-	// at once, each with a thread of its own; 0 means 8. One that its caller has
-	// given up keeps its place until it ends.
+	// Slow is how many of the calls that wait for other services run at once, each
+	// with a thread of its own: of formats, of SMB and of iSCSI, none of which takes
+	// the places of another; 0 means 8. One that its caller has given up keeps its
+	// place until it ends.
 	Slow int
 }
 
@@ -27,14 +28,15 @@ func New(options Options) win32.Machine {
 	if options.Slow <= 0 {
 		options.Slow = defaultSlow
 	}
-	slow := make(gate, options.Slow)
-	wmi := &wmi{connect: connectServer, lastError: lastError, gate: slow}
+	newWMI := func() *wmi {
+		return &wmi{connect: connectServer, lastError: lastError, gate: make(gate, options.Slow)}
+	}
 	return win32.Machine{
 		Files:    files{},
 		Devices:  devices{},
-		Volumes:  volumes{wmi: wmi},
-		SMB:      smb{wmi: wmi},
-		ISCSI:    iscsi{dll: windows.NewLazySystemDLL(iscsidsc), gate: slow},
+		Volumes:  volumes{wmi: newWMI()},
+		SMB:      smb{wmi: newWMI()},
+		ISCSI:    iscsi{dll: windows.NewLazySystemDLL(iscsidsc), gate: make(gate, options.Slow)},
 		Services: services{},
 		Firmware: firmware{},
 	}
