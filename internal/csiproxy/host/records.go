@@ -35,8 +35,12 @@ func newRecords(dir string, logger *slog.Logger) (*records, error) {
 	if dir == "" {
 		return r, nil
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	open, err := makeRecordDir(dir)
+	if err != nil {
 		return nil, fmt.Errorf("make the directory for what must outlive csi-proxy: %w", err)
+	}
+	if open != nil {
+		logger.Warn("others than administrators may read what csi-proxy keeps", "path", dir, "error", open)
 	}
 	return r, nil
 }
