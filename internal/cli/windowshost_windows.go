@@ -38,7 +38,10 @@ func openWindowsHost(ctx context.Context, c driverConfig) (*windowsHost, error) 
 	if err != nil {
 		return nil, err
 	}
-	machine, err := host.New(host.Options{Machine: native.New(native.Options{}), Rules: rules, RequirePrivacy: true, Logger: c.logger})
+	// With the state a format that dies with this process is finished by the next.
+	machine, err := host.New(host.Options{
+		Machine: native.New(native.Options{}), Rules: rules, RequirePrivacy: true, StateDir: host.StateDir, Logger: c.logger,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/host"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/service"
@@ -51,8 +52,6 @@ const (
 	stopTime = 2 * drain
 )
 
-const defaultStateDir = `C:\ProgramData\holdfast\csi-proxy`
-
 func (c *config) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
 	f.StringVar(&c.kubeletPath, "kubelet-path", `C:\var\lib\kubelet`, "directory of the kubelet; paths of callers must be below it, or below a working directory")
@@ -61,7 +60,7 @@ func (c *config) flags() *pflag.FlagSet {
 	f.StringSliceVar(&c.services, "service-allow", []string{"MSiSCSI"}, "`names` of the services that callers may ask for, start and stop; any other does not exist for them")
 	f.StringArrayVar(&c.sids, "allow-sid", nil, "`SID` that may open the pipes beside SYSTEM and Administrators (may be repeated); whoever may owns the machine")
 	f.BoolVar(&c.exitIfTaken, "exit-if-taken", false, "end with an error when other processes serve all pipes at the start, instead of waiting until one is free")
-	f.StringVar(&c.stateDir, "state-dir", defaultStateDir, "`directory` for what Windows does not remember, such as who uses an SMB mapping")
+	f.StringVar(&c.stateDir, "state-dir", host.StateDir, "`directory` for what Windows does not remember, such as who uses an SMB mapping")
 	f.StringVar(&c.metricsAddress, "metrics-bind-address", "", "`host:port` of /metrics, /healthz and /readyz; none without it")
 	f.BoolVar(&c.windowsService, "windows-service", false, "be a Windows service; for the service control manager, see install")
 	f.StringVar(&c.host, "host", hostNative, "whose storage to work on: native, this machine's; simulated, an imagined machine's, for tests")

@@ -14,6 +14,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
+// StateDir is where hosts of Windows keep their state. All processes that work on
+// one machine have it in common: what one has begun another may finish.
+const StateDir = `C:\ProgramData\holdfast\csi-proxy`
+
 // Options say what a host works on.
 type Options struct {
 	Machine win32.Machine
