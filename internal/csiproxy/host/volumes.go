@@ -212,9 +212,20 @@ func about[T any](ctx context.Context, v volumes, volumeID string, do func(name 
 	return ask(ctx, v.tasks, volumeKey(name), func(context.Context) (T, error) { return do(name) })
 }
 
-// FileSystem gives the name that Windows has for it.
+// FileSystem gives the name that Windows has for it. One that a format of ours
+// left half-made, and that Windows calls damaged, is raw still: whoever asks is
+// to have it formatted, and Format looks again whether it may.
 func (v volumes) FileSystem(ctx context.Context, volumeID string) (string, error) {
-	return about(ctx, v, volumeID, v.filesystemOf)
+	return about(ctx, v, volumeID, func(name string) (string, error) {
+		found, err := v.filesystemOf(name)
+		if !isErrno(err, win32.ErrorFileCorrupt, win32.ErrorDiskCorrupt) {
+			return found, err
+		}
+		if begun, unknown := v.hasBegun(name); unknown == nil && begun {
+			return "", nil
+		}
+		return "", err
+	})
 }
 
 // filesystemOf is "" for a raw volume.

@@ -68,13 +68,10 @@ func (v volumes) format(ctx context.Context, name string, before int) error {
 	if err != nil {
 		return err
 	}
-	record := formatRecord(name)
-	var earlier begunFormat
-	begun, err := v.records.read(record, &earlier)
+	begun, err := v.isRecorded(name, stretch)
 	if err != nil {
 		return err
 	}
-	begun = begun && earlier == stretch
 	existing, err := v.filesystemOf(name)
 	switch {
 	case err != nil && (!begun || !isErrno(err, win32.ErrorFileCorrupt, win32.ErrorDiskCorrupt)):
@@ -87,13 +84,33 @@ func (v volumes) format(ctx context.Context, name string, before int) error {
 	if err := v.mayFormat(ctx, name, extent, sector, begun); err != nil {
 		return err
 	}
-	if err := v.records.write(record, stretch); err != nil {
+	if err := v.records.write(formatRecord(name), stretch); err != nil {
 		return err
 	}
 	if err := v.machine.Volumes.Format(ctx, name, win32.FormatRequest{FileSystem: ntfsName}); err != nil {
 		return failed(err, "make %s", ntfsName)
 	}
 	return v.formatted(name, extent)
+}
+
+// isRecorded tells whether a format of this very stretch has begun.
+func (v volumes) isRecorded(name string, now begunFormat) (bool, error) {
+	var earlier begunFormat
+	begun, err := v.records.read(formatRecord(name), &earlier)
+	return begun && earlier == now, err
+}
+
+// hasBegun is isRecorded for a volume as it is.
+func (v volumes) hasBegun(name string) (bool, error) {
+	extent, err := v.whole(name)
+	if err != nil {
+		return false, err
+	}
+	stretch, _, err := v.identify(name, extent)
+	if err != nil {
+		return false, err
+	}
+	return v.isRecorded(name, stretch)
 }
 
 // mayFormat reads the volume's blocks.

@@ -148,8 +148,20 @@ func TestFormat_finishesWhatItHadBegunAndNothingElse(t *testing.T) {
 	})
 	t.Run("one that Windows takes for damaged", func(t *testing.T) {
 		r, h, volume := begun(t, half)
+		damaged := r.machine.Inject(simulated.Fault{Call: "Volumes.Information", Action: simulated.Fail, Errno: win32.ErrorFileCorrupt})
+		// Whoever looks first, as all do, is told that there is something to format.
+		if fs, err := h.Volumes.FileSystem(t.Context(), volume); fs != "" || err != nil {
+			t.Errorf("%q, %v", fs, err)
+		}
+		damaged.Remove()
 		r.machine.Inject(simulated.Fault{Call: "Volumes.Information", Times: 1, Action: simulated.Fail, Errno: win32.ErrorFileCorrupt})
 		mustDo(t, h.Volumes.Format(t.Context(), volume, ""))
+	})
+	t.Run("a damaged one that is not its own", func(t *testing.T) {
+		r, h, volume := rawRig(t, half)
+		r.machine.Inject(simulated.Fault{Call: "Volumes.Information", Action: simulated.Fail, Errno: win32.ErrorFileCorrupt})
+		_, err := h.Volumes.FileSystem(t.Context(), volume)
+		wantError(t, err, backend.ErrDataLoss)
 	})
 	for name, bytes := range map[string]map[int64][]byte{
 		"a Linux filesystem that came since": {1080: {0x53, 0xef}, 10*gibi - 18*mebi - 1024: []byte("x")},
