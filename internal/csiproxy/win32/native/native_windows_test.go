@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A call that has begun is waited for to its end: who holds the lock of a volume
+// D-19: who waits for a call is answered by package host. Here a call that has
+// begun is waited for to its end: who holds the lock of a volume
 // must not give it back while a format of it is still to come.
 func TestAwait_doesNotLeaveACallBehind(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
