@@ -116,7 +116,7 @@ func kinds() []struct {
 
 // measure runs a program, measures everything once, and ends it.
 func (p plan) measure(program string, r *results) error {
-	command := exec.Command(program, "-kubelet-path="+p.kubelet)
+	command := exec.CommandContext(context.Background(), program, "-kubelet-path="+p.kubelet)
 	if err := command.Start(); err != nil {
 		return err
 	}
