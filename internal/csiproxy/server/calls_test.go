@@ -113,6 +113,10 @@ func TestCall_endsAfterItsOwnLimit(t *testing.T) {
 			<-ctx.Done()
 			return "", fmt.Errorf("waiting for a volume: %w", ctx.Err())
 		},
+		"that tells why it ended": func(ctx context.Context, _ string) (string, error) {
+			<-ctx.Done()
+			return "", fmt.Errorf("waiting for a volume: %w", context.Cause(ctx))
+		},
 		"that hangs": func(context.Context, string) (string, error) {
 			<-release
 			return "", nil
@@ -209,6 +213,30 @@ func TestCall_64ClientsAllGetTheirTurn(t *testing.T) {
 			t.Errorf("client %d waited for %v", i, took)
 		}
 	}
+}
+
+// All clients there are want a disk that does not answer: whoever wants another
+// does not wait for them.
+func TestCall_passesThoseThatHang(t *testing.T) {
+	release, running := make(chan struct{}), atomic.Int32{}
+	s := serve(t, quick(), nil, func(_ context.Context, text string) (string, error) {
+		if text == "dead" {
+			running.Add(1)
+			<-release
+		}
+		return text, nil
+	})
+	const clients = 100
+	var all sync.WaitGroup
+	for _, connection := range connections(t, s.pipes, clients) {
+		all.Go(func() { _, _ = call(t.Context(), connection, "v1", "dead") })
+	}
+	until(t, "that all hang", func() bool { return running.Load() == clients })
+	if _, err := s.call(t, "alive"); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	all.Wait()
 }
 
 // More calls than a connection takes in at once wait in the client.

@@ -12,7 +12,8 @@ type Limits struct {
 	// paths of 260 characters.
 	Message int
 	// Connections and Calls are per pipe, at once. Whoever comes later waits, in
-	// the order of coming; nobody is refused.
+	// the order of coming; nobody is refused. Calls are more than any number of
+	// clients that may all want one disk which does not answer: others' must pass.
 	Connections, Calls int
 	// Call is how long an RPC may take, whatever its caller would wait for.
 	Call time.Duration
@@ -34,7 +35,7 @@ func (l Limits) withDefaults() Limits {
 	return Limits{
 		Message:     cmp.Or(l.Message, 64<<10),
 		Connections: cmp.Or(l.Connections, 128),
-		Calls:       cmp.Or(l.Calls, 64),
+		Calls:       cmp.Or(l.Calls, 256),
 		Call:        cmp.Or(l.Call, 5*time.Minute),
 		Preface:     cmp.Or(l.Preface, 30*time.Second),
 		Drain:       cmp.Or(l.Drain, 10*time.Second),
