@@ -65,9 +65,10 @@ func (d *directory) Open(name string) (win32.Directory, error) {
 }
 
 // OpenMounted implements win32.Directory. The mounted folder itself is held
-// while it is opened through, so that no link takes its place.
+// while it is opened through, so that no link takes its place: for listing, since
+// Windows minds no sharing of a handle that only asks for attributes.
 func (d *directory) OpenMounted(name string) (win32.Directory, error) {
-	folder, err := d.create(name, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, windows.FILE_SHARE_READ, windows.FILE_OPEN, openItself)
+	folder, err := d.create(name, directoryRights, directoryShare, windows.FILE_OPEN, openItself)
 	if err != nil {
 		return nil, err
 	}
