@@ -140,7 +140,7 @@ func TestRmdir_aHungVolumeKeepsNobodyElseWaiting(t *testing.T) {
 		}
 		limited, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		mustBe(t, w.hub.Filesystem.Mkdir(limited, pods+`\other\way`), nil)
+		mustBe(t, w.hub.Filesystem.Mkdir(limited, pods+`\another\way`), nil)
 		hung.Remove()
 		synctest.Wait()
 		mustBe(t, w.hub.Filesystem.Rmdir(t.Context(), plugins+`\pv`, true), nil)

@@ -126,9 +126,15 @@ type Secret string
 
 const redacted = "***"
 
-func (Secret) String() string               { return redacted }
-func (Secret) GoString() string             { return redacted }
-func (Secret) LogValue() slog.Value         { return slog.StringValue(redacted) }
+func (Secret) String() string { return redacted }
+
+// GoString implements fmt.GoStringer.
+func (Secret) GoString() string { return redacted }
+
+// LogValue implements slog.LogValuer.
+func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// MarshalText implements encoding.TextMarshaler.
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // Format implements fmt.Formatter, so that no verb shows it.
