@@ -51,6 +51,18 @@ func signaturePlaces(size int64) []stretch {
 	return places
 }
 
+// spotsWithin are the spots of a disk that lie in a part of it: those of the part
+// itself are elsewhere, as far off as the part begins.
+func spotsWithin(part stretch) []stretch {
+	var within []stretch
+	for _, spot := range spots {
+		if spot >= part.offset && spot+spotLength <= part.offset+part.length {
+			within = append(within, stretch{spot, spotLength})
+		}
+	}
+	return within
+}
+
 // content is what was read of a disk or volume.
 type content struct {
 	size  int64

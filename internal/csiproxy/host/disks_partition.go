@@ -85,10 +85,8 @@ func mustBeBlank(ctx context.Context, device win32.Device, layout win32.DriveLay
 		if err != nil {
 			return err
 		}
-		places = []stretch{
-			{layout.UsableOffset, min(layout.UsableLength, geometry.DiskSize-layout.UsableOffset)},
-			{data.Offset, data.Length},
-		}
+		usable := stretch{layout.UsableOffset, min(layout.UsableLength, geometry.DiskSize-layout.UsableOffset)}
+		places = append(spotsWithin(usable), usable, stretch{data.Offset, data.Length})
 	}
 	for _, within := range places {
 		found, err := readContent(ctx, device, within, int64(geometry.BytesPerSector))

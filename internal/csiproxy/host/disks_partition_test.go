@@ -25,6 +25,7 @@ func TestPartition_refusesADiskThatHoldsAnything(t *testing.T) {
 		"LUKS":                        {simulated.DiskSpec{Bytes: map[int64][]byte{0: []byte("LUKS\xba\xbe")}}, "LUKS"},
 		"a byte in the last mebibyte": {simulated.DiskSpec{Bytes: map[int64][]byte{10*gibi - 700: {1}}}, "data of unknown kind"},
 		"an MBR without partitions":   {simulated.DiskSpec{Style: "mbr", DataSize: 0}, ""},
+		"an older partition's start":  {simulated.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{129*mebi + 3: []byte("NTFS    ")}}, "NTFS"},
 		"data below an empty GPT":     {simulated.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{17*mebi + 100: {1}}}, "data of unknown kind"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -221,6 +222,7 @@ func TestSetOnline_offlineWaitsForAVolumeThatDoesNotAnswer(t *testing.T) {
 		}
 		file.Close()
 		slow.Remove()
+		synctest.Wait()
 		mustDo(t, h.Disks.SetOnline(ctx, 1, false))
 	})
 }
