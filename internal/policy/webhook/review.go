@@ -17,6 +17,11 @@ import (
 // errUnread says that the object could not be read, so nothing is known of it.
 var errUnread = errors.New("object cannot be read")
 
+// kinds are those that check knows.
+var kinds = []string{
+	"Pod", "PodTemplate", "ReplicationController", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "PersistentVolume",
+}
+
 // check applies the rule to the object of a request; nil admits it. Templates
 // are checked so that their author learns of it: the pods made of them count.
 func check(rule *policy.Rule, request *admissionv1.AdmissionRequest) error {
@@ -57,7 +62,7 @@ func check(rule *policy.Rule, request *admissionv1.AdmissionRequest) error {
 		}
 		return rule.CheckVolume(volume)
 	}
-	return fmt.Errorf("%w: this webhook knows nothing of the kind %s; take it out of its rules", errUnread, request.Kind.String())
+	return fmt.Errorf("%w: this webhook knows nothing of the kind %.200q; take it out of its rules", errUnread, request.Kind.String())
 }
 
 func ofTemplate(template *corev1.PodTemplateSpec) policy.Pod {

@@ -3,6 +3,7 @@ package webhook
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -125,6 +126,23 @@ func TestWebhook_refusesWhatItCannotRead(t *testing.T) {
 		if response := answered(t, h, kind, "storage", object); response.Allowed || response.Result.Code != 400 {
 			t.Errorf("%s: %+v", kind, response)
 		}
+	}
+}
+
+// Pods of the cluster reach the port as well: what they make up must not fill the
+// memory with metrics.
+func TestWebhook_countsKindsThatItDoesNotKnowAsOne(t *testing.T) {
+	h := newHandler(t)
+	for i := range 100 {
+		answered(t, h, fmt.Sprint("Invented", i), "storage", `{}`)
+	}
+	for _, kind := range kinds {
+		answered(t, h, kind, "storage", `{}`)
+	}
+	series := make(chan prometheus.Metric, 1000)
+	h.reviews.Collect(series)
+	if len(series) != 1+len(kinds) {
+		t.Errorf("%d series", len(series))
 	}
 }
 
