@@ -36,44 +36,55 @@ func (d disks) takeDown(ctx context.Context, device win32.Device, disk uint32) e
 	if err != nil || now.Attributes&win32.DiskAttributeOffline != 0 {
 		return err
 	}
-	if err := d.dismountAll(ctx, device, disk); err != nil {
+	release, err := d.dismountAll(ctx, device, disk)
+	if err != nil {
 		return err
 	}
-	if err := setAttributes(device, win32.DiskAttributeOffline, true); err != nil {
+	defer release()
+	err = setAttributes(device, win32.DiskAttributeOffline, true)
+	if err != nil { // if it is our own handles that are in the way
+		release()
+		err = setAttributes(device, win32.DiskAttributeOffline, true)
+	}
+	if err != nil {
 		return fmt.Errorf("take offline: %w", err)
 	}
 	return nil
 }
 
 // dismountAll dismounts the volumes of a disk, or none: the first that is busy
-// gives the others back.
-func (d disks) dismountAll(ctx context.Context, device win32.Device, disk uint32) error {
+// gives the others back. They stay locked until release, so that nobody mounts one
+// again by opening a file, and loses what he writes with the disk.
+func (d disks) dismountAll(ctx context.Context, device win32.Device, disk uint32) (release func(), err error) {
 	found, silent, err := d.lookForVolumes(ctx, disk)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := knowsAll(device, found, silent); err != nil {
-		return err
+		return nil, err
 	}
 	var locked []win32.Device
-	defer func() {
+	release = func() {
 		for _, volume := range locked {
 			d.close(volume, diskKey(disk)) // a lock ends with its handle
 		}
-	}()
+		locked = nil
+	}
 	for _, volume := range found {
 		device, err := d.lock(ctx, volume.name)
 		if err != nil {
-			return err
+			release()
+			return nil, err
 		}
 		locked = append(locked, device)
 	}
 	for i, device := range locked {
 		if err := tell(device, win32.FsctlDismountVolume, nil); err != nil {
-			return fmt.Errorf("dismount volume %s: %w", found[i].name, err)
+			release()
+			return nil, fmt.Errorf("dismount volume %s: %w", found[i].name, err)
 		}
 	}
-	return nil
+	return release, nil
 }
 
 // knowsAll refuses to go on while a volume that does not tell where it is could be

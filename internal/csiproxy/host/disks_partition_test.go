@@ -202,6 +202,39 @@ func TestSetOnline_offlineRefusesABusyVolume(t *testing.T) {
 	})
 }
 
+// Between the dismount and the disk's going nobody gets at the volume: what he wrote
+// would be lost.
+func TestSetOnline_offlineKeepsTheVolumeLockedToTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := volumeRig(t, "NTFS")
+		h, ctx := r.host(), t.Context()
+		volume, err := onlyVolume(ctx, h)
+		mustDo(t, err)
+		mustDo(t, h.Volumes.Mount(ctx, volume, stagingDir))
+		late := errors.New("nobody tried")
+		remove := r.machine.Hook(func(call simulated.Call) {
+			if call.Matches("IOCTL_DISK_SET_DISK_ATTRIBUTES", "") {
+				late = r.machine.WriteFile(stagingDir+`\late`, 100)
+			}
+		})
+		mustDo(t, h.Disks.SetOnline(ctx, 1, false))
+		remove()
+		if !errors.Is(late, win32.ErrorAccessDenied) {
+			t.Errorf("who writes in the last moment is told %v", late)
+		}
+		mustDo(t, h.Disks.SetOnline(ctx, 1, true))
+	})
+}
+
+// Where Windows does not take a disk offline that has open handles, ours go first.
+func TestSetOnline_offlineLetsGoOfTheVolumeIfNeedBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := volumeRig(t, "NTFS")
+		r.machine.Inject(simulated.Fault{Call: "IOCTL_DISK_SET_DISK_ATTRIBUTES", Action: simulated.Fail, Errno: win32.ErrorBusy, Times: 1})
+		mustDo(t, r.host().Disks.SetOnline(t.Context(), 1, false))
+	})
+}
+
 // A volume that does not say in time where it is may be on the disk, with files
 // open: the disk does not go before that is known.
 func TestSetOnline_offlineWaitsForAVolumeThatDoesNotAnswer(t *testing.T) {
