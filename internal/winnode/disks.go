@@ -102,8 +102,12 @@ func (e *Engine) at(ctx context.Context, volumeID, path string, publishContext m
 		return s, fmt.Errorf("list the disks: %w", err)
 	}
 	for _, disk := range disks {
-		if disk.Number == number {
-			s.disk, s.ours = &disk, e.backend.IsVolume(volumeID, publishContext, disk)
+		if disk.Number != number {
+			continue
+		}
+		s.disk, s.ours = &disk, e.backend.IsVolume(volumeID, publishContext, disk)
+		if !s.ours && disk.Problem != nil { // it may be the volume's, and slow
+			return s, fmt.Errorf("%w: disk %d, which is at %s, does not say whose it is: %w", backend.ErrUnavailable, number, path, disk.Problem)
 		}
 	}
 	return s, nil

@@ -247,6 +247,25 @@ func TestStage_refusesTwoDisksOfOneVolumeAndOneThatCannotBeRead(t *testing.T) {
 	w.wants(w.stage(volA, stagingA), backend.ErrPrecondition)
 }
 
+// A disk that is slow to answer is not somebody else's, whom the administrator is
+// told to unmount.
+func TestEngine_waitsForADiskThatDoesNotSayWhoseItIs(t *testing.T) {
+	w := newWorld(t)
+	disk := w.add(volA, 64*mebibyte)
+	w.must(w.stage(volA, stagingA))
+	disk.SerialNumber, disk.Problem = "", errors.New("it did not answer within 5s")
+	for call, err := range map[string]error{
+		"Stage": w.stage(volA, stagingA), "Publish": w.publish(volA, stagingA, targetA), "Unstage": w.engine.Unstage(t.Context(), volA, stagingA),
+	} {
+		w.wants(err, backend.ErrUnavailable)
+		if err != nil && strings.Contains(err.Error(), "by hand") {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	disk.SerialNumber, disk.Problem = volA, nil
+	w.must(w.engine.Unstage(t.Context(), volA, stagingA))
+}
+
 func TestStage_refusesAFolderOfAnotherVolume(t *testing.T) {
 	w := newWorld(t)
 	w.add(volA, mebibyte)
