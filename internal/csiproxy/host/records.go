@@ -55,6 +55,9 @@ func (r *records) read(name string, into any) (bool, error) {
 	if err != nil || data == nil {
 		return false, err
 	}
+	if len(data) == 0 {
+		return false, nil // being forgotten, see forget
+	}
 	if err := json.Unmarshal(data, into); err != nil {
 		r.logger.Error("a record is damaged and is ignored", "record", name, "error", err)
 		return false, nil
@@ -123,7 +126,7 @@ func (r *records) remove(name string) error {
 		delete(r.memory, name)
 		return nil
 	}
-	err := os.Remove(r.path(name))
+	err := forget(r.path(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -134,6 +137,20 @@ func (r *records) remove(name string) error {
 		return fmt.Errorf("remove the record %s: %w", name, err)
 	}
 	return nil
+}
+
+// forget empties a record on the disk before it removes it: NTFS writes the
+// removal of a name some seconds later, and with a loss of power in between the
+// record of a format would be back when the volume already has files.
+func forget(path string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	return os.Remove(path)
 }
 
 // syncEntries makes the names in the directory durable where that needs a call.

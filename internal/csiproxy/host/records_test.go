@@ -61,6 +61,27 @@ func TestRecords_surviveACrashWhileWriting(t *testing.T) {
 	}
 }
 
+// A loss of power brings a name back that was removed, but not what was in it.
+func TestRecords_stayForgottenAfterALossOfPower(t *testing.T) {
+	r, err := newRecords(winetest.Dir(t), slog.New(slog.DiscardHandler))
+	mustDo(t, err)
+	mustDo(t, r.write("format-x", begunFormat{Volume: "x"}))
+	kept := filepath.Join(r.dir, "kept")
+	if err := os.Link(r.path("format-x"), kept); err != nil {
+		t.Skipf("without a second name for the file its content cannot be looked at: %v", err)
+	}
+	mustDo(t, r.remove("format-x"))
+	mustDo(t, os.Rename(kept, r.path("format-x")))
+	var got begunFormat
+	if found, err := r.read("format-x", &got); found || err != nil {
+		t.Error(found, err, got)
+	}
+	mustDo(t, r.write("format-x", begunFormat{Volume: "y"}))
+	if found, err := r.read("format-x", &got); !found || err != nil || got.Volume != "y" {
+		t.Error(found, err, got)
+	}
+}
+
 func TestNew_needsAStateDirectoryThatCanBe(t *testing.T) {
 	file := filepath.Join(winetest.Dir(t), "file")
 	mustDo(t, os.WriteFile(file, nil, 0o600))
