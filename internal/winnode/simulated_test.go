@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
@@ -28,7 +29,12 @@ type machine struct {
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	m := &machine{t: t, Machine: simulated.New(simulated.Options{})}
+	return newMachineWith(t, simulated.Options{})
+}
+
+func newMachineWith(t *testing.T, o simulated.Options) *machine {
+	t.Helper()
+	m := &machine{t: t, Machine: simulated.New(o)}
 	m.must(m.MkdirAll(kubeletDir))
 	m.start()
 	return m
@@ -175,6 +181,28 @@ func TestSimulated_theWholeWayOfAVolume(t *testing.T) {
 	for _, s := range life() {
 		m.do(s)
 	}
+}
+
+// Windows may be slow to see that a table can have more of a disk that has grown,
+// as after a restore into a larger one. The data are given out meanwhile, and the
+// call whose business is growth says that there is none yet.
+func TestSimulated_stagesAVolumeThatCannotGrowYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachineWith(t, simulated.Options{UsableLag: 1 << 20})
+		steps := life()
+		m.do(steps[0])
+		m.must(m.engine.Unstage(t.Context(), volA, stagingA))
+		m.must(m.GrowDisk(m.numberOf(volA), 2*gibibyte))
+		m.must(stageStep(m))
+		if !m.Exists(dataFile) {
+			t.Error("the file is not there")
+		}
+		_, err := m.engine.Expand(t.Context(), node.ExpandRequest{VolumeID: volA, VolumePath: stagingA, Range: backend.SizeRange{Required: 2 * gibibyte}})
+		if !errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("growth: %v", err)
+		}
+		m.sound()
+	})
 }
 
 // The process dies before or after each call of Windows that changes something,

@@ -163,10 +163,12 @@ func (e *Engine) format(ctx context.Context, volume string) error {
 // fill grows partition and filesystem to the disk, as after a restore into a
 // larger volume, an expansion while it was not staged, or a crash between the
 // growth of the two. The host compares sizes: it alone sees all three of them. A
-// partition that cannot grow where it lies is used as it is.
+// partition that cannot grow where it lies is used as it is, and so is one that
+// Windows does not let grow yet: data that can be had matter more than room, and
+// NodeExpandVolume, which says no, is repeated until there is room.
 func (e *Engine) fill(ctx context.Context, volumeID, volume string) error {
 	_, err := e.host.Volumes.Resize(ctx, volume, 0)
-	if errors.Is(err, backend.ErrPrecondition) {
+	if errors.Is(err, backend.ErrPrecondition) || errors.Is(err, backend.ErrUnavailable) {
 		e.log.WarnContext(ctx, "a volume stays smaller than its disk", "volume", volumeID, "error", err)
 		err = nil
 	}

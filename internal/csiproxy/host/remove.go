@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
@@ -29,13 +30,24 @@ func (f filesystem) Rmdir(ctx context.Context, text string, force bool) error {
 	if err != nil {
 		return err
 	}
-	return change(ctx, f.Host, path, func(w *walk, ctx context.Context) error {
+	return f.alone(ctx, path, func(w *walk, ctx context.Context) error {
 		err := w.removeLast(ctx, force)
 		if force && isGone(err) {
 			return nil
 		}
 		return err
 	})
+}
+
+// alone is change while nothing is mounted at the path: a mount that has
+// answered its caller is not unlinked by a removal that began before it.
+func (f filesystem) alone(ctx context.Context, path paths.Path, do func(*walk, context.Context) error) error {
+	leave, err := f.tasks.enterAll(ctx, []string{pathKey(path)})
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return change(ctx, f.Host, path, do)
 }
 
 func (w *walk) removeLast(ctx context.Context, force bool) error {
@@ -86,7 +98,7 @@ func (f filesystem) RmdirContents(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
-	return change(ctx, f.Host, path, (*walk).emptyLast)
+	return f.alone(ctx, path, (*walk).emptyLast)
 }
 
 func (w *walk) emptyLast(ctx context.Context) error {
