@@ -30,7 +30,7 @@ func checkPortal(p hub.Portal) (hub.Portal, error) {
 	if p.Port == 0 {
 		p.Port = defaultPortalPort
 	}
-	if address, err := netip.ParseAddr(p.Address); err == nil {
+	if address, err := netip.ParseAddr(p.Address); err == nil && consistsOf(address.Zone(), "-_.") {
 		if address.IsUnspecified() || address.IsMulticast() {
 			return p, fmt.Errorf("%w: nothing answers as target portal at %.100q", backend.ErrInvalid, p.Address)
 		}

@@ -257,6 +257,8 @@ func TestSystem_startsAndStops(t *testing.T) {
 func FuzzCheckIQN(f *testing.F) {
 	f.Add(targetName)
 	f.Add("eui.02004567A425678D")
+	f.Add("fe80::1%eth0")
+	f.Add("::% ") // the zone of an address may be any text for package netip
 	f.Fuzz(func(t *testing.T, name string) {
 		if err := checkIQN(name); err == nil && (len(name) > maxISCSIName || strings.ContainsAny(name, " \\/\"'\x00")) {
 			t.Fatalf("%q", name)
