@@ -21,9 +21,12 @@ const afterword = 250 * time.Millisecond
 
 // Runner runs operations. Make one with New.
 type Runner struct {
-	log     *slog.Logger
-	locks   keylock.Locks
-	running sync.WaitGroup
+	log   *slog.Logger
+	locks keylock.Locks
+
+	mu      sync.Mutex
+	running int
+	idle    chan struct{} // closed when none of those that run now does any more
 }
 
 // New makes a Runner; the logger may be nil.
@@ -46,13 +49,36 @@ func TargetKey(path string) string { return "target " + path }
 // Wait returns when no operation runs any more, or with the context's error.
 // An operation whose caller left may still be inside a system call.
 func (r *Runner) Wait(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() { r.running.Wait(); close(done) }()
+	r.mu.Lock()
+	idle, running := r.idle, r.running
+	r.mu.Unlock()
+	if running == 0 {
+		return nil
+	}
 	select {
-	case <-done:
+	case <-idle:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("node operations are still running: %w", ctx.Err())
+	}
+}
+
+// begin counts an operation. A sync.WaitGroup would not do: it must not be waited
+// for while it is counted up from zero, and a call may come while Wait waits.
+func (r *Runner) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running == 0 {
+		r.idle = make(chan struct{})
+	}
+	r.running++
+}
+
+func (r *Runner) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running--; r.running == 0 {
+		close(r.idle)
 	}
 }
 
@@ -67,11 +93,13 @@ func (r *Runner) Run(ctx context.Context, what string, keys []string, do func(co
 		return fmt.Errorf("%s: %w: another call for it is running", what, backend.ErrBusy)
 	}
 	done := make(chan error, 1)
-	r.running.Go(func() {
+	r.begin()
+	go func() {
+		defer r.end()
 		err := r.guarded(ctx, what, do)
 		unlock()
 		done <- err
-	})
+	}()
 	select {
 	case err := <-done:
 		return err
