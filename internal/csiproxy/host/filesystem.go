@@ -23,12 +23,20 @@ const filesAtOnce = 128
 // their context says, and nobody else. Nor do the calls of a driver that asks
 // again and again for one path take all the threads.
 func below[T any](ctx context.Context, h *Host, path paths.Path, do func(*walk, context.Context) (T, error)) (T, error) {
+	return belowHolding(ctx, h, path, func() {}, do)
+}
+
+// belowHolding is below for a caller who holds something until the operation is
+// over, which may be after he was answered.
+func belowHolding[T any](ctx context.Context, h *Host, path paths.Path, release func(), do func(*walk, context.Context) (T, error)) (T, error) {
 	leave, err := h.tasks.enter(ctx, "files at "+path.Key(), questionsPerKey)
 	if err != nil {
+		release()
 		var none T
 		return none, err
 	}
-	return attend(ctx, h.tasks, h.files, leave, func(ctx context.Context) (T, error) {
+	both := func() { leave(); release() }
+	return attend(ctx, h.tasks, h.files, both, func(ctx context.Context) (T, error) {
 		w, err := h.walk(path)
 		if err != nil {
 			var none T

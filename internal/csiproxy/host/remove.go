@@ -42,12 +42,12 @@ func (f filesystem) Rmdir(ctx context.Context, text string, force bool) error {
 // alone is change while nothing is mounted at the path: a mount that has
 // answered its caller is not unlinked by a removal that began before it.
 func (f filesystem) alone(ctx context.Context, path paths.Path, do func(*walk, context.Context) error) error {
-	leave, err := f.tasks.enterAll(ctx, []string{pathKey(path)})
+	release, err := f.tasks.enterAll(ctx, []string{pathKey(path)})
 	if err != nil {
 		return err
 	}
-	defer leave()
-	return change(ctx, f.Host, path, do)
+	_, err = belowHolding(ctx, f.Host, path, release, func(w *walk, ctx context.Context) (struct{}, error) { return struct{}{}, do(w, ctx) })
+	return err
 }
 
 func (w *walk) removeLast(ctx context.Context, force bool) error {

@@ -147,6 +147,38 @@ func TestRmdir_aHungVolumeKeepsNobodyElseWaiting(t *testing.T) {
 	})
 }
 
+// A removal goes on when its caller has left. A mount at that path waits for it,
+// and is not unlinked by it after it was answered.
+func TestRmdir_isOverBeforeAMountAtItsPathBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		volume := w.mount(plugins+`\pv`, "one")
+		hung := w.Inject(simulated.Fault{Call: "Device.Flush", Action: simulated.Hang})
+		limited, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		mustBe(t, w.hub.Filesystem.Rmdir(limited, plugins+`\pv`, true), context.DeadlineExceeded)
+		mounted := make(chan error, 1)
+		go func() {
+			if err := w.hub.Filesystem.Mkdir(t.Context(), plugins+`\pv`); err != nil {
+				mounted <- err
+				return
+			}
+			mounted <- w.hub.Volumes.Mount(t.Context(), volume, plugins+`\pv`)
+		}()
+		time.Sleep(time.Second)
+		select {
+		case err := <-mounted:
+			t.Fatalf("the mount did not wait: %v", err)
+		default:
+		}
+		hung.Remove()
+		err := <-mounted
+		if link, unread := w.Readlink(plugins + `\pv`); err == nil && (unread != nil || !link.IsVolume()) {
+			t.Errorf("it was answered, and is not mounted: %v, %v", link, unread)
+		}
+	})
+}
+
 // The disk was pulled while its volume was mounted.
 func TestRmdir_takesAFolderOffAVolumeThatIsGone(t *testing.T) {
 	w := newWorld(t)
