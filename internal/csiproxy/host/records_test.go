@@ -67,7 +67,11 @@ func TestRecords_stayForgottenAfterALossOfPower(t *testing.T) {
 	mustDo(t, err)
 	mustDo(t, r.write("format-x", begunFormat{Volume: "x"}))
 	kept := filepath.Join(r.dir, "kept")
-	if err := os.Link(r.path("format-x"), kept); err != nil {
+	err = os.Link(r.path("format-x"), kept)
+	if !winetest.UnderWine() {
+		mustDo(t, err)
+	}
+	if err != nil {
 		t.Skipf("without a second name for the file its content cannot be looked at: %v", err)
 	}
 	mustDo(t, r.remove("format-x"))

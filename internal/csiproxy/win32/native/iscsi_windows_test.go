@@ -26,7 +26,7 @@ func compiled(t *testing.T, source string) string {
 		t.Skip("a stand-in for a DLL is only made under wine")
 	}
 	if _, err := os.Stat(`Z:` + compiler); err != nil {
-		t.Skipf("no C compiler for a stand-in for a DLL: %v", err)
+		t.Fatalf("no C compiler for a stand-in for a DLL: %v; run test/windows/wine/setup.sh --with-mingw", err)
 	}
 	dir := winetest.Dir(t)
 	content, err := os.ReadFile(filepath.Join("testdata", source))
