@@ -54,7 +54,7 @@ func rules() []rule {
 			why: "the node engine cannot tell a proxy from its own process, nor one backend from another"},
 		{from: "internal/policy", not: append(own("internal/driver", "internal/kube", "internal/host", "internal/node", "internal/backend"), clientGo),
 			why: "a rule about objects needs nothing but the objects"},
-		{from: "internal/", except: []string{"internal/driver", "internal/csiclient", "internal/csiproxy"}, not: []string{grpcCodes, "google.golang.org/grpc/status"}, direct: true,
+		{from: "internal/", except: []string{"internal/driver", "internal/csiclient", "internal/csiproxy", "internal/statuscode"}, not: []string{grpcCodes, "google.golang.org/grpc/status"}, direct: true,
 			why: "gRPC status codes stay at the edge; everything below speaks sentinel errors"},
 		{from: "internal/", except: []string{"internal/backend/ebs"}, not: []string{"github.com/aws/"}, direct: true,
 			why: "the AWS SDK belongs to the ebs backend"},

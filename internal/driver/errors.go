@@ -1,14 +1,11 @@
 package driver
 
 import (
-	"context"
-	"errors"
 	"strings"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/statuscode"
 )
 
 // redacted stands where a secret was.
@@ -32,36 +29,5 @@ func toStatus(err error, secrets []string) error {
 	if message == "" {
 		message = "the operation failed without saying why"
 	}
-	return status.Error(codeOf(err), message)
-}
-
-// codeOf maps sentinels to codes (CSI spec 1.13). An error that wraps none is a
-// fault of ours: Internal.
-func codeOf(err error) codes.Code {
-	for _, known := range []struct {
-		sentinel error
-		code     codes.Code
-	}{
-		{context.Canceled, codes.Canceled},
-		{context.DeadlineExceeded, codes.DeadlineExceeded},
-		{backend.ErrBusy, codes.Aborted},
-		{backend.ErrStaleToken, codes.Aborted},
-		{backend.ErrUnavailable, codes.Unavailable},
-		{backend.ErrNoSpace, codes.ResourceExhausted},
-		{backend.ErrInvalid, codes.InvalidArgument},
-		{backend.ErrNotFound, codes.NotFound},
-		{backend.ErrExists, codes.AlreadyExists},
-		{backend.ErrInUse, codes.FailedPrecondition},
-		{backend.ErrPrecondition, codes.FailedPrecondition},
-		{backend.ErrOutOfRange, codes.OutOfRange},
-		{backend.ErrUnsupported, codes.Unimplemented},
-		{backend.ErrDenied, codes.PermissionDenied},
-		{backend.ErrCredentials, codes.Unauthenticated},
-		{backend.ErrDataLoss, codes.DataLoss},
-	} {
-		if errors.Is(err, known.sentinel) {
-			return known.code
-		}
-	}
-	return codes.Internal
+	return status.Error(statuscode.Of(err), message)
 }
