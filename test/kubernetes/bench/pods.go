@@ -29,7 +29,7 @@ func (b *bench) install(ctx context.Context) error {
 	}
 	cmd := exec.CommandContext(ctx, b.s.helm, "install", "holdfast", b.s.chart, "--kubeconfig="+b.cluster.Kubeconfig,
 		"--namespace=holdfast-system", "--create-namespace", "--wait", "--timeout=3m",
-		"--set=image.repository="+b.s.repository, "--set=image.tag="+b.s.tag)
+		"--set-string=image.repository="+b.s.repository, "--set-string=image.tag="+b.s.tag)
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("install the chart: %w: %s", err, output)
 	}

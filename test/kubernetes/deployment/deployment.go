@@ -79,7 +79,7 @@ func (d *Deployment) Apply(ctx context.Context, image Image, values ...string) e
 	args := []string{
 		"upgrade", "--install", d.Options.Release, filepath.Join(d.Options.Root, "deploy/helm/holdfast"),
 		"--namespace", d.Options.Namespace, "--create-namespace",
-		"--set", "image.repository=" + image.Repository, "--set", "image.tag=" + image.Tag,
+		"--set-string", "image.repository=" + image.Repository, "--set-string", "image.tag=" + image.Tag,
 	}
 	for _, v := range values {
 		args = append(args, "--set", v)
