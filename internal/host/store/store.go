@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -41,8 +42,11 @@ const (
 
 // Store is the open file. It is safe for concurrent use.
 type Store struct {
-	db   *bbolt.DB
-	path string
+	db      *bbolt.DB
+	path    string
+	history *history
+	// commits keeps the order in which changes are published that of the commits.
+	commits sync.Mutex
 }
 
 // Open opens the store below root and makes it if there is none. It takes the
@@ -55,6 +59,12 @@ func Open(root string) (*Store, error) {
 	}
 	store := &Store{db: db, path: path}
 	if err := store.prepare(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	if err := store.View(func(tx *Tx) error {
+		store.history = &history{oldest: tx.Version(), arrived: make(chan struct{})}
+		return nil
+	}); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return store, nil
@@ -141,8 +151,18 @@ func (s *Store) View(read func(*Tx) error) error {
 
 // Update changes everything or nothing, and returns when it is on disk.
 func (s *Store) Update(change func(*Tx) error) error {
-	if err := s.db.Update(func(tx *bbolt.Tx) error { return change(&Tx{tx: tx}) }); err != nil {
+	s.commits.Lock()
+	defer s.commits.Unlock()
+	var changes []Change
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		current := &Tx{tx: tx}
+		err := change(current)
+		changes = current.changes
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("the host's store %s: %w", s.path, err)
 	}
+	s.history.publish(changes)
 	return nil
 }

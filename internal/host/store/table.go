@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"go.etcd.io/bbolt"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -15,18 +16,40 @@ const (
 	volumeBucket       = "persistentvolumes"
 	podBucket          = "pods"
 	driverBucket       = "csidrivers"
+	namespaceBucket    = "namespaces"
+	secretBucket       = "secrets"
+	nodeBucket         = "csinodes"
+	attachmentBucket   = "volumeattachments"
+	snapshotBucket     = "volumesnapshots"
 	provisioningBucket = "provisionings"
-	useBucket          = "volumeuses"
+
+	attributesClassBucket = "volumeattributesclasses"
+	snapshotClassBucket   = "volumesnapshotclasses"
+	snapshotContentBucket = "volumesnapshotcontents"
+
+	useBucket = "volumeuses"
 )
 
 func buckets() []string {
-	return []string{metaBucket, classBucket, claimBucket, volumeBucket, podBucket, driverBucket, provisioningBucket, useBucket}
+	names := []string{metaBucket, provisioningBucket, useBucket}
+	for _, kind := range Kinds() {
+		names = append(names, kind.Resource)
+	}
+	return names
 }
 
 // Tx is one transaction. It ends with the function it was given to.
 type Tx struct {
-	tx *bbolt.Tx
+	tx      *bbolt.Tx
+	changes []Change
 }
+
+// Version is that of the last change of an object: a list that this
+// transaction reads and a Watch from here miss nothing between them.
+func (t *Tx) Version() uint64 { return t.tx.Bucket([]byte(metaBucket)).Sequence() }
+
+// Objects has the objects of a kind as they are stored, by key.
+func (t *Tx) Objects(kind Kind) Objects { return Objects{tx: t, kind: kind} }
 
 // Classes has the StorageClasses by name.
 func (t *Tx) Classes() Table[storagev1.StorageClass] {
@@ -55,14 +78,56 @@ func (t *Tx) Provisionings() Table[Provisioning] { return table[Provisioning](t,
 // Uses has the volumes that are in use on this machine, by unique name.
 func (t *Tx) Uses() Table[VolumeUse] { return table[VolumeUse](t, useBucket) }
 
-// Table is one kind of record, by key, as JSON.
+// Namespaces has the Namespaces by name.
+func (t *Tx) Namespaces() Table[corev1.Namespace] {
+	return table[corev1.Namespace](t, namespaceBucket)
+}
+
+// Secrets has the Secrets by namespace/name.
+func (t *Tx) Secrets() Table[corev1.Secret] {
+	return table[corev1.Secret](t, secretBucket)
+}
+
+// Nodes has the CSINode of this machine by name.
+func (t *Tx) Nodes() Table[storagev1.CSINode] {
+	return table[storagev1.CSINode](t, nodeBucket)
+}
+
+// Attachments has the VolumeAttachments by name.
+func (t *Tx) Attachments() Table[storagev1.VolumeAttachment] {
+	return table[storagev1.VolumeAttachment](t, attachmentBucket)
+}
+
+// AttributesClasses has the VolumeAttributesClasses by name.
+func (t *Tx) AttributesClasses() Table[storagev1.VolumeAttributesClass] {
+	return table[storagev1.VolumeAttributesClass](t, attributesClassBucket)
+}
+
+// Snapshots has the VolumeSnapshots by namespace/name.
+func (t *Tx) Snapshots() Table[snapshotv1.VolumeSnapshot] {
+	return table[snapshotv1.VolumeSnapshot](t, snapshotBucket)
+}
+
+// SnapshotClasses has the VolumeSnapshotClasses by name.
+func (t *Tx) SnapshotClasses() Table[snapshotv1.VolumeSnapshotClass] {
+	return table[snapshotv1.VolumeSnapshotClass](t, snapshotClassBucket)
+}
+
+// SnapshotContents has the VolumeSnapshotContents by name.
+func (t *Tx) SnapshotContents() Table[snapshotv1.VolumeSnapshotContent] {
+	return table[snapshotv1.VolumeSnapshotContent](t, snapshotContentBucket)
+}
+
+// Table is one kind of record, by key, as JSON. Of an object, each change gives
+// it a new resourceVersion and is told to those who watch.
 type Table[T any] struct {
+	tx     *Tx
 	bucket *bbolt.Bucket
 	kind   string
 }
 
 func table[T any](t *Tx, name string) Table[T] {
-	return Table[T]{bucket: t.tx.Bucket([]byte(name)), kind: name}
+	return Table[T]{tx: t, bucket: t.tx.Bucket([]byte(name)), kind: name}
 }
 
 // Get returns nil when there is no such record.
@@ -74,8 +139,12 @@ func (t Table[T]) Get(key string) (*T, error) {
 	return t.decode(key, data)
 }
 
-// Put writes a record, over the one that is there.
+// Put writes a record, over the one that is there. An object that did not
+// change is not written.
 func (t Table[T]) Put(key string, value *T) error {
+	if object, is := any(value).(Object); is {
+		return t.tx.putObject(t.kind, key, object)
+	}
 	data, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("encode %s %q: %w", t.kind, key, err)
@@ -88,6 +157,9 @@ func (t Table[T]) Put(key string, value *T) error {
 
 // Delete removes a record; one that is not there is no error.
 func (t Table[T]) Delete(key string) error {
+	if kind, is := KindOf(t.kind); is {
+		return t.tx.Objects(kind).Delete(key)
+	}
 	if err := t.bucket.Delete([]byte(key)); err != nil {
 		return fmt.Errorf("remove %s %q: %w", t.kind, key, err)
 	}

@@ -1,0 +1,119 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"go.etcd.io/bbolt"
+)
+
+// Objects is the table of one kind for those who do not care which kind it is.
+type Objects struct {
+	tx   *Tx
+	kind Kind
+}
+
+func (o Objects) bucket() *bbolt.Bucket { return o.tx.tx.Bucket([]byte(o.kind.Resource)) }
+
+// Get returns nil when there is no such object.
+func (o Objects) Get(key string) (Object, error) {
+	data := o.bucket().Get([]byte(key))
+	if data == nil {
+		return nil, nil
+	}
+	return o.kind.Decode(data)
+}
+
+// Put writes an object, over the one that is there. One that did not change is
+// not written.
+func (o Objects) Put(key string, object Object) error {
+	return o.tx.putObject(o.kind.Resource, key, object)
+}
+
+// Delete removes an object; one that is not there is no error.
+func (o Objects) Delete(key string) error {
+	data := bytes.Clone(o.bucket().Get([]byte(key)))
+	if data == nil {
+		return nil
+	}
+	if err := o.bucket().Delete([]byte(key)); err != nil {
+		return fmt.Errorf("remove %s %q: %w", o.kind.Resource, key, err)
+	}
+	version, err := o.tx.next()
+	if err != nil {
+		return err
+	}
+	o.tx.changes = append(o.tx.changes, Change{Kind: o.kind, Key: key, Version: version, Data: data, Deleted: true})
+	return nil
+}
+
+// All returns every object in the order of the keys.
+func (o Objects) All() ([]Object, error) {
+	var all []Object
+	err := o.bucket().ForEach(func(_, data []byte) error {
+		object, err := o.kind.Decode(data)
+		all = append(all, object)
+		return err
+	})
+	return all, err
+}
+
+// next is the version of the next change.
+func (t *Tx) next() (uint64, error) {
+	version, err := t.tx.Bucket([]byte(metaBucket)).NextSequence()
+	if err != nil {
+		return 0, fmt.Errorf("number a change: %w", err)
+	}
+	return version, nil
+}
+
+// putObject gives the object its kind and its version, and notes the change.
+func (t *Tx) putObject(resource, key string, object Object) error {
+	kind, known := KindOf(resource)
+	if !known {
+		return fmt.Errorf("%s is no kind of object", resource)
+	}
+	object.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
+	bucket := t.tx.Bucket([]byte(resource))
+	before := bucket.Get([]byte(key))
+	if before != nil {
+		same, err := isSame(kind, before, object)
+		if err != nil || same {
+			return err
+		}
+	}
+	version, err := t.next()
+	if err != nil {
+		return err
+	}
+	object.SetResourceVersion(strconv.FormatUint(version, 10))
+	data, err := json.Marshal(object)
+	if err != nil {
+		return fmt.Errorf("encode %s %q: %w", resource, key, err)
+	}
+	if err := bucket.Put([]byte(key), data); err != nil {
+		return fmt.Errorf("write %s %q: %w", resource, key, err)
+	}
+	t.changes = append(t.changes, Change{Kind: kind, Key: key, Version: version, Data: data, Created: before == nil})
+	return nil
+}
+
+// isSame tells whether the object is what is stored, and gives it its version.
+func isSame(kind Kind, stored []byte, object Object) (bool, error) {
+	var known struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(stored, &known); err != nil {
+		return false, fmt.Errorf("%s is damaged: %w", kind.Resource, err)
+	}
+	object.SetResourceVersion(known.Metadata.ResourceVersion)
+	data, err := json.Marshal(object)
+	if err != nil {
+		return false, fmt.Errorf("encode %s: %w", kind.Resource, err)
+	}
+	return bytes.Equal(data, stored), nil
+}
