@@ -1,0 +1,116 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// Controller is one part of the host that brings objects to what is wanted.
+type Controller struct {
+	Name string
+	// All lists the keys to look at when the host starts.
+	All func(*store.Tx) ([]string, error)
+	// Keys tells which keys a change concerns. It must be quick.
+	Keys func(store.Change) []string
+	// Do looks at a key and brings it nearer to what is wanted. It is told of no
+	// difference: it reads. again, if not 0, is when to look again without a
+	// change. It must not wait for what another key's call brings about: it
+	// returns, and is called again when that changed.
+	Do func(ctx context.Context, key string) (again time.Duration, err error)
+	// Lane, if given, keeps keys apart: those of one lane that hang do not hold
+	// up another's. It must be quick, and the same for a key at all times.
+	Lane func(key string) string
+}
+
+// Set runs controllers over one store.
+type Set struct {
+	store  *store.Store
+	queues map[string]*Queue
+	order  []*Queue
+}
+
+// NewSet makes a Set; nothing runs before Run.
+func NewSet(opened *store.Store, controllers ...Controller) *Set {
+	s := &Set{store: opened, queues: map[string]*Queue{}}
+	for _, controller := range controllers {
+		queue := newQueue(controller)
+		s.queues[controller.Name] = queue
+		s.order = append(s.order, queue)
+	}
+	return s
+}
+
+// Queue is the work of one controller, nil if there is none of that name.
+func (s *Set) Queue(name string) *Queue { return s.queues[name] }
+
+// Retry has everything that failed tried now, because a driver came or went.
+func (s *Set) Retry() {
+	for _, queue := range s.order {
+		queue.Retry()
+	}
+}
+
+// Run works until the context ends, and returns when no call runs any more.
+func (s *Set) Run(ctx context.Context) error {
+	watch, err := s.begin()
+	if err != nil {
+		return err
+	}
+	var stops sync.WaitGroup
+	defer stops.Wait()
+	for _, queue := range s.order {
+		queue.start(ctx)
+	}
+	defer func() {
+		for _, queue := range s.order {
+			stops.Go(queue.stop)
+		}
+	}()
+	for {
+		changes, err := watch.Next(ctx)
+		switch {
+		case errors.Is(err, store.ErrExpired):
+			// More changed at once than is kept: everything is looked at.
+			if watch, err = s.begin(); err != nil {
+				return err
+			}
+		case err != nil:
+			return nil //nolint:nilerr // the context ended, as it was meant to
+		}
+		for _, change := range changes {
+			s.tell(change)
+		}
+	}
+}
+
+// begin adds every key, and watches from where they were read.
+func (s *Set) begin() (*store.Watch, error) {
+	var watch *store.Watch
+	err := s.store.View(func(tx *store.Tx) error {
+		watch = s.store.Watch(tx.Version())
+		for _, queue := range s.order {
+			keys, err := queue.controller.All(tx)
+			if err != nil {
+				return fmt.Errorf("%s: %w", queue.controller.Name, err)
+			}
+			for _, key := range keys {
+				queue.Add(key)
+			}
+		}
+		return nil
+	})
+	return watch, err
+}
+
+func (s *Set) tell(change store.Change) {
+	for _, queue := range s.order {
+		for _, key := range queue.controller.Keys(change) {
+			queue.changed(key)
+		}
+	}
+}

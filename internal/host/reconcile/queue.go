@@ -1,0 +1,209 @@
+// Package reconcile brings objects from what is to what is wanted: it follows
+// the store's changes, and calls the controllers for the keys they concern. A
+// key is worked on by one call at a time, is looked at again if something
+// changed meanwhile, and after a failure waits as long as the kubelet's volume
+// operations do. Nothing polls: without a change, a failure or a wish to look
+// again, no goroutine wakes; the queue of client-go, which internal/kube has,
+// wakes every ten seconds, and has no lanes.
+package reconcile
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+)
+
+// The kubelet's back-off of volume operations
+// (k8s.io/kubernetes pkg/util/goroutinemap/exponentialbackoff).
+const (
+	FirstPause   = 500 * time.Millisecond
+	LongestPause = 2*time.Minute + 2*time.Second
+)
+
+// parallel is how many keys of one lane are worked on at once.
+const parallel = 32
+
+// State is where a key stands, for those who explain.
+type State struct {
+	Running   bool
+	Since     time.Time // when the running call began
+	Attempts  int       // failures in a row
+	LastError error
+	Next      time.Time // when it is tried again; zero: when something changes
+}
+
+// item is a key that is waiting, running or failing.
+type item struct {
+	State
+	due   bool // to be run as soon as its lane has room
+	again bool // was added while it ran
+	timer *time.Timer
+}
+
+// Queue is the work of one controller.
+type Queue struct {
+	controller Controller
+
+	mu      sync.Mutex
+	items   map[string]*item
+	busy    map[string]int      // running, by lane
+	waiting map[string][]string // keys that are due, by lane, in order
+	ctx     context.Context     //nolint:containedctx // of Run, for the calls that timers start
+	calls   sync.WaitGroup
+}
+
+func newQueue(controller Controller) *Queue {
+	return &Queue{controller: controller, items: map[string]*item{}, busy: map[string]int{}, waiting: map[string][]string{}}
+}
+
+// start lets calls begin, those for keys that were added before as well.
+func (q *Queue) start(ctx context.Context) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ctx = ctx
+	for lane := range maps.Clone(q.waiting) {
+		q.fill(lane)
+	}
+}
+
+// stop ends when no call runs any more; the context of start has ended.
+func (q *Queue) stop() {
+	q.mu.Lock()
+	for _, it := range q.items {
+		if it.timer != nil {
+			it.timer.Stop()
+		}
+	}
+	q.ctx = nil
+	q.mu.Unlock()
+	q.calls.Wait()
+}
+
+// Add has a key worked on, at once: what it waits for may have happened.
+func (q *Queue) Add(key string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.add(key)
+}
+
+func (q *Queue) add(key string) {
+	it := q.items[key]
+	if it == nil {
+		it = &item{}
+		q.items[key] = it
+	}
+	switch {
+	case it.Running:
+		it.again = true
+	case !it.due:
+		if it.timer != nil {
+			it.timer.Stop()
+			it.timer = nil
+		}
+		it.due = true
+		lane := q.lane(key)
+		q.waiting[lane] = append(q.waiting[lane], key)
+		q.fill(lane)
+	}
+}
+
+// changed is Add for a change of an object. A key that failed is tried sooner,
+// but not at once: the change may be what the failed call wrote.
+func (q *Queue) changed(key string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	it := q.items[key]
+	if it == nil || it.Running || it.due || it.LastError == nil {
+		q.add(key)
+		return
+	}
+	if sooner := time.Now().Add(FirstPause); it.timer != nil && sooner.Before(it.Next) && it.timer.Stop() {
+		it.Next = sooner
+		it.timer.Reset(FirstPause)
+	}
+}
+
+// Retry has every key that failed tried now.
+func (q *Queue) Retry() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for key, it := range q.items {
+		if it.LastError != nil {
+			q.add(key)
+		}
+	}
+}
+
+// State tells where a key stands.
+func (q *Queue) State(key string) State {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if it := q.items[key]; it != nil {
+		return it.State
+	}
+	return State{}
+}
+
+func (q *Queue) lane(key string) string {
+	if q.controller.Lane == nil {
+		return ""
+	}
+	return q.controller.Lane(key)
+}
+
+// fill starts as many calls of a lane as it has room for.
+func (q *Queue) fill(lane string) {
+	for q.ctx != nil && q.ctx.Err() == nil && q.busy[lane] < parallel && len(q.waiting[lane]) > 0 {
+		key := q.waiting[lane][0]
+		q.waiting[lane] = q.waiting[lane][1:]
+		it := q.items[key]
+		it.due, it.again, it.Running, it.Since, it.Next = false, false, true, time.Now(), time.Time{}
+		q.busy[lane]++
+		ctx := q.ctx
+		q.calls.Go(func() {
+			again, err := q.controller.Do(ctx, key)
+			q.finish(key, lane, again, err)
+		})
+	}
+	if len(q.waiting[lane]) == 0 {
+		delete(q.waiting, lane)
+	}
+}
+
+// finish decides when a key is looked at next.
+func (q *Queue) finish(key, lane string, again time.Duration, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.busy[lane]--; q.busy[lane] == 0 {
+		delete(q.busy, lane)
+	}
+	it := q.items[key]
+	it.Running = false
+	if it.LastError = err; err == nil {
+		it.Attempts = 0
+	} else {
+		it.Attempts++
+		again = pauseAfter(it.Attempts)
+	}
+	switch {
+	case it.again && err == nil:
+		q.add(key)
+	case again > 0:
+		// A change that came meanwhile is seen then: it must not take a failing
+		// key out of its back-off each time, and its own writes are changes.
+		it.Next = time.Now().Add(again)
+		it.timer = time.AfterFunc(again, func() { q.Add(key) })
+	default:
+		delete(q.items, key)
+	}
+	q.fill(lane)
+}
+
+func pauseAfter(attempts int) time.Duration {
+	pause := FirstPause
+	for range min(attempts, 16) - 1 {
+		pause *= 2
+	}
+	return min(pause, LongestPause)
+}

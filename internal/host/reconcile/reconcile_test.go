@@ -1,0 +1,249 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// recorder is a controller of Namespaces that does as it is told.
+type recorder struct {
+	mu    sync.Mutex
+	calls map[string][]time.Time
+	told  chan string
+	do    func(ctx context.Context, key string, call int) (time.Duration, error)
+}
+
+func (r *recorder) controller() Controller {
+	return Controller{
+		Name: "recorder",
+		All: func(tx *store.Tx) ([]string, error) {
+			var keys []string
+			all, err := tx.Namespaces().All()
+			for _, object := range all {
+				keys = append(keys, object.Name)
+			}
+			return keys, err
+		},
+		Keys: func(c store.Change) []string { return []string{c.Key} },
+		Do: func(ctx context.Context, key string) (time.Duration, error) {
+			r.mu.Lock()
+			r.calls[key] = append(r.calls[key], time.Now())
+			call := len(r.calls[key])
+			r.mu.Unlock()
+			r.told <- key
+			return r.do(ctx, key, call)
+		},
+	}
+}
+
+func put(t *testing.T, s *store.Store, name, label string) {
+	t.Helper()
+	err := s.Update(func(tx *store.Tx) error {
+		return tx.Namespaces().Put(name, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"l": label}}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func run(t *testing.T, r *recorder) (*store.Store, *Set) {
+	t.Helper()
+	opened, err := store.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, opened, "early", "1")
+	r.calls, r.told = map[string][]time.Time{}, make(chan string, 100)
+	set := NewSet(opened, r.controller())
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- set.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := opened.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return opened, set
+}
+
+func (r *recorder) expect(t *testing.T, keys ...string) {
+	t.Helper()
+	var got []string
+	for range keys {
+		select {
+		case key := <-r.told:
+			got = append(got, key)
+		case <-time.After(10 * time.Second):
+			t.Fatalf("told of %v; want %v", got, keys)
+		}
+	}
+	slices.Sort(got)
+	if slices.Sort(keys); !slices.Equal(got, keys) {
+		t.Fatalf("told of %v; want %v", got, keys)
+	}
+}
+
+func (r *recorder) quiet(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case key := <-r.told:
+		t.Fatalf("told of %s without a reason", key)
+	case <-time.After(d):
+	}
+}
+
+func TestSet_tellsOfWhatIsThereAndOfChanges(t *testing.T) {
+	r := &recorder{do: func(context.Context, string, int) (time.Duration, error) { return 0, nil }}
+	opened, _ := run(t, r)
+	r.expect(t, "early")
+	put(t, opened, "late", "1")
+	r.expect(t, "late")
+	put(t, opened, "late", "1") // no change
+	r.quiet(t, 50*time.Millisecond)
+	put(t, opened, "late", "2")
+	r.expect(t, "late")
+}
+
+func TestSet_oneCallPerKeyAndAgainAfterAChange(t *testing.T) {
+	release := make(chan struct{})
+	r := &recorder{do: func(context.Context, string, int) (time.Duration, error) { <-release; return 0, nil }}
+	opened, set := run(t, r)
+	r.expect(t, "early")
+	put(t, opened, "early", "2")
+	put(t, opened, "early", "3")
+	put(t, opened, "other", "1") // another key does not wait
+	r.expect(t, "other")
+	r.quiet(t, 50*time.Millisecond)
+	if state := set.Queue("recorder").State("early"); !state.Running {
+		t.Errorf("the state is %+v; want it running", state)
+	}
+	close(release)
+	r.expect(t, "early") // once for both changes
+	r.quiet(t, 50*time.Millisecond)
+	if state := set.Queue("recorder").State("early"); state != (State{}) {
+		t.Errorf("the state of a settled key is %+v", state)
+	}
+}
+
+func TestSet_failuresWaitLongerAndLonger(t *testing.T) {
+	broken := errors.New("broken")
+	r := &recorder{do: func(_ context.Context, _ string, call int) (time.Duration, error) {
+		if call <= 2 {
+			return 0, broken
+		}
+		return 0, nil
+	}}
+	_, set := run(t, r)
+	r.expect(t, "early", "early")
+	for set.Queue("recorder").State("early").Running {
+		time.Sleep(time.Millisecond)
+	}
+	state := set.Queue("recorder").State("early")
+	if state.Attempts != 2 || !errors.Is(state.LastError, broken) || time.Until(state.Next) < FirstPause {
+		t.Errorf("the state is %+v", state)
+	}
+	set.Retry() // a driver came: no waiting
+	r.expect(t, "early")
+	if gap := r.calls["early"][1].Sub(r.calls["early"][0]); gap < FirstPause {
+		t.Errorf("the second try came after %v", gap)
+	}
+	if gap := r.calls["early"][2].Sub(r.calls["early"][1]); gap >= 2*FirstPause {
+		t.Errorf("the third try came after %v, as if nobody had asked for it", gap)
+	}
+}
+
+// A failing call that writes the object must not bring itself back at once.
+func TestSet_ownWritesAreNoReasonToHurry(t *testing.T) {
+	r := &recorder{}
+	var opened *store.Store
+	ready := make(chan struct{})
+	r.do = func(_ context.Context, key string, call int) (time.Duration, error) {
+		<-ready
+		put(t, opened, key, string(rune('a'+call)))
+		return 0, errors.New("no")
+	}
+	opened, _ = run(t, r)
+	close(ready)
+	r.expect(t, "early", "early", "early")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if took := r.calls["early"][2].Sub(r.calls["early"][0]); took < 2*FirstPause {
+		t.Errorf("three tries within %v", took)
+	}
+}
+
+func TestSet_looksAgainWhenAskedTo(t *testing.T) {
+	r := &recorder{do: func(_ context.Context, _ string, call int) (time.Duration, error) {
+		if call == 1 {
+			return time.Millisecond, nil
+		}
+		return 0, nil
+	}}
+	run(t, r)
+	r.expect(t, "early", "early")
+	r.quiet(t, 50*time.Millisecond)
+}
+
+func TestQueue_lanesDoNotHoldEachOtherUp(t *testing.T) {
+	release := make(chan struct{})
+	r := &recorder{do: func(_ context.Context, key string, _ int) (time.Duration, error) {
+		if key[0] == 'h' {
+			<-release
+		}
+		return 0, nil
+	}}
+	r.calls, r.told = map[string][]time.Time{}, make(chan string, 1000)
+	controller := r.controller()
+	controller.Lane = func(key string) string { return key[:1] }
+	q := newQueue(controller)
+	q.start(t.Context())
+	defer q.stop()
+	defer close(release)
+	for i := range 2 * parallel {
+		q.Add("h" + string(rune('A'+i)))
+	}
+	for range parallel {
+		<-r.told
+	}
+	r.quiet(t, 20*time.Millisecond) // the lane is full
+	q.Add("free")
+	r.expect(t, "free")
+}
+
+func TestSet_catchesUpWhenItFellBehind(t *testing.T) {
+	r := &recorder{do: func(context.Context, string, int) (time.Duration, error) { return 0, nil }}
+	opened, _ := run(t, r)
+	r.expect(t, "early")
+	err := opened.Update(func(tx *store.Tx) error {
+		for i := range 10000 {
+			object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "many", Generation: int64(i)}}
+			if err := tx.Namespaces().Put("many", object); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := ""; key != "many"; {
+		select {
+		case key = <-r.told:
+		case <-time.After(10 * time.Second):
+			t.Fatal("the change is not seen")
+		}
+	}
+}
