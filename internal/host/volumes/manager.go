@@ -21,6 +21,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
@@ -42,14 +43,24 @@ type Options struct {
 	Observe    func(Event)
 	Logger     *slog.Logger
 	Failpoints *failpoint.Set
+	// Record is told of what a cluster would show as events. It must not block.
+	Record func(journal.Notice)
 	// Patience is how long a step is repeated whose outcome is uncertain,
-	// DefaultPatience if 0; UndoPatience the same for the way back.
+	// DefaultPatience if 0, not at all if OneAttempt; UndoPatience the same for
+	// the way back.
 	Patience, UndoPatience time.Duration
 }
 
 // DefaultPatience is how long the kubelet waits for a pod's volumes before it
 // starts over.
 const DefaultPatience = 2*time.Minute + 3*time.Second
+
+// OneAttempt is the patience of a caller who repeats by himself.
+const OneAttempt = -1
+
+// ErrWaiting tells that nothing failed, and that there is nothing to do before
+// something else happens. The text says what.
+var ErrWaiting = errors.New("waiting")
 
 // DefaultUndoPatience is how long the way back is tried before it is left to
 // the next start.
@@ -75,6 +86,9 @@ func New(options Options) *Manager {
 	}
 	if options.Observe == nil {
 		options.Observe = func(Event) {}
+	}
+	if options.Record == nil {
+		options.Record = func(journal.Notice) {}
 	}
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
@@ -50,6 +51,12 @@ type Event struct {
 	Err error
 	// Detail says more about a step that is done, such as a size.
 	Detail string
+	// About are the objects that the step is for: claim, pod, snapshot.
+	About          []journal.Ref
+	Driver, Handle string
+	// Code is the failure's, as gRPC names it; empty if the driver did not answer.
+	Code     string
+	Attempts int
 }
 
 // The kubelet's back-off after a failed operation.
@@ -107,7 +114,7 @@ func (m *Manager) repeat(ctx context.Context, policy retry, do func(context.Cont
 			return nil
 		}
 		worthIt := policy.always || claim.Classify(policy.call, err) == claim.OutcomeUncertain
-		if !worthIt || errors.Is(err, errStore) || errors.Is(err, errLocal) || ctx.Err() != nil || time.Since(start)+pause > policy.patience {
+		if policy.patience < 0 || !worthIt || errors.Is(err, errStore) || errors.Is(err, errLocal) || ctx.Err() != nil || time.Since(start)+pause > policy.patience {
 			return err
 		}
 		again(err, pause)

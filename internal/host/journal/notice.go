@@ -1,0 +1,20 @@
+// Package journal keeps what happened to objects: the events that a cluster
+// would show, and how long each step of each volume took. It is for people: it
+// is bounded, and may lose the last moments before a power failure, which
+// nothing else depends on.
+package journal
+
+// Ref names an object that something happened to.
+type Ref struct {
+	Kind string // such as PersistentVolumeClaim
+	Key  string // namespace/name, or name
+	UID  string // tells objects of one name apart; may be empty
+}
+
+// Notice is one thing that happened, in the words of Kubernetes events.
+type Notice struct {
+	About   Ref
+	Warning bool
+	Reason  string // such as ProvisioningFailed
+	Message string
+}
