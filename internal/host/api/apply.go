@@ -1,0 +1,68 @@
+package api
+
+import "errors"
+
+// Errors of Apply and DeleteObject. The text around them says of what.
+var (
+	// ErrInvalid tells that the objects as given cannot be: a field that is
+	// unknown, that cannot be honoured or that cannot be changed.
+	ErrInvalid = errors.New("invalid")
+	// ErrConflict tells that the object is not the one that the caller knows:
+	// another UID, another resourceVersion, or it is being deleted.
+	ErrConflict = errors.New("conflict")
+	// ErrNotFound tells that there is no such object.
+	ErrNotFound = errors.New("not found")
+	// ErrForbidden tells that the object is not the caller's to write, or that a
+	// policy refuses it.
+	ErrForbidden = errors.New("forbidden")
+)
+
+// ApplyOptions of Apply.
+type ApplyOptions struct {
+	// DryRun checks everything and writes nothing.
+	DryRun bool `json:"dryRun,omitempty"`
+}
+
+// Action says what Apply did to an object.
+type Action string
+
+// What Apply does.
+const (
+	Created    Action = "created"
+	Configured Action = "configured"
+	Unchanged  Action = "unchanged"
+)
+
+// Applied is what became of one object.
+type Applied struct {
+	Kind   string `json:"kind"`
+	Key    string `json:"key"` // store.Key, or the name
+	Action Action `json:"action"`
+}
+
+// ApplyResult is what became of all objects, in the order in which they were given.
+type ApplyResult struct {
+	Applied []Applied `json:"applied"`
+	// Warnings are sentences for the user: fields without a meaning here, and
+	// what objects wait for.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// DeleteOptions of DeleteObject. What is empty is not looked at.
+type DeleteOptions struct {
+	// UID and ResourceVersion are what the object must have; ErrConflict otherwise.
+	UID             string `json:"uid,omitempty"`
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+}
+
+// Deleted is what became of one object.
+type Deleted struct {
+	Kind string `json:"kind"`
+	Key  string `json:"key"`
+	// Waits says what the deletion waits for, such as who uses the volume, and
+	// what else the user should know.
+	Waits []string `json:"waits,omitempty"`
+	// Gone: the object is not there any more. Otherwise its deletion has begun
+	// and goes on by itself.
+	Gone bool `json:"gone"`
+}
