@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// From CSI to the backend. What these functions rely on has passed checkLimits.
+// From CSI to the backend. What these functions rely on has passed csimessage.Check.
 
 func toCapability(c *csi.VolumeCapability) (backend.Capability, error) {
 	mode := c.GetAccessMode().GetMode()

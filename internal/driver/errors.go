@@ -5,11 +5,9 @@ import (
 
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-csi/holdfast/internal/csimessage"
 	"github.com/holdfast-csi/holdfast/internal/statuscode"
 )
-
-// redacted stands where a secret was.
-const redacted = "(redacted)"
 
 // toStatus is the one place where an error becomes a gRPC status. A cancelled
 // call comes first: whatever else its error says, the caller is to treat it as
@@ -24,7 +22,7 @@ func toStatus(err error, secrets []string) error {
 	}
 	message := err.Error()
 	for _, secret := range secrets {
-		message = strings.ReplaceAll(message, secret, redacted)
+		message = strings.ReplaceAll(message, secret, csimessage.Hidden)
 	}
 	if message == "" {
 		message = "the operation failed without saying why"

@@ -14,6 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csimessage"
 )
 
 // interceptor is what every call passes: limits, the call with its panics
@@ -35,12 +38,12 @@ func (i *interceptor) unary(ctx context.Context, request any, info *grpc.UnarySe
 		ended(status.Code(err), time.Since(start))
 		i.record(ctx, message, info.FullMethod, time.Since(start), err)
 	}()
-	if err := checkLimits(message); err != nil {
-		return nil, toStatus(err, secretsOf(message))
+	if err := csimessage.Check(message); err != nil {
+		return nil, toStatus(fmt.Errorf("%w: %w", backend.ErrInvalid, err), csimessage.SecretsOf(message))
 	}
 	response, err = i.call(ctx, request, info.FullMethod, handler)
 	if err != nil {
-		return nil, toStatus(err, secretsOf(message))
+		return nil, toStatus(err, csimessage.SecretsOf(message))
 	}
 	return response, nil
 }
@@ -76,7 +79,7 @@ func (i *interceptor) record(ctx context.Context, request proto.Message, method 
 		attributes = append(attributes, slog.String("error", status.Convert(err).Message()))
 	}
 	if i.log.Enabled(ctx, slog.LevelDebug) {
-		attributes = append(attributes, slog.Any("request", loggable{request}))
+		attributes = append(attributes, slog.Any("request", csimessage.Loggable{Message: request}))
 	}
 	i.log.LogAttrs(ctx, level, "call", attributes...)
 }
@@ -116,5 +119,5 @@ func textOf(request proto.Message, name protoreflect.Name) string {
 		return ""
 	}
 	text := message.Get(field).String()
-	return text[:min(len(text), stringLimit)]
+	return text[:min(len(text), csimessage.StringLimit)]
 }

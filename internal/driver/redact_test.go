@@ -13,6 +13,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/holdfast-csi/holdfast/internal/csimessage"
+	"github.com/holdfast-csi/holdfast/internal/csimessage/csimessagetest"
 )
 
 const secret = "correct-horse-battery-staple"
@@ -30,17 +33,17 @@ func chain(t *testing.T) (*interceptor, *bytes.Buffer) {
 }
 
 // confide puts the secret wherever a message may hold one.
-func confide(request complete) (secrets int) {
-	for _, place := range request.places {
-		if isSecret(place.field) || place.field.Name() == "mount_flags" {
-			place.set(secret)
+func confide(request csimessagetest.Complete) (secrets int) {
+	for _, place := range request.Places {
+		if csimessage.IsSecret(place.Field) || place.Field.Name() == "mount_flags" {
+			place.Set(secret)
 			secrets++
 		}
 	}
-	context := request.message.ProtoReflect().Descriptor().Fields().ByName("volume_context")
+	context := request.Message.ProtoReflect().Descriptor().Fields().ByName("volume_context")
 	if context != nil {
-		entries := request.message.ProtoReflect().Mutable(context).Map()
-		entries.Set(protoreflect.ValueOfString(tokensKey).MapKey(), protoreflect.ValueOfString(secret))
+		entries := request.Message.ProtoReflect().Mutable(context).Map()
+		entries.Set(protoreflect.ValueOfString(csimessage.TokensKey).MapKey(), protoreflect.ValueOfString(secret))
 		secrets++
 	}
 	return secrets
@@ -48,20 +51,20 @@ func confide(request complete) (secrets int) {
 
 func TestUnary_noSecretInTheLogOfAnyRequest(t *testing.T) {
 	total := 0
-	for _, request := range filled(t, "x") {
+	for _, request := range csimessagetest.Filled(t, "x") {
 		count := confide(request)
 		total += count
 		chain, out := chain(t)
-		before := proto.Clone(request.message)
+		before := proto.Clone(request.Message)
 		call(chain, request, func(context.Context, any) (any, error) { return nil, nil })
-		if !proto.Equal(before, request.message) {
-			t.Errorf("%s: logging changed the request", request.name())
+		if !proto.Equal(before, request.Message) {
+			t.Errorf("%s: logging changed the request", request.Name())
 		}
 		if strings.Contains(out.String(), secret) {
-			t.Errorf("%s: the log has the secret: %s", request.name(), out)
+			t.Errorf("%s: the log has the secret: %s", request.Name(), out)
 		}
-		if count > 0 && !strings.Contains(out.String(), redacted) {
-			t.Errorf("%s: the log does not show that something was left out: %s", request.name(), out)
+		if count > 0 && !strings.Contains(out.String(), csimessage.Hidden) {
+			t.Errorf("%s: the log does not show that something was left out: %s", request.Name(), out)
 		}
 	}
 	if total < 30 {
@@ -70,8 +73,8 @@ func TestUnary_noSecretInTheLogOfAnyRequest(t *testing.T) {
 }
 
 func TestUnary_noSecretInErrorsAndPanics(t *testing.T) {
-	for _, request := range filled(t, "x") {
-		if confide(request) == 0 || len(secretsOf(request.message)) == 0 {
+	for _, request := range csimessagetest.Filled(t, "x") {
+		if confide(request) == 0 || len(csimessage.SecretsOf(request.Message)) == 0 {
 			continue
 		}
 		handlers := map[string]grpc.UnaryHandler{
@@ -82,20 +85,20 @@ func TestUnary_noSecretInErrorsAndPanics(t *testing.T) {
 			chain, out := chain(t)
 			err := call(chain, request, handler)
 			if strings.Contains(err.Error(), secret) || strings.Contains(out.String(), secret) {
-				t.Errorf("%s: the %s gives the secret away: %v; %s", request.name(), kind, err, out)
+				t.Errorf("%s: the %s gives the secret away: %v; %s", request.Name(), kind, err, out)
 			}
 		}
 	}
 }
 
-func call(chain *interceptor, request complete, handler grpc.UnaryHandler) error {
-	_, err := chain.unary(context.Background(), request.message, &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Any/" + request.name()}, handler)
+func call(chain *interceptor, request csimessagetest.Complete, handler grpc.UnaryHandler) error {
+	_, err := chain.unary(context.Background(), request.Message, &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Any/" + request.Name()}, handler)
 	return err
 }
 
 func TestSecretsOf_theLongestFirst(t *testing.T) {
 	request := &csi.DeleteVolumeRequest{VolumeId: "v", Secrets: map[string]string{"a": "swordfish", "b": "swordfish-2", "c": "sea"}}
-	err := toStatus(fmt.Errorf("tried swordfish-2 and swordfish at sea"), secretsOf(request))
+	err := toStatus(fmt.Errorf("tried swordfish-2 and swordfish at sea"), csimessage.SecretsOf(request))
 	if got, want := status.Convert(err).Message(), "tried (redacted) and (redacted) at sea"; got != want {
 		t.Errorf("the message is %q, want %q", got, want)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
+	"github.com/holdfast-csi/holdfast/internal/csimessage/csimessagetest"
 	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
 
@@ -272,7 +273,7 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 // one panic is one failed call, with its stack in the log.
 func TestUnary_onePanicIsOneInternalError(t *testing.T) {
 	chain, out := chain(t)
-	request := complete{message: &csi.DeleteVolumeRequest{VolumeId: "vol-1"}}
+	request := csimessagetest.Complete{Message: &csi.DeleteVolumeRequest{VolumeId: "vol-1"}}
 	err := call(chain, request, func(context.Context, any) (any, error) { panic("nil map") })
 	wantCode(t, err, codes.Internal)
 	if !strings.Contains(out.String(), "server_test.go") {

@@ -1,4 +1,6 @@
-package driver
+// Package csimessagetest makes complete requests of every type of CSI, for
+// tests of what has to hold for all of them.
+package csimessagetest
 
 import (
 	"testing"
@@ -9,8 +11,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// requests gives an empty message of every request type of CSI.
-func requests(t testing.TB) []proto.Message {
+// Requests gives an empty message of every request type of CSI.
+func Requests(t testing.TB) []proto.Message {
 	t.Helper()
 	var messages []proto.Message
 	services := csi.File_csi_proto.Services()
@@ -30,48 +32,52 @@ func requests(t testing.TB) []proto.Message {
 	return messages
 }
 
-// place is one text of a message, and how to change it.
-type place struct {
-	path  string
-	field protoreflect.FieldDescriptor
-	set   func(text string)
+// Place is one text of a message, and how to change it.
+type Place struct {
+	Path  string
+	Field protoreflect.FieldDescriptor
+	Set   func(text string)
 }
 
 // fill sets every field of a message to something acceptable (of a oneof the
 // last alone) and lists where it put texts.
-func fill(message protoreflect.Message, path, text string) []place {
-	var places []place
+func fill(message protoreflect.Message, path, text string) []Place {
+	var places []Place
 	fields := message.Descriptor().Fields()
 	for i := range fields.Len() {
 		field := fields.Get(i)
 		if choice := field.ContainingOneof(); choice != nil && field != choice.Fields().Get(choice.Fields().Len()-1) {
 			continue
 		}
-		places = append(places, fillField(message, field, join(path, string(field.Name())), text)...)
+		name := string(field.Name())
+		if path != "" {
+			name = path + "." + name
+		}
+		places = append(places, fillField(message, field, name, text)...)
 	}
 	return places
 }
 
-func fillField(message protoreflect.Message, field protoreflect.FieldDescriptor, path, text string) []place {
+func fillField(message protoreflect.Message, field protoreflect.FieldDescriptor, path, text string) []Place {
 	switch {
 	case field.IsMap():
 		set := func(text string) {
 			message.Mutable(field).Map().Set(protoreflect.ValueOfString("key").MapKey(), protoreflect.ValueOfString(text))
 		}
 		set(text)
-		return []place{{path, field, set}}
+		return []Place{{path, field, set}}
 	case field.IsList() && field.Kind() == protoreflect.MessageKind:
 		return fill(message.Mutable(field).List().AppendMutable().Message(), path+"[0]", text)
 	case field.IsList():
 		list := message.Mutable(field).List()
 		list.Append(protoreflect.ValueOfString(text))
-		return []place{{path, field, func(text string) { list.Set(0, protoreflect.ValueOfString(text)) }}}
+		return []Place{{path, field, func(text string) { list.Set(0, protoreflect.ValueOfString(text)) }}}
 	case field.Kind() == protoreflect.MessageKind:
 		return fill(message.Mutable(field).Message(), path, text)
 	case field.Kind() == protoreflect.StringKind:
 		set := func(text string) { message.Set(field, protoreflect.ValueOfString(text)) }
 		set("/" + text)
-		return []place{{path, field, set}}
+		return []Place{{path, field, set}}
 	}
 	message.Set(field, one(field))
 	return nil
@@ -89,19 +95,21 @@ func one(field protoreflect.FieldDescriptor) protoreflect.Value {
 	return protoreflect.ValueOfInt64(1)
 }
 
-// filled gives a complete request of each type with its places.
-func filled(t testing.TB, text string) []complete {
+// Filled gives a complete request of each type with its places.
+func Filled(t testing.TB, text string) []Complete {
 	t.Helper()
-	var all []complete
-	for _, message := range requests(t) {
-		all = append(all, complete{message, fill(message.ProtoReflect(), "", text)})
+	var all []Complete
+	for _, message := range Requests(t) {
+		all = append(all, Complete{message, fill(message.ProtoReflect(), "", text)})
 	}
 	return all
 }
 
-type complete struct {
-	message proto.Message
-	places  []place
+// Complete is a request with every field set.
+type Complete struct {
+	Message proto.Message
+	Places  []Place
 }
 
-func (c complete) name() string { return string(c.message.ProtoReflect().Descriptor().Name()) }
+// Name is that of the message.
+func (c Complete) Name() string { return string(c.Message.ProtoReflect().Descriptor().Name()) }

@@ -1,4 +1,4 @@
-package driver
+package csimessage
 
 import (
 	"strings"
@@ -7,8 +7,8 @@ import (
 )
 
 // requiredFields lists what the comments of csi.proto 1.13 mark "This field is
-// REQUIRED"; descriptors do not carry comments. Booleans are left out, since
-// their absence is a value, and so are the fields of messages that only
+// REQUIRED"; descriptors do not carry comments. Booleans and numbers are left out,
+// since their absence is a value, and so are the fields of messages that only
 // responses use.
 func requiredFields(message protoreflect.FullName) []protoreflect.Name {
 	switch message {
@@ -36,6 +36,10 @@ func requiredFields(message protoreflect.FullName) []protoreflect.Name {
 		// Not snapshot_ids, although it is marked REQUIRED: the backend knows the
 		// members, csi-sanity 5.6.0 calls without, and what is given is compared.
 		return names("group_snapshot_id")
+	case "csi.v1.GetMetadataAllocatedRequest":
+		return names("snapshot_id")
+	case "csi.v1.GetMetadataDeltaRequest":
+		return names("base_snapshot_id", "target_snapshot_id")
 	case "csi.v1.NodeStageVolumeRequest":
 		return names("volume_id", "staging_target_path", "volume_capability")
 	case "csi.v1.NodeUnstageVolumeRequest":

@@ -1,4 +1,4 @@
-package driver
+package csimessage
 
 import (
 	"cmp"
@@ -11,31 +11,39 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// tokensKey carries service account tokens in a volume context (Kubernetes).
-const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
+// TokensKey carries service account tokens in a volume context (Kubernetes).
+const TokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
+
+// Hidden stands where a secret was.
+const Hidden = "(redacted)"
 
 // shortestSecret is the length in bytes from which a secret is looked for in
 // error messages; what is shorter occurs in any text.
 const shortestSecret = 4
 
-// loggable shows a message in a log without what must not be there: the values
-// of fields that carry the option csi_secret, mount flags ("MAY contain
-// sensitive information") and tokens.
-type loggable struct{ message proto.Message }
+// Loggable shows a message in a log without what must not be there; see Shown.
+type Loggable struct{ Message proto.Message }
 
 // LogValue implements slog.LogValuer: nothing is copied unless it is printed.
-func (l loggable) LogValue() slog.Value {
-	clean := proto.Clone(l.message)
-	visitSecrets(clean.ProtoReflect(), redactField, redactKey)
-	text, err := protojson.Marshal(clean)
+func (l Loggable) LogValue() slog.Value {
+	text, err := protojson.Marshal(Shown(l.Message))
 	if err != nil {
 		return slog.StringValue("(not printable)")
 	}
 	return slog.StringValue(string(text))
 }
 
-// isSecret tells whether a field carries the option csi_secret.
-func isSecret(field protoreflect.FieldDescriptor) bool {
+// Shown is a copy of a message without the values of fields that carry the
+// option csi_secret, without mount flags ("MAY contain sensitive information")
+// and without tokens.
+func Shown(message proto.Message) proto.Message {
+	clean := proto.Clone(message)
+	visitSecrets(clean.ProtoReflect(), redactField, redactKey)
+	return clean
+}
+
+// IsSecret tells whether a field carries the option csi_secret.
+func IsSecret(field protoreflect.FieldDescriptor) bool {
 	marked, _ := proto.GetExtension(field.Options(), csi.E_CsiSecret).(bool)
 	return marked
 }
@@ -49,10 +57,10 @@ func visitSecrets(
 ) {
 	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch {
-		case isSecret(field) || field.Name() == "mount_flags":
+		case IsSecret(field) || field.Name() == "mount_flags":
 			whole(message, field)
 		case field.IsMap() && field.MapValue().Kind() == protoreflect.StringKind:
-			if name := protoreflect.ValueOfString(tokensKey).MapKey(); value.Map().Has(name) {
+			if name := protoreflect.ValueOfString(TokensKey).MapKey(); value.Map().Has(name) {
 				key(value.Map(), name)
 			}
 		case field.IsList() && field.Kind() == protoreflect.MessageKind:
@@ -77,7 +85,7 @@ func redactField(message protoreflect.Message, field protoreflect.FieldDescripto
 	case field.IsList():
 		list := message.Mutable(field).List()
 		for i := range list.Len() {
-			list.Set(i, protoreflect.ValueOfString(redacted))
+			list.Set(i, protoreflect.ValueOfString(Hidden))
 		}
 	default:
 		message.Clear(field)
@@ -85,13 +93,13 @@ func redactField(message protoreflect.Message, field protoreflect.FieldDescripto
 }
 
 func redactKey(entries protoreflect.Map, key protoreflect.MapKey) {
-	entries.Set(key, protoreflect.ValueOfString(redacted))
+	entries.Set(key, protoreflect.ValueOfString(Hidden))
 }
 
-// secretsOf collects the secret values of a request, so that an error that
+// SecretsOf collects the secret values of a request, so that an error that
 // repeats one can be cleaned. Mount flags are not among them: an error has to
 // be able to name the flag it refuses.
-func secretsOf(request proto.Message) []string {
+func SecretsOf(request proto.Message) []string {
 	var found []string
 	add := func(text string) {
 		if len(text) >= shortestSecret {

@@ -1,4 +1,7 @@
-package driver
+// Package csimessage holds what CSI says of every message whatever it is for:
+// the limits that a request has to keep, and what of a message must not be
+// shown. The driver checks what it is asked, and the command line what it asks.
+package csimessage
 
 import (
 	"fmt"
@@ -8,14 +11,13 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-
-	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
 // Size limits of fields in bytes (CSI spec 1.13, "Size Limits", and the fields'
 // own comments).
 const (
-	stringLimit     = 128
+	// StringLimit is that of texts without a rule of their own.
+	StringLimit     = 128
 	nodeIDLimit     = 256
 	mapLimit        = 4 << 10 // keys and values together
 	mountFlagsLimit = 4 << 10 // all flags together
@@ -24,15 +26,10 @@ const (
 	pathLimit = 4095
 )
 
-// checkLimits refuses a request that breaks a rule which CSI sets for every
-// plugin: sizes, required fields, negative numbers, forbidden characters. The
-// error wraps backend.ErrInvalid and names the field.
-func checkLimits(request proto.Message) error {
-	if err := checkMessage("", request.ProtoReflect()); err != nil {
-		return fmt.Errorf("%w: %w", backend.ErrInvalid, err)
-	}
-	return nil
-}
+// Check refuses a request that breaks a rule which CSI sets for every plugin:
+// sizes, required fields, negative numbers, forbidden characters. The error
+// names the field by its path, and no value of a secret.
+func Check(request proto.Message) error { return checkMessage("", request.ProtoReflect()) }
 
 func checkMessage(path string, message protoreflect.Message) error {
 	descriptor := message.Descriptor()
@@ -90,7 +87,7 @@ func checkValue(path string, field protoreflect.FieldDescriptor, value protorefl
 
 func checkString(path string, field protoreflect.Name, text string) error {
 	isPath := strings.HasSuffix(string(field), "path")
-	limit := stringLimit
+	limit := StringLimit
 	switch {
 	case isPath:
 		limit = pathLimit
@@ -135,7 +132,7 @@ func checkMap(path string, field protoreflect.FieldDescriptor, entries protorefl
 	var failed error
 	entries.Range(func(key protoreflect.MapKey, value protoreflect.Value) bool {
 		size += len(key.String()) + len(value.String())
-		if isSecret(field) && !isSecretKey(key.String()) {
+		if IsSecret(field) && !isSecretKey(key.String()) {
 			failed = fmt.Errorf("%s has a key that is not made of letters, digits, '-', '_' and '.' alone", path)
 		}
 		return true

@@ -1,7 +1,6 @@
-package driver
+package csimessage
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,13 +14,13 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"pgregory.net/rapid"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csimessage/csimessagetest"
 )
 
-func TestCheckLimits_acceptsCompleteRequests(t *testing.T) {
-	for _, request := range filled(t, "x") {
-		if err := checkLimits(request.message); err != nil {
-			t.Errorf("%s: %v", request.name(), err)
+func TestCheck_acceptsCompleteRequests(t *testing.T) {
+	for _, request := range csimessagetest.Filled(t, "x") {
+		if err := Check(request.Message); err != nil {
+			t.Errorf("%s: %v", request.Name(), err)
 		}
 	}
 }
@@ -41,73 +40,73 @@ func limitOf(field protoreflect.FieldDescriptor) int {
 	return 128
 }
 
-func TestCheckLimits_sizeOfEveryField(t *testing.T) {
-	for _, request := range filled(t, "x") {
-		for _, place := range request.places {
-			limit := limitOf(place.field)
-			place.set("/" + strings.Repeat("x", limit-1))
-			if err := checkLimits(request.message); err != nil {
-				t.Errorf("%s.%s of %d bytes is refused: %v", request.name(), place.path, limit, err)
+func TestCheck_sizeOfEveryField(t *testing.T) {
+	for _, request := range csimessagetest.Filled(t, "x") {
+		for _, place := range request.Places {
+			limit := limitOf(place.Field)
+			place.Set("/" + strings.Repeat("x", limit-1))
+			if err := Check(request.Message); err != nil {
+				t.Errorf("%s.%s of %d bytes is refused: %v", request.Name(), place.Path, limit, err)
 			}
-			place.set("/" + strings.Repeat("x", limit))
-			refuses(t, request, place.path)
-			place.set("/x")
+			place.Set("/" + strings.Repeat("x", limit))
+			refuses(t, request, place.Path)
+			place.Set("/x")
 		}
 	}
 }
 
-func TestCheckLimits_controlCharactersInEveryField(t *testing.T) {
-	for _, request := range filled(t, "x") {
-		for _, place := range request.places {
-			if place.field.IsMap() {
+func TestCheck_controlCharactersInEveryField(t *testing.T) {
+	for _, request := range csimessagetest.Filled(t, "x") {
+		for _, place := range request.Places {
+			if place.Field.IsMap() {
 				continue
 			}
 			for _, text := range []string{"/\x00", "/a\x1b[2J", "/\x7f", "/\u0085"} {
-				place.set(text)
-				refuses(t, request, place.path)
+				place.Set(text)
+				refuses(t, request, place.Path)
 			}
-			place.set("/x \t\r\n")
-			if err := checkLimits(request.message); err != nil && place.field.Name() != "mount_flags" {
-				t.Errorf("%s.%s with white space is refused: %v", request.name(), place.path, err)
+			place.Set("/x \t\r\n")
+			if err := Check(request.Message); err != nil && place.Field.Name() != "mount_flags" {
+				t.Errorf("%s.%s with white space is refused: %v", request.Name(), place.Path, err)
 			}
-			place.set("/x")
+			place.Set("/x")
 		}
 	}
 }
 
 // refuses wants the request refused as invalid, with the field named.
-func refuses(t *testing.T, request complete, path string) {
+func refuses(t *testing.T, request csimessagetest.Complete, path string) {
 	t.Helper()
-	err := checkLimits(request.message)
-	if !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), path) {
-		t.Errorf("%s: got %v, want an invalid argument that names %s", request.name(), err, path)
+	err := Check(request.Message)
+	if err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("%s: got %v, want a refusal that names %s", request.Name(), err, path)
 	}
 }
 
-func TestCheckLimits_negativeNumbers(t *testing.T) {
+func TestCheck_negativeNumbers(t *testing.T) {
 	cases := map[string]proto.Message{
 		"max_entries":                   &csi.ListVolumesRequest{MaxEntries: -1},
 		"capacity_range.required_bytes": &csi.NodeExpandVolumeRequest{VolumeId: "v", VolumePath: "/p", CapacityRange: &csi.CapacityRange{RequiredBytes: -1}},
 		"capacity_range.limit_bytes":    &csi.ControllerExpandVolumeRequest{VolumeId: "v", CapacityRange: &csi.CapacityRange{RequiredBytes: 1, LimitBytes: -1}},
 	}
 	for field, message := range cases {
-		refuses(t, complete{message: message}, field)
+		refuses(t, csimessagetest.Complete{Message: message}, field)
 	}
 }
 
-func TestCheckLimits_relativePath(t *testing.T) {
-	request := complete{message: &csi.NodeUnpublishVolumeRequest{VolumeId: "v", TargetPath: "a/b"}}
+func TestCheck_relativePath(t *testing.T) {
+	request := csimessagetest.Complete{Message: &csi.NodeUnpublishVolumeRequest{VolumeId: "v", TargetPath: "a/b"}}
 	refuses(t, request, "target_path is not an absolute path")
 }
 
-func TestCheckLimits_secretKeys(t *testing.T) {
+func TestCheck_secretKeys(t *testing.T) {
 	for _, key := range []string{"", "a b", "clé", "a/b"} {
-		request := complete{message: &csi.DeleteVolumeRequest{VolumeId: "v", Secrets: map[string]string{key: "s"}}}
+		request := csimessagetest.Complete{Message: &csi.DeleteVolumeRequest{VolumeId: "v", Secrets: map[string]string{key: "s"}}}
 		refuses(t, request, "secrets has a key")
 	}
 }
 
-func TestCheckLimits_choices(t *testing.T) {
+func TestCheck_choices(t *testing.T) {
 	mode := &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}
 	good := []*csi.VolumeCapability{{AccessMode: mode, AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}}}
 	cases := map[string]*csi.CreateVolumeRequest{
@@ -122,7 +121,7 @@ func TestCheckLimits_choices(t *testing.T) {
 		"volume_capabilities[0].mount.fs_type has 129 bytes; the lim": {Name: "n", VolumeCapabilities: []*csi.VolumeCapability{{AccessMode: mode, AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: strings.Repeat("x", 129)}}}}},
 	}
 	for want, message := range cases {
-		refuses(t, complete{message: message}, want)
+		refuses(t, csimessagetest.Complete{Message: message}, want)
 	}
 }
 
@@ -137,22 +136,23 @@ func TestRequiredFields_areThoseOfTheSpecification(t *testing.T) {
 	if len(wanted) < 25 {
 		t.Fatalf("found required fields in %d messages of csi.proto only", len(wanted))
 	}
-	for _, request := range filled(t, "x") {
-		visit(request.message.ProtoReflect().Descriptor(), func(message protoreflect.MessageDescriptor) {
+	for _, request := range csimessagetest.Filled(t, "x") {
+		visit(request.Message.ProtoReflect().Descriptor(), func(message protoreflect.MessageDescriptor) {
 			have := requiredFields(message.FullName())
 			for _, name := range wanted[message.FullName()] {
 				field := message.Fields().ByName(name)
-				// The driver has no SnapshotMetadata service, and knows the members of a group.
-				if field.Kind() == protoreflect.BoolKind || strings.HasPrefix(string(message.Name()), "GetMetadata") || name == "snapshot_ids" {
+				// An absent number is 0, the offset of the beginning. A driver knows the
+				// members of a group.
+				if field.Kind() == protoreflect.BoolKind || field.Kind() == protoreflect.Int64Kind || name == "snapshot_ids" {
 					continue
 				}
 				if !slices.Contains(have, name) {
-					t.Errorf("%s.%s is required by csi.proto and not by the driver", message.FullName(), name)
+					t.Errorf("%s.%s is required by csi.proto and not by Check", message.FullName(), name)
 				}
 			}
 			for _, name := range have {
 				if !slices.Contains(wanted[message.FullName()], name) {
-					t.Errorf("%s.%s is required by the driver and not by csi.proto", message.FullName(), name)
+					t.Errorf("%s.%s is required by Check and not by csi.proto", message.FullName(), name)
 				}
 			}
 		})
@@ -220,22 +220,20 @@ func TestCheckString_agreesWithTheSpecification(t *testing.T) {
 	})
 }
 
-func FuzzCheckLimits(f *testing.F) {
-	for _, request := range filled(f, "x") {
-		if wire, err := proto.Marshal(request.message); err == nil {
+func FuzzCheck(f *testing.F) {
+	for _, request := range csimessagetest.Filled(f, "x") {
+		if wire, err := proto.Marshal(request.Message); err == nil {
 			f.Add(wire)
 		}
 	}
 	f.Fuzz(func(t *testing.T, wire []byte) {
-		for _, message := range requests(t) {
+		for _, message := range csimessagetest.Requests(t) {
 			if proto.Unmarshal(wire, message) != nil {
 				continue
 			}
-			if err := checkLimits(message); err != nil && !errors.Is(err, backend.ErrInvalid) {
-				t.Errorf("%v is not an invalid argument", err)
-			}
-			_ = loggable{message}.LogValue()
-			_, _ = subject(message), secretsOf(message)
+			_ = Check(message)
+			_ = Loggable{message}.LogValue()
+			_ = SecretsOf(message)
 		}
 	})
 }
