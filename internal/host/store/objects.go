@@ -38,8 +38,8 @@ func (o Objects) Delete(key string) error {
 	if data == nil {
 		return nil
 	}
-	if err := o.bucket().Delete([]byte(key)); err != nil {
-		return fmt.Errorf("remove %s %q: %w", o.kind.Resource, key, err)
+	if err := o.tx.remove(o.kind.Resource, key); err != nil {
+		return err
 	}
 	version, err := o.tx.next()
 	if err != nil {
@@ -93,8 +93,8 @@ func (t *Tx) putObject(resource, key string, object Object) error {
 	if err != nil {
 		return fmt.Errorf("encode %s %q: %w", resource, key, err)
 	}
-	if err := bucket.Put([]byte(key), data); err != nil {
-		return fmt.Errorf("write %s %q: %w", resource, key, err)
+	if err := t.put(resource, key, data); err != nil {
+		return err
 	}
 	t.changes = append(t.changes, Change{Kind: kind, Key: key, Version: version, Data: data, Created: before == nil})
 	return nil

@@ -45,8 +45,10 @@ type Store struct {
 	db      *bbolt.DB
 	path    string
 	history *history
-	// commits keeps the order in which changes are published that of the commits.
-	commits sync.Mutex
+	// commits is held by who commits, and publishes what was committed.
+	commits  sync.Mutex
+	arrivals sync.Mutex
+	arrived  []*change // for the next commit
 }
 
 // Open opens the store below root and makes it if there is none. It takes the
@@ -147,22 +149,4 @@ func (s *Store) Path() string { return s.path }
 // View reads a consistent state.
 func (s *Store) View(read func(*Tx) error) error {
 	return s.db.View(func(tx *bbolt.Tx) error { return read(&Tx{tx: tx}) })
-}
-
-// Update changes everything or nothing, and returns when it is on disk.
-func (s *Store) Update(change func(*Tx) error) error {
-	s.commits.Lock()
-	defer s.commits.Unlock()
-	var changes []Change
-	err := s.db.Update(func(tx *bbolt.Tx) error {
-		current := &Tx{tx: tx}
-		err := change(current)
-		changes = current.changes
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("the host's store %s: %w", s.path, err)
-	}
-	s.history.publish(changes)
-	return nil
 }

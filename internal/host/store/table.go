@@ -42,6 +42,7 @@ func buckets() []string {
 type Tx struct {
 	tx      *bbolt.Tx
 	changes []Change
+	undo    []written
 }
 
 // Version is that of the last change of an object: a list that this
@@ -149,10 +150,7 @@ func (t Table[T]) Put(key string, value *T) error {
 	if err != nil {
 		return fmt.Errorf("encode %s %q: %w", t.kind, key, err)
 	}
-	if err := t.bucket.Put([]byte(key), data); err != nil {
-		return fmt.Errorf("write %s %q: %w", t.kind, key, err)
-	}
-	return nil
+	return t.tx.put(t.kind, key, data)
 }
 
 // Delete removes a record; one that is not there is no error.
@@ -160,10 +158,7 @@ func (t Table[T]) Delete(key string) error {
 	if kind, is := KindOf(t.kind); is {
 		return t.tx.Objects(kind).Delete(key)
 	}
-	if err := t.bucket.Delete([]byte(key)); err != nil {
-		return fmt.Errorf("remove %s %q: %w", t.kind, key, err)
-	}
-	return nil
+	return t.tx.remove(t.kind, key)
 }
 
 // All returns every record in the order of the keys.

@@ -1,0 +1,121 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+)
+
+// change is one caller's part of a commit.
+type change struct {
+	do   func(*Tx) error
+	done bool
+	err  error
+}
+
+// Update changes everything or nothing, and returns when it is on disk. Calls
+// at one time share one commit, so that many volumes do not wait for the disk
+// one after the other. do may run on another goroutine, and runs once.
+func (s *Store) Update(do func(*Tx) error) error {
+	mine := &change{do: do}
+	s.arrivals.Lock()
+	s.arrived = append(s.arrived, mine)
+	s.arrivals.Unlock()
+	s.commits.Lock()
+	defer s.commits.Unlock()
+	if !mine.done { // else another caller took it along
+		s.arrivals.Lock()
+		all := s.arrived
+		s.arrived = nil
+		s.arrivals.Unlock()
+		s.commit(all)
+	}
+	if mine.err != nil {
+		return fmt.Errorf("the host's store %s: %w", s.path, mine.err)
+	}
+	return nil
+}
+
+// commit makes all changes in one transaction, without those that fail.
+func (s *Store) commit(all []*change) {
+	changes, err := s.try(all)
+	for _, c := range all {
+		if c.done = true; err != nil && c.err == nil {
+			c.err = err
+		}
+	}
+	if err == nil {
+		s.history.publish(changes)
+	}
+}
+
+func (s *Store) try(all []*change) ([]Change, error) {
+	tx, err := s.db.Begin(true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after the commit
+	current := &Tx{tx: tx}
+	dirty := false
+	for _, c := range all {
+		told := len(current.changes)
+		current.undo = nil
+		if c.err = c.do(current); c.err == nil {
+			dirty = dirty || len(current.undo) > 0
+			continue
+		}
+		current.changes = current.changes[:told]
+		if err := current.takeBack(); err != nil {
+			return nil, err
+		}
+	}
+	if !dirty {
+		return nil, nil // nothing to write: no fsync
+	}
+	return current.changes, tx.Commit()
+}
+
+// written is what was there before a write.
+type written struct {
+	bucket, key string
+	before      []byte // nil for nothing
+}
+
+func (t *Tx) put(bucket, key string, data []byte) error {
+	b := t.tx.Bucket([]byte(bucket))
+	t.undo = append(t.undo, written{bucket, key, bytes.Clone(b.Get([]byte(key)))})
+	if err := b.Put([]byte(key), data); err != nil {
+		return fmt.Errorf("write %s %q: %w", bucket, key, err)
+	}
+	return nil
+}
+
+func (t *Tx) remove(bucket, key string) error {
+	b := t.tx.Bucket([]byte(bucket))
+	before := bytes.Clone(b.Get([]byte(key)))
+	if before == nil {
+		return nil
+	}
+	t.undo = append(t.undo, written{bucket, key, before})
+	if err := b.Delete([]byte(key)); err != nil {
+		return fmt.Errorf("remove %s %q: %w", bucket, key, err)
+	}
+	return nil
+}
+
+// takeBack undoes what a change wrote before it failed. The others of the
+// commit stay.
+func (t *Tx) takeBack() error {
+	var failed []error
+	for i := len(t.undo) - 1; i >= 0; i-- {
+		w := t.undo[i]
+		bucket := t.tx.Bucket([]byte(w.bucket))
+		if w.before == nil {
+			failed = append(failed, bucket.Delete([]byte(w.key)))
+		} else {
+			failed = append(failed, bucket.Put([]byte(w.key), w.before))
+		}
+	}
+	t.undo = nil
+	return errors.Join(failed...)
+}

@@ -1,0 +1,64 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Half of the callers fail after they wrote, over what others wrote before:
+// nothing of theirs may stay, and everything of the others.
+func TestUpdate_aFailureTakesNothingElseAway(t *testing.T) {
+	s := open(t, t.TempDir())
+	broken := errors.New("broken")
+	namespace := func(name, label string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"by": label}}}
+	}
+	watch := s.Watch(0)
+	var group sync.WaitGroup
+	for i := range 200 {
+		group.Go(func() {
+			name := fmt.Sprintf("n%d", i/2)
+			err := s.Update(func(tx *Tx) error {
+				if i%2 == 0 {
+					return tx.Namespaces().Put(name, namespace(name, "good"))
+				}
+				if err := errors.Join(tx.Namespaces().Put(name, namespace(name, "bad")), tx.Namespaces().Delete("n0"),
+					tx.Namespaces().Put("new-"+name, namespace("new-"+name, "bad")), tx.Uses().Put("u", &VolumeUse{Name: "u"})); err != nil {
+					return err
+				}
+				return broken
+			})
+			if i%2 == 0 && err != nil || i%2 == 1 && !errors.Is(err, broken) {
+				t.Errorf("%d: %v", i, err)
+			}
+		})
+	}
+	group.Wait()
+	err := s.View(func(tx *Tx) error {
+		all, err := tx.Namespaces().All()
+		if len(all) != 100 {
+			t.Errorf("%d objects; want 100", len(all))
+		}
+		for _, object := range all {
+			if object.Labels["by"] != "good" {
+				t.Errorf("%s is by %s", object.Name, object.Labels["by"])
+			}
+		}
+		if use, _ := tx.Uses().Get("u"); use != nil {
+			t.Error("a record of a change that failed is there")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes, err := watch.Next(t.Context())
+	if err != nil || len(changes) != 100 {
+		t.Errorf("%d changes, %v; want 100", len(changes), err)
+	}
+}
