@@ -67,6 +67,17 @@ type VolumeUse struct {
 	NodeID         string            `json:",omitempty"`
 	StagingPath    string            `json:",omitempty"`
 
+	// AttachReadOnly and AttachSecret are what ControllerPublishVolume was given;
+	// the secret is a reference, which ControllerUnpublishVolume needs, too.
+	AttachReadOnly bool                    `json:",omitempty"`
+	AttachSecret   *corev1.SecretReference `json:",omitempty"`
+	// StageMounted: after NodeStageVolume something was mounted at StagingPath,
+	// which not every driver does.
+	StageMounted bool `json:",omitempty"`
+	// LastPod is the pod whose target was the last one that was taken away. It
+	// is what the rest of the way back is done for.
+	LastPod types.UID `json:",omitempty"`
+
 	Attach  Phase             `json:",omitempty"`
 	Stage   Phase             `json:",omitempty"`
 	Targets map[string]Target `json:",omitempty"` // by path
@@ -83,6 +94,11 @@ type Target struct {
 	Pod        string // namespace/name
 	VolumeName string // in the pod
 	ReadOnly   bool   `json:",omitempty"`
+	// Device is the number (major:minor) of what was mounted when the driver had
+	// published it; something else there later is somebody else's.
+	Device string `json:",omitempty"`
+	// SELinuxLabel is the label that the volume was mounted with.
+	SELinuxLabel string `json:",omitempty"`
 }
 
 // Idle tells whether nothing of the use is left.

@@ -123,11 +123,7 @@ func (m *Manager) mountInline(ctx context.Context, pod *corev1.Pod, volume *core
 		return Mounted{}, fmt.Errorf("volume %q: driver %s has no CSIDriver object whose volumeLifecycleModes list Ephemeral, so it serves no inline volumes",
 			volume.Name, source.Driver)
 	}
-	use := &store.VolumeUse{
-		Name: claim.UniqueInlineName(pod.UID, volume.Name), SpecName: volume.Name, Driver: source.Driver,
-		Handle: claim.InlineHandle(pod.UID, volume.Name), Inline: true, FSType: fsType(source.FSType),
-		Modes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Attributes: source.VolumeAttributes,
-	}
+	use := inlineUse(pod, volume)
 	readOnly := source.ReadOnly != nil && *source.ReadOnly
 	job := job{
 		label: inlineLabel(volume.Name), pod: pod, use: use, readOnly: readOnly,

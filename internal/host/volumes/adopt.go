@@ -1,0 +1,176 @@
+package volumes
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// adoption is what Adopt compares: the records, the pods there are, and what is
+// mounted. Each is read once, however many volumes there are.
+type adoption struct {
+	boot   string
+	uses   map[string]*store.VolumeUse // by name
+	pods   map[types.UID]*corev1.Pod
+	mounts mountTable
+	// changed are the uses to be written, news what people are told about.
+	changed map[string]bool
+	news    []adopted
+}
+
+// adopted is one thing that Adopt found out.
+type adopted struct {
+	text   string
+	path   string
+	use    *store.VolumeUse
+	target store.Target
+}
+
+// Adopt takes over what an earlier host left, for one that goes on serving. What
+// the records and the mount table agree on is kept as it is, and no driver is
+// called: what differs is recorded as uncertain, so that the pod that wants it
+// publishes it again and everything else is undone by the controllers
+// (NodeControllers). After a reboot that is everything.
+//
+// Mounts in the host's directories that no record knows are entered into the
+// records where the store tells whose they are, and otherwise left alone and
+// reported. Directories of pods that are gone are removed if they are empty.
+func (m *Manager) Adopt(ctx context.Context) error {
+	a, err := m.readAdoption()
+	if err != nil {
+		return fmt.Errorf("take over what an earlier host left in use: %w", err)
+	}
+	for _, use := range a.uses {
+		a.adopt(use)
+	}
+	if err := m.adoptMounts(a); err != nil {
+		return err
+	}
+	if err := m.saveAdoption(a); err != nil {
+		return err
+	}
+	m.tellAdoption(ctx, a)
+	return m.removeEmptyPodDirectories(a)
+}
+
+func (m *Manager) readAdoption() (*adoption, error) {
+	a := &adoption{
+		boot: m.options.BootID, uses: map[string]*store.VolumeUse{}, pods: map[types.UID]*corev1.Pod{}, changed: map[string]bool{},
+	}
+	err := m.view(func(tx *store.Tx) error {
+		uses, err := tx.Uses().All()
+		if err != nil {
+			return err
+		}
+		for _, use := range uses {
+			a.uses[use.Name] = use
+		}
+		pods, err := tx.Pods().All()
+		for _, pod := range pods {
+			a.pods[pod.UID] = pod
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.mounts, err = readMountTable(m.options.Paths.Root)
+	return a, err
+}
+
+// adopt compares one record with what is mounted.
+func (a *adoption) adopt(use *store.VolumeUse) {
+	if use.BootID != a.boot {
+		a.reset(use)
+		return
+	}
+	if use.Stage == store.PhaseDone && use.StageMounted && !a.mounts.has(use.StagingPath) {
+		use.Stage = store.PhaseDoing
+		a.changed[use.Name] = true
+		a.tell("its staging directory is not mounted any more; it is staged again when a pod needs it", use.StagingPath, use, store.Target{})
+	}
+	for path, target := range use.Targets {
+		if target.Phase != store.PhaseDone || a.mounts.has(path) || use.Block && isBlockDevice(path) {
+			continue
+		}
+		target.Phase = store.PhaseDoing
+		use.Targets[path] = target
+		a.changed[use.Name] = true
+		a.tell("it is not mounted any more; it is published again for its pod", path, use, target)
+	}
+}
+
+// reset is for the record of another boot: nothing is mounted, but a driver may
+// keep what it made, and a controller what it attached. That is uncertain, and
+// uncertain is what is done again or undone.
+func (a *adoption) reset(use *store.VolumeUse) {
+	again := func(phase store.Phase) store.Phase {
+		if phase == store.PhaseDone {
+			return store.PhaseDoing
+		}
+		return phase
+	}
+	use.Attach, use.Stage = again(use.Attach), again(use.Stage)
+	for path, target := range use.Targets {
+		target.Phase, target.Device = again(target.Phase), ""
+		use.Targets[path] = target
+	}
+	use.BootID = a.boot
+	a.changed[use.Name] = true
+}
+
+func (a *adoption) tell(text, path string, use *store.VolumeUse, target store.Target) {
+	a.news = append(a.news, adopted{text: text, path: path, use: use, target: target})
+}
+
+func (m *Manager) saveAdoption(a *adoption) error {
+	if len(a.changed) == 0 {
+		return nil
+	}
+	err := m.update(func(tx *store.Tx) error {
+		for name := range a.changed {
+			if err := tx.Uses().Put(name, a.uses[name]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errStore, err)
+	}
+	return nil
+}
+
+func (m *Manager) tellAdoption(ctx context.Context, a *adoption) {
+	slices.SortFunc(a.news, func(x, y adopted) int { return strings.Compare(x.path, y.path) })
+	for _, n := range a.news {
+		if n.use == nil {
+			m.logger.WarnContext(ctx, n.text, "path", n.path)
+			continue
+		}
+		m.logger.WarnContext(ctx, "a volume was not found as it was left: "+n.text, "volume", n.use.Handle, "driver", n.use.Driver, "path", n.path)
+		if n.target.Pod != "" {
+			m.options.Record(journal.Notice{
+				About:   journal.Ref{Kind: "Pod", Key: n.target.Pod, UID: string(n.target.PodUID)},
+				Warning: true, Reason: "VolumeNotMounted", Message: fmt.Sprintf("%s: %s", n.use.Label, n.text),
+			})
+		}
+	}
+}
+
+// Unadopted lists what is mounted in the host's directories and that no record
+// knows: another program mounted it there, or the records were lost.
+func (m *Manager) Unadopted() ([]string, error) {
+	a, err := m.readAdoption()
+	if err != nil {
+		return nil, err
+	}
+	return m.unknownMounts(a), nil
+}

@@ -1,0 +1,248 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// mountTable is what is mounted below the host's root directory, by path.
+type mountTable map[string]bool
+
+func (t mountTable) has(path string) bool { return t[path] }
+
+func readMountTable(root string) (mountTable, error) {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(root))
+	if err != nil {
+		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
+	table := mountTable{}
+	for _, mount := range mounts {
+		table[mount.Mountpoint] = true
+	}
+	return table, nil
+}
+
+func isBlockDevice(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeDevice != 0 && info.Mode()&fs.ModeCharDevice == 0
+}
+
+// unknownMounts are the places that only this host mounts at and that no record
+// names. What lies below a known one is the volume's own business, and what is
+// elsewhere below plugins is the drivers'.
+func (m *Manager) unknownMounts(a *adoption) []string {
+	known := map[string]bool{}
+	for _, use := range a.uses {
+		known[use.StagingPath] = true
+		for path := range use.Targets {
+			known[path] = true
+		}
+	}
+	ours := []string{filepath.Join(m.options.Paths.Root, "pods"), filepath.Join(m.options.Paths.Root, "plugins", "kubernetes.io", "csi")}
+	var unknown []string
+	for path := range a.mounts {
+		if !within(ours, path) || belowKnown(known, path, m.options.Paths.Root) {
+			continue
+		}
+		unknown = append(unknown, path)
+	}
+	slices.Sort(unknown)
+	return unknown
+}
+
+func within(directories []string, path string) bool {
+	return slices.ContainsFunc(directories, func(directory string) bool {
+		return strings.HasPrefix(path, directory+string(filepath.Separator))
+	})
+}
+
+func belowKnown(known map[string]bool, path, root string) bool {
+	for ; len(path) > len(root); path = filepath.Dir(path) {
+		if known[path] {
+			return true
+		}
+	}
+	return false
+}
+
+// adoptMounts enters mounts that no record knows as uncertain, where a pod or a
+// PersistentVolume of the store says whose they are.
+func (m *Manager) adoptMounts(a *adoption) error {
+	unknown := m.unknownMounts(a)
+	if len(unknown) == 0 {
+		return nil
+	}
+	var volumes []*corev1.PersistentVolume
+	err := m.view(func(tx *store.Tx) (err error) {
+		volumes, err = tx.Volumes().All()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	places := m.placesOf(a, volumes)
+	for _, path := range unknown {
+		uid, isTarget := m.podOf(path)
+		use := places(path, uid)
+		if use == nil {
+			a.tell("something is mounted in the host's directories that no record knows; unmount it if it is not needed", path, nil, store.Target{})
+			continue
+		}
+		a.enter(use, path, uid, isTarget)
+	}
+	return nil
+}
+
+// enter records a mount that was found; what the record had lost is not known,
+// so everything about it is uncertain.
+func (a *adoption) enter(found *store.VolumeUse, path string, uid types.UID, isTarget bool) {
+	use := a.uses[found.Name]
+	if use == nil {
+		use = found
+		use.BootID = a.boot
+		a.uses[use.Name] = use
+	}
+	target := store.Target{Phase: store.PhaseDoing, PodUID: uid, VolumeName: use.SpecName}
+	if isTarget {
+		if pod := a.pods[uid]; pod != nil {
+			target.Pod = store.Key(pod.Namespace, pod.Name)
+		}
+		if use.Targets == nil {
+			use.Targets = map[string]store.Target{}
+		}
+		use.Targets[path] = target
+	} else {
+		use.Stage, use.StagingPath = store.PhaseDoing, path
+	}
+	a.changed[use.Name] = true
+	a.tell("it is mounted, but its record was lost; it was recorded again", path, use, target)
+}
+
+// placesOf finds the volume that a path belongs to: by the name of a
+// PersistentVolume, the hash of a handle, or the inline volume of a pod.
+func (m *Manager) placesOf(a *adoption, volumes []*corev1.PersistentVolume) func(path string, uid types.UID) *store.VolumeUse {
+	staged := map[string]*corev1.PersistentVolume{}
+	for _, volume := range volumes {
+		if source := volume.Spec.CSI; source != nil {
+			staged[m.options.Paths.Staging(source.Driver, source.VolumeHandle)] = volume
+			staged[m.options.Paths.BlockStaging(volume.Name)] = volume
+		}
+	}
+	return func(path string, uid types.UID) *store.VolumeUse {
+		if uid == "" {
+			if volume := staged[path]; volume != nil {
+				return labelled(volume)
+			}
+			return nil
+		}
+		for _, volume := range volumes {
+			if volume.Spec.CSI != nil && m.target(uid, newUse(volume)) == path {
+				return labelled(volume)
+			}
+		}
+		pod := a.pods[uid]
+		if pod == nil {
+			return nil
+		}
+		for i := range pod.Spec.Volumes {
+			if volume := &pod.Spec.Volumes[i]; volume.CSI != nil && m.options.Paths.Publish(uid, volume.Name) == path {
+				return inlineUse(pod, volume)
+			}
+		}
+		return nil
+	}
+}
+
+// labelled is the use of a volume for whose claim nobody asks now.
+func labelled(volume *corev1.PersistentVolume) *store.VolumeUse {
+	use := newUse(volume)
+	use.Label = "volume " + volume.Name
+	if ref := volume.Spec.ClaimRef; ref != nil {
+		use.Label = claimLabel(store.Key(ref.Namespace, ref.Name))
+	}
+	return use
+}
+
+// podOf tells whose target a path would be: pods/UID/… or …/publish/NAME/UID.
+func (m *Manager) podOf(path string) (types.UID, bool) {
+	if below, is := strings.CutPrefix(path, filepath.Join(m.options.Paths.Root, "pods")+string(filepath.Separator)); is {
+		uid, _, _ := strings.Cut(below, string(filepath.Separator))
+		return types.UID(uid), true
+	}
+	if strings.HasPrefix(path, filepath.Dir(filepath.Dir(m.options.Paths.BlockPublish("x", "y")))+string(filepath.Separator)) {
+		return types.UID(filepath.Base(path)), true
+	}
+	return "", false
+}
+
+// removeEmptyPodDirectories removes what is left of pods that nobody knows, as
+// far as it is empty. Content stays, and is reported: it may be data.
+func (m *Manager) removeEmptyPodDirectories(a *adoption) error {
+	directory := filepath.Join(m.options.Paths.Root, "pods")
+	entries, err := os.ReadDir(directory)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for directories of pods that are gone: %w", err)
+	}
+	needed := map[types.UID]bool{}
+	for _, use := range a.uses {
+		for _, target := range use.Targets {
+			needed[target.PodUID] = true
+		}
+	}
+	for _, entry := range entries {
+		uid := types.UID(entry.Name())
+		if a.pods[uid] != nil || needed[uid] || !entry.IsDir() {
+			continue
+		}
+		path := filepath.Join(directory, entry.Name())
+		if err := removeEmptyTree(path, a.mounts); err != nil {
+			m.logger.Warn("the directory of a pod that is gone is not empty; it is left alone", "path", path, "error", err)
+		}
+	}
+	return nil
+}
+
+// removeEmptyTree removes a tree of directories that holds nothing else. It
+// does not look below a mount point.
+func removeEmptyTree(path string, mounts mountTable) error {
+	if mounts.has(path) {
+		return fmt.Errorf("something is mounted at %s", path)
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if !entry.IsDir() {
+			return fmt.Errorf("there is a file %s", filepath.Join(path, entry.Name()))
+		}
+		if err := removeEmptyTree(filepath.Join(path, entry.Name()), mounts); err != nil {
+			return err
+		}
+	}
+	return os.Remove(path)
+}
+
+func inlineUse(pod *corev1.Pod, volume *corev1.Volume) *store.VolumeUse {
+	source := volume.CSI
+	return &store.VolumeUse{
+		Name: claim.UniqueInlineName(pod.UID, volume.Name), SpecName: volume.Name, Label: inlineLabel(volume.Name),
+		Driver: source.Driver, Handle: claim.InlineHandle(pod.UID, volume.Name), Inline: true, FSType: fsType(source.FSType),
+		Modes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Attributes: source.VolumeAttributes,
+	}
+}
