@@ -55,7 +55,7 @@ func (s *Store) try(all []*change) ([]Change, error) {
 		return nil, err
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after the commit
-	current := &Tx{tx: tx}
+	current := &Tx{tx: tx, vault: s.vault}
 	dirty := false
 	for _, c := range all {
 		told := len(current.changes)

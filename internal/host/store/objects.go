@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"go.etcd.io/bbolt"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // Objects is the table of one kind for those who do not care which kind it is.
@@ -23,7 +25,7 @@ func (o Objects) Get(key string) (Object, error) {
 	if data == nil {
 		return nil, nil
 	}
-	return o.kind.Decode(data)
+	return o.tx.decodeObject(o.kind, key, data)
 }
 
 // Put writes an object, over the one that is there. One that did not change is
@@ -52,8 +54,8 @@ func (o Objects) Delete(key string) error {
 // All returns every object in the order of the keys.
 func (o Objects) All() ([]Object, error) {
 	var all []Object
-	err := o.bucket().ForEach(func(_, data []byte) error {
-		object, err := o.kind.Decode(data)
+	err := o.bucket().ForEach(func(key, data []byte) error {
+		object, err := o.tx.decodeObject(o.kind, string(key), data)
 		all = append(all, object)
 		return err
 	})
@@ -76,10 +78,9 @@ func (t *Tx) putObject(resource, key string, object Object) error {
 		return fmt.Errorf("%s is no kind of object", resource)
 	}
 	object.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
-	bucket := t.tx.Bucket([]byte(resource))
-	before := bucket.Get([]byte(key))
+	before := t.tx.Bucket([]byte(resource)).Get([]byte(key))
 	if before != nil {
-		same, err := isSame(kind, before, object)
+		same, err := t.isSame(kind, key, before, object)
 		if err != nil || same {
 			return err
 		}
@@ -89,9 +90,9 @@ func (t *Tx) putObject(resource, key string, object Object) error {
 		return err
 	}
 	object.SetResourceVersion(strconv.FormatUint(version, 10))
-	data, err := json.Marshal(object)
+	data, err := t.encodeObject(key, object)
 	if err != nil {
-		return fmt.Errorf("encode %s %q: %w", resource, key, err)
+		return err
 	}
 	if err := t.put(resource, key, data); err != nil {
 		return err
@@ -101,19 +102,33 @@ func (t *Tx) putObject(resource, key string, object Object) error {
 }
 
 // isSame tells whether the object is what is stored, and gives it its version.
-func isSame(kind Kind, stored []byte, object Object) (bool, error) {
-	var known struct {
-		Metadata struct {
-			ResourceVersion string `json:"resourceVersion"`
-		} `json:"metadata"`
+func (t *Tx) isSame(kind Kind, key string, stored []byte, object Object) (bool, error) {
+	known, err := t.decodeObject(kind, key, stored)
+	if err != nil {
+		return false, err
 	}
-	if err := json.Unmarshal(stored, &known); err != nil {
-		return false, fmt.Errorf("%s is damaged: %w", kind.Resource, err)
+	object.SetResourceVersion(known.GetResourceVersion())
+	return equality.Semantic.DeepEqual(known, object), nil
+}
+
+func (t *Tx) encodeObject(key string, object Object) ([]byte, error) {
+	if secret, is := object.(*corev1.Secret); is {
+		return t.vault.seal(key, secret)
 	}
-	object.SetResourceVersion(known.Metadata.ResourceVersion)
 	data, err := json.Marshal(object)
 	if err != nil {
-		return false, fmt.Errorf("encode %s: %w", kind.Resource, err)
+		return nil, fmt.Errorf("encode %s %q: %w", object.GetObjectKind().GroupVersionKind().Kind, key, err)
 	}
-	return bytes.Equal(data, stored), nil
+	return data, nil
+}
+
+func (t *Tx) decodeObject(kind Kind, key string, data []byte) (Object, error) {
+	object, err := kind.Decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", key, err)
+	}
+	if secret, is := object.(*corev1.Secret); is {
+		err = t.vault.unseal(key, data, secret)
+	}
+	return object, err
 }

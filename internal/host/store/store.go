@@ -45,21 +45,32 @@ type Store struct {
 	db      *bbolt.DB
 	path    string
 	history *history
+	vault   *vault
 	// commits is held by who commits, and publishes what was committed.
 	commits  sync.Mutex
 	arrivals sync.Mutex
 	arrived  []*change // for the next commit
 }
 
+// Options of a store.
+type Options struct {
+	// SecretsKey is the file with the key of the Secrets, which has to exist; one
+	// below the root, made when it is needed, if empty.
+	SecretsKey string
+}
+
 // Open opens the store below root and makes it if there is none. It takes the
 // file's lock for as long as the store is open.
-func Open(root string) (*Store, error) {
+func Open(root string) (*Store, error) { return OpenWith(root, Options{}) }
+
+// OpenWith is Open with options.
+func OpenWith(root string, options Options) (*Store, error) {
 	path := filepath.Join(root, FileName)
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockPatience, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
 		return nil, explain(path, err)
 	}
-	store := &Store{db: db, path: path}
+	store := &Store{db: db, path: path, vault: newVault(root, options.SecretsKey)}
 	if err := store.prepare(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -148,5 +159,5 @@ func (s *Store) Path() string { return s.path }
 
 // View reads a consistent state.
 func (s *Store) View(read func(*Tx) error) error {
-	return s.db.View(func(tx *bbolt.Tx) error { return read(&Tx{tx: tx}) })
+	return s.db.View(func(tx *bbolt.Tx) error { return read(&Tx{tx: tx, vault: s.vault}) })
 }

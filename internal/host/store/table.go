@@ -43,6 +43,7 @@ type Tx struct {
 	tx      *bbolt.Tx
 	changes []Change
 	undo    []written
+	vault   *vault
 }
 
 // Version is that of the last change of an object: a list that this
@@ -176,6 +177,9 @@ func (t Table[T]) decode(key string, data []byte) (*T, error) {
 	value := new(T)
 	if err := json.Unmarshal(data, value); err != nil {
 		return nil, fmt.Errorf("%s %q is damaged: %w", t.kind, key, err)
+	}
+	if secret, is := any(value).(*corev1.Secret); is {
+		return value, t.tx.vault.unseal(key, data, secret)
 	}
 	return value, nil
 }
