@@ -1,0 +1,158 @@
+// Package inline decides which CSI volumes a pod may have inline
+// (spec.volumes[].csi). It is what AllowedCSIDrivers of PodSecurityPolicy was,
+// and what upstream Kubernetes has had nothing for since.
+//
+// The rules:
+//
+//   - allowed-drivers: a namespace lists the drivers that its pods may use, for
+//     each mode (enforce, warn, audit) in an annotation of its own.
+//   - profile: a driver says in a label for which level of the Pod Security
+//     Standards its volumes are; a namespace of a stricter level may not have them.
+//   - reserved-keys: no attribute of a volume may pose as one that the kubelet
+//     sets (csi.storage.k8s.io/…): with podInfoOnMount off it would reach the driver.
+//   - read-only: a driver may ask in a label that its volumes are read-only.
+//   - lifecycle: a driver whose CSIDriver does not list Ephemeral has none.
+//
+// A pod is refused by what is enforced. The author of a template is warned and
+// the audit log is told, as Pod Security admission does: the pods made of it
+// count. The rules are about creation: a pod's volumes never change, and
+// ephemeral containers add none.
+//
+// The same rules are in the chart as admission policies, in CEL. One table of
+// cases (package policytest) is tried on all forms, messages included.
+package inline
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Keys of labels and annotations.
+const (
+	// ListPrefix and a mode are a namespace's annotation with the drivers it
+	// allows: names with commas between them, or * for all.
+	ListPrefix = "inline.policy.holdfast.dev/"
+	// ProfileLabel of a CSIDriver is the level of a namespace that its inline
+	// volumes need: privileged, baseline or restricted. It counts before
+	// OpenShiftProfileLabel, which means the same.
+	ProfileLabel          = "policy.holdfast.dev/inline-profile"
+	OpenShiftProfileLabel = "security.openshift.io/csi-ephemeral-volume-profile"
+	// ReadOnlyLabel of a CSIDriver asks that its inline volumes are read-only,
+	// with every value but false.
+	ReadOnlyLabel = "policy.holdfast.dev/inline-read-only"
+	// LevelPrefix and a mode are a namespace's label with its level (Pod Security
+	// admission).
+	LevelPrefix = "pod-security.kubernetes.io/"
+	// ReservedPrefix is of the attributes that the kubelet gives a driver.
+	ReservedPrefix = "csi.storage.k8s.io/"
+)
+
+// Mode is what is done about a violation.
+type Mode string
+
+// The modes.
+const (
+	Enforce Mode = "enforce" // pods are refused
+	Warn    Mode = "warn"    // the user is warned
+	Audit   Mode = "audit"   // it is recorded
+)
+
+// Modes lists them all.
+func Modes() []Mode { return []Mode{Enforce, Warn, Audit} }
+
+// Rule is the name of a rule, as messages have it.
+type Rule string
+
+// The rules.
+const (
+	AllowedDrivers Rule = "allowed-drivers"
+	Profile        Rule = "profile"
+	ReservedKeys   Rule = "reserved-keys"
+	ReadOnly       Rule = "read-only"
+	Lifecycle      Rule = "lifecycle"
+)
+
+// Finding is a violation of a rule. One stands for all volumes of an object that
+// violate a rule, or, where the rule is about a driver, for all of that driver.
+type Finding struct {
+	Mode    Mode
+	Rule    Rule
+	Volume  string // the first one
+	Driver  string // of that volume
+	Message string // names the object, the volume, the driver, the rule and what to do
+}
+
+// Options of a Policy.
+type Options struct {
+	// Defaults are the lists for namespaces without the annotation of a mode, in
+	// the form of the annotation. A mode that is missing allows every driver.
+	Defaults map[Mode]string
+	// Exempt are namespaces in which nothing is checked or changed.
+	Exempt []string
+	// Profiles switches the rule on: without a label a driver is privileged and a
+	// namespace restricted, so that both have to be labelled first.
+	Profiles bool
+	// Audit, when set, is told what Admit finds in the mode Audit, and what it
+	// refuses.
+	Audit func(Finding)
+}
+
+// Policy is the rules with the settings of a cluster or a host. It is safe for
+// concurrent use.
+type Policy struct {
+	defaults map[Mode]list
+	exempt   map[string]bool
+	profiles bool
+	audit    func(Finding)
+}
+
+// New makes a Policy.
+func New(o Options) (*Policy, error) {
+	p := &Policy{defaults: map[Mode]list{}, exempt: map[string]bool{}, profiles: o.Profiles, audit: o.Audit}
+	for _, mode := range Modes() {
+		p.defaults[mode] = list{everything: true}
+	}
+	for mode, text := range o.Defaults {
+		if !slices.Contains(Modes(), mode) {
+			return nil, fmt.Errorf("%.100q is no mode: enforce, warn or audit", mode)
+		}
+		parsed := parseList(text)
+		if err := parsed.check(); err != nil {
+			return nil, fmt.Errorf("default of mode %s: %w", mode, err)
+		}
+		p.defaults[mode] = parsed
+	}
+	for _, namespace := range o.Exempt {
+		if len(validation.IsDNS1123Label(namespace)) > 0 {
+			return nil, fmt.Errorf("%.100q is not the name of a namespace", namespace)
+		}
+		p.exempt[namespace] = true
+	}
+	return p, nil
+}
+
+// Admit decides about a pod. The error says why it must not be, one line for each
+// reason; warnings are for the user, whatever the decision. driver finds a
+// CSIDriver, or nil. A namespace of nil has neither labels nor annotations.
+func (p *Policy) Admit(pod *corev1.Pod, namespace *corev1.Namespace, driver func(string) *storagev1.CSIDriver) (warnings []string, err error) {
+	var refusals []error
+	for _, finding := range p.Judge(OfPod(pod), namespace, driver) {
+		switch finding.Mode {
+		case Warn:
+			warnings = append(warnings, finding.Message)
+			continue
+		case Enforce:
+			refusals = append(refusals, errors.New(finding.Message))
+		case Audit:
+		}
+		if p.audit != nil {
+			p.audit(finding)
+		}
+	}
+	return warnings, errors.Join(refusals...)
+}

@@ -1,0 +1,52 @@
+package inline
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// WantsReadOnly tells whether a driver asks for read-only inline volumes.
+func WantsReadOnly(driver *storagev1.CSIDriver) bool {
+	if driver == nil {
+		return false
+	}
+	value, has := driver.Labels[ReadOnlyLabel]
+	return has && value != "false"
+}
+
+// Mutate makes the inline volumes of drivers that ask for it read-only: the
+// volume, so that the driver is told, and its mounts, so that the pod shows it.
+// It says whether it changed anything.
+//
+// The kubelet applies no fsGroup to a read-only volume: such a driver has to set
+// group and mode itself.
+func (p *Policy) Mutate(pod *corev1.Pod, driver func(string) *storagev1.CSIDriver) (changed bool) {
+	if pod.DeletionTimestamp != nil || p.exempt[pod.Namespace] {
+		return false
+	}
+	names := map[string]bool{}
+	for i := range pod.Spec.Volumes {
+		source := pod.Spec.Volumes[i].CSI
+		if source == nil || !WantsReadOnly(driver(source.Driver)) {
+			continue
+		}
+		names[pod.Spec.Volumes[i].Name] = true
+		if source.ReadOnly == nil || !*source.ReadOnly {
+			source.ReadOnly, changed = new(true), true
+		}
+	}
+	if len(names) == 0 {
+		return false
+	}
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			for j := range containers[i].VolumeMounts {
+				mount := &containers[i].VolumeMounts[j]
+				if names[mount.Name] && !mount.ReadOnly {
+					mount.ReadOnly, changed = true, true
+				}
+			}
+		}
+	}
+	return changed
+}
