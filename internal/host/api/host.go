@@ -1,0 +1,141 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/host/manifest"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// ErrNotImplemented tells that this host cannot do it at all.
+var ErrNotImplemented = errors.New("not implemented by this host")
+
+// Host is what the server asks of the host. Reading objects is not part of it:
+// that is the store's.
+type Host interface {
+	Apply(ctx context.Context, files []manifest.File, options ApplyOptions) (ApplyResult, error)
+	DeleteObject(ctx context.Context, kind store.Kind, key string, options DeleteOptions) (Deleted, error)
+	// Hold mounts volumes for somebody who is no pod, and Release takes them
+	// away; a Hold of the same namespace and name gives the same answer again.
+	Hold(ctx context.Context, request HoldRequest) (HoldAnswer, error)
+	Release(ctx context.Context, namespace, name string) error
+	// Logs writes what a container said, and with Follow until it ends.
+	Logs(ctx context.Context, request LogRequest, out io.Writer) error
+	Stats(ctx context.Context, claimKey string) (VolumeStats, error)
+	Drivers() []Driver
+	// State tells where the work for an object stands, one for each controller
+	// that has any.
+	State(kind store.Kind, key string) []WorkState
+}
+
+// LogRequest names a container and what of its output is wanted.
+type LogRequest struct {
+	Namespace string
+	Pod       string
+	// Container may be empty if the pod has one.
+	Container string
+	Follow    bool
+	// Previous asks for the run before the last restart.
+	Previous bool
+	// Tail is how many of the last lines are wanted; negative: all.
+	Tail int64
+}
+
+// HoldRequest asks for volumes to be mounted for as long as somebody needs them.
+type HoldRequest struct {
+	Namespace string       `json:"namespace"`
+	Name      string       `json:"name"`
+	Holder    string       `json:"holder"` // who it is for, for people
+	Volumes   []HoldVolume `json:"volumes"`
+	// FSGroup is as in a pod's security context.
+	FSGroup *int64 `json:"fsGroup,omitempty"`
+	// Lease: the hold ends with the connection that asked for it. The server
+	// sets it, and PID, the process that asked.
+	Lease bool  `json:"-"`
+	PID   int32 `json:"-"`
+}
+
+// HoldVolume is one volume of a hold: of a claim, or inline as in a pod.
+type HoldVolume struct {
+	Name     string                  `json:"name"`
+	Claim    string                  `json:"claim,omitempty"`
+	CSI      *corev1.CSIVolumeSource `json:"csi,omitempty"`
+	ReadOnly bool                    `json:"readOnly,omitempty"`
+}
+
+// HoldAnswer says where the volumes are.
+type HoldAnswer struct {
+	// Pod is the object that stands for the hold, namespace/name.
+	Pod     string               `json:"pod"`
+	Volumes map[string]HoldPlace `json:"volumes"` // by HoldVolume.Name
+}
+
+// HoldPlace is one volume that is mounted, or the device of a block volume.
+type HoldPlace struct {
+	Path     string `json:"path"`
+	Block    bool   `json:"block,omitempty"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
+}
+
+// VolumeStats is what the driver says of a volume that is in use.
+type VolumeStats struct {
+	Claim  string `json:"claim"`
+	Volume string `json:"volume"`
+	Driver string `json:"driver"`
+	Path   string `json:"path"`
+	// Bytes and Inodes are nil if the driver does not tell.
+	Bytes  *Usage `json:"bytes,omitempty"`
+	Inodes *Usage `json:"inodes,omitempty"`
+	// Abnormal says what is wrong with the volume, if the driver says so.
+	Abnormal string `json:"abnormal,omitempty"`
+}
+
+// Usage is how much there is of something.
+type Usage struct {
+	Total     int64 `json:"total"`
+	Used      int64 `json:"used"`
+	Available int64 `json:"available"`
+}
+
+// Driver is a driver that the host knows, registered or not.
+type Driver struct {
+	Name      string           `json:"name"`
+	Instances []DriverInstance `json:"instances"`
+}
+
+// DriverInstance is one process of a driver.
+type DriverInstance struct {
+	// Socket is the registration socket, Endpoint the one for calls.
+	Socket   string `json:"socket"`
+	Endpoint string `json:"endpoint,omitempty"`
+	// State is such as registered, registering or failed; Serving is the one
+	// that gets the calls.
+	State   string    `json:"state"`
+	Serving bool      `json:"serving,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Error   string    `json:"error,omitempty"`
+	// Version is what the driver calls itself.
+	Version      string            `json:"version,omitempty"`
+	NodeID       string            `json:"nodeID,omitempty"`
+	Topology     map[string]string `json:"topology,omitempty"`
+	MaxVolumes   int64             `json:"maxVolumes,omitempty"` // 0: no limit
+	Capabilities []string          `json:"capabilities,omitempty"`
+}
+
+// WorkState is where a controller's work for an object stands.
+type WorkState struct {
+	Controller string `json:"controller"`
+	Running    bool   `json:"running,omitempty"`
+	// Since is when the running call began.
+	Since time.Time `json:"since,omitzero"`
+	// Attempts are the failures in a row, LastError the last one's text.
+	Attempts  int    `json:"attempts,omitempty"`
+	LastError string `json:"lastError,omitempty"`
+	// Next is when it is tried again; without one, when something changes.
+	Next time.Time `json:"next,omitzero"`
+}
