@@ -16,6 +16,7 @@ type rpc[Q, A any] func(ctx context.Context, request Q, options ...grpc.CallOpti
 func call[Q, A any](ctx context.Context, c *Client, name string, request Q, invoke rpc[Q, A]) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
+	defer c.begin()()
 	start := time.Now()
 	answer, err := invoke(ctx, request)
 	err = ended(ctx, err)
@@ -65,6 +66,8 @@ func serviceOf(name string) string {
 		return "GroupController"
 	case strings.HasPrefix(name, "GetPlugin"), name == "Probe":
 		return "Identity"
+	case strings.HasPrefix(name, "GetMetadata"):
+		return "SnapshotMetadata"
 	}
 	return "Controller"
 }

@@ -44,6 +44,9 @@ type Options struct {
 	Logger  *slog.Logger
 	// Disconnected is called each time an established connection ends. It must not block.
 	Disconnected func()
+	// Fallback, if given, is asked for another socket of the same driver when its
+	// own accepts no connection: of an instance that took over. "" is none.
+	Fallback func() string
 	// Observe is told of each call when it ended: the full method
 	// (/csi.v1.Controller/CreateVolume), the gRPC code's name and the time.
 	Observe func(method, code string, took time.Duration)
@@ -53,13 +56,16 @@ type Options struct {
 type Client struct {
 	options    Options
 	connection *grpc.ClientConn // nil when it belongs to somebody else
+	transport  grpc.ClientConnInterface
 	identity   csi.IdentityClient
 	controller csi.ControllerClient
 	groups     csi.GroupControllerClient
 	node       csi.NodeClient
 
-	mu    sync.Mutex
-	cache capabilityCache
+	mu      sync.Mutex
+	cache   capabilityCache
+	running int           // calls
+	idle    chan struct{} // closed when the last running call ends; nil if none runs
 }
 
 // New makes a Client over a connection that the caller keeps and closes, such
@@ -81,6 +87,7 @@ func newClient(options Options) *Client {
 }
 
 func (c *Client) over(connection grpc.ClientConnInterface) {
+	c.transport = connection
 	c.identity = csi.NewIdentityClient(connection)
 	c.controller = csi.NewControllerClient(connection)
 	c.groups = csi.NewGroupControllerClient(connection)
@@ -95,7 +102,19 @@ func Dial(endpoint string, options Options) (*Client, error) {
 		return nil, err
 	}
 	client := newClient(options)
-	connection, err := grpc.NewClient("passthrough:///localhost",
+	connection, err := Connect(path, grpc.WithStatsHandler(&connectionWatch{client: client}))
+	if err != nil {
+		return nil, err
+	}
+	client.connection = connection
+	client.over(connection)
+	return client, nil
+}
+
+// Connect makes a connection to a driver's socket, for those who need one
+// without a Client.
+func Connect(path string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	connection, err := grpc.NewClient("passthrough:///localhost", append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			var dialer net.Dialer
@@ -109,14 +128,11 @@ func Dial(endpoint string, options Options) (*Client, error) {
 			MinConnectTimeout: 10 * time.Second,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maximumAnswer)),
-		grpc.WithStatsHandler(&connectionWatch{client: client}),
-	)
+	}, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the driver at %s: %w", path, err)
 	}
-	client.connection = connection
-	client.over(connection)
-	return client, nil
+	return connection, nil
 }
 
 // Close ends the connection of a dialled Client.

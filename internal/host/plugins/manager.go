@@ -3,8 +3,12 @@
 // kubelet's plugin manager does: GetInfo, validate, NodeGetInfo, register,
 // NotifyRegistrationStatus, with the same time limits and the same back-off.
 // Instances are kept by socket and identity, not by driver name: several
-// instances of one driver may be registered, the newest serves, and when one
-// goes away the next newest takes over.
+// instances of one driver may be registered, the newest that answers serves,
+// and when one goes away the next newest takes over.
+//
+// The desired world is the sockets that exist, the actual world the instances
+// that are registered. One worker per socket and identity brings the second to
+// the first, so that a plugin that hangs holds up no other.
 package plugins
 
 import (
@@ -30,6 +34,10 @@ const (
 	longestRetry  = 2*time.Minute + 2*time.Second
 )
 
+// withdrawAfter is how long the node of a driver stays published after its last
+// instance went: one that is started again is not seen to have gone.
+const withdrawAfter = time.Minute
+
 // ErrNotRegistered tells that no instance of a driver is registered now.
 var ErrNotRegistered = errors.New("not registered")
 
@@ -52,99 +60,152 @@ type NodeInfo struct {
 
 // Manager keeps the registered drivers. It is safe for concurrent use.
 type Manager struct {
-	logger *slog.Logger
+	logger   *slog.Logger
+	handlers map[string]handler
 
 	mu        sync.Mutex
-	instances map[string][]*Driver // by driver name, oldest first
-	changed   chan struct{}        // closed and replaced at each change
-	scanned   bool                 // the sockets that were there at the start are known
-	untried   int                  // sockets whose first attempt has not ended
+	desired   []*entry               // the sockets that exist, in the order in which they came
+	instances map[string][]*instance // the actual world, by driver name, oldest first
+	departed  map[string]*departure  // drivers whose last instance went a moment ago
+	changed   chan struct{}          // closed and replaced when the actual world changes
+	noted     chan struct{}          // closed and replaced also when an attempt ends
+	scanned   bool                   // the sockets that were there at the start are known
+	untried   int                    // sockets whose first attempt has not ended
+	ctx       context.Context        //nolint:containedctx // of Run, for the workers of entries that come later
+	workers   *sync.WaitGroup
 }
+
+// departure is a driver whose last instance went.
+type departure struct{ node NodeInfo }
 
 // New makes a Manager without drivers.
 func New(logger *slog.Logger) *Manager {
-	return &Manager{logger: logger, instances: map[string][]*Driver{}, changed: make(chan struct{})}
+	m := &Manager{
+		logger: logger, instances: map[string][]*instance{}, departed: map[string]*departure{},
+		changed: make(chan struct{}), noted: make(chan struct{}), workers: &sync.WaitGroup{},
+	}
+	m.handlers = handlers(m)
+	return m
 }
 
 // Run follows the changes until the context ends, and then gives up every
 // registration.
 func (m *Manager) Run(ctx context.Context, changes <-chan pluginwatch.Change) {
-	var workers sync.WaitGroup
-	defer workers.Wait()
-	cancels := map[pluginwatch.Socket]context.CancelFunc{}
+	m.start(ctx)
+	defer m.workers.Wait()
+	defer m.stop()
 	for {
 		select {
 		case <-ctx.Done():
-			for _, cancel := range cancels {
-				cancel()
-			}
 			return
 		case change := <-changes:
-			if change.Scanned {
+			switch {
+			case change.Scanned:
 				m.tried(0, true)
-				continue
+			case change.Removed:
+				m.dismiss(func(e *entry) bool { return !e.direct && e.socket == change.Socket })
+			default:
+				m.want(&entry{socket: change.Socket})
 			}
-			if change.Removed {
-				if cancel, known := cancels[change.Socket]; known {
-					cancel()
-					delete(cancels, change.Socket)
-				}
-				continue
-			}
-			// One worker per socket and identity: a file that was replaced
-			// starts with a fresh back-off.
-			worker, cancel := context.WithCancel(ctx)
-			cancels[change.Socket] = cancel
-			m.tried(+1, false)
-			workers.Go(func() { m.attend(worker, change.Socket) })
 		}
 	}
 }
 
-// attend registers the plugin behind a socket, as often as that takes, and
-// unregisters it when the socket goes away.
-func (m *Manager) attend(ctx context.Context, socket pluginwatch.Socket) {
-	pause := firstBackoff
-	firstTry := sync.OnceFunc(func() { m.tried(-1, false) })
-	for {
-		driver, err := m.register(ctx, socket)
-		firstTry()
-		if err == nil {
-			<-ctx.Done()
-			m.remove(driver)
-			return
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		m.logger.Warn("the plugin is not registered", "socket", socket.Path, "error", err, "retry", pause)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, longestRetry)
+// start begins the work for what was offered before.
+func (m *Manager) start(ctx context.Context) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ctx = ctx
+	for _, e := range m.desired {
+		m.begin(e)
 	}
+}
+
+func (m *Manager) stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.desired {
+		e.cancel()
+	}
+	m.desired, m.ctx = nil, nil
+}
+
+// want adds an entry to the desired world.
+func (m *Manager) want(e *entry) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e.since = time.Now()
+	m.desired = append(m.desired, e)
+	if !e.direct {
+		m.untried++
+	}
+	m.note()
+	m.begin(e)
+}
+
+// begin starts the worker of an entry. There is one per socket and identity: a
+// file that was replaced starts with a fresh back-off.
+func (m *Manager) begin(e *entry) {
+	if m.ctx == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(m.ctx)
+	e.cancel = cancel
+	m.workers.Go(func() {
+		defer cancel()
+		m.attend(ctx, e)
+	})
+}
+
+// dismiss removes entries from the desired world.
+func (m *Manager) dismiss(which func(*entry) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.desired = slices.DeleteFunc(m.desired, func(e *entry) bool {
+		gone := which(e)
+		if gone && e.cancel != nil {
+			e.cancel()
+		}
+		return gone
+	})
+	m.note()
 }
 
 // Driver returns the instance that serves calls for a driver now.
 func (m *Manager) Driver(name string) (*Driver, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	instances := m.instances[name]
-	if len(instances) == 0 {
-		return nil, fmt.Errorf("driver %s: %w", name, ErrNotRegistered)
+	serving := newest(m.instances[name])
+	if serving != nil {
+		return serving.driver, nil
 	}
-	return instances[len(instances)-1], nil
+	if away := m.instances[name]; len(away) > 0 {
+		last := away[len(away)-1]
+		return nil, fmt.Errorf("driver %s: %w: it does not answer at %s since %s: start it again",
+			name, ErrNotRegistered, last.endpoint, last.since.Format(time.TimeOnly))
+	}
+	return nil, fmt.Errorf("driver %s: %w", name, ErrNotRegistered)
 }
 
-// Names lists the registered drivers.
+// newest is the instance that serves: the last that registered, and answers.
+func newest(instances []*instance) *instance {
+	for _, one := range slices.Backward(instances) {
+		if !one.away {
+			return one
+		}
+	}
+	return nil
+}
+
+// Names lists the drivers that serve.
 func (m *Manager) Names() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	names := make([]string, 0, len(m.instances))
-	for name := range m.instances {
-		names = append(names, name)
+	for name, instances := range m.instances {
+		if newest(instances) != nil {
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
 	return names
@@ -153,9 +214,7 @@ func (m *Manager) Names() []string {
 // Wait returns the driver as soon as it is registered.
 func (m *Manager) Wait(ctx context.Context, name string) (*Driver, error) {
 	for {
-		m.mu.Lock()
-		changed := m.changed
-		m.mu.Unlock()
+		changed := m.Changed()
 		driver, err := m.Driver(name)
 		if err == nil {
 			return driver, nil
@@ -174,7 +233,7 @@ func (m *Manager) tried(difference int, scanned bool) {
 	defer m.mu.Unlock()
 	m.untried += difference
 	m.scanned = m.scanned || scanned
-	m.announce()
+	m.note()
 }
 
 // Settle waits until every plugin that was there at the start, and those that
@@ -183,58 +242,34 @@ func (m *Manager) tried(difference int, scanned bool) {
 func (m *Manager) Settle(ctx context.Context) {
 	for {
 		m.mu.Lock()
-		settled, changed := m.scanned && m.untried == 0, m.changed
+		settled, noted := m.scanned && m.untried == 0, m.noted
 		m.mu.Unlock()
 		if settled {
 			return
 		}
 		select {
-		case <-changed:
+		case <-noted:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// Changed returns a channel that is closed at the next registration or removal.
+// Changed returns a channel that is closed when an instance is registered or
+// removed next, stops answering, or answers again.
 func (m *Manager) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.changed
 }
 
-// add makes an instance the serving one. All instances of a driver on one
-// machine must agree on who the machine is.
-func (m *Manager) add(driver *Driver) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, other := range m.instances[driver.Name] {
-		if other.Node.ID != driver.Node.ID {
-			return fmt.Errorf("driver %s says that this node is %q; its instance at %s says %q",
-				driver.Name, driver.Node.ID, other.Socket.Path, other.Node.ID)
-		}
-	}
-	m.instances[driver.Name] = append(m.instances[driver.Name], driver)
-	m.announce()
-	return nil
-}
-
-func (m *Manager) remove(driver *Driver) {
-	m.mu.Lock()
-	left := slices.DeleteFunc(m.instances[driver.Name], func(d *Driver) bool { return d == driver })
-	m.instances[driver.Name] = left
-	if len(left) == 0 {
-		delete(m.instances, driver.Name)
-	}
-	m.announce()
-	m.mu.Unlock()
-	m.logger.Info("driver unregistered", "driver", driver.Name, "socket", driver.Socket.Path)
-	if err := driver.Client.Close(); err != nil {
-		m.logger.Warn("the connection to the driver was not closed", "driver", driver.Name, "error", err)
-	}
-}
-
 func (m *Manager) announce() {
 	close(m.changed)
 	m.changed = make(chan struct{})
+	m.note()
+}
+
+func (m *Manager) note() {
+	close(m.noted)
+	m.noted = make(chan struct{})
 }

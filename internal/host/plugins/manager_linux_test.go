@@ -321,7 +321,7 @@ func TestRegister_doesNotReachTheNextSocketsPlugin(t *testing.T) {
 	m := newMachine(t)
 	m.start("one", csitest.New("d.example"), nil)
 	path := m.wait("d.example").Socket.Path
-	_, err := m.manager.register(t.Context(), pluginwatch.Socket{Path: path})
+	_, err := m.manager.register(t.Context(), &entry{socket: pluginwatch.Socket{Path: path}})
 	if err == nil || !strings.Contains(err.Error(), "was replaced") {
 		t.Errorf("got %v", err)
 	}

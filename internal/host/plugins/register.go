@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"time"
@@ -16,32 +15,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiclient"
 	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
 )
-
-// register goes through the registration once. Whatever fails after the plugin
-// told who it is, is told to the plugin.
-func (m *Manager) register(ctx context.Context, socket pluginwatch.Socket) (*Driver, error) {
-	connection, err := dial(ctx, socket)
-	if err != nil {
-		return nil, err
-	}
-	// The registration connection is used for this exchange only.
-	defer func() { _ = connection.Close() }()
-	plugin := registration.NewRegistrationClient(connection)
-	info, err := getInfo(ctx, plugin)
-	if err != nil {
-		return nil, err
-	}
-	driver, err := m.admit(ctx, socket, info)
-	if err != nil {
-		return nil, errors.Join(err, notify(ctx, plugin, err))
-	}
-	if err := notify(ctx, plugin, nil); err != nil {
-		m.remove(driver)
-		return nil, err
-	}
-	m.logger.Info("driver registered", "driver", driver.Name, "socket", socket.Path, "node", driver.Node.ID)
-	return driver, nil
-}
 
 // A socket's file is there from bind(2) on, and refuses connections until
 // listen(2): one that was made just now is tried again soon, any other is dead.
@@ -130,52 +103,4 @@ func notify(ctx context.Context, plugin registration.RegistrationClient, failure
 		return fmt.Errorf("tell the plugin about its registration: %w", err)
 	}
 	return nil
-}
-
-// admit validates a plugin and makes it an instance of its driver.
-func (m *Manager) admit(ctx context.Context, socket pluginwatch.Socket, info *registration.PluginInfo) (*Driver, error) {
-	if err := validate(info); err != nil {
-		return nil, err
-	}
-	endpoint := info.GetEndpoint()
-	if endpoint == "" {
-		endpoint = socket.Path // the plugin serves both on one socket
-	}
-	client, err := csiclient.Dial(endpoint, csiclient.Options{Driver: info.GetName(), Logger: m.logger})
-	if err != nil {
-		return nil, err
-	}
-	driver, err := introduce(ctx, info.GetName(), client)
-	if err == nil {
-		driver.Socket = socket
-		err = m.add(driver)
-	}
-	if err != nil {
-		return nil, errors.Join(err, client.Close())
-	}
-	return driver, nil
-}
-
-// introduce asks a driver who it is and who this machine is to it.
-func introduce(ctx context.Context, name string, client *csiclient.Client) (*Driver, error) {
-	ctx, cancel := context.WithTimeout(ctx, nodeInfoLimit)
-	defer cancel()
-	plugin, err := client.PluginInfo(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if plugin.GetName() != name {
-		return nil, fmt.Errorf("the plugin registers as %q, but its driver says that it is %q", name, plugin.GetName())
-	}
-	node, err := client.NodeInfo(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if node.GetNodeId() == "" {
-		return nil, fmt.Errorf("driver %s: NodeGetInfo answered without a node_id", name)
-	}
-	return &Driver{Name: name, Client: client, Node: NodeInfo{
-		ID: node.GetNodeId(), Topology: maps.Clone(node.GetAccessibleTopology().GetSegments()),
-		MaxVolumes: max(0, node.GetMaxVolumesPerNode()),
-	}}, nil
 }

@@ -13,11 +13,8 @@ import (
 // maximumName is how long a driver's name may be (CSI spec 1.13, GetPluginInfoResponse).
 const maximumName = 63
 
-// validate refuses what the kubelet would refuse.
+// validate refuses what the kubelet would refuse of a driver.
 func validate(info *registration.PluginInfo) error {
-	if info.GetType() != registration.CSIPlugin {
-		return fmt.Errorf("the plugin %q is of type %q; this host serves %s only", info.GetName(), info.GetType(), registration.CSIPlugin)
-	}
 	if err := validateName(info.GetName()); err != nil {
 		return err
 	}

@@ -1,0 +1,161 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// keep watches the instance's connection. When it ends, the driver is dialled
+// at once: one that crashed and left its socket is known as away by that, and
+// as back when it listens again.
+func (i *instance) keep(ctx context.Context) error {
+	var last time.Time
+	for calm := firstBackoff; ; last = time.Now() {
+		select {
+		case <-ctx.Done():
+			i.remove()
+			return nil
+		case <-i.now().lost:
+		}
+		if err := i.dial(ctx); err != nil {
+			i.goneAway(err)
+		} else if calm = nextCalm(calm, time.Since(last)); time.Since(last) < calm {
+			// One that keeps closing connections is not asked all the time.
+			sleep(ctx, calm)
+		}
+		if err := i.revive(ctx); err != nil {
+			i.remove()
+			return err
+		}
+	}
+}
+
+// nextCalm is how long a driver is left alone between two examinations.
+func nextCalm(calm, passed time.Duration) time.Duration {
+	if passed > longestRetry {
+		return firstBackoff
+	}
+	return min(2*calm, longestRetry)
+}
+
+func sleep(ctx context.Context, pause time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(pause):
+	}
+}
+
+// dial finds out whether somebody listens.
+func (i *instance) dial(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	probe, err := connect(ctx, i.endpoint)
+	if err != nil {
+		return err
+	}
+	return probe.Close()
+}
+
+// revive returns nil when the driver answers again, or the context ended, and
+// an error when it is not the same driver any more.
+func (i *instance) revive(ctx context.Context) error {
+	for pause := firstBackoff; ; pause = min(2*pause, longestRetry) {
+		err := i.reconnect(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, errOther) {
+			return err
+		}
+		i.goneAway(err)
+		if !appears(ctx, i.endpoint, pause) {
+			return nil
+		}
+	}
+}
+
+var errOther = errors.New("it is another driver")
+
+// reconnect asks the driver behind the socket again: it may be another version.
+func (i *instance) reconnect(ctx context.Context) error {
+	if err := i.dial(ctx); err != nil {
+		return err
+	}
+	found, err := i.introduce(ctx)
+	if err != nil {
+		return err
+	}
+	if before := i.now().driver.Node.ID; found.driver.Node.ID != before {
+		return errors.Join(fmt.Errorf("driver %s says that this node is %q, and before %q: %w", i.name, found.driver.Node.ID, before, errOther),
+			found.driver.Client.Close())
+	}
+	i.set(found)
+	i.manager.returned()
+	i.manager.logger.Info("the driver answers again", "driver", i.name, "version", found.version, "socket", i.endpoint)
+	return nil
+}
+
+// returned tells those who wait that an instance answers again.
+func (m *Manager) returned() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.announce()
+}
+
+// goneAway takes the instance out of service without forgetting it.
+func (i *instance) goneAway(err error) {
+	m := i.manager
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i.failure = err
+	if i.away {
+		return
+	}
+	i.away, i.since = true, time.Now()
+	m.announce()
+	m.logger.Warn("the driver does not answer", "driver", i.name, "socket", i.endpoint, "error", err)
+}
+
+// appears waits until something happens to a socket's file, and for pause at
+// most. It is false when the context ended.
+func appears(ctx context.Context, path string, pause time.Duration) bool {
+	events, close := watchDirectory(filepath.Dir(path))
+	defer close()
+	limit := time.NewTimer(pause)
+	defer limit.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-limit.C:
+			return true
+		case event, open := <-events:
+			switch {
+			case !open:
+				events = nil
+			case event.Name == path && event.Has(fsnotify.Create):
+				return true
+			}
+		}
+	}
+}
+
+// watchDirectory has no events for a directory that is not there: the pause
+// limits what that costs.
+func watchDirectory(directory string) (<-chan fsnotify.Event, func()) {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, func() {}
+	}
+	stop := func() { _ = watcher.Close() }
+	if watcher.Add(directory) != nil {
+		stop()
+		return nil, func() {}
+	}
+	return watcher.Events, stop
+}

@@ -1,0 +1,69 @@
+package plugins
+
+import (
+	"context"
+
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
+)
+
+// Offer is a driver without a registrar that somebody vouches for, such as one
+// that the host started itself.
+type Offer struct {
+	manager *Manager
+	entry   *entry
+}
+
+// Offer registers the driver that serves, now or later, at a socket, for as long
+// as the offer is not withdrawn.
+func (m *Manager) Offer(path string) *Offer {
+	e := &entry{socket: pluginwatch.Socket{Path: path}, direct: true}
+	m.want(e)
+	return &Offer{manager: m, entry: e}
+}
+
+// Withdraw unregisters the driver.
+func (o *Offer) Withdraw() {
+	o.manager.dismiss(func(e *entry) bool { return e == o.entry })
+}
+
+// State tells whether the driver is registered, and if not why. changed is
+// closed when that may be different.
+func (o *Offer) State() (registered bool, failure error, changed <-chan struct{}) {
+	m := o.manager
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return o.entry.done, o.entry.failure, m.noted
+}
+
+// registerDirect asks the driver itself for what a registrar would have told.
+func (m *Manager) registerDirect(ctx context.Context, e *entry) (registered, error) {
+	probe, err := connect(ctx, e.socket.Path)
+	if err != nil {
+		return nil, err
+	}
+	if err := probe.Close(); err != nil {
+		return nil, err
+	}
+	client, err := csiclient.Dial(e.socket.Path, csiclient.Options{Logger: m.logger})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = client.Close() }()
+	limited, cancel := context.WithTimeout(ctx, identityLimit)
+	defer cancel()
+	info, err := client.PluginInfo(limited)
+	if err != nil {
+		return nil, err
+	}
+	m.named(e, info.GetName())
+	plugin, err := m.admit(ctx, e, &registration.PluginInfo{
+		Type: registration.CSIPlugin, Name: info.GetName(), Endpoint: e.socket.Path, SupportedVersions: []string{"1.0.0"},
+	})
+	if err == nil {
+		plugin.announced()
+	}
+	return plugin, err
+}

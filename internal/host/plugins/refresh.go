@@ -1,0 +1,36 @@
+package plugins
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Refresh asks the serving instance again who this machine is, for a limit of
+// volumes that changed. Another node ID is refused: what is in use was given to
+// the driver under the old one.
+func (m *Manager) Refresh(ctx context.Context, name string) error {
+	driver, err := m.Driver(name)
+	if err != nil {
+		return err
+	}
+	node, _, err := askNode(ctx, name, driver.Client)
+	if err != nil {
+		return err
+	}
+	if node.ID != driver.Node.ID {
+		return fmt.Errorf("driver %s says now that this node is %q, and before %q: start it again", name, node.ID, driver.Node.ID)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := slices.IndexFunc(m.instances[name], func(i *instance) bool { return i.driver == driver })
+	if at < 0 || node.MaxVolumes == driver.Node.MaxVolumes && maps.Equal(node.Topology, driver.Node.Topology) {
+		return nil // it went meanwhile, or nothing is new
+	}
+	renewed := *driver
+	renewed.Node = node
+	m.instances[name][at].driver = &renewed
+	m.announce()
+	return nil
+}
