@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
@@ -81,28 +82,53 @@ func (m *Manager) back() retry {
 	return retry{call: claim.CallNode, patience: m.options.UndoPatience, always: true}
 }
 
+// matter is what a step is about.
+type matter struct {
+	label          string // what people call the volume
+	about          []journal.Ref
+	driver, handle string
+}
+
 // step runs one step with its repetitions and tells the observer. do returns a
 // detail for people.
 func (m *Manager) step(ctx context.Context, volume string, step Step, policy retry, do func(context.Context) (string, error)) error {
-	start := time.Now()
+	return m.stepOf(ctx, matter{label: volume}, step, policy, do)
+}
+
+// stepOf is step for those who know more about the volume than its name.
+func (m *Manager) stepOf(ctx context.Context, of matter, step Step, policy retry, do func(context.Context) (string, error)) error {
+	start, attempts := time.Now(), 0
 	report := func(status Status, err error, detail string) {
-		m.options.Observe(Event{Volume: volume, Step: step, Status: status, Took: time.Since(start), Err: err, Detail: detail})
+		m.options.Observe(Event{
+			Volume: of.label, Step: step, Status: status, Took: time.Since(start), Err: err, Detail: detail,
+			About: of.about, Driver: of.driver, Handle: of.handle, Code: codeOf(err), Attempts: attempts,
+		})
 	}
 	report(Started, nil, "")
 	var detail string
 	err := m.repeat(ctx, policy, func(ctx context.Context) (err error) {
+		attempts++
 		detail, err = do(ctx)
 		return err
 	}, func(err error, pause time.Duration) {
 		report(Retrying, err, "")
-		m.logger.Warn("a step of a volume is repeated", "volume", volume, "step", string(step), "error", err, "pause", pause)
+		m.logger.Warn("a step of a volume is repeated", "volume", of.label, "step", string(step), "error", err, "pause", pause)
 	})
 	if err != nil {
 		report(Failed, err, "")
-		return fmt.Errorf("%s: %s: %w", volume, step, err)
+		return fmt.Errorf("%s: %s: %w", of.label, step, err)
 	}
 	report(Done, nil, detail)
 	return nil
+}
+
+// codeOf is the gRPC code's name in a driver's answer, "" if it gave none.
+func codeOf(err error) string {
+	var answer *csiclient.Error
+	if errors.As(err, &answer) {
+		return answer.Code
+	}
+	return ""
 }
 
 // repeat calls do until it succeeds, fails for good, or patience is at its end.
@@ -143,10 +169,16 @@ var (
 	errLocal = errors.New("this machine refuses")
 )
 
-// saveUse writes the record of a use, or removes it when nothing is left.
-func (m *Manager) saveUse(use *store.VolumeUse) error {
+// saveUse writes the record of a use, or removes it when nothing is left. What
+// else is to be true at the same moment is written with it.
+func (m *Manager) saveUse(use *store.VolumeUse, with ...func(*store.Tx) error) error {
 	use.BootID = m.options.BootID
 	err := m.update(func(tx *store.Tx) error {
+		for _, also := range with {
+			if err := also(tx); err != nil {
+				return err
+			}
+		}
 		if use.Idle() {
 			return tx.Uses().Delete(use.Name)
 		}

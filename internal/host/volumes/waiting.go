@@ -1,0 +1,54 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
+)
+
+// Waiting is an ErrWaiting that names what a change of is to be waited for.
+type Waiting struct {
+	On   []journal.Ref
+	text string
+}
+
+func (w *Waiting) Error() string { return w.text }
+
+// Is makes every Waiting an ErrWaiting.
+func (w *Waiting) Is(target error) bool { return target == ErrWaiting }
+
+// waitingFor tells that nothing failed, and which object has to change.
+func waitingFor(kind, key, format string, arguments ...any) error {
+	return &Waiting{On: []journal.Ref{{Kind: kind, Key: key}}, text: fmt.Sprintf(format, arguments...)}
+}
+
+// gather is the error of several volumes of one pod: as long as one of them
+// failed, the pod does not only wait.
+func gather(failures []error) error {
+	var failed []error
+	var waiting []string
+	together := &Waiting{}
+	for _, err := range failures {
+		var one *Waiting
+		switch {
+		case err == nil:
+		case errors.As(err, &one):
+			waiting = append(waiting, err.Error())
+			together.On = append(together.On, one.On...)
+		case errors.Is(err, ErrWaiting):
+			waiting = append(waiting, err.Error())
+		default:
+			failed = append(failed, err)
+		}
+	}
+	together.text = strings.Join(waiting, "\n")
+	switch {
+	case len(waiting) == 0:
+		return errors.Join(failed...)
+	case len(failed) == 0:
+		return together
+	}
+	return errors.Join(append(failed, errors.New(together.text))...)
+}
