@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -120,4 +121,12 @@ func SecretsOf(request proto.Message) []string {
 	// The longest first: a secret that begins with another must not be half left.
 	slices.SortFunc(found, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	return found
+}
+
+// WithoutSecrets is a text with each of the secrets hidden.
+func WithoutSecrets(text string, secrets []string) string {
+	for _, secret := range secrets {
+		text = strings.ReplaceAll(text, secret, Hidden)
+	}
+	return text
 }

@@ -1,8 +1,6 @@
 package driver
 
 import (
-	"strings"
-
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-csi/holdfast/internal/csimessage"
@@ -20,10 +18,7 @@ func toStatus(err error, secrets []string) error {
 	if _, is := status.FromError(err); is {
 		return err
 	}
-	message := err.Error()
-	for _, secret := range secrets {
-		message = strings.ReplaceAll(message, secret, csimessage.Hidden)
-	}
+	message := csimessage.WithoutSecrets(err.Error(), secrets)
 	if message == "" {
 		message = "the operation failed without saying why"
 	}
