@@ -45,26 +45,38 @@ func Child() int {
 }
 
 func runChild(spec, status *os.File) (int, error) {
-	var container Container
+	var order order
 	decoder := json.NewDecoder(spec)
-	if err := decoder.Decode(&container); err != nil {
+	if err := decoder.Decode(&order); err != nil {
 		return 0, fmt.Errorf("read what to run: %w", err)
 	}
+	if order.Shim != nil {
+		err := runShim(order, status)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err) // the host reads it, if it is still there
+		}
+		return 0, err
+	}
+	container := order.Container
 	go endWithParent(spec)
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals)
 	if err := buildView(container); err != nil {
 		return 0, err
 	}
-	pid, err := startCommand(container)
+	pid, err := startCommand(container, os.Stdout, os.Stderr)
 	if err != nil {
-		return reportStart(container, err)
+		return reportStart(container, os.Stderr, err)
 	}
 	if err := status.Close(); err != nil {
 		return 0, err
 	}
 	go passOn(signals, pid)
-	return reap(pid)
+	ended, err := reap(pid)
+	if err != nil {
+		return 0, err
+	}
+	return endOf(ended).ExitCode, nil
 }
 
 // endWithParent covers the instant between the birth of this process and its
@@ -86,7 +98,7 @@ func passOn(signals <-chan os.Signal, pid int) {
 
 // reap waits for the command and meanwhile for the orphans that become
 // children of init.
-func reap(command int) (int, error) {
+func reap(command int) (unix.WaitStatus, error) {
 	for {
 		var status unix.WaitStatus
 		pid, err := unix.Wait4(-1, &status, 0, nil)
@@ -95,18 +107,14 @@ func reap(command int) (int, error) {
 			continue
 		case err != nil:
 			return 0, fmt.Errorf("wait for the command: %w", err)
-		case pid != command:
-			continue
-		case status.Exited():
-			return status.ExitStatus(), nil
-		case status.Signaled():
-			return 128 + int(status.Signal()), nil
+		case pid == command && (status.Exited() || status.Signaled()):
+			return status, nil
 		}
 	}
 }
 
 // startCommand executes the command in the view that is now the root.
-func startCommand(container Container) (int, error) {
+func startCommand(container Container, stdout, stderr *os.File) (int, error) {
 	path, err := lookPath(container)
 	if err != nil {
 		return 0, err
@@ -126,7 +134,7 @@ func startCommand(container Container) (int, error) {
 		return 0, err
 	}
 	pid, err := syscall.ForkExec(path, container.Command, &syscall.ProcAttr{
-		Dir: container.Directory, Env: container.Env, Files: []uintptr{null.Fd(), 1, 2},
+		Dir: container.Directory, Env: container.Env, Files: []uintptr{null.Fd(), stdout.Fd(), stderr.Fd()},
 		Sys: &syscall.SysProcAttr{
 			Credential: &syscall.Credential{Uid: container.UID, Gid: container.GID, Groups: container.Groups},
 		},
@@ -163,13 +171,13 @@ func lookPath(container Container) (string, error) {
 
 // reportStart turns a command that cannot be executed into what a shell would
 // answer; the machine has other programs than the image would.
-func reportStart(container Container, err error) (int, error) {
+func reportStart(container Container, stderr io.Writer, err error) (int, error) {
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		fmt.Fprintf(os.Stderr, "holdfast: container %q: %v (the image is not used: the command must exist on this machine)\n", container.Name, err)
+		_, _ = fmt.Fprintf(stderr, "holdfast: container %q: %v (the image is not used: the command must exist on this machine)\n", container.Name, err)
 		return exitNotFound, nil
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.ENOTDIR):
-		fmt.Fprintf(os.Stderr, "holdfast: container %q: %v\n", container.Name, err)
+		_, _ = fmt.Fprintf(stderr, "holdfast: container %q: %v\n", container.Name, err)
 		return exitNotExecutable, nil
 	}
 	return 0, err

@@ -1,0 +1,305 @@
+package workload
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/durable"
+)
+
+// Look tells where the container stands. If a shim runs, it is returned: the
+// caller waits for it and closes it. A shim that is gone without having written
+// its end is given one, with the reason; nothing of the container runs then.
+func (p Place) Look(reason string) (State, *Process, error) {
+	root, err := os.OpenRoot(p.State)
+	if errors.Is(err, fs.ErrNotExist) {
+		return State{}, nil, nil
+	}
+	if err != nil {
+		return State{}, nil, fmt.Errorf("open the container's state: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	lock, err := takeLock(root)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return p.adopt(root)
+	}
+	if err != nil {
+		return State{}, nil, err
+	}
+	defer func() { _ = lock.Close() }()
+	state, err := readState(root)
+	if err != nil || state.Phase != Running {
+		return state, nil, err
+	}
+	if state.BootID != p.BootID {
+		reason = ReasonUnknown
+	}
+	state = state.end(Ended{Finished: time.Now(), ExitCode: lostCode, Reason: reason})
+	if reason == ReasonError {
+		state.Ended.Signal = int(unix.SIGKILL)
+	}
+	return state, nil, writeState(root, state)
+}
+
+// takeLock returns the lock file, locked. The error is unix.EWOULDBLOCK if a
+// shim lives.
+func takeLock(root *os.Root) (*os.File, error) {
+	lock, err := root.OpenFile(lockFile, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the container's lock: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock the container: %w", err), lock.Close())
+	}
+	return lock, nil
+}
+
+// adopt takes the shim that has the lock. A number is not enough to know a
+// process by: the one that has it now must have been born when the shim was.
+func (p Place) adopt(root *os.Root) (State, *Process, error) {
+	state, err := readState(root)
+	if err != nil {
+		return State{}, nil, err
+	}
+	if state.PID == 0 || state.BootID != p.BootID {
+		return state, nil, ErrBusy
+	}
+	pidfd, err := unix.PidfdOpen(state.PID, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return state, nil, ErrBusy // it has just ended, and lets the lock go
+	}
+	process := newProcess(pidfd, state.PID)
+	birth, err := birthOf(strconv.Itoa(state.PID))
+	if err != nil || birth != state.Birth {
+		return state, nil, errors.Join(ErrBusy, process.Close())
+	}
+	return state, process, nil
+}
+
+// birthOf reads a process' start time (proc_pid_stat(5), field 22).
+func birthOf(pid string) (uint64, error) {
+	data, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, found := strings.Cut(string(data), ") ") // the name may have spaces, not this
+	if last := strings.LastIndex(string(data), ") "); found && last >= 0 {
+		rest = string(data)[last+2:]
+	}
+	fields := strings.Fields(rest)
+	if len(fields) < 20 {
+		return 0, fmt.Errorf("/proc/%s/stat: unexpected content", pid)
+	}
+	return strconv.ParseUint(fields[19], 10, 64)
+}
+
+// Start starts the next attempt: the first, the one after an end, or again one
+// that never came to its command. It returns when the command was executed, or
+// could not be, which the state says then. A shim that runs gives ErrBusy.
+func (p Place) Start(container Container, pause time.Duration) (State, *Process, error) {
+	fail := func(err error) (State, *Process, error) {
+		return State{}, nil, fmt.Errorf("container %q: %w", container.Name, err)
+	}
+	if len(container.Command) == 0 {
+		return fail(errors.New("there is no command to run"))
+	}
+	if err := p.makeDirectories(); err != nil {
+		return fail(err)
+	}
+	root, err := os.OpenRoot(p.State)
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { _ = root.Close() }()
+	lock, err := takeLock(root)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return fail(ErrBusy)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { _ = lock.Close() }()
+	state, err := readState(root)
+	if err != nil {
+		return fail(err)
+	}
+	if state.Phase == Running {
+		return fail(ErrBusy) // its end is to be looked at first
+	}
+	state = state.next(p.BootID)
+	state.Pause = pause
+	if err := writeState(root, state); err != nil {
+		return fail(err)
+	}
+	p.removeOldLogs(state.Attempt)
+	process, err := p.launch(root, lock, container)
+	if err != nil {
+		return fail(err)
+	}
+	if state, err = readState(root); err != nil || state.Phase == Starting {
+		return fail(errors.Join(err, process.abandon(root)))
+	}
+	return state, process, nil
+}
+
+// abandon ends a shim that did not say how it stands, and tells its last words.
+func (p *Process) abandon(root *os.Root) error {
+	_ = p.Signal(unix.SIGKILL)
+	p.Wait()
+	words, err := root.ReadFile(shimLogFile)
+	if err != nil || len(words) == 0 {
+		words = []byte("no reason is known")
+	}
+	return errors.Join(fmt.Errorf("its shim could not start it: %s", strings.TrimSpace(string(words[:min(len(words), 1<<10)]))), p.Close())
+}
+
+func (p Place) makeDirectories() error {
+	for _, directory := range []string{p.State, p.Logs} {
+		if err := os.MkdirAll(directory, 0o750); err != nil {
+			return fmt.Errorf("make the container's directories: %w", err)
+		}
+		parent, err := os.OpenRoot(filepath.Dir(directory))
+		if err != nil {
+			return fmt.Errorf("make the container's directories: %w", err)
+		}
+		if err := errors.Join(durable.SyncDir(parent, "."), parent.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// launch starts the shim with the lock, and waits until it has executed the
+// command or given up.
+func (p Place) launch(root *os.Root, lock *os.File, container Container) (*Process, error) {
+	words, err := root.OpenFile(shimLogFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the shim's log: %w", err)
+	}
+	defer func() { _ = words.Close() }()
+	files, err := newPipes()
+	if err != nil {
+		return nil, err
+	}
+	defer files.close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = null.Close() }()
+	process, err := fork([]*os.File{null, null, words, files.childSpec, files.childStat, lock})
+	if err != nil {
+		return nil, fmt.Errorf("start: %w", err)
+	}
+	files.closeChildEnds()
+	limit := p.LogLimit
+	if limit == 0 {
+		limit = DefaultLogLimit
+	}
+	err = json.NewEncoder(files.spec).Encode(order{Container: container, Shim: &shimOrder{State: p.State, Logs: p.Logs, LogLimit: limit}})
+	if err == nil {
+		err = files.spec.Close()
+	}
+	if err != nil {
+		// Without the end of what it is told, it runs nothing.
+		_ = process.Signal(unix.SIGKILL)
+		process.Wait()
+		return nil, errors.Join(fmt.Errorf("hand over what to run: %w", err), process.Close())
+	}
+	_, _ = io.Copy(io.Discard, files.status) // until its end: the state says the rest
+	return process, nil
+}
+
+// fork starts this program as a shim with the files as its descriptors. The
+// process is known by a descriptor of its own from its birth on.
+func fork(files []*os.File) (*Process, error) {
+	var descriptors []uintptr
+	for _, file := range files {
+		descriptors = append(descriptors, file.Fd())
+	}
+	pidfd := -1
+	// Not os.Executable: see prepare.
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{"holdfast", ChildCommand}, &syscall.ProcAttr{
+		Dir: "/", Env: shimEnvironment(), Files: descriptors,
+		Sys: &syscall.SysProcAttr{
+			Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
+			Setsid:     true, // no terminal, and no signal that is meant for the host's group
+			PidFD:      &pidfd,
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if pidfd < 0 {
+		return nil, errors.New("this kernel gives no process descriptors (Linux 5.4 does)")
+	}
+	return newProcess(pidfd, pid), nil
+}
+
+// shimEnvironment keeps the shim's own memory low: it hardly allocates.
+func shimEnvironment() []string { return []string{"GOGC=25", "GOMAXPROCS=1"} }
+
+// Process is a running shim.
+type Process struct {
+	file *os.File
+	pid  int
+}
+
+func newProcess(pidfd, pid int) *Process {
+	_ = unix.SetNonblock(pidfd, true) // lets the runtime's poller wait for it: no thread for each process
+	return &Process{file: os.NewFile(uintptr(pidfd), "pidfd"), pid: pid}
+}
+
+// PID is the shim's number, for people.
+func (p *Process) PID() int { return p.pid }
+
+// Signal sends a signal to the shim: it passes it on to the command, except for
+// SIGKILL, which ends the container. A shim that has ended is no error.
+func (p *Process) Signal(signal unix.Signal) error {
+	raw, err := p.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = unix.PidfdSendSignal(int(fd), signal, nil, 0) }); err != nil {
+		return err
+	}
+	if errors.Is(failed, unix.ESRCH) {
+		return nil
+	}
+	return failed
+}
+
+// Wait returns true when the shim, and with it everything in the container, has
+// ended, and false when Close was called before.
+func (p *Process) Wait() bool {
+	raw, err := p.file.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = raw.Read(func(fd uintptr) bool {
+		ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(ready, 0)
+		if err != nil || n == 0 {
+			return false
+		}
+		// A child of this process is collected; another's is its parent's.
+		_ = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED|unix.WNOHANG, nil)
+		return true
+	})
+	return err == nil
+}
+
+// Close lets the shim go on alone.
+func (p *Process) Close() error { return p.file.Close() }

@@ -1,0 +1,300 @@
+package workload
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const testBoot = "boot-1"
+
+func testPlace(t *testing.T) Place {
+	t.Helper()
+	needRoot(t)
+	root := t.TempDir()
+	place := Place{State: filepath.Join(root, "state"), Logs: filepath.Join(root, "logs"), BootID: testBoot}
+	t.Cleanup(func() {
+		if _, process, err := place.Look(ReasonError); err == nil && process != nil {
+			_ = process.Signal(unix.SIGKILL)
+			process.Wait()
+			_ = process.Close()
+		}
+	})
+	return place
+}
+
+func start(t *testing.T, place Place, container Container) (State, *Process) {
+	t.Helper()
+	state, process, err := place.Start(container, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = process.Close() })
+	return state, process
+}
+
+// look waits for the end of a shim and returns what it left.
+func ended(t *testing.T, place Place, process *Process, reason string) State {
+	t.Helper()
+	if !process.Wait() {
+		t.Fatal("closed")
+	}
+	state, running, err := place.Look(reason)
+	if err != nil || running != nil || state.Phase != Exited || state.Ended == nil {
+		t.Fatalf("got %+v, running %v, %v", state, running, err)
+	}
+	return state
+}
+
+// logOf returns the log's lines without their times.
+func logOf(t *testing.T, place Place, attempt int) string {
+	t.Helper()
+	name, _ := place.LogFile(attempt)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for line := range strings.Lines(string(data)) {
+		stamp, rest, _ := strings.Cut(line, " ")
+		if _, err := time.Parse(time.RFC3339Nano, stamp); err != nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		text.WriteString(rest)
+	}
+	return text.String()
+}
+
+func TestShim_leavesItsEndAndItsOutput(t *testing.T) {
+	place := testPlace(t)
+	state, process := start(t, place, shell(t, "echo out; echo err >&2; printf rest; exit 7"))
+	if state.PID != process.PID() || state.Attempt != 0 || state.BootID != testBoot {
+		t.Fatalf("started as %+v, process %d", state, process.PID())
+	}
+	state = ended(t, place, process, ReasonUnknown)
+	if e := *state.Ended; e.ExitCode != 7 || e.Reason != ReasonError || e.Finished.Before(e.Started) {
+		t.Fatalf("ended as %+v", e)
+	}
+	text := logOf(t, place, 0)
+	for _, want := range []string{"stdout F out\n", "stderr F err\n", "stdout F rest\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the log has no %q: %q", want, text)
+		}
+	}
+}
+
+func TestShim_isFoundAgainByAnotherHost(t *testing.T) {
+	place := testPlace(t)
+	first, process := start(t, place, shell(t, "sleep 300"))
+	if err := process.Close(); err != nil { // the host goes
+		t.Fatal(err)
+	}
+	state, found, err := place.Look(ReasonUnknown)
+	if err != nil || found == nil || state.PID != first.PID || state.Phase != Running {
+		t.Fatalf("found %+v, %v, %v", state, found, err)
+	}
+	if _, _, err := place.Start(shell(t, "true"), 0); !errors.Is(err, ErrBusy) {
+		t.Fatalf("a second one was started: %v", err)
+	}
+	if err := found.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	state = ended(t, place, found, ReasonUnknown)
+	if e := *state.Ended; e.ExitCode != 128+15 || e.Signal != 15 {
+		t.Fatalf("ended as %+v", e)
+	}
+	_ = found.Close()
+}
+
+func TestShim_killedTakesEverythingWithIt(t *testing.T) {
+	place := testPlace(t)
+	_, process := start(t, place, shell(t, "setsid sleep 4711 & (setsid sleep 4711 &) ; sleep 4711"))
+	eventually(t, func() bool { return countProcesses(t, "sleep\x004711\x00") == 3 })
+	if err := unix.Kill(process.PID(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	state := ended(t, place, process, ReasonUnknown)
+	if e := *state.Ended; e.ExitCode != 137 || e.Reason != ReasonUnknown {
+		t.Fatalf("ended as %+v", e)
+	}
+	if n := countProcesses(t, "sleep\x004711\x00"); n != 0 {
+		t.Fatalf("%d processes are left", n)
+	}
+}
+
+func TestShim_endsWhatTheCommandLeft(t *testing.T) {
+	place := testPlace(t)
+	_, process := start(t, place, shell(t, "setsid sleep 4712 & exit 0"))
+	if e := *ended(t, place, process, ReasonUnknown).Ended; e.ExitCode != 0 || e.Reason != ReasonCompleted {
+		t.Fatalf("ended as %+v", e)
+	}
+	if n := countProcesses(t, "sleep\x004712\x00"); n != 0 {
+		t.Fatalf("%d processes are left", n)
+	}
+}
+
+func TestShim_commandThatCannotStart(t *testing.T) {
+	place := testPlace(t)
+	container := shell(t, "")
+	container.Command = []string{"no-such-program"}
+	_, process := start(t, place, container)
+	if e := *ended(t, place, process, ReasonUnknown).Ended; e.ExitCode != 127 {
+		t.Fatalf("ended as %+v", e)
+	}
+	container = shell(t, "true", Mount{Source: "/no/such/volume", Target: "/data"})
+	state, process := start(t, place, container)
+	state = ended(t, place, process, ReasonUnknown)
+	if e := *state.Ended; state.Attempt != 1 || e.Reason != ReasonStartError || e.ExitCode != 128 || !strings.Contains(e.Message, "/no/such/volume") {
+		t.Fatalf("ended as %+v", e)
+	}
+	if state.Previous == nil || state.Previous.ExitCode != 127 {
+		t.Fatalf("the attempt before is forgotten: %+v", state.Previous)
+	}
+}
+
+func TestShim_ofAnotherBootIsGone(t *testing.T) {
+	place := testPlace(t)
+	_, process := start(t, place, shell(t, "sleep 300"))
+	_ = process.Signal(unix.SIGKILL)
+	process.Wait()
+	place.BootID = "boot-2"
+	state, found, err := place.Look(ReasonError)
+	if err != nil || found != nil || state.Ended == nil || state.Ended.Reason != ReasonUnknown || state.Ended.Signal != 0 {
+		t.Fatalf("got %+v, %v, %v", state, found, err)
+	}
+}
+
+// The number of a shim that is gone may be another process' by now.
+func TestShim_numberIsNotEnough(t *testing.T) {
+	place := testPlace(t)
+	state, process := start(t, place, shell(t, "sleep 300"))
+	state.Birth--
+	root, err := os.OpenRoot(place.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }()
+	if err := writeState(root, state); err != nil {
+		t.Fatal(err)
+	}
+	if _, found, err := place.Look(ReasonUnknown); !errors.Is(err, ErrBusy) || found != nil {
+		t.Fatalf("a process was taken for the shim by its number alone: %v, %v", found, err)
+	}
+	_ = process.Signal(unix.SIGKILL)
+	process.Wait()
+}
+
+func TestShim_intentWithoutCommandIsStartedAgain(t *testing.T) {
+	place := testPlace(t)
+	if err := place.makeDirectories(); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(place.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }()
+	if err := writeState(root, State{}.next(testBoot)); err != nil {
+		t.Fatal(err)
+	}
+	state, process, err := place.Look(ReasonUnknown)
+	if err != nil || process != nil || state.Phase != Starting {
+		t.Fatalf("got %+v, %v, %v", state, process, err)
+	}
+	state, process = start(t, place, shell(t, "exit 0"))
+	if state.Attempt != 0 {
+		t.Fatalf("attempt %d; nothing was executed before", state.Attempt)
+	}
+	ended(t, place, process, ReasonUnknown)
+}
+
+func TestShim_logIsRotated(t *testing.T) {
+	place := testPlace(t)
+	place.LogLimit = 4 << 10
+	_, process := start(t, place, shell(t, "i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done"))
+	ended(t, place, process, ReasonUnknown)
+	current, aside := place.LogFile(0)
+	for _, name := range []string{current, aside} {
+		info, err := os.Stat(name)
+		if err != nil || info.Size() > place.LogLimit || info.Size() == 0 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	if text := logOf(t, place, 0); !strings.HasSuffix(text, "stdout F line 499\n") {
+		t.Errorf("the log ends with %q", text[max(0, len(text)-80):])
+	}
+}
+
+func TestShim_longLinesAreCut(t *testing.T) {
+	place := testPlace(t)
+	_, process := start(t, place, shell(t, "head -c 40000 /dev/zero | tr '\\0' x; echo; echo end"))
+	ended(t, place, process, ReasonUnknown)
+	var marks []string
+	for line := range strings.Lines(logOf(t, place, 0)) {
+		marks = append(marks, strings.Fields(line)[1]+strconv.Itoa(len(strings.Fields(line)[2])))
+	}
+	if got := strings.Join(marks, " "); got != "P16384 P16384 F7232 F3" {
+		t.Fatalf("lines %s", got)
+	}
+}
+
+func TestShim_oldLogsAreRemoved(t *testing.T) {
+	place := testPlace(t)
+	for i := range 4 {
+		_, process := start(t, place, shell(t, "echo "+strconv.Itoa(i)))
+		ended(t, place, process, ReasonUnknown)
+	}
+	entries, err := os.ReadDir(place.Logs)
+	if err != nil || len(entries) != 2 || entries[0].Name() != "2.log" || entries[1].Name() != "3.log" {
+		t.Fatalf("%v, %v", entries, err)
+	}
+}
+
+func TestPlace_damagedStateStartsNothing(t *testing.T) {
+	place := testPlace(t)
+	if err := place.makeDirectories(); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", "{", `{"Version": 99}`} {
+		if err := os.WriteFile(place.path(stateFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := place.Look(ReasonUnknown); err == nil {
+			t.Errorf("%q was read", text)
+		}
+		if _, _, err := place.Start(shell(t, "true"), 0); err == nil {
+			t.Errorf("%q: something was started", text)
+		}
+	}
+}
+
+func eventually(t *testing.T, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not happen")
+		}
+	}
+}
+
+// countProcesses counts those with a command line, arguments separated by NUL.
+func countProcesses(t *testing.T, commandLine string) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for _, entry := range entries {
+		if data, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline")); err == nil && string(data) == commandLine {
+			count++
+		}
+	}
+	return count
+}

@@ -1,0 +1,35 @@
+//go:build !linux
+
+package workload
+
+import (
+	"fmt"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// Process needs Linux.
+type Process struct{}
+
+// Look needs Linux: nothing ever runs elsewhere.
+func (p Place) Look(string) (State, *Process, error) { return State{}, nil, nil }
+
+// Start needs Linux.
+func (p Place) Start(container Container, _ time.Duration) (State, *Process, error) {
+	return State{}, nil, fmt.Errorf("container %q: run a workload on %s: %w", container.Name, runtime.GOOS, backend.ErrUnsupported)
+}
+
+// PID needs Linux.
+func (p *Process) PID() int { return 0 }
+
+// Signal needs Linux.
+func (p *Process) Signal(syscall.Signal) error { return backend.ErrUnsupported }
+
+// Wait needs Linux.
+func (p *Process) Wait() bool { return true }
+
+// Close needs Linux.
+func (p *Process) Close() error { return nil }
