@@ -27,7 +27,7 @@ type Mounted struct {
 // names in the pod. Volumes that no container uses are left out. After an error
 // the caller calls UnmountPod: some may be in place.
 func (m *Manager) MountPod(ctx context.Context, pod *corev1.Pod) (map[string]Mounted, error) {
-	if err := m.update(func(tx *store.Tx) error { return tx.Pods().Put(store.Key(pod.Namespace, pod.Name), pod) }); err != nil {
+	if err := m.recordPod(pod); err != nil {
 		return nil, err
 	}
 	var (
@@ -49,6 +49,15 @@ func (m *Manager) MountPod(ctx context.Context, pod *corev1.Pod) (map[string]Mou
 		})
 	}
 	return mounted, atOnce(work)
+}
+
+// recordPod lets a later run find what this one did. Of a daemon, whose steps
+// are single attempts, the pod controller owns the Pod objects.
+func (m *Manager) recordPod(pod *corev1.Pod) error {
+	if m.options.Patience == OneAttempt {
+		return nil
+	}
+	return m.update(func(tx *store.Tx) error { return tx.Pods().Put(store.Key(pod.Namespace, pod.Name), pod) })
 }
 
 func isUsed(pod *corev1.Pod, volume string) bool {
@@ -200,6 +209,9 @@ func usedBy(use *store.VolumeUse, pod types.UID) bool {
 func (m *Manager) forgetPod(pod *corev1.Pod) error {
 	if err := m.removePodDirectory(pod.UID); err != nil {
 		return err
+	}
+	if m.options.Patience == OneAttempt {
+		return nil // see recordPod
 	}
 	key := store.Key(pod.Namespace, pod.Name)
 	return m.update(func(tx *store.Tx) error {
