@@ -113,7 +113,11 @@ func (c runConfig) read(stdin io.Reader) (*manifest.Objects, error) {
 		}
 		files = append(files, manifest.File{Name: name, Data: data})
 	}
-	return manifest.Decode(files)
+	objects, err := manifest.Decode(files)
+	if err != nil {
+		return nil, err
+	}
+	return objects, objects.ForRun()
 }
 
 // maximumManifest bounds one file: a typing error may name a device.

@@ -2,193 +2,230 @@ package manifest
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-func checkMeta(meta metav1.Object, namespaced bool) []string {
-	var problems []string
-	if meta.GetName() == "" {
-		problems = append(problems, "metadata.name: is missing")
-	} else {
-		for _, problem := range validation.IsDNS1123Subdomain(meta.GetName()) {
-			problems = append(problems, "metadata.name: "+problem)
-		}
+// Finalizers that the host sets by itself and takes away again; the names are
+// Kubernetes'.
+const (
+	ClaimProtection  = "kubernetes.io/pvc-protection"
+	VolumeProtection = "kubernetes.io/pv-protection"
+	// SnapshotProtection begins those of snapshots, contents, and claims that
+	// are the source of one.
+	snapshotProtection = "snapshot.storage.kubernetes.io/"
+	attachProtection   = "external-attacher/"
+	provisionerStem    = "external-provisioner.volume.kubernetes.io/"
+	cloneProtection    = "provisioner.storage.kubernetes.io/"
+)
+
+func isOwnFinalizer(name string) bool {
+	if name == ClaimProtection || name == VolumeProtection {
+		return true
 	}
-	if !namespaced && meta.GetNamespace() != "" {
-		return append(problems, "metadata.namespace: objects of this kind have none")
-	}
-	if namespaced {
+	return slices.ContainsFunc([]string{snapshotProtection, attachProtection, provisionerStem, cloneProtection},
+		func(stem string) bool { return strings.HasPrefix(name, stem) })
+}
+
+// checkMeta checks what all kinds have.
+func checkMeta(meta metav1.Object, kind store.Kind) []string {
+	problems := checkName(meta.GetName(), kind.Kind)
+	switch {
+	case !kind.Namespaced && meta.GetNamespace() != "":
+		problems = append(problems, "metadata.namespace: objects of this kind have none")
+	case kind.Namespaced:
 		for _, problem := range validation.IsDNS1123Label(meta.GetNamespace()) {
 			problems = append(problems, "metadata.namespace: "+problem)
 		}
+	}
+	for i, name := range meta.GetFinalizers() {
+		if !isOwnFinalizer(name) {
+			problems = append(problems, fmt.Sprintf("metadata.finalizers[%d]: nobody here would take %q off again, and the object could not be deleted", i, name))
+		}
+	}
+	labels := metav1validation.ValidateLabels(meta.GetLabels(), field.NewPath("metadata", "labels"))
+	annotations := apivalidation.ValidateAnnotations(meta.GetAnnotations(), field.NewPath("metadata", "annotations"))
+	return append(problems, texts(append(labels, annotations...))...)
+}
+
+func checkName(name, kind string) (problems []string) {
+	if name == "" {
+		return []string{"metadata.name: is missing"}
+	}
+	var found []string
+	switch kind {
+	case "Namespace":
+		found = validation.IsDNS1123Label(name)
+	case "CSIDriver": // a driver's name may have capitals (CSI spec, GetPluginInfo)
+		return driverName("metadata.name", name)
+	default:
+		found = validation.IsDNS1123Subdomain(name)
+	}
+	for _, problem := range found {
+		problems = append(problems, "metadata.name: "+problem)
+	}
+	return problems
+}
+
+// maximumDriverName is CSI's and the API's limit, in bytes.
+const maximumDriverName = 63
+
+func driverName(at, name string) (problems []string) {
+	if name == "" {
+		return []string{at + ": is missing"}
+	}
+	if len(name) > maximumDriverName {
+		problems = append(problems, fmt.Sprintf("%s: a driver's name has %d bytes at most", at, maximumDriverName))
+	}
+	for _, problem := range validation.IsDNS1123Subdomain(strings.ToLower(name)) {
+		problems = append(problems, at+": "+problem)
+	}
+	return problems
+}
+
+// texts are the API's own findings, without the values in them.
+func texts(list field.ErrorList) (problems []string) {
+	for _, found := range list {
+		problems = append(problems, fmt.Sprintf("%s: %s", found.Field, found.Detail))
+	}
+	return problems
+}
+
+// check is what a kind's own fields must be.
+func check(object store.Object) []string {
+	switch object := object.(type) {
+	case *corev1.Secret:
+		return checkSecret(object)
+	case *storagev1.CSIDriver:
+		return checkDriver(object)
+	case *storagev1.StorageClass:
+		return checkClass(object)
+	case *storagev1.VolumeAttributesClass:
+		return append(driverName("driverName", object.DriverName), checkParameters(object.Parameters, false)...)
+	case *snapshotv1.VolumeSnapshotClass:
+		return checkSnapshotClass(object)
+	case *snapshotv1.VolumeSnapshotContent:
+		return checkContent(object)
+	case *snapshotv1.VolumeSnapshot:
+		return checkSnapshot(object)
+	case *corev1.PersistentVolume:
+		return checkVolumeObject(object)
+	case *corev1.PersistentVolumeClaim:
+		return checkClaim(object)
+	case *corev1.Pod:
+		return checkPod(object)
+	}
+	return nil // a Namespace has nothing but its name
+}
+
+// oneOf refuses a word that is none of those known.
+func oneOf[T ~string](at string, value T, known ...T) []string {
+	if slices.Contains(known, value) {
+		return nil
+	}
+	if len(known) == 2 {
+		return []string{fmt.Sprintf("%s: %q is neither %s nor %s", at, value, known[0], known[1])}
+	}
+	words := make([]string, len(known))
+	for i, word := range known {
+		words[i] = string(word)
+	}
+	return []string{fmt.Sprintf("%s: %q is none of %s", at, value, strings.Join(words, ", "))}
+}
+
+// Limits of class parameters (k8s.io/api/storage/v1, StorageClass).
+const (
+	maximumParameters     = 512
+	maximumParameterBytes = 256 << 10
+)
+
+func checkParameters(parameters map[string]string, mayBeEmpty bool) (problems []string) {
+	size := 0
+	for key, value := range parameters {
+		if key == "" {
+			problems = append(problems, "parameters: a key is empty")
+		}
+		size += len(key) + len(value)
+	}
+	switch {
+	case len(parameters) == 0 && !mayBeEmpty:
+		problems = append(problems, "parameters: at least one is needed")
+	case len(parameters) > maximumParameters:
+		problems = append(problems, fmt.Sprintf("parameters: %d are too many; %d at most", len(parameters), maximumParameters))
+	case size > maximumParameterBytes:
+		problems = append(problems, fmt.Sprintf("parameters: have %d bytes; %d at most", size, maximumParameterBytes))
 	}
 	return problems
 }
 
 func checkClass(class *storagev1.StorageClass) []string {
-	var problems []string
+	problems := checkParameters(class.Parameters, true)
 	if class.Provisioner == "" {
 		problems = append(problems, "provisioner: is missing")
+	} else {
+		for _, problem := range validation.IsQualifiedName(strings.ToLower(class.Provisioner)) {
+			problems = append(problems, "provisioner: "+problem)
+		}
 	}
 	if _, err := claim.ParseClass(class); err != nil {
 		problems = append(problems, strings.TrimPrefix(err.Error(), fmt.Sprintf("StorageClass %q: ", class.Name)))
 	}
-	policies := []corev1.PersistentVolumeReclaimPolicy{corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain}
-	if policy := claim.ReclaimPolicy(class); !slices.Contains(policies, policy) {
-		problems = append(problems, fmt.Sprintf("reclaimPolicy: %q is neither Delete nor Retain", policy))
+	problems = append(problems, oneOf("reclaimPolicy", claim.ReclaimPolicy(class), corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)...)
+	if mode := class.VolumeBindingMode; mode != nil {
+		problems = append(problems, oneOf("volumeBindingMode", *mode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)...)
 	}
-	if mode := class.VolumeBindingMode; mode != nil && *mode != storagev1.VolumeBindingImmediate && *mode != storagev1.VolumeBindingWaitForFirstConsumer {
-		problems = append(problems, fmt.Sprintf("volumeBindingMode: %q is neither Immediate nor WaitForFirstConsumer", *mode))
-	}
-	return problems
-}
-
-func checkDriver(driver *storagev1.CSIDriver) []string {
-	var problems []string
-	for i, mode := range driver.Spec.VolumeLifecycleModes {
-		if mode != storagev1.VolumeLifecyclePersistent && mode != storagev1.VolumeLifecycleEphemeral {
-			problems = append(problems, fmt.Sprintf("spec.volumeLifecycleModes[%d]: %q is neither Persistent nor Ephemeral", i, mode))
-		}
-	}
-	if policy := claim.FSGroupPolicy(driver); !slices.Contains([]storagev1.FSGroupPolicy{
-		storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy,
-	}, policy) {
-		problems = append(problems, fmt.Sprintf("spec.fsGroupPolicy: %q is none of ReadWriteOnceWithFSType, File, None", policy))
+	if _, err := claim.FlattenAllowed(class.AllowedTopologies); err != nil {
+		problems = append(problems, "allowedTopologies: "+err.Error())
 	}
 	return problems
 }
 
-func checkClaim(pvc *corev1.PersistentVolumeClaim) []string {
-	var problems []string
-	trim := func(err error) string { return strings.TrimPrefix(err.Error(), claim.Describe(pvc)+": ") }
-	if len(pvc.Spec.AccessModes) == 0 {
-		problems = append(problems, "spec.accessModes: at least one is needed")
+// minimumAllocatablePeriod is the API's, in seconds.
+const minimumAllocatablePeriod = 10
+
+func checkDriver(driver *storagev1.CSIDriver) (problems []string) {
+	spec := driver.Spec
+	for i, mode := range spec.VolumeLifecycleModes {
+		problems = append(problems, oneOf(fmt.Sprintf("spec.volumeLifecycleModes[%d]", i), mode, storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)...)
 	}
-	for i, mode := range pvc.Spec.AccessModes {
-		if _, err := (claim.Modes{}).AccessMode(mode); err != nil {
-			problems = append(problems, fmt.Sprintf("spec.accessModes[%d]: %v", i, err))
-		}
-		if mode == corev1.ReadWriteOncePod && len(pvc.Spec.AccessModes) > 1 {
-			problems = append(problems, "spec.accessModes: ReadWriteOncePod stands alone")
-		}
+	problems = append(problems, oneOf("spec.fsGroupPolicy", claim.FSGroupPolicy(driver),
+		storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy)...)
+	if period := spec.NodeAllocatableUpdatePeriodSeconds; period != nil && *period < minimumAllocatablePeriod {
+		problems = append(problems, fmt.Sprintf("spec.nodeAllocatableUpdatePeriodSeconds: %d is less than %d", *period, minimumAllocatablePeriod))
 	}
-	if _, err := claim.SizeOf(pvc); err != nil {
-		problems = append(problems, trim(err))
-	}
-	if _, err := claim.SourceOf(pvc); err != nil {
-		problems = append(problems, trim(err))
-	}
-	if mode := pvc.Spec.VolumeMode; mode != nil && *mode != corev1.PersistentVolumeFilesystem && *mode != corev1.PersistentVolumeBlock {
-		problems = append(problems, fmt.Sprintf("spec.volumeMode: %q is neither Filesystem nor Block", *mode))
-	}
-	if name := pvc.Spec.StorageClassName; name != nil && *name == "" {
-		problems = append(problems, `spec.storageClassName: "" asks for a volume that exists already, which is not supported on one machine; name a StorageClass`)
+	if spec.ServiceAccountTokenInSecrets != nil && len(spec.TokenRequests) == 0 {
+		problems = append(problems, "spec.serviceAccountTokenInSecrets: has no meaning without tokenRequests")
 	}
 	return problems
 }
 
-func checkPod(pod *corev1.Pod) []string {
-	var problems []string
-	if len(pod.Spec.Containers) == 0 {
-		problems = append(problems, "spec.containers: at least one is needed")
-	}
-	volumes := map[string]bool{}
-	for i, volume := range pod.Spec.Volumes {
-		at := fmt.Sprintf("spec.volumes[%d]", i)
-		problems = append(problems, checkVolume(at, &volume)...)
-		if volumes[volume.Name] {
-			problems = append(problems, fmt.Sprintf("%s.name: %q is there twice", at, volume.Name))
-		}
-		volumes[volume.Name] = true
-	}
-	names := map[string]bool{}
-	for i := range pod.Spec.InitContainers {
-		problems = append(problems, checkContainer(fmt.Sprintf("spec.initContainers[%d]", i), &pod.Spec.InitContainers[i], volumes, names)...)
-	}
-	for i := range pod.Spec.Containers {
-		problems = append(problems, checkContainer(fmt.Sprintf("spec.containers[%d]", i), &pod.Spec.Containers[i], volumes, names)...)
-	}
-	return problems
-}
+// maximumSecret is Kubernetes' limit of a Secret's values together, in bytes.
+const maximumSecret = 1 << 20
 
-func checkVolume(at string, volume *corev1.Volume) []string {
-	var problems []string
-	for _, problem := range validation.IsDNS1123Label(volume.Name) {
-		problems = append(problems, at+".name: "+problem)
-	}
-	kinds := 0
-	if source := volume.PersistentVolumeClaim; source != nil {
-		kinds++
-		if source.ClaimName == "" {
-			problems = append(problems, at+".persistentVolumeClaim.claimName: is missing")
+// checkSecret says nothing of the values.
+func checkSecret(secret *corev1.Secret) (problems []string) {
+	size := 0
+	for key, value := range secret.Data {
+		for _, problem := range validation.IsConfigMapKey(key) {
+			problems = append(problems, fmt.Sprintf("data[%s]: %s", key, problem))
 		}
+		size += len(value)
 	}
-	if source := volume.CSI; source != nil {
-		kinds++
-		if source.Driver == "" {
-			problems = append(problems, at+".csi.driver: is missing")
-		}
+	if size > maximumSecret {
+		problems = append(problems, fmt.Sprintf("data: has %d bytes; %d at most", size, maximumSecret))
 	}
-	if source := volume.EmptyDir; source != nil {
-		kinds++
-		if source.Medium != "" || source.SizeLimit != nil {
-			problems = append(problems, at+".emptyDir: medium and sizeLimit are not supported on one machine")
-		}
-	}
-	switch {
-	case kinds > 1:
-		problems = append(problems, at+": names more than one kind of volume")
-	case kinds == 0 && volume.VolumeSource == (corev1.VolumeSource{}): // another kind is refused by its field
-		problems = append(problems, at+": names no kind of volume; supported are persistentVolumeClaim, csi and emptyDir")
-	}
-	return problems
-}
-
-func checkContainer(at string, container *corev1.Container, volumes, names map[string]bool) []string {
-	var problems []string
-	for _, problem := range validation.IsDNS1123Label(container.Name) {
-		problems = append(problems, at+".name: "+problem)
-	}
-	if names[container.Name] {
-		problems = append(problems, fmt.Sprintf("%s.name: %q is there twice", at, container.Name))
-	}
-	names[container.Name] = true
-	if len(container.Command) == 0 {
-		problems = append(problems, at+".command: is needed on one machine, where the image, which may have one, is not used")
-	}
-	places := map[string]bool{}
-	place := func(field, name, target string) {
-		if !volumes[name] {
-			problems = append(problems, fmt.Sprintf("%s: the pod has no volume %q", field, name))
-		}
-		switch clean := path.Clean(target); {
-		case !path.IsAbs(target):
-			problems = append(problems, fmt.Sprintf("%s: the path %q is not absolute", field, target))
-		case clean == "/":
-			problems = append(problems, fmt.Sprintf("%s: the root itself cannot be a mount path", field))
-		case places[clean]:
-			problems = append(problems, fmt.Sprintf("%s: the path %q is taken", field, target))
-		default:
-			places[clean] = true
-		}
-	}
-	for i, mount := range container.VolumeMounts {
-		place(fmt.Sprintf("%s.volumeMounts[%d]", at, i), mount.Name, mount.MountPath)
-		if sub := mount.SubPath; sub != "" && (path.IsAbs(sub) || slices.Contains(strings.Split(sub, "/"), "..")) {
-			problems = append(problems, fmt.Sprintf("%s.volumeMounts[%d].subPath: %q leads out of the volume", at, i, sub))
-		}
-	}
-	for i, device := range container.VolumeDevices {
-		place(fmt.Sprintf("%s.volumeDevices[%d]", at, i), device.Name, device.DevicePath)
-	}
+	slices.Sort(problems)
 	return problems
 }

@@ -20,6 +20,8 @@ import (
 	yamlstream "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
 // DefaultNamespace is where objects are that name no namespace.
@@ -31,25 +33,41 @@ type File struct {
 	Data []byte
 }
 
+// Object is one object of a manifest, checked, with the API's defaults.
+type Object struct {
+	Kind store.Kind
+	store.Object
+	// Key is the object's in the store.
+	Key string
+	// Where says which document of which file it is.
+	Where string
+}
+
+// Name is the object for messages: its kind and key.
+func (o Object) Name() string { return fmt.Sprintf("%s %q", o.Kind.Kind, o.Key) }
+
 // Objects is everything in the files of one command, in the order given.
 type Objects struct {
+	All []Object
+	// The kinds that a one-shot run works with, out of All.
 	Classes []*storagev1.StorageClass
 	Drivers []*storagev1.CSIDriver
 	Claims  []*corev1.PersistentVolumeClaim
 	Pods    []*corev1.Pod
 	// Unused are the fields that have no meaning here, one sentence per object.
 	Unused []string
+	// restarts are the fields that only a one-shot run has no use for.
+	restarts []string
 }
 
-// document is one YAML document of a file.
+// document is one YAML document of a file, or one item of a List in it.
 type document struct {
-	file   string
-	number int // from 1
-	data   []byte
+	place string
+	data  []byte
 }
 
 func (d document) errorf(format string, arguments ...any) error {
-	return fmt.Errorf("%s: document %d: %w", d.file, d.number, fmt.Errorf(format, arguments...))
+	return fmt.Errorf("%s: %w", d.place, fmt.Errorf(format, arguments...))
 }
 
 // Decode reads all files. All that is wrong in them is reported at once.
@@ -57,18 +75,18 @@ func Decode(files []File) (*Objects, error) {
 	objects := &Objects{}
 	var problems []error
 	seen := map[string]document{}
+	count := 0
 	for _, file := range files {
 		documents, err := split(file)
 		if err != nil {
 			problems = append(problems, err)
 		}
+		count += len(documents)
 		for _, doc := range documents {
-			if err := objects.add(doc, seen); err != nil {
-				problems = append(problems, err)
-			}
+			problems = append(problems, objects.add(doc, seen)...)
 		}
 	}
-	if len(problems) == 0 && len(seen) == 0 {
+	if len(problems) == 0 && count == 0 {
 		problems = append(problems, errors.New("the manifest has no document"))
 	}
 	return objects, errors.Join(problems...)
@@ -84,10 +102,10 @@ func split(file File) ([]document, error) {
 		if errors.Is(err, io.EOF) {
 			return documents, nil
 		}
+		doc := document{place: fmt.Sprintf("%s: document %d", file.Name, number)}
 		if err != nil {
-			return documents, fmt.Errorf("%s: document %d: %w", file.Name, number, err)
+			return documents, doc.errorf("%w", err)
 		}
-		doc := document{file: file.Name, number: number}
 		if doc.data, err = yaml.YAMLToJSONStrict(data); err != nil {
 			return documents, doc.errorf("%s", strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
 		}
@@ -97,81 +115,115 @@ func split(file File) ([]document, error) {
 	}
 }
 
-// add decodes one document into the list of its kind.
-func (o *Objects) add(doc document, seen map[string]document) error {
+// add decodes one document, or every item of one that is a List.
+func (o *Objects) add(doc document, seen map[string]document) []error {
 	var meta metav1.TypeMeta
-	if err := json.Unmarshal(doc.data, &meta); err != nil {
-		return doc.errorf("is no Kubernetes object: %w", err)
+	if _, err := kjson.UnmarshalStrict(doc.data, &meta, kjson.DisallowDuplicateFields); err != nil {
+		return []error{doc.errorf("is no Kubernetes object: %s", withoutValues(err))}
 	}
-	switch kind := meta.APIVersion + " " + meta.Kind; kind {
-	case "storage.k8s.io/v1 StorageClass":
-		return addAs(o, doc, seen, &o.Classes, checkClass)
-	case "storage.k8s.io/v1 CSIDriver":
-		return addAs(o, doc, seen, &o.Drivers, checkDriver)
-	case "v1 PersistentVolumeClaim":
-		return addAs(o, doc, seen, &o.Claims, checkClaim)
-	case "v1 Pod":
-		return addAs(o, doc, seen, &o.Pods, checkPod)
+	if meta.APIVersion == "v1" && meta.Kind == "List" {
+		return o.addList(doc, seen)
 	}
-	return doc.errorf("kind %q of apiVersion %q is not supported; supported are v1 Pod and PersistentVolumeClaim, storage.k8s.io/v1 StorageClass and CSIDriver",
-		meta.Kind, meta.APIVersion)
-}
-
-// object is a pointer to a Kubernetes type.
-type object[T any] interface {
-	*T
-	metav1.Object
-}
-
-func addAs[T any, P object[T]](o *Objects, doc document, seen map[string]document, list *[]*T, check func(*T) []string) error {
-	value := new(T)
-	strict, err := kjson.UnmarshalStrict(doc.data, value)
+	kind, err := findKind(meta)
 	if err != nil {
-		return doc.errorf("%w", err)
+		return []error{doc.errorf("%w", err)}
+	}
+	if err := o.addAs(kind, doc, seen); err != nil {
+		return []error{err}
+	}
+	return nil
+}
+
+// addList takes the List that kubectl prints for several objects.
+func (o *Objects) addList(doc document, seen map[string]document) (problems []error) {
+	var list struct {
+		metav1.TypeMeta `json:",inline"`
+		Metadata        metav1.ListMeta   `json:"metadata"`
+		Items           []json.RawMessage `json:"items"`
+	}
+	strict, err := kjson.UnmarshalStrict(doc.data, &list)
+	if err != nil {
+		return []error{doc.errorf("%s", withoutValues(err))}
+	}
+	if len(strict) > 0 {
+		return []error{doc.errorf("List: %w", errors.Join(strict...))}
+	}
+	for i, item := range list.Items {
+		inner := document{place: fmt.Sprintf("%s, items[%d]", doc.place, i), data: item}
+		var meta metav1.TypeMeta
+		if err := json.Unmarshal(item, &meta); err == nil && meta.Kind == "List" {
+			problems = append(problems, inner.errorf("is a List in a List"))
+			continue
+		}
+		problems = append(problems, o.add(inner, seen)...)
+	}
+	return problems
+}
+
+func (o *Objects) addAs(kind store.Kind, doc document, seen map[string]document) error {
+	object := kind.New()
+	strict, err := kjson.UnmarshalStrict(doc.data, object)
+	if err != nil {
+		return doc.errorf("%s", withoutValues(err))
 	}
 	if len(strict) > 0 {
 		return doc.errorf("%w", errors.Join(strict...))
 	}
-	kind, namespaced := kindOf(value)
-	meta := P(value)
-	if namespaced && meta.GetNamespace() == "" {
-		meta.SetNamespace(DefaultNamespace)
+	if kind.Namespaced && object.GetNamespace() == "" {
+		object.SetNamespace(DefaultNamespace)
 	}
-	name := fmt.Sprintf("%s %q", kind, describe(meta))
-	unused, problems := checkFields(kind, doc.data)
-	problems = append(problems, checkMeta(meta, namespaced)...)
-	problems = append(problems, check(value)...)
-	if first, twice := seen[name]; twice {
-		problems = append(problems, fmt.Sprintf("is there twice: the first is %s, document %d", first.file, first.number))
+	restarts := restartPolicy(object)
+	setDefaults(object)
+	given := Object{Kind: kind, Object: object, Key: store.KeyOf(object), Where: doc.place}
+	unused, problems := checkFields(kind.Kind, doc.data)
+	problems = append(problems, checkMeta(object, kind)...)
+	problems = append(problems, check(object)...)
+	if first, twice := seen[given.Name()]; twice {
+		problems = append(problems, fmt.Sprintf("is there twice: the first is %s", strings.Replace(first.place, ": document", ", document", 1)))
 	}
-	seen[name] = doc
+	seen[given.Name()] = doc
 	if len(problems) > 0 {
-		return doc.errorf("%s: %s", name, strings.Join(problems, "; "))
+		return doc.errorf("%s: %s", given.Name(), strings.Join(problems, "; "))
 	}
 	if len(unused) > 0 {
-		o.Unused = append(o.Unused, name+": "+strings.Join(unused, ", "))
+		o.Unused = append(o.Unused, given.Name()+": "+strings.Join(unused, ", "))
 	}
-	*list = append(*list, value)
+	if restarts != "" {
+		o.restarts = append(o.restarts, given.Name()+": "+restarts)
+	}
+	o.sort(given)
 	return nil
 }
 
-func describe(meta metav1.Object) string {
-	if meta.GetNamespace() == "" {
-		return meta.GetName()
+func (o *Objects) sort(given Object) {
+	o.All = append(o.All, given)
+	switch object := given.Object.(type) {
+	case *storagev1.StorageClass:
+		o.Classes = append(o.Classes, object)
+	case *storagev1.CSIDriver:
+		o.Drivers = append(o.Drivers, object)
+	case *corev1.PersistentVolumeClaim:
+		o.Claims = append(o.Claims, object)
+	case *corev1.Pod:
+		o.Pods = append(o.Pods, object)
 	}
-	return meta.GetNamespace() + "/" + meta.GetName()
 }
 
-func kindOf(value any) (kind string, namespaced bool) {
-	switch value.(type) {
-	case *storagev1.StorageClass:
-		return "StorageClass", false
-	case *storagev1.CSIDriver:
-		return "CSIDriver", false
-	case *corev1.PersistentVolumeClaim:
-		return "PersistentVolumeClaim", true
+// withoutValues is the text of a decoding error that may quote a value, which
+// may be a secret's.
+func withoutValues(err error) string {
+	text := err.Error()
+	const number = "cannot unmarshal number "
+	start := strings.Index(text, number)
+	if start < 0 {
+		return text
 	}
-	return "Pod", true
+	start += len(number)
+	end := strings.Index(text[start:], "into ")
+	if end < 0 {
+		return "a number of the wrong type"
+	}
+	return text[:start] + text[start+end:]
 }
 
 // IsDefault tells whether a class serves claims that name none.
