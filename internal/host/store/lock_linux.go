@@ -31,3 +31,7 @@ func holder(path string) string {
 	}
 	return ""
 }
+
+// unlock gives the lock back that closing would not: the mapping that bbolt
+// leaves behind holds it.
+func unlock(file *os.File) error { return unix.Flock(int(file.Fd()), unix.LOCK_UN) }

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -104,6 +105,9 @@ func (t *Tx) putObject(resource, key string, object Object) error {
 // isSame tells whether the object is what is stored, and gives it its version.
 func (t *Tx) isSame(kind Kind, key string, stored []byte, object Object) (bool, error) {
 	known, err := t.decodeObject(kind, key, stored)
+	if errors.Is(err, errSealed) {
+		return false, nil // the key is lost: what is given now takes its place
+	}
 	if err != nil {
 		return false, err
 	}

@@ -23,6 +23,12 @@ type Provisioning struct {
 	// Request is the CreateVolumeRequest as protobuf JSON, without secrets.
 	Request json.RawMessage
 	Started time.Time
+	// Volume is the PersistentVolume as far as it is known before the driver is
+	// asked, with references to its secrets; nil in records of earlier versions.
+	Volume *corev1.PersistentVolume `json:",omitempty"`
+	// Source is what the volume is a copy of, as resource/namespace/name: it is
+	// kept from deletion for as long as the record is there.
+	Source string `json:",omitempty"`
 	// Abandoned: the claim was deleted before its volume was known. The volume,
 	// if there is one, is found by the request and deleted.
 	Abandoned bool `json:",omitempty"`
@@ -71,6 +77,11 @@ type VolumeUse struct {
 	// the secret is a reference, which ControllerUnpublishVolume needs, too.
 	AttachReadOnly bool                    `json:",omitempty"`
 	AttachSecret   *corev1.SecretReference `json:",omitempty"`
+	// Attachment is the name of the VolumeAttachment object, if one was written.
+	Attachment string `json:",omitempty"`
+	// ExpandRefused is the size that the driver does not grow to while the volume
+	// is in use: it is not asked again before the volume is used anew.
+	ExpandRefused string `json:",omitempty"`
 	// StageMounted: after NodeStageVolume something was mounted at StagingPath,
 	// which not every driver does.
 	StageMounted bool `json:",omitempty"`

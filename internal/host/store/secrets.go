@@ -24,6 +24,8 @@ const SecretsKeyName = "secrets.key"
 // keyLength is that of AES-256.
 const keyLength = 32
 
+var errSealed = errors.New("cannot be decrypted")
+
 // vault encrypts the data of Secrets with AES-256-GCM. A copy of the store, a
 // backup say, tells nobody a secret without the key.
 type vault struct {
@@ -115,11 +117,11 @@ func (v *vault) unseal(key string, stored []byte, secret *corev1.Secret) error {
 	}
 	aead, err := v.open(false)
 	if err != nil {
-		return err
+		return fmt.Errorf("the Secret %q %w: %w", key, errSealed, err)
 	}
 	data, err := aead.Open(nil, nil, sealed.Sealed, []byte(key))
 	if err != nil {
-		return fmt.Errorf("the Secret %q cannot be decrypted with %s: apply it again, or bring back the key: %w", key, v.path, err)
+		return fmt.Errorf("the Secret %q %w with %s: apply it again, or bring back the key: %w", key, errSealed, v.path, err)
 	}
 	return json.Unmarshal(data, &secret.Data)
 }

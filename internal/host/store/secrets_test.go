@@ -96,4 +96,7 @@ func loseTheKey(t *testing.T, root string) {
 	if _, err := os.Stat(filepath.Join(root, SecretsKeyName)); err == nil {
 		t.Error("a key was made for reading")
 	}
+	if err := putSecret(s, "2"); err != nil {
+		t.Errorf("apply it again, as the error says: %v", err)
+	}
 }

@@ -25,8 +25,14 @@ import (
 // FileName is the store's file below the root directory.
 const FileName = "host.db"
 
+// BackupName is a copy of the store, made each time a host starts with it.
+const BackupName = FileName + ".backup"
+
+// Backup makes the copy.
+func (s *Store) Backup() error { return s.copyTo(BackupName) }
+
 // Schema is the version of the file's layout that this program writes.
-const Schema = 1
+const Schema = 2
 
 // ErrLocked tells that another process has the store open.
 var ErrLocked = errors.New("in use by another process")
@@ -66,9 +72,12 @@ func Open(root string) (*Store, error) { return OpenWith(root, Options{}) }
 // OpenWith is Open with options.
 func OpenWith(root string, options Options) (*Store, error) {
 	path := filepath.Join(root, FileName)
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockPatience, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	db, err := openFile(path, false)
 	if err != nil {
 		return nil, explain(path, err)
+	}
+	if err := checkPages(db); err != nil {
+		return nil, errors.Join(explain(path, err), db.Close())
 	}
 	store := &Store{db: db, path: path, vault: newVault(root, options.SecretsKey)}
 	if err := store.prepare(); err != nil {
@@ -88,8 +97,11 @@ func explain(path string, err error) error {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("the host's store %s: %w%s: wait until it ends, or give this one another directory with --root",
 			path, ErrLocked, holder(path))
-	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
-		return fmt.Errorf("the host's store %s is damaged (%w): restore it from a copy, or move it away to start anew; volumes are kept by their drivers", path, err)
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch), errors.Is(err, ErrDamaged):
+		if !errors.Is(err, ErrDamaged) {
+			err = fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		return fmt.Errorf("the host's store %s %w: see what 'holdfast host check' says; 'holdfast host repair' keeps what can be read, and %s is a copy from the last start; volumes are kept by their drivers", path, err, BackupName)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("the host's store: %w: holdfast needs root", err)
 	}
@@ -97,7 +109,7 @@ func explain(path string, err error) error {
 }
 
 // prepare makes the buckets and checks the schema. A store of a newer program
-// is left alone; the older ones will be migrated here.
+// is left alone, an older one is migrated.
 func (s *Store) prepare() error {
 	version, complete, err := s.inspect()
 	if err != nil {
@@ -109,19 +121,15 @@ func (s *Store) prepare() error {
 	if version > Schema {
 		return fmt.Errorf("the host's store %s has schema %d; this program knows %d: use the newer holdfast that wrote it", s.path, version, Schema)
 	}
+	if 0 < version && version < Schema {
+		return s.migrate(version)
+	}
 	if version == 0 {
 		if err := syncDirectory(filepath.Dir(s.path)); err != nil {
 			return fmt.Errorf("the host's store %s: %w", s.path, err)
 		}
 	}
-	return s.db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range buckets() {
-			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
-				return fmt.Errorf("make bucket %s in %s: %w", name, s.path, err)
-			}
-		}
-		return tx.Bucket([]byte(metaBucket)).Put([]byte(schemaKey), []byte(strconv.Itoa(Schema)))
-	})
+	return s.db.Update(func(tx *bbolt.Tx) error { return errors.Join(makeBuckets(tx), writeSchema(tx)) })
 }
 
 // syncDirectory makes a new file's entry durable; bbolt syncs the file only.

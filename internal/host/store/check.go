@@ -1,0 +1,124 @@
+package store
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+)
+
+// Problem is one thing that is wrong in a store.
+type Problem struct {
+	Where string // such as persistentvolumes "pv-1"
+	What  string
+	// Lost tells that nothing can read it.
+	Lost bool
+}
+
+func (p Problem) String() string { return p.Where + ": " + p.What }
+
+// Report is what a store holds.
+type Report struct {
+	Path     string
+	Schema   int
+	Records  map[string]int // by kind
+	Problems []Problem
+}
+
+// Check reads the store below root, which nobody may have open, and changes
+// nothing. The error is for a file that cannot be looked at; what is wrong in
+// it is in the report.
+func Check(root string) (*Report, error) {
+	path := filepath.Join(root, FileName)
+	report := &Report{Path: path, Records: map[string]int{}}
+	db, err := openFile(path, true)
+	if err != nil {
+		return nil, explain(path, err)
+	}
+	s := &Store{db: db, path: path, vault: newVault(root, "")}
+	defer func() { _ = s.Close() }()
+	if err := checkPages(db); err != nil {
+		report.Problems = append(report.Problems, Problem{Where: "the file", What: err.Error(), Lost: true})
+		return report, nil // its records cannot be walked safely
+	}
+	if report.Schema, _, err = s.inspect(); err != nil {
+		return nil, err
+	}
+	return report, s.View(func(tx *Tx) error {
+		report.readAll(tx)
+		report.compare(tx)
+		return nil
+	})
+}
+
+func (r *Report) add(where, format string, arguments ...any) {
+	r.Problems = append(r.Problems, Problem{Where: where, What: fmt.Sprintf(format, arguments...)})
+}
+
+// readAll decodes every record.
+func (r *Report) readAll(tx *Tx) {
+	for _, name := range buckets() {
+		bucket := tx.tx.Bucket([]byte(name))
+		if bucket == nil {
+			if r.Schema == Schema {
+				r.add(name, "the table is missing")
+			}
+			continue
+		}
+		if name == metaBucket {
+			continue
+		}
+		_ = bucket.ForEach(func(key, data []byte) error {
+			r.Records[name]++
+			if err := readable(tx, name, string(key), data); err != nil {
+				r.Problems = append(r.Problems, Problem{Where: fmt.Sprintf("%s %q", name, key), What: err.Error(), Lost: true})
+			}
+			return nil
+		})
+	}
+}
+
+// readable decodes one record, whatever table it is of.
+func readable(tx *Tx, bucket, key string, data []byte) error {
+	if kind, is := KindOf(bucket); is {
+		object, err := tx.decodeObject(kind, key, data)
+		if err == nil && KeyOf(object) != key {
+			err = fmt.Errorf("has the name %q inside", KeyOf(object))
+		}
+		return err
+	}
+	var err error
+	switch bucket {
+	case useBucket:
+		_, err = tx.Uses().decode(key, data)
+	case provisioningBucket:
+		_, err = tx.Provisionings().decode(key, data)
+	}
+	return err
+}
+
+// compare looks for references to what is not there.
+func (r *Report) compare(tx *Tx) {
+	if slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Lost }) {
+		return // what refers to a lost record is not another problem
+	}
+	claims, _ := tx.Claims().All()
+	for _, pvc := range claims {
+		if name := pvc.Spec.VolumeName; name != "" && tx.tx.Bucket([]byte(volumeBucket)).Get([]byte(name)) == nil {
+			r.add(fmt.Sprintf("%s %q", claimBucket, KeyOf(pvc)), "its PersistentVolume %q is missing: give it back with 'holdfast apply', from an export or a copy of the store", name)
+		}
+	}
+	volumes, _ := tx.Volumes().All()
+	seen := map[string]string{}
+	for _, volume := range volumes {
+		source := volume.Spec.CSI
+		if source == nil {
+			r.add(fmt.Sprintf("%s %q", volumeBucket, volume.Name), "it is of no CSI driver")
+			continue
+		}
+		id := source.Driver + "^" + source.VolumeHandle
+		if first, twice := seen[id]; twice {
+			r.add(fmt.Sprintf("%s %q", volumeBucket, volume.Name), "it is the volume of %q, too", first)
+		}
+		seen[id] = volume.Name
+	}
+}

@@ -1,0 +1,75 @@
+package store
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"go.etcd.io/bbolt"
+)
+
+// migration brings the file from one schema to the next.
+type migration struct {
+	from int
+	do   func(*Tx) error
+}
+
+func migrations() []migration {
+	return []migration{
+		{1, numberObjects},
+	}
+}
+
+// numberObjects gives each object its kind and a version: schema 1 had one-shot
+// runs only, and nobody watched.
+func numberObjects(tx *Tx) error {
+	for _, kind := range Kinds() {
+		objects, err := tx.Objects(kind).All()
+		if err != nil {
+			return err
+		}
+		for _, object := range objects {
+			if err := tx.Objects(kind).Put(KeyOf(object), object); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// migrate brings an older file to Schema in one transaction, after a copy of it
+// was made beside it.
+func (s *Store) migrate(from int) error {
+	backup := fmt.Sprintf("%s.schema%d", s.path, from)
+	if err := s.copyTo(filepath.Base(backup)); err != nil {
+		return fmt.Errorf("copy the host's store %s before its schema is changed: %w", s.path, err)
+	}
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		if err := makeBuckets(tx); err != nil {
+			return err
+		}
+		current := &Tx{tx: tx, vault: s.vault}
+		for _, m := range migrations() {
+			if m.from < from {
+				continue
+			}
+			if err := m.do(current); err != nil {
+				return fmt.Errorf("bring the host's store %s from schema %d to %d (its copy is %s): %w", s.path, m.from, m.from+1, backup, err)
+			}
+		}
+		return writeSchema(tx)
+	})
+}
+
+func makeBuckets(tx *bbolt.Tx) error {
+	for _, name := range buckets() {
+		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+			return fmt.Errorf("make bucket %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func writeSchema(tx *bbolt.Tx) error {
+	return tx.Bucket([]byte(metaBucket)).Put([]byte(schemaKey), []byte(strconv.Itoa(Schema)))
+}
