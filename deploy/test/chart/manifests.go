@@ -39,11 +39,7 @@ func (c Chart) Manifests() ([]Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	policy, err := c.pipePolicy("{pipePolicy: {kind: policy}}")
-	if err != nil {
-		return nil, err
-	}
-	webhook, err := c.pipePolicy("{pipePolicy: {kind: webhook, webhook: {secretName: holdfast-pipe}}}")
+	policies, err := c.policies()
 	if err != nil {
 		return nil, err
 	}
@@ -52,15 +48,37 @@ func (c Chart) Manifests() ([]Manifest, error) {
 		return nil, err
 	}
 	isSnapshot := func(d Document) bool { return strings.Contains(d.Kind, "Snapshot") }
-	return append([]Manifest{
+	return slices.Concat([]Manifest{
 		{Name: "local.yaml", Text: join("# The backend local, without Helm: kubectl apply -f local.yaml\n",
 			append([]Document{{YAML: namespace}}, slices.DeleteFunc(slices.Clone(documents), isSnapshot)...))},
 		{Name: "local-snapshot-classes.yaml", Text: join("# For clusters with the CRDs of snapshots and group snapshots.\n",
 			slices.DeleteFunc(documents, func(d Document) bool { return !isSnapshot(d) }))},
-		{Name: "pipe-policy.yaml", Text: join("# Who may have the pipes of csi-proxy (Kubernetes 1.30 and later). Allow accounts where it says \"in []\".\n", policy)},
-		{Name: "pipe-webhook.yaml", Text: join("# The same as a webhook. Add its namespace, --allow arguments, the secret holdfast-pipe and its caBundle.\n", webhook)},
 		sidecarRoles(),
-	}, windows...), nil
+	}, policies, windows), nil
+}
+
+// policies are the rules of admission, each as a file of its own.
+func (c Chart) policies() (manifests []Manifest, err error) {
+	for _, file := range []struct{ name, what, values, only string }{
+		{"pipe-policy.yaml", "# Who may have the pipes of csi-proxy (Kubernetes 1.30 and later). Allow accounts where it says \"in []\".\n",
+			"{pipePolicy: {kind: policy}}", "holdfast-pipe"},
+		{"pipe-webhook.yaml", "# The same as a webhook. Add its namespace, --allow arguments, the secret holdfast-pipe and its caBundle.\n",
+			"{pipePolicy: {kind: webhook, webhook: {secretName: holdfast-pipe}}}", "holdfast-pipe"},
+		{"inline-policy.yaml", "# Which CSI volumes pods may have inline (Kubernetes 1.30 and later). The variables \"default\" are for namespaces that say nothing.\n",
+			"{inlinePolicy: {kind: policy}}", "holdfast-inline"},
+		{"inline-read-only.yaml", "# Makes inline volumes of drivers that ask for it read-only (Kubernetes 1.36 and later).\n",
+			"{inlinePolicy: {kind: policy, setReadOnly: true}}", "holdfast-inline-read-only"},
+		{"inline-webhook.yaml", "# The rules of inline-policy.yaml as a webhook. Add its namespace, the secret holdfast-inline and its caBundle.\n",
+			"{inlinePolicy: {kind: webhook, webhook: {secretName: holdfast-inline}}}", "holdfast-inline"},
+	} {
+		documents, err := c.Render(Options{Release: "holdfast", Namespace: manifestNamespace, Values: file.values})
+		if err != nil {
+			return nil, err
+		}
+		documents = slices.DeleteFunc(documents, func(d Document) bool { return !strings.HasPrefix(d.Name, file.only) })
+		manifests = append(manifests, Manifest{Name: file.name, Text: join(file.what, documents)})
+	}
+	return manifests, nil
 }
 
 // windows are the files for clusters with Windows nodes: the backend ebs with its
@@ -79,12 +97,6 @@ func (c Chart) windows() (manifests []Manifest, err error) {
 		manifests = append(manifests, Manifest{Name: file.name, Text: join(file.what, append([]Document{{YAML: namespace}}, documents...))})
 	}
 	return manifests, nil
-}
-
-// pipePolicy are the objects that the values add to the chart's own.
-func (c Chart) pipePolicy(values string) ([]Document, error) {
-	documents, err := c.Render(Options{Release: "holdfast", Namespace: manifestNamespace, Values: values})
-	return slices.DeleteFunc(documents, func(d Document) bool { return !strings.HasPrefix(d.Name, "holdfast-pipe") }), err
 }
 
 func join(what string, documents []Document) string {
