@@ -1,0 +1,129 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+)
+
+// peer is the process at the other end of a connection.
+type peer struct {
+	uid    uint32
+	pid    int32
+	groups []uint32
+}
+
+// access is what a peer may do.
+type access int
+
+const (
+	nothing access = iota
+	reading
+	everything
+)
+
+// accessOf decides: root and whom the host runs as may do everything, as may the
+// members of Group; those of ReadGroup may read.
+func (o Options) accessOf(p peer) access {
+	in := func(group *uint32) bool { return group != nil && slices.Contains(p.groups, *group) }
+	switch {
+	case p.uid == 0 || int(p.uid) == os.Geteuid() || in(o.Group):
+		return everything
+	case in(o.ReadGroup):
+		return reading
+	}
+	return nothing
+}
+
+// refusal is the text for a peer that may not do this, "" if it may.
+func (o Options) refusal(p peer, method string) string {
+	switch has := o.accessOf(p); {
+	case has == everything, has == reading && method == http.MethodGet:
+		return ""
+	case has == reading:
+		return fmt.Sprintf("uid %d may read only: use sudo, or become a member of the group that 'holdfast host --socket-group' names", p.uid)
+	}
+	return fmt.Sprintf("uid %d may not use this host: use sudo, or become a member of a group that 'holdfast host --socket-group' or '--socket-read-group' names", p.uid)
+}
+
+// connection knows who is at its other end.
+type connection struct {
+	net.Conn
+	peer  peer
+	err   error
+	close func()
+}
+
+// Close gives the connection's place back, too.
+func (c *connection) Close() error {
+	c.close()
+	return c.Conn.Close()
+}
+
+// mostOfOne is how many connections one user may have: who may only read must
+// not be able to keep others away.
+const mostOfOne = 512
+
+// door accepts connections and asks who it is.
+type door struct {
+	net.Listener
+	mu    sync.Mutex
+	count map[uint32]int // connections by uid
+}
+
+// Accept closes the connections that are too many.
+func (d *door) Accept() (net.Conn, error) {
+	for {
+		accepted, err := d.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := &connection{Conn: accepted, close: func() {}}
+		unix, is := accepted.(*net.UnixConn)
+		if !is {
+			c.err = fmt.Errorf("a connection over %s has no credentials", accepted.LocalAddr().Network())
+			return c, nil
+		}
+		if c.peer, c.err = peerOf(unix); c.err != nil || d.enter(c) {
+			return c, nil
+		}
+		_ = accepted.Close() // too many: nothing was promised
+	}
+}
+
+func (d *door) enter(c *connection) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	uid := c.peer.uid
+	if d.count[uid] >= mostOfOne && uid != 0 {
+		return false
+	}
+	d.count[uid]++
+	c.close = sync.OnceFunc(func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.count[uid]--; d.count[uid] == 0 {
+			delete(d.count, uid)
+		}
+	})
+	return true
+}
+
+type connectionKey struct{}
+
+func withConnection(ctx context.Context, accepted net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, accepted)
+}
+
+// peerFrom tells who sent a request.
+func peerFrom(ctx context.Context) (peer, error) {
+	c, is := ctx.Value(connectionKey{}).(*connection)
+	if !is {
+		return peer{}, fmt.Errorf("the connection has no credentials")
+	}
+	return c.peer, c.err
+}

@@ -1,0 +1,217 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/manifest"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// Apply has manifests applied, all or none.
+func (c *Client) Apply(ctx context.Context, files []manifest.File, options ApplyOptions) (ApplyResult, error) {
+	named := make([]namedFile, 0, len(files))
+	for _, file := range files {
+		named = append(named, namedFile(file))
+	}
+	data, err := json.Marshal(named)
+	if err != nil {
+		return ApplyResult{}, err
+	}
+	query := url.Values{}
+	if options.DryRun {
+		query.Set("dryRun", "true")
+	}
+	var result ApplyResult
+	err = c.call(ctx, request{method: http.MethodPost, path: ownPrefix + "apply", query: query, contentType: filesType, body: data}, &result)
+	return result, err
+}
+
+// Delete begins the deletion of an object; ErrNotFound if there is none.
+func (c *Client) Delete(ctx context.Context, kind store.Kind, namespace, name string, options DeleteOptions) (Deleted, error) {
+	given := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: "v1"}}
+	if options != (DeleteOptions{}) {
+		given.Preconditions = &metav1.Preconditions{}
+		if uid := types.UID(options.UID); uid != "" {
+			given.Preconditions.UID = &uid
+		}
+		if version := options.ResourceVersion; version != "" {
+			given.Preconditions.ResourceVersion = &version
+		}
+	}
+	data, err := json.Marshal(given)
+	if err != nil {
+		return Deleted{}, err
+	}
+	answer, err := c.send(ctx, request{method: http.MethodDelete, path: pathOf(kind, namespace, name), contentType: "application/json", body: data})
+	if err != nil {
+		return Deleted{}, err
+	}
+	defer func() { _ = answer.Body.Close() }() // read to its end
+	var status metav1.Status
+	if err := json.NewDecoder(answer.Body).Decode(&status); err != nil {
+		return Deleted{}, fmt.Errorf("the host's answer: %w", c.explain(ctx, err))
+	}
+	deleted := Deleted{Kind: kind.Kind, Key: name, Gone: answer.StatusCode != http.StatusAccepted}
+	if kind.Namespaced {
+		deleted.Key = store.Key(namespace, name)
+	}
+	if status.Details != nil {
+		for _, cause := range status.Details.Causes {
+			deleted.Waits = append(deleted.Waits, cause.Message)
+		}
+	}
+	return deleted, nil
+}
+
+// Journal tells what happened to an object.
+func (c *Client) Journal(ctx context.Context, kind, key string) (journal.Story, error) {
+	var answer JournalAnswer
+	err := c.own(ctx, "journal", url.Values{"kind": {kind}, "key": {key}}, &answer)
+	return answer.Story, err
+}
+
+// JournalAfter returns the entries after a sequence number, and where to go on.
+func (c *Client) JournalAfter(ctx context.Context, sequence uint64) (JournalAnswer, error) {
+	var answer JournalAnswer
+	err := c.own(ctx, "journal", url.Values{"after": {strconv.FormatUint(sequence, 10)}}, &answer)
+	return answer, err
+}
+
+// WatchJournal tells of each entry after a sequence number, as Watch does.
+func (c *Client) WatchJournal(ctx context.Context, after uint64, told func(journal.Entry) error) error {
+	query := url.Values{"watch": {"1"}, "after": {strconv.FormatUint(after, 10)}}
+	return c.follow(ctx, request{method: http.MethodGet, path: ownPrefix + "journal", query: query}, func(line []byte) error {
+		var entry journal.Entry
+		if err := json.Unmarshal(line, &entry); err != nil {
+			return fmt.Errorf("the host's answer: %w", err)
+		}
+		return told(entry)
+	})
+}
+
+// Drivers lists the drivers that the host knows.
+func (c *Client) Drivers(ctx context.Context) ([]Driver, error) {
+	var drivers []Driver
+	err := c.own(ctx, "drivers", nil, &drivers)
+	return drivers, err
+}
+
+// State tells where the work for an object stands.
+func (c *Client) State(ctx context.Context, kind store.Kind, key string) ([]WorkState, error) {
+	var states []WorkState
+	err := c.own(ctx, "state", url.Values{"kind": {kind.Kind}, "key": {key}}, &states)
+	return states, err
+}
+
+// Stats asks the driver how full a claim's volume is.
+func (c *Client) Stats(ctx context.Context, claimKey string) (VolumeStats, error) {
+	var stats VolumeStats
+	err := c.own(ctx, "stats", url.Values{"claim": {claimKey}}, &stats)
+	return stats, err
+}
+
+// Version tells who answers.
+func (c *Client) Version(ctx context.Context) (Version, error) {
+	var version Version
+	err := c.own(ctx, "version", nil, &version)
+	return version, err
+}
+
+func (c *Client) own(ctx context.Context, name string, query url.Values, into any) error {
+	return c.call(ctx, request{method: http.MethodGet, path: ownPrefix + name, query: query}, into)
+}
+
+// Logs copies what a container said to out.
+func (c *Client) Logs(ctx context.Context, what LogRequest, out io.Writer) error {
+	query := url.Values{}
+	if what.Container != "" {
+		query.Set("container", what.Container)
+	}
+	if what.Follow {
+		query.Set("follow", "true")
+	}
+	if what.Previous {
+		query.Set("previous", "true")
+	}
+	if what.Tail >= 0 {
+		query.Set("tailLines", strconv.FormatInt(what.Tail, 10))
+	}
+	path := "/api/v1/namespaces/" + what.Namespace + "/pods/" + what.Pod + "/log"
+	answer, err := c.send(ctx, request{method: http.MethodGet, path: path, query: query})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }() // read to its end
+	if _, err := io.Copy(out, answer.Body); err != nil {
+		return c.explain(ctx, err)
+	}
+	return nil
+}
+
+// Hold has volumes mounted until Release.
+func (c *Client) Hold(ctx context.Context, what HoldRequest) (HoldAnswer, error) {
+	data, err := json.Marshal(what)
+	if err != nil {
+		return HoldAnswer{}, err
+	}
+	var answer HoldAnswer
+	err = c.call(ctx, request{method: http.MethodPost, path: ownPrefix + "holds", contentType: "application/json", body: data}, &answer)
+	return answer, err
+}
+
+// Release ends a hold.
+func (c *Client) Release(ctx context.Context, namespace, name string) error {
+	return c.call(ctx, request{method: http.MethodDelete, path: ownPrefix + "holds/" + namespace + "/" + name}, &struct{}{})
+}
+
+// Lease is a hold that ends with this process, however that ends.
+type Lease struct {
+	HoldAnswer
+	body io.Closer
+	stop context.CancelFunc
+}
+
+// Close ends the hold. The host takes the volumes away by itself.
+func (l *Lease) Close() error {
+	l.stop()
+	return l.body.Close()
+}
+
+// Lease is Hold for as long as the connection is there: until Close, or until
+// this process ends. The context is for the asking only.
+func (c *Client) Lease(ctx context.Context, what HoldRequest) (*Lease, error) {
+	data, err := json.Marshal(what)
+	if err != nil {
+		return nil, err
+	}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	asked := context.AfterFunc(ctx, stop)
+	answer, err := c.send(life, request{
+		method: http.MethodPost, path: ownPrefix + "holds", query: url.Values{"lease": {leaseConnection}},
+		contentType: "application/json", body: data,
+	})
+	if err != nil {
+		stop()
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, err
+	}
+	lease := &Lease{body: answer.Body, stop: stop}
+	if err := json.NewDecoder(answer.Body).Decode(&lease.HoldAnswer); err != nil {
+		return nil, fmt.Errorf("the host's answer: %w", errors.Join(err, lease.Close()))
+	}
+	asked()
+	return lease, nil
+}

@@ -1,0 +1,309 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/manifest"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// ownPrefix is where everything is that a cluster has no word for.
+const ownPrefix = "/apis/holdfast.dev/v1/"
+
+// JournalAnswer is what the journal says: of one object its story, and otherwise
+// the entries after a sequence number.
+type JournalAnswer struct {
+	journal.Story
+	Entries []journal.Entry `json:"entries,omitempty"`
+	// Sequence is where to go on from.
+	Sequence uint64 `json:"sequence"`
+}
+
+// Version is who answers.
+type Version struct {
+	GitVersion string `json:"gitVersion"`
+	Platform   string `json:"platform"`
+	GoVersion  string `json:"goVersion"`
+}
+
+func (s *Server) routes() {
+	own := func(pattern string, do func(http.ResponseWriter, *http.Request) error) {
+		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := do(w, r); err != nil {
+				s.answerError(w, r, err)
+			}
+		})
+	}
+	own("POST "+ownPrefix+"apply", s.apply)
+	own("GET "+ownPrefix+"journal", s.journal)
+	own("GET "+ownPrefix+"drivers", s.drivers)
+	own("GET "+ownPrefix+"state", s.state)
+	own("GET "+ownPrefix+"stats", s.stats)
+	own("POST "+ownPrefix+"holds", s.hold)
+	own("DELETE "+ownPrefix+"holds/{namespace}/{name}", s.release)
+	own("GET "+ownPrefix+"version", s.version)
+	own("GET /version", s.version)
+	for _, path := range []string{ownPrefix + "healthz", "/healthz", "/livez", "/readyz"} {
+		own("GET "+path, s.health)
+	}
+	own("GET /api", s.coreVersions)
+	own("GET /apis", s.groups)
+	own("GET /api/{version}", s.resources)
+	own("GET /apis/{group}/{version}", s.resources)
+	s.mux.HandleFunc("/", s.objects)
+}
+
+func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	dryRun, err := boolean(query.Get("dryRun"))
+	if err != nil {
+		return badRequest("dryRun: %v", err)
+	}
+	data, err := body(w, r)
+	if err != nil {
+		return err
+	}
+	files := []manifest.File{{Name: query.Get("name"), Data: data}}
+	if r.Header.Get("Content-Type") == filesType {
+		if files, err = decodeFiles(data); err != nil {
+			return err
+		}
+	} else if files[0].Name == "" {
+		files[0].Name = "request"
+	}
+	result, err := s.options.Host.Apply(r.Context(), files, ApplyOptions{DryRun: dryRun})
+	if err != nil {
+		return err
+	}
+	s.answer(w, http.StatusOK, result)
+	return nil
+}
+
+// filesType is the media type of several manifests in one request: a JSON list
+// of objects with name and data, so that errors name the file.
+const filesType = "application/vnd.holdfast.files+json"
+
+type namedFile struct {
+	Name string `json:"name"`
+	Data []byte `json:"data"`
+}
+
+func decodeFiles(data []byte) ([]manifest.File, error) {
+	var given []namedFile
+	if err := json.Unmarshal(data, &given); err != nil {
+		return nil, badRequest("the body is no list of files: %v", err)
+	}
+	files := make([]manifest.File, 0, len(given))
+	for _, file := range given {
+		files = append(files, manifest.File(file))
+	}
+	return files, nil
+}
+
+// boolean takes Kubernetes' All for true, too.
+func boolean(text string) (bool, error) {
+	switch text {
+	case "":
+		return false, nil
+	case "All":
+		return true, nil
+	}
+	return strconv.ParseBool(text)
+}
+
+func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	after, err := number(query.Get("after"))
+	if err != nil {
+		return badRequest("after: %v", err)
+	}
+	kind, key := query.Get("kind"), query.Get("key")
+	follow, err := boolean(query.Get("watch"))
+	switch {
+	case err != nil:
+		return badRequest("watch: %v", err)
+	case (kind == "") != (key == ""):
+		return badRequest("kind and key go together, as in kind=PersistentVolumeClaim&key=default/data")
+	case follow:
+		return s.followJournal(w, r, after)
+	}
+	answer := JournalAnswer{Sequence: s.options.Journal.Sequence()}
+	if kind != "" {
+		answer.Story, err = s.options.Journal.Of(kind, key)
+	} else {
+		answer.Entries, answer.Sequence, err = s.options.Journal.After(after)
+	}
+	if err != nil {
+		return err
+	}
+	s.answer(w, http.StatusOK, answer)
+	return nil
+}
+
+// followJournal writes one entry a line, for as long as the client listens.
+func (s *Server) followJournal(w http.ResponseWriter, r *http.Request, after uint64) error {
+	ctx, cancel := s.long(r)
+	defer cancel()
+	out := newStream(w, "application/json")
+	w.WriteHeader(http.StatusOK)
+	if err := out.control.Flush(); err != nil {
+		return nil //nolint:nilerr // the client has gone
+	}
+	for watching := s.options.Journal.Watch(after); ; {
+		entries, err := watching.Next(ctx)
+		if err != nil {
+			return nil //nolint:nilerr // the answer has begun: its end says it
+		}
+		var lines []byte
+		for _, entry := range entries {
+			line, err := json.Marshal(entry)
+			if err != nil {
+				return nil //nolint:nilerr // as above
+			}
+			lines = append(append(lines, line...), '\n')
+		}
+		if _, err := out.Write(lines); err != nil {
+			return nil //nolint:nilerr // the client has gone
+		}
+	}
+}
+
+func number(text string) (uint64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	return strconv.ParseUint(text, 10, 64)
+}
+
+func (s *Server) drivers(w http.ResponseWriter, _ *http.Request) error {
+	drivers := s.options.Host.Drivers()
+	if drivers == nil {
+		drivers = []Driver{}
+	}
+	s.answer(w, http.StatusOK, drivers)
+	return nil
+}
+
+func (s *Server) state(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	for _, kind := range store.Kinds() {
+		if kind.Kind == query.Get("kind") || kind.Resource == query.Get("kind") {
+			states := s.options.Host.State(kind, query.Get("key"))
+			if states == nil {
+				states = []WorkState{}
+			}
+			s.answer(w, http.StatusOK, states)
+			return nil
+		}
+	}
+	return badRequest("kind %q is none that this host has", query.Get("kind"))
+}
+
+func (s *Server) stats(w http.ResponseWriter, r *http.Request) error {
+	key := r.URL.Query().Get("claim")
+	if key == "" {
+		return badRequest("claim is not given, as in claim=default/data")
+	}
+	answer, err := s.options.Host.Stats(r.Context(), key)
+	if err != nil {
+		return err
+	}
+	s.answer(w, http.StatusOK, answer)
+	return nil
+}
+
+func (s *Server) logs(w http.ResponseWriter, r *http.Request, t target) error {
+	query := r.URL.Query()
+	request := LogRequest{Namespace: t.namespace, Pod: t.name, Container: query.Get("container"), Tail: -1}
+	var err error
+	if request.Follow, err = boolean(query.Get("follow")); err != nil {
+		return badRequest("follow: %v", err)
+	}
+	if request.Previous, err = boolean(query.Get("previous")); err != nil {
+		return badRequest("previous: %v", err)
+	}
+	if text := query.Get("tailLines"); text != "" {
+		if request.Tail, err = strconv.ParseInt(text, 10, 64); err != nil || request.Tail < 0 {
+			return badRequest("tailLines %q is no number of lines", text)
+		}
+	}
+	ctx, cancel := s.long(r)
+	defer cancel()
+	out := newStream(w, "text/plain")
+	if err := s.options.Host.Logs(ctx, request, out); err != nil && !out.started && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// hold mounts volumes for who asks. With lease=connection, the hold ends with
+// the connection; not so if the host ends, which leaves mounted what is.
+func (s *Server) hold(w http.ResponseWriter, r *http.Request) error {
+	var request HoldRequest
+	data, err := body(w, r)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, &request); err != nil {
+		return badRequest("the body is no HoldRequest: %v", err)
+	}
+	if lease := r.URL.Query().Get("lease"); lease != "" && lease != leaseConnection {
+		return badRequest("lease %q is none; there is %s", lease, leaseConnection)
+	} else if request.Lease = lease == leaseConnection; request.Lease {
+		from, err := peerFrom(r.Context())
+		if err != nil {
+			return err
+		}
+		request.PID = from.pid
+	}
+	answer, err := s.options.Host.Hold(r.Context(), request)
+	switch {
+	case err != nil:
+		return err
+	case !request.Lease:
+		s.answer(w, http.StatusOK, answer)
+		return nil
+	}
+	return s.lease(w, r, request, answer)
+}
+
+const leaseConnection = "connection"
+
+// releaseLimit bounds how long the way back of a lease may take; what it leaves
+// is the pod controller's.
+const releaseLimit = 2 * time.Minute
+
+func (s *Server) lease(w http.ResponseWriter, r *http.Request, request HoldRequest, answer HoldAnswer) error {
+	line, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	if _, err = newStream(w, "application/json").Write(append(line, '\n')); err == nil {
+		select {
+		case <-r.Context().Done():
+		case <-s.leaving.Done():
+			return nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), releaseLimit)
+	defer cancel()
+	err = s.options.Host.Release(ctx, request.Namespace, request.Name)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		s.options.Logger.Warn("a hold was not released when its connection ended", "namespace", request.Namespace, "name", request.Name, "error", err)
+	}
+	return nil
+}
+
+func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
+	if err := s.options.Host.Release(r.Context(), r.PathValue("namespace"), r.PathValue("name")); err != nil {
+		return err
+	}
+	s.answer(w, http.StatusOK, struct{}{})
+	return nil
+}

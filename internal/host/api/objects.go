@@ -1,0 +1,180 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// list is the answer with many objects.
+type list struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []store.Object `json:"items"`
+}
+
+// objects serves everything that has a path as in the Kubernetes API.
+func (s *Server) objects(w http.ResponseWriter, r *http.Request) {
+	t, is := parsePath(r.URL.Path)
+	kind, known := t.kind()
+	var err error
+	switch {
+	case !is || !known || t.namespace != "" && !kind.Namespaced:
+		err = refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "this host has nothing at %s", r.URL.Path)
+	case t.subresource == "log" && kind.Resource == "pods" && t.namespace != "":
+		err = s.method(r, http.MethodGet, func() error { return s.logs(w, r, t) })
+	case t.subresource != "":
+		err = refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "%s have no %s here", t.resource, t.subresource)
+	case kind.Namespaced && t.name != "" && t.namespace == "":
+		err = badRequest("%s are in namespaces: use %s", t.resource, pathOf(kind, "NAMESPACE", t.name))
+	case r.Method == http.MethodGet:
+		err = s.read(w, r, t, kind)
+	case r.Method == http.MethodDelete && t.name != "" && kind.Resource != "events":
+		err = s.remove(w, r, t, kind)
+	default:
+		err = refuse(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+			"%s is not possible for %s: objects are written with POST %sapply", r.Method, r.URL.Path, ownPrefix)
+	}
+	if err != nil {
+		s.answerError(w, r, err)
+	}
+}
+
+func (s *Server) method(r *http.Request, method string, do func() error) error {
+	if r.Method == method {
+		return do()
+	}
+	return refuse(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "%s is not possible for %s", r.Method, r.URL.Path)
+}
+
+// read answers with an object, a list, or a watch.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, t target, kind store.Kind) error {
+	query := r.URL.Query()
+	wanted, err := parseFilter(t, kind, query)
+	if err != nil {
+		return err
+	}
+	if watch := query.Get("watch"); watch == "1" || watch == "true" {
+		return s.watch(w, r, kind, wanted)
+	}
+	from := s.source(kind)
+	if t.name == "" {
+		items, version, err := from.list(wanted)
+		if err != nil {
+			return err
+		}
+		s.answer(w, http.StatusOK, list{
+			TypeMeta: metav1.TypeMeta{Kind: kind.Kind + "List", APIVersion: kind.GroupVersion().String()},
+			ListMeta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(version, 10)}, Items: items,
+		})
+		return nil
+	}
+	object, err := from.get(wanted)
+	if err != nil {
+		return err
+	}
+	if object == nil {
+		return notFound(kind, t.name)
+	}
+	s.answer(w, http.StatusOK, object)
+	return nil
+}
+
+func notFound(kind store.Kind, name string) error {
+	err := refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "%s %q not found", kind.Resource, name)
+	if known, is := errors.AsType[*statusError](err); is {
+		known.status.Details = &metav1.StatusDetails{Name: name, Group: kind.Group, Kind: kind.Resource}
+	}
+	return err
+}
+
+// remove begins the deletion of an object.
+func (s *Server) remove(w http.ResponseWriter, r *http.Request, t target, kind store.Kind) error {
+	options, err := s.deleteOptions(w, r)
+	if err != nil {
+		return err
+	}
+	key := t.name
+	if kind.Namespaced {
+		key = store.Key(t.namespace, t.name)
+	}
+	deleted, err := s.options.Host.DeleteObject(r.Context(), kind, key, options)
+	if errors.Is(err, ErrNotFound) {
+		return notFound(kind, t.name)
+	}
+	if err != nil {
+		return err
+	}
+	// 202: the deletion goes on by itself; the causes say what it waits for.
+	code := http.StatusOK
+	if !deleted.Gone {
+		code = http.StatusAccepted
+	}
+	details := &metav1.StatusDetails{Name: t.name, Group: kind.Group, Kind: kind.Resource}
+	for _, text := range deleted.Waits {
+		details.Causes = append(details.Causes, metav1.StatusCause{Type: causeWaits, Message: text})
+	}
+	s.answer(w, code, metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Details: details,
+	})
+	return nil
+}
+
+// causeWaits is the type of what a deletion waits for, in the details of a Status.
+const causeWaits = metav1.CauseType("Waits")
+
+// deleteOptions reads the body of a deletion: what it asks for and this host
+// has not is refused, not ignored.
+func (s *Server) deleteOptions(w http.ResponseWriter, r *http.Request) (DeleteOptions, error) {
+	data, err := body(w, r)
+	if err != nil || len(data) == 0 {
+		return DeleteOptions{}, err
+	}
+	var given metav1.DeleteOptions
+	if err := json.Unmarshal(data, &given); err != nil {
+		return DeleteOptions{}, badRequest("the body is no DeleteOptions: %v", err)
+	}
+	switch {
+	case len(given.DryRun) > 0:
+		return DeleteOptions{}, badRequest("dryRun: a deletion cannot be tried here")
+	case given.PropagationPolicy != nil && *given.PropagationPolicy == metav1.DeletePropagationOrphan:
+		return DeleteOptions{}, badRequest("propagationPolicy Orphan is not possible here")
+	}
+	var options DeleteOptions
+	if conditions := given.Preconditions; conditions != nil {
+		options.UID = string(value(conditions.UID))
+		options.ResourceVersion = value(conditions.ResourceVersion)
+	}
+	return options, nil
+}
+
+func value[T string | types.UID](pointer *T) T {
+	if pointer == nil {
+		return ""
+	}
+	return *pointer
+}
+
+// body reads all of a request's body within its limits.
+func body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	control := http.NewResponseController(w)
+	if err := control.SetReadDeadline(timeout(bodyLimit)); err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(r.Body)
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return nil, refuse(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "the request has more than %d bytes", maximumBody)
+	}
+	if err != nil {
+		return nil, badRequest("the request did not arrive whole: %v", err)
+	}
+	return data, control.SetReadDeadline(time.Time{})
+}

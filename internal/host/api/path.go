@@ -1,0 +1,79 @@
+package api
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// target is what a path of the Kubernetes API names.
+type target struct {
+	schema.GroupVersion
+	namespace, resource, name, subresource string
+}
+
+// parsePath reads /api/VERSION/… and /apis/GROUP/VERSION/…, where … is
+// [namespaces/NAMESPACE/]RESOURCE[/NAME[/SUBRESOURCE]].
+func parsePath(path string) (target, bool) {
+	words := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	var t target
+	switch {
+	case len(words) >= 3 && words[0] == "api":
+		t.Version, words = words[1], words[2:]
+	case len(words) >= 4 && words[0] == "apis" && words[1] != "":
+		t.Group, t.Version, words = words[1], words[2], words[3:]
+	default:
+		return target{}, false
+	}
+	if len(words) >= 3 && words[0] == "namespaces" {
+		t.namespace, words = words[1], words[2:]
+		if t.namespace == "" {
+			return target{}, false
+		}
+	}
+	for i, place := range []*string{&t.resource, &t.name, &t.subresource} {
+		if i < len(words) {
+			*place = words[i]
+		}
+	}
+	// An empty word would be a name that no object can have.
+	full := t.resource != "" && (len(words) < 2 || t.name != "") && (len(words) < 3 || t.subresource != "")
+	return t, full && len(words) <= 3
+}
+
+// EventKind is the kind of the events, which the server makes from the journal.
+func EventKind() store.Kind {
+	return store.NewKind(corev1.SchemeGroupVersion.WithKind("Event"), "events", true, func() store.Object { return new(corev1.Event) })
+}
+
+// Kinds are those that the server serves.
+func Kinds() []store.Kind { return append(store.Kinds(), EventKind()) }
+
+// kind finds the kind of a target.
+func (t target) kind() (store.Kind, bool) {
+	for _, kind := range Kinds() {
+		if kind.Resource == t.resource && kind.GroupVersion() == t.GroupVersion {
+			return kind, true
+		}
+	}
+	return store.Kind{}, false
+}
+
+// pathOf is the path of a kind's objects, or of one of them.
+func pathOf(kind store.Kind, namespace, name string) string {
+	path := "/api/" + kind.Version
+	if kind.Group != "" {
+		path = "/apis/" + kind.Group + "/" + kind.Version
+	}
+	if kind.Namespaced && namespace != "" {
+		path += "/namespaces/" + namespace
+	}
+	path += "/" + kind.Resource
+	if name != "" {
+		path += "/" + name
+	}
+	return path
+}

@@ -1,0 +1,126 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// source is where the objects of a kind come from.
+type source interface {
+	// get returns nil when there is no such object.
+	get(wanted filter) (store.Object, error)
+	list(wanted filter) ([]store.Object, uint64, error)
+	// follow returns a function that waits for the next changes after a version.
+	follow(version uint64) func(context.Context) ([]change, error)
+}
+
+// change is an object that came, changed or went.
+type change struct {
+	verb   watch.EventType
+	key    string
+	object store.Object
+}
+
+func (s *Server) source(kind store.Kind) source {
+	if kind.Resource == "events" {
+		return events{journal: s.options.Journal}
+	}
+	return tables{store: s.options.Store, kind: kind}
+}
+
+// tables are the objects in the store.
+type tables struct {
+	store *store.Store
+	kind  store.Kind
+}
+
+func (t tables) get(wanted filter) (store.Object, error) {
+	key := wanted.name
+	if t.kind.Namespaced {
+		key = store.Key(wanted.namespace, wanted.name)
+	}
+	var object store.Object
+	err := t.store.View(func(tx *store.Tx) (err error) {
+		object, err = tx.Objects(t.kind).Get(key)
+		return err
+	})
+	if err != nil || object == nil || !wanted.matches(object) {
+		return nil, err
+	}
+	return redacted(object), nil
+}
+
+func (t tables) list(wanted filter) ([]store.Object, uint64, error) {
+	items := []store.Object{}
+	var version uint64
+	err := t.store.View(func(tx *store.Tx) error {
+		version = tx.Version()
+		all, err := tx.Objects(t.kind).All()
+		for _, object := range all {
+			if object != nil && wanted.matches(object) {
+				items = append(items, redacted(object))
+			}
+		}
+		return err
+	})
+	return items, version, err
+}
+
+func (t tables) follow(version uint64) func(context.Context) ([]change, error) {
+	watching := t.store.Watch(version)
+	return func(ctx context.Context) ([]change, error) {
+		for {
+			all, err := watching.Next(ctx)
+			if err != nil {
+				return nil, err
+			}
+			var mine []change
+			for _, one := range all {
+				if one.Kind.Resource != t.kind.Resource {
+					continue
+				}
+				decoded, err := t.decode(one)
+				if err != nil {
+					return nil, err
+				}
+				mine = append(mine, decoded)
+			}
+			if len(mine) > 0 {
+				return mine, nil
+			}
+		}
+	}
+}
+
+func (t tables) decode(from store.Change) (change, error) {
+	object, err := from.Object()
+	if err != nil {
+		return change{}, err
+	}
+	decoded := change{verb: watch.Modified, key: from.Key, object: redacted(object)}
+	switch {
+	case from.Deleted:
+		// Who goes on from here must not see the deletion again.
+		object.SetResourceVersion(strconv.FormatUint(from.Version, 10))
+		decoded.verb = watch.Deleted
+	case from.Created:
+		decoded.verb = watch.Added
+	}
+	return decoded, nil
+}
+
+// frame is one line of a watch.
+type frame struct {
+	Type   watch.EventType `json:"type"`
+	Object runtime.Object  `json:"object"`
+}
+
+func (c change) line() ([]byte, error) {
+	return json.Marshal(frame{Type: c.verb, Object: c.object})
+}

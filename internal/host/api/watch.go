@@ -1,0 +1,207 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// stream writes one answer bit by bit. A client that does not read in time is
+// cut off.
+type stream struct {
+	writer  http.ResponseWriter
+	control *http.ResponseController
+	started bool
+}
+
+func newStream(w http.ResponseWriter, contentType string) *stream {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Cache-Control", "no-cache")
+	return &stream{writer: w, control: http.NewResponseController(w)}
+}
+
+// Write sends at once.
+func (s *stream) Write(data []byte) (int, error) {
+	s.started = true
+	if err := s.control.SetWriteDeadline(timeout(writeLimit)); err != nil {
+		return 0, err
+	}
+	written, err := s.writer.Write(data)
+	if err != nil {
+		return written, err
+	}
+	return written, s.control.Flush()
+}
+
+// watcher is one watch of objects.
+type watcher struct {
+	wanted filter
+	out    *stream
+	// told are the keys that the client has been told of, and those that it knows
+	// to be none of its: an object may get or lose a label. Without a selector by
+	// labels it is not needed.
+	told map[string]bool
+}
+
+// watch follows objects until the client goes. Without a resourceVersion, what
+// there is comes first (the semantics are those of the Kubernetes API).
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, kind store.Kind, wanted filter) error {
+	query := r.URL.Query()
+	from := s.source(kind)
+	watching := &watcher{wanted: wanted}
+	if !wanted.labels.Empty() {
+		watching.told = map[string]bool{}
+	}
+	version, err := strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
+	if err != nil && query.Get("resourceVersion") != "" {
+		return badRequest("resourceVersion %q is no version", query.Get("resourceVersion"))
+	}
+	var first []change
+	initial := version == 0 || query.Get("sendInitialEvents") == "true"
+	if initial {
+		if first, version, err = watching.begin(from); err != nil {
+			return err
+		}
+	}
+	if query.Get("sendInitialEvents") == "true" {
+		first = append(first, change{verb: watch.Bookmark, object: bookmark(kind, version)})
+	}
+	ctx, cancel := s.long(r)
+	defer cancel()
+	next := from.follow(version)
+	if !initial {
+		if err := expired(next); err != nil {
+			return err
+		}
+		next = from.follow(version)
+	}
+	watching.out = newStream(w, "application/json")
+	w.WriteHeader(http.StatusOK)
+	if err := watching.out.control.Flush(); err != nil {
+		return nil //nolint:nilerr // the client has gone
+	}
+	err = watching.run(ctx, first, next)
+	if err != nil && ctx.Err() == nil {
+		watching.fail(err)
+	}
+	return nil
+}
+
+// expired finds out whether the version is too old, before the answer begins.
+func expired(next func(context.Context) ([]change, error)) error {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := next(over); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// begin is what there is now.
+func (w *watcher) begin(from source) ([]change, uint64, error) {
+	items, version, err := from.list(w.wanted)
+	first := make([]change, 0, len(items))
+	for _, object := range items {
+		first = append(first, change{verb: watch.Added, key: store.KeyOf(object), object: object})
+		if w.told != nil {
+			w.told[store.KeyOf(object)] = true
+		}
+	}
+	return first, version, err
+}
+
+// bookmark ends what there was at the beginning (KEP-3157).
+func bookmark(kind store.Kind, version uint64) store.Object {
+	object := kind.New()
+	object.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
+	object.SetResourceVersion(strconv.FormatUint(version, 10))
+	object.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	return object
+}
+
+func (w *watcher) run(ctx context.Context, changes []change, next func(context.Context) ([]change, error)) error {
+	if err := w.send(changes); err != nil {
+		return nil //nolint:nilerr // the client has gone
+	}
+	for {
+		changes, err := next(ctx)
+		if err != nil {
+			return err
+		}
+		wanted := changes[:0]
+		for _, one := range changes {
+			if w.wanted.place(one.object) && w.see(&one) {
+				wanted = append(wanted, one)
+			}
+		}
+		if err := w.send(wanted); err != nil {
+			return nil //nolint:nilerr // the client has gone
+		}
+	}
+}
+
+// see decides whether the client is told of a change, and as what: to it, an
+// object comes when its labels fit and goes when they do not any more.
+func (w *watcher) see(c *change) bool {
+	if w.told == nil {
+		return true
+	}
+	was, known := w.told[c.key]
+	fits := w.wanted.matches(c.object)
+	switch {
+	case c.verb == watch.Deleted:
+		delete(w.told, c.key)
+		return was || !known && fits
+	case fits:
+		if known && !was {
+			c.verb = watch.Added
+		}
+		w.told[c.key] = true
+		return true
+	}
+	// Of an object that was there before the watch it is not known whether the
+	// client has it: that it has not is said once.
+	w.told[c.key] = false
+	created := c.verb == watch.Added
+	c.verb = watch.Deleted
+	return was || !known && !created
+}
+
+// send writes many changes at once.
+func (w *watcher) send(changes []change) error {
+	var lines []byte
+	for _, one := range changes {
+		line, err := one.line()
+		if err != nil {
+			return err
+		}
+		lines = append(append(lines, line...), '\n')
+		if len(lines) > 256<<10 {
+			if _, err := w.out.Write(lines); err != nil {
+				return err
+			}
+			lines = lines[:0]
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	_, err := w.out.Write(lines)
+	return err
+}
+
+// fail is the last line of a watch that cannot go on.
+func (w *watcher) fail(err error) {
+	status := statusOf(err)
+	line, err := json.Marshal(frame{Type: watch.Error, Object: &status})
+	if err == nil {
+		_, _ = w.out.Write(append(line, '\n')) // the client has gone
+	}
+}
