@@ -4,6 +4,8 @@ import (
 	"errors"
 	"path/filepath"
 	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
 )
 
 // A shim runs one container and outlives the host. It is init of the
@@ -90,6 +92,8 @@ type Place struct {
 	// LogLimit is how many bytes a log file has before it is put aside, by
 	// DefaultLogLimit if 0. One that was put aside is kept.
 	LogLimit int64
+	// Failpoints stop the host between the steps of Start.
+	Failpoints *failpoint.Set
 }
 
 // DefaultLogLimit is the kubelet's containerLogMaxSize.

@@ -143,6 +143,9 @@ func (p Place) Start(container Container, pause time.Duration) (State, *Process,
 		return fail(err)
 	}
 	p.removeOldLogs(state.Attempt)
+	if err := p.Failpoints.Hit("workload/intent"); err != nil {
+		return fail(err)
+	}
 	process, err := p.launch(root, lock, container)
 	if err != nil {
 		return fail(err)
@@ -150,18 +153,26 @@ func (p Place) Start(container Container, pause time.Duration) (State, *Process,
 	if state, err = readState(root); err != nil || state.Phase == Starting {
 		return fail(errors.Join(err, process.abandon(root)))
 	}
+	if err := p.Failpoints.Hit("workload/started"); err != nil {
+		return fail(errors.Join(err, process.Close()))
+	}
 	return state, process, nil
 }
 
 // abandon ends a shim that did not say how it stands, and tells its last words.
 func (p *Process) abandon(root *os.Root) error {
-	_ = p.Signal(unix.SIGKILL)
-	p.Wait()
+	failed := p.end()
 	words, err := root.ReadFile(shimLogFile)
 	if err != nil || len(words) == 0 {
 		words = []byte("no reason is known")
 	}
-	return errors.Join(fmt.Errorf("its shim could not start it: %s", strings.TrimSpace(string(words[:min(len(words), 1<<10)]))), p.Close())
+	return errors.Join(fmt.Errorf("its shim could not start it: %s", strings.TrimSpace(string(words[:min(len(words), 1<<10)]))), failed)
+}
+
+func (p *Process) end() error {
+	_ = p.Signal(unix.SIGKILL)
+	p.Wait()
+	return p.Close()
 }
 
 func (p Place) makeDirectories() error {
@@ -203,6 +214,9 @@ func (p Place) launch(root *os.Root, lock *os.File, container Container) (*Proce
 		return nil, fmt.Errorf("start: %w", err)
 	}
 	files.closeChildEnds()
+	if err := p.Failpoints.Hit("workload/forked"); err != nil {
+		return nil, errors.Join(err, process.end())
+	}
 	limit := p.LogLimit
 	if limit == 0 {
 		limit = DefaultLogLimit
@@ -213,9 +227,7 @@ func (p Place) launch(root *os.Root, lock *os.File, container Container) (*Proce
 	}
 	if err != nil {
 		// Without the end of what it is told, it runs nothing.
-		_ = process.Signal(unix.SIGKILL)
-		process.Wait()
-		return nil, errors.Join(fmt.Errorf("hand over what to run: %w", err), process.Close())
+		return nil, errors.Join(fmt.Errorf("hand over what to run: %w", err), process.end())
 	}
 	_, _ = io.Copy(io.Discard, files.status) // until its end: the state says the rest
 	return process, nil

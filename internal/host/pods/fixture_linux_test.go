@@ -1,0 +1,318 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+	"github.com/holdfast-csi/holdfast/internal/host/workload"
+)
+
+// TestMain is a shim when a manager starts this test's own binary.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == workload.ChildCommand {
+		os.Exit(workload.Child())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// fakeVolumes gives each volume of a pod a directory.
+type fakeVolumes struct {
+	root string
+
+	mu       sync.Mutex
+	mounted  map[types.UID]int // how often
+	removed  []types.UID
+	mountErr error
+	undoErr  error
+}
+
+func (f *fakeVolumes) MountPod(_ context.Context, pod *corev1.Pod) (map[string]volumes.Mounted, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mountErr != nil {
+		return nil, f.mountErr
+	}
+	f.mounted[pod.UID]++
+	places := map[string]volumes.Mounted{}
+	for _, volume := range pod.Spec.Volumes {
+		directory := filepath.Join(f.root, "volume-"+volume.Name)
+		if err := os.MkdirAll(directory, 0o755); err != nil {
+			return nil, err
+		}
+		places[volume.Name] = volumes.Mounted{Path: directory}
+	}
+	return places, nil
+}
+
+func (f *fakeVolumes) UnmountPod(_ context.Context, pod *corev1.Pod) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.undoErr != nil {
+		return f.undoErr
+	}
+	f.removed = append(f.removed, pod.UID)
+	delete(f.mounted, pod.UID)
+	return os.RemoveAll(filepath.Join(f.root, "pods", string(pod.UID), "containers"))
+}
+
+func (f *fakeVolumes) fail(mount, undo error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mountErr, f.undoErr = mount, undo
+}
+
+func (f *fakeVolumes) tookAway(uid types.UID) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(slices.DeleteFunc(slices.Clone(f.removed), func(u types.UID) bool { return u != uid }))
+}
+
+// fixture is a host of pods that can be stopped and started again.
+type fixture struct {
+	t       *testing.T
+	root    string
+	boot    string
+	volumes *fakeVolumes
+	store   *store.Store
+	points  *failpoint.Set
+
+	manager *Manager
+	set     *reconcile.Set
+	stop    func()
+
+	mu      sync.Mutex
+	notices []journal.Notice
+	skew    time.Duration // of the manager's clock
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Fatal("needs root: run make test")
+	}
+	root := t.TempDir()
+	opened, err := store.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{t: t, root: root, boot: "boot-1", store: opened, volumes: &fakeVolumes{root: root, mounted: map[types.UID]int{}}}
+	t.Cleanup(func() {
+		f.halt()
+		f.killAll()
+		if err := opened.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// run starts the host, again after halt.
+func (f *fixture) run() {
+	f.t.Helper()
+	f.manager = New(Options{
+		Store: f.store, Volumes: f.volumes, Paths: claim.Paths{Root: f.root}, BootID: f.boot, NodeName: "node", Failpoints: f.points,
+		Record: func(n journal.Notice) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.notices = append(f.notices, n)
+		},
+		Now: func() time.Time {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return time.Now().Add(f.skew)
+		},
+	})
+	f.set = reconcile.NewSet(f.store, f.manager.Controller())
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	group.Go(func() {
+		if err := f.set.Run(ctx); err != nil {
+			f.t.Error(err)
+		}
+	})
+	f.stop = func() {
+		cancel()
+		group.Wait()
+		if err := f.manager.Close(); err != nil {
+			f.t.Error(err)
+		}
+	}
+}
+
+// halt ends the host and leaves what it runs.
+func (f *fixture) halt() {
+	if f.stop != nil {
+		f.stop()
+		f.stop = nil
+	}
+}
+
+func (f *fixture) killAll() {
+	entries, _ := filepath.Glob(filepath.Join(f.root, "pods", "*", runDirectory, "*", "lock"))
+	for _, entry := range entries {
+		place := workload.Place{State: filepath.Dir(entry), Logs: f.root, BootID: f.boot}
+		for {
+			_, process, err := place.Look(workload.ReasonError)
+			if errors.Is(err, workload.ErrBusy) {
+				time.Sleep(workload.BusyPause)
+				continue
+			}
+			if err != nil || process == nil {
+				break
+			}
+			_ = process.Signal(9)
+			process.Wait()
+			_ = process.Close()
+		}
+	}
+}
+
+func shell(name, script string) corev1.Container {
+	return corev1.Container{Name: name, Command: []string{"sh", "-c", script}, VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/holdfast-test"}}}
+}
+
+func newPod(name string, policy corev1.RestartPolicy, containers ...corev1.Container) *corev1.Pod {
+	grace := int64(5)
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
+		Spec: corev1.PodSpec{
+			RestartPolicy: policy, Containers: containers, TerminationGracePeriodSeconds: &grace,
+			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+		},
+	}
+}
+
+func (f *fixture) apply(pod *corev1.Pod) {
+	f.t.Helper()
+	if err := f.store.Update(func(tx *store.Tx) error { return tx.Pods().Put(store.KeyOf(pod), pod.DeepCopy()) }); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fixture) pod(name string) (pod *corev1.Pod) {
+	f.t.Helper()
+	err := f.store.View(func(tx *store.Tx) (err error) {
+		pod, err = tx.Pods().Get(store.Key("default", name))
+		return err
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return pod
+}
+
+func (f *fixture) delete(name string) {
+	f.t.Helper()
+	err := f.store.Update(func(tx *store.Tx) error {
+		pod, err := tx.Pods().Get(store.Key("default", name))
+		if err != nil || pod == nil {
+			return fmt.Errorf("no pod: %w", err)
+		}
+		pod.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		return tx.Pods().Put(store.KeyOf(pod), pod)
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// until waits for a pod to look as wanted; nil when it is gone.
+func (f *fixture) until(name string, wanted func(*corev1.Pod) bool) *corev1.Pod {
+	f.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		pod := f.pod(name)
+		if wanted(pod) {
+			return pod
+		}
+		if time.Now().After(deadline) {
+			if pod != nil {
+				f.t.Fatalf("the pod is %+v", pod.Status)
+			}
+			f.t.Fatal("the pod is gone")
+		}
+	}
+}
+
+func hasPhase(phase corev1.PodPhase) func(*corev1.Pod) bool {
+	return func(pod *corev1.Pod) bool { return pod != nil && pod.Status.Phase == phase }
+}
+
+func isGone(pod *corev1.Pod) bool { return pod == nil }
+
+// pid is the shim's of a container.
+func (f *fixture) pid(pod *corev1.Pod, container string) int {
+	f.t.Helper()
+	f.manager.mu.Lock()
+	r := f.manager.runs[pod.UID]
+	f.manager.mu.Unlock()
+	if r == nil {
+		f.t.Fatal("the pod does not run")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.containers[container].state.PID
+}
+
+func (f *fixture) reasons() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []string
+	for _, n := range f.notices {
+		list = append(list, n.Reason)
+	}
+	return strings.Join(list, " ")
+}
+
+func condition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondition {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return corev1.PodCondition{}
+}
+
+// processes counts those with a command line that contains the text.
+func processes(t *testing.T, text string) int {
+	t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err == nil && strings.Contains(strings.ReplaceAll(string(data), "\x00", " "), text) {
+			count++
+		}
+	}
+	return count
+}
+
+func eventually(t *testing.T, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not happen")
+		}
+	}
+}

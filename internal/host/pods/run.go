@@ -1,0 +1,170 @@
+package pods
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+	"github.com/holdfast-csi/holdfast/internal/host/workload"
+)
+
+// Below a pod's directory, beside what the volumes and the containers' roots have.
+const (
+	runDirectory = "run"
+	logDirectory = "logs"
+	recordFile   = "pod.json"
+)
+
+// run is a pod that this host has something of.
+type run struct {
+	key string
+	uid types.UID
+	// spec is the pod as it was first seen: its spec never changes.
+	spec *corev1.Pod
+
+	mu         sync.Mutex
+	order      []string // the containers' names
+	containers map[string]*container
+	// mounted are the volumes' places; nil: nobody knows, so ask again.
+	mounted   map[string]volumes.Mounted
+	unmounted bool
+	waits     string
+	trouble   map[string]trouble
+	// backOff has the containers whose waiting was told.
+	backOff map[string]bool
+	// stopping is when the containers were told to end, killed that they were killed.
+	stopping time.Time
+	killed   bool
+	closed   bool
+	changed  chan struct{} // closed and replaced when a container ends
+}
+
+// changes is closed when the next container ends.
+func (r *run) changes() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
+}
+
+// container is one of a run.
+type container struct {
+	place workload.Place
+	state workload.State
+	// process is its shim, nil if none lives.
+	process *workload.Process
+	// unsure: its end was seen, but not yet how.
+	unsure bool
+}
+
+func (c *container) alive() bool { return c.process != nil || c.unsure }
+
+func (m *Manager) place(uid types.UID, container string) workload.Place {
+	pod := m.options.Paths.Pod(uid)
+	return workload.Place{
+		State: filepath.Join(pod, runDirectory, container), Logs: filepath.Join(pod, logDirectory, container),
+		BootID: m.options.BootID, LogLimit: m.options.LogLimit, Failpoints: m.options.Failpoints,
+	}
+}
+
+// runOf returns the run of a pod; at first, what an earlier host left of it is
+// looked at. The error is workload.ErrBusy if it has to be looked at again.
+func (m *Manager) runOf(pod *corev1.Pod) (*run, error) {
+	m.mu.Lock()
+	r := m.runs[pod.UID]
+	m.mu.Unlock()
+	if r != nil {
+		return r, nil
+	}
+	r = &run{
+		key: store.Key(pod.Namespace, pod.Name), uid: pod.UID, spec: pod.DeepCopy(),
+		containers: map[string]*container{}, trouble: map[string]trouble{}, backOff: map[string]bool{},
+		changed: make(chan struct{}),
+	}
+	for _, spec := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		c := &container{place: m.place(pod.UID, spec.Name)}
+		var err error
+		if c.state, c.process, err = c.place.Look(workload.ReasonUnknown); err != nil {
+			return nil, errors.Join(fmt.Errorf("container %q: %w", spec.Name, err), r.release())
+		}
+		r.order = append(r.order, spec.Name)
+		r.containers[spec.Name] = c
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.runs[pod.UID] = r
+	for name, c := range r.containers {
+		if c.process != nil {
+			m.watch(r, name, c.process)
+		}
+	}
+	return r, nil
+}
+
+// release lets the shims go on alone.
+func (r *run) release() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	var failed []error
+	for _, c := range r.containers {
+		if c.process != nil {
+			failed = append(failed, c.process.Close())
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (m *Manager) forget(r *run) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.runs, r.uid)
+}
+
+// view is taken with the lock held, or before anybody else has the run.
+func (r *run) view(pod *corev1.Pod, m *Manager) view {
+	v := view{
+		Deleting: pod == nil || pod.UID != r.uid || pod.DeletionTimestamp != nil, Policy: r.spec.Spec.RestartPolicy,
+		Holder: r.spec.Annotations[HolderAnnotation] != "", Mounted: r.mounted != nil, Unmounted: r.unmounted, Now: m.options.Now(),
+	}
+	if v.Policy == "" {
+		v.Policy = corev1.RestartPolicyAlways
+	}
+	if pod != nil && pod.UID == r.uid {
+		v.Finished = pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	}
+	list := func(specs []corev1.Container) []containerView {
+		var views []containerView
+		for i := range specs {
+			c := r.containers[specs[i].Name]
+			views = append(views, containerView{
+				Name: specs[i].Name, Phase: c.state.Phase, Alive: c.alive(), Ended: c.state.Ended, Pause: c.state.Pause,
+				OtherBoot: c.state.Phase != "" && c.state.BootID != m.options.BootID,
+			})
+		}
+		return views
+	}
+	v.Init, v.Main = list(r.spec.Spec.InitContainers), list(r.spec.Spec.Containers)
+	return v
+}
+
+// observe is everything that the status says, with the lock held.
+func (r *run) observe(pod *corev1.Pod, m *Manager) observed {
+	o := observed{view: r.view(pod, m), States: map[string]workload.State{}, Trouble: map[string]trouble{}, Waits: r.waits}
+	for name, c := range r.containers {
+		o.States[name] = c.state
+	}
+	for name, what := range r.trouble {
+		o.Trouble[name] = what
+	}
+	// Containers that live have their volumes, whoever mounted them.
+	o.Mounted = o.Mounted || o.alive()
+	return o
+}
