@@ -141,26 +141,3 @@ func (m *Manager) recordResize(found bound, size int64, status corev1.ClaimResou
 	}
 	return nil
 }
-
-// growPublished grows the filesystem of a published volume if that is due.
-func (m *Manager) growPublished(ctx context.Context, key, label string, use *store.VolumeUse, path string) error {
-	found, err := m.boundClaim(key)
-	if err != nil || found.claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] != corev1.PersistentVolumeClaimNodeResizePending {
-		return err
-	}
-	size := found.claim.Status.AllocatedResources[corev1.ResourceStorage]
-	return m.step(ctx, label, StepExpandNode, m.onward(claim.CallExpand), func(ctx context.Context) (string, error) {
-		driver, capability, err := m.nodeSide(ctx, use, "")
-		if err != nil {
-			return "", err
-		}
-		_, err = driver.Client.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{
-			VolumeId: use.Handle, VolumePath: path, StagingTargetPath: use.StagingPath,
-			CapacityRange: &csi.CapacityRange{RequiredBytes: size.Value()}, VolumeCapability: capability,
-		})
-		if err != nil {
-			return "", err
-		}
-		return size.String(), m.recordResize(found, size.Value(), "")
-	})
-}

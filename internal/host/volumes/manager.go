@@ -43,6 +43,10 @@ type Options struct {
 	Observe    func(Event)
 	Logger     *slog.Logger
 	Failpoints *failpoint.Set
+	// NodeName is what this machine is called in CSINode and VolumeAttachment
+	// objects, and in the label kubernetes.io/hostname; the machine's own name if
+	// empty.
+	NodeName string
 	// Record is told of what a cluster would show as events. It must not block.
 	Record func(journal.Notice)
 	// Patience is how long a step is repeated whose outcome is uncertain,
@@ -71,6 +75,7 @@ const DefaultUndoPatience = 30 * time.Second
 type Manager struct {
 	options Options
 	logger  *slog.Logger
+	node    nodeSide
 
 	mu    sync.Mutex
 	locks map[string]chan struct{}

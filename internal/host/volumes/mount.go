@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
@@ -23,39 +24,80 @@ type job struct {
 	target     string
 	readOnly   bool
 	modes      []corev1.PersistentVolumeAccessMode
+	// claim and volume are what a claim has; "" and nil for an inline volume.
+	claim   string
+	volume  *corev1.PersistentVolume
+	secrets secretRefs
+	// selinux is the label that the volume is mounted with.
+	selinux string
+}
+
+func (j job) podRef() journal.Ref {
+	return journal.Ref{Kind: "Pod", Key: store.Key(j.pod.Namespace, j.pod.Name), UID: string(j.pod.UID)}
+}
+
+func (j job) matter() matter {
+	about := []journal.Ref{j.podRef()}
+	if j.claim != "" {
+		about = append(about, journal.Ref{Kind: "PersistentVolumeClaim", Key: j.claim})
+	}
+	return matter{label: j.label, about: about, driver: j.use.Driver, handle: j.use.Handle}
 }
 
 // mount attaches, stages and publishes a volume as far as that is not done yet.
+// For one that is in place no driver is called.
 func (m *Manager) mount(ctx context.Context, job job) error {
 	unlock, err := m.lock(ctx, "volume "+job.use.Name)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := m.adopt(ctx, job); err != nil {
-		return err
-	}
-	err = m.ask(ctx, job.label, func(context.Context) error {
-		driver, err := m.options.Drivers.Driver(job.use.Driver)
-		if err == nil {
-			job.use.NodeID, job.use.Label = driver.Node.ID, job.label
-		}
-		return err
-	})
+	object, err := m.csiDriver(job.use.Driver)
 	if err != nil {
 		return err
 	}
-	job.claimTarget()
+	if job.selinux, err = m.selinuxLabel(object, job.pod, job.volumeName, job.use.Inline, job.use.Block); err != nil {
+		return err
+	}
+	inPlace, err := m.resume(ctx, job)
+	if err != nil || inPlace {
+		return err
+	}
+	if err := m.mayUse(job, object); err != nil {
+		return err
+	}
+	if err := m.meetDriver(ctx, job); err != nil {
+		return err
+	}
 	if err := m.attach(ctx, job); err != nil {
 		return err
 	}
 	if err := m.stage(ctx, job); err != nil {
 		return err
 	}
-	if err := m.publish(ctx, job); err != nil {
+	return m.publish(ctx, job)
+}
+
+// meetDriver waits for the driver, and enters in the record for whom and as
+// which node the volume is used.
+func (m *Manager) meetDriver(ctx context.Context, job job) error {
+	var driver *plugins.Driver
+	err := m.ask(ctx, job.label, func(context.Context) (err error) {
+		driver, err = m.options.Drivers.Driver(job.use.Driver)
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	return m.setOwnership(ctx, job)
+	if err := m.fitsHere(job, driver); err != nil {
+		return err
+	}
+	job.use.Label = job.label
+	if job.use.Attach == store.PhaseNone { // or it would be detached from another node than it was attached to
+		job.use.NodeID = driver.Node.ID
+	}
+	job.claimTarget()
+	return m.reserve(job, driver)
 }
 
 // claimTarget enters the pod in the record that the first step writes: from
@@ -72,25 +114,49 @@ func (j job) claimTarget() {
 	}
 }
 
-// adopt goes on from the record of the volume if it is in use already, by
-// another pod of this run. What is left of an earlier boot is undone first.
-func (m *Manager) adopt(ctx context.Context, job job) error {
+// resume goes on from the record of the volume if it is in use already. It
+// tells whether the volume is where the pod wants it. What a one-shot host finds
+// of an earlier boot is undone first; a host that serves has adopted it.
+func (m *Manager) resume(ctx context.Context, job job) (inPlace bool, err error) {
 	known, err := m.use(job.use.Name)
 	if err != nil || known == nil {
-		return err
+		return false, err
 	}
 	if known.BootID != m.options.BootID {
-		return m.unmountLocked(ctx, known, func(store.Target) bool { return true })
+		return false, m.unmountLocked(ctx, known, func(store.Target) bool { return true })
 	}
-	if slices.Equal(job.modes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}) {
-		for _, target := range known.Targets {
-			if target.PodUID != job.pod.UID {
-				return fmt.Errorf("%s: its access mode is ReadWriteOncePod, and pod %s uses it", job.label, target.Pod)
-			}
-		}
+	if err := mayShare(known, job); err != nil {
+		return false, err
 	}
 	*job.use = *known
-	return nil
+	target := known.Targets[job.target]
+	if target.Phase != store.PhaseDone {
+		return false, nil
+	}
+	there, err := isInPlace(job.target, known.Block, target.Device)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w: %w", job.label, errLocal, err)
+	}
+	if !there {
+		m.notice(job.podRef(), true, "VolumeNotMounted", "%s: it is not mounted any more at %s; it is published again", job.label, job.target)
+	}
+	return there, nil
+}
+
+// mayShare tells whether a pod may use a volume beside those that use it.
+func mayShare(known *store.VolumeUse, job job) error {
+	for _, target := range known.Targets {
+		if target.PodUID == job.pod.UID {
+			continue
+		}
+		if slices.Equal(job.modes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}) {
+			return waitingFor("Pod", target.Pod, "%s: its access mode is ReadWriteOncePod, and pod %s uses it", job.label, target.Pod)
+		}
+		if known.Block != job.use.Block {
+			return waitingFor("Pod", target.Pod, "%s: pod %s uses the volume in another volumeMode", job.label, target.Pod)
+		}
+	}
+	return checkLabel(known, job)
 }
 
 func (m *Manager) use(name string) (use *store.VolumeUse, err error) {
@@ -101,74 +167,29 @@ func (m *Manager) use(name string) (use *store.VolumeUse, err error) {
 	return use, err
 }
 
-// nodeSide returns the driver and the capability of the node calls for a use.
-func (m *Manager) nodeSide(ctx context.Context, use *store.VolumeUse, mountGroup string) (*plugins.Driver, *csi.VolumeCapability, error) {
-	driver, err := m.options.Drivers.Driver(use.Driver)
+// nodeCapability is the capability of the node calls for a job.
+func (m *Manager) nodeCapability(ctx context.Context, job job) (*csi.VolumeCapability, error) {
+	driver, err := m.options.Drivers.Driver(job.use.Driver)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	can, err := driver.Client.NodeCapabilities(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	wanted := claim.Use{Block: use.Block, FSType: use.FSType, MountFlags: use.MountFlags}
-	if can.MountGroup {
-		wanted.MountGroup = mountGroup
-	}
-	capability, err := wanted.NodeCapability(claim.Modes{SingleNodeMultiWriter: can.SingleNodeMultiWriter}, use.Modes)
-	return driver, capability, err
-}
-
-// attach calls the controller for drivers that attach. Inline volumes never
-// reach one.
-func (m *Manager) attach(ctx context.Context, job job) error {
 	use := job.use
-	if use.Inline || use.Attach == store.PhaseDone {
-		return nil
+	wanted := claim.Use{Block: use.Block, FSType: use.FSType, MountFlags: withLabel(use.MountFlags, job.selinux)}
+	if can.MountGroup && !use.Block {
+		wanted.MountGroup = mountGroup(job.pod)
 	}
-	var needed bool
-	err := m.ask(ctx, job.label, func(ctx context.Context) (err error) {
-		needed, err = m.needsAttach(ctx, use)
-		return err
-	})
-	if err != nil || !needed {
-		return err
-	}
-	return m.step(ctx, job.label, StepAttach, m.onward(claim.CallAttach), func(ctx context.Context) (string, error) {
-		driver, err := m.options.Drivers.Driver(use.Driver)
-		if err != nil {
-			return "", err
-		}
-		can, err := driver.Client.ControllerCapabilities(ctx)
-		if err != nil {
-			return "", err
-		}
-		wanted := claim.Use{Block: use.Block, FSType: use.FSType, MountFlags: use.MountFlags}
-		capability, err := wanted.NodeCapability(claim.Modes{SingleNodeMultiWriter: can.SingleNodeMultiWriter}, use.Modes)
-		if err != nil {
-			return "", err
-		}
-		use.Attach = store.PhaseDoing
-		return "", m.transition(use, "attach", claim.CallAttach, func() (err error) {
-			use.PublishContext, err = driver.Client.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
-				VolumeId: use.Handle, NodeId: use.NodeID, VolumeCapability: capability, VolumeContext: use.Attributes,
-			})
-			return err
-		}, func() { use.Attach = store.PhaseDone })
-	})
+	return wanted.NodeCapability(claim.Modes{SingleNodeMultiWriter: can.SingleNodeMultiWriter}, use.Modes)
 }
 
-func (m *Manager) needsAttach(ctx context.Context, use *store.VolumeUse) (bool, error) {
-	object, err := m.csiDriver(use.Driver)
-	if err != nil || !claim.NeedsAttach(object) {
-		return false, err
+func mountGroup(pod *corev1.Pod) string {
+	if pod == nil || pod.Spec.SecurityContext == nil || pod.Spec.SecurityContext.FSGroup == nil {
+		return ""
 	}
-	driver, err := m.options.Drivers.Driver(use.Driver)
-	if err != nil {
-		return false, err
-	}
-	can, err := driver.Client.ControllerCapabilities(ctx)
-	return can.Attach, err
+	return fmt.Sprint(*pod.Spec.SecurityContext.FSGroup)
 }
 
 // transition writes the intent, makes the call, and writes its result. The
@@ -193,90 +214,6 @@ func (m *Manager) transition(use *store.VolumeUse, name string, call claim.Call,
 	return nil
 }
 
-// stage mounts the volume once for the machine. The directory is made also
-// for a driver that answers from an earlier attempt.
-func (m *Manager) stage(ctx context.Context, job job) error {
-	use := job.use
-	if use.Inline || use.Stage == store.PhaseDone {
-		return nil
-	}
-	var needed bool
-	err := m.ask(ctx, job.label, func(ctx context.Context) (err error) {
-		needed, err = m.stages(ctx, use.Driver)
-		return err
-	})
-	if err != nil || !needed {
-		return err
-	}
-	use.StagingPath = m.options.Paths.Staging(use.Driver, use.Handle)
-	if use.Block {
-		use.StagingPath = m.options.Paths.BlockStaging(use.SpecName)
-	}
-	return m.step(ctx, job.label, StepStage, m.onward(claim.CallNode), func(ctx context.Context) (string, error) {
-		driver, capability, err := m.nodeSide(ctx, use, mountGroup(job.pod))
-		if err != nil {
-			return "", err
-		}
-		use.Stage = store.PhaseDoing
-		return "", m.transition(use, "stage", claim.CallNode, func() error {
-			if err := makeDirectory(use.StagingPath); err != nil {
-				return err
-			}
-			return driver.Client.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
-				VolumeId: use.Handle, StagingTargetPath: use.StagingPath, VolumeCapability: capability,
-				PublishContext: use.PublishContext, VolumeContext: use.Attributes,
-			})
-		}, func() { use.Stage = store.PhaseDone })
-	})
-}
-
-func (m *Manager) stages(ctx context.Context, name string) (bool, error) {
-	driver, err := m.options.Drivers.Driver(name)
-	if err != nil {
-		return false, err
-	}
-	can, err := driver.Client.NodeCapabilities(ctx)
-	return can.Stage, err
-}
-
-// publish brings the staged volume to the pod, and looks whether it is there.
-func (m *Manager) publish(ctx context.Context, job job) error {
-	use := job.use
-	target := use.Targets[job.target]
-	return m.step(ctx, job.label, StepPublish, m.onward(claim.CallNode), func(ctx context.Context) (string, error) {
-		driver, capability, err := m.nodeSide(ctx, use, mountGroup(job.pod))
-		if err != nil {
-			return "", err
-		}
-		target.Phase = store.PhaseDoing
-		use.Targets[job.target] = target
-		err = m.transition(use, "publish", claim.CallNode, func() error {
-			if err := makeParent(job.target); err != nil {
-				return err
-			}
-			err := driver.Client.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
-				VolumeId: use.Handle, StagingTargetPath: use.StagingPath, TargetPath: job.target, VolumeCapability: capability,
-				Readonly: job.readOnly, PublishContext: use.PublishContext,
-				VolumeContext: claim.PublishContext(job.pod, use.Attributes, use.Inline),
-			})
-			if err != nil {
-				return err
-			}
-			return verifyPublished(job.target, use.Block)
-		}, func() {
-			target.Phase = store.PhaseDone
-			use.Targets[job.target] = target
-		})
-		if err != nil {
-			return "", err
-		}
-		return job.target, m.saveUse(use)
-	})
-}
-
-func mountGroup(pod *corev1.Pod) string {
-	if pod.Spec.SecurityContext == nil || pod.Spec.SecurityContext.FSGroup == nil {
-		return ""
-	}
-	return fmt.Sprint(*pod.Spec.SecurityContext.FSGroup)
+func (m *Manager) notice(about journal.Ref, warning bool, reason, format string, arguments ...any) {
+	m.options.Record(journal.Notice{About: about, Warning: warning, Reason: reason, Message: fmt.Sprintf(format, arguments...)})
 }

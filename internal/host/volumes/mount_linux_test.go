@@ -368,7 +368,7 @@ func TestSetGroup(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(directory, "link")); err != nil {
 		t.Fatal(err)
 	}
-	if err := setGroup(t.Context(), directory, 4321, false); err != nil {
+	if err := setGroup(t.Context(), directory, 4321, false, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	check := func(path string, group uint32, mode os.FileMode) {
@@ -393,7 +393,7 @@ func TestSetGroup(t *testing.T) {
 	if err := os.Chown(added, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := setGroup(t.Context(), directory, 4321, true); err != nil {
+	if err := setGroup(t.Context(), directory, 4321, true, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	check(added, 0, 0o600)

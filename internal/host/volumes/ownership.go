@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -42,15 +43,41 @@ func (m *Manager) setOwnership(ctx context.Context, job job) error {
 		return err
 	}
 	onMismatch := security.FSGroupChangePolicy != nil && *security.FSGroupChangePolicy == corev1.FSGroupChangeOnRootMismatch
-	return m.step(ctx, job.label, StepOwnership, m.onward(claim.CallNode), func(ctx context.Context) (string, error) {
-		return "", setGroup(ctx, job.target, int(*security.FSGroup), onMismatch)
+	slow := progress{tell: func(files int) {
+		m.notice(job.podRef(), true, "VolumePermissionChangeInProgress",
+			"volume %q: its files are given to group %d, %d so far; fsGroupChangePolicy: OnRootMismatch does that once only", job.volumeName, *security.FSGroup, files)
+	}, next: time.Now().Add(firstProgress)}
+	return m.stepOf(ctx, job.matter(), StepOwnership, m.onward(claim.CallNode), func(ctx context.Context) (string, error) {
+		return "", setGroup(ctx, job.target, int(*security.FSGroup), onMismatch, slow.file)
 	})
+}
+
+// When people are told that a walk takes long (pkg/volume/volume_linux.go).
+const (
+	firstProgress = 30 * time.Second
+	nextProgress  = time.Minute
+)
+
+// progress tells of a walk that takes long. The walk itself looks at the time:
+// one that hangs has nothing to tell.
+type progress struct {
+	tell  func(files int)
+	next  time.Time
+	files int
+}
+
+func (p *progress) file() {
+	p.files++
+	if now := time.Now(); now.After(p.next) {
+		p.next = now.Add(nextProgress)
+		p.tell(p.files)
+	}
 }
 
 // setGroup walks by descriptors that cannot leave the volume: another pod may
 // write to it at this moment. With onMismatch it does nothing when the root
 // directory fits already.
-func setGroup(ctx context.Context, path string, group int, onMismatch bool) error {
+func setGroup(ctx context.Context, path string, group int, onMismatch bool, file func()) error {
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return err
@@ -75,6 +102,7 @@ func setGroup(ctx context.Context, path string, group int, onMismatch bool) erro
 		case name == ".":
 			return nil
 		}
+		file()
 		return give(root, name, entry.Type(), group)
 	})
 	if err != nil {

@@ -2,16 +2,18 @@ package volumes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
@@ -24,40 +26,62 @@ type Mounted struct {
 }
 
 // MountPod brings a pod's volumes to it, all at once, and returns them by their
-// names in the pod. Volumes that no container uses are left out. After an error
-// the caller calls UnmountPod: some may be in place.
+// names in the pod. Volumes that no container uses are left out, and what is in
+// place already costs no call. After an error some may be in place: a host that
+// serves calls again, or UnmountPod if the pod is not wanted any more. The error
+// is an ErrWaiting if nothing failed.
 func (m *Manager) MountPod(ctx context.Context, pod *corev1.Pod) (map[string]Mounted, error) {
-	if err := m.recordPod(pod); err != nil {
+	if err := m.rememberPod(pod); err != nil {
 		return nil, err
 	}
 	var (
-		mu      sync.Mutex
-		mounted = map[string]Mounted{}
-		work    []func() error
+		mu       sync.Mutex
+		group    sync.WaitGroup
+		mounted  = map[string]Mounted{}
+		failures []error
 	)
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
 		if !isUsed(pod, volume.Name) {
 			continue
 		}
-		work = append(work, func() error {
+		group.Go(func() {
 			place, err := m.mountVolume(ctx, pod, volume)
+			m.tellMount(pod, volume.Name, err)
 			mu.Lock()
 			defer mu.Unlock()
 			mounted[volume.Name] = place
-			return err
+			failures = append(failures, err)
 		})
 	}
-	return mounted, atOnce(work)
+	group.Wait()
+	return mounted, gather(failures)
 }
 
-// recordPod lets a later run find what this one did. Of a daemon, whose steps
-// are single attempts, the pod controller owns the Pod objects.
-func (m *Manager) recordPod(pod *corev1.Pod) error {
-	if m.options.Patience == OneAttempt {
+// rememberPod lets a later run find what this one did. Of a daemon, the pod
+// controller owns the Pod objects.
+func (m *Manager) rememberPod(pod *corev1.Pod) error {
+	if m.serves() {
 		return nil
 	}
-	return m.update(func(tx *store.Tx) error { return tx.Pods().Put(store.Key(pod.Namespace, pod.Name), pod) })
+	key := store.Key(pod.Namespace, pod.Name)
+	var known *corev1.Pod
+	err := m.view(func(tx *store.Tx) (err error) {
+		known, err = tx.Pods().Get(key)
+		return err
+	})
+	if err != nil || known != nil && known.UID == pod.UID {
+		return err
+	}
+	return m.update(func(tx *store.Tx) error { return tx.Pods().Put(key, pod) })
+}
+
+func (m *Manager) tellMount(pod *corev1.Pod, volume string, err error) {
+	if err == nil || errors.Is(err, ErrWaiting) || errors.Is(err, plugins.ErrNotRegistered) {
+		return
+	}
+	about := job{pod: pod}.podRef()
+	m.notice(about, true, "FailedMount", "volume %q: %v", volume, err)
 }
 
 func isUsed(pod *corev1.Pod, volume string) bool {
@@ -77,39 +101,126 @@ func isUsed(pod *corev1.Pod, volume string) bool {
 }
 
 func (m *Manager) mountVolume(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) (Mounted, error) {
-	switch {
-	case volume.PersistentVolumeClaim != nil:
-		return m.mountClaim(ctx, pod, volume)
-	case volume.CSI != nil:
-		return m.mountInline(ctx, pod, volume)
-	case volume.EmptyDir != nil:
+	if volume.EmptyDir != nil {
 		return m.makeEmptyDir(pod, volume)
 	}
-	return Mounted{}, fmt.Errorf("volume %q: this kind of volume is not supported", volume.Name)
-}
-
-func (m *Manager) mountClaim(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) (Mounted, error) {
-	source := volume.PersistentVolumeClaim
-	key := store.Key(pod.Namespace, source.ClaimName)
-	found, err := m.boundClaim(key)
-	switch {
-	case err != nil:
+	job, err := m.jobOf(pod, volume)
+	if err != nil {
 		return Mounted{}, fmt.Errorf("volume %q: %w", volume.Name, err)
-	case found.claim.DeletionTimestamp != nil:
-		return Mounted{}, fmt.Errorf("volume %q: %s is being deleted", volume.Name, claim.Describe(found.claim))
-	case found.volume == nil:
-		return Mounted{}, fmt.Errorf("volume %q: %s has no volume", volume.Name, claim.Describe(found.claim))
-	}
-	use := newUse(found.volume)
-	job := job{
-		label: claimLabel(key), pod: pod, use: use, readOnly: source.ReadOnly, modes: found.volume.Spec.AccessModes,
-		target: m.target(pod.UID, use), volumeName: volume.Name,
 	}
 	if err := m.mount(ctx, job); err != nil {
 		return Mounted{}, err
 	}
-	return Mounted{Path: job.target, Block: use.Block, ReadOnly: source.ReadOnly},
-		m.growPublished(ctx, key, job.label, use, job.target)
+	place := Mounted{Path: job.target, Block: job.use.Block, ReadOnly: readOnlyFor(volume)}
+	if job.claim == "" {
+		return place, nil
+	}
+	return place, m.growNode(ctx, job.claim, pod.UID)
+}
+
+// jobOf is what is to be done for one volume of a pod.
+func (m *Manager) jobOf(pod *corev1.Pod, volume *corev1.Volume) (job, error) {
+	switch {
+	case volume.PersistentVolumeClaim != nil:
+		return m.claimJob(pod, volume, volume.PersistentVolumeClaim.ClaimName)
+	case volume.Ephemeral != nil:
+		return m.claimJob(pod, volume, claim.EphemeralClaimName(pod.Name, volume.Name))
+	case volume.CSI != nil:
+		return m.inlineJob(pod, volume), nil
+	}
+	return job{}, errors.New("this kind of volume is not supported")
+}
+
+func readOnlyFor(volume *corev1.Volume) bool {
+	switch {
+	case volume.PersistentVolumeClaim != nil:
+		return volume.PersistentVolumeClaim.ReadOnly
+	case volume.CSI != nil:
+		return volume.CSI.ReadOnly != nil && *volume.CSI.ReadOnly
+	}
+	return false
+}
+
+func (m *Manager) claimJob(pod *corev1.Pod, volume *corev1.Volume, name string) (job, error) {
+	key := store.Key(pod.Namespace, name)
+	found, err := m.boundClaim(key)
+	switch {
+	case errors.Is(err, ErrNoClaim):
+		return job{}, &Waiting{On: []journal.Ref{{Kind: "PersistentVolumeClaim", Key: key}}, text: err.Error(), cause: err}
+	case err != nil:
+		return job{}, err
+	}
+	use, err := m.claimUse(pod, volume, key, found)
+	if err != nil {
+		return job{}, err
+	}
+	return job{
+		label: claimLabel(key), pod: pod, use: use, readOnly: everywhereReadOnly(pod, name), modes: found.volume.Spec.AccessModes,
+		target: m.target(pod.UID, use), volumeName: volume.Name,
+		claim: key, volume: found.volume, secrets: secretsOf(found.volume.Spec.CSI),
+	}, nil
+}
+
+// claimUse checks whether a pod may use a claim, and is the use of its volume.
+// A pod that has the volume keeps it, also when the claim is being deleted.
+func (m *Manager) claimUse(pod *corev1.Pod, volume *corev1.Volume, key string, found bound) (*store.VolumeUse, error) {
+	pvc, pv := found.claim, found.volume
+	if volume.Ephemeral != nil && !claim.OwnsEphemeralClaim(pod, pvc) {
+		return nil, fmt.Errorf("%s was not made for this pod: delete it, or rename the pod or the volume", claim.Describe(pvc))
+	}
+	if pv == nil || pv.Spec.CSI == nil {
+		return nil, waitingFor("PersistentVolumeClaim", key, "%s has no volume", claim.Describe(pvc))
+	}
+	if ref := pv.Spec.ClaimRef; ref != nil && ref.UID != "" && ref.UID != pvc.UID {
+		return nil, waitingFor("PersistentVolumeClaim", key, "%s: PersistentVolume %s belongs to another claim of that name", claim.Describe(pvc), pv.Name)
+	}
+	use := newUse(pv)
+	if err := fitsMode(pod, volume.Name, use.Block); err != nil {
+		return nil, err
+	}
+	if pvc.DeletionTimestamp == nil {
+		return use, nil
+	}
+	known, err := m.use(use.Name)
+	if err != nil {
+		return nil, err
+	}
+	if known == nil || known.Targets[m.target(pod.UID, use)].Phase == store.PhaseNone {
+		return nil, waitingFor("PersistentVolumeClaim", key, "%s is being deleted", claim.Describe(pvc))
+	}
+	return use, nil
+}
+
+// fitsMode refuses a directory where the claim gives a device, and the other way
+// round.
+func fitsMode(pod *corev1.Pod, volume string, block bool) error {
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		mounts := slices.ContainsFunc(container.VolumeMounts, func(v corev1.VolumeMount) bool { return v.Name == volume })
+		devices := slices.ContainsFunc(container.VolumeDevices, func(v corev1.VolumeDevice) bool { return v.Name == volume })
+		switch {
+		case block && mounts:
+			return fmt.Errorf("%w: container %s has it in volumeMounts, and its claim has volumeMode Block: use volumeDevices", errLocal, container.Name)
+		case !block && devices:
+			return fmt.Errorf("%w: container %s has it in volumeDevices, and its claim has volumeMode Filesystem: use volumeMounts", errLocal, container.Name)
+		}
+	}
+	return nil
+}
+
+// everywhereReadOnly tells whether a pod that names a claim in several volumes
+// wants it read-only in all of them: they are one mount.
+func everywhereReadOnly(pod *corev1.Pod, name string) bool {
+	readOnly := true
+	for i := range pod.Spec.Volumes {
+		volume := &pod.Spec.Volumes[i]
+		switch {
+		case volume.PersistentVolumeClaim != nil && volume.PersistentVolumeClaim.ClaimName == name && isUsed(pod, volume.Name):
+			readOnly = readOnly && volume.PersistentVolumeClaim.ReadOnly
+		case volume.Ephemeral != nil && claim.EphemeralClaimName(pod.Name, volume.Name) == name:
+			readOnly = false
+		}
+	}
+	return readOnly
 }
 
 func newUse(volume *corev1.PersistentVolume) *store.VolumeUse {
@@ -122,23 +233,17 @@ func newUse(volume *corev1.PersistentVolume) *store.VolumeUse {
 	}
 }
 
-func (m *Manager) mountInline(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) (Mounted, error) {
-	source := volume.CSI
-	object, err := m.csiDriver(source.Driver)
-	if err != nil {
-		return Mounted{}, err
-	}
-	if !claim.HasLifecycle(object, storagev1.VolumeLifecycleEphemeral) {
-		return Mounted{}, fmt.Errorf("volume %q: driver %s has no CSIDriver object whose volumeLifecycleModes list Ephemeral, so it serves no inline volumes",
-			volume.Name, source.Driver)
-	}
+func (m *Manager) inlineJob(pod *corev1.Pod, volume *corev1.Volume) job {
 	use := inlineUse(pod, volume)
-	readOnly := source.ReadOnly != nil && *source.ReadOnly
-	job := job{
-		label: inlineLabel(volume.Name), pod: pod, use: use, readOnly: readOnly,
+	made := job{
+		label: inlineLabel(volume.Name), pod: pod, use: use, readOnly: readOnlyFor(volume),
 		target: m.target(pod.UID, use), volumeName: volume.Name,
 	}
-	return Mounted{Path: job.target, ReadOnly: readOnly}, m.mount(ctx, job)
+	if ref := volume.CSI.NodePublishSecretRef; ref != nil {
+		// Never from another namespace: the pod's author must be allowed to read it.
+		made.secrets.publish = &corev1.SecretReference{Name: ref.Name, Namespace: pod.Namespace}
+	}
+	return made
 }
 
 func inlineLabel(name string) string { return "inline volume " + name }
@@ -170,9 +275,18 @@ func (m *Manager) makeEmptyDir(pod *corev1.Pod, volume *corev1.Volume) (Mounted,
 	return Mounted{Path: path}, nil
 }
 
-// UnmountPod takes a pod's volumes away, all at once, and forgets the pod. What
-// cannot be undone now stays recorded, and the next start goes on with it.
+// UnmountPod takes a pod's volumes away, all at once, and removes what the host
+// made for the pod; a one-shot host forgets the pod, too. What cannot be undone
+// now stays recorded, for the next call or the next start.
 func (m *Manager) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
+	if err := m.unmountFor(ctx, pod.UID); err != nil {
+		return err
+	}
+	return m.forgetPod(pod)
+}
+
+// unmountFor undoes every use that a pod has, or was the last to have.
+func (m *Manager) unmountFor(ctx context.Context, uid types.UID) error {
 	var uses []*store.VolumeUse
 	err := m.view(func(tx *store.Tx) (err error) {
 		uses, err = tx.Uses().All()
@@ -183,19 +297,19 @@ func (m *Manager) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
 	}
 	var work []func() error
 	for _, use := range uses {
-		if usedBy(use, pod.UID) {
+		if usedBy(use, uid) {
 			work = append(work, func() error {
-				return m.unmount(ctx, use.Name, func(t store.Target) bool { return t.PodUID == pod.UID })
+				return m.unmount(ctx, use.Name, func(t store.Target) bool { return t.PodUID == uid })
 			})
 		}
 	}
-	if err := atOnce(work); err != nil {
-		return err
-	}
-	return m.forgetPod(pod)
+	return atOnce(work)
 }
 
 func usedBy(use *store.VolumeUse, pod types.UID) bool {
+	if len(use.Targets) == 0 {
+		return use.LastPod == pod
+	}
 	for _, target := range use.Targets {
 		if target.PodUID == pod {
 			return true
@@ -204,14 +318,17 @@ func usedBy(use *store.VolumeUse, pod types.UID) bool {
 	return false
 }
 
+// serves tells a host that goes on from a one-shot run.
+func (m *Manager) serves() bool { return m.options.Patience < 0 }
+
 // forgetPod removes the pod's directory and its record. A record of the same
 // name that belongs to a later pod stays.
 func (m *Manager) forgetPod(pod *corev1.Pod) error {
 	if err := m.removePodDirectory(pod.UID); err != nil {
 		return err
 	}
-	if m.options.Patience == OneAttempt {
-		return nil // see recordPod
+	if m.serves() {
+		return nil // its object is the user's
 	}
 	key := store.Key(pod.Namespace, pod.Name)
 	return m.update(func(tx *store.Tx) error {

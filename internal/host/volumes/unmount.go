@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,7 +10,9 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
+	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
@@ -34,6 +37,7 @@ func (m *Manager) unmountLocked(ctx context.Context, use *store.VolumeUse, chose
 		if !chosen(use.Targets[path]) {
 			continue
 		}
+		use.LastPod = use.Targets[path].PodUID
 		if err := m.unpublish(ctx, use, path); err != nil {
 			return err
 		}
@@ -47,23 +51,33 @@ func (m *Manager) unmountLocked(ctx context.Context, use *store.VolumeUse, chose
 	if err := m.detach(ctx, use); err != nil {
 		return err
 	}
-	return m.saveUse(use)
+	return m.saveUse(use, dropAttachment(use))
 }
 
 // undo is one step back: intent, call, result. The result is written with the
 // next step's intent, or by the caller's last saveUse.
-func (m *Manager) undo(ctx context.Context, use *store.VolumeUse, step Step, name string, intend func(), call func(context.Context, *plugins.Driver) error, done func()) error {
-	return m.step(ctx, use.Label, step, m.back(), func(ctx context.Context) (string, error) {
+func (m *Manager) undo(ctx context.Context, use *store.VolumeUse, step Step, name string, intend func(), call func(context.Context) error, done func()) error {
+	return m.stepOf(ctx, matterOf(use), step, m.back(), func(ctx context.Context) (string, error) {
 		intend()
-		return "", m.transition(use, name, claim.CallNode, func() error {
-			driver, err := m.options.Drivers.Driver(use.Driver)
-			if err != nil {
-				return err
-			}
-			return call(ctx, driver)
-		}, done)
+		return "", m.transition(use, name, claim.CallNode, func() error { return call(ctx) }, done)
 	})
 }
+
+// matterOf is what a step back is about: the pods that are in the record.
+func matterOf(use *store.VolumeUse) matter {
+	of := matter{label: use.Label, driver: use.Driver, handle: use.Handle}
+	for _, path := range slices.Sorted(maps.Keys(use.Targets)) {
+		if target := use.Targets[path]; target.PodUID == use.LastPod && target.Pod != "" {
+			of.about = append(of.about, journal.Ref{Kind: "Pod", Key: target.Pod, UID: string(target.PodUID)})
+		}
+	}
+	if key, is := strings.CutPrefix(use.Label, claimLabel("")); is {
+		of.about = append(of.about, journal.Ref{Kind: "PersistentVolumeClaim", Key: key})
+	}
+	return of
+}
+
+func podRefOf(key string) journal.Ref { return journal.Ref{Kind: "Pod", Key: key} }
 
 // unpublish is called after every publish that was tried, a failed one
 // included: harmless for a driver that cleaned up, and a way out for one that
@@ -77,37 +91,56 @@ func (m *Manager) unpublish(ctx context.Context, use *store.VolumeUse, path stri
 	return m.undo(ctx, use, StepUnpublish, "unpublish", func() {
 		target.Phase = store.PhaseUndoing
 		use.Targets[path] = target
-	}, func(ctx context.Context, driver *plugins.Driver) error {
-		err := driver.Client.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: use.Handle, TargetPath: path})
+	}, func(ctx context.Context) error {
+		err := m.onDriver(ctx, use.Driver, func(driver *plugins.Driver) error {
+			return driver.Client.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: use.Handle, TargetPath: path})
+		})
 		if err != nil {
 			return err
 		}
 		return m.removeTarget(path)
-	}, func() { delete(use.Targets, path) })
+	}, func() {
+		delete(use.Targets, path)
+		m.node.due.forget(path)
+	})
 }
 
+// unstage takes the volume from the machine. What was staged is unstaged, also
+// when the driver does not stage any more; only if it does not know the call at
+// all, it is enough that nothing is mounted.
 func (m *Manager) unstage(ctx context.Context, use *store.VolumeUse) error {
 	if use.Stage == store.PhaseNone {
 		return nil
 	}
 	return m.undo(ctx, use, StepUnstage, "unstage", func() { use.Stage = store.PhaseUndoing },
-		func(ctx context.Context, driver *plugins.Driver) error {
-			err := driver.Client.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: use.Handle, StagingTargetPath: use.StagingPath})
-			if err != nil {
+		func(ctx context.Context) error {
+			if others := m.otherMounts(use); len(others) > 0 {
+				return fmt.Errorf("%w: the volume is also mounted at %s, by somebody else than this host: unmount it there", errForeign, strings.Join(others, ", "))
+			}
+			err := m.onDriver(ctx, use.Driver, func(driver *plugins.Driver) error {
+				return driver.Client.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: use.Handle, StagingTargetPath: use.StagingPath})
+			})
+			if err != nil && !errors.Is(err, backend.ErrUnsupported) {
 				return err
 			}
 			return m.removeStaging(use.StagingPath)
-		}, func() { use.Stage = store.PhaseNone })
+		}, func() { use.Stage, use.StageMounted = store.PhaseNone, false })
 }
 
-func (m *Manager) detach(ctx context.Context, use *store.VolumeUse) error {
-	if use.Attach == store.PhaseNone {
+// errForeign tells that somebody else still uses what the host wants to take away.
+var errForeign = errors.New("still in use")
+
+// otherMounts are the places where a staged filesystem is mounted besides its
+// staging path. If the mount table cannot be read, the driver has to know.
+func (m *Manager) otherMounts(use *store.VolumeUse) []string {
+	if !use.StageMounted {
 		return nil
 	}
-	return m.undo(ctx, use, StepDetach, "detach", func() { use.Attach = store.PhaseUndoing },
-		func(ctx context.Context, driver *plugins.Driver) error {
-			return driver.Client.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: use.Handle, NodeId: use.NodeID})
-		}, func() { use.Attach = store.PhaseNone })
+	others, err := mountsOfSame(use.StagingPath)
+	if err != nil {
+		m.logger.Warn("cannot tell who else has a volume mounted", "volume", use.Handle, "error", err)
+	}
+	return others
 }
 
 // inUse tells who uses a volume on this machine.

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"syscall"
@@ -36,4 +37,54 @@ func groupOf(info fs.FileInfo) (int, bool) {
 		return 0, false
 	}
 	return int(stat.Gid), true
+}
+
+// look reads about a path what does not need an answer of whoever serves the
+// filesystem there: a server that is gone must not hold the host.
+func look(path string) (unix.Statx_t, error) {
+	var stat unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat)
+	return stat, err
+}
+
+func mountRoot(stat unix.Statx_t) bool {
+	return stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 || stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+}
+
+// isMounted tells whether something is mounted at a path.
+func isMounted(path string) bool {
+	stat, err := look(path)
+	return err == nil && stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && mountRoot(stat)
+}
+
+// deviceAt is the number of the device that is at a path: of the filesystem, or
+// of the block device itself.
+func deviceAt(path string) string {
+	stat, err := look(path)
+	if err != nil {
+		return ""
+	}
+	if stat.Mode&unix.S_IFMT == unix.S_IFBLK {
+		return fmt.Sprintf("%d:%d", stat.Rdev_major, stat.Rdev_minor)
+	}
+	return fmt.Sprintf("%d:%d", stat.Dev_major, stat.Dev_minor)
+}
+
+// isInPlace tells whether a volume that was published is still at its target.
+// Something else there than what the driver had published is an error: it is
+// somebody else's, and no pod may get it in the volume's place.
+func isInPlace(path string, block bool, device string) (bool, error) {
+	stat, err := look(path)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look whether the volume is at %s: %w", path, err)
+	case block && stat.Mode&unix.S_IFMT != unix.S_IFBLK, !block && !mountRoot(stat):
+		return false, nil
+	}
+	if here := deviceAt(path); device != "" && here != device {
+		return false, fmt.Errorf("at %s there is device %s, the driver had published %s: something else was mounted over the volume; unmount it", path, here, device)
+	}
+	return true, nil
 }

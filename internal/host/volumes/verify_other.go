@@ -15,3 +15,11 @@ func verifyPublished(string, bool) error {
 }
 
 func groupOf(fs.FileInfo) (int, bool) { return 0, false }
+
+func isMounted(string) bool { return false }
+
+func deviceAt(string) string { return "" }
+
+func isInPlace(string, bool, string) (bool, error) {
+	return false, fmt.Errorf("look whether a volume is mounted on %s: %w", runtime.GOOS, backend.ErrUnsupported)
+}

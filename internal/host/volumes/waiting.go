@@ -10,11 +10,15 @@ import (
 
 // Waiting is an ErrWaiting that names what a change of is to be waited for.
 type Waiting struct {
-	On   []journal.Ref
-	text string
+	On    []journal.Ref
+	text  string
+	cause error
 }
 
 func (w *Waiting) Error() string { return w.text }
+
+// Unwrap is the error that means waiting here, if there is one.
+func (w *Waiting) Unwrap() error { return w.cause }
 
 // Is makes every Waiting an ErrWaiting.
 func (w *Waiting) Is(target error) bool { return target == ErrWaiting }

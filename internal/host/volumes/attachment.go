@@ -1,0 +1,297 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/host/plugins"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// nodeIDAnnotation on a VolumeAttachment is the node's name to the driver
+// (external-attacher).
+const nodeIDAnnotation = "csi.alpha.kubernetes.io/node-id"
+
+// The limits of VolumeAttachment.status (k8s.io/kubernetes
+// pkg/apis/storage/validation).
+const (
+	longestAttachError      = 1024
+	largestAttachmentFields = 256 << 10
+)
+
+// reserve counts the volume against the driver's limit before anything is
+// called for it, and enters it in the same transaction, so that two pods cannot
+// both have the last place. Inline volumes do not count (CSINode, allocatable).
+func (m *Manager) reserve(job job, driver *plugins.Driver) error {
+	if driver.Node.MaxVolumes <= 0 || job.use.Inline {
+		return nil
+	}
+	job.use.BootID = m.options.BootID
+	var full error
+	err := m.update(func(tx *store.Tx) error {
+		uses, err := tx.Uses().All()
+		if err != nil {
+			return err
+		}
+		if full = isFull(uses, job, driver.Node.MaxVolumes); full != nil {
+			return nil
+		}
+		return tx.Uses().Put(job.use.Name, job.use)
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errStore, err)
+	}
+	return full
+}
+
+func isFull(uses []*store.VolumeUse, job job, limit int64) error {
+	var count int64
+	full := &Waiting{}
+	var pods []string
+	for _, use := range uses {
+		if use.Driver != job.use.Driver || use.Inline {
+			continue
+		}
+		if use.Name == job.use.Name {
+			return nil // it has its place
+		}
+		count++
+		for _, target := range use.Targets {
+			pods = append(pods, target.Pod)
+		}
+	}
+	if count < limit {
+		return nil
+	}
+	slices.Sort(pods)
+	for _, pod := range slices.Compact(pods) {
+		full.On = append(full.On, podRefOf(pod))
+	}
+	full.text = fmt.Sprintf("%s: driver %s takes %d volumes on this machine, and %d are in use (pods %s): waiting for one of them to end",
+		job.label, job.use.Driver, limit, count, strings.Join(slices.Compact(pods), ", "))
+	return full
+}
+
+// attach calls the controller for drivers that attach. Inline volumes never
+// reach one.
+func (m *Manager) attach(ctx context.Context, job job) error {
+	use := job.use
+	if use.Inline || use.Attach == store.PhaseDone {
+		return nil
+	}
+	var needed bool
+	err := m.ask(ctx, job.label, func(ctx context.Context) (err error) {
+		needed, err = m.needsAttach(ctx, use)
+		return err
+	})
+	if err != nil || !needed {
+		return err
+	}
+	err = m.stepOf(ctx, job.matter(), StepAttach, m.onward(claim.CallAttach), func(ctx context.Context) (string, error) {
+		return "", m.callAttach(ctx, job)
+	})
+	if err == nil {
+		m.notice(job.podRef(), false, "SuccessfulAttachVolume", "AttachVolume.Attach succeeded for volume %q", use.SpecName)
+	} else if !errors.Is(err, ErrWaiting) {
+		m.notice(job.podRef(), true, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q: %v", use.SpecName, err)
+	}
+	return err
+}
+
+func (m *Manager) needsAttach(ctx context.Context, use *store.VolumeUse) (bool, error) {
+	object, err := m.csiDriver(use.Driver)
+	if err != nil || !claim.NeedsAttach(object) {
+		return false, err
+	}
+	driver, err := m.options.Drivers.Driver(use.Driver)
+	if err != nil {
+		return false, err
+	}
+	can, err := driver.Client.ControllerCapabilities(ctx)
+	return can.Attach, err
+}
+
+// callAttach is one attempt. The VolumeAttachment object is written with the
+// record each time: both say the same at any moment.
+func (m *Manager) callAttach(ctx context.Context, job job) error {
+	use := job.use
+	request, err := m.attachRequest(ctx, job)
+	if err != nil {
+		return err
+	}
+	use.Attach, use.AttachReadOnly, use.AttachSecret = store.PhaseDoing, request.GetReadonly(), job.secrets.attach
+	use.Attachment = claim.AttachmentName(use.Handle, use.Driver, m.nodeName())
+	if err := m.saveUse(use, m.putAttachment(use, func(*storagev1.VolumeAttachmentStatus) {})); err != nil {
+		return err
+	}
+	if err := m.hit("attach/intent"); err != nil {
+		return err
+	}
+	err = m.onDriver(ctx, use.Driver, func(driver *plugins.Driver) (err error) {
+		use.PublishContext, err = driver.Client.ControllerPublishVolume(ctx, request)
+		return err
+	})
+	note(&use.Trouble, claim.CallAttach, err)
+	if err != nil {
+		return errors.Join(err, m.saveUse(use, m.putAttachment(use, func(status *storagev1.VolumeAttachmentStatus) {
+			status.AttachError = volumeError(status.AttachError, err)
+		})))
+	}
+	if err := m.hit("attach/called"); err != nil {
+		return err
+	}
+	use.Attach = store.PhaseDone
+	return m.saveUse(use, m.putAttachment(use, func(status *storagev1.VolumeAttachmentStatus) {
+		status.Attached, status.AttachError, status.AttachmentMetadata = true, nil, bounded(use.PublishContext)
+	}))
+}
+
+func (m *Manager) attachRequest(ctx context.Context, job job) (*csi.ControllerPublishVolumeRequest, error) {
+	use := job.use
+	driver, err := m.options.Drivers.Driver(use.Driver)
+	if err != nil {
+		return nil, err
+	}
+	can, err := driver.Client.ControllerCapabilities(ctx)
+	if err != nil {
+		return nil, err
+	}
+	wanted := claim.Use{Block: use.Block, FSType: use.FSType, MountFlags: use.MountFlags}
+	modes := use.Modes
+	if len(modes) == 0 {
+		modes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	}
+	mode, err := claim.FoldAccessModes(claim.Modes{SingleNodeMultiWriter: can.SingleNodeMultiWriter}, modes)
+	if err != nil {
+		return nil, err
+	}
+	secrets, err := m.nodeSecret(job.label, job.secrets.attach)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.ControllerPublishVolumeRequest{
+		VolumeId: use.Handle, NodeId: use.NodeID, VolumeCapability: wanted.Capability(mode), VolumeContext: use.Attributes,
+		Secrets:  secrets,
+		Readonly: can.PublishReadOnly && job.volume != nil && job.volume.Spec.CSI.ReadOnly,
+	}, nil
+}
+
+// putAttachment writes the VolumeAttachment object of a use.
+func (m *Manager) putAttachment(use *store.VolumeUse, change func(*storagev1.VolumeAttachmentStatus)) func(*store.Tx) error {
+	return func(tx *store.Tx) error {
+		object, err := tx.Attachments().Get(use.Attachment)
+		if err != nil {
+			return err
+		}
+		if object == nil {
+			object = m.newAttachment(use)
+		}
+		change(&object.Status)
+		return tx.Attachments().Put(object.Name, object)
+	}
+}
+
+func (m *Manager) newAttachment(use *store.VolumeUse) *storagev1.VolumeAttachment {
+	name := use.SpecName
+	return &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: use.Attachment, CreationTimestamp: metav1.Now(), Finalizers: []string{claim.AttacherFinalizer(use.Driver)},
+			Annotations: map[string]string{nodeIDAnnotation: use.NodeID},
+		},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: use.Driver, NodeName: m.nodeName(),
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name},
+		},
+	}
+}
+
+// volumeError is an error as an object shows it. The time is that of the first
+// of equal ones: a failure that repeats must not change the object each time.
+func volumeError(before *storagev1.VolumeError, err error) *storagev1.VolumeError {
+	text := err.Error()
+	if len(text) > longestAttachError {
+		text = strings.ToValidUTF8(text[:longestAttachError-len("…")], "") + "…"
+	}
+	now := &storagev1.VolumeError{Time: metav1.NewTime(time.Now()), Message: text}
+	if code, known := csiclient.CodeNumber(err); known {
+		now.ErrorCode = &code
+	}
+	if before != nil && before.Message == text {
+		now.Time = before.Time
+	}
+	return now
+}
+
+// bounded leaves a publish context out of the object that would not be accepted
+// in it; the record has it all.
+func bounded(context map[string]string) map[string]string {
+	size := 0
+	for key, value := range context {
+		size += len(key) + len(value)
+	}
+	if size > largestAttachmentFields {
+		return nil
+	}
+	return context
+}
+
+// detach is the way back. A driver that lost the controller's part has nothing
+// to detach with, and is believed to have nothing attached.
+func (m *Manager) detach(ctx context.Context, use *store.VolumeUse) error {
+	if use.Attach == store.PhaseNone {
+		return nil
+	}
+	return m.undo(ctx, use, StepDetach, "detach", func() { use.Attach = store.PhaseUndoing },
+		func(ctx context.Context) error {
+			err := m.callDetach(ctx, use)
+			if err != nil && use.Attachment != "" {
+				return errors.Join(err, m.saveUse(use, m.putAttachment(use, func(status *storagev1.VolumeAttachmentStatus) {
+					status.DetachError = volumeError(status.DetachError, err)
+				})))
+			}
+			return err
+		}, func() { use.Attach = store.PhaseNone })
+}
+
+func (m *Manager) callDetach(ctx context.Context, use *store.VolumeUse) error {
+	secrets, err := m.nodeSecret(use.Label, use.AttachSecret)
+	if err != nil {
+		// The volume must come off also when its secret is gone: a driver that
+		// needs it says so.
+		m.logger.Warn("a volume is detached without its secret", "volume", use.Handle, "error", err)
+		secrets = nil
+	}
+	return m.onDriver(ctx, use.Driver, func(driver *plugins.Driver) error {
+		can, err := driver.Client.ControllerCapabilities(ctx)
+		if err != nil {
+			return err
+		}
+		if !can.Attach {
+			return nil
+		}
+		return driver.Client.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{
+			VolumeId: use.Handle, NodeId: use.NodeID, Secrets: secrets,
+		})
+	})
+}
+
+// dropAttachment removes the object with the record of the detached volume.
+func dropAttachment(use *store.VolumeUse) func(*store.Tx) error {
+	return func(tx *store.Tx) error {
+		if use.Attachment == "" || use.Attach != store.PhaseNone {
+			return nil
+		}
+		return tx.Attachments().Delete(use.Attachment)
+	}
+}

@@ -1,0 +1,112 @@
+package volumes
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/plugins"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// nodeSide is what the Manager remembers for the calls on this machine.
+type nodeSide struct {
+	// selinux replaces selinuxEnabled in tests.
+	selinux func() bool
+	// due has when volumes are to be published again.
+	due dueTimes
+}
+
+func (n *nodeSide) labels() bool {
+	if n.selinux != nil {
+		return n.selinux()
+	}
+	return selinuxEnabled()
+}
+
+// nodeName is the name of the machine, as a node's name is written.
+func (m *Manager) nodeName() string {
+	if m.options.NodeName != "" {
+		return m.options.NodeName
+	}
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "localhost"
+	}
+	return strings.ToLower(name)
+}
+
+// secretRefs are the secrets of a volume's calls on this machine.
+type secretRefs struct {
+	attach, stage, publish, expand *corev1.SecretReference
+}
+
+func secretsOf(source *corev1.CSIPersistentVolumeSource) secretRefs {
+	return secretRefs{
+		attach: source.ControllerPublishSecretRef, stage: source.NodeStageSecretRef,
+		publish: source.NodePublishSecretRef, expand: source.NodeExpandSecretRef,
+	}
+}
+
+// nodeSecret reads a secret for one call. None is asked for by a nil reference;
+// one that is not there yet is waited for. Values are never part of an error.
+func (m *Manager) nodeSecret(label string, reference *corev1.SecretReference) (map[string]string, error) {
+	if reference == nil || reference.Name == "" {
+		return nil, nil
+	}
+	key := store.Key(reference.Namespace, reference.Name)
+	var secret *corev1.Secret
+	err := m.view(func(tx *store.Tx) (err error) {
+		secret, err = tx.Secrets().Get(key)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: read Secret %s: %w", label, key, err)
+	}
+	if secret == nil {
+		return nil, waitingFor("Secret", key, "%s: waiting for Secret %s, which its driver is given", label, key)
+	}
+	values := map[string]string{}
+	for name, value := range secret.Data {
+		values[name] = string(value)
+	}
+	maps.Copy(values, secret.StringData)
+	return values, nil
+}
+
+// mayUse checks what a driver's object and the volume say about a use, before
+// anything is called for it.
+func (m *Manager) mayUse(job job, object *storagev1.CSIDriver) error {
+	if job.use.Inline && !claim.HasLifecycle(object, storagev1.VolumeLifecycleEphemeral) {
+		return waitingFor("CSIDriver", job.use.Driver, "volume %q: driver %s has no CSIDriver object whose volumeLifecycleModes list Ephemeral, so it serves no inline volumes",
+			job.volumeName, job.use.Driver)
+	}
+	if !job.use.Inline && !claim.HasLifecycle(object, storagev1.VolumeLifecyclePersistent) {
+		return waitingFor("CSIDriver", job.use.Driver, "%s: the CSIDriver object of %s does not list Persistent in volumeLifecycleModes, so it serves inline volumes only",
+			job.label, job.use.Driver)
+	}
+	if object != nil && len(object.Spec.TokenRequests) > 0 && !job.use.Block {
+		return waitingFor("CSIDriver", job.use.Driver, "%s: CSIDriver %s: spec.tokenRequests: this host has no API server that issues service account tokens, so volumes of this driver cannot be mounted; "+
+			"configure the driver to work without tokens, and remove the field", job.label, job.use.Driver)
+	}
+	return nil
+}
+
+// fitsHere checks that the volume can be reached from this machine.
+func (m *Manager) fitsHere(job job, driver *plugins.Driver) error {
+	if job.volume == nil {
+		return nil
+	}
+	labels := map[string]string{claim.HostnameLabel: m.nodeName()}
+	maps.Copy(labels, driver.Node.Topology)
+	if claim.FitsNode(job.volume.Spec.NodeAffinity, m.nodeName(), labels) {
+		return nil
+	}
+	return fmt.Errorf("%s: PersistentVolume %s can be used where %s, and this machine has %v (spec.nodeAffinity): %w",
+		job.label, job.volume.Name, claim.DescribeAffinity(job.volume.Spec.NodeAffinity), labels, errLocal)
+}

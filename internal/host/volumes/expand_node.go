@@ -1,0 +1,176 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/plugins"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// growNode grows the filesystem of a claim's volume where it is published: for
+// the pod with this UID, or for any pod if that is empty. It does nothing if
+// that is not due. What the driver refuses for good, or while the volume is in
+// use, keeps no pod from its volume.
+func (m *Manager) growNode(ctx context.Context, key string, pod types.UID) error {
+	found, err := m.boundClaim(key)
+	if err != nil || found.volume == nil || found.volume.Spec.CSI == nil || !claim.NodeResizeDue(found.claim) {
+		return err
+	}
+	name := newUse(found.volume).Name
+	unlock, err := m.lock(ctx, "volume "+name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	use, err := m.use(name)
+	if err != nil || use == nil {
+		return err
+	}
+	size := found.claim.Status.AllocatedResources[corev1.ResourceStorage]
+	path, target := publishedFor(use, pod)
+	if path == "" || size.IsZero() || use.ExpandRefused == size.String() {
+		return nil
+	}
+	grown := growth{key: key, found: found, use: use, path: path, size: size, about: journal.Ref{Kind: "PersistentVolumeClaim", Key: key, UID: string(found.claim.UID)}}
+	if target.ReadOnly {
+		m.notice(grown.about, true, "FileSystemResizeFailed", "the volume is used read-only: its filesystem cannot grow before a pod may write to it")
+		return nil
+	}
+	return m.growHere(ctx, grown)
+}
+
+// growth is one expansion on this machine.
+type growth struct {
+	key   string
+	found bound
+	use   *store.VolumeUse
+	path  string
+	size  resource.Quantity
+	about journal.Ref
+}
+
+func publishedFor(use *store.VolumeUse, pod types.UID) (string, store.Target) {
+	for _, path := range slices.Sorted(maps.Keys(use.Targets)) {
+		if target := use.Targets[path]; target.Phase == store.PhaseDone && (pod == "" || target.PodUID == pod) {
+			return path, target
+		}
+	}
+	return "", store.Target{}
+}
+
+func (m *Manager) growHere(ctx context.Context, g growth) error {
+	of := matter{label: claimLabel(g.key), about: []journal.Ref{g.about}, driver: g.use.Driver, handle: g.use.Handle}
+	err := m.stepOf(ctx, of, StepExpandNode, m.onward(claim.CallExpand), func(ctx context.Context) (string, error) {
+		return g.size.String(), m.expandNode(ctx, g)
+	})
+	if err == nil {
+		m.notice(g.about, false, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q", g.use.SpecName)
+		return nil
+	}
+	if errors.Is(err, ErrWaiting) || errors.Is(err, plugins.ErrNotRegistered) || errors.Is(err, errStore) || ctx.Err() != nil {
+		return err
+	}
+	return m.growthFailed(g, err)
+}
+
+// expandNode is one attempt.
+func (m *Manager) expandNode(ctx context.Context, g growth) error {
+	secrets, capability, able, err := m.expansionOf(ctx, g)
+	if err != nil {
+		return err
+	}
+	if !able { // the controller's part was all
+		return m.changeClaim(g, func(pvc *corev1.PersistentVolumeClaim) { claim.FinishResize(pvc, g.size) })
+	}
+	if err := m.changeClaim(g, claim.BeginNodeResize); err != nil {
+		return err
+	}
+	if err := m.hit("expand-node/intent"); err != nil {
+		return err
+	}
+	err = m.onDriver(ctx, g.use.Driver, func(driver *plugins.Driver) error {
+		request := &csi.NodeExpandVolumeRequest{
+			VolumeId: g.use.Handle, VolumePath: g.path, VolumeCapability: capability, Secrets: secrets,
+			CapacityRange: &csi.CapacityRange{RequiredBytes: g.size.Value()},
+		}
+		if g.use.Stage == store.PhaseDone {
+			request.StagingTargetPath = g.use.StagingPath
+		}
+		_, err := driver.Client.NodeExpandVolume(ctx, request)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := m.hit("expand-node/called"); err != nil {
+		return err
+	}
+	return m.changeClaim(g, func(pvc *corev1.PersistentVolumeClaim) { claim.FinishResize(pvc, g.size) })
+}
+
+func (m *Manager) expansionOf(ctx context.Context, g growth) (map[string]string, *csi.VolumeCapability, bool, error) {
+	driver, err := m.options.Drivers.Driver(g.use.Driver)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	can, err := driver.Client.NodeCapabilities(ctx)
+	if err != nil || !can.Expand {
+		return nil, nil, false, err
+	}
+	capability, err := m.nodeCapability(ctx, job{use: g.use, selinux: g.use.Targets[g.path].SELinuxLabel})
+	if err != nil {
+		return nil, nil, false, err
+	}
+	secrets, err := m.nodeSecret(claimLabel(g.key), g.found.volume.Spec.CSI.NodeExpandSecretRef)
+	return secrets, capability, true, err
+}
+
+// growthFailed writes how the attempt ended. Only what another attempt may mend
+// is returned as an error.
+func (m *Manager) growthFailed(g growth, failure error) error {
+	outcome := claim.Classify(claim.CallExpand, failure)
+	text := failure.Error()
+	if outcome == claim.OutcomeInUse {
+		text += "; it is tried again when the volume is used anew"
+		g.use.ExpandRefused = g.size.String()
+		if err := m.saveUse(g.use); err != nil {
+			return err
+		}
+	}
+	m.notice(g.about, true, "FileSystemResizeFailed", "%s", text)
+	err := m.changeClaim(g, func(pvc *corev1.PersistentVolumeClaim) { claim.FailNodeResize(pvc, outcome, text, time.Now()) })
+	if outcome == claim.OutcomeInUse || outcome == claim.OutcomeInfeasible {
+		return err
+	}
+	return errors.Join(failure, err)
+}
+
+func (m *Manager) changeClaim(g growth, change func(*corev1.PersistentVolumeClaim)) error {
+	err := m.update(func(tx *store.Tx) error {
+		pvc, err := tx.Claims().Get(g.key)
+		if err != nil {
+			return err
+		}
+		if pvc == nil || pvc.UID != g.found.claim.UID {
+			return fmt.Errorf("%s vanished while its filesystem grew", claim.Describe(g.found.claim))
+		}
+		change(pvc)
+		return tx.Claims().Put(g.key, pvc)
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errStore, err)
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/plugins"
+	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// NodeControllers do what no pod does for its own volumes: they take away what
+// is left of pods that are gone, grow filesystems while they are mounted, and
+// publish volumes again whose drivers ask for it.
+func (m *Manager) NodeControllers() []reconcile.Controller {
+	return []reconcile.Controller{m.leftoverController(), m.growthController(), m.republishController()}
+}
+
+// Keys of the leftover controller: a pod by its UID, or a use that no pod has.
+const (
+	leftoverPod = "pod/"
+	leftoverUse = "volume/"
+)
+
+func (m *Manager) leftoverController() reconcile.Controller {
+	return reconcile.Controller{
+		Name: "volumes of pods that are gone",
+		All:  leftoverKeys,
+		Keys: func(change store.Change) []string {
+			if change.Kind.Kind != "Pod" || !change.Deleted {
+				return nil
+			}
+			object, err := change.Object()
+			if err != nil {
+				return nil
+			}
+			return []string{leftoverPod + string(object.GetUID())}
+		},
+		Do: func(ctx context.Context, key string) (time.Duration, error) {
+			if name, is := strings.CutPrefix(key, leftoverUse); is {
+				return 0, m.undoUnused(ctx, name)
+			}
+			return 0, m.undoGone(ctx, types.UID(strings.TrimPrefix(key, leftoverPod)))
+		},
+	}
+}
+
+// leftoverKeys lists what is in use for pods that are not there.
+func leftoverKeys(tx *store.Tx) ([]string, error) {
+	alive, err := podsByUID(tx)
+	if err != nil {
+		return nil, err
+	}
+	uses, err := tx.Uses().All()
+	var keys []string
+	for _, use := range uses {
+		if len(use.Targets) == 0 && alive[use.LastPod] == nil {
+			keys = append(keys, leftoverUse+use.Name)
+		}
+		for _, target := range use.Targets {
+			if alive[target.PodUID] == nil {
+				keys = append(keys, leftoverPod+string(target.PodUID))
+			}
+		}
+	}
+	return keys, err
+}
+
+func podsByUID(tx *store.Tx) (map[types.UID]*corev1.Pod, error) {
+	pods, err := tx.Pods().All()
+	alive := map[types.UID]*corev1.Pod{}
+	for _, pod := range pods {
+		alive[pod.UID] = pod
+	}
+	return alive, err
+}
+
+// undoGone unmounts what a pod had that is not there any more.
+func (m *Manager) undoGone(ctx context.Context, uid types.UID) error {
+	var alive map[types.UID]*corev1.Pod
+	err := m.view(func(tx *store.Tx) (err error) {
+		alive, err = podsByUID(tx)
+		return err
+	})
+	if err != nil || alive[uid] != nil {
+		return err
+	}
+	if err := m.unmountFor(ctx, uid); err != nil {
+		return err
+	}
+	return m.removePodDirectory(uid)
+}
+
+// undoUnused goes on with a way back that was cut off before its end. A pod may
+// have begun to use the volume meanwhile, which settles it.
+func (m *Manager) undoUnused(ctx context.Context, name string) error {
+	return m.unmount(ctx, name, func(store.Target) bool { return false })
+}
+
+func (m *Manager) growthController() reconcile.Controller {
+	return reconcile.Controller{
+		Name: "filesystems that grow",
+		All: func(tx *store.Tx) (keys []string, err error) {
+			claims, err := tx.Claims().All()
+			for _, pvc := range claims {
+				if claim.NodeResizeDue(pvc) {
+					keys = append(keys, store.KeyOf(pvc))
+				}
+			}
+			return keys, err
+		},
+		Keys: func(change store.Change) []string {
+			if change.Kind.Kind != "PersistentVolumeClaim" || change.Deleted {
+				return nil
+			}
+			object, err := change.Object()
+			if pvc, is := object.(*corev1.PersistentVolumeClaim); err != nil || !is || !claim.NodeResizeDue(pvc) {
+				return nil
+			}
+			return []string{change.Key}
+		},
+		Do: func(ctx context.Context, key string) (time.Duration, error) {
+			err := m.growNode(ctx, key, "")
+			if errors.Is(err, ErrNoClaim) || errors.Is(err, ErrWaiting) {
+				return 0, nil
+			}
+			return 0, err
+		},
+	}
+}
+
+// republishKey is the one key of the republish controller: one timer serves all
+// volumes, and there is none while no volume is mounted that needs it.
+const republishKey = "all"
+
+func (m *Manager) republishController() reconcile.Controller {
+	return reconcile.Controller{
+		Name: "volumes that are published again",
+		All:  func(*store.Tx) ([]string, error) { return []string{republishKey}, nil },
+		Keys: func(change store.Change) []string {
+			switch change.Kind.Kind {
+			case "Pod", "CSIDriver":
+				return []string{republishKey}
+			}
+			return nil
+		},
+		Do: func(ctx context.Context, _ string) (time.Duration, error) {
+			if err := m.Republish(ctx); err != nil && !errors.Is(err, plugins.ErrNotRegistered) {
+				return 0, err
+			}
+			next, wanted, err := m.NextRepublish()
+			if err != nil || !wanted {
+				return 0, err
+			}
+			return max(time.Until(next), firstBackoff), nil
+		},
+	}
+}
+

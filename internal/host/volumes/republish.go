@@ -1,0 +1,178 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/host/plugins"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// republishPeriod is how often the kubelet publishes volumes again whose driver
+// asks for it, times 1 to 1.5 (its sync frequency).
+const republishPeriod = time.Minute
+
+// dueTimes has when published volumes are to be published again, by path.
+type dueTimes struct {
+	mu    sync.Mutex
+	times map[string]time.Time
+}
+
+// of is when a path is due; one that is not known yet has just been published,
+// or was by an earlier process, and is due a period from now.
+func (d *dueTimes) of(path string) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if due, known := d.times[path]; known {
+		return due
+	}
+	return d.setLocked(path)
+}
+
+func (d *dueTimes) done(path string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.setLocked(path)
+}
+
+func (d *dueTimes) setLocked(path string) time.Time {
+	if d.times == nil {
+		d.times = map[string]time.Time{}
+	}
+	due := time.Now().Add(republishPeriod + rand.N(republishPeriod/2))
+	d.times[path] = due
+	return due
+}
+
+func (d *dueTimes) forget(path string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.times, path)
+}
+
+// republished is one target of a driver that requires it.
+type republished struct {
+	use    string // name
+	path   string
+	target store.Target
+}
+
+// toRepublish lists the mounted volumes whose drivers say requiresRepublish.
+func (m *Manager) toRepublish() (all []republished, err error) {
+	err = m.view(func(tx *store.Tx) error {
+		objects, err := tx.Drivers().All()
+		if err != nil {
+			return err
+		}
+		wanted := map[string]bool{}
+		for _, object := range objects {
+			if object.Spec.RequiresRepublish != nil && *object.Spec.RequiresRepublish {
+				wanted[object.Name] = true
+			}
+		}
+		if len(wanted) == 0 {
+			return nil
+		}
+		uses, err := tx.Uses().All()
+		for _, use := range uses {
+			for path, target := range use.Targets {
+				if wanted[use.Driver] && target.Phase == store.PhaseDone && !use.Block {
+					all = append(all, republished{use: use.Name, path: path, target: target})
+				}
+			}
+		}
+		return err
+	})
+	return all, err
+}
+
+// NextRepublish is when Republish has something to do; ok is false while no
+// mounted volume wants it.
+func (m *Manager) NextRepublish() (next time.Time, ok bool, err error) {
+	all, err := m.toRepublish()
+	for _, one := range all {
+		if due := m.node.due.of(one.path); !ok || due.Before(next) {
+			next, ok = due, true
+		}
+	}
+	return next, ok, err
+}
+
+// Republish calls NodePublishVolume again for the volumes that are due. Whatever
+// the driver answers, the volume stays mounted: a container uses it. One that
+// failed stays due.
+func (m *Manager) Republish(ctx context.Context) error {
+	all, err := m.toRepublish()
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(one republished) bool { return time.Now().Before(m.node.due.of(one.path)) })
+	var work []func() error
+	for _, one := range all {
+		work = append(work, func() error { return m.republish(ctx, one) })
+	}
+	return atOnce(work)
+}
+
+func (m *Manager) republish(ctx context.Context, one republished) error {
+	unlock, err := m.lock(ctx, "volume "+one.use)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	use, err := m.use(one.use)
+	if err != nil || use == nil || use.Targets[one.path].Phase != store.PhaseDone {
+		return err
+	}
+	job, err := m.jobAgain(use, one)
+	if err != nil || job == nil {
+		return err
+	}
+	if err := m.callAgain(ctx, *job); err != nil {
+		if errors.Is(err, plugins.ErrNotRegistered) {
+			return err
+		}
+		m.notice(job.podRef(), true, "FailedMount", "volume %q: it stays mounted, but its driver could not publish it again: %v", job.volumeName, err)
+		return fmt.Errorf("%s: publish again: %w", job.label, err)
+	}
+	m.node.due.done(one.path)
+	return nil
+}
+
+// jobAgain is the job that published a target; nil if its pod is going.
+func (m *Manager) jobAgain(use *store.VolumeUse, one republished) (*job, error) {
+	var pod *corev1.Pod
+	err := m.view(func(tx *store.Tx) (err error) {
+		pod, err = tx.Pods().Get(one.target.Pod)
+		return err
+	})
+	if err != nil || pod == nil || pod.UID != one.target.PodUID || pod.DeletionTimestamp != nil {
+		return nil, err
+	}
+	for i := range pod.Spec.Volumes {
+		if volume := &pod.Spec.Volumes[i]; volume.Name == one.target.VolumeName {
+			job, err := m.jobOf(pod, volume)
+			if err != nil {
+				return nil, err
+			}
+			*job.use, job.selinux = *use, one.target.SELinuxLabel
+			return &job, nil
+		}
+	}
+	return nil, nil
+}
+
+func (m *Manager) callAgain(ctx context.Context, job job) error {
+	request, err := m.publishRequest(ctx, job)
+	if err != nil {
+		return err
+	}
+	return m.callPublish(ctx, job, request)
+}

@@ -1,0 +1,91 @@
+package volumes
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// selinuxEnabled tells whether the kernel labels files: selinuxfs is mounted then.
+func selinuxEnabled() bool {
+	_, err := os.Stat("/sys/fs/selinux/enforce")
+	return err == nil
+}
+
+// The parts of a container file's label that a pod does not choose (the SELinux
+// policy of containers, file contexts).
+const (
+	selinuxUser = "system_u"
+	selinuxRole = "object_r"
+	selinuxType = "container_file_t"
+)
+
+// selinuxLabel is the label that a volume is mounted with for a pod, "" for
+// none: the machine has no SELinux, the driver did not say that each of its
+// volumes is a mount of its own, the pod wants its files relabelled one by one,
+// or it names no level. Containers of one volume must agree.
+func (m *Manager) selinuxLabel(driver *storagev1.CSIDriver, pod *corev1.Pod, volume string, inline, block bool) (string, error) {
+	if inline || block || driver == nil || driver.Spec.SELinuxMount == nil || !*driver.Spec.SELinuxMount || !m.node.labels() {
+		return "", nil
+	}
+	security := pod.Spec.SecurityContext
+	if security != nil && security.SELinuxChangePolicy != nil && *security.SELinuxChangePolicy == corev1.SELinuxChangePolicyRecursive {
+		return "", nil
+	}
+	label, first := "", true
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if !slices.ContainsFunc(container.VolumeMounts, func(v corev1.VolumeMount) bool { return v.Name == volume }) {
+			continue
+		}
+		own := fileLabel(security, container.SecurityContext)
+		if !first && own != label {
+			return "", fmt.Errorf("volume %q: container %s wants SELinux label %q, another container %q: a volume is mounted with one label; give them one, or set the pod's spec.securityContext.seLinuxChangePolicy to Recursive",
+				volume, container.Name, own, label)
+		}
+		label, first = own, false
+	}
+	return label, nil
+}
+
+func fileLabel(pod *corev1.PodSecurityContext, container *corev1.SecurityContext) string {
+	var options *corev1.SELinuxOptions
+	if pod != nil {
+		options = pod.SELinuxOptions
+	}
+	if container != nil && container.SELinuxOptions != nil {
+		options = container.SELinuxOptions
+	}
+	if options == nil || options.Level == "" {
+		return ""
+	}
+	user := options.User
+	if user == "" {
+		user = selinuxUser
+	}
+	return user + ":" + selinuxRole + ":" + selinuxType + ":" + options.Level
+}
+
+// withLabel adds the mount option to the flags; what is there is not changed.
+func withLabel(flags []string, label string) []string {
+	if label == "" {
+		return flags
+	}
+	return append(slices.Clone(flags), fmt.Sprintf("context=%q", label))
+}
+
+// checkLabel refuses a second pod that wants another label than the one a volume
+// is mounted with.
+func checkLabel(use *store.VolumeUse, job job) error {
+	for _, target := range use.Targets {
+		if target.PodUID != job.pod.UID && target.Phase != store.PhaseNone && target.SELinuxLabel != job.selinux {
+			return waitingFor("Pod", target.Pod, "%s: pod %s has it mounted with SELinux label %q, this pod wants %q: waiting for that pod to end",
+				job.label, target.Pod, target.SELinuxLabel, job.selinux)
+		}
+	}
+	return nil
+}

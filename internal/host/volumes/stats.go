@@ -1,0 +1,102 @@
+package volumes
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/plugins"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// StatsPatience is how long a driver may take to tell how full a volume is: it
+// must not wait for a backend that is dead.
+const StatsPatience = 10 * time.Second
+
+// Usage is how much of something there is, and how much of it is used. A field
+// is 0 where the driver did not tell.
+type Usage struct {
+	Total, Used, Available int64
+}
+
+// Stats is how full a volume is, and who has it.
+type Stats struct {
+	Driver, Handle string
+	// Bytes and Inodes are of the filesystem; a block device has Bytes.Total only.
+	Bytes, Inodes Usage
+	// Pods use the volume on this machine.
+	Pods []string
+}
+
+// Stats asks the driver how full the volume of a claim is. It waits for no other
+// call for the volume, and StatsPatience at most for the driver.
+func (m *Manager) Stats(ctx context.Context, key string) (Stats, error) {
+	found, err := m.boundClaim(key)
+	if err != nil {
+		return Stats{}, err
+	}
+	if found.volume == nil || found.volume.Spec.CSI == nil {
+		return Stats{}, waitingFor("PersistentVolumeClaim", key, "%s has no volume", claim.Describe(found.claim))
+	}
+	use, err := m.use(newUse(found.volume).Name)
+	if err != nil {
+		return Stats{}, err
+	}
+	if use == nil {
+		return Stats{}, waitingFor("PersistentVolumeClaim", key, "%s is not mounted: how full it is can be told while a pod uses it", claim.Describe(found.claim))
+	}
+	stats := Stats{Driver: use.Driver, Handle: use.Handle}
+	for _, path := range slices.Sorted(maps.Keys(use.Targets)) {
+		stats.Pods = append(stats.Pods, use.Targets[path].Pod)
+	}
+	path, _ := publishedFor(use, types.UID(""))
+	if path == "" {
+		return stats, waitingFor("PersistentVolumeClaim", key, "%s is not mounted yet", claim.Describe(found.claim))
+	}
+	return stats, m.askStats(ctx, use, path, &stats)
+}
+
+func (m *Manager) askStats(ctx context.Context, use *store.VolumeUse, path string, stats *Stats) error {
+	ctx, cancel := context.WithTimeout(ctx, StatsPatience)
+	defer cancel()
+	return m.onDriver(ctx, use.Driver, func(driver *plugins.Driver) error {
+		can, err := driver.Client.NodeCapabilities(ctx)
+		if err != nil {
+			return err
+		}
+		if !can.Stats {
+			return fmt.Errorf("driver %s does not tell how full volumes are (GET_VOLUME_STATS): %w", driver.Name, backend.ErrUnsupported)
+		}
+		answer, err := driver.Client.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{VolumeId: use.Handle, VolumePath: path})
+		if err != nil {
+			return err
+		}
+		return stats.fill(driver.Name, answer.GetUsage())
+	})
+}
+
+func (s *Stats) fill(driver string, usage []*csi.VolumeUsage) error {
+	if len(usage) == 0 {
+		return fmt.Errorf("%w: driver %s answered NodeGetVolumeStats without usage", claim.ErrDriverFailed, driver)
+	}
+	for _, u := range usage {
+		if u.GetTotal() < 0 || u.GetUsed() < 0 || u.GetAvailable() < 0 {
+			return fmt.Errorf("%w: driver %s answered NodeGetVolumeStats with a negative number", claim.ErrDriverFailed, driver)
+		}
+		told := Usage{Total: u.GetTotal(), Used: u.GetUsed(), Available: u.GetAvailable()}
+		switch u.GetUnit() {
+		case csi.VolumeUsage_BYTES:
+			s.Bytes = told
+		case csi.VolumeUsage_INODES:
+			s.Inodes = told
+		}
+	}
+	return nil
+}

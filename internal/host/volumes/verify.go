@@ -1,0 +1,59 @@
+package volumes
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+)
+
+// mountsOfSame lists where else the filesystem is mounted, or a part of it, that
+// is mounted at a path. A copy that mount propagation made because a directory
+// above it is mounted twice is none: it goes with the first.
+func mountsOfSame(staging string) ([]string, error) {
+	table, err := mountinfo.GetMounts(nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
+	peers := map[int]string{}
+	var own *mountinfo.Info
+	for _, mount := range table {
+		peers[mount.ID] = peerGroup(mount)
+		if mount.Mountpoint == staging {
+			own = mount
+		}
+	}
+	if own == nil {
+		return nil, nil
+	}
+	var others []string
+	for _, mount := range table {
+		if mount.Mountpoint == staging || mount.Major != own.Major || mount.Minor != own.Minor || !isPart(mount.Root, own.Root) {
+			continue
+		}
+		if group := peers[own.Parent]; mount.Parent != own.Parent && group != "" && group == peers[mount.Parent] {
+			continue
+		}
+		others = append(others, mount.Mountpoint)
+	}
+	slices.Sort(others)
+	return slices.Compact(others), nil
+}
+
+// peerGroup is the number of the group that a mount shares its mounts with
+// (mountinfo's shared:N), "" if it has none.
+func peerGroup(mount *mountinfo.Info) string {
+	for _, field := range strings.Fields(mount.Optional) {
+		if group, is := strings.CutPrefix(field, "shared:"); is {
+			return group
+		}
+	}
+	return ""
+}
+
+// isPart tells whether one root of a filesystem's mounts lies in another.
+func isPart(root, whole string) bool {
+	return whole == "/" || root == whole || strings.HasPrefix(root, path.Clean(whole)+"/")
+}
