@@ -1,13 +1,13 @@
 package api
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"strconv"
 	"time"
 
+	internalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -138,8 +138,10 @@ func (s *Server) deleteOptions(w http.ResponseWriter, r *http.Request) (DeleteOp
 	if err != nil || len(data) == 0 {
 		return DeleteOptions{}, err
 	}
+	// Clients of Kubernetes send it in the form in which they send objects.
+	kind := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
 	var given metav1.DeleteOptions
-	if err := json.Unmarshal(data, &given); err != nil {
+	if _, _, err := internalversion.Codecs.UniversalDeserializer().Decode(data, &kind, &given); err != nil {
 		return DeleteOptions{}, badRequest("the body is no DeleteOptions: %v", err)
 	}
 	switch {

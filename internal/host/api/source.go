@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -103,6 +104,9 @@ func (t tables) decode(from store.Change) (change, error) {
 	if err != nil {
 		return change{}, err
 	}
+	if object, err = t.named(from, object); err != nil {
+		return change{}, err
+	}
 	decoded := change{verb: watch.Modified, key: from.Key, object: redacted(object)}
 	switch {
 	case from.Deleted:
@@ -113,6 +117,22 @@ func (t tables) decode(from store.Change) (change, error) {
 		decoded.verb = watch.Added
 	}
 	return decoded, nil
+}
+
+// named is a Secret with the names of its values, which a change does not have,
+// as long as it is the newest of that Secret.
+func (t tables) named(from store.Change, object store.Object) (store.Object, error) {
+	if _, is := object.(*corev1.Secret); !is || from.Deleted {
+		return object, nil
+	}
+	err := t.store.View(func(tx *store.Tx) error {
+		current, err := tx.Objects(t.kind).Get(from.Key)
+		if err == nil && current != nil && current.GetResourceVersion() == object.GetResourceVersion() {
+			object = current
+		}
+		return err
+	})
+	return object, err
 }
 
 // frame is one line of a watch.
