@@ -17,6 +17,10 @@ type entry struct {
 	socket pluginwatch.Socket
 	// direct entries have no registrar: the socket is the driver's own.
 	direct bool
+	// clients are open; over is closed when none is any more and none will be. It
+	// is nil where nobody asks.
+	clients sync.WaitGroup
+	over    chan struct{}
 
 	cancel   context.CancelFunc
 	since    time.Time // of the state

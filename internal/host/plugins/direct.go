@@ -19,14 +19,16 @@ type Offer struct {
 // Offer registers the driver that serves, now or later, at a socket, for as long
 // as the offer is not withdrawn.
 func (m *Manager) Offer(path string) *Offer {
-	e := &entry{socket: pluginwatch.Socket{Path: path}, direct: true}
+	e := &entry{socket: pluginwatch.Socket{Path: path}, direct: true, over: make(chan struct{})}
 	m.want(e)
 	return &Offer{manager: m, entry: e}
 }
 
-// Withdraw unregisters the driver.
-func (o *Offer) Withdraw() {
+// Withdraw unregisters the driver. What it returns is closed when the calls that
+// the driver has are over.
+func (o *Offer) Withdraw() <-chan struct{} {
 	o.manager.dismiss(func(e *entry) bool { return e == o.entry })
+	return o.entry.over
 }
 
 // State tells whether the driver is registered, and if not why. changed is

@@ -30,7 +30,7 @@ func (i *instance) set(found answers) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if i.driver != nil {
-		m.retire(i.driver)
+		m.retire(i.entry, i.driver)
 		found.trusted.Store(true)
 	}
 	i.answers, i.away, i.failure, i.since = found, false, nil, time.Now()
@@ -108,7 +108,7 @@ func (i *instance) remove() {
 		m.depart(i.name, i.driver.Node)
 	}
 	i.trusted.Store(true)
-	m.retire(i.driver)
+	m.retire(i.entry, i.driver)
 	m.announce()
 	m.mu.Unlock()
 	m.logger.Info("driver unregistered", "driver", i.name, "socket", i.entry.socket.Path)
@@ -131,9 +131,11 @@ func (m *Manager) depart(name string, node NodeInfo) {
 
 // retire closes the connection to an instance that does not serve any more
 // after the calls that run, and those that are about to.
-func (m *Manager) retire(driver *Driver) {
+func (m *Manager) retire(e *entry, driver *Driver) {
 	ctx := m.ctx
+	e.clients.Add(1)
 	m.workers.Go(func() {
+		defer e.clients.Done()
 		if ctx == nil { // Run ends
 			_ = driver.Client.Close()
 			return

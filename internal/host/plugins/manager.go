@@ -154,6 +154,10 @@ func (m *Manager) begin(e *entry) {
 	m.workers.Go(func() {
 		defer cancel()
 		m.attend(ctx, e)
+		if e.over != nil {
+			e.clients.Wait()
+			close(e.over)
+		}
 	})
 }
 
@@ -163,8 +167,11 @@ func (m *Manager) dismiss(which func(*entry) bool) {
 	defer m.mu.Unlock()
 	m.desired = slices.DeleteFunc(m.desired, func(e *entry) bool {
 		gone := which(e)
-		if gone && e.cancel != nil {
+		switch {
+		case gone && e.cancel != nil:
 			e.cancel()
+		case gone && e.over != nil: // it was never begun
+			close(e.over)
 		}
 		return gone
 	})

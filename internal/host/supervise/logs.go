@@ -1,0 +1,135 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// maximumLog is how much of a driver's output is kept before it becomes the
+	// older of two files, in bytes.
+	maximumLog = 1 << 20
+	logSuffix  = ".log"
+	olderLog   = ".1"
+	// tail is how much of a log is read for its last lines, and how many those are.
+	tailBytes, tailLines = 8 << 10, 10
+	// logPause lets a driver that writes all the time be looked at once a second.
+	logPause = time.Second
+)
+
+// logs are the files that the drivers write to by themselves: their output goes
+// on when the host has ended.
+type logs struct {
+	directory string
+	logger    *slog.Logger
+}
+
+func openLogs(directory string, logger *slog.Logger) (*logs, error) {
+	if err := os.MkdirAll(directory, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the drivers' logs: %w", err)
+	}
+	return &logs{directory: directory, logger: logger}, nil
+}
+
+func (l *logs) path(name string) string { return filepath.Join(l.directory, name+logSuffix) }
+
+// open is where a driver writes. It appends, so that the file can be cut.
+func (l *logs) open(name string) (*os.File, error) {
+	return os.OpenFile(l.path(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+}
+
+// run cuts the logs that grow too long. It is told of writes, and wakes for
+// nothing else.
+func (l *logs) run(ctx context.Context) {
+	watcher, err := fsnotify.NewWatcher()
+	if err == nil {
+		defer func() { _ = watcher.Close() }()
+		err = watcher.Add(l.directory)
+	}
+	if err != nil {
+		l.logger.Error("the drivers' logs are not cut", "error", err)
+		return
+	}
+	for {
+		l.cutAll()
+		select {
+		case <-ctx.Done():
+			return
+		case <-watcher.Events:
+		case <-watcher.Errors:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(logPause):
+		}
+		for len(watcher.Events) > 0 {
+			<-watcher.Events
+		}
+	}
+}
+
+func (l *logs) cutAll() {
+	files, err := filepath.Glob(filepath.Join(l.directory, "*"+logSuffix))
+	for _, file := range files {
+		err = errors.Join(err, cut(file))
+	}
+	if err != nil {
+		l.logger.Warn("a driver's log is not cut", "error", err)
+	}
+}
+
+// cut copies a log that is too long, and empties it. What the driver writes in
+// between is lost; that it writes on is worth more.
+func cut(file string) (err error) {
+	info, err := os.Stat(file)
+	if err != nil || info.Size() <= maximumLog {
+		return err
+	}
+	from, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	if _, err := from.Seek(-maximumLog, io.SeekEnd); err != nil {
+		return err
+	}
+	to, err := os.OpenFile(file+olderLog, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, io.LimitReader(from, maximumLog))
+	if err = errors.Join(err, to.Close()); err != nil {
+		return err
+	}
+	return from.Truncate(0)
+}
+
+// tail reads the last lines of a log.
+func (l *logs) tail(name string) []string {
+	file, err := os.Open(l.path(name))
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = file.Close() }()
+	if info, err := file.Stat(); err == nil && info.Size() > tailBytes {
+		if _, err := file.Seek(-tailBytes, io.SeekEnd); err != nil {
+			return nil
+		}
+	}
+	data, err := io.ReadAll(io.LimitReader(file, tailBytes))
+	if err != nil || len(data) == 0 {
+		return nil
+	}
+	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+	return lines[max(0, len(lines)-tailLines):]
+}

@@ -1,0 +1,250 @@
+package supervise
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is a driver that runs. A number of a process is used again, hence the
+// descriptor, which means this one for ever (pidfd_open(2)).
+type process struct {
+	pid    int
+	start  uint64
+	handle *os.File
+	child  *exec.Cmd // nil for one that an earlier host started
+}
+
+// launch starts a process that outlives this one: in a session of its own, its
+// output in a file, and nobody told to kill it.
+func launch(command *exec.Cmd, account string) (*process, error) {
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if account != "" {
+		credential, err := credentialOf(account)
+		if err != nil {
+			return nil, err
+		}
+		command.SysProcAttr.Credential = credential
+	}
+	if err := command.Start(); err != nil {
+		return nil, err
+	}
+	p, err := hold(command.Process.Pid)
+	if err != nil {
+		return nil, errors.Join(err, command.Process.Kill(), command.Wait())
+	}
+	p.child = command
+	return p, nil
+}
+
+// hold takes a descriptor of a process. The start is read after it: it is of
+// the process that the descriptor means, or the process has ended.
+func hold(pid int) (*process, error) {
+	descriptor, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("hold process %d: %w", pid, err)
+	}
+	if err := unix.SetNonblock(descriptor, true); err != nil {
+		return nil, errors.Join(err, unix.Close(descriptor))
+	}
+	p := &process{pid: pid, handle: os.NewFile(uintptr(descriptor), "pidfd")}
+	if p.start, err = startOf(pid); err != nil {
+		return nil, errors.Join(err, p.handle.Close())
+	}
+	return p, nil
+}
+
+// adopt finds the process of a record again, nil if it has ended.
+func adopt(known processRecord) (*process, error) {
+	pid := known.PID
+	if pid == 0 { // the host ended before it knew the number
+		var err error
+		if pid, err = findToken(known.Token); err != nil || pid == 0 {
+			return nil, err
+		}
+	}
+	p, err := hold(pid)
+	switch {
+	case errors.Is(err, unix.ESRCH), errors.Is(err, os.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case known.Start != 0 && p.start != known.Start:
+		return nil, p.handle.Close() // the number was used again
+	}
+	return p, nil
+}
+
+// findToken looks for the process that has a token in its environment.
+func findToken(token string) (int, error) {
+	directories, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return 0, err
+	}
+	wanted := []byte(tokenVariable + "=" + token)
+	for _, directory := range directories {
+		environment, err := os.ReadFile(filepath.Join(directory, "environ"))
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		for line := range bytes.SplitSeq(environment, []byte{0}) {
+			if !bytes.Equal(line, wanted) {
+				continue
+			}
+			if pid, err := strconv.Atoi(filepath.Base(directory)); err == nil && !isChildOf(pid, token) {
+				return pid, nil
+			}
+		}
+	}
+	return 0, nil
+}
+
+// isChildOf tells whether a process has inherited the token from its parent.
+func isChildOf(pid int, token string) bool {
+	fields, err := statOf(pid)
+	if err != nil {
+		return false
+	}
+	environment, err := os.ReadFile(filepath.Join("/proc", fields[parentField], "environ"))
+	return err == nil && bytes.Contains(environment, []byte(tokenVariable+"="+token))
+}
+
+// Fields of /proc/PID/stat after the command's name (proc_pid_stat(5), 4 and 22).
+const (
+	parentField = 1
+	startField  = 19
+)
+
+func statOf(pid int) ([]string, error) {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return nil, err
+	}
+	// The name stands in parentheses and may have any character.
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(fields) <= startField {
+		return nil, fmt.Errorf("process %d: its state cannot be read", pid)
+	}
+	return fields, nil
+}
+
+func startOf(pid int) (uint64, error) {
+	fields, err := statOf(pid)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(fields[startField], 10, 64)
+}
+
+// exited returns nil when the process has ended, or the context's error.
+func (p *process) exited(ctx context.Context) error {
+	connection, err := p.handle.SyscallConn()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = p.handle.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	for ctx.Err() == nil {
+		err = errors.Join(p.handle.SetReadDeadline(time.Time{}), connection.Read(hasEnded))
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded): // of this context, or of one before
+		case err != nil:
+			return fmt.Errorf("wait for process %d: %w", p.pid, err)
+		default:
+			return nil
+		}
+	}
+	return ctx.Err()
+}
+
+// hasEnded tells whether a descriptor's process has ended: it is readable then.
+func hasEnded(descriptor uintptr) bool {
+	events := []unix.PollFd{{Fd: int32(descriptor), Events: unix.POLLIN}} //nolint:gosec // a descriptor is small
+	n, err := unix.Poll(events, 0)
+	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+}
+
+// reap tells how the process ended.
+func (p *process) reap() string {
+	if p.child == nil {
+		return "it was started by an earlier host, which alone could know how"
+	}
+	_ = p.child.Wait() // what it returns is in the state
+	return p.child.ProcessState.String()
+}
+
+// signal reaches this process or none.
+func (p *process) signal(kill bool) error {
+	connection, err := p.handle.SyscallConn()
+	if err != nil {
+		return err
+	}
+	number := unix.SIGTERM
+	if kill {
+		number = unix.SIGKILL
+	}
+	var sent error
+	err = connection.Control(func(descriptor uintptr) {
+		sent = unix.PidfdSendSignal(int(descriptor), number, nil, 0) //nolint:gosec // a descriptor is small
+	})
+	if errors.Is(sent, unix.ESRCH) {
+		sent = nil // it has ended
+	}
+	return errors.Join(err, sent)
+}
+
+func (p *process) close() { _ = p.handle.Close() }
+
+// credentialOf reads USER or USER:GROUP, each a number or a name.
+func credentialOf(account string) (*syscall.Credential, error) {
+	name, group, given := strings.Cut(account, ":")
+	found, err := user.Lookup(name)
+	if err != nil {
+		if found, err = user.LookupId(name); err != nil {
+			if _, number := strconv.ParseUint(name, 10, 32); number != nil || !given {
+				return nil, fmt.Errorf("user %q: %w", account, err)
+			}
+			found = &user.User{Uid: name}
+		}
+	}
+	gid := found.Gid
+	if given {
+		gid = group
+		if known, err := user.LookupGroup(group); err == nil {
+			gid = known.Gid
+		}
+	}
+	uid, err := strconv.ParseUint(found.Uid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("user %q: %w", account, err)
+	}
+	number, err := strconv.ParseUint(gid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("user %q: group: %w", account, err)
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(number)}, nil
+}
+
+// trusted refuses a file that others than this user can change: it names
+// commands that are run with this user's rights.
+func trusted(info os.FileInfo) error {
+	stat, is := info.Sys().(*syscall.Stat_t)
+	switch {
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("its mode %s lets others write it: chmod go-w", info.Mode().Perm())
+	case is && stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
+		return fmt.Errorf("it belongs to user %d, who could have anything run: chown it to root", stat.Uid)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package supervise
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/durable"
+)
+
+// record is what is known on disk of a unit's processes, so that a host that was
+// killed finds them again.
+type record struct {
+	File      string
+	Unit      *Unit // the last that was started
+	Processes []processRecord
+}
+
+// processRecord is one process. It is written before the process is started,
+// with a token that the process has in its environment, and again when its
+// number is known.
+type processRecord struct {
+	Slot    int
+	Token   string
+	Hash    string // of the unit
+	BootID  string
+	PID     int    `json:",omitempty"`
+	Start   uint64 `json:",omitempty"` // in clock ticks since the boot
+	Started time.Time
+}
+
+const recordSuffix = ".json"
+
+// records are the files with the records.
+type records struct{ root *os.Root }
+
+func openRecords(directory string) (*records, error) {
+	if err := os.MkdirAll(directory, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the drivers' processes: %w", err)
+	}
+	root, err := os.OpenRoot(directory)
+	if err != nil {
+		return nil, err
+	}
+	return &records{root}, nil
+}
+
+// all reads every record. One that is damaged is an error: its process might be
+// started twice.
+func (r *records) all() (map[string]*record, error) {
+	entries, err := fs.ReadDir(r.root.FS(), ".")
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]*record{}
+	for _, entry := range entries {
+		name, is := strings.CutSuffix(entry.Name(), recordSuffix)
+		if !is {
+			continue
+		}
+		data, err := r.root.ReadFile(entry.Name())
+		if err != nil {
+			return nil, err
+		}
+		one := &record{}
+		if err := json.Unmarshal(data, one); err != nil || one.Unit == nil {
+			return nil, fmt.Errorf("%s is damaged: stop the driver %s and remove the file: %w", filepath.Join(r.root.Name(), entry.Name()), name, err)
+		}
+		found[name] = one
+	}
+	return found, nil
+}
+
+func (r *records) write(name string, one *record) error {
+	data, err := json.MarshalIndent(one, "", "  ")
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(r.root, name+recordSuffix, append(data, '\n'), 0o600)
+}
+
+func (r *records) remove(name string) error {
+	if err := r.root.Remove(name + recordSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return durable.SyncDir(r.root, ".")
+}

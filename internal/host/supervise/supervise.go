@@ -1,0 +1,247 @@
+// Package supervise starts drivers from small files, starts them again when
+// they end, and stops them when their file is removed. They outlive the host:
+// one that was killed finds its drivers again by what it wrote down before it
+// started them, and starts none twice. No process is signalled by its number
+// alone.
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/holdfast-csi/holdfast/internal/host/plugins"
+)
+
+// Registry takes drivers that have no registrar; *plugins.Manager is one.
+type Registry interface {
+	Offer(path string) *plugins.Offer
+}
+
+// Options of a Supervisor.
+type Options struct {
+	// Root is the host's directory: the files are in drivers.d below it.
+	Root     string
+	NodeName string
+	// BootID is of this boot: processes of another one have ended.
+	BootID   string
+	Registry Registry
+	Logger   *slog.Logger
+	// StopAtEnd stops the drivers when Run ends. Without it they go on, as their
+	// volumes do, and the next host takes them over.
+	StopAtEnd bool
+}
+
+const (
+	unitSuffix = ".yaml"
+	// settleTime is how long the directory has to be quiet: editors write a file
+	// in several steps.
+	settleTime = 100 * time.Millisecond
+)
+
+// Supervisor runs the drivers of one directory.
+type Supervisor struct {
+	options Options
+	records *records
+	logs    *logs
+
+	mu      sync.Mutex
+	runners map[string]*runner // by the unit's name
+	files   map[string]string  // names of units by file
+	broken  map[string]error   // by file
+	running sync.WaitGroup
+}
+
+// New makes a Supervisor; nothing is started before Run.
+func New(options Options) *Supervisor {
+	return &Supervisor{options: options, runners: map[string]*runner{}, files: map[string]string{}, broken: map[string]error{}}
+}
+
+func (s *Supervisor) directory() string { return filepath.Join(s.options.Root, "drivers.d") }
+
+// Run starts what the files say and follows them until the context ends.
+func (s *Supervisor) Run(ctx context.Context) (err error) {
+	if err := os.MkdirAll(s.directory(), 0o700); err != nil {
+		return fmt.Errorf("make the directory of the drivers' units: %w", err)
+	}
+	if s.records, err = openRecords(filepath.Join(s.options.Root, "supervise")); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.records.root.Close()) }()
+	if s.logs, err = openLogs(filepath.Join(s.options.Root, "logs"), s.options.Logger); err != nil {
+		return err
+	}
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch the drivers' units: %w", err)
+	}
+	defer func() { err = errors.Join(err, watcher.Close()) }()
+	known, err := s.records.all()
+	if err != nil {
+		return err
+	}
+	defer s.running.Wait()
+	s.running.Go(func() { s.logs.run(ctx) })
+	s.remember(ctx, known)
+	return s.follow(ctx, watcher)
+}
+
+// remember takes up the units that an earlier host started, as they were then.
+func (s *Supervisor) remember(ctx context.Context, known map[string]*record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, one := range known {
+		s.files[one.File] = name
+		s.begin(ctx, name, one)
+	}
+}
+
+func (s *Supervisor) begin(ctx context.Context, name string, known *record) {
+	r := newRunner(s, name, known)
+	s.runners[name] = r
+	s.running.Go(func() { r.run(ctx) })
+}
+
+// follow reads the directory at each change of it.
+func (s *Supervisor) follow(ctx context.Context, watcher *fsnotify.Watcher) error {
+	for {
+		err := os.MkdirAll(s.directory(), 0o700)
+		if err == nil {
+			err = watcher.Add(s.directory())
+		}
+		if err == nil {
+			err = s.look(ctx)
+		}
+		if err != nil {
+			s.options.Logger.Error("the drivers' units cannot be read; the drivers are left as they are", "error", err)
+		}
+		if !quiet(ctx, watcher) {
+			return nil
+		}
+	}
+}
+
+// quiet waits for a change, and until no other follows. It is false when the
+// context ended.
+func quiet(ctx context.Context, watcher *fsnotify.Watcher) bool {
+	var calm <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-watcher.Events:
+			calm = time.After(settleTime)
+		case <-watcher.Errors: // events were lost
+			calm = time.After(settleTime)
+		case <-calm:
+			return true
+		}
+	}
+}
+
+// look brings what runs to what the files say. A file that cannot be understood
+// changes nothing: its driver goes on as it was started.
+func (s *Supervisor) look(ctx context.Context) error {
+	entries, err := os.ReadDir(s.directory())
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	units, broken := map[string]*Unit{}, map[string]error{}
+	files := map[string]string{}
+	for _, entry := range entries {
+		file := entry.Name()
+		if strings.HasPrefix(file, ".") || !strings.HasSuffix(file, unitSuffix) {
+			continue
+		}
+		unit, err := s.read(file)
+		if err == nil && units[unit.Name] != nil {
+			err = fmt.Errorf("the name %s is taken by another file", unit.Name)
+		}
+		switch {
+		case err == nil:
+			units[unit.Name], files[file] = unit, unit.Name
+		case errors.Is(err, fs.ErrNotExist): // it went meanwhile
+		default:
+			broken[file] = err
+			if name, known := s.files[file]; known {
+				files[file] = name
+			}
+			if before := s.broken[file]; before == nil || before.Error() != err.Error() {
+				s.options.Logger.Error("a driver's unit is refused", "file", file, "error", err)
+			}
+		}
+	}
+	s.files, s.broken = files, broken
+	s.apply(ctx, units)
+	return nil
+}
+
+// apply gives each runner its unit, and makes those that are new.
+func (s *Supervisor) apply(ctx context.Context, units map[string]*Unit) {
+	kept := map[string]string{}
+	for file, name := range s.files {
+		kept[name] = file
+	}
+	for name, r := range s.runners {
+		if unit := units[name]; unit != nil {
+			r.want(kept[name], unit)
+		} else if _, known := kept[name]; !known {
+			r.want("", nil)
+		} else {
+			r.keep()
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(units)) {
+		if s.runners[name] == nil {
+			s.begin(ctx, name, &record{})
+			s.runners[name].want(kept[name], units[name])
+		}
+	}
+}
+
+func (s *Supervisor) read(file string) (*Unit, error) {
+	path := filepath.Join(s.directory(), file)
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is no file")
+	}
+	if info.Size() > maximumFile {
+		return nil, fmt.Errorf("it has more than %d bytes", maximumFile)
+	}
+	if err := trusted(info); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(data)
+}
+
+// ended forgets a runner whose unit is gone, and starts it anew if it came back
+// meanwhile.
+func (s *Supervisor) ended(ctx context.Context, r *runner) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.runners, r.name)
+	if file, unit := r.wanted(); unit != nil {
+		s.begin(ctx, r.name, &record{})
+		s.runners[r.name].want(file, unit)
+	}
+}

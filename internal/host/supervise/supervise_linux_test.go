@@ -1,0 +1,398 @@
+package supervise
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/host/plugins"
+	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// roleVariable makes this test's binary a driver.
+const roleVariable = "SUPERVISE_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		act(role)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// act is what the processes of the tests do.
+func act(role string) {
+	fmt.Println("started as", role)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	switch role {
+	case "crash":
+		os.Exit(3)
+	case "stubborn":
+		select {}
+	case "chatty":
+		for range 30000 {
+			fmt.Println(strings.Repeat("x", 99))
+		}
+	case "mute": // it never listens
+	default:
+		listener, err := net.Listen("unix", strings.TrimPrefix(os.Getenv("CSI_ENDPOINT"), "unix://"))
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		defer csitest.New(role).Serve(listener)()
+	}
+	<-signals
+}
+
+// host is a root directory with a manager of plugins and a supervisor.
+type host struct {
+	t       *testing.T
+	root    string
+	manager *plugins.Manager
+	bootID  string
+	log     bytes.Buffer
+	*Supervisor
+	stop func()
+}
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	root, err := os.MkdirTemp("", "sv") //nolint:usetesting // a socket has no room in the path of t.TempDir
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{t: t, root: root}
+	if h.bootID, err = store.BootID(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(root, "drivers.d"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h.start(false)
+	t.Cleanup(func() {
+		if err := os.RemoveAll(filepath.Join(root, "drivers.d")); err != nil {
+			t.Error(err)
+		}
+		if err := os.MkdirAll(filepath.Join(root, "drivers.d"), 0o700); err != nil {
+			t.Error(err)
+		}
+		h.stop()
+		h.start(true)
+		h.until(func() bool { return len(h.List()) == 0 })
+		h.stop()
+		_ = os.RemoveAll(root)
+	})
+	return h
+}
+
+// start is a new host on the same root.
+func (h *host) start(stopAtEnd bool) {
+	h.t.Helper()
+	h.manager = plugins.New(slog.New(slog.DiscardHandler))
+	h.Supervisor = New(Options{
+		Root: h.root, NodeName: "node-1", BootID: h.bootID, Registry: h.manager, StopAtEnd: stopAtEnd,
+		Logger: slog.New(slog.NewTextHandler(&h.log, nil)),
+	})
+	ctx, cancel := context.WithCancel(h.t.Context())
+	if h.t.Context().Err() != nil {
+		ctx, cancel = context.WithCancel(context.Background())
+	}
+	var running sync.WaitGroup
+	running.Go(func() { h.manager.Run(ctx, make(chan pluginwatch.Change)) })
+	running.Go(func() {
+		if err := h.Run(ctx); err != nil {
+			h.t.Error(err)
+		}
+	})
+	h.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+}
+
+// put writes a unit's file as an editor does.
+func (h *host) put(file, format string, arguments ...any) {
+	h.t.Helper()
+	path := filepath.Join(h.root, "drivers.d", file)
+	if err := os.WriteFile(path+".new", fmt.Appendf(nil, format, arguments...), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// unit writes the file of a driver that is this test's binary.
+func (h *host) unit(name, role, more string) {
+	h.t.Helper()
+	h.put(name+".yaml", "name: %s\ncommand: [%s]\nenvironment: {%s: %s}\n%s", name, os.Args[0], roleVariable, role, more)
+}
+
+func (h *host) remove(name string) {
+	h.t.Helper()
+	if err := os.Remove(filepath.Join(h.root, "drivers.d", name+".yaml")); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *host) until(condition func() bool) {
+	h.t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			list, _ := json.MarshalIndent(h.List(), "", " ")
+			h.stop()
+			h.t.Fatalf("it did not happen; %s\n%s", list, &h.log)
+		}
+	}
+}
+
+func (h *host) status(name string) Status {
+	for _, status := range h.List() {
+		if status.Name == name {
+			return status
+		}
+	}
+	return Status{}
+}
+
+func (h *host) pid(name string) int { return h.status(name).PID }
+
+func (h *host) registered(name string) bool {
+	_, err := h.manager.Driver(name)
+	return err == nil
+}
+
+func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
+
+func TestRun_startsRegistersAndStops(t *testing.T) {
+	h := newHost(t)
+	h.unit("d.example", "d.example", "register: true\n")
+	h.until(func() bool { return h.registered("d.example") })
+	pid := h.pid("d.example")
+	if log := h.status("d.example").Log; len(log) != 1 || log[0] != "started as d.example" {
+		t.Errorf("its log is %q", log)
+	}
+	h.remove("d.example")
+	h.until(func() bool { return len(h.List()) == 0 })
+	if alive(pid) || h.registered("d.example") {
+		t.Error("it goes on")
+	}
+}
+
+func TestRun_startsADriverAgainThatEndedAndRegistersItAgain(t *testing.T) {
+	h := newHost(t)
+	h.unit("d.example", "d.example", "register: true\nrestart: {first: 10ms}\n")
+	h.until(func() bool { return h.registered("d.example") })
+	pid := h.pid("d.example")
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	h.until(func() bool { now := h.pid("d.example"); return now != 0 && now != pid && h.registered("d.example") })
+	if got := h.status("d.example"); got.Restarts != 1 || !strings.Contains(got.LastError, "signal: killed") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestRun_backsOffFromADriverThatCrashes(t *testing.T) {
+	h := newHost(t)
+	h.unit("d.example", "crash", "restart: {first: 20ms, longest: 80ms}\n")
+	h.until(func() bool { return h.status("d.example").Restarts >= 5 })
+	if got := h.status("d.example").LastError; got != "it ended by itself: exit status 3" {
+		t.Error(got)
+	}
+}
+
+func TestRun_aFileThatIsRefusedLeavesTheDriverAlone(t *testing.T) {
+	h := newHost(t)
+	h.unit("d.example", "d.example", "register: true\n")
+	h.until(func() bool { return h.registered("d.example") })
+	pid := h.pid("d.example")
+	h.unit("d.example", "d.example", "colour: red\n")
+	h.put("other.yaml", "name: other\n")
+	h.until(func() bool { return strings.Contains(h.status("d.example").LastError, `unknown field "colour"`) })
+	if !alive(pid) || h.pid("d.example") != pid {
+		t.Error("it was stopped")
+	}
+	refused := h.List()[1]
+	if refused.State != StateRefused || refused.LastError != "command: it is missing" {
+		t.Errorf("%+v", refused)
+	}
+	h.stop() // also a host that finds the file so at its start
+	h.start(false)
+	h.until(func() bool { return h.registered("d.example") })
+	if h.pid("d.example") != pid {
+		t.Error("it was started again")
+	}
+}
+
+func TestRun_aChangedUnitIsStartedAnew(t *testing.T) {
+	h := newHost(t)
+	h.unit("d.example", "d.example", "register: true\n")
+	h.until(func() bool { return h.registered("d.example") })
+	pid := h.pid("d.example")
+	h.unit("d.example", "d.example", "register: true\nstopGrace: 5s\n")
+	h.until(func() bool { now := h.pid("d.example"); return now != 0 && now != pid && h.registered("d.example") })
+	if alive(pid) {
+		t.Error("the old one goes on")
+	}
+}
+
+func TestRun_killsADriverThatDoesNotEnd(t *testing.T) {
+	h := newHost(t)
+	h.unit("d.example", "stubborn", "stopGrace: 50ms\n")
+	h.until(func() bool { return h.pid("d.example") != 0 && len(h.status("d.example").Log) > 0 })
+	pid := h.pid("d.example")
+	h.remove("d.example")
+	h.until(func() bool { return len(h.List()) == 0 })
+	if alive(pid) {
+		t.Error("it goes on")
+	}
+}
+
+func TestRun_takesOverWhatAnEarlierHostStarted(t *testing.T) {
+	h := newHost(t)
+	h.unit("d.example", "d.example", "register: true\n")
+	h.unit("e.example", "e.example", "register: true\n")
+	h.until(func() bool { return h.registered("d.example") && h.registered("e.example") })
+	d, e := h.pid("d.example"), h.pid("e.example")
+	h.stop()
+	if !alive(d) || !alive(e) {
+		t.Fatal("the drivers ended with the host")
+	}
+	h.remove("e.example")
+	h.start(false)
+	h.until(func() bool { return h.registered("d.example") && h.status("e.example").Name == "" })
+	if h.pid("d.example") != d || !alive(d) {
+		t.Error("the driver was started again")
+	}
+	// It is not this process's child any more in a real host; here it is, and
+	// nobody else reaps it.
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(e, &status, 0, nil); err != nil || !status.Signaled() && !status.Exited() {
+		t.Errorf("the driver without a unit goes on: %v", err)
+	}
+}
+
+func TestRun_findsAProcessWhoseNumberWasNotWrittenDown(t *testing.T) {
+	h := newHost(t)
+	h.unit("d.example", "d.example", "register: true\n")
+	h.until(func() bool { return h.registered("d.example") })
+	pid := h.pid("d.example")
+	h.stop()
+	records, err := openRecords(filepath.Join(h.root, "supervise"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = records.root.Close() }()
+	all, err := records.all()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := all["d.example"]
+	one.Processes[0].PID, one.Processes[0].Start = 0, 0
+	if err := records.write("d.example", one); err != nil {
+		t.Fatal(err)
+	}
+	h.start(false)
+	h.until(func() bool { return h.registered("d.example") })
+	if h.pid("d.example") != pid {
+		t.Errorf("another process serves: %d, not %d", h.pid("d.example"), pid)
+	}
+}
+
+func TestAdopt_leavesAProcessAloneThatHasTheNumberByNow(t *testing.T) {
+	self, err := startOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := adopt(processRecord{PID: os.Getpid(), Start: self - 1})
+	if found != nil || err != nil {
+		t.Errorf("%v, %v", found, err)
+	}
+}
+
+func TestRun_rollsAChangedUnitWithoutAGap(t *testing.T) {
+	h := newHost(t)
+	h.unit("d.example", "d.example", "register: true\nrolling: true\n")
+	h.until(func() bool { return h.registered("d.example") })
+	pid := h.pid("d.example")
+	gone := make(chan bool, 1)
+	done := make(chan struct{})
+	go func() {
+		missing := false
+		for {
+			select {
+			case <-done:
+				gone <- missing
+				return
+			default:
+				missing = missing || !h.registered("d.example")
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}()
+	h.unit("d.example", "d.example", "register: true\nrolling: true\nstopGrace: 1s\n")
+	h.until(func() bool { now := h.pid("d.example"); return now != 0 && now != pid && !alive(pid) })
+	close(done)
+	if <-gone {
+		t.Error("for a moment no instance served")
+	}
+}
+
+func TestRun_aRollingUnitThatDoesNotWorkLeavesTheOldOneServing(t *testing.T) {
+	h := newHost(t)
+	h.unit("d.example", "d.example", "register: true\nrolling: true\n")
+	h.until(func() bool { return h.registered("d.example") })
+	pid := h.pid("d.example")
+	h.unit("d.example", "crash", "register: true\nrolling: true\n")
+	h.until(func() bool {
+		return strings.Contains(h.status("d.example").LastError, "ended before it was registered")
+	})
+	if !alive(pid) || !h.registered("d.example") {
+		t.Error("the old one is gone")
+	}
+	h.unit("d.example", "mute", "register: true\nrolling: true\n")
+	h.until(func() bool { now := h.pid("d.example"); return now != pid && now != 0 })
+	h.unit("d.example", "d.example", "register: true\nrolling: true\nstopGrace: 1s\n") // not to be waited for
+	h.until(func() bool { return !alive(pid) && h.registered("d.example") })
+}
+
+func TestRun_cutsALogThatGrows(t *testing.T) {
+	h := newHost(t)
+	h.unit("d.example", "chatty", "")
+	path := filepath.Join(h.root, "logs", "d.example.log")
+	h.until(func() bool {
+		older, err := os.Stat(path + ".1")
+		now, err2 := os.Stat(path)
+		return err == nil && err2 == nil && older.Size() == maximumLog && now.Size() <= maximumLog
+	})
+}
+
+func TestRun_runsNoFileThatOthersMayWrite(t *testing.T) {
+	h := newHost(t)
+	path := filepath.Join(h.root, "drivers.d", "d.yaml")
+	if err := os.WriteFile(path, []byte("name: d\ncommand: [/bin/true]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	h.until(func() bool {
+		list := h.List()
+		return len(list) == 1 && strings.Contains(list[0].LastError, "lets others write it")
+	})
+}
