@@ -146,7 +146,7 @@ func (m *Manager) claimJob(pod *corev1.Pod, volume *corev1.Volume, name string) 
 	found, err := m.boundClaim(key)
 	switch {
 	case errors.Is(err, ErrNoClaim):
-		return job{}, &Waiting{On: []journal.Ref{{Kind: "PersistentVolumeClaim", Key: key}}, text: err.Error(), cause: err}
+		return job{}, &Waiting{On: []journal.Ref{{Kind: "PersistentVolumeClaim", Key: key}}, text: err.Error(), causes: []error{err}}
 	case err != nil:
 		return job{}, err
 	}

@@ -10,15 +10,15 @@ import (
 
 // Waiting is an ErrWaiting that names what a change of is to be waited for.
 type Waiting struct {
-	On    []journal.Ref
-	text  string
-	cause error
+	On     []journal.Ref
+	text   string
+	causes []error
 }
 
 func (w *Waiting) Error() string { return w.text }
 
-// Unwrap is the error that means waiting here, if there is one.
-func (w *Waiting) Unwrap() error { return w.cause }
+// Unwrap has the errors that mean waiting here, if there are any.
+func (w *Waiting) Unwrap() []error { return w.causes }
 
 // Is makes every Waiting an ErrWaiting.
 func (w *Waiting) Is(target error) bool { return target == ErrWaiting }
@@ -41,8 +41,10 @@ func gather(failures []error) error {
 		case errors.As(err, &one):
 			waiting = append(waiting, err.Error())
 			together.On = append(together.On, one.On...)
+			together.causes = append(together.causes, err)
 		case errors.Is(err, ErrWaiting):
 			waiting = append(waiting, err.Error())
+			together.causes = append(together.causes, err)
 		default:
 			failed = append(failed, err)
 		}
