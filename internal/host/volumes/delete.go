@@ -4,18 +4,131 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
+// endClaim brings a claim that is being deleted to its end: when nobody uses
+// it, it goes, and its volume is released.
+func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClaim) error {
+	key := store.Key(pvc.Namespace, pvc.Name)
+	pods, err := m.index.find(podUses(key))
+	if err != nil {
+		return err
+	}
+	if len(pods) > 0 {
+		// A change of the pod brings the claim here again.
+		return waitFor(dependencies(dependency("pods", pods[0])), reasonDeletePending, "it is in use by pod %s", strings.Join(pods, ", "))
+	}
+	if others := slices.DeleteFunc(slices.Clone(pvc.Finalizers), func(f string) bool { return f == claimProtection }); len(others) > 0 {
+		return waitFor(nil, reasonDeletePending, "%s", m.keepers(key, others))
+	}
+	record, err := m.provisioning(pvc.UID)
+	if err != nil {
+		return err
+	}
+	if record != nil && pvc.Spec.VolumeName == "" {
+		// Only the same request again can tell whether there is a volume.
+		return m.settle(ctx, record, pvc)
+	}
+	if err := m.hit("delete/intent"); err != nil {
+		return err
+	}
+	if err := m.release(pvc); err != nil {
+		return err
+	}
+	return m.hit("delete/released")
+}
+
+// settle finishes a creation that nobody waits for any more. Where nothing was
+// made there is nothing more to do.
+func (m *Manager) settle(ctx context.Context, record *store.Provisioning, pvc *corev1.PersistentVolumeClaim) error {
+	err := m.finishCreation(ctx, record, pvc, false)
+	if err == nil {
+		return nil
+	}
+	left, seeing := m.provisioning(record.ClaimUID)
+	if seeing == nil && left == nil {
+		m.logger.Info("a volume that was being made does not exist", "claim", record.Claim, "error", err)
+		return m.forgetUnmade(pvc)
+	}
+	return errors.Join(err, seeing)
+}
+
+// forgetUnmade writes nothing but a mark that has the claim looked at again.
+func (m *Manager) forgetUnmade(pvc *corev1.PersistentVolumeClaim) error {
+	if err := m.hit("delete/unmade"); err != nil {
+		return err
+	}
+	return m.release(pvc)
+}
+
+// keepers says who keeps a claim.
+func (m *Manager) keepers(key string, finalizers []string) string {
+	if slices.Contains(finalizers, cloneFinalizer) {
+		if who, err := m.copying(dependency(claimResource, key)); err == nil && who != "" {
+			return "it is being copied for " + who
+		}
+	}
+	if slices.Contains(finalizers, cutFinalizer) {
+		if snapshots, err := m.index.find(cuts(key)); err == nil && len(snapshots) > 0 {
+			return "a snapshot is being taken of it: VolumeSnapshot " + strings.Join(snapshots, ", ")
+		}
+	}
+	return "it is kept by " + strings.Join(finalizers, ", ")
+}
+
+// copying tells for whom a source is being copied.
+func (m *Manager) copying(source string) (who string, err error) {
+	err = m.view(func(tx *store.Tx) error {
+		records, err := tx.Provisionings().All()
+		for _, record := range records {
+			if record.Source == source {
+				who = describeClaim(record.Claim)
+			}
+		}
+		return err
+	})
+	return who, err
+}
+
+// release ends a claim and releases its volume, in one transaction.
+func (m *Manager) release(pvc *corev1.PersistentVolumeClaim) error {
+	key := store.Key(pvc.Namespace, pvc.Name)
+	return m.update(func(tx *store.Tx) error {
+		current, err := tx.Claims().Get(key)
+		if err != nil || current == nil || current.UID != pvc.UID || current.DeletionTimestamp == nil {
+			return err
+		}
+		pv, err := tx.Volumes().Get(current.Spec.VolumeName)
+		if err != nil {
+			return err
+		}
+		if !letGo(current, claimProtection) {
+			return tx.Claims().Put(key, current)
+		}
+		if pv != nil && pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == current.UID {
+			pv.Status.Phase = corev1.VolumeReleased
+			if err := tx.Volumes().Put(pv.Name, pv); err != nil {
+				return err
+			}
+		}
+		return tx.Claims().Delete(key)
+	})
+}
+
 // DeleteClaim deletes a claim, and its volume unless the reclaim policy is
-// Retain. The intent is durable: what a crash cuts off, Recover finishes. A
-// claim that does not exist is no error.
+// Retain, before it returns: for callers without controllers. The intent is
+// durable: what a crash cuts off, Recover finishes. A claim that does not exist
+// is no error.
 func (m *Manager) DeleteClaim(ctx context.Context, key string) error {
 	unlock, err := m.lock(ctx, "claim "+key)
 	if err != nil {
@@ -37,6 +150,9 @@ func (m *Manager) DeleteClaim(ctx context.Context, key string) error {
 		if user != "" {
 			return fmt.Errorf("%s is in use by %s", claim.Describe(found.claim), user)
 		}
+	}
+	if who, err := m.copying(dependency(claimResource, key)); err != nil || who != "" {
+		return errors.Join(err, fmt.Errorf("%s is being copied for %s", claim.Describe(found.claim), who))
 	}
 	if err := m.markDeleted(found); err != nil {
 		return err
@@ -75,7 +191,7 @@ func (m *Manager) finishDelete(ctx context.Context, found bound) error {
 	}
 	retain := found.volume != nil && found.volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain
 	if found.volume != nil && !retain {
-		if err := m.deleteVolume(ctx, claimLabel(key), found.volume); err != nil {
+		if err := m.deleteVolume(ctx, claimMatter(found.claim, "", ""), found.volume); err != nil {
 			return err
 		}
 	}
@@ -88,40 +204,45 @@ func (m *Manager) finishDelete(ctx context.Context, found bound) error {
 				return err
 			}
 		}
-		return errors.Join(tx.Claims().Delete(key), tx.Provisionings().Delete(string(found.claim.UID)))
+		return tx.Claims().Delete(key)
 	})
 }
 
 // findUnrecorded learns whether a creation that was cut off made a volume: only
 // the same request again can tell. A final error says that there is none.
-func (m *Manager) findUnrecorded(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (volume *corev1.PersistentVolume, err error) {
-	var record *store.Provisioning
-	err = m.view(func(tx *store.Tx) error {
-		record, err = tx.Provisionings().Get(string(pvc.UID))
-		return err
-	})
+func (m *Manager) findUnrecorded(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	record, err := m.provisioning(pvc.UID)
 	if err != nil || record == nil {
 		return nil, err
 	}
-	label := claimLabel(record.Claim)
-	err = m.step(ctx, label, StepCreate, m.onward(claim.CallCreate), func(ctx context.Context) (string, error) {
-		volume, err = m.create(ctx, record, pvc)
-		if err != nil && claim.Classify(claim.CallCreate, err) != claim.OutcomeUncertain {
-			m.logger.Info("a volume that was being made does not exist", "claim", record.Claim, "error", err)
-			return "there is none", nil
+	if err := m.finishCreation(ctx, record, pvc, false); err != nil {
+		left, seeing := m.provisioning(pvc.UID)
+		if seeing != nil || left != nil {
+			return nil, errors.Join(err, seeing)
 		}
-		return "found", err
-	})
-	return volume, err
+		m.logger.Info("a volume that was being made does not exist", "claim", record.Claim, "error", err)
+		return nil, nil
+	}
+	return m.volume(record.VolumeName)
 }
 
-func (m *Manager) deleteVolume(ctx context.Context, label string, volume *corev1.PersistentVolume) error {
-	source := volume.Spec.CSI
-	return m.step(ctx, label, StepDelete, m.back(), func(ctx context.Context) (string, error) {
-		driver, err := m.options.Drivers.Driver(source.Driver)
-		if err != nil {
-			return "", err
-		}
-		return source.VolumeHandle, driver.Client.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: source.VolumeHandle})
-	})
+// syncAbandoned finishes the creation of a volume whose claim is gone. The
+// volume is released then, and goes the way of its reclaim policy.
+func (m *Manager) syncAbandoned(ctx context.Context, uid string) (again time.Duration, err error) {
+	record, err := m.provisioning(types.UID(uid))
+	if err != nil || record == nil {
+		return 0, err
+	}
+	pvc, err := m.claimOf(record.Claim)
+	if err != nil || pvc != nil && pvc.UID == record.ClaimUID {
+		return 0, err // the claim looks after it
+	}
+	gone := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "", Name: record.Claim, UID: record.ClaimUID}}
+	gone.Namespace, gone.Name, _ = cut(record.Claim)
+	err = m.finishCreation(ctx, record, gone, false)
+	left, seeing := m.provisioning(record.ClaimUID)
+	if seeing == nil && left == nil {
+		return 0, nil
+	}
+	return 0, m.explain("provisionings", claimAbout(gone), reasonCleanupFailed, errors.Join(err, seeing))
 }

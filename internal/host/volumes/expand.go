@@ -4,35 +4,105 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// grow makes a volume as large as its claim wants by now. The filesystem
-// follows when the volume is published.
-func (m *Manager) grow(ctx context.Context, found bound) error {
-	wanted := found.claim.Spec.Resources.Requests[corev1.ResourceStorage]
-	has := found.volume.Spec.Capacity[corev1.ResourceStorage]
-	if wanted.Cmp(has) <= 0 {
-		return nil
+// Reasons of events, as external-resizer has them.
+const (
+	reasonResizing         = "Resizing"
+	reasonResizeFailed     = "VolumeResizeFailed"
+	reasonNodeRequired     = "FileSystemResizeRequired"
+	reasonResizeSuccessful = "VolumeResizeSuccessful"
+)
+
+// infeasiblePause is when the driver is asked again for what it called
+// infeasible, if nothing else is wanted meanwhile (external-resizer's slow set).
+const infeasiblePause = 5 * time.Minute
+
+// tries is what the last attempts to change a volume taught, by claim UID. It
+// is lost with the process: then the driver is asked once more.
+type tries struct {
+	resizeFailed  bool // the last answer said that nothing of it remains
+	modifySettled bool
+	resize        slow
+	modify        slow
+}
+
+// slow is a wish that the driver refused, and when it may be asked again.
+type slow struct {
+	wish  string
+	until time.Time
+}
+
+func (s slow) rest(wish string) time.Duration {
+	if s.wish != wish {
+		return 0
 	}
-	key := store.Key(found.claim.Namespace, found.claim.Name)
+	return max(0, time.Until(s.until))
+}
+
+// change brings size and attributes of a bound volume to what its claim wants.
+func (m *Manager) change(ctx context.Context, found bound) (time.Duration, error) {
+	grow, err := m.grow(ctx, found)
+	err = m.explain(claimResource, claimAbout(found.claim), reasonResizeFailed, err)
+	if fresh, readErr := m.boundClaim(store.Key(found.claim.Namespace, found.claim.Name)); readErr == nil && fresh.volume != nil {
+		found = fresh // what grow wrote is in it
+	}
+	modify, modifyErr := m.modify(ctx, found)
+	if modifyErr != nil && !errors.Is(modifyErr, ErrWaiting) || err == nil {
+		err, modifyErr = modifyErr, err
+	}
+	if again := min(grow, modify); again > 0 {
+		return again, err
+	}
+	return max(grow, modify), err
+}
+
+// grow does the controller's part of growing a volume. What can be wrong with
+// the objects is found before anything is written, and the size to be reached
+// is written before the driver is called.
+func (m *Manager) grow(ctx context.Context, found bound) (time.Duration, error) {
+	view, uid := claim.ResizeOf(found.claim, found.volume), string(found.claim.UID)
+	if !view.Asked() {
+		return 0, nil
+	}
 	if err := m.mayGrow(found.claim); err != nil {
-		return err
+		return 0, err
 	}
-	return m.step(ctx, claimLabel(key), StepExpand, m.onward(claim.CallExpand), func(ctx context.Context) (string, error) {
-		driver, err := m.options.Drivers.Driver(found.volume.Spec.CSI.Driver)
-		if err != nil {
-			return "", err
-		}
-		err = m.expand(ctx, driver, found, wanted.Value())
-		return fmt.Sprintf("%s → %s", has.String(), wanted.String()), err
+	driver, can, err := m.growth(ctx, found.volume)
+	if err != nil {
+		return 0, err
+	}
+	known := m.tries.get(uid)
+	view.NodeOnly, view.Failed = !can.controller, known.resizeFailed
+	target, due := view.Target()
+	if !due {
+		return 0, nil // the node's turn
+	}
+	if rest := known.resize.rest(target.String()); rest > 0 && view.Repeats(target) {
+		return rest, nil
+	}
+	has := found.volume.Spec.Capacity[corev1.ResourceStorage]
+	of := claimMatter(found.claim, found.volume.Spec.CSI.Driver, found.volume.Spec.CSI.VolumeHandle)
+	err = m.stepOf(ctx, of, StepExpand, m.onward(claim.CallExpand), func(ctx context.Context) (string, error) {
+		return fmt.Sprintf("%s → %s", has.String(), target.String()), m.expand(ctx, driver, found, target, can)
 	})
+	if err != nil && claim.Classify(claim.CallExpand, err) == claim.OutcomeInfeasible && m.options.Patience < 0 {
+		m.tell(claimAbout(found.claim), true, reasonResizeFailed, err.Error())
+		known := m.tries.get(uid)
+		known.resize = slow{target.String(), time.Now().Add(infeasiblePause)}
+		m.tries.set(uid, known)
+		return infeasiblePause, nil
+	}
+	return 0, err
 }
 
 func (m *Manager) mayGrow(pvc *corev1.PersistentVolumeClaim) error {
@@ -41,67 +111,87 @@ func (m *Manager) mayGrow(pvc *corev1.PersistentVolumeClaim) error {
 		return err
 	}
 	if class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion {
-		return fmt.Errorf("%s: spec.resources.requests.storage: StorageClass %q does not say allowVolumeExpansion: true",
-			claim.Describe(pvc), class.Name)
+		return waitFor(dependencies(dependency("storageclasses", class.Name)), reasonResizeFailed,
+			"%s: spec.resources.requests.storage: StorageClass %q does not say allowVolumeExpansion: true", claim.Describe(pvc), class.Name)
 	}
 	return nil
 }
 
-// expand records the wish, calls the controller if the driver has one for
-// that, and records the result. A driver that grows on the node only is asked there.
-func (m *Manager) expand(ctx context.Context, driver *plugins.Driver, found bound, size int64) error {
-	can, err := driver.Client.ControllerCapabilities(ctx)
-	if err != nil {
+// abilities is how a driver's volumes grow.
+type abilities struct {
+	controller bool
+	modes      claim.Modes
+}
+
+func (m *Manager) growth(ctx context.Context, volume *corev1.PersistentVolume) (driver *plugins.Driver, can abilities, err error) {
+	err = m.ask(ctx, "volume "+volume.Name, func(ctx context.Context) error {
+		if driver, err = m.options.Drivers.Driver(volume.Spec.CSI.Driver); err != nil {
+			return err
+		}
+		controller, err := driver.Client.ControllerCapabilities(ctx)
+		if err != nil {
+			return err
+		}
+		can = abilities{controller: controller.Expand, modes: claim.Modes{SingleNodeMultiWriter: controller.SingleNodeMultiWriter}}
+		if can.controller {
+			return nil
+		}
+		node, err := driver.Client.NodeCapabilities(ctx)
+		if err == nil && !node.Expand {
+			err = fmt.Errorf("%w: driver %s does not expand volumes (EXPAND_VOLUME)", claim.ErrDriverFailed, driver.Name)
+		}
 		return err
+	})
+	return driver, can, err
+}
+
+// expand is one attempt: the intent, the call, the outcome.
+func (m *Manager) expand(ctx context.Context, driver *plugins.Driver, found bound, target resource.Quantity, can abilities) error {
+	var request *csi.ControllerExpandVolumeRequest
+	var err error
+	if can.controller {
+		if request, err = m.expandRequest(found.volume, target, can.modes); err != nil {
+			return err
+		}
 	}
-	node, err := driver.Client.NodeCapabilities(ctx)
-	if err != nil {
-		return err
-	}
-	if !can.Expand && !node.Expand {
-		return fmt.Errorf("%w: driver %s does not expand volumes (EXPAND_VOLUME)", claim.ErrDriverFailed, driver.Name)
-	}
-	if err := m.recordResize(found, size, corev1.PersistentVolumeClaimControllerResizeInProgress); err != nil {
+	if err := m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) { claim.BeginResize(pvc, target, time.Now()) }); err != nil {
 		return err
 	}
 	if err := m.hit("expand/intent"); err != nil {
 		return err
 	}
-	reached, nodeToo := size, true
-	if can.Expand {
-		if reached, nodeToo, err = controllerExpand(ctx, driver, found.volume, size); err != nil {
-			return err
-		}
+	if request == nil { // the node does all of it; the size is known beforehand
+		return m.hasGrown(found, target, true)
 	}
+	m.tell(claimAbout(found.claim), false, reasonResizing, fmt.Sprintf("expanding volume %s to %s", request.GetVolumeId(), target.String()))
+	answer, err := driver.Client.ControllerExpandVolume(ctx, request)
+	if err == nil {
+		err = claim.CheckExpanded(request.GetVolumeId(), target, answer.GetCapacityBytes())
+	}
+	if err != nil {
+		return errors.Join(err, m.expandFailed(found, err))
+	}
+	m.tries.drop(string(found.claim.UID))
 	if err := m.hit("expand/called"); err != nil {
 		return err
 	}
-	if nodeToo && node.Expand {
-		return m.recordResize(found, reached, corev1.PersistentVolumeClaimNodeResizePending)
-	}
-	return m.recordResize(found, reached, "")
+	return m.hasGrown(found, quantity(answer.GetCapacityBytes()), answer.GetNodeExpansionRequired())
 }
 
-func controllerExpand(ctx context.Context, driver *plugins.Driver, volume *corev1.PersistentVolume, size int64) (int64, bool, error) {
-	can, err := driver.Client.ControllerCapabilities(ctx)
+func (m *Manager) expandRequest(volume *corev1.PersistentVolume, target resource.Quantity, modes claim.Modes) (*csi.ControllerExpandVolumeRequest, error) {
+	source := volume.Spec.CSI
+	mode, err := claim.FoldAccessModes(modes, volume.Spec.AccessModes)
 	if err != nil {
-		return 0, false, err
+		return nil, fmt.Errorf("PersistentVolume %s: %w", volume.Name, err)
 	}
-	capability, err := useOf(volume).NodeCapability(claim.Modes{SingleNodeMultiWriter: can.SingleNodeMultiWriter}, volume.Spec.AccessModes)
+	secrets, err := m.secret(source.ControllerExpandSecretRef, "ControllerExpandVolume")
 	if err != nil {
-		return 0, false, err
+		return nil, fmt.Errorf("PersistentVolume %s: %w", volume.Name, err)
 	}
-	answer, err := driver.Client.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{
-		VolumeId: volume.Spec.CSI.VolumeHandle, CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeCapability: capability,
-	})
-	if err != nil {
-		return 0, false, err
-	}
-	if answer.GetCapacityBytes() < size {
-		return 0, false, fmt.Errorf("%w: it answered ControllerExpandVolume with %d bytes, less than the %d asked for",
-			claim.ErrDriverFailed, answer.GetCapacityBytes(), size)
-	}
-	return answer.GetCapacityBytes(), answer.GetNodeExpansionRequired(), nil
+	return &csi.ControllerExpandVolumeRequest{
+		VolumeId: source.VolumeHandle, CapacityRange: &csi.CapacityRange{RequiredBytes: target.Value()},
+		Secrets: secrets, VolumeCapability: useOf(volume).Capability(mode),
+	}, nil
 }
 
 func useOf(volume *corev1.PersistentVolume) claim.Use {
@@ -110,8 +200,18 @@ func useOf(volume *corev1.PersistentVolume) claim.Use {
 	}
 }
 
-// recordResize writes where an expansion stands; status "" means that it is done.
-func (m *Manager) recordResize(found bound, size int64, status corev1.ClaimResourceStatus) error {
+func (m *Manager) expandFailed(found bound, failure error) error {
+	outcome, uid := claim.Classify(claim.CallExpand, failure), string(found.claim.UID)
+	known := m.tries.get(uid)
+	known.resizeFailed = outcome != claim.OutcomeUncertain
+	m.tries.set(uid, known)
+	return m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
+		claim.FailResize(pvc, outcome, shorten(failure.Error()), time.Now())
+	})
+}
+
+// hasGrown writes the new size, of volume and claim at once.
+func (m *Manager) hasGrown(found bound, size resource.Quantity, node bool) error {
 	key := store.Key(found.claim.Namespace, found.claim.Name)
 	err := m.update(func(tx *store.Tx) error {
 		pvc, err := tx.Claims().Get(key)
@@ -122,21 +222,33 @@ func (m *Manager) recordResize(found bound, size int64, status corev1.ClaimResou
 		if err != nil {
 			return err
 		}
-		if pvc == nil || volume == nil {
+		if pvc == nil || volume == nil || pvc.UID != found.claim.UID {
 			return fmt.Errorf("%s vanished while its volume was expanded", claim.Describe(found.claim))
 		}
-		pvc.Status.AllocatedResources = corev1.ResourceList{corev1.ResourceStorage: quantity(size)}
-		pvc.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: status}
-		if status == "" {
-			pvc.Status.AllocatedResourceStatuses = nil
-			pvc.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: quantity(size)}
-		}
-		if status != corev1.PersistentVolumeClaimControllerResizeInProgress {
-			volume.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: quantity(size)}
+		volume.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: size}
+		// From here on the node's part is for what the driver really has.
+		pvc.Status.AllocatedResources = corev1.ResourceList{corev1.ResourceStorage: size}
+		if node {
+			claim.AwaitNode(pvc, time.Now())
+		} else {
+			claim.FinishResize(pvc, size)
 		}
 		return errors.Join(tx.Claims().Put(key, pvc), tx.Volumes().Put(volume.Name, volume))
 	})
-	if err != nil {
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errStore, err)
+	case node:
+		m.tell(claimAbout(found.claim), false, reasonNodeRequired, "the volume has grown; its filesystem grows on the node")
+	default:
+		m.tell(claimAbout(found.claim), false, reasonResizeSuccessful, fmt.Sprintf("the volume has %s", size.String()))
+	}
+	return nil
+}
+
+// writeClaim is editClaim for what must be written before the next step.
+func (m *Manager) writeClaim(pvc *corev1.PersistentVolumeClaim, change func(*corev1.PersistentVolumeClaim)) error {
+	if err := m.editClaim(pvc, change); err != nil {
 		return fmt.Errorf("%w: %w", errStore, err)
 	}
 	return nil

@@ -78,7 +78,19 @@ type Manager struct {
 	node    nodeSide
 
 	mu    sync.Mutex
-	locks map[string]chan struct{}
+	locks map[string]*turn
+
+	index index
+	waits waits
+	lanes lanes
+	said  memories[string]
+	tries memories[tries]
+}
+
+// turn is a lock on a key, for as long as somebody has or wants it.
+type turn struct {
+	taken chan struct{}
+	users int
 }
 
 // New makes a Manager.
@@ -98,23 +110,32 @@ func New(options Options) *Manager {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Manager{options: options, logger: options.Logger, locks: map[string]chan struct{}{}}
+	return &Manager{options: options, logger: options.Logger, locks: map[string]*turn{}, index: index{store: options.Store}}
 }
 
 // lock waits for its turn on a key. Unlike a driver, which answers ABORTED, the
 // host is the one who repeats: here a queue is right.
 func (m *Manager) lock(ctx context.Context, key string) (unlock func(), err error) {
 	m.mu.Lock()
-	turn, known := m.locks[key]
-	if !known {
-		turn = make(chan struct{}, 1)
-		m.locks[key] = turn
+	mine := m.locks[key]
+	if mine == nil {
+		mine = &turn{taken: make(chan struct{}, 1)}
+		m.locks[key] = mine
 	}
+	mine.users++
 	m.mu.Unlock()
+	leave := func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if mine.users--; mine.users == 0 {
+			delete(m.locks, key)
+		}
+	}
 	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
+	case mine.taken <- struct{}{}:
+		return func() { <-mine.taken; leave() }, nil
 	case <-ctx.Done():
+		leave()
 		return nil, fmt.Errorf("wait for %s: %w", key, ctx.Err())
 	}
 }

@@ -11,15 +11,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
 // EnsureClaim gives a claim its volume, with at least the size that the claim
-// asks for now. It is idempotent: a creation that was cut off is finished.
+// asks for now. It is idempotent: a creation that was cut off is finished. It is
+// for callers without controllers: it makes the volume also where a class says
+// WaitForFirstConsumer, and a source that has no volume yet gets it first.
 func (m *Manager) EnsureClaim(ctx context.Context, key string) error {
 	unlock, err := m.lock(ctx, "claim "+key)
 	if err != nil {
@@ -33,58 +37,110 @@ func (m *Manager) EnsureClaim(ctx context.Context, key string) error {
 	case found.claim.DeletionTimestamp != nil:
 		return fmt.Errorf("%s is being deleted", claim.Describe(found.claim))
 	case found.volume != nil:
-		return m.grow(ctx, found)
-	}
-	record, err := m.intend(ctx, found.claim)
-	if err != nil {
+		_, err := m.grow(ctx, found)
 		return err
 	}
-	return m.step(ctx, claimLabel(key), StepCreate, m.onward(claim.CallCreate), func(ctx context.Context) (string, error) {
-		volume, err := m.create(ctx, record, found.claim)
-		if err != nil {
-			return "", err
-		}
-		return sizeText(volume), nil
-	})
+	return m.provision(ctx, found.claim)
 }
 
 func claimLabel(key string) string { return "claim " + key }
+
+func claimMatter(pvc *corev1.PersistentVolumeClaim, driver, handle string) matter {
+	key := store.Key(pvc.Namespace, pvc.Name)
+	return matter{label: claimLabel(key), about: []journal.Ref{claimAbout(pvc)}, driver: driver, handle: handle}
+}
+
+func claimAbout(pvc *corev1.PersistentVolumeClaim) journal.Ref {
+	return journal.Ref{Kind: "PersistentVolumeClaim", Key: store.Key(pvc.Namespace, pvc.Name), UID: string(pvc.UID)}
+}
 
 func sizeText(volume *corev1.PersistentVolume) string {
 	size := volume.Spec.Capacity[corev1.ResourceStorage]
 	return size.String()
 }
 
+// provision makes the volume of a claim: it writes down what the driver is going
+// to be asked, asks, and writes down what came of it.
+func (m *Manager) provision(ctx context.Context, pvc *corev1.PersistentVolumeClaim) error {
+	record, fresh, err := m.intend(ctx, pvc)
+	if err != nil {
+		return err
+	}
+	return m.finishCreation(ctx, record, pvc, fresh)
+}
+
+// finishCreation asks for the volume of a record until there is a final answer.
+// fresh: nobody asked before. The claim is only a name for people: it may be gone.
+func (m *Manager) finishCreation(ctx context.Context, record *store.Provisioning, pvc *corev1.PersistentVolumeClaim, fresh bool) error {
+	return m.stepOf(ctx, claimMatter(pvc, record.Driver, ""), StepCreate, m.onward(claim.CallCreate), func(ctx context.Context) (string, error) {
+		volume, err := m.create(ctx, record, fresh)
+		fresh = false
+		if err != nil {
+			return "", err
+		}
+		m.tell(claimAbout(pvc), false, reasonProvisioned, "Successfully provisioned volume "+volume.Name)
+		return sizeText(volume), nil
+	})
+}
+
 // intend returns the record of the creation, written before this returns: the
 // one of an earlier try, whose request is repeated word for word, or a new one.
-func (m *Manager) intend(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (record *store.Provisioning, err error) {
-	err = m.view(func(tx *store.Tx) error {
-		record, err = tx.Provisionings().Get(string(pvc.UID))
-		return err
-	})
-	if err != nil || record != nil {
-		return record, err
+func (m *Manager) intend(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (record *store.Provisioning, fresh bool, err error) {
+	if record, err = m.provisioning(pvc.UID); err != nil || record != nil {
+		return record, false, err
 	}
 	class, err := m.classOf(pvc)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	request, err := m.request(ctx, pvc, class)
-	if err != nil {
-		return nil, err
-	}
-	text, err := protojson.Marshal(request)
-	if err != nil {
-		return nil, fmt.Errorf("%s: record the request: %w", claim.Describe(pvc), err)
-	}
-	record = &store.Provisioning{
-		ClaimUID: pvc.UID, Claim: store.Key(pvc.Namespace, pvc.Name), VolumeName: request.GetName(),
-		Driver: class.Provisioner, Class: *class, Request: text, Started: time.Now(),
+	if record, err = m.prepare(ctx, pvc, class); err != nil {
+		return nil, false, err
 	}
 	if err := m.hit("provision/intent"); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return record, m.update(func(tx *store.Tx) error { return tx.Provisionings().Put(string(pvc.UID), record) })
+	if err := m.begin(pvc, record); err != nil {
+		return nil, false, err
+	}
+	m.tell(claimAbout(pvc), false, reasonProvisioning, fmt.Sprintf("driver %s is asked for a volume for claim %q", record.Driver, record.Claim))
+	return record, true, m.hit("provision/begun")
+}
+
+func (m *Manager) provisioning(uid types.UID) (record *store.Provisioning, err error) {
+	err = m.view(func(tx *store.Tx) error {
+		record, err = tx.Provisionings().Get(string(uid))
+		return err
+	})
+	return record, err
+}
+
+// begin writes the intent, and keeps the source from going meanwhile. What the
+// request was made from may have changed by now: then it is made again.
+func (m *Manager) begin(pvc *corev1.PersistentVolumeClaim, record *store.Provisioning) error {
+	return m.update(func(tx *store.Tx) error {
+		current, err := tx.Claims().Get(record.Claim)
+		if err != nil {
+			return err
+		}
+		if current == nil || current.UID != pvc.UID || current.Spec.VolumeName != "" {
+			return fmt.Errorf("%s changed meanwhile", claim.Describe(pvc))
+		}
+		if record.Source != "" {
+			if err := keepSource(tx, record.Source); err != nil {
+				return fmt.Errorf("%s: spec.dataSource: %w", claim.Describe(pvc), err)
+			}
+		}
+		return tx.Provisionings().Put(string(pvc.UID), record)
+	})
+}
+
+// forget removes the record of a creation that is over, and lets its source go
+// if nothing else is made of it.
+func forget(tx *store.Tx, record *store.Provisioning) error {
+	if err := tx.Provisionings().Delete(string(record.ClaimUID)); err != nil || record.Source == "" {
+		return err
+	}
+	return releaseSource(tx, record.Source)
 }
 
 func (m *Manager) classOf(pvc *corev1.PersistentVolumeClaim) (class *storagev1.StorageClass, err error) {
@@ -92,19 +148,25 @@ func (m *Manager) classOf(pvc *corev1.PersistentVolumeClaim) (class *storagev1.S
 		return nil, fmt.Errorf("%s names no StorageClass", claim.Describe(pvc))
 	}
 	name := *pvc.Spec.StorageClassName
-	err = m.view(func(tx *store.Tx) error {
-		class, err = tx.Classes().Get(name)
-		return err
-	})
-	if err == nil && class == nil {
-		err = fmt.Errorf("%s: spec.storageClassName: there is no StorageClass %q", claim.Describe(pvc), name)
+	if class, err = m.class(name); err == nil && class == nil {
+		err = waitFor(dependencies(dependency("storageclasses", name)), "",
+			"%s: spec.storageClassName: there is no StorageClass %q", claim.Describe(pvc), name)
 	}
 	return class, err
 }
 
-// request builds what the driver will be asked.
-func (m *Manager) request(ctx context.Context, pvc *corev1.PersistentVolumeClaim, sc *storagev1.StorageClass) (*csi.CreateVolumeRequest, error) {
-	class, err := parseClass(sc)
+func (m *Manager) class(name string) (class *storagev1.StorageClass, err error) {
+	err = m.view(func(tx *store.Tx) error {
+		class, err = tx.Classes().Get(name)
+		return err
+	})
+	return class, err
+}
+
+// prepare works out what the driver will be asked, and what the
+// PersistentVolume will say. It writes nothing.
+func (m *Manager) prepare(ctx context.Context, pvc *corev1.PersistentVolumeClaim, sc *storagev1.StorageClass) (*store.Provisioning, error) {
+	class, err := claim.ParseClass(sc)
 	if err != nil {
 		return nil, err
 	}
@@ -112,14 +174,24 @@ func (m *Manager) request(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	if err != nil {
 		return nil, err
 	}
-	if !side.can.CreateDelete {
-		return nil, fmt.Errorf("%s: driver %s does not make volumes (CREATE_DELETE_VOLUME)", claim.Describe(pvc), class.Driver)
+	if err := able(pvc, class.Driver, side); err != nil {
+		return nil, err
 	}
 	creation := claim.Creation{
 		Class: class, Claim: pvc, Modes: claim.Modes{SingleNodeMultiWriter: side.can.SingleNodeMultiWriter},
 	}
-	if creation.Source, err = m.source(ctx, pvc, class.Driver, side.can); err != nil {
+	if creation.ExtraMetadata, err = m.extraMetadata(class.Driver); err != nil {
 		return nil, err
+	}
+	if creation.MutableParameters, err = m.mutableParameters(pvc, class.Driver); err != nil {
+		return nil, err
+	}
+	secrets, err := class.ResolveSecrets(claim.VolumeTokens(pvc, creation.Name()))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := m.secret(secrets[claim.SecretProvision], "CreateVolume"); err != nil {
+		return nil, fmt.Errorf("StorageClass %q: %w", sc.Name, err)
 	}
 	if side.plugin.Topology {
 		creation.Topology = claim.Here(side.node.Topology)
@@ -127,16 +199,49 @@ func (m *Manager) request(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 			return nil, err
 		}
 	}
-	return creation.Request()
+	var source string
+	if creation.Source, source, err = m.source(ctx, pvc, class.Driver); err != nil {
+		return nil, err
+	}
+	request, err := creation.Request()
+	if err != nil {
+		return nil, err
+	}
+	text, err := protojson.Marshal(request)
+	if err != nil {
+		return nil, fmt.Errorf("%s: record the request: %w", claim.Describe(pvc), err)
+	}
+	return &store.Provisioning{
+		ClaimUID: pvc.UID, Claim: store.Key(pvc.Namespace, pvc.Name), VolumeName: request.GetName(),
+		Driver: sc.Provisioner, Class: *sc, Request: text, Started: time.Now(), Source: source,
+		Volume: creation.Template(claim.VolumeOptions{
+			Policy: claim.ReclaimPolicy(sc), Finalizers: volumeFinalizers(claim.ReclaimPolicy(sc)), Secrets: secrets,
+			ReadOnly: side.can.PublishReadOnly,
+		}),
+	}, m.nameIsFree(pvc, creation.Name())
 }
 
-// parseClass refuses a class with secrets: this host keeps none.
-func parseClass(sc *storagev1.StorageClass) (claim.Class, error) {
-	class, err := claim.ParseClass(sc)
-	if err == nil && len(class.Secrets) > 0 {
-		err = fmt.Errorf("StorageClass %q: parameters: secrets (%s…-secret-name) are not supported on one machine", sc.Name, claim.ReservedPrefix)
+// able tells whether the driver can do what the claim asks for.
+func able(pvc *corev1.PersistentVolumeClaim, driver string, side controllerSide) error {
+	lacks := func(field, what, capability string) error {
+		return fmt.Errorf("%s: %sdriver %s does not %s (%s)", claim.Describe(pvc), field, driver, what, capability)
 	}
-	return class, err
+	source, err := claim.SourceOf(pvc)
+	switch {
+	case err != nil:
+		return err
+	case !side.can.CreateDelete:
+		return lacks("", "make volumes", "CREATE_DELETE_VOLUME")
+	case source.Kind == claim.SourceClaim && !side.can.Clone:
+		return lacks("spec.dataSource: ", "clone volumes", "CLONE_VOLUME")
+	case source.Kind == claim.SourceSnapshot && !side.can.Snapshots:
+		return lacks("spec.dataSource: ", "restore snapshots", "CREATE_DELETE_SNAPSHOT")
+	case attributesClass(pvc) != "" && !side.can.Modify:
+		return lacks("spec.volumeAttributesClassName: ", "know VolumeAttributesClasses", "MODIFY_VOLUME")
+	case pvc.Spec.Selector != nil:
+		return fmt.Errorf("%s: spec.selector: volumes that are made for a claim cannot be selected by labels; take the selector out, or the class", claim.Describe(pvc))
+	}
+	return nil
 }
 
 // controllerSide is what a driver's controller can do.
@@ -162,110 +267,81 @@ func (m *Manager) controllerSide(ctx context.Context, key, name string) (side co
 	return side, err
 }
 
-// source finds the volume that a claim wants to be a copy of. A source claim
-// that has no volume yet gets it first.
-func (m *Manager) source(ctx context.Context, pvc *corev1.PersistentVolumeClaim, driver string, can csiclient.ControllerCapabilities) (claim.Source, error) {
-	reference, err := claim.SourceOf(pvc)
+// ExtraMetadataAnnotation, "true" on a CSIDriver, has the names of claim and
+// volume sent among the parameters of CreateVolume, and those of a snapshot
+// with CreateSnapshot: what --extra-create-metadata of the sidecars is.
+const ExtraMetadataAnnotation = "holdfast.dev/extra-create-metadata"
+
+func (m *Manager) extraMetadata(driver string) (bool, error) {
+	object, err := m.csiDriver(driver)
+	return object != nil && object.Annotations[ExtraMetadataAnnotation] == "true", err
+}
+
+func attributesClass(pvc *corev1.PersistentVolumeClaim) string {
+	if pvc.Spec.VolumeAttributesClassName == nil {
+		return ""
+	}
+	return *pvc.Spec.VolumeAttributesClassName
+}
+
+// mutableParameters are those of the claim's VolumeAttributesClass.
+func (m *Manager) mutableParameters(pvc *corev1.PersistentVolumeClaim, driver string) (map[string]string, error) {
+	name := attributesClass(pvc)
+	if name == "" {
+		return nil, nil
+	}
+	class, err := m.attributesClass(name)
 	switch {
-	case err != nil || reference.Kind == claim.SourceNone:
-		return claim.Source{}, err
-	case reference.Kind == claim.SourceSnapshot:
-		return claim.Source{}, fmt.Errorf("%s: spec.dataSource: VolumeSnapshot objects are not supported on one machine yet; name a PersistentVolumeClaim", claim.Describe(pvc))
-	case !can.Clone:
-		return claim.Source{}, fmt.Errorf("%s: spec.dataSource: driver %s does not clone volumes (CLONE_VOLUME)", claim.Describe(pvc), driver)
-	}
-	key := store.Key(pvc.Namespace, reference.Name)
-	if key == store.Key(pvc.Namespace, pvc.Name) {
-		return claim.Source{}, fmt.Errorf("%s: spec.dataSource: a claim cannot be a copy of itself", claim.Describe(pvc))
-	}
-	if err := m.EnsureClaim(ctx, key); err != nil {
-		return claim.Source{}, fmt.Errorf("%s: spec.dataSource: %w", claim.Describe(pvc), err)
-	}
-	found, err := m.boundClaim(key)
-	if err != nil {
-		return claim.Source{}, err
-	}
-	if err := claim.CheckClone(pvc, found.claim, found.volume, driver); err != nil {
-		return claim.Source{}, err
-	}
-	return claim.Source{VolumeHandle: found.volume.Spec.CSI.VolumeHandle}, nil
-}
-
-// create asks the driver and records the volume. A final error takes the
-// intent back; after any other the driver may have made it.
-func (m *Manager) create(ctx context.Context, record *store.Provisioning, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
-	request, made, err := m.callCreate(ctx, record)
-	if err != nil {
-		note(&record.Trouble, claim.CallCreate, err)
-		return nil, errors.Join(err, m.update(func(tx *store.Tx) error {
-			if claim.Classify(claim.CallCreate, err) == claim.OutcomeUncertain {
-				return tx.Provisionings().Put(string(record.ClaimUID), record)
-			}
-			return tx.Provisionings().Delete(string(record.ClaimUID))
-		}))
-	}
-	class, err := parseClass(&record.Class)
-	if err != nil {
+	case err != nil:
 		return nil, err
+	case class == nil:
+		return nil, waitFor(dependencies(dependency("volumeattributesclasses", name)), "",
+			"%s: spec.volumeAttributesClassName: there is no VolumeAttributesClass %q", claim.Describe(pvc), name)
+	case class.DriverName != driver:
+		return nil, fmt.Errorf("%s: spec.volumeAttributesClassName: VolumeAttributesClass %q is for driver %s, not %s", claim.Describe(pvc), name, class.DriverName, driver)
 	}
-	volume := claim.PersistentVolume(claim.Creation{Class: class, Claim: pvc}, claim.ReclaimPolicy(&record.Class), request, made)
-	if err := m.hit("provision/called"); err != nil {
-		return nil, err
-	}
-	if err := m.bind(pvc, volume); err != nil {
-		return nil, fmt.Errorf("%w: %w", errStore, err)
-	}
-	return volume, m.hit("provision/recorded")
+	return class.Parameters, nil
 }
 
-// callCreate calls the driver and checks its answer. A volume that is not what
-// was asked for is deleted again.
-func (m *Manager) callCreate(ctx context.Context, record *store.Provisioning) (*csi.CreateVolumeRequest, *csi.Volume, error) {
-	request := &csi.CreateVolumeRequest{}
-	if err := protojson.Unmarshal(record.Request, request); err != nil {
-		return nil, nil, fmt.Errorf("the recorded request for %s is damaged: %w", record.VolumeName, err)
-	}
-	driver, err := m.options.Drivers.Driver(record.Driver)
-	if err != nil {
-		return nil, nil, err
-	}
-	made, err := driver.Client.CreateVolume(ctx, request)
-	if err != nil {
-		return nil, nil, err
-	}
-	if wrong := claim.CheckAnswer(request, made); wrong != nil {
-		wrong = fmt.Errorf("%w: %w", claim.ErrDriverFailed, wrong)
-		if made.GetVolumeId() == "" {
-			return nil, nil, wrong
-		}
-		if err := driver.Client.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: made.GetVolumeId()}); err != nil {
-			// The texts only: this is not final, since the record is needed to find
-			// the volume again, whatever class the two errors have.
-			return nil, nil, fmt.Errorf("%s, and it could not be deleted: %s", wrong.Error(), err.Error())
-		}
-		return nil, nil, wrong
-	}
-	return request, made, nil
-}
-
-// bind writes volume, claim and the end of the intent in one transaction.
-func (m *Manager) bind(pvc *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) error {
-	key := store.Key(pvc.Namespace, pvc.Name)
-	return m.update(func(tx *store.Tx) error {
-		current, err := tx.Claims().Get(key)
-		if err != nil {
-			return err
-		}
-		if current == nil || current.UID != pvc.UID {
-			return fmt.Errorf("%s was replaced while its volume was made", claim.Describe(pvc))
-		}
-		current.Spec.VolumeName = volume.Name
-		current.Status.Phase = corev1.ClaimBound
-		current.Status.AccessModes = volume.Spec.AccessModes
-		current.Status.Capacity = volume.Spec.Capacity
-		return errors.Join(tx.Volumes().Put(volume.Name, volume), tx.Claims().Put(key, current),
-			tx.Provisionings().Delete(string(pvc.UID)))
+func (m *Manager) attributesClass(name string) (class *storagev1.VolumeAttributesClass, err error) {
+	err = m.view(func(tx *store.Tx) error {
+		class, err = tx.AttributesClasses().Get(name)
+		return err
 	})
+	return class, err
+}
+
+// nameIsFree: a PersistentVolume of the name that the new one will have is
+// somebody else's.
+func (m *Manager) nameIsFree(pvc *corev1.PersistentVolumeClaim, name string) error {
+	volume, err := m.volume(name)
+	if err != nil || volume == nil {
+		return err
+	}
+	return waitFor(dependencies(dependency(volumeResource, name)), "",
+		"%s: PersistentVolume %q exists and was not made for this claim; delete or rename it", claim.Describe(pvc), name)
+}
+
+func (m *Manager) volume(name string) (volume *corev1.PersistentVolume, err error) {
+	err = m.view(func(tx *store.Tx) error {
+		volume, err = tx.Volumes().Get(name)
+		return err
+	})
+	return volume, err
 }
 
 func quantity(bytes int64) resource.Quantity { return *resource.NewQuantity(bytes, resource.BinarySI) }
+
+// isLocal tells whether an error says nothing about what a driver did.
+func isLocal(err error) bool {
+	return errors.Is(err, ErrWaiting) || errors.Is(err, plugins.ErrNotRegistered) || errors.Is(err, errStore)
+}
+
+// requestOf reads the recorded request.
+func requestOf(record *store.Provisioning) (*csi.CreateVolumeRequest, error) {
+	request := &csi.CreateVolumeRequest{}
+	if err := protojson.Unmarshal(record.Request, request); err != nil {
+		return nil, fmt.Errorf("the recorded request for %s is damaged: %w", record.VolumeName, err)
+	}
+	return request, nil
+}

@@ -1,0 +1,177 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// index answers the questions whose answer would otherwise take a look at every
+// object: which pods use a claim, which PersistentVolumes have a handle or are
+// free, which snapshots of a claim are being cut. It follows the store, and
+// catches up when it is asked: it is never behind what was committed before.
+type index struct {
+	store *store.Store
+
+	mu    sync.Mutex
+	watch *store.Watch
+	facts map[string][]string            // what an object says, by resource/key
+	by    map[string]map[string]struct{} // which objects say it, by fact
+}
+
+// The facts.
+func podUses(claimKey string) string         { return "pod uses " + claimKey }
+func consumes(claimKey string) string        { return "pod awaits " + claimKey }
+func hasHandle(driver, handle string) string { return "handle " + claim.UniqueName(driver, handle) }
+func isFree(class string) string             { return "free " + class }
+func cuts(claimKey string) string            { return "cuts " + claimKey }
+
+// find lists the keys of the objects that say a fact, sorted.
+func (i *index) find(fact string) ([]string, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if err := i.catchUp(); err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(i.by[fact])), nil
+}
+
+func (i *index) catchUp() error {
+	if i.watch == nil {
+		return i.build()
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel() // what is there already is returned all the same
+	for {
+		changes, err := i.watch.Next(over)
+		switch {
+		case errors.Is(err, context.Canceled):
+			return nil
+		case errors.Is(err, store.ErrExpired):
+			return i.build()
+		case err != nil:
+			return fmt.Errorf("follow the store: %w", err)
+		}
+		for _, change := range changes {
+			if !indexed(change.Kind.Resource) {
+				continue
+			}
+			object, err := change.Object()
+			if err != nil {
+				return err
+			}
+			if change.Deleted {
+				object = nil
+			}
+			i.note(dependency(change.Kind.Resource, change.Key), object)
+		}
+	}
+}
+
+func indexed(resource string) bool {
+	return resource == "pods" || resource == "persistentvolumes" || resource == "volumesnapshots"
+}
+
+func (i *index) build() error {
+	i.facts, i.by = map[string][]string{}, map[string]map[string]struct{}{}
+	return i.store.View(func(tx *store.Tx) error {
+		i.watch = i.store.Watch(tx.Version())
+		for _, kind := range store.Kinds() {
+			if !indexed(kind.Resource) {
+				continue
+			}
+			objects, err := tx.Objects(kind).All()
+			if err != nil {
+				return err
+			}
+			for _, object := range objects {
+				i.note(dependency(kind.Resource, store.KeyOf(object)), object)
+			}
+		}
+		return nil
+	})
+}
+
+// note replaces what an object says; nil says nothing.
+func (i *index) note(name string, object store.Object) {
+	_, key, _ := cut(name)
+	for _, fact := range i.facts[name] {
+		if delete(i.by[fact], key); len(i.by[fact]) == 0 {
+			delete(i.by, fact)
+		}
+	}
+	facts := factsOf(object)
+	for _, fact := range facts {
+		if i.by[fact] == nil {
+			i.by[fact] = map[string]struct{}{}
+		}
+		i.by[fact][key] = struct{}{}
+	}
+	if len(facts) == 0 {
+		delete(i.facts, name)
+		return
+	}
+	i.facts[name] = facts
+}
+
+func factsOf(object store.Object) (facts []string) {
+	switch object := object.(type) {
+	case *corev1.Pod:
+		if finished(object) {
+			return nil
+		}
+		for _, key := range claimsOf(object) {
+			facts = append(facts, podUses(key))
+			if object.DeletionTimestamp == nil {
+				facts = append(facts, consumes(key))
+			}
+		}
+	case *corev1.PersistentVolume:
+		if source := object.Spec.CSI; source != nil {
+			facts = append(facts, hasHandle(source.Driver, source.VolumeHandle))
+		}
+		if object.DeletionTimestamp == nil && (object.Status.Phase == "" || object.Status.Phase == corev1.VolumePending || object.Status.Phase == corev1.VolumeAvailable) {
+			facts = append(facts, isFree(object.Spec.StorageClassName))
+		}
+	case *snapshotv1.VolumeSnapshot:
+		if name := object.Spec.Source.PersistentVolumeClaimName; name != nil && !isReady(object) {
+			facts = append(facts, cuts(store.Key(object.Namespace, *name)))
+		}
+	}
+	return facts
+}
+
+// claimsOf lists the keys of the claims that a pod uses, those of its generic
+// ephemeral volumes included.
+func claimsOf(pod *corev1.Pod) (keys []string) {
+	for _, volume := range pod.Spec.Volumes {
+		switch {
+		case volume.PersistentVolumeClaim != nil:
+			keys = append(keys, store.Key(pod.Namespace, volume.PersistentVolumeClaim.ClaimName))
+		case volume.Ephemeral != nil:
+			keys = append(keys, store.Key(pod.Namespace, claim.EphemeralClaimName(pod.Name, volume.Name)))
+		}
+	}
+	return keys
+}
+
+func finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func isReady(snapshot *snapshotv1.VolumeSnapshot) bool {
+	return snapshot.Status != nil && snapshot.Status.ReadyToUse != nil && *snapshot.Status.ReadyToUse
+}
+
+// cut takes resource/key apart.
+func cut(name string) (resource, key string, found bool) { return strings.Cut(name, "/") }

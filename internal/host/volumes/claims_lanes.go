@@ -1,0 +1,60 @@
+package volumes
+
+import "sync"
+
+// lanes keeps the work of one class or driver apart from another's, so that a
+// driver that hangs holds up its own volumes only. It knows of each object what
+// its lane is, since asking the store for it could wait.
+type lanes struct {
+	mu sync.Mutex
+	of map[string]string // by resource/key
+}
+
+func (l *lanes) set(name, lane string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of == nil {
+		l.of = map[string]string{}
+	}
+	if lane == "" {
+		delete(l.of, name)
+		return
+	}
+	l.of[name] = lane
+}
+
+func (l *lanes) lane(resource string) func(key string) string {
+	return func(key string) string {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.of[dependency(resource, key)]
+	}
+}
+
+// memories is what is known of objects that are in trouble, by resource/key or
+// UID, and is lost with the process.
+type memories[T any] struct {
+	mu    sync.Mutex
+	known map[string]T
+}
+
+func (m *memories[T]) get(name string) T {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.known[name]
+}
+
+func (m *memories[T]) set(name string, value T) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.known == nil {
+		m.known = map[string]T{}
+	}
+	m.known[name] = value
+}
+
+func (m *memories[T]) drop(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.known, name)
+}

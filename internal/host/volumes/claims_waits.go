@@ -1,0 +1,107 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// blocked is an error that passes when an object changes: it is ErrWaiting to
+// callers, and names what is waited for.
+type blocked struct {
+	error
+	on     []string // waits.on names
+	reason string   // of the event that tells of it; "" for none
+	normal bool     // the event is no warning
+}
+
+func (b *blocked) Is(target error) bool { return target == ErrWaiting }
+func (b *blocked) Unwrap() error        { return b.error }
+
+// waitFor makes a blocked error. on is made by dependency.
+func waitFor(on []string, reason, format string, arguments ...any) error {
+	return &blocked{error: fmt.Errorf(format, arguments...), on: on, reason: reason}
+}
+
+// dependency names an object that something waits for.
+func dependency(resource, key string) string { return resource + "/" + key }
+
+func dependencies(names ...string) []string { return names }
+
+// waits knows who waits for which object. It is small: only what waits now is
+// in it.
+type waits struct {
+	mu    sync.Mutex
+	on    map[string]map[string]bool // who waits for what, by what
+	whose map[string][]string        // the same, by who
+}
+
+// set says all that who waits for. fresh tells whether any of it is new: what
+// happened to that before was not told, so that the caller looks again.
+func (w *waits) set(who string, on []string) (fresh bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.on == nil {
+		w.on, w.whose = map[string]map[string]bool{}, map[string][]string{}
+	}
+	for _, old := range w.whose[who] {
+		if slices.Contains(on, old) {
+			continue
+		}
+		if delete(w.on[old], who); len(w.on[old]) == 0 {
+			delete(w.on, old)
+		}
+	}
+	for _, name := range on {
+		if !w.on[name][who] {
+			fresh = true
+			if w.on[name] == nil {
+				w.on[name] = map[string]bool{}
+			}
+			w.on[name][who] = true
+		}
+	}
+	if len(on) == 0 {
+		delete(w.whose, who)
+	} else {
+		w.whose[who] = on
+	}
+	return fresh
+}
+
+// whom lists who waits for an object.
+func (w *waits) whom(name string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []string
+	for who := range w.on[name] {
+		all = append(all, who)
+	}
+	return all
+}
+
+// waiting lists the keys of one resource that wait for what changed.
+func (m *Manager) waiting(resource string, change store.Change) []string {
+	names := []string{dependency(change.Kind.Resource, change.Key), dependency(change.Kind.Resource, "*")}
+	var keys []string
+	for _, name := range names {
+		for _, who := range m.waits.whom(name) {
+			if kind, key, _ := cut(who); kind == resource {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
+// onOf collects what an error waits for.
+func onOf(err error) []string {
+	var wait *blocked
+	if errors.As(err, &wait) {
+		return wait.on
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// The resources of the controllers.
+const (
+	claimResource    = "persistentvolumeclaims"
+	volumeResource   = "persistentvolumes"
+	snapshotResource = "volumesnapshots"
+	contentResource  = "volumesnapshotcontents"
+)
+
+// Controllers are those that bring claims, volumes and snapshots to what is
+// wanted. They need a Manager with the Patience OneAttempt.
+func (m *Manager) Controllers() []reconcile.Controller {
+	return []reconcile.Controller{
+		{
+			Name: claimResource, Do: m.run(claimResource, m.syncClaim), Keys: m.claimKeys,
+			All: m.all(claimResource), Lane: m.lanes.lane(claimResource),
+		},
+		{
+			Name: volumeResource, Do: m.run(volumeResource, m.syncVolume), Keys: m.volumeKeys,
+			All: m.all(volumeResource), Lane: m.lanes.lane(volumeResource),
+		},
+		{Name: "provisionings", Do: m.run("provisionings", m.syncAbandoned), Keys: m.abandonedKeys, All: allProvisionings},
+	}
+}
+
+// run makes a controller's Do: waiting is no failure. What is waited for is
+// noted before a last look, so that it cannot happen unseen in between.
+func (m *Manager) run(resource string, sync func(context.Context, string) (time.Duration, error)) func(context.Context, string) (time.Duration, error) {
+	return func(ctx context.Context, key string) (time.Duration, error) {
+		who := dependency(resource, key)
+		for {
+			again, err := sync(ctx, key)
+			if m.waits.set(who, onOf(err)) {
+				continue
+			}
+			if err == nil {
+				m.said.drop(who)
+			}
+			if errors.Is(err, ErrWaiting) {
+				return again, nil
+			}
+			return again, err
+		}
+	}
+}
+
+// all lists the keys of a resource, and learns their lanes.
+func (m *Manager) all(resource string) func(*store.Tx) ([]string, error) {
+	return func(tx *store.Tx) ([]string, error) {
+		kind, known := store.KindOf(resource)
+		if !known {
+			return nil, fmt.Errorf("%s is no kind of object", resource)
+		}
+		objects, err := tx.Objects(kind).All()
+		keys := make([]string, 0, len(objects))
+		for _, object := range objects {
+			key := store.KeyOf(object)
+			m.lanes.set(dependency(resource, key), laneOf(object))
+			keys = append(keys, key)
+		}
+		return keys, err
+	}
+}
+
+func laneOf(object store.Object) string {
+	switch object := object.(type) {
+	case *corev1.PersistentVolumeClaim:
+		if object.Spec.StorageClassName != nil {
+			return *object.Spec.StorageClassName
+		}
+	case *corev1.PersistentVolume:
+		if object.Spec.CSI != nil {
+			return object.Spec.CSI.Driver
+		}
+	case *snapshotv1.VolumeSnapshotContent:
+		return object.Spec.Driver
+	}
+	return ""
+}
+
+// objectOf decodes what changed, nil if nobody here cares.
+func (m *Manager) objectOf(change store.Change) store.Object {
+	object, err := change.Object()
+	if err != nil {
+		m.logger.Error("a change cannot be read", "kind", change.Kind.Kind, "key", change.Key, "error", err)
+		return nil
+	}
+	switch name := dependency(change.Kind.Resource, change.Key); {
+	case change.Deleted:
+		m.lanes.set(name, "")
+		m.said.drop(name)
+	default:
+		m.lanes.set(name, laneOf(object))
+	}
+	return object
+}
+
+func (m *Manager) claimKeys(change store.Change) []string {
+	keys := m.waiting(claimResource, change)
+	switch change.Kind.Resource {
+	case claimResource:
+		m.objectOf(change) // for its lane
+		keys = append(keys, change.Key)
+	case "pods":
+		if pod, is := m.objectOf(change).(*corev1.Pod); is {
+			keys = append(keys, claimsOf(pod)...)
+		}
+	case volumeResource:
+		pv, is := m.objectOf(change).(*corev1.PersistentVolume)
+		if !is {
+			break
+		}
+		if claimed := pv.Spec.ClaimRef; claimed != nil {
+			keys = append(keys, store.Key(claimed.Namespace, claimed.Name))
+		}
+		if !change.Deleted && slices.Contains(factsOf(pv), isFree(pv.Spec.StorageClassName)) {
+			keys = append(keys, m.whomOf(claimResource, isFree(pv.Spec.StorageClassName))...)
+		}
+	}
+	return keys
+}
+
+func (m *Manager) whomOf(resource, name string) (keys []string) {
+	for _, who := range m.waits.whom(name) {
+		if kind, key, _ := cut(who); kind == resource {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+func (m *Manager) volumeKeys(change store.Change) []string {
+	keys := m.waiting(volumeResource, change)
+	switch change.Kind.Resource {
+	case volumeResource:
+		keys = append(keys, change.Key)
+	case claimResource:
+		if pvc, is := m.objectOf(change).(*corev1.PersistentVolumeClaim); is && pvc.Spec.VolumeName != "" {
+			keys = append(keys, pvc.Spec.VolumeName)
+		}
+	case "volumeattachments":
+		attachment, is := m.objectOf(change).(*storagev1.VolumeAttachment)
+		if is && change.Deleted && attachment.Spec.Source.PersistentVolumeName != nil {
+			keys = append(keys, *attachment.Spec.Source.PersistentVolumeName)
+		}
+	}
+	return keys
+}
+
+// abandonedKeys: a creation that is under way loses its claim only with it.
+func (m *Manager) abandonedKeys(change store.Change) []string {
+	keys := m.waiting("provisionings", change)
+	if change.Kind.Resource == claimResource && change.Deleted {
+		if pvc, is := m.objectOf(change).(*corev1.PersistentVolumeClaim); is {
+			keys = append(keys, string(pvc.UID))
+		}
+	}
+	return keys
+}
+
+func allProvisionings(tx *store.Tx) (keys []string, err error) {
+	records, err := tx.Provisionings().All()
+	for _, record := range records {
+		keys = append(keys, string(record.ClaimUID))
+	}
+	return keys, err
+}
+
+// longestMessage is what the API server takes of an event's message, in bytes.
+const longestMessage = 1024
+
+// tell records what a cluster would show as an event.
+func (m *Manager) tell(about journal.Ref, warning bool, reason, message string) {
+	m.options.Record(journal.Notice{About: about, Warning: warning, Reason: reason, Message: shorten(message)})
+}
+
+func shorten(message string) string {
+	const end = "…"
+	if len(message) <= longestMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:longestMessage-len(end)], "") + end
+}
+
+// once tells the same of an object only once, until something else is told or
+// the object gets on.
+func (m *Manager) once(resource string, about journal.Ref, warning bool, reason, message string) {
+	who := dependency(resource, about.Key)
+	if said := reason + " " + message; m.said.get(who) != said {
+		m.said.set(who, said)
+		m.tell(about, warning, reason, message)
+	}
+}
+
+// explain tells why an object of a resource does not get on: what it waits for
+// once, a failure with each attempt.
+func (m *Manager) explain(resource string, about journal.Ref, reason string, err error) error {
+	var wait *blocked
+	switch {
+	case err == nil:
+	case errors.As(err, &wait):
+		if wait.reason != "" {
+			reason = wait.reason
+		}
+		m.once(resource, about, !wait.normal, reason, wait.Error())
+	default:
+		m.tell(about, true, reason, err.Error())
+	}
+	return err
+}

@@ -1,0 +1,165 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/plugins"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// create asks the driver and records the volume. A final error takes the
+// intent back; after any other the driver may have made it.
+func (m *Manager) create(ctx context.Context, record *store.Provisioning, fresh bool) (*corev1.PersistentVolume, error) {
+	request, made, err := m.callCreate(ctx, record)
+	if err != nil {
+		return nil, m.refused(record, request, fresh, err)
+	}
+	template, err := templateOf(record)
+	if err != nil {
+		return nil, err
+	}
+	volume := claim.FillVolume(template, request, made)
+	if err := m.hit("provision/called"); err != nil {
+		return nil, err
+	}
+	if err := m.save(record, volume); err != nil {
+		return nil, fmt.Errorf("%w: %w", errStore, err)
+	}
+	return volume, m.hit("provision/recorded")
+}
+
+// refused records how an attempt failed. Unless the driver says that nothing
+// was made, the record stays, and with it the way to find the volume again.
+func (m *Manager) refused(record *store.Provisioning, request *csi.CreateVolumeRequest, fresh bool, err error) error {
+	if isLocal(err) {
+		return err
+	}
+	final := claim.Classify(claim.CallCreate, err) != claim.OutcomeUncertain
+	if lost := errors.Is(err, backend.ErrExists) || errors.Is(err, backend.ErrNotFound) && request.GetVolumeContentSource() != nil; lost && !fresh {
+		// An earlier call may have made it, and its source is gone now, or the
+		// driver takes it for somebody else's.
+		final = false
+		err = &uncertain{fmt.Errorf("volume %q may have been made by an earlier call, and the driver cannot tell: %w", record.VolumeName, err)}
+	}
+	note(&record.Trouble, claim.CallCreate, err)
+	return errors.Join(err, m.update(func(tx *store.Tx) error {
+		if final {
+			return forget(tx, record)
+		}
+		return tx.Provisionings().Put(string(record.ClaimUID), record)
+	}))
+}
+
+// uncertain hides what kind of an error it is about: whatever the driver's
+// words, nobody knows what it did.
+type uncertain struct{ about error }
+
+func (u *uncertain) Error() string { return u.about.Error() }
+
+// templateOf is the PersistentVolume without the driver's answer. Earlier
+// versions did not record it; they knew no secrets.
+func templateOf(record *store.Provisioning) (*corev1.PersistentVolume, error) {
+	if record.Volume == nil {
+		return nil, fmt.Errorf("the record of the creation of %s has no PersistentVolume", record.VolumeName)
+	}
+	template := record.Volume.DeepCopy()
+	template.UID, template.CreationTimestamp = uuid.NewUUID(), metav1.NewTime(time.Now().Truncate(time.Second))
+	return template, nil
+}
+
+// callCreate calls the driver and checks its answer. A volume that is not what
+// was asked for is deleted again, unless it is another claim's.
+func (m *Manager) callCreate(ctx context.Context, record *store.Provisioning) (*csi.CreateVolumeRequest, *csi.Volume, error) {
+	request, err := requestOf(record)
+	if err != nil {
+		return nil, nil, err
+	}
+	driver, err := m.options.Drivers.Driver(record.Driver)
+	if err != nil {
+		return request, nil, err
+	}
+	if record.Volume != nil {
+		reference, _ := claim.DeletionSecret(record.Volume)
+		if request.Secrets, err = m.secret(reference, "CreateVolume"); err != nil {
+			return request, nil, err
+		}
+	}
+	made, err := driver.Client.CreateVolume(ctx, request)
+	if err != nil {
+		return request, nil, err
+	}
+	if err := m.hit("provision/answered"); err != nil {
+		return request, nil, err
+	}
+	return request, made, m.accept(ctx, driver, record, request, made)
+}
+
+// accept checks what the driver says it made.
+func (m *Manager) accept(ctx context.Context, driver *plugins.Driver, record *store.Provisioning, request *csi.CreateVolumeRequest, made *csi.Volume) error {
+	wrong := errors.Join(claim.CheckAnswer(request, made), claim.CheckPlace(request, made))
+	handle := made.GetVolumeId()
+	if handle == "" {
+		return wrong // there is nothing to delete it by: it is asked for again
+	}
+	other, err := m.holder(record, handle)
+	switch {
+	case err != nil:
+		return err
+	case other != "":
+		return fmt.Errorf("the driver answered CreateVolume %q with volume %q, which is that of PersistentVolume %q", request.GetName(), handle, other)
+	case wrong == nil:
+		return nil
+	}
+	wrong = fmt.Errorf("%w: %w", claim.ErrDriverFailed, wrong)
+	if err := driver.Client.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: handle, Secrets: request.GetSecrets()}); err != nil {
+		// This is not final, since the record is needed to find the volume again,
+		// whatever class the two errors have.
+		return &uncertain{fmt.Errorf("%w, and it could not be deleted: %w", wrong, err)}
+	}
+	return wrong
+}
+
+// holder is another PersistentVolume that has the volume.
+func (m *Manager) holder(record *store.Provisioning, handle string) (string, error) {
+	names, err := m.index.find(hasHandle(record.Driver, handle))
+	names = slices.DeleteFunc(names, func(name string) bool { return name == record.VolumeName })
+	if err != nil || len(names) == 0 {
+		return "", err
+	}
+	return names[0], nil
+}
+
+// save writes volume, claim and the end of the intent in one transaction. A
+// claim that was deleted or bound elsewhere meanwhile leaves the volume
+// released, and its reclaim policy decides.
+func (m *Manager) save(record *store.Provisioning, volume *corev1.PersistentVolume) error {
+	return m.update(func(tx *store.Tx) error {
+		known, err := tx.Volumes().Get(volume.Name)
+		if err != nil {
+			return err
+		}
+		if known != nil {
+			return fmt.Errorf("PersistentVolume %q was made by somebody else meanwhile; delete or rename it", volume.Name)
+		}
+		pvc, err := tx.Claims().Get(record.Claim)
+		if err != nil {
+			return err
+		}
+		if pvc == nil || pvc.UID != record.ClaimUID || pvc.Spec.VolumeName != "" && pvc.Spec.VolumeName != volume.Name {
+			volume.Status.Phase = corev1.VolumeReleased
+			return errors.Join(tx.Volumes().Put(volume.Name, volume), forget(tx, record))
+		}
+		return errors.Join(join(tx, pvc, volume), forget(tx, record))
+	})
+}

@@ -1,0 +1,218 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// Finalizers of claims and volumes, Kubernetes' own.
+const (
+	claimProtection  = "kubernetes.io/pvc-protection"
+	volumeProtection = "kubernetes.io/pv-protection"
+)
+
+const reasonFailedDelete = "VolumeFailedDelete"
+
+// volumeFinalizers are on a PersistentVolume from its binding on.
+func volumeFinalizers(policy corev1.PersistentVolumeReclaimPolicy) []string {
+	if policy == corev1.PersistentVolumeReclaimDelete {
+		return []string{volumeProtection, claim.ProvisionerFinalizer}
+	}
+	return []string{volumeProtection}
+}
+
+// protect adds finalizers. An object that is being deleted gets no more.
+func protect(object metav1.Object, finalizers ...string) {
+	if object.GetDeletionTimestamp() != nil {
+		return
+	}
+	for _, finalizer := range finalizers {
+		if !slices.Contains(object.GetFinalizers(), finalizer) {
+			object.SetFinalizers(append(object.GetFinalizers(), finalizer))
+		}
+	}
+}
+
+// letGo takes finalizers off, and tells whether none is left.
+func letGo(object metav1.Object, finalizers ...string) (none bool) {
+	object.SetFinalizers(slices.DeleteFunc(object.GetFinalizers(), func(f string) bool { return slices.Contains(finalizers, f) }))
+	return len(object.GetFinalizers()) == 0
+}
+
+func volumeAbout(pv *corev1.PersistentVolume) journal.Ref {
+	return journal.Ref{Kind: "PersistentVolume", Key: pv.Name, UID: string(pv.UID)}
+}
+
+// syncVolume brings one PersistentVolume a step on: its phase, its reclaim
+// policy, its end.
+func (m *Manager) syncVolume(ctx context.Context, name string) (time.Duration, error) {
+	pv, err := m.volume(name)
+	if err != nil || pv == nil || pv.Spec.CSI == nil {
+		return 0, err
+	}
+	phase, err := m.phase(pv)
+	if err != nil {
+		return 0, err
+	}
+	if phase != pv.Status.Phase {
+		return 0, m.changeVolume(pv, func(current *corev1.PersistentVolume) { current.Status.Phase = phase })
+	}
+	err = m.endVolume(ctx, pv)
+	return 0, m.explain(volumeResource, volumeAbout(pv), reasonFailedDelete, err)
+}
+
+// phase is what a volume's phase ought to be, by its claim.
+func (m *Manager) phase(pv *corev1.PersistentVolume) (corev1.PersistentVolumePhase, error) {
+	reference := pv.Spec.ClaimRef
+	if reference == nil || reference.UID == "" {
+		return corev1.VolumeAvailable, nil
+	}
+	pvc, err := m.claimOf(store.Key(reference.Namespace, reference.Name))
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case pvc != nil && pvc.UID == reference.UID && pvc.Spec.VolumeName == pv.Name:
+		return corev1.VolumeBound, nil
+	case pvc != nil && pvc.UID == reference.UID && pvc.Spec.VolumeName == "":
+		return corev1.VolumeAvailable, nil // reserved; the claim binds itself
+	case pv.Status.Phase == corev1.VolumeBound || pv.Status.Phase == corev1.VolumeReleased || pv.Status.Phase == corev1.VolumeFailed:
+		return corev1.VolumeReleased, nil
+	}
+	// A volume that somebody brought here and that was never bound here is not
+	// released by the absence of a claim of elsewhere: its data may be the only
+	// copy, and reclaiming it would delete them.
+	return corev1.VolumeAvailable, nil
+}
+
+// changeVolume changes a volume that still is the one that it was read as.
+func (m *Manager) changeVolume(pv *corev1.PersistentVolume, change func(*corev1.PersistentVolume)) error {
+	return m.update(func(tx *store.Tx) error {
+		current, err := tx.Volumes().Get(pv.Name)
+		if err != nil || current == nil || current.UID != pv.UID {
+			return err
+		}
+		change(current)
+		return tx.Volumes().Put(pv.Name, current)
+	})
+}
+
+// endVolume deletes what is to be deleted: a released volume whose policy says
+// so, and an object that the user deleted.
+func (m *Manager) endVolume(ctx context.Context, pv *corev1.PersistentVolume) error {
+	switch {
+	case pv.Status.Phase == corev1.VolumeReleased && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete:
+		return m.reclaim(ctx, pv)
+	case pv.DeletionTimestamp == nil:
+		return m.protectVolume(pv)
+	case pv.Status.Phase == corev1.VolumeBound:
+		return waitFor(dependencies(dependency(claimResource, store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name))), reasonDeletePending,
+			"it is deleted when %s is", describeClaim(store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)))
+	}
+	// Nobody asked for the data to be deleted: the driver's volume stays.
+	return m.removeVolume(pv)
+}
+
+// protectVolume keeps the finalizers of a volume in step with its policy, which
+// the user may change.
+func (m *Manager) protectVolume(pv *corev1.PersistentVolume) error {
+	return m.changeVolume(pv, func(current *corev1.PersistentVolume) {
+		protect(current, volumeProtection)
+		switch {
+		case current.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete:
+			letGo(current, claim.ProvisionerFinalizer)
+		case current.Status.Phase == corev1.VolumeBound:
+			protect(current, claim.ProvisionerFinalizer)
+		}
+	})
+}
+
+// reclaim deletes the volume of a released PersistentVolume, then the object.
+func (m *Manager) reclaim(ctx context.Context, pv *corev1.PersistentVolume) error {
+	source := pv.Spec.CSI
+	switch twins, err := m.index.find(hasHandle(source.Driver, source.VolumeHandle)); {
+	case err != nil:
+		return err
+	case len(twins) > 1:
+		twin := twins[0]
+		if twin == pv.Name {
+			twin = twins[1]
+		}
+		return waitFor(dependencies(dependency(volumeResource, twin)), "", "PersistentVolume %q stands for the same volume", twin)
+	}
+	user, err := m.inUse(source.Driver, source.VolumeHandle)
+	if err != nil {
+		return err
+	}
+	if user != "" {
+		return fmt.Errorf("volume %q is still in use by %s", source.VolumeHandle, user)
+	}
+	if busy, err := m.copying(dependency(claimResource, store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name))); err != nil || busy != "" {
+		return errors.Join(err, waitFor(dependencies(dependency(volumeResource, "*")), "", "it is being copied for %s", busy))
+	}
+	if err := m.hit("reclaim/begin"); err != nil {
+		return err
+	}
+	if err := m.deleteVolume(ctx, matter{label: "volume " + pv.Name, about: []journal.Ref{volumeAbout(pv)}}, pv); err != nil {
+		return err
+	}
+	if err := m.hit("reclaim/called"); err != nil {
+		return err
+	}
+	return m.removeVolume(pv)
+}
+
+// removeVolume removes the object, or what keeps it here. Finalizers of others
+// keep it: it is told as being deleted then.
+func (m *Manager) removeVolume(pv *corev1.PersistentVolume) error {
+	return m.update(func(tx *store.Tx) error {
+		current, err := tx.Volumes().Get(pv.Name)
+		if err != nil || current == nil || current.UID != pv.UID {
+			return err
+		}
+		if letGo(current, volumeProtection, claim.ProvisionerFinalizer, claim.AttacherFinalizer(pv.Spec.CSI.Driver)) {
+			return tx.Volumes().Delete(pv.Name)
+		}
+		if current.DeletionTimestamp == nil {
+			now := metav1.Now()
+			current.DeletionTimestamp = &now
+		}
+		return tx.Volumes().Put(pv.Name, current)
+	})
+}
+
+// deleteVolume calls the driver.
+func (m *Manager) deleteVolume(ctx context.Context, w matter, pv *corev1.PersistentVolume) error {
+	source := pv.Spec.CSI
+	w.driver, w.handle = source.Driver, source.VolumeHandle
+	return m.stepOf(ctx, w, StepDelete, m.back(), func(ctx context.Context) (string, error) {
+		driver, err := m.options.Drivers.Driver(source.Driver)
+		if err != nil {
+			return "", err
+		}
+		can, err := driver.Client.ControllerCapabilities(ctx)
+		if err != nil {
+			return "", err
+		}
+		if !can.CreateDelete {
+			return "", fmt.Errorf("driver %s does not delete volumes (CREATE_DELETE_VOLUME); set the reclaim policy of PersistentVolume %q to Retain", source.Driver, pv.Name)
+		}
+		reference, _ := claim.DeletionSecret(pv)
+		secrets, err := m.secret(reference, "DeleteVolume")
+		if err != nil && !without(pv.Annotations, err) {
+			return "", err
+		}
+		return source.VolumeHandle, driver.Client.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: source.VolumeHandle, Secrets: secrets})
+	})
+}
