@@ -22,12 +22,18 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// rescanEvery bounds how long a change may go unseen that no event told of.
+// rescanEvery bounds how long a change may go unseen that no event tells of:
+// what a symbolic link leads to, a file that cannot be examined, and whether
+// somebody serves a file that may be a socket. Where there is none of these,
+// nothing is looked at without an event.
 const rescanEvery = time.Minute
 
-// recreateAfter is the pause before a registration directory that somebody
-// removed, and that cannot be made again, is tried once more.
-const recreateAfter = time.Second
+// The pauses before a registration directory that cannot be made or read is
+// tried once more.
+const (
+	firstRetry   = time.Second
+	longestRetry = 2 * time.Minute
+)
 
 // Socket is a socket file. A file that was removed and made again under the
 // same path has another Identity.
@@ -59,7 +65,9 @@ type Watcher struct {
 	events  *fsnotify.Watcher
 	known   map[string]Identity
 	scanned bool
-	again   bool // files that were no sockets are looked at anew
+	again   bool          // files that were no sockets are looked at anew
+	untold  bool          // there are files whose changes no event tells of
+	failed  time.Duration // the pause after the last failure, 0 if there was none
 }
 
 // New makes a Watcher that sends to changes, which the receiver must keep
@@ -81,17 +89,29 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, w.events.Close()) }()
 	defer w.probes.close()
-	tick := time.NewTicker(rescanEvery)
-	defer tick.Stop()
 	for {
 		retry, err := w.look(ctx)
 		if err != nil {
 			return ignoreEnd(ctx, err)
 		}
-		if err := w.wait(ctx, tick.C, retry); err != nil {
+		if err := w.wait(ctx, w.pause(retry)); err != nil {
 			return ignoreEnd(ctx, err)
 		}
 	}
+}
+
+// pause is when to look again without an event; 0 is never.
+func (w *Watcher) pause(retry bool) time.Duration {
+	switch {
+	case retry:
+		w.failed = min(max(2*w.failed, firstRetry), longestRetry)
+		return w.failed
+	case w.untold:
+		w.failed = 0
+		return rescanEvery
+	}
+	w.failed = 0
+	return 0
 }
 
 func ignoreEnd(ctx context.Context, err error) error {
@@ -103,18 +123,19 @@ func ignoreEnd(ctx context.Context, err error) error {
 
 // wait returns when there is a reason to look again. Everything that has
 // arrived by then is answered by one look.
-func (w *Watcher) wait(ctx context.Context, tick <-chan time.Time, retry bool) error {
-	var again <-chan time.Time
-	if retry {
-		again = time.After(recreateAfter)
+func (w *Watcher) wait(ctx context.Context, pause time.Duration) error {
+	var due <-chan time.Time
+	if pause > 0 {
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		due = timer.C
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick:
+		case <-due:
 			w.again = true
-		case <-again:
 		case <-w.probes.told:
 		case event, open := <-w.events.Events:
 			if !open {
@@ -154,6 +175,7 @@ func (w *Watcher) drain() {
 // retry asks for another look soon.
 func (w *Watcher) look(ctx context.Context) (retry bool, err error) {
 	found, doubtful := map[string]Identity{}, map[string]bool{}
+	w.untold = false
 	if err := os.MkdirAll(w.directory, 0o750); err != nil {
 		w.logger.Warn("the registration directory cannot be made", "directory", w.directory, "error", err)
 		retry = true
@@ -164,6 +186,7 @@ func (w *Watcher) look(ctx context.Context) (retry bool, err error) {
 		w.logger.Warn("the registration directory cannot be read", "directory", w.directory, "error", err)
 		return true, nil // unknown is not empty: nobody is unregistered for it
 	}
+	w.untold = w.untold || len(doubtful) > 0
 	w.probes.forget(doubtful, w.again)
 	w.again = false
 	return retry, w.report(ctx, found)
@@ -227,6 +250,7 @@ func (w *Watcher) scan(ctx context.Context, directory string, found map[string]I
 			continue
 		}
 		path := filepath.Join(directory, entry.Name())
+		w.untold = w.untold || entry.Type()&fs.ModeSymlink != 0
 		if !entry.IsDir() {
 			w.examine(ctx, path, found, doubtful)
 			continue
@@ -245,6 +269,7 @@ func (w *Watcher) examine(ctx context.Context, path string, found map[string]Ide
 	identity, what, err := w.classify(path)
 	if err != nil {
 		w.logger.Warn("a file in the registration directory cannot be examined", "file", path, "error", err)
+		w.untold = true
 		if known, is := w.known[path]; is {
 			found[path] = known
 		}
