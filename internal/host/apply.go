@@ -1,341 +1,265 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/uuid"
 
-	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// protection keeps a claim until its volume is gone (the name is Kubernetes').
-const protection = "kubernetes.io/pvc-protection"
+// Admit decides about a new pod: warnings are for the user, an error refuses
+// it. namespace is never nil; driver returns nil for one without an object.
+type Admit func(pod *corev1.Pod, namespace *corev1.Namespace, driver func(name string) *storagev1.CSIDriver) (warnings []string, err error)
 
-// plan is what an apply is going to write, worked out and checked before
-// anything is.
-type plan struct {
-	classes []*storagev1.StorageClass
-	drivers []*storagev1.CSIDriver
-	claims  []*corev1.PersistentVolumeClaim
-	pods    []*corev1.Pod
-	// needed are the drivers that have to be registered, with what needs each.
-	needed map[string]string
+// Apply makes the objects of the files, or changes them to what the files say.
+// It does all of it or nothing, in one transaction, and names everything that
+// is wrong at once; see api.ErrInvalid and the errors beside it. What an object
+// waits for is a warning: the host brings it about when that comes.
+func (h *Host) Apply(_ context.Context, files []manifest.File, o api.ApplyOptions) (api.ApplyResult, error) {
+	objects, err := manifest.Decode(files)
+	if err != nil {
+		return api.ApplyResult{}, refuse(api.ErrInvalid, err)
+	}
+	a := &applier{admit: h.options.Admit, now: metav1.NewTime(time.Now().Truncate(time.Second)), warnings: slices.Clone(objects.Unused)}
+	var refused error
+	err = h.store.Update(func(tx *store.Tx) error {
+		a.tx, a.state = tx, newState(tx)
+		a.state.goesOn = true
+		if refused = a.apply(objects); refused != nil {
+			return refused
+		}
+		if o.DryRun {
+			return errDryRun
+		}
+		return nil
+	})
+	switch {
+	case refused != nil:
+		return api.ApplyResult{}, refused // without the store's name before it
+	case err != nil && !errors.Is(err, errDryRun):
+		return api.ApplyResult{}, err
+	}
+	return api.ApplyResult{Applied: a.applied, Warnings: a.warnings}, nil
 }
 
-func claimKey(pvc *corev1.PersistentVolumeClaim) string { return store.Key(pvc.Namespace, pvc.Name) }
+// errDryRun ends a transaction whose changes are not wanted.
+var errDryRun = errors.New("dry run")
 
-// plan checks the objects against each other and against what the host has. It
-// writes nothing.
-func (h *Host) plan(objects *manifest.Objects) (plan, error) {
-	result := plan{classes: objects.Classes, drivers: objects.Drivers, needed: map[string]string{}}
-	err := h.store.View(func(tx *store.Tx) error {
-		known, err := readState(tx, objects)
-		if err != nil {
+// refusal is an error with one of package api's sentinels that are not in its text.
+type refusal struct {
+	error
+	kind error
+}
+
+func (r *refusal) Is(target error) bool { return target == r.kind }
+func (r *refusal) Unwrap() error        { return r.error }
+
+func refuse(kind, err error) error { return &refusal{err, kind} }
+
+// applier is one Apply within its transaction.
+type applier struct {
+	tx       *store.Tx
+	state    *state
+	admit    Admit
+	now      metav1.Time
+	applied  []api.Applied
+	warnings []string
+}
+
+// change is what becomes of one object.
+type change struct {
+	manifest.Object
+	action api.Action
+	// wrong is why it cannot be.
+	wrong error
+}
+
+func (a *applier) apply(objects *manifest.Objects) error {
+	if err := a.addNamespaces(objects.All); err != nil {
+		return err
+	}
+	changes := make([]change, len(objects.All))
+	for i, given := range objects.All {
+		changes[i] = change{Object: given}
+	}
+	inOrder := a.inOrder(changes)
+	for _, c := range inOrder { // what others refer to comes first
+		if err := a.put(c); err != nil {
 			return err
 		}
-		var problems []error
-		for _, pvc := range objects.Claims {
-			merged, err := known.mergeClaim(pvc)
-			if err != nil {
-				problems = append(problems, err)
-				continue
-			}
-			result.claims = append(result.claims, merged)
-			known.claims[claimKey(merged)] = merged
-		}
-		problems = append(problems, known.checkSources(result.claims)...)
-		for _, pod := range objects.Pods {
-			pod.UID = uuid.NewUUID()
-			problems = append(problems, known.checkPod(pod)...)
-		}
-		result.pods = objects.Pods
-		known.needs(&result)
-		return errors.Join(problems...)
-	})
-	return result, err
-}
-
-// state is what the host has, with what is given now on top of it.
-type state struct {
-	classes  map[string]*storagev1.StorageClass
-	claims   map[string]*corev1.PersistentVolumeClaim
-	volumes  map[string]*corev1.PersistentVolume
-	creating map[string]bool // claims, by UID, that a creation is recorded for
-}
-
-func readState(tx *store.Tx, objects *manifest.Objects) (*state, error) {
-	s := &state{
-		classes: map[string]*storagev1.StorageClass{}, claims: map[string]*corev1.PersistentVolumeClaim{},
-		volumes: map[string]*corev1.PersistentVolume{}, creating: map[string]bool{},
 	}
-	classes, err := tx.Classes().All()
-	if err != nil {
-		return nil, err
+	if err := a.assignDefault(inOrder); err != nil {
+		return err
 	}
-	claims, err := tx.Claims().All()
-	if err != nil {
-		return nil, err
-	}
-	volumes, err := tx.Volumes().All()
-	if err != nil {
-		return nil, err
-	}
-	records, err := tx.Provisionings().All()
-	if err != nil {
-		return nil, err
-	}
-	for _, class := range slices.Concat(classes, objects.Classes) {
-		s.classes[class.Name] = class
-	}
-	for _, pvc := range claims {
-		s.claims[claimKey(pvc)] = pvc
-	}
-	for _, volume := range volumes {
-		s.volumes[volume.Name] = volume
-	}
-	for _, record := range records {
-		s.creating[string(record.ClaimUID)] = true
-	}
-	return s, nil
-}
-
-// mergeClaim returns what is to be stored for a given claim: a new one, or the
-// stored one with what may change.
-func (s *state) mergeClaim(given *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
-	if err := s.defaultClass(given); err != nil {
-		return nil, err
-	}
-	given.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
-	given.Finalizers = []string{protection}
-	given.CreationTimestamp = metav1.NewTime(time.Now().Truncate(time.Second))
-	given.UID = uuid.NewUUID()
-	stored := s.claims[claimKey(given)]
-	switch {
-	case stored == nil:
-		return given, nil
-	case stored.DeletionTimestamp != nil:
-		return nil, fmt.Errorf("%s is being deleted; delete it with --delete before it is made anew", claim.Describe(given))
-	case stored.Spec.VolumeName == "" && !s.creating[string(stored.UID)]:
-		given.UID, given.CreationTimestamp = stored.UID, stored.CreationTimestamp // nothing was made of it yet
-		return given, nil
-	}
-	return changeClaim(stored, given)
-}
-
-// changeClaim lets labels, annotations and a growing request through.
-func changeClaim(stored, given *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
-	merged := stored.DeepCopy()
-	merged.Labels, merged.Annotations = given.Labels, given.Annotations
-	wanted, has := given.Spec.Resources.Requests[corev1.ResourceStorage], stored.Spec.Resources.Requests[corev1.ResourceStorage]
-	if wanted.Cmp(has) < 0 && wanted.Cmp(stored.Status.Capacity[corev1.ResourceStorage]) < 0 {
-		return nil, fmt.Errorf("%s: spec.resources.requests.storage: a volume cannot shrink from %s to %s",
-			claim.Describe(given), has.String(), wanted.String())
-	}
-	merged.Spec.Resources = given.Spec.Resources
-	expected := given.Spec.DeepCopy()
-	expected.VolumeName = merged.Spec.VolumeName
-	if expected.VolumeMode == nil {
-		expected.VolumeMode = merged.Spec.VolumeMode
-	}
-	for name, same := range map[string]bool{
-		"accessModes":      equality.Semantic.DeepEqual(expected.AccessModes, merged.Spec.AccessModes),
-		"volumeMode":       claim.IsBlock(expected.VolumeMode) == claim.IsBlock(merged.Spec.VolumeMode),
-		"storageClassName": equality.Semantic.DeepEqual(expected.StorageClassName, merged.Spec.StorageClassName),
-		"dataSource":       equality.Semantic.DeepEqual(expected.DataSource, merged.Spec.DataSource),
-		"dataSourceRef":    equality.Semantic.DeepEqual(expected.DataSourceRef, merged.Spec.DataSourceRef),
-	} {
-		if !same {
-			return nil, fmt.Errorf("%s: spec.%s: differs from the claim that exists, and cannot be changed; --delete removes that one with its data",
-				claim.Describe(given), name)
+	for _, c := range inOrder {
+		if c.wrong == nil && c.action != api.Unchanged {
+			a.check(c)
 		}
 	}
-	return merged, nil
+	return a.report(changes)
 }
 
-func (s *state) defaultClass(pvc *corev1.PersistentVolumeClaim) error {
-	if pvc.Spec.StorageClassName != nil {
-		if s.classes[*pvc.Spec.StorageClassName] == nil && s.claims[claimKey(pvc)] == nil {
-			return fmt.Errorf("%s: spec.storageClassName: there is no StorageClass %q%s", claim.Describe(pvc), *pvc.Spec.StorageClassName, s.listClasses())
+func (a *applier) inOrder(changes []change) []*change {
+	place := map[string]int{}
+	for i, kind := range store.Kinds() {
+		place[kind.Kind] = i
+	}
+	all := make([]*change, len(changes))
+	for i := range changes {
+		all[i] = &changes[i]
+	}
+	slices.SortStableFunc(all, func(x, y *change) int { return place[x.Kind.Kind] - place[y.Kind.Kind] })
+	return all
+}
+
+// report lists what was done, or everything that is wrong.
+func (a *applier) report(changes []change) error {
+	problems := []error{a.state.err}
+	for _, c := range changes {
+		if c.wrong != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", c.Where, c.wrong))
 		}
+		a.applied = append(a.applied, api.Applied{Kind: c.Kind.Kind, Key: c.Key, Action: c.action})
+	}
+	return errors.Join(problems...)
+}
+
+// put writes one object, new or changed.
+func (a *applier) put(c *change) error {
+	table := a.tx.Objects(c.Kind)
+	stored, err := table.Get(c.Key)
+	if err != nil {
+		return err
+	}
+	if stored == nil {
+		c.action, c.wrong = api.Created, a.prepare(c.Object)
+		if c.wrong != nil {
+			return nil
+		}
+		if pvc, is := c.Object.Object.(*corev1.PersistentVolumeClaim); is && pvc.Spec.VolumeName == "" {
+			a.state.chooseClass(pvc) // without one, the check tells
+		}
+		return table.Put(c.Key, c.Object.Object)
+	}
+	m := merger{state: a.state, stored: stored, given: c.Object}
+	changed, err := m.merge()
+	c.Object.Object, c.wrong, c.action = stored, err, api.Unchanged
+	a.warnings = append(a.warnings, m.warnings...)
+	if err != nil || !changed {
 		return nil
 	}
-	if stored := s.claims[claimKey(pvc)]; stored != nil {
-		pvc.Spec.StorageClassName = stored.Spec.StorageClassName
-		return nil
-	}
-	var found []string
-	for name, class := range s.classes {
-		if manifest.IsDefault(class) {
-			found = append(found, name)
-		}
-	}
-	slices.Sort(found)
-	switch len(found) {
-	case 1:
-		pvc.Spec.StorageClassName = &found[0]
-		return nil
-	case 0:
-		return fmt.Errorf("%s: spec.storageClassName: is missing, and no StorageClass is the default one: name one, or give one the annotation %s: \"true\"%s",
-			claim.Describe(pvc), manifest.DefaultClassAnnotation, s.listClasses())
-	}
-	return fmt.Errorf("%s: spec.storageClassName: is missing, and several StorageClasses are the default one (%s): name one",
-		claim.Describe(pvc), strings.Join(found, ", "))
+	c.Object.Object, c.action = m.merged, api.Configured
+	return table.Put(c.Key, m.merged)
 }
 
-func (s *state) listClasses() string {
-	if len(s.classes) == 0 {
-		return " (there is none)"
+// prepare makes a new object of what was given.
+func (a *applier) prepare(given manifest.Object) error {
+	if given.GetResourceVersion() != "" {
+		return refuse(api.ErrConflict, fmt.Errorf("%s: metadata.resourceVersion: is that of an object that is not there any more; leave it out to make a new one", given.Name()))
 	}
-	var names []string
-	for name := range s.classes {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return " (there is " + strings.Join(names, ", ") + ")"
+	initialise(given.Kind, given.Object, a.now)
+	return nil
 }
 
-// checkSources refuses sources that do not exist and copies of copies in a circle.
-func (s *state) checkSources(claims []*corev1.PersistentVolumeClaim) []error {
-	var problems []error
-	for _, pvc := range claims {
-		seen := map[string]bool{}
-		for current := pvc; current != nil && current.Spec.VolumeName == ""; {
-			key := claimKey(current)
-			if seen[key] {
-				problems = append(problems, fmt.Errorf("%s: spec.dataSource: is a copy of itself, over %s", claim.Describe(pvc), key))
-				break
-			}
-			seen[key] = true
-			reference, err := claim.SourceOf(current)
-			if err != nil || reference.Kind != claim.SourceClaim {
-				break
-			}
-			next := s.claims[store.Key(current.Namespace, reference.Name)]
-			if next == nil {
-				problems = append(problems, fmt.Errorf("%s: spec.dataSource: there is no PersistentVolumeClaim %q",
-					claim.Describe(current), store.Key(current.Namespace, reference.Name)))
-			}
-			current = next
-		}
-	}
-	return problems
-}
-
-// checkPod refuses claims that do not exist and uses that do not fit the mode.
-func (s *state) checkPod(pod *corev1.Pod) []error {
-	var problems []error
-	refuse := func(format string, arguments ...any) {
-		problem := fmt.Errorf(format, arguments...)
-		problems = append(problems, fmt.Errorf("%s %q: %w", "Pod", store.Key(pod.Namespace, pod.Name), problem))
-	}
-	blocks := map[string]bool{}
-	for i, volume := range pod.Spec.Volumes {
-		source := volume.PersistentVolumeClaim
-		if source == nil {
+// check looks at an object beside the others, and asks the policy about a pod.
+func (a *applier) check(c *change) {
+	for _, found := range a.state.look(c.Object.Object) {
+		if found.waits {
+			a.warnings = append(a.warnings, found.err.Error()+" (it waits)")
 			continue
 		}
-		key := store.Key(pod.Namespace, source.ClaimName)
-		if pvc := s.claims[key]; pvc != nil {
-			blocks[volume.Name] = claim.IsBlock(pvc.Spec.VolumeMode)
+		c.wrong = errors.Join(c.wrong, refuse(api.ErrInvalid, found.err))
+	}
+	pod, is := c.Object.Object.(*corev1.Pod)
+	if !is || c.action != api.Created || a.admit == nil {
+		return
+	}
+	namespace := read(a.state, a.tx.Namespaces(), pod.Namespace)
+	if namespace == nil {
+		return // the store failed, and state.err tells
+	}
+	warnings, err := a.admit(pod, namespace, func(name string) *storagev1.CSIDriver { return read(a.state, a.tx.Drivers(), name) })
+	a.warnings = append(a.warnings, warnings...)
+	if err != nil {
+		c.wrong = errors.Join(c.wrong, refuse(api.ErrForbidden, fmt.Errorf("%s: %w", c.Name(), err)))
+	}
+}
+
+// addNamespaces makes the namespaces that are used and neither there nor given.
+// On one machine, nobody else would, and what is made is told.
+func (a *applier) addNamespaces(given []manifest.Object) error {
+	seen := map[string]bool{}
+	for _, object := range given {
+		if object.Kind.Kind == "Namespace" {
+			seen[object.Key] = true
+		}
+	}
+	names := []string{manifest.DefaultNamespace}
+	for _, object := range given {
+		if object.GetNamespace() != "" {
+			names = append(names, object.GetNamespace())
+		}
+	}
+	for _, name := range names {
+		if seen[name] {
 			continue
 		}
-		refuse("spec.volumes[%d].persistentVolumeClaim.claimName: there is no PersistentVolumeClaim %q", i, key)
-	}
-	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		for i, mount := range container.VolumeMounts {
-			if blocks[mount.Name] {
-				refuse("container %q: volumeMounts[%d]: volume %q is a block device (volumeMode: Block); use volumeDevices", container.Name, i, mount.Name)
-			}
-		}
-		for i, device := range container.VolumeDevices {
-			if block, known := blocks[device.Name]; known && !block {
-				refuse("container %q: volumeDevices[%d]: volume %q is a filesystem (volumeMode: Filesystem); use volumeMounts", container.Name, i, device.Name)
-			}
+		seen[name] = true
+		if err := a.addNamespace(name); err != nil {
+			return err
 		}
 	}
-	return problems
+	return nil
 }
 
-// needs collects the drivers: of claims that are given or used, and of inline volumes.
-func (s *state) needs(p *plan) {
-	add := func(pvc *corev1.PersistentVolumeClaim) {
-		if pvc == nil {
-			return
-		}
-		if volume := s.volumes[pvc.Spec.VolumeName]; volume != nil {
-			p.needed[volume.Spec.CSI.Driver] = claim.Describe(pvc)
-		} else if pvc.Spec.StorageClassName != nil && s.classes[*pvc.Spec.StorageClassName] != nil {
-			class := s.classes[*pvc.Spec.StorageClassName]
-			p.needed[class.Provisioner] = fmt.Sprintf("StorageClass %q: provisioner", class.Name)
-		}
+func (a *applier) addNamespace(name string) error {
+	stored, err := a.tx.Namespaces().Get(name)
+	if err != nil || stored != nil {
+		return err
 	}
-	for _, pvc := range p.claims {
-		add(pvc)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	manifest.SetDefaults(namespace)
+	kind, _ := store.KindOf("namespaces")
+	initialise(kind, namespace, a.now)
+	if name != manifest.DefaultNamespace {
+		a.applied = append(a.applied, api.Applied{Kind: kind.Kind, Key: name, Action: api.Created})
 	}
-	for _, pod := range p.pods {
-		for i, volume := range pod.Spec.Volumes {
-			switch {
-			case volume.PersistentVolumeClaim != nil:
-				add(s.claims[store.Key(pod.Namespace, volume.PersistentVolumeClaim.ClaimName)])
-			case volume.CSI != nil:
-				p.needed[volume.CSI.Driver] = fmt.Sprintf("Pod %q: spec.volumes[%d].csi.driver", store.Key(pod.Namespace, pod.Name), i)
-			}
-		}
-	}
+	return a.tx.Namespaces().Put(name, namespace)
 }
 
-// write stores the plan in one transaction.
-func (h *Host) write(p plan) error {
-	return h.store.Update(func(tx *store.Tx) error {
-		for _, class := range p.classes {
-			if err := tx.Classes().Put(class.Name, class); err != nil {
-				return err
-			}
-		}
-		for _, driver := range p.drivers {
-			if err := tx.Drivers().Put(driver.Name, driver); err != nil {
-				return err
-			}
-		}
-		for _, pvc := range p.claims {
-			if err := tx.Claims().Put(claimKey(pvc), pvc); err != nil {
-				return err
-			}
-		}
-		return nil
+// assignDefault gives claims that wait for a class the default one, when that
+// has come (KEP 3333).
+func (a *applier) assignDefault(changes []*change) error {
+	came := slices.ContainsFunc(changes, func(c *change) bool {
+		class, is := c.Object.Object.(*storagev1.StorageClass)
+		return is && c.wrong == nil && c.action != api.Unchanged && manifest.IsDefault(class)
 	})
-}
-
-// forgetUnmade removes given claims that nothing was made of, after a failure:
-// the next try may give them otherwise.
-func (h *Host) forgetUnmade(p plan) error {
-	return h.store.Update(func(tx *store.Tx) error {
-		for _, pvc := range p.claims {
-			stored, err := tx.Claims().Get(claimKey(pvc))
-			if err != nil {
-				return err
-			}
-			record, err := tx.Provisionings().Get(string(pvc.UID))
-			if err != nil {
-				return err
-			}
-			if stored == nil || stored.Spec.VolumeName != "" || record != nil {
-				continue
-			}
-			if err := tx.Claims().Delete(claimKey(pvc)); err != nil {
-				return err
-			}
-		}
+	if !came {
 		return nil
-	})
+	}
+	claims, err := a.tx.Claims().All()
+	if err != nil {
+		return err
+	}
+	for _, pvc := range claims {
+		if pvc.Spec.StorageClassName != nil || pvc.Spec.VolumeName != "" || pvc.DeletionTimestamp != nil {
+			continue
+		}
+		if a.state.chooseClass(pvc); pvc.Spec.StorageClassName == nil {
+			continue
+		}
+		if err := a.tx.Claims().Put(claimKey(pvc), pvc); err != nil {
+			return err
+		}
+	}
+	return nil
 }

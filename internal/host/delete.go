@@ -100,11 +100,10 @@ func (h *Host) driversOf(claims []*corev1.PersistentVolumeClaim) (map[string]str
 func (h *Host) forget(objects *manifest.Objects) error {
 	err := h.store.Update(func(tx *store.Tx) error {
 		var failed []error
-		for _, class := range objects.Classes {
-			failed = append(failed, tx.Classes().Delete(class.Name))
-		}
-		for _, driver := range objects.Drivers {
-			failed = append(failed, tx.Drivers().Delete(driver.Name))
+		for _, given := range plainOf(objects) {
+			if given.Kind.Kind != "Namespace" { // others may be in it
+				failed = append(failed, tx.Objects(given.Kind).Delete(given.Key))
+			}
 		}
 		return errors.Join(failed...)
 	})

@@ -53,6 +53,8 @@ type Options struct {
 	Observe    func(volumes.Event)
 	Logger     *slog.Logger
 	Failpoints *failpoint.Set
+	// Admit decides about new pods, if given.
+	Admit Admit
 }
 
 // Host is one host. Open it, use it from one goroutine, Close it.

@@ -173,7 +173,7 @@ func (o *Objects) addAs(kind store.Kind, doc document, seen map[string]document)
 		object.SetNamespace(DefaultNamespace)
 	}
 	restarts := restartPolicy(object)
-	setDefaults(object)
+	SetDefaults(object)
 	given := Object{Kind: kind, Object: object, Key: store.KeyOf(object), Where: doc.place}
 	unused, problems := checkFields(kind.Kind, doc.data)
 	problems = append(problems, checkMeta(object, kind)...)

@@ -18,8 +18,8 @@ const nameLabel = "kubernetes.io/metadata.name"
 // defaultGrace is in seconds.
 const defaultGrace = 30
 
-// setDefaults sets what the API server sets.
-func setDefaults(object store.Object) {
+// SetDefaults sets what the API server sets. It may be done again.
+func SetDefaults(object store.Object) {
 	if annotations := object.GetAnnotations(); annotations[lastApplied] != "" {
 		delete(annotations, lastApplied)
 		if len(annotations) == 0 {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // checkFields goes through everything that a document sets.
@@ -101,6 +102,17 @@ func isEmpty(value any) bool {
 			}
 		}
 		return true
+	}
+	return false
+}
+
+// IsUnused tells whether a field, or what it is in, has no meaning here.
+func IsUnused(kind, pattern string) bool {
+	table := contractOf(kind)
+	for path := pattern; path != ""; path = path[:max(strings.LastIndexAny(path, ".["), 0)] {
+		if rule, listed := table.rules[path]; listed {
+			return rule.meaning == Unused
+		}
 	}
 	return false
 }

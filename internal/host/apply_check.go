@@ -1,0 +1,169 @@
+package host
+
+import (
+	"fmt"
+	"slices"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// checkSource looks at what a claim wants to be a copy of: it must exist, and
+// lead to no circle.
+func (s *state) checkSource(pvc *corev1.PersistentVolumeClaim) []finding {
+	seen := map[string]bool{}
+	for current := pvc; current.Spec.VolumeName == ""; {
+		key := claimKey(current)
+		if seen[key] {
+			return []finding{wrong("%s: spec.dataSource: is a copy of itself, over %s", claim.Describe(pvc), key)}
+		}
+		seen[key] = true
+		reference, err := claim.SourceOf(current)
+		if err != nil || reference.Kind == claim.SourceNone {
+			return nil
+		}
+		source := store.Key(current.Namespace, reference.Name)
+		if reference.Kind == claim.SourceSnapshot {
+			if read(s, s.tx.Snapshots(), source) == nil {
+				return []finding{waiting("%s: spec.dataSource: there is no VolumeSnapshot %q", claim.Describe(current), source)}
+			}
+			return nil
+		}
+		next := s.claims.get(source)
+		if next == nil {
+			return []finding{waiting("%s: spec.dataSource: there is no PersistentVolumeClaim %q", claim.Describe(current), source)}
+		}
+		current = next
+	}
+	return nil
+}
+
+// read is a table's record, nil if there is none.
+func read[T any](s *state, table store.Table[T], key string) *T {
+	return lookup[T]{table: table, err: &s.err}.get(key)
+}
+
+// checkClaimsOf looks at the claims that a pod uses: they must exist, and be of
+// the mode in which its containers use them.
+func (s *state) checkClaimsOf(pod *corev1.Pod) (findings []finding) {
+	name := describePod(pod)
+	blocks := map[string]bool{}
+	for i, volume := range pod.Spec.Volumes {
+		source := volume.PersistentVolumeClaim
+		if source == nil {
+			continue
+		}
+		key := store.Key(pod.Namespace, source.ClaimName)
+		pvc := s.claims.get(key)
+		switch {
+		case pvc == nil:
+			findings = append(findings, waiting("%s: spec.volumes[%d].persistentVolumeClaim.claimName: there is no PersistentVolumeClaim %q", name, i, key))
+			continue
+		case pvc.DeletionTimestamp != nil:
+			findings = append(findings, waiting("%s: spec.volumes[%d].persistentVolumeClaim.claimName: PersistentVolumeClaim %q is being deleted", name, i, key))
+		}
+		blocks[volume.Name] = claim.IsBlock(pvc.Spec.VolumeMode)
+	}
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for i, mount := range container.VolumeMounts {
+			if blocks[mount.Name] {
+				findings = append(findings, wrong("%s: container %q: volumeMounts[%d]: volume %q is a block device (volumeMode: Block); use volumeDevices", name, container.Name, i, mount.Name))
+			}
+		}
+		for i, device := range container.VolumeDevices {
+			if block, known := blocks[device.Name]; known && !block {
+				findings = append(findings, wrong("%s: container %q: volumeDevices[%d]: volume %q is a filesystem (volumeMode: Filesystem); use volumeMounts", name, container.Name, i, device.Name))
+			}
+		}
+	}
+	return findings
+}
+
+func describePod(pod *corev1.Pod) string {
+	return fmt.Sprintf("Pod %q", store.Key(pod.Namespace, pod.Name))
+}
+
+// checkVolumesOf looks at a pod's volumes that are no claims.
+func (s *state) checkVolumesOf(pod *corev1.Pod) (findings []finding) {
+	for i, volume := range pod.Spec.Volumes {
+		at := fmt.Sprintf("%s: spec.volumes[%d]", describePod(pod), i)
+		if source := volume.CSI; source != nil {
+			findings = append(findings, s.checkInline(at+".csi", pod, source)...)
+		}
+		if volume.Ephemeral != nil {
+			key := store.Key(pod.Namespace, claim.EphemeralClaimName(pod.Name, volume.Name))
+			if pvc := s.claims.get(key); pvc != nil && !claim.OwnsEphemeralClaim(pod, pvc) {
+				findings = append(findings, waiting("%s.ephemeral: PersistentVolumeClaim %q exists and is not this pod's; it is not touched", at, key))
+			}
+		}
+	}
+	return findings
+}
+
+func (s *state) checkInline(at string, pod *corev1.Pod, source *corev1.CSIVolumeSource) (findings []finding) {
+	driver := read(s, s.tx.Drivers(), source.Driver)
+	switch {
+	case driver == nil:
+		findings = append(findings, waiting("%s.driver: there is no CSIDriver %q, which would allow inline volumes", at, source.Driver))
+	case !claim.HasLifecycle(driver, storagev1.VolumeLifecycleEphemeral):
+		findings = append(findings, waiting("%s.driver: CSIDriver %q does not list Ephemeral in spec.volumeLifecycleModes", at, source.Driver))
+	}
+	if secret := source.NodePublishSecretRef; secret != nil {
+		key := store.Key(pod.Namespace, secret.Name)
+		if read(s, s.tx.Secrets(), key) == nil {
+			findings = append(findings, waiting("%s.nodePublishSecretRef: there is no Secret %q", at, key))
+		}
+	}
+	return findings
+}
+
+// checkClaim looks at everything that a claim refers to.
+func (s *state) checkClaim(pvc *corev1.PersistentVolumeClaim) (findings []finding) {
+	if pvc.Spec.VolumeName == "" {
+		if found := s.chooseClass(pvc); found != nil {
+			findings = append(findings, *found)
+		}
+	} else if s.volumes.get(pvc.Spec.VolumeName) == nil {
+		findings = append(findings, waiting("%s: spec.volumeName: there is no PersistentVolume %q", claim.Describe(pvc), pvc.Spec.VolumeName))
+	}
+	if name := pvc.Spec.VolumeAttributesClassName; name != nil && *name != "" && read(s, s.tx.AttributesClasses(), *name) == nil {
+		findings = append(findings, waiting("%s: spec.volumeAttributesClassName: there is no VolumeAttributesClass %q", claim.Describe(pvc), *name))
+	}
+	return append(findings, s.checkSource(pvc)...)
+}
+
+// checkSnapshot looks at everything that a snapshot refers to.
+func (s *state) checkSnapshot(snapshot *snapshotv1.VolumeSnapshot) (findings []finding) {
+	name := fmt.Sprintf("VolumeSnapshot %q", store.KeyOf(snapshot))
+	source := snapshot.Spec.Source
+	if source.PersistentVolumeClaimName != nil {
+		key := store.Key(snapshot.Namespace, *source.PersistentVolumeClaimName)
+		if s.claims.get(key) == nil {
+			findings = append(findings, waiting("%s: spec.source.persistentVolumeClaimName: there is no PersistentVolumeClaim %q", name, key))
+		}
+	}
+	if content := source.VolumeSnapshotContentName; content != nil && read(s, s.tx.SnapshotContents(), *content) == nil {
+		findings = append(findings, waiting("%s: spec.source.volumeSnapshotContentName: there is no VolumeSnapshotContent %q", name, *content))
+	}
+	if class := snapshot.Spec.VolumeSnapshotClassName; class != nil && read(s, s.tx.SnapshotClasses(), *class) == nil {
+		findings = append(findings, waiting("%s: spec.volumeSnapshotClassName: there is no VolumeSnapshotClass %q", name, *class))
+	}
+	return findings
+}
+
+// look checks an object beside the others.
+func (s *state) look(object store.Object) []finding {
+	switch object := object.(type) {
+	case *corev1.PersistentVolumeClaim:
+		return s.checkClaim(object)
+	case *snapshotv1.VolumeSnapshot:
+		return s.checkSnapshot(object)
+	case *corev1.Pod:
+		return append(s.checkClaimsOf(object), s.checkVolumesOf(object)...)
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/host/api"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+func remove(t *testing.T, h *Host, resource, key string, o api.DeleteOptions) (api.Deleted, error) {
+	t.Helper()
+	kind, known := store.KindOf(resource)
+	if !known {
+		t.Fatalf("there is no kind %s", resource)
+	}
+	return h.DeleteObject(context.Background(), kind, key, o)
+}
+
+func TestDeleteObject_plainObjectsGoAtOnceAndTellWhoMissesThem(t *testing.T) {
+	withSecret := changed(t, aVolume, "volumeHandle: h", "volumeHandle: h, nodeStageSecretRef: {name: s, namespace: default}")
+	cases := []struct{ name, manifest, resource, key, tells string }{
+		{"a class nobody uses", aClass, "storageclasses", "c", ""},
+		{"a class with claims", aClass + "---\n" + aClaim, "storageclasses", "c", "without it, these claims wait, or cannot grow: default/data"},
+		{"a secret nobody uses", aSecret, "secrets", "default/s", ""},
+		{"a secret of a volume", aSecret + "---\n" + withSecret, "secrets", "default/s", "PersistentVolume pv"},
+		{"an attributes class", anotherC, "volumeattributesclasses", "gold", ""},
+		{"a snapshot class with a snapshot that waits", aSnapC + "---\n" + changed(t, aSnap, "{source", "{volumeSnapshotClassName: sc, source"), "volumesnapshotclasses", "sc", "these snapshots wait: default/snap"},
+		{"a driver", aDriver, "csidrivers", "d.example", ""},
+		{"an empty namespace", aSpace, "namespaces", "team", ""},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			h := newApplier(t)
+			mustApply(t, h, c.manifest)
+			deleted, err := remove(t, h, c.resource, c.key, api.DeleteOptions{})
+			if err != nil || !deleted.Gone {
+				t.Fatalf("got %+v, %v", deleted, err)
+			}
+			if told := strings.Join(deleted.Waits, "\n"); (told == "") != (c.tells == "") || !strings.Contains(told, c.tells) {
+				t.Errorf("it tells %q, want %q", told, c.tells)
+			}
+			if _, err := remove(t, h, c.resource, c.key, api.DeleteOptions{}); !errors.Is(err, api.ErrNotFound) {
+				t.Errorf("the second time: %v", err)
+			}
+		})
+	}
+}
+
+func TestDeleteObject_whatIsInUseWaitsAndTellsForWhom(t *testing.T) {
+	copying := changed(t, changed(t, aClaim, "{name: data,", "{name: copy,"), "{storageClassName", "{dataSource: {kind: PersistentVolumeClaim, name: data}, storageClassName")
+	cases := []struct{ name, manifest, resource, key, tells string }{
+		{"a claim", aClaim, "persistentvolumeclaims", "default/data", ""},
+		{"a claim of a pod", aClaim + "---\n" + aPod, "persistentvolumeclaims", "default/data", "used by Pod default/p"},
+		{"a claim of a snapshot", aClaim + "---\n" + aSnap, "persistentvolumeclaims", "default/data", "a snapshot of it is being made: VolumeSnapshot default/snap"},
+		{"a claim that is copied", aClaim + "---\n" + copying, "persistentvolumeclaims", "default/data", "being copied by PersistentVolumeClaim default/copy"},
+		{"a pod", aPod, "pods", "default/p", "its containers end and its volumes are taken away first"},
+		{"a volume", aVolume, "persistentvolumes", "pv", ""},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			h := newApplier(t)
+			mustApply(t, h, c.manifest)
+			for range 2 { // again is no error, and changes nothing
+				deleted, err := remove(t, h, c.resource, c.key, api.DeleteOptions{})
+				if err != nil || deleted.Gone {
+					t.Fatalf("got %+v, %v", deleted, err)
+				}
+				if told := strings.Join(deleted.Waits, "\n"); (told == "") != (c.tells == "") || !strings.Contains(told, c.tells) {
+					t.Errorf("it tells %q, want %q", told, c.tells)
+				}
+			}
+		})
+	}
+}
+
+func TestDeleteObject_marksAPodWithItsGracePeriod(t *testing.T) {
+	h := newApplier(t)
+	mustApply(t, h, changed(t, aPod, "spec:\n", "spec:\n  terminationGracePeriodSeconds: 7\n"))
+	if _, err := remove(t, h, "pods", "default/p", api.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pod := stored(t, h, pods, "default/p")
+	if pod.DeletionTimestamp == nil || *pod.DeletionGracePeriodSeconds != 7 || pod.Generation != 2 {
+		t.Errorf("got %+v", pod.ObjectMeta)
+	}
+	before := version(t, h)
+	if _, err := remove(t, h, "pods", "default/p", api.DeleteOptions{}); err != nil || version(t, h) != before {
+		t.Errorf("the second delete wrote something (%v)", err)
+	}
+}
+
+func TestDeleteObject_aGenericEphemeralVolumeIsItsPods(t *testing.T) {
+	h := newApplier(t)
+	mustApply(t, h, aPod+"---\n"+aClaim)
+	pod := stored(t, h, pods, "default/p")
+	rewrite(t, h, claims, "default/data", func(pvc *corev1.PersistentVolumeClaim) {
+		yes := true
+		pvc.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: pod.UID, Controller: &yes}}
+	})
+	deleted, err := remove(t, h, "persistentvolumeclaims", "default/data", api.DeleteOptions{})
+	if err != nil || !strings.Contains(strings.Join(deleted.Waits, "\n"), "used by Pod default/p, whose own volume it is") {
+		t.Errorf("got %+v, %v", deleted, err)
+	}
+}
+
+func TestDeleteObject_refuses(t *testing.T) {
+	h := newApplier(t)
+	mustApply(t, h, aSpace+"---\n"+changed(t, aSecret, "{name: s}", "{name: s, namespace: team}"))
+	cases := []struct {
+		name, resource, key string
+		options             api.DeleteOptions
+		kind                error
+		want                string
+	}{
+		{"what is not there", "pods", "default/none", api.DeleteOptions{}, api.ErrNotFound, `Pod "default/none": not found`},
+		{"another uid", "secrets", "team/s", api.DeleteOptions{UID: "x"}, api.ErrConflict, "has uid"},
+		{"another version", "secrets", "team/s", api.DeleteOptions{ResourceVersion: "1"}, api.ErrConflict, "has changed since it was read"},
+		{"a namespace with objects", "namespaces", "team", api.DeleteOptions{}, api.ErrConflict, `is not empty: it has Secret "s"`},
+		{"the default namespace", "namespaces", "default", api.DeleteOptions{}, api.ErrForbidden, "cannot be deleted"},
+		{"the host's own", "csinodes", "x", api.DeleteOptions{}, api.ErrForbidden, "is written by the host"},
+		{"an attachment", "volumeattachments", "x", api.DeleteOptions{}, api.ErrForbidden, "is written by the host"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := remove(t, h, c.resource, c.key, c.options); !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	secret := stored(t, h, secrets, "team/s")
+	if _, err := remove(t, h, "secrets", "team/s", api.DeleteOptions{UID: string(secret.UID), ResourceVersion: secret.ResourceVersion}); err != nil {
+		t.Error(err)
+	}
+}
