@@ -43,6 +43,7 @@ type Kubernetes interface {
 type CoreV1 interface {
 	ConfigMaps(namespace string) Resource[*corev1.ConfigMap, *corev1.ConfigMapList]
 	Events(namespace string) Writer[*corev1.Event]
+	Namespaces() Reader[*corev1.Namespace, *corev1.NamespaceList]
 	Nodes() Resource[*corev1.Node, *corev1.NodeList]
 	PersistentVolumeClaims(namespace string) Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList]
 	PersistentVolumes() Resource[*corev1.PersistentVolume, *corev1.PersistentVolumeList]
@@ -52,6 +53,7 @@ type CoreV1 interface {
 
 // StorageV1 is the group storage.k8s.io, version v1.
 type StorageV1 interface {
+	CSIDrivers() Reader[*storagev1.CSIDriver, *storagev1.CSIDriverList]
 	CSINodes() Reader[*storagev1.CSINode, *storagev1.CSINodeList]
 	CSIStorageCapacities(namespace string) Resource[*storagev1.CSIStorageCapacity, *storagev1.CSIStorageCapacityList]
 	StorageClasses() Reader[*storagev1.StorageClass, *storagev1.StorageClassList]

@@ -153,6 +153,7 @@ func TestClients_requestsAreThoseOfTheClientsets(t *testing.T) {
 func (b *both) core() {
 	ours, theirs := b.clients[0].CoreV1(), b.clients[1].CoreV1()
 	all(b, ours.ConfigMaps("ns"), theirs.ConfigMaps("ns"), &corev1.ConfigMap{Data: map[string]string{"k": "v"}})
+	read(b, ours.Namespaces(), theirs.Namespaces())
 	all(b, ours.Nodes(), theirs.Nodes(), &corev1.Node{})
 	all(b, ours.PersistentVolumeClaims("ns"), theirs.PersistentVolumeClaims("ns"), &corev1.PersistentVolumeClaim{})
 	all(b, ours.PersistentVolumeClaims(""), theirs.PersistentVolumeClaims(""), &corev1.PersistentVolumeClaim{})
@@ -164,6 +165,7 @@ func (b *both) core() {
 
 func (b *both) others() {
 	ours, theirs := b.clients[0].StorageV1(), b.clients[1].StorageV1()
+	read(b, ours.CSIDrivers(), theirs.CSIDrivers())
 	read(b, ours.CSINodes(), theirs.CSINodes())
 	all(b, ours.CSIStorageCapacities("ns"), theirs.CSIStorageCapacities("ns"), &storagev1.CSIStorageCapacity{})
 	read(b, ours.StorageClasses(), theirs.StorageClasses())

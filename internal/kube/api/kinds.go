@@ -45,6 +45,10 @@ func (g core) Events(namespace string) Writer[*corev1.Event] {
 	return single[corev1.Event](g.group, "events", namespace)
 }
 
+func (g core) Namespaces() Reader[*corev1.Namespace, *corev1.NamespaceList] {
+	return full[corev1.Namespace, corev1.NamespaceList](g.group, "namespaces", "")
+}
+
 func (g core) Nodes() Resource[*corev1.Node, *corev1.NodeList] {
 	return full[corev1.Node, corev1.NodeList](g.group, "nodes", "")
 }
@@ -66,6 +70,10 @@ func (g core) Secrets(namespace string) Getter[*corev1.Secret] {
 }
 
 type storage struct{ group }
+
+func (g storage) CSIDrivers() Reader[*storagev1.CSIDriver, *storagev1.CSIDriverList] {
+	return full[storagev1.CSIDriver, storagev1.CSIDriverList](g.group, "csidrivers", "")
+}
 
 func (g storage) CSINodes() Reader[*storagev1.CSINode, *storagev1.CSINodeList] {
 	return full[storagev1.CSINode, storagev1.CSINodeList](g.group, "csinodes", "")

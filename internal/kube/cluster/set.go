@@ -89,6 +89,20 @@ func (s *Set) Nodes() *Store[*corev1.Node] {
 	})
 }
 
+// Namespaces are the namespaces.
+func (s *Set) Namespaces() *Store[*corev1.Namespace] {
+	return kept(s, corev1.SchemeGroupVersion.WithResource("namespaces"), func() *Store[*corev1.Namespace] {
+		return newStore("Namespace", &corev1.Namespace{}, s.clients.Core, s.clients.Core.CoreV1().Namespaces(), chosen{}, s.logger)
+	})
+}
+
+// Drivers are the CSIDrivers.
+func (s *Set) Drivers() *Store[*storagev1.CSIDriver] {
+	return kept(s, storagev1.SchemeGroupVersion.WithResource("csidrivers"), func() *Store[*storagev1.CSIDriver] {
+		return newStore("CSIDriver", &storagev1.CSIDriver{}, s.clients.Core, s.clients.Core.StorageV1().CSIDrivers(), chosen{}, s.logger)
+	})
+}
+
 // Classes are the StorageClasses.
 func (s *Set) Classes() *Store[*storagev1.StorageClass] {
 	return kept(s, storagev1.SchemeGroupVersion.WithResource("storageclasses"), func() *Store[*storagev1.StorageClass] {

@@ -57,6 +57,10 @@ func (n narrowCore) Events(namespace string) api.Writer[*corev1.Event] {
 	return n.client.Events(namespace)
 }
 
+func (n narrowCore) Namespaces() api.Reader[*corev1.Namespace, *corev1.NamespaceList] {
+	return n.client.Namespaces()
+}
+
 func (n narrowCore) Nodes() api.Resource[*corev1.Node, *corev1.NodeList] { return n.client.Nodes() }
 
 func (n narrowCore) PersistentVolumeClaims(namespace string) api.Resource[*corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaimList] {
@@ -77,6 +81,10 @@ func (n narrowCore) Secrets(namespace string) api.Getter[*corev1.Secret] {
 
 type narrowStorage struct {
 	client storageclient.StorageV1Interface
+}
+
+func (n narrowStorage) CSIDrivers() api.Reader[*storagev1.CSIDriver, *storagev1.CSIDriverList] {
+	return n.client.CSIDrivers()
 }
 
 func (n narrowStorage) CSINodes() api.Reader[*storagev1.CSINode, *storagev1.CSINodeList] {

@@ -114,7 +114,7 @@ func TestAdmit_leavesAloneWhatIsBeingDeleted(t *testing.T) {
 	if warnings, err := p.Admit(pod, nil, policytest.FindInlineDriver); err != nil || warnings != nil {
 		t.Errorf("%v, %q", err, warnings)
 	}
-	if p.Mutate(pod, policytest.FindInlineDriver) {
+	if p.Mutate(pod, policytest.FindInlineDriver) != nil {
 		t.Error("it was changed")
 	}
 }
@@ -135,20 +135,20 @@ func TestMutate_makesVolumesAndMountsReadOnly(t *testing.T) {
 	volumes := []corev1.Volume{policytest.Inline("asked", policytest.ReadOnly), policytest.Inline("other", policytest.Writable), policytest.Inline("none", policytest.Missing)}
 	pod := policytest.Pod("shop", volumes...)
 	p := newPolicy(t, policytest.InlineOptions())
-	if !p.Mutate(pod, policytest.FindInlineDriver) {
-		t.Fatal("nothing changed")
+	if set := p.Mutate(pod, policytest.FindInlineDriver); len(set) != 5 { // the volume, two mounts of two containers
+		t.Fatalf("it set %q", set)
 	}
 	if err := policytest.CheckReadOnly(pod, "asked"); err != nil {
 		t.Error(err)
 	}
-	if p.Mutate(pod, policytest.FindInlineDriver) {
+	if p.Mutate(pod, policytest.FindInlineDriver) != nil {
 		t.Error("it changed again")
 	}
 	if _, err := newPolicy(t, inline.Options{}).Admit(pod, nil, policytest.FindInlineDriver); err != nil {
 		t.Errorf("the rule is not content with what was done for it: %v", err)
 	}
 	exempt := policytest.Pod(policytest.ExemptNamespace, volumes...)
-	if p.Mutate(exempt, policytest.FindInlineDriver) {
+	if p.Mutate(exempt, policytest.FindInlineDriver) != nil {
 		t.Error("a pod of an exempt namespace was changed")
 	}
 }

@@ -38,7 +38,7 @@ func (o Object) subject() string {
 // plain is a name as it is, and a text that is none in quotes, cut off: messages
 // go to logs and terminals.
 func plain(name string) string {
-	if len(validation.IsDNS1123Subdomain(strings.TrimSuffix(name, "-"))) == 0 {
+	if len(validation.IsDNS1123Subdomain(strings.ToLower(strings.TrimSuffix(name, "-")))) == 0 {
 		return name
 	}
 	if len(name) > 100 {

@@ -1,6 +1,8 @@
 package inline
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 )
@@ -16,13 +18,13 @@ func WantsReadOnly(driver *storagev1.CSIDriver) bool {
 
 // Mutate makes the inline volumes of drivers that ask for it read-only: the
 // volume, so that the driver is told, and its mounts, so that the pod shows it.
-// It says whether it changed anything.
+// It says which fields it set to true, as JSON pointers.
 //
 // The kubelet applies no fsGroup to a read-only volume: such a driver has to set
 // group and mode itself.
-func (p *Policy) Mutate(pod *corev1.Pod, driver func(string) *storagev1.CSIDriver) (changed bool) {
+func (p *Policy) Mutate(pod *corev1.Pod, driver func(string) *storagev1.CSIDriver) (set []string) {
 	if pod.DeletionTimestamp != nil || p.exempt[pod.Namespace] {
-		return false
+		return nil
 	}
 	names := map[string]bool{}
 	for i := range pod.Spec.Volumes {
@@ -32,21 +34,26 @@ func (p *Policy) Mutate(pod *corev1.Pod, driver func(string) *storagev1.CSIDrive
 		}
 		names[pod.Spec.Volumes[i].Name] = true
 		if source.ReadOnly == nil || !*source.ReadOnly {
-			source.ReadOnly, changed = new(true), true
+			source.ReadOnly = new(true)
+			set = append(set, fmt.Sprintf("/spec/volumes/%d/csi/readOnly", i))
 		}
 	}
 	if len(names) == 0 {
-		return false
+		return nil
 	}
-	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range containers {
-			for j := range containers[i].VolumeMounts {
-				mount := &containers[i].VolumeMounts[j]
-				if names[mount.Name] && !mount.ReadOnly {
-					mount.ReadOnly, changed = true, true
-				}
+	set = append(set, mountReadOnly("initContainers", pod.Spec.InitContainers, names)...)
+	return append(set, mountReadOnly("containers", pod.Spec.Containers, names)...)
+}
+
+func mountReadOnly(field string, containers []corev1.Container, volumes map[string]bool) (set []string) {
+	for i := range containers {
+		for j := range containers[i].VolumeMounts {
+			mount := &containers[i].VolumeMounts[j]
+			if volumes[mount.Name] && !mount.ReadOnly {
+				mount.ReadOnly = true
+				set = append(set, fmt.Sprintf("/spec/%s/%d/volumeMounts/%d/readOnly", field, i, j))
 			}
 		}
 	}
-	return changed
+	return set
 }
