@@ -109,7 +109,11 @@ func newFixture(t *testing.T) *fixture {
 	if os.Getuid() != 0 {
 		t.Fatal("needs root: run make test")
 	}
-	root := t.TempDir()
+	return newFixtureAt(t, t.TempDir())
+}
+
+func newFixtureAt(t *testing.T, root string) *fixture {
+	t.Helper()
 	opened, err := store.Open(root)
 	if err != nil {
 		t.Fatal(err)

@@ -142,9 +142,7 @@ func TestPod_restartBackOff(t *testing.T) {
 	if pod.Status.Phase != corev1.PodRunning {
 		t.Errorf("phase %s", pod.Status.Phase)
 	}
-	if reasons := f.reasons(); !strings.HasSuffix(reasons, "Started Started BackOff") {
-		t.Errorf("events %s", reasons)
-	}
+	eventually(t, func() bool { return f.reasons() == "Started Started BackOff" })
 	// Ten seconds later by the manager's clock.
 	f.mu.Lock()
 	f.skew = 11 * time.Second

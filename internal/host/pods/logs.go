@@ -1,0 +1,75 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// LogOptions say what of a container's output is wanted.
+type LogOptions struct {
+	// Follow goes on until the container ends.
+	Follow bool
+	// Previous asks for the attempt before the last restart.
+	Previous bool
+	// Tail is how many of the last lines are wanted, all if negative.
+	Tail int
+}
+
+// What is asked for is not there.
+var (
+	ErrNoPod       = errors.New("there is no such pod")
+	ErrNoContainer = errors.New("the pod has no such container")
+	ErrNoPrevious  = errors.New("there is no previous attempt")
+)
+
+// Logs gives a container's output as it was written. The container may be
+// empty if the pod has one. The caller closes the reader.
+func (m *Manager) Logs(ctx context.Context, podKey, container string, o LogOptions) (io.ReadCloser, error) {
+	pod, err := m.get(podKey)
+	if err != nil {
+		return nil, err
+	}
+	if pod == nil {
+		return nil, fmt.Errorf("Pod %q: %w", podKey, ErrNoPod)
+	}
+	if container, err = chooseContainer(pod, container); err != nil {
+		return nil, fmt.Errorf("Pod %q: %w", podKey, err)
+	}
+	place := m.place(pod.UID, container)
+	state, err := place.Last()
+	if err != nil {
+		return nil, fmt.Errorf("Pod %q, container %q: %w", podKey, container, err)
+	}
+	attempt := state.Attempt
+	if o.Previous {
+		if attempt--; attempt < 0 {
+			return nil, fmt.Errorf("Pod %q, container %q: %w", podKey, container, ErrNoPrevious)
+		}
+	}
+	if state.Phase == "" {
+		return nil, fmt.Errorf("Pod %q: container %q is waiting to start", podKey, container)
+	}
+	return place.ReadLog(ctx, attempt, o.Tail, o.Follow && !o.Previous)
+}
+
+func chooseContainer(pod *corev1.Pod, name string) (string, error) {
+	var names []string
+	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+		names = append(names, c.Name)
+	}
+	switch {
+	case name == "" && len(pod.Spec.Containers) == 1:
+		return names[0], nil
+	case name == "":
+		return "", fmt.Errorf("a container name must be specified, one of %s", strings.Join(names, ", "))
+	case slices.Contains(names, name):
+		return name, nil
+	}
+	return "", fmt.Errorf("container %q: %w; it has %s", name, ErrNoContainer, strings.Join(names, ", "))
+}
