@@ -91,10 +91,7 @@ func (m *Manager) undoGone(ctx context.Context, uid types.UID) error {
 	if err != nil || alive[uid] != nil {
 		return err
 	}
-	if err := m.unmountFor(ctx, uid); err != nil {
-		return err
-	}
-	return m.removePodDirectory(uid)
+	return m.unmountFor(ctx, uid)
 }
 
 // undoUnused goes on with a way back that was cut off before its end. A pod may

@@ -13,7 +13,6 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
-	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
@@ -47,7 +46,6 @@ func (m *Manager) MountPod(ctx context.Context, pod *corev1.Pod) (map[string]Mou
 		}
 		group.Go(func() {
 			place, err := m.mountVolume(ctx, pod, volume)
-			m.tellMount(pod, volume.Name, err)
 			mu.Lock()
 			defer mu.Unlock()
 			mounted[volume.Name] = place
@@ -74,14 +72,6 @@ func (m *Manager) rememberPod(pod *corev1.Pod) error {
 		return err
 	}
 	return m.update(func(tx *store.Tx) error { return tx.Pods().Put(key, pod) })
-}
-
-func (m *Manager) tellMount(pod *corev1.Pod, volume string, err error) {
-	if err == nil || errors.Is(err, ErrWaiting) || errors.Is(err, plugins.ErrNotRegistered) {
-		return
-	}
-	about := job{pod: pod}.podRef()
-	m.notice(about, true, "FailedMount", "volume %q: %v", volume, err)
 }
 
 func isUsed(pod *corev1.Pod, volume string) bool {

@@ -1,0 +1,166 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// serve makes the manager one of a host that goes on serving, as after a start
+// in a boot, and returns what it tells people.
+func (w *world) serving(boot, terms string) *[]journal.Notice {
+	w.t.Helper()
+	w.restart(boot, terms)
+	options := w.manager.options
+	options.Patience, options.UndoPatience, options.NodeName = OneAttempt, OneAttempt, "here"
+	notices := &[]journal.Notice{}
+	options.Record = func(n journal.Notice) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		*notices = append(*notices, n)
+	}
+	w.manager = New(options)
+	w.adopt()
+	return notices
+}
+
+// create stores a pod, as apply does.
+func (w *world) create(p *corev1.Pod) *corev1.Pod {
+	w.t.Helper()
+	w.put(func(tx *store.Tx) error { return tx.Pods().Put(store.KeyOf(p), p) })
+	return p
+}
+
+// remove takes a pod's volumes and then its object, as the pod controller does.
+func (w *world) remove(p *corev1.Pod) {
+	w.t.Helper()
+	w.unmount(p)
+	w.put(func(tx *store.Tx) error { return tx.Pods().Delete(store.KeyOf(p)) })
+}
+
+// object stores the CSIDriver of the driver.
+func (w *world) object(change func(*storagev1.CSIDriverSpec)) {
+	w.t.Helper()
+	object := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d.example"}}
+	change(&object.Spec)
+	w.put(func(tx *store.Tx) error { return tx.Drivers().Put(object.Name, object) })
+}
+
+// settle does what the controllers of leftovers would, until nothing is left to do.
+func (w *world) settle() error {
+	var failed error
+	for range 3 {
+		var keys []string
+		if err := w.store.View(func(tx *store.Tx) (err error) {
+			keys, err = leftoverKeys(tx)
+			return err
+		}); err != nil {
+			w.t.Fatal(err)
+		}
+		failed = nil
+		for _, key := range keys {
+			_, err := w.manager.leftoverController().Do(context.Background(), key)
+			failed = errors.Join(failed, err)
+		}
+		if failed == nil && len(keys) == 0 {
+			return nil
+		}
+	}
+	return failed
+}
+
+func (w *world) uses() (all []*store.VolumeUse) {
+	w.t.Helper()
+	if err := w.store.View(func(tx *store.Tx) (err error) {
+		all, err = tx.Uses().All()
+		return err
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	return all
+}
+
+func TestLeftovers_aPodThatIsGoneLosesItsVolumes(t *testing.T) {
+	w := newWorld(t)
+	w.ensured("a")
+	w.serving("boot-1", "")
+	p := w.create(pod("web", "a"))
+	w.mount(p)
+	w.put(func(tx *store.Tx) error { return tx.Pods().Delete(store.KeyOf(p)) })
+	w.serving("boot-1", "")
+	if err := w.settle(); err != nil {
+		t.Fatal(err)
+	}
+	if uses := w.uses(); len(uses) > 0 {
+		t.Errorf("%d uses are left", len(uses))
+	}
+	if _, inUse := w.driver.Left(); len(inUse) > 0 {
+		t.Errorf("in use: %v", inUse)
+	}
+}
+
+// What needs a driver that is away waits; the volumes of others come off.
+func TestLeftovers_onlyThoseOfAnAbsentDriverWait(t *testing.T) {
+	w := newWorld(t)
+	w.ensured("a")
+	w.serving("boot-1", "")
+	p := w.create(pod("web", "a"))
+	w.mount(p)
+	w.put(func(tx *store.Tx) error {
+		gone := &store.VolumeUse{Name: "other", Driver: "absent.example", Handle: "v", BootID: "boot-1", Label: "claim x/y", Stage: store.PhaseDone, StagingPath: w.root + "/none"}
+		return errors.Join(tx.Pods().Delete(store.KeyOf(p)), tx.Uses().Put(gone.Name, gone))
+	})
+	if err := w.settle(); err == nil {
+		t.Error("the volume of the absent driver does not wait")
+	}
+	if uses := w.uses(); len(uses) != 1 || uses[0].Name != "other" {
+		t.Errorf("uses %v", uses)
+	}
+}
+
+func TestMountPod_inPlaceCostsNothing(t *testing.T) {
+	w := newWorld(t)
+	w.ensured("a")
+	w.serving("boot-1", "")
+	p := w.create(pod("web", "a"))
+	w.mount(p)
+	before := len(w.driver.Calls())
+	version := w.version()
+	for range 3 {
+		w.mount(p)
+	}
+	if calls := w.driver.Calls()[before:]; len(calls) > 0 {
+		t.Errorf("calls: %v", calls)
+	}
+	if now := w.version(); now != version {
+		t.Errorf("objects were written: version %d, before %d", now, version)
+	}
+	w.remove(p)
+	w.isIdle()
+}
+
+func (w *world) version() (version uint64) {
+	w.t.Helper()
+	if err := w.store.View(func(tx *store.Tx) error { version = tx.Version(); return nil }); err != nil {
+		w.t.Fatal(err)
+	}
+	return version
+}
+
+// eventually waits for what another goroutine brings about.
+func (w *world) eventually(what string, holds func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("did not happen: %s", what)
+		}
+	}
+}
