@@ -53,7 +53,7 @@ func NewRoot(stamped string) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	version := versionOrBuild(stamped)
-	root.AddCommand(newDriverCommand(version), newCSICommand(), newSidecarsCommand(version), newPreStopCommand(version), newRunCommand(version), newWorkloadCommand(), newPolicyCommand(), newVersionCommand(version))
+	root.AddCommand(newDriverCommand(version), newCSICommand(), newSidecarsCommand(version), newPreStopCommand(version), newHostCommand(version), newRunCommand(version), newWorkloadCommand(), newPolicyCommand(), newVersionCommand(version))
 	return root
 }
 

@@ -88,7 +88,7 @@ func everything() string {
 }
 
 func claims(tx *store.Tx) store.Table[corev1.PersistentVolumeClaim] { return tx.Claims() }
-func pods(tx *store.Tx) store.Table[corev1.Pod]                     { return tx.Pods() }
+func podsOf(tx *store.Tx) store.Table[corev1.Pod]                     { return tx.Pods() }
 func volumesOf(tx *store.Tx) store.Table[corev1.PersistentVolume]   { return tx.Volumes() }
 func secrets(tx *store.Tx) store.Table[corev1.Secret]               { return tx.Secrets() }
 func drivers(tx *store.Tx) store.Table[storagev1.CSIDriver]         { return tx.Drivers() }
@@ -348,7 +348,7 @@ func TestApply_isAllOrNothing(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "m.yaml: document 2: StorageClass") {
 		t.Errorf("got %v", err)
 	}
-	if stored(t, h, secrets, "default/s") != nil || stored(t, h, pods, "default/p") != nil {
+	if stored(t, h, secrets, "default/s") != nil || stored(t, h, podsOf, "default/p") != nil {
 		t.Error("a part was applied")
 	}
 }
@@ -360,7 +360,7 @@ func TestApply_dryRunWritesNothing(t *testing.T) {
 	if err != nil || len(result.Applied) != 11 {
 		t.Fatalf("got %+v, %v", result, err)
 	}
-	if version(t, h) != before || stored(t, h, pods, "default/p") != nil {
+	if version(t, h) != before || stored(t, h, podsOf, "default/p") != nil {
 		t.Error("something was written")
 	}
 }

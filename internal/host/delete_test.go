@@ -85,7 +85,7 @@ func TestDeleteObject_marksAPodWithItsGracePeriod(t *testing.T) {
 	if _, err := remove(t, h, "pods", "default/p", api.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	pod := stored(t, h, pods, "default/p")
+	pod := stored(t, h, podsOf, "default/p")
 	if pod.DeletionTimestamp == nil || *pod.DeletionGracePeriodSeconds != 7 || pod.Generation != 2 {
 		t.Errorf("got %+v", pod.ObjectMeta)
 	}
@@ -98,7 +98,7 @@ func TestDeleteObject_marksAPodWithItsGracePeriod(t *testing.T) {
 func TestDeleteObject_aGenericEphemeralVolumeIsItsPods(t *testing.T) {
 	h := newApplier(t)
 	mustApply(t, h, aPod+"---\n"+aClaim)
-	pod := stored(t, h, pods, "default/p")
+	pod := stored(t, h, podsOf, "default/p")
 	rewrite(t, h, claims, "default/data", func(pvc *corev1.PersistentVolumeClaim) {
 		yes := true
 		pvc.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: pod.UID, Controller: &yes}}

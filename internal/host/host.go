@@ -13,14 +13,18 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/csiclient"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
+	"github.com/holdfast-csi/holdfast/internal/host/pods"
+	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 )
@@ -50,7 +54,11 @@ type Options struct {
 	Root     string
 	Builtins []Builtin
 	// Observe is told of each step of each volume (volumes.Options.Observe).
-	Observe    func(volumes.Event)
+	Observe func(volumes.Event)
+	// Patience and UndoPatience are those of volumes.Options.
+	Patience, UndoPatience time.Duration
+	// SecretsKey is the file with the key of the Secrets; see store.Options.
+	SecretsKey string
 	Logger     *slog.Logger
 	Failpoints *failpoint.Set
 	// Admit decides about new pods, if given.
@@ -59,11 +67,15 @@ type Options struct {
 
 // Host is one host. Open it, use it from one goroutine, Close it.
 type Host struct {
-	options  Options
-	paths    claim.Paths
-	store    *store.Store
-	plugins  *plugins.Manager
-	volumes  *volumes.Manager
+	options Options
+	paths   claim.Paths
+	store   *store.Store
+	journal *journal.Journal
+	plugins *plugins.Manager
+	volumes *volumes.Manager
+	// pods and set are Serve's.
+	pods     *pods.Manager
+	set      *reconcile.Set
 	bootID   string
 	stop     context.CancelFunc
 	services sync.WaitGroup
@@ -97,17 +109,22 @@ func Open(ctx context.Context, options Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened, err := store.Open(root)
+	opened, err := store.OpenWith(root, store.Options{SecretsKey: options.SecretsKey})
 	if err != nil {
 		return nil, err
 	}
+	written, err := journal.Open(root, options.Logger)
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
 	h := &Host{
-		options: options, paths: claim.Paths{Root: root}, store: opened, bootID: bootID,
+		options: options, paths: claim.Paths{Root: root}, store: opened, journal: written, bootID: bootID,
 		plugins: plugins.New(options.Logger), serving: map[string]*service{},
 	}
 	h.volumes = volumes.New(volumes.Options{
 		Store: opened, Drivers: h.plugins, Paths: h.paths, BootID: bootID,
-		Observe: options.Observe, Logger: options.Logger, Failpoints: options.Failpoints,
+		Observe: h.observe, Record: written.Record, Logger: options.Logger, Failpoints: options.Failpoints,
+		Patience: options.Patience, UndoPatience: options.UndoPatience,
 	})
 	h.watch(ctx)
 	return h, nil
@@ -154,7 +171,7 @@ func (h *Host) Close() error {
 	}
 	h.stop()
 	h.services.Wait()
-	return errors.Join(append(failed, h.store.Close())...)
+	return errors.Join(append(failed, h.journal.Close(), h.store.Close())...)
 }
 
 // socketsOf is where a built-in driver serves. Too long a path cannot be bound.

@@ -48,6 +48,9 @@ func NewSet(opened *store.Store, controllers ...Controller) *Set {
 // Queue is the work of one controller, nil if there is none of that name.
 func (s *Set) Queue(name string) *Queue { return s.queues[name] }
 
+// Queues are the work of all controllers.
+func (s *Set) Queues() []*Queue { return s.order }
+
 // Retry has everything that failed tried now, because a driver came or went.
 func (s *Set) Retry() {
 	for _, queue := range s.order {

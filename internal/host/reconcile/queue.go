@@ -57,6 +57,9 @@ func newQueue(controller Controller) *Queue {
 	return &Queue{controller: controller, items: map[string]*item{}, busy: map[string]int{}, waiting: map[string][]string{}}
 }
 
+// Name is the controller's.
+func (q *Queue) Name() string { return q.controller.Name }
+
 // start lets calls begin, those for keys that were added before as well.
 func (q *Queue) start(ctx context.Context) {
 	q.mu.Lock()

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/host"
+	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+	"github.com/holdfast-csi/holdfast/internal/telemetry"
+)
+
+const hostHelp = `Do for this machine what the kubelet and the controllers of a cluster do for CSI:
+serve claims, snapshots and pods from Kubernetes manifests, with any CSI driver.
+'holdfast apply', 'get', 'describe' and 'delete' talk to it.
+
+Drivers are found by their registration sockets in ROOT/plugins_registry, as a
+kubelet finds them, or started from unit files in ROOT/drivers.d. The driver
+local.holdfast.dev is part of this program.
+
+When the host ends, volumes stay mounted and pods go on; the next one takes them
+over. It ends on SIGTERM: calls in flight have 10 s to finish.`
+
+// hostConfig are the flags of the command.
+type hostConfig struct {
+	root                string
+	group, readGroup    string
+	secretsKey          string
+	logFormat, logLevel string
+	version             string
+	local               localConfig
+}
+
+func newHostCommand(version string) *cobra.Command {
+	c := hostConfig{version: version}
+	command := &cobra.Command{
+		Use:   "host",
+		Short: "Serve volumes and pods on this machine, as a daemon",
+		Long:  hostHelp,
+		Args:  arguments(cobra.NoArgs),
+		RunE:  func(command *cobra.Command, _ []string) error { return c.run(command) },
+	}
+	command.PersistentFlags().StringVar(&c.root, "root", defaultRoot, "`DIRECTORY` of claims, volumes and sockets")
+	flags := command.Flags()
+	flags.StringVar(&c.group, "socket-group", "", "`GROUP` whose members may do everything, beside root")
+	flags.StringVar(&c.readGroup, "socket-read-group", "", "`GROUP` whose members may read")
+	flags.StringVar(&c.secretsKey, "secrets-key", "", "`FILE` with the 32 bytes that Secrets are encrypted with (default: ROOT/secrets.key, which is made)")
+	flags.StringVar(&c.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
+	flags.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
+	c.local.bind(flags, "")
+	flags.Lookup("pool").DefValue = "ROOT/pool"
+	command.AddCommand(newHostCheckCommand(&c), newHostRepairCommand(&c))
+	return command
+}
+
+func (c hostConfig) run(command *cobra.Command) (err error) {
+	if runtime.GOOS == "linux" && os.Geteuid() != 0 {
+		return errors.New("this command mounts filesystems and needs root: run it with sudo")
+	}
+	logger, err := telemetry.NewLogger(command.ErrOrStderr(), c.logFormat, c.logLevel)
+	if err != nil {
+		return &UsageError{Err: err}
+	}
+	groups, err := c.groups()
+	if err != nil {
+		return err
+	}
+	opened, err := c.open(command.Context(), logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	return opened.Serve(command.Context(), host.DaemonOptions{
+		Version: c.version, Group: groups[0], ReadGroup: groups[1],
+		Ready: func() {
+			logger.Info("the host is ready", "root", c.root, "socket", opened.Socket())
+			// Without systemd nobody is told, and that is no failure.
+			if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
+				logger.Warn("systemd is not told that the host is ready", "error", err)
+			}
+		},
+	})
+}
+
+func (c hostConfig) open(ctx context.Context, logger *slog.Logger) (*host.Host, error) {
+	points, err := failpoint.FromEnvironment()
+	if err != nil {
+		return nil, &UsageError{Err: err}
+	}
+	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points}
+	return host.Open(ctx, host.Options{
+		Root: c.root, Logger: logger, Failpoints: points, SecretsKey: c.secretsKey,
+		Patience: volumes.OneAttempt, UndoPatience: volumes.OneAttempt,
+		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor}},
+	})
+}
+
+// groups are the ids of the two groups, nil for one that is not given.
+func (c hostConfig) groups() (ids [2]*uint32, err error) {
+	for i, given := range []struct{ flag, name string }{{"--socket-group", c.group}, {"--socket-read-group", c.readGroup}} {
+		if given.name == "" {
+			continue
+		}
+		text := given.name
+		if found, err := user.LookupGroup(given.name); err == nil {
+			text = found.Gid
+		}
+		id, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return ids, usageErrorf("%s: this machine has no group %q", given.flag, given.name)
+		}
+		narrow := uint32(id)
+		ids[i] = &narrow
+	}
+	return ids, nil
+}
+
+// absolute is the root directory as the store wants it.
+func (c *hostConfig) absolute() (string, error) { return filepath.Abs(c.root) }

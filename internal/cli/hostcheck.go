@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+func newHostCheckCommand(c *hostConfig) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "Look for damage in the store of a host that does not run",
+		Long:  "Read every page and every record of ROOT/host.db, and change nothing. The exit\ncode is 1 when something is wrong.",
+		Args:  arguments(cobra.NoArgs),
+		RunE: func(command *cobra.Command, _ []string) error {
+			root, err := c.absolute()
+			if err != nil {
+				return err
+			}
+			report, err := store.Check(root)
+			if err != nil {
+				return err
+			}
+			if err := printReport(command.OutOrStdout(), report); err != nil {
+				return err
+			}
+			if len(report.Problems) > 0 {
+				return ExitError{Code: exitFailed}
+			}
+			return nil
+		},
+	}
+}
+
+func printReport(out io.Writer, report *store.Report) error {
+	if _, err := fmt.Fprintf(out, "%s: schema %d\n", report.Path, report.Schema); err != nil {
+		return err
+	}
+	if err := printRecords(out, report.Records); err != nil {
+		return err
+	}
+	for _, problem := range report.Problems {
+		if _, err := fmt.Fprintf(out, "PROBLEM %s\n", problem); err != nil {
+			return err
+		}
+	}
+	if len(report.Problems) == 0 {
+		_, err := fmt.Fprintln(out, "no problem found")
+		return err
+	}
+	return nil
+}
+
+func printRecords(out io.Writer, records map[string]int) error {
+	for _, kind := range slices.Sorted(maps.Keys(records)) {
+		if _, err := fmt.Fprintf(out, "  %-24s %d\n", kind, records[kind]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newHostRepairCommand(c *hostConfig) *cobra.Command {
+	return &cobra.Command{
+		Use:   "repair",
+		Short: "Make a new store of what can be read of a damaged one",
+		Long: `Replace ROOT/host.db by a store with every record that can still be read. The
+damaged file is kept beside it, and so are the bytes of records that make no
+sense. The host must not run.
+
+A record that is lost stands for a volume that the host does not know any more;
+the volume itself is not touched. ROOT/host.db.backup is a copy of the store
+from the last start of the host, which may be the better choice.`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(command *cobra.Command, _ []string) error {
+			root, err := c.absolute()
+			if err != nil {
+				return err
+			}
+			repaired, err := store.Repair(root, time.Now())
+			if err != nil {
+				return err
+			}
+			return printRepaired(command.OutOrStdout(), repaired)
+		},
+	}
+}
+
+func printRepaired(out io.Writer, repaired *store.Repaired) error {
+	if _, err := fmt.Fprintf(out, "the damaged store is kept as %s; the new one has\n", repaired.Kept); err != nil {
+		return err
+	}
+	if err := printRecords(out, repaired.Records); err != nil {
+		return err
+	}
+	for _, lost := range repaired.Lost {
+		if _, err := fmt.Fprintf(out, "LOST %s\n", lost); err != nil {
+			return err
+		}
+	}
+	if repaired.Unread != "" {
+		_, err := fmt.Fprintf(out, "what does not decode is in %s\n", repaired.Unread)
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/holdfast-csi/holdfast/internal/host/api"
+	"github.com/holdfast-csi/holdfast/internal/host/pods"
+	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
+	"github.com/holdfast-csi/holdfast/internal/host/supervise"
+	"github.com/holdfast-csi/holdfast/internal/unixsocket"
+)
+
+// SocketName is the API's socket below the root directory.
+const SocketName = "host.sock"
+
+// DaemonOptions say how a host serves.
+type DaemonOptions struct {
+	Version string
+	// Group and ReadGroup are those of api.Options.
+	Group, ReadGroup *uint32
+	// Ready is called when what ran before is adopted and the API answers.
+	Ready func()
+}
+
+// Socket is where the API is.
+func (h *Host) Socket() string { return filepath.Join(h.paths.Root, SocketName) }
+
+// Serve is the daemon: it takes over what runs, serves the API, and brings
+// every object to what is wanted until the context ends. Volumes stay mounted
+// and pods go on when it returns; the next one adopts them.
+func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
+	if err := h.store.Backup(); err != nil {
+		return fmt.Errorf("copy the store before anything changes: %w", err)
+	}
+	if err := h.startAll(ctx); err != nil {
+		return err
+	}
+	if err := h.volumes.Adopt(ctx); err != nil {
+		return fmt.Errorf("take over what an earlier host left: %w", err)
+	}
+	h.pods = pods.New(pods.Options{
+		Store: h.store, Volumes: h.volumes, Paths: h.paths, BootID: h.bootID, NodeName: h.nodeName(),
+		Logger: h.options.Logger, Failpoints: h.options.Failpoints, Record: h.journal.Record,
+	})
+	h.set = reconcile.NewSet(h.store, append(h.volumes.Controllers(), h.pods.Controller())...)
+	listener, err := unixsocket.Listen(ctx, h.Socket())
+	if err != nil {
+		return fmt.Errorf("the socket of the host: %w", err)
+	}
+	server := api.NewServer(api.Options{
+		Store: h.store, Journal: h.journal, Host: h, Logger: h.options.Logger, Version: options.Version,
+		Group: options.Group, ReadGroup: options.ReadGroup,
+	})
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return h.set.Run(ctx) })
+	group.Go(func() error { return h.followDrivers(ctx) })
+	group.Go(func() error { h.publishNode(ctx); return nil })
+	group.Go(func() error { return h.supervise(ctx) })
+	group.Go(func() error { return server.Serve(ctx, listener) })
+	if options.Ready != nil {
+		options.Ready()
+	}
+	return errors.Join(group.Wait(), h.pods.Close())
+}
+
+// startAll serves every built-in driver.
+func (h *Host) startAll(ctx context.Context) error {
+	var failed []error
+	for _, builtin := range h.options.Builtins {
+		if err := h.offer(builtin); err != nil {
+			return err
+		}
+		failed = append(failed, h.startBuiltin(ctx, builtin))
+	}
+	return errors.Join(failed...)
+}
+
+// supervise runs the drivers that have unit files.
+func (h *Host) supervise(ctx context.Context) error {
+	return supervise.New(supervise.Options{
+		Root: h.paths.Root, NodeName: h.nodeName(), BootID: h.bootID, Registry: h.plugins, Logger: h.options.Logger,
+	}).Run(ctx)
+}
+
+// followDrivers has what failed tried again when a driver comes or goes.
+func (h *Host) followDrivers(ctx context.Context) error {
+	for {
+		changed := h.plugins.Changed()
+		h.set.Retry()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/holdfast-csi/holdfast/internal/host/api"
+	"github.com/holdfast-csi/holdfast/internal/host/pods"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+)
+
+// State tells where the controllers are with an object.
+func (h *Host) State(kind store.Kind, key string) []api.WorkState {
+	var states []api.WorkState
+	for _, queue := range h.set.Queues() {
+		state := queue.State(key)
+		if queue.Name() != kind.Resource || !state.Running && state.Attempts == 0 {
+			continue
+		}
+		work := api.WorkState{Controller: queue.Name(), Running: state.Running, Attempts: state.Attempts, Next: state.Next}
+		if state.Running {
+			work.Since = state.Since
+		}
+		if state.LastError != nil {
+			work.LastError = state.LastError.Error()
+		}
+		states = append(states, work)
+	}
+	return states
+}
+
+// Drivers lists the drivers with their processes.
+func (h *Host) Drivers() []api.Driver {
+	var drivers []api.Driver
+	for _, status := range h.plugins.List() {
+		if last := len(drivers) - 1; last < 0 || drivers[last].Name != status.Name {
+			drivers = append(drivers, api.Driver{Name: status.Name})
+		}
+		of := &drivers[len(drivers)-1]
+		of.Instances = append(of.Instances, api.DriverInstance{
+			Socket: status.Socket, Endpoint: status.Endpoint, State: string(status.State), Serving: status.Serving,
+			Since: status.Since, Error: status.LastError, Version: status.Version, NodeID: status.Node.ID,
+			Topology: status.Node.Topology, MaxVolumes: status.Node.MaxVolumes, Capabilities: status.Capabilities,
+		})
+	}
+	return drivers
+}
+
+// Hold mounts volumes for somebody who is no pod.
+func (h *Host) Hold(context.Context, api.HoldRequest) (api.HoldAnswer, error) {
+	return api.HoldAnswer{}, fmt.Errorf("holds: %w", api.ErrNotImplemented)
+}
+
+// Release takes the volumes of a hold away.
+func (h *Host) Release(context.Context, string, string) error {
+	return fmt.Errorf("holds: %w", api.ErrNotImplemented)
+}
+
+// Logs writes what a container said.
+func (h *Host) Logs(ctx context.Context, request api.LogRequest, out io.Writer) error {
+	said, err := h.pods.Logs(ctx, store.Key(request.Namespace, request.Pod), request.Container, pods.LogOptions{
+		Follow: request.Follow, Previous: request.Previous, Tail: int(request.Tail),
+	})
+	if errors.Is(err, pods.ErrNoPod) {
+		return fmt.Errorf("%w: %w", api.ErrNotFound, err)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, said)
+	return errors.Join(err, said.Close())
+}
+
+// Stats tells how full a claim's volume is.
+func (h *Host) Stats(ctx context.Context, key string) (api.VolumeStats, error) {
+	stats, err := h.volumes.Stats(ctx, key)
+	if errors.Is(err, volumes.ErrNoClaim) {
+		err = fmt.Errorf("%w: %w", api.ErrNotFound, err)
+	}
+	return api.VolumeStats{
+		Claim: key, Volume: stats.Handle, Driver: stats.Driver,
+		Bytes: usage(stats.Bytes), Inodes: usage(stats.Inodes),
+	}, err
+}
+
+// usage is nil for what the driver does not tell.
+func usage(of volumes.Usage) *api.Usage {
+	if of == (volumes.Usage{}) {
+		return nil
+	}
+	return &api.Usage{Total: of.Total, Used: of.Used, Available: of.Available}
+}
