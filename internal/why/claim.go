@@ -1,0 +1,343 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+)
+
+// noProvisioner is the provisioner of classes whose volumes are made by hand.
+const noProvisioner = "kubernetes.io/no-provisioner"
+
+const (
+	defaultClass      = "storageclass.kubernetes.io/is-default-class"
+	provisionerOf     = "volume.kubernetes.io/storage-provisioner"
+	selectedNode      = "volume.kubernetes.io/selected-node"
+	claimProtection   = "kubernetes.io/pvc-protection"
+	volumeProtection  = "kubernetes.io/pv-protection"
+	provisionerHolds  = "external-provisioner.volume.kubernetes.io/finalizer"
+	attacherHolds     = "external-attacher/"
+	snapshotSource    = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
+	snapshotBound     = "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection"
+	snapshotAsSource  = "snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection"
+	contentProtection = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
+)
+
+// claimNamed looks at a claim; pod is who needs it, or nil.
+func (w *walk) claimNamed(namespace, name string, pod *corev1.Pod) {
+	if !w.once("claim " + key(namespace, name)) {
+		return
+	}
+	pvc := w.claim(namespace, name)
+	if pvc == nil {
+		w.add(cause, Finding{What: fmt.Sprintf("the claim %s in namespace %s does not exist", name, namespace), Do: "Make the claim, or correct its name where it is used."})
+		return
+	}
+	if pvc.DeletionTimestamp != nil {
+		w.claimGoes(pvc)
+		return
+	}
+	switch pvc.Status.Phase {
+	case corev1.ClaimBound:
+		w.bound(pvc, pod)
+	case corev1.ClaimLost:
+		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is lost: its volume %s does not exist any more", name, pvc.Spec.VolumeName), Evidence: []string{evidence(claims, namespace, name, "status.phase")},
+			Do: "Restore the data into a new claim, or make a PersistentVolume of that name again for the same storage, with a claimRef to this claim."})
+	default:
+		w.pending(pvc, pod)
+	}
+}
+
+func (w *walk) pending(pvc *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
+	what := "the claim " + pvc.Name
+	w.calls("PersistentVolumeClaim", pvc.Namespace, pvc.Name)
+	if list := w.warnings(claims, pvc, "ProvisioningFailed", "VolumeProvisioningFailed", "ProvisioningCleanupFailed"); len(list) > 0 {
+		w.add(failing, failure(fmt.Sprintf("the volume of %s cannot be made", what), claims, list))
+	}
+	switch {
+	case pvc.Spec.VolumeName != "":
+		w.prebound(pvc)
+		return
+	case pvc.Spec.StorageClassName == nil:
+		w.noClass(pvc)
+		return
+	case *pvc.Spec.StorageClassName == "":
+		w.matching(pvc, "")
+		return
+	}
+	name := *pvc.Spec.StorageClassName
+	class := get[storagev1.StorageClass](w, classes, "", name)
+	switch {
+	case class == nil:
+		if !w.anyFits(pvc, name) {
+			w.add(cause, Finding{What: fmt.Sprintf("%s asks for the class %s, which does not exist", what, name), Since: pvc.CreationTimestamp.Time,
+				Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.storageClassName")}, Do: "Make the class, or make the claim again with one that exists ('get storageclasses'); the class of a claim cannot be changed."})
+		}
+	case class.Provisioner == noProvisioner:
+		w.matching(pvc, name)
+	default:
+		w.provisioning(pvc, class, pod)
+	}
+}
+
+func (w *walk) noClass(pvc *corev1.PersistentVolumeClaim) {
+	for _, class := range list[storagev1.StorageClass](w, classes, "", "") {
+		if class.Annotations[defaultClass] == "true" {
+			w.add(waiting, Finding{What: fmt.Sprintf("the claim %s names no class, and gets the default one, %s, any moment", pvc.Name, class.Name), Since: pvc.CreationTimestamp.Time, Do: "Wait."})
+			return
+		}
+	}
+	if w.anyFits(pvc, "") {
+		return
+	}
+	w.add(cause, Finding{What: fmt.Sprintf("the claim %s names no class, and there is no default one", pvc.Name), Since: pvc.CreationTimestamp.Time,
+		Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.storageClassName")},
+		Do:       "Mark a class as the default one (annotation " + defaultClass + ": \"true\"), or make the claim again with a class."})
+}
+
+// prebound is a claim that names its volume.
+func (w *walk) prebound(pvc *corev1.PersistentVolumeClaim) {
+	pv := w.volume(pvc.Spec.VolumeName)
+	from := []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.volumeName")}
+	switch {
+	case pv == nil:
+		w.add(cause, Finding{What: fmt.Sprintf("the claim %s asks for the volume %s, which does not exist", pvc.Name, pvc.Spec.VolumeName), Evidence: from, Do: "Make the PersistentVolume, or make the claim without its name."})
+	case pv.Spec.ClaimRef != nil && (pv.Spec.ClaimRef.Name != pvc.Name || pv.Spec.ClaimRef.Namespace != pvc.Namespace || (pv.Spec.ClaimRef.UID != "" && pv.Spec.ClaimRef.UID != pvc.UID)):
+		w.add(cause, Finding{What: fmt.Sprintf("the claim %s asks for the volume %s, which belongs to claim %s", pvc.Name, pv.Name, key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)),
+			Evidence: append(from, evidence(volumes, "", pv.Name, "spec.claimRef")),
+			Do:       "If that claim is gone and the data may change hands, remove uid and resourceVersion from the volume's claimRef and name this claim in it."})
+	default:
+		if reason := misfit(pv, pvc, classOf(pvc)); reason != "" {
+			w.add(cause, Finding{What: fmt.Sprintf("the volume %s does not fit the claim %s: %s", pv.Name, pvc.Name, reason), Evidence: from, Do: "Make the one that is wrong again with what fits."})
+		}
+	}
+}
+
+// matching is a claim for which nobody makes a volume.
+func (w *walk) matching(pvc *corev1.PersistentVolumeClaim, class string) {
+	var reasons []string
+	for _, pv := range list[corev1.PersistentVolume](w, volumes, "", "") {
+		reason := misfit(&pv, pvc, class)
+		if reason == "" {
+			w.add(waiting, Finding{What: fmt.Sprintf("the claim %s waits to be bound to volume %s, which fits", pvc.Name, pv.Name), Since: pvc.CreationTimestamp.Time,
+				Evidence: []string{evidence(volumes, "", pv.Name, "")}, Do: "If its class has WaitForFirstConsumer, run a pod that uses the claim; otherwise it is bound any moment."})
+			return
+		}
+		if pv.Spec.StorageClassName == class {
+			reasons = append(reasons, pv.Name+": "+reason)
+		}
+	}
+	slices.Sort(reasons)
+	f := Finding{What: fmt.Sprintf("no PersistentVolume fits the claim %s, and nobody makes volumes for it (class %q)", pvc.Name, class), Since: pvc.CreationTimestamp.Time,
+		Evidence: reasons[:min(len(reasons), 5)], Do: "Make a PersistentVolume of that class, size and access mode, or make the claim again with a class that makes volumes."}
+	w.add(cause, f)
+}
+
+func (w *walk) anyFits(pvc *corev1.PersistentVolumeClaim, class string) bool {
+	all := list[corev1.PersistentVolume](w, volumes, "", "")
+	return slices.ContainsFunc(all, func(pv corev1.PersistentVolume) bool { return misfit(&pv, pvc, class) == "" })
+}
+
+// misfit says why a volume cannot be bound to a claim, "" if it can.
+func misfit(pv *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim, class string) string {
+	have, want := pv.Spec.Capacity[corev1.ResourceStorage], pvc.Spec.Resources.Requests[corev1.ResourceStorage]
+	ref := pv.Spec.ClaimRef
+	switch {
+	case pv.DeletionTimestamp != nil:
+		return "it is being deleted"
+	case pv.Status.Phase == corev1.VolumeReleased:
+		return "it is released: its former claim " + key(ref.Namespace, ref.Name) + " is still in its claimRef"
+	case ref != nil && (ref.Name != pvc.Name || ref.Namespace != pvc.Namespace):
+		return "it belongs to claim " + key(ref.Namespace, ref.Name)
+	case pv.Spec.StorageClassName != class:
+		return fmt.Sprintf("its class is %q", pv.Spec.StorageClassName)
+	case modeOf(pv.Spec.VolumeMode) != modeOf(pvc.Spec.VolumeMode):
+		return fmt.Sprintf("its volumeMode is %s, and the claim wants %s", modeOf(pv.Spec.VolumeMode), modeOf(pvc.Spec.VolumeMode))
+	case have.Cmp(want) < 0:
+		return fmt.Sprintf("it has %s, and the claim wants %s", have.String(), want.String())
+	}
+	for _, mode := range pvc.Spec.AccessModes {
+		if !slices.Contains(pv.Spec.AccessModes, mode) {
+			return fmt.Sprintf("its access modes are %v, and the claim wants %s", pv.Spec.AccessModes, mode)
+		}
+	}
+	if selector := pvc.Spec.Selector; selector != nil {
+		for name, value := range selector.MatchLabels {
+			if pv.Labels[name] != value {
+				return fmt.Sprintf("it has no label %s=%s", name, value)
+			}
+		}
+	}
+	return ""
+}
+
+func modeOf(mode *corev1.PersistentVolumeMode) corev1.PersistentVolumeMode {
+	if mode == nil {
+		return corev1.PersistentVolumeFilesystem
+	}
+	return *mode
+}
+
+// provisioning is a claim for which a driver makes a volume.
+func (w *walk) provisioning(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, pod *corev1.Pod) {
+	w.source(pvc)
+	if name := pvc.Spec.VolumeAttributesClassName; name != nil && *name != "" {
+		w.attributesClass(pvc, *name, class.Provisioner)
+	}
+	parsed, err := claim.ParseClass(class)
+	if err != nil {
+		w.add(cause, Finding{What: "the class of the claim " + pvc.Name + " is wrong", Error: err.Error(), Evidence: []string{evidence(classes, "", class.Name, "parameters")},
+			Do: "Delete the class and make it again without the mistake; claims that wait then go on."})
+	} else if resolved, err := parsed.ResolveSecrets(claim.VolumeTokens(pvc, claim.VolumeName(pvc.UID))); err != nil {
+		w.add(cause, Finding{What: "a secret of the class of claim " + pvc.Name + " cannot be named", Error: err.Error(), Evidence: []string{evidence(classes, "", class.Name, "parameters")},
+			Do: "Correct the class, or give the claim the annotation that the secret's name is made of."})
+	} else if ref := resolved[claim.SecretProvision]; ref != nil {
+		w.secret("class "+class.Name, ref.Namespace, ref.Name, evidence(classes, "", class.Name, "parameters"))
+	}
+	if w.consumer(pvc, class, pod) {
+		return
+	}
+	w.provisioner(pvc, class)
+}
+
+// consumer is true when the claim waits for a pod, so that nobody is asked to
+// make its volume yet.
+func (w *walk) consumer(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, pod *corev1.Pod) bool {
+	if class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer || pvc.Annotations[selectedNode] != "" {
+		return false
+	}
+	from := []string{evidence(classes, "", class.Name, "volumeBindingMode")}
+	users := w.users(pvc)
+	switch {
+	case pod != nil && w.onHost:
+		return false
+	case pod != nil:
+		w.add(following, Finding{What: fmt.Sprintf("the volume of claim %s is made when the pod has a node", pvc.Name), Since: pvc.CreationTimestamp.Time, Evidence: from, Do: "See what the scheduler waits for."})
+		return true
+	case len(users) == 0:
+		w.add(waiting, Finding{What: fmt.Sprintf("the claim %s waits for a pod that uses it (its class %s has WaitForFirstConsumer)", pvc.Name, class.Name), Since: pvc.CreationTimestamp.Time, Evidence: from,
+			Do: "Run a pod that uses the claim; nothing is wrong."})
+		return true
+	case w.onHost:
+		return false
+	}
+	for _, user := range users {
+		w.add(following, Finding{What: fmt.Sprintf("the claim %s waits until its pod %s has a node", pvc.Name, user.Name), Since: user.CreationTimestamp.Time, Evidence: from, Do: "Ask 'holdfast why pod/" + user.Name + "'."})
+		w.scheduling(&user)
+	}
+	return true
+}
+
+// users are the pods that use a claim and have not ended.
+func (w *walk) users(pvc *corev1.PersistentVolumeClaim) (found []corev1.Pod) {
+	for _, pod := range list[corev1.Pod](w, pods, pvc.Namespace, "") {
+		if ended(&pod) {
+			continue
+		}
+		if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+			return (v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == pvc.Name) || (v.Ephemeral != nil && pod.Name+"-"+v.Name == pvc.Name)
+		}) {
+			found = append(found, pod)
+		}
+	}
+	return found
+}
+
+// provisioner tells whether somebody makes volumes for the class at all.
+func (w *walk) provisioner(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) {
+	driver := class.Provisioner
+	if w.onHost {
+		w.registered(driver)
+	} else if w.driver(driver) == nil && !w.anyNodeHas(driver) && !strings.HasPrefix(driver, "kubernetes.io/") {
+		w.add(cause, Finding{What: fmt.Sprintf("nobody makes volumes for the class %s: driver %s is not installed", class.Name, driver), Since: pvc.CreationTimestamp.Time,
+			Evidence: []string{evidence(classes, "", class.Name, "provisioner"), "no CSIDriver object and no CSINode names it"}, Do: "Install the driver, or correct the class' provisioner (make the class again)."})
+		return
+	}
+	if len(w.report.Findings) > 0 {
+		return
+	}
+	asked := pvc.Annotations[provisionerOf] != ""
+	f := Finding{What: fmt.Sprintf("driver %s is to make the volume of claim %s and has not done so yet", driver, pvc.Name), Since: pvc.CreationTimestamp.Time,
+		Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.annotations["+provisionerOf+"]")},
+		Do:       "If this stays for minutes, see whether the driver's controller (its provisioner) runs, and its log."}
+	if !asked && !w.onHost {
+		f.What = fmt.Sprintf("nobody has asked driver %s yet to make the volume of claim %s", driver, pvc.Name)
+		f.Evidence = []string{"no annotation " + provisionerOf}
+		f.Do = "Is the kube-controller-manager running?"
+	}
+	w.add(waiting, f)
+}
+
+func (w *walk) anyNodeHas(driver string) bool {
+	return slices.ContainsFunc(list[storagev1.CSINode](w, csiNodes, "", ""), func(n storagev1.CSINode) bool {
+		return slices.ContainsFunc(n.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver })
+	})
+}
+
+// source looks at what the claim is to be filled from.
+func (w *walk) source(pvc *corev1.PersistentVolumeClaim) {
+	kind, group, name, namespace := "", "", "", pvc.Namespace
+	if ref := pvc.Spec.DataSourceRef; ref != nil {
+		kind, name = ref.Kind, ref.Name
+		if ref.APIGroup != nil {
+			group = *ref.APIGroup
+		}
+		if ref.Namespace != nil && *ref.Namespace != "" {
+			namespace = *ref.Namespace
+		}
+	} else if ref := pvc.Spec.DataSource; ref != nil {
+		kind, name = ref.Kind, ref.Name
+		if ref.APIGroup != nil {
+			group = *ref.APIGroup
+		}
+	}
+	switch {
+	case name == "":
+	case kind == "VolumeSnapshot":
+		w.snapshotNamed(namespace, name)
+	case kind == "PersistentVolumeClaim":
+		w.copied(pvc, namespace, name)
+	default:
+		w.add(waiting, Finding{What: fmt.Sprintf("the claim %s is to be filled from %s %s (%s) by a volume populator", pvc.Name, kind, name, group), Since: pvc.CreationTimestamp.Time,
+			Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.dataSourceRef")}, Do: "See whether the populator for that kind runs, and its log."})
+	}
+}
+
+func (w *walk) copied(pvc *corev1.PersistentVolumeClaim, namespace, name string) {
+	from := []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.dataSource")}
+	source := w.claim(namespace, name)
+	switch {
+	case source == nil:
+		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is to be a copy of claim %s, which does not exist", pvc.Name, name), Evidence: from, Do: "Correct the name of the source: make the claim again."})
+	case source.Status.Phase != corev1.ClaimBound:
+		w.add(following, Finding{What: fmt.Sprintf("the claim %s is to be a copy of claim %s, which is %s", pvc.Name, name, source.Status.Phase), Evidence: from, Do: "See what the source waits for."})
+		w.claimNamed(namespace, name, nil)
+	case modeOf(source.Spec.VolumeMode) != modeOf(pvc.Spec.VolumeMode):
+		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is to be a copy of claim %s, and their volume modes differ", pvc.Name, name), Evidence: from, Do: "Make the claim again with the source's volumeMode."})
+	}
+}
+
+// claimGoes is for a claim that is being deleted and stays.
+func (w *walk) claimGoes(pvc *corev1.PersistentVolumeClaim) {
+	if slices.Contains(pvc.Finalizers, claimProtection) {
+		for _, user := range w.users(pvc) {
+			w.add(cause, Finding{What: fmt.Sprintf("the claim %s is being deleted, and pod %s still uses it", pvc.Name, user.Name), Since: pvc.DeletionTimestamp.Time,
+				Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.finalizers["+claimProtection+"]")}, Do: "End the pod; the claim goes then by itself."})
+		}
+	}
+	if slices.Contains(pvc.Finalizers, snapshotSource) {
+		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is being deleted, and a snapshot of it is being taken", pvc.Name), Since: pvc.DeletionTimestamp.Time,
+			Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.finalizers["+snapshotSource+"]")}, Do: "Wait for the snapshot, or delete it if it fails ('holdfast why snapshot/NAME')."})
+	}
+	w.calls("PersistentVolumeClaim", pvc.Namespace, pvc.Name)
+	w.held(claims, pvc)
+	w.fine("the claim is being deleted")
+}
+
+// classOf is the claim's class, "" for none.
+func classOf(pvc *corev1.PersistentVolumeClaim) string { return text(pvc.Spec.StorageClassName) }

@@ -1,0 +1,162 @@
+package why
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// Errors of a Reader. ErrNotFound is that of a kind that is not served, too.
+var (
+	ErrNotFound  = errors.New("not found")
+	ErrForbidden = errors.New("forbidden")
+)
+
+// Kind is a kind of object and where the API has it: group/version/resource/kind.
+type Kind string
+
+// The kinds that are read.
+const (
+	pods          Kind = "/v1/pods/Pod"
+	claims        Kind = "/v1/persistentvolumeclaims/PersistentVolumeClaim"
+	volumes       Kind = "/v1/persistentvolumes/PersistentVolume"
+	secrets       Kind = "/v1/secrets/Secret"
+	nodes         Kind = "/v1/nodes/Node"
+	events        Kind = "/v1/events/Event"
+	classes       Kind = "storage.k8s.io/v1/storageclasses/StorageClass"
+	drivers       Kind = "storage.k8s.io/v1/csidrivers/CSIDriver"
+	csiNodes      Kind = "storage.k8s.io/v1/csinodes/CSINode"
+	attachments   Kind = "storage.k8s.io/v1/volumeattachments/VolumeAttachment"
+	attributes    Kind = "storage.k8s.io/v1/volumeattributesclasses/VolumeAttributesClass"
+	snapshots     Kind = "snapshot.storage.k8s.io/v1/volumesnapshots/VolumeSnapshot"
+	contents      Kind = "snapshot.storage.k8s.io/v1/volumesnapshotcontents/VolumeSnapshotContent"
+	snapshotKinds Kind = "snapshot.storage.k8s.io/v1/volumesnapshotclasses/VolumeSnapshotClass"
+)
+
+func (k Kind) part(i int) string { return strings.Split(string(k), "/")[i] }
+
+// Name is the kind's name, such as Pod.
+func (k Kind) Name() string { return k.part(3) }
+
+// Path is where the API has the objects of a kind, or one of them.
+func (k Kind) Path(namespace, name string) string {
+	path := "/api/" + k.part(1)
+	if k.part(0) != "" {
+		path = "/apis/" + k.part(0) + "/" + k.part(1)
+	}
+	if namespace != "" {
+		path += "/namespaces/" + namespace
+	}
+	path += "/" + k.part(2)
+	if name != "" {
+		path += "/" + name
+	}
+	return path
+}
+
+// Reader reads objects as JSON.
+type Reader interface {
+	// Get reads one object; ErrNotFound if there is none.
+	Get(ctx context.Context, kind Kind, namespace, name string) ([]byte, error)
+	// List reads the objects of a kind; namespace "" are all. The selector is one
+	// of fields, and may be "".
+	List(ctx context.Context, kind Kind, namespace, selector string) ([]json.RawMessage, error)
+}
+
+// Host is a Reader that knows more than the objects, as a host does.
+type Host interface {
+	// Calls are what is being done for an object, or failed last.
+	Calls(ctx context.Context, kind, key string) ([]Call, error)
+	// Registered lists the drivers that are registered.
+	Registered(ctx context.Context) ([]string, error)
+}
+
+// Call is a step for a volume that does not succeed, or does not end.
+type Call struct {
+	Step, Code, Error string
+	Driver            string
+	Attempts          int
+	Running           bool
+	Since, Next       time.Time
+}
+
+// get reads one object; nil when there is none, or when it may not be read.
+func get[T any](w *walk, kind Kind, namespace, name string) *T {
+	data, err := w.reader.Get(w.ctx, kind, namespace, name)
+	if err == nil {
+		object := new(T)
+		if err = json.Unmarshal(data, object); err == nil {
+			return object
+		}
+	}
+	if !errors.Is(err, ErrNotFound) {
+		w.trouble(kind.Name()+" "+key(namespace, name), err)
+	}
+	return nil
+}
+
+// exists tells whether an object is there; one that may not be read is believed to be.
+func (w *walk) exists(kind Kind, namespace, name string) bool {
+	_, err := w.reader.Get(w.ctx, kind, namespace, name)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		w.trouble(kind.Name()+" "+key(namespace, name), err)
+	}
+	return !errors.Is(err, ErrNotFound)
+}
+
+func list[T any](w *walk, kind Kind, namespace, selector string) []T {
+	items, err := w.reader.List(w.ctx, kind, namespace, selector)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	var all []T
+	for _, data := range items {
+		var object T
+		if err = json.Unmarshal(data, &object); err != nil {
+			break
+		}
+		all = append(all, object)
+	}
+	if err != nil {
+		w.trouble(kind.part(2), err)
+	}
+	return all
+}
+
+func key(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+func (w *walk) pod(namespace, name string) *corev1.Pod {
+	return get[corev1.Pod](w, pods, namespace, name)
+}
+
+func (w *walk) claim(namespace, name string) *corev1.PersistentVolumeClaim {
+	return get[corev1.PersistentVolumeClaim](w, claims, namespace, name)
+}
+
+func (w *walk) volume(name string) *corev1.PersistentVolume {
+	return get[corev1.PersistentVolume](w, volumes, "", name)
+}
+
+func (w *walk) snapshot(namespace, name string) *snapshotv1.VolumeSnapshot {
+	return get[snapshotv1.VolumeSnapshot](w, snapshots, namespace, name)
+}
+
+func (w *walk) driver(name string) *storagev1.CSIDriver {
+	return get[storagev1.CSIDriver](w, drivers, "", name)
+}
+
+func evidence(kind Kind, namespace, name, field string) string {
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s", kind.Name(), key(namespace, name), field))
+}

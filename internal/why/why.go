@@ -1,0 +1,176 @@
+// Package why says what a pod, a claim, a volume or a snapshot waits for: it
+// walks from object to object as Kubernetes' controllers and kubelets do, and
+// tells at each what is missing, which call failed how often with which code,
+// and what to do. It only reads, from whatever serves the objects: a cluster or
+// a host.
+package why
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Finding is one thing that something waits for.
+type Finding struct {
+	// What is a sentence without its full stop.
+	What string `json:"what"`
+	// Since is when it began, as far as anything tells.
+	Since time.Time `json:"since,omitzero"`
+	// Call is the RPC that failed, Code the name of its gRPC code.
+	Call string `json:"call,omitempty"`
+	Code string `json:"code,omitempty"`
+	// Attempts are the failures that were counted.
+	Attempts int `json:"attempts,omitempty"`
+	// Error is what the driver or the controller said.
+	Error string `json:"error,omitempty"`
+	// Evidence names the objects and events that say so.
+	Evidence []string `json:"evidence,omitempty"`
+	// Do is a sentence of advice.
+	Do string `json:"do,omitempty"`
+
+	rank rank
+}
+
+// rank orders findings: a cause comes before what follows from it.
+type rank int
+
+const (
+	cause     rank = iota // something is missing or wrong, and here is what
+	failing               // a call fails
+	waiting               // somebody has to act, and nothing is known to be wrong
+	following             // this will do when the others have
+)
+
+// Report is the answer.
+type Report struct {
+	Subject string `json:"subject"`
+	// Fine is said when nothing was found: what state the subject is in.
+	Fine     string    `json:"fine,omitempty"`
+	Findings []Finding `json:"findings,omitempty"`
+	// Notes are what could not be looked at.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Answer is the first line: the first finding, or that there is none.
+func (r Report) Answer() string {
+	if len(r.Findings) == 0 {
+		return r.Subject + ": " + r.Fine
+	}
+	return r.Subject + ": " + r.Findings[0].What
+}
+
+// Subject is what is asked about.
+type Subject struct {
+	// Kind is pod, pvc, pv, volume or snapshot; of a volume, Name is its handle.
+	Kind, Namespace, Name string
+}
+
+// ParseSubject reads KIND/NAME with Kubernetes' names and short names of kinds.
+func ParseSubject(text, namespace string) (Subject, error) {
+	kind, name, found := strings.Cut(text, "/")
+	if !found || name == "" {
+		return Subject{}, fmt.Errorf("%q: want KIND/NAME, such as pvc/data", text)
+	}
+	for word, names := range map[string][]string{
+		"pod":      {"pod", "pods", "po"},
+		"pvc":      {"pvc", "claim", "persistentvolumeclaim", "persistentvolumeclaims"},
+		"pv":       {"pv", "persistentvolume", "persistentvolumes"},
+		"volume":   {"volume", "vol", "handle"},
+		"snapshot": {"snapshot", "volumesnapshot", "volumesnapshots", "vs"},
+	} {
+		if slices.Contains(names, strings.ToLower(kind)) {
+			s := Subject{Kind: word, Namespace: namespace, Name: name}
+			if inner, own, has := strings.Cut(name, "/"); has && (word == "pod" || word == "pvc" || word == "snapshot") {
+				s.Namespace, s.Name = inner, own
+			}
+			return s, nil
+		}
+	}
+	return Subject{}, fmt.Errorf("%q: want pod/NAME, pvc/NAME, pv/NAME, volume/ID or snapshot/NAME", text)
+}
+
+// String is the subject for people.
+func (s Subject) String() string {
+	switch s.Kind {
+	case "pv", "volume":
+		return s.Kind + "/" + s.Name
+	}
+	return s.Kind + "/" + s.Name + " in namespace " + s.Namespace
+}
+
+// Ask looks for what the subject waits for. An error is one of reading.
+func Ask(ctx context.Context, reader Reader, subject Subject) (Report, error) {
+	w := &walk{ctx: ctx, reader: reader, now: time.Now, report: Report{Subject: subject.String()}, seen: map[string]bool{}}
+	w.host, w.onHost = reader.(Host)
+	switch subject.Kind {
+	case "pod":
+		w.podNamed(subject.Namespace, subject.Name)
+	case "pvc":
+		w.claimNamed(subject.Namespace, subject.Name, nil)
+	case "pv":
+		w.volumeNamed(subject.Name)
+	case "snapshot":
+		w.snapshotNamed(subject.Namespace, subject.Name)
+	default:
+		w.handle(subject.Name)
+	}
+	slices.SortStableFunc(w.report.Findings, func(a, b Finding) int { return int(a.rank) - int(b.rank) })
+	if w.report.Fine == "" {
+		w.report.Fine = "nothing is found that it waits for"
+	}
+	return w.report, w.failed
+}
+
+// walk is one question.
+type walk struct {
+	ctx    context.Context //nolint:containedctx // of the question, which is this value's life
+	reader Reader
+	host   Host
+	onHost bool
+	now    func() time.Time
+	report Report
+	seen   map[string]bool
+	failed error
+}
+
+func (w *walk) add(r rank, f Finding) {
+	f.rank = r
+	if !w.once("finding " + f.What) {
+		return
+	}
+	if advice := adviceFor(f.Code); f.Do == "" {
+		f.Do = advice
+	}
+	w.report.Findings = append(w.report.Findings, f)
+}
+
+// once is true the first time that it is asked for a word.
+func (w *walk) once(word string) bool {
+	if w.seen[word] {
+		return false
+	}
+	w.seen[word] = true
+	return true
+}
+
+func (w *walk) fine(format string, arguments ...any) {
+	if w.report.Fine == "" {
+		w.report.Fine = fmt.Sprintf(format, arguments...)
+	}
+}
+
+// trouble keeps the first error of reading, and notes what may not be read.
+func (w *walk) trouble(what string, err error) {
+	switch {
+	case errors.Is(err, ErrForbidden):
+		if w.once("note " + what) {
+			w.report.Notes = append(w.report.Notes, "not allowed to read "+what)
+		}
+	case w.failed == nil:
+		w.failed = fmt.Errorf("read %s: %w", what, err)
+	}
+}
