@@ -1,35 +1,18 @@
 package workload
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
-)
 
-// A log file has a line for each line of output, as the CRI has them: the
-// time, the stream, F for a whole line or P for a part of one, and the text.
-
-// maximumLine is how long a line may be before it is cut in parts.
-const maximumLine = 16 << 10
-
-// logSuffix ends the names of log files; asideSuffix those of the ones that
-// were put aside because they were full.
-const (
-	logSuffix   = ".log"
-	asideSuffix = ".log.1"
+	"github.com/holdfast-csi/holdfast/internal/host/workload/inside"
 )
 
 // LogFile is the path of an attempt's log, and of what was put aside of it.
 func (p Place) LogFile(attempt int) (current, aside string) {
 	name := filepath.Join(p.Logs, strconv.Itoa(attempt))
-	return name + logSuffix, name + asideSuffix
+	return name + inside.LogSuffix, name + inside.AsideSuffix
 }
 
 // removeOldLogs keeps those of this attempt and of the one before.
@@ -39,85 +22,10 @@ func (p Place) removeOldLogs(attempt int) {
 		return // the next attempt tries again
 	}
 	for _, entry := range entries {
-		number, _, found := strings.Cut(entry.Name(), logSuffix)
+		number, _, found := strings.Cut(entry.Name(), inside.LogSuffix)
 		n, err := strconv.Atoi(number)
 		if found && err == nil && n < attempt-1 {
 			_ = os.Remove(filepath.Join(p.Logs, entry.Name()))
 		}
 	}
-}
-
-// logWriter writes the streams of one attempt into its log. What cannot be
-// written, because the disk is full, is lost: the container goes on.
-type logWriter struct {
-	mu      sync.Mutex
-	root    *os.Root
-	attempt string
-	limit   int64
-	file    *os.File
-	size    int64
-}
-
-func newLogWriter(logs string, attempt int, limit int64) (*logWriter, error) {
-	root, err := os.OpenRoot(logs)
-	if err != nil {
-		return nil, err
-	}
-	return &logWriter{root: root, attempt: strconv.Itoa(attempt), limit: limit}, nil
-}
-
-// pump copies a stream until its end.
-func (w *logWriter) pump(stream string, source io.Reader) {
-	reader := bufio.NewReaderSize(source, maximumLine)
-	var line []byte
-	for {
-		text, err := reader.ReadSlice('\n')
-		if len(text) > 0 {
-			mark, content := "F", bytes.TrimSuffix(text, []byte{'\n'})
-			if errors.Is(err, bufio.ErrBufferFull) {
-				mark = "P"
-			}
-			line = time.Now().UTC().AppendFormat(line[:0], time.RFC3339Nano)
-			line = append(line, ' ')
-			line = append(append(append(line, stream...), ' '), mark...)
-			line = append(append(append(line, ' '), content...), '\n')
-			w.write(line)
-		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return
-		}
-	}
-}
-
-func (w *logWriter) write(line []byte) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.file != nil && w.size+int64(len(line)) > w.limit {
-		_ = w.file.Close()
-		w.file = nil
-		_ = w.root.Rename(w.attempt+logSuffix, w.attempt+asideSuffix)
-	}
-	if w.file == nil {
-		file, err := w.root.OpenFile(w.attempt+logSuffix, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
-		if err != nil {
-			return
-		}
-		w.file, w.size = file, sizeOf(file)
-	}
-	n, err := w.file.Write(line)
-	w.size += int64(n)
-	if err != nil && n > 0 {
-		// Half a line would spoil the next one.
-		if w.file.Truncate(w.size-int64(n)) == nil {
-			w.size -= int64(n)
-		}
-	}
-}
-
-func sizeOf(file *os.File) int64 {
-	info, err := file.Stat()
-	if err != nil {
-		return 0
-	}
-	return info.Size()
 }

@@ -11,6 +11,8 @@ import (
 	"os"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/holdfast-csi/holdfast/internal/host/workload/inside"
 )
 
 // Last reads what the container's state says, and changes nothing. It is the
@@ -24,7 +26,7 @@ func (p Place) Last() (State, error) {
 		return State{}, fmt.Errorf("open the container's state: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	return readState(root)
+	return inside.ReadState(root)
 }
 
 // ReadLog gives an attempt's output, of both streams in the order in which it
@@ -98,7 +100,7 @@ func (r *logReader) use(name string) error {
 	if r.file != nil {
 		_ = r.file.Close()
 	}
-	r.file, r.buffer, r.partial = file, bufio.NewReaderSize(file, maximumLine), nil
+	r.file, r.buffer, r.partial = file, bufio.NewReaderSize(file, inside.MaximumLine), nil
 	return nil
 }
 
@@ -113,7 +115,7 @@ func countLines(name string) (int, error) {
 	}
 	defer func() { _ = file.Close() }()
 	lines := 0
-	for reader := bufio.NewReaderSize(file, maximumLine+128); ; {
+	for reader := bufio.NewReaderSize(file, inside.MaximumLine+128); ; {
 		line, err := reader.ReadBytes('\n')
 		if err != nil {
 			return lines, nil //nolint:nilerr // its end; a line that is being written is not counted

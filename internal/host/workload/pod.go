@@ -60,10 +60,10 @@ func fromContainer(pod *corev1.Pod, c *corev1.Container, volumes map[string]Volu
 		container.GracePeriod = time.Duration(*grace) * time.Second
 	}
 	wrap := func(err error) (Container, error) { return Container{}, fmt.Errorf("container %q: %w", c.Name, err) }
-	if err := container.setUser(pod, c); err != nil {
+	if err := setUser(&container, pod, c); err != nil {
 		return wrap(err)
 	}
-	values, err := container.setEnvironment(pod, c, node)
+	values, err := setEnvironment(&container, pod, c, node)
 	if err != nil {
 		return wrap(err)
 	}
@@ -73,14 +73,14 @@ func fromContainer(pod *corev1.Pod, c *corev1.Container, volumes map[string]Volu
 	for _, word := range append(append([]string{}, c.Command...), c.Args...) {
 		container.Command = append(container.Command, expand(word, values))
 	}
-	if err := container.setMounts(c, volumes); err != nil {
+	if err := setMounts(&container, c, volumes); err != nil {
 		return wrap(err)
 	}
 	return container, nil
 }
 
 // setUser takes the container's own security context over the pod's.
-func (c *Container) setUser(pod *corev1.Pod, source *corev1.Container) error {
+func setUser(c *Container, pod *corev1.Pod, source *corev1.Container) error {
 	shared, own := pod.Spec.SecurityContext, source.SecurityContext
 	if shared == nil {
 		shared = &corev1.PodSecurityContext{}
@@ -136,7 +136,7 @@ func isSet(shared, own *bool) bool {
 
 // setEnvironment returns the variables for expansion. Nothing of the caller's
 // own environment is passed on, as in a container.
-func (c *Container) setEnvironment(pod *corev1.Pod, source *corev1.Container, node string) (map[string]string, error) {
+func setEnvironment(c *Container, pod *corev1.Pod, source *corev1.Container, node string) (map[string]string, error) {
 	home := "/"
 	if c.UID == 0 {
 		home = "/root"
@@ -196,7 +196,7 @@ func fieldValue(pod *corev1.Pod, source *corev1.EnvVarSource, node string) (stri
 	return "", fmt.Errorf("valueFrom.fieldRef.fieldPath: %q is not supported", field)
 }
 
-func (c *Container) setMounts(source *corev1.Container, volumes map[string]Volume) error {
+func setMounts(c *Container, source *corev1.Container, volumes map[string]Volume) error {
 	for i, mount := range source.VolumeMounts {
 		volume, found := volumes[mount.Name]
 		switch {

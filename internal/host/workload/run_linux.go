@@ -13,13 +13,6 @@ import (
 	"time"
 )
 
-// The descriptors that the child inherits beside the standard ones.
-const (
-	specDescriptor   = 3 // the Container as JSON; its end means that the parent is gone
-	statusDescriptor = 4 // the reason why the command could not be started, if so
-	lockDescriptor   = 5 // of a shim: its lock, which it has from its birth on
-)
-
 // maximumStatus bounds what is read from a child about its failure.
 const maximumStatus = 64 << 10
 

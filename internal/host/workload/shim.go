@@ -2,10 +2,10 @@ package workload
 
 import (
 	"errors"
-	"path/filepath"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/host/workload/inside"
 )
 
 // A shim runs one container and outlives the host. It is init of the
@@ -19,70 +19,30 @@ import (
 // descriptor to the shim: at no instant could a second one be started, and
 // whoever gets the lock knows that nothing runs.
 
+// The words of package inside.
+type (
+	// State is what is known of a container.
+	State = inside.State
+	// Ended is how an attempt to run a container ended.
+	Ended = inside.Ended
+	// ShimPhase is where a container stands.
+	ShimPhase = inside.ShimPhase
+)
+
 // The phases of a container's state. "" is one that never ran.
 const (
-	// Starting: written by the host. While nobody has the lock, the command was
-	// not executed.
-	Starting ShimPhase = "starting"
-	// Running: written by the shim before it executes the command.
-	Running ShimPhase = "running"
-	// Exited: written by the shim, or by who finds it gone.
-	Exited ShimPhase = "exited"
+	Starting = inside.Starting
+	Running  = inside.Running
+	Exited   = inside.Exited
 )
 
-// ShimPhase is where a container stands.
-type ShimPhase string
-
-// StateVersion is that of the state file. A host reads those of older ones: the
-// containers that they started go on over an upgrade.
-const StateVersion = 1
-
-// The reasons of an end, in the words of Kubernetes' container runtimes.
+// The reasons of an end.
 const (
-	ReasonCompleted  = "Completed"
-	ReasonError      = "Error"
-	ReasonStartError = "StartError"
-	// ReasonUnknown: the shim went without a word.
-	ReasonUnknown = "Unknown"
+	ReasonCompleted  = inside.ReasonCompleted
+	ReasonError      = inside.ReasonError
+	ReasonStartError = inside.ReasonStartError
+	ReasonUnknown    = inside.ReasonUnknown
 )
-
-// startErrorCode is the exit code of a command that could not be started, as
-// container runtimes have it.
-const startErrorCode = 128
-
-// lostCode is the exit code of what was killed, or ended unseen.
-const lostCode = 137
-
-// Ended is how an attempt to run a container ended.
-type Ended struct {
-	Attempt           int
-	Started, Finished time.Time
-	ExitCode          int
-	Signal            int `json:",omitempty"`
-	Reason            string
-	Message           string `json:",omitempty"`
-}
-
-// State is what is known of a container.
-type State struct {
-	Version int
-	Phase   ShimPhase
-	// Attempt counts from 0: how often it was started before.
-	Attempt int
-	// BootID is of the boot in which the attempt was started.
-	BootID string
-	// PID and Birth (its start time in clock ticks since the boot, proc_pid_stat(5))
-	// name the shim.
-	PID     int    `json:",omitempty"`
-	Birth   uint64 `json:",omitempty"`
-	Started time.Time
-	// Ended is the end of this attempt, nil before.
-	Ended *Ended `json:",omitempty"`
-	// Previous is how the attempt before ended.
-	Previous *Ended `json:",omitempty"`
-	// Pause is how long the next attempt waits after a failure of this one.
-	Pause time.Duration `json:",omitempty"`
-}
 
 // Place is where a container's shim keeps what outlives the host.
 type Place struct {
@@ -105,24 +65,3 @@ var ErrBusy = errors.New("a container's shim is about to begin or to end")
 
 // BusyPause is how long such an instant is.
 const BusyPause = 20 * time.Millisecond
-
-const (
-	stateFile = "state.json"
-	lockFile  = "lock"
-	// shimLogFile has what a shim itself had to say, which is nothing.
-	shimLogFile = "shim.log"
-)
-
-func (p Place) path(name string) string { return filepath.Join(p.State, name) }
-
-// shimOrder is what a shim is told beside the container.
-type shimOrder struct {
-	State, Logs string
-	LogLimit    int64
-}
-
-// order is what the child reads: from Run without, from a Place with a shim's part.
-type order struct {
-	Container
-	Shim *shimOrder `json:",omitempty"`
-}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/durable"
+	"github.com/holdfast-csi/holdfast/internal/host/workload/inside"
 )
 
 // Look tells where the container stands. If a shim runs, it is returned: the
@@ -38,24 +39,24 @@ func (p Place) Look(reason string) (State, *Process, error) {
 		return State{}, nil, err
 	}
 	defer func() { _ = lock.Close() }()
-	state, err := readState(root)
+	state, err := inside.ReadState(root)
 	if err != nil || state.Phase != Running {
 		return state, nil, err
 	}
 	if state.BootID != p.BootID {
 		reason = ReasonUnknown
 	}
-	state = state.end(Ended{Finished: time.Now(), ExitCode: lostCode, Reason: reason})
+	state = state.End(Ended{Finished: time.Now(), ExitCode: inside.LostCode, Reason: reason})
 	if reason == ReasonError {
 		state.Ended.Signal = int(unix.SIGKILL)
 	}
-	return state, nil, writeState(root, state)
+	return state, nil, inside.WriteState(root, state)
 }
 
 // takeLock returns the lock file, locked. The error is unix.EWOULDBLOCK if a
 // shim lives.
 func takeLock(root *os.Root) (*os.File, error) {
-	lock, err := root.OpenFile(lockFile, os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := root.OpenFile(inside.LockFile, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the container's lock: %w", err)
 	}
@@ -68,7 +69,7 @@ func takeLock(root *os.Root) (*os.File, error) {
 // adopt takes the shim that has the lock. A number is not enough to know a
 // process by: the one that has it now must have been born when the shim was.
 func (p Place) adopt(root *os.Root) (State, *Process, error) {
-	state, err := readState(root)
+	state, err := inside.ReadState(root)
 	if err != nil {
 		return State{}, nil, err
 	}
@@ -80,28 +81,11 @@ func (p Place) adopt(root *os.Root) (State, *Process, error) {
 		return state, nil, ErrBusy // it has just ended, and lets the lock go
 	}
 	process := newProcess(pidfd, state.PID)
-	birth, err := birthOf(strconv.Itoa(state.PID))
+	birth, err := inside.BirthOf(strconv.Itoa(state.PID))
 	if err != nil || birth != state.Birth {
 		return state, nil, errors.Join(ErrBusy, process.Close())
 	}
 	return state, process, nil
-}
-
-// birthOf reads a process' start time (proc_pid_stat(5), field 22).
-func birthOf(pid string) (uint64, error) {
-	data, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, found := strings.Cut(string(data), ") ") // the name may have spaces, not this
-	if last := strings.LastIndex(string(data), ") "); found && last >= 0 {
-		rest = string(data)[last+2:]
-	}
-	fields := strings.Fields(rest)
-	if len(fields) < 20 {
-		return 0, fmt.Errorf("/proc/%s/stat: unexpected content", pid)
-	}
-	return strconv.ParseUint(fields[19], 10, 64)
 }
 
 // Start starts the next attempt: the first, the one after an end, or again one
@@ -130,16 +114,16 @@ func (p Place) Start(container Container, pause time.Duration) (State, *Process,
 		return fail(err)
 	}
 	defer func() { _ = lock.Close() }()
-	state, err := readState(root)
+	state, err := inside.ReadState(root)
 	if err != nil {
 		return fail(err)
 	}
 	if state.Phase == Running {
 		return fail(ErrBusy) // its end is to be looked at first
 	}
-	state = state.next(p.BootID)
+	state = state.Next(p.BootID)
 	state.Pause = pause
-	if err := writeState(root, state); err != nil {
+	if err := inside.WriteState(root, state); err != nil {
 		return fail(err)
 	}
 	p.removeOldLogs(state.Attempt)
@@ -150,7 +134,7 @@ func (p Place) Start(container Container, pause time.Duration) (State, *Process,
 	if err != nil {
 		return fail(err)
 	}
-	if state, err = readState(root); err != nil || state.Phase == Starting {
+	if state, err = inside.ReadState(root); err != nil || state.Phase == Starting {
 		return fail(errors.Join(err, process.abandon(root)))
 	}
 	if err := p.Failpoints.Hit("workload/started"); err != nil {
@@ -162,7 +146,7 @@ func (p Place) Start(container Container, pause time.Duration) (State, *Process,
 // abandon ends a shim that did not say how it stands, and tells its last words.
 func (p *Process) abandon(root *os.Root) error {
 	failed := p.end()
-	words, err := root.ReadFile(shimLogFile)
+	words, err := root.ReadFile(inside.WordsFile)
 	if err != nil || len(words) == 0 {
 		words = []byte("no reason is known")
 	}
@@ -194,7 +178,7 @@ func (p Place) makeDirectories() error {
 // launch starts the shim with the lock, and waits until it has executed the
 // command or given up.
 func (p Place) launch(root *os.Root, lock *os.File, container Container) (*Process, error) {
-	words, err := root.OpenFile(shimLogFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	words, err := root.OpenFile(inside.WordsFile, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the shim's log: %w", err)
 	}
@@ -221,7 +205,7 @@ func (p Place) launch(root *os.Root, lock *os.File, container Container) (*Proce
 	if limit == 0 {
 		limit = DefaultLogLimit
 	}
-	err = json.NewEncoder(files.spec).Encode(order{Container: container, Shim: &shimOrder{State: p.State, Logs: p.Logs, LogLimit: limit}})
+	err = json.NewEncoder(files.spec).Encode(inside.Order{Container: container, Shim: &inside.ShimOrder{State: p.State, Logs: p.Logs, LogLimit: limit}})
 	if err == nil {
 		err = files.spec.Close()
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/host/workload/inside"
 )
 
 const testBoot = "boot-1"
@@ -180,7 +182,7 @@ func TestShim_numberIsNotEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = root.Close() }()
-	if err := writeState(root, state); err != nil {
+	if err := inside.WriteState(root, state); err != nil {
 		t.Fatal(err)
 	}
 	if _, found, err := place.Look(ReasonUnknown); !errors.Is(err, ErrBusy) || found != nil {
@@ -200,7 +202,7 @@ func TestShim_intentWithoutCommandIsStartedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = root.Close() }()
-	if err := writeState(root, State{}.next(testBoot)); err != nil {
+	if err := inside.WriteState(root, State{}.Next(testBoot)); err != nil {
 		t.Fatal(err)
 	}
 	state, process, err := place.Look(ReasonUnknown)
@@ -262,7 +264,7 @@ func TestPlace_damagedStateStartsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"", "{", `{"Version": 99}`} {
-		if err := os.WriteFile(place.path(stateFile), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(place.State, inside.StateFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := place.Look(ReasonUnknown); err == nil {

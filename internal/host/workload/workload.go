@@ -8,52 +8,22 @@ package workload
 
 import (
 	"io"
-	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/host/workload/inside"
 )
 
-// ChildCommand is the hidden command of the holdfast binary that Run starts,
-// and that must call Child.
-const ChildCommand = "workload-init"
-
-// Mount is a directory (or, for a device, a device node) that appears at a path.
-type Mount struct {
-	// Source is an absolute path without symbolic links below Trusted.
-	Source string
-	// SubPath is a directory below Source to show instead; made if missing, as
-	// the kubelet does. It cannot lead out of Source.
-	SubPath string
-	// Target is the absolute path in the workload's view.
-	Target   string
-	ReadOnly bool
-	// Device: Source is a block device node, and Target becomes one.
-	Device bool
-}
+// ChildCommand is the hidden command of the holdfast binary that a container is
+// started with. It calls Child.
+const ChildCommand = inside.ChildCommand
 
 // Container is one process tree to run.
-type Container struct {
-	// Name is for messages and prefixes.
-	Name    string
-	Command []string
-	Env     []string // NAME=value; nothing is inherited
-	// Directory is where the command starts; made of directories that exist.
-	Directory string
-	Mounts    []Mount
-	// Scratch is an existing empty directory that the new root is mounted over,
-	// in the container's own namespace only.
-	Scratch string
-	// Hide is a directory whose mounts are the machine's business: the container
-	// does not see them, and so does not keep them busy.
-	Hide string
+type Container = inside.Container
 
-	UID, GID     uint32
-	Groups       []uint32
-	NoNewPrivs   bool
-	ReadOnlyRoot bool
-	DropAll      bool     // drop every capability that is not kept
-	DropCaps     []string // names without CAP_
-	KeepCaps     []string
-	GracePeriod  time.Duration // from the first termination signal to SIGKILL
-}
+// Mount is a directory (or, for a device, a device node) that appears at a path.
+type Mount = inside.Mount
+
+// Child is the other side; see inside.Child.
+func Child() int { return inside.Child() }
 
 // Streams are where the output of a container goes. A file is handed over as
 // it is; anything else is written to as output comes.

@@ -15,6 +15,3 @@ import (
 func Run(_ context.Context, container Container, _ Streams, _ <-chan os.Signal) (int, error) {
 	return 0, fmt.Errorf("container %q: run a workload on %s: %w", container.Name, runtime.GOOS, backend.ErrUnsupported)
 }
-
-// Child needs Linux.
-func Child() int { return 2 }

@@ -1,10 +1,14 @@
-package workload
+package inside
 
 import (
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,12 +27,12 @@ type shim struct {
 	now   State
 }
 
-func openShim(o shimOrder) (*shim, error) {
+func openShim(o ShimOrder) (*shim, error) {
 	root, err := os.OpenRoot(o.State)
 	if err != nil {
 		return nil, fmt.Errorf("open the container's state: %w", err)
 	}
-	now, err := readState(root)
+	now, err := ReadState(root)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +48,7 @@ func openShim(o shimOrder) (*shim, error) {
 	if _, err := fmt.Sscan(self, &now.PID); err != nil {
 		return nil, err
 	}
-	if now.Birth, err = birthOf("self"); err != nil {
+	if now.Birth, err = BirthOf("self"); err != nil {
 		return nil, err
 	}
 	logs, err := newLogWriter(o.Logs, now.Attempt, o.LogLimit)
@@ -55,9 +59,9 @@ func openShim(o shimOrder) (*shim, error) {
 }
 
 // runShim runs the container to its end, which is in the state file then.
-func runShim(o order, status *os.File) error {
+func runShim(o Order, status *os.File) error {
 	// Kept open, and locked, until this process ends.
-	unix.CloseOnExec(lockDescriptor)
+	unix.CloseOnExec(LockDescriptor)
 	s, err := openShim(*o.Shim)
 	if err != nil {
 		return err
@@ -72,7 +76,7 @@ func runShim(o order, status *os.File) error {
 		return err
 	}
 	s.now.Phase, s.now.Started = Running, time.Now()
-	if err := writeState(s.state, s.now); err != nil {
+	if err := WriteState(s.state, s.now); err != nil {
 		return err
 	}
 	pid, err := startCommand(o.Container, out.stdout, out.stderr)
@@ -89,6 +93,7 @@ func runShim(o order, status *os.File) error {
 		return err
 	}
 	go passOn(signals, pid)
+	debug.FreeOSMemory() // what the view took: from now on there is next to nothing to do
 	ended, err := reap(pid)
 	if err != nil {
 		return err
@@ -112,7 +117,7 @@ func endOf(status unix.WaitStatus) Ended {
 
 func (s *shim) end(ended Ended) error {
 	ended.Finished = time.Now()
-	return writeState(s.state, s.now.end(ended))
+	return WriteState(s.state, s.now.End(ended))
 }
 
 // streams are the pipes from the command to the log.
@@ -150,4 +155,21 @@ func (o *streams) finish() {
 	_ = o.readStdout.SetReadDeadline(deadline)
 	_ = o.readStderr.SetReadDeadline(deadline)
 	o.pumps.Wait()
+}
+
+// BirthOf reads a process' start time (proc_pid_stat(5), field 22).
+func BirthOf(pid string) (uint64, error) {
+	data, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, found := strings.Cut(string(data), ") ") // the name may have spaces, not this
+	if last := strings.LastIndex(string(data), ") "); found && last >= 0 {
+		rest = string(data)[last+2:]
+	}
+	fields := strings.Fields(rest)
+	if len(fields) < 20 {
+		return 0, fmt.Errorf("/proc/%s/stat: unexpected content", pid)
+	}
+	return strconv.ParseUint(fields[19], 10, 64)
 }

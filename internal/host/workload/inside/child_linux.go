@@ -1,4 +1,4 @@
-package workload
+package inside
 
 import (
 	"encoding/json"
@@ -28,10 +28,10 @@ const (
 // and returns the command's exit code. It must be the first thing that its
 // process does.
 func Child() int {
-	unix.CloseOnExec(specDescriptor)
-	unix.CloseOnExec(statusDescriptor)
-	spec := os.NewFile(specDescriptor, "spec")
-	status := os.NewFile(statusDescriptor, "status")
+	unix.CloseOnExec(SpecDescriptor)
+	unix.CloseOnExec(StatusDescriptor)
+	spec := os.NewFile(SpecDescriptor, "spec")
+	status := os.NewFile(StatusDescriptor, "status")
 	if spec == nil || status == nil || os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "holdfast: this command is for holdfast's own use")
 		return 2
@@ -45,7 +45,7 @@ func Child() int {
 }
 
 func runChild(spec, status *os.File) (int, error) {
-	var order order
+	var order Order
 	decoder := json.NewDecoder(spec)
 	if err := decoder.Decode(&order); err != nil {
 		return 0, fmt.Errorf("read what to run: %w", err)

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package inside
+
+// Child needs Linux.
+func Child() int { return 2 }

@@ -1,0 +1,53 @@
+// Package inside is what runs inside a container's namespaces: init of its
+// processes, which makes the view, starts the command and, of a container that
+// outlives the host, is its shim. It links little on purpose: a program's
+// packages are initialized in the order of their paths (Go specification,
+// "Program initialization"), so that init here comes before most of what the
+// holdfast binary has beside, and a shim has none of that in its memory.
+package inside
+
+import "time"
+
+// ChildCommand is the hidden command of the holdfast binary that a
+// container is started with. It calls Child.
+const ChildCommand = "workload-init"
+
+// Mount is a directory (or, for a device, a device node) that appears at a path.
+type Mount struct {
+	// Source is an absolute path without symbolic links below Trusted.
+	Source string
+	// SubPath is a directory below Source to show instead; made if missing, as
+	// the kubelet does. It cannot lead out of Source.
+	SubPath string
+	// Target is the absolute path in the workload's view.
+	Target   string
+	ReadOnly bool
+	// Device: Source is a block device node, and Target becomes one.
+	Device bool
+}
+
+// Container is one process tree to run.
+type Container struct {
+	// Name is for messages and prefixes.
+	Name    string
+	Command []string
+	Env     []string // NAME=value; nothing is inherited
+	// Directory is where the command starts; made of directories that exist.
+	Directory string
+	Mounts    []Mount
+	// Scratch is an existing empty directory that the new root is mounted over,
+	// in the container's own namespace only.
+	Scratch string
+	// Hide is a directory whose mounts are the machine's business: the container
+	// does not see them, and so does not keep them busy.
+	Hide string
+
+	UID, GID     uint32
+	Groups       []uint32
+	NoNewPrivs   bool
+	ReadOnlyRoot bool
+	DropAll      bool     // drop every capability that is not kept
+	DropCaps     []string // names without CAP_
+	KeepCaps     []string
+	GracePeriod  time.Duration // from the first termination signal to SIGKILL
+}

@@ -1,0 +1,157 @@
+package inside
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/durable"
+)
+
+// The phases of a container's state. "" is one that never ran.
+const (
+	// Starting: written by the host. While nobody has the lock, the command was
+	// not executed.
+	Starting ShimPhase = "starting"
+	// Running: written by the shim before it executes the command.
+	Running ShimPhase = "running"
+	// Exited: written by the shim, or by who finds it gone.
+	Exited ShimPhase = "exited"
+)
+
+// ShimPhase is where a container stands.
+type ShimPhase string
+
+// StateVersion is that of the state file. A host reads those of older ones: the
+// containers that they started go on over an upgrade.
+const StateVersion = 1
+
+// The reasons of an end, in the words of Kubernetes' container runtimes.
+const (
+	ReasonCompleted  = "Completed"
+	ReasonError      = "Error"
+	ReasonStartError = "StartError"
+	// ReasonUnknown: the shim went without a word.
+	ReasonUnknown = "Unknown"
+)
+
+// startErrorCode is the exit code of a command that could not be started, as
+// container runtimes have it.
+const startErrorCode = 128
+
+// LostCode is the exit code of what was killed, or ended unseen.
+const LostCode = 137
+
+// Ended is how an attempt to run a container ended.
+type Ended struct {
+	Attempt           int
+	Started, Finished time.Time
+	ExitCode          int
+	Signal            int `json:",omitempty"`
+	Reason            string
+	Message           string `json:",omitempty"`
+}
+
+// State is what is known of a container.
+type State struct {
+	Version int
+	Phase   ShimPhase
+	// Attempt counts from 0: how often it was started before.
+	Attempt int
+	// BootID is of the boot in which the attempt was started.
+	BootID string
+	// PID and Birth (its start time in clock ticks since the boot, proc_pid_stat(5))
+	// name the shim.
+	PID     int    `json:",omitempty"`
+	Birth   uint64 `json:",omitempty"`
+	Started time.Time
+	// Ended is the end of this attempt, nil before.
+	Ended *Ended `json:",omitempty"`
+	// Previous is how the attempt before ended.
+	Previous *Ended `json:",omitempty"`
+	// Pause is how long the next attempt waits after a failure of this one.
+	Pause time.Duration `json:",omitempty"`
+}
+
+// The files of a container's state directory.
+const (
+	StateFile = "state.json"
+	LockFile  = "lock"
+	// WordsFile has what a shim itself had to say, which is nothing.
+	WordsFile = "shim.log"
+)
+
+// The descriptors that the child inherits beside the standard ones.
+const (
+	SpecDescriptor   = 3 // the Order as JSON; of Run, its end means that the parent is gone
+	StatusDescriptor = 4 // closed when the command was executed; of Run, the reason why it could not be
+	LockDescriptor   = 5 // of a shim: its lock, which it has from its birth on
+)
+
+// ShimOrder is what a shim is told beside the container.
+type ShimOrder struct {
+	State, Logs string
+	LogLimit    int64
+}
+
+// Order is what the child reads: from Run without, from a Place with a shim's part.
+type Order struct {
+	Container
+	Shim *ShimOrder `json:",omitempty"`
+}
+
+// ReadState returns the zero State if there is none. One that cannot be read
+// is an error: who does not know must not start anything.
+func ReadState(root *os.Root) (State, error) {
+	data, err := root.ReadFile(StateFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return State{}, nil
+	}
+	if err != nil {
+		return State{}, fmt.Errorf("read the container's state: %w", err)
+	}
+	var state State
+	if err := json.Unmarshal(data, &state); err != nil {
+		return State{}, fmt.Errorf("the container's state %s/%s is damaged: %w", root.Name(), StateFile, err)
+	}
+	if state.Version > StateVersion {
+		return State{}, fmt.Errorf("the container's state %s/%s has version %d; this program knows %d: use the newer holdfast that wrote it",
+			root.Name(), StateFile, state.Version, StateVersion)
+	}
+	return state, nil
+}
+
+// WriteState makes the state durable.
+func WriteState(root *os.Root, state State) error {
+	state.Version = StateVersion
+	data, err := json.Marshal(state)
+	if err != nil {
+		return fmt.Errorf("write the container's state: %w", err)
+	}
+	if err := durable.WriteFile(root, StateFile, data, 0o600); err != nil {
+		return fmt.Errorf("write the container's state: %w", err)
+	}
+	return nil
+}
+
+// End is the state after the attempt's end.
+func (s State) End(ended Ended) State {
+	ended.Attempt, ended.Started = s.Attempt, s.Started
+	if ended.Started.IsZero() {
+		ended.Started = ended.Finished
+	}
+	s.Phase, s.Ended = Exited, &ended
+	return s
+}
+
+// Next is the state of the attempt after an ended one, or of one that never
+// came to its command.
+func (s State) Next(bootID string) State {
+	if s.Phase == Exited {
+		return State{Attempt: s.Attempt + 1, Previous: s.Ended, BootID: bootID, Phase: Starting}
+	}
+	return State{Attempt: s.Attempt, Previous: s.Previous, BootID: bootID, Phase: Starting}
+}
