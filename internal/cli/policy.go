@@ -8,15 +8,23 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
-const webhookHelp = `Serve an admission webhook that decides which pods may have a pipe of csi-proxy.
+const webhookHelp = `Serve an admission webhook that decides which pods may have a pipe of csi-proxy,
+and, with --inline, which CSI volumes a pod may have inline.
 
-A pod may have one when its service account is allowed by --allow, when it is a
+A pod may have a pipe when its service account is allowed by --allow, when it is a
 HostProcess pod, or when it says privileged in all its containers with spec.os
 unset. Paths that could be such a pipe, but are not written \\.\pipe\NAME, are
 refused to everybody, and so are PersistentVolumes with one.
 
-Clusters of Kubernetes 1.30 and later can have the same rule without a server:
-see the chart's windows.policy. It ends on SIGTERM.`
+Inline volumes: namespaces list the drivers that their pods may use in the
+annotations inline.policy.holdfast.dev/enforce, /warn and /audit, names with
+commas between them or *; --inline-enforce and so on are for those without.
+Profiles of drivers are compared with Pod Security levels, attributes may not
+pose as the kubelet's, and drivers may ask for read-only volumes. The webhook
+reads namespaces and CSIDrivers from the API server.
+
+Clusters of Kubernetes 1.30 and later can have the same rules without a server:
+see the chart's pipePolicy and inlinePolicy. It ends on SIGTERM.`
 
 func newPolicyCommand() *cobra.Command {
 	command := &cobra.Command{
@@ -35,6 +43,7 @@ type webhookFlags struct {
 	tls                 telemetry.TLS
 	allowed             []string
 	label               string
+	inline              inlineFlags
 	logFormat, logLevel string
 }
 
@@ -42,17 +51,18 @@ func newWebhookCommand() *cobra.Command {
 	var f webhookFlags
 	command := &cobra.Command{
 		Use:   "webhook",
-		Short: "Serve the rule of csi-proxy's pipes as an admission webhook",
+		Short: "Serve the rules of csi-proxy's pipes and of inline volumes as an admission webhook",
 		Long:  webhookHelp,
 		Args:  arguments(cobra.NoArgs),
 		RunE:  func(command *cobra.Command, _ []string) error { return f.run(command) },
 	}
 	flags := command.Flags()
-	flags.StringVar(&f.address, "listen", ":8443", "`[HOST]:PORT` to serve on; reviews are posted to "+webhook.Path)
+	flags.StringVar(&f.address, "listen", ":8443", "`[HOST]:PORT` to serve on; reviews are posted to "+webhook.Path+", "+webhook.InlinePath+" and "+webhook.ReadOnlyPath)
 	flags.StringVar(&f.tls.CertificateFile, "cert-file", "", "`FILE` with the certificate, PEM; it is read again when it changes")
 	flags.StringVar(&f.tls.KeyFile, "key-file", "", "`FILE` with the key of --cert-file")
 	flags.StringArrayVar(&f.allowed, "allow", nil, "`NAMESPACE/SERVICEACCOUNT` whose pods may have the pipe; may be repeated")
 	flags.StringVar(&f.label, "allow-label", "", "`KEY=VALUE` that pods of --allow must carry as well")
+	f.inline.add(flags)
 	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return command
@@ -70,9 +80,19 @@ func (f *webhookFlags) run(command *cobra.Command) error {
 	if err != nil {
 		return &UsageError{Err: err}
 	}
-	return webhook.Run(command.Context(), webhook.Options{
-		Address: f.address, TLS: f.tls, Rule: rule, Logger: logger, Registry: telemetry.NewRegistry(),
-	})
+	rules, err := f.inline.rules()
+	if err != nil {
+		return &UsageError{Err: err}
+	}
+	options := webhook.Options{Address: f.address, TLS: f.tls, Rule: rule, Logger: logger, Registry: telemetry.NewRegistry()}
+	if rules != nil {
+		known, err := watchForPolicy(command.Context(), f.inline.kubeconfig, "holdfast-policy", logger)
+		if err != nil {
+			return err
+		}
+		options.Inline = &webhook.Inline{Rules: rules, Cluster: known}
+	}
+	return webhook.Run(command.Context(), options)
 }
 
 func (f *webhookFlags) rule() (*policy.Rule, error) {

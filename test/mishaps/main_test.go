@@ -29,8 +29,11 @@ const programsVariable = "HOLDFAST_KUBERNETES"
 // again as a process that it can kill.
 const processVariable = "HOLDFAST_MISHAPS_PROCESS"
 
-// shared is the API server of all tests.
-var shared *rest.Config
+// shared is the API server of all tests, and sharedFile its kubeconfig.
+var (
+	shared     *rest.Config
+	sharedFile string
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(processVariable) != "" {
@@ -65,7 +68,7 @@ func runAll(m *testing.M) (code int, err error) {
 	if shared, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
 		return 0, err
 	}
-	shared.QPS = -1
+	shared.QPS, sharedFile = -1, kubeconfig
 	return m.Run(), nil
 }
 

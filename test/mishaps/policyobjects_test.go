@@ -25,12 +25,12 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/holdfast-csi/holdfast/internal/policy/policytest"
 )
 
 const (
@@ -43,26 +43,10 @@ const (
 // createTemplates asks for each kind that has a template.
 func (w *pipeWorld) createTemplates(t *testing.T, pod corev1.PodSpec) map[string]error {
 	t.Helper()
-	labels := map[string]string{"app": "plugin"}
-	selector := &metav1.LabelSelector{MatchLabels: labels}
-	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod}
-	once := *template.DeepCopy()
-	once.Spec.RestartPolicy = corev1.RestartPolicyNever
-	meta, dry := metav1.ObjectMeta{Name: "plugin", Namespace: w.namespace}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	apps, batch, core := w.core.AppsV1(), w.core.BatchV1(), w.core.CoreV1()
 	failed := map[string]error{}
-	_, failed["Deployment"] = apps.Deployments(w.namespace).Create(w.ctx, &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Selector: selector, Template: template}}, dry)
-	_, failed["ReplicaSet"] = apps.ReplicaSets(w.namespace).Create(w.ctx, &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Selector: selector, Template: template}}, dry)
-	_, failed["StatefulSet"] = apps.StatefulSets(w.namespace).Create(w.ctx, &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Selector: selector, Template: template, ServiceName: "x"}}, dry)
-	_, failed["DaemonSet"] = apps.DaemonSets(w.namespace).Create(w.ctx, &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template}}, dry)
-	_, failed["Job"] = batch.Jobs(w.namespace).Create(w.ctx, &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Template: once}}, dry)
-	_, failed["CronJob"] = batch.CronJobs(w.namespace).Create(w.ctx, &batchv1.CronJob{ObjectMeta: meta, Spec: batchv1.CronJobSpec{
-		Schedule: "@daily", JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: once}},
-	}}, dry)
-	_, failed["ReplicationController"] = core.ReplicationControllers(w.namespace).Create(w.ctx, &corev1.ReplicationController{
-		ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Selector: labels, Template: &template},
-	}, dry)
-	_, failed["PodTemplate"] = core.PodTemplates(w.namespace).Create(w.ctx, &corev1.PodTemplate{ObjectMeta: meta, Template: template}, dry)
+	for kind, object := range policytest.Templates(metav1.ObjectMeta{Name: "plugin", Namespace: w.namespace}, pod) {
+		failed[kind] = createTemplate(w.ctx, w.core, object)
+	}
 	return failed
 }
 
@@ -175,7 +159,7 @@ func (w *pipeWorld) installWebhook(t *testing.T) hook {
 	t.Helper()
 	w.keepOldVolume(t)
 	address := freeAddress(t)
-	certificate, key, authority := w.certificate(t, address)
+	certificate, key, authority := selfSigned(t, address)
 	process := holdfast(t, "policy", "webhook", "--listen="+address, "--cert-file="+certificate, "--key-file="+key, "--allow="+w.namespace+"/"+allowed, "--log-level=debug")
 	var object admissionv1.ValidatingWebhookConfiguration
 	for _, document := range documents(t, w.manifest(t, "pipe-webhook.yaml")) {
@@ -212,8 +196,8 @@ func (w *pipeWorld) installWebhook(t *testing.T) hook {
 	}}
 }
 
-// certificate is one that signs itself, for an address.
-func (w *pipeWorld) certificate(t *testing.T, address string) (certificateFile, keyFile string, authority []byte) {
+// selfSigned is a certificate that signs itself, for an address.
+func selfSigned(t *testing.T, address string) (certificateFile, keyFile string, authority []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

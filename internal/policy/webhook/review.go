@@ -3,6 +3,7 @@ package webhook
 import (
 	"errors"
 	"fmt"
+	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -10,73 +11,67 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/json"
-
-	"github.com/holdfast-csi/holdfast/internal/policy"
 )
 
-// errUnread says that the object could not be read, so nothing is known of it.
-var errUnread = errors.New("object cannot be read")
+var (
+	// errUnread says that the object could not be read, so nothing is known of it.
+	errUnread = errors.New("object cannot be read")
+	// errUnknown says that the API server did not tell what a rule looks at.
+	errUnknown = errors.New("cannot be decided now")
+)
 
-// kinds are those that check knows.
+// kinds are those that this webhook knows.
 var kinds = []string{
 	"Pod", "PodTemplate", "ReplicationController", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "PersistentVolume",
 }
 
-// check applies the rule to the object of a request; nil admits it. Templates
-// are checked so that their author learns of it: the pods made of them count.
-func check(rule *policy.Rule, request *admissionv1.AdmissionRequest) error {
-	if len(request.Object.Raw) == 0 {
-		return nil // a deletion has no object
-	}
-	if object, err := read[metav1.PartialObjectMetadata](request); err == nil && object.DeletionTimestamp != nil {
-		return nil // it must be able to lose its finalizers
-	}
+// pod is what an object says of pods: itself, or its template.
+type pod struct {
+	object metav1.ObjectMeta
+	labels map[string]string // of the pod or the template
+	spec   *corev1.PodSpec
+}
+
+// podOf finds the pod of an object, wherever in it that is.
+func podOf(request *admissionv1.AdmissionRequest) (pod, error) {
 	switch request.Kind.Kind {
 	case "Pod":
-		return checkAs(rule, request, func(o *corev1.Pod) policy.Pod { return policy.Pod{Labels: o.Labels, Spec: &o.Spec} })
+		return readPod(request, func(o *corev1.Pod) pod { return pod{o.ObjectMeta, o.Labels, &o.Spec} })
 	case "PodTemplate":
-		return checkAs(rule, request, func(o *corev1.PodTemplate) policy.Pod { return ofTemplate(&o.Template) })
+		return readPod(request, func(o *corev1.PodTemplate) pod { return ofTemplate(o.ObjectMeta, &o.Template) })
 	case "ReplicationController":
-		return checkAs(rule, request, func(o *corev1.ReplicationController) policy.Pod {
+		return readPod(request, func(o *corev1.ReplicationController) pod {
 			if o.Spec.Template == nil {
-				return policy.Pod{Spec: &corev1.PodSpec{}}
+				return pod{object: o.ObjectMeta, spec: &corev1.PodSpec{}}
 			}
-			return ofTemplate(o.Spec.Template)
+			return ofTemplate(o.ObjectMeta, o.Spec.Template)
 		})
 	case "Deployment":
-		return checkAs(rule, request, func(o *appsv1.Deployment) policy.Pod { return ofTemplate(&o.Spec.Template) })
+		return readPod(request, func(o *appsv1.Deployment) pod { return ofTemplate(o.ObjectMeta, &o.Spec.Template) })
 	case "ReplicaSet":
-		return checkAs(rule, request, func(o *appsv1.ReplicaSet) policy.Pod { return ofTemplate(&o.Spec.Template) })
+		return readPod(request, func(o *appsv1.ReplicaSet) pod { return ofTemplate(o.ObjectMeta, &o.Spec.Template) })
 	case "StatefulSet":
-		return checkAs(rule, request, func(o *appsv1.StatefulSet) policy.Pod { return ofTemplate(&o.Spec.Template) })
+		return readPod(request, func(o *appsv1.StatefulSet) pod { return ofTemplate(o.ObjectMeta, &o.Spec.Template) })
 	case "DaemonSet":
-		return checkAs(rule, request, func(o *appsv1.DaemonSet) policy.Pod { return ofTemplate(&o.Spec.Template) })
+		return readPod(request, func(o *appsv1.DaemonSet) pod { return ofTemplate(o.ObjectMeta, &o.Spec.Template) })
 	case "Job":
-		return checkAs(rule, request, func(o *batchv1.Job) policy.Pod { return ofTemplate(&o.Spec.Template) })
+		return readPod(request, func(o *batchv1.Job) pod { return ofTemplate(o.ObjectMeta, &o.Spec.Template) })
 	case "CronJob":
-		return checkAs(rule, request, func(o *batchv1.CronJob) policy.Pod { return ofTemplate(&o.Spec.JobTemplate.Spec.Template) })
-	case "PersistentVolume":
-		volume, err := read[corev1.PersistentVolume](request)
-		if err != nil {
-			return err
-		}
-		return rule.CheckVolume(volume)
+		return readPod(request, func(o *batchv1.CronJob) pod { return ofTemplate(o.ObjectMeta, &o.Spec.JobTemplate.Spec.Template) })
 	}
-	return fmt.Errorf("%w: this webhook knows nothing of the kind %.200q; take it out of its rules", errUnread, request.Kind.String())
+	return pod{}, fmt.Errorf("%w: this webhook knows nothing of the kind %.200q; take it out of its rules", errUnread, request.Kind.String())
 }
 
-func ofTemplate(template *corev1.PodTemplateSpec) policy.Pod {
-	return policy.Pod{Labels: template.Labels, Spec: &template.Spec}
+func ofTemplate(object metav1.ObjectMeta, template *corev1.PodTemplateSpec) pod {
+	return pod{object, template.Labels, &template.Spec}
 }
 
-func checkAs[T any](rule *policy.Rule, request *admissionv1.AdmissionRequest, pod func(*T) policy.Pod) error {
+func readPod[T any](request *admissionv1.AdmissionRequest, of func(*T) pod) (pod, error) {
 	object, err := read[T](request)
 	if err != nil {
-		return err
+		return pod{}, err
 	}
-	checked := pod(object)
-	checked.Namespace = request.Namespace
-	return rule.CheckPod(checked)
+	return of(object), nil
 }
 
 // read decodes as the API server does, that is with the case of names: an object
@@ -89,17 +84,14 @@ func read[T any](request *admissionv1.AdmissionRequest) (*T, error) {
 	return object, nil
 }
 
-// answer is the response to a request (k8s.io/api/admission/v1, AdmissionResponse).
-func answer(rule *policy.Rule, request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-	response := &admissionv1.AdmissionResponse{UID: request.UID, Allowed: true}
-	err := check(rule, request)
-	if err == nil {
-		return response
-	}
+// refuse makes a response a refusal, for a reason.
+func refuse(response *admissionv1.AdmissionResponse, why error) {
 	response.Allowed = false
-	response.Result = &metav1.Status{Status: metav1.StatusFailure, Message: err.Error(), Reason: metav1.StatusReasonForbidden, Code: 403}
-	if errors.Is(err, errUnread) {
-		response.Result.Reason, response.Result.Code = metav1.StatusReasonBadRequest, 400
+	response.Result = &metav1.Status{Status: metav1.StatusFailure, Message: why.Error(), Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden}
+	switch {
+	case errors.Is(why, errUnread):
+		response.Result.Reason, response.Result.Code = metav1.StatusReasonBadRequest, http.StatusBadRequest
+	case errors.Is(why, errUnknown):
+		response.Result.Reason, response.Result.Code = metav1.StatusReasonInternalError, http.StatusInternalServerError
 	}
-	return response
 }

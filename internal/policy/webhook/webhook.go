@@ -1,5 +1,5 @@
-// Package webhook serves the rule of package policy as a validating admission
-// webhook (admission.k8s.io/v1), for clusters without ValidatingAdmissionPolicy
+// Package webhook serves the rules of packages policy and inline as an admission
+// webhook (admission.k8s.io/v1), for clusters without admission policies in CEL
 // and for those that want one place to see what was refused.
 package webhook
 
@@ -24,8 +24,12 @@ import (
 )
 
 const (
-	// Path is where the API server posts its reviews.
+	// Path is where the API server posts reviews for the rule of the pipes.
 	Path = "/validate"
+	// InlinePath is that for the rules of inline volumes, and ReadOnlyPath for
+	// making them read-only.
+	InlinePath   = "/validate-inline"
+	ReadOnlyPath = "/mutate-inline"
 	// largest review: an object of etcd's limit of 1.5 MiB, once as it is and once
 	// as it was, and the rest.
 	largest = 4 << 20
@@ -37,6 +41,7 @@ type Options struct {
 	// TLS is needed: an API server speaks to no webhook without it.
 	TLS      telemetry.TLS
 	Rule     *policy.Rule
+	Inline   *Inline // nil: these rules are not served
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
 	// Listening, when set, is told the address once it is bound.
@@ -45,21 +50,28 @@ type Options struct {
 
 // handler answers reviews.
 type handler struct {
-	rule    *policy.Rule
+	// answer changes a response that admits the request, if need be.
+	answer  func(context.Context, *admissionv1.AdmissionRequest, *admissionv1.AdmissionResponse)
 	log     *slog.Logger
 	reviews *prometheus.CounterVec
 }
 
 // Run serves until ctx ends.
 func Run(ctx context.Context, o Options) error {
-	h := &handler{rule: o.Rule, log: o.Logger.With("component", "webhook"), reviews: prometheus.NewCounterVec(prometheus.CounterOpts{
+	h := handler{answer: pipes{o.Rule}.answer, log: o.Logger.With("component", "webhook"), reviews: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "holdfast_policy_reviews_total", Help: "Admission reviews by kind of object and decision (allowed, refused, unreadable).",
 	}, []string{"kind", "decision"})}
 	if err := o.Registry.Register(h.reviews); err != nil {
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST "+Path, h)
+	mux.Handle("POST "+Path, &h)
+	if o.Inline != nil {
+		validates, mutates := h, h
+		validates.answer, mutates.answer = o.Inline.validate, o.Inline.mutate
+		mux.Handle("POST "+InlinePath, &validates)
+		mux.Handle("POST "+ReadOnlyPath, &mutates)
+	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
 	listening := func(address net.Addr) {
@@ -86,7 +98,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	request := review.Request
-	review.Request, review.Response = nil, answer(h.rule, request)
+	review.Request, review.Response = nil, &admissionv1.AdmissionResponse{UID: request.UID, Allowed: true}
+	h.answer(r.Context(), request, review.Response)
 	h.tell(request, review.Response)
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(review); err != nil {

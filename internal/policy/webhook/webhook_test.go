@@ -26,7 +26,7 @@ func newHandler(t *testing.T) *handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &handler{rule: rule, log: slog.New(slog.DiscardHandler), reviews: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"kind", "decision"})}
+	return &handler{answer: pipes{rule}.answer, log: slog.New(slog.DiscardHandler), reviews: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"kind", "decision"})}
 }
 
 func post(t *testing.T, h http.Handler, contentType, body string) *httptest.ResponseRecorder {
