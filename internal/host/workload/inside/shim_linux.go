@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -93,7 +92,6 @@ func runShim(o Order, status *os.File) error {
 		return err
 	}
 	go passOn(signals, pid)
-	debug.FreeOSMemory() // what the view took: from now on there is next to nothing to do
 	ended, err := reap(pid)
 	if err != nil {
 		return err
