@@ -152,7 +152,7 @@ func volumeFields(c *contract) {
 func claimFields(c *contract, prefix string) {
 	c.honour(prefix, "accessModes", "volumeMode", "volumeName", "volumeAttributesClassName",
 		"resources.requests.storage", "resources.limits.storage")
-	c.note(Honoured, `"" asks for a PersistentVolume that exists`, prefix, "storageClassName")
+	c.note(Honoured, "`\"\"` asks for a PersistentVolume that exists", prefix, "storageClassName")
 	c.note(Honoured, "such a claim waits for a PersistentVolume that matches; none is made", prefix, "selector")
 	c.note(Honoured, "a PersistentVolumeClaim or VolumeSnapshot of the same namespace", prefix, "dataSource", "dataSourceRef")
 	c.refuse("the API knows only storage here", prefix, "resources.requests", "resources.limits")

@@ -40,7 +40,6 @@ func podVolumeFields(c *contract, prefix string) {
 	c.refuse("the claim is named after the pod and the volume", template+"metadata.", "name", "generateName", "namespace", "selfLink", "uid",
 		"resourceVersion", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers", "managedFields")
 	claimFields(c, template+"spec.")
-	c.refuse("the API has no such choice any more; use volumeMounts[].readOnly", prefix, "ephemeral.readOnly")
 	c.refuse(noSource, prefix, "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "secret", "nfs", "iscsi", "glusterfs", "rbd",
 		"flexVolume", "cinder", "cephfs", "flocker", "downwardAPI", "fc", "azureFile", "configMap", "vsphereVolume", "quobyte",
 		"azureDisk", "photonPersistentDisk", "projected", "portworxVolume", "scaleIO", "storageos", "image")
