@@ -33,6 +33,7 @@ type index struct {
 func podUses(claimKey string) string         { return "pod uses " + claimKey }
 func consumes(claimKey string) string        { return "pod awaits " + claimKey }
 func hasHandle(driver, handle string) string { return "handle " + claim.UniqueName(driver, handle) }
+func hasSnapshot(driver, id string) string   { return "snapshot " + claim.UniqueName(driver, id) }
 func isFree(class string) string             { return "free " + class }
 func cuts(claimKey string) string            { return "cuts " + claimKey }
 
@@ -79,7 +80,7 @@ func (i *index) catchUp() error {
 }
 
 func indexed(resource string) bool {
-	return resource == "pods" || resource == "persistentvolumes" || resource == "volumesnapshots"
+	return resource == "pods" || resource == volumeResource || resource == snapshotResource || resource == contentResource
 }
 
 func (i *index) build() error {
@@ -142,6 +143,12 @@ func factsOf(object store.Object) (facts []string) {
 		}
 		if object.DeletionTimestamp == nil && (object.Status.Phase == "" || object.Status.Phase == corev1.VolumePending || object.Status.Phase == corev1.VolumeAvailable) {
 			facts = append(facts, isFree(object.Spec.StorageClassName))
+		}
+	case *snapshotv1.VolumeSnapshotContent:
+		if handle := snapshotHandle(object); handle != "" {
+			facts = append(facts, hasSnapshot(object.Spec.Driver, handle))
+		} else if named := object.Spec.Source.SnapshotHandle; named != nil {
+			facts = append(facts, hasSnapshot(object.Spec.Driver, *named))
 		}
 	case *snapshotv1.VolumeSnapshot:
 		if name := object.Spec.Source.PersistentVolumeClaimName; name != nil && !isReady(object) {

@@ -37,6 +37,11 @@ func (m *Manager) Controllers() []reconcile.Controller {
 			Name: volumeResource, Do: m.run(volumeResource, m.syncVolume), Keys: m.volumeKeys,
 			All: m.all(volumeResource), Lane: m.lanes.lane(volumeResource),
 		},
+		{Name: snapshotResource, Do: m.run(snapshotResource, m.syncSnapshot), Keys: m.snapshotKeys, All: m.all(snapshotResource)},
+		{
+			Name: contentResource, Do: m.run(contentResource, m.syncContent), Keys: m.contentKeys,
+			All: m.all(contentResource), Lane: m.lanes.lane(contentResource),
+		},
 		{Name: "provisionings", Do: m.run("provisionings", m.syncAbandoned), Keys: m.abandonedKeys, All: allProvisionings},
 	}
 }
@@ -172,6 +177,29 @@ func (m *Manager) abandonedKeys(change store.Change) []string {
 		if pvc, is := m.objectOf(change).(*corev1.PersistentVolumeClaim); is {
 			keys = append(keys, string(pvc.UID))
 		}
+	}
+	return keys
+}
+
+func (m *Manager) snapshotKeys(change store.Change) []string {
+	keys := m.waiting(snapshotResource, change)
+	switch change.Kind.Resource {
+	case snapshotResource:
+		keys = append(keys, change.Key)
+	case contentResource:
+		if content, is := m.objectOf(change).(*snapshotv1.VolumeSnapshotContent); is {
+			reference := content.Spec.VolumeSnapshotRef
+			keys = append(keys, store.Key(reference.Namespace, reference.Name))
+		}
+	}
+	return keys
+}
+
+func (m *Manager) contentKeys(change store.Change) []string {
+	keys := m.waiting(contentResource, change)
+	if change.Kind.Resource == contentResource {
+		m.objectOf(change) // for its lane
+		keys = append(keys, change.Key)
 	}
 	return keys
 }

@@ -85,6 +85,7 @@ type Manager struct {
 	lanes lanes
 	said  memories[string]
 	tries memories[tries]
+	polls memories[poll]
 }
 
 // turn is a lock on a key, for as long as somebody has or wants it.

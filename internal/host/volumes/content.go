@@ -1,0 +1,252 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// Steps of a snapshot.
+const (
+	StepSnapshot       Step = "snapshot"
+	StepDeleteSnapshot Step = "delete snapshot"
+)
+
+// Reasons of events, csi-snapshotter's.
+const (
+	reasonSnapshotFailed = "SnapshotCreationFailed"
+	reasonContentFailed  = "SnapshotContentCheckandUpdateFailed"
+	reasonSnapshotDelete = "SnapshotDeleteError"
+)
+
+// contentStep is what a content needs next.
+type contentStep string
+
+const (
+	contentNothing contentStep = "nothing"
+	contentProtect contentStep = "protect" // put the finalizer on
+	contentCut     contentStep = "cut"     // ask for the snapshot until there is a final answer
+	contentPoll    contentStep = "poll"    // ask again, to see whether it is ready
+	contentLook    contentStep = "look"    // ask about one that an administrator names
+	contentDelete  contentStep = "delete"  // delete the driver's snapshot
+	contentRelease contentStep = "release" // remove the object
+)
+
+// nextOf decides, from nothing but the content.
+func nextOf(content *snapshotv1.VolumeSnapshotContent) contentStep {
+	keys := claim.VolumeSnapshotKeys()
+	static := content.Spec.Source.SnapshotHandle != nil
+	_, marked := content.Annotations[keys.BeingCreated]
+	_, unwanted := content.Annotations[keys.BeingDeleted]
+	ended := content.DeletionTimestamp != nil && (static && content.Spec.VolumeSnapshotRef.UID == "" || !marked && unwanted)
+	switch {
+	case ended && content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentDelete && snapshotHandle(content) != "":
+		return contentDelete
+	case ended:
+		return contentRelease
+	case content.DeletionTimestamp == nil && !slices.Contains(content.Finalizers, keys.Finalizer):
+		return contentProtect
+	case marked:
+		return contentCut
+	case content.Status != nil && is(content.Status.ReadyToUse):
+		return contentNothing
+	case static:
+		return contentLook
+	case snapshotHandle(content) != "":
+		return contentPoll
+	case unwanted || content.DeletionTimestamp != nil:
+		return contentNothing // nobody wants it any more
+	}
+	return contentCut
+}
+
+// snapshotHandle is the recorded ID, "" if there is none.
+func snapshotHandle(content *snapshotv1.VolumeSnapshotContent) string {
+	if content.Status == nil || content.Status.SnapshotHandle == nil {
+		return ""
+	}
+	return *content.Status.SnapshotHandle
+}
+
+func contentAbout(content *snapshotv1.VolumeSnapshotContent) journal.Ref {
+	return journal.Ref{Kind: "VolumeSnapshotContent", Key: content.Name, UID: string(content.UID)}
+}
+
+func contentMatter(content *snapshotv1.VolumeSnapshotContent) matter {
+	reference := content.Spec.VolumeSnapshotRef
+	key := store.Key(reference.Namespace, reference.Name)
+	return matter{
+		label: "snapshot " + key, driver: content.Spec.Driver, handle: snapshotHandle(content),
+		about: []journal.Ref{{Kind: "VolumeSnapshot", Key: key, UID: string(reference.UID)}, contentAbout(content)},
+	}
+}
+
+// syncContent brings one VolumeSnapshotContent a step on.
+func (m *Manager) syncContent(ctx context.Context, name string) (time.Duration, error) {
+	content, err := m.contentOf(name)
+	if err != nil || content == nil {
+		return 0, err
+	}
+	switch next := nextOf(content); next {
+	case contentProtect:
+		return 0, m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {
+			protect(current, claim.VolumeSnapshotKeys().Finalizer)
+		})
+	case contentCut:
+		return 0, m.shown(content, reasonSnapshotFailed, m.cut(ctx, content))
+	case contentPoll, contentLook:
+		return m.poll(ctx, content, next)
+	case contentDelete:
+		return 0, m.explain(contentResource, contentAbout(content), reasonSnapshotDelete, m.deleteSnapshot(ctx, content))
+	case contentRelease:
+		return 0, m.removeContent(content)
+	}
+	m.polls.drop(name)
+	return 0, nil
+}
+
+// shown puts a failure where the user looks: status.error, of the content and
+// from there of the snapshot. The same again is no change.
+func (m *Manager) shown(content *snapshotv1.VolumeSnapshotContent, reason string, failure error) error {
+	if failure == nil {
+		return nil
+	}
+	m.explain(contentResource, contentAbout(content), reason, failure) //nolint:errcheck // returned below
+	return errors.Join(failure, m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {
+		status := contentStatus(current)
+		status.Error = problemOf(status.Error, failure)
+	}))
+}
+
+func contentStatus(content *snapshotv1.VolumeSnapshotContent) *snapshotv1.VolumeSnapshotContentStatus {
+	if content.Status == nil {
+		content.Status = &snapshotv1.VolumeSnapshotContentStatus{}
+	}
+	return content.Status
+}
+
+func (m *Manager) editContent(content *snapshotv1.VolumeSnapshotContent, change func(*snapshotv1.VolumeSnapshotContent)) error {
+	return m.update(func(tx *store.Tx) error {
+		current, err := tx.SnapshotContents().Get(content.Name)
+		if err != nil || current == nil || current.UID != content.UID {
+			return err
+		}
+		change(current)
+		return tx.SnapshotContents().Put(content.Name, current)
+	})
+}
+
+// newContent is the content of a snapshot of a claim's volume.
+func newContent(snapshot *snapshotv1.VolumeSnapshot, class *snapshotv1.VolumeSnapshotClass, pv *corev1.PersistentVolume) (*snapshotv1.VolumeSnapshotContent, error) {
+	keys := claim.VolumeSnapshotKeys()
+	content := &snapshotv1.VolumeSnapshotContent{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: contentName(snapshot), UID: uuid.NewUUID(), Generation: 1, Annotations: map[string]string{},
+			CreationTimestamp: metav1.NewTime(time.Now().Truncate(time.Second)), Finalizers: []string{keys.Finalizer},
+		},
+		Spec: snapshotv1.VolumeSnapshotContentSpec{
+			VolumeSnapshotRef: corev1.ObjectReference{
+				APIVersion: snapshotv1.SchemeGroupVersion.String(), Kind: "VolumeSnapshot",
+				Namespace: snapshot.Namespace, Name: snapshot.Name, UID: snapshot.UID,
+			},
+			DeletionPolicy: class.DeletionPolicy, Driver: class.Driver, VolumeSnapshotClassName: &class.Name,
+			Source:           snapshotv1.VolumeSnapshotContentSource{VolumeHandle: &pv.Spec.CSI.VolumeHandle},
+			SourceVolumeMode: pv.Spec.VolumeMode,
+		},
+	}
+	if _, err := claim.ParseSnapshotClass(class.Name, class.Parameters); err != nil {
+		return nil, err
+	}
+	reference, err := cutSecret(class, namesOf(content))
+	if err != nil {
+		return nil, err
+	}
+	if reference != nil {
+		content.Annotations[keys.SecretName], content.Annotations[keys.SecretNamespace] = reference.Name, reference.Namespace
+	}
+	return content, nil
+}
+
+func namesOf(content *snapshotv1.VolumeSnapshotContent) claim.SnapshotNames {
+	reference := content.Spec.VolumeSnapshotRef
+	return claim.SnapshotNames{Content: content.Name, Namespace: reference.Namespace, Name: reference.Name}
+}
+
+// removeContent removes the object, or what keeps it here.
+func (m *Manager) removeContent(content *snapshotv1.VolumeSnapshotContent) error {
+	m.polls.drop(content.Name)
+	return m.update(func(tx *store.Tx) error {
+		current, err := tx.SnapshotContents().Get(content.Name)
+		if err != nil || current == nil || current.UID != content.UID || current.DeletionTimestamp == nil {
+			return err
+		}
+		if !letGo(current, claim.VolumeSnapshotKeys().Finalizer) {
+			return tx.SnapshotContents().Put(content.Name, current)
+		}
+		return tx.SnapshotContents().Delete(content.Name)
+	})
+}
+
+// deleteSnapshot deletes the driver's snapshot, then the object.
+func (m *Manager) deleteSnapshot(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+	handle := snapshotHandle(content)
+	twins, err := m.index.find(hasSnapshot(content.Spec.Driver, handle))
+	if err != nil {
+		return err
+	}
+	for _, twin := range twins {
+		if twin != content.Name {
+			return waitFor(dependencies(dependency(contentResource, twin)), "", "VolumeSnapshotContent %q stands for the same snapshot", twin)
+		}
+	}
+	if err := m.hit("snapshot-delete/begin"); err != nil {
+		return err
+	}
+	err = m.stepOf(ctx, contentMatter(content), StepDeleteSnapshot, m.back(), func(ctx context.Context) (string, error) {
+		driver, err := m.options.Drivers.Driver(content.Spec.Driver)
+		if err != nil {
+			return "", err
+		}
+		reference, err := claim.VolumeSnapshotKeys().Secret(content.Annotations)
+		if err != nil {
+			return "", err
+		}
+		secrets, err := m.secret(reference, "DeleteSnapshot")
+		if err != nil && !without(content.Annotations, err) {
+			return "", err
+		}
+		return handle, driver.Client.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: handle, Secrets: secrets})
+	})
+	if err != nil {
+		return err
+	}
+	if err := m.hit("snapshot-delete/called"); err != nil {
+		return err
+	}
+	return m.removeContent(content)
+}
+
+// showing is how a failed look is told.
+func showing(next contentStep) string {
+	if next == contentCut {
+		return reasonSnapshotFailed
+	}
+	return reasonContentFailed
+}
+
+// errNoSnapshot: the driver does not know the snapshot that a content is about.
+var errNoSnapshot = errors.New("the driver has no such snapshot")
+
+func describeContent(name string) string { return fmt.Sprintf("VolumeSnapshotContent %q", name) }

@@ -1,0 +1,321 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/plugins"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// cut asks the driver for a content's snapshot, and marks the content before:
+// one that is marked is not deleted before there is a final answer, since the
+// snapshot could appear afterwards.
+func (m *Manager) cut(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+	driver, request, err := m.cutRequest(ctx, content)
+	if err != nil {
+		return err
+	}
+	_, again := content.Annotations[claim.VolumeSnapshotKeys().BeingCreated]
+	if err := m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {
+		if current.Annotations == nil {
+			current.Annotations = map[string]string{}
+		}
+		current.Annotations[claim.VolumeSnapshotKeys().BeingCreated] = "yes"
+	}); err != nil {
+		return err
+	}
+	if err := m.hit("cut/intent"); err != nil {
+		return err
+	}
+	return m.stepOf(ctx, contentMatter(content), StepSnapshot, m.onward(claim.CallSnapshot), func(ctx context.Context) (string, error) {
+		snapshot, err := driver.Client.CreateSnapshot(ctx, request)
+		if err != nil {
+			return "", m.cutRefused(content, again, err)
+		}
+		if err := m.acceptSnapshot(content, snapshot); err != nil {
+			return "", err // it may exist, and nobody knows which it is
+		}
+		if err := m.hit("cut/called"); err != nil {
+			return "", err
+		}
+		return snapshot.GetSnapshotId(), m.taken(content, snapshot)
+	})
+}
+
+// cutRefused takes the mark off after a final answer.
+func (m *Manager) cutRefused(content *snapshotv1.VolumeSnapshotContent, again bool, failure error) error {
+	if claim.Classify(claim.CallSnapshot, failure) == claim.OutcomeUncertain {
+		return fmt.Errorf("%w (the snapshot may still be taken: the same call is repeated)", failure)
+	}
+	if again && errors.Is(failure, backend.ErrExists) {
+		return &uncertain{fmt.Errorf("the snapshot may have been taken by an earlier call, and the driver cannot tell: %w", failure)}
+	}
+	return errors.Join(failure, m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {
+		delete(current.Annotations, claim.VolumeSnapshotKeys().BeingCreated)
+	}))
+}
+
+// cutRequest is made of the content and its class alone, so that it is the same
+// each time.
+func (m *Manager) cutRequest(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) (*plugins.Driver, *csi.CreateSnapshotRequest, error) {
+	if content.Spec.Source.VolumeHandle == nil {
+		return nil, nil, errors.New("spec.source: it names no volume")
+	}
+	class, err := m.classOfContent(content)
+	if err != nil {
+		return nil, nil, err
+	}
+	name, err := claim.Naming{}.SnapshotName(content.Spec.VolumeSnapshotRef.UID)
+	if err != nil {
+		return nil, nil, err
+	}
+	driver, err := m.options.Drivers.Driver(content.Spec.Driver)
+	if err != nil {
+		return nil, nil, err
+	}
+	can, err := driver.Client.ControllerCapabilities(ctx)
+	if err == nil && !can.Snapshots {
+		err = waitFor(nil, "", "driver %s takes no snapshots (CREATE_DELETE_SNAPSHOT)", content.Spec.Driver)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	reference, err := claim.VolumeSnapshotKeys().Secret(content.Annotations)
+	if err != nil {
+		return nil, nil, err
+	}
+	secrets, err := m.secret(reference, "CreateSnapshot")
+	if err != nil {
+		return nil, nil, err
+	}
+	extra, err := m.extraMetadata(content.Spec.Driver)
+	if extra {
+		maps.Copy(class.Parameters, namesOf(content).Metadata())
+	}
+	return driver, &csi.CreateSnapshotRequest{
+		SourceVolumeId: *content.Spec.Source.VolumeHandle, Name: name, Parameters: class.Parameters, Secrets: secrets,
+	}, err
+}
+
+func (m *Manager) classOfContent(content *snapshotv1.VolumeSnapshotContent) (claim.SnapshotClass, error) {
+	name := content.Spec.VolumeSnapshotClassName
+	if name == nil {
+		if content.Spec.Source.SnapshotHandle != nil {
+			return claim.SnapshotClass{}, nil
+		}
+		return claim.SnapshotClass{}, errors.New("spec.volumeSnapshotClassName is missing")
+	}
+	var class *snapshotv1.VolumeSnapshotClass
+	err := m.view(func(tx *store.Tx) (err error) {
+		class, err = tx.SnapshotClasses().Get(*name)
+		return err
+	})
+	switch {
+	case err != nil:
+		return claim.SnapshotClass{}, err
+	case class == nil:
+		return claim.SnapshotClass{}, waitFor(dependencies(dependency("volumesnapshotclasses", *name)), "", "there is no VolumeSnapshotClass %q", *name)
+	}
+	return claim.ParseSnapshotClass(class.Name, class.Parameters)
+}
+
+// cutSecret is the secret of the calls that create and delete a snapshot.
+func cutSecret(class *snapshotv1.VolumeSnapshotClass, names claim.SnapshotNames) (*corev1.SecretReference, error) {
+	reserved := map[string]string{}
+	for key, value := range class.Parameters {
+		if strings.HasPrefix(key, claim.ReservedPrefix) {
+			reserved[key] = value
+		}
+	}
+	template, err := claim.TakeSecret(reserved, claim.ReservedPrefix+"snapshotter-secret")
+	if err != nil || template == (claim.SecretTemplate{}) {
+		return nil, err
+	}
+	reference, err := template.Resolve(names.Tokens())
+	if err != nil {
+		return nil, fmt.Errorf("VolumeSnapshotClass %q: %w", class.Name, err)
+	}
+	return reference, nil
+}
+
+// acceptSnapshot tells what of an answer cannot be right.
+func (m *Manager) acceptSnapshot(content *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot) error {
+	id, source := snapshot.GetSnapshotId(), content.Spec.Source.VolumeHandle
+	wanted := snapshotHandle(content)
+	if content.Spec.Source.SnapshotHandle != nil {
+		wanted = *content.Spec.Source.SnapshotHandle
+	}
+	switch {
+	case id == "":
+		return errors.New("the driver answered without a snapshot_id")
+	case wanted != "" && wanted != id:
+		return fmt.Errorf("the driver answered with snapshot %q; %s is about %q", id, describeContent(content.Name), wanted)
+	case source != nil && snapshot.GetSourceVolumeId() != "" && snapshot.GetSourceVolumeId() != *source:
+		return fmt.Errorf("the driver answered with snapshot %q of volume %q; asked for was one of %q", id, snapshot.GetSourceVolumeId(), *source)
+	case snapshot.GetSizeBytes() < 0:
+		return fmt.Errorf("the driver answered that snapshot %q has %d bytes", id, snapshot.GetSizeBytes())
+	}
+	if wanted != "" {
+		return nil
+	}
+	twins, err := m.index.find(hasSnapshot(content.Spec.Driver, id))
+	for _, twin := range twins {
+		if twin != content.Name {
+			return fmt.Errorf("the driver answered with snapshot %q, which is that of %s", id, describeContent(twin))
+		}
+	}
+	return err
+}
+
+// taken records a snapshot that exists, and takes the mark off, at once. What
+// was recorded at the first answer stays.
+func (m *Manager) taken(content *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot) error {
+	id, ready := snapshot.GetSnapshotId(), snapshot.GetReadyToUse()
+	when := time.Now().UnixNano() // of a driver that leaves the time out
+	if stamp := snapshot.GetCreationTime(); stamp.IsValid() && stamp.AsTime().UnixNano() != 0 {
+		when = stamp.AsTime().UnixNano()
+	}
+	err := m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {
+		status := contentStatus(current)
+		status.SnapshotHandle, status.ReadyToUse, status.Error = &id, &ready, nil
+		if status.CreationTime == nil {
+			status.CreationTime = &when
+		}
+		if size := snapshot.GetSizeBytes(); size > 0 && status.RestoreSize == nil {
+			status.RestoreSize = &size
+		}
+		delete(current.Annotations, claim.VolumeSnapshotKeys().BeingCreated)
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errStore, err)
+	}
+	return m.hit("cut/recorded")
+}
+
+// The pauses between looks at a snapshot that is not ready yet.
+const (
+	firstPoll   = time.Second
+	longestPoll = time.Minute
+)
+
+// poll is when the next look at a snapshot is due.
+type poll struct {
+	next  time.Time
+	pause time.Duration
+}
+
+// poll looks whether a snapshot has become ready, with growing pauses: no
+// driver tells by itself.
+func (m *Manager) poll(ctx context.Context, content *snapshotv1.VolumeSnapshotContent, next contentStep) (time.Duration, error) {
+	known := m.polls.get(content.Name)
+	if next == contentPoll && known.pause == 0 { // it was just cut
+		known = poll{time.Now().Add(firstPoll), firstPoll}
+		m.polls.set(content.Name, known)
+	}
+	if rest := time.Until(known.next); rest > 0 {
+		return rest, nil
+	}
+	known.pause = min(max(2*known.pause, firstPoll), longestPoll)
+	known.next = time.Now().Add(known.pause)
+	m.polls.set(content.Name, known)
+	look := m.look
+	if next == contentPoll {
+		look = m.askAgain
+	}
+	snapshot, err := look(ctx, content)
+	if err == nil {
+		err = m.acceptSnapshot(content, snapshot)
+	}
+	if err == nil {
+		err = m.taken(content, snapshot)
+	}
+	if err := m.shown(content, showing(next), err); err != nil {
+		return 0, err
+	}
+	if snapshot.GetReadyToUse() {
+		m.polls.drop(content.Name)
+		return 0, nil
+	}
+	return known.pause, nil
+}
+
+// askAgain is the same call as the first: CSI wants it for progress.
+func (m *Manager) askAgain(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) (*csi.Snapshot, error) {
+	driver, request, err := m.cutRequest(ctx, content)
+	if err != nil {
+		return nil, err
+	}
+	return driver.Client.CreateSnapshot(ctx, request)
+}
+
+// look asks about a snapshot that an administrator names. A driver that can
+// tell nothing about single snapshots is believed to have it.
+func (m *Manager) look(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) (*csi.Snapshot, error) {
+	id := *content.Spec.Source.SnapshotHandle
+	driver, err := m.options.Drivers.Driver(content.Spec.Driver)
+	if err != nil {
+		return nil, err
+	}
+	can, err := driver.Client.ControllerCapabilities(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !can.ListSnapshots && !can.GetSnapshot {
+		return &csi.Snapshot{SnapshotId: id, ReadyToUse: true}, nil
+	}
+	class, err := m.classOfContent(content)
+	if err != nil {
+		return nil, err
+	}
+	reference, err := class.LookSecret(namesOf(content).Tokens())
+	if err != nil {
+		return nil, err
+	}
+	secrets, err := m.secret(reference, "ListSnapshots")
+	if err != nil {
+		return nil, err
+	}
+	if can.ListSnapshots {
+		return listSnapshot(ctx, driver, id, secrets)
+	}
+	snapshot, err := driver.Client.GetSnapshot(ctx, &csi.GetSnapshotRequest{SnapshotId: id, Secrets: secrets})
+	if errors.Is(err, backend.ErrNotFound) {
+		err = fmt.Errorf("%w: %w", errNoSnapshot, err)
+	}
+	return snapshot, err
+}
+
+// listSnapshot looks for the very snapshot, also in what a driver answers that
+// takes no notice of the filter.
+func listSnapshot(ctx context.Context, driver *plugins.Driver, id string, secrets map[string]string) (*csi.Snapshot, error) {
+	request := &csi.ListSnapshotsRequest{SnapshotId: id, Secrets: secrets}
+	for {
+		answer, err := driver.Client.ListSnapshots(ctx, request)
+		if errors.Is(err, backend.ErrNotFound) { // not CSI, but some drivers' way to say so
+			err = fmt.Errorf("%w: %w", errNoSnapshot, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range answer.GetEntries() {
+			if entry.GetSnapshot().GetSnapshotId() == id {
+				return entry.GetSnapshot(), nil
+			}
+		}
+		if answer.GetNextToken() == "" || answer.GetNextToken() == request.GetStartingToken() {
+			return nil, fmt.Errorf("%w: ListSnapshots does not show %q", errNoSnapshot, id)
+		}
+		request.StartingToken = answer.GetNextToken()
+	}
+}
