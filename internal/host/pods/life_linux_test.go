@@ -1,0 +1,216 @@
+package pods
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+)
+
+func TestPod_afterARebootStartsAnew(t *testing.T) {
+	for _, c := range []struct {
+		policy corev1.RestartPolicy
+		phase  corev1.PodPhase
+		starts string
+	}{{corev1.RestartPolicyAlways, corev1.PodRunning, "first\nmain\nfirst\nmain\n"}, {corev1.RestartPolicyNever, corev1.PodFailed, "first\nmain\n"}} {
+		t.Run(string(c.policy), func(t *testing.T) {
+			f := newFixture(t)
+			f.run()
+			pod := newPod("a", c.policy, shell("main", "echo main >> /holdfast-test/started; sleep 5030"))
+			pod.Spec.InitContainers = []corev1.Container{shell("first", "echo first >> /holdfast-test/started")}
+			f.apply(pod)
+			f.until("a", hasPhase(corev1.PodRunning))
+			started := filepath.Join(f.root, "volume-data", "started")
+			eventually(t, func() bool { data, _ := os.ReadFile(started); return strings.Contains(string(data), "main") })
+			shim := f.pid(pod, "main")
+			f.halt()
+			if err := unix.Kill(shim, unix.SIGKILL); err != nil { // the power fails
+				t.Fatal(err)
+			}
+			f.boot = "boot-2"
+			f.run()
+			got := f.until("a", func(p *corev1.Pod) bool {
+				status := p.Status.ContainerStatuses[0]
+				return p.Status.Phase == c.phase && (status.LastTerminationState.Terminated != nil || status.State.Terminated != nil)
+			})
+			ended := got.Status.ContainerStatuses[0].LastTerminationState.Terminated
+			if ended == nil {
+				ended = got.Status.ContainerStatuses[0].State.Terminated
+			}
+			if ended.ExitCode != 137 || ended.Reason != "Unknown" {
+				t.Errorf("the end is %+v", ended)
+			}
+			eventually(t, func() bool { data, _ := os.ReadFile(started); return string(data) == c.starts })
+		})
+	}
+}
+
+// TestPod_deletedInEachState leaves nothing, whatever the pod was at.
+func TestPod_deletedInEachState(t *testing.T) {
+	loop := shell("main", "sleep 5031")
+	cases := map[string]struct {
+		pod   *corev1.Pod
+		mount error
+		state func(*corev1.Pod) bool
+	}{
+		"waiting for volumes": {newPod("a", corev1.RestartPolicyAlways, loop), volumes.ErrWaiting, func(p *corev1.Pod) bool {
+			return condition(p, corev1.PodReadyToStartContainers).Reason == "WaitingForVolumes"
+		}},
+		"failing to mount": {newPod("a", corev1.RestartPolicyAlways, loop), errors.New("no disk"), hasPhase(corev1.PodPending)},
+		"initializing": {func() *corev1.Pod {
+			pod := newPod("a", corev1.RestartPolicyAlways, loop)
+			pod.Spec.InitContainers = []corev1.Container{shell("first", "sleep 5031")}
+			return pod
+		}(), nil, func(p *corev1.Pod) bool {
+			return len(p.Status.InitContainerStatuses) == 1 && p.Status.InitContainerStatuses[0].State.Running != nil
+		}},
+		"running": {newPod("a", corev1.RestartPolicyAlways, loop), nil, hasPhase(corev1.PodRunning)},
+		"waiting to be restarted": {newPod("a", corev1.RestartPolicyAlways, shell("main", "exit 1")), nil, func(p *corev1.Pod) bool {
+			waiting := p.Status.ContainerStatuses[0].State.Waiting
+			return waiting != nil && waiting.Reason == "CrashLoopBackOff"
+		}},
+		"succeeded": {newPod("a", corev1.RestartPolicyNever, shell("main", "exit 0")), nil, hasPhase(corev1.PodSucceeded)},
+		"without a command that exists": {newPod("a", corev1.RestartPolicyAlways, corev1.Container{Name: "main", Command: []string{"/no/such"}}), nil, func(p *corev1.Pod) bool {
+			last := p.Status.ContainerStatuses[0].LastTerminationState.Terminated
+			return last != nil && last.ExitCode == 127
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.volumes.fail(c.mount, nil)
+			f.run()
+			f.apply(c.pod)
+			f.until("a", func(p *corev1.Pod) bool { return p != nil && len(p.Status.ContainerStatuses) > 0 && c.state(p) })
+			f.delete("a")
+			f.until("a", isGone)
+			if f.volumes.tookAway(c.pod.UID) == 0 {
+				t.Error("the volumes were not taken away")
+			}
+			if left, err := os.ReadDir(filepath.Join(f.root, "pods")); err == nil && len(left) != 0 {
+				t.Errorf("left: %v", left)
+			}
+			if processes(t, "sleep 5031") != 0 {
+				t.Error("a process is left")
+			}
+			eventually(t, func() bool { f.manager.mu.Lock(); defer f.manager.mu.Unlock(); return len(f.manager.runs) == 0 })
+		})
+	}
+}
+
+// TestPod_ofAnObjectThatWasTakenAway: somebody restored the store, or removed
+// the object by force.
+func TestPod_ofAnObjectThatWasTakenAway(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart=%t", restart), func(t *testing.T) {
+			f := newFixture(t)
+			f.run()
+			pod := newPod("a", corev1.RestartPolicyAlways, shell("main", "sleep 5032"))
+			f.apply(pod)
+			f.until("a", hasPhase(corev1.PodRunning))
+			if restart {
+				f.halt()
+			}
+			if err := f.store.Update(func(tx *store.Tx) error { return tx.Pods().Delete("default/a") }); err != nil {
+				t.Fatal(err)
+			}
+			if restart {
+				f.run()
+			}
+			eventually(t, func() bool { return f.volumes.tookAway(pod.UID) == 1 && processes(t, "sleep 5032") == 0 })
+			eventually(t, func() bool { left, err := os.ReadDir(filepath.Join(f.root, "pods")); return err == nil && len(left) == 0 })
+		})
+	}
+}
+
+func TestPod_whoseVolumesCannotBeTakenAwayStays(t *testing.T) {
+	f := newFixture(t)
+	f.run()
+	f.apply(newPod("a", corev1.RestartPolicyAlways, shell("main", "sleep 5033")))
+	f.until("a", hasPhase(corev1.PodRunning))
+	f.volumes.fail(nil, errors.New("target is busy"))
+	f.delete("a")
+	eventually(t, func() bool { return f.set.Queue(ControllerName).State("default/a").Attempts > 1 })
+	if f.pod("a") == nil || processes(t, "sleep 5033") != 0 {
+		t.Error("the object is gone, or the container is not")
+	}
+	f.volumes.fail(nil, nil)
+	f.set.Queue(ControllerName).Add("default/a")
+	f.until("a", isGone)
+}
+
+// TestIdle_wakesNobody: of a host with pods that run, nothing is scheduled.
+func TestIdle_wakesNobody(t *testing.T) {
+	f := newFixture(t)
+	f.run()
+	for i := range 3 {
+		f.apply(newPod("a"+strconv.Itoa(i), corev1.RestartPolicyAlways, shell("main", "exec sleep 5034")))
+	}
+	var shims []int
+	for i := range 3 {
+		pod := f.until("a"+strconv.Itoa(i), hasPhase(corev1.PodRunning))
+		shims = append(shims, f.pid(pod, "main"))
+	}
+	time.Sleep(2 * time.Second) // the runtime's own settle
+	count := func() int {
+		total := 0
+		for _, shim := range shims {
+			total += switches(t, shim)
+		}
+		return total
+	}
+	before, host, version := count(), switches(t, os.Getpid()), f.version()
+	time.Sleep(3 * time.Second)
+	if after := count(); after != before {
+		t.Errorf("the shims woke %d times in 3 s", after-before)
+	}
+	// This test's own sleep and the runtime's monitor are among these; whatever
+	// polls each tenth of a second would alone be 30.
+	if woke := switches(t, os.Getpid()) - host; woke > 20 {
+		t.Errorf("the host woke %d times in 3 s", woke)
+	}
+	if f.version() != version {
+		t.Error("something was written")
+	}
+}
+
+func (f *fixture) version() (version uint64) {
+	_ = f.store.View(func(tx *store.Tx) error { version = tx.Version(); return nil })
+	return version
+}
+
+// switches counts how often the threads of a process gave the processor up.
+func switches(t *testing.T, pid int) int {
+	t.Helper()
+	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("process %d: %v", pid, err)
+	}
+	total := 0
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			if text, found := strings.CutPrefix(line, "voluntary_ctxt_switches:"); found {
+				n, err := strconv.Atoi(strings.TrimSpace(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				total += n
+			}
+		}
+	}
+	return total
+}
