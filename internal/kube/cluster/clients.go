@@ -25,18 +25,28 @@ type Clients struct {
 // is empty. There is no limit on the client's side: the API server has its own
 // (API Priority and Fairness), and its 429 answers are honoured by client-go.
 func Connect(kubeconfig, userAgent string) (Clients, error) {
+	config, err := Config(kubeconfig)
+	if err != nil {
+		return Clients{}, err
+	}
+	return NewClients(config, userAgent)
+}
+
+// Config is the way to the API server that a kubeconfig file says, or what
+// Kubernetes gives a pod when the path is empty.
+func Config(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		config, err := rest.InClusterConfig()
 		if err != nil {
-			return Clients{}, fmt.Errorf("no kubeconfig is given (--kubeconfig), and this is no pod with a service account: %w", err)
+			return nil, fmt.Errorf("no kubeconfig is given (--kubeconfig), and this is no pod with a service account: %w", err)
 		}
-		return NewClients(config, userAgent)
+		return config, nil
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return Clients{}, fmt.Errorf("kubeconfig %q: %w", kubeconfig, err)
+		return nil, fmt.Errorf("kubeconfig %q: %w", kubeconfig, err)
 	}
-	return NewClients(config, userAgent)
+	return config, nil
 }
 
 // NewClients makes the clients of a configuration.

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/why"
+	"github.com/holdfast-csi/holdfast/internal/why/onhost"
+)
+
+const whyHelp = `Say what a pod, a claim, a volume or a snapshot waits for, since when, which call
+failed how often with which code, and what to do. The first line is the answer.
+
+It asks the running host with the root directory --root, or with --kubeconfig a
+cluster. A volume is named by its driver's ID (volume/ID) or as PersistentVolume
+(pv/NAME). It reads and changes nothing; of Secrets it only asks whether they
+are there.`
+
+const whyExample = `  holdfast why pvc/data
+  holdfast why pod/app -n shop --kubeconfig ~/.kube/config
+  holdfast why volume/vol-7692c3ad3540bb80 -o json`
+
+// whyFlags are the flags of the command why.
+type whyFlags struct {
+	host               hostClient
+	kubeconfig, output string
+}
+
+func newWhyCommand() *cobra.Command {
+	var f whyFlags
+	command := &cobra.Command{
+		Use:     "why KIND/NAME",
+		Short:   "Say what a volume waits for, and what to do",
+		Long:    whyHelp,
+		Example: whyExample,
+		Args:    arguments(cobra.ExactArgs(1)),
+		RunE:    func(command *cobra.Command, given []string) error { return f.run(command, given[0]) },
+	}
+	flags := command.Flags()
+	f.host.bind(flags)
+	f.host.bindNamespace(flags)
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "ask the cluster of this kubeconfig `FILE` in place of a host")
+	flags.StringVarP(&f.output, "output", "o", "", "json, or text if it is not given")
+	command.ValidArgsFunction = f.host.complete
+	return command
+}
+
+func (f *whyFlags) run(command *cobra.Command, subject string) error {
+	if f.output != "" && f.output != formatJSON {
+		return usageErrorf("-o %s: want json, or nothing for text", f.output)
+	}
+	asked, err := why.ParseSubject(subject, f.host.namespace)
+	if err != nil {
+		return &UsageError{Err: err}
+	}
+	reader, done, err := f.reader(command.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
+	report, err := why.Ask(command.Context(), reader, asked)
+	if err != nil {
+		return err
+	}
+	if f.output == formatJSON {
+		return writeJSON(command, report)
+	}
+	return writeReport(command.OutOrStdout(), report, time.Now())
+}
+
+func (f *whyFlags) reader(ctx context.Context) (reader why.Reader, done func(), err error) {
+	if f.kubeconfig == "" {
+		client := f.host.dial()
+		if _, err := client.Version(ctx); err != nil {
+			client.Close()
+			return nil, nil, fmt.Errorf("%w (a cluster is asked with --kubeconfig FILE)", err)
+		}
+		return onhost.New(client), client.Close, nil
+	}
+	config, err := cluster.Config(f.kubeconfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	config.UserAgent = "holdfast-why"
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("kubeconfig %s: %w", f.kubeconfig, err)
+	}
+	return why.REST{Base: base.String(), Client: client}, client.CloseIdleConnections, nil
+}
+
+// writeReport shows the answer first, each finding below it, and then what
+// could not be looked at.
+func writeReport(out io.Writer, report why.Report, now time.Time) error {
+	var text strings.Builder
+	fmt.Fprintln(&text, printable(report.Answer()))
+	for i, finding := range report.Findings {
+		if i > 0 {
+			fmt.Fprintf(&text, "\nalso: %s\n", printable(finding.What))
+		}
+		writeFinding(&text, finding, now)
+	}
+	for _, note := range report.Notes {
+		fmt.Fprintf(&text, "\nnote: %s\n", printable(note))
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+func writeFinding(out io.Writer, f why.Finding, now time.Time) {
+	line := func(label, text string) {
+		if text != "" {
+			_, _ = fmt.Fprintf(out, "  %-6s %s\n", label, printable(text))
+		}
+	}
+	if !f.Since.IsZero() {
+		line("since", fmt.Sprintf("%s (%s)", f.Since.Local().Format(time.DateTime), age(metav1.NewTime(f.Since), now)))
+	}
+	failed := strings.TrimSpace(f.Call + " " + f.Code)
+	if f.Attempts > 0 {
+		failed = strings.TrimPrefix(fmt.Sprintf("%s, %d times", failed, f.Attempts), ", ")
+	}
+	line("failed", failed)
+	line("said", f.Error)
+	for _, from := range f.Evidence {
+		line("seen", from)
+	}
+	line("do", f.Do)
+}
