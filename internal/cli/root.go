@@ -51,9 +51,9 @@ func NewRoot(stamped string) *cobra.Command {
 		RunE:                       func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
-	root.CompletionOptions.HiddenDefaultCmd = true
 	version := versionOrBuild(stamped)
-	root.AddCommand(newDriverCommand(version), newCSICommand(), newSidecarsCommand(version), newPreStopCommand(version), newHostCommand(version), newRunCommand(version), newWorkloadCommand(), newPolicyCommand(), newVersionCommand(version))
+	root.AddCommand(newDriverCommand(version), newCSICommand(), newWhyCommand(), newSidecarsCommand(version), newPreStopCommand(version), newHostCommand(version), newRunCommand(version), newWorkloadCommand(), newPolicyCommand(), newVersionCommand(version))
+	root.AddCommand(newApplyCommand(), newGetCommand(), newDescribeCommand(), newDeleteCommand(), newLogsCommand())
 	return root
 }
 

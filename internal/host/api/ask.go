@@ -215,3 +215,11 @@ func (c *Client) Lease(ctx context.Context, what HoldRequest) (*Lease, error) {
 	asked()
 	return lease, nil
 }
+
+// JournalSequence is that of the journal's newest entry: what happens after a
+// moment is what comes after it.
+func (c *Client) JournalSequence(ctx context.Context) (uint64, error) {
+	var answer JournalAnswer
+	err := c.own(ctx, "journal", url.Values{"after": {afterNow}}, &answer)
+	return answer.Sequence, err
+}

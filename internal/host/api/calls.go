@@ -119,7 +119,7 @@ func boolean(text string) (bool, error) {
 
 func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
-	after, err := number(query.Get("after"))
+	after, err := s.after(query.Get("after"))
 	if err != nil {
 		return badRequest("after: %v", err)
 	}
@@ -174,9 +174,15 @@ func (s *Server) followJournal(w http.ResponseWriter, r *http.Request, after uin
 	}
 }
 
-func number(text string) (uint64, error) {
-	if text == "" {
+// afterNow stands for the sequence number of the newest entry.
+const afterNow = "now"
+
+func (s *Server) after(text string) (uint64, error) {
+	switch text {
+	case "":
 		return 0, nil
+	case afterNow:
+		return s.options.Journal.Sequence(), nil
 	}
 	return strconv.ParseUint(text, 10, 64)
 }

@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/holdfast-csi/holdfast/internal/host/api"
+	"github.com/holdfast-csi/holdfast/internal/host/manifest"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// hostClient are the flags of every command that talks to a running host.
+type hostClient struct {
+	root      string
+	namespace string
+}
+
+func (h *hostClient) bind(flags *pflag.FlagSet) {
+	flags.StringVar(&h.root, "root", defaultRoot, "root `DIRECTORY` of the host")
+}
+
+func (h *hostClient) bindNamespace(flags *pflag.FlagSet) {
+	flags.StringVarP(&h.namespace, "namespace", "n", manifest.DefaultNamespace, "`NAMESPACE` of the objects")
+}
+
+func (h *hostClient) dial() *api.Client { return api.DialRoot(h.root) }
+
+// selection is a kind and the names that are wanted of it; none: all.
+type selection struct {
+	tableKind
+	names []string
+}
+
+// parseSelections reads KIND[,KIND] [NAME…] and KIND/NAME….
+func parseSelections(given []string) ([]selection, error) {
+	if len(given) == 0 {
+		return nil, usageErrorf("say what: a kind, such as pvc, or KIND/NAME; there are %s", kindNames())
+	}
+	if !strings.Contains(given[0], "/") {
+		return parseKinds(given[0], given[1:])
+	}
+	var selections []selection
+	for _, word := range given {
+		kindName, name, both := strings.Cut(word, "/")
+		if !both || name == "" || strings.Contains(name, "/") {
+			return nil, usageErrorf("%q is not KIND/NAME, as the others are", word)
+		}
+		kind, known := tableKindNamed(kindName)
+		if !known {
+			return nil, unknownKind(kindName)
+		}
+		if last := len(selections) - 1; last >= 0 && selections[last].kind.Resource == kind.kind.Resource {
+			selections[last].names = append(selections[last].names, name)
+			continue
+		}
+		selections = append(selections, selection{tableKind: kind, names: []string{name}})
+	}
+	return selections, nil
+}
+
+func parseKinds(list string, names []string) ([]selection, error) {
+	if list == "all" {
+		if len(names) > 0 {
+			return nil, usageErrorf("all takes no names")
+		}
+		return everyKind(), nil
+	}
+	if slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, "/") }) {
+		return nil, usageErrorf("either KIND NAME… or KIND/NAME…, not both")
+	}
+	var selections []selection
+	for word := range strings.SplitSeq(list, ",") {
+		kind, known := tableKindNamed(word)
+		if !known {
+			return nil, unknownKind(word)
+		}
+		selections = append(selections, selection{tableKind: kind, names: names})
+	}
+	return selections, nil
+}
+
+// everyKind is all that is worth a look: neither Secrets nor events.
+func everyKind() []selection {
+	var selections []selection
+	for _, kind := range tableKinds() {
+		if resource := kind.kind.Resource; resource != "secrets" && resource != "events" && resource != "namespaces" {
+			selections = append(selections, selection{tableKind: kind})
+		}
+	}
+	return selections
+}
+
+func unknownKind(name string) error {
+	return usageErrorf("there is no kind %q; there are %s", name, kindNames())
+}
+
+func kindNames() string {
+	var names []string
+	for _, kind := range tableKinds() {
+		name := kind.kind.Resource
+		if len(kind.short) > 0 {
+			name += " (" + strings.Join(kind.short, ", ") + ")"
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// singular is the kind's name in front of an object's.
+func singular(kind store.Kind) string {
+	name := strings.ToLower(kind.Kind)
+	if kind.Group != "" {
+		name += "." + kind.Group
+	}
+	return name
+}
+
+// completionLimit is how long a shell waits for names.
+const completionLimit = time.Second
+
+// complete offers kinds, and then the names that the running host has.
+func (h *hostClient) complete(command *cobra.Command, given []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if kindName, _, slash := strings.Cut(begun, "/"); slash {
+		return h.names(command.Context(), kindName, kindName+"/", nil), cobra.ShellCompDirectiveNoFileComp
+	}
+	if len(given) > 0 {
+		if strings.Contains(given[0], "/") {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return h.names(command.Context(), given[0], "", given[1:]), cobra.ShellCompDirectiveNoFileComp
+	}
+	var kinds []string
+	for _, kind := range tableKinds() {
+		kinds = append(kinds, kind.kind.Resource)
+		kinds = append(kinds, kind.short...)
+	}
+	return kinds, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completePods offers the names of pods.
+func (h *hostClient) completePods(command *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(given) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return h.names(command.Context(), "pods", "", nil), cobra.ShellCompDirectiveNoFileComp
+}
+
+func (h *hostClient) names(ctx context.Context, kindName, prefix string, without []string) []string {
+	kind, known := tableKindNamed(kindName)
+	if !known {
+		return nil
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionLimit)
+	defer cancel()
+	client := h.dial()
+	defer client.Close()
+	listed, err := client.List(ctx, kind.kind, api.ListOptions{Namespace: h.namespace})
+	if err != nil {
+		return nil // a shell has no place for it
+	}
+	var names []string
+	for _, object := range listed.Items {
+		if !slices.Contains(without, object.GetName()) {
+			names = append(names, prefix+object.GetName())
+		}
+	}
+	return names
+}
+
+// ended makes nothing of the end that the user wished for.
+func ended(ctx context.Context, err error) error {
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// readManifests reads the files of -f.
+func readManifests(command *cobra.Command, names []string) ([]manifest.File, error) {
+	if len(names) == 0 {
+		return nil, usageErrorf("-f FILE is not given")
+	}
+	expanded, err := expandDirectories(names)
+	if err != nil {
+		return nil, fmt.Errorf("read the manifest: %w", err)
+	}
+	files := make([]manifest.File, 0, len(expanded))
+	for _, name := range expanded {
+		data, err := readFile(name, command.InOrStdin())
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, manifest.File{Name: name, Data: data})
+	}
+	return files, nil
+}

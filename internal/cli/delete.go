@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/holdfast-csi/holdfast/internal/host/api"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+type deleteConfig struct {
+	hostClient
+	files   []string
+	wait    bool
+	missing bool
+	timeout time.Duration
+}
+
+func newDeleteCommand() *cobra.Command {
+	var c deleteConfig
+	command := &cobra.Command{
+		Use:   "delete -f FILE… | KIND NAME… | KIND/NAME…",
+		Short: "Delete objects of the running host",
+		Long: `Delete objects of the running host. A claim's volume, with its data, goes with it
+unless its reclaim policy is Retain. What is in use goes when it is not used any
+more; who uses it is said.`,
+		Example: `  holdfast delete pvc data
+  holdfast delete pod/web pod/db
+  holdfast delete -f manifests/ --wait=false`,
+		Args:              cobra.ArbitraryArgs,
+		RunE:              func(command *cobra.Command, given []string) error { return c.run(command, given) },
+		ValidArgsFunction: c.complete,
+	}
+	flags := command.Flags()
+	c.bind(flags)
+	c.bindNamespace(flags)
+	flags.StringArrayVarP(&c.files, "filename", "f", nil, "manifest `FILE` or directory, - for standard input; may be repeated")
+	flags.BoolVar(&c.wait, "wait", true, "wait until the objects are gone")
+	flags.BoolVar(&c.missing, "ignore-not-found", false, "what is not there is no error")
+	flags.DurationVar(&c.timeout, "timeout", 0, "how long --wait waits; 0: for ever")
+	return command
+}
+
+func (c *deleteConfig) run(command *cobra.Command, given []string) error {
+	objects, err := c.targets(command, given)
+	if err != nil {
+		return err
+	}
+	ctx := command.Context()
+	if c.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+	}
+	client := c.dial()
+	defer client.Close()
+	var failed []error
+	var going []named
+	for _, object := range objects {
+		gone, err := c.begin(ctx, command, client, object)
+		failed = append(failed, err)
+		if !gone && err == nil {
+			going = append(going, object)
+		}
+	}
+	if c.wait {
+		failed = append(failed, c.await(ctx, client, going))
+	}
+	return errors.Join(failed...)
+}
+
+// targets are the objects in the order in which they are deleted: users before
+// what they use.
+func (c *deleteConfig) targets(command *cobra.Command, given []string) ([]named, error) {
+	if len(c.files) > 0 {
+		if len(given) > 0 {
+			return nil, usageErrorf("either -f or names, not both")
+		}
+		files, err := readManifests(command, c.files)
+		if err != nil {
+			return nil, err
+		}
+		objects, err := namesIn(files, c.namespace)
+		order := store.Kinds()
+		rank := func(object named) int {
+			return slices.IndexFunc(order, func(kind store.Kind) bool { return kind.Resource == object.kind.Resource })
+		}
+		slices.SortStableFunc(objects, func(a, b named) int { return rank(b) - rank(a) })
+		return objects, err
+	}
+	selections, err := parseSelections(given)
+	if err != nil {
+		return nil, err
+	}
+	var objects []named
+	for _, chosen := range selections {
+		if len(chosen.names) == 0 {
+			return nil, usageErrorf("say which of the %s, by name", chosen.kind.Resource)
+		}
+		for _, name := range chosen.names {
+			objects = append(objects, named{kind: chosen.kind, namespace: c.namespace, name: name})
+		}
+	}
+	return objects, nil
+}
+
+// begin deletes one object and says so.
+func (c *deleteConfig) begin(ctx context.Context, command *cobra.Command, client *api.Client, object named) (gone bool, err error) {
+	deleted, err := client.Delete(ctx, object.kind, object.namespace, object.name, api.DeleteOptions{})
+	if c.missing && errors.Is(err, api.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if _, err := fmt.Fprintf(command.OutOrStdout(), "%s %q deleted\n", singular(object.kind), object.name); err != nil {
+		return false, err
+	}
+	for _, reason := range deleted.Waits {
+		command.PrintErrln("  " + printable(reason))
+	}
+	return deleted.Gone, nil
+}
+
+// await waits until objects are gone.
+func (c *deleteConfig) await(ctx context.Context, client *api.Client, objects []named) error {
+	for _, object := range objects {
+		err := awaitGone(ctx, client, object)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("%s %q is still there after %s; its deletion goes on: see 'holdfast describe %s/%s'",
+				singular(object.kind), object.key(), c.timeout, singular(object.kind), object.name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errGone = errors.New("it is gone")
+
+func awaitGone(ctx context.Context, client *api.Client, object named) error {
+	for {
+		options := api.ListOptions{FieldSelector: "metadata.name=" + object.name}
+		if object.kind.Namespaced {
+			options.Namespace = object.namespace
+		}
+		listed, err := client.List(ctx, object.kind, options)
+		// One that is not being deleted is another one of that name.
+		if err != nil || len(listed.Items) == 0 || listed.Items[0].GetDeletionTimestamp() == nil {
+			return err
+		}
+		options.ResourceVersion = listed.ResourceVersion
+		err = client.Watch(ctx, object.kind, options, func(event api.WatchEvent) error {
+			if event.Type == watch.Deleted {
+				return errGone
+			}
+			return nil
+		})
+		switch {
+		case errors.Is(err, errGone):
+			return nil
+		case !errors.Is(err, store.ErrExpired):
+			return err
+		}
+	}
+}

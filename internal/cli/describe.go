@@ -1,0 +1,312 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/host/api"
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+func newDescribeCommand() *cobra.Command {
+	var c hostClient
+	command := &cobra.Command{
+		Use:   "describe KIND/NAME… | KIND [NAME…]",
+		Short: "Show an object with what happened to it, and how long each step took",
+		Example: `  holdfast describe pvc/data
+  holdfast describe pod web`,
+		Args:              cobra.ArbitraryArgs,
+		RunE:              func(command *cobra.Command, given []string) error { return c.describe(command, given) },
+		ValidArgsFunction: c.complete,
+	}
+	c.bind(command.Flags())
+	c.bindNamespace(command.Flags())
+	return command
+}
+
+func (h *hostClient) describe(command *cobra.Command, given []string) error {
+	selections, err := parseSelections(given)
+	if err != nil {
+		return err
+	}
+	client := h.dial()
+	defer client.Close()
+	reader := getConfig{hostClient: *h}
+	var failed []error
+	shown := 0
+	for _, chosen := range selections {
+		objects, err := reader.read(command.Context(), client, chosen)
+		failed = append(failed, err)
+		for _, object := range objects {
+			if shown++; shown > 1 {
+				command.Println()
+			}
+			d := description{client: client, out: command.OutOrStdout(), now: time.Now(), kind: chosen.tableKind, object: object}
+			if err := d.write(command.Context()); err != nil {
+				return err
+			}
+		}
+	}
+	if shown == 0 && errors.Join(failed...) == nil {
+		command.PrintErrln(reader.nothing(selections))
+	}
+	return errors.Join(failed...)
+}
+
+// description is everything about one object.
+type description struct {
+	client *api.Client
+	out    io.Writer
+	now    time.Time
+	kind   tableKind
+	object store.Object
+}
+
+func (d description) write(ctx context.Context) error {
+	facts := d.common()
+	facts = append(facts, d.columns()...)
+	facts = append(facts, factsOf(d.object)...)
+	facts = append(facts, d.usage(ctx)...)
+	if err := aligned(d.out, "", facts); err != nil {
+		return err
+	}
+	if err := d.section("Conditions", conditionsOf(d.object)); err != nil {
+		return err
+	}
+	if d.kind.kind.Resource == "events" {
+		return nil
+	}
+	states, err := d.client.State(ctx, d.kind.kind, store.KeyOf(d.object))
+	if err != nil {
+		return err
+	}
+	story, err := d.client.Journal(ctx, d.kind.kind.Kind, store.KeyOf(d.object))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.section("Work", d.work(states)), d.section("Timeline", d.timeline(story.Steps)), d.section("Events", d.events(story.Events)))
+}
+
+// section writes rows below a headline, and nothing if there are none.
+func (d description) section(name string, rows [][]string) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintf(d.out, "%s:\n", name); err != nil {
+		return err
+	}
+	return aligned(d.out, "  ", rows)
+}
+
+func (d description) common() [][]string {
+	o := d.object
+	facts := [][]string{{"Name:", o.GetName()}}
+	if o.GetNamespace() != "" {
+		facts = append(facts, []string{"Namespace:", o.GetNamespace()})
+	}
+	facts = append(facts, pairs("Labels:", o.GetLabels())...)
+	facts = append(facts, pairs("Annotations:", o.GetAnnotations())...)
+	facts = append(facts, []string{"Created:", timeOf(new(o.GetCreationTimestamp()))})
+	if deleted := o.GetDeletionTimestamp(); deleted != nil {
+		facts = append(facts, []string{"Deleted:", timeOf(deleted) + " (" + age(*deleted, d.now) + " ago)"})
+	}
+	if finalizers := o.GetFinalizers(); len(finalizers) > 0 {
+		facts = append(facts, []string{"Finalizers:", strings.Join(finalizers, ", ")})
+	}
+	return facts
+}
+
+// pairs are keys with values, the first beside the headline.
+func pairs(headline string, values map[string]string) [][]string {
+	if len(values) == 0 {
+		return [][]string{{headline, "<none>"}}
+	}
+	var rows [][]string
+	for key, value := range values {
+		rows = append(rows, []string{"", printable(key + "=" + value)})
+	}
+	slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(a[1], b[1]) })
+	rows[0][0] = headline
+	return rows
+}
+
+// columns are the cells of the table that are not said already.
+func (d description) columns() [][]string {
+	var facts [][]string
+	for _, c := range d.kind.columns {
+		if c.header == "NAME" || c.header == "AGE" || c.header == "NAMESPACE" {
+			continue
+		}
+		facts = append(facts, []string{sentence(c.header) + ":", printable(orNone(c.cell(d.object, d.now)))})
+	}
+	return facts
+}
+
+// sentence makes of a header what stands in a text: ACCESS MODES, Access Modes.
+func sentence(header string) string {
+	words := strings.Fields(strings.ToLower(header))
+	for i, word := range words {
+		words[i] = strings.ToUpper(word[:1]) + word[1:]
+	}
+	text := strings.Join(words, " ")
+	for _, pair := range [][2]string{
+		{"Storageclass", "StorageClass"}, {"Volumeattributesclass", "VolumeAttributesClass"}, {"Volumemode", "Volume Mode"},
+		{"Reclaimpolicy", "Reclaim Policy"}, {"Volumebindingmode", "Volume Binding Mode"}, {"Allowvolumeexpansion", "Allow Volume Expansion"},
+		{"Readytouse", "Ready To Use"}, {"Sourcepvc", "Source PVC"}, {"Sourcesnapshotcontent", "Source Content"}, {"Restoresize", "Restore Size"},
+		{"Snapshotclass", "Snapshot Class"}, {"Snapshotcontent", "Snapshot Content"}, {"Creationtime", "Taken"}, {"Deletionpolicy", "Deletion Policy"},
+		{"Volumesnapshotnamespace", "Snapshot Namespace"}, {"Volumesnapshotclass", "Snapshot Class"}, {"Volumesnapshot", "Snapshot"},
+		{"Attachrequired", "Attach Required"}, {"Podinfoonmount", "Pod Info On Mount"}, {"Storagecapacity", "Storage Capacity"},
+		{"Tokenrequests", "Token Requests"}, {"Requiresrepublish", "Requires Republish"}, {"Drivername", "Driver"}, {"Pv", "PV"},
+	} {
+		if text == pair[0] {
+			return pair[1]
+		}
+	}
+	return text
+}
+
+// usage is how full a claim's volume is, if its driver can say that now.
+func (d description) usage(ctx context.Context) [][]string {
+	if d.kind.kind.Resource != "persistentvolumeclaims" {
+		return nil
+	}
+	stats, err := d.client.Stats(ctx, store.KeyOf(d.object))
+	if err != nil {
+		return nil // it is not in use, or the driver has no word for it
+	}
+	var facts [][]string
+	if stats.Bytes != nil {
+		facts = append(facts, []string{"Used:", fmt.Sprintf("%s of %s", bytesText(stats.Bytes.Used), bytesText(stats.Bytes.Total))})
+	}
+	if stats.Inodes != nil {
+		facts = append(facts, []string{"Inodes Used:", fmt.Sprintf("%d of %d", stats.Inodes.Used, stats.Inodes.Total)})
+	}
+	if stats.Abnormal != "" {
+		facts = append(facts, []string{"Abnormal:", printable(stats.Abnormal)})
+	}
+	return facts
+}
+
+// bytesText has the unit that leaves three digits or so.
+func bytesText(bytes int64) string {
+	value, units := float64(bytes), []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	unit := 0
+	for ; value >= 1024 && unit < len(units)-1; unit++ {
+		value /= 1024
+	}
+	return strconv.FormatFloat(value, 'g', 4, 64) + " " + units[unit]
+}
+
+// work is what the host is at.
+func (d description) work(states []api.WorkState) [][]string {
+	var rows [][]string
+	for _, state := range states {
+		var texts []string
+		if state.Running {
+			texts = append(texts, "runs for "+duration(d.now.Sub(state.Since)))
+		}
+		if state.Attempts > 0 {
+			texts = append(texts, "failed "+times(state.Attempts))
+		}
+		if !state.Next.IsZero() {
+			texts = append(texts, "again in "+duration(max(0, state.Next.Sub(d.now))))
+		}
+		if state.LastError != "" {
+			texts = append(texts, printable(state.LastError))
+		}
+		if len(texts) > 0 {
+			rows = append(rows, []string{state.Controller, strings.Join(texts, ", ")})
+		}
+	}
+	return rows
+}
+
+func times(count int) string {
+	if count == 1 {
+		return "once"
+	}
+	return strconv.Itoa(count) + " times"
+}
+
+// timeline is one row for each step, and how long they took together. Steps of
+// an earlier object of that name are its own.
+func (d description) timeline(steps []journal.StepEntry) [][]string {
+	rows := [][]string{{"STEP", "STARTED", "TOOK", "RESULT"}}
+	var total time.Duration
+	for _, step := range steps {
+		if !d.isMine(step.About) {
+			continue
+		}
+		took := step.Took
+		if step.Status == journal.Started {
+			took = d.now.Sub(step.Started)
+		}
+		total += took
+		rows = append(rows, []string{step.Step, step.Started.Local().Format("2006-01-02 15:04:05.000"), duration(took), result(step)})
+	}
+	if len(rows) == 1 {
+		return nil
+	}
+	return append(rows, []string{"total", "", duration(total), ""})
+}
+
+func (d description) isMine(about []journal.Ref) bool {
+	return slices.ContainsFunc(about, func(ref journal.Ref) bool {
+		return ref.Kind == d.kind.kind.Kind && ref.Key == store.KeyOf(d.object) &&
+			(ref.UID == "" || ref.UID == string(d.object.GetUID()))
+	})
+}
+
+func result(step journal.StepEntry) string {
+	var texts []string
+	switch step.Status {
+	case journal.Started:
+		texts = append(texts, "runs")
+	case journal.Retrying:
+		texts = append(texts, "is repeated")
+	default:
+		texts = append(texts, string(step.Status))
+	}
+	if step.Count > 1 {
+		texts[0] += " " + times(step.Count)
+	}
+	for _, text := range []string{step.Detail, step.Code, step.Error} {
+		if text != "" {
+			texts = append(texts, printable(text))
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// events are as kubectl shows them.
+func (d description) events(events []journal.Event) [][]string {
+	rows := [][]string{{"TYPE", "REASON", "AGE", "MESSAGE"}}
+	for _, event := range events {
+		if !d.isMine([]journal.Ref{event.About}) {
+			continue
+		}
+		severity := "Normal"
+		if event.Warning {
+			severity = "Warning"
+		}
+		when := age(metav1.NewTime(event.Last), d.now)
+		if event.Count > 1 {
+			when = fmt.Sprintf("%s (x%d over %s)", when, event.Count, age(metav1.NewTime(event.First), d.now))
+		}
+		rows = append(rows, []string{severity, event.Reason, when, printable(event.Message)})
+	}
+	if len(rows) == 1 {
+		return nil
+	}
+	return rows
+}

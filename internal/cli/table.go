@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	human "k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// column is one column of a kind's table.
+type column struct {
+	header string
+	wide   bool // with -o wide only
+	cell   func(object store.Object, now time.Time) string
+}
+
+// tableKind is a kind with its short names and its table, which is kubectl's.
+type tableKind struct {
+	kind    store.Kind
+	short   []string
+	columns []column
+}
+
+// tableKindNamed finds a kind by its resource name, its kind or a short name,
+// each also with its group.
+func tableKindNamed(name string) (tableKind, bool) {
+	name = strings.ToLower(name)
+	for _, kind := range tableKinds() {
+		resource, single := kind.kind.Resource, strings.ToLower(kind.kind.Kind)
+		names := append([]string{resource, single, resource + "." + kind.kind.Group, single + "." + kind.kind.Group}, kind.short...)
+		for _, known := range names {
+			if name == known {
+				return kind, true
+			}
+		}
+	}
+	return tableKind{}, false
+}
+
+// tableStyle says which columns there are beside those of the kind.
+type tableStyle struct {
+	wide       bool
+	namespaces bool
+	labels     bool
+	prefix     bool // the kind before the name, when several kinds are shown
+	noHeaders  bool
+}
+
+// table writes rows, each column as wide as what was in it so far.
+type table struct {
+	out    io.Writer
+	kind   tableKind
+	style  tableStyle
+	widths []int
+	begun  bool
+}
+
+func newTable(out io.Writer, kind tableKind, style tableStyle) *table {
+	return &table{out: out, kind: kind, style: style}
+}
+
+// write writes some objects, with the headers before the first.
+func (t *table) write(objects []store.Object, now time.Time) error {
+	var rows [][]string
+	if !t.begun && !t.style.noHeaders {
+		rows = append(rows, t.headers())
+	}
+	t.begun = true
+	for _, object := range objects {
+		rows = append(rows, t.row(object, now))
+	}
+	t.widths = widen(t.widths, rows)
+	var text strings.Builder
+	for _, row := range rows {
+		writeRow(&text, row, t.widths)
+	}
+	_, err := io.WriteString(t.out, text.String())
+	return err
+}
+
+func (t *table) columns() []column {
+	var columns []column
+	if t.style.namespaces && t.kind.kind.Namespaced {
+		columns = append(columns, column{header: "NAMESPACE", cell: func(o store.Object, _ time.Time) string { return o.GetNamespace() }})
+	}
+	for _, c := range t.kind.columns {
+		if !c.wide || t.style.wide {
+			columns = append(columns, c)
+		}
+	}
+	if t.style.labels {
+		columns = append(columns, column{header: "LABELS", cell: func(o store.Object, _ time.Time) string {
+			return orNone(labels.FormatLabels(o.GetLabels()))
+		}})
+	}
+	return columns
+}
+
+func (t *table) headers() []string {
+	var headers []string
+	for _, c := range t.columns() {
+		headers = append(headers, c.header)
+	}
+	return headers
+}
+
+func (t *table) row(object store.Object, now time.Time) []string {
+	var cells []string
+	for _, c := range t.columns() {
+		cell := c.cell(object, now)
+		if c.header == "NAME" && t.style.prefix {
+			cell = singular(t.kind.kind) + "/" + cell
+		}
+		cells = append(cells, printable(cell))
+	}
+	return cells
+}
+
+// printable keeps a cell in its line, and a terminal from what a driver says.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case r < ' ' || r == 0x7f:
+			return '�'
+		}
+		return r
+	}, text)
+}
+
+// gap is between two columns.
+const gap = 3
+
+func widen(widths []int, rows [][]string) []int {
+	for _, row := range rows {
+		for i, cell := range row {
+			if i >= len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	return widths
+}
+
+func writeRow(out *strings.Builder, row []string, widths []int) {
+	for i, cell := range row {
+		out.WriteString(cell)
+		if i < len(row)-1 {
+			out.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+gap))
+		}
+	}
+	out.WriteByte('\n')
+}
+
+// aligned writes rows without headers.
+func aligned(out io.Writer, indent string, rows [][]string) error {
+	widths := widen(nil, rows)
+	var text strings.Builder
+	for _, row := range rows {
+		text.WriteString(indent)
+		writeRow(&text, row, widths)
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "<none>"
+	}
+	return text
+}
+
+// age is how long ago something was, as kubectl says it.
+func age(at metav1.Time, now time.Time) string {
+	if at.IsZero() {
+		return "<unknown>"
+	}
+	return human.HumanDuration(now.Sub(at.Time))
+}
+
+func nameCell(o store.Object, _ time.Time) string { return o.GetName() }
+
+func ageCell(o store.Object, now time.Time) string { return age(o.GetCreationTimestamp(), now) }
+
+// of makes a cell from a function over the kind's own type.
+func of[T store.Object](read func(T) string) func(store.Object, time.Time) string {
+	return func(o store.Object, _ time.Time) string {
+		object, is := o.(T)
+		if !is {
+			return fmt.Sprintf("<%T>", o)
+		}
+		return read(object)
+	}
+}
+
+// deletedOr is Terminating for what is being deleted.
+func deletedOr(object metav1.Object, status string) string {
+	if object.GetDeletionTimestamp() != nil {
+		return "Terminating"
+	}
+	return status
+}
+
+// Objects of which a list holds several kinds are in one List.
+func asList(objects []store.Object) any {
+	return struct {
+		metav1.TypeMeta `json:",inline"`
+		metav1.ListMeta `json:"metadata"`
+		Items           []store.Object `json:"items"`
+	}{metav1.TypeMeta{Kind: "List", APIVersion: "v1"}, metav1.ListMeta{}, objects}
+}
