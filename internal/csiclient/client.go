@@ -102,7 +102,8 @@ func Dial(endpoint string, options Options) (*Client, error) {
 		return nil, err
 	}
 	client := newClient(options)
-	connection, err := Connect(path, grpc.WithStatsHandler(&connectionWatch{client: client}))
+	connection, err := Connect(path, grpc.WithStatsHandler(&connectionWatch{client: client}),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return client.dial(ctx, path) }))
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,23 @@
 package csiclient
 
-import "context"
+import (
+	"context"
+	"net"
+)
+
+// dial connects to the driver's socket, or to that which took over.
+func (c *Client) dial(ctx context.Context, path string) (net.Conn, error) {
+	var dialer net.Dialer
+	connection, err := dialer.DialContext(ctx, "unix", path)
+	if err == nil || c.options.Fallback == nil {
+		return connection, err
+	}
+	other := c.options.Fallback()
+	if other == "" || other == path {
+		return nil, err
+	}
+	return dialer.DialContext(ctx, "unix", other)
+}
 
 // Drain closes a dialled Client as soon as no call runs over it any more, or
 // when the context ends.

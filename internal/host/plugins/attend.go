@@ -40,7 +40,7 @@ func (m *Manager) attend(ctx context.Context, e *entry) {
 		}
 	})
 	defer firstTry()
-	for pause := firstBackoff; ; pause = min(2*pause, longestRetry) {
+	for pause := m.timing.firstRetry; ; pause = min(2*pause, m.timing.longestRetry) {
 		plugin, err := m.register(ctx, e)
 		if err == nil {
 			m.succeeded(e)
@@ -48,7 +48,7 @@ func (m *Manager) attend(ctx context.Context, e *entry) {
 			if err = plugin.keep(ctx); err == nil {
 				return
 			}
-			pause = firstBackoff
+			pause = m.timing.firstRetry
 		}
 		if ctx.Err() != nil {
 			return
@@ -103,23 +103,23 @@ func (m *Manager) register(ctx context.Context, e *entry) (registered, error) {
 	if e.direct {
 		return m.registerDirect(ctx, e)
 	}
-	connection, err := dial(ctx, e.socket)
+	connection, err := m.dial(ctx, e.socket)
 	if err != nil {
 		return nil, err
 	}
 	// The registration connection is used for this exchange only.
 	defer func() { _ = connection.Close() }()
 	client := registration.NewRegistrationClient(connection)
-	info, err := getInfo(ctx, client)
+	info, err := m.getInfo(ctx, client)
 	if err != nil {
 		return nil, err
 	}
 	m.named(e, info.GetName())
 	plugin, err := m.admit(ctx, e, info)
 	if err != nil {
-		return nil, errors.Join(err, notify(ctx, client, err))
+		return nil, errors.Join(err, m.notify(ctx, client, err))
 	}
-	if err := notify(ctx, client, nil); err != nil {
+	if err := m.notify(ctx, client, nil); err != nil {
 		plugin.remove()
 		return nil, err
 	}

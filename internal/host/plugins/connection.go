@@ -15,7 +15,8 @@ import (
 // as back when it listens again.
 func (i *instance) keep(ctx context.Context) error {
 	var last time.Time
-	for calm := firstBackoff; ; last = time.Now() {
+	timing := i.manager.timing
+	for calm := timing.firstRetry; ; last = time.Now() {
 		select {
 		case <-ctx.Done():
 			i.remove()
@@ -23,8 +24,11 @@ func (i *instance) keep(ctx context.Context) error {
 		case <-i.now().lost:
 		}
 		if err := i.dial(ctx); err != nil {
+			if ctx.Err() != nil {
+				continue
+			}
 			i.goneAway(err)
-		} else if calm = nextCalm(calm, time.Since(last)); time.Since(last) < calm {
+		} else if calm = timing.nextCalm(calm, time.Since(last)); time.Since(last) < calm {
 			// One that keeps closing connections is not asked all the time.
 			sleep(ctx, calm)
 		}
@@ -36,11 +40,11 @@ func (i *instance) keep(ctx context.Context) error {
 }
 
 // nextCalm is how long a driver is left alone between two examinations.
-func nextCalm(calm, passed time.Duration) time.Duration {
-	if passed > longestRetry {
-		return firstBackoff
+func (t timing) nextCalm(calm, passed time.Duration) time.Duration {
+	if passed > t.longestRetry {
+		return t.firstRetry
 	}
-	return min(2*calm, longestRetry)
+	return min(2*calm, t.longestRetry)
 }
 
 func sleep(ctx context.Context, pause time.Duration) {
@@ -52,7 +56,7 @@ func sleep(ctx context.Context, pause time.Duration) {
 
 // dial finds out whether somebody listens.
 func (i *instance) dial(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	ctx, cancel := context.WithTimeout(ctx, i.manager.timing.dial)
 	defer cancel()
 	probe, err := connect(ctx, i.endpoint)
 	if err != nil {
@@ -64,7 +68,7 @@ func (i *instance) dial(ctx context.Context) error {
 // revive returns nil when the driver answers again, or the context ended, and
 // an error when it is not the same driver any more.
 func (i *instance) revive(ctx context.Context) error {
-	for pause := firstBackoff; ; pause = min(2*pause, longestRetry) {
+	for pause := i.manager.timing.firstRetry; ; pause = min(2*pause, i.manager.timing.longestRetry) {
 		err := i.reconnect(ctx)
 		if err == nil || ctx.Err() != nil {
 			return nil

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -18,13 +17,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiclient"
 )
 
-const (
-	// identityLimit bounds the questions that a driver answers from memory.
-	identityLimit = 10 * time.Second
-	// maximumNodeID is what the API takes (k8s.io/api storage/v1, CSINodeDriver) and
-	// what the CSI specification allows (1.13, NodeGetInfoResponse).
-	maximumNodeID = 256
-)
+// maximumNodeID is what the API takes (k8s.io/api storage/v1, CSINodeDriver) and
+// what the CSI specification allows (1.13, NodeGetInfoResponse).
+const maximumNodeID = 256
 
 // csiHandler serves drivers.
 type csiHandler struct{ manager *Manager }
@@ -71,7 +66,7 @@ func (i *instance) introduce(ctx context.Context) (answers, error) {
 	if err != nil {
 		return answers{}, err
 	}
-	found, err := ask(ctx, i.name, client)
+	found, err := i.manager.ask(ctx, i.name, client)
 	if err != nil {
 		return found, errors.Join(err, client.Close())
 	}
@@ -90,9 +85,9 @@ type answers struct {
 	warnings     []string
 }
 
-func ask(ctx context.Context, name string, client *csiclient.Client) (answers, error) {
+func (m *Manager) ask(ctx context.Context, name string, client *csiclient.Client) (answers, error) {
 	found := answers{}
-	identity, cancel := context.WithTimeout(ctx, identityLimit)
+	identity, cancel := context.WithTimeout(ctx, m.timing.identity)
 	defer cancel()
 	plugin, err := client.PluginInfo(identity)
 	if err != nil {
@@ -109,14 +104,14 @@ func ask(ctx context.Context, name string, client *csiclient.Client) (answers, e
 	if found.capabilities, err = capabilitiesOf(identity, client); err != nil {
 		return found, err
 	}
-	node, warnings, err := askNode(ctx, name, client)
+	node, warnings, err := m.askNode(ctx, name, client)
 	found.driver, found.warnings = &Driver{Name: name, Node: node}, warnings
 	return found, err
 }
 
 // askNode asks who this machine is.
-func askNode(ctx context.Context, name string, client *csiclient.Client) (NodeInfo, []string, error) {
-	ctx, cancel := context.WithTimeout(ctx, nodeInfoLimit)
+func (m *Manager) askNode(ctx context.Context, name string, client *csiclient.Client) (NodeInfo, []string, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.timing.nodeInfo)
 	defer cancel()
 	answer, err := client.NodeInfo(ctx)
 	if err != nil {

@@ -54,7 +54,7 @@ func (m *Manager) registerDirect(ctx context.Context, e *entry) (registered, err
 		return nil, err
 	}
 	defer func() { _ = client.Close() }()
-	limited, cancel := context.WithTimeout(ctx, identityLimit)
+	limited, cancel := context.WithTimeout(ctx, m.timing.identity)
 	defer cancel()
 	info, err := client.PluginInfo(limited)
 	if err != nil {

@@ -6,10 +6,6 @@ import (
 	"time"
 )
 
-// lateCalls is how long the connection to an instance that went stays open for
-// those who asked for the driver just before.
-const lateCalls = 10 * time.Second
-
 // instance is a registered instance of a driver. What follows the blank line is
 // guarded by the Manager's lock.
 type instance struct {
@@ -119,7 +115,7 @@ func (i *instance) remove() {
 func (m *Manager) depart(name string, node NodeInfo) {
 	gone := &departure{node: node}
 	m.departed[name] = gone
-	time.AfterFunc(withdrawAfter, func() {
+	time.AfterFunc(m.timing.withdraw, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if m.departed[name] == gone {
@@ -140,7 +136,7 @@ func (m *Manager) retire(e *entry, driver *Driver) {
 			_ = driver.Client.Close()
 			return
 		}
-		sleep(ctx, lateCalls)
+		sleep(ctx, m.timing.late)
 		if err := driver.Client.Drain(ctx); err != nil {
 			m.logger.Warn("the connection to the driver was not closed", "driver", driver.Name, "error", err)
 		}

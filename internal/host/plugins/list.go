@@ -79,10 +79,12 @@ func (m *Manager) status(e *entry, one *instance) DriverStatus {
 	if e.failure != nil {
 		status.State, status.LastError = StateFailed, e.failure.Error()
 	}
-	if one == nil || !e.done {
+	if one == nil {
 		return status
 	}
-	status.State, status.Since = StateRegistered, one.since
+	if e.done {
+		status.State, status.Since = StateRegistered, one.since
+	}
 	status.Endpoint, status.Version, status.Capabilities, status.Warnings = one.endpoint, one.version, one.capabilities, one.warnings
 	status.Node = one.driver.Node
 	status.Node.Topology = maps.Clone(one.driver.Node.Topology)

@@ -24,19 +24,28 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
 )
 
-// The limits of the kubelet (pkg/kubelet/pluginmanager).
-const (
-	dialLimit     = 10 * time.Second
-	infoLimit     = time.Second
-	nodeInfoLimit = 2 * time.Minute
-	notifyLimit   = 5 * time.Second
-	firstBackoff  = 500 * time.Millisecond
-	longestRetry  = 2*time.Minute + 2*time.Second
-)
+// timing has the limits and pauses.
+type timing struct {
+	// Those of the kubelet (pkg/kubelet/pluginmanager).
+	dial, info, nodeInfo, notify time.Duration
+	firstRetry, longestRetry     time.Duration
+	// identity bounds the questions that a driver answers from memory.
+	identity time.Duration
+	// withdraw is how long the node of a driver stays published after its last
+	// instance went: one that is started again is not seen to have gone.
+	withdraw time.Duration
+	// late is how long the connection to an instance that went stays open for those
+	// who asked for the driver just before.
+	late time.Duration
+}
 
-// withdrawAfter is how long the node of a driver stays published after its last
-// instance went: one that is started again is not seen to have gone.
-const withdrawAfter = time.Minute
+func usual() timing {
+	return timing{
+		dial: 10 * time.Second, info: time.Second, nodeInfo: 2 * time.Minute, notify: 5 * time.Second,
+		firstRetry: 500 * time.Millisecond, longestRetry: 2*time.Minute + 2*time.Second,
+		identity: 10 * time.Second, withdraw: time.Minute, late: 10 * time.Second,
+	}
+}
 
 // ErrNotRegistered tells that no instance of a driver is registered now.
 var ErrNotRegistered = errors.New("not registered")
@@ -62,6 +71,7 @@ type NodeInfo struct {
 type Manager struct {
 	logger   *slog.Logger
 	handlers map[string]handler
+	timing   timing
 
 	mu        sync.Mutex
 	desired   []*entry               // the sockets that exist, in the order in which they came
@@ -81,7 +91,7 @@ type departure struct{ node NodeInfo }
 // New makes a Manager without drivers.
 func New(logger *slog.Logger) *Manager {
 	m := &Manager{
-		logger: logger, instances: map[string][]*instance{}, departed: map[string]*departure{},
+		logger: logger, timing: usual(), instances: map[string][]*instance{}, departed: map[string]*departure{},
 		changed: make(chan struct{}), noted: make(chan struct{}), workers: &sync.WaitGroup{},
 	}
 	m.handlers = handlers(m)

@@ -33,13 +33,23 @@ type plugin struct {
 	notified chan *registration.RegistrationStatus
 	// refuse makes NotifyRegistrationStatus fail that many times.
 	refuse int
+	// hang is the call that never answers: GetInfo or Notify.
+	hang string
 }
 
-func (p *plugin) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+func (p *plugin) GetInfo(ctx context.Context, _ *registration.InfoRequest) (*registration.PluginInfo, error) {
+	if p.hang == "GetInfo" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	return &registration.PluginInfo{Type: p.info.GetType(), Name: p.info.GetName(), Endpoint: p.info.GetEndpoint(), SupportedVersions: p.info.GetSupportedVersions()}, nil
 }
 
-func (p *plugin) NotifyRegistrationStatus(_ context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (p *plugin) NotifyRegistrationStatus(ctx context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	if p.hang == "Notify" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.statuses = append(p.statuses, status)
@@ -62,7 +72,7 @@ type machine struct {
 	log       *bytes.Buffer
 }
 
-func newMachine(t *testing.T) *machine {
+func newMachine(t *testing.T, change ...func(*Manager)) *machine {
 	t.Helper()
 	directory, err := os.MkdirTemp("", "pm") //nolint:usetesting // a socket has no room in the path of t.TempDir
 	if err != nil {
@@ -71,6 +81,9 @@ func newMachine(t *testing.T) *machine {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	m := &machine{t: t, directory: directory, manager: New(logger), log: &log}
+	for _, change := range change {
+		change(m.manager)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	changes := make(chan pluginwatch.Change)
 	var running sync.WaitGroup
@@ -190,6 +203,8 @@ func TestManager_refusesAndTellsThePlugin(t *testing.T) {
 		want   string
 	}{
 		{"another type", nil, func(p *plugin) { p.info.Type = "DevicePlugin" }, `of type "DevicePlugin"; this host serves CSIPlugin only`},
+		{"dynamic resources", nil, func(p *plugin) { p.info.Type = "DRAPlugin" }, "dynamic resource allocation is the kubelet's work"},
+		{"a type that is none", nil, func(p *plugin) { p.info.Type = "csiplugin" }, `of type "csiplugin", which is none`},
 		{"no version", nil, func(p *plugin) { p.info.SupportedVersions = nil }, "names no version"},
 		{"old versions only", nil, func(p *plugin) { p.info.SupportedVersions = []string{"0.3.0", "2.0.0"} }, "this host needs 1.x"},
 		{"a version that is none", nil, func(p *plugin) { p.info.SupportedVersions = []string{"latest"} }, `version "latest"`},
@@ -300,7 +315,7 @@ func TestSettle_doesNotWaitForStaleSockets(t *testing.T) {
 	m.wait("d.example")
 	start := time.Now()
 	m.manager.Settle(t.Context())
-	if took := time.Since(start); took > firstBackoff/2 {
+	if took := time.Since(start); took > usual().firstRetry/2 {
 		t.Errorf("it took %s", took)
 	}
 	// The driver that binds the path anew does not wait for the back-off.
@@ -310,7 +325,7 @@ func TestSettle_doesNotWaitForStaleSockets(t *testing.T) {
 	start = time.Now()
 	m.start("stale", csitest.New("e.example"), nil)
 	m.wait("e.example")
-	if took := time.Since(start); took > firstBackoff/2 {
+	if took := time.Since(start); took > usual().firstRetry/2 {
 		t.Errorf("the new driver waited %s", took)
 	}
 }

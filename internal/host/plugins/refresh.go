@@ -15,7 +15,7 @@ func (m *Manager) Refresh(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	node, _, err := askNode(ctx, name, driver.Client)
+	node, _, err := m.askNode(ctx, name, driver.Client)
 	if err != nil {
 		return err
 	}

@@ -26,13 +26,13 @@ const (
 
 // dial makes one attempt, so that a dead socket is known at once and the
 // back-off stays ours.
-func dial(ctx context.Context, socket pluginwatch.Socket) (*grpc.ClientConn, error) {
+func (m *Manager) dial(ctx context.Context, socket pluginwatch.Socket) (*grpc.ClientConn, error) {
 	path := socket.Path
 	if len(path) > csiclient.MaximumSocketPath {
 		return nil, fmt.Errorf("the registration socket %s has %d bytes; a unix socket's path holds %d at most",
 			path, len(path), csiclient.MaximumSocketPath)
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	ctx, cancel := context.WithTimeout(ctx, m.timing.dial)
 	defer cancel()
 	probe, err := connect(ctx, path)
 	if err != nil {
@@ -82,8 +82,8 @@ func isNewborn(path string) bool {
 	return err == nil && time.Since(info.ModTime()) < newbornAge
 }
 
-func getInfo(ctx context.Context, plugin registration.RegistrationClient) (*registration.PluginInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, infoLimit)
+func (m *Manager) getInfo(ctx context.Context, plugin registration.RegistrationClient) (*registration.PluginInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.timing.info)
 	defer cancel()
 	info, err := plugin.GetInfo(ctx, &registration.InfoRequest{})
 	if err != nil {
@@ -92,8 +92,8 @@ func getInfo(ctx context.Context, plugin registration.RegistrationClient) (*regi
 	return info, nil
 }
 
-func notify(ctx context.Context, plugin registration.RegistrationClient, failure error) error {
-	ctx, cancel := context.WithTimeout(ctx, notifyLimit)
+func (m *Manager) notify(ctx context.Context, plugin registration.RegistrationClient, failure error) error {
+	ctx, cancel := context.WithTimeout(ctx, m.timing.notify)
 	defer cancel()
 	status := &registration.RegistrationStatus{PluginRegistered: failure == nil}
 	if failure != nil {
