@@ -29,7 +29,7 @@ func (h *Host) Apply(_ context.Context, files []manifest.File, o api.ApplyOption
 	if err != nil {
 		return api.ApplyResult{}, refuse(api.ErrInvalid, err)
 	}
-	a := &applier{admit: h.options.Admit, now: metav1.NewTime(time.Now().Truncate(time.Second)), warnings: slices.Clone(objects.Unused)}
+	a := &applier{admit: h.options.Admit, mutate: h.options.Mutate, now: metav1.NewTime(time.Now().Truncate(time.Second)), warnings: slices.Clone(objects.Unused)}
 	var refused error
 	err = h.store.Update(func(tx *store.Tx) error {
 		a.tx, a.state = tx, newState(tx)
@@ -70,6 +70,7 @@ type applier struct {
 	tx       *store.Tx
 	state    *state
 	admit    Admit
+	mutate   func(*corev1.Pod, func(string) *storagev1.CSIDriver) []string
 	now      metav1.Time
 	applied  []api.Applied
 	warnings []string
@@ -141,6 +142,7 @@ func (a *applier) put(c *change) error {
 		return err
 	}
 	if stored == nil {
+		a.changePod(c.Object)
 		c.action, c.wrong = api.Created, a.prepare(c.Object)
 		if c.wrong != nil {
 			return nil
@@ -152,6 +154,9 @@ func (a *applier) put(c *change) error {
 	}
 	m := merger{state: a.state, stored: stored, given: c.Object}
 	changed, err := m.merge()
+	if err != nil && a.changePod(c.Object) {
+		changed, err = m.merge() // the pod became what it is in the same way
+	}
 	c.Object.Object, c.wrong, c.action = stored, err, api.Unchanged
 	a.warnings = append(a.warnings, m.warnings...)
 	if err != nil || !changed {
@@ -187,11 +192,19 @@ func (a *applier) check(c *change) {
 	if namespace == nil {
 		return // the store failed, and state.err tells
 	}
-	warnings, err := a.admit(pod, namespace, func(name string) *storagev1.CSIDriver { return read(a.state, a.tx.Drivers(), name) })
+	warnings, err := a.admit(pod, namespace, a.driver)
 	a.warnings = append(a.warnings, warnings...)
 	if err != nil {
 		c.wrong = errors.Join(c.wrong, refuse(api.ErrForbidden, fmt.Errorf("%s: %w", c.Name(), err)))
 	}
+}
+
+func (a *applier) driver(name string) *storagev1.CSIDriver { return read(a.state, a.tx.Drivers(), name) }
+
+// changePod makes a given pod what the policy wants, and tells whether it was not.
+func (a *applier) changePod(given manifest.Object) bool {
+	pod, is := given.Object.(*corev1.Pod)
+	return is && a.mutate != nil && len(a.mutate(pod, a.driver)) > 0
 }
 
 // addNamespaces makes the namespaces that are used and neither there nor given.

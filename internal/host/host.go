@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
@@ -63,6 +64,9 @@ type Options struct {
 	Failpoints *failpoint.Set
 	// Admit decides about new pods, if given.
 	Admit Admit
+	// Mutate changes a given pod as the policy wants it, if given, before Admit
+	// sees it. It returns the fields that it set; a second time, none.
+	Mutate func(pod *corev1.Pod, driver func(name string) *storagev1.CSIDriver) (set []string)
 }
 
 // Host is one host. Open it, use it from one goroutine, Close it.
