@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -47,7 +48,7 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 		Store: h.store, Volumes: h.volumes, Paths: h.paths, BootID: h.bootID, NodeName: h.nodeName(),
 		Logger: h.options.Logger, Failpoints: h.options.Failpoints, Record: h.journal.Record,
 	})
-	h.set = reconcile.NewSet(h.store, append(h.volumes.Controllers(), h.pods.Controller())...)
+	h.set = reconcile.NewSet(h.store, slices.Concat(h.volumes.Controllers(), h.volumes.NodeControllers(), []reconcile.Controller{h.pods.Controller()})...)
 	listener, err := unixsocket.Listen(ctx, h.Socket())
 	if err != nil {
 		return fmt.Errorf("the socket of the host: %w", err)
