@@ -1,0 +1,335 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// mischief makes a driver fail before or after it did what it was asked.
+type mischief struct {
+	mu            sync.Mutex
+	before, after []codes.Code // of the next calls that change something
+}
+
+func (m *mischief) take(list *[]codes.Code) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(*list) == 0 {
+		return nil
+	}
+	code := (*list)[0]
+	*list = (*list)[1:]
+	if code == codes.OK {
+		return nil
+	}
+	return csitest.Fail(code, "told to fail")
+}
+
+func changing(rpc string) bool {
+	return slices.Contains([]string{"CreateVolume", "DeleteVolume", "CreateSnapshot", "DeleteSnapshot", "ControllerExpandVolume"}, rpc)
+}
+
+// machine is the model: which claims and snapshots the user wants.
+type machine struct {
+	*daemon
+	t        *rapid.T
+	mischief *mischief
+	wanted   map[string]bool
+	made     int
+}
+
+// points are the failpoints of the controllers.
+func points() []string {
+	return []string{
+		"host/provision/intent", "host/provision/begun", "host/provision/answered", "host/provision/called", "host/provision/recorded",
+		"host/bind/chosen", "host/bind/recorded", "host/delete/intent", "host/delete/released", "host/delete/unmade",
+		"host/reclaim/begin", "host/reclaim/called", "host/expand/intent", "host/expand/called",
+		"host/snapshot/intent", "host/snapshot/begun", "host/cut/intent", "host/cut/called", "host/cut/recorded",
+		"host/snapshot-delete/intent", "host/snapshot-delete/begin", "host/snapshot-delete/called",
+	}
+}
+
+func (m *machine) pick(what string, from []string) string {
+	return from[rapid.IntRange(0, len(from)-1).Draw(m.t, what)]
+}
+
+func (m *machine) keys(resource string) (keys []string) {
+	kind, _ := store.KindOf(resource)
+	m.put(func(tx *store.Tx) error {
+		objects, err := tx.Objects(kind).All()
+		for _, object := range objects {
+			keys = append(keys, store.KeyOf(object))
+		}
+		return err
+	})
+	return keys
+}
+
+// newClaim applies a claim, sometimes as a copy of a claim or a snapshot.
+func (m *machine) newClaim() {
+	m.made++
+	name := fmt.Sprintf("c%d", m.made)
+	var source *corev1.TypedLocalObjectReference
+	switch kind := m.pick("source", []string{"none", "none", claimResource, snapshotResource}); kind {
+	case claimResource, snapshotResource:
+		if keys := m.keys(kind); len(keys) > 0 {
+			group := snapshotv1.GroupName
+			source = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim"}
+			if kind == snapshotResource {
+				source = &corev1.TypedLocalObjectReference{Kind: "VolumeSnapshot", APIGroup: &group}
+			}
+			_, source.Name, _ = cut(m.pick("of", keys))
+		}
+	}
+	m.world.claim(name, protected, func(p *corev1.PersistentVolumeClaim) {
+		p.UID = types.UID("uid-" + name)
+		p.Spec.DataSource = source
+		grow("1Gi")(p)
+	})
+}
+
+func (m *machine) newSnapshot() {
+	claims := m.keys(claimResource)
+	if len(claims) == 0 {
+		return
+	}
+	m.made++
+	_, source, _ := cut(m.pick("of", claims))
+	m.snapshot(fmt.Sprintf("s%d", m.made), source)
+}
+
+func (m *machine) growOne() {
+	claims := m.keys(claimResource)
+	if len(claims) == 0 {
+		return
+	}
+	key := m.pick("claim", claims)
+	m.put(func(tx *store.Tx) error {
+		pvc, err := tx.Claims().Get(key)
+		if err != nil || pvc == nil || pvc.Status.Phase != corev1.ClaimBound {
+			return err
+		}
+		grow("2Gi")(pvc)
+		return tx.Claims().Put(key, pvc)
+	})
+}
+
+func (m *machine) eraseOne(resource string) {
+	if keys := m.keys(resource); len(keys) > 0 {
+		m.erase(resource, m.pick("which", keys))
+	}
+}
+
+// crash ends the controllers at a failpoint and starts them anew.
+func (m *machine) crash() {
+	m.stop()
+	m.start(m.pick("point", points()) + "=error")
+}
+
+func (m *machine) mistreat() {
+	code := func() codes.Code {
+		return rapid.SampledFrom([]codes.Code{
+			codes.OK, codes.Aborted, codes.DeadlineExceeded, codes.Unavailable, codes.Internal, codes.ResourceExhausted,
+		}).Draw(m.t, "code")
+	}
+	m.mischief.mu.Lock()
+	defer m.mischief.mu.Unlock()
+	m.mischief.before = append(m.mischief.before, code())
+	// Only what leaves the outcome open may come after the effect.
+	if after := code(); after != codes.Internal && after != codes.ResourceExhausted {
+		m.mischief.after = append(m.mischief.after, after)
+	}
+}
+
+// settle waits until nothing changes any more, and hurries what failed.
+func (m *machine) settle() {
+	m.mischief.mu.Lock()
+	m.mischief.before, m.mischief.after = nil, nil
+	m.mischief.mu.Unlock()
+	m.stop()
+	m.start("") // no failpoints
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		err := m.atRest()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			m.t.Fatalf("it does not come to rest: %v; told was %v", err, m.told())
+		}
+		m.set.Retry()
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// atRest tells what is still to come: every claim that can be is bound, what
+// was deleted is gone, and the driver has what the objects say, and no more.
+func (m *machine) atRest() error {
+	volumes, snapshots := map[string]bool{}, map[string]bool{}
+	err := m.store.View(func(tx *store.Tx) error {
+		records, err := tx.Provisionings().All()
+		if err != nil || len(records) > 0 {
+			return errors.Join(err, fmt.Errorf("%d volumes are being made", len(records)))
+		}
+		claims, err := tx.Claims().All()
+		if err != nil {
+			return err
+		}
+		for _, pvc := range claims {
+			switch {
+			case pvc.DeletionTimestamp != nil && !m.stuck(tx, pvc):
+				return fmt.Errorf("claim %s is being deleted, kept by %v", pvc.Name, pvc.Finalizers)
+			case pvc.Status.Phase != corev1.ClaimBound && pvc.Spec.DataSource == nil:
+				return fmt.Errorf("claim %s is %s", pvc.Name, pvc.Status.Phase)
+			}
+		}
+		pvs, err := tx.Volumes().All()
+		for _, pv := range pvs {
+			if pv.Status.Phase != corev1.VolumeBound {
+				return fmt.Errorf("volume %s is %s", pv.Name, pv.Status.Phase)
+			}
+			volumes[pv.Spec.CSI.VolumeHandle] = true
+		}
+		if err != nil {
+			return err
+		}
+		for _, snapshot := range all(m.world.t, tx.Snapshots()) {
+			if snapshot.DeletionTimestamp != nil {
+				return fmt.Errorf("snapshot %s is being deleted, kept by %v", snapshot.Name, snapshot.Finalizers)
+			}
+		}
+		contents, err := tx.SnapshotContents().All()
+		for _, content := range contents {
+			if content.DeletionTimestamp != nil || content.Status == nil || !is(content.Status.ReadyToUse) {
+				if gone := get(m.world.t, tx.Volumes(), handleName(content)); gone != nil || content.DeletionTimestamp != nil {
+					return fmt.Errorf("content %s: %+v", content.Name, content.Status)
+				}
+			}
+			if handle := snapshotHandle(content); handle != "" {
+				snapshots[handle] = true
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range m.driver.Volumes() {
+		if !volumes[id] {
+			return fmt.Errorf("volume %s is leaked", id)
+		}
+		delete(volumes, id)
+	}
+	for _, id := range m.driver.SnapshotsLeft() {
+		if !snapshots[id] {
+			return fmt.Errorf("snapshot %s is leaked", id)
+		}
+		delete(snapshots, id)
+	}
+	if len(volumes)+len(snapshots) > 0 {
+		return fmt.Errorf("the driver lacks %v and %v", volumes, snapshots)
+	}
+	return nil
+}
+
+func all[T any](t *testing.T, table store.Table[T]) []*T {
+	t.Helper()
+	objects, err := table.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+// stuck: a claim whose snapshot can never be taken stays, as on a cluster.
+func (m *machine) stuck(tx *store.Tx, pvc *corev1.PersistentVolumeClaim) bool {
+	if !slices.Contains(pvc.Finalizers, cutFinalizer) {
+		return false
+	}
+	return slices.ContainsFunc(all(m.world.t, tx.Snapshots()), func(s *snapshotv1.VolumeSnapshot) bool { return !isReady(s) })
+}
+
+func handleName(content *snapshotv1.VolumeSnapshotContent) string {
+	if content.Spec.Source.VolumeHandle == nil {
+		return ""
+	}
+	return (*content.Spec.Source.VolumeHandle)[len("id-"):]
+}
+
+// Whatever is applied and deleted, however the driver fails, and wherever the
+// host stops: in the end the driver has the volumes and snapshots that the
+// objects say, and no others, and nothing is lost that is still wanted.
+func TestControllers_leakNothingAndLoseNothing(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		trouble := &mischief{}
+		d := newDaemon(t, func(driver *csitest.Driver) {
+			driver.Before = func(_ context.Context, rpc string, _ any) error {
+				if !changing(rpc) {
+					return nil
+				}
+				return trouble.take(&trouble.before)
+			}
+			driver.After = func(_ context.Context, rpc string, _ any) error {
+				if !changing(rpc) {
+					return nil
+				}
+				return trouble.take(&trouble.after)
+			}
+		})
+		defer func() { d.stop() }()
+		m := &machine{daemon: d, t: rt, mischief: trouble, wanted: map[string]bool{}}
+		d.put(func(tx *store.Tx) error {
+			return tx.SnapshotClasses().Put("snap", &snapshotv1.VolumeSnapshotClass{
+				ObjectMeta: metav1.ObjectMeta{Name: "snap", Annotations: map[string]string{defaultSnapshotClass: "true"}},
+				Driver:     "d.example", DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
+			})
+		})
+		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
+			switch m.pick("step", []string{"claim", "claim", "claim", "snapshot", "grow", "erase claim", "erase claim", "erase snapshot", "crash", "mistreat", "mistreat", "pause"}) {
+			case "claim":
+				m.newClaim()
+			case "snapshot":
+				m.newSnapshot()
+			case "grow":
+				m.growOne()
+			case "erase claim":
+				m.eraseOne(claimResource)
+			case "erase snapshot":
+				m.eraseOne(snapshotResource)
+			case "crash":
+				m.crash()
+			case "mistreat":
+				m.mistreat()
+			case "pause":
+				time.Sleep(time.Duration(rapid.IntRange(1, 30).Draw(rt, "ms")) * time.Millisecond)
+			}
+		}
+		m.settle()
+		// And when everything is deleted, nothing is left.
+		for _, key := range m.keys(snapshotResource) {
+			m.erase(snapshotResource, key)
+		}
+		for _, key := range m.keys(claimResource) {
+			m.erase(claimResource, key)
+		}
+		m.settle()
+		if left := slices.Concat(m.keys(claimResource), m.keys(volumeResource), m.keys(snapshotResource), m.keys(contentResource)); len(left) > 0 {
+			rt.Fatalf("left: %v; told: %v", left, m.told())
+		}
+	})
+}
