@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/host"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+	"github.com/holdfast-csi/holdfast/internal/policy/inline"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
@@ -38,6 +39,8 @@ type hostConfig struct {
 	logFormat, logLevel string
 	version             string
 	local               localConfig
+	inline              inlineFlags
+	inlineReadOnly      bool
 }
 
 func newHostCommand(version string) *cobra.Command {
@@ -56,6 +59,8 @@ func newHostCommand(version string) *cobra.Command {
 	flags.StringVar(&c.secretsKey, "secrets-key", "", "`FILE` with the 32 bytes that Secrets are encrypted with (default: ROOT/secrets.key, which is made)")
 	flags.StringVar(&c.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
+	c.inline.bind(flags, false)
+	flags.BoolVar(&c.inlineReadOnly, "inline-set-read-only", false, "make inline volumes read-only whose drivers ask for it (label "+inline.ReadOnlyLabel+"), instead of refusing the pod")
 	c.local.bind(flags, "")
 	flags.Lookup("pool").DefValue = "ROOT/pool"
 	command.AddCommand(newHostCheckCommand(&c), newHostRepairCommand(&c))
@@ -97,11 +102,22 @@ func (c hostConfig) open(ctx context.Context, logger *slog.Logger) (*host.Host, 
 		return nil, &UsageError{Err: err}
 	}
 	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points}
-	return host.Open(ctx, host.Options{
+	rules, err := c.inline.rules(func(f inline.Finding) {
+		logger.Info("inline volume", "mode", f.Mode, "rule", f.Rule, "volume", f.Volume, "driver", f.Driver, "finding", f.Message)
+	})
+	if err != nil {
+		return nil, &UsageError{Err: err}
+	}
+	options := host.Options{
 		Root: c.root, Logger: logger, Failpoints: points, SecretsKey: c.secretsKey,
 		Patience: volumes.OneAttempt, UndoPatience: volumes.OneAttempt,
 		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor}},
-	})
+		Admit:    rules.Admit,
+	}
+	if c.inlineReadOnly {
+		options.Mutate = rules.Mutate
+	}
+	return host.Open(ctx, options)
 }
 
 // groups are the ids of the two groups, nil for one that is not given.

@@ -43,6 +43,8 @@ type webhookFlags struct {
 	tls                 telemetry.TLS
 	allowed             []string
 	label               string
+	withInline          bool
+	kubeconfig          string
 	inline              inlineFlags
 	logFormat, logLevel string
 }
@@ -62,7 +64,9 @@ func newWebhookCommand() *cobra.Command {
 	flags.StringVar(&f.tls.KeyFile, "key-file", "", "`FILE` with the key of --cert-file")
 	flags.StringArrayVar(&f.allowed, "allow", nil, "`NAMESPACE/SERVICEACCOUNT` whose pods may have the pipe; may be repeated")
 	flags.StringVar(&f.label, "allow-label", "", "`KEY=VALUE` that pods of --allow must carry as well")
-	f.inline.add(flags)
+	flags.BoolVar(&f.withInline, "inline", false, "serve the rules of inline volumes, too")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` with the way to the API server, for --inline (default: that of the pod)")
+	f.inline.bind(flags, true)
 	flags.StringVar(&f.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	return command
@@ -80,13 +84,13 @@ func (f *webhookFlags) run(command *cobra.Command) error {
 	if err != nil {
 		return &UsageError{Err: err}
 	}
-	rules, err := f.inline.rules()
+	rules, err := f.inline.rules(nil)
 	if err != nil {
 		return &UsageError{Err: err}
 	}
 	options := webhook.Options{Address: f.address, TLS: f.tls, Rule: rule, Logger: logger, Registry: telemetry.NewRegistry()}
-	if rules != nil {
-		known, err := watchForPolicy(command.Context(), f.inline.kubeconfig, "holdfast-policy", logger)
+	if f.withInline {
+		known, err := watchForPolicy(command.Context(), f.kubeconfig, "holdfast-policy", logger)
 		if err != nil {
 			return err
 		}

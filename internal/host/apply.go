@@ -199,7 +199,9 @@ func (a *applier) check(c *change) {
 	}
 }
 
-func (a *applier) driver(name string) *storagev1.CSIDriver { return read(a.state, a.tx.Drivers(), name) }
+func (a *applier) driver(name string) *storagev1.CSIDriver {
+	return read(a.state, a.tx.Drivers(), name)
+}
 
 // changePod makes a given pod what the policy wants, and tells whether it was not.
 func (a *applier) changePod(given manifest.Object) bool {
