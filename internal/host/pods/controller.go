@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -107,9 +109,7 @@ func (m *Manager) writeRecord(pod *corev1.Pod) error {
 		return fmt.Errorf("record the pod: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	record := pod.DeepCopy()
-	record.Status, record.ManagedFields = corev1.PodStatus{}, nil
-	data, err := json.Marshal(record)
+	data, err := json.Marshal(withoutStatus(pod))
 	if err != nil {
 		return fmt.Errorf("record the pod: %w", err)
 	}
@@ -123,19 +123,19 @@ func (m *Manager) keys(change store.Change) []string {
 		keys := []string{change.Key}
 		if change.Deleted {
 			// Its volumes are free: others may have waited for them.
-			keys = append(keys, m.allWaiting()...)
+			return append(keys, m.allWaiting()...)
 		}
-		return keys
+		return append(keys, m.waitingFor("Pod", change.Key)...)
 	case "CSIDriver", "CSINode":
 		return m.allWaiting()
 	}
+	return m.waitingFor(change.Kind.Kind, change.Key)
+}
+
+func (m *Manager) waitingFor(kind, key string) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var keys []string
-	for key := range m.waiting[journal.Ref{Kind: change.Kind.Kind, Key: change.Key}] {
-		keys = append(keys, key)
-	}
-	return keys
+	return slices.Collect(maps.Keys(m.waiting[journal.Ref{Kind: kind, Key: key}]))
 }
 
 func (m *Manager) allWaiting() []string {
@@ -147,11 +147,7 @@ func (m *Manager) allWaiting() []string {
 			all[key] = true
 		}
 	}
-	var list []string
-	for key := range all {
-		list = append(list, key)
-	}
-	return list
+	return slices.Collect(maps.Keys(all))
 }
 
 // await enters what a pod waits for, in the place of what it waited for.

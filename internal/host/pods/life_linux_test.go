@@ -31,7 +31,7 @@ func TestPod_afterARebootStartsAnew(t *testing.T) {
 			f.apply(pod)
 			f.until("a", hasPhase(corev1.PodRunning))
 			started := filepath.Join(f.root, "volume-data", "started")
-			eventually(t, func() bool { data, _ := os.ReadFile(started); return strings.Contains(string(data), "main") })
+			eventually(t, func() bool { return strings.Contains(contentOf(started), "main") })
 			shim := f.pid(pod, "main")
 			f.halt()
 			if err := unix.Kill(shim, unix.SIGKILL); err != nil { // the power fails
@@ -50,7 +50,7 @@ func TestPod_afterARebootStartsAnew(t *testing.T) {
 			if ended.ExitCode != 137 || ended.Reason != "Unknown" {
 				t.Errorf("the end is %+v", ended)
 			}
-			eventually(t, func() bool { data, _ := os.ReadFile(started); return string(data) == c.starts })
+			eventually(t, func() bool { return contentOf(started) == c.starts })
 		})
 	}
 }
@@ -103,7 +103,7 @@ func TestPod_deletedInEachState(t *testing.T) {
 			if processes(t, "sleep 5031") != 0 {
 				t.Error("a process is left")
 			}
-			eventually(t, func() bool { f.manager.mu.Lock(); defer f.manager.mu.Unlock(); return len(f.manager.runs) == 0 })
+			eventually(t, func() bool { return f.runs() == 0 })
 		})
 	}
 }
@@ -128,7 +128,10 @@ func TestPod_ofAnObjectThatWasTakenAway(t *testing.T) {
 				f.run()
 			}
 			eventually(t, func() bool { return f.volumes.tookAway(pod.UID) == 1 && processes(t, "sleep 5032") == 0 })
-			eventually(t, func() bool { left, err := os.ReadDir(filepath.Join(f.root, "pods")); return err == nil && len(left) == 0 })
+			eventually(t, func() bool {
+				left, err := os.ReadDir(filepath.Join(f.root, "pods"))
+				return err == nil && len(left) == 0
+			})
 		})
 	}
 }
@@ -185,8 +188,24 @@ func TestIdle_wakesNobody(t *testing.T) {
 }
 
 func (f *fixture) version() (version uint64) {
-	_ = f.store.View(func(tx *store.Tx) error { version = tx.Version(); return nil })
+	_ = f.store.View(func(tx *store.Tx) error {
+		version = tx.Version()
+		return nil
+	})
 	return version
+}
+
+// runs counts the pods that the manager has something of.
+func (f *fixture) runs() int {
+	f.manager.mu.Lock()
+	defer f.manager.mu.Unlock()
+	return len(f.manager.runs)
+}
+
+// contentOf is "" for a file that is not there.
+func contentOf(name string) string {
+	data, _ := os.ReadFile(name)
+	return string(data)
 }
 
 // switches counts how often the threads of a process gave the processor up.

@@ -36,24 +36,24 @@ func (m *Manager) Logs(ctx context.Context, podKey, container string, o LogOptio
 		return nil, err
 	}
 	if pod == nil {
-		return nil, fmt.Errorf("Pod %q: %w", podKey, ErrNoPod)
+		return nil, fmt.Errorf("pod %q: %w", podKey, ErrNoPod)
 	}
 	if container, err = chooseContainer(pod, container); err != nil {
-		return nil, fmt.Errorf("Pod %q: %w", podKey, err)
+		return nil, fmt.Errorf("pod %q: %w", podKey, err)
 	}
 	place := m.place(pod.UID, container)
 	state, err := place.Last()
 	if err != nil {
-		return nil, fmt.Errorf("Pod %q, container %q: %w", podKey, container, err)
+		return nil, fmt.Errorf("pod %q, container %q: %w", podKey, container, err)
 	}
 	attempt := state.Attempt
 	if o.Previous {
 		if attempt--; attempt < 0 {
-			return nil, fmt.Errorf("Pod %q, container %q: %w", podKey, container, ErrNoPrevious)
+			return nil, fmt.Errorf("pod %q, container %q: %w", podKey, container, ErrNoPrevious)
 		}
 	}
 	if state.Phase == "" {
-		return nil, fmt.Errorf("Pod %q: container %q is waiting to start", podKey, container)
+		return nil, fmt.Errorf("pod %q: container %q is waiting to start", podKey, container)
 	}
 	return place.ReadLog(ctx, attempt, o.Tail, o.Follow && !o.Previous)
 }

@@ -59,7 +59,10 @@ func TestLogs_ofThePreviousAttempt(t *testing.T) {
 	f.until("a", func(p *corev1.Pod) bool {
 		return p != nil && len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].RestartCount == 1
 	})
-	eventually(t, func() bool { text, err := f.logs("a", "", LogOptions{Tail: -1}); return err == nil && text == "second\n" })
+	eventually(t, func() bool {
+		text, err := f.logs("a", "", LogOptions{Tail: -1})
+		return err == nil && text == "second\n"
+	})
 	if got, err := f.logs("a", "", LogOptions{Tail: -1, Previous: true}); err != nil || got != "first\n" {
 		t.Errorf("previous: %q, %v", got, err)
 	}

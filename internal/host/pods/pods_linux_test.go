@@ -66,13 +66,15 @@ func TestPod_survivesTheHost(t *testing.T) {
 	f := newFixture(t)
 	f.run()
 	f.apply(newPod("a", corev1.RestartPolicyAlways, shell("main", "sleep 5001"), shell("side", "sleep 5002")))
-	pod := f.until("a", func(p *corev1.Pod) bool { return p != nil && condition(p, corev1.PodReady).Status == corev1.ConditionTrue })
+	pod := f.until("a", func(p *corev1.Pod) bool {
+		return p != nil && condition(p, corev1.PodReady).Status == corev1.ConditionTrue
+	})
 	before := [2]int{f.pid(pod, "main"), f.pid(pod, "side")}
 	version := pod.ResourceVersion
 	for range 2 {
 		f.halt()
 		f.run()
-		eventually(t, func() bool { f.manager.mu.Lock(); defer f.manager.mu.Unlock(); return len(f.manager.runs) == 1 })
+		eventually(t, func() bool { return f.runs() == 1 })
 		time.Sleep(50 * time.Millisecond)
 		if after := [2]int{f.pid(pod, "main"), f.pid(pod, "side")}; after != before {
 			t.Fatalf("processes %v, before %v", after, before)
@@ -120,7 +122,9 @@ func TestPod_killedShimIsSeenAndReplaced(t *testing.T) {
 	if err := unix.Kill(first, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	pod = f.until("a", func(p *corev1.Pod) bool { return p.Status.ContainerStatuses[0].RestartCount == 1 && p.Status.ContainerStatuses[0].Ready })
+	pod = f.until("a", func(p *corev1.Pod) bool {
+		return p.Status.ContainerStatuses[0].RestartCount == 1 && p.Status.ContainerStatuses[0].Ready
+	})
 	if last := pod.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ExitCode != 137 || last.Reason != "Unknown" {
 		t.Errorf("last state %+v", last)
 	}

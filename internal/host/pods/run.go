@@ -84,7 +84,7 @@ func (m *Manager) runOf(pod *corev1.Pod) (*run, error) {
 		return r, nil
 	}
 	r = &run{
-		key: store.Key(pod.Namespace, pod.Name), uid: pod.UID, spec: pod.DeepCopy(),
+		key: store.Key(pod.Namespace, pod.Name), uid: pod.UID, spec: withoutStatus(pod),
 		containers: map[string]*container{}, trouble: map[string]trouble{}, backOff: map[string]bool{},
 		changed: make(chan struct{}),
 	}
@@ -106,6 +106,13 @@ func (m *Manager) runOf(pod *corev1.Pod) (*run, error) {
 		}
 	}
 	return r, nil
+}
+
+// withoutStatus is what is kept of a pod, of which there may be many.
+func withoutStatus(pod *corev1.Pod) *corev1.Pod {
+	pod = pod.DeepCopy()
+	pod.Status, pod.ManagedFields = corev1.PodStatus{}, nil
+	return pod
 }
 
 // release lets the shims go on alone.

@@ -50,11 +50,13 @@ type trouble struct{ Reason, Message string }
 func statusOf(pod *corev1.Pod, o observed) corev1.PodStatus {
 	status := *pod.Status.DeepCopy()
 	status.ObservedGeneration = pod.Generation
+	if o.Finished {
+		setCondition(&status, conditionSandboxReady, o.Mounted, "", "", o.Now)
+		return status // the rest was written when it finished
+	}
 	status.InitContainerStatuses = o.containers(pod, pod.Spec.InitContainers, o.Init, true)
 	status.ContainerStatuses = o.containers(pod, pod.Spec.Containers, o.Main, false)
-	if !o.Finished {
-		status.Phase = o.phase()
-	}
+	status.Phase = o.phase()
 	if status.StartTime == nil {
 		status.StartTime = &metav1.Time{Time: o.Now.Truncate(time.Second)}
 	}
@@ -199,13 +201,13 @@ func (o observed) conditions(status *corev1.PodStatus) {
 		waits = reasonWaitingVolumes
 	}
 	set(conditionSandboxReady, o.Mounted && !o.Unmounted, waits, bounded(o.Waits))
-	switch {
-	case status.Phase == corev1.PodSucceeded:
+	switch status.Phase {
+	case corev1.PodSucceeded:
 		set(corev1.PodInitialized, true, reasonPodCompleted, "")
 		set(corev1.ContainersReady, false, reasonPodCompleted, "")
 		set(corev1.PodReady, false, reasonPodCompleted, "")
 		return
-	case status.Phase == corev1.PodFailed:
+	case corev1.PodFailed:
 		set(corev1.PodInitialized, len(notInitialized) == 0, incomplete(notInitialized), listed("containers with incomplete status", notInitialized))
 		set(corev1.ContainersReady, false, reasonPodFailed, "")
 		set(corev1.PodReady, false, reasonPodFailed, "")

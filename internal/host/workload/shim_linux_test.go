@@ -150,8 +150,8 @@ func TestShim_commandThatCannotStart(t *testing.T) {
 		t.Fatalf("ended as %+v", e)
 	}
 	container = shell(t, "true", Mount{Source: "/no/such/volume", Target: "/data"})
-	state, process := start(t, place, container)
-	state = ended(t, place, process, ReasonUnknown)
+	_, process = start(t, place, container)
+	state := ended(t, place, process, ReasonUnknown)
 	if e := *state.Ended; state.Attempt != 1 || e.Reason != ReasonStartError || e.ExitCode != 128 || !strings.Contains(e.Message, "/no/such/volume") {
 		t.Fatalf("ended as %+v", e)
 	}

@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -113,9 +114,18 @@ func endOf(status unix.WaitStatus) Ended {
 	return Ended{Reason: ReasonCompleted}
 }
 
+// end writes the container's end. On a full disk it waits until there is room:
+// the exit code is lost with this process, and the pod would fail, or be run
+// again, for want of some bytes.
 func (s *shim) end(ended Ended) error {
 	ended.Finished = time.Now()
-	return WriteState(s.state, s.now.End(ended))
+	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
+		err := WriteState(s.state, s.now.End(ended))
+		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+			return err
+		}
+		time.Sleep(pause)
+	}
 }
 
 // streams are the pipes from the command to the log.
