@@ -360,6 +360,9 @@ func stagesATmpfs(d *csitest.Driver) {
 		if err := os.MkdirAll(r.GetTargetPath(), 0o755); err != nil || isMounted(r.GetTargetPath()) {
 			return err
 		}
+		if r.GetStagingTargetPath() == "" {
+			return mountTmpfs(r)
+		}
 		return unix.Mount(r.GetStagingTargetPath(), r.GetTargetPath(), "", unix.MS_BIND, "")
 	}
 }
@@ -619,7 +622,9 @@ func TestSELinux_anotherLabelWaits(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w, _ := newServing(t)
-			w.volume(w.ensured("a"), func(pv *corev1.PersistentVolume) { pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{test.mode} })
+			w.volume(w.ensured("a"), func(pv *corev1.PersistentVolume) {
+				pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{test.mode}
+			})
 			w.selinux()
 			w.create(test.first)
 			w.create(test.second)

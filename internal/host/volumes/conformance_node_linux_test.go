@@ -442,4 +442,3 @@ func failures(rpc string, code codes.Code, times int) func(string, int) error {
 		return nil
 	}
 }
-

@@ -1,0 +1,271 @@
+package volumes
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// nodePoints are the failpoints of a volume's way to a pod and back.
+func nodePoints() []string {
+	var points []string
+	for _, step := range []string{"attach", "stage", "publish", "expand-node", "unpublish", "unstage", "detach"} {
+		points = append(points, "host/"+step+"/intent", "host/"+step+"/called")
+	}
+	return append(points, "host/publish/owned")
+}
+
+// TestCrash_atEveryPoint: a host that dies anywhere on the way there or back is
+// followed by one that goes on, in the same boot or after a reboot, to the end
+// that is wanted.
+func TestCrash_atEveryPoint(t *testing.T) {
+	for _, boot := range []string{"boot-1", "boot-2"} {
+		for _, point := range nodePoints() {
+			t.Run(boot+" "+point, func(t *testing.T) {
+				w, _ := newServing(t, attaching)
+				key := w.ensured("a")
+				w.grown(key, "2Gi")
+				w.serving("boot-1", point+"=error")
+				p := w.create(pod("web", "a"))
+				_, err := w.manager.MountPod(t.Context(), p)
+				if err == nil {
+					err = w.manager.UnmountPod(t.Context(), p)
+				}
+				if err == nil {
+					t.Fatal("the failpoint is not passed")
+				}
+				w.reboot(boot)
+				w.mount(p)
+				w.consistent()
+				w.remove(p)
+				w.isIdle()
+				if len(w.attachments()) != 0 {
+					t.Errorf("left: %v", w.attachments())
+				}
+			})
+		}
+	}
+}
+
+// reboot starts the host in a boot; in another than the one before nothing is
+// mounted any more.
+func (w *world) reboot(boot string) {
+	w.t.Helper()
+	if boot != w.manager.options.BootID {
+		w.unmountAll()
+	}
+	w.serving(boot, "")
+}
+
+// consistent checks that what is recorded as published is mounted.
+func (w *world) consistent() {
+	w.t.Helper()
+	for _, use := range w.uses() {
+		for path, target := range use.Targets {
+			if target.Phase == store.PhaseDone && !isMounted(path) {
+				w.t.Errorf("%s is recorded as published at %s, and is not", use.Handle, path)
+			}
+		}
+	}
+}
+
+// TestModel_randomOperations: pods come and go, the host and the machine start
+// anew at any moment, and the driver fails as it likes: in the end everything is
+// as the pods want it, and nothing is left of those that are gone.
+func TestModel_randomOperations(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			m := newModel(t, seed)
+			for range 120 {
+				m.step()
+			}
+			m.converge()
+		})
+	}
+}
+
+type model struct {
+	*world
+	random *rand.Rand
+	mu     sync.Mutex
+	faults bool
+	boot   int
+	wanted map[string]*corev1.Pod // pods that exist
+	going  map[string]bool        // of those, the ones that are deleted
+}
+
+func newModel(t *testing.T, seed uint64) *model {
+	t.Helper()
+	m := &model{random: rand.New(rand.NewPCG(seed, 7)), wanted: map[string]*corev1.Pod{}, going: map[string]bool{}} //nolint:gosec // repeatable
+	w, a := newServing(t, attaching, stagesATmpfs)
+	m.world = w
+	a.fail = m.fault
+	m.boot = 1
+	w.object(ephemeral)
+	for _, name := range []string{"a", "b", "c"} {
+		w.ensured(name)
+	}
+	m.faults = true
+	return m
+}
+
+// fault is a driver's failure before it does anything.
+func (m *model) fault(rpc string, _ int) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	asking := strings.HasPrefix(rpc, "Get") || strings.Contains(rpc, "Capabilities") || rpc == "NodeGetInfo"
+	if !m.faults || asking || m.random.IntN(5) > 0 {
+		return nil
+	}
+	kinds := []codes.Code{codes.Internal, codes.Unavailable, codes.Aborted, codes.DeadlineExceeded, codes.InvalidArgument, codes.ResourceExhausted}
+	return csitest.Fail(kinds[m.random.IntN(len(kinds))], "at random")
+}
+
+func (m *model) pick(n int) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.random.IntN(n)
+}
+
+// step does one thing at random. Errors are what the queue would repeat.
+func (m *model) step() {
+	switch m.pick(12) {
+	case 0, 1, 2:
+		m.appear()
+	case 3, 4, 5, 6:
+		for _, name := range m.names() {
+			m.reconcile(name)
+		}
+	case 7, 8:
+		if names := m.names(); len(names) > 0 {
+			m.going[names[m.pick(len(names))]] = true
+		}
+	case 9: // a crash at some point, and a start
+		points := nodePoints()
+		m.serving(m.bootID(), points[m.pick(len(points))]+"=error")
+		for _, name := range m.names() {
+			m.reconcile(name)
+		}
+		m.serving(m.bootID(), "")
+	case 10:
+		m.boot++
+		m.reboot(m.bootID())
+	case 11: // a pod's object is lost
+		if names := m.names(); len(names) > 0 {
+			m.forget(names[m.pick(len(names))])
+		}
+	}
+	m.consistent()
+}
+
+func (m *model) bootID() string { return fmt.Sprintf("boot-%d", m.boot) }
+
+func (m *model) names() (names []string) {
+	for name := range m.wanted {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (m *model) appear() {
+	name := fmt.Sprintf("pod%d", m.pick(5))
+	if m.wanted[name] != nil {
+		return
+	}
+	p := pod(name, []string{"a", "b", "c"}[m.pick(3)])
+	if m.pick(3) == 0 {
+		p = inline(name, "scratch")
+		p.Spec.Volumes[0].CSI.Driver = "d.example"
+	}
+	p.UID = types.UID(fmt.Sprintf("%s-%d", name, m.pick(1<<30)))
+	m.wanted[name] = m.create(p)
+}
+
+func (m *model) forget(name string) {
+	p := m.wanted[name]
+	m.put(func(tx *store.Tx) error { return tx.Pods().Delete(store.KeyOf(p)) })
+	delete(m.wanted, name)
+	delete(m.going, name)
+	_ = m.settle() // tried again in the end
+}
+
+func (m *model) reconcile(name string) error {
+	p := m.wanted[name]
+	if !m.going[name] {
+		_, err := m.manager.MountPod(m.t.Context(), p)
+		return err
+	}
+	if err := m.manager.UnmountPod(m.t.Context(), p); err != nil {
+		return err
+	}
+	m.put(func(tx *store.Tx) error { return tx.Pods().Delete(store.KeyOf(p)) })
+	delete(m.wanted, name)
+	delete(m.going, name)
+	return nil
+}
+
+// converge lets the driver be well, and everything come to its end.
+func (m *model) converge() {
+	m.mu.Lock()
+	m.faults = false
+	m.mu.Unlock()
+	for _, name := range m.names() {
+		if err := m.reconcile(name); err != nil {
+			m.t.Errorf("pod %s: %v", name, err)
+		}
+	}
+	if err := m.settle(); err != nil {
+		m.t.Error(err)
+	}
+	m.consistent()
+	for _, name := range m.names() {
+		for volume, place := range m.mount(m.wanted[name]) {
+			if !isMounted(place.Path) {
+				m.t.Errorf("volume %s of pod %s is not mounted", volume, name)
+			}
+		}
+		m.going[name] = true
+	}
+	for _, name := range m.names() {
+		if err := m.reconcile(name); err != nil {
+			m.t.Errorf("pod %s: %v", name, err)
+		}
+	}
+	if err := m.settle(); err != nil {
+		m.t.Error(err)
+	}
+	m.empty()
+}
+
+// empty checks that nothing is in use, mounted, recorded or attached.
+func (m *model) empty() {
+	if _, inUse := m.driver.Left(); len(inUse) > 0 {
+		m.t.Errorf("in use: %v", inUse)
+	}
+	if uses := m.uses(); len(uses) > 0 {
+		m.t.Errorf("%d uses are recorded, such as %+v", len(uses), uses[0])
+	}
+	if mounts, err := readMountTable(m.root); err != nil || len(mounts) > 0 {
+		m.t.Errorf("mounted: %v, %v", mounts, err)
+	}
+	if all := m.attachments(); len(all) > 0 {
+		m.t.Errorf("attached: %d", len(all))
+	}
+	for _, directory := range []string{"pods", "plugins"} {
+		if entries, err := os.ReadDir(m.root + "/" + directory); err == nil && len(entries) > 0 {
+			m.t.Errorf("%s has %v", directory, entries)
+		}
+	}
+}
