@@ -154,9 +154,10 @@ func (s *state) needs(p *plan) {
 
 // write stores the plan in one transaction.
 func (h *Host) write(p plan) error {
+	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	return h.store.Update(func(tx *store.Tx) error {
 		for _, given := range p.plain {
-			if err := tx.Objects(given.Kind).Put(given.Key, given.Object); err != nil {
+			if err := writePlain(tx, given, now); err != nil {
 				return err
 			}
 		}
@@ -167,6 +168,22 @@ func (h *Host) write(p plan) error {
 		}
 		return nil
 	})
+}
+
+// writePlain stores an object as it is given, whatever is there: a run takes
+// what it is told, once.
+func writePlain(tx *store.Tx, given manifest.Object, now metav1.Time) error {
+	table := tx.Objects(given.Kind)
+	stored, err := table.Get(given.Key)
+	switch {
+	case err != nil:
+		return err
+	case stored == nil:
+		initialise(given.Kind, given.Object, now)
+	default:
+		keepStatus(given.Object, stored)
+	}
+	return table.Put(given.Key, given.Object)
 }
 
 // forgetUnmade removes given claims that nothing was made of, after a failure:

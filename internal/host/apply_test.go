@@ -88,7 +88,7 @@ func everything() string {
 }
 
 func claims(tx *store.Tx) store.Table[corev1.PersistentVolumeClaim] { return tx.Claims() }
-func podsOf(tx *store.Tx) store.Table[corev1.Pod]                     { return tx.Pods() }
+func podsOf(tx *store.Tx) store.Table[corev1.Pod]                   { return tx.Pods() }
 func volumesOf(tx *store.Tx) store.Table[corev1.PersistentVolume]   { return tx.Volumes() }
 func secrets(tx *store.Tx) store.Table[corev1.Secret]               { return tx.Secrets() }
 func drivers(tx *store.Tx) store.Table[storagev1.CSIDriver]         { return tx.Drivers() }

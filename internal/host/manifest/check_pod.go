@@ -7,7 +7,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 )
@@ -134,6 +137,9 @@ func checkEphemeral(at string, pod *corev1.Pod, volume *corev1.Volume) []string 
 	name := claim.EphemeralClaimName(pod.Name, volume.Name)
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	problems := checkClaimSpec(at+".volumeClaimTemplate.spec", pvc)
+	metadata := field.NewPath(at, "volumeClaimTemplate", "metadata")
+	problems = append(problems, texts(metav1validation.ValidateLabels(template.Labels, metadata.Child("labels")))...)
+	problems = append(problems, texts(apivalidation.ValidateAnnotations(template.Annotations, metadata.Child("annotations")))...)
 	if pod.Name != "" {
 		problems = append(problems, subdomain(fmt.Sprintf("%s: the claim's name %q", at, name), name)...)
 	}
@@ -166,12 +172,25 @@ func (c containers) check(at string, container *corev1.Container) []string {
 		if variable.Value != "" && variable.ValueFrom != nil {
 			problems = append(problems, fmt.Sprintf("%s.env[%d]: has a value and a valueFrom", at, i))
 		}
+		if source := variable.ValueFrom; source != nil && source.FieldRef != nil && !isServed(source.FieldRef.FieldPath) {
+			problems = append(problems, fmt.Sprintf("%s.env[%d].valueFrom.fieldRef.fieldPath: %q is not supported on one machine", at, i, source.FieldRef.FieldPath))
+		}
 	}
 	if security := container.SecurityContext; security != nil {
 		problems = append(problems, checkID(at+".securityContext.runAsUser", security.RunAsUser)...)
 		problems = append(problems, checkID(at+".securityContext.runAsGroup", security.RunAsGroup)...)
 	}
 	return append(problems, c.checkPlaces(at, container)...)
+}
+
+// isServed tells whether package workload has a value for a field of the pod.
+func isServed(fieldPath string) bool {
+	for _, stem := range []string{"metadata.labels['", "metadata.annotations['"} {
+		if strings.HasPrefix(fieldPath, stem) {
+			return strings.HasSuffix(fieldPath, "']")
+		}
+	}
+	return slices.Contains([]string{"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName"}, fieldPath)
 }
 
 func (c containers) checkPlaces(at string, container *corev1.Container) (problems []string) {

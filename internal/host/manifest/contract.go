@@ -1,7 +1,5 @@
 package manifest
 
-import "strings"
-
 // Meaning says what becomes of a field.
 type Meaning int
 
@@ -33,6 +31,8 @@ type rule struct {
 type contract struct {
 	rules map[string]rule
 	order []string
+	// parents are the paths that have a rule somewhere below them.
+	parents map[string]bool
 }
 
 func (c *contract) set(r rule, prefix string, names ...string) {
@@ -42,6 +42,11 @@ func (c *contract) set(r rule, prefix string, names ...string) {
 			c.order = append(c.order, path)
 		}
 		c.rules[path] = r
+		for i, char := range path {
+			if char == '.' || char == '[' {
+				c.parents[path[:i]] = true
+			}
+		}
 	}
 }
 
@@ -57,21 +62,11 @@ func (c *contract) note(meaning Meaning, note, prefix string, names ...string) {
 }
 
 // covers tells whether something below the pattern is listed.
-func (c *contract) covers(pattern string) bool {
-	if pattern == "" {
-		return true
-	}
-	for path := range c.rules {
-		if strings.HasPrefix(path, pattern+".") || strings.HasPrefix(path, pattern+"[]") {
-			return true
-		}
-	}
-	return false
-}
+func (c *contract) covers(pattern string) bool { return pattern == "" || c.parents[pattern] }
 
 // newContract begins with what all kinds have.
 func newContract() *contract {
-	c := &contract{rules: map[string]rule{}}
+	c := &contract{rules: map[string]rule{}, parents: map[string]bool{}}
 	c.honour("", "apiVersion", "kind")
 	c.honour("metadata.", "name", "namespace", "labels", "annotations")
 	c.note(Honoured, "if given, the object that is changed must have it", "metadata.", "uid", "resourceVersion")

@@ -180,6 +180,8 @@ func TestDecode_refusesWhatAnAPIServerRefuses(t *testing.T) {
 		{"Pod", "{name: i, mountPath: /i}", "{name: b, mountPath: /i}", "is a block device (volumeMode: Block); use volumeDevices"},
 		{"Pod", "mountPath: /i", "mountPath: /i, mountPropagation: Bidirectional", "spec.containers[0].volumeMounts[1].mountPropagation: is not supported"},
 		{"Pod", "command: [cat]", "command: [cat], env: [{name: A, value: b, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]", "env[0]: has a value and a valueFrom"},
+		{"Pod", "command: [cat]", "command: [cat], env: [{name: A, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]", "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: \"status.podIP\" is not supported"},
+		{"Pod", "metadata: {labels: {a: b}}", "metadata: {labels: {a b: b}}", "spec.volumes[1].ephemeral.volumeClaimTemplate.metadata.labels: name part"},
 	}
 	for _, c := range cases {
 		t.Run(fmt.Sprintf("%s %s", c.kind, c.new), func(t *testing.T) {
