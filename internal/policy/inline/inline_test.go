@@ -1,6 +1,7 @@
 package inline_test
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -219,4 +220,38 @@ func FuzzAdmit(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The chart has the same keys and the same words; that it decides alike is tried
+// on a real API server (test/mishaps).
+func TestMessages_areThoseOfTheChart(t *testing.T) {
+	var chart strings.Builder
+	for _, file := range []string{"_inlinepolicy.tpl", "inlinepolicy.yaml"} {
+		text, err := os.ReadFile("../../../deploy/helm/holdfast/templates/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chart.Write(text)
+	}
+	for _, key := range []string{inline.ListPrefix, inline.ProfileLabel, inline.OpenShiftProfileLabel, inline.ReadOnlyLabel, inline.LevelPrefix, inline.ReservedPrefix} {
+		if !strings.Contains(chart.String(), key) {
+			t.Errorf("the chart lacks the key %s", key)
+		}
+	}
+	p, todo := newPolicy(t, policytest.InlineOptions()), map[string]bool{}
+	for _, c := range policytest.InlineCases() {
+		for _, finding := range p.Judge(objectOf(c), namespaceOf(c), policytest.FindInlineDriver) {
+			_, text, _ := strings.Cut(finding.Message, "; ") // what to do, which has no names but the mode's
+			todo[strings.ReplaceAll(text, "/"+string(finding.Mode), "/%s")] = true
+		}
+	}
+	words := strings.ReplaceAll(chart.String(), "annotation %s", "annotation "+inline.ListPrefix+"%s")
+	for text := range todo {
+		if !strings.Contains(words, text) {
+			t.Errorf("the chart lacks %q", text)
+		}
+	}
+	if len(todo) != 6 {
+		t.Errorf("the cases have %d kinds of messages", len(todo))
+	}
 }

@@ -145,6 +145,22 @@ func TestInline_isAboutCreation(t *testing.T) {
 	}
 }
 
+// What is missing or null in an object is nothing, and no reason to fail.
+func TestInline_takesObjectsWithoutASpec(t *testing.T) {
+	webhook := newInline(t, table{})
+	for _, object := range []string{`{}`, `null`, `{"spec":null}`, `{"spec":{"volumes":null}}`, `{"spec":{"volumes":[{"name":"x"},{}]}}`, `{"spec":{"template":null}}`} {
+		for _, kind := range slices.DeleteFunc(slices.Clone(kinds), func(k string) bool { return k == "PersistentVolume" }) {
+			request := &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Kind: metav1.GroupVersionKind{Kind: kind}, Object: runtime.RawExtension{Raw: []byte(object)}}
+			for _, answer := range []func(context.Context, *admissionv1.AdmissionRequest, *admissionv1.AdmissionResponse){webhook.validate, webhook.mutate} {
+				response := &admissionv1.AdmissionResponse{Allowed: true}
+				if answer(t.Context(), request, response); !response.Allowed || len(response.Warnings) > 0 || response.Patch != nil {
+					t.Errorf("%s %s: %+v", kind, object, response)
+				}
+			}
+		}
+	}
+}
+
 // What cannot be known is no reason to admit.
 func TestInline_refusesWhatItCannotDecide(t *testing.T) {
 	pod := policytest.Pod("shop", policytest.Inline("data", policytest.Restricted))
