@@ -45,8 +45,8 @@ func TestRun_refuses(t *testing.T) {
 			`Pod "default/test": container "main": volumeDevices[0]: volume "data" is a filesystem (volumeMode: Filesystem); use volumeMounts`},
 		{"a device as a filesystem", replaced(t, "  accessModes:", "  volumeMode: Block\n  accessModes:"),
 			`Pod "default/test": container "main": volumeMounts[0]: volume "data" is a block device (volumeMode: Block); use volumeDevices`},
-		{"secrets", replaced(t, "provisioner: local.holdfast.dev", "provisioner: local.holdfast.dev\nparameters: {csi.storage.k8s.io/secret-name: a, csi.storage.k8s.io/secret-namespace: b}"),
-			`StorageClass "local": parameters: secrets (csi.storage.k8s.io/…-secret-name) are not supported on one machine`},
+		{"a secret that is not there", replaced(t, "provisioner: local.holdfast.dev", "provisioner: local.holdfast.dev\nparameters: {csi.storage.k8s.io/secret-name: a, csi.storage.k8s.io/secret-namespace: b}"),
+			`StorageClass "local": the secret for CreateVolume is missing: there is no Secret "b/a"`},
 		{"a parameter that the driver does not know", replaced(t, "provisioner: local.holdfast.dev", "provisioner: local.holdfast.dev\nparameters: {colour: red}"), "claim default/data: create: driver local.holdfast.dev: CreateVolume pvc-"},
 		{"a size beyond the pool", replaced(t, "storage: 16Mi", "storage: 8Pi"), "claim default/data: create: driver local.holdfast.dev: CreateVolume pvc-"},
 		{"an access mode that the driver does not serve", replaced(t, "[ReadWriteOnce]", "[ReadWriteMany]"), "claim default/data: create: driver local.holdfast.dev: CreateVolume pvc-"},
@@ -77,6 +77,8 @@ func TestRun_refuses(t *testing.T) {
 func TestRun_refusesWithoutTouchingTheDisk(t *testing.T) {
 	cases := []struct{ name, text, want string }{
 		{"an unknown kind", "apiVersion: apps/v1\nkind: Deployment\n", `FILE: document 1: kind "Deployment" of apiVersion "apps/v1" is not supported`},
+		{"a claim for a volume that exists", replaced(t, "storageClassName: local", `storageClassName: ""`),
+			`FILE: document 2: PersistentVolumeClaim "default/data": spec.storageClassName: "" needs a host that goes on running`},
 		{"an unknown field", replaced(t, "restartPolicy: Never", "restartPolicies: Never"), `FILE: document 3: unknown field "spec.restartPolicies"`},
 		{"two of one name", replaced(t, "kind: PersistentVolumeClaim\nmetadata: {name: data}", "kind: PersistentVolumeClaim\nmetadata: {name: data}") + "---" + strings.Split(pod("16Mi", "true", ""), "---")[1],
 			`FILE: document 4: PersistentVolumeClaim "default/data": is there twice: the first is FILE, document 2`},
