@@ -51,10 +51,13 @@ func (m *Manager) Controllers() []reconcile.Controller {
 func (m *Manager) run(resource string, sync func(context.Context, string) (time.Duration, error)) func(context.Context, string) (time.Duration, error) {
 	return func(ctx context.Context, key string) (time.Duration, error) {
 		who := dependency(resource, key)
-		for {
+		for looks := 1; ; looks++ {
 			again, err := sync(ctx, key)
 			if m.waits.set(who, onOf(err)) {
-				continue
+				if looks < 5 {
+					continue
+				}
+				again = time.Second // what it waits for changes all the time
 			}
 			if err == nil {
 				m.said.drop(who)

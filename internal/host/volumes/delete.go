@@ -51,7 +51,10 @@ func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClai
 // settle finishes a creation that nobody waits for any more. Where nothing was
 // made there is nothing more to do.
 func (m *Manager) settle(ctx context.Context, record *store.Provisioning, pvc *corev1.PersistentVolumeClaim) error {
-	err := m.finishCreation(ctx, record, pvc, false)
+	err := completeRecord(record, pvc)
+	if err == nil {
+		err = m.finishCreation(ctx, record, pvc, false)
+	}
 	if err == nil {
 		return nil
 	}
@@ -213,6 +216,9 @@ func (m *Manager) finishDelete(ctx context.Context, found bound) error {
 func (m *Manager) findUnrecorded(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	record, err := m.provisioning(pvc.UID)
 	if err != nil || record == nil {
+		return nil, err
+	}
+	if err := completeRecord(record, pvc); err != nil {
 		return nil, err
 	}
 	if err := m.finishCreation(ctx, record, pvc, false); err != nil {

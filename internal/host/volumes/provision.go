@@ -40,7 +40,26 @@ func (m *Manager) EnsureClaim(ctx context.Context, key string) error {
 		_, err := m.grow(ctx, found)
 		return err
 	}
+	if has, err := m.bindExisting(found.claim); has || err != nil {
+		return err
+	}
 	return m.provision(ctx, found.claim)
+}
+
+// bindExisting binds a claim to a volume that exists, if it names one or one fits.
+func (m *Manager) bindExisting(pvc *corev1.PersistentVolumeClaim) (bool, error) {
+	record, err := m.provisioning(pvc.UID)
+	if err != nil || record != nil {
+		return false, err
+	}
+	if pvc.Spec.VolumeName != "" {
+		return true, m.bindNamed(pvc)
+	}
+	pv, err := m.search(pvc, false)
+	if err != nil || pv == nil {
+		return false, err
+	}
+	return true, m.bind(pvc, pv.Name)
 }
 
 func claimLabel(key string) string { return "claim " + key }
@@ -87,7 +106,7 @@ func (m *Manager) finishCreation(ctx context.Context, record *store.Provisioning
 // one of an earlier try, whose request is repeated word for word, or a new one.
 func (m *Manager) intend(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (record *store.Provisioning, fresh bool, err error) {
 	if record, err = m.provisioning(pvc.UID); err != nil || record != nil {
-		return record, false, err
+		return record, false, errors.Join(err, completeRecord(record, pvc))
 	}
 	class, err := m.classOf(pvc)
 	if err != nil {
@@ -104,6 +123,18 @@ func (m *Manager) intend(ctx context.Context, pvc *corev1.PersistentVolumeClaim)
 	}
 	m.tell(claimAbout(pvc), false, reasonProvisioning, fmt.Sprintf("driver %s is asked for a volume for claim %q", record.Driver, record.Claim))
 	return record, true, m.hit("provision/begun")
+}
+
+// completeRecord adds the PersistentVolume to a record of an earlier version,
+// which had no secrets.
+func completeRecord(record *store.Provisioning, pvc *corev1.PersistentVolumeClaim) error {
+	if record == nil || record.Volume != nil {
+		return nil
+	}
+	class, err := claim.ParseClass(&record.Class)
+	policy := claim.ReclaimPolicy(&record.Class)
+	record.Volume = claim.Creation{Class: class, Claim: pvc}.Template(claim.VolumeOptions{Policy: policy, Finalizers: volumeFinalizers(policy)})
+	return err
 }
 
 func (m *Manager) provisioning(uid types.UID) (record *store.Provisioning, err error) {

@@ -127,7 +127,7 @@ func (m *Manager) endVolume(ctx context.Context, pv *corev1.PersistentVolume) er
 // protectVolume keeps the finalizers of a volume in step with its policy, which
 // the user may change.
 func (m *Manager) protectVolume(pv *corev1.PersistentVolume) error {
-	return m.changeVolume(pv, func(current *corev1.PersistentVolume) {
+	change := func(current *corev1.PersistentVolume) {
 		protect(current, volumeProtection)
 		switch {
 		case current.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete:
@@ -135,7 +135,12 @@ func (m *Manager) protectVolume(pv *corev1.PersistentVolume) error {
 		case current.Status.Phase == corev1.VolumeBound:
 			protect(current, claim.ProvisionerFinalizer)
 		}
-	})
+	}
+	wanted := pv.DeepCopy()
+	if change(wanted); slices.Equal(wanted.Finalizers, pv.Finalizers) {
+		return nil
+	}
+	return m.changeVolume(pv, change)
 }
 
 // reclaim deletes the volume of a released PersistentVolume, then the object.
