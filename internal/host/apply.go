@@ -142,9 +142,7 @@ func (a *applier) put(c *change) error {
 		return err
 	}
 	if stored == nil {
-		a.changePod(c.Object)
-		c.action, c.wrong = api.Created, a.prepare(c.Object)
-		if c.wrong != nil {
+		if a.changePod(c.Object); !a.prepare(c) {
 			return nil
 		}
 		if pvc, is := c.Object.Object.(*corev1.PersistentVolumeClaim); is && pvc.Spec.VolumeName == "" {
@@ -152,27 +150,38 @@ func (a *applier) put(c *change) error {
 		}
 		return table.Put(c.Key, c.Object.Object)
 	}
+	if a.merge(c, stored); c.action == api.Unchanged {
+		return nil
+	}
+	return table.Put(c.Key, c.Object.Object)
+}
+
+// merge makes of a stored object what is given; the action tells whether that
+// is anything new.
+func (a *applier) merge(c *change, stored store.Object) {
 	m := merger{state: a.state, stored: stored, given: c.Object}
 	changed, err := m.merge()
 	if err != nil && a.changePod(c.Object) {
 		changed, err = m.merge() // the pod became what it is in the same way
 	}
-	c.Object.Object, c.wrong, c.action = stored, err, api.Unchanged
 	a.warnings = append(a.warnings, m.warnings...)
+	c.wrong = err
 	if err != nil || !changed {
-		return nil
+		c.Object.Object, c.action = stored, api.Unchanged
+		return
 	}
 	c.Object.Object, c.action = m.merged, api.Configured
-	return table.Put(c.Key, m.merged)
 }
 
-// prepare makes a new object of what was given.
-func (a *applier) prepare(given manifest.Object) error {
-	if given.GetResourceVersion() != "" {
-		return refuse(api.ErrConflict, fmt.Errorf("%s: metadata.resourceVersion: is that of an object that is not there any more; leave it out to make a new one", given.Name()))
+// prepare makes a new object of what was given, unless that is another one.
+func (a *applier) prepare(c *change) bool {
+	c.action = api.Created
+	if c.GetResourceVersion() != "" {
+		c.wrong = refuse(api.ErrConflict, fmt.Errorf("%s: metadata.resourceVersion: is that of an object that is not there any more; leave it out to make a new one", c.Name()))
+		return false
 	}
-	initialise(given.Kind, given.Object, a.now)
-	return nil
+	initialise(c.Kind, c.Object.Object, a.now)
+	return true
 }
 
 // check looks at an object beside the others, and asks the policy about a pod.

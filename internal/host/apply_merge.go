@@ -31,7 +31,7 @@ func (m *merger) merge() (changed bool, err error) {
 	if err := m.checkIdentity(); err != nil {
 		return false, err
 	}
-	before := m.stored.DeepCopyObject().(store.Object)
+	before := clone(m.stored)
 	manifest.SetDefaults(before) // other writers leave fields out
 	m.merged = m.given.Object
 	m.inherit(before)

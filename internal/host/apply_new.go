@@ -65,19 +65,36 @@ func keepStatus(object, stored store.Object) {
 	object.SetOwnerReferences(stored.GetOwnerReferences())
 	switch object := object.(type) {
 	case *corev1.Namespace:
-		object.Status = stored.(*corev1.Namespace).Status
-		object.Spec = stored.(*corev1.Namespace).Spec
+		object.Status = likewise(object, stored).Status
+		object.Spec = likewise(object, stored).Spec
 	case *corev1.PersistentVolume:
-		object.Status = stored.(*corev1.PersistentVolume).Status
+		object.Status = likewise(object, stored).Status
 	case *corev1.PersistentVolumeClaim:
-		object.Status = stored.(*corev1.PersistentVolumeClaim).Status
+		object.Status = likewise(object, stored).Status
 	case *corev1.Pod:
-		object.Status = stored.(*corev1.Pod).Status
+		object.Status = likewise(object, stored).Status
 	case *snapshotv1.VolumeSnapshot:
-		object.Status = stored.(*snapshotv1.VolumeSnapshot).Status
+		object.Status = likewise(object, stored).Status
 	case *snapshotv1.VolumeSnapshotContent:
-		object.Status = stored.(*snapshotv1.VolumeSnapshotContent).Status
+		object.Status = likewise(object, stored).Status
 	}
+}
+
+// likewise is a stored object as what it is: of the same kind as another, since
+// both have the same key in the same table.
+func likewise[T any](_ *T, stored store.Object) *T {
+	if same, is := any(stored).(*T); is {
+		return same
+	}
+	return new(T)
+}
+
+// clone copies an object.
+func clone(object store.Object) store.Object {
+	if copied, is := object.DeepCopyObject().(store.Object); is {
+		return copied
+	}
+	return object // what is copied has the type of what it is copied from
 }
 
 // manager is who owns labels and annotations in metadata.managedFields.
@@ -105,7 +122,7 @@ func ownedOf(kind store.Kind, object store.Object) []metav1.ManagedFieldsEntry {
 	}
 	return []metav1.ManagedFieldsEntry{{
 		Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: kind.GroupVersion().String(),
-		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: raw},
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(string(raw)),
 	}}
 }
 
@@ -123,7 +140,7 @@ func ownedBy(entries []metav1.ManagedFieldsEntry) (fields owned) {
 	if at < 0 || entries[at].FieldsV1 == nil {
 		return owned{}
 	}
-	if err := json.Unmarshal(entries[at].FieldsV1.Raw, &fields); err != nil {
+	if err := json.Unmarshal(entries[at].FieldsV1.GetRawBytes(), &fields); err != nil {
 		return owned{}
 	}
 	return fields

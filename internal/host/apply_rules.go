@@ -68,21 +68,21 @@ func changesOf(kind string) changes {
 func (m *merger) inherit(before store.Object) {
 	switch given := m.merged.(type) {
 	case *corev1.PersistentVolumeClaim:
-		stored := before.(*corev1.PersistentVolumeClaim)
+		stored := likewise(given, before)
 		takeOver(&given.Spec.StorageClassName, stored.Spec.StorageClassName)
 		if given.Spec.VolumeName == "" {
 			given.Spec.VolumeName = stored.Spec.VolumeName
 		}
 	case *corev1.PersistentVolume:
-		m.inheritVolume(given, before.(*corev1.PersistentVolume))
+		m.inheritVolume(given, likewise(given, before))
 	case *corev1.Pod:
 		if given.Spec.NodeName == "" {
-			given.Spec.NodeName = before.(*corev1.Pod).Spec.NodeName
+			given.Spec.NodeName = likewise(given, before).Spec.NodeName
 		}
 	case *snapshotv1.VolumeSnapshot:
-		takeOver(&given.Spec.VolumeSnapshotClassName, before.(*snapshotv1.VolumeSnapshot).Spec.VolumeSnapshotClassName)
+		takeOver(&given.Spec.VolumeSnapshotClassName, likewise(given, before).Spec.VolumeSnapshotClassName)
 	case *snapshotv1.VolumeSnapshotContent:
-		stored := before.(*snapshotv1.VolumeSnapshotContent)
+		stored := likewise(given, before)
 		takeOver(&given.Spec.VolumeSnapshotClassName, stored.Spec.VolumeSnapshotClassName)
 		takeOver(&given.Spec.SourceVolumeMode, stored.Spec.SourceVolumeMode)
 		if given.Spec.VolumeSnapshotRef.UID == "" {
@@ -129,7 +129,7 @@ func (m *merger) ask(d difference, before store.Object) string {
 			return m.cannotChange(d) + " (it is immutable)"
 		}
 	case *corev1.PersistentVolumeClaim:
-		return m.askClaim(d, stored, m.merged.(*corev1.PersistentVolumeClaim))
+		return m.askClaim(d, stored, likewise(stored, m.merged))
 	case *corev1.PersistentVolume:
 		if d.after == nil {
 			return "cannot be taken away again"
