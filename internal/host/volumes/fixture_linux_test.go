@@ -138,8 +138,18 @@ func class() *storagev1.StorageClass {
 // claim stores a claim and returns its key.
 func (w *world) claim(name string, change ...func(*corev1.PersistentVolumeClaim)) string {
 	w.t.Helper()
+	pvc := newClaim(name)
+	for _, c := range change {
+		c(pvc)
+	}
+	key := store.Key("ns", name)
+	w.put(func(tx *store.Tx) error { return tx.Claims().Put(key, pvc) })
+	return key
+}
+
+func newClaim(name string) *corev1.PersistentVolumeClaim {
 	className := "fast"
-	pvc := &corev1.PersistentVolumeClaim{
+	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID("uid-" + name)},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: &className, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -147,12 +157,6 @@ func (w *world) claim(name string, change ...func(*corev1.PersistentVolumeClaim)
 		},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
 	}
-	for _, c := range change {
-		c(pvc)
-	}
-	key := store.Key("ns", name)
-	w.put(func(tx *store.Tx) error { return tx.Claims().Put(key, pvc) })
-	return key
 }
 
 // ensured stores a claim that has its volume.
