@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -151,61 +149,15 @@ func (w *inlineWorld) makeNamespace(t *testing.T, namespace *corev1.Namespace) {
 // of, would be told.
 func (w *inlineWorld) installPolicies(t *testing.T, manifest string) (remove func()) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("../../deploy/manifests", manifest))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := w.core.AdmissionregistrationV1()
-	var undo []func(context.Context) error
-	for _, document := range documents(t, string(text)) {
-		var kind metav1.TypeMeta
-		decode(t, document, &kind)
-		var err error
-		switch kind.Kind {
-		case "ValidatingAdmissionPolicy":
-			var object admissionv1.ValidatingAdmissionPolicy
-			decode(t, document, &object)
-			w.configure(&object.Spec)
-			_, err = client.ValidatingAdmissionPolicies().Create(w.ctx, &object, metav1.CreateOptions{})
-			undo = append(undo, func(ctx context.Context) error {
-				return client.ValidatingAdmissionPolicies().Delete(ctx, object.Name, metav1.DeleteOptions{})
-			})
-		case "ValidatingAdmissionPolicyBinding":
-			var object admissionv1.ValidatingAdmissionPolicyBinding
-			decode(t, document, &object)
-			if object.Spec.ValidationActions[0] == admissionv1.Audit {
-				object.Spec.ValidationActions[0] = admissionv1.Warn
-			}
-			_, err = client.ValidatingAdmissionPolicyBindings().Create(w.ctx, &object, metav1.CreateOptions{})
-			undo = append(undo, func(ctx context.Context) error {
-				return client.ValidatingAdmissionPolicyBindings().Delete(ctx, object.Name, metav1.DeleteOptions{})
-			})
-		case "MutatingAdmissionPolicy":
-			var object admissionv1.MutatingAdmissionPolicy
-			decode(t, document, &object)
-			object.Spec.MatchConstraints.NamespaceSelector = exemptSelector()
-			_, err = client.MutatingAdmissionPolicies().Create(w.ctx, &object, metav1.CreateOptions{})
-			undo = append(undo, func(ctx context.Context) error {
-				return client.MutatingAdmissionPolicies().Delete(ctx, object.Name, metav1.DeleteOptions{})
-			})
-		case "MutatingAdmissionPolicyBinding":
-			var object admissionv1.MutatingAdmissionPolicyBinding
-			decode(t, document, &object)
-			_, err = client.MutatingAdmissionPolicyBindings().Create(w.ctx, &object, metav1.CreateOptions{})
-			undo = append(undo, func(ctx context.Context) error {
-				return client.MutatingAdmissionPolicyBindings().Delete(ctx, object.Name, metav1.DeleteOptions{})
-			})
+	installed := installPolicies(w.ctx, t, w.core, shipped(t, manifest), w.configure, func(spec *admissionv1.ValidatingAdmissionPolicyBindingSpec) {
+		if spec.ValidationActions[0] == admissionv1.Audit {
+			spec.ValidationActions[0] = admissionv1.Warn
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	}, func(spec *admissionv1.MutatingAdmissionPolicySpec) {
+		spec.MatchConstraints.NamespaceSelector = exemptSelector()
+	})
 	return func() {
-		for _, step := range slices.Backward(undo) {
-			if err := step(context.WithoutCancel(w.ctx)); err != nil {
-				t.Error(err)
-			}
-		}
+		installed.remove()
 		w.waitUntilInactive(t)
 	}
 }
@@ -372,11 +324,7 @@ func (w *inlineWorld) installWebhook(t *testing.T) (mutate, remove func()) {
 	process := holdfast(t, "policy", "webhook", "--listen="+address, "--cert-file="+certificate, "--key-file="+key, "--inline",
 		"--inline-enforce="+defaults, "--inline-warn="+defaults, "--inline-audit="+defaults, "--kubeconfig="+sharedFile)
 	validating := &admissionv1.ValidatingWebhookConfiguration{}
-	text, err := os.ReadFile("../../deploy/manifests/inline-webhook.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, document := range documents(t, string(text)) {
+	for _, document := range documents(t, shipped(t, "inline-webhook.yaml")) {
 		var kind metav1.TypeMeta
 		if decode(t, document, &kind); kind.Kind == "ValidatingWebhookConfiguration" {
 			decode(t, document, validating)

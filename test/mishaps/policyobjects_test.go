@@ -86,50 +86,18 @@ func (w *pipeWorld) keepOldVolume(t *testing.T) {
 // manifest is one of the shipped files, changed as its head tells a user to.
 func (w *pipeWorld) manifest(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("../../deploy/manifests", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.ReplaceAll(string(text), "in []", `in ["`+w.namespace+"/"+allowed+`"]`)
+	return strings.ReplaceAll(shipped(t, name), "in []", `in ["`+w.namespace+"/"+allowed+`"]`)
 }
 
 func (w *pipeWorld) installPolicy(t *testing.T) (remove func()) {
 	t.Helper()
 	w.keepOldVolume(t)
-	client := w.core.AdmissionregistrationV1()
-	var policies, bindings []string
-	for _, document := range documents(t, w.manifest(t, "pipe-policy.yaml")) {
-		var kind metav1.TypeMeta
-		decode(t, document, &kind)
-		var err error
-		switch kind.Kind {
-		case "ValidatingAdmissionPolicy":
-			var object admissionv1.ValidatingAdmissionPolicy
-			decode(t, document, &object)
-			policies = append(policies, object.Name)
-			_, err = client.ValidatingAdmissionPolicies().Create(w.ctx, &object, metav1.CreateOptions{})
-		case "ValidatingAdmissionPolicyBinding":
-			var object admissionv1.ValidatingAdmissionPolicyBinding
-			decode(t, document, &object)
-			bindings = append(bindings, object.Name)
-			_, err = client.ValidatingAdmissionPolicyBindings().Create(w.ctx, &object, metav1.CreateOptions{})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(policies) != 5 || len(bindings) != 5 {
-		t.Fatalf("the manifest has %d policies and %d bindings", len(policies), len(bindings))
+	installed := installPolicies(w.ctx, t, w.core, w.manifest(t, "pipe-policy.yaml"), nil, nil, nil)
+	if made := installed.made; made["ValidatingAdmissionPolicy"] != 5 || made["ValidatingAdmissionPolicyBinding"] != 5 {
+		t.Fatalf("the manifest has %v", made)
 	}
 	return func() {
-		ctx := context.WithoutCancel(w.ctx)
-		for i := range policies {
-			err := errors.Join(client.ValidatingAdmissionPolicyBindings().Delete(ctx, bindings[i], metav1.DeleteOptions{}),
-				client.ValidatingAdmissionPolicies().Delete(ctx, policies[i], metav1.DeleteOptions{}))
-			if err != nil {
-				t.Error(err)
-			}
-		}
+		installed.remove()
 		w.waitUntilAdmitted(t)
 	}
 }

@@ -26,9 +26,9 @@ import (
 const (
 	// Path is where the API server posts reviews for the rule of the pipes.
 	Path = "/validate"
-	// InlinePath is that for the rules of inline volumes, and ReadOnlyPath for
-	// making them read-only.
-	InlinePath   = "/validate-inline"
+	// InlinePath is that for the rules of inline volumes.
+	InlinePath = "/validate-inline"
+	// ReadOnlyPath is that for making inline volumes read-only.
 	ReadOnlyPath = "/mutate-inline"
 	// largest review: an object of etcd's limit of 1.5 MiB, once as it is and once
 	// as it was, and the rest.
