@@ -38,6 +38,7 @@ func TestInlinePolicy(t *testing.T) {
 		for _, c := range w.cases {
 			w.try(t, c, func(inline.Finding) bool { return !c.Unseen })
 		}
+		w.checkTypes(t)
 	})
 	t.Run("read-only", func(t *testing.T) {
 		remove := w.installPolicies(t, "inline-read-only.yaml")
@@ -277,6 +278,28 @@ func (w *inlineWorld) poll(t *testing.T, done func() error) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// checkTypes: the controller manager finds no fault with the expressions, for any
+// of the kinds that they look at.
+func (w *inlineWorld) checkTypes(t *testing.T) {
+	t.Helper()
+	w.poll(t, func() error {
+		policies, err := w.core.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(w.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, policy := range policies.Items {
+			switch {
+			case !strings.Contains(policy.Name, "-inline-"):
+			case policy.Status.TypeChecking == nil:
+				return fmt.Errorf("policy %s is not checked", policy.Name)
+			case len(policy.Status.TypeChecking.ExpressionWarnings) > 0:
+				return fmt.Errorf("policy %s: %v", policy.Name, policy.Status.TypeChecking.ExpressionWarnings)
+			}
+		}
+		return nil
+	})
 }
 
 // tryReadOnly: what Mutate does on a host.
