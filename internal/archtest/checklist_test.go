@@ -35,6 +35,7 @@ func (c checklist) identifiers() (all []string) {
 func checklists() []checklist {
 	return []checklist{
 		{"docs/reference/ebs.md", map[string]int{"D": 29, "X": 46, "U": 21}},
+		{"docs/reference/host-conformance.md", map[string]int{"KEP": 19, "CM": 112}},
 		{"docs/reference/windows.md", map[string]int{"G": 5, "P": 10, "W": 8, "T": 3, "U": 5, "D": 21, "L": 4}},
 	}
 }
@@ -97,7 +98,7 @@ func readChecklist(t *testing.T, name string) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile(`(?m)^\| ([A-Z]-\d+) \|.*\| (.*) \|$`)
+	row := regexp.MustCompile(`(?m)^\| ([A-Z]+-\d+) \|.*\| (.*) \|$`)
 	rows := map[string][]string{}
 	for _, found := range row.FindAllStringSubmatch(string(page), -1) {
 		rows[found[1]] = append(rows[found[1]], found[2])

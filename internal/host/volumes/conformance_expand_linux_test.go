@@ -194,3 +194,23 @@ func TestStats(t *testing.T) {
 		t.Errorf("without the capability: %v", err)
 	}
 }
+
+// CM-94: a wish that was lowered when the volume had grown already does not
+// shrink anything: the filesystem follows the volume.
+func TestGrow_aWishLoweredTooLateIsNotFollowed(t *testing.T) {
+	w, a := newServing(t)
+	key := w.ensured("a")
+	w.mount(w.create(pod("web", "a")))
+	w.request(key, "3Gi")
+	w.grown(key, "3Gi")
+	w.request(key, "2Gi")
+	if err := w.online(key); err != nil {
+		t.Fatal(err)
+	}
+	if got := one[*csi.NodeExpandVolumeRequest](t, a).GetCapacityRange().GetRequiredBytes(); got != 3<<30 {
+		t.Errorf("grew to %d", got)
+	}
+	if state, capacity := w.resize(key); state != "" || capacity != "3Gi" {
+		t.Errorf("%s, %s", state, capacity)
+	}
+}
