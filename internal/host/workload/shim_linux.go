@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -217,6 +218,9 @@ func (p Place) launch(root *os.Root, lock *os.File, container Container) (*Proce
 	return process, nil
 }
 
+// firstOther is the first descriptor after the standard ones.
+const firstOther = 3
+
 // fork starts this program as a shim with the files as its descriptors. The
 // process is known by a descriptor of its own from its birth on.
 func fork(files []*os.File) (*Process, error) {
@@ -224,6 +228,9 @@ func fork(files []*os.File) (*Process, error) {
 	for _, file := range files {
 		descriptors = append(descriptors, file.Fd())
 	}
+	// What this process was given by who started it is not for containers. Go's
+	// own descriptors are closed anyway; an older kernel leaves the others open.
+	_ = unix.CloseRange(firstOther, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	pidfd := -1
 	// Not os.Executable: see prepare.
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{"holdfast", ChildCommand}, &syscall.ProcAttr{

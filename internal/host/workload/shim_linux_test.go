@@ -44,6 +44,8 @@ func start(t *testing.T, place Place, container Container) (State, *Process) {
 // look waits for the end of a shim and returns what it left.
 func ended(t *testing.T, place Place, process *Process, reason string) State {
 	t.Helper()
+	late := time.AfterFunc(20*time.Second, func() { _ = process.Signal(unix.SIGKILL) })
+	defer late.Stop()
 	if !process.Wait() {
 		t.Fatal("closed")
 	}
@@ -299,4 +301,45 @@ func countProcesses(t *testing.T, commandLine string) int {
 		}
 	}
 	return count
+}
+
+// A full disk costs output, but neither the container nor its exit code.
+func TestShim_onAFullDisk(t *testing.T) {
+	place := testPlace(t)
+	disk := t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=128k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
+	place.State, place.Logs = filepath.Join(disk, "state"), filepath.Join(disk, "logs")
+	volume := t.TempDir()
+	_, process := start(t, place, shell(t, "head -c 1000000 /dev/zero | tr '\\0' 'x' | fold; touch /data/done; exit 5", Mount{Source: volume, Target: "/data"}))
+	eventually(t, func() bool { _, err := os.Stat(filepath.Join(volume, "done")); return err == nil })
+	if state, err := place.Last(); err != nil || state.Phase != Running {
+		t.Fatalf("with a full disk the state is %+v, %v", state, err)
+	}
+	log, _ := place.LogFile(0)
+	if err := os.Truncate(log, 0); err != nil {
+		t.Fatal(err)
+	}
+	if e := *ended(t, place, process, ReasonUnknown).Ended; e.ExitCode != 5 {
+		t.Fatalf("ended as %+v", e)
+	}
+}
+
+func TestShim_inheritsNothingButWhatItIsGiven(t *testing.T) {
+	place := testPlace(t)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = errors.Join(read.Close(), write.Close()) }()
+	if _, err := unix.FcntlInt(write.Fd(), unix.F_SETFD, 0); err != nil { // as if it came from who started the host
+		t.Fatal(err)
+	}
+	_, process := start(t, place, shell(t, "ls /proc/self/fd | tr '\\n' ' '"))
+	ended(t, place, process, ReasonUnknown)
+	if text := logOf(t, place, 0); text != "stdout F 0 1 2 3 \n" { // 3 is the directory that ls reads
+		t.Errorf("the command has descriptors %q", text)
+	}
 }
