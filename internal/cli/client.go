@@ -30,6 +30,16 @@ func (h *hostClient) bindNamespace(flags *pflag.FlagSet) {
 	flags.StringVarP(&h.namespace, "namespace", "n", manifest.DefaultNamespace, "`NAMESPACE` of the objects")
 }
 
+// completeFlags offers the namespaces that the running host has.
+func (h *hostClient) completeFlags(command *cobra.Command) {
+	err := command.RegisterFlagCompletionFunc("namespace", func(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return h.names(command.Context(), "namespaces", "", nil), cobra.ShellCompDirectiveNoFileComp
+	})
+	if err != nil {
+		panic(err) // there is no such flag: the command is built wrong
+	}
+}
+
 func (h *hostClient) dial() *api.Client { return api.DialRoot(h.root) }
 
 // selection is a kind and the names that are wanted of it; none: all.
@@ -157,18 +167,12 @@ func (h *hostClient) names(ctx context.Context, kindName, prefix string, without
 	if !known {
 		return nil
 	}
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	ctx, cancel := context.WithTimeout(ctx, completionLimit)
 	defer cancel()
 	client := h.dial()
 	defer client.Close()
-	listed, err := client.List(ctx, kind.kind, api.ListOptions{Namespace: h.namespace})
-	if err != nil {
-		return nil // a shell has no place for it
-	}
 	var names []string
+	listed, _ := client.List(ctx, kind.kind, api.ListOptions{Namespace: h.namespace}) // a shell has no place for an error
 	for _, object := range listed.Items {
 		if !slices.Contains(without, object.GetName()) {
 			names = append(names, prefix+object.GetName())

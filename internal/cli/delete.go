@@ -43,6 +43,7 @@ more; who uses it is said.`,
 	flags.StringArrayVarP(&c.files, "filename", "f", nil, "manifest `FILE` or directory, - for standard input; may be repeated")
 	flags.BoolVar(&c.wait, "wait", true, "wait until the objects are gone")
 	flags.BoolVar(&c.missing, "ignore-not-found", false, "what is not there is no error")
+	c.completeFlags(command)
 	flags.DurationVar(&c.timeout, "timeout", 0, "how long --wait waits; 0: for ever")
 	return command
 }

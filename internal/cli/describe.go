@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 )
 
 func newDescribeCommand() *cobra.Command {
@@ -31,6 +32,7 @@ func newDescribeCommand() *cobra.Command {
 	}
 	c.bind(command.Flags())
 	c.bindNamespace(command.Flags())
+	c.completeFlags(command)
 	return command
 }
 
@@ -49,7 +51,9 @@ func (h *hostClient) describe(command *cobra.Command, given []string) error {
 		failed = append(failed, err)
 		for _, object := range objects {
 			if shown++; shown > 1 {
-				command.Println()
+				if _, err := fmt.Fprintln(command.OutOrStdout()); err != nil {
+					return err
+				}
 			}
 			d := description{client: client, out: command.OutOrStdout(), now: time.Now(), kind: chosen.tableKind, object: object}
 			if err := d.write(command.Context()); err != nil {
@@ -241,7 +245,7 @@ func times(count int) string {
 // timeline is one row for each step, and how long they took together. Steps of
 // an earlier object of that name are its own.
 func (d description) timeline(steps []journal.StepEntry) [][]string {
-	rows := [][]string{{"STEP", "STARTED", "TOOK", "RESULT"}}
+	rows := [][]string{{"STEP", "VOLUME", "STARTED", "TOOK", "RESULT"}}
 	var total time.Duration
 	for _, step := range steps {
 		if !d.isMine(step.About) {
@@ -252,12 +256,12 @@ func (d description) timeline(steps []journal.StepEntry) [][]string {
 			took = d.now.Sub(step.Started)
 		}
 		total += took
-		rows = append(rows, []string{step.Step, step.Started.Local().Format("2006-01-02 15:04:05.000"), duration(took), result(step)})
+		rows = append(rows, []string{step.Step, printable(step.Volume), step.Started.Local().Format("2006-01-02 15:04:05.000"), duration(took), result(step)})
 	}
 	if len(rows) == 1 {
 		return nil
 	}
-	return append(rows, []string{"total", "", duration(total), ""})
+	return append(rows, []string{"total", "", "", duration(total)})
 }
 
 func (d description) isMine(about []journal.Ref) bool {
@@ -280,7 +284,11 @@ func result(step journal.StepEntry) string {
 	if step.Count > 1 {
 		texts[0] += " " + times(step.Count)
 	}
-	for _, text := range []string{step.Detail, step.Code, step.Error} {
+	detail := step.Detail
+	if step.Step == string(volumes.StepPublish) {
+		detail = "" // a path that says nothing
+	}
+	for _, text := range []string{detail, step.Code, step.Error} {
 		if text != "" {
 			texts = append(texts, printable(text))
 		}

@@ -62,6 +62,7 @@ func newGetCommand() *cobra.Command {
 	flags.BoolVarP(&c.watch, "watch", "w", false, "go on, and show each change")
 	flags.BoolVar(&c.labels, "show-labels", false, "show the labels in a last column")
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "show no headers")
+	c.completeFlags(command)
 	completeValues(command, "output", []string{outputWide, outputYAML, outputJSON, outputName})
 	return command
 }

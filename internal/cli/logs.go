@@ -35,6 +35,7 @@ func newLogsCommand() *cobra.Command {
 	flags.StringVarP(&request.Container, "container", "c", "", "`NAME` of the container, if the pod has several")
 	flags.BoolVarP(&request.Follow, "follow", "f", false, "go on until the container ends")
 	flags.BoolVarP(&request.Previous, "previous", "p", false, "of the run before the last restart")
+	c.completeFlags(command)
 	flags.Int64Var(&request.Tail, "tail", -1, "only the last `LINES`; -1: all")
 	return command
 }

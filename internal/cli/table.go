@@ -152,13 +152,12 @@ func widen(widths []int, rows [][]string) []int {
 }
 
 func writeRow(out *strings.Builder, row []string, widths []int) {
+	var line strings.Builder
 	for i, cell := range row {
-		out.WriteString(cell)
-		if i < len(row)-1 {
-			out.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+gap))
-		}
+		line.WriteString(cell)
+		line.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+gap))
 	}
-	out.WriteByte('\n')
+	out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 }
 
 // aligned writes rows without headers.

@@ -33,47 +33,57 @@ func tableKinds() []tableKind {
 func bare(name string) store.Kind { return store.Kind{Resource: name} }
 
 func volumeKinds() []tableKind {
+	return append([]tableKind{claimTable(), volumeTable()}, classKinds()...)
+}
+
+func claimTable() tableKind {
+	return tableKind{bare("persistentvolumeclaims"), []string{"pvc"}, []column{
+		{"NAME", false, nameCell},
+		{"STATUS", false, of(func(c *corev1.PersistentVolumeClaim) string { return deletedOr(c, string(c.Status.Phase)) })},
+		{"VOLUME", false, of(func(c *corev1.PersistentVolumeClaim) string { return c.Spec.VolumeName })},
+		{"CAPACITY", false, of(func(c *corev1.PersistentVolumeClaim) string {
+			if c.Spec.VolumeName == "" {
+				return ""
+			}
+			return storageOf(c.Status.Capacity)
+		})},
+		{"ACCESS MODES", false, of(func(c *corev1.PersistentVolumeClaim) string {
+			if c.Spec.VolumeName == "" {
+				return ""
+			}
+			return accessModes(c.Status.AccessModes)
+		})},
+		{"STORAGECLASS", false, of(func(c *corev1.PersistentVolumeClaim) string { return text(c.Spec.StorageClassName) })},
+		{"VOLUMEATTRIBUTESCLASS", false, of(func(c *corev1.PersistentVolumeClaim) string { return orUnset(c.Spec.VolumeAttributesClassName) })},
+		{"AGE", false, ageCell},
+		{"VOLUMEMODE", true, of(func(c *corev1.PersistentVolumeClaim) string { return orUnset(c.Spec.VolumeMode) })},
+	}}
+}
+
+func volumeTable() tableKind {
+	return tableKind{bare("persistentvolumes"), []string{"pv"}, []column{
+		{"NAME", false, nameCell},
+		{"CAPACITY", false, of(func(v *corev1.PersistentVolume) string { return storageOf(v.Spec.Capacity) })},
+		{"ACCESS MODES", false, of(func(v *corev1.PersistentVolume) string { return accessModes(v.Spec.AccessModes) })},
+		{"RECLAIM POLICY", false, of(func(v *corev1.PersistentVolume) string { return string(v.Spec.PersistentVolumeReclaimPolicy) })},
+		{"STATUS", false, of(func(v *corev1.PersistentVolume) string { return deletedOr(v, string(v.Status.Phase)) })},
+		{"CLAIM", false, of(claimOf)},
+		{"STORAGECLASS", false, of(func(v *corev1.PersistentVolume) string { return v.Spec.StorageClassName })},
+		{"VOLUMEATTRIBUTESCLASS", false, of(func(v *corev1.PersistentVolume) string { return orUnset(v.Spec.VolumeAttributesClassName) })},
+		{"REASON", false, of(func(v *corev1.PersistentVolume) string { return v.Status.Reason })},
+		{"AGE", false, ageCell},
+		{"VOLUMEMODE", true, of(func(v *corev1.PersistentVolume) string { return orUnset(v.Spec.VolumeMode) })},
+		{"HANDLE", true, of(func(v *corev1.PersistentVolume) string {
+			if v.Spec.CSI == nil {
+				return ""
+			}
+			return v.Spec.CSI.VolumeHandle
+		})},
+	}}
+}
+
+func classKinds() []tableKind {
 	return []tableKind{
-		{bare("persistentvolumeclaims"), []string{"pvc"}, []column{
-			{"NAME", false, nameCell},
-			{"STATUS", false, of(func(c *corev1.PersistentVolumeClaim) string { return deletedOr(c, string(c.Status.Phase)) })},
-			{"VOLUME", false, of(func(c *corev1.PersistentVolumeClaim) string { return c.Spec.VolumeName })},
-			{"CAPACITY", false, of(func(c *corev1.PersistentVolumeClaim) string {
-				if c.Spec.VolumeName == "" {
-					return ""
-				}
-				return storageOf(c.Status.Capacity)
-			})},
-			{"ACCESS MODES", false, of(func(c *corev1.PersistentVolumeClaim) string {
-				if c.Spec.VolumeName == "" {
-					return ""
-				}
-				return accessModes(c.Status.AccessModes)
-			})},
-			{"STORAGECLASS", false, of(func(c *corev1.PersistentVolumeClaim) string { return text(c.Spec.StorageClassName) })},
-			{"VOLUMEATTRIBUTESCLASS", false, of(func(c *corev1.PersistentVolumeClaim) string { return orUnset(c.Spec.VolumeAttributesClassName) })},
-			{"AGE", false, ageCell},
-			{"VOLUMEMODE", true, of(func(c *corev1.PersistentVolumeClaim) string { return orUnset(c.Spec.VolumeMode) })},
-		}},
-		{bare("persistentvolumes"), []string{"pv"}, []column{
-			{"NAME", false, nameCell},
-			{"CAPACITY", false, of(func(v *corev1.PersistentVolume) string { return storageOf(v.Spec.Capacity) })},
-			{"ACCESS MODES", false, of(func(v *corev1.PersistentVolume) string { return accessModes(v.Spec.AccessModes) })},
-			{"RECLAIM POLICY", false, of(func(v *corev1.PersistentVolume) string { return string(v.Spec.PersistentVolumeReclaimPolicy) })},
-			{"STATUS", false, of(func(v *corev1.PersistentVolume) string { return deletedOr(v, string(v.Status.Phase)) })},
-			{"CLAIM", false, of(claimOf)},
-			{"STORAGECLASS", false, of(func(v *corev1.PersistentVolume) string { return v.Spec.StorageClassName })},
-			{"VOLUMEATTRIBUTESCLASS", false, of(func(v *corev1.PersistentVolume) string { return orUnset(v.Spec.VolumeAttributesClassName) })},
-			{"REASON", false, of(func(v *corev1.PersistentVolume) string { return v.Status.Reason })},
-			{"AGE", false, ageCell},
-			{"VOLUMEMODE", true, of(func(v *corev1.PersistentVolume) string { return orUnset(v.Spec.VolumeMode) })},
-			{"HANDLE", true, of(func(v *corev1.PersistentVolume) string {
-				if v.Spec.CSI == nil {
-					return ""
-				}
-				return v.Spec.CSI.VolumeHandle
-			})},
-		}},
 		{bare("storageclasses"), []string{"sc"}, []column{
 			{"NAME", false, of(func(c *storagev1.StorageClass) string {
 				if manifest.IsDefault(c) {
@@ -137,27 +147,7 @@ func snapshotKinds() []tableKind {
 			}},
 			{"AGE", false, ageCell},
 		}},
-		{bare("volumesnapshotcontents"), []string{"vsc"}, []column{
-			{"NAME", false, nameCell},
-			{"READYTOUSE", false, of(func(c *snapshotv1.VolumeSnapshotContent) string {
-				if c.Status == nil || c.Status.ReadyToUse == nil {
-					return ""
-				}
-				return strconv.FormatBool(*c.Status.ReadyToUse)
-			})},
-			{"RESTORESIZE", false, of(func(c *snapshotv1.VolumeSnapshotContent) string {
-				if c.Status == nil || c.Status.RestoreSize == nil {
-					return ""
-				}
-				return strconv.FormatInt(*c.Status.RestoreSize, 10)
-			})},
-			{"DELETIONPOLICY", false, of(func(c *snapshotv1.VolumeSnapshotContent) string { return string(c.Spec.DeletionPolicy) })},
-			{"DRIVER", false, of(func(c *snapshotv1.VolumeSnapshotContent) string { return c.Spec.Driver })},
-			{"VOLUMESNAPSHOTCLASS", false, of(func(c *snapshotv1.VolumeSnapshotContent) string { return text(c.Spec.VolumeSnapshotClassName) })},
-			{"VOLUMESNAPSHOT", false, of(func(c *snapshotv1.VolumeSnapshotContent) string { return c.Spec.VolumeSnapshotRef.Name })},
-			{"VOLUMESNAPSHOTNAMESPACE", false, of(func(c *snapshotv1.VolumeSnapshotContent) string { return c.Spec.VolumeSnapshotRef.Namespace })},
-			{"AGE", false, ageCell},
-		}},
+		contentTable(),
 		{bare("volumesnapshotclasses"), []string{"vsclass", "vsclasses"}, []column{
 			{"NAME", false, nameCell},
 			{"DRIVER", false, of(func(c *snapshotv1.VolumeSnapshotClass) string { return c.Driver })},
@@ -165,6 +155,30 @@ func snapshotKinds() []tableKind {
 			{"AGE", false, ageCell},
 		}},
 	}
+}
+
+func contentTable() tableKind {
+	return tableKind{bare("volumesnapshotcontents"), []string{"vsc"}, []column{
+		{"NAME", false, nameCell},
+		{"READYTOUSE", false, of(func(c *snapshotv1.VolumeSnapshotContent) string {
+			if c.Status == nil || c.Status.ReadyToUse == nil {
+				return ""
+			}
+			return strconv.FormatBool(*c.Status.ReadyToUse)
+		})},
+		{"RESTORESIZE", false, of(func(c *snapshotv1.VolumeSnapshotContent) string {
+			if c.Status == nil || c.Status.RestoreSize == nil {
+				return ""
+			}
+			return strconv.FormatInt(*c.Status.RestoreSize, 10)
+		})},
+		{"DELETIONPOLICY", false, of(func(c *snapshotv1.VolumeSnapshotContent) string { return string(c.Spec.DeletionPolicy) })},
+		{"DRIVER", false, of(func(c *snapshotv1.VolumeSnapshotContent) string { return c.Spec.Driver })},
+		{"VOLUMESNAPSHOTCLASS", false, of(func(c *snapshotv1.VolumeSnapshotContent) string { return text(c.Spec.VolumeSnapshotClassName) })},
+		{"VOLUMESNAPSHOT", false, of(func(c *snapshotv1.VolumeSnapshotContent) string { return c.Spec.VolumeSnapshotRef.Name })},
+		{"VOLUMESNAPSHOTNAMESPACE", false, of(func(c *snapshotv1.VolumeSnapshotContent) string { return c.Spec.VolumeSnapshotRef.Namespace })},
+		{"AGE", false, ageCell},
+	}}
 }
 
 func driverKinds() []tableKind {

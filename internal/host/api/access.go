@@ -88,8 +88,9 @@ func (d *door) Accept() (net.Conn, error) {
 			c.err = fmt.Errorf("a connection over %s has no credentials", accepted.LocalAddr().Network())
 			return c, nil
 		}
-		if c.peer, c.err = peerOf(unix); c.err != nil || d.enter(c) {
-			return c, nil
+		c.peer, c.err = peerOf(unix)
+		if failed := c.err != nil; failed || d.enter(c) {
+			return c, nil // who it is not known of is told so
 		}
 		_ = accepted.Close() // too many: nothing was promised
 	}

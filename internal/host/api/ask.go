@@ -197,7 +197,7 @@ func (c *Client) Lease(ctx context.Context, what HoldRequest) (*Lease, error) {
 	}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	asked := context.AfterFunc(ctx, stop)
-	answer, err := c.send(life, request{
+	answer, err := c.send(life, request{ //nolint:bodyclose // Lease.Close closes it
 		method: http.MethodPost, path: ownPrefix + "holds", query: url.Values{"lease": {leaseConnection}},
 		contentType: "application/json", body: data,
 	})

@@ -152,26 +152,29 @@ func (s *Server) followJournal(w http.ResponseWriter, r *http.Request, after uin
 	defer cancel()
 	out := newStream(w, "application/json")
 	w.WriteHeader(http.StatusOK)
-	if err := out.control.Flush(); err != nil {
-		return nil //nolint:nilerr // the client has gone
+	// The answer has begun: of an error, the client sees that it ends.
+	err := out.control.Flush()
+	for watching := s.options.Journal.Watch(after); err == nil; {
+		var entries []journal.Entry
+		if entries, err = watching.Next(ctx); err == nil {
+			err = out.entries(entries)
+		}
 	}
-	for watching := s.options.Journal.Watch(after); ; {
-		entries, err := watching.Next(ctx)
+	return nil
+}
+
+// entries writes one entry a line.
+func (s *stream) entries(entries []journal.Entry) error {
+	var lines []byte
+	for _, entry := range entries {
+		line, err := json.Marshal(entry)
 		if err != nil {
-			return nil //nolint:nilerr // the answer has begun: its end says it
+			return err
 		}
-		var lines []byte
-		for _, entry := range entries {
-			line, err := json.Marshal(entry)
-			if err != nil {
-				return nil //nolint:nilerr // as above
-			}
-			lines = append(append(lines, line...), '\n')
-		}
-		if _, err := out.Write(lines); err != nil {
-			return nil //nolint:nilerr // the client has gone
-		}
+		lines = append(append(lines, line...), '\n')
 	}
+	_, err := s.Write(lines)
+	return err
 }
 
 // afterNow stands for the sequence number of the newest entry.

@@ -30,7 +30,9 @@ func (s *Server) objects(w http.ResponseWriter, r *http.Request) {
 	case !is || !known || t.namespace != "" && !kind.Namespaced:
 		err = refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "this host has nothing at %s", r.URL.Path)
 	case t.subresource == "log" && kind.Resource == "pods" && t.namespace != "":
-		err = s.method(r, http.MethodGet, func() error { return s.logs(w, r, t) })
+		if err = onlyGet(r); err == nil {
+			err = s.logs(w, r, t)
+		}
 	case t.subresource != "":
 		err = refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "%s have no %s here", t.resource, t.subresource)
 	case kind.Namespaced && t.name != "" && t.namespace == "":
@@ -48,9 +50,9 @@ func (s *Server) objects(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) method(r *http.Request, method string, do func() error) error {
-	if r.Method == method {
-		return do()
+func onlyGet(r *http.Request) error {
+	if r.Method == http.MethodGet {
+		return nil
 	}
 	return refuse(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "%s is not possible for %s", r.Method, r.URL.Path)
 }

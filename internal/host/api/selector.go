@@ -50,9 +50,6 @@ func fieldsOf(object store.Object) fields.Set {
 	return set
 }
 
-// everything tells whether only the key matters.
-func (f filter) everything() bool { return f.labels.Empty() && f.fields.Empty() }
-
 // place tells whether the object's key is wanted. It never changes.
 func (f filter) place(object store.Object) bool {
 	return (f.namespace == "" || f.namespace == object.GetNamespace()) && (f.name == "" || f.name == object.GetName()) &&

@@ -121,7 +121,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		drain, stop := context.WithTimeout(base, drainLimit)
 		err = server.Shutdown(drain)
 		stop()
-		<-ended
+		<-ended //nolint:errcheck // it is that the server was shut down
 	}
 	cancel()
 	if closed := server.Close(); err == nil {

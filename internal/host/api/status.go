@@ -51,10 +51,14 @@ func reasons() []reasonRow {
 
 // refuse is an error with the status code and reason of HTTP and Kubernetes.
 func refuse(code int32, reason metav1.StatusReason, format string, arguments ...any) error {
-	return &statusError{metav1.Status{
+	return &statusError{failure(code, reason, fmt.Sprintf(format, arguments...))}
+}
+
+func failure(code int32, reason metav1.StatusReason, text string) metav1.Status {
+	return metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status:   metav1.StatusFailure, Code: code, Reason: reason, Message: fmt.Sprintf(format, arguments...),
-	}}
+		Status:   metav1.StatusFailure, Code: code, Reason: reason, Message: text,
+	}
 }
 
 func badRequest(format string, arguments ...any) error {
@@ -78,7 +82,7 @@ func statusOf(err error) metav1.Status {
 			break
 		}
 	}
-	return refuse(code, reason, "%s", err.Error()).(*statusError).status //nolint:forcetypeassert // it is what refuse returns
+	return failure(code, reason, err.Error())
 }
 
 // answerError writes an error.

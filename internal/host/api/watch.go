@@ -77,17 +77,16 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, kind store.Kind, 
 	defer cancel()
 	next := from.follow(version)
 	if !initial {
-		if err := expired(next); err != nil {
+		if err := expired(ctx, next); err != nil {
 			return err
 		}
 		next = from.follow(version)
 	}
 	watching.out = newStream(w, "application/json")
 	w.WriteHeader(http.StatusOK)
-	if err := watching.out.control.Flush(); err != nil {
-		return nil //nolint:nilerr // the client has gone
+	if err = watching.out.control.Flush(); err == nil {
+		err = watching.run(ctx, first, next)
 	}
-	err = watching.run(ctx, first, next)
 	if err != nil && ctx.Err() == nil {
 		watching.fail(err)
 	}
@@ -95,8 +94,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, kind store.Kind, 
 }
 
 // expired finds out whether the version is too old, before the answer begins.
-func expired(next func(context.Context) ([]change, error)) error {
-	over, cancel := context.WithCancel(context.Background())
+func expired(ctx context.Context, next func(context.Context) ([]change, error)) error {
+	over, cancel := context.WithCancel(ctx)
 	cancel()
 	if _, err := next(over); err != nil && !errors.Is(err, context.Canceled) {
 		return err
@@ -128,7 +127,7 @@ func bookmark(kind store.Kind, version uint64) store.Object {
 
 func (w *watcher) run(ctx context.Context, changes []change, next func(context.Context) ([]change, error)) error {
 	if err := w.send(changes); err != nil {
-		return nil //nolint:nilerr // the client has gone
+		return err
 	}
 	for {
 		changes, err := next(ctx)
@@ -142,7 +141,7 @@ func (w *watcher) run(ctx context.Context, changes []change, next func(context.C
 			}
 		}
 		if err := w.send(wanted); err != nil {
-			return nil //nolint:nilerr // the client has gone
+			return err
 		}
 	}
 }

@@ -197,6 +197,7 @@ func TestWatch_endsWithTheHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer answer.Body.Close()
 	go func() {
 		_, err := io.ReadAll(answer.Body)
 		ended <- err
@@ -206,7 +207,6 @@ func TestWatch_endsWithTheHost(t *testing.T) {
 	if err := <-ended; err != nil || time.Since(begin) > 2*time.Second {
 		t.Errorf("the watch ended with %v after %v", err, time.Since(begin))
 	}
-	answer.Body.Close()
 }
 
 // A client that does not read is given up; others are served meanwhile.

@@ -1,0 +1,443 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/host/api"
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/manifest"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// testHost is a server over a real store; what a host would do, the test does.
+type testHost struct {
+	api.Host
+	root    string
+	store   *store.Store
+	journal *journal.Journal
+	// onApply and onDelete are told of what is asked.
+	onApply  func([]manifest.File, api.ApplyOptions) (api.ApplyResult, error)
+	onDelete func(kind store.Kind, key string) (api.Deleted, error)
+}
+
+func (h *testHost) Apply(_ context.Context, files []manifest.File, options api.ApplyOptions) (api.ApplyResult, error) {
+	return h.onApply(files, options)
+}
+
+func (h *testHost) DeleteObject(_ context.Context, kind store.Kind, key string, _ api.DeleteOptions) (api.Deleted, error) {
+	return h.onDelete(kind, key)
+}
+
+func (h *testHost) Logs(_ context.Context, request api.LogRequest, out io.Writer) error {
+	_, err := fmt.Fprintf(out, "%s/%s %s %d\n", request.Namespace, request.Pod, request.Container, request.Tail)
+	return err
+}
+
+func (h *testHost) Stats(context.Context, string) (api.VolumeStats, error) {
+	return api.VolumeStats{Bytes: &api.Usage{Total: 1 << 30, Used: 3 << 20}}, nil
+}
+
+func (h *testHost) State(store.Kind, string) []api.WorkState {
+	return []api.WorkState{{Controller: "claims", Attempts: 2, LastError: "no space"}}
+}
+
+func startTestHost(t *testing.T) *testHost {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("who connects is known on Linux only")
+	}
+	h := &testHost{root: t.TempDir()}
+	var err error
+	if h.store, err = store.Open(h.root); err != nil {
+		t.Fatal(err)
+	}
+	if h.journal, err = journal.Open(h.root, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	options := api.Options{Store: h.store, Journal: h.journal, Host: h, Logger: slog.New(slog.DiscardHandler)}
+	listener, err := api.Listen(t.Context(), h.root, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := api.NewServer(options).Serve(ctx, listener); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		serving.Wait()
+		if err := errors.Join(h.journal.Close(), h.store.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+func (h *testHost) put(t *testing.T, objects ...store.Object) {
+	t.Helper()
+	err := h.store.Update(func(tx *store.Tx) error {
+		for _, object := range objects {
+			for _, kind := range store.Kinds() {
+				if fmt.Sprintf("%T", kind.New()) == fmt.Sprintf("%T", object) {
+					if err := tx.Objects(kind).Put(store.KeyOf(object), object); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func (h *testHost) run(t *testing.T, arguments ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return run(t, append(arguments, "--root="+h.root)...)
+}
+
+func meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "default", Name: name, UID: "uid-" + "1", CreationTimestamp: metav1.NewTime(time.Now().Add(-3 * time.Hour))}
+}
+
+func pendingClaim(name string) *corev1.PersistentVolumeClaim {
+	class := "fast"
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: meta(name), Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
+	}
+}
+
+func pod(name string, phase corev1.PodPhase) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: meta(name), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}},
+		Status: corev1.PodStatus{Phase: phase},
+	}
+}
+
+func expect(t *testing.T, what string, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s:\n%s\nwant\n%s", what, got, want)
+	}
+}
+
+func TestGet_showsTables(t *testing.T) {
+	h := startTestHost(t)
+	other := pendingClaim("elsewhere")
+	other.Namespace, other.Labels = "other", map[string]string{"app": "web"}
+	h.put(t, pendingClaim("data"), other, pod("web", corev1.PodRunning))
+	cases := []struct {
+		arguments      string
+		code           int
+		stdout, stderr string
+	}{
+		{"get pvc", 0, "NAME   STATUS    VOLUME   CAPACITY   ACCESS MODES   STORAGECLASS   VOLUMEATTRIBUTESCLASS   AGE\n" +
+			"data   Pending                                      fast           <unset>                 3h\n", ""},
+		{"get pvc -A --no-headers --show-labels", 0, "default   data        Pending            fast   <unset>   3h   <none>\n" +
+			"other     elsewhere   Pending            fast   <unset>   3h   app=web\n", ""},
+		{"get pvc -n other -l app=web -o name", 0, "persistentvolumeclaim/elsewhere\n", ""},
+		{"get po/web pvc/data --no-headers", 0, "pod/web   0/1   Running   0   3h\n\npersistentvolumeclaim/data   Pending            fast   <unset>   3h\n", ""},
+		{"get pods web none --no-headers", 1, "web   0/1   Running   0   3h\n", "holdfast: pods \"none\" not found\n"},
+		{"get sc", 0, "", "No resources found\n"},
+		{"get pods -n other", 0, "", "No resources found in other namespace.\n"},
+		{"get pvc data -o json", 0, `"name": "data"`, ""},
+		{"get pvc -o yaml", 0, "kind: List", ""},
+		{"get pvc.nothing", 2, "", `there is no kind "pvc.nothing"`},
+		{"get", 2, "", "say what"},
+		{"get pods/", 2, "", "is not KIND/NAME"},
+		{"get pods web/x", 2, "", "not both"},
+		{"get pods,pvc -w", 2, "", "one kind at a time"},
+		{"get pods web -A", 2, "", "-A does not go with names"},
+		{"get pods web -l a=b", 2, "", "do not go together"},
+		{"get pods -o xml", 2, "", "none of wide, yaml, json and name"},
+		{"get pods -l ==", 1, "", "labelSelector"},
+		{"describe pods none", 1, "", `"none" not found`},
+		{"logs pod/web -c main --tail 3", 0, "default/web main 3\n", ""},
+		{"logs a/b/c", 2, "", "is no pod's name"},
+		{"delete pods", 2, "", "say which of the pods"},
+		{"delete pods web -f x", 2, "", "not both"},
+		{"apply", 2, "", "-f FILE is not given"},
+		{"apply -f /does/not/exist", 1, "", "read the manifest"},
+		{"apply -f - --dry-run --wait", 2, "", "--dry-run makes nothing"},
+	}
+	for _, c := range cases {
+		t.Run(c.arguments, func(t *testing.T) {
+			code, stdout, stderr := h.run(t, strings.Fields(c.arguments)...)
+			if code != c.code || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) {
+				t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+func TestGet_withoutAHostSaysHowToStartOne(t *testing.T) {
+	root := t.TempDir()
+	code, _, stderr := run(t, "get", "pods", "--root="+root)
+	if code != 1 || !strings.Contains(stderr, "start one with 'holdfast host --root "+root+"'") {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
+
+// lines gives the test each line of a command's output.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	seen chan string
+}
+
+func (l *lines) Write(data []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Write(data)
+	for {
+		line, err := l.text.ReadString('\n')
+		if err != nil {
+			l.text.WriteString(line)
+			return len(data), nil
+		}
+		l.seen <- line
+	}
+}
+
+func TestGet_watchShowsEachChange(t *testing.T) {
+	h := startTestHost(t)
+	h.put(t, pod("web", corev1.PodPending))
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &lines{seen: make(chan string, 100)}
+	ended := make(chan int, 1)
+	go func() {
+		ended <- Run(ctx, "", []string{"get", "pods", "-w", "--root=" + h.root}, out, io.Discard)
+	}()
+	var got string
+	next := func() {
+		select {
+		case line := <-out.seen:
+			got += line
+		case <-time.After(10 * time.Second):
+			t.Fatalf("nothing more came than\n%s", got)
+		}
+	}
+	next()
+	next()
+	h.put(t, pod("web", corev1.PodRunning))
+	next()
+	h.put(t, pod("a-longer-name", corev1.PodPending))
+	next()
+	cancel()
+	if code := <-ended; code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	expect(t, "the watch", got, `NAME   READY   STATUS    RESTARTS   AGE
+web    0/1     Pending   0          3h
+web    0/1     Running   0          3h
+a-longer-name   0/1     Pending   0          3h
+`)
+}
+
+func TestDescribe_showsWhatHappenedAndHowLongItTook(t *testing.T) {
+	h := startTestHost(t)
+	claim := pendingClaim("data")
+	h.put(t, claim)
+	about := journal.Ref{Kind: "PersistentVolumeClaim", Key: "default/data", UID: string(claim.UID)}
+	earlier := about
+	earlier.UID = "another"
+	started := time.Now().Add(-time.Hour).Truncate(time.Second) // the journal forgets after a day
+	step := journal.StepEntry{About: []journal.Ref{about}, Volume: "claim default/data", Step: "create", Status: journal.Failed, Code: "ResourceExhausted", Error: "no \x1bspace", Started: started, Took: 3 * time.Millisecond}
+	h.journal.Step(step)
+	h.journal.Step(step)
+	step.Status, step.Code, step.Error, step.Detail, step.Took, step.Started = journal.Done, "", "", "1Gi", 20*time.Millisecond, started.Add(time.Second)
+	h.journal.Step(step)
+	step.About = []journal.Ref{earlier}
+	h.journal.Step(step)
+	for range 3 {
+		h.journal.Record(journal.Notice{About: about, Warning: true, Reason: "ProvisioningFailed", Message: "no\nspace"})
+	}
+	code, stdout, stderr := h.run(t, "describe", "pvc/data")
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	_, stdout, _ = strings.Cut(stdout, "Requested:")
+	expect(t, "the description", stdout, strings.NewReplacer(
+		"FIRST", started.Format("2006-01-02 15:04:05.000"), "SECOND", started.Add(time.Second).Format("2006-01-02 15:04:05.000"),
+	).Replace(`               0
+Used:                    3 MiB of 1 GiB
+Work:
+  claims   failed 2 times, no space
+Timeline:
+  STEP     VOLUME               STARTED                   TOOK      RESULT
+  create   claim default/data   FIRST   3.0 ms    failed 2 times, ResourceExhausted, no �space
+  create   claim default/data   SECOND   20.0 ms   done, 1Gi
+  total                                                   23.0 ms
+Events:
+  TYPE      REASON               AGE               MESSAGE
+  Warning   ProvisioningFailed   0s (x3 over 0s)   no space
+`))
+}
+
+func TestApply_waitsUntilEverythingIsReady(t *testing.T) {
+	h := startTestHost(t)
+	mode := storagev1.VolumeBindingWaitForFirstConsumer
+	h.put(t, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "x", VolumeBindingMode: &mode})
+	about := []journal.Ref{{Kind: "Pod", Key: "default/web"}}
+	h.journal.Step(journal.StepEntry{About: about, Volume: "old", Step: "stage", Status: journal.Done})
+	h.onApply = func(files []manifest.File, options api.ApplyOptions) (api.ApplyResult, error) {
+		if options.DryRun || len(files) != 1 || string(files[0].Data) != "the manifest" {
+			t.Errorf("the host is asked for %v %v", files, options)
+		}
+		h.put(t, pendingClaim("data"), pod("web", corev1.PodPending))
+		go func() {
+			h.journal.Step(journal.StepEntry{About: about, Volume: "data", Step: "stage", Status: journal.Done, Took: time.Millisecond})
+			time.Sleep(50 * time.Millisecond)
+			h.put(t, pod("web", corev1.PodRunning))
+		}()
+		return api.ApplyResult{Applied: []api.Applied{
+			{Kind: "StorageClass", Key: "fast", Action: api.Unchanged},
+			{Kind: "PersistentVolumeClaim", Key: "default/data", Action: api.Created}, {Kind: "Pod", Key: "default/web", Action: api.Created},
+		}, Warnings: []string{"mind the gap"}}, nil
+	}
+	directory := t.TempDir()
+	if err := os.WriteFile(filepath.Join(directory, "a.yaml"), []byte("the manifest"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := h.run(t, "apply", "-f", directory, "--wait")
+	expect(t, "stdout", stdout, "storageclass.storage.k8s.io/fast unchanged\npersistentvolumeclaim/data created\npod/web created\n")
+	expect(t, "stderr", stderr, "Warning: mind the gap\ndata: stage 1.0 ms\n")
+	if code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestApply_saysWhatIsNotReady(t *testing.T) {
+	h := startTestHost(t)
+	cases := map[string]struct {
+		phase corev1.PodPhase
+		says  string
+	}{
+		"in time": {corev1.PodPending, `not ready after 200ms: Pod "default/web" (its phase is Pending): see 'holdfast describe'`},
+		"at all":  {corev1.PodFailed, "pod/web failed: Failed"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			h.onApply = func([]manifest.File, api.ApplyOptions) (api.ApplyResult, error) {
+				h.put(t, pod("web", c.phase))
+				return api.ApplyResult{Applied: []api.Applied{{Kind: "Pod", Key: "default/web", Action: api.Created}}}, nil
+			}
+			file := filepath.Join(t.TempDir(), "a.yaml")
+			if err := os.WriteFile(file, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			code, _, stderr := h.run(t, "apply", "-f", file, "--wait", "--timeout=200ms")
+			if code != 1 || !strings.Contains(stderr, c.says) {
+				t.Errorf("exit code %d, %s", code, stderr)
+			}
+		})
+	}
+}
+
+func TestDelete_waitsUntilTheObjectsAreGone(t *testing.T) {
+	h := startTestHost(t)
+	h.put(t, pendingClaim("data"), pod("web", corev1.PodRunning))
+	var asked []string
+	h.onDelete = func(kind store.Kind, key string) (api.Deleted, error) {
+		asked = append(asked, kind.Kind+" "+key)
+		if kind.Kind == "StorageClass" {
+			return api.Deleted{}, api.ErrNotFound
+		}
+		if kind.Kind == "Pod" {
+			return api.Deleted{Gone: true}, h.store.Update(func(tx *store.Tx) error { return tx.Pods().Delete(key) })
+		}
+		claim := pendingClaim("data")
+		claim.DeletionTimestamp = new(metav1.Now())
+		h.put(t, claim)
+		time.AfterFunc(50*time.Millisecond, func() {
+			_ = h.store.Update(func(tx *store.Tx) error { return tx.Claims().Delete(key) })
+		})
+		return api.Deleted{Waits: []string{"Pod \"default/web\" uses it"}}, nil
+	}
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	manifests := "# a comment\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: fast}}\n" +
+		"---\n{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: web}}\n"
+	if err := os.WriteFile(file, []byte(manifests), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := h.run(t, "delete", "-f", file)
+	expect(t, "stdout", stdout, "pod \"web\" deleted\npersistentvolumeclaim \"data\" deleted\n")
+	expect(t, "stderr", stderr, "  Pod \"default/web\" uses it\nholdfast: storageclasses \"fast\" not found\n")
+	expect(t, "what was asked", strings.Join(asked, ", "), "Pod default/web, PersistentVolumeClaim default/data, StorageClass fast")
+	if code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	if code, _, stderr = h.run(t, "delete", "--ignore-not-found", "sc/fast"); code != 0 {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+	h.put(t, pod("stuck", corev1.PodRunning))
+	h.onDelete = func(store.Kind, string) (api.Deleted, error) {
+		stuck := pod("stuck", corev1.PodRunning)
+		stuck.DeletionTimestamp = new(metav1.Now())
+		h.put(t, stuck)
+		return api.Deleted{}, nil
+	}
+	code, _, stderr = h.run(t, "delete", "pod", "stuck", "--timeout=100ms")
+	if code != 1 || !strings.Contains(stderr, `pod "default/stuck" is still there after 100ms; its deletion goes on`) {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
+
+func TestCompletion_offersWhatTheHostHas(t *testing.T) {
+	h := startTestHost(t)
+	h.put(t, pendingClaim("data"), pendingClaim("more"), pod("web", corev1.PodRunning),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}})
+	root := "--root=" + h.root
+	cases := []struct {
+		arguments []string
+		want      string
+	}{
+		{[]string{"get", root, "pvc", ""}, "data more"},
+		{[]string{"get", root, "pvc", "data", ""}, "more"},
+		{[]string{"describe", root, "pvc/"}, "pvc/data pvc/more"},
+		{[]string{"delete", root, "pvc/data", ""}, ""},
+		{[]string{"logs", root, ""}, "web"},
+		{[]string{"get", root, "-n", ""}, "team"},
+		{[]string{"get", root, "pods", "-o", ""}, "wide yaml json name"},
+		{[]string{"get", root, "nothing", ""}, ""},
+		{[]string{"get", "--root=/does/not/exist", "pvc", ""}, ""},
+	}
+	for _, c := range cases {
+		t.Run(strings.Join(c.arguments[:1], " ")+" "+strings.Join(c.arguments[2:], " "), func(t *testing.T) {
+			code, stdout, _ := run(t, append([]string{"__completeNoDesc"}, c.arguments...)...)
+			words := strings.Fields(stdout)
+			if got := strings.Join(words[:len(words)-1], " "); code != 0 || got != c.want {
+				t.Errorf("completion offers %q (exit code %d), want %q", got, code, c.want)
+			}
+		})
+	}
+	if _, stdout, _ := run(t, "__completeNoDesc", "get", ""); !strings.Contains(stdout, "persistentvolumeclaims\npvc\n") {
+		t.Errorf("the kinds are %q", stdout)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if code, stdout, _ := run(t, "completion", shell); code != 0 || !strings.Contains(stdout, "__complete") {
+			t.Errorf("completion %s: exit code %d, %d bytes", shell, code, len(stdout))
+		}
+	}
+}
