@@ -3,6 +3,8 @@ package plugins
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -53,7 +55,7 @@ func (m *Manager) attend(ctx context.Context, e *entry) {
 		if ctx.Err() != nil {
 			return
 		}
-		m.failed(e, err, pause)
+		m.failed(ctx, e, err, pause)
 		firstTry()
 		if !m.pause(ctx, e, pause) {
 			return
@@ -83,11 +85,15 @@ func (m *Manager) succeeded(e *entry) {
 }
 
 // failed notes a failure, and logs it when it is a new one.
-func (m *Manager) failed(e *entry, err error, pause time.Duration) {
+func (m *Manager) failed(ctx context.Context, e *entry, err error, pause time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e.failure == nil || e.failure.Error() != err.Error() {
-		m.logger.Warn("the plugin is not registered", "socket", e.socket.Path, "error", err, "retry", pause)
+		level := slog.LevelWarn
+		if e.direct && errors.Is(err, fs.ErrNotExist) {
+			level = slog.LevelDebug // it was started a moment ago
+		}
+		m.logger.Log(ctx, level, "the plugin is not registered", "socket", e.socket.Path, "error", err, "retry", pause)
 	}
 	if e.done || e.failure == nil {
 		e.since = time.Now()

@@ -50,30 +50,41 @@ func openRecords(directory string) (*records, error) {
 	return &records{root}, nil
 }
 
-// all reads every record. One that is damaged is an error: its process might be
-// started twice.
-func (r *records) all() (map[string]*record, error) {
+// all reads every record, and tells of those that are damaged: their processes
+// might be started twice.
+func (r *records) all() (found map[string]*record, damaged map[string]error, err error) {
 	entries, err := fs.ReadDir(r.root.FS(), ".")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	found := map[string]*record{}
+	found, damaged = map[string]*record{}, map[string]error{}
 	for _, entry := range entries {
 		name, is := strings.CutSuffix(entry.Name(), recordSuffix)
 		if !is {
 			continue
 		}
-		data, err := r.root.ReadFile(entry.Name())
-		if err != nil {
-			return nil, err
-		}
 		one := &record{}
-		if err := json.Unmarshal(data, one); err != nil || one.Unit == nil {
-			return nil, fmt.Errorf("%s is damaged: stop the driver %s and remove the file: %w", filepath.Join(r.root.Name(), entry.Name()), name, err)
+		data, err := r.root.ReadFile(entry.Name())
+		if err == nil {
+			err = json.Unmarshal(data, one)
+		}
+		if err == nil && one.Unit == nil {
+			err = errors.New("it has no unit")
+		}
+		if err != nil {
+			damaged[name] = fmt.Errorf("the record of its processes, %s, is damaged: end the driver if it runs, and remove that file: %w",
+				filepath.Join(r.root.Name(), entry.Name()), err)
+			continue
 		}
 		found[name] = one
 	}
-	return found, nil
+	return found, damaged, nil
+}
+
+// exists tells whether a unit has a record.
+func (r *records) exists(name string) bool {
+	_, err := r.root.Lstat(name + recordSuffix)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func (r *records) write(name string, one *record) error {

@@ -60,6 +60,7 @@ type Supervisor struct {
 	runners map[string]*runner // by the unit's name
 	files   map[string]string  // names of units by file
 	broken  map[string]error   // by file
+	damaged map[string]error   // units whose processes are not known
 	running sync.WaitGroup
 }
 
@@ -87,10 +88,11 @@ func (s *Supervisor) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("watch the drivers' units: %w", err)
 	}
 	defer func() { err = errors.Join(err, watcher.Close()) }()
-	known, err := s.records.all()
+	known, damaged, err := s.records.all()
 	if err != nil {
 		return err
 	}
+	s.damaged = damaged
 	defer s.running.Wait()
 	s.running.Go(func() { s.logs.run(ctx) })
 	s.remember(ctx, known)
@@ -170,6 +172,9 @@ func (s *Supervisor) look(ctx context.Context) error {
 		if err == nil && units[unit.Name] != nil {
 			err = fmt.Errorf("the name %s is taken by another file", unit.Name)
 		}
+		if err == nil {
+			err = s.isDamaged(unit.Name)
+		}
 		switch {
 		case err == nil:
 			units[unit.Name], files[file] = unit, unit.Name
@@ -187,6 +192,14 @@ func (s *Supervisor) look(ctx context.Context) error {
 	s.files, s.broken = files, broken
 	s.apply(ctx, units)
 	return nil
+}
+
+// isDamaged refuses a unit whose record cannot be read, as long as it is there.
+func (s *Supervisor) isDamaged(name string) error {
+	if s.damaged[name] != nil && !s.records.exists(name) {
+		delete(s.damaged, name)
+	}
+	return s.damaged[name]
 }
 
 // apply gives each runner its unit, and makes those that are new.

@@ -298,7 +298,7 @@ func TestRun_findsAProcessWhoseNumberWasNotWrittenDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = records.root.Close() }()
-	all, err := records.all()
+	all, _, err := records.all()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,4 +395,31 @@ func TestRun_runsNoFileThatOthersMayWrite(t *testing.T) {
 		list := h.List()
 		return len(list) == 1 && strings.Contains(list[0].LastError, "lets others write it")
 	})
+}
+
+func TestRun_startsNoDriverWhoseRecordIsDamaged(t *testing.T) {
+	h := newHost(t)
+	h.unit("d.example", "d.example", "register: true\n")
+	h.unit("e.example", "e.example", "register: true\n")
+	h.until(func() bool { return h.registered("d.example") && h.registered("e.example") })
+	d, e := h.pid("d.example"), h.pid("e.example")
+	h.stop()
+	record := filepath.Join(h.root, "supervise", "d.example.json")
+	if err := os.Truncate(record, 20); err != nil {
+		t.Fatal(err)
+	}
+	h.start(false)
+	h.until(func() bool { return h.registered("e.example") && len(h.List()) == 2 })
+	refused := h.List()[1]
+	if h.pid("e.example") != e || refused.State != StateRefused || !strings.Contains(refused.LastError, record+", is damaged") {
+		t.Errorf("%+v", h.List())
+	}
+	if err := syscall.Kill(d, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(record); err != nil {
+		t.Fatal(err)
+	}
+	h.unit("d.example", "d.example", "register: true\n") // touched
+	h.until(func() bool { return h.registered("d.example") })
 }
