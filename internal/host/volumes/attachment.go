@@ -44,10 +44,10 @@ func (m *Manager) reserve(job job, driver *plugins.Driver) error {
 		if err != nil {
 			return err
 		}
-		if full = isFull(uses, job, driver.Node.MaxVolumes); full != nil {
-			return nil
+		if full = isFull(uses, job, driver.Node.MaxVolumes); full == nil {
+			err = tx.Uses().Put(job.use.Name, job.use)
 		}
-		return tx.Uses().Put(job.use.Name, job.use)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errStore, err)

@@ -343,7 +343,7 @@ func TestUnmountPod_goesOnWithAnUnfinishedUnstaging(t *testing.T) {
 
 // stagesATmpfs mounts at staging and binds at publishing, as drivers for disks do.
 func stagesATmpfs(d *csitest.Driver) {
-	d.After = func(_ context.Context, rpc string, request any) error {
+	d.After = func(_ context.Context, _ string, request any) error {
 		switch r := request.(type) {
 		case *csi.NodeStageVolumeRequest:
 			if !isMounted(r.GetStagingTargetPath()) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -153,14 +152,4 @@ func (w *world) version() (version uint64) {
 		w.t.Fatal(err)
 	}
 	return version
-}
-
-// eventually waits for what another goroutine brings about.
-func (w *world) eventually(what string, holds func() bool) {
-	w.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("did not happen: %s", what)
-		}
-	}
 }

@@ -89,13 +89,8 @@ type matter struct {
 	driver, handle string
 }
 
-// step runs one step with its repetitions and tells the observer. do returns a
-// detail for people.
-func (m *Manager) step(ctx context.Context, volume string, step Step, policy retry, do func(context.Context) (string, error)) error {
-	return m.stepOf(ctx, matter{label: volume}, step, policy, do)
-}
-
-// stepOf is step for those who know more about the volume than its name.
+// stepOf runs one step with its repetitions and tells the observer. do returns
+// a detail for people.
 func (m *Manager) stepOf(ctx context.Context, of matter, step Step, policy retry, do func(context.Context) (string, error)) error {
 	start, attempts := time.Now(), 0
 	report := func(status Status, err error, detail string) {

@@ -9,7 +9,7 @@ import (
 )
 
 // Waiting is an ErrWaiting that names what a change of is to be waited for.
-type Waiting struct {
+type Waiting struct { //nolint:errname // it is told apart from failures by its name
 	On     []journal.Ref
 	text   string
 	causes []error
