@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -439,5 +441,20 @@ func TestCompletion_offersWhatTheHostHas(t *testing.T) {
 		if code, stdout, _ := run(t, "completion", shell); code != 0 || !strings.Contains(stdout, "__complete") {
 			t.Errorf("completion %s: exit code %d, %d bytes", shell, code, len(stdout))
 		}
+	}
+}
+
+// TestReference_namesEveryFlagOfTheHostsClients keeps docs/reference whole.
+func TestReference_namesEveryFlagOfTheHostsClients(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference/apply-get.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []*cobra.Command{newApplyCommand(), newGetCommand(), newDescribeCommand(), newDeleteCommand(), newLogsCommand()} {
+		command.Flags().VisitAll(func(flag *pflag.Flag) {
+			if !strings.Contains(string(page), "`--"+flag.Name) {
+				t.Errorf("the page does not name --%s of %s", flag.Name, command.Name())
+			}
+		})
 	}
 }

@@ -39,7 +39,7 @@ type fixture struct {
 	stop    func()
 }
 
-func serve(t *testing.T, change ...func(*Options)) *fixture {
+func serve(t testing.TB, change ...func(*Options)) *fixture {
 	t.Helper()
 	f := &fixture{root: t.TempDir(), host: &fakeHost{released: make(chan string, 10)}}
 	if err := os.Chmod(f.root, 0o755); err != nil { // another user is to reach the socket
@@ -87,7 +87,7 @@ func serve(t *testing.T, change ...func(*Options)) *fixture {
 
 func (f *fixture) socket() string { return filepath.Join(f.root, SocketName) }
 
-func (f *fixture) put(t *testing.T, objects ...store.Object) {
+func (f *fixture) put(t testing.TB, objects ...store.Object) {
 	t.Helper()
 	err := f.store.Update(func(tx *store.Tx) error {
 		for _, object := range objects {
@@ -102,7 +102,7 @@ func (f *fixture) put(t *testing.T, objects ...store.Object) {
 	}
 }
 
-func kindOf(t *testing.T, object store.Object) store.Kind {
+func kindOf(t testing.TB, object store.Object) store.Kind {
 	t.Helper()
 	for _, kind := range store.Kinds() {
 		if fmt.Sprintf("%T", kind.New()) == fmt.Sprintf("%T", object) {
