@@ -29,7 +29,10 @@ func (h *Host) Apply(_ context.Context, files []manifest.File, o api.ApplyOption
 	if err != nil {
 		return api.ApplyResult{}, refuse(api.ErrInvalid, err)
 	}
-	a := &applier{admit: h.options.Admit, mutate: h.options.Mutate, now: metav1.NewTime(time.Now().Truncate(time.Second)), warnings: slices.Clone(objects.Unused)}
+	a := &applier{admit: h.options.Admit, mutate: h.options.Mutate, now: metav1.NewTime(time.Now().Truncate(time.Second))}
+	for _, unused := range objects.Unused {
+		a.warnings = append(a.warnings, "not used on one machine: "+unused)
+	}
 	var refused error
 	err = h.store.Update(func(tx *store.Tx) error {
 		a.tx, a.state = tx, newState(tx)

@@ -96,13 +96,17 @@ func Decode(files []File) (*Objects, error) {
 // only, count but have no content.
 func split(file File) ([]document, error) {
 	var documents []document
+	name := file.Name
+	if name == "-" {
+		name = "standard input"
+	}
 	reader := yamlstream.NewYAMLReader(bufio.NewReader(bytes.NewReader(file.Data)))
 	for number := 1; ; number++ {
 		data, err := reader.Read()
 		if errors.Is(err, io.EOF) {
 			return documents, nil
 		}
-		doc := document{place: fmt.Sprintf("%s: document %d", file.Name, number)}
+		doc := document{place: fmt.Sprintf("%s: document %d", name, number)}
 		if err != nil {
 			return documents, doc.errorf("%w", err)
 		}
