@@ -129,7 +129,10 @@ func writeFinding(out io.Writer, f why.Finding, now time.Time) {
 		line("since", fmt.Sprintf("%s (%s)", f.Since.Local().Format(time.DateTime), age(metav1.NewTime(f.Since), now)))
 	}
 	failed := strings.TrimSpace(f.Call + " " + f.Code)
-	if f.Attempts > 0 {
+	switch {
+	case f.Attempts == 1:
+		failed = strings.TrimPrefix(failed+", once", ", ")
+	case f.Attempts > 1:
 		failed = strings.TrimPrefix(fmt.Sprintf("%s, %d times", failed, f.Attempts), ", ")
 	}
 	line("failed", failed)

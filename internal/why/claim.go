@@ -55,10 +55,10 @@ func (w *walk) claimNamed(namespace, name string, pod *corev1.Pod) {
 
 func (w *walk) pending(pvc *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	what := "the claim " + pvc.Name
-	w.calls("PersistentVolumeClaim", pvc.Namespace, pvc.Name)
 	if list := w.warnings(claims, pvc, "ProvisioningFailed", "VolumeProvisioningFailed", "ProvisioningCleanupFailed"); len(list) > 0 {
 		w.add(failing, failure(fmt.Sprintf("the volume of %s cannot be made", what), claims, list))
 	}
+	w.calls("PersistentVolumeClaim", pvc.Namespace, pvc.Name)
 	switch {
 	case pvc.Spec.VolumeName != "":
 		w.prebound(pvc)

@@ -35,9 +35,9 @@ func (w *walk) podNamed(namespace, name string) {
 	for i := range pod.Spec.Volumes {
 		w.podVolume(pod, &pod.Spec.Volumes[i])
 	}
-	w.calls("Pod", namespace, name)
 	w.scheduling(pod)
 	w.mounting(pod)
+	w.calls("Pod", namespace, name)
 }
 
 func ended(pod *corev1.Pod) bool {

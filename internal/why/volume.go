@@ -295,6 +295,9 @@ func (w *walk) calls(kind, namespace, name string) {
 		if f.Code == "" {
 			_, f.Code = callOf("", c.Error)
 		}
+		if w.told(f) {
+			continue
+		}
 		if c.Running && c.Error == "" {
 			f.What = fmt.Sprintf("the step %q for %s %s has not ended yet", c.Step, kind, name)
 			f.Do = "Wait; if it stays, see the driver's log."
@@ -303,4 +306,20 @@ func (w *walk) calls(kind, namespace, name string) {
 		}
 		w.add(failing, f)
 	}
+}
+
+// told adds what a host's journal knows of a failure to the finding that an
+// event of the same failure made; false if there is none.
+func (w *walk) told(f Finding) bool {
+	for i := range w.report.Findings {
+		known := &w.report.Findings[i]
+		if f.Error == "" || !strings.Contains(known.Error, f.Error) {
+			continue
+		}
+		known.Attempts = max(known.Attempts, f.Attempts)
+		known.Evidence = append(known.Evidence, f.Evidence...)
+		known.Call, known.Code = cmp.Or(known.Call, f.Call), cmp.Or(known.Code, f.Code)
+		return true
+	}
+	return false
 }
