@@ -35,6 +35,10 @@ func (p Paths) Staging(driver, handle string) string {
 // Pod is the directory of a pod.
 func (p Paths) Pod(uid types.UID) string { return filepath.Join(p.Root, "pods", string(uid)) }
 
+// PodRecord is the host's record of a pod that it runs: it is there until the
+// pod's processes have ended and its volumes are taken away.
+func (p Paths) PodRecord(uid types.UID) string { return filepath.Join(p.Pod(uid), "run", "pod.json") }
+
 // Container is the directory of a container of a pod.
 func (p Paths) Container(uid types.UID, container string) string {
 	return filepath.Join(p.Pod(uid), "containers", container)

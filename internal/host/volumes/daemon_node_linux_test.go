@@ -3,6 +3,8 @@ package volumes
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
@@ -103,6 +105,30 @@ func TestLeftovers_aPodThatIsGoneLosesItsVolumes(t *testing.T) {
 	}
 	if _, inUse := w.driver.Left(); len(inUse) > 0 {
 		t.Errorf("in use: %v", inUse)
+	}
+}
+
+// A pod whose processes the host still ends keeps its volumes until then.
+func TestLeftovers_aPodThatStillRunsKeepsItsVolumes(t *testing.T) {
+	w := newWorld(t)
+	w.ensured("a")
+	w.serving("boot-1", "")
+	p := w.create(pod("web", "a"))
+	w.mount(p)
+	record := w.manager.options.Paths.PodRecord(p.UID)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(record), 0o755), os.WriteFile(record, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	w.put(func(tx *store.Tx) error { return tx.Pods().Delete(store.KeyOf(p)) })
+	_ = w.settle() // it goes on looking
+	if n := w.driver.Count("NodeUnpublishVolume"); n != 0 {
+		t.Errorf("unpublished %d times", n)
+	}
+	if err := os.Remove(record); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.settle(); err != nil || len(w.uses()) != 0 {
+		t.Errorf("%v, %d uses", err, len(w.uses()))
 	}
 }
 

@@ -3,6 +3,7 @@ package volumes
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"time"
 
@@ -10,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
@@ -81,7 +81,8 @@ func podsByUID(tx *store.Tx) (map[types.UID]*corev1.Pod, error) {
 	return alive, err
 }
 
-// undoGone unmounts what a pod had that is not there any more.
+// undoGone unmounts what a pod had that is not there any more. While the pod
+// controller still ends its processes, it is left to that.
 func (m *Manager) undoGone(ctx context.Context, uid types.UID) error {
 	var alive map[types.UID]*corev1.Pod
 	err := m.view(func(tx *store.Tx) (err error) {
@@ -90,6 +91,9 @@ func (m *Manager) undoGone(ctx context.Context, uid types.UID) error {
 	})
 	if err != nil || alive[uid] != nil {
 		return err
+	}
+	if _, err := os.Lstat(m.options.Paths.PodRecord(uid)); err == nil {
+		return nil
 	}
 	return m.unmountFor(ctx, uid)
 }
@@ -124,13 +128,19 @@ func (m *Manager) growthController() reconcile.Controller {
 		},
 		Do: func(ctx context.Context, key string) (time.Duration, error) {
 			err := m.growNode(ctx, key, "")
-			if errors.Is(err, ErrNoClaim) || errors.Is(err, ErrWaiting) {
+			switch {
+			case errors.Is(err, ErrNoClaim):
 				return 0, nil
+			case errors.Is(err, ErrWaiting): // a secret, whose change is nobody's key here
+				return growthPatience, nil
 			}
 			return 0, err
 		},
 	}
 }
+
+// growthPatience is when a growth is looked at again that waits for a secret.
+const growthPatience = time.Minute
 
 // republishKey is the one key of the republish controller: one timer serves all
 // volumes, and there is none while no volume is mounted that needs it.
@@ -148,7 +158,7 @@ func (m *Manager) republishController() reconcile.Controller {
 			return nil
 		},
 		Do: func(ctx context.Context, _ string) (time.Duration, error) {
-			if err := m.Republish(ctx); err != nil && !errors.Is(err, plugins.ErrNotRegistered) {
+			if err := m.Republish(ctx); err != nil {
 				return 0, err
 			}
 			next, wanted, err := m.NextRepublish()
@@ -159,4 +169,3 @@ func (m *Manager) republishController() reconcile.Controller {
 		},
 	}
 }
-

@@ -1,0 +1,17 @@
+package pods
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+)
+
+// The volume manager looks for the record before it takes volumes away from a
+// pod whose object is gone.
+func TestRecord_isWhereTheVolumeManagerLooks(t *testing.T) {
+	paths := claim.Paths{Root: "/root"}
+	if got, want := filepath.Join(paths.Pod("u"), runDirectory, recordFile), paths.PodRecord("u"); got != want {
+		t.Errorf("the record is %s, looked for at %s", got, want)
+	}
+}
