@@ -94,3 +94,12 @@ func (w *Watch) Next(ctx context.Context) ([]Change, error) {
 		}
 	}
 }
+
+// Poll is Next for who does not wait: it returns nothing if nothing changed.
+func (w *Watch) Poll() ([]Change, error) {
+	changes, _, err := w.history.after(w.version)
+	if len(changes) > 0 {
+		w.version = changes[len(changes)-1].Version
+	}
+	return changes, err
+}

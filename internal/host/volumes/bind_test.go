@@ -148,7 +148,9 @@ func TestNextOf_isDecidedByTheContentAlone(t *testing.T) {
 	retain := func(x *c) { x.Spec.DeletionPolicy = snapshotv1.VolumeSnapshotContentRetain }
 	bare := func(x *c) { x.Finalizers = nil }
 	known := func(ready *bool) func(*c) {
-		return func(x *c) { x.Status = &snapshotv1.VolumeSnapshotContentStatus{SnapshotHandle: &handle, ReadyToUse: ready} }
+		return func(x *c) {
+			x.Status = &snapshotv1.VolumeSnapshotContentStatus{SnapshotHandle: &handle, ReadyToUse: ready}
+		}
 	}
 	static := func(x *c) { x.Spec.Source = snapshotv1.VolumeSnapshotContentSource{SnapshotHandle: &handle} }
 	unbound := func(x *c) { x.Spec.VolumeSnapshotRef.UID = "" }

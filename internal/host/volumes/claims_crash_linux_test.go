@@ -131,13 +131,16 @@ func TestControllers_keepWhatADriverCannotTellOf(t *testing.T) {
 		return csitest.Fail(codes.AlreadyExists, "whose is that?")
 	}
 	d.claim("data", protected)
-	d.isTold("ProvisioningFailed", "the driver cannot tell")
+	d.isTold("ProvisioningFailed", "the driver does not say")
 	d.put(func(tx *store.Tx) error {
 		if get(t, tx.Provisionings(), "uid-data") == nil {
 			t.Error("the record is gone, and with it the way to find the volume")
 		}
 		return nil
 	})
+	d.erase(claimResource, "ns/data")
+	d.wants("ns/data", func(p *corev1.PersistentVolumeClaim) { p.Annotations = map[string]string{AbandonAnnotation: "true"} })
+	d.isGone(claimResource, "ns/data")
 }
 
 func TestControllers_whatADriverMadeWrongIsDeletedAgain(t *testing.T) {

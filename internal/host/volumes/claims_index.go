@@ -1,7 +1,6 @@
 package volumes
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -51,17 +50,15 @@ func (i *index) catchUp() error {
 	if i.watch == nil {
 		return i.build()
 	}
-	over, cancel := context.WithCancel(context.Background())
-	cancel() // what is there already is returned all the same
 	for {
-		changes, err := i.watch.Next(over)
+		changes, err := i.watch.Poll()
 		switch {
-		case errors.Is(err, context.Canceled):
-			return nil
 		case errors.Is(err, store.ErrExpired):
 			return i.build()
 		case err != nil:
 			return fmt.Errorf("follow the store: %w", err)
+		case len(changes) == 0:
+			return nil
 		}
 		for _, change := range changes {
 			if !indexed(change.Kind.Resource) {

@@ -96,7 +96,7 @@ func (m *machine) newClaim() {
 			_, source.Name, _ = cut(m.pick("of", keys))
 		}
 	}
-	m.world.claim(name, protected, func(p *corev1.PersistentVolumeClaim) {
+	m.claim(name, protected, func(p *corev1.PersistentVolumeClaim) {
 		p.UID = types.UID("uid-" + name)
 		p.Spec.DataSource = source
 		grow("1Gi")(p)

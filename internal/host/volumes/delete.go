@@ -36,6 +36,13 @@ func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClai
 		return err
 	}
 	if record != nil && pvc.Spec.VolumeName == "" {
+		if pvc.Annotations[AbandonAnnotation] == "true" {
+			m.logger.Warn("a volume that may exist is given up, as the claim's annotation says", "claim", key, "volume", record.VolumeName, "driver", record.Driver)
+			if err := m.update(func(tx *store.Tx) error { return forget(tx, record) }); err != nil {
+				return err
+			}
+			return m.release(pvc)
+		}
 		// Only the same request again can tell whether there is a volume.
 		return m.settle(ctx, record, pvc)
 	}
@@ -47,6 +54,11 @@ func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClai
 	}
 	return m.hit("delete/released")
 }
+
+// AbandonAnnotation on a claim that is being deleted, "true", gives up the
+// search for a volume of which the driver never says whether it was made. It is
+// for an administrator who has looked at the storage.
+const AbandonAnnotation = "holdfast.dev/abandon-volume"
 
 // settle finishes a creation that nobody waits for any more. Where nothing was
 // made there is nothing more to do.

@@ -49,13 +49,12 @@ func (m *Manager) ensureEphemeral(pod *corev1.Pod, volume *corev1.Volume) error 
 			return err
 		}
 	}
-	on := dependencies(dependency(claimResource, key))
 	switch {
 	case !claim.OwnsEphemeralClaim(pod, known):
-		return waitFor(on, "", "%s was not created for pod %q (the pod is not its owner); delete or rename the claim, or rename the pod or the volume",
+		return waitingFor("PersistentVolumeClaim", key, "%s was not created for pod %q (the pod is not its owner); delete or rename the claim, or rename the pod or the volume",
 			describeClaim(key), store.KeyOf(pod))
 	case known.DeletionTimestamp != nil:
-		return waitFor(on, "", "%s of this pod is being deleted", describeClaim(key))
+		return waitingFor("PersistentVolumeClaim", key, "%s of this pod is being deleted", describeClaim(key))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -57,13 +58,26 @@ func (m *Manager) change(ctx context.Context, found bound) (time.Duration, error
 		found = fresh // what grow wrote is in it
 	}
 	modify, modifyErr := m.modify(ctx, found)
-	if modifyErr != nil && !errors.Is(modifyErr, ErrWaiting) || err == nil {
-		err, modifyErr = modifyErr, err
+	again := min(grow, modify)
+	if again == 0 {
+		again = max(grow, modify)
 	}
-	if again := min(grow, modify); again > 0 {
-		return again, err
+	return again, either(err, modifyErr)
+}
+
+// either is the error of two things that were tried: as long as one of them
+// failed, nobody only waits.
+func either(first, second error) error {
+	waits := [2]bool{errors.Is(first, ErrWaiting), errors.Is(second, ErrWaiting)}
+	switch {
+	case first == nil, second != nil && waits[0] && !waits[1]:
+		return second
+	case second == nil, waits[1] && !waits[0]:
+		return first
+	case waits[0] && waits[1]:
+		return &blocked{error: errors.Join(first, second), on: slices.Concat(onOf(first), onOf(second))}
 	}
-	return max(grow, modify), err
+	return errors.Join(first, second)
 }
 
 // grow does the controller's part of growing a volume. What can be wrong with

@@ -298,7 +298,7 @@ func (m *Manager) controllerSide(ctx context.Context, key, name string) (side co
 	return side, err
 }
 
-// ExtraMetadataAnnotation, "true" on a CSIDriver, has the names of claim and
+// ExtraMetadataAnnotation on a CSIDriver, "true", has the names of claim and
 // volume sent among the parameters of CreateVolume, and those of a snapshot
 // with CreateSnapshot: what --extra-create-metadata of the sidecars is.
 const ExtraMetadataAnnotation = "holdfast.dev/extra-create-metadata"

@@ -46,11 +46,9 @@ func (m *Manager) refused(record *store.Provisioning, request *csi.CreateVolumeR
 		return err
 	}
 	final := claim.Classify(claim.CallCreate, err) != claim.OutcomeUncertain
-	if lost := errors.Is(err, backend.ErrExists) || errors.Is(err, backend.ErrNotFound) && request.GetVolumeContentSource() != nil; lost && !fresh {
-		// An earlier call may have made it, and its source is gone now, or the
-		// driver takes it for somebody else's.
+	if final && !fresh && !denies(request, err) {
 		final = false
-		err = &uncertain{fmt.Errorf("volume %q may have been made by an earlier call, and the driver cannot tell: %w", record.VolumeName, err)}
+		err = &uncertain{fmt.Errorf("volume %q may have been made by an earlier call, and the driver does not say: %w", record.VolumeName, err)}
 	}
 	note(&record.Trouble, claim.CallCreate, err)
 	return errors.Join(err, m.update(func(tx *store.Tx) error {
@@ -59,6 +57,22 @@ func (m *Manager) refused(record *store.Provisioning, request *csi.CreateVolumeR
 		}
 		return tx.Provisionings().Put(string(record.ClaimUID), record)
 	}))
+}
+
+// denies tells whether a final answer to a repeated request says that there is
+// no volume of an earlier one either. A driver that failed, has no room for
+// another volume, lost the source, or takes the volume for somebody else's, does
+// not.
+func denies(request *csi.CreateVolumeRequest, err error) bool {
+	switch {
+	case errors.As(err, new(*takenBack)):
+		return true
+	case errors.Is(err, claim.ErrDriverFailed), errors.Is(err, backend.ErrNoSpace), errors.Is(err, backend.ErrExists), errors.Is(err, backend.ErrDataLoss):
+		return false
+	case errors.Is(err, backend.ErrNotFound):
+		return request.GetVolumeContentSource() == nil
+	}
+	return true
 }
 
 // uncertain hides what kind of an error it is about: whatever the driver's
@@ -121,14 +135,19 @@ func (m *Manager) accept(ctx context.Context, driver *plugins.Driver, record *st
 	case wrong == nil:
 		return nil
 	}
-	wrong = fmt.Errorf("%w: %w", claim.ErrDriverFailed, wrong)
 	if err := driver.Client.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: handle, Secrets: request.GetSecrets()}); err != nil {
 		// This is not final, since the record is needed to find the volume again,
 		// whatever class the two errors have.
 		return &uncertain{fmt.Errorf("%w, and it could not be deleted: %w", wrong, err)}
 	}
-	return wrong
+	return &takenBack{wrong}
 }
+
+// takenBack: the driver made something else than was asked for, and has deleted
+// it again. It is a failure of the driver's, and final.
+type takenBack struct{ error }
+
+func (t *takenBack) Is(target error) bool { return target == claim.ErrDriverFailed }
 
 // holder is another PersistentVolume that has the volume.
 func (m *Manager) holder(record *store.Provisioning, handle string) (string, error) {
