@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-const manifest = `apiVersion: storage.k8s.io/v1
+const runManifest = `apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata: {name: bench}
 provisioner: local.holdfast.dev
@@ -47,7 +47,7 @@ spec:
 // measureRun times `holdfast run` from its start to the workload's first line.
 func measureRun(ctx context.Context, s settings) ([]row, error) {
 	file := filepath.Join(s.scratch, "run.yaml")
-	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(runManifest), 0o600); err != nil {
 		return nil, err
 	}
 	made, err := repeat(s.rounds, func(int) (time.Duration, error) { return mkfsAlone(ctx, s.scratch) })
