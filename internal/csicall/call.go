@@ -11,11 +11,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csimessage"
 )
 
-// Failure is a driver's answer that is not OK: its code's name and its words,
+// CallError is a driver's answer that is not OK: its code's name and its words,
 // without the secrets of the request.
-type Failure struct{ Code, Message string }
+type CallError struct{ Code, Message string }
 
-func (f *Failure) Error() string { return f.Code + ": " + f.Message }
+func (f *CallError) Error() string { return f.Code + ": " + f.Message }
 
 // Call calls a method and gives each of its answers to each: one, or those of a
 // stream as they come.
@@ -35,7 +35,7 @@ func failure(err error, request proto.Message) error {
 	if !errors.As(err, &answer) {
 		return err
 	}
-	return &Failure{Code: answer.Code, Message: csimessage.WithoutSecrets(answer.Message, csimessage.SecretsOf(request))}
+	return &CallError{Code: answer.Code, Message: csimessage.WithoutSecrets(answer.Message, csimessage.SecretsOf(request))}
 }
 
 // Check refuses a request that breaks a rule of CSI.

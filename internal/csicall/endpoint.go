@@ -35,9 +35,9 @@ func Locate(ctx context.Context, root, driver string) (endpoint string, err erro
 		if err != nil || entry.Type()&fs.ModeSocket == 0 || endpoint != "" {
 			return err
 		}
-		info, err := ask(ctx, path) // one may serve both
+		info, failed := ask(ctx, path)
 		switch {
-		case err != nil: // a dead one; the next may be alive
+		case failed != nil: // a dead one; the next may be alive
 		case info.GetName() == driver:
 			endpoint = cmp.Or(info.GetEndpoint(), path) // one may serve both
 		case info.GetType() == registration.CSIPlugin && !slices.Contains(others, info.GetName()):
