@@ -62,19 +62,34 @@ func (c *deleteConfig) run(command *cobra.Command, given []string) error {
 	client := c.dial()
 	defer client.Close()
 	var failed []error
-	var going []named
+	var going []deletion
 	for _, object := range objects {
-		gone, err := c.begin(ctx, command, client, object)
+		deleted, err := c.begin(ctx, command, client, object)
 		failed = append(failed, err)
-		if !gone && err == nil {
-			going = append(going, object)
+		if d := (deletion{object, deleted.Waits}); err == nil && !deleted.Gone && c.wait {
+			going = append(going, d)
+		} else {
+			d.explain(command)
 		}
 	}
-	if c.wait {
-		failed = append(failed, c.await(ctx, client, going))
-	}
-	return errors.Join(failed...)
+	return errors.Join(append(failed, c.await(ctx, command, client, going))...)
 }
+
+// deletion is an object that is being deleted, and what keeps it.
+type deletion struct {
+	named
+	waits []string
+}
+
+func (d deletion) explain(command *cobra.Command) {
+	for _, reason := range d.waits {
+		command.PrintErrf("%s %q: %s\n", singular(d.kind), d.name, printable(reason))
+	}
+}
+
+// explainAfter is how long a deletion goes on without a word of what it waits
+// for: most are over by then.
+const explainAfter = 2 * time.Second
 
 // targets are the objects in the order in which they are deleted: users before
 // what they use.
@@ -112,27 +127,25 @@ func (c *deleteConfig) targets(command *cobra.Command, given []string) ([]named,
 }
 
 // begin deletes one object and says so.
-func (c *deleteConfig) begin(ctx context.Context, command *cobra.Command, client *api.Client, object named) (gone bool, err error) {
+func (c *deleteConfig) begin(ctx context.Context, command *cobra.Command, client *api.Client, object named) (api.Deleted, error) {
 	deleted, err := client.Delete(ctx, object.kind, object.namespace, object.name, api.DeleteOptions{})
 	if c.missing && errors.Is(err, api.ErrNotFound) {
-		return true, nil
+		return api.Deleted{Gone: true}, nil
 	}
 	if err != nil {
-		return false, err
+		return deleted, err
 	}
-	if _, err := fmt.Fprintf(command.OutOrStdout(), "%s %q deleted\n", singular(object.kind), object.name); err != nil {
-		return false, err
-	}
-	for _, reason := range deleted.Waits {
-		command.PrintErrln("  " + printable(reason))
-	}
-	return deleted.Gone, nil
+	_, err = fmt.Fprintf(command.OutOrStdout(), "%s %q deleted\n", singular(object.kind), object.name)
+	return deleted, err
 }
 
 // await waits until objects are gone.
-func (c *deleteConfig) await(ctx context.Context, client *api.Client, objects []named) error {
+func (c *deleteConfig) await(ctx context.Context, command *cobra.Command, client *api.Client, objects []deletion) error {
+	begun := time.Now()
 	for _, object := range objects {
-		err := awaitGone(ctx, client, object)
+		patient := time.AfterFunc(explainAfter-time.Since(begun), func() { object.explain(command) })
+		err := awaitGone(ctx, client, object.named)
+		patient.Stop()
 		if errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("%s %q is still there after %s; its deletion goes on: see 'holdfast describe %s/%s'",
 				singular(object.kind), object.key(), c.timeout, singular(object.kind), object.name)

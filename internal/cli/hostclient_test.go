@@ -385,10 +385,14 @@ func TestDelete_waitsUntilTheObjectsAreGone(t *testing.T) {
 	}
 	code, stdout, stderr := h.run(t, "delete", "-f", file)
 	expect(t, "stdout", stdout, "pod \"web\" deleted\npersistentvolumeclaim \"data\" deleted\n")
-	expect(t, "stderr", stderr, "  Pod \"default/web\" uses it\nholdfast: storageclasses \"fast\" not found\n")
+	expect(t, "stderr", stderr, "holdfast: storageclasses \"fast\" not found\n")
 	expect(t, "what was asked", strings.Join(asked, ", "), "Pod default/web, PersistentVolumeClaim default/data, StorageClass fast")
 	if code != 1 {
 		t.Errorf("exit code %d", code)
+	}
+	h.put(t, pendingClaim("data"))
+	if _, _, stderr = h.run(t, "delete", "pvc", "data", "--wait=false"); stderr != "persistentvolumeclaim \"data\": Pod \"default/web\" uses it\n" {
+		t.Errorf("without waiting: %s", stderr)
 	}
 	if code, _, stderr = h.run(t, "delete", "--ignore-not-found", "sc/fast"); code != 0 {
 		t.Errorf("exit code %d, %s", code, stderr)

@@ -133,7 +133,9 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
 	case follow:
 		return s.followJournal(w, r, after)
 	}
-	answer := JournalAnswer{Sequence: s.options.Journal.Sequence()}
+	answer := JournalAnswer{
+		Story: journal.Story{Events: []journal.Event{}, Steps: []journal.StepEntry{}}, Sequence: s.options.Journal.Sequence(),
+	}
 	if kind != "" {
 		answer.Story, err = s.options.Journal.Of(kind, key)
 	} else {
