@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"time"
 
@@ -19,11 +20,11 @@ func (i *instance) keep(ctx context.Context) error {
 	for calm := timing.firstRetry; ; last = time.Now() {
 		select {
 		case <-ctx.Done():
-			i.remove()
+			i.remove() //nolint:contextcheck // connections are closed in the time of Run
 			return nil
 		case <-i.now().lost:
 		}
-		if err := i.dial(ctx); err != nil {
+		if err := i.dial(ctx, dialOnce); err != nil {
 			if ctx.Err() != nil {
 				continue
 			}
@@ -33,7 +34,7 @@ func (i *instance) keep(ctx context.Context) error {
 			sleep(ctx, calm)
 		}
 		if err := i.revive(ctx); err != nil {
-			i.remove()
+			i.remove() //nolint:contextcheck // connections are closed in the time of Run
 			return err
 		}
 	}
@@ -55,7 +56,7 @@ func sleep(ctx context.Context, pause time.Duration) {
 }
 
 // dial finds out whether somebody listens.
-func (i *instance) dial(ctx context.Context) error {
+func (i *instance) dial(ctx context.Context, connect func(context.Context, string) (net.Conn, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, i.manager.timing.dial)
 	defer cancel()
 	probe, err := connect(ctx, i.endpoint)
@@ -65,13 +66,19 @@ func (i *instance) dial(ctx context.Context) error {
 	return probe.Close()
 }
 
+// dialOnce has no patience with a socket that is not listened to yet.
+func dialOnce(ctx context.Context, path string) (net.Conn, error) {
+	var dialer net.Dialer
+	return dialer.DialContext(ctx, "unix", path)
+}
+
 // revive returns nil when the driver answers again, or the context ended, and
 // an error when it is not the same driver any more.
 func (i *instance) revive(ctx context.Context) error {
 	for pause := i.manager.timing.firstRetry; ; pause = min(2*pause, i.manager.timing.longestRetry) {
 		err := i.reconnect(ctx)
 		if err == nil || ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the context ended, as it was meant to
 		}
 		if errors.Is(err, errOther) {
 			return err
@@ -87,7 +94,7 @@ var errOther = errors.New("it is another driver")
 
 // reconnect asks the driver behind the socket again: it may be another version.
 func (i *instance) reconnect(ctx context.Context) error {
-	if err := i.dial(ctx); err != nil {
+	if err := i.dial(ctx, connect); err != nil {
 		return err
 	}
 	found, err := i.introduce(ctx)
@@ -98,7 +105,7 @@ func (i *instance) reconnect(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("driver %s says that this node is %q, and before %q: %w", i.name, found.driver.Node.ID, before, errOther),
 			found.driver.Client.Close())
 	}
-	i.set(found)
+	i.set(found) //nolint:contextcheck // connections are closed in the time of Run
 	i.manager.returned()
 	i.manager.logger.Info("the driver answers again", "driver", i.name, "version", found.version, "socket", i.endpoint)
 	return nil

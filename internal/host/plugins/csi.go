@@ -37,7 +37,7 @@ func (h csiHandler) register(ctx context.Context, e *entry, info *registration.P
 	if err != nil {
 		return nil, err
 	}
-	one.set(found)
+	one.set(found) //nolint:contextcheck // connections are closed in the time of Run
 	if err := h.manager.add(one); err != nil {
 		return nil, errors.Join(err, found.driver.Client.Close())
 	}

@@ -33,11 +33,11 @@ func (o *Offer) Withdraw() <-chan struct{} {
 
 // State tells whether the driver is registered, and if not why. changed is
 // closed when that may be different.
-func (o *Offer) State() (registered bool, failure error, changed <-chan struct{}) {
+func (o *Offer) State() (registered bool, changed <-chan struct{}, failure error) {
 	m := o.manager
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return o.entry.done, o.entry.failure, m.noted
+	return o.entry.done, m.noted, o.entry.failure
 }
 
 // registerDirect asks the driver itself for what a registrar would have told.

@@ -82,7 +82,7 @@ func (m *Manager) status(e *entry, one *instance) DriverStatus {
 	if one == nil {
 		return status
 	}
-	if e.done {
+	if status.State = StateRegistering; e.done {
 		status.State, status.Since = StateRegistered, one.since
 	}
 	status.Endpoint, status.Version, status.Capabilities, status.Warnings = one.endpoint, one.version, one.capabilities, one.warnings

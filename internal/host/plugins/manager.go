@@ -115,7 +115,7 @@ func (m *Manager) Run(ctx context.Context, changes <-chan pluginwatch.Change) {
 			case change.Removed:
 				m.dismiss(func(e *entry) bool { return !e.direct && e.socket == change.Socket })
 			default:
-				m.want(&entry{socket: change.Socket})
+				m.want(&entry{socket: change.Socket}) //nolint:contextcheck // a worker has the time of Run
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func (m *Manager) start(ctx context.Context) {
 	defer m.mu.Unlock()
 	m.ctx = ctx
 	for _, e := range m.desired {
-		m.begin(e)
+		m.begin(e) //nolint:contextcheck // a worker has the time of Run
 	}
 }
 

@@ -65,7 +65,7 @@ func (l *logs) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-watcher.Events:
-		case <-watcher.Errors:
+		case <-watcher.Errors: //nolint:errcheck // events were lost, and everything is looked at
 		}
 		select {
 		case <-ctx.Done():

@@ -93,7 +93,7 @@ func (r *runner) run(ctx context.Context) {
 		}
 		r.step(ctx)
 	}
-	r.leave()
+	r.leave() //nolint:contextcheck // the context has ended
 }
 
 // leave ends the supervision: the processes go on, or are stopped.
@@ -167,7 +167,7 @@ func (r *runner) takeover(ctx context.Context, unit *Unit) {
 	}
 	limit := time.After(takeoverLimit)
 	for {
-		registered, failure, changed := young.offer.State()
+		registered, changed, failure := young.offer.State()
 		if registered {
 			r.say(StateRunning, nil)
 			r.withdraw(ctx, old, unit)

@@ -144,7 +144,7 @@ func quiet(ctx context.Context, watcher *fsnotify.Watcher) bool {
 			return false
 		case <-watcher.Events:
 			calm = time.After(settleTime)
-		case <-watcher.Errors: // events were lost
+		case <-watcher.Errors: //nolint:errcheck // events were lost, and everything is looked at
 			calm = time.After(settleTime)
 		case <-calm:
 			return true
