@@ -126,7 +126,7 @@ func Open(ctx context.Context, options Options) (*Host, error) {
 		plugins: plugins.New(options.Logger), serving: map[string]*service{},
 	}
 	h.volumes = volumes.New(volumes.Options{
-		Store: opened, Drivers: h.plugins, Paths: h.paths, BootID: bootID,
+		Store: opened, Drivers: h.plugins, Paths: h.paths, BootID: bootID, NodeName: h.nodeName(),
 		Observe: h.observe, Record: written.Record, Logger: options.Logger, Failpoints: options.Failpoints,
 		Patience: options.Patience, UndoPatience: options.UndoPatience,
 	})
