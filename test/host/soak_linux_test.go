@@ -453,6 +453,10 @@ func (s *soak) grow() bool {
 	claim := s.claims[name]
 	claim.size += 8
 	s.always("grow "+name, func() error { return s.tryApply(claimText(name, claim.class, claim.size, claim.source)) })
+	s.until(name+" has grown", time.Minute, func() bool {
+		object, err := s.client.Get(s.t.Context(), s.kind("persistentvolumes"), "", s.claim(name).Spec.VolumeName)
+		return err == nil && object.(*corev1.PersistentVolume).Spec.Capacity.Storage().Value() >= claim.size<<20
+	})
 	return true
 }
 

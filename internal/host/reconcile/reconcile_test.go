@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -229,7 +230,7 @@ func TestSet_catchesUpWhenItFellBehind(t *testing.T) {
 	r.expect(t, "early")
 	err := opened.Update(func(tx *store.Tx) error {
 		for i := range 10000 {
-			object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "many", Generation: int64(i)}}
+			object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "many", Generation: int64(i), Labels: map[string]string{"long": strings.Repeat("l", 1000)}}}
 			if err := tx.Namespaces().Put("many", object); err != nil {
 				return err
 			}

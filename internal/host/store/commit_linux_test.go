@@ -62,3 +62,31 @@ func TestUpdate_aFailureTakesNothingElseAway(t *testing.T) {
 		t.Errorf("%d changes, %v; want 100", len(changes), err)
 	}
 }
+
+// Who fell behind is told, and what is kept stays bounded, whatever its size.
+func TestWatch_keepsSoMuchAndNoMore(t *testing.T) {
+	s := open(t, t.TempDir())
+	behind := s.Watch(0)
+	put := func(name string, bytes int) {
+		t.Helper()
+		err := s.Update(func(tx *Tx) error {
+			return tx.Namespaces().Put(name, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"a": string(make([]byte, bytes))}}})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("huge", 3*historyBytes)
+	if changes, err := behind.Next(t.Context()); err != nil || len(changes) != 1 {
+		t.Fatalf("%d changes, %v; want the huge one", len(changes), err)
+	}
+	for i := range 100 {
+		put(fmt.Sprintf("n%d", i), historyBytes/10)
+	}
+	if s.history.bytes > 2*historyBytes {
+		t.Errorf("%d bytes are kept", s.history.bytes)
+	}
+	if _, err := behind.Next(t.Context()); !errors.Is(err, ErrExpired) {
+		t.Errorf("got %v; want that the version is too old", err)
+	}
+}

@@ -27,13 +27,15 @@ type Change struct {
 // Object decodes what the change is about.
 func (c Change) Object() (Object, error) { return c.Kind.Decode(c.Data) }
 
-// historyLength is how many changes are kept for those who watch.
-const historyLength = 4096
+// historyBytes is how much of the last changes is kept for those who watch: the
+// ones who keep up need none of it.
+const historyBytes = 2 << 20
 
 // history has the last changes in the order of their commits.
 type history struct {
 	mu      sync.Mutex
 	changes []Change
+	bytes   int // of their data
 	// oldest is the version after which every change is in changes.
 	oldest  uint64
 	arrived chan struct{} // closed and replaced when changes arrive
@@ -46,12 +48,28 @@ func (h *history) publish(changes []Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.changes = append(h.changes, changes...)
-	if surplus := len(h.changes) - historyLength; surplus > historyLength {
-		h.oldest = h.changes[surplus-1].Version
-		h.changes = append([]Change(nil), h.changes[surplus:]...)
+	for _, change := range changes {
+		h.bytes += len(change.Data)
+	}
+	if h.bytes > 2*historyBytes {
+		h.trim()
 	}
 	close(h.arrived)
 	h.arrived = make(chan struct{})
+}
+
+// trim forgets the oldest changes, at once as many as came since the last time.
+func (h *history) trim() {
+	surplus := 0
+	for h.bytes > historyBytes && surplus < len(h.changes)-1 {
+		h.bytes -= len(h.changes[surplus].Data)
+		surplus++
+	}
+	if surplus == 0 {
+		return // one change is more than all others may be
+	}
+	h.oldest = h.changes[surplus-1].Version
+	h.changes = append([]Change(nil), h.changes[surplus:]...)
 }
 
 // after returns the changes after a version, and what to wait for if there are none.
