@@ -35,9 +35,8 @@ func Locate(ctx context.Context, root, driver string) (endpoint string, err erro
 		if err != nil || entry.Type()&fs.ModeSocket == 0 || endpoint != "" {
 			return err
 		}
-		info, failed := ask(ctx, path)
+		info := ask(ctx, path)
 		switch {
-		case failed != nil: // a dead one; the next may be alive
 		case info.GetName() == driver:
 			endpoint = cmp.Or(info.GetEndpoint(), path) // one may serve both
 		case info.GetType() == registration.CSIPlugin && !slices.Contains(others, info.GetName()):
@@ -62,13 +61,18 @@ func answers(ctx context.Context, socket string) bool {
 	return err == nil && connection.Close() == nil
 }
 
-func ask(ctx context.Context, socket string) (*registration.PluginInfo, error) {
+// ask has a plugin tell who it is; nil if it does not, as a dead one.
+func ask(ctx context.Context, socket string) *registration.PluginInfo {
 	connection, err := csiclient.Connect(socket)
 	if err != nil {
-		return nil, err
+		return nil
 	}
 	defer func() { _ = connection.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	return registration.NewRegistrationClient(connection).GetInfo(ctx, &registration.InfoRequest{})
+	info, err := registration.NewRegistrationClient(connection).GetInfo(ctx, &registration.InfoRequest{})
+	if err != nil {
+		return nil
+	}
+	return info
 }
