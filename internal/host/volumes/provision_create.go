@@ -65,7 +65,7 @@ func (m *Manager) refused(record *store.Provisioning, request *csi.CreateVolumeR
 // not.
 func denies(request *csi.CreateVolumeRequest, err error) bool {
 	switch {
-	case errors.As(err, new(*takenBack)):
+	case errors.As(err, new(*takenBackError)):
 		return true
 	case errors.Is(err, claim.ErrDriverFailed), errors.Is(err, backend.ErrNoSpace), errors.Is(err, backend.ErrExists), errors.Is(err, backend.ErrDataLoss):
 		return false
@@ -140,14 +140,14 @@ func (m *Manager) accept(ctx context.Context, driver *plugins.Driver, record *st
 		// whatever class the two errors have.
 		return &uncertain{fmt.Errorf("%w, and it could not be deleted: %w", wrong, err)}
 	}
-	return &takenBack{wrong}
+	return &takenBackError{wrong}
 }
 
-// takenBack: the driver made something else than was asked for, and has deleted
+// takenBackError: the driver made something else than was asked for, and has deleted
 // it again. It is a failure of the driver's, and final.
-type takenBack struct{ error }
+type takenBackError struct{ error }
 
-func (t *takenBack) Is(target error) bool { return target == claim.ErrDriverFailed }
+func (t *takenBackError) Is(target error) bool { return target == claim.ErrDriverFailed }
 
 // holder is another PersistentVolume that has the volume.
 func (m *Manager) holder(record *store.Provisioning, handle string) (string, error) {
