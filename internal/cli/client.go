@@ -183,7 +183,8 @@ func (h *hostClient) names(ctx context.Context, kindName, prefix string, without
 
 // ended makes nothing of the end that the user wished for.
 func ended(ctx context.Context, err error) error {
-	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+	wished := errors.Is(err, context.Canceled) && ctx.Err() != nil
+	if wished {
 		return nil
 	}
 	return err

@@ -90,7 +90,7 @@ func (d *door) Accept() (net.Conn, error) {
 		}
 		c.peer, c.err = peerOf(unix)
 		if failed := c.err != nil; failed || d.enter(c) {
-			return c, nil // who it is not known of is told so
+			return c, nil //nolint:nilerr // who it is not known of is told so
 		}
 		_ = accepted.Close() // too many: nothing was promised
 	}

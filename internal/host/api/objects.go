@@ -31,14 +31,14 @@ func (s *Server) objects(w http.ResponseWriter, r *http.Request) {
 		err = refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "this host has nothing at %s", r.URL.Path)
 	case t.subresource == "log" && kind.Resource == "pods" && t.namespace != "":
 		if err = onlyGet(r); err == nil {
-			err = s.logs(w, r, t)
+			err = s.logs(w, r, t) //nolint:contextcheck // it is the request's
 		}
 	case t.subresource != "":
 		err = refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "%s have no %s here", t.resource, t.subresource)
 	case kind.Namespaced && t.name != "" && t.namespace == "":
 		err = badRequest("%s are in namespaces: use %s", t.resource, pathOf(kind, "NAMESPACE", t.name))
 	case r.Method == http.MethodGet:
-		err = s.read(w, r, t, kind)
+		err = s.read(w, r, t, kind) //nolint:contextcheck // it is the request's
 	case r.Method == http.MethodDelete && t.name != "" && kind.Resource != "events":
 		err = s.remove(w, r, t, kind)
 	default:

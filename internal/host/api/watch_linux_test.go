@@ -193,7 +193,8 @@ func TestWatch_endsWithItsClient(t *testing.T) {
 func TestWatch_endsWithTheHost(t *testing.T) {
 	f := serve(t)
 	ended := make(chan error)
-	answer, err := f.send(t.Context(), request{method: http.MethodGet, path: "/apis/holdfast.dev/v1/journal", query: map[string][]string{"watch": {"1"}}})
+	what := request{method: http.MethodGet, path: "/apis/holdfast.dev/v1/journal", query: map[string][]string{"watch": {"1"}}}
+	answer, err := f.send(t.Context(), what) //nolint:bodyclose // it is closed below
 	if err != nil {
 		t.Fatal(err)
 	}
