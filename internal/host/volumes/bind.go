@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
@@ -57,9 +57,9 @@ func volumeAttributesClass(pv *corev1.PersistentVolume) string {
 type reservation int
 
 const (
-	free       reservation = iota // it is nobody's
-	reserved                      // its claimRef names this claim
-	another                       // its claimRef names another one
+	free     reservation = iota // it is nobody's
+	reserved                    // its claimRef names this claim
+	another                     // its claimRef names another one
 )
 
 func (r reservation) String() string { return [...]string{"free", "reserved", "another's"}[r] }
@@ -108,7 +108,9 @@ func best(pvc *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume,
 	return smallest, nil
 }
 
-func sizeOf(pv *corev1.PersistentVolume) resource.Quantity { return pv.Spec.Capacity[corev1.ResourceStorage] }
+func sizeOf(pv *corev1.PersistentVolume) resource.Quantity {
+	return pv.Spec.Capacity[corev1.ResourceStorage]
+}
 
 // reachable tells whether a machine with these topology segments may use a
 // volume. Of keys that the machine knows nothing about, nothing is said.
