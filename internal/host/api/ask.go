@@ -170,9 +170,17 @@ func (c *Client) Hold(ctx context.Context, what HoldRequest) (HoldAnswer, error)
 	return answer, err
 }
 
-// Release ends a hold.
-func (c *Client) Release(ctx context.Context, namespace, name string) error {
-	return c.call(ctx, request{method: http.MethodDelete, path: ownPrefix + "holds/" + namespace + "/" + name}, &struct{}{})
+// Release ends a hold. A limit that is not 0 bounds how long the host waits for
+// that, in seconds; it goes on by itself afterwards.
+func (c *Client) Release(ctx context.Context, what ReleaseRequest, limit int64) error {
+	query := url.Values{}
+	if limit > 0 {
+		query.Set("timeoutSeconds", strconv.FormatInt(limit, 10))
+	}
+	if what.UID != "" {
+		query.Set("uid", what.UID)
+	}
+	return c.call(ctx, request{method: http.MethodDelete, path: ownPrefix + "holds/" + what.Namespace + "/" + what.Name, query: query}, &struct{}{})
 }
 
 // Lease is a hold that ends with this process, however that ends.

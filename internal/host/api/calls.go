@@ -304,7 +304,7 @@ func (s *Server) lease(w http.ResponseWriter, r *http.Request, request HoldReque
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), releaseLimit)
 	defer cancel()
-	err = s.options.Host.Release(ctx, request.Namespace, request.Name)
+	err = s.options.Host.Release(ctx, ReleaseRequest{Namespace: request.Namespace, Name: request.Name, UID: answer.UID})
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		s.options.Logger.Warn("a hold was not released when its connection ended", "namespace", request.Namespace, "name", request.Name, "error", err)
 	}
@@ -312,7 +312,21 @@ func (s *Server) lease(w http.ResponseWriter, r *http.Request, request HoldReque
 }
 
 func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
-	if err := s.options.Host.Release(r.Context(), r.PathValue("namespace"), r.PathValue("name")); err != nil {
+	query := r.URL.Query()
+	ctx := r.Context()
+	if text := query.Get("timeoutSeconds"); text != "" {
+		seconds, err := strconv.ParseInt(text, 10, 32)
+		if err != nil || seconds <= 0 {
+			return badRequest("timeoutSeconds %q is no number of seconds", text)
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(seconds)*time.Second)
+		defer cancel()
+	}
+	err := s.options.Host.Release(ctx, ReleaseRequest{
+		Namespace: r.PathValue("namespace"), Name: r.PathValue("name"), UID: query.Get("uid"),
+	})
+	if err != nil {
 		return err
 	}
 	s.answer(w, http.StatusOK, struct{}{})

@@ -170,8 +170,8 @@ func (h *fakeHost) Hold(_ context.Context, request HoldRequest) (HoldAnswer, err
 	return HoldAnswer{Pod: "default/hold", Volumes: map[string]HoldPlace{"data": {Path: "/p"}}}, h.err
 }
 
-func (h *fakeHost) Release(_ context.Context, namespace, name string) error {
-	h.released <- namespace + "/" + name
+func (h *fakeHost) Release(_ context.Context, request ReleaseRequest) error {
+	h.released <- request.Namespace + "/" + request.Name
 	return h.err
 }
 

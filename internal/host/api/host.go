@@ -23,7 +23,7 @@ type Host interface {
 	// Hold mounts volumes for somebody who is no pod, and Release takes them
 	// away; a Hold of the same namespace and name gives the same answer again.
 	Hold(ctx context.Context, request HoldRequest) (HoldAnswer, error)
-	Release(ctx context.Context, namespace, name string) error
+	Release(ctx context.Context, request ReleaseRequest) error
 	// Logs writes what a container said, and with Follow until it ends.
 	Logs(ctx context.Context, request LogRequest, out io.Writer) error
 	Stats(ctx context.Context, claimKey string) (VolumeStats, error)
@@ -54,6 +54,16 @@ type HoldRequest struct {
 	Volumes   []HoldVolume `json:"volumes"`
 	// FSGroup is as in a pod's security context.
 	FSGroup *int64 `json:"fsGroup,omitempty"`
+	// Pod, if given, is the pod whose volumes are wanted and that the asker runs
+	// itself; it takes the place of Volumes and FSGroup. Namespace and Name are
+	// its, and its containers need no command.
+	Pod *corev1.Pod `json:"podObject,omitempty"`
+	// UntilReboot: the hold is for something that no reboot outlives. Otherwise
+	// it is brought back after one.
+	UntilReboot bool `json:"untilReboot,omitempty"`
+	// TimeoutSeconds bounds how long is waited for the volumes; 0: as long as the
+	// asker waits. What was made is taken back then.
+	TimeoutSeconds int64 `json:"timeoutSeconds,omitempty"`
 	// Lease: the hold ends with the connection that asked for it. The server
 	// sets it, and PID, the process that asked.
 	Lease bool  `json:"-"`
@@ -66,13 +76,25 @@ type HoldVolume struct {
 	Claim    string                  `json:"claim,omitempty"`
 	CSI      *corev1.CSIVolumeSource `json:"csi,omitempty"`
 	ReadOnly bool                    `json:"readOnly,omitempty"`
+	// Bind is an empty directory of the machine that the volume is to appear at, too.
+	Bind string `json:"bind,omitempty"`
 }
 
 // HoldAnswer says where the volumes are.
 type HoldAnswer struct {
-	// Pod is the object that stands for the hold, namespace/name.
+	// Pod is the object that stands for the hold, namespace/name, and UID its uid.
 	Pod     string               `json:"pod"`
+	UID     string               `json:"uid"`
 	Volumes map[string]HoldPlace `json:"volumes"` // by HoldVolume.Name
+	// Directory is one for what the asker has beside; it goes with the hold.
+	Directory string `json:"directory"`
+}
+
+// ReleaseRequest names a hold that is to end.
+type ReleaseRequest struct {
+	Namespace, Name string
+	// UID, if given, is the one that the hold must have.
+	UID string
 }
 
 // HoldPlace is one volume that is mounted, or the device of a block volume.
