@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -26,7 +27,13 @@ type DaemonOptions struct {
 	Group, ReadGroup *uint32
 	// Ready is called when what ran before is adopted and the API answers.
 	Ready func()
+	// Rest is called when nothing has been done for some time after something
+	// was: what that needed can be given back.
+	Rest func()
 }
+
+// quiet is how long nothing is done before Rest is called.
+const quiet = 10 * time.Second
 
 // Socket is where the API is.
 func (h *Host) Socket() string { return filepath.Join(h.paths.Root, SocketName) }
@@ -47,8 +54,12 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	h.pods = pods.New(pods.Options{
 		Store: h.store, Volumes: h.volumes, Paths: h.paths, BootID: h.bootID, NodeName: h.nodeName(),
 		Logger: h.options.Logger, Failpoints: h.options.Failpoints, Record: h.journal.Record,
+		Placed: h.placeBinds, Displace: h.removeBinds,
 	})
 	h.set = reconcile.NewSet(h.store, slices.Concat(h.volumes.Controllers(), h.volumes.NodeControllers(), []reconcile.Controller{h.pods.Controller()})...)
+	if options.Rest != nil {
+		h.set.Rest(quiet, options.Rest)
+	}
 	listener, err := unixsocket.Listen(ctx, h.Socket())
 	if err != nil {
 		return fmt.Errorf("the socket of the host: %w", err)
@@ -61,7 +72,11 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	group.Go(func() error { return h.set.Run(ctx) })
 	group.Go(func() error { return h.followDrivers(ctx) })
 	group.Go(func() error { h.publishNode(ctx); return nil })
+	for name, service := range h.serving {
+		group.Go(func() error { return service.wait(ctx, name) })
+	}
 	group.Go(func() error { return h.supervise(ctx) })
+	group.Go(func() error { return h.followLeases(ctx) })
 	group.Go(func() error { return server.Serve(ctx, listener) })
 	if options.Ready != nil {
 		options.Ready()
@@ -79,6 +94,17 @@ func (h *Host) startAll(ctx context.Context) error {
 		failed = append(failed, h.startBuiltin(ctx, builtin))
 	}
 	return errors.Join(failed...)
+}
+
+// wait ends with an error when a built-in driver does not serve any more: a host
+// that is started again is better than one without its driver.
+func (s *service) wait(ctx context.Context, name string) error {
+	select {
+	case <-s.ended:
+		return fmt.Errorf("driver %s ended: %w", name, s.err)
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // supervise runs the drivers that have unit files.

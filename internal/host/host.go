@@ -78,8 +78,10 @@ type Host struct {
 	plugins *plugins.Manager
 	volumes *volumes.Manager
 	// pods and set are Serve's.
-	pods     *pods.Manager
-	set      *reconcile.Set
+	pods *pods.Manager
+	set  *reconcile.Set
+	// holds is held while a hold is made, so that it is made once.
+	holds    sync.Mutex
 	bootID   string
 	stop     context.CancelFunc
 	services sync.WaitGroup

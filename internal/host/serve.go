@@ -49,16 +49,6 @@ func (h *Host) Drivers() []api.Driver {
 	return drivers
 }
 
-// Hold mounts volumes for somebody who is no pod.
-func (h *Host) Hold(context.Context, api.HoldRequest) (api.HoldAnswer, error) {
-	return api.HoldAnswer{}, fmt.Errorf("holds: %w", api.ErrNotImplemented)
-}
-
-// Release takes the volumes of a hold away.
-func (h *Host) Release(context.Context, string, string) error {
-	return fmt.Errorf("holds: %w", api.ErrNotImplemented)
-}
-
 // Logs writes what a container said.
 func (h *Host) Logs(ctx context.Context, request api.LogRequest, out io.Writer) error {
 	said, err := h.pods.Logs(ctx, store.Key(request.Namespace, request.Pod), request.Container, pods.LogOptions{

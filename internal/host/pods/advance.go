@@ -138,7 +138,11 @@ func (m *Manager) mountVolumes(ctx context.Context, pod *corev1.Pod) (map[string
 			return nil, err
 		}
 	}
-	return m.options.Volumes.MountPod(ctx, pod)
+	mounted, err := m.options.Volumes.MountPod(ctx, pod)
+	if err == nil && m.options.Placed != nil {
+		err = m.options.Placed(ctx, pod, mounted)
+	}
+	return mounted, err
 }
 
 // unmount takes the volumes away; nothing of the pod runs.
@@ -151,6 +155,12 @@ func (m *Manager) unmount(ctx context.Context, r *run) error {
 	r.mounted = nil // also after a failure: nobody knows what is left
 	r.waits = ""
 	r.mu.Unlock()
+	if m.options.Displace != nil {
+		if err := m.options.Displace(ctx, r.spec); err != nil {
+			m.record(r, true, "FailedUnmount", err.Error())
+			return err
+		}
+	}
 	if err := m.options.Volumes.UnmountPod(ctx, r.spec); err != nil {
 		return err
 	}

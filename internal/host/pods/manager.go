@@ -46,6 +46,11 @@ type Options struct {
 	Failpoints *failpoint.Set
 	// Record is told of what a cluster would show as events. It must not block.
 	Record func(journal.Notice)
+	// Placed, if given, is called when a pod's volumes are mounted, before the pod
+	// counts as running, and again after a restart; Displace, if given, before
+	// they are unmounted. What fails is tried again.
+	Placed   func(ctx context.Context, pod *corev1.Pod, mounted map[string]volumes.Mounted) error
+	Displace func(ctx context.Context, pod *corev1.Pod) error
 	// LogLimit is how large a container's log file grows, workload.DefaultLogLimit if 0.
 	LogLimit int64
 	// Now is the clock, time.Now if nil.

@@ -1,0 +1,50 @@
+// Package binds shows volumes at directories of the machine, beside where the
+// host has them: bind mounts that everybody sees. What it is about to mount is
+// written down first, and only that is taken away again.
+package binds
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Bind is one volume at one directory.
+type Bind struct {
+	// Source is where the host has the volume, a mount point.
+	Source string
+	// Target is an absolute path of an existing empty directory.
+	Target   string
+	ReadOnly bool
+}
+
+// recordFile has what was mounted, in the directory that the caller gives.
+const recordFile = "binds.json"
+
+// record is a mount that this package made, or was about to make.
+type record struct {
+	Target string
+	// Device and Root are those of the mount, as mountinfo has them
+	// (proc_pid_mountinfo(5)): together with the place they tell it from others.
+	Device, Root string
+	// BootID is of the boot that it was made in: in another one it is not there.
+	BootID string
+}
+
+// readRecords returns none if nothing was written.
+func readRecords(directory string) (records []record, err error) {
+	data, err := os.ReadFile(filepath.Join(directory, recordFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &records)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what is bound at directories of the machine: %w", err)
+	}
+	return records, nil
+}

@@ -1,0 +1,233 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/host/api"
+	"github.com/holdfast-csi/holdfast/internal/host/manifest"
+	"github.com/holdfast-csi/holdfast/internal/host/pods"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+)
+
+// holdDirectory is where the asker's own things are, below the pod's directory.
+// The pod controller removes it with the rest.
+const holdDirectory = "run/holder"
+
+// Hold mounts volumes for somebody who is no pod. What stands for it is a Pod
+// object of which the host runs nothing: it passes the same checks and policies
+// as any pod, and the pod controller mounts its volumes, also after a reboot.
+// If the volumes are not in place before the context ends, what was made is
+// taken back.
+func (h *Host) Hold(ctx context.Context, request api.HoldRequest) (api.HoldAnswer, error) {
+	if request.TimeoutSeconds > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(request.TimeoutSeconds)*time.Second)
+		defer cancel()
+	}
+	wanted, err := h.holdPod(request)
+	if err != nil {
+		return api.HoldAnswer{}, refuse(api.ErrInvalid, err)
+	}
+	key := store.KeyOf(wanted)
+	uid, made, err := h.makeHold(ctx, wanted)
+	if err != nil {
+		return api.HoldAnswer{}, err
+	}
+	answer, err := h.awaitHold(ctx, key, uid)
+	if err == nil || !made {
+		return answer, err
+	}
+	undo := h.endHold(context.WithoutCancel(ctx), api.ReleaseRequest{Namespace: wanted.Namespace, Name: wanted.Name, UID: string(uid)})
+	if errors.Is(undo, api.ErrNotFound) {
+		undo = nil
+	}
+	return api.HoldAnswer{}, errors.Join(err, undo)
+}
+
+// makeHold writes the object of a hold, unless it is there as it is wanted. One
+// of that name that is going is waited for.
+func (h *Host) makeHold(ctx context.Context, wanted *corev1.Pod) (uid types.UID, made bool, err error) {
+	key := store.KeyOf(wanted)
+	for {
+		uid, made, going, err := h.tryHold(ctx, wanted)
+		if err != nil || going == "" {
+			return uid, made, err
+		}
+		if err := h.awaitGone(ctx, key, going); err != nil {
+			return "", false, fmt.Errorf("hold %s: an earlier one of this name is still being released: %w", key, err)
+		}
+	}
+}
+
+// tryHold is the part of makeHold that one at a time may do. going is the uid of
+// a hold that has to go first.
+func (h *Host) tryHold(ctx context.Context, wanted *corev1.Pod) (uid types.UID, made bool, going types.UID, err error) {
+	h.holds.Lock()
+	defer h.holds.Unlock()
+	key := store.KeyOf(wanted)
+	there, err := h.podOf(key)
+	switch {
+	case err != nil:
+		return "", false, "", err
+	case there != nil && there.DeletionTimestamp != nil:
+		return "", false, there.UID, nil
+	case there != nil:
+		return there.UID, false, "", sameHold(there, wanted)
+	}
+	if err := h.checkHold(wanted); err != nil {
+		return "", false, "", err
+	}
+	data, err := json.Marshal(wanted)
+	if err != nil {
+		return "", false, "", err
+	}
+	if _, err := h.Apply(ctx, []manifest.File{{Name: "hold " + key, Data: data}}, api.ApplyOptions{}); err != nil {
+		return "", false, "", err
+	}
+	if there, err = h.podOf(key); err != nil {
+		return "", false, "", err
+	}
+	if there == nil {
+		return "", false, "", fmt.Errorf("%w: hold %s was deleted as soon as it was made", api.ErrConflict, key)
+	}
+	return there.UID, true, "", nil
+}
+
+func (h *Host) podOf(key string) (pod *corev1.Pod, err error) {
+	err = h.store.View(func(tx *store.Tx) error {
+		pod, err = tx.Pods().Get(key)
+		return err
+	})
+	return pod, err
+}
+
+// Release ends a hold and returns when nothing is left of it. If the context
+// ends before, it goes on by itself.
+func (h *Host) Release(ctx context.Context, request api.ReleaseRequest) error {
+	key := store.Key(request.Namespace, request.Name)
+	pod, err := h.podOf(key)
+	switch {
+	case err != nil:
+		return err
+	case pod == nil || request.UID != "" && string(pod.UID) != request.UID:
+		return refuse(api.ErrNotFound, fmt.Errorf("there is no hold %s", key))
+	case pod.Annotations[pods.HolderAnnotation] == "":
+		return refuse(api.ErrConflict, fmt.Errorf("%s is a pod that this host runs, and no hold: 'holdfast delete pod' ends it", key))
+	}
+	request.UID = string(pod.UID)
+	if err := h.endHold(ctx, request); err != nil {
+		return err
+	}
+	if err := h.awaitGone(ctx, key, pod.UID); err != nil {
+		return fmt.Errorf("hold %s is not released yet; the host goes on trying: %w", key, err)
+	}
+	return nil
+}
+
+// endHold begins the end of a hold.
+func (h *Host) endHold(ctx context.Context, request api.ReleaseRequest) error {
+	kind, _ := store.KindOf("pods")
+	_, err := h.DeleteObject(ctx, kind, store.Key(request.Namespace, request.Name), api.DeleteOptions{UID: request.UID})
+	return err
+}
+
+// awaitHold waits until the volumes are in place.
+func (h *Host) awaitHold(ctx context.Context, key string, uid types.UID) (answer api.HoldAnswer, err error) {
+	err = h.follow(ctx, key, func(pod *corev1.Pod) (bool, error) {
+		if pod == nil || pod.UID != uid || pod.DeletionTimestamp != nil {
+			return false, refuse(api.ErrConflict, fmt.Errorf("hold %s was released before its volumes were in place", key))
+		}
+		mounted, all := h.pods.Mounted(uid)
+		if !all {
+			return false, nil
+		}
+		answer, err = h.answerOf(pod, mounted)
+		return true, err
+	})
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("hold %s: its volumes are not in place: %s: %w", key, h.whyNot(key), err)
+	}
+	return answer, err
+}
+
+func (h *Host) answerOf(pod *corev1.Pod, mounted map[string]volumes.Mounted) (api.HoldAnswer, error) {
+	directory := filepath.Join(h.paths.Pod(pod.UID), filepath.FromSlash(holdDirectory))
+	if err := os.MkdirAll(directory, 0o700); err != nil {
+		return api.HoldAnswer{}, fmt.Errorf("make the directory of the hold: %w", err)
+	}
+	answer := api.HoldAnswer{Pod: store.KeyOf(pod), UID: string(pod.UID), Volumes: map[string]api.HoldPlace{}, Directory: directory}
+	for name, place := range mounted {
+		answer.Volumes[name] = api.HoldPlace{Path: place.Path, Block: place.Block, ReadOnly: place.ReadOnly}
+	}
+	return answer, nil
+}
+
+// awaitGone waits until a pod is gone.
+func (h *Host) awaitGone(ctx context.Context, key string, uid types.UID) error {
+	err := h.follow(ctx, key, func(pod *corev1.Pod) (bool, error) { return pod == nil || pod.UID != uid, nil })
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%s: %w", h.whyNot(key), err)
+	}
+	return err
+}
+
+// follow looks at a pod, nil if it is gone, after each of its changes until done.
+func (h *Host) follow(ctx context.Context, key string, done func(*corev1.Pod) (bool, error)) error {
+	for {
+		var version uint64
+		var pod *corev1.Pod
+		err := h.store.View(func(tx *store.Tx) (err error) {
+			version = tx.Version()
+			pod, err = tx.Pods().Get(key)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if over, err := done(pod); over || err != nil {
+			return err
+		}
+		watching := h.store.Watch(version)
+		for changed := false; !changed; {
+			changes, err := watching.Next(ctx)
+			if errors.Is(err, store.ErrExpired) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			changed = slices.ContainsFunc(changes, func(c store.Change) bool { return c.Kind.Kind == "Pod" && c.Key == key })
+		}
+	}
+}
+
+// whyNot is what is known of a pod that does not get on.
+func (h *Host) whyNot(key string) string {
+	kind, _ := store.KindOf("pods")
+	for _, state := range h.State(kind, key) {
+		if state.LastError != "" {
+			return state.LastError
+		}
+	}
+	pod, err := h.podOf(key)
+	if err != nil || pod == nil {
+		return "nothing is known of it"
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Status != corev1.ConditionTrue && condition.Message != "" {
+			return condition.Message
+		}
+	}
+	return "the driver has not answered yet"
+}
