@@ -74,8 +74,9 @@ func newHostRepairCommand(c *hostConfig) *cobra.Command {
 damaged file is kept beside it, and so are the bytes of records that make no
 sense. The host must not run.
 
-A record that is lost stands for a volume that the host does not know any more;
-the volume itself is not touched. ROOT/host.db.backup is a copy of the store
+A record that is LOST stands for a volume that the host does not know any more;
+the volume itself is not touched. One that is UNSURE may be of an earlier time:
+look at it with 'holdfast get' before anything else is done with it. ROOT/host.db.backup is a copy of the store
 from the last start of the host, which may be the better choice.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -101,6 +102,11 @@ func printRepaired(out io.Writer, repaired *store.Repaired) error {
 	}
 	for _, lost := range repaired.Lost {
 		if _, err := fmt.Fprintf(out, "LOST %s\n", lost); err != nil {
+			return err
+		}
+	}
+	for _, unsure := range repaired.Unsure {
+		if _, err := fmt.Fprintf(out, "UNSURE %s\n", unsure); err != nil {
 			return err
 		}
 	}

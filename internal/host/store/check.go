@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -31,15 +32,15 @@ func Check(root string) (*Report, error) {
 	path := filepath.Join(root, FileName)
 	report := &Report{Path: path, Records: map[string]int{}}
 	db, err := openFile(path, true)
+	if errors.Is(err, ErrDamaged) {
+		report.Problems = append(report.Problems, Problem{Where: "the file", What: err.Error(), Lost: true})
+		return report, nil // its records cannot be walked safely
+	}
 	if err != nil {
 		return nil, explain(path, err)
 	}
 	s := &Store{db: db, path: path, vault: newVault(root, "")}
 	defer func() { _ = s.Close() }()
-	if err := checkPages(db); err != nil {
-		report.Problems = append(report.Problems, Problem{Where: "the file", What: err.Error(), Lost: true})
-		return report, nil // its records cannot be walked safely
-	}
 	if report.Schema, _, err = s.inspect(); err != nil {
 		return nil, err
 	}

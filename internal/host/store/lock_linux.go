@@ -2,10 +2,13 @@ package store
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
+	bolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,6 +33,23 @@ func holder(path string) string {
 		}
 	}
 	return ""
+}
+
+// lock takes the lock of bbolt's files, and waits for it as bbolt does.
+func lock(file *os.File, shared bool) error {
+	how := unix.LOCK_EX
+	if shared {
+		how = unix.LOCK_SH
+	}
+	for deadline := time.Now().Add(lockPatience); ; time.Sleep(lockPatience / 10) {
+		err := unix.Flock(int(file.Fd()), how|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return bolterrors.ErrTimeout
+		}
+	}
 }
 
 // unlock gives the lock back that closing would not: the mapping that bbolt

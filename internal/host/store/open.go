@@ -11,13 +11,16 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/holdfast-csi/holdfast/internal/durable"
+	"github.com/holdfast-csi/holdfast/internal/host/store/pages"
 )
 
 // ErrDamaged tells that the store's file is not what was written.
 var ErrDamaged = errors.New("is damaged")
 
-// openFile opens a file of bbolt. What bbolt reports by a panic, or the kernel
-// by a fault in the mapping of a file that was cut off, is ErrDamaged.
+// openFile opens a file of bbolt, of which every page is looked at first, under
+// the lock: bbolt trusts what it maps, and a page number that is none makes it
+// fault. What it still reports by a panic, or the kernel by a fault in the
+// mapping, is ErrDamaged.
 func openFile(path string, readOnly bool) (db *bbolt.DB, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	var file *os.File // closed by hand after a panic, for the lock that it holds
@@ -28,34 +31,32 @@ func openFile(path string, readOnly bool) (db *bbolt.DB, err error) {
 	}()
 	return bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout: lockPatience, FreelistType: bbolt.FreelistMapType, ReadOnly: readOnly,
-		OpenFile: func(name string, flags int, mode os.FileMode) (_ *os.File, err error) {
+		OpenFile: func(name string, flags int, mode os.FileMode) (*os.File, error) {
 			file, err = os.OpenFile(name, flags, mode)
-			return file, err
+			if err != nil {
+				return nil, err
+			}
+			if err := lockAndCheck(file, readOnly); err != nil {
+				return nil, errors.Join(err, file.Close())
+			}
+			return file, nil
 		},
 	})
 }
 
-// checkPages looks at every page of the file.
-func checkPages(db *bbolt.DB) error {
-	return db.View(func(tx *bbolt.Tx) error {
-		info, err := os.Stat(db.Path())
-		if err != nil {
-			return err
-		}
-		if info.Size() < tx.Size() {
-			return fmt.Errorf("%w: it has %d bytes of %d", ErrDamaged, info.Size(), tx.Size())
-		}
-		var found []error
-		for problem := range tx.Check() { // to its end: it works in a goroutine
-			if len(found) < 10 {
-				found = append(found, problem)
-			}
-		}
-		if len(found) > 0 {
-			return fmt.Errorf("%w: %w", ErrDamaged, errors.Join(found...))
-		}
-		return nil
-	})
+// lockAndCheck takes the lock that bbolt then finds taken by its own file.
+func lockAndCheck(file *os.File, shared bool) error {
+	if err := lock(file, shared); err != nil {
+		return err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if err := pages.Check(file, info.Size()); err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return nil
 }
 
 // copyTo writes a consistent copy of the file beside it.

@@ -1,17 +1,16 @@
 package store
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"time"
 
 	"go.etcd.io/bbolt"
 
 	"github.com/holdfast-csi/holdfast/internal/durable"
+	"github.com/holdfast-csi/holdfast/internal/host/store/pages"
 )
 
 // Repaired is what became of a store.
@@ -22,6 +21,9 @@ type Repaired struct {
 	Records map[string]int
 	// Lost is what could not be read.
 	Lost []Problem
+	// Unsure are records that the new store has, and that may be of an earlier
+	// time than the last change: what led to them is lost.
+	Unsure []Problem
 	// Unread is where the bytes of records that do not decode are.
 	Unread string
 }
@@ -30,6 +32,7 @@ type Repaired struct {
 type rescue struct {
 	root   *os.Root
 	vault  *vault
+	unread string // the directory's name
 	result *Repaired
 }
 
@@ -37,7 +40,7 @@ type rescue struct {
 // everything in it that can be read. The damaged file stays beside it. It is
 // for a person who has read what Check says: the records that are lost stand
 // for volumes that nobody remembers then.
-func Repair(root string, now time.Time) (*Repaired, error) {
+func Repair(root string, now time.Time) (_ *Repaired, err error) {
 	path := filepath.Join(root, FileName)
 	directory, err := os.OpenRoot(root)
 	if err != nil {
@@ -45,17 +48,31 @@ func Repair(root string, now time.Time) (*Repaired, error) {
 	}
 	defer func() { _ = directory.Close() }()
 	name := FileName + ".damaged-" + now.UTC().Format("20060102T150405Z")
-	r := &rescue{root: directory, vault: newVault(root, ""), result: &Repaired{Kept: filepath.Join(root, name), Records: map[string]int{}}}
+	r := &rescue{
+		root: directory, vault: newVault(root, ""), unread: name + ".unread",
+		result: &Repaired{Kept: filepath.Join(root, name), Records: map[string]int{}},
+	}
+	damaged, err := directory.Open(FileName)
+	if err != nil {
+		return nil, explain(path, err)
+	}
+	defer func() { err = errors.Join(err, damaged.Close()) }() // the lock is held until then
+	if err := lock(damaged, true); err != nil {
+		return nil, explain(path, err)
+	}
+	info, err := damaged.Stat()
+	if err != nil {
+		return nil, err
+	}
+	left := pages.Salvage(damaged, info.Size())
+	if len(left.Records) == 0 {
+		return nil, fmt.Errorf("the host's store %s: nothing can be read from it; the last copy is %s, from the last start: put it in its place", path, filepath.Join(root, BackupName))
+	}
 	fresh := FileName + ".new"
 	if err := directory.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err // of a repair that was killed
 	}
-	from, err := openFile(path, true)
-	if err != nil {
-		return nil, fmt.Errorf("%w: nothing can be read from it; the last copy is %s, from the last start: put it in its place", explain(path, err), filepath.Join(root, BackupName))
-	}
-	defer func() { _ = from.Close() }()
-	if err := r.copyInto(from, filepath.Join(root, fresh), name+".unread"); err != nil {
+	if err := r.copyInto(left, filepath.Join(root, fresh)); err != nil {
 		return nil, err
 	}
 	// The damaged file keeps its content under both names until the new one is
@@ -66,94 +83,73 @@ func Repair(root string, now time.Time) (*Repaired, error) {
 	return r.result, durable.Rename(directory, fresh, FileName)
 }
 
-func (r *rescue) copyInto(from *bbolt.DB, path, unread string) error {
+func (r *rescue) copyInto(left *pages.Salvaged, path string) error {
 	to, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockPatience})
 	if err != nil {
 		return err
+	}
+	for _, problem := range left.Problems {
+		r.lose("the file", problem)
 	}
 	err = to.Update(func(tx *bbolt.Tx) error {
 		if err := makeBuckets(tx); err != nil {
 			return err
 		}
+		candidates := classify(left)
 		for _, name := range buckets() {
-			for key, data := range r.read(from, name) {
-				if err := r.keep(tx, name, key, data, unread); err != nil {
+			for key, found := range candidates[name] {
+				if err := r.keep(tx, name, key, found); err != nil {
 					return err
 				}
 			}
 		}
-		return r.number(from, tx)
+		meta := tx.Bucket([]byte(metaBucket))
+		if err := meta.SetSequence(lastVersion(left)); err != nil {
+			return err
+		}
+		if meta.Get([]byte(schemaKey)) == nil {
+			return writeSchema(tx)
+		}
+		return nil
 	})
 	return errors.Join(err, to.Close())
 }
 
-// keep writes a record that decodes to the new store, and one that does not to
-// a file for whoever can make sense of it.
-func (r *rescue) keep(tx *bbolt.Tx, bucket, key string, data []byte, unread string) error {
-	if err := readable(&Tx{tx: tx, vault: r.vault}, bucket, key, data); err == nil || errors.Is(err, errSealed) {
+func (r *rescue) lose(where string, why error) {
+	r.result.Lost = append(r.result.Lost, Problem{Where: where, What: why.Error(), Lost: true})
+}
+
+// keep writes the best of what was found for a key that decodes to the new
+// store, and what does not to a file for whoever can make sense of it.
+func (r *rescue) keep(tx *bbolt.Tx, bucket, key string, found []pages.Record) error {
+	where := fmt.Sprintf("%s %q", bucket, key)
+	var last error
+	for _, record := range found {
+		err := readable(&Tx{tx: tx, vault: r.vault}, bucket, key, record.Value)
+		if err != nil && !errors.Is(err, errSealed) {
+			last = err
+			if err := r.putAside(bucket, record); err != nil {
+				return err
+			}
+			continue
+		}
 		if bucket != metaBucket {
 			r.result.Records[bucket]++
 		}
-		return tx.Bucket([]byte(bucket)).Put([]byte(key), data)
-	} else {
-		r.result.Lost = append(r.result.Lost, Problem{Where: fmt.Sprintf("%s %q", bucket, key), What: err.Error(), Lost: true})
+		if last != nil || record.Standing > pages.Loose {
+			r.result.Unsure = append(r.result.Unsure, Problem{Where: where, What: "it may be of an earlier time than the last change"})
+		}
+		return tx.Bucket([]byte(bucket)).Put([]byte(key), record.Value)
 	}
-	if err := r.root.Mkdir(unread, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	r.result.Unread = filepath.Join(r.root.Name(), unread)
-	return durable.WriteFile(r.root, filepath.Join(unread, fmt.Sprintf("%s-%d", bucket, len(r.result.Lost))), data, 0o600)
-}
-
-// number keeps versions growing, and the schema of the file.
-func (r *rescue) number(from *bbolt.DB, tx *bbolt.Tx) error {
-	meta := tx.Bucket([]byte(metaBucket))
-	r.guarded("meta", func() error {
-		return from.View(func(old *bbolt.Tx) error { return meta.SetSequence(old.Bucket([]byte(metaBucket)).Sequence()) })
-	})
-	if meta.Get([]byte(schemaKey)) == nil {
-		return writeSchema(tx)
-	}
+	r.lose(where, last)
 	return nil
 }
 
-// read collects the records of a table from its beginning, and, when a page in
-// between cannot be read, from its end as well.
-func (r *rescue) read(from *bbolt.DB, bucket string) map[string][]byte {
-	found := map[string][]byte{}
-	walk := func(first, next func(*bbolt.Cursor) ([]byte, []byte)) bool {
-		return r.guarded(bucket, func() error {
-			return from.View(func(tx *bbolt.Tx) error {
-				b := tx.Bucket([]byte(bucket))
-				if b == nil {
-					return nil // of a later feature
-				}
-				cursor := b.Cursor()
-				for key, data := first(cursor); key != nil; key, data = next(cursor) {
-					found[string(key)] = bytes.Clone(data)
-				}
-				return nil
-			})
-		})
+func (r *rescue) putAside(bucket string, record pages.Record) error {
+	if err := r.root.Mkdir(r.unread, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
 	}
-	if !walk((*bbolt.Cursor).First, (*bbolt.Cursor).Next) {
-		walk((*bbolt.Cursor).Last, (*bbolt.Cursor).Prev)
-	}
-	return found
-}
-
-// guarded does what a damaged page may stop, and notes that.
-func (r *rescue) guarded(where string, do func() error) (whole bool) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if broken := recover(); broken != nil {
-			whole = false
-			r.result.Lost = append(r.result.Lost, Problem{Where: where, What: fmt.Sprintf("a page cannot be read: %v", broken), Lost: true})
-		}
-	}()
-	if err := do(); err != nil {
-		r.result.Lost = append(r.result.Lost, Problem{Where: where, What: err.Error(), Lost: true})
-		return false
-	}
-	return true
+	r.result.Unread = filepath.Join(r.root.Name(), r.unread)
+	name := fmt.Sprintf("%s-%d", bucket, len(r.result.Lost)+len(r.result.Unsure))
+	return durable.WriteFile(r.root, filepath.Join(r.unread, name), record.Value, 0o600)
 }

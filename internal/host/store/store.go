@@ -76,9 +76,6 @@ func OpenWith(root string, options Options) (*Store, error) {
 	if err != nil {
 		return nil, explain(path, err)
 	}
-	if err := checkPages(db); err != nil {
-		return nil, errors.Join(explain(path, err), db.Close())
-	}
 	store := &Store{db: db, path: path, vault: newVault(root, options.SecretsKey)}
 	if err := store.prepare(); err != nil {
 		return nil, errors.Join(err, db.Close())

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	"github.com/holdfast-csi/holdfast/internal/host/store/pages"
+)
+
+// outline is as much of a record as tells what it is.
+type outline struct {
+	Kind       string `json:"kind"`
+	APIVersion string `json:"apiVersion"`
+	Metadata   struct {
+		Namespace       string `json:"namespace"`
+		Name            string `json:"name"`
+		ResourceVersion string `json:"resourceVersion"`
+	} `json:"metadata"`
+	// Of a VolumeUse and of a Provisioning.
+	Name, Driver, Handle, ClaimUID, VolumeName string
+}
+
+func (o outline) version() uint64 {
+	version, _ := strconv.ParseUint(o.Metadata.ResourceVersion, 10, 64) // of what has none: 0
+	return version
+}
+
+// bucket is where the record belongs, which its own page does not say; "" for
+// something else.
+func (o outline) bucket(key string) string {
+	for _, kind := range Kinds() {
+		if kind.Kind == o.Kind && kind.GroupVersion().String() == o.APIVersion &&
+			(key == o.Metadata.Name || key == Key(o.Metadata.Namespace, o.Metadata.Name)) {
+			return kind.Resource
+		}
+	}
+	switch {
+	case o.Name == key && o.Driver != "":
+		return useBucket
+	case o.ClaimUID == key && o.VolumeName != "":
+		return provisioningBucket
+	}
+	return ""
+}
+
+// classify gives what was found by bucket and key, the best first: by what is
+// surely of the last change, then by the version of an object.
+func classify(left *pages.Salvaged) map[string]map[string][]pages.Record {
+	found := map[string]map[string][]pages.Record{}
+	for _, record := range left.Records {
+		bucket, key := record.Bucket, string(record.Key)
+		if bucket == "" {
+			bucket = outlineOf(record).bucket(key)
+		}
+		if bucket == "" || record.Standing != pages.Reached && left.Whole[bucket] {
+			continue // of another time: nothing of this bucket is missing
+		}
+		if found[bucket] == nil {
+			found[bucket] = map[string][]pages.Record{}
+		}
+		found[bucket][key] = append(found[bucket][key], record)
+	}
+	for _, records := range found {
+		for _, candidates := range records {
+			if len(candidates) > 1 {
+				slices.SortStableFunc(candidates, func(a, b pages.Record) int {
+					return cmp.Or(cmp.Compare(a.Standing, b.Standing), cmp.Compare(outlineOf(b).version(), outlineOf(a).version()))
+				})
+			}
+		}
+	}
+	return found
+}
+
+func outlineOf(record pages.Record) (o outline) {
+	_ = json.Unmarshal(record.Value, &o) // what does not decode is of no sort
+	return o
+}
+
+// lastVersion is that of the last change, so that versions go on growing.
+func lastVersion(left *pages.Salvaged) uint64 {
+	last := left.Sequences[metaBucket]
+	for _, record := range left.Records {
+		last = max(last, outlineOf(record).version())
+	}
+	return last
+}
