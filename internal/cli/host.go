@@ -79,6 +79,7 @@ func (c hostConfig) run(command *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	limitHeap()
 	opened, err := c.open(command.Context(), logger)
 	if err != nil {
 		return err
@@ -93,6 +94,7 @@ func (c hostConfig) run(command *cobra.Command) (err error) {
 				logger.Warn("systemd is not told that the host is ready", "error", err)
 			}
 		},
+		Rest: func() { giveBack(logger) },
 	})
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"log/slog"
 	"os"
 	"runtime/debug"
 )
@@ -15,5 +16,13 @@ const gcPercent = 50
 func limitHeap() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
+	}
+}
+
+// giveBack gives memory back that a crowd of work, or the start, needed.
+func giveBack(logger *slog.Logger) {
+	debug.FreeOSMemory()
+	if err := releaseFilePages(); err != nil {
+		logger.Debug("pages of the program's file stay resident", "error", err)
 	}
 }

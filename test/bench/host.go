@@ -25,6 +25,8 @@ import (
 const (
 	hostPods    = 500  // applied at once
 	hostVolumes = 1000 // mounted when memory and the restart are measured
+	// hostRest is when the host has given back what a crowd needed.
+	hostRest = 15 * time.Second
 )
 
 // measureHost compares the host with its driver called directly: what it adds
@@ -49,7 +51,7 @@ func measureHost(ctx context.Context, s settings) (rows []row, err error) {
 	if err := h.pods(ctx, "more", hostVolumes-hostPods); err != nil {
 		return nil, err
 	}
-	time.Sleep(3 * time.Second) // for the memory to be given back
+	time.Sleep(hostRest)
 	memory, err := h.memory()
 	if err != nil {
 		return nil, err
@@ -58,6 +60,7 @@ func measureHost(ctx context.Context, s settings) (rows []row, err error) {
 	if err != nil {
 		return nil, err
 	}
+	time.Sleep(hostRest)
 	again, err := h.memory()
 	if err != nil {
 		return nil, err

@@ -32,11 +32,13 @@ type Set struct {
 	store  *store.Store
 	queues map[string]*Queue
 	order  []*Queue
+	// stopped is called when Run is over.
+	stopped func()
 }
 
 // NewSet makes a Set; nothing runs before Run.
 func NewSet(opened *store.Store, controllers ...Controller) *Set {
-	s := &Set{store: opened, queues: map[string]*Queue{}}
+	s := &Set{store: opened, queues: map[string]*Queue{}, stopped: func() {}}
 	for _, controller := range controllers {
 		queue := newQueue(controller)
 		s.queues[controller.Name] = queue
@@ -58,12 +60,23 @@ func (s *Set) Retry() {
 	}
 }
 
+// Rest calls do when no call has ended for so long after one that has: after a
+// crowd of them, and not while nothing happens. It is set before Run.
+func (s *Set) Rest(quiet time.Duration, do func()) {
+	timer := time.AfterFunc(quiet, do)
+	for _, queue := range s.order {
+		queue.rested = func() { timer.Reset(quiet) }
+	}
+	s.stopped = func() { timer.Stop() }
+}
+
 // Run works until the context ends, and returns when no call runs any more.
 func (s *Set) Run(ctx context.Context) error {
 	watch, err := s.begin()
 	if err != nil {
 		return err
 	}
+	defer func() { s.stopped() }()
 	var stops sync.WaitGroup
 	defer stops.Wait()
 	for _, queue := range s.order {

@@ -49,12 +49,14 @@ type Queue struct {
 	items   map[string]*item
 	busy    map[string]int      // running, by lane
 	waiting map[string][]string // keys that are due, by lane, in order
-	ctx     context.Context     //nolint:containedctx // of Run, for the calls that timers start
-	calls   sync.WaitGroup
+	// rested is called after each call, outside of everything.
+	rested func()
+	ctx    context.Context //nolint:containedctx // of Run, for the calls that timers start
+	calls  sync.WaitGroup
 }
 
 func newQueue(controller Controller) *Queue {
-	return &Queue{controller: controller, items: map[string]*item{}, busy: map[string]int{}, waiting: map[string][]string{}}
+	return &Queue{rested: func() {}, controller: controller, items: map[string]*item{}, busy: map[string]int{}, waiting: map[string][]string{}}
 }
 
 // Name is the controller's.
@@ -167,6 +169,7 @@ func (q *Queue) fill(lane string) {
 		q.calls.Go(func() {
 			again, err := q.controller.Do(ctx, key)
 			q.finish(key, lane, again, err)
+			q.rested()
 		})
 	}
 	if len(q.waiting[lane]) == 0 {
