@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/host/workload/inside"
 )
 
 // maximumStatus bounds what is read from a child about its failure.
@@ -49,7 +51,12 @@ func Run(ctx context.Context, container Container, streams Streams, signals <-ch
 		<-outcome
 		return 0, err
 	}
-	ended := supervise(ctx, command.Process, container.GracePeriod, signals, outcome)
+	var ended result
+	if container.Direct {
+		ended = passOn(command.Process, container.Terminal, signals, outcome)
+	} else {
+		ended = supervise(ctx, command.Process, container.GracePeriod, signals, outcome)
+	}
 	if reason := files.reason(); reason != "" {
 		return 0, fmt.Errorf("container %q: %s", container.Name, reason)
 	}
@@ -100,6 +107,20 @@ func supervise(ctx context.Context, child *os.Process, grace time.Duration, sign
 	}
 }
 
+// passOn lets a direct command decide about its end itself.
+func passOn(child *os.Process, terminal bool, signals <-chan os.Signal, outcome <-chan result) result {
+	for {
+		select {
+		case ended := <-outcome:
+			return ended
+		case sent := <-signals:
+			if number, is := sent.(syscall.Signal); !is || !terminal || !inside.OfTerminal(number) {
+				_ = child.Signal(sent) // fails only when it has just ended
+			}
+		}
+	}
+}
+
 func isTermination(signal os.Signal) bool {
 	return signal == syscall.SIGTERM || signal == syscall.SIGINT || signal == syscall.SIGQUIT || signal == syscall.SIGHUP
 }
@@ -124,6 +145,9 @@ func prepare(container Container, streams Streams) (*exec.Cmd, *pipes, error) {
 	command.Args[0] = "holdfast"
 	command.Env = []string{}
 	command.Stdout, command.Stderr = streams.Stdout, streams.Stderr
+	if container.Direct {
+		command.Stdin = streams.Stdin
+	}
 	command.ExtraFiles = []*os.File{files.childSpec, files.childStat}
 	command.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
@@ -132,7 +156,7 @@ func prepare(container Container, streams Streams) (*exec.Cmd, *pipes, error) {
 		Pdeathsig: syscall.SIGKILL,
 		// A session of its own: the terminal's Ctrl-C reaches the parent only,
 		// which passes it on once.
-		Setsid: true,
+		Setsid: !container.Terminal,
 	}
 	return command, files, nil
 }

@@ -29,4 +29,6 @@ func Child() int { return inside.Child() }
 // it is; anything else is written to as output comes.
 type Streams struct {
 	Stdout, Stderr io.Writer
+	// Stdin is for a container that is Direct.
+	Stdin io.Reader
 }

@@ -71,7 +71,7 @@ func runChild(spec, status *os.File) (int, error) {
 	if err := status.Close(); err != nil {
 		return 0, err
 	}
-	go passOn(signals, pid)
+	go passOn(signals, pid, container.Terminal)
 	ended, err := reap(pid)
 	if err != nil {
 		return 0, err
@@ -86,9 +86,14 @@ func endWithParent(spec *os.File) {
 	os.Exit(128 + int(unix.SIGKILL))
 }
 
-func passOn(signals <-chan os.Signal, pid int) {
+// passOn passes signals on, but for those of a terminal that the command has
+// itself.
+func passOn(signals <-chan os.Signal, pid int, terminal bool) {
 	for sent := range signals {
 		number, ok := sent.(syscall.Signal)
+		if ok && terminal && OfTerminal(number) {
+			continue
+		}
 		if !ok || number == unix.SIGCHLD || number == unix.SIGURG || number == unix.SIGPIPE {
 			continue // SIGURG is the Go runtime's own
 		}
@@ -113,6 +118,16 @@ func reap(command int) (unix.WaitStatus, error) {
 	}
 }
 
+// OfTerminal tells of signals that a terminal sends to everybody in the
+// foreground (termios(3)).
+func OfTerminal(number syscall.Signal) bool {
+	switch number {
+	case unix.SIGINT, unix.SIGQUIT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGWINCH, unix.SIGCONT:
+		return true
+	}
+	return false
+}
+
 // startCommand executes the command in the view that is now the root.
 func startCommand(container Container, stdout, stderr *os.File) (int, error) {
 	path, err := lookPath(container)
@@ -122,11 +137,15 @@ func startCommand(container Container, stdout, stderr *os.File) (int, error) {
 	if info, err := os.Stat(container.Directory); err != nil || !info.IsDir() {
 		return 0, fmt.Errorf("workingDir: %s is no directory on this machine", container.Directory)
 	}
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return 0, fmt.Errorf("open the command's input: %w", err)
+	input := os.Stdin
+	if !container.Direct {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return 0, fmt.Errorf("open the command's input: %w", err)
+		}
+		defer func() { _ = null.Close() }()
+		input = null
 	}
-	defer func() { _ = null.Close() }()
 	// Capabilities and no_new_privs belong to the thread that forks.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -134,7 +153,7 @@ func startCommand(container Container, stdout, stderr *os.File) (int, error) {
 		return 0, err
 	}
 	pid, err := syscall.ForkExec(path, container.Command, &syscall.ProcAttr{
-		Dir: container.Directory, Env: container.Env, Files: []uintptr{null.Fd(), stdout.Fd(), stderr.Fd()},
+		Dir: container.Directory, Env: container.Env, Files: []uintptr{input.Fd(), stdout.Fd(), stderr.Fd()},
 		Sys: &syscall.SysProcAttr{
 			Credential: &syscall.Credential{Uid: container.UID, Gid: container.GID, Groups: container.Groups},
 		},
@@ -174,7 +193,11 @@ func lookPath(container Container) (string, error) {
 func reportStart(container Container, stderr io.Writer, err error) (int, error) {
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		_, _ = fmt.Fprintf(stderr, "holdfast: container %q: %v (the image is not used: the command must exist on this machine)\n", container.Name, err)
+		hint := " (the image is not used: the command must exist on this machine)"
+		if container.Direct {
+			hint = ""
+		}
+		_, _ = fmt.Fprintf(stderr, "holdfast: container %q: %v%s\n", container.Name, err, hint)
 		return exitNotFound, nil
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.ENOTDIR):
 		_, _ = fmt.Fprintf(stderr, "holdfast: container %q: %v\n", container.Name, err)

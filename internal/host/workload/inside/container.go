@@ -50,4 +50,11 @@ type Container struct {
 	DropCaps     []string // names without CAP_
 	KeepCaps     []string
 	GracePeriod  time.Duration // from the first termination signal to SIGKILL
+	// Direct: the command stands in for the process that called Run. It has its
+	// standard input, and signals reach it as they come and without a deadline.
+	Direct bool
+	// Terminal, with Direct: the command shares the caller's session, so that
+	// the terminal is its controlling terminal. What the terminal sends reaches
+	// it by itself, and is not passed on.
+	Terminal bool
 }

@@ -92,7 +92,7 @@ func runShim(o Order, status *os.File) error {
 	if err := status.Close(); err != nil {
 		return err
 	}
-	go passOn(signals, pid)
+	go passOn(signals, pid, false)
 	ended, err := reap(pid)
 	if err != nil {
 		return err
