@@ -41,6 +41,7 @@ type hostConfig struct {
 	local               localConfig
 	inline              inlineFlags
 	inlineReadOnly      bool
+	volumePlugin        string
 }
 
 func newHostCommand(version string) *cobra.Command {
@@ -61,6 +62,7 @@ func newHostCommand(version string) *cobra.Command {
 	flags.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 	c.inline.bind(flags, false)
 	flags.BoolVar(&c.inlineReadOnly, "inline-set-read-only", false, "make inline volumes read-only whose drivers ask for it (label "+inline.ReadOnlyLabel+"), instead of refusing the pod")
+	flags.StringVar(&c.volumePlugin, "volume-plugin", "", "`SOCKET` for Docker and Podman, such as /run/docker/plugins/holdfast.sock: claims are their volumes (default: none)")
 	c.local.bind(flags, "")
 	flags.Lookup("pool").DefValue = "ROOT/pool"
 	command.AddCommand(newHostCheckCommand(&c), newHostRepairCommand(&c))
@@ -86,7 +88,7 @@ func (c hostConfig) run(command *cobra.Command) (err error) {
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
 	return opened.Serve(command.Context(), host.DaemonOptions{
-		Version: c.version, Group: groups[0], ReadGroup: groups[1],
+		Version: c.version, Group: groups[0], ReadGroup: groups[1], VolumePlugin: c.volumePlugin,
 		Ready: func() {
 			logger.Info("the host is ready", "root", c.root, "socket", opened.Socket())
 			// Without systemd nobody is told, and that is no failure.

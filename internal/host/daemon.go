@@ -25,6 +25,8 @@ type DaemonOptions struct {
 	Version string
 	// Group and ReadGroup are those of api.Options.
 	Group, ReadGroup *uint32
+	// VolumePlugin, if given, is the path of a socket for Docker and Podman.
+	VolumePlugin string
 	// Ready is called when what ran before is adopted and the API answers.
 	Ready func()
 	// Rest is called when nothing has been done for some time after something
@@ -77,6 +79,7 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	}
 	group.Go(func() error { return h.supervise(ctx) })
 	group.Go(func() error { return h.followLeases(ctx) })
+	group.Go(func() error { return h.servePlugin(ctx, options.VolumePlugin) })
 	group.Go(func() error { return server.Serve(ctx, listener) })
 	if options.Ready != nil {
 		options.Ready()

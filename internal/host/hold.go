@@ -17,7 +17,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/pods"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/host/volumeplugin"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
+	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
 
 // holdDirectory is where the asker's own things are, below the pod's directory.
@@ -230,4 +232,31 @@ func (h *Host) whyNot(key string) string {
 		}
 	}
 	return "the driver has not answered yet"
+}
+
+// Held is the answer of a hold that is in place; false if there is none.
+func (h *Host) Held(namespace, name string) (api.HoldAnswer, bool, error) {
+	pod, err := h.podOf(store.Key(namespace, name))
+	if err != nil || pod == nil || pod.DeletionTimestamp != nil || pod.Annotations[pods.HolderAnnotation] == "" {
+		return api.HoldAnswer{}, false, err
+	}
+	mounted, all := h.pods.Mounted(pod.UID)
+	if !all {
+		return api.HoldAnswer{}, false, nil
+	}
+	answer, err := h.answerOf(pod, mounted)
+	return answer, true, err
+}
+
+// servePlugin serves the volume plugin for container engines, if that is wanted.
+func (h *Host) servePlugin(ctx context.Context, path string) error {
+	if path == "" {
+		return nil
+	}
+	listener, err := unixsocket.Listen(ctx, path)
+	if err != nil {
+		return fmt.Errorf("the socket of the volume plugin: %w", err)
+	}
+	plugin := volumeplugin.Plugin{Host: h, Store: h.store, Logger: h.options.Logger.With("component", "volume-plugin")}
+	return plugin.Serve(ctx, listener)
 }

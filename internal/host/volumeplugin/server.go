@@ -1,0 +1,166 @@
+// Package volumeplugin serves a host's claims as the volumes of Docker and
+// Podman: the volume plugin protocol of Docker
+// (https://docs.docker.com/engine/extend/plugins_volume/) over a unix socket. A
+// volume is a claim: its name is the claim's, in the namespace default, or
+// NAMESPACE/NAME. Each Mount is a hold of its own, which the store keeps, so that
+// nothing is lost when the host or the container engine is started again.
+package volumeplugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/host/api"
+	"github.com/holdfast-csi/holdfast/internal/host/manifest"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// contentType is the protocol's.
+const contentType = "application/vnd.docker.plugins.v1.1+json"
+
+const (
+	// maximumBody bounds a request.
+	maximumBody = 1 << 20
+	headerLimit = 10 * time.Second
+	// callLimit is below the two minutes that Docker waits for a Mount, so that
+	// it gets the reason.
+	callLimit = 110 * time.Second
+	// drainLimit is how long calls in flight are waited for at the end.
+	drainLimit = 10 * time.Second
+)
+
+// Host is what the plugin asks of the host; *host.Host does it.
+type Host interface {
+	Apply(ctx context.Context, files []manifest.File, options api.ApplyOptions) (api.ApplyResult, error)
+	DeleteObject(ctx context.Context, kind store.Kind, key string, options api.DeleteOptions) (api.Deleted, error)
+	Hold(ctx context.Context, request api.HoldRequest) (api.HoldAnswer, error)
+	Release(ctx context.Context, request api.ReleaseRequest) error
+	// Held is the answer of a hold that is in place; false if there is none.
+	Held(namespace, name string) (api.HoldAnswer, bool, error)
+}
+
+// Plugin serves the protocol.
+type Plugin struct {
+	Host   Host
+	Store  *store.Store
+	Logger *slog.Logger
+}
+
+// request has the fields of every request of the protocol.
+type request struct {
+	Name string
+	ID   string
+	Opts map[string]string
+}
+
+// answer has the fields of every answer.
+type answer struct {
+	Mountpoint   string        `json:",omitempty"`
+	Volume       *volume       `json:",omitempty"`
+	Volumes      []volume      `json:",omitempty"`
+	Capabilities *capabilities `json:",omitempty"`
+	Implements   []string      `json:",omitempty"`
+	Err          string
+}
+
+type volume struct {
+	Name       string
+	Mountpoint string            `json:",omitempty"`
+	CreatedAt  string            `json:",omitempty"` // RFC 3339
+	Status     map[string]string `json:",omitempty"`
+}
+
+// capabilities: a volume is this machine's.
+type capabilities struct{ Scope string }
+
+// Handler answers the protocol's calls.
+func (p *Plugin) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for path, do := range map[string]func(context.Context, request) (answer, error){
+		"/Plugin.Activate":           p.activate,
+		"/VolumeDriver.Capabilities": p.capabilities,
+		"/VolumeDriver.Create":       p.create,
+		"/VolumeDriver.Remove":       p.remove,
+		"/VolumeDriver.Mount":        p.mount,
+		"/VolumeDriver.Unmount":      p.unmount,
+		"/VolumeDriver.Path":         p.path,
+		"/VolumeDriver.Get":          p.get,
+		"/VolumeDriver.List":         p.list,
+	} {
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), callLimit)
+			defer cancel()
+			asked, err := decode(w, r)
+			var answered answer
+			if err == nil {
+				answered, err = do(ctx, asked)
+			}
+			p.reply(w, path, asked, answered, err)
+		})
+	}
+	return mux
+}
+
+// decode reads a request; some have no body.
+func decode(w http.ResponseWriter, r *http.Request) (asked request, err error) {
+	err = json.NewDecoder(http.MaxBytesReader(w, r.Body, maximumBody)).Decode(&asked)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("the request is not understood: %w", err)
+	}
+	return asked, err
+}
+
+func (p *Plugin) reply(w http.ResponseWriter, path string, asked request, answered answer, err error) {
+	w.Header().Set("Content-Type", contentType)
+	if err != nil {
+		p.Logger.Warn("a call of the volume plugin failed", "call", path, "volume", asked.Name, "id", asked.ID, "error", err)
+		answered = answer{Err: err.Error()}
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+	_ = json.NewEncoder(w).Encode(answered) // who asked may be gone
+}
+
+// Serve answers until the context ends, and then lets calls in flight end.
+func (p *Plugin) Serve(ctx context.Context, listener net.Listener) error {
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	server := &http.Server{
+		Handler: p.Handler(), ReadHeaderTimeout: headerLimit, BaseContext: func(net.Listener) context.Context { return base },
+		ErrorLog: slog.NewLogLogger(p.Logger.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("the volume plugin's socket: %w", err)
+	case <-ctx.Done():
+	}
+	drain, stop := context.WithTimeout(base, drainLimit)
+	defer stop()
+	err := server.Shutdown(drain)
+	cancel()
+	_ = server.Close() // what did not end within the limit
+	<-ended
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (p *Plugin) activate(context.Context, request) (answer, error) {
+	return answer{Implements: []string{"VolumeDriver"}}, nil
+}
+
+func (p *Plugin) capabilities(context.Context, request) (answer, error) {
+	return answer{Capabilities: &capabilities{Scope: "local"}}, nil
+}

@@ -1,0 +1,313 @@
+package volumeplugin
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/host/api"
+	"github.com/holdfast-csi/holdfast/internal/host/manifest"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+const (
+	// DefaultSize is the size of a volume that is created without one: `docker run
+	// -v NAME:/path` gives none.
+	DefaultSize = "1Gi"
+	// createdAnnotation is on claims that this plugin made. Its value is whether
+	// Remove deletes them with their data.
+	createdAnnotation = "holdfast.dev/volume-plugin-removes"
+	// holdPrefix begins the names of this plugin's holds.
+	holdPrefix = "volume-plugin-"
+)
+
+// keyOf is the claim that a volume's name stands for.
+func keyOf(name string) (namespace, claim string, err error) {
+	namespace, claim, both := strings.Cut(name, "/")
+	if !both {
+		namespace, claim = manifest.DefaultNamespace, name
+	}
+	if namespace == "" || claim == "" || strings.Contains(claim, "/") {
+		return "", "", fmt.Errorf("volume name %q is neither CLAIM nor NAMESPACE/CLAIM", name)
+	}
+	return namespace, claim, nil
+}
+
+func nameOf(pvc *corev1.PersistentVolumeClaim) string {
+	if pvc.Namespace == manifest.DefaultNamespace {
+		return pvc.Name
+	}
+	return store.Key(pvc.Namespace, pvc.Name)
+}
+
+// find returns nil for a claim that is not there, or is on its way out.
+func (p *Plugin) find(namespace, name string) (pvc *corev1.PersistentVolumeClaim, err error) {
+	err = p.Store.View(func(tx *store.Tx) error {
+		pvc, err = tx.Claims().Get(store.Key(namespace, name))
+		return err
+	})
+	if pvc != nil && pvc.DeletionTimestamp != nil {
+		pvc = nil
+	}
+	return pvc, err
+}
+
+// create makes a claim. One that is there is used as it is, if nothing else is
+// asked for.
+func (p *Plugin) create(ctx context.Context, asked request) (answer, error) {
+	namespace, name, err := keyOf(asked.Name)
+	if err != nil {
+		return answer{}, err
+	}
+	wanted, err := claimOf(namespace, name, asked.Opts)
+	if err != nil {
+		return answer{}, err
+	}
+	there, err := p.find(namespace, name)
+	if err != nil {
+		return answer{}, err
+	}
+	if there != nil {
+		return answer{}, sameClaim(there, wanted, asked.Opts)
+	}
+	data, err := json.Marshal(wanted)
+	if err != nil {
+		return answer{}, err
+	}
+	_, err = p.Host.Apply(ctx, []manifest.File{{Name: "volume " + asked.Name, Data: data}}, api.ApplyOptions{})
+	return answer{}, err
+}
+
+func claimOf(namespace, name string, options map[string]string) (*corev1.PersistentVolumeClaim, error) {
+	removes, size := true, DefaultSize
+	pvc := &corev1.PersistentVolumeClaim{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}},
+	}
+	for _, key := range slices.Sorted(maps.Keys(options)) {
+		value := options[key]
+		switch key {
+		case "size":
+			size = value
+		case "class":
+			pvc.Spec.StorageClassName = &value
+		case "remove":
+			var err error
+			if removes, err = strconv.ParseBool(value); err != nil {
+				return nil, fmt.Errorf("option remove=%q is neither true nor false", value)
+			}
+		default:
+			return nil, fmt.Errorf("option %q is unknown; there are size, class and remove", key)
+		}
+	}
+	quantity, err := resource.ParseQuantity(size)
+	if err != nil || quantity.Sign() <= 0 {
+		return nil, fmt.Errorf("option size=%q is no size, such as 10Gi", size)
+	}
+	pvc.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: quantity}
+	pvc.Annotations = map[string]string{createdAnnotation: strconv.FormatBool(removes)}
+	return pvc, nil
+}
+
+// sameClaim refuses options that a claim which is there does not have.
+func sameClaim(there, wanted *corev1.PersistentVolumeClaim, options map[string]string) error {
+	has, wants := there.Spec.Resources.Requests[corev1.ResourceStorage], wanted.Spec.Resources.Requests[corev1.ResourceStorage]
+	if _, given := options["size"]; given && has.Cmp(wants) != 0 {
+		return fmt.Errorf("claim %s is there already, with the size %s: to change it, use 'holdfast apply'", store.KeyOf(there), has.String())
+	}
+	if class := wanted.Spec.StorageClassName; class != nil && (there.Spec.StorageClassName == nil || *there.Spec.StorageClassName != *class) {
+		return fmt.Errorf("claim %s is there already, and not of class %s", store.KeyOf(there), *class)
+	}
+	return nil
+}
+
+// remove deletes a claim with its data, if this plugin made it and nothing uses
+// it: what was applied by somebody is that one's to delete.
+func (p *Plugin) remove(ctx context.Context, asked request) (answer, error) {
+	namespace, name, err := keyOf(asked.Name)
+	if err != nil {
+		return answer{}, err
+	}
+	pvc, err := p.find(namespace, name)
+	if err != nil || pvc == nil {
+		return answer{}, err // gone is what was asked for
+	}
+	key := store.KeyOf(pvc)
+	switch pvc.Annotations[createdAnnotation] {
+	case "true":
+	case "false":
+		return answer{}, fmt.Errorf("claim %s was created with remove=false: 'holdfast delete pvc %s -n %s' deletes it with its data", key, name, namespace)
+	default:
+		return answer{}, fmt.Errorf("claim %s was not made by a container engine: 'holdfast delete pvc %s -n %s' deletes it with its data", key, name, namespace)
+	}
+	users, err := p.users(pvc)
+	if err != nil {
+		return answer{}, err
+	}
+	if len(users) > 0 {
+		return answer{}, fmt.Errorf("claim %s is in use by %s", key, strings.Join(users, ", "))
+	}
+	kind, _ := store.KindOf("persistentvolumeclaims")
+	_, err = p.Host.DeleteObject(ctx, kind, key, api.DeleteOptions{UID: string(pvc.UID)})
+	if errors.Is(err, api.ErrNotFound) {
+		err = nil
+	}
+	return answer{}, err
+}
+
+// users are the pods, holds among them, that use a claim.
+func (p *Plugin) users(pvc *corev1.PersistentVolumeClaim) (names []string, err error) {
+	err = p.Store.View(func(tx *store.Tx) error {
+		all, err := tx.Pods().All()
+		for _, pod := range all {
+			if pod.Namespace == pvc.Namespace && uses(pod, pvc.Name) {
+				names = append(names, "pod "+store.KeyOf(pod))
+			}
+		}
+		return err
+	})
+	return names, err
+}
+
+func uses(pod *corev1.Pod, claim string) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim
+	})
+}
+
+// holdName is the name of the hold of one Mount. An engine's ids can have any
+// characters.
+func holdName(volume, id string) string {
+	sum := sha256.Sum256([]byte(volume + "\x00" + id))
+	return holdPrefix + hex.EncodeToString(sum[:10])
+}
+
+func (p *Plugin) mount(ctx context.Context, asked request) (answer, error) {
+	namespace, name, err := keyOf(asked.Name)
+	if err != nil {
+		return answer{}, err
+	}
+	held, err := p.Host.Hold(ctx, api.HoldRequest{
+		Namespace: namespace, Name: holdName(asked.Name, asked.ID), Holder: "container engine, mount " + asked.ID,
+		Volumes: []api.HoldVolume{{Name: "volume", Claim: name}}, UntilReboot: true,
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	place := held.Volumes["volume"]
+	if place.Block {
+		err := fmt.Errorf("claim %s is a block device (volumeMode: Block), which a container engine cannot mount", store.Key(namespace, name))
+		return answer{}, errors.Join(err, p.release(ctx, namespace, asked))
+	}
+	return answer{Mountpoint: place.Path}, nil
+}
+
+func (p *Plugin) release(ctx context.Context, namespace string, asked request) error {
+	err := p.Host.Release(ctx, api.ReleaseRequest{Namespace: namespace, Name: holdName(asked.Name, asked.ID)})
+	if errors.Is(err, api.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// unmount ends the hold; one that is not there was ended before.
+func (p *Plugin) unmount(ctx context.Context, asked request) (answer, error) {
+	namespace, _, err := keyOf(asked.Name)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{}, p.release(ctx, namespace, asked)
+}
+
+func (p *Plugin) path(_ context.Context, asked request) (answer, error) {
+	found, err := p.look(asked.Name)
+	return answer{Mountpoint: found.Mountpoint}, err
+}
+
+func (p *Plugin) get(_ context.Context, asked request) (answer, error) {
+	found, err := p.look(asked.Name)
+	return answer{Volume: &found}, err
+}
+
+func (p *Plugin) look(name string) (volume, error) {
+	namespace, claim, err := keyOf(name)
+	if err != nil {
+		return volume{}, err
+	}
+	pvc, err := p.find(namespace, claim)
+	if err != nil {
+		return volume{}, err
+	}
+	if pvc == nil {
+		return volume{}, fmt.Errorf("no such volume: there is no claim %s", store.Key(namespace, claim))
+	}
+	return p.describe(pvc)
+}
+
+// describe tells of a claim; of several places, the first by the holds' names.
+func (p *Plugin) describe(pvc *corev1.PersistentVolumeClaim) (volume, error) {
+	found := volume{
+		Name: nameOf(pvc), CreatedAt: pvc.CreationTimestamp.UTC().Format(time.RFC3339),
+		Status: map[string]string{"phase": string(pvc.Status.Phase)},
+	}
+	var holds []string
+	err := p.Store.View(func(tx *store.Tx) error {
+		all, err := tx.Pods().All()
+		for _, pod := range all {
+			if pod.Namespace == pvc.Namespace && strings.HasPrefix(pod.Name, holdPrefix) && pod.DeletionTimestamp == nil && uses(pod, pvc.Name) {
+				holds = append(holds, pod.Name)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return found, err
+	}
+	for _, name := range holds {
+		held, is, err := p.Host.Held(pvc.Namespace, name)
+		if err != nil {
+			return found, err
+		}
+		if is {
+			found.Mountpoint = held.Volumes["volume"].Path
+			break
+		}
+	}
+	return found, nil
+}
+
+func (p *Plugin) list(context.Context, request) (answer, error) {
+	var claims []*corev1.PersistentVolumeClaim
+	err := p.Store.View(func(tx *store.Tx) (err error) {
+		claims, err = tx.Claims().All()
+		return err
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	all := []volume{}
+	for _, pvc := range claims {
+		if pvc.DeletionTimestamp != nil {
+			continue
+		}
+		found, err := p.describe(pvc)
+		if err != nil {
+			return answer{}, err
+		}
+		all = append(all, found)
+	}
+	return answer{Volumes: all}, nil
+}
