@@ -102,10 +102,16 @@ test-nvme: test-packages
 bench: build test-packages
 	$(ROOT) $(GO) run ./test/bench -holdfast bin/holdfast -write docs/reference/benchmarks.md
 
-# Ten times the random operations of `make test`.
-soak: test-packages
+# Random operations without end: of a host and two drivers that are killed at any
+# moment (some ten minutes, -soak.operations and -soak.seed say which), and ten
+# times those of `make test` of the backends.
+soak: soak-host
 	for seed in 1 2 3 4 5 6 7 8 9 10; do $(GO) test -count=1 -run TestChaos ./internal/backend/ebs -chaos.seed=$$seed || exit 1; done
 	$(ISOLATED) $(GO) test -count=1 -timeout 2h -run 'TestModel|TestCrash' ./internal/backend/local -rapid.checks=1000
+
+.PHONY: soak-host
+soak-host: test-packages
+	for seed in 1 2 3; do $(ISOLATED) $(GO) test -count=1 -timeout 1h -run TestSoak ./test/host -soak.operations=2000 -soak.seed=$$seed || exit 1; done
 
 clean:
 	rm -rf bin
