@@ -260,7 +260,7 @@ func FuzzFile(f *testing.F) {
 	for i := range uint32(12) {
 		f.Add([]byte{255, 255, 255, 255, 0, 1}, i*1024, uint16(4))
 	}
-	f.Fuzz(func(t *testing.T, change []byte, at uint32, step uint16) {
+	f.Fuzz(func(_ *testing.T, change []byte, at uint32, step uint16) {
 		broken := bytes.Clone(data)
 		for i, b := range change {
 			broken[(uint64(at)+uint64(i)*uint64(step+1))%uint64(len(broken))] = b

@@ -132,7 +132,7 @@ func (s *salvage) take(p *page, e element, standing Standing, seen map[uint64]bo
 			s.keep(name, e, standing)
 		}
 	}
-	whole := false
+	var whole bool
 	if inside == nil {
 		whole = s.walk(root, seen, keep)
 	} else {
