@@ -96,7 +96,7 @@ func (s *Set) Run(ctx context.Context) error {
 				return err
 			}
 		case err != nil:
-			return nil //nolint:nilerr // the context ended, as it was meant to
+			return nil // the context ended, as it was meant to
 		}
 		for _, change := range changes {
 			s.tell(change)

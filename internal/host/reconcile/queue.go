@@ -51,8 +51,9 @@ type Queue struct {
 	waiting map[string][]string // keys that are due, by lane, in order
 	// rested is called after each call, outside of everything.
 	rested func()
-	ctx    context.Context //nolint:containedctx // of Run, for the calls that timers start
-	calls  sync.WaitGroup
+	// call is the controller's Do with the context of Run, nil while nothing may begin.
+	call  func(key string) (time.Duration, error)
+	calls sync.WaitGroup
 }
 
 func newQueue(controller Controller) *Queue {
@@ -66,7 +67,7 @@ func (q *Queue) Name() string { return q.controller.Name }
 func (q *Queue) start(ctx context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.ctx = ctx
+	q.call = func(key string) (time.Duration, error) { return q.controller.Do(ctx, key) }
 	for lane := range maps.Clone(q.waiting) {
 		q.fill(lane)
 	}
@@ -80,7 +81,7 @@ func (q *Queue) stop() {
 			it.timer.Stop()
 		}
 	}
-	q.ctx = nil
+	q.call = nil
 	q.mu.Unlock()
 	q.calls.Wait()
 }
@@ -159,15 +160,15 @@ func (q *Queue) lane(key string) string {
 
 // fill starts as many calls of a lane as it has room for.
 func (q *Queue) fill(lane string) {
-	for q.ctx != nil && q.ctx.Err() == nil && q.busy[lane] < parallel && len(q.waiting[lane]) > 0 {
+	for q.call != nil && q.busy[lane] < parallel && len(q.waiting[lane]) > 0 {
 		key := q.waiting[lane][0]
 		q.waiting[lane] = q.waiting[lane][1:]
 		it := q.items[key]
 		it.due, it.again, it.Running, it.Since, it.Next = false, false, true, time.Now(), time.Time{}
 		q.busy[lane]++
-		ctx := q.ctx
+		call := q.call
 		q.calls.Go(func() {
-			again, err := q.controller.Do(ctx, key)
+			again, err := call(key)
 			q.finish(key, lane, again, err)
 			q.rested()
 		})
