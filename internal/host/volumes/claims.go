@@ -154,7 +154,7 @@ func (m *Manager) delayed(pvc *corev1.PersistentVolumeClaim, class *storagev1.St
 	if class == nil || class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
 		return false, nil
 	}
-	pods, err := m.index.find(consumes(store.Key(pvc.Namespace, pvc.Name)))
+	pods, err := m.usersOf(pvc, consumes(store.Key(pvc.Namespace, pvc.Name)))
 	return len(pods) == 0, err
 }
 

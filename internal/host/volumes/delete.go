@@ -20,7 +20,7 @@ import (
 // it, it goes, and its volume is released.
 func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClaim) error {
 	key := store.Key(pvc.Namespace, pvc.Name)
-	pods, err := m.index.find(podUses(key))
+	pods, err := m.usersOf(pvc, podUses(key))
 	if err != nil {
 		return err
 	}
@@ -53,6 +53,41 @@ func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClai
 		return err
 	}
 	return m.hit("delete/released")
+}
+
+// usersOf lists those of the pods that say a fact about a claim's name that use
+// this very claim. One that would have a claim of that name for an ephemeral
+// volume of its own waits for this one to go: it must not keep it.
+func (m *Manager) usersOf(pvc *corev1.PersistentVolumeClaim, fact string) (users []string, err error) {
+	named, err := m.index.find(fact)
+	if err != nil || len(named) == 0 {
+		return nil, err
+	}
+	err = m.view(func(tx *store.Tx) error {
+		for _, key := range named {
+			pod, err := tx.Pods().Get(key)
+			if err != nil {
+				return err
+			}
+			if pod != nil && usesClaim(pod, pvc) {
+				users = append(users, key)
+			}
+		}
+		return nil
+	})
+	return users, err
+}
+
+func usesClaim(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(volume corev1.Volume) bool {
+		switch {
+		case volume.PersistentVolumeClaim != nil:
+			return volume.PersistentVolumeClaim.ClaimName == pvc.Name
+		case volume.Ephemeral != nil:
+			return claim.EphemeralClaimName(pod.Name, volume.Name) == pvc.Name && claim.OwnsEphemeralClaim(pod, pvc)
+		}
+		return false
+	})
 }
 
 // AbandonAnnotation on a claim that is being deleted, "true", gives up the
