@@ -14,11 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/pods"
 	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
 	"github.com/holdfast-csi/holdfast/internal/host/supervise"
-	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
-
-// SocketName is the API's socket below the root directory.
-const SocketName = "host.sock"
 
 // DaemonOptions say how a host serves.
 type DaemonOptions struct {
@@ -38,7 +34,7 @@ type DaemonOptions struct {
 const quiet = 10 * time.Second
 
 // Socket is where the API is.
-func (h *Host) Socket() string { return filepath.Join(h.paths.Root, SocketName) }
+func (h *Host) Socket() string { return filepath.Join(h.paths.Root, api.SocketName) }
 
 // Serve is the daemon: it takes over what runs, serves the API, and brings
 // every object to what is wanted until the context ends. Volumes stay mounted
@@ -62,14 +58,15 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	if options.Rest != nil {
 		h.set.Rest(quiet, options.Rest)
 	}
-	listener, err := unixsocket.Listen(ctx, h.Socket())
+	served := api.Options{
+		Store: h.store, Journal: h.journal, Host: h, Logger: h.options.Logger, Version: options.Version,
+		Group: options.Group, ReadGroup: options.ReadGroup,
+	}
+	listener, err := api.Listen(ctx, h.paths.Root, served)
 	if err != nil {
 		return fmt.Errorf("the socket of the host: %w", err)
 	}
-	server := api.NewServer(api.Options{
-		Store: h.store, Journal: h.journal, Host: h, Logger: h.options.Logger, Version: options.Version,
-		Group: options.Group, ReadGroup: options.ReadGroup,
-	})
+	server := api.NewServer(served)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return h.set.Run(ctx) })
 	group.Go(func() error { return h.followDrivers(ctx) })
