@@ -95,7 +95,7 @@ func (m *Manager) unpublish(ctx context.Context, use *store.VolumeUse, path stri
 		err := m.onDriver(ctx, use.Driver, func(driver *plugins.Driver) error {
 			return driver.Client.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: use.Handle, TargetPath: path})
 		})
-		if err != nil {
+		if err := m.giveUpAt(use, path, err); err != nil {
 			return err
 		}
 		return m.removeTarget(path)
@@ -120,7 +120,10 @@ func (m *Manager) unstage(ctx context.Context, use *store.VolumeUse) error {
 			err := m.onDriver(ctx, use.Driver, func(driver *plugins.Driver) error {
 				return driver.Client.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: use.Handle, StagingTargetPath: use.StagingPath})
 			})
-			if err != nil && !errors.Is(err, backend.ErrUnsupported) {
+			if errors.Is(err, backend.ErrUnsupported) {
+				err = nil
+			}
+			if err := m.giveUpAt(use, use.StagingPath, err); err != nil {
 				return err
 			}
 			return m.removeStaging(use.StagingPath)
@@ -131,16 +134,41 @@ func (m *Manager) unstage(ctx context.Context, use *store.VolumeUse) error {
 var errForeign = errors.New("still in use")
 
 // otherMounts are the places where a staged filesystem is mounted besides its
-// staging path. If the mount table cannot be read, the driver has to know.
+// staging path and not by this host: volumes that are one filesystem to the
+// kernel, such as two of one share, must not wait for each other to be unstaged.
+// If the mount table or the records cannot be read, the driver has to know.
 func (m *Manager) otherMounts(use *store.VolumeUse) []string {
 	if !use.StageMounted {
 		return nil
 	}
 	others, err := mountsOfSame(use.StagingPath)
+	if err == nil && len(others) > 0 {
+		others, err = m.notOurs(use, others)
+	}
 	if err != nil {
 		m.logger.Warn("cannot tell who else has a volume mounted", "volume", use.Handle, "error", err)
+		return nil
 	}
 	return others
+}
+
+// notOurs leaves out the places of the host's other volumes.
+func (m *Manager) notOurs(use *store.VolumeUse, places []string) ([]string, error) {
+	ours := map[string]bool{}
+	err := m.view(func(tx *store.Tx) error {
+		uses, err := tx.Uses().All()
+		for _, other := range uses {
+			if other.Name == use.Name {
+				continue
+			}
+			ours[other.StagingPath] = true
+			for path := range other.Targets {
+				ours[path] = true
+			}
+		}
+		return err
+	})
+	return slices.DeleteFunc(places, func(path string) bool { return belowKnown(ours, path, m.options.Paths.Root) }), err
 }
 
 // inUse tells who uses a volume on this machine.
