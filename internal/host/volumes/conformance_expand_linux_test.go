@@ -159,6 +159,43 @@ func TestGrow_theClaimSaysWhatTheDriverAnswered(t *testing.T) {
 	}
 }
 
+// A driver that refused because the volume was in use is asked again when it is
+// staged anew, also if the pod is the same (kubelet-and-csi: "not retried on this
+// node while in use").
+func TestGrow_isTriedAgainWhenTheVolumeIsStagedAnew(t *testing.T) {
+	w, a := newServing(t)
+	a.fail = failures("NodeExpandVolume", codes.FailedPrecondition, 1)
+	key := w.ensured("a")
+	p := w.create(pod("web", "a"))
+	w.mount(p)
+	w.grown(key, "2Gi")
+	if err := w.online(key); err != nil {
+		t.Fatal(err)
+	}
+	w.unmountAll()
+	w.serving("boot-2", "") // nothing is mounted any more, and the pod still there
+	w.mount(p)
+	if state, capacity := w.resize(key); state != "" || capacity != "2Gi" {
+		t.Errorf("%q, %s", state, capacity)
+	}
+}
+
+func TestGrow_whereAPodMayWriteIfThereIsOne(t *testing.T) {
+	w, a := newServing(t)
+	key := w.ensured("a")
+	reader := pod("a-reader", "a")
+	reader.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
+	w.mount(w.create(reader))
+	place := w.mount(w.create(pod("writer", "a")))["data"].Path
+	w.grown(key, "2Gi")
+	if err := w.online(key); err != nil {
+		t.Fatal(err)
+	}
+	if got := one[*csi.NodeExpandVolumeRequest](t, a).GetVolumePath(); got != place {
+		t.Errorf("grown at %s, not at %s", got, place)
+	}
+}
+
 func TestGrow_aReadOnlyUseIsLeftAlone(t *testing.T) {
 	w, a := newServing(t)
 	key := w.ensured("a")

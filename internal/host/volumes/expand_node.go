@@ -38,6 +38,10 @@ func (m *Manager) growNode(ctx context.Context, key string, pod types.UID) error
 	if err != nil || use == nil {
 		return err
 	}
+	// Who was here before may have grown it.
+	if found, err = m.boundClaim(key); err != nil || found.volume == nil || !claim.NodeResizeDue(found.claim) {
+		return err
+	}
 	size := found.claim.Status.AllocatedResources[corev1.ResourceStorage]
 	path, target := publishedFor(use, pod)
 	if path == "" || size.IsZero() || use.ExpandRefused == size.String() {
@@ -61,13 +65,19 @@ type growth struct {
 	about journal.Ref
 }
 
-func publishedFor(use *store.VolumeUse, pod types.UID) (string, store.Target) {
+// publishedFor is where a volume is published, for a pod or for any; where it can
+// be written to if there is such a place.
+func publishedFor(use *store.VolumeUse, pod types.UID) (found string, at store.Target) {
 	for _, path := range slices.Sorted(maps.Keys(use.Targets)) {
-		if target := use.Targets[path]; target.Phase == store.PhaseDone && (pod == "" || target.PodUID == pod) {
-			return path, target
+		target := use.Targets[path]
+		if target.Phase != store.PhaseDone || pod != "" && target.PodUID != pod {
+			continue
+		}
+		if found == "" || at.ReadOnly && !target.ReadOnly {
+			found, at = path, target
 		}
 	}
-	return "", store.Target{}
+	return found, at
 }
 
 func (m *Manager) growHere(ctx context.Context, g growth) error {

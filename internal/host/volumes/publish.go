@@ -90,7 +90,10 @@ func (m *Manager) callStage(ctx context.Context, job job) error {
 				PublishContext: use.PublishContext, VolumeContext: use.Attributes, Secrets: secrets,
 			})
 		})
-	}, func() { use.Stage, use.StageMounted = store.PhaseDone, isMounted(use.StagingPath) })
+	}, func() {
+		use.Stage, use.StageMounted = store.PhaseDone, isMounted(use.StagingPath)
+		use.ExpandRefused = "" // the volume is used anew
+	})
 }
 
 func (m *Manager) stages(ctx context.Context, name string) (bool, error) {
@@ -118,6 +121,9 @@ func (m *Manager) publish(ctx context.Context, job job) error {
 		}
 		target.Phase, target.SELinuxLabel = store.PhaseDoing, job.selinux
 		use.Targets[job.target] = target
+		if path, _ := publishedFor(use, ""); path == "" {
+			use.ExpandRefused = "" // nobody has the volume now
+		}
 		return job.target, m.transition(use, "publish", claim.CallNode,
 			func() error { return m.callPublish(ctx, job, request) }, func() {})
 	})
