@@ -18,7 +18,9 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/host"
+	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/host/workload"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
@@ -32,6 +34,9 @@ away from them again. Claims and their data stay until --delete.
 A container's image is not used: its command must exist on this machine. The
 exit code is that of the first container that failed. Fields without a meaning
 on one machine are reported; fields that cannot be honoured are errors.
+
+If a host serves the root ('holdfast host'), it brings the volumes, and the pods
+are shown by 'holdfast get pods' for as long as they run.
 
 Drivers are found by their registration sockets in ROOT/plugins_registry, as a
 kubelet finds them. The driver local.holdfast.dev is part of this program.`
@@ -89,15 +94,39 @@ func (c runConfig) run(command *cobra.Command) (err error) {
 	defer stop()
 	progress := newProgress(command.ErrOrStderr())
 	defer progress.close()
+	client := api.DialRoot(c.root)
+	defer client.Close()
+	if _, err := client.Version(ctx); err == nil {
+		return c.attached(ctx, client, objects, progress, command)
+	} else if !errors.Is(err, api.ErrNoHost) {
+		return err
+	}
 	opened, err := c.open(ctx, progress)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
 	if c.delete {
-		return c.remove(ctx, opened, objects, command.OutOrStdout())
+		deleted, err := opened.Delete(ctx, objects)
+		return reportDeleted(deleted, err, command.OutOrStdout())
 	}
-	return c.execute(ctx, opened, objects, progress, command)
+	return c.execute(ctx, opened.Run, objects, progress, command)
+}
+
+// attached has the host that serves the root bring the volumes.
+func (c runConfig) attached(ctx context.Context, client *api.Client, objects *manifest.Objects, progress *progress, command *cobra.Command) error {
+	root, err := filepath.Abs(c.root)
+	if err != nil {
+		return err
+	}
+	by := &host.Attached{Client: client, Root: root}
+	if !c.delete {
+		return c.execute(ctx, by.Run, objects, progress, command)
+	}
+	deleted, err := by.Delete(ctx, objects, func(ctx context.Context, kind store.Kind, namespace, name string) error {
+		return awaitGone(ctx, client, named{kind: kind, namespace: namespace, name: name})
+	})
+	return reportDeleted(deleted, err, command.OutOrStdout())
 }
 
 // read decodes the manifests; nothing was touched so far.
@@ -188,14 +217,14 @@ func localDriverObject() *storagev1.CSIDriver {
 	}
 }
 
-func (c runConfig) execute(ctx context.Context, opened *host.Host, objects *manifest.Objects, progress *progress, command *cobra.Command) error {
+func (c runConfig) execute(ctx context.Context, run func(context.Context, *manifest.Objects, host.Output) (int, error), objects *manifest.Objects, progress *progress, command *cobra.Command) error {
 	for _, unused := range objects.Unused {
 		progress.say("not used on one machine: " + unused)
 	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer signal.Stop(signals)
-	code, err := opened.Run(ctx, objects, host.Output{
+	code, err := run(ctx, objects, host.Output{
 		Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(), Signals: signals, Starting: progress.settle,
 	})
 	if err == nil && code != 0 {
@@ -204,8 +233,7 @@ func (c runConfig) execute(ctx context.Context, opened *host.Host, objects *mani
 	return err
 }
 
-func (c runConfig) remove(ctx context.Context, opened *host.Host, objects *manifest.Objects, out io.Writer) error {
-	deleted, err := opened.Delete(ctx, objects)
+func reportDeleted(deleted []host.Deleted, err error, out io.Writer) error {
 	for _, object := range deleted {
 		text := "deleted"
 		switch {

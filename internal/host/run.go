@@ -47,7 +47,32 @@ func (h *Host) Run(ctx context.Context, objects *manifest.Objects, output Output
 	if err := h.ensureClaims(ctx, plan); err != nil {
 		return 0, errors.Join(err, h.forgetUnmade(plan))
 	}
-	return h.runPods(ctx, plan.pods, output)
+	return h.runner().runPods(ctx, plan.pods, output)
+}
+
+// podRunner runs pods whose volumes somebody brings.
+type podRunner struct {
+	mount   func(ctx context.Context, pod *corev1.Pod) (map[string]workload.Volume, error)
+	unmount func(ctx context.Context, pod *corev1.Pod) error
+	// scratch makes an empty directory that a container's root is mounted over.
+	// It goes with the pod.
+	scratch func(pod *corev1.Pod, container string) (string, error)
+	root    string // of the host
+	node    string // this machine's name
+}
+
+// runner is for pods of this host.
+func (h *Host) runner() podRunner {
+	return podRunner{
+		mount: func(ctx context.Context, pod *corev1.Pod) (map[string]workload.Volume, error) {
+			mounted, err := h.volumes.MountPod(ctx, pod)
+			if err == nil {
+				err = h.options.Failpoints.Hit("host/run/mounted")
+			}
+			return places(mounted), err
+		},
+		unmount: h.volumes.UnmountPod, scratch: h.scratch, root: h.paths.Root, node: h.nodeName(),
+	}
 }
 
 // startDrivers brings up the built-in drivers that are needed, now or by what
@@ -132,7 +157,7 @@ func (h *Host) ensureClaims(ctx context.Context, p plan) error {
 }
 
 // runPods runs every pod beside the others.
-func (h *Host) runPods(ctx context.Context, pods []*corev1.Pod, output Output) (int, error) {
+func (r podRunner) runPods(ctx context.Context, pods []*corev1.Pod, output Output) (int, error) {
 	containers := 0
 	for _, pod := range pods {
 		containers += len(pod.Spec.InitContainers) + len(pod.Spec.Containers)
@@ -147,7 +172,7 @@ func (h *Host) runPods(ctx context.Context, pods []*corev1.Pod, output Output) (
 	defer spread.stop()
 	for _, pod := range pods {
 		work = append(work, func() error {
-			code, err := h.runPod(ctx, pod, podOutput{Output: output, prefix: containers > 1, name: len(pods) > 1, starting: starting, signals: spread})
+			code, err := r.runPod(ctx, pod, podOutput{Output: output, prefix: containers > 1, name: len(pods) > 1, starting: starting, signals: spread})
 			mu.Lock()
 			defer mu.Unlock()
 			if first == 0 {
@@ -170,30 +195,27 @@ type podOutput struct {
 
 // runPod brings the volumes, runs the containers and takes the volumes away,
 // whatever happened in between and also when ctx has ended.
-func (h *Host) runPod(ctx context.Context, pod *corev1.Pod, output podOutput) (code int, err error) {
+func (r podRunner) runPod(ctx context.Context, pod *corev1.Pod, output podOutput) (code int, err error) {
 	defer func() {
-		if undo := h.volumes.UnmountPod(context.WithoutCancel(ctx), pod); undo != nil {
+		if undo := r.unmount(context.WithoutCancel(ctx), pod); undo != nil {
 			err = errors.Join(err, fmt.Errorf("take the volumes away from pod %s (the next run tries again): %w", store.Key(pod.Namespace, pod.Name), undo))
 		}
 	}()
-	mounted, err := h.volumes.MountPod(ctx, pod)
+	mounted, err := r.mount(ctx, pod)
 	if err != nil {
 		return 0, err
 	}
-	if err := h.options.Failpoints.Hit("host/run/mounted"); err != nil {
-		return 0, err
-	}
-	translated, err := workload.FromPod(pod, places(mounted), h.nodeName())
+	translated, err := workload.FromPod(pod, mounted, r.node)
 	if err != nil {
 		return 0, err
 	}
 	output.starting()
 	for _, container := range translated.Init {
-		if code, err := h.runContainer(ctx, pod, container, output); err != nil || code != 0 {
+		if code, err := r.runContainer(ctx, pod, container, output); err != nil || code != 0 {
 			return code, err
 		}
 	}
-	return h.runMain(ctx, pod, translated.Main, output)
+	return r.runMain(ctx, pod, translated.Main, output)
 }
 
 func places(mounted map[string]volumes.Mounted) map[string]workload.Volume {
@@ -205,7 +227,7 @@ func places(mounted map[string]volumes.Mounted) map[string]workload.Volume {
 }
 
 // runMain runs containers at once and returns the first code that is not zero.
-func (h *Host) runMain(ctx context.Context, pod *corev1.Pod, containers []workload.Container, output podOutput) (int, error) {
+func (r podRunner) runMain(ctx context.Context, pod *corev1.Pod, containers []workload.Container, output podOutput) (int, error) {
 	var (
 		mu    sync.Mutex
 		first int
@@ -213,7 +235,7 @@ func (h *Host) runMain(ctx context.Context, pod *corev1.Pod, containers []worklo
 	)
 	for _, container := range containers {
 		work = append(work, func() error {
-			code, err := h.runContainer(ctx, pod, container, output)
+			code, err := r.runContainer(ctx, pod, container, output)
 			mu.Lock()
 			defer mu.Unlock()
 			if first == 0 {
@@ -226,7 +248,7 @@ func (h *Host) runMain(ctx context.Context, pod *corev1.Pod, containers []worklo
 	return first, err
 }
 
-func (h *Host) runContainer(ctx context.Context, pod *corev1.Pod, container workload.Container, output podOutput) (int, error) {
+func (r podRunner) runContainer(ctx context.Context, pod *corev1.Pod, container workload.Container, output podOutput) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("container %q is not started: %w", container.Name, context.Cause(ctx))
 	}
@@ -235,10 +257,10 @@ func (h *Host) runContainer(ctx context.Context, pod *corev1.Pod, container work
 		ctx = context.WithoutCancel(ctx)
 	}
 	var err error
-	if container.Scratch, err = h.scratch(pod, container.Name); err != nil {
+	if container.Scratch, err = r.scratch(pod, container.Name); err != nil {
 		return 0, err
 	}
-	container.Hide = h.paths.Root
+	container.Hide = r.root
 	streams := workload.Streams{Stdout: output.Stdout, Stderr: output.Stderr}
 	if output.prefix {
 		name := container.Name
@@ -264,7 +286,9 @@ func (h *Host) scratch(pod *corev1.Pod, container string) (string, error) {
 }
 
 // nodeName is this machine's name, as Kubernetes would have it.
-func (h *Host) nodeName() string {
+func (h *Host) nodeName() string { return machineName() }
+
+func machineName() string {
 	name, err := os.Hostname()
 	if err != nil {
 		return "localhost"
