@@ -36,8 +36,18 @@ func (s *Store) Update(do func(*Tx) error) error {
 	return nil
 }
 
+// errCutOff is for those whose commit ended with another caller's panic.
+var errCutOff = errors.New("nothing was written, since another change panicked")
+
 // commit makes all changes in one transaction, without those that fail.
 func (s *Store) commit(all []*change) {
+	defer func() { // after a panic that somebody recovers, such as a server
+		for _, c := range all {
+			if !c.done {
+				c.done, c.err = true, errCutOff
+			}
+		}
+	}()
 	changes, err := s.try(all)
 	for _, c := range all {
 		if c.done = true; err != nil && c.err == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,4 +90,57 @@ func TestWatch_keepsSoMuchAndNoMore(t *testing.T) {
 	if _, err := behind.Next(t.Context()); !errors.Is(err, ErrExpired) {
 		t.Errorf("got %v; want that the version is too old", err)
 	}
+}
+
+// A server recovers the panics of its handlers: one caller's must not have the
+// others believe that their changes are on disk.
+func TestUpdate_aPanicIsNobodyElsesSuccess(t *testing.T) {
+	s := open(t, t.TempDir())
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	started, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	var group sync.WaitGroup
+	group.Go(func() { // holds the commits up until the next two have arrived
+		if err := s.Update(func(*Tx) error { close(started); <-release; return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+	<-started
+	group.Go(func() {
+		defer func() { _ = recover() }()
+		_ = s.Update(func(*Tx) error { panic("broken") })
+	})
+	s.awaitArrivals(t, 1)
+	group.Go(func() {
+		defer func() { // the panic may come on either goroutine
+			if recover() != nil {
+				ended <- errCutOff
+			}
+		}()
+		ended <- s.Update(func(tx *Tx) error { return tx.Namespaces().Put("n", namespace) })
+	})
+	s.awaitArrivals(t, 2)
+	close(release)
+	group.Wait()
+	err := <-ended
+	var there *corev1.Namespace
+	if failed := s.View(func(tx *Tx) (failed error) { there, failed = tx.Namespaces().Get("n"); return failed }); failed != nil {
+		t.Fatal(failed)
+	}
+	if err == nil && there == nil {
+		t.Error("it was reported as written, and is not there")
+	}
+}
+
+func (s *Store) awaitArrivals(t *testing.T, count int) {
+	t.Helper()
+	for range 2000 {
+		s.arrivals.Lock()
+		arrived := len(s.arrived)
+		s.arrivals.Unlock()
+		if arrived == count {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("%d changes did not arrive", count)
 }
