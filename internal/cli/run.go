@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	storagev1 "k8s.io/api/storage/v1"
@@ -98,9 +99,7 @@ func (c runConfig) run(command *cobra.Command) (err error) {
 	defer client.Close()
 	if _, err := client.Version(ctx); err == nil {
 		return c.attached(ctx, client, objects, progress, command)
-	} else if !errors.Is(err, api.ErrNoHost) {
-		return err
-	}
+	} // whatever the reason: of another process, the store tells
 	opened, err := c.open(ctx, progress)
 	if err != nil {
 		return err
@@ -193,6 +192,7 @@ func (c driverConfig) serveFor(ctx context.Context, sockets host.Sockets) error 
 	c.kubeletDir = sockets.Root
 	c.endpoint = "unix://" + sockets.CSI
 	c.registrationDir = filepath.Dir(sockets.Registration)
+	c.registrationCalm = time.Minute // a host that does nothing is woken by nothing
 	if c.local.pool == "" {
 		c.local.pool = filepath.Join(sockets.Root, "pool")
 	}
