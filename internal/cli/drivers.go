@@ -49,8 +49,10 @@ type driverConfig struct {
 	// nowhere. registrationPath is the CSI socket as it sees it; the path of
 	// endpoint when empty.
 	registrationDir, registrationPath string
-	metricsAddress                    string // "" for none
-	metricsTLS                        telemetry.TLS
+	// registrationCalm is register.Options.Calm.
+	registrationCalm time.Duration
+	metricsAddress   string // "" for none
+	metricsTLS       telemetry.TLS
 	// kubernetes runs the controllers in this process; nil does not.
 	kubernetes *kubeFlags
 	// kubeconfig and nodeName are for what a node asks of Kubernetes without the
@@ -196,7 +198,7 @@ func (d *driverProcess) buildRegistration(traits backend.Traits) (err error) {
 	}
 	d.registration, err = register.New(register.Options{
 		Directory: d.config.registrationDir, Driver: cmp.Or(d.config.name, traits.DriverName),
-		Endpoint: d.config.registrationPath, Logger: d.config.logger,
+		Endpoint: d.config.registrationPath, Logger: d.config.logger, Calm: d.config.registrationCalm,
 	})
 	return err
 }

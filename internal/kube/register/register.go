@@ -27,6 +27,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
+
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
@@ -65,6 +67,9 @@ type Options struct {
 	Logger   *slog.Logger
 	// Check is how often the socket file is looked at; 0 means once a second.
 	Check time.Duration
+	// Calm, if given, is how often it is looked at while the driver is registered.
+	// The directory is watched then, so that a file that is removed is seen at once.
+	Calm time.Duration
 	// Patience is how long a silent kubelet is waited for before the socket
 	// moves, at first; 0 means 10 s. Settle is how long a move takes; 0 means 3 s.
 	Patience, Settle time.Duration
@@ -111,21 +116,56 @@ func positive(d, otherwise time.Duration) time.Duration {
 func (s *Server) Run(ctx context.Context) error {
 	socket := &socket{options: s.options, usual: s.path, path: s.path, status: &s.status}
 	defer socket.close()
-	tick := time.NewTicker(s.options.Check)
-	defer tick.Stop()
+	changes, stop := s.watch()
+	defer stop()
 	for patience := s.options.Patience; ; {
 		socket.keep(ctx)
+		registered := s.Status().Registered
 		switch {
-		case s.Status().Registered:
+		case registered:
 			patience = s.options.Patience
 		case socket.bound() && s.status.silent(patience):
 			patience = min(2*patience, max(longestPatience, s.options.Patience))
 			socket.move(ctx)
 		}
-		select {
-		case <-ctx.Done():
+		pause := s.options.Check
+		if registered && socket.bound() && changes != nil {
+			pause = s.options.Calm
+		}
+		if !sleep(ctx, pause, changes) {
 			return nil
-		case <-tick.C:
 		}
 	}
+}
+
+// watch tells of changes in the directory, if the file is to be looked at less
+// often. Without a watch, or once the directory is another, the looks remain.
+func (s *Server) watch() (<-chan fsnotify.Event, func()) {
+	none := func() {}
+	if s.options.Calm <= 0 {
+		return nil, none
+	}
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, none
+	}
+	stop := func() { _ = watcher.Close() }
+	if watcher.Add(s.options.Directory) != nil {
+		stop()
+		return nil, none
+	}
+	return watcher.Events, stop
+}
+
+// sleep is false when the context ended.
+func sleep(ctx context.Context, pause time.Duration, changes <-chan fsnotify.Event) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-changes:
+	}
+	return true
 }
