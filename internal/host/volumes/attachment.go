@@ -78,6 +78,9 @@ func isFull(uses []*store.VolumeUse, job job, limit int64) error {
 	for _, pod := range slices.Compact(pods) {
 		full.On = append(full.On, podRefOf(pod))
 	}
+	if len(full.On) == 0 { // no pod's end will tell that there is room: it is tried again
+		return fmt.Errorf("%s: driver %s takes %d volumes on this machine, and %d are still being taken away", job.label, job.use.Driver, limit, count)
+	}
 	full.text = fmt.Sprintf("%s: driver %s takes %d volumes on this machine, and %d are in use (pods %s): waiting for one of them to end",
 		job.label, job.use.Driver, limit, count, strings.Join(slices.Compact(pods), ", "))
 	return full
@@ -254,7 +257,7 @@ func (m *Manager) detach(ctx context.Context, use *store.VolumeUse) error {
 	}
 	return m.undo(ctx, use, StepDetach, "detach", func() { use.Attach = store.PhaseUndoing },
 		func(ctx context.Context) error {
-			err := m.callDetach(ctx, use)
+			err := m.giveUpAttached(use, m.callDetach(ctx, use))
 			if err != nil && use.Attachment != "" {
 				return errors.Join(err, m.saveUse(use, m.putAttachment(use, func(status *storagev1.VolumeAttachmentStatus) {
 					status.DetachError = volumeError(status.DetachError, err)

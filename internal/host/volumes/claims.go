@@ -87,13 +87,13 @@ func (m *Manager) seekVolume(ctx context.Context, pvc *corev1.PersistentVolumeCl
 	if record != nil { // whatever else is true by now, the driver may be at it
 		return m.provision(ctx, pvc)
 	}
+	if pvc.Spec.VolumeName != "" { // whatever class the volume has
+		return m.bindNamed(pvc)
+	}
 	if pvc.Spec.StorageClassName == nil {
 		if filled, err := m.fillClass(pvc); filled || err != nil {
 			return err
 		}
-	}
-	if pvc.Spec.VolumeName != "" {
-		return m.bindNamed(pvc)
 	}
 	class, err := m.class(className(pvc))
 	if err != nil {
@@ -235,11 +235,13 @@ func (m *Manager) syncBound(ctx context.Context, pvc *corev1.PersistentVolumeCla
 
 // lose marks a claim whose volume is gone. What is waited for is that it returns.
 func (m *Manager) lose(pvc *corev1.PersistentVolumeClaim, reason, message string) error {
-	if pvc.Status.Phase == corev1.ClaimLost {
-		return nil
+	if pvc.Status.Phase != corev1.ClaimLost {
+		m.tell(claimAbout(pvc), true, reason, message)
+		if err := m.editClaim(pvc, func(current *corev1.PersistentVolumeClaim) { current.Status.Phase = corev1.ClaimLost }); err != nil {
+			return err
+		}
 	}
-	m.tell(claimAbout(pvc), true, reason, message)
-	return m.editClaim(pvc, func(current *corev1.PersistentVolumeClaim) { current.Status.Phase = corev1.ClaimLost })
+	return waitFor(dependencies(dependency(volumeResource, pvc.Spec.VolumeName)), reason, "%s", message)
 }
 
 // collect begins the end of a generic ephemeral claim whose pod is gone: what

@@ -46,7 +46,18 @@ func (i *index) find(fact string) ([]string, error) {
 	return slices.Sorted(maps.Keys(i.by[fact])), nil
 }
 
-func (i *index) catchUp() error {
+// catchUp has what was committed before in the index. What failed half-way is
+// built anew: an index that lacks a pod would say that nobody uses its claim.
+func (i *index) catchUp() error { return i.keep(i.follow()) }
+
+func (i *index) keep(err error) error {
+	if err != nil {
+		i.watch = nil
+	}
+	return err
+}
+
+func (i *index) follow() error {
 	if i.watch == nil {
 		return i.build()
 	}

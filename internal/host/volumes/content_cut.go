@@ -86,7 +86,8 @@ func (m *Manager) cutRequest(ctx context.Context, content *snapshotv1.VolumeSnap
 	}
 	can, err := driver.Client.ControllerCapabilities(ctx)
 	if err == nil && !can.Snapshots {
-		err = waitFor(nil, "", "driver %s takes no snapshots (CREATE_DELETE_SNAPSHOT)", content.Spec.Driver)
+		// A failure, since those are tried again when another driver comes.
+		err = fmt.Errorf("driver %s takes no snapshots (CREATE_DELETE_SNAPSHOT)", content.Spec.Driver)
 	}
 	if err != nil {
 		return nil, nil, err

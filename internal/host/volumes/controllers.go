@@ -42,7 +42,10 @@ func (m *Manager) Controllers() []reconcile.Controller {
 			Name: contentResource, Do: m.run(contentResource, m.syncContent), Keys: m.contentKeys,
 			All: m.all(contentResource), Lane: m.lanes.lane(contentResource),
 		},
-		{Name: "provisionings", Do: m.run("provisionings", m.syncAbandoned), Keys: m.abandonedKeys, All: allProvisionings},
+		{
+			Name: "provisionings", Do: m.run("provisionings", m.syncAbandoned), Keys: m.abandonedKeys,
+			All: allProvisionings, Lane: alone,
+		},
 	}
 }
 
@@ -87,6 +90,10 @@ func (m *Manager) all(resource string) func(*store.Tx) ([]string, error) {
 		return keys, err
 	}
 }
+
+// alone is the lane of keys whose driver is not known without a look at the
+// store: none of them holds up another.
+func alone(key string) string { return key }
 
 func laneOf(object store.Object) string {
 	switch object := object.(type) {

@@ -52,6 +52,7 @@ func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClai
 	if err := m.release(pvc); err != nil {
 		return err
 	}
+	m.tries.drop(string(pvc.UID))
 	return m.hit("delete/released")
 }
 
@@ -91,8 +92,9 @@ func usesClaim(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) bool {
 }
 
 // AbandonAnnotation on a claim that is being deleted, "true", gives up the
-// search for a volume of which the driver never says whether it was made. It is
-// for an administrator who has looked at the storage.
+// search for a volume of which the driver never says whether it was made; on a
+// pod that is being deleted, the calls that its volumes' drivers do not answer.
+// It is for an administrator who has looked at the storage. Abandon sets it.
 const AbandonAnnotation = "holdfast.dev/abandon-volume"
 
 // settle finishes a creation that nobody waits for any more. Where nothing was

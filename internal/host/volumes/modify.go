@@ -99,7 +99,8 @@ func (m *Manager) modifier(ctx context.Context, name string) (*plugins.Driver, e
 	}
 	can, err := driver.Client.ControllerCapabilities(ctx)
 	if err == nil && !can.Modify {
-		err = waitFor(nil, "", "driver %s cannot modify volumes: its controller has no MODIFY_VOLUME", name)
+		// A failure, since those are tried again when another driver comes.
+		err = fmt.Errorf("driver %s cannot modify volumes: its controller has no MODIFY_VOLUME", name)
 	}
 	return driver, err
 }
@@ -144,7 +145,7 @@ func (m *Manager) refuseForeign(found bound, class *storagev1.VolumeAttributesCl
 		claim.BeginModify(pvc, class.Name, time.Now())
 		claim.FailModify(pvc, claim.OutcomeInfeasible, "InvalidArgument", text, time.Now())
 	})
-	return errors.Join(err, waitFor(nil, "", "%s", text))
+	return errors.Join(err, waitFor(dependencies(dependency("volumeattributesclasses", class.Name)), "", "%s", text))
 }
 
 // modified writes success, to volume and claim at once.

@@ -32,6 +32,7 @@ func (m *Manager) leftoverController() reconcile.Controller {
 	return reconcile.Controller{
 		Name: "volumes of pods that are gone",
 		All:  leftoverKeys,
+		Lane: alone,
 		Keys: func(change store.Change) []string {
 			if change.Kind.Kind != "Pod" || !change.Deleted {
 				return nil
@@ -107,6 +108,7 @@ func (m *Manager) undoUnused(ctx context.Context, name string) error {
 func (m *Manager) growthController() reconcile.Controller {
 	return reconcile.Controller{
 		Name: "filesystems that grow",
+		Lane: alone,
 		All: func(tx *store.Tx) (keys []string, err error) {
 			claims, err := tx.Claims().All()
 			for _, pvc := range claims {

@@ -66,7 +66,7 @@ func (m *Manager) syncVolume(ctx context.Context, name string) (time.Duration, e
 		return 0, err
 	}
 	if phase != pv.Status.Phase {
-		return 0, m.changeVolume(pv, func(current *corev1.PersistentVolume) { current.Status.Phase = phase })
+		return 0, m.enterPhase(pv, phase)
 	}
 	err = m.endVolume(ctx, pv)
 	return 0, m.explain(volumeResource, volumeAbout(pv), reasonFailedDelete, err)
@@ -87,13 +87,36 @@ func (m *Manager) phase(pv *corev1.PersistentVolume) (corev1.PersistentVolumePha
 		return corev1.VolumeBound, nil
 	case pvc != nil && pvc.UID == reference.UID && pvc.Spec.VolumeName == "":
 		return corev1.VolumeAvailable, nil // reserved; the claim binds itself
-	case pv.Status.Phase == corev1.VolumeBound || pv.Status.Phase == corev1.VolumeReleased || pv.Status.Phase == corev1.VolumeFailed:
+	case pv.Status.Phase == corev1.VolumeReleased:
 		return corev1.VolumeReleased, nil
+	case pv.Status.Phase == corev1.VolumeBound || pv.Status.Phase == corev1.VolumeFailed:
+		// A claim that ends writes Released in the same transaction (release). Where
+		// it is missing without that, the store was damaged or is an older copy, and
+		// reclaiming would delete data that somebody still wants.
+		return corev1.VolumeFailed, nil
 	}
 	// A volume that somebody brought here and that was never bound here is not
 	// released by the absence of a claim of elsewhere: its data may be the only
 	// copy, and reclaiming it would delete them.
 	return corev1.VolumeAvailable, nil
+}
+
+const reasonClaimMissing = "ClaimMissing"
+
+// enterPhase writes the phase of a volume, unless that changed since it was
+// looked at: then it is looked at again.
+func (m *Manager) enterPhase(pv *corev1.PersistentVolume, phase corev1.PersistentVolumePhase) error {
+	reason, message := "", ""
+	if phase == corev1.VolumeFailed {
+		reason, message = reasonClaimMissing, fmt.Sprintf("%s is missing, and nothing says that it was deleted: the volume is kept; "+
+			"to use it again, delete this object, which leaves the driver's volume, and apply it and its claim anew", describeClaim(store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)))
+		m.once(volumeResource, volumeAbout(pv), true, reason, message)
+	}
+	return m.changeVolume(pv, func(current *corev1.PersistentVolume) {
+		if current.ResourceVersion == pv.ResourceVersion {
+			current.Status.Phase, current.Status.Reason, current.Status.Message = phase, reason, message
+		}
+	})
 }
 
 // changeVolume changes a volume that still is the one that it was read as.
@@ -120,8 +143,21 @@ func (m *Manager) endVolume(ctx context.Context, pv *corev1.PersistentVolume) er
 		return waitFor(dependencies(dependency(claimResource, store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name))), reasonDeletePending,
 			"it is deleted when %s is", describeClaim(store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)))
 	}
-	// Nobody asked for the data to be deleted: the driver's volume stays.
+	// Nobody asked for the data to be deleted: the driver's volume stays. While it
+	// is still being taken from this machine, the object tells what it is.
+	if err := m.unused(pv.Spec.CSI); err != nil {
+		return err
+	}
 	return m.removeVolume(pv)
+}
+
+// unused is an error while a volume is in use on this machine.
+func (m *Manager) unused(source *corev1.CSIPersistentVolumeSource) error {
+	user, err := m.inUse(source.Driver, source.VolumeHandle)
+	if err == nil && user != "" {
+		err = fmt.Errorf("volume %q is still in use by %s", source.VolumeHandle, user)
+	}
+	return err
 }
 
 // protectVolume keeps the finalizers of a volume in step with its policy, which
@@ -156,15 +192,13 @@ func (m *Manager) reclaim(ctx context.Context, pv *corev1.PersistentVolume) erro
 		}
 		return waitFor(dependencies(dependency(volumeResource, twin)), "", "PersistentVolume %q stands for the same volume", twin)
 	}
-	user, err := m.inUse(source.Driver, source.VolumeHandle)
-	if err != nil {
+	if err := m.unused(source); err != nil {
 		return err
 	}
-	if user != "" {
-		return fmt.Errorf("volume %q is still in use by %s", source.VolumeHandle, user)
-	}
-	if busy, err := m.copying(dependency(claimResource, store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name))); err != nil || busy != "" {
-		return errors.Join(err, waitFor(dependencies(dependency(volumeResource, "*")), "", "it is being copied for %s", busy))
+	copied := dependency(claimResource, store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name))
+	if busy, err := m.copying(copied); err != nil || busy != "" {
+		// The end of the copy is written into its source, also if nothing came of it.
+		return errors.Join(err, waitFor(dependencies(dependency(volumeResource, "*"), copied), "", "it is being copied for %s", busy))
 	}
 	if err := m.hit("reclaim/begin"); err != nil {
 		return err
