@@ -122,7 +122,7 @@ func newSystemdCommand() *cobra.Command {
 		RunE: func(command *cobra.Command, _ []string) error { return c.print(command) },
 	}
 	flags := unit.Flags()
-	c.hostClient.bind(flags)
+	c.bind(flags)
 	c.bindNamespace(flags)
 	flags.StringVar(&c.unit, "for", "", "`UNIT` that needs the volumes")
 	flags.StringArrayVar(&c.volumes, "volume", nil, "`CLAIM:/PATH[:ro]`; may be repeated")
@@ -171,7 +171,8 @@ func (c *unitConfig) print(command *cobra.Command) error {
 	section := map[string]string{"service": "Service", "socket": "Socket"}[kind]
 	_, err := fmt.Fprintf(command.OutOrStdout(), `# %s.d/holdfast.conf: the volumes of %s (holdfast systemd unit)
 [Unit]
-Requires=holdfast-host.service
+# Not Requires=, which would stop the unit when the host is restarted.
+Wants=holdfast-host.service
 After=holdfast-host.service
 
 [%s]
