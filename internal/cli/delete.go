@@ -19,6 +19,7 @@ type deleteConfig struct {
 	files   []string
 	wait    bool
 	missing bool
+	abandon bool
 	timeout time.Duration
 }
 
@@ -43,6 +44,7 @@ more; who uses it is said.`,
 	flags.StringArrayVarP(&c.files, "filename", "f", nil, "manifest `FILE` or directory, - for standard input; may be repeated")
 	flags.BoolVar(&c.wait, "wait", true, "wait until the objects are gone")
 	flags.BoolVar(&c.missing, "ignore-not-found", false, "what is not there is no error")
+	flags.BoolVar(&c.abandon, "abandon", false, "do not wait for a driver that is gone for ever: what it would have undone stays behind, and is said")
 	c.completeFlags(command)
 	flags.DurationVar(&c.timeout, "timeout", 0, "how long --wait waits; 0: for ever")
 	return command
@@ -66,9 +68,13 @@ func (c *deleteConfig) run(command *cobra.Command, given []string) error {
 	for _, object := range objects {
 		deleted, err := c.begin(ctx, command, client, object)
 		failed = append(failed, err)
-		if d := (deletion{object, deleted.Waits}); err == nil && !deleted.Gone && c.wait {
+		d := deletion{object, deleted.Waits}
+		if c.abandon {
+			d.explain(command) // whatever comes of it: it is a list of work left to do
+		}
+		if err == nil && !deleted.Gone && c.wait {
 			going = append(going, d)
-		} else {
+		} else if !c.abandon {
 			d.explain(command)
 		}
 	}
@@ -128,7 +134,7 @@ func (c *deleteConfig) targets(command *cobra.Command, given []string) ([]named,
 
 // begin deletes one object and says so.
 func (c *deleteConfig) begin(ctx context.Context, command *cobra.Command, client *api.Client, object named) (api.Deleted, error) {
-	deleted, err := client.Delete(ctx, object.kind, object.namespace, object.name, api.DeleteOptions{})
+	deleted, err := client.Delete(ctx, object.kind, object.namespace, object.name, api.DeleteOptions{Abandon: c.abandon})
 	if c.missing && errors.Is(err, api.ErrNotFound) {
 		return api.Deleted{Gone: true}, nil
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 )
 
 // DeleteObject deletes one object. What has a volume, or is in use, is marked
@@ -58,10 +59,18 @@ func (d *deleter) delete() error {
 		d.result.Gone = true
 		return d.tx.Objects(d.kind).Delete(d.key)
 	}
-	if object.GetDeletionTimestamp() != nil {
+	if object.GetDeletionTimestamp() == nil {
+		mark(object)
+	} else if !d.options.Abandon {
 		return nil // it goes on
 	}
-	mark(object)
+	if d.options.Abandon {
+		stays, err := volumes.Abandon(d.tx, object)
+		if err != nil {
+			return err
+		}
+		d.result.Waits = append(d.result.Waits, stays...)
+	}
 	return d.tx.Objects(d.kind).Put(d.key, object)
 }
 
@@ -94,6 +103,8 @@ func (d *deleter) mayDelete(object store.Object) error {
 		return failed(api.ErrConflict, "has uid %s, not %s", object.GetUID(), d.options.UID)
 	case d.options.ResourceVersion != "" && d.options.ResourceVersion != object.GetResourceVersion():
 		return failed(api.ErrConflict, "has changed since it was read (resourceVersion %s, now %s)", d.options.ResourceVersion, object.GetResourceVersion())
+	case d.options.Abandon && !volumes.CanAbandon(d.kind.Kind):
+		return failed(api.ErrInvalid, "has no volume that could be abandoned")
 	case d.kind.Kind == "Namespace":
 		return d.mayDeleteNamespace()
 	}

@@ -675,3 +675,47 @@ func TestFewDescriptors_areToldAbout(t *testing.T) {
 	}
 	m.clear(pods, claims)
 }
+
+// A driver goes for ever with a volume mounted: the way out needs no surgery,
+// and gives up nothing that is still mounted.
+func TestDriverGoneForEver_isAbandoned(t *testing.T) {
+	m := newMachine(t)
+	m.writeDriver(secondDriver)
+	m.start()
+	m.apply(soakClasses)
+	m.apply(claimText("c", "second", 16, "") + "---" + heldPod("p", "c"))
+	file := m.content(m.running("p"), "c")
+	if err := writeSynced(file, "of c"); err != nil {
+		t.Fatal(err)
+	}
+	volume := m.claimOf("c").Spec.VolumeName
+	if err := os.Remove(filepath.Join(m.root, "drivers.d", "second.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	m.until("the driver is gone", 20*time.Second, func() bool { return len(m.processes()) == 0 })
+	says(t, m.succeeds("delete", "pod/p", "--abandon", "--wait=false"), "given up where nothing is mounted")
+	m.until("it is said what is still mounted", 20*time.Second, func() bool {
+		return strings.Contains(m.events("pod", "p"), "still mounted")
+	})
+	m.has(file, "c")
+	// The administrator unmounts what is said, one after the other.
+	for points := m.mounts(); len(points) > 0; points = points[:len(points)-1] {
+		if err := syscall.Unmount(points[len(points)-1], 0); err != nil && !strings.Contains(points[len(points)-1], "/pool") {
+			t.Logf("umount %s: %v", points[len(points)-1], err)
+		}
+	}
+	m.until("the pod is gone", 150*time.Second, func() bool { return get[*corev1.Pod](m, "pods", "default", "p") == nil })
+	says(t, m.events("pvc", "c"), "VolumeAbandoned")
+	said := m.succeeds("delete", "pvc/c", "--abandon", "--timeout=20s")
+	says(t, said, "stays, with its data", secondDriver)
+	m.until("the volume's object is gone", 10*time.Second, func() bool {
+		return get[*corev1.PersistentVolume](m, "persistentvolumes", "", volume) == nil
+	})
+	if m.claimOf("c") != nil {
+		t.Error("the claim is still there")
+	}
+	if images, _ := filepath.Glob(filepath.Join(m.root, "pool2", "volumes", "*")); len(images) != 1 {
+		t.Errorf("the storage has %v", images)
+	}
+	says(t, m.fails("delete", "sc/second", "--abandon"), "no volume that could be abandoned")
+}

@@ -53,6 +53,9 @@ type DeleteOptions struct {
 	// UID and ResourceVersion are what the object must have; ErrConflict otherwise.
 	UID             string `json:"uid,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
+	// Abandon: what the driver does not do any more is not waited for, and stays
+	// behind. Deleted.Waits says what that is.
+	Abandon bool `json:"abandon,omitempty"`
 }
 
 // Deleted is what became of one object.

@@ -40,7 +40,7 @@ func (c *Client) Apply(ctx context.Context, files []manifest.File, options Apply
 // Delete begins the deletion of an object; ErrNotFound if there is none.
 func (c *Client) Delete(ctx context.Context, kind store.Kind, namespace, name string, options DeleteOptions) (Deleted, error) {
 	given := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: "v1"}}
-	if options != (DeleteOptions{}) {
+	if options.UID != "" || options.ResourceVersion != "" {
 		given.Preconditions = &metav1.Preconditions{}
 		if uid := types.UID(options.UID); uid != "" {
 			given.Preconditions.UID = &uid
@@ -53,7 +53,11 @@ func (c *Client) Delete(ctx context.Context, kind store.Kind, namespace, name st
 	if err != nil {
 		return Deleted{}, err
 	}
-	answer, err := c.send(ctx, request{method: http.MethodDelete, path: pathOf(kind, namespace, name), contentType: "application/json", body: data})
+	query := url.Values{}
+	if options.Abandon {
+		query.Set(abandonQuery, "true")
+	}
+	answer, err := c.send(ctx, request{method: http.MethodDelete, path: pathOf(kind, namespace, name), query: query, contentType: "application/json", body: data})
 	if err != nil {
 		return Deleted{}, err
 	}

@@ -104,6 +104,7 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, t target, kind s
 	if err != nil {
 		return err
 	}
+	options.Abandon = r.URL.Query().Get(abandonQuery) == "true"
 	key := t.name
 	if kind.Namespaced {
 		key = store.Key(t.namespace, t.name)
@@ -129,6 +130,9 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, t target, kind s
 	})
 	return nil
 }
+
+// abandonQuery is this host's own: DeleteOptions of Kubernetes has no such field.
+const abandonQuery = "abandon"
 
 // causeWaits is the type of what a deletion waits for, in the details of a Status.
 const causeWaits = metav1.CauseType("Waits")

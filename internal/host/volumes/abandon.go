@@ -1,0 +1,135 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/moby/sys/mountinfo"
+
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// reasonAbandoned is of the event that tells what a user gave up.
+const reasonAbandoned = "VolumeAbandoned"
+
+// giveUpAt decides about a step back on this machine that the driver did not
+// do, when the user has given the pod up (AbandonAnnotation): with nothing
+// mounted there, the step counts as done. What is mounted keeps its record: its
+// processes could write to storage that somebody else has by then.
+func (m *Manager) giveUpAt(use *store.VolumeUse, path string, failure error) error {
+	pod, err := m.abandonedBy(use, failure)
+	if pod == nil {
+		return errors.Join(failure, err)
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
+	if err != nil {
+		return errors.Join(failure, fmt.Errorf("it is given up, but what is mounted cannot be told: %w", err))
+	}
+	if len(mounts) > 0 {
+		// The last one lies on top of the others.
+		return fmt.Errorf("it is given up, but %s is still mounted: end what uses it, then 'umount %s': %w", path, mounts[len(mounts)-1].Mountpoint, failure)
+	}
+	m.tellAbandoned(use, pod, fmt.Sprintf("the driver was not heard about %s, where nothing is mounted any more: %v", path, failure))
+	return nil
+}
+
+// giveUpAttached is giveUpAt for a volume that the driver does not detach. Its
+// unstaging is behind it: nothing of it is mounted here.
+func (m *Manager) giveUpAttached(use *store.VolumeUse, failure error) error {
+	pod, err := m.abandonedBy(use, failure)
+	if pod == nil {
+		return errors.Join(failure, err)
+	}
+	m.tellAbandoned(use, pod, fmt.Sprintf("volume %q may still be attached to node %q: detach it where the storage is managed: %v", use.Handle, use.NodeID, failure))
+	return nil
+}
+
+// abandonedBy finds the pod that goes and that the user gave up; nil if there
+// was no failure, or no such pod.
+func (m *Manager) abandonedBy(use *store.VolumeUse, failure error) (found *corev1.Pod, err error) {
+	if failure == nil {
+		return nil, nil
+	}
+	err = m.view(func(tx *store.Tx) error {
+		pods, err := tx.Pods().Containing(AbandonAnnotation)
+		for _, pod := range pods {
+			if pod.UID == use.LastPod && pod.DeletionTimestamp != nil && pod.Annotations[AbandonAnnotation] == "true" {
+				found = pod
+			}
+		}
+		return err
+	})
+	return found, err
+}
+
+func (m *Manager) tellAbandoned(use *store.VolumeUse, pod *corev1.Pod, text string) {
+	m.logger.Warn("a step of a volume is given up, as the pod's annotation says", "volume", use.Handle, "driver", use.Driver, "pod", store.KeyOf(pod), "step", text)
+	about := append(matterOf(use).about, journal.Ref{Kind: "Pod", Key: store.KeyOf(pod), UID: string(pod.UID)})
+	for _, about := range slices.Compact(about) {
+		m.options.Record(journal.Notice{About: about, Warning: true, Reason: reasonAbandoned, Message: use.Label + ": " + shorten(text)})
+	}
+}
+
+// Abandon marks an object that is being deleted as given up, with what it
+// stands for, and says what stays behind where nobody on this machine knows it
+// any more.
+func Abandon(tx *store.Tx, object store.Object) (stays []string, err error) {
+	annotate(object)
+	switch object := object.(type) {
+	case *corev1.Pod:
+		return []string{"what the drivers of its volumes do not undo is given up where nothing is mounted any more; events of reason " + reasonAbandoned + " say what that was"}, nil
+	case *corev1.PersistentVolume:
+		return []string{retain(object)}, nil
+	case *corev1.PersistentVolumeClaim:
+		return abandonClaim(tx, object)
+	}
+	return nil, nil
+}
+
+func abandonClaim(tx *store.Tx, pvc *corev1.PersistentVolumeClaim) (stays []string, err error) {
+	if record, err := tx.Provisionings().Get(string(pvc.UID)); err != nil || record != nil && pvc.Spec.VolumeName == "" {
+		if err != nil {
+			return nil, err
+		}
+		return []string{fmt.Sprintf("driver %s may have made a volume of the name %q: look for it where the storage is managed", record.Driver, record.VolumeName)}, nil
+	}
+	pv, err := tx.Volumes().Get(pvc.Spec.VolumeName)
+	if err != nil || pv == nil || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != pvc.UID {
+		return nil, err
+	}
+	annotate(pv)
+	stays = []string{retain(pv)}
+	if pv.DeletionTimestamp == nil {
+		pv.DeletionTimestamp = pvc.DeletionTimestamp
+	}
+	return stays, tx.Volumes().Put(pv.Name, pv)
+}
+
+// retain has the volume's object go without a call to the driver.
+func retain(pv *corev1.PersistentVolume) (stays string) {
+	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	if pv.Spec.CSI == nil {
+		return "the storage of " + pv.Name + " stays"
+	}
+	return fmt.Sprintf("volume %q of driver %s stays, with its data: nothing on this machine knows it any more", pv.Spec.CSI.VolumeHandle, pv.Spec.CSI.Driver)
+}
+
+func annotate(object store.Object) {
+	annotations := maps.Clone(object.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[AbandonAnnotation] = "true"
+	object.SetAnnotations(annotations)
+}
+
+// CanAbandon tells whether Abandon has a meaning for a kind.
+func CanAbandon(kind string) bool {
+	return strings.Contains(" Pod PersistentVolumeClaim PersistentVolume ", " "+kind+" ")
+}
