@@ -1,0 +1,169 @@
+package host_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const limitOfTest = 60 * time.Second
+
+// afterWork is when a host has given back the memory that its last work needed.
+const afterWork = 12 * time.Second
+
+const echoPod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: main, image: none, command: [echo, hello]}
+`
+
+const sleepingPod = `
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: NAME}
+spec:
+  storageClassName: idle
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 32Mi}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: none
+    command: [sleep, infinity]
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: NAME}}]
+---
+`
+
+const idleClass = `
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: idle}
+provisioner: local.holdfast.dev
+---
+`
+
+// phase is that of a pod in the default namespace, "" if there is none.
+func (m *machine) phase(pod string) corev1.PodPhase {
+	if found := get[*corev1.Pod](m, "pods", "default", pod); found != nil {
+		return found.Status.Phase
+	}
+	return ""
+}
+
+// switches are how often the threads of a process have gone to sleep by
+// themselves (proc_pid_status(5)): one that is woken does so once more.
+func switches(t *testing.T, pid int) (sum int) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("process %d has no threads: %v", pid, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue // the thread has ended
+		}
+		_, rest, _ := strings.Cut(string(data), "\nvoluntary_ctxt_switches:")
+		line, _, _ := strings.Cut(rest, "\n")
+		count, err := strconv.Atoi(strings.TrimSpace(line))
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		sum += count
+	}
+	return sum
+}
+
+// children are the processes that a process started.
+func children(t *testing.T, pid int) (found []int) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for word := range strings.FieldsSeq(string(data)) {
+			child, err := strconv.Atoi(word)
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			found = append(found, child)
+		}
+	}
+	return found
+}
+
+// asleep waits until what was begun is over: the threads of a process have not
+// been woken for some seconds.
+func (m *machine) asleep(pid int) {
+	m.t.Helper()
+	m.until("the processes sleep", limitOfTest, func() bool {
+		before := switches(m.t, pid)
+		time.Sleep(3 * time.Second)
+		return switches(m.t, pid)-before <= 3
+	})
+}
+
+// Idle costs nothing: a host with volumes that are in use, pods that run, one
+// that cannot start and one that was held back is not woken by anything of its
+// own. What is allowed is less than one timer of a second would need.
+func TestIdle_theHostSleeps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("sleeps for most of a minute")
+	}
+	m := newMachine(t)
+	m.start()
+	manifest := idleClass
+	for i := range 5 {
+		manifest += strings.ReplaceAll(sleepingPod, "NAME", fmt.Sprintf("p%d", i))
+	}
+	m.apply(manifest)
+	m.apply(strings.ReplaceAll(echoPod, "NAME", "over"))
+	m.apply(strings.ReplaceAll(strings.ReplaceAll(sleepingPod, "NAME", "stuck"), "storageClassName: idle", "storageClassName: missing"))
+	for i := range 5 {
+		m.until("the pods run", limitOfTest, func() bool { return m.phase(fmt.Sprintf("p%d", i)) == corev1.PodRunning })
+	}
+	m.until("the pod has ended", limitOfTest, func() bool { return m.phase("over") == corev1.PodSucceeded })
+	m.client.Close()
+	time.Sleep(afterWork)
+	m.asleep(m.host.Process.Pid)
+
+	const length, allowed = 20 * time.Second, 15
+	shims := children(t, m.host.Process.Pid)
+	if len(shims) < 5 {
+		t.Fatalf("the host has %d processes; want one for each of five pods", len(shims))
+	}
+	before, ofShims := switches(t, m.host.Process.Pid), 0
+	for _, pid := range shims {
+		ofShims -= switches(t, pid)
+	}
+	time.Sleep(length)
+	woken := switches(t, m.host.Process.Pid) - before
+	for _, pid := range shims {
+		ofShims += switches(t, pid)
+	}
+	t.Logf("in %v the host was woken %d times, %d processes of pods %d times", length, woken, len(shims), ofShims)
+	if woken > allowed || ofShims > allowed {
+		t.Errorf("it does not sleep: %d of the host, %d of the pods in %v; want at most %d", woken, ofShims, length, allowed)
+	}
+}
