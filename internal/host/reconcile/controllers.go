@@ -40,7 +40,7 @@ type Set struct {
 func NewSet(opened *store.Store, controllers ...Controller) *Set {
 	s := &Set{store: opened, queues: map[string]*Queue{}, stopped: func() {}}
 	for _, controller := range controllers {
-		queue := newQueue(controller)
+		queue := newQueue(controller, opened.Latest)
 		s.queues[controller.Name] = queue
 		s.order = append(s.order, queue)
 	}
@@ -126,7 +126,7 @@ func (s *Set) begin() (*store.Watch, error) {
 func (s *Set) tell(change store.Change) {
 	for _, queue := range s.order {
 		for _, key := range queue.controller.Keys(change) {
-			queue.changed(key)
+			queue.changed(key, change.Version)
 		}
 	}
 }

@@ -38,12 +38,16 @@ type item struct {
 	State
 	due   bool // to be run as soon as its lane has room
 	again bool // was added while it ran
+	// seen is the store's version when a call that failed had returned: what was
+	// written before is no reason to hurry, since the call itself wrote it.
+	seen  uint64
 	timer *time.Timer
 }
 
 // Queue is the work of one controller.
 type Queue struct {
 	controller Controller
+	latest     func() uint64 // the store's version
 
 	mu      sync.Mutex
 	items   map[string]*item
@@ -56,8 +60,8 @@ type Queue struct {
 	calls sync.WaitGroup
 }
 
-func newQueue(controller Controller) *Queue {
-	return &Queue{rested: func() {}, controller: controller, items: map[string]*item{}, busy: map[string]int{}, waiting: map[string][]string{}}
+func newQueue(controller Controller, latest func() uint64) *Queue {
+	return &Queue{latest: latest, rested: func() {}, controller: controller, items: map[string]*item{}, busy: map[string]int{}, waiting: map[string][]string{}}
 }
 
 // Name is the controller's.
@@ -114,14 +118,19 @@ func (q *Queue) add(key string) {
 	}
 }
 
-// changed is Add for a change of an object. A key that failed is tried sooner,
-// but not at once: the change may be what the failed call wrote.
-func (q *Queue) changed(key string) {
+// changed is Add for a change of an object, with the version of that. A key that
+// failed is tried sooner, but not at once; what the failed call wrote itself is
+// no reason: a driver that words the same failure otherwise each time would
+// never be left alone.
+func (q *Queue) changed(key string, version uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	it := q.items[key]
 	if it == nil || it.Running || it.due || it.LastError == nil {
 		q.add(key)
+		return
+	}
+	if version <= it.seen {
 		return
 	}
 	if sooner := time.Now().Add(FirstPause); it.timer != nil && sooner.Before(it.Next) && it.timer.Stop() {
@@ -191,6 +200,7 @@ func (q *Queue) finish(key, lane string, again time.Duration, err error) {
 		it.Attempts = 0
 	} else {
 		it.Attempts++
+		it.seen = q.latest()
 		again = pauseAfter(it.Attempts)
 	}
 	switch {

@@ -178,11 +178,11 @@ func TestSet_ownWritesAreNoReasonToHurry(t *testing.T) {
 	}
 	opened, _ = run(t, r)
 	close(ready)
-	r.expect(t, "early", "early", "early")
+	r.expect(t, "early", "early", "early", "early")
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if took := r.calls["early"][2].Sub(r.calls["early"][0]); took < 2*FirstPause {
-		t.Errorf("three tries within %v", took)
+	if took := r.calls["early"][3].Sub(r.calls["early"][0]); took < (1+2+4)*FirstPause {
+		t.Errorf("four tries within %v", took)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestQueue_lanesDoNotHoldEachOtherUp(t *testing.T) {
 	r.calls, r.told = map[string][]time.Time{}, make(chan string, 1000)
 	controller := r.controller()
 	controller.Lane = func(key string) string { return key[:1] }
-	q := newQueue(controller)
+	q := newQueue(controller, func() uint64 { return 0 })
 	q.start(t.Context())
 	defer q.stop()
 	defer close(release)

@@ -89,6 +89,16 @@ type Watch struct {
 	version uint64
 }
 
+// Latest is the version of the last change that is told to those who watch.
+func (s *Store) Latest() uint64 {
+	s.history.mu.Lock()
+	defer s.history.mu.Unlock()
+	if last := len(s.history.changes) - 1; last >= 0 {
+		return s.history.changes[last].Version
+	}
+	return s.history.oldest
+}
+
 // Watch follows every change after the version; see Tx.Version. It costs
 // nothing while it is not asked.
 func (s *Store) Watch(version uint64) *Watch { return &Watch{history: s.history, version: version} }
