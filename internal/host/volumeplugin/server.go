@@ -150,7 +150,7 @@ func (p *Plugin) Serve(ctx context.Context, listener net.Listener) error {
 	err := server.Shutdown(drain)
 	cancel()
 	_ = server.Close() // what did not end within the limit
-	<-ended //nolint:errcheck // it is that the server was shut down
+	<-ended            //nolint:errcheck // it is that the server was shut down
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
