@@ -79,7 +79,12 @@ func connect(ctx context.Context, path string) (net.Conn, error) {
 
 func isNewborn(path string) bool {
 	info, err := os.Lstat(path)
-	return err == nil && time.Since(info.ModTime()) < newbornAge
+	if err != nil {
+		return false
+	}
+	// Of a socket of the future, the clock was set back since.
+	age := time.Since(info.ModTime())
+	return -newbornAge < age && age < newbornAge
 }
 
 func (m *Manager) getInfo(ctx context.Context, plugin registration.RegistrationClient) (*registration.PluginInfo, error) {
