@@ -37,6 +37,9 @@ func newDescribeCommand() *cobra.Command {
 }
 
 func (h *hostClient) describe(command *cobra.Command, given []string) error {
+	if names, is := ofDrivers(given); is {
+		return h.describeDrivers(command, names)
+	}
 	selections, err := parseSelections(given)
 	if err != nil {
 		return err

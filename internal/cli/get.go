@@ -44,7 +44,7 @@ func newGetCommand() *cobra.Command {
 		Use:   "get KIND[,KIND] [NAME…] | KIND/NAME…",
 		Short: "Show objects of the running host",
 		Long: `Show objects of the running host. KIND is one of
-` + kindLines() + `or all.`,
+` + kindLines() + `drivers, which are no objects, or all.`,
 		Example: `  holdfast get pvc
   holdfast get pvc,pods -A
   holdfast get pvc/data -o yaml
@@ -88,13 +88,17 @@ func kindLines() string {
 }
 
 func (c *getConfig) run(command *cobra.Command, given []string) error {
+	if !slices.Contains([]string{outputTable, outputWide, outputYAML, outputJSON, outputName}, c.output) {
+		return usageErrorf("-o %q is none of wide, yaml, json and name", c.output)
+	}
+	if names, is := ofDrivers(given); is {
+		return c.drivers(command, names)
+	}
 	selections, err := parseSelections(given)
 	if err != nil {
 		return err
 	}
 	switch {
-	case !slices.Contains([]string{outputTable, outputWide, outputYAML, outputJSON, outputName}, c.output):
-		return usageErrorf("-o %q is none of wide, yaml, json and name", c.output)
 	case c.selector != "" && len(selections[0].names) > 0:
 		return usageErrorf("names and -l do not go together")
 	case c.watch && len(selections) > 1:

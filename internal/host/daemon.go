@@ -58,6 +58,7 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	if options.Rest != nil {
 		h.set.Rest(quiet, options.Rest)
 	}
+	h.supervisor = h.newSupervisor()
 	served := api.Options{
 		Store: h.store, Journal: h.journal, Host: h, Logger: h.options.Logger, Version: options.Version,
 		Group: options.Group, ReadGroup: options.ReadGroup,
@@ -74,7 +75,7 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	for name, service := range h.serving {
 		group.Go(func() error { return service.wait(ctx, name) })
 	}
-	group.Go(func() error { return h.supervise(ctx) })
+	group.Go(func() error { return h.supervisor.Run(ctx) })
 	group.Go(func() error { return h.followLeases(ctx) })
 	group.Go(func() error { return h.servePlugin(ctx, options.VolumePlugin) })
 	group.Go(func() error { return server.Serve(ctx, listener) })
@@ -107,11 +108,11 @@ func (s *service) wait(ctx context.Context, name string) error {
 	}
 }
 
-// supervise runs the drivers that have unit files.
-func (h *Host) supervise(ctx context.Context) error {
+// newSupervisor makes what runs the drivers that have unit files.
+func (h *Host) newSupervisor() *supervise.Supervisor {
 	return supervise.New(supervise.Options{
 		Root: h.paths.Root, NodeName: h.nodeName(), BootID: h.bootID, Registry: h.plugins, Logger: h.options.Logger,
-	}).Run(ctx)
+	})
 }
 
 // followDrivers has what failed tried again when a driver comes or goes.

@@ -27,6 +27,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/pods"
 	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/host/supervise"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 )
 
@@ -77,9 +78,10 @@ type Host struct {
 	journal *journal.Journal
 	plugins *plugins.Manager
 	volumes *volumes.Manager
-	// pods and set are Serve's.
-	pods *pods.Manager
-	set  *reconcile.Set
+	// pods, set and supervisor are Serve's.
+	pods       *pods.Manager
+	set        *reconcile.Set
+	supervisor *supervise.Supervisor
 	// holds is held while a hold is made, so that it is made once.
 	holds    sync.Mutex
 	bootID   string

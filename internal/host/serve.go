@@ -32,23 +32,6 @@ func (h *Host) State(kind store.Kind, key string) []api.WorkState {
 	return states
 }
 
-// Drivers lists the drivers with their processes.
-func (h *Host) Drivers() []api.Driver {
-	var drivers []api.Driver
-	for _, status := range h.plugins.List() {
-		if last := len(drivers) - 1; last < 0 || drivers[last].Name != status.Name {
-			drivers = append(drivers, api.Driver{Name: status.Name})
-		}
-		of := &drivers[len(drivers)-1]
-		of.Instances = append(of.Instances, api.DriverInstance{
-			Socket: status.Socket, Endpoint: status.Endpoint, State: string(status.State), Serving: status.Serving,
-			Since: status.Since, Error: status.LastError, Version: status.Version, NodeID: status.Node.ID,
-			Topology: status.Node.Topology, MaxVolumes: status.Node.MaxVolumes, Capabilities: status.Capabilities,
-		})
-	}
-	return drivers
-}
-
 // Logs writes what a container said.
 func (h *Host) Logs(ctx context.Context, request api.LogRequest, out io.Writer) error {
 	said, err := h.pods.Logs(ctx, store.Key(request.Namespace, request.Pod), request.Container, pods.LogOptions{

@@ -124,10 +124,27 @@ type Usage struct {
 	Available int64 `json:"available"`
 }
 
-// Driver is a driver that the host knows, registered or not.
+// Driver is a driver that the host knows, registered or not. Of one that did not
+// say who it is, and of a unit's file that is refused, the name is empty.
 type Driver struct {
 	Name      string           `json:"name"`
 	Instances []DriverInstance `json:"instances"`
+	// Unit is what the host starts the driver from, nil if somebody else does. A
+	// unit may be named otherwise than its driver: it is then listed by itself.
+	Unit *DriverUnit `json:"unit,omitempty"`
+}
+
+// DriverUnit is where the host is with a driver that it starts.
+type DriverUnit struct {
+	File string `json:"file,omitempty"`
+	// State is Running, Waiting for the next start, Stopping, or Refused.
+	State    string    `json:"state"`
+	Since    time.Time `json:"since,omitzero"`
+	PID      int       `json:"pid,omitempty"`
+	Restarts int       `json:"restarts,omitempty"`
+	Error    string    `json:"error,omitempty"`
+	// Log has the last lines that the driver wrote; not for those who may only read.
+	Log []string `json:"log,omitempty"`
 }
 
 // DriverInstance is one process of a driver.
@@ -147,6 +164,11 @@ type DriverInstance struct {
 	Topology     map[string]string `json:"topology,omitempty"`
 	MaxVolumes   int64             `json:"maxVolumes,omitempty"` // 0: no limit
 	Capabilities []string          `json:"capabilities,omitempty"`
+	// Warnings are what is odd about a driver that is taken all the same.
+	Warnings []string `json:"warnings,omitempty"`
+	// Attempts are the registrations that failed in a row; the next is at Next.
+	Attempts int       `json:"attempts,omitempty"`
+	Next     time.Time `json:"next,omitzero"`
 }
 
 // WorkState is where a controller's work for an object stands.
