@@ -10,8 +10,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -123,18 +125,26 @@ func (h *Host) registered() string {
 	return fmt.Sprintf("drivers here: %s; another one registers with a socket in %s", list, h.paths.Registry())
 }
 
-// offer stores the built-in driver's CSIDriver object if the user gave none.
+// offer stores the built-in driver's CSIDriver object if the user gave none, as
+// if it was applied. One that an older program stored without being made so is
+// completed.
 func (h *Host) offer(builtin Builtin) error {
-	var known bool
-	err := h.store.View(func(tx *store.Tx) error {
-		object, err := tx.Drivers().Get(builtin.Name)
-		known = object != nil
-		return err
-	})
-	if err != nil || known || builtin.Object == nil {
-		return err
+	if builtin.Object == nil {
+		return nil
 	}
-	return h.store.Update(func(tx *store.Tx) error { return tx.Drivers().Put(builtin.Name, builtin.Object) })
+	return h.store.Update(func(tx *store.Tx) error {
+		known, err := tx.Drivers().Get(builtin.Name)
+		if err != nil || known != nil && known.UID != "" {
+			return err
+		}
+		if known == nil {
+			known = builtin.Object.DeepCopy()
+		}
+		kind, _ := store.KindOf("csidrivers")
+		manifest.SetDefaults(known)
+		initialise(kind, known, metav1.NewTime(time.Now().Truncate(time.Second)))
+		return tx.Drivers().Put(builtin.Name, known)
+	})
 }
 
 func (h *Host) ensureClaims(ctx context.Context, p plan) error {
