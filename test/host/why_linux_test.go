@@ -1,0 +1,102 @@
+package host_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const whyClaim = `
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: NAME}
+spec:
+  storageClassName: CLASS
+  accessModes: [MODE]
+  resources: {requests: {storage: 32Mi}}
+---
+`
+
+func claimManifest(name, class, mode string) string {
+	return strings.NewReplacer("NAME", name, "CLASS", class, "MODE", mode).Replace(whyClaim)
+}
+
+func podManifest(name, claim string) string {
+	_, pod, _ := strings.Cut(sleepingPod, "---\n")
+	return strings.ReplaceAll(strings.ReplaceAll(pod, "claimName: NAME", "claimName: "+claim), "NAME", name)
+}
+
+func classManifest(name, driver string) string {
+	return "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: " + name + "}\nprovisioner: " + driver + "\n---\n"
+}
+
+// whyUntil asks why until the answer has all words.
+func (m *machine) whyUntil(subject string, words ...string) {
+	m.t.Helper()
+	m.until(subject+" is explained with "+strings.Join(words, ", "), limitOfTest, func() bool {
+		said, err := m.ask("why", subject)
+		if err != nil {
+			m.t.Fatalf("why %s: %v\n%s", subject, err, said)
+		}
+		for _, word := range words {
+			if !strings.Contains(said, word) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func TestWhy_aClassThatIsMissing(t *testing.T) {
+	m := newMachine(t)
+	m.start()
+	m.apply(claimManifest("data", "nope", "ReadWriteOnce"))
+	m.whyUntil("pvc/data", "nope", "does not exist", "Make the class")
+}
+
+func TestWhy_aDriverThatIsNotThere(t *testing.T) {
+	m := newMachine(t)
+	m.start()
+	m.apply(classManifest("far", "nobody.example") + claimManifest("data", "far", "ReadWriteOnce") + podManifest("web", "data"))
+	m.whyUntil("pvc/data", "nobody.example", "not registered", "plugins_registry")
+	m.whyUntil("pod/web", "data", "nobody.example", "not registered")
+}
+
+func TestWhy_aClaimThatIsMissing(t *testing.T) {
+	m := newMachine(t)
+	m.start()
+	m.apply(podManifest("web", "gone"))
+	m.whyUntil("pod/web", "claim gone", "does not exist", "Make the claim")
+}
+
+func TestWhy_aRequestThatTheDriverRefuses(t *testing.T) {
+	m := newMachine(t)
+	m.start()
+	m.apply(idleClass + claimManifest("shared", "idle", "ReadWriteMany"))
+	m.whyUntil("pvc/shared", "CreateVolume InvalidArgument", "MULTI_NODE_MULTI_WRITER", "correct the parameters")
+}
+
+// A volume that cannot be mounted: what is in the way is named, and how often it
+// was tried.
+func TestWhy_aVolumeThatCannotBeMounted(t *testing.T) {
+	m := newMachine(t)
+	m.start()
+	m.apply(idleClass + claimManifest("data", "idle", "ReadWriteOnce"))
+	m.until("the claim is bound", limitOfTest, func() bool {
+		return get[*corev1.PersistentVolumeClaim](m, "persistentvolumeclaims", "default", "data").Status.Phase == corev1.ClaimBound
+	})
+	images, err := filepath.Glob(filepath.Join(m.root, "pool", "volumes", "*"))
+	if err != nil || len(images) == 0 {
+		t.Fatalf("the pool has no volume: %v", err)
+	}
+	for _, image := range images {
+		if err := os.Rename(image, filepath.Join(m.root, filepath.Base(image))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.apply(podManifest("web", "data"))
+	m.whyUntil("pod/web", "NodeStageVolume", "NotFound", "times")
+}
