@@ -649,7 +649,7 @@ func TestHangingDriver_keepsNobodyElse(t *testing.T) {
 	m.clear(pods, claims)
 }
 
-func TestFewDescriptors_areToldAbout(t *testing.T) {
+func TestFewDescriptors_areEnough(t *testing.T) {
 	m := newMachine(t)
 	m.host = exec.Command("sh", "-c", `ulimit -n 64; exec "$0" host --root "$1" --log-format=json`, binary, m.root)
 	m.host.Stdout, m.host.Stderr = m.log, m.log
