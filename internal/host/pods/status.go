@@ -51,7 +51,9 @@ func statusOf(pod *corev1.Pod, o observed) corev1.PodStatus {
 	status := *pod.Status.DeepCopy()
 	status.ObservedGeneration = pod.Generation
 	if o.Finished {
-		setCondition(&status, conditionSandboxReady, o.Mounted, "", "", o.Now)
+		// It changes when the volumes are gone, and not before: others wait for that.
+		has := o.Mounted || !o.Unmounted && isTrue(status, conditionSandboxReady)
+		setCondition(&status, conditionSandboxReady, has, "", "", o.Now)
 		return status // the rest was written when it finished
 	}
 	status.InitContainerStatuses = o.containers(pod, pod.Spec.InitContainers, o.Init, true)
@@ -260,6 +262,12 @@ func setCondition(status *corev1.PodStatus, kind corev1.PodConditionType, is boo
 		return
 	}
 	status.Conditions = append(status.Conditions, wanted)
+}
+
+func isTrue(status corev1.PodStatus, kind corev1.PodConditionType) bool {
+	return slices.ContainsFunc(status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == kind && c.Status == corev1.ConditionTrue
+	})
 }
 
 func sameStatus(a, b corev1.PodStatus) bool { return equality.Semantic.DeepEqual(a, b) }
