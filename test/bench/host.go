@@ -75,9 +75,9 @@ func measureHost(ctx context.Context, s settings) (rows []row, err error) {
 	return []row{
 		times("host: claim and pod applied to block volume in place, no mkfs", latency, "the driver's calls alone, by hand", directLatency, "30 ms"),
 		times(fmt.Sprintf("host: %d pods with a new ext4 volume each, applied at once", hostPods), crowd, "the driver's calls alone, 32 at a time", directCrowd, "near 1"),
-		{fmt.Sprintf("host: resident memory, %d volumes mounted", hostVolumes), memory, "", "", "", "40 MiB"},
-		{fmt.Sprintf("host: restart with %d volumes mounted, until ready", hostVolumes), millis(restart), "", "", "", "2 s"},
-		{"host: resident memory after that restart", again, "", "", "", "40 MiB"},
+		{fmt.Sprintf("host: resident memory, %d volumes mounted", hostVolumes), memory, "-", "-", "-", "40 MiB"},
+		{fmt.Sprintf("host: restart with %d volumes mounted, until ready", hostVolumes), millis(restart), "-", "-", "-", "2 s"},
+		{"host: resident memory after that restart", again, "-", "-", "-", "40 MiB"},
 	}, nil
 }
 

@@ -100,6 +100,9 @@ below 1 means that Holdfast is faster; for rates, above 1.
   mount, umount, resize2fs), one process each, as drivers do that call them.
 - Pools: *plain* is a directory on the machine's own filesystem; *image* is a
   pool image, xfs with reflink in one file on it.
+- *host* is `+"`holdfast host`"+`; beside it the same calls to the same driver, by a
+  program that writes nothing down and decides nothing. Memory is what is
+  resident when nothing has been done for ten seconds.
 - The data path compares a volume with a file of the same size on the pool's
   filesystem, both by fio with direct I/O.
 `, s.rounds, runtime.NumCPU(), strings.TrimSpace(string(kernel)), table)

@@ -243,7 +243,19 @@ func (m *machine) until(what string, limit time.Duration, done func() bool) {
 	m.t.Helper()
 	for deadline := time.Now().Add(limit); !done(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			m.t.Fatalf("after %v not: %s\n%s", limit, what, m.tail())
+			text := m.tail()
+			m.dump()
+			m.t.Fatalf("after %v not: %s\n%s", limit, what, text)
 		}
 	}
+}
+
+// dump has the host write its goroutines to its log, and end.
+func (m *machine) dump() {
+	if m.host == nil {
+		return
+	}
+	_ = m.host.Process.Signal(syscall.SIGQUIT)
+	_ = m.host.Wait()
+	m.host = nil
 }

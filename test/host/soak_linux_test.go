@@ -447,6 +447,9 @@ func (s *soak) grow() bool {
 		return false
 	}
 	s.until(name+" is bound", time.Minute, func() bool { return s.isBound(name) })
+	if has := s.claim(name).Status.Capacity[corev1.ResourceStorage]; has.Value() < s.claims[name].size<<20 {
+		return false // an earlier growth is the node's turn, and comes first
+	}
 	volume := get[*corev1.PersistentVolume](s.machine, "persistentvolumes", "", s.claim(name).Spec.VolumeName).Spec.CSI
 	staging := claim.Paths{Root: s.root}.Staging(volume.Driver, volume.VolumeHandle)
 	s.until(name+" is not mounted", time.Minute, func() bool { return !slices.Contains(s.mounts(), staging) })
