@@ -23,7 +23,8 @@ type Controller struct {
 	// returns, and is called again when that changed.
 	Do func(ctx context.Context, key string) (again time.Duration, err error)
 	// Lane, if given, keeps keys apart: those of one lane that hang do not hold
-	// up another's. It must be quick, and the same for a key at all times.
+	// up another's. It must be quick. A key whose lane changes while it waits, as
+	// that of a claim that gets its class, is worked on in the lane it came to.
 	Lane func(key string) string
 }
 

@@ -1,0 +1,49 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A claim's lane is its class, which it may get while it waits: it is worked on
+// once, and no room of either lane is lost.
+func TestQueue_aKeyMayChangeItsLaneWhileItWaits(t *testing.T) {
+	var mu sync.Mutex
+	calls, lanes := map[string]int{}, map[string]string{}
+	release := make(chan struct{})
+	q := newQueue(Controller{
+		Name: "lanes",
+		Lane: func(key string) string {
+			mu.Lock()
+			defer mu.Unlock()
+			return lanes[key]
+		},
+		Do: func(context.Context, string) (time.Duration, error) { <-release; return 0, nil },
+	}, func() uint64 { return 0 })
+	do := q.controller.Do
+	q.controller.Do = func(ctx context.Context, key string) (time.Duration, error) {
+		mu.Lock()
+		calls[key]++
+		mu.Unlock()
+		return do(ctx, key)
+	}
+	q.start(t.Context())
+	for i := range parallel {
+		q.Add(fmt.Sprint(i))
+	}
+	q.Add("k")
+	mu.Lock()
+	lanes["k"] = "its class"
+	mu.Unlock()
+	q.changed("k", 1)
+	close(release)
+	q.calls.Wait()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.busy)+len(q.waiting)+len(q.items) > 0 || calls["k"] != 1 || len(calls) != parallel+1 {
+		t.Errorf("busy %v, waiting %v, %d items, %v", q.busy, q.waiting, len(q.items), calls)
+	}
+}
