@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,7 +28,7 @@ func (m *machine) saysAll(what, text string, words ...string) {
 func (m *machine) unit(file, text string) {
 	m.t.Helper()
 	directory := filepath.Join(m.root, "drivers.d")
-	if err := os.MkdirAll(directory, 0o700); err != nil {
+	if err := errors.Join(os.MkdirAll(m.root, 0o755), os.MkdirAll(directory, 0o700)); err != nil {
 		m.t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(directory, file), []byte(text), 0o600); err != nil {

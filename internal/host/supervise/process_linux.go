@@ -206,6 +206,20 @@ func (p *process) signal(kill bool) error {
 
 func (p *process) close() { _ = p.handle.Close() }
 
+// giveTo makes a directory that of the account whose process serves in it, or
+// of this process' user if there is none. What is in it stays whose it is.
+func giveTo(directory, account string) error {
+	uid, gid := os.Geteuid(), os.Getegid()
+	if account != "" {
+		credential, err := credentialOf(account)
+		if err != nil {
+			return err
+		}
+		uid, gid = int(credential.Uid), int(credential.Gid)
+	}
+	return os.Lchown(directory, uid, gid)
+}
+
 // credentialOf reads USER or USER:GROUP, each a number or a name.
 func credentialOf(account string) (*syscall.Credential, error) {
 	name, group, given := strings.Cut(account, ":")

@@ -48,6 +48,9 @@ func (r *runner) launch(ctx context.Context, unit *Unit, slot int) (*instance, e
 	if err := os.MkdirAll(filepath.Dir(endpoint), 0o750); err != nil {
 		return nil, fmt.Errorf("make the directory of the driver's socket: %w", err)
 	}
+	if err := giveTo(filepath.Dir(endpoint), unit.User); err != nil {
+		return nil, fmt.Errorf("give the directory of the driver's socket to its user: %w", err)
+	}
 	// Few drivers bind over the file that one before them left.
 	if err := unixsocket.RemoveStale(ctx, endpoint); err != nil {
 		return nil, err
