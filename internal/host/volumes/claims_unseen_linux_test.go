@@ -146,3 +146,23 @@ func TestControllers_thatCallDriversHaveLanes(t *testing.T) {
 		}
 	}
 }
+
+func TestMount_doesNotWaitForAChangeOfAPodThatIsGone(t *testing.T) {
+	w, _ := newServing(t)
+	key := w.ensured("a", func(p *corev1.PersistentVolumeClaim) {
+		p.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+	})
+	first := w.create(pod("first", "a"))
+	w.mount(first)
+	second := w.create(pod("second", "a"))
+	if _, err := w.manager.MountPod(t.Context(), second); !errors.Is(err, ErrWaiting) {
+		t.Errorf("of %s: %v", key, err)
+	}
+	w.put(func(tx *store.Tx) error { return tx.Pods().Delete("ns/first") })
+	if _, err := w.manager.MountPod(t.Context(), second); err == nil || errors.Is(err, ErrWaiting) {
+		t.Errorf("of %s: %v", key, err)
+	}
+	w.unmount(first)
+	w.mount(second)
+	w.remove(second)
+}

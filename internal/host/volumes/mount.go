@@ -126,7 +126,7 @@ func (m *Manager) resume(ctx context.Context, job job) (inPlace bool, err error)
 		return false, m.unmountLocked(ctx, known, func(store.Target) bool { return true })
 	}
 	if err := mayShare(known, job); err != nil {
-		return false, err
+		return false, m.orFailure(err)
 	}
 	*job.use = *known
 	target := known.Targets[job.target]
@@ -141,6 +141,30 @@ func (m *Manager) resume(ctx context.Context, job job) (inPlace bool, err error)
 		m.notice(job.podRef(), true, "VolumeNotMounted", "%s: it is not mounted any more at %s; it is published again", job.label, job.target)
 	}
 	return there, nil
+}
+
+// orFailure makes a failure of waiting for pods that are gone: what is left of
+// them is being undone, and no change of an object will tell that it is.
+func (m *Manager) orFailure(err error) error {
+	var waits *Waiting
+	if !errors.As(err, &waits) {
+		return err
+	}
+	there := false
+	failed := m.view(func(tx *store.Tx) error {
+		for _, on := range waits.On {
+			pod, err := tx.Pods().Get(on.Key)
+			if err != nil {
+				return err
+			}
+			there = there || pod != nil
+		}
+		return nil
+	})
+	if failed != nil || there {
+		return errors.Join(err, failed)
+	}
+	return errors.New(waits.text + "; that pod is gone, and its volume is still being taken away")
 }
 
 // mayShare tells whether a pod may use a volume beside those that use it.

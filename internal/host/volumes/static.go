@@ -145,7 +145,7 @@ func (m *Manager) endVolume(ctx context.Context, pv *corev1.PersistentVolume) er
 	}
 	// Nobody asked for the data to be deleted: the driver's volume stays. While it
 	// is still being taken from this machine, the object tells what it is.
-	if err := m.unused(pv.Spec.CSI); err != nil {
+	if err := m.unused(pv.Spec.CSI); err != nil && pv.Annotations[AbandonAnnotation] != "true" {
 		return err
 	}
 	return m.removeVolume(pv)
