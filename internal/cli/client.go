@@ -120,7 +120,7 @@ func kindNames() string {
 		}
 		names = append(names, name)
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(append(names, driversWord), ", ")
 }
 
 // singular is the kind's name in front of an object's.
