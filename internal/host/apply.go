@@ -17,7 +17,7 @@ import (
 )
 
 // Admit decides about a new pod: warnings are for the user, an error refuses
-// it. namespace is never nil; driver returns nil for one without an object.
+// it. Both name the pod. namespace is never nil; driver returns nil for one without an object.
 type Admit func(pod *corev1.Pod, namespace *corev1.Namespace, driver func(name string) *storagev1.CSIDriver) (warnings []string, err error)
 
 // Apply makes the objects of the files, or changes them to what the files say.
@@ -207,7 +207,7 @@ func (a *applier) check(c *change) {
 	warnings, err := a.admit(pod, namespace, a.driver)
 	a.warnings = append(a.warnings, warnings...)
 	if err != nil {
-		c.wrong = errors.Join(c.wrong, refuse(api.ErrForbidden, fmt.Errorf("%s: %w", c.Name(), err)))
+		c.wrong = errors.Join(c.wrong, refuse(api.ErrForbidden, err)) // it names the pod
 	}
 }
 

@@ -527,7 +527,7 @@ func TestApply_thePolicyIsAskedAboutNewPods(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("it was asked %d times", asked)
 	}
-	if _, err := h.try(changed(t, aPod, "{name: p}", "{name: bad}")); !errors.Is(err, api.ErrForbidden) || !strings.Contains(err.Error(), `Pod "default/bad": the policy says no`) {
+	if _, err := h.try(changed(t, aPod, "{name: p}", "{name: bad}")); !errors.Is(err, api.ErrForbidden) || err.Error() != "m.yaml: document 1: the policy says no" {
 		t.Errorf("got %v", err)
 	}
 }
