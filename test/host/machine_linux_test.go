@@ -51,6 +51,8 @@ type machine struct {
 	client *api.Client
 	host   *exec.Cmd
 	log    *os.File
+	// attributes are those of the host's process.
+	attributes *syscall.SysProcAttr
 }
 
 func newMachine(t *testing.T) *machine {
@@ -91,6 +93,7 @@ func newMachine(t *testing.T) *machine {
 func (m *machine) launch(arguments ...string) error {
 	m.host = exec.Command(binary, append([]string{"host", "--root", m.root, "--log-format=json", "--log-level=debug"}, arguments...)...)
 	m.host.Stdout, m.host.Stderr = m.log, m.log
+	m.host.SysProcAttr = m.attributes
 	return m.host.Start()
 }
 
@@ -163,7 +166,7 @@ func (m *machine) processes() []int {
 
 // endProcesses ends what a failed test left running.
 func (m *machine) endProcesses() {
-	for _, pid := range m.processes() {
+	for _, pid := range append(m.processes(), m.shims()...) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 }
