@@ -3,6 +3,7 @@ package pods
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -172,15 +173,21 @@ func TestIdle_wakesNobody(t *testing.T) {
 		}
 		return total
 	}
-	before, host, version := count(), switches(t, os.Getpid()), f.version()
-	time.Sleep(3 * time.Second)
-	if after := count(); after != before {
-		t.Errorf("the shims woke %d times in 3 s", after-before)
-	}
+	before, version := count(), f.version()
 	// This test's own sleep and the runtime's monitor are among these; whatever
-	// polls each tenth of a second would alone be 30.
-	if woke := switches(t, os.Getpid()) - host; woke > 20 {
-		t.Errorf("the host woke %d times in 3 s", woke)
+	// polls each tenth of a second would alone be 30. The runtime collects garbage
+	// now and then, which wakes its workers: what polls is there in every window.
+	quietest := math.MaxInt
+	for window := 0; window < 6 && quietest > 20; window++ {
+		host := switches(t, os.Getpid())
+		time.Sleep(3 * time.Second)
+		quietest = min(quietest, switches(t, os.Getpid())-host)
+	}
+	if quietest > 20 {
+		t.Errorf("the host woke %d times in the quietest 3 s", quietest)
+	}
+	if after := count(); after != before {
+		t.Errorf("the shims woke %d times", after-before)
 	}
 	if f.version() != version {
 		t.Error("something was written")
