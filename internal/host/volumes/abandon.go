@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/moby/sys/mountinfo"
@@ -88,8 +89,17 @@ func Abandon(tx *store.Tx, object store.Object) (stays []string, err error) {
 		return []string{retain(object)}, nil
 	case *corev1.PersistentVolumeClaim:
 		return abandonClaim(tx, object)
+	case *snapshotv1.VolumeSnapshotContent:
+		return []string{fmt.Sprintf("driver %s may have a snapshot of volume %q: look for it where the storage is managed", object.Spec.Driver, handleOf(object))}, nil
 	}
 	return nil, nil
+}
+
+func handleOf(content *snapshotv1.VolumeSnapshotContent) string {
+	if content.Spec.Source.VolumeHandle == nil {
+		return snapshotHandle(content)
+	}
+	return *content.Spec.Source.VolumeHandle
 }
 
 func abandonClaim(tx *store.Tx, pvc *corev1.PersistentVolumeClaim) (stays []string, err error) {
@@ -131,5 +141,5 @@ func annotate(object store.Object) {
 
 // CanAbandon tells whether Abandon has a meaning for a kind.
 func CanAbandon(kind string) bool {
-	return strings.Contains(" Pod PersistentVolumeClaim PersistentVolume ", " "+kind+" ")
+	return strings.Contains(" Pod PersistentVolumeClaim PersistentVolume VolumeSnapshotContent ", " "+kind+" ")
 }

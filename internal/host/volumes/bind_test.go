@@ -145,6 +145,7 @@ func TestNextOf_isDecidedByTheContentAlone(t *testing.T) {
 	deleting := func(x *c) { x.DeletionTimestamp = &now }
 	unwanted := func(x *c) { x.Annotations[keys.BeingDeleted] = "yes" }
 	marked := func(x *c) { x.Annotations[keys.BeingCreated] = "yes" }
+	abandoned := func(x *c) { x.Annotations[AbandonAnnotation] = "true" }
 	retain := func(x *c) { x.Spec.DeletionPolicy = snapshotv1.VolumeSnapshotContentRetain }
 	bare := func(x *c) { x.Finalizers = nil }
 	known := func(ready *bool) func(*c) {
@@ -163,6 +164,7 @@ func TestNextOf_isDecidedByTheContentAlone(t *testing.T) {
 		{"new", content(), contentCut},
 		{"asked for", content(marked), contentCut},
 		{"asked for, and deleted meanwhile", content(marked, deleting, unwanted), contentCut},
+		{"asked for, deleted, and given up", content(marked, deleting, unwanted, abandoned), contentRelease},
 		{"cut, not ready", content(known(&no)), contentPoll},
 		{"ready", content(known(&yes)), contentNothing},
 		{"never cut, and unwanted", content(unwanted), contentNothing},

@@ -143,6 +143,40 @@ func TestControllers_keepWhatADriverCannotTellOf(t *testing.T) {
 	d.isGone(claimResource, "ns/data")
 }
 
+// After a CreateSnapshot that may have been done, INTERNAL says nothing of it: were
+// the mark taken off, deleting the snapshot would leave the driver's.
+func TestControllers_keepTheMarkOfASnapshotThatADriverCannotTellOf(t *testing.T) {
+	d := newDaemon(t)
+	d.isBound(d.claim("data", protected))
+	calls := 0
+	d.driver.After = func(_ context.Context, rpc string, _ any) error {
+		if rpc != "CreateSnapshot" {
+			return nil
+		}
+		switch calls++; calls {
+		case 1:
+			return csitest.Fail(codes.Unavailable, "gone")
+		case 2:
+			return csitest.Fail(codes.Internal, "broken")
+		}
+		return nil
+	}
+	d.put(func(tx *store.Tx) error {
+		return tx.SnapshotClasses().Put("snap", &snapshotv1.VolumeSnapshotClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "snap", Annotations: map[string]string{defaultSnapshotClass: "true"}},
+			Driver:     "d.example", DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
+		})
+	})
+	d.snapshot("s", "data")
+	d.until("the driver was asked twice", func(*store.Tx) bool { return d.driver.Count("CreateSnapshot") >= 2 })
+	d.erase(snapshotResource, "ns/s")
+	d.isGone(snapshotResource, "ns/s")
+	d.isGone(contentResource, "snapcontent-uid-s")
+	if left := d.driver.SnapshotsLeft(); len(left) != 0 {
+		t.Errorf("the driver keeps %v, and nobody knows", left)
+	}
+}
+
 func TestControllers_whatADriverMadeWrongIsDeletedAgain(t *testing.T) {
 	cases := []struct {
 		name string

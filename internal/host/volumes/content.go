@@ -50,6 +50,9 @@ func nextOf(content *snapshotv1.VolumeSnapshotContent) contentStep {
 	static := content.Spec.Source.SnapshotHandle != nil
 	_, marked := content.Annotations[keys.BeingCreated]
 	_, unwanted := content.Annotations[keys.BeingDeleted]
+	if content.Annotations[AbandonAnnotation] == "true" {
+		marked = false
+	}
 	ended := content.DeletionTimestamp != nil && (static && content.Spec.VolumeSnapshotRef.UID == "" || !marked && unwanted)
 	switch {
 	case ended && content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentDelete && snapshotHandle(content) != "":

@@ -58,7 +58,7 @@ func (m *Manager) cutRefused(content *snapshotv1.VolumeSnapshotContent, again bo
 	if claim.Classify(claim.CallSnapshot, failure) == claim.OutcomeUncertain {
 		return fmt.Errorf("%w (the snapshot may still be taken: the same call is repeated)", failure)
 	}
-	if again && errors.Is(failure, backend.ErrExists) {
+	if again && !denies(failure, true) {
 		return &uncertain{fmt.Errorf("the snapshot may have been taken by an earlier call, and the driver cannot tell: %w", failure)}
 	}
 	return errors.Join(failure, m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {

@@ -46,7 +46,7 @@ func (m *Manager) refused(record *store.Provisioning, request *csi.CreateVolumeR
 		return err
 	}
 	final := claim.Classify(claim.CallCreate, err) != claim.OutcomeUncertain
-	if final && !fresh && !denies(request, err) {
+	if final && !fresh && !denies(err, request.GetVolumeContentSource() != nil) {
 		final = false
 		err = &uncertain{fmt.Errorf("volume %q may have been made by an earlier call, and the driver does not say: %w", record.VolumeName, err)}
 	}
@@ -59,18 +59,18 @@ func (m *Manager) refused(record *store.Provisioning, request *csi.CreateVolumeR
 	}))
 }
 
-// denies tells whether a final answer to a repeated request says that there is
-// no volume of an earlier one either. A driver that failed, has no room for
-// another volume, lost the source, or takes the volume for somebody else's, does
-// not.
-func denies(request *csi.CreateVolumeRequest, err error) bool {
+// denies tells whether a final answer to a repeated request says that an earlier
+// one made nothing either, no volume or no snapshot. A driver that failed, has no
+// room for another, lost the source of a copy, or takes what there is for
+// somebody else's, does not.
+func denies(err error, copied bool) bool {
 	switch {
 	case errors.As(err, new(*takenBackError)):
 		return true
 	case errors.Is(err, claim.ErrDriverFailed), errors.Is(err, backend.ErrNoSpace), errors.Is(err, backend.ErrExists), errors.Is(err, backend.ErrDataLoss):
 		return false
 	case errors.Is(err, backend.ErrNotFound):
-		return request.GetVolumeContentSource() == nil
+		return !copied
 	}
 	return true
 }
