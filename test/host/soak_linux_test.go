@@ -383,6 +383,18 @@ func (s *soak) claim(name string) (claim *corev1.PersistentVolumeClaim) {
 	return claim
 }
 
+// volume reads a PersistentVolume that exists.
+func (s *soak) volume(name string) (volume *corev1.PersistentVolume) {
+	s.always("get "+name, func() error {
+		object, err := s.client.Get(s.t.Context(), s.kind("persistentvolumes"), "", name)
+		if err == nil {
+			volume = object.(*corev1.PersistentVolume)
+		}
+		return err
+	})
+	return volume
+}
+
 // file is where a claim's content is for a pod.
 func (s *soak) file(pod *corev1.Pod, claim string) string {
 	volume := s.claim(claim).Spec.VolumeName
@@ -450,7 +462,7 @@ func (s *soak) grow() bool {
 	if has := s.claim(name).Status.Capacity[corev1.ResourceStorage]; has.Value() < s.claims[name].size<<20 {
 		return false // an earlier growth is the node's turn, and comes first
 	}
-	volume := get[*corev1.PersistentVolume](s.machine, "persistentvolumes", "", s.claim(name).Spec.VolumeName).Spec.CSI
+	volume := s.volume(s.claim(name).Spec.VolumeName).Spec.CSI
 	staging := claim.Paths{Root: s.root}.Staging(volume.Driver, volume.VolumeHandle)
 	s.until(name+" is not mounted", time.Minute, func() bool { return !slices.Contains(s.mounts(), staging) })
 	claim := s.claims[name]
