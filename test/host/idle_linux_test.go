@@ -128,9 +128,6 @@ func (m *machine) asleep(pid int) {
 // that cannot start and one that was held back is not woken by anything of its
 // own. What is allowed is less than one timer of a second would need.
 func TestIdle_theHostSleeps(t *testing.T) {
-	if testing.Short() {
-		t.Skip("sleeps for most of a minute")
-	}
 	m := newMachine(t)
 	m.start()
 	manifest := idleClass

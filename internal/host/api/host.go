@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"io"
 	"time"
 
@@ -11,9 +10,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
-
-// ErrNotImplemented tells that this host cannot do it at all.
-var ErrNotImplemented = errors.New("not implemented by this host")
 
 // Host is what the server asks of the host. Reading objects is not part of it:
 // that is the store's.

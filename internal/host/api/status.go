@@ -42,7 +42,6 @@ func reasons() []reasonRow {
 		{ErrConflict, http.StatusConflict, metav1.StatusReasonConflict},
 		{ErrNotFound, http.StatusNotFound, metav1.StatusReasonNotFound},
 		{ErrForbidden, http.StatusForbidden, metav1.StatusReasonForbidden},
-		{ErrNotImplemented, http.StatusNotImplemented, "NotImplemented"},
 		{store.ErrExpired, http.StatusGone, metav1.StatusReasonExpired},
 		{context.DeadlineExceeded, http.StatusGatewayTimeout, metav1.StatusReasonTimeout},
 		{context.Canceled, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},

@@ -80,6 +80,11 @@ func Repair(root string, now time.Time) (_ *Repaired, err error) {
 	if err := directory.Link(FileName, name); err != nil {
 		return nil, fmt.Errorf("keep the damaged store: %w", err)
 	}
+	// The next start writes the copy anew, with what is left: the one from before
+	// the damage may have what is lost.
+	if err := directory.Link(BackupName, name+".backup"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("keep the copy of the store: %w", err)
+	}
 	return r.result, durable.Rename(directory, fresh, FileName)
 }
 

@@ -14,9 +14,6 @@ import (
 // TestRun_anUpgradeUnderLoadFailsNoPublish replaces a driver, process by process,
 // while volumes are published and unpublished all the time.
 func TestRun_anUpgradeUnderLoadFailsNoPublish(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the old instance is left alone for 10 s")
-	}
 	h := newHost(t)
 	h.unit("d.example", "d.example", "register: true\nrolling: true\n")
 	h.until(func() bool { return h.registered("d.example") })
