@@ -79,9 +79,15 @@ func (w *world) interfere(chosen func(write int32) bool) (writes *atomic.Int32) 
 		if !chosen(n) {
 			return nil
 		}
-		pvc := w.claim()
+		// Not w.claim: endless interference is still at it when the test ends, which
+		// is no failure of the test.
+		claims := w.Core.CoreV1().PersistentVolumeClaims("shop")
+		pvc, err := claims.Get(context.Background(), "data", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
 		pvc.Status.Conditions = append(pvc.Status.Conditions, corev1.PersistentVolumeClaimCondition{Type: foreign(n), Status: corev1.ConditionTrue})
-		_, err := w.Core.CoreV1().PersistentVolumeClaims("shop").UpdateStatus(context.Background(), pvc, metav1.UpdateOptions{})
+		_, err = claims.UpdateStatus(context.Background(), pvc, metav1.UpdateOptions{})
 		return err
 	})
 	return writes
