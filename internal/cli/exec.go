@@ -171,6 +171,7 @@ func (c *execConfig) run(command *cobra.Command, given []string) error {
 		Root: root, Hold: request, Targets: targets, Command: given,
 		Stdin: command.InOrStdin(), Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(),
 		Terminal: isFile && term.IsTerminal(int(input.Fd())), Starting: settle,
+		Warn: func(text string) { command.PrintErrln("Warning: " + printable(text)) },
 	})
 	if err == nil && code != 0 {
 		return ExitError{Code: code}

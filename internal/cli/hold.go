@@ -78,8 +78,11 @@ func (c *holdConfig) hold(command *cobra.Command, name string) error {
 	client := c.dial()
 	defer client.Close()
 	settle := showSteps(command, client, request)
-	defer settle()
-	_, err = client.Hold(command.Context(), request)
+	answer, err := client.Hold(command.Context(), request)
+	settle()
+	for _, warning := range answer.Warnings {
+		command.PrintErrln("Warning: " + printable(warning))
+	}
 	return err
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/host"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
-	"github.com/holdfast-csi/holdfast/internal/policy/inline"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
@@ -39,8 +38,7 @@ type hostConfig struct {
 	logFormat, logLevel string
 	version             string
 	local               localConfig
-	inline              inlineFlags
-	inlineReadOnly      bool
+	inline              inlineConfig
 	volumePlugin        string
 }
 
@@ -60,8 +58,7 @@ func newHostCommand(version string) *cobra.Command {
 	flags.StringVar(&c.secretsKey, "secrets-key", "", "`FILE` with the 32 bytes that Secrets are encrypted with (default: ROOT/secrets.key, which is made)")
 	flags.StringVar(&c.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
 	flags.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
-	c.inline.bind(flags, false)
-	flags.BoolVar(&c.inlineReadOnly, "inline-set-read-only", false, "make inline volumes read-only whose drivers ask for it (label "+inline.ReadOnlyLabel+"), instead of refusing the pod")
+	c.inline.bind(flags)
 	flags.StringVar(&c.volumePlugin, "volume-plugin", "", "`SOCKET` for Docker and Podman, such as /run/docker/plugins/holdfast.sock: claims are their volumes (default: none)")
 	c.local.bind(flags, "")
 	flags.Lookup("pool").DefValue = "ROOT/pool"
@@ -106,20 +103,13 @@ func (c hostConfig) open(ctx context.Context, logger *slog.Logger) (*host.Host, 
 		return nil, &UsageError{Err: err}
 	}
 	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points}
-	rules, err := c.inline.rules(func(f inline.Finding) {
-		logger.Info("inline volume", "mode", f.Mode, "rule", f.Rule, "volume", f.Volume, "driver", f.Driver, "finding", f.Message)
-	})
-	if err != nil {
-		return nil, &UsageError{Err: err}
-	}
 	options := host.Options{
 		Root: c.root, Logger: logger, Failpoints: points, SecretsKey: c.secretsKey,
 		Patience: volumes.OneAttempt, UndoPatience: volumes.OneAttempt,
 		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor}},
-		Admit:    rules.Admit,
 	}
-	if c.inlineReadOnly {
-		options.Mutate = rules.Mutate
+	if err := c.inline.set(&options); err != nil {
+		return nil, err
 	}
 	return host.Open(ctx, options)
 }

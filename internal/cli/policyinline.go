@@ -3,6 +3,7 @@ package cli
 import (
 	"github.com/spf13/pflag"
 
+	"github.com/holdfast-csi/holdfast/internal/host"
 	"github.com/holdfast-csi/holdfast/internal/policy/inline"
 )
 
@@ -35,4 +36,31 @@ func (f *inlineFlags) rules(audit func(inline.Finding)) (*inline.Policy, error) 
 		return nil, usageErrorf("--inline-…: %w", err)
 	}
 	return rules, nil
+}
+
+// inlineConfig are the flags of a process that asks the rules itself.
+type inlineConfig struct {
+	inlineFlags
+	setReadOnly bool
+}
+
+func (c *inlineConfig) bind(flags *pflag.FlagSet) {
+	c.inlineFlags.bind(flags, false)
+	flags.BoolVar(&c.setReadOnly, "inline-set-read-only", false, "make inline volumes read-only whose drivers ask for it (label "+inline.ReadOnlyLabel+"), instead of refusing the pod")
+}
+
+// set has a host ask the rules; what is audited goes to its log.
+func (c *inlineConfig) set(options *host.Options) error {
+	logger := options.Logger
+	rules, err := c.rules(func(f inline.Finding) {
+		logger.Info("inline volume", "mode", f.Mode, "rule", f.Rule, "volume", f.Volume, "driver", f.Driver, "finding", f.Message)
+	})
+	if err != nil {
+		return err
+	}
+	options.Admit = rules.Admit
+	if c.setReadOnly {
+		options.Mutate = rules.Mutate
+	}
+	return nil
 }

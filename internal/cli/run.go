@@ -53,6 +53,7 @@ type runConfig struct {
 	logLevel string
 	version  string
 	local    localConfig
+	inline   inlineConfig
 }
 
 func newRunCommand(version string) *cobra.Command {
@@ -69,6 +70,7 @@ func newRunCommand(version string) *cobra.Command {
 	flags.StringVar(&c.root, "root", defaultRoot, "`DIRECTORY` of claims, volumes and sockets")
 	flags.BoolVar(&c.delete, "delete", false, "remove the claims of the manifest with their volumes, and run nothing")
 	flags.StringVar(&c.logLevel, "log-level", "error", "debug, info, warn or error")
+	c.inline.bind(flags)
 	c.local.bind(flags, "")
 	flags.Lookup("pool").DefValue = "ROOT/pool"
 	return command
@@ -181,10 +183,14 @@ func (c runConfig) open(ctx context.Context, progress *progress) (*host.Host, er
 		return nil, &UsageError{Err: err}
 	}
 	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points}
-	return host.Open(ctx, host.Options{
+	options := host.Options{
 		Root: c.root, Observe: progress.observe, Logger: logger, Failpoints: points,
 		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor}},
-	})
+	}
+	if err := c.inline.set(&options); err != nil {
+		return nil, err
+	}
+	return host.Open(ctx, options)
 }
 
 // serveFor serves the local driver for a host, over sockets like any other.
@@ -226,6 +232,7 @@ func (c runConfig) execute(ctx context.Context, run func(context.Context, *manif
 	defer signal.Stop(signals)
 	code, err := run(ctx, objects, host.Output{
 		Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(), Signals: signals, Starting: progress.settle,
+		Warn: func(text string) { progress.say("Warning: " + printable(text)) },
 	})
 	if err == nil && code != 0 {
 		return ExitError{Code: code}

@@ -25,14 +25,23 @@ type Admit func(pod *corev1.Pod, namespace *corev1.Namespace, driver func(name s
 // is wrong at once; see api.ErrInvalid and the errors beside it. What an object
 // waits for is a warning: the host brings it about when that comes.
 func (h *Host) Apply(_ context.Context, files []manifest.File, o api.ApplyOptions) (api.ApplyResult, error) {
+	a, err := h.applyFiles(files, o)
+	if err != nil {
+		return api.ApplyResult{}, err
+	}
+	var warnings []string
+	for _, unused := range a.unused {
+		warnings = append(warnings, "not used on one machine: "+unused)
+	}
+	return api.ApplyResult{Applied: a.applied, Warnings: append(warnings, a.warnings...)}, nil
+}
+
+func (h *Host) applyFiles(files []manifest.File, o api.ApplyOptions) (*applier, error) {
 	objects, err := manifest.Decode(files)
 	if err != nil {
-		return api.ApplyResult{}, refuse(api.ErrInvalid, err)
+		return nil, refuse(api.ErrInvalid, err)
 	}
-	a := &applier{admit: h.options.Admit, mutate: h.options.Mutate, now: metav1.NewTime(time.Now().Truncate(time.Second))}
-	for _, unused := range objects.Unused {
-		a.warnings = append(a.warnings, "not used on one machine: "+unused)
-	}
+	a := &applier{admit: h.options.Admit, mutate: h.options.Mutate, now: metav1.NewTime(time.Now().Truncate(time.Second)), unused: objects.Unused}
 	var refused error
 	err = h.store.Update(func(tx *store.Tx) error {
 		a.tx, a.state = tx, newState(tx)
@@ -47,11 +56,11 @@ func (h *Host) Apply(_ context.Context, files []manifest.File, o api.ApplyOption
 	})
 	switch {
 	case refused != nil:
-		return api.ApplyResult{}, refused // without the store's name before it
+		return nil, refused // without the store's name before it
 	case err != nil && !errors.Is(err, errDryRun):
-		return api.ApplyResult{}, err
+		return nil, err
 	}
-	return api.ApplyResult{Applied: a.applied, Warnings: a.warnings}, nil
+	return a, nil
 }
 
 // errDryRun ends a transaction whose changes are not wanted.
@@ -76,7 +85,9 @@ type applier struct {
 	mutate   func(*corev1.Pod, func(string) *storagev1.CSIDriver) []string
 	now      metav1.Time
 	applied  []api.Applied
+	unused   []string // manifest.Objects.Unused
 	warnings []string
+	advice   []string // those of the policy, out of warnings
 }
 
 // change is what becomes of one object.
@@ -205,7 +216,7 @@ func (a *applier) check(c *change) {
 		return // the store failed, and state.err tells
 	}
 	warnings, err := a.admit(pod, namespace, a.driver)
-	a.warnings = append(a.warnings, warnings...)
+	a.warnings, a.advice = append(a.warnings, warnings...), append(a.advice, warnings...)
 	if err != nil {
 		c.wrong = errors.Join(c.wrong, refuse(api.ErrForbidden, err)) // it names the pod
 	}

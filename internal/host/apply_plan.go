@@ -25,6 +25,8 @@ type plan struct {
 	pods   []*corev1.Pod
 	// needed are the drivers that have to be registered, with what needs each.
 	needed map[string]string
+	// warnings are the policy's.
+	warnings []string
 }
 
 func claimKey(pvc *corev1.PersistentVolumeClaim) string { return store.Key(pvc.Namespace, pvc.Name) }
@@ -51,6 +53,8 @@ func (h *Host) plan(objects *manifest.Objects) (plan, error) {
 		for _, pvc := range result.claims {
 			problems = append(problems, errorsOf(known.checkSource(pvc))...)
 		}
+		warnings, err := h.admit(known, objects)
+		result.warnings, problems = warnings, append(problems, err)
 		for _, pod := range objects.Pods {
 			pod.UID = uuid.NewUUID()
 			problems = append(problems, errorsOf(known.checkClaimsOf(pod))...)

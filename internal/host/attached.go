@@ -53,12 +53,15 @@ func (a *Attached) Run(ctx context.Context, objects *manifest.Objects, output Ou
 			return 0, err
 		}
 	}
-	runner := podRunner{mount: a.mount, unmount: a.unmount, scratch: a.scratch, root: a.Root, node: machineName()}
+	mount := func(ctx context.Context, pod *corev1.Pod) (map[string]workload.Volume, error) {
+		return a.mount(ctx, pod, output.Warn)
+	}
+	runner := podRunner{mount: mount, unmount: a.unmount, scratch: a.scratch, root: a.Root, node: machineName()}
 	return runner.runPods(ctx, objects.Pods, output)
 }
 
 // mount holds a pod's volumes; the pod gets the UID that the host gave it.
-func (a *Attached) mount(ctx context.Context, pod *corev1.Pod) (map[string]workload.Volume, error) {
+func (a *Attached) mount(ctx context.Context, pod *corev1.Pod, warn func(string)) (map[string]workload.Volume, error) {
 	request := api.HoldRequest{
 		Namespace: pod.Namespace, Name: pod.Name, Pod: pod,
 		Holder: fmt.Sprintf("holdfast run (process %d)", os.Getpid()),
@@ -66,6 +69,9 @@ func (a *Attached) mount(ctx context.Context, pod *corev1.Pod) (map[string]workl
 	lease, err := a.Client.Lease(ctx, request)
 	if err != nil {
 		return nil, err
+	}
+	for _, warning := range lease.Warnings {
+		warn(warning)
 	}
 	pod.UID = types.UID(lease.UID)
 	a.mu.Lock()

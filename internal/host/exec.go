@@ -24,6 +24,8 @@ type ExecOptions struct {
 	Terminal       bool
 	// Starting is called when the volumes are in place.
 	Starting func()
+	// Warn is told what the policy warns of.
+	Warn func(text string)
 }
 
 // releaseSeconds is how long the end of a command waits for its volumes to be

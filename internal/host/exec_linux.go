@@ -65,5 +65,8 @@ func Exec(ctx context.Context, client *api.Client, options ExecOptions) (code in
 	if options.Starting != nil {
 		options.Starting()
 	}
+	for _, warning := range lease.Warnings {
+		options.Warn(warning)
+	}
 	return workload.Run(ctx, container, workload.Streams{Stdin: options.Stdin, Stdout: options.Stdout, Stderr: options.Stderr}, signals)
 }

@@ -42,68 +42,78 @@ func (h *Host) Hold(ctx context.Context, request api.HoldRequest) (api.HoldAnswe
 		return api.HoldAnswer{}, refuse(api.ErrInvalid, err)
 	}
 	key := store.KeyOf(wanted)
-	uid, made, err := h.makeHold(ctx, wanted)
+	hold, err := h.makeHold(ctx, wanted)
 	if err != nil {
 		return api.HoldAnswer{}, err
 	}
-	answer, err := h.awaitHold(ctx, key, uid)
-	if err == nil || !made {
+	answer, err := h.awaitHold(ctx, key, hold.uid)
+	answer.Warnings = hold.warnings
+	if err == nil || !hold.made {
 		return answer, err
 	}
-	undo := h.endHold(context.WithoutCancel(ctx), api.ReleaseRequest{Namespace: wanted.Namespace, Name: wanted.Name, UID: string(uid)})
+	undo := h.endHold(context.WithoutCancel(ctx), api.ReleaseRequest{Namespace: wanted.Namespace, Name: wanted.Name, UID: string(hold.uid)})
 	if errors.Is(undo, api.ErrNotFound) {
 		undo = nil
 	}
 	return api.HoldAnswer{}, errors.Join(err, undo)
 }
 
+// madeHold is the object of a hold: whether it was made now, and what the policy
+// warned of then.
+type madeHold struct {
+	uid      types.UID
+	made     bool
+	warnings []string
+}
+
 // makeHold writes the object of a hold, unless it is there as it is wanted. One
 // of that name that is going is waited for.
-func (h *Host) makeHold(ctx context.Context, wanted *corev1.Pod) (uid types.UID, made bool, err error) {
+func (h *Host) makeHold(ctx context.Context, wanted *corev1.Pod) (madeHold, error) {
 	key := store.KeyOf(wanted)
 	for {
-		uid, made, going, err := h.tryHold(ctx, wanted)
+		hold, going, err := h.tryHold(wanted)
 		if err != nil || going == "" {
-			return uid, made, err
+			return hold, err
 		}
 		if err := h.awaitGone(ctx, key, going); err != nil {
-			return "", false, fmt.Errorf("hold %s: an earlier one of this name is still being released: %w", key, err)
+			return madeHold{}, fmt.Errorf("hold %s: an earlier one of this name is still being released: %w", key, err)
 		}
 	}
 }
 
 // tryHold is the part of makeHold that one at a time may do. going is the uid of
 // a hold that has to go first.
-func (h *Host) tryHold(ctx context.Context, wanted *corev1.Pod) (uid types.UID, made bool, going types.UID, err error) {
+func (h *Host) tryHold(wanted *corev1.Pod) (hold madeHold, going types.UID, err error) {
 	h.holds.Lock()
 	defer h.holds.Unlock()
 	key := store.KeyOf(wanted)
 	there, err := h.podOf(key)
 	switch {
 	case err != nil:
-		return "", false, "", err
+		return madeHold{}, "", err
 	case there != nil && there.DeletionTimestamp != nil:
-		return "", false, there.UID, nil
+		return madeHold{}, there.UID, nil
 	case there != nil:
-		return there.UID, false, "", sameHold(there, wanted)
+		return madeHold{uid: there.UID}, "", sameHold(there, wanted)
 	}
 	if err := h.checkHold(wanted); err != nil {
-		return "", false, "", err
+		return madeHold{}, "", err
 	}
 	data, err := json.Marshal(wanted)
 	if err != nil {
-		return "", false, "", err
+		return madeHold{}, "", err
 	}
-	if _, err := h.Apply(ctx, []manifest.File{{Name: "hold " + key, Data: data}}, api.ApplyOptions{}); err != nil {
-		return "", false, "", err
+	applied, err := h.applyFiles([]manifest.File{{Name: "hold " + key, Data: data}}, api.ApplyOptions{})
+	if err != nil {
+		return madeHold{}, "", err
 	}
 	if there, err = h.podOf(key); err != nil {
-		return "", false, "", err
+		return madeHold{}, "", err
 	}
 	if there == nil {
-		return "", false, "", fmt.Errorf("%w: hold %s was deleted as soon as it was made", api.ErrConflict, key)
+		return madeHold{}, "", fmt.Errorf("%w: hold %s was deleted as soon as it was made", api.ErrConflict, key)
 	}
-	return there.UID, true, "", nil
+	return madeHold{uid: there.UID, made: true, warnings: applied.advice}, "", nil
 }
 
 func (h *Host) podOf(key string) (pod *corev1.Pod, err error) {

@@ -63,7 +63,7 @@ type Options struct {
 	SecretsKey string
 	Logger     *slog.Logger
 	Failpoints *failpoint.Set
-	// Admit decides about new pods, if given.
+	// Admit decides about new pods, if given, and about those of a run.
 	Admit Admit
 	// Mutate changes a given pod as the policy wants it, if given, before Admit
 	// sees it. It returns the fields that it set; a second time, none.

@@ -29,6 +29,8 @@ type Output struct {
 	// Starting is called when the volumes are in place, before the first
 	// container runs.
 	Starting func()
+	// Warn is told what the policy warns of.
+	Warn func(text string)
 }
 
 // Run applies the objects, makes their volumes, runs their pods to the end and
@@ -39,6 +41,9 @@ func (h *Host) Run(ctx context.Context, objects *manifest.Objects, output Output
 	plan, err := h.plan(objects)
 	if err != nil {
 		return 0, err
+	}
+	for _, warning := range plan.warnings {
+		output.Warn(warning)
 	}
 	if err := h.startDrivers(ctx, plan.needed); err != nil {
 		return 0, err

@@ -295,3 +295,41 @@ spec:
 		t.Errorf("still attached: %v", left)
 	}
 }
+
+// Who makes a hold is told what the policy warns of, and why it refuses.
+func TestHold_hearsOfThePolicy(t *testing.T) {
+	m := holding(t)
+	const rule = "driver local.holdfast.dev is not allowed in namespace default (rule allowed-drivers, "
+	scratch := "local.holdfast.dev:/srv/holdfast-test:size=8Mi"
+	manifest := filepath.Join(filepath.Dir(m.root), "run.yaml")
+	text := `
+apiVersion: v1
+kind: Pod
+metadata: {name: app}
+spec:
+  containers:
+  - {name: c, command: ["true"], volumeMounts: [{name: data, mountPath: /data}]}
+  volumes: [{name: data, csi: {driver: local.holdfast.dev, volumeAttributes: {size: 8Mi}}}]
+`
+	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	commands := [][]string{
+		{"exec", "--inline", scratch, "--", "true"},
+		{"hold", "scratch", "--inline", "local.holdfast.dev:" + t.TempDir() + ":size=8Mi"},
+		{"run", "-f", manifest},
+	}
+	for mode, wanted := range map[string]struct {
+		code int
+		text string
+	}{"warn": {0, "Warning: Pod default/"}, "enforce": {1, "holdfast: hold default/"}} {
+		m.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: default, annotations: {inline.policy.holdfast.dev/" + mode + ": other.csi.example}}\n")
+		for _, command := range commands {
+			code, _, stderr := m.holdfast(command[0], command[1:]...)
+			if code != wanted.code || !strings.Contains(stderr, wanted.text) || !strings.Contains(stderr, rule+mode+")") {
+				t.Errorf("mode %s: holdfast %v ends with %d: %s", mode, command, code, stderr)
+			}
+		}
+		m.mustRun("release", "scratch", "--ignore-not-found")
+	}
+}

@@ -84,6 +84,8 @@ type HoldAnswer struct {
 	Volumes map[string]HoldPlace `json:"volumes"` // by HoldVolume.Name
 	// Directory is one for what the asker has beside; it goes with the hold.
 	Directory string `json:"directory"`
+	// Warnings are what the policy says to who made the hold.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // ReleaseRequest names a hold that is to end.
