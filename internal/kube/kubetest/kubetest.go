@@ -34,6 +34,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
+// patience is how long a test waits for what is to come about, and a controller
+// for its driver. Neither runs out in a test that passes, also where the machine
+// stands still for some seconds.
+const patience = time.Minute
+
 // Namespace is where the process under test lives.
 const Namespace = "holdfast-system"
 
@@ -59,7 +64,7 @@ type Cluster struct {
 // New starts an API server that holds the objects.
 func New(t testing.TB, driver *csitest.Driver, objects ...runtime.Object) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, server: newServer(), Driver: driver, events: &recorder{}}
+	c := &Cluster{t: t, server: newServer(t.Context()), Driver: driver, events: &recorder{}}
 	c.http = httptest.NewServer(c.server)
 	t.Cleanup(c.http.Close)
 	t.Cleanup(c.server.breakWatches) // open watches would hold Close
@@ -118,7 +123,7 @@ func (c *Cluster) NewEnv() *cluster.Env {
 	return &cluster.Env{
 		Driver: c.Driver.Name, Clients: clients, Set: cluster.NewSet(clients, c.Driver.Name, Namespace, logger),
 		CSI:      csiclient.New(connection, csiclient.Options{Driver: c.Driver.Name, Logger: logger}),
-		Recorder: c.events, Namespace: Namespace, Timeout: 2 * time.Second, Workers: 10,
+		Recorder: c.events, Namespace: Namespace, Timeout: patience, Workers: 10,
 		Retry:  work.Retry{Start: 5 * time.Millisecond, Max: 50 * time.Millisecond},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	}
@@ -248,7 +253,10 @@ func (c *Cluster) Delete(o runtime.Object) {
 }
 
 // React lets f see each request of a verb ("*" for all) on a resource ("*" for
-// all) before it is served; an error of f is the answer (use apierrors.New…).
+// all) before it is served; an error of f is the answer (use apierrors.New…). It
+// is called from the server's goroutines, and by controllers that are being
+// stopped, but not once the test has ended: it calls no t.Fatal and does not use
+// the test's context.
 func (c *Cluster) React(verb, resource string, f func(Request) error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -280,10 +288,10 @@ func (c *Cluster) Writes() []Request {
 // Events are the events so far: "Warning Reason namespace/name: message".
 func (c *Cluster) Events() []string { return c.events.all() }
 
-// Eventually tries until f has no error, for ten seconds.
+// Eventually tries until f has no error, for a minute.
 func (c *Cluster) Eventually(f func() error) {
 	c.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		err := f()
 		if err == nil {

@@ -1,6 +1,7 @@
 package kubetest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -39,6 +40,7 @@ func (r Request) collection() string { return r.Group + "/" + r.Resource }
 // optimistic locking, finalizers, the status subresource, watches. It knows no
 // admission, no validation and no defaults.
 type server struct {
+	test    context.Context // ends with the test
 	mu      sync.Mutex
 	version uint64
 	// removed is when something was last removed: a watch cannot begin before it.
@@ -50,8 +52,9 @@ type server struct {
 	absent  map[string]bool // groups that are not served
 }
 
-func newServer() *server {
+func newServer(test context.Context) *server {
 	return &server{
+		test:    test,
 		version: 1, stored: map[string]map[string]object{}, watches: map[string][]*watcher{}, absent: map[string]bool{},
 	}
 }
@@ -147,6 +150,9 @@ func (s *server) reaction(q Request) error {
 		return apierrors.NewNotFound(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name)
 	}
 	s.mu.Unlock()
+	if s.test.Err() != nil {
+		reactions = nil // what is stopped now may still write, and disturbs nobody
+	}
 	for _, react := range reactions {
 		if err := react(q); err != nil {
 			return err
