@@ -39,7 +39,7 @@ func TestWatchDriver_hurriesWhatFailedWhileTheDriverWasAway(t *testing.T) {
 	reconnected <- struct{}{}
 	select {
 	case <-worked:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Error("the claim waits for an hour although the driver is back")
 	}
 	cancel()

@@ -24,6 +24,10 @@ import (
 
 const driverName = "d.example"
 
+// patience is how long a test waits for what is to come about, and a process for
+// its driver and for its lease.
+const patience = time.Minute
+
 // attaching is a driver that publishes volumes, and knows topology.
 func attaching() *csitest.Driver {
 	driver := csitest.New(driverName)
@@ -37,9 +41,10 @@ func attaching() *csitest.Driver {
 func options(c *kubetest.Cluster, change ...func(*Options)) Options {
 	env := c.NewEnv()
 	o := Options{
-		Clients: env.Clients, CSI: env.CSI, Namespace: kubetest.Namespace, Workers: 4, Timeout: time.Second,
+		Clients: env.Clients, CSI: env.CSI, Namespace: kubetest.Namespace, Workers: 4, Timeout: patience,
 		Retry: work.Retry{Start: time.Millisecond, Max: 10 * time.Millisecond}, Logger: env.Logger, Registerer: prometheus.NewRegistry(),
-		Lease: lease.Options{Identity: "me", Duration: time.Second, RenewDeadline: 600 * time.Millisecond, RetryPeriod: 50 * time.Millisecond},
+		// Nobody loses this lease by being slow.
+		Lease: lease.Options{Identity: "me", Duration: 2 * patience, RenewDeadline: patience, RetryPeriod: 50 * time.Millisecond},
 	}
 	for _, f := range change {
 		f(&o)
@@ -78,7 +83,7 @@ func (p *process) end() error {
 	select {
 	case <-p.ended:
 		return p.err
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		p.t.Fatal("the controllers go on")
 		return nil
 	}
@@ -97,7 +102,7 @@ func eventually(t *testing.T, f func() error) {
 		if err == nil {
 			return
 		}
-		if time.Since(start) > 10*time.Second {
+		if time.Since(start) > patience {
 			t.Fatal(err)
 		}
 	}
@@ -116,7 +121,7 @@ type socket struct {
 func newSocket(t *testing.T) *socket {
 	t.Helper()
 	s := &socket{t: t, address: filepath.Join(t.TempDir(), "csi.sock")}
-	client, err := csiclient.Dial(s.address, csiclient.Options{Driver: driverName, Timeout: time.Second, Disconnected: func() {
+	client, err := csiclient.Dial(s.address, csiclient.Options{Driver: driverName, Timeout: patience, Disconnected: func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.disconnected != nil {

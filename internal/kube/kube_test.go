@@ -169,7 +169,12 @@ func TestRun_asksForNothingThatTheTableOfRightsLacks(t *testing.T) {
 			}
 		}))
 		p.ready()
-		time.Sleep(50 * time.Millisecond) // custom resources are looked for after the others
+		eventually(t, func() error { // custom resources are looked for after the others
+			if !seen()["volumesnapshotcontents"] {
+				return fmt.Errorf("mode %v: contents are not listed", mode)
+			}
+			return nil
+		})
 		may := map[string]bool{}
 		for _, right := range rights.Of(mode, append(Roles(), rights.Modify, rights.Capacity, rights.Intent, rights.Lease)...) {
 			may[right.Verb+" "+right.Resource] = true
@@ -178,9 +183,6 @@ func TestRun_asksForNothingThatTheTableOfRightsLacks(t *testing.T) {
 			if !may["list "+kind] || !may["watch "+kind] && kind != "configmaps" {
 				t.Errorf("mode %v: %s are listed and watched without the right", mode, kind)
 			}
-		}
-		if !seen()["volumesnapshotcontents"] {
-			t.Errorf("mode %v: contents are not listed", mode)
 		}
 	}
 }
@@ -343,7 +345,10 @@ func TestRun_endsWhenTheLeaseIsTaken(t *testing.T) {
 
 func TestRun_endsWhenTheLeaseCannotBeRenewed(t *testing.T) {
 	c := kubetest.New(t, csitest.New(driverName))
-	p := start(t, options(c, func(o *Options) { o.Elect = true }))
+	p := start(t, options(c, func(o *Options) {
+		o.Elect = true
+		o.Lease.Duration, o.Lease.RenewDeadline = 2*time.Second, time.Second
+	}))
 	eventually(t, func() error { return heldBy(c, "me") })
 	c.React("*", "leases", func(kubetest.Request) error { return apierrors.NewServiceUnavailable("down") })
 	if err := p.end(); !errors.Is(err, lease.ErrLost) {
@@ -366,13 +371,9 @@ func TestRun_saysWhichRightsAreMissing(t *testing.T) {
 	p := start(t, options(c, func(o *Options) { o.Logger, o.Tuning.Capacity = log.logger(), true }))
 	p.ready()
 	for _, right := range []string{"patch persistentvolumeclaims/status", "create configmaps", "create csistoragecapacities.storage.k8s.io", "create events"} {
-		if err := log.has("no right to " + right); err != nil {
-			t.Error(err)
-		}
+		eventually(t, func() error { return log.has("no right to " + right) })
 	}
-	if err := log.has("the driver lacks GET_CAPACITY"); err != nil {
-		t.Error(err)
-	}
+	eventually(t, func() error { return log.has("the driver lacks GET_CAPACITY") })
 }
 
 func TestRun_refusesAnOwnerThatIsNotThere(t *testing.T) {
