@@ -212,7 +212,7 @@ func next[T any](t *testing.T, from <-chan T) T {
 	select {
 	case got := <-from:
 		return got
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the driver was not called")
 		panic("unreachable")
 	}

@@ -141,14 +141,16 @@ func TestReconcile_beginsAnewWhenAPageTokenIsRefused(t *testing.T) {
 
 func TestReconcile_eachPageHasItsOwnTime(t *testing.T) {
 	w := listing(t, volume("pv"), node("n1"), heldAttachment("va", "pv", "n1"))
-	w.Env.Timeout = 200 * time.Millisecond
 	w.driver.Attach.PageSize = 1
 	for i := range 5 {
 		w.driver.SetAttached(fmt.Sprintf("volume-%d", i), "id-n1", true)
 	}
-	w.driver.Before = func(_ context.Context, rpc string, _ any) error {
+	var ends []time.Time // of the time of each page
+	w.driver.Before = func(ctx context.Context, rpc string, _ any) error {
 		if rpc == "ListVolumes" {
-			time.Sleep(100 * time.Millisecond)
+			end, _ := ctx.Deadline()
+			ends = append(ends, end)
+			time.Sleep(10 * time.Millisecond)
 		}
 		return nil
 	}
@@ -156,6 +158,14 @@ func TestReconcile_eachPageHasItsOwnTime(t *testing.T) {
 	w.Run(w.Env, c)
 	if found, err := c.reconcile(t.Context(), nil); err != nil || len(found) != 1 {
 		t.Errorf("found %v, %v", found, err)
+	}
+	if len(ends) != 5 {
+		t.Errorf("%d pages", len(ends))
+	}
+	for i, end := range ends[1:] {
+		if spared := end.Sub(ends[i]); spared < 10*time.Millisecond {
+			t.Errorf("page %d ends %v after the one before, which took more", i+1, spared)
+		}
 	}
 }
 
