@@ -40,6 +40,7 @@ type world struct {
 
 	mu       sync.Mutex
 	requests []any
+	at       []time.Time        // of the requests
 	answers  map[string][]error // by RPC: the next answers; nil is the driver's own
 	forever  map[string]error
 }
@@ -62,7 +63,7 @@ func (w *world) before(_ context.Context, rpc string, request any) error {
 	if rpc != expandRPC && rpc != modifyRPC {
 		return nil
 	}
-	w.requests = append(w.requests, request)
+	w.requests, w.at = append(w.requests, request), append(w.at, time.Now())
 	if next := w.answers[rpc]; len(next) > 0 {
 		w.answers[rpc] = next[1:]
 		return next[0]
@@ -305,6 +306,20 @@ func (w *world) staysAt(rpc string, times int) {
 		}
 		return nil
 	})
+}
+
+// paused holds that there was one more call than so many, and that a pause was
+// made before it. (What it is like during the pause, a slow test does not see.)
+func (w *world) paused(after int, pause time.Duration) {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.at) != after+1 {
+		w.t.Fatalf("%d calls, not %d", len(w.at), after+1)
+	}
+	if made := w.at[after].Sub(w.at[after-1]); made < pause {
+		w.t.Errorf("it was tried again after %v, not %v", made, pause)
+	}
 }
 
 // writes are the requests that changed something, "verb resource[/status]",

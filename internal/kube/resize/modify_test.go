@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -185,8 +187,13 @@ func TestModify_refusedIsTriedAgainLater(t *testing.T) {
 	w.answer(modifyRPC, csitest.Fail(codes.InvalidArgument, "not today"))
 	w.run(Options{InfeasiblePause: 200 * time.Millisecond})
 	w.change(wanting("gold"))
-	w.trying(modifyInfeasible, "gold")
 	w.has("gold")
+	w.told("VolumeModifyFailed", "not today")
+	w.paused(1, 200*time.Millisecond)
+	shown := func(q kubetest.Request) bool { return strings.Contains(string(q.Body), `"Infeasible"`) }
+	if !slices.ContainsFunc(w.Writes(), shown) {
+		t.Error("the claim did not say that it was refused")
+	}
 }
 
 func TestModify_aClassMadeAnewIsTriedAtOnce(t *testing.T) {

@@ -185,9 +185,8 @@ func TestResize_infeasibleIsTriedAgainLater(t *testing.T) {
 	w.answer(expandRPC, csitest.Fail(codes.InvalidArgument, "no"), csitest.Fail(codes.InvalidArgument, "no"))
 	w.run(Options{InfeasiblePause: 200 * time.Millisecond})
 	w.change(asking(10))
-	w.called(expandRPC, 2)
-	w.staysAt(expandRPC, 2)
 	w.reaches(nodePending, 10)
+	w.paused(2, 200*time.Millisecond)
 }
 
 func TestResize_loweredAfterAFinalErrorGoesForTheLowerSize(t *testing.T) {
@@ -268,7 +267,8 @@ func TestResize_aDriverThatHangsIsAskedForTheSameAgain(t *testing.T) {
 	<-hung
 	w.told("VolumeResizeFailed", "DeadlineExceeded")
 	w.reaches(nodePending, 3)
-	if sizes, _ := w.asked(); !slices.Equal(sizes, []int64{3, 3}) {
+	// More often than twice where the second call, too, took its time.
+	if sizes, _ := w.asked(); len(sizes) < 2 || slices.Max(sizes) != 3 || slices.Min(sizes) != 3 {
 		t.Errorf("asked for %v", sizes)
 	}
 }
