@@ -14,7 +14,7 @@ import (
 // A driver that is registered is looked after by a watch: a host that is idle is
 // woken by nothing.
 func TestRun_seesARemovedSocketAtOnceAlsoWhenItSeldomLooks(t *testing.T) {
-	directory := t.TempDir()
+	directory := registry(t)
 	server, err := New(Options{
 		Directory: directory, Driver: driver, Endpoint: "/csi/csi.sock", Logger: slog.New(slog.DiscardHandler),
 		Check: 5 * time.Millisecond, Calm: time.Hour,

@@ -72,7 +72,7 @@ func present(path string) bool {
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		if holds() {
 			return
 		}
@@ -96,7 +96,7 @@ func kubelet(t *testing.T, socket string) registration.RegistrationClient {
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestRun_tellsTheKubeletWhereTheDriverIs(t *testing.T) {
-	socket, _ := offer(t, t.TempDir(), &lines{})
+	socket, _ := offer(t, registry(t), &lines{})
 	info, err := kubelet(t, socket).GetInfo(context.Background(), &registration.InfoRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestRun_tellsTheKubeletWhereTheDriverIs(t *testing.T) {
 
 func TestRun_staysAfterARefusal(t *testing.T) {
 	log := &lines{}
-	socket, _ := offer(t, t.TempDir(), log)
+	socket, _ := offer(t, registry(t), log)
 	client := kubelet(t, socket)
 	refusal := &registration.RegistrationStatus{Error: "name is taken"}
 	if _, err := client.NotifyRegistrationStatus(context.Background(), refusal); err != nil {
@@ -124,7 +124,7 @@ func TestRun_staysAfterARefusal(t *testing.T) {
 }
 
 func TestRun_bindsAnewWhenTheSocketIsRemoved(t *testing.T) {
-	directory := filepath.Join(t.TempDir(), "plugins_registry")
+	directory := filepath.Join(registry(t), "plugins_registry")
 	socket, _ := offer(t, directory, &lines{})
 	if err := os.RemoveAll(directory); err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestRun_bindsAnewWhenTheSocketIsRemoved(t *testing.T) {
 }
 
 func TestRun_replacesAStaleSocket(t *testing.T) {
-	directory := t.TempDir()
+	directory := registry(t)
 	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(directory, driver+"-reg.sock")})
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func TestRun_replacesAStaleSocket(t *testing.T) {
 }
 
 func TestRun_removesItsOwnSocketAtTheEnd(t *testing.T) {
-	socket, end := offer(t, t.TempDir(), &lines{})
+	socket, end := offer(t, registry(t), &lines{})
 	end()
 	if present(socket) {
 		t.Error("the socket is still there")
@@ -162,7 +162,7 @@ func TestRun_removesItsOwnSocketAtTheEnd(t *testing.T) {
 
 func TestRun_leavesTheNameToWhoTookIt(t *testing.T) {
 	log := &lines{}
-	socket, end := offer(t, t.TempDir(), log)
+	socket, end := offer(t, registry(t), log)
 	if err := os.Remove(socket); err != nil {
 		t.Fatal(err)
 	}
