@@ -68,7 +68,7 @@ func finishes(t *testing.T, done <-chan error) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it waits for ever")
 	}
 }

@@ -180,7 +180,7 @@ func put(t *testing.T, s *Store[note], key, text string) {
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for start := time.Now(); !holds(); time.Sleep(time.Millisecond) {
-		if time.Since(start) > 5*time.Second {
+		if time.Since(start) > time.Minute {
 			t.Fatalf("never: %s", what)
 		}
 	}
@@ -214,7 +214,11 @@ func TestRemove_leavesNothingBehind(t *testing.T) {
 	if err := store.RemoveNow(t.Context(), "b"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the object goes with its last record", func() bool { return len(api.objects) == 0 })
+	eventually(t, "the object goes with its last record", func() bool {
+		api.mu.Lock()
+		defer api.mu.Unlock()
+		return len(api.objects) == 0
+	})
 	put(t, store, "c", "1")
 	if got := api.keys(); !slices.Equal(got, []string{"c"}) {
 		t.Errorf("left: %v", got)
@@ -223,7 +227,9 @@ func TestRemove_leavesNothingBehind(t *testing.T) {
 
 func TestPut_manyShareAWrite(t *testing.T) {
 	api := newServer()
-	store := open(t, api, func(o *Options) { o.Window = 20 * time.Millisecond; o.FlushAfter = time.Hour })
+	const window = 20 * time.Millisecond
+	store := open(t, api, func(o *Options) { o.Window = window; o.FlushAfter = time.Hour })
+	began := time.Now()
 	var writing sync.WaitGroup
 	for i := range 200 {
 		writing.Go(func() {
@@ -233,7 +239,9 @@ func TestPut_manyShareAWrite(t *testing.T) {
 		})
 	}
 	writing.Wait()
-	if store.Len() != 200 || len(api.keys()) != 200 || api.writes > 20 {
+	// A slow machine spreads them over more time, and so over more writes.
+	most := max(20, int(time.Since(began)/window)+1)
+	if store.Len() != 200 || len(api.keys()) != 200 || api.writes > most {
 		t.Errorf("%d records took %d writes, %d are stored", store.Len(), api.writes, len(api.keys()))
 	}
 	before := api.writes

@@ -77,7 +77,7 @@ func (w *world) crash(point string, trigger func()) {
 	trigger()
 	select {
 	case <-death.seen:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		w.t.Fatalf("%s was not passed; events: %s", point, strings.Join(w.Events(), "\n"))
 	}
 	bury()

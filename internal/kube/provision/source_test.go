@@ -117,12 +117,21 @@ func TestClone_eachRefusal(t *testing.T) {
 
 func TestClone_startsAsSoonAsTheSourceIsThere(t *testing.T) {
 	w := newWorld(t, newClass(), newClaim("a", cloneOf("src")))
-	w.run(func(env *cluster.Env, _ *Options) { env.Retry.Start, env.Retry.Max = time.Hour, time.Hour })
+	var set *cluster.Set
+	w.run(func(env *cluster.Env, _ *Options) {
+		env.Retry.Start, env.Retry.Max = time.Hour, time.Hour
+		set = env.Set
+	})
 	w.event("Warning ProvisioningFailed ns/a", "does not exist")
 	w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
 	objects := bound("src")
 	w.Add(objects[1])
-	time.Sleep(20 * time.Millisecond) // volumes are not what wakes a clone
+	w.Eventually(func() error { // volumes are not what wakes a clone: this one is to be there before
+		if _, found := set.Volumes().Get("pvc-uid-src"); !found {
+			return errors.New("the controller does not know the volume yet")
+		}
+		return nil
+	})
 	w.Add(objects[0])
 	w.saved("pvc-uid-a")
 }
