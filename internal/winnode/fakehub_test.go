@@ -107,7 +107,7 @@ func (f *fake) disk(number uint32) (*fakeDisk, error) {
 	return nil, fmt.Errorf("disk %d: %w", number, backend.ErrNotFound)
 }
 
-func (f *fake) Partition(_ context.Context, number uint32) (string, error) {
+func (f *fake) Partition(_ context.Context, number uint32, _ hub.Identity) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d, err := f.disk(number)
@@ -143,7 +143,7 @@ func (f *fake) Online(_ context.Context, number uint32) (bool, error) {
 	return err == nil && d.Online, err
 }
 
-func (f *fake) SetOnline(_ context.Context, number uint32, online bool) error {
+func (f *fake) SetOnline(_ context.Context, number uint32, _ hub.Identity, online bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d, err := f.disk(number)

@@ -119,14 +119,14 @@ func (e *Engine) mount(ctx context.Context, r node.StageRequest, staging string)
 // partition; with partitions it stays as it is.
 func (e *Engine) partition(ctx context.Context, disk hub.Disk) (string, error) {
 	if !disk.Online || disk.ReadOnly {
-		if err := e.host.Disks.SetOnline(ctx, disk.Number, true); err != nil {
+		if err := e.host.Disks.SetOnline(ctx, disk.Number, disk.Identity(), true); err != nil {
 			return "", fmt.Errorf("bring it online: %w", err)
 		}
 		if err := e.points.Hit("winnode/stage/online"); err != nil {
 			return "", err
 		}
 	}
-	volume, err := e.host.Disks.Partition(ctx, disk.Number)
+	volume, err := e.host.Disks.Partition(ctx, disk.Number, disk.Identity())
 	if err != nil {
 		return "", fmt.Errorf("partition it: %w", err)
 	}

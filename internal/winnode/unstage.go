@@ -106,7 +106,7 @@ func (e *Engine) offline(ctx context.Context, volumeID, staging, volume string) 
 	if !disk.Online {
 		return nil
 	}
-	if err := e.host.Disks.SetOnline(ctx, disk.Number, false); err != nil {
+	if err := e.host.Disks.SetOnline(ctx, disk.Number, disk.Identity(), false); err != nil {
 		return fmt.Errorf("take disk %d offline: %w", disk.Number, err)
 	}
 	return e.points.Hit("winnode/unstage/offline")

@@ -22,6 +22,8 @@ const (
 	target = `C:\var\lib\kubelet\pods\y`
 	remote = `\\server\share`
 	iqn    = "iqn.2003-01.org.example:disks"
+
+	identity = "{Page83:600508e0 SerialNumber:vol0123}"
 )
 
 // kep are the operations that the KEP names; every version has them.
@@ -73,8 +75,11 @@ func formats() []string {
 // mounts is what mounting a LUN asks of a machine that has its disk.
 func mounts(portal string) []string {
 	asksDisks := "Disks " + portal + " " + iqn
-	return []string{asksDisks, asksDisks, "List", "SetOnline 7 true"}
+	return []string{asksDisks, asksDisks, "List", "SetOnline 7 " + identity + " true"}
 }
+
+// ids are what disk 7 says it is.
+func ids(number protowire.Number) []byte { return Sub(number, Text(1, "600508e0"), Text(2, "vol0123")) }
 
 // common are the exchanges that v1beta1 and v1 share.
 func common() []Exchange {
@@ -95,7 +100,7 @@ func common() []Exchange {
 		Sent("ResizeVolume", Text(1, VolumeID), Number(2, 1<<40)).Asks("Resize " + VolumeID + " 1099511627776").Answers(Number(1, 1<<40)),
 		Sent("UnmountVolume", Text(1, VolumeID), Text(2, path)).Asks("Unmount " + VolumeID + " at " + path),
 		Sent("UnmountSMBShare", Text(1, remote), Text(2, path)).Asks(`Unmount \\server\share at "C:\\var\\lib\\kubelet\\plugins\\x"`),
-		Sent("UnmountISCSILun", portal, Text(2, iqn), Number(3, 4)).Asks("Disks {10.0.0.1 3261} "+iqn, "List", "SetOnline 7 false"), // the session has another disk
+		Sent("UnmountISCSILun", portal, Text(2, iqn), Number(3, 4)).Asks("Disks {10.0.0.1 3261} "+iqn, "List", "SetOnline 7 "+identity+" false"), // the session has another disk
 	}
 }
 
@@ -110,6 +115,7 @@ func stableExchanges() []Exchange {
 	id := Text(1, VolumeID)
 	return slices.Concat(common(), stableISCSI(), []Exchange{
 		Sent("PartitionDisk", Number(1, 7)).Asks("Partition 7").Answers(id),
+		Sent("PartitionDisk", Number(1, 7), ids(2)).Asks("Partition 7 " + identity).Answers(id),
 		Sent("MountSMBShare", Text(1, remote)).Asks(`Mount \\server\share at  as  with `),
 		Sent("UnmountSMBShare", Text(1, remote)).Asks(`Unmount \\server\share at ""`),
 		Sent("PathExists", Text(1, path)).Asks("PathExists " + path).Answers(Yes(1)),
@@ -119,6 +125,7 @@ func stableExchanges() []Exchange {
 		Sent("GetDiskState", Number(1, 7)).Asks("Size 7", "Online 7").Answers(Message(Number(1, 64<<30), Yes(2))),
 		Sent("SetDiskState", Number(1, 7), Yes(2)).Asks("SetOnline 7 true"),
 		Sent("SetDiskState", Number(1, 7)).Asks("SetOnline 7 false"),
+		Sent("SetDiskState", Number(1, 7), Yes(2), ids(3)).Asks("SetOnline 7 " + identity + " true"),
 		Sent("ListVolumes", Number(1, 7), Number(2, 3)).Asks("OnDisk 7 partition 3").Answers(Message(id, Text(1, `\\?\Volume{1}\`))),
 		Sent("GetVolumeDisk", id).Asks("DiskOf " + VolumeID).Answers(Number(1, 4294967295)),
 		Sent("GetVolumeFileSystem", id).Asks("FileSystem " + VolumeID).Answers(Text(1, "NTFS")),

@@ -46,7 +46,7 @@ func (o *Operations) lock(thing string) (unlock func(), err error) {
 // otherwise: the disk is online afterwards and the volume never missing.
 func (o *Operations) Partition(ctx context.Context, host hub.Host, disk uint32) (volumeID string, err error) {
 	disks, volumes := host.Disks, host.Volumes
-	if volumeID, err = disks.Partition(ctx, disk); err != nil {
+	if volumeID, err = disks.Partition(ctx, disk, hub.Identity{}); err != nil {
 		return "", err
 	}
 	online, err := disks.Online(ctx, disk)
@@ -54,14 +54,14 @@ func (o *Operations) Partition(ctx context.Context, host hub.Host, disk uint32) 
 		return "", err
 	}
 	if !online {
-		if err := disks.SetOnline(ctx, disk, true); err != nil {
+		if err := disks.SetOnline(ctx, disk, hub.Identity{}, true); err != nil {
 			return "", err
 		}
 	}
 	if volumeID != "" {
 		return volumeID, nil
 	}
-	if volumeID, err = disks.Partition(ctx, disk); err != nil {
+	if volumeID, err = disks.Partition(ctx, disk, hub.Identity{}); err != nil {
 		return "", err
 	}
 	if volumeID != "" {

@@ -39,11 +39,12 @@ func (o *Operations) MountISCSILun(ctx context.Context, host hub.Host, login hub
 			return 0, err
 		}
 	}
-	if disk, err = o.waitForLUN(ctx, host, login, lun); err != nil {
+	found, err := o.waitForLUN(ctx, host, login, lun)
+	if err != nil {
 		return 0, err
 	}
 	// Online is also how UnmountISCSILun knows that the session is in use.
-	return disk, host.Disks.SetOnline(ctx, disk, true)
+	return found.Number, host.Disks.SetOnline(ctx, found.Number, found.Identity(), true)
 }
 
 // checkLogin finds what would only be refused after the portal was added.
@@ -106,9 +107,9 @@ func forget(ctx context.Context, iscsi hub.ISCSI, portal hub.Portal) error {
 	return nil
 }
 
-// waitForLUN gives the number of the LUN's disk. A session that was there before
+// waitForLUN gives the LUN's disk. A session that was there before
 // the LUN was added to its target knows of it only after a rescan.
-func (o *Operations) waitForLUN(ctx context.Context, host hub.Host, login hub.ISCSILogin, lun uint32) (uint32, error) {
+func (o *Operations) waitForLUN(ctx context.Context, host hub.Host, login hub.ISCSILogin, lun uint32) (hub.Disk, error) {
 	limit, cancel := context.WithTimeout(ctx, o.Wait)
 	defer cancel()
 	var disks []hub.Disk
@@ -117,18 +118,18 @@ func (o *Operations) waitForLUN(ctx context.Context, host hub.Host, login hub.IS
 		if err == nil {
 			disks = seen
 			if i := atLUN(disks, lun); i >= 0 {
-				return disks[i].Number, nil
+				return disks[i], nil
 			}
 			if !scanned {
 				err, scanned = host.Disks.Rescan(limit), true
 			}
 		}
 		if err != nil && limit.Err() == nil {
-			return 0, err
+			return hub.Disk{}, err
 		}
 		select {
 		case <-limit.Done():
-			return 0, missingLUN(ctx, login.IQN, lun, disks)
+			return hub.Disk{}, missingLUN(ctx, login.IQN, lun, disks)
 		case <-time.After(o.Poll):
 		}
 	}
@@ -195,7 +196,7 @@ func (o *Operations) UnmountISCSILun(ctx context.Context, host hub.Host, portal 
 		return err
 	}
 	if i := atLUN(disks, lun); i >= 0 {
-		if err := host.Disks.SetOnline(ctx, disks[i].Number, false); err != nil {
+		if err := host.Disks.SetOnline(ctx, disks[i].Number, disks[i].Identity(), false); err != nil {
 			return err
 		}
 		disks = slices.Delete(disks, i, i+1)

@@ -153,7 +153,7 @@ func (m *machine) OnDisk(_ context.Context, disk, _ uint32) (ids []string, err e
 	return ids, err
 }
 
-func (m *machine) Partition(_ context.Context, disk uint32) (id string, err error) {
+func (m *machine) Partition(_ context.Context, disk uint32, _ hub.Identity) (id string, err error) {
 	err = m.does(func() error {
 		if _, already := m.partitioned[disk]; !already {
 			m.partitioned[disk], m.offline[disk] = volumeID, false
@@ -171,7 +171,7 @@ func (m *machine) Online(_ context.Context, disk uint32) (online bool, err error
 	return online, err
 }
 
-func (m *machine) SetOnline(_ context.Context, disk uint32, online bool) error {
+func (m *machine) SetOnline(_ context.Context, disk uint32, _ hub.Identity, online bool) error {
 	return m.does(func() error { m.offline[disk] = !online; return nil }, "SetOnline %d %t", disk, online)
 }
 

@@ -92,7 +92,7 @@ func TestDisks_aHungDiskBlocksNoOther(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				number := uint32(i%8) + 1
-				volume, err := h.Disks.Partition(ctx, number)
+				volume, err := h.Disks.Partition(ctx, number, hub.Identity{})
 				switch {
 				case number == 3 && !errors.Is(err, context.DeadlineExceeded):
 					t.Errorf("the hung disk answered %q, %v", volume, err)
@@ -110,7 +110,7 @@ func TestDisks_aHungDiskBlocksNoOther(t *testing.T) {
 		}
 		hung.Release()
 		synctest.Wait()
-		if _, err := h.Disks.Partition(t.Context(), 3); err != nil {
+		if _, err := h.Disks.Partition(t.Context(), 3, hub.Identity{}); err != nil {
 			t.Errorf("after the disk came back: %v", err)
 		}
 		if losses := r.machine.Losses(); len(losses) > 0 {
@@ -130,7 +130,7 @@ func TestHost_sixtyFourCallersAtOnce(t *testing.T) {
 		all.Go(func() {
 			ctx, number := t.Context(), uint32(i%8)+1
 			stage := fmt.Sprintf(`%s\plugins\driver\%d`, kubeletDir, number)
-			volume, err := h.Disks.Partition(ctx, number)
+			volume, err := h.Disks.Partition(ctx, number, hub.Identity{})
 			if err == nil {
 				err = h.Filesystem.Mkdir(ctx, stage)
 			}
@@ -197,13 +197,13 @@ func TestRescan_findsNewDisksAndNewSizes(t *testing.T) {
 
 func TestDisks_anUnknownOneIsNotFound(t *testing.T) {
 	h, ctx := newRig(t, simulated.Options{}).host(), t.Context()
-	_, err := h.Disks.Partition(ctx, 9)
+	_, err := h.Disks.Partition(ctx, 9, hub.Identity{})
 	wantError(t, err, backend.ErrNotFound, "disk 9", "ERROR_FILE_NOT_FOUND (2)")
 	_, err = h.Disks.Size(ctx, 9)
 	wantError(t, err, backend.ErrNotFound, "disk 9")
 	_, err = h.Disks.Online(ctx, 9)
 	wantError(t, err, backend.ErrNotFound, "disk 9")
-	wantError(t, h.Disks.SetOnline(ctx, 9, true), backend.ErrNotFound, "disk 9")
+	wantError(t, h.Disks.SetOnline(ctx, 9, hub.Identity{}, true), backend.ErrNotFound, "disk 9")
 	_, err = h.Volumes.OnDisk(ctx, 9, 0)
 	wantError(t, err, backend.ErrNotFound, "disk 9")
 }

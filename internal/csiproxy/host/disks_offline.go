@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
@@ -19,9 +20,9 @@ const lockLimit = 10 * time.Second
 // SetOnline takes a disk online and writable, or offline. Offline, Windows would
 // pull mounted volumes away without a word: so each is flushed, locked, which
 // nobody gets while a file on it is open, and dismounted before.
-func (d disks) SetOnline(ctx context.Context, disk uint32, online bool) error {
+func (d disks) SetOnline(ctx context.Context, disk uint32, is hub.Identity, online bool) error {
 	_, err := operate(ctx, d.tasks, []string{diskKey(disk)}, func(ctx context.Context) (struct{}, error) {
-		return withDisk(d.Host, disk, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
+		return withMeant(d.Host, disk, is, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
 			if online {
 				return struct{}{}, bringUp(device)
 			}
@@ -61,6 +62,11 @@ func (d disks) dismountAll(ctx context.Context, device win32.Device, disk uint32
 		return nil, err
 	}
 	if err := knowsAll(device, found, silent); err != nil {
+		return nil, err
+	}
+	// The volumes were looked for by the disk's number. As long as the disk answers
+	// on the handle, no other has the number.
+	if _, err := attributesOf(device); err != nil {
 		return nil, err
 	}
 	var locked []win32.Device

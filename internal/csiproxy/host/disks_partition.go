@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
@@ -16,14 +17,18 @@ import (
 // Nothing is written before all places where something could be were read and
 // are blank. What is found instead is named, and the disk stays as it is, offline
 // and read-only too.
-func (d disks) Partition(ctx context.Context, disk uint32) (string, error) {
+func (d disks) Partition(ctx context.Context, disk uint32, is hub.Identity) (string, error) {
 	return operate(ctx, d.tasks, []string{diskKey(disk)}, func(ctx context.Context) (string, error) {
-		if _, err := withDisk(d.Host, disk, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
+		if _, err := withMeant(d.Host, disk, is, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
 			return struct{}{}, partition(ctx, device)
 		}); err != nil {
 			return "", err
 		}
-		return d.firstVolume(ctx, disk)
+		volume, err := d.firstVolume(ctx, disk)
+		if err != nil || is == (hub.Identity{}) {
+			return volume, err
+		}
+		return withMeant(d.Host, disk, is, win32.Query, func(win32.Device) (string, error) { return volume, nil })
 	})
 }
 

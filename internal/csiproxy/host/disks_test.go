@@ -85,7 +85,7 @@ func TestDisk_fromBlankToMountedAndBack(t *testing.T) {
 	if len(all) != 2 || all[1].Number != disk || all[1].SerialNumber != "vol0123456789abcdef0_00000001." || all[1].Problem != nil || !all[1].Online {
 		t.Fatalf("%+v", all)
 	}
-	volume, err := h.Disks.Partition(ctx, disk)
+	volume, err := h.Disks.Partition(ctx, disk, hub.Identity{})
 	mustDo(t, err)
 	mustDo(t, h.Volumes.Format(ctx, volume, ""))
 	mustDo(t, h.Filesystem.Mkdir(ctx, stagingDir))
@@ -98,7 +98,7 @@ func TestDisk_fromBlankToMountedAndBack(t *testing.T) {
 	if n, err := h.Volumes.DiskOf(ctx, volume); n != disk || err != nil {
 		t.Errorf("disk %d, %v", n, err)
 	}
-	mustDo(t, h.Disks.SetOnline(ctx, disk, false))
+	mustDo(t, h.Disks.SetOnline(ctx, disk, hub.Identity{}, false))
 	if online, err := h.Disks.Online(ctx, disk); online || err != nil {
 		t.Error(online, err)
 	}

@@ -157,7 +157,7 @@ func TestISCSI_tellsWhatIsWrong(t *testing.T) {
 	mustDo(t, h.ISCSI.Connect(ctx, chapLogin()))
 
 	// A volume of the target that is in use keeps the session.
-	volume, err := h.Disks.Partition(ctx, 1)
+	volume, err := h.Disks.Partition(ctx, 1, hub.Identity{})
 	if err == nil {
 		err = h.Volumes.Format(ctx, volume, "")
 	}

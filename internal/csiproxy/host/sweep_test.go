@@ -138,11 +138,14 @@ func scenarios() []scenario {
 	}
 	return []scenario{
 		{"partition", blankRig,
-			func(ctx context.Context, h hub.Host) error { _, err := h.Disks.Partition(ctx, 1); return err },
+			func(ctx context.Context, h hub.Host) error {
+				_, err := h.Disks.Partition(ctx, 1, hub.Identity{})
+				return err
+			},
 			func(t *testing.T, _ *rig, h hub.Host) {
 				volume, err := onlyVolume(t.Context(), h)
 				mustDo(t, err)
-				if again, err := h.Disks.Partition(t.Context(), 1); again != volume || err != nil {
+				if again, err := h.Disks.Partition(t.Context(), 1, hub.Identity{}); again != volume || err != nil {
 					t.Errorf("%q, %v; the volume is %q", again, err, volume)
 				}
 			}},
@@ -196,14 +199,14 @@ func scenarios() []scenario {
 				}
 			}},
 		{"offline", mounted,
-			func(ctx context.Context, h hub.Host) error { return h.Disks.SetOnline(ctx, 1, false) },
+			func(ctx context.Context, h hub.Host) error { return h.Disks.SetOnline(ctx, 1, hub.Identity{}, false) },
 			func(t *testing.T, _ *rig, h hub.Host) {
 				if online, err := h.Disks.Online(t.Context(), 1); online || err != nil {
 					t.Error(online, err)
 				}
 			}},
 		{"online", blankRig,
-			func(ctx context.Context, h hub.Host) error { return h.Disks.SetOnline(ctx, 1, true) },
+			func(ctx context.Context, h hub.Host) error { return h.Disks.SetOnline(ctx, 1, hub.Identity{}, true) },
 			func(t *testing.T, _ *rig, h hub.Host) {
 				disks, err := h.Disks.List(t.Context())
 				if err != nil || !disks[1].Online || disks[1].ReadOnly {

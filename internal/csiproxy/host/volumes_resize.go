@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -43,6 +44,10 @@ func (v volumes) resize(ctx context.Context, name string, size int64) (int64, er
 		return 0, err
 	}
 	length, err := withDisk(v.Host, extent.Disk, win32.ReadWrite, func(device win32.Device) (int64, error) {
+		// Before the disk was open, its number could become another's.
+		if now, err := v.whole(name); err != nil || now != extent {
+			return 0, errors.Join(fmt.Errorf("%w: the volume's disk went meanwhile; repeat the call", backend.ErrUnavailable), err)
+		}
 		return growPartition(ctx, device, extent.Offset, ntfs, size)
 	})
 	if err != nil {

@@ -65,7 +65,21 @@ type Disk struct {
 	Problem error
 }
 
-// Disks are the physical disks.
+// Identity is what a disk says it is, of which it may say but one thing. The zero
+// value is that of any disk.
+type Identity struct{ Page83, SerialNumber string }
+
+// Identity is the disk's.
+func (d Disk) Identity() Identity { return Identity{Page83: d.Page83, SerialNumber: d.SerialNumber} }
+
+// IsOf tells whether a disk says all that the identity has.
+func (i Identity) IsOf(d Disk) bool {
+	return (i.Page83 == "" || i.Page83 == d.Page83) && (i.SerialNumber == "" || i.SerialNumber == d.SerialNumber)
+}
+
+// Disks are the physical disks. A number is whatever disk has it at the moment;
+// who means one disk says which: another that has got its number stays as it is,
+// and the call is ErrUnavailable.
 type Disks interface {
 	// List gives all disks by ascending number. One that cannot be read is in it,
 	// with its Problem.
@@ -78,13 +92,13 @@ type Disks interface {
 	// once Windows has it. A disk that is partitioned stays as it is; its first
 	// data volume is returned, "" when it has none. Anything else on the disk is
 	// ErrPrecondition.
-	Partition(ctx context.Context, disk uint32) (volumeID string, err error)
+	Partition(ctx context.Context, disk uint32, is Identity) (volumeID string, err error)
 	// Size is in bytes.
 	Size(ctx context.Context, disk uint32) (int64, error)
 	Online(ctx context.Context, disk uint32) (bool, error)
 	// SetOnline also takes read-only off. Before a disk goes offline its volumes
 	// are flushed and dismounted; ErrInUse when a file on them is open.
-	SetOnline(ctx context.Context, disk uint32, online bool) error
+	SetOnline(ctx context.Context, disk uint32, is Identity, online bool) error
 }
 
 // VolumeStats are in bytes.

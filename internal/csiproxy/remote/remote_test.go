@@ -73,6 +73,7 @@ const volumeID = groupstest.VolumeID
 // operations are all of the hub but System's.
 func operations() []operation {
 	portal := hub.Portal{Address: "10.0.0.1", Port: 3261}
+	disk7 := hub.Identity{Page83: "0123", SerialNumber: "seven"}
 	return []operation{
 		op("PathExists", func(ctx context.Context, h hub.Host) (bool, error) { return h.Filesystem.PathExists(ctx, "p") }),
 		act("Mkdir", func(ctx context.Context, h hub.Host) error { return h.Filesystem.Mkdir(ctx, "p") }),
@@ -83,9 +84,12 @@ func operations() []operation {
 		op("IsLink", func(ctx context.Context, h hub.Host) (bool, error) { return h.Filesystem.IsLink(ctx, "p") }),
 		op("List", func(ctx context.Context, h hub.Host) ([]hub.Disk, error) { return h.Disks.List(ctx) }),
 		act("Rescan", func(ctx context.Context, h hub.Host) error { return h.Disks.Rescan(ctx) }),
-		op("Partition", func(ctx context.Context, h hub.Host) (string, error) { return h.Disks.Partition(ctx, 7) }),
-		act("SetOnline", func(ctx context.Context, h hub.Host) error { return h.Disks.SetOnline(ctx, 7, true) }),
-		act("SetOffline", func(ctx context.Context, h hub.Host) error { return h.Disks.SetOnline(ctx, 7, false) }),
+		op("Partition", func(ctx context.Context, h hub.Host) (string, error) {
+			return h.Disks.Partition(ctx, 7, hub.Identity{})
+		}),
+		op("Partition one", func(ctx context.Context, h hub.Host) (string, error) { return h.Disks.Partition(ctx, 7, disk7) }),
+		act("SetOnline", func(ctx context.Context, h hub.Host) error { return h.Disks.SetOnline(ctx, 7, disk7, true) }),
+		act("SetOffline", func(ctx context.Context, h hub.Host) error { return h.Disks.SetOnline(ctx, 7, hub.Identity{}, false) }),
 		op("OnDisk", func(ctx context.Context, h hub.Host) ([]string, error) { return h.Volumes.OnDisk(ctx, 7, 2) }),
 		op("FileSystem", func(ctx context.Context, h hub.Host) (string, error) { return h.Volumes.FileSystem(ctx, volumeID) }),
 		act("Mount", func(ctx context.Context, h hub.Host) error { return h.Volumes.Mount(ctx, volumeID, "p") }),

@@ -61,6 +61,9 @@ func (c call) toAlpha() (translation, error) {
 	case *v1.RescanRequest:
 		return translation{request: &v1alpha1.RescanRequest{}, response: &v1alpha1.RescanResponse{}}, nil
 	case *v1.PartitionDiskRequest:
+		if r.GetExpectedIds() != nil {
+			return translation{}, c.cannot("PartitionDisk with the disk's IDs", v1.Version)
+		}
 		return partitionToAlpha(r), nil
 	case *v1.GetDiskLocationsRequest:
 		return locationsToAlpha(), nil

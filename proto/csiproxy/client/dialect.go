@@ -63,6 +63,10 @@ func inV1beta1(ctx context.Context, c call) error {
 		return c.cannot(c.method, v1.Version)
 	}
 	switch r := c.request.(type) {
+	case *v1.PartitionDiskRequest:
+		if r.GetExpectedIds() != nil {
+			return c.cannot("PartitionDisk with the disk's IDs", v1.Version)
+		}
 	case *v1.FormatVolumeRequest:
 		if r.GetStagingPath() == "" {
 			return c.cannot("FormatVolume without a staging path", v1.Version)

@@ -29,7 +29,7 @@ const volumeID = `\\?\Volume{0d7a1c52-6a4e-4b93-9d0f-3a2b1c4d5e6f}\`
 
 func common() []sent {
 	portal := &v1.ISCSIPortal{Address: "fe80::1", Port: 3261}
-	mounted := []string{"Disks {fe80::1 3261} iqn.x", "Disks {fe80::1 3261} iqn.x", "List", "SetOnline 7 true"}
+	mounted := []string{"Disks {fe80::1 3261} iqn.x", "Disks {fe80::1 3261} iqn.x", "List", "SetOnline 7 {Page83:600508e0 SerialNumber:vol0123} true"}
 	return []sent{
 		{"Mkdir", &v1.MkdirRequest{Path: "p"}, []string{"Mkdir p"}, &v1.MkdirResponse{}},
 		{"Rmdir", &v1.RmdirRequest{Path: "p"}, []string{"Rmdir p false"}, &v1.RmdirResponse{}},
@@ -97,6 +97,7 @@ func TestDialects_whatAVersionCannotExpressIsAnError(t *testing.T) {
 	}{
 		{"Rmdir", &v1.RmdirRequest{Path: "p", Force: true}, alpha, "v1beta1"},
 		{"FormatVolume", &v1.FormatVolumeRequest{VolumeId: "v", FileSystem: "NTFS", StagingPath: "p"}, alpha, "v1beta1"},
+		{"PartitionDisk", &v1.PartitionDiskRequest{DiskNumber: 1, ExpectedIds: &v1.DiskIDs{SerialNumber: "s"}}, both, "v1"},
 		{"FormatVolume", &v1.FormatVolumeRequest{VolumeId: "v"}, both, "v1"},
 		{"MountSMBShare", &v1.MountSMBShareRequest{RemotePath: "r", Password: "hidden secret"}, both, "v1"},
 		{"UnmountSMBShare", &v1.UnmountSMBShareRequest{RemotePath: "r"}, beta, "v1"},

@@ -351,7 +351,11 @@ func (*RescanResponse) Descriptor() ([]byte, []int) {
 type PartitionDiskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The disk's number.
-	DiskNumber    uint32 `protobuf:"varint,1,opt,name=disk_number,json=diskNumber,proto3" json:"disk_number,omitempty"`
+	DiskNumber uint32 `protobuf:"varint,1,opt,name=disk_number,json=diskNumber,proto3" json:"disk_number,omitempty"`
+	// What the disk that is meant says it is, as of ListDisks; empty fields are not
+	// compared. UNAVAILABLE, and nothing is done, when the number has become another
+	// disk's.
+	ExpectedIds   *DiskIDs `protobuf:"bytes,2,opt,name=expected_ids,json=expectedIds,proto3" json:"expected_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -391,6 +395,13 @@ func (x *PartitionDiskRequest) GetDiskNumber() uint32 {
 		return x.DiskNumber
 	}
 	return 0
+}
+
+func (x *PartitionDiskRequest) GetExpectedIds() *DiskIDs {
+	if x != nil {
+		return x.ExpectedIds
+	}
+	return nil
 }
 
 type PartitionDiskResponse struct {
@@ -2153,7 +2164,9 @@ type SetDiskStateRequest struct {
 	// The disk's number.
 	DiskNumber uint32 `protobuf:"varint,1,opt,name=disk_number,json=diskNumber,proto3" json:"disk_number,omitempty"`
 	// What it shall be.
-	Online        bool `protobuf:"varint,2,opt,name=online,proto3" json:"online,omitempty"`
+	Online bool `protobuf:"varint,2,opt,name=online,proto3" json:"online,omitempty"`
+	// As of PartitionDiskRequest.
+	ExpectedIds   *DiskIDs `protobuf:"bytes,3,opt,name=expected_ids,json=expectedIds,proto3" json:"expected_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2200,6 +2213,13 @@ func (x *SetDiskStateRequest) GetOnline() bool {
 		return x.Online
 	}
 	return false
+}
+
+func (x *SetDiskStateRequest) GetExpectedIds() *DiskIDs {
+	if x != nil {
+		return x.ExpectedIds
+	}
+	return nil
 }
 
 type SetDiskStateResponse struct {
@@ -3620,10 +3640,11 @@ const file_proto_csiproxy_v1_api_proto_rawDesc = "" +
 	"\x05force\x18\x02 \x01(\bR\x05force\"\x0f\n" +
 	"\rRmdirResponse\"\x0f\n" +
 	"\rRescanRequest\"\x10\n" +
-	"\x0eRescanResponse\"7\n" +
+	"\x0eRescanResponse\"p\n" +
 	"\x14PartitionDiskRequest\x12\x1f\n" +
 	"\vdisk_number\x18\x01 \x01(\rR\n" +
-	"diskNumber\"4\n" +
+	"diskNumber\x127\n" +
+	"\fexpected_ids\x18\x02 \x01(\v2\x14.csiproxy.v1.DiskIDsR\vexpectedIds\"4\n" +
 	"\x15PartitionDiskResponse\x12\x1b\n" +
 	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\"v\n" +
 	"\x13FormatVolumeRequest\x12\x1b\n" +
@@ -3729,11 +3750,12 @@ const file_proto_csiproxy_v1_api_proto_rawDesc = "" +
 	"\x14GetDiskStateResponse\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x01 \x01(\x03R\tsizeBytes\x12\x16\n" +
-	"\x06online\x18\x02 \x01(\bR\x06online\"N\n" +
+	"\x06online\x18\x02 \x01(\bR\x06online\"\x87\x01\n" +
 	"\x13SetDiskStateRequest\x12\x1f\n" +
 	"\vdisk_number\x18\x01 \x01(\rR\n" +
 	"diskNumber\x12\x16\n" +
-	"\x06online\x18\x02 \x01(\bR\x06online\"\x16\n" +
+	"\x06online\x18\x02 \x01(\bR\x06online\x127\n" +
+	"\fexpected_ids\x18\x03 \x01(\v2\x14.csiproxy.v1.DiskIDsR\vexpectedIds\"\x16\n" +
 	"\x14SetDiskStateResponse\"`\n" +
 	"\x12ListVolumesRequest\x12\x1f\n" +
 	"\vdisk_number\x18\x01 \x01(\rR\n" +
@@ -3942,99 +3964,101 @@ var file_proto_csiproxy_v1_api_proto_goTypes = []any{
 	nil,                                   // 76: csiproxy.v1.GetDiskIDsResponse.DiskIdsEntry
 }
 var file_proto_csiproxy_v1_api_proto_depIdxs = []int32{
-	13, // 0: csiproxy.v1.MountISCSILunRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
-	0,  // 1: csiproxy.v1.MountISCSILunRequest.auth_type:type_name -> csiproxy.v1.ISCSIAuthType
-	75, // 2: csiproxy.v1.GetDiskLocationsResponse.disk_locations:type_name -> csiproxy.v1.GetDiskLocationsResponse.DiskLocationsEntry
-	76, // 3: csiproxy.v1.GetDiskIDsResponse.disk_ids:type_name -> csiproxy.v1.GetDiskIDsResponse.DiskIdsEntry
-	13, // 4: csiproxy.v1.UnmountISCSILunRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
-	19, // 5: csiproxy.v1.Disk.location:type_name -> csiproxy.v1.DiskLocation
-	22, // 6: csiproxy.v1.Disk.ids:type_name -> csiproxy.v1.DiskIDs
-	39, // 7: csiproxy.v1.ListDisksResponse.disks:type_name -> csiproxy.v1.Disk
-	13, // 8: csiproxy.v1.AddISCSIPortalRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
-	13, // 9: csiproxy.v1.RemoveISCSIPortalRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
-	13, // 10: csiproxy.v1.ListISCSIPortalsResponse.portals:type_name -> csiproxy.v1.ISCSIPortal
-	13, // 11: csiproxy.v1.DiscoverISCSITargetsRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
-	13, // 12: csiproxy.v1.ConnectISCSITargetRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
-	0,  // 13: csiproxy.v1.ConnectISCSITargetRequest.auth_type:type_name -> csiproxy.v1.ISCSIAuthType
-	13, // 14: csiproxy.v1.DisconnectISCSITargetRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
-	13, // 15: csiproxy.v1.ListISCSIDisksRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
-	19, // 16: csiproxy.v1.GetDiskLocationsResponse.DiskLocationsEntry.value:type_name -> csiproxy.v1.DiskLocation
-	22, // 17: csiproxy.v1.GetDiskIDsResponse.DiskIdsEntry.value:type_name -> csiproxy.v1.DiskIDs
-	1,  // 18: csiproxy.v1.CSIProxyService.Mkdir:input_type -> csiproxy.v1.MkdirRequest
-	3,  // 19: csiproxy.v1.CSIProxyService.Rmdir:input_type -> csiproxy.v1.RmdirRequest
-	5,  // 20: csiproxy.v1.CSIProxyService.Rescan:input_type -> csiproxy.v1.RescanRequest
-	7,  // 21: csiproxy.v1.CSIProxyService.PartitionDisk:input_type -> csiproxy.v1.PartitionDiskRequest
-	9,  // 22: csiproxy.v1.CSIProxyService.FormatVolume:input_type -> csiproxy.v1.FormatVolumeRequest
-	11, // 23: csiproxy.v1.CSIProxyService.MountSMBShare:input_type -> csiproxy.v1.MountSMBShareRequest
-	14, // 24: csiproxy.v1.CSIProxyService.MountISCSILun:input_type -> csiproxy.v1.MountISCSILunRequest
-	16, // 25: csiproxy.v1.CSIProxyService.LinkVolume:input_type -> csiproxy.v1.LinkVolumeRequest
-	18, // 26: csiproxy.v1.CSIProxyService.GetDiskLocations:input_type -> csiproxy.v1.GetDiskLocationsRequest
-	21, // 27: csiproxy.v1.CSIProxyService.GetDiskIDs:input_type -> csiproxy.v1.GetDiskIDsRequest
-	24, // 28: csiproxy.v1.CSIProxyService.ResizeVolume:input_type -> csiproxy.v1.ResizeVolumeRequest
-	26, // 29: csiproxy.v1.CSIProxyService.UnmountVolume:input_type -> csiproxy.v1.UnmountVolumeRequest
-	28, // 30: csiproxy.v1.CSIProxyService.UnmountSMBShare:input_type -> csiproxy.v1.UnmountSMBShareRequest
-	30, // 31: csiproxy.v1.CSIProxyService.UnmountISCSILun:input_type -> csiproxy.v1.UnmountISCSILunRequest
-	32, // 32: csiproxy.v1.CSIProxyService.PathExists:input_type -> csiproxy.v1.PathExistsRequest
-	34, // 33: csiproxy.v1.CSIProxyService.IsLink:input_type -> csiproxy.v1.IsLinkRequest
-	36, // 34: csiproxy.v1.CSIProxyService.RmdirContents:input_type -> csiproxy.v1.RmdirContentsRequest
-	38, // 35: csiproxy.v1.CSIProxyService.ListDisks:input_type -> csiproxy.v1.ListDisksRequest
-	41, // 36: csiproxy.v1.CSIProxyService.GetDiskState:input_type -> csiproxy.v1.GetDiskStateRequest
-	43, // 37: csiproxy.v1.CSIProxyService.SetDiskState:input_type -> csiproxy.v1.SetDiskStateRequest
-	45, // 38: csiproxy.v1.CSIProxyService.ListVolumes:input_type -> csiproxy.v1.ListVolumesRequest
-	47, // 39: csiproxy.v1.CSIProxyService.GetVolumeDisk:input_type -> csiproxy.v1.GetVolumeDiskRequest
-	49, // 40: csiproxy.v1.CSIProxyService.GetVolumeFileSystem:input_type -> csiproxy.v1.GetVolumeFileSystemRequest
-	51, // 41: csiproxy.v1.CSIProxyService.GetVolumeStats:input_type -> csiproxy.v1.GetVolumeStatsRequest
-	53, // 42: csiproxy.v1.CSIProxyService.GetVolumeAtPath:input_type -> csiproxy.v1.GetVolumeAtPathRequest
-	55, // 43: csiproxy.v1.CSIProxyService.MountVolume:input_type -> csiproxy.v1.MountVolumeRequest
-	57, // 44: csiproxy.v1.CSIProxyService.FlushVolume:input_type -> csiproxy.v1.FlushVolumeRequest
-	59, // 45: csiproxy.v1.CSIProxyService.AddISCSIPortal:input_type -> csiproxy.v1.AddISCSIPortalRequest
-	61, // 46: csiproxy.v1.CSIProxyService.RemoveISCSIPortal:input_type -> csiproxy.v1.RemoveISCSIPortalRequest
-	63, // 47: csiproxy.v1.CSIProxyService.ListISCSIPortals:input_type -> csiproxy.v1.ListISCSIPortalsRequest
-	65, // 48: csiproxy.v1.CSIProxyService.DiscoverISCSITargets:input_type -> csiproxy.v1.DiscoverISCSITargetsRequest
-	67, // 49: csiproxy.v1.CSIProxyService.ConnectISCSITarget:input_type -> csiproxy.v1.ConnectISCSITargetRequest
-	69, // 50: csiproxy.v1.CSIProxyService.DisconnectISCSITarget:input_type -> csiproxy.v1.DisconnectISCSITargetRequest
-	71, // 51: csiproxy.v1.CSIProxyService.ListISCSIDisks:input_type -> csiproxy.v1.ListISCSIDisksRequest
-	73, // 52: csiproxy.v1.CSIProxyService.SetISCSIMutualSecret:input_type -> csiproxy.v1.SetISCSIMutualSecretRequest
-	2,  // 53: csiproxy.v1.CSIProxyService.Mkdir:output_type -> csiproxy.v1.MkdirResponse
-	4,  // 54: csiproxy.v1.CSIProxyService.Rmdir:output_type -> csiproxy.v1.RmdirResponse
-	6,  // 55: csiproxy.v1.CSIProxyService.Rescan:output_type -> csiproxy.v1.RescanResponse
-	8,  // 56: csiproxy.v1.CSIProxyService.PartitionDisk:output_type -> csiproxy.v1.PartitionDiskResponse
-	10, // 57: csiproxy.v1.CSIProxyService.FormatVolume:output_type -> csiproxy.v1.FormatVolumeResponse
-	12, // 58: csiproxy.v1.CSIProxyService.MountSMBShare:output_type -> csiproxy.v1.MountSMBShareResponse
-	15, // 59: csiproxy.v1.CSIProxyService.MountISCSILun:output_type -> csiproxy.v1.MountISCSILunResponse
-	17, // 60: csiproxy.v1.CSIProxyService.LinkVolume:output_type -> csiproxy.v1.LinkVolumeResponse
-	20, // 61: csiproxy.v1.CSIProxyService.GetDiskLocations:output_type -> csiproxy.v1.GetDiskLocationsResponse
-	23, // 62: csiproxy.v1.CSIProxyService.GetDiskIDs:output_type -> csiproxy.v1.GetDiskIDsResponse
-	25, // 63: csiproxy.v1.CSIProxyService.ResizeVolume:output_type -> csiproxy.v1.ResizeVolumeResponse
-	27, // 64: csiproxy.v1.CSIProxyService.UnmountVolume:output_type -> csiproxy.v1.UnmountVolumeResponse
-	29, // 65: csiproxy.v1.CSIProxyService.UnmountSMBShare:output_type -> csiproxy.v1.UnmountSMBShareResponse
-	31, // 66: csiproxy.v1.CSIProxyService.UnmountISCSILun:output_type -> csiproxy.v1.UnmountISCSILunResponse
-	33, // 67: csiproxy.v1.CSIProxyService.PathExists:output_type -> csiproxy.v1.PathExistsResponse
-	35, // 68: csiproxy.v1.CSIProxyService.IsLink:output_type -> csiproxy.v1.IsLinkResponse
-	37, // 69: csiproxy.v1.CSIProxyService.RmdirContents:output_type -> csiproxy.v1.RmdirContentsResponse
-	40, // 70: csiproxy.v1.CSIProxyService.ListDisks:output_type -> csiproxy.v1.ListDisksResponse
-	42, // 71: csiproxy.v1.CSIProxyService.GetDiskState:output_type -> csiproxy.v1.GetDiskStateResponse
-	44, // 72: csiproxy.v1.CSIProxyService.SetDiskState:output_type -> csiproxy.v1.SetDiskStateResponse
-	46, // 73: csiproxy.v1.CSIProxyService.ListVolumes:output_type -> csiproxy.v1.ListVolumesResponse
-	48, // 74: csiproxy.v1.CSIProxyService.GetVolumeDisk:output_type -> csiproxy.v1.GetVolumeDiskResponse
-	50, // 75: csiproxy.v1.CSIProxyService.GetVolumeFileSystem:output_type -> csiproxy.v1.GetVolumeFileSystemResponse
-	52, // 76: csiproxy.v1.CSIProxyService.GetVolumeStats:output_type -> csiproxy.v1.GetVolumeStatsResponse
-	54, // 77: csiproxy.v1.CSIProxyService.GetVolumeAtPath:output_type -> csiproxy.v1.GetVolumeAtPathResponse
-	56, // 78: csiproxy.v1.CSIProxyService.MountVolume:output_type -> csiproxy.v1.MountVolumeResponse
-	58, // 79: csiproxy.v1.CSIProxyService.FlushVolume:output_type -> csiproxy.v1.FlushVolumeResponse
-	60, // 80: csiproxy.v1.CSIProxyService.AddISCSIPortal:output_type -> csiproxy.v1.AddISCSIPortalResponse
-	62, // 81: csiproxy.v1.CSIProxyService.RemoveISCSIPortal:output_type -> csiproxy.v1.RemoveISCSIPortalResponse
-	64, // 82: csiproxy.v1.CSIProxyService.ListISCSIPortals:output_type -> csiproxy.v1.ListISCSIPortalsResponse
-	66, // 83: csiproxy.v1.CSIProxyService.DiscoverISCSITargets:output_type -> csiproxy.v1.DiscoverISCSITargetsResponse
-	68, // 84: csiproxy.v1.CSIProxyService.ConnectISCSITarget:output_type -> csiproxy.v1.ConnectISCSITargetResponse
-	70, // 85: csiproxy.v1.CSIProxyService.DisconnectISCSITarget:output_type -> csiproxy.v1.DisconnectISCSITargetResponse
-	72, // 86: csiproxy.v1.CSIProxyService.ListISCSIDisks:output_type -> csiproxy.v1.ListISCSIDisksResponse
-	74, // 87: csiproxy.v1.CSIProxyService.SetISCSIMutualSecret:output_type -> csiproxy.v1.SetISCSIMutualSecretResponse
-	53, // [53:88] is the sub-list for method output_type
-	18, // [18:53] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	22, // 0: csiproxy.v1.PartitionDiskRequest.expected_ids:type_name -> csiproxy.v1.DiskIDs
+	13, // 1: csiproxy.v1.MountISCSILunRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
+	0,  // 2: csiproxy.v1.MountISCSILunRequest.auth_type:type_name -> csiproxy.v1.ISCSIAuthType
+	75, // 3: csiproxy.v1.GetDiskLocationsResponse.disk_locations:type_name -> csiproxy.v1.GetDiskLocationsResponse.DiskLocationsEntry
+	76, // 4: csiproxy.v1.GetDiskIDsResponse.disk_ids:type_name -> csiproxy.v1.GetDiskIDsResponse.DiskIdsEntry
+	13, // 5: csiproxy.v1.UnmountISCSILunRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
+	19, // 6: csiproxy.v1.Disk.location:type_name -> csiproxy.v1.DiskLocation
+	22, // 7: csiproxy.v1.Disk.ids:type_name -> csiproxy.v1.DiskIDs
+	39, // 8: csiproxy.v1.ListDisksResponse.disks:type_name -> csiproxy.v1.Disk
+	22, // 9: csiproxy.v1.SetDiskStateRequest.expected_ids:type_name -> csiproxy.v1.DiskIDs
+	13, // 10: csiproxy.v1.AddISCSIPortalRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
+	13, // 11: csiproxy.v1.RemoveISCSIPortalRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
+	13, // 12: csiproxy.v1.ListISCSIPortalsResponse.portals:type_name -> csiproxy.v1.ISCSIPortal
+	13, // 13: csiproxy.v1.DiscoverISCSITargetsRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
+	13, // 14: csiproxy.v1.ConnectISCSITargetRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
+	0,  // 15: csiproxy.v1.ConnectISCSITargetRequest.auth_type:type_name -> csiproxy.v1.ISCSIAuthType
+	13, // 16: csiproxy.v1.DisconnectISCSITargetRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
+	13, // 17: csiproxy.v1.ListISCSIDisksRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
+	19, // 18: csiproxy.v1.GetDiskLocationsResponse.DiskLocationsEntry.value:type_name -> csiproxy.v1.DiskLocation
+	22, // 19: csiproxy.v1.GetDiskIDsResponse.DiskIdsEntry.value:type_name -> csiproxy.v1.DiskIDs
+	1,  // 20: csiproxy.v1.CSIProxyService.Mkdir:input_type -> csiproxy.v1.MkdirRequest
+	3,  // 21: csiproxy.v1.CSIProxyService.Rmdir:input_type -> csiproxy.v1.RmdirRequest
+	5,  // 22: csiproxy.v1.CSIProxyService.Rescan:input_type -> csiproxy.v1.RescanRequest
+	7,  // 23: csiproxy.v1.CSIProxyService.PartitionDisk:input_type -> csiproxy.v1.PartitionDiskRequest
+	9,  // 24: csiproxy.v1.CSIProxyService.FormatVolume:input_type -> csiproxy.v1.FormatVolumeRequest
+	11, // 25: csiproxy.v1.CSIProxyService.MountSMBShare:input_type -> csiproxy.v1.MountSMBShareRequest
+	14, // 26: csiproxy.v1.CSIProxyService.MountISCSILun:input_type -> csiproxy.v1.MountISCSILunRequest
+	16, // 27: csiproxy.v1.CSIProxyService.LinkVolume:input_type -> csiproxy.v1.LinkVolumeRequest
+	18, // 28: csiproxy.v1.CSIProxyService.GetDiskLocations:input_type -> csiproxy.v1.GetDiskLocationsRequest
+	21, // 29: csiproxy.v1.CSIProxyService.GetDiskIDs:input_type -> csiproxy.v1.GetDiskIDsRequest
+	24, // 30: csiproxy.v1.CSIProxyService.ResizeVolume:input_type -> csiproxy.v1.ResizeVolumeRequest
+	26, // 31: csiproxy.v1.CSIProxyService.UnmountVolume:input_type -> csiproxy.v1.UnmountVolumeRequest
+	28, // 32: csiproxy.v1.CSIProxyService.UnmountSMBShare:input_type -> csiproxy.v1.UnmountSMBShareRequest
+	30, // 33: csiproxy.v1.CSIProxyService.UnmountISCSILun:input_type -> csiproxy.v1.UnmountISCSILunRequest
+	32, // 34: csiproxy.v1.CSIProxyService.PathExists:input_type -> csiproxy.v1.PathExistsRequest
+	34, // 35: csiproxy.v1.CSIProxyService.IsLink:input_type -> csiproxy.v1.IsLinkRequest
+	36, // 36: csiproxy.v1.CSIProxyService.RmdirContents:input_type -> csiproxy.v1.RmdirContentsRequest
+	38, // 37: csiproxy.v1.CSIProxyService.ListDisks:input_type -> csiproxy.v1.ListDisksRequest
+	41, // 38: csiproxy.v1.CSIProxyService.GetDiskState:input_type -> csiproxy.v1.GetDiskStateRequest
+	43, // 39: csiproxy.v1.CSIProxyService.SetDiskState:input_type -> csiproxy.v1.SetDiskStateRequest
+	45, // 40: csiproxy.v1.CSIProxyService.ListVolumes:input_type -> csiproxy.v1.ListVolumesRequest
+	47, // 41: csiproxy.v1.CSIProxyService.GetVolumeDisk:input_type -> csiproxy.v1.GetVolumeDiskRequest
+	49, // 42: csiproxy.v1.CSIProxyService.GetVolumeFileSystem:input_type -> csiproxy.v1.GetVolumeFileSystemRequest
+	51, // 43: csiproxy.v1.CSIProxyService.GetVolumeStats:input_type -> csiproxy.v1.GetVolumeStatsRequest
+	53, // 44: csiproxy.v1.CSIProxyService.GetVolumeAtPath:input_type -> csiproxy.v1.GetVolumeAtPathRequest
+	55, // 45: csiproxy.v1.CSIProxyService.MountVolume:input_type -> csiproxy.v1.MountVolumeRequest
+	57, // 46: csiproxy.v1.CSIProxyService.FlushVolume:input_type -> csiproxy.v1.FlushVolumeRequest
+	59, // 47: csiproxy.v1.CSIProxyService.AddISCSIPortal:input_type -> csiproxy.v1.AddISCSIPortalRequest
+	61, // 48: csiproxy.v1.CSIProxyService.RemoveISCSIPortal:input_type -> csiproxy.v1.RemoveISCSIPortalRequest
+	63, // 49: csiproxy.v1.CSIProxyService.ListISCSIPortals:input_type -> csiproxy.v1.ListISCSIPortalsRequest
+	65, // 50: csiproxy.v1.CSIProxyService.DiscoverISCSITargets:input_type -> csiproxy.v1.DiscoverISCSITargetsRequest
+	67, // 51: csiproxy.v1.CSIProxyService.ConnectISCSITarget:input_type -> csiproxy.v1.ConnectISCSITargetRequest
+	69, // 52: csiproxy.v1.CSIProxyService.DisconnectISCSITarget:input_type -> csiproxy.v1.DisconnectISCSITargetRequest
+	71, // 53: csiproxy.v1.CSIProxyService.ListISCSIDisks:input_type -> csiproxy.v1.ListISCSIDisksRequest
+	73, // 54: csiproxy.v1.CSIProxyService.SetISCSIMutualSecret:input_type -> csiproxy.v1.SetISCSIMutualSecretRequest
+	2,  // 55: csiproxy.v1.CSIProxyService.Mkdir:output_type -> csiproxy.v1.MkdirResponse
+	4,  // 56: csiproxy.v1.CSIProxyService.Rmdir:output_type -> csiproxy.v1.RmdirResponse
+	6,  // 57: csiproxy.v1.CSIProxyService.Rescan:output_type -> csiproxy.v1.RescanResponse
+	8,  // 58: csiproxy.v1.CSIProxyService.PartitionDisk:output_type -> csiproxy.v1.PartitionDiskResponse
+	10, // 59: csiproxy.v1.CSIProxyService.FormatVolume:output_type -> csiproxy.v1.FormatVolumeResponse
+	12, // 60: csiproxy.v1.CSIProxyService.MountSMBShare:output_type -> csiproxy.v1.MountSMBShareResponse
+	15, // 61: csiproxy.v1.CSIProxyService.MountISCSILun:output_type -> csiproxy.v1.MountISCSILunResponse
+	17, // 62: csiproxy.v1.CSIProxyService.LinkVolume:output_type -> csiproxy.v1.LinkVolumeResponse
+	20, // 63: csiproxy.v1.CSIProxyService.GetDiskLocations:output_type -> csiproxy.v1.GetDiskLocationsResponse
+	23, // 64: csiproxy.v1.CSIProxyService.GetDiskIDs:output_type -> csiproxy.v1.GetDiskIDsResponse
+	25, // 65: csiproxy.v1.CSIProxyService.ResizeVolume:output_type -> csiproxy.v1.ResizeVolumeResponse
+	27, // 66: csiproxy.v1.CSIProxyService.UnmountVolume:output_type -> csiproxy.v1.UnmountVolumeResponse
+	29, // 67: csiproxy.v1.CSIProxyService.UnmountSMBShare:output_type -> csiproxy.v1.UnmountSMBShareResponse
+	31, // 68: csiproxy.v1.CSIProxyService.UnmountISCSILun:output_type -> csiproxy.v1.UnmountISCSILunResponse
+	33, // 69: csiproxy.v1.CSIProxyService.PathExists:output_type -> csiproxy.v1.PathExistsResponse
+	35, // 70: csiproxy.v1.CSIProxyService.IsLink:output_type -> csiproxy.v1.IsLinkResponse
+	37, // 71: csiproxy.v1.CSIProxyService.RmdirContents:output_type -> csiproxy.v1.RmdirContentsResponse
+	40, // 72: csiproxy.v1.CSIProxyService.ListDisks:output_type -> csiproxy.v1.ListDisksResponse
+	42, // 73: csiproxy.v1.CSIProxyService.GetDiskState:output_type -> csiproxy.v1.GetDiskStateResponse
+	44, // 74: csiproxy.v1.CSIProxyService.SetDiskState:output_type -> csiproxy.v1.SetDiskStateResponse
+	46, // 75: csiproxy.v1.CSIProxyService.ListVolumes:output_type -> csiproxy.v1.ListVolumesResponse
+	48, // 76: csiproxy.v1.CSIProxyService.GetVolumeDisk:output_type -> csiproxy.v1.GetVolumeDiskResponse
+	50, // 77: csiproxy.v1.CSIProxyService.GetVolumeFileSystem:output_type -> csiproxy.v1.GetVolumeFileSystemResponse
+	52, // 78: csiproxy.v1.CSIProxyService.GetVolumeStats:output_type -> csiproxy.v1.GetVolumeStatsResponse
+	54, // 79: csiproxy.v1.CSIProxyService.GetVolumeAtPath:output_type -> csiproxy.v1.GetVolumeAtPathResponse
+	56, // 80: csiproxy.v1.CSIProxyService.MountVolume:output_type -> csiproxy.v1.MountVolumeResponse
+	58, // 81: csiproxy.v1.CSIProxyService.FlushVolume:output_type -> csiproxy.v1.FlushVolumeResponse
+	60, // 82: csiproxy.v1.CSIProxyService.AddISCSIPortal:output_type -> csiproxy.v1.AddISCSIPortalResponse
+	62, // 83: csiproxy.v1.CSIProxyService.RemoveISCSIPortal:output_type -> csiproxy.v1.RemoveISCSIPortalResponse
+	64, // 84: csiproxy.v1.CSIProxyService.ListISCSIPortals:output_type -> csiproxy.v1.ListISCSIPortalsResponse
+	66, // 85: csiproxy.v1.CSIProxyService.DiscoverISCSITargets:output_type -> csiproxy.v1.DiscoverISCSITargetsResponse
+	68, // 86: csiproxy.v1.CSIProxyService.ConnectISCSITarget:output_type -> csiproxy.v1.ConnectISCSITargetResponse
+	70, // 87: csiproxy.v1.CSIProxyService.DisconnectISCSITarget:output_type -> csiproxy.v1.DisconnectISCSITargetResponse
+	72, // 88: csiproxy.v1.CSIProxyService.ListISCSIDisks:output_type -> csiproxy.v1.ListISCSIDisksResponse
+	74, // 89: csiproxy.v1.CSIProxyService.SetISCSIMutualSecret:output_type -> csiproxy.v1.SetISCSIMutualSecretResponse
+	55, // [55:90] is the sub-list for method output_type
+	20, // [20:55] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_proto_csiproxy_v1_api_proto_init() }

@@ -58,6 +58,19 @@ func DiskIDsFromHub(disks []hub.Disk) map[uint32]*DiskIDs {
 	return ids
 }
 
+// IdentityFromHub gives nil for the identity of any disk.
+func IdentityFromHub(is hub.Identity) *DiskIDs {
+	if is == (hub.Identity{}) {
+		return nil
+	}
+	return &DiskIDs{Page83: is.Page83, SerialNumber: is.SerialNumber}
+}
+
+// IdentityToHub is the reverse of IdentityFromHub.
+func IdentityToHub(ids *DiskIDs) hub.Identity {
+	return hub.Identity{Page83: ids.GetPage83(), SerialNumber: ids.GetSerialNumber()}
+}
+
 // PortalToHub takes a missing portal for an empty one, which the host refuses.
 func PortalToHub(portal *ISCSIPortal) hub.Portal {
 	return hub.Portal{Address: portal.GetAddress(), Port: portal.GetPort()}

@@ -43,7 +43,7 @@ func (s *server) Rescan(ctx context.Context, _ *RescanRequest) (*RescanResponse,
 }
 
 func (s *server) PartitionDisk(ctx context.Context, r *PartitionDiskRequest) (*PartitionDiskResponse, error) {
-	volumeID, err := s.host.Disks.Partition(ctx, r.GetDiskNumber())
+	volumeID, err := s.host.Disks.Partition(ctx, r.GetDiskNumber(), IdentityToHub(r.GetExpectedIds()))
 	return &PartitionDiskResponse{VolumeId: volumeID}, err
 }
 

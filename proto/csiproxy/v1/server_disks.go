@@ -40,5 +40,5 @@ func (s *server) GetDiskState(ctx context.Context, r *GetDiskStateRequest) (*Get
 }
 
 func (s *server) SetDiskState(ctx context.Context, r *SetDiskStateRequest) (*SetDiskStateResponse, error) {
-	return &SetDiskStateResponse{}, s.host.Disks.SetOnline(ctx, r.GetDiskNumber(), r.GetOnline())
+	return &SetDiskStateResponse{}, s.host.Disks.SetOnline(ctx, r.GetDiskNumber(), IdentityToHub(r.GetExpectedIds()), r.GetOnline())
 }

@@ -27,7 +27,7 @@ func listDiskLocations(ctx context.Context, disks hub.Disks, _ *pb.ListDiskLocat
 }
 
 func partitionDisk(ctx context.Context, disks hub.Disks, req *pb.PartitionDiskRequest) (*pb.PartitionDiskResponse, error) {
-	_, err := disks.Partition(ctx, req.GetDiskNumber())
+	_, err := disks.Partition(ctx, req.GetDiskNumber(), hub.Identity{})
 	return &pb.PartitionDiskResponse{}, err
 }
 
@@ -46,7 +46,7 @@ func getDiskStats(ctx context.Context, disks hub.Disks, req *pb.GetDiskStatsRequ
 }
 
 func setDiskState(ctx context.Context, disks hub.Disks, req *pb.SetDiskStateRequest) (*pb.SetDiskStateResponse, error) {
-	return &pb.SetDiskStateResponse{}, disks.SetOnline(ctx, req.GetDiskNumber(), req.GetIsOnline())
+	return &pb.SetDiskStateResponse{}, disks.SetOnline(ctx, req.GetDiskNumber(), hub.Identity{}, req.GetIsOnline())
 }
 
 func getDiskState(ctx context.Context, disks hub.Disks, req *pb.GetDiskStateRequest) (*pb.GetDiskStateResponse, error) {

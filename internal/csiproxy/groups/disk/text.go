@@ -55,7 +55,7 @@ func partitionDiskByText(ctx context.Context, disks hub.Disks, req *pb.Partition
 	if err != nil {
 		return nil, err
 	}
-	_, err = disks.Partition(ctx, number)
+	_, err = disks.Partition(ctx, number, hub.Identity{})
 	return &pb.PartitionDiskResponse{}, err
 }
 
@@ -82,7 +82,7 @@ func setAttachState(ctx context.Context, disks hub.Disks, req *pb.SetAttachState
 	if err != nil {
 		return nil, err
 	}
-	return &pb.SetAttachStateResponse{}, disks.SetOnline(ctx, number, req.GetIsOnline())
+	return &pb.SetAttachStateResponse{}, disks.SetOnline(ctx, number, hub.Identity{}, req.GetIsOnline())
 }
 
 func getAttachState(ctx context.Context, disks hub.Disks, req *pb.GetAttachStateRequest) (*pb.GetAttachStateResponse, error) {

@@ -106,8 +106,8 @@ type disks struct{ *Machine }
 
 func (m disks) List(context.Context) ([]hub.Disk, error) { return m.DiskList, m.note("List") }
 func (m disks) Rescan(context.Context) error             { return m.note("Rescan") }
-func (m disks) Partition(_ context.Context, disk uint32) (string, error) {
-	return m.VolumeID, m.note("Partition %d", disk)
+func (m disks) Partition(_ context.Context, disk uint32, is hub.Identity) (string, error) {
+	return m.VolumeID, m.note("Partition %d%s", disk, identity(is))
 }
 func (m disks) Size(_ context.Context, disk uint32) (int64, error) {
 	return m.Machine.Size, m.note("Size %d", disk)
@@ -115,8 +115,16 @@ func (m disks) Size(_ context.Context, disk uint32) (int64, error) {
 func (m disks) Online(_ context.Context, disk uint32) (bool, error) {
 	return m.Yes, m.note("Online %d", disk)
 }
-func (m disks) SetOnline(_ context.Context, disk uint32, online bool) error {
-	return m.note("SetOnline %d %t", disk, online)
+func (m disks) SetOnline(_ context.Context, disk uint32, is hub.Identity, online bool) error {
+	return m.note("SetOnline %d%s %t", disk, identity(is), online)
+}
+
+// identity is nothing for any disk.
+func identity(is hub.Identity) string {
+	if is == (hub.Identity{}) {
+		return ""
+	}
+	return fmt.Sprintf(" %+v", is)
 }
 
 type volumes struct{ *Machine }
