@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"os/user"
@@ -26,9 +27,16 @@ type process struct {
 	child  *exec.Cmd // nil for one that an earlier host started
 }
 
+// firstOther is the first descriptor after the standard ones.
+const firstOther = 3
+
 // launch starts a process that outlives this one: in a session of its own, its
 // output in a file, and nobody told to kill it.
 func launch(command *exec.Cmd, account string) (*process, error) {
+	// What this process was given by who started it is not for drivers, which
+	// may run as somebody else. Go's own descriptors are closed anyway; a kernel
+	// before 5.11 leaves the others open.
+	_ = unix.CloseRange(firstOther, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if account != "" {
 		credential, err := credentialOf(account)
@@ -250,15 +258,15 @@ func credentialOf(account string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(number)}, nil
 }
 
-// trusted refuses a file that others than this user can change: it names
-// commands that are run with this user's rights.
-func trusted(info os.FileInfo) error {
+// trusted refuses a file or directory that others than this user can change: a
+// unit names commands that are run with this user's rights.
+func trusted(path string, info os.FileInfo) error {
 	stat, is := info.Sys().(*syscall.Stat_t)
 	switch {
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("its mode %s lets others write it: chmod go-w", info.Mode().Perm())
+		return fmt.Errorf("its mode %s lets others write it: chmod go-w %s", info.Mode(), path)
 	case is && stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
-		return fmt.Errorf("it belongs to user %d, who could have anything run: chown it to root", stat.Uid)
+		return fmt.Errorf("it belongs to user %d, who could have anything run: chown root %s", stat.Uid, path)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -44,10 +45,14 @@ type Options struct {
 }
 
 const (
-	unitSuffix = ".yaml"
+	unitDirectory = "drivers.d"
+	unitSuffix    = ".yaml"
 	// settleTime is how long the directory has to be quiet: editors write a file
 	// in several steps.
 	settleTime = 100 * time.Millisecond
+	// lookAgain is when a directory that could not be read, or is refused, is
+	// looked at again: not everything that mends it is seen.
+	lookAgain = 2 * time.Second
 )
 
 // Supervisor runs the drivers of one directory.
@@ -69,7 +74,7 @@ func New(options Options) *Supervisor {
 	return &Supervisor{options: options, runners: map[string]*runner{}, files: map[string]string{}, broken: map[string]error{}}
 }
 
-func (s *Supervisor) directory() string { return filepath.Join(s.options.Root, "drivers.d") }
+func (s *Supervisor) directory() string { return filepath.Join(s.options.Root, unitDirectory) }
 
 // Run starts what the files say and follows them until the context ends.
 func (s *Supervisor) Run(ctx context.Context) (err error) {
@@ -117,6 +122,7 @@ func (s *Supervisor) begin(ctx context.Context, name string, known *record) {
 
 // follow reads the directory at each change of it.
 func (s *Supervisor) follow(ctx context.Context, watcher *fsnotify.Watcher) error {
+	var told string
 	for {
 		err := os.MkdirAll(s.directory(), 0o700)
 		if err == nil {
@@ -125,19 +131,25 @@ func (s *Supervisor) follow(ctx context.Context, watcher *fsnotify.Watcher) erro
 		if err == nil {
 			err = s.look(ctx)
 		}
-		if err != nil {
-			s.options.Logger.Error("the drivers' units cannot be read; the drivers are left as they are", "error", err)
+		var calm <-chan time.Time
+		if err == nil {
+			told = ""
+		} else {
+			s.leave(ctx, err)
+			if calm = time.After(lookAgain); err.Error() != told {
+				told = err.Error()
+				s.options.Logger.Error("the drivers' units cannot be read; the drivers are left as they are", "error", err)
+			}
 		}
-		if !quiet(ctx, watcher) {
+		if !quiet(ctx, watcher, calm) {
 			return nil
 		}
 	}
 }
 
-// quiet waits for a change, and until no other follows. It is false when the
-// context ended.
-func quiet(ctx context.Context, watcher *fsnotify.Watcher) bool {
-	var calm <-chan time.Time
+// quiet waits for a change, and until no other follows, or for calm if there is
+// no change before. It is false when the context ended.
+func quiet(ctx context.Context, watcher *fsnotify.Watcher, calm <-chan time.Time) bool {
 	for {
 		select {
 		case <-ctx.Done():
@@ -152,10 +164,49 @@ func quiet(ctx context.Context, watcher *fsnotify.Watcher) bool {
 	}
 }
 
+// entries lists the directory, unless others than this user may write it or put
+// another in its place.
+func (s *Supervisor) entries() ([]os.DirEntry, error) {
+	root, err := os.Stat(s.options.Root)
+	if err != nil {
+		return nil, err
+	}
+	if err := trusted(s.options.Root, root); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.options.Root, err)
+	}
+	directory, err := os.Open(s.directory())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = directory.Close() }()
+	info, err := directory.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := trusted(s.directory(), info); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.directory(), err)
+	}
+	entries, err := directory.ReadDir(-1)
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, err
+}
+
+// leave has every driver go on as it was started, for want of a directory that
+// says otherwise.
+func (s *Supervisor) leave(ctx context.Context, failure error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = map[string]error{unitDirectory: failure}
+	for file := range s.files {
+		s.broken[file] = failure
+	}
+	s.apply(ctx, nil)
+}
+
 // look brings what runs to what the files say. A file that cannot be understood
 // changes nothing: its driver goes on as it was started.
 func (s *Supervisor) look(ctx context.Context) error {
-	entries, err := os.ReadDir(s.directory())
+	entries, err := s.entries()
 	if err != nil {
 		return err
 	}
@@ -232,15 +283,21 @@ func (s *Supervisor) read(file string) (*Unit, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is no file")
+		return nil, errors.New("it is no file") // and might not be opened before somebody writes
 	}
-	if info.Size() > maximumFile {
-		return nil, fmt.Errorf("it has more than %d bytes", maximumFile)
-	}
-	if err := trusted(info); err != nil {
+	opened, err := os.Open(path)
+	if err != nil {
 		return nil, err
 	}
-	data, err := os.ReadFile(path)
+	defer func() { _ = opened.Close() }()
+	// What is read is what is looked at, also behind a link.
+	if info, err = opened.Stat(); err != nil {
+		return nil, err
+	}
+	if err := trusted(path, info); err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(opened, maximumFile+1))
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
@@ -151,7 +153,7 @@ func (h *host) remove(name string) {
 
 func (h *host) until(condition func() bool) {
 	h.t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			list, _ := json.MarshalIndent(h.List(), "", " ")
 			h.stop()
@@ -397,6 +399,61 @@ func TestRun_runsNoFileThatOthersMayWrite(t *testing.T) {
 	})
 }
 
+// Who may write the directory, or put another in its place, may have anything
+// run.
+func TestRun_runsNothingFromADirectoryThatOthersMayWrite(t *testing.T) {
+	h := newHost(t)
+	h.unit("d.example", "d.example", "register: true\nrestart: {first: 10ms}\n")
+	h.until(func() bool { return h.registered("d.example") })
+	directory := filepath.Join(h.root, "drivers.d")
+	for _, c := range []struct {
+		name, path  string
+		spoil, mend func(string) error
+		want        string
+	}{
+		{"all may write it", directory, chmod(0o777), chmod(0o700), directory + ": its mode drwxrwxrwx lets others write it: chmod go-w " + directory},
+		{"a group may write it", directory, chmod(0o770), chmod(0o750), directory + ": its mode drwxrwx--- lets others write it: chmod go-w " + directory},
+		{"it is somebody else's", directory, chown(12345), chown(0), directory + ": it belongs to user 12345, who could have anything run: chown root " + directory},
+		{"all may put another in its place", h.root, chmod(0o777), chmod(0o700), h.root + ": its mode drwxrwxrwx lets others write it: chmod go-w " + h.root},
+	} {
+		pid := h.pid("d.example")
+		if err := c.spoil(c.path); err != nil {
+			t.Fatal(err)
+		}
+		h.unit("e.example", "e.example", "register: true\n")
+		h.until(func() bool {
+			list := h.List()
+			last := list[len(list)-1]
+			return last.File == "drivers.d" && last.State == StateRefused && last.LastError == c.want
+		})
+		if h.status("e.example").Name != "" || h.pid("d.example") != pid || !strings.Contains(h.status("d.example").LastError, c.want) {
+			t.Errorf("%s: %+v", c.name, h.List())
+		}
+		h.stop() // also a host that finds it so at its start
+		h.start(false)
+		h.until(func() bool { return strings.Contains(h.status("d.example").LastError, c.want) })
+		if h.status("e.example").Name != "" || h.pid("d.example") != pid {
+			t.Errorf("%s, after a start of the host: %+v", c.name, h.List())
+		}
+		if err := c.mend(c.path); err != nil {
+			t.Fatal(err)
+		}
+		h.until(func() bool {
+			return h.registered("e.example") && !strings.Contains(h.status("d.example").LastError, c.want)
+		})
+		h.remove("e.example")
+		h.until(func() bool { return len(h.List()) == 1 })
+	}
+}
+
+func chmod(mode os.FileMode) func(string) error {
+	return func(path string) error { return os.Chmod(path, mode) }
+}
+
+func chown(uid int) func(string) error {
+	return func(path string) error { return os.Lchown(path, uid, -1) }
+}
+
 func TestRun_startsNoDriverWhoseRecordIsDamaged(t *testing.T) {
 	h := newHost(t)
 	h.unit("d.example", "d.example", "register: true\n")
@@ -422,4 +479,35 @@ func TestRun_startsNoDriverWhoseRecordIsDamaged(t *testing.T) {
 	}
 	h.unit("d.example", "d.example", "register: true\n") // touched
 	h.until(func() bool { return h.registered("d.example") })
+}
+
+func TestRun_aDriverInheritsNothingButItsStreams(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(secret, unix.O_RDONLY, 0) // without O_CLOEXEC, as what a shell hands on
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	h := newHost(t)
+	h.put("d.example.yaml", "name: d.example\ncommand: [/bin/sleep, infinity]\n") // it opens nothing itself
+	h.until(func() bool { return h.pid("d.example") != 0 })
+	descriptors := filepath.Join("/proc", strconv.Itoa(h.pid("d.example")), "fd")
+	entries, err := os.ReadDir(descriptors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(h.root, "logs", "d.example.log")
+	wanted := map[string]string{"0": os.DevNull, "1": log, "2": log}
+	for _, entry := range entries {
+		to, err := os.Readlink(filepath.Join(descriptors, entry.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if to != wanted[entry.Name()] {
+			t.Errorf("descriptor %s is %s", entry.Name(), to)
+		}
+	}
 }

@@ -299,3 +299,14 @@ func TestRun_nothingOutlivesTheParent(t *testing.T) {
 		}
 	}
 }
+
+func TestRun_commandInheritsNothingButItsStreams(t *testing.T) {
+	fd, err := unix.Open(os.DevNull, unix.O_RDONLY, 0) // without O_CLOEXEC, as what a shell hands on
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if _, stdout, _ := runIt(t, shell(t, "ls /proc/self/fd | tr '\\n' ' '")); stdout != "0 1 2 3 " { // 3 is that of ls
+		t.Errorf("the command has the descriptors %s", stdout)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -28,8 +29,11 @@ const (
 // and returns the command's exit code. It must be the first thing that its
 // process does.
 func Child() int {
+	// Nothing but the standard descriptors is for the command: neither the two
+	// below nor what the parent was given by who started it.
 	unix.CloseOnExec(SpecDescriptor)
 	unix.CloseOnExec(StatusDescriptor)
+	_ = unix.CloseRange(SpecDescriptor, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) // a kernel before 5.11 makes no view either
 	spec := os.NewFile(SpecDescriptor, "spec")
 	status := os.NewFile(StatusDescriptor, "status")
 	if spec == nil || status == nil || os.Getpid() != 1 {
