@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -98,15 +99,11 @@ func (m *machine) serving(want *process) {
 }
 
 func TestManager_aDriverThatCrashedAndLeftItsSocketIsAwayAndThenBack(t *testing.T) {
-	m := newMachine(t)
+	m := newMachine(t, untried)
 	p := m.spawn("one", csitest.New("d.example"))
 	m.serving(p)
-	start := time.Now()
 	p.crash()
 	m.serving(nil)
-	if took := time.Since(start); took > usual().firstRetry/2 {
-		t.Errorf("it was missed after %s", took)
-	}
 	_, err := m.manager.Driver("d.example")
 	if !strings.Contains(err.Error(), "it does not answer at "+p.endpoint) {
 		t.Error(err)
@@ -117,12 +114,8 @@ func TestManager_aDriverThatCrashedAndLeftItsSocketIsAwayAndThenBack(t *testing.
 	if nodes := m.manager.Nodes(); nodes["d.example"].ID != "node-1" {
 		t.Errorf("the node is %v", nodes)
 	}
-	start = time.Now()
 	p.revive()
 	m.serving(p)
-	if took := time.Since(start); took > usual().firstRetry/2 {
-		t.Errorf("it was found again after %s", took)
-	}
 	if err := m.wait("d.example").Client.Probe(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -182,7 +175,7 @@ func TestManager_aDriverThatStillStartsDoesNotServe(t *testing.T) {
 		return nil
 	}
 	young := m.spawn("young", driver)
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(patience)
 	for driver.Count("Probe") < 3 && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)
 	}
@@ -291,12 +284,12 @@ func TestManager_pluginsThatHangHoldUpNobody(t *testing.T) {
 			m.start("works", csitest.New("d.example"), nil)
 			m.wait("d.example")
 			hanging := &process{socket: filepath.Join(m.directory, "registry", "hangs-reg.sock")}
-			m.eventually(func() bool { return m.state(hanging) == StateFailed })
-			for _, status := range m.manager.List() {
-				if status.Socket == hanging.socket && !strings.Contains(status.LastError, c.want) {
-					t.Errorf("%+v", status)
+			m.eventually(func() bool { // on a slow machine another question runs out first, at first
+				failed := func(s DriverStatus) bool {
+					return s.Socket == hanging.socket && s.State == StateFailed && strings.Contains(s.LastError, c.want)
 				}
-			}
+				return slices.ContainsFunc(m.manager.List(), failed)
+			})
 		})
 	}
 }
@@ -308,7 +301,7 @@ func TestManager_whatFailsIsNoChange(t *testing.T) {
 	driver := csitest.New("d.example")
 	driver.NodeID = ""
 	m.spawn("one", driver)
-	for deadline := time.Now().Add(5 * time.Second); driver.Count("NodeGetInfo") < 4; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); driver.Count("NodeGetInfo") < 4; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it was not tried again")
 		}
@@ -325,11 +318,11 @@ func TestManager_thePluginThatCrashesWhileItRegistersIsTriedAgain(t *testing.T) 
 	driver := csitest.New("d.example")
 	var p *process
 	started := make(chan struct{})
-	driver.Before = func(_ context.Context, rpc string, _ any) error {
+	driver.Before = func(ctx context.Context, rpc string, _ any) error {
 		<-started
 		if rpc == "NodeGetInfo" && driver.Count("NodeGetInfo") == 1 {
 			go p.crash()
-			time.Sleep(20 * time.Millisecond)
+			<-ctx.Done()
 		}
 		return nil
 	}
@@ -364,12 +357,14 @@ func TestManager_absurdAnswersAreRefused(t *testing.T) {
 }
 
 func TestNodes_aDriverStaysForAWhileAfterItsLastInstance(t *testing.T) {
-	m := newMachine(t, func(m *Manager) { m.timing.withdraw = 100 * time.Millisecond })
+	const withdraw = 300 * time.Millisecond
+	m := newMachine(t, func(m *Manager) { m.timing.withdraw = withdraw })
 	p := m.spawn("one", csitest.New("d.example"))
 	m.serving(p)
+	start := time.Now()
 	p.stop()
 	m.serving(nil)
-	if _, published := m.manager.Nodes()["d.example"]; !published {
+	if _, published := m.manager.Nodes()["d.example"]; !published && time.Since(start) < withdraw {
 		t.Error("it is withdrawn at once")
 	}
 	m.until(func() bool { return len(m.manager.Nodes()) == 0 })
@@ -378,24 +373,20 @@ func TestNodes_aDriverStaysForAWhileAfterItsLastInstance(t *testing.T) {
 	p.stop()
 	m.serving(nil)
 	m.serving(m.spawn("one", csitest.New("d.example")))
-	time.Sleep(150 * time.Millisecond)
+	time.Sleep(withdraw + 50*time.Millisecond)
 	if len(m.manager.Nodes()) != 1 {
 		t.Error("the departure of the one before withdrew the one that serves")
 	}
 }
 
 func TestOffer_registersADriverThatHasNoRegistrar(t *testing.T) {
-	m := newMachine(t)
+	m := newMachine(t, untried)
 	endpoint := filepath.Join(m.directory, "d.sock")
 	offer := m.manager.Offer(endpoint)
 	m.eventually(func() bool { _, _, failure := offer.State(); return failure != nil })
-	start := time.Now()
 	stop := csitest.New("d.example").Serve(listen(t, endpoint))
 	defer stop()
 	m.wait("d.example")
-	if took := time.Since(start); took > usual().firstRetry/2 {
-		t.Errorf("it was found after %s", took)
-	}
 	m.eventually(func() bool { return m.manager.List()[0].State == StateRegistered })
 	if registered, _, failure := offer.State(); !registered || failure != nil {
 		t.Errorf("registered %t, %v", registered, failure)

@@ -103,7 +103,7 @@ func doubtful(t *testing.T, dial func(context.Context, string) error) *watched {
 		return identity, what, err
 	}
 	watcher.probes = newProbes(dial)
-	watcher.probes.every, watcher.probes.limit = 5*time.Millisecond, 50*time.Millisecond
+	watcher.probes.every, watcher.probes.limit = 5*time.Millisecond, time.Minute
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- watcher.Run(ctx) }()
