@@ -74,7 +74,7 @@ func serve(t testing.TB, change ...func(*Options)) *fixture {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("the server does not end")
 		}
 		if err := errors.Join(f.journal.Close(), f.store.Close()); err != nil {

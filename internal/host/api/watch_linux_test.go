@@ -29,6 +29,14 @@ type model struct {
 	version  uint64
 }
 
+func (m *model) list(objects []store.Object) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, object := range objects {
+		m.versions[store.KeyOf(object)] = object.GetResourceVersion()
+	}
+}
+
 func (m *model) see(t *testing.T, event WatchEvent) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,9 +84,7 @@ func TestWatch_withItsListIsTheStore(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				for _, object := range listed.Items {
-					models[i].versions[store.KeyOf(object)] = object.GetResourceVersion()
-				}
+				models[i].list(listed.Items)
 				chosen.ResourceVersion = listed.ResourceVersion
 			}
 			err := f.Watch(ctx, claims, chosen, func(event WatchEvent) error {
@@ -91,7 +97,7 @@ func TestWatch_withItsListIsTheStore(t *testing.T) {
 		})
 	}
 	writers.Wait()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for i, known := range models {
 		listed, err := f.List(t.Context(), claims, selections[i/2])
 		if err != nil {
@@ -138,7 +144,7 @@ func TestWatch_ofAnOldVersionIsGone(t *testing.T) {
 		class.Parameters = map[string]string{"n": fmt.Sprintf("%0100000d", n)} // more than is kept
 		f.put(t, class)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	err := f.Watch(ctx, kindNamed("storageclasses"), ListOptions{ResourceVersion: "1"}, func(WatchEvent) error { return nil })
 	if !errors.Is(err, store.ErrExpired) {
@@ -195,10 +201,9 @@ func TestWatch_endsWithTheHost(t *testing.T) {
 		_, err := io.ReadAll(answer.Body)
 		ended <- err
 	}()
-	begin := time.Now()
 	f.stop()
-	if err := <-ended; err != nil || time.Since(begin) > 2*time.Second {
-		t.Errorf("the watch ended with %v after %v", err, time.Since(begin))
+	if err := <-ended; err != nil { // one that is cut off, when it did not end in time, ends with an error
+		t.Errorf("the watch ended with %v", err)
 	}
 }
 
@@ -216,7 +221,8 @@ func TestWatch_ofASlowClientHoldsUpNobody(t *testing.T) {
 		f.put(t, class)
 	}
 	begin := time.Now()
-	if _, err := f.Version(t.Context()); err != nil || time.Since(begin) > time.Second {
+	// Not by the time after which the slow one is given up.
+	if _, err := f.Version(t.Context()); err != nil || time.Since(begin) > writeLimit-time.Second {
 		t.Errorf("another client waits %v (%v)", time.Since(begin), err)
 	}
 }
