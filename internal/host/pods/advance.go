@@ -21,6 +21,7 @@ import (
 // advance does one thing after another until there is nothing to do now. done
 // tells that nothing is left of the pod. again, if not 0, is when to look again.
 func (m *Manager) advance(ctx context.Context, r *run) (again time.Duration, done bool, err error) {
+	writer := store.WriterOf(ctx)
 	for {
 		pod, err := m.get(r.key)
 		if err != nil {
@@ -35,7 +36,7 @@ func (m *Manager) advance(ctx context.Context, r *run) (again time.Duration, don
 		d := next(r.view(pod, m))
 		r.mu.Unlock()
 		m.tellBackOff(r, d)
-		if err := m.publish(r); err != nil {
+		if err := m.publish(r, writer); err != nil {
 			return 0, false, err
 		}
 		switch d.Do {
@@ -44,7 +45,7 @@ func (m *Manager) advance(ctx context.Context, r *run) (again time.Duration, don
 		case actMount:
 			err = m.mount(ctx, r, pod)
 			if errors.Is(err, volumes.ErrWaiting) {
-				return d.Again, false, m.publish(r)
+				return d.Again, false, m.publish(r, writer)
 			}
 		case actStart:
 			err = m.start(r, d.Start)
@@ -52,14 +53,14 @@ func (m *Manager) advance(ctx context.Context, r *run) (again time.Duration, don
 				return workload.BusyPause, false, nil
 			}
 		case actStop:
-			return m.stop(r), false, m.publish(r)
+			return m.stop(r), false, m.publish(r, writer)
 		case actUnmount:
 			err = m.unmount(ctx, r)
 		case actRemove:
 			return 0, true, m.remove(r)
 		}
 		if err != nil {
-			return 0, false, errors.Join(err, m.publish(r))
+			return 0, false, errors.Join(err, m.publish(r, writer))
 		}
 	}
 }

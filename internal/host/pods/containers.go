@@ -130,7 +130,7 @@ func (m *Manager) ended(r *run, name string) {
 	}
 	r.mu.Unlock()
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
-		err := m.publish(r)
+		err := m.publish(r, nil)
 		if err == nil {
 			break
 		}

@@ -6,8 +6,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// publish writes the pod's status if it changed.
-func (m *Manager) publish(r *run) error {
+// publish writes the pod's status if it changed. What a call of the controller
+// writes, it writes as itself; that a container ended is news to it.
+func (m *Manager) publish(r *run, writer *store.Writer) error {
 	write := func(tx *store.Tx, put bool) (changed bool, err error) {
 		pod, err := tx.Pods().Get(r.key)
 		if err != nil || pod == nil || pod.UID != r.uid {
@@ -34,7 +35,7 @@ func (m *Manager) publish(r *run) error {
 	if err != nil || !changed {
 		return err
 	}
-	return m.options.Store.Update(func(tx *store.Tx) error {
+	return m.options.Store.UpdateAs(writer, func(tx *store.Tx) error {
 		_, err := write(tx, true)
 		return err
 	})

@@ -20,7 +20,9 @@ type Controller struct {
 	// Do looks at a key and brings it nearer to what is wanted. It is told of no
 	// difference: it reads. again, if not 0, is when to look again without a
 	// change. It must not wait for what another key's call brings about: it
-	// returns, and is called again when that changed.
+	// returns, and is called again when that changed. What it writes is written as
+	// the context's store.Writer: a failing call that says nothing of that
+	// shortens its own back-off.
 	Do func(ctx context.Context, key string) (again time.Duration, err error)
 	// Lane, if given, keeps keys apart: those of one lane that hang do not hold
 	// up another's. It must be quick. A key whose lane changes while it waits, as
@@ -41,7 +43,7 @@ type Set struct {
 func NewSet(opened *store.Store, controllers ...Controller) *Set {
 	s := &Set{store: opened, queues: map[string]*Queue{}, stopped: func() {}}
 	for _, controller := range controllers {
-		queue := newQueue(controller, opened.Latest)
+		queue := newQueue(controller)
 		s.queues[controller.Name] = queue
 		s.order = append(s.order, queue)
 	}
@@ -127,7 +129,7 @@ func (s *Set) begin() (*store.Watch, error) {
 func (s *Set) tell(change store.Change) {
 	for _, queue := range s.order {
 		for _, key := range queue.controller.Keys(change) {
-			queue.changed(key, change.Version)
+			queue.changed(key, change.Writer)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestQueue_aKeyMayChangeItsLaneWhileItWaits(t *testing.T) {
 			return lanes[key]
 		},
 		Do: func(context.Context, string) (time.Duration, error) { <-release; return 0, nil },
-	}, func() uint64 { return 0 })
+	})
 	do := q.controller.Do
 	q.controller.Do = func(ctx context.Context, key string) (time.Duration, error) {
 		mu.Lock()
@@ -38,7 +38,7 @@ func TestQueue_aKeyMayChangeItsLaneWhileItWaits(t *testing.T) {
 	mu.Lock()
 	lanes["k"] = "its class"
 	mu.Unlock()
-	q.changed("k", 1)
+	q.changed("k", nil)
 	close(release)
 	q.calls.Wait()
 	q.mu.Lock()

@@ -12,6 +12,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
 // The kubelet's back-off of volume operations
@@ -36,18 +38,20 @@ type State struct {
 // item is a key that is waiting, running or failing.
 type item struct {
 	State
-	due   bool // to be run as soon as its lane has room
-	again bool // was added while it ran
-	// seen is the store's version when a call that failed had returned: what was
-	// written before is no reason to hurry, since the call itself wrote it.
-	seen  uint64
-	timer *time.Timer
+	due bool // to be run as soon as its lane has room
+	// What came while it ran: anything, a change that another wrote, somebody who
+	// wants it looked at.
+	again, changed, added bool
+	// writer is who the key's calls write as: a call that fails and writes the
+	// object is no reason to hurry, or a driver that words the same failure
+	// otherwise each time would never be left alone.
+	writer *store.Writer
+	timer  *time.Timer
 }
 
 // Queue is the work of one controller.
 type Queue struct {
 	controller Controller
-	latest     func() uint64 // the store's version
 
 	mu      sync.Mutex
 	items   map[string]*item
@@ -56,12 +60,12 @@ type Queue struct {
 	// rested is called after each call, outside of everything.
 	rested func()
 	// call is the controller's Do with the context of Run, nil while nothing may begin.
-	call  func(key string) (time.Duration, error)
+	call  func(writer *store.Writer, key string) (time.Duration, error)
 	calls sync.WaitGroup
 }
 
-func newQueue(controller Controller, latest func() uint64) *Queue {
-	return &Queue{latest: latest, rested: func() {}, controller: controller, items: map[string]*item{}, busy: map[string]int{}, waiting: map[string][]string{}}
+func newQueue(controller Controller) *Queue {
+	return &Queue{rested: func() {}, controller: controller, items: map[string]*item{}, busy: map[string]int{}, waiting: map[string][]string{}}
 }
 
 // Name is the controller's.
@@ -71,7 +75,9 @@ func (q *Queue) Name() string { return q.controller.Name }
 func (q *Queue) start(ctx context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.call = func(key string) (time.Duration, error) { return q.controller.Do(ctx, key) }
+	q.call = func(writer *store.Writer, key string) (time.Duration, error) {
+		return q.controller.Do(store.WithWriter(ctx, writer), key)
+	}
 	for lane := range maps.Clone(q.waiting) {
 		q.fill(lane)
 	}
@@ -97,15 +103,24 @@ func (q *Queue) Add(key string) {
 	q.add(key)
 }
 
+// wake is Add at the end of a pause, unless something else ended it just before.
+func (q *Queue) wake(key string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if it := q.items[key]; it != nil && it.timer != nil {
+		q.add(key)
+	}
+}
+
 func (q *Queue) add(key string) {
 	it := q.items[key]
 	if it == nil {
-		it = &item{}
+		it = &item{writer: &store.Writer{}}
 		q.items[key] = it
 	}
 	switch {
 	case it.Running:
-		it.again = true
+		it.again, it.added = true, true
 	case !it.due:
 		if it.timer != nil {
 			it.timer.Stop()
@@ -118,33 +133,35 @@ func (q *Queue) add(key string) {
 	}
 }
 
-// changed is Add for a change of an object, with the version of that. A key that
-// failed is tried sooner, but not at once; what the failed call wrote itself is
-// no reason: a driver that words the same failure otherwise each time would
-// never be left alone.
-func (q *Queue) changed(key string, version uint64) {
+// changed is Add for a change of an object, with who wrote that. A key that
+// failed is tried sooner, but not at once; what its own call wrote is no reason.
+func (q *Queue) changed(key string, writer *store.Writer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	it := q.items[key]
-	if it == nil || it.Running || it.due || it.LastError == nil {
+	switch {
+	case it != nil && it.Running:
+		it.again, it.changed = true, it.changed || writer != it.writer
+	case it == nil || it.due || it.LastError == nil:
 		q.add(key)
-		return
-	}
-	if version <= it.seen {
-		return
-	}
-	if sooner := time.Now().Add(FirstPause); it.timer != nil && sooner.Before(it.Next) && it.timer.Stop() {
-		it.Next = sooner
-		it.timer.Reset(FirstPause)
+	case writer == it.writer:
+	default:
+		if sooner := time.Now().Add(FirstPause); it.timer != nil && sooner.Before(it.Next) && it.timer.Stop() {
+			it.Next = sooner
+			it.timer.Reset(FirstPause)
+		}
 	}
 }
 
-// Retry has every key that failed tried now.
+// Retry has every key that failed tried now, and those whose call is about to.
 func (q *Queue) Retry() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for key, it := range q.items {
-		if it.LastError != nil {
+		switch {
+		case it.Running:
+			it.added = true
+		case it.LastError != nil:
 			q.add(key)
 		}
 	}
@@ -173,11 +190,12 @@ func (q *Queue) fill(lane string) {
 		key := q.waiting[lane][0]
 		q.waiting[lane] = q.waiting[lane][1:]
 		it := q.items[key]
-		it.due, it.again, it.Running, it.Since, it.Next = false, false, true, time.Now(), time.Time{}
+		it.again, it.changed, it.added = false, false, false
+		it.due, it.Running, it.Since, it.Next = false, true, time.Now(), time.Time{}
 		q.busy[lane]++
 		call := q.call
 		q.calls.Go(func() {
-			again, err := call(key)
+			again, err := call(it.writer, key)
 			q.finish(key, lane, again, err)
 			q.rested()
 		})
@@ -200,17 +218,17 @@ func (q *Queue) finish(key, lane string, again time.Duration, err error) {
 		it.Attempts = 0
 	} else {
 		it.Attempts++
-		it.seen = q.latest()
 		again = pauseAfter(it.Attempts)
+		if it.changed { // the call may not have seen it
+			again = FirstPause
+		}
 	}
 	switch {
-	case it.again && err == nil:
+	case it.again && err == nil, it.added && err != nil:
 		q.add(key)
 	case again > 0:
-		// A change that came meanwhile is seen then: it must not take a failing
-		// key out of its back-off each time, and its own writes are changes.
 		it.Next = time.Now().Add(again)
-		it.timer = time.AfterFunc(again, func() { q.Add(key) })
+		it.timer = time.AfterFunc(again, func() { q.wake(key) })
 	default:
 		delete(q.items, key)
 	}

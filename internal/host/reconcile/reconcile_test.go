@@ -48,7 +48,12 @@ func (r *recorder) controller() Controller {
 
 func put(t *testing.T, s *store.Store, name, label string) {
 	t.Helper()
-	err := s.Update(func(tx *store.Tx) error {
+	putAs(t, s, nil, name, label)
+}
+
+func putAs(t *testing.T, s *store.Store, writer *store.Writer, name, label string) {
+	t.Helper()
+	err := s.UpdateAs(writer, func(tx *store.Tx) error {
 		return tx.Namespaces().Put(name, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"l": label}}})
 	})
 	if err != nil {
@@ -171,9 +176,9 @@ func TestSet_ownWritesAreNoReasonToHurry(t *testing.T) {
 	r := &recorder{}
 	var opened *store.Store
 	ready := make(chan struct{})
-	r.do = func(_ context.Context, key string, call int) (time.Duration, error) {
+	r.do = func(ctx context.Context, key string, call int) (time.Duration, error) {
 		<-ready
-		put(t, opened, key, string(rune('a'+call)))
+		putAs(t, opened, store.WriterOf(ctx), key, string(rune('a'+call)))
 		return 0, errors.New("no")
 	}
 	opened, _ = run(t, r)
@@ -209,7 +214,7 @@ func TestQueue_lanesDoNotHoldEachOtherUp(t *testing.T) {
 	r.calls, r.told = map[string][]time.Time{}, make(chan string, 1000)
 	controller := r.controller()
 	controller.Lane = func(key string) string { return key[:1] }
-	q := newQueue(controller, func() uint64 { return 0 })
+	q := newQueue(controller)
 	q.start(t.Context())
 	defer q.stop()
 	defer close(release)

@@ -8,16 +8,20 @@ import (
 
 // change is one caller's part of a commit.
 type change struct {
-	do   func(*Tx) error
-	done bool
-	err  error
+	writer *Writer
+	do     func(*Tx) error
+	done   bool
+	err    error
 }
 
 // Update changes everything or nothing, and returns when it is on disk. Calls
 // at one time share one commit, so that many volumes do not wait for the disk
 // one after the other. do may run on another goroutine, and runs once.
-func (s *Store) Update(do func(*Tx) error) error {
-	mine := &change{do: do}
+func (s *Store) Update(do func(*Tx) error) error { return s.UpdateAs(nil, do) }
+
+// UpdateAs is Update by a writer, whom those who watch are told of.
+func (s *Store) UpdateAs(writer *Writer, do func(*Tx) error) error {
+	mine := &change{writer: writer, do: do}
 	s.arrivals.Lock()
 	s.arrived = append(s.arrived, mine)
 	s.arrivals.Unlock()
@@ -72,6 +76,9 @@ func (s *Store) try(all []*change) ([]Change, error) {
 		current.undo = nil
 		if c.err = c.do(current); c.err == nil {
 			dirty = dirty || len(current.undo) > 0
+			for i := range current.changes[told:] {
+				current.changes[told+i].Writer = c.writer
+			}
 			continue
 		}
 		current.changes = current.changes[:told]

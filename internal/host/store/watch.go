@@ -22,6 +22,8 @@ type Change struct {
 	Data    []byte
 	Created bool
 	Deleted bool
+	// Writer made the change; nil if that was nobody who says so.
+	Writer *Writer
 }
 
 // Object decodes what the change is about.
@@ -87,16 +89,6 @@ func (h *history) after(version uint64) ([]Change, <-chan struct{}, error) {
 type Watch struct {
 	history *history
 	version uint64
-}
-
-// Latest is the version of the last change that is told to those who watch.
-func (s *Store) Latest() uint64 {
-	s.history.mu.Lock()
-	defer s.history.mu.Unlock()
-	if last := len(s.history.changes) - 1; last >= 0 {
-		return s.history.changes[last].Version
-	}
-	return s.history.oldest
 }
 
 // Watch follows every change after the version; see Tx.Version. It costs

@@ -30,20 +30,20 @@ const (
 func (m *Manager) Controllers() []reconcile.Controller {
 	return []reconcile.Controller{
 		{
-			Name: claimResource, Do: m.run(claimResource, m.syncClaim), Keys: m.claimKeys,
+			Name: claimResource, Do: m.run(claimResource, (*Manager).syncClaim), Keys: m.claimKeys,
 			All: m.all(claimResource), Lane: m.lanes.lane(claimResource),
 		},
 		{
-			Name: volumeResource, Do: m.run(volumeResource, m.syncVolume), Keys: m.volumeKeys,
+			Name: volumeResource, Do: m.run(volumeResource, (*Manager).syncVolume), Keys: m.volumeKeys,
 			All: m.all(volumeResource), Lane: m.lanes.lane(volumeResource),
 		},
-		{Name: snapshotResource, Do: m.run(snapshotResource, m.syncSnapshot), Keys: m.snapshotKeys, All: m.all(snapshotResource)},
+		{Name: snapshotResource, Do: m.run(snapshotResource, (*Manager).syncSnapshot), Keys: m.snapshotKeys, All: m.all(snapshotResource)},
 		{
-			Name: contentResource, Do: m.run(contentResource, m.syncContent), Keys: m.contentKeys,
+			Name: contentResource, Do: m.run(contentResource, (*Manager).syncContent), Keys: m.contentKeys,
 			All: m.all(contentResource), Lane: m.lanes.lane(contentResource),
 		},
 		{
-			Name: "provisionings", Do: m.run("provisionings", m.syncAbandoned), Keys: m.abandonedKeys,
+			Name: "provisionings", Do: m.run("provisionings", (*Manager).syncAbandoned), Keys: m.abandonedKeys,
 			All: allProvisionings, Lane: alone,
 		},
 	}
@@ -51,11 +51,11 @@ func (m *Manager) Controllers() []reconcile.Controller {
 
 // run makes a controller's Do: waiting is no failure. What is waited for is
 // noted before a last look, so that it cannot happen unseen in between.
-func (m *Manager) run(resource string, sync func(context.Context, string) (time.Duration, error)) func(context.Context, string) (time.Duration, error) {
+func (m *Manager) run(resource string, sync func(*Manager, context.Context, string) (time.Duration, error)) func(context.Context, string) (time.Duration, error) {
 	return func(ctx context.Context, key string) (time.Duration, error) {
-		who := dependency(resource, key)
+		who, mine := dependency(resource, key), m.as(ctx)
 		for looks := 1; ; looks++ {
-			again, err := sync(ctx, key)
+			again, err := sync(mine, ctx, key)
 			if m.waits.set(who, onOf(err)) {
 				if looks < 5 {
 					continue

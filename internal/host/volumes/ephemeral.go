@@ -16,7 +16,8 @@ import (
 // EnsureEphemeral makes the claims of a pod's generic ephemeral volumes
 // (KEP 1698), owned by the pod, so that they go with it. A claim of the right
 // name that was not made for this very pod is never adopted: the pod waits.
-func (m *Manager) EnsureEphemeral(_ context.Context, pod *corev1.Pod) error {
+func (m *Manager) EnsureEphemeral(ctx context.Context, pod *corev1.Pod) error {
+	m = m.as(ctx)
 	if pod.DeletionTimestamp != nil {
 		return nil
 	}

@@ -73,6 +73,13 @@ const DefaultUndoPatience = 30 * time.Second
 // Manager works on the volumes of one host. It is safe for concurrent use: one
 // volume is worked on by one call at a time, different volumes in parallel.
 type Manager struct {
+	*shared
+	// writer is the controller's call that this one works for, if there is one.
+	writer *store.Writer
+}
+
+// shared is what all calls have in common.
+type shared struct {
 	options Options
 	logger  *slog.Logger
 	node    nodeSide
@@ -111,7 +118,13 @@ func New(options Options) *Manager {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Manager{options: options, logger: options.Logger, locks: map[string]*turn{}, index: index{store: options.Store}}
+	return &Manager{shared: &shared{options: options, logger: options.Logger, locks: map[string]*turn{}, index: index{store: options.Store}}}
+}
+
+// as is the Manager that writes as the context's writer: what a controller's
+// call writes itself is told apart from what others change meanwhile.
+func (m *Manager) as(ctx context.Context) *Manager {
+	return &Manager{shared: m.shared, writer: store.WriterOf(ctx)}
 }
 
 // lock waits for its turn on a key. Unlike a driver, which answers ABORTED, the
@@ -141,8 +154,10 @@ func (m *Manager) lock(ctx context.Context, key string) (unlock func(), err erro
 	}
 }
 
-func (m *Manager) view(read func(*store.Tx) error) error     { return m.options.Store.View(read) }
-func (m *Manager) update(change func(*store.Tx) error) error { return m.options.Store.Update(change) }
+func (m *Manager) view(read func(*store.Tx) error) error { return m.options.Store.View(read) }
+func (m *Manager) update(change func(*store.Tx) error) error {
+	return m.options.Store.UpdateAs(m.writer, change)
+}
 
 func (m *Manager) csiDriver(name string) (driver *storagev1.CSIDriver, err error) {
 	err = m.view(func(tx *store.Tx) error {

@@ -45,9 +45,9 @@ func (m *Manager) leftoverController() reconcile.Controller {
 		},
 		Do: func(ctx context.Context, key string) (time.Duration, error) {
 			if name, is := strings.CutPrefix(key, leftoverUse); is {
-				return 0, m.undoUnused(ctx, name)
+				return 0, m.as(ctx).undoUnused(ctx, name)
 			}
-			return 0, m.undoGone(ctx, types.UID(strings.TrimPrefix(key, leftoverPod)))
+			return 0, m.as(ctx).undoGone(ctx, types.UID(strings.TrimPrefix(key, leftoverPod)))
 		},
 	}
 }
@@ -129,7 +129,7 @@ func (m *Manager) growthController() reconcile.Controller {
 			return []string{change.Key}
 		},
 		Do: func(ctx context.Context, key string) (time.Duration, error) {
-			err := m.growNode(ctx, key, "")
+			err := m.as(ctx).growNode(ctx, key, "")
 			switch {
 			case errors.Is(err, ErrNoClaim):
 				return 0, nil
@@ -160,7 +160,7 @@ func (m *Manager) republishController() reconcile.Controller {
 			return nil
 		},
 		Do: func(ctx context.Context, _ string) (time.Duration, error) {
-			if err := m.Republish(ctx); err != nil {
+			if err := m.as(ctx).Republish(ctx); err != nil {
 				return 0, err
 			}
 			next, wanted, err := m.NextRepublish()

@@ -30,6 +30,7 @@ type Mounted struct {
 // serves calls again, or UnmountPod if the pod is not wanted any more. The error
 // is an ErrWaiting if nothing failed.
 func (m *Manager) MountPod(ctx context.Context, pod *corev1.Pod) (map[string]Mounted, error) {
+	m = m.as(ctx)
 	if err := m.rememberPod(pod); err != nil {
 		return nil, err
 	}
@@ -269,6 +270,7 @@ func (m *Manager) makeEmptyDir(pod *corev1.Pod, volume *corev1.Volume) (Mounted,
 // made for the pod; a one-shot host forgets the pod, too. What cannot be undone
 // now stays recorded, for the next call or the next start.
 func (m *Manager) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
+	m = m.as(ctx)
 	if err := m.unmountFor(ctx, pod.UID); err != nil {
 		return err
 	}

@@ -1,0 +1,70 @@
+package volumes
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// A driver that words the same failure otherwise each time changes the object
+// with each call: that is what the host wrote itself, and shortens no back-off.
+func TestControllers_theirOwnWritesDoNotHurryThem(t *testing.T) {
+	var mu sync.Mutex
+	calls := map[string][]time.Time{}
+	d := newDaemon(t, func(driver *csitest.Driver) {
+		driver.Before = func(_ context.Context, rpc string, _ any) error {
+			if rpc != "ControllerExpandVolume" && rpc != "CreateSnapshot" {
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			calls[rpc] = append(calls[rpc], time.Now())
+			return csitest.Fail(codes.Internal, fmt.Sprintf("failure %d", len(calls[rpc])))
+		}
+	})
+	key := d.claim("data", protected)
+	d.isBound(key)
+	d.put(func(tx *store.Tx) error {
+		return tx.SnapshotClasses().Put("snap", &snapshotv1.VolumeSnapshotClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "snap", Annotations: map[string]string{defaultSnapshotClass: "true"}},
+			Driver:     "d.example", DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
+		})
+	})
+	d.put(func(tx *store.Tx) error {
+		class := get(t, tx.Classes(), "fast")
+		yes := true
+		class.AllowVolumeExpansion = &yes
+		return tx.Classes().Put("fast", class)
+	})
+	d.snapshot("s", "data")
+	tried := func(rpc string, times int) func(*store.Tx) bool {
+		return func(*store.Tx) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(calls[rpc]) >= times
+		}
+	}
+	d.until("the snapshot is begun", tried("CreateSnapshot", 1)) // with the claim's finalizer
+	d.wants(key, func(p *corev1.PersistentVolumeClaim) { p.Spec.Resources.Requests = sizeList("2Gi") })
+	const tries = 4
+	d.until("it was expanded often", tried("ControllerExpandVolume", tries))
+	d.until("it was cut often", tried("CreateSnapshot", tries))
+	mu.Lock()
+	defer mu.Unlock()
+	for rpc, times := range calls {
+		if took := times[tries-1].Sub(times[0]); took < (1+2+4)*reconcile.FirstPause {
+			t.Errorf("%d calls of %s within %v", tries, rpc, took)
+		}
+	}
+}
