@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,7 +32,7 @@ func TestCrash_atEachStepStartsEachContainerOnce(t *testing.T) {
 		child := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$")
 		var output bytes.Buffer
 		child.Stdout, child.Stderr = &output, &output
-		child.Env = append(os.Environ(), crashRoot+"="+root, failpoint.TermsVariable+"=*=kill-once", failpoint.TraceVariable+"="+trace)
+		child.Env = append(os.Environ(), crashRoot+"="+root, runVariable+"="+strconv.Itoa(os.Getpid()), failpoint.TermsVariable+"=*=kill-once", failpoint.TraceVariable+"="+trace)
 		err := child.Run()
 		if err == nil {
 			break
@@ -54,7 +55,7 @@ func TestCrash_atEachStepStartsEachContainerOnce(t *testing.T) {
 	if err != nil || string(started) != "first\nmain\n" {
 		t.Errorf("started: %q, %v", started, err)
 	}
-	if left := processes(t, "sleep 5020"); left != 0 {
+	if left := processes(t, nap(5020)); left != 0 {
 		t.Errorf("%d processes are left", left)
 	}
 	if left, err := os.ReadDir(filepath.Join(root, "pods")); err != nil || len(left) != 0 {
@@ -76,7 +77,7 @@ func liveThrough(t *testing.T, root string) {
 	f.run()
 	marker := filepath.Join(root, "applied")
 	if _, err := os.Stat(marker); err != nil {
-		pod := newPod("a", corev1.RestartPolicyAlways, shell("main", "echo main >> /holdfast-test/started; exec sleep 5020"))
+		pod := newPod("a", corev1.RestartPolicyAlways, shell("main", "echo main >> /holdfast-test/started; exec "+nap(5020)))
 		pod.Spec.InitContainers = []corev1.Container{shell("first", "echo first >> /holdfast-test/started")}
 		f.apply(pod)
 		if err := os.WriteFile(marker, nil, 0o600); err != nil {

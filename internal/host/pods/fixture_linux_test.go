@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -33,6 +34,9 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m)
 }
+
+// patience is how long a test waits for what is to happen.
+const patience = time.Minute
 
 // fakeVolumes gives each volume of a pod a directory.
 type fakeVolumes struct {
@@ -78,6 +82,13 @@ func (f *fakeVolumes) fail(mount, undo error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mountErr, f.undoErr = mount, undo
+}
+
+// asked is how often a pod's volumes were mounted.
+func (f *fakeVolumes) asked(uid types.UID) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mounted[uid]
 }
 
 func (f *fakeVolumes) tookAway(uid types.UID) int {
@@ -242,7 +253,7 @@ func (f *fixture) delete(name string) {
 // until waits for a pod to look as wanted; nil when it is gone.
 func (f *fixture) until(name string, wanted func(*corev1.Pod) bool) *corev1.Pod {
 	f.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		pod := f.pod(name)
 		if wanted(pod) {
 			return pod
@@ -262,18 +273,24 @@ func hasPhase(phase corev1.PodPhase) func(*corev1.Pod) bool {
 
 func isGone(pod *corev1.Pod) bool { return pod == nil }
 
-// pid is the shim's of a container.
-func (f *fixture) pid(pod *corev1.Pod, container string) int {
+// pid is the shim's of a container, once the manager knows it.
+func (f *fixture) pid(pod *corev1.Pod, container string) (pid int) {
 	f.t.Helper()
-	f.manager.mu.Lock()
-	r := f.manager.runs[pod.UID]
-	f.manager.mu.Unlock()
-	if r == nil {
-		f.t.Fatal("the pod does not run")
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.containers[container].state.PID
+	eventually(f.t, func() bool {
+		f.manager.mu.Lock()
+		r := f.manager.runs[pod.UID]
+		f.manager.mu.Unlock()
+		if r == nil {
+			return false
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if known := r.containers[container]; known != nil {
+			pid = known.state.PID
+		}
+		return pid != 0
+	})
+	return pid
 }
 
 func (f *fixture) reasons() string {
@@ -295,6 +312,18 @@ func condition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.PodConditio
 	return corev1.PodCondition{}
 }
 
+// runVariable is the number of the test's process, for the hosts that it starts.
+const runVariable = "HOLDFAST_PODS_RUN"
+
+// nap is a command that sleeps, and is no other run's of these tests.
+func nap(seconds int) string {
+	run := os.Getenv(runVariable)
+	if run == "" {
+		run = strconv.Itoa(os.Getpid())
+	}
+	return fmt.Sprintf("sleep %d.%07s", seconds, run)
+}
+
 // processes counts those with a command line that contains the text.
 func processes(t *testing.T, text string) int {
 	t.Helper()
@@ -314,7 +343,7 @@ func processes(t *testing.T, text string) int {
 
 func eventually(t *testing.T, happened func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !happened(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it did not happen")
 		}

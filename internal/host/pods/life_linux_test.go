@@ -58,7 +58,7 @@ func TestPod_afterARebootStartsAnew(t *testing.T) {
 
 // TestPod_deletedInEachState leaves nothing, whatever the pod was at.
 func TestPod_deletedInEachState(t *testing.T) {
-	loop := shell("main", "sleep 5031")
+	loop := shell("main", nap(5031))
 	cases := map[string]struct {
 		pod   *corev1.Pod
 		mount error
@@ -70,7 +70,7 @@ func TestPod_deletedInEachState(t *testing.T) {
 		"failing to mount": {newPod("a", corev1.RestartPolicyAlways, loop), errors.New("no disk"), hasPhase(corev1.PodPending)},
 		"initializing": {func() *corev1.Pod {
 			pod := newPod("a", corev1.RestartPolicyAlways, loop)
-			pod.Spec.InitContainers = []corev1.Container{shell("first", "sleep 5031")}
+			pod.Spec.InitContainers = []corev1.Container{shell("first", nap(5031))}
 			return pod
 		}(), nil, func(p *corev1.Pod) bool {
 			return len(p.Status.InitContainerStatuses) == 1 && p.Status.InitContainerStatuses[0].State.Running != nil
@@ -101,7 +101,7 @@ func TestPod_deletedInEachState(t *testing.T) {
 			if left, err := os.ReadDir(filepath.Join(f.root, "pods")); err == nil && len(left) != 0 {
 				t.Errorf("left: %v", left)
 			}
-			if processes(t, "sleep 5031") != 0 {
+			if processes(t, nap(5031)) != 0 {
 				t.Error("a process is left")
 			}
 			eventually(t, func() bool { return f.runs() == 0 })
@@ -116,7 +116,7 @@ func TestPod_ofAnObjectThatWasTakenAway(t *testing.T) {
 		t.Run(fmt.Sprintf("restart=%t", restart), func(t *testing.T) {
 			f := newFixture(t)
 			f.run()
-			pod := newPod("a", corev1.RestartPolicyAlways, shell("main", "sleep 5032"))
+			pod := newPod("a", corev1.RestartPolicyAlways, shell("main", nap(5032)))
 			f.apply(pod)
 			f.until("a", hasPhase(corev1.PodRunning))
 			if restart {
@@ -128,7 +128,7 @@ func TestPod_ofAnObjectThatWasTakenAway(t *testing.T) {
 			if restart {
 				f.run()
 			}
-			eventually(t, func() bool { return f.volumes.tookAway(pod.UID) == 1 && processes(t, "sleep 5032") == 0 })
+			eventually(t, func() bool { return f.volumes.tookAway(pod.UID) == 1 && processes(t, nap(5032)) == 0 })
 			eventually(t, func() bool {
 				left, err := os.ReadDir(filepath.Join(f.root, "pods"))
 				return err == nil && len(left) == 0
@@ -140,12 +140,12 @@ func TestPod_ofAnObjectThatWasTakenAway(t *testing.T) {
 func TestPod_whoseVolumesCannotBeTakenAwayStays(t *testing.T) {
 	f := newFixture(t)
 	f.run()
-	f.apply(newPod("a", corev1.RestartPolicyAlways, shell("main", "sleep 5033")))
+	f.apply(newPod("a", corev1.RestartPolicyAlways, shell("main", nap(5033))))
 	f.until("a", hasPhase(corev1.PodRunning))
 	f.volumes.fail(nil, errors.New("target is busy"))
 	f.delete("a")
 	eventually(t, func() bool { return f.set.Queue(ControllerName).State("default/a").Attempts > 1 })
-	if f.pod("a") == nil || processes(t, "sleep 5033") != 0 {
+	if f.pod("a") == nil || processes(t, nap(5033)) != 0 {
 		t.Error("the object is gone, or the container is not")
 	}
 	f.volumes.fail(nil, nil)
@@ -173,24 +173,26 @@ func TestIdle_wakesNobody(t *testing.T) {
 		}
 		return total
 	}
-	before, version := count(), f.version()
 	// This test's own sleep and the runtime's monitor are among these; whatever
 	// polls each tenth of a second would alone be 30. The runtime collects garbage
-	// now and then, which wakes its workers: what polls is there in every window.
-	quietest := math.MaxInt
-	for window := 0; window < 6 && quietest > 20; window++ {
-		host := switches(t, os.Getpid())
+	// now and then, which wakes its workers, and a slow machine has not settled
+	// after 2 s: what polls is there in every window.
+	host, shim, written := math.MaxInt, math.MaxInt, true
+	for window := 0; window < 10 && (host > 20 || shim > 0 || written); window++ {
+		hostBefore, shimBefore, version := switches(t, os.Getpid()), count(), f.version()
 		time.Sleep(3 * time.Second)
-		quietest = min(quietest, switches(t, os.Getpid())-host)
+		host = min(host, switches(t, os.Getpid())-hostBefore)
+		shim = min(shim, count()-shimBefore)
+		written = written && f.version() != version
 	}
-	if quietest > 20 {
-		t.Errorf("the host woke %d times in the quietest 3 s", quietest)
+	if host > 20 {
+		t.Errorf("the host woke %d times in the quietest 3 s", host)
 	}
-	if after := count(); after != before {
-		t.Errorf("the shims woke %d times", after-before)
+	if shim > 0 {
+		t.Errorf("the shims woke %d times in the quietest 3 s", shim)
 	}
-	if f.version() != version {
-		t.Error("something was written")
+	if written {
+		t.Error("something was written in each 3 s")
 	}
 }
 

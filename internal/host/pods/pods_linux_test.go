@@ -65,7 +65,7 @@ func TestPod_ofAnInitContainerThatFails(t *testing.T) {
 func TestPod_survivesTheHost(t *testing.T) {
 	f := newFixture(t)
 	f.run()
-	f.apply(newPod("a", corev1.RestartPolicyAlways, shell("main", "sleep 5001"), shell("side", "sleep 5002")))
+	f.apply(newPod("a", corev1.RestartPolicyAlways, shell("main", nap(5001)), shell("side", nap(5002))))
 	pod := f.until("a", func(p *corev1.Pod) bool {
 		return p != nil && condition(p, corev1.PodReady).Status == corev1.ConditionTrue
 	})
@@ -75,7 +75,6 @@ func TestPod_survivesTheHost(t *testing.T) {
 		f.halt()
 		f.run()
 		eventually(t, func() bool { return f.runs() == 1 })
-		time.Sleep(50 * time.Millisecond)
 		if after := [2]int{f.pid(pod, "main"), f.pid(pod, "side")}; after != before {
 			t.Fatalf("processes %v, before %v", after, before)
 		}
@@ -83,12 +82,12 @@ func TestPod_survivesTheHost(t *testing.T) {
 	if got := f.pod("a"); got.ResourceVersion != version {
 		t.Errorf("a restart wrote the pod: %+v, before %+v", got.Status, pod.Status)
 	}
-	if n := f.volumes.mounted[pod.UID]; n != 1 {
+	if n := f.volumes.asked(pod.UID); n != 1 {
 		t.Errorf("the volumes were asked for %d times", n)
 	}
 	f.delete("a")
 	f.until("a", isGone)
-	if n := processes(t, "sleep 500"); n != 0 {
+	if n := processes(t, nap(5001)) + processes(t, nap(5002)); n != 0 {
 		t.Errorf("%d processes are left", n)
 	}
 	if _, err := os.Stat(filepath.Join(f.root, "pods", string(pod.UID))); err == nil {
@@ -116,7 +115,7 @@ func TestPod_endIsSeenByTheNextHost(t *testing.T) {
 func TestPod_killedShimIsSeenAndReplaced(t *testing.T) {
 	f := newFixture(t)
 	f.run()
-	f.apply(newPod("a", corev1.RestartPolicyAlways, shell("main", "setsid sleep 5003 & sleep 5003")))
+	f.apply(newPod("a", corev1.RestartPolicyAlways, shell("main", "setsid "+nap(5003)+" & "+nap(5003))))
 	pod := f.until("a", hasPhase(corev1.PodRunning))
 	first := f.pid(pod, "main")
 	if err := unix.Kill(first, unix.SIGKILL); err != nil {
@@ -128,7 +127,7 @@ func TestPod_killedShimIsSeenAndReplaced(t *testing.T) {
 	if last := pod.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ExitCode != 137 || last.Reason != "Unknown" {
 		t.Errorf("last state %+v", last)
 	}
-	eventually(t, func() bool { return processes(t, "sleep 5003") == 3 }) // those of the second attempt only
+	eventually(t, func() bool { return processes(t, nap(5003)) == 3 }) // those of the second attempt only
 }
 
 func TestPod_restartBackOff(t *testing.T) {
@@ -160,14 +159,18 @@ func TestPod_restartBackOff(t *testing.T) {
 func TestPod_killsAfterTheGracePeriod(t *testing.T) {
 	f := newFixture(t)
 	f.run()
-	pod := newPod("a", corev1.RestartPolicyAlways, shell("main", "trap '' TERM; while :; do sleep 0.1; done"))
+	pod := newPod("a", corev1.RestartPolicyAlways, shell("main", "trap '' TERM; touch /holdfast-test/deaf; while :; do sleep 0.1; done"))
 	*pod.Spec.TerminationGracePeriodSeconds = 1
 	f.apply(pod)
 	f.until("a", hasPhase(corev1.PodRunning))
+	eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(f.root, "volume-data", "deaf"))
+		return err == nil
+	})
 	begin := time.Now()
 	f.delete("a")
 	f.until("a", isGone)
-	if took := time.Since(begin); took < time.Second || took > 5*time.Second {
+	if took := time.Since(begin); took < time.Second || took > 30*time.Second { // the period of who names none
 		t.Errorf("it took %s", took)
 	}
 	if f.volumes.tookAway(pod.UID) != 1 {
@@ -196,11 +199,11 @@ func TestPod_waitsForItsVolumes(t *testing.T) {
 func TestPod_ofAHolderRunsNothing(t *testing.T) {
 	f := newFixture(t)
 	f.run()
-	pod := newPod("a", corev1.RestartPolicyAlways, shell("main", "sleep 5005"))
+	pod := newPod("a", corev1.RestartPolicyAlways, shell("main", nap(5005)))
 	pod.Annotations = map[string]string{HolderAnnotation: "podman"}
 	f.apply(pod)
 	got := f.until("a", hasPhase(corev1.PodRunning))
-	if len(got.Status.ContainerStatuses) != 0 || processes(t, "sleep 5005") != 0 || condition(got, corev1.PodReady).Status != corev1.ConditionTrue {
+	if len(got.Status.ContainerStatuses) != 0 || processes(t, nap(5005)) != 0 || condition(got, corev1.PodReady).Status != corev1.ConditionTrue {
 		t.Errorf("status %+v", got.Status)
 	}
 	if _, mounted := f.manager.Mounted(pod.UID); !mounted {
