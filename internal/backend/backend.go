@@ -154,7 +154,7 @@ type GroupSnapshotter interface {
 // machine can see them (ControllerPublishVolume).
 type Attacher interface {
 	// Attach returns the publish context. Repeating it is harmless.
-	Attach(ctx context.Context, volumeID, nodeID string, capability Capability, readOnly bool) (map[string]string, error)
+	Attach(ctx context.Context, volumeID, nodeID string, spec AttachSpec) (map[string]string, error)
 	// Detach succeeds when the volume is not attached; nodeID "" means everywhere.
 	Detach(ctx context.Context, volumeID, nodeID string) error
 }

@@ -53,6 +53,15 @@ type Capability struct {
 	MountGroup string
 }
 
+// AttachSpec is what a volume is attached for.
+type AttachSpec struct {
+	Capability Capability
+	ReadOnly   bool
+	// Context is the volume's: what CreateVolume returned, of whichever driver, or
+	// what is written in a PersistentVolume that was made by hand.
+	Context map[string]string
+}
+
 // SizeRange is a wanted size in bytes; 0 means the bound is not given.
 type SizeRange struct {
 	Required, Limit int64

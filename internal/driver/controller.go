@@ -163,7 +163,9 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, r *csi.Control
 	if err != nil {
 		return nil, err
 	}
-	published, err := c.guard.Attach(ctx, r.GetVolumeId(), r.GetNodeId(), capability, r.GetReadonly())
+	published, err := c.guard.Attach(ctx, r.GetVolumeId(), r.GetNodeId(), backend.AttachSpec{
+		Capability: capability, ReadOnly: r.GetReadonly(), Context: r.GetVolumeContext(),
+	})
 	if err != nil {
 		return nil, err
 	}

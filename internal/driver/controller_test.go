@@ -348,10 +348,10 @@ func TestGroups_cutGetDelete(t *testing.T) {
 func TestPublish_onlyWhereVolumesAreAttached(t *testing.T) {
 	i := start(t, Controller, attaching{memory{newPlain()}})
 	id := i.mustCreate(t, "v").GetVolumeId()
-	request := &csi.ControllerPublishVolumeRequest{VolumeId: id, NodeId: "n1", VolumeCapability: raw(), Readonly: true}
+	request := &csi.ControllerPublishVolumeRequest{VolumeId: id, NodeId: "n1", VolumeCapability: raw(), Readonly: true, VolumeContext: map[string]string{"of": "context"}}
 	response, err := i.ControllerPublishVolume(t.Context(), request)
 	wantCode(t, err, codes.OK)
-	same(t, response.GetPublishContext(), map[string]string{"device": "/dev/x", "readOnly": "true"})
+	same(t, response.GetPublishContext(), map[string]string{"device": "/dev/x", "readOnly": "true", "of": "context"})
 	request.VolumeId = "none"
 	_, err = i.ControllerPublishVolume(t.Context(), request)
 	wantCode(t, err, codes.NotFound)

@@ -214,11 +214,11 @@ func (m memory) VolumeHealth(ctx context.Context, id string) ([]backend.HealthPr
 // attaching is a backend whose volumes are attached.
 type attaching struct{ memory }
 
-func (a attaching) Attach(_ context.Context, volume, _ string, _ backend.Capability, readOnly bool) (map[string]string, error) {
+func (a attaching) Attach(_ context.Context, volume, _ string, spec backend.AttachSpec) (map[string]string, error) {
 	if _, err := find(a.volumes, volume); err != nil {
 		return nil, err
 	}
-	return map[string]string{"device": "/dev/x", "readOnly": fmt.Sprint(readOnly)}, nil
+	return map[string]string{"device": "/dev/x", "readOnly": fmt.Sprint(spec.ReadOnly), "of": spec.Context["of"]}, nil
 }
 
 func (a attaching) Detach(context.Context, string, string) error { return nil }

@@ -25,15 +25,15 @@ func (c *Controller) newAttachments() *attachment.Machine {
 
 // Attach attaches a volume to an instance and returns the publish context, which
 // has the device name. See attachment.Machine.
-func (c *Controller) Attach(ctx context.Context, id, nodeID string, capability backend.Capability, readOnly bool) (map[string]string, error) {
+func (c *Controller) Attach(ctx context.Context, id, nodeID string, spec backend.AttachSpec) (map[string]string, error) {
 	if !volumeID.MatchString(id) {
 		return nil, fmt.Errorf("%w: %q is no EBS volume ID (vol- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
 	}
-	shared, err := sharedAttachment(capability, readOnly)
+	shared, err := sharedAttachment(spec.Capability, spec.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
-	device, err := c.attachments.Attach(ctx, id, nodeID, shared)
+	device, err := c.attachments.Attach(ctx, id, nodeID, attachment.Use{Shared: shared, Initialized: params.WaitsInitialized(spec.Context)})
 	if err != nil {
 		return nil, err
 	}
@@ -74,9 +74,10 @@ const (
 )
 
 // awaitInitialized waits for a volume's data to have come from its snapshot,
-// where the StorageClass asks for that (blockAttachUntilInitialized).
-func (c *Controller) awaitInitialized(ctx context.Context, v cloud.Volume, say func(string)) error {
-	if v.SnapshotID == "" || !params.WaitsInitialized(splitContext(v.Tags[tags.Context])) {
+// where the StorageClass asks for that (blockAttachUntilInitialized). Volumes of
+// ours say so in a tag, those of the AWS EBS CSI driver in their context alone.
+func (c *Controller) awaitInitialized(ctx context.Context, v cloud.Volume, use attachment.Use, say func(string)) error {
+	if v.SnapshotID == "" || !use.Initialized && !params.WaitsInitialized(splitContext(v.Tags[tags.Context])) {
 		return nil
 	}
 	for {

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/ec2emu/world"
 )
 
-var forOneNode = backend.Capability{Mode: backend.SingleNodeWriter}
+var forOneNode = backend.AttachSpec{Capability: backend.Capability{Mode: backend.SingleNodeWriter}}
 
 // node starts an instance.
 func (s *stage) node() string {
@@ -91,14 +91,14 @@ func TestAttach_lifeOfAnAttachment(t *testing.T) {
 		id, node := s.volume(p, "pvc-1"), s.node()
 		s.emu.Reset()
 		began := time.Now()
-		published, err := p.Attach(s.Context(), id, node, forOneNode, false)
+		published, err := p.Attach(s.Context(), id, node, forOneNode)
 		s.must(err)
 		if published["devicePath"] != "/dev/xvdaa" || time.Since(began) > 2250*time.Millisecond {
 			s.Errorf("published %v in %s", published, time.Since(began))
 		}
 		s.emu.Reset()
 		began = time.Now()
-		again, err := p.Attach(s.Context(), id, node, forOneNode, false)
+		again, err := p.Attach(s.Context(), id, node, forOneNode)
 		s.must(err)
 		if again["devicePath"] != published["devicePath"] || time.Since(began) > 80*time.Millisecond || s.calls("AttachVolume") != 0 {
 			s.Errorf("published %v again in %s", again, time.Since(began))
@@ -138,7 +138,7 @@ func TestAttach_budgetsOf500(t *testing.T) {
 			do           func(i int) error
 		}{
 			{"attach", "AttachVolume", func(i int) error {
-				_, err := p.Attach(s.Context(), ids[i], nodes[i%25], forOneNode, false)
+				_, err := p.Attach(s.Context(), ids[i], nodes[i%25], forOneNode)
 				return err
 			}},
 			{"detach", "DetachVolume", func(i int) error { return p.Detach(s.Context(), ids[i], nodes[i%25]) }},
@@ -169,14 +169,14 @@ func TestD9_withEC2sProtocol(t *testing.T) {
 		s.change(func(k *world.Knobs) { k.Times.Attach = world.Fixed(20 * time.Second) })
 		ctx, cancel := context.WithTimeout(s.Context(), 15*time.Second)
 		defer cancel()
-		if _, err := p.Attach(ctx, id, node, forOneNode, false); err == nil {
+		if _, err := p.Attach(ctx, id, node, forOneNode); err == nil {
 			s.Fatal("attached too early")
 		}
 		time.Sleep(10 * time.Second)
 		calls := s.calls("AttachVolume")
 		second := s.start(Options{})
 		began := time.Now()
-		_, err := second.Attach(s.Context(), id, node, forOneNode, false)
+		_, err := second.Attach(s.Context(), id, node, forOneNode)
 		s.must(err)
 		if took := time.Since(began); took > 80*time.Millisecond || calls != 1 || s.calls("AttachVolume") != 0 {
 			s.Errorf("took %s, %d and %d calls of AttachVolume", took, calls, s.calls("AttachVolume"))
@@ -194,7 +194,7 @@ func TestD10_withALateEC2(t *testing.T) {
 		for i := range 12 {
 			ctx, cancel := context.WithCancel(s.Context())
 			attached := make(chan error, 1)
-			go func() { _, err := p.Attach(ctx, id, node, forOneNode, false); attached <- err }()
+			go func() { _, err := p.Attach(ctx, id, node, forOneNode); attached <- err }()
 			synctest.Wait()
 			time.Sleep(time.Duration(i) * 250 * time.Millisecond)
 			s.must(p.Detach(s.Context(), id, node))
@@ -216,7 +216,7 @@ func TestAttach_lostAnswers(t *testing.T) {
 		id, node := s.volume(p, "pvc-1"), s.node()
 		s.fault(ec2emu.Fault{Action: "AttachVolume", Kind: ec2emu.FaultDropReply, Count: 1})
 		s.fault(ec2emu.Fault{Action: "DetachVolume", Kind: ec2emu.FaultDropReply, Count: 1})
-		_, err := p.Attach(s.Context(), id, node, forOneNode, false)
+		_, err := p.Attach(s.Context(), id, node, forOneNode)
 		s.must(err)
 		if got := s.attachedTo(id); len(got) != 1 {
 			s.Errorf("attached to %q", got)
@@ -233,17 +233,17 @@ func TestAttach_refusals(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
 		id, node := s.volume(p, "pvc-1"), s.node()
-		_, err := p.Attach(s.Context(), id, "i-0123456789abcdef0", forOneNode, false)
+		_, err := p.Attach(s.Context(), id, "i-0123456789abcdef0", forOneNode)
 		s.want(err, backend.ErrNotFound, "a missing instance (X-24)")
-		_, err = p.Attach(s.Context(), "vol-0123456789abcdef0", node, forOneNode, false)
+		_, err = p.Attach(s.Context(), "vol-0123456789abcdef0", node, forOneNode)
 		s.want(err, backend.ErrNotFound, "a missing volume (X-24)")
-		_, err = p.Attach(s.Context(), "vol-nonsense", node, forOneNode, false)
+		_, err = p.Attach(s.Context(), "vol-nonsense", node, forOneNode)
 		s.want(err, backend.ErrNotFound, "no volume ID")
 		elsewhere, err := s.emu.World().RunInstance(world.InstanceSpec{Zone: "us-west-2b"})
 		s.must(err)
-		_, err = p.Attach(s.Context(), id, elsewhere, forOneNode, false)
+		_, err = p.Attach(s.Context(), id, elsewhere, forOneNode)
 		s.want(err, backend.ErrPrecondition, "another zone")
-		_, err = p.Attach(s.Context(), id, node, backend.Capability{Mode: backend.MultiNodeMultiWriter}, false)
+		_, err = p.Attach(s.Context(), id, node, backend.AttachSpec{Capability: backend.Capability{Mode: backend.MultiNodeMultiWriter}})
 		s.want(err, backend.ErrInvalid, "writers of one filesystem at several nodes")
 	})
 }
@@ -283,14 +283,40 @@ func TestX27_attachWaitsUntilInitialized(t *testing.T) {
 		request.Parameters = map[string]string{"blockAttachUntilInitialized": "true", "volumeInitializationRate": "100"}
 		v, err := p.CreateVolume(s.Context(), request)
 		s.must(err)
-		began := time.Now()
-		_, err = p.Attach(s.Context(), v.ID, node, forOneNode, false)
-		s.must(err)
-		status, err := p.controller.cloud.Status(s.Context(), v.ID)
-		s.must(err)
-		s.Logf("waited %s", time.Since(began))
-		if state := status.Details["initialization-state"]; state != "completed" {
-			s.Errorf("attached while %q", state)
-		}
+		s.attachesInitialized(p, v.ID, node, forOneNode)
 	})
+}
+
+// volumes of the AWS EBS CSI driver have no tag that says so, but their
+// context does.
+func TestX27_attachWaitsWhereOnlyTheContextSaysSo(t *testing.T) {
+	staged(t, usual(), func(s *stage) {
+		p := s.start(Options{})
+		node := s.node()
+		snapshot, err := p.CreateSnapshot(s.Context(), backend.SnapshotSpec{Name: "snap-1", SourceID: s.volume(p, "pvc-1")})
+		s.must(err)
+		time.Sleep(time.Hour)
+		request := creation("pvc-2")
+		request.Source = backend.Source{SnapshotID: snapshot.ID}
+		request.Parameters = map[string]string{"volumeInitializationRate": "100"}
+		v, err := p.CreateVolume(s.Context(), request)
+		s.must(err)
+		spec := forOneNode
+		spec.Context = map[string]string{"blockattachuntilinitialized": "true"}
+		s.attachesInitialized(p, v.ID, node, spec)
+	})
+}
+
+// attachesInitialized attaches a volume that is still being filled.
+func (s *stage) attachesInitialized(p process, id, node string, spec backend.AttachSpec) {
+	s.Helper()
+	began := time.Now()
+	_, err := p.Attach(s.Context(), id, node, spec)
+	s.must(err)
+	status, err := p.controller.cloud.Status(s.Context(), id)
+	s.must(err)
+	s.Logf("waited %s", time.Since(began))
+	if state := status.Details["initialization-state"]; state != "completed" {
+		s.Errorf("attached while %q", state)
+	}
 }

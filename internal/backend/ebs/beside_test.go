@@ -23,7 +23,7 @@ func TestCreateSnapshot_keepsNobodyFromTheVolume(t *testing.T) {
 			}()
 		}
 		time.Sleep(15 * time.Second)
-		_, err := p.Attach(s.Context(), id, node, forOneNode, false)
+		_, err := p.Attach(s.Context(), id, node, forOneNode)
 		s.must(err)
 		s.must(p.Detach(s.Context(), id, node))
 		s.want(p.DeleteVolume(s.Context(), id), backend.ErrBusy, "deleted while it is cut")

@@ -32,7 +32,7 @@ func TestAttach_volumeDeletedWhileItIsInitialized(t *testing.T) {
 			}
 		}()
 		err = within(s.Context(), time.Hour, func(ctx context.Context) error {
-			_, err := p.Attach(ctx, v.ID, node, forOneNode, false)
+			_, err := p.Attach(ctx, v.ID, node, forOneNode)
 			return err
 		})
 		s.want(err, backend.ErrNotFound, "the volume is gone")

@@ -75,7 +75,7 @@ func TestDetach_afterASlowAttachWhoseCallerLeft(t *testing.T) {
 			id, node := s.volume(p, "pvc-1"), s.node()
 			s.slowly("AttachVolume", takes)
 			_ = within(s.Context(), 400*time.Millisecond, func(ctx context.Context) error {
-				_, err := p.Attach(ctx, id, node, forOneNode, false)
+				_, err := p.Attach(ctx, id, node, forOneNode)
 				return err
 			})
 			s.must(p.Detach(s.Context(), id, node))
@@ -94,12 +94,12 @@ func TestAttach_afterASlowDetachWhoseCallerLeft(t *testing.T) {
 		staged(t, usual(), func(s *stage) {
 			p := s.startStubborn()
 			id, node := s.volume(p, "pvc-1"), s.node()
-			_, err := p.Attach(s.Context(), id, node, forOneNode, false)
+			_, err := p.Attach(s.Context(), id, node, forOneNode)
 			s.must(err)
 			time.Sleep(time.Minute)
 			s.slowly("DetachVolume", takes)
 			_ = within(s.Context(), 400*time.Millisecond, func(ctx context.Context) error { return p.Detach(ctx, id, node) })
-			_, err = p.Attach(s.Context(), id, node, forOneNode, false)
+			_, err = p.Attach(s.Context(), id, node, forOneNode)
 			s.must(err)
 			time.Sleep(time.Minute)
 			if left := s.attachedTo(id); len(left) != 1 || left[0] != node+" attached" {

@@ -105,7 +105,7 @@ func (l *life) use(ctx context.Context) {
 
 func (l *life) attach(node string) func(context.Context, *process) error {
 	return func(ctx context.Context, p *process) error {
-		published, err := p.Attach(ctx, l.id, node, l.request().Capabilities[0], false)
+		published, err := p.Attach(ctx, l.id, node, backend.AttachSpec{Capability: l.request().Capabilities[0]})
 		if err == nil && published["devicePath"] == "" {
 			return errors.New("attached without a device path")
 		}

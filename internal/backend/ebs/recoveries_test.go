@@ -38,7 +38,7 @@ func recoveries() []recovery {
 		{
 			name: "attach", prepare: withVolume, through: []string{"AttachVolume"},
 			do: func(ctx context.Context, p process, on *objects) error {
-				published, err := p.Attach(ctx, on.volume, on.instance, one, false)
+				published, err := p.Attach(ctx, on.volume, on.instance, backend.AttachSpec{Capability: one})
 				if err == nil && published[devicePath] != "/dev/xvdaa" {
 					return errors.New("attached as " + published[devicePath])
 				}
@@ -145,7 +145,7 @@ func withTaggedVolume(s *stage, p process, on *objects) {
 func withAttachment(s *stage, p process, on *objects) {
 	s.Helper()
 	withVolume(s, p, on)
-	_, err := p.Attach(s.Context(), on.volume, on.instance, backend.Capability{Mode: backend.SingleNodeWriter}, false)
+	_, err := p.Attach(s.Context(), on.volume, on.instance, forOneNode)
 	s.must(err)
 }
 

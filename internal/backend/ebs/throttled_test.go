@@ -47,7 +47,7 @@ func TestThrottled(t *testing.T) {
 			return err
 		})
 		h.phase("publish", "AttachVolume", func(ctx context.Context, i int) error {
-			_, err := h.Attach(ctx, h.ids[i], h.nodes[i/20], use, false)
+			_, err := h.Attach(ctx, h.ids[i], h.nodes[i/20], backend.AttachSpec{Capability: use})
 			return err
 		})
 		h.phase("expand", "ModifyVolume", func(ctx context.Context, i int) error {

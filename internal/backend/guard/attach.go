@@ -8,12 +8,12 @@ import (
 )
 
 // Attach makes a volume visible to a node and returns the publish context.
-func (g *Guard) Attach(ctx context.Context, volume, node string, c backend.Capability, readOnly bool) (map[string]string, error) {
+func (g *Guard) Attach(ctx context.Context, volume, node string, spec backend.AttachSpec) (map[string]string, error) {
 	attacher, err := feature[backend.Attacher](g, "attachment")
 	if err != nil {
 		return nil, err
 	}
-	if err := g.checkCapability(c); err != nil {
+	if err := g.checkCapability(spec.Capability); err != nil {
 		return nil, fmt.Errorf("volume_capability: %w", err)
 	}
 	unlock, err := g.holdAttachment(volume)
@@ -21,7 +21,7 @@ func (g *Guard) Attach(ctx context.Context, volume, node string, c backend.Capab
 		return nil, err
 	}
 	defer unlock()
-	published, err := attacher.Attach(ctx, volume, node, c, readOnly)
+	published, err := attacher.Attach(ctx, volume, node, spec)
 	if err != nil {
 		return nil, fmt.Errorf("attach volume %s to node %s: %w", volume, node, err)
 	}

@@ -111,7 +111,7 @@ func (r *remote) Modify(ctx context.Context, _ backend.Volume, _, metadata map[s
 	return r.meet(ctx)
 }
 
-func (r *remote) Attach(ctx context.Context, _, _ string, _ backend.Capability, _ bool) (map[string]string, error) {
+func (r *remote) Attach(ctx context.Context, _, _ string, _ backend.AttachSpec) (map[string]string, error) {
 	return nil, r.meet(ctx)
 }
 
@@ -224,7 +224,10 @@ func TestCalls_reachABackendTogetherThatTakesThemTogether(t *testing.T) {
 			func(g *Guard) error { return g.Modify(t.Context(), "id-a", map[string]string{"iops": "1"}, nil) },
 		},
 		"attach and detach": {
-			func(g *Guard) error { _, err := g.Attach(t.Context(), "id-a", "n", use, false); return err },
+			func(g *Guard) error {
+				_, err := g.Attach(t.Context(), "id-a", "n", backend.AttachSpec{Capability: use})
+				return err
+			},
 			func(g *Guard) error { return g.Detach(t.Context(), "id-a", "n") },
 		},
 	} {

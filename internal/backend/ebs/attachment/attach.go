@@ -12,14 +12,14 @@ import (
 )
 
 // Attach attaches a volume to an instance and returns the device name of the
-// attachment. shared allows that other instances have the volume too.
+// attachment.
 //
 // Errors: ErrNotFound (volume or instance), ErrInUse (another instance has it),
 // ErrPrecondition (zone, or state of volume or instance), ErrNoSpace (the
 // instance takes no more volumes), ErrBusy (overruled by Detach, or not done in
 // the caller's time).
-func (m *Machine) Attach(ctx context.Context, volumeID, instanceID string, shared bool) (device string, err error) {
-	return m.do(ctx, pair{volumeID, instanceID}, wish{attach: true, shared: shared})
+func (m *Machine) Attach(ctx context.Context, volumeID, instanceID string, use Use) (device string, err error) {
+	return m.do(ctx, pair{volumeID, instanceID}, wish{attach: true, use: use})
 }
 
 // attach works until the pair is attached.
@@ -75,7 +75,7 @@ func (r *run) instance(ctx context.Context) func() (cloud.Instance, error) {
 
 // accept returns the name of an attachment that is complete.
 func (r *run) accept(ctx context.Context, volume cloud.Volume, a cloud.Attachment) (string, error) {
-	if other := r.other(volume); other != nil && !r.wish.shared {
+	if other := r.other(volume); other != nil && !r.wish.use.Shared {
 		return "", r.giveWay(ctx, a, *other)
 	}
 	k := r.m.recall(r.pair)
@@ -138,7 +138,7 @@ func (r *run) elsewhere(a cloud.Attachment) error {
 // start asks for the attachment if everything allows it, and returns a newer
 // description of the volume.
 func (r *run) start(ctx context.Context, volume cloud.Volume, instance func() (cloud.Instance, error)) (cloud.Volume, error) {
-	if other := r.other(volume); other != nil && (!r.wish.shared || !volume.MultiAttach) {
+	if other := r.other(volume); other != nil && (!r.wish.use.Shared || !volume.MultiAttach) {
 		return r.awaitOther(ctx, volume, *other)
 	}
 	if err := checkVolume(volume); err != nil {
@@ -158,7 +158,7 @@ func (r *run) start(ctx context.Context, volume cloud.Volume, instance func() (c
 		return volume, err
 	}
 	if before := r.m.options.Before; before != nil {
-		if err := before(ctx, volume, func(phase string) { r.say("%s", phase) }); err != nil {
+		if err := before(ctx, volume, r.wish.use, func(phase string) { r.say("%s", phase) }); err != nil {
 			return volume, err
 		}
 	}

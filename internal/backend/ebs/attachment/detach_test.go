@@ -14,7 +14,7 @@ func TestDetach_everywhere(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		e.volumes["vol-1"].MultiAttach = true
 		for _, instance := range []string{"i-a", "i-b"} {
-			if _, err := m.Attach(t.Context(), "vol-1", instance, true); err != nil {
+			if _, err := m.Attach(t.Context(), "vol-1", instance, Use{Shared: true}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -28,7 +28,7 @@ func TestDetach_everywhere(t *testing.T) {
 
 func TestDetach_everywhereOverrulesAttach(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
-		attached := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", false); return err })
+		attached := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", Use{}); return err })
 		time.Sleep(time.Second)
 		mustDetach(t, m, "vol-1", "")
 		if err := <-attached; !errors.Is(err, backend.ErrBusy) {
@@ -108,8 +108,8 @@ func TestDetach_saysSinceWhen(t *testing.T) {
 func TestAttach_exclusiveOfAMultiAttachVolume(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		e.volumes["vol-1"].MultiAttach = true
-		other := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-b", false); return err })
-		_, err := m.Attach(t.Context(), "vol-1", "i-a", false)
+		other := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-b", Use{}); return err })
+		_, err := m.Attach(t.Context(), "vol-1", "i-a", Use{})
 		failed := 0
 		for _, err := range []error{err, <-other} {
 			if err != nil {
@@ -131,8 +131,8 @@ func TestAttach_exclusiveOverTwoProcesses(t *testing.T) {
 		e.volumes["vol-1"].MultiAttach = true
 		second := New(e, Options{})
 		defer second.Close()
-		other := started(func() error { _, err := second.Attach(t.Context(), "vol-1", "i-b", false); return err })
-		_, errA := m.Attach(t.Context(), "vol-1", "i-a", false)
+		other := started(func() error { _, err := second.Attach(t.Context(), "vol-1", "i-b", Use{}); return err })
+		_, errA := m.Attach(t.Context(), "vol-1", "i-a", Use{})
 		errB := <-other
 		if errA == nil && errB == nil {
 			t.Error("both got it")
@@ -143,7 +143,7 @@ func TestAttach_exclusiveOverTwoProcesses(t *testing.T) {
 func TestAttach_sharedOfAVolumeThatIsNotMultiAttach(t *testing.T) {
 	inTime(t, func(t *testing.T, _ *ec2, m *Machine) {
 		mustAttach(t, m, "vol-1", "i-a")
-		if _, err := m.Attach(t.Context(), "vol-1", "i-b", true); !errors.Is(err, backend.ErrInUse) {
+		if _, err := m.Attach(t.Context(), "vol-1", "i-b", Use{Shared: true}); !errors.Is(err, backend.ErrInUse) {
 			t.Errorf("got %v, want ErrInUse", err)
 		}
 	})
@@ -167,13 +167,13 @@ func TestAttach_waitsUntilAnotherInstanceHasGivenTheVolumeBack(t *testing.T) {
 func TestClose_endsCalls(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		e.attaches = never
-		answered := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", false); return err })
+		answered := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", Use{}); return err })
 		time.Sleep(time.Second)
 		m.Close()
 		if err := <-answered; !errors.Is(err, backend.ErrUnavailable) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}
-		if _, err := m.Attach(t.Context(), "vol-1", "i-a", false); !errors.Is(err, backend.ErrUnavailable) {
+		if _, err := m.Attach(t.Context(), "vol-1", "i-a", Use{}); !errors.Is(err, backend.ErrUnavailable) {
 			t.Errorf("got %v, want ErrUnavailable", err)
 		}
 	})

@@ -9,10 +9,18 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
+// Use is what a volume is attached for.
+type Use struct {
+	// Shared allows that other instances have the volume too.
+	Shared bool
+	// Initialized is for Options.Before: the volume is wanted with all its data.
+	Initialized bool
+}
+
 // wish is what a call wants of a pair.
 type wish struct {
 	attach bool
-	shared bool // other instances may have the volume too
+	use    Use
 }
 
 func (w wish) String() string {

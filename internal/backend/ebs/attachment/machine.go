@@ -57,7 +57,7 @@ type Options struct {
 	Names int
 	// Before is called before AttachVolume and may wait, or refuse; say tells
 	// what it waits for. Nil for nothing.
-	Before func(ctx context.Context, v cloud.Volume, say func(string)) error
+	Before func(ctx context.Context, v cloud.Volume, use Use, say func(string)) error
 	Logger *slog.Logger
 }
 
@@ -194,7 +194,7 @@ func (m *Machine) claim(p pair, w wish) error {
 	defer m.mu.Unlock()
 	now := time.Now()
 	for instance, e := range m.volumes[p.volume] {
-		if instance != p.instance && !w.shared && (e.asking || e.memory.expected(now, m.options)) {
+		if instance != p.instance && !w.use.Shared && (e.asking || e.memory.expected(now, m.options)) {
 			return fmt.Errorf("%w: volume %s is being attached to instance %s", backend.ErrInUse, p.volume, instance)
 		}
 	}

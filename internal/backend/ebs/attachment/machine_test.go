@@ -32,7 +32,7 @@ func warm(m *Machine) {
 
 func mustAttach(t *testing.T, m *Machine, volume, instance string) string {
 	t.Helper()
-	device, err := m.Attach(t.Context(), volume, instance, false)
+	device, err := m.Attach(t.Context(), volume, instance, Use{})
 	if err != nil {
 		t.Fatalf("Attach(%s, %s): %v", volume, instance, err)
 	}
@@ -139,7 +139,7 @@ func TestD9_deadlinePassesWhileEC2Attaches(t *testing.T) {
 		t.Run(fmt.Sprintf("restart=%t", restart), func(t *testing.T) {
 			inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 				e.attaches = 20 * time.Second
-				_, err := m.Attach(within(t, 15*time.Second), "vol-1", "i-a", false)
+				_, err := m.Attach(within(t, 15*time.Second), "vol-1", "i-a", Use{})
 				if !errors.Is(err, backend.ErrBusy) && !errors.Is(err, context.DeadlineExceeded) {
 					t.Fatalf("the first call: %v", err)
 				}
@@ -169,7 +169,7 @@ func TestD8_repeatAdoptsWhatIsUnderWay(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		e.attaches = 5 * time.Second
 		for range 4 {
-			if _, err := m.Attach(within(t, time.Second), "vol-1", "i-a", false); err == nil {
+			if _, err := m.Attach(within(t, time.Second), "vol-1", "i-a", Use{}); err == nil {
 				t.Fatal("attached too early")
 			}
 		}
@@ -184,7 +184,7 @@ func TestD10_detachOverrulesAttach(t *testing.T) {
 	for _, after := range []time.Duration{0, 20 * time.Millisecond, 80 * time.Millisecond, 110 * time.Millisecond, time.Second, 2 * time.Second, 2120 * time.Millisecond} {
 		t.Run(after.String(), func(t *testing.T) {
 			inTime(t, func(t *testing.T, e *ec2, m *Machine) {
-				attached := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", false); return err })
+				attached := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", Use{}); return err })
 				time.Sleep(after)
 				synctest.Wait()
 				detached := started(func() error { return m.Detach(t.Context(), "vol-1", "i-a") })
@@ -266,9 +266,9 @@ func TestD12_detachingIsNotSuccess(t *testing.T) {
 // calls that want the same share the work.
 func TestAttach_sameCallsShareTheWork(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
-		short := started(func() error { _, err := m.Attach(within(t, time.Second), "vol-1", "i-a", false); return err })
+		short := started(func() error { _, err := m.Attach(within(t, time.Second), "vol-1", "i-a", Use{}); return err })
 		synctest.Wait()
-		long := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", false); return err })
+		long := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", Use{}); return err })
 		if err := <-short; !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the short call: %v", err)
 		}

@@ -162,7 +162,7 @@ func (m *model) call(number int, p pair, attach bool, patience time.Duration) {
 		defer cancel()
 		begin := time.Now()
 		if attach {
-			_, err := machine.Attach(ctx, p.volume, p.instance, false)
+			_, err := machine.Attach(ctx, p.volume, p.instance, Use{})
 			m.judge(number, p, "attached", err)
 		} else {
 			m.judge(number, p, "absent", machine.Detach(ctx, p.volume, p.instance))
@@ -245,7 +245,7 @@ func (m *model) repeat(number int, p pair, attach bool) {
 		ctx, cancel := context.WithTimeout(m.ctx, time.Minute)
 		var err error
 		if attach {
-			_, err = m.machine.Attach(ctx, p.volume, p.instance, false)
+			_, err = m.machine.Attach(ctx, p.volume, p.instance, Use{})
 		} else {
 			err = m.machine.Detach(ctx, p.volume, p.instance)
 		}

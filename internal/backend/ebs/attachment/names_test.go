@@ -134,7 +134,7 @@ func TestAttach_namesFreedElsewhereAreFound(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := m.Attach(t.Context(), "vol-1", "i-a", false); !errors.Is(err, backend.ErrNoSpace) {
+		if _, err := m.Attach(t.Context(), "vol-1", "i-a", Use{}); !errors.Is(err, backend.ErrNoSpace) {
 			t.Errorf("got %v, want ErrNoSpace", err)
 		}
 		time.Sleep(2 * time.Second)
@@ -172,7 +172,7 @@ func TestD18_wrongGuessIsSurvived(t *testing.T) {
 func TestAttach_givesUpAfterFiveNames(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		e.refuse = func(action string, _ cloud.AttachInput) error { return answer(action, "InvalidDevice.InUse", "in use") }
-		_, err := m.Attach(t.Context(), "vol-1", "i-a", false)
+		_, err := m.Attach(t.Context(), "vol-1", "i-a", Use{})
 		for _, sentinel := range []error{backend.ErrInvalid, backend.ErrNotFound, backend.ErrInUse} {
 			if err == nil || errors.Is(err, sentinel) {
 				t.Errorf("got %v, want an internal error", err)
@@ -187,7 +187,7 @@ func TestD19_onlyADetachFreesTheName(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		e.addVolume("vol-2")
 		e.attaches = never
-		if _, err := m.Attach(within(t, 20*time.Second), "vol-1", "i-a", false); err == nil {
+		if _, err := m.Attach(within(t, 20*time.Second), "vol-1", "i-a", Use{}); err == nil {
 			t.Fatal("attached")
 		}
 		if held := m.names.nodes["i-a"].held; len(held) != 1 {
@@ -212,7 +212,7 @@ func TestAttach_uncertainNameIsNotGiven(t *testing.T) {
 		e.lose = func(string) bool { e.lose = nil; return true }
 		begin := time.Now()
 		e.lag = func() time.Duration { return min(time.Since(begin), 2*time.Second) }
-		first := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", false); return err })
+		first := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", Use{}); return err })
 		time.Sleep(200 * time.Millisecond)
 		if device := mustAttach(t, m, "vol-2", "i-a"); device != "/dev/xvdab" {
 			t.Errorf("device %s", device)
@@ -252,7 +252,7 @@ func TestU2_stuckAttachmentWithImpatientCallers(t *testing.T) {
 						m.Close()
 						m = New(e, Options{})
 					}
-					_, err := m.Attach(within(t, 40*time.Second), "vol-1", "i-a", false)
+					_, err := m.Attach(within(t, 40*time.Second), "vol-1", "i-a", Use{})
 					if err == nil {
 						break
 					}
@@ -299,7 +299,7 @@ func (r *renamer) AttachVolume(ctx context.Context, in cloud.AttachInput) (cloud
 func TestX44_missingWhileWaiting(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		e.attaches = never
-		answered := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", false); return err })
+		answered := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", Use{}); return err })
 		time.Sleep(5 * time.Second)
 		e.mu.Lock()
 		delete(e.volumes, "vol-1")

@@ -54,7 +54,7 @@ func TestX23_detachedByAnother(t *testing.T) {
 func TestX24_missingVolumeOrInstance(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		for _, p := range []pair{{"vol-none", "i-a"}, {"vol-1", "i-none"}} {
-			if _, err := m.Attach(t.Context(), p.volume, p.instance, false); !errors.Is(err, backend.ErrNotFound) {
+			if _, err := m.Attach(t.Context(), p.volume, p.instance, Use{}); !errors.Is(err, backend.ErrNotFound) {
 				t.Errorf("Attach(%s, %s): %v, want ErrNotFound", p.volume, p.instance, err)
 			}
 		}
@@ -69,7 +69,7 @@ func TestX25_attachedElsewhere(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		mustAttach(t, m, "vol-1", "i-a")
 		time.Sleep(time.Minute)
-		_, err := m.Attach(t.Context(), "vol-1", "i-b", false)
+		_, err := m.Attach(t.Context(), "vol-1", "i-b", Use{})
 		if !errors.Is(err, backend.ErrInUse) || !strings.Contains(err.Error(), "i-a") {
 			t.Errorf("got %v, want ErrInUse that names i-a", err)
 		}
@@ -109,7 +109,7 @@ func TestAttach_refusesWhatEC2Would(t *testing.T) {
 			inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 				c.change(e)
 				begin := time.Now()
-				if _, err := m.Attach(t.Context(), "vol-1", "i-a", false); !errors.Is(err, c.want) {
+				if _, err := m.Attach(t.Context(), "vol-1", "i-a", Use{}); !errors.Is(err, c.want) {
 					t.Errorf("got %v, want %v", err, c.want)
 				}
 				if time.Since(begin) > time.Second {

@@ -73,7 +73,7 @@ func TestAttach_descriptionFromBeforeTheDetach(t *testing.T) {
 			e.attaches = 100 * time.Millisecond
 			begin := time.Now()
 			lateFor(e, begin.Add(-time.Second), 2*time.Second)
-			attached := started(func() error { _, err := m.Attach(t.Context(), "vol-1", to, false); return err })
+			attached := started(func() error { _, err := m.Attach(t.Context(), "vol-1", to, Use{}); return err })
 			time.Sleep(200 * time.Millisecond)
 			wantCalls(t, e, "AttachVolume", 2)
 			if err := <-attached; err != nil {
