@@ -3,6 +3,7 @@ package workload
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,12 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// patience is how long a test waits for what is to happen.
+const patience = time.Minute
+
+// nap is a command that sleeps, and is no other run's of these tests.
+func nap(seconds int) string { return fmt.Sprintf("sleep %d.%07d", seconds, os.Getpid()) }
 
 func needRoot(t *testing.T) {
 	t.Helper()
@@ -270,12 +277,12 @@ func (n *notifying) Write(data []byte) (int, error) {
 // looks for what the workload left in the background.
 func TestRun_nothingOutlivesTheParent(t *testing.T) {
 	needRoot(t)
-	if os.Getenv("WORKLOAD_PARENT") != "" {
-		_, err := Run(t.Context(), shell(t, "setsid sleep 4242 & echo ready; wait"), Streams{Stdout: os.Stdout}, nil)
+	if nap := os.Getenv("WORKLOAD_PARENT"); nap != "" {
+		_, err := Run(t.Context(), shell(t, "setsid "+nap+" & echo ready; wait"), Streams{Stdout: os.Stdout}, nil)
 		t.Fatal("the workload ended", err)
 	}
 	parent := exec.Command("/proc/self/exe", "-test.run", t.Name())
-	parent.Env = append(os.Environ(), "WORKLOAD_PARENT=1")
+	parent.Env = append(os.Environ(), "WORKLOAD_PARENT="+nap(4242))
 	stdout, err := parent.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -290,8 +297,8 @@ func TestRun_nothingOutlivesTheParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = parent.Wait()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if exec.Command("pgrep", "-xf", "sleep 4242").Run() != nil {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if exec.Command("pgrep", "-xf", nap(4242)).Run() != nil {
 			return
 		}
 		if time.Now().After(deadline) {

@@ -44,7 +44,7 @@ func start(t *testing.T, place Place, container Container) (State, *Process) {
 // look waits for the end of a shim and returns what it left.
 func ended(t *testing.T, place Place, process *Process, reason string) State {
 	t.Helper()
-	late := time.AfterFunc(20*time.Second, func() { _ = process.Signal(unix.SIGKILL) })
+	late := time.AfterFunc(patience, func() { _ = process.Signal(unix.SIGKILL) })
 	defer late.Stop()
 	if !process.Wait() {
 		t.Fatal("closed")
@@ -118,8 +118,8 @@ func TestShim_isFoundAgainByAnotherHost(t *testing.T) {
 
 func TestShim_killedTakesEverythingWithIt(t *testing.T) {
 	place := testPlace(t)
-	_, process := start(t, place, shell(t, "setsid sleep 4711 & (setsid sleep 4711 &) ; sleep 4711"))
-	eventually(t, func() bool { return countProcesses(t, "sleep\x004711\x00") == 3 })
+	_, process := start(t, place, shell(t, "setsid "+nap(4711)+" & (setsid "+nap(4711)+" &) ; "+nap(4711)))
+	eventually(t, func() bool { return countProcesses(t, nap(4711)) == 3 })
 	if err := unix.Kill(process.PID(), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -127,18 +127,18 @@ func TestShim_killedTakesEverythingWithIt(t *testing.T) {
 	if e := *state.Ended; e.ExitCode != 137 || e.Reason != ReasonUnknown {
 		t.Fatalf("ended as %+v", e)
 	}
-	if n := countProcesses(t, "sleep\x004711\x00"); n != 0 {
+	if n := countProcesses(t, nap(4711)); n != 0 {
 		t.Fatalf("%d processes are left", n)
 	}
 }
 
 func TestShim_endsWhatTheCommandLeft(t *testing.T) {
 	place := testPlace(t)
-	_, process := start(t, place, shell(t, "setsid sleep 4712 & exit 0"))
+	_, process := start(t, place, shell(t, "setsid "+nap(4712)+" & exit 0"))
 	if e := *ended(t, place, process, ReasonUnknown).Ended; e.ExitCode != 0 || e.Reason != ReasonCompleted {
 		t.Fatalf("ended as %+v", e)
 	}
-	if n := countProcesses(t, "sleep\x004712\x00"); n != 0 {
+	if n := countProcesses(t, nap(4712)); n != 0 {
 		t.Fatalf("%d processes are left", n)
 	}
 }
@@ -280,14 +280,14 @@ func TestPlace_damagedStateStartsNothing(t *testing.T) {
 
 func eventually(t *testing.T, happened func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !happened(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it did not happen")
 		}
 	}
 }
 
-// countProcesses counts those with a command line, arguments separated by NUL.
+// countProcesses counts those with a command line.
 func countProcesses(t *testing.T, commandLine string) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -296,7 +296,7 @@ func countProcesses(t *testing.T, commandLine string) int {
 	}
 	count := 0
 	for _, entry := range entries {
-		if data, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline")); err == nil && string(data) == commandLine {
+		if data, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline")); err == nil && strings.TrimSuffix(strings.ReplaceAll(string(data), "\x00", " "), " ") == commandLine {
 			count++
 		}
 	}
