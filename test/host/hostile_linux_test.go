@@ -595,6 +595,15 @@ func (m *machine) writeDriver(name string) {
 	}
 }
 
+// endDriver takes it away again.
+func (m *machine) endDriver() {
+	m.t.Helper()
+	if err := os.Remove(filepath.Join(m.root, "drivers.d", "second.yaml")); err != nil {
+		m.t.Fatal(err)
+	}
+	m.until("the driver is gone", limitOfTest, func() bool { return len(m.processes()) == 0 })
+}
+
 // One driver stops answering in the middle of its life; what the other serves is
 // as quick as ever.
 func TestHangingDriver_keepsNobodyElse(t *testing.T) {
@@ -647,6 +656,7 @@ func TestHangingDriver_keepsNobodyElse(t *testing.T) {
 		claims = append(claims, fmt.Sprintf("h%d", i))
 	}
 	m.clear(pods, claims)
+	m.endDriver()
 }
 
 func TestFewDescriptors_areEnough(t *testing.T) {
@@ -689,10 +699,7 @@ func TestDriverGoneForEver_isAbandoned(t *testing.T) {
 		t.Fatal(err)
 	}
 	volume := m.claimOf("c").Spec.VolumeName
-	if err := os.Remove(filepath.Join(m.root, "drivers.d", "second.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	m.until("the driver is gone", 20*time.Second, func() bool { return len(m.processes()) == 0 })
+	m.endDriver()
 	says(t, m.succeeds("delete", "pod/p", "--abandon", "--wait=false"), "given up where nothing is mounted")
 	m.until("it is said what is still mounted", 20*time.Second, func() bool {
 		return strings.Contains(m.events("pod", "p"), "still mounted")

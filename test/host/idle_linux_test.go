@@ -168,4 +168,9 @@ func TestIdle_theHostSleeps(t *testing.T) {
 	if woken > allowed || ofShims > allowed {
 		t.Errorf("it does not sleep: %d of the host, %d of the pods in %v; want at most %d", woken, ofShims, length, allowed)
 	}
+	claims := []string{"p0", "p1", "p2", "p3", "p4", "stuck"}
+	m.clear(append([]string{"over"}, claims...), claims)
+	if left := append(m.mounts(), m.loops()...); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
 }

@@ -74,6 +74,11 @@ func newMachine(t *testing.T) *machine {
 	t.Cleanup(func() {
 		m.stop()
 		m.client.Close()
+		// Containers and drivers outlive the host: a test ends those that it had
+		// started by asking for it, and what is left then is a defect.
+		if left := append(m.processes(), m.shims()...); len(left) > 0 && !t.Failed() {
+			t.Errorf("left running: %v", left)
+		}
 		m.endProcesses()
 		if err := errors.Join(log.Close(), m.unmountAll()); err != nil {
 			t.Error(err)
