@@ -97,3 +97,112 @@ func TestRemove_takesAwayOnlyWhatWasBound(t *testing.T) {
 		t.Errorf("somebody else's mount is gone, or %v", err)
 	}
 }
+
+// flagsOf are the flags of the mount at a path (statfs(2)).
+func flagsOf(t *testing.T, path string) int64 {
+	t.Helper()
+	var is unix.Statfs_t
+	if err := unix.Statfs(path, &is); err != nil {
+		t.Fatal(err)
+	}
+	return is.Flags
+}
+
+func TestPlace_readOnlyKeepsTheOtherFlagsOfTheVolume(t *testing.T) {
+	records, source, target := places(t)
+	if err := unix.Mount("", source, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := Place(records, "one", []Bind{{Source: source, Target: target, ReadOnly: true}}); err != nil {
+		t.Fatal(err)
+	}
+	const wanted = unix.ST_RDONLY | unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC
+	if flags := flagsOf(t, target); flags&wanted != wanted {
+		t.Errorf("its flags are %#x, without %#x", flags, wanted&^flags)
+	}
+	if err := Remove(records, "one"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A host that was killed between the steps of an older version left it writable.
+func TestPlace_makesWhatIsThereReadOnly(t *testing.T) {
+	records, source, target := places(t)
+	if err := Place(records, "one", []Bind{{Source: source, Target: target}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Place(records, "one", []Bind{{Source: source, Target: target, ReadOnly: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if flagsOf(t, target)&unix.ST_RDONLY == 0 {
+		t.Error("it is not read-only")
+	}
+	if flagsOf(t, source)&unix.ST_RDONLY != 0 {
+		t.Error("the volume itself is read-only")
+	}
+}
+
+func TestRemove_doesNotForgetWhatIsUnderAnotherMount(t *testing.T) {
+	records, source, target := places(t)
+	if err := Place(records, "one", []Bind{{Source: source, Target: target}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", target, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	if err := Remove(records, "one"); err == nil || !strings.Contains(err.Error(), "unmount "+target+": something else is mounted over it (tmpfs, tmpfs): unmount that first") {
+		t.Errorf("with a mount over it: %v", err)
+	}
+	if err := unix.Unmount(target, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := Remove(records, "one"); err != nil || isMounted(t, target) {
+		t.Errorf("it is not taken away: %v", err)
+	}
+}
+
+// Somebody who may write above the target leads it elsewhere, between any two
+// looks at it.
+func TestPlace_goesWhereItLooked(t *testing.T) {
+	records, source, target := places(t)
+	base := filepath.Dir(target)
+	own, elsewhere, link := filepath.Join(base, "own"), filepath.Join(base, "elsewhere"), filepath.Join(base, "link")
+	for _, directory := range []string{filepath.Join(own, "d"), filepath.Join(elsewhere, "d")} {
+		if err := os.MkdirAll(directory, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(elsewhere, link); err != nil {
+		t.Fatal(err)
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-done:
+				return
+			default: // own is now the directory and now the link
+				_ = unix.Renameat2(unix.AT_FDCWD, own, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	wrong := 0
+	for range 300 {
+		_ = Place(records, "one", []Bind{{Source: source, Target: filepath.Join(own, "d")}}) // it may be refused
+		if isMounted(t, filepath.Join(elsewhere, "d")) {
+			wrong++
+		}
+		for _, place := range []string{own, elsewhere, link} {
+			_ = unix.Unmount(filepath.Join(place, "d"), unix.MNT_DETACH)
+		}
+	}
+	close(done)
+	<-ended
+	for _, place := range []string{own, elsewhere, link} {
+		_ = unix.Unmount(filepath.Join(place, "d"), unix.MNT_DETACH)
+	}
+	if wrong > 0 {
+		t.Errorf("of 300, %d were mounted where a link leads", wrong)
+	}
+}
