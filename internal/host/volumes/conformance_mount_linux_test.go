@@ -359,15 +359,15 @@ func TestRepublish_keepsTheMountWhateverTheAnswer(t *testing.T) {
 	w.object(func(spec *storagev1.CSIDriverSpec) { yes := true; spec.RequiresRepublish = &yes })
 	w.ensured("a")
 	p := w.create(pod("web", "a"))
-	if _, wanted, err := w.manager.NextRepublish(); err != nil || wanted {
+	if _, wanted, err := w.manager.nextRepublish("d.example"); err != nil || wanted {
 		t.Errorf("wanted without a mount: %v, %v", wanted, err)
 	}
 	place := w.mount(p)["data"].Path
-	next, wanted, err := w.manager.NextRepublish()
+	next, wanted, err := w.manager.nextRepublish("d.example")
 	if wait := time.Until(next); err != nil || !wanted || wait < 59*time.Second || wait > 90*time.Second {
 		t.Errorf("next in %v, %v, %v", wait, wanted, err)
 	}
-	if err := w.manager.Republish(t.Context()); err != nil || w.driver.Count("NodePublishVolume") != 1 {
+	if err := w.manager.republish(t.Context(), "d.example"); err != nil || w.driver.Count("NodePublishVolume") != 1 {
 		t.Errorf("published before it is due: %v", err)
 	}
 	for _, code := range []codes.Code{codes.InvalidArgument, codes.OK} {
@@ -377,7 +377,7 @@ func TestRepublish_keepsTheMountWhateverTheAnswer(t *testing.T) {
 			a.fail = failures("NodePublishVolume", code, 2)
 		}
 		w.driver.Publish = func(*csi.NodePublishVolumeRequest) error { return nil }
-		if err := w.manager.Republish(t.Context()); (err == nil) != (code == codes.OK) {
+		if err := w.manager.republish(t.Context(), "d.example"); (err == nil) != (code == codes.OK) {
 			t.Errorf("%s: %v", code, err)
 		}
 		if !isMounted(place) || w.uses()[0].Targets[place].Phase != store.PhaseDone {
@@ -390,7 +390,7 @@ func TestRepublish_keepsTheMountWhateverTheAnswer(t *testing.T) {
 	w.driver.Publish = mountTmpfs
 	w.remove(p)
 	w.isIdle()
-	if _, wanted, _ := w.manager.NextRepublish(); wanted {
+	if _, wanted, _ := w.manager.nextRepublish("d.example"); wanted {
 		t.Error("wanted after the pod")
 	}
 }

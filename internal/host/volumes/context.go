@@ -19,7 +19,8 @@ type nodeSide struct {
 	// selinux replaces selinuxEnabled in tests.
 	selinux func() bool
 	// due has when volumes are to be published again.
-	due dueTimes
+	due          dueTimes
+	republishers republishers
 }
 
 func (n *nodeSide) labels() bool {

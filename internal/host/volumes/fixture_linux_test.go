@@ -87,19 +87,26 @@ func newWorld(t *testing.T, change ...func(*csitest.Driver)) *world {
 // serve connects the driver, as if it had registered.
 func (w *world) serve() {
 	w.t.Helper()
+	w.client = w.register(w.driver, 5*time.Second)
+}
+
+// register connects a driver, whose calls may take so long.
+func (w *world) register(driver *csitest.Driver, timeout time.Duration) *plugins.Driver {
+	w.t.Helper()
 	pipe := bufconn.Listen(1 << 16)
-	w.t.Cleanup(w.driver.Serve(pipe))
+	w.t.Cleanup(driver.Serve(pipe))
 	connection, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = connection.Close() })
-	w.client = &plugins.Driver{
-		Name: w.driver.Name, Node: plugins.NodeInfo{ID: w.driver.NodeID, Topology: w.driver.Topology},
-		Client: csiclient.New(connection, csiclient.Options{Driver: w.driver.Name, Timeout: 5 * time.Second}),
+	client := &plugins.Driver{
+		Name: driver.Name, Node: plugins.NodeInfo{ID: driver.NodeID, Topology: driver.Topology},
+		Client: csiclient.New(connection, csiclient.Options{Driver: driver.Name, Timeout: timeout}),
 	}
-	w.registry.set(w.driver.Name, w.client)
+	w.registry.set(driver.Name, client)
+	return client
 }
 
 // restart makes a Manager as a new process would, with failpoints.

@@ -143,31 +143,3 @@ func (m *Manager) growthController() reconcile.Controller {
 
 // growthPatience is when a growth is looked at again that waits for a secret.
 const growthPatience = time.Minute
-
-// republishKey is the one key of the republish controller: one timer serves all
-// volumes, and there is none while no volume is mounted that needs it.
-const republishKey = "all"
-
-func (m *Manager) republishController() reconcile.Controller {
-	return reconcile.Controller{
-		Name: "volumes that are published again",
-		All:  func(*store.Tx) ([]string, error) { return []string{republishKey}, nil },
-		Keys: func(change store.Change) []string {
-			switch change.Kind.Kind {
-			case "Pod", "CSIDriver":
-				return []string{republishKey}
-			}
-			return nil
-		},
-		Do: func(ctx context.Context, _ string) (time.Duration, error) {
-			if err := m.as(ctx).Republish(ctx); err != nil {
-				return 0, err
-			}
-			next, wanted, err := m.NextRepublish()
-			if err != nil || !wanted {
-				return 0, err
-			}
-			return max(time.Until(next), firstBackoff), nil
-		},
-	}
-}

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
+	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
@@ -64,26 +67,21 @@ type republished struct {
 	target store.Target
 }
 
-// toRepublish lists the mounted volumes whose drivers say requiresRepublish.
-func (m *Manager) toRepublish() (all []republished, err error) {
+func requiresRepublish(object *storagev1.CSIDriver) bool {
+	return object != nil && object.Spec.RequiresRepublish != nil && *object.Spec.RequiresRepublish
+}
+
+// toRepublish lists a driver's mounted volumes, if it says requiresRepublish.
+func (m *Manager) toRepublish(driver string) (all []republished, err error) {
 	err = m.view(func(tx *store.Tx) error {
-		objects, err := tx.Drivers().All()
-		if err != nil {
+		object, err := tx.Drivers().Get(driver)
+		if err != nil || !requiresRepublish(object) {
 			return err
-		}
-		wanted := map[string]bool{}
-		for _, object := range objects {
-			if object.Spec.RequiresRepublish != nil && *object.Spec.RequiresRepublish {
-				wanted[object.Name] = true
-			}
-		}
-		if len(wanted) == 0 {
-			return nil
 		}
 		uses, err := tx.Uses().All()
 		for _, use := range uses {
 			for path, target := range use.Targets {
-				if wanted[use.Driver] && target.Phase == store.PhaseDone && !use.Block {
+				if use.Driver == driver && target.Phase == store.PhaseDone && !use.Block {
 					all = append(all, republished{use: use.Name, path: path, target: target})
 				}
 			}
@@ -93,10 +91,10 @@ func (m *Manager) toRepublish() (all []republished, err error) {
 	return all, err
 }
 
-// NextRepublish is when Republish has something to do; ok is false while no
-// mounted volume wants it.
-func (m *Manager) NextRepublish() (next time.Time, ok bool, err error) {
-	all, err := m.toRepublish()
+// nextRepublish is when republish has something to do for a driver; ok is false
+// while no mounted volume wants it.
+func (m *Manager) nextRepublish(driver string) (next time.Time, ok bool, err error) {
+	all, err := m.toRepublish(driver)
 	for _, one := range all {
 		if due := m.node.due.of(one.path); !ok || due.Before(next) {
 			next, ok = due, true
@@ -105,23 +103,23 @@ func (m *Manager) NextRepublish() (next time.Time, ok bool, err error) {
 	return next, ok, err
 }
 
-// Republish calls NodePublishVolume again for the volumes that are due. Whatever
-// the driver answers, the volume stays mounted: a container uses it. One that
-// failed stays due.
-func (m *Manager) Republish(ctx context.Context) error {
-	all, err := m.toRepublish()
+// republish calls NodePublishVolume again for the volumes of a driver that are
+// due. Whatever it answers, the volume stays mounted: a container uses it. One
+// that failed stays due.
+func (m *Manager) republish(ctx context.Context, driver string) error {
+	all, err := m.toRepublish(driver)
 	if err != nil {
 		return err
 	}
 	all = slices.DeleteFunc(all, func(one republished) bool { return time.Now().Before(m.node.due.of(one.path)) })
 	var work []func() error
 	for _, one := range all {
-		work = append(work, func() error { return m.republish(ctx, one) })
+		work = append(work, func() error { return m.republishOne(ctx, one) })
 	}
 	return atOnce(work)
 }
 
-func (m *Manager) republish(ctx context.Context, one republished) error {
+func (m *Manager) republishOne(ctx context.Context, one republished) error {
 	unlock, err := m.lock(ctx, "volume "+one.use)
 	if err != nil {
 		return err
@@ -132,8 +130,12 @@ func (m *Manager) republish(ctx context.Context, one republished) error {
 		return err
 	}
 	job, err := m.jobAgain(use, one)
-	if err != nil || job == nil {
+	if err != nil {
 		return err
+	}
+	if job == nil { // whether it still is mounted in a while is soon enough
+		m.node.due.done(one.path)
+		return nil
 	}
 	if err := m.callAgain(ctx, *job); err != nil {
 		if errors.Is(err, plugins.ErrNotRegistered) {
@@ -175,4 +177,64 @@ func (m *Manager) callAgain(ctx context.Context, job job) error {
 		return err
 	}
 	return m.callPublish(ctx, job, request)
+}
+
+// republishers are the drivers that say requiresRepublish.
+type republishers struct {
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+func (r *republishers) set(driver string, wanted bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.names == nil {
+		r.names = map[string]bool{}
+	}
+	if delete(r.names, driver); wanted {
+		r.names[driver] = true
+	}
+}
+
+func (r *republishers) all() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.names))
+}
+
+// republishController has a key for each driver that asks for it, and so a timer
+// while volumes of that are mounted: one that hangs delays no other's.
+func (m *Manager) republishController() reconcile.Controller {
+	return reconcile.Controller{
+		Name: "volumes that are published again",
+		Lane: alone,
+		All: func(tx *store.Tx) ([]string, error) {
+			objects, err := tx.Drivers().All()
+			for _, object := range objects {
+				m.node.republishers.set(object.Name, requiresRepublish(object))
+			}
+			return m.node.republishers.all(), err
+		},
+		Keys: func(change store.Change) []string {
+			switch change.Kind.Kind {
+			case "Pod": // one of its volumes may be the first that is mounted
+				return m.node.republishers.all()
+			case "CSIDriver":
+				object, _ := m.objectOf(change).(*storagev1.CSIDriver)
+				m.node.republishers.set(change.Key, !change.Deleted && requiresRepublish(object))
+				return []string{change.Key}
+			}
+			return nil
+		},
+		Do: func(ctx context.Context, driver string) (time.Duration, error) {
+			if err := m.as(ctx).republish(ctx, driver); err != nil {
+				return 0, err
+			}
+			next, wanted, err := m.nextRepublish(driver)
+			if err != nil || !wanted {
+				return 0, err
+			}
+			return max(time.Until(next), firstBackoff), nil
+		},
+	}
 }
