@@ -89,6 +89,29 @@ app.kubernetes.io/component: {{ .component }}
 - --metrics-address=:{{ .Values.metricsPort }}
 {{- end -}}
 
+{{/* The pages over HTTPS: arguments, mount, volume. */}}
+{{- define "holdfast.metricsArgs" -}}
+{{- if .root.Values.metricsSecret }}
+- --metrics-cert-file={{ .dir }}tls.crt
+- --metrics-key-file={{ .dir }}tls.key
+{{- end }}
+{{- end -}}
+
+{{- define "holdfast.metricsMount" -}}
+{{- if .root.Values.metricsSecret }}
+- name: metrics-tls
+  mountPath: {{ .path }}
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "holdfast.metricsVolume" -}}
+{{- with .Values.metricsSecret }}
+- name: metrics-tls
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- end -}}
+
 {{- define "holdfast.kubernetesArgs" -}}
 {{- $c := .Values.controllers -}}
 - --kubernetes
@@ -248,17 +271,17 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{/* A start may have a pool to repair first; liveness is for a process that hangs. */}}
 {{- define "holdfast.probes" -}}
 startupProbe:
-  httpGet: {path: /healthz, port: metrics}
+  httpGet: {path: /healthz, port: metrics{{ if .Values.metricsSecret }}, scheme: HTTPS{{ end }}}
   periodSeconds: 2
   timeoutSeconds: 5
   failureThreshold: 300
 livenessProbe:
-  httpGet: {path: /healthz, port: metrics}
+  httpGet: {path: /healthz, port: metrics{{ if .Values.metricsSecret }}, scheme: HTTPS{{ end }}}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
 readinessProbe:
-  httpGet: {path: /readyz, port: metrics}
+  httpGet: {path: /readyz, port: metrics{{ if .Values.metricsSecret }}, scheme: HTTPS{{ end }}}
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: 3
