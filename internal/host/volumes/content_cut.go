@@ -2,20 +2,17 @@ package volumes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"strings"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
-	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
 // cut asks the driver for a content's snapshot, and marks the content before:
@@ -27,11 +24,16 @@ func (m *Manager) cut(ctx context.Context, content *snapshotv1.VolumeSnapshotCon
 		return err
 	}
 	_, again := content.Annotations[claim.VolumeSnapshotKeys().BeingCreated]
+	parameters, err := json.Marshal(request.GetParameters())
+	if err != nil {
+		return fmt.Errorf("%s: record the parameters: %w", describeContent(content.Name), err)
+	}
 	if err := m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {
 		if current.Annotations == nil {
 			current.Annotations = map[string]string{}
 		}
 		current.Annotations[claim.VolumeSnapshotKeys().BeingCreated] = "yes"
+		current.Annotations[parametersAnnotation] = string(parameters)
 	}); err != nil {
 		return err
 	}
@@ -63,91 +65,8 @@ func (m *Manager) cutRefused(content *snapshotv1.VolumeSnapshotContent, again bo
 	}
 	return errors.Join(failure, m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {
 		delete(current.Annotations, claim.VolumeSnapshotKeys().BeingCreated)
+		delete(current.Annotations, parametersAnnotation) // the class may be right the next time
 	}))
-}
-
-// cutRequest is made of the content and its class alone, so that it is the same
-// each time.
-func (m *Manager) cutRequest(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) (*plugins.Driver, *csi.CreateSnapshotRequest, error) {
-	if content.Spec.Source.VolumeHandle == nil {
-		return nil, nil, errors.New("spec.source: it names no volume")
-	}
-	class, err := m.classOfContent(content)
-	if err != nil {
-		return nil, nil, err
-	}
-	name, err := claim.Naming{}.SnapshotName(content.Spec.VolumeSnapshotRef.UID)
-	if err != nil {
-		return nil, nil, err
-	}
-	driver, err := m.options.Drivers.Driver(content.Spec.Driver)
-	if err != nil {
-		return nil, nil, err
-	}
-	can, err := driver.Client.ControllerCapabilities(ctx)
-	if err == nil && !can.Snapshots {
-		// A failure, since those are tried again when another driver comes.
-		err = fmt.Errorf("driver %s takes no snapshots (CREATE_DELETE_SNAPSHOT)", content.Spec.Driver)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	reference, err := claim.VolumeSnapshotKeys().Secret(content.Annotations)
-	if err != nil {
-		return nil, nil, err
-	}
-	secrets, err := m.secret(reference, "CreateSnapshot")
-	if err != nil {
-		return nil, nil, err
-	}
-	extra, err := m.extraMetadata(content.Spec.Driver)
-	if extra {
-		maps.Copy(class.Parameters, namesOf(content).Metadata())
-	}
-	return driver, &csi.CreateSnapshotRequest{
-		SourceVolumeId: *content.Spec.Source.VolumeHandle, Name: name, Parameters: class.Parameters, Secrets: secrets,
-	}, err
-}
-
-func (m *Manager) classOfContent(content *snapshotv1.VolumeSnapshotContent) (claim.SnapshotClass, error) {
-	name := content.Spec.VolumeSnapshotClassName
-	if name == nil {
-		if content.Spec.Source.SnapshotHandle != nil {
-			return claim.SnapshotClass{}, nil
-		}
-		return claim.SnapshotClass{}, errors.New("spec.volumeSnapshotClassName is missing")
-	}
-	var class *snapshotv1.VolumeSnapshotClass
-	err := m.view(func(tx *store.Tx) (err error) {
-		class, err = tx.SnapshotClasses().Get(*name)
-		return err
-	})
-	switch {
-	case err != nil:
-		return claim.SnapshotClass{}, err
-	case class == nil:
-		return claim.SnapshotClass{}, waitFor(dependencies(dependency("volumesnapshotclasses", *name)), "", "there is no VolumeSnapshotClass %q", *name)
-	}
-	return claim.ParseSnapshotClass(class.Name, class.Parameters)
-}
-
-// cutSecret is the secret of the calls that create and delete a snapshot.
-func cutSecret(class *snapshotv1.VolumeSnapshotClass, names claim.SnapshotNames) (*corev1.SecretReference, error) {
-	reserved := map[string]string{}
-	for key, value := range class.Parameters {
-		if strings.HasPrefix(key, claim.ReservedPrefix) {
-			reserved[key] = value
-		}
-	}
-	template, err := claim.TakeSecret(reserved, claim.ReservedPrefix+"snapshotter-secret")
-	if err != nil || template == (claim.SecretTemplate{}) {
-		return nil, err
-	}
-	reference, err := template.Resolve(names.Tokens())
-	if err != nil {
-		return nil, fmt.Errorf("VolumeSnapshotClass %q: %w", class.Name, err)
-	}
-	return reference, nil
 }
 
 // acceptSnapshot tells what of an answer cannot be right.
@@ -197,6 +116,9 @@ func (m *Manager) taken(content *snapshotv1.VolumeSnapshotContent, snapshot *csi
 			status.RestoreSize = &size
 		}
 		delete(current.Annotations, claim.VolumeSnapshotKeys().BeingCreated)
+		if ready {
+			delete(current.Annotations, parametersAnnotation)
+		}
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errStore, err)

@@ -1,0 +1,117 @@
+package volumes
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"google.golang.org/grpc/codes"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// snapshotClass stores the class of snapshots, over the one that is there.
+func (d *daemon) snapshotClass(parameters map[string]string) {
+	d.t.Helper()
+	d.put(func(tx *store.Tx) error {
+		return tx.SnapshotClasses().Put("snap", &snapshotv1.VolumeSnapshotClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "snap", Annotations: map[string]string{defaultSnapshotClass: "true"}},
+			Driver:     "d.example", DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete, Parameters: parameters,
+		})
+	})
+}
+
+// cutCalls has the parameters of the calls for a snapshot; the first ends with fail.
+type cutCalls struct {
+	mu         sync.Mutex
+	parameters []map[string]string
+	fail       error
+	changed    chan struct{} // the second call waits for it
+}
+
+func (c *cutCalls) before(_ context.Context, _ string, request any) error {
+	cut, is := request.(*csi.CreateSnapshotRequest)
+	if !is {
+		return nil
+	}
+	c.mu.Lock()
+	c.parameters = append(c.parameters, maps.Clone(cut.GetParameters()))
+	number := len(c.parameters)
+	c.mu.Unlock()
+	if number == 1 {
+		<-c.changed
+		return c.fail
+	}
+	return nil
+}
+
+func (c *cutCalls) all() []map[string]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.parameters)
+}
+
+func (c *cutCalls) count() int { return len(c.all()) }
+
+// A call that left it open whether there is a snapshot is repeated word for word,
+// also if its class became another one or is gone; and so are those that ask
+// whether it is ready.
+func TestSnapshot_isAskedForWithTheParametersOfTheFirstCall(t *testing.T) {
+	for name, become := range map[string]func(d *daemon){
+		"changed": func(d *daemon) { d.snapshotClass(map[string]string{"speed": "2"}) },
+		"gone":    func(d *daemon) { d.put(func(tx *store.Tx) error { return tx.SnapshotClasses().Delete("snap") }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls := &cutCalls{fail: csitest.Fail(codes.DeadlineExceeded, "slow"), changed: make(chan struct{})}
+			d := newDaemon(t, func(driver *csitest.Driver) {
+				driver.Before = calls.before
+				driver.Snapshots.UnreadyAnswers = 2
+			})
+			d.isBound(d.claim("data", protected))
+			d.snapshotClass(map[string]string{"speed": "1"})
+			d.snapshot("s", "data")
+			d.until("the driver is asked", func(*store.Tx) bool { return calls.count() == 1 })
+			become(d)
+			close(calls.changed)
+			d.until("it is ready", func(tx *store.Tx) bool {
+				status := get(t, tx.Snapshots(), "ns/s").Status
+				return status != nil && is(status.ReadyToUse)
+			})
+			for _, parameters := range calls.all() {
+				if !maps.Equal(parameters, map[string]string{"speed": "1"}) {
+					t.Errorf("asked with %v", calls.all())
+					break
+				}
+			}
+			if calls.count() < 3 {
+				t.Errorf("asked %d times", calls.count())
+			}
+			d.until("nothing of it is kept", func(tx *store.Tx) bool {
+				_, kept := get(t, tx.SnapshotContents(), "snapcontent-uid-s").Annotations[parametersAnnotation]
+				return !kept
+			})
+		})
+	}
+}
+
+// What the driver refused is asked for with the class as it is by then.
+func TestSnapshot_isAskedForAnewAfterARefusal(t *testing.T) {
+	calls := &cutCalls{fail: csitest.Fail(codes.InvalidArgument, "speed: 1 is none"), changed: make(chan struct{})}
+	d := newDaemon(t, func(driver *csitest.Driver) { driver.Before = calls.before })
+	d.isBound(d.claim("data", protected))
+	d.snapshotClass(map[string]string{"speed": "1"})
+	d.snapshot("s", "data")
+	d.until("the driver is asked", func(*store.Tx) bool { return calls.count() == 1 })
+	d.snapshotClass(map[string]string{"speed": "2"})
+	close(calls.changed)
+	d.isTold("SnapshotReady", "ns/s")
+	if last := calls.all()[calls.count()-1]; last["speed"] != "2" {
+		t.Errorf("asked with %v", last)
+	}
+}
