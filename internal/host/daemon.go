@@ -63,9 +63,19 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 		Store: h.store, Journal: h.journal, Host: h, Logger: h.options.Logger, Version: options.Version,
 		Group: options.Group, ReadGroup: options.ReadGroup,
 	}
+	// Both sockets take connections before the host says that it is ready, and the
+	// host's own is the last.
+	plugin, err := listenPlugin(ctx, options.VolumePlugin)
+	if err != nil {
+		return err
+	}
 	listener, err := api.Listen(ctx, h.paths.Root, served)
 	if err != nil {
-		return fmt.Errorf("the socket of the host: %w", err)
+		err = fmt.Errorf("the socket of the host: %w", err)
+		if plugin != nil {
+			err = errors.Join(err, plugin.Close())
+		}
+		return err
 	}
 	server := api.NewServer(served)
 	group, ctx := errgroup.WithContext(ctx)
@@ -77,7 +87,7 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	}
 	group.Go(func() error { return h.supervisor.Run(ctx) })
 	group.Go(func() error { return h.followLeases(ctx) })
-	group.Go(func() error { return h.servePlugin(ctx, options.VolumePlugin) })
+	group.Go(func() error { return h.servePlugin(ctx, plugin) })
 	group.Go(func() error { return server.Serve(ctx, listener) })
 	if options.Ready != nil {
 		options.Ready()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -258,14 +259,22 @@ func (h *Host) Held(namespace, name string) (api.HoldAnswer, bool, error) {
 	return answer, true, err
 }
 
-// servePlugin serves the volume plugin for container engines, if that is wanted.
-func (h *Host) servePlugin(ctx context.Context, path string) error {
+// listenPlugin takes the socket of the volume plugin; nil when none is wanted.
+func listenPlugin(ctx context.Context, path string) (net.Listener, error) {
 	if path == "" {
-		return nil
+		return nil, nil
 	}
 	listener, err := unixsocket.Listen(ctx, path)
 	if err != nil {
-		return fmt.Errorf("the socket of the volume plugin: %w", err)
+		return nil, fmt.Errorf("the socket of the volume plugin: %w", err)
+	}
+	return listener, nil
+}
+
+// servePlugin serves the volume plugin for container engines, if that is wanted.
+func (h *Host) servePlugin(ctx context.Context, listener net.Listener) error {
+	if listener == nil {
+		return nil
 	}
 	plugin := volumeplugin.Plugin{Host: h, Store: h.store, Logger: h.options.Logger.With("component", "volume-plugin")}
 	return plugin.Serve(ctx, listener)
