@@ -79,7 +79,7 @@ func (l *log) Write(text []byte) (int, error) {
 
 func (l *log) waitFor(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		l.mu.Lock()
 		got := l.out.String()
 		l.mu.Unlock()
@@ -114,7 +114,8 @@ func between(t *testing.T) (*driver, *grpc.ClientConn, *log) {
 			return text, decode(text)
 		},
 	}}}, d)
-	go func() { _ = server.Serve(listen(real)) }()
+	behind := listen(real) // before anybody is asked: calls do not wait for it
+	go func() { _ = server.Serve(behind) }()
 	t.Cleanup(server.Stop)
 	out := &log{}
 	relay, err := New(real, Options{Logger: slog.New(slog.NewTextHandler(out, nil)), Verbose: true})
