@@ -7,6 +7,7 @@
 package pluginwatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,11 @@ import (
 // somebody serves a file that may be a socket. Where there is none of these,
 // nothing is looked at without an event.
 const rescanEvery = time.Minute
+
+// lookEvery is how often everything is looked at while the kernel does not tell
+// of changes, because its limits for watches are reached: as the kubelet does
+// its rounds.
+const lookEvery = time.Second
 
 // The pauses before a registration directory that cannot be made or read is
 // tried once more.
@@ -62,7 +68,10 @@ type Watcher struct {
 	classify func(path string) (Identity, kind, error)
 	probes   *probes
 
-	events  *fsnotify.Watcher
+	open    func() (*fsnotify.Watcher, error)
+	events  *fsnotify.Watcher // nil when there is none to be had
+	deaf    error             // why the kernel does not tell of every change
+	told    bool              // of that
 	known   map[string]Identity
 	scanned bool
 	again   bool          // files that were no sockets are looked at anew
@@ -76,18 +85,18 @@ func New(directory string, changes chan<- Change, logger *slog.Logger) *Watcher 
 	spelling := systemSpelling()
 	return &Watcher{
 		directory: spelling.normalize(directory), changes: changes, logger: logger, known: map[string]Identity{},
-		spelling: spelling, classify: classify, probes: newProbes(dialUnix),
+		spelling: spelling, classify: classify, probes: newProbes(dialUnix), open: fsnotify.NewWatcher,
 	}
 }
 
 // Run makes the directory if need be and watches until the context ends, which
 // is no error. The sockets that exist already are reported first.
 func (w *Watcher) Run(ctx context.Context) (err error) {
-	w.events, err = fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch %s: %w", w.directory, err)
-	}
-	defer func() { err = errors.Join(err, w.events.Close()) }()
+	defer func() {
+		if w.events != nil {
+			err = errors.Join(err, w.events.Close())
+		}
+	}()
 	defer w.probes.close()
 	for {
 		retry, err := w.look(ctx)
@@ -106,6 +115,9 @@ func (w *Watcher) pause(retry bool) time.Duration {
 	case retry:
 		w.failed = min(max(2*w.failed, firstRetry), longestRetry)
 		return w.failed
+	case w.deaf != nil:
+		w.failed = 0
+		return lookEvery
 	case w.untold:
 		w.failed = 0
 		return rescanEvery
@@ -130,6 +142,11 @@ func (w *Watcher) wait(ctx context.Context, pause time.Duration) error {
 		defer timer.Stop()
 		due = timer.C
 	}
+	var events <-chan fsnotify.Event
+	var lost <-chan error
+	if w.events != nil {
+		events, lost = w.events.Events, w.events.Errors
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -137,14 +154,14 @@ func (w *Watcher) wait(ctx context.Context, pause time.Duration) error {
 		case <-due:
 			w.again = true
 		case <-w.probes.told:
-		case event, open := <-w.events.Events:
+		case event, open := <-events:
 			if !open {
 				return fmt.Errorf("watch %s: the kernel's queue was closed", w.directory)
 			}
 			if !w.concerns(event) {
 				continue
 			}
-		case err := <-w.events.Errors:
+		case err := <-lost:
 			// An overflow lost events; the look that follows finds what they told.
 			w.logger.Warn("events of the registration directory were lost, looking at all of it", "directory", w.directory, "error", err)
 		}
@@ -159,7 +176,7 @@ func (w *Watcher) concerns(event fsnotify.Event) bool {
 }
 
 func (w *Watcher) drain() {
-	for {
+	for w.events != nil {
 		select {
 		case _, open := <-w.events.Events:
 			if !open {
@@ -175,7 +192,7 @@ func (w *Watcher) drain() {
 // retry asks for another look soon.
 func (w *Watcher) look(ctx context.Context) (retry bool, err error) {
 	found, doubtful := map[string]Identity{}, map[string]bool{}
-	w.untold = false
+	w.untold, w.deaf = false, nil
 	if err := os.MkdirAll(w.directory, 0o750); err != nil {
 		w.logger.Warn("the registration directory cannot be made", "directory", w.directory, "error", err)
 		retry = true
@@ -186,6 +203,7 @@ func (w *Watcher) look(ctx context.Context) (retry bool, err error) {
 		w.logger.Warn("the registration directory cannot be read", "directory", w.directory, "error", err)
 		return true, nil // unknown is not empty: nobody is unregistered for it
 	}
+	w.tellDeaf()
 	w.untold = w.untold || len(doubtful) > 0
 	w.probes.forget(doubtful, w.again)
 	w.again = false
@@ -196,7 +214,37 @@ func (w *Watcher) look(ctx context.Context) (retry bool, err error) {
 // The event that a watched directory sends of its own end is not enough: seen
 // on Linux 6.18, it does not come when the directory was open in that instant.
 func (w *Watcher) watchParent() error {
-	return w.events.Add(filepath.Dir(w.directory))
+	return w.listen(filepath.Dir(w.directory))
+}
+
+// listen has the kernel tell of a directory's changes. What it will not is
+// looked at without being told.
+func (w *Watcher) listen(directory string) error {
+	var err error
+	if w.events == nil {
+		if w.events, err = w.open(); err != nil {
+			w.events, w.deaf = nil, err
+			return nil
+		}
+	}
+	err = w.events.Add(directory)
+	if errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	w.deaf = cmp.Or(w.deaf, err)
+	return nil
+}
+
+// tellDeaf logs that the kernel does not tell of changes, and that it does again.
+func (w *Watcher) tellDeaf() {
+	switch deaf := w.deaf != nil; {
+	case deaf && !w.told:
+		w.logger.Warn("changes of the registration directory are not told of, looking at it once a second; are the limits in /proc/sys/fs/inotify reached?",
+			"directory", w.directory, "error", w.deaf)
+	case !deaf && w.told:
+		w.logger.Info("changes of the registration directory are told of again", "directory", w.directory)
+	}
+	w.told = w.deaf != nil
 }
 
 func (w *Watcher) report(ctx context.Context, found map[string]Identity) error {
@@ -238,7 +286,7 @@ func (w *Watcher) send(ctx context.Context, change Change) error {
 // before the reading: what appears in between is either read or told of. Adding
 // a watch that exists changes nothing (inotify_add_watch(2)).
 func (w *Watcher) scan(ctx context.Context, directory string, found map[string]Identity, doubtful map[string]bool) error {
-	if err := w.events.Add(directory); err != nil {
+	if err := w.listen(directory); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(directory)
