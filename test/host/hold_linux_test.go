@@ -119,7 +119,7 @@ func TestExec_saysWhatToDo(t *testing.T) {
 		t.Errorf("without a claim: %d, %q", code, stderr)
 	}
 	m.apply(strings.Replace(holdClaim, "provisioner: local.holdfast.dev", "provisioner: nobody.example", 1))
-	code, _, stderr = m.holdfast("exec", "--timeout", "1s", "--name", "late", "--volume", "data:/srv/x", "--", "true")
+	code, _, stderr = m.holdfast("exec", "--timeout", "3s", "--name", "late", "--volume", "data:/srv/x", "--", "true")
 	if code != 1 || !strings.Contains(stderr, "its volumes are not in place") {
 		t.Errorf("without a driver: %d, %q", code, stderr)
 	}
@@ -255,7 +255,7 @@ func TestRelease_saysThatSomebodyIsInThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	code, _, stderr := m.holdfast("release", "database", "--timeout", "2s")
+	code, _, stderr := m.holdfast("release", "database", "--timeout", "6s")
 	if code == 0 || !strings.Contains(stderr, "unmount "+at+": device or resource busy") {
 		t.Errorf("release ends with %d and %q", code, stderr)
 	}

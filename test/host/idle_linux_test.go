@@ -12,7 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-const limitOfTest = 60 * time.Second
+// limitOfTest is how long a test waits at least for what must come.
+const limitOfTest = 2 * time.Minute
 
 // afterWork is when a host has given back the memory that its last work needed.
 const afterWork = 12 * time.Second

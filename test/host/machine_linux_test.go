@@ -108,7 +108,7 @@ func (m *machine) start(arguments ...string) {
 	if err := m.launch(arguments...); err != nil {
 		m.t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(limitOfTest); ; time.Sleep(5 * time.Millisecond) {
 		_, err := m.client.Version(m.t.Context())
 		if err == nil {
 			return
@@ -246,9 +246,11 @@ func get[T store.Object](m *machine, resource, namespace, name string) (none T) 
 	return object.(T)
 }
 
-// until waits for something that is told in words.
+// until waits for something that is told in words, and for limitOfTest at least:
+// the machine may be slow.
 func (m *machine) until(what string, limit time.Duration, done func() bool) {
 	m.t.Helper()
+	limit = max(limit, limitOfTest)
 	for deadline := time.Now().Add(limit); !done(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			text := m.tail()

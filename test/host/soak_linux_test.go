@@ -152,7 +152,7 @@ func (s *soak) writeUnit() {
 func (s *soak) always(what string, do func() error) {
 	s.t.Helper()
 	var last error
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(limitOfTest); ; time.Sleep(10 * time.Millisecond) {
 		err := do()
 		if err == nil {
 			return
@@ -164,14 +164,14 @@ func (s *soak) always(what string, do func() error) {
 }
 
 func (s *soak) tryApply(text string) error {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
 	defer cancel()
 	_, err := s.client.Apply(ctx, []manifest.File{{Name: "soak", Data: []byte(text)}}, api.ApplyOptions{})
 	return err
 }
 
 func (s *soak) tryDelete(kind, name string) error {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
 	defer cancel()
 	_, err := s.client.Delete(ctx, s.kind(kind), "default", name, api.DeleteOptions{})
 	if errors.Is(err, api.ErrNotFound) {
