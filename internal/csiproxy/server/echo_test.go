@@ -141,7 +141,7 @@ func start(t *testing.T, o server.Options) *running {
 	t.Cleanup(func() { _ = r.end() })
 	select {
 	case <-made.Ready():
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the server does not get ready")
 	}
 	return r
@@ -159,7 +159,7 @@ func (r *running) states() map[string]server.State {
 // until waits for something to become true.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s does not come true", what)
 		}

@@ -164,7 +164,11 @@ func TestRun_endsWhenNothingIsLeftToServe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		limit := 200 * time.Millisecond
+		if c.ends { // by itself
+			limit = time.Minute
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		err = made.Run(ctx)
 		cancel()
 		if errors.Is(err, server.ErrNothingServed) != c.ends {
@@ -264,7 +268,7 @@ func runs(t *rapid.T, pipes *memory.Pipes, id uint32) func() {
 }
 
 func untilServed(t *rapid.T, pipes *memory.Pipes, names []string, running map[uint32]func()) {
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		owners, served := pipes.Owners(), 0
 		for _, name := range names {
 			if running[owners[name].ID] != nil {
@@ -336,12 +340,8 @@ func TestRun_stopCutsWhatHangs(t *testing.T) {
 		answered <- err
 	}()
 	<-begun
-	start := time.Now()
-	if err := r.end(); err != nil {
+	if err := r.end(); err != nil { // whoever waited for the call would wait for ever
 		t.Error(err)
-	}
-	if took := time.Since(start); took > 2*time.Second {
-		t.Errorf("the stop took %v", took)
 	}
 	if err := <-answered; status.Code(err) != codes.Unavailable {
 		t.Errorf("the call that was cut ends with %v", err)
@@ -354,7 +354,7 @@ func TestRun_stopCutsWhatHangs(t *testing.T) {
 func TestRun_silentConnectionsHurtNobody(t *testing.T) {
 	pipes := memory.New()
 	limits := quick()
-	limits.Connections, limits.Preface = 4, 100*time.Millisecond
+	limits.Connections, limits.Preface, limits.Drain = 4, 100*time.Millisecond, time.Hour
 	r := start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours()), Limits: limits})
 	for range 20 { // many times the connections that there may be
 		silent, err := pipes.Dial(t.Context(), `\\.\pipe\csi-proxy-v1`)
@@ -372,12 +372,8 @@ func TestRun_silentConnectionsHurtNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = silent.Close() }()
-	start := time.Now()
-	if err := r.end(); err != nil {
+	if err := r.end(); err != nil { // which waits for no silent connection for an hour
 		t.Error(err)
-	}
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("with a silent connection the stop took %v", took)
 	}
 }
 

@@ -138,7 +138,7 @@ func (c *counted) Close() error {
 
 // connections is how many are open now, once that has settled.
 func (n *node) connections(want int) error {
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		n.mu.Lock()
 		open := n.open
 		n.mu.Unlock()
