@@ -101,7 +101,7 @@ func TestCapabilities_areAskedOncePerConnection(t *testing.T) {
 	// The next version of the driver can do more.
 	driver.Node = append(driver.Node, csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
 	defer driver.Serve(listen(t, path))()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		node, err := client.NodeCapabilities(t.Context())
 		if err == nil && node.MountGroup {
 			return

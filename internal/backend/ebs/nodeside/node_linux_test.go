@@ -81,7 +81,7 @@ func TestOpenDevice_waitsForADiskThatIsPluggedMeanwhile(t *testing.T) {
 	if device := m.open(n, volumeA); device.Number != hidden.loop.Number {
 		t.Fatalf("device %+v", device)
 	}
-	if took := time.Since(started); took > time.Second {
+	if took := time.Since(started); took > 30*time.Second { // and is not found by a last look after a minute
 		t.Fatalf("took %s", took)
 	}
 }
@@ -104,7 +104,7 @@ func TestOpenDevice_settlesWhenTheNodeComesFirst(t *testing.T) {
 // Many wait with one watch, and each gets its own disk.
 func TestOpenDevice_servesManyThatWait(t *testing.T) {
 	m := newMachine(t)
-	n := m.node(func(o *Options) { o.Wait = 20 * time.Second })
+	n := m.node(func(o *Options) { o.Wait = time.Minute })
 	const volumes = 8
 	opened := make(chan error, volumes)
 	id := func(i int) string { return fmt.Sprintf("vol-%017x", i) }
@@ -134,6 +134,7 @@ func TestOpenDevice_waitsNoLongerThanItsBoundAndItsCaller(t *testing.T) {
 	if !errors.Is(err, backend.ErrUnavailable) || !strings.Contains(err.Error(), "vol0123456789abcdef0") {
 		t.Fatal(err)
 	}
+	n = m.node(func(o *Options) { o.Wait = time.Hour })
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := n.OpenDevice(ctx, backend.DeviceRequest{VolumeID: volumeA}); !errors.Is(err, context.DeadlineExceeded) {

@@ -53,7 +53,7 @@ func (m *machine) must(err error) {
 // node is the node half on this machine.
 func (m *machine) node(change ...func(*Options)) *Node {
 	m.t.Helper()
-	o := Options{SysRoot: m.sys, DevRoot: m.dev, StateDir: m.state, Wait: 5 * time.Second,
+	o := Options{SysRoot: m.sys, DevRoot: m.dev, StateDir: m.state, Wait: time.Minute,
 		Logger: slog.New(slog.NewTextHandler(m.t.Output(), nil))}
 	for _, c := range change {
 		c(&o)
