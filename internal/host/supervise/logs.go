@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 )
 
 const (
@@ -24,6 +22,8 @@ const (
 	tailBytes, tailLines = 8 << 10, 10
 	// logPause lets a driver that writes all the time be looked at once a second.
 	logPause = time.Second
+	// lookAtLogs is how often they are looked at where nothing tells of writes.
+	lookAtLogs = 10 * time.Second
 )
 
 // logs are the files that the drivers write to by themselves: their output goes
@@ -49,31 +49,35 @@ func (l *logs) open(name string) (*os.File, error) {
 
 // run cuts the logs that grow too long. It is told of writes, and wakes for
 // nothing else.
-func (l *logs) run(ctx context.Context) {
-	watcher, err := fsnotify.NewWatcher()
-	if err == nil {
-		defer func() { _ = watcher.Close() }()
-		err = watcher.Add(l.directory)
-	}
-	if err != nil {
-		l.logger.Error("the drivers' logs are not cut", "error", err)
-		return
-	}
+func (l *logs) run(ctx context.Context, notices *notices) {
+	defer func() { _ = notices.close() }()
+	told := false
 	for {
+		err := notices.of(l.directory)
+		var due <-chan time.Time
+		if err != nil {
+			due = time.After(lookAtLogs)
+			if !told {
+				l.logger.Error("the drivers' logs: "+unheard, "error", err)
+			}
+		}
+		told = err != nil
+		changes, lost := notices.channels()
 		l.cutAll()
 		select {
 		case <-ctx.Done():
 			return
-		case <-watcher.Events:
-		case <-watcher.Errors: //nolint:errcheck // events were lost, and everything is looked at
+		case <-due:
+		case <-changes:
+		case <-lost: //nolint:errcheck // events were lost, and everything is looked at
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(logPause):
 		}
-		for len(watcher.Events) > 0 {
-			<-watcher.Events
+		for len(changes) > 0 {
+			<-changes
 		}
 	}
 }

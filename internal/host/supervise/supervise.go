@@ -58,6 +58,7 @@ const (
 // Supervisor runs the drivers of one directory.
 type Supervisor struct {
 	options Options
+	open    func() (*fsnotify.Watcher, error)
 	records *records
 	logs    *logs
 
@@ -71,7 +72,7 @@ type Supervisor struct {
 
 // New makes a Supervisor; nothing is started before Run.
 func New(options Options) *Supervisor {
-	return &Supervisor{options: options, runners: map[string]*runner{}, files: map[string]string{}, broken: map[string]error{}}
+	return &Supervisor{options: options, open: fsnotify.NewWatcher, runners: map[string]*runner{}, files: map[string]string{}, broken: map[string]error{}}
 }
 
 func (s *Supervisor) directory() string { return filepath.Join(s.options.Root, unitDirectory) }
@@ -88,20 +89,15 @@ func (s *Supervisor) Run(ctx context.Context) (err error) {
 	if s.logs, err = openLogs(filepath.Join(s.options.Root, "logs"), s.options.Logger); err != nil {
 		return err
 	}
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch the drivers' units: %w", err)
-	}
-	defer func() { err = errors.Join(err, watcher.Close()) }()
 	known, damaged, err := s.records.all()
 	if err != nil {
 		return err
 	}
 	s.damaged = damaged
 	defer s.running.Wait()
-	s.running.Go(func() { s.logs.run(ctx) })
+	s.running.Go(func() { s.logs.run(ctx, &notices{open: s.open}) })
 	s.remember(ctx, known)
-	return s.follow(ctx, watcher)
+	return s.follow(ctx)
 }
 
 // remember takes up the units that an earlier host started, as they were then.
@@ -121,42 +117,54 @@ func (s *Supervisor) begin(ctx context.Context, name string, known *record) {
 }
 
 // follow reads the directory at each change of it.
-func (s *Supervisor) follow(ctx context.Context, watcher *fsnotify.Watcher) error {
-	var told string
+func (s *Supervisor) follow(ctx context.Context) (err error) {
+	notices := &notices{open: s.open}
+	defer func() { err = errors.Join(err, notices.close()) }()
+	var told, toldDeaf string
 	for {
 		err := os.MkdirAll(s.directory(), 0o700)
-		if err == nil {
-			err = watcher.Add(s.directory())
-		}
+		deaf := notices.of(s.directory())
 		if err == nil {
 			err = s.look(ctx)
 		}
 		var calm <-chan time.Time
-		if err == nil {
-			told = ""
-		} else {
-			s.leave(ctx, err)
-			if calm = time.After(lookAgain); err.Error() != told {
-				told = err.Error()
-				s.options.Logger.Error("the drivers' units cannot be read; the drivers are left as they are", "error", err)
-			}
+		if err != nil || deaf != nil {
+			calm = time.After(lookAgain)
 		}
-		if !quiet(ctx, watcher, calm) {
+		if err != nil {
+			s.leave(ctx, err)
+		}
+		s.tell(&told, "the drivers' units cannot be read; the drivers are left as they are", err)
+		s.tell(&toldDeaf, "the drivers' units: "+unheard, deaf)
+		if !quiet(ctx, notices, calm) {
 			return nil
 		}
 	}
 }
 
+// tell logs a failure when it is another than the last.
+func (s *Supervisor) tell(last *string, message string, failure error) {
+	text := ""
+	if failure != nil {
+		text = failure.Error()
+	}
+	if text != "" && text != *last {
+		s.options.Logger.Error(message, "error", failure)
+	}
+	*last = text
+}
+
 // quiet waits for a change, and until no other follows, or for calm if there is
 // no change before. It is false when the context ended.
-func quiet(ctx context.Context, watcher *fsnotify.Watcher, calm <-chan time.Time) bool {
+func quiet(ctx context.Context, notices *notices, calm <-chan time.Time) bool {
+	changes, lost := notices.channels()
 	for {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-watcher.Events:
+		case <-changes:
 			calm = time.After(settleTime)
-		case <-watcher.Errors: //nolint:errcheck // events were lost, and everything is looked at
+		case <-lost: //nolint:errcheck // events were lost, and everything is looked at
 			calm = time.After(settleTime)
 		case <-calm:
 			return true

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
@@ -70,6 +71,7 @@ type host struct {
 	manager *plugins.Manager
 	bootID  string
 	log     bytes.Buffer
+	deaf    bool // the kernel tells of no changes
 	*Supervisor
 	stop func()
 }
@@ -112,6 +114,9 @@ func (h *host) start(stopAtEnd bool) {
 		Root: h.root, NodeName: "node-1", BootID: h.bootID, Registry: h.manager, StopAtEnd: stopAtEnd,
 		Logger: slog.New(slog.NewTextHandler(&h.log, nil)),
 	})
+	if h.deaf {
+		h.open = func() (*fsnotify.Watcher, error) { return nil, os.NewSyscallError("inotify_init1", syscall.EMFILE) }
+	}
 	ctx, cancel := context.WithCancel(h.t.Context())
 	if h.t.Context().Err() != nil {
 		ctx, cancel = context.WithCancel(context.Background())
@@ -371,6 +376,23 @@ func TestRun_aRollingUnitThatDoesNotWorkLeavesTheOldOneServing(t *testing.T) {
 	h.until(func() bool { now := h.pid("d.example"); return now != pid && now != 0 })
 	h.unit("d.example", "d.example", "register: true\nrolling: true\nstopGrace: 1s\n") // not to be waited for
 	h.until(func() bool { return !alive(pid) && h.registered("d.example") })
+}
+
+// The machine's limits of inotify may be reached, by anybody.
+func TestRun_followsUnitsWhereTheKernelTellsNothing(t *testing.T) {
+	h := newHost(t)
+	h.stop()
+	h.deaf = true
+	h.start(false)
+	h.unit("d.example", "d.example", "register: true\n")
+	h.until(func() bool { return h.registered("d.example") })
+	h.remove("d.example")
+	h.unit("e.example", "chatty", "")
+	h.until(func() bool { return h.status("d.example").Name == "" })
+	h.until(func() bool {
+		older, err := os.Stat(filepath.Join(h.root, "logs", "e.example.log.1"))
+		return err == nil && older.Size() == maximumLog
+	})
 }
 
 func TestRun_cutsALogThatGrows(t *testing.T) {
