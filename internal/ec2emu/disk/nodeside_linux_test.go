@@ -17,7 +17,7 @@ func TestNodeHalf_findsTheDeviceOfItsInstance(t *testing.T) {
 	defer func() { must(t, w.Close()) }()
 	instance, volume := runInstance(t, w), create(t, w, "")
 	node, err := nodeside.New(nodeside.Options{
-		SysRoot: d.path(instance, "sys"), DevRoot: d.path(instance, "dev"), StateDir: t.TempDir(), Wait: 10 * time.Second,
+		SysRoot: d.path(instance, "sys"), DevRoot: d.path(instance, "dev"), StateDir: t.TempDir(), Wait: time.Minute,
 	})
 	must(t, err)
 	defer func() { must(t, node.Close()) }()
@@ -63,7 +63,7 @@ func TestNodeHalf_findsTheDeviceOfAXenInstance(t *testing.T) {
 	attach(t, w, first, instance, "/dev/xvdba")
 	attach(t, w, second, instance, "/dev/sdf")
 	node, err := nodeside.New(nodeside.Options{
-		SysRoot: d.path(instance, "sys"), DevRoot: d.path(instance, "dev"), StateDir: t.TempDir(), Wait: 5 * time.Second,
+		SysRoot: d.path(instance, "sys"), DevRoot: d.path(instance, "dev"), StateDir: t.TempDir(), Wait: time.Minute,
 	})
 	must(t, err)
 	defer func() { must(t, node.Close()) }()

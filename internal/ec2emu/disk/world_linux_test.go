@@ -23,7 +23,7 @@ func newWorld(t *testing.T, dir string) (*world.World, *Disks) {
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for range 500 {
+	for range 6000 {
 		if is() {
 			return
 		}
