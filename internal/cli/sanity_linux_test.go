@@ -215,7 +215,7 @@ func serveBinary(t *testing.T, binary string, c driverConfig) (address string) {
 		}
 	})
 	socket := strings.TrimPrefix(c.endpoint, "unix://")
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Lstat(socket); err == nil {
 			return c.endpoint
 		}

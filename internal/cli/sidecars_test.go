@@ -102,7 +102,7 @@ func TestSidecars_withoutControllersRegisterAndNeedNoAPIServer(t *testing.T) {
 	go func() {
 		ended <- Run(ctx, "test", []string{sidecarsName, "--controllers=none", "--csi-address=" + socket, "--registration-dir=" + dir}, &said, &said)
 	}()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(dir, "test.holdfast.dev-reg.sock")); err == nil {
 			break
 		}

@@ -116,7 +116,7 @@ func (m *machine) write(text string) string {
 // be there. What the kernel takes back by itself may take it an instant.
 func (m *machine) isIdle() {
 	m.t.Helper()
-	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		left := m.left()
 		if len(left) == 0 {
 			return

@@ -374,7 +374,7 @@ func (w *world) wantThawed() {
 		if err != nil {
 			w.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		w.Fatalf("%s is still frozen", w.mounted)
 	}
 }

@@ -77,7 +77,7 @@ func mkfs(t testing.TB, fsType, path string) {
 func unmount(t testing.TB, dir string) {
 	t.Helper()
 	var err error
-	for range 200 {
+	for range 6000 {
 		if err = unix.Unmount(dir, 0); err == nil {
 			return
 		}
