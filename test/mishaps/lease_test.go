@@ -23,12 +23,15 @@ func (w *world) waitFor(p *process, words string) {
 	})
 }
 
-// two are a process that leads, behind a proxy of its own, and one that stands by.
-func (w *world) two() (leader *process, between *proxy, standby *process) {
+// two are a process that leads, behind a proxy of its own, and one that stands by,
+// with a lease that lasts so long. A leader that is not to lose it by being slow
+// needs a long one.
+func (w *world) two(lease time.Duration) (leader *process, between *proxy, standby *process) {
 	w.t.Helper()
 	between = newProxy(w.t)
 	short := []string{
-		"--leader-election-lease-duration=6s", "--leader-election-renew-deadline=4s", "--leader-election-retry-period=500ms",
+		"--leader-election-lease-duration=" + lease.String(), "--leader-election-renew-deadline=" + (lease * 2 / 3).String(),
+		"--leader-election-retry-period=500ms",
 	}
 	leader = w.runBehind(between, short...)
 	w.waitFor(leader, "Successfully acquired lease")
@@ -53,7 +56,7 @@ func TestLease_thatIsLostEndsTheProcessAndTheOtherGoesOn(t *testing.T) {
 			return nil
 		}
 	})
-	leader, between, _ := w.two()
+	leader, between, _ := w.two(6 * time.Second)
 	between.set(func(r *http.Request) mishap {
 		if about(r, "leases") {
 			return mishap{status: http.StatusServiceUnavailable}
@@ -84,7 +87,7 @@ func TestLease_ofAProcessThatIsKilledInTheMiddleOfCalls(t *testing.T) {
 		}
 	})
 	t.Cleanup(g.open)
-	leader, _, _ := w.two()
+	leader, _, _ := w.two(15 * time.Second)
 	w.claim("kept")
 	w.bound()
 	g.close()
@@ -110,13 +113,14 @@ func TestLease_ofAProcessThatIsKilledInTheMiddleOfCalls(t *testing.T) {
 // nobody has to wait until the lease runs out.
 func TestLease_isGivenBackByAProcessThatIsAskedToEnd(t *testing.T) {
 	w := newWorld(t, nil)
-	leader, _, standby := w.two()
+	const lease = 2 * time.Minute
+	leader, _, standby := w.two(lease)
 	begun := time.Now()
 	if code := leader.terminate(t); code != 0 {
 		t.Errorf("it ends with %d", code)
 	}
 	w.waitFor(standby, "Successfully acquired lease")
-	if waited := time.Since(begun); waited > 3*time.Second {
+	if waited := time.Since(begun); waited > lease/2 {
 		t.Errorf("the other one waited %v, as if the lease had to expire", waited)
 	}
 	w.claim("data")

@@ -27,7 +27,7 @@ import (
 
 // patience is how long a test waits for what must happen; all retries are
 // set to a second at most.
-const patience = 40 * time.Second
+const patience = 100 * time.Second
 
 // worlds counts: each test has a driver, a class and a namespace of its own, so
 // that all can share the API server.
