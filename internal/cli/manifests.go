@@ -86,6 +86,9 @@ func namesIn(files []manifest.File, namespace string) ([]named, error) {
 }
 
 func namesOf(document []byte, namespace string) ([]named, error) {
+	if err := manifest.CheckEnd(document); err != nil {
+		return nil, err
+	}
 	var object struct {
 		metav1.TypeMeta `json:",inline"`
 		Metadata        metav1.ObjectMeta `json:"metadata"`

@@ -8,12 +8,15 @@ package manifest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
+	goyaml "go.yaml.in/yaml/v2"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,7 +114,10 @@ func split(file File) ([]document, error) {
 			return documents, doc.errorf("%w", err)
 		}
 		if doc.data, err = yaml.YAMLToJSONStrict(data); err != nil {
-			return documents, doc.errorf("%s", strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "))
+			return documents, doc.errorf("%s", syntaxError(err))
+		}
+		if err := CheckEnd(data); err != nil {
+			return documents, doc.errorf("%w", err)
 		}
 		if !bytes.Equal(doc.data, []byte("null")) {
 			documents = append(documents, doc)
@@ -119,9 +125,34 @@ func split(file File) ([]document, error) {
 	}
 }
 
+// CheckEnd refuses a document of YAML behind whose end there is more, which a
+// decoder does not read. (The end is "...", a key further left than the first, or
+// the bracket that closes the first.)
+func CheckEnd(document []byte) error {
+	decoder := goyaml.NewDecoder(bytes.NewReader(document))
+	var nothing struct{}
+	_ = decoder.Decode(&nothing) // what is in it is of no interest here
+	if err := decoder.Decode(&nothing); !errors.Is(err, io.EOF) {
+		return errors.New("something follows its end: a line with --- has to part two documents, and all keys at the top of one begin in the same column")
+	}
+	return nil
+}
+
+// unknownAnchor is what the parser says of a text like *word without quotes. The
+// word may be a password.
+var unknownAnchor = regexp.MustCompile(`unknown anchor '.*' referenced`)
+
+func syntaxError(err error) string {
+	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
+	return unknownAnchor.ReplaceAllString(text, "an alias (*NAME) of something that has no anchor (&NAME): put a text that begins with * in quotes")
+}
+
 // add decodes one document, or every item of one that is a List.
 func (o *Objects) add(doc document, seen map[string]document) []error {
 	var meta metav1.TypeMeta
+	if problems := checkType(doc.data); len(problems) > 0 {
+		return []error{doc.errorf("is no Kubernetes object: %s", strings.Join(problems, "; "))}
+	}
 	if _, err := kjson.UnmarshalStrict(doc.data, &meta, kjson.DisallowDuplicateFields); err != nil {
 		return []error{doc.errorf("is no Kubernetes object: %s", withoutValues(err))}
 	}
@@ -145,6 +176,9 @@ func (o *Objects) addList(doc document, seen map[string]document) (problems []er
 		Metadata        metav1.ListMeta   `json:"metadata"`
 		Items           []json.RawMessage `json:"items"`
 	}
+	if problems := checkShape(&list, doc.data); len(problems) > 0 {
+		return []error{doc.errorf("List: %s", strings.Join(problems, "; "))}
+	}
 	strict, err := kjson.UnmarshalStrict(doc.data, &list)
 	if err != nil {
 		return []error{doc.errorf("%s", withoutValues(err))}
@@ -166,12 +200,15 @@ func (o *Objects) addList(doc document, seen map[string]document) (problems []er
 
 func (o *Objects) addAs(kind store.Kind, doc document, seen map[string]document) error {
 	object := kind.New()
+	if problems := checkShape(object, doc.data); len(problems) > 0 {
+		return doc.errorf("%s: %s", nameIn(kind, doc.data), strings.Join(problems, "; "))
+	}
 	strict, err := kjson.UnmarshalStrict(doc.data, object)
 	if err != nil {
-		return doc.errorf("%s", withoutValues(err))
+		return doc.errorf("%s: %s", nameIn(kind, doc.data), withoutValues(err))
 	}
 	if len(strict) > 0 {
-		return doc.errorf("%w", errors.Join(strict...))
+		return doc.errorf("%s: %w", nameIn(kind, doc.data), errors.Join(strict...))
 	}
 	if kind.Namespaced && object.GetNamespace() == "" {
 		object.SetNamespace(DefaultNamespace)
@@ -197,6 +234,20 @@ func (o *Objects) addAs(kind store.Kind, doc document, seen map[string]document)
 	}
 	o.sort(given)
 	return nil
+}
+
+// nameIn is the name of an object that does not decode, as Object.Name has it.
+func nameIn(kind store.Kind, data []byte) string {
+	var given struct {
+		Metadata struct{ Name, Namespace any }
+	}
+	_ = json.Unmarshal(data, &given) // what is no name is left out
+	key, _ := given.Metadata.Name.(string)
+	if kind.Namespaced {
+		namespace, _ := given.Metadata.Namespace.(string)
+		key = store.Key(cmp.Or(namespace, DefaultNamespace), key)
+	}
+	return Object{Kind: kind, Key: key}.Name()
 }
 
 func (o *Objects) sort(given Object) {

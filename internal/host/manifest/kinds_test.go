@@ -132,7 +132,7 @@ func TestDecode_refusesWhatAnAPIServerRefuses(t *testing.T) {
 		{"Namespace", "name: team,", "generateName: a,", "metadata.generateName: is not supported"},
 		{"Namespace", "name: team,", "name: team, ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: u}],", "metadata.ownerReferences: is not supported"},
 		{"Secret", "a: Yg==", `"a b": Yg==`, "data[a b]: "},
-		{"Secret", "Yg==", "hunter2!", "illegal base64 data"},
+		{"Secret", "Yg==", "hunter2!", "data.a: is not base64"},
 		{"CSIDriver", "D.example", "d_e", "metadata.name: "},
 		{"CSIDriver", "D.example", strings.Repeat("d", 64), "a driver's name has 63 bytes at most"},
 		{"CSIDriver", "PeriodSeconds: 60", "PeriodSeconds: 9", "spec.nodeAllocatableUpdatePeriodSeconds: 9 is less than 10"},
@@ -199,7 +199,7 @@ func TestDecode_refusesWhatAnAPIServerRefuses(t *testing.T) {
 
 func TestDecode_saysNothingOfASecretsValues(t *testing.T) {
 	for _, text := range []string{
-		"stringData: {p: 31337}", "stringData: {p: [31337]}", "stringData: {31337: 31337, p: true}", "data: {p: 31337}", `data: {p: "31337!"}`,
+		"stringData: {p: 31337}", "stringData: {p: [31337]}", "stringData: {k: 31337, p: true}", "data: {p: 31337}", `data: {p: "31337!"}`,
 		"data: 31337", "stringData: 31337", "immutable: 31337", "immutable: \"31337\"", "type: {a: 31337}", "data: {p: {31337: 31337}}",
 		"stringData: {p: 1, p: 31337}", "stringData: {\"a b\": \"31337\"}", "extra: 31337", "stringData: {p: \"31337\"}\nmetadata: {name: Bad_}",
 		"stringData: {p: \"31337\"",
@@ -237,7 +237,7 @@ func TestDecode_takesAListApart(t *testing.T) {
 		t.Fatalf("got %+v, %v", objects.All, err)
 	}
 	_, err = decode(list(samples()["Secret"], strings.Replace(samples()["StorageClass"], "provisioner:", "provisoner:", 1), samples()["Secret"]))
-	for _, want := range []string{`m.yaml: document 1, items[1]: unknown field "provisoner"`, `items[2]: Secret "default/s": is there twice: the first is m.yaml, document 1, items[0]`} {
+	for _, want := range []string{`m.yaml: document 1, items[1]: StorageClass "c": unknown field "provisoner"; did you mean "provisioner"?`, `items[2]: Secret "default/s": is there twice: the first is m.yaml, document 1, items[0]`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}

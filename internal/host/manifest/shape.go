@@ -1,0 +1,308 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// checkShape compares a document with the Go type that it will be decoded into,
+// and names all that does not fit: by its path, and in the words of YAML. (The
+// decoder stops at the first, and speaks of Go.) What should be a text is not
+// quoted, as it may be a password, and nothing is of a Secret.
+func checkShape(object any, data []byte) []string {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var tree any
+	if err := decoder.Decode(&tree); err != nil {
+		return []string{err.Error()}
+	}
+	_, secret := object.(*corev1.Secret)
+	s := shape{secret: secret}
+	s.visit("", reflect.TypeOf(object), tree)
+	return s.problems
+}
+
+// checkType is checkShape of what says which kind a document is of.
+func checkType(data []byte) []string {
+	var tree any
+	if err := json.Unmarshal(data, &tree); err != nil {
+		return []string{err.Error()}
+	}
+	fields, is := tree.(map[string]any)
+	if !is {
+		return []string{fmt.Sprintf("it is %s, without the fields apiVersion, kind and metadata", kindOf(tree))}
+	}
+	var s shape
+	for _, name := range []string{"apiVersion", "kind"} {
+		switch value := fields[name]; value {
+		case nil, "":
+			s.wrong(name, "is missing")
+		default:
+			s.text(name, value)
+		}
+	}
+	return s.problems
+}
+
+type shape struct {
+	problems []string
+	secret   bool
+}
+
+func (s *shape) wrong(path, format string, arguments ...any) {
+	s.problems = append(s.problems, path+": "+fmt.Sprintf(format, arguments...))
+}
+
+// visit compares one value. null says nothing, whatever the type.
+func (s *shape) visit(path string, t reflect.Type, value any) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if value == nil || s.scalar(path, t, value) {
+		return
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		if fields, is := value.(map[string]any); is {
+			s.fields(path, t, fields)
+			return
+		}
+		s.wrong(path, "is %s, where fields are wanted", kindOf(value))
+	case reflect.Map:
+		if entries, is := value.(map[string]any); is {
+			for _, key := range slices.Sorted(maps.Keys(entries)) {
+				s.visit(keyed(path, key), t.Elem(), entries[key])
+			}
+			return
+		}
+		s.wrong(path, "is %s, where keys with values are wanted", kindOf(value))
+	case reflect.Slice:
+		s.elements(path, t, value)
+	}
+}
+
+func (s *shape) elements(path string, t reflect.Type, value any) {
+	elements, is := value.([]any)
+	if !is {
+		s.wrong(path, "is %s, where a list is wanted: write [a, b], or each element on a line after \"- \"", kindOf(value))
+		return
+	}
+	for i, element := range elements {
+		s.visit(fmt.Sprintf("%s[%d]", path, i), t.Elem(), element)
+	}
+}
+
+// fields goes through a struct by the names that its fields have in JSON.
+func (s *shape) fields(path string, t reflect.Type, values map[string]any) {
+	known := map[string]reflect.Type{}
+	jsonFields(t, known)
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if field, is := known[key]; is {
+			s.visit(join(path, key), field, values[key])
+			continue
+		}
+		problem := fmt.Sprintf("unknown field %q", join(path, key))
+		if near := nearest(key, known); near != "" {
+			problem += fmt.Sprintf("; did you mean %q?", near)
+		}
+		s.problems = append(s.problems, problem)
+	}
+}
+
+func jsonFields(t reflect.Type, known map[string]reflect.Type) {
+	for field := range t.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case name == "" && field.Anonymous:
+			jsonFields(field.Type, known)
+		case name != "" && name != "-":
+			known[name] = field.Type
+		}
+	}
+}
+
+// scalar compares a value with what has no parts, and returns whether the type
+// is such a one.
+func (s *shape) scalar(path string, t reflect.Type, value any) bool {
+	switch t {
+	case reflect.TypeFor[resource.Quantity]():
+		s.quantity(path, value)
+		return true
+	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime]():
+		if text, is := value.(string); !is || !isTime(text) {
+			s.wrong(path, "is no time: write it as 2006-01-02T15:04:05Z")
+		}
+		return true
+	case reflect.TypeFor[[]byte]():
+		s.bytes(path, value)
+		return true
+	}
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		return true // it has a form of its own
+	}
+	switch t.Kind() {
+	case reflect.String:
+		s.text(path, value)
+	case reflect.Bool:
+		s.boolean(path, value)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		s.number(path, t.Bits(), value)
+	case reflect.Struct, reflect.Map, reflect.Slice:
+		return false
+	}
+	return true
+}
+
+// aText says what was given.
+func (s *shape) aText(text string) string {
+	if s.secret {
+		return "is a text"
+	}
+	return fmt.Sprintf("%q is a text", text)
+}
+
+func (s *shape) text(path string, value any) {
+	switch value.(type) {
+	case string:
+	case json.Number, bool:
+		s.wrong(path, "is %s, where a text is wanted: put it in quotes", kindOf(value))
+	default:
+		s.wrong(path, "is %s, where a text is wanted", kindOf(value))
+	}
+}
+
+func (s *shape) boolean(path string, value any) {
+	switch value := value.(type) {
+	case bool:
+	case string:
+		hint := ""
+		if value == "true" || value == "false" {
+			hint = ": write it without quotes"
+		}
+		s.wrong(path, "%s, where true or false is wanted%s", s.aText(value), hint)
+	default:
+		s.wrong(path, "is %s, where true or false is wanted", kindOf(value))
+	}
+}
+
+func (s *shape) number(path string, bits int, value any) {
+	text, quoted := value.(string)
+	number, is := value.(json.Number)
+	if is {
+		text = number.String()
+	}
+	_, err := strconv.ParseInt(text, 10, bits)
+	switch {
+	case is && err == nil:
+	case is:
+		s.wrong(path, "%s is no whole number of %d bits", text, bits)
+	case quoted && err == nil:
+		s.wrong(path, "%s, where a whole number is wanted: write it without quotes", s.aText(text))
+	case quoted:
+		s.wrong(path, "%s, where a whole number is wanted", s.aText(text))
+	default:
+		s.wrong(path, "is %s, where a whole number is wanted", kindOf(value))
+	}
+}
+
+func (s *shape) quantity(path string, value any) {
+	var text string
+	switch value := value.(type) {
+	case string:
+		text = value
+	case json.Number:
+		text = value.String()
+	default:
+		s.wrong(path, "is %s, where a quantity is wanted, such as 512Mi or 10Gi", kindOf(value))
+		return
+	}
+	if _, err := resource.ParseQuantity(strings.TrimSpace(text)); err != nil {
+		s.wrong(path, "%q is not a quantity: write a number with Ki, Mi, Gi, Ti, Pi or Ei (of 1024), with k, M, G, T, P or E (of 1000), or alone for bytes, such as 10Gi", text)
+	}
+}
+
+func (s *shape) bytes(path string, value any) {
+	text, is := value.(string)
+	if _, err := base64.StdEncoding.DecodeString(text); !is || err != nil {
+		s.wrong(path, "is not base64; a Secret's stringData takes texts as they are")
+	}
+}
+
+func isTime(text string) bool {
+	_, err := time.Parse(time.RFC3339Nano, text)
+	return err == nil
+}
+
+// kindOf names the kind of a value without the value.
+func kindOf(value any) string {
+	switch value.(type) {
+	case map[string]any:
+		return "a map"
+	case []any:
+		return "a list"
+	case string:
+		return "a text"
+	case bool:
+		return "true or false"
+	}
+	return "a number"
+}
+
+// keyed is the path of a map's entry.
+func keyed(path, key string) string {
+	if strings.ContainsAny(key, "./[] ") {
+		return path + "[" + key + "]"
+	}
+	return join(path, key)
+}
+
+// longestName is above what any field has, in bytes.
+const longestName = 64
+
+// nearest is the known name that was probably meant, "" if none is near.
+func nearest(word string, known map[string]reflect.Type) string {
+	best, least := "", 4
+	if len(word) > longestName {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if far := distance(strings.ToLower(word), strings.ToLower(name)); far < least && far <= len(name)/4+1 && far < len(name) {
+			best, least = name, far
+		}
+	}
+	return best
+}
+
+// distance is how many letters have to be changed, put in or taken out
+// (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
