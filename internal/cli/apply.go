@@ -52,6 +52,9 @@ func (c *applyConfig) run(command *cobra.Command) error {
 	if c.dryRun && c.wait {
 		return usageErrorf("--dry-run makes nothing that --wait could wait for")
 	}
+	if c.timeout < 0 {
+		return usageErrorf("--timeout %s: a time is not below zero", c.timeout)
+	}
 	files, err := readManifests(command, c.files)
 	if err != nil {
 		return err

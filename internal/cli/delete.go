@@ -51,6 +51,9 @@ more; who uses it is said.`,
 }
 
 func (c *deleteConfig) run(command *cobra.Command, given []string) error {
+	if c.timeout < 0 {
+		return usageErrorf("--timeout %s: a time is not below zero", c.timeout)
+	}
 	objects, err := c.targets(command, given)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
@@ -90,6 +91,9 @@ func kindLines() string {
 func (c *getConfig) run(command *cobra.Command, given []string) error {
 	if !slices.Contains([]string{outputTable, outputWide, outputYAML, outputJSON, outputName}, c.output) {
 		return usageErrorf("-o %q is none of wide, yaml, json and name", c.output)
+	}
+	if _, err := labels.Parse(c.selector); err != nil {
+		return usageErrorf("-l %q: %w", c.selector, err)
 	}
 	if names, is := ofDrivers(given); is {
 		return c.drivers(command, names)

@@ -173,7 +173,11 @@ func TestGet_showsTables(t *testing.T) {
 		{"get pods web -A", 2, "", "-A does not go with names"},
 		{"get pods web -l a=b", 2, "", "do not go together"},
 		{"get pods -o xml", 2, "", "none of wide, yaml, json and name"},
-		{"get pods -l ==", 1, "", "labelSelector"},
+		{"get pods -l ==", 2, "", `-l "=="`},
+		{"logs", 2, "", "say which pod"},
+		{"why", 2, "", "say what: KIND/NAME"},
+		{"apply -f - --wait --timeout=-1s", 2, "", "--timeout -1s"},
+		{"delete pods web --timeout=-1s", 2, "", "--timeout -1s"},
 		{"describe pods none", 1, "", `"none" not found`},
 		{"logs pod/web -c main --tail 3", 0, "default/web main 3\n", ""},
 		{"logs a/b/c", 2, "", "is no pod's name"},
@@ -389,6 +393,12 @@ func TestDelete_waitsUntilTheObjectsAreGone(t *testing.T) {
 	expect(t, "what was asked", strings.Join(asked, ", "), "Pod default/web, PersistentVolumeClaim default/data, StorageClass fast")
 	if code != 1 {
 		t.Errorf("exit code %d", code)
+	}
+	if err := os.WriteFile(file, []byte("  apiVersion: v1\n  kind: Pod\n metadata: {name: web}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr = h.run(t, "delete", "-f", file); code != 1 || !strings.Contains(stderr, "a.yaml: document 1: something follows its end") {
+		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	h.put(t, pendingClaim("data"))
 	if _, _, stderr = h.run(t, "delete", "pvc", "data", "--wait=false"); stderr != "persistentvolumeclaim \"data\": Pod \"default/web\" uses it\n" {

@@ -16,7 +16,7 @@ func newLogsCommand() *cobra.Command {
 		Short: "Show what a pod's containers wrote",
 		Example: `  holdfast logs web
   holdfast logs web -c proxy -f`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args: one("which pod"),
 		RunE: func(command *cobra.Command, given []string) error {
 			request.Namespace = c.namespace
 			request.Pod = strings.TrimPrefix(strings.TrimPrefix(given[0], "pods/"), "pod/")

@@ -93,6 +93,19 @@ func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
+// one is the check of commands with one argument, which say what it is.
+func one(missing string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, given []string) error {
+		switch {
+		case len(given) == 0:
+			return usageErrorf("say %s", missing)
+		case len(given) > 1:
+			return usageErrorf("say one thing only: what is %q?", given[1])
+		}
+		return nil
+	}
+}
+
 // unknownCommand is the root's check: whatever is left over there was meant to
 // be the name of a subcommand.
 func unknownCommand(command *cobra.Command, given []string) error {

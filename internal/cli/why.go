@@ -41,7 +41,7 @@ func newWhyCommand() *cobra.Command {
 		Short:   "Say what a volume waits for, and what to do",
 		Long:    whyHelp,
 		Example: whyExample,
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    one("what: KIND/NAME, such as pvc/data"),
 		RunE:    func(command *cobra.Command, given []string) error { return f.run(command, given[0]) },
 	}
 	flags := command.Flags()
