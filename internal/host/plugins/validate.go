@@ -3,10 +3,10 @@ package plugins
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/version"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
@@ -31,37 +31,25 @@ func validateName(name string) error {
 	return nil
 }
 
-// validateVersions wants 1.x as the highest version; those above are ignored.
+// validateVersions wants 1.x as the highest version; those above, and what is
+// no version, are ignored.
 func validateVersions(name string, versions []string) error {
 	if len(versions) == 0 {
 		return fmt.Errorf("driver %s names no version of the registration interface", name)
 	}
 	served := false
+	var problems []error
 	for _, text := range versions {
-		major, err := majorVersion(text)
+		parsed, err := version.ParseGeneric(text)
 		if err != nil {
-			return fmt.Errorf("driver %s: version %q: %w", name, text, err)
+			problems = append(problems, fmt.Errorf("version %q: %w", text, err))
+			continue // the kubelet passes it over
 		}
-		served = served || major == 1
+		served = served || parsed.Major() == 1
 	}
 	if !served {
-		return fmt.Errorf("driver %s serves the versions %s of the registration interface; this host needs 1.x",
-			name, strings.Join(versions, ", "))
+		return errors.Join(append([]error{fmt.Errorf("driver %s serves the versions %s of the registration interface; this host needs 1.x",
+			name, strings.Join(versions, ", "))}, problems...)...)
 	}
 	return nil
-}
-
-var errVersion = errors.New("not of the form 1.2.3")
-
-func majorVersion(text string) (int, error) {
-	parts := strings.Split(strings.TrimPrefix(text, "v"), ".")
-	if len(parts) < 2 {
-		return 0, errVersion
-	}
-	for _, part := range parts[:2] { // what follows them may carry "-rc.1" and the like
-		if n, err := strconv.Atoi(part); err != nil || n < 0 {
-			return 0, errVersion
-		}
-	}
-	return strconv.Atoi(parts[0])
 }

@@ -224,7 +224,7 @@ func (w *Watcher) listen(directory string) error {
 	if w.events == nil {
 		if w.events, err = w.open(); err != nil {
 			w.events, w.deaf = nil, err
-			return nil
+			return nil //nolint:nilerr // it is told by tellDeaf
 		}
 	}
 	err = w.events.Add(directory)
