@@ -137,6 +137,10 @@ func (i *instance) goneAway(err error) {
 func appears(ctx context.Context, path string, pause time.Duration) bool {
 	events, close := watchDirectory(filepath.Dir(path))
 	defer close()
+	if isNewborn(path) {
+		// It may have come after the last attempt and before this watch.
+		pause = min(pause, newbornAge)
+	}
 	limit := time.NewTimer(pause)
 	defer limit.Stop()
 	for {

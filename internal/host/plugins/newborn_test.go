@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -23,5 +24,18 @@ func TestIsNewborn_survivesAClockThatWasSetBack(t *testing.T) {
 	}
 	if isNewborn(path + "2") {
 		t.Error("one that is not there is newborn")
+	}
+}
+
+// The socket came after the last attempt and before somebody watched for it.
+func TestAppears_doesNotMissWhatCameJustBefore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "csi.sock")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if !appears(ctx, path, time.Hour) {
+		t.Error("it was waited for an hour")
 	}
 }
