@@ -13,7 +13,7 @@ import (
 )
 
 func newHostCheckCommand(c *hostConfig) *cobra.Command {
-	return &cobra.Command{
+	command := &cobra.Command{
 		Use:   "check",
 		Short: "Look for damage in the store of a host that does not run",
 		Long:  "Read every page and every record of ROOT/host.db, and change nothing. The exit\ncode is 1 when something is wrong.",
@@ -23,7 +23,7 @@ func newHostCheckCommand(c *hostConfig) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report, err := store.Check(root)
+			report, err := store.CheckWith(root, store.Options{SecretsKey: c.secretsKey})
 			if err != nil {
 				return err
 			}
@@ -36,6 +36,8 @@ func newHostCheckCommand(c *hostConfig) *cobra.Command {
 			return nil
 		},
 	}
+	command.Flags().StringVar(&c.secretsKey, "secrets-key", "", "`FILE` with the key of the Secrets, if the host was given one (default: ROOT/secrets.key)")
+	return command
 }
 
 func printReport(out io.Writer, report *store.Report) error {

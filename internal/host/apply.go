@@ -152,7 +152,7 @@ func (a *applier) report(changes []change) error {
 func (a *applier) put(c *change) error {
 	table := a.tx.Objects(c.Kind)
 	stored, err := table.Get(c.Key)
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrSealed) { // what is given takes the place of what is lost
 		return err
 	}
 	if stored == nil {

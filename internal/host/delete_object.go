@@ -46,7 +46,7 @@ func (d *deleter) name() string { return fmt.Sprintf("%s %q", d.kind.Kind, d.key
 
 func (d *deleter) delete() error {
 	object, err := d.tx.Objects(d.kind).Get(d.key)
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrSealed) { // nobody needs what is in it
 		return err
 	}
 	if err := d.mayDelete(object); err != nil {

@@ -28,7 +28,10 @@ type Report struct {
 // Check reads the store below root, which nobody may have open, and changes
 // nothing. The error is for a file that cannot be looked at; what is wrong in
 // it is in the report.
-func Check(root string) (*Report, error) {
+func Check(root string) (*Report, error) { return CheckWith(root, Options{}) }
+
+// CheckWith is Check with options.
+func CheckWith(root string, options Options) (*Report, error) {
 	path := filepath.Join(root, FileName)
 	report := &Report{Path: path, Records: map[string]int{}}
 	db, err := openFile(path, true)
@@ -39,7 +42,7 @@ func Check(root string) (*Report, error) {
 	if err != nil {
 		return nil, explain(path, err)
 	}
-	s := &Store{db: db, path: path, vault: newVault(root, "")}
+	s := &Store{db: db, path: path, vault: newVault(root, options.SecretsKey)}
 	defer func() { _ = s.Close() }()
 	if report.Schema, _, err = s.inspect(); err != nil {
 		return nil, err
@@ -71,7 +74,7 @@ func (r *Report) readAll(tx *Tx) {
 		_ = bucket.ForEach(func(key, data []byte) error {
 			r.Records[name]++
 			if err := readable(tx, name, string(key), data); err != nil {
-				r.Problems = append(r.Problems, Problem{Where: fmt.Sprintf("%s %q", name, key), What: err.Error(), Lost: true})
+				r.Problems = append(r.Problems, Problem{Where: fmt.Sprintf("%s %q", name, key), What: err.Error(), Lost: !errors.Is(err, ErrSealed)})
 			}
 			return nil
 		})

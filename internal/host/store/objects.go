@@ -20,7 +20,8 @@ type Objects struct {
 
 func (o Objects) bucket() *bbolt.Bucket { return o.tx.tx.Bucket([]byte(o.kind.Resource)) }
 
-// Get returns nil when there is no such object.
+// Get returns nil when there is no such object, and a Secret without its data
+// beside ErrSealed.
 func (o Objects) Get(key string) (Object, error) {
 	data := o.bucket().Get([]byte(key))
 	if data == nil {
@@ -105,7 +106,7 @@ func (t *Tx) putObject(resource, key string, object Object) error {
 // isSame tells whether the object is what is stored, and gives it its version.
 func (t *Tx) isSame(kind Kind, key string, stored []byte, object Object) (bool, error) {
 	known, err := t.decodeObject(kind, key, stored)
-	if errors.Is(err, errSealed) {
+	if errors.Is(err, ErrSealed) {
 		return false, nil // the key is lost: what is given now takes its place
 	}
 	if err != nil {
@@ -117,7 +118,7 @@ func (t *Tx) isSame(kind Kind, key string, stored []byte, object Object) (bool, 
 
 func (t *Tx) encodeObject(key string, object Object) ([]byte, error) {
 	if secret, is := object.(*corev1.Secret); is {
-		return t.vault.seal(key, secret)
+		return t.vault.seal(key, secret, func() []string { return t.sealedSecrets(key) })
 	}
 	data, err := json.Marshal(object)
 	if err != nil {

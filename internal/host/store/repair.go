@@ -131,7 +131,7 @@ func (r *rescue) keep(tx *bbolt.Tx, bucket, key string, found []pages.Record) er
 	var last error
 	for _, record := range found {
 		err := readable(&Tx{tx: tx, vault: r.vault}, bucket, key, record.Value)
-		if err != nil && !errors.Is(err, errSealed) {
+		if err != nil && !errors.Is(err, ErrSealed) {
 			last = err
 			if err := r.putAside(bucket, record); err != nil {
 				return err

@@ -24,7 +24,9 @@ const SecretsKeyName = "secrets.key"
 // keyLength is that of AES-256.
 const keyLength = 32
 
-var errSealed = errors.New("cannot be decrypted")
+// ErrSealed tells that the data of a Secret cannot be decrypted. Who asked for the
+// object has it all the same, without them: it can be deleted or applied again.
+var ErrSealed = errors.New("cannot be decrypted")
 
 // vault encrypts the data of Secrets with AES-256-GCM. A copy of the store, a
 // backup say, tells nobody a secret without the key.
@@ -50,16 +52,24 @@ type sealedSecret struct {
 	Sealed []byte `json:"sealed,omitempty"`
 }
 
-// open reads the key. It makes one only to seal: with a new key, nothing that
-// is stored could be read.
-func (v *vault) open(toSeal bool) (cipher.AEAD, error) {
+// open reads the key. It makes one only to seal, and only if nothing is sealed
+// yet: with a new key, what is stored could not be read, and whoever brings the
+// old one back would lose what was sealed with the new one. sealed names what is
+// stored; it is nil for who only reads.
+func (v *vault) open(sealed func() []string) (cipher.AEAD, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.aead != nil {
 		return v.aead, nil
 	}
 	key, err := os.ReadFile(v.path)
-	if errors.Is(err, fs.ErrNotExist) && v.own && toSeal {
+	if errors.Is(err, fs.ErrNotExist) && v.own {
+		if sealed == nil {
+			return nil, v.missing(nil)
+		}
+		if names := sealed(); len(names) > 0 {
+			return nil, v.missing(names)
+		}
 		key, err = v.makeKey()
 	}
 	if err != nil {
@@ -76,6 +86,19 @@ func (v *vault) open(toSeal bool) (cipher.AEAD, error) {
 	return v.aead, err
 }
 
+// missing says what to do without the key.
+func (v *vault) missing(names []string) error {
+	stored := ""
+	switch len(names) {
+	case 0:
+	case 1:
+		stored = fmt.Sprintf(", and the Secret %q can be read with it alone", names[0])
+	default:
+		stored = fmt.Sprintf(", and the Secret %q and %d more can be read with it alone", names[0], len(names)-1)
+	}
+	return fmt.Errorf("the key of the Secrets, %s, is missing%s: bring it back from the backup; or give up what it sealed: delete these Secrets, and apply them again", v.path, stored)
+}
+
 func (v *vault) makeKey() ([]byte, error) {
 	key := make([]byte, keyLength)
 	if _, err := rand.Read(key); err != nil {
@@ -89,11 +112,12 @@ func (v *vault) makeKey() ([]byte, error) {
 	return key, durable.WriteFile(root, filepath.Base(v.path), key, 0o400)
 }
 
-// seal gives the stored form of a Secret.
-func (v *vault) seal(key string, secret *corev1.Secret) ([]byte, error) {
+// seal gives the stored form of a Secret; others names those that are sealed
+// already.
+func (v *vault) seal(key string, secret *corev1.Secret, others func() []string) ([]byte, error) {
 	sealed := sealedSecret{Secret: *secret}
 	if len(secret.Data) > 0 {
-		aead, err := v.open(true)
+		aead, err := v.open(others)
 		if err != nil {
 			return nil, err
 		}
@@ -109,19 +133,41 @@ func (v *vault) seal(key string, secret *corev1.Secret) ([]byte, error) {
 // unseal fills in the data of a Secret that was read. The key binds the data to
 // the object's name.
 func (v *vault) unseal(key string, stored []byte, secret *corev1.Secret) error {
+	sealed, err := sealedIn(stored)
+	if err != nil || len(sealed) == 0 {
+		return err
+	}
+	aead, err := v.open(nil)
+	if err != nil {
+		return fmt.Errorf("the Secret %q %w: %w", key, ErrSealed, err)
+	}
+	data, err := aead.Open(nil, nil, sealed, []byte(key))
+	if err != nil {
+		return fmt.Errorf("the Secret %q %w with %s: apply it again, or bring back the key: %w", key, ErrSealed, v.path, err)
+	}
+	return json.Unmarshal(data, &secret.Data)
+}
+
+// sealedIn is the encrypted part of a stored Secret, nil if it has none.
+func sealedIn(stored []byte) ([]byte, error) {
 	var sealed struct {
 		Sealed []byte `json:"sealed"`
 	}
-	if err := json.Unmarshal(stored, &sealed); err != nil || len(sealed.Sealed) == 0 {
-		return err
+	err := json.Unmarshal(stored, &sealed)
+	return sealed.Sealed, err
+}
+
+// sealedSecrets names the Secrets with encrypted data, but one.
+func (t *Tx) sealedSecrets(except string) (names []string) {
+	bucket := t.tx.Bucket([]byte(secretBucket))
+	if bucket == nil {
+		return nil
 	}
-	aead, err := v.open(false)
-	if err != nil {
-		return fmt.Errorf("the Secret %q %w: %w", key, errSealed, err)
-	}
-	data, err := aead.Open(nil, nil, sealed.Sealed, []byte(key))
-	if err != nil {
-		return fmt.Errorf("the Secret %q %w with %s: apply it again, or bring back the key: %w", key, errSealed, v.path, err)
-	}
-	return json.Unmarshal(data, &secret.Data)
+	_ = bucket.ForEach(func(key, stored []byte) error { // the function fails never
+		if data, err := sealedIn(stored); string(key) != except && (err != nil || len(data) > 0) {
+			names = append(names, string(key))
+		}
+		return nil
+	})
+	return names
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,10 +14,12 @@ import (
 
 const hidden = "correct horse battery staple"
 
-func putSecret(s *Store, label string) error {
+func putSecret(s *Store, label string) error { return putSecretOf(s, "s", label) }
+
+func putSecretOf(s *Store, name, label string) error {
 	return s.Update(func(tx *Tx) error {
-		return tx.Secrets().Put("default/s", &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "default", Labels: map[string]string{"l": label}},
+		return tx.Secrets().Put("default/"+name, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"l": label}},
 			Data:       map[string][]byte{"password": []byte(hidden)},
 		})
 	})
@@ -97,6 +100,76 @@ func loseTheKey(t *testing.T, root string) {
 		t.Error("a key was made for reading")
 	}
 	if err := putSecret(s, "2"); err != nil {
-		t.Errorf("apply it again, as the error says: %v", err)
+		t.Errorf("apply it again, which gives up what was sealed: %v", err)
+	}
+}
+
+// A new key beside Secrets that a lost one sealed would have both be needed: none
+// is made until they are given up or the old one is back.
+func TestSecrets_noNewKeyIsMadeBesideSealedOnes(t *testing.T) {
+	root := t.TempDir()
+	s := open(t, root)
+	for _, name := range []string{"s", "other"} {
+		if err := putSecretOf(s, name, "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(root, SecretsKeyName)
+	key, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lose := func() {
+		t.Helper()
+		if err := errors.Join(s.Close(), os.Remove(path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lose()
+	report, err := Check(root)
+	if err != nil || len(report.Problems) != 2 || !strings.Contains(report.Problems[0].What, "bring it back from the backup") || report.Problems[0].Lost {
+		t.Errorf("the check says %v, %v", report, err)
+	}
+	s = open(t, root)
+	if err := putSecretOf(s, "new", "1"); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), `"default/other" and 1 more`) {
+		t.Errorf("a Secret is sealed with a new key: %v", err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a new key was made")
+	}
+	if err := os.WriteFile(path, key, 0o400); err != nil { // from the backup
+		t.Fatal(err)
+	}
+	if err := putSecretOf(s, "new", "1"); err != nil {
+		t.Errorf("the key is back, without a restart: %v", err)
+	}
+	lose()
+	s = open(t, root)
+	err = s.Update(func(tx *Tx) error { // given up
+		return errors.Join(tx.Secrets().Delete("default/s"), tx.Secrets().Delete("default/other"), tx.Secrets().Delete("default/new"))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := putSecretOf(s, "new", "1"); err != nil {
+		t.Errorf("with nothing sealed, a new key is made: %v", err)
+	}
+}
+
+// A key that is somewhere else is looked for there.
+func TestCheck_withAKeyOfItsOwnPlace(t *testing.T) {
+	root, key := t.TempDir(), filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, bytes.Repeat([]byte("k"), keyLength), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	s, err := OpenWith(root, Options{SecretsKey: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(putSecret(s, "1"), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if report, err := CheckWith(root, Options{SecretsKey: key}); err != nil || len(report.Problems) > 0 {
+		t.Errorf("%v, %v", report, err)
 	}
 }
