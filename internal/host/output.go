@@ -89,7 +89,8 @@ func newBroadcast(signals <-chan os.Signal, containers int) *broadcast {
 func (b *broadcast) send(sent os.Signal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if sent == os.Interrupt || sent == syscall.SIGTERM {
+	switch sent {
+	case os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
 		b.earlier = append(b.earlier, sent)
 	}
 	for _, subscriber := range b.subscribers {

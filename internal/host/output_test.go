@@ -39,7 +39,7 @@ func TestBroadcast_everyContainerGetsTheSignalAndALaterOneTheEnd(t *testing.T) {
 	b := newBroadcast(signals, 3)
 	defer b.stop()
 	first, second := b.subscribe(), b.subscribe()
-	signals <- syscall.SIGHUP
+	signals <- syscall.SIGALRM
 	signals <- syscall.SIGTERM
 	got := func(from <-chan os.Signal) os.Signal {
 		select {
@@ -51,11 +51,29 @@ func TestBroadcast_everyContainerGetsTheSignalAndALaterOneTheEnd(t *testing.T) {
 		}
 	}
 	for _, from := range []<-chan os.Signal{first, second} {
-		if a, b := got(from), got(from); a != syscall.SIGHUP || b != syscall.SIGTERM {
+		if a, b := got(from), got(from); a != syscall.SIGALRM || b != syscall.SIGTERM {
 			t.Errorf("got %v and %v", a, b)
 		}
 	}
 	if sent := got(b.subscribe()); sent != syscall.SIGTERM {
 		t.Errorf("who came later got %v", sent)
+	}
+}
+
+// A signal that comes while a container starts ends it, too.
+func TestBroadcast_keepsWhatEndsARunForWhoStartsLater(t *testing.T) {
+	for _, sent := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		b := newBroadcast(nil, 1)
+		b.send(syscall.SIGALRM) // is for who is there
+		b.send(sent)
+		select {
+		case got := <-b.subscribe():
+			if got != sent {
+				t.Errorf("%v came as %v", sent, got)
+			}
+		default:
+			t.Errorf("%v is lost", sent)
+		}
+		b.stop()
 	}
 }
