@@ -165,7 +165,9 @@ func (h *Host) write(p plan) error {
 				return err
 			}
 		}
+		kind, _ := store.KindOf("persistentvolumeclaims")
 		for _, pvc := range p.claims {
+			pvc.ManagedFields = ownedOf(kind, pvc)
 			if err := tx.Claims().Put(claimKey(pvc), pvc); err != nil {
 				return err
 			}
@@ -186,6 +188,7 @@ func writePlain(tx *store.Tx, given manifest.Object, now metav1.Time) error {
 		initialise(given.Kind, given.Object, now)
 	default:
 		keepStatus(given.Object, stored)
+		given.SetManagedFields(ownedOf(given.Kind, given.Object))
 	}
 	return table.Put(given.Key, given.Object)
 }
