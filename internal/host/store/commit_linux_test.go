@@ -133,7 +133,7 @@ func TestUpdate_aPanicIsNobodyElsesSuccess(t *testing.T) {
 
 func (s *Store) awaitArrivals(t *testing.T, count int) {
 	t.Helper()
-	for range 2000 {
+	for range 60_000 {
 		s.arrivals.Lock()
 		arrived := len(s.arrived)
 		s.arrivals.Unlock()

@@ -73,7 +73,7 @@ func (d *daemon) start(terms string) {
 // until waits for a state of the store.
 func (d *daemon) until(what string, holds func(*store.Tx) bool) {
 	d.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		var done bool
 		if err := d.store.View(func(tx *store.Tx) error { done = holds(tx); return nil }); err != nil {
 			d.t.Fatal(err)

@@ -163,7 +163,7 @@ func (m *machine) settle() {
 	m.mischief.mu.Unlock()
 	m.stop()
 	m.start("") // no failpoints
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		err := m.atRest()
 		if err == nil {

@@ -431,6 +431,7 @@ func TestMountPod_waitsForADriverThatRestarts(t *testing.T) {
 	w := newWorld(t)
 	w.ensured("data")
 	w.registry.set("d.example", nil)
+	w.manager.options.Patience = time.Minute
 	back := time.AfterFunc(50*time.Millisecond, func() { w.registry.set("d.example", w.client) })
 	defer back.Stop()
 	p := pod("a", "data")
