@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -143,6 +144,11 @@ func join(tx *store.Tx, pvc *corev1.PersistentVolumeClaim, pv *corev1.Persistent
 		pvc.Status.AccessModes = pv.Spec.AccessModes
 		if pvc.Status.Capacity == nil { // a claim that was lost knows it better
 			pvc.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: sizeOf(pv)}
+			if had, pending := stillToGrow(pv); pending {
+				pvc.Status.Capacity[corev1.ResourceStorage] = had
+				pvc.Status.AllocatedResources = corev1.ResourceList{corev1.ResourceStorage: sizeOf(pv)}
+				claim.AwaitNode(pvc, time.Now())
+			}
 		}
 		if name := volumeAttributesClass(pv); name != "" && pvc.Status.CurrentVolumeAttributesClassName == nil {
 			pvc.Status.CurrentVolumeAttributesClassName = &name

@@ -243,9 +243,11 @@ func (m *Manager) hasGrown(found bound, size resource.Quantity, node bool) error
 		// From here on the node's part is for what the driver really has.
 		pvc.Status.AllocatedResources = corev1.ResourceList{corev1.ResourceStorage: size}
 		if node {
+			remember(volume, pvc.Status.Capacity[corev1.ResourceStorage])
 			claim.AwaitNode(pvc, time.Now())
 		} else {
 			claim.FinishResize(pvc, size)
+			grewWith(volume, size)
 		}
 		return errors.Join(tx.Claims().Put(key, pvc), tx.Volumes().Put(volume.Name, volume))
 	})
@@ -258,6 +260,36 @@ func (m *Manager) hasGrown(found bound, size resource.Quantity, node bool) error
 		m.tell(claimAbout(found.claim), false, reasonResizeSuccessful, fmt.Sprintf("the volume has %s", size.String()))
 	}
 	return nil
+}
+
+// remember notes on a volume what its filesystem was made for or grown to last:
+// if its claim goes before that grows, the next one has it grown.
+func remember(volume *corev1.PersistentVolume, had resource.Quantity) {
+	if _, marked := volume.Annotations[claim.PreResizeAnnotation]; marked || had.IsZero() {
+		return
+	}
+	if volume.Annotations == nil {
+		volume.Annotations = map[string]string{}
+	}
+	volume.Annotations[claim.PreResizeAnnotation] = had.String()
+}
+
+// grewWith takes the note off a volume whose filesystem has grown with it.
+func grewWith(volume *corev1.PersistentVolume, size resource.Quantity) {
+	if size.Cmp(sizeOf(volume)) >= 0 {
+		delete(volume.Annotations, claim.PreResizeAnnotation)
+	}
+}
+
+// stillToGrow is what the filesystem of a volume has that grew under an earlier
+// claim and was not used since.
+func stillToGrow(volume *corev1.PersistentVolume) (had resource.Quantity, pending bool) {
+	text, marked := volume.Annotations[claim.PreResizeAnnotation]
+	if !marked {
+		return had, false
+	}
+	had, err := resource.ParseQuantity(text)
+	return had, err == nil && had.Cmp(sizeOf(volume)) < 0
 }
 
 // writeClaim is editClaim for what must be written before the next step.

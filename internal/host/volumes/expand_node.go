@@ -102,7 +102,7 @@ func (m *Manager) expandNode(ctx context.Context, g growth) error {
 		return err
 	}
 	if !able { // the controller's part was all
-		return m.changeClaim(g, func(pvc *corev1.PersistentVolumeClaim) { claim.FinishResize(pvc, g.size) })
+		return m.grew(g)
 	}
 	if err := m.changeClaim(g, claim.BeginNodeResize); err != nil {
 		return err
@@ -127,7 +127,19 @@ func (m *Manager) expandNode(ctx context.Context, g growth) error {
 	if err := m.hit("expand-node/called"); err != nil {
 		return err
 	}
-	return m.changeClaim(g, func(pvc *corev1.PersistentVolumeClaim) { claim.FinishResize(pvc, g.size) })
+	return m.grew(g)
+}
+
+// grew writes that the filesystem has the size, to claim and volume at once.
+func (m *Manager) grew(g growth) error {
+	return m.changeClaim(g, func(pvc *corev1.PersistentVolumeClaim) { claim.FinishResize(pvc, g.size) }, func(tx *store.Tx) error {
+		volume, err := tx.Volumes().Get(g.found.volume.Name)
+		if err != nil || volume == nil || volume.UID != g.found.volume.UID {
+			return err
+		}
+		grewWith(volume, g.size)
+		return tx.Volumes().Put(volume.Name, volume)
+	})
 }
 
 func (m *Manager) expansionOf(ctx context.Context, g growth) (map[string]string, *csi.VolumeCapability, bool, error) {
@@ -167,7 +179,7 @@ func (m *Manager) growthFailed(g growth, failure error) error {
 	return errors.Join(failure, err)
 }
 
-func (m *Manager) changeClaim(g growth, change func(*corev1.PersistentVolumeClaim)) error {
+func (m *Manager) changeClaim(g growth, change func(*corev1.PersistentVolumeClaim), with ...func(*store.Tx) error) error {
 	err := m.update(func(tx *store.Tx) error {
 		pvc, err := tx.Claims().Get(g.key)
 		if err != nil {
@@ -177,6 +189,11 @@ func (m *Manager) changeClaim(g growth, change func(*corev1.PersistentVolumeClai
 			return fmt.Errorf("%s vanished while its filesystem grew", claim.Describe(g.found.claim))
 		}
 		change(pvc)
+		for _, also := range with {
+			if err := also(tx); err != nil {
+				return err
+			}
+		}
 		return tx.Claims().Put(g.key, pvc)
 	})
 	if err != nil {
