@@ -51,8 +51,8 @@ func withMeant[T any](h *Host, number uint32, is hub.Identity, access win32.Acce
 	return withDisk(h, number, access, func(device win32.Device) (T, error) {
 		if disk := h.describe(device, number); !is.IsOf(disk) {
 			var none T
-			return none, fmt.Errorf("%w: it has serial number %q and identifier %q, and the one with %q and %q is meant (%v); it stays as it is: look for the disk again, as numbers change",
-				backend.ErrUnavailable, disk.SerialNumber, disk.Page83, is.SerialNumber, is.Page83, disk.Problem)
+			return none, errors.Join(fmt.Errorf("%w: it has serial number %q and identifier %q, and the one with %q and %q is meant; it stays as it is: look for the disk again, as numbers change",
+				backend.ErrUnavailable, disk.SerialNumber, disk.Page83, is.SerialNumber, is.Page83), disk.Problem)
 		}
 		return do(device)
 	})
