@@ -207,7 +207,7 @@ func (r *logReader) line() (got bool, err error) {
 // moveOn goes to the file that follows: after the one that was put aside, or
 // because this one was put aside since.
 func (r *logReader) moveOn() (bool, error) {
-	current, _ := r.place.LogFile(r.attempt)
+	current, aside := r.place.LogFile(r.attempt)
 	info, err := os.Stat(current)
 	if err != nil {
 		return false, nil //nolint:nilerr // not yet, or not any more
@@ -220,6 +220,10 @@ func (r *logReader) moveOn() (bool, error) {
 		// What was written between the last read and the move.
 		if got, err := r.line(); err != nil || got {
 			return got, err
+		}
+		// This file went for good if another is aside: that one comes before.
+		if older, err := os.Stat(aside); err == nil && !os.SameFile(open, older) {
+			return true, r.use(aside)
 		}
 	}
 	return true, r.use(current)

@@ -1,0 +1,68 @@
+package workload
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/host/workload/inside"
+)
+
+// A container may write so much that its log is put aside twice between two
+// looks of who reads it: what is still there is read.
+func TestReadLog_readsWhatWasPutAsideMeanwhile(t *testing.T) {
+	place := Place{State: t.TempDir(), Logs: t.TempDir()}
+	root, err := os.OpenRoot(place.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }()
+	if err := inside.WriteState(root, State{Phase: Running}); err != nil {
+		t.Fatal(err)
+	}
+	current, aside := place.LogFile(0)
+	write := func(text string) {
+		t.Helper()
+		line := time.Now().UTC().Format(time.RFC3339Nano) + " stdout F " + text + "\n"
+		if err := os.WriteFile(current+".new", []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(current+".new", current); err != nil {
+			t.Fatal(err)
+		}
+	}
+	putAside := func() {
+		t.Helper()
+		if err := os.Rename(current, aside); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one")
+	said, err := place.ReadLog(t.Context(), 0, -1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = said.Close() }()
+	lines := bufio.NewReader(said)
+	wants := func(text string) {
+		t.Helper()
+		if line, err := lines.ReadString('\n'); err != nil || line != text+"\n" {
+			t.Errorf("%q, %v; want %s", line, err, text)
+		}
+	}
+	wants("one")
+	putAside()
+	write("two")
+	putAside()
+	write("three")
+	wants("two")
+	wants("three")
+	putAside()
+	write("four")
+	wants("four")
+	if entries, err := filepath.Glob(filepath.Join(place.Logs, "*")); err != nil || len(entries) != 2 {
+		t.Errorf("there are %v, %v", entries, err)
+	}
+}
