@@ -64,6 +64,9 @@ func (c *applyConfig) await(command *cobra.Command, client *api.Client, result a
 	if errors.Is(err, context.DeadlineExceeded) && command.Context().Err() == nil {
 		return fmt.Errorf("not ready after %s: %s", c.timeout, w.describe())
 	}
+	if errors.Is(err, context.Canceled) && command.Context().Err() != nil {
+		return fmt.Errorf("interrupted; the host goes on. Not ready: %s", w.describe())
+	}
 	return err
 }
 

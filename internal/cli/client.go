@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
@@ -62,6 +63,9 @@ func parseSelections(given []string) ([]selection, error) {
 		if !both || name == "" || strings.Contains(name, "/") {
 			return nil, usageErrorf("%q is not KIND/NAME, as the others are", word)
 		}
+		if err := checkNames([]string{name}); err != nil {
+			return nil, err
+		}
 		kind, known := tableKindNamed(kindName)
 		if !known {
 			return nil, unknownKind(kindName)
@@ -85,6 +89,9 @@ func parseKinds(list string, names []string) ([]selection, error) {
 	if slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, "/") }) {
 		return nil, usageErrorf("either KIND NAME… or KIND/NAME…, not both")
 	}
+	if err := checkNames(names); err != nil {
+		return nil, err
+	}
 	var selections []selection
 	for word := range strings.SplitSeq(list, ",") {
 		kind, known := tableKindNamed(word)
@@ -94,6 +101,16 @@ func parseKinds(list string, names []string) ([]selection, error) {
 		selections = append(selections, selection{tableKind: kind, names: names})
 	}
 	return selections, nil
+}
+
+// checkNames refuses what no object's name can be, such as "..".
+func checkNames(names []string) error {
+	for _, name := range names {
+		if problems := path.IsValidPathSegmentName(name); name == "" || len(problems) > 0 {
+			return usageErrorf("%q is no name", name)
+		}
+	}
+	return nil
 }
 
 // everyKind is all that is worth a look: neither Secrets nor events.

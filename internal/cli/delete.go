@@ -155,9 +155,13 @@ func (c *deleteConfig) await(ctx context.Context, command *cobra.Command, client
 		patient := time.AfterFunc(explainAfter-time.Since(begun), func() { object.explain(command) })
 		err := awaitGone(ctx, client, object.named)
 		patient.Stop()
-		if errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("%s %q is still there after %s; its deletion goes on: see 'holdfast describe %s/%s'",
-				singular(object.kind), object.key(), c.timeout, singular(object.kind), object.name)
+		when := "after " + c.timeout.String()
+		if command.Context().Err() != nil {
+			when = "(interrupted)"
+		}
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			return fmt.Errorf("%s %q is still there %s; its deletion goes on: see 'holdfast describe %s/%s'",
+				singular(object.kind), object.key(), when, singular(object.kind), object.name)
 		}
 		if err != nil {
 			return err

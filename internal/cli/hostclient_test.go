@@ -174,6 +174,13 @@ func TestGet_showsTables(t *testing.T) {
 		{"get pods web -l a=b", 2, "", "do not go together"},
 		{"get pods -o xml", 2, "", "none of wide, yaml, json and name"},
 		{"get pods -l ==", 2, "", `-l "=="`},
+		{"get pvc ..", 2, "", `".." is no name`},
+		{"get pvc/.", 2, "", `"." is no name`},
+		{"get pods -n ..", 1, "", "a name or namespace in /api/v1/namespaces/../pods is none"},
+		{"describe pods ..", 2, "", `".." is no name`},
+		{"delete pvc ..", 2, "", `".." is no name`},
+		{"logs ..", 2, "", "is no pod's name"},
+		{"why pvc/..", 2, "", `".." is no name`},
 		{"logs", 2, "", "say which pod"},
 		{"why", 2, "", "say what: KIND/NAME"},
 		{"apply -f - --wait --timeout=-1s", 2, "", "--timeout -1s"},
@@ -194,6 +201,15 @@ func TestGet_showsTables(t *testing.T) {
 				t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 			}
 		})
+	}
+}
+
+func TestGet_anEmptyNameIsNone(t *testing.T) {
+	h := startTestHost(t)
+	for _, command := range []string{"get", "describe", "delete"} {
+		if code, stdout, stderr := h.run(t, command, "pvc", ""); code != 2 || stdout != "" || !strings.Contains(stderr, `"" is no name`) {
+			t.Errorf("%s: exit code %d, %s%s", command, code, stdout, stderr)
+		}
 	}
 }
 
@@ -419,6 +435,56 @@ func TestDelete_waitsUntilTheObjectsAreGone(t *testing.T) {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }
+
+// firstLine ends a command as ^C does, after its first line.
+type firstLine struct{ interrupt context.CancelFunc }
+
+func (f firstLine) Write(data []byte) (int, error) {
+	f.interrupt()
+	return len(data), nil
+}
+
+func TestWait_thatIsInterruptedSaysThatTheHostGoesOn(t *testing.T) {
+	h := startTestHost(t)
+	h.onApply = func([]manifest.File, api.ApplyOptions) (api.ApplyResult, error) {
+		h.put(t, pendingClaim("data"))
+		return api.ApplyResult{Applied: []api.Applied{{Kind: "PersistentVolumeClaim", Key: "default/data", Action: api.Created}}}, nil
+	}
+	h.onDelete = func(store.Kind, string) (api.Deleted, error) {
+		claim := pendingClaim("data")
+		claim.DeletionTimestamp = new(metav1.Now())
+		h.put(t, claim)
+		return api.Deleted{}, nil
+	}
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, arguments := range map[string][]string{
+		`interrupted; the host goes on. Not ready: PersistentVolumeClaim "default/data"`:          {"apply", "--wait", "-f", file},
+		`persistentvolumeclaim "default/data" is still there (interrupted); its deletion goes on`: {"delete", "pvc", "data"},
+	} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		var stderr bytes.Buffer
+		code := Run(ctx, "", append(arguments, "--root="+h.root), firstLine{interrupt}, &stderr)
+		if code != 1 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("exit code %d, %s\nwant %s", code, &stderr, want)
+		}
+	}
+}
+
+func TestLogs_sayWhereTheOutputDoesNotGo(t *testing.T) {
+	h := startTestHost(t)
+	var stderr bytes.Buffer
+	code := Run(t.Context(), "", []string{"logs", "web", "--root=" + h.root}, full{}, &stderr)
+	if code != 1 || stderr.String() != "holdfast: the disk is full\n" {
+		t.Errorf("exit code %d, %s", code, &stderr)
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
 
 func TestCompletion_offersWhatTheHostHas(t *testing.T) {
 	h := startTestHost(t)

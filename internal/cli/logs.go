@@ -20,7 +20,7 @@ func newLogsCommand() *cobra.Command {
 		RunE: func(command *cobra.Command, given []string) error {
 			request.Namespace = c.namespace
 			request.Pod = strings.TrimPrefix(strings.TrimPrefix(given[0], "pods/"), "pod/")
-			if request.Pod == "" || strings.Contains(request.Pod, "/") {
+			if checkNames([]string{request.Pod}) != nil {
 				return usageErrorf("%q is no pod's name", given[0])
 			}
 			client := c.dial()

@@ -338,6 +338,15 @@ func TestAsk_onAHost(t *testing.T) {
 		if err != nil || len(report.Findings) == 0 || !strings.Contains(report.Answer(), c.answer) || report.Findings[0].Attempts != c.attempt {
 			t.Errorf("%s: got %+v, %v; want %q", name, report, err, c.answer)
 		}
+		if report.Fine != "" {
+			t.Errorf("%s: with findings it is said to be fine: %q", name, report.Fine)
+		}
+	}
+}
+
+func TestKind_pathsAreOfOneObject(t *testing.T) {
+	if got, want := claims.Path("a b", "x?y/z"), "/api/v1/namespaces/a%20b/persistentvolumeclaims/x%3Fy%2Fz"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
@@ -359,7 +368,7 @@ func TestParseSubject(t *testing.T) {
 			t.Errorf("%s: got %v, %v", text, got, err)
 		}
 	}
-	for _, wrong := range []string{"", "data", "pvc/", "node/n1"} {
+	for _, wrong := range []string{"", "data", "pvc/", "node/n1", "pvc/..", "pvc/../data", "pod/.", "pod/a/b/c", "pv/a/b", "pvc//x"} {
 		if got, err := ParseSubject(wrong, "ns"); err == nil {
 			t.Errorf("%q is taken for %v", wrong, got)
 		}

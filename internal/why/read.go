@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -52,11 +53,11 @@ func (k Kind) Path(namespace, name string) string {
 		path = "/apis/" + k.part(0) + "/" + k.part(1)
 	}
 	if namespace != "" {
-		path += "/namespaces/" + namespace
+		path += "/namespaces/" + url.PathEscape(namespace)
 	}
 	path += "/" + k.part(2)
 	if name != "" {
-		path += "/" + name
+		path += "/" + url.PathEscape(name)
 	}
 	return path
 }

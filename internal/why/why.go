@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/validation/path"
 )
 
 // Finding is one thing that something waits for.
@@ -87,10 +89,28 @@ func ParseSubject(text, namespace string) (Subject, error) {
 			if inner, own, has := strings.Cut(name, "/"); has && (word == "pod" || word == "pvc" || word == "snapshot") {
 				s.Namespace, s.Name = inner, own
 			}
-			return s, nil
+			return s, s.check(text)
 		}
 	}
 	return Subject{}, fmt.Errorf("%q: want pod/NAME, pvc/NAME, pv/NAME, volume/ID or snapshot/NAME", text)
+}
+
+// check refuses what is no object's name: it would be another path of the API. A
+// handle may be anything.
+func (s Subject) check(text string) error {
+	words := []string{s.Name, s.Namespace}
+	switch s.Kind {
+	case "volume":
+		return nil
+	case "pv":
+		words = words[:1]
+	}
+	for _, word := range words {
+		if problems := path.IsValidPathSegmentName(word); word == "" || len(problems) > 0 {
+			return fmt.Errorf("%q: %q is no name", text, word)
+		}
+	}
+	return nil
 }
 
 // String is the subject for people.
@@ -119,7 +139,10 @@ func Ask(ctx context.Context, reader Reader, subject Subject) (Report, error) {
 		w.handle(subject.Name)
 	}
 	slices.SortStableFunc(w.report.Findings, func(a, b Finding) int { return int(a.rank) - int(b.rank) })
-	if w.report.Fine == "" {
+	switch {
+	case len(w.report.Findings) > 0:
+		w.report.Fine = "" // what was said of a part does not hold for the whole
+	case w.report.Fine == "":
 		w.report.Fine = "nothing is found that it waits for"
 	}
 	return w.report, w.failed

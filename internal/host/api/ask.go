@@ -53,11 +53,15 @@ func (c *Client) Delete(ctx context.Context, kind store.Kind, namespace, name st
 	if err != nil {
 		return Deleted{}, err
 	}
+	path, err := objectPath(kind, namespace, name)
+	if err != nil {
+		return Deleted{}, err
+	}
 	query := url.Values{}
 	if options.Abandon {
 		query.Set(abandonQuery, "true")
 	}
-	answer, err := c.send(ctx, request{method: http.MethodDelete, path: pathOf(kind, namespace, name), query: query, contentType: "application/json", body: data})
+	answer, err := c.send(ctx, request{method: http.MethodDelete, path: path, query: query, contentType: "application/json", body: data})
 	if err != nil {
 		return Deleted{}, err
 	}
@@ -138,6 +142,9 @@ func (c *Client) own(ctx context.Context, name string, query url.Values, into an
 
 // Logs copies what a container said to out.
 func (c *Client) Logs(ctx context.Context, what LogRequest, out io.Writer) error {
+	if err := checkSegment("name", what.Pod); err != nil {
+		return err
+	}
 	query := url.Values{}
 	if what.Container != "" {
 		query.Set("container", what.Container)
@@ -157,10 +164,22 @@ func (c *Client) Logs(ctx context.Context, what LogRequest, out io.Writer) error
 		return err
 	}
 	defer func() { _ = answer.Body.Close() }() // read to its end
-	if _, err := io.Copy(out, answer.Body); err != nil {
+	written := &writeError{Writer: out}
+	if _, err := io.Copy(written, answer.Body); err != nil && written.err == nil {
 		return c.explain(ctx, err)
 	}
-	return nil
+	return written.err
+}
+
+// writeError tells the end of the output from the end of the connection.
+type writeError struct {
+	io.Writer
+	err error
+}
+
+func (w *writeError) Write(data []byte) (written int, err error) {
+	written, w.err = w.Writer.Write(data)
+	return written, w.err
 }
 
 // Hold has volumes mounted until Release.

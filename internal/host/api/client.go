@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"path/filepath"
 	"syscall"
 
@@ -57,6 +58,9 @@ type request struct {
 
 // send returns an answer that is no error. The caller closes its body.
 func (c *Client) send(ctx context.Context, what request) (*http.Response, error) {
+	if path.Clean(what.path) != what.path { // the server would send us elsewhere
+		return nil, fmt.Errorf("a name or namespace in %s is none", what.path)
+	}
 	address := url.URL{Scheme: "http", Host: "host", Path: what.path, RawQuery: what.query.Encode()}
 	asked, err := http.NewRequestWithContext(ctx, what.method, address.String(), bytes.NewReader(what.body))
 	if err != nil {
@@ -104,7 +108,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w with --root %s: start one with 'holdfast host --root %s'", ErrNoHost, root, root)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the host's socket %s: %w: use sudo, or become a member of the group that 'holdfast host --socket-group' names", c.socket, fs.ErrPermission)
+		return fmt.Errorf("the host's socket %s: %w: use sudo, or become a member of the group that 'holdfast host --socket-group' or '--socket-read-group' names", c.socket, fs.ErrPermission)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return fmt.Errorf("the host with --root %s ended the connection (%w): see its log", root, err)
 	}

@@ -1,9 +1,11 @@
 package api
 
 import (
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	segment "k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -76,4 +78,23 @@ func pathOf(kind store.Kind, namespace, name string) string {
 		path += "/" + name
 	}
 	return path
+}
+
+// objectPath is pathOf one object. A name that would be another path, such as
+// "..", is refused: it is one that no object has.
+func objectPath(kind store.Kind, namespace, name string) (string, error) {
+	if err := checkSegment("name", name); err != nil {
+		return "", err
+	}
+	return pathOf(kind, namespace, name), nil
+}
+
+func checkSegment(what, text string) error {
+	if text == "" {
+		return fmt.Errorf("the %s is empty", what)
+	}
+	if problems := segment.IsValidPathSegmentName(text); len(problems) > 0 {
+		return fmt.Errorf("%q is no %s: it %s", text, what, strings.Join(problems, ", "))
+	}
+	return nil
 }

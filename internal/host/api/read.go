@@ -48,9 +48,12 @@ type List struct {
 // Get reads an object; ErrNotFound if there is none. The namespace is not looked
 // at for a kind that has none.
 func (c *Client) Get(ctx context.Context, kind store.Kind, namespace, name string) (store.Object, error) {
-	object := kind.New()
-	err := c.call(ctx, request{method: http.MethodGet, path: pathOf(kind, namespace, name)}, object)
+	path, err := objectPath(kind, namespace, name)
 	if err != nil {
+		return nil, err
+	}
+	object := kind.New()
+	if err := c.call(ctx, request{method: http.MethodGet, path: path}, object); err != nil {
 		return nil, err
 	}
 	return object, nil
