@@ -18,10 +18,10 @@ import (
 )
 
 // startTime is how long a process may take until it serves; a busy machine is slow.
-const startTime = 30 * time.Second
+const startTime = 2 * time.Minute
 
 // stopTime is how long a process has after SIGTERM before it is killed.
-const stopTime = 20 * time.Second
+const stopTime = time.Minute
 
 // process is a program that was started and is ended by Stop.
 type process struct {

@@ -133,7 +133,7 @@ func removeControlGroup(group string) error {
 	for _, h := range all {
 		top := filepath.Join(h.dir, group)
 		var last error
-		err := poll(10*time.Second, "control group "+top+" to be empty", func() (bool, error) {
+		err := poll(time.Minute, "control group "+top+" to be empty", func() (bool, error) {
 			last = removeGroups(top)
 			return last == nil, nil
 		})

@@ -133,9 +133,10 @@ func TestCluster_servesTheAPIWithinPods(t *testing.T) {
 	})
 }
 
+// eventually waits for two minutes at least: the machine may be slow.
 func eventually(t *testing.T, timeout time.Duration, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(timeout)
+	deadline := time.Now().Add(max(timeout, 2*time.Minute))
 	for {
 		err := check()
 		if err == nil {
@@ -193,7 +194,7 @@ func TestStopNode_endsItsPodsAndStartNodeBringsItBack(t *testing.T) {
 	if err := c.StartNode(t.Context(), "node-2"); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	if err := c.WaitReady(ctx); err != nil {
 		t.Fatal(err)

@@ -165,7 +165,7 @@ func (l loop) detach() error {
 
 // awaitFree waits until the kernel has let go of the file.
 func (l loop) awaitFree() error {
-	return poll(30*time.Second, l.path+" to be free: who has it open?", func() (bool, error) {
+	return poll(2*time.Minute, l.path+" to be free: who has it open?", func() (bool, error) {
 		device, file, err := l.open()
 		if device == nil {
 			return true, err

@@ -40,7 +40,7 @@ func TestProcess_killWaitsForTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.kill(10 * time.Second); err != nil {
+	if err := p.kill(time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if running, err := p.running(); err != nil || running {

@@ -245,9 +245,10 @@ func outlivesItsVolumes(c *scene, _ *emulator) {
 	begun = time.Now()
 	c.removePod("pod")
 	c.eventually(func() error {
+		gone := c.driverGone(old) == nil // before the attachments, which may go between the two looks
 		attached, err := c.attachments(node)
 		if err == nil && attached > 0 {
-			if c.driverGone(old) == nil {
+			if gone {
 				c.Fatal("the driver is gone, and the volume attached")
 			}
 			err = fmt.Errorf("%d volumes are attached to %s", attached, node)

@@ -79,7 +79,7 @@ func (e *emulator) stop() {
 	select {
 	case err := <-e.process.ended:
 		e.process.ended <- err
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 	}
 }
 
