@@ -364,7 +364,7 @@ func (b *bench) aControllerWithoutARegionSaysSo() {
 		{[]string{"driver", "both", "--backend=ebs", socket}, 2, "both"},
 		{[]string{"driver", "controller", "--backend=ebs", socket, "--extra-tags=CSIVolumeName=x"}, 2, "CSIVolumeName"},
 	} {
-		ctx, cancel := context.WithTimeout(b.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(b.Context(), 2*time.Minute)
 		defer cancel()
 		command := exec.CommandContext(ctx, b.holdfast, c.arguments...)
 		command.Env = []string{} // no region, no credentials
@@ -385,7 +385,7 @@ func (b *bench) aControllerThatIsKilledIsReplaced() {
 		_, err := p.Client.ControllerPublishVolume(b.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: volume.GetVolumeId(), NodeId: instance.ID, VolumeCapability: writer()})
 		return err
 	}
-	b.turn(`{"world": {"times": {"attach": "2s"}}}`)
+	b.turn(`{"world": {"times": {"attach": "8s"}}}`) // in which it is seen and killed, also by a slow machine
 	answer := make(chan error, 1)
 	go func() { answer <- attach(first) }()
 	b.eventually("AttachVolume is sent", func() bool {
@@ -408,7 +408,7 @@ func (b *bench) aControllerThatIsKilledIsReplaced() {
 
 func (b *bench) eventually(what string, is func() bool) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.Context(), 2*time.Minute)
 	defer cancel()
 	for !is() {
 		select {
