@@ -216,6 +216,7 @@ func TestStage_asksWindowsToLookForTheDisk(t *testing.T) {
 }
 
 // What is not blank is neither partitioned nor formatted, and nothing is mounted.
+// a disk without a volume is among it.
 func TestStage_touchesNoDiskThatHoldsSomething(t *testing.T) {
 	for what, change := range map[string]func(*fakeDisk){
 		"something without partitions": func(d *fakeDisk) { d.content = "random bytes" },
@@ -380,8 +381,8 @@ func TestExpandAndStats_knowWhereTheVolumeIs(t *testing.T) {
 	w.wants(err, backend.ErrInvalid)
 }
 
-// A disk that is larger than what is on it, as after a restore, is filled; the
-// driver whose check was the wrong way round did this only when there was nothing
+// a disk that is larger than what is on it, as after a restore, is filled;
+// the driver whose check was the wrong way round did this only when there was nothing
 // to gain.
 func TestStage_growsToTheDisk(t *testing.T) {
 	w := newWorld(t)

@@ -247,8 +247,8 @@ func dieAt(t *testing.T, at int, dying step, action simulated.Action, n int) (di
 	return died
 }
 
-// A call of Windows that fails, or says that it did what it did not, makes the
-// step an error and not a false success; the repeated step finishes.
+// U-12: a call of Windows that fails, or says that it did what it did not, makes
+// the step an error and not a false success; the repeated step finishes.
 func TestSimulated_noticesEveryFailureAndFalseSuccess(t *testing.T) {
 	for at, s := range life() {
 		for _, action := range []simulated.Action{simulated.Fail, simulated.Pretend} {

@@ -117,7 +117,7 @@ func operations() []operation {
 	}
 }
 
-// W-6: whoever uses a host cannot tell the one behind a pipe from its own.
+// W-6, U-12: whoever uses a host cannot tell the one behind a pipe from its own.
 func TestHost_asksAndAnswersAsTheMachineItself(t *testing.T) {
 	machine := groupstest.Answering()
 	near, far := machine.Host(), connect(t, machine.Host()).Host()
