@@ -187,6 +187,23 @@ func TestRun_subPathIsMadeAndStaysInside(t *testing.T) {
 	}
 }
 
+// Who may write to a volume may put a pipe there, which is not open before
+// somebody writes to it.
+func TestRun_waitsForNothingInAVolume(t *testing.T) {
+	needRoot(t)
+	volume := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(volume, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var out bytes.Buffer
+	_, err := Run(ctx, shell(t, "true", Mount{Source: volume, SubPath: "pipe", Target: "/mnt"}), Streams{Stdout: &out, Stderr: &out}, nil)
+	if err == nil || !strings.Contains(err.Error(), "subPath pipe: ") || !strings.Contains(err.Error(), "not a directory") {
+		t.Errorf("%v %s", err, &out)
+	}
+}
+
 func TestRun_readOnlyRootLeavesVolumesWritable(t *testing.T) {
 	container := shell(t, "touch /data/x && touch /dev/null && ! touch /x && ! touch "+t.TempDir()+"/x", Mount{Source: t.TempDir(), Target: "/data"})
 	container.ReadOnlyRoot = true

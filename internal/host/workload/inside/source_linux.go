@@ -62,7 +62,8 @@ func openSubPath(mount Mount) (*os.File, error) {
 	if err := root.MkdirAll(mount.SubPath, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("subPath %s: %w", mount.SubPath, err)
 	}
-	file, err := root.Open(mount.SubPath)
+	// Of a pipe, an open that is not for a directory would wait for its writer.
+	file, err := root.OpenFile(mount.SubPath, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("subPath %s: %w", mount.SubPath, err)
 	}
