@@ -152,7 +152,8 @@ func singular(kind store.Kind) string {
 // completionLimit is how long a shell waits for names.
 const completionLimit = time.Second
 
-// complete offers kinds, and then the names that the running host has.
+// complete offers kinds, several with commas between them, and then the names
+// that the running host has.
 func (h *hostClient) complete(command *cobra.Command, given []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if kindName, _, slash := strings.Cut(begun, "/"); slash {
 		return h.names(command.Context(), kindName, kindName+"/", nil), cobra.ShellCompDirectiveNoFileComp
@@ -163,12 +164,41 @@ func (h *hostClient) complete(command *cobra.Command, given []string, begun stri
 		}
 		return h.names(command.Context(), given[0], "", given[1:]), cobra.ShellCompDirectiveNoFileComp
 	}
+	before := begun[:strings.LastIndex(begun, ",")+1]
 	var kinds []string
 	for _, kind := range tableKinds() {
-		kinds = append(kinds, kind.kind.Resource)
-		kinds = append(kinds, kind.short...)
+		for _, word := range append([]string{kind.kind.Resource}, kind.short...) {
+			kinds = append(kinds, before+word)
+		}
 	}
 	return kinds, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeAll is complete for commands that show drivers and everything, too.
+func (h *hostClient) completeAll(command *cobra.Command, given []string, begun string) ([]string, cobra.ShellCompDirective) {
+	words, directive := h.complete(command, given, begun)
+	if len(given) == 0 && !strings.ContainsAny(begun, "/,") {
+		words = append(words, driversWord, "all")
+	}
+	return words, directive
+}
+
+// completeNamed offers KIND/ of some kinds, and then the names.
+func (h *hostClient) completeNamed(kinds ...string) cobra.CompletionFunc {
+	return func(command *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if kind, _, slash := strings.Cut(begun, "/"); slash {
+			known := kind
+			if kind == "snapshot" { // a word of its own, of why
+				known = "volumesnapshot"
+			}
+			return h.names(command.Context(), known, kind+"/", nil), cobra.ShellCompDirectiveNoFileComp
+		}
+		var words []string
+		for _, kind := range kinds {
+			words = append(words, kind+"/")
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
 }
 
 // completePods offers the names of pods.
@@ -180,15 +210,24 @@ func (h *hostClient) completePods(command *cobra.Command, given []string, _ stri
 }
 
 func (h *hostClient) names(ctx context.Context, kindName, prefix string, without []string) []string {
-	kind, known := tableKindNamed(kindName)
-	if !known {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, completionLimit)
 	defer cancel()
 	client := h.dial()
 	defer client.Close()
 	var names []string
+	if isDrivers(kindName) {
+		drivers, _ := client.Drivers(ctx) // as below
+		for _, driver := range drivers {
+			if !slices.Contains(without, driver.Name) {
+				names = append(names, prefix+driver.Name)
+			}
+		}
+		return names
+	}
+	kind, known := tableKindNamed(kindName)
+	if !known {
+		return nil
+	}
 	listed, _ := client.List(ctx, kind.kind, api.ListOptions{Namespace: h.namespace}) // a shell has no place for an error
 	for _, object := range listed.Items {
 		if !slices.Contains(without, object.GetName()) {

@@ -28,7 +28,7 @@ func newDescribeCommand() *cobra.Command {
   holdfast describe pod web`,
 		Args:              cobra.ArbitraryArgs,
 		RunE:              func(command *cobra.Command, given []string) error { return c.describe(command, given) },
-		ValidArgsFunction: c.complete,
+		ValidArgsFunction: c.completeAll,
 	}
 	c.bind(command.Flags())
 	c.bindNamespace(command.Flags())

@@ -54,7 +54,8 @@ func newExportCommand() *cobra.Command {
 	flags.StringVar(&f.options.NodeName, "node-name", "", "`NAME` of the cluster's node that this machine becomes: without it, volumes on this machine are not exported")
 	flags.BoolVar(&f.options.Classes, "classes", false, "export the CSIDriver objects and classes that the volumes name, too")
 	flags.BoolVar(&f.options.Snapshots, "snapshots", false, "export the claims' snapshots, too")
-	command.ValidArgsFunction = f.host.complete
+	f.host.completeFlags(command)
+	command.ValidArgsFunction = f.host.completeNamed("pvc")
 	return command
 }
 
@@ -66,6 +67,9 @@ func (f *exportFlags) run(command *cobra.Command, given []string) error {
 		kind, name, both := strings.Cut(word, "/")
 		if known, is := tableKindNamed(kind); !both || !is || known.kind.Kind != "PersistentVolumeClaim" {
 			return usageErrorf("%q: want pvc/NAME", word)
+		}
+		if err := checkNames([]string{name}); err != nil {
+			return err
 		}
 		f.options.Claims = append(f.options.Claims, store.Key(f.host.namespace, name))
 	}

@@ -52,7 +52,7 @@ func newGetCommand() *cobra.Command {
   holdfast get pods --watch`,
 		Args:              cobra.ArbitraryArgs,
 		RunE:              func(command *cobra.Command, given []string) error { return c.run(command, given) },
-		ValidArgsFunction: c.complete,
+		ValidArgsFunction: c.completeAll,
 	}
 	flags := command.Flags()
 	c.bind(flags)

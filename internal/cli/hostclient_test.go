@@ -59,6 +59,8 @@ func (h *testHost) State(store.Kind, string) []api.WorkState {
 	return []api.WorkState{{Controller: "claims", Attempts: 2, LastError: "no space"}}
 }
 
+func (h *testHost) Drivers() []api.Driver { return []api.Driver{{Name: "d.example"}} }
+
 func startTestHost(t *testing.T) *testHost {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -503,6 +505,15 @@ func TestCompletion_offersWhatTheHostHas(t *testing.T) {
 		{[]string{"get", root, "-n", ""}, "team"},
 		{[]string{"get", root, "pods", "-o", ""}, "wide yaml json name"},
 		{[]string{"get", root, "nothing", ""}, ""},
+		{[]string{"why", root, ""}, "pod/ pvc/ pv/ volume/ snapshot/"},
+		{[]string{"why", root, "pvc/"}, "pvc/data pvc/more"},
+		{[]string{"why", root, "pvc/data", ""}, ""},
+		{[]string{"why", root, "-n", ""}, "team"},
+		{[]string{"why", root, "-o", ""}, "json"},
+		{[]string{"export", root, ""}, "pvc/"},
+		{[]string{"export", root, "pvc/data", "pvc/"}, "pvc/data pvc/more"},
+		{[]string{"describe", root, "drivers", ""}, "d.example"},
+		{[]string{"get", root, "drivers/"}, "drivers/d.example"},
 		{[]string{"get", "--root=/does/not/exist", "pvc", ""}, ""},
 	}
 	for _, c := range cases {
@@ -513,6 +524,11 @@ func TestCompletion_offersWhatTheHostHas(t *testing.T) {
 				t.Errorf("completion offers %q (exit code %d), want %q", got, code, c.want)
 			}
 		})
+	}
+	for begun, want := range map[string]string{"": "\ndrivers\nall\n", "pods,": "\npods,pvc\n"} {
+		if _, stdout, _ := run(t, "__completeNoDesc", "get", begun); !strings.Contains(stdout, want) {
+			t.Errorf("of %q the kinds are %q", begun, stdout)
+		}
 	}
 	if _, stdout, _ := run(t, "__completeNoDesc", "get", ""); !strings.Contains(stdout, "persistentvolumeclaims\npvc\n") {
 		t.Errorf("the kinds are %q", stdout)

@@ -49,7 +49,15 @@ func newWhyCommand() *cobra.Command {
 	f.host.bindNamespace(flags)
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "ask the cluster of this kubeconfig `FILE` in place of a host")
 	flags.StringVarP(&f.output, "output", "o", "", "json, or text if it is not given")
-	command.ValidArgsFunction = f.host.complete
+	f.host.completeFlags(command)
+	completeValues(command, "output", []string{formatJSON})
+	named := f.host.completeNamed("pod", "pvc", "pv", "volume", "snapshot")
+	command.ValidArgsFunction = func(command *cobra.Command, given []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(given) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return named(command, given, begun)
+	}
 	return command
 }
 
