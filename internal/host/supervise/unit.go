@@ -52,6 +52,10 @@ type Restart struct {
 // maximumFile bounds a unit's file, in bytes.
 const maximumFile = 64 << 10
 
+// ownDirectory is the one below plugins that volumes are staged in, as the
+// kubelet has it. A unit's directory belongs to its user.
+const ownDirectory = "kubernetes.io"
+
 // Parse reads a unit. Fields that a unit does not have are refused.
 func Parse(data []byte) (*Unit, error) {
 	if len(data) > maximumFile {
@@ -84,6 +88,8 @@ func (u *Unit) check() error {
 		return fmt.Errorf("name: %q has more than 63 bytes", u.Name)
 	case len(problems) > 0:
 		return fmt.Errorf("name: %q: %s", u.Name, strings.Join(problems, "; "))
+	case strings.EqualFold(u.Name, ownDirectory):
+		return fmt.Errorf("name: plugins/%s is the host's own directory: choose another name", ownDirectory)
 	case len(u.Command) == 0 || u.Command[0] == "":
 		return errors.New("command: it is missing")
 	case u.Rolling && !u.Register:

@@ -30,10 +30,11 @@ restart: {longest: 30s}
 
 func TestParse_refusesByName(t *testing.T) {
 	for text, want := range map[string]string{
-		"command: [a]":                                        "name: it is missing",
-		"name: a_b\ncommand: [a]":                             `name: "a_b"`,
-		"name: ../../x\ncommand: [a]":                         `name: "../../x"`,
-		"name: " + strings.Repeat("a", 64) + "\ncommand: [a]": "more than 63 bytes",
+		"command: [a]":                                                 "name: it is missing",
+		"name: a_b\ncommand: [a]":                                      `name: "a_b"`,
+		"name: ../../x\ncommand: [a]":                                  `name: "../../x"`,
+		"name: " + strings.Repeat("a", 64) + "\ncommand: [a]":          "more than 63 bytes",
+		"name: kubernetes.io\ncommand: [a]":                            "the host's own directory",
 		"name: a":                                                      "command: it is missing",
 		"name: a\ncommand: []":                                         "command: it is missing",
 		"name: a\ncommand: a b":                                        "cannot unmarshal",
