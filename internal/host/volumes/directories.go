@@ -80,7 +80,8 @@ func removeEmpty(path string) error {
 
 // removePodDirectory removes a pod's directory when its volumes are gone. Only
 // its emptyDir volumes have content of their own, and only below their
-// directory is anything removed with what is in it.
+// directory is anything removed with what is in it; what somebody mounted there
+// is not theirs.
 func (m *Manager) removePodDirectory(pod types.UID) error {
 	directory := m.options.Paths.Pod(pod)
 	root, err := os.OpenRoot(directory)
@@ -94,6 +95,9 @@ func (m *Manager) removePodDirectory(pod types.UID) error {
 	empty, err := filepath.Rel(directory, filepath.Dir(m.options.Paths.EmptyDir(pod, "x")))
 	if err != nil {
 		return err
+	}
+	if err := nothingMounted(filepath.Join(directory, empty)); err != nil {
+		return fmt.Errorf("remove the emptyDir volumes: %w", err)
 	}
 	if err := root.RemoveAll(empty); err != nil {
 		return fmt.Errorf("remove the emptyDir volumes: %w", err)
@@ -111,4 +115,12 @@ func (m *Manager) removePodDirectory(pod types.UID) error {
 		return err
 	}
 	return m.removeUp(filepath.Join(directory, filepath.Dir(empty)))
+}
+
+func nothingMounted(directory string) error {
+	mounts, err := readMountTable(directory)
+	for path := range mounts {
+		return fmt.Errorf("something is mounted at %s, by somebody else than this host: unmount it", path)
+	}
+	return err
 }
