@@ -1,6 +1,6 @@
 // Package leftovers compares what a machine has before and after a test: a
 // cluster that has ended must have left nothing. It sees the whole machine, so
-// nothing but other clusters may make such things meanwhile.
+// nothing but other clusters, and containers, may make such things meanwhile.
 package leftovers
 
 import (
@@ -86,10 +86,14 @@ func (w *Watch) check(t *testing.T) {
 	t.Errorf("left on the machine:\n%s", strings.Join(added, "\n"))
 }
 
-// foreign tells what another cluster has: processes, control groups and links
-// have its ID, and the files of its loop devices are still there, which those
-// of a cluster that has been taken down are not.
+// foreign tells what is not of this test's cluster. Control groups and links of
+// another one have its ID, and the files of its loop devices are still there,
+// which those of a cluster that has been taken down are not. A process of no
+// cluster's control group is somebody else's container.
 func (w *Watch) foreign(line string) bool {
+	if strings.HasPrefix(line, "process ") && !strings.Contains(line, "holdfast-cluster-") {
+		return true
+	}
 	if w.Cluster == "" || strings.Contains(line, w.Cluster) {
 		return false
 	}
