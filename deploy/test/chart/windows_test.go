@@ -147,6 +147,28 @@ func TestWindows_pathsOfTheSocketsFitTogether(t *testing.T) {
 }
 
 // The stop of the proxy frees its pipes before the next one starts.
+// U-3: a drained node's driver outlives the detachment of its volumes on Windows,
+// too.
+func TestWindows_theDriverWaitsForDetachments(t *testing.T) {
+	for form, program := range map[string]string{"plain": `C:\holdfast.exe`, "HostProcess": `%CONTAINER_SANDBOX_MOUNT_POINT%\holdfast.exe`} {
+		spec := windowsSets(t, forms()[form])["holdfast"].Spec.Template.Spec
+		lifecycle := spec.Containers[0].Lifecycle
+		if lifecycle == nil {
+			t.Errorf("%s: the driver is stopped at once", form)
+			continue
+		}
+		command := lifecycle.PreStop.Exec.Command
+		given := flags(command)
+		if !slices.Equal(command[:2], []string{program, "pre-stop"}) || given["driver-name"] != "ebs.csi.aws.com" || given["timeout"] != "18s" || *spec.TerminationGracePeriodSeconds != 30 {
+			t.Errorf("%s: %v of %d s", form, command, *spec.TerminationGracePeriodSeconds)
+		}
+	}
+	off := strings.Replace(forms()["plain"], "backend: ebs", "backend: ebs, ebs: {waitForDetach: false}", 1)
+	if windowsSets(t, off)["holdfast"].Spec.Template.Spec.Containers[0].Lifecycle != nil {
+		t.Error("it waits although it shall not")
+	}
+}
+
 func TestWindows_theProxyDoesNotSurge(t *testing.T) {
 	set := windowsSets(t, forms()["plain, with proxy"])["csi-proxy"]
 	update := set.Spec.UpdateStrategy
