@@ -308,16 +308,16 @@ func (w *world) staysAt(rpc string, times int) {
 	})
 }
 
-// paused holds that there was one more call than so many, and that a pause was
-// made before it. (What it is like during the pause, a slow test does not see.)
-func (w *world) paused(after int, pause time.Duration) {
+// paused holds that a pause was made between a call, from 0, and the last one. (What
+// it is like during the pause, a slow test does not see.)
+func (w *world) paused(from, last int, pause time.Duration) {
 	w.t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.at) != after+1 {
-		w.t.Fatalf("%d calls, not %d", len(w.at), after+1)
+	if len(w.at) != last+1 {
+		w.t.Fatalf("%d calls, not %d", len(w.at), last+1)
 	}
-	if made := w.at[after].Sub(w.at[after-1]); made < pause {
+	if made := w.at[last].Sub(w.at[from]); made < pause {
 		w.t.Errorf("it was tried again after %v, not %v", made, pause)
 	}
 }

@@ -189,7 +189,7 @@ func TestModify_refusedIsTriedAgainLater(t *testing.T) {
 	w.change(wanting("gold"))
 	w.has("gold")
 	w.told("VolumeModifyFailed", "not today")
-	w.paused(1, 200*time.Millisecond)
+	w.paused(0, 1, 200*time.Millisecond)
 	shown := func(q kubetest.Request) bool { return strings.Contains(string(q.Body), `"Infeasible"`) }
 	if !slices.ContainsFunc(w.Writes(), shown) {
 		t.Error("the claim did not say that it was refused")

@@ -186,7 +186,7 @@ func TestResize_infeasibleIsTriedAgainLater(t *testing.T) {
 	w.run(Options{InfeasiblePause: 200 * time.Millisecond})
 	w.change(asking(10))
 	w.reaches(nodePending, 10)
-	w.paused(2, 200*time.Millisecond)
+	w.paused(0, 2, 200*time.Millisecond) // it begins with the repetition
 }
 
 func TestResize_loweredAfterAFinalErrorGoesForTheLowerSize(t *testing.T) {
