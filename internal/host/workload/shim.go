@@ -52,12 +52,19 @@ type Place struct {
 	// LogLimit is how many bytes a log file has before it is put aside, by
 	// DefaultLogLimit if 0. One that was put aside is kept.
 	LogLimit int64
+	// StartLimit bounds how long a shim may take to execute the command, by
+	// DefaultStartLimit if 0.
+	StartLimit time.Duration
 	// Failpoints stop the host between the steps of Start.
 	Failpoints *failpoint.Set
 }
 
 // DefaultLogLimit is the kubelet's containerLogMaxSize.
 const DefaultLogLimit = 10 << 20
+
+// DefaultStartLimit is the kubelet's limit for a call of its container runtime
+// (runtimeRequestTimeout).
+const DefaultStartLimit = 2 * time.Minute
 
 // ErrBusy tells that a shim is about to begin or to end: look again in an
 // instant.

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -154,11 +155,16 @@ func (p *Process) abandon(root *os.Root) error {
 	return errors.Join(fmt.Errorf("its shim could not start it: %s", strings.TrimSpace(string(words[:min(len(words), 1<<10)]))), failed)
 }
 
+// end kills the shim. One that the kernel does not let go of is left to it.
 func (p *Process) end() error {
 	_ = p.Signal(unix.SIGKILL)
+	_ = p.file.SetReadDeadline(time.Now().Add(endLimit))
 	p.Wait()
 	return p.Close()
 }
+
+// endLimit is how long a shim that was killed is waited for.
+const endLimit = 10 * time.Second
 
 func (p Place) makeDirectories() error {
 	for _, directory := range []string{p.State, p.Logs} {
@@ -202,20 +208,37 @@ func (p Place) launch(root *os.Root, lock *os.File, container Container) (*Proce
 	if err := p.Failpoints.Hit("workload/forked"); err != nil {
 		return nil, errors.Join(err, process.end())
 	}
-	limit := p.LogLimit
-	if limit == 0 {
-		limit = DefaultLogLimit
+	if err := p.handOver(files, container); err != nil {
+		return nil, errors.Join(err, process.end())
 	}
-	err = json.NewEncoder(files.spec).Encode(inside.Order{Container: container, Shim: &inside.ShimOrder{State: p.State, Logs: p.Logs, LogLimit: limit}})
+	return process, nil
+}
+
+// handOver tells the shim what to run, and returns when that was executed, or
+// could not be: the state says which.
+func (p Place) handOver(files *pipes, container Container) error {
+	order := inside.Order{Container: container, Shim: &inside.ShimOrder{
+		State: p.State, Logs: p.Logs, LogLimit: cmp.Or(p.LogLimit, DefaultLogLimit),
+	}}
+	limit := cmp.Or(p.StartLimit, DefaultStartLimit)
+	deadline := time.Now().Add(limit)
+	if err := errors.Join(files.spec.SetWriteDeadline(deadline), files.status.SetReadDeadline(deadline)); err != nil {
+		return err
+	}
+	err := json.NewEncoder(files.spec).Encode(order)
 	if err == nil {
-		err = files.spec.Close()
+		err = files.spec.Close() // without the end of what it is told, it runs nothing
+	}
+	if err == nil {
+		_, err = io.Copy(io.Discard, files.status)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("its shim did not start it within %s: a filesystem of this machine may not answer", limit)
 	}
 	if err != nil {
-		// Without the end of what it is told, it runs nothing.
-		return nil, errors.Join(fmt.Errorf("hand over what to run: %w", err), process.end())
+		return fmt.Errorf("hand over what to run: %w", err)
 	}
-	_, _ = io.Copy(io.Discard, files.status) // until its end: the state says the rest
-	return process, nil
+	return nil
 }
 
 // firstOther is the first descriptor after the standard ones.
