@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
@@ -94,27 +96,71 @@ func TestAdopt_removesEmptyDirectoriesOfPodsThatAreGone(t *testing.T) {
 	}
 }
 
+// What a lost record said of the steps before the mount is not known: they are
+// undone with it, on the node that the driver knew.
 func TestAdopt_recordsAgainWhatTheStoreCanTell(t *testing.T) {
-	w := newWorld(t)
+	for name, lost := range map[string]func(*store.Tx) error{
+		"the record": func(*store.Tx) error { return nil },
+		"all that told of the attachment": func(tx *store.Tx) error {
+			return tx.Attachments().Delete(claim.AttachmentName("id-pvc-uid-a", "d.example", "here"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, a := newServing(t, attaching)
+			w.ensured("a")
+			p := w.create(pod("web", "a"))
+			w.mount(p)
+			w.put(func(tx *store.Tx) error {
+				uses, err := tx.Uses().All()
+				if err != nil {
+					return err
+				}
+				return errors.Join(tx.Uses().Delete(uses[0].Name), lost(tx))
+			})
+			w.serving("boot-1", "")
+			w.remove(p)
+			if _, inUse := w.driver.Left(); len(inUse) > 0 {
+				t.Errorf("in use: %v", inUse)
+			}
+			if request := one[*csi.ControllerUnpublishVolumeRequest](t, a); request.GetNodeId() != "node-1" {
+				t.Errorf("detached from %q", request.GetNodeId())
+			}
+			if left := w.attachments(); len(left) > 0 {
+				t.Errorf("attachments %v", left)
+			}
+			if unknown, err := w.manager.Unadopted(); err != nil || len(unknown) > 0 {
+				t.Errorf("still mounted: %v, %v", unknown, err)
+			}
+		})
+	}
+}
+
+// A pod that goes on with a volume whose record was lost has all of its steps
+// done again.
+func TestAdopt_aPodGoesOnWithAVolumeWhoseRecordWasLost(t *testing.T) {
+	w, a := newServing(t, attaching)
 	w.ensured("a")
-	p := pod("web", "a")
+	p := w.create(pod("web", "a"))
 	w.mount(p)
 	w.put(func(tx *store.Tx) error {
 		uses, err := tx.Uses().All()
 		if err != nil {
 			return err
 		}
-		return tx.Uses().Delete(uses[0].Name)
+		return errors.Join(tx.Uses().Delete(uses[0].Name), tx.Attachments().Delete(uses[0].Attachment))
 	})
-	w.restart("boot-1", "")
-	w.adopt()
-	w.unmount(p)
-	if _, inUse := w.driver.Left(); len(inUse) > 1 {
-		t.Errorf("in use: %v", inUse)
+	w.serving("boot-1", "")
+	w.driver.Publish = func(*csi.NodePublishVolumeRequest) error { return nil } // it is there
+	w.mount(p)
+	published := requests[*csi.NodePublishVolumeRequest](a)
+	if again := published[len(published)-1]; again.GetStagingTargetPath() == "" || len(again.GetPublishContext()) != len(published[0].GetPublishContext()) {
+		t.Errorf("published again with %v", again)
 	}
-	if unknown, err := w.manager.Unadopted(); err != nil || len(unknown) > 0 {
-		t.Errorf("still mounted: %v, %v", unknown, err)
+	if attached := requests[*csi.ControllerPublishVolumeRequest](a); len(attached) != 2 || attached[1].GetNodeId() != "node-1" {
+		t.Errorf("attached with %v", attached)
 	}
+	w.remove(p)
+	w.isIdle()
 }
 
 // A thousand mounted volumes are taken over, and their pods find them in place,

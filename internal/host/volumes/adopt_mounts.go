@@ -85,14 +85,21 @@ func (m *Manager) adoptMounts(a *adoption) error {
 		return nil
 	}
 	var volumes []*corev1.PersistentVolume
+	nodes := map[string]string{}
 	err := m.view(func(tx *store.Tx) (err error) {
-		volumes, err = tx.Volumes().All()
+		if volumes, err = tx.Volumes().All(); err != nil {
+			return err
+		}
+		attachments, err := tx.Attachments().All()
+		for _, attachment := range attachments {
+			nodes[attachment.Name] = attachment.Annotations[nodeIDAnnotation]
+		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	places := m.placesOf(a, volumes)
+	places := m.placesOf(a, volumes, nodes)
 	for _, path := range unknown {
 		uid, isTarget := m.podOf(path)
 		use := places(path, uid)
@@ -124,15 +131,16 @@ func (a *adoption) enter(found *store.VolumeUse, path string, uid types.UID, isT
 		}
 		use.Targets[path] = target
 	} else {
-		use.Stage, use.StagingPath = store.PhaseDoing, path
+		use.Stage, use.StagingPath, use.StageMounted = store.PhaseDoing, path, true
 	}
 	a.changed[use.Name] = true
 	a.tell("it is mounted, but its record was lost; it was recorded again", path, use, target)
 }
 
 // placesOf finds the volume that a path belongs to: by the name of a
-// PersistentVolume, the hash of a handle, or the inline volume of a pod.
-func (m *Manager) placesOf(a *adoption, volumes []*corev1.PersistentVolume) func(path string, uid types.UID) *store.VolumeUse {
+// PersistentVolume, the hash of a handle, or the inline volume of a pod. nodes
+// has what attached volumes' node is called by their drivers, by attachment.
+func (m *Manager) placesOf(a *adoption, volumes []*corev1.PersistentVolume, nodes map[string]string) func(path string, uid types.UID) *store.VolumeUse {
 	staged := map[string]*corev1.PersistentVolume{}
 	for _, volume := range volumes {
 		if source := volume.Spec.CSI; source != nil {
@@ -143,13 +151,13 @@ func (m *Manager) placesOf(a *adoption, volumes []*corev1.PersistentVolume) func
 	return func(path string, uid types.UID) *store.VolumeUse {
 		if uid == "" {
 			if volume := staged[path]; volume != nil {
-				return labelled(volume)
+				return m.lostUse(volume, nodes)
 			}
 			return nil
 		}
 		for _, volume := range volumes {
 			if volume.Spec.CSI != nil && m.target(uid, newUse(volume)) == path {
-				return labelled(volume)
+				return m.lostUse(volume, nodes)
 			}
 		}
 		pod := a.pods[uid]
@@ -165,13 +173,22 @@ func (m *Manager) placesOf(a *adoption, volumes []*corev1.PersistentVolume) func
 	}
 }
 
-// labelled is the use of a volume for whose claim nobody asks now.
-func labelled(volume *corev1.PersistentVolume) *store.VolumeUse {
+// lostUse is the use of a volume whose record was lost. The steps before the
+// mount may have been done: a driver that does not know them is not asked to
+// undo them.
+func (m *Manager) lostUse(volume *corev1.PersistentVolume, nodes map[string]string) *store.VolumeUse {
 	use := newUse(volume)
 	use.Label = "volume " + volume.Name
 	if ref := volume.Spec.ClaimRef; ref != nil {
 		use.Label = claimLabel(store.Key(ref.Namespace, ref.Name))
 	}
+	use.Stage, use.StagingPath = store.PhaseDoing, m.staging(use)
+	if object, err := m.csiDriver(use.Driver); err == nil && !claim.NeedsAttach(object) {
+		return use
+	}
+	use.Attach, use.AttachSecret = store.PhaseDoing, volume.Spec.CSI.ControllerPublishSecretRef
+	use.Attachment = claim.AttachmentName(use.Handle, use.Driver, m.nodeName())
+	use.NodeID = nodes[use.Attachment]
 	return use
 }
 

@@ -283,6 +283,9 @@ func (m *Manager) callDetach(ctx context.Context, use *store.VolumeUse) error {
 		if !can.Attach {
 			return nil
 		}
+		if use.NodeID == "" { // the record was lost; without a node, CSI would detach it from all
+			use.NodeID = driver.Node.ID
+		}
 		return driver.Client.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{
 			VolumeId: use.Handle, NodeId: use.NodeID, Secrets: secrets,
 		})

@@ -93,7 +93,7 @@ func (m *Manager) meetDriver(ctx context.Context, job job) error {
 		return err
 	}
 	job.use.Label = job.label
-	if job.use.Attach == store.PhaseNone { // or it would be detached from another node than it was attached to
+	if job.use.Attach == store.PhaseNone || job.use.NodeID == "" { // or it would be detached from another node than it was attached to
 		job.use.NodeID = driver.Node.ID
 	}
 	job.claimTarget()

@@ -56,10 +56,7 @@ func (m *Manager) stage(ctx context.Context, job job) error {
 		return err
 	}
 	if use.Stage == store.PhaseNone {
-		use.StagingPath = m.options.Paths.Staging(use.Driver, use.Handle)
-		if use.Block {
-			use.StagingPath = m.options.Paths.BlockStaging(use.SpecName)
-		}
+		use.StagingPath = m.staging(use)
 		if isMounted(use.StagingPath) {
 			return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the staging path %s: unmount it", job.label, errLocal, use.StagingPath)
 		}
@@ -67,6 +64,14 @@ func (m *Manager) stage(ctx context.Context, job job) error {
 	return m.stepOf(ctx, job.matter(), StepStage, m.onward(claim.CallNode), func(ctx context.Context) (string, error) {
 		return "", m.callStage(ctx, job)
 	})
+}
+
+// staging is where a volume is staged.
+func (m *Manager) staging(use *store.VolumeUse) string {
+	if use.Block {
+		return m.options.Paths.BlockStaging(use.SpecName)
+	}
+	return m.options.Paths.Staging(use.Driver, use.Handle)
 }
 
 func (m *Manager) callStage(ctx context.Context, job job) error {
