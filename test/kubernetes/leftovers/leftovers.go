@@ -72,8 +72,9 @@ func Start(t *testing.T) *Watch {
 func (w *Watch) check(t *testing.T) {
 	t.Helper()
 	var added []string
-	// Other programs make mounts and processes for a moment, too.
-	for range 50 {
+	// Other programs make mounts and processes for a moment, too, and what has
+	// ended is gone a moment later: on a busy machine that is many seconds.
+	for range 600 {
 		now, err := Take()
 		if err != nil {
 			t.Fatal(err)
