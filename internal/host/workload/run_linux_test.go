@@ -164,6 +164,27 @@ func TestRun_refusesAMountPathBehindALinkInAVolume(t *testing.T) {
 	}
 }
 
+// A link on the way leads out of the volume: nothing is made where it leads.
+func TestRun_makesNothingBehindALinkInAVolume(t *testing.T) {
+	volume, outside := t.TempDir(), t.TempDir()
+	if err := os.Symlink(".."+outside, filepath.Join(volume, "a")); err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range []bool{false, true} {
+		inner := Mount{Source: t.TempDir(), Target: "/data/a/b", Device: device}
+		if device {
+			inner.Source = os.DevNull
+		}
+		_, err := Run(t.Context(), shell(t, "true", Mount{Source: volume, Target: "/data"}, inner), Streams{}, nil)
+		if err == nil || !strings.Contains(err.Error(), "symbolic link in a volume") {
+			t.Errorf("got %v", err)
+		}
+		if entries, err := os.ReadDir(outside); err != nil || len(entries) > 0 {
+			t.Errorf("made on the machine: %v, %v", entries, err)
+		}
+	}
+}
+
 func TestRun_readOnlyMount(t *testing.T) {
 	code, _, stderr := runIt(t, shell(t, "touch /data/x", Mount{Source: t.TempDir(), Target: "/data", ReadOnly: true}))
 	if code == 0 || !strings.Contains(stderr, "Read-only file system") {

@@ -93,58 +93,67 @@ func (v view) place(t target, tree int) error {
 }
 
 // mountPoint opens the place of a mount and makes it where it is missing, which
-// is in a mirror, or inside a volume that is mounted already.
+// is in a mirror, or inside a volume that is mounted already. No symbolic link is
+// followed, step by step: the machine's were followed before, and one inside a
+// volume may have been put there to lead elsewhere, where nothing is to be made.
 func (v view) mountPoint(t target) (*os.File, error) {
-	root, err := os.OpenRoot(v.root)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = root.Close() }()
-	name := strings.TrimPrefix(t.path, "/")
-	if name == "" {
+	names := strings.Split(strings.Trim(t.path, "/"), "/")
+	if names[0] == "" {
 		return nil, errors.New("the root itself cannot be a mount path")
 	}
-	if _, err := root.Lstat(name); errors.Is(err, fs.ErrNotExist) {
-		if err := makePoint(root, name, t.Device); err != nil {
-			return nil, err
-		}
-	}
-	// No symbolic link on the way: the machine's were followed before, and one
-	// inside a volume may have been put there to lead elsewhere.
-	fd, err := openBeneath(root, name)
+	descriptor, err := unix.Open(v.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), name), nil
+	at := os.NewFile(uintptr(descriptor), "/")
+	for i, name := range names {
+		last := i == len(names)-1
+		next, err := stepInto(at, name, t.Device && last)
+		if errors.Is(err, unix.ELOOP) {
+			err = errors.New("a symbolic link in a volume stands in the way")
+		}
+		_ = at.Close()
+		if err != nil {
+			return nil, err
+		}
+		at = next
+	}
+	return at, nil
 }
 
-func makePoint(root *os.Root, name string, device bool) error {
-	if !device {
-		return root.MkdirAll(name, 0o755)
+// stepInto opens an entry of a directory, and makes it if it is missing: a
+// directory, or the file that a device appears at.
+func stepInto(directory *os.File, name string, file bool) (*os.File, error) {
+	at := int(directory.Fd())
+	entry, err := openBeneath(at, name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return entry, err
 	}
-	if parent := filepath.Dir(name); parent != "." {
-		if err := root.MkdirAll(parent, 0o755); err != nil {
-			return err
+	if err := makePoint(at, name, file); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, &fs.PathError{Op: "make", Path: filepath.Join(directory.Name(), name), Err: err}
+	}
+	return openBeneath(at, name)
+}
+
+func makePoint(at int, name string, file bool) error {
+	if !file {
+		return unix.Mkdirat(at, name, 0o755)
+	}
+	return unix.Mknodat(at, name, unix.S_IFREG|0o644, 0)
+}
+
+func openBeneath(at int, name string) (*os.File, error) {
+	how := unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	for {
+		descriptor, err := unix.Openat2(at, name, &how)
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // a rename on the way (openat2(2))
+		case err != nil:
+			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		default:
+			return os.NewFile(uintptr(descriptor), name), nil
 		}
 	}
-	file, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	return file.Close()
-}
-
-func openBeneath(root *os.Root, name string) (int, error) {
-	directory, err := root.Open(".")
-	if err != nil {
-		return -1, err
-	}
-	defer func() { _ = directory.Close() }()
-	fd, err := unix.Openat2(int(directory.Fd()), name, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if errors.Is(err, unix.ELOOP) {
-		return -1, errors.New("a symbolic link in a volume stands in the way")
-	}
-	return fd, err
 }
