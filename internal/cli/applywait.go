@@ -186,6 +186,9 @@ func (w *waiter) claim(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (
 		return "", fmt.Errorf("persistentvolumeclaim/%s lost its volume", pvc.Name)
 	case corev1.ClaimBound:
 		wanted, has := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
+		if has.Cmp(wanted) < 0 && slices.ContainsFunc(pvc.Status.Conditions, isFilesystemPending) {
+			return fmt.Sprintf("its volume has grown to %s, and its filesystem grows when a pod uses it", wanted.String()), nil
+		}
 		if has.Cmp(wanted) < 0 {
 			return fmt.Sprintf("it is to grow from %s to %s", has.String(), wanted.String()), nil
 		}
@@ -196,6 +199,10 @@ func (w *waiter) claim(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (
 		return "", err // with a pod, the pod is waited for
 	}
 	return "it has no volume yet", nil
+}
+
+func isFilesystemPending(c corev1.PersistentVolumeClaimCondition) bool {
+	return c.Type == corev1.PersistentVolumeClaimFileSystemResizePending && c.Status == corev1.ConditionTrue
 }
 
 // waitsForPod tells whether a claim gets its volume when a pod uses it.

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/host/api"
@@ -351,6 +352,28 @@ func TestApply_waitsUntilEverythingIsReady(t *testing.T) {
 	expect(t, "stderr", stderr, "Warning: mind the gap\ndata: stage 1.0 ms\n")
 	if code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestApply_saysWhoHasToUseAClaimThatGrows(t *testing.T) {
+	h := startTestHost(t)
+	claim := pendingClaim("data")
+	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
+	claim.Status = corev1.PersistentVolumeClaimStatus{
+		Phase: corev1.ClaimBound, Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+		Conditions: []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue}},
+	}
+	h.onApply = func([]manifest.File, api.ApplyOptions) (api.ApplyResult, error) {
+		h.put(t, claim)
+		return api.ApplyResult{Applied: []api.Applied{{Kind: "PersistentVolumeClaim", Key: "default/data", Action: api.Configured}}}, nil
+	}
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := `PersistentVolumeClaim "default/data" (its volume has grown to 2Gi, and its filesystem grows when a pod uses it)`
+	if code, _, stderr := h.run(t, "apply", "-f", file, "--wait", "--timeout=1s"); code != 1 || !strings.Contains(stderr, want) {
+		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }
 

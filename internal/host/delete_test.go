@@ -52,6 +52,17 @@ func TestDeleteObject_plainObjectsGoAtOnceAndTellWhoMissesThem(t *testing.T) {
 	}
 }
 
+func TestDeleteObject_aClassIsNotMissedByAClaimThatGoes(t *testing.T) {
+	h := newApplier(t)
+	mustApply(t, h, aClass+"---\n"+aClaim)
+	if deleted, err := remove(t, h, "persistentvolumeclaims", "default/data", api.DeleteOptions{}); err != nil || deleted.Gone {
+		t.Fatalf("got %+v, %v", deleted, err)
+	}
+	if deleted, err := remove(t, h, "storageclasses", "c", api.DeleteOptions{}); err != nil || len(deleted.Waits) > 0 {
+		t.Errorf("got %+v, %v", deleted, err)
+	}
+}
+
 func TestDeleteObject_whatIsInUseWaitsAndTellsForWhom(t *testing.T) {
 	copying := changed(t, changed(t, aClaim, "{name: data,", "{name: copy,"), "{storageClassName", "{dataSource: {kind: PersistentVolumeClaim, name: data}, storageClassName")
 	cases := []struct{ name, manifest, resource, key, tells string }{

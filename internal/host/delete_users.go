@@ -38,7 +38,7 @@ func (d *deleter) users(object store.Object) ([]string, error) {
 		}))
 	case *storagev1.StorageClass:
 		found.add(gather(d.tx.Claims(), object.GetName(), "without it, these claims wait, or cannot grow:", func(pvc *corev1.PersistentVolumeClaim) string {
-			return when(pvc.Spec.StorageClassName != nil && *pvc.Spec.StorageClassName == object.Name, claimKey(pvc))
+			return when(pvc.DeletionTimestamp == nil && pvc.Spec.StorageClassName != nil && *pvc.Spec.StorageClassName == object.Name, claimKey(pvc))
 		}))
 	case *storagev1.VolumeAttributesClass:
 		found.add(gather(d.tx.Claims(), object.GetName(), "without it, these claims wait if their volume has other attributes:", func(pvc *corev1.PersistentVolumeClaim) string {

@@ -7,6 +7,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -27,6 +28,7 @@ func checkClaimSpec(at string, pvc *corev1.PersistentVolumeClaim) []string {
 	if _, err := claim.SizeOf(pvc); err != nil {
 		problems = append(problems, trim(err))
 	}
+	problems = append(problems, checkFraction(at+".resources.requests.storage", pvc.Spec.Resources.Requests[corev1.ResourceStorage])...)
 	if _, err := claim.SourceOf(pvc); err != nil {
 		problems = append(problems, trim(err))
 	}
@@ -39,6 +41,15 @@ func checkClaimSpec(at string, pvc *corev1.PersistentVolumeClaim) []string {
 	problems = append(problems, reference(at+".storageClassName", pvc.Spec.StorageClassName)...)
 	problems = append(problems, reference(at+".volumeAttributesClassName", pvc.Spec.VolumeAttributesClassName)...)
 	return append(problems, reference(at+".volumeName", &pvc.Spec.VolumeName)...)
+}
+
+// checkFraction refuses less than a byte, which a cluster takes with a warning:
+// nobody means it.
+func checkFraction(at string, size resource.Quantity) []string {
+	if size.Sign() <= 0 || size.CmpInt64(1) >= 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: %s is less than a byte (m is a thousandth): write M or Mi for megabytes", at, size.String())}
 }
 
 // checkSources refuses two different sources, as the API server does.

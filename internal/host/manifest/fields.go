@@ -59,13 +59,22 @@ func (w *walk) apply(r rule, path string, value any) {
 	case Unused:
 		w.unused = append(w.unused, path+scalar(value))
 	case Refused:
-		problem := path + ": is not supported on one machine"
-		if r.note != "" {
-			problem += ": " + r.note
+		note := r.note
+		if note == "" {
+			note = "leave it out"
 		}
-		w.problems = append(w.problems, problem)
+		w.problems = append(w.problems, path+": "+quoted(value)+"is not supported on one machine: "+note)
 	case Honoured, Silent:
 	}
+}
+
+// quoted is a short text in front of what is said of it. (Fields that are refused
+// have no secrets.)
+func quoted(value any) string {
+	if text, is := value.(string); is && len(text) < 80 {
+		return fmt.Sprintf("%q ", text)
+	}
+	return ""
 }
 
 // scalar shows a short value, such as the name of an image.
