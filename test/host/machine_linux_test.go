@@ -76,8 +76,12 @@ func newMachine(t *testing.T) *machine {
 		m.client.Close()
 		// Containers and drivers outlive the host: a test ends those that it had
 		// started by asking for it, and what is left then is a defect.
-		if left := append(m.processes(), m.shims()...); len(left) > 0 && !t.Failed() {
-			t.Errorf("left running: %v", left)
+		left := append(m.processes(), m.shims()...)
+		for deadline := time.Now().Add(limitOfTest); len(left) > 0 && !t.Failed(); left = append(m.processes(), m.shims()...) {
+			if time.Now().After(deadline) {
+				t.Errorf("left running: %v", left)
+			}
+			time.Sleep(20 * time.Millisecond) // what was killed goes a moment later
 		}
 		m.endProcesses()
 		if err := errors.Join(log.Close(), m.unmountAll()); err != nil {
