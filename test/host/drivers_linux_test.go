@@ -46,7 +46,7 @@ func TestDrivers_areToldWithTheirUnits(t *testing.T) {
 	var said string
 	m.until("the crash is seen", limitOfTest, func() bool {
 		said, _ = m.ask("get", "drivers", "-o", "wide")
-		return strings.Contains(said, "Waiting") && strings.Contains(said, "typo.yaml")
+		return strings.Contains(said, "Waiting") && strings.Contains(said, "typo.yaml") && strings.Contains(said, "Registered")
 	})
 	m.saysAll("get drivers", said, "local.holdfast.dev", "Registered", "crash.example", "exit status 3", "Refused", "comand")
 	said, err := m.ask("describe", "drivers", "crash.example")
@@ -65,10 +65,11 @@ func TestDrivers_areToldWithTheirUnits(t *testing.T) {
 func TestDrivers_theBuiltInOneHasAnIdentity(t *testing.T) {
 	m := newMachine(t)
 	m.start()
-	said, err := m.ask("get", "csidrivers", "-o", "yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	var said string
+	m.until("the object is there", limitOfTest, func() (there bool) {
+		said, _ = m.ask("get", "csidrivers", "-o", "yaml")
+		return strings.Contains(said, "local.holdfast.dev")
+	})
 	m.saysAll("the object", said, "uid: ", "creationTimestamp: ")
 	m.stop()
 	m.start()
