@@ -58,14 +58,27 @@ func (m *Manager) syncClaim(ctx context.Context, key string) (time.Duration, err
 	case pvc.Status.Phase == corev1.ClaimBound || pvc.Status.Phase == corev1.ClaimLost:
 		return m.syncBound(ctx, pvc)
 	}
+	classes := classesOf(pvc)
+	for _, class := range classes {
+		m.waits.add(dependency(claimResource, key), class)
+	}
 	err = m.explain(claimResource, claimAbout(pvc), reasonFailed, m.seekVolume(ctx, pvc))
-	return pace(err)
+	return pace(err, classes)
 }
 
-// pace slows what the driver will go on to refuse.
-func pace(err error) (time.Duration, error) {
+// classesOf are what a request for a claim's volume is made of beside the claim.
+func classesOf(pvc *corev1.PersistentVolumeClaim) []string {
+	classes := dependencies(dependency("storageclasses", className(pvc)))
+	if name := attributesClass(pvc); name != "" {
+		classes = append(classes, dependency("volumeattributesclasses", name))
+	}
+	return classes
+}
+
+// pace slows what the driver will go on to refuse, unless its classes change.
+func pace(err error, classes []string) (time.Duration, error) {
 	if errors.Is(err, backend.ErrInvalid) || errors.Is(err, backend.ErrUnsupported) {
-		return slowRetry, nil
+		return slowRetry, &blocked{error: err, on: classes}
 	}
 	return 0, err
 }

@@ -72,6 +72,23 @@ func (w *waits) set(who string, on []string) (fresh bool) {
 	return fresh
 }
 
+// add is for what a call is about to depend on: it is known before the call
+// looks at it, until set says otherwise.
+func (w *waits) add(who, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.on == nil {
+		w.on, w.whose = map[string]map[string]bool{}, map[string][]string{}
+	}
+	if w.on[name] == nil {
+		w.on[name] = map[string]bool{}
+	}
+	w.on[name][who] = true
+	if !slices.Contains(w.whose[who], name) {
+		w.whose[who] = append(slices.Clone(w.whose[who]), name)
+	}
+}
+
 // whom lists who waits for an object.
 func (w *waits) whom(name string) []string {
 	w.mu.Lock()

@@ -1,0 +1,46 @@
+package volumes
+
+import (
+	"context"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// What the driver called wrong is asked for anew when a class is another one, and
+// not once more before that.
+func TestClaims_aWrongRequestIsMadeAnewWithItsClass(t *testing.T) {
+	refuse := func(_ context.Context, _ string, request any) error {
+		create, is := request.(*csi.CreateVolumeRequest)
+		if is && (create.GetParameters()["speed"] != "fast" || create.GetMutableParameters()["iops"] != "1") {
+			return csitest.Fail(codes.InvalidArgument, "no such speed")
+		}
+		return nil
+	}
+	d := newDaemon(t, modifies, func(driver *csitest.Driver) { driver.Before = refuse })
+	d.attributes("silver", "d.example", map[string]string{"iops": "none"})
+	key := d.claim("data", protected, attributesNamed("silver"))
+	d.isTold("ProvisioningFailed", "no such speed")
+	asked := func(times int) func(*store.Tx) bool {
+		return func(*store.Tx) bool {
+			state := d.set.Queue(claimResource).State(key)
+			return !state.Running && !state.Next.IsZero() && d.driver.Count("CreateVolume") == times
+		}
+	}
+	d.until("it was asked once", asked(1))
+	d.put(func(tx *store.Tx) error {
+		class := get(t, tx.Classes(), "fast")
+		class.Parameters = map[string]string{"speed": "fast"}
+		return tx.Classes().Put("fast", class)
+	})
+	d.until("it was asked again", asked(2))
+	d.attributes("silver", "d.example", map[string]string{"iops": "1"})
+	if pv := d.isBound(key); pv.Status.Phase != corev1.VolumeBound {
+		t.Errorf("the volume is %s", pv.Status.Phase)
+	}
+}
