@@ -185,6 +185,44 @@ func TestRun_makesNothingBehindALinkInAVolume(t *testing.T) {
 	}
 }
 
+// Who may write above a mount path leads it elsewhere, between any two steps:
+// nothing is made there.
+func TestRun_makesNothingWhereAPathIsLedMeanwhile(t *testing.T) {
+	needRoot(t)
+	above, outside := t.TempDir(), t.TempDir()
+	own, link := filepath.Join(above, "own"), filepath.Join(above, "link")
+	if err := os.Mkdir(own, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(own, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// In the container's root, too, it leads to the machine's directory.
+	if err := os.Symlink("../../../../../../../../.."+outside, link); err != nil {
+		t.Fatal(err)
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-done:
+				return
+			default: // own is now the directory and now the link
+				_ = unix.Renameat2(unix.AT_FDCWD, own, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	for range 40 { // each may be refused
+		_, _ = Run(t.Context(), shell(t, "true", Mount{Source: t.TempDir(), Target: filepath.Join(own, "data")}), Streams{}, nil)
+	}
+	close(done)
+	<-ended
+	if entries, err := os.ReadDir(outside); err != nil || len(entries) > 0 {
+		t.Errorf("made on the machine: %v, %v", entries, err)
+	}
+}
+
 func TestRun_readOnlyMount(t *testing.T) {
 	code, _, stderr := runIt(t, shell(t, "touch /data/x", Mount{Source: t.TempDir(), Target: "/data", ReadOnly: true}))
 	if code == 0 || !strings.Contains(stderr, "Read-only file system") {

@@ -101,11 +101,10 @@ func (v view) mountPoint(t target) (*os.File, error) {
 	if names[0] == "" {
 		return nil, errors.New("the root itself cannot be a mount path")
 	}
-	descriptor, err := unix.Open(v.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	at, err := v.open()
 	if err != nil {
 		return nil, err
 	}
-	at := os.NewFile(uintptr(descriptor), "/")
 	for i, name := range names {
 		last := i == len(names)-1
 		next, err := stepInto(at, name, t.Device && last)

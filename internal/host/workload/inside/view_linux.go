@@ -168,19 +168,27 @@ type view struct {
 	readOnly bool
 }
 
+// open opens the root where it is now; nobody else may write above it.
+func (v view) open() (*os.File, error) {
+	descriptor, err := unix.Open(v.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the new root: %w", err)
+	}
+	return os.NewFile(uintptr(descriptor), "/"), nil
+}
+
 // mirrorAll makes the new root and the mirrors below it, outer ones first.
 func (v view) mirrorAll(targets []target) error {
-	if err := v.tmpfs("/"); err != nil {
+	scratch, err := v.open()
+	if err != nil {
 		return err
 	}
-	// Below, whole trees are bound that contain this very mount: unbindable, it
-	// is left out of them.
-	if err := unix.Mount("", v.root, "", unix.MS_UNBINDABLE, ""); err != nil {
-		return fmt.Errorf("prepare the new root: %w", err)
-	}
-	if err := v.mirror("/"); err != nil {
+	defer func() { _ = scratch.Close() }()
+	root, err := v.mirror("/", scratch)
+	if err != nil {
 		return err
 	}
+	defer func() { _ = root.Close() }()
 	var directories []string
 	for _, target := range targets {
 		if target.mirror != "" && target.mirror != "/" {
@@ -189,81 +197,26 @@ func (v view) mirrorAll(targets []target) error {
 	}
 	slices.SortFunc(directories, func(a, b string) int { return cmp.Compare(depth(a), depth(b)) })
 	for _, directory := range slices.Compact(directories) {
-		if err := v.tmpfs(directory); err != nil {
-			return err
-		}
-		if err := v.mirror(directory); err != nil {
+		if err := v.mirrorBelow(root, directory); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// tmpfs puts an empty directory over one of the view, with the mode and owner
-// that the machine's directory has.
-func (v view) tmpfs(directory string) error {
-	var stat unix.Stat_t
-	if err := unix.Stat(directory, &stat); err != nil {
-		return fmt.Errorf("mirror %s: %w", directory, err)
-	}
-	options := fmt.Sprintf("mode=%o,uid=%d,gid=%d", stat.Mode&0o7777, stat.Uid, stat.Gid)
-	if err := unix.Mount("holdfast", filepath.Join(v.root, directory), "tmpfs", 0, options); err != nil {
-		return fmt.Errorf("mirror %s: mount tmpfs: %w", directory, err)
-	}
-	return nil
-}
-
-// mirror shows every entry of a directory of the machine in the empty one of the view.
-func (v view) mirror(directory string) error {
-	entries, err := os.ReadDir(directory)
+// mirrorBelow mirrors a directory of the machine in the place that it has in the
+// view.
+func (v view) mirrorBelow(root *os.File, directory string) error {
+	over, err := openBeneath(int(root.Fd()), strings.TrimPrefix(directory, "/"))
 	if err != nil {
 		return fmt.Errorf("mirror %s: %w", directory, err)
 	}
-	for _, entry := range entries {
-		path := filepath.Join(directory, entry.Name())
-		if err := v.mirrorEntry(path, entry); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("mirror %s: %w", path, err)
-		}
-	}
-	return nil
-}
-
-func (v view) mirrorEntry(path string, entry fs.DirEntry) error {
-	inside := filepath.Join(v.root, path)
-	switch {
-	case entry.Type()&fs.ModeSymlink != 0:
-		link, err := os.Readlink(path)
-		if err != nil {
-			return err
-		}
-		return os.Symlink(link, inside)
-	case path == "/proc":
-		return v.mountProc(inside)
-	case entry.IsDir():
-		if err := os.Mkdir(inside, 0o755); err != nil {
-			return err
-		}
-	default:
-		if err := makeFile(inside); err != nil {
-			return err
-		}
-	}
-	if err := unix.Mount(path, inside, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+	defer func() { _ = over.Close() }()
+	mirror, err := v.mirror(directory, over)
+	if err != nil {
 		return err
 	}
-	if v.readOnly && !within(path, "/dev") {
-		return makeReadOnly(unix.AT_FDCWD, inside)
-	}
-	return nil
-}
-
-// mountProc shows the processes of the container's own namespace: those of the
-// machine's /proc would be numbered otherwise.
-func (v view) mountProc(inside string) error {
-	if err := os.Mkdir(inside, 0o555); err != nil {
-		return err
-	}
-	return unix.Mount("proc", inside, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+	return mirror.Close()
 }
 
 // enter makes the view the root and lets go of the machine's.
@@ -288,20 +241,4 @@ func (v view) enter() error {
 		return fmt.Errorf("enter the new root: %w", err)
 	}
 	return os.Chdir("/")
-}
-
-func makeFile(path string) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	return file.Close()
-}
-
-func makeReadOnly(directory int, path string) error {
-	flags := uint(unix.AT_RECURSIVE)
-	if path == "" {
-		flags |= unix.AT_EMPTY_PATH
-	}
-	return unix.MountSetattr(directory, path, flags, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 }
