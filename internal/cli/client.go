@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
@@ -106,7 +106,7 @@ func parseKinds(list string, names []string) ([]selection, error) {
 // checkNames refuses what no object's name can be, such as "..".
 func checkNames(names []string) error {
 	for _, name := range names {
-		if problems := path.IsValidPathSegmentName(name); name == "" || len(problems) > 0 {
+		if problems := content.IsPathSegmentName(name); name == "" || len(problems) > 0 {
 			return usageErrorf("%q is no name", name)
 		}
 	}

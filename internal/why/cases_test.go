@@ -1,6 +1,7 @@
 package why
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -356,6 +357,51 @@ func TestAsk_saysWhatItMayNotRead(t *testing.T) {
 	report, err := Ask(t.Context(), w, Subject{Kind: "pod", Namespace: "default", Name: "app"})
 	if err != nil || len(report.Notes) != 1 || !strings.Contains(report.Notes[0], "volumeattachments") {
 		t.Errorf("got %+v, %v", report, err)
+	}
+}
+
+// What may not be read may be there: nothing is said to be missing that is there.
+func TestAsk_doesNotCallMissingWhatItMayNotRead(t *testing.T) {
+	missing := regexp.MustCompile("not exist|there is no|no driver at all|is gone|not installed|no PersistentVolume|nobody has asked|no CSIDriver")
+	attached := with(attachment, "attached: false", "attached: true")
+	gold := "apiVersion: storage.k8s.io/v1\nkind: VolumeAttributesClass\nmetadata: {name: gold}\ndriverName: d.example\n"
+	for _, c := range []struct {
+		ask     string
+		kinds   []Kind
+		objects []string
+	}{
+		{"pod/app", []Kind{pods, claims, volumes, drivers, csiNodes, nodes, attachments}, []string{app, bound, pv, driver, onN1, node1, attached}},
+		{"pod/app", []Kind{claims, classes, drivers, csiNodes, pods}, []string{app, claimWith("storageClassName: fast"), fast, driver, onN1, node1}},
+		{"pvc/data", []Kind{claims, classes, drivers, csiNodes}, []string{claimWith("storageClassName: fast"), fast, onN1}},
+		{"pvc/data", []Kind{classes}, []string{claimWith("volumeMode: Filesystem"), fast}},
+		{"pvc/data", []Kind{volumes}, []string{claimWith("volumeName: v"), pv}},
+		{"pvc/data", []Kind{attributes}, []string{claimWith("storageClassName: fast\n  volumeAttributesClassName: gold"), fast, driver, gold}},
+		{"pv/v", []Kind{volumes, claims}, []string{bound, pv, driver}},
+		{"volume/vol-1", []Kind{volumes, pods}, []string{bound, pv, driver}},
+		{"snapshot/s", []Kind{snapshots, claims, volumes, snapshotKinds, contents}, []string{snap, bound, pv, driver, cut}},
+	} {
+		for _, denied := range c.kinds {
+			subject, err := ParseSubject(c.ask, "default")
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := read(t, c.objects...)
+			w.denied = denied
+			report, err := Ask(t.Context(), w, subject)
+			if err != nil {
+				t.Errorf("%s without %s: %v", c.ask, denied, err)
+			}
+			for _, f := range report.Findings {
+				if missing.MatchString(f.What) {
+					t.Errorf("%s without %s: it says %q", c.ask, denied, f.What)
+				}
+			}
+		}
+	}
+	w := read(t, app)
+	w.denied = pods
+	if report, err := Ask(t.Context(), w, Subject{Kind: "pod", Namespace: "default", Name: "app"}); err != nil || !strings.Contains(report.Answer(), "cannot be told without what may not be read") {
+		t.Errorf("got %q, %v", report.Answer(), err)
 	}
 }
 

@@ -80,7 +80,7 @@ func (w *walk) attributesClass(pvc *corev1.PersistentVolumeClaim, name, driver s
 	from := []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.volumeAttributesClassName")}
 	switch {
 	case class == nil:
-		w.add(cause, Finding{What: fmt.Sprintf("the claim %s asks for the VolumeAttributesClass %s, which does not exist", pvc.Name, name), Evidence: from, Do: "Make it, or name another one in the claim."})
+		w.absent(attributes, Finding{What: fmt.Sprintf("the claim %s asks for the VolumeAttributesClass %s, which does not exist", pvc.Name, name), Evidence: from, Do: "Make it, or name another one in the claim."})
 		return false
 	case class.DriverName != driver:
 		w.add(cause, Finding{What: fmt.Sprintf("the VolumeAttributesClass %s of claim %s is for driver %s, and the volume is of %s", name, pvc.Name, class.DriverName, driver), Evidence: from, Do: "Name a class for the volume's driver."})

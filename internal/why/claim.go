@@ -35,7 +35,7 @@ func (w *walk) claimNamed(namespace, name string, pod *corev1.Pod) {
 	}
 	pvc := w.claim(namespace, name)
 	if pvc == nil {
-		w.add(cause, Finding{What: fmt.Sprintf("the claim %s in namespace %s does not exist", name, namespace), Do: "Make the claim, or correct its name where it is used."})
+		w.absent(claims, Finding{What: fmt.Sprintf("the claim %s in namespace %s does not exist", name, namespace), Do: "Make the claim, or correct its name where it is used."})
 		return
 	}
 	if pvc.DeletionTimestamp != nil {
@@ -75,7 +75,7 @@ func (w *walk) pending(pvc *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	switch {
 	case class == nil:
 		if !w.anyFits(pvc, name) {
-			w.add(cause, Finding{What: fmt.Sprintf("%s asks for the class %s, which does not exist", what, name), Since: pvc.CreationTimestamp.Time,
+			w.absent(classes, Finding{What: fmt.Sprintf("%s asks for the class %s, which does not exist", what, name), Since: pvc.CreationTimestamp.Time,
 				Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.storageClassName")}, Do: "Make the class, or make the claim again with one that exists ('get storageclasses'); the class of a claim cannot be changed."})
 		}
 	case class.Provisioner == noProvisioner:
@@ -95,7 +95,7 @@ func (w *walk) noClass(pvc *corev1.PersistentVolumeClaim) {
 	if w.anyFits(pvc, "") {
 		return
 	}
-	w.add(cause, Finding{What: fmt.Sprintf("the claim %s names no class, and there is no default one", pvc.Name), Since: pvc.CreationTimestamp.Time,
+	w.absent(classes, Finding{What: fmt.Sprintf("the claim %s names no class, and there is no default one", pvc.Name), Since: pvc.CreationTimestamp.Time,
 		Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.storageClassName")},
 		Do:       "Mark a class as the default one (annotation " + defaultClass + ": \"true\"), or make the claim again with a class."})
 }
@@ -106,7 +106,7 @@ func (w *walk) prebound(pvc *corev1.PersistentVolumeClaim) {
 	from := []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.volumeName")}
 	switch {
 	case pv == nil:
-		w.add(cause, Finding{What: fmt.Sprintf("the claim %s asks for the volume %s, which does not exist", pvc.Name, pvc.Spec.VolumeName), Evidence: from, Do: "Make the PersistentVolume, or make the claim without its name."})
+		w.absent(volumes, Finding{What: fmt.Sprintf("the claim %s asks for the volume %s, which does not exist", pvc.Name, pvc.Spec.VolumeName), Evidence: from, Do: "Make the PersistentVolume, or make the claim without its name."})
 	case pv.Spec.ClaimRef != nil && (pv.Spec.ClaimRef.Name != pvc.Name || pv.Spec.ClaimRef.Namespace != pvc.Namespace || (pv.Spec.ClaimRef.UID != "" && pv.Spec.ClaimRef.UID != pvc.UID)):
 		w.add(cause, Finding{What: fmt.Sprintf("the claim %s asks for the volume %s, which belongs to claim %s", pvc.Name, pv.Name, key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)),
 			Evidence: append(from, evidence(volumes, "", pv.Name, "spec.claimRef")),
@@ -135,7 +135,7 @@ func (w *walk) matching(pvc *corev1.PersistentVolumeClaim, class string) {
 	slices.Sort(reasons)
 	f := Finding{What: fmt.Sprintf("no PersistentVolume fits the claim %s, and nobody makes volumes for it (class %q)", pvc.Name, class), Since: pvc.CreationTimestamp.Time,
 		Evidence: reasons[:min(len(reasons), 5)], Do: "Make a PersistentVolume of that class, size and access mode, or make the claim again with a class that makes volumes."}
-	w.add(cause, f)
+	w.absent(volumes, f)
 }
 
 func (w *walk) anyFits(pvc *corev1.PersistentVolumeClaim, class string) bool {
@@ -219,6 +219,8 @@ func (w *walk) consumer(pvc *corev1.PersistentVolumeClaim, class *storagev1.Stor
 	case pod != nil:
 		w.add(following, Finding{What: fmt.Sprintf("the volume of claim %s is made when the pod has a node", pvc.Name), Since: pvc.CreationTimestamp.Time, Evidence: from, Do: "See what the scheduler waits for."})
 		return true
+	case len(users) == 0 && w.blind[pods]:
+		return false
 	case len(users) == 0:
 		w.add(waiting, Finding{What: fmt.Sprintf("the claim %s waits for a pod that uses it (its class %s has WaitForFirstConsumer)", pvc.Name, class.Name), Since: pvc.CreationTimestamp.Time, Evidence: from,
 			Do: "Run a pod that uses the claim; nothing is wrong."})
@@ -253,7 +255,7 @@ func (w *walk) provisioner(pvc *corev1.PersistentVolumeClaim, class *storagev1.S
 	driver := class.Provisioner
 	if w.onHost {
 		w.registered(driver)
-	} else if w.driver(driver) == nil && !w.anyNodeHas(driver) && !strings.HasPrefix(driver, "kubernetes.io/") {
+	} else if w.driver(driver) == nil && !w.anyNodeHas(driver) && !strings.HasPrefix(driver, "kubernetes.io/") && !w.blind[drivers] && !w.blind[csiNodes] {
 		w.add(cause, Finding{What: fmt.Sprintf("nobody makes volumes for the class %s: driver %s is not installed", class.Name, driver), Since: pvc.CreationTimestamp.Time,
 			Evidence: []string{evidence(classes, "", class.Name, "provisioner"), "no CSIDriver object and no CSINode names it"}, Do: "Install the driver, or correct the class' provisioner (make the class again)."})
 		return
@@ -313,7 +315,7 @@ func (w *walk) copied(pvc *corev1.PersistentVolumeClaim, namespace, name string)
 	source := w.claim(namespace, name)
 	switch {
 	case source == nil:
-		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is to be a copy of claim %s, which does not exist", pvc.Name, name), Evidence: from, Do: "Correct the name of the source: make the claim again."})
+		w.absent(claims, Finding{What: fmt.Sprintf("the claim %s is to be a copy of claim %s, which does not exist", pvc.Name, name), Evidence: from, Do: "Correct the name of the source: make the claim again."})
 	case source.Status.Phase != corev1.ClaimBound:
 		w.add(following, Finding{What: fmt.Sprintf("the claim %s is to be a copy of claim %s, which is %s", pvc.Name, name, source.Status.Phase), Evidence: from, Do: "See what the source waits for."})
 		w.claimNamed(namespace, name, nil)

@@ -13,7 +13,7 @@ import (
 func (w *walk) podNamed(namespace, name string) {
 	pod := w.pod(namespace, name)
 	if pod == nil {
-		w.add(cause, Finding{What: fmt.Sprintf("there is no pod %s in namespace %s", name, namespace), Do: "Look for its name and namespace with 'get pods -A'."})
+		w.absent(pods, Finding{What: fmt.Sprintf("there is no pod %s in namespace %s", name, namespace), Do: "Look for its name and namespace with 'get pods -A'."})
 		return
 	}
 	switch {
@@ -63,7 +63,7 @@ func (w *walk) podGoes(pod *corev1.Pod) {
 			Evidence: []string{evidence(nodes, "", node.Name, "status.conditions[Ready]")},
 			Do:       "If the machine is surely off, taint the node with node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; its volumes are detached then. Never do so while it may still write."})
 	} else if pod.Spec.NodeName != "" && !w.onHost && node == nil {
-		w.add(cause, Finding{What: "the pod's node " + pod.Spec.NodeName + " is gone", Since: since, Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "spec.nodeName")},
+		w.absent(nodes, Finding{What: "the pod's node " + pod.Spec.NodeName + " is gone", Since: since, Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "spec.nodeName")},
 			Do: "The pod is collected by itself in some minutes; delete it with --grace-period=0 --force if it is not."})
 	}
 	w.add(following, Finding{What: "the pod is being deleted, and its containers or volumes still go away", Since: since, Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "metadata.deletionTimestamp")},
@@ -110,7 +110,7 @@ func (w *walk) ephemeral(pod *corev1.Pod, volume string) {
 			e := failure("", pods, list)
 			f.Error, f.Attempts, f.Since, f.Evidence = e.Error, e.Attempts, e.Since, e.Evidence
 		}
-		w.add(cause, f)
+		w.absent(claims, f)
 	case !metav1.IsControlledBy(found, pod):
 		w.add(cause, Finding{What: fmt.Sprintf("the pod's ephemeral volume %s needs a claim %s, and a claim of that name exists that is not the pod's", volume, name), Since: pod.CreationTimestamp.Time,
 			Evidence: []string{evidence(claims, pod.Namespace, name, "metadata.ownerReferences")},
@@ -126,7 +126,7 @@ func (w *walk) inline(pod *corev1.Pod, volume string, source *corev1.CSIVolumeSo
 	driver := w.driver(source.Driver)
 	switch {
 	case driver == nil:
-		w.add(cause, Finding{What: fmt.Sprintf("driver %s of the pod's inline volume %s has no CSIDriver object, and only such an object can allow inline volumes", source.Driver, volume), Evidence: []string{from},
+		w.absent(drivers, Finding{What: fmt.Sprintf("driver %s of the pod's inline volume %s has no CSIDriver object, and only such an object can allow inline volumes", source.Driver, volume), Evidence: []string{from},
 			Do: "Install the driver, or correct its name in the pod."})
 	case !slices.Contains(driver.Spec.VolumeLifecycleModes, storagev1.VolumeLifecycleEphemeral):
 		w.add(cause, Finding{What: fmt.Sprintf("driver %s does not support inline volumes (the pod's volume %s)", source.Driver, volume),
@@ -245,7 +245,7 @@ func (w *walk) onNode(driver string, pod *corev1.Pod) {
 	}
 	node := get[storagev1.CSINode](w, csiNodes, "", pod.Spec.NodeName)
 	if node == nil {
-		w.add(cause, Finding{What: "no driver at all is registered on the pod's node " + pod.Spec.NodeName, Evidence: []string{evidence(csiNodes, "", pod.Spec.NodeName, "")},
+		w.absent(csiNodes, Finding{What: "no driver at all is registered on the pod's node " + pod.Spec.NodeName, Evidence: []string{evidence(csiNodes, "", pod.Spec.NodeName, "")},
 			Do: "Run the node part of driver " + driver + " there."})
 		return
 	}

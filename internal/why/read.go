@@ -98,6 +98,7 @@ func get[T any](w *walk, kind Kind, namespace, name string) *T {
 		}
 	}
 	if !errors.Is(err, ErrNotFound) {
+		w.blind[kind] = true
 		w.trouble(kind.Name()+" "+key(namespace, name), err)
 	}
 	return nil
@@ -126,6 +127,7 @@ func list[T any](w *walk, kind Kind, namespace, selector string) []T {
 		all = append(all, object)
 	}
 	if err != nil {
+		w.blind[kind] = true
 		w.trouble(kind.part(2), err)
 	}
 	return all

@@ -27,7 +27,7 @@ type REST struct {
 
 // Get implements Reader.
 func (r REST) Get(ctx context.Context, kind Kind, namespace, name string) ([]byte, error) {
-	return r.read(ctx, kind.Path(namespace, url.PathEscape(name)), nil)
+	return r.read(ctx, kind.Path(namespace, name), nil)
 }
 
 // List implements Reader.

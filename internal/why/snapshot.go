@@ -17,7 +17,7 @@ func (w *walk) snapshotNamed(namespace, name string) {
 	}
 	s := w.snapshot(namespace, name)
 	if s == nil {
-		w.add(cause, Finding{What: fmt.Sprintf("there is no VolumeSnapshot %s in namespace %s", name, namespace), Do: "Correct its name; if there are no snapshots at all, their custom resources may not be installed."})
+		w.absent(snapshots, Finding{What: fmt.Sprintf("there is no VolumeSnapshot %s in namespace %s", name, namespace), Do: "Correct its name; if there are no snapshots at all, their custom resources may not be installed."})
 		return
 	}
 	if s.DeletionTimestamp != nil {
@@ -60,7 +60,7 @@ func (w *walk) snapshotSource(s *snapshotv1.VolumeSnapshot) bool {
 		content := get[snapshotv1.VolumeSnapshotContent](w, contents, "", name)
 		switch {
 		case content == nil:
-			w.add(cause, Finding{What: fmt.Sprintf("the snapshot %s is to be bound to content %s, which does not exist", s.Name, name), Evidence: from, Do: "Make the VolumeSnapshotContent, or correct its name."})
+			w.absent(contents, Finding{What: fmt.Sprintf("the snapshot %s is to be bound to content %s, which does not exist", s.Name, name), Evidence: from, Do: "Make the VolumeSnapshotContent, or correct its name."})
 			return false
 		case content.Spec.VolumeSnapshotRef.Name != s.Name || content.Spec.VolumeSnapshotRef.Namespace != s.Namespace:
 			w.add(cause, Finding{What: fmt.Sprintf("the content %s is for snapshot %s, not for %s", name, key(content.Spec.VolumeSnapshotRef.Namespace, content.Spec.VolumeSnapshotRef.Name), s.Name), Evidence: from,
@@ -72,7 +72,7 @@ func (w *walk) snapshotSource(s *snapshotv1.VolumeSnapshot) bool {
 	pvc := w.claim(s.Namespace, text(s.Spec.Source.PersistentVolumeClaimName))
 	switch {
 	case pvc == nil:
-		w.add(cause, Finding{What: fmt.Sprintf("the snapshot %s is of claim %s, which does not exist", s.Name, text(s.Spec.Source.PersistentVolumeClaimName)), Evidence: from, Do: "Make the snapshot again with the name of a claim."})
+		w.absent(claims, Finding{What: fmt.Sprintf("the snapshot %s is of claim %s, which does not exist", s.Name, text(s.Spec.Source.PersistentVolumeClaimName)), Evidence: from, Do: "Make the snapshot again with the name of a claim."})
 		return false
 	case pvc.Status.Phase != corev1.ClaimBound:
 		w.add(following, Finding{What: fmt.Sprintf("the snapshot %s is of claim %s, which is not bound yet", s.Name, pvc.Name), Evidence: from, Do: "See what the claim waits for."})
@@ -85,7 +85,7 @@ func (w *walk) snapshotSource(s *snapshotv1.VolumeSnapshot) bool {
 func (w *walk) snapshotClass(s *snapshotv1.VolumeSnapshot, pvc *corev1.PersistentVolumeClaim) bool {
 	pv := w.volume(pvc.Spec.VolumeName)
 	if pv == nil || pv.Spec.CSI == nil {
-		w.add(cause, Finding{What: fmt.Sprintf("the snapshot %s is of a volume that is no CSI volume", s.Name), Evidence: []string{evidence(volumes, "", pvc.Spec.VolumeName, "spec")}, Do: "Only volumes of CSI drivers can be snapshotted."})
+		w.absent(volumes, Finding{What: fmt.Sprintf("the snapshot %s is of a volume that is no CSI volume", s.Name), Evidence: []string{evidence(volumes, "", pvc.Spec.VolumeName, "spec")}, Do: "Only volumes of CSI drivers can be snapshotted."})
 		return false
 	}
 	driver, name := pv.Spec.CSI.Driver, text(s.Spec.VolumeSnapshotClassName)
@@ -96,14 +96,14 @@ func (w *walk) snapshotClass(s *snapshotv1.VolumeSnapshot, pvc *corev1.Persisten
 				return true
 			}
 		}
-		w.add(cause, Finding{What: fmt.Sprintf("the snapshot %s names no class, and there is no default one for driver %s", s.Name, driver), Evidence: from,
+		w.absent(snapshotKinds, Finding{What: fmt.Sprintf("the snapshot %s names no class, and there is no default one for driver %s", s.Name, driver), Evidence: from,
 			Do: "Mark a VolumeSnapshotClass of the driver as the default one (annotation " + defaultSnapshotClass + ": \"true\"), or make the snapshot again with a class."})
 		return false
 	}
 	class := get[snapshotv1.VolumeSnapshotClass](w, snapshotKinds, "", name)
 	switch {
 	case class == nil:
-		w.add(cause, Finding{What: fmt.Sprintf("the snapshot %s asks for the class %s, which does not exist", s.Name, name), Evidence: from, Do: "Make the class, or make the snapshot again with one that exists."})
+		w.absent(snapshotKinds, Finding{What: fmt.Sprintf("the snapshot %s asks for the class %s, which does not exist", s.Name, name), Evidence: from, Do: "Make the class, or make the snapshot again with one that exists."})
 	case class.Driver != driver:
 		w.add(cause, Finding{What: fmt.Sprintf("the class %s of snapshot %s is for driver %s, and the volume is of %s", name, s.Name, class.Driver, driver), Evidence: from, Do: "Make the snapshot again with a class of the volume's driver."})
 	default:
@@ -125,7 +125,7 @@ func (w *walk) content(s *snapshotv1.VolumeSnapshot) {
 	}
 	content := get[snapshotv1.VolumeSnapshotContent](w, contents, "", name)
 	if content == nil {
-		w.add(cause, Finding{What: fmt.Sprintf("the content %s of snapshot %s does not exist any more", name, s.Name), Evidence: []string{evidence(snapshots, s.Namespace, s.Name, "status.boundVolumeSnapshotContentName")}, Do: "The snapshot is lost to the cluster; delete it."})
+		w.absent(contents, Finding{What: fmt.Sprintf("the content %s of snapshot %s does not exist any more", name, s.Name), Evidence: []string{evidence(snapshots, s.Namespace, s.Name, "status.boundVolumeSnapshotContentName")}, Do: "The snapshot is lost to the cluster; delete it."})
 		return
 	}
 	from := evidence(contents, "", name, "status")

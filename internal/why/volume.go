@@ -20,7 +20,7 @@ const attachPatience = 30 * time.Second
 func (w *walk) volumeNamed(name string) {
 	pv := w.volume(name)
 	if pv == nil {
-		w.add(cause, Finding{What: "there is no PersistentVolume " + name, Do: "Look for its name with 'get pv'; a volume is also found by its handle: volume/HANDLE."})
+		w.absent(volumes, Finding{What: "there is no PersistentVolume " + name, Do: "Look for its name with 'get pv'; a volume is also found by its handle: volume/HANDLE."})
 		return
 	}
 	if ref := pv.Spec.ClaimRef; ref != nil && pv.DeletionTimestamp == nil && pv.Status.Phase == corev1.VolumeBound {
@@ -50,15 +50,17 @@ func (w *walk) handle(id string) {
 			}
 		}
 	}
-	w.add(cause, Finding{What: "no PersistentVolume and no pod has a volume with the handle " + id,
-		Do: "The volume may be one that nobody knows any more: ask the driver with 'holdfast csi ListVolumes'."})
+	if !w.blind[pods] {
+		w.absent(volumes, Finding{What: "no PersistentVolume and no pod has a volume with the handle " + id,
+			Do: "The volume may be one that nobody knows any more: ask the driver with 'holdfast csi ListVolumes'."})
+	}
 }
 
 // bound looks at a claim that has its volume, and at the volume.
 func (w *walk) bound(pvc *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	pv := w.volume(pvc.Spec.VolumeName)
 	if pv == nil {
-		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is bound to volume %s, which does not exist", pvc.Name, pvc.Spec.VolumeName), Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.volumeName")},
+		w.absent(volumes, Finding{What: fmt.Sprintf("the claim %s is bound to volume %s, which does not exist", pvc.Name, pvc.Spec.VolumeName), Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.volumeName")},
 			Do: "Restore the PersistentVolume (its handle is in the storage system), or restore the data into a new claim."})
 		return
 	}
@@ -154,7 +156,7 @@ func (w *walk) attachments(pv *corev1.PersistentVolume, pod *corev1.Pod) {
 	if own == nil || !own.Status.Attached {
 		w.limit(pv.Spec.CSI.Driver, pod.Spec.NodeName)
 	}
-	if own == nil {
+	if own == nil && !w.blind[attachments] && !w.blind[drivers] {
 		w.add(following, Finding{What: fmt.Sprintf("nobody has asked yet to attach the volume %s to node %s", pv.Name, pod.Spec.NodeName), Evidence: []string{"no VolumeAttachment for it"},
 			Do: "The attach/detach controller of kube-controller-manager makes a VolumeAttachment; see its log if none comes."})
 	}

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
 // Finding is one thing that something waits for.
@@ -106,7 +106,7 @@ func (s Subject) check(text string) error {
 		words = words[:1]
 	}
 	for _, word := range words {
-		if problems := path.IsValidPathSegmentName(word); word == "" || len(problems) > 0 {
+		if problems := content.IsPathSegmentName(word); word == "" || len(problems) > 0 {
 			return fmt.Errorf("%q: %q is no name", text, word)
 		}
 	}
@@ -124,7 +124,7 @@ func (s Subject) String() string {
 
 // Ask looks for what the subject waits for. An error is one of reading.
 func Ask(ctx context.Context, reader Reader, subject Subject) (Report, error) {
-	w := &walk{ctx: ctx, reader: reader, now: time.Now, report: Report{Subject: subject.String()}, seen: map[string]bool{}}
+	w := &walk{ctx: ctx, reader: reader, now: time.Now, report: Report{Subject: subject.String()}, seen: map[string]bool{}, blind: map[Kind]bool{}}
 	w.host, w.onHost = reader.(Host)
 	switch subject.Kind {
 	case "pod":
@@ -142,8 +142,12 @@ func Ask(ctx context.Context, reader Reader, subject Subject) (Report, error) {
 	switch {
 	case len(w.report.Findings) > 0:
 		w.report.Fine = "" // what was said of a part does not hold for the whole
+	case w.report.Fine == "" && len(w.report.Notes) > 0:
+		w.report.Fine = "what it waits for cannot be told without what may not be read"
 	case w.report.Fine == "":
 		w.report.Fine = "nothing is found that it waits for"
+	case len(w.report.Notes) > 0:
+		w.report.Fine += ", as far as may be read"
 	}
 	return w.report, w.failed
 }
@@ -157,6 +161,9 @@ type walk struct {
 	now    func() time.Time
 	report Report
 	seen   map[string]bool
+	// blind are the kinds of which something could not be read: that there is no
+	// such object is not known of them.
+	blind  map[Kind]bool
 	failed error
 }
 
@@ -169,6 +176,13 @@ func (w *walk) add(r rank, f Finding) {
 		f.Do = advice
 	}
 	w.report.Findings = append(w.report.Findings, f)
+}
+
+// absent is a finding that there is no such object of a kind, if that is known.
+func (w *walk) absent(kind Kind, f Finding) {
+	if !w.blind[kind] {
+		w.add(cause, f)
+	}
 }
 
 // once is true the first time that it is asked for a word.

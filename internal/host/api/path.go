@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	segment "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -93,7 +93,7 @@ func checkSegment(what, text string) error {
 	if text == "" {
 		return fmt.Errorf("the %s is empty", what)
 	}
-	if problems := segment.IsValidPathSegmentName(text); len(problems) > 0 {
+	if problems := content.IsPathSegmentName(text); len(problems) > 0 {
 		return fmt.Errorf("%q is no %s: it %s", text, what, strings.Join(problems, ", "))
 	}
 	return nil
