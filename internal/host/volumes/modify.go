@@ -2,13 +2,16 @@ package volumes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
@@ -61,35 +64,91 @@ func (m *Manager) applyClass(ctx context.Context, found bound, name string, star
 	if err != nil {
 		return err
 	}
-	if class == nil {
+	parameters, err := begunParameters(found.claim, start)
+	switch {
+	case err != nil:
+		return err
+	case parameters != nil: // whatever became of the class
+	case class == nil:
 		if start {
 			err = m.editClaim(found.claim, claim.PendModify)
 		}
 		return errors.Join(err, waitFor(dependencies(dependency("volumeattributesclasses", name)), "", "VolumeAttributesClass %q does not exist", name))
-	}
-	if class.DriverName != found.volume.Spec.CSI.Driver {
+	case class.DriverName != found.volume.Spec.CSI.Driver:
 		return m.refuseForeign(found, class)
 	}
-	driver, err := m.modifier(ctx, found.volume.Spec.CSI.Driver)
+	wanted, err := m.wantedParameters(found, class)
 	if err != nil {
 		return err
 	}
-	secrets, err := m.secret(claim.ModifySecret(found.volume), "ControllerModifyVolume")
-	if err != nil {
-		return fmt.Errorf("PersistentVolume %s: %w", found.volume.Name, err)
+	if parameters == nil {
+		parameters = wanted
 	}
-	extra, err := m.extraMetadata(driver.Name)
+	driver, request, err := m.modifyRequest(ctx, found.volume, parameters)
 	if err != nil {
 		return err
-	}
-	request := &csi.ControllerModifyVolumeRequest{
-		VolumeId: found.volume.Spec.CSI.VolumeHandle, Secrets: secrets,
-		MutableParameters: claim.MutableParameters(class.Parameters, found.claim, found.volume.Name, extra),
 	}
 	of := claimMatter(found.claim, driver.Name, request.GetVolumeId())
 	return m.stepOf(ctx, of, StepModify, m.onward(claim.CallModify), func(ctx context.Context) (string, error) {
-		return name, m.modifyOnce(ctx, driver, found, name, request)
+		if err := m.modifyOnce(ctx, driver, found, name, request); err != nil {
+			return "", err
+		}
+		if class != nil && !maps.Equal(parameters, wanted) {
+			return "what was begun", m.beginAnew(found)
+		}
+		return name, m.modified(found, name)
 	})
+}
+
+// wantedParameters are what a class says now, nil if it is gone.
+func (m *Manager) wantedParameters(found bound, class *storagev1.VolumeAttributesClass) (map[string]string, error) {
+	if class == nil {
+		return nil, nil
+	}
+	extra, err := m.extraMetadata(found.volume.Spec.CSI.Driver)
+	return claim.MutableParameters(class.Parameters, found.claim, found.volume.Name, extra), err
+}
+
+func (m *Manager) modifyRequest(ctx context.Context, volume *corev1.PersistentVolume, parameters map[string]string) (*plugins.Driver, *csi.ControllerModifyVolumeRequest, error) {
+	driver, err := m.modifier(ctx, volume.Spec.CSI.Driver)
+	if err != nil {
+		return nil, nil, err
+	}
+	secrets, err := m.secret(claim.ModifySecret(volume), "ControllerModifyVolume")
+	if err != nil {
+		return nil, nil, fmt.Errorf("PersistentVolume %s: %w", volume.Name, err)
+	}
+	return driver, &csi.ControllerModifyVolumeRequest{
+		VolumeId: volume.Spec.CSI.VolumeHandle, Secrets: secrets, MutableParameters: parameters,
+	}, nil
+}
+
+// modifyAnnotation on a claim has what the driver was given with the first call
+// for a class, as JSON, until its answer is final: the calls that follow are the
+// same word for word. No secret is among them.
+const modifyAnnotation = "holdfast.dev/modify-parameters"
+
+// begunParameters are those of an attempt that is gone on with, nil if there is
+// none or nobody wrote them down.
+func begunParameters(pvc *corev1.PersistentVolumeClaim, start bool) (parameters map[string]string, err error) {
+	text, kept := pvc.Annotations[modifyAnnotation]
+	if start || !kept {
+		return nil, nil
+	}
+	if err := json.Unmarshal([]byte(text), &parameters); err != nil {
+		return nil, fmt.Errorf("%s: annotation %s: %w", claim.Describe(pvc), modifyAnnotation, err)
+	}
+	return parameters, nil
+}
+
+// beginAnew has a class applied once more: it is another one by now than that
+// whose parameters the volume has got.
+func (m *Manager) beginAnew(found bound) error {
+	uid := string(found.claim.UID)
+	known := m.tries.get(uid)
+	known.modifySettled = true
+	m.tries.set(uid, known)
+	return m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) { delete(pvc.Annotations, modifyAnnotation) })
 }
 
 func (m *Manager) modifier(ctx context.Context, name string) (*plugins.Driver, error) {
@@ -107,7 +166,15 @@ func (m *Manager) modifier(ctx context.Context, name string) (*plugins.Driver, e
 
 // modifyOnce is one attempt: the intent, the call, the outcome.
 func (m *Manager) modifyOnce(ctx context.Context, driver *plugins.Driver, found bound, class string, request *csi.ControllerModifyVolumeRequest) error {
-	if err := m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) { claim.BeginModify(pvc, class, time.Now()) }); err != nil {
+	parameters, err := json.Marshal(request.GetMutableParameters())
+	if err != nil {
+		return fmt.Errorf("%s: record the parameters: %w", claim.Describe(found.claim), err)
+	}
+	err = m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
+		claim.BeginModify(pvc, class, time.Now())
+		metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, modifyAnnotation, string(parameters))
+	})
+	if err != nil {
 		return err
 	}
 	if err := m.hit("modify/intent"); err != nil {
@@ -117,10 +184,7 @@ func (m *Manager) modifyOnce(ctx context.Context, driver *plugins.Driver, found 
 	if err := driver.Client.ControllerModifyVolume(ctx, request); err != nil {
 		return errors.Join(err, m.modifyRefused(found, err))
 	}
-	if err := m.hit("modify/called"); err != nil {
-		return err
-	}
-	return m.modified(found, class)
+	return m.hit("modify/called")
 }
 
 func (m *Manager) modifyRefused(found bound, failure error) error {
@@ -134,6 +198,9 @@ func (m *Manager) modifyRefused(found bound, failure error) error {
 	}
 	return m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
 		claim.FailModify(pvc, outcome, code, shorten(failure.Error()), time.Now())
+		if outcome != claim.OutcomeUncertain {
+			delete(pvc.Annotations, modifyAnnotation)
+		}
 	})
 }
 
@@ -162,6 +229,7 @@ func (m *Manager) modified(found bound, class string) error {
 		}
 		volume.Spec.VolumeAttributesClassName = &class
 		claim.FinishModify(pvc, class)
+		delete(pvc.Annotations, modifyAnnotation)
 		return errors.Join(tx.Claims().Put(key, pvc), tx.Volumes().Put(volume.Name, volume))
 	})
 	if err != nil {

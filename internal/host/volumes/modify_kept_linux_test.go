@@ -1,0 +1,88 @@
+package volumes
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// A modification of which nobody knows how far it came is gone on with as it was
+// begun, whatever became of its class; then comes what is wanted by now.
+func TestModify_isGoneOnWithAsItWasBegun(t *testing.T) {
+	for name, c := range map[string]struct {
+		become func(d *daemon, key string)
+		class  string
+		asked  []string // the iops of the calls
+	}{
+		"the class is another one": {func(d *daemon, _ string) {
+			d.attributes("gold", "d.example", map[string]string{"iops": "2"})
+		}, "gold", []string{"1", "1", "2"}},
+		"the class is gone": {func(d *daemon, _ string) {
+			d.put(func(tx *store.Tx) error { return tx.AttributesClasses().Delete("gold") })
+		}, "gold", []string{"1", "1"}},
+		"the class is gone, and another is wanted": {func(d *daemon, key string) {
+			d.attributes("silver", "d.example", map[string]string{"iops": "3"})
+			d.put(func(tx *store.Tx) error { return tx.AttributesClasses().Delete("gold") })
+			d.wants(key, attributesNamed("silver"))
+		}, "silver", []string{"1", "1", "3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			var asked []string
+			changed := make(chan struct{})
+			d := newDaemon(t, modifies, func(driver *csitest.Driver) {
+				driver.Before = func(_ context.Context, _ string, request any) error {
+					modify, is := request.(*csi.ControllerModifyVolumeRequest)
+					if !is {
+						return nil
+					}
+					mu.Lock()
+					asked = append(asked, modify.GetMutableParameters()["iops"])
+					first := len(asked) == 1
+					mu.Unlock()
+					if first {
+						<-changed
+						return csitest.Fail(codes.DeadlineExceeded, "slow")
+					}
+					return nil
+				}
+			})
+			key := d.claim("data", protected)
+			d.isBound(key)
+			d.attributes("gold", "d.example", map[string]string{"iops": "1"})
+			d.wants(key, attributesNamed("gold"))
+			d.until("the driver is asked", func(*store.Tx) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return len(asked) == 1
+			})
+			c.become(d, key)
+			close(changed)
+			want := map[string]string{"iops": c.asked[len(c.asked)-1]}
+			d.until("the volume has what is wanted", func(tx *store.Tx) bool {
+				pvc := get(t, tx.Claims(), key)
+				current := pvc.Status.CurrentVolumeAttributesClassName
+				_, kept := pvc.Annotations[modifyAnnotation]
+				return current != nil && *current == c.class && pvc.Status.ModifyVolumeStatus == nil && !kept && maps.Equal(d.driver.Modified("id-pvc-uid-data"), want)
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			if len(asked) != len(c.asked) {
+				t.Fatalf("asked with %v, want %v", asked, c.asked)
+			}
+			for i := range asked {
+				if asked[i] != c.asked[i] {
+					t.Errorf("asked with %v, want %v", asked, c.asked)
+					break
+				}
+			}
+		})
+	}
+}
