@@ -28,6 +28,9 @@ func (c *Client) Apply(ctx context.Context, files []manifest.File, options Apply
 	if err != nil {
 		return ApplyResult{}, err
 	}
+	if len(data) > maximumBody {
+		return ApplyResult{}, fmt.Errorf("the manifests are %d bytes as they are sent, and one apply takes %d at most: apply them in parts", len(data), maximumBody)
+	}
 	query := url.Values{}
 	if options.DryRun {
 		query.Set("dryRun", "true")

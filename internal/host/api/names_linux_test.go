@@ -8,8 +8,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
+
+func TestClient_saysWhatToDoWithTooMuch(t *testing.T) {
+	f := serve(t)
+	_, err := f.Apply(t.Context(), []manifest.File{{Name: "a.yaml", Data: make([]byte, maximumBody-1000)}}, ApplyOptions{})
+	if err == nil || !strings.Contains(err.Error(), "one apply takes 16777216 at most: apply them in parts") {
+		t.Errorf("got %v", err)
+	}
+}
 
 // A name like ".." would be the path of another kind: a claim of that name would
 // be its namespace.
