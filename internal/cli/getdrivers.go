@@ -39,9 +39,13 @@ func readDrivers(ctx context.Context, client *api.Client, names []string) ([]api
 	if err != nil || len(names) == 0 {
 		return drivers, err
 	}
+	return chooseDrivers(drivers, names)
+}
+
+func chooseDrivers(drivers []api.Driver, names []string) ([]api.Driver, error) {
 	var chosen []api.Driver
 	for _, name := range names {
-		at := slices.IndexFunc(drivers, func(driver api.Driver) bool { return driver.Name == name })
+		at := slices.IndexFunc(drivers, func(driver api.Driver) bool { return name != "" && shownName(driver) == name })
 		if at < 0 {
 			return nil, fmt.Errorf("no driver %q is known to this host: it has no socket in ROOT/plugins_registry and no unit in ROOT/drivers.d", name)
 		}
@@ -102,13 +106,7 @@ func driverRows(driver api.Driver, wide bool, now time.Time) [][]string {
 			instances[0].Since = driver.Unit.Since
 		}
 	}
-	name := driver.Name
-	if name == "" {
-		name = "<unknown>"
-		if driver.Unit != nil {
-			name = driver.Unit.File
-		}
-	}
+	name := firstOf(shownName(driver), "<unknown>")
 	var rows [][]string
 	for _, one := range instances {
 		row := []string{
@@ -121,6 +119,14 @@ func driverRows(driver api.Driver, wide bool, now time.Time) [][]string {
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// shownName is what a driver is called: a file that is refused has no other name.
+func shownName(driver api.Driver) string {
+	if driver.Name == "" && driver.Unit != nil {
+		return driver.Unit.File
+	}
+	return driver.Name
 }
 
 func firstOf(texts ...string) string {
