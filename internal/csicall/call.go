@@ -21,21 +21,21 @@ func (f *CallError) Error() string { return f.Code + ": " + f.Message }
 // stream as they come.
 func (m Method) Call(ctx context.Context, client *csiclient.Client, request proto.Message, each func(proto.Message) error) error {
 	if m.Stream {
-		return failure(client.Stream(ctx, m.Path(), request, m.Answer, each), request)
+		return failure(client.Stream(ctx, m.Path(), request, m.Answer, each))
 	}
 	answer := m.Answer()
-	if err := failure(client.Invoke(ctx, m.Path(), request, answer), request); err != nil {
+	if err := failure(client.Invoke(ctx, m.Path(), request, answer)); err != nil {
 		return err
 	}
 	return each(answer)
 }
 
-func failure(err error, request proto.Message) error {
+func failure(err error) error {
 	var answer *csiclient.Error
 	if !errors.As(err, &answer) {
 		return err
 	}
-	return &CallError{Code: answer.Code, Message: csimessage.WithoutSecrets(answer.Message, csimessage.SecretsOf(request))}
+	return &CallError{Code: answer.Code, Message: answer.Message}
 }
 
 // Check refuses a request that breaks a rule of CSI.

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
 	"github.com/holdfast-csi/holdfast/internal/csimessage"
 )
 
@@ -214,13 +213,5 @@ func TestJSON_hidesSecretsAndIsStable(t *testing.T) {
 	text, err := JSON(message, false)
 	if want := `{"volume_id":"v","secrets":{"password":"` + csimessage.Hidden + `"}}`; err != nil || string(text) != want {
 		t.Errorf("got %s, %v; want %s", text, err, want)
-	}
-}
-
-func TestFailure_hidesSecrets(t *testing.T) {
-	answer := &csiclient.Error{Code: "InvalidArgument", Message: "no user hunter2"}
-	request := &csi.DeleteVolumeRequest{Secrets: map[string]string{"user": "hunter2"}}
-	if err := failure(answer, request); err.Error() != "InvalidArgument: no user "+csimessage.Hidden {
-		t.Errorf("got %v", err)
 	}
 }

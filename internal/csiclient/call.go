@@ -8,12 +8,15 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-csi/holdfast/internal/csimessage"
 )
 
-type rpc[Q, A any] func(ctx context.Context, request Q, options ...grpc.CallOption) (A, error)
+type rpc[Q proto.Message, A any] func(ctx context.Context, request Q, options ...grpc.CallOption) (A, error)
 
 // call makes one call: bounded, logged, its error translated.
-func call[Q, A any](ctx context.Context, c *Client, name string, request Q, invoke rpc[Q, A]) (A, error) {
+func call[Q proto.Message, A any](ctx context.Context, c *Client, name string, request Q, invoke rpc[Q, A]) (A, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
 	defer c.begin()()
@@ -30,7 +33,7 @@ func call[Q, A any](ctx context.Context, c *Client, name string, request Q, invo
 		slog.String("code", status.Code(err).String()),
 	}
 	if err != nil {
-		err = translate(err, c.options.Driver, name, thing)
+		err = translate(err, c.options.Driver, name, thing, csimessage.SecretsOf(request))
 		attributes = append(attributes, slog.String("error", err.Error()))
 	}
 	c.options.Logger.LogAttrs(ctx, slog.LevelDebug, "driver called", attributes...)

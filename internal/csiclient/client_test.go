@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/csimessage"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -152,6 +153,28 @@ func TestErrors_areSentinels(t *testing.T) {
 		if Message(err) != "because" {
 			t.Errorf("message %q", Message(err))
 		}
+	}
+}
+
+// Drivers show the command that failed, with what it was given.
+func TestErrors_doNotRepeatSecrets(t *testing.T) {
+	path := socket(t)
+	driver := csitest.New("d.example")
+	driver.Before = func(context.Context, string, any) error {
+		return csitest.Fail(codes.Internal, "mount -o user=root,password=hunter2,token=ey.J0 failed")
+	}
+	defer driver.Serve(listen(t, path))()
+	var log bytes.Buffer
+	client := dial(t, path, Options{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	err := client.Invoke(t.Context(), "/csi.v1.Node/NodePublishVolume", &csi.NodePublishVolumeRequest{
+		VolumeId: "vol-1", Secrets: map[string]string{"password": "hunter2"}, VolumeContext: map[string]string{csimessage.TokensKey: "ey.J0"},
+	}, &csi.NodePublishVolumeResponse{})
+	const want = "mount -o user=root,password=(redacted),token=(redacted) failed"
+	if err == nil || Message(err) != want || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("got %v", err)
+	}
+	if said := log.String(); !strings.Contains(said, want) || strings.Contains(said, "hunter2") {
+		t.Errorf("the log has %s", said)
 	}
 }
 

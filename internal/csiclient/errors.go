@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csimessage"
 )
 
 // Error is a driver's answer that is not OK. It wraps the sentinel of package
@@ -42,15 +43,17 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.kind }
 
 // translate leaves an error alone that is no gRPC status: nobody knows then
-// what the driver did.
-func translate(err error, driver, call, thing string) error {
+// what the driver did. The secrets of the request are hidden in what the driver
+// says: drivers show the command that failed, and their words go to events, logs
+// and conditions, which others read than those who may read Secrets.
+func translate(err error, driver, call, thing string, secrets []string) error {
 	answer, ok := status.FromError(err)
 	if !ok {
 		return fmt.Errorf("driver %s: %s %s: %w", driver, call, thing, err)
 	}
 	return &Error{
 		Driver: driver, Call: call, Thing: thing,
-		Code: answer.Code().String(), Message: answer.Message(),
+		Code: answer.Code().String(), Message: csimessage.WithoutSecrets(answer.Message(), secrets),
 		number: answer.Code(), kind: kindOf(answer.Code()),
 	}
 }
