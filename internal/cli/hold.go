@@ -35,7 +35,7 @@ func newHoldCommand() *cobra.Command {
 		Short:   "Keep volumes at directories of this machine",
 		Long:    holdHelp,
 		Example: "  holdfast hold database --volume data:/srv/data",
-		Args:    arguments(cobra.ExactArgs(1)),
+		Args:    one("the name of the hold"),
 		RunE:    func(command *cobra.Command, given []string) error { return c.hold(command, given[0]) },
 	}
 	flags := command.Flags()
@@ -52,7 +52,7 @@ func newReleaseCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:               "release NAME",
 		Short:             "Take the volumes of a hold away",
-		Args:              arguments(cobra.ExactArgs(1)),
+		Args:              one("the name of the hold"),
 		ValidArgsFunction: c.completePods,
 		RunE:              func(command *cobra.Command, given []string) error { return c.release(command, given[0]) },
 	}

@@ -20,7 +20,8 @@ const whyHelp = `Say what a pod, a claim, a volume or a snapshot waits for, sinc
 failed how often with which code, and what to do. The first line is the answer.
 
 It asks the running host with the root directory --root, or with --kubeconfig a
-cluster. A volume is named by its driver's ID (volume/ID) or as PersistentVolume
+cluster; there the namespace is that of the current context, unless -n names
+another one. A volume is named by its driver's ID (volume/ID) or as PersistentVolume
 (pv/NAME). It reads and changes nothing; of Secrets it only asks whether they
 are there.`
 
@@ -65,7 +66,11 @@ func (f *whyFlags) run(command *cobra.Command, subject string) error {
 	if f.output != "" && f.output != formatJSON {
 		return usageErrorf("-o %s: want json, or nothing for text", f.output)
 	}
-	asked, err := why.ParseSubject(subject, f.host.namespace)
+	namespace, err := f.namespace(command)
+	if err != nil {
+		return err
+	}
+	asked, err := why.ParseSubject(subject, namespace)
 	if err != nil {
 		return &UsageError{Err: err}
 	}
@@ -82,6 +87,14 @@ func (f *whyFlags) run(command *cobra.Command, subject string) error {
 		return writeJSON(command, report)
 	}
 	return writeReport(command.OutOrStdout(), report, time.Now())
+}
+
+// namespace is the one given, or what the current context of the kubeconfig says.
+func (f *whyFlags) namespace(command *cobra.Command) (string, error) {
+	if f.kubeconfig == "" || command.Flags().Changed("namespace") {
+		return f.host.namespace, nil
+	}
+	return cluster.Namespace(f.kubeconfig)
 }
 
 func (f *whyFlags) reader(ctx context.Context) (reader why.Reader, done func(), err error) {

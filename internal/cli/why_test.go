@@ -3,12 +3,14 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
@@ -54,6 +56,30 @@ func TestWhy_commandLine(t *testing.T) {
 		var out, failures bytes.Buffer
 		if code := Run(t.Context(), "", given, &out, &failures); code == 0 || !strings.Contains(failures.String(), want) {
 			t.Errorf("%v: exit code %d: %s", given, code, failures.String())
+		}
+	}
+}
+
+func TestWhy_takesTheNamespaceOfTheContext(t *testing.T) {
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", Namespace: "shop", UID: "c1"}}
+	cluster := kubetest.New(t, &csitest.Driver{Name: "d.example"}, pvc)
+	config, err := clientcmd.LoadFromFile(cluster.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Contexts[config.CurrentContext].Namespace = "shop"
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	for want, given := range map[string][]string{
+		"pvc/data in namespace shop":  nil,
+		"pvc/data in namespace other": {"-n", "other"},
+	} {
+		var out, failures bytes.Buffer
+		code := Run(t.Context(), "", append([]string{"why", "pvc/data", "--kubeconfig", path}, given...), &out, &failures)
+		if said := out.String() + failures.String(); !strings.Contains(said, want) {
+			t.Errorf("%v: exit code %d: %s; want %q", given, code, said, want)
 		}
 	}
 }

@@ -49,6 +49,20 @@ func Config(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
+// Namespace is the one that the current context of a kubeconfig file names, as
+// kubectl takes it: "default" when it names none.
+func Namespace(kubeconfig string) (string, error) {
+	config, err := clientcmd.LoadFromFile(kubeconfig)
+	if err != nil {
+		return "", fmt.Errorf("kubeconfig %q: %w", kubeconfig, err)
+	}
+	namespace, _, err := clientcmd.NewDefaultClientConfig(*config, nil).Namespace()
+	if err != nil {
+		return "", fmt.Errorf("kubeconfig %q: %w", kubeconfig, err)
+	}
+	return namespace, nil
+}
+
 // NewClients makes the clients of a configuration.
 func NewClients(config *rest.Config, userAgent string) (clients Clients, err error) {
 	if clients.Core, err = api.NewKubernetes(derive(config, userAgent, runtime.ContentTypeProtobuf)); err != nil {
