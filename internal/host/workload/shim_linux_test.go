@@ -229,7 +229,7 @@ func TestShim_thatDoesNotGetToItsCommandIsEnded(t *testing.T) {
 			t.Fatal("the shim was not caught")
 		}
 		place = testPlace(t)
-		place.StartLimit = 2 * time.Second
+		place.StartLimit = 5 * time.Second
 		over, stopped := make(chan struct{}), make(chan struct{})
 		go func() { defer close(stopped); stopChild(over) }()
 		var process *Process
@@ -242,13 +242,14 @@ func TestShim_thatDoesNotGetToItsCommandIsEnded(t *testing.T) {
 			_ = process.Close()
 		}
 	}
-	if !strings.Contains(err.Error(), "its shim did not start it within 2s") {
+	if !strings.Contains(err.Error(), "its shim did not start it within 5s") {
 		t.Fatal(err)
 	}
 	state, process, err := place.Look(ReasonError)
 	if state.Phase != Starting || process != nil || err != nil {
 		t.Errorf("%+v, %v, %v", state, process, err)
 	}
+	place.StartLimit = 0
 	place.StartLimit = 0
 	_, process = start(t, place, shell(t, "true"))
 	ended(t, place, process, ReasonError)
