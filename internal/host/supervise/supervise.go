@@ -51,8 +51,10 @@ const (
 	// in several steps.
 	settleTime = 100 * time.Millisecond
 	// lookAgain is when a directory that could not be read, or is refused, is
-	// looked at again: not everything that mends it is seen.
-	lookAgain = 2 * time.Second
+	// looked at again: not everything that mends it is seen. It is doubled each
+	// time, up to lookSeldom, unless the kernel tells of no changes at all.
+	lookAgain  = 2 * time.Second
+	lookSeldom = time.Minute
 )
 
 // Supervisor runs the drivers of one directory.
@@ -121,18 +123,20 @@ func (s *Supervisor) follow(ctx context.Context) (err error) {
 	notices := &notices{open: s.open}
 	defer func() { err = errors.Join(err, notices.close()) }()
 	var told, toldDeaf string
+	var pause time.Duration
 	for {
 		err := os.MkdirAll(s.directory(), 0o700)
 		deaf := notices.of(s.directory())
 		if err == nil {
 			err = s.look(ctx)
 		}
-		var calm <-chan time.Time
-		if err != nil || deaf != nil {
-			calm = time.After(lookAgain)
-		}
 		if err != nil {
 			s.leave(ctx, err)
+		}
+		pause = nextLook(pause, err, deaf)
+		var calm <-chan time.Time
+		if pause > 0 {
+			calm = time.After(pause)
 		}
 		s.tell(&told, "the drivers' units cannot be read; the drivers are left as they are", err)
 		s.tell(&toldDeaf, "the drivers' units: "+unheard, deaf)
@@ -140,6 +144,17 @@ func (s *Supervisor) follow(ctx context.Context) (err error) {
 			return nil
 		}
 	}
+}
+
+// nextLook is how long to wait for a change at most; 0 is for as long as it takes.
+func nextLook(last time.Duration, failed, deaf error) time.Duration {
+	switch {
+	case deaf != nil:
+		return lookAgain
+	case failed != nil:
+		return min(max(2*last, lookAgain), lookSeldom)
+	}
+	return 0
 }
 
 // tell logs a failure when it is another than the last.
