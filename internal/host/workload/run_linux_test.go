@@ -358,7 +358,8 @@ func TestRun_nothingOutlivesTheParent(t *testing.T) {
 		t.Fatal("the workload ended", err)
 	}
 	parent := exec.Command("/proc/self/exe", "-test.run", t.Name())
-	parent.Env = append(os.Environ(), "WORKLOAD_PARENT="+nap(4242))
+	// It cannot clean up after itself.
+	parent.Env = append(os.Environ(), "WORKLOAD_PARENT="+nap(4242), "TMPDIR="+t.TempDir())
 	stdout, err := parent.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
