@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -55,9 +56,9 @@ func Find(name string) (Method, error) {
 		}
 	}
 	near := slices.MinFunc(methods, func(a, b Method) int {
-		return cmp.Compare(distance(plain(name), plain(a.Name)), distance(plain(name), plain(b.Name)))
+		return cmp.Compare(levenshtein.ComputeDistance(plain(name), plain(a.Name)), levenshtein.ComputeDistance(plain(name), plain(b.Name)))
 	})
-	if distance(plain(name), plain(near.Name)) <= len(near.Name)/3 {
+	if levenshtein.ComputeDistance(plain(name), plain(near.Name)) <= len(near.Name)/3 {
 		return Method{}, fmt.Errorf("CSI has no RPC %q; did you mean %s?", name, near.Name)
 	}
 	return Method{}, fmt.Errorf("CSI has no RPC %q; holdfast csi list shows those it has", name)
@@ -67,27 +68,6 @@ func Find(name string) (Method, error) {
 func plain(name string) string {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "/"), "csi.v1.")
 	return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(name))
-}
-
-// distance is how many letters have to change for a to become b (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // Path is the method's name on the wire.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agnivade/levenshtein"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -278,31 +279,9 @@ func nearest(word string, known map[string]reflect.Type) string {
 		return ""
 	}
 	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if far := distance(strings.ToLower(word), strings.ToLower(name)); far < least && far <= len(name)/4+1 && far < len(name) {
+		if far := levenshtein.ComputeDistance(strings.ToLower(word), strings.ToLower(name)); far < least && far <= len(name)/4+1 && far < len(name) {
 			best, least = name, far
 		}
 	}
 	return best
-}
-
-// distance is how many letters have to be changed, put in or taken out
-// (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }
