@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
@@ -128,18 +129,25 @@ func (e *Engine) fillOffline(ctx context.Context, p preparation, content blockde
 	return probeDevice(ctx, p.device)
 }
 
-// defaultOptions are ours, unless the request says otherwise. A clone of an xfs
-// has its original's UUID and may be mounted beside it. Blocks are given back
-// only where the backend wants it; btrfs would do so by itself since Linux 6.2.
+// defaultOptions are those of the driver, unless the request says otherwise. A
+// clone of an xfs has its original's UUID and may be mounted next to it. An ext
+// filesystem's superblock says what happens on an error, and that may be a
+// panic of the machine: a pod that had the volume as raw block may have
+// written it, so the option is always given. Blocks are given back only where the backend wants
+// it; btrfs would do so by itself since Linux 6.2.
 func defaultOptions(fsType string, device *backend.Device, flags mount.Flags) []mount.Option {
-	var options []mount.Option
-	if fsType == fs.XFS {
-		options = append(options, mount.Option{Key: "nouuid"})
+	asked := func(keys ...string) bool {
+		return slices.ContainsFunc(flags.Options, func(o mount.Option) bool { return slices.Contains(keys, o.Key) })
 	}
-	for _, option := range flags.Options {
-		if option.Key == "discard" || option.Key == "nodiscard" {
-			return options
-		}
+	var options []mount.Option
+	switch {
+	case fsType == fs.XFS:
+		options = append(options, mount.Option{Key: "nouuid"})
+	case (fsType == fs.Ext4 || fsType == fs.Ext3) && !asked("errors"):
+		options = append(options, mount.Option{Key: "errors", Value: "remount-ro", HasValue: true})
+	}
+	if asked("discard", "nodiscard") {
+		return options
 	}
 	switch {
 	case device.Discard && fsType != fs.Btrfs:

@@ -413,7 +413,7 @@ func TestStage_refusesBadMountFlags(t *testing.T) {
 	for flag, says := range map[string]string{
 		"no_such_option": "no_such_option", "data=sideways": "data=sideways", "remount": "remount", "bind": "bind",
 		"ro,rw": "contradict", "loop=/dev/loop7": "loop", "journal_path=/dev/sda": "another device",
-		"errors=panic": "machine down", "noatime,relatime": "contradict", "": "empty", "x\ny": "control character",
+		"errors=panic": "machine down", `errors="panic"`: "machine down", "rw=1": "no value", "noatime,relatime": "contradict", "": "empty", "x\ny": "control character",
 	} {
 		err := f.stage("vol-a", filesystem("ext4", flag))
 		f.wantError(err, backend.ErrInvalid)
@@ -425,6 +425,32 @@ func TestStage_refusesBadMountFlags(t *testing.T) {
 	f.wantError(f.stage("vol-a", filesystem("ntfs")), backend.ErrInvalid)
 	f.wantError(f.stage("vol-a", backend.Capability{Block: true, FSType: "ext4"}), backend.ErrInvalid)
 	f.wantError(f.stage("vol-a", backend.Capability{MountGroup: "1000"}), backend.ErrInvalid)
+}
+
+// Without a mount option, the superblock says what happens on an error; a pod
+// that had the volume as raw block may have written "panic" there.
+func TestStage_superblockCannotAskForAPanic(t *testing.T) {
+	for _, set := range [][]string{{"-e", "panic"}, {"-E", "mount_opts=errors=panic"}} {
+		for _, c := range []struct{ flag, want string }{{"", "errors=remount-ro"}, {"errors=continue", "errors=continue"}} {
+			t.Run(strings.Join(set, " ")+" "+c.flag, func(t *testing.T) {
+				f := newFixture(t)
+				f.backend.add(t, "vol-a", sizes["ext4"])
+				f.cleanUp("vol-a")
+				f.run("mke2fs", "-q", "-F", "-t", "ext4", f.backend.path("vol-a"))
+				f.run("tune2fs", append(set, f.backend.path("vol-a"))...)
+				var flags []string
+				if c.flag != "" {
+					flags = []string{c.flag}
+				}
+				f.must(f.stage("vol-a", filesystem("ext4", flags...)))
+				// The kernel shows the behaviour where it is not the superblock's.
+				_, super := f.options(f.stagingDir("vol-a"))
+				if set[0] == "-e" && !mount.HasOption(super, c.want) || mount.HasOption(super, "errors=panic") {
+					t.Errorf("mounted with %q; want %s", super, c.want)
+				}
+			})
+		}
+	}
 }
 
 func TestStage_namesTheForeignMountInItsWay(t *testing.T) {

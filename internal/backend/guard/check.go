@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/node/mount"
 )
 
 // CheckCapabilities refuses capabilities that no volume of this backend can
@@ -38,7 +39,10 @@ func (g *Guard) checkCapability(c backend.Capability) error {
 		return fmt.Errorf("%w: fs_type %q is not known; known are %s",
 			backend.ErrInvalid, c.FSType, strings.Join(g.traits.Filesystems, ", "))
 	}
-	return nil
+	// The node engine reads the flags again: a PersistentVolume can be written
+	// by hand. Here a class is refused before a volume exists that no node mounts.
+	_, err := mount.ParseFlags(c.MountFlags)
+	return err
 }
 
 func joinModes(modes []backend.AccessMode) string {

@@ -210,3 +210,18 @@ func TestAccessible(t *testing.T) {
 		}
 	}
 }
+
+// A class with a flag that no node will mount makes no volume.
+func TestCreateVolume_refusesTheMountFlagsThatTheNodeRefuses(t *testing.T) {
+	controller := newBlocking()
+	for _, flag := range []string{"errors=panic", `errors="panic"`, "bind", "rw=1"} {
+		wanted := request("a")
+		wanted.Capabilities[0].MountFlags = []string{flag}
+		if _, err := New(controller).CreateVolume(t.Context(), wanted); !errors.Is(err, backend.ErrInvalid) {
+			t.Errorf("mount flag %s: %v", flag, err)
+		}
+	}
+	if len(controller.volumes) != 0 {
+		t.Errorf("made %v", controller.volumes)
+	}
+}

@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -54,6 +55,14 @@ var exclusive = [][]string{
 	{"sync", "async"}, {"lazytime", "nolazytime"}, {"discard", "nodiscard"},
 }
 
+// valueless are the names that take no value, next to the attributes: the kernel
+// applies some of them whatever value they have (fs/fs_context.c,
+// vfs_parse_sb_flag), so rw=x would be rw.
+var valueless = []string{"defaults", "_netdev", "nofail", "sync", "async", "dirsync", "lazytime", "nolazytime", "mand", "nomand"}
+
+// withCommas are the options of SELinux, whose values contain commas.
+var withCommas = []string{"context", "fscontext", "defcontext", "rootcontext"}
+
 // userspace flags mean something to mount(8) and fstab(5) only and nothing here.
 var userspace = []string{"defaults", "_netdev", "nofail"}
 
@@ -73,18 +82,22 @@ var refused = map[string]string{
 }
 
 // ParseFlags sorts mount flags. A flag may be a list with commas, as in
-// fstab(5); commas inside double quotes belong to a value (context="…").
-// ErrInvalid for flags that are dangerous or contradict each other. Whether a
-// filesystem knows an option turns out when it is mounted.
+// fstab(5). Double quotes around a whole value are removed before anything is
+// checked, so that the checks see what the kernel will see; a comma inside them
+// belongs to the value (context="…").
+// ErrInvalid for flags that are dangerous, ambiguous or contradict each other.
+// Whether a filesystem knows an option turns out when it is mounted.
 func ParseFlags(flags []string) (Flags, error) {
 	var parsed Flags
 	seen := map[string]bool{}
 	for _, flag := range flags {
 		for _, one := range splitQuoted(flag) {
-			if err := parsed.add(one); err != nil {
-				return Flags{}, err
+			option, err := parseOption(one)
+			if err != nil {
+				return Flags{}, fmt.Errorf("%w: mount flag %q: %w", backend.ErrInvalid, one, err)
 			}
-			seen[one] = true
+			parsed.add(option)
+			seen[option.Key] = true
 		}
 	}
 	for _, group := range exclusive {
@@ -96,31 +109,53 @@ func ParseFlags(flags []string) (Flags, error) {
 	return parsed, nil
 }
 
-func (f *Flags) add(flag string) error {
-	if i := strings.IndexFunc(flag, func(r rune) bool { return r < ' ' || r == 0x7f }); i >= 0 {
-		return fmt.Errorf("%w: mount flag %q contains a control character", backend.ErrInvalid, flag)
+func (f *Flags) add(option Option) {
+	if slices.Contains(userspace, option.Key) {
+		return
 	}
-	key, value, hasValue := strings.Cut(flag, "=")
-	switch reason, bad := refused[key]; {
-	case flag == "":
-		return fmt.Errorf("%w: an empty mount flag", backend.ErrInvalid)
+	attribute, known := attributes[option.Key]
+	switch {
+	case !known:
+		f.Options = append(f.Options, option)
+	case attribute != "" && !slices.Contains(f.Attributes, attribute):
+		f.Attributes = append(f.Attributes, attribute)
+	}
+}
+
+// parseOption reads one flag and returns the option as the kernel gets it.
+func parseOption(flag string) (Option, error) {
+	if strings.ContainsFunc(flag, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return Option{}, errors.New("it contains a control character")
+	}
+	var o Option
+	o.Key, o.Value, o.HasValue = strings.Cut(flag, "=")
+	quoted := len(o.Value) >= 2 && o.Value[0] == '"' && o.Value[len(o.Value)-1] == '"'
+	if quoted {
+		o.Value = o.Value[1 : len(o.Value)-1]
+	}
+	return o, o.check()
+}
+
+// check refuses what no filesystem may be given.
+func (o Option) check() error {
+	_, attribute := attributes[o.Key]
+	reason, bad := refused[o.Key]
+	switch {
+	case o.Key == "":
+		return errors.New("it is empty or has an empty name")
+	case strings.Contains(o.String(), `"`):
+		return errors.New("double quotes stand around a whole value; remove the others")
+	case strings.Contains(o.Key, " ") || strings.TrimSpace(o.Value) != o.Value:
+		return errors.New("it has spaces around its name or value; remove them")
+	case strings.Contains(o.Value, ",") && !slices.Contains(withCommas, o.Key):
+		return errors.New("only SELinux contexts have commas in their values; give each option by itself")
 	case bad:
-		return fmt.Errorf("%w: mount flag %q is not allowed: %s", backend.ErrInvalid, flag, reason)
-	case value == "panic":
-		return fmt.Errorf("%w: mount flag %q is not allowed: it would take the machine down", backend.ErrInvalid, flag)
-	case slices.Contains(userspace, flag):
-		return nil
+		return fmt.Errorf("it is not allowed: %s", reason)
+	case o.HasValue && (attribute || slices.Contains(valueless, o.Key)):
+		return errors.New("it takes no value")
+	case o.Value == "panic":
+		return errors.New("it is not allowed: it would take the machine down")
 	}
-	if attribute, known := attributes[flag]; known {
-		if attribute != "" && !slices.Contains(f.Attributes, attribute) {
-			f.Attributes = append(f.Attributes, attribute)
-		}
-		return nil
-	}
-	if len(value) >= 2 && value[0] == '"' && value[len(value)-1] == '"' {
-		value = value[1 : len(value)-1]
-	}
-	f.Options = append(f.Options, Option{Key: key, Value: value, HasValue: hasValue})
 	return nil
 }
 

@@ -2,6 +2,8 @@ package mount
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,7 +13,7 @@ import (
 
 func TestParseFlags_sortsByWhoUnderstandsThem(t *testing.T) {
 	got, err := ParseFlags([]string{"ro", "noatime,nosuid", "defaults", "_netdev", "data=ordered",
-		`context="system_u:object_r:container_file_t:s0:c10,c20"`, "noatime", "rw=x", "discard"})
+		`context="system_u:object_r:container_file_t:s0:c10,c20"`, "noatime", "discard", `compress="zstd:3"`, "dirsync"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,8 +22,9 @@ func TestParseFlags_sortsByWhoUnderstandsThem(t *testing.T) {
 		Options: []Option{
 			{Key: "data", Value: "ordered", HasValue: true},
 			{Key: "context", Value: "system_u:object_r:container_file_t:s0:c10,c20", HasValue: true},
-			{Key: "rw", Value: "x", HasValue: true},
 			{Key: "discard"},
+			{Key: "compress", Value: "zstd:3", HasValue: true},
+			{Key: "dirsync"},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -42,17 +45,40 @@ func TestParseFlags_refuses(t *testing.T) {
 	}
 }
 
+// The check sees what the kernel will see, however the flag is spelled.
+func TestParseFlags_quotesHideNothing(t *testing.T) {
+	for _, flags := range [][]string{
+		{`errors="panic"`}, {`fatal_errors="panic"`}, {`ro,errors="panic",noatime`}, {`errors=continue`, `errors="panic"`},
+		{`"errors=panic"`}, {`"errors"=panic`}, {`errors=""panic""`}, {`errors=pan"ic"`}, {`errors="panic`}, {`errors=panic"`}, {`"errors="panic`},
+		{`errors= panic`}, {`errors="panic "`}, {` errors=panic`}, {`errors =panic`}, {`"remount"`}, {`device="/dev/sdb"`}, {`"device"=/dev/sdb`},
+		{`data="ordered,errors=panic"`}, {`data=ordered"`, `errors=panic"`}, {`"ro"`}, {`ro,"rw"`}, {`""`}, {`="x"`}, {`=x`},
+		// The kernel applies these without regard to the value (fs/fs_context.c, vfs_parse_sb_flag).
+		{"rw=x"}, {"ro", "rw=1"}, {"ro="}, {`ro="1"`}, {"sync=x"}, {"lazytime=0"}, {"noatime=1"}, {"defaults=1"}, {"ro", "defaults=x"},
+	} {
+		if got, err := ParseFlags(flags); !errors.Is(err, backend.ErrInvalid) {
+			t.Errorf("%q: %+v, %v", flags, got, err)
+		}
+	}
+}
+
 func FuzzParseFlags(f *testing.F) {
-	f.Add(`ro,context="a,b"`)
+	for _, seed := range []string{`ro,context="a,b"`, `errors="panic"`, `"errors"="panic"`, "rw=x", "ro, rw", `a="b`} {
+		f.Add(seed)
+	}
 	f.Fuzz(func(t *testing.T, flag string) {
 		flags, err := ParseFlags([]string{flag})
 		if err != nil && !errors.Is(err, backend.ErrInvalid) {
 			t.Fatal(err)
 		}
 		for _, option := range flags.Options {
-			if _, bad := refused[option.Key]; bad {
+			_, bad := refused[option.Key]
+			_, attribute := attributes[option.Key]
+			if bad || attribute || strings.TrimSpace(option.Value) == "panic" || strings.Contains(option.String(), `"`) {
 				t.Fatalf("%q let %q through", flag, option)
 			}
+		}
+		if slices.Contains(flags.Attributes, "ro") && slices.ContainsFunc(flags.Options, func(o Option) bool { return o.Key == "rw" }) {
+			t.Fatalf("%q is read-only and writable: %+v", flag, flags)
 		}
 	})
 }
