@@ -22,6 +22,7 @@ import (
 	"github.com/onsi/gomega"
 
 	"github.com/holdfast-csi/holdfast/internal/driver"
+	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
 const mebibyte = 1 << 20
@@ -242,20 +243,7 @@ func leavesNothing(t *testing.T, root string) {
 			t.Errorf("%s has %v left (%v)", kind, entries, err)
 		}
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil || strings.Contains(string(mounts), root) {
-		t.Errorf("something is mounted below %s still (%v)", root, err)
-	}
-	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range backing {
-		// A device that went away meanwhile is none of ours.
-		if file, _ := os.ReadFile(path); strings.HasPrefix(string(file), root) {
-			t.Errorf("%s is left with %s", path, file)
-		}
-	}
+	nodetest.NoLeaks(t, root)
 }
 
 func keepsSecrets(t *testing.T, root string) {

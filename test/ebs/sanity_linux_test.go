@@ -19,6 +19,7 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 	"github.com/onsi/gomega"
 
+	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 	"github.com/holdfast-csi/holdfast/test/ebs/lab"
 )
 
@@ -165,8 +166,5 @@ func leavesNothing(t *testing.T, l *lab.Lab) {
 	if err := response.Write(text); err != nil || strings.Contains(text.String(), "<volumeId>") {
 		t.Errorf("volumes are left: %v %s", err, text)
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil || strings.Contains(string(mounts), l.Root()) {
-		t.Errorf("something is mounted below %s still (%v)", l.Root(), err)
-	}
+	nodetest.NoLeaks(t, l.Root())
 }

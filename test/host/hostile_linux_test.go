@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
 // heldPod is a pod whose workload is the test.
@@ -241,17 +242,7 @@ func (m *machine) loseMounts() {
 			return // with nothing below: its loop device goes with it
 		}
 		if i == 0 || points[i-1] == m.root {
-			m.detachLoops()
-		}
-	}
-}
-
-func (m *machine) detachLoops() {
-	m.t.Helper()
-	for _, loop := range m.loops() {
-		device := filepath.Join("/dev", filepath.Base(filepath.Dir(filepath.Dir(strings.SplitN(loop, ":", 2)[0]))))
-		if output, err := exec.CommandContext(m.t.Context(), "losetup", "--detach", device).CombinedOutput(); err != nil {
-			m.t.Fatalf("losetup --detach %s: %v\n%s", device, err, output)
+			nodetest.DetachLoopsBelow(m.t, m.root)
 		}
 	}
 }
@@ -345,9 +336,7 @@ spec:
 	m.kill()
 	m.endProcesses()
 	for _, pid := range shims {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			t.Fatal(err)
-		}
+		nodetest.Kill(t, pid, func(pid int) bool { return slices.Contains(m.shims(), pid) })
 	}
 	m.until("all processes ended", 5*time.Second, func() bool { return len(m.processes())+len(m.shims()) == 0 })
 	m.loseMounts()
@@ -634,8 +623,7 @@ func TestHangingDriver_keepsNobodyElse(t *testing.T) {
 	})
 	var hanging []int
 	for _, pid := range m.processes() {
-		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if strings.Contains(string(line), "--driver-name="+secondDriver) {
+		if isSecondDriver(pid) {
 			hanging = append(hanging, pid)
 			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 				t.Fatal(err)

@@ -9,17 +9,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/moby/sys/mountinfo"
-
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
 var binary string
@@ -84,7 +84,8 @@ func newMachine(t *testing.T) *machine {
 			time.Sleep(20 * time.Millisecond) // what was killed goes a moment later
 		}
 		m.endProcesses()
-		if err := errors.Join(log.Close(), m.unmountAll()); err != nil {
+		nodetest.UnmountBelow(t, m.root)
+		if err := log.Close(); err != nil {
 			t.Error(err)
 		}
 		if t.Failed() {
@@ -175,48 +176,17 @@ func (m *machine) processes() []int {
 
 // endProcesses ends what a failed test left running.
 func (m *machine) endProcesses() {
+	ours := func(pid int) bool { return slices.Contains(append(m.processes(), m.shims()...), pid) }
 	for _, pid := range append(m.processes(), m.shims()...) {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+		nodetest.Kill(m.t, pid, ours)
 	}
 }
 
-// mounts are the mount points below the root.
-func (m *machine) mounts() []string {
-	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(m.root))
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	var points []string
-	for _, info := range infos {
-		points = append(points, info.Mountpoint)
-	}
-	return points
-}
-
-// unmountAll takes away what a failed test left, deepest first.
-func (m *machine) unmountAll() error {
-	points := m.mounts()
-	var failed []error
-	for i := len(points) - 1; i >= 0; i-- {
-		if err := syscall.Unmount(points[i], syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
-			failed = append(failed, err)
-		}
-	}
-	return errors.Join(failed...)
-}
+// mounts are the mount points at and below the root.
+func (m *machine) mounts() []string { return nodetest.MountsBelow(m.t, m.root) }
 
 // loops are the loop devices whose files are below the root.
-func (m *machine) loops() []string {
-	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	var found []string
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err == nil && strings.HasPrefix(string(data), m.root+"/") {
-			found = append(found, file+": "+strings.TrimSpace(string(data)))
-		}
-	}
-	return found
-}
+func (m *machine) loops() []string { return nodetest.LoopsBelow(m.t, m.root) }
 
 // apply applies a manifest, again while the host is away.
 func (m *machine) apply(text string) api.ApplyResult {

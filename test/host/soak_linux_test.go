@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
 var (
@@ -248,11 +248,13 @@ func (s *soak) maybeKill() (wait func()) {
 // killDriver ends the process of the second driver.
 func (s *soak) killDriver() {
 	for _, pid := range s.processes() {
-		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if strings.Contains(string(line), "--driver-name="+secondDriver) {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
+		nodetest.Kill(s.t, pid, isSecondDriver)
 	}
+}
+
+func isSecondDriver(pid int) bool {
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may have ended
+	return strings.Contains(string(line), "--driver-name="+secondDriver)
 }
 
 func (s *soak) name(kind string) string {

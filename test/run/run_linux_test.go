@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
 // examples is where the manifests of the repository are.
@@ -130,25 +132,7 @@ func (m *machine) isIdle() {
 
 func (m *machine) left() []string {
 	m.t.Helper()
-	var left []string
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, m.root) {
-			left = append(left, "mount "+line)
-		}
-	}
-	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	for _, loop := range loops {
-		if file, err := os.ReadFile(loop); err == nil && strings.HasPrefix(string(file), m.root) {
-			left = append(left, loop+": "+string(file))
-		}
-	}
+	left := append(nodetest.MountsBelow(m.t, m.root), nodetest.LoopsBelow(m.t, m.root)...)
 	for _, directory := range []string{"pods", "plugins/kubernetes.io", "plugins_registry"} {
 		entries, err := os.ReadDir(filepath.Join(m.root, directory))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -5,6 +5,7 @@
 package nodetest
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,18 +44,70 @@ func Dir(t testing.TB) string {
 // removeLeaks frees the machine of what a failed test left below its directory.
 func removeLeaks(t testing.TB, dir string) {
 	t.Helper()
+	UnmountBelow(t, dir)
+	DetachLoopsBelow(t, dir)
+}
+
+// UnmountBelow detaches the mounts at or below dir, the last one first. A mount
+// that went away after it was listed is done.
+func UnmountBelow(t testing.TB, dir string) {
+	t.Helper()
 	for _, point := range slices.Backward(MountsBelow(t, dir)) {
-		if err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			t.Errorf("unmount %s: %v", point, err)
 		}
 	}
+}
+
+// DetachLoopsBelow frees the loop devices whose backing files lie below dir.
+func DetachLoopsBelow(t testing.TB, dir string) {
+	t.Helper()
 	for _, name := range LoopsBelow(t, dir) {
-		device, err := os.Open(filepath.Join("/dev", name))
-		if err != nil {
-			continue // went away with its mount
-		}
-		_, _ = unix.IoctlRetInt(int(device.Fd()), unix.LOOP_CLR_FD)
-		_ = device.Close()
+		detachLoop(t, dir, name)
+	}
+}
+
+// detachLoop frees a loop device that LoopsBelow listed for dir. Since then it
+// may have detached itself, or belong to another file: the device is opened,
+// which keeps it with its file, and asked again.
+func detachLoop(t testing.TB, dir, name string) {
+	t.Helper()
+	device, err := os.Open(filepath.Join("/dev", name))
+	if errors.Is(err, unix.ENXIO) || errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		t.Errorf("detach %s: %v", name, err)
+		return
+	}
+	defer func() { _ = device.Close() }()
+	if !backedBelow(name, dir) {
+		return
+	}
+	if _, err := unix.IoctlRetInt(int(device.Fd()), unix.LOOP_CLR_FD); err != nil && !errors.Is(err, unix.ENXIO) {
+		t.Errorf("detach %s: %v", name, err)
+	}
+}
+
+// Kill ends the process if it is still the one that was meant: matches looks at
+// the process once more while a handle keeps its number from being used again.
+func Kill(t testing.TB, pid int, matches func(pid int) bool) {
+	t.Helper()
+	process, err := os.FindProcess(pid)
+	if errors.Is(err, os.ErrProcessDone) {
+		return
+	}
+	if err != nil {
+		t.Errorf("kill %d: %v", pid, err)
+		return
+	}
+	defer func() { _ = process.Release() }()
+	if !matches(pid) {
+		return
+	}
+	if err := process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("kill %d: %v", pid, err)
 	}
 }
 
@@ -73,8 +126,8 @@ func File(t testing.TB, dir, name string, size int64) *os.File {
 }
 
 // NoLeaks fails the test when a mount lies below dir or a loop device has its
-// file there. What goes away by itself within a second is no leak: a device
-// that somebody is only looking at, for instance.
+// file there. What goes away by itself within a second is not a leak: a device
+// that udev has open, for instance.
 func NoLeaks(t testing.TB, dir string) {
 	t.Helper()
 	var left []string
@@ -104,16 +157,22 @@ func MountsBelow(t testing.TB, dir string) []string {
 // LoopsBelow lists the loop devices whose backing file lies below dir.
 func LoopsBelow(t testing.TB, dir string) []string {
 	t.Helper()
-	attributes, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	devices, err := filepath.Glob("/sys/block/loop*")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var loops []string
-	for _, attribute := range attributes {
-		data, err := os.ReadFile(attribute)
-		if err == nil && strings.HasPrefix(string(data), dir+"/") {
-			loops = append(loops, strings.Split(attribute, "/")[3])
+	for _, device := range devices {
+		if name := filepath.Base(device); backedBelow(name, dir) {
+			loops = append(loops, name)
 		}
 	}
 	return loops
+}
+
+// backedBelow reports whether the loop device has a file, and that below dir. A
+// device that is free, or becomes so meanwhile, has none.
+func backedBelow(name, dir string) bool {
+	file, err := os.ReadFile(filepath.Join("/sys/block", name, "loop/backing_file"))
+	return err == nil && strings.HasPrefix(string(file), dir+"/")
 }
