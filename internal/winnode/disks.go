@@ -11,11 +11,16 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 )
 
-// errAbsent says that no disk is the volume's.
-var errAbsent = errors.New("no disk of this machine is the volume's")
+// errAbsent says that every disk was asked and none is the volume's, errUnread that
+// none of those that answered is.
+var (
+	errAbsent = errors.New("no disk of this machine is the volume's")
+	errUnread = errors.New("no disk that could be read is the volume's")
+)
 
-// find looks for the volume's disk once; errAbsent when there is none. Numbers
-// of disks change, so it is called anew wherever one is needed.
+// find looks for the volume's disk once; errAbsent when there is none, errUnread
+// when a disk that did not say what it is may be the volume's. Numbers of disks
+// change, so it is called anew wherever one is needed.
 func (e *Engine) find(ctx context.Context, volumeID string, publishContext map[string]string) (hub.Disk, error) {
 	disks, err := e.host.Disks.List(ctx)
 	if err != nil {
@@ -27,21 +32,29 @@ func (e *Engine) find(ctx context.Context, volumeID string, publishContext map[s
 		switch {
 		case e.backend.IsVolume(volumeID, publishContext, disk):
 			found = append(found, disk)
-		case disk.Problem != nil:
-			broken = append(broken, fmt.Errorf("disk %d: %w", disk.Number, disk.Problem))
+		case disk.IsUnidentified():
+			broken = append(broken, unread(disk))
 		}
 	}
 	switch {
 	case len(found) > 1:
 		return hub.Disk{}, fmt.Errorf("%w: disks %d and %d both say that they are the volume; detach one", backend.ErrPrecondition, found[0].Number, found[1].Number)
 	case len(found) == 0 && len(broken) > 0:
-		return hub.Disk{}, fmt.Errorf("%w; not all could be read: %w", errAbsent, errors.Join(broken...))
+		return hub.Disk{}, fmt.Errorf("%w: %w, and others could not be read; detach a disk that stays so: %w", backend.ErrUnavailable, errUnread, errors.Join(broken...))
 	case len(found) == 0:
 		return hub.Disk{}, errAbsent
 	case found[0].Problem != nil:
 		return hub.Disk{}, fmt.Errorf("%w: disk %d cannot be read: %w", backend.ErrUnavailable, found[0].Number, found[0].Problem)
 	}
 	return found[0], nil
+}
+
+// unread is why a disk did not say what it is.
+func unread(disk hub.Disk) error {
+	if disk.Number == hub.UnknownNumber {
+		return fmt.Errorf("a disk without a known number: %w", disk.Problem)
+	}
+	return fmt.Errorf("disk %d: %w", disk.Number, disk.Problem)
 }
 
 // await is find with patience: an attachment is complete for the cloud before
@@ -51,7 +64,7 @@ func (e *Engine) await(ctx context.Context, volumeID string, publishContext map[
 	for rescanned := false; ; {
 		disk, err := e.find(ctx, volumeID, publishContext)
 		switch {
-		case !errors.Is(err, errAbsent):
+		case !errors.Is(err, errAbsent) && !errors.Is(err, errUnread):
 			return disk, err
 		case !rescanned:
 			rescanned = true

@@ -53,9 +53,13 @@ func (e *Engine) examine(ctx context.Context, volumeID string, places []string) 
 		return nil, fmt.Errorf("list the disks: %w", err)
 	}
 	var disk *hub.Disk
+	var unidentified error
 	for _, one := range disks {
-		if e.backend.IsVolume(volumeID, nil, one) {
+		switch {
+		case e.backend.IsVolume(volumeID, nil, one):
 			disk = &one
+		case one.IsUnidentified():
+			unidentified = unread(one)
 		}
 	}
 	mounted := false
@@ -67,12 +71,15 @@ func (e *Engine) examine(ctx context.Context, volumeID string, places []string) 
 		case there.ours && !mounted:
 			mounted = true
 			problems = append(problems, e.examineVolume(ctx, there.volume)...)
-		case there.volume != "" && there.disk == nil && disk == nil:
+		case there.volume != "" && there.disk == nil && disk == nil && unidentified == nil:
 			return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: node.ReasonDeviceMissing,
 				Message: "the disk of the volume at " + path + " is gone; unpublish and stage the volume again"}}, nil
 		}
 	}
-	if disk == nil {
+	switch {
+	case disk == nil && unidentified != nil:
+		return nil, fmt.Errorf("%w: %w: %w", backend.ErrUnavailable, errUnread, unidentified)
+	case disk == nil:
 		return nil, fmt.Errorf("%w: the volume is not on this machine", backend.ErrNotFound)
 	}
 	return append(problems, examineDisk(*disk, mounted)...), nil

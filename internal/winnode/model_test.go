@@ -2,12 +2,16 @@ package winnode
 
 import (
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
 )
 
@@ -17,6 +21,12 @@ type model struct {
 	staged   map[string]string // by staging path: the volume
 	links    map[string]string // by target: the staging path
 	written  map[string]bool   // volumes with a file
+	begun    map[string]string // by staging path: the volume of a Stage that did not succeed
+}
+
+// mayBeOnline reports whether a call can have left the volume's disk online.
+func (m *model) mayBeOnline(volume string) bool {
+	return m.isStaged(volume) || slices.Contains(slices.Collect(maps.Values(m.begun)), volume)
 }
 
 func (m *model) isStaged(volume string) bool {
@@ -28,6 +38,11 @@ func (m *model) isStaged(volume string) bool {
 	return false
 }
 
+// isOthers reports whether a Stage of another volume has begun at the path.
+func (m *model) isOthers(volume, path string) bool {
+	return m.begun[path] != "" && m.begun[path] != volume
+}
+
 // stage is the error that staging should give.
 func (m *model) stage(volume, path string) error {
 	switch {
@@ -37,6 +52,7 @@ func (m *model) stage(volume, path string) error {
 		return backend.ErrUnavailable
 	}
 	m.staged[path] = volume
+	delete(m.begun, path)
 	return nil
 }
 
@@ -45,6 +61,9 @@ func (m *model) unstage(volume, path string) error {
 		return backend.ErrPrecondition
 	}
 	delete(m.staged, path)
+	if m.begun[path] == volume {
+		delete(m.begun, path)
+	}
 	return nil
 }
 
@@ -70,13 +89,14 @@ func (m *model) unpublish(volume, target string) error {
 	return nil
 }
 
-// Whatever is called in whatever order, with the process dying in between: each
-// call answers as the model does, and no file is lost.
+// Whatever is called in whatever order, with the process dying and calls of
+// Windows failing in between: each call answers as the model does, no file is
+// lost, and no disk stays online that is staged nowhere.
 func TestModel_anyOrderOfCalls(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		m := newMachine(t)
 		m.impatient()
-		w := &model{attached: map[string]bool{}, staged: map[string]string{}, links: map[string]string{}, written: map[string]bool{}}
+		w := &model{attached: map[string]bool{}, staged: map[string]string{}, links: map[string]string{}, written: map[string]bool{}, begun: map[string]string{}}
 		volume := rapid.SampledFrom([]string{volA, volB})
 		staging := rapid.SampledFrom([]string{stagingA, stagingB})
 		target := rapid.SampledFrom([]string{targetA, targetA2})
@@ -101,8 +121,8 @@ func TestModel_anyOrderOfCalls(t *testing.T) {
 			},
 			"stage": func(r *rapid.T) {
 				v, p := volume.Draw(r, "volume"), staging.Draw(r, "staging")
-				if w.isStaged(v) && w.staged[p] == "" {
-					return // no orchestrator stages a volume at two paths
+				if w.isStaged(v) && w.staged[p] == "" || w.isOthers(v, p) {
+					return // no orchestrator stages a volume at two paths, or two at one
 				}
 				compare("stage "+v, m.engine.Stage(t.Context(), stageOf(v, p)), w.stage(v, p))
 				if w.staged[p] == v && !w.written[v] {
@@ -112,6 +132,9 @@ func TestModel_anyOrderOfCalls(t *testing.T) {
 			},
 			"unstage": func(r *rapid.T) {
 				v, p := volume.Draw(r, "volume"), staging.Draw(r, "staging")
+				if w.isOthers(v, p) {
+					return
+				}
 				compare("unstage "+v, m.engine.Unstage(t.Context(), v, p), w.unstage(v, p))
 			},
 			"publish": func(r *rapid.T) {
@@ -122,9 +145,41 @@ func TestModel_anyOrderOfCalls(t *testing.T) {
 				v, at := volume.Draw(r, "volume"), target.Draw(r, "target")
 				compare("unpublish "+v, m.engine.Unpublish(t.Context(), v, at), w.unpublish(v, at))
 			},
+			"fail": func(r *rapid.T) { // calls of Windows, in a call that is then repeated
+				v, p := volume.Draw(r, "volume"), staging.Draw(r, "staging")
+				if w.isOthers(v, p) {
+					return
+				}
+				fault := m.Inject(simulated.Fault{
+					Call:   rapid.SampledFrom([]string{"", "Devices.OpenInterface", "IOCTL_STORAGE_QUERY_PROPERTY"}).Draw(r, "call"),
+					At:     rapid.IntRange(1, 30).Draw(r, "at"),
+					Times:  rapid.IntRange(1, 4).Draw(r, "times"),
+					Action: simulated.Fail, Errno: win32.ErrorGenFailure,
+				})
+				err := m.engine.Unstage(t.Context(), v, p)
+				fault.Remove()
+				if err != nil {
+					err = m.engine.Unstage(t.Context(), v, p)
+				}
+				compare("unstage again "+v, err, w.unstage(v, p))
+			},
+			"give up": func(r *rapid.T) { // a Stage that dies and is not repeated
+				v, p := volume.Draw(r, "volume"), staging.Draw(r, "staging")
+				if w.mayBeOnline(v) || w.staged[p] != "" || w.begun[p] != "" {
+					return
+				}
+				fault := m.Inject(simulated.Fault{Changing: true, At: rapid.IntRange(1, 8).Draw(r, "at"), Times: 1, Action: simulated.DieAfter})
+				w.begun[p] = v
+				if m.engine.Stage(t.Context(), stageOf(v, p)) == nil {
+					compare("stage "+v, nil, w.stage(v, p))
+				}
+				fault.Remove()
+				m.start()
+				m.impatient()
+			},
 			"die": func(r *rapid.T) { // in a call that is then repeated
 				v, p := volume.Draw(r, "volume"), staging.Draw(r, "staging")
-				if w.isStaged(v) && w.staged[p] == "" {
+				if w.isStaged(v) && w.staged[p] == "" || w.isOthers(v, p) {
 					return
 				}
 				fault := m.Inject(simulated.Fault{Changing: true, At: rapid.IntRange(1, 8).Draw(r, "at"), Times: 1, Action: simulated.DieAfter})
@@ -147,6 +202,11 @@ func (m *machine) agrees(r *rapid.T, w *model) {
 	}
 	if lost := m.Losses(); len(lost) > 0 {
 		r.Fatalf("destroyed: %v", lost)
+	}
+	for _, disk := range m.State().Disks {
+		if volume := strings.TrimSpace(disk.Serial); w.attached[volume] && disk.Online && !w.mayBeOnline(volume) {
+			r.Fatalf("the disk of %s is online, and staged nowhere", volume)
+		}
 	}
 	for path, volume := range w.staged {
 		if w.written[volume] && !m.Exists(path+`\data-of-`+volume) {

@@ -354,3 +354,48 @@ func TestSimulated_afterAReboot(t *testing.T) {
 		m.do(s)
 	}
 }
+
+// A disk that does not answer may be the volume's: until it says what it is, the
+// volume is not unstaged, since the repeated call would find no staging directory
+// and leave the disk online.
+func TestSimulated_unstageLeavesNoDiskOnlineAfterAFailure(t *testing.T) {
+	for _, call := range []string{"Devices.OpenInterface", "IOCTL_STORAGE_GET_DEVICE_NUMBER", "IOCTL_STORAGE_QUERY_PROPERTY", "IOCTL_DISK_GET_DISK_ATTRIBUTES"} {
+		hits := 1
+		for n := 1; hits > 0; n++ {
+			t.Run(fmt.Sprintf("%s %d", call, n), func(t *testing.T) {
+				m := newMachine(t)
+				m.attach(volA)
+				m.must(stageStep(m))
+				m.start() // a process that has seen no disk yet
+				fault := m.Inject(simulated.Fault{Call: call, Target: volA, At: n, Times: 2, Action: simulated.Fail, Errno: win32.ErrorGenFailure})
+				err := m.engine.Unstage(t.Context(), volA, stagingA)
+				hits = fault.Hits()
+				fault.Remove()
+				if err != nil {
+					m.must(m.engine.Unstage(t.Context(), volA, stagingA))
+				}
+				m.wantOffline()
+				m.sound()
+			})
+		}
+	}
+}
+
+// The process dies when the disk is online and nothing is mounted yet, and the
+// orchestrator does not repeat the call but undoes it.
+func TestSimulated_unstageUndoesAStageThatDied(t *testing.T) {
+	for n, hits := 1, 1; hits > 0; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			m := newMachine(t)
+			m.attach(volA)
+			fault := m.Inject(simulated.Fault{Changing: true, At: n, Times: 1, Action: simulated.DieAfter})
+			_ = stageStep(m)
+			hits = fault.Hits()
+			fault.Remove()
+			m.start()
+			m.must(m.engine.Unstage(t.Context(), volA, stagingA))
+			m.wantOffline()
+			m.sound()
+		})
+	}
+}

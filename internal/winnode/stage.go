@@ -87,6 +87,14 @@ func (e *Engine) mount(ctx context.Context, r node.StageRequest, staging string)
 	if err := e.points.Hit("winnode/stage/found"); err != nil {
 		return "", err
 	}
+	// The directory comes first: as long as it is there, Unstage knows that the disk
+	// may be online.
+	if err := e.host.Filesystem.Mkdir(ctx, staging); err != nil {
+		return "", fmt.Errorf("make the staging directory: %w", err)
+	}
+	if err := e.points.Hit("winnode/stage/made"); err != nil {
+		return "", err
+	}
 	if volume, err = e.partition(ctx, disk); err != nil {
 		return "", fmt.Errorf("disk %d: %w", disk.Number, err)
 	}
@@ -95,12 +103,6 @@ func (e *Engine) mount(ctx context.Context, r node.StageRequest, staging string)
 	}
 	if err := e.format(ctx, volume); err != nil {
 		return "", fmt.Errorf("disk %d: %w", disk.Number, err)
-	}
-	if err := e.host.Filesystem.Mkdir(ctx, staging); err != nil {
-		return "", fmt.Errorf("make the staging directory: %w", err)
-	}
-	if err := e.points.Hit("winnode/stage/made"); err != nil {
-		return "", err
 	}
 	if err := e.host.Volumes.Mount(ctx, volume, staging); err != nil {
 		return "", fmt.Errorf("mount %s: %w", volume, err)

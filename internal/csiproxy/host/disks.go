@@ -165,11 +165,11 @@ func (d disks) byInterface(ctx context.Context, interfaces []string) []hub.Disk 
 			return disk, true
 		}
 		number, known := d.numbers.of(path)
-		d.logger.Warn("a disk cannot be read", "disk", path, "number", number, "error", err)
-		if !known || errors.Is(err, backend.ErrNotFound) {
-			return hub.Disk{}, false // just gone, or never known: there is no number to list it by
+		if !known {
+			number = hub.UnknownNumber
 		}
-		return hub.Disk{Number: number, Problem: err}, true
+		d.logger.Warn("a disk cannot be read", "disk", path, "number", number, "error", err)
+		return hub.Disk{Number: number, Problem: err}, !errors.Is(err, backend.ErrNotFound) // which is just gone
 	})
 }
 
@@ -190,6 +190,9 @@ func (d disks) Rescan(ctx context.Context) error {
 			return err
 		}
 		each(found, func(disk hub.Disk) (struct{}, bool) {
+			if disk.Number == hub.UnknownNumber {
+				return struct{}{}, false // List has logged it
+			}
 			_, err := glance(background, d.tasks, diskKey(disk.Number), func(context.Context) (struct{}, error) {
 				return withDisk(d.Host, disk.Number, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
 					return struct{}{}, tell(device, win32.IoctlDiskUpdateProperties, nil)

@@ -116,18 +116,27 @@ func (h *Host) describe(d win32.Device, number uint32) hub.Disk {
 	} else if !cannot(err) {
 		problems = append(problems, err)
 	}
-	if device, err := answer(d, win32.IoctlStorageQueryProperty, query(win32.PropertyDevice), win32.DecodeDeviceDescriptor); err == nil {
-		disk.SerialNumber = strings.TrimSpace(device.Serial)
-	} else if !cannot(err) {
+	identity, err := identityOf(d)
+	if err != nil {
 		problems = append(problems, err)
 	}
-	if ids, err := answer(d, win32.IoctlStorageQueryProperty, query(win32.PropertyDeviceID), win32.DecodeDeviceIDs); err == nil {
-		disk.Page83 = page83(ids)
-	} else if !cannot(err) {
-		problems = append(problems, err)
-	}
+	disk.SerialNumber, disk.Page83 = identity.SerialNumber, identity.Page83
 	disk.Problem = errors.Join(problems...)
 	return disk
+}
+
+// identityOf asks a disk what it is. With an error there is no identity at all:
+// half of one would be taken for all that the disk has.
+func identityOf(d win32.Device) (hub.Identity, error) {
+	device, err := answer(d, win32.IoctlStorageQueryProperty, query(win32.PropertyDevice), win32.DecodeDeviceDescriptor)
+	if err != nil && !cannot(err) {
+		return hub.Identity{}, err
+	}
+	ids, err := answer(d, win32.IoctlStorageQueryProperty, query(win32.PropertyDeviceID), win32.DecodeDeviceIDs)
+	if err != nil && !cannot(err) {
+		return hub.Identity{}, err
+	}
+	return hub.Identity{SerialNumber: strings.TrimSpace(device.Serial), Page83: page83(ids)}, nil
 }
 
 // addressOf asks again as a reader where a driver answers no mere query.

@@ -14,6 +14,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 )
 
 // Host is one Windows machine.
@@ -51,13 +52,18 @@ type Filesystem interface {
 // DiskLocation is a disk's SCSI address, in decimal digits.
 type DiskLocation struct{ Adapter, Bus, Target, LUN string }
 
+// UnknownNumber is the number of a disk that did not answer when it was asked for
+// its number.
+const UnknownNumber = math.MaxUint32
+
 // Disk is a physical disk as Windows numbers it now. The number changes over
 // reboots and re-attachments, so it is never kept.
 type Disk struct {
-	Number   uint32
+	Number   uint32        // UnknownNumber only together with a Problem
 	Location *DiskLocation // nil where the adapter has none
 	// Page83 is the device's first identifier of VPD page 0x83 in lower-case hex,
-	// or its text; SerialNumber is without its padding. "" when it has none.
+	// or its text; SerialNumber is without its padding. "" when it has none, and both
+	// are "" when one of them could not be read.
 	Page83, SerialNumber string
 	Size                 int64 // bytes
 	Online, ReadOnly     bool
@@ -68,6 +74,10 @@ type Disk struct {
 // Identity is what a disk says it is, of which it may say but one thing. The zero
 // value is that of any disk.
 type Identity struct{ Page83, SerialNumber string }
+
+// IsUnidentified reports whether the disk could not be asked what it is: it may be
+// any volume's.
+func (d Disk) IsUnidentified() bool { return d.Problem != nil && d.Identity() == (Identity{}) }
 
 // Identity is the disk's.
 func (d Disk) Identity() Identity { return Identity{Page83: d.Page83, SerialNumber: d.SerialNumber} }
@@ -81,8 +91,8 @@ func (i Identity) IsOf(d Disk) bool {
 // who means one disk says which: another that has got its number stays as it is,
 // and the call is ErrUnavailable.
 type Disks interface {
-	// List gives all disks by ascending number. One that cannot be read is in it,
-	// with its Problem.
+	// List returns all disks by ascending number. A disk that cannot be read is
+	// listed with its Problem.
 	List(ctx context.Context) ([]Disk, error)
 	// Rescan makes Windows look for disks that came or went and for new sizes.
 	// Concurrent calls share one look.
