@@ -45,7 +45,7 @@ func (e *ebsConfig) bind(flags *pflag.FlagSet) {
 	flags.DurationVar(&e.window, "modify-volume-window", 2*time.Second, "how long a change of a volume waits for others that can be made with it")
 	flags.DurationVar(&e.window, "modify-volume-request-handler-timeout", 2*time.Second, "the same as --modify-volume-window")
 	flags.DurationVar(&e.stuck, "attach-stuck-after", 90*time.Second, "when an attachment that makes no progress is given up and tried under another device name")
-	flags.DurationVar(&e.firstLook, "ec2-first-look", 0, "when to look first whether a transition is over whose usual time is not learned yet (default: EC2's usual times)")
+	flags.DurationVar(&e.firstLook, "ec2-first-look", 0, "how long after its start a transition is polled first (default: EC2's usual times)")
 	flags.BoolVar(&e.legacyXFS, "legacy-xfs", false, "make xfs that Linux 5.4 and older can mount")
 	flags.StringVar(&e.sysRoot, "sys-root", "/sys", "`DIRECTORY` of sysfs, where disks are found")
 	flags.StringVar(&e.devRoot, "dev-root", "/dev", "`DIRECTORY` of device nodes")

@@ -49,8 +49,8 @@ type Options struct {
 	// Settling is for how long what this client has just done is believed more
 	// than a describe that does not show it; 10 s when 0.
 	Settling time.Duration
-	// FirstLook is when a transition is first looked at whose usual time is not
-	// learned yet; EC2's usual times when 0.
+	// FirstLook is how long after its start a transition is polled first; EC2's
+	// usual time for its kind when 0.
 	FirstLook time.Duration
 }
 

@@ -3,7 +3,7 @@
 //
 //   - Describes go out alone at once and in company together, ask by filter, and
 //     a thing that does not exist is an error of its own caller only (lookups).
-//   - All waits share common looks, timed by how long such things take (watch).
+//   - All waits share describes; the first comes when EC2 is usually done, the next ever more slowly (watch).
 //   - What this client has lately done and seen corrects describes that lag
 //     behind (memory).
 //   - Each action has its own pace, learned from EC2's throttling (pace), and is

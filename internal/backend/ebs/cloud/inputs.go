@@ -74,11 +74,11 @@ type SnapshotQuery struct {
 	VolumeID string
 }
 
-// Expect tells a wait what it waits for, so that it looks when that is likely
-// to be done and not before.
+// Expect tells a wait what it waits for, so that the first poll comes when that
+// is likely to be done and not before.
 type Expect struct {
 	// Kind is what is under way ("create", "attach", "detach", "modify",
-	// "snapshot"); how long a kind takes is learned.
+	// "snapshot"). Anything else is polled at once.
 	Kind string
 	// Since is when it began; zero means now.
 	Since time.Time

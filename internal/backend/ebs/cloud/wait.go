@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// watchers are the watches, one per kind of thing; they share what they learn
-// and how often they look.
+// watchers are the watches, one per kind of resource. Those that make the same
+// describe share a budget of polls.
 type watchers struct {
 	watchVolumes       *watch[Volume]
 	watchNamed         *watch[[]Volume]
@@ -19,19 +19,18 @@ type watchers struct {
 }
 
 func (c *Client) makeWatchers(first time.Duration) {
-	learn := &learner{first: first}
-	volumes := &lookBudget{crowded: func() bool { return c.pace.isPaced("DescribeVolumes") }}
-	changes := &lookBudget{crowded: func() bool { return c.pace.isPaced("DescribeVolumesModifications") }}
-	snapshots := &lookBudget{crowded: func() bool { return c.pace.isPaced("DescribeSnapshots") }}
+	volumes := &pollBudget{crowded: func() bool { return c.pace.isPaced("DescribeVolumes") }}
+	changes := &pollBudget{crowded: func() bool { return c.pace.isPaced("DescribeVolumesModifications") }}
+	snapshots := &pollBudget{crowded: func() bool { return c.pace.isPaced("DescribeSnapshots") }}
 	c.watchers = watchers{
-		watchVolumes:       newWatch(c, volumes, learn, c.describeVolumes),
-		watchNamed:         newWatch(c, volumes, learn, c.describeVolumesNamed),
-		watchModifications: newWatch(c, changes, learn, c.describeModifications),
-		watchSnapshots:     newWatch(c, snapshots, learn, c.describeSnapshots),
+		watchVolumes:       newWatch(c, volumes, first, c.describeVolumes),
+		watchNamed:         newWatch(c, volumes, first, c.describeVolumesNamed),
+		watchModifications: newWatch(c, changes, first, c.describeModifications),
+		watchSnapshots:     newWatch(c, snapshots, first, c.describeSnapshots),
 	}
 }
 
-// WaitVolume looks at a volume until ready says true or fails. found is false
+// WaitVolume polls a volume until ready returns true or an error. found is false
 // when EC2 does not show the volume although it had time to. The last volume
 // seen is returned with an error, too.
 func (c *Client) WaitVolume(ctx context.Context, id string, e Expect, ready func(v Volume, found bool) (bool, error)) (Volume, error) {
@@ -44,19 +43,19 @@ func (c *Client) WaitVolume(ctx context.Context, id string, e Expect, ready func
 	return v.clone(), waitError(err, "DescribeVolumes", e, id)
 }
 
-// WaitNamed looks at the volumes of a name, oldest first, until ready says true or fails.
+// WaitNamed polls the volumes of a name, oldest first, until ready returns true or an error.
 func (c *Client) WaitNamed(ctx context.Context, name string, e Expect, ready func(v []Volume) (bool, error)) ([]Volume, error) {
 	v, err := c.watchNamed.until(ctx, name, e, func(v []Volume, _ bool) (bool, error) { return ready(cloneAll(v)) })
 	return cloneAll(v), waitError(err, "DescribeVolumes", e, "named "+name)
 }
 
-// WaitModification looks at a volume's newest modification until ready says true or fails.
+// WaitModification polls a volume's newest modification until ready returns true or an error.
 func (c *Client) WaitModification(ctx context.Context, volumeID string, e Expect, ready func(m Modification, found bool) (bool, error)) (Modification, error) {
 	m, err := c.watchModifications.until(ctx, volumeID, e, ready)
 	return m, waitError(err, "DescribeVolumesModifications", e, volumeID)
 }
 
-// WaitSnapshot looks at a snapshot until ready says true or fails.
+// WaitSnapshot polls a snapshot until ready returns true or an error.
 func (c *Client) WaitSnapshot(ctx context.Context, id string, e Expect, ready func(s Snapshot, found bool) (bool, error)) (Snapshot, error) {
 	s, err := c.watchSnapshots.until(ctx, id, e, func(s Snapshot, found bool) (bool, error) {
 		if !found && c.memory.unsettled(id) {
@@ -84,33 +83,33 @@ func waitError(err error, action string, e Expect, id string) error {
 	return err
 }
 
-// lookBudget bounds how often is looked: some times freely, then at intervals.
-type lookBudget struct {
+// pollBudget bounds how often EC2 is polled: some times freely, then at intervals.
+type pollBudget struct {
 	crowded func() bool // EC2 throttles
 
 	mu     sync.Mutex
-	spent  float64 // looks above the interval
+	spent  float64 // polls above the interval
 	at     time.Time
 	latest time.Time
 }
 
-// next is when the next look may be.
-func (b *lookBudget) next() time.Time {
+// next returns when the next poll may begin.
+func (b *pollBudget) next() time.Time {
 	slow := b.crowded()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.recover()
 	switch {
 	case slow:
-		return b.latest.Add(lookSlowly)
-	case b.spent > looksAtOnce-1:
-		return b.at.Add(time.Duration((b.spent - looksAtOnce + 1) * float64(lookEvery)))
+		return b.latest.Add(pollSlowly)
+	case b.spent > pollsAtOnce-1:
+		return b.at.Add(time.Duration((b.spent - pollsAtOnce + 1) * float64(pollEvery)))
 	}
 	return time.Time{}
 }
 
-// spend counts a look.
-func (b *lookBudget) spend() {
+// spend counts a poll.
+func (b *pollBudget) spend() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.recover()
@@ -118,8 +117,8 @@ func (b *lookBudget) spend() {
 	b.latest = b.at
 }
 
-func (b *lookBudget) recover() {
+func (b *pollBudget) recover() {
 	now := time.Now()
-	b.spent = max(0, b.spent-float64(now.Sub(b.at))/float64(lookEvery))
+	b.spent = max(0, b.spent-float64(now.Sub(b.at))/float64(pollEvery))
 	b.at = now
 }

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/ec2emu"
 	"github.com/holdfast-csi/holdfast/internal/ec2emu/world"
 )
 
@@ -115,66 +113,6 @@ func TestWait_timesThatVary(t *testing.T) {
 		}
 		if looks > 10 {
 			t.Errorf("%.1f looks per second; EC2 allows 20 in all", looks)
-		}
-	})
-}
-
-// What takes shorter or longer than it used to is learned.
-func TestWait_learnsHowLongThingsTake(t *testing.T) {
-	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
-		for _, takes := range []time.Duration{300 * time.Millisecond, 4 * time.Second, 1500 * time.Millisecond} {
-			knobs := r.emu.World().Knobs()
-			knobs.Times.Create = world.Fixed(takes)
-			if err := r.emu.World().SetKnobs(knobs); err != nil {
-				t.Fatal(err)
-			}
-			var took []time.Duration
-			for i := range 60 {
-				began := time.Now()
-				r.volume(t, fmt.Sprint(takes, i))
-				took = append(took, time.Since(began))
-				time.Sleep(20 * time.Second)
-			}
-			last := slices.Max(took[40:])
-			t.Logf("%s: at first %s, at last %s", takes, took[0], last)
-			if last > takes+takes/5+200*time.Millisecond {
-				t.Errorf("what takes EC2 %s takes %s after 40 times", takes, last)
-			}
-		}
-	})
-}
-
-// what was learned is forgotten after a time, however often it was used.
-func TestLearner_forgetsAbsolutely(t *testing.T) {
-	emulated(t, ec2emu.Options{}, Options{}, func(t *testing.T, _ *rig) {
-		l := new(learner)
-		l.learn("attach", []time.Duration{5 * time.Second}, nil)
-		for range 9 {
-			time.Sleep(time.Minute)
-			if got := l.expected("attach"); got != 5*time.Second {
-				t.Fatalf("%s is expected, want 5s", got)
-			}
-		}
-		time.Sleep(2 * time.Minute)
-		if got := l.expected("attach"); got != firstGuess("attach") {
-			t.Errorf("%s is expected after 11 minutes", got)
-		}
-	})
-}
-
-// A wait for what was done long ago teaches nothing of how long it took.
-func TestWait_whatIsOldTeachesNothing(t *testing.T) {
-	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
-		found := func([]Volume) (bool, error) { return true, nil }
-		if _, err := r.WaitNamed(r.ctx, "pvc-1", Expect{Kind: "create", Since: time.Now().Add(-time.Hour)}, found); err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		if _, err := r.create(r.ctx, "pvc-1"); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("the next creation took %v", took)
 		}
 	})
 }

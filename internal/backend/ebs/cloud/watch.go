@@ -6,29 +6,44 @@ import (
 	"time"
 )
 
-// Looks of the watcher.
+// How often a transition is polled.
 const (
-	together    = 50 * time.Millisecond  // what is expected within is looked at at once
-	crowded     = 200 * time.Millisecond // and within this, if it is many
-	many        = 8                      // and at least a fifth of the others
-	looksAtOnce = 20                     // looks that may follow each other freely
-	lookEvery   = 250 * time.Millisecond
-	lookSlowly  = time.Second // while EC2 throttles describes
-	stepFirst   = 50 * time.Millisecond
-	stepLongest = time.Second
-	stepOldest  = 3 * time.Second // for what has taken more than oldWait
-	oldWait     = time.Minute
+	pollFirst    = 50 * time.Millisecond // pause after the first poll that was in vain
+	pollLongest  = time.Second           // pauses grow by half, up to this
+	pollOldest   = 3 * time.Second       // for a wait that has lasted longer than oldWait
+	oldWait      = time.Minute
+	pollsAtOnce  = 20 // polls that may follow each other freely
+	pollEvery    = 250 * time.Millisecond
+	pollSlowly   = time.Second            // while EC2 throttles describes
+	together     = 50 * time.Millisecond  // waits that are due within this are polled at once
+	crowded      = 200 * time.Millisecond // and within this, if there are many
+	many         = 8                      // and at least a fifth of the others
+	pausesGrowBy = 1.5
 )
 
-// watch serves all waits for one kind of thing with common looks, instead of a
-// loop per wait (reference: nobody sleeps blindly, every wait obeys its own
-// context). It has a goroutine only while somebody waits.
+// guess returns how long EC2 usually takes for a kind of transition; 0 for an
+// unknown kind. It is fixed on purpose: a guess that follows what was measured
+// lets one slow operation delay every later one.
+func guess(kind string) time.Duration {
+	switch kind {
+	case "create":
+		return 1500 * time.Millisecond
+	case "attach", "detach", "modify":
+		return 2 * time.Second
+	case "snapshot":
+		return 5 * time.Second
+	}
+	return 0
+}
+
+// watch serves all waits for one kind of resource with shared describes. Each
+// wait obeys its own context. The watch has a goroutine only while there are waits.
 type watch[V any] struct {
-	ctx    context.Context // of the client
-	tasks  *sync.WaitGroup
-	look   func(ctx context.Context, keys []string) (map[string]V, error)
-	learn  *learner
-	budget *lookBudget
+	ctx      context.Context // of the client
+	tasks    *sync.WaitGroup
+	describe func(ctx context.Context, keys []string) (map[string]V, error)
+	first    time.Duration // replaces guess when above 0
+	budget   *pollBudget
 
 	mu      sync.Mutex
 	waits   []*wait[V]
@@ -38,37 +53,35 @@ type watch[V any] struct {
 
 // wait is one caller's.
 type wait[V any] struct {
-	key, kind  string
+	key        string
 	since, due time.Time
-	looks      int  // after it was due
-	late       bool // the wait began long after the transition
-	looking    *look[V]
+	vain       int // polls after it was due that found it not done
+	poll       *poll[V]
 	left       bool
 	seen       chan observation[V] // holds one
 }
 
-// observation is what a look showed to one wait.
+// observation is what a poll showed to one wait.
 type observation[V any] struct {
 	value V
 	found bool
 	err   error
 }
 
-// look is one describe for several waits.
-type look[V any] struct {
-	began      time.Time
-	waits      []*wait[V]
-	cancel     context.CancelFunc
-	live, open int // waits that are still there; answers that are missing
-	done, not  map[string][]time.Duration
+// poll is one describe for several waits.
+type poll[V any] struct {
+	began  time.Time
+	waits  []*wait[V]
+	cancel context.CancelFunc
+	live   int // waits that have not left
 }
 
-func newWatch[V any](c *Client, budget *lookBudget, learn *learner, ask func(context.Context, []string) (map[string]V, error)) *watch[V] {
-	return &watch[V]{ctx: c.ctx, tasks: &c.tasks, look: ask, learn: learn, budget: budget, wake: make(chan struct{}, 1)}
+func newWatch[V any](c *Client, budget *pollBudget, first time.Duration, describe func(context.Context, []string) (map[string]V, error)) *watch[V] {
+	return &watch[V]{ctx: c.ctx, tasks: &c.tasks, describe: describe, first: first, budget: budget, wake: make(chan struct{}, 1)}
 }
 
-// until looks at key until ready says true or fails. ready runs in the caller's
-// goroutine and never after until has returned.
+// until polls key until ready returns true or an error. ready runs in the
+// caller's goroutine and never after until has returned.
 func (w *watch[V]) until(ctx context.Context, key string, e Expect, ready func(V, bool) (bool, error)) (V, error) {
 	var last V
 	waiting := w.enter(key, e)
@@ -85,7 +98,7 @@ func (w *watch[V]) until(ctx context.Context, key string, e Expect, ready func(V
 			return last, errClosed
 		case seen := <-waiting.seen:
 			if seen.err != nil {
-				w.answer(waiting, true, false)
+				w.answer(waiting, true)
 				if w.ctx.Err() != nil {
 					return last, errClosed
 				}
@@ -93,7 +106,7 @@ func (w *watch[V]) until(ctx context.Context, key string, e Expect, ready func(V
 			}
 			last = seen.value
 			done, err := ready(seen.value, seen.found)
-			w.answer(waiting, done || err != nil, done && err == nil)
+			w.answer(waiting, done || err != nil)
 			if done || err != nil {
 				return last, err
 			}
@@ -101,16 +114,22 @@ func (w *watch[V]) until(ctx context.Context, key string, e Expect, ready func(V
 	}
 }
 
-// enter adds a wait; nil when the client is closed.
+// enter adds a wait; nil when the client is closed. A transition that should be
+// over already is polled at once, and then as often as one that began now.
 func (w *watch[V]) enter(key string, e Expect) *wait[V] {
-	now := time.Now()
-	if e.Since.IsZero() {
-		e.Since = now
+	now, usual := time.Now(), guess(e.Kind)
+	if w.first > 0 {
+		usual = w.first
 	}
-	waiting := &wait[V]{key: key, kind: e.Kind, since: e.Since, due: e.Since.Add(w.learn.expected(e.Kind)), seen: make(chan observation[V], 1)}
-	if waiting.due.Before(now) {
-		waiting.due, waiting.late = now, true
+	since := e.Since
+	if since.IsZero() || since.After(now) { // EC2's clock can be ahead
+		since = now
 	}
+	due := since.Add(usual)
+	if due.Before(now) {
+		since, due = now, now
+	}
+	waiting := &wait[V]{key: key, since: since, due: due, seen: make(chan observation[V], 1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ctx.Err() != nil {
@@ -134,86 +153,54 @@ func (w *watch[V]) stir() {
 	}
 }
 
-// leave takes a wait away; a look that nobody waits for is cancelled.
+// leave removes a wait; a poll whose waits have all left is cancelled.
 func (w *watch[V]) leave(waiting *wait[V]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	waiting.left = true
-	if l := waiting.looking; l != nil {
-		l.live--
-		if l.live == 0 {
-			l.cancel()
+	if p := waiting.poll; p != nil {
+		p.live--
+		if p.live == 0 {
+			p.cancel()
 		}
-		w.settle(waiting, false, false)
 	}
 	w.stir()
 }
 
-// answer tells what a wait made of what it saw; finished waits go.
-func (w *watch[V]) answer(waiting *wait[V], finished, done bool) {
+// answer records that a wait has seen a poll's result. A wait that is not
+// finished is polled again.
+func (w *watch[V]) answer(waiting *wait[V], finished bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	waiting.left = finished
-	l := waiting.looking
-	w.settle(waiting, done, true)
-	if !finished && l != nil {
-		waiting.next(l.began)
+	if p := waiting.poll; p != nil && !finished {
+		waiting.next(p.began)
 	}
+	waiting.poll = nil
 	w.stir()
 }
 
-// settle counts a wait's answer to its look; the last one teaches the learner.
-func (w *watch[V]) settle(waiting *wait[V], done, answered bool) {
-	l := waiting.looking
-	if l == nil {
-		return
-	}
-	waiting.looking = nil
-	if answered {
-		lasted := l.began.Sub(waiting.since)
-		if done && waiting.late && waiting.looks == 0 {
-			// How long it took is not known: it may have been done for hours.
-		} else if done {
-			l.done[waiting.kind] = append(l.done[waiting.kind], lasted)
-		} else if !waiting.left {
-			l.not[waiting.kind] = append(l.not[waiting.kind], lasted)
-		}
-	}
-	l.open--
-	if l.open > 0 {
-		return
-	}
-	for kind, lasted := range l.done {
-		w.learn.learn(kind, lasted, l.not[kind])
-	}
-	for kind, lasted := range l.not {
-		if l.done[kind] == nil {
-			w.learn.learn(kind, nil, lasted)
-		}
-	}
-}
-
-// next says when to look again after a look that began then found it not done:
-// soon, and then ever more slowly.
+// next sets when to poll again after a poll that began then was in vain: soon,
+// and then ever more slowly.
 func (w *wait[V]) next(began time.Time) {
 	now := time.Now()
 	if began.Before(w.due) {
-		return // it was looked at with others, before its time
+		return // it was polled together with others, before its time
 	}
-	step := stepFirst
-	for range w.looks {
-		step = min(step*3/2, stepLongest)
+	pause := pollFirst
+	for range w.vain {
+		pause = min(time.Duration(float64(pause)*pausesGrowBy), pollLongest)
 	}
-	w.looks++
+	w.vain++
 	lasted := now.Sub(w.since)
-	step = max(step, min(lasted/20, stepLongest))
+	pause = max(pause, min(lasted/20, pollLongest))
 	if lasted > oldWait {
-		step = stepOldest
+		pause = pollOldest
 	}
-	w.due = now.Add(step)
+	w.due = now.Add(pause)
 }
 
-// run looks as long as somebody waits.
+// run polls as long as there are waits.
 func (w *watch[V]) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -225,15 +212,15 @@ func (w *watch[V]) run() {
 			w.mu.Unlock()
 			return
 		}
-		at, any := w.nextLook()
+		at, ok := w.nextPoll()
 		left := time.Until(at)
-		if any && left <= 0 {
+		if ok && left <= 0 {
 			w.start()
 			w.mu.Unlock()
 			continue
 		}
 		w.mu.Unlock()
-		if !any {
+		if !ok {
 			left = time.Hour
 		}
 		timer.Reset(left)
@@ -247,7 +234,7 @@ func (w *watch[V]) run() {
 	}
 }
 
-// drop forgets the waits that have left.
+// drop removes the waits that have left.
 func (w *watch[V]) drop() {
 	kept := w.waits[:0]
 	for _, one := range w.waits {

@@ -5,22 +5,23 @@ import (
 	"time"
 )
 
-// nextLook is when to look: when all are due that are due shortly after the
-// first, and when the budget of looks allows. Crowds that have drifted apart are
-// brought together again: each costs looks for as long as they last.
-func (w *watch[V]) nextLook() (at time.Time, any bool) {
+// nextPoll returns when to poll: when all waits are due that are due shortly
+// after the first, and when the budget allows. Groups that have drifted apart
+// are brought together again, because each costs describes of its own. ok is
+// false when every wait is in a poll already.
+func (w *watch[V]) nextPoll() (at time.Time, ok bool) {
 	for _, one := range w.waits {
-		if one.looking == nil && (!any || one.due.Before(at)) {
-			at, any = one.due, true
+		if one.poll == nil && (!ok || one.due.Before(at)) {
+			at, ok = one.due, true
 		}
 	}
-	if !any {
+	if !ok {
 		return at, false
 	}
 	near, far, nears, fars := at, at, 0, 0
 	for _, one := range w.waits {
 		switch later := one.due.Sub(at); {
-		case one.looking != nil || later > crowded:
+		case one.poll != nil || later > crowded:
 		case later <= together:
 			near, nears = latest(near, one.due), nears+1
 		default:
@@ -30,10 +31,7 @@ func (w *watch[V]) nextLook() (at time.Time, any bool) {
 	if at = near; fars >= many && fars*5 >= nears {
 		at = far
 	}
-	if allowed := w.budget.next(); allowed.After(at) {
-		at = allowed
-	}
-	return at, true
+	return latest(at, w.budget.next()), true
 }
 
 func latest(a, b time.Time) time.Time {
@@ -43,14 +41,14 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// start looks at what is due, and at what may be done already where a describe
-// has room for it.
+// start polls what is due, and where a describe has room also what may be done
+// already.
 func (w *watch[V]) start() {
 	now := time.Now()
 	keys := map[string]bool{}
 	var due []*wait[V]
 	for _, one := range w.waits {
-		if one.looking == nil && !one.due.After(now) {
+		if one.poll == nil && !one.due.After(now) {
 			due, keys[one.key] = append(due, one), true
 		}
 	}
@@ -60,7 +58,7 @@ func (w *watch[V]) start() {
 			break
 		}
 		halfway := now.Sub(one.since) >= one.due.Sub(one.since)/2
-		if one.looking == nil && one.due.After(now) && one.looks == 0 && halfway {
+		if one.poll == nil && one.due.After(now) && one.vain == 0 && halfway {
 			due = append(due, one)
 			if !keys[one.key] {
 				keys[one.key] = true
@@ -73,8 +71,8 @@ func (w *watch[V]) start() {
 	}
 }
 
-// startOne begins a look for as many of the waits as one describe takes, and
-// says for how many.
+// startOne starts a poll for as many of the waits as one describe takes, and
+// returns how many those are.
 func (w *watch[V]) startOne(now time.Time, due []*wait[V]) int {
 	keys := make([]string, 0, min(len(due), filterLimit))
 	has := map[string]bool{}
@@ -90,26 +88,25 @@ func (w *watch[V]) startOne(now time.Time, due []*wait[V]) int {
 		n++
 	}
 	ctx, cancel := context.WithCancel(w.ctx)
-	l := &look[V]{began: now, waits: due[:n:n], cancel: cancel, live: n, open: n,
-		done: map[string][]time.Duration{}, not: map[string][]time.Duration{}}
-	for _, one := range l.waits {
-		one.looking = l
+	p := &poll[V]{began: now, waits: due[:n:n], cancel: cancel, live: n}
+	for _, one := range p.waits {
+		one.poll = p
 	}
 	w.budget.spend()
 	w.tasks.Go(func() {
 		defer cancel()
-		w.show(ctx, l, keys)
+		w.show(ctx, p, keys)
 	})
 	return n
 }
 
-// show does a look and shows its waits what it found.
-func (w *watch[V]) show(ctx context.Context, l *look[V], keys []string) {
-	values, err := w.look(ctx, keys)
+// show does the describe of a poll and gives each of its waits the result.
+func (w *watch[V]) show(ctx context.Context, p *poll[V], keys []string) {
+	values, err := w.describe(ctx, keys)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, one := range l.waits {
-		if one.left || one.looking != l {
+	for _, one := range p.waits {
+		if one.left || one.poll != p {
 			continue
 		}
 		seen := observation[V]{err: err}
