@@ -31,18 +31,19 @@ const longestVolumeName = 128
 // kubeFlags are the flags of the Kubernetes controllers, which the commands
 // driver and sidecars share.
 type kubeFlags struct {
-	kubeconfig, namespace, pod, node string
-	roles                            []string
-	elect                            bool
-	workers                          int
-	retryStart, retryMax, timeout    time.Duration
-	tuning                           kube.Tuning
-	lease                            lease.Options
+	kubeconfig, namespace, intents, pod, node string
+	roles                                     []string
+	elect                                     bool
+	workers                                   int
+	retryStart, retryMax, timeout             time.Duration
+	tuning                                    kube.Tuning
+	lease                                     lease.Options
 }
 
 func (k *kubeFlags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&k.kubeconfig, "kubeconfig", "", "`FILE` with the way to the API server (default: that of the pod)")
 	flags.StringVar(&k.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "`NAMESPACE` of this process's own objects (default $POD_NAMESPACE, or the pod's)")
+	flags.StringVar(&k.intents, "intents-namespace", "", "`NAMESPACE` of the intents, which holds nothing else (default: that of --namespace)")
 	flags.StringVar(&k.pod, "pod-name", os.Getenv("POD_NAME"), "`NAME` of this process's pod (default $POD_NAME)")
 	flags.StringVar(&k.node, "node-name", os.Getenv("NODE_NAME"), "`NAME` of this process's Node object (default $NODE_NAME)")
 	flags.StringSliceVar(&k.roles, "controllers", nil, "controllers to run, as far as the driver can: "+roleNames()+" (default: all)")
@@ -99,7 +100,7 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 	}
 	k.leaseOf(p.node)
 	controllers, err := kube.New(kube.Options{
-		Clients: clients, CSI: p.client, Node: p.node, MergesChanges: p.merges, Namespace: namespace, Pod: k.pod, Wanted: wanted,
+		Clients: clients, CSI: p.client, Node: p.node, MergesChanges: p.merges, Namespace: namespace, Intents: k.intents, Pod: k.pod, Wanted: wanted,
 		Elect: k.elect, Lease: k.lease, Tuning: k.tuning, Workers: k.workers,
 		Retry: work.Retry{Start: k.retryStart, Max: k.retryMax}, Timeout: k.timeout,
 		Logger: p.logger, Registerer: p.registerer, Failpoints: p.points,

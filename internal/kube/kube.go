@@ -5,11 +5,13 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +26,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
+// clusterNamespaces begins the names of the namespaces of Kubernetes itself.
+const clusterNamespaces = "kube-"
+
 // Options of the controllers of one driver.
 type Options struct {
 	Clients cluster.Clients
@@ -34,6 +39,8 @@ type Options struct {
 	Node string
 	// Namespace and Pod are this process's own.
 	Namespace, Pod string
+	// Intents is the namespace of its intents; "" means Namespace.
+	Intents string
 	// MergesChanges: the driver makes one change of a volume's expansion and its
 	// modification when both reach it at once. CSI has no word for that.
 	MergesChanges bool
@@ -74,6 +81,7 @@ func New(o Options) (*Controllers, error) {
 	if o.Namespace == "" {
 		return nil, errors.New("the process's own namespace is not known; give --namespace or set POD_NAMESPACE")
 	}
+	o.Intents = cmp.Or(o.Intents, o.Namespace)
 	o.Logger = o.Logger.With("component", "kubernetes")
 	c := &Controllers{options: o, reconnected: make(chan struct{}, 1)}
 	c.enter("starting")
@@ -136,6 +144,10 @@ func (c *Controllers) Run(ctx context.Context) error {
 	}
 	defer stop()
 	roles := met.chosen(o.Wanted)
+	if slices.Contains(roles, rights.Provision) && strings.HasPrefix(o.Intents, clusterNamespaces) {
+		return fmt.Errorf("controllers: intents in namespace %s would need rights to every ConfigMap there, which configure the cluster; "+
+			"make a namespace for intents alone and name it with --intents-namespace", o.Intents)
+	}
 	o.Logger.InfoContext(ctx, "serving Kubernetes", "driver", met.name, "controllers", roles, "node", met.scope.Node)
 	if met.controller.Attach && !met.scope.Central() {
 		o.Logger.WarnContext(ctx, "the driver attaches volumes (PUBLISH_UNPUBLISH_VOLUME), which no node does for itself: "+
@@ -181,7 +193,7 @@ func (c *Controllers) newEnv(met facts) (*cluster.Env, func(), error) {
 	}
 	return &cluster.Env{
 		Driver: met.name, Clients: o.Clients, Set: cluster.NewSet(o.Clients, met.name, o.Namespace, o.Logger),
-		CSI: o.CSI, Recorder: recorder, Scope: met.scope, Namespace: o.Namespace, Retry: o.Retry, Workers: o.Workers,
+		CSI: o.CSI, Recorder: recorder, Scope: met.scope, Namespace: o.Namespace, Intents: o.Intents, Retry: o.Retry, Workers: o.Workers,
 		Timeout: o.Timeout, Logger: o.Logger, Registerer: o.Registerer, Failpoints: o.Failpoints,
 	}, stop, nil
 }
@@ -206,7 +218,7 @@ func (c *Controllers) sayMissingRights(ctx context.Context, scope cluster.Scope,
 	if slices.Contains(roles, rights.Resize) {
 		needed = append(needed, rights.Modify)
 	}
-	checker := rights.Checker{Client: o.Clients.Core.AuthorizationV1(), Mode: mode, Namespace: o.Namespace}
+	checker := rights.Checker{Client: o.Clients.Core.AuthorizationV1(), Mode: mode, Namespace: o.Namespace, Intents: o.Intents}
 	checker.Report(ctx, o.Logger, needed...)
 }
 

@@ -53,8 +53,13 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		`no controller "provide"`: func(o *Options) { o.Wanted = []Role{"provide"} },
 		"namespace is not known":  func(o *Options) { o.Namespace = "" },
+		"namespace kube-system":   func(o *Options) { o.Intents = "kube-system" },
 	} {
-		if _, err := New(options(c, change)); err == nil || !strings.Contains(err.Error(), want) {
+		controllers, err := New(options(c, change))
+		if err == nil {
+			err = controllers.Run(c.Context())
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}

@@ -112,7 +112,7 @@ func withoutHelm(text string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(text) {
 		label := strings.TrimSpace(line)
-		if strings.HasPrefix(label, "helm.sh/chart:") || label == "app.kubernetes.io/managed-by: Helm" {
+		if strings.HasPrefix(label, "helm.sh/") || label == "app.kubernetes.io/managed-by: Helm" {
 			continue
 		}
 		kept.WriteString(line)

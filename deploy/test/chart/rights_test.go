@@ -14,7 +14,7 @@ import (
 )
 
 // granted are the rights in the rules of roles; each must be spelled out.
-func granted(t *testing.T, own bool, rules []rbacv1.PolicyRule) map[rights.Right]bool {
+func granted(t *testing.T, in rights.Namespace, rules []rbacv1.PolicyRule) map[rights.Right]bool {
 	t.Helper()
 	found := map[rights.Right]bool{}
 	for _, rule := range rules {
@@ -28,12 +28,20 @@ func granted(t *testing.T, own bool, rules []rbacv1.PolicyRule) map[rights.Right
 					if strings.Contains(group+what+verb, "*") {
 						t.Errorf("rule %v has a wildcard", rule)
 					}
-					found[rights.Right{Group: group, Resource: resource, Subresource: subresource, Verb: verb, Own: own}] = true
+					found[rights.Right{Group: group, Resource: resource, Subresource: subresource, Verb: verb, In: in}] = true
 				}
 			}
 		}
 	}
 	return found
+}
+
+// namespaceOf is what the namespace of a role is for the controllers.
+func namespaceOf(role *rbacv1.Role) rights.Namespace {
+	if strings.HasSuffix(role.Namespace, "-intents") {
+		return rights.Intents
+	}
+	return rights.Own
 }
 
 // needed are the rights of the roles that a container's arguments turn on.
@@ -62,12 +70,10 @@ func TestRoles_grantWhatTheControllersNeedAndNoMore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all := render(t, values+"\n")
 			arguments, central := controllerArguments(t, all)
-			got := granted(t, false, clusterRole(t, all, "release-holdfast").Rules)
+			got := granted(t, rights.Everywhere, clusterRole(t, all, "release-holdfast").Rules)
 			for _, role := range of[*rbacv1.Role](all) {
 				if !strings.HasSuffix(role.Name, "-secrets") {
-					for right := range granted(t, true, role.Rules) {
-						got[right] = true
-					}
+					maps.Copy(got, granted(t, namespaceOf(role), role.Rules))
 				}
 			}
 			if strings.Contains(values, "cluster: true") {
@@ -76,12 +82,12 @@ func TestRoles_grantWhatTheControllersNeedAndNoMore(t *testing.T) {
 			want := needed(arguments, central)
 			for _, right := range want {
 				if !got[right] {
-					t.Errorf("the chart does not grant %s (own namespace: %t)", right, right.Own)
+					t.Errorf("the chart does not grant %s (namespace %q)", right, right.In)
 				}
 				delete(got, right)
 			}
 			for right := range got {
-				t.Errorf("the chart grants %s (own namespace: %t), which nothing needs", right, right.Own)
+				t.Errorf("the chart grants %s (namespace %q), which nothing needs", right, right.In)
 			}
 		})
 	}
@@ -118,7 +124,7 @@ func TestNodeRole_grantsWhatTheNodeHalfNeedsAndNoMore(t *testing.T) {
 		if spec.Containers[0].Lifecycle != nil {
 			roles = append(roles, rights.PreStop)
 		}
-		got := granted(t, false, clusterRole(t, all, "release-holdfast-node").Rules)
+		got := granted(t, rights.Everywhere, clusterRole(t, all, "release-holdfast-node").Rules)
 		want := rights.Of(rights.Node, roles...)
 		for _, right := range want {
 			if !got[right] {
@@ -139,11 +145,11 @@ func TestNodeRole_grantsWhatTheNodeHalfNeedsAndNoMore(t *testing.T) {
 // what it says is tested on a cluster.
 func TestNodePolicy_isThereWhereverNodesMayBeChanged(t *testing.T) {
 	for name, values := range installations() {
-		if strings.Contains(values, "nodePolicy: false") {
+		all := render(t, values)
+		if _, central := controllerArguments(t, all); strings.Contains(values, "nodePolicy: false") || !central {
 			continue
 		}
-		all := render(t, values)
-		changes := granted(t, false, clusterRole(t, all, "release-holdfast-node").Rules)[rights.Right{Resource: "nodes", Verb: "patch"}]
+		changes := granted(t, rights.Everywhere, clusterRole(t, all, "release-holdfast-node").Rules)[rights.Right{Resource: "nodes", Verb: "patch"}]
 		policies, bindings := of[*admissionv1.ValidatingAdmissionPolicy](all), of[*admissionv1.ValidatingAdmissionPolicyBinding](all)
 		if (len(policies) == 1) != changes || len(bindings) != len(policies) {
 			t.Errorf("%s: nodes may be changed: %t, policies %d, bindings %d", name, changes, len(policies), len(bindings))
@@ -159,11 +165,13 @@ func TestNodePolicy_isThereWhereverNodesMayBeChanged(t *testing.T) {
 
 func TestSidecarRoles_grantWhatTheControllersNeedAndNoMore(t *testing.T) {
 	all := decode(t, sidecarRoles().Text)
-	got := granted(t, false, one[*rbacv1.ClusterRole](t, all).Rules)
-	maps.Copy(got, granted(t, true, one[*rbacv1.Role](t, all).Rules))
+	got := granted(t, rights.Everywhere, one[*rbacv1.ClusterRole](t, all).Rules)
+	for _, role := range of[*rbacv1.Role](all) {
+		maps.Copy(got, granted(t, namespaceOf(role), role.Rules))
+	}
 	for _, right := range sidecarRights() {
 		if !got[right] {
-			t.Errorf("the roles do not grant %s (own namespace: %t)", right, right.Own)
+			t.Errorf("the roles do not grant %s (namespace %q)", right, right.In)
 		}
 		delete(got, right)
 	}
@@ -176,7 +184,7 @@ func TestSecrets_areReadableWhereTheValuesSayOnly(t *testing.T) {
 	all := render(t, "rbac: {secrets: {namespaces: [one, two]}}")
 	var found []string
 	for _, role := range of[*rbacv1.Role](all) {
-		for right := range granted(t, true, role.Rules) {
+		for right := range granted(t, rights.Own, role.Rules) {
 			if right.Resource == "secrets" {
 				found = append(found, fmt.Sprintf("%s %s", role.Namespace, right.Verb))
 			}
@@ -186,7 +194,7 @@ func TestSecrets_areReadableWhereTheValuesSayOnly(t *testing.T) {
 	if !slices.Equal(found, []string{"one get", "two get"}) {
 		t.Errorf("secrets are readable in %v", found)
 	}
-	for right := range granted(t, false, one[*rbacv1.ClusterRole](t, all).Rules) { // of local
+	for right := range granted(t, rights.Everywhere, one[*rbacv1.ClusterRole](t, all).Rules) { // of local
 		if right.Resource == "secrets" {
 			t.Error("secrets are readable in the whole cluster")
 		}
@@ -197,9 +205,10 @@ func TestSecrets_areReadableWhereTheValuesSayOnly(t *testing.T) {
 // backend has a role of its own and no other.
 func TestBindings_giveRightsToTheControllersAlone(t *testing.T) {
 	for values, want := range map[string][]string{
-		"{backend: local}": {"release-holdfast release-holdfast-node", "release-holdfast release-holdfast-node"},
+		"{backend: local}": {"release-holdfast release-holdfast-node", "release-holdfast release-holdfast-node", "release-holdfast-intents release-holdfast-node"},
 		"{backend: ebs}": {
-			"release-holdfast release-holdfast-controller", "release-holdfast release-holdfast-controller", "release-holdfast-node release-holdfast-node",
+			"release-holdfast release-holdfast-controller", "release-holdfast release-holdfast-controller",
+			"release-holdfast-intents release-holdfast-controller", "release-holdfast-node release-holdfast-node",
 		},
 	} {
 		all := render(t, values)

@@ -16,6 +16,10 @@ const sidecarsHead = `# Made from the rights in code by "make manifests".
 #   kubectl -n NAMESPACE apply -f sidecars-rbac.yaml
 #   kubectl create clusterrolebinding NAME --clusterrole=holdfast-sidecars --serviceaccount=NAMESPACE:ACCOUNT
 #   kubectl -n NAMESPACE create rolebinding NAME --role=holdfast-sidecars --serviceaccount=NAMESPACE:ACCOUNT
+#   kubectl -n holdfast-intents create rolebinding NAME --role=holdfast-sidecars --serviceaccount=NAMESPACE:ACCOUNT
+#
+# The controllers get --intents-namespace=holdfast-intents. Nothing else belongs into
+# that namespace: they may change every ConfigMap in it.
 `
 
 // sidecarRights are those of both modes, and those that some drivers need: to
@@ -33,18 +37,32 @@ func sidecarRights() (all []rights.Right) {
 // sidecarRoles is the file for those who run the controllers beside their driver.
 func sidecarRoles() Manifest {
 	all := sidecarRights()
-	return Manifest{Name: "sidecars-rbac.yaml", Text: sidecarsHead + "---\n" + role("ClusterRole", all, false) + "---\n" + role("Role", all, true)}
+	return Manifest{Name: "sidecars-rbac.yaml", Text: sidecarsHead + "---\n" + sidecarIntents + "---\n" + role("ClusterRole", all, rights.Everywhere) +
+		"---\n" + role("Role", all, rights.Own) + "---\n" + role("Role", all, rights.Intents)}
 }
 
-// role spells out the rights in all namespaces, or in the own one.
-func role(kind string, all []rights.Right, own bool) string {
+// sidecarIntents is the namespace of their intents.
+const sidecarIntents = `apiVersion: v1
+kind: Namespace
+metadata:
+  name: holdfast-intents
+  labels:
+    pod-security.kubernetes.io/enforce: restricted
+`
+
+// role spells out the rights that hold in a namespace.
+func role(kind string, all []rights.Right, in rights.Namespace) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: %s\nmetadata:\n  name: holdfast-sidecars\nrules:\n", kind)
+	fmt.Fprintf(&text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: %s\nmetadata:\n  name: holdfast-sidecars\n", kind)
+	if in == rights.Intents {
+		text.WriteString("  namespace: holdfast-intents\n")
+	}
+	text.WriteString("rules:\n")
 	type kindOf struct{ group, resource string }
 	var order []kindOf
 	verbs := map[kindOf][]string{}
 	for _, right := range all {
-		if right.Own != own {
+		if right.In != in {
 			continue
 		}
 		what := kindOf{right.Group, right.Resource}

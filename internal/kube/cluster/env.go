@@ -38,11 +38,12 @@ type Env struct {
 	// never blocks.
 	Recorder record.EventRecorder
 	Scope    Scope
-	// Namespace is where the process's own objects live.
-	Namespace string
-	Retry     work.Retry
-	Workers   int           // per queue; 0 means work.DefaultWorkers
-	Timeout   time.Duration // of one call of the driver; 0 means DefaultTimeout
+	// Namespace is where the process's own objects live, and Intents that of its
+	// intents, whose ConfigMaps it may change.
+	Namespace, Intents string
+	Retry              work.Retry
+	Workers            int           // per queue; 0 means work.DefaultWorkers
+	Timeout            time.Duration // of one call of the driver; 0 means DefaultTimeout
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer

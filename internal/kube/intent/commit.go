@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -143,16 +144,20 @@ func (s *Store[T]) holders(key string) []*shard {
 func (s *Store[T]) room(size int, added map[*shard]int) *shard {
 	used := map[string]bool{}
 	for _, candidate := range s.shards {
+		if candidate.node != s.options.Node {
+			continue // new intents go to the process's own objects
+		}
 		if candidate.bytes()+added[candidate]+size <= s.options.ShardBytes {
 			return candidate
 		}
 		used[candidate.name] = true
 	}
 	number := 0
-	for used[s.options.shardName(number)] {
+	name := func() string { return Prefix(s.options.Driver, s.options.Node) + strconv.Itoa(number) }
+	for used[name()] {
 		number++
 	}
-	fresh := &shard{name: s.options.shardName(number)}
+	fresh := &shard{name: name(), node: s.options.Node}
 	s.shards = append(s.shards, fresh)
 	return fresh
 }

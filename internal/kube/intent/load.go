@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,18 +15,20 @@ import (
 // Load takes over what an earlier process left. Call it before Run. A record that
 // cannot be read is logged, and stays where it is: what it says may be a volume.
 func (s *Store[T]) Load(ctx context.Context) error {
-	objects, err := s.takeOver(ctx)
+	shards, err := s.takeOver(ctx)
 	if err != nil {
 		return fmt.Errorf("read the records of driver %s: %w", s.options.Driver, err)
 	}
+	// The own ones come last: they are newer than those of an earlier deployment.
+	foreign := slices.DeleteFunc(slices.Clone(shards), func(one *shard) bool { return one.node == s.options.Node })
+	shards = append(foreign, slices.DeleteFunc(shards, func(one *shard) bool { return one.node != s.options.Node })...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shards = nil
+	s.shards = shards
 	clear(s.records)
-	for _, object := range objects {
-		s.shards = append(s.shards, &shard{name: object.Name, object: object})
-		for key := range object.Data {
-			if record, fine := s.decode(object, key); fine {
+	for _, one := range shards {
+		for key := range one.object.Data {
+			if record, fine := s.decode(one, key); fine {
 				s.records[key] = record
 			}
 		}
@@ -36,26 +39,52 @@ func (s *Store[T]) Load(ctx context.Context) error {
 // takeOver lists the objects and gives each a new version. A write of the
 // process before, which may still be on its way, is refused then: it would take
 // out a record that this process has begun to act on.
-func (s *Store[T]) takeOver(ctx context.Context) ([]*corev1.ConfigMap, error) {
+func (s *Store[T]) takeOver(ctx context.Context) ([]*shard, error) {
 	list, err := s.options.ConfigMaps.List(ctx, metav1.ListOptions{LabelSelector: s.options.selector()})
 	if err != nil {
 		return nil, err
 	}
-	var taken []*corev1.ConfigMap
+	var taken []*shard
 	for i := range list.Items {
 		object := &list.Items[i]
-		if _, ours := s.options.number(object.Name); !ours {
-			s.options.Logger.Warn("a ConfigMap of records with a foreign name is ignored", "name", object.Name)
+		found, ok := s.options.shardOf(object)
+		if !ok {
+			if object.Annotations[driverAnnotation] == s.options.Driver {
+				s.options.Logger.Warn("a ConfigMap of intents is ignored: its name is not that of the store it names", "configmap", object.Name)
+			}
 			continue
 		}
-		if object, err = s.sign(ctx, object); err != nil {
+		if !s.concerned(found) {
+			continue
+		}
+		if found.object, err = s.sign(ctx, object); err != nil {
 			return nil, fmt.Errorf("take ConfigMap %s over: %w", list.Items[i].Name, err)
 		}
-		if object != nil {
-			taken = append(taken, object)
+		if found.object != nil {
+			taken = append(taken, found)
 		}
 	}
 	return taken, nil
+}
+
+// concerned reports whether the process acts on an intent in an object. A node
+// leaves an object of a central process alone that has none for it: all nodes see
+// it, and each would write to it.
+func (s *Store[T]) concerned(one *shard) bool {
+	if s.ownsAll(one) {
+		return true
+	}
+	for key := range one.object.Data {
+		if _, fine := s.decode(one, key); fine {
+			return true
+		}
+	}
+	return false
+}
+
+// ownsAll reports whether all intents in an object are this process's to complete.
+func (s *Store[T]) ownsAll(one *shard) bool {
+	return s.options.Node == "" || one.node == s.options.Node
 }
 
 // sign writes into an object whose it is now; nil if it is gone.
@@ -142,7 +171,7 @@ func (s *Store[T]) reread(ctx context.Context, target *shard, changes map[string
 		if _, known := s.records[key]; known || own(key) {
 			continue
 		}
-		if record, fine := s.decode(live, key); fine {
+		if record, fine := s.decode(target, key); fine {
 			s.records[key] = record
 			changed = append(changed, key)
 		}
@@ -157,11 +186,13 @@ func data(object *corev1.ConfigMap) map[string]string {
 	return object.Data
 }
 
-func (s *Store[T]) decode(object *corev1.ConfigMap, key string) (record T, fine bool) {
-	if err := json.Unmarshal([]byte(object.Data[key]), &record); err != nil {
+// decode reads an intent of an object; fine is false for one that is damaged, or
+// that is not this process's to complete.
+func (s *Store[T]) decode(one *shard, key string) (record T, fine bool) {
+	if err := json.Unmarshal([]byte(one.object.Data[key]), &record); err != nil {
 		s.options.Logger.Error("a record cannot be read and is left alone; the volume it stands for may exist",
-			"configmap", object.Name, "key", key, "error", err)
+			"configmap", one.name, "key", key, "error", err)
 		return record, false
 	}
-	return record, true
+	return record, s.ownsAll(one) || s.mine(record)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,34 +28,51 @@ const (
 // guarded by the Store's lock and replaced, never changed.
 type shard struct {
 	name   string
+	node   string            // whose store it is of; "" for that of a central process
 	object *corev1.ConfigMap // as the API server last answered; nil if there is none
 	stale  bool              // a write ended unknown: read it before the next
 }
 
-// storeID tells the objects of one store from those of others. Driver and node
-// names are too long for a label together.
-func storeID(driver, node string) string {
-	sum := sha256.Sum256([]byte(driver + "\x00" + node))
+// digest is short enough for names and labels, which driver and node names are
+// not together.
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:10])
 }
 
-func (o Options) shardName(number int) string {
-	return fmt.Sprintf("%s%s-%d", namePrefix, storeID(o.Driver, o.Node), number)
+// Prefix begins the names of the ConfigMaps of a driver's store, which end in a
+// number. The name of a node is in them in full, and what comes before has a fixed
+// length, so that a rule of admission can compare it and no two stores share a name.
+func Prefix(driver, node string) string {
+	prefix := namePrefix + digest(driver) + "-"
+	if node != "" {
+		prefix += node + "-"
+	}
+	return prefix
 }
 
-func (o Options) selector() string { return storeLabel + "=" + storeID(o.Driver, o.Node) }
+func label(driver, node string) string { return digest(driver + "\x00" + node) }
 
-func (o Options) newObject(name string) *corev1.ConfigMap {
+// selector is for the objects whose intents this process may complete: a central
+// process those of all stores, a node its own and those of central processes.
+func (o Options) selector() string {
+	if o.Node == "" {
+		return storeLabel
+	}
+	return fmt.Sprintf("%s in (%s,%s)", storeLabel, label(o.Driver, o.Node), label(o.Driver, ""))
+}
+
+func (o Options) newObject(s *shard) *corev1.ConfigMap {
 	object := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        name,
-			Labels:      map[string]string{storeLabel: storeID(o.Driver, o.Node), managedByLabel: "holdfast"},
+			Name:        s.name,
+			Labels:      map[string]string{storeLabel: label(o.Driver, s.node), managedByLabel: "holdfast"},
 			Annotations: map[string]string{driverAnnotation: o.Driver, helpAnnotation: help},
 		},
 		Data: map[string]string{},
 	}
-	if o.Node != "" {
-		object.Annotations[nodeAnnotation] = o.Node
+	if s.node != "" {
+		object.Annotations[nodeAnnotation] = s.node
 	}
 	return object
 }
@@ -79,7 +97,7 @@ func (s *shard) bytes() int {
 
 // with is the object after some changes.
 func (s *shard) with(o Options, changes map[string]*change) *corev1.ConfigMap {
-	next := o.newObject(s.name)
+	next := o.newObject(s)
 	if s.object != nil {
 		next = s.object.DeepCopy()
 	}
@@ -96,13 +114,14 @@ func (s *shard) with(o Options, changes map[string]*change) *corev1.ConfigMap {
 	return next
 }
 
-// number is the running number in a shard's name; ok is false for a name that
-// this Store would not give.
-func (o Options) number(name string) (number int, ok bool) {
-	rest, found := strings.CutPrefix(name, namePrefix+storeID(o.Driver, o.Node)+"-")
-	if !found {
-		return 0, false
+// shardOf is an object as a shard of a store of the driver; ok is false for an
+// object of another driver, and for one whose name does not agree with what it
+// says of itself: the name alone is protected from other nodes.
+func (o Options) shardOf(object *corev1.ConfigMap) (found *shard, ok bool) {
+	node := object.Annotations[nodeAnnotation]
+	number, named := strings.CutPrefix(object.Name, Prefix(o.Driver, node))
+	if _, err := strconv.ParseUint(number, 10, 31); !named || err != nil || object.Annotations[driverAnnotation] != o.Driver {
+		return nil, false
 	}
-	_, err := fmt.Sscanf(rest, "%d", &number)
-	return number, err == nil && o.shardName(number) == name
+	return &shard{name: object.Name, node: node, object: object}, true
 }

@@ -4,7 +4,10 @@
 // write (group commit), so that a storm of records costs few writes.
 //
 // A Store belongs to one driver and, where every node has its own controllers,
-// to one node. Two processes that both think they own it (a lease lost late)
+// to one node. It also takes over what stores of the driver have left that no
+// process serves any more: a central process all of them, since one that ran on a
+// node may not come back; a node those intents of a central process that are for it.
+// Two processes that both think they own it (a lease lost late)
 // cannot undo each other's records: every write is bound to the version of the
 // object that was read, and after a conflict the object is read again.
 //
@@ -57,7 +60,8 @@ type ConfigMaps interface {
 	List(ctx context.Context, options metav1.ListOptions) (*corev1.ConfigMapList, error)
 }
 
-// Options of a Store. Zero durations and sizes mean the defaults above.
+// Options of a Store. Its ConfigMaps are in a namespace that holds no others, so
+// that the right to change them is no right to anything else. Zero durations and sizes mean the defaults above.
 type Options struct {
 	ConfigMaps ConfigMaps
 	Driver     string
@@ -75,7 +79,8 @@ type Options struct {
 // use from then on.
 type Store[T any] struct {
 	options Options
-	writer  string // this process's mark on the objects that it takes over
+	mine    func(T) bool // of a node: which intents of a central process it takes over
+	writer  string       // this process's mark on the objects that it takes over
 
 	mu      sync.Mutex
 	records map[string]T       // what is durable and not removed
@@ -95,8 +100,9 @@ type change struct {
 	after bool
 }
 
-// New makes an empty Store.
-func New[T any](o Options) *Store[T] {
+// New makes an empty Store. mine is for the store of a node: it reports whether an
+// intent that a central process has left is for this node; nil means none is.
+func New[T any](o Options, mine func(T) bool) *Store[T] {
 	setDefault(&o.Window, DefaultWindow)
 	setDefault(&o.Spacing, DefaultSpacing)
 	setDefault(&o.FlushAfter, DefaultFlushAfter)
@@ -107,8 +113,11 @@ func New[T any](o Options) *Store[T] {
 	if o.Changed == nil {
 		o.Changed = func(string) {}
 	}
+	if mine == nil {
+		mine = func(T) bool { return false }
+	}
 	return &Store[T]{
-		options: o, writer: string(uuid.NewUUID()), records: map[string]T{}, pending: map[string]*change{},
+		options: o, mine: mine, writer: string(uuid.NewUUID()), records: map[string]T{}, pending: map[string]*change{},
 		due: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
 	}
 }

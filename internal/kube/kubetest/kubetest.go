@@ -39,8 +39,11 @@ import (
 // stands still for some seconds.
 const patience = time.Minute
 
-// Namespace is where the process under test lives.
-const Namespace = "holdfast-system"
+// Namespace is where the process under test lives, and Intents that of its intents.
+const (
+	Namespace = "holdfast-system"
+	Intents   = "holdfast-intents"
+)
 
 // Cluster is an API server, a driver and what a controller needs of them.
 type Cluster struct {
@@ -123,7 +126,7 @@ func (c *Cluster) NewEnv() *cluster.Env {
 	return &cluster.Env{
 		Driver: c.Driver.Name, Clients: clients, Set: cluster.NewSet(clients, c.Driver.Name, Namespace, logger),
 		CSI:      csiclient.New(connection, csiclient.Options{Driver: c.Driver.Name, Logger: logger}),
-		Recorder: c.events, Namespace: Namespace, Timeout: patience, Workers: 10,
+		Recorder: c.events, Namespace: Namespace, Intents: Intents, Timeout: patience, Workers: 10,
 		Retry:  work.Retry{Start: 5 * time.Millisecond, Max: 50 * time.Millisecond},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	}

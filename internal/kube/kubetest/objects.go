@@ -7,8 +7,9 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // object is one object as JSON has it.
@@ -80,19 +81,19 @@ func (o object) sameAs(other object) bool {
 	return string(x) == string(y)
 }
 
-// matches tells whether an object has the labels of an equality selector.
+// matches reports whether an object's labels are what a selector asks for. A
+// selector that cannot be read matches nothing.
 func (o object) matches(selector string) bool {
-	has, _ := o.meta()["labels"].(map[string]any)
-	for term := range strings.SplitSeq(selector, ",") {
-		if term == "" {
-			continue
-		}
-		key, value, _ := strings.Cut(strings.Replace(term, "==", "=", 1), "=")
-		if text, is := has[key].(string); !is || text != value {
-			return false
-		}
+	wanted, err := labels.Parse(selector)
+	if err != nil {
+		return false
 	}
-	return true
+	given, _ := o.meta()["labels"].(map[string]any)
+	set := labels.Set{}
+	for key, value := range given {
+		set[key], _ = value.(string)
+	}
+	return wanted.Matches(set)
 }
 
 // keep takes from an update what its target may not change: the status for an

@@ -219,7 +219,7 @@ func (w *world) claimNow(name string) *corev1.PersistentVolumeClaim {
 }
 
 func (w *world) records() int {
-	list, err := w.Core.CoreV1().ConfigMaps(kubetest.Namespace).List(w.Context(), metav1.ListOptions{})
+	list, err := w.Core.CoreV1().ConfigMaps(kubetest.Intents).List(w.Context(), metav1.ListOptions{})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -232,7 +232,7 @@ func (c *Controller) suspect(ctx context.Context, left record, err error) (time.
 		left.Suspect = err.Error()
 		c.warn(left.claimStub(), reasonCleanupFailed,
 			"volume %q may have been made, and the driver cannot tell; look for it in the storage, then take entry %s out of the ConfigMaps labelled holdfast.dev/intents in namespace %s",
-			left.Volume.Name, left.Volume.Spec.ClaimRef.UID, c.env.Namespace)
+			left.Volume.Name, left.Volume.Spec.ClaimRef.UID, c.env.Intents)
 		if err := c.intents.Put(ctx, string(left.Volume.Spec.ClaimRef.UID), left); err != nil {
 			return 0, err
 		}

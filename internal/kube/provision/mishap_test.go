@@ -19,12 +19,12 @@ import (
 func (w *world) editRecords(change func(map[string]string)) {
 	w.t.Helper()
 	w.Eventually(func() error {
-		list, err := w.Core.CoreV1().ConfigMaps(kubetest.Namespace).List(w.Context(), metav1.ListOptions{})
+		list, err := w.Core.CoreV1().ConfigMaps(kubetest.Intents).List(w.Context(), metav1.ListOptions{})
 		if err != nil || len(list.Items) != 1 {
 			return fmt.Errorf("%d objects with records: %w", len(list.Items), err)
 		}
 		change(list.Items[0].Data)
-		_, err = w.Core.CoreV1().ConfigMaps(kubetest.Namespace).Update(w.Context(), &list.Items[0], metav1.UpdateOptions{})
+		_, err = w.Core.CoreV1().ConfigMaps(kubetest.Intents).Update(w.Context(), &list.Items[0], metav1.UpdateOptions{})
 		return err
 	})
 }

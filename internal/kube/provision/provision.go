@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -110,6 +111,7 @@ type Controller struct {
 	csiNodes    *cluster.Store[*storagev1.CSINode]          // nil without ImmediateOnNodes
 
 	intents  *intent.Store[record]
+	unserved atomic.Int64 // intents that no process completes, as a node sees it
 	progress *progress
 
 	claimQueue, volumeQueue, sourceQueue *work.Queue
@@ -147,10 +149,10 @@ func New(env *cluster.Env, o Options) *Controller {
 		c.csiNodes.Use(cluster.CSINodeByDriver())
 	}
 	c.intents = intent.New[record](intent.Options{
-		ConfigMaps: env.Core.CoreV1().ConfigMaps(env.Namespace), Driver: env.Driver, Node: env.Scope.Node,
+		ConfigMaps: env.Core.CoreV1().ConfigMaps(env.Intents), Driver: env.Driver, Node: env.Scope.Node,
 		FlushAfter: o.ForgetAfter, Logger: c.log, Changed: c.claimQueue.Add,
-	})
-	c.metrics = newMetrics(env.Registerer, c.intents.Len, c.suspects)
+	}, func(left record) bool { return left.Node == env.Scope.Node })
+	c.metrics = newMetrics(env.Registerer, c.intents.Len, c.suspects, func() int { return int(c.unserved.Load()) })
 	c.listen()
 	return c
 }
@@ -185,6 +187,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	queues.Go(func() error { return c.claimQueue.Run(ctx, c.syncClaim) })
 	queues.Go(func() error { return c.volumeQueue.Run(ctx, c.syncVolume) })
 	queues.Go(func() error { return c.sourceQueue.Run(ctx, c.syncSource) })
+	queues.Go(func() error { c.watchUnserved(ctx); return nil })
 	err := queues.Wait()
 	stopWriting(nil)
 	if last := writer.Wait(); err == nil {

@@ -20,7 +20,7 @@ const questions = 8
 type Missing struct {
 	Right     Right
 	Roles     []Role // that need it
-	Namespace string // of an own right
+	Namespace string // where it is missing; "" is everywhere
 	// Reason is what the API server's authorizer said, if anything.
 	Reason string
 }
@@ -32,7 +32,7 @@ func (m Missing) String() string {
 		names[i] = string(role)
 	}
 	where := ""
-	if m.Right.Own {
+	if m.Namespace != "" {
 		where = fmt.Sprintf(" in namespace %s", m.Namespace)
 	}
 	text := fmt.Sprintf("no right to %s%s, which %s needs", m.Right, where, strings.Join(names, ", "))
@@ -47,6 +47,12 @@ type Checker struct {
 	Client    api.AuthorizationV1
 	Mode      Mode
 	Namespace string // of the process
+	Intents   string // the namespace of intents
+}
+
+// named is the namespace of a right; "" is everywhere.
+func (c Checker) named(in Namespace) string {
+	return map[Namespace]string{Own: c.Namespace, Intents: c.Intents}[in]
 }
 
 // Check returns the rights that roles need and the process lacks, in the order
@@ -85,10 +91,12 @@ func (c Checker) Check(ctx context.Context, roles ...Role) ([]Missing, error) {
 	return all, nil
 }
 
-// granted reads the rules of the process in its own namespace and in one where
-// only those for all namespaces hold. What cannot be read is no rule.
+// granted reads the rules of the process in its namespaces and in one where only
+// those for all namespaces hold. What cannot be read is no rule.
 func (c Checker) granted(ctx context.Context) rules {
-	return rules{own: c.rulesIn(ctx, c.Namespace), everywhere: c.rulesIn(ctx, elsewhere)}
+	return rules{
+		Own: c.rulesIn(ctx, c.Namespace), Intents: c.rulesIn(ctx, c.Intents), Everywhere: c.rulesIn(ctx, elsewhere),
+	}
 }
 
 // elsewhere is a namespace that nobody has rights in: it cannot be made, since
@@ -107,10 +115,7 @@ func (c Checker) rulesIn(ctx context.Context, namespace string) []authorizationv
 
 // ask is a SelfSubjectAccessReview; nil is yes.
 func (c Checker) ask(ctx context.Context, right Right) (*Missing, error) {
-	namespace := ""
-	if right.Own {
-		namespace = c.Namespace
-	}
+	namespace := c.named(right.In)
 	review, err := c.Client.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: namespace, Verb: right.Verb, Group: right.Group,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,7 @@ import (
 // for one right.
 type authorizer struct {
 	everywhere, own []authorizationv1.ResourceRule
+	intents         []authorizationv1.ResourceRule
 	grants          func(authorizationv1.ResourceAttributes) bool
 	listing, asking error
 	asked           atomic.Int32
@@ -30,10 +32,8 @@ func (a *authorizer) checker(mode Mode) Checker {
 	clients := fake.NewClientset()
 	clients.PrependReactor("create", "selfsubjectrulesreviews", func(action kubetesting.Action) (bool, runtime.Object, error) {
 		review := objectOf[authorizationv1.SelfSubjectRulesReview](action)
-		review.Status.ResourceRules = a.everywhere
-		if review.Spec.Namespace == "storage" {
-			review.Status.ResourceRules = append(review.Status.ResourceRules, a.own...)
-		}
+		local := map[string][]authorizationv1.ResourceRule{"storage": a.own, "storage-intents": a.intents}
+		review.Status.ResourceRules = slices.Concat(a.everywhere, local[review.Spec.Namespace])
 		return true, review, a.listing
 	})
 	clients.PrependReactor("create", "selfsubjectaccessreviews", func(action kubetesting.Action) (bool, runtime.Object, error) {
@@ -43,7 +43,7 @@ func (a *authorizer) checker(mode Mode) Checker {
 		review.Status.Reason = "no rule matches"
 		return true, review, a.asking
 	})
-	return Checker{Client: kubetest.Narrow(clients).AuthorizationV1(), Mode: mode, Namespace: "storage"}
+	return Checker{Client: kubetest.Narrow(clients).AuthorizationV1(), Mode: mode, Namespace: "storage", Intents: "storage-intents"}
 }
 
 func objectOf[T any, P interface {
@@ -73,9 +73,12 @@ func granting(rights []Right, leave func(Right) bool) *authorizer {
 			resource += "/" + right.Subresource
 		}
 		rule := authorizationv1.ResourceRule{APIGroups: []string{right.Group}, Resources: []string{resource}, Verbs: []string{right.Verb}}
-		if right.Own {
+		switch right.In {
+		case Own:
 			a.own = append(a.own, rule)
-		} else {
+		case Intents:
+			a.intents = append(a.intents, rule)
+		case Everywhere:
 			a.everywhere = append(a.everywhere, rule)
 		}
 	}
@@ -101,7 +104,7 @@ func TestCheck_namesWhatIsMissingAndWhatForAndWhere(t *testing.T) {
 		t.Fatalf("missing %v, error %v, asked %d times", missing, err, a.asked.Load())
 	}
 	for i, want := range []string{
-		"no right to list configmaps in namespace storage, which intent needs: no rule matches",
+		"no right to list configmaps in namespace storage-intents, which intent needs: no rule matches",
 		"no right to patch persistentvolumeclaims/status, which resize, health needs: no rule matches",
 	} {
 		if got := missing[i].String(); got != want {
@@ -125,7 +128,7 @@ func TestCheck_believesAuthorizersThatListNothing(t *testing.T) {
 		"no answer to the lists": {listing: errors.New("not served")},
 	} {
 		a.grants = func(r authorizationv1.ResourceAttributes) bool {
-			return (r.Resource != "leases" && r.Resource != "configmaps") || r.Namespace == "storage"
+			return r.Namespace == map[string]string{"leases": "storage", "configmaps": "storage-intents"}[r.Resource] || r.Resource != "leases" && r.Resource != "configmaps"
 		}
 		missing, err := a.checker(Central).Check(t.Context(), Roles()...)
 		if err != nil || len(missing) != 0 {

@@ -38,7 +38,7 @@ func accessors() map[string]Right {
 		"Claims": {Resource: "persistentvolumeclaims"}, "Volumes": {Resource: "persistentvolumes"}, "Nodes": {Resource: "nodes"},
 		"Classes": {Group: storageGroup, Resource: "storageclasses"}, "Attachments": {Group: storageGroup, Resource: "volumeattachments"},
 		"CSINodes": {Group: storageGroup, Resource: "csinodes"}, "AttributesClasses": {Group: storageGroup, Resource: "volumeattributesclasses"},
-		"Capacities":      {Group: storageGroup, Resource: "csistoragecapacities", Own: true},
+		"Capacities":      {Group: storageGroup, Resource: "csistoragecapacities", In: Own},
 		"SnapshotObjects": {Group: snapshotGroup, Resource: "volumesnapshots"}, "Contents": {Group: snapshotGroup, Resource: "volumesnapshotcontents"},
 		"SnapshotClasses": {Group: snapshotGroup, Resource: "volumesnapshotclasses"},
 		"GroupContents":   {Group: groupsGroup, Resource: "volumegroupsnapshotcontents"}, "GroupClasses": {Group: groupsGroup, Resource: "volumegroupsnapshotclasses"},
@@ -55,7 +55,7 @@ func groups() map[string]string {
 
 // own kinds are read and written in the process's own namespace alone.
 func ownKinds() []string {
-	return []string{"csistoragecapacities", "leases", "configmaps", "pods", "replicasets"}
+	return []string{"csistoragecapacities", "leases", "pods", "replicasets"}
 }
 
 // TestTable_isWhatTheCodeDoes reads the controllers' code: every cache that
@@ -190,7 +190,9 @@ func (r reader) rightsOf(call *ast.CallExpr) []Right {
 	if last, ok := call.Args[len(call.Args)-1].(*ast.BasicLit); ok && method == "Patch" {
 		right.Subresource = strings.Trim(last.Value, `"`)
 	}
-	right.Own = slices.Contains(ownKinds(), right.Resource) && !slices.Contains(Optional(), right)
+	if slices.Contains(ownKinds(), right.Resource) && !slices.Contains(Optional(), right) {
+		right.In = Own
+	}
 	return []Right{right}
 }
 

@@ -50,10 +50,18 @@ type Right struct {
 	Resource    string
 	Subresource string
 	Verb        string
-	// Own is a right in the process's own namespace alone. Other rights are for
-	// all namespaces, or for objects that have none.
-	Own bool
+	In          Namespace
 }
+
+// Namespace is where a right holds.
+type Namespace string
+
+// The namespaces of rights.
+const (
+	Everywhere Namespace = ""        // all namespaces, or objects that have none
+	Own        Namespace = "own"     // the process's own namespace alone
+	Intents    Namespace = "intents" // the namespace of intents, which holds nothing else
+)
 
 // String is the right as kubectl auth can-i takes it, such as
 // "patch persistentvolumeclaims/status".
@@ -100,21 +108,14 @@ func Optional() []Right {
 
 func compare(a, b Right) int {
 	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource),
-		cmp.Compare(a.Subresource, b.Subresource), cmp.Compare(a.Verb, b.Verb), boolean(a.Own)-boolean(b.Own))
-}
-
-func boolean(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
+		cmp.Compare(a.Subresource, b.Subresource), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.In, b.In))
 }
 
 // need is a row of the table.
 type need struct {
 	role  Role
 	only  Mode // 0 is both
-	own   bool
+	in    Namespace
 	group string
 	what  string // RESOURCE or RESOURCE/SUBRESOURCE
 	verbs string // separated by spaces
@@ -124,7 +125,7 @@ func (n need) rights() []Right {
 	resource, subresource, _ := strings.Cut(n.what, "/")
 	var rights []Right
 	for verb := range strings.FieldsSeq(n.verbs) {
-		rights = append(rights, Right{Group: n.group, Resource: resource, Subresource: subresource, Verb: verb, Own: n.own})
+		rights = append(rights, Right{Group: n.group, Resource: resource, Subresource: subresource, Verb: verb, In: n.in})
 	}
 	return rights
 }

@@ -44,6 +44,18 @@ func TestOf_aNodeWritesNeitherLeasesNorAttachments(t *testing.T) {
 	}
 }
 
+// A ConfigMap may be anything, such as aws-auth: the controllers have rights to
+// ConfigMaps only where there are none but theirs.
+func TestOf_configMapsAreThoseOfTheNamespaceOfIntents(t *testing.T) {
+	for _, mode := range []Mode{Central, Node} {
+		for _, right := range Of(mode, append(Roles(), NodeHalf()...)...) {
+			if (right.Resource == "configmaps") != (right.In == Intents) {
+				t.Errorf("%s holds in namespace %q", right, right.In)
+			}
+		}
+	}
+}
+
 // What an attacker who takes over a node's driver could use against the cluster.
 func TestOf_nothingEscalates(t *testing.T) {
 	for _, right := range Of(Central, Roles()...) {

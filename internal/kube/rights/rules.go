@@ -6,17 +6,11 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// rules are what a SelfSubjectRulesReview lists.
-type rules struct {
-	own, everywhere []authorizationv1.ResourceRule
-}
+// rules are what a SelfSubjectRulesReview lists in each namespace.
+type rules map[Namespace][]authorizationv1.ResourceRule
 
 func (r rules) has(right Right) bool {
-	list := r.everywhere
-	if right.Own {
-		list = r.own
-	}
-	return slices.ContainsFunc(list, func(rule authorizationv1.ResourceRule) bool { return allows(rule, right) })
+	return slices.ContainsFunc(r[right.In], func(rule authorizationv1.ResourceRule) bool { return allows(rule, right) })
 }
 
 // allows leaves rules for certain names aside: they are for certain objects.

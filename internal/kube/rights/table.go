@@ -44,6 +44,7 @@ func provision() []need {
 		// Topology; nodes that act for themselves take turns at claims that may be
 		// anywhere, and so need to know each other.
 		{role: role, group: storageGroup, what: "csinodes", verbs: cached},
+		{role: role, only: Node, group: storageGroup, what: "csinodes", verbs: live}, // are intents of other nodes served
 		{role: role, only: Central, what: "nodes", verbs: cached},
 		// Volumes that are attached when they are to be deleted.
 		{role: role, only: Central, group: storageGroup, what: "volumeattachments", verbs: cached},
@@ -107,22 +108,22 @@ func health() []need {
 	}
 }
 
-// own are the rights that end at the process's own namespace, and what finding
+// own are the rights that end at one namespace, and what finding
 // the owner of capacity objects takes.
 func own() []need {
 	return []need{
 		{role: Capacity, group: storageGroup, what: "storageclasses", verbs: cached},
 		// Who waits for a class that the driver refuses is told why.
 		{role: Capacity, what: "persistentvolumeclaims", verbs: cached},
-		{role: Capacity, own: true, group: storageGroup, what: "csistoragecapacities", verbs: cached + " create update delete"},
+		{role: Capacity, in: Own, group: storageGroup, what: "csistoragecapacities", verbs: cached + " create update delete"},
 		// A node's objects belong to the Node, a controller's to its Deployment.
 		{role: Capacity, only: Node, what: "nodes", verbs: live},
 		{role: Capacity, only: Central, what: "nodes", verbs: cached},
 		{role: Capacity, only: Central, group: storageGroup, what: "csinodes", verbs: cached},
-		{role: Capacity, only: Central, own: true, what: "pods", verbs: live},
-		{role: Capacity, only: Central, own: true, group: "apps", what: "replicasets", verbs: live},
+		{role: Capacity, only: Central, in: Own, what: "pods", verbs: live},
+		{role: Capacity, only: Central, in: Own, group: "apps", what: "replicasets", verbs: live},
 
-		{role: Lease, only: Central, own: true, group: "coordination.k8s.io", what: "leases", verbs: "get create update"},
-		{role: Intent, own: true, what: "configmaps", verbs: "get list create update delete"},
+		{role: Lease, only: Central, in: Own, group: "coordination.k8s.io", what: "leases", verbs: "get create update"},
+		{role: Intent, in: Intents, what: "configmaps", verbs: "get list create update delete"},
 	}
 }

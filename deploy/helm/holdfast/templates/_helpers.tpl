@@ -115,6 +115,9 @@ app.kubernetes.io/component: {{ .component }}
 {{- define "holdfast.kubernetesArgs" -}}
 {{- $c := .Values.controllers -}}
 - --kubernetes
+{{- if $c.provision }}
+- --intents-namespace={{ include "holdfast.intents" . }}
+{{- end }}
 - --controllers={{ include "holdfast.controllers" . }}
 - --enable-capacity={{ include "holdfast.capacity" . }}
 - --extra-create-metadata={{ $c.extraCreateMetadata }}
@@ -287,8 +290,19 @@ readinessProbe:
   failureThreshold: 3
 {{- end -}}
 
+{{/* The namespace of intents, which holds nothing else. */}}
+{{- define "holdfast.intents" -}}
+{{- .Values.intents.namespace | default (printf "%s-intents" (include "holdfast.fullname" .)) -}}
+{{- end -}}
+
 {{/* What the schema cannot say. */}}
 {{- define "holdfast.check" -}}
+{{- if hasPrefix "kube-" .Release.Namespace -}}
+{{- fail (printf "the namespace %s is the cluster's own: install into one for this release alone, such as holdfast-system (--namespace, --create-namespace)" .Release.Namespace) -}}
+{{- end -}}
+{{- if eq .Release.Namespace (include "holdfast.intents" .) -}}
+{{- fail (printf "intents.namespace: %s is the release's namespace; the controllers may change every ConfigMap there, so it must hold intents alone" .Release.Namespace) -}}
+{{- end -}}
 {{- $image := .Values.local.pool.image -}}
 {{- if ne (empty $image.file) (empty $image.size) -}}
 {{- fail "local.pool.image.file and local.pool.image.size go together" -}}

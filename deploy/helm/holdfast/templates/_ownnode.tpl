@@ -1,0 +1,142 @@
+{{- /*
+A policy of admission for the account of per-node processes, and its binding. The
+token of a pod names the pod's node (KEP-4193): the variable node is "" for a token
+that names none, which may change nothing. The variables before and after are the
+objects as lists, which are empty for a creation and a deletion.
+*/ -}}
+{{- define "holdfast.ownNodePolicy" -}}
+{{- $name := printf "%s-node-%s" (include "holdfast.fullname" .root) .name }}
+{{- $account := printf "system:serviceaccount:%s:%s" .root.Release.Namespace (include "holdfast.nodeAccount" .root) -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ $name }}
+  labels: {{- include "holdfast.labels" .root | nindent 4 }}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [{{ join ", " .groups | default `""` }}]
+        apiVersions: ["*"]
+        resources: [{{ join ", " .resources }}]
+        operations: [CREATE, UPDATE, DELETE]
+  matchConditions:
+    - name: a-node
+      expression: request.userInfo.username == "{{ $account }}"
+  variables:
+    - name: extra
+      expression: 'has(request.userInfo.extra) && "authentication.kubernetes.io/node-name" in request.userInfo.extra ? request.userInfo.extra["authentication.kubernetes.io/node-name"] : []'
+    - name: node
+      expression: 'variables.extra.size() == 1 ? variables.extra[0] : ""'
+    - name: before
+      expression: 'request.operation == "CREATE" ? [] : [oldObject]'
+    - name: after
+      expression: 'request.operation == "DELETE" ? [] : [object]'
+    - name: both
+      expression: variables.before + variables.after
+    {{- if .metadata }}
+    - name: annotationsBefore
+      expression: "has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {}"
+    - name: annotationsAfter
+      expression: "has(object.metadata.annotations) ? object.metadata.annotations : {}"
+    {{- end }}
+  validations:
+    {{- .validations | nindent 4 }}
+    {{- with .metadata }}
+    - expression: >-
+        request.operation == "UPDATE" && object.spec == oldObject.spec
+      message: the driver of a node changes no spec of this kind, and makes and deletes no object of it
+      reason: Forbidden
+    {{- if not .labels }}
+    - expression: >-
+        (has(object.metadata.labels) ? object.metadata.labels : {}) == (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {})
+      message: the driver of a node changes no label of this kind
+      reason: Forbidden
+    {{- end }}
+    - expression: >-
+        variables.annotationsAfter.all(k, k in {{ toJson .annotations }} || k in variables.annotationsBefore && variables.annotationsBefore[k] == variables.annotationsAfter[k]) &&
+        variables.annotationsBefore.all(k, k in {{ toJson .annotations }} || k in variables.annotationsAfter)
+      message: the driver of a node changes the annotations {{ join ", " .annotations | default "of no object of this kind" }}
+      reason: Forbidden
+    {{- if .finalizers }}
+    - expression: >-
+        (has(object.metadata.finalizers) ? object.metadata.finalizers : []).filter(f, !(f in {{ toJson .finalizers }})) ==
+        (has(oldObject.metadata.finalizers) ? oldObject.metadata.finalizers : []).filter(f, !(f in {{ toJson .finalizers }}))
+      message: the driver of a node changes the finalizers {{ join ", " .finalizers }} alone
+      reason: Forbidden
+    {{- end }}
+    {{- end }}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ $name }}
+  labels: {{- include "holdfast.labels" .root | nindent 4 }}
+spec:
+  policyName: {{ $name }}
+  validationActions: [Deny]
+{{- end -}}
+
+{{- define "holdfast.ownVolumes" -}}
+- expression: >-
+    variables.node != "" && variables.both.all(pv,
+      has(pv.spec.csi) && pv.spec.csi.driver == "{{ .driver }}" &&
+      has(pv.spec.nodeAffinity) && has(pv.spec.nodeAffinity.required) && pv.spec.nodeAffinity.required.nodeSelectorTerms.size() > 0 &&
+      pv.spec.nodeAffinity.required.nodeSelectorTerms.all(term, has(term.matchExpressions) &&
+        term.matchExpressions.exists(e, e.key == "{{ .key }}" && e.operator == "In" && e.values == [variables.node])))
+  message: the driver of a node may make, change and delete PersistentVolumes of its own volumes alone
+  reason: Forbidden
+- expression: >-
+    request.operation != "UPDATE" ||
+    has(object.spec.claimRef) == has(oldObject.spec.claimRef) && (!has(object.spec.claimRef) || object.spec.claimRef == oldObject.spec.claimRef)
+  message: the driver of a node changes no claimRef
+  reason: Forbidden
+{{- if not .secrets }}
+- expression: >-
+    variables.after.all(pv, !has(pv.spec.csi.controllerPublishSecretRef) && !has(pv.spec.csi.controllerExpandSecretRef) &&
+      !has(pv.spec.csi.nodeStageSecretRef) && !has(pv.spec.csi.nodePublishSecretRef) && !has(pv.spec.csi.nodeExpandSecretRef))
+  message: a PersistentVolume that names a Secret would let the kubelet of the node read it; rbac.secrets allows it
+  reason: Forbidden
+{{- end }}
+{{- end -}}
+{{- define "holdfast.ownClaims" -}}
+- expression: >-
+    variables.node != "" && variables.both.all(pvc, !has(pvc.metadata.annotations) || {{ toJson .selected }}.all(k,
+      !(k in pvc.metadata.annotations) || pvc.metadata.annotations[k] in ["", variables.node]))
+  message: the driver of a node may change claims for which its node is selected, or none
+  reason: Forbidden
+{{- end -}}
+{{- define "holdfast.ownSnapshots" -}}
+- expression: variables.node != ""
+  message: the token names no node
+  reason: Forbidden
+{{- end -}}
+{{- define "holdfast.ownContents" -}}
+- expression: >-
+    variables.node != "" && variables.both.all(content, content.spec.driver == "{{ .driver }}" && (!has(content.metadata.labels) ||
+      !("{{ .managed }}" in content.metadata.labels) || content.metadata.labels["{{ .managed }}"] == variables.node))
+  message: the driver of a node may change snapshot contents of its own node, or of none
+  reason: Forbidden
+- expression: >-
+    variables.before.all(content, !has(content.metadata.labels) || content.metadata.labels.all(k, has(object.metadata.labels) &&
+      k in object.metadata.labels && object.metadata.labels[k] == content.metadata.labels[k])) &&
+    variables.after.all(content, !has(content.metadata.labels) || content.metadata.labels.all(k, k == "{{ .managed }}" ||
+      has(oldObject.metadata.labels) && k in oldObject.metadata.labels))
+  message: the driver of a node adds the label {{ .managed }} and changes no other
+  reason: Forbidden
+{{- end -}}
+{{- define "holdfast.ownCapacity" -}}
+- expression: >-
+    variables.node != "" && variables.both.all(c, has(c.nodeTopology) && has(c.nodeTopology.matchLabels) && !has(c.nodeTopology.matchExpressions) &&
+      c.nodeTopology.matchLabels == {"{{ .key }}": variables.node} &&
+      has(c.metadata.labels) && "csi.storage.k8s.io/drivername" in c.metadata.labels && c.metadata.labels["csi.storage.k8s.io/drivername"] == "{{ .driver }}")
+  message: the driver of a node may write the capacity of its own node alone
+  reason: Forbidden
+{{- end -}}
+{{- define "holdfast.ownIntents" -}}
+- expression: >-
+    variables.node != "" && variables.both.all(c, c.metadata.name.startsWith("{{ .intents }}" + variables.node + "-") &&
+      c.metadata.name.substring(size("{{ .intents }}" + variables.node + "-")).matches("^[0-9]+$"))
+  message: the driver of a node may write the intents of its own node alone
+  reason: Forbidden
+{{- end -}}

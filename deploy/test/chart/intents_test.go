@@ -1,0 +1,146 @@
+package chart
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// writesConfigMaps reports whether a rule changes ConfigMaps, whatever their names.
+func writesConfigMaps(rule rbacv1.PolicyRule) bool {
+	return slices.ContainsFunc(rule.Resources, func(r string) bool { return r == "configmaps" || r == "*" }) &&
+		slices.ContainsFunc(rule.Verbs, func(v string) bool { return !slices.Contains([]string{"get", "list", "watch"}, v) })
+}
+
+// TestRoles_changeConfigMapsNowhereButInTheNamespaceOfIntents: a ConfigMap may
+// be anything, such as aws-auth, which decides who administers an EKS cluster.
+func TestRoles_changeConfigMapsNowhereButInTheNamespaceOfIntents(t *testing.T) {
+	for name, values := range installations() {
+		t.Run(name, func(t *testing.T) {
+			checkConfigMaps(t, render(t, values), "storage", "release-holdfast-intents")
+		})
+	}
+	t.Run("sidecars", func(t *testing.T) {
+		checkConfigMaps(t, decode(t, sidecarRoles().Text), "", "holdfast-intents")
+	})
+}
+
+func checkConfigMaps(t *testing.T, all objects, release, intents string) {
+	t.Helper()
+	for _, role := range of[*rbacv1.ClusterRole](all) {
+		if slices.ContainsFunc(role.Rules, writesConfigMaps) {
+			t.Errorf("ClusterRole %s may change ConfigMaps of every namespace", role.Name)
+		}
+	}
+	for _, role := range of[*rbacv1.Role](all) {
+		if slices.ContainsFunc(role.Rules, writesConfigMaps) && (role.Namespace != intents || role.Namespace == release) {
+			t.Errorf("Role %s may change every ConfigMap of namespace %q", role.Name, role.Namespace)
+		}
+	}
+	for _, object := range all {
+		if accessor, is := object.(interface{ GetNamespace() string }); is && accessor.GetNamespace() == intents {
+			switch object.(type) {
+			case *rbacv1.Role, *rbacv1.RoleBinding:
+			default:
+				t.Errorf("%T is in the namespace of intents, where the controllers may change all ConfigMaps", object)
+			}
+		}
+	}
+}
+
+// TestIntents_haveANamespaceThatOutlivesTheRelease: a volume that is being made
+// when the release is removed is known by its intent alone.
+func TestIntents_haveANamespaceThatOutlivesTheRelease(t *testing.T) {
+	for values, want := range map[string]string{
+		"{}": "release-holdfast-intents", "{intents: {namespace: volumes}}": "volumes",
+		"{intents: {namespace: made-by-hand, createNamespace: false}}": "",
+		"{controllers: {provision: false, capacity: false}}":           "",
+	} {
+		all, got := render(t, values), ""
+		for _, namespace := range of[*corev1.Namespace](all) {
+			got = namespace.Name
+			if namespace.Annotations["helm.sh/resource-policy"] != "keep" {
+				t.Errorf("%s: helm uninstall deletes namespace %s with the intents in it", values, got)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: the chart makes namespace %q, want %q", values, got, want)
+		}
+		arguments, _ := controllerArguments(t, all)
+		provisions := strings.Contains(arguments["controllers"], "provision")
+		if namespace := arguments["intents-namespace"]; (namespace != "") != provisions || want != "" && namespace != want {
+			t.Errorf("%s: --intents-namespace=%s", values, namespace)
+		}
+	}
+}
+
+// TestNamespaces_ofTheClusterAreRefused: rights to all ConfigMaps or Leases of
+// kube-system are rights to the cluster.
+func TestNamespaces_ofTheClusterAreRefused(t *testing.T) {
+	for _, c := range []struct{ namespace, values, want string }{
+		{"kube-system", "{}", "kube-system"},
+		{"kube-public", "{backend: ebs}", "kube-public"},
+		{"storage", "{intents: {namespace: kube-system}}", "/intents/namespace"},
+		{"storage", "{intents: {namespace: storage}}", "intents.namespace"},
+		{"release-holdfast-intents", "{}", "intents.namespace"},
+	} {
+		_, err := load(t).Render(Options{Release: "release", Namespace: c.namespace, Values: c.values})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s in namespace %s: %v; want an error with %q", c.values, c.namespace, err, c.want)
+		}
+	}
+}
+
+// TestOwnNodePolicies_coverEachKindThatANodeChanges: all nodes have one account,
+// so what RBAC grants one it grants on the objects of all. That the policies do
+// what they say is tested on an API server.
+func TestOwnNodePolicies_coverEachKindThatANodeChanges(t *testing.T) {
+	for name, values := range installations() {
+		all := render(t, values)
+		if _, central := controllerArguments(t, all); central {
+			continue
+		}
+		covered := map[string]bool{"events": true} // which say who wrote them
+		for _, policy := range of[*admissionv1.ValidatingAdmissionPolicy](all) {
+			if *policy.Spec.FailurePolicy != admissionv1.Fail {
+				t.Errorf("%s: policy %s may fail and let pass", name, policy.Name)
+			}
+			bound := slices.ContainsFunc(of[*admissionv1.ValidatingAdmissionPolicyBinding](all), func(b *admissionv1.ValidatingAdmissionPolicyBinding) bool {
+				return b.Spec.PolicyName == policy.Name && slices.Equal(b.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny})
+			})
+			account := "system:serviceaccount:storage:" + linuxNode(t, all).Spec.Template.Spec.ServiceAccountName
+			if !bound || policy.Spec.MatchConditions[0].Expression != `request.userInfo.username == "`+account+`"` {
+				t.Errorf("%s: policy %s is about %s and bound: %t", name, policy.Name, policy.Spec.MatchConditions[0].Expression, bound)
+			}
+			for _, rule := range policy.Spec.MatchConstraints.ResourceRules {
+				for _, resource := range rule.Resources {
+					covered[resource] = true
+				}
+			}
+		}
+		var rules []rbacv1.PolicyRule
+		for _, role := range of[*rbacv1.ClusterRole](all) {
+			rules = append(rules, role.Rules...)
+		}
+		for _, role := range of[*rbacv1.Role](all) {
+			rules = append(rules, role.Rules...)
+		}
+		for _, rule := range rules {
+			if !slices.ContainsFunc(rule.Verbs, func(v string) bool { return !slices.Contains([]string{"get", "list", "watch"}, v) }) {
+				continue
+			}
+			for _, resource := range rule.Resources {
+				if !covered[resource] {
+					t.Errorf("%s: each node may %v the %s of all nodes", name, rule.Verbs, resource)
+				}
+			}
+		}
+	}
+	if n := len(of[*admissionv1.ValidatingAdmissionPolicy](render(t, "{local: {nodePolicy: false}}"))); n != 0 {
+		t.Errorf("%d policies without local.nodePolicy", n)
+	}
+}

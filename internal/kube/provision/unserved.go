@@ -1,0 +1,61 @@
+package provision
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// unservedEvery is how often a node lists the intents that no process completes.
+// Every node does, each at a time of its own.
+const unservedEvery = time.Hour
+
+// watchUnserved keeps count of intents that no process completes: of nodes that
+// are gone, and of an earlier central deployment. A central process completes all.
+func (c *Controller) watchUnserved(ctx context.Context) {
+	if c.env.Scope.Central() {
+		return
+	}
+	for {
+		if err := c.countUnserved(ctx); err != nil {
+			c.log.WarnContext(ctx, "the intents of other nodes are unknown", "error", err)
+		}
+		timer := time.NewTimer(unservedEvery/2 + rand.N(unservedEvery))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+func (c *Controller) countUnserved(ctx context.Context) error {
+	waiting, err := c.intents.Unserved(ctx, func(node string) (bool, error) { return c.served(ctx, node) })
+	if err != nil {
+		return err
+	}
+	c.unserved.Store(int64(len(waiting)))
+	for key, left := range waiting {
+		c.log.WarnContext(ctx, "no process completes an intent: bring its node back, or run the controllers centrally for a while, or delete the volume and the entry by hand",
+			"volume", left.Volume.Name, "claim", left.claimKey(), "node", left.Node, "entry", key, "namespace", c.env.Intents)
+	}
+	return nil
+}
+
+// served reports whether the driver is registered on a node.
+func (c *Controller) served(ctx context.Context, node string) (bool, error) {
+	found, err := c.env.Core.StorageV1().CSINodes().Get(ctx, node, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(found.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == c.env.Driver }), nil
+}
