@@ -16,7 +16,10 @@ type DeviceRequest struct {
 	PublishContext map[string]string
 	// VolumeContext is the volume's own, such as which partition is meant.
 	VolumeContext map[string]string
-	ReadOnly      bool
+	// ReadOnly has the volume's device refuse writes, of all of its users: a
+	// volume has one device. The caller makes sure that no user needs the other
+	// access. Without it the device accepts writes again, if it can.
+	ReadOnly bool
 	// Keep makes the device outlive Device.Release with nobody using it, as raw
 	// block use needs. Without it the device lives as long as something (the
 	// caller, a mount) holds it, so that a crash cannot leak it.
@@ -67,7 +70,9 @@ func (d *Device) Release() error {
 type Node interface {
 	NodeInfo(ctx context.Context) (NodeInfo, error)
 	// OpenDevice makes the volume's device present and returns it, the one that
-	// is there already if there is one. ErrNotFound: no such volume.
+	// is there already if there is one, with the access that was asked for.
+	// ErrNotFound: no such volume. ErrPrecondition: the device is there and its
+	// access cannot be changed.
 	OpenDevice(ctx context.Context, request DeviceRequest) (*Device, error)
 	// Devices lists the volume's devices that are present now, without a hold on
 	// them; none is no error, nor is an unknown volume.

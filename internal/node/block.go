@@ -34,9 +34,6 @@ func (e *Engine) stageBlock(ctx context.Context, r StageRequest) error {
 		return err
 	}
 	defer closeQuietly(place)
-	if err := refuseOtherAccess(place, devices, readOnlyMode(r.Capability.Mode)); err != nil {
-		return err
-	}
 	if err := e.forgetInterruptedFormat(ctx, r.VolumeID); err != nil {
 		return err
 	}
@@ -51,9 +48,13 @@ func (e *Engine) stageDevice(ctx context.Context, r StageRequest, place *mount.P
 			err = errors.Join(err, e.backend.CloseDevice(context.WithoutCancel(ctx), r.VolumeID))
 		}
 	}()
+	readOnly, err := accessFor(place, devices, r.Capability.Mode)
+	if err != nil {
+		return err
+	}
 	device, err := e.backend.OpenDevice(ctx, backend.DeviceRequest{
 		VolumeID: r.VolumeID, PublishContext: r.PublishContext, VolumeContext: r.VolumeContext,
-		ReadOnly: readOnlyMode(r.Capability.Mode), Keep: true,
+		ReadOnly: readOnly, Keep: true,
 	})
 	if err != nil {
 		return err
@@ -65,20 +66,15 @@ func (e *Engine) stageDevice(ctx context.Context, r StageRequest, place *mount.P
 	return e.bindDevice(ctx, place, device, devices, "node/stage")
 }
 
-// refuseOtherAccess keeps a volume that is staged as raw block from being
-// staged again with the other access, before a second device is made for it.
-func refuseOtherAccess(place *mount.Place, devices []backend.Device, readOnly bool) error {
-	node, err := place.Open()
-	if err != nil {
-		return ignoreAbsent(err)
+// accessFor is the access that the device is staged with: a pod that has the
+// volume keeps what it has. Without one it is as the access mode says, and each
+// publish decides anew.
+func accessFor(place *mount.Place, devices []backend.Device, mode backend.AccessMode) (readOnly bool, err error) {
+	uses, err := usesOf(devices, place.Real())
+	if err != nil || len(uses) == 0 {
+		return readOnlyMode(mode), err
 	}
-	defer closeQuietly(node)
-	for _, device := range devices {
-		if node.Block && node.Device == device.Number && device.ReadOnly != readOnly {
-			return fmt.Errorf("%w: staged at %s with read-only = %t", backend.ErrExists, place.Path, device.ReadOnly)
-		}
-	}
-	return nil
+	return devices[0].ReadOnly, nil
 }
 
 // refuseRawUse keeps a filesystem off a device that is staged as raw block.
@@ -158,14 +154,15 @@ func boundAlready(place *mount.Place, device *backend.Device, devices []backend.
 	case node.Block && node.Device == device.Number:
 		return true, nil
 	case owns(node, devices):
-		return false, fmt.Errorf("%w: the volume is at %s with other access than read-only = %t", backend.ErrExists, place.Path, device.ReadOnly)
+		return false, fmt.Errorf("%w: another device of the volume than %s is at %s", backend.ErrExists, device.Path, place.Path)
 	}
 	return false, occupied(place, node)
 }
 
-// publishBlock shows the device's node at the target. A read-only publish gets
-// a read-only device of its own: a read-only bind of a node does not keep
-// anybody from writing to the device.
+// publishBlock shows the device's node at the target. A read-only bind of a node
+// does not keep a process from writing to the device, and a second device over
+// the same blocks would show stale data; so the device itself is read-only or
+// writable, for all of its users.
 func (e *Engine) publishBlock(ctx context.Context, p publication) error {
 	staged, err := p.staged()
 	if err != nil {
@@ -173,7 +170,13 @@ func (e *Engine) publishBlock(ctx context.Context, p publication) error {
 	}
 	closeQuietly(staged)
 	readOnly := p.request.ReadOnly || readOnlyMode(p.request.Capability.Mode)
+	if published, err := blockPublishedAlready(p, readOnly); published || err != nil {
+		return err
+	}
 	if err := e.checkSoleTarget(p); err != nil {
+		return err
+	}
+	if err := refuseOtherAccess(p, readOnly); err != nil {
 		return err
 	}
 	device, err := e.backend.OpenDevice(ctx, backend.DeviceRequest{
@@ -185,7 +188,48 @@ func (e *Engine) publishBlock(ctx context.Context, p publication) error {
 	}
 	defer func() { e.release(device) }()
 	if device.ReadOnly != readOnly {
-		return fmt.Errorf("device %s: read-only = %t; wanted %t", device.Path, device.ReadOnly, readOnly)
+		return fmt.Errorf("device %s: %w: read-only = %t; wanted %t", device.Path, backend.ErrPrecondition, device.ReadOnly, readOnly)
 	}
 	return e.bindDevice(ctx, p.target, device, p.devices, "node/publish")
+}
+
+// blockPublishedAlready compares what is at the target with what is wanted.
+func blockPublishedAlready(p publication, readOnly bool) (bool, error) {
+	node, err := p.target.Open()
+	if err != nil {
+		return false, ignoreAbsent(err)
+	}
+	defer closeQuietly(node)
+	if !node.MountRoot {
+		return false, nil
+	}
+	for _, device := range p.devices {
+		if !node.Block || node.Device != device.Number {
+			continue
+		}
+		if device.ReadOnly != readOnly {
+			return false, fmt.Errorf("%w: published at %s with read-only = %t", backend.ErrExists, p.target.Path, device.ReadOnly)
+		}
+		return true, nil
+	}
+	return false, occupied(p.target, node)
+}
+
+// refuseOtherAccess keeps the access of the device as it is while another
+// target has it.
+func refuseOtherAccess(p publication, readOnly bool) error {
+	for _, device := range p.devices {
+		if device.ReadOnly == readOnly {
+			continue
+		}
+		uses, err := usesOf([]backend.Device{device}, p.staging.Real(), p.target.Real())
+		if err != nil {
+			return err
+		}
+		if len(uses) > 0 {
+			return fmt.Errorf("%w: the raw block volume is published with read-only = %t at %s; all pods of a node have the same access to a block device: publish it with read-only = %t, or unpublish it there first",
+				backend.ErrPrecondition, device.ReadOnly, several(uses), device.ReadOnly)
+		}
+	}
+	return nil
 }

@@ -218,7 +218,7 @@ func scenarios() []scenario {
 	ext4, xfs := filesystem("ext4"), filesystem("xfs")
 	return []scenario{
 		{"filesystem", sizes["ext4"], nil, []func(*fixture) error{stage(ext4), publish("a", ext4, false), publish("b", ext4, true), unpublish("a"), unpublish("b"), unstage}},
-		{"block", sizes["ext4"], nil, []func(*fixture) error{stage(block()), publish("a", block(), false), publish("b", block(), true), unpublish("a"), unpublish("b"), unstage}},
+		{"block", sizes["ext4"], nil, []func(*fixture) error{stage(block()), publish("a", block(), false), unpublish("a"), publish("b", block(), true), unpublish("b"), unstage}},
 		{"expand", xfsMin, nil, []func(*fixture) error{stage(xfs), expand(2 * xfsMin), unstage}},
 		{"restore", 2 * sizes["ext4"], func(f *fixture) { f.fill("vol-a", "mkfs.ext4", "-q", "-F", "FILE", "32M") }, []func(*fixture) error{stage(ext4), unstage}},
 		{"check", sizes["ext4"], func(f *fixture) {

@@ -52,15 +52,15 @@ func TestExpand_growsOnlineWithoutAProcess(t *testing.T) {
 func TestExpand_block(t *testing.T) {
 	f := newFixture(t)
 	f.backend.add(t, "vol-a", 16*mebibyte)
-	f.cleanUp("vol-a", "pod", "reader")
+	f.cleanUp("vol-a", "pod", "second")
 	f.must(f.stage("vol-a", block()))
 	f.must(f.publish("vol-a", "pod", block(), false))
-	f.must(f.publish("vol-a", "reader", block(), true))
+	f.must(f.publish("vol-a", "second", block(), false))
 	f.must(os.Truncate(f.backend.path("vol-a"), 32*mebibyte))
 	if size, err := f.expand("vol-a", f.target("vol-a", "pod"), 32*mebibyte, 0); err != nil || size != 32*mebibyte {
 		t.Fatalf("%d bytes, %v", size, err)
 	}
-	for _, pod := range []string{"pod", "reader"} {
+	for _, pod := range []string{"pod", "second"} {
 		device, err := os.Open(f.target("vol-a", pod))
 		f.must(err)
 		if size, err := device.Seek(0, 2); err != nil || size != 32*mebibyte {

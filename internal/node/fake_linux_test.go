@@ -135,12 +135,16 @@ func (b *fileBackend) OpenDevice(ctx context.Context, r backend.DeviceRequest) (
 		return nil, err
 	}
 	for i := range loops {
-		if loops[i].ReadOnly != r.ReadOnly || (r.Keep && loops[i].AutoClear) {
+		if r.Keep && loops[i].AutoClear {
 			continue
 		}
-		if err := loops[i].Open(); err == nil {
-			return device(&loops[i]), nil
+		if err := loops[i].Open(); err != nil {
+			continue
 		}
+		if err := loops[i].SetReadOnly(r.ReadOnly); err != nil {
+			return nil, errors.Join(err, loops[i].Close())
+		}
+		return device(&loops[i]), nil
 	}
 	loop, err := blockdev.AttachLoop(ctx, blockdev.LoopConfig{File: file, Path: file.Name(),
 		ReadOnly: r.ReadOnly, AutoClear: !r.Keep, DirectIO: true, Discard: b.discard})

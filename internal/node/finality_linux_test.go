@@ -45,18 +45,19 @@ func TestBlock_aStageThatFailsLeavesNoDevice(t *testing.T) {
 	}
 }
 
-func TestBlock_stagedAgainWithOtherAccessLeavesTheFirstAsItIs(t *testing.T) {
+func TestBlock_stagedAgainWithOtherAccessMakesNoSecondDevice(t *testing.T) {
 	f := newFixture(t)
 	f.backend.add(t, "raw", 16<<20)
 	f.cleanUp("raw")
 	f.must(f.stage("raw", block()))
 	reader := block()
 	reader.Mode = backend.SingleNodeReaderOnly
-	f.wantError(f.stage("raw", reader), backend.ErrExists)
+	f.must(f.stage("raw", reader))
 	devices, err := f.backend.Devices(t.Context(), "raw")
-	if err != nil || len(devices) != 1 || devices[0].ReadOnly {
-		t.Fatalf("devices %+v, %v; want the writable one alone", devices, err)
+	if err != nil || len(devices) != 1 || !devices[0].ReadOnly {
+		t.Fatalf("devices %+v, %v; want one, read-only", devices, err)
 	}
+	f.must(f.stage("raw", block()))
 }
 
 func TestPublish_refusesAnotherFilesystemThanIsStaged(t *testing.T) {

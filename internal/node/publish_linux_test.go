@@ -334,14 +334,14 @@ func TestPublish_targetAndStagingMayNotContainEachOther(t *testing.T) {
 func TestBlock_endToEnd(t *testing.T) {
 	f := newFixture(t)
 	f.backend.add(t, "vol-a", 16*mebibyte)
-	f.cleanUp("vol-a", "writer", "reader")
+	f.cleanUp("vol-a", "writer", "second", "reader")
 	for range 2 {
 		f.must(f.stage("vol-a", block()))
 		f.must(f.publish("vol-a", "writer", block(), false))
-		f.must(f.publish("vol-a", "reader", block(), true))
+		f.must(f.publish("vol-a", "second", block(), false))
 	}
-	f.wantError(f.publish("vol-a", "reader", block(), false), backend.ErrExists)
 	f.wantError(f.publish("vol-a", "writer", block(), true), backend.ErrExists)
+	f.wantError(f.publish("vol-a", "reader", block(), true), backend.ErrPrecondition)
 	f.wantError(f.stage("vol-a", filesystem("ext4")), backend.ErrExists)
 	f.wantError(f.publish("vol-a", "other", filesystem("ext4"), false), backend.ErrPrecondition)
 	if f.runner.runs.Load() != 0 {
@@ -352,23 +352,23 @@ func TestBlock_endToEnd(t *testing.T) {
 	f.must(err)
 	_, err = device.WriteAt([]byte("raw data"), 8192)
 	f.must(errors.Join(err, device.Close()))
-	if reader, err := os.OpenFile(f.target("vol-a", "reader"), os.O_WRONLY, 0); err == nil {
-		_, err = reader.WriteAt(make([]byte, 4096), 0)
-		if err == nil {
-			err = reader.Sync()
-		}
-		if err == nil {
-			t.Error("the read-only device was written to")
-		}
-		closeQuietly(reader)
-	}
 	stats, err := f.engine.Stats(t.Context(), "vol-a", f.target("vol-a", "writer"), "")
 	if want := (Stats{Block: true, Bytes: Usage{Total: 16 * mebibyte}}); err != nil || stats != want {
 		t.Errorf("stats %+v, %v", stats, err)
 	}
 
 	f.must(f.unpublish("vol-a", "writer"))
+	f.must(f.unpublish("vol-a", "second"))
+	f.must(f.publish("vol-a", "reader", block(), true))
+	f.must(f.stage("vol-a", block())) // as after a restart of the kubelet
+	f.wantError(f.publish("vol-a", "writer", block(), false), backend.ErrPrecondition)
+	if err := writeTo(f.target("vol-a", "reader")); err == nil {
+		t.Error("the read-only device was written to")
+	}
 	f.must(f.unpublish("vol-a", "reader"))
+	f.must(f.publish("vol-a", "writer", block(), false))
+	f.must(writeTo(f.target("vol-a", "writer")))
+	f.must(f.unpublish("vol-a", "writer"))
 	f.must(f.unstage("vol-a"))
 	nodetest.NoLeaks(t, f.dir)
 	data, err := os.ReadFile(f.backend.path("vol-a"))
@@ -378,6 +378,51 @@ func TestBlock_endToEnd(t *testing.T) {
 	if entries, err := os.ReadDir(f.stagingDir("vol-a")); err != nil || len(entries) != 0 {
 		t.Errorf("left in the staging directory: %v, %v", entries, err)
 	}
+}
+
+// writeTo writes through a device node, and what the page cache took too.
+func writeTo(path string) error {
+	device, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = device.WriteAt(make([]byte, 4096), 0)
+	if err == nil {
+		err = device.Sync()
+	}
+	return errors.Join(err, device.Close())
+}
+
+// What the kubelet binds elsewhere does not make a repeated publish a second one.
+func TestBlock_repeatedPublishOfASingleWriter(t *testing.T) {
+	f := newFixture(t)
+	f.backend.add(t, "vol-a", mebibyte)
+	f.cleanUp("vol-a", "pod")
+	single := backend.Capability{Mode: backend.SingleNodeSingleWriter, Block: true}
+	f.must(f.stage("vol-a", single))
+	f.must(f.publish("vol-a", "pod", single, false))
+	elsewhere := filepath.Join(f.dir, "map")
+	f.write(elsewhere, "")
+	f.must(unix.Mount(f.target("vol-a", "pod"), elsewhere, "", unix.MS_BIND, ""))
+	t.Cleanup(func() { _ = unix.Unmount(elsewhere, 0) })
+	f.must(f.publish("vol-a", "pod", single, false))
+	f.wantError(f.publish("vol-a", "other", single, false), backend.ErrPrecondition)
+}
+
+// The access of a loop device outlives its file: the next user of the machine's
+// device must not find it read-only.
+func TestBlock_aReadOnlyDeviceIsGivenBackWritable(t *testing.T) {
+	f := newFixture(t)
+	f.backend.add(t, "vol-a", mebibyte)
+	f.must(f.stage("vol-a", block()))
+	f.must(f.publish("vol-a", "reader", block(), true))
+	devices, err := f.backend.Devices(t.Context(), "vol-a")
+	f.must(err)
+	attribute := filepath.Join("/sys/block", filepath.Base(devices[0].Path), "ro")
+	f.wantContent(attribute, "1\n")
+	f.must(f.unpublish("vol-a", "reader"))
+	f.must(f.unstage("vol-a"))
+	f.wantContent(attribute, "0\n")
 }
 
 func TestBlock_isNotForAMountedFilesystem(t *testing.T) {

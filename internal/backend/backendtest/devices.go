@@ -15,6 +15,7 @@ func deviceRules() []rule {
 		{"what is written is there after closing and reopening", dataStays},
 		{"an open device is given again, not a second one", openTwice},
 		{"a read-only device refuses writes", readOnlyDevice},
+		{"readers and writers have the one device of a volume in turn", accessChanges},
 		{"no device for an absent volume; closing it is done", absentDevice},
 		{"an attached volume is not deleted", deleteAttached},
 		{"a device sees the growth of its volume", deviceGrows},
@@ -140,6 +141,44 @@ func readOnlyDevice(b *bench) {
 		if writeErr == nil {
 			b.Fatal("wrote through a read-only device")
 		}
+	}
+	b.close(volume.ID, device)
+}
+
+// accessChanges has a reader that keeps the device open: a device of its own
+// would show it what it read first.
+func accessChanges(b *bench) {
+	if b.subject.Node == nil {
+		return
+	}
+	volume := b.create("in turn")
+	writable := b.open(volume.ID, false)
+	reader, err := os.Open(writable.Path)
+	b.must(err)
+	for pattern := byte(1); pattern < 4; pattern++ {
+		again := b.open(volume.ID, false)
+		file, err := os.OpenFile(again.Path, os.O_RDWR, 0)
+		b.must(err)
+		_, err = file.WriteAt([]byte{pattern}, 0)
+		b.must(errors.Join(err, file.Sync(), file.Close(), again.Release()))
+		device := b.open(volume.ID, true)
+		got := []byte{0}
+		_, err = reader.ReadAt(got, 0)
+		b.must(err)
+		if device.Number != writable.Number || !device.ReadOnly || got[0] != pattern {
+			b.Fatalf("device %+v shows %d; want %s, read-only, with %d", device, got[0], writable.Path, pattern)
+		}
+		listed, err := b.subject.Node.Devices(b.ctx(), volume.ID)
+		if err != nil || len(listed) != 1 || !listed[0].ReadOnly {
+			b.Fatalf("listed %+v, %v; want one read-only device", listed, err)
+		}
+		b.must(device.Release())
+	}
+	b.must(reader.Close())
+	b.close(volume.ID, writable)
+	device := b.open(volume.ID, false)
+	if device.ReadOnly {
+		b.Fatalf("device %+v is read-only after its volume was closed", device)
 	}
 	b.close(volume.ID, device)
 }

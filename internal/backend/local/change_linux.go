@@ -213,7 +213,7 @@ func giveBack(data *os.File, size int64, loops []blockdev.Loop) error {
 // on again for a device in use (see blockdev.Loop.SetDiscard).
 func stopDiscard(loops []blockdev.Loop) error {
 	for i := range loops {
-		if loops[i].ReadOnly {
+		if loops[i].FileReadOnly {
 			continue
 		}
 		if err := loops[i].SetDiscard(false); err != nil && !errors.Is(err, os.ErrNotExist) {

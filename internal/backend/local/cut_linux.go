@@ -229,15 +229,12 @@ func (u users) sync() error {
 }
 
 func syncDevice(loop blockdev.Loop) error {
-	if loop.ReadOnly {
-		return nil
-	}
 	if err := loop.Open(); errors.Is(err, backend.ErrNotFound) {
 		return nil // detached meanwhile, which wrote everything out
 	} else if err != nil {
 		return err
 	}
-	device, err := os.OpenFile(loop.Path, os.O_RDWR, 0)
+	device, err := os.Open(loop.Path) // read-only now, it may have dirty pages from before
 	if err != nil {
 		return errors.Join(err, loop.Close())
 	}

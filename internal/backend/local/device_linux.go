@@ -28,7 +28,7 @@ func (p *Pool) recordOnDisk(id string) (volumeRecord, error) {
 }
 
 // OpenDevice attaches the volume's file to a loop device, or finds the one that
-// has it. A read-only device is one of its own, next to a writable one.
+// has it and gives it the access that is asked for.
 func (p *Pool) OpenDevice(ctx context.Context, request backend.DeviceRequest) (*backend.Device, error) {
 	if _, err := p.recordOnDisk(request.VolumeID); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (p *Pool) openLoop(ctx context.Context, record volumeRecord, request backen
 	if loop == nil {
 		loop, err = p.attach(ctx, data, record, request)
 	} else {
-		err = p.refreshLoop(loop, record)
+		err = p.refreshLoop(loop, record, request.ReadOnly)
 	}
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (p *Pool) openDataOf(record volumeRecord, readOnly bool) (*os.File, error) 
 	return data, nil
 }
 
-// attachedLoop takes a hold on the loop device that serves the request already.
+// attachedLoop takes a hold on the volume's loop device, if it has one.
 func (p *Pool) attachedLoop(data *os.File, request backend.DeviceRequest) (*blockdev.Loop, error) {
 	loops, err := blockdev.LoopsOf(data)
 	if err != nil {
@@ -103,9 +103,6 @@ func (p *Pool) attachedLoop(data *os.File, request backend.DeviceRequest) (*bloc
 	}
 	for i := range loops {
 		loop := &loops[i]
-		if loop.ReadOnly != request.ReadOnly {
-			continue
-		}
 		err := loop.Open()
 		if errors.Is(err, backend.ErrNotFound) {
 			continue // it went away with its last user
@@ -132,8 +129,11 @@ func (p *Pool) attach(ctx context.Context, data *os.File, record volumeRecord, r
 }
 
 // refreshLoop brings a device that was there before in line with the record.
-func (p *Pool) refreshLoop(loop *blockdev.Loop, record volumeRecord) error {
+func (p *Pool) refreshLoop(loop *blockdev.Loop, record volumeRecord, readOnly bool) error {
 	err := p.matchLoop(loop, record)
+	if err == nil {
+		err = loop.SetReadOnly(readOnly)
+	}
 	if err != nil {
 		return errors.Join(err, loop.Close())
 	}

@@ -38,7 +38,7 @@ func (l *Loop) Detach() error {
 	}
 	// With other openers LOOP_CLR_FD does not fail: it marks the device for
 	// removal at the last close (loop_clr_fd, drivers/block/loop.c).
-	err = errors.Join(freeLoop(device), device.Close())
+	err = errors.Join(makeWritable(device), freeLoop(device), device.Close())
 	if err != nil {
 		return fmt.Errorf("detach %s: %w", l.Path, err)
 	}
@@ -86,11 +86,9 @@ func (l *Loop) gone() (bool, error) {
 	return !l.isOurs(device), nil
 }
 
-// keep clears the mark that LOOP_CLR_FD left, if the device had none before.
+// keep undoes what Detach did to a device that stays: it clears the mark that
+// LOOP_CLR_FD left, if the device had none before, and restores its access.
 func (l *Loop) keep() error {
-	if l.AutoClear {
-		return nil
-	}
 	device, err := os.OpenFile(l.Path, os.O_RDONLY, 0)
 	if errors.Is(err, unix.ENXIO) {
 		return nil
@@ -105,6 +103,14 @@ func (l *Loop) keep() error {
 	}
 	if err != nil {
 		return fmt.Errorf("keep %s: %w", l.Path, err)
+	}
+	if l.ReadOnly && !l.FileReadOnly {
+		if err := SetReadOnly(device, true); err != nil {
+			return fmt.Errorf("keep %s: %w", l.Path, err)
+		}
+	}
+	if l.AutoClear {
+		return nil
 	}
 	status.Flags &^= unix.LO_FLAGS_AUTOCLEAR
 	if err := unix.IoctlLoopSetStatus64(int(device.Fd()), status); err != nil {

@@ -29,9 +29,12 @@ type Loop struct {
 	Size        int64  // bytes
 	SectorSize  int    // bytes, logical
 	ReadOnly    bool
-	AutoClear   bool
-	DirectIO    bool
-	Discard     bool
+	// FileReadOnly: the file was opened for reading only, so the device stays
+	// read-only.
+	FileReadOnly bool
+	AutoClear    bool
+	DirectIO     bool
+	Discard      bool
 
 	device  uint64   // st_dev of the backing file
 	inode   uint64   // st_ino of the backing file

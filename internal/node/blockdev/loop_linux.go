@@ -66,6 +66,10 @@ func attachFree(control *os.File, c LoopConfig) (*Loop, error) {
 	if err := configure(device, c); err != nil {
 		return nil, errors.Join(fmt.Errorf("attach %s to %s: %w", c.Path, device.Name(), err), device.Close())
 	}
+	// The user of the device before may have left it read-only.
+	if err := makeWritable(device); err != nil {
+		return nil, errors.Join(fmt.Errorf("attach %s to %s: %w", c.Path, device.Name(), err), freeLoop(device), device.Close())
+	}
 	loop, err := verifyAttached(device, index, c)
 	if err != nil {
 		err = errors.Join(err, freeLoop(device), device.Close())
@@ -201,7 +205,10 @@ func (l *Loop) read() error {
 		return fmt.Errorf("read sector size of %s: %w", l.Path, err)
 	}
 	l.Number, l.device, l.inode = uint64(stat.Rdev), status.Device, status.Inode
-	l.ReadOnly = status.Flags&unix.LO_FLAGS_READ_ONLY != 0
+	if l.ReadOnly, err = IsReadOnly(l.holding); err != nil {
+		return err
+	}
+	l.FileReadOnly = status.Flags&unix.LO_FLAGS_READ_ONLY != 0
 	l.AutoClear = status.Flags&unix.LO_FLAGS_AUTOCLEAR != 0
 	l.DirectIO = status.Flags&unix.LO_FLAGS_DIRECT_IO != 0
 	l.BackingFile = l.attribute("loop/backing_file")

@@ -32,6 +32,9 @@ func (l *Loop) SetCapacity() (int64, error) { return 0, unsupported() }
 // SetDiscard is for Linux.
 func (l *Loop) SetDiscard(bool) error { return unsupported() }
 
+// SetReadOnly is for Linux.
+func (l *Loop) SetReadOnly(bool) error { return unsupported() }
+
 // Detach is for Linux.
 func (l *Loop) Detach() error { return unsupported() }
 

@@ -13,8 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
 )
 
-// Devices lists the volume's disk, its partitions, and the read-only devices
-// over each.
+// Devices lists the volume's disk and its partitions.
 func (n *Node) Devices(_ context.Context, id string) ([]backend.Device, error) {
 	_, devices, err := n.present(id)
 	return devices, err
@@ -40,75 +39,41 @@ func (n *Node) present(id string) (*disk, []backend.Device, error) {
 	}
 	var devices []backend.Device
 	for _, t := range append([]target{wholeOf(*d)}, partitions...) {
-		found, err := n.describe(t)
-		if err := ignoreChanged(err); err != nil {
+		device, err := n.describe(t)
+		if errors.Is(err, errChanged) {
+			continue
+		}
+		if err != nil {
 			return nil, nil, err
 		}
-		devices = append(devices, found...)
+		devices = append(devices, *device)
 	}
 	return d, devices, nil
 }
 
 // describe opens a target for a moment.
-func (n *Node) describe(t target) ([]backend.Device, error) {
+func (n *Node) describe(t target) (*backend.Device, error) {
 	file, err := n.open(t)
 	if err != nil {
 		return nil, err
 	}
 	device, err := n.deviceOf(t, file)
-	var loops []blockdev.Loop
-	if err == nil {
-		loops, err = blockdev.LoopsOf(file)
-	}
-	if err := errors.Join(err, file.Close()); err != nil {
-		return nil, err
-	}
-	devices := []backend.Device{*device}
-	for i := range loops {
-		devices = append(devices, loopDevice(&loops[i]))
-	}
-	return devices, nil
+	return device, errors.Join(err, file.Close())
 }
 
-// ResizeDevice makes read-only devices as large as the disk, and tells its size:
-// the disk itself follows the volume without help (Linux 4.2). A partition stays
-// as it is.
+// ResizeDevice returns the size of the disk, which follows the volume without
+// help (Linux 4.2). A partition stays as it is.
 func (n *Node) ResizeDevice(_ context.Context, id string) (int64, error) {
 	d, devices, err := n.present(id)
 	if d == nil || len(devices) == 0 || err != nil {
 		return 0, err
 	}
-	partitions, err := n.partitionsOf(*d)
-	if err != nil {
-		return 0, err
-	}
-	for _, t := range append([]target{wholeOf(*d)}, partitions...) {
-		if err := n.eachLoop(t, func(l *blockdev.Loop) error { _, err := l.SetCapacity(); return err }); err != nil {
-			return 0, fmt.Errorf("resize the read-only device of volume %s: %w", id, err)
-		}
-	}
 	return devices[0].Size, nil
 }
 
-// eachLoop does something with each read-only device over a target.
-func (n *Node) eachLoop(t target, do func(*blockdev.Loop) error) error {
-	file, err := n.open(t)
-	if err != nil {
-		return ignoreChanged(err)
-	}
-	loops, err := blockdev.LoopsOf(file)
-	failed := []error{err, file.Close()}
-	for i := range loops {
-		if err := do(&loops[i]); !errors.Is(err, backend.ErrNotFound) {
-			failed = append(failed, err)
-		}
-	}
-	return errors.Join(failed...)
-}
-
-// CloseDevice removes the read-only devices, and makes sure that nothing uses
-// the disk any more and that all of it is written: the controller is about to
-// detach it, which takes no notice of either. The disk itself stays until then.
+// CloseDevice makes sure that nothing uses the disk any more and that all of it
+// is written: the controller is about to detach it, which takes no notice of
+// either. The disk itself stays until then, writable for another driver.
 func (n *Node) CloseDevice(_ context.Context, id string) error {
 	d, _, err := n.present(id)
 	if err != nil {
@@ -132,20 +97,41 @@ func (n *Node) CloseDevice(_ context.Context, id string) error {
 }
 
 func (n *Node) quiesce(d disk) error {
-	partitions, err := n.partitionsOf(d)
-	if err != nil {
-		return err
-	}
-	for _, t := range append(partitions, wholeOf(d)) {
-		if err := n.eachLoop(t, (*blockdev.Loop).Detach); err != nil {
-			return err
-		}
-	}
 	file, err := n.open(wholeOf(d))
 	if err != nil {
 		return ignoreChanged(err)
 	}
-	return errors.Join(n.settleDisk(file, d), file.Close())
+	if err := errors.Join(n.settleDisk(file, d), file.Close()); err != nil {
+		return err
+	}
+	partitions, err := n.partitionsOf(d)
+	if err != nil {
+		return err
+	}
+	for _, t := range append([]target{wholeOf(d)}, partitions...) {
+		if err := n.makeWritable(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeWritable takes back that a target was opened for readers. A disk that
+// cannot be written stays as it is.
+func (n *Node) makeWritable(t target) error {
+	file, err := n.open(t)
+	if err != nil {
+		return ignoreChanged(err)
+	}
+	defer func() { _ = file.Close() }()
+	readOnly, err := blockdev.IsReadOnly(file)
+	if err == nil && readOnly {
+		err = blockdev.SetReadOnly(file, false)
+	}
+	if errors.Is(err, backend.ErrPrecondition) || gone(err) {
+		return nil
+	}
+	return err
 }
 
 // settleDisk opens the disk exclusively, which fails while it, or a partition of

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodestats"
+	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
 )
 
 // Node finds the devices of attached volumes. It is safe for concurrent use.
@@ -104,7 +105,7 @@ func (n *Node) openNow(ctx context.Context, w wish) (*backend.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	device, err := n.openTarget(ctx, w, *t, file)
+	device, err := n.openTarget(w, *t, file)
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
@@ -112,7 +113,7 @@ func (n *Node) openNow(ctx context.Context, w wish) (*backend.Device, error) {
 	return device, nil
 }
 
-func (n *Node) openTarget(ctx context.Context, w wish, t target, file *os.File) (*backend.Device, error) {
+func (n *Node) openTarget(w wish, t target, file *os.File) (*backend.Device, error) {
 	device, err := n.deviceOf(t, file)
 	if err != nil {
 		return nil, err
@@ -121,10 +122,15 @@ func (n *Node) openTarget(ctx context.Context, w wish, t target, file *os.File) 
 	if err := n.claim(w, t, file); err != nil {
 		return nil, err
 	}
-	if !w.readOnly || device.ReadOnly {
+	if device.ReadOnly == w.readOnly {
 		return device, nil
 	}
-	return openReadOnly(ctx, w, device, file)
+	err = blockdev.SetReadOnly(file, w.readOnly)
+	if errors.Is(err, backend.ErrPrecondition) {
+		return device, nil // the caller sees which access it has
+	}
+	device.ReadOnly = w.readOnly
+	return device, err
 }
 
 // claim remembers that a volume is the driver's, and what it was opened as.
@@ -163,12 +169,12 @@ func (n *Node) deviceOf(t target, file *os.File) (*backend.Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the sector size of %s: %w", t.name, err)
 	}
-	readOnly, err := unix.IoctlGetInt(int(file.Fd()), unix.BLKROGET)
+	readOnly, err := blockdev.IsReadOnly(file)
 	if err != nil {
-		return nil, fmt.Errorf("read whether %s can be written: %w", t.name, err)
+		return nil, err
 	}
 	return &backend.Device{
 		Path: filepath.Join(n.options.DevRoot, t.name), Number: t.number,
-		Size: int64(size), SectorSize: sector, ReadOnly: readOnly != 0,
+		Size: int64(size), SectorSize: sector, ReadOnly: readOnly,
 	}, nil
 }

@@ -18,7 +18,7 @@ type wish struct {
 	volumeID, serial string
 	partition        int
 	devicePath       string
-	readOnly, keep   bool
+	readOnly         bool
 	format           backend.FormatOptions
 }
 
@@ -28,7 +28,7 @@ func newWish(r backend.DeviceRequest, legacyXFS bool) (wish, error) {
 		return wish{}, err
 	}
 	w := wish{volumeID: r.VolumeID, serial: serial, devicePath: r.PublishContext[keyDevicePath],
-		readOnly: r.ReadOnly, keep: r.Keep}
+		readOnly: r.ReadOnly}
 	if w.partition, err = partitionOf(r.VolumeContext); err != nil {
 		return wish{}, err
 	}
