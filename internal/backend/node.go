@@ -127,7 +127,8 @@ type EphemeralVolume struct {
 type Ephemeral interface {
 	// CreateEphemeral returns the existing volume of the handle if there is one.
 	CreateEphemeral(ctx context.Context, spec EphemeralSpec) (EphemeralVolume, error)
-	// EphemeralByHandle finds one; ErrNotFound.
+	// EphemeralByHandle finds one; ErrNotFound. With any other error VolumeID and
+	// Handle are set if they are known, so that its devices can be taken down.
 	EphemeralByHandle(ctx context.Context, handle string) (EphemeralVolume, error)
 	// DeleteEphemeral succeeds when there is none.
 	DeleteEphemeral(ctx context.Context, handle string) error

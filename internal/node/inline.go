@@ -80,10 +80,10 @@ func (e *Engine) inlineVolume(ctx context.Context, handle string) (*backend.Ephe
 	if errors.Is(err, backend.ErrNotFound) {
 		return nil, nil
 	}
-	if err != nil {
+	if err != nil && volume.VolumeID == "" {
 		return nil, err
 	}
-	return &volume, nil
+	return &volume, err
 }
 
 // publishInline makes and mounts the volume of a handle. Whatever fails, all
@@ -229,7 +229,7 @@ func (e *Engine) undoInline(ctx context.Context, ephemeral backend.Ephemeral, r 
 
 func (e *Engine) unpublishInline(ctx context.Context, volume *backend.EphemeralVolume, targetPath string, err error) error {
 	if err != nil {
-		return err
+		return e.takeDownInline(ctx, volume, targetPath, err)
 	}
 	ephemeral, err := e.ephemeral()
 	if err != nil {
@@ -240,6 +240,27 @@ func (e *Engine) unpublishInline(ctx context.Context, volume *backend.EphemeralV
 		return e.clearTarget(ctx, targetPath, nil, "node/unpublish")
 	}
 	return e.removeInline(ctx, ephemeral, *volume, "node/unpublish")
+}
+
+// takeDownInline unmounts and detaches an inline volume that the backend cannot
+// read or delete, because its storage failed. The pod must not wait for that: its
+// volume is deleted by the next start that can, see Recover.
+func (e *Engine) takeDownInline(ctx context.Context, volume *backend.EphemeralVolume, targetPath string, cause error) error {
+	if volume == nil || ctx.Err() != nil {
+		return cause
+	}
+	devices, err := e.backend.Devices(ctx, volume.VolumeID)
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	if err := e.clearTarget(ctx, targetPath, devices, "node/unpublish"); err != nil {
+		return err
+	}
+	if err := e.backend.CloseDevice(ctx, volume.VolumeID); err != nil {
+		return err
+	}
+	e.log.Error("an inline volume was taken down and not deleted", "volume", volume.Handle, "error", cause)
+	return nil
 }
 
 // removeInline unmounts, detaches and deletes an inline volume and removes its
@@ -288,6 +309,10 @@ func (e *Engine) Recover(ctx context.Context) error {
 		return nil
 	}
 	volumes, err := ephemeral.Ephemerals(ctx)
+	if errors.Is(err, backend.ErrUnavailable) && ctx.Err() == nil {
+		e.log.Error("inline volumes that are not in use stay until the next start", "error", err)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("recover inline volumes: %w", err)
 	}

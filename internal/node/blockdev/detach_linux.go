@@ -101,6 +101,9 @@ func (l *Loop) keep() error {
 	if errors.Is(err, unix.ENXIO) || (err == nil && (status.Device != l.device || status.Inode != l.inode)) {
 		return nil
 	}
+	if isFilesystemFailure(err) {
+		return nil // the device of a failed filesystem may go with its last user
+	}
 	if err != nil {
 		return fmt.Errorf("keep %s: %w", l.Path, err)
 	}
@@ -120,8 +123,8 @@ func (l *Loop) keep() error {
 }
 
 func (l *Loop) isOurs(device *os.File) bool {
-	status, err := unix.IoctlLoopGetStatus64(int(device.Fd()))
-	return err == nil && status.Device == l.device && status.Inode == l.inode
+	now := &Loop{Index: l.Index, Path: l.Path, holding: device}
+	return now.read() == nil && now.sameFile(l)
 }
 
 // freeLoop detaches an open loop device; one without a file is no error.

@@ -48,6 +48,36 @@ func LoopsOf(file *os.File) ([]Loop, error) {
 	return found, nil
 }
 
+// LoopsNamed lists the loop devices whose backing file has the path in sysfs. It
+// works without the file and without its filesystem, for taking down devices
+// whose file cannot be opened any more. A device whose file can still be asked
+// for its device number is left out unless that is number.
+func LoopsNamed(number uint64, path string) ([]Loop, error) {
+	failed := func(err error) ([]Loop, error) { return nil, fmt.Errorf("list loop devices of %s: %w", path, err) }
+	names, err := attachedLoops()
+	if err != nil {
+		return failed(err)
+	}
+	var found []Loop
+	for _, device := range names {
+		backing, err := backingFile(device)
+		if err != nil {
+			return failed(err)
+		}
+		if strings.TrimSuffix(backing, " (deleted)") != path {
+			continue
+		}
+		loop, err := candidate(device, backing)
+		if err != nil {
+			return failed(err)
+		}
+		if loop != nil && (loop.unconfirmed || loop.device == number) {
+			found = append(found, *loop)
+		}
+	}
+	return found, nil
+}
+
 // attachedLoops names the loop devices that have a size, and so a file. The
 // kernel lists them in proc_partitions(5) and leaves the free ones out, of which
 // a machine may have hundreds, for one read instead of one per device.

@@ -36,7 +36,10 @@ type Loop struct {
 	DirectIO     bool
 	Discard      bool
 
-	device  uint64   // st_dev of the backing file
-	inode   uint64   // st_ino of the backing file
-	holding *os.File // keeps the device; nil when listed only
+	device uint64 // st_dev of the backing file
+	inode  uint64 // st_ino of the backing file
+	// unconfirmed: the filesystem of the backing file failed, and the kernel
+	// tells neither device nor inode. The path in sysfs identifies the file then.
+	unconfirmed bool
+	holding     *os.File // keeps the device; nil when listed only
 }

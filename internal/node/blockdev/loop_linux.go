@@ -190,7 +190,7 @@ func sysfsNumber(name string) (uint64, error) {
 // read fills the fields from the kernel; the device must be held.
 func (l *Loop) read() error {
 	fd := int(l.holding.Fd())
-	status, err := unix.IoctlLoopGetStatus64(fd)
+	status, err := l.status(fd)
 	if err != nil {
 		return fmt.Errorf("read status of %s: %w", l.Path, err)
 	}
@@ -215,6 +215,30 @@ func (l *Loop) read() error {
 	limit := l.attribute("queue/discard_max_bytes")
 	l.Discard = limit != "" && limit != "0"
 	return nil
+}
+
+// status asks the kernel for the backing file and the flags of the device. The
+// kernel asks the file in turn, which fails with its filesystem; the flags are in
+// sysfs then, too.
+func (l *Loop) status(fd int) (*unix.LoopInfo64, error) {
+	status, err := unix.IoctlLoopGetStatus64(fd)
+	l.unconfirmed = isFilesystemFailure(err)
+	if !l.unconfirmed {
+		return status, err
+	}
+	status = &unix.LoopInfo64{}
+	for name, flag := range map[string]uint32{"ro": unix.LO_FLAGS_READ_ONLY, "loop/autoclear": unix.LO_FLAGS_AUTOCLEAR, "loop/dio": unix.LO_FLAGS_DIRECT_IO} {
+		if l.attribute(name) == "1" {
+			status.Flags |= flag
+		}
+	}
+	return status, nil
+}
+
+// isFilesystemFailure reports whether an error is that of a filesystem that was
+// shut down, or whose device failed.
+func isFilesystemFailure(err error) bool {
+	return errors.Is(err, unix.EIO) || errors.Is(err, unix.ESHUTDOWN) || errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.ESTALE)
 }
 
 func (l *Loop) attribute(name string) string {
@@ -256,11 +280,19 @@ func (l *Loop) Open() error {
 		}
 		return errors.Join(err, file.Close())
 	}
-	if now.device != l.device || now.inode != l.inode {
+	if !now.sameFile(l) {
 		return errors.Join(fmt.Errorf("open %s: %w: it was given another file", l.Path, backend.ErrNotFound), file.Close())
 	}
 	*l = *now
 	return nil
+}
+
+// sameFile reports whether two readings of a device found one backing file.
+func (l *Loop) sameFile(other *Loop) bool {
+	if l.unconfirmed || other.unconfirmed {
+		return l.BackingFile == other.BackingFile
+	}
+	return l.device == other.device && l.inode == other.inode
 }
 
 // withHold runs do while the device is held, taking a hold if there is none.

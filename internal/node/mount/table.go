@@ -35,3 +35,16 @@ func ByID(table []*mountinfo.Info, id uint64) *mountinfo.Info {
 func HasOption(list, option string) bool {
 	return slices.Contains(strings.Split(list, ","), option)
 }
+
+// Covering finds the mount that a path is on: the last one of those with the
+// longest mount point above it. It asks no filesystem. nil when there is none.
+func Covering(table []*mountinfo.Info, path string) *mountinfo.Info {
+	var found *mountinfo.Info
+	for _, m := range table {
+		above := m.Mountpoint == path || strings.HasPrefix(path, strings.TrimSuffix(m.Mountpoint, "/")+"/")
+		if above && (found == nil || len(m.Mountpoint) >= len(found.Mountpoint)) {
+			found = m
+		}
+	}
+	return found
+}
