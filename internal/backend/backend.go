@@ -47,8 +47,9 @@ type Traits struct {
 	// the name, equal to the request or not, and makes none beside it. No lookup
 	// precedes it then; the guard judges what it returns.
 	CreateFindsName bool
-	// LagsBehind: a lookup may not show for a while what exists. A deletion is
-	// asked for even of what is not found.
+	// LagsBehind: a lookup may not show for a while what exists, or never shows
+	// what an interrupted creation began. A deletion is asked for even of what is
+	// not found.
 	LagsBehind bool
 	// MergesChanges: calls of Expand and Modify for one volume may run at once,
 	// and the backend makes one change of them.

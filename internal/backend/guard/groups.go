@@ -102,8 +102,10 @@ func (g *Guard) DeleteGroup(ctx context.Context, id string, snapshotIDs []string
 	defer unlock()
 	group, err := grouper.Group(ctx, id)
 	switch {
-	case errors.Is(err, backend.ErrNotFound):
+	case errors.Is(err, backend.ErrNotFound) && !g.traits.LagsBehind:
 		return nil
+	case errors.Is(err, backend.ErrNotFound):
+		return deleteGroup(ctx, grouper, id)
 	case errors.Is(err, backend.ErrDataLoss):
 		// Its members cannot all be told, so there is nothing to compare. What is
 		// damaged must be possible to delete; the backend knows what is left.

@@ -12,16 +12,29 @@ import (
 
 // making is a record of something that is made in steps.
 type making[T any] interface {
-	head() header
+	stored
 	name() string
 	same(T) bool
 }
 
-// begin takes the lock of a new entry and makes the intent durable. What an
-// interrupted call with the same arguments left is gone on with; what one with
-// others left is removed first. An entry that is complete already comes back
-// with state ready and without a lock.
+// begin takes the lock of a new entry and makes the intent durable. It continues
+// what an interrupted call with the same arguments left, and first removes what
+// one with other arguments left. A call that fails leaves the entry unresolved.
 func begin[T making[T]](p *Pool, entry, file string, wanted T) (*hold, T, error) {
+	held, record, err := beginOnce(p, entry, file, wanted)
+	if errors.Is(err, errReplaced) {
+		held, record, err = beginOnce(p, entry, file, wanted)
+	}
+	if err != nil && !errors.Is(err, backend.ErrBusy) {
+		p.leaveUnresolved(entry, err)
+	}
+	return held, record, err
+}
+
+// errReplaced: what another call left in the entry is removed; begin again.
+var errReplaced = fmt.Errorf("%w: the entry was just removed", backend.ErrBusy)
+
+func beginOnce[T making[T]](p *Pool, entry, file string, wanted T) (*hold, T, error) {
 	var none T
 	held, err := p.takeNew(entry)
 	if err != nil {
@@ -29,29 +42,25 @@ func begin[T making[T]](p *Pool, entry, file string, wanted T) (*hold, T, error)
 	}
 	if err := p.points.Hit("local/create/directory"); err != nil {
 		held.release()
-		return nil, none, err // an empty directory is found by the repeat or the next start
+		return nil, none, err
 	}
 	have, err := readRecord[T](p.root, entry, file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return intend(p, held, file, wanted)
-	case err != nil:
-		held.release()
-		return nil, none, err
-	case have.name() != wanted.name():
-		held.release()
-		return nil, none, taken(have, wanted)
-	case have.head().State == ready:
-		held.release()
-		return nil, have, taken(have, wanted)
-	case have.same(wanted):
+	case err == nil && have.name() != wanted.name():
+		err = taken(have, wanted)
+	case err == nil && have.head().State == creating && have.same(wanted):
 		return held, have, nil
+	case err == nil && have.head().State == creating:
+		if err = p.discard(entry); err == nil {
+			err = errReplaced
+		}
+	case err == nil:
+		err = fmt.Errorf("%w: %s is %s on disk and not known; repeat later", backend.ErrUnavailable, wanted.head().ID, have.head().State)
 	}
-	defer held.release()
-	if err := p.discard(entry); err != nil {
-		return nil, none, err
-	}
-	return begin(p, entry, file, wanted)
+	held.release()
+	return nil, none, err
 }
 
 // taken tells whether what has an ID already is something else than wanted.
@@ -99,8 +108,13 @@ func (p *Pool) createData(entry string) (*os.File, error) {
 }
 
 // abandon removes a half-made entry, unless the caller gave up in the middle of
-// a long copy, which the repeated call then goes on with.
+// a long copy, which the repeated call then continues. An entry whose source is
+// still frozen stays, as the intent by which this process or the next one thaws.
 func (p *Pool) abandon(ctx context.Context, entry string, begun *copyState, cause error) error {
+	if errors.Is(cause, errStillFrozen) {
+		p.leaveUnresolved(entry, cause)
+		return cause
+	}
 	if ctx.Err() != nil && begun != nil {
 		return cause
 	}

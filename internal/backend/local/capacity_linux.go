@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,9 @@ func (p *Pool) admit(ctx context.Context, id string, bytes int64) error {
 	free, ok, err := p.promiseObserved(ctx, id, bytes)
 	for try := 0; err == nil && !ok && try < p.settlingTries(); try++ {
 		free, ok, err = p.promiseSettled(ctx, id, bytes)
+	}
+	if err == nil && !ok {
+		free, ok, err = p.promiseReclaimed(ctx, id, bytes)
 	}
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: %d bytes are needed and the pool can promise %d more; delete volumes or snapshots, enlarge the pool, or raise the overcommit ratio", backend.ErrNoSpace, bytes, max(0, free))
@@ -77,6 +81,16 @@ func (p *Pool) promiseObserved(ctx context.Context, id string, bytes int64) (fre
 	return free, ok, nil
 }
 
+// promiseReclaimed is the last resort: what was deleted or abandoned and still
+// holds blocks is removed now.
+func (p *Pool) promiseReclaimed(ctx context.Context, id string, bytes int64) (free int64, ok bool, err error) {
+	others := func(entry string) bool { return path.Base(entry) != id }
+	if err := errors.Join(p.resolveAll(ctx), p.emptyTrash(), p.dropAbandoned(others)); err != nil {
+		p.log.Warn("some of what was deleted or abandoned still holds blocks", "error", err)
+	}
+	return p.promiseSettled(ctx, id, bytes)
+}
+
 // observe measures what every volume has and returns the room of the pool, the
 // reserve taken off.
 func (p *Pool) observe(ctx context.Context) (available int64, err error) {
@@ -93,8 +107,9 @@ func (p *Pool) observe(ctx context.Context) (available int64, err error) {
 			delete(accounts, id) // deleted meanwhile, or missing, which health reports
 			continue
 		}
-		if err != nil {
-			return 0, err
+		if err != nil { // its blocks cannot be counted, so it may ask for all of them
+			p.log.Warn("the blocks of a volume cannot be counted", "volume", id, "error", err)
+			measured = account{mayShare: p.reflink.Load()}
 		}
 		accounts[id] = measured
 	}
@@ -165,8 +180,7 @@ func (p *Pool) loadForeign(id string) error {
 		p.log.Warn("a record of the other half cannot be used", "id", id, "error", err)
 		return nil
 	}
-	p.index.putVolume(record)
-	p.ledger.set(id, account{size: record.Size, thick: record.thick(), mayShare: p.reflink})
+	p.enterVolume(record, p.unmeasured(record))
 	return nil
 }
 
@@ -181,8 +195,20 @@ func (p *Pool) Capacity(ctx context.Context, parameters map[string]string, at ba
 	if err != nil {
 		return backend.Capacity{}, err
 	}
-	if err := p.dropStale(); err != nil {
+	if err := p.usable(); err != nil {
+		return backend.Capacity{}, err
+	}
+	if now, err := p.stateOf(); err != nil || now.readOnly {
 		return backend.Capacity{}, classify(err)
+	}
+	if err := p.ready(ctx); err != nil {
+		return backend.Capacity{}, err
+	}
+	if _, err := p.root.Stat(poolFile); err != nil { // an xfs that was shut down has room and takes no writes
+		return backend.Capacity{}, classify(err)
+	}
+	if err := errors.Join(p.resolveAll(ctx), p.dropAbandoned(p.stale)); err != nil {
+		p.log.Warn("some of what was deleted or abandoned still holds blocks", "error", err)
 	}
 	available, err := p.observe(ctx)
 	if err != nil {

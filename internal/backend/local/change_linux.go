@@ -31,6 +31,9 @@ func (p *Pool) change(ctx context.Context, id string, work func(*volumeRecord, *
 	if _, err := p.Volume(ctx, id); err != nil {
 		return volumeRecord{}, err
 	}
+	if err := p.ready(ctx); err != nil {
+		return volumeRecord{}, err
+	}
 	held, err := p.take(volumePath(id), unix.LOCK_EX)
 	if err != nil {
 		return volumeRecord{}, err
@@ -45,23 +48,25 @@ func (p *Pool) change(ctx context.Context, id string, work func(*volumeRecord, *
 		return volumeRecord{}, err
 	}
 	defer func() { _ = data.Close() }()
-	defer p.ledger.settle(id)
+	defer p.settleUnlessUnresolved(volumePath(id))
 	if err := work(&record, data); err != nil {
+		p.leaveUnresolved(volumePath(id), err) // the file or the record may have changed
 		return volumeRecord{}, err
 	}
-	p.index.putVolume(record)
-	return record, p.adjustAccount(record)
+	p.enterVolume(record, p.adjusted(record))
+	return record, nil
 }
 
-func (p *Pool) adjustAccount(record volumeRecord) error {
+// adjusted is the account of a volume whose record changed. A volume that cannot
+// be measured now may ask for all of its blocks.
+func (p *Pool) adjusted(record volumeRecord) account {
 	a, _ := p.ledger.get(record.ID)
 	a.size, a.thick = record.Size, record.thick()
-	a, err := p.measure(record.ID, a)
+	measured, err := p.measure(record.ID, a)
 	if err != nil {
-		return err
+		return p.unmeasured(record)
 	}
-	p.ledger.set(record.ID, a)
-	return nil
+	return measured
 }
 
 func (p *Pool) expand(ctx context.Context, record *volumeRecord, data *os.File, size int64) error {
@@ -149,7 +154,7 @@ func (p *Pool) thicken(ctx context.Context, record *volumeRecord, data *os.File)
 	if err != nil {
 		return err
 	}
-	now, err := p.measure(record.ID, account{size: record.Size, mayShare: p.reflink})
+	now, err := p.measure(record.ID, account{size: record.Size, mayShare: p.reflink.Load()})
 	if err != nil {
 		return err
 	}

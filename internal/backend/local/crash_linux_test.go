@@ -130,7 +130,7 @@ func TestCrash_poolImageConverges(t *testing.T) {
 				t.Errorf("the death left %v, which nothing uses", loops)
 			}
 			pool := open(t, Options{Pool: w.dir, PoolImage: &ImageOptions{Path: w.dir + ".image", Size: imageSize}})
-			if !pool.reflink {
+			if !pool.reflink.Load() {
 				t.Error("the pool is not on the image")
 			}
 		})

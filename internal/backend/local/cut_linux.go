@@ -49,7 +49,7 @@ func (p *Pool) cut(ctx context.Context, cuts []cutting) error {
 		}
 		cuts[i].users = found
 	}
-	if p.reflink {
+	if p.reflink.Load() {
 		return p.cutByClone(ctx, cuts)
 	}
 	return p.cutByCopy(ctx, cuts)
@@ -135,7 +135,7 @@ func (p *Pool) copyFrozen(ctx context.Context, cuts []cutting) error {
 		err = p.copyWhole(bounded, cuts[i])
 	}
 	late := bounded.Err() != nil && ctx.Err() == nil
-	if err = errors.Join(err, thaw()); err != nil && late {
+	if err = errors.Join(err, thaw()); err != nil && late && !errors.Is(err, errStillFrozen) {
 		return fmt.Errorf("%w: copying took longer than the %s that a mounted filesystem may be frozen; stop the workload for the cut, or keep the pool on xfs or btrfs (see --pool-image): %s",
 			backend.ErrPrecondition, p.options.FreezeLimit, err.Error()) // in words only: its class would ask for a repetition
 	}

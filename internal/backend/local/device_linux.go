@@ -6,17 +6,23 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/node/mount"
 )
 
 // recordOnDisk reads the record of a complete volume. The node half never
 // trusts the index: another process may be the controller half.
 func (p *Pool) recordOnDisk(id string) (volumeRecord, error) {
+	if err := p.usable(); err != nil {
+		return volumeRecord{}, err
+	}
 	if !isVolumeID(id) {
 		return volumeRecord{}, fmt.Errorf("%w: volume %.128q", backend.ErrNotFound, id)
 	}
@@ -193,32 +199,64 @@ func (p *Pool) warnBuffered(id string, loop blockdev.Loop) {
 	}
 }
 
-// loopsOfVolume lists the devices of a volume; none for an unknown one.
-func (p *Pool) loopsOfVolume(id string) ([]blockdev.Loop, volumeRecord, error) {
-	record, err := p.recordOnDisk(id)
-	if errors.Is(err, backend.ErrNotFound) {
-		return nil, record, nil
+// loopsOfVolume lists the devices of a volume; none for an unknown one. It needs
+// neither the record nor, when it cannot be opened, the data file: a volume whose
+// pool failed must still be taken down.
+func (p *Pool) loopsOfVolume(id string) ([]blockdev.Loop, error) {
+	if !isVolumeID(id) {
+		return nil, nil
 	}
+	if p.usable() == nil {
+		data, err := p.openData(volumePath(id), os.O_RDONLY)
+		if err == nil {
+			defer func() { _ = data.Close() }()
+			loops, err := blockdev.LoopsOf(data)
+			return loops, classify(err)
+		}
+	}
+	paths, number, err := p.backingPaths(path.Join(volumePath(id), dataFile))
 	if err != nil {
-		return nil, record, err
+		return nil, err
 	}
-	data, err := p.openData(volumePath(id), os.O_RDONLY)
-	if errors.Is(err, backend.ErrDataLoss) {
-		return nil, record, nil // health reports it; there is nothing to find a device by
+	for _, path := range paths {
+		if loops, err := blockdev.LoopsNamed(number, path); err != nil || len(loops) > 0 {
+			return loops, err
+		}
 	}
+	return nil, nil
+}
+
+// backingPaths are the names that the kernel may give to a file of the pool: its
+// path, or else its path below the mount through which it was opened, when that
+// mount was of a container that ended. The second is ambiguous and counts only
+// when no device has the first. number is the device of the filesystem.
+func (p *Pool) backingPaths(name string) (paths []string, number uint64, err error) {
+	full := filepath.Join(p.options.Pool, name)
+	paths = []string{full}
+	table, err := mount.Table()
 	if err != nil {
-		return nil, record, classify(err)
+		return nil, 0, err
 	}
-	defer func() { _ = data.Close() }()
-	loops, err := blockdev.LoopsOf(data)
-	return loops, record, classify(err)
+	if entry := mount.Covering(table, full); entry != nil {
+		number = unix.Mkdev(uint32(entry.Major), uint32(entry.Minor))
+		paths = append(paths, filepath.Join("/", strings.TrimPrefix(full, entry.Mountpoint)))
+	}
+	var stat unix.Stat_t
+	if err := unix.Stat(p.options.Pool, &stat); err == nil {
+		number = stat.Dev // on btrfs, each subvolume has a number of its own
+	}
+	return paths, number, nil
 }
 
 // Devices lists the loop devices that have the volume's file.
 func (p *Pool) Devices(_ context.Context, id string) ([]backend.Device, error) {
-	loops, record, err := p.loopsOfVolume(id)
-	if err != nil {
+	loops, err := p.loopsOfVolume(id)
+	if err != nil || len(loops) == 0 {
 		return nil, err
+	}
+	record, err := p.recordOnDisk(id)
+	if err != nil {
+		p.log.Warn("the devices of a volume are listed without its record", "volume", id, "error", err)
 	}
 	devices := make([]backend.Device, len(loops))
 	for i := range loops {
@@ -230,7 +268,7 @@ func (p *Pool) Devices(_ context.Context, id string) ([]backend.Device, error) {
 
 // ResizeDevice makes the volume's devices as large as its file.
 func (p *Pool) ResizeDevice(_ context.Context, id string) (int64, error) {
-	loops, _, err := p.loopsOfVolume(id)
+	loops, err := p.loopsOfVolume(id)
 	if err != nil {
 		return 0, err
 	}
@@ -249,18 +287,18 @@ func (p *Pool) ResizeDevice(_ context.Context, id string) (int64, error) {
 }
 
 // CloseDevice detaches the volume's devices. ErrInUse when something still has
-// one open.
+// one open. It works on a pool that failed.
 func (p *Pool) CloseDevice(ctx context.Context, id string) error {
-	loops, _, err := p.loopsOfVolume(id)
+	loops, err := p.loopsOfVolume(id)
 	if err != nil || len(loops) == 0 {
 		return err
 	}
-	held, err := p.wait(ctx, volumePath(id), unix.LOCK_EX)
+	held, err := p.holdForClose(ctx, id)
 	if err != nil {
 		return classify(err)
 	}
 	defer held.release()
-	if loops, _, err = p.loopsOfVolume(id); err != nil {
+	if loops, err = p.loopsOfVolume(id); err != nil {
 		return err
 	}
 	var failed []error
@@ -273,4 +311,18 @@ func (p *Pool) CloseDevice(ctx context.Context, id string) error {
 		return fmt.Errorf("close the device of volume %s: %w", id, err)
 	}
 	return nil
+}
+
+// holdForClose locks a volume whose device is closed. It returns nil for one
+// whose directory cannot be locked: no other operation can lock it either.
+func (p *Pool) holdForClose(ctx context.Context, id string) (*hold, error) {
+	if p.usable() != nil {
+		return nil, nil
+	}
+	held, err := p.wait(ctx, volumePath(id), unix.LOCK_EX)
+	if err == nil || errors.Is(err, backend.ErrBusy) || ctx.Err() != nil {
+		return held, err
+	}
+	p.log.Warn("a device is closed without the lock of its volume", "volume", id, "error", err)
+	return nil, nil
 }

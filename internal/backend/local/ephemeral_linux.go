@@ -37,14 +37,16 @@ func (p *Pool) CreateEphemeral(ctx context.Context, spec backend.EphemeralSpec) 
 	return made.ephemeral(), nil
 }
 
-// EphemeralByHandle finds a complete inline volume; ErrNotFound.
+// EphemeralByHandle finds a complete inline volume; ErrNotFound. With any other
+// error it returns the volume's identity alone.
 func (p *Pool) EphemeralByHandle(_ context.Context, handle string) (backend.EphemeralVolume, error) {
-	record, err := p.recordOnDisk(idOf(ephemeralPrefix, handle))
+	identity := backend.EphemeralVolume{VolumeID: idOf(ephemeralPrefix, handle), Handle: handle}
+	record, err := p.recordOnDisk(identity.VolumeID)
 	if err != nil {
-		return backend.EphemeralVolume{}, err
+		return identity, err
 	}
 	if record.Inline == nil || record.Name != handle {
-		return backend.EphemeralVolume{}, fmt.Errorf("%w: the record of %s is not of inline volume %s", backend.ErrDataLoss, record.ID, handle)
+		return identity, fmt.Errorf("%w: the record of %s is not of inline volume %s", backend.ErrDataLoss, record.ID, handle)
 	}
 	return record.ephemeral(), nil
 }
@@ -60,7 +62,10 @@ func (p *Pool) DeleteEphemeral(ctx context.Context, handle string) error {
 }
 
 // Ephemerals lists the complete inline volumes.
-func (p *Pool) Ephemerals(_ context.Context) ([]backend.EphemeralVolume, error) {
+func (p *Pool) Ephemerals(ctx context.Context) ([]backend.EphemeralVolume, error) {
+	if err := p.settled(ctx); err != nil {
+		return nil, err
+	}
 	names, err := p.list(volumesDir)
 	if err != nil {
 		return nil, classify(err)

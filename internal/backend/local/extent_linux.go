@@ -18,7 +18,7 @@ func idOfData(data *os.File) string { return filepath.Base(filepath.Dir(data.Nam
 // neither it nor the other file needs new ones when written to. It can be
 // repeated: only what is still shared costs anything.
 func (p *Pool) unshare(ctx context.Context, f *os.File, size int64) error {
-	if !p.reflink {
+	if !p.reflink.Load() {
 		return nil
 	}
 	shared, err := sharedExtents(f)

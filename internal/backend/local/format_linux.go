@@ -29,7 +29,7 @@ func (p *Pool) FormatMark(_ context.Context, id string) (backend.FormatMark, err
 }
 
 func (p *Pool) readMark(id string) (backend.FormatMark, error) {
-	data, err := p.root.ReadFile(path.Join(volumePath(id), formatFile))
+	data, err := readSmall(p.root, path.Join(volumePath(id), formatFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return backend.FormatMark{}, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,19 +34,23 @@ func (f *frozen) add(dir *os.File) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.expired {
-		return errors.Join(f.late(), fs.Thaw(dir))
-	}
 	f.dirs = append(f.dirs, dir)
+	if f.expired {
+		return errors.Join(f.late(), f.thawAll())
+	}
 	return nil
 }
 
-// expire ends the freeze from outside, whatever the cut is waiting for.
+// errStillFrozen: a filesystem could not be thawed, and its workload blocks until
+// a retry succeeds.
+var errStillFrozen = fmt.Errorf("%w: a filesystem is still frozen; the driver retries to thaw it", backend.ErrUnavailable)
+
+// expire ends the freeze from outside, whatever the snapshot is waiting for.
 func (f *frozen) expire() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.expired = true
-	_ = f.thawAll() // thaw repeats it and reports
+	_ = f.thawAll() // thaw repeats what failed and reports
 }
 
 func (f *frozen) thaw() error {
@@ -55,7 +60,6 @@ func (f *frozen) thaw() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	err := f.thawAll()
-	f.dirs = nil
 	if f.expired {
 		err = errors.Join(f.late(), err)
 	}
@@ -64,9 +68,13 @@ func (f *frozen) thaw() error {
 
 func (f *frozen) thawAll() error {
 	var failed []error
-	for _, dir := range f.dirs {
-		failed = append(failed, fs.Thaw(dir))
-	}
+	f.dirs = slices.DeleteFunc(f.dirs, func(dir *os.File) bool {
+		err := fs.Thaw(dir)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%w: %w", errStillFrozen, err))
+		}
+		return err == nil
+	})
 	return errors.Join(failed...)
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"slices"
 	"time"
 
@@ -16,9 +17,15 @@ import (
 )
 
 // Group finds a complete group; ErrNotFound.
-func (p *Pool) Group(_ context.Context, id string) (backend.GroupSnapshot, error) {
+func (p *Pool) Group(ctx context.Context, id string) (backend.GroupSnapshot, error) {
+	if err := p.usable(); err != nil {
+		return backend.GroupSnapshot{}, err
+	}
 	if !isID(groupPrefix, id) {
 		return backend.GroupSnapshot{}, fmt.Errorf("%w: group snapshot %.128q", backend.ErrNotFound, id)
+	}
+	if err := p.resolve(ctx, groupPath(id)); err != nil {
+		return backend.GroupSnapshot{}, err
 	}
 	record, found, err := p.index.group(id)
 	if err != nil {
@@ -27,18 +34,15 @@ func (p *Pool) Group(_ context.Context, id string) (backend.GroupSnapshot, error
 	if !found {
 		return backend.GroupSnapshot{}, fmt.Errorf("%w: group snapshot %s", backend.ErrNotFound, id)
 	}
-	if record.State == deleting {
-		return backend.GroupSnapshot{}, fmt.Errorf("%w: group snapshot %s is deleted in part; delete it again", backend.ErrDataLoss, id)
-	}
-	return p.groupOf(record)
+	return p.groupOf(ctx, record)
 }
 
-func (p *Pool) groupOf(record groupRecord) (backend.GroupSnapshot, error) {
+func (p *Pool) groupOf(ctx context.Context, record groupRecord) (backend.GroupSnapshot, error) {
 	group := backend.GroupSnapshot{
 		ID: record.ID, Name: record.Name, Created: record.Created, Ready: true, Parameters: maps.Clone(record.Parameters),
 	}
 	for _, source := range record.SourceIDs {
-		member, err := p.findSnapshot(memberID(record.Name, source))
+		member, err := p.findSnapshot(ctx, memberID(record.Name, source))
 		if err != nil {
 			return backend.GroupSnapshot{}, fmt.Errorf("%w: group snapshot %s lacks its member of volume %s: %w", backend.ErrDataLoss, record.ID, source, err)
 		}
@@ -69,10 +73,17 @@ func (p *Pool) CreateGroup(ctx context.Context, spec backend.GroupSnapshotSpec) 
 	if err != nil {
 		return backend.GroupSnapshot{}, classify(err)
 	}
-	return p.groupOf(made)
+	return p.groupOf(ctx, made)
 }
 
 func (p *Pool) makeGroup(ctx context.Context, wanted groupRecord) (groupRecord, error) {
+	entry := groupPath(wanted.ID)
+	if err := p.ready(ctx); err != nil {
+		return groupRecord{}, err
+	}
+	if err := p.resolve(ctx, entry); err != nil {
+		return groupRecord{}, err
+	}
 	if have, found, err := p.index.group(wanted.ID); found || err != nil {
 		return have, errors.Join(err, taken(have, wanted))
 	}
@@ -84,10 +95,9 @@ func (p *Pool) makeGroup(ctx context.Context, wanted groupRecord) (groupRecord, 
 	if err := p.admitMembers(ctx, wanted.ID, members); err != nil {
 		return groupRecord{}, err
 	}
-	defer p.ledger.settle(wanted.ID)
-	entry := groupPath(wanted.ID)
+	defer p.settleUnlessUnresolved(entry)
 	held, record, err := begin(p, entry, groupFile, wanted)
-	if err != nil || record.State == ready {
+	if err != nil {
 		return record, err
 	}
 	defer held.release()
@@ -190,6 +200,7 @@ func (p *Pool) cutMembers(ctx context.Context, members []*member) error {
 // cannot be cut again.
 func (p *Pool) beginMember(m *member) error {
 	entry := snapshotPath(m.record.ID)
+	p.unresolved.remove(entry) // replaced here, or undone with the group
 	if held, err := p.take(entry, unix.LOCK_EX); err == nil {
 		err = p.discard(entry)
 		held.release()
@@ -224,29 +235,55 @@ func (p *Pool) finishMember(ctx context.Context, m *member) error {
 	return p.points.Hit("local/group/member")
 }
 
-// undoGroup removes the members that were begun, then the group.
+// undoGroup removes the group, then the members that were begun. In this order
+// because the record of the group may be complete on disk already: a crash in
+// between leaves members of a group that does not exist, which a start removes,
+// and never a group without its members.
 func (p *Pool) undoGroup(entry string, members []*member, cause error) error {
 	for _, m := range members {
 		if m.held != nil {
-			cause = p.undo(snapshotPath(m.record.ID), cause)
+			p.unresolved.add(snapshotPath(m.record.ID), cause)
 		}
 	}
-	return p.undo(entry, cause)
+	if errors.Is(cause, errStillFrozen) {
+		p.leaveUnresolved(entry, cause)
+		return cause
+	}
+	if cause = p.undo(entry, cause); p.unresolved.has(entry) {
+		return cause
+	}
+	for _, m := range members {
+		if m.held == nil {
+			continue
+		}
+		p.unresolved.remove(m.held.path)
+		cause = p.undo(m.held.path, cause)
+	}
+	return cause
 }
 
-// DeleteGroup removes a group with its snapshots. The record says so first, so
-// that a crash in between does not leave a group without some of its members.
+// DeleteGroup removes a group with its snapshots, or what an interrupted creation
+// or deletion left of them. ErrNotFound: all of it is gone for good.
 func (p *Pool) DeleteGroup(ctx context.Context, id string) error {
-	if _, err := p.Group(ctx, id); err != nil && !errors.Is(err, backend.ErrDataLoss) {
+	if _, err := p.Group(ctx, id); err != nil && !errors.Is(err, backend.ErrDataLoss) && !errors.Is(err, backend.ErrNotFound) {
 		return err
 	}
-	return classify(p.deleteGroup(id))
+	if !isID(groupPrefix, id) {
+		return fmt.Errorf("%w: group snapshot %.128q", backend.ErrNotFound, id)
+	}
+	return classify(p.deleteGroup(ctx, id))
 }
 
-func (p *Pool) deleteGroup(id string) error {
+func (p *Pool) deleteGroup(ctx context.Context, id string) error {
+	if err := p.ready(ctx); err != nil {
+		return err
+	}
 	entry := groupPath(id)
 	defer p.forgetIfGone(entry)
 	held, err := p.take(entry, unix.LOCK_EX)
+	if errors.Is(err, backend.ErrNotFound) {
+		return errors.Join(p.resolveAll(ctx), p.absent(err)) // members that a failed deletion left
+	}
 	if err != nil {
 		return err
 	}
@@ -260,15 +297,7 @@ func (p *Pool) deleteGroup(id string) error {
 	if err != nil {
 		return err
 	}
-	record.State = deleting
-	if err := p.writeRecord(entry, groupFile, record); err != nil {
-		return err
-	}
-	p.index.putGroup(record)
-	if err := p.points.Hit("local/group/deleting"); err != nil {
-		return err
-	}
-	return p.finishDeletion(entry, record, members)
+	return p.finishDeletion(ctx, entry, members, p.discardPresent)
 }
 
 // takeMembers locks all members first: one that is just being restored makes
@@ -294,17 +323,32 @@ func releaseAll(holds []*hold) {
 	}
 }
 
-func (p *Pool) finishDeletion(entry string, record groupRecord, members []*hold) error {
-	for _, source := range record.SourceIDs {
-		defer p.forgetIfGone(snapshotPath(memberID(record.Name, source)))
+// finishDeletion removes a group with one rename, which needs no room on a full
+// filesystem, then its members. Members of a group that does not exist are
+// removed by a start, or by resolve.
+func (p *Pool) finishDeletion(ctx context.Context, entry string, members []*hold, remove remover) error {
+	err := remove(ctx, entry)
+	if _, statErr := p.root.Lstat(entry); !errors.Is(statErr, fs.ErrNotExist) {
+		for _, held := range members {
+			p.unresolved.add(held.path, err) // resolved after their group
+		}
+		p.leaveUnresolved(entry, err)
+		return errors.Join(err, statErr)
 	}
+	p.forget(entry)
+	failed := []error{err}
 	for _, held := range members {
-		if err := p.discard(held.path); err != nil {
-			return err
+		p.index.forget(path.Base(held.path))
+		err := p.points.Hit("local/group/deleting")
+		if err == nil {
+			err = p.discard(held.path)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			p.leaveUnresolved(held.path, err)
+			failed = append(failed, err)
 		}
 	}
-	defer p.forgetIfGone(entry)
-	return p.discard(entry)
+	return errors.Join(failed...)
 }
 
 // recoverGroups comes before the snapshots, which are complete only with their
@@ -313,25 +357,29 @@ func (p *Pool) recoverGroups(ctx context.Context) error {
 	if p.options.Role == RoleNode {
 		return nil
 	}
-	for _, id := range p.namesIn(groupsDir) {
+	// An error here must end the start: a group that is not seen would have its
+	// members removed.
+	names, err := p.list(groupsDir)
+	if err != nil {
+		return err
+	}
+	for _, id := range names {
 		if !isID(groupPrefix, id) {
 			continue
 		}
-		if err := p.leaveAlone(ctx, groupPath(id), p.recoverGroup(ctx, id)); err != nil {
+		if err := p.leaveAlone(ctx, groupPath(id), p.recoverGroup(ctx, id, p.dropEntry)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *Pool) recoverGroup(ctx context.Context, id string) error {
+func (p *Pool) recoverGroup(ctx context.Context, id string, remove remover) error {
 	entry := groupPath(id)
 	record, err := readRecord[groupRecord](p.root, entry, groupFile)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return p.dropWithoutRecord(entry)
 	case err != nil:
-		return p.recoverUnfinished(ctx, entry, nil, err)
+		return p.recoverUnfinished(ctx, entry, nil, err, remove)
 	case record.State == ready:
 		p.dropTemps(entry)
 		p.index.putGroup(record)
@@ -348,5 +396,5 @@ func (p *Pool) recoverGroup(ctx context.Context, id string) error {
 		return err
 	}
 	p.log.Info("removing what an interrupted group snapshot left", "id", id, "state", record.State)
-	return p.finishDeletion(entry, record, members)
+	return p.finishDeletion(ctx, entry, members, remove)
 }

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
@@ -56,7 +59,7 @@ func (p *Pool) dataHealth(record volumeRecord) ([]backend.HealthProblem, error) 
 }
 
 func (p *Pool) loopHealth(record volumeRecord) ([]backend.HealthProblem, error) {
-	loops, _, err := p.loopsOfVolume(record.ID)
+	loops, err := p.loopsOfVolume(record.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -76,12 +79,70 @@ const nearlyFullShare = 20
 
 // StorageHealth tells what is wrong with the pool as a whole.
 func (p *Pool) StorageHealth(context.Context) ([]backend.HealthProblem, error) {
-	return append(p.poolHealth(), p.recordHealth()...), nil
+	return slices.Concat(p.poolHealth(), p.recordHealth(), p.leftoverHealth()), nil
+}
+
+// leftoverHealth reports what holds blocks of the pool and is in no listing.
+func (p *Pool) leftoverHealth() []backend.HealthProblem {
+	if p.usable() != nil {
+		return nil
+	}
+	var problems []backend.HealthProblem
+	report := func(reason, format string, arguments ...any) {
+		problems = append(problems, backend.HealthProblem{Kind: backend.HealthDegraded, Reason: reason, Message: fmt.Sprintf(format, arguments...)})
+	}
+	if left := p.unresolved.all(); len(left) > 0 {
+		first := slices.Sorted(maps.Keys(left))[0]
+		report("OperationsUnresolved", "%d operations failed and their result is not known, the first on %s: %v; the driver retries", len(left), first, left[first])
+	}
+	if count, bytes := p.heldBy(trashDir, func(string) bool { return true }); count > 0 {
+		report("DeletedNotRemoved", "%d deleted entries in %s hold %d bytes and cannot be removed; see the log, and remove what keeps them (lsattr, mounts)", count, trashDir, bytes)
+	}
+	unfinished := func(id string) bool {
+		_, volume, volumeErr := p.index.volume(id)
+		_, snapshot, snapshotErr := p.index.snapshot(id)
+		return !volume && !snapshot && volumeErr == nil && snapshotErr == nil
+	}
+	volumes, volumeBytes := p.heldBy(volumesDir, unfinished)
+	snapshots, snapshotBytes := p.heldBy(snapshotsDir, unfinished)
+	if count := volumes + snapshots; count > 0 {
+		report("CopiesUnfinished", "%d unfinished copies hold %d bytes; each is removed when its volume or snapshot is deleted, when the room is needed, or a day after its call was last repeated", count, volumeBytes+snapshotBytes)
+	}
+	return problems
+}
+
+// heldBy counts the entries of a directory and the bytes that their data files
+// occupy. Entries under lock are being worked on and do not count.
+func (p *Pool) heldBy(dir string, counts func(id string) bool) (entries int, bytes int64) {
+	for _, name := range p.namesIn(dir) {
+		entry := path.Join(dir, name)
+		if !counts(name) {
+			continue
+		}
+		held, err := p.take(entry, unix.LOCK_SH)
+		if err != nil {
+			continue
+		}
+		data, err := p.openData(entry, os.O_RDONLY)
+		if err == nil {
+			size, _ := allocated(data)
+			entries, bytes = entries+1, bytes+size
+			_ = data.Close()
+		}
+		held.release()
+	}
+	return entries, bytes
 }
 
 // poolHealth is what every volume of the pool suffers from.
 func (p *Pool) poolHealth() []backend.HealthProblem {
-	now, err := roomOf(p.top)
+	if err := p.usable(); err != nil {
+		return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: "PoolUnreachable", Message: err.Error()}}
+	}
+	now, err := p.stateOf()
+	if err == nil {
+		_, err = p.root.Stat(poolFile)
+	}
 	if err != nil {
 		return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: "PoolUnreachable", Message: err.Error()}}
 	}
@@ -89,7 +150,7 @@ func (p *Pool) poolHealth() []backend.HealthProblem {
 	if now.readOnly {
 		problems = append(problems, backend.HealthProblem{
 			Kind: backend.HealthInaccessible, Reason: "PoolReadOnly",
-			Message: fmt.Sprintf("the filesystem of pool %s is read-only; see the kernel log, then mount it read-write", p.options.Pool),
+			Message: p.readOnlyError().Error(),
 		})
 	}
 	if now.available < now.total/nearlyFullShare {

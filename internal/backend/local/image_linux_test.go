@@ -39,7 +39,7 @@ func unmountIfMounted(t *testing.T, dir string) {
 func TestPoolImage_givesReflinkAndSurvivesAReboot(t *testing.T) {
 	options := imageOptions(t)
 	pool := open(t, options)
-	if !pool.reflink {
+	if !pool.reflink.Load() {
 		t.Fatal("the image has no reflink")
 	}
 	volume := create(t, pool, spec("one", 8*mebibyte))

@@ -55,17 +55,29 @@ func (x *index) update(change func()) {
 	change()
 }
 
-func (x *index) putVolume(r volumeRecord) { x.update(func() { x.volumes[r.ID] = r }) }
+// putVolume enters a volume, whose record can be used from now on.
+func (x *index) putVolume(r volumeRecord) {
+	x.update(func() {
+		x.volumes[r.ID] = r
+		delete(x.broken, r.ID)
+	})
+}
 
 func (x *index) putSnapshots(records ...snapshotRecord) {
 	x.update(func() {
 		for _, r := range records {
 			x.snapshots[r.ID] = r
+			delete(x.broken, r.ID)
 		}
 	})
 }
 
-func (x *index) putGroup(r groupRecord) { x.update(func() { x.groups[r.ID] = r }) }
+func (x *index) putGroup(r groupRecord) {
+	x.update(func() {
+		x.groups[r.ID] = r
+		delete(x.broken, r.ID)
+	})
+}
 
 func (x *index) breakEntry(id string, why error) { x.update(func() { x.broken[id] = why }) }
 

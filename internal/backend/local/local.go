@@ -160,5 +160,6 @@ func traits() backend.Traits {
 		Parameters:        []string{parameterProvisioning, parameterSectorSize},
 		MutableParameters: []string{parameterProvisioning},
 		OnlineExpansion:   true,
+		LagsBehind:        true, // an interrupted creation is not found, and deleted all the same
 	}
 }

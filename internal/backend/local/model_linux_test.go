@@ -183,7 +183,7 @@ func (m *model) clone() {
 	switch {
 	case volume == nil:
 		m.make(source, nil, backend.ErrNotFound)
-	case volume.kept && !m.pool.reflink:
+	case volume.kept && !m.pool.reflink.Load():
 		m.make(source, volume.cells, backend.ErrPrecondition)
 	default:
 		m.make(source, volume.cells, nil)
@@ -241,7 +241,7 @@ func (m *model) snapshot() {
 	case have != nil:
 	case volume == nil:
 		sentinel = backend.ErrNotFound
-	case volume.kept && !m.pool.reflink:
+	case volume.kept && !m.pool.reflink.Load():
 		sentinel = backend.ErrPrecondition
 	}
 	_, err := m.guard.CreateSnapshot(m.ctx(), backend.SnapshotSpec{Name: name, SourceID: sourceID})
@@ -269,7 +269,7 @@ func (m *model) group() {
 		switch volume := m.volumes[source]; {
 		case volume == nil:
 			sentinel = backend.ErrNotFound
-		case volume.kept && !m.pool.reflink && sentinel == nil:
+		case volume.kept && !m.pool.reflink.Load() && sentinel == nil:
 			sentinel = backend.ErrPrecondition
 		default:
 			wanted[id] = slices.Clone(volume.cells)

@@ -39,7 +39,7 @@ func (p *Pool) openOrigin(ctx context.Context, from source) (*origin, error) {
 }
 
 func (p *Pool) openSnapshot(ctx context.Context, id string) (*origin, error) {
-	record, err := p.findSnapshot(id)
+	record, err := p.findSnapshot(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (p *Pool) openLive(ctx context.Context, id string) (*origin, error) {
 		return nil, err
 	}
 	how := unix.LOCK_SH
-	if p.reflink {
+	if p.reflink.Load() {
 		how = unix.LOCK_EX
 	}
 	held, err := p.wait(ctx, volumePath(id), how)

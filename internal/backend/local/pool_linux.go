@@ -45,8 +45,12 @@ type Pool struct {
 	log      *slog.Logger
 	points   *failpoint.Set
 
-	reflink     bool // files can share blocks
-	copyOnWrite bool // files must be told to write in place (btrfs)
+	phase      phase
+	unresolved unresolved
+	renames    unsynced
+
+	reflink     atomic.Bool // files can share blocks
+	copyOnWrite bool        // files must be told to write in place (btrfs)
 	reserved    int64
 	saveEvery   int64 // bytes between two records of a copy's progress
 
@@ -56,6 +60,8 @@ type Pool struct {
 	// discarded is when something was last deleted, in Unix nanoseconds.
 	discarded atomic.Int64
 	warned    sync.Map // volumes whose lack of direct I/O was logged
+
+	housekeeping housekeeping
 }
 
 // poolRecord identifies a pool, apart from the node that has it.
@@ -79,6 +85,10 @@ func (p *Pool) Traits() backend.Traits { return traits() }
 // what a crash left. ErrInUse when another process has the same half of the
 // pool; ErrPrecondition when the directory is not a pool of this node;
 // ErrUnavailable when the filesystem is missing.
+//
+// A pool whose filesystem fails, or whose identity is damaged, is returned too:
+// its devices can be listed and closed, everything else is ErrUnavailable, and
+// it opens when the cause is gone.
 func Open(ctx context.Context, options Options) (*Pool, error) {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -88,11 +98,16 @@ func Open(ctx context.Context, options Options) (*Pool, error) {
 		options: options, log: options.Logger.With("component", "local", "pool", options.Pool),
 		points: options.Failpoints, ledger: newLedger(options.Overcommit),
 		topology: backend.Topology{TopologyKey: options.NodeID}, saveEvery: saveEvery,
+		housekeeping: newHousekeeping(),
 	}
 	p.index.reset()
-	if err := p.open(ctx); err != nil {
+	if err := p.open(ctx); err != nil && hasFailed(err) && ctx.Err() == nil {
+		p.setFailure(err)
+		p.log.Error("the pool cannot be used: devices can be taken down and nothing else works until it is repaired", "error", errors.Join(err, p.closeFiles()))
+	} else if err != nil {
 		return nil, errors.Join(fmt.Errorf("open pool %s: %w", options.Pool, classify(err)), p.Close())
 	}
+	p.startHousekeeping()
 	return p, nil
 }
 
@@ -100,7 +115,7 @@ func (p *Pool) open(ctx context.Context) error {
 	if err := p.openDirectory(ctx); err != nil {
 		return err
 	}
-	now, err := roomOf(p.top)
+	now, err := p.stateOf()
 	if err != nil {
 		return err
 	}
@@ -114,18 +129,40 @@ func (p *Pool) open(ctx context.Context) error {
 	}
 	if now.readOnly {
 		p.log.Error("the pool's filesystem is read-only: nothing can be created, changed or cleaned up")
-		p.reflink = p.mayReflink(now.magic)
-		return p.load()
+		p.reflink.Store(p.mayReflink(now.magic))
+		p.load()
+		p.phase.opened.Store(true)
+		return nil
 	}
-	if p.reflink, err = p.probeReflink(); isFull(err) {
+	if err := p.startWritable(ctx); err != nil {
+		return err
+	}
+	p.phase.opened.Store(true)
+	return nil
+}
+
+// startWritable is the part of the start that writes. What an earlier process
+// renamed without an fsync is made durable before it is reported as done.
+func (p *Pool) startWritable(ctx context.Context) error {
+	if err := unix.Syncfs(descriptor(p.top)); err != nil {
+		return fmt.Errorf("sync the filesystem of %s: %w", p.options.Pool, err)
+	}
+	reflink, err := p.probeReflink()
+	if isFull(err) {
 		// Deleting something must be possible now more than ever.
 		p.log.Error("the pool is full; delete volumes or snapshots, or enlarge it", "error", err)
-		p.reflink, err = p.mayReflink(now.magic), nil
+		now, statErr := roomOf(p.top)
+		reflink, err = p.mayReflink(now.magic), statErr
 	}
 	if err != nil {
 		return err
 	}
-	return p.recover(ctx)
+	p.reflink.Store(reflink)
+	if err := p.recover(ctx); err != nil {
+		return err
+	}
+	p.phase.recovered.Store(true)
+	return nil
 }
 
 func (p *Pool) reserveOf(total int64) int64 {
@@ -141,6 +178,9 @@ func (p *Pool) openDirectory(ctx context.Context) error {
 		return err
 	}
 	p.options.Pool = directory
+	if _, err := os.Stat(directory); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	if err := os.MkdirAll(directory, directoryMode); err != nil {
 		return err
 	}
@@ -186,9 +226,12 @@ func (p *Pool) initialise(ctx context.Context, readOnly bool) error {
 		return err
 	}
 	defer unlock(turn)
-	data, err := p.root.ReadFile(poolFile)
+	data, err := readSmall(p.root, poolFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p.create()
+	}
+	if errors.Is(err, backend.ErrDataLoss) {
+		return p.identityDamaged(err)
 	}
 	if err != nil {
 		return err
@@ -209,8 +252,8 @@ func (p *Pool) checkForeign() error {
 		}
 	}
 	for _, dir := range []string{volumesDir, snapshotsDir, groupsDir} {
-		if entries, err := p.list(dir); err == nil && len(entries) > 0 {
-			return fmt.Errorf("%w: %s is missing, yet there are entries in %s; restore the file", backend.ErrDataLoss, poolFile, dir)
+		if entries, err := p.list(dir); err == nil && len(entries) > 0 && !p.options.Adopt {
+			return fmt.Errorf("%w: it is missing, yet there are entries in %s", errIdentity, dir)
 		}
 	}
 	return nil
@@ -246,9 +289,14 @@ func (p *Pool) saveIdentity() error {
 }
 
 func (p *Pool) identify(data []byte) error {
-	if err := json.Unmarshal(data, &p.identity); err != nil {
-		return fmt.Errorf("%w: %s cannot be read: %w", backend.ErrDataLoss, poolFile, err)
+	var identity poolRecord
+	if err := json.Unmarshal(data, &identity); err != nil {
+		return p.identityDamaged(err)
 	}
+	if identity.Version < 1 || identity.ID == "" || identity.NodeID == "" {
+		return p.identityDamaged(fmt.Errorf("version %d, ID %q, node ID %q", identity.Version, identity.ID, identity.NodeID))
+	}
+	p.identity = identity
 	switch {
 	case p.identity.Version > recordVersion:
 		return fmt.Errorf("%w: %s has version %d, this Holdfast knows up to %d; use the newer one", backend.ErrPrecondition, poolFile, p.identity.Version, recordVersion)
@@ -259,6 +307,17 @@ func (p *Pool) identify(data []byte) error {
 	}
 	p.log.Warn("adopting the pool of another node", "id", p.identity.ID, "was", p.identity.NodeID, "now", p.options.NodeID)
 	p.identity.NodeID = p.options.NodeID
+	return p.saveIdentity()
+}
+
+// identityDamaged writes pool.json anew when the administrator asked to adopt the
+// pool; nothing else in the pool depends on its content.
+func (p *Pool) identityDamaged(cause error) error {
+	if !p.options.Adopt {
+		return fmt.Errorf("%w: %w", errIdentity, cause)
+	}
+	p.log.Warn("the identity of the pool is damaged and is written anew", "error", cause)
+	p.identity = poolRecord{Version: recordVersion, ID: newPoolID(), NodeID: p.options.NodeID, Created: time.Now().UTC()}
 	return p.saveIdentity()
 }
 
@@ -285,9 +344,9 @@ func (p *Pool) takeRole(readOnly bool) error {
 
 func (p *Pool) openLock(name string, readOnly bool) (*os.File, error) {
 	if readOnly {
-		return p.root.Open(name)
+		return openRegular(p.root, name, os.O_RDONLY)
 	}
-	return p.root.OpenFile(name, os.O_RDWR|os.O_CREATE, fileMode)
+	return openRegular(p.root, name, os.O_RDWR|os.O_CREATE)
 }
 
 func (p *Pool) waitFile(ctx context.Context, name string, readOnly bool) (*os.File, error) {
@@ -347,6 +406,11 @@ func (p *Pool) dropScratch(f *os.File) {
 
 // Close gives the locks back. Devices stay as they are: workloads use them.
 func (p *Pool) Close() error {
+	p.stopHousekeeping()
+	return p.closeFiles()
+}
+
+func (p *Pool) closeFiles() error {
 	var failed []error
 	for _, lock := range p.locks {
 		failed = append(failed, unix.Flock(descriptor(lock), unix.LOCK_UN), lock.Close())
@@ -367,12 +431,11 @@ func (p *Pool) Probe(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	now, err := roomOf(p.top)
-	if err != nil {
-		return classify(err)
+	if err := p.ready(ctx); err != nil {
+		return err
 	}
-	if now.readOnly {
-		return fmt.Errorf("%w: the filesystem of pool %s is read-only; see the kernel log, then mount it read-write", backend.ErrUnavailable, p.options.Pool)
+	if err := p.refuseReadOnly(); err != nil {
+		return err
 	}
 	if _, err := p.root.Stat(poolFile); err != nil {
 		return fmt.Errorf("%w: pool %s: %w", backend.ErrUnavailable, p.options.Pool, err)

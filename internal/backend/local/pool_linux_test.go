@@ -128,14 +128,33 @@ func TestOpen_refusesWhatIsNoPool(t *testing.T) {
 	}
 }
 
-func TestOpen_refusesAPoolThatLostItsIdentity(t *testing.T) {
-	dir := poolDir(t)
-	pool := open(t, Options{Pool: dir})
-	create(t, pool, spec("one", 8*mebibyte))
-	shut(t, pool)
-	must(t, os.Remove(filepath.Join(dir, poolFile)))
-	if _, err := tryOpen(t, Options{Pool: dir}); !errors.Is(err, backend.ErrDataLoss) {
-		t.Fatalf("got %v; want ErrDataLoss", err)
+func TestOpen_aPoolThatLostItsIdentityCanBeTakenDownAndAdopted(t *testing.T) {
+	for name, damage := range map[string]func(path string) error{
+		"missing":      os.Remove,
+		"empty":        func(path string) error { return os.Truncate(path, 0) },
+		"not JSON":     func(path string) error { return os.WriteFile(path, []byte("\x00\x00"), 0o600) },
+		"without ID":   func(path string) error { return os.WriteFile(path, []byte(`{"version":1}`), 0o600) },
+		"a directory":  func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) },
+		"a named pipe": func(path string) error { return errors.Join(os.Remove(path), unix.Mkfifo(path, 0o600)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := poolDir(t)
+			pool := open(t, Options{Pool: dir})
+			volume := create(t, pool, spec("one", 8*mebibyte))
+			must(t, openDevice(t, pool, backend.DeviceRequest{VolumeID: volume.ID, Keep: true}).Release())
+			shut(t, pool)
+			must(t, damage(filepath.Join(dir, poolFile)))
+			damaged := open(t, Options{Pool: dir})
+			wantOnlyTeardown(t, damaged, volume.ID)
+			shut(t, damaged)
+			if name == "a directory" {
+				must(t, os.Remove(filepath.Join(dir, poolFile)))
+			}
+			adopted := open(t, Options{Pool: dir, Adopt: true})
+			if _, err := adopted.Volume(t.Context(), volume.ID); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 

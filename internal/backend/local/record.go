@@ -2,6 +2,7 @@ package local
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,7 +20,7 @@ type state string
 const (
 	creating state = "creating"
 	ready    state = "ready"
-	deleting state = "deleting" // groups only: volumes and snapshots go with one rename
+	deleting state = "deleting" // groups only, and only as an earlier version wrote it
 )
 
 // header is what all records begin with.
@@ -101,8 +102,14 @@ func newHeader(id string) header {
 	return header{Version: recordVersion, ID: id, State: creating}
 }
 
+// stored is what every record is.
+type stored interface {
+	head() header
+	check() error
+}
+
 // decode reads a record and checks that it is the one of that ID.
-func decode[T interface{ head() header }](data []byte, id string) (T, error) {
+func decode[T stored](data []byte, id string) (T, error) {
 	var record T
 	// The version alone, first: in a newer record all else may mean something else.
 	var versioned struct {
@@ -121,7 +128,57 @@ func decode[T interface{ head() header }](data []byte, id string) (T, error) {
 	if h.Version < 1 || h.ID != id || (h.State != creating && h.State != ready && h.State != deleting) {
 		return record, fmt.Errorf("%w: the record of %s says version %d, ID %q, state %q", backend.ErrDataLoss, id, h.Version, h.ID, h.State)
 	}
+	if err := record.check(); err != nil {
+		return record, fmt.Errorf("%w: the record of %s: %w", backend.ErrDataLoss, id, err)
+	}
 	return record, nil
+}
+
+func (h header) check() error { return nil }
+
+// check refuses values that this package never writes: a record that something
+// else changed must harm no other volume.
+func (r volumeRecord) check() error {
+	switch {
+	case r.Size <= 0 || r.Size > maximumSize:
+		return fmt.Errorf("size %d is not within 1 to %d bytes", r.Size, int64(maximumSize))
+	case r.Provisioning != thin && r.Provisioning != thick:
+		return fmt.Errorf("provisioning %q is neither %s nor %s", r.Provisioning, thin, thick)
+	case r.ID != idOf(volumePrefix, r.Name) && r.ID != idOf(ephemeralPrefix, r.Name):
+		return fmt.Errorf("name %q belongs to another ID", r.Name)
+	}
+	return errors.Join(checkSectorSize(r.SectorSize), r.Copy.check())
+}
+
+func (r snapshotRecord) check() error {
+	switch {
+	case r.Size <= 0 || r.Size > maximumSize:
+		return fmt.Errorf("size %d is not within 1 to %d bytes", r.Size, int64(maximumSize))
+	case r.GroupID == "" && r.ID != idOf(snapshotPrefix, r.Name):
+		return fmt.Errorf("name %q belongs to another ID", r.Name)
+	}
+	return errors.Join(checkSectorSize(r.SectorSize), r.Copy.check())
+}
+
+func (r groupRecord) check() error {
+	if r.ID != idOf(groupPrefix, r.Name) {
+		return fmt.Errorf("name %q belongs to another ID", r.Name)
+	}
+	return nil
+}
+
+func checkSectorSize(bytes int) error {
+	if bytes != 512 && bytes != defaultSectorSize {
+		return fmt.Errorf("sector size %d is neither 512 nor %d", bytes, defaultSectorSize)
+	}
+	return nil
+}
+
+func (c *copyState) check() error {
+	if c != nil && (c.Offset < 0 || c.Offset > maximumSize) {
+		return fmt.Errorf("copy offset %d is not within 0 to %d bytes", c.Offset, int64(maximumSize))
+	}
+	return nil
 }
 
 func (r volumeRecord) thick() bool { return r.Provisioning == thick }

@@ -36,14 +36,18 @@ func (p *Pool) recover(ctx context.Context) error {
 		return err
 	}
 	if err := p.emptyTrash(); err != nil {
-		p.log.Warn("some deleted files could not be removed; the next start tries again", "error", err)
+		p.log.Warn("some deleted files could not be removed; the driver retries", "error", err)
+		p.wake()
 	}
 	_, err := p.observe(ctx)
 	return err
 }
 
+// remover discards an entry, with or without taking its lock.
+type remover func(ctx context.Context, entry string) error
+
 // eachEntry visits the entries of one kind that are this half's.
-func (p *Pool) eachEntry(ctx context.Context, dir, prefix string, visit func(ctx context.Context, id string) error) error {
+func (p *Pool) eachEntry(ctx context.Context, dir, prefix string, visit func(ctx context.Context, id string, remove remover) error) error {
 	names, err := p.list(dir)
 	if err != nil {
 		return err
@@ -55,7 +59,7 @@ func (p *Pool) eachEntry(ctx context.Context, dir, prefix string, visit func(ctx
 		if !isID(prefix, id) || !p.owns(id) {
 			continue
 		}
-		if err := p.leaveAlone(ctx, path.Join(dir, id), visit(ctx, id)); err != nil {
+		if err := p.leaveAlone(ctx, path.Join(dir, id), visit(ctx, id, p.dropEntry)); err != nil {
 			return err
 		}
 	}
@@ -70,31 +74,36 @@ func (p *Pool) leaveAlone(ctx context.Context, entry string, err error) error {
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, backend.ErrBusy):
-		p.log.Warn("an unfinished entry is in use; the next start looks at it again", "path", entry, "error", err)
+	case errors.Is(err, backend.ErrDataLoss), errors.Is(err, backend.ErrPrecondition):
+		p.reportBroken(entry, err)
 		return nil
 	}
-	p.reportBroken(entry, err)
-	p.forgetIfGone(entry) // the step that failed may have been the last
+	p.log.Warn("an entry could not be recovered; the driver retries", "path", entry, "error", err)
+	p.leaveUnresolved(entry, err)
 	return nil
 }
 
-func (p *Pool) recoverVolume(ctx context.Context, id string) error {
+func (p *Pool) recoverVolume(ctx context.Context, id string, remove remover) error {
 	entry := volumePath(id)
 	record, err := readRecord[volumeRecord](p.root, entry, volumeFile)
 	if err != nil || record.State != ready {
 		if err == nil {
 			err = p.thawSource(ctx, record.Source.VolumeID)
 		}
-		return p.recoverUnfinished(ctx, entry, record.Copy, err)
+		return p.recoverUnfinished(ctx, entry, record.Copy, err, remove)
 	}
 	p.dropTemps(entry)
 	if err := p.recoverSize(entry, &record); err != nil {
 		return err
 	}
-	p.index.putVolume(record)
-	p.ledger.set(id, account{size: record.Size, thick: record.thick(), mayShare: p.reflink})
+	p.enterVolume(record, p.unmeasured(record))
 	return nil
+}
+
+// unmeasured is the account of a volume of which nothing is known but its
+// record: it may ask for all of its blocks.
+func (p *Pool) unmeasured(record volumeRecord) account {
+	return account{size: record.Size, thick: record.thick(), mayShare: p.reflink.Load()}
 }
 
 // recoverSize finishes an expansion that was interrupted between the file and
@@ -118,6 +127,9 @@ func (p *Pool) recoverSize(entry string, record *volumeRecord) error {
 		p.log.Error("a data file is truncated", "volume", record.ID, "bytes", stat.Size, "of", record.Size)
 		return nil
 	}
+	if stat.Size > maximumSize {
+		return fmt.Errorf("%w: the data file of %s has %d bytes; volumes have at most %d", backend.ErrDataLoss, record.ID, stat.Size, int64(maximumSize))
+	}
 	if stat.Size > record.Size {
 		record.Size = stat.Size
 		if err := p.writeRecord(entry, volumeFile, *record); err != nil {
@@ -131,19 +143,19 @@ func (p *Pool) recoverSize(entry string, record *volumeRecord) error {
 	return nil
 }
 
-func (p *Pool) recoverSnapshot(ctx context.Context, id string) error {
+func (p *Pool) recoverSnapshot(ctx context.Context, id string, remove remover) error {
 	entry := snapshotPath(id)
 	record, err := readRecord[snapshotRecord](p.root, entry, snapshotFile)
 	if err != nil || record.State != ready {
 		if err == nil {
 			err = p.thawSource(ctx, record.SourceID)
 		}
-		return p.recoverUnfinished(ctx, entry, record.Copy, err)
+		return p.recoverUnfinished(ctx, entry, record.Copy, err, remove)
 	}
 	p.dropTemps(entry)
 	if record.GroupID != "" {
 		if _, complete, _ := p.index.group(record.GroupID); !complete {
-			return p.dropOrphan(ctx, entry, record)
+			return p.dropOrphan(ctx, entry, record, remove)
 		}
 	}
 	p.index.putSnapshots(record)
@@ -153,7 +165,7 @@ func (p *Pool) recoverSnapshot(ctx context.Context, id string) error {
 // recoverUnfinished deals with an entry that is not complete: a copy that can
 // be gone on with stays for a while, an unusable record is left alone, all else
 // is removed.
-func (p *Pool) recoverUnfinished(ctx context.Context, entry string, begun *copyState, err error) error {
+func (p *Pool) recoverUnfinished(ctx context.Context, entry string, begun *copyState, err error, remove remover) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return p.dropWithoutRecord(entry)
@@ -169,12 +181,12 @@ func (p *Pool) recoverUnfinished(ctx context.Context, entry string, begun *copyS
 		return nil
 	}
 	p.log.Info("removing what an interrupted creation left", "id", path.Base(entry))
-	return p.dropEntry(ctx, entry)
+	return remove(ctx, entry)
 }
 
-// dropStale removes beginnings of copies whose calls were not repeated for a
-// long time, in a process that is never started again.
-func (p *Pool) dropStale() error {
+// dropAbandoned removes beginnings of copies that no call works on, as far as drop
+// selects them. A call that is repeated later begins its copy again.
+func (p *Pool) dropAbandoned(drop func(entry string) bool) error {
 	for dir, known := range map[string]func(string) bool{
 		volumesDir:   func(id string) bool { _, found, err := p.index.volume(id); return found || err != nil },
 		snapshotsDir: func(id string) bool { _, found, err := p.index.snapshot(id); return found || err != nil },
@@ -184,7 +196,7 @@ func (p *Pool) dropStale() error {
 			return err
 		}
 		for _, id := range names {
-			if entry := path.Join(dir, id); !known(id) && idForm.MatchString(id) && p.owns(id) && !p.recent(entry) {
+			if entry := path.Join(dir, id); !known(id) && idForm.MatchString(id) && p.owns(id) && drop(entry) {
 				p.dropUnlessBusy(entry)
 			}
 		}
@@ -192,13 +204,15 @@ func (p *Pool) dropStale() error {
 	return nil
 }
 
+func (p *Pool) stale(entry string) bool { return !p.recent(entry) }
+
 func (p *Pool) dropUnlessBusy(entry string) {
 	held, err := p.take(entry, unix.LOCK_EX)
 	if err != nil {
 		return
 	}
 	defer held.release()
-	if complete(p.root, entry) {
+	if p.unresolved.has(entry) || complete(p.root, entry) {
 		return // finished in this instant
 	}
 	p.log.Info("removing what an interrupted creation left", "id", path.Base(entry))
@@ -213,7 +227,7 @@ func complete(root *os.Root, entry string) bool {
 	if path.Dir(entry) == snapshotsDir {
 		file = snapshotFile
 	}
-	data, err := root.ReadFile(path.Join(entry, file))
+	data, err := readSmall(root, path.Join(entry, file))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
@@ -252,12 +266,15 @@ func (p *Pool) reportBroken(entry string, err error) {
 
 // dropOrphan removes a member of a group that does not exist, but for a group
 // whose record is unusable.
-func (p *Pool) dropOrphan(ctx context.Context, entry string, record snapshotRecord) error {
+func (p *Pool) dropOrphan(ctx context.Context, entry string, record snapshotRecord, remove remover) error {
+	if p.unresolved.has(groupPath(record.GroupID)) {
+		return fmt.Errorf("%w: its group snapshot %s is not resolved", backend.ErrUnavailable, record.GroupID)
+	}
 	if _, _, err := p.index.group(record.GroupID); err != nil {
 		p.reportBroken(entry, err)
 		return nil
 	}
-	return p.dropEntry(ctx, entry)
+	return remove(ctx, entry)
 }
 
 func (p *Pool) recent(entry string) bool {
@@ -283,9 +300,18 @@ func (p *Pool) thawSource(ctx context.Context, id string) error {
 	if !isID(volumePrefix, id) {
 		return nil
 	}
+	// Under the lock of the volume: a snapshot that is being made keeps its freeze.
+	held, err := p.wait(ctx, volumePath(id), unix.LOCK_EX)
+	if errors.Is(err, backend.ErrNotFound) {
+		return nil // deleted, hence not mounted
+	}
+	if err != nil {
+		return err
+	}
+	defer held.release()
 	data, err := p.openData(volumePath(id), os.O_RDONLY)
 	if errors.Is(err, backend.ErrDataLoss) {
-		return nil // deleted, hence not mounted
+		return nil
 	}
 	if err != nil {
 		return err
@@ -294,24 +320,34 @@ func (p *Pool) thawSource(ctx context.Context, id string) error {
 	return thawUsers(ctx, data)
 }
 
-// load is recover on a read-only filesystem: it changes nothing.
-func (p *Pool) load() error {
-	for _, id := range p.namesIn(groupsDir) {
-		if record, err := readRecord[groupRecord](p.root, groupPath(id), groupFile); err == nil && record.State == ready {
-			p.index.putGroup(record)
-		}
-	}
-	for _, id := range p.namesIn(snapshotsDir) {
-		if record, err := readRecord[snapshotRecord](p.root, snapshotPath(id), snapshotFile); err == nil && record.State == ready {
+// load is recover on a read-only filesystem: it changes nothing. Groups come
+// before the snapshots in them.
+func (p *Pool) load() {
+	loadEach(p, groupsDir, groupPrefix, groupFile, p.index.putGroup)
+	loadEach(p, snapshotsDir, snapshotPrefix, snapshotFile, func(record snapshotRecord) {
+		if _, complete, _ := p.index.group(record.GroupID); record.GroupID == "" || complete {
 			p.index.putSnapshots(record)
 		}
-	}
-	for _, id := range p.namesIn(volumesDir) {
-		if record, err := readRecord[volumeRecord](p.root, volumePath(id), volumeFile); err == nil && record.State == ready {
-			p.index.putVolume(record)
+	})
+	enter := func(record volumeRecord) { p.enterVolume(record, p.unmeasured(record)) }
+	loadEach(p, volumesDir, volumePrefix, volumeFile, enter)
+	loadEach(p, volumesDir, ephemeralPrefix, volumeFile, enter)
+}
+
+func loadEach[T stored](p *Pool, dir, prefix, file string, enter func(T)) {
+	for _, id := range p.namesIn(dir) {
+		if !isID(prefix, id) {
+			continue
+		}
+		record, err := readRecord[T](p.root, path.Join(dir, id), file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			p.reportBroken(path.Join(dir, id), err)
+		case record.head().State == ready:
+			enter(record)
 		}
 	}
-	return nil
 }
 
 func (p *Pool) namesIn(dir string) []string {

@@ -34,9 +34,15 @@ func refuseParameters(parameters map[string]string) error {
 	return fmt.Errorf("%w: parameters: unknown %s; known are none", backend.ErrInvalid, strings.Join(keys, ", "))
 }
 
-func (p *Pool) findSnapshot(id string) (snapshotRecord, error) {
+func (p *Pool) findSnapshot(ctx context.Context, id string) (snapshotRecord, error) {
+	if err := p.usable(); err != nil {
+		return snapshotRecord{}, err
+	}
 	if !isID(snapshotPrefix, id) {
 		return snapshotRecord{}, fmt.Errorf("%w: snapshot %.128q", backend.ErrNotFound, id)
+	}
+	if err := p.resolve(ctx, snapshotPath(id)); err != nil {
+		return snapshotRecord{}, err
 	}
 	record, found, err := p.index.snapshot(id)
 	if err != nil {
@@ -49,8 +55,8 @@ func (p *Pool) findSnapshot(id string) (snapshotRecord, error) {
 }
 
 // Snapshot finds a snapshot that was cut; ErrNotFound.
-func (p *Pool) Snapshot(_ context.Context, id string) (backend.Snapshot, error) {
-	record, err := p.findSnapshot(id)
+func (p *Pool) Snapshot(ctx context.Context, id string) (backend.Snapshot, error) {
+	record, err := p.findSnapshot(ctx, id)
 	if err != nil {
 		return backend.Snapshot{}, err
 	}
@@ -67,7 +73,10 @@ func (p *Pool) SnapshotByName(ctx context.Context, name string) (backend.Snapsho
 }
 
 // Snapshots lists snapshots, members of groups included.
-func (p *Pool) Snapshots(_ context.Context, filter backend.SnapshotFilter, after string, limit int) ([]backend.Snapshot, error) {
+func (p *Pool) Snapshots(ctx context.Context, filter backend.SnapshotFilter, after string, limit int) ([]backend.Snapshot, error) {
+	if err := p.settled(ctx); err != nil {
+		return nil, err
+	}
 	records := page(&p.index, func(x *index) map[string]snapshotRecord { return x.snapshots },
 		func(r snapshotRecord) bool {
 			return (filter.SnapshotID == "" || r.ID == filter.SnapshotID) &&
@@ -96,6 +105,13 @@ func (p *Pool) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (b
 }
 
 func (p *Pool) makeSnapshot(ctx context.Context, wanted snapshotRecord) (snapshotRecord, error) {
+	entry := snapshotPath(wanted.ID)
+	if err := p.ready(ctx); err != nil {
+		return snapshotRecord{}, err
+	}
+	if err := p.resolve(ctx, entry); err != nil {
+		return snapshotRecord{}, err
+	}
 	if have, found, err := p.index.snapshot(wanted.ID); found || err != nil {
 		return have, errors.Join(err, taken(have, wanted))
 	}
@@ -112,10 +128,9 @@ func (p *Pool) makeSnapshot(ctx context.Context, wanted snapshotRecord) (snapsho
 	if err := p.admit(ctx, wanted.ID, need); err != nil {
 		return snapshotRecord{}, err
 	}
-	defer p.ledger.settle(wanted.ID)
-	entry := snapshotPath(wanted.ID)
+	defer p.settleUnlessUnresolved(entry)
 	held, record, err := begin(p, entry, snapshotFile, wanted)
-	if err != nil || record.State == ready {
+	if err != nil {
 		return record, err
 	}
 	defer held.release()
@@ -134,7 +149,7 @@ func (r *snapshotRecord) describe(from *origin) {
 // needOfCut is how many bytes cutting a volume takes, now or when the volume is
 // written to: shared blocks need a new one at the first write.
 func (p *Pool) needOfCut(from *origin) (int64, error) {
-	if p.reflink && !from.thick {
+	if p.reflink.Load() && !from.thick {
 		before, _ := p.ledger.get(from.id)
 		after := before
 		after.exclusive = 0
@@ -175,7 +190,7 @@ func (p *Pool) fillSnapshot(ctx context.Context, entry string, record *snapshotR
 		return err
 	}
 	p.noteShared(from)
-	if !from.thick || !p.reflink {
+	if !from.thick || !p.reflink.Load() {
 		return nil
 	}
 	if err := data.Sync(); err != nil {
@@ -186,7 +201,7 @@ func (p *Pool) fillSnapshot(ctx context.Context, entry string, record *snapshotR
 
 // noteShared enters into the ledger that a volume's blocks are shared now.
 func (p *Pool) noteShared(from *origin) {
-	if !p.reflink || !from.live {
+	if !p.reflink.Load() || !from.live {
 		return
 	}
 	if a, ok := p.ledger.get(from.id); ok {
@@ -216,25 +231,29 @@ func (p *Pool) finishSnapshot(entry string, record *snapshotRecord, data *os.Fil
 	return nil
 }
 
-// DeleteSnapshot removes a snapshot. Volumes restored from it are files of
-// their own and stay. ErrBusy while one is being restored.
-func (p *Pool) DeleteSnapshot(_ context.Context, id string) error {
-	if _, err := p.findSnapshot(id); err != nil {
+// DeleteSnapshot removes a snapshot, or what an interrupted creation left of one.
+// Volumes restored from it are files of their own and stay. ErrBusy while one is
+// being restored. ErrNotFound: it is gone for good.
+func (p *Pool) DeleteSnapshot(ctx context.Context, id string) error {
+	if _, err := p.findSnapshot(ctx, id); err != nil && (!errors.Is(err, backend.ErrNotFound) || !isID(snapshotPrefix, id)) {
 		return err
 	}
-	return classify(p.dropSnapshot(id))
+	return classify(p.dropSnapshot(ctx, id))
 }
 
-func (p *Pool) dropSnapshot(id string) error {
+func (p *Pool) dropSnapshot(ctx context.Context, id string) error {
+	if err := p.ready(ctx); err != nil {
+		return err
+	}
 	entry := snapshotPath(id)
 	defer p.forgetIfGone(entry)
 	held, err := p.take(entry, unix.LOCK_EX)
 	if err != nil {
-		return err
+		return p.absent(err)
 	}
 	defer held.release()
 	if err := p.points.Hit("local/delete/checked"); err != nil {
 		return err
 	}
-	return p.discard(entry)
+	return p.delete(entry)
 }

@@ -2,10 +2,10 @@ package local
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -49,12 +49,15 @@ type hold struct {
 // release unlocks explicitly: a program that is just being started has a copy
 // of the descriptor between fork and exec, which would keep the lock.
 func (h *hold) release() {
+	if h == nil {
+		return
+	}
 	unlock(h.dir)
 }
 
 // take locks the directory of an entry; ErrNotFound, or ErrBusy at once.
 func (p *Pool) take(entry string, how int) (*hold, error) {
-	dir, err := p.root.Open(entry)
+	dir, err := p.root.OpenFile(entry, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", backend.ErrNotFound, path.Base(entry))
 	}
@@ -104,22 +107,69 @@ func (p *Pool) wait(ctx context.Context, entry string, how int) (*hold, error) {
 	}
 }
 
-// takeNew makes the directory of an entry if need be and locks it.
+// takeNew makes the directory of an entry if need be and locks it. It repeats
+// both when the removal of an abandoned entry took the directory in between.
 func (p *Pool) takeNew(entry string) (*hold, error) {
-	if err := durable.Mkdir(p.root, entry, directoryMode); err != nil {
-		return nil, err
+	const tries = 10
+	for try := 0; ; try++ {
+		if err := durable.Mkdir(p.root, entry, directoryMode); err != nil {
+			return nil, err
+		}
+		held, err := p.take(entry, unix.LOCK_EX)
+		if !errors.Is(err, backend.ErrNotFound) || try == tries {
+			return held, err
+		}
 	}
-	return p.take(entry, unix.LOCK_EX)
 }
 
 // readRecord finds the record of an entry; fs.ErrNotExist when there is none.
-func readRecord[T interface{ head() header }](root *os.Root, entry, file string) (T, error) {
-	data, err := root.ReadFile(path.Join(entry, file))
+func readRecord[T stored](root *os.Root, entry, file string) (T, error) {
+	data, err := readSmall(root, path.Join(entry, file))
 	if err != nil {
 		var none T
 		return none, err
 	}
 	return decode[T](data, path.Base(entry))
+}
+
+// maximumRecord bounds what is read of a record, in bytes. The largest sound one
+// is that of a group with some thousand members.
+const maximumRecord = mebibyte
+
+// readSmall reads a regular file of at most maximumRecord bytes.
+func readSmall(root *os.Root, name string) ([]byte, error) {
+	file, err := openRegular(root, name, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maximumRecord+1))
+	if err = errors.Join(err, file.Close()); err != nil {
+		return nil, err
+	}
+	if len(data) > maximumRecord {
+		return nil, fmt.Errorf("%w: %s is larger than %d bytes", backend.ErrDataLoss, name, maximumRecord)
+	}
+	return data, nil
+}
+
+// openRegular opens a file and refuses everything that is not a regular file
+// with ErrDataLoss. It does not block on a named pipe (open(2), O_NONBLOCK).
+func openRegular(root *os.Root, name string, flags int) (*os.File, error) {
+	file, err := root.OpenFile(name, flags|unix.O_NONBLOCK, fileMode)
+	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENXIO) {
+		return nil, fmt.Errorf("%w: %s is not a regular file: %w", backend.ErrDataLoss, name, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	stat, err := statOf(file)
+	if err == nil && stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = fmt.Errorf("%w: %s is not a regular file", backend.ErrDataLoss, name)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
 }
 
 func (p *Pool) writeRecord(entry, file string, record any) error {
@@ -131,65 +181,11 @@ func (p *Pool) writeRecord(entry, file string, record any) error {
 }
 
 func (p *Pool) openData(entry string, flags int) (*os.File, error) {
-	file, err := p.root.OpenFile(path.Join(entry, dataFile), flags, fileMode)
+	file, err := openRegular(p.root, path.Join(entry, dataFile), flags)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: the data file of %s is missing", backend.ErrDataLoss, path.Base(entry))
 	}
 	return file, err
-}
-
-// discard removes an entry: one rename, after which it is gone for good, then
-// the removal of the files. What is left of that is removed at the next start.
-func (p *Pool) discard(entry string) error {
-	rest := path.Join(trashDir, path.Base(entry)+"."+rand.Text())
-	if err := durable.Rename(p.root, entry, rest); err != nil {
-		return err
-	}
-	if err := p.points.Hit("local/discard/renamed"); err != nil {
-		return err
-	}
-	p.discarded.Store(time.Now().UnixNano())
-	if err := p.root.RemoveAll(rest); err != nil {
-		p.log.Warn("removing deleted files failed; the next start tries again", "path", rest, "error", err)
-		return nil
-	}
-	return p.points.Hit("local/discard/removed")
-}
-
-// undo removes what a failed operation made; the failure is what is reported.
-func (p *Pool) undo(entry string, cause error) error {
-	if err := p.discard(entry); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(cause, fmt.Errorf("undo: %w", err))
-	}
-	return cause
-}
-
-// emptyTrash removes what was deleted before. An entry under lock is just
-// being removed by the other half.
-func (p *Pool) emptyTrash() error {
-	names, err := p.list(trashDir)
-	if err != nil {
-		return err
-	}
-	var failed []error
-	for _, name := range names {
-		if p.owns(name) {
-			failed = append(failed, p.emptyOne(path.Join(trashDir, name)))
-		}
-	}
-	return errors.Join(failed...)
-}
-
-func (p *Pool) emptyOne(entry string) error {
-	held, err := p.take(entry, unix.LOCK_EX)
-	if errors.Is(err, backend.ErrBusy) || errors.Is(err, backend.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer held.release()
-	return p.root.RemoveAll(entry)
 }
 
 // owns tells whether an entry is this half's to write: inline volumes belong

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
-	"path"
 	"strings"
 	"time"
 
@@ -22,9 +20,15 @@ func (p *Pool) CheckParameters(parameters, mutable map[string]string) error {
 }
 
 // Volume finds a complete volume; ErrNotFound.
-func (p *Pool) Volume(_ context.Context, id string) (backend.Volume, error) {
+func (p *Pool) Volume(ctx context.Context, id string) (backend.Volume, error) {
+	if err := p.usable(); err != nil {
+		return backend.Volume{}, err
+	}
 	if !isID(volumePrefix, id) {
 		return backend.Volume{}, fmt.Errorf("%w: volume %.128q", backend.ErrNotFound, id)
+	}
+	if err := p.resolve(ctx, volumePath(id)); err != nil {
+		return backend.Volume{}, err
 	}
 	record, found, err := p.index.volume(id)
 	if err != nil {
@@ -50,7 +54,10 @@ func collision(id, have, want string) error {
 }
 
 // Volumes lists complete volumes, inline ones excepted.
-func (p *Pool) Volumes(_ context.Context, after string, limit int) ([]backend.Volume, error) {
+func (p *Pool) Volumes(ctx context.Context, after string, limit int) ([]backend.Volume, error) {
+	if err := p.settled(ctx); err != nil {
+		return nil, err
+	}
 	records := page(&p.index, func(x *index) map[string]volumeRecord { return x.volumes },
 		func(r volumeRecord) bool { return strings.HasPrefix(r.ID, volumePrefix) }, after, limit)
 	volumes := make([]backend.Volume, len(records))
@@ -112,6 +119,13 @@ func (p *Pool) reachable(requirement *backend.TopologyRequirement) bool {
 
 // makeVolume makes what the record says, from the intent to the record "ready".
 func (p *Pool) makeVolume(ctx context.Context, wanted volumeRecord) (volumeRecord, error) {
+	entry := volumePath(wanted.ID)
+	if err := p.ready(ctx); err != nil {
+		return volumeRecord{}, err
+	}
+	if err := p.resolve(ctx, entry); err != nil {
+		return volumeRecord{}, err
+	}
 	if have, found, err := p.index.volume(wanted.ID); found || err != nil {
 		return have, errors.Join(err, taken(have, wanted))
 	}
@@ -130,10 +144,9 @@ func (p *Pool) makeVolume(ctx context.Context, wanted volumeRecord) (volumeRecor
 	if err := p.admit(ctx, wanted.ID, need); err != nil {
 		return volumeRecord{}, err
 	}
-	defer p.ledger.settle(wanted.ID)
-	entry := volumePath(wanted.ID)
+	defer p.settleUnlessUnresolved(entry)
 	held, record, err := begin(p, entry, volumeFile, wanted)
-	if err != nil || record.State == ready {
+	if err != nil {
 		return record, err
 	}
 	defer held.release()
@@ -212,8 +225,14 @@ func (p *Pool) shape(ctx context.Context, data *os.File, size int64, thick, shar
 	return data.Sync()
 }
 
+// finishVolume completes a volume with the rename of its record. What can fail
+// comes before: a volume is in the index and the ledger, or it is undone.
 func (p *Pool) finishVolume(entry string, record *volumeRecord, data *os.File) error {
 	if err := p.points.Hit("local/create/synced"); err != nil {
+		return err
+	}
+	opened, err := p.accountOf(*record, data)
+	if err != nil {
 		return err
 	}
 	record.State, record.Copy = ready, nil
@@ -223,28 +242,35 @@ func (p *Pool) finishVolume(entry string, record *volumeRecord, data *os.File) e
 	if err := p.points.Hit("local/create/ready"); err != nil {
 		return err
 	}
-	p.index.putVolume(*record)
-	return p.openAccount(*record, data)
+	p.enterVolume(*record, opened)
+	return nil
 }
 
-// openAccount enters a complete volume into the ledger.
-func (p *Pool) openAccount(record volumeRecord, data *os.File) error {
-	has := account{size: record.Size, thick: record.thick(), mayShare: p.reflink && record.Source != source{}}
+// enterVolume makes a complete volume known: in the ledger before the index, so
+// that nothing is promised in between that the volume may need.
+func (p *Pool) enterVolume(record volumeRecord, opened account) {
+	p.ledger.set(record.ID, opened)
+	p.index.putVolume(record)
+}
+
+// accountOf is the account of a volume that is about to be complete.
+func (p *Pool) accountOf(record volumeRecord, data *os.File) (account, error) {
+	has := account{size: record.Size, thick: record.thick(), mayShare: p.reflink.Load() && record.Source != source{}}
 	if !has.mayShare {
 		bytes, err := allocated(data)
 		if err != nil {
-			return err
+			return has, err
 		}
 		has.exclusive = bytes
 	} else if record.thick() {
 		has.exclusive = record.Size // unshared above
 	}
-	p.ledger.set(record.ID, has)
-	return nil
+	return has, nil
 }
 
-// DeleteVolume removes a volume; ErrInUse when a loop device of this machine
-// has its file. Snapshots and clones are files of their own and stay.
+// DeleteVolume removes a volume, or what an interrupted creation left of one;
+// ErrInUse when a loop device of this machine has its file. Snapshots and clones
+// are files of their own and stay. ErrNotFound: it is gone for good.
 func (p *Pool) DeleteVolume(ctx context.Context, id string) error {
 	if !isID(volumePrefix, id) {
 		return fmt.Errorf("%w: volume %.128q", backend.ErrNotFound, id)
@@ -257,10 +283,16 @@ func (p *Pool) DeleteVolume(ctx context.Context, id string) error {
 
 func (p *Pool) deleteVolume(ctx context.Context, id string) error {
 	entry := volumePath(id)
+	if err := p.ready(ctx); err != nil {
+		return err
+	}
+	if err := p.resolve(ctx, entry); err != nil {
+		return err
+	}
 	defer p.forgetIfGone(entry)
 	held, err := p.take(entry, unix.LOCK_EX)
 	if err != nil {
-		return err
+		return p.absent(err)
 	}
 	defer held.release()
 	if err := p.refuseInUse(ctx, entry, id); err != nil {
@@ -269,16 +301,5 @@ func (p *Pool) deleteVolume(ctx context.Context, id string) error {
 	if err := p.points.Hit("local/delete/checked"); err != nil {
 		return err
 	}
-	return p.discard(entry)
-}
-
-// forgetIfGone takes an entry out of the books when its directory is not there:
-// also after a deletion that failed behind the rename, or somebody else's hand.
-func (p *Pool) forgetIfGone(entry string) {
-	if _, err := p.root.Lstat(entry); !errors.Is(err, fs.ErrNotExist) {
-		return
-	}
-	id := path.Base(entry)
-	p.index.forget(id)
-	p.ledger.remove(id)
+	return p.delete(entry)
 }

@@ -1,0 +1,132 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// disagreements compares the index, the ledger, the listings and the disk of a
+// pool on which no operation runs, after what is unresolved was resolved.
+func disagreements(ctx context.Context, p *Pool) (found []string) {
+	complain := func(format string, arguments ...any) { found = append(found, fmt.Sprintf(format, arguments...)) }
+	if err := p.tidy(ctx); err != nil {
+		complain("tidying failed: %v", err)
+	}
+	for entry, why := range p.unresolved.all() {
+		complain("%s is unresolved: %v", entry, why)
+	}
+	compareVolumes(ctx, p, complain)
+	compareSnapshots(ctx, p, complain)
+	compareLedger(p, complain)
+	if left, err := p.list(trashDir); err != nil || len(left) > 0 {
+		complain("the trash holds %v, %v", left, err)
+	}
+	slices.Sort(found)
+	return found
+}
+
+type complaint func(format string, arguments ...any)
+
+func compareVolumes(ctx context.Context, p *Pool, complain complaint) {
+	onDisk := map[string]volumeRecord{}
+	for _, id := range p.namesIn(volumesDir) {
+		record, err := readRecord[volumeRecord](p.root, volumePath(id), volumeFile)
+		switch _, known, _ := p.index.volume(id); {
+		case err != nil:
+			complain("volume %s on disk: %v", id, err)
+		case record.State == ready:
+			onDisk[id] = record
+			if !known {
+				complain("volume %s is ready on disk and not in the index", id)
+			}
+			if info, err := os.Stat(filepath.Join(p.options.Pool, volumePath(id), dataFile)); err != nil || info.Size() != record.Size {
+				complain("volume %s has %d bytes in its record and %v, %v on disk", id, record.Size, info, err)
+			}
+		case record.Copy == nil:
+			complain("volume %s is half made", id)
+		}
+	}
+	p.index.mu.RLock()
+	defer p.index.mu.RUnlock()
+	for id, record := range p.index.volumes {
+		if have, ok := onDisk[id]; !ok || have.Size != record.Size || have.Provisioning != record.Provisioning {
+			complain("volume %s is in the index as %+v and on disk as %+v", id, record, have)
+		}
+	}
+}
+
+func compareSnapshots(ctx context.Context, p *Pool, complain complaint) {
+	listed := map[string]bool{}
+	snapshots, err := p.Snapshots(ctx, backend.SnapshotFilter{}, "", 0)
+	if err != nil {
+		complain("list snapshots: %v", err)
+	}
+	for _, s := range snapshots {
+		listed[s.ID] = true
+		if s.GroupID == "" {
+			continue
+		}
+		if _, err := p.Group(ctx, s.GroupID); err != nil {
+			complain("snapshot %s is listed and its group is not complete: %v", s.ID, err)
+		}
+	}
+	for _, id := range p.namesIn(snapshotsDir) {
+		record, err := readRecord[snapshotRecord](p.root, snapshotPath(id), snapshotFile)
+		switch {
+		case err != nil:
+			complain("snapshot %s on disk: %v", id, err)
+		case record.State == ready && !listed[id]:
+			complain("snapshot %s is ready on disk and not listed", id)
+		case record.State != ready && record.Copy == nil:
+			complain("snapshot %s is half made", id)
+		}
+	}
+	for id := range listed {
+		if !complete(p.root, snapshotPath(id)) {
+			complain("snapshot %s is listed and not complete on disk", id)
+		}
+	}
+	for _, id := range p.namesIn(groupsDir) {
+		if _, err := p.Group(ctx, id); err != nil {
+			complain("group %s is on disk and not complete: %v", id, err)
+		}
+	}
+}
+
+func compareLedger(p *Pool, complain complaint) {
+	p.ledger.mu.Lock()
+	defer p.ledger.mu.Unlock()
+	var needs int64
+	for id, a := range p.ledger.accounts {
+		needs += p.ledger.need(a)
+		if record, known, _ := p.index.volume(id); !known || record.Size != a.size || record.thick() != a.thick {
+			complain("volume %s is in the ledger as %+v and in the index as %+v", id, a, record)
+		}
+	}
+	p.index.mu.RLock()
+	defer p.index.mu.RUnlock()
+	for id := range p.index.volumes {
+		if _, ok := p.ledger.accounts[id]; !ok {
+			complain("volume %s is in the index and not in the ledger", id)
+		}
+	}
+	if len(p.ledger.pending) > 0 || needs != p.ledger.needs {
+		complain("the ledger needs %d bytes for %d of the accounts and %v pending", p.ledger.needs, needs, p.ledger.pending)
+	}
+}
+
+func wantAgreement(ctx context.Context, t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, p *Pool, after string) {
+	t.Helper()
+	if found := disagreements(ctx, p); len(found) > 0 {
+		t.Fatalf("%s:\n%s", after, strings.Join(found, "\n"))
+	}
+}

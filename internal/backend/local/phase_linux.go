@@ -1,0 +1,132 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/node/mount"
+)
+
+// phase is how far the start of a pool has come. A pool whose filesystem failed
+// is served without its files, so that what is mounted can be taken down; one on
+// a read-only filesystem is read only. Both advance when the cause is gone.
+type phase struct {
+	mu        sync.Mutex // advancing
+	opened    atomic.Bool
+	recovered atomic.Bool
+	failure   atomic.Pointer[error] // why the pool is not open
+}
+
+// hasFailed reports whether an error means that the filesystem or its device
+// stopped working, after which only the kernel can be asked about devices.
+func hasFailed(err error) bool {
+	for _, errno := range []unix.Errno{unix.EIO, unix.ESHUTDOWN, unix.EUCLEAN, unix.ESTALE, unix.ENXIO, unix.ENODEV} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return errors.Is(err, errIdentity)
+}
+
+// errIdentity: pool.json is damaged.
+var errIdentity = fmt.Errorf("%w: %s cannot be used; restore it, or start once with --adopt-pool to write it anew", backend.ErrDataLoss, poolFile)
+
+// usable is ErrUnavailable, with the cause, while the pool is not open.
+func (p *Pool) usable() error {
+	if p.phase.opened.Load() {
+		return nil
+	}
+	cause := "it is not open"
+	if failure := p.phase.failure.Load(); failure != nil {
+		cause = (*failure).Error() // in words only: its class is not that of the call
+	}
+	return fmt.Errorf("%w: pool %s: %s", backend.ErrUnavailable, p.options.Pool, cause)
+}
+
+// ready is nil when the pool is open and recovered, which it tries to reach.
+// ErrUnavailable: the filesystem failed or is read-only.
+func (p *Pool) ready(ctx context.Context) error {
+	if p.phase.recovered.Load() {
+		return nil
+	}
+	p.phase.mu.Lock()
+	defer p.phase.mu.Unlock()
+	if p.phase.recovered.Load() {
+		return nil
+	}
+	if !p.phase.opened.Load() {
+		if err := p.reopen(ctx); err != nil {
+			return p.usable()
+		}
+	}
+	if p.phase.recovered.Load() {
+		return nil
+	}
+	if err := p.refuseReadOnly(); err != nil {
+		return err
+	}
+	if err := p.startWritable(ctx); err != nil {
+		return fmt.Errorf("recover pool %s: %w", p.options.Pool, classify(err))
+	}
+	p.log.Info("the pool can be written to and was recovered")
+	return nil
+}
+
+func (p *Pool) reopen(ctx context.Context) error {
+	err := p.open(ctx)
+	if err != nil {
+		p.setFailure(err)
+		return errors.Join(err, p.closeFiles())
+	}
+	p.log.Info("the pool is open again")
+	return nil
+}
+
+func (p *Pool) setFailure(err error) {
+	err = classify(err)
+	p.phase.failure.Store(&err)
+}
+
+// stateOf reads the room of the pool's filesystem and whether it takes writes.
+// The flag of statfs(2) does not show an ext4 that stopped writes after an error
+// or a shutdown; its options do (Linux 6.15, ext4_show_options).
+func (p *Pool) stateOf() (room, error) {
+	now, err := roomOf(p.top)
+	if err != nil || now.readOnly {
+		return now, err
+	}
+	var stat unix.Statx_t
+	if err := unix.Statx(descriptor(p.top), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &stat); err != nil {
+		return now, fmt.Errorf("find the mount of %s: %w", p.top.Name(), err)
+	}
+	table, err := mount.Table()
+	if err != nil {
+		return now, err
+	}
+	if entry := mount.ByID(table, stat.Mnt_id); entry != nil {
+		now.readOnly = mount.HasOption(entry.VFSOptions, "emergency_ro") || mount.HasOption(entry.VFSOptions, "shutdown")
+	}
+	return now, nil
+}
+
+// refuseReadOnly is ErrUnavailable while the filesystem takes no writes.
+func (p *Pool) refuseReadOnly() error {
+	now, err := p.stateOf()
+	if err != nil {
+		return classify(err)
+	}
+	if now.readOnly {
+		return p.readOnlyError()
+	}
+	return nil
+}
+
+func (p *Pool) readOnlyError() error {
+	return fmt.Errorf("%w: the filesystem of pool %s is read-only; see the kernel log, then mount it read-write", backend.ErrUnavailable, p.options.Pool)
+}

@@ -1,0 +1,148 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/durable"
+)
+
+// unresolved are entries on which an operation neither completed nor was undone,
+// with the reason. What is on disk decides about them, as at a start: resolve
+// completes or removes them before any other operation sees them.
+type unresolved struct {
+	mu      sync.Mutex
+	entries map[string]error
+}
+
+func (u *unresolved) add(entry string, why error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.entries == nil {
+		u.entries = map[string]error{}
+	}
+	u.entries[entry] = why
+}
+
+func (u *unresolved) remove(entry string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.entries, entry)
+}
+
+func (u *unresolved) has(entry string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_, ok := u.entries[entry]
+	return ok
+}
+
+func (u *unresolved) all() map[string]error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return maps.Clone(u.entries)
+}
+
+// leaveUnresolved notes that an operation on an entry failed with an unknown
+// result, and wakes the housekeeping.
+func (p *Pool) leaveUnresolved(entry string, why error) {
+	p.unresolved.add(entry, why)
+	p.wake()
+}
+
+// resolve completes or removes an entry if an operation left it unresolved.
+// ErrUnavailable: it could not, and the state of the entry is not known.
+func (p *Pool) resolve(ctx context.Context, entry string) error {
+	if !p.unresolved.has(entry) {
+		return nil
+	}
+	held, err := p.wait(ctx, entry, unix.LOCK_EX)
+	if errors.Is(err, backend.ErrNotFound) {
+		p.forget(entry)
+		return p.resolved(entry, p.syncRenames())
+	}
+	if errors.Is(err, backend.ErrBusy) {
+		return err
+	}
+	if err != nil {
+		return p.resolved(entry, err)
+	}
+	defer held.release()
+	if !p.unresolved.has(entry) {
+		return nil
+	}
+	return p.resolved(entry, p.resolveHeld(ctx, entry))
+}
+
+// resolved takes an entry off the list when err is nil.
+func (p *Pool) resolved(entry string, err error) error {
+	if err != nil {
+		p.unresolved.add(entry, err)
+		return fmt.Errorf("%w: an earlier operation on %s failed and its result is not known: %w; the driver retries", backend.ErrUnavailable, path.Base(entry), err)
+	}
+	p.ledger.settle(path.Base(entry))
+	p.unresolved.remove(entry)
+	return nil
+}
+
+// resolveHeld does for one entry under lock what a start does for all. What is
+// there is made durable first: it may be the effect of a call whose fsync failed.
+func (p *Pool) resolveHeld(ctx context.Context, entry string) error {
+	if err := errors.Join(p.syncRenames(), durable.SyncDir(p.root, path.Dir(entry)), durable.SyncDir(p.root, entry)); err != nil {
+		return err
+	}
+	id := path.Base(entry)
+	switch path.Dir(entry) {
+	case groupsDir:
+		return p.recoverGroup(ctx, id, p.discardPresent)
+	case snapshotsDir:
+		return p.recoverSnapshot(ctx, id, p.discardPresent)
+	}
+	return p.recoverVolume(ctx, id, p.discardPresent)
+}
+
+func (p *Pool) discardPresent(_ context.Context, entry string) error {
+	if err := p.discard(entry); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	p.forget(entry)
+	return nil
+}
+
+// resolveAll resolves every entry, groups before the snapshots in them.
+func (p *Pool) resolveAll(ctx context.Context) error {
+	var failed []error
+	for _, entry := range slices.Sorted(maps.Keys(p.unresolved.all())) { // groups/ sorts before snapshots/
+		failed = append(failed, p.resolve(ctx, entry))
+	}
+	return errors.Join(failed...)
+}
+
+// settled resolves what it can before a listing. An entry that stays unresolved
+// is left out and keeps nothing else from being listed.
+func (p *Pool) settled(ctx context.Context) error {
+	if err := p.usable(); err != nil {
+		return err
+	}
+	if err := p.resolveAll(ctx); err != nil {
+		p.log.Warn("some entries are not listed", "error", err)
+	}
+	return ctx.Err()
+}
+
+// settleUnlessUnresolved ends the promise of an operation. The promise of an
+// unresolved one stays until it is known what the operation made.
+func (p *Pool) settleUnlessUnresolved(entry string) {
+	if !p.unresolved.has(entry) {
+		p.ledger.settle(path.Base(entry))
+	}
+}
