@@ -2,8 +2,6 @@ package winnode
 
 import (
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/internal/node"
 )
 
 // model is what the calls so far should have come to.
@@ -21,12 +20,7 @@ type model struct {
 	staged   map[string]string // by staging path: the volume
 	links    map[string]string // by target: the staging path
 	written  map[string]bool   // volumes with a file
-	begun    map[string]string // by staging path: the volume of a Stage that did not succeed
-}
-
-// mayBeOnline reports whether a call can have left the volume's disk online.
-func (m *model) mayBeOnline(volume string) bool {
-	return m.isStaged(volume) || slices.Contains(slices.Collect(maps.Values(m.begun)), volume)
+	size     map[string]int64  // of disks that are attached
 }
 
 func (m *model) isStaged(volume string) bool {
@@ -38,11 +32,6 @@ func (m *model) isStaged(volume string) bool {
 	return false
 }
 
-// isOthers reports whether a Stage of another volume has begun at the path.
-func (m *model) isOthers(volume, path string) bool {
-	return m.begun[path] != "" && m.begun[path] != volume
-}
-
 // stage is the error that staging should give.
 func (m *model) stage(volume, path string) error {
 	switch {
@@ -52,7 +41,6 @@ func (m *model) stage(volume, path string) error {
 		return backend.ErrUnavailable
 	}
 	m.staged[path] = volume
-	delete(m.begun, path)
 	return nil
 }
 
@@ -61,9 +49,6 @@ func (m *model) unstage(volume, path string) error {
 		return backend.ErrPrecondition
 	}
 	delete(m.staged, path)
-	if m.begun[path] == volume {
-		delete(m.begun, path)
-	}
 	return nil
 }
 
@@ -89,14 +74,24 @@ func (m *model) unpublish(volume, target string) error {
 	return nil
 }
 
+// slow are the habits of a Windows that is late with everything, by a random part.
+func slow(r *rapid.T) simulated.Options {
+	late := rapid.SampledFrom([]time.Duration{0, time.Millisecond, 3 * time.Millisecond})
+	return simulated.Options{
+		VolumeDelay: late.Draw(r, "volumes arrive after"), ListDelay: late.Draw(r, "volumes are listed after"),
+		FormatDelay: late.Draw(r, "formats show after"), UsableLag: rapid.IntRange(0, 2).Draw(r, "updates of a GPT"),
+		DeletePending: rapid.Bool().Draw(r, "removals are pending"),
+	}
+}
+
 // Whatever is called in whatever order, with the process dying and calls of
 // Windows failing in between: each call answers as the model does, no file is
 // lost, and no disk stays online that is staged nowhere.
 func TestModel_anyOrderOfCalls(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		m := newMachine(t)
+		m := newMachineWith(t, slow(r))
 		m.impatient()
-		w := &model{attached: map[string]bool{}, staged: map[string]string{}, links: map[string]string{}, written: map[string]bool{}, begun: map[string]string{}}
+		w := &model{attached: map[string]bool{}, staged: map[string]string{}, links: map[string]string{}, written: map[string]bool{}, size: map[string]int64{}}
 		volume := rapid.SampledFrom([]string{volA, volB})
 		staging := rapid.SampledFrom([]string{stagingA, stagingB})
 		target := rapid.SampledFrom([]string{targetA, targetA2})
@@ -110,7 +105,7 @@ func TestModel_anyOrderOfCalls(t *testing.T) {
 			"attach": func(r *rapid.T) {
 				if v := volume.Draw(r, "volume"); !w.attached[v] {
 					m.attach(v)
-					w.attached[v] = true
+					w.attached[v], w.size[v] = true, gibibyte
 				}
 			},
 			"reattach": func(r *rapid.T) { // under another number
@@ -121,8 +116,8 @@ func TestModel_anyOrderOfCalls(t *testing.T) {
 			},
 			"stage": func(r *rapid.T) {
 				v, p := volume.Draw(r, "volume"), staging.Draw(r, "staging")
-				if w.isStaged(v) && w.staged[p] == "" || w.isOthers(v, p) {
-					return // no orchestrator stages a volume at two paths, or two at one
+				if w.isStaged(v) && w.staged[p] == "" {
+					return // no orchestrator stages a volume at two paths
 				}
 				compare("stage "+v, m.engine.Stage(t.Context(), stageOf(v, p)), w.stage(v, p))
 				if w.staged[p] == v && !w.written[v] {
@@ -132,9 +127,6 @@ func TestModel_anyOrderOfCalls(t *testing.T) {
 			},
 			"unstage": func(r *rapid.T) {
 				v, p := volume.Draw(r, "volume"), staging.Draw(r, "staging")
-				if w.isOthers(v, p) {
-					return
-				}
 				compare("unstage "+v, m.engine.Unstage(t.Context(), v, p), w.unstage(v, p))
 			},
 			"publish": func(r *rapid.T) {
@@ -145,11 +137,38 @@ func TestModel_anyOrderOfCalls(t *testing.T) {
 				v, at := volume.Draw(r, "volume"), target.Draw(r, "target")
 				compare("unpublish "+v, m.engine.Unpublish(t.Context(), v, at), w.unpublish(v, at))
 			},
-			"fail": func(r *rapid.T) { // calls of Windows, in a call that is then repeated
+			"scan": func(r *rapid.T) { // another program has something open when it is removed
 				v, p := volume.Draw(r, "volume"), staging.Draw(r, "staging")
-				if w.isOthers(v, p) {
+				if w.staged[p] != "" && w.staged[p] != v {
 					return
 				}
+				file, err := m.Open(p, true)
+				if err != nil {
+					return
+				}
+				err = m.engine.Unstage(t.Context(), v, p)
+				file.Close()
+				if err != nil {
+					err = m.engine.Unstage(t.Context(), v, p)
+				}
+				compare("unstage again "+v, err, w.unstage(v, p))
+			},
+			"grow": func(r *rapid.T) {
+				v, p := volume.Draw(r, "volume"), staging.Draw(r, "staging")
+				if w.staged[p] != v || v == "" {
+					return
+				}
+				size := w.size[v] + rapid.Int64Range(1, 4).Draw(r, "by")*(gibibyte/8)
+				m.must(m.GrowDisk(m.numberOf(v), size))
+				w.size[v] = size
+				_, err := m.engine.Expand(t.Context(), node.ExpandRequest{VolumeID: v, VolumePath: p, Range: backend.SizeRange{Required: size}})
+				compare("expand "+v, err, nil)
+				if stats, err := m.engine.Stats(t.Context(), v, p, ""); err != nil || stats.Bytes.Total < size-32*mebibyte {
+					r.Fatalf("after growth to %d: %+v, %v", size, stats, err)
+				}
+			},
+			"fail": func(r *rapid.T) { // calls of Windows, in a call that is then repeated
+				v, p := volume.Draw(r, "volume"), staging.Draw(r, "staging")
 				fault := m.Inject(simulated.Fault{
 					Call:   rapid.SampledFrom([]string{"", "Devices.OpenInterface", "IOCTL_STORAGE_QUERY_PROPERTY"}).Draw(r, "call"),
 					At:     rapid.IntRange(1, 30).Draw(r, "at"),
@@ -163,23 +182,21 @@ func TestModel_anyOrderOfCalls(t *testing.T) {
 				}
 				compare("unstage again "+v, err, w.unstage(v, p))
 			},
-			"give up": func(r *rapid.T) { // a Stage that dies and is not repeated
+			"give up": func(r *rapid.T) { // a Stage that dies is undone and not repeated
 				v, p := volume.Draw(r, "volume"), staging.Draw(r, "staging")
-				if w.mayBeOnline(v) || w.staged[p] != "" || w.begun[p] != "" {
+				if w.isStaged(v) || w.staged[p] != "" {
 					return
 				}
-				fault := m.Inject(simulated.Fault{Changing: true, At: rapid.IntRange(1, 8).Draw(r, "at"), Times: 1, Action: simulated.DieAfter})
-				w.begun[p] = v
-				if m.engine.Stage(t.Context(), stageOf(v, p)) == nil {
-					compare("stage "+v, nil, w.stage(v, p))
-				}
+				fault := m.Inject(simulated.Fault{Changing: true, At: rapid.IntRange(1, 12).Draw(r, "at"), Times: 1, Action: simulated.DieAfter})
+				_ = m.engine.Stage(t.Context(), stageOf(v, p))
 				fault.Remove()
 				m.start()
 				m.impatient()
+				compare("unstage "+v, m.engine.Unstage(t.Context(), v, p), w.unstage(v, p))
 			},
 			"die": func(r *rapid.T) { // in a call that is then repeated
 				v, p := volume.Draw(r, "volume"), staging.Draw(r, "staging")
-				if w.isStaged(v) && w.staged[p] == "" || w.isOthers(v, p) {
+				if w.isStaged(v) && w.staged[p] == "" {
 					return
 				}
 				fault := m.Inject(simulated.Fault{Changing: true, At: rapid.IntRange(1, 8).Draw(r, "at"), Times: 1, Action: simulated.DieAfter})
@@ -204,7 +221,7 @@ func (m *machine) agrees(r *rapid.T, w *model) {
 		r.Fatalf("destroyed: %v", lost)
 	}
 	for _, disk := range m.State().Disks {
-		if volume := strings.TrimSpace(disk.Serial); w.attached[volume] && disk.Online && !w.mayBeOnline(volume) {
+		if volume := strings.TrimSpace(disk.Serial); w.attached[volume] && disk.Online && !w.isStaged(volume) {
 			r.Fatalf("the disk of %s is online, and staged nowhere", volume)
 		}
 	}

@@ -258,9 +258,14 @@ func TestSimulated_noticesEveryFailureAndFalseSuccess(t *testing.T) {
 	}
 }
 
+// inBubble runs a test on a clock that waits for nothing.
+func inBubble(test func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) { synctest.Test(t, test) }
+}
+
 func failAt(t *testing.T, at int, failing step, action simulated.Action, n int) (hit bool) {
 	t.Helper()
-	t.Run(fmt.Sprintf("%s %s %d", failing.name, action, n), func(t *testing.T) {
+	t.Run(fmt.Sprintf("%s %s %d", failing.name, action, n), inBubble(func(t *testing.T) {
 		m := newMachine(t)
 		steps := life()
 		for _, s := range steps[:at] {
@@ -283,7 +288,7 @@ func failAt(t *testing.T, at int, failing step, action simulated.Action, n int) 
 		for _, s := range steps[at+1:] {
 			m.do(s)
 		}
-	})
+	}))
 	return hit
 }
 

@@ -28,6 +28,9 @@ func FuzzDisks_acrossVersions(f *testing.F) {
 	f.Add(uint32(1), false, "", "", "", "", "", "", int64(0), false, false, "")
 	f.Fuzz(func(t *testing.T, number uint32, located bool, adapter, bus, target, lun, page83, serial string, size int64, online, readOnly bool, problem string) {
 		disk := hub.Disk{Number: number, Page83: page83, SerialNumber: serial, Size: size, Online: online, ReadOnly: readOnly}
+		if page83 != "" {
+			disk.Identifiers = []hub.DiskIdentifier{{CodeSet: 1, Type: 3, Association: number, Value: page83}, {CodeSet: 2, Value: serial}}
+		}
 		if located {
 			disk.Location = &hub.DiskLocation{Adapter: adapter, Bus: bus, Target: target, LUN: lun}
 		}

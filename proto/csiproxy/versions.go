@@ -1,6 +1,6 @@
 // Package csiproxy has the API that the Kubernetes enhancement proposal "CSI
 // plugins on Windows nodes" names, in versions. A version is a folder: its proto,
-// and its translation to the hub. Beside them are a client and a mounter.
+// and its translation to the hub. Next to them is a client.
 package csiproxy
 
 import (

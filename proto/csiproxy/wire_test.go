@@ -34,8 +34,18 @@ func kep() []string {
 	}
 }
 
-// either is a map of two entries in whichever order.
-func either(a, b []byte) [][]byte { return [][]byte{Message(a, b), Message(b, a)} }
+// inAnyOrder are the encodings of a map.
+func inAnyOrder(entries ...[]byte) (all [][]byte) {
+	if len(entries) == 0 {
+		return [][]byte{nil}
+	}
+	for i, first := range entries {
+		for _, rest := range inAnyOrder(slices.Delete(slices.Clone(entries), i, i+1)...) {
+			all = append(all, Message(first, rest))
+		}
+	}
+	return all
+}
 
 // G-1 G-2 P-8: what travels in each version, without the generated code.
 func TestVersions_areThoseOfTheWire(t *testing.T) {
@@ -50,19 +60,22 @@ func alphaExchanges() []Exchange {
 	location := Sub(2, Text(1, "1"), Text(2, "2"), Text(3, "3"), Text(4, "4"))
 	page83 := Entry(1, Text(1, "page83"), Text(2, "600508e0"))
 	serial := Entry(1, Text(1, "serialNumber"), Text(2, "vol0123"))
-	ids := either(page83, serial)
+	var ids [][]byte
+	for _, said := range inAnyOrder(page83, serial, Entry(1, Text(1, "page83.0"), Text(2, "600508e0")), Entry(1, Text(1, "page83.1"), Text(2, "a port"))) {
+		ids = append(ids, Entry(1, Text(1, "7"), Sub(2, said)))
+	}
 	return []Exchange{
 		Sent("Mkdir", Text(1, path)).Asks("Mkdir " + path),
 		Sent("Rmdir", Text(1, path)).Asks("Rmdir " + path + " false"),
 		Sent("Rescan").Asks("Rescan"),
 		Sent("PartitionDisk", Text(1, "7")).Asks("Partition 7", "Online 7").Answers(Text(1, VolumeID)),
-		Sent("FormatVolume", Text(1, VolumeID), Text(2, path)).Asks(formats()...),
+		Sent("FormatVolume", Text(1, VolumeID), Text(2, path), Text(3, "NTFS")).Asks(formats()...),
 		Sent("MountSMBShare", Text(1, remote), Text(2, path), Text(3, "u"), Text(4, "p")).Asks(`Mount \\server\share at ` + path + " as u with p"),
 		Sent("MountISCSILun", Text(1, "10.0.0.1:3261"), Text(2, iqn), Text(3, "4"), Text(4, "u"), Text(5, "s")).
 			Asks(mounts("{10.0.0.1 3261}")...).Answers(Text(1, "7")),
 		Sent("LinkVolume", Text(1, path), Text(2, target)).Asks("Link source " + path + " link " + target),
 		Sent("GetDiskLocations").Asks("List").Answers(Entry(1, Text(1, "7"), location)),
-		Sent("GetDiskIDs").Asks("List").Answers(Entry(1, Text(1, "7"), Sub(2, ids[0])), Entry(1, Text(1, "7"), Sub(2, ids[1]))),
+		Sent("GetDiskIDs").Asks("List").Answers(ids...),
 		Sent("ResizeVolume", Text(1, VolumeID), Number(2, 1<<40)).Asks("Resize " + VolumeID + " 1099511627776"),
 	}
 }
@@ -75,11 +88,14 @@ func formats() []string {
 // mounts is what mounting a LUN asks of a machine that has its disk.
 func mounts(portal string) []string {
 	asksDisks := "Disks " + portal + " " + iqn
-	return []string{asksDisks, asksDisks, "List", "SetOnline 7 " + identity + " true"}
+	return []string{asksDisks, "Connect " + portal + " " + iqn + " auth 1 as u with s", asksDisks, "List", "SetOnline 7 " + identity + " true"}
 }
 
 // ids are what disk 7 says it is.
-func ids(number protowire.Number) []byte { return Sub(number, Text(1, "600508e0"), Text(2, "vol0123")) }
+func ids(number protowire.Number) []byte {
+	return Sub(number, Text(1, "600508e0"), Text(2, "vol0123"),
+		Sub(3, Number(1, 1), Number(2, 3), Text(4, "600508e0")), Sub(3, Number(1, 2), Number(2, 8), Number(3, 1), Text(4, "a port")))
+}
 
 // common are the exchanges that v1beta1 and v1 share.
 func common() []Exchange {
@@ -96,7 +112,7 @@ func common() []Exchange {
 			Asks(mounts("{10.0.0.1 3261}")...).Answers(Number(1, 7)),
 		Sent("LinkVolume", Text(1, path), Text(2, target)).Asks("Link source " + path + " link " + target),
 		Sent("GetDiskLocations").Asks("List").Answers(Entry(1, Number(1, 7), location)),
-		Sent("GetDiskIDs").Asks("List").Answers(Entry(1, Number(1, 7), Sub(2, Text(1, "600508e0"), Text(2, "vol0123")))),
+		Sent("GetDiskIDs").Asks("List").Answers(Entry(1, Number(1, 7), ids(2))),
 		Sent("ResizeVolume", Text(1, VolumeID), Number(2, 1<<40)).Asks("Resize " + VolumeID + " 1099511627776").Answers(Number(1, 1<<40)),
 		Sent("UnmountVolume", Text(1, VolumeID), Text(2, path)).Asks("Unmount " + VolumeID + " at " + path),
 		Sent("UnmountSMBShare", Text(1, remote), Text(2, path)).Asks(`Unmount \\server\share at "C:\\var\\lib\\kubelet\\plugins\\x"`),
@@ -111,7 +127,7 @@ func betaExchanges() []Exchange {
 }
 
 func stableExchanges() []Exchange {
-	disk := Sub(1, Number(1, 7), Sub(2, Number(1, 1), Number(2, 2), Number(3, 3), Number(4, 4)), Sub(3, Text(1, "600508e0"), Text(2, "vol0123")))
+	disk := Sub(1, Number(1, 7), Sub(2, Number(1, 1), Number(2, 2), Number(3, 3), Number(4, 4)), ids(3))
 	id := Text(1, VolumeID)
 	return slices.Concat(common(), stableISCSI(), []Exchange{
 		Sent("PartitionDisk", Number(1, 7)).Asks("Partition 7").Answers(id),

@@ -181,11 +181,24 @@ func TestMountISCSILun_isFinishedByARepetition(t *testing.T) {
 				return err
 			}
 			dieEverywhere(t, make, run, func(t *testing.T, m *machine) {
-				if !m.connected || m.offline[5] {
-					t.Errorf("connected %t, offline %v", m.connected, m.offline)
+				if !m.connected || !m.kept || m.offline[5] {
+					t.Errorf("connected %t, kept %t, offline %v", m.connected, m.kept, m.offline)
 				}
 			})
 		})
+	}
+}
+
+// A session that Windows has not kept yet gives disks, and would be gone after a
+// restart: a repeated call keeps it.
+func TestMountISCSILun_keepsASessionWhoseLoginWasNotKept(t *testing.T) {
+	m := newMachine()
+	m.keepFails = 1
+	if _, err := quick().MountISCSILun(t.Context(), m.host(), login(), 0); !errors.Is(err, backend.ErrInUse) {
+		t.Errorf("%v; want in use", err)
+	}
+	if _, err := quick().MountISCSILun(t.Context(), m.host(), login(), 0); err != nil || !m.kept {
+		t.Errorf("%v, kept %t", err, m.kept)
 	}
 }
 

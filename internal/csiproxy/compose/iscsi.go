@@ -34,10 +34,15 @@ func (o *Operations) MountISCSILun(ctx context.Context, host hub.Host, login hub
 	if err != nil {
 		return 0, err
 	}
-	if len(disks) == 0 {
-		if err := connect(ctx, host.ISCSI, login); err != nil {
-			return 0, err
-		}
+	// A session that gives disks need not come back after a restart of Windows:
+	// Connect adds the login that an earlier call did not come to.
+	if len(disks) > 0 {
+		err = host.ISCSI.Connect(ctx, login)
+	} else {
+		err = connect(ctx, host.ISCSI, login)
+	}
+	if err != nil {
+		return 0, err
 	}
 	found, err := o.waitForLUN(ctx, host, login, lun)
 	if err != nil {

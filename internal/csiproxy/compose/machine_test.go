@@ -33,6 +33,8 @@ type machine struct {
 	partitioned map[uint32]string // first data volume
 	portals     map[string]bool
 	connected   bool
+	kept        bool              // the session comes back after a restart
+	keepFails   int               // how often keeping it fails
 	disks       map[uint32]uint32 // by LUN of the target, where the session has them
 	late        map[uint32]uint32 // those that come with a rescan
 	offers      []string
@@ -252,10 +254,15 @@ func (i initiator) Connect(_ context.Context, login hub.ISCSILogin) error {
 			return backend.ErrCredentials
 		}
 		i.m.connected = true
+		if i.m.keepFails > 0 {
+			i.m.keepFails--
+			return backend.ErrInUse
+		}
+		i.m.kept = true
 		return nil
 	}, "Connect")
 }
 
 func (i initiator) Disconnect(context.Context, hub.Portal, string) error {
-	return i.m.does(func() error { i.m.connected = false; return nil }, "Disconnect")
+	return i.m.does(func() error { i.m.connected, i.m.kept = false, false; return nil }, "Disconnect")
 }

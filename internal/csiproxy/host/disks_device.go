@@ -116,27 +116,31 @@ func (h *Host) describe(d win32.Device, number uint32) hub.Disk {
 	} else if !cannot(err) {
 		problems = append(problems, err)
 	}
-	identity, err := identityOf(d)
-	if err != nil {
+	if err := identify(d, &disk); err != nil {
 		problems = append(problems, err)
 	}
-	disk.SerialNumber, disk.Page83 = identity.SerialNumber, identity.Page83
 	disk.Problem = errors.Join(problems...)
 	return disk
 }
 
-// identityOf asks a disk what it is. With an error there is no identity at all:
-// half of one would be taken for all that the disk has.
-func identityOf(d win32.Device) (hub.Identity, error) {
+// identify asks a disk what it is. With an error there is no identity at all: half
+// of one would be taken for all that the disk has.
+func identify(d win32.Device, disk *hub.Disk) error {
 	device, err := answer(d, win32.IoctlStorageQueryProperty, query(win32.PropertyDevice), win32.DecodeDeviceDescriptor)
 	if err != nil && !cannot(err) {
-		return hub.Identity{}, err
+		return err
 	}
 	ids, err := answer(d, win32.IoctlStorageQueryProperty, query(win32.PropertyDeviceID), win32.DecodeDeviceIDs)
 	if err != nil && !cannot(err) {
-		return hub.Identity{}, err
+		return err
 	}
-	return hub.Identity{SerialNumber: strings.TrimSpace(device.Serial), Page83: page83(ids)}, nil
+	disk.SerialNumber, disk.Page83 = strings.TrimSpace(device.Serial), page83(ids)
+	for _, id := range ids {
+		disk.Identifiers = append(disk.Identifiers, hub.DiskIdentifier{
+			CodeSet: id.CodeSet, Type: id.Type, Association: id.Association, Value: identifierText(id),
+		})
+	}
+	return nil
 }
 
 // addressOf asks again as a reader where a driver answers no mere query.
@@ -173,12 +177,18 @@ func page83(ids win32.DeviceIDs) string {
 		if id.Association != win32.AssociationDevice || len(id.Identifier) == 0 {
 			continue
 		}
-		switch id.CodeSet {
-		case win32.CodeSetBinary:
-			return hex.EncodeToString(id.Identifier)
-		case win32.CodeSetASCII:
-			return strings.ToValidUTF8(strings.Trim(string(id.Identifier), "\x00 "), "")
+		if id.CodeSet == win32.CodeSetBinary || id.CodeSet == win32.CodeSetASCII {
+			return identifierText(id)
 		}
 	}
 	return ""
+}
+
+// identifierText is an identifier as it can be written down: a text as it is, any
+// other in hexadecimal digits.
+func identifierText(id win32.DeviceID) string {
+	if id.CodeSet == win32.CodeSetASCII || id.CodeSet == win32.CodeSetUTF8 {
+		return strings.ToValidUTF8(strings.Trim(string(id.Identifier), "\x00 "), "")
+	}
+	return hex.EncodeToString(id.Identifier)
 }

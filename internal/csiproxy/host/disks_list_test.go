@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
@@ -29,12 +31,15 @@ func TestList_tellsWhatDriversLookFor(t *testing.T) {
 	}
 	want := hub.Disk{
 		Number: 1, Size: gibi, SerialNumber: "padded", Page83: "600601601234abcd", Online: false, ReadOnly: true,
-		Location: &hub.DiskLocation{Adapter: "3", Bus: "1", Target: "2", LUN: "7"},
+		Location:    &hub.DiskLocation{Adapter: "3", Bus: "1", Target: "2", LUN: "7"},
+		Identifiers: []hub.DiskIdentifier{{CodeSet: 1, Type: 3, Value: "600601601234abcd"}},
 	}
-	if got, location := disks[1], disks[1].Location; location == nil || *location != *want.Location {
-		t.Errorf("location %+v", location)
-	} else if got.Location = want.Location; got != want {
-		t.Errorf("%+v; want %+v", got, want)
+	if diff := cmp.Diff(want, disks[1]); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	all := []hub.DiskIdentifier{{CodeSet: 2, Association: 1, Value: "a port's"}, {CodeSet: 2, Value: "Google  persistent-disk-1"}}
+	if diff := cmp.Diff(all, disks[2].Identifiers); diff != "" {
+		t.Errorf("identifiers -want +got:\n%s", diff)
 	}
 	if got := disks[2]; got.Page83 != "Google  persistent-disk-1" || got.Location != nil || got.SerialNumber != "" || !got.Online || got.Problem != nil {
 		t.Errorf("%+v", got)

@@ -18,7 +18,7 @@ var meanings = map[error][]win32.Errno{
 		// The answers of a server that cannot encrypt to a mapping that requires it
 		// (windows.md has them as 65 and 87).
 		win32.ErrorNetworkAccessDenied,
-		win32.ISDSCInvalidParameter, win32.ISDSCInvalidISCSIName, win32.ISDSCMissingParameter, win32.ISDSCShortCHAPSecret,
+		win32.ISDSCInvalidParameter, win32.ISDSCInvalidISCSIName, win32.ISDSCMissingParameter,
 		win32.ISDSCInvalidCHAPSecret, win32.ISDSCInvalidTargetCHAPSecret, win32.ISDSCInvalidInitiatorCHAPSecret,
 		win32.ISDSCInvalidCHAPUserName, win32.ISDSCInvalidLogonAuthType, win32.ISDSCNoPortalSpecified,
 		win32.ErrorWBEMInvalidParameter,
@@ -35,16 +35,16 @@ var meanings = map[error][]win32.Errno{
 	},
 	backend.ErrInUse: {
 		win32.ErrorSharingViolation, win32.ErrorLockViolation, win32.ErrorBusy, win32.ErrorOpenFiles, win32.ErrorDeviceInUse,
-		win32.ErrorCurrentDirectory, win32.ISDSCDeviceBusyOnSession, win32.ISDSCSessionBusy,
+		win32.ErrorCurrentDirectory, win32.ErrorDeletePending, win32.ISDSCDeviceBusyOnSession, win32.ISDSCSessionBusy,
 	},
 	backend.ErrPrecondition: {
 		win32.ErrorWriteProtect, win32.ErrorDirNotEmpty, win32.ErrorUnrecognizedVolume, win32.ErrorUnrecognizedMedia, win32.ErrorDirectory,
-		win32.ErrorNotSameDevice, win32.ErrorDirNotRoot, win32.ErrorDeletePending, win32.ErrorStoppedOnSymlink, win32.ErrorNotAReparsePoint,
+		win32.ErrorNotSameDevice, win32.ErrorDirNotRoot, win32.ErrorStoppedOnSymlink, win32.ErrorNotAReparsePoint,
 		win32.ErrorReparseAttributeConflict, win32.ErrorReparseTagMismatch, win32.ErrorCantAccessFile, win32.ErrorCantResolveFilename,
 		win32.ErrorAlreadyAssigned, win32.ErrorSessionCredentialConflict, win32.ErrorNoMediaInDrive, win32.ErrorMediaChanged,
 		win32.ErrorDependentServicesRunning, win32.ErrorServiceDisabled, win32.ErrorServiceNotActive, win32.ErrorServiceDependencyFail,
 		win32.ErrorServiceLogonFailed, win32.ErrorServiceMarkedForDelete, win32.ErrorServiceAlreadyRunning, win32.ErrorServiceCannotAcceptCtrl,
-		win32.ErrorInvalidServiceControl, win32.ISDSCOperationRequiresReboot, win32.ISDSCRestrictedByGroupPolicy,
+		win32.ErrorInvalidServiceControl, win32.ISDSCRestrictedByGroupPolicy,
 	},
 	backend.ErrNoSpace: {
 		win32.ErrorDiskFull, win32.ISDSCTooManySessions, win32.ISDSCOutOfResources, win32.ISDSCTargetOutOfResources,

@@ -15,8 +15,12 @@ import (
 // iscsi is hub.ISCSI.
 type iscsi struct{ *Host }
 
-// deviceLimit is how long the first disk of a session is waited for.
-const deviceLimit = 30 * time.Second
+const (
+	// deviceLimit is how long the first disk of a session is waited for.
+	deviceLimit = 30 * time.Second
+	// busyLimit is how long a session may be busy.
+	busyLimit = 15 * time.Second
+)
 
 func portalKey(p hub.Portal) string {
 	return fmt.Sprintf("portal %s port %d", strings.ToLower(p.Address), p.Port)

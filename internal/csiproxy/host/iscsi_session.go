@@ -62,8 +62,9 @@ func (i iscsi) persistent(ctx context.Context, t target) ([]win32.PersistentLogi
 	}), nil
 }
 
-// Connect makes a session, and a login that Windows repeats at its start. What is
-// there of the two is left as it is.
+// Connect makes a session, and then a login that Windows repeats at its start: a
+// wrong secret is never kept. What is there of the two is left as it is, so that a
+// repeated call adds what an earlier one did not come to.
 func (i iscsi) Connect(ctx context.Context, login hub.ISCSILogin) error {
 	t, err := checkTarget(login.Portal, login.IQN)
 	if err != nil {
@@ -94,11 +95,30 @@ func (i iscsi) connect(ctx context.Context, t target, login hub.ISCSILogin) erro
 	if len(sessions) > 0 && len(kept) > 0 {
 		return nil
 	}
-	_, err = i.machine.ISCSI.Login(ctx, login, len(kept) == 0)
+	_, err = i.machine.ISCSI.Login(ctx, login)
 	if err != nil && !isErrno(err, win32.ISDSCTargetAlreadyLoggedIn, win32.ISDSCSessionAlreadyExists, win32.ISDSCConnectionAlreadyExists) {
 		return failed(err, "log in")
 	}
+	if len(kept) == 0 {
+		if err := notBusy(ctx, func() error { return i.machine.ISCSI.Persist(ctx, login) }); err != nil {
+			return failed(err, "keep the login for Windows' next start")
+		}
+	}
 	return i.isConnected(ctx, t)
+}
+
+// notBusy repeats a call on a session while the session, or a device on it, is busy,
+// as for a while after the login: Windows asks the devices what they are.
+func notBusy(ctx context.Context, call func() error) error {
+	var failure error
+	_, err := poll(ctx, busyLimit, func() (bool, error) {
+		failure = call()
+		return !isErrno(failure, win32.ISDSCSessionBusy, win32.ISDSCDeviceBusyOnSession), nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", err, failure)
+	}
+	return failure
 }
 
 // isConnected reads back both.
@@ -148,7 +168,8 @@ func (i iscsi) disconnect(ctx context.Context, t target) error {
 		return err
 	}
 	for _, session := range sessions {
-		if err := i.machine.ISCSI.Logout(ctx, session.ID); err != nil && !isErrno(err, win32.ISDSCInvalidSessionID) {
+		err := notBusy(ctx, func() error { return i.machine.ISCSI.Logout(ctx, session.ID) })
+		if err != nil && !isErrno(err, win32.ISDSCInvalidSessionID) {
 			return failed(err, "log out")
 		}
 	}
@@ -191,7 +212,11 @@ func (i iscsi) devices(ctx context.Context, t target) (numbers []uint32, connect
 		return nil, false, err
 	}
 	for _, session := range sessions {
-		devices, err := i.machine.ISCSI.Devices(ctx, session.ID)
+		var devices []uint32
+		err := notBusy(ctx, func() (err error) {
+			devices, err = i.machine.ISCSI.Devices(ctx, session.ID)
+			return err
+		})
 		if isErrno(err, win32.ISDSCDeviceNotFound) {
 			continue
 		}

@@ -1,12 +1,15 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
@@ -61,7 +64,7 @@ func TestISCSI_connectKeepsASessionThatWasNotKept(t *testing.T) {
 	r := targetRig(t)
 	h, ctx := r.host(), t.Context()
 	mustDo(t, h.ISCSI.AddPortal(ctx, targetPortal))
-	if _, err := r.machine.Calls().ISCSI.Login(ctx, chapLogin(), false); err != nil {
+	if _, err := r.machine.Calls().ISCSI.Login(ctx, chapLogin()); err != nil {
 		t.Fatal(err)
 	}
 	mustDo(t, h.ISCSI.Connect(ctx, chapLogin()))
@@ -266,5 +269,88 @@ func FuzzCheckIQN(f *testing.F) {
 		if p, err := checkPortal(hub.Portal{Address: name}); err == nil && (p.Port != defaultPortalPort || strings.ContainsAny(p.Address, " \\/\"'\x00")) {
 			t.Fatalf("%q", name)
 		}
+	})
+}
+
+// A session and its devices are busy for a while after the login: the operations
+// wait for it, no longer than is reasonable, and no longer than their caller does.
+func TestISCSI_waitsForABusySession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := targetRig(t)
+		r.machine.SetOptions(func(o *simulated.Options) { o.SessionBusy, o.DeviceDelay = 5*time.Second, time.Second })
+		h := r.host()
+		mustDo(t, connect(t.Context(), h))
+		if numbers, err := h.ISCSI.Disks(t.Context(), targetPortal, targetName); err != nil || len(numbers) != 1 {
+			t.Errorf("%v, %v", numbers, err)
+		}
+		mustDo(t, h.ISCSI.Disconnect(t.Context(), targetPortal, targetName))
+
+		r.machine.SetOptions(func(o *simulated.Options) { o.SessionBusy = time.Hour })
+		start := time.Now()
+		wantError(t, h.ISCSI.Connect(t.Context(), chapLogin()), backend.ErrInUse, "ISDSC_SESSION_BUSY")
+		if took := time.Since(start); took > 2*time.Minute {
+			t.Errorf("it gave up after %s", took)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := h.ISCSI.Disconnect(ctx, targetPortal, targetName); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a caller who leaves: %v", err)
+		}
+	})
+}
+
+// Whatever is called in whatever order, on an initiator that is slow and fails:
+// what was connected comes back after a restart, and nothing else does.
+func TestISCSI_anyOrderOfCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		noDeadline := struct{ testing.TB }{t} // which rapid asks a *testing.T for, and no bubble gives
+		rapid.Check(noDeadline, func(d *rapid.T) {
+			r := targetRig(t)
+			seconds := rapid.IntRange(0, 4)
+			r.machine.SetOptions(func(o *simulated.Options) {
+				o.SessionBusy = time.Duration(seconds.Draw(d, "busy")) * time.Second
+				o.DeviceDelay = time.Duration(seconds.Draw(d, "devices")) * time.Second
+			})
+			h, ctx := r.host(), t.Context()
+			mustDo(t, h.ISCSI.AddPortal(ctx, targetPortal))
+			connected := false
+			// finish repeats a call that has failed, as plugins do.
+			finish := func(what string, call func() error) {
+				err := call()
+				for range 2 {
+					if err != nil {
+						err = call()
+					}
+				}
+				if err != nil {
+					d.Fatalf("%s: %v", what, err)
+				}
+			}
+			d.Repeat(map[string]func(*rapid.T){
+				"connect": func(d *rapid.T) {
+					fault := r.machine.Inject(simulated.Fault{
+						Call:   rapid.SampledFrom([]string{"ISCSI.Login", "ISCSI.Persist", "ISCSI.Sessions", "none"}).Draw(d, "fails"),
+						Action: simulated.Fail, Errno: win32.ISDSCNonSpecificError, Times: 1,
+					})
+					defer fault.Remove()
+					finish("connect", func() error { return h.ISCSI.Connect(ctx, chapLogin()) })
+					connected = true
+				},
+				"disconnect": func(*rapid.T) {
+					finish("disconnect", func() error { return h.ISCSI.Disconnect(ctx, targetPortal, targetName) })
+					connected = false
+				},
+				"restart": func(*rapid.T) {
+					r.machine.Reboot()
+					h = r.host()
+				},
+				"": func(d *rapid.T) {
+					numbers, err := h.ISCSI.Disks(ctx, targetPortal, targetName)
+					if err != nil || (len(numbers) == 1) != connected {
+						d.Fatalf("connected %t, and the disks are %v, %v", connected, numbers, err)
+					}
+				},
+			})
+		})
 	})
 }

@@ -20,6 +20,9 @@ const (
 	// into it, or was not quite gone yet, and refillPause the time between.
 	refills     = 5
 	refillPause = 20 * time.Millisecond
+	// pendingLimit is how long an entry that has been removed may keep its name
+	// because another program, such as a virus scanner, has it open.
+	pendingLimit = 2 * time.Second
 )
 
 // Rmdir implements hub.Filesystem. A mounted folder is taken off its volume first,
@@ -56,17 +59,17 @@ func (w *walk) removeLast(ctx context.Context, force bool) error {
 		return err
 	}
 	info, err := w.stat(name)
-	if err != nil {
+	if err == nil {
+		err = w.removeEntry(ctx, info, name, force)
+	}
+	if err != nil && !isErrno(err, win32.ErrorDeletePending) {
 		return err
 	}
-	if err := w.removeEntry(ctx, info, name, force); err != nil {
-		return err
-	}
-	return w.mustBeGone(name)
+	return w.mustBeGone(ctx, name)
 }
 
 func (w *walk) removeEntry(ctx context.Context, info win32.FileInfo, name string, force bool) error {
-	r := remover{host: w.host, ctx: ctx}
+	r := &remover{host: w.host, ctx: ctx}
 	switch {
 	case force || info.IsReparse():
 		return r.remove(w.dir, info, name, w.child(name), 0)
@@ -78,9 +81,15 @@ func (w *walk) removeEntry(ctx context.Context, info win32.FileInfo, name string
 
 // mustBeGone reads back what a removal did: Windows may say that it succeeded
 // while another program keeps the entry open, and wine says so of links.
-func (w *walk) mustBeGone(name string) error {
-	_, err := w.look(name)
+func (w *walk) mustBeGone(ctx context.Context, name string) error {
+	var err error
+	_, left := poll(ctx, pendingLimit, func() (bool, error) {
+		_, err = w.look(name)
+		return !isErrno(err, win32.ErrorDeletePending), nil
+	})
 	switch {
+	case left != nil:
+		return fmt.Errorf("remove %s: %w: %w", w.child(name), left, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err == nil:
@@ -114,7 +123,7 @@ func (w *walk) emptyLast(ctx context.Context) error {
 		return failed(err, "open the directory %s", w.child(name))
 	}
 	defer func() { _ = dir.Close() }()
-	r := remover{host: w.host, ctx: ctx}
+	r := &remover{host: w.host, ctx: ctx}
 	return r.empty(dir, w.child(name), 1)
 }
 
@@ -125,11 +134,13 @@ func (w *walk) emptyLast(ctx context.Context) error {
 type remover struct {
 	host *Host
 	ctx  context.Context
+	// pending is set when an entry was met that is removed and still open elsewhere.
+	pending bool
 }
 
 // remove removes an entry of whatever kind. at is its path, for errors and for
 // mounted folders. An entry that is gone is fine.
-func (r remover) remove(dir win32.Directory, info win32.FileInfo, name, at string, depth int) error {
+func (r *remover) remove(dir win32.Directory, info win32.FileInfo, name, at string, depth int) error {
 	if err := r.ctx.Err(); err != nil {
 		return fmt.Errorf("remove %s: %w", at, context.Cause(r.ctx))
 	}
@@ -142,7 +153,8 @@ func (r remover) remove(dir win32.Directory, info win32.FileInfo, name, at strin
 	if depth == maxDepth {
 		return fmt.Errorf("%w: remove %s: more than %d directories lie in each other; remove some by hand", backend.ErrPrecondition, at, maxDepth)
 	}
-	for range refills {
+	deadline := time.Now().Add(pendingLimit)
+	for try := 0; try < refills || r.pending && time.Now().Before(deadline); try++ {
 		again, err := r.removeTree(dir, name, at, depth)
 		if !again {
 			return err
@@ -157,7 +169,7 @@ func (r remover) remove(dir win32.Directory, info win32.FileInfo, name, at strin
 
 // removeTree empties and removes a directory; again means that it was not empty
 // any more when it was to go.
-func (r remover) removeTree(dir win32.Directory, name, at string, depth int) (again bool, err error) {
+func (r *remover) removeTree(dir win32.Directory, name, at string, depth int) (again bool, err error) {
 	child, err := dir.Open(name)
 	switch {
 	case err == nil:
@@ -169,6 +181,9 @@ func (r remover) removeTree(dir win32.Directory, name, at string, depth int) (ag
 		err = nil
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
+	case isErrno(err, win32.ErrorDeletePending):
+		r.pending = true
+		return false, nil
 	default:
 		err = failed(err, "open the directory %s", at)
 	}
@@ -179,7 +194,7 @@ func (r remover) removeTree(dir win32.Directory, name, at string, depth int) (ag
 	return again, err
 }
 
-func (r remover) empty(dir win32.Directory, at string, depth int) error {
+func (r *remover) empty(dir win32.Directory, at string, depth int) error {
 	entries, err := dir.List()
 	if err != nil {
 		return failed(err, "list the directory %s", at)
@@ -192,8 +207,12 @@ func (r remover) empty(dir win32.Directory, at string, depth int) error {
 	return nil
 }
 
-func (r remover) removeOne(dir win32.Directory, name, at string) error {
+func (r *remover) removeOne(dir win32.Directory, name, at string) error {
 	err := dir.Remove(name)
+	if isErrno(err, win32.ErrorDeletePending) {
+		r.pending = true
+		return nil
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -204,7 +223,7 @@ func (r remover) removeOne(dir win32.Directory, name, at string) error {
 // off its folder by the mount manager, which would otherwise go on to name it;
 // what the manager does not know, such as a mount point that was planted, goes as
 // any other link does.
-func (r remover) unlink(dir win32.Directory, name, at string) error {
+func (r *remover) unlink(dir win32.Directory, name, at string) error {
 	link, err := readReparse(dir, name)
 	if err == nil && link.IsVolume() {
 		if err := r.host.takeOff(r.ctx, link.Target(), at); err != nil {
@@ -239,7 +258,7 @@ func (h *Host) flushBefore(ctx context.Context, volume, at string) error {
 	return failed(flush(device), "write the cache of the volume %s at %s before it is unmounted", volume, at)
 }
 
-func (r remover) pause() error {
+func (r *remover) pause() error {
 	select {
 	case <-r.ctx.Done():
 		return context.Cause(r.ctx)

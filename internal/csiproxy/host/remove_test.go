@@ -337,3 +337,52 @@ func TestRmdirContents_entersNoLinkAndNoMountedFolder(t *testing.T) {
 		t.Error("content elsewhere is gone")
 	}
 }
+
+// An entry that another program has open with FILE_SHARE_DELETE keeps its name
+// until that program closes it (STATUS_DELETE_PENDING). A removal waits for it, and
+// says what is open when it takes too long: nothing is denied.
+func TestRmdir_waitsForARemovalThatIsPending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, force := range []bool{false, true} {
+			w := newWorld(t)
+			w.SetOptions(func(o *simulated.Options) { o.DeletePending = true })
+			for _, path := range []string{`\p`, `\p\a\b`} {
+				if !force && path != `\p` {
+					continue
+				}
+				w.mkdir(pods + path)
+				file, err := w.Open(pods+path, true)
+				w.do(err)
+				time.AfterFunc(time.Second, file.Close)
+				mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, force), nil)
+			}
+			w.mkdir(pods + `\p`)
+			file, err := w.Open(pods+`\p`, true)
+			w.do(err)
+			err = w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, force)
+			mustBe(t, err, backend.ErrInUse)
+			mustBe(t, err, win32.ErrorDeletePending)
+			mustBe(t, w.hub.Filesystem.Mkdir(ctx(), pods+`\p`), backend.ErrInUse)
+			mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, force), backend.ErrInUse)
+			file.Close()
+			mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
+			w.idle()
+		}
+	})
+}
+
+// NTFS takes half of a surrogate pair in a name.
+func TestRmdir_withForceRemovesNamesThatAreNoText(t *testing.T) {
+	w := newWorld(t)
+	w.mkdir(pods + `\p\a`)
+	for _, half := range []string{"\xed\xa0\x80", "\xed\xb0\x80", "\xed\xa0\x81x"} {
+		w.do(w.WriteFile(pods+`\p\a\x`+half, 1))
+		w.mkdir(pods + `\p\d` + half)
+		w.do(w.WriteFile(pods+`\p\d`+half+`\file`, 1))
+	}
+	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
+	if w.Exists(pods + `\p`) {
+		t.Error("it is still there")
+	}
+	w.idle()
+}

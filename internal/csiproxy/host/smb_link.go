@@ -109,7 +109,7 @@ func (s smb) removeLink(ctx context.Context, path paths.Path, target string) err
 	if err := w.dir.Remove(name); err != nil && !isGone(err) {
 		return failed(err, "remove the link %s", path)
 	}
-	return w.mustBeGone(name)
+	return w.mustBeGone(ctx, name)
 }
 
 // standing are the holders of a mapping whose links are still there: a driver may

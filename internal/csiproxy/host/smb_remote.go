@@ -14,9 +14,9 @@ const (
 	maxShare    = 80  // MS-SRVS, 2.2.4.22: NNLEN
 	maxUsername = 256
 	maxPassword = 512
-	// neverInRemote are the characters that the group API's proto forbids in a
-	// remote path, apart from the slash, which is one spelling of the separator.
-	neverInRemote = "+[]\":;|<>,?*=$"
+	// neverInRemote are the characters that no path has ([MS-FSCC] 2.1.5), apart from
+	// the separators. Which others a share's name may have, its server knows.
+	neverInRemote = "\":|<>?*"
 )
 
 // remote is a share, or a directory on it.
@@ -53,7 +53,7 @@ func parseRemote(text string) (remote, error) {
 	if !isHostName(server) {
 		return invalid(fmt.Sprintf("%q is no server", server))
 	}
-	if len(share) > maxShare || share == "pipe" || share == "mailslot" { // those are not files, whatever the server
+	if len(share) > maxShare || share == "pipe" || share == "mailslot" || share == "ipc$" { // those are not files, whatever the server
 		return invalid(fmt.Sprintf("%q is no share", share))
 	}
 	return remote{server, share, strings.Join(names[2:], `\`)}, nil

@@ -8,17 +8,18 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// The rules of the group API's proto (windows.md 2.6), and names that are no share's.
+// What no path has ([MS-FSCC] 2.1.5), and names that are no share's. Hidden shares
+// end in a dollar sign, and a file's name may have what one of 8.3 has not.
 func TestSMB_refusesBadRemotePaths(t *testing.T) {
 	r, h := smbRig(t)
 	stop := r.machine.Record()
 	bad := []string{
 		"", `share`, `\server\share`, `\\server`, `\\server\`, `\\\share`, `\\server\\share`, `\\server\share\\x`, `\\?\UNC\server\share`, `\\.\pipe\x`,
 		`\\?\server\share`, `\\server\share\..\x`, `\\server\share\.`, `\\server\share\x.`, `\\server\share\x `, `\\server\ share`, `C:\x`, `\\ser ver\share`,
-		`\\server\pipe`, `\\server\PIPE\csi-proxy-v1`, `\\server\mailslot\x`, `\\server\ipc$`, `\\server\C$`, "\\\\server\\sh\x00are", "\\\\server\\sh\nare",
+		`\\server\pipe`, `\\server\PIPE\csi-proxy-v1`, `\\server\mailslot\x`, `\\server\IPC$`, "\\\\server\\sh\x00are", "\\\\server\\sh\nare",
 		`\\server\share@` + "\xff", `\\-server\share`, `\\server\` + strings.Repeat("s", 81), `\\server\share\` + strings.Repeat("d", 260),
 	}
-	for _, c := range neverInRemote {
+	for _, c := range `":<>|?*` {
 		bad = append(bad, `\\server\sha`+string(c)+`re`, `\\server\share\`+string(c))
 	}
 	for _, remote := range bad {
@@ -33,6 +34,7 @@ func TestSMB_refusesBadRemotePaths(t *testing.T) {
 	}
 	for text, want := range map[string]remote{
 		`\\Server\Share`: {"server", "share", ""}, `//Server/Share/`: {"server", "share", ""}, `\\10.0.0.1\a`: {"10.0.0.1", "a", ""},
+		`\\server\Backup$`: {"server", "backup$", ""}, `\\server\share\a+b,c=d;e[f]$`: {"server", "share", `a+b,c=d;e[f]$`},
 		`//fs.example.com/Data set/Sub/Dir`: {"fs.example.com", "data set", `Sub\Dir`},
 	} {
 		if got, err := parseRemote(text); got != want || err != nil {

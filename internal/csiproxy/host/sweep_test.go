@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
@@ -23,24 +24,30 @@ type scenario struct {
 // the repetition converges and nothing was lost; a false success that left the
 // goal unreached was an error.
 func (s scenario) sweep(t *testing.T) {
-	r := s.prepare(t)
-	h := r.host()
-	stop := r.machine.Record()
-	mustDo(t, s.run(t.Context(), h))
-	calls := stop()
-	s.verify(t, r, h, "without a fault")
+	var calls []simulated.Call
+	synctest.Test(t, func(t *testing.T) {
+		r := s.prepare(t)
+		h := r.host()
+		stop := r.machine.Record()
+		mustDo(t, s.run(t.Context(), h))
+		calls = stop()
+		s.verify(t, r, h)
+	})
 	for i, call := range calls {
 		for _, action := range []simulated.Action{simulated.DieBefore, simulated.DieAfter, simulated.Fail, simulated.FailAfter, simulated.Pretend} {
 			if !call.Changes && action != simulated.DieBefore && action != simulated.Fail {
 				continue
 			}
-			s.once(t, simulated.Fault{At: i + 1, Times: 1, Action: action, Errno: 1117}, fmt.Sprintf("%s at call %d of %d, %s", action, i+1, len(calls), call.Name))
+			fault := simulated.Fault{At: i + 1, Times: 1, Action: action, Errno: 1117}
+			t.Run(fmt.Sprintf("%s at call %d of %d, %s", action, i+1, len(calls), call.Name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { s.once(t, fault) })
+			})
 		}
 	}
 	t.Logf("%d calls", len(calls))
 }
 
-func (s scenario) once(t *testing.T, fault simulated.Fault, what string) {
+func (s scenario) once(t *testing.T, fault simulated.Fault) {
 	t.Helper()
 	r := s.prepare(t)
 	h := r.host()
@@ -49,26 +56,24 @@ func (s scenario) once(t *testing.T, fault simulated.Fault, what string) {
 	injected.Remove()
 	if err == nil { // then the goal is reached, by this process or in spite of the fault
 		if fault.Action == simulated.Pretend || fault.Action == simulated.Fail || fault.Action == simulated.FailAfter {
-			s.verify(t, r, h, what+", which was a success")
+			s.verify(t, r, h)
 		}
 	}
 	again := r.host()
 	if err := s.run(t.Context(), again); err != nil {
-		t.Errorf("%s: the repetition: %v", what, err)
+		t.Errorf("the repetition: %v", err)
 		return
 	}
-	s.verify(t, r, again, what)
+	s.verify(t, r, again)
 }
 
-func (s scenario) verify(t *testing.T, r *rig, h hub.Host, what string) {
+func (s scenario) verify(t *testing.T, r *rig, h hub.Host) {
 	t.Helper()
-	t.Run(what, func(t *testing.T) {
-		s.check(t, r, h)
-		if losses := r.machine.Losses(); len(losses) > 0 {
-			t.Errorf("lost: %q", losses)
-		}
-		mustDo(t, r.machine.Check())
-	})
+	s.check(t, r, h)
+	if losses := r.machine.Losses(); len(losses) > 0 {
+		t.Errorf("lost: %q", losses)
+	}
+	mustDo(t, r.machine.Check())
 }
 
 const cloudSerial = "vol0123456789abcdef0_00000001."

@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
+
+// recogniseLimit is how long Windows gets to recognise a new filesystem.
+const recogniseLimit = 5 * time.Second
 
 // ntfsName is the only filesystem that is made here.
 const ntfsName = "NTFS"
@@ -77,7 +81,7 @@ func (v volumes) format(ctx context.Context, name string, before int) error {
 	case err != nil && (!begun || !isErrno(err, win32.ErrorFileCorrupt, win32.ErrorDiskCorrupt)):
 		return err
 	case existing == ntfsName && (begun || v.formats.now(name) != before):
-		return v.formatted(name, extent)
+		return v.formatted(ctx, name, extent)
 	case existing != "":
 		return fmt.Errorf("%w: it has a filesystem, %s, and keeps it", backend.ErrPrecondition, existing)
 	}
@@ -87,10 +91,27 @@ func (v volumes) format(ctx context.Context, name string, before int) error {
 	if err := v.records.write(formatRecord(name), stretch); err != nil {
 		return err
 	}
-	if err := v.machine.Volumes.Format(ctx, name, win32.FormatRequest{FileSystem: ntfsName}); err != nil {
-		return failed(err, "make %s", ntfsName)
+	if err := v.makeFilesystem(ctx, name); err != nil {
+		return err
 	}
-	return v.formatted(name, extent)
+	return v.formatted(ctx, name, extent)
+}
+
+// makeFilesystem formats the volume once WMI lists it, which may be some time after
+// its arrival.
+func (v volumes) makeFilesystem(ctx context.Context, name string) error {
+	var failure error
+	listed, err := poll(ctx, volumeLimit, func() (bool, error) {
+		failure = v.machine.Volumes.Format(ctx, name, win32.FormatRequest{FileSystem: ntfsName})
+		return !isErrno(failure, win32.ErrorNotFound), nil
+	})
+	if err != nil {
+		return fmt.Errorf("make %s: %w: %w", ntfsName, err, failure)
+	}
+	if !listed {
+		return failedAs(backend.ErrUnavailable, failure, "make %s: WMI has not listed the volume within %s; repeat the call", ntfsName, volumeLimit)
+	}
+	return failed(failure, "make %s", ntfsName)
 }
 
 // isRecorded tells whether a format of this very stretch has begun.
@@ -128,9 +149,14 @@ func (v volumes) mayFormat(ctx context.Context, name string, extent win32.DiskEx
 		backend.ErrPrecondition, content)
 }
 
-// formatted reads back what a format made, and forgets that it had begun.
-func (v volumes) formatted(name string, extent win32.DiskExtent) error {
-	now, err := v.filesystemOf(name)
+// formatted reads back what a format made, once Windows recognises it, and forgets
+// that the format had begun.
+func (v volumes) formatted(ctx context.Context, name string, extent win32.DiskExtent) error {
+	var now string
+	_, err := poll(ctx, recogniseLimit, func() (_ bool, err error) {
+		now, err = v.filesystemOf(name)
+		return now != "", err
+	})
 	if err != nil {
 		return err
 	}

@@ -200,3 +200,42 @@ func TestMount_endsWhatIsRecordedOfAFormat(t *testing.T) {
 		t.Errorf("%v left", left)
 	}
 }
+
+// WMI lists a volume some time after it has arrived, and Windows recognises a new
+// filesystem some time after the format: both are waited for, within bounds.
+func TestFormat_waitsForWhatArrivesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, h, volume := rawRig(t, nil)
+		r.machine.SetOptions(func(o *simulated.Options) { o.ListDelay, o.FormatDelay = 5*time.Second, 2*time.Second })
+		mustDo(t, h.Volumes.Format(t.Context(), volume, ""))
+		if fs, err := h.Volumes.FileSystem(t.Context(), volume); fs != "NTFS" || err != nil {
+			t.Errorf("%q, %v", fs, err)
+		}
+		if losses := r.machine.Losses(); len(losses) > 0 {
+			t.Errorf("lost: %q", losses)
+		}
+
+		r, h, volume = rawRig(t, nil)
+		r.machine.SetOptions(func(o *simulated.Options) { o.ListDelay = time.Hour })
+		start := time.Now()
+		wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrUnavailable, volume, "WMI")
+		if took := time.Since(start); took > 2*volumeLimit {
+			t.Errorf("it gave up after %s", took)
+		}
+	})
+}
+
+// The results of MSFT_Volume.Format are numbers of their own.
+func TestFormat_tellsWhatTheStorageProviderSays(t *testing.T) {
+	r, h, volume := rawRig(t, nil)
+	remove := r.machine.Hook(func(c simulated.Call) {
+		if c.Name == "Volumes.Format" { // another program locks the volume in the last moment
+			device, err := r.machine.Calls().Volumes.Open(volume, win32.ReadWrite)
+			mustDo(t, err)
+			_, err = device.Control(win32.FsctlLockVolume, nil, nil)
+			mustDo(t, err)
+		}
+	})
+	defer remove()
+	wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrDenied, "storage result 40001", "access denied")
+}

@@ -112,12 +112,26 @@ func growPartition(ctx context.Context, device win32.Device, offset int64, ntfs 
 	return after.Length, nil
 }
 
-// lookToGrow makes Windows look at the disk's size again and reads what a plan
-// needs. While the partition table ends where the disk once did, Windows is asked
-// again: its partition manager moves the table's copy.
+// updateDriveSize makes Windows read a disk's size for its partition table as well:
+// IOCTL_DISK_UPDATE_PROPERTIES alone need not move the end of a GPT. A driver that
+// does not know the code has no such state.
+func updateDriveSize(device win32.Device) error {
+	_, err := device.Control(win32.IoctlDiskUpdateDriveSize, nil, make([]byte, win32.DiskGeometrySize))
+	if cannot(err) {
+		return nil
+	}
+	return failed(err, "%v", win32.IoctlDiskUpdateDriveSize)
+}
+
+// lookToGrow makes Windows read the disk's size again and reads what a plan needs.
+// While the partition table ends where the disk once did, it asks Windows again: the
+// partition manager moves the table's copy.
 func lookToGrow(ctx context.Context, device win32.Device) (growth, error) {
 	var g growth
 	_, err := poll(ctx, tableLimit, func() (bool, error) {
+		if err := updateDriveSize(device); err != nil {
+			return false, err
+		}
 		if err := tell(device, win32.IoctlDiskUpdateProperties, nil); err != nil {
 			return false, err
 		}

@@ -65,7 +65,8 @@ type Disk struct {
 	// or its text; SerialNumber is without its padding. "" when it has none, and both
 	// are "" when one of them could not be read.
 	Page83, SerialNumber string
-	Size                 int64 // bytes
+	Identifiers          []DiskIdentifier // all of VPD page 0x83, in its order
+	Size                 int64            // bytes
 	Online, ReadOnly     bool
 	// Problem is why the disk could not be read; the rest may be missing then.
 	Problem error
@@ -74,6 +75,13 @@ type Disk struct {
 // Identity is what a disk says it is, of which it may say but one thing. The zero
 // value is that of any disk.
 type Identity struct{ Page83, SerialNumber string }
+
+// DiskIdentifier is one identifier in VPD page 0x83, with the numbers that the page
+// has for it (SPC-4, 7.8.6).
+type DiskIdentifier struct {
+	CodeSet, Type, Association uint32
+	Value                      string // lower-case hex of binary data, otherwise text
+}
 
 // IsUnidentified reports whether the disk could not be asked what it is: it may be
 // any volume's.

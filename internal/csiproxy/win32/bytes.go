@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"unicode"
 	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // ErrMalformed is what the decoders say of bytes that are not the structure they
@@ -33,6 +35,45 @@ func wide(data []byte) string {
 		units[i] = le.Uint16(data[2*i:])
 	}
 	return string(utf16.Decode(units))
+}
+
+// wideName reads the UTF-16 of a file's name, which need not be well-formed: half
+// of a surrogate pair becomes three bytes (WTF-8, as package syscall has it), so
+// that the name can be given back to Windows as it is.
+func wideName(data []byte) string {
+	var name []byte
+	for i := 0; i+1 < len(data); i += 2 {
+		r := rune(le.Uint16(data[i:]))
+		if utf16.IsSurrogate(r) && i+3 < len(data) {
+			if pair := utf16.DecodeRune(r, rune(le.Uint16(data[i+2:]))); pair != unicode.ReplacementChar {
+				r, i = pair, i+2
+			}
+		}
+		if utf16.IsSurrogate(r) {
+			name = append(name, 0xE0|byte(r>>12), 0x80|byte(r>>6)&0x3F, 0x80|byte(r)&0x3F)
+			continue
+		}
+		name = utf8.AppendRune(name, r)
+	}
+	return string(name)
+}
+
+// widenName is the opposite of wideName.
+func widenName(name string) []byte {
+	var data []byte
+	for len(name) > 0 {
+		r, size := utf8.DecodeRuneInString(name)
+		if r == utf8.RuneError && size == 1 && len(name) >= 3 && name[0] == 0xED && name[1]&0xE0 == 0xA0 && name[2]&0xC0 == 0x80 {
+			data = le.AppendUint16(data, 0xD000|uint16(name[1]&0x3F)<<6|uint16(name[2]&0x3F))
+			name = name[3:]
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			data = le.AppendUint16(data, unit)
+		}
+		name = name[size:]
+	}
+	return data
 }
 
 // wideZ reads UTF-16 up to its NUL, or to the end of data.

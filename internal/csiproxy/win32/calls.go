@@ -91,7 +91,9 @@ type Volumes interface {
 	Information(volume string) (VolumeInformation, error)
 	// FreeSpace is GetDiskFreeSpaceExW of a volume or a directory.
 	FreeSpace(path string) (FreeSpace, error)
-	// Format makes a filesystem, quickly. It does not ask what is there.
+	// Format makes a filesystem, quickly. It does not ask what is there. It is
+	// ERROR_NOT_FOUND for a volume that WMI does not list yet; other errors are
+	// StorageResults.
 	Format(ctx context.Context, volume string, request FormatRequest) error
 	// SetMountPoint is SetVolumeMountPointW.
 	SetMountPoint(directory, volume string) error
@@ -207,10 +209,13 @@ type ISCSI interface {
 	// Targets are those that a portal told of at the last discovery; update makes
 	// it discover again (ReportIScsiTargetsW, ReportIScsiTargetPortalsW).
 	Targets(ctx context.Context, portal hub.Portal, update bool) ([]string, error)
-	// Login opens a session and, when persistent, keeps the login for Windows' next
-	// starts (LoginIScsiTargetW). A persistent login beside a session that is there
-	// is kept only, and the ID is zero; another is ISDSC_TARGET_ALREADY_LOGGED_IN.
-	Login(ctx context.Context, login hub.ISCSILogin, persistent bool) (SessionID, error)
+	// Login opens a session (LoginIScsiTargetW); ISDSC_TARGET_ALREADY_LOGGED_IN when
+	// there is one.
+	Login(ctx context.Context, login hub.ISCSILogin) (SessionID, error)
+	// Persist keeps a login for Windows' next starts (LoginIScsiTargetW with
+	// IsPersistent) and opens no session. Like Logout and Devices it is
+	// ISDSC_SESSION_BUSY or ISDSC_DEVICE_BUSY_ON_SESSION for a while after a login.
+	Persist(ctx context.Context, login hub.ISCSILogin) error
 	Logout(ctx context.Context, session SessionID) error // LogoutIScsiTarget
 	Sessions(ctx context.Context) ([]Session, error)     // GetIScsiSessionListW
 	// Devices are the numbers of the session's disks that have arrived

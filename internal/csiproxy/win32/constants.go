@@ -21,6 +21,7 @@ const (
 	IoctlDiskGetLengthInfo          ControlCode = 0x7405C
 	IoctlDiskSetDriveLayoutEx       ControlCode = 0x7C054
 	IoctlDiskCreateDisk             ControlCode = 0x7C058
+	IoctlDiskUpdateDriveSize        ControlCode = 0x7C0C8
 	IoctlDiskGrowPartition          ControlCode = 0x7C0D0
 	IoctlDiskSetDiskAttributes      ControlCode = 0x7C0F4
 	IoctlVolumeGetVolumeDiskExtents ControlCode = 0x560000
@@ -58,6 +59,7 @@ var controlNames = map[ControlCode]string{
 	IoctlDiskGetLengthInfo:          "IOCTL_DISK_GET_LENGTH_INFO",
 	IoctlDiskSetDriveLayoutEx:       "IOCTL_DISK_SET_DRIVE_LAYOUT_EX",
 	IoctlDiskCreateDisk:             "IOCTL_DISK_CREATE_DISK",
+	IoctlDiskUpdateDriveSize:        "IOCTL_DISK_UPDATE_DRIVE_SIZE",
 	IoctlDiskGrowPartition:          "IOCTL_DISK_GROW_PARTITION",
 	IoctlDiskSetDiskAttributes:      "IOCTL_DISK_SET_DISK_ATTRIBUTES",
 	IoctlVolumeGetVolumeDiskExtents: "IOCTL_VOLUME_GET_VOLUME_DISK_EXTENTS",

@@ -18,7 +18,7 @@ func DecodeDirectory(data []byte) ([]FileInfo, error) {
 			return nil, malformed(structure, "a name of %d bytes in %d", size, len(data)-directoryEntryFixed)
 		}
 		entry := FileInfo{
-			Name:       wide(data[directoryEntryFixed : directoryEntryFixed+size]),
+			Name:       wideName(data[directoryEntryFixed : directoryEntryFixed+size]),
 			Attributes: le.Uint32(data[56:]),
 		}
 		if entry.IsReparse() {
@@ -42,7 +42,7 @@ func DecodeDirectory(data []byte) ([]FileInfo, error) {
 func EncodeDirectory(list []FileInfo) []byte {
 	var data []byte
 	for i, entry := range list {
-		name := widen(entry.Name)
+		name := widenName(entry.Name)
 		at := make([]byte, directoryEntryFixed, directoryEntryFixed+len(name)+8)
 		le.PutUint32(at[56:], entry.Attributes)
 		le.PutUint32(at[60:], uint32(len(name)))

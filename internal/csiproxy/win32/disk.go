@@ -27,6 +27,9 @@ type Geometry struct {
 const (
 	geometrySize  = 40
 	geometryFixed = 32 // without Data
+	// DiskGeometrySize is the size of DISK_GEOMETRY, with which a DISK_GEOMETRY_EX
+	// begins: what IOCTL_DISK_UPDATE_DRIVE_SIZE answers.
+	DiskGeometrySize = 24
 )
 
 // Encode gives the structure's bytes.

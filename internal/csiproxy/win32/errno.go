@@ -25,6 +25,11 @@ func (e Errno) Error() string {
 	return "Windows error " + number
 }
 
+// IsISCSIWarning reports whether a number of the iSCSI initiator is a warning: the
+// operation has succeeded, if not for all adapters or at once (iscsierr.h:
+// STATUS_SEVERITY_WARNING with ISDSC's customer bit).
+func (e Errno) IsISCSIWarning() bool { return e&0xFFFF0000 == 0xAFFF0000 }
+
 // FromHRESULT is the number within an HRESULT that only wraps one of Windows
 // (FACILITY_WIN32), or the HRESULT itself.
 func FromHRESULT(result uint32) Errno {

@@ -126,7 +126,7 @@ const (
 	ErrorReparsePointEncountered   Errno = 4395
 )
 
-// The numbers of the iSCSI initiator (iscsierr.h).
+// The numbers of the iSCSI initiator (iscsierr.h); those with 0xA are warnings.
 const (
 	ISDSCNonSpecificError                  Errno = 0xEFFF0001
 	ISDSCLoginFailed                       Errno = 0xEFFF0002
@@ -151,7 +151,7 @@ const (
 	ISDSCTransportError                    Errno = 0xEFFF0024
 	ISDSCTargetNotFound                    Errno = 0xEFFF0029
 	ISDSCLoginUserInfoBad                  Errno = 0xEFFF002A
-	ISDSCOperationNotAllSuccess            Errno = 0xEFFF002E
+	ISDSCOperationNotAllSuccess            Errno = 0xAFFF002E
 	ISDSCTargetPortalAlreadyExists         Errno = 0xEFFF0032
 	ISDSCRequestNotSupported               Errno = 0xEFFF0037
 	ISDSCTargetOutOfResources              Errno = 0xEFFF0038
@@ -165,7 +165,7 @@ const (
 	ISDSCCouldNotRemovePersistentLoginData Errno = 0xEFFF0042
 	ISDSCPortalNotFound                    Errno = 0xEFFF0043
 	ISDSCInitiatorNotFound                 Errno = 0xEFFF0044
-	ISDSCShortCHAPSecret                   Errno = 0xEFFF0048
+	ISDSCShortCHAPSecret                   Errno = 0xAFFF0048
 	ISDSCInvalidCHAPSecret                 Errno = 0xEFFF004A
 	ISDSCInvalidTargetCHAPSecret           Errno = 0xEFFF004B
 	ISDSCInvalidInitiatorCHAPSecret        Errno = 0xEFFF004C

@@ -136,23 +136,27 @@ func idsToAlpha() translation {
 				return nil, err
 			}
 			said := ids.GetIdentifiers()
-			converted[disk] = &v1.DiskIDs{Page83: said[v1alpha1.Page83Key], SerialNumber: said[v1alpha1.SerialNumberKey]}
+			ids := &v1.DiskIDs{Page83: said[v1alpha1.Page83Key], SerialNumber: said[v1alpha1.SerialNumberKey]}
+			for i := 0; ; i++ { // of which v1alpha1 has the values only
+				value, more := said[fmt.Sprintf("%s.%d", v1alpha1.Page83Key, i)]
+				if !more {
+					break
+				}
+				ids.Identifiers = append(ids.Identifiers, &v1.DiskIdentifier{Value: value})
+			}
+			converted[disk] = ids
 		}
 		return &v1.GetDiskIDsResponse{DiskIds: converted}, nil
 	}}
 }
 
-// formatToAlpha knows that v1alpha1 formats NTFS and tells nothing.
+// formatToAlpha knows that v1alpha1 does not report whether it has formatted.
 func (c call) formatToAlpha(r *v1.FormatVolumeRequest) (translation, error) {
-	if r.GetFileSystem() != "" {
-		// It would mount whatever file system there is.
-		return translation{}, c.cannot("FormatVolume with a file system", v1beta1.Version)
-	}
 	if r.GetStagingPath() == "" {
 		return translation{}, c.cannot("FormatVolume without a staging path", v1.Version)
 	}
 	return translation{
-		request:  &v1alpha1.FormatVolumeRequest{VolumeId: r.GetVolumeId(), StagingPath: r.GetStagingPath()},
+		request:  &v1alpha1.FormatVolumeRequest{VolumeId: r.GetVolumeId(), FileSystem: r.GetFileSystem(), StagingPath: r.GetStagingPath()},
 		response: &v1alpha1.FormatVolumeResponse{},
 	}, nil
 }

@@ -1138,6 +1138,81 @@ func (*GetDiskIDsRequest) Descriptor() ([]byte, []int) {
 	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{20}
 }
 
+// DiskIdentifier is one identifier in a disk's VPD page 0x83 (SPC-4, 7.8.6).
+type DiskIdentifier struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 for binary data, 2 for ASCII, 3 for UTF-8.
+	CodeSet uint32 `protobuf:"varint,1,opt,name=code_set,json=codeSet,proto3" json:"code_set,omitempty"`
+	// The identifier's type: 0 vendor specific, 1 T10 vendor ID, 2 EUI-64, 3 NAA,
+	// 4 relative target port, 5 target port group, 6 logical unit group, 7 MD5,
+	// 8 SCSI name.
+	Type uint32 `protobuf:"varint,2,opt,name=type,proto3" json:"type,omitempty"`
+	// What it identifies: 0 the device, 1 the port, 2 the target.
+	Association uint32 `protobuf:"varint,3,opt,name=association,proto3" json:"association,omitempty"`
+	// Lower-case hexadecimal digits of binary data, otherwise the text without padding.
+	Value         string `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiskIdentifier) Reset() {
+	*x = DiskIdentifier{}
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskIdentifier) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskIdentifier) ProtoMessage() {}
+
+func (x *DiskIdentifier) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskIdentifier.ProtoReflect.Descriptor instead.
+func (*DiskIdentifier) Descriptor() ([]byte, []int) {
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *DiskIdentifier) GetCodeSet() uint32 {
+	if x != nil {
+		return x.CodeSet
+	}
+	return 0
+}
+
+func (x *DiskIdentifier) GetType() uint32 {
+	if x != nil {
+		return x.Type
+	}
+	return 0
+}
+
+func (x *DiskIdentifier) GetAssociation() uint32 {
+	if x != nil {
+		return x.Association
+	}
+	return 0
+}
+
+func (x *DiskIdentifier) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
 // DiskIDs are what a disk says it is.
 type DiskIDs struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1145,14 +1220,17 @@ type DiskIDs struct {
 	// digits or as the text it is; empty when it has none.
 	Page83 string `protobuf:"bytes,1,opt,name=page83,proto3" json:"page83,omitempty"`
 	// The serial number without padding; empty when it has none.
-	SerialNumber  string `protobuf:"bytes,2,opt,name=serial_number,json=serialNumber,proto3" json:"serial_number,omitempty"`
+	SerialNumber string `protobuf:"bytes,2,opt,name=serial_number,json=serialNumber,proto3" json:"serial_number,omitempty"`
+	// All identifiers in VPD page 0x83, in its order.
+	// They are not compared in expected_ids.
+	Identifiers   []*DiskIdentifier `protobuf:"bytes,3,rep,name=identifiers,proto3" json:"identifiers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DiskIDs) Reset() {
 	*x = DiskIDs{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[21]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1242,7 @@ func (x *DiskIDs) String() string {
 func (*DiskIDs) ProtoMessage() {}
 
 func (x *DiskIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[21]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1255,7 @@ func (x *DiskIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskIDs.ProtoReflect.Descriptor instead.
 func (*DiskIDs) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{21}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DiskIDs) GetPage83() string {
@@ -1194,6 +1272,13 @@ func (x *DiskIDs) GetSerialNumber() string {
 	return ""
 }
 
+func (x *DiskIDs) GetIdentifiers() []*DiskIdentifier {
+	if x != nil {
+		return x.Identifiers
+	}
+	return nil
+}
+
 type GetDiskIDsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By disk number.
@@ -1204,7 +1289,7 @@ type GetDiskIDsResponse struct {
 
 func (x *GetDiskIDsResponse) Reset() {
 	*x = GetDiskIDsResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[22]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1301,7 @@ func (x *GetDiskIDsResponse) String() string {
 func (*GetDiskIDsResponse) ProtoMessage() {}
 
 func (x *GetDiskIDsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[22]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1314,7 @@ func (x *GetDiskIDsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDiskIDsResponse.ProtoReflect.Descriptor instead.
 func (*GetDiskIDsResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{22}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetDiskIDsResponse) GetDiskIds() map[uint32]*DiskIDs {
@@ -1251,7 +1336,7 @@ type ResizeVolumeRequest struct {
 
 func (x *ResizeVolumeRequest) Reset() {
 	*x = ResizeVolumeRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[23]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1263,7 +1348,7 @@ func (x *ResizeVolumeRequest) String() string {
 func (*ResizeVolumeRequest) ProtoMessage() {}
 
 func (x *ResizeVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[23]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1276,7 +1361,7 @@ func (x *ResizeVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeVolumeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{23}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResizeVolumeRequest) GetVolumeId() string {
@@ -1303,7 +1388,7 @@ type ResizeVolumeResponse struct {
 
 func (x *ResizeVolumeResponse) Reset() {
 	*x = ResizeVolumeResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[24]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1400,7 @@ func (x *ResizeVolumeResponse) String() string {
 func (*ResizeVolumeResponse) ProtoMessage() {}
 
 func (x *ResizeVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[24]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1413,7 @@ func (x *ResizeVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeVolumeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{24}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResizeVolumeResponse) GetSizeBytes() int64 {
@@ -1350,7 +1435,7 @@ type UnmountVolumeRequest struct {
 
 func (x *UnmountVolumeRequest) Reset() {
 	*x = UnmountVolumeRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[25]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1447,7 @@ func (x *UnmountVolumeRequest) String() string {
 func (*UnmountVolumeRequest) ProtoMessage() {}
 
 func (x *UnmountVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[25]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1460,7 @@ func (x *UnmountVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountVolumeRequest.ProtoReflect.Descriptor instead.
 func (*UnmountVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{25}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UnmountVolumeRequest) GetVolumeId() string {
@@ -1400,7 +1485,7 @@ type UnmountVolumeResponse struct {
 
 func (x *UnmountVolumeResponse) Reset() {
 	*x = UnmountVolumeResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[26]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1497,7 @@ func (x *UnmountVolumeResponse) String() string {
 func (*UnmountVolumeResponse) ProtoMessage() {}
 
 func (x *UnmountVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[26]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1510,7 @@ func (x *UnmountVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountVolumeResponse.ProtoReflect.Descriptor instead.
 func (*UnmountVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{26}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{27}
 }
 
 type UnmountSMBShareRequest struct {
@@ -1440,7 +1525,7 @@ type UnmountSMBShareRequest struct {
 
 func (x *UnmountSMBShareRequest) Reset() {
 	*x = UnmountSMBShareRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[27]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1452,7 +1537,7 @@ func (x *UnmountSMBShareRequest) String() string {
 func (*UnmountSMBShareRequest) ProtoMessage() {}
 
 func (x *UnmountSMBShareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[27]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1465,7 +1550,7 @@ func (x *UnmountSMBShareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountSMBShareRequest.ProtoReflect.Descriptor instead.
 func (*UnmountSMBShareRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{27}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UnmountSMBShareRequest) GetRemotePath() string {
@@ -1490,7 +1575,7 @@ type UnmountSMBShareResponse struct {
 
 func (x *UnmountSMBShareResponse) Reset() {
 	*x = UnmountSMBShareResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[28]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +1587,7 @@ func (x *UnmountSMBShareResponse) String() string {
 func (*UnmountSMBShareResponse) ProtoMessage() {}
 
 func (x *UnmountSMBShareResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[28]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +1600,7 @@ func (x *UnmountSMBShareResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountSMBShareResponse.ProtoReflect.Descriptor instead.
 func (*UnmountSMBShareResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{28}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{29}
 }
 
 type UnmountISCSILunRequest struct {
@@ -1532,7 +1617,7 @@ type UnmountISCSILunRequest struct {
 
 func (x *UnmountISCSILunRequest) Reset() {
 	*x = UnmountISCSILunRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[29]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1544,7 +1629,7 @@ func (x *UnmountISCSILunRequest) String() string {
 func (*UnmountISCSILunRequest) ProtoMessage() {}
 
 func (x *UnmountISCSILunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[29]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1557,7 +1642,7 @@ func (x *UnmountISCSILunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountISCSILunRequest.ProtoReflect.Descriptor instead.
 func (*UnmountISCSILunRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{29}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UnmountISCSILunRequest) GetPortal() *ISCSIPortal {
@@ -1589,7 +1674,7 @@ type UnmountISCSILunResponse struct {
 
 func (x *UnmountISCSILunResponse) Reset() {
 	*x = UnmountISCSILunResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[30]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1686,7 @@ func (x *UnmountISCSILunResponse) String() string {
 func (*UnmountISCSILunResponse) ProtoMessage() {}
 
 func (x *UnmountISCSILunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[30]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1699,7 @@ func (x *UnmountISCSILunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountISCSILunResponse.ProtoReflect.Descriptor instead.
 func (*UnmountISCSILunResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{30}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{31}
 }
 
 type PathExistsRequest struct {
@@ -1627,7 +1712,7 @@ type PathExistsRequest struct {
 
 func (x *PathExistsRequest) Reset() {
 	*x = PathExistsRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[31]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1724,7 @@ func (x *PathExistsRequest) String() string {
 func (*PathExistsRequest) ProtoMessage() {}
 
 func (x *PathExistsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[31]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1737,7 @@ func (x *PathExistsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathExistsRequest.ProtoReflect.Descriptor instead.
 func (*PathExistsRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{31}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PathExistsRequest) GetPath() string {
@@ -1672,7 +1757,7 @@ type PathExistsResponse struct {
 
 func (x *PathExistsResponse) Reset() {
 	*x = PathExistsResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[32]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1684,7 +1769,7 @@ func (x *PathExistsResponse) String() string {
 func (*PathExistsResponse) ProtoMessage() {}
 
 func (x *PathExistsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[32]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1697,7 +1782,7 @@ func (x *PathExistsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathExistsResponse.ProtoReflect.Descriptor instead.
 func (*PathExistsResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{32}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PathExistsResponse) GetExists() bool {
@@ -1717,7 +1802,7 @@ type IsLinkRequest struct {
 
 func (x *IsLinkRequest) Reset() {
 	*x = IsLinkRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[33]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1814,7 @@ func (x *IsLinkRequest) String() string {
 func (*IsLinkRequest) ProtoMessage() {}
 
 func (x *IsLinkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[33]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1827,7 @@ func (x *IsLinkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsLinkRequest.ProtoReflect.Descriptor instead.
 func (*IsLinkRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{33}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *IsLinkRequest) GetPath() string {
@@ -1762,7 +1847,7 @@ type IsLinkResponse struct {
 
 func (x *IsLinkResponse) Reset() {
 	*x = IsLinkResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[34]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1774,7 +1859,7 @@ func (x *IsLinkResponse) String() string {
 func (*IsLinkResponse) ProtoMessage() {}
 
 func (x *IsLinkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[34]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1787,7 +1872,7 @@ func (x *IsLinkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsLinkResponse.ProtoReflect.Descriptor instead.
 func (*IsLinkResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{34}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *IsLinkResponse) GetIsLink() bool {
@@ -1807,7 +1892,7 @@ type RmdirContentsRequest struct {
 
 func (x *RmdirContentsRequest) Reset() {
 	*x = RmdirContentsRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[35]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +1904,7 @@ func (x *RmdirContentsRequest) String() string {
 func (*RmdirContentsRequest) ProtoMessage() {}
 
 func (x *RmdirContentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[35]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +1917,7 @@ func (x *RmdirContentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RmdirContentsRequest.ProtoReflect.Descriptor instead.
 func (*RmdirContentsRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{35}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RmdirContentsRequest) GetPath() string {
@@ -1850,7 +1935,7 @@ type RmdirContentsResponse struct {
 
 func (x *RmdirContentsResponse) Reset() {
 	*x = RmdirContentsResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[36]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +1947,7 @@ func (x *RmdirContentsResponse) String() string {
 func (*RmdirContentsResponse) ProtoMessage() {}
 
 func (x *RmdirContentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[36]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +1960,7 @@ func (x *RmdirContentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RmdirContentsResponse.ProtoReflect.Descriptor instead.
 func (*RmdirContentsResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{36}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{37}
 }
 
 type ListDisksRequest struct {
@@ -1886,7 +1971,7 @@ type ListDisksRequest struct {
 
 func (x *ListDisksRequest) Reset() {
 	*x = ListDisksRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[37]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +1983,7 @@ func (x *ListDisksRequest) String() string {
 func (*ListDisksRequest) ProtoMessage() {}
 
 func (x *ListDisksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[37]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,13 +1996,13 @@ func (x *ListDisksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDisksRequest.ProtoReflect.Descriptor instead.
 func (*ListDisksRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{37}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{38}
 }
 
 // Disk is what Windows knows of a physical disk.
 type Disk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The disk's number.
+	// The disk's number; 4294967295 when the disk did not even answer that question.
 	Number uint32 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	// The SCSI address; missing where the adapter has none.
 	Location *DiskLocation `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
@@ -1938,7 +2023,7 @@ type Disk struct {
 
 func (x *Disk) Reset() {
 	*x = Disk{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[38]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2035,7 @@ func (x *Disk) String() string {
 func (*Disk) ProtoMessage() {}
 
 func (x *Disk) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[38]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2048,7 @@ func (x *Disk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disk.ProtoReflect.Descriptor instead.
 func (*Disk) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{38}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Disk) GetNumber() uint32 {
@@ -2025,7 +2110,7 @@ type ListDisksResponse struct {
 
 func (x *ListDisksResponse) Reset() {
 	*x = ListDisksResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[39]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2122,7 @@ func (x *ListDisksResponse) String() string {
 func (*ListDisksResponse) ProtoMessage() {}
 
 func (x *ListDisksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[39]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2135,7 @@ func (x *ListDisksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDisksResponse.ProtoReflect.Descriptor instead.
 func (*ListDisksResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{39}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListDisksResponse) GetDisks() []*Disk {
@@ -2070,7 +2155,7 @@ type GetDiskStateRequest struct {
 
 func (x *GetDiskStateRequest) Reset() {
 	*x = GetDiskStateRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[40]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2167,7 @@ func (x *GetDiskStateRequest) String() string {
 func (*GetDiskStateRequest) ProtoMessage() {}
 
 func (x *GetDiskStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[40]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2180,7 @@ func (x *GetDiskStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDiskStateRequest.ProtoReflect.Descriptor instead.
 func (*GetDiskStateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{40}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetDiskStateRequest) GetDiskNumber() uint32 {
@@ -2117,7 +2202,7 @@ type GetDiskStateResponse struct {
 
 func (x *GetDiskStateResponse) Reset() {
 	*x = GetDiskStateResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[41]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2129,7 +2214,7 @@ func (x *GetDiskStateResponse) String() string {
 func (*GetDiskStateResponse) ProtoMessage() {}
 
 func (x *GetDiskStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[41]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2142,7 +2227,7 @@ func (x *GetDiskStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDiskStateResponse.ProtoReflect.Descriptor instead.
 func (*GetDiskStateResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{41}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetDiskStateResponse) GetSizeBytes() int64 {
@@ -2173,7 +2258,7 @@ type SetDiskStateRequest struct {
 
 func (x *SetDiskStateRequest) Reset() {
 	*x = SetDiskStateRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[42]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2185,7 +2270,7 @@ func (x *SetDiskStateRequest) String() string {
 func (*SetDiskStateRequest) ProtoMessage() {}
 
 func (x *SetDiskStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[42]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2198,7 +2283,7 @@ func (x *SetDiskStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDiskStateRequest.ProtoReflect.Descriptor instead.
 func (*SetDiskStateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{42}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SetDiskStateRequest) GetDiskNumber() uint32 {
@@ -2230,7 +2315,7 @@ type SetDiskStateResponse struct {
 
 func (x *SetDiskStateResponse) Reset() {
 	*x = SetDiskStateResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[43]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2327,7 @@ func (x *SetDiskStateResponse) String() string {
 func (*SetDiskStateResponse) ProtoMessage() {}
 
 func (x *SetDiskStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[43]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2340,7 @@ func (x *SetDiskStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDiskStateResponse.ProtoReflect.Descriptor instead.
 func (*SetDiskStateResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{43}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{44}
 }
 
 type ListVolumesRequest struct {
@@ -2270,7 +2355,7 @@ type ListVolumesRequest struct {
 
 func (x *ListVolumesRequest) Reset() {
 	*x = ListVolumesRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[44]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2282,7 +2367,7 @@ func (x *ListVolumesRequest) String() string {
 func (*ListVolumesRequest) ProtoMessage() {}
 
 func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[44]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2295,7 +2380,7 @@ func (x *ListVolumesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesRequest.ProtoReflect.Descriptor instead.
 func (*ListVolumesRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{44}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListVolumesRequest) GetDiskNumber() uint32 {
@@ -2322,7 +2407,7 @@ type ListVolumesResponse struct {
 
 func (x *ListVolumesResponse) Reset() {
 	*x = ListVolumesResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[45]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2419,7 @@ func (x *ListVolumesResponse) String() string {
 func (*ListVolumesResponse) ProtoMessage() {}
 
 func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[45]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +2432,7 @@ func (x *ListVolumesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVolumesResponse.ProtoReflect.Descriptor instead.
 func (*ListVolumesResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{45}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListVolumesResponse) GetVolumeIds() []string {
@@ -2367,7 +2452,7 @@ type GetVolumeDiskRequest struct {
 
 func (x *GetVolumeDiskRequest) Reset() {
 	*x = GetVolumeDiskRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[46]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2464,7 @@ func (x *GetVolumeDiskRequest) String() string {
 func (*GetVolumeDiskRequest) ProtoMessage() {}
 
 func (x *GetVolumeDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[46]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2477,7 @@ func (x *GetVolumeDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVolumeDiskRequest.ProtoReflect.Descriptor instead.
 func (*GetVolumeDiskRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{46}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetVolumeDiskRequest) GetVolumeId() string {
@@ -2412,7 +2497,7 @@ type GetVolumeDiskResponse struct {
 
 func (x *GetVolumeDiskResponse) Reset() {
 	*x = GetVolumeDiskResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[47]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2509,7 @@ func (x *GetVolumeDiskResponse) String() string {
 func (*GetVolumeDiskResponse) ProtoMessage() {}
 
 func (x *GetVolumeDiskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[47]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2522,7 @@ func (x *GetVolumeDiskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVolumeDiskResponse.ProtoReflect.Descriptor instead.
 func (*GetVolumeDiskResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{47}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetVolumeDiskResponse) GetDiskNumber() uint32 {
@@ -2457,7 +2542,7 @@ type GetVolumeFileSystemRequest struct {
 
 func (x *GetVolumeFileSystemRequest) Reset() {
 	*x = GetVolumeFileSystemRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[48]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +2554,7 @@ func (x *GetVolumeFileSystemRequest) String() string {
 func (*GetVolumeFileSystemRequest) ProtoMessage() {}
 
 func (x *GetVolumeFileSystemRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[48]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +2567,7 @@ func (x *GetVolumeFileSystemRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVolumeFileSystemRequest.ProtoReflect.Descriptor instead.
 func (*GetVolumeFileSystemRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{48}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetVolumeFileSystemRequest) GetVolumeId() string {
@@ -2502,7 +2587,7 @@ type GetVolumeFileSystemResponse struct {
 
 func (x *GetVolumeFileSystemResponse) Reset() {
 	*x = GetVolumeFileSystemResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[49]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2514,7 +2599,7 @@ func (x *GetVolumeFileSystemResponse) String() string {
 func (*GetVolumeFileSystemResponse) ProtoMessage() {}
 
 func (x *GetVolumeFileSystemResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[49]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2527,7 +2612,7 @@ func (x *GetVolumeFileSystemResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVolumeFileSystemResponse.ProtoReflect.Descriptor instead.
 func (*GetVolumeFileSystemResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{49}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetVolumeFileSystemResponse) GetFileSystem() string {
@@ -2547,7 +2632,7 @@ type GetVolumeStatsRequest struct {
 
 func (x *GetVolumeStatsRequest) Reset() {
 	*x = GetVolumeStatsRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[50]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2559,7 +2644,7 @@ func (x *GetVolumeStatsRequest) String() string {
 func (*GetVolumeStatsRequest) ProtoMessage() {}
 
 func (x *GetVolumeStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[50]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2572,7 +2657,7 @@ func (x *GetVolumeStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVolumeStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetVolumeStatsRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{50}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetVolumeStatsRequest) GetVolumeId() string {
@@ -2594,7 +2679,7 @@ type GetVolumeStatsResponse struct {
 
 func (x *GetVolumeStatsResponse) Reset() {
 	*x = GetVolumeStatsResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[51]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2606,7 +2691,7 @@ func (x *GetVolumeStatsResponse) String() string {
 func (*GetVolumeStatsResponse) ProtoMessage() {}
 
 func (x *GetVolumeStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[51]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2619,7 +2704,7 @@ func (x *GetVolumeStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVolumeStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetVolumeStatsResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{51}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetVolumeStatsResponse) GetTotalBytes() int64 {
@@ -2649,7 +2734,7 @@ type GetVolumeAtPathRequest struct {
 
 func (x *GetVolumeAtPathRequest) Reset() {
 	*x = GetVolumeAtPathRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[52]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +2746,7 @@ func (x *GetVolumeAtPathRequest) String() string {
 func (*GetVolumeAtPathRequest) ProtoMessage() {}
 
 func (x *GetVolumeAtPathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[52]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +2759,7 @@ func (x *GetVolumeAtPathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVolumeAtPathRequest.ProtoReflect.Descriptor instead.
 func (*GetVolumeAtPathRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{52}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetVolumeAtPathRequest) GetPath() string {
@@ -2701,7 +2786,7 @@ type GetVolumeAtPathResponse struct {
 
 func (x *GetVolumeAtPathResponse) Reset() {
 	*x = GetVolumeAtPathResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[53]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2713,7 +2798,7 @@ func (x *GetVolumeAtPathResponse) String() string {
 func (*GetVolumeAtPathResponse) ProtoMessage() {}
 
 func (x *GetVolumeAtPathResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[53]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2726,7 +2811,7 @@ func (x *GetVolumeAtPathResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVolumeAtPathResponse.ProtoReflect.Descriptor instead.
 func (*GetVolumeAtPathResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{53}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GetVolumeAtPathResponse) GetVolumeId() string {
@@ -2748,7 +2833,7 @@ type MountVolumeRequest struct {
 
 func (x *MountVolumeRequest) Reset() {
 	*x = MountVolumeRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[54]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2760,7 +2845,7 @@ func (x *MountVolumeRequest) String() string {
 func (*MountVolumeRequest) ProtoMessage() {}
 
 func (x *MountVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[54]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2773,7 +2858,7 @@ func (x *MountVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountVolumeRequest.ProtoReflect.Descriptor instead.
 func (*MountVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{54}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MountVolumeRequest) GetVolumeId() string {
@@ -2798,7 +2883,7 @@ type MountVolumeResponse struct {
 
 func (x *MountVolumeResponse) Reset() {
 	*x = MountVolumeResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[55]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2810,7 +2895,7 @@ func (x *MountVolumeResponse) String() string {
 func (*MountVolumeResponse) ProtoMessage() {}
 
 func (x *MountVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[55]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2823,7 +2908,7 @@ func (x *MountVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountVolumeResponse.ProtoReflect.Descriptor instead.
 func (*MountVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{55}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{56}
 }
 
 type FlushVolumeRequest struct {
@@ -2836,7 +2921,7 @@ type FlushVolumeRequest struct {
 
 func (x *FlushVolumeRequest) Reset() {
 	*x = FlushVolumeRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[56]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2848,7 +2933,7 @@ func (x *FlushVolumeRequest) String() string {
 func (*FlushVolumeRequest) ProtoMessage() {}
 
 func (x *FlushVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[56]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2861,7 +2946,7 @@ func (x *FlushVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushVolumeRequest.ProtoReflect.Descriptor instead.
 func (*FlushVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{56}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *FlushVolumeRequest) GetVolumeId() string {
@@ -2879,7 +2964,7 @@ type FlushVolumeResponse struct {
 
 func (x *FlushVolumeResponse) Reset() {
 	*x = FlushVolumeResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[57]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2891,7 +2976,7 @@ func (x *FlushVolumeResponse) String() string {
 func (*FlushVolumeResponse) ProtoMessage() {}
 
 func (x *FlushVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[57]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2904,7 +2989,7 @@ func (x *FlushVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushVolumeResponse.ProtoReflect.Descriptor instead.
 func (*FlushVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{57}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{58}
 }
 
 type AddISCSIPortalRequest struct {
@@ -2917,7 +3002,7 @@ type AddISCSIPortalRequest struct {
 
 func (x *AddISCSIPortalRequest) Reset() {
 	*x = AddISCSIPortalRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[58]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2929,7 +3014,7 @@ func (x *AddISCSIPortalRequest) String() string {
 func (*AddISCSIPortalRequest) ProtoMessage() {}
 
 func (x *AddISCSIPortalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[58]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2942,7 +3027,7 @@ func (x *AddISCSIPortalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddISCSIPortalRequest.ProtoReflect.Descriptor instead.
 func (*AddISCSIPortalRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{58}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AddISCSIPortalRequest) GetPortal() *ISCSIPortal {
@@ -2960,7 +3045,7 @@ type AddISCSIPortalResponse struct {
 
 func (x *AddISCSIPortalResponse) Reset() {
 	*x = AddISCSIPortalResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[59]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2972,7 +3057,7 @@ func (x *AddISCSIPortalResponse) String() string {
 func (*AddISCSIPortalResponse) ProtoMessage() {}
 
 func (x *AddISCSIPortalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[59]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2985,7 +3070,7 @@ func (x *AddISCSIPortalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddISCSIPortalResponse.ProtoReflect.Descriptor instead.
 func (*AddISCSIPortalResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{59}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{60}
 }
 
 type RemoveISCSIPortalRequest struct {
@@ -2998,7 +3083,7 @@ type RemoveISCSIPortalRequest struct {
 
 func (x *RemoveISCSIPortalRequest) Reset() {
 	*x = RemoveISCSIPortalRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[60]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3010,7 +3095,7 @@ func (x *RemoveISCSIPortalRequest) String() string {
 func (*RemoveISCSIPortalRequest) ProtoMessage() {}
 
 func (x *RemoveISCSIPortalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[60]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3023,7 +3108,7 @@ func (x *RemoveISCSIPortalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveISCSIPortalRequest.ProtoReflect.Descriptor instead.
 func (*RemoveISCSIPortalRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{60}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RemoveISCSIPortalRequest) GetPortal() *ISCSIPortal {
@@ -3041,7 +3126,7 @@ type RemoveISCSIPortalResponse struct {
 
 func (x *RemoveISCSIPortalResponse) Reset() {
 	*x = RemoveISCSIPortalResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[61]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3053,7 +3138,7 @@ func (x *RemoveISCSIPortalResponse) String() string {
 func (*RemoveISCSIPortalResponse) ProtoMessage() {}
 
 func (x *RemoveISCSIPortalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[61]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3066,7 +3151,7 @@ func (x *RemoveISCSIPortalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveISCSIPortalResponse.ProtoReflect.Descriptor instead.
 func (*RemoveISCSIPortalResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{61}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{62}
 }
 
 type ListISCSIPortalsRequest struct {
@@ -3077,7 +3162,7 @@ type ListISCSIPortalsRequest struct {
 
 func (x *ListISCSIPortalsRequest) Reset() {
 	*x = ListISCSIPortalsRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[62]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3174,7 @@ func (x *ListISCSIPortalsRequest) String() string {
 func (*ListISCSIPortalsRequest) ProtoMessage() {}
 
 func (x *ListISCSIPortalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[62]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3187,7 @@ func (x *ListISCSIPortalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListISCSIPortalsRequest.ProtoReflect.Descriptor instead.
 func (*ListISCSIPortalsRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{62}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{63}
 }
 
 type ListISCSIPortalsResponse struct {
@@ -3115,7 +3200,7 @@ type ListISCSIPortalsResponse struct {
 
 func (x *ListISCSIPortalsResponse) Reset() {
 	*x = ListISCSIPortalsResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[63]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3127,7 +3212,7 @@ func (x *ListISCSIPortalsResponse) String() string {
 func (*ListISCSIPortalsResponse) ProtoMessage() {}
 
 func (x *ListISCSIPortalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[63]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3140,7 +3225,7 @@ func (x *ListISCSIPortalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListISCSIPortalsResponse.ProtoReflect.Descriptor instead.
 func (*ListISCSIPortalsResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{63}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListISCSIPortalsResponse) GetPortals() []*ISCSIPortal {
@@ -3160,7 +3245,7 @@ type DiscoverISCSITargetsRequest struct {
 
 func (x *DiscoverISCSITargetsRequest) Reset() {
 	*x = DiscoverISCSITargetsRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[64]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3172,7 +3257,7 @@ func (x *DiscoverISCSITargetsRequest) String() string {
 func (*DiscoverISCSITargetsRequest) ProtoMessage() {}
 
 func (x *DiscoverISCSITargetsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[64]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3185,7 +3270,7 @@ func (x *DiscoverISCSITargetsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscoverISCSITargetsRequest.ProtoReflect.Descriptor instead.
 func (*DiscoverISCSITargetsRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{64}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DiscoverISCSITargetsRequest) GetPortal() *ISCSIPortal {
@@ -3205,7 +3290,7 @@ type DiscoverISCSITargetsResponse struct {
 
 func (x *DiscoverISCSITargetsResponse) Reset() {
 	*x = DiscoverISCSITargetsResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[65]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3217,7 +3302,7 @@ func (x *DiscoverISCSITargetsResponse) String() string {
 func (*DiscoverISCSITargetsResponse) ProtoMessage() {}
 
 func (x *DiscoverISCSITargetsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[65]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3230,7 +3315,7 @@ func (x *DiscoverISCSITargetsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscoverISCSITargetsResponse.ProtoReflect.Descriptor instead.
 func (*DiscoverISCSITargetsResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{65}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *DiscoverISCSITargetsResponse) GetIqns() []string {
@@ -3258,7 +3343,7 @@ type ConnectISCSITargetRequest struct {
 
 func (x *ConnectISCSITargetRequest) Reset() {
 	*x = ConnectISCSITargetRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[66]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3270,7 +3355,7 @@ func (x *ConnectISCSITargetRequest) String() string {
 func (*ConnectISCSITargetRequest) ProtoMessage() {}
 
 func (x *ConnectISCSITargetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[66]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3283,7 +3368,7 @@ func (x *ConnectISCSITargetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectISCSITargetRequest.ProtoReflect.Descriptor instead.
 func (*ConnectISCSITargetRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{66}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ConnectISCSITargetRequest) GetPortal() *ISCSIPortal {
@@ -3329,7 +3414,7 @@ type ConnectISCSITargetResponse struct {
 
 func (x *ConnectISCSITargetResponse) Reset() {
 	*x = ConnectISCSITargetResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[67]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3341,7 +3426,7 @@ func (x *ConnectISCSITargetResponse) String() string {
 func (*ConnectISCSITargetResponse) ProtoMessage() {}
 
 func (x *ConnectISCSITargetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[67]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3354,7 +3439,7 @@ func (x *ConnectISCSITargetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectISCSITargetResponse.ProtoReflect.Descriptor instead.
 func (*ConnectISCSITargetResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{67}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{68}
 }
 
 type DisconnectISCSITargetRequest struct {
@@ -3369,7 +3454,7 @@ type DisconnectISCSITargetRequest struct {
 
 func (x *DisconnectISCSITargetRequest) Reset() {
 	*x = DisconnectISCSITargetRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[68]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3381,7 +3466,7 @@ func (x *DisconnectISCSITargetRequest) String() string {
 func (*DisconnectISCSITargetRequest) ProtoMessage() {}
 
 func (x *DisconnectISCSITargetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[68]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3394,7 +3479,7 @@ func (x *DisconnectISCSITargetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectISCSITargetRequest.ProtoReflect.Descriptor instead.
 func (*DisconnectISCSITargetRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{68}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DisconnectISCSITargetRequest) GetPortal() *ISCSIPortal {
@@ -3419,7 +3504,7 @@ type DisconnectISCSITargetResponse struct {
 
 func (x *DisconnectISCSITargetResponse) Reset() {
 	*x = DisconnectISCSITargetResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[69]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3431,7 +3516,7 @@ func (x *DisconnectISCSITargetResponse) String() string {
 func (*DisconnectISCSITargetResponse) ProtoMessage() {}
 
 func (x *DisconnectISCSITargetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[69]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3444,7 +3529,7 @@ func (x *DisconnectISCSITargetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectISCSITargetResponse.ProtoReflect.Descriptor instead.
 func (*DisconnectISCSITargetResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{69}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{70}
 }
 
 type ListISCSIDisksRequest struct {
@@ -3459,7 +3544,7 @@ type ListISCSIDisksRequest struct {
 
 func (x *ListISCSIDisksRequest) Reset() {
 	*x = ListISCSIDisksRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[70]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3471,7 +3556,7 @@ func (x *ListISCSIDisksRequest) String() string {
 func (*ListISCSIDisksRequest) ProtoMessage() {}
 
 func (x *ListISCSIDisksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[70]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3484,7 +3569,7 @@ func (x *ListISCSIDisksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListISCSIDisksRequest.ProtoReflect.Descriptor instead.
 func (*ListISCSIDisksRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{70}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ListISCSIDisksRequest) GetPortal() *ISCSIPortal {
@@ -3511,7 +3596,7 @@ type ListISCSIDisksResponse struct {
 
 func (x *ListISCSIDisksResponse) Reset() {
 	*x = ListISCSIDisksResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[71]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3523,7 +3608,7 @@ func (x *ListISCSIDisksResponse) String() string {
 func (*ListISCSIDisksResponse) ProtoMessage() {}
 
 func (x *ListISCSIDisksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[71]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3536,7 +3621,7 @@ func (x *ListISCSIDisksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListISCSIDisksResponse.ProtoReflect.Descriptor instead.
 func (*ListISCSIDisksResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{71}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ListISCSIDisksResponse) GetDiskNumbers() []uint32 {
@@ -3556,7 +3641,7 @@ type SetISCSIMutualSecretRequest struct {
 
 func (x *SetISCSIMutualSecretRequest) Reset() {
 	*x = SetISCSIMutualSecretRequest{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[72]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3568,7 +3653,7 @@ func (x *SetISCSIMutualSecretRequest) String() string {
 func (*SetISCSIMutualSecretRequest) ProtoMessage() {}
 
 func (x *SetISCSIMutualSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[72]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3581,7 +3666,7 @@ func (x *SetISCSIMutualSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetISCSIMutualSecretRequest.ProtoReflect.Descriptor instead.
 func (*SetISCSIMutualSecretRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{72}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *SetISCSIMutualSecretRequest) GetSecret() string {
@@ -3599,7 +3684,7 @@ type SetISCSIMutualSecretResponse struct {
 
 func (x *SetISCSIMutualSecretResponse) Reset() {
 	*x = SetISCSIMutualSecretResponse{}
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[73]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3611,7 +3696,7 @@ func (x *SetISCSIMutualSecretResponse) String() string {
 func (*SetISCSIMutualSecretResponse) ProtoMessage() {}
 
 func (x *SetISCSIMutualSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[73]
+	mi := &file_proto_csiproxy_v1_api_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3624,7 +3709,7 @@ func (x *SetISCSIMutualSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetISCSIMutualSecretResponse.ProtoReflect.Descriptor instead.
 func (*SetISCSIMutualSecretResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{73}
+	return file_proto_csiproxy_v1_api_proto_rawDescGZIP(), []int{74}
 }
 
 var File_proto_csiproxy_v1_api_proto protoreflect.FileDescriptor
@@ -3691,10 +3776,16 @@ const file_proto_csiproxy_v1_api_proto_rawDesc = "" +
 	"\x12DiskLocationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12/\n" +
 	"\x05value\x18\x02 \x01(\v2\x19.csiproxy.v1.DiskLocationR\x05value:\x028\x01\"\x13\n" +
-	"\x11GetDiskIDsRequest\"F\n" +
+	"\x11GetDiskIDsRequest\"w\n" +
+	"\x0eDiskIdentifier\x12\x19\n" +
+	"\bcode_set\x18\x01 \x01(\rR\acodeSet\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\rR\x04type\x12 \n" +
+	"\vassociation\x18\x03 \x01(\rR\vassociation\x12\x14\n" +
+	"\x05value\x18\x04 \x01(\tR\x05value\"\x85\x01\n" +
 	"\aDiskIDs\x12\x16\n" +
 	"\x06page83\x18\x01 \x01(\tR\x06page83\x12#\n" +
-	"\rserial_number\x18\x02 \x01(\tR\fserialNumber\"\xaf\x01\n" +
+	"\rserial_number\x18\x02 \x01(\tR\fserialNumber\x12=\n" +
+	"\videntifiers\x18\x03 \x03(\v2\x1b.csiproxy.v1.DiskIdentifierR\videntifiers\"\xaf\x01\n" +
 	"\x12GetDiskIDsResponse\x12G\n" +
 	"\bdisk_ids\x18\x01 \x03(\v2,.csiproxy.v1.GetDiskIDsResponse.DiskIdsEntryR\adiskIds\x1aP\n" +
 	"\fDiskIdsEntry\x12\x10\n" +
@@ -3883,7 +3974,7 @@ func file_proto_csiproxy_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_csiproxy_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_csiproxy_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
+var file_proto_csiproxy_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 77)
 var file_proto_csiproxy_v1_api_proto_goTypes = []any{
 	(ISCSIAuthType)(0),                    // 0: csiproxy.v1.ISCSIAuthType
 	(*MkdirRequest)(nil),                  // 1: csiproxy.v1.MkdirRequest
@@ -3907,158 +3998,160 @@ var file_proto_csiproxy_v1_api_proto_goTypes = []any{
 	(*DiskLocation)(nil),                  // 19: csiproxy.v1.DiskLocation
 	(*GetDiskLocationsResponse)(nil),      // 20: csiproxy.v1.GetDiskLocationsResponse
 	(*GetDiskIDsRequest)(nil),             // 21: csiproxy.v1.GetDiskIDsRequest
-	(*DiskIDs)(nil),                       // 22: csiproxy.v1.DiskIDs
-	(*GetDiskIDsResponse)(nil),            // 23: csiproxy.v1.GetDiskIDsResponse
-	(*ResizeVolumeRequest)(nil),           // 24: csiproxy.v1.ResizeVolumeRequest
-	(*ResizeVolumeResponse)(nil),          // 25: csiproxy.v1.ResizeVolumeResponse
-	(*UnmountVolumeRequest)(nil),          // 26: csiproxy.v1.UnmountVolumeRequest
-	(*UnmountVolumeResponse)(nil),         // 27: csiproxy.v1.UnmountVolumeResponse
-	(*UnmountSMBShareRequest)(nil),        // 28: csiproxy.v1.UnmountSMBShareRequest
-	(*UnmountSMBShareResponse)(nil),       // 29: csiproxy.v1.UnmountSMBShareResponse
-	(*UnmountISCSILunRequest)(nil),        // 30: csiproxy.v1.UnmountISCSILunRequest
-	(*UnmountISCSILunResponse)(nil),       // 31: csiproxy.v1.UnmountISCSILunResponse
-	(*PathExistsRequest)(nil),             // 32: csiproxy.v1.PathExistsRequest
-	(*PathExistsResponse)(nil),            // 33: csiproxy.v1.PathExistsResponse
-	(*IsLinkRequest)(nil),                 // 34: csiproxy.v1.IsLinkRequest
-	(*IsLinkResponse)(nil),                // 35: csiproxy.v1.IsLinkResponse
-	(*RmdirContentsRequest)(nil),          // 36: csiproxy.v1.RmdirContentsRequest
-	(*RmdirContentsResponse)(nil),         // 37: csiproxy.v1.RmdirContentsResponse
-	(*ListDisksRequest)(nil),              // 38: csiproxy.v1.ListDisksRequest
-	(*Disk)(nil),                          // 39: csiproxy.v1.Disk
-	(*ListDisksResponse)(nil),             // 40: csiproxy.v1.ListDisksResponse
-	(*GetDiskStateRequest)(nil),           // 41: csiproxy.v1.GetDiskStateRequest
-	(*GetDiskStateResponse)(nil),          // 42: csiproxy.v1.GetDiskStateResponse
-	(*SetDiskStateRequest)(nil),           // 43: csiproxy.v1.SetDiskStateRequest
-	(*SetDiskStateResponse)(nil),          // 44: csiproxy.v1.SetDiskStateResponse
-	(*ListVolumesRequest)(nil),            // 45: csiproxy.v1.ListVolumesRequest
-	(*ListVolumesResponse)(nil),           // 46: csiproxy.v1.ListVolumesResponse
-	(*GetVolumeDiskRequest)(nil),          // 47: csiproxy.v1.GetVolumeDiskRequest
-	(*GetVolumeDiskResponse)(nil),         // 48: csiproxy.v1.GetVolumeDiskResponse
-	(*GetVolumeFileSystemRequest)(nil),    // 49: csiproxy.v1.GetVolumeFileSystemRequest
-	(*GetVolumeFileSystemResponse)(nil),   // 50: csiproxy.v1.GetVolumeFileSystemResponse
-	(*GetVolumeStatsRequest)(nil),         // 51: csiproxy.v1.GetVolumeStatsRequest
-	(*GetVolumeStatsResponse)(nil),        // 52: csiproxy.v1.GetVolumeStatsResponse
-	(*GetVolumeAtPathRequest)(nil),        // 53: csiproxy.v1.GetVolumeAtPathRequest
-	(*GetVolumeAtPathResponse)(nil),       // 54: csiproxy.v1.GetVolumeAtPathResponse
-	(*MountVolumeRequest)(nil),            // 55: csiproxy.v1.MountVolumeRequest
-	(*MountVolumeResponse)(nil),           // 56: csiproxy.v1.MountVolumeResponse
-	(*FlushVolumeRequest)(nil),            // 57: csiproxy.v1.FlushVolumeRequest
-	(*FlushVolumeResponse)(nil),           // 58: csiproxy.v1.FlushVolumeResponse
-	(*AddISCSIPortalRequest)(nil),         // 59: csiproxy.v1.AddISCSIPortalRequest
-	(*AddISCSIPortalResponse)(nil),        // 60: csiproxy.v1.AddISCSIPortalResponse
-	(*RemoveISCSIPortalRequest)(nil),      // 61: csiproxy.v1.RemoveISCSIPortalRequest
-	(*RemoveISCSIPortalResponse)(nil),     // 62: csiproxy.v1.RemoveISCSIPortalResponse
-	(*ListISCSIPortalsRequest)(nil),       // 63: csiproxy.v1.ListISCSIPortalsRequest
-	(*ListISCSIPortalsResponse)(nil),      // 64: csiproxy.v1.ListISCSIPortalsResponse
-	(*DiscoverISCSITargetsRequest)(nil),   // 65: csiproxy.v1.DiscoverISCSITargetsRequest
-	(*DiscoverISCSITargetsResponse)(nil),  // 66: csiproxy.v1.DiscoverISCSITargetsResponse
-	(*ConnectISCSITargetRequest)(nil),     // 67: csiproxy.v1.ConnectISCSITargetRequest
-	(*ConnectISCSITargetResponse)(nil),    // 68: csiproxy.v1.ConnectISCSITargetResponse
-	(*DisconnectISCSITargetRequest)(nil),  // 69: csiproxy.v1.DisconnectISCSITargetRequest
-	(*DisconnectISCSITargetResponse)(nil), // 70: csiproxy.v1.DisconnectISCSITargetResponse
-	(*ListISCSIDisksRequest)(nil),         // 71: csiproxy.v1.ListISCSIDisksRequest
-	(*ListISCSIDisksResponse)(nil),        // 72: csiproxy.v1.ListISCSIDisksResponse
-	(*SetISCSIMutualSecretRequest)(nil),   // 73: csiproxy.v1.SetISCSIMutualSecretRequest
-	(*SetISCSIMutualSecretResponse)(nil),  // 74: csiproxy.v1.SetISCSIMutualSecretResponse
-	nil,                                   // 75: csiproxy.v1.GetDiskLocationsResponse.DiskLocationsEntry
-	nil,                                   // 76: csiproxy.v1.GetDiskIDsResponse.DiskIdsEntry
+	(*DiskIdentifier)(nil),                // 22: csiproxy.v1.DiskIdentifier
+	(*DiskIDs)(nil),                       // 23: csiproxy.v1.DiskIDs
+	(*GetDiskIDsResponse)(nil),            // 24: csiproxy.v1.GetDiskIDsResponse
+	(*ResizeVolumeRequest)(nil),           // 25: csiproxy.v1.ResizeVolumeRequest
+	(*ResizeVolumeResponse)(nil),          // 26: csiproxy.v1.ResizeVolumeResponse
+	(*UnmountVolumeRequest)(nil),          // 27: csiproxy.v1.UnmountVolumeRequest
+	(*UnmountVolumeResponse)(nil),         // 28: csiproxy.v1.UnmountVolumeResponse
+	(*UnmountSMBShareRequest)(nil),        // 29: csiproxy.v1.UnmountSMBShareRequest
+	(*UnmountSMBShareResponse)(nil),       // 30: csiproxy.v1.UnmountSMBShareResponse
+	(*UnmountISCSILunRequest)(nil),        // 31: csiproxy.v1.UnmountISCSILunRequest
+	(*UnmountISCSILunResponse)(nil),       // 32: csiproxy.v1.UnmountISCSILunResponse
+	(*PathExistsRequest)(nil),             // 33: csiproxy.v1.PathExistsRequest
+	(*PathExistsResponse)(nil),            // 34: csiproxy.v1.PathExistsResponse
+	(*IsLinkRequest)(nil),                 // 35: csiproxy.v1.IsLinkRequest
+	(*IsLinkResponse)(nil),                // 36: csiproxy.v1.IsLinkResponse
+	(*RmdirContentsRequest)(nil),          // 37: csiproxy.v1.RmdirContentsRequest
+	(*RmdirContentsResponse)(nil),         // 38: csiproxy.v1.RmdirContentsResponse
+	(*ListDisksRequest)(nil),              // 39: csiproxy.v1.ListDisksRequest
+	(*Disk)(nil),                          // 40: csiproxy.v1.Disk
+	(*ListDisksResponse)(nil),             // 41: csiproxy.v1.ListDisksResponse
+	(*GetDiskStateRequest)(nil),           // 42: csiproxy.v1.GetDiskStateRequest
+	(*GetDiskStateResponse)(nil),          // 43: csiproxy.v1.GetDiskStateResponse
+	(*SetDiskStateRequest)(nil),           // 44: csiproxy.v1.SetDiskStateRequest
+	(*SetDiskStateResponse)(nil),          // 45: csiproxy.v1.SetDiskStateResponse
+	(*ListVolumesRequest)(nil),            // 46: csiproxy.v1.ListVolumesRequest
+	(*ListVolumesResponse)(nil),           // 47: csiproxy.v1.ListVolumesResponse
+	(*GetVolumeDiskRequest)(nil),          // 48: csiproxy.v1.GetVolumeDiskRequest
+	(*GetVolumeDiskResponse)(nil),         // 49: csiproxy.v1.GetVolumeDiskResponse
+	(*GetVolumeFileSystemRequest)(nil),    // 50: csiproxy.v1.GetVolumeFileSystemRequest
+	(*GetVolumeFileSystemResponse)(nil),   // 51: csiproxy.v1.GetVolumeFileSystemResponse
+	(*GetVolumeStatsRequest)(nil),         // 52: csiproxy.v1.GetVolumeStatsRequest
+	(*GetVolumeStatsResponse)(nil),        // 53: csiproxy.v1.GetVolumeStatsResponse
+	(*GetVolumeAtPathRequest)(nil),        // 54: csiproxy.v1.GetVolumeAtPathRequest
+	(*GetVolumeAtPathResponse)(nil),       // 55: csiproxy.v1.GetVolumeAtPathResponse
+	(*MountVolumeRequest)(nil),            // 56: csiproxy.v1.MountVolumeRequest
+	(*MountVolumeResponse)(nil),           // 57: csiproxy.v1.MountVolumeResponse
+	(*FlushVolumeRequest)(nil),            // 58: csiproxy.v1.FlushVolumeRequest
+	(*FlushVolumeResponse)(nil),           // 59: csiproxy.v1.FlushVolumeResponse
+	(*AddISCSIPortalRequest)(nil),         // 60: csiproxy.v1.AddISCSIPortalRequest
+	(*AddISCSIPortalResponse)(nil),        // 61: csiproxy.v1.AddISCSIPortalResponse
+	(*RemoveISCSIPortalRequest)(nil),      // 62: csiproxy.v1.RemoveISCSIPortalRequest
+	(*RemoveISCSIPortalResponse)(nil),     // 63: csiproxy.v1.RemoveISCSIPortalResponse
+	(*ListISCSIPortalsRequest)(nil),       // 64: csiproxy.v1.ListISCSIPortalsRequest
+	(*ListISCSIPortalsResponse)(nil),      // 65: csiproxy.v1.ListISCSIPortalsResponse
+	(*DiscoverISCSITargetsRequest)(nil),   // 66: csiproxy.v1.DiscoverISCSITargetsRequest
+	(*DiscoverISCSITargetsResponse)(nil),  // 67: csiproxy.v1.DiscoverISCSITargetsResponse
+	(*ConnectISCSITargetRequest)(nil),     // 68: csiproxy.v1.ConnectISCSITargetRequest
+	(*ConnectISCSITargetResponse)(nil),    // 69: csiproxy.v1.ConnectISCSITargetResponse
+	(*DisconnectISCSITargetRequest)(nil),  // 70: csiproxy.v1.DisconnectISCSITargetRequest
+	(*DisconnectISCSITargetResponse)(nil), // 71: csiproxy.v1.DisconnectISCSITargetResponse
+	(*ListISCSIDisksRequest)(nil),         // 72: csiproxy.v1.ListISCSIDisksRequest
+	(*ListISCSIDisksResponse)(nil),        // 73: csiproxy.v1.ListISCSIDisksResponse
+	(*SetISCSIMutualSecretRequest)(nil),   // 74: csiproxy.v1.SetISCSIMutualSecretRequest
+	(*SetISCSIMutualSecretResponse)(nil),  // 75: csiproxy.v1.SetISCSIMutualSecretResponse
+	nil,                                   // 76: csiproxy.v1.GetDiskLocationsResponse.DiskLocationsEntry
+	nil,                                   // 77: csiproxy.v1.GetDiskIDsResponse.DiskIdsEntry
 }
 var file_proto_csiproxy_v1_api_proto_depIdxs = []int32{
-	22, // 0: csiproxy.v1.PartitionDiskRequest.expected_ids:type_name -> csiproxy.v1.DiskIDs
+	23, // 0: csiproxy.v1.PartitionDiskRequest.expected_ids:type_name -> csiproxy.v1.DiskIDs
 	13, // 1: csiproxy.v1.MountISCSILunRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
 	0,  // 2: csiproxy.v1.MountISCSILunRequest.auth_type:type_name -> csiproxy.v1.ISCSIAuthType
-	75, // 3: csiproxy.v1.GetDiskLocationsResponse.disk_locations:type_name -> csiproxy.v1.GetDiskLocationsResponse.DiskLocationsEntry
-	76, // 4: csiproxy.v1.GetDiskIDsResponse.disk_ids:type_name -> csiproxy.v1.GetDiskIDsResponse.DiskIdsEntry
-	13, // 5: csiproxy.v1.UnmountISCSILunRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
-	19, // 6: csiproxy.v1.Disk.location:type_name -> csiproxy.v1.DiskLocation
-	22, // 7: csiproxy.v1.Disk.ids:type_name -> csiproxy.v1.DiskIDs
-	39, // 8: csiproxy.v1.ListDisksResponse.disks:type_name -> csiproxy.v1.Disk
-	22, // 9: csiproxy.v1.SetDiskStateRequest.expected_ids:type_name -> csiproxy.v1.DiskIDs
-	13, // 10: csiproxy.v1.AddISCSIPortalRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
-	13, // 11: csiproxy.v1.RemoveISCSIPortalRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
-	13, // 12: csiproxy.v1.ListISCSIPortalsResponse.portals:type_name -> csiproxy.v1.ISCSIPortal
-	13, // 13: csiproxy.v1.DiscoverISCSITargetsRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
-	13, // 14: csiproxy.v1.ConnectISCSITargetRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
-	0,  // 15: csiproxy.v1.ConnectISCSITargetRequest.auth_type:type_name -> csiproxy.v1.ISCSIAuthType
-	13, // 16: csiproxy.v1.DisconnectISCSITargetRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
-	13, // 17: csiproxy.v1.ListISCSIDisksRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
-	19, // 18: csiproxy.v1.GetDiskLocationsResponse.DiskLocationsEntry.value:type_name -> csiproxy.v1.DiskLocation
-	22, // 19: csiproxy.v1.GetDiskIDsResponse.DiskIdsEntry.value:type_name -> csiproxy.v1.DiskIDs
-	1,  // 20: csiproxy.v1.CSIProxyService.Mkdir:input_type -> csiproxy.v1.MkdirRequest
-	3,  // 21: csiproxy.v1.CSIProxyService.Rmdir:input_type -> csiproxy.v1.RmdirRequest
-	5,  // 22: csiproxy.v1.CSIProxyService.Rescan:input_type -> csiproxy.v1.RescanRequest
-	7,  // 23: csiproxy.v1.CSIProxyService.PartitionDisk:input_type -> csiproxy.v1.PartitionDiskRequest
-	9,  // 24: csiproxy.v1.CSIProxyService.FormatVolume:input_type -> csiproxy.v1.FormatVolumeRequest
-	11, // 25: csiproxy.v1.CSIProxyService.MountSMBShare:input_type -> csiproxy.v1.MountSMBShareRequest
-	14, // 26: csiproxy.v1.CSIProxyService.MountISCSILun:input_type -> csiproxy.v1.MountISCSILunRequest
-	16, // 27: csiproxy.v1.CSIProxyService.LinkVolume:input_type -> csiproxy.v1.LinkVolumeRequest
-	18, // 28: csiproxy.v1.CSIProxyService.GetDiskLocations:input_type -> csiproxy.v1.GetDiskLocationsRequest
-	21, // 29: csiproxy.v1.CSIProxyService.GetDiskIDs:input_type -> csiproxy.v1.GetDiskIDsRequest
-	24, // 30: csiproxy.v1.CSIProxyService.ResizeVolume:input_type -> csiproxy.v1.ResizeVolumeRequest
-	26, // 31: csiproxy.v1.CSIProxyService.UnmountVolume:input_type -> csiproxy.v1.UnmountVolumeRequest
-	28, // 32: csiproxy.v1.CSIProxyService.UnmountSMBShare:input_type -> csiproxy.v1.UnmountSMBShareRequest
-	30, // 33: csiproxy.v1.CSIProxyService.UnmountISCSILun:input_type -> csiproxy.v1.UnmountISCSILunRequest
-	32, // 34: csiproxy.v1.CSIProxyService.PathExists:input_type -> csiproxy.v1.PathExistsRequest
-	34, // 35: csiproxy.v1.CSIProxyService.IsLink:input_type -> csiproxy.v1.IsLinkRequest
-	36, // 36: csiproxy.v1.CSIProxyService.RmdirContents:input_type -> csiproxy.v1.RmdirContentsRequest
-	38, // 37: csiproxy.v1.CSIProxyService.ListDisks:input_type -> csiproxy.v1.ListDisksRequest
-	41, // 38: csiproxy.v1.CSIProxyService.GetDiskState:input_type -> csiproxy.v1.GetDiskStateRequest
-	43, // 39: csiproxy.v1.CSIProxyService.SetDiskState:input_type -> csiproxy.v1.SetDiskStateRequest
-	45, // 40: csiproxy.v1.CSIProxyService.ListVolumes:input_type -> csiproxy.v1.ListVolumesRequest
-	47, // 41: csiproxy.v1.CSIProxyService.GetVolumeDisk:input_type -> csiproxy.v1.GetVolumeDiskRequest
-	49, // 42: csiproxy.v1.CSIProxyService.GetVolumeFileSystem:input_type -> csiproxy.v1.GetVolumeFileSystemRequest
-	51, // 43: csiproxy.v1.CSIProxyService.GetVolumeStats:input_type -> csiproxy.v1.GetVolumeStatsRequest
-	53, // 44: csiproxy.v1.CSIProxyService.GetVolumeAtPath:input_type -> csiproxy.v1.GetVolumeAtPathRequest
-	55, // 45: csiproxy.v1.CSIProxyService.MountVolume:input_type -> csiproxy.v1.MountVolumeRequest
-	57, // 46: csiproxy.v1.CSIProxyService.FlushVolume:input_type -> csiproxy.v1.FlushVolumeRequest
-	59, // 47: csiproxy.v1.CSIProxyService.AddISCSIPortal:input_type -> csiproxy.v1.AddISCSIPortalRequest
-	61, // 48: csiproxy.v1.CSIProxyService.RemoveISCSIPortal:input_type -> csiproxy.v1.RemoveISCSIPortalRequest
-	63, // 49: csiproxy.v1.CSIProxyService.ListISCSIPortals:input_type -> csiproxy.v1.ListISCSIPortalsRequest
-	65, // 50: csiproxy.v1.CSIProxyService.DiscoverISCSITargets:input_type -> csiproxy.v1.DiscoverISCSITargetsRequest
-	67, // 51: csiproxy.v1.CSIProxyService.ConnectISCSITarget:input_type -> csiproxy.v1.ConnectISCSITargetRequest
-	69, // 52: csiproxy.v1.CSIProxyService.DisconnectISCSITarget:input_type -> csiproxy.v1.DisconnectISCSITargetRequest
-	71, // 53: csiproxy.v1.CSIProxyService.ListISCSIDisks:input_type -> csiproxy.v1.ListISCSIDisksRequest
-	73, // 54: csiproxy.v1.CSIProxyService.SetISCSIMutualSecret:input_type -> csiproxy.v1.SetISCSIMutualSecretRequest
-	2,  // 55: csiproxy.v1.CSIProxyService.Mkdir:output_type -> csiproxy.v1.MkdirResponse
-	4,  // 56: csiproxy.v1.CSIProxyService.Rmdir:output_type -> csiproxy.v1.RmdirResponse
-	6,  // 57: csiproxy.v1.CSIProxyService.Rescan:output_type -> csiproxy.v1.RescanResponse
-	8,  // 58: csiproxy.v1.CSIProxyService.PartitionDisk:output_type -> csiproxy.v1.PartitionDiskResponse
-	10, // 59: csiproxy.v1.CSIProxyService.FormatVolume:output_type -> csiproxy.v1.FormatVolumeResponse
-	12, // 60: csiproxy.v1.CSIProxyService.MountSMBShare:output_type -> csiproxy.v1.MountSMBShareResponse
-	15, // 61: csiproxy.v1.CSIProxyService.MountISCSILun:output_type -> csiproxy.v1.MountISCSILunResponse
-	17, // 62: csiproxy.v1.CSIProxyService.LinkVolume:output_type -> csiproxy.v1.LinkVolumeResponse
-	20, // 63: csiproxy.v1.CSIProxyService.GetDiskLocations:output_type -> csiproxy.v1.GetDiskLocationsResponse
-	23, // 64: csiproxy.v1.CSIProxyService.GetDiskIDs:output_type -> csiproxy.v1.GetDiskIDsResponse
-	25, // 65: csiproxy.v1.CSIProxyService.ResizeVolume:output_type -> csiproxy.v1.ResizeVolumeResponse
-	27, // 66: csiproxy.v1.CSIProxyService.UnmountVolume:output_type -> csiproxy.v1.UnmountVolumeResponse
-	29, // 67: csiproxy.v1.CSIProxyService.UnmountSMBShare:output_type -> csiproxy.v1.UnmountSMBShareResponse
-	31, // 68: csiproxy.v1.CSIProxyService.UnmountISCSILun:output_type -> csiproxy.v1.UnmountISCSILunResponse
-	33, // 69: csiproxy.v1.CSIProxyService.PathExists:output_type -> csiproxy.v1.PathExistsResponse
-	35, // 70: csiproxy.v1.CSIProxyService.IsLink:output_type -> csiproxy.v1.IsLinkResponse
-	37, // 71: csiproxy.v1.CSIProxyService.RmdirContents:output_type -> csiproxy.v1.RmdirContentsResponse
-	40, // 72: csiproxy.v1.CSIProxyService.ListDisks:output_type -> csiproxy.v1.ListDisksResponse
-	42, // 73: csiproxy.v1.CSIProxyService.GetDiskState:output_type -> csiproxy.v1.GetDiskStateResponse
-	44, // 74: csiproxy.v1.CSIProxyService.SetDiskState:output_type -> csiproxy.v1.SetDiskStateResponse
-	46, // 75: csiproxy.v1.CSIProxyService.ListVolumes:output_type -> csiproxy.v1.ListVolumesResponse
-	48, // 76: csiproxy.v1.CSIProxyService.GetVolumeDisk:output_type -> csiproxy.v1.GetVolumeDiskResponse
-	50, // 77: csiproxy.v1.CSIProxyService.GetVolumeFileSystem:output_type -> csiproxy.v1.GetVolumeFileSystemResponse
-	52, // 78: csiproxy.v1.CSIProxyService.GetVolumeStats:output_type -> csiproxy.v1.GetVolumeStatsResponse
-	54, // 79: csiproxy.v1.CSIProxyService.GetVolumeAtPath:output_type -> csiproxy.v1.GetVolumeAtPathResponse
-	56, // 80: csiproxy.v1.CSIProxyService.MountVolume:output_type -> csiproxy.v1.MountVolumeResponse
-	58, // 81: csiproxy.v1.CSIProxyService.FlushVolume:output_type -> csiproxy.v1.FlushVolumeResponse
-	60, // 82: csiproxy.v1.CSIProxyService.AddISCSIPortal:output_type -> csiproxy.v1.AddISCSIPortalResponse
-	62, // 83: csiproxy.v1.CSIProxyService.RemoveISCSIPortal:output_type -> csiproxy.v1.RemoveISCSIPortalResponse
-	64, // 84: csiproxy.v1.CSIProxyService.ListISCSIPortals:output_type -> csiproxy.v1.ListISCSIPortalsResponse
-	66, // 85: csiproxy.v1.CSIProxyService.DiscoverISCSITargets:output_type -> csiproxy.v1.DiscoverISCSITargetsResponse
-	68, // 86: csiproxy.v1.CSIProxyService.ConnectISCSITarget:output_type -> csiproxy.v1.ConnectISCSITargetResponse
-	70, // 87: csiproxy.v1.CSIProxyService.DisconnectISCSITarget:output_type -> csiproxy.v1.DisconnectISCSITargetResponse
-	72, // 88: csiproxy.v1.CSIProxyService.ListISCSIDisks:output_type -> csiproxy.v1.ListISCSIDisksResponse
-	74, // 89: csiproxy.v1.CSIProxyService.SetISCSIMutualSecret:output_type -> csiproxy.v1.SetISCSIMutualSecretResponse
-	55, // [55:90] is the sub-list for method output_type
-	20, // [20:55] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	76, // 3: csiproxy.v1.GetDiskLocationsResponse.disk_locations:type_name -> csiproxy.v1.GetDiskLocationsResponse.DiskLocationsEntry
+	22, // 4: csiproxy.v1.DiskIDs.identifiers:type_name -> csiproxy.v1.DiskIdentifier
+	77, // 5: csiproxy.v1.GetDiskIDsResponse.disk_ids:type_name -> csiproxy.v1.GetDiskIDsResponse.DiskIdsEntry
+	13, // 6: csiproxy.v1.UnmountISCSILunRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
+	19, // 7: csiproxy.v1.Disk.location:type_name -> csiproxy.v1.DiskLocation
+	23, // 8: csiproxy.v1.Disk.ids:type_name -> csiproxy.v1.DiskIDs
+	40, // 9: csiproxy.v1.ListDisksResponse.disks:type_name -> csiproxy.v1.Disk
+	23, // 10: csiproxy.v1.SetDiskStateRequest.expected_ids:type_name -> csiproxy.v1.DiskIDs
+	13, // 11: csiproxy.v1.AddISCSIPortalRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
+	13, // 12: csiproxy.v1.RemoveISCSIPortalRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
+	13, // 13: csiproxy.v1.ListISCSIPortalsResponse.portals:type_name -> csiproxy.v1.ISCSIPortal
+	13, // 14: csiproxy.v1.DiscoverISCSITargetsRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
+	13, // 15: csiproxy.v1.ConnectISCSITargetRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
+	0,  // 16: csiproxy.v1.ConnectISCSITargetRequest.auth_type:type_name -> csiproxy.v1.ISCSIAuthType
+	13, // 17: csiproxy.v1.DisconnectISCSITargetRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
+	13, // 18: csiproxy.v1.ListISCSIDisksRequest.portal:type_name -> csiproxy.v1.ISCSIPortal
+	19, // 19: csiproxy.v1.GetDiskLocationsResponse.DiskLocationsEntry.value:type_name -> csiproxy.v1.DiskLocation
+	23, // 20: csiproxy.v1.GetDiskIDsResponse.DiskIdsEntry.value:type_name -> csiproxy.v1.DiskIDs
+	1,  // 21: csiproxy.v1.CSIProxyService.Mkdir:input_type -> csiproxy.v1.MkdirRequest
+	3,  // 22: csiproxy.v1.CSIProxyService.Rmdir:input_type -> csiproxy.v1.RmdirRequest
+	5,  // 23: csiproxy.v1.CSIProxyService.Rescan:input_type -> csiproxy.v1.RescanRequest
+	7,  // 24: csiproxy.v1.CSIProxyService.PartitionDisk:input_type -> csiproxy.v1.PartitionDiskRequest
+	9,  // 25: csiproxy.v1.CSIProxyService.FormatVolume:input_type -> csiproxy.v1.FormatVolumeRequest
+	11, // 26: csiproxy.v1.CSIProxyService.MountSMBShare:input_type -> csiproxy.v1.MountSMBShareRequest
+	14, // 27: csiproxy.v1.CSIProxyService.MountISCSILun:input_type -> csiproxy.v1.MountISCSILunRequest
+	16, // 28: csiproxy.v1.CSIProxyService.LinkVolume:input_type -> csiproxy.v1.LinkVolumeRequest
+	18, // 29: csiproxy.v1.CSIProxyService.GetDiskLocations:input_type -> csiproxy.v1.GetDiskLocationsRequest
+	21, // 30: csiproxy.v1.CSIProxyService.GetDiskIDs:input_type -> csiproxy.v1.GetDiskIDsRequest
+	25, // 31: csiproxy.v1.CSIProxyService.ResizeVolume:input_type -> csiproxy.v1.ResizeVolumeRequest
+	27, // 32: csiproxy.v1.CSIProxyService.UnmountVolume:input_type -> csiproxy.v1.UnmountVolumeRequest
+	29, // 33: csiproxy.v1.CSIProxyService.UnmountSMBShare:input_type -> csiproxy.v1.UnmountSMBShareRequest
+	31, // 34: csiproxy.v1.CSIProxyService.UnmountISCSILun:input_type -> csiproxy.v1.UnmountISCSILunRequest
+	33, // 35: csiproxy.v1.CSIProxyService.PathExists:input_type -> csiproxy.v1.PathExistsRequest
+	35, // 36: csiproxy.v1.CSIProxyService.IsLink:input_type -> csiproxy.v1.IsLinkRequest
+	37, // 37: csiproxy.v1.CSIProxyService.RmdirContents:input_type -> csiproxy.v1.RmdirContentsRequest
+	39, // 38: csiproxy.v1.CSIProxyService.ListDisks:input_type -> csiproxy.v1.ListDisksRequest
+	42, // 39: csiproxy.v1.CSIProxyService.GetDiskState:input_type -> csiproxy.v1.GetDiskStateRequest
+	44, // 40: csiproxy.v1.CSIProxyService.SetDiskState:input_type -> csiproxy.v1.SetDiskStateRequest
+	46, // 41: csiproxy.v1.CSIProxyService.ListVolumes:input_type -> csiproxy.v1.ListVolumesRequest
+	48, // 42: csiproxy.v1.CSIProxyService.GetVolumeDisk:input_type -> csiproxy.v1.GetVolumeDiskRequest
+	50, // 43: csiproxy.v1.CSIProxyService.GetVolumeFileSystem:input_type -> csiproxy.v1.GetVolumeFileSystemRequest
+	52, // 44: csiproxy.v1.CSIProxyService.GetVolumeStats:input_type -> csiproxy.v1.GetVolumeStatsRequest
+	54, // 45: csiproxy.v1.CSIProxyService.GetVolumeAtPath:input_type -> csiproxy.v1.GetVolumeAtPathRequest
+	56, // 46: csiproxy.v1.CSIProxyService.MountVolume:input_type -> csiproxy.v1.MountVolumeRequest
+	58, // 47: csiproxy.v1.CSIProxyService.FlushVolume:input_type -> csiproxy.v1.FlushVolumeRequest
+	60, // 48: csiproxy.v1.CSIProxyService.AddISCSIPortal:input_type -> csiproxy.v1.AddISCSIPortalRequest
+	62, // 49: csiproxy.v1.CSIProxyService.RemoveISCSIPortal:input_type -> csiproxy.v1.RemoveISCSIPortalRequest
+	64, // 50: csiproxy.v1.CSIProxyService.ListISCSIPortals:input_type -> csiproxy.v1.ListISCSIPortalsRequest
+	66, // 51: csiproxy.v1.CSIProxyService.DiscoverISCSITargets:input_type -> csiproxy.v1.DiscoverISCSITargetsRequest
+	68, // 52: csiproxy.v1.CSIProxyService.ConnectISCSITarget:input_type -> csiproxy.v1.ConnectISCSITargetRequest
+	70, // 53: csiproxy.v1.CSIProxyService.DisconnectISCSITarget:input_type -> csiproxy.v1.DisconnectISCSITargetRequest
+	72, // 54: csiproxy.v1.CSIProxyService.ListISCSIDisks:input_type -> csiproxy.v1.ListISCSIDisksRequest
+	74, // 55: csiproxy.v1.CSIProxyService.SetISCSIMutualSecret:input_type -> csiproxy.v1.SetISCSIMutualSecretRequest
+	2,  // 56: csiproxy.v1.CSIProxyService.Mkdir:output_type -> csiproxy.v1.MkdirResponse
+	4,  // 57: csiproxy.v1.CSIProxyService.Rmdir:output_type -> csiproxy.v1.RmdirResponse
+	6,  // 58: csiproxy.v1.CSIProxyService.Rescan:output_type -> csiproxy.v1.RescanResponse
+	8,  // 59: csiproxy.v1.CSIProxyService.PartitionDisk:output_type -> csiproxy.v1.PartitionDiskResponse
+	10, // 60: csiproxy.v1.CSIProxyService.FormatVolume:output_type -> csiproxy.v1.FormatVolumeResponse
+	12, // 61: csiproxy.v1.CSIProxyService.MountSMBShare:output_type -> csiproxy.v1.MountSMBShareResponse
+	15, // 62: csiproxy.v1.CSIProxyService.MountISCSILun:output_type -> csiproxy.v1.MountISCSILunResponse
+	17, // 63: csiproxy.v1.CSIProxyService.LinkVolume:output_type -> csiproxy.v1.LinkVolumeResponse
+	20, // 64: csiproxy.v1.CSIProxyService.GetDiskLocations:output_type -> csiproxy.v1.GetDiskLocationsResponse
+	24, // 65: csiproxy.v1.CSIProxyService.GetDiskIDs:output_type -> csiproxy.v1.GetDiskIDsResponse
+	26, // 66: csiproxy.v1.CSIProxyService.ResizeVolume:output_type -> csiproxy.v1.ResizeVolumeResponse
+	28, // 67: csiproxy.v1.CSIProxyService.UnmountVolume:output_type -> csiproxy.v1.UnmountVolumeResponse
+	30, // 68: csiproxy.v1.CSIProxyService.UnmountSMBShare:output_type -> csiproxy.v1.UnmountSMBShareResponse
+	32, // 69: csiproxy.v1.CSIProxyService.UnmountISCSILun:output_type -> csiproxy.v1.UnmountISCSILunResponse
+	34, // 70: csiproxy.v1.CSIProxyService.PathExists:output_type -> csiproxy.v1.PathExistsResponse
+	36, // 71: csiproxy.v1.CSIProxyService.IsLink:output_type -> csiproxy.v1.IsLinkResponse
+	38, // 72: csiproxy.v1.CSIProxyService.RmdirContents:output_type -> csiproxy.v1.RmdirContentsResponse
+	41, // 73: csiproxy.v1.CSIProxyService.ListDisks:output_type -> csiproxy.v1.ListDisksResponse
+	43, // 74: csiproxy.v1.CSIProxyService.GetDiskState:output_type -> csiproxy.v1.GetDiskStateResponse
+	45, // 75: csiproxy.v1.CSIProxyService.SetDiskState:output_type -> csiproxy.v1.SetDiskStateResponse
+	47, // 76: csiproxy.v1.CSIProxyService.ListVolumes:output_type -> csiproxy.v1.ListVolumesResponse
+	49, // 77: csiproxy.v1.CSIProxyService.GetVolumeDisk:output_type -> csiproxy.v1.GetVolumeDiskResponse
+	51, // 78: csiproxy.v1.CSIProxyService.GetVolumeFileSystem:output_type -> csiproxy.v1.GetVolumeFileSystemResponse
+	53, // 79: csiproxy.v1.CSIProxyService.GetVolumeStats:output_type -> csiproxy.v1.GetVolumeStatsResponse
+	55, // 80: csiproxy.v1.CSIProxyService.GetVolumeAtPath:output_type -> csiproxy.v1.GetVolumeAtPathResponse
+	57, // 81: csiproxy.v1.CSIProxyService.MountVolume:output_type -> csiproxy.v1.MountVolumeResponse
+	59, // 82: csiproxy.v1.CSIProxyService.FlushVolume:output_type -> csiproxy.v1.FlushVolumeResponse
+	61, // 83: csiproxy.v1.CSIProxyService.AddISCSIPortal:output_type -> csiproxy.v1.AddISCSIPortalResponse
+	63, // 84: csiproxy.v1.CSIProxyService.RemoveISCSIPortal:output_type -> csiproxy.v1.RemoveISCSIPortalResponse
+	65, // 85: csiproxy.v1.CSIProxyService.ListISCSIPortals:output_type -> csiproxy.v1.ListISCSIPortalsResponse
+	67, // 86: csiproxy.v1.CSIProxyService.DiscoverISCSITargets:output_type -> csiproxy.v1.DiscoverISCSITargetsResponse
+	69, // 87: csiproxy.v1.CSIProxyService.ConnectISCSITarget:output_type -> csiproxy.v1.ConnectISCSITargetResponse
+	71, // 88: csiproxy.v1.CSIProxyService.DisconnectISCSITarget:output_type -> csiproxy.v1.DisconnectISCSITargetResponse
+	73, // 89: csiproxy.v1.CSIProxyService.ListISCSIDisks:output_type -> csiproxy.v1.ListISCSIDisksResponse
+	75, // 90: csiproxy.v1.CSIProxyService.SetISCSIMutualSecret:output_type -> csiproxy.v1.SetISCSIMutualSecretResponse
+	56, // [56:91] is the sub-list for method output_type
+	21, // [21:56] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_proto_csiproxy_v1_api_proto_init() }
@@ -4072,7 +4165,7 @@ func file_proto_csiproxy_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_csiproxy_v1_api_proto_rawDesc), len(file_proto_csiproxy_v1_api_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   76,
+			NumMessages:   77,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -47,12 +47,22 @@ func DiskLocationsFromHub(disks []hub.Disk) map[uint32]*DiskLocation {
 	return locations
 }
 
+func idsFromHub(disk hub.Disk) *DiskIDs {
+	ids := &DiskIDs{Page83: disk.Page83, SerialNumber: disk.SerialNumber}
+	for _, id := range disk.Identifiers {
+		ids.Identifiers = append(ids.Identifiers, &DiskIdentifier{
+			CodeSet: id.CodeSet, Type: id.Type, Association: id.Association, Value: id.Value,
+		})
+	}
+	return ids
+}
+
 // DiskIDsFromHub leaves out disks that could not be read.
 func DiskIDsFromHub(disks []hub.Disk) map[uint32]*DiskIDs {
 	ids := map[uint32]*DiskIDs{}
 	for _, disk := range disks {
 		if disk.Problem == nil || disk.Page83 != "" || disk.SerialNumber != "" {
-			ids[disk.Number] = &DiskIDs{Page83: disk.Page83, SerialNumber: disk.SerialNumber}
+			ids[disk.Number] = idsFromHub(disk)
 		}
 	}
 	return ids
@@ -136,7 +146,7 @@ func ConnectToHub(request *ConnectISCSITargetRequest) (hub.ISCSILogin, error) {
 func DiskFromHub(disk hub.Disk) *Disk {
 	converted := &Disk{
 		Number: disk.Number, Location: LocationFromHub(disk.Location),
-		Ids:       &DiskIDs{Page83: disk.Page83, SerialNumber: disk.SerialNumber},
+		Ids:       idsFromHub(disk),
 		SizeBytes: disk.Size, Online: disk.Online, ReadOnly: disk.ReadOnly,
 	}
 	if disk.Problem != nil {
@@ -151,6 +161,11 @@ func DiskToHub(disk *Disk) hub.Disk {
 		Number: disk.GetNumber(), Location: LocationToHub(disk.GetLocation()),
 		Page83: disk.GetIds().GetPage83(), SerialNumber: disk.GetIds().GetSerialNumber(),
 		Size: disk.GetSizeBytes(), Online: disk.GetOnline(), ReadOnly: disk.GetReadOnly(),
+	}
+	for _, id := range disk.GetIds().GetIdentifiers() {
+		converted.Identifiers = append(converted.Identifiers, hub.DiskIdentifier{
+			CodeSet: id.GetCodeSet(), Type: id.GetType(), Association: id.GetAssociation(), Value: id.GetValue(),
+		})
 	}
 	if problem := disk.GetProblem(); problem != "" {
 		converted.Problem = errors.New(problem)

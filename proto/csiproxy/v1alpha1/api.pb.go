@@ -375,7 +375,10 @@ type FormatVolumeRequest struct {
 	// The volume, as \\?\Volume{GUID}\, with or without the last backslash.
 	VolumeId string `protobuf:"bytes,1,opt,name=volume_id,json=volumeId,proto3" json:"volume_id,omitempty"`
 	// The directory where it is mounted.
-	StagingPath   string `protobuf:"bytes,2,opt,name=staging_path,json=stagingPath,proto3" json:"staging_path,omitempty"`
+	StagingPath string `protobuf:"bytes,2,opt,name=staging_path,json=stagingPath,proto3" json:"staging_path,omitempty"`
+	// The file system, NTFS; empty is NTFS for a raw volume, and whatever there is
+	// for any other.
+	FileSystem    string `protobuf:"bytes,3,opt,name=file_system,json=fileSystem,proto3" json:"file_system,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -420,6 +423,13 @@ func (x *FormatVolumeRequest) GetVolumeId() string {
 func (x *FormatVolumeRequest) GetStagingPath() string {
 	if x != nil {
 		return x.StagingPath
+	}
+	return ""
+}
+
+func (x *FormatVolumeRequest) GetFileSystem() string {
+	if x != nil {
+		return x.FileSystem
 	}
 	return ""
 }
@@ -980,7 +990,8 @@ type DiskIDs struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "page83" is the first identifier of the device in VPD page 0x83, in lower-case
 	// hexadecimal digits or as the text it is; "serialNumber" is the serial number
-	// without padding. A key is missing when the disk does not say it.
+	// without padding. A key is missing when the disk does not say it. "page83.0",
+	// "page83.1" and so on are all identifiers in that page, in its order.
 	Identifiers   map[string]string `protobuf:"bytes,1,rep,name=identifiers,proto3" json:"identifiers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1174,10 +1185,12 @@ const file_proto_csiproxy_v1alpha1_api_proto_rawDesc = "" +
 	"\x14PartitionDiskRequest\x12\x17\n" +
 	"\adisk_id\x18\x01 \x01(\tR\x06diskId\"4\n" +
 	"\x15PartitionDiskResponse\x12\x1b\n" +
-	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\"U\n" +
+	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\"v\n" +
 	"\x13FormatVolumeRequest\x12\x1b\n" +
 	"\tvolume_id\x18\x01 \x01(\tR\bvolumeId\x12!\n" +
-	"\fstaging_path\x18\x02 \x01(\tR\vstagingPath\"\x16\n" +
+	"\fstaging_path\x18\x02 \x01(\tR\vstagingPath\x12\x1f\n" +
+	"\vfile_system\x18\x03 \x01(\tR\n" +
+	"fileSystem\"\x16\n" +
 	"\x14FormatVolumeResponse\"\x92\x01\n" +
 	"\x14MountSMBShareRequest\x12\x1f\n" +
 	"\vremote_path\x18\x01 \x01(\tR\n" +

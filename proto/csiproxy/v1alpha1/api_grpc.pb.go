@@ -96,7 +96,7 @@ type CSIProxyServiceClient interface {
 	LinkVolume(ctx context.Context, in *LinkVolumeRequest, opts ...grpc.CallOption) (*LinkVolumeResponse, error)
 	// GetDiskLocations gives the SCSI addresses of all disks that have one.
 	GetDiskLocations(ctx context.Context, in *GetDiskLocationsRequest, opts ...grpc.CallOption) (*GetDiskLocationsResponse, error)
-	// GetDiskIDs gives the identifiers of all disks that could be read.
+	// GetDiskIDs returns all identifiers of all disks that could be read.
 	GetDiskIDs(ctx context.Context, in *GetDiskIDsRequest, opts ...grpc.CallOption) (*GetDiskIDsResponse, error)
 	// ResizeVolume grows partition and file system. It never shrinks: a smaller
 	// size is fine and changes nothing. OUT_OF_RANGE when the disk is too small.
@@ -261,7 +261,7 @@ type CSIProxyServiceServer interface {
 	LinkVolume(context.Context, *LinkVolumeRequest) (*LinkVolumeResponse, error)
 	// GetDiskLocations gives the SCSI addresses of all disks that have one.
 	GetDiskLocations(context.Context, *GetDiskLocationsRequest) (*GetDiskLocationsResponse, error)
-	// GetDiskIDs gives the identifiers of all disks that could be read.
+	// GetDiskIDs returns all identifiers of all disks that could be read.
 	GetDiskIDs(context.Context, *GetDiskIDsRequest) (*GetDiskIDsResponse, error)
 	// ResizeVolume grows partition and file system. It never shrinks: a smaller
 	// size is fine and changes nothing. OUT_OF_RANGE when the disk is too small.

@@ -50,6 +50,9 @@ func DiskIDsFromHub(disks []hub.Disk) map[string]*DiskIDs {
 		if disk.SerialNumber != "" {
 			said[SerialNumberKey] = disk.SerialNumber
 		}
+		for i, id := range disk.Identifiers {
+			said[fmt.Sprintf("%s.%d", Page83Key, i)] = id.Value
+		}
 		if disk.Problem == nil || len(said) > 0 {
 			ids[numberText(disk.Number)] = &DiskIDs{Identifiers: said}
 		}

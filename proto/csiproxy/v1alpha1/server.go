@@ -52,7 +52,7 @@ func (s *server) PartitionDisk(ctx context.Context, r *PartitionDiskRequest) (*P
 }
 
 func (s *server) FormatVolume(ctx context.Context, r *FormatVolumeRequest) (*FormatVolumeResponse, error) {
-	_, err := s.operations.FormatAndMount(ctx, s.host, compose.Format{VolumeID: r.GetVolumeId(), Path: r.GetStagingPath()})
+	_, err := s.operations.FormatAndMount(ctx, s.host, compose.Format{VolumeID: r.GetVolumeId(), FileSystem: r.GetFileSystem(), Path: r.GetStagingPath()})
 	return &FormatVolumeResponse{}, err
 }
 

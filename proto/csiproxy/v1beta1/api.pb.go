@@ -1114,6 +1114,81 @@ func (*GetDiskIDsRequest) Descriptor() ([]byte, []int) {
 	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{20}
 }
 
+// DiskIdentifier is one identifier in a disk's VPD page 0x83 (SPC-4, 7.8.6).
+type DiskIdentifier struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 for binary data, 2 for ASCII, 3 for UTF-8.
+	CodeSet uint32 `protobuf:"varint,1,opt,name=code_set,json=codeSet,proto3" json:"code_set,omitempty"`
+	// The identifier's type: 0 vendor specific, 1 T10 vendor ID, 2 EUI-64, 3 NAA,
+	// 4 relative target port, 5 target port group, 6 logical unit group, 7 MD5,
+	// 8 SCSI name.
+	Type uint32 `protobuf:"varint,2,opt,name=type,proto3" json:"type,omitempty"`
+	// What it identifies: 0 the device, 1 the port, 2 the target.
+	Association uint32 `protobuf:"varint,3,opt,name=association,proto3" json:"association,omitempty"`
+	// Lower-case hexadecimal digits of binary data, otherwise the text without padding.
+	Value         string `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiskIdentifier) Reset() {
+	*x = DiskIdentifier{}
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiskIdentifier) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiskIdentifier) ProtoMessage() {}
+
+func (x *DiskIdentifier) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiskIdentifier.ProtoReflect.Descriptor instead.
+func (*DiskIdentifier) Descriptor() ([]byte, []int) {
+	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *DiskIdentifier) GetCodeSet() uint32 {
+	if x != nil {
+		return x.CodeSet
+	}
+	return 0
+}
+
+func (x *DiskIdentifier) GetType() uint32 {
+	if x != nil {
+		return x.Type
+	}
+	return 0
+}
+
+func (x *DiskIdentifier) GetAssociation() uint32 {
+	if x != nil {
+		return x.Association
+	}
+	return 0
+}
+
+func (x *DiskIdentifier) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
 // DiskIDs are what a disk says it is.
 type DiskIDs struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1121,14 +1196,16 @@ type DiskIDs struct {
 	// digits or as the text it is; empty when it has none.
 	Page83 string `protobuf:"bytes,1,opt,name=page83,proto3" json:"page83,omitempty"`
 	// The serial number without padding; empty when it has none.
-	SerialNumber  string `protobuf:"bytes,2,opt,name=serial_number,json=serialNumber,proto3" json:"serial_number,omitempty"`
+	SerialNumber string `protobuf:"bytes,2,opt,name=serial_number,json=serialNumber,proto3" json:"serial_number,omitempty"`
+	// All identifiers in VPD page 0x83, in its order.
+	Identifiers   []*DiskIdentifier `protobuf:"bytes,3,rep,name=identifiers,proto3" json:"identifiers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DiskIDs) Reset() {
 	*x = DiskIDs{}
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[21]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1217,7 @@ func (x *DiskIDs) String() string {
 func (*DiskIDs) ProtoMessage() {}
 
 func (x *DiskIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[21]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1230,7 @@ func (x *DiskIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskIDs.ProtoReflect.Descriptor instead.
 func (*DiskIDs) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{21}
+	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DiskIDs) GetPage83() string {
@@ -1170,6 +1247,13 @@ func (x *DiskIDs) GetSerialNumber() string {
 	return ""
 }
 
+func (x *DiskIDs) GetIdentifiers() []*DiskIdentifier {
+	if x != nil {
+		return x.Identifiers
+	}
+	return nil
+}
+
 type GetDiskIDsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By disk number.
@@ -1180,7 +1264,7 @@ type GetDiskIDsResponse struct {
 
 func (x *GetDiskIDsResponse) Reset() {
 	*x = GetDiskIDsResponse{}
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[22]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1276,7 @@ func (x *GetDiskIDsResponse) String() string {
 func (*GetDiskIDsResponse) ProtoMessage() {}
 
 func (x *GetDiskIDsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[22]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1289,7 @@ func (x *GetDiskIDsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDiskIDsResponse.ProtoReflect.Descriptor instead.
 func (*GetDiskIDsResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{22}
+	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetDiskIDsResponse) GetDiskIds() map[uint32]*DiskIDs {
@@ -1227,7 +1311,7 @@ type ResizeVolumeRequest struct {
 
 func (x *ResizeVolumeRequest) Reset() {
 	*x = ResizeVolumeRequest{}
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[23]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1323,7 @@ func (x *ResizeVolumeRequest) String() string {
 func (*ResizeVolumeRequest) ProtoMessage() {}
 
 func (x *ResizeVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[23]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1336,7 @@ func (x *ResizeVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeVolumeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{23}
+	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResizeVolumeRequest) GetVolumeId() string {
@@ -1279,7 +1363,7 @@ type ResizeVolumeResponse struct {
 
 func (x *ResizeVolumeResponse) Reset() {
 	*x = ResizeVolumeResponse{}
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[24]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1375,7 @@ func (x *ResizeVolumeResponse) String() string {
 func (*ResizeVolumeResponse) ProtoMessage() {}
 
 func (x *ResizeVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[24]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1388,7 @@ func (x *ResizeVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeVolumeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{24}
+	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResizeVolumeResponse) GetSizeBytes() int64 {
@@ -1326,7 +1410,7 @@ type UnmountVolumeRequest struct {
 
 func (x *UnmountVolumeRequest) Reset() {
 	*x = UnmountVolumeRequest{}
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[25]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1422,7 @@ func (x *UnmountVolumeRequest) String() string {
 func (*UnmountVolumeRequest) ProtoMessage() {}
 
 func (x *UnmountVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[25]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1435,7 @@ func (x *UnmountVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountVolumeRequest.ProtoReflect.Descriptor instead.
 func (*UnmountVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{25}
+	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UnmountVolumeRequest) GetVolumeId() string {
@@ -1376,7 +1460,7 @@ type UnmountVolumeResponse struct {
 
 func (x *UnmountVolumeResponse) Reset() {
 	*x = UnmountVolumeResponse{}
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[26]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1472,7 @@ func (x *UnmountVolumeResponse) String() string {
 func (*UnmountVolumeResponse) ProtoMessage() {}
 
 func (x *UnmountVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[26]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1485,7 @@ func (x *UnmountVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountVolumeResponse.ProtoReflect.Descriptor instead.
 func (*UnmountVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{26}
+	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{27}
 }
 
 type UnmountSMBShareRequest struct {
@@ -1416,7 +1500,7 @@ type UnmountSMBShareRequest struct {
 
 func (x *UnmountSMBShareRequest) Reset() {
 	*x = UnmountSMBShareRequest{}
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[27]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1512,7 @@ func (x *UnmountSMBShareRequest) String() string {
 func (*UnmountSMBShareRequest) ProtoMessage() {}
 
 func (x *UnmountSMBShareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[27]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1525,7 @@ func (x *UnmountSMBShareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountSMBShareRequest.ProtoReflect.Descriptor instead.
 func (*UnmountSMBShareRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{27}
+	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UnmountSMBShareRequest) GetRemotePath() string {
@@ -1466,7 +1550,7 @@ type UnmountSMBShareResponse struct {
 
 func (x *UnmountSMBShareResponse) Reset() {
 	*x = UnmountSMBShareResponse{}
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[28]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1562,7 @@ func (x *UnmountSMBShareResponse) String() string {
 func (*UnmountSMBShareResponse) ProtoMessage() {}
 
 func (x *UnmountSMBShareResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[28]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1575,7 @@ func (x *UnmountSMBShareResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountSMBShareResponse.ProtoReflect.Descriptor instead.
 func (*UnmountSMBShareResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{28}
+	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{29}
 }
 
 type UnmountISCSILunRequest struct {
@@ -1508,7 +1592,7 @@ type UnmountISCSILunRequest struct {
 
 func (x *UnmountISCSILunRequest) Reset() {
 	*x = UnmountISCSILunRequest{}
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[29]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1604,7 @@ func (x *UnmountISCSILunRequest) String() string {
 func (*UnmountISCSILunRequest) ProtoMessage() {}
 
 func (x *UnmountISCSILunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[29]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1617,7 @@ func (x *UnmountISCSILunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountISCSILunRequest.ProtoReflect.Descriptor instead.
 func (*UnmountISCSILunRequest) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{29}
+	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UnmountISCSILunRequest) GetPortal() *ISCSIPortal {
@@ -1565,7 +1649,7 @@ type UnmountISCSILunResponse struct {
 
 func (x *UnmountISCSILunResponse) Reset() {
 	*x = UnmountISCSILunResponse{}
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[30]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1661,7 @@ func (x *UnmountISCSILunResponse) String() string {
 func (*UnmountISCSILunResponse) ProtoMessage() {}
 
 func (x *UnmountISCSILunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[30]
+	mi := &file_proto_csiproxy_v1beta1_api_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1674,7 @@ func (x *UnmountISCSILunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnmountISCSILunResponse.ProtoReflect.Descriptor instead.
 func (*UnmountISCSILunResponse) Descriptor() ([]byte, []int) {
-	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{30}
+	return file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP(), []int{31}
 }
 
 var File_proto_csiproxy_v1beta1_api_proto protoreflect.FileDescriptor
@@ -1655,10 +1739,16 @@ const file_proto_csiproxy_v1beta1_api_proto_rawDesc = "" +
 	"\x12DiskLocationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x124\n" +
 	"\x05value\x18\x02 \x01(\v2\x1e.csiproxy.v1beta1.DiskLocationR\x05value:\x028\x01\"\x13\n" +
-	"\x11GetDiskIDsRequest\"F\n" +
+	"\x11GetDiskIDsRequest\"w\n" +
+	"\x0eDiskIdentifier\x12\x19\n" +
+	"\bcode_set\x18\x01 \x01(\rR\acodeSet\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\rR\x04type\x12 \n" +
+	"\vassociation\x18\x03 \x01(\rR\vassociation\x12\x14\n" +
+	"\x05value\x18\x04 \x01(\tR\x05value\"\x8a\x01\n" +
 	"\aDiskIDs\x12\x16\n" +
 	"\x06page83\x18\x01 \x01(\tR\x06page83\x12#\n" +
-	"\rserial_number\x18\x02 \x01(\tR\fserialNumber\"\xb9\x01\n" +
+	"\rserial_number\x18\x02 \x01(\tR\fserialNumber\x12B\n" +
+	"\videntifiers\x18\x03 \x03(\v2 .csiproxy.v1beta1.DiskIdentifierR\videntifiers\"\xb9\x01\n" +
 	"\x12GetDiskIDsResponse\x12L\n" +
 	"\bdisk_ids\x18\x01 \x03(\v21.csiproxy.v1beta1.GetDiskIDsResponse.DiskIdsEntryR\adiskIds\x1aU\n" +
 	"\fDiskIdsEntry\x12\x10\n" +
@@ -1720,7 +1810,7 @@ func file_proto_csiproxy_v1beta1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_csiproxy_v1beta1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_csiproxy_v1beta1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_proto_csiproxy_v1beta1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_proto_csiproxy_v1beta1_api_proto_goTypes = []any{
 	(ISCSIAuthType)(0),               // 0: csiproxy.v1beta1.ISCSIAuthType
 	(*MkdirRequest)(nil),             // 1: csiproxy.v1beta1.MkdirRequest
@@ -1744,60 +1834,62 @@ var file_proto_csiproxy_v1beta1_api_proto_goTypes = []any{
 	(*DiskLocation)(nil),             // 19: csiproxy.v1beta1.DiskLocation
 	(*GetDiskLocationsResponse)(nil), // 20: csiproxy.v1beta1.GetDiskLocationsResponse
 	(*GetDiskIDsRequest)(nil),        // 21: csiproxy.v1beta1.GetDiskIDsRequest
-	(*DiskIDs)(nil),                  // 22: csiproxy.v1beta1.DiskIDs
-	(*GetDiskIDsResponse)(nil),       // 23: csiproxy.v1beta1.GetDiskIDsResponse
-	(*ResizeVolumeRequest)(nil),      // 24: csiproxy.v1beta1.ResizeVolumeRequest
-	(*ResizeVolumeResponse)(nil),     // 25: csiproxy.v1beta1.ResizeVolumeResponse
-	(*UnmountVolumeRequest)(nil),     // 26: csiproxy.v1beta1.UnmountVolumeRequest
-	(*UnmountVolumeResponse)(nil),    // 27: csiproxy.v1beta1.UnmountVolumeResponse
-	(*UnmountSMBShareRequest)(nil),   // 28: csiproxy.v1beta1.UnmountSMBShareRequest
-	(*UnmountSMBShareResponse)(nil),  // 29: csiproxy.v1beta1.UnmountSMBShareResponse
-	(*UnmountISCSILunRequest)(nil),   // 30: csiproxy.v1beta1.UnmountISCSILunRequest
-	(*UnmountISCSILunResponse)(nil),  // 31: csiproxy.v1beta1.UnmountISCSILunResponse
-	nil,                              // 32: csiproxy.v1beta1.GetDiskLocationsResponse.DiskLocationsEntry
-	nil,                              // 33: csiproxy.v1beta1.GetDiskIDsResponse.DiskIdsEntry
+	(*DiskIdentifier)(nil),           // 22: csiproxy.v1beta1.DiskIdentifier
+	(*DiskIDs)(nil),                  // 23: csiproxy.v1beta1.DiskIDs
+	(*GetDiskIDsResponse)(nil),       // 24: csiproxy.v1beta1.GetDiskIDsResponse
+	(*ResizeVolumeRequest)(nil),      // 25: csiproxy.v1beta1.ResizeVolumeRequest
+	(*ResizeVolumeResponse)(nil),     // 26: csiproxy.v1beta1.ResizeVolumeResponse
+	(*UnmountVolumeRequest)(nil),     // 27: csiproxy.v1beta1.UnmountVolumeRequest
+	(*UnmountVolumeResponse)(nil),    // 28: csiproxy.v1beta1.UnmountVolumeResponse
+	(*UnmountSMBShareRequest)(nil),   // 29: csiproxy.v1beta1.UnmountSMBShareRequest
+	(*UnmountSMBShareResponse)(nil),  // 30: csiproxy.v1beta1.UnmountSMBShareResponse
+	(*UnmountISCSILunRequest)(nil),   // 31: csiproxy.v1beta1.UnmountISCSILunRequest
+	(*UnmountISCSILunResponse)(nil),  // 32: csiproxy.v1beta1.UnmountISCSILunResponse
+	nil,                              // 33: csiproxy.v1beta1.GetDiskLocationsResponse.DiskLocationsEntry
+	nil,                              // 34: csiproxy.v1beta1.GetDiskIDsResponse.DiskIdsEntry
 }
 var file_proto_csiproxy_v1beta1_api_proto_depIdxs = []int32{
 	13, // 0: csiproxy.v1beta1.MountISCSILunRequest.portal:type_name -> csiproxy.v1beta1.ISCSIPortal
 	0,  // 1: csiproxy.v1beta1.MountISCSILunRequest.auth_type:type_name -> csiproxy.v1beta1.ISCSIAuthType
-	32, // 2: csiproxy.v1beta1.GetDiskLocationsResponse.disk_locations:type_name -> csiproxy.v1beta1.GetDiskLocationsResponse.DiskLocationsEntry
-	33, // 3: csiproxy.v1beta1.GetDiskIDsResponse.disk_ids:type_name -> csiproxy.v1beta1.GetDiskIDsResponse.DiskIdsEntry
-	13, // 4: csiproxy.v1beta1.UnmountISCSILunRequest.portal:type_name -> csiproxy.v1beta1.ISCSIPortal
-	19, // 5: csiproxy.v1beta1.GetDiskLocationsResponse.DiskLocationsEntry.value:type_name -> csiproxy.v1beta1.DiskLocation
-	22, // 6: csiproxy.v1beta1.GetDiskIDsResponse.DiskIdsEntry.value:type_name -> csiproxy.v1beta1.DiskIDs
-	1,  // 7: csiproxy.v1beta1.CSIProxyService.Mkdir:input_type -> csiproxy.v1beta1.MkdirRequest
-	3,  // 8: csiproxy.v1beta1.CSIProxyService.Rmdir:input_type -> csiproxy.v1beta1.RmdirRequest
-	5,  // 9: csiproxy.v1beta1.CSIProxyService.Rescan:input_type -> csiproxy.v1beta1.RescanRequest
-	7,  // 10: csiproxy.v1beta1.CSIProxyService.PartitionDisk:input_type -> csiproxy.v1beta1.PartitionDiskRequest
-	9,  // 11: csiproxy.v1beta1.CSIProxyService.FormatVolume:input_type -> csiproxy.v1beta1.FormatVolumeRequest
-	11, // 12: csiproxy.v1beta1.CSIProxyService.MountSMBShare:input_type -> csiproxy.v1beta1.MountSMBShareRequest
-	14, // 13: csiproxy.v1beta1.CSIProxyService.MountISCSILun:input_type -> csiproxy.v1beta1.MountISCSILunRequest
-	16, // 14: csiproxy.v1beta1.CSIProxyService.LinkVolume:input_type -> csiproxy.v1beta1.LinkVolumeRequest
-	18, // 15: csiproxy.v1beta1.CSIProxyService.GetDiskLocations:input_type -> csiproxy.v1beta1.GetDiskLocationsRequest
-	21, // 16: csiproxy.v1beta1.CSIProxyService.GetDiskIDs:input_type -> csiproxy.v1beta1.GetDiskIDsRequest
-	24, // 17: csiproxy.v1beta1.CSIProxyService.ResizeVolume:input_type -> csiproxy.v1beta1.ResizeVolumeRequest
-	26, // 18: csiproxy.v1beta1.CSIProxyService.UnmountVolume:input_type -> csiproxy.v1beta1.UnmountVolumeRequest
-	28, // 19: csiproxy.v1beta1.CSIProxyService.UnmountSMBShare:input_type -> csiproxy.v1beta1.UnmountSMBShareRequest
-	30, // 20: csiproxy.v1beta1.CSIProxyService.UnmountISCSILun:input_type -> csiproxy.v1beta1.UnmountISCSILunRequest
-	2,  // 21: csiproxy.v1beta1.CSIProxyService.Mkdir:output_type -> csiproxy.v1beta1.MkdirResponse
-	4,  // 22: csiproxy.v1beta1.CSIProxyService.Rmdir:output_type -> csiproxy.v1beta1.RmdirResponse
-	6,  // 23: csiproxy.v1beta1.CSIProxyService.Rescan:output_type -> csiproxy.v1beta1.RescanResponse
-	8,  // 24: csiproxy.v1beta1.CSIProxyService.PartitionDisk:output_type -> csiproxy.v1beta1.PartitionDiskResponse
-	10, // 25: csiproxy.v1beta1.CSIProxyService.FormatVolume:output_type -> csiproxy.v1beta1.FormatVolumeResponse
-	12, // 26: csiproxy.v1beta1.CSIProxyService.MountSMBShare:output_type -> csiproxy.v1beta1.MountSMBShareResponse
-	15, // 27: csiproxy.v1beta1.CSIProxyService.MountISCSILun:output_type -> csiproxy.v1beta1.MountISCSILunResponse
-	17, // 28: csiproxy.v1beta1.CSIProxyService.LinkVolume:output_type -> csiproxy.v1beta1.LinkVolumeResponse
-	20, // 29: csiproxy.v1beta1.CSIProxyService.GetDiskLocations:output_type -> csiproxy.v1beta1.GetDiskLocationsResponse
-	23, // 30: csiproxy.v1beta1.CSIProxyService.GetDiskIDs:output_type -> csiproxy.v1beta1.GetDiskIDsResponse
-	25, // 31: csiproxy.v1beta1.CSIProxyService.ResizeVolume:output_type -> csiproxy.v1beta1.ResizeVolumeResponse
-	27, // 32: csiproxy.v1beta1.CSIProxyService.UnmountVolume:output_type -> csiproxy.v1beta1.UnmountVolumeResponse
-	29, // 33: csiproxy.v1beta1.CSIProxyService.UnmountSMBShare:output_type -> csiproxy.v1beta1.UnmountSMBShareResponse
-	31, // 34: csiproxy.v1beta1.CSIProxyService.UnmountISCSILun:output_type -> csiproxy.v1beta1.UnmountISCSILunResponse
-	21, // [21:35] is the sub-list for method output_type
-	7,  // [7:21] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	33, // 2: csiproxy.v1beta1.GetDiskLocationsResponse.disk_locations:type_name -> csiproxy.v1beta1.GetDiskLocationsResponse.DiskLocationsEntry
+	22, // 3: csiproxy.v1beta1.DiskIDs.identifiers:type_name -> csiproxy.v1beta1.DiskIdentifier
+	34, // 4: csiproxy.v1beta1.GetDiskIDsResponse.disk_ids:type_name -> csiproxy.v1beta1.GetDiskIDsResponse.DiskIdsEntry
+	13, // 5: csiproxy.v1beta1.UnmountISCSILunRequest.portal:type_name -> csiproxy.v1beta1.ISCSIPortal
+	19, // 6: csiproxy.v1beta1.GetDiskLocationsResponse.DiskLocationsEntry.value:type_name -> csiproxy.v1beta1.DiskLocation
+	23, // 7: csiproxy.v1beta1.GetDiskIDsResponse.DiskIdsEntry.value:type_name -> csiproxy.v1beta1.DiskIDs
+	1,  // 8: csiproxy.v1beta1.CSIProxyService.Mkdir:input_type -> csiproxy.v1beta1.MkdirRequest
+	3,  // 9: csiproxy.v1beta1.CSIProxyService.Rmdir:input_type -> csiproxy.v1beta1.RmdirRequest
+	5,  // 10: csiproxy.v1beta1.CSIProxyService.Rescan:input_type -> csiproxy.v1beta1.RescanRequest
+	7,  // 11: csiproxy.v1beta1.CSIProxyService.PartitionDisk:input_type -> csiproxy.v1beta1.PartitionDiskRequest
+	9,  // 12: csiproxy.v1beta1.CSIProxyService.FormatVolume:input_type -> csiproxy.v1beta1.FormatVolumeRequest
+	11, // 13: csiproxy.v1beta1.CSIProxyService.MountSMBShare:input_type -> csiproxy.v1beta1.MountSMBShareRequest
+	14, // 14: csiproxy.v1beta1.CSIProxyService.MountISCSILun:input_type -> csiproxy.v1beta1.MountISCSILunRequest
+	16, // 15: csiproxy.v1beta1.CSIProxyService.LinkVolume:input_type -> csiproxy.v1beta1.LinkVolumeRequest
+	18, // 16: csiproxy.v1beta1.CSIProxyService.GetDiskLocations:input_type -> csiproxy.v1beta1.GetDiskLocationsRequest
+	21, // 17: csiproxy.v1beta1.CSIProxyService.GetDiskIDs:input_type -> csiproxy.v1beta1.GetDiskIDsRequest
+	25, // 18: csiproxy.v1beta1.CSIProxyService.ResizeVolume:input_type -> csiproxy.v1beta1.ResizeVolumeRequest
+	27, // 19: csiproxy.v1beta1.CSIProxyService.UnmountVolume:input_type -> csiproxy.v1beta1.UnmountVolumeRequest
+	29, // 20: csiproxy.v1beta1.CSIProxyService.UnmountSMBShare:input_type -> csiproxy.v1beta1.UnmountSMBShareRequest
+	31, // 21: csiproxy.v1beta1.CSIProxyService.UnmountISCSILun:input_type -> csiproxy.v1beta1.UnmountISCSILunRequest
+	2,  // 22: csiproxy.v1beta1.CSIProxyService.Mkdir:output_type -> csiproxy.v1beta1.MkdirResponse
+	4,  // 23: csiproxy.v1beta1.CSIProxyService.Rmdir:output_type -> csiproxy.v1beta1.RmdirResponse
+	6,  // 24: csiproxy.v1beta1.CSIProxyService.Rescan:output_type -> csiproxy.v1beta1.RescanResponse
+	8,  // 25: csiproxy.v1beta1.CSIProxyService.PartitionDisk:output_type -> csiproxy.v1beta1.PartitionDiskResponse
+	10, // 26: csiproxy.v1beta1.CSIProxyService.FormatVolume:output_type -> csiproxy.v1beta1.FormatVolumeResponse
+	12, // 27: csiproxy.v1beta1.CSIProxyService.MountSMBShare:output_type -> csiproxy.v1beta1.MountSMBShareResponse
+	15, // 28: csiproxy.v1beta1.CSIProxyService.MountISCSILun:output_type -> csiproxy.v1beta1.MountISCSILunResponse
+	17, // 29: csiproxy.v1beta1.CSIProxyService.LinkVolume:output_type -> csiproxy.v1beta1.LinkVolumeResponse
+	20, // 30: csiproxy.v1beta1.CSIProxyService.GetDiskLocations:output_type -> csiproxy.v1beta1.GetDiskLocationsResponse
+	24, // 31: csiproxy.v1beta1.CSIProxyService.GetDiskIDs:output_type -> csiproxy.v1beta1.GetDiskIDsResponse
+	26, // 32: csiproxy.v1beta1.CSIProxyService.ResizeVolume:output_type -> csiproxy.v1beta1.ResizeVolumeResponse
+	28, // 33: csiproxy.v1beta1.CSIProxyService.UnmountVolume:output_type -> csiproxy.v1beta1.UnmountVolumeResponse
+	30, // 34: csiproxy.v1beta1.CSIProxyService.UnmountSMBShare:output_type -> csiproxy.v1beta1.UnmountSMBShareResponse
+	32, // 35: csiproxy.v1beta1.CSIProxyService.UnmountISCSILun:output_type -> csiproxy.v1beta1.UnmountISCSILunResponse
+	22, // [22:36] is the sub-list for method output_type
+	8,  // [8:22] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_proto_csiproxy_v1beta1_api_proto_init() }
@@ -1811,7 +1903,7 @@ func file_proto_csiproxy_v1beta1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_csiproxy_v1beta1_api_proto_rawDesc), len(file_proto_csiproxy_v1beta1_api_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

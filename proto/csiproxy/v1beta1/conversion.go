@@ -36,12 +36,22 @@ func DiskLocationsFromHub(disks []hub.Disk) map[uint32]*DiskLocation {
 	return locations
 }
 
+func idsFromHub(disk hub.Disk) *DiskIDs {
+	ids := &DiskIDs{Page83: disk.Page83, SerialNumber: disk.SerialNumber}
+	for _, id := range disk.Identifiers {
+		ids.Identifiers = append(ids.Identifiers, &DiskIdentifier{
+			CodeSet: id.CodeSet, Type: id.Type, Association: id.Association, Value: id.Value,
+		})
+	}
+	return ids
+}
+
 // DiskIDsFromHub leaves out disks that could not be read.
 func DiskIDsFromHub(disks []hub.Disk) map[uint32]*DiskIDs {
 	ids := map[uint32]*DiskIDs{}
 	for _, disk := range disks {
 		if disk.Problem == nil || disk.Page83 != "" || disk.SerialNumber != "" {
-			ids[disk.Number] = &DiskIDs{Page83: disk.Page83, SerialNumber: disk.SerialNumber}
+			ids[disk.Number] = idsFromHub(disk)
 		}
 	}
 	return ids

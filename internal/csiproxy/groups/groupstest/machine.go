@@ -44,6 +44,9 @@ func Answering() *Machine {
 			Location:     &hub.DiskLocation{Adapter: "1", Bus: "2", Target: "3", LUN: "4"},
 			Page83:       "600508e0",
 			SerialNumber: "vol0123",
+			Identifiers: []hub.DiskIdentifier{
+				{CodeSet: 1, Type: 3, Value: "600508e0"}, {CodeSet: 2, Type: 8, Association: 1, Value: "a port"},
+			},
 		}},
 		Size:       64 << 30,
 		VolumeIDs:  []string{VolumeID, `\\?\Volume{1}\`},

@@ -26,6 +26,19 @@ const iscsidsc = "iscsidsc.dll"
 // anyPort is ISCSI_ANY_INITIATOR_PORT: whichever adapter there is.
 const anyPort = 0xFFFFFFFF
 
+// hasSucceeded reports whether a function did what it was asked for. A warning, such
+// as ISDSC_OPERATION_NOT_ALL_SUCCESS when one of several adapters did not answer,
+// comes with a result: package host reads back whether that is enough.
+func hasSucceeded(result uintptr) bool { return result == 0 || win32.Errno(result).IsISCSIWarning() }
+
+// answered is returned for functions that can warn.
+func answered(call string, result uintptr) error {
+	if hasSucceeded(result) {
+		return nil
+	}
+	return returned(call, result)
+}
+
 // procedure finds a function of the initiator's library.
 func (i iscsi) procedure(name string) (*windows.LazyProc, error) {
 	proc := i.dll.NewProc(name)
@@ -50,7 +63,7 @@ func (i iscsi) callOnPortal(name string, portal hub.Portal) error {
 		return err
 	}
 	result, _, _ := proc.Call(0, anyPort, uintptr(unsafe.Pointer(&data[0])))
-	return returned(name, result)
+	return answered(name, result)
 }
 
 // AddPortal implements win32.ISCSI.
@@ -68,7 +81,7 @@ func (i iscsi) AddPortal(ctx context.Context, portal hub.Portal) error {
 		options := newLoginOptions(win32.ISCSILoginOptions{})
 		defer clear(options)
 		result, _, _ := proc.Call(0, anyPort, uintptr(unsafe.Pointer(&options[0])), 0, uintptr(unsafe.Pointer(&data[0])))
-		return returned(name, result)
+		return answered(name, result)
 	})
 }
 
@@ -96,7 +109,7 @@ func enlarged(name string, try func(buffer []byte) (result uintptr)) error {
 		result := try(make([]byte, size))
 		tooSmall := win32.Errno(result) == win32.ErrorInsufficientBuffer || win32.Errno(result) == win32.ISDSCBufferTooSmall
 		if !tooSmall || size >= iscsiBufferLimit {
-			return returned(name, result)
+			return answered(name, result)
 		}
 	}
 }
@@ -113,7 +126,7 @@ func (i iscsi) Portals(ctx context.Context) ([]hub.Portal, error) {
 		err = enlarged(name, func(buffer []byte) uintptr {
 			count, size := uint32(len(buffer)/win32.ISCSIPortalInfoSize), uint32(len(buffer))
 			result, _, _ := proc.Call(uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&size)), uintptr(unsafe.Pointer(&buffer[0])))
-			if result == 0 {
+			if hasSucceeded(result) {
 				portals, decoded = win32.DecodeISCSIPortalInfos(buffer, count)
 			}
 			return result
@@ -163,7 +176,7 @@ func (i iscsi) reportTargets() (targets []string, err error) {
 		units := unsafe.Slice((*uint16)(unsafe.Pointer(&buffer[0])), len(buffer)/2)
 		count := uint32(len(units))
 		result, _, _ := proc.Call(0, uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&units[0])))
-		if result == 0 {
+		if hasSucceeded(result) {
 			targets = win32.DecodeMultiString(units)
 		}
 		return result
@@ -185,7 +198,7 @@ func (i iscsi) reportTargetPortals(target string) (portals []hub.Portal, err err
 	err = enlarged(name, func(buffer []byte) uintptr {
 		count := uint32(len(buffer) / win32.ISCSIPortalSize)
 		result, _, _ := proc.Call(0, uintptr(unsafe.Pointer(text)), 0, uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&buffer[0])))
-		if result == 0 {
+		if hasSucceeded(result) {
 			portals, decoded = win32.DecodeISCSIPortals(buffer, count)
 		}
 		return result

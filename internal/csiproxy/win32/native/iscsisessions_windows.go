@@ -12,24 +12,20 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// Login implements win32.ISCSI. LoginIScsiTargetW either opens a session or keeps
-// a login for later starts (its page, "Remarks"), so for a persistent one it is
-// called twice: the session first, so that a wrong secret is never kept. When the
-// second call fails there is a session, and its ID is given beside the error.
-func (i iscsi) Login(ctx context.Context, login hub.ISCSILogin, persistent bool) (win32.SessionID, error) {
-	return await(ctx, i.gate, func() (win32.SessionID, error) {
-		id, err := i.loginTarget(login, false)
-		if persistent && (errors.Is(err, win32.ISDSCTargetAlreadyLoggedIn) || errors.Is(err, win32.ISDSCSessionAlreadyExists)) {
-			err = nil // a session that was not kept yet: a crash between the two calls leaves it so
-		}
-		if err != nil || !persistent {
-			return id, err
-		}
-		_, err = i.loginTarget(login, true)
+// Login implements win32.ISCSI.
+func (i iscsi) Login(ctx context.Context, login hub.ISCSILogin) (win32.SessionID, error) {
+	return await(ctx, i.gate, func() (win32.SessionID, error) { return i.loginTarget(login, false) })
+}
+
+// Persist implements win32.ISCSI. LoginIScsiTargetW either opens a session or keeps
+// a login for later starts (its page, "Remarks").
+func (i iscsi) Persist(ctx context.Context, login hub.ISCSILogin) error {
+	return awaitError(ctx, i.gate, func() error {
+		_, err := i.loginTarget(login, true)
 		if errors.Is(err, win32.ISDSCTargetAlreadyLoggedIn) || errors.Is(err, win32.ISDSCSessionAlreadyExists) {
-			err = nil // it is kept, and needed no session of its own
+			return nil // the login is kept, and needed no session of its own
 		}
-		return id, err
+		return err
 	})
 }
 
@@ -66,7 +62,7 @@ func (i iscsi) loginTarget(login hub.ISCSILogin, persistent bool) (win32.Session
 		keep,
 		uintptr(unsafe.Pointer(&id)), uintptr(unsafe.Pointer(&connection)))
 	runtime.KeepAlive(options)
-	if err := returned(name, result); err != nil {
+	if err := answered(name, result); err != nil {
 		return win32.SessionID{}, err
 	}
 	return win32.SessionID{AdapterUnique: id[0], AdapterSpecific: id[1]}, nil
@@ -82,7 +78,7 @@ func (i iscsi) Logout(ctx context.Context, session win32.SessionID) error {
 		}
 		id := [2]uint64{session.AdapterUnique, session.AdapterSpecific}
 		result, _, _ := proc.Call(uintptr(unsafe.Pointer(&id)))
-		return returned(name, result)
+		return answered(name, result)
 	})
 }
 
@@ -99,7 +95,7 @@ func (i iscsi) Sessions(ctx context.Context) ([]win32.Session, error) {
 			var count uint32
 			size := uint32(len(buffer))
 			result, _, _ := proc.Call(uintptr(unsafe.Pointer(&size)), uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&buffer[0])))
-			if result == 0 {
+			if hasSucceeded(result) {
 				sessions, decoded = win32.DecodeISCSISessions(buffer, uint64(uintptr(unsafe.Pointer(&buffer[0]))), count)
 			}
 			return result
@@ -122,7 +118,7 @@ func (i iscsi) Devices(ctx context.Context, session win32.SessionID) ([]uint32, 
 		err = enlarged(name, func(buffer []byte) uintptr {
 			count := uint32(len(buffer) / win32.ISCSIDeviceSize)
 			result, _, _ := proc.Call(uintptr(unsafe.Pointer(&id)), uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&buffer[0])))
-			if result == 0 {
+			if hasSucceeded(result) {
 				devices, decoded = win32.DecodeISCSIDevices(buffer, count)
 			}
 			return result
@@ -160,7 +156,7 @@ func (i iscsi) reportPersistentLogins() (logins []win32.ISCSIPersistentLogin, er
 		var count uint32
 		size := uint32(len(buffer))
 		result, _, _ := proc.Call(uintptr(unsafe.Pointer(&count)), uintptr(unsafe.Pointer(&buffer[0])), uintptr(unsafe.Pointer(&size)))
-		if result == 0 {
+		if hasSucceeded(result) {
 			logins, decoded = win32.DecodeISCSIPersistentLogins(buffer, count)
 		}
 		return result
@@ -212,7 +208,7 @@ func (i iscsi) removePersistentLogin(login win32.ISCSIPersistentLogin) error {
 		return err
 	}
 	result, _, _ := proc.Call(uintptr(unsafe.Pointer(initiator)), uintptr(login.Port), uintptr(unsafe.Pointer(target)), uintptr(unsafe.Pointer(&portal[0])))
-	return returned(name, result)
+	return answered(name, result)
 }
 
 // SetSharedSecret implements win32.ISCSI.
@@ -225,10 +221,10 @@ func (i iscsi) SetSharedSecret(ctx context.Context, secret hub.Secret) error {
 		}
 		data := []byte(secret.Reveal())
 		if len(data) == 0 {
-			return failed(name, win32.ISDSCShortCHAPSecret)
+			return failed(name, win32.ISDSCInvalidCHAPSecret)
 		}
 		defer clear(data)
 		result, _, _ := proc.Call(uintptr(len(data)), uintptr(unsafe.Pointer(&data[0])))
-		return returned(name, result)
+		return answered(name, result)
 	})
 }

@@ -79,6 +79,9 @@ func errno(err error) win32.Errno {
 	}
 	var status windows.NTStatus
 	if errors.As(err, &status) {
+		if status == windows.STATUS_DELETE_PENDING { // which Windows itself turns into ERROR_ACCESS_DENIED
+			return win32.ErrorDeletePending
+		}
 		return win32.Errno(status.Errno())
 	}
 	var number syscall.Errno

@@ -45,7 +45,7 @@ func (m smb) Create(ctx context.Context, request win32.SMBMappingRequest) error 
 				return err
 			}
 			defer class.release()
-			return class.call("Create",
+			return class.call("Create", smbResult,
 				parameter{"RemotePath", request.Remote},
 				parameter{"RequirePrivacy", request.RequirePrivacy},
 				parameter{"Credential", win32.SMBCredential(request.Username, request.Password).Reveal()})
@@ -69,7 +69,7 @@ func (m smb) Remove(ctx context.Context, remote string, force bool) error {
 			defer release(found)
 			var failures []error
 			for _, mapping := range found {
-				failures = append(failures, mapping.call("Remove", parameter{"Force", force}))
+				failures = append(failures, mapping.call("Remove", smbResult, parameter{"Force", force}))
 			}
 			return errors.Join(failures...)
 		})

@@ -160,5 +160,5 @@ func format(s *session, volume string, request win32.FormatRequest) error {
 	if request.ClusterSize != 0 {
 		parameters = append(parameters, parameter{"AllocationUnitSize", int32(request.ClusterSize)})
 	}
-	return found[0].call("Format", parameters...)
+	return found[0].call("Format", storageResult, parameters...)
 }

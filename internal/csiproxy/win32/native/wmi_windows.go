@@ -190,9 +190,9 @@ type parameter struct {
 	value any // string, bool or int32
 }
 
-// call executes a method of WMI on an instance or class and gives its number
-// when it is not 0.
-func (o *object) call(method string, parameters ...parameter) error {
+// call executes a method of WMI on an instance or class. meaning makes an error of
+// its result when that is not 0: each namespace has numbers of its own.
+func (o *object) call(method string, meaning func(result uint32) error, parameters ...parameter) error {
 	in, err := o.parameters(method)
 	if err != nil {
 		return err
@@ -217,10 +217,14 @@ func (o *object) call(method string, parameters ...parameter) error {
 		return fmt.Errorf("%s: %w", method, err)
 	}
 	if result != 0 {
-		return fmt.Errorf("%s: %w", method, win32.FromHRESULT(result))
+		return fmt.Errorf("%s: %w", method, meaning(result))
 	}
 	return nil
 }
+
+// The meanings of results: of methods of SMB, and of those of storage.
+func smbResult(result uint32) error     { return win32.FromHRESULT(result) }
+func storageResult(result uint32) error { return win32.StorageResult(result) }
 
 // parameters makes the object that a method's parameters are put into.
 func (o *object) parameters(method string) (*object, error) {

@@ -223,11 +223,14 @@ func TestFormat_ofOneVolumeInTwoInstancesIsRefused(t *testing.T) {
 }
 
 func TestFormat_givesTheNumber(t *testing.T) {
-	f := volumesOf(t)
-	f.result = 42002 // the storage provider's own: Access denied
-	err := volumes{wmi: f.wmi()}.Format(context.Background(), volumeA, win32.FormatRequest{FileSystem: "NTFS"})
-	var number win32.Errno
-	if !errors.As(err, &number) || number != 42002 {
-		t.Errorf("%v", err)
+	for result, want := range map[win32.StorageResult]win32.Errno{
+		5: win32.ErrorInvalidParameter, 6: win32.ErrorBusy, 40001: win32.ErrorAccessDenied, 43013: win32.ErrorSharingViolation,
+	} {
+		f := volumesOf(t)
+		f.result = uint32(result)
+		err := volumes{wmi: f.wmi()}.Format(context.Background(), volumeA, win32.FormatRequest{FileSystem: "NTFS"})
+		if !errors.Is(err, result) || !errors.Is(err, want) {
+			t.Errorf("result %d: %v", result, err)
+		}
 	}
 }

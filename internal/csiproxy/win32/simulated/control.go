@@ -189,10 +189,12 @@ func (c *controller) clone(number uint32, r *http.Request) (any, error) {
 
 // options changes those that are given.
 func (c *controller) options(request struct {
-	VolumeDelay, DeviceDelay *duration
-	UsableLag                *int
-	SANPolicy                *SANPolicy
-	BIOSSerial               *string
+	VolumeDelay, DeviceDelay            *duration
+	ListDelay, FormatDelay, SessionBusy *duration
+	DeletePending                       *bool
+	UsableLag                           *int
+	SANPolicy                           *SANPolicy
+	BIOSSerial                          *string
 }) (any, error) {
 	c.m.SetOptions(func(o *Options) {
 		set(&o.UsableLag, request.UsableLag)
@@ -200,6 +202,10 @@ func (c *controller) options(request struct {
 		set(&o.BIOSSerial, request.BIOSSerial)
 		set(&o.VolumeDelay, (*time.Duration)(request.VolumeDelay))
 		set(&o.DeviceDelay, (*time.Duration)(request.DeviceDelay))
+		set(&o.ListDelay, (*time.Duration)(request.ListDelay))
+		set(&o.FormatDelay, (*time.Duration)(request.FormatDelay))
+		set(&o.SessionBusy, (*time.Duration)(request.SessionBusy))
+		set(&o.DeletePending, request.DeletePending)
 	})
 	return struct{}{}, nil
 }

@@ -163,7 +163,7 @@ func (d *device) Flush() error {
 
 // changing are the control codes that change something.
 var changing = []win32.ControlCode{
-	win32.IoctlSCSIRescanBus, win32.IoctlDiskUpdateProperties, win32.IoctlDiskSetDriveLayoutEx, win32.IoctlDiskCreateDisk,
+	win32.IoctlSCSIRescanBus, win32.IoctlDiskUpdateProperties, win32.IoctlDiskUpdateDriveSize, win32.IoctlDiskSetDriveLayoutEx, win32.IoctlDiskCreateDisk,
 	win32.IoctlDiskGrowPartition, win32.IoctlDiskSetDiskAttributes, win32.IoctlVolumeOnline, win32.IoctlVolumeOffline,
 	win32.FsctlLockVolume, win32.FsctlUnlockVolume, win32.FsctlDismountVolume, win32.FsctlExtendVolume,
 	win32.FsctlSetReparsePoint, win32.FsctlDeleteReparsePoint,
@@ -211,10 +211,13 @@ func (d *device) diskControl(code win32.ControlCode, in, out []byte) (int, error
 	case win32.IoctlDiskGetLengthInfo:
 		return whole(out, win32.LengthInfo{Length: disk.known}.Encode())
 	case win32.IoctlDiskGetDriveGeometryEx:
-		return whole(out, win32.Geometry{
-			MediaType: 12, TracksPerCylinder: 255, SectorsPerTrack: 63, BytesPerSector: disk.spec.SectorSize,
-			Cylinders: disk.known / disk.sector / 255 / 63, DiskSize: disk.known,
-		}.Encode())
+		return whole(out, disk.geometry().Encode())
+	case win32.IoctlDiskUpdateDriveSize:
+		geometry, err := d.c.m.updateDriveSize(disk)
+		if err != nil {
+			return 0, err
+		}
+		return whole(out, geometry.Encode()[:win32.DiskGeometrySize])
 	case win32.IoctlDiskGetDriveLayoutEx:
 		return whole(out, disk.layout().Encode())
 	case win32.IoctlDiskGetDiskAttributes:

@@ -193,7 +193,10 @@ func (d *directory) List() ([]win32.FileInfo, error) {
 		for _, n := range d.node.list() {
 			list = append(list, n.info())
 		}
-		return list, nil
+		if len(list) == 0 {
+			return nil, nil
+		}
+		return win32.DecodeDirectory(win32.EncodeDirectory(list)) // what no structure carries does not arrive
 	})
 }
 

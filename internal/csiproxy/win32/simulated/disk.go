@@ -72,6 +72,7 @@ type disk struct {
 
 	// What Windows knows of it.
 	known      int64  // its size
+	sized      int64  // its size at the last IOCTL_DISK_UPDATE_DRIVE_SIZE
 	lag        int    // updates that the GPT's end still needs
 	attributes uint64 // win32.DiskAttribute…
 	persistent uint64 // the same, over restarts
@@ -215,6 +216,13 @@ func (m *Machine) collides(d *disk) bool {
 	})
 }
 
+func (d *disk) geometry() win32.Geometry {
+	return win32.Geometry{
+		MediaType: 12, TracksPerCylinder: 255, SectorsPerTrack: 63, BytesPerSector: d.spec.SectorSize,
+		Cylinders: d.known / d.sector / 255 / 63, DiskSize: d.known,
+	}
+}
+
 func (d *disk) online() bool   { return d.attributes&win32.DiskAttributeOffline == 0 }
 func (d *disk) readOnly() bool { return d.attributes&win32.DiskAttributeReadOnly != 0 }
 
@@ -323,7 +331,7 @@ func (m *Machine) pull(d *disk) {
 }
 
 // GrowDisk makes the device larger. Windows learns it by
-// IOCTL_DISK_UPDATE_PROPERTIES.
+// IOCTL_DISK_UPDATE_PROPERTIES, and its GPT by IOCTL_DISK_UPDATE_DRIVE_SIZE.
 func (m *Machine) GrowDisk(number uint32, size int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

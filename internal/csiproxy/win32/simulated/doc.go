@@ -2,8 +2,8 @@
 // package win32 with the bytes and error numbers of Windows, on every system, so
 // that all that is built on those calls is tested against its rules. Where
 // Windows refuses it refuses, where Windows is lazy it is lazy: volumes arrive
-// late, a grown disk is known after IOCTL_DISK_UPDATE_PROPERTIES, disk numbers
-// change. Where Windows' own answer is not documented, the stricter one was taken.
+// late, a grown disk is known after IOCTL_DISK_UPDATE_PROPERTIES and its GPT after
+// IOCTL_DISK_UPDATE_DRIVE_SIZE, disk numbers change. Where Windows' own answer is not documented, the stricter one was taken.
 //
 // It knows nothing of those who use it, and imports none of them.
 //
@@ -40,7 +40,8 @@
 //	POST   /disks/N/grow           {size}
 //	POST   /disks/N/move           pulls it out and in again → {"Number": N}
 //	POST   /disks/N/clone          {serial}: a copy, as from a snapshot → {"Number": N}
-//	POST   /options                {volumeDelay, deviceDelay, usableLag, sanPolicy: 0 shared disks offline, 1 all online,
+//	POST   /options                {volumeDelay, deviceDelay, listDelay, formatDelay, sessionBusy, deletePending,
+//	                               usableLag, sanPolicy: 0 shared disks offline, 1 all online,
 //	                               2 all offline; biosSerial}: what is given changes
 //	POST   /shares                 {server, share, users: {name: password}, denied, noEncryption, privacyError, total, free}
 //	POST   /targets                {address, port, iqn, user, secret, mutualSecret, luns: [as /disks]}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
@@ -29,15 +30,16 @@ type filesystem struct {
 	used        int64 // bytes, of whole clusters
 	root        *node
 	shortNames  bool
-	dirty       bool    // files were written since the last flush
-	generation  int     // counts dismounts: handles of an earlier one are void
-	volume      *volume // nil while it is on no volume
+	dirty       bool      // files were written since the last flush
+	generation  int       // counts dismounts: handles of an earlier one are void
+	volume      *volume   // nil while it is on no volume
+	shows       time.Time // when Windows recognises it
 }
 
-// makeFilesystem formats a partition.
+// makeFilesystem formats a partition. Its errors are those of MSFT_Volume.Format.
 func (d *disk) makeFilesystem(p *partition, request win32.FormatRequest) error {
 	if !slices.Contains(kinds, request.FileSystem) {
-		return win32.ErrorInvalidParameter
+		return win32.StorageFileSystemNotSupported
 	}
 	cluster := int64(request.ClusterSize)
 	if cluster == 0 {
@@ -47,7 +49,7 @@ func (d *disk) makeFilesystem(p *partition, request win32.FormatRequest) error {
 		}
 	}
 	if cluster < d.sector || cluster > mostCluster || cluster&(cluster-1) != 0 || p.Length/cluster > mostClusters || p.Length < leastNTFS {
-		return win32.ErrorInvalidParameter
+		return win32.StorageClusterSizeInvalid
 	}
 	fs := &filesystem{
 		kind: request.FileSystem, label: request.Label, serial: binary.LittleEndian.Uint32(sha(fmt.Sprint(p.ID, p.Offset))),

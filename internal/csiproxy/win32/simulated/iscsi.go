@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
@@ -41,6 +42,19 @@ type session struct {
 	id     win32.SessionID
 	target *target
 	portal hub.Portal
+	since  time.Time
+}
+
+// busyAtFirst is what a session answers that has just begun; nil later. Windows finds the
+// session's devices meanwhile.
+func (m *Machine) busyAtFirst(s *session) error {
+	switch age := time.Since(s.since); {
+	case age >= m.options.SessionBusy:
+		return nil
+	case age >= m.options.SessionBusy/2:
+		return win32.ISDSCDeviceBusyOnSession
+	}
+	return win32.ISDSCSessionBusy
 }
 
 // initiator is what the machine's initiator knows.
@@ -151,7 +165,7 @@ func (m *Machine) login(login hub.ISCSILogin) (*session, error) {
 		return nil, err
 	}
 	m.iscsi.logins++
-	s := &session{id: win32.SessionID{AdapterUnique: adapterUnique, AdapterSpecific: 0x400001370000 + m.iscsi.logins}, target: t, portal: portal}
+	s := &session{id: win32.SessionID{AdapterUnique: adapterUnique, AdapterSpecific: 0x400001370000 + m.iscsi.logins}, target: t, portal: portal, since: time.Now()}
 	m.iscsi.sessions = append(m.iscsi.sessions, s)
 	for _, d := range t.disks {
 		d.session = s
@@ -187,6 +201,9 @@ func (m *Machine) authenticate(t *target, login hub.ISCSILogin) error {
 
 // logout ends a session, unless something on its disks is in use.
 func (m *Machine) logout(s *session) error {
+	if err := m.busyAtFirst(s); err != nil {
+		return err
+	}
 	for _, d := range s.target.disks {
 		if m.busy(d) {
 			return win32.ISDSCDeviceBusyOnSession

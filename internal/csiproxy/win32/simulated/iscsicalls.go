@@ -82,23 +82,36 @@ func (i iscsiCalls) Targets(ctx context.Context, portal hub.Portal, update bool)
 }
 
 // Login implements win32.ISCSI.
-func (i iscsiCalls) Login(ctx context.Context, login hub.ISCSILogin, persistent bool) (win32.SessionID, error) {
+func (i iscsiCalls) Login(ctx context.Context, login hub.ISCSILogin) (win32.SessionID, error) {
 	call := Call{Name: "ISCSI.Login", Targets: []string{login.IQN, login.Portal.Address}, Changes: true}
 	return iscsi(ctx, i.c, call, func(m *Machine) (win32.SessionID, error) {
 		s, err := m.login(login)
-		if persistent && err == win32.ISDSCTargetAlreadyLoggedIn { //nolint:errorlint // login wraps nothing
-			s, err = &session{}, nil
-		}
 		if err != nil {
 			return win32.SessionID{}, err
 		}
-		if persistent {
-			login.Portal = port(login.Portal)
-			m.forgetLogin(win32.PersistentLogin{IQN: login.IQN, Portal: login.Portal})
-			m.iscsi.persistent = append(m.iscsi.persistent, login)
-		}
 		return s.id, nil
 	})
+}
+
+// Persist implements win32.ISCSI. Windows keeps the login as it is, right or wrong.
+func (i iscsiCalls) Persist(ctx context.Context, login hub.ISCSILogin) error {
+	login.Portal = port(login.Portal)
+	call := Call{Name: "ISCSI.Persist", Targets: []string{login.IQN, login.Portal.Address}, Changes: true}
+	_, err := iscsi(ctx, i.c, call, func(m *Machine) (none, error) {
+		known := func(iqn string) bool { return strings.EqualFold(iqn, login.IQN) }
+		if !slices.ContainsFunc(m.iscsi.found[login.Portal], known) {
+			return none{}, win32.ISDSCTargetNotFound
+		}
+		for _, s := range m.iscsi.sessions {
+			if err := m.busyAtFirst(s); err != nil && known(s.target.IQN) {
+				return none{}, err
+			}
+		}
+		m.forgetLogin(win32.PersistentLogin{IQN: login.IQN, Portal: login.Portal})
+		m.iscsi.persistent = append(m.iscsi.persistent, login)
+		return none{}, nil
+	})
+	return err
 }
 
 // Logout implements win32.ISCSI.
@@ -141,6 +154,9 @@ func (i iscsiCalls) Devices(ctx context.Context, id win32.SessionID) ([]uint32, 
 		s := m.session(id)
 		if s == nil {
 			return nil, win32.ISDSCInvalidSessionID
+		}
+		if err := m.busyAtFirst(s); err != nil {
+			return nil, err
 		}
 		var numbers []uint32
 		for _, d := range s.target.disks {

@@ -34,8 +34,19 @@ type Options struct {
 	// DeviceDelay is how long the disks of an iSCSI session take to arrive.
 	DeviceDelay time.Duration
 	// UsableLag is how many more IOCTL_DISK_UPDATE_PROPERTIES a grown disk needs
-	// until its GPT may use the new space: 0, the first one does it all.
+	// after IOCTL_DISK_UPDATE_DRIVE_SIZE until its GPT may use the new space.
 	UsableLag int
+	// ListDelay is how long WMI takes to list a volume that has arrived: until then
+	// it cannot be formatted. FormatDelay is how long Windows takes to recognise the
+	// filesystem that a format has made.
+	ListDelay, FormatDelay time.Duration
+	// SessionBusy is how long a new iSCSI session answers that it, or a device on
+	// it, is busy.
+	SessionBusy time.Duration
+	// DeletePending keeps the name of an entry that is removed while it is open with
+	// FILE_SHARE_DELETE until its last handle is closed, as filesystems do that know
+	// no FILE_DISPOSITION_POSIX_SEMANTICS.
+	DeletePending bool
 	// NoShortNames turns names such as PROGRA~1 off; they exist on C: only.
 	NoShortNames bool
 	// BIOSSerial is the serial number in the SMBIOS table.

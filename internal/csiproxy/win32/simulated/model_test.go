@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -26,8 +27,10 @@ type anything struct {
 	open      []*simulated.OpenFile
 }
 
-func newAnything() *anything {
-	m := simulated.New(simulated.Options{UsableLag: 1})
+func newAnything(t *rapid.T) *anything {
+	m := simulated.New(simulated.Options{
+		UsableLag: 1, DeletePending: rapid.Bool().Draw(t, "delete pending"), SessionBusy: time.Millisecond, FormatDelay: time.Millisecond,
+	})
 	a := &anything{m: m}
 	for i := range a.processes {
 		a.processes[i] = &process{calls: m.Calls()}
@@ -41,10 +44,10 @@ func pick[T any](t *rapid.T, what string, list []T) T { return rapid.SampledFrom
 
 var (
 	somePaths = []string{`C:\a`, `C:\a\b`, `C:\b`, `C:\a\b\c`, `C:\long name`, `D:\x`, `C:\b\x`, `\\s\x`}
-	someNames = []string{"a", "b", "c", "A", "long name", "LONGNA~1", "x.", ""}
+	someNames = []string{"a", "b", "c", "A", "long name", "LONGNA~1", "x.", "", "half\xed\xa0\x80"}
 	someCodes = []win32.ControlCode{
 		win32.IoctlStorageGetDeviceNumber, win32.IoctlStorageQueryProperty, win32.IoctlDiskGetDriveLayoutEx,
-		win32.IoctlDiskUpdateProperties, win32.IoctlDiskSetDriveLayoutEx, win32.IoctlDiskCreateDisk, win32.IoctlDiskGrowPartition,
+		win32.IoctlDiskUpdateProperties, win32.IoctlDiskUpdateDriveSize, win32.IoctlDiskSetDriveLayoutEx, win32.IoctlDiskCreateDisk, win32.IoctlDiskGrowPartition,
 		win32.IoctlDiskSetDiskAttributes, win32.IoctlVolumeGetVolumeDiskExtents, win32.FsctlLockVolume, win32.FsctlUnlockVolume,
 		win32.FsctlDismountVolume, win32.FsctlExtendVolume, win32.FsctlGetNTFSVolumeData,
 	}
@@ -224,7 +227,11 @@ func (a *anything) networkOf(t *rapid.T, p *process) {
 	case 2:
 		_ = p.calls.Services.Start("MSiSCSI")
 		_ = p.calls.ISCSI.AddPortal(t.Context(), portal)
-		_, _ = p.calls.ISCSI.Login(t.Context(), hub.ISCSILogin{Portal: portal, IQN: iqn}, rapid.Bool().Draw(t, "persistent"))
+		login := hub.ISCSILogin{Portal: portal, IQN: iqn}
+		_, _ = p.calls.ISCSI.Login(t.Context(), login)
+		if rapid.Bool().Draw(t, "persistent") {
+			_ = p.calls.ISCSI.Persist(t.Context(), login)
+		}
 	case 3:
 		sessions, _ := p.calls.ISCSI.Sessions(t.Context())
 		for _, s := range sessions {
@@ -250,7 +257,7 @@ func (a *anything) die(t *rapid.T) {
 // itself.
 func TestMachine_neverContradictsItself(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := newAnything()
+		a := newAnything(t)
 		act := func(f func(*rapid.T, *process)) func(*rapid.T) {
 			return func(t *rapid.T) { f(t, a.processes[rapid.IntRange(0, 1).Draw(t, "process")]) }
 		}

@@ -201,10 +201,10 @@ func TestDiskChanges_thatWindowsRefuses(t *testing.T) {
 	}
 }
 
-// After the disk grew, LENGTH_INFO and UsableLength stay until
-// IOCTL_DISK_UPDATE_PROPERTIES, with a lag the latter until a further one; an
-// enumeration of the bus is not enough.
-func TestGrownDisk_isKnownAfterUpdateProperties(t *testing.T) {
+// After the disk grew, LENGTH_INFO stays until IOCTL_DISK_UPDATE_PROPERTIES, and
+// UsableLength until IOCTL_DISK_UPDATE_DRIVE_SIZE, with a lag until a further
+// update; an enumeration of the bus is not enough.
+func TestGrownDisk_isKnownAfterItsUpdates(t *testing.T) {
 	for _, lag := range []int{0, 1} {
 		m, calls := machine(t, simulated.Options{UsableLag: lag})
 		number := m.MustAddDisk(simulated.DiskSpec{Serial: "a", Size: gibi, Style: "data", FileSystem: "NTFS"})
@@ -217,9 +217,16 @@ func TestGrownDisk_isKnownAfterUpdateProperties(t *testing.T) {
 			return length.Length, layoutOf(t, d).UsableLength
 		}
 		_, before := lengths()
-		for i := range lag + 1 {
+		for i := range lag + 2 {
 			if length, usable := lengths(); (length != gibi) != (i > 0) || usable != before {
 				t.Errorf("lag %d, after %d updates: length %d, usable %d", lag, i, length, usable)
+			}
+			if i == 1 {
+				geometry := control(t, d, win32.IoctlDiskUpdateDriveSize, nil)
+				if len(geometry) != win32.DiskGeometrySize {
+					t.Errorf("a geometry of %d bytes", len(geometry))
+				}
+				continue
 			}
 			control(t, d, win32.IoctlDiskUpdateProperties, nil)
 		}

@@ -121,7 +121,7 @@ func TestISCSI_refusesAsTheInitiatorDoes(t *testing.T) {
 	_, calls := iscsiRig(t, simulated.Options{})
 	ctx := t.Context()
 	login := func(iqn string, auth hub.AuthType, user, secret string) error {
-		_, err := calls.ISCSI.Login(ctx, hub.ISCSILogin{Portal: portal, IQN: iqn, Auth: auth, Username: user, Secret: hub.Secret(secret)}, false)
+		_, err := calls.ISCSI.Login(ctx, hub.ISCSILogin{Portal: portal, IQN: iqn, Auth: auth, Username: user, Secret: hub.Secret(secret)})
 		return err
 	}
 	refused(t, "a portal without the service", calls.ISCSI.AddPortal(ctx, portal), win32.ISDSCServiceNotRunning)
@@ -156,7 +156,7 @@ func TestISCSI_disksArriveLate(t *testing.T) {
 		ctx := t.Context()
 		must(t, calls.Services.Start("MSiSCSI"))
 		must(t, calls.ISCSI.AddPortal(ctx, portal))
-		id, err := calls.ISCSI.Login(ctx, hub.ISCSILogin{Portal: portal, IQN: iqn, Auth: hub.OneWayCHAP, Username: "u", Secret: "123456789012"}, false)
+		id, err := calls.ISCSI.Login(ctx, hub.ISCSILogin{Portal: portal, IQN: iqn, Auth: hub.OneWayCHAP, Username: "u", Secret: "123456789012"})
 		must(t, err)
 		if disks, err := calls.ISCSI.Devices(ctx, id); err != nil || disks != nil {
 			t.Errorf("at once: %v, %v", disks, err)
@@ -177,6 +177,29 @@ func TestISCSI_disksArriveLate(t *testing.T) {
 	})
 }
 
+// GetDevicesForIScsiSessionW, LogoutIScsiTarget and a persistent login are busy for
+// a while after the login.
+func TestISCSI_aNewSessionIsBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, calls := iscsiRig(t, simulated.Options{SessionBusy: 2 * time.Second})
+		ctx := t.Context()
+		must(t, calls.Services.Start("MSiSCSI"))
+		must(t, calls.ISCSI.AddPortal(ctx, portal))
+		login := hub.ISCSILogin{Portal: portal, IQN: iqn, Auth: hub.OneWayCHAP, Username: "u", Secret: "123456789012"}
+		id, err := calls.ISCSI.Login(ctx, login)
+		must(t, err)
+		for _, busy := range []win32.Errno{win32.ISDSCSessionBusy, win32.ISDSCDeviceBusyOnSession} {
+			_, err := calls.ISCSI.Devices(ctx, id)
+			refused(t, "its devices", err, busy)
+			refused(t, "keeping it", calls.ISCSI.Persist(ctx, login), busy)
+			refused(t, "ending it", calls.ISCSI.Logout(ctx, id), busy)
+			time.Sleep(time.Second)
+		}
+		must(t, calls.ISCSI.Persist(ctx, login))
+		must(t, calls.ISCSI.Logout(ctx, id))
+	})
+}
+
 // Only persistent logins come back after a restart, with the service.
 func TestISCSI_persistentLoginsComeBack(t *testing.T) {
 	for _, persistent := range []bool{false, true} {
@@ -184,8 +207,12 @@ func TestISCSI_persistentLoginsComeBack(t *testing.T) {
 		ctx := t.Context()
 		must(t, calls.Services.Start("MSiSCSI"))
 		must(t, calls.ISCSI.AddPortal(ctx, portal))
-		_, err := calls.ISCSI.Login(ctx, hub.ISCSILogin{Portal: portal, IQN: iqn, Auth: hub.OneWayCHAP, Username: "u", Secret: "123456789012"}, persistent)
+		login := hub.ISCSILogin{Portal: portal, IQN: iqn, Auth: hub.OneWayCHAP, Username: "u", Secret: "123456789012"}
+		_, err := calls.ISCSI.Login(ctx, login)
 		must(t, err)
+		if persistent {
+			must(t, calls.ISCSI.Persist(ctx, login))
+		}
 		m.Reboot()
 		must(t, calls.Services.Start("MSiSCSI"))
 		sessions, err := calls.ISCSI.Sessions(ctx)

@@ -214,11 +214,10 @@ func TestVolumes_areNamedStrictly(t *testing.T) {
 	}
 	_, err = calls.Volumes.FreeSpace(volume)
 	refused(t, "the space of a raw volume", err, win32.ErrorUnrecognizedVolume)
-	for what, request := range map[string]win32.FormatRequest{
-		"ext4": {FileSystem: "ext4"}, "a cluster of 3000": {FileSystem: "NTFS", ClusterSize: 3000},
-		"a cluster below the sector": {FileSystem: "NTFS", ClusterSize: 256},
-	} {
-		refused(t, what, calls.Volumes.Format(t.Context(), volume, request), win32.ErrorInvalidParameter)
+	refused(t, "ext4", calls.Volumes.Format(t.Context(), volume, win32.FormatRequest{FileSystem: "ext4"}), win32.ErrorNotSupported)
+	for what, size := range map[string]uint32{"a cluster of 3000": 3000, "a cluster below the sector": 256} {
+		err := calls.Volumes.Format(t.Context(), volume, win32.FormatRequest{FileSystem: "NTFS", ClusterSize: size})
+		refused(t, what, err, win32.ErrorInvalidParameter)
 	}
 	must(t, calls.Volumes.Format(t.Context(), volume, win32.FormatRequest{FileSystem: "NTFS", ClusterSize: 65536, Label: "x"}))
 	info, err := calls.Volumes.Information(volume)

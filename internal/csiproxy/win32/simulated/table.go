@@ -262,13 +262,25 @@ func (m *Machine) growPartition(d *disk, request win32.GrowPartition) error {
 	return nil
 }
 
-// update is IOCTL_DISK_UPDATE_PROPERTIES: Windows reads the disk's size again,
-// and moves the second copy of a GPT to the new end; see Options.UsableLag.
-func (m *Machine) update(d *disk) {
-	if d.known != d.size {
-		d.known, d.lag = d.size, m.options.UsableLag
+// updateDriveSize is IOCTL_DISK_UPDATE_DRIVE_SIZE, which IOCTL_DISK_GROW_PARTITION
+// needs on a disk that has grown ("used in conjunction with", its page says).
+func (m *Machine) updateDriveSize(d *disk) (win32.Geometry, error) {
+	if err := d.writable(); err != nil {
+		return win32.Geometry{}, err
 	}
-	if d.table.style != win32.StyleGPT || d.table.end == d.known || d.writable() != nil {
+	if d.sized != d.size {
+		d.sized, d.lag = d.size, m.options.UsableLag
+	}
+	m.update(d)
+	return d.geometry(), nil
+}
+
+// update is IOCTL_DISK_UPDATE_PROPERTIES: Windows reads the disk's size again. The
+// second copy of a GPT goes to the new end only if that was asked for by
+// IOCTL_DISK_UPDATE_DRIVE_SIZE; see Options.UsableLag.
+func (m *Machine) update(d *disk) {
+	d.known = d.size
+	if d.sized != d.size || d.table.style != win32.StyleGPT || d.table.end == d.known || d.writable() != nil {
 		return
 	}
 	if d.lag > 0 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
@@ -27,13 +28,29 @@ type node struct {
 	reparse    []byte
 	children   map[string]*node // by folded names, long and short ones
 
-	pins int // handles that share no deletion
-	open int // handles here and below
+	pins    int  // handles that share no deletion
+	open    int  // handles here and below
+	pending bool // removed, and there until its last handle is closed
 }
 
 // fold is how NTFS compares names: unit by unit in upper case. It knows no other
-// equivalence: the Kelvin sign is no K.
-func fold(name string) string { return strings.Map(unicode.ToUpper, name) }
+// equivalence: the Kelvin sign is no K. Half of a surrogate pair stays as it is.
+func fold(name string) string {
+	if utf8.ValidString(name) {
+		return strings.Map(unicode.ToUpper, name)
+	}
+	var folded []byte
+	for len(name) > 0 {
+		r, size := utf8.DecodeRuneInString(name)
+		if r == utf8.RuneError && size == 1 {
+			folded = append(folded, name[0])
+		} else {
+			folded = utf8.AppendRune(folded, unicode.ToUpper(r))
+		}
+		name = name[size:]
+	}
+	return string(folded)
+}
 
 // checkName refuses what cannot be one component of a path in the kernel's own
 // words: names that Win32 would trim or take for devices can.
@@ -65,10 +82,14 @@ func (n *node) child(name string) (*node, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	if child, ok := n.children[fold(name)]; ok {
-		return child, nil
+	child, ok := n.children[fold(name)]
+	switch {
+	case !ok:
+		return nil, win32.ErrorFileNotFound
+	case child.pending:
+		return nil, win32.ErrorDeletePending
 	}
-	return nil, win32.ErrorFileNotFound
+	return child, nil
 }
 
 // list gives the children in the order of NTFS.
@@ -94,7 +115,11 @@ func (m *Machine) make(n *node, name string, dir bool) (*node, error) {
 	if n.reparse != nil {
 		return nil, win32.ErrorStoppedOnSymlink
 	}
-	if n.children[fold(name)] != nil {
+	switch existing := n.children[fold(name)]; {
+	case existing == nil:
+	case existing.pending:
+		return nil, win32.ErrorDeletePending
+	default:
 		return nil, win32.ErrorAlreadyExists
 	}
 	m.nodes++
@@ -163,7 +188,8 @@ func (n *node) shortName(name string) string {
 
 // remove removes a file, an empty directory, or a reparse point itself. Handles
 // that share no deletion keep it; others outlive it, and its name goes at once
-// (FILE_DISPOSITION_POSIX_SEMANTICS).
+// (FILE_DISPOSITION_POSIX_SEMANTICS), or with Options.DeletePending with the last
+// of them.
 func (m *Machine) remove(n *node) error {
 	if err := n.fs.writable(); err != nil {
 		return err
@@ -176,8 +202,12 @@ func (m *Machine) remove(n *node) error {
 	case len(n.children) > 0:
 		return win32.ErrorDirNotEmpty
 	}
-	n.fs.used -= n.fs.clustersOf(n.size)
 	delete(m.mounted, n)
+	if m.options.DeletePending && n.open > 0 {
+		n.pending = true
+		return nil
+	}
+	n.fs.used -= n.fs.clustersOf(n.size)
 	n.parent.count(-n.open) // handles that share its deletion outlive it
 	n.drop()
 	return nil
@@ -276,6 +306,16 @@ func (n *node) hold(by int, shareDelete bool) {
 		n.pins += by
 	}
 	n.count(by)
+	if n.pending && n.open == 0 {
+		n.vanish()
+	}
+}
+
+// vanish ends a pending removal.
+func (n *node) vanish() {
+	n.fs.used -= n.fs.clustersOf(n.size)
+	n.pending = false
+	n.drop()
 }
 
 // count changes how many handles are open here and below.
@@ -288,8 +328,11 @@ func (n *node) count(by int) {
 // forget drops the counts of all handles here and below: they are void.
 func (n *node) forget() {
 	n.pins, n.open = 0, 0
-	for _, child := range n.children {
+	for _, child := range n.list() {
 		child.forget()
+	}
+	if n.pending {
+		n.vanish()
 	}
 }
 

@@ -160,9 +160,17 @@ func (v volumeCalls) Information(name string) (win32.VolumeInformation, error) {
 	})
 }
 
+// recognised is the filesystem that Windows sees; nil for a raw volume.
+func (v *volume) recognised() *filesystem {
+	if fs := v.filesystem(); fs != nil && !time.Now().Before(fs.shows) {
+		return fs
+	}
+	return nil
+}
+
 // mount is what opening a file on the volume does first.
 func (v *volume) mount() (*filesystem, error) {
-	fs := v.filesystem()
+	fs := v.recognised()
 	switch {
 	case v.lock != nil:
 		return nil, win32.ErrorAccessDenied
@@ -202,18 +210,23 @@ func (v volumeCalls) Format(ctx context.Context, name string, request win32.Form
 	})
 }
 
-// format makes a filesystem and asks nobody: it takes one that is there away from
-// who uses it.
+// format is MSFT_Volume.Format, of a volume that WMI lists. It asks nobody: it
+// takes a filesystem that is there away from who uses it.
 func (m *Machine) format(v *volume, request win32.FormatRequest) error {
-	if err := v.disk.writable(); err != nil {
-		return err
-	}
-	if v.lock != nil || v.disk.system {
-		return win32.ErrorAccessDenied
+	switch {
+	case time.Now().Before(v.arrives.Add(m.options.ListDelay)):
+		return win32.ErrorNotFound
+	case !v.disk.online():
+		return win32.StorageDiskOffline
+	case v.disk.readOnly():
+		return win32.StorageDriveReadOnly
+	case v.lock != nil || v.disk.system:
+		return win32.StorageAccessDenied
 	}
 	start := v.partition.Offset
 	old := v.filesystem()
 	switch {
+	case old != nil && time.Now().Before(old.shows): // what was made a moment ago has nothing on it
 	case old != nil:
 		m.lose("volume %s: its %s was formatted", v.name, old.kind)
 	case !v.disk.data.blank(start, start+v.partition.Length):
@@ -226,7 +239,7 @@ func (m *Machine) format(v *volume, request win32.FormatRequest) error {
 		old.dismount()
 		old.volume = nil
 	}
-	v.filesystem().volume = v
+	v.filesystem().volume, v.filesystem().shows = v, time.Now().Add(m.options.FormatDelay)
 	return nil
 }
 

@@ -21,10 +21,7 @@ func (d *device) volumeControl(code win32.ControlCode, in, out []byte) (int, err
 	case win32.IoctlDiskGetLengthInfo:
 		return whole(out, win32.LengthInfo{Length: v.partition.Length}.Encode())
 	case win32.IoctlDiskGetDriveGeometryEx:
-		return whole(out, win32.Geometry{
-			MediaType: 12, TracksPerCylinder: 255, SectorsPerTrack: 63, BytesPerSector: v.disk.spec.SectorSize,
-			Cylinders: v.disk.known / v.disk.sector / 255 / 63, DiskSize: v.disk.known,
-		}.Encode())
+		return whole(out, v.disk.geometry().Encode())
 	case win32.IoctlDiskIsWritable:
 		if v.disk.readOnly() {
 			return 0, win32.ErrorWriteProtect
@@ -69,7 +66,7 @@ func (d *device) filesystemControl(code win32.ControlCode, in, out []byte) (int,
 		}
 		return 0, nil
 	case win32.FsctlGetNTFSVolumeData:
-		fs := v.filesystem()
+		fs := v.recognised()
 		if fs == nil || fs.kind != ntfs {
 			return 0, win32.ErrorInvalidFunction
 		}

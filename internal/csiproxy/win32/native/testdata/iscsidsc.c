@@ -12,6 +12,8 @@
 #define AUTHENTICATION_FAILURE 0xEFFF0009ul
 #define TARGET_ALREADY_LOGGED_IN 0xEFFF003Ful
 #define INVALID_SESSION_ID 0xEFFF001Cul
+#define OPERATION_NOT_ALL_SUCCESS 0xAFFF002Eul
+#define SHORT_CHAP_SECRET 0xAFFF0048ul
 
 typedef struct { ULONGLONG AdapterUnique, AdapterSpecific; } ID;
 typedef struct {
@@ -103,6 +105,7 @@ EXPORT ULONG ReportIScsiSendTargetPortalsExW(ULONG *count, ULONG *size, PORTAL_I
 	return 0;
 }
 
+/* One of two adapters does not answer: a warning, with the other's targets. */
 EXPORT ULONG ReportIScsiTargetsW(BOOLEAN update, ULONG *count, PWCHAR buffer) {
 	if (update || *count < 50000) return update ? INVALID : INSUFFICIENT;
 	ZeroMemory(buffer, 2 * *count);
@@ -110,7 +113,7 @@ EXPORT ULONG ReportIScsiTargetsW(BOOLEAN update, ULONG *count, PWCHAR buffer) {
 		lstrcpyW(buffer, iqn);
 		lstrcpyW(buffer + lstrlenW(iqn) + 1, L"iqn.2026-11.example:elsewhere");
 	}
-	return 0;
+	return OPERATION_NOT_ALL_SUCCESS;
 }
 
 EXPORT ULONG ReportIScsiTargetPortalsW(PWSTR name, PWSTR target, USHORT *tag, ULONG *count, PORTAL *list) {
@@ -191,5 +194,6 @@ EXPORT ULONG RemoveIScsiPersistentTargetW(PWSTR name, ULONG port, PWSTR target, 
 }
 
 EXPORT ULONG SetIScsiInitiatorCHAPSharedSecret(ULONG length, PUCHAR secret) {
+	if (length == 5) return SHORT_CHAP_SECRET;
 	return length == 12 && !memcmp(secret, "secret-12345", 12) ? 0 : INVALID;
 }
