@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 	"github.com/holdfast-csi/holdfast/internal/node"
 )
 
@@ -25,6 +26,7 @@ type machine struct {
 	t *testing.T
 	*simulated.Machine
 	engine *Engine
+	state  string // the proxy's directory, which outlives its processes
 }
 
 func newMachine(t *testing.T) *machine {
@@ -34,7 +36,7 @@ func newMachine(t *testing.T) *machine {
 
 func newMachineWith(t *testing.T, o simulated.Options) *machine {
 	t.Helper()
-	m := &machine{t: t, Machine: simulated.New(o)}
+	m := &machine{t: t, Machine: simulated.New(o), state: winetest.Dir(t)}
 	m.must(m.MkdirAll(kubeletDir))
 	m.start()
 	return m
@@ -46,7 +48,7 @@ func (m *machine) start() {
 	m.EndProcesses()
 	rules, err := paths.New(kubeletDir)
 	m.must(err)
-	h, err := host.New(host.Options{Machine: m.Calls(), Rules: rules})
+	h, err := host.New(host.Options{Machine: m.Calls(), Rules: rules, StateDir: m.state})
 	m.must(err)
 	m.t.Cleanup(h.Close)
 	m.engine, err = New(Options{Host: h.Hub(), Backend: bySerial{}, KubeletDir: kubeletDir, Wait: 200 * time.Millisecond, Look: time.Millisecond})

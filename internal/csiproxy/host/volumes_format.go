@@ -85,8 +85,18 @@ func (v volumes) format(ctx context.Context, name string, before int) error {
 	case existing != "":
 		return fmt.Errorf("%w: it has a filesystem, %s, and keeps it", backend.ErrPrecondition, existing)
 	}
-	if err := v.mayFormat(ctx, name, extent, sector, begun); err != nil {
+	half, err := v.mayFormat(ctx, name, extent, sector, begun)
+	if err != nil {
 		return err
+	}
+	if half { // or whole, and not recognised yet
+		made, err := v.recognised(ctx, name)
+		if err != nil {
+			return err
+		}
+		if made == ntfsName {
+			return v.formatted(ctx, name, extent)
+		}
 	}
 	if err := v.records.write(formatRecord(name), stretch); err != nil {
 		return err
@@ -102,6 +112,10 @@ func (v volumes) format(ctx context.Context, name string, before int) error {
 func (v volumes) makeFilesystem(ctx context.Context, name string) error {
 	var failure error
 	listed, err := poll(ctx, volumeLimit, func() (bool, error) {
+		if made, err := v.filesystemOf(name); err == nil && made != "" {
+			failure = nil // what an earlier format has made is recognised now
+			return true, nil
+		}
 		failure = v.machine.Volumes.Format(ctx, name, win32.FormatRequest{FileSystem: ntfsName})
 		return !isErrno(failure, win32.ErrorNotFound), nil
 	})
@@ -134,29 +148,39 @@ func (v volumes) hasBegun(name string) (bool, error) {
 	return v.isRecorded(name, stretch)
 }
 
-// mayFormat reads the volume's blocks.
-func (v volumes) mayFormat(ctx context.Context, name string, extent win32.DiskExtent, sector int64, begun bool) error {
+// recognised is the filesystem that Windows recognises within the time that it gets
+// for a new one; "" for none, and for one that it calls damaged.
+func (v volumes) recognised(ctx context.Context, name string) (string, error) {
+	var now string
+	_, err := poll(ctx, recogniseLimit, func() (_ bool, err error) {
+		now, err = v.filesystemOf(name)
+		if isErrno(err, win32.ErrorFileCorrupt, win32.ErrorDiskCorrupt) {
+			return true, nil
+		}
+		return now != "", err
+	})
+	return now, err
+}
+
+// mayFormat reads the volume's blocks. half is for what a format of ours has left.
+func (v volumes) mayFormat(ctx context.Context, name string, extent win32.DiskExtent, sector int64, begun bool) (half bool, err error) {
 	content, err := withVolume(v.Host, name, win32.Read, func(device win32.Device) (content, error) {
 		return readContent(ctx, device, stretch{0, extent.Length}, sector)
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	if _, used := content.used(); !used || begun && content.isHalfMadeNTFS() {
-		return nil
+		return used, nil
 	}
-	return fmt.Errorf("%w: Windows calls it raw, but it is not blank: it holds %v; it stays as it is, so clear it by hand if it is not needed",
+	return false, fmt.Errorf("%w: Windows calls it raw, but it is not blank: it holds %v; it stays as it is, so clear it by hand if it is not needed",
 		backend.ErrPrecondition, content)
 }
 
 // formatted reads back what a format made, once Windows recognises it, and forgets
 // that the format had begun.
 func (v volumes) formatted(ctx context.Context, name string, extent win32.DiskExtent) error {
-	var now string
-	_, err := poll(ctx, recogniseLimit, func() (_ bool, err error) {
-		now, err = v.filesystemOf(name)
-		return now != "", err
-	})
+	now, err := v.recognised(ctx, name)
 	if err != nil {
 		return err
 	}
