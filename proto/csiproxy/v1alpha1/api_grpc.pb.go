@@ -80,8 +80,8 @@ type CSIProxyServiceClient interface {
 	PartitionDisk(ctx context.Context, in *PartitionDiskRequest, opts ...grpc.CallOption) (*PartitionDiskResponse, error)
 	// FormatVolume formats a volume that has no file system with NTFS, and mounts
 	// it at the staging path, which is made when it is missing. A volume that has a
-	// file system is mounted as it is. FAILED_PRECONDITION when the path has
-	// another volume or is not empty.
+	// file system is mounted as it is, unless another one is asked for.
+	// FAILED_PRECONDITION then, and when the path has another volume or is not empty.
 	FormatVolume(ctx context.Context, in *FormatVolumeRequest, opts ...grpc.CallOption) (*FormatVolumeResponse, error)
 	// MountSMBShare maps a share for the whole machine and makes a link to it at
 	// the staging path. FAILED_PRECONDITION when the share is mapped for another
@@ -245,8 +245,8 @@ type CSIProxyServiceServer interface {
 	PartitionDisk(context.Context, *PartitionDiskRequest) (*PartitionDiskResponse, error)
 	// FormatVolume formats a volume that has no file system with NTFS, and mounts
 	// it at the staging path, which is made when it is missing. A volume that has a
-	// file system is mounted as it is. FAILED_PRECONDITION when the path has
-	// another volume or is not empty.
+	// file system is mounted as it is, unless another one is asked for.
+	// FAILED_PRECONDITION then, and when the path has another volume or is not empty.
 	FormatVolume(context.Context, *FormatVolumeRequest) (*FormatVolumeResponse, error)
 	// MountSMBShare maps a share for the whole machine and makes a link to it at
 	// the staging path. FAILED_PRECONDITION when the share is mapped for another
