@@ -112,15 +112,25 @@ func anyOrderOfCalls(t *testing.T) func(*rapid.T) {
 		r.Repeat(map[string]func(*rapid.T){
 			"": func(*rapid.T) { m.agrees(r, w) },
 			"attach": func(r *rapid.T) {
-				if v := volume.Draw(r, "volume"); !w.attached[v] {
-					m.attach(v)
-					w.attached[v], w.size[v] = true, gibibyte
+				v := volume.Draw(r, "volume")
+				if w.attached[v] {
+					return
 				}
+				_, err := m.AddDisk(simulated.DiskSpec{
+					Serial: v, Size: gibibyte, Bus: win32.BusSAS, Offline: true, ReadOnly: true,
+					ArrivesAfter: rapid.SampledFrom([]time.Duration{0, 2 * time.Millisecond}).Draw(r, "the disk arrives after"),
+					NeedsRescan:  rapid.Bool().Draw(r, "the disk needs a rescan"),
+				})
+				m.must(err)
+				w.attached[v], w.size[v] = true, gibibyte
 			},
 			"reattach": func(r *rapid.T) { // under another number
-				if v := volume.Draw(r, "volume"); w.attached[v] && !w.isStaged(v) {
-					_, err := m.MoveDisk(m.numberOf(v))
-					m.must(err)
+				v := volume.Draw(r, "volume")
+				for _, disk := range m.State().Disks {
+					if strings.TrimSpace(disk.Serial) == v && disk.Present && !w.isStaged(v) {
+						_, err := m.MoveDisk(disk.Number)
+						m.must(err)
+					}
 				}
 			},
 			"stage": func(r *rapid.T) {
@@ -230,7 +240,7 @@ func (m *machine) agrees(r *rapid.T, w *model) {
 		r.Fatalf("destroyed: %v", lost)
 	}
 	for _, disk := range m.State().Disks {
-		if volume := strings.TrimSpace(disk.Serial); w.attached[volume] && disk.Online && !w.isStaged(volume) {
+		if volume := strings.TrimSpace(disk.Serial); w.attached[volume] && disk.Present && disk.Online && !w.isStaged(volume) {
 			r.Fatalf("the disk of %s is online, and staged nowhere", volume)
 		}
 	}
