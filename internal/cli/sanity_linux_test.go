@@ -86,7 +86,7 @@ func doors(binary string) []door {
 
 // TestSanity runs csi-sanity against the driver in this process, against the
 // built binary, and against one process for each half, each with filesystem and
-// with block volumes. It is one test because ginkgo runs one suite per process.
+// with block volumes; the one with mutable parameters, the other without. It is one test because ginkgo runs one suite per process.
 func TestSanity(t *testing.T) {
 	needRoot(t)
 	var expected, skipped []string
@@ -140,7 +140,9 @@ func sanityConfig(t *testing.T, root, access string) sanity.TestConfig {
 	config.TestVolumeSize, config.TestVolumeExpandSize = 64*mebibyte, 96*mebibyte
 	config.TestVolumeAccessType = access
 	config.TestVolumeParameters = map[string]string{"provisioning": "thin"}
-	config.TestVolumeMutableParameters = map[string]string{"provisioning": "thick"}
+	if access == "mount" { // csi-sanity's default is none
+		config.TestVolumeMutableParameters = map[string]string{"provisioning": "thick"}
+	}
 	config.IDGen = ids{}
 	config.SecretsFile = filepath.Join(root, "secrets.yaml")
 	var secrets strings.Builder

@@ -94,7 +94,8 @@ func open(t *testing.T, holdfast, emulator string) *lab.Lab {
 }
 
 // TestSanity runs csi-sanity over one process with both halves and block volumes,
-// and over one process for each half with filesystems. It is one test because
+// and over one process for each half with filesystems; the first without mutable
+// parameters. It is one test because
 // ginkgo runs one suite per process.
 func TestSanity(t *testing.T) {
 	holdfast, emulator := build(t)
@@ -147,7 +148,9 @@ func configOf(t *testing.T, l *lab.Lab, halves, access string) sanity.TestConfig
 	config.TestVolumeSize, config.TestVolumeExpandSize = gibibyte, 2*gibibyte
 	config.TestVolumeAccessType = access
 	config.TestVolumeParameters = map[string]string{"type": "gp3"}
-	config.TestVolumeMutableParameters = map[string]string{"throughput": "150"}
+	if access == "mount" { // csi-sanity's default is none
+		config.TestVolumeMutableParameters = map[string]string{"throughput": "150"}
+	}
 	config.TestNodeVolumeAttachLimit = true
 	config.IDGen = ids{}
 	return config

@@ -338,17 +338,13 @@ func (g *Guard) expand(ctx context.Context, expander backend.Expander, id string
 	return grown, err
 }
 
-// Modify changes parameters of a volume: all of them or none.
+// Modify changes parameters of a volume: all of them or none. A volume that does
+// not exist is ErrNotFound, whatever is asked for, and a request without mutable
+// parameters changes nothing (csi-sanity 5.6.0).
 func (g *Guard) Modify(ctx context.Context, id string, mutable, metadata map[string]string) error {
 	modifier, err := feature[backend.Modifier](g, "modification")
 	if err != nil {
 		return err
-	}
-	if len(mutable) == 0 {
-		return fmt.Errorf("%w: mutable_parameters is empty; name at least one", backend.ErrInvalid)
-	}
-	if _, mutable, err = g.normalize(nil, mutable); err != nil {
-		return fmt.Errorf("modify volume %s: %w", id, err)
 	}
 	unlock, err := g.hold(g.traits.MergesChanges, id)
 	if err != nil {
@@ -356,14 +352,22 @@ func (g *Guard) Modify(ctx context.Context, id string, mutable, metadata map[str
 	}
 	defer unlock()
 	volume, err := g.controller.Volume(ctx, id)
-	if err == nil {
-		err = g.checkParameters(volume.Parameters, mutable)
-	}
-	if err == nil {
-		err = modifier.Modify(ctx, volume, mutable, metadata)
+	if err == nil && len(mutable) > 0 {
+		err = g.modify(ctx, modifier, volume, mutable, metadata)
 	}
 	if err != nil {
 		return fmt.Errorf("modify volume %s: %w", id, err)
 	}
 	return nil
+}
+
+func (g *Guard) modify(ctx context.Context, modifier backend.Modifier, volume backend.Volume, mutable, metadata map[string]string) error {
+	_, mutable, err := g.normalize(nil, mutable)
+	if err != nil {
+		return err
+	}
+	if err := g.checkParameters(volume.Parameters, mutable); err != nil {
+		return err
+	}
+	return modifier.Modify(ctx, volume, mutable, metadata)
 }
