@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/ec2emu"
 	"github.com/holdfast-csi/holdfast/internal/ec2emu/disk"
 	"github.com/holdfast-csi/holdfast/internal/ec2emu/world"
+	"github.com/holdfast-csi/holdfast/internal/logformat"
 )
 
 // run serves until ctx ends, then takes the devices away.
@@ -18,7 +19,7 @@ func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) (err error
 	if s.verbose {
 		level = slog.LevelDebug
 	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	log := slog.New(logformat.Text(stderr, slog.HandlerOptions{Level: level}))
 	server, err := s.server(log)
 	if err != nil {
 		return err

@@ -10,6 +10,8 @@ import (
 	"os"
 
 	"golang.org/x/term"
+
+	"github.com/holdfast-csi/holdfast/internal/logformat"
 )
 
 // The formats of a log.
@@ -26,12 +28,12 @@ func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	if err := threshold.UnmarshalText([]byte(level)); err != nil {
 		return nil, fmt.Errorf("log level %q is none of debug, info, warn, error", level)
 	}
-	options := &slog.HandlerOptions{Level: threshold}
+	options := slog.HandlerOptions{Level: threshold}
 	switch {
 	case format == FormatText, format == FormatAuto && isTerminal(w):
-		return slog.New(slog.NewTextHandler(w, options)), nil
+		return slog.New(logformat.Text(w, options)), nil
 	case format == FormatJSON, format == FormatAuto:
-		return slog.New(slog.NewJSONHandler(w, options)), nil
+		return slog.New(logformat.JSON(w, options)), nil
 	}
 	return nil, fmt.Errorf("log format %q is none of auto, text, json", format)
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"golang.org/x/term"
+
+	"github.com/holdfast-csi/holdfast/internal/logformat"
 )
 
 // discard is where check writes.
@@ -27,12 +29,12 @@ func (l *logConfig) logger(w io.Writer) (*slog.Logger, error) {
 	if l.verbosity >= 4 {
 		level = min(level, slog.LevelDebug)
 	}
-	options := &slog.HandlerOptions{Level: level}
+	options := slog.HandlerOptions{Level: level}
 	switch {
 	case l.format == "text", l.format == "auto" && isTerminal(w):
-		return slog.New(slog.NewTextHandler(w, options)), nil
+		return slog.New(logformat.Text(w, options)), nil
 	case l.format == "json", l.format == "auto":
-		return slog.New(slog.NewJSONHandler(w, options)), nil
+		return slog.New(logformat.JSON(w, options)), nil
 	}
 	return nil, fmt.Errorf("log format %q is none of auto, text, json", l.format)
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+
+	"github.com/holdfast-csi/holdfast/internal/logformat"
 )
 
 // Always marks a record for the event log whatever its level, as start and stop
@@ -23,7 +25,7 @@ type writer interface {
 // and what is marked Always to the event log, as readable text.
 func WithEvents(inner *slog.Logger, events writer) *slog.Logger {
 	shared := &texts{events: events}
-	return slog.New(both{inner.Handler(), slog.NewTextHandler(&shared.text, &slog.HandlerOptions{ReplaceAttr: withoutTime}), shared})
+	return slog.New(both{inner.Handler(), logformat.Text(&shared.text, slog.HandlerOptions{ReplaceAttr: withoutTime}), shared})
 }
 
 func withoutTime(groups []string, attribute slog.Attr) slog.Attr {
