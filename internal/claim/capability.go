@@ -8,10 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// DefaultFSType is the filesystem of a class that names none. Kubernetes
-// leaves it empty, in which case its default fsGroup policy does nothing.
-const DefaultFSType = "ext4"
-
 // Modes tells which access modes of CSI a driver understands.
 type Modes struct {
 	// SingleNodeMultiWriter is the capability of that name: of the controller

@@ -54,13 +54,14 @@ type Class struct {
 
 // ParseClass takes a StorageClass apart. A key with ReservedPrefix that
 // Kubernetes does not know is an error, and so is half of a secret's pair. A
-// class that names no filesystem gets DefaultFSType.
+// class that names no filesystem leaves FSType empty, and with it the choice to the
+// driver, as external-provisioner does.
 func ParseClass(sc *storagev1.StorageClass) (Class, error) {
-	return ParseClassFS(sc, DefaultFSType)
+	return ParseClassFS(sc, "")
 }
 
-// ParseClassFS is ParseClass with another filesystem for classes that name
-// none; "" leaves the choice to the node (external-provisioner's --default-fstype).
+// ParseClassFS is ParseClass with a filesystem for classes that name none
+// (external-provisioner's --default-fstype).
 func ParseClassFS(sc *storagev1.StorageClass, defaultFSType string) (Class, error) {
 	class := Class{
 		Name: sc.Name, Driver: sc.Provisioner, Parameters: map[string]string{},

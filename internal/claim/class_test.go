@@ -21,20 +21,20 @@ func TestParseClass_takesKubernetesKeysAway(t *testing.T) {
 		parameters map[string]string
 		want       Class
 	}{
-		{"nothing", nil, Class{FSType: "ext4", Parameters: map[string]string{}}},
+		{"nothing", nil, Class{Parameters: map[string]string{}}},
 		{"fstype", map[string]string{"csi.storage.k8s.io/fstype": "xfs", "tier": "a"},
 			Class{FSType: "xfs", Parameters: map[string]string{"tier": "a"}}},
 		{"an empty fstype is the default", map[string]string{"csi.storage.k8s.io/fstype": ""},
-			Class{FSType: "ext4", Parameters: map[string]string{}}},
+			Class{Parameters: map[string]string{}}},
 		{"a bare fstype stays the driver's", map[string]string{"FsType": "btrfs"},
 			Class{FSType: "btrfs", Parameters: map[string]string{"FsType": "btrfs"}}},
 		{"a secret", map[string]string{
 			"csi.storage.k8s.io/node-stage-secret-name": "${pvc.name}", "csi.storage.k8s.io/node-stage-secret-namespace": "ns"},
-			Class{FSType: "ext4", Parameters: map[string]string{}, Secrets: map[SecretUse]SecretTemplate{SecretNodeStage: {"${pvc.name}", "ns"}}}},
+			Class{Parameters: map[string]string{}, Secrets: map[SecretUse]SecretTemplate{SecretNodeStage: {"${pvc.name}", "ns"}}}},
 		{"a secret for everything, and one of its own", map[string]string{
 			"csi.storage.k8s.io/secret-name": "s", "csi.storage.k8s.io/secret-namespace": "ns",
 			"csi.storage.k8s.io/provisioner-secret-name": "p", "csi.storage.k8s.io/provisioner-secret-namespace": "ns"},
-			Class{FSType: "ext4", Parameters: map[string]string{}, Secrets: map[SecretUse]SecretTemplate{
+			Class{Parameters: map[string]string{}, Secrets: map[SecretUse]SecretTemplate{
 				SecretProvision: {"p", "ns"}, SecretControllerPublish: {"s", "ns"}, SecretNodeStage: {"s", "ns"}, SecretNodePublish: {"s", "ns"},
 				SecretControllerExpand: {"s", "ns"}, SecretNodeExpand: {"s", "ns"}, SecretControllerModify: {"s", "ns"},
 			}}},

@@ -19,7 +19,7 @@ func TestTemplate_holdsAllThatLaterCallsNeed(t *testing.T) {
 	ref := func(name string) *corev1.SecretReference {
 		return &corev1.SecretReference{Name: name, Namespace: "ns"}
 	}
-	creation := Creation{Class: parsed(t, nil), Claim: claim, VolumeName: "vol-short"}
+	creation := Creation{Class: parsed(t, map[string]string{"csi.storage.k8s.io/fstype": "ext4"}), Claim: claim, VolumeName: "vol-short"}
 	template := creation.Template(VolumeOptions{
 		Policy: corev1.PersistentVolumeReclaimDelete, Finalizers: []string{"a", "b"}, Identity: "me", ReadOnly: true,
 		Secrets: map[SecretUse]*corev1.SecretReference{

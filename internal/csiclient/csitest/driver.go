@@ -34,6 +34,9 @@ type Driver struct {
 	// Before is called with each call's name before anything is done, and After
 	// when it was done; an error of either is the answer. It may be nil.
 	Before, After func(ctx context.Context, rpc string, request any) error
+	// Forgetful answers NOT_FOUND to NodeUnpublishVolume and NodeUnstageVolume for
+	// what is not published or staged, as drivers do that look the volume up first.
+	Forgetful bool
 	// Publish and Unpublish do what the node does to the target path.
 	Publish   func(*csi.NodePublishVolumeRequest) error
 	Unpublish func(*csi.NodeUnpublishVolumeRequest) error
@@ -230,6 +233,9 @@ func (d *Driver) NodeUnstageVolume(_ context.Context, request *csi.NodeUnstageVo
 	if targets := d.published[request.GetVolumeId()]; len(targets) > 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "published at %v", targets)
 	}
+	if d.Forgetful && !d.staged[request.GetVolumeId()] {
+		return nil, status.Errorf(codes.NotFound, "volume %s is not known", request.GetVolumeId())
+	}
 	delete(d.staged, request.GetVolumeId())
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
@@ -255,6 +261,9 @@ func (d *Driver) NodePublishVolume(_ context.Context, request *csi.NodePublishVo
 func (d *Driver) NodeUnpublishVolume(_ context.Context, request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.Forgetful && !d.published[request.GetVolumeId()][request.GetTargetPath()] {
+		return nil, status.Errorf(codes.NotFound, "volume %s is not known", request.GetVolumeId())
+	}
 	if d.Unpublish != nil {
 		if err := d.Unpublish(request); err != nil {
 			return nil, fmt.Errorf("unpublish: %w", err)

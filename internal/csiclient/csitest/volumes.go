@@ -2,6 +2,7 @@ package csitest
 
 import (
 	"context"
+	"maps"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -86,4 +87,15 @@ func (d *Driver) Volume(name string) *csi.Volume {
 		proto.Merge(volume, known)
 	}
 	return volume
+}
+
+// Forget removes a volume, and what the driver knows of its uses, as if it was
+// removed at the storage system. What is mounted stays mounted.
+func (d *Driver) Forget(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.volumes, func(_ string, v *csi.Volume) bool { return v.GetVolumeId() == id })
+	delete(d.attached, id)
+	delete(d.staged, id)
+	delete(d.published, id)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 
+	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
@@ -19,18 +20,26 @@ import (
 // reasonAbandoned is of the event that tells what a user gave up.
 const reasonAbandoned = "VolumeAbandoned"
 
-// giveUpAt decides about a step back on this machine that the driver did not
-// do, when the user has given the pod up (AbandonAnnotation): with nothing
-// mounted there, the step counts as done. What is mounted keeps its record: its
-// processes could write to storage that somebody else has by then.
-func (m *Manager) giveUpAt(use *store.VolumeUse, path string, failure error) error {
-	pod, err := m.abandonedBy(use, failure)
-	if pod == nil {
-		return errors.Join(failure, err)
+// undoneAt decides about NodeUnpublishVolume or NodeUnstageVolume after it
+// failed. With nothing mounted at the path, the step counts as done when the
+// driver does not know the volume (NOT_FOUND), and when the user has given the
+// pod up (AbandonAnnotation). What is mounted keeps its record: its processes
+// could write to storage that has another owner by then.
+func (m *Manager) undoneAt(use *store.VolumeUse, path string, failure error) error {
+	if failure == nil {
+		return nil
 	}
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
 	if err != nil {
-		return errors.Join(failure, fmt.Errorf("it is given up, but what is mounted cannot be told: %w", err))
+		return errors.Join(failure, fmt.Errorf("read the mount table: %w", err))
+	}
+	if errors.Is(failure, backend.ErrNotFound) && len(mounts) == 0 {
+		m.logger.Warn("the driver does not know a volume that it is to take away; nothing is mounted", "volume", use.Handle, "driver", use.Driver, "path", path, "error", failure)
+		return nil
+	}
+	pod, err := m.abandonedBy(use, failure)
+	if pod == nil {
+		return errors.Join(failure, err)
 	}
 	if len(mounts) > 0 {
 		// The last one lies on top of the others.
@@ -40,7 +49,7 @@ func (m *Manager) giveUpAt(use *store.VolumeUse, path string, failure error) err
 	return nil
 }
 
-// giveUpAttached is giveUpAt for a volume that the driver does not detach. Its
+// giveUpAttached is the same for a volume that the driver does not detach. Its
 // unstaging is behind it: nothing of it is mounted here.
 func (m *Manager) giveUpAttached(use *store.VolumeUse, failure error) error {
 	pod, err := m.abandonedBy(use, failure)

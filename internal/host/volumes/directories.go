@@ -30,14 +30,14 @@ func makeParent(target string) error { return makeDirectory(filepath.Dir(target)
 // is below may be data.
 func (m *Manager) removeTarget(target string) error {
 	if err := removeEmpty(target); err != nil {
-		return fmt.Errorf("the driver unpublished the volume, but its target path is not free: %w", err)
+		return fmt.Errorf("the volume is unpublished, but its target path is not free: %w", err)
 	}
 	return m.removeUp(filepath.Dir(target))
 }
 
 func (m *Manager) removeStaging(path string) error {
 	if err := removeEmpty(path); err != nil {
-		return fmt.Errorf("the driver unstaged the volume, but its staging path is not free: %w", err)
+		return fmt.Errorf("the volume is unstaged, but its staging path is not free: %w", err)
 	}
 	return m.removeUp(filepath.Dir(path))
 }

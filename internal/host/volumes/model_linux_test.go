@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -102,13 +103,21 @@ type model struct {
 	faults bool
 	boot   int
 	wanted map[string]*corev1.Pod // pods that exist
-	going  map[string]bool        // of those, the ones that are deleted
+	// daemons serve the filesystems in user space, of a driver that has such.
+	daemons []*csitest.FUSE
+	going   map[string]bool // of those, the ones that are deleted
 }
 
 func newModel(t *testing.T, seed uint64) *model {
 	t.Helper()
 	m := &model{random: rand.New(rand.NewPCG(seed, 7)), wanted: map[string]*corev1.Pod{}, going: map[string]bool{}} //nolint:gosec // repeatable
-	w, a := newServing(t, attaching, stagesATmpfs)
+	w, a := newServing(t, attaching, stagesATmpfs, func(d *csitest.Driver) {
+		d.Forgetful = seed%2 == 1
+		if seed%3 == 2 {
+			d.Publish = m.publishFUSE
+		}
+	})
+	t.Cleanup(func() { m.killDaemons(0) })
 	m.world = w
 	a.fail = m.fault
 	m.boot = 1
@@ -118,6 +127,30 @@ func newModel(t *testing.T, seed uint64) *model {
 	}
 	m.faults = true
 	return m
+}
+
+// publishFUSE is what a driver of filesystems in user space does at the target.
+func (m *model) publishFUSE(r *csi.NodePublishVolumeRequest) error {
+	if err := os.MkdirAll(r.GetTargetPath(), 0o755); err != nil || isMounted(r.GetTargetPath()) {
+		return err
+	}
+	daemon, err := csitest.MountFUSE(r.GetTargetPath())
+	if err == nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.daemons = append(m.daemons, daemon)
+	}
+	return err
+}
+
+// killDaemons leaves so many alive; the mounts of the others stay.
+func (m *model) killDaemons(left int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for len(m.daemons) > left {
+		m.daemons[0].Kill()
+		m.daemons = m.daemons[1:]
+	}
 }
 
 // fault is a driver's failure before it does anything.
@@ -140,7 +173,7 @@ func (m *model) pick(n int) int {
 
 // step does one thing at random. Errors are what the queue would repeat.
 func (m *model) step() {
-	switch m.pick(12) {
+	switch m.pick(13) {
 	case 0, 1, 2:
 		m.appear()
 	case 3, 4, 5, 6:
@@ -161,6 +194,8 @@ func (m *model) step() {
 	case 10:
 		m.boot++
 		m.reboot(m.bootID())
+	case 12:
+		m.killDaemons(1)
 	case 11: // a pod's object is lost
 		if names := m.names(); len(names) > 0 {
 			m.forget(names[m.pick(len(names))])
@@ -188,6 +223,9 @@ func (m *model) appear() {
 	if m.pick(3) == 0 {
 		p = inline(name, "scratch")
 		p.Spec.Volumes[0].CSI.Driver = "d.example"
+	}
+	if m.pick(2) == 0 {
+		withGroup(p, 4321)
 	}
 	p.UID = types.UID(fmt.Sprintf("%s-%d", name, m.pick(1<<30)))
 	m.wanted[name] = m.create(p)

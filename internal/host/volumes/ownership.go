@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 )
@@ -31,7 +32,12 @@ func (m *Manager) setOwnership(ctx context.Context, job job) error {
 	if err != nil {
 		return err
 	}
-	if !claim.AppliesFSGroup(claim.FSGroupPolicy(object), job.use.FSType, job.use.Modes, job.use.Inline) {
+	policy := claim.FSGroupPolicy(object)
+	if !claim.AppliesFSGroup(policy, job.use.FSType, job.use.Modes, job.use.Inline) {
+		if policy == storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy && job.use.FSType == "" {
+			m.notice(job.podRef(), false, "FSGroupNotApplied", "volume %q: its files are not given to group %d: neither its class (parameter csi.storage.k8s.io/fstype) names a filesystem nor says the CSIDriver object of %s fsGroupPolicy: File",
+				job.volumeName, *security.FSGroup, job.use.Driver)
+		}
 		return nil
 	}
 	driver, err := m.options.Drivers.Driver(job.use.Driver)

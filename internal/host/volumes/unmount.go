@@ -95,7 +95,7 @@ func (m *Manager) unpublish(ctx context.Context, use *store.VolumeUse, path stri
 		err := m.onDriver(ctx, use.Driver, func(driver *plugins.Driver) error {
 			return driver.Client.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: use.Handle, TargetPath: path})
 		})
-		if err := m.giveUpAt(use, path, err); err != nil {
+		if err := m.undoneAt(use, path, err); err != nil {
 			return err
 		}
 		return m.removeTarget(path)
@@ -123,7 +123,7 @@ func (m *Manager) unstage(ctx context.Context, use *store.VolumeUse) error {
 			if errors.Is(err, backend.ErrUnsupported) {
 				err = nil
 			}
-			if err := m.giveUpAt(use, use.StagingPath, err); err != nil {
+			if err := m.undoneAt(use, use.StagingPath, err); err != nil {
 				return err
 			}
 			return m.removeStaging(use.StagingPath)

@@ -1,0 +1,110 @@
+package volumes
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// mountsFUSE has the driver publish filesystems in user space.
+func mountsFUSE(t *testing.T) func(*csitest.Driver) {
+	t.Helper()
+	return func(d *csitest.Driver) {
+		d.Publish = func(r *csi.NodePublishVolumeRequest) error {
+			if err := os.MkdirAll(r.GetTargetPath(), 0o755); err != nil || isMounted(r.GetTargetPath()) {
+				return err
+			}
+			daemon, err := csitest.MountFUSE(r.GetTargetPath())
+			if err == nil {
+				t.Cleanup(daemon.Kill)
+			}
+			return err
+		}
+	}
+}
+
+// A class that names no filesystem leaves the choice to the driver, and with it
+// the driver's default fsGroupPolicy leaves the files' owners alone: a driver of
+// filesystems in user space refuses to change them.
+func TestFilesystemType_isLeftToTheDriver(t *testing.T) {
+	w, a := newServing(t, mountsFUSE(t))
+	w.ensured("a")
+	w.mount(w.create(withGroup(pod("web", "a"), 4321)))
+	created := one[*csi.CreateVolumeRequest](t, a).GetVolumeCapabilities()[0]
+	staged, published := one[*csi.NodeStageVolumeRequest](t, a), one[*csi.NodePublishVolumeRequest](t, a)
+	for call, capability := range map[string]*csi.VolumeCapability{
+		"CreateVolume": created, "NodeStageVolume": staged.GetVolumeCapability(), "NodePublishVolume": published.GetVolumeCapability(),
+	} {
+		if got := capability.GetMount().GetFsType(); got != "" {
+			t.Errorf("%s: the filesystem type is %q", call, got)
+		}
+	}
+}
+
+func TestFilesystemType_isTheClass(t *testing.T) {
+	w, a := newServing(t)
+	w.put(func(tx *store.Tx) error {
+		named := class()
+		named.Parameters = map[string]string{"csi.storage.k8s.io/fstype": "xfs"}
+		return tx.Classes().Put(named.Name, named)
+	})
+	w.ensured("a")
+	place := w.mount(w.create(withGroup(pod("web", "a"), 4321)))["data"].Path
+	if got := one[*csi.NodeStageVolumeRequest](t, a).GetVolumeCapability().GetMount().GetFsType(); got != "xfs" {
+		t.Errorf("the filesystem type is %q", got)
+	}
+	if got := w.groupOf(place); got != 4321 {
+		t.Errorf("the group is %d", got)
+	}
+}
+
+func forgetful(d *csitest.Driver) { d.Forgetful = true }
+
+// A driver whose volume was removed behind its back answers NOT_FOUND to the
+// calls that take it away. With nothing mounted, there is nothing left to do.
+func TestUnpublish_aVolumeThatTheDriverDoesNotKnow(t *testing.T) {
+	w, _ := newServing(t, forgetful)
+	w.impatient()
+	w.ensured("a")
+	p := w.create(pod("web", "a"))
+	place := w.mount(p)["data"].Path
+	w.driver.Forget("id-pvc-uid-a")
+	if err := w.manager.UnmountPod(t.Context(), p); err == nil || !strings.Contains(err.Error(), "is not known") || !isMounted(place) {
+		t.Fatalf("it is mounted, and the answer is %v", err)
+	}
+	if err := unix.Unmount(place, 0); err != nil {
+		t.Fatal(err)
+	}
+	w.remove(p)
+	w.isIdle()
+}
+
+// What is not empty has data in it that a mount hid or a failed one left bare.
+func TestUnpublish_keepsADirectoryWithFiles(t *testing.T) {
+	w, _ := newServing(t, forgetful)
+	w.impatient()
+	w.ensured("a")
+	p := w.create(pod("web", "a"))
+	place := w.mount(p)["data"].Path
+	w.driver.Forget("id-pvc-uid-a")
+	if err := unix.Unmount(place, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(place+"/file", []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.manager.UnmountPod(t.Context(), p); err == nil || !strings.Contains(err.Error(), "is not free") {
+		t.Errorf("the answer is %v", err)
+	}
+	if err := os.Remove(place + "/file"); err != nil {
+		t.Fatal(err)
+	}
+	w.remove(p)
+	w.isIdle()
+}
