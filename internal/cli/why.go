@@ -16,6 +16,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/why/onhost"
 )
 
+// The exit codes of why, beside those of every command.
+const (
+	exitWaits = 3
+	exitStuck = 4
+)
+
 const whyHelp = `Say what a pod, a claim, a volume or a snapshot waits for, since when, which call
 failed how often with which code, and what to do. The first line is the answer.
 
@@ -23,7 +29,10 @@ It asks the running host with the root directory --root, or with --kubeconfig a
 cluster; there the namespace is that of the current context, unless -n names
 another one. A volume is named by its driver's ID (volume/ID) or as PersistentVolume
 (pv/NAME). It reads and changes nothing; of Secrets it only asks whether they
-are there.`
+are there.
+
+The exit code is 0 if nothing is found that it waits for, 3 if it waits for
+something that may end by itself, and 4 if a person has to act.`
 
 const whyExample = `  holdfast why pvc/data
   holdfast why pod/app -n shop --kubeconfig ~/.kube/config
@@ -83,10 +92,26 @@ func (f *whyFlags) run(command *cobra.Command, subject string) error {
 	if err != nil {
 		return err
 	}
+	write := func() error { return writeReport(command.OutOrStdout(), report, time.Now()) }
 	if f.output == formatJSON {
-		return writeJSON(command, report)
+		write = func() error { return writeJSON(command, report) }
 	}
-	return writeReport(command.OutOrStdout(), report, time.Now())
+	if err := write(); err != nil {
+		return err
+	}
+	return exitOf(report.State)
+}
+
+func exitOf(state why.State) error {
+	switch state {
+	case why.Waits:
+		return ExitError{Code: exitWaits}
+	case why.Stuck:
+		return ExitError{Code: exitStuck}
+	case why.Unknown:
+		return ExitError{Code: exitFailed}
+	}
+	return nil
 }
 
 // namespace is the one given, or what the current context of the kubeconfig says.

@@ -33,7 +33,7 @@ func TestWhy_asksACluster(t *testing.T) {
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "d.example"}, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d.example"}})
 	cluster.Unserve("snapshot.storage.k8s.io", true)
 	var out, failures bytes.Buffer
-	if code := Run(t.Context(), "", []string{"why", "pvc/data", "-n", "shop", "--kubeconfig", cluster.Kubeconfig(), "-o", "json"}, &out, &failures); code != 0 {
+	if code := Run(t.Context(), "", []string{"why", "pvc/data", "-n", "shop", "--kubeconfig", cluster.Kubeconfig(), "-o", "json"}, &out, &failures); code != exitStuck {
 		t.Fatalf("exit code %d: %s", code, failures.String())
 	}
 	var report why.Report

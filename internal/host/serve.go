@@ -47,6 +47,20 @@ func (h *Host) Logs(ctx context.Context, request api.LogRequest, out io.Writer) 
 	return errors.Join(err, said.Close())
 }
 
+// Mounts says of each mounted volume of a pod whether it answers.
+func (h *Host) Mounts(ctx context.Context, key string) ([]api.Mount, error) {
+	checks, err := h.volumes.CheckMounts(ctx, key)
+	all := []api.Mount{}
+	for _, check := range checks {
+		mount := api.Mount{Volume: check.Volume, Driver: check.Driver, Path: check.Path}
+		if check.Err != nil {
+			mount.Error = check.Err.Error()
+		}
+		all = append(all, mount)
+	}
+	return all, err
+}
+
 // Stats tells how full a claim's volume is.
 func (h *Host) Stats(ctx context.Context, key string) (api.VolumeStats, error) {
 	stats, err := h.volumes.Stats(ctx, key)

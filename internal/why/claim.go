@@ -336,6 +336,9 @@ func (w *walk) claimGoes(pvc *corev1.PersistentVolumeClaim) {
 		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is being deleted, and a snapshot of it is being taken", pvc.Name), Since: pvc.DeletionTimestamp.Time,
 			Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.finalizers["+snapshotSource+"]")}, Do: "Wait for the snapshot, or delete it if it fails ('holdfast why snapshot/NAME')."})
 	}
+	if !slices.Contains(pvc.Finalizers, claimProtection) { // the pods go first
+		w.abandonable("pvc", pvc.Namespace, pvc.Name)
+	}
 	w.calls("PersistentVolumeClaim", pvc.Namespace, pvc.Name)
 	w.held(claims, pvc)
 	w.fine("the claim is being deleted")

@@ -25,12 +25,14 @@ type hostWorld struct {
 	world
 	calls      map[string][]Call
 	registered []string
+	mounts     []Mount
 }
 
 func (h hostWorld) Calls(_ context.Context, kind, key string) ([]Call, error) {
 	return h.calls[kind+" "+key], nil
 }
-func (h hostWorld) Registered(context.Context) ([]string, error) { return h.registered, nil }
+func (h hostWorld) Mounts(context.Context, string) ([]Mount, error) { return h.mounts, nil }
+func (h hostWorld) Registered(context.Context) ([]string, error)    { return h.registered, nil }
 
 func read(t *testing.T, texts ...string) world {
 	t.Helper()

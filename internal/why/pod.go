@@ -21,9 +21,13 @@ func (w *walk) podNamed(namespace, name string) {
 		w.podGoes(pod)
 		return
 	case ended(pod):
+		w.containers(pod)
 		w.fine("the pod has ended (%s); it waits for no volume", pod.Status.Phase)
 		return
-	case running(pod):
+	}
+	w.containers(pod)
+	if running(pod) {
+		w.mounts(pod)
 		w.fine("the pod runs; its volumes are mounted")
 		return
 	}
@@ -53,6 +57,10 @@ func running(pod *corev1.Pod) bool {
 // podGoes is for a pod that is being deleted and stays.
 func (w *walk) podGoes(pod *corev1.Pod) {
 	since := pod.DeletionTimestamp.Time
+	w.abandonable("pod", pod.Namespace, pod.Name)
+	for i := range pod.Spec.Volumes {
+		w.driverOf(pod, &pod.Spec.Volumes[i])
+	}
 	if list := w.warnings(pods, pod, "FailedUnMount", "FailedUnmount", "FailedKillPod"); len(list) > 0 {
 		w.add(failing, failure("a volume of the pod cannot be unmounted", pods, list))
 	}
@@ -68,6 +76,28 @@ func (w *walk) podGoes(pod *corev1.Pod) {
 	}
 	w.add(following, Finding{What: "the pod is being deleted, and its containers or volumes still go away", Since: since, Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "metadata.deletionTimestamp")},
 		Do: "Wait for the end of its grace period; look at its node if it stays."})
+}
+
+// driverOf looks whether the driver is there that has to take a volume away.
+func (w *walk) driverOf(pod *corev1.Pod, volume *corev1.Volume) {
+	name := ""
+	switch {
+	case volume.CSI != nil:
+		name = volume.CSI.Driver
+	case volume.PersistentVolumeClaim != nil, volume.Ephemeral != nil:
+		claimName := pod.Name + "-" + volume.Name
+		if volume.PersistentVolumeClaim != nil {
+			claimName = volume.PersistentVolumeClaim.ClaimName
+		}
+		if pvc := w.claim(pod.Namespace, claimName); pvc != nil && pvc.Spec.VolumeName != "" {
+			if pv := w.volume(pvc.Spec.VolumeName); pv != nil && pv.Spec.CSI != nil {
+				name = pv.Spec.CSI.Driver
+			}
+		}
+	}
+	if name != "" {
+		w.onNode(name, pod)
+	}
 }
 
 func (w *walk) node(name string) *corev1.Node {

@@ -77,6 +77,14 @@ type Host interface {
 	Calls(ctx context.Context, kind, key string) ([]Call, error)
 	// Registered lists the drivers that are registered.
 	Registered(ctx context.Context) ([]string, error)
+	// Mounts says of each mounted volume of a pod whether it answers.
+	Mounts(ctx context.Context, pod string) ([]Mount, error)
+}
+
+// Mount is a volume of a pod that is mounted on a host. Error is empty if it
+// answers.
+type Mount struct {
+	Volume, Driver, Path, Error string
 }
 
 // Call is a step for a volume that does not succeed, or does not end.

@@ -212,6 +212,7 @@ func codeName(number int32) string {
 // volumeGoes is for a volume without a claim.
 func (w *walk) volumeGoes(pv *corev1.PersistentVolume) {
 	policy := pv.Spec.PersistentVolumeReclaimPolicy
+	w.abandonable("pv", "", pv.Name)
 	if list := w.warnings(volumes, pv, "VolumeFailedDelete"); len(list) > 0 {
 		w.add(failing, failure(fmt.Sprintf("the volume %s cannot be deleted", pv.Name), volumes, list))
 	} else if pv.Status.Phase == corev1.VolumeFailed {

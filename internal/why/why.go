@@ -37,6 +37,33 @@ type Finding struct {
 	rank rank
 }
 
+// State is what a report comes to.
+type State string
+
+// The states of a report.
+const (
+	// Fine: nothing was found.
+	Fine State = "fine"
+	// Waits: what was found may end without help.
+	Waits State = "waits"
+	// Stuck: somebody has to act.
+	Stuck State = "stuck"
+	// Unknown: nothing was found, and not everything could be read.
+	Unknown State = "unknown"
+)
+
+// stuck reports whether a finding stays until a person acts: something is
+// missing or wrong, or a call fails with a code that a repetition does not cure.
+func (f Finding) stuck() bool {
+	switch f.rank {
+	case cause:
+		return true
+	case failing:
+		return !slices.Contains([]string{"Aborted", "Canceled", "DeadlineExceeded", "Unavailable"}, f.Code)
+	}
+	return false
+}
+
 // rank orders findings: a cause comes before what follows from it.
 type rank int
 
@@ -50,6 +77,7 @@ const (
 // Report is the answer.
 type Report struct {
 	Subject string `json:"subject"`
+	State   State  `json:"state"`
 	// Fine is said when nothing was found: what state the subject is in.
 	Fine     string    `json:"fine,omitempty"`
 	Findings []Finding `json:"findings,omitempty"`
@@ -139,17 +167,54 @@ func Ask(ctx context.Context, reader Reader, subject Subject) (Report, error) {
 		w.handle(subject.Name)
 	}
 	slices.SortStableFunc(w.report.Findings, func(a, b Finding) int { return int(a.rank) - int(b.rank) })
+	w.conclude()
+	return w.report, w.failed
+}
+
+// conclude says what the findings come to, and how to give up what is stuck.
+func (w *walk) conclude() {
+	w.report.State = Fine
+	switch {
+	case slices.ContainsFunc(w.report.Findings, Finding.stuck):
+		w.report.State = Stuck
+	case len(w.report.Findings) > 0:
+		w.report.State = Waits
+	}
+	if first := w.first(); w.abandon != "" && first != nil && first.rank <= failing {
+		first.Do = strings.TrimSpace(first.Do + " " + w.abandon)
+	}
 	switch {
 	case len(w.report.Findings) > 0:
 		w.report.Fine = "" // what was said of a part does not hold for the whole
 	case w.report.Fine == "" && len(w.report.Notes) > 0:
 		w.report.Fine = "what it waits for cannot be told without what may not be read"
+		w.report.State = Unknown
 	case w.report.Fine == "":
 		w.report.Fine = "nothing is found that it waits for"
 	case len(w.report.Notes) > 0:
 		w.report.Fine += ", as far as may be read"
 	}
-	return w.report, w.failed
+}
+
+// first is the finding that is the answer, nil if there is none.
+func (w *walk) first() *Finding {
+	if len(w.report.Findings) == 0 {
+		return nil
+	}
+	return &w.report.Findings[0]
+}
+
+// abandonable keeps the advice for an object that a host is deleting, and whose
+// driver may be gone.
+func (w *walk) abandonable(kind, namespace, name string) {
+	if !w.onHost {
+		return
+	}
+	command := fmt.Sprintf("holdfast delete %s/%s", kind, name)
+	if namespace != "" {
+		command += " -n " + namespace
+	}
+	w.abandon = fmt.Sprintf("If its driver never comes back, '%s --abandon' gives up what only the driver can undo.", command)
 }
 
 // walk is one question.
@@ -163,8 +228,10 @@ type walk struct {
 	seen   map[string]bool
 	// blind are the kinds of which something could not be read: that there is no
 	// such object is not known of them.
-	blind  map[Kind]bool
-	failed error
+	blind map[Kind]bool
+	// abandon is the advice for what is being deleted and is stuck.
+	abandon string
+	failed  error
 }
 
 func (w *walk) add(r rank, f Finding) {

@@ -1,7 +1,9 @@
 package host_test
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -33,13 +35,35 @@ func classManifest(name, driver string) string {
 	return "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: " + name + "}\nprovisioner: " + driver + "\n---\n"
 }
 
-// whyUntil asks why until the answer has all words.
+// Exit codes of why.
+const (
+	whyFine  = 0
+	whyWaits = 3
+	whyStuck = 4
+)
+
+// whyUntil asks why until the answer has all words, and a person has to act.
 func (m *machine) whyUntil(subject string, words ...string) {
+	m.t.Helper()
+	m.whyEnds(subject, whyStuck, words...)
+}
+
+// whyEnds asks why until it ends with a code and the answer has all words.
+func (m *machine) whyEnds(subject string, want int, words ...string) {
 	m.t.Helper()
 	m.until(subject+" is explained with "+strings.Join(words, ", "), limitOfTest, func() bool {
 		said, err := m.ask("why", subject)
-		if err != nil {
+		code := 0
+		if ended, ok := errors.AsType[*exec.ExitError](err); ok {
+			code = ended.ExitCode()
+		} else if err != nil {
 			m.t.Fatalf("why %s: %v\n%s", subject, err, said)
+		}
+		if code == 1 || code == 2 {
+			m.t.Fatalf("why %s: exit code %d\n%s", subject, code, said)
+		}
+		if code != want {
+			return false
 		}
 		for _, word := range words {
 			if !strings.Contains(said, word) {
@@ -99,4 +123,26 @@ func TestWhy_aVolumeThatCannotBeMounted(t *testing.T) {
 	}
 	m.apply(podManifest("web", "data"))
 	m.whyUntil("pod/web", "NodeStageVolume", "NotFound", "times")
+}
+
+func TestWhy_aClaimThatWaitsAndIsFine(t *testing.T) {
+	m := newMachine(t)
+	m.start()
+	m.apply(strings.Replace(idleClass, "provisioner:", "volumeBindingMode: WaitForFirstConsumer\nprovisioner:", 1) + claimManifest("data", "idle", "ReadWriteOnce"))
+	m.whyEnds("pvc/data", whyWaits, "waits for a pod that uses it")
+	m.apply(podManifest("web", "data"))
+	m.running("web")
+	m.whyEnds("pvc/data", whyFine, "bound to volume")
+	m.whyEnds("pod/web", whyFine, "the pod runs; its volumes are mounted")
+}
+
+// Pods whose containers do not run are not fine, though their volumes are mounted.
+func TestWhy_aContainerThatDoesNotRun(t *testing.T) {
+	m := newMachine(t)
+	m.start()
+	for name, command := range map[string]string{"crashing": "[sh, -c, 'exit 3']", "missing": "[/no/such/program]"} {
+		m.apply("apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec:\n  containers: [{name: main, command: " + command + "}]\n")
+	}
+	m.whyUntil("pod/crashing", "container main ends again and again", "exit code 3", "holdfast logs crashing")
+	m.whyUntil("pod/missing", "the program of container main, or one that it calls, is not found", "on this machine", "holdfast logs missing")
 }

@@ -125,6 +125,13 @@ func (c *Client) State(ctx context.Context, kind store.Kind, key string) ([]Work
 	return states, err
 }
 
+// Mounts asks whether the mounted volumes of a pod answer.
+func (c *Client) Mounts(ctx context.Context, podKey string) ([]Mount, error) {
+	var mounts []Mount
+	err := c.own(ctx, "mounts", url.Values{"pod": {podKey}}, &mounts)
+	return mounts, err
+}
+
 // Stats asks the driver how full a claim's volume is.
 func (c *Client) Stats(ctx context.Context, claimKey string) (VolumeStats, error) {
 	var stats VolumeStats

@@ -45,6 +45,7 @@ func (s *Server) routes() {
 	own("GET "+ownPrefix+"drivers", s.drivers)
 	own("GET "+ownPrefix+"state", s.state)
 	own("GET "+ownPrefix+"stats", s.stats)
+	own("GET "+ownPrefix+"mounts", s.mounts)
 	own("POST "+ownPrefix+"holds", s.hold)
 	own("DELETE "+ownPrefix+"holds/{namespace}/{name}", s.release)
 	own("GET "+ownPrefix+"version", s.version)
@@ -230,6 +231,19 @@ func (s *Server) stats(w http.ResponseWriter, r *http.Request) error {
 		return badRequest("claim is not given, as in claim=default/data")
 	}
 	answer, err := s.options.Host.Stats(r.Context(), key)
+	if err != nil {
+		return err
+	}
+	s.answer(w, http.StatusOK, answer)
+	return nil
+}
+
+func (s *Server) mounts(w http.ResponseWriter, r *http.Request) error {
+	key := r.URL.Query().Get("pod")
+	if key == "" {
+		return badRequest("pod is not given, as in pod=default/web")
+	}
+	answer, err := s.options.Host.Mounts(r.Context(), key)
 	if err != nil {
 		return err
 	}

@@ -183,6 +183,10 @@ func (h *fakeHost) Logs(ctx context.Context, request LogRequest, out io.Writer) 
 	return err
 }
 
+func (h *fakeHost) Mounts(context.Context, string) ([]Mount, error) {
+	return []Mount{{Volume: "data", Driver: "d.example", Path: "/x", Error: "it is gone"}}, h.err
+}
+
 func (h *fakeHost) Stats(context.Context, string) (VolumeStats, error) {
 	return VolumeStats{Bytes: &Usage{Total: 10, Used: 4, Available: 6}}, h.err
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -11,18 +12,24 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
+// ErrReleasing is of a Release that has begun, and goes on without its caller.
+var ErrReleasing = errors.New("it is still being released, and the host goes on trying")
+
 // Host is what the server asks of the host. Reading objects is not part of it:
 // that is the store's.
 type Host interface {
 	Apply(ctx context.Context, files []manifest.File, options ApplyOptions) (ApplyResult, error)
 	DeleteObject(ctx context.Context, kind store.Kind, key string, options DeleteOptions) (Deleted, error)
 	// Hold mounts volumes for somebody who is no pod, and Release takes them
-	// away; a Hold of the same namespace and name gives the same answer again.
+	// away; a Hold of the same namespace and name gives the same answer again. The
+	// error is ErrReleasing if the context ends before everything is unmounted.
 	Hold(ctx context.Context, request HoldRequest) (HoldAnswer, error)
 	Release(ctx context.Context, request ReleaseRequest) error
 	// Logs writes what a container said, and with Follow until it ends.
 	Logs(ctx context.Context, request LogRequest, out io.Writer) error
 	Stats(ctx context.Context, claimKey string) (VolumeStats, error)
+	// Mounts says of each mounted volume of a pod whether it answers.
+	Mounts(ctx context.Context, podKey string) ([]Mount, error)
 	Drivers() []Driver
 	// State tells where the work for an object stands, one for each controller
 	// that has any.
@@ -100,6 +107,14 @@ type HoldPlace struct {
 	Path     string `json:"path"`
 	Block    bool   `json:"block,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
+}
+
+// Mount is a volume that is mounted for a pod. Error is empty if it answers.
+type Mount struct {
+	Volume string `json:"volume"`
+	Driver string `json:"driver"`
+	Path   string `json:"path"`
+	Error  string `json:"error,omitempty"`
 }
 
 // VolumeStats is what the driver says of a volume that is in use.

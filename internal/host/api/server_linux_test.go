@@ -95,6 +95,8 @@ func TestServer_answersEachPath(t *testing.T) {
 		{"GET", "/apis/holdfast.dev/v1/state?kind=Deployment&key=x", "", 400, "none that this host has"},
 		{"GET", "/apis/holdfast.dev/v1/stats?claim=default/data", "", 200, `"available":6`},
 		{"GET", "/apis/holdfast.dev/v1/stats", "", 400, "claim is not given"},
+		{"GET", "/apis/holdfast.dev/v1/mounts?pod=default/web", "", 200, `"error":"it is gone"`},
+		{"GET", "/apis/holdfast.dev/v1/mounts", "", 400, "pod is not given"},
 		{"GET", "/apis/holdfast.dev/v1/version", "", 200, "v1.2.3"},
 		{"GET", "/apis/holdfast.dev/v1/healthz", "", 200, "ok"},
 		{"POST", "/apis/holdfast.dev/v1/apply?dryRun=true&name=x.yaml", "a: b", 200, `"action":"created"`},

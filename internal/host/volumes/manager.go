@@ -93,6 +93,8 @@ type shared struct {
 	said  memories[string]
 	tries memories[tries]
 	polls memories[poll]
+
+	inspections inspections
 }
 
 // turn is a lock on a key, for as long as somebody has or wants it.

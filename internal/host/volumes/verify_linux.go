@@ -70,6 +70,20 @@ func deviceAt(path string) string {
 	return fmt.Sprintf("%d:%d", stat.Dev_major, stat.Dev_minor)
 }
 
+// answers reads the attributes of what is mounted at a path from its server, a
+// FUSE daemon or an NFS server for example, and blocks until that answers.
+func answers(path string, block bool) error {
+	var stat unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &stat)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read its attributes: %w", err)
+	case block && stat.Mode&unix.S_IFMT != unix.S_IFBLK, !block && !mountRoot(stat):
+		return errors.New("it is not mounted any more")
+	}
+	return nil
+}
+
 // isInPlace tells whether a volume that was published is still at its target.
 // Something else there than what the driver had published is an error: it is
 // somebody else's, and no pod may get it in the volume's place.

@@ -20,6 +20,10 @@ func isMounted(string) bool { return false }
 
 func deviceAt(string) string { return "" }
 
+func answers(string, bool) error {
+	return fmt.Errorf("ask a mounted volume on %s: %w", runtime.GOOS, backend.ErrUnsupported)
+}
+
 func isInPlace(string, bool, string) (bool, error) {
 	return false, fmt.Errorf("look whether a volume is mounted on %s: %w", runtime.GOOS, backend.ErrUnsupported)
 }

@@ -35,6 +35,16 @@ func (r Reader) Registered(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
+// Mounts implements why.Host.
+func (r Reader) Mounts(ctx context.Context, pod string) ([]why.Mount, error) {
+	mounts, err := r.client.Mounts(ctx, pod)
+	var found []why.Mount
+	for _, mount := range mounts {
+		found = append(found, why.Mount(mount))
+	}
+	return found, err
+}
+
 // Calls implements why.Host: what failed last or did not end, of each step, and
 // else what a controller says that it failed with.
 func (r Reader) Calls(ctx context.Context, kind, key string) ([]why.Call, error) {

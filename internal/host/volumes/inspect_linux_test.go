@@ -1,0 +1,67 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+)
+
+// A mount outlives the daemon that serves it; only a system call that needs the
+// daemon finds out.
+func TestCheckMounts_findsADeadFilesystem(t *testing.T) {
+	var daemon *csitest.FUSE
+	w, _ := newServing(t, func(d *csitest.Driver) {
+		d.Publish = func(r *csi.NodePublishVolumeRequest) (err error) {
+			if err := os.MkdirAll(r.GetTargetPath(), 0o755); err != nil {
+				return err
+			}
+			daemon, err = csitest.MountFUSE(r.GetTargetPath())
+			return err
+		}
+	})
+	w.ensured("a")
+	p := w.create(pod("web", "a"))
+	place := w.mount(p)["data"].Path
+	check := func() MountCheck {
+		t.Helper()
+		checks, err := w.manager.CheckMounts(t.Context(), "ns/web")
+		if err != nil || len(checks) != 1 || checks[0].Path != place || checks[0].Volume != "data" || checks[0].Driver != "d.example" {
+			t.Fatalf("%+v, %v", checks, err)
+		}
+		return checks[0]
+	}
+	if err := check().Err; err != nil {
+		t.Errorf("it is alive: %v", err)
+	}
+	daemon.Kill()
+	if err := check().Err; !errors.Is(err, unix.ENOTCONN) {
+		t.Errorf("it is dead: %v", err)
+	}
+	w.remove(p)
+	if checks, err := w.manager.CheckMounts(t.Context(), "ns/web"); err != nil || len(checks) != 0 {
+		t.Errorf("of a pod that is gone: %+v, %v", checks, err)
+	}
+}
+
+func TestCheckMounts_doesNotHang(t *testing.T) {
+	var asked inspections
+	release := make(chan struct{})
+	hung := &inspection{done: release}
+	asked.running = map[string]*inspection{"/hung": hung}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := asked.run(ctx, "/hung", false); !errors.Is(err, errNoAnswer) {
+		t.Errorf("got %v", err)
+	}
+	close(release)
+	if err := asked.run(t.Context(), "/hung", false); err != nil {
+		t.Errorf("after the answer: %v", err)
+	}
+}
