@@ -126,7 +126,7 @@ func (h *Host) podOf(key string) (pod *corev1.Pod, err error) {
 }
 
 // Release ends a hold and returns when nothing is left of it. If the context
-// ends before, it goes on by itself.
+// ends before, the release continues, and the error is api.ErrReleasing.
 func (h *Host) Release(ctx context.Context, request api.ReleaseRequest) error {
 	key := store.Key(request.Namespace, request.Name)
 	pod, err := h.podOf(key)
@@ -143,7 +143,7 @@ func (h *Host) Release(ctx context.Context, request api.ReleaseRequest) error {
 		return err
 	}
 	if err := h.awaitGone(ctx, key, pod.UID); err != nil {
-		return fmt.Errorf("hold %s is not released yet; the host goes on trying: %w", key, err)
+		return fmt.Errorf("hold %s: %w: %w", key, api.ErrReleasing, err)
 	}
 	return nil
 }

@@ -119,9 +119,61 @@ func TestVolumePlugin_servesAContainerEngine(t *testing.T) {
 	e.does("Unmount", `{"Name":"web","ID":"two"}`)
 	e.does("Remove", `{"Name":"web"}`)
 	e.does("Remove", `{"Name":"web"}`)
-	if left := m.mounts(); len(left) > 0 {
-		t.Errorf("still mounted: %v", left)
+	m.until("nothing is mounted", limitOfTest, func() bool { return len(m.mounts()) == 0 })
+}
+
+// An engine that gets an error from Unmount counts the volume as mounted for
+// ever. A volume that stays busy for long is unmounted to the engine; its next
+// Mount works at once, in a place of its own.
+func TestVolumePlugin_aVolumeThatStaysBusy(t *testing.T) {
+	m, e := withEngine(t)
+	e.does("Create", `{"Name":"web","Opts":{"size":"16Mi"}}`)
+	first := e.does("Mount", `{"Name":"web","ID":"podman"}`).Mountpoint
+	busy, err := os.Create(filepath.Join(first, "busy"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer busy.Close()
+	e.does("Unmount", `{"Name":"web","ID":"podman"}`)
+	if !isMounted(t, first) {
+		t.Error("the file that is open does not keep the volume busy")
+	}
+	second := e.does("Mount", `{"Name":"web","ID":"podman"}`).Mountpoint
+	if second == first || !isMounted(t, second) {
+		t.Errorf("the mount after it is at %s, as the busy one", second)
+	}
+	if again := e.does("Mount", `{"Name":"web","ID":"podman"}`).Mountpoint; again != second {
+		t.Errorf("the same mount again is at %s, and was at %s", again, second)
+	}
+	if at := e.does("Path", `{"Name":"web"}`).Mountpoint; at != second {
+		t.Errorf("the volume is at %q; want %s", at, second)
+	}
+	m.kill() // what is to be unmounted is in the store
+	m.start("--volume-plugin", m.plugin())
+	e.fails("Remove", `{"Name":"web"}`, "is in use by pod default/volume-plugin-")
+	e.does("Unmount", `{"Name":"web","ID":"podman"}`)
+	e.does("Remove", `{"Name":"web"}`)
+	e.fails("Get", `{"Name":"web"}`, "no such volume")
+	if err := busy.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m.until("the volume is gone", limitOfTest, func() bool {
+		return len(m.mounts()) == 0 && get[*corev1.PersistentVolumeClaim](m, "persistentvolumeclaims", "default", "web") == nil
+	})
+}
+
+// A volume that could only wait for its class is refused when it is made, not by
+// a container that does not start.
+func TestVolumePlugin_refusesAClassThatIsNotThere(t *testing.T) {
+	m, e := withEngine(t)
+	e.fails("Create", `{"Name":"web","Opts":{"class":"nope"}}`, `option class="nope": no StorageClass has that name; there are fast`)
+	e.fails("Create", `{"Name":"web","Opts":{"class":""}}`, `no StorageClass has that name`)
+	m.apply(strings.Replace(holdClaim, "{name: fast}", `{name: fast, annotations: {storageclass.kubernetes.io/is-default-class: "false"}}`, 1))
+	e.fails("Create", `{"Name":"web"}`, "option class is missing, and no StorageClass is the default one")
+	if pvc := get[*corev1.PersistentVolumeClaim](m, "persistentvolumeclaims", "default", "web"); pvc != nil {
+		t.Error("the claim was made all the same")
+	}
+	e.does("Create", `{"Name":"web","Opts":{"class":"fast"}}`)
 }
 
 // `docker volume rm` removes data: what somebody else made is not the engine's.

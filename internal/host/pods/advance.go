@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 	"github.com/holdfast-csi/holdfast/internal/host/workload"
@@ -146,6 +147,13 @@ func (m *Manager) mountVolumes(ctx context.Context, pod *corev1.Pod) (map[string
 	return mounted, err
 }
 
+// A volume is mostly busy for seconds: a process of another namespace that has
+// just ended, an indexer, a backup. For the first minutes the host tries often.
+const (
+	busyPeriod = 5 * time.Minute
+	busyPause  = 4 * time.Second
+)
+
 // unmount takes the volumes away; nothing of the pod runs.
 func (m *Manager) unmount(ctx context.Context, r *run) error {
 	if err := m.hit("stopped"); err != nil {
@@ -155,6 +163,10 @@ func (m *Manager) unmount(ctx context.Context, r *run) error {
 	r.mu.Lock()
 	r.mounted = nil // also after a failure: nobody knows what is left
 	r.waits = ""
+	if r.unmounting.IsZero() {
+		r.unmounting = m.options.Now()
+	}
+	began := r.unmounting
 	r.mu.Unlock()
 	if m.options.Displace != nil {
 		if err := m.options.Displace(ctx, r.spec); err != nil {
@@ -163,6 +175,9 @@ func (m *Manager) unmount(ctx context.Context, r *run) error {
 		}
 	}
 	if err := m.options.Volumes.UnmountPod(ctx, r.spec); err != nil {
+		if m.options.Now().Sub(began) < busyPeriod {
+			err = reconcile.Within(err, busyPause)
+		}
 		return err
 	}
 	r.mu.Lock()

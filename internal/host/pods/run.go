@@ -36,8 +36,10 @@ type run struct {
 	// mounted are the volumes' places; nil: nobody knows, so ask again.
 	mounted   map[string]volumes.Mounted
 	unmounted bool
-	waits     string
-	trouble   map[string]trouble
+	// unmounting is when the volumes were to be taken away first.
+	unmounting time.Time
+	waits      string
+	trouble    map[string]trouble
 	// backOff has the containers whose waiting was told.
 	backOff map[string]bool
 	// stopping is when the containers were told to end, killed that they were killed.

@@ -9,6 +9,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -219,6 +220,9 @@ func (q *Queue) finish(key, lane string, again time.Duration, err error) {
 	} else {
 		it.Attempts++
 		again = pauseAfter(it.Attempts)
+		if soon, ok := errors.AsType[*within](err); ok {
+			again = min(again, soon.limit)
+		}
 		if it.changed { // the call may not have seen it
 			again = FirstPause
 		}
@@ -233,6 +237,22 @@ func (q *Queue) finish(key, lane string, again time.Duration, err error) {
 		delete(q.items, key)
 	}
 	q.fill(lane)
+}
+
+// within is a failure that is tried again sooner than others.
+type within struct {
+	error
+	limit time.Duration
+}
+
+func (w *within) Unwrap() error { return w.error }
+
+// Within has the key that failed tried again after the limit at most.
+func Within(err error, limit time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &within{err, limit}
 }
 
 func pauseAfter(attempts int) time.Duration {

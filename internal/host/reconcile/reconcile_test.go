@@ -259,3 +259,24 @@ func TestSet_catchesUpWhenItFellBehind(t *testing.T) {
 		}
 	}
 }
+
+func TestSet_aFailureCanBeTriedAgainSoon(t *testing.T) {
+	const limit = time.Millisecond
+	r := &recorder{do: func(_ context.Context, _ string, call int) (time.Duration, error) {
+		if call < 12 { // with the ordinary pauses, more than a quarter of an hour
+			return 0, Within(errors.New("busy"), limit)
+		}
+		return 0, nil
+	}}
+	run(t, r)
+	for range 12 {
+		<-r.told
+	}
+	if err := Within(nil, limit); err != nil {
+		t.Errorf("no failure became %v", err)
+	}
+	busy := errors.New("busy")
+	if err := Within(busy, limit); !errors.Is(err, busy) || err.Error() != "busy" {
+		t.Errorf("the failure became %v", err)
+	}
+}

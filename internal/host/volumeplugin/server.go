@@ -4,6 +4,12 @@
 // volume is a claim: its name is the claim's, in the namespace default, or
 // NAMESPACE/NAME. Each Mount is a hold of its own, which the store keeps, so that
 // nothing is lost when the host or the container engine is started again.
+//
+// An engine that gets an error from Unmount keeps the volume counted as mounted,
+// and never mounts it anew. So an Unmount succeeds as soon as the store has the
+// hold's end: the protocol says that the engine does not use the volume any more,
+// not that it is unmounted. What is busy the host goes on unmounting, and the
+// next Mount gets a hold, and a mount point, of its own.
 package volumeplugin
 
 import (
@@ -32,6 +38,10 @@ const (
 	// callLimit is below the two minutes that Docker waits for a Mount, so that
 	// it gets the reason.
 	callLimit = 110 * time.Second
+	// unmountWait is how long an Unmount waits for the volume to be unmounted,
+	// below the 5 s that Podman waits for an answer (containers.conf,
+	// volume_plugin_timeout).
+	unmountWait = 2 * time.Second
 	// drainLimit is how long calls in flight are waited for at the end.
 	drainLimit = 10 * time.Second
 )

@@ -1,6 +1,7 @@
 package volumeplugin
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -82,12 +83,41 @@ func (p *Plugin) create(ctx context.Context, asked request) (answer, error) {
 	if there != nil {
 		return answer{}, sameClaim(there, wanted, asked.Opts)
 	}
+	if err := p.checkClass(wanted.Spec.StorageClassName); err != nil {
+		return answer{}, err
+	}
 	data, err := json.Marshal(wanted)
 	if err != nil {
 		return answer{}, err
 	}
 	_, err = p.Host.Apply(ctx, []manifest.File{{Name: "volume " + asked.Name, Data: data}}, api.ApplyOptions{})
 	return answer{}, err
+}
+
+// checkClass refuses a volume that could only wait for its class: the engine
+// would find out by a container that does not start.
+func (p *Plugin) checkClass(named *string) error {
+	var classes []string
+	found := false
+	err := p.Store.View(func(tx *store.Tx) error {
+		all, err := tx.Classes().All()
+		for _, class := range all {
+			classes = append(classes, class.Name)
+			found = found || named != nil && *named == class.Name || named == nil && manifest.IsDefault(class)
+		}
+		return err
+	})
+	if err != nil || found {
+		return err
+	}
+	there := "there are none: make one with 'holdfast apply'"
+	if len(classes) > 0 {
+		there = "there are " + strings.Join(slices.Sorted(slices.Values(classes)), ", ")
+	}
+	if named != nil {
+		return fmt.Errorf("option class=%q: no StorageClass has that name; %s", *named, there)
+	}
+	return fmt.Errorf("option class is missing, and no StorageClass is the default one (annotation %s: \"true\"); %s", manifest.DefaultClassAnnotation, there)
 }
 
 func claimOf(namespace, name string, options map[string]string) (*corev1.PersistentVolumeClaim, error) {
@@ -168,12 +198,14 @@ func (p *Plugin) remove(ctx context.Context, asked request) (answer, error) {
 	return answer{}, err
 }
 
-// users are the pods, holds among them, that use a claim.
+// users are the pods, holds among them, that use a claim. A hold of this plugin
+// that is being released is not: the claim goes after it by itself.
 func (p *Plugin) users(pvc *corev1.PersistentVolumeClaim) (names []string, err error) {
 	err = p.Store.View(func(tx *store.Tx) error {
 		all, err := tx.Pods().All()
 		for _, pod := range all {
-			if pod.Namespace == pvc.Namespace && uses(pod, pvc.Name) {
+			released := pod.DeletionTimestamp != nil && strings.HasPrefix(pod.Name, holdPrefix)
+			if pod.Namespace == pvc.Namespace && uses(pod, pvc.Name) && !released {
 				names = append(names, "pod "+store.KeyOf(pod))
 			}
 		}
@@ -188,11 +220,35 @@ func uses(pod *corev1.Pod, claim string) bool {
 	})
 }
 
-// holdName is the name of the hold of one Mount. An engine's ids can have any
-// characters.
+// holdName is the name of the first hold of a Mount, and begins the names of
+// those after it. An engine's ids can have any characters.
 func holdName(volume, id string) string {
 	sum := sha256.Sum256([]byte(volume + "\x00" + id))
 	return holdPrefix + hex.EncodeToString(sum[:10])
+}
+
+// holdsOf are the holds of one Mount: the name of the one that is in use, "" if
+// there is none, and the first name that is free.
+func (p *Plugin) holdsOf(namespace string, asked request) (current, free string, err error) {
+	first, taken := holdName(asked.Name, asked.ID), map[string]bool{}
+	err = p.Store.View(func(tx *store.Tx) error {
+		all, err := tx.Pods().All()
+		for _, pod := range all {
+			if pod.Namespace != namespace || pod.Name != first && !strings.HasPrefix(pod.Name, first+"-") {
+				continue
+			}
+			taken[pod.Name] = true
+			if pod.DeletionTimestamp == nil {
+				current = pod.Name
+			}
+		}
+		return err
+	})
+	free = first
+	for n := 2; taken[free]; n++ {
+		free = first + "-" + strconv.Itoa(n)
+	}
+	return current, free, err
 }
 
 func (p *Plugin) mount(ctx context.Context, asked request) (answer, error) {
@@ -200,8 +256,12 @@ func (p *Plugin) mount(ctx context.Context, asked request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	current, free, err := p.holdsOf(namespace, asked)
+	if err != nil {
+		return answer{}, err
+	}
 	held, err := p.Host.Hold(ctx, api.HoldRequest{
-		Namespace: namespace, Name: holdName(asked.Name, asked.ID), Holder: "container engine, mount " + asked.ID,
+		Namespace: namespace, Name: cmp.Or(current, free), Holder: "container engine, mount " + asked.ID,
 		Volumes: []api.HoldVolume{{Name: "volume", Claim: name}}, UntilReboot: true,
 	})
 	if err != nil {
@@ -215,15 +275,26 @@ func (p *Plugin) mount(ctx context.Context, asked request) (answer, error) {
 	return answer{Mountpoint: place.Path}, nil
 }
 
+// release ends the hold of a Mount; one that is not there was ended before.
 func (p *Plugin) release(ctx context.Context, namespace string, asked request) error {
-	err := p.Host.Release(ctx, api.ReleaseRequest{Namespace: namespace, Name: holdName(asked.Name, asked.ID)})
-	if errors.Is(err, api.ErrNotFound) {
+	current, _, err := p.holdsOf(namespace, asked)
+	if err != nil || current == "" {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, unmountWait)
+	defer cancel()
+	err = p.Host.Release(ctx, api.ReleaseRequest{Namespace: namespace, Name: current})
+	switch {
+	case errors.Is(err, api.ErrNotFound):
+		return nil
+	case errors.Is(err, api.ErrReleasing):
+		p.Logger.Warn("a volume that a container engine does not use any more is not unmounted yet; the host goes on", "volume", asked.Name, "id", asked.ID, "error", err)
 		return nil
 	}
 	return err
 }
 
-// unmount ends the hold; one that is not there was ended before.
+// unmount succeeds when the end of the hold is recorded.
 func (p *Plugin) unmount(ctx context.Context, asked request) (answer, error) {
 	namespace, _, err := keyOf(asked.Name)
 	if err != nil {
