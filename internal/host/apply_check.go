@@ -9,6 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
@@ -99,6 +100,11 @@ func (s *state) checkVolumesOf(pod *corev1.Pod) (findings []finding) {
 			if pvc := s.claims.get(key); pvc != nil && !claim.OwnsEphemeralClaim(pod, pvc) {
 				findings = append(findings, waiting("%s.ephemeral: PersistentVolumeClaim %q exists and is not this pod's; it is not touched", at, key))
 			}
+		}
+	}
+	for _, name := range manifest.SecretsOf(pod) {
+		if key := store.Key(pod.Namespace, name); read(s, s.tx.Secrets(), key) == nil {
+			findings = append(findings, waiting("%s: there is no Secret %q, which its containers refer to", describePod(pod), key))
 		}
 	}
 	return findings

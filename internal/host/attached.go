@@ -56,7 +56,17 @@ func (a *Attached) Run(ctx context.Context, objects *manifest.Objects, output Ou
 	mount := func(ctx context.Context, pod *corev1.Pod) (map[string]workload.Volume, error) {
 		return a.mount(ctx, pod, output.Warn)
 	}
-	runner := podRunner{mount: mount, unmount: a.unmount, scratch: a.scratch, root: a.Root, node: machineName()}
+	// The host answers no caller with the data of a Secret: those that containers
+	// refer to have to be in the files.
+	secret := func(key string) (*corev1.Secret, error) {
+		for _, given := range objects.All {
+			if found, ok := given.Object.(*corev1.Secret); ok && store.KeyOf(found) == key {
+				return found, nil
+			}
+		}
+		return nil, nil
+	}
+	runner := podRunner{mount: mount, unmount: a.unmount, scratch: a.scratch, secret: secret, root: a.Root, node: machineName()}
 	return runner.runPods(ctx, objects.Pods, output)
 }
 

@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"slices"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
@@ -125,6 +127,9 @@ func (d *deleter) usersOfContent(found *sentences, content *snapshotv1.VolumeSna
 func (d *deleter) usersOfSecret(found *sentences, secret *corev1.Secret) {
 	found.add(gather(d.tx.Volumes(), secret.Name, "without it, calls for these volumes fail: PersistentVolume", func(volume *corev1.PersistentVolume) string {
 		return when(namesSecret(volume, secret), volume.Name)
+	}))
+	found.add(gather(d.tx.Pods(), secret.Name, "without it, containers cannot be started again: Pod", func(pod *corev1.Pod) string {
+		return when(isAlive(pod) && pod.Namespace == secret.Namespace && slices.Contains(manifest.SecretsOf(pod), secret.Name), store.Key(pod.Namespace, pod.Name))
 	}))
 	found.add(gather(d.tx.Pods(), secret.Name, "without it, inline volumes cannot be published again: Pod", func(pod *corev1.Pod) string {
 		return when(isAlive(pod) && pod.Namespace == secret.Namespace && inlineSecret(pod, secret.Name), store.Key(pod.Namespace, pod.Name))

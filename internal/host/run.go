@@ -64,8 +64,10 @@ type podRunner struct {
 	// scratch makes an empty directory that a container's root is mounted over.
 	// It goes with the pod.
 	scratch func(pod *corev1.Pod, container string) (string, error)
-	root    string // of the host
-	node    string // this machine's name
+	// secret finds a Secret by namespace/name; nil if there is none.
+	secret func(key string) (*corev1.Secret, error)
+	root   string // of the host
+	node   string // this machine's name
 }
 
 // runner is for pods of this host.
@@ -78,8 +80,16 @@ func (h *Host) runner() podRunner {
 			}
 			return places(mounted), err
 		},
-		unmount: h.volumes.UnmountPod, scratch: h.scratch, root: h.paths.Root, node: h.nodeName(),
+		unmount: h.volumes.UnmountPod, scratch: h.scratch, secret: h.secret, root: h.paths.Root, node: h.nodeName(),
 	}
+}
+
+func (h *Host) secret(key string) (secret *corev1.Secret, err error) {
+	err = h.store.View(func(tx *store.Tx) error {
+		secret, err = tx.Secrets().Get(key)
+		return err
+	})
+	return secret, err
 }
 
 // startDrivers brings up the built-in drivers that are needed, now or by what
@@ -220,7 +230,10 @@ func (r podRunner) runPod(ctx context.Context, pod *corev1.Pod, output podOutput
 	if err != nil {
 		return 0, err
 	}
-	translated, err := workload.FromPod(pod, mounted, r.node)
+	translated, err := workload.FromPod(pod, workload.Sources{
+		Volumes: mounted, Node: r.node,
+		Secrets: func(name string) (*corev1.Secret, error) { return r.secret(store.Key(pod.Namespace, name)) },
+	})
 	if err != nil {
 		return 0, err
 	}

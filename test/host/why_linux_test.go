@@ -134,6 +134,7 @@ func TestWhy_aClaimThatWaitsAndIsFine(t *testing.T) {
 	m.running("web")
 	m.whyEnds("pvc/data", whyFine, "bound to volume")
 	m.whyEnds("pod/web", whyFine, "the pod runs; its volumes are mounted")
+	m.mustRun("delete", "pod/web")
 }
 
 // Pods whose containers do not run are not fine, though their volumes are mounted.
@@ -145,4 +146,5 @@ func TestWhy_aContainerThatDoesNotRun(t *testing.T) {
 	}
 	m.whyUntil("pod/crashing", "container main ends again and again", "exit code 3", "holdfast logs crashing")
 	m.whyUntil("pod/missing", "the program of container main, or one that it calls, is not found", "on this machine", "holdfast logs missing")
+	m.mustRun("delete", "pod/crashing", "pod/missing")
 }

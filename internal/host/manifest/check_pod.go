@@ -116,6 +116,10 @@ func checkVolume(at string, pod *corev1.Pod, volume *corev1.Volume) []string {
 	if volume.EmptyDir != nil {
 		kinds++
 	}
+	if source := volume.Secret; source != nil {
+		kinds++
+		problems = append(problems, checkSecretVolume(at+".secret", source)...)
+	}
 	if source := volume.Ephemeral; source != nil {
 		kinds++
 		problems = append(problems, checkEphemeral(at+".ephemeral", pod, volume)...)
@@ -124,7 +128,7 @@ func checkVolume(at string, pod *corev1.Pod, volume *corev1.Volume) []string {
 	case kinds > 1:
 		problems = append(problems, at+": names more than one kind of volume")
 	case kinds == 0 && volume.VolumeSource == (corev1.VolumeSource{}): // another kind is refused by its field
-		problems = append(problems, at+": names no kind of volume; supported are persistentVolumeClaim, csi, ephemeral and emptyDir")
+		problems = append(problems, at+": names no kind of volume; supported are persistentVolumeClaim, csi, ephemeral, emptyDir and secret")
 	}
 	return problems
 }
@@ -172,10 +176,14 @@ func (c containers) check(at string, container *corev1.Container) []string {
 		if variable.Value != "" && variable.ValueFrom != nil {
 			problems = append(problems, fmt.Sprintf("%s.env[%d]: has a value and a valueFrom", at, i))
 		}
+		if source := variable.ValueFrom; source != nil {
+			problems = append(problems, checkValueFrom(fmt.Sprintf("%s.env[%d].valueFrom", at, i), source)...)
+		}
 		if source := variable.ValueFrom; source != nil && source.FieldRef != nil && !isServed(source.FieldRef.FieldPath) {
 			problems = append(problems, fmt.Sprintf("%s.env[%d].valueFrom.fieldRef.fieldPath: %q is not supported on one machine", at, i, source.FieldRef.FieldPath))
 		}
 	}
+	problems = append(problems, checkEnvFrom(at, container)...)
 	if security := container.SecurityContext; security != nil {
 		problems = append(problems, checkID(at+".securityContext.runAsUser", security.RunAsUser)...)
 		problems = append(problems, checkID(at+".securityContext.runAsGroup", security.RunAsGroup)...)
@@ -216,6 +224,9 @@ func (c containers) checkPlaces(at string, container *corev1.Container) (problem
 		field := fmt.Sprintf("%s.volumeMounts[%d]", at, i)
 		if volume := place(field, mount.Name, mount.MountPath); volume.known && !volume.filesystem {
 			problems = append(problems, fmt.Sprintf("%s: volume %q is a block device (volumeMode: Block); use volumeDevices", field, mount.Name))
+		}
+		if mount.SubPath != "" && c.isSecret(mount.Name) {
+			problems = append(problems, fmt.Sprintf("%s.subPath: is not served for a secret volume; use the volume's items to choose its files", field))
 		}
 		if sub := mount.SubPath; sub != "" && (path.IsAbs(sub) || slices.Contains(strings.Split(sub, "/"), "..")) {
 			problems = append(problems, fmt.Sprintf("%s.subPath: %q leads out of the volume", field, sub))

@@ -1,7 +1,7 @@
 package manifest
 
 const (
-	noSource  = "only persistentVolumeClaim, csi, ephemeral and emptyDir are served"
+	noSource  = "only persistentVolumeClaim, csi, ephemeral, emptyDir and secret are served"
 	noSandbox = "containers share the machine's own view"
 	labelled  = "as the volume's mount option `context=`; processes are not labelled"
 )
@@ -33,6 +33,9 @@ func podVolumeFields(c *contract, prefix string) {
 	c.honour(prefix, "name", "persistentVolumeClaim.claimName", "persistentVolumeClaim.readOnly",
 		"csi.driver", "csi.readOnly", "csi.fsType", "csi.volumeAttributes", "csi.nodePublishSecretRef")
 	c.note(Honoured, "a directory that goes with the pod", prefix, "emptyDir")
+	c.note(Honoured, "in the container's memory; a changed Secret is seen by the next start of the container", prefix,
+		"secret.secretName", "secret.items[].key", "secret.items[].path", "secret.items[].mode", "secret.defaultMode", "secret.optional")
+	c.refuse("the files are root's", prefix, "secret.defaultUser", "secret.items[].user")
 	c.refuse("an emptyDir is a directory of this machine, without a limit", prefix, "emptyDir.medium", "emptyDir.sizeLimit", "emptyDir.mode")
 	template := prefix + "ephemeral.volumeClaimTemplate."
 	c.honour(template+"metadata.", "labels", "annotations")
@@ -40,18 +43,19 @@ func podVolumeFields(c *contract, prefix string) {
 	c.refuse("the claim is named after the pod and the volume", template+"metadata.", "name", "generateName", "namespace", "selfLink", "uid",
 		"resourceVersion", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers", "managedFields")
 	claimFields(c, template+"spec.")
-	c.refuse(noSource, prefix, "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "secret", "nfs", "iscsi", "glusterfs", "rbd",
+	c.refuse(noSource, prefix, "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "nfs", "iscsi", "glusterfs", "rbd",
 		"flexVolume", "cinder", "cephfs", "flocker", "downwardAPI", "fc", "azureFile", "configMap", "vsphereVolume", "quobyte",
 		"azureDisk", "photonPersistentDisk", "projected", "portworxVolume", "scaleIO", "storageos", "image")
 }
 
 func containerFields(c *contract, prefix string) {
-	c.honour(prefix, "name", "command", "args", "workingDir", "env[].name", "env[].value", "env[].valueFrom.fieldRef",
+	c.honour(prefix, "name", "command", "args", "workingDir", "env[].name", "env[].value", "env[].valueFrom.fieldRef", "env[].valueFrom.secretKeyRef", "envFrom[].prefix", "envFrom[].secretRef",
 		"volumeMounts[].name", "volumeMounts[].mountPath", "volumeMounts[].readOnly", "volumeMounts[].subPath", "volumeDevices")
 	c.unused(prefix, "image", "imagePullPolicy", "resources", "resizePolicy", "ports", "livenessProbe", "readinessProbe", "startupProbe",
 		"terminationMessagePath", "terminationMessagePolicy")
-	c.refuse("only fieldRef is served", prefix, "env[].valueFrom.resourceFieldRef", "env[].valueFrom.configMapKeyRef",
-		"env[].valueFrom.secretKeyRef", "env[].valueFrom.fileKeyRef", "envFrom")
+	c.refuse("only fieldRef and secretKeyRef are served", prefix, "env[].valueFrom.resourceFieldRef", "env[].valueFrom.configMapKeyRef",
+		"env[].valueFrom.fileKeyRef")
+	c.refuse("only secretRef is served", prefix, "envFrom[].configMapRef")
 	c.refuse("", prefix, "lifecycle", "restartPolicy", "restartPolicyRules", "stdin", "stdinOnce", "tty",
 		"volumeMounts[].recursiveReadOnly", "volumeMounts[].mountPropagation", "volumeMounts[].subPathExpr", "volumeMounts[].bindMountOptions")
 	security := prefix + "securityContext."

@@ -97,7 +97,7 @@ func TestDecode_refusesByName(t *testing.T) {
 		{"a populator", changed(t, "storageClassName: local", "dataSourceRef: {apiGroup: x.example, kind: Git, name: a}"), `spec.dataSourceRef: kind "Git"`},
 		{"a field that cannot be honoured", changed(t, "restartPolicy: Never", "hostPID: true"), `Pod "ns/p": spec.hostPID: is not supported on one machine`},
 		{"another kind of volume", changed(t, "persistentVolumeClaim: {claimName: data}", "hostPath: {path: /}"), "spec.volumes[0].hostPath: is not supported on one machine"},
-		{"no kind of volume", changed(t, ", persistentVolumeClaim: {claimName: data}", ""), "spec.volumes[0]: names no kind of volume; supported are persistentVolumeClaim, csi, ephemeral and emptyDir"},
+		{"no kind of volume", changed(t, ", persistentVolumeClaim: {claimName: data}", ""), "spec.volumes[0]: names no kind of volume; supported are persistentVolumeClaim, csi, ephemeral, emptyDir and secret"},
 		{"two kinds of volume", changed(t, "persistentVolumeClaim: {claimName: data}", "persistentVolumeClaim: {claimName: data}, emptyDir: {}"), "spec.volumes[0]: names more than one kind of volume"},
 		{"an emptyDir with a size", changed(t, "persistentVolumeClaim: {claimName: data}", "emptyDir: {sizeLimit: 1Mi}"), `spec.volumes[0].emptyDir.sizeLimit: "1Mi" is not supported`},
 		{"no command", changed(t, "command: [cat], ", ""), "spec.containers[0].command: is needed on one machine"},
@@ -107,7 +107,7 @@ func TestDecode_refusesByName(t *testing.T) {
 		{"a path twice", changed(t, mount, "volumeMounts: [{name: data, mountPath: /data}, {name: data, mountPath: /data/}]"), `spec.containers[0].volumeMounts[1]: the path "/data/" is taken`},
 		{"a subPath that leads out", changed(t, "mountPath: /data", "mountPath: /data, subPath: a/../../b"), `subPath: "a/../../b" leads out of the volume`},
 		{"a probe is unused, a hook is not", changed(t, "image: busybox", "lifecycle: {preStop: {exec: {command: [x]}}}, livenessProbe: {exec: {command: [x]}}"), "spec.containers[0].lifecycle: is not supported"},
-		{"env from elsewhere", changed(t, "image: busybox", "env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]"), "spec.containers[0].env[0].valueFrom.secretKeyRef: is not supported"},
+		{"env from elsewhere", changed(t, "image: busybox", "env: [{name: A, valueFrom: {configMapKeyRef: {name: s, key: k}}}]"), "spec.containers[0].env[0].valueFrom.configMapKeyRef: is not supported"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/host/workload"
 )
 
@@ -23,22 +25,48 @@ func (m *Manager) start(r *run, names []string) error {
 		places[name] = workload.Volume{Path: volume.Path, Block: volume.Block, ReadOnly: volume.ReadOnly}
 	}
 	r.mu.Unlock()
-	translated, err := workload.FromPod(r.spec, places, m.options.NodeName)
-	if err != nil {
-		for _, name := range names {
-			m.failed(r, name, reasonConfigError, err)
-		}
-		return err
-	}
-	failures := make([]error, len(names))
+	sources := workload.Sources{Volumes: places, Node: m.options.NodeName, Secrets: m.secretsOf(r.spec.Namespace)}
+	specs := slices.Concat(r.spec.Spec.InitContainers, r.spec.Spec.Containers)
+	failures := make([]error, len(specs))
 	var group sync.WaitGroup
-	for _, container := range slices.Concat(translated.Init, translated.Main) {
-		if i := slices.Index(names, container.Name); i >= 0 {
-			group.Go(func() { failures[i] = m.startOne(r, container) })
+	for i := range specs {
+		if !slices.Contains(names, specs[i].Name) {
+			continue
 		}
+		container, err := workload.FromContainer(r.spec, &specs[i], sources)
+		if err != nil {
+			m.failed(r, specs[i].Name, reasonConfigError, err)
+			failures[i] = err
+			continue
+		}
+		group.Go(func() { failures[i] = m.startOne(r, container) })
 	}
 	group.Wait()
+	m.awaitSecrets(r, failures)
 	return errors.Join(failures...)
+}
+
+// secretsOf reads the Secrets of a namespace.
+func (m *Manager) secretsOf(namespace string) workload.Secrets {
+	return func(name string) (secret *corev1.Secret, err error) {
+		err = m.options.Store.View(func(tx *store.Tx) error {
+			secret, err = tx.Secrets().Get(store.Key(namespace, name))
+			return err
+		})
+		return secret, err
+	}
+}
+
+// awaitSecrets has the pod tried again when a Secret comes, or changes, without
+// which containers could not be started.
+func (m *Manager) awaitSecrets(r *run, failures []error) {
+	var on []journal.Ref
+	for _, err := range failures {
+		if missing, ok := errors.AsType[*workload.MissingSecret](err); ok {
+			on = append(on, journal.Ref{Kind: "Secret", Key: store.Key(missing.Namespace, missing.Name)})
+		}
+	}
+	m.await(r.key, on)
 }
 
 func (m *Manager) failed(r *run, container, reason string, err error) {

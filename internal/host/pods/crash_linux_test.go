@@ -85,7 +85,11 @@ func liveThrough(t *testing.T, root string) {
 		}
 	}
 	if pod := f.pod("a"); pod != nil && pod.DeletionTimestamp == nil {
-		f.until("a", func(p *corev1.Pod) bool { return condition(p, corev1.PodReady).Status == corev1.ConditionTrue })
+		f.until("a", func(p *corev1.Pod) bool {
+			// Ready says that the command was executed, and not that its first line was.
+			started, _ := os.ReadFile(filepath.Join(root, "volume-data", "started"))
+			return condition(p, corev1.PodReady).Status == corev1.ConditionTrue && strings.HasSuffix(string(started), "main\n")
+		})
 		f.delete("a")
 	}
 	f.until("a", isGone)

@@ -42,7 +42,7 @@ func (m *Manager) MountPod(ctx context.Context, pod *corev1.Pod) (map[string]Mou
 	)
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
-		if !isUsed(pod, volume.Name) {
+		if !isUsed(pod, volume.Name) || volume.Secret != nil { // what starts the containers makes those
 			continue
 		}
 		group.Go(func() {

@@ -30,19 +30,28 @@ type Pod struct {
 	Init, Main []Container
 }
 
-// FromPod translates a pod whose volumes, by their names in the pod, are in
-// place. Fields without a meaning here are the caller's to refuse or to report.
-func FromPod(pod *corev1.Pod, volumes map[string]Volume, node string) (Pod, error) {
+// Sources are what containers refer to beside the pod.
+type Sources struct {
+	// Volumes are in place, by their names in the pod.
+	Volumes map[string]Volume
+	Secrets Secrets
+	// Node is this machine's name.
+	Node string
+}
+
+// FromPod translates a pod. Fields without a meaning here are the caller's to
+// refuse or to report.
+func FromPod(pod *corev1.Pod, sources Sources) (Pod, error) {
 	var translated Pod
 	for i := range pod.Spec.InitContainers {
-		container, err := fromContainer(pod, &pod.Spec.InitContainers[i], volumes, node)
+		container, err := FromContainer(pod, &pod.Spec.InitContainers[i], sources)
 		if err != nil {
 			return Pod{}, err
 		}
 		translated.Init = append(translated.Init, container)
 	}
 	for i := range pod.Spec.Containers {
-		container, err := fromContainer(pod, &pod.Spec.Containers[i], volumes, node)
+		container, err := FromContainer(pod, &pod.Spec.Containers[i], sources)
 		if err != nil {
 			return Pod{}, err
 		}
@@ -51,7 +60,9 @@ func FromPod(pod *corev1.Pod, volumes map[string]Volume, node string) (Pod, erro
 	return translated, nil
 }
 
-func fromContainer(pod *corev1.Pod, c *corev1.Container, volumes map[string]Volume, node string) (Container, error) {
+// FromContainer translates one container. The error is a MissingSecret if it
+// refers to one.
+func FromContainer(pod *corev1.Pod, c *corev1.Container, sources Sources) (Container, error) {
 	container := Container{Name: c.Name, Directory: c.WorkingDir, GracePeriod: defaultGrace}
 	if container.Directory == "" {
 		container.Directory = "/"
@@ -63,7 +74,7 @@ func fromContainer(pod *corev1.Pod, c *corev1.Container, volumes map[string]Volu
 	if err := setUser(&container, pod, c); err != nil {
 		return wrap(err)
 	}
-	values, err := setEnvironment(&container, pod, c, node)
+	values, err := setEnvironment(&container, pod, c, sources)
 	if err != nil {
 		return wrap(err)
 	}
@@ -73,7 +84,7 @@ func fromContainer(pod *corev1.Pod, c *corev1.Container, volumes map[string]Volu
 	for _, word := range append(append([]string{}, c.Command...), c.Args...) {
 		container.Command = append(container.Command, expand(word, values))
 	}
-	if err := setMounts(&container, c, volumes); err != nil {
+	if err := setMounts(&container, pod, c, sources); err != nil {
 		return wrap(err)
 	}
 	return container, nil
@@ -136,7 +147,7 @@ func isSet(shared, own *bool) bool {
 
 // setEnvironment returns the variables for expansion. Nothing of the caller's
 // own environment is passed on, as in a container.
-func setEnvironment(c *Container, pod *corev1.Pod, source *corev1.Container, node string) (map[string]string, error) {
+func setEnvironment(c *Container, pod *corev1.Pod, source *corev1.Container, sources Sources) (map[string]string, error) {
 	home := "/"
 	if c.UID == 0 {
 		home = "/root"
@@ -147,18 +158,36 @@ func setEnvironment(c *Container, pod *corev1.Pod, source *corev1.Container, nod
 	}
 	names := []string{"PATH", "HOME", "HOSTNAME"}
 	values := map[string]string{"PATH": defaultPath, "HOME": home, "HOSTNAME": hostname}
+	set := func(name, value string) {
+		if _, known := values[name]; !known {
+			names = append(names, name)
+		}
+		values[name] = value
+	}
+	from, secret, err := sources.Secrets.variables(pod.Namespace, source.EnvFrom)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range from {
+		set(name, secret[name])
+	}
 	for i, variable := range source.Env {
 		value := expand(variable.Value, values)
 		if variable.ValueFrom != nil {
-			var err error
-			if value, err = fieldValue(pod, variable.ValueFrom, node); err != nil {
+			found, err := true, error(nil)
+			if key := variable.ValueFrom.SecretKeyRef; key != nil {
+				value, found, err = sources.Secrets.value(pod.Namespace, key)
+			} else {
+				value, err = fieldValue(pod, variable.ValueFrom, sources.Node)
+			}
+			if err != nil {
 				return nil, fmt.Errorf("env[%d] (%s): %w", i, variable.Name, err)
 			}
+			if !found {
+				continue
+			}
 		}
-		if _, known := values[variable.Name]; !known {
-			names = append(names, variable.Name)
-		}
-		values[variable.Name] = value
+		set(variable.Name, value)
 	}
 	for _, name := range names {
 		c.Env = append(c.Env, name+"="+values[name])
@@ -169,7 +198,7 @@ func setEnvironment(c *Container, pod *corev1.Pod, source *corev1.Container, nod
 // fieldValue serves the fields of the downward API that have a meaning here.
 func fieldValue(pod *corev1.Pod, source *corev1.EnvVarSource, node string) (string, error) {
 	if source.FieldRef == nil {
-		return "", errors.New("valueFrom: only fieldRef is supported")
+		return "", errors.New("valueFrom: only fieldRef and secretKeyRef are supported")
 	}
 	field := source.FieldRef.FieldPath
 	if name, subscript, found := strings.Cut(field, "['"); found {
@@ -196,9 +225,17 @@ func fieldValue(pod *corev1.Pod, source *corev1.EnvVarSource, node string) (stri
 	return "", fmt.Errorf("valueFrom.fieldRef.fieldPath: %q is not supported", field)
 }
 
-func setMounts(c *Container, source *corev1.Container, volumes map[string]Volume) error {
+func setMounts(c *Container, pod *corev1.Pod, source *corev1.Container, sources Sources) error {
 	for i, mount := range source.VolumeMounts {
-		volume, found := volumes[mount.Name]
+		if secret := secretVolume(pod, mount.Name); secret != nil {
+			files, err := sources.Secrets.files(pod, secret)
+			if err != nil {
+				return fmt.Errorf("volumeMounts[%d]: volume %q: %w", i, mount.Name, err)
+			}
+			c.Mounts = append(c.Mounts, Mount{Target: path.Clean(mount.MountPath), ReadOnly: true, Memory: true, Files: files})
+			continue
+		}
+		volume, found := sources.Volumes[mount.Name]
 		switch {
 		case !found:
 			return fmt.Errorf("volumeMounts[%d].name: the pod has no volume %q", i, mount.Name)
@@ -211,7 +248,7 @@ func setMounts(c *Container, source *corev1.Container, volumes map[string]Volume
 		})
 	}
 	for i, device := range source.VolumeDevices {
-		volume, found := volumes[device.Name]
+		volume, found := sources.Volumes[device.Name]
 		switch {
 		case !found:
 			return fmt.Errorf("volumeDevices[%d].name: the pod has no volume %q", i, device.Name)
@@ -219,6 +256,16 @@ func setMounts(c *Container, source *corev1.Container, volumes map[string]Volume
 			return fmt.Errorf("volumeDevices[%d]: volume %q is a filesystem; use volumeMounts", i, device.Name)
 		}
 		c.Mounts = append(c.Mounts, Mount{Source: volume.Path, Target: path.Clean(device.DevicePath), Device: true})
+	}
+	return nil
+}
+
+// secretVolume is the source of a secret volume, nil for another one.
+func secretVolume(pod *corev1.Pod, name string) *corev1.SecretVolumeSource {
+	for i := range pod.Spec.Volumes {
+		if volume := &pod.Spec.Volumes[i]; volume.Name == name {
+			return volume.Secret
+		}
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func TestFromPod_translates(t *testing.T) {
 		c.VolumeMounts = []corev1.VolumeMount{{Name: "fs", MountPath: "/data/", SubPath: "a"}, {Name: "ro", MountPath: "/ro"}}
 		c.VolumeDevices = []corev1.VolumeDevice{{Name: "raw", DevicePath: "/dev/x"}}
 	})
-	got, err := FromPod(pod, map[string]Volume{"fs": {Path: "/p/fs"}, "ro": {Path: "/p/ro", ReadOnly: true}, "raw": {Path: "/p/raw", Block: true}}, "node-1")
+	got, err := FromPod(pod, Sources{Volumes: map[string]Volume{"fs": {Path: "/p/fs"}, "ro": {Path: "/p/ro", ReadOnly: true}, "raw": {Path: "/p/raw", Block: true}}, Node: "node-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestFromPod_refuses(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := FromPod(testPod(func(p *corev1.Pod) { c.change(&p.Spec.Containers[0]) }), map[string]Volume{"fs": {}, "raw": {Block: true}}, "n")
+			_, err := FromPod(testPod(func(p *corev1.Pod) { c.change(&p.Spec.Containers[0]) }), Sources{Volumes: map[string]Volume{"fs": {}, "raw": {Block: true}}, Node: "n"})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}

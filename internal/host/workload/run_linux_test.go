@@ -394,3 +394,23 @@ func TestRun_commandInheritsNothingButItsStreams(t *testing.T) {
 		t.Errorf("the command has the descriptors %s", stdout)
 	}
 }
+
+// A mount in memory is the container's alone: what is in it is on no filesystem
+// of the machine.
+func TestRun_showsFilesInMemory(t *testing.T) {
+	target := filepath.Join(t.TempDir(), "secret")
+	files := []File{{Path: "a/b", Data: []byte("hunter2"), Mode: 0o440, GID: 7}, {Path: "c", Mode: 0o644}}
+	code, stdout, stderr := runIt(t, shell(t, "cd "+target+" && cat a/b && stat -c ' %a %g %s' a/b c && findmnt -no FSTYPE . && ! touch new",
+		Mount{Target: target, Memory: true, ReadOnly: true, Files: files}))
+	if code != 0 || stdout != "hunter2 440 7 7\n 644 0 0\ntmpfs\n" {
+		t.Errorf("code %d, %q, %s", code, stdout, stderr)
+	}
+	if _, err := os.Stat(target); err == nil {
+		t.Error("the mount path is there outside of the container, too")
+	}
+	var out bytes.Buffer
+	escape := shell(t, "true", Mount{Target: target, Memory: true, Files: []File{{Path: "../x", Mode: 0o600}}})
+	if _, err := Run(t.Context(), escape, Streams{Stdout: &out, Stderr: &out}, nil); err == nil || !strings.Contains(err.Error(), "leads out of the volume") {
+		t.Errorf("a path that leads out: %v", err)
+	}
+}

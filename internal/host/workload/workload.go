@@ -22,6 +22,9 @@ type Container = inside.Container
 // Mount is a directory (or, for a device, a device node) that appears at a path.
 type Mount = inside.Mount
 
+// File is a file of a mount in memory.
+type File = inside.File
+
 // Child is the other side; see inside.Child.
 func Child() int { return inside.Child() }
 

@@ -24,6 +24,18 @@ type Mount struct {
 	ReadOnly bool
 	// Device: Source is a block device node, and Target becomes one.
 	Device bool
+	// Memory: instead of a source, a read-only filesystem in memory with Files.
+	Memory bool
+	Files  []File
+}
+
+// File is a file of a mount in memory.
+type File struct {
+	// Path is below the mount, without "..".
+	Path string
+	Data []byte
+	Mode uint32
+	GID  uint32
 }
 
 // Container is one process tree to run.

@@ -92,6 +92,7 @@ func emptyLike(source *os.File) (*os.File, error) {
 }
 
 // newMount makes a filesystem that is mounted nowhere yet (fsopen(2), fsmount(2)).
+// An option without a value is a flag.
 func newMount(kind string, attributes int, options [][2]string) (*os.File, error) {
 	wrap := func(err error) error { return fmt.Errorf("make a %s: %w", kind, err) }
 	filesystem, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
@@ -100,7 +101,11 @@ func newMount(kind string, attributes int, options [][2]string) (*os.File, error
 	}
 	defer func() { _ = unix.Close(filesystem) }()
 	for _, option := range options {
-		if err := unix.FsconfigSetString(filesystem, option[0], option[1]); err != nil {
+		set := unix.FsconfigSetString
+		if option[1] == "" {
+			set = func(fd int, key, _ string) error { return unix.FsconfigSetFlag(fd, key) }
+		}
+		if err := set(filesystem, option[0], option[1]); err != nil {
 			return nil, wrap(fmt.Errorf("%s=%s: %w", option[0], option[1], err))
 		}
 	}

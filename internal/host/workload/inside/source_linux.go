@@ -25,6 +25,9 @@ func openSources(mounts []Mount) ([]int, error) {
 }
 
 func openSource(mount Mount) (int, error) {
+	if mount.Memory {
+		return makeMemory(mount.Files)
+	}
 	source, err := openSubPath(mount)
 	if err != nil {
 		return -1, err
