@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/holdfast-csi/holdfast/test/binary"
 )
 
 // unpack lays the image's layers into a directory, as a runtime does.
@@ -75,10 +77,9 @@ func realImage(t *testing.T) string {
 		t.Fatal("chroot needs root")
 	}
 	o := testOptions(t)
-	command := exec.CommandContext(t.Context(), "go", "build", "-o", o.binary, "../../cmd/holdfast")
-	command.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("build holdfast: %v\n%s", err, output)
+	var err error
+	if o.binary, err = binary.Build(t.TempDir(), "holdfast"); err != nil {
+		t.Fatal(err)
 	}
 	root := unpack(t, testImage(t, o))
 	proc := filepath.Join(root, "proc")

@@ -23,6 +23,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/driver"
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
+	"github.com/holdfast-csi/holdfast/test/binary"
 )
 
 const mebibyte = 1 << 20
@@ -191,14 +192,13 @@ func serveHere(t *testing.T, c driverConfig) (address string) {
 }
 
 // build makes the command as a user would.
-func build(t *testing.T) (binary string) {
+func build(t *testing.T) (path string) {
 	t.Helper()
-	binary = filepath.Join(t.TempDir(), "holdfast")
-	command := exec.Command("go", "build", "-o", binary, "github.com/holdfast-csi/holdfast/cmd/holdfast")
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, output)
+	path, err := binary.Build(t.TempDir(), "holdfast")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return binary
+	return path
 }
 
 // serveBinary runs a driver with the built command and returns its address.

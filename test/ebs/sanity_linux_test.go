@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/onsi/gomega"
 
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
+	"github.com/holdfast-csi/holdfast/test/binary"
 	"github.com/holdfast-csi/holdfast/test/ebs/lab"
 )
 
@@ -63,13 +63,15 @@ func pending() []string {
 func build(t *testing.T) (holdfast, emulator string) {
 	t.Helper()
 	directory := t.TempDir()
+	var paths []string
 	for _, name := range []string{"holdfast", "ec2emu"} {
-		command := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(directory, name), "github.com/holdfast-csi/holdfast/cmd/"+name)
-		if output, err := command.CombinedOutput(); err != nil {
-			t.Fatalf("go build %s: %v\n%s", name, err, output)
+		path, err := binary.Build(directory, name)
+		if err != nil {
+			t.Fatal(err)
 		}
+		paths = append(paths, path)
 	}
-	return filepath.Join(directory, "holdfast"), filepath.Join(directory, "ec2emu")
+	return paths[0], paths[1]
 }
 
 // open starts an emulator that answers at once.

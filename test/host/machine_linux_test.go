@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
+	built "github.com/holdfast-csi/holdfast/test/binary"
 )
 
 var binary string
@@ -33,11 +34,8 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(directory) }()
-	binary = filepath.Join(directory, "holdfast")
-	build := exec.Command("go", "build", "-o", binary, "github.com/holdfast-csi/holdfast/cmd/holdfast")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if output, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, output)
+	if binary, err = built.Build(directory, "holdfast"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
