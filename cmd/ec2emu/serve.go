@@ -120,8 +120,10 @@ func (s *settings) greet(out io.Writer, doors []door) {
 		_, _ = fmt.Fprintln(out)
 	}
 	_, _ = fmt.Fprintf(out, `
-  For an AWS SDK or the AWS CLI:
-    export AWS_ENDPOINT_URL_EC2=http://%s AWS_REGION=%s AWS_ACCESS_KEY_ID=ec2emu AWS_SECRET_ACCESS_KEY=ec2emu
+  For an AWS SDK or the AWS CLI (version 1 reads the region from AWS_DEFAULT_REGION alone):
+    export AWS_ENDPOINT_URL_EC2=http://%[1]s AWS_REGION=%[2]s AWS_DEFAULT_REGION=%[2]s AWS_ACCESS_KEY_ID=ec2emu AWS_SECRET_ACCESS_KEY=ec2emu
+  An AWS CLI older than 1.29 or 2.13, such as Debian 12's, also needs the address as an option:
+    aws --endpoint-url http://%[1]s ec2 describe-volumes
 `, doors[0].listener.Addr(), s.region)
 	for _, d := range doors[1:] {
 		if d.name == "control" {

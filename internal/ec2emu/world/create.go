@@ -1,7 +1,10 @@
 package world
 
 import (
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // CreateVolume begins a volume: creating, then available.
@@ -257,15 +260,23 @@ func (w *World) finishCreate(v *volume) {
 	}
 }
 
-// keyARN is the ARN of a key named by ID, ARN, alias or alias ARN.
+// keyARN is the ARN of a key named by ID, ARN, alias or alias ARN. EC2 shows the
+// key that an alias stands for, never the alias; each alias has a key of its own
+// here.
 func (w *World) keyARN(key string) string {
-	switch {
-	case len(key) > 4 && key[:4] == "arn:":
-		return key
-	case len(key) > 6 && key[:6] == "alias/":
-		return "arn:aws:kms:" + w.region + ":" + w.account + ":" + key
+	prefix := "arn:aws:kms:" + w.region + ":" + w.account + ":"
+	name := key
+	if parts := strings.SplitN(key, ":", 6); len(parts) == 6 && parts[0] == "arn" {
+		name = parts[5]
+		prefix = strings.TrimSuffix(key, name)
 	}
-	return "arn:aws:kms:" + w.region + ":" + w.account + ":key/" + key
+	switch {
+	case strings.HasPrefix(name, "alias/"):
+		return prefix + "key/" + uuid.NewSHA1(uuid.NameSpaceURL, []byte(prefix+name)).String()
+	case strings.HasPrefix(name, "key/"):
+		return prefix + name
+	}
+	return prefix + "key/" + name
 }
 
 func malformedARN(arn string) bool {

@@ -312,3 +312,30 @@ func TestDeleteVolume_validates(t *testing.T) {
 		}
 	}
 }
+
+// EC2 answers with the key that an alias stands for (CreateVolume, KmsKeyId).
+func TestCreateVolume_answersWithTheARNOfTheKey(t *testing.T) {
+	const arn = "arn:aws:kms:us-west-2:123456789012:"
+	w := start(t, Config{Knobs: Instant()})
+	shown := func(key string) string {
+		return describe(t, w, newVolume(t, w, func(r *CreateVolumeRequest) { r.Encrypted, r.KMSKeyID = ptr(true), key })).KMSKeyID
+	}
+	mine := shown("alias/mine")
+	if !strings.HasPrefix(mine, arn+"key/") {
+		t.Errorf("the alias is shown as %s", mine)
+	}
+	for key, want := range map[string]string{
+		arn + "alias/mine":                     mine,
+		"alias/mine":                           mine,
+		mine:                                   mine,
+		strings.TrimPrefix(mine, arn+"key/"):   mine,
+		"0a1b2c3d-0000-4000-8000-000000000000": arn + "key/0a1b2c3d-0000-4000-8000-000000000000",
+	} {
+		if got := shown(key); got != want {
+			t.Errorf("%s is shown as %s, not %s", key, got, want)
+		}
+	}
+	if other := shown("alias/other"); other == mine {
+		t.Errorf("two aliases have the key %s", other)
+	}
+}

@@ -34,6 +34,7 @@ func TestDescribeVolumes_filters(t *testing.T) {
 	}
 	one := newVolume(t, w, tag("pvc-1"))
 	two := newVolume(t, w, tag("pvc-2"), func(r *CreateVolumeRequest) { r.AvailabilityZone, r.Encrypted = zoneB, ptr(true) })
+	managed := newVolume(t, w, func(r *CreateVolumeRequest) { r.Operator = &Operator{"eks.amazonaws.com"} })
 	plain := newVolume(t, w, func(r *CreateVolumeRequest) { r.VolumeType, r.Size = "st1", ptr(int32(500)) })
 	attach(t, w, one, instance, "/dev/xvdba")
 	for name, c := range map[string]struct {
@@ -48,12 +49,16 @@ func TestDescribeVolumes_filters(t *testing.T) {
 		"case counts":            {[]Filter{{"tag:CSIVolumeName", []string{"PVC-1"}}}, nil},
 		"by an empty tag":        {[]Filter{{"tag:odd*key", []string{""}}}, []string{one, two}},
 		"by the key of a tag":    {[]Filter{{"tag-key", []string{"CSI*"}}}, []string{one, two}},
+		"by the value of a tag":  {[]Filter{{"tag-value", []string{"pvc-2"}}}, []string{two}},
+		"by its operator":        {[]Filter{{"operator.managed", []string{"true"}}}, []string{managed}},
+		"by the operator's name": {[]Filter{{"operator.principal", []string{"eks.*"}}}, []string{managed}},
+		"by sort of encryption":  {[]Filter{{"sse-type", []string{"sse-kms"}}}, []string{two}},
 		"filters are AND-ed":     {[]Filter{{"tag-key", []string{"CSI*"}}, {"availability-zone", []string{zoneB}}}, []string{two}},
 		"by zone ID":             {[]Filter{{"availability-zone-id", []string{"usw2-az2"}}}, []string{two}},
 		"by instance":            {[]Filter{{"attachment.instance-id", []string{instance}}, {"size", []string{"10"}}}, []string{one}},
 		"by device":              {[]Filter{{"attachment.device", []string{"/dev/xvdba"}}}, []string{one}},
 		"by state of attachment": {[]Filter{{"attachment.status", []string{"attached"}}, {"attachment.delete-on-termination", []string{"false"}}}, []string{one}},
-		"by state":               {[]Filter{{"status", []string{"available"}}}, []string{two, plain}},
+		"by state":               {[]Filter{{"status", []string{"available"}}}, []string{two, managed, plain}},
 		"by size and type":       {[]Filter{{"size", []string{"500"}}, {"volume-type", []string{"st1"}}}, []string{plain}},
 		"by encryption":          {[]Filter{{"encrypted", []string{"true"}}}, []string{two}},
 	} {
@@ -121,8 +126,11 @@ func TestDescribe_byIDFailsAsAWhole(t *testing.T) {
 	wantCode(t, err, "InvalidSnapshot.NotFound")
 	_, err = w.DescribeInstances(&DescribeInstancesRequest{InstanceIDs: []string{newInstance(t, w, InstanceSpec{}), "i-0123456789abcdef0"}})
 	wantCode(t, err, "InvalidInstanceID.NotFound")
-	_, err = w.DescribeInstanceTypes(&DescribeInstanceTypesRequest{InstanceTypes: []string{"m5.large", "z9.large"}})
+	_, err = w.DescribeInstanceTypes(&DescribeInstanceTypesRequest{InstanceTypes: []string{"z8.large", "m5.large", "z9.large"}})
 	wantCode(t, err, "InvalidInstanceType")
+	if err == nil || !strings.Contains(err.Error(), "[z8.large, z9.large]") {
+		t.Errorf("%v does not name the types that are unknown", err)
+	}
 	_, err = w.DescribeAvailabilityZones(&DescribeAvailabilityZonesRequest{ZoneNames: []string{zoneA, "mars-1a"}})
 	wantCode(t, err, "InvalidParameterValue")
 	answer, err := w.DescribeVolumes(&DescribeVolumesRequest{VolumeIDs: []string{known, known}})
@@ -177,7 +185,7 @@ func TestPages_thatAreWrong(t *testing.T) {
 		"4":                      {DescribeVolumesRequest{Page: size(4)}, "InvalidParameterValue"},
 		"0":                      {DescribeVolumesRequest{Page: size(0)}, "InvalidParameterValue"},
 		"1000":                   {DescribeVolumesRequest{Page: size(1000)}, ""},
-		"1001":                   {DescribeVolumesRequest{Page: size(1001)}, "InvalidParameterValue"},
+		"1001":                   {DescribeVolumesRequest{Page: size(1001)}, ""},
 		"beside IDs":             {DescribeVolumesRequest{Page: size(5), VolumeIDs: []string{first.Volumes[0].VolumeID}}, "InvalidParameterCombination"},
 		"unknown token":          {DescribeVolumesRequest{Page: Page{NextToken: "nonsense"}}, "InvalidPaginationToken"},
 		"token of other filters": {DescribeVolumesRequest{Page: Page{NextToken: first.NextToken}, Filters: []Filter{{"size", []string{"1"}}}}, "InvalidPaginationToken"},
@@ -190,7 +198,7 @@ func TestPages_thatAreWrong(t *testing.T) {
 		}
 	}
 	_, err = w.DescribeVolumesModifications(&DescribeVolumesModificationsRequest{Page: size(501)})
-	wantCode(t, err, "InvalidParameterValue")
+	wantCode(t, err, "")
 	_, err = w.DescribeSnapshots(&DescribeSnapshotsRequest{Page: Page{NextToken: first.NextToken}})
 	wantCode(t, err, "InvalidPaginationToken")
 }

@@ -53,6 +53,7 @@ func (w *World) snapshotFilters() filterTable[snapshot] {
 		"progress":      one(w.snapshotProgress),
 		"encrypted":     one(func(s *snapshot) string { return strconv.FormatBool(s.Encrypted) }),
 		"description":   one(func(s *snapshot) string { return s.Description }),
+		"sse-type":      one(func(s *snapshot) string { return sseType(s.Encrypted) }),
 		"storage-tier":  one(func(*snapshot) string { return "standard" }),
 		"transfer-type": one(func(s *snapshot) string { return w.snapshotView(s).TransferType }),
 	}

@@ -1,6 +1,8 @@
 package world
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -16,8 +18,8 @@ const (
 // resource matches when any of them does.
 type filterTable[T any] map[string]func(*T) []string
 
-// tagged gives the tags of a resource for the filters tag:<key> and tag-key,
-// nil for a resource that has none.
+// tagged gives the tags of a resource for the filters tag:<key>, tag-key and
+// tag-value, nil for a resource that has none.
 type tagged[T any] func(*T) tags
 
 // compileFilters makes one test of all filters.
@@ -72,14 +74,11 @@ func valuesOf[T any](name string, table filterTable[T], tagsOf tagged[T]) func(*
 	if tagsOf == nil {
 		return nil
 	}
-	if name == "tag-key" {
-		return func(one *T) []string {
-			var keys []string
-			for key := range tagsOf(one) {
-				keys = append(keys, key)
-			}
-			return keys
-		}
+	switch name {
+	case "tag-key":
+		return func(one *T) []string { return slices.Collect(maps.Keys(tagsOf(one))) }
+	case "tag-value":
+		return func(one *T) []string { return slices.Collect(maps.Values(tagsOf(one))) }
 	}
 	if key, isTag := strings.CutPrefix(name, "tag:"); isTag {
 		return func(one *T) []string {

@@ -106,10 +106,9 @@ func (w *World) DescribeInstanceTypes(r *DescribeInstanceTypesRequest) (_ *Descr
 	if refusal != nil {
 		return nil, refusal
 	}
-	for _, name := range r.InstanceTypes {
-		if !w.KnowsType(name) {
-			return nil, refuse("InvalidInstanceType", "The following supplied instance types do not exist: [%s]", name)
-		}
+	unknown := slices.DeleteFunc(slices.Clone(r.InstanceTypes), w.KnowsType)
+	if len(unknown) > 0 {
+		return nil, refuse("InvalidInstanceType", "The following supplied instance types do not exist: [%s]", strings.Join(unknown, ", "))
 	}
 	if r.DryRun {
 		return nil, dryRunPassed()

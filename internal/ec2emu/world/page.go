@@ -37,13 +37,12 @@ type page struct {
 func (w *World) openPage(p Page, most int32, request any) (*page, *Error) {
 	opened := &page{world: w, limit: w.knobs.DefaultPage, digest: digestOf(request)}
 	if p.MaxResults != nil {
-		switch {
-		case *p.MaxResults < minPage:
+		if *p.MaxResults < minPage {
 			return nil, invalid("Value ( %d ) for parameter maxResults is invalid. Expecting a value greater than or equal to %d.", *p.MaxResults, minPage)
-		case *p.MaxResults > most:
-			return nil, invalid("Value ( %d ) for parameter maxResults is invalid. Expecting a value less than or equal to %d.", *p.MaxResults, most)
 		}
-		opened.limit = int(*p.MaxResults)
+		// A larger page is not an error: EC2 returns its largest one
+		// (DescribeVolumes, MaxResults).
+		opened.limit = int(min(*p.MaxResults, most))
 	}
 	if p.NextToken == "" {
 		return opened, nil

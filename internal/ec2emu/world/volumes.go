@@ -267,6 +267,9 @@ func (w *World) volumeFilters() filterTable[volume] {
 		"encrypted":                        one(func(v *volume) string { return strconv.FormatBool(v.Encrypted) }),
 		"fast-restored":                    one(func(v *volume) string { return strconv.FormatBool(v.FastRestored) }),
 		"multi-attach-enabled":             one(func(v *volume) string { return strconv.FormatBool(v.Multi) }),
+		"operator.managed":                 one(func(v *volume) string { return strconv.FormatBool(v.Operator != "") }),
+		"operator.principal":               one(func(v *volume) string { return v.Operator }),
+		"sse-type":                         one(func(v *volume) string { return sseType(v.Encrypted) }),
 		"size":                             one(func(v *volume) string { return strconv.Itoa(int(v.Size)) }),
 		"snapshot-id":                      one(func(v *volume) string { return v.SnapshotID }),
 		"source-volume-id":                 one(func(v *volume) string { return v.SourceID }),
@@ -277,6 +280,15 @@ func (w *World) volumeFilters() filterTable[volume] {
 		"attachment.attach-time":           ofAttachments(func(a *attachment) string { return stamp(a.Since) }),
 		"attachment.delete-on-termination": ofAttachments(func(a *attachment) string { return strconv.FormatBool(a.DeleteOnTermination) }),
 	}
+}
+
+// sseType is the server-side encryption of a resource: EBS encrypts with keys of
+// KMS or not at all (EC2 API, SSEType).
+func sseType(encrypted bool) string {
+	if encrypted {
+		return "sse-kms"
+	}
+	return "none"
 }
 
 // stamp is a time as filters compare it.
