@@ -10,7 +10,8 @@ CLUSTER_FLAGS ?=
 kubernetes_sources := $(shell find test/kubernetes -name '*.go' -not -name '*_test.go')
 kubernetes_module := test/kubernetes/go.mod test/kubernetes/go.sum
 kubernetes_programs := etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl containerd
-kubernetes_go := cd test/kubernetes && CGO_ENABLED=0 $(GO)
+# The nested module is built without the tag that keeps the main binary small.
+kubernetes_go := cd test/kubernetes && GOFLAGS=-trimpath $(GO)
 kubernetes_version = $$($(GO) list -C test/kubernetes -m -f '{{.Version}}' k8s.io/kubernetes)
 crds_dir = $$($(GO) list -C test/kubernetes -m -f '{{.Dir}}' github.com/kubernetes-csi/external-snapshotter/client/v8)/config/crd
 
@@ -56,10 +57,10 @@ cluster-down:
 
 # The tests that need a cluster; each starts its own, and fails if anything of it
 # is left. -trimpath and without cgo as the programs above: compiled once.
-kubernetes_test := cd test/kubernetes && CGO_ENABLED=0 $(ROOT) $(GO) test -trimpath -p 1 -parallel 6 -count=1
+kubernetes_test := cd test/kubernetes && GOFLAGS=-trimpath $(ROOT) $(GO) test -p 1 -parallel 6 -count=1
 # test/mishaps is in the main module, for the driver in memory that is there. It
 # needs an API server only, and waits most of its time.
-mishaps_test := $(ROOT) env HOLDFAST_KUBERNETES=$(KUBERNETES_BIN) $(GO) test -tags kubernetes -count=1 -parallel 8 -timeout 20m ./test/mishaps
+mishaps_test := $(ROOT) env HOLDFAST_KUBERNETES=$(KUBERNETES_BIN) $(GO) test -tags $(TAGS),kubernetes -count=1 -parallel 8 -timeout 20m ./test/mishaps
 .PHONY: test-mishaps
 test-mishaps: kubernetes-binaries
 	$(mishaps_test)
