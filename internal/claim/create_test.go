@@ -11,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
 )
 
 func pvc(change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
@@ -310,6 +311,33 @@ func TestPersistentVolume_isWhatTheProvisionerMakes(t *testing.T) {
 	}
 }
 
+func allowing(terms ...corev1.TopologySelectorTerm) *storagev1.StorageClass {
+	sc := class(nil)
+	sc.AllowedTopologies = terms
+	return sc
+}
+
+// TestAllowedTopologies_meanTheSameToANodeAndToACentralController.
+func TestAllowedTopologies_meanTheSameToANodeAndToACentralController(t *testing.T) {
+	key := rapid.SampledFrom([]string{"zone", "rack"})
+	expression := rapid.Custom(func(t *rapid.T) corev1.TopologySelectorLabelRequirement {
+		return in(key.Draw(t, "key"), rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b"}), 0, 2).Draw(t, "values")...)
+	})
+	terms := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) corev1.TopologySelectorTerm {
+		return selector(rapid.SliceOfN(expression, 0, 3).Draw(t, "expressions")...)
+	}), 1, 3)
+	rapid.Check(t, func(t *rapid.T) {
+		sc := allowing(terms.Draw(t, "terms")...)
+		node := map[string]string{"zone": "a", "rack": "b"}
+		for name, strict := range map[string]bool{"strict": true, "not strict": false} {
+			_, central := Placement{Claim: "c", Node: NewTerm(node), Allowed: sc.AllowedTopologies, Strict: strict}.Requirement()
+			if own := CheckTopology(sc, node); (own == nil) != (central == nil) {
+				t.Fatalf("%v, %s: the node says %v, the central controller %v", sc.AllowedTopologies, name, own, central)
+			}
+		}
+	})
+}
+
 func TestCheckTopology(t *testing.T) {
 	allowed := class(nil)
 	allowed.AllowedTopologies = []corev1.TopologySelectorTerm{
@@ -324,6 +352,10 @@ func TestCheckTopology(t *testing.T) {
 		{allowed, map[string]string{"zone": "b", "rack": "1"}, true},
 		{allowed, map[string]string{"zone": "b", "rack": "2"}, false},
 		{allowed, nil, false},
+		{allowing(corev1.TopologySelectorTerm{}), map[string]string{"zone": "b"}, false},
+		{allowing(selector(in("zone"))), map[string]string{"zone": "b"}, false},
+		{allowing(selector(in("zone", "a"), in("zone", "b"))), map[string]string{"zone": "b"}, false},
+		{allowing(corev1.TopologySelectorTerm{}, selector(in("zone", "b"))), map[string]string{"zone": "b"}, true},
 	} {
 		if err := CheckTopology(c.class, c.node); (err == nil) != c.fits {
 			t.Errorf("%v: %v", c.node, err)

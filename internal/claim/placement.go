@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -44,8 +45,8 @@ func (p Placement) Requirement() (*csi.TopologyRequirement, error) {
 			return nil, fmt.Errorf("no node has registered the driver together with labels for its topology keys; see that the driver's node plugin runs")
 		}
 	}
-	if places.Len() == 0 { // allowedTopologies that say nothing
-		return nil, nil
+	if places.Len() == 0 {
+		return nil, errors.New("allowedTopologies: no term of them allows a place; name keys and values, or leave the field out")
 	}
 	first := p.first(places)
 	if first < 0 {

@@ -41,7 +41,7 @@ func TestPlacement(t *testing.T) {
 			fault: "allowedTopologies"},
 		"selected, loose": {Placement: Placement{Node: term("zone", "c"), Places: threeZones},
 			requisite: "zone=a zone=b zone=c", preferred: "zone=c zone=a zone=b"},
-		"selected, allowed that say nothing": {Placement: Placement{Node: node, Allowed: []corev1.TopologySelectorTerm{selector()}, Places: unasked}},
+		"selected, allowed that say nothing": {Placement: Placement{Node: node, Allowed: []corev1.TopologySelectorTerm{selector()}, Places: unasked}, fault: "no term of them"},
 		"not selected, allowed": {Placement: Placement{Claim: "data-web-1", Allowed: allowed("x", "y", "z"), Places: unasked},
 			requisite: "zone=x zone=y zone=z", preferred: "zone=y zone=z zone=x"},
 		"not selected, strict has no effect": {Placement: Placement{Claim: "data-web-2", Strict: true, Immediate: true, Places: threeZones},
@@ -50,7 +50,7 @@ func TestPlacement(t *testing.T) {
 			requisite: "zone=a zone=b zone=c", preferred: "zone=a zone=b zone=c"},
 		"not selected, not immediate":            {Placement: Placement{Claim: "data-web-0", Places: unasked}},
 		"not selected, immediate, no nodes":      {Placement: Placement{Immediate: true, Places: none}, fault: "no node has registered"},
-		"not selected, allowed that say nothing": {Placement: Placement{Immediate: true, Allowed: []corev1.TopologySelectorTerm{selector()}, Places: unasked}},
+		"not selected, allowed that say nothing": {Placement: Placement{Immediate: true, Allowed: []corev1.TopologySelectorTerm{selector()}, Places: unasked}, fault: "no term of them"},
 	} {
 		got, err := c.Requirement()
 		if (err != nil) != (c.fault != "") || err != nil && !strings.Contains(err.Error(), c.fault) {

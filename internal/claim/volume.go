@@ -167,30 +167,19 @@ func ReclaimPolicy(sc *storagev1.StorageClass) corev1.PersistentVolumeReclaimPol
 	return *sc.ReclaimPolicy
 }
 
-// CheckTopology tells whether a class with allowedTopologies may be used on a
-// node with these segments: some term must hold in full.
+// CheckTopology reports whether a class with allowedTopologies may be used on a
+// node, or on the machine of a host. What a term allows is FlattenAllowed's to say.
 func CheckTopology(sc *storagev1.StorageClass, node map[string]string) error {
 	if len(sc.AllowedTopologies) == 0 {
 		return nil
 	}
-	for _, term := range sc.AllowedTopologies {
-		if holds(term, node) {
-			return nil
-		}
+	allowed, err := FlattenAllowed(sc.AllowedTopologies)
+	if err != nil {
+		return fmt.Errorf("StorageClass %q: %w", sc.Name, err)
 	}
-	var segments []string
-	for _, key := range slices.Sorted(maps.Keys(node)) {
-		segments = append(segments, key+"="+node[key])
+	here := NewTerm(node)
+	if slices.ContainsFunc(allowed, func(t Term) bool { return t.Within(here) }) {
+		return nil
 	}
-	return fmt.Errorf("StorageClass %q: allowedTopologies: none of them fits this machine (%s)", sc.Name, strings.Join(segments, ", "))
-}
-
-func holds(term corev1.TopologySelectorTerm, node map[string]string) bool {
-	for _, expression := range term.MatchLabelExpressions {
-		value, has := node[expression.Key]
-		if !has || !slices.Contains(expression.Values, value) {
-			return false
-		}
-	}
-	return true
+	return fmt.Errorf("StorageClass %q: allowedTopologies: none of them fits this machine (%s)", sc.Name, strings.ReplaceAll(here.String(), ",", ", "))
 }

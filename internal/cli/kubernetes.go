@@ -31,13 +31,13 @@ const longestVolumeName = 128
 // kubeFlags are the flags of the Kubernetes controllers, which the commands
 // driver and sidecars share.
 type kubeFlags struct {
-	kubeconfig, namespace, intents, pod, node string
-	roles                                     []string
-	elect                                     bool
-	workers                                   int
-	retryStart, retryMax, timeout             time.Duration
-	tuning                                    kube.Tuning
-	lease                                     lease.Options
+	kubeconfig, namespace, intents, pod, podUID, node string
+	roles                                             []string
+	elect                                             bool
+	workers                                           int
+	retryStart, retryMax, timeout                     time.Duration
+	tuning                                            kube.Tuning
+	lease                                             lease.Options
 }
 
 func (k *kubeFlags) bind(flags *pflag.FlagSet) {
@@ -45,6 +45,7 @@ func (k *kubeFlags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&k.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "`NAMESPACE` of this process's own objects (default $POD_NAMESPACE, or the pod's)")
 	flags.StringVar(&k.intents, "intents-namespace", "", "`NAMESPACE` of the intents, which holds nothing else (default: that of --namespace)")
 	flags.StringVar(&k.pod, "pod-name", os.Getenv("POD_NAME"), "`NAME` of this process's pod (default $POD_NAME)")
+	flags.StringVar(&k.podUID, "pod-uid", os.Getenv("POD_UID"), "`UID` of this process's pod (default $POD_UID); with it a restarted container takes its lease up at once")
 	flags.StringVar(&k.node, "node-name", os.Getenv("NODE_NAME"), "`NAME` of this process's Node object (default $NODE_NAME)")
 	flags.StringSliceVar(&k.roles, "controllers", nil, "controllers to run, as far as the driver can: "+roleNames()+" (default: all)")
 	flags.BoolVar(&k.elect, "leader-election", true, "let one of several processes act, chosen by a lease; not used where each node acts for itself")
@@ -143,17 +144,20 @@ func (k *kubeFlags) leaseOf(node string) *lease.State {
 	return k.lease.State
 }
 
-// identity is this process's name in the lease: that of its pod, or one that no
-// other process has.
+// identity is this process's name in the lease, which no other living process has.
+// The name of a pod alone is not enough: a pod of a StatefulSet that is deleted by
+// force may run on while its successor has its name. Of one pod, UID and all, the
+// kubelet runs one container after the other.
 func (k *kubeFlags) identity() (string, error) {
-	if k.pod != "" {
-		return k.pod, nil
+	name := k.pod
+	if name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return "", fmt.Errorf("host name for the lease: %w", err)
+		}
+		name = host
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("host name for the lease: %w", err)
-	}
-	return host + "_" + string(uuid.NewUUID()), nil
+	return name + "_" + cmp.Or(k.podUID, string(uuid.NewUUID())), nil
 }
 
 func (k *kubeFlags) ownNamespace() (string, error) {

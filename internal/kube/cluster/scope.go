@@ -18,9 +18,8 @@ type Scope struct {
 // Central tells whether the process acts on the objects of all nodes.
 func (s Scope) Central() bool { return s.Node == "" }
 
-// OwnsVolume tells whether a volume is this process's to change: in a node's
-// scope, one whose affinity the node fulfils. A volume that may be anywhere
-// belongs to no node.
+// OwnsVolume reports whether a volume is this process's to change by its object
+// alone: in a node's scope, one whose affinity the node fulfils.
 func (s Scope) OwnsVolume(volume *corev1.PersistentVolume) bool {
 	if s.Central() {
 		return true
@@ -34,6 +33,12 @@ func (s Scope) OwnsVolume(volume *corev1.PersistentVolume) bool {
 		}
 	}
 	return false
+}
+
+// Unplaced reports whether nothing says on which node a volume is, where each node
+// acts for itself: only the drivers can tell (Env.OwnsVolume).
+func (s Scope) Unplaced(volume *corev1.PersistentVolume) bool {
+	return !s.Central() && (volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil)
 }
 
 // fulfils follows the API's rule: an empty term matches nothing, and all

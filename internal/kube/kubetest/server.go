@@ -235,6 +235,9 @@ func (s *server) create(q Request) (object, error) {
 		o.meta()["uid"] = fmt.Sprintf("uid-%s-%d", q.Name, s.version)
 	}
 	o.meta()["creationTimestamp"] = now()
+	if err := tooLarge(o); err != nil {
+		return nil, err
+	}
 	s.store(q, o, "ADDED")
 	return o, nil
 }
@@ -299,6 +302,9 @@ func (s *server) change(q Request, old, o object) (object, error) {
 		s.remove(q, o)
 		return o, nil
 	}
+	if err := tooLarge(o); err != nil {
+		return nil, err
+	}
 	s.store(q, o, "MODIFIED")
 	return o, nil
 }
@@ -337,6 +343,17 @@ func (s *server) delete(q Request) (any, error) {
 		return o, nil
 	}
 	return old, nil
+}
+
+// largest is how many bytes etcd takes of one object (--max-request-bytes).
+const largest = 1536 << 10
+
+// tooLarge is the API server's answer to an object that etcd does not take.
+func tooLarge(o object) error {
+	if text, err := json.Marshal(o); err != nil || len(text) <= largest {
+		return err
+	}
+	return apierrors.NewRequestEntityTooLargeError("etcdserver: request is too large")
 }
 
 // store gives an object a new version and tells the watches.

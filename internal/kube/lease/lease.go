@@ -43,7 +43,7 @@ var ErrLost = errors.New("the lease was lost")
 // Options of Run.
 type Options struct {
 	// Identity is this process's name in the Lease. No two living processes may
-	// have the same; a pod's name is right, a node's is not.
+	// have the same; a pod's UID is right, the name of a pod or a node is not.
 	Identity string
 	// Name of the Lease; "" means Name(driver).
 	Name string

@@ -77,10 +77,16 @@ func (c *Controller) taken(pvc *corev1.PersistentVolumeClaim) (time.Duration, er
 
 // hold tells why nothing is done for a claim; the same is not told again soon.
 func (c *Controller) hold(pvc *corev1.PersistentVolumeClaim, why string) (time.Duration, error) {
-	if c.progress.once(pvc.UID, why) {
+	if c.speaks(pvc) && c.progress.once(pvc.UID, why) {
 		c.warn(pvc, reasonFailed, "%s", why)
 	}
 	return lookAgain, nil
+}
+
+// speaks reports whether this process tells of a claim: of one that no node is
+// selected for, one node of all does, the first in turn.
+func (c *Controller) speaks(pvc *corev1.PersistentVolumeClaim) bool {
+	return c.env.Scope.Central() || selectedNode(pvc) == c.env.Scope.Node || c.csiNodes != nil && c.rank(pvc.UID) == 0
 }
 
 // begin decides whether it is time to make the claim's volume.
@@ -99,16 +105,18 @@ func (c *Controller) begin(ctx context.Context, pvc *corev1.PersistentVolumeClai
 	if pause := time.Until(known.slow); pause > 0 && known.slowClass == class.UID {
 		return pause, nil
 	}
-	pvc, err := c.current(ctx, pvc, known)
-	if pvc == nil || err != nil {
-		return 0, err
-	}
 	if !c.env.Scope.Central() && selectedNode(pvc) == "" {
+		// Not read live before: every node would. What takes it is a write that
+		// fails if the claim is not what the cache has.
 		taken, after, err := c.take(ctx, pvc, class)
 		if taken == nil {
 			return after, err
 		}
-		pvc = taken
+		return c.attempt(ctx, taken, class)
+	}
+	pvc, err := c.current(ctx, pvc, known)
+	if pvc == nil || err != nil {
+		return 0, err
 	}
 	return c.attempt(ctx, pvc, class)
 }

@@ -73,7 +73,13 @@ func (w *world) mortal(point string, change ...func(*cluster.Env, *Options)) (de
 // crash runs a provisioner until it has died at a point.
 func (w *world) crash(point string, trigger func()) {
 	w.t.Helper()
-	death, bury := w.mortal(point, func(env *cluster.Env, _ *Options) { env.Retry.Start, env.Retry.Max = time.Hour, time.Hour })
+	w.crashAs(point, func(*cluster.Env, *Options) {}, trigger)
+}
+
+// crashAs is crash of a provisioner that is deployed in a certain way.
+func (w *world) crashAs(point string, as func(*cluster.Env, *Options), trigger func()) {
+	w.t.Helper()
+	death, bury := w.mortal(point, as, func(env *cluster.Env, _ *Options) { env.Retry.Start, env.Retry.Max = time.Hour, time.Hour })
 	trigger()
 	select {
 	case <-death.seen:

@@ -36,7 +36,7 @@ func (d due) String() string { return [...]string{"nothing", "protect", "let go"
 func (c *Controller) due(pv *corev1.PersistentVolume) due {
 	policy, held := pv.Spec.PersistentVolumeReclaimPolicy, has(pv.Finalizers, claim.ProvisionerFinalizer)
 	switch {
-	case !c.env.Scope.OwnsVolume(pv):
+	case !c.env.Scope.OwnsVolume(pv) && !c.env.Scope.Unplaced(pv):
 		return dueNothing
 	case policy != corev1.PersistentVolumeReclaimDelete:
 		if held {
@@ -58,7 +58,14 @@ func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration
 	if !found || !c.made(pv) {
 		return 0, nil
 	}
-	switch c.due(pv) {
+	due := c.due(pv)
+	if due == dueNothing {
+		return 0, nil
+	}
+	if own, err := c.env.OwnsVolume(ctx, pv); err != nil || !own {
+		return 0, err
+	}
+	switch due {
 	case dueProtect:
 		return 0, c.patchVolume(ctx, pv, func(pv *corev1.PersistentVolume) []cluster.Op {
 			return cluster.AddFinalizers(pv, claim.ProvisionerFinalizer)

@@ -44,8 +44,6 @@ func (c *Controller) follow(ctx context.Context, pvc *corev1.PersistentVolumeCla
 	here, err := c.sourceHere(ctx, pvc)
 	var wait waiting
 	switch {
-	case errors.As(err, &wait) && c.csiNodes != nil && c.rank(pvc.UID) > 0:
-		return nil, lookAgain, nil
 	case errors.As(err, &wait):
 		after, err := c.hold(pvc, err.Error())
 		return nil, after, err
@@ -69,10 +67,27 @@ func (c *Controller) sourceHere(ctx context.Context, pvc *corev1.PersistentVolum
 		_, volume, err := c.cloned(pvc, source.Name)
 		return err == nil && c.env.Scope.OwnsVolume(volume), err
 	case claim.SourceSnapshot:
-		_, content, err := c.restored(ctx, pvc, source.Name)
-		return err == nil && c.hasSnapshot(content), err
+		if c.snapshots == nil {
+			return false, nil
+		}
+		return c.snapshotHere(ctx, pvc, source.Name)
 	}
 	return false, nil
+}
+
+// snapshotHere is for a claim without a node: every node asks whether it has the
+// snapshot, each of its cache. Only the one that seems to have it reads it live.
+func (c *Controller) snapshotHere(ctx context.Context, pvc *corev1.PersistentVolumeClaim, name string) (bool, error) {
+	key := pvc.Namespace + "/" + name
+	snapshot, found := c.snapshots.Get(key)
+	if found && snapshot.Status != nil && snapshot.Status.BoundVolumeSnapshotContentName != nil {
+		cached, known := c.contents.Get(*snapshot.Status.BoundVolumeSnapshotContentName)
+		if !known || !c.hasSnapshot(cached) {
+			return false, nil // its coming wakes the claim
+		}
+	}
+	_, content, err := c.restored(ctx, pvc, name)
+	return err == nil && c.hasSnapshot(content), err
 }
 
 // hasSnapshot tells whether a snapshot is this process's to restore, as far as

@@ -33,6 +33,13 @@ func (c *Controller) listen() {
 	if c.snapshots != nil {
 		c.snapshots.OnChange(c.snapshotChanged)
 	}
+	if c.contents != nil {
+		c.contents.OnChange(func(_, now *snapshotv1.VolumeSnapshotContent) {
+			if now != nil && now.Spec.Driver == c.env.Driver && c.hasSnapshot(now) {
+				c.wake(cluster.ClaimBySource(), cluster.SnapshotSource(now.Spec.VolumeSnapshotRef.Namespace, now.Spec.VolumeSnapshotRef.Name))
+			}
+		})
+	}
 }
 
 func (c *Controller) claimChanged(old, now *corev1.PersistentVolumeClaim) {

@@ -123,9 +123,7 @@ func (c *Controller) room(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	}
 	if size := wish.GetCapacityRange().GetRequiredBytes(); free < size {
 		why := fmt.Sprintf("node %q has room for %d bytes, and %s asks for %d; other nodes are tried", c.env.Scope.Node, free, claim.Describe(pvc), size)
-		if c.rank(pvc.UID) == 0 { // one event, not one of each node
-			_, err = c.hold(pvc, why)
-		}
+		_, err = c.hold(pvc, why)
 		return false, err
 	}
 	return true, nil

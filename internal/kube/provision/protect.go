@@ -69,14 +69,14 @@ const spread = 5 * time.Second
 // The key is that of cluster.ClaimBySource.
 func (c *Controller) syncSource(ctx context.Context, key string) (time.Duration, error) {
 	source, finalizer := c.protected(key)
-	if source == nil || !has(source.GetFinalizers(), finalizer) || c.inUse(key) {
+	if source == nil || !has(source.GetFinalizers(), finalizer) || c.inUse(key) || c.elsewhereByCache(source) {
 		return 0, nil
-	}
-	if copied, err := c.copies(ctx, source); err != nil || !copied {
-		return 0, err
 	}
 	if !c.env.Scope.Central() && c.progress.once(source.GetUID(), "to be let go") {
 		return rand.N(spread), nil
+	}
+	if copied, err := c.copies(ctx, source); err != nil || !copied {
+		return 0, err
 	}
 	c.progress.forget(source.GetUID())
 	patch := cluster.JSONPatch(cluster.RemoveFinalizers(source, finalizer)...)
@@ -84,6 +84,26 @@ func (c *Controller) syncSource(ctx context.Context, key string) (time.Duration,
 		return 0, fmt.Errorf("let %s go, which nothing is made of any more: %w", key, err)
 	}
 	return 0, nil
+}
+
+// elsewhereByCache reports whether another node is known to have a source, so that
+// this one need not ask the API server.
+func (c *Controller) elsewhereByCache(source cluster.Object) bool {
+	if c.env.Scope.Central() {
+		return false
+	}
+	switch source := source.(type) {
+	case *corev1.PersistentVolumeClaim:
+		node := selectedNode(source)
+		return node != "" && node != c.env.Scope.Node
+	case *snapshotv1.VolumeSnapshot:
+		if source.Status == nil || source.Status.BoundVolumeSnapshotContentName == nil {
+			return false
+		}
+		content, found := c.contents.Get(*source.Status.BoundVolumeSnapshotContentName)
+		return found && !c.hasSnapshot(content)
+	}
+	return false
 }
 
 // protected finds a source and the finalizer that keeps it; nil if it is gone.

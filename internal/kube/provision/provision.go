@@ -109,6 +109,9 @@ type Controller struct {
 	attachments *cluster.Store[*storagev1.VolumeAttachment] // nil without Options.Attachments
 	snapshots   *cluster.Store[*snapshotv1.VolumeSnapshot]  // nil without Options.Snapshots
 	csiNodes    *cluster.Store[*storagev1.CSINode]          // nil without ImmediateOnNodes
+	// contents say which node has a snapshot; nil without Options.Snapshots and for
+	// a central process.
+	contents *cluster.Store[*snapshotv1.VolumeSnapshotContent]
 
 	intents  *intent.Store[record]
 	unserved atomic.Int64 // intents that no process completes, as a node sees it
@@ -143,6 +146,9 @@ func New(env *cluster.Env, o Options) *Controller {
 	}
 	if o.Snapshots {
 		c.snapshots = env.Set.SnapshotObjects()
+		if !env.Scope.Central() {
+			c.contents = env.Set.Contents()
+		}
 	}
 	if o.ImmediateOnNodes && !env.Scope.Central() {
 		c.csiNodes = env.Set.CSINodes()

@@ -18,8 +18,11 @@ import (
 // that the call, its repetition after a crash, and the PersistentVolume are
 // made of. Its key is the claim's UID. It holds no secret, only where it is.
 type record struct {
-	Request json.RawMessage          `json:"request"` // CreateVolumeRequest as protobuf's JSON, without secrets
+	Request json.RawMessage          `json:"request"` // CreateVolumeRequest as protobuf's JSON, without secrets and topology
 	Volume  *corev1.PersistentVolume `json:"volume"`  // without what the driver answers
+	// Topology is the request's accessibility_requirements, which name every place
+	// of the cluster for immediate binding.
+	Topology *claim.PackedTopology `json:"topology,omitempty"`
 	// Source is the data source as cluster.ClaimBySource has it.
 	Source string `json:"source,omitempty"`
 	// Node is the node that was selected.
@@ -31,11 +34,18 @@ type record struct {
 }
 
 func newRecord(request *csi.CreateVolumeRequest, volume *corev1.PersistentVolume, source, node string) (record, error) {
-	text, err := protojson.Marshal(request)
+	topology, err := claim.PackTopology(request.GetAccessibilityRequirements())
 	if err != nil {
 		return record{}, fmt.Errorf("record of volume %s: %w", volume.Name, err)
 	}
-	return record{Request: text, Volume: volume, Source: source, Node: node, Since: time.Now().UTC().Truncate(time.Second)}, nil
+	places := request.GetAccessibilityRequirements()
+	request.AccessibilityRequirements = nil
+	text, err := protojson.Marshal(request)
+	request.AccessibilityRequirements = places
+	if err != nil {
+		return record{}, fmt.Errorf("record of volume %s: %w", volume.Name, err)
+	}
+	return record{Request: text, Topology: topology, Volume: volume, Source: source, Node: node, Since: time.Now().UTC().Truncate(time.Second)}, nil
 }
 
 // UnmarshalJSON refuses what is no record: a hand may have been at it.
@@ -55,6 +65,13 @@ func (r record) request(secrets map[string]string) (*csi.CreateVolumeRequest, er
 	request := &csi.CreateVolumeRequest{}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(r.Request, request); err != nil {
 		return nil, fmt.Errorf("the recorded request of volume %s is damaged: %w", r.Volume.Name, err)
+	}
+	topology, err := r.Topology.Requirement()
+	if err != nil {
+		return nil, fmt.Errorf("the recorded request of volume %s is damaged: %w", r.Volume.Name, err)
+	}
+	if topology != nil {
+		request.AccessibilityRequirements = topology
 	}
 	request.Secrets = secrets
 	return request, nil

@@ -139,8 +139,19 @@ func (c *Controller) subject(key string) (subject, bool) {
 	return subject{pvc, volume}, true
 }
 
+// owns reports whether a volume may be this process's: of one without an affinity
+// the driver has the last word (mine).
 func (c *Controller) owns(volume *corev1.PersistentVolume) bool {
-	return volume.Spec.CSI != nil && volume.Spec.CSI.Driver == c.env.Driver && c.env.Scope.OwnsVolume(volume)
+	return volume.Spec.CSI != nil && volume.Spec.CSI.Driver == c.env.Driver &&
+		(c.env.Scope.OwnsVolume(volume) || c.env.Scope.Unplaced(volume))
+}
+
+// mine is the subject if its volume is this process's.
+func (c *Controller) mine(ctx context.Context, key string) (s subject, found bool, err error) {
+	if s, found = c.subject(key); found {
+		found, err = c.env.OwnsVolume(ctx, s.volume)
+	}
+	return s, found, err
 }
 
 // reserved tells whether a volume is this very claim's, not that of an earlier
@@ -153,9 +164,9 @@ func reserved(volume *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim
 // sync does what a claim's size and its attributes need. An error of one does
 // not keep the other waiting.
 func (c *Controller) sync(ctx context.Context, key string) (time.Duration, error) {
-	s, found := c.subject(key)
-	if !found {
-		return 0, nil // its claim or volume comes, if ever, with a change
+	s, found, err := c.mine(ctx, key)
+	if err != nil || !found {
+		return 0, err // its claim or volume comes, if ever, with a change
 	}
 	defer c.forgetGone(key, s.claim.UID)
 	errClean := c.clean(ctx, s)
@@ -171,9 +182,9 @@ func (c *Controller) sync(ctx context.Context, key string) (time.Duration, error
 // part of the status from the version that it has read, so that who is late
 // decides anew.
 func (c *Controller) syncModify(ctx context.Context, key string) (time.Duration, error) {
-	s, found := c.subject(key)
-	if !found {
-		return 0, nil
+	s, found, err := c.mine(ctx, key)
+	if err != nil || !found {
+		return 0, err
 	}
 	defer c.forgetGone(key, s.claim.UID)
 	return c.again(ctx, key, c.modify)

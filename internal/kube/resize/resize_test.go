@@ -339,6 +339,23 @@ func TestResize_nodeActsOnItsOwnVolumesOnly(t *testing.T) {
 	}
 }
 
+// TestResize_nodeActsOnAVolumeWithoutAffinityThatItsDriverHas: its object does not
+// say where it is.
+func TestResize_nodeActsOnAVolumeWithoutAffinityThatItsDriverHas(t *testing.T) {
+	for handle, mine := range map[string]bool{"handle-1": true, "handle-of-another-node": false} {
+		w := newWorld(t)
+		w.Put(dataVolume(func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = handle }))
+		w.Env.Scope = cluster.Scope{Node: "here", Segments: map[string]string{"topology.example.com/node": "here"}}
+		w.run()
+		w.change(asking(3))
+		if mine {
+			w.reaches(nodePending, 3)
+			continue
+		}
+		w.staysAt(expandRPC, 0)
+	}
+}
+
 func TestResize_aClaimSeenBeforeItsVolumeIsNotForgotten(t *testing.T) {
 	w := newWorld(t)
 	w.Delete(dataVolume())

@@ -41,6 +41,7 @@ func provision() []need {
 		// Sources of claims, which must not go while they are copied.
 		{role: role, group: snapshotGroup, what: "volumesnapshots", verbs: cached + " patch"},
 		{role: role, group: snapshotGroup, what: "volumesnapshotcontents", verbs: live},
+		{role: role, only: Node, group: snapshotGroup, what: "volumesnapshotcontents", verbs: cached}, // which node has a snapshot
 		// Topology; nodes that act for themselves take turns at claims that may be
 		// anywhere, and so need to know each other.
 		{role: role, group: storageGroup, what: "csinodes", verbs: cached},

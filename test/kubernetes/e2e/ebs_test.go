@@ -358,7 +358,8 @@ func (c *scene) controllerLeader() string {
 	if err != nil || len(list.Items) != 1 || list.Items[0].Spec.HolderIdentity == nil {
 		c.Fatalf("leases: %d, %v", len(list.Items), err)
 	}
-	return strings.TrimSpace(*list.Items[0].Spec.HolderIdentity)
+	name, _, _ := strings.Cut(*list.Items[0].Spec.HolderIdentity, "_")
+	return name
 }
 
 // leavesAStoppedInstance takes a node's power, as its cloud tells: the volume is

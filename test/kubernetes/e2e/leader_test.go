@@ -177,7 +177,8 @@ func (c *scene) leader() string {
 	var holders []string
 	for _, lease := range list.Items {
 		if lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
-			holders = append(holders, *lease.Spec.HolderIdentity)
+			name, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
+			holders = append(holders, name)
 		}
 	}
 	return strings.Join(holders, ",")

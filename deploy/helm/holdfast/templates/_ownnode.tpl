@@ -81,10 +81,10 @@ spec:
 - expression: >-
     variables.node != "" && variables.both.all(pv,
       has(pv.spec.csi) && pv.spec.csi.driver == "{{ .driver }}" &&
-      has(pv.spec.nodeAffinity) && has(pv.spec.nodeAffinity.required) && pv.spec.nodeAffinity.required.nodeSelectorTerms.size() > 0 &&
+      (request.operation != "CREATE" && variables.both.all(v, !has(v.spec.nodeAffinity)) || has(pv.spec.nodeAffinity) && has(pv.spec.nodeAffinity.required) && pv.spec.nodeAffinity.required.nodeSelectorTerms.size() > 0 &&
       pv.spec.nodeAffinity.required.nodeSelectorTerms.all(term, has(term.matchExpressions) &&
-        term.matchExpressions.exists(e, e.key == "{{ .key }}" && e.operator == "In" && e.values == [variables.node])))
-  message: the driver of a node may make, change and delete PersistentVolumes of its own volumes alone
+        term.matchExpressions.exists(e, e.key == "{{ .key }}" && e.operator == "In" && e.values == [variables.node]))))
+  message: the driver of a node may make PersistentVolumes of its own volumes, and change and delete those and volumes without a node
   reason: Forbidden
 - expression: >-
     request.operation != "UPDATE" ||

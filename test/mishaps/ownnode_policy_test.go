@@ -1,0 +1,429 @@
+//go:build kubernetes
+
+package mishaps
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	snapshot "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/intent"
+)
+
+// The names in deploy/manifests/local.yaml.
+const (
+	localNamespace = "holdfast-system"
+	localIntents   = "holdfast-intents"
+	localAccount   = "holdfast-node"
+	localDriver    = "local.holdfast.dev"
+	localTopology  = "topology.local.holdfast.dev/node"
+)
+
+// TestOwnNodePolicies has the account of a node do to the objects of three nodes
+// what the controllers do, with the token that the kubelet of that node would
+// give its pod, and with one that names no node.
+func TestOwnNodePolicies(t *testing.T) {
+	t.Parallel()
+	w := newNodesWorld(t)
+	w.installLocal()
+	w.makeObjects()
+	n1 := w.account(w.podOn("n1"))
+	w.waitUntilBound(n1)
+	for name, try := range n1.attempts(w) {
+		err := try.do(n1)
+		switch {
+		case try.allowed && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case !try.allowed && err == nil:
+			t.Errorf("%s: it is allowed", name)
+		case !try.allowed && !strings.Contains(err.Error(), "ValidatingAdmissionPolicy"):
+			t.Errorf("%s is refused for another reason: %v", name, err)
+		}
+	}
+	nowhere := w.account(nil)
+	for name, try := range n1.attempts(w) {
+		if err := try.do(nowhere); err == nil {
+			t.Errorf("%s, by a token that names no node: it is allowed", name)
+		}
+	}
+}
+
+// nodesWorld is an API server with the objects of the manifest.
+type nodesWorld struct {
+	t         *testing.T
+	ctx       context.Context
+	core      kubernetes.Interface
+	snapshots snapshot.Interface
+}
+
+func newNodesWorld(t *testing.T) *nodesWorld {
+	t.Helper()
+	return &nodesWorld{t, t.Context(), kubernetes.NewForConfigOrDie(shared), snapshot.NewForConfigOrDie(shared)}
+}
+
+func (w *nodesWorld) must(_ any, err error) {
+	w.t.Helper()
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		w.t.Fatal(err)
+	}
+}
+
+// installLocal makes what the manifest has of rights and rules.
+func (w *nodesWorld) installLocal() {
+	w.t.Helper()
+	manifest := shipped(w.t, "local.yaml")
+	for _, document := range documents(w.t, manifest) {
+		var kind metav1.TypeMeta
+		decode(w.t, document, &kind)
+		switch kind.Kind {
+		case "Namespace":
+			create(w, w.core.CoreV1().Namespaces(), document, new(corev1.Namespace))
+		case "ServiceAccount":
+			create(w, w.core.CoreV1().ServiceAccounts(localNamespace), document, new(corev1.ServiceAccount))
+		case "ClusterRole":
+			create(w, w.core.RbacV1().ClusterRoles(), document, new(rbacv1.ClusterRole))
+		case "ClusterRoleBinding":
+			create(w, w.core.RbacV1().ClusterRoleBindings(), document, new(rbacv1.ClusterRoleBinding))
+		case "Role":
+			role := new(rbacv1.Role)
+			decode(w.t, document, role)
+			create(w, w.core.RbacV1().Roles(role.Namespace), document, role)
+		case "RoleBinding":
+			binding := new(rbacv1.RoleBinding)
+			decode(w.t, document, binding)
+			create(w, w.core.RbacV1().RoleBindings(binding.Namespace), document, binding)
+		}
+	}
+	installed := installPolicies(w.ctx, w.t, w.core, manifest, nil, nil, nil)
+	if installed.made["ValidatingAdmissionPolicy"] == 0 {
+		w.t.Fatalf("the manifest has %v", installed.made)
+	}
+	w.t.Cleanup(installed.remove)
+}
+
+func create[T any](w *nodesWorld, objects client[T], document []byte, object *T) {
+	w.t.Helper()
+	decode(w.t, document, object)
+	w.must(objects.Create(w.ctx, object, metav1.CreateOptions{}))
+}
+
+// podOn is a pod of the driver on a node, as the DaemonSet makes it.
+func (w *nodesWorld) podOn(node string) *corev1.Pod {
+	w.t.Helper()
+	pod, err := w.core.CoreV1().Pods(localNamespace).Create(w.ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "driver-on-" + node, Namespace: localNamespace},
+		Spec: corev1.PodSpec{
+			NodeName: node, ServiceAccountName: localAccount, Containers: []corev1.Container{{Name: "holdfast", Image: "none"}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return pod
+}
+
+// nodeAccount is the account of nodes, as one token has it.
+type nodeAccount struct {
+	core      kubernetes.Interface
+	snapshots snapshot.Interface
+}
+
+// account asks for a token as the kubelet does; without a pod it names no node.
+func (w *nodesWorld) account(pod *corev1.Pod) nodeAccount {
+	w.t.Helper()
+	request := &authenticationv1.TokenRequest{}
+	if pod != nil {
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
+	}
+	answer, err := w.core.CoreV1().ServiceAccounts(localNamespace).CreateToken(w.ctx, localAccount, request, metav1.CreateOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	config := rest.AnonymousClientConfig(shared)
+	config.BearerToken, config.QPS = answer.Status.Token, -1
+	return nodeAccount{kubernetes.NewForConfigOrDie(config), snapshot.NewForConfigOrDie(config)}
+}
+
+// waitUntilBound waits for the API server to know the rules.
+func (w *nodesWorld) waitUntilBound(n1 nodeAccount) {
+	w.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		open := ""
+		for name, try := range n1.attempts(w) {
+			if !try.allowed && try.do(n1) == nil {
+				open = name
+			}
+		}
+		if open == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("the rules do not act: %s", open)
+		}
+	}
+}
+
+func localVolume(name, node string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: "none",
+			ClaimRef:               &corev1.ObjectReference{Namespace: "default", Name: "claim-of-" + name},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: localDriver, VolumeHandle: name}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: localTopology, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+			}}}},
+		},
+	}
+}
+
+func localCapacity(name, node, driver string) *storagev1.CSIStorageCapacity {
+	return &storagev1.CSIStorageCapacity{
+		ObjectMeta:       metav1.ObjectMeta{Name: name, Namespace: localNamespace, Labels: map[string]string{"csi.storage.k8s.io/drivername": driver}},
+		StorageClassName: "none", NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{localTopology: node}},
+	}
+}
+
+// makeObjects makes what belongs to the nodes n1 and n2 and to none.
+func (w *nodesWorld) makeObjects() {
+	w.t.Helper()
+	class := "none"
+	for _, node := range []string{"n1", "n2"} {
+		w.must(w.core.CoreV1().PersistentVolumes().Create(w.ctx, localVolume("volume-"+node, node), metav1.CreateOptions{}))
+		w.must(w.core.StorageV1().CSIStorageCapacities(localNamespace).Create(w.ctx, localCapacity("capacity-"+node, node, localDriver), metav1.CreateOptions{}))
+		w.must(w.core.CoreV1().ConfigMaps(localIntents).Create(w.ctx, intentsOf(node, "0"), metav1.CreateOptions{}))
+	}
+	unplaced := localVolume("volume-none", "")
+	unplaced.Spec.NodeAffinity = nil
+	w.must(w.core.CoreV1().PersistentVolumes().Create(w.ctx, unplaced, metav1.CreateOptions{}))
+	for _, node := range []string{"n1", "n2", "none"} {
+		pvc := &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "claim-" + node, Namespace: localNamespace, Annotations: map[string]string{"user": "x"}, Finalizers: []string{"example.com/user"}},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+			},
+		}
+		content := &snapshotv1.VolumeSnapshotContent{
+			ObjectMeta: metav1.ObjectMeta{Name: "content-" + node},
+			Spec: snapshotv1.VolumeSnapshotContentSpec{
+				Driver: localDriver, DeletionPolicy: snapshotv1.VolumeSnapshotContentRetain, Source: snapshotv1.VolumeSnapshotContentSource{SnapshotHandle: &class},
+				VolumeSnapshotRef: corev1.ObjectReference{Namespace: localNamespace, Name: "snapshot"},
+			},
+		}
+		if node != "none" {
+			pvc.Annotations["volume.kubernetes.io/selected-node"] = node
+			content.Labels = map[string]string{"snapshot.storage.kubernetes.io/managed-by": node}
+		}
+		w.must(w.core.CoreV1().PersistentVolumeClaims(localNamespace).Create(w.ctx, pvc, metav1.CreateOptions{}))
+		w.must(w.snapshots.SnapshotV1().VolumeSnapshotContents().Create(w.ctx, content, metav1.CreateOptions{}))
+	}
+	w.must(w.snapshots.SnapshotV1().VolumeSnapshots(localNamespace).Create(w.ctx, &snapshotv1.VolumeSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Name: "snapshot", Namespace: localNamespace},
+		Spec:       snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &class}},
+	}, metav1.CreateOptions{}))
+}
+
+func intentsOf(node, number string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: intent.Prefix(localDriver, node) + number, Namespace: localIntents},
+		Data:       map[string]string{"uid": "{}"},
+	}
+}
+
+// attempt is what a node's account tries; nothing of it stays.
+type attempt struct {
+	allowed bool
+	do      func(nodeAccount) error
+}
+
+// attempts are what the controllers of node n1 do, and the same to what is not theirs.
+func (nodeAccount) attempts(w *nodesWorld) map[string]attempt {
+	all := map[string]attempt{}
+	for _, part := range []map[string]attempt{volumeAttempts(w), claimAttempts(w), snapshotAttempts(w), ownNamespaceAttempts(w)} {
+		maps.Copy(all, part)
+	}
+	return all
+}
+
+var dry = []string{metav1.DryRunAll} //nolint:gochecknoglobals // a constant
+
+func volumeAttempts(w *nodesWorld) map[string]attempt {
+	make := func(change func(*corev1.PersistentVolume)) func(nodeAccount) error {
+		return func(a nodeAccount) error {
+			pv := localVolume("volume-new", "n1")
+			change(pv)
+			_, err := a.core.CoreV1().PersistentVolumes().Create(w.ctx, pv, metav1.CreateOptions{DryRun: dry})
+			return err
+		}
+	}
+	patch := func(name, text string) func(nodeAccount) error {
+		return func(a nodeAccount) error {
+			_, err := a.core.CoreV1().PersistentVolumes().Patch(w.ctx, name, types.MergePatchType, []byte(text), metav1.PatchOptions{DryRun: dry})
+			return err
+		}
+	}
+	remove := func(name string) func(nodeAccount) error {
+		return func(a nodeAccount) error {
+			return a.core.CoreV1().PersistentVolumes().Delete(w.ctx, name, metav1.DeleteOptions{DryRun: dry})
+		}
+	}
+	grow, policy := `{"spec":{"capacity":{"storage":"2Gi"}}}`, `{"metadata":{"finalizers":["external-provisioner.volume.kubernetes.io/finalizer"]}}`
+	return map[string]attempt{
+		"make an own volume":               {true, make(func(*corev1.PersistentVolume) {})},
+		"make a volume of another node":    {false, make(func(pv *corev1.PersistentVolume) { affinityOf(pv).Values = []string{"n2"} })},
+		"make a volume of two nodes":       {false, make(func(pv *corev1.PersistentVolume) { affinityOf(pv).Values = []string{"n1", "n2"} })},
+		"make a volume of all other nodes": {false, make(func(pv *corev1.PersistentVolume) { affinityOf(pv).Operator = corev1.NodeSelectorOpNotIn })},
+		"make a volume of no node":         {false, make(func(pv *corev1.PersistentVolume) { pv.Spec.NodeAffinity = nil })},
+		"make a volume of another driver":  {false, make(func(pv *corev1.PersistentVolume) { pv.Spec.CSI.Driver = "other.example" })},
+		"make a volume that names a secret": {false, make(func(pv *corev1.PersistentVolume) {
+			pv.Spec.CSI.NodePublishSecretRef = &corev1.SecretReference{Namespace: "kube-system", Name: "x"}
+		})},
+		"make a volume that is a host's directory": {false, make(func(pv *corev1.PersistentVolume) {
+			pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}
+		})},
+		"grow an own volume":                 {true, patch("volume-n1", grow)},
+		"grow a volume of another node":      {false, patch("volume-n2", grow)},
+		"grow a volume without a node":       {true, patch("volume-none", grow)},
+		"place a volume without a node":      {false, patch("volume-none", `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"x","operator":"Exists"}]}]}}}}`)},
+		"protect an own volume":              {true, patch("volume-n1", policy)},
+		"unprotect a volume of another node": {false, patch("volume-n2", policy)},
+		"rebind an own volume":               {false, patch("volume-n1", `{"spec":{"claimRef":{"name":"of-somebody-else"}}}`)},
+		"delete an own volume":               {true, remove("volume-n1")},
+		"delete a volume of another node":    {false, remove("volume-n2")},
+	}
+}
+
+func affinityOf(pv *corev1.PersistentVolume) *corev1.NodeSelectorRequirement {
+	return &pv.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0]
+}
+
+func claimAttempts(w *nodesWorld) map[string]attempt {
+	patch := func(name, text string, subresources ...string) func(nodeAccount) error {
+		return func(a nodeAccount) error {
+			_, err := a.core.CoreV1().PersistentVolumeClaims(localNamespace).
+				Patch(w.ctx, name, types.MergePatchType, []byte(text), metav1.PatchOptions{DryRun: dry}, subresources...)
+			return err
+		}
+	}
+	choose := func(node string) string {
+		return `{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":` + node + `}}}`
+	}
+	status := `{"status":{"allocatedResources":{"storage":"2Gi"}}}`
+	clone := `{"metadata":{"finalizers":["example.com/user","provisioner.storage.kubernetes.io/cloning-protection"]}}`
+	return map[string]attempt{
+		"choose a claim without a node":              {true, patch("claim-none", choose(`"n1"`))},
+		"choose another node for a claim":            {false, patch("claim-none", choose(`"n2"`))},
+		"take a claim of another node":               {false, patch("claim-n2", choose(`"n1"`))},
+		"send away an own claim":                     {true, patch("claim-n1", choose("null"))},
+		"send away a claim of another node":          {false, patch("claim-n2", choose("null"))},
+		"hand an own claim to another node":          {false, patch("claim-n1", choose(`"n2"`))},
+		"report the size of an own claim":            {true, patch("claim-n1", status, "status")},
+		"report the size of a claim of another node": {false, patch("claim-n2", status, "status")},
+		"annotate a claim by its status":             {false, patch("claim-n1", `{"metadata":{"annotations":{"user":"y"}}}`, "status")},
+		"protect an own source":                      {true, patch("claim-n1", clone)},
+		"protect a source of another node":           {false, patch("claim-n2", clone)},
+		"take a user's finalizer":                    {false, patch("claim-n1", `{"metadata":{"finalizers":[]}}`)},
+		"take a user's annotation":                   {false, patch("claim-n1", `{"metadata":{"annotations":{"user":null}}}`)},
+		"label a claim":                              {false, patch("claim-n1", `{"metadata":{"labels":{"a":"b"}}}`)},
+		"ask for more in a user's name":              {false, patch("claim-n1", `{"spec":{"volumeName":"volume-n1"}}`)},
+	}
+}
+
+func snapshotAttempts(w *nodesWorld) map[string]attempt {
+	content := func(name, text string, subresources ...string) func(nodeAccount) error {
+		return func(a nodeAccount) error {
+			_, err := a.snapshots.SnapshotV1().VolumeSnapshotContents().
+				Patch(w.ctx, name, types.MergePatchType, []byte(text), metav1.PatchOptions{DryRun: dry}, subresources...)
+			return err
+		}
+	}
+	source := func(text string) func(nodeAccount) error {
+		return func(a nodeAccount) error {
+			_, err := a.snapshots.SnapshotV1().VolumeSnapshots(localNamespace).Patch(w.ctx, "snapshot", types.MergePatchType, []byte(text), metav1.PatchOptions{DryRun: dry})
+			return err
+		}
+	}
+	mark := `{"metadata":{"annotations":{"snapshot.storage.kubernetes.io/volumesnapshot-being-created":"yes"}}}`
+	label := func(node string) string {
+		return `{"metadata":{"labels":{"snapshot.storage.kubernetes.io/managed-by":` + node + `}}}`
+	}
+	ready := `{"status":{"readyToUse":true}}`
+	return map[string]attempt{
+		"mark an own content":                      {true, content("content-n1", mark)},
+		"mark a content of another node":           {false, content("content-n2", mark)},
+		"finish an own content":                    {true, content("content-n1", ready, "status")},
+		"finish a content of another node":         {false, content("content-n2", ready, "status")},
+		"take a content without a node":            {true, content("content-none", label(`"n1"`))},
+		"give a content without a node to another": {false, content("content-none", label(`"n2"`))},
+		"take a content of another node":           {false, content("content-n2", label(`"n1"`))},
+		"let an own content go":                    {false, content("content-n1", label("null"))},
+		"have a content's snapshot deleted":        {false, content("content-n1", `{"spec":{"deletionPolicy":"Delete"}}`)},
+		"protect a snapshot":                       {true, source(`{"metadata":{"finalizers":["provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"]}}`)},
+		"put another finalizer on a snapshot":      {false, source(`{"metadata":{"finalizers":["example.com/x"]}}`)},
+		"label a snapshot":                         {false, source(`{"metadata":{"labels":{"a":"b"}}}`)},
+	}
+}
+
+func ownNamespaceAttempts(w *nodesWorld) map[string]attempt {
+	capacity := func(name, node, driver string) func(nodeAccount) error {
+		return func(a nodeAccount) error {
+			_, err := a.core.StorageV1().CSIStorageCapacities(localNamespace).Create(w.ctx, localCapacity(name, node, driver), metav1.CreateOptions{DryRun: dry})
+			return err
+		}
+	}
+	records := func(do func(api intentMaps) error) func(nodeAccount) error {
+		return func(a nodeAccount) error { return do(a.core.CoreV1().ConfigMaps(localIntents)) }
+	}
+	make := func(object *corev1.ConfigMap) func(nodeAccount) error {
+		return records(func(api intentMaps) error {
+			_, err := api.Create(w.ctx, object, metav1.CreateOptions{DryRun: dry})
+			return err
+		})
+	}
+	write := func(node string) func(nodeAccount) error {
+		return records(func(api intentMaps) error {
+			object := intentsOf(node, "0")
+			object.Data["more"] = "{}"
+			_, updated := api.Update(w.ctx, object, metav1.UpdateOptions{DryRun: dry})
+			return errors.Join(updated, api.Delete(w.ctx, object.Name, metav1.DeleteOptions{DryRun: dry}))
+		})
+	}
+	central := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: intent.Prefix(localDriver, "") + "0"}}
+	return map[string]attempt{
+		"tell of its own room":                   {true, capacity("capacity-new", "n1", localDriver)},
+		"tell of the room of another node":       {false, capacity("capacity-new", "n2", localDriver)},
+		"tell of the room of another driver":     {false, capacity("capacity-new", "n1", "other.example")},
+		"make own intents":                       {true, make(intentsOf("n1", "7"))},
+		"make intents of another node":           {false, make(intentsOf("n2", "7"))},
+		"make intents of a node of a like name":  {false, make(intentsOf("n1-1", "7"))},
+		"make intents of a central process":      {false, make(central)},
+		"make any other ConfigMap":               {false, make(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt.x"}})},
+		"write and delete own intents":           {true, write("n1")},
+		"write and delete those of another node": {false, write("n2")},
+	}
+}
+
+// intentMaps is the client of ConfigMaps, as far as it is used.
+type intentMaps interface {
+	Create(ctx context.Context, object *corev1.ConfigMap, options metav1.CreateOptions) (*corev1.ConfigMap, error)
+	Update(ctx context.Context, object *corev1.ConfigMap, options metav1.UpdateOptions) (*corev1.ConfigMap, error)
+	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
+}
