@@ -327,7 +327,13 @@ func claimAttempts(w *nodesWorld) map[string]attempt {
 		return `{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":` + node + `}}}`
 	}
 	status := `{"status":{"allocatedResources":{"storage":"2Gi"}}}`
-	clone := `{"metadata":{"finalizers":["example.com/user","provisioner.storage.kubernetes.io/cloning-protection"]}}`
+	protect := func(name string) func(nodeAccount) error {
+		return func(a nodeAccount) error {
+			_, err := a.core.CoreV1().PersistentVolumeClaims(localNamespace).Patch(w.ctx, name, types.JSONPatchType,
+				[]byte(`[{"op":"add","path":"/metadata/finalizers/-","value":"provisioner.storage.kubernetes.io/cloning-protection"}]`), metav1.PatchOptions{DryRun: dry})
+			return err
+		}
+	}
 	return map[string]attempt{
 		"choose a claim without a node":              {true, patch("claim-none", choose(`"n1"`))},
 		"choose another node for a claim":            {false, patch("claim-none", choose(`"n2"`))},
@@ -338,8 +344,8 @@ func claimAttempts(w *nodesWorld) map[string]attempt {
 		"report the size of an own claim":            {true, patch("claim-n1", status, "status")},
 		"report the size of a claim of another node": {false, patch("claim-n2", status, "status")},
 		"annotate a claim by its status":             {false, patch("claim-n1", `{"metadata":{"annotations":{"user":"y"}}}`, "status")},
-		"protect an own source":                      {true, patch("claim-n1", clone)},
-		"protect a source of another node":           {false, patch("claim-n2", clone)},
+		"protect an own source":                      {true, protect("claim-n1")},
+		"protect a source of another node":           {false, protect("claim-n2")},
 		"take a user's finalizer":                    {false, patch("claim-n1", `{"metadata":{"finalizers":[]}}`)},
 		"take a user's annotation":                   {false, patch("claim-n1", `{"metadata":{"annotations":{"user":null}}}`)},
 		"label a claim":                              {false, patch("claim-n1", `{"metadata":{"labels":{"a":"b"}}}`)},
