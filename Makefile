@@ -110,6 +110,12 @@ test-nvme: test-packages
 bench: build test-packages
 	$(ROOT) $(GO) run ./test/bench -holdfast bin/holdfast -write docs/reference/benchmarks.md
 
+# Each image of test/corpus, damaged or foreign, on a real loop device: none may
+# be formatted. `make test` tries every 40th.
+.PHONY: test-blank
+test-blank: test-packages
+	$(ISOLATED) $(GO) test -count=1 -v -timeout 30m -run TestFormat_noImageOfTheCorpus ./internal/node -corpus.whole
+
 # Random operations without end: of a host and two drivers that are killed at any
 # moment (some ten minutes, -soak.operations and -soak.seed say which), and ten
 # times those of `make test` of the backends.

@@ -101,6 +101,16 @@ type FormatRecorder interface {
 	SetFormatMark(ctx context.Context, volumeID string, mark FormatMark) error
 }
 
+// WrittenLister is a Node that knows which parts of a volume were ever written,
+// so that a blank volume can be proven to be blank: the rest holds zeros.
+type WrittenLister interface {
+	// WrittenRanges calls visit for each range, in bytes and ascending, that may
+	// hold anything but zeros. What is in the page cache of the volume's device
+	// was written out by the caller. An error of visit ends it and is returned.
+	// ErrUnsupported when the ranges of this volume are not known.
+	WrittenRanges(ctx context.Context, volumeID string, visit func(offset, length int64) error) error
+}
+
 // EphemeralSpec asks for an inline volume (pod.spec.volumes[].csi).
 type EphemeralSpec struct {
 	// Handle is the CO's volume_id, "csi-" and 64 hexadecimal digits.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
+	"github.com/holdfast-csi/holdfast/test/corpus"
 )
 
 // fileBackend is a backend.Node of plain files and real loop devices, with all
@@ -23,6 +24,8 @@ type fileBackend struct {
 	discard   bool
 	size      int64 // of inline volumes
 	createErr error // returned by CreateEphemeral
+	// forgetful: it does not know what was written, like a disk of its own.
+	forgetful bool
 	problems  []backend.HealthProblem
 
 	mu   sync.Mutex
@@ -207,6 +210,19 @@ func (b *fileBackend) FormatMark(_ context.Context, id string) (mark backend.For
 
 func (b *fileBackend) SetFormatMark(_ context.Context, id string, mark backend.FormatMark) error {
 	return b.change(func(s *fileState) error { s.Marks[id] = mark; return nil })
+}
+
+// WrittenRanges asks the filesystem that the file is in.
+func (b *fileBackend) WrittenRanges(_ context.Context, id string, visit func(offset, length int64) error) error {
+	if b.forgetful {
+		return backend.ErrUnsupported
+	}
+	file, err := b.open(id)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(file)
+	return corpus.Written(file)(visit)
 }
 
 func (b *fileBackend) CreateEphemeral(_ context.Context, spec backend.EphemeralSpec) (volume backend.EphemeralVolume, err error) {

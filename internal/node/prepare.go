@@ -126,7 +126,7 @@ func (e *Engine) fillOffline(ctx context.Context, p preparation, content blockde
 	if err := e.points.Hit(p.point + "/grown"); err != nil {
 		return content, err
 	}
-	return probeDevice(ctx, p.device)
+	return e.probeDevice(ctx, p)
 }
 
 // defaultOptions are those of the driver, unless the request says otherwise. A
@@ -164,7 +164,7 @@ func (e *Engine) prepare(ctx context.Context, p preparation) (blockdev.Content, 
 	if err != nil {
 		return blockdev.Content{}, err
 	}
-	content, err := probeDevice(ctx, p.device)
+	content, err := e.probeDevice(ctx, p)
 	if err != nil {
 		return blockdev.Content{}, err
 	}
@@ -223,7 +223,7 @@ func (e *Engine) format(ctx context.Context, p preparation, fsType string, mark 
 	if err := e.points.Hit(p.point + "/formatted"); err != nil {
 		return blockdev.Content{}, err
 	}
-	content, err := probeDevice(ctx, p.device)
+	content, err := e.probeDevice(ctx, p)
 	if err != nil {
 		return content, err
 	}
@@ -245,7 +245,7 @@ func (e *Engine) check(ctx context.Context, p preparation, before blockdev.Conte
 	if err := fs.Check(ctx, e.runner, before.Type, p.device.Path); err != nil {
 		return before, err
 	}
-	after, err := probeDevice(ctx, p.device)
+	after, err := e.probeDevice(ctx, p)
 	if err != nil {
 		return after, err
 	}
@@ -257,24 +257,38 @@ func (e *Engine) check(ctx context.Context, p preparation, before blockdev.Conte
 
 // probeDevice reads what is on the device. The node is opened anew, so it is
 // compared with the number that the backend verified.
-func probeDevice(ctx context.Context, device *backend.Device) (blockdev.Content, error) {
-	file, err := os.Open(device.Path)
+func (e *Engine) probeDevice(ctx context.Context, p preparation) (blockdev.Content, error) {
+	file, err := os.Open(p.device.Path)
 	if err != nil {
-		return blockdev.Content{}, fmt.Errorf("device %s: %w: %w", device.Path, backend.ErrUnavailable, err)
+		return blockdev.Content{}, fmt.Errorf("device %s: %w: %w", p.device.Path, backend.ErrUnavailable, err)
 	}
 	defer func() { _ = file.Close() }()
 	number, err := blockdev.Number(file)
 	if err != nil {
 		return blockdev.Content{}, err
 	}
-	if number != device.Number {
-		return blockdev.Content{}, fmt.Errorf("device %s: it is not the volume's device any more", device.Path)
+	if number != p.device.Number {
+		return blockdev.Content{}, fmt.Errorf("device %s: it is not the volume's device any more", p.device.Path)
 	}
-	content, err := blockdev.Probe(ctx, file, device.Size)
+	content, err := blockdev.Probe(ctx, file, p.device.Size, e.written(ctx, p.volumeID, file))
 	if err != nil && ctx.Err() == nil {
-		return content, fmt.Errorf("device %s: %w: %w; it is neither formatted nor mounted until it can be read", device.Path, backend.ErrUnavailable, err)
+		return content, fmt.Errorf("device %s: %w: %w; it is neither formatted nor mounted until it can be read", p.device.Path, backend.ErrUnavailable, err)
 	}
 	return content, err
+}
+
+// written is nil if the backend does not know what was written.
+func (e *Engine) written(ctx context.Context, volumeID string, device *os.File) blockdev.Written {
+	lister, ok := e.backend.(backend.WrittenLister)
+	if !ok {
+		return nil
+	}
+	return func(visit func(offset, length int64) error) error {
+		if err := device.Sync(); err != nil {
+			return fmt.Errorf("write out what is dirty: %w", err)
+		}
+		return lister.WrittenRanges(ctx, volumeID, visit)
+	}
 }
 
 // formatMark is the zero mark when the backend keeps none.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/node/command"
@@ -522,4 +524,54 @@ func TestUnstage_missingDirectoryIsDone(t *testing.T) {
 	f := newFixture(t)
 	f.backend.add(t, "vol-a", sizes["ext4"])
 	f.must(f.engine.Unstage(t.Context(), "vol-a", filepath.Join(f.kubelet, "no", "such", "directory")))
+}
+
+// Data of no known kind, anywhere on a volume: what was written is never
+// formatted, and a blank volume is.
+func TestStage_randomDataIsNeverFormatted(t *testing.T) {
+	f := newFixture(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		const size = 256 * mebibyte
+		f.backend.add(t, "vol-a", size)
+		f.must(f.backend.SetFormatMark(t.Context(), "vol-a", backend.FormatMark{}))
+		file, err := os.OpenFile(f.backend.path("vol-a"), os.O_RDWR, 0)
+		f.must(err)
+		for range rapid.IntRange(0, 3).Draw(rt, "zeros") { // written, and still blank
+			_, err := file.WriteAt(make([]byte, 8192), rapid.Int64Range(0, size-8192).Draw(rt, "zeros at"))
+			f.must(err)
+		}
+		data := rapid.SliceOfN(rapid.Byte(), 0, 64).Draw(rt, "data")
+		_, err = file.WriteAt(data, rapid.Int64Range(0, size-64).Draw(rt, "data at"))
+		f.must(errors.Join(err, file.Close()))
+		blank := len(bytes.Trim(data, "\x00")) == 0
+
+		runner := &mkfsCounter{}
+		f.engine = newEngine(t, Options{Backend: f.backend, KubeletDir: f.kubelet, Runner: runner, Traits: backend.Traits{Filesystems: []string{"ext4"}}})
+		err = f.stage("vol-a", filesystem("ext4"))
+		if (runner.made > 0) != blank || err == nil {
+			rt.Fatalf("mkfs was started %d times, blank = %t: %v", runner.made, blank, err)
+		}
+		f.must(os.Remove(f.backend.path("vol-a")))
+	})
+}
+
+// A backing file that was cut off has real read errors behind its end.
+func TestStage_unreadableDeviceIsNotFormatted(t *testing.T) {
+	f := newFixture(t)
+	for _, left := range []int64{0, 4096, mebibyte, 32 * mebibyte} {
+		for _, forgetful := range []bool{false, true} {
+			f.backend.forgetful = forgetful
+			f.backend.add(t, "vol-a", 64*mebibyte)
+			device, err := f.backend.OpenDevice(t.Context(), backend.DeviceRequest{VolumeID: "vol-a"})
+			f.must(err)
+			f.must(os.Truncate(f.backend.path("vol-a"), left))
+			err = f.stage("vol-a", filesystem("ext4"))
+			f.wantError(err, backend.ErrUnavailable)
+			f.must(device.Release())
+			f.must(os.Remove(f.backend.path("vol-a")))
+		}
+	}
+	if f.runner.runs.Load() != 0 {
+		t.Errorf("%d programs were run", f.runner.runs.Load())
+	}
 }

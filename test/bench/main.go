@@ -42,7 +42,7 @@ func run(ctx context.Context) (err error) {
 	var report string
 	flag.StringVar(&s.holdfast, "holdfast", "bin/holdfast", "the binary to measure")
 	flag.StringVar(&s.scratch, "scratch", "/var/tmp", "where pools are made and removed again")
-	flag.StringVar(&s.only, "only", "", "measure only this group: stage, create, snapshot, data, concurrent, run, host")
+	flag.StringVar(&s.only, "only", "", "measure only this group: blank, stage, create, snapshot, data, concurrent, run, host")
 	flag.StringVar(&report, "write", "", "also write the table to this Markdown file")
 	flag.IntVar(&s.rounds, "rounds", 15, "how often each step is repeated; the median counts")
 	flag.DurationVar(&s.fioTime, "fio-time", 8*time.Second, "how long each fio job runs")
@@ -77,6 +77,7 @@ func measure(ctx context.Context, s settings) ([]row, error) {
 		name    string
 		measure func(context.Context, settings) ([]row, error)
 	}{
+		{"blank", measureBlank},
 		{"stage", measureStage},
 		{"create", measureCreate},
 		{"snapshot", measureSnapshot},

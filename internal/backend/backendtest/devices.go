@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
@@ -20,6 +21,7 @@ func deviceRules() []rule {
 		{"an attached volume is not deleted", deleteAttached},
 		{"a device sees the growth of its volume", deviceGrows},
 		{"a snapshot keeps the data of its instant", snapshotContent},
+		{"what was written is listed, in the volume and in a clone", writtenIsListed},
 		{"a clone has its source's data and then its own", cloneContent},
 		{"a deleted volume's data does not return", dataGone},
 		{"a format mark stays with the volume", formatMark},
@@ -181,6 +183,49 @@ func accessChanges(b *bench) {
 		b.Fatalf("device %+v is read-only after its volume was closed", device)
 	}
 	b.close(volume.ID, device)
+}
+
+// writtenIsListed is for nodes that know what was written: a write that they do
+// not list could be formatted over.
+func writtenIsListed(b *bench) {
+	lister, ok := b.subject.Node.(backend.WrittenLister)
+	if !ok {
+		return
+	}
+	volume := b.create("listed")
+	offsets := []int64{0, 8192, volume.Size/2 + 8192, volume.Size - 8192}
+	listed := func(id string) (missing []int64) {
+		missing = offsets
+		end := int64(-1)
+		b.must(lister.WrittenRanges(b.ctx(), id, func(offset, length int64) error {
+			if offset <= end || length <= 0 || offset+length > volume.Size {
+				b.Fatalf("range of %d bytes at %d after %d of a volume of %d", length, offset, end, volume.Size)
+			}
+			end = offset + length - 1
+			missing = slices.DeleteFunc(slices.Clone(missing), func(at int64) bool { return at >= offset && at+8192 <= offset+length })
+			return nil
+		}))
+		return missing
+	}
+	for i, offset := range offsets {
+		b.write(volume.ID, offset, byte(i+1))
+		for _, missing := range listed(volume.ID) {
+			if slices.Contains(offsets[:i+1], missing) {
+				b.Fatalf("what was written at %d is not listed", missing)
+			}
+		}
+	}
+	if b.traits.Clone {
+		request := b.request("listed clone")
+		request.Source.VolumeID = volume.ID
+		clone := b.createAs(request)
+		if missing := listed(clone.ID); len(missing) != 0 {
+			b.Fatalf("a clone does not list what its source has at %v", missing)
+		}
+	}
+	stop := errors.New("stop")
+	b.want(lister.WrittenRanges(b.ctx(), volume.ID, func(int64, int64) error { return stop }), stop, "the error of visit")
+	b.want(lister.WrittenRanges(b.ctx(), "vol-absent", func(int64, int64) error { return nil }), backend.ErrNotFound, "an absent volume")
 }
 
 func absentDevice(b *bench) {

@@ -246,7 +246,7 @@ func (m *image) check(ctx context.Context, file *os.File) error {
 	if err != nil {
 		return err
 	}
-	content, err := blockdev.Probe(ctx, file, stat.Size)
+	content, err := blockdev.Probe(ctx, file, stat.Size, nil)
 	if err != nil {
 		return err
 	}

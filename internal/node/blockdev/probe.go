@@ -15,7 +15,9 @@ type Kind int
 const (
 	// Unrecognized: data, but nothing known. It may be anything.
 	Unrecognized Kind = iota
-	// Blank: every place where a signature could be was read and holds zeros.
+	// Blank: all that was ever written to the device was read and is zero, or,
+	// where that is not known, every place where a signature could be and a sample
+	// of the rest.
 	Blank
 	// Filesystem: ext2, ext3, ext4, xfs or btrfs with a superblock in order.
 	Filesystem
@@ -82,10 +84,17 @@ var spots = []spot{
 	{btrfsMirrors[0], btrfsSuperSize}, {btrfsMirrors[1], btrfsSuperSize},
 }
 
-// Probe tells what is on a device of size bytes. It is a pure function of what
-// r yields; an error of r, at whatever place, is an error of Probe, so that an
-// unreadable device is never taken for a blank one.
-func Probe(ctx context.Context, r io.ReaderAt, size int64) (Content, error) {
+// Written calls visit for each range of a device, in bytes and ascending, that
+// may hold anything but zeros. backend.ErrUnsupported if that is not known.
+type Written func(visit func(offset, length int64) error) error
+
+// Probe returns what is on a device of size bytes. An error of r or of written,
+// at whatever place, is an error of Probe, so that an unreadable device is never
+// taken for a blank one.
+//
+// With written, Blank is proven: all of the ranges were read. Without (nil), the
+// places of backup superblocks were read, and a page of every GiB.
+func Probe(ctx context.Context, r io.ReaderAt, size int64, written Written) (Content, error) {
 	p := &probe{ctx: ctx, r: r, size: size}
 	if err := p.load(nearHead, nearTail); err != nil {
 		return Content{}, err
@@ -99,7 +108,10 @@ func Probe(ctx context.Context, r io.ReaderAt, size int64) (Content, error) {
 	if content, found := p.recognize(); found {
 		return content, nil
 	}
-	return p.blankOrNot(), nil
+	if content := p.blankOrNot(); content.Kind != Blank {
+		return content, nil
+	}
+	return p.search(written)
 }
 
 // probe holds the parts of the device that were read.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
@@ -47,7 +49,7 @@ func probeFile(t *testing.T, file *os.File) Content {
 	if err != nil {
 		t.Fatal(err)
 	}
-	content, err := Probe(t.Context(), file, info.Size())
+	content, err := Probe(t.Context(), file, info.Size(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,5 +271,38 @@ func TestProbe_errorFlagOfBtrfs(t *testing.T) {
 	}
 	if content := probeFile(t, file); content.Kind != Filesystem || !content.HasErrors {
 		t.Fatalf("%+v", content)
+	}
+}
+
+// Backups are found where the tools put them, when everything before the second
+// is gone.
+func TestProbe_backupSuperblocks(t *testing.T) {
+	for _, c := range []struct {
+		fsType  string
+		size    int64
+		zeroed  int64
+		command []string
+	}{
+		{"ext4", 300 * mebi, 120 * mebi, []string{"mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "FILE"}},
+		{"ext4", 64 * mebi, 7 * mebi, []string{"mke2fs", "-q", "-F", "-t", "ext4", "-b", "1024", "FILE"}},
+		{"ext4", 60 * mebi, 31 * mebi, []string{"mke2fs", "-q", "-F", "-t", "ext4", "-b", "2048", "FILE"}},
+		{"ext4", 5 * gibi, 4000 * mebi, []string{"mke2fs", "-q", "-F", "-t", "ext4", "-b", "65536", "FILE"}},
+		{"ext4", 3 * gibi, 2040 * mebi, []string{"mke2fs", "-q", "-F", "-t", "ext4", "-O", "bigalloc", "FILE"}},
+		{"ext4", 300 * mebi, 120 * mebi, []string{"mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-O", "meta_bg,^resize_inode", "FILE"}},
+		{"ext4", 640 * mebi, 500 * mebi, []string{"mke2fs", "-q", "-F", "-t", "ext4", "-O", "sparse_super2,^resize_inode", "FILE"}},
+		{"xfs", 512 * mebi, 100 * mebi, []string{"mkfs.xfs", "-q", "FILE"}},
+		{"xfs", 701 * mebi, 90 * mebi, []string{"mkfs.xfs", "-q", "-d", "agcount=7", "FILE"}},
+		{"btrfs", 256 * mebi, 63 * mebi, []string{"mkfs.btrfs", "-q", "FILE"}},
+	} {
+		t.Run(strings.Join(c.command, " "), func(t *testing.T) {
+			file := made(t, c.size, c.command...)
+			if err := unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, c.zeroed); err != nil {
+				t.Fatal(err)
+			}
+			content := probeFile(t, file)
+			if content.Kind != Corrupt || content.Type != c.fsType || !strings.Contains(content.Detail, "a copy is at offset") {
+				t.Errorf("%+v; want a damaged %s by its backup", content, c.fsType)
+			}
+		})
 	}
 }

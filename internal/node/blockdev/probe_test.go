@@ -8,7 +8,10 @@ import (
 	"io"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
 const testSize = 16 * mebi
@@ -28,7 +31,7 @@ func image(size int64, parts map[int64]string) []byte {
 
 func probeBytes(t *testing.T, data []byte) Content {
 	t.Helper()
-	content, err := Probe(t.Context(), bytes.NewReader(data), int64(len(data)))
+	content, err := Probe(t.Context(), bytes.NewReader(data), int64(len(data)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,18 +142,89 @@ func TestProbe_unreadableSectorIsAnErrorEverywhere(t *testing.T) {
 	places := []int64{0, 1024, 64 * kibi, 128 * kibi, mebi, 2 * mebi, 4 * mebi, 64 * mebi, 256 * gibi,
 		size - mebi, size - 128*kibi, size - 512}
 	for _, place := range places {
-		content, err := Probe(t.Context(), failing{zeros(size), place, place + 512}, size)
+		content, err := Probe(t.Context(), failing{zeros(size), place, place + 512}, size, nil)
 		if !errors.Is(err, errSector) {
 			t.Errorf("sector at %d: %+v, %v", place, content, err)
 		}
 	}
-	if content, err := Probe(t.Context(), zeros(size), size); err != nil || content.Kind != Blank {
+	if content, err := Probe(t.Context(), zeros(size), size, nil); err != nil || content.Kind != Blank {
 		t.Errorf("a large device: %+v, %v", content, err)
 	}
 }
 
+// reads records what is read of a device of zeros.
+type reads struct {
+	zeros
+	mu    sync.Mutex
+	begun map[int64]int // length by offset
+}
+
+func (r *reads) ReadAt(p []byte, offset int64) (int, error) {
+	r.mu.Lock()
+	r.begun[offset] = max(len(p), r.begun[offset])
+	r.mu.Unlock()
+	return r.zeros.ReadAt(p, offset)
+}
+
+// The first and last sector of everything that is read, and one between.
+func TestProbe_everySectorThatIsReadCounts(t *testing.T) {
+	for _, size := range []int64{64 * mebi, 10*gibi + 3*512} {
+		recorded := &reads{zeros: zeros(size), begun: map[int64]int{}}
+		if content, err := Probe(t.Context(), recorded, size, nil); err != nil || content.Kind != Blank {
+			t.Fatalf("%+v, %v", content, err)
+		}
+		if len(recorded.begun) < int(size/gibi) {
+			t.Errorf("%d reads of %d bytes; want one of every GiB", len(recorded.begun), size)
+		}
+		for offset, length := range recorded.begun {
+			for _, at := range []int64{offset, offset + int64(length)/2, offset + int64(length) - 512} {
+				content, err := Probe(t.Context(), failing{zeros(size), at, at + 512}, size, nil)
+				if !errors.Is(err, errSector) {
+					t.Errorf("sector at %d of %d unreadable: %+v, %v", at, size, content, err)
+				}
+			}
+		}
+	}
+}
+
+// written lists what a test says.
+func written(ranges ...[2]int64) Written {
+	return func(visit func(offset, length int64) error) error {
+		for _, r := range ranges {
+			if err := visit(r[0], r[1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func TestProbe_allThatWasWrittenIsRead(t *testing.T) {
+	const size, at = 80 * mebi, 33*mebi + 777
+	data := image(size, map[int64]string{at: "x"})
+	probed := func(w Written) (Content, error) { return Probe(t.Context(), bytes.NewReader(data), size, w) }
+	content, err := probed(written([2]int64{0, 4096}, [2]int64{32 * mebi, 2 * mebi}))
+	if err != nil || content.Kind != Unrecognized || !strings.HasSuffix(content.Detail, fmt.Sprint(at)) {
+		t.Errorf("%+v, %v; want data at %d", content, err, at)
+	}
+	if content, err = probed(written([2]int64{0, 4096})); err != nil || content.Kind != Blank {
+		t.Errorf("%+v, %v; want blank by what was written", content, err)
+	}
+	failed := errors.New("no list")
+	if content, err = probed(func(func(int64, int64) error) error { return failed }); !errors.Is(err, failed) {
+		t.Errorf("%+v, %v; want the error of the list", content, err)
+	}
+	unknown := func(func(int64, int64) error) error { return backend.ErrUnsupported }
+	if content, err = Probe(t.Context(), bytes.NewReader(image(size, map[int64]string{32 * mebi: "x"})), size, unknown); err != nil || content.Kind == Blank {
+		t.Errorf("%+v, %v; want the page at 32 MiB to be read where no list is", content, err)
+	}
+	if content, err = Probe(t.Context(), failing{zeros(size), 40 * mebi, 40*mebi + 512}, size, written([2]int64{0, size})); !errors.Is(err, errSector) {
+		t.Errorf("%+v, %v; want an unreadable sector in what was written", content, err)
+	}
+}
+
 func TestProbe_shortDeviceIsAnError(t *testing.T) {
-	if content, err := Probe(t.Context(), bytes.NewReader(make([]byte, mebi)), 2*mebi); err == nil {
+	if content, err := Probe(t.Context(), bytes.NewReader(make([]byte, mebi)), 2*mebi, nil); err == nil {
 		t.Fatalf("%+v", content)
 	}
 }
@@ -158,7 +232,7 @@ func TestProbe_shortDeviceIsAnError(t *testing.T) {
 func TestProbe_endsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Probe(ctx, zeros(mebi), mebi); !errors.Is(err, context.Canceled) {
+	if _, err := Probe(ctx, zeros(mebi), mebi, nil); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 }

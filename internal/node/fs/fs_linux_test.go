@@ -111,7 +111,7 @@ func TestGrowOffline_fillsALargerDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	content, err := blockdev.Probe(t.Context(), v.file, 64*mebibyte)
+	content, err := blockdev.Probe(t.Context(), v.file, 64*mebibyte, nil)
 	if err != nil || content.Size != 64*mebibyte || content.HasErrors {
 		t.Fatalf("%+v, %v", content, err)
 	}
