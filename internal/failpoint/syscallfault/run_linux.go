@@ -61,6 +61,7 @@ func Run(directories []string, plan Plan, f func()) ([]Call, error) {
 		s.listener = listener
 		installed <- err
 		if err == nil {
+			defer func() { s.panicked = recover() }()
 			f()
 		}
 	})
@@ -70,7 +71,11 @@ func Run(directories []string, plan Plan, f func()) ([]Call, error) {
 	}
 	err := s.serve()
 	<-ended
-	return s.calls, errors.Join(err, unix.Close(s.listener))
+	err = errors.Join(err, unix.Close(s.listener))
+	if s.panicked != nil {
+		panic(s.panicked)
+	}
+	return s.calls, err
 }
 
 // onOwnThread calls f on a thread that ends with it, and with the thread ends
@@ -96,6 +101,7 @@ type supervisor struct {
 	directories []string
 	plan        Plan
 	calls       []Call
+	panicked    any // what f panicked with; Run panics with it in its turn
 }
 
 // notification is struct seccomp_notif, response struct seccomp_notif_resp

@@ -71,3 +71,13 @@ func TestRun_besideTheCollector(t *testing.T) {
 		}
 	}
 }
+
+func TestRun_passesAPanicOn(t *testing.T) {
+	defer func() {
+		if got := recover(); got != "given up" {
+			t.Errorf("recovered %v", got)
+		}
+	}()
+	_, _ = Run([]string{t.TempDir()}, func(Call) unix.Errno { return 0 }, func() { panic("given up") })
+	t.Error("the panic was lost")
+}
