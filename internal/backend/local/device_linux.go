@@ -130,7 +130,7 @@ func (p *Pool) attach(ctx context.Context, data *os.File, record volumeRecord, r
 	return blockdev.AttachLoop(ctx, blockdev.LoopConfig{
 		File: data, Path: filepath.Join(p.options.Pool, volumePath(record.ID), dataFile),
 		ReadOnly: request.ReadOnly, AutoClear: !request.Keep, DirectIO: true,
-		SectorSize: record.SectorSize, Discard: !record.thick() && !request.ReadOnly,
+		SectorSize: record.SectorSize, Discard: p.discards(record) && !request.ReadOnly,
 	})
 }
 
@@ -152,7 +152,7 @@ func (p *Pool) matchLoop(loop *blockdev.Loop, record volumeRecord) error {
 			return err
 		}
 	}
-	if record.thick() {
+	if !p.discards(record) {
 		return loop.SetDiscard(false)
 	}
 	return nil

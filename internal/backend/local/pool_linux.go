@@ -121,6 +121,10 @@ func (p *Pool) open(ctx context.Context) error {
 	}
 	p.copyOnWrite = now.magic == unix.BTRFS_SUPER_MAGIC
 	p.reserved = p.reserveOf(now.total)
+	if p.copyOnWrite {
+		p.ledger.mapShare = mapShareBtrfs
+		p.reserved += btrfsChunks(now.total)
+	}
 	if err := p.initialise(ctx, now.readOnly); err != nil {
 		return err
 	}
@@ -170,6 +174,26 @@ func (p *Pool) reserveOf(total int64) int64 {
 		return p.options.Reserve
 	}
 	return min(max(total/64, 16*mebibyte), gibibyte)
+}
+
+// btrfsChunks is what a btrfs may set aside for metadata beyond its need, in
+// bytes: it takes room from data in chunks, and keeps each of them twice
+// (fs/btrfs/volumes.c, init_alloc_chunk_ctl_policy_regular).
+func btrfsChunks(total int64) int64 {
+	const copies, large = 2, 50 * gibibyte
+	chunk := int64(256 * mebibyte)
+	if total > large {
+		chunk = gibibyte
+	}
+	return copies * min(chunk, total/10)
+}
+
+// discards reports whether what is discarded on a volume's device is given back
+// to the pool. A btrfs frees an extent only when none of its blocks is in use:
+// a hole does not make room for what is written into it later, so that a promise
+// to fill the volume would not hold.
+func (p *Pool) discards(record volumeRecord) bool {
+	return !record.thick() && (!p.copyOnWrite || p.options.Overcommit > 1)
 }
 
 func (p *Pool) openDirectory(ctx context.Context) error {

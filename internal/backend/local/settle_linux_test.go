@@ -13,9 +13,12 @@ func TestCreateVolume_findsTheRoomOfASnapshotThatWasJustDeleted(t *testing.T) {
 		t.Run(fsType, func(t *testing.T) {
 			pool := open(t, Options{Pool: small(t, fsType, 1<<30)})
 			// Fits beside the source only once the snapshot shares nothing any more.
-			const size = 440 << 20
+			size := int64(440 << 20)
+			if fsType == "btrfs" { // which needs more for itself
+				size = 300 << 20
+			}
 			volume := create(t, pool, backend.VolumeSpec{Name: "source", Size: size})
-			writeVolume(t, pool, volume.ID, 0, bytes.Repeat([]byte("data"), size/8))
+			writeVolume(t, pool, volume.ID, 0, bytes.Repeat([]byte("data"), int(size/8)))
 			for round := range 5 {
 				snapshot, err := pool.CreateSnapshot(t.Context(), backend.SnapshotSpec{Name: fmt.Sprint("cut ", round), SourceID: volume.ID})
 				must(t, err)

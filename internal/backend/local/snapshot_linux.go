@@ -156,7 +156,7 @@ func (p *Pool) needOfCut(from *origin) (int64, error) {
 		return p.ledger.need(after) - p.ledger.need(before), nil
 	}
 	bytes, err := allocated(from.data)
-	return withOverhead(bytes), err
+	return p.ledger.withOverhead(bytes), err
 }
 
 func (p *Pool) buildSnapshot(ctx context.Context, entry string, record *snapshotRecord, from *origin) error {
