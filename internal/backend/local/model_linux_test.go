@@ -57,7 +57,7 @@ func checkModel(r *rapid.T, t *testing.T, base string) int {
 	if err != nil {
 		r.Fatal(err)
 	}
-	m := &model{T: r, dir: dir}
+	m := &model{T: r, base: base, dir: dir}
 	m.forgetAll()
 	m.open()
 	defer func() {
@@ -72,12 +72,14 @@ func checkModel(r *rapid.T, t *testing.T, base string) int {
 	for _, name := range slices.Sorted(maps.Keys(m.volumes)) {
 		m.wantContent(name)
 	}
+	m.wantCapacity()
 	return m.operations
 }
 
 // model is what the pool should be.
 type model struct {
 	*rapid.T
+	base       string // the mount point of the filesystem
 	dir        string
 	pool       *Pool
 	guard      *guard.Guard
@@ -129,6 +131,8 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"expand": m.expand, "modify": m.modify,
 		"write": m.write, "write more": m.write, "verify": m.verify,
 		"attach": m.attach, "detach": m.detach, "reopen": m.reopen, "inline": m.inlineLife,
+		"fault": m.underFault, "another fault": m.underFault, "third fault": m.underFault, "fourth fault": m.underFault,
+		"read-only": m.readOnly, "damage": m.damage, "full": m.deleteWhenFull,
 	} {
 		actions[name] = func(t *rapid.T) {
 			m.T = t
@@ -139,6 +143,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 	actions[""] = func(t *rapid.T) {
 		m.T = t
 		m.wantListings()
+		wantAgreement(m.ctx(), m.T, m.pool, "after an operation")
 	}
 	return actions
 }
