@@ -273,6 +273,7 @@ func (m *model) deleteWhenFull() {
 	ballast := filepath.Join(m.base, "ballast")
 	file, err := os.Create(ballast)
 	m.want(err, nil)
+	defer func() { _ = errors.Join(file.Close(), os.Remove(ballast)) }()
 	for size, at := int64(256*mebibyte), int64(0); size >= 4096; {
 		if unix.Fallocate(descriptor(file), 0, at, size) == nil {
 			at += size
@@ -283,7 +284,6 @@ func (m *model) deleteWhenFull() {
 	for _, remove := range []func(){m.deleteGroup, m.deleteSnapshot, m.delete} {
 		remove()
 	}
-	m.want(errors.Join(file.Close(), os.Remove(ballast)), nil)
 }
 
 // wantCapacity creates what the pool offers, with all its blocks.
