@@ -46,7 +46,7 @@ const (
 	Fine State = "fine"
 	// Waits: what was found may end without help.
 	Waits State = "waits"
-	// Stuck: somebody has to act.
+	// Stuck: a person has to act.
 	Stuck State = "stuck"
 	// Unknown: nothing was found, and not everything could be read.
 	Unknown State = "unknown"

@@ -12,8 +12,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// ErrReleasing is of a Release that has begun, and goes on without its caller.
-var ErrReleasing = errors.New("it is still being released, and the host goes on trying")
+// ErrReleasing is the error of a Release that has begun and continues without
+// its caller.
+var ErrReleasing = errors.New("it is still being released, and the host retries until it is")
 
 // Host is what the server asks of the host. Reading objects is not part of it:
 // that is the store's.

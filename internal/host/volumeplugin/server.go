@@ -8,7 +8,7 @@
 // An engine that gets an error from Unmount keeps the volume counted as mounted,
 // and never mounts it anew. So an Unmount succeeds as soon as the store has the
 // hold's end: the protocol says that the engine does not use the volume any more,
-// not that it is unmounted. What is busy the host goes on unmounting, and the
+// not that it is unmounted. The host continues to unmount a busy volume, and the
 // next Mount gets a hold, and a mount point, of its own.
 package volumeplugin
 

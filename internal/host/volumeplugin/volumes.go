@@ -288,7 +288,7 @@ func (p *Plugin) release(ctx context.Context, namespace string, asked request) e
 	case errors.Is(err, api.ErrNotFound):
 		return nil
 	case errors.Is(err, api.ErrReleasing):
-		p.Logger.Warn("a volume that a container engine does not use any more is not unmounted yet; the host goes on", "volume", asked.Name, "id", asked.ID, "error", err)
+		p.Logger.Warn("a volume that a container engine does not use any more is not unmounted yet; the host continues", "volume", asked.Name, "id", asked.ID, "error", err)
 		return nil
 	}
 	return err

@@ -105,7 +105,9 @@ type model struct {
 	wanted map[string]*corev1.Pod // pods that exist
 	// daemons serve the filesystems in user space, of a driver that has such.
 	daemons []*csitest.FUSE
-	going   map[string]bool // of those, the ones that are deleted
+	// busy are open files that keep mounts from being unmounted.
+	busy  []*os.File
+	going map[string]bool // of those, the ones that are deleted
 }
 
 func newModel(t *testing.T, seed uint64) *model {
@@ -117,7 +119,7 @@ func newModel(t *testing.T, seed uint64) *model {
 			d.Publish = m.publishFUSE
 		}
 	})
-	t.Cleanup(func() { m.killDaemons(0) })
+	t.Cleanup(func() { m.vacate(); m.killDaemons(0) })
 	m.world = w
 	a.fail = m.fault
 	m.boot = 1
@@ -141,6 +143,28 @@ func (m *model) publishFUSE(r *csi.NodePublishVolumeRequest) error {
 		m.daemons = append(m.daemons, daemon)
 	}
 	return err
+}
+
+// occupy opens a directory in one of the mounts, which is busy from then on.
+func (m *model) occupy() {
+	for _, use := range m.uses() {
+		for path := range use.Targets {
+			if file, err := os.Open(path); err == nil && m.pick(2) == 0 {
+				m.busy = append(m.busy, file)
+				return
+			} else if err == nil {
+				_ = file.Close()
+			}
+		}
+	}
+}
+
+// vacate ends what occupy began.
+func (m *model) vacate() {
+	for _, file := range m.busy {
+		_ = file.Close()
+	}
+	m.busy = nil
 }
 
 // killDaemons leaves so many alive; the mounts of the others stay.
@@ -173,7 +197,7 @@ func (m *model) pick(n int) int {
 
 // step does one thing at random. Errors are what the queue would repeat.
 func (m *model) step() {
-	switch m.pick(13) {
+	switch m.pick(15) {
 	case 0, 1, 2:
 		m.appear()
 	case 3, 4, 5, 6:
@@ -192,10 +216,15 @@ func (m *model) step() {
 		}
 		m.serving(m.bootID(), "")
 	case 10:
+		m.vacate() // no process outlives a boot
 		m.boot++
 		m.reboot(m.bootID())
 	case 12:
 		m.killDaemons(1)
+	case 13:
+		m.occupy()
+	case 14:
+		m.vacate()
 	case 11: // a pod's object is lost
 		if names := m.names(); len(names) > 0 {
 			m.forget(names[m.pick(len(names))])
@@ -256,9 +285,14 @@ func (m *model) reconcile(name string) error {
 
 // converge lets the driver be well, and everything come to its end.
 func (m *model) converge() {
+	m.vacate()
 	m.mu.Lock()
 	m.faults = false
 	m.mu.Unlock()
+	for _, name := range []string{"a", "b", "c"} { // each volume has a pod with a group in the end
+		p := withGroup(pod("last-"+name, name), 4321)
+		m.wanted[p.Name] = m.create(p)
+	}
 	for _, name := range m.names() {
 		if err := m.reconcile(name); err != nil {
 			m.t.Errorf("pod %s: %v", name, err)
