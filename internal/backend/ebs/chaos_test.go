@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -76,6 +77,7 @@ type chaos struct {
 	nodes    []string
 	left     atomic.Int64 // calls that are still to be made
 	made     atomic.Int64
+	late     lateness
 	mu       sync.Mutex
 	running  []*process
 }
@@ -114,6 +116,7 @@ func newChaos(t *testing.T, calls int) *chaos {
 		}
 	}
 	for _, mishap := range []world.Mishap{
+		{Kind: world.Slow, Probability: 0.03, Takes: world.Uniform(5*time.Second, 3*time.Minute)},
 		{Kind: world.StuckAttaching, Probability: 0.01}, {Kind: world.StuckDetaching, Probability: 0.005},
 		{Kind: world.CreateFails, Probability: 0.005}, {Kind: world.CreateVanishes, Probability: 0.005},
 		{Kind: world.ModifyFails, Probability: 0.01}, {Kind: world.OtherName, Probability: 0.01},
@@ -243,6 +246,7 @@ func (c *chaos) check() {
 	if err != nil || len(snapshots) > 0 {
 		c.Errorf("%d snapshots are left, first %+v (%v)", len(snapshots), first(snapshots), err)
 	}
+	c.late.check(c.T)
 	c.Logf("%d calls of CSI, %d calls of EC2, in %v of virtual time", c.made.Load(), c.emulator.Statistics().Calls(""), time.Since(began))
 }
 
@@ -293,4 +297,48 @@ func (c *chaos) once(ctx context.Context, by caller, call func(context.Context, 
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()
 	return call(ctx, p)
+}
+
+// lateness is how long after EC2 was done the calls were answered.
+type lateness struct {
+	mu  sync.Mutex
+	all map[world.Transition][]time.Duration
+}
+
+// check wants answers that are prompt whatever slow and stuck transitions there
+// were. Faults and throttled describes delay some calls, so it is the median that
+// counts; cloud.TestWait_isPromptAmongSlowAndStuckOnes has the bound of each wait.
+func (l *lateness) check(t *testing.T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for kind, guess := range map[world.Transition]time.Duration{
+		world.CreateTransition: 1500 * time.Millisecond, world.AttachTransition: 2 * time.Second,
+		world.DetachTransition: 2 * time.Second, world.ModifyTransition: 2 * time.Second,
+	} {
+		all := l.all[kind]
+		if len(all) < 20 {
+			t.Errorf("%s: only %d answers", kind, len(all))
+			continue
+		}
+		slices.Sort(all)
+		median := all[len(all)/2]
+		t.Logf("%s: %d answers, the median %v and the last %v after EC2 was done", kind, len(all), median, all[len(all)-1])
+		if median > guess*3/2 {
+			t.Errorf("%s: the median answer came %v after EC2 was done, want at most %v", kind, median, guess*3/2)
+		}
+	}
+}
+
+// note records an answer.
+func (c *chaos) note(kind world.Transition, id string, called time.Time) {
+	over := c.emulator.World().Ended(kind, id)
+	if over.Before(called) {
+		return // it was so already
+	}
+	c.late.mu.Lock()
+	defer c.late.mu.Unlock()
+	if c.late.all == nil {
+		c.late.all = map[world.Transition][]time.Duration{}
+	}
+	c.late.all[kind] = append(c.late.all[kind], time.Since(over))
 }

@@ -79,9 +79,11 @@ func (l *life) create(ctx context.Context) bool {
 func (l *life) createOnce(ctx context.Context, by caller) (id string) {
 	request := l.request()
 	_ = l.until(ctx, by, "create "+l.name, func(ctx context.Context, p *process) error {
+		called := time.Now()
 		volume, err := p.CreateVolume(ctx, request)
 		if err == nil {
 			id = volume.ID
+			l.note(world.CreateTransition, id, called)
 		}
 		return err
 	})
@@ -105,16 +107,27 @@ func (l *life) use(ctx context.Context) {
 
 func (l *life) attach(node string) func(context.Context, *process) error {
 	return func(ctx context.Context, p *process) error {
+		called := time.Now()
 		published, err := p.Attach(ctx, l.id, node, backend.AttachSpec{Capability: l.request().Capabilities[0]})
 		if err == nil && published["devicePath"] == "" {
 			return errors.New("attached without a device path")
+		}
+		if err == nil {
+			l.note(world.AttachTransition, l.id, called)
 		}
 		return err
 	}
 }
 
 func (l *life) detach(node string) func(context.Context, *process) error {
-	return func(ctx context.Context, p *process) error { return p.Detach(ctx, l.id, node) }
+	return func(ctx context.Context, p *process) error {
+		called := time.Now()
+		err := p.Detach(ctx, l.id, node)
+		if err == nil {
+			l.note(world.DetachTransition, l.id, called)
+		}
+		return err
+	}
 }
 
 // visit attaches the volume to a node, perhaps repeats it, and takes it away.
@@ -158,9 +171,13 @@ func (l *life) grow(ctx context.Context) {
 		})
 	}
 	_ = l.until(ctx, l.caller(), "expand "+l.id, func(ctx context.Context, p *process) error {
+		called := time.Now()
 		grown, err := p.Expand(ctx, l.id, backend.SizeRange{Required: size})
 		if err == nil && grown.Size < size {
 			l.Errorf("%s was grown to %d, not %d", l.id, grown.Size, size)
+		}
+		if err == nil {
+			l.note(world.ModifyTransition, l.id, called)
 		}
 		return err
 	})

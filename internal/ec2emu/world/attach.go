@@ -146,7 +146,7 @@ func (w *World) beginAttach(v *volume, i *instance, r *AttachVolumeRequest, hang
 	i.Volumes = append(i.Volumes, v.ID)
 	a.Stuck = hangs || w.restless(i, r.Device) || w.strikes(StuckAttaching, v, i.ID)
 	if !a.Stuck {
-		a.Gen, _ = w.schedule(w.knobs.Times.Attach, event{Kind: attachDone, ID: v.ID, At: i.ID})
+		a.Gen, _ = w.schedule(w.takes(AttachTransition, w.knobs.Times.Attach, v, i.ID), event{Kind: attachDone, ID: v.ID, At: i.ID})
 	}
 	return a
 }
@@ -171,6 +171,7 @@ func (w *World) finishAttach(v *volume, a *attachment) {
 	w.touchVolume(v)
 	w.touchInstance(i)
 	a.State = attached
+	v.end(AttachTransition, w.now())
 }
 
 // present has the guest see the device, if it runs, and tells whether nothing
@@ -225,6 +226,7 @@ func (w *World) presentAll() error {
 // drop removes an attachment that has ended.
 func (w *World) drop(v *volume, a *attachment) {
 	v.Attachments = slices.DeleteFunc(v.Attachments, func(other *attachment) bool { return other == a })
+	v.end(DetachTransition, w.now())
 	if len(v.Attachments) == 0 && v.State == inUse {
 		v.State = available
 	}

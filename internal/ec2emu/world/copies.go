@@ -99,7 +99,7 @@ func (w *World) CopySnapshot(r *CopySnapshotRequest) (_ *CopySnapshotResponse, e
 			return nil, internal(err)
 		}
 	}
-	w.beginSnapshot(s)
+	w.beginSnapshot(s, w.knobs.Times.Snapshot)
 	return &CopySnapshotResponse{SnapshotID: s.ID, Tags: tagItems(s.Tags)}, nil
 }
 

@@ -211,7 +211,7 @@ func (w *World) makeVolume(v *volume, from DataSource) (*volume, *Error) {
 	v.Visible = v.Created.Add(w.knobs.Consistency.Visible.pick(w.random))
 	v.TagsVisible = v.Visible.Add(w.knobs.Consistency.Tags.pick(w.random))
 	w.Volumes[v.ID] = v
-	w.schedule(w.knobs.Times.Create, event{Kind: volumeMade, ID: v.ID})
+	w.schedule(w.takes(CreateTransition, w.knobs.Times.Create, v, ""), event{Kind: volumeMade, ID: v.ID})
 	return v, nil
 }
 
@@ -252,6 +252,7 @@ func (w *World) finishCreate(v *volume) {
 	switch v.Doom {
 	case "":
 		v.State = available
+		v.end(CreateTransition, w.now())
 	case failed:
 		v.State = failed
 		w.burnToken(v)

@@ -84,7 +84,7 @@ func (w *World) beginDetach(v *volume, a *attachment, force bool) {
 		a.Gen = w.order() // no transition under way is for it any more
 		return
 	}
-	a.Gen, _ = w.schedule(w.knobs.Times.Detach, event{Kind: detachDone, ID: v.ID, At: a.InstanceID})
+	a.Gen, _ = w.schedule(w.takes(DetachTransition, w.knobs.Times.Detach, v, a.InstanceID), event{Kind: detachDone, ID: v.ID, At: a.InstanceID})
 }
 
 // finishDetach takes the device away, or finds it busy and comes again.

@@ -44,6 +44,38 @@ func TestLife_ofAVolumeInVirtualTime(t *testing.T) {
 	})
 }
 
+// A slow transition takes the mishap's time, and those after it their own.
+func TestSlow_prolongsTheTransitionsThatItHits(t *testing.T) {
+	bubble(t, Config{Knobs: Bench()}, func(t *testing.T, w *World) {
+		instance := newInstance(t, w, InstanceSpec{})
+		begin := w.Now()
+		for _, kind := range []Transition{CreateTransition, AttachTransition} {
+			if _, err := w.AddMishap(Mishap{Kind: Slow, Transition: kind, Takes: Fixed(30 * time.Second), Count: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first := newVolume(t, w)
+		attach(t, w, first, instance, "/dev/xvdba")
+		waitAttachment(t, w, first, instance, attached)
+		if took := w.Ended(AttachTransition, first).Sub(begin); took < time.Minute || took > 61*time.Second {
+			t.Errorf("creating and attaching took %v", took)
+		}
+		begin = w.Now()
+		second := newVolume(t, w)
+		attach(t, w, second, instance, "/dev/xvdbb")
+		waitAttachment(t, w, second, instance, attached)
+		if took := w.Ended(AttachTransition, second).Sub(begin); took != 3500*time.Millisecond {
+			t.Errorf("the next took %v", took)
+		}
+	})
+	w := start(t, Config{})
+	for _, wrong := range []Mishap{{Kind: Slow, Transition: "delete"}, {Kind: OtherName, Takes: Fixed(time.Second)}} {
+		if _, err := w.AddMishap(wrong); err == nil {
+			t.Errorf("%+v is accepted", wrong)
+		}
+	}
+}
+
 // Nobody calls in between: the timer makes what is due happen.
 func TestTimer_appliesTransitionsThatNobodyAsksAbout(t *testing.T) {
 	devices := &recorder{}

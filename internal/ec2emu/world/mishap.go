@@ -18,6 +18,10 @@ type Mishap struct {
 	Count int `json:"count,omitempty"`
 	// Probability is the share of the cases that it hits; 0 is all.
 	Probability float64 `json:"probability,omitempty"`
+	// Transition and Takes are of a Slow mishap: which kind of transition it
+	// prolongs, empty is any, and how long that takes instead.
+	Transition Transition `json:"transition,omitempty"`
+	Takes      Takes      `json:"takes,omitzero"`
 	// ID is given by AddMishap.
 	ID int `json:"id"`
 }
@@ -25,8 +29,22 @@ type Mishap struct {
 // MishapKind is one of the constants below.
 type MishapKind string
 
+// Transition is a kind of transition that ends by itself.
+type Transition string
+
+// Kinds of transitions, as in Times.
+const (
+	CreateTransition   Transition = "create"
+	AttachTransition   Transition = "attach"
+	DetachTransition   Transition = "detach"
+	ModifyTransition   Transition = "modify"
+	SnapshotTransition Transition = "snapshot"
+)
+
 // Kinds of mishaps.
 const (
+	// Slow: a transition takes another time than usual.
+	Slow MishapKind = "slow"
 	// StuckAttaching: the attachment stays attaching until it is detached.
 	StuckAttaching MishapKind = "stuck-attaching"
 	// StuckDetaching: the attachment stays detaching until it is forced, or the
@@ -55,11 +73,15 @@ const (
 )
 
 func (m Mishap) validate() error {
-	kinds := []MishapKind{StuckAttaching, StuckDetaching, StaysBusy, OtherName, CreateFails, CreateVanishes,
+	kinds := []MishapKind{Slow, StuckAttaching, StuckDetaching, StaysBusy, OtherName, CreateFails, CreateVanishes,
 		ModifyFails, SnapshotFails, NoCapacity, DeleteRetains, FastRestoreFails}
 	switch {
 	case !slices.Contains(kinds, m.Kind):
 		return fmt.Errorf("mishap %q: want one of %v", m.Kind, kinds)
+	case m.Kind != Slow && (m.Transition != "" || m.Takes != Takes{}):
+		return fmt.Errorf("mishap %s: transition and takes are of %s mishaps only", m.Kind, Slow)
+	case !slices.Contains([]Transition{"", CreateTransition, AttachTransition, DetachTransition, ModifyTransition, SnapshotTransition}, m.Transition):
+		return fmt.Errorf("mishap %s: unknown transition %q; want create, attach, detach, modify or snapshot", m.Kind, m.Transition)
 	case m.Count < 0 || m.Probability < 0 || m.Probability > 1:
 		return fmt.Errorf("mishap %s: the count must not be negative and the probability be from 0 to 1", m.Kind)
 	}
@@ -93,13 +115,31 @@ func (w *World) RemoveMishap(id int) {
 	w.mishaps = slices.DeleteFunc(w.mishaps, func(m Mishap) bool { return id == 0 || m.ID == id })
 }
 
-// strikes tells whether a mishap of that kind hits, and uses it up.
+// strikes reports whether a mishap of that kind hits, and uses it up.
 func (w *World) strikes(kind MishapKind, v *volume, instanceID string) bool {
+	_, ok := w.strike(v, instanceID, func(m *Mishap) bool { return m.Kind == kind })
+	return ok
+}
+
+// takes is how long a transition takes: its usual time, or that of a mishap.
+func (w *World) takes(kind Transition, usual Takes, v *volume, instanceID string) Takes {
+	m, ok := w.strike(v, instanceID, func(m *Mishap) bool {
+		return m.Kind == Slow && (m.Transition == "" || m.Transition == kind)
+	})
+	if ok {
+		return m.Takes
+	}
+	return usual
+}
+
+// strike returns the first mishap that matches and hits, and uses it up.
+func (w *World) strike(v *volume, instanceID string, matches func(m *Mishap) bool) (Mishap, bool) {
 	for i := range w.mishaps {
 		m := &w.mishaps[i]
-		if m.Kind != kind || !m.concerns(v, instanceID) {
+		if !matches(m) || !m.concerns(v, instanceID) {
 			continue
 		}
+		hit := *m
 		if m.Probability > 0 && w.random.Float64() >= m.Probability {
 			continue
 		}
@@ -108,9 +148,9 @@ func (w *World) strikes(kind MishapKind, v *volume, instanceID string) bool {
 		} else if m.Count > 1 {
 			m.Count--
 		}
-		return true
+		return hit, true
 	}
-	return false
+	return Mishap{}, false
 }
 
 func (m *Mishap) concerns(v *volume, instanceID string) bool {

@@ -62,6 +62,7 @@ type volume struct {
 	Impaired              bool        // I/O is disabled until somebody enables it
 	Doom                  string      // state after creating, when not available
 	BootOf                string      // the instance whose root volume it is
+	Ended                 map[Transition]time.Time
 
 	before  *volume // as before the last change, for stale reads
 	changed time.Time
@@ -102,6 +103,14 @@ type shape struct {
 
 func (v *volume) shape() shape {
 	return shape{Type: v.Type, Size: v.Size, IOPS: v.IOPS, Throughput: v.Throughput, Multi: v.Multi}
+}
+
+// end notes when a transition of a kind last ended.
+func (v *volume) end(kind Transition, now time.Time) {
+	if v.Ended == nil {
+		v.Ended = map[Transition]time.Time{}
+	}
+	v.Ended[kind] = now
 }
 
 func (v *volume) at(instanceID string) *attachment {

@@ -107,8 +107,12 @@ func (m *machine) actions() map[string]func() {
 			m.code("snapshot", err)
 		},
 		"mishap": func() {
-			kinds := []MishapKind{StuckAttaching, StuckDetaching, OtherName, CreateFails, CreateVanishes, ModifyFails}
-			if _, err := m.w.AddMishap(Mishap{Kind: rapid.SampledFrom(kinds).Draw(m.t, "kind"), Count: 1}); err != nil {
+			kinds := []MishapKind{Slow, StuckAttaching, StuckDetaching, OtherName, CreateFails, CreateVanishes, ModifyFails}
+			mishap := Mishap{Kind: rapid.SampledFrom(kinds).Draw(m.t, "kind"), Count: 1}
+			if mishap.Kind == Slow {
+				mishap.Takes = Uniform(time.Second, time.Minute)
+			}
+			if _, err := m.w.AddMishap(mishap); err != nil {
 				m.t.Fatal(err)
 			}
 		},

@@ -165,7 +165,7 @@ func (w *World) beginModification(v *volume, to shape) *modification {
 	}
 	v.Last = m
 	v.Modified = append(slices.DeleteFunc(v.Modified, func(t time.Time) bool { return now.Sub(t) >= cooldownWindow }), now)
-	m.Gen, m.Due = w.schedule(w.knobs.Times.Modify, event{Kind: modifyOptimizes, ID: v.ID})
+	m.Gen, m.Due = w.schedule(w.takes(ModifyTransition, w.knobs.Times.Modify, v, ""), event{Kind: modifyOptimizes, ID: v.ID})
 	return m
 }
 
@@ -182,6 +182,7 @@ func (w *World) optimizeModification(v *volume) {
 		w.deviceError("grow", v.ID, w.devices.GrowVolume(v.ID, v.Size))
 	}
 	m.State, m.Optimizing = optimizing, w.now()
+	v.end(ModifyTransition, w.now())
 	_, m.Due = w.schedule(w.knobs.Times.Optimize, event{Kind: modifyDone, ID: v.ID, Gen: m.Gen})
 }
 

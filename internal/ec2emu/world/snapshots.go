@@ -157,15 +157,15 @@ func (w *World) takeSnapshot(v *volume, description, outpost string, t tags) (*s
 		}
 	}
 	v.SnapshotAt = w.now()
-	w.beginSnapshot(s)
+	w.beginSnapshot(s, w.takes(SnapshotTransition, w.knobs.Times.Snapshot, v, ""))
 	return s, nil
 }
 
-func (w *World) beginSnapshot(s *snapshot) {
+func (w *World) beginSnapshot(s *snapshot, takes Takes) {
 	s.Order, s.State, s.Started = w.order(), pending, w.now()
 	s.Visible = s.Started.Add(w.knobs.Consistency.Visible.pick(w.random))
 	s.TagsVisible = s.Visible.Add(w.knobs.Consistency.Tags.pick(w.random))
-	s.Gen, s.Due = w.schedule(w.knobs.Times.Snapshot, event{Kind: snapshotDone, ID: s.ID})
+	s.Gen, s.Due = w.schedule(takes, event{Kind: snapshotDone, ID: s.ID})
 	w.Snapshots[s.ID] = s
 }
 

@@ -43,6 +43,17 @@ func (w *World) seen(v *volume, stale bool) *volume {
 	return v
 }
 
+// Ended returns when a volume's last transition of a kind ended, whatever
+// describes show of it; the zero time when none has.
+func (w *World) Ended(kind Transition, volumeID string) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if v := w.Volumes[volumeID]; v != nil {
+		return v.Ended[kind]
+	}
+	return time.Time{}
+}
+
 // findVolume is the volume that an action is about.
 func (w *World) findVolume(id string) (*volume, *Error) {
 	if refusal := checkVolumeID(id); refusal != nil {

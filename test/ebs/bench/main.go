@@ -79,6 +79,10 @@ func (s settings) drivers() []subject {
 	return subjects
 }
 
+// slowStart has the first transition of each kind take 20 s: what is measured must
+// not depend on what came first.
+const slowStart = `--mishap={"kind":"slow","takes":"20s","count":4}`
+
 // perInstance is how many volumes are attached to each instance.
 const perInstance = 20
 
@@ -94,7 +98,7 @@ func measure(ctx context.Context, s settings, d subject, volumes int) (r results
 	}
 	l, err := lab.Open(ctx, lab.Options{
 		Holdfast: s.holdfast, Emulator: s.emulator, Root: root, Instances: instances,
-		EmulatorFlags: []string{"--times=bench", "--latency=50ms", "--journal=1"},
+		EmulatorFlags: []string{"--times=bench", "--latency=50ms", "--journal=1", slowStart},
 	})
 	if err != nil {
 		return r, err

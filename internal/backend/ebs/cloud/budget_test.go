@@ -25,6 +25,16 @@ func within(t *testing.T, what string, took []time.Duration, most time.Duration,
 // have to be, and how far the median may be from the shortest possible time.
 func TestBudgets_of500VolumesAnd100Workers(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
+		o := &transitions{rig: r, instance: r.instance(t)}
+		for _, kind := range kindsOfTransitions { // the first of each kind must not matter
+			operate := o.prepare(t, kind)
+			o.slowOnce(t, 30*time.Second)
+			if err := operate(r.ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		r.emu.Reset()
 		const n, atOnce = 500, 100
 		ids := make([]string, n)
 		describes := func() int {
@@ -32,7 +42,7 @@ func TestBudgets_of500VolumesAnd100Workers(t *testing.T) {
 		}
 
 		took := workers(t, n, atOnce, func(i int) error {
-			v, err := r.create(r.ctx, fmt.Sprint("pvc-", i))
+			v, err := r.create(r.ctx, fmt.Sprint("pvc-of-500-", i))
 			ids[i] = v.ID
 			return err
 		})

@@ -21,19 +21,12 @@ type transitions struct {
 
 var kindsOfTransitions = []string{"create", "attach", "detach", "modify", "snapshot"}
 
-// takes sets how long EC2 needs for one transition of the kind.
-func takes(times *world.Times, kind string) *world.Takes {
-	switch kind {
-	case "create":
-		return &times.Create
-	case "attach":
-		return &times.Attach
-	case "detach":
-		return &times.Detach
-	case "modify":
-		return &times.Modify
+// slowOnce has the next transition take longer.
+func (o *transitions) slowOnce(t *testing.T, takes time.Duration) {
+	t.Helper()
+	if _, err := o.emu.World().AddMishap(world.Mishap{Kind: world.Slow, Takes: world.Fixed(takes), Count: 1}); err != nil {
+		t.Fatal(err)
 	}
-	return &times.Snapshot
 }
 
 // prepare returns an operation of the kind that can be begun.
@@ -88,20 +81,10 @@ func TestWait_oneSlowOperationDelaysNoLaterOne(t *testing.T) {
 				emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 					o := &transitions{rig: r, instance: r.instance(t)}
 					operate := o.prepare(t, kind)
-					usual := r.emu.World().Knobs()
-					slow := usual
-					*takes(&slow.Times, kind) = world.Fixed(bad)
-					set := func(k world.Knobs) {
-						t.Helper()
-						if err := r.emu.World().SetKnobs(k); err != nil {
-							t.Fatal(err)
-						}
-					}
-					set(slow)
+					o.slowOnce(t, bad)
 					ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
 					defer cancel()
 					_ = operate(ctx)
-					set(usual)
 					for i := range 12 {
 						operate := o.prepare(t, kind)
 						time.Sleep(time.Second)
@@ -141,7 +124,7 @@ func TestWait_isPromptAmongSlowAndStuckOnes(t *testing.T) {
 }
 
 // watchOne waits for something that becomes true at a time of its own, with no
-// help of the emulator: what the describe shows is not looked at.
+// help of the emulator: what the describe shows does not count.
 func watchOne(t *testing.T, r *rig, random *rand.Rand) {
 	kind := kindsOfTransitions[random.IntN(len(kindsOfTransitions))]
 	needs := time.Duration(random.Int64N(int64(2 * guess(kind))))
