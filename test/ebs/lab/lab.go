@@ -137,11 +137,11 @@ func (l *Lab) Controller(ctx context.Context, name string, flags ...string) (*Pr
 }
 
 // controllerFlags say where EC2 is and, where it answers at once, not to wait
-// for as long as EC2 usually takes.
+// for as long as EC2 usually takes, nor for changes that come together.
 func (l *Lab) controllerFlags() []string {
 	flags := []string{"--ec2-endpoint=" + l.endpoint}
 	if slices.Contains(l.options.EmulatorFlags, "--times=instant") {
-		flags = append(flags, "--ec2-first-look=5ms")
+		flags = append(flags, "--ec2-first-look=5ms", "--modify-volume-window=50ms")
 	}
 	return flags
 }
