@@ -72,3 +72,39 @@ func TestIAMPolicy_allowsWhatTheCodeCalls(t *testing.T) {
 		}
 	}
 }
+
+// What the policy must allow beyond its list of actions, by the forms that AWS's
+// managed policy AmazonEBSCSIDriverPolicyV2 has.
+func TestIAMPolicy_hasTheFormsOfTheManagedPolicy(t *testing.T) {
+	text, err := os.ReadFile("../../aws/iam-policy.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var policy struct {
+		Statement []struct {
+			Sid              string
+			Action, Resource any
+			Condition        map[string]map[string]any
+		}
+	}
+	if err := json.Unmarshal(text, &policy); err != nil {
+		t.Fatal(err)
+	}
+	deletesMigrated := false
+	for _, statement := range policy.Statement {
+		resources, err := json.Marshal(statement.Resource)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// EC2 gives snapshots an ARN with the account in some of its checks.
+		if strings.Contains(string(resources), "::snapshot/") {
+			t.Errorf("%s: %s does not match a snapshot's ARN that has an account", statement.Sid, resources)
+		}
+		if statement.Action == "ec2:DeleteVolume" && statement.Condition["StringLike"]["ec2:ResourceTag/kubernetes.io/created-for/pvc/name"] == "*" {
+			deletesMigrated = true
+		}
+	}
+	if !deletesMigrated {
+		t.Error("the policy does not allow to delete volumes of the in-tree plugin, which lack the driver's tag")
+	}
+}

@@ -62,6 +62,9 @@ func needed(arguments map[string]string, central bool) []rights.Right {
 	if arguments["enable-capacity"] == "true" {
 		roles = append(roles, rights.Capacity)
 	}
+	if central && strings.Contains(arguments["metadata-sources"], "kubernetes") {
+		roles = append(roles, rights.Metadata)
+	}
 	return rights.Of(mode, roles...)
 }
 

@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -319,6 +320,31 @@ func TestProbes_askTheMetricsPort(t *testing.T) {
 		} {
 			if probe.HTTPGet.Path != path || probe.HTTPGet.Port.StrVal != "metrics" {
 				t.Errorf("%s: %+v", path, probe.HTTPGet)
+			}
+		}
+	}
+}
+
+// On EKS the driver of ebs keeps off nodes that cannot have volumes or that have
+// another driver; an affinity of the values replaces that.
+func TestNode_keepsOffNodesWithoutEBSVolumes(t *testing.T) {
+	const own = "{nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: own, operator: Exists}]}]}}}"
+	for values, want := range map[string]string{
+		"{backend: local}":                         "",
+		"{backend: ebs, windows: {enabled: true}}": "eks.amazonaws.com/compute-type NotIn [fargate auto hybrid]",
+		"{backend: ebs, windows: {enabled: true}, node: {affinity: " + own + "}}": "own Exists []",
+	} {
+		for _, set := range of[*appsv1.DaemonSet](render(t, values)) {
+			got := ""
+			if affinity := set.Spec.Template.Spec.Affinity; affinity != nil {
+				for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+					for _, e := range term.MatchExpressions {
+						got += fmt.Sprintf("%s %s %v", e.Key, e.Operator, e.Values)
+					}
+				}
+			}
+			if got != want {
+				t.Errorf("%s: %s runs where %q; want %q", values, set.Name, got, want)
 			}
 		}
 	}

@@ -4,7 +4,7 @@ package rights
 // are no names of --controllers, and Roles does not list them: a node has these
 // rights and none of the others.
 const (
-	Metadata     Role = "metadata"      // which instance the node is (--metadata-sources)
+	Metadata     Role = "metadata"      // which instance, or region, this is (--metadata-sources); a controller's, too
 	StartupTaint Role = "startup taint" // taken off when the node can attach volumes
 	PreStop      Role = "pre-stop"      // the driver of a drained node outlives its volumes
 )
@@ -16,7 +16,7 @@ func NodeHalf() []Role { return []Role{Metadata, StartupTaint, PreStop} }
 // only write the chart has an admission policy that does.
 func nodeHalf() []need {
 	return []need{
-		{role: Metadata, only: Node, what: "nodes", verbs: live},
+		{role: Metadata, what: "nodes", verbs: live},
 		{role: StartupTaint, only: Node, what: "nodes", verbs: cached + " patch"},
 		{role: StartupTaint, only: Node, group: storageGroup, what: "csinodes", verbs: cached},
 		{role: PreStop, only: Node, what: "nodes", verbs: cached},

@@ -76,8 +76,8 @@ func TestOf_theNodeHalfWritesNodesAlone(t *testing.T) {
 			t.Errorf("the node half may %s", right)
 		}
 	}
-	if n := len(Of(Central, NodeHalf()...)); n != 0 {
-		t.Errorf("%d rights for a controller", n)
+	if got := Of(Central, NodeHalf()...); len(got) != 1 || got[0].String() != "get nodes" {
+		t.Errorf("a controller has %v; it reads its region from its Node", got)
 	}
 }
 

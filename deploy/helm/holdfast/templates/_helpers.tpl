@@ -171,6 +171,9 @@ app.kubernetes.io/component: {{ .component }}
 
 {{- define "holdfast.ebsControllerArgs" -}}
 {{- with .Values.ebs -}}
+{{- if not .region }}
+- --metadata-sources={{ join "," .metadataSources }}
+{{- end }}
 {{- with .endpoint }}
 - --ec2-endpoint={{ . }}
 {{- end }}
@@ -259,6 +262,24 @@ app.kubernetes.io/component: {{ .component }}
   valueFrom: {fieldRef: {fieldPath: metadata.uid}}
 - name: POD_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+{{- end -}}
+
+{{/*
+Where a node half runs. On EKS, Fargate and hybrid nodes cannot have EBS volumes,
+and Auto Mode brings a driver of its own.
+*/}}
+{{- define "holdfast.nodeAffinity" -}}
+{{- if .Values.node.affinity }}
+{{- toYaml .Values.node.affinity }}
+{{- else if eq .Values.backend "ebs" -}}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+      - matchExpressions:
+          - key: eks.amazonaws.com/compute-type
+            operator: NotIn
+            values: [fargate, auto, hybrid]
+{{- end }}
 {{- end -}}
 
 {{/* Where pods of Windows run. */}}
