@@ -35,6 +35,9 @@ type Traits struct {
 	AccessModes []AccessMode
 	// Filesystems that may be made on a volume, the default first.
 	Filesystems []string
+	// WindowsFilesystems are those that only Windows nodes make; their case does
+	// not matter.
+	WindowsFilesystems []string
 	// Block tells whether raw block use is possible.
 	Block bool
 	// Clone tells whether CreateVolume accepts Source.VolumeID.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
@@ -33,7 +34,7 @@ func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
 	if c.mode.Controls() {
 		limitHeap()
 		client, err := cloud.New(ctx, cloud.Options{
-			Endpoint: c.ebs.endpoint, Region: c.ebs.region, FirstLook: c.ebs.firstLook, UserAgent: "holdfast/" + c.version, Logger: c.logger, Registerer: c.registry,
+			Endpoint: c.ebs.endpoint, Region: c.ebs.region, FindRegion: c.ebs.regionOfNode(c), FirstLook: c.ebs.firstLook, UserAgent: "holdfast/" + c.version, Logger: c.logger, Registerer: c.registry,
 		})
 		if err != nil {
 			return openBackend{}, fmt.Errorf("EC2: %w", err)
@@ -109,6 +110,19 @@ func (e *ebsConfig) metadataSources(c driverConfig) []metadata.Source {
 		}
 	}
 	return sources
+}
+
+// regionOfNode asks the Node object for the region, if that is a source of
+// metadata and the process knows its node's name.
+func (e *ebsConfig) regionOfNode(c driverConfig) func(context.Context) (string, error) {
+	if !slices.Contains(e.sources, sourceKubernetes) || c.nodeName == "" {
+		return nil
+	}
+	return func(ctx context.Context) (string, error) {
+		object := thisNode{kubeconfig: c.kubeconfig, name: c.nodeName, userAgent: "holdfast/" + c.version}
+		instance, err := metadata.Kubernetes{Object: object}.Instance(ctx)
+		return instance.Region, err
+	}
 }
 
 // thisNode reads this machine's Node object. It connects for each question:

@@ -33,6 +33,7 @@ func (c *Controller) Attach(ctx context.Context, id, nodeID string, spec backend
 	if err != nil {
 		return nil, err
 	}
+	c.asked.add(id)
 	device, err := c.attachments.Attach(ctx, id, nodeID, attachment.Use{Shared: shared, Initialized: params.WaitsInitialized(spec.Context)})
 	if err != nil {
 		return nil, err
@@ -45,7 +46,11 @@ func (c *Controller) Detach(ctx context.Context, id, nodeID string) error {
 	if !volumeID.MatchString(id) {
 		return nil // there can be no such volume
 	}
-	return c.attachments.Detach(ctx, id, nodeID)
+	err := c.attachments.Detach(ctx, id, nodeID)
+	if err == nil {
+		c.asked.remove(id)
+	}
+	return err
 }
 
 // sharedAttachment tells whether other instances may have the volume too. No

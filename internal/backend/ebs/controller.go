@@ -60,6 +60,8 @@ type Controller struct {
 
 	settling  time.Duration
 	setbacks  setbacks
+	spent     spentTokens
+	asked     askedVolumes
 	cuts      cuts
 	volumes   listing[cloud.Volume]
 	snapshots listing[cloud.Snapshot]
@@ -131,8 +133,8 @@ func (c *Controller) Traits() backend.Traits {
 			backend.SingleNodeSingleWriter, backend.SingleNodeMultiWriter,
 			backend.MultiNodeReaderOnly, backend.MultiNodeMultiWriter,
 		},
-		Filesystems: filesystems(),
-		Block:       true, Clone: true, OnlineExpansion: true,
+		Filesystems: filesystems(), WindowsFilesystems: []string{"ntfs"},
+		Block: true, Clone: true, OnlineExpansion: true,
 		Parameters: params.Names(), MutableParameters: params.MutableNames(),
 		CreateFindsName: true, LagsBehind: true, MergesChanges: true, JoinsAttachment: true, CutsBeside: true,
 	}

@@ -2,19 +2,13 @@ package ebs
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
-
-// tokenSteps bounds the client tokens that one call tries.
-const tokenSteps = 20
 
 // olderBy is by how much an older volume of a name must precede a younger one
 // for nobody to have been told of the younger: everybody who looked saw the older.
@@ -53,18 +47,31 @@ func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
 			return v, err
 		}
 	}
-	for n := 1; n <= tokenSteps; n++ {
+	for n := c.spent.next(p.name); ; n++ {
 		began := time.Now()
-		v, err := c.request(ctx, p, token(p.name, n))
+		if n > tokenSteps {
+			// The token is of this moment, so an earlier call's volume is not behind it.
+			if v, found, err := c.adopt(ctx, p.name, c.settling); found || err != nil {
+				return v, err
+			}
+		}
+		v, err := c.request(ctx, p, tokenAt(p.name, n, began))
 		switch {
 		case err == nil:
 			return c.settle(ctx, p, v, began)
+		case cloud.TokenSpent(err) && n > tokenSteps:
+			return cloud.Volume{}, c.tooMany(p.name, n)
 		case cloud.TokenSpent(err):
+			c.spent.note(p.name, n)
 			continue
 		case cloud.Code(err) == "IdempotentParameterMismatch":
 			// The token is of another request: its volume counts while it lives.
-			if v, found, err := c.adopt(ctx, p.name, c.settling); found || err != nil {
-				return v, err
+			v, found, lookup := c.adopt(ctx, p.name, c.settling)
+			if found || lookup != nil {
+				return v, lookup
+			}
+			if n > tokenSteps {
+				return cloud.Volume{}, err
 			}
 		case quota(err):
 			// EC2 says so also of a volume that exists already (U-7).
@@ -76,18 +83,17 @@ func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
 			return cloud.Volume{}, err
 		}
 	}
-	return cloud.Volume{}, fmt.Errorf("%w: %d volumes of this name were made and deleted lately, and EC2 remembers each for about 12 hours; use another name or wait",
-		backend.ErrUnavailable, tokenSteps)
 }
 
-// token is the client token of a name's n-th volume, the AWS EBS CSI driver's,
-// so that changing drivers does not make a second volume.
-func token(name string, n int) string {
-	if n > 1 {
-		name += "-" + strconv.Itoa(n)
+// tooMany is the error when the token of this moment is spent, too. The name has
+// to wait, and why its last volume failed stays known.
+func (c *Controller) tooMany(name string, n int) error {
+	reason := c.setbacks.last(name)
+	if reason == nil {
+		reason = fmt.Errorf("more than %d volumes of this name were made and are gone, the last a moment ago", n-1)
 	}
-	sum := sha256.Sum256([]byte(name))
-	return hex.EncodeToString(sum[:])
+	c.setbacks.note(name, reason)
+	return fmt.Errorf("%w: %w", backend.ErrUnavailable, reason)
 }
 
 func quota(err error) bool {

@@ -208,6 +208,93 @@ func TestCreateVolume_saysThatTheKeyIsTheProblem(t *testing.T) {
 	}
 }
 
+// A key whose grant is missing for hours spends many client tokens. When the grant
+// is restored the volume is made within minutes, and until then every error names
+// the key and EC2 is not asked over and over, not even by a new process.
+func TestCreateVolume_afterTheGrantOfTheKeyIsRestored(t *testing.T) {
+	staged(t, usual(), func(s *stage) {
+		s.change(func(k *world.Knobs) { k.Encryption.UnusableKeys = []string{"*"} })
+		r := creation("pvc-1")
+		r.Parameters = map[string]string{"encrypted": "true", "kmsKeyId": "alias/locked-away"}
+		p := s.start(Options{})
+		for range 2 {
+			s.emu.Reset()
+			for began := time.Now(); time.Since(began) < 3*time.Hour; time.Sleep(30 * time.Second) {
+				if _, err := p.CreateVolume(s.Context(), r); err == nil || !strings.Contains(err.Error(), "alias/locked-away") {
+					s.Fatalf("%v after the grant was revoked: %v; want the key named", time.Since(began), err)
+				}
+			}
+			if calls := s.calls("CreateVolume"); calls > 36+12+tokenSteps {
+				s.Errorf("%d calls of CreateVolume in three hours; want one for each attempt", calls)
+			}
+			p = s.start(Options{}) // knows nothing of the tokens
+		}
+		s.change(func(k *world.Knobs) { k.Encryption.UnusableKeys = nil })
+		began := time.Now()
+		for {
+			_, err := p.CreateVolume(s.Context(), r)
+			if err == nil {
+				break
+			}
+			if time.Since(began) > 6*time.Minute {
+				s.Fatalf("%v after the grant was restored: %v", time.Since(began), err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		s.wantVolumes(1)
+		v := s.create(p, r)
+		if again := s.create(s.start(Options{}), r); again.ID != v.ID {
+			s.Errorf("another process made %s beside %s", again.ID, v.ID)
+		}
+		s.wantVolumes(1)
+	})
+}
+
+// Windows nodes format with ntfs; a class may spell it as Windows does.
+func TestNTFS_isForWindowsNodes(t *testing.T) {
+	staged(t, usual(), func(s *stage) {
+		p := s.start(Options{})
+		node := s.machine()
+		for i, name := range []string{"ntfs", "NTFS"} {
+			r := creation(fmt.Sprint("pvc-", i))
+			r.Capabilities[0].FSType = name
+			v := s.create(p, r)
+			_, err := p.Attach(s.Context(), v.ID, node, backend.AttachSpec{Capability: r.Capabilities[0]})
+			s.must(err)
+			r = creation("pvc-wrong")
+			r.Capabilities[0].FSType, r.Parameters = name, map[string]string{"blocksize": "4096"}
+			_, err = p.CreateVolume(s.Context(), r)
+			s.want(err, backend.ErrInvalid, "a block size of mkfs for ntfs")
+		}
+	})
+}
+
+// The guide says what a change of drivers in the middle of a creation does: this
+// driver finds the volume that the AWS EBS CSI driver began; that one, whose
+// requests have other tags, is refused the token and goes on to the next.
+func TestCreateVolume_begunByTheOtherDriver(t *testing.T) {
+	staged(t, usual(), func(s *stage) {
+		p := s.start(Options{})
+		theirs := func(name string) error {
+			gp3, size := "gp3", int32(8)
+			_, err := s.emu.World().CreateVolume(&world.CreateVolumeRequest{
+				ClientToken: token(name, 1), AvailabilityZone: testZone, VolumeType: gp3, Size: &size,
+				TagSpecifications: []world.TagSpecification{{ResourceType: "volume", Tags: []world.Tag{
+					{Key: "CSIVolumeName", Value: name}, {Key: "ebs.csi.aws.com/cluster", Value: "true"},
+				}}},
+			})
+			return err
+		}
+		s.must(theirs("pvc-1"))
+		s.create(p, creation("pvc-1"))
+		s.wantVolumes(1)
+		s.create(p, creation("pvc-2"))
+		if err := theirs("pvc-2"); err == nil || !strings.Contains(err.Error(), "IdempotentParameterMismatch") {
+			s.Errorf("the other driver's request under this driver's token: %v", err)
+		}
+	})
+}
+
 // a volume that describes do not show yet is waited for; X-18: the wait
 // ends with its context.
 func TestCreateVolume_waitsForWhatIsNotVisibleYet(t *testing.T) {

@@ -49,9 +49,13 @@ func (l *life) caller() caller {
 }
 
 func (l *life) request() guard.CreateRequest {
+	parameters := map[string]string{"type": "gp3"}
+	if l.number%8 == 0 {
+		parameters["encrypted"] = "true"
+	}
 	return guard.CreateRequest{
 		Name: l.name, Range: backend.SizeRange{Required: (20 + int64(l.turn%3)) * gibibyte},
-		Parameters:   map[string]string{"type": "gp3"},
+		Parameters:   parameters,
 		Capabilities: []backend.Capability{{Mode: backend.SingleNodeWriter, FSType: "ext4"}},
 		Topology:     &backend.TopologyRequirement{Requisite: []backend.Topology{{"topology.kubernetes.io/zone": chaosZone}}},
 	}
@@ -59,6 +63,9 @@ func (l *life) request() guard.CreateRequest {
 
 // create asks one controller, or two at once, which must agree.
 func (l *life) create(ctx context.Context) bool {
+	if l.prompt && l.number == 2 {
+		return l.createByHand(ctx)
+	}
 	var ids [2]string
 	var both sync.WaitGroup
 	one, two := l.caller(), l.caller()
@@ -76,6 +83,21 @@ func (l *life) create(ctx context.Context) bool {
 	return l.id != ""
 }
 
+// createByHand makes a volume without a tag, as a person does for a
+// PersistentVolume.
+func (l *life) createByHand(ctx context.Context) bool {
+	size := int32(20)
+	made, err := l.emulator.World().CreateVolume(&world.CreateVolumeRequest{AvailabilityZone: chaosZone, VolumeType: "gp3", Size: &size})
+	if err != nil {
+		l.Error(err)
+		return false
+	}
+	l.id, l.size = made.VolumeID, 20*gibibyte
+	for l.emulator.World().Ended(world.CreateTransition, l.id).IsZero() && pause(ctx, time.Second) {
+	}
+	return true
+}
+
 func (l *life) createOnce(ctx context.Context, by caller) (id string) {
 	request := l.request()
 	_ = l.until(ctx, by, "create "+l.name, func(ctx context.Context, p *process) error {
@@ -83,7 +105,7 @@ func (l *life) createOnce(ctx context.Context, by caller) (id string) {
 		volume, err := p.CreateVolume(ctx, request)
 		if err == nil {
 			id = volume.ID
-			l.note(world.CreateTransition, id, called)
+			l.promptly(world.CreateTransition, id, called)
 		}
 		return err
 	})
@@ -113,7 +135,7 @@ func (l *life) attach(node string) func(context.Context, *process) error {
 			return errors.New("attached without a device path")
 		}
 		if err == nil {
-			l.note(world.AttachTransition, l.id, called)
+			l.promptly(world.AttachTransition, l.id, called)
 		}
 		return err
 	}
@@ -124,7 +146,7 @@ func (l *life) detach(node string) func(context.Context, *process) error {
 		called := time.Now()
 		err := p.Detach(ctx, l.id, node)
 		if err == nil {
-			l.note(world.DetachTransition, l.id, called)
+			l.promptly(world.DetachTransition, l.id, called)
 		}
 		return err
 	}
@@ -136,6 +158,9 @@ func (l *life) visit(ctx context.Context, node string) {
 		return
 	}
 	l.wantAt(node)
+	if l.prompt {
+		l.wantListed(ctx, node)
+	}
 	if l.random.IntN(3) == 0 {
 		l.grow(ctx)
 	}
@@ -177,7 +202,7 @@ func (l *life) grow(ctx context.Context) {
 			l.Errorf("%s was grown to %d, not %d", l.id, grown.Size, size)
 		}
 		if err == nil {
-			l.note(world.ModifyTransition, l.id, called)
+			l.promptly(world.ModifyTransition, l.id, called)
 		}
 		return err
 	})
@@ -209,6 +234,18 @@ func (l *life) end(ctx context.Context) {
 		return
 	}
 	_ = l.until(ctx, l.caller(), "delete "+l.id, func(ctx context.Context, p *process) error { return p.DeleteVolume(ctx, l.id) })
+}
+
+// wantListed looks whether the controller that attached the volume lists it there:
+// an orchestrator would attach it again.
+func (l *life) wantListed(ctx context.Context, node string) {
+	volumes, _, err := l.of(l.number).Volumes(ctx, "", 0)
+	if err != nil {
+		l.Error(err)
+	}
+	if !slices.ContainsFunc(volumes, func(v backend.Volume) bool { return v.ID == l.id && slices.Equal(v.PublishedNodes, []string{node}) }) {
+		l.Errorf("%s is attached to %s and not listed there", l.id, node)
+	}
 }
 
 // wantAt looks at the machines themselves, which do not lag behind.

@@ -52,6 +52,13 @@ func (s *setbacks) note(name string, reason error) {
 	s.names[name] = setback{reason: reason, delay: delay, until: now.Add(delay)}
 }
 
+// last returns why the last attempt of a name failed; nil when that is not known.
+func (s *setbacks) last(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names[name].reason
+}
+
 func (s *setbacks) forget(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -94,11 +94,17 @@ func publishedNodes(v cloud.Volume) []string {
 	return nodes
 }
 
-// Volumes lists the volumes that a driver made.
+// Volumes lists the volumes that a driver made, and those that this process was
+// asked to attach: a PersistentVolume can name a volume without the driver's tag,
+// and an orchestrator takes what is not listed for not attached.
 func (c *Controller) Volumes(ctx context.Context, after string, limit int) ([]backend.Volume, error) {
 	all, err := c.volumes.page(after, limit, func(v cloud.Volume) string { return v.ID }, func() ([]cloud.Volume, error) {
 		listed, err := pages(func(token string) ([]cloud.Volume, string, error) { return c.cloud.ListVolumes(ctx, token, 0) })
-		return slices.DeleteFunc(listed, func(v cloud.Volume) bool { return !complete(v) }), err
+		if err != nil {
+			return nil, err
+		}
+		others, err := c.asked.beside(ctx, listed, c.cloud.Volume)
+		return slices.DeleteFunc(append(listed, others...), func(v cloud.Volume) bool { return !complete(v) }), err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list volumes: %w", err)

@@ -55,6 +55,48 @@ func TestVolumes_areListedWithTheirNodes(t *testing.T) {
 	})
 }
 
+// A volume without the driver's tag, which a PersistentVolume names all the same,
+// is listed with its node while it is attached: an orchestrator publishes again
+// what it misses in the listing.
+func TestVolumes_listsWhatLacksTheTagOnceItIsAttached(t *testing.T) {
+	staged(t, usual(), func(s *stage) {
+		p, node := s.start(Options{}), s.machine()
+		made, err := s.emu.World().CreateVolume(&world.CreateVolumeRequest{AvailabilityZone: testZone, VolumeType: "gp3", Size: pointer(int32(8))})
+		s.must(err)
+		tagged := s.create(p, creation("pvc-1"))
+		wantListed := func(p process, want ...string) {
+			s.Helper()
+			listed, _, err := p.Volumes(s.Context(), "", 0)
+			s.must(err)
+			var at []string
+			for _, v := range listed {
+				if slices.Equal(v.PublishedNodes, []string{node}) {
+					at = append(at, v.ID)
+				}
+			}
+			slices.Sort(want)
+			if !slices.Equal(at, want) {
+				s.Errorf("listed at the node: %v; want %v", at, want)
+			}
+		}
+		for _, id := range []string{made.VolumeID, tagged.ID} {
+			_, err = p.Attach(s.Context(), id, node, forOneNode)
+			s.must(err)
+		}
+		wantListed(p, made.VolumeID, tagged.ID)
+		wantListed(p, made.VolumeID, tagged.ID)
+		p = s.start(Options{})
+		_, err = p.Attach(s.Context(), made.VolumeID, node, forOneNode)
+		s.must(err)
+		wantListed(p, made.VolumeID, tagged.ID)
+		s.must(p.Detach(s.Context(), made.VolumeID, node))
+		wantListed(p, tagged.ID)
+		if listed, _, err := p.Volumes(s.Context(), "", 0); err != nil || len(listed) != 1 {
+			s.Errorf("%d volumes are listed (%v); want the driver's own alone", len(listed), err)
+		}
+	})
+}
+
 // A volume in use stays, and the message says who has it; one that is just
 // being detached is waited for.
 func TestDeleteVolume_namesTheInstance(t *testing.T) {

@@ -35,9 +35,10 @@ func (g *Guard) checkCapability(c backend.Capability) error {
 		}
 		return nil
 	}
-	if c.FSType != "" && !slices.Contains(g.traits.Filesystems, c.FSType) {
+	if windows := g.traits.WindowsFilesystems; c.FSType != "" && !slices.Contains(g.traits.Filesystems, c.FSType) &&
+		!slices.Contains(windows, strings.ToLower(c.FSType)) {
 		return fmt.Errorf("%w: fs_type %q is not known; known are %s",
-			backend.ErrInvalid, c.FSType, strings.Join(g.traits.Filesystems, ", "))
+			backend.ErrInvalid, c.FSType, strings.Join(slices.Concat(g.traits.Filesystems, windows), ", "))
 	}
 	// The node engine reads the flags again: a PersistentVolume can be written
 	// by hand. Here a class is refused before a volume exists that no node mounts.

@@ -35,6 +35,9 @@ type Options struct {
 	Endpoint string
 	// Region; AWS_REGION, then the instance metadata service when empty.
 	Region string
+	// FindRegion is asked when the instance metadata service does not answer; may
+	// be nil.
+	FindRegion func(context.Context) (string, error)
 	// HTTPClient does the requests to EC2; nil means a client of its own.
 	HTTPClient interface {
 		Do(*http.Request) (*http.Response, error)

@@ -46,7 +46,7 @@ func configure(ctx context.Context, o Options) (configuration, error) {
 		return configuration{}, fmt.Errorf("AWS configuration: %w: %w; check AWS_PROFILE, AWS_CONFIG_FILE and the files they name", backend.ErrCredentials, err)
 	}
 	if loaded.Region == "" {
-		if loaded.Region, err = regionOfInstance(ctx); err != nil {
+		if loaded.Region, err = findRegion(ctx, o.FindRegion); err != nil {
 			return configuration{}, err
 		}
 	}
@@ -54,11 +54,33 @@ func configure(ctx context.Context, o Options) (configuration, error) {
 	loaded.Credentials = cache
 	c := configuration{aws: loaded, credentials: cache, http: o.HTTPClient}
 	if c.http == nil {
-		c.http = awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		// The loaded one trusts what AWS_CA_BUNDLE and the profile name.
+		base, ok := loaded.HTTPClient.(*awshttp.BuildableClient)
+		if !ok {
+			base = awshttp.NewBuildableClient()
+		}
+		c.http = base.WithTransportOptions(func(t *http.Transport) {
 			t.MaxIdleConns, t.MaxIdleConnsPerHost = connections, connections
 		})
 	}
 	return c, nil
+}
+
+// findRegion asks the instance metadata service, and then the other source if
+// there is one.
+func findRegion(ctx context.Context, other func(context.Context) (string, error)) (string, error) {
+	region, err := regionOfInstance(ctx)
+	if err == nil || other == nil {
+		return region, err
+	}
+	region, failed := other(ctx)
+	if failed == nil && region == "" {
+		failed = errors.New("it has no label topology.kubernetes.io/region")
+	}
+	if failed != nil {
+		return "", fmt.Errorf("%w; the Node object does not help: %w", err, failed)
+	}
+	return region, nil
 }
 
 // regionOfInstance asks the instance metadata service.

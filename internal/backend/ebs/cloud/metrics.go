@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics have the names of the reference driver, so that dashboards go on
-// working; the queues are ours.
+// metrics have the names and labels of the AWS EBS CSI driver, so that dashboards
+// and alerts for it keep working; the queues are ours.
 type metrics struct {
 	registerer prometheus.Registerer
 	duration   *prometheus.HistogramVec
@@ -22,17 +22,17 @@ func newMetrics(registerer prometheus.Registerer, pace *pacer) (*metrics, error)
 		registerer: registerer,
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "aws_ebs_csi_api_request_duration_seconds",
-			Help:    "How long requests to EC2 took, by action.",
+			Help:    "How long requests to EC2 took that succeeded, by action.",
 			Buckets: []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"request"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "aws_ebs_csi_api_request_errors_total",
 			Help: "Requests to EC2 that failed, by action and EC2's code; throttled ones are counted apart.",
-		}, []string{"request", "error"}),
+		}, []string{"request", "code"}),
 		throttles: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "aws_ebs_csi_api_request_throttles_total",
 			Help: "Requests that EC2 throttled, by action.",
-		}, []string{"request"}),
+		}, []string{"operation_name"}),
 		queue: newQueueCollector(pace),
 	}
 	if registerer == nil {
@@ -64,12 +64,13 @@ func (m *metrics) close() {
 
 // observed notes how a request went, for metrics and health.
 func (c *Client) observed(ctx context.Context, action string, began time.Time, failed *Error, kind outcome) {
-	c.metrics.duration.WithLabelValues(action).Observe(time.Since(began).Seconds())
 	switch {
 	case kind == throttled:
 		c.metrics.throttles.WithLabelValues(action).Inc()
 	case failed != nil:
 		c.metrics.errors.WithLabelValues(action, firstOf(failed.Code, "unreachable")).Inc()
+	default:
+		c.metrics.duration.WithLabelValues(action).Observe(time.Since(began).Seconds())
 	}
 	if kind == staleAuth {
 		c.credentials.forget()

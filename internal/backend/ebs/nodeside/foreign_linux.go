@@ -3,6 +3,7 @@ package nodeside
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -12,9 +13,20 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node/mount"
 )
 
-// idleGrace is how long a disk that nobody uses and nobody claims is taken for
-// a volume of the driver that has just been attached, or is about to be detached.
+// idleGrace is how long a disk without a user, whose device name can be one that
+// a driver gave, is taken for a volume of the driver that has just been attached,
+// or is about to be detached.
 const idleGrace = 5 * time.Minute
+
+// driversName matches the device names that this driver and the AWS EBS CSI
+// driver give first. People and the boot give names of one letter.
+var driversName = regexp.MustCompile(`^(/dev/)?xvd[a-d][a-z]$`)
+
+// idleDisk is a disk that had no user when it was counted last.
+type idleDisk struct {
+	since time.Time
+	ours  bool // by its device name; true if that is not known
+}
 
 // csiMounts is where, below the kubelet's directory, all CSI drivers' volumes
 // are staged, those that another driver than this process staged included.
@@ -37,7 +49,7 @@ func (n *Node) foreignDisks(now time.Time) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	foreign, seen := 0, map[uint64]time.Time{}
+	foreign, seen := 0, map[uint64]idleDisk{}
 	for _, d := range disks {
 		inCSI, elsewhere, err := n.usesOf(d, table)
 		if err != nil {
@@ -46,7 +58,7 @@ func (n *Node) foreignDisks(now time.Time) (int, error) {
 		if inCSI || ours[idOf(d.serial)] || n.claimsXen(d, ours) {
 			continue
 		}
-		if elsewhere || n.idleTooLong(d, seen, now) {
+		if elsewhere || n.idleForeign(d, seen, now) {
 			foreign++
 		}
 	}
@@ -129,14 +141,32 @@ func (n *Node) isHeld(t target) bool {
 	return false
 }
 
-// idleTooLong tells whether a disk without a user has been so for long.
-func (n *Node) idleTooLong(d disk, seen map[uint64]time.Time, now time.Time) bool {
+// idleForeign reports whether a disk without a user is not the driver's: by its
+// device name, or since it has had none for long.
+func (n *Node) idleForeign(d disk, seen map[uint64]idleDisk, now time.Time) bool {
 	n.mu.Lock()
-	since, known := n.idle[d.number]
+	idle, known := n.idle[d.number]
 	n.mu.Unlock()
 	if !known {
-		since = now
+		idle = idleDisk{since: now, ours: n.namedByDriver(d)}
 	}
-	seen[d.number] = since
-	return now.Sub(since) >= idleGrace
+	seen[d.number] = idle
+	return !idle.ours || now.Sub(idle.since) >= idleGrace
+}
+
+// namedByDriver reports whether a disk was attached under a name that drivers
+// give. A disk that does not tell its name gets the benefit of the doubt.
+func (n *Node) namedByDriver(d disk) bool {
+	if d.xen {
+		return driversName.MatchString(d.name)
+	}
+	file, err := n.open(wholeOf(d))
+	if err != nil {
+		return true
+	}
+	name, err := n.deviceName(file)
+	if closed := file.Close(); closed != nil {
+		n.options.Logger.Warn("a disk was not closed", "disk", d.name, "error", closed)
+	}
+	return err != nil || name == "" || driversName.MatchString(name)
 }

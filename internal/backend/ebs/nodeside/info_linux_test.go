@@ -136,6 +136,26 @@ func TestForeignDisks_areThoseOfOthers(t *testing.T) {
 	want(now.Add(2*time.Hour), 2, "the same, never detached")
 }
 
+// A disk that was attached by hand, and that nothing uses yet, takes a slot at
+// once: its device name is none that a driver gives.
+func TestForeignDisks_areKnownByTheirDeviceNames(t *testing.T) {
+	m := newMachine(t)
+	n := m.node()
+	for name, want := range map[string]int{
+		"/dev/sdf": 1, "sdf": 1, "/dev/xvdf": 1, "/dev/xvda": 1, "xvdba": 0, "/dev/xvdaa": 0, "/dev/xvddx": 0, "": 0,
+	} {
+		n.deviceName = func(*os.File) (string, error) { return name, nil }
+		other := m.plug("nvme1n1", volumeB, mebibyte)
+		if got, err := n.foreignDisks(time.Now()); err != nil || got != want {
+			t.Errorf("attached as %q: %d foreign disks, %v; want %d", name, got, err, want)
+		}
+		other.unplug()
+		if got, err := n.foreignDisks(time.Now()); err != nil || got != 0 {
+			t.Errorf("%d foreign disks after it was detached, %v", got, err)
+		}
+	}
+}
+
 func TestForeignDisks_countsWhatOtherDevicesAreMadeOf(t *testing.T) {
 	m := newMachine(t)
 	m.plug("nvme0n1", volumeB, mebibyte)
@@ -154,10 +174,9 @@ func TestForeignDisks_onXen(t *testing.T) {
 	m.must(err)
 	m.must(device.Release())
 	now := time.Now()
-	if got, err := n.foreignDisks(now); err != nil || got != 0 {
-		t.Errorf("%d, %v; want 0, since nobody uses them yet", got, err)
-	}
-	if got, err := n.foreignDisks(now.Add(2 * idleGrace)); err != nil || got != 1 {
-		t.Errorf("%d, %v; want the root alone", got, err)
+	for _, at := range []time.Time{now, now.Add(2 * idleGrace)} {
+		if got, err := n.foreignDisks(at); err != nil || got != 1 {
+			t.Errorf("%d, %v; want the root alone", got, err)
+		}
 	}
 }

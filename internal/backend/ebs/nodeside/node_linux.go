@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,8 +26,11 @@ type Node struct {
 	collector *nodestats.Collector // nil without metrics
 
 	mu     sync.Mutex
-	opened map[string]target    // by volume ID: what OpenDevice gave last
-	idle   map[uint64]time.Time // by disk sequence: see foreignDisks
+	opened map[string]target   // by volume ID: what OpenDevice gave last
+	idle   map[uint64]idleDisk // by number: see foreignDisks
+
+	// deviceName is nodestats.DeviceName; tests have disks that know no NVMe.
+	deviceName func(*os.File) (string, error)
 }
 
 var _ backend.Node = (*Node)(nil)
@@ -42,7 +44,7 @@ func New(o Options) (*Node, error) {
 	}
 	n := &Node{options: o, sys: sysfs{root: o.SysRoot}, watch: watch{dir: o.DevRoot},
 		records: records{path: o.StateDir, boot: strings.TrimSpace(string(boot))},
-		opened:  map[string]target{}, idle: map[uint64]time.Time{}}
+		opened:  map[string]target{}, idle: map[uint64]idleDisk{}, deviceName: nodestats.DeviceName}
 	if n.identity, err = newIdentity(o, "linux"); err == nil {
 		err = n.tellStatistics(nodestats.Read)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,13 @@ const (
 	ioctlAdmin = 0xC0484E41
 	getLogPage = 0x02 // NVM Express base specification, "Get Log Page command"
 	logPage    = 0xD0
+	identify   = 0x06 // the same, "Identify command"
+	controller = 0x01 // its CNS
+	// What it answers, of which EBS has the device name in the vendor's part, as
+	// Amazon's ebsnvme-id reads it.
+	identitySize = 4096
+	nameFrom     = 3072
+	nameSize     = 32
 	// asked is how much is asked for, in units of 4 bytes less one: one unit more
 	// than the page has, as Amazon's own program does. bufferSize holds all that
 	// a disk may send then.
@@ -41,20 +49,36 @@ const _ = -uint(unsafe.Sizeof(adminCommand{}) - ioctlAdmin>>16&0x3fff)
 // until the disk answers: 60 s at most by default (nvme_core.admin_timeout). No
 // shorter time is set, since the kernel resets a disk that does not keep to it.
 func Read(disk *os.File) (Page, error) {
-	buffer := make([]byte, bufferSize)
+	buffer, err := ask(disk, adminCommand{opcode: getLogPage, namespace: 1, word10: logPage | asked<<16, dataLength: bufferSize})
+	if err != nil {
+		return Page{}, fmt.Errorf("ask %s for its statistics: %w", disk.Name(), err)
+	}
+	return Parse(buffer)
+}
+
+// DeviceName returns the device name that the attachment of an EBS volume asked
+// for, such as /dev/xvdaa or sdf. It needs CAP_SYS_ADMIN.
+func DeviceName(disk *os.File) (string, error) {
+	buffer, err := ask(disk, adminCommand{opcode: identify, word10: controller, dataLength: identitySize})
+	if err != nil {
+		return "", fmt.Errorf("ask %s for its device name: %w", disk.Name(), err)
+	}
+	return strings.TrimRight(string(buffer[nameFrom:nameFrom+nameSize]), " \x00"), nil
+}
+
+// ask sends a command whose data comes from the disk.
+func ask(disk *os.File, command adminCommand) ([]byte, error) {
+	buffer := make([]byte, command.dataLength)
 	var pinned runtime.Pinner
 	pinned.Pin(&buffer[0])
 	defer pinned.Unpin()
-	command := adminCommand{
-		opcode: getLogPage, namespace: 1, word10: logPage | asked<<16,
-		address: uint64(uintptr(unsafe.Pointer(&buffer[0]))), dataLength: bufferSize,
-	}
+	command.address = uint64(uintptr(unsafe.Pointer(&buffer[0])))
 	status, _, errno := unix.Syscall(unix.SYS_IOCTL, disk.Fd(), ioctlAdmin, uintptr(unsafe.Pointer(&command)))
 	switch {
 	case errno != 0:
-		return Page{}, fmt.Errorf("ask %s for its statistics: %w", disk.Name(), errno)
+		return nil, errno
 	case status != 0: // of the NVMe completion
-		return Page{}, fmt.Errorf("ask %s for its statistics: %w: it answers with status %#x", disk.Name(), ErrNotAPage, status)
+		return nil, fmt.Errorf("%w: it answers with status %#x", ErrNotAPage, status)
 	}
-	return Parse(buffer)
+	return buffer, nil
 }

@@ -25,4 +25,7 @@ func TestRead_failsOnWhatIsNoDisk(t *testing.T) {
 	if _, err := Read(file); !errors.Is(err, unix.ENOTTY) {
 		t.Errorf("a file answers %v", err)
 	}
+	if _, err := DeviceName(file); !errors.Is(err, unix.ENOTTY) {
+		t.Errorf("a file answers %v", err)
+	}
 }

@@ -1,0 +1,74 @@
+package ebs
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+)
+
+// askedVolumes are the IDs of the volumes that this process attached or was asked
+// to. A process that starts knows none: the orchestrator asks for each attachment
+// that it misses in a listing once more, and that is answered without a change.
+type askedVolumes struct {
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+func (a *askedVolumes) add(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ids == nil {
+		a.ids = map[string]bool{}
+	}
+	a.ids[id] = true
+}
+
+func (a *askedVolumes) remove(ids ...string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, id := range ids {
+		delete(a.ids, id)
+	}
+}
+
+func (a *askedVolumes) all() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Keys(a.ids))
+}
+
+// beside finds the volumes that a listing lacks. Those that it has need not be
+// remembered, and those that are gone neither. The lookups share their describes.
+func (a *askedVolumes) beside(ctx context.Context, listed []cloud.Volume, find func(context.Context, string) (cloud.Volume, error)) ([]cloud.Volume, error) {
+	for _, v := range listed {
+		a.remove(v.ID)
+	}
+	var (
+		lookups sync.WaitGroup
+		mu      sync.Mutex
+		found   []cloud.Volume
+		failed  error
+	)
+	for _, id := range a.all() {
+		lookups.Go(func() {
+			v, err := find(ctx, id)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case errors.Is(err, backend.ErrNotFound):
+				a.remove(id)
+			case err != nil:
+				failed = err
+			default:
+				found = append(found, v)
+			}
+		})
+	}
+	lookups.Wait()
+	return found, failed
+}
