@@ -120,7 +120,7 @@ test-blank: test-packages
 # moment (some ten minutes, -soak.operations and -soak.seed say which), and ten
 # times those of `make test` of the backends.
 soak: soak-host
-	for seed in 1 2 3 4 5 6 7 8 9 10; do $(GO) test -count=1 -run TestChaos ./internal/backend/ebs -chaos.seed=$$seed || exit 1; done
+	for seed in 1 2 3 4 5 6 7 8 9 10; do $(GO) test -count=1 -run 'TestChaos|TestPrompt' ./internal/backend/ebs -chaos.seed=$$seed || exit 1; done
 	$(ISOLATED) $(GO) test -count=1 -timeout 2h -run 'TestModel|TestCrash' ./internal/backend/local -rapid.checks=1000
 
 .PHONY: soak-host
