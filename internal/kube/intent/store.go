@@ -79,8 +79,8 @@ type Options struct {
 // use from then on.
 type Store[T any] struct {
 	options Options
-	mine    func(T) bool // of a node: which intents of a central process it takes over
-	writer  string       // this process's mark on the objects that it takes over
+	nodeOf  func(T) string // the node that an intent of a central process is for
+	writer  string         // this process's mark on the objects that it takes over
 
 	mu      sync.Mutex
 	records map[string]T       // what is durable and not removed
@@ -100,9 +100,9 @@ type change struct {
 	after bool
 }
 
-// New makes an empty Store. mine is for the store of a node: it reports whether an
-// intent that a central process has left is for this node; nil means none is.
-func New[T any](o Options, mine func(T) bool) *Store[T] {
+// New makes an empty Store. nodeOf returns the node that completes an intent which a
+// central process has left, "" for none; a nil nodeOf is one that returns "".
+func New[T any](o Options, nodeOf func(T) string) *Store[T] {
 	setDefault(&o.Window, DefaultWindow)
 	setDefault(&o.Spacing, DefaultSpacing)
 	setDefault(&o.FlushAfter, DefaultFlushAfter)
@@ -113,11 +113,11 @@ func New[T any](o Options, mine func(T) bool) *Store[T] {
 	if o.Changed == nil {
 		o.Changed = func(string) {}
 	}
-	if mine == nil {
-		mine = func(T) bool { return false }
+	if nodeOf == nil {
+		nodeOf = func(T) string { return "" }
 	}
 	return &Store[T]{
-		options: o, mine: mine, writer: string(uuid.NewUUID()), records: map[string]T{}, pending: map[string]*change{},
+		options: o, nodeOf: nodeOf, writer: string(uuid.NewUUID()), records: map[string]T{}, pending: map[string]*change{},
 		due: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
 	}
 }

@@ -30,6 +30,7 @@ type server struct {
 	writes  int
 	fail    func(verb string) error // after the write was done, if it says so
 	lose    bool                    // the write is done although it fails
+	refuse  func(name string) error // updates of an object
 	arrived chan struct{}           // told of each update that waits for released
 	release chan struct{}
 }
@@ -81,6 +82,9 @@ func (s *server) Update(ctx context.Context, object *corev1.ConfigMap, _ metav1.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.trouble("update")
+	if err == nil && s.refuse != nil {
+		err = s.refuse(object.Name)
+	}
 	now := s.objects[object.Name]
 	switch {
 	case err != nil && !s.lose:
@@ -136,6 +140,17 @@ func (s *server) List(_ context.Context, options metav1.ListOptions) (*corev1.Co
 	return list, nil
 }
 
+// edit changes an entry, wherever it is.
+func (s *server) edit(key, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, object := range s.objects {
+		if _, found := object.Data[key]; found {
+			object.Data[key] = text
+		}
+	}
+}
+
 // keys are all keys in all objects.
 func (s *server) keys() []string {
 	s.mu.Lock()
@@ -156,7 +171,7 @@ func open(t *testing.T, s *server, change ...func(*Options)) *Store[note] {
 	for _, c := range change {
 		c(&options)
 	}
-	store := New(options, func(n note) bool { return n.Text == options.Node })
+	store := New(options, func(n note) string { return n.Text })
 	if err := store.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 func of(node string) func(*Options) { return func(o *Options) { o.Node = node } }
@@ -94,14 +96,64 @@ func TestUnserved_areThoseThatNoProcessCompletes(t *testing.T) {
 	central := open(t, api)
 	put(t, central, "c", "of no node")
 	put(t, central, "d", "own")
+	put(t, central, "f", "alive")
+	put(t, central, "g", "damaged")
+	api.edit("g", "no JSON")
 	own := open(t, api, of("own"))
 	put(t, own, "e", "own")
-	got, err := own.Unserved(t.Context(), func(node string) (bool, error) { return node == "alive", nil })
-	if keys := slices.Sorted(maps.Keys(got)); err != nil || !slices.Equal(keys, []string{"a", "c"}) {
+	asked := map[string]int{}
+	got, err := own.Unserved(t.Context(), func(node string) (bool, error) {
+		asked[node]++
+		return node == "alive", nil
+	})
+	if keys := keysUnserved(got); err != nil || !slices.Equal(keys, []string{"a", "c", "g"}) {
 		t.Errorf("unserved: %v, %v", keys, err)
+	}
+	for _, found := range got {
+		if (found.Err != nil) != (found.Key == "g") || found.Key == "a" && found.Node != "lost" {
+			t.Errorf("%+v", found)
+		}
+	}
+	if asked["alive"] != 1 || asked["own"] != 0 {
+		t.Errorf("asked for nodes: %v", asked)
 	}
 	if _, err := own.Unserved(t.Context(), func(string) (bool, error) { return false, errors.New("away") }); err == nil {
 		t.Error("whether a node is served is not known, and no error says so")
+	}
+}
+
+func keysUnserved(all []Unserved[note]) (keys []string) {
+	for _, found := range all {
+		keys = append(keys, found.Key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// TestLoad_worksWithoutTheRightToForeignObjects: the admission policy of nodes
+// refuses a write to the intents of a central process. The node starts all the
+// same, and reports what it could not take over.
+func TestLoad_worksWithoutTheRightToForeignObjects(t *testing.T) {
+	api := newServer()
+	put(t, open(t, api), "a", "n1")
+	put(t, open(t, api, of("n1")), "b", "n1")
+	api.refuse = func(name string) error {
+		if !strings.HasPrefix(name, Prefix("d.example", "n1")) {
+			return apierrors.NewForbidden(configMaps, name, errors.New("ValidatingAdmissionPolicy"))
+		}
+		return nil
+	}
+	own := open(t, api, of("n1"))
+	if got := keysOf(own); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("it knows of %v", got)
+	}
+	got, err := own.Unserved(t.Context(), func(string) (bool, error) { return true, nil })
+	if keys := keysUnserved(got); err != nil || !slices.Equal(keys, []string{"a"}) {
+		t.Errorf("unserved: %v, %v", keys, err)
+	}
+	api.refuse = func(name string) error { return apierrors.NewForbidden(configMaps, name, errors.New("no right")) }
+	if err := New[note](own.options, nil).Load(t.Context()); err == nil {
+		t.Error("a store that may not write its own objects is loaded")
 	}
 }
 

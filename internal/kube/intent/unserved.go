@@ -1,42 +1,72 @@
 package intent
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// Unserved is an intent that no process completes.
+type Unserved[T any] struct {
+	ConfigMap, Key string
+	Node           string // which completes it when it is served; "" for none
+	Intent         T      // the zero value with Err
+	Err            error  // why it cannot be read; the volume it stands for may exist
+}
+
 // Unserved lists the intents that no process completes, as far as the process of
-// a node can tell: those of nodes that are not served, and those of a central
-// process that are for no node. They wait for that node to come back, for a
-// central process, which takes over all, or for a person.
-func (s *Store[T]) Unserved(ctx context.Context, served func(node string) (bool, error)) (map[string]T, error) {
+// a node can tell: those for nodes that are not served, and those that a central
+// process has left for no node or that cannot be read. They wait for that node to
+// come back, for a central process, which takes over all, or for a person.
+func (s *Store[T]) Unserved(ctx context.Context, served func(node string) (bool, error)) ([]Unserved[T], error) {
 	list, err := s.options.ConfigMaps.List(ctx, metav1.ListOptions{LabelSelector: storeLabel})
 	if err != nil {
 		return nil, fmt.Errorf("list the intents of driver %s: %w", s.options.Driver, err)
 	}
-	waiting := map[string]T{}
+	var waiting []Unserved[T]
+	answers := map[string]bool{"": false}
 	for i := range list.Items {
 		one, ok := s.options.shardOf(&list.Items[i])
 		if !ok || s.ownsAll(one) {
 			continue
 		}
-		if one.node != "" {
-			found, err := served(one.node)
-			if err != nil {
-				return nil, err
-			}
-			if found {
+		for _, found := range s.intentsOf(one) {
+			node := found.Node
+			if node == s.options.Node { // in an object of a central process
+				if _, taken := s.Get(found.Key); !taken {
+					waiting = append(waiting, found)
+				}
 				continue
 			}
-		}
-		for key := range one.object.Data {
-			record, mine := s.decode(one, key)
-			if _, known := s.Get(key); !mine && !known {
-				waiting[key] = record
+			if _, known := answers[node]; !known {
+				if answers[node], err = served(node); err != nil {
+					return nil, err
+				}
+			}
+			if !answers[node] {
+				waiting = append(waiting, found)
 			}
 		}
 	}
 	return waiting, nil
+}
+
+// intentsOf reads the intents of an object, sorted by key, with the node that
+// completes each: that of the object, or the intent's own in one of a central process.
+func (s *Store[T]) intentsOf(one *shard) (all []Unserved[T]) {
+	for key, text := range one.object.Data {
+		found := Unserved[T]{ConfigMap: one.name, Key: key, Node: one.node}
+		var intent T
+		if found.Err = json.Unmarshal([]byte(text), &intent); found.Err == nil {
+			found.Intent = intent
+			found.Node = cmp.Or(one.node, s.nodeOf(intent))
+		}
+		all = append(all, found)
+	}
+	slices.SortFunc(all, func(a, b Unserved[T]) int { return cmp.Compare(a.Key, b.Key) })
+	return all
 }

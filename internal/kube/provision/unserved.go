@@ -41,9 +41,14 @@ func (c *Controller) countUnserved(ctx context.Context) error {
 		return err
 	}
 	c.unserved.Store(int64(len(waiting)))
-	for key, left := range waiting {
-		c.log.WarnContext(ctx, "no process completes an intent: bring its node back, or run the controllers centrally for a while, or delete the volume and the entry by hand",
-			"volume", left.Volume.Name, "claim", left.claimKey(), "node", left.Node, "entry", key, "namespace", c.env.Intents)
+	for _, left := range waiting {
+		about := []any{"configmap", left.ConfigMap, "entry", left.Key, "namespace", c.env.Intents, "node", left.Node}
+		if left.Err != nil { // the volume and the claim are unknown
+			about = append(about, "error", left.Err)
+		} else {
+			about = append(about, "volume", left.Intent.Volume.Name, "claim", left.Intent.claimKey())
+		}
+		c.log.WarnContext(ctx, "no process completes an intent: bring its node back, or run the controllers centrally for a while, or delete the volume and the entry by hand", about...)
 	}
 	return nil
 }
