@@ -213,7 +213,7 @@ func (w *nodesWorld) makeObjects() {
 	unplaced := localVolume("volume-none", "")
 	unplaced.Spec.NodeAffinity = nil
 	w.must(w.core.CoreV1().PersistentVolumes().Create(w.ctx, unplaced, metav1.CreateOptions{}))
-	for _, node := range []string{"n1", "n2", "none"} {
+	for _, node := range []string{"n1", "n2", "none", "other"} {
 		pvc := &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: "claim-" + node, Namespace: localNamespace, Annotations: map[string]string{"user": "x"}, Finalizers: []string{"example.com/user"}},
 			Spec: corev1.PersistentVolumeClaimSpec{
@@ -228,8 +228,13 @@ func (w *nodesWorld) makeObjects() {
 				VolumeSnapshotRef: corev1.ObjectReference{Namespace: localNamespace, Name: "snapshot"},
 			},
 		}
-		if node != "none" {
+		switch node {
+		case "none":
+		case "other":
+			pvc.Annotations["volume.kubernetes.io/storage-provisioner"] = "other.example"
+		default:
 			pvc.Annotations["volume.kubernetes.io/selected-node"] = node
+			pvc.Annotations["volume.kubernetes.io/storage-provisioner"] = localDriver
 			content.Labels = map[string]string{"snapshot.storage.kubernetes.io/managed-by": node}
 		}
 		w.must(w.core.CoreV1().PersistentVolumeClaims(localNamespace).Create(w.ctx, pvc, metav1.CreateOptions{}))
@@ -287,7 +292,9 @@ func volumeAttempts(w *nodesWorld) map[string]attempt {
 	}
 	grow, policy := `{"spec":{"capacity":{"storage":"2Gi"}}}`, `{"metadata":{"finalizers":["external-provisioner.volume.kubernetes.io/finalizer"]}}`
 	return map[string]attempt{
-		"make an own volume":               {true, make(func(*corev1.PersistentVolume) {})},
+		"make an own volume": {true, make(func(pv *corev1.PersistentVolume) {
+			pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": localDriver}
+		})},
 		"make a volume of another node":    {false, make(func(pv *corev1.PersistentVolume) { affinityOf(pv).Values = []string{"n2"} })},
 		"make a volume of two nodes":       {false, make(func(pv *corev1.PersistentVolume) { affinityOf(pv).Values = []string{"n1", "n2"} })},
 		"make a volume of all other nodes": {false, make(func(pv *corev1.PersistentVolume) { affinityOf(pv).Operator = corev1.NodeSelectorOpNotIn })},
@@ -299,15 +306,22 @@ func volumeAttempts(w *nodesWorld) map[string]attempt {
 		"make a volume that is a host's directory": {false, make(func(pv *corev1.PersistentVolume) {
 			pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}
 		})},
-		"grow an own volume":                 {true, patch("volume-n1", grow)},
-		"grow a volume of another node":      {false, patch("volume-n2", grow)},
-		"grow a volume without a node":       {true, patch("volume-none", grow)},
-		"place a volume without a node":      {false, patch("volume-none", `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"x","operator":"Exists"}]}]}}}}`)},
-		"protect an own volume":              {true, patch("volume-n1", policy)},
-		"unprotect a volume of another node": {false, patch("volume-n2", policy)},
-		"rebind an own volume":               {false, patch("volume-n1", `{"spec":{"claimRef":{"name":"of-somebody-else"}}}`)},
-		"delete an own volume":               {true, remove("volume-n1")},
-		"delete a volume of another node":    {false, remove("volume-n2")},
+		"make a volume that another provisioner deletes": {false, make(func(pv *corev1.PersistentVolume) {
+			pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": "other.example"}
+		})},
+		"make a volume that was migrated to another driver": {false, make(func(pv *corev1.PersistentVolume) {
+			pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": localDriver, "pv.kubernetes.io/migrated-to": "other.example"}
+		})},
+		"hand an own volume to another provisioner": {false, patch("volume-n1", `{"metadata":{"annotations":{"pv.kubernetes.io/provisioned-by":"other.example"}}}`)},
+		"grow an own volume":                        {true, patch("volume-n1", grow)},
+		"grow a volume of another node":             {false, patch("volume-n2", grow)},
+		"grow a volume without a node":              {true, patch("volume-none", grow)},
+		"place a volume without a node":             {false, patch("volume-none", `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"x","operator":"Exists"}]}]}}}}`)},
+		"protect an own volume":                     {true, patch("volume-n1", policy)},
+		"unprotect a volume of another node":        {false, patch("volume-n2", policy)},
+		"rebind an own volume":                      {false, patch("volume-n1", `{"spec":{"claimRef":{"name":"of-somebody-else"}}}`)},
+		"delete an own volume":                      {true, remove("volume-n1")},
+		"delete a volume of another node":           {false, remove("volume-n2")},
 	}
 }
 
@@ -335,21 +349,23 @@ func claimAttempts(w *nodesWorld) map[string]attempt {
 		}
 	}
 	return map[string]attempt{
-		"choose a claim without a node":              {true, patch("claim-none", choose(`"n1"`))},
-		"choose another node for a claim":            {false, patch("claim-none", choose(`"n2"`))},
-		"take a claim of another node":               {false, patch("claim-n2", choose(`"n1"`))},
-		"send away an own claim":                     {true, patch("claim-n1", choose("null"))},
-		"send away a claim of another node":          {false, patch("claim-n2", choose("null"))},
-		"hand an own claim to another node":          {false, patch("claim-n1", choose(`"n2"`))},
-		"report the size of an own claim":            {true, patch("claim-n1", status, "status")},
-		"report the size of a claim of another node": {false, patch("claim-n2", status, "status")},
-		"annotate a claim by its status":             {false, patch("claim-n1", `{"metadata":{"annotations":{"user":"y"}}}`, "status")},
-		"protect an own source":                      {true, protect("claim-n1")},
-		"protect a source of another node":           {false, protect("claim-n2")},
-		"take a user's finalizer":                    {false, patch("claim-n1", `{"metadata":{"finalizers":[]}}`)},
-		"take a user's annotation":                   {false, patch("claim-n1", `{"metadata":{"annotations":{"user":null}}}`)},
-		"label a claim":                              {false, patch("claim-n1", `{"metadata":{"labels":{"a":"b"}}}`)},
-		"ask for more in a user's name":              {false, patch("claim-n1", `{"spec":{"volumeName":"volume-n1"}}`)},
+		"choose a claim without a node":                {true, patch("claim-none", choose(`"n1"`))},
+		"choose a claim of another driver":             {false, patch("claim-other", choose(`"n1"`))},
+		"report the size of a claim of another driver": {false, patch("claim-other", status, "status")},
+		"choose another node for a claim":              {false, patch("claim-none", choose(`"n2"`))},
+		"take a claim of another node":                 {false, patch("claim-n2", choose(`"n1"`))},
+		"send away an own claim":                       {true, patch("claim-n1", choose("null"))},
+		"send away a claim of another node":            {false, patch("claim-n2", choose("null"))},
+		"hand an own claim to another node":            {false, patch("claim-n1", choose(`"n2"`))},
+		"report the size of an own claim":              {true, patch("claim-n1", status, "status")},
+		"report the size of a claim of another node":   {false, patch("claim-n2", status, "status")},
+		"annotate a claim by its status":               {false, patch("claim-n1", `{"metadata":{"annotations":{"user":"y"}}}`, "status")},
+		"protect an own source":                        {true, protect("claim-n1")},
+		"protect a source of another node":             {false, protect("claim-n2")},
+		"take a user's finalizer":                      {false, patch("claim-n1", `{"metadata":{"finalizers":[]}}`)},
+		"take a user's annotation":                     {false, patch("claim-n1", `{"metadata":{"annotations":{"user":null}}}`)},
+		"label a claim":                                {false, patch("claim-n1", `{"metadata":{"labels":{"a":"b"}}}`)},
+		"ask for more in a user's name":                {false, patch("claim-n1", `{"spec":{"volumeName":"volume-n1"}}`)},
 	}
 }
 

@@ -91,6 +91,11 @@ spec:
     has(object.spec.claimRef) == has(oldObject.spec.claimRef) && (!has(object.spec.claimRef) || object.spec.claimRef == oldObject.spec.claimRef)
   message: the driver of a node changes no claimRef
   reason: Forbidden
+- expression: >-
+    variables.after.all(pv, !has(pv.metadata.annotations) || {{ toJson .made }}.all(k,
+      !(k in pv.metadata.annotations) || pv.metadata.annotations[k] == "{{ .driver }}"))
+  message: the provisioner of another driver would delete the volume of that handle
+  reason: Forbidden
 {{- if not .secrets }}
 - expression: >-
     variables.after.all(pv, !has(pv.spec.csi.controllerPublishSecretRef) && !has(pv.spec.csi.controllerExpandSecretRef) &&
@@ -104,6 +109,11 @@ spec:
     variables.node != "" && variables.both.all(pvc, !has(pvc.metadata.annotations) || {{ toJson .selected }}.all(k,
       !(k in pvc.metadata.annotations) || pvc.metadata.annotations[k] in ["", variables.node]))
   message: the driver of a node may change claims for which its node is selected, or none
+  reason: Forbidden
+- expression: >-
+    variables.both.all(pvc, !has(pvc.metadata.annotations) || {{ toJson .provisioner }}.all(k,
+      !(k in pvc.metadata.annotations) || pvc.metadata.annotations[k] == "{{ .driver }}"))
+  message: the driver of a node may change no claim of another driver
   reason: Forbidden
 {{- end -}}
 {{- define "holdfast.ownSnapshots" -}}
