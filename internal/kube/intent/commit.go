@@ -144,8 +144,8 @@ func (s *Store[T]) holders(key string) []*shard {
 func (s *Store[T]) room(size int, added map[*shard]int) *shard {
 	used := map[string]bool{}
 	for _, candidate := range s.shards {
-		if candidate.node != s.options.Node {
-			continue // new intents go to the process's own objects
+		if !s.options.isOwn(candidate) {
+			continue
 		}
 		if candidate.bytes()+added[candidate]+size <= s.options.ShardBytes {
 			return candidate

@@ -58,7 +58,7 @@ func (s *Store[T]) takeOver(ctx context.Context) ([]*shard, error) {
 			continue
 		}
 		found.object, err = s.sign(ctx, object)
-		if apierrors.IsForbidden(err) && found.node != s.options.Node {
+		if apierrors.IsForbidden(err) && !s.options.isOwn(found) {
 			// The node works without it; Unserved reports its intents.
 			s.options.Logger.Warn("a ConfigMap of intents of an earlier deployment is left alone", "configmap", found.name, "error", err)
 			continue

@@ -51,6 +51,9 @@ func Prefix(driver, node string) string {
 	return prefix
 }
 
+// earlierPrefix is what began the names before Prefix did.
+func earlierPrefix(driver, node string) string { return namePrefix + label(driver, node) + "-" }
+
 func label(driver, node string) string { return digest(driver + "\x00" + node) }
 
 // selector is for the objects whose intents this process may complete: a central
@@ -120,8 +123,17 @@ func (s *shard) with(o Options, changes map[string]*change) *corev1.ConfigMap {
 func (o Options) shardOf(object *corev1.ConfigMap) (found *shard, ok bool) {
 	node := object.Annotations[nodeAnnotation]
 	number, named := strings.CutPrefix(object.Name, Prefix(o.Driver, node))
+	if !named {
+		number, named = strings.CutPrefix(object.Name, earlierPrefix(o.Driver, node))
+	}
 	if _, err := strconv.ParseUint(number, 10, 31); !named || err != nil || object.Annotations[driverAnnotation] != o.Driver {
 		return nil, false
 	}
 	return &shard{name: object.Name, node: node, object: object}, true
+}
+
+// isOwn reports whether new intents may go to an object: the process has the right
+// to write it, whatever rule of admission there is.
+func (o Options) isOwn(s *shard) bool {
+	return s.node == o.Node && strings.HasPrefix(s.name, Prefix(o.Driver, o.Node))
 }

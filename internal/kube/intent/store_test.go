@@ -151,6 +151,17 @@ func (s *server) edit(key, text string) {
 	}
 }
 
+// rename gives every object a name; there is one.
+func (s *server) rename(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for earlier, object := range s.objects {
+		delete(s.objects, earlier)
+		object.Name = name
+		s.objects[name] = object
+	}
+}
+
 // keys are all keys in all objects.
 func (s *server) keys() []string {
 	s.mu.Lock()

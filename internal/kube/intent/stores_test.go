@@ -157,6 +157,27 @@ func TestLoad_worksWithoutTheRightToForeignObjects(t *testing.T) {
 	}
 }
 
+// TestLoad_takesOverObjectsOfTheEarlierNames: a version that named them by a hash of
+// driver and node was replaced by this one.
+func TestLoad_takesOverObjectsOfTheEarlierNames(t *testing.T) {
+	for _, node := range []string{"", "n1"} {
+		api := newServer()
+		put(t, open(t, api, of(node)), "a", "1")
+		api.rename(earlierPrefix("d.example", node) + "0")
+		store := open(t, api, of(node))
+		if got := keysOf(store); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("node %q: it knows of %v", node, got)
+		}
+		put(t, store, "b", "2")
+		if err := store.RemoveNow(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if _, left := api.objects[Prefix("d.example", node)+"0"]; !left || len(api.objects) != 1 {
+			t.Errorf("node %q: %d objects", node, len(api.objects))
+		}
+	}
+}
+
 // TestPrefix_noTwoStoresShareAName: names of drivers and nodes have the same
 // letters as what separates them.
 func TestPrefix_noTwoStoresShareAName(t *testing.T) {
