@@ -16,7 +16,7 @@ const (
 	// Unrecognized: data, but nothing known. It may be anything.
 	Unrecognized Kind = iota
 	// Blank: all that was ever written to the device was read and is zero, or,
-	// where that is not known, every place where a signature could be and a sample
+	// where that is not known, the places where signatures are and an even sample
 	// of the rest.
 	Blank
 	// Filesystem: ext2, ext3, ext4, xfs or btrfs with a superblock in order.
@@ -93,7 +93,8 @@ type Written func(visit func(offset, length int64) error) error
 // taken for a blank one.
 //
 // With written, Blank is proven: all of the ranges were read. Without (nil), the
-// places of backup superblocks were read, and a page of every GiB.
+// places of backup superblocks were read, and some 1,024 pages in even distances
+// of at least 1 MiB and at most 1 GiB.
 func Probe(ctx context.Context, r io.ReaderAt, size int64, written Written) (Content, error) {
 	p := &probe{ctx: ctx, r: r, size: size}
 	if err := p.load(nearHead, nearTail); err != nil {

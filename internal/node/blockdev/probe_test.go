@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/sample"
 )
 
 const testSize = 16 * mebi
@@ -111,7 +114,8 @@ func TestProbe_foreignSignatures(t *testing.T) {
 	}
 }
 
-// failing is a device on which one range cannot be read.
+// failing is a device on which one range cannot be read: like the kernel, a read
+// that reaches it gives what lies before it, with an error.
 type failing struct {
 	io.ReaderAt
 	from, to int64
@@ -121,7 +125,8 @@ var errSector = errors.New("unreadable sector")
 
 func (f failing) ReadAt(p []byte, offset int64) (int, error) {
 	if offset < f.to && offset+int64(len(p)) > f.from {
-		return 0, errSector
+		n, _ := f.ReaderAt.ReadAt(p[:max(0, f.from-offset)], offset)
+		return n, errSector
 	}
 	return f.ReaderAt.ReadAt(p, offset)
 }
@@ -137,53 +142,105 @@ func (z zeros) ReadAt(p []byte, offset int64) (int, error) {
 	return len(p), nil
 }
 
-func TestProbe_unreadableSectorIsAnErrorEverywhere(t *testing.T) {
-	size := int64(300 * gibi)
-	places := []int64{0, 1024, 64 * kibi, 128 * kibi, mebi, 2 * mebi, 4 * mebi, 64 * mebi, 256 * gibi,
-		size - mebi, size - 128*kibi, size - 512}
-	for _, place := range places {
-		content, err := Probe(t.Context(), failing{zeros(size), place, place + 512}, size, nil)
-		if !errors.Is(err, errSector) {
-			t.Errorf("sector at %d: %+v, %v", place, content, err)
-		}
-	}
-	if content, err := Probe(t.Context(), zeros(size), size, nil); err != nil || content.Kind != Blank {
-		t.Errorf("a large device: %+v, %v", content, err)
-	}
-}
-
-// reads records what is read of a device of zeros.
+// reads records the sectors that are read of a device of zeros.
 type reads struct {
 	zeros
-	mu    sync.Mutex
-	begun map[int64]int // length by offset
+	mu      sync.Mutex
+	sectors map[int64]bool // by their offset
 }
 
 func (r *reads) ReadAt(p []byte, offset int64) (int, error) {
 	r.mu.Lock()
-	r.begun[offset] = max(len(p), r.begun[offset])
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	for at := offset &^ 511; at < offset+int64(len(p)); at += 512 {
+		r.sectors[at] = true
+	}
 	return r.zeros.ReadAt(p, offset)
 }
 
-// The first and last sector of everything that is read, and one between.
+// Every sector that Probe reads of a device of zeros is unreadable once, alone:
+// that device must not be taken for a blank one. Of the largest device it is one
+// sector of every page.
 func TestProbe_everySectorThatIsReadCounts(t *testing.T) {
-	for _, size := range []int64{64 * mebi, 10*gibi + 3*512} {
-		recorded := &reads{zeros: zeros(size), begun: map[int64]int{}}
-		if content, err := Probe(t.Context(), recorded, size, nil); err != nil || content.Kind != Blank {
-			t.Fatalf("%+v, %v", content, err)
-		}
-		if len(recorded.begun) < int(size/gibi) {
-			t.Errorf("%d reads of %d bytes; want one of every GiB", len(recorded.begun), size)
-		}
-		for offset, length := range recorded.begun {
-			for _, at := range []int64{offset, offset + int64(length)/2, offset + int64(length) - 512} {
-				content, err := Probe(t.Context(), failing{zeros(size), at, at + 512}, size, nil)
-				if !errors.Is(err, errSector) {
-					t.Errorf("sector at %d of %d unreadable: %+v, %v", at, size, content, err)
+	all := func(size int64) Written { return written([2]int64{0, size}) }
+	none := func(int64) Written { return nil }
+	for _, c := range []struct {
+		name    string
+		size    int64
+		every   int // sectors between two that are tried
+		least   int // sectors that are read
+		written func(size int64) Written
+	}{
+		{"sampled", 12*mebi + 3*512, 1, 4300 + 10*8, none},
+		{"sampled, a large device", 300*gibi + 3*512, 7, 4300 + 1024*8, none},
+		{"proven", 9*mebi/4 + 3*512, 1, 9*512 + 3, all},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			recorded := &reads{zeros: zeros(c.size), sectors: map[int64]bool{}}
+			if content, err := Probe(t.Context(), recorded, c.size, c.written(c.size)); err != nil || content.Kind != Blank {
+				t.Fatalf("%+v, %v", content, err)
+			}
+			sectors := slices.Sorted(maps.Keys(recorded.sectors))
+			if len(sectors) < c.least {
+				t.Errorf("%d sectors were read; want %d or more", len(sectors), c.least)
+			}
+			for i := 0; i < len(sectors); i += c.every {
+				at := sectors[i]
+				content, err := Probe(t.Context(), failing{zeros(c.size), at, at + 512}, c.size, c.written(c.size))
+				if !errors.Is(err, errSector) || content.Kind == Blank {
+					t.Errorf("sector at %d unreadable: %+v, %v", at, content, err)
 				}
 			}
+		})
+	}
+}
+
+// run is a device of zeros but for one run of data.
+type run struct {
+	zeros
+	from, to int64
+}
+
+func (r run) ReadAt(p []byte, offset int64) (int, error) {
+	n, err := r.zeros.ReadAt(p, offset)
+	for i := max(0, r.from-offset); i < min(int64(n), r.to-offset); i++ {
+		p[i] = 0xa5
+	}
+	return n, err
+}
+
+// A run of data as long as a thousandth of the device, and no shorter than 1 MiB,
+// is found wherever it begins; on the largest devices one of 1 GiB.
+func TestProbe_longRunsOfDataAreFoundWithoutAProof(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for size, longest := range map[int64]int64{
+		64 * mebi:             mebi,
+		gibi:                  mebi,
+		10*gibi + 3*512:       10*mebi + sample.Page,
+		100 * gibi:            100 * mebi,
+		4 << 40:               gibi,
+		16<<40 + 5*mebi + 512: gibi,
+	} {
+		for range 8 {
+			from := random.Int64N(size - longest - sample.Page)
+			content, err := Probe(t.Context(), run{zeros(size), from, from + longest + sample.Page}, size, nil)
+			if err != nil || content.Kind == Blank {
+				t.Errorf("%d bytes of data at %d of %d: %+v, %v", longest+sample.Page, from, size, content, err)
+			}
 		}
+	}
+}
+
+func TestProbe_readsNoMoreAfterAnUnreadableSector(t *testing.T) {
+	const size = 100 * gibi
+	recorded := &reads{zeros: zeros(size), sectors: map[int64]bool{}}
+	bad := int64(200 * mebi)
+	if _, err := Probe(t.Context(), failing{recorded, bad, bad + 512}, size, nil); !errors.Is(err, errSector) {
+		t.Fatal(err)
+	}
+	if recorded.sectors[size-100*mebi] {
+		t.Error("the last page of the sample was read after an error in one of the first")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/sample"
 )
 
 const (
@@ -46,8 +47,8 @@ func (p *probe) searchWritten(written Written) (Content, error) {
 				return err
 			}
 			if i := firstNonzero(data); i >= 0 {
-				start := i &^ (page - 1)
-				content = identify(data[start:min(start+page, len(data))], at+int64(start))
+				start := i &^ (int(sample.Page) - 1)
+				content = identify(data[start:min(start+int(sample.Page), len(data))], at+int64(start))
 				return errFound
 			}
 		}
@@ -60,7 +61,8 @@ func (p *probe) searchWritten(written Written) (Content, error) {
 }
 
 // searchPlaces reads a page at each of the places. Of several with data the
-// first counts.
+// first counts. After an error no further read begins: a failing disk may need
+// half a minute for each.
 func (p *probe) searchPlaces() (Content, error) {
 	type finding struct {
 		offset  int64
@@ -68,11 +70,14 @@ func (p *probe) searchPlaces() (Content, error) {
 	}
 	var mu sync.Mutex
 	var found []finding
-	var group errgroup.Group
+	group, ctx := errgroup.WithContext(p.ctx)
 	group.SetLimit(searchReaders)
-	for _, offset := range places(p.size) {
+	for _, offset := range sample.Places(p.size) {
+		if ctx.Err() != nil {
+			break
+		}
 		group.Go(func() error {
-			data, err := p.read(offset, page)
+			data, err := p.read(offset, sample.Page)
 			if err != nil || firstNonzero(data) < 0 {
 				return err
 			}
@@ -82,11 +87,29 @@ func (p *probe) searchPlaces() (Content, error) {
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
+	if err := cmp.Or(group.Wait(), p.ctx.Err()); err != nil {
 		return Content{}, err
 	}
 	if len(found) == 0 {
 		return Content{Kind: Blank}, nil
 	}
 	return slices.MinFunc(found, func(a, b finding) int { return cmp.Compare(a.offset, b.offset) }).content, nil
+}
+
+// identify names what a page that is not blank belongs to. The head of the
+// device is blank, so a copy of a superblock means that the first is gone.
+func identify(data []byte, offset int64) Content {
+	gone := func(fsType string) Content {
+		return corrupt(Content{Type: fsType}, fmt.Sprintf("its superblock is gone; a copy is at offset %d", offset))
+	}
+	// The page may begin before the group does.
+	for sb := data; len(sb) >= 1024; sb = sb[512:] {
+		switch {
+		case string(sb[:4]) == "XFSB":
+			return gone("xfs")
+		case little.Uint16(sb[0x38:]) == extMagic && little.Uint32(sb[0x18:]) <= 6:
+			return gone(extType(little.Uint32(sb[0x5c:]), little.Uint32(sb[0x60:]), little.Uint32(sb[0x64:])))
+		}
+	}
+	return unrecognized(offset + int64(firstNonzero(data)))
 }

@@ -1,13 +1,28 @@
-package blockdev
+// Package sample lists where data is looked for on a disk that cannot be read
+// whole, before it is formatted: the places of backup superblocks, and pages in
+// even distances.
+package sample
 
-import (
-	"fmt"
-	"slices"
-)
+import "slices"
 
 const (
-	// page is read at each place.
-	page = 4 * kibi
+	kibi = int64(1) << 10
+	mebi = int64(1) << 20
+	gibi = int64(1) << 30
+)
+
+// Page is how many bytes are read at each place.
+const Page = 4 * kibi
+
+const (
+	// sampleCount is how many pages are sampled evenly, where the limits of their
+	// spacing allow: a gp3 volume with 3,000 reads a second takes 0.3 s for them. Of
+	// test/corpus, 16 times as many find a tenth of what these miss, in 5 s.
+	sampleCount = 1024
+	// leastSpacing is the alignment of partitions. largestSpacing bounds the data
+	// that a sample of a large disk can miss.
+	leastSpacing   = mebi
+	largestSpacing = gibi
 	// smallestGroup is that of an ext filesystem with blocks of 1 KiB: a bitmap of
 	// one block counts the blocks of a group, 8 × 1024 of 1 KiB each.
 	smallestGroup = 8 * mebi
@@ -16,23 +31,29 @@ const (
 	mostAGs = 64
 )
 
-// places are the offsets of a device of size bytes at which pages are read when
-// nothing was found at its head and tail, in ascending order: those of backup
-// superblocks, and one of every GiB.
-func places(size int64) []int64 {
+// Places are the offsets in bytes, ascending and multiples of 512, at which pages of
+// a device of size bytes are read when nothing was found at its head and tail.
+func Places(size int64) []int64 {
 	var found []int64
-	for offset := int64(gibi); offset < size; offset += gibi {
+	for offset := spacing(size); offset < size; offset += spacing(size) {
 		found = append(found, offset)
 	}
 	found = append(found, extBackups(size)...)
 	found = append(found, xfsGroups(size)...)
 	// NTFS keeps a copy of its first file records, and once kept its boot
 	// sector, in the middle.
-	middle := size / 2 &^ (page - 1)
-	found = append(found, middle, middle-page)
+	middle := size / 2 &^ (Page - 1)
+	found = append(found, middle, middle-Page)
 	slices.Sort(found)
 	found = slices.Compact(found)
-	return slices.DeleteFunc(found, func(offset int64) bool { return offset < 0 || offset+page > size })
+	return slices.DeleteFunc(found, func(offset int64) bool { return offset < 0 || offset+Page > size })
+}
+
+// spacing is the distance of the pages that are sampled evenly: data of that length
+// and a page contains at least one of them.
+func spacing(size int64) int64 {
+	even := (size/sampleCount + Page - 1) &^ (Page - 1)
+	return min(max(leastSpacing, even), largestSpacing)
 }
 
 // extBackups are the starts of the block groups that have a copy of the
@@ -43,10 +64,10 @@ func places(size int64) []int64 {
 // others. With blocks of 1 KiB the copy is 1 KiB into the group, in the same page.
 func extBackups(size int64) []int64 {
 	var groupSizes []int64
-	for group := int64(smallestGroup); group < size; group *= 2 {
+	for group := smallestGroup; group < size; group *= 2 {
 		groupSizes = append(groupSizes, group)
 	}
-	for block := int64(8 * kibi); block <= 64*kibi; block *= 2 {
+	for block := 8 * kibi; block <= 64*kibi; block *= 2 {
 		groupSizes = append(groupSizes, (1<<16-8)*block)
 	}
 	var found []int64
@@ -74,22 +95,4 @@ func xfsGroups(size int64) []int64 {
 		}
 	}
 	return found
-}
-
-// identify names what a page that is not blank belongs to. The head of the
-// device is blank, so a copy of a superblock means that the first is gone.
-func identify(data []byte, offset int64) Content {
-	gone := func(fsType string) Content {
-		return corrupt(Content{Type: fsType}, fmt.Sprintf("its superblock is gone; a copy is at offset %d", offset))
-	}
-	// The page may begin before the group does.
-	for sb := data; len(sb) >= 1024; sb = sb[512:] {
-		switch {
-		case string(sb[:4]) == "XFSB":
-			return gone("xfs")
-		case little.Uint16(sb[0x38:]) == extMagic && little.Uint32(sb[0x18:]) <= 6:
-			return gone(extType(little.Uint32(sb[0x5c:]), little.Uint32(sb[0x60:]), little.Uint32(sb[0x64:])))
-		}
-	}
-	return unrecognized(offset + int64(firstNonzero(data)))
 }
