@@ -63,8 +63,9 @@ func (i iscsi) persistent(ctx context.Context, t target) ([]win32.PersistentLogi
 }
 
 // Connect makes a session, and then a login that Windows repeats at its start: a
-// wrong secret is never kept. What is there of the two is left as it is, so that a
-// repeated call adds what an earlier one did not come to.
+// secret that the target refuses is not kept. What is there of the two is left as it
+// is, so that a repeated call adds what an earlier one did not come to. A login next
+// to an existing session is kept unverified: the target is not asked again.
 func (i iscsi) Connect(ctx context.Context, login hub.ISCSILogin) error {
 	t, err := checkTarget(login.Portal, login.IQN)
 	if err != nil {
