@@ -62,7 +62,7 @@ func newHostCommand(version string) *cobra.Command {
 	flags.StringVar(&c.volumePlugin, "volume-plugin", "", "`SOCKET` for Docker and Podman, such as /run/docker/plugins/holdfast.sock: claims are their volumes (default: none)")
 	c.local.bind(flags, "")
 	flags.Lookup("pool").DefValue = "ROOT/pool"
-	command.AddCommand(newHostCheckCommand(&c), newHostRepairCommand(&c))
+	command.AddCommand(newHostCheckCommand(&c), newHostRepairCommand(&c), newHostBackupsCommand(&c), newHostRestoreCommand(&c), newHostInitCommand(&c))
 	return command
 }
 
@@ -106,7 +106,7 @@ func (c hostConfig) open(ctx context.Context, logger *slog.Logger) (*host.Host, 
 	options := host.Options{
 		Root: c.root, Logger: logger, Failpoints: points, SecretsKey: c.secretsKey,
 		Patience: volumes.OneAttempt, UndoPatience: volumes.OneAttempt,
-		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor}},
+		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor, Remains: c.local.remains}},
 	}
 	if err := c.inline.set(&options); err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func newHostCheckCommand(c *hostConfig) *cobra.Command {
 			return nil
 		},
 	}
-	command.Flags().StringVar(&c.secretsKey, "secrets-key", "", "`FILE` with the key of the Secrets, if the host was given one (default: ROOT/secrets.key)")
+	c.bindSecretsKey(command)
 	return command
 }
 
@@ -78,8 +78,9 @@ sense. The host must not run.
 
 A record that is LOST stands for a volume that the host does not know any more;
 the volume itself is not touched. One that is UNSURE may be of an earlier time:
-look at it with 'holdfast get' before anything else is done with it. ROOT/host.db.backup is a copy of the store
-from the last start of the host, which may be the better choice.`,
+look at it with 'holdfast get' before anything else is done with it. A backup may be
+the better choice: 'holdfast host backups' lists them, 'holdfast host restore' puts
+one in place.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(command *cobra.Command, _ []string) error {
 			root, err := c.absolute()

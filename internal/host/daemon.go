@@ -40,9 +40,7 @@ func (h *Host) Socket() string { return filepath.Join(h.paths.Root, api.SocketNa
 // every object to what is wanted until the context ends. Volumes stay mounted
 // and pods go on when it returns; the next one adopts them.
 func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
-	if err := h.store.Backup(); err != nil {
-		return fmt.Errorf("copy the store before anything changes: %w", err)
-	}
+	h.backUp(ctx) // before anything changes
 	if err := h.startAll(ctx); err != nil {
 		return err
 	}
@@ -82,6 +80,7 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	group.Go(func() error { return h.set.Run(ctx) })
 	group.Go(func() error { return h.followDrivers(ctx) })
 	group.Go(func() error { h.publishNode(ctx); return nil })
+	group.Go(func() error { h.keepBackups(ctx); return nil })
 	for name, service := range h.serving {
 		group.Go(func() error { return service.wait(ctx, name) })
 	}
@@ -92,7 +91,9 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	if options.Ready != nil {
 		options.Ready()
 	}
-	return errors.Join(group.Wait(), h.pods.Close())
+	err = errors.Join(group.Wait(), h.pods.Close())
+	h.backUp(context.WithoutCancel(ctx)) // of the last state, which the next start may not find
+	return err
 }
 
 // startAll serves every built-in driver.

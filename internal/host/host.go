@@ -40,6 +40,9 @@ type Builtin struct {
 	// Serve serves the driver's sockets until the context ends. It returns nil
 	// then, after the calls in flight.
 	Serve func(ctx context.Context, sockets Sockets) error
+	// Remains, if given, describes what an earlier host made with this driver, ""
+	// for nothing. It is asked before a new store is made.
+	Remains func(root string) (string, error)
 }
 
 // Sockets are the places that a driver serves at.
@@ -83,7 +86,9 @@ type Host struct {
 	set        *reconcile.Set
 	supervisor *supervise.Supervisor
 	// holds is held while a hold is made, so that it is made once.
-	holds    sync.Mutex
+	holds sync.Mutex
+	// unsaved: the last backup of the store failed.
+	unsaved  bool
 	bootID   string
 	stop     context.CancelFunc
 	services sync.WaitGroup
@@ -117,7 +122,7 @@ func Open(ctx context.Context, options Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened, err := store.OpenWith(root, store.Options{SecretsKey: options.SecretsKey})
+	opened, err := openStore(root, options)
 	if err != nil {
 		return nil, err
 	}

@@ -477,27 +477,6 @@ func TestCorruptStore_isRefusedCheckedAndRepaired(t *testing.T) {
 	}
 }
 
-// Every record of a mounted volume is lost: the volume is told about and stays.
-func TestLostRecords_mountsAreToldAndLeftAlone(t *testing.T) {
-	m := newMachine(t)
-	m.start()
-	file := m.used("c", "p")
-	m.stop()
-	if err := os.Remove(filepath.Join(m.root, store.FileName)); err != nil {
-		t.Fatal(err)
-	}
-	m.start()
-	m.has(file, "c")
-	m.until("the mount is told about", 5*time.Second, func() bool {
-		data, err := os.ReadFile(m.log.Name())
-		return err == nil && strings.Contains(string(data), filepath.Dir(file))
-	})
-	// With the copy of the store from the start before, which knew of nothing, or
-	// by hand: the volume is in the pool. Here the mount is all that is left.
-	m.stop()
-	m.has(file, "c")
-}
-
 func TestCorruptJournal_isMovedAside(t *testing.T) {
 	m := newMachine(t)
 	m.start()

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 )
@@ -21,6 +22,7 @@ func (p Problem) String() string { return p.Where + ": " + p.What }
 type Report struct {
 	Path     string
 	Schema   int
+	Version  uint64         // of the last change
 	Records  map[string]int // by kind
 	Problems []Problem
 }
@@ -32,8 +34,15 @@ func Check(root string) (*Report, error) { return CheckWith(root, Options{}) }
 
 // CheckWith is Check with options.
 func CheckWith(root string, options Options) (*Report, error) {
-	path := filepath.Join(root, FileName)
+	return checkFile(filepath.Join(root, FileName), options.vault(root))
+}
+
+func checkFile(path string, vault *vault) (*Report, error) {
 	report := &Report{Path: path, Records: map[string]int{}}
+	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
+		report.Problems = append(report.Problems, Problem{Where: "the file", What: "it has no bytes", Lost: true})
+		return report, nil
+	}
 	db, err := openFile(path, true)
 	if errors.Is(err, ErrDamaged) {
 		report.Problems = append(report.Problems, Problem{Where: "the file", What: err.Error(), Lost: true})
@@ -42,12 +51,17 @@ func CheckWith(root string, options Options) (*Report, error) {
 	if err != nil {
 		return nil, explain(path, err)
 	}
-	s := &Store{db: db, path: path, vault: newVault(root, options.SecretsKey)}
+	s := &Store{db: db, path: path, vault: vault}
 	defer func() { _ = s.Close() }()
 	if report.Schema, _, err = s.inspect(); err != nil {
 		return nil, err
 	}
+	if report.Schema == 0 {
+		report.Problems = append(report.Problems, Problem{Where: "the file", What: "it is empty: no store was ever made in it", Lost: true})
+		return report, nil
+	}
 	return report, s.View(func(tx *Tx) error {
+		report.Version = tx.Version()
 		report.readAll(tx)
 		report.compare(tx)
 		return nil

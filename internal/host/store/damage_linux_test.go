@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -149,35 +148,6 @@ func repairDamaged(t *testing.T, root string, i int) bool {
 		t.Errorf("%d: %d records are gone, and nothing is said", i, lost)
 	}
 	return len(repaired.Records) > 0
-}
-
-// The copy from before the damage may have what a repair lost: a host that starts
-// with the repaired store must not write over it.
-func TestRepair_keepsTheCopyFromBefore(t *testing.T) {
-	root := t.TempDir()
-	if err := os.WriteFile(filepath.Join(root, FileName), filled(t), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := open(t, root)
-	if err := errors.Join(s.Backup(), s.Close()); err != nil {
-		t.Fatal(err)
-	}
-	before, err := os.ReadFile(filepath.Join(root, BackupName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	repaired, err := Repair(root, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s = open(t, root)
-	err = s.Update(func(tx *Tx) error { return tx.Claims().Delete("default/c000") })
-	if err = errors.Join(err, s.Backup(), s.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if kept, err := os.ReadFile(repaired.Kept + ".backup"); err != nil || !bytes.Equal(kept, before) {
-		t.Errorf("the copy from before is not kept: %v", err)
-	}
 }
 
 func TestCheck_saysWhatRefersToNothing(t *testing.T) {

@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -59,23 +58,29 @@ func lockAndCheck(file *os.File, shared bool) error {
 	return nil
 }
 
-// copyTo writes a consistent copy of the file beside it.
+// copyTo writes a consistent copy of the file next to it.
 func (s *Store) copyTo(name string) error {
 	root, err := os.OpenRoot(filepath.Dir(s.path))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	file, err := root.OpenFile(name+durable.TempSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	temporary := name + durable.TempSuffix
+	if err := s.writeCopy(root, temporary); err != nil {
+		return errors.Join(err, removeIfThere(root, temporary))
+	}
+	return durable.Rename(root, temporary, name)
+}
+
+// writeCopy writes a consistent copy that is on disk when it returns.
+func (s *Store) writeCopy(root *os.Root, name string) error {
+	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	err = s.db.View(func(tx *bbolt.Tx) error {
-		_, err := tx.WriteTo(io.Writer(file))
+		_, err := tx.WriteTo(file)
 		return err
 	})
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return errors.Join(err, root.Remove(name+durable.TempSuffix))
-	}
-	return durable.Rename(root, name+durable.TempSuffix, name)
+	return errors.Join(err, file.Sync(), file.Close())
 }

@@ -36,56 +36,41 @@ type rescue struct {
 	result *Repaired
 }
 
-// Repair replaces the store below root, which nobody may have open, by one with
-// everything in it that can be read. The damaged file stays beside it. It is
-// for a person who has read what Check says: the records that are lost stand
-// for volumes that nobody remembers then.
-func Repair(root string, now time.Time) (_ *Repaired, err error) {
+// Repair replaces the store below root, which no process may have open, by one
+// with everything in it that can be read. The damaged file stays next to it. It is
+// for an administrator who has read what Check says: a record that is lost stands
+// for a volume that the host does not know then.
+func Repair(root string, now time.Time) (*Repaired, error) {
 	path := filepath.Join(root, FileName)
 	directory, err := os.OpenRoot(root)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = directory.Close() }()
-	name := FileName + ".damaged-" + now.UTC().Format("20060102T150405Z")
 	r := &rescue{
-		root: directory, vault: newVault(root, ""), unread: name + ".unread",
-		result: &Repaired{Kept: filepath.Join(root, name), Records: map[string]int{}},
+		root: directory, vault: newVault(root, ""), unread: FileName + ".unread-" + now.UTC().Format("20060102T150405Z"),
+		result: &Repaired{Records: map[string]int{}},
 	}
-	damaged, err := directory.Open(FileName)
-	if err != nil {
-		return nil, explain(path, err)
-	}
-	defer func() { err = errors.Join(err, damaged.Close()) }() // the lock is held until then
-	if err := lock(damaged, true); err != nil {
-		return nil, explain(path, err)
-	}
-	info, err := damaged.Stat()
+	r.result.Kept, err = replaceStore(root, Options{}, now, func(fresh string) error {
+		damaged, err := directory.Open(FileName)
+		if err != nil {
+			return explain(path, err)
+		}
+		defer func() { _ = damaged.Close() }() // read only
+		info, err := damaged.Stat()
+		if err != nil {
+			return err
+		}
+		left := pages.Salvage(damaged, info.Size())
+		if len(left.Records) == 0 {
+			return fmt.Errorf("the host's store %s: nothing can be read from it: restore a backup with 'holdfast host restore %s' ('holdfast host backups' lists them)", path, BackupName)
+		}
+		return r.copyInto(left, fresh)
+	})
 	if err != nil {
 		return nil, err
 	}
-	left := pages.Salvage(damaged, info.Size())
-	if len(left.Records) == 0 {
-		return nil, fmt.Errorf("the host's store %s: nothing can be read from it; the last copy is %s, from the last start: put it in its place", path, filepath.Join(root, BackupName))
-	}
-	fresh := FileName + ".new"
-	if err := directory.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err // of a repair that was killed
-	}
-	if err := r.copyInto(left, filepath.Join(root, fresh)); err != nil {
-		return nil, err
-	}
-	// The damaged file keeps its content under both names until the new one is
-	// in place: there is no moment without a store.
-	if err := directory.Link(FileName, name); err != nil {
-		return nil, fmt.Errorf("keep the damaged store: %w", err)
-	}
-	// The next start writes the copy anew, with what is left: the one from before
-	// the damage may have what is lost.
-	if err := directory.Link(BackupName, name+".backup"); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("keep the copy of the store: %w", err)
-	}
-	return r.result, durable.Rename(directory, fresh, FileName)
+	return r.result, nil
 }
 
 func (r *rescue) copyInto(left *pages.Salvaged, path string) error {

@@ -20,16 +20,11 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/holdfast-csi/holdfast/internal/durable"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
 )
 
 // FileName is the store's file below the root directory.
 const FileName = "host.db"
-
-// BackupName is a copy of the store, made each time a host starts with it.
-const BackupName = FileName + ".backup"
-
-// Backup makes the copy.
-func (s *Store) Backup() error { return s.copyTo(BackupName) }
 
 // Schema is the version of the file's layout that this program writes.
 const Schema = 2
@@ -56,6 +51,12 @@ type Store struct {
 	commits  sync.Mutex
 	arrivals sync.Mutex
 	arrived  []*change // for the next commit
+	// backups is held while a backup is made; backedUp is the last transaction
+	// that one has.
+	backups  sync.Mutex
+	backedUp int
+	options  Options
+	points   *failpoint.Set
 }
 
 // Options of a store.
@@ -63,7 +64,13 @@ type Options struct {
 	// SecretsKey is the file with the key of the Secrets, which has to exist; one
 	// below the root, made when it is needed, if empty.
 	SecretsKey string
+	// New is asked before a store is made where there is none; its error refuses.
+	New func() error
+	// Failpoints stop the process between the steps of a backup.
+	Failpoints *failpoint.Set
 }
+
+func (o Options) vault(root string) *vault { return newVault(root, o.SecretsKey) }
 
 // Open opens the store below root and makes it if there is none. It takes the
 // file's lock for as long as the store is open.
@@ -72,18 +79,32 @@ func Open(root string) (*Store, error) { return OpenWith(root, Options{}) }
 // OpenWith is Open with options.
 func OpenWith(root string, options Options) (*Store, error) {
 	path := filepath.Join(root, FileName)
+	if options.New == nil {
+		options.New = func() error { return nil }
+	}
+	// Before the file is made: one that was begun and refused would be left behind.
+	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+		if err := options.New(); err != nil {
+			return nil, err
+		}
+	}
 	db, err := openFile(path, false)
 	if err != nil {
 		return nil, explain(path, err)
 	}
-	store := &Store{db: db, path: path, vault: newVault(root, options.SecretsKey)}
+	store := &Store{db: db, path: path, vault: options.vault(root), options: options, points: options.Failpoints}
 	if err := store.prepare(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	var version uint64
 	if err := store.View(func(tx *Tx) error {
-		store.history = &history{oldest: tx.Version(), arrived: make(chan struct{})}
+		version = tx.Version()
 		return nil
 	}); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	store.history = &history{oldest: version, arrived: make(chan struct{})}
+	if err := store.compareWithBackups(version); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return store, nil
@@ -98,7 +119,7 @@ func explain(path string, err error) error {
 		if !errors.Is(err, ErrDamaged) {
 			err = fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
-		return fmt.Errorf("the host's store %s %w: see what 'holdfast host check' says; 'holdfast host repair' keeps what can be read, and %s is a copy from the last start; volumes are kept by their drivers", path, err, BackupName)
+		return fmt.Errorf("the host's store %s %w: see what 'holdfast host check' says; 'holdfast host repair' keeps what can be read, and 'holdfast host restore %s' goes back to the newest backup; volumes are kept by their drivers", path, err, BackupName)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("the host's store: %w: holdfast needs root", err)
 	}
@@ -122,6 +143,9 @@ func (s *Store) prepare() error {
 		return s.migrate(version)
 	}
 	if version == 0 {
+		if err := s.options.New(); err != nil { // of a file that was made, and no more
+			return err
+		}
 		if err := syncDirectory(filepath.Dir(s.path)); err != nil {
 			return fmt.Errorf("the host's store %s: %w", s.path, err)
 		}

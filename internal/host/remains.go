@@ -1,0 +1,150 @@
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/host/store"
+)
+
+// ErrStoreLost reports that the store knows nothing of what an earlier host left.
+var ErrStoreLost = errors.New("the store of the host is lost")
+
+// openStore opens the store, and refuses one that cannot be the store of what is
+// in the root directory: with an empty one, the host would end the pods that run
+// and give new, empty volumes to claims that have theirs.
+func openStore(root string, options Options) (*store.Store, error) {
+	paths := claim.Paths{Root: root}
+	opened, err := store.OpenWith(root, store.Options{
+		SecretsKey: options.SecretsKey, Failpoints: options.Failpoints,
+		New: func() error { return refuseNew(paths, options) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := refuseEmptied(opened, paths); err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	return opened, nil
+}
+
+// refuseNew fails if a new store would take the place of one that was lost.
+func refuseNew(paths claim.Paths, options Options) error {
+	found, err := inUse(paths)
+	if err != nil {
+		return err
+	}
+	units, err := os.ReadDir(filepath.Join(paths.Root, "supervise"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, unit := range units {
+		if name, ok := strings.CutSuffix(unit.Name(), ".json"); ok {
+			found = append(found, "the driver "+name+" was started here")
+		}
+	}
+	for _, builtin := range options.Builtins {
+		if builtin.Remains == nil {
+			continue
+		}
+		remains, err := builtin.Remains(paths.Root)
+		if err != nil {
+			return fmt.Errorf("look for what an earlier host made with the driver %s: %w", builtin.Name, err)
+		}
+		if remains != "" {
+			found = append(found, remains)
+		}
+	}
+	generations, err := store.Generations(paths.Root, store.Options{SecretsKey: options.SecretsKey})
+	if err != nil {
+		return err
+	}
+	for _, generation := range generations {
+		if !generation.Empty() {
+			found = append(found, "there is a backup of the store, "+generation.Name)
+			break
+		}
+	}
+	return lost(paths, "does not exist or is empty", found)
+}
+
+// refuseEmptied fails if the store has no volume, while some are in use.
+func refuseEmptied(opened *store.Store, paths claim.Paths) error {
+	holdsNothing := false
+	if err := opened.View(func(tx *store.Tx) error {
+		holdsNothing = tx.HoldsNothing() && !tx.StartedAnew()
+		return nil
+	}); err != nil || !holdsNothing {
+		return err
+	}
+	found, err := inUse(paths)
+	if err != nil {
+		return err
+	}
+	return lost(paths, "knows no volume and no pod", found)
+}
+
+// lost is the error for what was found next to a store that knows nothing of it.
+func lost(paths claim.Paths, state string, found []string) error {
+	if len(found) == 0 {
+		return nil
+	}
+	const shown = 5
+	if more := len(found) - shown; more > 0 {
+		found = append(found[:shown:shown], fmt.Sprintf("%d more", more))
+	}
+	return fmt.Errorf("%w: %s %s, but an earlier host left: %s. Restore a backup with 'holdfast host restore NAME' "+
+		"('holdfast host backups' lists them); or, to give up what was left, make an empty store with 'holdfast host init'",
+		ErrStoreLost, filepath.Join(paths.Root, store.FileName), state, strings.Join(found, "; "))
+}
+
+// inUse describes pods, mounts and staging directories of an earlier host, which
+// has a record of each of them in its store for as long as it is there.
+func inUse(paths claim.Paths) ([]string, error) {
+	pods, err := recordedPods(paths)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(paths.Root))
+	if err != nil {
+		return nil, fmt.Errorf("read the mount table: %w", err)
+	}
+	found := pods
+	published, staged := filepath.Dir(paths.Pod("x")), filepath.Dir(filepath.Dir(filepath.Dir(paths.Staging("x", "y"))))
+	for _, mount := range mounts {
+		if strings.HasPrefix(mount.Mountpoint, published+"/") || strings.HasPrefix(mount.Mountpoint, staged+"/") {
+			found = append(found, "a volume is mounted at "+mount.Mountpoint)
+		}
+	}
+	return found, nil
+}
+
+// recordedPods describes the pods that have a record of their run.
+func recordedPods(paths claim.Paths) (found []string, err error) {
+	records, err := filepath.Glob(paths.PodRecord("*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, record := range records {
+		var pod corev1.Pod
+		data, err := os.ReadFile(record)
+		if err == nil {
+			err = json.Unmarshal(data, &pod)
+		}
+		if err != nil || pod.Name == "" {
+			found = append(found, "a pod whose record is "+record)
+			continue
+		}
+		found = append(found, "the pod "+store.KeyOf(&pod))
+	}
+	return found, nil
+}

@@ -1,0 +1,159 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/holdfast-csi/holdfast/internal/durable"
+)
+
+// Replaced is what became of a store that another one took the place of.
+type Replaced struct {
+	// Kept is where the earlier file is, "" if there was none.
+	Kept string
+	// Records that the store has now, by table.
+	Records map[string]int
+	// Problems are what is wrong in it; no record is lost.
+	Problems []Problem
+}
+
+// startedAnewKey marks a store that an administrator had made empty, next to what
+// an earlier host left.
+const startedAnewKey = "startedAnew"
+
+// Restore puts a copy of a backup in the place of the store below root, which no
+// process may have open. The backup is a file name below root, or a path. The
+// store's file stays, under another name. The version of the restored store is
+// above that of every backup: those that watch a host see versions that grow, and
+// the next start can tell it from an older file that was put there by hand.
+func Restore(root, backup string, options Options, now time.Time) (*Replaced, error) {
+	if !filepath.IsAbs(backup) && filepath.Base(backup) == backup {
+		backup = filepath.Join(root, backup)
+	}
+	report, err := checkFile(backup, options.vault(root))
+	if err != nil {
+		return nil, err
+	}
+	if !(Generation{Problems: report.Problems}).Sound() {
+		return nil, fmt.Errorf("the backup %s %w: %s: choose another one", backup, ErrDamaged, report.Problems[0])
+	}
+	replaced := &Replaced{Records: report.Records, Problems: report.Problems}
+	replaced.Kept, err = replaceStore(root, options, now, func(path string) error { return copyStore(backup, path) })
+	return replaced, err
+}
+
+// StartAnew puts an empty store in the place of the one below root, if there is
+// one. It is for an administrator who gives up what an earlier host left: the
+// next host starts next to it.
+func StartAnew(root string, options Options, now time.Time) (*Replaced, error) {
+	kept, err := replaceStore(root, options, now, func(path string) error {
+		return setMeta(path, func(meta *bbolt.Bucket) error {
+			return meta.Put([]byte(startedAnewKey), []byte(now.UTC().Format(time.RFC3339)))
+		})
+	})
+	return &Replaced{Kept: kept, Records: map[string]int{}}, err
+}
+
+// StartedAnew reports whether the store was made by StartAnew.
+func (t *Tx) StartedAnew() bool {
+	return t.tx.Bucket([]byte(metaBucket)).Get([]byte(startedAnewKey)) != nil
+}
+
+// setMeta opens a store's file that no other process knows, makes the tables that
+// it lacks, and changes its metadata. A new file gets the present schema.
+func setMeta(path string, set func(meta *bbolt.Bucket) error) error {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockPatience})
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket([]byte(metaBucket))
+		if meta == nil {
+			if err := errors.Join(makeBuckets(tx), writeSchema(tx)); err != nil {
+				return err
+			}
+			meta = tx.Bucket([]byte(metaBucket))
+		}
+		return set(meta)
+	})
+	return errors.Join(err, db.Close())
+}
+
+// copyStore writes a consistent copy of a store's file.
+func copyStore(from, to string) error {
+	db, err := openFile(from, true)
+	if err != nil {
+		return explain(from, err)
+	}
+	err = db.View(func(tx *bbolt.Tx) error { return tx.CopyFile(to, 0o600) })
+	return errors.Join(err, db.Close())
+}
+
+// replaceStore puts the file that fill makes in the place of the store's, under
+// the store's lock, with a version above every one that is known. It returns where
+// the earlier file is kept. There is no moment without a store.
+func replaceStore(root string, options Options, now time.Time, fill func(path string) error) (kept string, err error) {
+	path := filepath.Join(root, FileName)
+	directory, err := os.OpenRoot(root)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = directory.Close() }()
+	present, err := directory.Open(FileName)
+	switch {
+	case err == nil:
+		defer func() { err = errors.Join(err, present.Close()) }() // the lock is held until then
+		if err := lock(present, true); err != nil {
+			return "", explain(path, err)
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", explain(path, err)
+	}
+	fresh := FileName + ".new"
+	if err := removeIfThere(directory, fresh); err != nil { // of a replacement that was killed
+		return "", err
+	}
+	if err := fill(filepath.Join(root, fresh)); err != nil {
+		return "", errors.Join(err, removeIfThere(directory, fresh))
+	}
+	version, err := newestVersion(root, options)
+	if err != nil {
+		return "", err
+	}
+	if err := setMeta(filepath.Join(root, fresh), func(meta *bbolt.Bucket) error {
+		return meta.SetSequence(max(version, meta.Sequence()) + 1)
+	}); err != nil {
+		return "", err
+	}
+	if present != nil {
+		name := FileName + ".replaced-" + now.UTC().Format("20060102T150405Z")
+		if err := directory.Link(FileName, name); err != nil {
+			return "", fmt.Errorf("keep the store as it is: %w", err)
+		}
+		kept = filepath.Join(root, name)
+	}
+	return kept, durable.Rename(directory, fresh, FileName)
+}
+
+// newestVersion is the highest of the store and its backups, as far as they can
+// be read.
+func newestVersion(root string, options Options) (uint64, error) {
+	generations, err := Generations(root, options)
+	if err != nil {
+		return 0, err
+	}
+	newest := uint64(0)
+	if len(generations) > 0 {
+		newest = generations[0].Version
+	}
+	if report, err := checkFile(filepath.Join(root, FileName), options.vault(root)); err == nil {
+		newest = max(newest, report.Version)
+	}
+	return newest, nil
+}
