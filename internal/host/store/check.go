@@ -60,9 +60,13 @@ func checkFile(path string, vault *vault) (*Report, error) {
 		report.Problems = append(report.Problems, Problem{Where: "the file", What: "it is empty: no store was ever made in it", Lost: true})
 		return report, nil
 	}
+	s.plain = report.Schema < checksummed
 	return report, s.View(func(tx *Tx) error {
 		report.Version = tx.Version()
 		report.readAll(tx)
+		if !s.plain {
+			report.Problems = append(report.Problems, compareSums(tx.tx)...)
+		}
 		report.compare(tx)
 		return nil
 	})
@@ -85,9 +89,13 @@ func (r *Report) readAll(tx *Tx) {
 		if name == metaBucket {
 			continue
 		}
-		_ = bucket.ForEach(func(key, data []byte) error {
+		_ = bucket.ForEach(func(key, stored []byte) error {
 			r.Records[name]++
-			if err := readable(tx, name, string(key), data); err != nil {
+			data, err := tx.content(name, string(key), stored)
+			if err == nil {
+				err = readable(tx, name, string(key), data)
+			}
+			if err != nil {
 				r.Problems = append(r.Problems, Problem{Where: fmt.Sprintf("%s %q", name, key), What: err.Error(), Lost: !errors.Is(err, ErrSealed)})
 			}
 			return nil

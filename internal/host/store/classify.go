@@ -75,7 +75,7 @@ func classify(left *pages.Salvaged) map[string]map[string][]pages.Record {
 }
 
 func outlineOf(record pages.Record) (o outline) {
-	_ = json.Unmarshal(record.Value, &o) // what does not decode is of no sort
+	_ = json.Unmarshal(contentOf(record.Value), &o) // what does not decode is of no sort
 	return o
 }
 

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 )
@@ -89,34 +88,36 @@ func (s *Store) try(all []*change) ([]Change, error) {
 	if !dirty {
 		return nil, nil // nothing to write: no fsync
 	}
+	if err := current.sums.write(tx); err != nil {
+		return nil, err
+	}
 	return current.changes, tx.Commit()
 }
 
 // written is what was there before a write.
 type written struct {
 	bucket, key string
-	before      []byte // nil for nothing
+	before      []byte // as it was stored; nil for nothing
 }
 
 func (t *Tx) put(bucket, key string, data []byte) error {
-	b := t.tx.Bucket([]byte(bucket))
-	t.undo = append(t.undo, written{bucket, key, bytes.Clone(b.Get([]byte(key)))})
-	if err := b.Put([]byte(key), data); err != nil {
+	before, err := t.store(bucket, key, withChecksum(bucket, key, data))
+	if err != nil {
 		return fmt.Errorf("write %s %q: %w", bucket, key, err)
 	}
+	t.undo = append(t.undo, written{bucket, key, before})
 	return nil
 }
 
 func (t *Tx) remove(bucket, key string) error {
-	b := t.tx.Bucket([]byte(bucket))
-	before := bytes.Clone(b.Get([]byte(key)))
-	if before == nil {
+	if t.tx.Bucket([]byte(bucket)).Get([]byte(key)) == nil {
 		return nil
 	}
-	t.undo = append(t.undo, written{bucket, key, before})
-	if err := b.Delete([]byte(key)); err != nil {
+	before, err := t.store(bucket, key, nil)
+	if err != nil {
 		return fmt.Errorf("remove %s %q: %w", bucket, key, err)
 	}
+	t.undo = append(t.undo, written{bucket, key, before})
 	return nil
 }
 
@@ -126,12 +127,8 @@ func (t *Tx) takeBack() error {
 	var failed []error
 	for i := len(t.undo) - 1; i >= 0; i-- {
 		w := t.undo[i]
-		bucket := t.tx.Bucket([]byte(w.bucket))
-		if w.before == nil {
-			failed = append(failed, bucket.Delete([]byte(w.key)))
-		} else {
-			failed = append(failed, bucket.Put([]byte(w.key), w.before))
-		}
+		_, err := t.store(w.bucket, w.key, w.before)
+		failed = append(failed, err)
 	}
 	t.undo = nil
 	return errors.Join(failed...)

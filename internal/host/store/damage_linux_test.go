@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/bbolt"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -181,11 +182,11 @@ func TestCheck_saysWhatRefersToNothing(t *testing.T) {
 func TestOpen_migratesAStoreOfOneShotRuns(t *testing.T) {
 	root := t.TempDir()
 	s := open(t, root)
-	err := s.Update(func(tx *Tx) error {
-		if err := tx.put(claimBucket, "default/c", []byte(`{"metadata":{"name":"c","namespace":"default"},"spec":{"resources":{}},"status":{}}`)); err != nil {
-			return err
-		}
-		return tx.put(metaBucket, schemaKey, []byte("1"))
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket([]byte(metaBucket))
+		return errors.Join(
+			tx.Bucket([]byte(claimBucket)).Put([]byte("default/c"), []byte(`{"metadata":{"name":"c","namespace":"default"},"spec":{"resources":{}},"status":{}}`)),
+			meta.Put([]byte(schemaKey), []byte("1")), meta.Delete([]byte(sumsKey)))
 	})
 	if err = errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)

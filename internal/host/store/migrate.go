@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -44,8 +45,14 @@ func (s *Store) migrate(from int) error {
 	if err := s.copyTo(filepath.Base(backup)); err != nil {
 		return fmt.Errorf("copy the host's store %s before its schema is changed: %w", s.path, err)
 	}
+	if err := s.readPlain(); err != nil {
+		return fmt.Errorf("the host's store %s: %w", s.path, err)
+	}
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		if err := makeBuckets(tx); err != nil {
+			return err
+		}
+		if err := errors.Join(addChecksums(tx), addUp(tx).write(tx)); err != nil {
 			return err
 		}
 		current := &Tx{tx: tx, vault: s.vault}
@@ -57,8 +64,47 @@ func (s *Store) migrate(from int) error {
 				return fmt.Errorf("bring the host's store %s from schema %d to %d (its copy is %s): %w", s.path, m.from, m.from+1, backup, err)
 			}
 		}
-		return writeSchema(tx)
+		return errors.Join(writeSchema(tx), addUp(tx).write(tx))
 	})
+}
+
+// readPlain decodes every record of a file of an earlier schema.
+func (s *Store) readPlain() error {
+	return s.db.View(func(tx *bbolt.Tx) error {
+		report := &Report{Records: map[string]int{}}
+		report.readAll(&Tx{tx: tx, vault: s.vault, plain: true})
+		for _, problem := range report.Problems {
+			if problem.Lost {
+				return fmt.Errorf("%w: %s", ErrDamaged, problem)
+			}
+		}
+		return nil
+	})
+}
+
+// addChecksums gives every record its checksum. It comes before the other steps,
+// which read and write records that have one. The file was read in full before:
+// what does not decode would look whole with a checksum.
+func addChecksums(tx *bbolt.Tx) error {
+	plain := &Tx{tx: tx, plain: true}
+	for _, name := range buckets() {
+		if name == metaBucket {
+			continue
+		}
+		records := map[string][]byte{}
+		if err := plain.each(name, func(key string, content []byte) error {
+			records[key] = withChecksum(name, key, content)
+			return nil
+		}); err != nil {
+			return err
+		}
+		for key, stored := range records {
+			if err := tx.Bucket([]byte(name)).Put([]byte(key), stored); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func makeBuckets(tx *bbolt.Tx) error {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 
-	"go.etcd.io/bbolt"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 )
@@ -18,14 +17,12 @@ type Objects struct {
 	kind Kind
 }
 
-func (o Objects) bucket() *bbolt.Bucket { return o.tx.tx.Bucket([]byte(o.kind.Resource)) }
-
 // Get returns nil when there is no such object, and a Secret without its data
 // beside ErrSealed.
 func (o Objects) Get(key string) (Object, error) {
-	data := o.bucket().Get([]byte(key))
-	if data == nil {
-		return nil, nil
+	data, err := o.tx.get(o.kind.Resource, key)
+	if data == nil || err != nil {
+		return nil, err
 	}
 	return o.tx.decodeObject(o.kind, key, data)
 }
@@ -38,10 +35,11 @@ func (o Objects) Put(key string, object Object) error {
 
 // Delete removes an object; one that is not there is no error.
 func (o Objects) Delete(key string) error {
-	data := bytes.Clone(o.bucket().Get([]byte(key)))
-	if data == nil {
-		return nil
+	data, err := o.tx.get(o.kind.Resource, key)
+	if data == nil || err != nil {
+		return err
 	}
+	data = bytes.Clone(data)
 	if err := o.tx.remove(o.kind.Resource, key); err != nil {
 		return err
 	}
@@ -56,8 +54,8 @@ func (o Objects) Delete(key string) error {
 // All returns every object in the order of the keys.
 func (o Objects) All() ([]Object, error) {
 	var all []Object
-	err := o.bucket().ForEach(func(key, data []byte) error {
-		object, err := o.tx.decodeObject(o.kind, string(key), data)
+	err := o.tx.each(o.kind.Resource, func(key string, data []byte) error {
+		object, err := o.tx.decodeObject(o.kind, key, data)
 		all = append(all, object)
 		return err
 	})
@@ -80,7 +78,10 @@ func (t *Tx) putObject(resource, key string, object Object) error {
 		return fmt.Errorf("%s is no kind of object", resource)
 	}
 	object.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
-	before := t.tx.Bucket([]byte(resource)).Get([]byte(key))
+	before, err := t.get(resource, key)
+	if err != nil {
+		return err
+	}
 	if before != nil {
 		same, err := t.isSame(kind, key, before, object)
 		if err != nil || same {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -34,6 +36,10 @@ type rescue struct {
 	vault  *vault
 	unread string // the directory's name
 	result *Repaired
+	// plain: the records of the damaged file have no checksums.
+	plain bool
+	// backups are the sound ones, the newest first.
+	backups []Generation
 }
 
 // Repair replaces the store below root, which no process may have open, by one
@@ -51,6 +57,11 @@ func Repair(root string, now time.Time) (*Repaired, error) {
 		root: directory, vault: newVault(root, ""), unread: FileName + ".unread-" + now.UTC().Format("20060102T150405Z"),
 		result: &Repaired{Records: map[string]int{}},
 	}
+	generations, err := Generations(root, Options{})
+	if err != nil {
+		return nil, err
+	}
+	r.backups = slices.DeleteFunc(generations, func(g Generation) bool { return !g.Sound() })
 	r.result.Kept, err = replaceStore(root, Options{}, now, func(fresh string) error {
 		damaged, err := directory.Open(FileName)
 		if err != nil {
@@ -65,12 +76,31 @@ func Repair(root string, now time.Time) (*Repaired, error) {
 		if len(left.Records) == 0 {
 			return fmt.Errorf("the host's store %s: nothing can be read from it: restore a backup with 'holdfast host restore %s' ('holdfast host backups' lists them)", path, BackupName)
 		}
+		r.plain = isPlain(left)
 		return r.copyInto(left, fresh)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return r.result, nil
+}
+
+// isPlain reports whether the file is of a schema without checksums: by its number,
+// and without one by what most records are.
+func isPlain(left *pages.Salvaged) bool {
+	plain := 0
+	for _, record := range left.Records {
+		if record.Bucket == metaBucket && string(record.Key) == schemaKey && record.Standing == pages.Reached {
+			schema, err := strconv.Atoi(string(record.Value))
+			if err == nil {
+				return schema < checksummed
+			}
+		}
+		if len(record.Value) > 0 && record.Value[0] == '{' {
+			plain++
+		}
+	}
+	return plain > len(left.Records)/2
 }
 
 func (r *rescue) copyInto(left *pages.Salvaged, path string) error {
@@ -87,6 +117,9 @@ func (r *rescue) copyInto(left *pages.Salvaged, path string) error {
 		}
 		candidates := classify(left)
 		for _, name := range buckets() {
+			if name == metaBucket {
+				continue
+			}
 			for key, found := range candidates[name] {
 				if err := r.keep(tx, name, key, found); err != nil {
 					return err
@@ -97,10 +130,7 @@ func (r *rescue) copyInto(left *pages.Salvaged, path string) error {
 		if err := meta.SetSequence(lastVersion(left)); err != nil {
 			return err
 		}
-		if meta.Get([]byte(schemaKey)) == nil {
-			return writeSchema(tx)
-		}
-		return nil
+		return errors.Join(writeSchema(tx), addUp(tx).write(tx))
 	})
 	return errors.Join(err, to.Close())
 }
@@ -109,30 +139,82 @@ func (r *rescue) lose(where string, why error) {
 	r.result.Lost = append(r.result.Lost, Problem{Where: where, What: why.Error(), Lost: true})
 }
 
-// keep writes the best of what was found for a key that decodes to the new
-// store, and what does not to a file for whoever can make sense of it.
+// keep writes the best of what was found for a key that is whole to the new store,
+// and what is not to a file for an administrator who can make sense of it. In the
+// place of a record that is lost comes that of the newest backup.
 func (r *rescue) keep(tx *bbolt.Tx, bucket, key string, found []pages.Record) error {
 	where := fmt.Sprintf("%s %q", bucket, key)
 	var last error
 	for _, record := range found {
-		err := readable(&Tx{tx: tx, vault: r.vault}, bucket, key, record.Value)
-		if err != nil && !errors.Is(err, ErrSealed) {
+		content, err := r.whole(tx, bucket, key, record.Value)
+		if err != nil {
 			last = err
 			if err := r.putAside(bucket, record); err != nil {
 				return err
 			}
 			continue
 		}
-		if bucket != metaBucket {
-			r.result.Records[bucket]++
-		}
 		if last != nil || record.Standing > pages.Loose {
-			r.result.Unsure = append(r.result.Unsure, Problem{Where: where, What: "it may be of an earlier time than the last change"})
+			r.unsure(where, "it may be of an earlier time than the last change")
 		}
-		return tx.Bucket([]byte(bucket)).Put([]byte(key), record.Value)
+		return r.put(tx, bucket, key, content)
+	}
+	for _, generation := range r.backups {
+		content, err := r.fromBackup(tx, generation, bucket, key)
+		if content == nil || err != nil {
+			continue
+		}
+		r.unsure(where, "it is from the backup "+generation.Name+": "+last.Error())
+		return r.put(tx, bucket, key, content)
 	}
 	r.lose(where, last)
 	return nil
+}
+
+// whole returns the content of a stored record that passes its checksum, if its
+// schema has one, and decodes.
+func (r *rescue) whole(tx *bbolt.Tx, bucket, key string, stored []byte) ([]byte, error) {
+	content := stored
+	if !r.plain {
+		var err error
+		if content, err = checkRecord(bucket, key, stored); err != nil {
+			return nil, err
+		}
+	}
+	err := readable(&Tx{tx: tx, vault: r.vault}, bucket, key, content)
+	if errors.Is(err, ErrSealed) {
+		err = nil
+	}
+	return content, err
+}
+
+func (r *rescue) fromBackup(tx *bbolt.Tx, generation Generation, bucket, key string) (content []byte, err error) {
+	db, err := openFile(filepath.Join(r.root.Name(), generation.Name), true)
+	if err != nil {
+		return nil, err
+	}
+	err = db.View(func(backup *bbolt.Tx) error {
+		table := backup.Bucket([]byte(bucket))
+		if table == nil {
+			return nil
+		}
+		old := &Tx{tx: backup, plain: generation.Schema < checksummed}
+		found, err := old.get(bucket, key)
+		if found != nil && err == nil {
+			content = append([]byte{}, found...)
+		}
+		return err
+	})
+	return content, errors.Join(err, db.Close())
+}
+
+func (r *rescue) unsure(where, why string) {
+	r.result.Unsure = append(r.result.Unsure, Problem{Where: where, What: why})
+}
+
+func (r *rescue) put(tx *bbolt.Tx, bucket, key string, content []byte) error {
+	r.result.Records[bucket]++
+	return tx.Bucket([]byte(bucket)).Put([]byte(key), withChecksum(bucket, key, content))
 }
 
 func (r *rescue) putAside(bucket string, record pages.Record) error {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -80,7 +81,13 @@ func setMeta(path string, set func(meta *bbolt.Bucket) error) error {
 			}
 			meta = tx.Bucket([]byte(metaBucket))
 		}
-		return set(meta)
+		if err := set(meta); err != nil {
+			return err
+		}
+		if schema, err := strconv.Atoi(string(meta.Get([]byte(schemaKey)))); err != nil || schema < checksummed {
+			return err
+		}
+		return addUp(tx).write(tx)
 	})
 	return errors.Join(err, db.Close())
 }

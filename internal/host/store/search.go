@@ -8,11 +8,11 @@ import "bytes"
 // is, such as an object's name; what is encrypted is not found.
 func (t Table[T]) Containing(text string) ([]*T, error) {
 	var found []*T
-	err := t.bucket.ForEach(func(key, data []byte) error {
+	err := t.tx.each(t.kind, func(key string, data []byte) error {
 		if !bytes.Contains(data, []byte(text)) {
 			return nil
 		}
-		value, err := t.decode(string(key), data)
+		value, err := t.decode(key, data)
 		found = append(found, value)
 		return err
 	})

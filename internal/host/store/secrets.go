@@ -159,12 +159,11 @@ func sealedIn(stored []byte) ([]byte, error) {
 
 // sealedSecrets names the Secrets with encrypted data, but one.
 func (t *Tx) sealedSecrets(except string) (names []string) {
-	bucket := t.tx.Bucket([]byte(secretBucket))
-	if bucket == nil {
+	if t.tx.Bucket([]byte(secretBucket)) == nil {
 		return nil
 	}
-	_ = bucket.ForEach(func(key, stored []byte) error { // the function fails never
-		if data, err := sealedIn(stored); string(key) != except && (err != nil || len(data) > 0) {
+	_ = t.tx.Bucket([]byte(secretBucket)).ForEach(func(key, stored []byte) error { // the function never fails
+		if data, err := sealedIn(contentOf(stored)); string(key) != except && (err != nil || len(data) > 0) {
 			names = append(names, string(key))
 		}
 		return nil

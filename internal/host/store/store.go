@@ -27,7 +27,7 @@ import (
 const FileName = "host.db"
 
 // Schema is the version of the file's layout that this program writes.
-const Schema = 2
+const Schema = 3
 
 // ErrLocked tells that another process has the store open.
 var ErrLocked = errors.New("in use by another process")
@@ -56,6 +56,7 @@ type Store struct {
 	backups  sync.Mutex
 	backedUp int
 	options  Options
+	plain    bool // see Tx
 	points   *failpoint.Set
 }
 
@@ -95,6 +96,9 @@ func OpenWith(root string, options Options) (*Store, error) {
 	store := &Store{db: db, path: path, vault: options.vault(root), options: options, points: options.Failpoints}
 	if err := store.prepare(); err != nil {
 		return nil, errors.Join(err, db.Close())
+	}
+	if err := store.verify(); err != nil {
+		return nil, errors.Join(explain(path, fmt.Errorf("%w: %w", ErrDamaged, err)), db.Close())
 	}
 	var version uint64
 	if err := store.View(func(tx *Tx) error {
@@ -150,7 +154,12 @@ func (s *Store) prepare() error {
 			return fmt.Errorf("the host's store %s: %w", s.path, err)
 		}
 	}
-	return s.db.Update(func(tx *bbolt.Tx) error { return errors.Join(makeBuckets(tx), writeSchema(tx)) })
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		if err := errors.Join(makeBuckets(tx), writeSchema(tx)); err != nil || version != 0 {
+			return err
+		}
+		return addUp(tx).write(tx)
+	})
 }
 
 // syncDirectory makes a new file's entry durable; bbolt syncs the file only.
@@ -188,5 +197,5 @@ func (s *Store) Path() string { return s.path }
 
 // View reads a consistent state.
 func (s *Store) View(read func(*Tx) error) error {
-	return s.db.View(func(tx *bbolt.Tx) error { return read(&Tx{tx: tx, vault: s.vault}) })
+	return s.db.View(func(tx *bbolt.Tx) error { return read(&Tx{tx: tx, vault: s.vault, plain: s.plain}) })
 }

@@ -109,7 +109,7 @@ func TestOpen_leavesTheStoreOfANewerProgramAlone(t *testing.T) {
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(root); err == nil || !strings.Contains(err.Error(), "has schema 99; this program knows 2") {
+	if _, err := Open(root); err == nil || !strings.Contains(err.Error(), "has schema 99; this program knows 3") {
 		t.Fatalf("got %v", err)
 	}
 }

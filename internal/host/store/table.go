@@ -44,6 +44,10 @@ type Tx struct {
 	changes []Change
 	undo    []written
 	vault   *vault
+	// plain: the records are of an earlier schema, without checksums.
+	plain bool
+	// sums are what the tables add up to, once something was written.
+	sums *sums
 }
 
 // Version is that of the last change of an object: a list that this
@@ -123,20 +127,19 @@ func (t *Tx) SnapshotContents() Table[snapshotv1.VolumeSnapshotContent] {
 // Table is one kind of record, by key, as JSON. Of an object, each change gives
 // it a new resourceVersion and is told to those who watch.
 type Table[T any] struct {
-	tx     *Tx
-	bucket *bbolt.Bucket
-	kind   string
+	tx   *Tx
+	kind string
 }
 
 func table[T any](t *Tx, name string) Table[T] {
-	return Table[T]{tx: t, bucket: t.tx.Bucket([]byte(name)), kind: name}
+	return Table[T]{tx: t, kind: name}
 }
 
 // Get returns nil when there is no such record.
 func (t Table[T]) Get(key string) (*T, error) {
-	data := t.bucket.Get([]byte(key))
-	if data == nil {
-		return nil, nil
+	data, err := t.tx.get(t.kind, key)
+	if data == nil || err != nil {
+		return nil, err
 	}
 	return t.decode(key, data)
 }
@@ -165,8 +168,8 @@ func (t Table[T]) Delete(key string) error {
 // All returns every record in the order of the keys.
 func (t Table[T]) All() ([]*T, error) {
 	var all []*T
-	err := t.bucket.ForEach(func(key, data []byte) error {
-		value, err := t.decode(string(key), data)
+	err := t.tx.each(t.kind, func(key string, data []byte) error {
+		value, err := t.decode(key, data)
 		all = append(all, value)
 		return err
 	})
