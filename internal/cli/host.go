@@ -108,6 +108,9 @@ func (c hostConfig) open(ctx context.Context, logger *slog.Logger) (*host.Host, 
 		Patience: volumes.OneAttempt, UndoPatience: volumes.OneAttempt,
 		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor, Remains: c.local.remains}},
 	}
+	if c.local.pool != "" {
+		options.Private = []string{c.local.pool}
+	}
 	if err := c.inline.set(&options); err != nil {
 		return nil, err
 	}

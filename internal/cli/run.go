@@ -187,6 +187,9 @@ func (c runConfig) open(ctx context.Context, progress *progress) (*host.Host, er
 		Root: c.root, Observe: progress.observe, Logger: logger, Failpoints: points,
 		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor, Remains: d.local.remains}},
 	}
+	if c.local.pool != "" {
+		options.Private = []string{c.local.pool}
+	}
 	if err := c.inline.set(&options); err != nil {
 		return nil, err
 	}

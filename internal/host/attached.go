@@ -66,7 +66,7 @@ func (a *Attached) Run(ctx context.Context, objects *manifest.Objects, output Ou
 		}
 		return nil, nil
 	}
-	runner := podRunner{mount: mount, unmount: a.unmount, scratch: a.scratch, secret: secret, root: a.Root, node: machineName()}
+	runner := podRunner{mount: mount, unmount: a.unmount, scratch: a.scratch, secret: secret, hide: []string{a.Root}, node: machineName()}
 	return runner.runPods(ctx, objects.Pods, output)
 }
 

@@ -49,7 +49,7 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	}
 	h.pods = pods.New(pods.Options{
 		Store: h.store, Volumes: h.volumes, Paths: h.paths, BootID: h.bootID, NodeName: h.nodeName(),
-		Logger: h.options.Logger, Failpoints: h.options.Failpoints, Record: h.journal.Record,
+		Private: h.options.Private, Logger: h.options.Logger, Failpoints: h.options.Failpoints, Record: h.journal.Record,
 		Placed: h.placeBinds, Displace: h.removeBinds,
 	})
 	h.set = reconcile.NewSet(h.store, slices.Concat(h.volumes.Controllers(), h.volumes.NodeControllers(), []reconcile.Controller{h.pods.Controller()})...)

@@ -40,7 +40,7 @@ func Exec(ctx context.Context, client *api.Client, options ExecOptions) (code in
 	}()
 	container := workload.Container{
 		Name: options.Hold.Name, Command: options.Command, Env: os.Environ(), Directory: directory,
-		UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), Hide: options.Root, //nolint:gosec // ids of Linux
+		UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), Hide: []string{options.Root}, //nolint:gosec // ids of Linux
 		Scratch: filepath.Join(lease.Directory, "root"), Direct: true, Terminal: options.Terminal,
 	}
 	for _, group := range groups {

@@ -58,6 +58,9 @@ type Options struct {
 	// Root is where everything of this host is.
 	Root     string
 	Builtins []Builtin
+	// Private are directories that no container sees, besides Root, such as the pool
+	// of a built-in driver.
+	Private []string
 	// Observe is told of each step of each volume (volumes.Options.Observe).
 	Observe func(volumes.Event)
 	// Patience and UndoPatience are those of volumes.Options.
@@ -186,6 +189,9 @@ func (h *Host) Close() error {
 	h.services.Wait()
 	return errors.Join(append(failed, h.journal.Close(), h.store.Close())...)
 }
+
+// hidden are the directories that no container sees.
+func (h *Host) hidden() []string { return append([]string{h.paths.Root}, h.options.Private...) }
 
 // socketsOf is where a built-in driver serves. Too long a path cannot be bound.
 func socketsOf(paths claim.Paths, driver string) (Sockets, error) {

@@ -66,8 +66,8 @@ type podRunner struct {
 	scratch func(pod *corev1.Pod, container string) (string, error)
 	// secret finds a Secret by namespace/name; nil if there is none.
 	secret func(key string) (*corev1.Secret, error)
-	root   string // of the host
-	node   string // this machine's name
+	hide   []string // directories that no container sees
+	node   string   // this machine's name
 }
 
 // runner is for pods of this host.
@@ -80,7 +80,7 @@ func (h *Host) runner() podRunner {
 			}
 			return places(mounted), err
 		},
-		unmount: h.volumes.UnmountPod, scratch: h.scratch, secret: h.secret, root: h.paths.Root, node: h.nodeName(),
+		unmount: h.volumes.UnmountPod, scratch: h.scratch, secret: h.secret, hide: h.hidden(), node: h.nodeName(),
 	}
 }
 
@@ -288,7 +288,7 @@ func (r podRunner) runContainer(ctx context.Context, pod *corev1.Pod, container 
 	if container.Scratch, err = r.scratch(pod, container.Name); err != nil {
 		return 0, err
 	}
-	container.Hide = r.root
+	container.Hide = r.hide
 	streams := workload.Streams{Stdout: output.Stdout, Stderr: output.Stderr}
 	if output.prefix {
 		name := container.Name

@@ -41,7 +41,11 @@ func emptyStore(t *testing.T, path string) {
 	if err := opened.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(filepath.Join(other, store.FileName), path); err != nil {
+	data, err := os.ReadFile(filepath.Join(other, store.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -156,7 +160,6 @@ func TestLostStore_volumesInThePoolAreEnough(t *testing.T) {
 	m.used("c", "p")
 	m.stop()
 	m.loseMounts()
-	m.detachLoops()
 	for _, pattern := range []string{"host.db*", "pods/*", "plugins/kubernetes.io", "supervise"} {
 		found, _ := filepath.Glob(filepath.Join(m.root, pattern))
 		for _, path := range found {

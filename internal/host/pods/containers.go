@@ -80,7 +80,7 @@ func (m *Manager) startOne(r *run, spec workload.Container) error {
 	m.starts <- struct{}{}
 	defer func() { <-m.starts }()
 	spec.Scratch = m.options.Paths.Container(r.uid, spec.Name)
-	spec.Hide = m.options.Paths.Root
+	spec.Hide = append([]string{m.options.Paths.Root}, m.options.Private...)
 	if err := os.MkdirAll(spec.Scratch, 0o750); err != nil {
 		return fmt.Errorf("container %q: make its directory: %w", spec.Name, err)
 	}

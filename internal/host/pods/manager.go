@@ -41,7 +41,9 @@ type Options struct {
 	// BootID is of the running boot.
 	BootID string
 	// NodeName is this machine's, for the downward API.
-	NodeName   string
+	NodeName string
+	// Private are directories that no container sees, besides Paths.Root.
+	Private    []string
 	Logger     *slog.Logger
 	Failpoints *failpoint.Set
 	// Record is told of what a cluster would show as events. It must not block.

@@ -110,6 +110,7 @@ func setUser(c *Container, pod *corev1.Pod, source *corev1.Container) error {
 	if isSet(shared.RunAsNonRoot, own.RunAsNonRoot) && c.UID == 0 {
 		return errors.New("securityContext.runAsNonRoot is true, but runAsUser names no other user than root")
 	}
+	c.Privileged = own.Privileged != nil && *own.Privileged
 	c.NoNewPrivs = own.AllowPrivilegeEscalation != nil && !*own.AllowPrivilegeEscalation
 	c.ReadOnlyRoot = own.ReadOnlyRootFilesystem != nil && *own.ReadOnlyRootFilesystem
 	if own.Capabilities != nil {

@@ -125,8 +125,8 @@ func TestRun_doesNotKeepTheMachinesMountsBusy(t *testing.T) {
 			}
 		})
 	}
-	container := shell(t, "grep -c "+root+" /proc/mounts; echo kept > /data/file", Mount{Source: volume, Target: "/data"})
-	container.Hide = root
+	container := shell(t, "grep -c "+root+"/ /proc/mounts; echo kept > /data/file", Mount{Source: volume, Target: "/data"})
+	container.Hide = []string{root}
 	code, stdout, stderr := runIt(t, container)
 	if code != 0 || stdout != "0\n" {
 		t.Fatalf("code %d, mounts below the hidden directory: %q, stderr %q", code, stdout, stderr)

@@ -50,17 +50,21 @@ type Container struct {
 	// Scratch is an existing empty directory that the new root is mounted over,
 	// in the container's own namespace only.
 	Scratch string
-	// Hide is a directory whose mounts are the machine's business: the container
-	// does not see them, and so does not keep them busy.
-	Hide string
+	// Hide are directories of the host. What is mounted below them is not mounted
+	// in the container, which so does not keep it busy; and in the view of one that
+	// is not Direct they are empty, at every path that leads to them.
+	Hide []string
 
-	UID, GID     uint32
-	Groups       []uint32
+	UID, GID uint32
+	Groups   []uint32
+	// Privileged: the command has every capability and every device of the machine.
+	// One that is Direct has what its caller has.
+	Privileged   bool
 	NoNewPrivs   bool
 	ReadOnlyRoot bool
-	DropAll      bool     // drop every capability that is not kept
-	DropCaps     []string // names without CAP_
-	KeepCaps     []string
+	DropAll      bool          // drop every capability that is not kept
+	DropCaps     []string      // names without CAP_
+	KeepCaps     []string      // also those that are not among the default ones
 	GracePeriod  time.Duration // from the first termination signal to SIGKILL
 	// Direct: the command stands in for the process that called Run. It has its
 	// standard input, and signals reach it as they come and without a deadline.
@@ -70,3 +74,7 @@ type Container struct {
 	// it by itself, and is not passed on.
 	Terminal bool
 }
+
+// confined reports whether the command is kept from the machine's devices and
+// settings, and from what the host hides.
+func (c Container) confined() bool { return !c.Direct && !c.Privileged }

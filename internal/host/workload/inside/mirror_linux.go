@@ -56,6 +56,9 @@ func (v view) tryMirror(directory string, over *os.File) (_ *os.File, err error)
 		return nil, err
 	}
 	for _, entry := range entries {
+		if v.confined && directory == "/dev" && !isStandardDevice(entry.Name()) {
+			continue
+		}
 		err := v.mirrorEntry(source, mirror, filepath.Join(directory, entry.Name()), entry)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%s: %w", entry.Name(), err)
@@ -144,7 +147,13 @@ func (v view) mirrorEntry(source, mirror *os.File, path string, entry fs.DirEntr
 		}
 		return unix.Symlinkat(link, to, name)
 	case path == "/proc":
-		return mountProc(to, name)
+		return v.mountProc(to, name)
+	case v.confined && path == "/dev":
+		return v.mountDevices(to, name)
+	case v.confined && path == "/dev/ptmx":
+		return unix.Symlinkat("pts/ptmx", to, name)
+	case v.confined && path == "/dev/pts":
+		return mountTerminals(to, name)
 	}
 	if err := makePoint(to, name, !entry.IsDir()); err != nil {
 		return err
@@ -155,8 +164,17 @@ func (v view) mirrorEntry(source, mirror *os.File, path string, entry fs.DirEntr
 	}
 	copied := os.NewFile(uintptr(tree), path)
 	defer func() { _ = copied.Close() }()
-	if v.readOnly && !within(path, "/dev") {
-		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+	var attributes uint64
+	if !within(path, "/dev") {
+		if v.readOnly || v.confined && path == "/sys" {
+			attributes |= unix.MOUNT_ATTR_RDONLY
+		}
+		if v.confined {
+			attributes |= unix.MOUNT_ATTR_NODEV
+		}
+	}
+	if attributes != 0 {
+		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attributes}); err != nil {
 			return err
 		}
 	}
@@ -170,20 +188,6 @@ func attachAt(mount *os.File, directory int, name string) error {
 	}
 	defer func() { _ = point.Close() }()
 	return attach(mount, point)
-}
-
-// mountProc shows the processes of the container's own namespace: those of the
-// machine's /proc would be numbered otherwise.
-func mountProc(directory int, name string) error {
-	if err := unix.Mkdirat(directory, name, 0o555); err != nil {
-		return err
-	}
-	proc, err := newMount("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, [][2]string{{"source", "proc"}})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = proc.Close() }()
-	return attachAt(proc, directory, name)
 }
 
 func readLink(directory int, name string) (string, error) {

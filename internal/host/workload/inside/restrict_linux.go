@@ -20,6 +20,17 @@ func capabilities() []string {
 	}
 }
 
+// isDefault reports whether a container has a capability that nothing adds: those
+// that container runtimes give, without MKNOD, since there is no device cgroup that
+// would bound it. Without SYS_ADMIN nothing in the view can be unmounted, and
+// without DAC_READ_SEARCH no file is opened past it (open_by_handle_at(2)).
+func isDefault(capability string) bool {
+	return slices.Contains([]string{
+		"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE", "NET_RAW",
+		"SYS_CHROOT", "AUDIT_WRITE", "SETFCAP",
+	}, capability)
+}
+
 // restrict takes away from this thread what the command must not have. The
 // bounding set limits what an executed program gets, and leaves this thread
 // the right to change the user before.
@@ -30,8 +41,8 @@ func restrict(container Container) error {
 		}
 	}
 	for number, name := range capabilities() {
-		drop := container.DropAll || slices.ContainsFunc(container.DropCaps, func(c string) bool { return strings.EqualFold(c, name) })
-		keep := slices.ContainsFunc(container.KeepCaps, func(c string) bool { return strings.EqualFold(c, name) })
+		drop := container.DropAll || container.confined() && !isDefault(name) || slices.ContainsFunc(container.DropCaps, func(c string) bool { return strings.EqualFold(c, name) })
+		keep := slices.ContainsFunc(container.KeepCaps, func(c string) bool { return strings.EqualFold(c, name) || strings.EqualFold(c, "ALL") })
 		if !drop || keep {
 			continue
 		}

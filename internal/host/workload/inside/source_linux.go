@@ -11,11 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openSources takes a detached copy of each mount before the root changes.
-func openSources(mounts []Mount) ([]int, error) {
+// openSources takes a detached copy of each mount before the root changes. With
+// noDevices, a device node in a volume opens nothing: whoever wrote the volume, or
+// the image that it is a copy of, may have made one of any disk.
+func openSources(mounts []Mount, noDevices bool) ([]int, error) {
 	trees := make([]int, len(mounts))
 	for i, mount := range mounts {
-		tree, err := openSource(mount)
+		tree, err := openSource(mount, noDevices)
 		if err != nil {
 			return nil, fmt.Errorf("mount path %s: %w", mount.Target, err)
 		}
@@ -24,7 +26,7 @@ func openSources(mounts []Mount) ([]int, error) {
 	return trees, nil
 }
 
-func openSource(mount Mount) (int, error) {
+func openSource(mount Mount, noDevices bool) (int, error) {
 	if mount.Memory {
 		return makeMemory(mount.Files)
 	}
@@ -39,7 +41,10 @@ func openSource(mount Mount) (int, error) {
 	}
 	attributes := unix.MountAttr{Propagation: unix.MS_PRIVATE}
 	if mount.ReadOnly {
-		attributes.Attr_set = unix.MOUNT_ATTR_RDONLY
+		attributes.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	}
+	if noDevices && !mount.Device {
+		attributes.Attr_set |= unix.MOUNT_ATTR_NODEV
 	}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attributes); err != nil {
 		return -1, errors.Join(fmt.Errorf("set the attributes of %s: %w", mount.Source, err), unix.Close(tree))

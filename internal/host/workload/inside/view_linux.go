@@ -25,25 +25,41 @@ func buildView(container Container) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("cut the mount namespace off: %w", err)
 	}
-	sources, err := openSources(container.Mounts)
+	view := view{root: container.Scratch, readOnly: container.ReadOnlyRoot, confined: container.confined()}
+	sources, err := openSources(container.Mounts, view.confined)
 	if err != nil {
 		return err
 	}
-	targets, err := plan(container.Mounts)
+	hidden, err := hiddenPlaces(container.Hide)
 	if err != nil {
 		return err
 	}
-	if err := detachBelow(container.Hide); err != nil {
+	if container.Direct {
+		hidden = nil
+	}
+	targets, err := view.plan(container.Mounts, hidden)
+	if err != nil {
 		return err
 	}
-	view := view{root: container.Scratch, readOnly: container.ReadOnlyRoot}
+	for _, directory := range container.Hide {
+		if err := detachBelow(directory); err != nil {
+			return err
+		}
+	}
 	if err := view.mirrorAll(targets); err != nil {
+		return err
+	}
+	covers, err := view.cover(hidden)
+	if err != nil {
 		return err
 	}
 	for _, target := range targets {
 		if err := view.place(target, sources[target.index]); err != nil {
 			return err
 		}
+	}
+	if err := seal(covers); err != nil {
+		return err
 	}
 	return view.enter()
 }
@@ -53,10 +69,10 @@ func buildView(container Container) error {
 // is unmounted there would stay mounted here: a volume that another pod has
 // given back would be busy for as long as this container runs.
 func detachBelow(dir string) error {
-	if dir == "" {
+	dir, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return err
 	}
@@ -89,7 +105,7 @@ type target struct {
 }
 
 // plan decides where each mount goes, outer ones first.
-func plan(mounts []Mount) ([]target, error) {
+func (v view) plan(mounts []Mount, hidden []string) ([]target, error) {
 	var targets []target
 	for i, mount := range mounts {
 		path, missing, err := resolve(mount.Target)
@@ -109,7 +125,14 @@ func plan(mounts []Mount) ([]target, error) {
 		targets = append(targets, t)
 	}
 	slices.SortStableFunc(targets, func(a, b target) int { return cmp.Compare(depth(a.path), depth(b.path)) })
+	made := slices.Clone(hidden) // directories of the view that are empty at first
+	if v.confined {
+		made = append(made, "/dev")
+	}
 	for i := range targets {
+		if slices.ContainsFunc(made, func(directory string) bool { return within(targets[i].path, directory) }) {
+			targets[i].mirror = ""
+		}
 		for _, outer := range targets[:i] {
 			if outer.path != targets[i].path && within(targets[i].path, outer.path) {
 				targets[i].mirror = "" // inside a volume: the entry is made there
@@ -166,6 +189,7 @@ func resolve(path string) (resolved string, missing []string, err error) {
 type view struct {
 	root     string // where it is mounted for now
 	readOnly bool
+	confined bool
 }
 
 // open opens the root where it is now; nobody else may write above it.
