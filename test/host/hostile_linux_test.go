@@ -166,7 +166,7 @@ func (m *machine) ownFilesystem(megabytes int) {
 	if err := os.MkdirAll(m.root, 0o755); err != nil {
 		m.t.Fatal(err)
 	}
-	if err := syscall.Mount("holdfast-test", m.root, "tmpfs", 0, fmt.Sprintf("size=%dm", megabytes)); err != nil {
+	if err := syscall.Mount("holdfast-test", m.root, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=0755", megabytes)); err != nil {
 		m.t.Fatal(err)
 	}
 }

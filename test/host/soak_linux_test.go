@@ -71,7 +71,8 @@ type snapshotModel struct {
 }
 
 // TestSoak does random operations on claims, snapshots and pods of two drivers,
-// and kills the host, a driver, or both at random moments. Whatever a claim was
+// kills the host, a driver, or both at random moments, loses the store in every way,
+// fills the disk, and runs pods that try to reach the host's directory. Whatever a claim was
 // given is there afterwards, nothing else is mounted, and nothing is left when
 // everything is deleted.
 func TestSoak(t *testing.T) {
@@ -79,6 +80,7 @@ func TestSoak(t *testing.T) {
 		machine: newMachine(t), random: rand.New(rand.NewPCG(*soakSeed, 0)),
 		claims: map[string]*claimModel{}, pods: map[string]*podModel{}, snapshots: map[string]snapshotModel{}, done: map[string]int{},
 	}
+	s.ownFilesystem(2048) // to be filled, and to be counted as the pool's
 	s.writeUnit()
 	s.start()
 	s.always("apply the classes", func() error { return s.tryApply(soakClasses) })
@@ -191,6 +193,7 @@ func (s *soak) operate() {
 		{"claim", 20, s.newClaim}, {"pod", 25, s.newPod}, {"write", 25, s.write}, {"delete pod", 18, s.deletePod},
 		{"delete claim", 10, s.deleteClaim}, {"grow", 6, s.grow}, {"snapshot", 6, s.snapshot}, {"restore", 6, s.restore},
 		{"clone", 4, s.clone}, {"delete snapshot", 4, s.deleteSnapshot},
+		{"lose the store", 5, s.loseStore}, {"fill the disk", 1, s.fillDisk}, {"intrude", 3, s.intrude},
 	}
 	total := 0
 	for _, o := range operations {
@@ -200,7 +203,10 @@ func (s *soak) operate() {
 		chosen := s.random.IntN(total)
 		for _, o := range operations {
 			if chosen -= o.weight; chosen < 0 {
-				killed := s.maybeKill()
+				var killed func()
+				if !slices.Contains([]string{"lose the store", "fill the disk"}, o.name) { // they end the host themselves
+					killed = s.maybeKill()
+				}
 				worked := o.do()
 				if killed != nil {
 					killed()
@@ -631,7 +637,7 @@ func (s *soak) deleteAll() {
 // leavesNothing looks for everything that could be left behind.
 func (s *soak) leavesNothing() {
 	s.t.Helper()
-	s.until("nothing is mounted", 10*time.Second, func() bool { return len(s.mounts()) == 0 })
+	s.until("nothing is mounted", 10*time.Second, func() bool { return len(s.volumeMounts()) == 0 })
 	s.until("no loop device is attached", 10*time.Second, func() bool { return len(s.loops()) == 0 })
 	s.stop()
 	s.endProcesses() // the second driver
