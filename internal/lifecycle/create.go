@@ -1,0 +1,104 @@
+// Package lifecycle decides what follows from what was observed of volumes and
+// snapshots: from the objects, from the recorded intent and from a driver's
+// answer. Its functions are pure. The Kubernetes controllers and the host ask
+// them, and only observe, execute and record themselves, so that both answer
+// the same question alike.
+package lifecycle
+
+import (
+	"errors"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/claim"
+)
+
+// Creation is a CreateVolume, CreateSnapshot or CreateVolumeGroupSnapshot call
+// that failed, with what is known around it.
+type Creation struct {
+	// Call is CallCreate for volumes, and CallSnapshot for snapshots and groups.
+	Call claim.Call
+	// Copied reports that the request names a source. Snapshots always do.
+	Copied bool
+	// Repeated reports that an earlier call with the same request may have had an
+	// effect: its answer was lost or left the effect open, or the process that
+	// made it ended. Only a caller that knows otherwise may clear it.
+	Repeated bool
+	// Desired reports that the object for which the call was made still exists and
+	// still asks for the result.
+	Desired bool
+	// Movable reports that a node was selected for the volume and that another
+	// node could be.
+	Movable bool
+}
+
+// Outcome is what becomes of the intent of a creation that failed.
+type Outcome int
+
+const (
+	// Retry: the effect is unknown. The intent stays, and the same request is
+	// repeated, since only its answer gives certainty.
+	Retry Outcome = iota
+	// Discard: nothing exists. The intent goes; a further attempt, if the result is
+	// still desired, is a request of its own.
+	Discard
+	// RetryLater is Discard for a request that the driver rejects as such: a further
+	// attempt needs a long pause or a change of the objects.
+	RetryLater
+	// Reschedule is Discard where the selected node has no room: another node is to
+	// be selected.
+	Reschedule
+	// Quarantine: the effect is unknown, and the driver cannot repeat the request.
+	// The intent stays for an administrator who inspects the storage; the same
+	// request is repeated rarely.
+	Quarantine
+)
+
+func (o Outcome) String() string {
+	return [...]string{"retry", "discard", "retry later", "reschedule", "quarantine"}[o]
+}
+
+// KeepsIntent reports whether something may exist that only the intent names.
+func (o Outcome) KeepsIntent() bool { return o == Retry || o == Quarantine }
+
+// AfterFailedCreate decides what follows from the error of a creation.
+//
+// An error whose code is final for the call (claim.Classify) says that this call
+// left nothing behind. It says nothing about an earlier call with the same
+// request: a driver that is throttled, lacks permission or finds no room
+// usually fails before it looks for what exists. Only an error that rejects the
+// request itself speaks for the earlier call too, because the request was the
+// same.
+func AfterFailedCreate(c Creation, failure error) Outcome {
+	outcome := claim.Classify(c.Call, failure)
+	switch {
+	case outcome == claim.OutcomeUncertain:
+		return Retry
+	case c.Repeated && !rejectsRequest(failure):
+		if c.unrepeatable(failure) {
+			return Quarantine
+		}
+		return Retry
+	case !c.Desired:
+		return Discard
+	case c.Movable && errors.Is(failure, backend.ErrNoSpace):
+		return Reschedule
+	case outcome == claim.OutcomeInfeasible:
+		return RetryLater
+	}
+	return Discard
+}
+
+// rejectsRequest reports whether an error follows from the request alone, so
+// that each call with this request fails with it: INVALID_ARGUMENT,
+// OUT_OF_RANGE, UNIMPLEMENTED.
+func rejectsRequest(failure error) bool {
+	return errors.Is(failure, backend.ErrInvalid) || errors.Is(failure, backend.ErrOutOfRange) || errors.Is(failure, backend.ErrUnsupported)
+}
+
+// unrepeatable reports whether repeating the request is unlikely to ever name
+// what an earlier call made: its source is gone, or the driver takes what has the
+// name for something else.
+func (c Creation) unrepeatable(failure error) bool {
+	return errors.Is(failure, backend.ErrExists) ||
+		errors.Is(failure, backend.ErrNotFound) && (c.Copied || c.Call == claim.CallSnapshot)
+}
