@@ -60,6 +60,13 @@ func withoutSecrets(request *csi.CreateVolumeRequest) *csi.CreateVolumeRequest {
 	return copied
 }
 
+// AddNamedVolume makes a volume as CreateVolume would for a name.
+func (d *Driver) AddNamedVolume(name string, size int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.volumes[name] = &csi.Volume{VolumeId: "id-" + name, CapacityBytes: size}
+}
+
 // Volumes returns the IDs of the volumes there are, by name.
 func (d *Driver) Volumes() map[string]string {
 	d.mu.Lock()

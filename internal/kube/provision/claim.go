@@ -151,6 +151,9 @@ func (c *Controller) attempt(ctx context.Context, pvc *corev1.PersistentVolumeCl
 		}
 		return c.unprepared(ctx, pvc, class, err)
 	}
+	if owner := c.progress.reserve(pvc.UID, prepared.Volume.Name); owner != pvc.UID {
+		return c.shares(pvc, prepared.Volume.Name, owner)
+	}
 	if err := c.intents.Put(ctx, key, prepared); err != nil {
 		return 0, c.failed(pvc, class.Name, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
@@ -71,9 +69,13 @@ func (w *world) mortal(point string, change ...func(*cluster.Env, *Options)) (de
 }
 
 // crash runs a provisioner until it has died at a point.
-func (w *world) crash(point string, trigger func()) {
+func (w *world) crash(point string, trigger func(), change ...func(*cluster.Env, *Options)) {
 	w.t.Helper()
-	w.crashAs(point, func(*cluster.Env, *Options) {}, trigger)
+	w.crashAs(point, func(env *cluster.Env, o *Options) {
+		for _, c := range change {
+			c(env, o)
+		}
+	}, trigger)
 }
 
 // crashAs is crash of a provisioner that is deployed in a certain way.
@@ -274,46 +276,5 @@ func TestFailures_ofEveryWrite(t *testing.T) {
 			}
 			w.gone()
 		})
-	}
-}
-
-func TestVerdict_ofEachAnswer(t *testing.T) {
-	w := newWorld(t)
-	env := w.NewEnv()
-	cases := []struct {
-		code                codes.Code
-		plain, placed, lost verdict // without topology; with a selected node; repeated, of a source
-	}{
-		{codes.Canceled, verdictAgain, verdictAgain, verdictAgain},
-		{codes.DeadlineExceeded, verdictAgain, verdictAgain, verdictAgain},
-		{codes.Unavailable, verdictAgain, verdictAgain, verdictAgain},
-		{codes.Aborted, verdictAgain, verdictAgain, verdictAgain},
-		{codes.ResourceExhausted, verdictDrop, verdictReschedule, verdictDrop},
-		{codes.InvalidArgument, verdictSlow, verdictSlow, verdictSlow},
-		{codes.OutOfRange, verdictDrop, verdictDrop, verdictDrop},
-		{codes.NotFound, verdictDrop, verdictDrop, verdictSuspect},
-		{codes.AlreadyExists, verdictDrop, verdictDrop, verdictSuspect},
-		{codes.FailedPrecondition, verdictDrop, verdictDrop, verdictDrop},
-		{codes.Internal, verdictDrop, verdictDrop, verdictDrop},
-		{codes.Unknown, verdictDrop, verdictDrop, verdictDrop},
-		{codes.PermissionDenied, verdictDrop, verdictDrop, verdictDrop},
-		{codes.Unimplemented, verdictDrop, verdictDrop, verdictDrop},
-	}
-	plain, err := claim.Creation{Claim: newClaim("a")}.Request()
-	if err != nil {
-		t.Fatal(err)
-	}
-	placed, _ := claim.Creation{Claim: newClaim("a"), Topology: claim.Here(map[string]string{"zone": "a"})}.Request()
-	copied, _ := claim.Creation{Claim: newClaim("a"), Source: claim.Source{VolumeHandle: "v"}}.Request()
-	for _, c := range cases {
-		w.answer(csitest.Fail(c.code, "x"))
-		_, failure := env.CSI.CreateVolume(t.Context(), plain)
-		got := []verdict{judge(failure, plain, "", true), judge(failure, placed, "n", true), judge(fmt.Errorf("wrapped: %w", failure), copied, "", false)}
-		if want := []verdict{c.plain, c.placed, c.lost}; !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", c.code, got, want)
-		}
-	}
-	if got := judge(errors.New("no gRPC status"), plain, "", true); got != verdictAgain {
-		t.Errorf("an error that is no answer: %v", got)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // values gives the values of the record's secret for one call.
@@ -21,10 +21,11 @@ func (c *Controller) read(ctx context.Context, left record) values {
 	return func() (map[string]string, error) { return c.env.Secret(ctx, left.secret()) }
 }
 
-// refusal is an error with what follows from it.
+// refusal is an error with what follows from it. The outcome of an error that is
+// none is lifecycle.Retry.
 type refusal struct {
 	error
-	verdict verdict
+	outcome lifecycle.Outcome
 }
 
 func (r refusal) Unwrap() error { return r.error }
@@ -46,6 +47,9 @@ func (c *Controller) resume(ctx context.Context, pvc *corev1.PersistentVolumeCla
 		c.finish(pvc, left, nil)
 		return 0, nil
 	}
+	if owner := c.progress.reserve(uid, left.Volume.Name); owner != uid {
+		return c.yield(ctx, left, owner)
+	}
 	if c.unwanted(pvc, left) {
 		return c.undo(ctx, pvc, left)
 	}
@@ -61,8 +65,13 @@ func (c *Controller) stands(pv *corev1.PersistentVolume, left record) bool {
 	if reference == nil || source == nil || reference.UID != left.Volume.Spec.ClaimRef.UID || source.Driver != left.Volume.Spec.CSI.Driver {
 		return false
 	}
-	made := c.progress.of(reference.UID).made
-	return (made == nil || made.GetVolumeId() == source.VolumeHandle) && c.env.Scope.OwnsVolume(pv)
+	if made := c.progress.of(reference.UID).made; made != nil {
+		return made.GetVolumeId() == source.VolumeHandle && c.env.Scope.OwnsVolume(pv)
+	}
+	// Without the driver's answer, only what the template says of the process that
+	// made it shows that the object is not one made by hand, of another volume.
+	identity := left.Volume.Spec.CSI.VolumeAttributes[claim.IdentityAttribute]
+	return identity == source.VolumeAttributes[claim.IdentityAttribute] && c.env.Scope.OwnsVolume(pv)
 }
 
 // unwanted tells whether nobody wants the record's volume any more. With policy
@@ -81,7 +90,10 @@ func (c *Controller) unwanted(pvc *corev1.PersistentVolumeClaim, left record) bo
 // make makes the volume of a record and its PersistentVolume. The claim is nil
 // if it is gone.
 func (c *Controller) make(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record, began time.Time, secrets values) (time.Duration, error) {
-	request, volume, err := c.volume(ctx, left, secrets)
+	request, volume, err := c.create(ctx, left, pvc != nil, secrets)
+	if err == nil {
+		err = c.accept(ctx, left, pvc != nil, request, volume)
+	}
 	if err == nil {
 		err = c.save(ctx, left, request, volume)
 	}
@@ -96,9 +108,10 @@ func (c *Controller) make(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	return 0, c.hit("create/dropped")
 }
 
-// volume gets the driver's answer to the record's request: from memory if only
+// create gets the driver's answer to the record's request: from memory if only
 // the PersistentVolume is missing, else by a call. A refusal says what follows.
-func (c *Controller) volume(ctx context.Context, left record, secrets values) (*csi.CreateVolumeRequest, *csi.Volume, error) {
+// desired reports that the claim still waits for the volume.
+func (c *Controller) create(ctx context.Context, left record, desired bool, secrets values) (*csi.CreateVolumeRequest, *csi.Volume, error) {
 	uid := left.Volume.Spec.ClaimRef.UID
 	known := c.progress.of(uid)
 	if known.made != nil {
@@ -117,49 +130,46 @@ func (c *Controller) volume(ctx context.Context, left record, secrets values) (*
 	defer cancel()
 	made, err := c.env.CSI.CreateVolume(calling, request)
 	if err != nil {
-		return nil, nil, refusal{err, judge(err, request, left.Node, known.untried)}
+		return nil, nil, refusal{err, lifecycle.AfterFailedCreate(lifecycle.Creation{
+			Call: claim.CallCreate, Copied: request.GetVolumeContentSource() != nil, Repeated: !known.untried,
+			Desired: desired, Movable: request.GetAccessibilityRequirements() != nil && left.Node != "",
+		}, err)}
 	}
 	c.progress.note(uid, func(s *step) { s.untried = false })
 	if err := c.hit("create/called"); err != nil {
 		return nil, nil, err
 	}
-	if err := c.accept(ctx, left, request, made); err != nil {
-		return nil, nil, err
+	if made.GetVolumeId() == "" { // there is nothing to save or to delete
+		return nil, nil, claim.CheckAnswer(request, made)
 	}
 	c.progress.note(uid, func(s *step) { s.made = made })
 	return request, made, c.hit("create/answered")
 }
 
 // accept checks the driver's answer. What is not what was asked for is deleted
-// again, unless it is another claim's.
-func (c *Controller) accept(ctx context.Context, left record, request *csi.CreateVolumeRequest, made *csi.Volume) error {
+// again, unless a PersistentVolume names it.
+func (c *Controller) accept(ctx context.Context, left record, claimed bool, request *csi.CreateVolumeRequest, made *csi.Volume) error {
 	wrong := errors.Join(claim.CheckAnswer(request, made), claim.CheckPlace(request, made))
 	if wrong == nil && !c.env.Scope.OwnsVolume(claim.FillVolume(left.Volume, request, made)) {
 		wrong = fmt.Errorf("the driver made volume %q without saying that it is on node %q: %s",
 			made.GetVolumeId(), c.env.Scope.Node, claim.DescribePlaces(made.GetAccessibleTopology()))
 	}
-	if made.GetVolumeId() == "" {
-		return wrong // there is nothing to delete it by
-	}
-	if other := c.holder(made.GetVolumeId(), left); other != "" {
-		return fmt.Errorf("the driver answered CreateVolume %q with volume %q, which is that of PersistentVolume %q",
-			request.GetName(), made.GetVolumeId(), other)
-	}
-	if wrong == nil {
+	if wrong == nil && !c.cachedHolder(made.GetVolumeId(), left) {
 		return nil
 	}
-	return c.takeBack(ctx, left, made.GetVolumeId(), request.GetSecrets(), wrong, verdictDrop)
-}
-
-// holder is another PersistentVolume with the volume. Of the same name it may
-// be that of another node, which was first with the claim.
-func (c *Controller) holder(handle string, left record) string {
-	for _, pv := range c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(c.env.Driver, handle)) {
-		if pv.Name != left.Volume.Name || !c.env.Scope.OwnsVolume(pv) {
-			return pv.Name
-		}
+	holder, err := c.holder(ctx, made.GetVolumeId())
+	if err != nil {
+		return err
 	}
-	return ""
+	switch lifecycle.AfterCreate(lifecycle.Answer{Desired: true, Claimed: claimed, Usable: wrong == nil, Holder: holder}) {
+	case lifecycle.Save:
+		return nil
+	case lifecycle.Wait:
+		return c.heldError(left, made.GetVolumeId(), holder)
+	case lifecycle.Leave:
+		return refusal{c.heldError(left, made.GetVolumeId(), holder), lifecycle.Discard}
+	}
+	return c.takeBack(ctx, left, made.GetVolumeId(), request.GetSecrets(), wrong, lifecycle.Discard)
 }
 
 // takeBackTries is how often, within the time of one call, a volume is deleted
@@ -167,11 +177,17 @@ func (c *Controller) holder(handle string, left record) string {
 const takeBackTries = 5
 
 // takeBack deletes a volume that cannot be used, because of wrong. Only when it
-// is gone does the verdict stand.
-func (c *Controller) takeBack(ctx context.Context, left record, handle string, secrets map[string]string, wrong error, then verdict) error {
+// is gone does the outcome hold.
+func (c *Controller) takeBack(ctx context.Context, left record, handle string, secrets map[string]string, wrong error, then lifecycle.Outcome) error {
+	holder, err := c.holder(ctx, handle)
+	if err != nil {
+		return errors.Join(wrong, err)
+	}
+	if holder.Name != "" {
+		return errors.Join(wrong, c.heldError(left, handle, holder))
+	}
 	calling, cancel := c.env.Call(ctx)
 	defer cancel()
-	var err error
 	for range takeBackTries {
 		if err = c.env.CSI.DeleteVolume(calling, &csi.DeleteVolumeRequest{VolumeId: handle, Secrets: secrets}); err == nil {
 			c.progress.note(left.Volume.Spec.ClaimRef.UID, func(s *step) { s.made = nil })
@@ -193,32 +209,32 @@ func (c *Controller) settle(ctx context.Context, pvc *corev1.PersistentVolumeCla
 		return 0, err // the process ends: that is no failure of the claim
 	}
 	_ = c.failed(shown, class, err)
-	then := verdictAgain
+	then := lifecycle.Retry
 	if refused := (refusal{}); errors.As(err, &refused) {
-		then = refused.verdict
+		then = refused.outcome
 		if c.options.Observer != nil {
 			c.options.Observer.Failed(class)
 		}
 	}
 	switch then {
-	case verdictAgain:
+	case lifecycle.Retry:
 		c.progress.note(uid, func(s *step) { s.untried = false })
 		return 0, err
-	case verdictSuspect:
+	case lifecycle.Quarantine:
 		return c.suspect(ctx, left, err)
 	}
 	c.drop(uid, left)
 	switch then {
-	case verdictSlow:
+	case lifecycle.RetryLater:
 		c.progress.note(uid, func(s *step) { s.slow = time.Now().Add(c.options.SlowRetry) })
 		return c.options.SlowRetry, nil
-	case verdictReschedule:
+	case lifecycle.Reschedule:
 		c.progress.note(uid, func(s *step) { s.away = time.Now().Add(lookAgain) })
 		if pvc != nil {
 			return 0, c.reschedule(ctx, pvc, left.Node)
 		}
 	}
-	if pvc == nil { // there is nothing, and nobody who wants it
+	if pvc == nil { // nothing exists, and nothing is desired
 		c.progress.forget(uid)
 		return 0, nil
 	}
@@ -226,7 +242,7 @@ func (c *Controller) settle(ctx context.Context, pvc *corev1.PersistentVolumeCla
 }
 
 // suspect keeps the record of a volume that may exist and that the driver can
-// neither repeat nor name.
+// neither create again nor name.
 func (c *Controller) suspect(ctx context.Context, left record, err error) (time.Duration, error) {
 	if left.Suspect != err.Error() {
 		left.Suspect = err.Error()
@@ -243,6 +259,7 @@ func (c *Controller) suspect(ctx context.Context, left record, err error) (time.
 // drop forgets a record: its volume does not exist.
 func (c *Controller) drop(uid types.UID, left record) {
 	c.intents.Remove(string(uid))
+	c.progress.release(uid)
 	c.progress.note(uid, func(s *step) { s.made, s.untried = nil, false })
 	if left.Source != "" {
 		c.sourceQueue.Add(left.Source)

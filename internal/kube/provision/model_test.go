@@ -2,37 +2,51 @@ package provision
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"sync"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
 )
 
-// chance is a driver, and an API server, that fail now and then.
-type chance struct {
+// chaos is a cluster whose driver and API server fail now and then.
+type chaos struct {
 	*world
-	mu     sync.Mutex
-	random *rand.Rand
-	calm   bool
-	open   map[string]*csi.CreateVolumeRequest // without a final answer yet, by name
-	wrong  []string
+	trouble *csitest.Trouble
+	choose  *rand.Rand
+	short   bool // names of volumes collide
+	alive   map[string]*corev1.PersistentVolumeClaim
+	kept    map[string]bool // handles of volumes that an administrator keeps
+	made    int
+	bury    func() // ends the provisioner
+	// stopBinding ends the controller-manager.
+	stopBinding func()
 }
 
-func newChance(t *testing.T, seed uint64, w *world) *chance {
-	c := &chance{world: w, random: rand.New(rand.NewPCG(seed, 0)), open: map[string]*csi.CreateVolumeRequest{}}
-	t.Logf("seed %d", seed)
-	w.Driver.Before, w.Driver.After = c.beforeCall, c.afterCall
-	w.React("*", "*", func(q kubetest.Request) error {
-		if q.Verb == "list" || q.Verb == "watch" || q.Resource == "persistentvolumeclaims" || !c.one(8) {
+func newChaos(t *testing.T, seed uint64) *chaos {
+	c := &chaos{
+		world: newWorld(t, newClass()), trouble: csitest.NewTrouble(seed), choose: rand.New(rand.NewPCG(seed, 1)),
+		alive: map[string]*corev1.PersistentVolumeClaim{}, kept: map[string]bool{},
+	}
+	c.short = c.choose.IntN(2) == 0
+	c.Driver.Before = func(ctx context.Context, rpc string, request any) error {
+		if err := c.before(ctx, rpc, request); err != nil {
+			return err
+		}
+		return c.trouble.Before(ctx, rpc, request)
+	}
+	c.Driver.After = c.trouble.After
+	c.React("*", "*", func(q kubetest.Request) error {
+		if q.Verb == "list" || q.Verb == "watch" || q.Resource == "persistentvolumeclaims" || !c.trouble.OneIn(8) {
 			return nil
 		}
 		return fmt.Errorf("etcdserver: leader changed")
@@ -40,104 +54,173 @@ func newChance(t *testing.T, seed uint64, w *world) *chance {
 	return c
 }
 
-// one is true once in n times, while there is no calm.
-func (c *chance) one(n int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.calm && c.random.IntN(n) == 0
+// options of every process: the pause after a quarantine is short, and names may
+// be shortened to five characters of "uidc…".
+func (c *chaos) options(_ *cluster.Env, o *Options) {
+	o.SlowRetry = 20 * time.Millisecond
+	if c.short {
+		o.VolumeNameUUIDLength = 5
+	}
 }
 
-// beforeCall fails calls that then have done nothing, and sees to it that a
-// request without a final answer is repeated word for word.
-func (c *chance) beforeCall(ctx context.Context, rpc string, request any) error {
-	if err := c.before(ctx, rpc, request); err != nil {
+func (c *chaos) start() {
+	points := append(createPoints(), "undo/answered", "undo/deleted", "delete/called", "delete/removed")
+	_, c.bury = c.mortal(points[c.choose.IntN(len(points))], c.options)
+}
+
+func (c *chaos) add() {
+	c.made++
+	name := fmt.Sprint("c", c.made)
+	c.alive[name] = newClaim(name)
+	c.Add(c.alive[name])
+}
+
+func (c *chaos) pick() (name string) {
+	names := slices.Sorted(maps.Keys(c.alive))
+	if len(names) == 0 {
+		return ""
+	}
+	return names[c.choose.IntN(len(names))]
+}
+
+func (c *chaos) drop(name string) {
+	if pvc := c.alive[name]; pvc != nil {
+		c.Delete(pvc)
+		delete(c.alive, name)
+	}
+}
+
+// keep is what an administrator does while the provisioner is down: a volume is
+// kept under another claim, or under another name, and its claim is deleted.
+func (c *chaos) keep() {
+	list, err := c.Core.CoreV1().PersistentVolumes().List(c.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) == 0 {
+		return
+	}
+	pv := &list.Items[c.choose.IntN(len(list.Items))]
+	if pv.DeletionTimestamp != nil || pv.Status.Phase == corev1.VolumeReleased || pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+		return
+	}
+	owner := pv.Spec.ClaimRef.Name
+	c.made++
+	keeper := newClaim(fmt.Sprint("keeper", c.made), func(pvc *corev1.PersistentVolumeClaim) { pvc.Annotations = nil })
+	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	pv.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: "ns", Name: keeper.Name, UID: keeper.UID}
+	if c.choose.IntN(2) == 0 {
+		c.remove(pv)
+		pv.Name, pv.UID, pv.ResourceVersion = "kept-"+pv.Name+keeper.Name, "", ""
+	}
+	keeper.Spec.VolumeName = pv.Name
+	c.Put(pv)
+	c.Add(keeper)
+	c.kept[pv.Spec.CSI.VolumeHandle] = true
+	c.drop(owner)
+}
+
+func (c *chaos) step() {
+	switch c.choose.IntN(7) {
+	case 0, 1, 2:
+		c.add()
+	case 3, 4:
+		c.drop(c.pick())
+	case 5:
+		c.Put(newClass(parameters("tier", fmt.Sprint(c.choose.IntN(3)))))
+	case 6:
+		c.bury()
+		c.stopBinding()
+		if c.choose.IntN(2) == 0 {
+			c.keep()
+		}
+		if c.choose.IntN(3) == 0 {
+			c.drop(c.pick())
+		}
+		c.stopBinding = c.controllerManager()
+		c.start()
+	}
+}
+
+// whole compares the driver's volumes with the objects: each PersistentVolume has
+// its volume, each volume its PersistentVolume, no record is left, and each claim
+// has a volume, unless another claim's volume has its name.
+func (c *chaos) whole() error {
+	list, err := c.Core.CoreV1().PersistentVolumes().List(c.Context(), metav1.ListOptions{})
+	if err != nil {
 		return err
 	}
-	create, is := request.(*csi.CreateVolumeRequest)
-	if !is {
-		if rpc == "DeleteVolume" && c.one(4) {
-			return csitest.Fail(codes.Unavailable, "away")
+	volumes, named, bound := c.Driver.Volumes(), map[string]bool{}, map[string]bool{}
+	for _, pv := range list.Items {
+		named[pv.Spec.CSI.VolumeHandle] = true
+		bound[pv.Spec.ClaimRef.Name] = true
+		if pv.DeletionTimestamp == nil && pv.Status.Phase != corev1.VolumeReleased && !slices.Contains(slices.Collect(maps.Values(volumes)), pv.Spec.CSI.VolumeHandle) {
+			return fmt.Errorf("PersistentVolume %s lacks its volume %s", pv.Name, pv.Spec.CSI.VolumeHandle)
 		}
-		return nil
+		if pv.Status.Phase == corev1.VolumeReleased {
+			return fmt.Errorf("PersistentVolume %s is to be reclaimed", pv.Name)
+		}
 	}
-	_, exists := c.Driver.Volumes()[create.GetName()]
-	uncertain, final := c.one(4), c.one(6)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if earlier := c.open[create.GetName()]; earlier != nil && !proto.Equal(earlier, create) {
-		c.wrong = append(c.wrong, fmt.Sprintf("%v, then %v", earlier, create))
+	for name, id := range volumes {
+		if !named[id] {
+			return fmt.Errorf("no PersistentVolume names volume %s", name)
+		}
 	}
-	c.open[create.GetName()] = create
-	switch {
-	case uncertain:
-		return csitest.Fail(codes.DeadlineExceeded, "slow")
-	case final && !exists:
-		delete(c.open, create.GetName())
-		return csitest.Fail(codes.Internal, "broken")
+	waiting := 0 // claims whose volume's name another claim's volume has
+	for name := range c.alive {
+		if bound[name] {
+			continue
+		}
+		if !c.short {
+			return fmt.Errorf("claim %s has no volume", name)
+		}
+		waiting++
+	}
+	if n := c.records(); n > waiting {
+		return fmt.Errorf("%d records", n)
 	}
 	return nil
 }
 
-// afterCall loses answers of calls that have done what they should.
-func (c *chance) afterCall(_ context.Context, rpc string, request any) error {
-	lost := c.one(4)
-	if create, is := request.(*csi.CreateVolumeRequest); is && !lost {
-		c.mu.Lock()
-		delete(c.open, create.GetName())
-		c.mu.Unlock()
-	}
-	if lost && (rpc == "CreateVolume" || rpc == "DeleteVolume") {
-		return csitest.Fail(codes.Unavailable, "the answer was lost")
+// keeps reports a kept volume that is gone: that is never right.
+func (c *chaos) keeps() error {
+	volumes := slices.Collect(maps.Values(c.Driver.Volumes()))
+	for handle := range c.kept {
+		if !slices.Contains(volumes, handle) {
+			return fmt.Errorf("volume %s, which a PersistentVolume names, is deleted", handle)
+		}
 	}
 	return nil
 }
 
 // TestModel_randomEventsAndCrashes: whatever happens in whatever order, each
-// volume ends with exactly one PersistentVolume, and nothing is left over.
+// volume ends with exactly one PersistentVolume, nothing is left over, and no
+// volume is deleted that an administrator keeps or another claim has.
 func TestModel_randomEventsAndCrashes(t *testing.T) {
-	points := append(createPoints(), "undo/answered", "undo/deleted", "delete/called", "delete/removed")
 	for range 8 {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, newClass())
-			c := newChance(t, seed, w)
-			choose := rand.New(rand.NewPCG(seed, 1))
-			w.controllerManager()
-			_, bury := w.mortal(points[choose.IntN(len(points))])
-			alive := map[string]*corev1.PersistentVolumeClaim{}
-			for i := range 40 {
-				switch choose.IntN(6) {
-				case 0, 1, 2:
-					name := fmt.Sprint("c", i)
-					alive[name] = newClaim(name)
-					w.Add(alive[name])
-				case 3:
-					for name, pvc := range alive {
-						w.Delete(pvc)
-						delete(alive, name)
-						break
-					}
-				case 4:
-					w.Put(newClass(parameters("tier", fmt.Sprint(i))))
-				case 5:
-					bury()
-					_, bury = w.mortal(points[choose.IntN(len(points))])
+			c := newChaos(t, seed)
+			c.stopBinding = c.controllerManager()
+			c.start()
+			for range 40 {
+				c.step()
+				time.Sleep(time.Duration(c.choose.IntN(8)) * time.Millisecond)
+			}
+			c.bury()
+			c.trouble.Calm()
+			c.run(c.options)
+			c.Eventually(func() error { return errors.Join(c.whole(), c.keeps()) })
+			for name := range c.alive {
+				c.drop(name)
+			}
+			c.Eventually(func() error {
+				if left := len(c.Driver.Volumes()); left != len(c.kept) || c.records() > 0 {
+					return fmt.Errorf("left: %v, kept %v, %d records", c.Driver.Volumes(), c.kept, c.records())
 				}
-				time.Sleep(time.Duration(choose.IntN(8)) * time.Millisecond)
-			}
-			bury()
-			c.mu.Lock()
-			c.calm = true
-			c.mu.Unlock()
-			w.run()
-			w.settled(len(alive))
-			for _, pvc := range alive {
-				w.Delete(pvc)
-			}
-			w.gone()
-			if len(c.wrong) > 0 {
-				t.Errorf("requests that changed before a final answer: %v", c.wrong)
+				return errors.Join(c.whole(), c.keeps())
+			})
+			// Of claims that share a name, each has a request of its own.
+			if changed := c.trouble.Changed(); len(changed) > 0 && !c.short {
+				t.Errorf("requests that changed before an answer told what the first one did: %v", changed)
 			}
 		})
 	}

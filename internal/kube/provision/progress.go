@@ -13,6 +13,7 @@ import (
 type progress struct {
 	mu    sync.Mutex
 	known map[types.UID]*step
+	names map[string]types.UID // of volumes in progress, with the claim that has the name
 }
 
 // step is the memory of one claim.
@@ -21,6 +22,8 @@ type step struct {
 	asked time.Time // when it was first told of what the claim asks for
 	// made is the driver's answer for which no PersistentVolume stands yet.
 	made *csi.Volume
+	// name is the volume's name that the claim has reserved.
+	name string
 	// untried is set while the record is this process's own and the driver was
 	// not called yet: then a refusal is all there is to know.
 	untried bool
@@ -46,7 +49,39 @@ func (s *step) heard(now time.Time, changed bool) {
 	}
 }
 
-func newProgress() *progress { return &progress{known: map[types.UID]*step{}} }
+func newProgress() *progress {
+	return &progress{known: map[types.UID]*step{}, names: map[string]types.UID{}}
+}
+
+// reserve gives a volume's name to a claim, unless another claim has it: the
+// driver would find the one's volume for the other. It returns the owner.
+func (p *progress) reserve(uid types.UID, name string) (owner types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if owner, taken := p.names[name]; taken {
+		return owner
+	}
+	if p.known[uid] == nil {
+		p.known[uid] = &step{}
+	}
+	p.known[uid].name, p.names[name] = name, uid
+	return uid
+}
+
+// release gives up the name that a claim has reserved.
+func (p *progress) release(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.releaseLocked(uid)
+}
+
+func (p *progress) releaseLocked(uid types.UID) {
+	known := p.known[uid]
+	if known != nil && p.names[known.name] == uid {
+		delete(p.names, known.name)
+		known.name = ""
+	}
+}
 
 // of returns a copy of what is known.
 func (p *progress) of(uid types.UID) step {
@@ -73,6 +108,7 @@ func (p *progress) note(uid types.UID, change func(*step)) {
 func (p *progress) forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.releaseLocked(uid)
 	delete(p.known, uid)
 }
 

@@ -106,7 +106,7 @@ func TestNode_leavesAnotherNodesVolumeAlone(t *testing.T) {
 	})
 	answer := w.Driver.Volume(pv.Name)
 	answer.AccessibleTopology = []*csi.Topology{{Segments: map[string]string{"node": "b"}}}
-	if err := controller.accept(w.Context(), left, w.Driver.Request(pv.Name), answer); err == nil {
+	if err := controller.accept(w.Context(), left, true, w.Driver.Request(pv.Name), answer); err == nil {
 		t.Error("a volume of another node is taken")
 	}
 	if n := w.Driver.Count("DeleteVolume"); n != 0 {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // save makes the PersistentVolume, or finds that it was made. As long as that
@@ -28,7 +29,7 @@ func (c *Controller) save(ctx context.Context, left record, request *csi.CreateV
 	case apierrors.IsInvalid(err):
 		// What the driver answered can stand in no object, now or later.
 		wrong := fmt.Errorf("PersistentVolume %q of volume %q is refused: %w", pv.Name, volume.GetVolumeId(), err)
-		return c.giveUp(ctx, left, volume.GetVolumeId(), wrong, verdictSlow)
+		return c.giveUp(ctx, left, volume.GetVolumeId(), wrong, lifecycle.RetryLater)
 	}
 	return fmt.Errorf("volume %q is made; write its PersistentVolume %q: %w", volume.GetVolumeId(), pv.Name, err)
 }
@@ -48,14 +49,16 @@ func (c *Controller) compare(ctx context.Context, left record, pv *corev1.Persis
 		return nil
 	case !c.env.Scope.OwnsVolume(live) && live.Spec.ClaimRef != nil && live.Spec.ClaimRef.UID == pv.Spec.ClaimRef.UID:
 		wrong := fmt.Errorf("another node was first with the volume of %s; that of node %q is deleted", left.claimKey(), c.env.Scope.Node)
-		return c.giveUp(ctx, left, handle, wrong, verdictDrop)
+		return c.giveUp(ctx, left, handle, wrong, lifecycle.Discard)
 	}
+	// When the object goes, its volume may go with it: the driver is asked again.
+	c.progress.note(pv.Spec.ClaimRef.UID, func(s *step) { s.made = nil })
 	return fmt.Errorf("PersistentVolume %q exists and is not that of volume %q, which was made for this claim; it stands for %s; delete or rename it",
 		pv.Name, handle, describeVolume(live))
 }
 
 // giveUp deletes a volume for which no PersistentVolume can stand.
-func (c *Controller) giveUp(ctx context.Context, left record, handle string, wrong error, then verdict) error {
+func (c *Controller) giveUp(ctx context.Context, left record, handle string, wrong error, then lifecycle.Outcome) error {
 	secrets, err := c.env.Secret(ctx, left.secret())
 	if err != nil {
 		return errors.Join(wrong, err)

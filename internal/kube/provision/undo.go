@@ -9,19 +9,41 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // undo ends a record that nobody wants any more. Whether its volume exists, and
 // under which ID, only the driver knows, and only the repeated call tells
 // (external-provisioner#486).
 func (c *Controller) undo(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record) (time.Duration, error) {
+	uid := left.Volume.Spec.ClaimRef.UID
+	if _, found, err := c.intents.Reread(ctx, string(uid)); err != nil || !found {
+		if err == nil { // an administrator knows what became of the volume
+			c.end(pvc, left)
+		}
+		return 0, err
+	}
 	needed, err := c.neededAfterAll(ctx, pvc, left)
 	if needed || err != nil {
 		return time.Second, err // the cache is behind; it will tell
 	}
-	request, volume, err := c.volume(ctx, left, c.read(ctx, left))
+	request, volume, err := c.create(ctx, left, false, c.read(ctx, left))
 	if err != nil {
 		return c.settle(ctx, nil, left, err)
+	}
+	holder, err := c.holder(ctx, volume.GetVolumeId())
+	if err != nil {
+		return 0, err
+	}
+	switch lifecycle.AfterCreate(lifecycle.Answer{Claimed: pvc != nil, Usable: true, Holder: holder}) {
+	case lifecycle.Leave:
+		c.log.InfoContext(ctx, "the volume of a lost claim is left to the PersistentVolume that names it",
+			"volume", volume.GetVolumeId(), "claim", left.claimKey(), "persistentvolume", holder.Name)
+		c.end(pvc, left)
+		return 0, nil
+	case lifecycle.Wait:
+		return c.settle(ctx, nil, left, c.heldError(left, volume.GetVolumeId(), holder))
 	}
 	secrets := request.GetSecrets()
 	if secrets == nil { // the answer was in memory
@@ -41,6 +63,14 @@ func (c *Controller) undo(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	if err := c.hit("undo/deleted"); err != nil {
 		return 0, err
 	}
+	c.end(pvc, left)
+	c.log.InfoContext(ctx, "the volume of a lost claim is deleted", "volume", volume.GetVolumeId(), "claim", left.claimKey())
+	return 0, nil
+}
+
+// end forgets a record that leads to nothing any more. A claim that is there may
+// begin anew.
+func (c *Controller) end(pvc *corev1.PersistentVolumeClaim, left record) {
 	uid := left.Volume.Spec.ClaimRef.UID
 	c.drop(uid, left)
 	if pvc == nil {
@@ -48,8 +78,6 @@ func (c *Controller) undo(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	} else {
 		c.claimQueue.Add(string(uid))
 	}
-	c.log.InfoContext(ctx, "the volume of a lost claim is deleted", "volume", volume.GetVolumeId(), "claim", left.claimKey())
-	return 0, nil
 }
 
 // neededAfterAll asks the API server itself: what follows cannot be undone.

@@ -1,0 +1,89 @@
+package provision
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
+)
+
+// holderPage is how many PersistentVolumes one request reads.
+const holderPage = 500
+
+// holder asks the API server which PersistentVolume names a volume, whatever it
+// is called: a cache may be behind, and the answer decides about data.
+func (c *Controller) holder(ctx context.Context, handle string) (lifecycle.Holder, error) {
+	var found lifecycle.Holder
+	options := metav1.ListOptions{Limit: holderPage}
+	for {
+		page, err := c.env.Core.CoreV1().PersistentVolumes().List(ctx, options)
+		if err != nil {
+			return found, fmt.Errorf("does a PersistentVolume name volume %q: %w", handle, err)
+		}
+		if here := lifecycle.FindHolder(pointers(page.Items), c.env.Driver, handle, c.elsewhereVolume); here.Name != "" {
+			found = here
+		}
+		options.Continue = page.Continue
+		if found.Name != "" && !found.Elsewhere || options.Continue == "" {
+			return found, nil
+		}
+	}
+}
+
+func pointers(volumes []corev1.PersistentVolume) iter.Seq[*corev1.PersistentVolume] {
+	return func(yield func(*corev1.PersistentVolume) bool) {
+		for i := range volumes {
+			if !yield(&volumes[i]) {
+				return
+			}
+		}
+	}
+}
+
+// cachedHolder reports whether the cache knows another PersistentVolume than the
+// record's own that names a volume: enough to ask the API server, and not enough
+// to delete.
+func (c *Controller) cachedHolder(handle string, left record) bool {
+	return slices.ContainsFunc(c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(c.env.Driver, handle)), func(pv *corev1.PersistentVolume) bool {
+		return pv.Name != left.Volume.Name || !c.stands(pv, left)
+	})
+}
+
+// elsewhereVolume reports whether a PersistentVolume cannot be on this node. One
+// without affinity can be.
+func (c *Controller) elsewhereVolume(pv *corev1.PersistentVolume) bool {
+	return pv.Spec.NodeAffinity != nil && pv.Spec.NodeAffinity.Required != nil && !c.env.Scope.OwnsVolume(pv)
+}
+
+// heldError explains that a volume is not used for a claim. The driver's answer is
+// forgotten: when the PersistentVolume goes, its volume may go with it.
+func (c *Controller) heldError(left record, handle string, holder lifecycle.Holder) error {
+	c.progress.note(left.Volume.Spec.ClaimRef.UID, func(s *step) { s.made = nil })
+	return fmt.Errorf("the driver answered CreateVolume %q with volume %q, which is that of PersistentVolume %q; the volume is left alone",
+		left.Volume.Name, handle, holder.Name)
+}
+
+// yield forgets a record whose volume's name another claim's record has: the
+// driver knows volumes by their names, so that the two are one volume, and the
+// other record leads to it.
+func (c *Controller) yield(ctx context.Context, left record, owner types.UID) (time.Duration, error) {
+	uid := left.Volume.Spec.ClaimRef.UID
+	c.log.WarnContext(ctx, "two claims share the name of a volume; the second one waits", "volume", left.Volume.Name, "claim", left.claimKey(), "first", owner)
+	c.drop(uid, left)
+	c.claimQueue.Add(string(uid))
+	return 0, nil
+}
+
+// shares explains that a claim waits because another one's volume has the name.
+func (c *Controller) shares(pvc *corev1.PersistentVolumeClaim, name string, owner types.UID) (time.Duration, error) {
+	return c.hold(pvc, fmt.Sprintf("the volume of the claim with UID %s is named %q too; the UIDs begin alike: give the provisioner a greater --volume-name-uuid-length",
+		owner, name))
+}
