@@ -58,6 +58,10 @@ const (
 	// GroupMemberAnnotation on a VolumeSnapshotContent marks a member of a group
 	// snapshot, and holds the group's handle.
 	GroupMemberAnnotation = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle"
+	// SnapshotRequestAnnotation on a content has the name and the parameters, as
+	// JSON, that the driver was given with the first call: further calls for the
+	// same snapshot repeat them, whatever has become of the class.
+	SnapshotRequestAnnotation = "holdfast.dev/snapshot-request"
 	// DeleteWithoutSecretAnnotation ("true"), put on by an administrator, lets a
 	// deletion go on whose secret is gone for good.
 	DeleteWithoutSecretAnnotation = "holdfast.dev/delete-without-secret"

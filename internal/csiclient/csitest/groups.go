@@ -18,14 +18,17 @@ type Groups struct {
 	Offered []csi.GroupControllerServiceCapability_RPC_Type
 	// Answer changes what is told of a group: a driver that answers nonsense.
 	Answer func(*csi.VolumeGroupSnapshot)
+	// Strict refuses a repetition that differs in its parameters, as the spec allows.
+	Strict bool
 
 	byName map[string]*groupState
 }
 
 type groupState struct {
-	id      string
-	members []string // names of snapshots
-	sources []string
+	id         string
+	members    []string // names of snapshots
+	sources    []string
+	parameters map[string]string
 }
 
 // GroupControllerGetCapabilities is the RPC.
@@ -50,8 +53,12 @@ func (d *Driver) CreateVolumeGroupSnapshot(_ context.Context, request *csi.Creat
 	if exists && !slices.Equal(group.sources, request.GetSourceVolumeIds()) {
 		return nil, status.Errorf(codes.AlreadyExists, "group %s is of other volumes", request.GetName())
 	}
+	if exists && d.Groups.Strict && !maps.Equal(group.parameters, request.GetParameters()) {
+		return nil, status.Errorf(codes.AlreadyExists, "group %s exists, taken with other parameters", request.GetName())
+	}
 	if !exists {
 		group = d.cutGroup(request.GetName(), request.GetSourceVolumeIds())
+		group.parameters = request.GetParameters()
 	}
 	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: d.tellGroup(group)}, nil
 }

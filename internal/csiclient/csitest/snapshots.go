@@ -26,13 +26,16 @@ type Snapshots struct {
 	// Answer changes what is told of a snapshot, not the snapshot: a driver
 	// that answers nonsense.
 	Answer func(*csi.Snapshot)
+	// Strict refuses a repetition that differs in its parameters, as the spec allows.
+	Strict bool
 
 	byName map[string]*snapshotState
 }
 
 type snapshotState struct {
-	snapshot *csi.Snapshot
-	unready  int
+	snapshot   *csi.Snapshot
+	unready    int
+	parameters map[string]string
 }
 
 // SnapshotTime is when all snapshots of this driver were taken.
@@ -51,8 +54,12 @@ func (d *Driver) CreateSnapshot(_ context.Context, request *csi.CreateSnapshotRe
 	if exists && made.snapshot.GetSourceVolumeId() != request.GetSourceVolumeId() {
 		return nil, status.Errorf(codes.AlreadyExists, "snapshot %s is of another volume", request.GetName())
 	}
+	if exists && d.Snapshots.Strict && !maps.Equal(made.parameters, request.GetParameters()) {
+		return nil, status.Errorf(codes.AlreadyExists, "snapshot %s exists, taken with other parameters", request.GetName())
+	}
 	if !exists {
 		made = d.cut(request.GetName(), request.GetSourceVolumeId(), "")
+		made.parameters = request.GetParameters()
 	}
 	return &csi.CreateSnapshotResponse{Snapshot: d.tell(made)}, nil
 }

@@ -143,8 +143,8 @@ func (c *Controller) ours(object *groupv1.VolumeGroupSnapshotContent) bool {
 	if object.Spec.Driver != c.env.Driver || !static(object) && len(object.Spec.Source.VolumeHandles) == 0 {
 		return false
 	}
-	if object.Spec.VolumeGroupSnapshotClassName == nil {
-		return true
+	if object.Spec.VolumeGroupSnapshotClassName == nil || marked(object) || handleOf(object) != "" {
+		return true // this driver was asked for it, whatever has become of the class
 	}
 	class, found := c.classes.Get(*object.Spec.VolumeGroupSnapshotClassName)
 	return !found || class.Driver == c.env.Driver

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // cut asks the driver for a content's group snapshot, for the first time or
@@ -20,9 +22,13 @@ func (c *Controller) cut(ctx context.Context, object *groupv1.VolumeGroupSnapsho
 	if err != nil {
 		return c.failed(ctx, object, err)
 	}
-	object, err = c.writer.Mark(ctx, object, is(stepCut))
+	frozen := content.Request{Name: request.GetName(), Parameters: request.GetParameters()}
+	object, repeated, err := c.writer.Mark(ctx, object, frozen, is(stepCut))
 	if err != nil {
 		return object, err
+	}
+	if err := c.thaw(object, request); err != nil {
+		return c.failed(ctx, object, err)
 	}
 	if err := c.env.Failpoints.Hit("groupsnapshot/marked"); err != nil {
 		return object, err
@@ -32,7 +38,7 @@ func (c *Controller) cut(ctx context.Context, object *groupv1.VolumeGroupSnapsho
 		return object, fail
 	}
 	if err != nil {
-		return c.refused(ctx, object, err)
+		return c.refused(ctx, object, repeated, err)
 	}
 	object, err = c.writer.Status(ctx, object, is(stepCut), taken(object, group))
 	if err != nil {
@@ -49,34 +55,54 @@ func is(wanted step) func(*groupv1.VolumeGroupSnapshotContent) bool {
 	return func(object *groupv1.VolumeGroupSnapshotContent) bool { return next(object) == wanted }
 }
 
-// request is made of the content and its class alone, so that it is the same
-// each time.
-func (c *Controller) request(ctx context.Context, object *groupv1.VolumeGroupSnapshotContent) (*csi.CreateVolumeGroupSnapshotRequest, error) {
+// frozen is what the driver was given for the group snapshot before, or has to be
+// given according to the class and the flags.
+func (c *Controller) frozen(object *groupv1.VolumeGroupSnapshotContent) (content.Request, error) {
+	if marked(object) {
+		if request, ok, err := content.Frozen(object.Annotations); ok {
+			return request, err
+		}
+	}
 	if object.Spec.VolumeGroupSnapshotClassName == nil {
-		return nil, errors.New("it names no VolumeGroupSnapshotClass")
+		return content.Request{}, errors.New("it names no VolumeGroupSnapshotClass")
 	}
 	class, err := c.parse(object)
 	if err != nil {
-		return nil, err
+		return content.Request{}, err
 	}
 	name, err := c.options.Naming.GroupSnapshotName(object.Spec.VolumeGroupSnapshotRef.UID)
 	if err != nil {
-		return nil, err
+		return content.Request{}, err
 	}
-	if err := c.able(ctx); err != nil {
+	if c.options.ExtraMetadata {
+		maps.Copy(class.Parameters, names(object).GroupMetadata())
+	}
+	return content.Request{Name: name, Parameters: class.Parameters}, nil
+}
+
+// thaw makes a request what the content says that the driver was given, since
+// another process may have marked the content with another one.
+func (c *Controller) thaw(object *groupv1.VolumeGroupSnapshotContent, request *csi.CreateVolumeGroupSnapshotRequest) error {
+	frozen, err := c.frozen(object)
+	request.Name, request.Parameters = frozen.Name, frozen.Parameters
+	return err
+}
+
+// request is the same each time, but for the values of the secret.
+func (c *Controller) request(ctx context.Context, object *groupv1.VolumeGroupSnapshotContent) (*csi.CreateVolumeGroupSnapshotRequest, error) {
+	frozen, err := c.frozen(object)
+	if err == nil {
+		err = c.able(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
 	secrets, err := content.Secret(ctx, c.env, c.writer.Keys, object.Annotations)
 	if err != nil {
 		return nil, err
 	}
-	if c.options.ExtraMetadata {
-		for key, value := range names(object).GroupMetadata() {
-			class.Parameters[key] = value
-		}
-	}
 	return &csi.CreateVolumeGroupSnapshotRequest{
-		Name: name, SourceVolumeIds: object.Spec.Source.VolumeHandles, Parameters: class.Parameters, Secrets: secrets,
+		Name: frozen.Name, SourceVolumeIds: object.Spec.Source.VolumeHandles, Parameters: frozen.Parameters, Secrets: secrets,
 	}, nil
 }
 
@@ -131,12 +157,15 @@ func same(a, b []string) bool {
 }
 
 // refused records a failed call, as package snapshot does.
-func (c *Controller) refused(ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, failure error) (*groupv1.VolumeGroupSnapshotContent, error) {
+func (c *Controller) refused(ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, repeated bool, failure error) (*groupv1.VolumeGroupSnapshotContent, error) {
 	if ctx.Err() != nil {
 		return object, failure // the process ends: no fault of the driver's
 	}
-	if claim.Classify(claim.CallSnapshot, failure) == claim.OutcomeUncertain {
-		return c.failed(ctx, object, fmt.Errorf("%w (the snapshots may still be taken: the same call is repeated)", failure))
+	outcome := lifecycle.AfterFailedCreate(lifecycle.Creation{
+		Call: claim.CallSnapshot, Copied: true, Repeated: repeated, Desired: object.DeletionTimestamp == nil,
+	}, failure)
+	if outcome.KeepsIntent() {
+		return c.failed(ctx, object, content.Kept(c.writer.Keys, "group snapshot", outcome, failure))
 	}
 	object, err := c.writer.Unmark(ctx, object)
 	if err != nil {

@@ -141,8 +141,8 @@ func (c *Controller) ours(object *snapshotv1.VolumeSnapshotContent) bool {
 	if object.Spec.Driver != c.env.Driver || object.Spec.Source.VolumeHandle == nil && object.Spec.Source.SnapshotHandle == nil {
 		return false
 	}
-	if object.Spec.VolumeSnapshotClassName == nil {
-		return true
+	if object.Spec.VolumeSnapshotClassName == nil || marked(object) || handleOf(object) != "" {
+		return true // this driver was asked for it, whatever has become of the class
 	}
 	class, found := c.classes.Get(*object.Spec.VolumeSnapshotClassName)
 	return !found || class.Driver == c.env.Driver

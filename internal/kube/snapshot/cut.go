@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // cut asks the driver for a content's snapshot: for the first time, again
@@ -22,13 +24,17 @@ func (c *Controller) cut(ctx context.Context, object *snapshotv1.VolumeSnapshotC
 	if err != nil {
 		return c.failed(ctx, object, err)
 	}
+	repeated := true
 	if next(object) == stepPoll {
 		object, err = c.writer.Recheck(ctx, object, is(stepPoll))
 	} else {
-		object, err = c.writer.Mark(ctx, object, is(stepCut))
+		object, repeated, err = c.writer.Mark(ctx, object, content.Request{Name: request.GetName(), Parameters: request.GetParameters()}, is(stepCut))
 	}
 	if err != nil {
 		return object, err
+	}
+	if err := c.thaw(object, request); err != nil {
+		return c.failed(ctx, object, err)
 	}
 	if err := c.env.Failpoints.Hit("snapshot/marked"); err != nil {
 		return object, err
@@ -38,7 +44,7 @@ func (c *Controller) cut(ctx context.Context, object *snapshotv1.VolumeSnapshotC
 		return object, fail
 	}
 	if err != nil {
-		return c.refused(ctx, object, err)
+		return c.refused(ctx, object, repeated, err)
 	}
 	object, err = c.writer.Status(ctx, object, is(next(object)), taken(object, snapshot, false))
 	if err != nil {
@@ -55,23 +61,44 @@ func is(wanted step) func(*snapshotv1.VolumeSnapshotContent) bool {
 	return func(object *snapshotv1.VolumeSnapshotContent) bool { return next(object) == wanted }
 }
 
-// request is made of the content and its class alone, so that it is the same
-// each time.
-func (c *Controller) request(ctx context.Context, object *snapshotv1.VolumeSnapshotContent) (*csi.CreateSnapshotRequest, error) {
+// frozen is what the driver was given for the snapshot before, or has to be given
+// according to the class and the flags.
+func (c *Controller) frozen(object *snapshotv1.VolumeSnapshotContent) (content.Request, error) {
+	if marked(object) || handleOf(object) != "" {
+		if request, ok, err := content.Frozen(object.Annotations); ok {
+			return request, err
+		}
+	}
 	if object.Spec.VolumeSnapshotClassName == nil {
-		return nil, errors.New("it names no VolumeSnapshotClass")
+		return content.Request{}, errors.New("it names no VolumeSnapshotClass")
 	}
 	class, err := c.parse(object)
 	if err != nil {
-		return nil, err
+		return content.Request{}, err
 	}
 	name, err := c.options.Naming.SnapshotName(object.Spec.VolumeSnapshotRef.UID)
 	if err != nil {
-		return nil, err
+		return content.Request{}, err
 	}
-	offered, err := c.env.CSI.ControllerCapabilities(ctx)
-	if err == nil && !offered.Snapshots {
-		err = fmt.Errorf("the driver %s takes no snapshots (it lacks CREATE_DELETE_SNAPSHOT)", c.env.Driver)
+	if c.options.ExtraMetadata {
+		maps.Copy(class.Parameters, names(object).Metadata())
+	}
+	return content.Request{Name: name, Parameters: class.Parameters}, nil
+}
+
+// thaw makes a request what the content says that the driver was given, since
+// another process may have marked the content with another one.
+func (c *Controller) thaw(object *snapshotv1.VolumeSnapshotContent, request *csi.CreateSnapshotRequest) error {
+	frozen, err := c.frozen(object)
+	request.Name, request.Parameters = frozen.Name, frozen.Parameters
+	return err
+}
+
+// request is the same each time, but for the values of the secret.
+func (c *Controller) request(ctx context.Context, object *snapshotv1.VolumeSnapshotContent) (*csi.CreateSnapshotRequest, error) {
+	frozen, err := c.frozen(object)
+	if err == nil {
+		err = c.able(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -80,14 +107,18 @@ func (c *Controller) request(ctx context.Context, object *snapshotv1.VolumeSnaps
 	if err != nil {
 		return nil, err
 	}
-	if c.options.ExtraMetadata {
-		for key, value := range names(object).Metadata() {
-			class.Parameters[key] = value
-		}
-	}
 	return &csi.CreateSnapshotRequest{
-		SourceVolumeId: *object.Spec.Source.VolumeHandle, Name: name, Parameters: class.Parameters, Secrets: secrets,
+		SourceVolumeId: *object.Spec.Source.VolumeHandle, Name: frozen.Name, Parameters: frozen.Parameters, Secrets: secrets,
 	}, nil
+}
+
+// able reports as an error that the driver takes no snapshots.
+func (c *Controller) able(ctx context.Context) error {
+	offered, err := c.env.CSI.ControllerCapabilities(ctx)
+	if err == nil && !offered.Snapshots {
+		err = fmt.Errorf("the driver %s takes no snapshots (it lacks CREATE_DELETE_SNAPSHOT)", c.env.Driver)
+	}
+	return err
 }
 
 // create makes the call. An answer that cannot be right settles nothing: the
@@ -118,15 +149,17 @@ func check(object *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot) err
 	return nil
 }
 
-// refused records a failed call. After a final answer there is no snapshot to
-// wait for, and the content may be deleted; after any other the marker stays,
-// and the same call is made until the answer is final.
-func (c *Controller) refused(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, failure error) (*snapshotv1.VolumeSnapshotContent, error) {
+// refused records a failed call. When nothing can exist the mark goes, and the
+// content may be deleted; else the mark stays, and the same call is repeated.
+func (c *Controller) refused(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, repeated bool, failure error) (*snapshotv1.VolumeSnapshotContent, error) {
 	if ctx.Err() != nil {
 		return object, failure // the process ends: no fault of the driver's
 	}
-	if claim.Classify(claim.CallSnapshot, failure) == claim.OutcomeUncertain {
-		return c.failed(ctx, object, fmt.Errorf("%w (the snapshot may still be taken: the same call is repeated)", failure))
+	outcome := lifecycle.AfterFailedCreate(lifecycle.Creation{
+		Call: claim.CallSnapshot, Copied: true, Repeated: repeated, Desired: object.DeletionTimestamp == nil,
+	}, failure)
+	if handleOf(object) == "" && outcome.KeepsIntent() {
+		return c.failed(ctx, object, content.Kept(c.writer.Keys, "snapshot", outcome, failure))
 	}
 	object, err := c.writer.Unmark(ctx, object)
 	if err != nil {

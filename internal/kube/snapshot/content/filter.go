@@ -5,6 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
 // View is what of a content decides whether a change of it is worth a look.
@@ -15,7 +17,7 @@ type View struct {
 }
 
 // Matters tells whether a change is worth a look. What this controller writes
-// itself is not: the status, the finalizers and its own annotation. Becoming
+// itself is not: the status, the finalizers and its own annotations. Becoming
 // ready is, also when somebody else says so, since a deletion may wait for it.
 func Matters(old, changed View, own string) bool {
 	if old.Meta.ResourceVersion == changed.Meta.ResourceVersion {
@@ -30,9 +32,8 @@ func Matters(old, changed View, own string) bool {
 
 func decisive(meta metav1.ObjectMeta, own string) metav1.ObjectMeta {
 	meta.ResourceVersion, meta.ManagedFields, meta.Finalizers = "", nil, nil
-	if _, has := meta.Annotations[own]; has {
-		meta.Annotations = maps.Clone(meta.Annotations)
-		delete(meta.Annotations, own)
-	}
+	meta.Annotations = maps.Clone(meta.Annotations)
+	delete(meta.Annotations, own)
+	delete(meta.Annotations, claim.SnapshotRequestAnnotation)
 	return meta
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,20 +66,31 @@ func (w *Writer[T]) Marked(object T) bool {
 	return marked
 }
 
-// Mark records that the driver is about to be asked for the snapshot, and sees
-// to it that the content cannot vanish meanwhile. It decides with wanted on the
-// content's state in the API server, not in the cache; ErrChanged if that is
-// not the state for it any more.
-func (w *Writer[T]) Mark(ctx context.Context, object T, wanted func(T) bool) (T, error) {
+// Mark records that the driver is about to be asked for the snapshot, with the
+// request, and sees to it that the content cannot vanish meanwhile. It decides
+// with wanted on the content's state in the API server, not in the cache;
+// ErrChanged if that is not the state for it any more. repeated reports that the
+// content was marked before: the driver may have been asked, with the request
+// that the content has (Frozen).
+func (w *Writer[T]) Mark(ctx context.Context, object T, request Request, wanted func(T) bool) (marked T, repeated bool, err error) {
 	if w.Marked(object) {
-		return w.Recheck(ctx, object, wanted)
+		live, err := w.Recheck(ctx, object, wanted)
+		if err != nil || w.Marked(live) {
+			return live, true, err
+		}
+		object = live
 	}
-	return w.write(ctx, object, wanted, func(object T) (T, error) {
-		if w.Marked(object) {
+	text, err := request.encode()
+	if err != nil {
+		return object, false, err
+	}
+	marked, err = w.write(ctx, object, wanted, func(object T) (T, error) {
+		if repeated = w.Marked(object); repeated {
 			return object, nil
 		}
-		return w.patch(ctx, object, w.markOps(object))
+		return w.patch(ctx, object, w.markOps(object, text))
 	})
+	return marked, repeated, err
 }
 
 // Recheck is Live for a content that must still be in a state.
@@ -90,23 +102,31 @@ func (w *Writer[T]) Recheck(ctx context.Context, object T, wanted func(T) bool) 
 	return live, err
 }
 
-func (w *Writer[T]) markOps(object T) []cluster.Op {
-	ops := []cluster.Op{cluster.TestVersion(object.GetResourceVersion()), annotate(object, w.Keys.BeingCreated, "yes")}
+func (w *Writer[T]) markOps(object T, request string) []cluster.Op {
+	ops := []cluster.Op{
+		cluster.TestVersion(object.GetResourceVersion()),
+		annotate(object, map[string]string{w.Keys.BeingCreated: "yes", claim.SnapshotRequestAnnotation: request}),
+	}
 	if object.GetDeletionTimestamp() == nil {
 		ops = append(ops, cluster.AddFinalizers(object, w.Keys.Finalizer)...)
 	}
 	return ops
 }
 
-// annotate sets one key and leaves the others alone, whoever writes them.
-func annotate(object metav1.Object, key, value string) cluster.Op {
-	if object.GetAnnotations() == nil {
-		return cluster.Add(map[string]string{key: value}, "metadata", "annotations")
+// annotate sets keys and leaves the others alone. The version that the patch is
+// bound to keeps what others write.
+func annotate(object metav1.Object, pairs map[string]string) cluster.Op {
+	all := maps.Clone(object.GetAnnotations())
+	if all == nil {
+		all = map[string]string{}
 	}
-	return cluster.Add(value, "metadata", "annotations", key)
+	maps.Copy(all, pairs)
+	return cluster.Add(all, "metadata", "annotations")
 }
 
-// Unmark records that there is no call any more whose outcome is unknown.
+// Unmark records that there is no call any more whose outcome is unknown. The
+// request stays: a snapshot that is not ready yet is asked about with it, and
+// the next mark replaces it.
 func (w *Writer[T]) Unmark(ctx context.Context, object T) (T, error) {
 	if !w.Marked(object) {
 		return object, nil
