@@ -145,13 +145,14 @@ func (m *machine) mistreat() {
 	code := func() codes.Code {
 		return rapid.SampledFrom([]codes.Code{
 			codes.OK, codes.Aborted, codes.DeadlineExceeded, codes.Unavailable, codes.Internal, codes.ResourceExhausted,
+			codes.AlreadyExists, codes.FailedPrecondition, codes.PermissionDenied, codes.Unknown,
 		}).Draw(m.t, "code")
 	}
 	m.mischief.mu.Lock()
 	defer m.mischief.mu.Unlock()
 	m.mischief.before = append(m.mischief.before, code())
 	// Only what leaves the outcome open may come after the effect.
-	if after := code(); after != codes.Internal && after != codes.ResourceExhausted {
+	if after := code(); slices.Contains([]codes.Code{codes.OK, codes.Aborted, codes.DeadlineExceeded, codes.Unavailable}, after) {
 		m.mischief.after = append(m.mischief.after, after)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // cut asks the driver for a content's snapshot, and marks the content before:
@@ -41,9 +42,11 @@ func (m *Manager) cut(ctx context.Context, content *snapshotv1.VolumeSnapshotCon
 		return err
 	}
 	return m.stepOf(ctx, contentMatter(content), StepSnapshot, m.onward(claim.CallSnapshot), func(ctx context.Context) (string, error) {
+		repeated := again
+		again = true // if the step is repeated, this call may have had its effect
 		snapshot, err := driver.Client.CreateSnapshot(ctx, request)
 		if err != nil {
-			return "", m.cutRefused(content, again, err)
+			return "", m.cutRefused(content, repeated, err)
 		}
 		if err := m.acceptSnapshot(content, snapshot); err != nil {
 			return "", err // it may exist, and nobody knows which it is
@@ -55,12 +58,15 @@ func (m *Manager) cut(ctx context.Context, content *snapshotv1.VolumeSnapshotCon
 	})
 }
 
-// cutRefused takes the mark off after a final answer.
-func (m *Manager) cutRefused(content *snapshotv1.VolumeSnapshotContent, again bool, failure error) error {
-	if claim.Classify(claim.CallSnapshot, failure) == claim.OutcomeUncertain {
+// cutRefused takes the mark off when nothing can exist.
+func (m *Manager) cutRefused(content *snapshotv1.VolumeSnapshotContent, repeated bool, failure error) error {
+	outcome := lifecycle.AfterFailedCreate(lifecycle.Creation{
+		Call: claim.CallSnapshot, Copied: true, Repeated: repeated, Desired: content.DeletionTimestamp == nil,
+	}, failure)
+	switch {
+	case claim.Classify(claim.CallSnapshot, failure) == claim.OutcomeUncertain:
 		return fmt.Errorf("%w (the snapshot may still be taken: the same call is repeated)", failure)
-	}
-	if again && !denies(failure, true) {
+	case outcome.KeepsIntent():
 		return &uncertain{fmt.Errorf("the snapshot may have been taken by an earlier call, and the driver cannot tell: %w", failure)}
 	}
 	return errors.Join(failure, m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {

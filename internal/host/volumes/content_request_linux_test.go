@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -113,5 +114,36 @@ func TestSnapshot_isAskedForAnewAfterARefusal(t *testing.T) {
 	d.isTold("SnapshotReady", "ns/s")
 	if last := calls.all()[calls.count()-1]; last["speed"] != "2" {
 		t.Errorf("asked with %v", last)
+	}
+}
+
+// A step repeats its call before the content is read again: the second answer is
+// one to a repeated call then, and an error says nothing about the first call.
+func TestSnapshot_aStepThatRepeatsItsCallForgetsNothing(t *testing.T) {
+	var d *daemon
+	d = newDaemon(t, func(driver *csitest.Driver) {
+		driver.Before = func(_ context.Context, rpc string, _ any) error {
+			if rpc == "CreateSnapshot" && driver.Count(rpc) == 2 {
+				d.erase(snapshotResource, "ns/s")
+				return csitest.Fail(codes.Internal, "throttled")
+			}
+			return nil
+		}
+		driver.After = func(_ context.Context, rpc string, _ any) error {
+			if rpc == "CreateSnapshot" && driver.Count(rpc) == 1 {
+				return csitest.Fail(codes.DeadlineExceeded, "the answer was lost")
+			}
+			return nil
+		}
+	})
+	d.manager.options.Patience = time.Minute
+	d.isBound(d.claim("data", protected))
+	d.snapshotClass(nil)
+	d.snapshot("s", "data")
+	d.until("the content is gone", func(tx *store.Tx) bool {
+		return d.driver.Count("CreateSnapshot") > 1 && get(t, tx.SnapshotContents(), "snapcontent-uid-s") == nil
+	})
+	if left := d.driver.SnapshotsLeft(); left != nil {
+		t.Errorf("left at the driver: %q", left)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -12,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // create asks the driver and records the volume. A final error takes the
@@ -39,40 +38,28 @@ func (m *Manager) create(ctx context.Context, record *store.Provisioning, fresh 
 	return volume, m.hit("provision/recorded")
 }
 
-// refused records how an attempt failed. Unless the driver says that nothing
-// was made, the record stays, and with it the way to find the volume again.
+// refused records how an attempt failed. Unless nothing can exist, the record
+// stays, and with it the way to find the volume again.
 func (m *Manager) refused(record *store.Provisioning, request *csi.CreateVolumeRequest, fresh bool, err error) error {
 	if isLocal(err) {
 		return err
 	}
-	final := claim.Classify(claim.CallCreate, err) != claim.OutcomeUncertain
-	if final && !fresh && !denies(err, request.GetVolumeContentSource() != nil) {
-		final = false
+	outcome := lifecycle.Discard
+	if !errors.As(err, new(*takenBackError)) {
+		outcome = lifecycle.AfterFailedCreate(lifecycle.Creation{
+			Call: claim.CallCreate, Copied: request.GetVolumeContentSource() != nil, Repeated: !fresh, Desired: true,
+		}, err)
+	}
+	if outcome.KeepsIntent() && claim.Classify(claim.CallCreate, err) != claim.OutcomeUncertain {
 		err = &uncertain{fmt.Errorf("volume %q may have been made by an earlier call, and the driver does not say: %w", record.VolumeName, err)}
 	}
 	note(&record.Trouble, claim.CallCreate, err)
 	return errors.Join(err, m.update(func(tx *store.Tx) error {
-		if final {
+		if !outcome.KeepsIntent() {
 			return forget(tx, record)
 		}
 		return tx.Provisionings().Put(string(record.ClaimUID), record)
 	}))
-}
-
-// denies tells whether a final answer to a repeated request says that an earlier
-// one made nothing either, no volume or no snapshot. A driver that failed, has no
-// room for another, lost the source of a copy, or takes what there is for
-// somebody else's, does not.
-func denies(err error, copied bool) bool {
-	switch {
-	case errors.As(err, new(*takenBackError)):
-		return true
-	case errors.Is(err, claim.ErrDriverFailed), errors.Is(err, backend.ErrNoSpace), errors.Is(err, backend.ErrExists), errors.Is(err, backend.ErrDataLoss):
-		return false
-	case errors.Is(err, backend.ErrNotFound):
-		return !copied
-	}
-	return true
 }
 
 // uncertain hides what kind of an error it is about: whatever the driver's
@@ -126,14 +113,15 @@ func (m *Manager) accept(ctx context.Context, driver *plugins.Driver, record *st
 	if handle == "" {
 		return wrong // there is nothing to delete it by: it is asked for again
 	}
-	other, err := m.holder(record, handle)
-	switch {
-	case err != nil:
+	holder, err := m.holder(record.Driver, handle)
+	if err != nil {
 		return err
-	case other != "":
-		return fmt.Errorf("the driver answered CreateVolume %q with volume %q, which is that of PersistentVolume %q", request.GetName(), handle, other)
-	case wrong == nil:
+	}
+	switch lifecycle.AfterCreate(lifecycle.Answer{Desired: true, Claimed: true, Usable: wrong == nil, Holder: holder}) {
+	case lifecycle.Save:
 		return nil
+	case lifecycle.Wait, lifecycle.Leave:
+		return fmt.Errorf("the driver answered CreateVolume %q with volume %q, which is that of PersistentVolume %q", request.GetName(), handle, holder.Name)
 	}
 	if err := driver.Client.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: handle, Secrets: request.GetSecrets()}); err != nil {
 		// This is not final, since the record is needed to find the volume again,
@@ -149,14 +137,13 @@ type takenBackError struct{ error }
 
 func (t *takenBackError) Is(target error) bool { return target == claim.ErrDriverFailed }
 
-// holder is another PersistentVolume that has the volume.
-func (m *Manager) holder(record *store.Provisioning, handle string) (string, error) {
-	names, err := m.index.find(hasHandle(record.Driver, handle))
-	names = slices.DeleteFunc(names, func(name string) bool { return name == record.VolumeName })
+// holder is the PersistentVolume that names a volume.
+func (m *Manager) holder(driver, handle string) (lifecycle.Holder, error) {
+	names, err := m.index.find(hasHandle(driver, handle))
 	if err != nil || len(names) == 0 {
-		return "", err
+		return lifecycle.Holder{}, err
 	}
-	return names[0], nil
+	return lifecycle.Holder{Name: names[0]}, nil
 }
 
 // save writes volume, claim and the end of the intent in one transaction. A
