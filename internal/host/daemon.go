@@ -57,6 +57,9 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 		h.set.Rest(quiet, options.Rest)
 	}
 	h.supervisor = h.newSupervisor()
+	if err := h.endUnanswered(ctx); err != nil {
+		return fmt.Errorf("find the holds that no caller got: %w", err)
+	}
 	served := api.Options{
 		Store: h.store, Journal: h.journal, Host: h, Logger: h.options.Logger, Version: options.Version,
 		Group: options.Group, ReadGroup: options.ReadGroup,

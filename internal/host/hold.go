@@ -49,6 +49,9 @@ func (h *Host) Hold(ctx context.Context, request api.HoldRequest) (api.HoldAnswe
 	}
 	answer, err := h.awaitHold(ctx, key, hold.uid)
 	answer.Warnings = hold.warnings
+	if err == nil {
+		err = h.recordAnswer(key, hold.uid)
+	}
 	if err == nil || !hold.made {
 		return answer, err
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -20,6 +22,10 @@ type lease struct {
 	// of that boot; no PID: the hold ends with the boot only.
 	PID   int32  `json:"pid,omitempty"`
 	Start uint64 `json:"start,omitempty"`
+	// Unanswered is set until the volumes of a hold without a PID are in place. The
+	// caller does not use the volumes before it gets an answer, and a host that is
+	// killed sends none.
+	Unanswered bool `json:"unanswered,omitempty"`
 }
 
 // addLease writes down what a hold ends with. While this host runs, its
@@ -29,7 +35,7 @@ func (h *Host) addLease(pod *corev1.Pod, request api.HoldRequest) error {
 	if !request.Lease && !request.UntilReboot {
 		return nil
 	}
-	made := lease{BootID: h.bootID}
+	made := lease{BootID: h.bootID, Unanswered: !request.Lease}
 	if request.Lease {
 		var err error
 		if made.Start, err = startOfProcess(request.PID); err != nil {
@@ -43,6 +49,74 @@ func (h *Host) addLease(pod *corev1.Pod, request api.HoldRequest) error {
 	}
 	pod.Annotations[leaseAnnotation] = string(text)
 	return nil
+}
+
+// sameLease reports whether two holds end with the same, answered or not.
+func sameLease(a, b *corev1.Pod) bool {
+	texts := [2]string{a.Annotations[leaseAnnotation], b.Annotations[leaseAnnotation]}
+	if texts[0] == texts[1] {
+		return true
+	}
+	var leases [2]lease
+	for i := range leases {
+		if err := json.Unmarshal([]byte(texts[i]), &leases[i]); err != nil {
+			return false
+		}
+		leases[i].Unanswered = false
+	}
+	return leases[0] == leases[1]
+}
+
+// recordAnswer records that the caller gets its answer: from now on the hold
+// stays when the host is killed.
+func (h *Host) recordAnswer(key string, uid types.UID) error {
+	err := h.store.Update(func(tx *store.Tx) error {
+		pod, err := tx.Pods().Get(key)
+		if err != nil || pod == nil || pod.UID != uid {
+			return err
+		}
+		var known lease
+		if text := pod.Annotations[leaseAnnotation]; text == "" || json.Unmarshal([]byte(text), &known) != nil || !known.Unanswered {
+			return nil
+		}
+		known.Unanswered = false
+		text, err := json.Marshal(known)
+		if err != nil {
+			return err
+		}
+		pod = pod.DeepCopy()
+		pod.Annotations[leaseAnnotation] = string(text)
+		return tx.Pods().Put(key, pod)
+	})
+	if err != nil {
+		return fmt.Errorf("hold %s: record that its volumes are in place: %w", key, err)
+	}
+	return nil
+}
+
+// endUnanswered ends the holds that an earlier host was killed before it
+// answered for: the caller does not use them and never releases them. It runs
+// before this host accepts calls. A hold that cannot be ended stays.
+func (h *Host) endUnanswered(ctx context.Context) error {
+	var unanswered []*corev1.Pod
+	err := h.store.View(func(tx *store.Tx) error {
+		all, err := tx.Pods().All()
+		for _, pod := range all {
+			var known lease
+			if text := pod.Annotations[leaseAnnotation]; text != "" && pod.DeletionTimestamp == nil && json.Unmarshal([]byte(text), &known) == nil && known.Unanswered {
+				unanswered = append(unanswered, pod)
+			}
+		}
+		return err
+	})
+	for _, pod := range unanswered {
+		key := store.KeyOf(pod)
+		h.options.Logger.Info("a hold ends: an earlier host was killed before it answered", "hold", key)
+		if err := h.endHold(ctx, api.ReleaseRequest{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}); err != nil {
+			h.options.Logger.Error("a hold without an answer cannot be ended; end it with 'holdfast release'", "hold", key, "error", err)
+		}
+	}
+	return err
 }
 
 // followLeases ends the holds of an earlier host whose processes are gone, and

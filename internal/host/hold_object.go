@@ -185,7 +185,7 @@ func sameHold(there, wanted *corev1.Pod) error {
 	switch {
 	case holder == "":
 		return conflict("%s is a pod that this host runs: choose another name", key)
-	case there.Annotations[leaseAnnotation] != wanted.Annotations[leaseAnnotation]:
+	case !sameLease(there, wanted):
 		return conflict("hold %s is there already, for %s: choose another name, or end it with 'holdfast release %s'", key, holder, there.Name)
 	case there.Annotations[holdAnnotation] == wanted.Annotations[holdAnnotation]:
 		return nil

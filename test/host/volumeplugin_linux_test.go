@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/host/api"
 )
 
 // engine is a container engine: it knows the protocol of volume plugins.
@@ -100,7 +102,7 @@ func TestVolumePlugin_servesAContainerEngine(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(first, "file"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e.fails("Remove", `{"Name":"web"}`, "is in use by pod default/volume-plugin-")
+	e.fails("Remove", `{"Name":"web"}`, "'holdfast release NAME -n default'")
 	if got := len(e.does("List", "{}").Volumes); got != 2 {
 		t.Errorf("%d volumes are listed; want web and data", got)
 	}
@@ -160,6 +162,45 @@ func TestVolumePlugin_aVolumeThatStaysBusy(t *testing.T) {
 	m.until("the volume is gone", limitOfTest, func() bool {
 		return len(m.mounts()) == 0 && get[*corev1.PersistentVolumeClaim](m, "persistentvolumeclaims", "default", "web") == nil
 	})
+}
+
+// An engine whose Mount got no answer does not use the volume, counts no use of it,
+// and so sends no Unmount. The next host ends the hold; the one after it answers.
+func TestVolumePlugin_aMountThatTheHostDidNotAnswer(t *testing.T) {
+	m, e := withEngine(t)
+	e.does("Create", `{"Name":"good","Opts":{"size":"16Mi"}}`)
+	good := e.does("Mount", `{"Name":"good","ID":"podman"}`).Mountpoint
+	e.does("Create", `{"Name":"big","Opts":{"size":"900Ti"}}`)
+	ended := make(chan error, 1)
+	go func() {
+		response, err := e.http.Post("http://plugin/VolumeDriver.Mount", "application/json", strings.NewReader(`{"Name":"big","ID":"podman"}`))
+		if err == nil {
+			err = response.Body.Close()
+		}
+		ended <- err
+	}()
+	holds := func() int {
+		list, err := m.client.List(t.Context(), m.kind("pods"), api.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items)
+	}
+	m.until("the hold is recorded", limitOfTest, func() bool { return holds() == 2 })
+	m.kill()
+	if err := <-ended; err == nil {
+		t.Error("the Mount of a volume that cannot be made was answered")
+	}
+	m.start("--volume-plugin", m.plugin())
+	e.does("Remove", `{"Name":"big"}`)
+	m.until("the hold and the claim are gone", limitOfTest, func() bool {
+		return holds() == 1 && get[*corev1.PersistentVolumeClaim](m, "persistentvolumeclaims", "default", "big") == nil
+	})
+	if again := e.does("Mount", `{"Name":"good","ID":"podman"}`).Mountpoint; again != good || !isMounted(t, good) {
+		t.Errorf("the Mount that was answered is at %s after the restart, and was at %s", again, good)
+	}
+	e.does("Unmount", `{"Name":"good","ID":"podman"}`)
+	e.does("Remove", `{"Name":"good"}`)
 }
 
 // A volume that could only wait for its class is refused when it is made, not by

@@ -31,13 +31,17 @@ import (
 // contentType is the protocol's.
 const contentType = "application/vnd.docker.plugins.v1.1+json"
 
+// PodmanTimeout is the volume_plugin_timeout of containers.conf that the guide
+// for Podman sets.
+const PodmanTimeout = time.Minute
+
 const (
 	// maximumBody bounds a request.
 	maximumBody = 1 << 20
 	headerLimit = 10 * time.Second
-	// callLimit is below the two minutes that Docker waits for a Mount, so that
-	// it gets the reason.
-	callLimit = 110 * time.Second
+	// callLimit is below what an engine waits for a Mount, so that it gets the
+	// reason: Docker two minutes, Podman PodmanTimeout.
+	callLimit = PodmanTimeout - 10*time.Second
 	// unmountWait is how long an Unmount waits for the volume to be unmounted,
 	// below the 5 s that Podman waits for an answer (containers.conf,
 	// volume_plugin_timeout).
@@ -133,7 +137,11 @@ func decode(w http.ResponseWriter, r *http.Request) (asked request, err error) {
 func (p *Plugin) reply(w http.ResponseWriter, path string, asked request, answered answer, err error) {
 	w.Header().Set("Content-Type", contentType)
 	if err != nil {
-		p.Logger.Warn("a call of the volume plugin failed", "call", path, "volume", asked.Name, "id", asked.ID, "error", err)
+		level := slog.LevelWarn
+		if errors.Is(err, errNoVolume) {
+			level = slog.LevelDebug // engines ask for a volume before they create it
+		}
+		p.Logger.Log(context.Background(), level, "a call of the volume plugin failed", "call", path, "volume", asked.Name, "id", asked.ID, "error", err)
 		answered = answer{Err: err.Error()}
 		w.WriteHeader(http.StatusInternalServerError)
 	}

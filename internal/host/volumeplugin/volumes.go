@@ -23,6 +23,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
+var errNoVolume = errors.New("no such volume")
+
 const (
 	// DefaultSize is the size of a volume that is created without one: `docker run
 	// -v NAME:/path` gives none.
@@ -188,7 +190,7 @@ func (p *Plugin) remove(ctx context.Context, asked request) (answer, error) {
 		return answer{}, err
 	}
 	if len(users) > 0 {
-		return answer{}, fmt.Errorf("claim %s is in use by %s", key, strings.Join(users, ", "))
+		return answer{}, fmt.Errorf("claim %s is in use by %s: remove the containers that use it; if there are none, 'holdfast release NAME -n %s' ends a hold", key, strings.Join(users, ", "), namespace)
 	}
 	kind, _ := store.KindOf("persistentvolumeclaims")
 	_, err = p.Host.DeleteObject(ctx, kind, key, api.DeleteOptions{UID: string(pvc.UID)})
@@ -323,7 +325,7 @@ func (p *Plugin) look(name string) (volume, error) {
 		return volume{}, err
 	}
 	if pvc == nil {
-		return volume{}, fmt.Errorf("no such volume: there is no claim %s", store.Key(namespace, claim))
+		return volume{}, fmt.Errorf("%w: there is no claim %s", errNoVolume, store.Key(namespace, claim))
 	}
 	return p.describe(pvc)
 }
