@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // statusWith is a running pod whose container has a state.
@@ -112,5 +113,20 @@ func TestAsk_whatItComesTo(t *testing.T) {
 	report, err := Ask(t.Context(), denied, Subject{Kind: "pvc", Namespace: "default", Name: "data"})
 	if err != nil || report.State != Unknown {
 		t.Errorf("what may not be read: %+v, %v", report, err)
+	}
+}
+
+// deletionTimestamp of a pod is the end of its grace period.
+func TestAsk_aDeletionBeganBeforeItsGracePeriod(t *testing.T) {
+	going := strings.Replace(statusWith("Running", "ready: true, started: true, state: {running: {}}"), "metadata: {",
+		`metadata: {deletionTimestamp: "2026-05-01T12:00:30Z", deletionGracePeriodSeconds: 30, finalizers: [example.com/keep], `, 1)
+	report, err := Ask(t.Context(), hostWorld{world: read(t, going, bound, pv)}, Subject{Kind: "pod", Namespace: "default", Name: "app"})
+	if err != nil || len(report.Findings) == 0 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	for _, finding := range report.Findings {
+		if want := "2026-05-01T12:00:00Z"; !finding.Since.IsZero() && finding.Since.UTC().Format(time.RFC3339) != want {
+			t.Errorf("%q is since %v; want %s", finding.What, finding.Since, want)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -54,9 +55,19 @@ func running(pod *corev1.Pod) bool {
 	})
 }
 
+// deletedAt is when the deletion of an object began: deletionTimestamp is when the
+// grace period ends, and so lies ahead until then.
+func deletedAt(object metav1.Object) time.Time {
+	at := object.GetDeletionTimestamp().Time
+	if grace := object.GetDeletionGracePeriodSeconds(); grace != nil {
+		at = at.Add(-time.Duration(*grace) * time.Second)
+	}
+	return at
+}
+
 // podGoes is for a pod that is being deleted and stays.
 func (w *walk) podGoes(pod *corev1.Pod) {
-	since := pod.DeletionTimestamp.Time
+	since := deletedAt(pod)
 	w.abandonable("pod", pod.Namespace, pod.Name)
 	for i := range pod.Spec.Volumes {
 		w.driverOf(pod, &pod.Spec.Volumes[i])

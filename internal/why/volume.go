@@ -251,7 +251,7 @@ func (w *walk) dependents(pv *corev1.PersistentVolume) {
 func (w *walk) held(kind Kind, object metav1.Object) {
 	for _, finalizer := range object.GetFinalizers() {
 		who, do := holder(finalizer)
-		w.add(following, Finding{What: fmt.Sprintf("%s %s is held by the finalizer %s (%s)", kind.Name(), object.GetName(), finalizer, who), Since: object.GetDeletionTimestamp().Time,
+		w.add(following, Finding{What: fmt.Sprintf("%s %s is held by the finalizer %s (%s)", kind.Name(), object.GetName(), finalizer, who), Since: deletedAt(object),
 			Evidence: []string{evidence(kind, object.GetNamespace(), object.GetName(), "metadata.finalizers")}, Do: do})
 	}
 }
