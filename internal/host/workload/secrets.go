@@ -1,10 +1,12 @@
 package workload
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"path"
 	"slices"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -69,7 +71,18 @@ func (s Secrets) value(namespace string, from *corev1.SecretKeySelector) (string
 	if !found && (from.Optional == nil || !*from.Optional) {
 		return "", false, &MissingSecret{Namespace: namespace, Name: from.Name, Key: from.Key}
 	}
-	return string(value), found, nil
+	return string(value), found, checkVariable(from.Name, from.Key, value)
+}
+
+// checkVariable refuses what an environment cannot carry as it is. The kernel ends
+// a variable at a zero byte (execve(2)), and the container's spec and the CRI of
+// Kubernetes carry text: other bytes would be replaced without a word, and two
+// different keys could become one.
+func checkVariable(secret, key string, value []byte) error {
+	if utf8.Valid(value) && !bytes.ContainsRune(value, 0) {
+		return nil
+	}
+	return fmt.Errorf("key %q of Secret %s is not text in UTF-8, or has a zero byte: an environment variable cannot carry it; mount it as a file (volumes[].secret)", key, secret)
 }
 
 // variables are a container's envFrom in order; a later source wins.
@@ -87,6 +100,9 @@ func (s Secrets) variables(namespace string, sources []corev1.EnvFromSource) (na
 			name := source.Prefix + key
 			if _, known := values[name]; !known {
 				names = append(names, name)
+			}
+			if err := checkVariable(source.SecretRef.Name, key, data[key]); err != nil {
+				return nil, nil, fmt.Errorf("envFrom[%d]: %w", i, err)
 			}
 			values[name] = string(data[key])
 		}

@@ -49,6 +49,27 @@ func TestFromContainer_takesVariablesFromSecrets(t *testing.T) {
 	}
 }
 
+// A key of encryption that is changed on its way loses what is encrypted with it.
+func TestFromContainer_refusesBytesThatAVariableCannotCarry(t *testing.T) {
+	for _, value := range []string{"key\xff\xfe", "key\x00more"} {
+		secrets := func(string) (*corev1.Secret, error) {
+			return &corev1.Secret{Data: map[string][]byte{"key": []byte(value)}}, nil
+		}
+		for name, change := range map[string]func(*corev1.Container){
+			"env": func(c *corev1.Container) {
+				c.Env = []corev1.EnvVar{{Name: "KEY", ValueFrom: fromSecret("db", "key", nil)}}
+			},
+			"envFrom": func(c *corev1.Container) { c.EnvFrom = []corev1.EnvFromSource{allOf("", "db", nil)} },
+		} {
+			pod := testPod(func(p *corev1.Pod) { change(&p.Spec.Containers[0]) })
+			got, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Secrets: secrets})
+			if err == nil || strings.Contains(err.Error(), value) || !strings.Contains(err.Error(), "mount it as a file") {
+				t.Errorf("%s of %q: %q, %v", name, value, got.Env, err)
+			}
+		}
+	}
+}
+
 func secretPod(change func(*corev1.SecretVolumeSource)) *corev1.Pod {
 	return testPod(func(p *corev1.Pod) {
 		source := &corev1.SecretVolumeSource{SecretName: "db"}
