@@ -211,7 +211,9 @@ func (p *Pool) loopsOfVolume(id string) ([]blockdev.Loop, error) {
 		if err == nil {
 			defer func() { _ = data.Close() }()
 			loops, err := blockdev.LoopsOf(data)
-			return loops, classify(err)
+			if !errors.Is(err, backend.ErrUnavailable) {
+				return loops, classify(err)
+			}
 		}
 	}
 	paths, number, err := p.backingPaths(path.Join(volumePath(id), dataFile))

@@ -200,16 +200,18 @@ func (p *Pool) cutMembers(ctx context.Context, members []*member) error {
 // cannot be cut again.
 func (p *Pool) beginMember(m *member) error {
 	entry := snapshotPath(m.record.ID)
-	p.unresolved.remove(entry) // replaced here, or undone with the group
-	if held, err := p.take(entry, unix.LOCK_EX); err == nil {
-		err = p.discard(entry)
-		held.release()
+	left, err := p.take(entry, unix.LOCK_EX)
+	switch {
+	case err == nil:
+		err = p.delete(entry)
+		left.release()
 		if err != nil {
 			return err
 		}
-	} else if !errors.Is(err, backend.ErrNotFound) {
+	case !errors.Is(err, backend.ErrNotFound):
 		return err
 	}
+	p.unresolved.remove(entry) // replaced now, or undone with the group
 	held, _, err := begin(p, entry, snapshotFile, m.record)
 	if err != nil {
 		return err

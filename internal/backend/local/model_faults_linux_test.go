@@ -48,12 +48,12 @@ func (m *model) drawFrom(names []string, fits func(name string) bool) string {
 	return m.draw("name", names...)
 }
 
-// run executes the call and, if drawn so, a restart. It returns the error of the
-// call.
-func (m *model) run(plan syscallfault.Plan, call func() error) error {
+// run executes the call and, if drawn so, a restart. System calls on the devices
+// fail as those on the pool do. It returns the error of the call.
+func (m *model) run(plan syscallfault.Plan, call func() error, devices ...string) error {
 	m.Helper()
 	var failure error
-	_, err := syscallfault.Run([]string{m.dir}, plan, func() { failure = call() })
+	_, err := syscallfault.Run(append(devices, m.dir), plan, func() { failure = call() })
 	m.want(err, nil)
 	if rapid.Bool().Draw(m.T, "restart") {
 		m.reopen()
@@ -103,16 +103,34 @@ func (m *model) faultyCreate(plan syscallfault.Plan) {
 	}
 }
 
+// faultyDelete draws volumes that are in use, too: whatever fails, they stay.
 func (m *model) faultyDelete(plan syscallfault.Plan) {
-	name := m.drawFrom(slices.Sorted(maps.Keys(m.volumes)), func(name string) bool { return !m.volumes[name].kept })
+	name := m.drawFrom(slices.Sorted(maps.Keys(m.volumes)), func(string) bool { return true })
 	if name == "" {
 		return
 	}
 	id := idOf(volumePrefix, name)
+	if m.volumes[name].kept {
+		m.faultyDeleteInUse(id, plan)
+		m.wantContent(name)
+		return
+	}
 	err := m.run(plan, func() error { return m.guard.DeleteVolume(m.ctx(), id) })
 	if _, lookup := m.pool.Volume(m.ctx(), id); !m.shown(err, lookup, false) {
 		delete(m.volumes, name)
 	}
+}
+
+func (m *model) faultyDeleteInUse(id string, plan syscallfault.Plan) {
+	devices, err := m.pool.Devices(m.ctx(), id)
+	if m.want(err, nil); len(devices) != 1 {
+		m.Fatalf("devices of %s: %+v", id, devices)
+	}
+	if m.run(plan, func() error { return m.guard.DeleteVolume(m.ctx(), id) }, devices[0].Path) == nil {
+		m.Fatalf("%s was deleted, and it is in use", id)
+	}
+	_, err = m.pool.Volume(m.ctx(), id)
+	m.want(err, nil)
 }
 
 func (m *model) faultySnapshot(plan syscallfault.Plan) {

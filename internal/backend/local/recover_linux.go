@@ -221,7 +221,8 @@ func (p *Pool) dropUnlessBusy(entry string) {
 	}
 }
 
-// complete errs on the side of an entry being there.
+// complete errs on the side of an entry being there. Data without a record had
+// one once, as the intent precedes the data: it is not an interrupted creation.
 func complete(root *os.Root, entry string) bool {
 	file := volumeFile
 	if path.Dir(entry) == snapshotsDir {
@@ -229,7 +230,8 @@ func complete(root *os.Root, entry string) bool {
 	}
 	data, err := readSmall(root, path.Join(entry, file))
 	if errors.Is(err, fs.ErrNotExist) {
-		return false
+		_, err := root.Lstat(path.Join(entry, dataFile))
+		return !errors.Is(err, fs.ErrNotExist)
 	}
 	record, err := decode[header](data, path.Base(entry))
 	return err != nil || record.State != creating

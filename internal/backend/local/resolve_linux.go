@@ -21,16 +21,20 @@ import (
 // completes or removes them before any other operation sees them.
 type unresolved struct {
 	mu      sync.Mutex
-	entries map[string]error
+	entries map[string]*failure
 }
+
+// failure is why an entry is unresolved. Each has an identity: an entry that was
+// resolved meanwhile and failed again has another one.
+type failure struct{ why error }
 
 func (u *unresolved) add(entry string, why error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.entries == nil {
-		u.entries = map[string]error{}
+		u.entries = map[string]*failure{}
 	}
-	u.entries[entry] = why
+	u.entries[entry] = &failure{why}
 }
 
 func (u *unresolved) remove(entry string) {
@@ -39,17 +43,35 @@ func (u *unresolved) remove(entry string) {
 	delete(u.entries, entry)
 }
 
-func (u *unresolved) has(entry string) bool {
+// get is nil for an entry that is not unresolved.
+func (u *unresolved) get(entry string) *failure {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	_, ok := u.entries[entry]
-	return ok
+	return u.entries[entry]
+}
+
+func (u *unresolved) has(entry string) bool { return u.get(entry) != nil }
+
+// finish calls done and takes the entry off the list, unless another call did so
+// since the failure was read.
+func (u *unresolved) finish(entry string, read *failure, done func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.entries[entry] != read {
+		return
+	}
+	done()
+	delete(u.entries, entry)
 }
 
 func (u *unresolved) all() map[string]error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return maps.Clone(u.entries)
+	all := map[string]error{}
+	for entry, failure := range u.entries {
+		all[entry] = failure.why
+	}
+	return all
 }
 
 // leaveUnresolved notes that an operation on an entry failed with an unknown
@@ -62,13 +84,13 @@ func (p *Pool) leaveUnresolved(entry string, why error) {
 // resolve completes or removes an entry if an operation left it unresolved.
 // ErrUnavailable: it could not, and the state of the entry is not known.
 func (p *Pool) resolve(ctx context.Context, entry string) error {
-	if !p.unresolved.has(entry) {
+	read := p.unresolved.get(entry)
+	if read == nil {
 		return nil
 	}
 	held, err := p.wait(ctx, entry, unix.LOCK_EX)
 	if errors.Is(err, backend.ErrNotFound) {
-		p.forget(entry)
-		return p.resolved(entry, p.syncRenames())
+		return p.resolveAbsent(entry, read)
 	}
 	if errors.Is(err, backend.ErrBusy) {
 		return err
@@ -81,6 +103,20 @@ func (p *Pool) resolve(ctx context.Context, entry string) error {
 		return nil
 	}
 	return p.resolved(entry, p.resolveHeld(ctx, entry))
+}
+
+// resolveAbsent forgets an entry that is not on disk. No lock keeps another call
+// from resolving it at the same time and making it anew: what that call entered
+// into the index and the ledger stays.
+func (p *Pool) resolveAbsent(entry string, read *failure) error {
+	if err := p.syncRenames(); err != nil {
+		return p.resolved(entry, err)
+	}
+	p.unresolved.finish(entry, read, func() {
+		p.forget(entry)
+		p.ledger.settle(path.Base(entry))
+	})
+	return nil
 }
 
 // resolved takes an entry off the list when err is nil.

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
 // LoopsOf lists the loop devices that are backed by this very file, without
@@ -18,7 +20,9 @@ import (
 // backing file has the same name in a directory of the same name, as far as its
 // path tells: opening all loop devices of the machine instead would keep alive,
 // for an instant, those that others are just detaching. A file with several hard
-// links is therefore not for use here.
+// links is therefore not for use here. ErrUnavailable if the kernel cannot read
+// the device and inode of a candidate: it may have this file, and a caller that
+// takes the file for unused would delete it, or attach it a second time.
 func LoopsOf(file *os.File) ([]Loop, error) {
 	want, err := statFile(file)
 	if err != nil {
@@ -40,6 +44,9 @@ func LoopsOf(file *os.File) ([]Loop, error) {
 		}
 		if loop == nil {
 			continue
+		}
+		if loop.unconfirmed {
+			return nil, fmt.Errorf("list loop devices of %s: %w: %s has a file of that name on a filesystem that failed", file.Name(), backend.ErrUnavailable, loop.Path)
 		}
 		if loop.device == uint64(want.Dev) && loop.inode == want.Ino {
 			found = append(found, *loop)
