@@ -1,6 +1,7 @@
 package ebs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,12 +88,9 @@ func (c *Controller) failed(ctx context.Context, p plan, v cloud.Volume) error {
 			c.log.WarnContext(ctx, "a volume that failed is left in EC2; delete it", "volume", v.ID, "error", err)
 		}
 	}
-	key := v.KMSKeyID
-	if key == "" {
-		key = p.wish.KMSKeyID
-	}
-	if key == "" {
-		key = "the account's default key for EBS"
+	key := cmp.Or(p.wish.KMSKeyID, v.KMSKeyID, "the account's default key for EBS")
+	if v.KMSKeyID != "" && v.KMSKeyID != key { // the class names an alias or an ID
+		key += ", " + v.KMSKeyID
 	}
 	err := fmt.Errorf("EC2 accepted volume %s, which then %s; the usual cause is a KMS key that the driver's role may not use (%s): "+
 		"the role needs kms:CreateGrant, kms:Decrypt and kms:GenerateDataKeyWithoutPlaintext on it, and the key must be enabled", v.ID, how, key)
