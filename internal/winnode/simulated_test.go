@@ -1,6 +1,7 @@
 package winnode
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -302,6 +303,8 @@ func TestSimulated_destroysNothing(t *testing.T) {
 		"data in an empty GPT":    {Style: "gpt", Bytes: map[int64][]byte{17 << 20: {1, 2, 3}}},
 		"a FAT32":                 {Style: "data", FileSystem: "FAT32"},
 		"a damaged filesystem":    {Style: "data", Noise: true},
+		"a copy of a superblock":  {Bytes: map[int64][]byte{5<<27 + 56: {0x53, 0xef}}},
+		"files in a partition":    {Style: "data", Bytes: map[int64][]byte{333<<20 + 1: bytes.Repeat([]byte("text"), 1<<19)}},
 	} {
 		m := newMachine(t)
 		spec.Serial, spec.Size, spec.Bus = volA, gibibyte, win32.BusSAS

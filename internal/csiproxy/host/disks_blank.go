@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/sample"
 )
 
 const (
@@ -75,42 +76,75 @@ type part struct {
 }
 
 // readContent reads the places where something could be in a stretch of a
-// device, in whole sectors. A place that cannot be read is an error: what is not
-// known is never taken for blank.
+// device, in whole sectors, and a sample of the rest if they are blank. A place
+// that cannot be read is an error: what is not known is never taken for blank.
 func readContent(ctx context.Context, r io.ReaderAt, within stretch, sector int64) (content, error) {
 	c := content{size: within.length}
 	if sector <= 0 || within.length < sector || within.offset%sector != 0 {
 		return c, fmt.Errorf("%w: %d bytes from %d in sectors of %d cannot be looked at", backend.ErrPrecondition, within.length, within.offset, sector)
 	}
 	for _, place := range signaturePlaces(within.length) {
-		if err := ctx.Err(); err != nil {
-			return c, context.Cause(ctx)
+		found, err := readPart(ctx, r, within, place, sector)
+		if err != nil {
+			return c, err
 		}
-		first := place.offset / sector * sector
-		last := min((place.offset+place.length+sector-1)/sector*sector, within.length/sector*sector)
-		data := make([]byte, last-first)
-		if n, err := r.ReadAt(data, within.offset+first); n < len(data) {
-			if err == nil || errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return c, failed(err, "read %d bytes from %d to see whether something is there", len(data), within.offset+first)
+		c.parts = append(c.parts, found)
+	}
+	if _, used := c.used(); used {
+		return c, nil
+	}
+	for _, offset := range sample.Places(within.length) {
+		found, err := readPart(ctx, r, within, stretch{offset, sample.Page}, sector)
+		if err != nil {
+			return c, err
 		}
-		c.parts = append(c.parts, part{first, data})
+		if _, used := firstUsed(found.data); used {
+			c.parts = append(c.parts, found)
+		}
+		if len(c.parts) >= mostParts {
+			break
+		}
 	}
 	return c, nil
 }
 
+// mostParts bounds what is kept of a disk that is full of data.
+const mostParts = 256
+
+// readPart reads a place of a stretch, with the whole of its first and last sector.
+func readPart(ctx context.Context, r io.ReaderAt, within, place stretch, sector int64) (part, error) {
+	if ctx.Err() != nil {
+		return part{}, context.Cause(ctx)
+	}
+	first := place.offset / sector * sector
+	last := min((place.offset+place.length+sector-1)/sector*sector, within.length/sector*sector)
+	data := make([]byte, last-first)
+	if n, err := r.ReadAt(data, within.offset+first); n < len(data) {
+		if err == nil || errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return part{}, failed(err, "read %d bytes from %d to see whether something is there", len(data), within.offset+first)
+	}
+	return part{first, data}, nil
+}
+
 // used is the offset of the first byte that is not zero.
 func (c content) used() (int64, bool) {
-	var zeros [4 * kibi]byte
 	for _, p := range c.parts {
-		for at := 0; at < len(p.data); at += len(zeros) {
-			chunk := p.data[at:min(at+len(zeros), len(p.data))]
-			if bytes.Equal(chunk, zeros[:len(chunk)]) {
-				continue
-			}
-			first := bytes.IndexFunc(chunk, func(r rune) bool { return r != 0 })
-			return p.offset + int64(at+first), true
+		if at, used := firstUsed(p.data); used {
+			return p.offset + int64(at), true
+		}
+	}
+	return 0, false
+}
+
+// firstUsed is the index of the first byte that is not zero.
+func firstUsed(data []byte) (int, bool) {
+	var zeros [4 * kibi]byte
+	for at := 0; at < len(data); at += len(zeros) {
+		chunk := data[at:min(at+len(zeros), len(data))]
+		if !bytes.Equal(chunk, zeros[:len(chunk)]) {
+			return at + bytes.IndexFunc(chunk, func(r rune) bool { return r != 0 }), true
 		}
 	}
 	return 0, false

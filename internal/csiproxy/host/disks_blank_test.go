@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
+	"github.com/holdfast-csi/holdfast/internal/sample"
 )
 
 // sparse is a disk whose bytes are zero but for some.
@@ -79,7 +80,11 @@ func TestReadContent_neverTakesWhatItCannotReadForBlank(t *testing.T) {
 		if _, used := blank.used(); used || blank.String() != "nothing" {
 			t.Errorf("%d zeros are %v", size, blank)
 		}
-		for _, place := range signaturePlaces(size) {
+		places := signaturePlaces(size)
+		for _, offset := range sample.Places(size) {
+			places = append(places, stretch{offset, sample.Page})
+		}
+		for _, place := range places {
 			for _, fail := range []int64{place.offset, place.offset + place.length - 1} {
 				if _, err := readContent(t.Context(), sparse{size: size, fail: max(fail, 1)}, stretch{0, size}, 512); !errors.Is(err, backend.ErrUnavailable) {
 					t.Errorf("a disk of %d whose byte %d cannot be read: %v", size, fail, err)

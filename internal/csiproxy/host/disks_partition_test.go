@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"testing"
@@ -27,6 +28,9 @@ func TestPartition_refusesADiskThatHoldsAnything(t *testing.T) {
 		"a byte in the last mebibyte": {simulated.DiskSpec{Bytes: map[int64][]byte{10*gibi - 700: {1}}}, "data of unknown kind"},
 		"an MBR without partitions":   {simulated.DiskSpec{Style: "mbr", DataSize: 0}, ""},
 		"an older partition's start":  {simulated.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{129*mebi + 3: []byte("NTFS    ")}}, "NTFS"},
+		"a copy of a superblock":      {simulated.DiskSpec{Bytes: map[int64][]byte{9*128*mebi + 56: {0x53, 0xef}}}, "data of unknown kind"},
+		"files and nothing else":      {simulated.DiskSpec{Bytes: map[int64][]byte{4*gibi + 512: bytes.Repeat([]byte("text"), 3<<20)}}, "data of unknown kind"},
+		"files below an empty GPT":    {simulated.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{4*gibi + 512: bytes.Repeat([]byte("text"), 3<<20)}}, "data of unknown kind"},
 		"data below an empty GPT":     {simulated.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{17*mebi + 100: {1}}}, "data of unknown kind"},
 	} {
 		t.Run(name, func(t *testing.T) {

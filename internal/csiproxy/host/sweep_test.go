@@ -33,13 +33,14 @@ func (s scenario) sweep(t *testing.T) {
 		calls = stop()
 		s.verify(t, r, h)
 	})
-	for i, call := range calls {
+	for _, at := range simulated.Sweep(calls) {
+		call := calls[at-1]
 		for _, action := range []simulated.Action{simulated.DieBefore, simulated.DieAfter, simulated.Fail, simulated.FailAfter, simulated.Pretend} {
 			if !call.Changes && action != simulated.DieBefore && action != simulated.Fail {
 				continue
 			}
-			fault := simulated.Fault{At: i + 1, Times: 1, Action: action, Errno: 1117}
-			t.Run(fmt.Sprintf("%s at call %d of %d, %s", action, i+1, len(calls), call.Name), func(t *testing.T) {
+			fault := simulated.Fault{At: at, Times: 1, Action: action, Errno: 1117}
+			t.Run(fmt.Sprintf("%s at call %d of %d, %s", action, at, len(calls), call.Name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { s.once(t, fault) })
 			})
 		}

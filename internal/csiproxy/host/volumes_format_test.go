@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -18,12 +19,12 @@ import (
 const dataOffset = 17 * mebi
 
 // rawRig has a raw volume with some bytes on it.
-func rawRig(t *testing.T, bytes map[int64][]byte) (*rig, hub.Host, string) {
+func rawRig(t *testing.T, parts map[int64][]byte) (*rig, hub.Host, string) {
 	t.Helper()
 	r := newRig(t, simulated.Options{})
 	spec := cloudDisk(10 * gibi)
 	spec.Style, spec.Bytes = "data", map[int64][]byte{}
-	for offset, data := range bytes {
+	for offset, data := range parts {
 		spec.Bytes[dataOffset+offset] = data
 	}
 	r.machine.MustAddDisk(spec)
@@ -43,16 +44,20 @@ func TestFormat_refusesWhateverIsNotBlank(t *testing.T) {
 		mustDo(t, err)
 		wantError(t, h.Volumes.Format(t.Context(), volume, "NTFS"), backend.ErrPrecondition, volume, fileSystem)
 	}
-	for name, bytes := range map[string]map[int64][]byte{
+	for name, data := range map[string]map[int64][]byte{
 		"ext2, ext3 or ext4":            {1080: {0x53, 0xef}},
 		"XFS":                           {0: []byte("XFSB")},
 		"LUKS":                          {0: []byte("LUKS\xba\xbe")},
 		"BitLocker":                     {3: []byte("-FVE-FS-")},
 		"NTFS":                          {8192: []byte("FILE0"), 3: []byte("NTFS    ")}, // damaged: Windows calls it raw
 		"data of unknown kind from byt": {5*gibi - 1: {0}, 700: {7}},
+		// Only a copy of a superblock is left, or only files.
+		"data of unknown kind from byte 8389688":   {8*mebi + 1080: {0x53, 0xef}},
+		"data of unknown kind from byte 402653240": {3*128*mebi + 56: {0x53, 0xef}},
+		"data of unknown kind":                     {5*gibi + 3*mebi + 512: bytes.Repeat([]byte("text"), 3<<20)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, h, volume := rawRig(t, bytes)
+			r, h, volume := rawRig(t, data)
 			if fs, err := h.Volumes.FileSystem(t.Context(), volume); fs != "" || err != nil {
 				t.Fatalf("%q, %v", fs, err)
 			}
@@ -163,13 +168,13 @@ func TestFormat_finishesWhatItHadBegunAndNothingElse(t *testing.T) {
 		_, err := h.Volumes.FileSystem(t.Context(), volume)
 		wantError(t, err, backend.ErrDataLoss)
 	})
-	for name, bytes := range map[string]map[int64][]byte{
+	for name, data := range map[string]map[int64][]byte{
 		"a Linux filesystem that came since": {1080: {0x53, 0xef}, 10*gibi - 18*mebi - 1024: []byte("x")},
 		"LUKS over the rest of the format":   {0: []byte("LUKS\xba\xbe"), 8192: []byte("FILE0")},
 		"data of no kind":                    {500_000: {1, 2, 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, h, volume := begun(t, bytes)
+			r, h, volume := begun(t, data)
 			wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrPrecondition)
 			if losses := r.machine.Losses(); len(losses) > 0 {
 				t.Error(losses)

@@ -165,6 +165,25 @@ func (m *Machine) Record() (stop func() []Call) {
 	}
 }
 
+// Sweep are the numbers of the calls of a trace, from 1, at which a sweep injects
+// its faults: all but most of the reads of a disk's sample, which is a long row.
+func Sweep(trace []Call) []int {
+	var at []int
+	row := 0
+	for i, call := range trace {
+		if row++; call.Name != "Device.ReadAt" {
+			row = 0
+		}
+		if row < sweepRow || row%101 == 0 || i+1 == len(trace) || trace[i+1].Name != "Device.ReadAt" {
+			at = append(at, i+1)
+		}
+	}
+	return at
+}
+
+// sweepRow is longer than a row of reads for any other reason.
+const sweepRow = 20
+
 // due books the call and picks the faults that happen to it.
 func (b *calls) due(call *Call) []*Injected {
 	b.sequence++
