@@ -96,15 +96,18 @@ func TestAWSCLI_worksAsTheGreetingSays(t *testing.T) {
 	if err != nil {
 		t.Fatalf("create-volume: %v", err)
 	}
-	var made struct{ VolumeId, KmsKeyId string } //nolint:revive // the CLI's names
-	if err := json.Unmarshal([]byte(out), &made); err != nil || !strings.HasPrefix(made.KmsKeyId, "arn:aws:kms:us-west-2:123456789012:key/") {
+	var made struct {
+		VolumeID string `json:"VolumeId"`
+		KMSKeyID string `json:"KmsKeyId"`
+	}
+	if err := json.Unmarshal([]byte(out), &made); err != nil || !strings.HasPrefix(made.KMSKeyID, "arn:aws:kms:us-west-2:123456789012:key/") {
 		t.Errorf("create-volume: %v, %s", err, out)
 	}
-	if _, err := c.run("wait", "volume-available", "--volume-ids", made.VolumeId); err != nil {
+	if _, err := c.run("wait", "volume-available", "--volume-ids", made.VolumeID); err != nil {
 		t.Errorf("wait volume-available: %v", err)
 	}
 	filters := "Name=tag-value,Values=storage Name=operator.managed,Values=false Name=sse-type,Values=sse-kms"
-	if ids := c.volumes(append([]string{"--page-size=5000", "--filters"}, strings.Fields(filters)...)...); len(ids) != 1 || ids[0] != made.VolumeId {
+	if ids := c.volumes(append([]string{"--page-size=5000", "--filters"}, strings.Fields(filters)...)...); len(ids) != 1 || ids[0] != made.VolumeID {
 		t.Errorf("describe-volumes by %s: %v", filters, ids)
 	}
 	_, err = c.run("describe-instance-types", "--instance-types", "z8.large", "m5.large", "z9.large")

@@ -78,7 +78,7 @@ func realImage(t *testing.T) string {
 	}
 	o := testOptions(t)
 	var err error
-	if o.binary, err = binary.Build(t.TempDir(), "holdfast"); err != nil {
+	if o.binary, err = binary.Build(t.Context(), t.TempDir(), "holdfast"); err != nil {
 		t.Fatal(err)
 	}
 	root := unpack(t, testImage(t, o))

@@ -194,7 +194,7 @@ func serveHere(t *testing.T, c driverConfig) (address string) {
 // build makes the command as a user would.
 func build(t *testing.T) (path string) {
 	t.Helper()
-	path, err := binary.Build(t.TempDir(), "holdfast")
+	path, err := binary.Build(t.Context(), t.TempDir(), "holdfast")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,6 +67,13 @@ func sameLease(a, b *corev1.Pod) bool {
 	return leases[0] == leases[1]
 }
 
+// unanswered reads the lease of a hold whose caller has no answer yet.
+func unanswered(pod *corev1.Pod) (known lease, ok bool) {
+	text := pod.Annotations[leaseAnnotation]
+	ok = text != "" && json.Unmarshal([]byte(text), &known) == nil && known.Unanswered
+	return known, ok
+}
+
 // recordAnswer records that the caller gets its answer: from now on the hold
 // stays when the host is killed.
 func (h *Host) recordAnswer(key string, uid types.UID) error {
@@ -75,8 +82,8 @@ func (h *Host) recordAnswer(key string, uid types.UID) error {
 		if err != nil || pod == nil || pod.UID != uid {
 			return err
 		}
-		var known lease
-		if text := pod.Annotations[leaseAnnotation]; text == "" || json.Unmarshal([]byte(text), &known) != nil || !known.Unanswered {
+		known, ok := unanswered(pod)
+		if !ok {
 			return nil
 		}
 		known.Unanswered = false

@@ -65,7 +65,7 @@ func build(t *testing.T) (holdfast, emulator string) {
 	directory := t.TempDir()
 	var paths []string
 	for _, name := range []string{"holdfast", "ec2emu"} {
-		path, err := binary.Build(directory, name)
+		path, err := binary.Build(t.Context(), directory, name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@
 package host_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -34,7 +35,7 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(directory) }()
-	if binary, err = built.Build(directory, "holdfast"); err != nil {
+	if binary, err = built.Build(context.Background(), directory, "holdfast"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -74,15 +74,20 @@ func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
 				return cloud.Volume{}, err
 			}
 		case quota(err):
-			// EC2 says so also of a volume that exists already (U-7).
-			if v, found, lookup := c.adopt(ctx, p.name, 0); found && lookup == nil {
-				return v, nil
-			}
-			return cloud.Volume{}, err
+			return c.adoptOr(ctx, p.name, err)
 		default:
 			return cloud.Volume{}, err
 		}
 	}
+}
+
+// adoptOr finds the volume that exists already, of which EC2 may also say that a
+// quota is reached (docs/reference/ebs.md, U-7); otherwise it returns the refusal.
+func (c *Controller) adoptOr(ctx context.Context, name string, refusal error) (cloud.Volume, error) {
+	if v, found, err := c.adopt(ctx, name, 0); found && err == nil {
+		return v, nil
+	}
+	return cloud.Volume{}, refusal
 }
 
 // tooMany is the error when the token of this moment is spent, too. The name has

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
@@ -21,10 +22,19 @@ func disagreements(ctx context.Context, p *Pool) (found []string) {
 	for entry, why := range p.unresolved.all() {
 		complain("%s is unresolved: %v", entry, why)
 	}
-	compareVolumes(ctx, p, complain)
+	compareVolumes(p, complain)
 	compareSnapshots(ctx, p, complain)
 	compareLedger(p, complain)
-	if left, err := p.list(trashDir); err != nil || len(left) > 0 {
+	// What the housekeeping removes at this moment is under its lock.
+	left, err := p.list(trashDir)
+	for range 3000 {
+		if err != nil || len(left) == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+		left, err = p.list(trashDir)
+	}
+	if err != nil || len(left) > 0 {
 		complain("the trash holds %v, %v", left, err)
 	}
 	slices.Sort(found)
@@ -33,7 +43,7 @@ func disagreements(ctx context.Context, p *Pool) (found []string) {
 
 type complaint func(format string, arguments ...any)
 
-func compareVolumes(ctx context.Context, p *Pool, complain complaint) {
+func compareVolumes(p *Pool, complain complaint) {
 	onDisk := map[string]volumeRecord{}
 	for _, id := range p.namesIn(volumesDir) {
 		record, err := readRecord[volumeRecord](p.root, volumePath(id), volumeFile)

@@ -318,7 +318,7 @@ func (p *Pool) CloseDevice(ctx context.Context, id string) error {
 // holdForClose locks a volume whose device is closed. It returns nil for one
 // whose directory cannot be locked: no other operation can lock it either.
 func (p *Pool) holdForClose(ctx context.Context, id string) (*hold, error) {
-	if p.usable() != nil {
+	if !p.phase.opened.Load() {
 		return nil, nil
 	}
 	held, err := p.wait(ctx, volumePath(id), unix.LOCK_EX)

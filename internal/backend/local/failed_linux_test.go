@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -108,6 +107,13 @@ func wantClosed(t *testing.T, pool *Pool, id string) {
 	}
 }
 
+func wantEmpty(t *testing.T, dir string) {
+	t.Helper()
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Fatalf("%s has %v, %v; want nothing", dir, entries, err)
+	}
+}
+
 func TestDeadPool_isTakenDownAndComesBack(t *testing.T) {
 	for _, fsType := range []string{"ext4", "xfs"} {
 		for _, restart := range []bool{false, true} {
@@ -129,6 +135,11 @@ func TestDeadPool_isTakenDownAndComesBack(t *testing.T) {
 					pool = open(t, Options{Pool: dir})
 				}
 				unmount(t, d.dir)
+				// Where no filesystem is mounted, no pool is made in its place.
+				if err := pool.tidy(t.Context()); !errors.Is(err, backend.ErrUnavailable) {
+					t.Fatalf("without its filesystem: %v; want ErrUnavailable", err)
+				}
+				wantEmpty(t, d.dir)
 				d.mount("")
 				must(t, pool.tidy(t.Context()))
 				if _, err := pool.Volume(t.Context(), volume.ID); err != nil {
@@ -267,16 +278,4 @@ func wantReadOnly(t *testing.T, pool *Pool) {
 	if err != nil || len(problems) == 0 || problems[0].Reason != "PoolReadOnly" {
 		t.Errorf("health: %+v, %v; want PoolReadOnly", problems, err)
 	}
-}
-
-// eventually waits for what the housekeeping does by itself.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for range 6000 {
-		if is() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal(what)
 }

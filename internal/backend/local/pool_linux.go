@@ -107,7 +107,7 @@ func Open(ctx context.Context, options Options) (*Pool, error) {
 	} else if err != nil {
 		return nil, errors.Join(fmt.Errorf("open pool %s: %w", options.Pool, classify(err)), p.Close())
 	}
-	p.startHousekeeping()
+	p.startHousekeeping(ctx)
 	return p, nil
 }
 
@@ -202,10 +202,7 @@ func (p *Pool) openDirectory(ctx context.Context) error {
 		return err
 	}
 	p.options.Pool = directory
-	if _, err := os.Stat(directory); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.MkdirAll(directory, directoryMode); err != nil {
+	if err := p.makeDirectory(directory); err != nil {
 		return err
 	}
 	if p.options.PoolImage != nil {
@@ -213,7 +210,7 @@ func (p *Pool) openDirectory(ctx context.Context) error {
 			return fmt.Errorf("pool image %s: %w", p.options.PoolImage.Path, err)
 		}
 	}
-	if err := p.checkMounted(directory); err != nil {
+	if err := errors.Join(p.checkMounted(directory), p.checkPresent(directory)); err != nil {
 		return err
 	}
 	if p.root, err = os.OpenRoot(directory); err != nil {
@@ -221,6 +218,33 @@ func (p *Pool) openDirectory(ctx context.Context) error {
 	}
 	p.top, err = p.root.Open(".")
 	return err
+}
+
+// makeDirectory makes the directory of a pool, unless the pool failed before: a
+// new one would hide it.
+func (p *Pool) makeDirectory(directory string) error {
+	_, err := os.Stat(directory)
+	if p.reopening() || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.MkdirAll(directory, directoryMode)
+}
+
+// reopening reports whether the pool failed and is opened again.
+func (p *Pool) reopening() bool { return p.phase.failure.Load() != nil }
+
+// checkPresent is ErrUnavailable where a pool that failed should be and is not,
+// since its filesystem is not mounted.
+func (p *Pool) checkPresent(directory string) error {
+	if !p.reopening() {
+		return nil
+	}
+	for _, name := range []string{poolFile, volumesDir} {
+		if _, err := os.Lstat(filepath.Join(directory, name)); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %s has no pool: repair its filesystem and mount it there", backend.ErrUnavailable, directory)
 }
 
 // checkMounted compares the device numbers of the directory and its parent,

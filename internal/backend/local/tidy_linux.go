@@ -23,8 +23,8 @@ func newHousekeeping() housekeeping {
 	return housekeeping{asked: make(chan struct{}, 1)}
 }
 
-func (p *Pool) startHousekeeping() {
-	ctx, stop := context.WithCancel(context.Background())
+func (p *Pool) startHousekeeping(ctx context.Context) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.housekeeping.stop, p.housekeeping.done = stop, make(chan struct{})
 	if !p.phase.recovered.Load() {
 		p.wake()

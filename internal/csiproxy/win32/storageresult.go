@@ -1,3 +1,4 @@
+//nolint:errname // Results have the names of the API's page.
 package win32
 
 import "fmt"
@@ -5,7 +6,7 @@ import "fmt"
 // StorageResult is what the methods of WMI's namespace Root\Microsoft\Windows\Storage
 // return ("Storage Management API Common Return Codes"). Its numbers are not those
 // of Windows: 5 is an invalid parameter, not a denied access.
-type StorageResult uint32 //nolint:errname // The word that the API has for it.
+type StorageResult uint32
 
 // The results that formatting a volume gives.
 const (

@@ -62,7 +62,7 @@ func (m *Manager) secretsOf(namespace string) workload.Secrets {
 func (m *Manager) awaitSecrets(r *run, failures []error) {
 	var on []journal.Ref
 	for _, err := range failures {
-		if missing, ok := errors.AsType[*workload.MissingSecret](err); ok {
+		if missing, ok := errors.AsType[*workload.MissingSecretError](err); ok {
 			on = append(on, journal.Ref{Kind: "Secret", Key: store.Key(missing.Namespace, missing.Name)})
 		}
 	}

@@ -160,7 +160,7 @@ func (r *rescue) keep(tx *bbolt.Tx, bucket, key string, found []pages.Record) er
 		return r.put(tx, bucket, key, content)
 	}
 	for _, generation := range r.backups {
-		content, err := r.fromBackup(tx, generation, bucket, key)
+		content, err := r.fromBackup(generation, bucket, key)
 		if content == nil || err != nil {
 			continue
 		}
@@ -188,7 +188,7 @@ func (r *rescue) whole(tx *bbolt.Tx, bucket, key string, stored []byte) ([]byte,
 	return content, err
 }
 
-func (r *rescue) fromBackup(tx *bbolt.Tx, generation Generation, bucket, key string) (content []byte, err error) {
+func (r *rescue) fromBackup(generation Generation, bucket, key string) (content []byte, err error) {
 	db, err := openFile(filepath.Join(r.root.Name(), generation.Name), true)
 	if err != nil {
 		return nil, err

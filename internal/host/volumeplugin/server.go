@@ -116,7 +116,7 @@ func (p *Plugin) Handler() http.Handler {
 			if err == nil {
 				answered, err = do(ctx, asked)
 			}
-			p.reply(w, path, asked, answered, err)
+			p.reply(ctx, w, path, asked, answered, err)
 		})
 	}
 	return mux
@@ -134,14 +134,14 @@ func decode(w http.ResponseWriter, r *http.Request) (asked request, err error) {
 	return asked, err
 }
 
-func (p *Plugin) reply(w http.ResponseWriter, path string, asked request, answered answer, err error) {
+func (p *Plugin) reply(ctx context.Context, w http.ResponseWriter, path string, asked request, answered answer, err error) {
 	w.Header().Set("Content-Type", contentType)
 	if err != nil {
 		level := slog.LevelWarn
 		if errors.Is(err, errNoVolume) {
 			level = slog.LevelDebug // engines ask for a volume before they create it
 		}
-		p.Logger.Log(context.Background(), level, "a call of the volume plugin failed", "call", path, "volume", asked.Name, "id", asked.ID, "error", err)
+		p.Logger.Log(ctx, level, "a call of the volume plugin failed", "call", path, "volume", asked.Name, "id", asked.ID, "error", err)
 		answered = answer{Err: err.Error()}
 		w.WriteHeader(http.StatusInternalServerError)
 	}

@@ -60,7 +60,7 @@ func FromPod(pod *corev1.Pod, sources Sources) (Pod, error) {
 	return translated, nil
 }
 
-// FromContainer translates one container. The error is a MissingSecret if it
+// FromContainer translates one container. The error is a MissingSecretError if it
 // refers to one.
 func FromContainer(pod *corev1.Pod, c *corev1.Container, sources Sources) (Container, error) {
 	container := Container{Name: c.Name, Directory: c.WorkingDir, GracePeriod: defaultGrace}
@@ -175,7 +175,8 @@ func setEnvironment(c *Container, pod *corev1.Pod, source *corev1.Container, sou
 	for i, variable := range source.Env {
 		value := expand(variable.Value, values)
 		if variable.ValueFrom != nil {
-			found, err := true, error(nil)
+			found := true
+			var err error
 			if key := variable.ValueFrom.SecretKeyRef; key != nil {
 				value, found, err = sources.Secrets.value(pod.Namespace, key)
 			} else {

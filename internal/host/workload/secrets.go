@@ -15,14 +15,14 @@ import (
 // values go to the container by a pipe, and into no file of this machine.
 type Secrets func(name string) (*corev1.Secret, error)
 
-// MissingSecret is of a Secret, or of a key of one, that a pod refers to.
-type MissingSecret struct {
+// MissingSecretError is of a Secret, or of a key of one, that a pod refers to.
+type MissingSecretError struct {
 	Namespace, Name string
 	// Key is empty if the whole Secret is missing.
 	Key string
 }
 
-func (e *MissingSecret) Error() string {
+func (e *MissingSecretError) Error() string {
 	if e.Key == "" {
 		return fmt.Sprintf("there is no Secret %s in namespace %s: make it with 'holdfast apply'", e.Name, e.Namespace)
 	}
@@ -42,14 +42,14 @@ func (s Secrets) values(namespace, name string, optional *bool) (map[string][]by
 	if s != nil {
 		var err error
 		if secret, err = s(name); err != nil {
-			return nil, fmt.Errorf("Secret %s: %w", name, err)
+			return nil, fmt.Errorf("read Secret %s: %w", name, err)
 		}
 	}
 	if secret == nil {
 		if optional != nil && *optional {
 			return nil, nil
 		}
-		return nil, &MissingSecret{Namespace: namespace, Name: name}
+		return nil, &MissingSecretError{Namespace: namespace, Name: name}
 	}
 	values := maps.Clone(secret.Data)
 	if values == nil {
@@ -69,7 +69,7 @@ func (s Secrets) value(namespace string, from *corev1.SecretKeySelector) (string
 	}
 	value, found := values[from.Key]
 	if !found && (from.Optional == nil || !*from.Optional) {
-		return "", false, &MissingSecret{Namespace: namespace, Name: from.Name, Key: from.Key}
+		return "", false, &MissingSecretError{Namespace: namespace, Name: from.Name, Key: from.Key}
 	}
 	return string(value), found, checkVariable(from.Name, from.Key, value)
 }
@@ -132,7 +132,7 @@ func (s Secrets) files(pod *corev1.Pod, volume *corev1.SecretVolumeSource) ([]Fi
 			continue
 		}
 		if !found {
-			return nil, &MissingSecret{Namespace: pod.Namespace, Name: volume.SecretName, Key: item.Key}
+			return nil, &MissingSecretError{Namespace: pod.Namespace, Name: volume.SecretName, Key: item.Key}
 		}
 		file := File{Path: path.Clean(item.Path), Data: value, Mode: uint32(mode)} //nolint:gosec // between 0 and 0777
 		if item.Mode != nil {

@@ -133,7 +133,7 @@ func TestFromContainer_namesTheSecretThatIsMissing(t *testing.T) {
 	} {
 		pod := testPod(change)
 		_, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Secrets: vault})
-		if _, ok := errors.AsType[*MissingSecret](err); !ok || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+		if _, ok := errors.AsType[*MissingSecretError](err); !ok || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
@@ -141,7 +141,7 @@ func TestFromContainer_namesTheSecretThatIsMissing(t *testing.T) {
 		p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: fromSecret("sealed", "k", ptr(true))}}
 	})
 	_, err := FromContainer(pod, &pod.Spec.Containers[0], Sources{Secrets: vault})
-	if _, missing := errors.AsType[*MissingSecret](err); err == nil || missing || !strings.Contains(err.Error(), "does not fit") {
+	if _, missing := errors.AsType[*MissingSecretError](err); err == nil || missing || !strings.Contains(err.Error(), "does not fit") {
 		t.Errorf("one that cannot be read: %v", err)
 	}
 }

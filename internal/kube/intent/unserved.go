@@ -35,24 +35,34 @@ func (s *Store[T]) Unserved(ctx context.Context, served func(node string) (bool,
 			continue
 		}
 		for _, found := range s.intentsOf(one) {
-			node := found.Node
-			if node == s.options.Node { // in an object of a central process
+			if found.Node == s.options.Node { // in an object of a central process
 				if _, taken := s.Get(found.Key); !taken {
 					waiting = append(waiting, found)
 				}
 				continue
 			}
-			if _, known := answers[node]; !known {
-				if answers[node], err = served(node); err != nil {
-					return nil, err
-				}
+			ok, err := askOnce(answers, found.Node, served)
+			if err != nil {
+				return nil, err
 			}
-			if !answers[node] {
+			if !ok {
 				waiting = append(waiting, found)
 			}
 		}
 	}
 	return waiting, nil
+}
+
+// askOnce asks whether a node is served, unless the answer is known.
+func askOnce(answers map[string]bool, node string, served func(node string) (bool, error)) (bool, error) {
+	if answer, known := answers[node]; known {
+		return answer, nil
+	}
+	answer, err := served(node)
+	if err == nil {
+		answers[node] = answer
+	}
+	return answer, err
 }
 
 // intentsOf reads the intents of an object, sorted by key, with the node that

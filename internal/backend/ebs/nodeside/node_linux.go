@@ -90,7 +90,7 @@ func (n *Node) OpenDevice(ctx context.Context, r backend.DeviceRequest) (*backen
 	if err != nil {
 		return nil, err
 	}
-	device, err := n.await(ctx, w, func() (*backend.Device, error) { return n.openNow(ctx, w) })
+	device, err := n.await(ctx, w, func() (*backend.Device, error) { return n.openNow(w) })
 	if err != nil {
 		return nil, fmt.Errorf("device of volume %s: %w", r.VolumeID, err)
 	}
@@ -98,7 +98,7 @@ func (n *Node) OpenDevice(ctx context.Context, r backend.DeviceRequest) (*backen
 }
 
 // openNow is one look; nil while there is nothing to see.
-func (n *Node) openNow(ctx context.Context, w wish) (*backend.Device, error) {
+func (n *Node) openNow(w wish) (*backend.Device, error) {
 	t, err := n.find(w)
 	if t == nil || err != nil {
 		return nil, err
