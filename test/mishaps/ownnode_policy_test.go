@@ -35,6 +35,10 @@ const (
 	localTopology  = "topology.local.holdfast.dev/node"
 )
 
+// ownNodeClass is a class of this test alone: the tests share the API server,
+// where a claim is bound to any volume of its class.
+const ownNodeClass = "own-node"
+
 // TestOwnNodePolicies has the account of a node do to the objects of three nodes
 // what the controllers do, with the token that the kubelet of that node would
 // give its pod, and with one that names no node.
@@ -184,7 +188,7 @@ func localVolume(name, node string) *corev1.PersistentVolume {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: "none",
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: ownNodeClass,
 			ClaimRef:               &corev1.ObjectReference{Namespace: "default", Name: "claim-of-" + name},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: localDriver, VolumeHandle: name}},
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
@@ -197,14 +201,14 @@ func localVolume(name, node string) *corev1.PersistentVolume {
 func localCapacity(name, node, driver string) *storagev1.CSIStorageCapacity {
 	return &storagev1.CSIStorageCapacity{
 		ObjectMeta:       metav1.ObjectMeta{Name: name, Namespace: localNamespace, Labels: map[string]string{"csi.storage.k8s.io/drivername": driver}},
-		StorageClassName: "none", NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{localTopology: node}},
+		StorageClassName: ownNodeClass, NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{localTopology: node}},
 	}
 }
 
 // makeObjects makes what belongs to the nodes n1 and n2 and to none.
 func (w *nodesWorld) makeObjects() {
 	w.t.Helper()
-	class := "none"
+	class := ownNodeClass
 	for _, node := range []string{"n1", "n2"} {
 		w.must(w.core.CoreV1().PersistentVolumes().Create(w.ctx, localVolume("volume-"+node, node), metav1.CreateOptions{}))
 		w.must(w.core.StorageV1().CSIStorageCapacities(localNamespace).Create(w.ctx, localCapacity("capacity-"+node, node, localDriver), metav1.CreateOptions{}))
