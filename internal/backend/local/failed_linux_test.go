@@ -131,7 +131,7 @@ func TestDeadPool_isTakenDownAndComesBack(t *testing.T) {
 				}
 				wantOnlyTeardown(t, pool, volume.ID)
 				if !restart {
-					shut(t, pool) // lets go of the dead filesystem
+					shut(t, pool) // closes the files of the dead filesystem
 					pool = open(t, Options{Pool: dir})
 				}
 				unmount(t, d.dir)

@@ -45,7 +45,7 @@ func (f *frozen) add(dir *os.File) error {
 // a retry succeeds.
 var errStillFrozen = fmt.Errorf("%w: a filesystem is still frozen; the driver retries to thaw it", backend.ErrUnavailable)
 
-// expire ends the freeze from outside, whatever the snapshot is waiting for.
+// expire ends the freeze from outside, even while the snapshot waits.
 func (f *frozen) expire() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 
 // underFault runs one call of which one system call fails, or one and all that
 // follow. The result of a call that fails is not known: what the pool then shows,
-// in this process or in the next one, is what the model goes on with, and it must
-// agree with itself.
+// in this process or in the next one, is what the model continues with, and it
+// must agree with itself.
 func (m *model) underFault() {
 	errno := rapid.SampledFrom([]unix.Errno{unix.EIO, unix.ENOSPC, unix.EROFS}).Draw(m.T, "errno")
 	calls := map[string]struct {
