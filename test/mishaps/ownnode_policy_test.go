@@ -5,6 +5,7 @@ package mishaps
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/intent"
 )
 
@@ -387,7 +389,8 @@ func snapshotAttempts(w *nodesWorld) map[string]attempt {
 			return err
 		}
 	}
-	mark := `{"metadata":{"annotations":{"snapshot.storage.kubernetes.io/volumesnapshot-being-created":"yes"}}}`
+	mark := fmt.Sprintf(`{"metadata":{"annotations":{%q:"yes",%q:"{}"}}}`,
+		claim.VolumeSnapshotKeys().BeingCreated, claim.SnapshotRequestAnnotation)
 	label := func(node string) string {
 		return `{"metadata":{"labels":{"snapshot.storage.kubernetes.io/managed-by":` + node + `}}}`
 	}
