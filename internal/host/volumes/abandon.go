@@ -21,8 +21,9 @@ import (
 const reasonAbandoned = "VolumeAbandoned"
 
 // undoneAt decides about NodeUnpublishVolume or NodeUnstageVolume after it
-// failed. With nothing mounted at the path, the step counts as done when the
-// driver does not know the volume (NOT_FOUND), and when the user has given the
+// failed. With nothing mounted at the path or below it, the step counts as done
+// when the driver does not know the volume (NOT_FOUND) or the call (UNIMPLEMENTED,
+// for a driver that does not stage any more), and when the user has given the
 // pod up (AbandonAnnotation). What is mounted keeps its record: its processes
 // could write to storage that has another owner by then.
 func (m *Manager) undoneAt(use *store.VolumeUse, path string, failure error) error {
@@ -33,17 +34,22 @@ func (m *Manager) undoneAt(use *store.VolumeUse, path string, failure error) err
 	if err != nil {
 		return errors.Join(failure, fmt.Errorf("read the mount table: %w", err))
 	}
-	if errors.Is(failure, backend.ErrNotFound) && len(mounts) == 0 {
-		m.logger.Warn("the driver does not know a volume that it is to take away; nothing is mounted", "volume", use.Handle, "driver", use.Driver, "path", path, "error", failure)
+	unknown := errors.Is(failure, backend.ErrNotFound) || errors.Is(failure, backend.ErrUnsupported) && path == use.StagingPath
+	if unknown && len(mounts) == 0 {
+		m.logger.Warn("the driver does not know the volume or the call; nothing is mounted at the path", "volume", use.Handle, "driver", use.Driver, "path", path, "error", failure)
 		return nil
 	}
 	pod, err := m.abandonedBy(use, failure)
-	if pod == nil {
-		return errors.Join(failure, err)
-	}
-	if len(mounts) > 0 {
+	switch {
+	case len(mounts) > 0 && (unknown || pod != nil):
+		what := "driver " + use.Driver + " does not know the volume or the call"
+		if pod != nil {
+			what = "the pod is given up"
+		}
 		// The last one lies on top of the others.
-		return fmt.Errorf("it is given up, but %s is still mounted: end what uses it, then 'umount %s': %w", path, mounts[len(mounts)-1].Mountpoint, failure)
+		return errors.Join(fmt.Errorf("%s, but %s is still mounted: end what uses it, then 'umount %s': %w", what, path, mounts[len(mounts)-1].Mountpoint, failure), err)
+	case pod == nil:
+		return errors.Join(failure, err)
 	}
 	m.tellAbandoned(use, pod, fmt.Sprintf("the driver was not heard about %s, where nothing is mounted any more: %v", path, failure))
 	return nil

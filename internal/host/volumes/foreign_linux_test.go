@@ -7,6 +7,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -107,4 +108,44 @@ func TestUnpublish_keepsADirectoryWithFiles(t *testing.T) {
 	}
 	w.remove(p)
 	w.isIdle()
+}
+
+// A staged filesystem that is still mounted keeps its record, whatever the driver
+// says: without the record, the next host does not know of the mount.
+func TestUnstage_keepsWhatIsMounted(t *testing.T) {
+	for name, answer := range map[string]error{
+		"the driver does not know the volume": csitest.Fail(codes.NotFound, "no such volume"),
+		"the driver does not know the call":   csitest.Fail(codes.Unimplemented, "no such call"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, a := newServing(t, stagesATmpfs)
+			w.impatient()
+			w.ensured("a")
+			p := w.create(pod("web", "a"))
+			w.mount(p)
+			staging := w.uses()[0].StagingPath
+			a.fail = func(rpc string, _ int) error {
+				if rpc == "NodeUnstageVolume" {
+					return answer
+				}
+				return nil
+			}
+			err := w.manager.UnmountPod(t.Context(), p)
+			if err == nil || len(w.uses()) != 1 || !isMounted(staging) {
+				t.Fatalf("the staging path is mounted, %d uses are recorded, and the answer is %v", len(w.uses()), err)
+			}
+			for _, want := range []string{"driver d.example", staging + " is still mounted", "'umount " + staging + "'"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error lacks %q: %v", want, err)
+				}
+			}
+			if err := unix.Unmount(staging, 0); err != nil {
+				t.Fatal(err)
+			}
+			w.remove(p)
+			if uses := w.uses(); len(uses) > 0 {
+				t.Errorf("recorded: %+v", uses)
+			}
+		})
+	}
 }

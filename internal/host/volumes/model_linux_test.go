@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -197,7 +198,7 @@ func (m *model) pick(n int) int {
 
 // step does one thing at random. Errors are what the queue would repeat.
 func (m *model) step() {
-	switch m.pick(15) {
+	switch m.pick(17) {
 	case 0, 1, 2:
 		m.appear()
 	case 3, 4, 5, 6:
@@ -225,12 +226,61 @@ func (m *model) step() {
 		m.occupy()
 	case 14:
 		m.vacate()
+	case 15:
+		m.loseVolume()
+	case 16:
+		m.unmountByHand()
 	case 11: // a pod's object is lost
 		if names := m.names(); len(names) > 0 {
 			m.forget(names[m.pick(len(names))])
 		}
 	}
 	m.consistent()
+	m.recorded()
+}
+
+// loseVolume removes a volume at the storage system: a forgetful driver answers
+// NOT_FOUND from then on, and what is mounted stays.
+func (m *model) loseVolume() {
+	if uses := m.uses(); len(uses) > 0 {
+		m.driver.Forget(uses[m.pick(len(uses))].Handle)
+	}
+}
+
+// unmountByHand does what the errors of a volume that was lost ask the operator
+// for.
+func (m *model) unmountByHand() {
+	for _, use := range m.uses() {
+		if use.Stage == store.PhaseUndoing {
+			_ = unix.Unmount(use.StagingPath, 0)
+		}
+		for path, target := range use.Targets {
+			if target.Phase == store.PhaseUndoing {
+				_ = unix.Unmount(path, 0)
+			}
+		}
+	}
+}
+
+// recorded checks that each mount is of a volume that is recorded as in use.
+func (m *model) recorded() {
+	m.t.Helper()
+	known := map[string]bool{}
+	for _, use := range m.uses() {
+		known[use.StagingPath] = true
+		for path := range use.Targets {
+			known[path] = true
+		}
+	}
+	mounts, err := readMountTable(m.root)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for path := range mounts {
+		if !known[path] {
+			m.t.Errorf("%s is mounted, and no record of a volume has it", path)
+		}
+	}
 }
 
 func (m *model) bootID() string { return fmt.Sprintf("boot-%d", m.boot) }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
@@ -106,8 +105,7 @@ func (m *Manager) unpublish(ctx context.Context, use *store.VolumeUse, path stri
 }
 
 // unstage takes the volume from the machine. What was staged is unstaged, also
-// when the driver does not stage any more; only if it does not know the call at
-// all, it is enough that nothing is mounted.
+// when the driver does not stage any more; undoneAt decides if it fails.
 func (m *Manager) unstage(ctx context.Context, use *store.VolumeUse) error {
 	if use.Stage == store.PhaseNone {
 		return nil
@@ -120,9 +118,6 @@ func (m *Manager) unstage(ctx context.Context, use *store.VolumeUse) error {
 			err := m.onDriver(ctx, use.Driver, func(driver *plugins.Driver) error {
 				return driver.Client.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: use.Handle, StagingTargetPath: use.StagingPath})
 			})
-			if errors.Is(err, backend.ErrUnsupported) {
-				err = nil
-			}
 			if err := m.undoneAt(use, use.StagingPath, err); err != nil {
 				return err
 			}
