@@ -1,11 +1,9 @@
 package host
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -90,19 +88,7 @@ func (d disks) List(ctx context.Context) ([]hub.Disk, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("list disks: %w", context.Cause(ctx))
 	}
-	return tidy(found), nil
-}
-
-// tidy sorts disks by number. A disk with several interfaces is one; the account
-// of it that went well counts.
-func tidy(found []hub.Disk) []hub.Disk {
-	byNumber := map[uint32]hub.Disk{}
-	for _, disk := range found {
-		if earlier, twice := byNumber[disk.Number]; !twice || earlier.Problem != nil && disk.Problem == nil {
-			byNumber[disk.Number] = disk
-		}
-	}
-	return slices.SortedFunc(maps.Values(byNumber), func(a, b hub.Disk) int { return cmp.Compare(a.Number, b.Number) })
+	return unify(found), nil
 }
 
 // each looks at things side by side and collects what was found.
@@ -164,13 +150,25 @@ func (d disks) byInterface(ctx context.Context, interfaces []string) []hub.Disk 
 		if err == nil {
 			return disk, true
 		}
+		if errors.Is(err, backend.ErrNotFound) && d.isGone(ctx, path) {
+			return hub.Disk{}, false
+		}
 		number, known := d.numbers.of(path)
 		if !known {
 			number = hub.UnknownNumber
 		}
 		d.logger.Warn("a disk cannot be read", "disk", path, "number", number, "error", err)
-		return hub.Disk{Number: number, Problem: err}, !errors.Is(err, backend.ErrNotFound) // which is just gone
+		return hub.Disk{Number: number, Problem: err}, true
 	})
+}
+
+// isGone reports whether Windows lists an interface no more. What an open or a
+// control call answers does not say so: a disk that fails may answer not found.
+func (d disks) isGone(ctx context.Context, path string) bool {
+	interfaces, err := ask(ctx, d.tasks, "the list of disks", func(context.Context) ([]string, error) {
+		return d.machine.Devices.Interfaces()
+	})
+	return err == nil && !slices.Contains(interfaces, path)
 }
 
 // Rescan looks for disks on all buses, then for the size of each.

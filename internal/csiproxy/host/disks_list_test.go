@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
@@ -61,6 +62,105 @@ func TestList_givesABadDiskItsProblem(t *testing.T) {
 		t.Fatalf("%+v", disks)
 	}
 	wantError(t, disks[2].Problem, backend.ErrUnavailable, "ERROR_IO_DEVICE (1117)")
+}
+
+// The number that a disk had when it last answered may be another disk's by now.
+// A list that takes the two for one hides a disk that may be anybody's volume.
+func TestList_keepsAnUnreadableDiskWhoseOldNumberIsAnothers(t *testing.T) {
+	r := newRig(t, simulated.Options{})
+	first := r.machine.MustAddDisk(simulated.DiskSpec{Serial: "first", Size: gibi})
+	second := r.machine.MustAddDisk(simulated.DiskSpec{Serial: "second", Size: gibi})
+	h := r.host()
+	_, err := h.Disks.List(t.Context())
+	mustDo(t, err)
+	_, err = r.machine.MoveDisk(first)
+	mustDo(t, err)
+	moved, err := r.machine.MoveDisk(second)
+	mustDo(t, err)
+	if moved != first {
+		t.Fatalf("the second disk became %d; want %d, which was the first's", moved, first)
+	}
+	for _, call := range []string{"Devices.OpenInterface", "IOCTL_STORAGE_GET_DEVICE_NUMBER", "IOCTL_STORAGE_QUERY_PROPERTY"} {
+		fault := r.machine.Inject(simulated.Fault{Call: call, Target: "first", Action: simulated.Fail, Errno: win32.ErrorIODevice})
+		disks, err := h.Disks.List(t.Context())
+		mustDo(t, err)
+		fault.Remove()
+		numbers, unidentified := map[uint32]bool{}, 0
+		for _, disk := range disks {
+			if numbers[disk.Number] {
+				t.Errorf("%s: two disks are listed as number %d: %+v", call, disk.Number, disks)
+			}
+			numbers[disk.Number] = true
+			if disk.IsUnidentified() {
+				unidentified++
+			}
+		}
+		if len(disks) != 3 || unidentified != 1 || disks[1].SerialNumber != "second" || disks[1].Problem != nil {
+			t.Errorf("%s fails: %+v; want the second disk and one that is unidentified", call, disks)
+		}
+	}
+}
+
+// A disk hidden from the list because opening it says that it is not there, while
+// Windows lists its interface, is one that cannot be read.
+func TestList_keepsADiskWhoseInterfaceIsListed(t *testing.T) {
+	r := newRig(t, simulated.Options{})
+	r.machine.MustAddDisk(cloudDisk(gibi))
+	h := r.host()
+	for _, call := range []string{"Devices.OpenInterface", "IOCTL_STORAGE_GET_DEVICE_NUMBER"} {
+		for _, errno := range []win32.Errno{win32.ErrorFileNotFound, win32.ErrorNotFound, win32.ErrorDevNotExist} {
+			fault := r.machine.Inject(simulated.Fault{Call: call, Target: cloudSerial, Action: simulated.Fail, Errno: errno})
+			disks, err := h.Disks.List(t.Context())
+			mustDo(t, err)
+			fault.Remove()
+			if len(disks) != 2 || !disks[1].IsUnidentified() {
+				t.Errorf("%s answers %v: %+v; want an unidentified disk", call, errno, disks)
+			}
+		}
+	}
+}
+
+// Two disks that say the same number have swapped it while they were listed: each
+// may be the one that is looked for.
+func TestUnify_neverTakesTwoDisksForOne(t *testing.T) {
+	lost := errors.New("lost")
+	rapid.Check(t, func(t *rapid.T) {
+		var found []hub.Disk
+		for range rapid.IntRange(0, 5).Draw(t, "disks") {
+			disk := hub.Disk{Number: rapid.SampledFrom([]uint32{1, 2, hub.UnknownNumber}).Draw(t, "number")}
+			disk.SerialNumber = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "serial")
+			if disk.Number == hub.UnknownNumber || rapid.Bool().Draw(t, "broken") {
+				disk.Problem = lost
+			}
+			found = append(found, disk)
+		}
+		listed := unify(found)
+		numbers, identities, unidentified := map[uint32]bool{}, map[hub.Identity]bool{}, 0
+		for _, disk := range listed {
+			if numbers[disk.Number] && disk.Number != hub.UnknownNumber {
+				t.Errorf("two disks have the number %d: %+v", disk.Number, listed)
+			}
+			if disk.Number == hub.UnknownNumber && disk.Problem == nil {
+				t.Errorf("a disk without a number has no problem: %+v", disk)
+			}
+			numbers[disk.Number], identities[disk.Identity()] = true, true
+			if disk.IsUnidentified() {
+				unidentified++
+			}
+		}
+		want := 0
+		for _, disk := range found {
+			if !identities[disk.Identity()] {
+				t.Errorf("%+v is not in %+v", disk, listed)
+			}
+			if disk.IsUnidentified() {
+				want++
+			}
+		}
+		if unidentified < want {
+			t.Errorf("%d unidentified disks in %+v; %d were found: %+v", unidentified, listed, want, found)
+		}
+	})
 }
 
 // A disk that hangs holds a list up once, for a bounded time; nobody else waits

@@ -173,8 +173,10 @@ func (m *Machine) settle() {
 func (m *Machine) arrive(d *disk) {
 	m.arrivals++
 	d.present, d.known, d.arrival = true, d.size, m.arrivals
-	d.path = fmt.Sprintf(`\\?\scsi#disk&ven_simulated&prod_disk#5&%08x&0&%06x#%s`,
-		sha(d.spec.Serial+d.spec.Page83), m.arrivals, win32.InterfaceDisk)
+	if d.path == "" { // an instance path comes from the place of the device, and stays over re-attachments
+		d.path = fmt.Sprintf(`\\?\scsi#disk&ven_simulated&prod_disk#5&%08x&0&%06x#%s`,
+			sha(d.spec.Serial+d.spec.Page83), m.arrivals, win32.InterfaceDisk)
+	}
 	d.attributes = d.persistent | m.policy(d)
 	if d.attributes&win32.DiskAttributeOffline == 0 && m.collides(d) {
 		d.attributes |= win32.DiskAttributeOffline

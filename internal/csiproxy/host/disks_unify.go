@@ -1,0 +1,71 @@
+package host
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+)
+
+// unify sorts disks by number and merges the interfaces of one disk. Each number
+// is listed once. A disk that could not say what it is keeps an entry of its own,
+// without a number if another disk has that: the number that it had when it last
+// answered may be the other's by now, and what is missing from the list counts as
+// detached.
+func unify(found []hub.Disk) []hub.Disk {
+	byNumber := map[uint32][]hub.Disk{}
+	for _, disk := range found {
+		byNumber[disk.Number] = merge(byNumber[disk.Number], disk)
+	}
+	var listed []hub.Disk
+	for number, disks := range byNumber {
+		if len(disks) > 1 && number != hub.UnknownNumber {
+			disks = contest(number, disks)
+		}
+		listed = append(listed, disks...)
+	}
+	slices.SortFunc(listed, func(a, b hub.Disk) int {
+		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.SerialNumber, b.SerialNumber), cmp.Compare(a.Page83, b.Page83))
+	})
+	return listed
+}
+
+// merge adds a disk to those with its number, unless one of them is the same. The
+// account without a problem is kept.
+func merge(disks []hub.Disk, disk hub.Disk) []hub.Disk {
+	same := func(other hub.Disk) bool {
+		return !disk.IsUnidentified() && !other.IsUnidentified() && disk.Identity() == other.Identity() && reflect.DeepEqual(disk.Location, other.Location)
+	}
+	i := slices.IndexFunc(disks, same)
+	if i < 0 {
+		return append(disks, disk)
+	}
+	if disks[i].Problem != nil {
+		disks[i] = disk
+	}
+	return disks
+}
+
+// contest takes a number from several disks that say it. The only one that says
+// what it is keeps it; with more of them, numbers changed while they were read.
+func contest(number uint32, disks []hub.Disk) []hub.Disk {
+	identified := 0
+	for _, disk := range disks {
+		if !disk.IsUnidentified() {
+			identified++
+		}
+	}
+	for i, disk := range disks {
+		if identified == 1 && !disk.IsUnidentified() {
+			continue
+		}
+		disks[i].Number = hub.UnknownNumber
+		if disk.Problem == nil {
+			disks[i].Problem = fmt.Errorf("%w: it answered number %d, and so did another disk; list the disks again", backend.ErrUnavailable, number)
+		}
+	}
+	return disks
+}
