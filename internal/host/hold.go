@@ -279,6 +279,6 @@ func (h *Host) servePlugin(ctx context.Context, listener net.Listener) error {
 	if listener == nil {
 		return nil
 	}
-	plugin := volumeplugin.Plugin{Host: h, Store: h.store, Logger: h.options.Logger.With("component", "volume-plugin")}
+	plugin := &volumeplugin.Plugin{Host: h, Store: h.store, Logger: h.options.Logger.With("component", "volume-plugin")}
 	return plugin.Serve(ctx, listener)
 }

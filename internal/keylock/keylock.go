@@ -1,7 +1,7 @@
 // Package keylock keeps operations that exclude each other from working on one
-// thing at a time. It never queues: whoever comes second is told at once, so
+// key at the same time. Locks never queues: the second caller fails at once, so
 // that a CSI call answers ABORTED instead of holding a connection
-// (CSI spec 1.13, "Concurrency").
+// (CSI spec 1.13, "Concurrency"). Queue makes the second caller wait.
 package keylock
 
 import "sync"

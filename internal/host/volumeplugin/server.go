@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/keylock"
 )
 
 // contentType is the protocol's.
@@ -65,6 +66,9 @@ type Plugin struct {
 	Host   Host
 	Store  *store.Store
 	Logger *slog.Logger
+	// mounts keeps the requests of one Mount apart: each chooses a hold by those
+	// that exist.
+	mounts keylock.Queue
 }
 
 // request has the fields of every request of the protocol.

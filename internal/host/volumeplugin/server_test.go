@@ -35,7 +35,7 @@ func TestMount_givesTheReasonBeforePodmanLeaves(t *testing.T) {
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {
-		plugin := Plugin{Host: waitingHost{}, Store: opened, Logger: slog.New(slog.DiscardHandler)}
+		plugin := &Plugin{Host: waitingHost{}, Store: opened, Logger: slog.New(slog.DiscardHandler)}
 		answer := httptest.NewRecorder()
 		began := time.Now()
 		plugin.Handler().ServeHTTP(answer, httptest.NewRequest("POST", "/VolumeDriver.Mount", strings.NewReader(`{"Name":"web","ID":"1"}`)))

@@ -1,7 +1,6 @@
 package volumeplugin
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -229,9 +228,9 @@ func holdName(volume, id string) string {
 	return holdPrefix + hex.EncodeToString(sum[:10])
 }
 
-// holdsOf are the holds of one Mount: the name of the one that is in use, "" if
-// there is none, and the first name that is free.
-func (p *Plugin) holdsOf(namespace string, asked request) (current, free string, err error) {
+// holdsOf are the holds of one Mount: those that are in use, of which there is at
+// most one unless an earlier version made more, and the first name that is free.
+func (p *Plugin) holdsOf(namespace string, asked request) (current []string, free string, err error) {
 	first, taken := holdName(asked.Name, asked.ID), map[string]bool{}
 	err = p.Store.View(func(tx *store.Tx) error {
 		all, err := tx.Pods().All()
@@ -241,7 +240,7 @@ func (p *Plugin) holdsOf(namespace string, asked request) (current, free string,
 			}
 			taken[pod.Name] = true
 			if pod.DeletionTimestamp == nil {
-				current = pod.Name
+				current = append(current, pod.Name)
 			}
 		}
 		return err
@@ -258,12 +257,17 @@ func (p *Plugin) mount(ctx context.Context, asked request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	unlock, err := p.lock(ctx, asked)
+	if err != nil {
+		return answer{}, err
+	}
+	defer unlock()
 	current, free, err := p.holdsOf(namespace, asked)
 	if err != nil {
 		return answer{}, err
 	}
 	held, err := p.Host.Hold(ctx, api.HoldRequest{
-		Namespace: namespace, Name: cmp.Or(current, free), Holder: "container engine, mount " + asked.ID,
+		Namespace: namespace, Name: append(current, free)[0], Holder: "container engine, mount " + asked.ID,
 		Volumes: []api.HoldVolume{{Name: "volume", Claim: name}}, UntilReboot: true,
 	})
 	if err != nil {
@@ -277,23 +281,31 @@ func (p *Plugin) mount(ctx context.Context, asked request) (answer, error) {
 	return answer{Mountpoint: place.Path}, nil
 }
 
-// release ends the hold of a Mount; one that is not there was ended before.
+// lock waits until no other request of the same Mount is in flight.
+func (p *Plugin) lock(ctx context.Context, asked request) (unlock func(), err error) {
+	return p.mounts.Lock(ctx, fmt.Sprintf("an earlier request of mount %q of volume %q", asked.ID, asked.Name))
+}
+
+// release ends the holds of a Mount; one that is not there was ended before.
 func (p *Plugin) release(ctx context.Context, namespace string, asked request) error {
 	current, _, err := p.holdsOf(namespace, asked)
-	if err != nil || current == "" {
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, unmountWait)
 	defer cancel()
-	err = p.Host.Release(ctx, api.ReleaseRequest{Namespace: namespace, Name: current})
-	switch {
-	case errors.Is(err, api.ErrNotFound):
-		return nil
-	case errors.Is(err, api.ErrReleasing):
-		p.Logger.Warn("a volume that a container engine does not use any more is not unmounted yet; the host continues", "volume", asked.Name, "id", asked.ID, "error", err)
-		return nil
+	var failures []error
+	for _, name := range current {
+		err := p.Host.Release(ctx, api.ReleaseRequest{Namespace: namespace, Name: name})
+		switch {
+		case errors.Is(err, api.ErrNotFound):
+		case errors.Is(err, api.ErrReleasing):
+			p.Logger.Warn("a volume that a container engine does not use any more is not unmounted yet; the host continues", "volume", asked.Name, "id", asked.ID, "error", err)
+		default:
+			failures = append(failures, err)
+		}
 	}
-	return err
+	return errors.Join(failures...)
 }
 
 // unmount succeeds when the end of the hold is recorded.
@@ -302,6 +314,11 @@ func (p *Plugin) unmount(ctx context.Context, asked request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	unlock, err := p.lock(ctx, asked)
+	if err != nil {
+		return answer{}, err
+	}
+	defer unlock()
 	return answer{}, p.release(ctx, namespace, asked)
 }
 

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +23,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/keylock"
 )
 
 // Drivers finds the instance of a driver that serves calls now.
@@ -84,8 +84,7 @@ type shared struct {
 	logger  *slog.Logger
 	node    nodeSide
 
-	mu    sync.Mutex
-	locks map[string]*turn
+	locks keylock.Queue
 
 	index index
 	waits waits
@@ -95,12 +94,6 @@ type shared struct {
 	polls memories[poll]
 
 	inspections inspections
-}
-
-// turn is a lock on a key, for as long as somebody has or wants it.
-type turn struct {
-	taken chan struct{}
-	users int
 }
 
 // New makes a Manager.
@@ -120,7 +113,7 @@ func New(options Options) *Manager {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Manager{shared: &shared{options: options, logger: options.Logger, locks: map[string]*turn{}, index: index{store: options.Store}}}
+	return &Manager{shared: &shared{options: options, logger: options.Logger, index: index{store: options.Store}}}
 }
 
 // as is the Manager that writes as the context's writer: what a controller's
@@ -129,31 +122,10 @@ func (m *Manager) as(ctx context.Context) *Manager {
 	return &Manager{shared: m.shared, writer: store.WriterOf(ctx)}
 }
 
-// lock waits for its turn on a key. Unlike a driver, which answers ABORTED, the
-// host is the one who repeats: here a queue is right.
+// lock waits until a key is free. Unlike a driver, which answers ABORTED, the
+// host itself would repeat the call: here a queue is right.
 func (m *Manager) lock(ctx context.Context, key string) (unlock func(), err error) {
-	m.mu.Lock()
-	mine := m.locks[key]
-	if mine == nil {
-		mine = &turn{taken: make(chan struct{}, 1)}
-		m.locks[key] = mine
-	}
-	mine.users++
-	m.mu.Unlock()
-	leave := func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if mine.users--; mine.users == 0 {
-			delete(m.locks, key)
-		}
-	}
-	select {
-	case mine.taken <- struct{}{}:
-		return func() { <-mine.taken; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, fmt.Errorf("wait for %s: %w", key, ctx.Err())
-	}
+	return m.locks.Lock(ctx, key)
 }
 
 func (m *Manager) view(read func(*store.Tx) error) error { return m.options.Store.View(read) }

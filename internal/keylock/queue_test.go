@@ -1,0 +1,60 @@
+package keylock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+)
+
+func TestQueue_theSecondWaitsForTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var queue Queue
+		unlock, err := queue.Lock(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := queue.Lock(t.Context(), "b")
+		if err != nil {
+			t.Fatalf("another key: %v", err)
+		}
+		other()
+		entered := false
+		go func() {
+			again, err := queue.Lock(t.Context(), "a")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			entered = true
+			again()
+		}()
+		if synctest.Wait(); entered {
+			t.Error("a held key was given twice")
+		}
+		unlock()
+		if synctest.Wait(); !entered {
+			t.Error("a free key was not given")
+		}
+		if len(queue.tickets) != 0 {
+			t.Errorf("left: %d keys", len(queue.tickets))
+		}
+	})
+}
+
+func TestQueue_waitsNoLongerThanTheContext(t *testing.T) {
+	var queue Queue
+	unlock, err := queue.Lock(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := queue.Lock(ctx, "a"); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+	unlock()
+	if len(queue.tickets) != 0 {
+		t.Errorf("left: %d keys", len(queue.tickets))
+	}
+}
