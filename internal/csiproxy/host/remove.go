@@ -76,7 +76,7 @@ func (w *walk) removeEntry(ctx context.Context, info win32.FileInfo, name string
 	case !info.IsDir():
 		return fmt.Errorf("%w: %s is a file and no directory; a file is removed with force only", backend.ErrPrecondition, w.child(name))
 	}
-	return failed(w.dir.Remove(name), "remove the directory %s", w.child(name))
+	return r.removeOne(w.dir, name, w.child(name))
 }
 
 // mustBeGone reads back what a removal did: Windows may say that it succeeded
@@ -136,6 +136,8 @@ type remover struct {
 	ctx  context.Context
 	// pending is set when an entry was met that is removed and still open elsewhere.
 	pending bool
+	// busyUntil ends the wait for entries that are open elsewhere; zero before the first.
+	busyUntil time.Time
 }
 
 // remove removes an entry of whatever kind. at is its path, for errors and for
@@ -207,8 +209,23 @@ func (r *remover) empty(dir win32.Directory, at string, depth int) error {
 	return nil
 }
 
+// removeOne removes a file, an empty directory or a link. For one that another
+// program has open without letting it be removed it waits, pendingLimit in all for
+// all entries of the operation.
 func (r *remover) removeOne(dir win32.Directory, name, at string) error {
 	err := dir.Remove(name)
+	if isErrno(err, win32.ErrorSharingViolation) {
+		if r.busyUntil.IsZero() {
+			r.busyUntil = time.Now().Add(pendingLimit)
+		}
+		_, left := poll(r.ctx, time.Until(r.busyUntil), func() (bool, error) {
+			err = dir.Remove(name)
+			return !isErrno(err, win32.ErrorSharingViolation), nil
+		})
+		if left != nil {
+			return fmt.Errorf("remove %s: %w: %w", at, left, err)
+		}
+	}
 	if isErrno(err, win32.ErrorDeletePending) {
 		r.pending = true
 		return nil

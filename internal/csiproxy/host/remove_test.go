@@ -213,21 +213,34 @@ func TestRmdir_believesNoFalseSuccess(t *testing.T) {
 	}
 }
 
-func TestRmdir_saysThatAFileIsOpen(t *testing.T) {
-	w := newWorld(t)
-	w.mkdir(pods + `\p\a`)
-	w.do(w.WriteFile(pods+`\p\a\open`, 1))
-	file, err := w.Open(pods+`\p\a\open`, false)
-	w.do(err)
-	err = w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true)
-	mustBe(t, err, backend.ErrInUse)
-	mustBe(t, err, win32.ErrorSharingViolation)
-	if !strings.Contains(err.Error(), pods+`\p\a\open`) {
-		t.Error(err)
-	}
-	file.Close()
-	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
-	w.idle()
+// A file that is open without FILE_SHARE_DELETE is waited for as long as one whose
+// removal is pending: two seconds for all of a tree.
+func TestRmdir_waitsForFilesThatAreOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.mkdir(pods + `\p\a`)
+		for _, name := range []string{"first", "open"} {
+			w.do(w.WriteFile(pods+`\p\a\`+name, 1))
+		}
+		first, err := w.Open(pods+`\p\a\first`, false)
+		w.do(err)
+		time.AfterFunc(time.Second, first.Close)
+		file, err := w.Open(pods+`\p\a\open`, false)
+		w.do(err)
+		began := time.Now()
+		err = w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true)
+		mustBe(t, err, backend.ErrInUse)
+		mustBe(t, err, win32.ErrorSharingViolation)
+		if !strings.Contains(err.Error(), pods+`\p\a\open`) {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("the answer took %v", took)
+		}
+		time.AfterFunc(time.Second, file.Close)
+		mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
+		w.idle()
+	})
 }
 
 func TestRmdir_emptiesADirectoryAgainThatWasFilledMeanwhile(t *testing.T) {

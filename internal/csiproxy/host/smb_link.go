@@ -91,8 +91,21 @@ func (s smb) makeLink(ctx context.Context, path paths.Path, target string) error
 	return w.link(name, target)
 }
 
-// removeLink removes a mount's link, and nothing else that may be in its place.
+// removeLink removes a mount's link, and nothing else that may be in its place. A
+// link that another program has open is waited for, and inspected again each time.
 func (s smb) removeLink(ctx context.Context, path paths.Path, target string) error {
+	var err error
+	_, left := poll(ctx, pendingLimit, func() (bool, error) {
+		err = s.tryRemoveLink(ctx, path, target)
+		return !isErrno(err, win32.ErrorSharingViolation), nil
+	})
+	if left != nil {
+		return fmt.Errorf("remove the link %s: %w: %w", path, left, err)
+	}
+	return err
+}
+
+func (s smb) tryRemoveLink(ctx context.Context, path paths.Path, target string) error {
 	at, err := s.atLink(ctx, path, target)
 	if err != nil || at != ourLink {
 		return err

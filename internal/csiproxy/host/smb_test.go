@@ -2,10 +2,13 @@ package host
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
@@ -116,6 +119,49 @@ func TestSMB_checksTheLocalPathFirst(t *testing.T) {
 	if !r.machine.Exists(at("directory")) || !r.machine.Exists(at("link")) {
 		t.Error("what was there is gone")
 	}
+}
+
+// A virus scanner opens a link without FILE_SHARE_DELETE for a moment. An unmount
+// waits for it, and does not remove what took the link's place meanwhile.
+func TestSMB_unmountWaitsForALinkThatIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, h := smbRig(t)
+		ctx := t.Context()
+		remove := func() *simulated.Injected {
+			return r.machine.Inject(simulated.Fault{Call: "Directory.Remove", Target: at("a"), Action: simulated.Fail, Errno: win32.ErrorSharingViolation})
+		}
+		mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
+		time.AfterFunc(time.Second, remove().Remove)
+		mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a")))
+		if user := r.mappedUser(shareKeyed); user != "" || r.machine.Exists(at("a")) {
+			t.Errorf("mapped for %q", user)
+		}
+
+		mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
+		open := remove()
+		began := time.Now()
+		wantError(t, h.SMB.Unmount(ctx, shareRemote, at("a")), backend.ErrInUse, "ERROR_SHARING_VIOLATION (32)", at("a"))
+		if took := time.Since(began); took > 2*pendingLimit {
+			t.Errorf("the answer took %v", took)
+		}
+		if user := r.mappedUser(shareKeyed); user != "alice" || !r.machine.Exists(at("a")) {
+			t.Errorf("a link that stays lost its mapping: mapped for %q", user)
+		}
+		leaving, leave := context.WithTimeout(ctx, time.Second)
+		defer leave()
+		if err := h.SMB.Unmount(leaving, shareRemote, at("a")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the caller left and got %v", err)
+		}
+		time.AfterFunc(time.Second, func() {
+			open.Remove()
+			mustDo(t, r.machine.Remove(at("a")))
+			mustDo(t, r.machine.MkdirAll(at("a")))
+		})
+		mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a")))
+		if !r.machine.Exists(at("a")) {
+			t.Error("the directory that took the place of the link was removed")
+		}
+	})
 }
 
 // D-10: a mapping goes with the last mount of its share.
