@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -79,7 +81,7 @@ func (h *Host) makeHold(ctx context.Context, wanted *corev1.Pod) (madeHold, erro
 		if err != nil || going == "" {
 			return hold, err
 		}
-		if err := h.awaitGone(ctx, key, going); err != nil {
+		if err := h.AwaitGone(ctx, podKind(), key, going); err != nil {
 			return madeHold{}, fmt.Errorf("hold %s: an earlier one of this name is still being released: %w", key, err)
 		}
 	}
@@ -145,7 +147,7 @@ func (h *Host) Release(ctx context.Context, request api.ReleaseRequest) error {
 	if err := h.endHold(ctx, request); err != nil {
 		return err
 	}
-	if err := h.awaitGone(ctx, key, pod.UID); err != nil {
+	if err := h.AwaitGone(ctx, podKind(), key, pod.UID); err != nil {
 		return fmt.Errorf("hold %s: %w: %w", key, api.ErrReleasing, err)
 	}
 	return nil
@@ -153,14 +155,14 @@ func (h *Host) Release(ctx context.Context, request api.ReleaseRequest) error {
 
 // endHold begins the end of a hold.
 func (h *Host) endHold(ctx context.Context, request api.ReleaseRequest) error {
-	kind, _ := store.KindOf("pods")
-	_, err := h.DeleteObject(ctx, kind, store.Key(request.Namespace, request.Name), api.DeleteOptions{UID: request.UID})
+	_, err := h.DeleteObject(ctx, podKind(), store.Key(request.Namespace, request.Name), api.DeleteOptions{UID: request.UID})
 	return err
 }
 
 // awaitHold waits until the volumes are in place.
 func (h *Host) awaitHold(ctx context.Context, key string, uid types.UID) (answer api.HoldAnswer, err error) {
-	err = h.follow(ctx, key, func(pod *corev1.Pod) (bool, error) {
+	err = h.follow(ctx, podKind(), key, func(object store.Object) (bool, error) {
+		pod, _ := object.(*corev1.Pod)
 		if pod == nil || pod.UID != uid || pod.DeletionTimestamp != nil {
 			return false, refuse(api.ErrConflict, fmt.Errorf("hold %s was released before its volumes were in place", key))
 		}
@@ -172,7 +174,7 @@ func (h *Host) awaitHold(ctx context.Context, key string, uid types.UID) (answer
 		return true, err
 	})
 	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("hold %s: its volumes are not in place: %s: %w", key, h.whyNot(key), err)
+		err = fmt.Errorf("hold %s: its volumes are not in place: %s: %w", key, h.whyNot(podKind(), key), err)
 	}
 	return answer, err
 }
@@ -189,29 +191,30 @@ func (h *Host) answerOf(pod *corev1.Pod, mounted map[string]volumes.Mounted) (ap
 	return answer, nil
 }
 
-// awaitGone waits until a pod is gone.
-func (h *Host) awaitGone(ctx context.Context, key string, uid types.UID) error {
-	err := h.follow(ctx, key, func(pod *corev1.Pod) (bool, error) { return pod == nil || pod.UID != uid, nil })
+// AwaitGone waits until an object is gone. The error says what it waits for.
+func (h *Host) AwaitGone(ctx context.Context, kind store.Kind, key string, uid types.UID) error {
+	err := h.follow(ctx, kind, key, func(object store.Object) (bool, error) { return object == nil || object.GetUID() != uid, nil })
 	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("%s: %w", h.whyNot(key), err)
+		err = fmt.Errorf("%s: %w", h.whyNot(kind, key), err)
 	}
 	return err
 }
 
-// follow looks at a pod, nil if it is gone, after each of its changes until done.
-func (h *Host) follow(ctx context.Context, key string, done func(*corev1.Pod) (bool, error)) error {
+// follow calls done with an object, nil if it is gone: now, and after each of its
+// changes until done reports true.
+func (h *Host) follow(ctx context.Context, kind store.Kind, key string, done func(store.Object) (bool, error)) error {
 	for {
 		var version uint64
-		var pod *corev1.Pod
+		var object store.Object
 		err := h.store.View(func(tx *store.Tx) (err error) {
 			version = tx.Version()
-			pod, err = tx.Pods().Get(key)
+			object, err = tx.Objects(kind).Get(key)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		if over, err := done(pod); over || err != nil {
+		if over, err := done(object); over || err != nil {
 			return err
 		}
 		watching := h.store.Watch(version)
@@ -223,30 +226,48 @@ func (h *Host) follow(ctx context.Context, key string, done func(*corev1.Pod) (b
 			if err != nil {
 				return err
 			}
-			changed = slices.ContainsFunc(changes, func(c store.Change) bool { return c.Kind.Kind == "Pod" && c.Key == key })
+			changed = slices.ContainsFunc(changes, func(c store.Change) bool { return c.Kind.Kind == kind.Kind && c.Key == key })
 		}
 	}
 }
 
-// whyNot is what is known of a pod that does not get on.
-func (h *Host) whyNot(key string) string {
-	kind, _ := store.KindOf("pods")
-	for _, state := range h.State(kind, key) {
-		if state.LastError != "" {
-			return state.LastError
-		}
+// whyNot is what a pod or a claim waits for or failed with last; of a pod also
+// that of its claims.
+func (h *Host) whyNot(kind store.Kind, key string) string {
+	reason := h.volumes.Reason(kind.Resource, key)
+	if kind.Kind == "Pod" {
+		reason = h.whyNotPod(kind, key)
 	}
+	return cmp.Or(reason, "the driver has not answered yet")
+}
+
+func (h *Host) whyNotPod(kind store.Kind, key string) string {
 	pod, err := h.podOf(key)
 	if err != nil || pod == nil {
 		return "nothing is known of it"
 	}
+	var reasons []string
+	for _, state := range h.State(kind, key) {
+		reasons = append(reasons, state.LastError)
+	}
 	for _, condition := range pod.Status.Conditions {
-		if condition.Status != corev1.ConditionTrue && condition.Message != "" {
-			return condition.Message
+		if condition.Status != corev1.ConditionTrue {
+			reasons = append(reasons, condition.Message)
 		}
 	}
-	return "the driver has not answered yet"
+	reasons = []string{cmp.Or(reasons...)} // the others repeat it
+	for _, claim := range volumes.ClaimsOf(pod) {
+		label := "claim " + claim + ": "
+		if reason := h.volumes.Reason(claimKind().Resource, claim); reason != "" {
+			reasons = append(reasons, label+strings.TrimPrefix(reason, label))
+		}
+	}
+	return strings.Join(slices.DeleteFunc(reasons, func(reason string) bool { return reason == "" }), "; ")
 }
+
+func podKind() store.Kind { kind, _ := store.KindOf("pods"); return kind }
+
+func claimKind() store.Kind { kind, _ := store.KindOf("persistentvolumeclaims"); return kind }
 
 // Held is the answer of a hold that is in place; false if there is none.
 func (h *Host) Held(namespace, name string) (api.HoldAnswer, bool, error) {

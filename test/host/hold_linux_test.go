@@ -62,15 +62,17 @@ func (m *machine) mustRun(command string, arguments ...string) string {
 // background runs exec until the test ends or kills it.
 func (m *machine) background(name, script string) *exec.Cmd {
 	m.t.Helper()
-	cmd := exec.Command(binary, "exec", "--root", m.root, "--name", name, "--volume", "data:/srv/holdfast-test", "--", "sh", "-c", script)
+	begun := filepath.Join(filepath.Dir(m.root), name+"-begun")
+	cmd := exec.Command(binary, "exec", "--root", m.root, "--name", name, "--volume", "data:/srv/holdfast-test", "--", "sh", "-c", ": > "+begun+"; "+script)
 	cmd.Stdout, cmd.Stderr = m.log, m.log
 	if err := cmd.Start(); err != nil {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(func() { _ = cmd.Process.Kill() })
-	m.until(name+" has its volume", 20*time.Second, func() bool {
+	m.until(name+" has its volume and runs", 20*time.Second, func() bool {
+		_, err := os.Stat(begun)
 		pod := get[*corev1.Pod](m, "pods", "default", name)
-		return pod != nil && pod.Status.Phase == corev1.PodRunning
+		return err == nil && pod != nil && pod.Status.Phase == corev1.PodRunning
 	})
 	return cmd
 }
@@ -138,9 +140,13 @@ func TestExec_givesItsVolumesBackWhenItIsKilled(t *testing.T) {
 
 func TestExec_goesOnWhileTheHostRestarts(t *testing.T) {
 	m := holding(t)
-	exec := m.background("long", "sleep 2; echo late > /srv/holdfast-test/late; exit 3")
+	restarted := filepath.Join(filepath.Dir(m.root), "restarted")
+	exec := m.background("long", "until [ -e "+restarted+" ]; do sleep 0.05; done; echo late > /srv/holdfast-test/late; exit 3")
 	m.kill()
 	m.start()
+	if err := os.WriteFile(restarted, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	_ = exec.Wait()
 	if code := exec.ProcessState.ExitCode(); code != 3 {
 		t.Errorf("exec ends with %d; want 3\n%s", code, m.tail())
@@ -332,4 +338,23 @@ spec:
 		}
 		m.mustRun("release", "scratch", "--ignore-not-found")
 	}
+}
+
+// A volume that cannot be made is the reason why a hold is not in place: the
+// caller gets the driver's answer, not only that the claim is not bound.
+func TestExec_givesTheClaimsOwnError(t *testing.T) {
+	m := newMachine(t)
+	m.start()
+	m.apply(strings.Replace(holdClaim, "32Mi", "900Ti", 1))
+	code, _, stderr := m.holdfast("exec", "--timeout", "3s", "--name", "late", "--volume", "data:/srv/x", "--", "true")
+	if code != 1 || !strings.Contains(stderr, "claim default/data: ") || !strings.Contains(stderr, "CreateVolume") {
+		t.Errorf("of a volume that is too large: %d, %q", code, stderr)
+	}
+	m.isReleased("late")
+	m.apply(strings.Replace(strings.Replace(holdClaim, "name: data", "name: other", 1), "storageClassName: fast", "storageClassName: none", 1))
+	code, _, stderr = m.holdfast("exec", "--timeout", "3s", "--name", "late", "--volume", "other:/srv/x", "--", "true")
+	if code != 1 || !strings.Contains(stderr, "claim default/other: ") || !strings.Contains(stderr, `"none" not found`) {
+		t.Errorf("of a class that is not there: %d, %q", code, stderr)
+	}
+	m.isReleased("late")
 }

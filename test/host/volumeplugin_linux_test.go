@@ -230,3 +230,46 @@ func TestVolumePlugin_removesOnlyWhatItMade(t *testing.T) {
 	}
 	e.fails("Mount", `{"Name":"none","ID":"x"}`, "there is no claim default/none")
 }
+
+// `volume create` right after `volume rm` of the same name waits until the old
+// volume is gone, and makes a new one.
+func TestVolumePlugin_createsAnewWhatIsBeingRemoved(t *testing.T) {
+	m, e := withEngine(t)
+	const create = `{"Name":"web","Opts":{"size":"16Mi"}}`
+	e.does("Create", create)
+	for round := range 4 {
+		place := e.does("Mount", `{"Name":"web","ID":"one"}`).Mountpoint
+		if _, err := os.Stat(filepath.Join(place, "file")); err == nil {
+			t.Errorf("round %d: the volume has the file of the one before", round)
+		}
+		busy, err := os.Create(filepath.Join(place, "file"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if round > 0 { // without, it is removed at once
+			if err := busy.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.does("Unmount", `{"Name":"web","ID":"one"}`)
+		e.does("Remove", `{"Name":"web"}`)
+		created := make(chan said, 1)
+		go func() {
+			answer, _ := e.call("/VolumeDriver.Create", create)
+			created <- answer
+		}()
+		if round == 0 {
+			old := get[*corev1.PersistentVolumeClaim](m, "persistentvolumeclaims", "default", "web")
+			if old == nil || old.DeletionTimestamp == nil {
+				t.Errorf("the busy volume's claim is %v", old)
+			}
+			if err := busy.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if answer := <-created; answer.Err != "" {
+			t.Fatalf("round %d: %s", round, answer.Err)
+		}
+	}
+	e.does("Remove", `{"Name":"web"}`)
+}

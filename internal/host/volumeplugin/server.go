@@ -23,6 +23,8 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -55,6 +57,8 @@ const (
 type Host interface {
 	Apply(ctx context.Context, files []manifest.File, options api.ApplyOptions) (api.ApplyResult, error)
 	DeleteObject(ctx context.Context, kind store.Kind, key string, options api.DeleteOptions) (api.Deleted, error)
+	// AwaitGone waits until an object is gone. The error says what it waits for.
+	AwaitGone(ctx context.Context, kind store.Kind, key string, uid types.UID) error
 	Hold(ctx context.Context, request api.HoldRequest) (api.HoldAnswer, error)
 	Release(ctx context.Context, request api.ReleaseRequest) error
 	// Held is the answer of a hold that is in place; false if there is none.

@@ -54,16 +54,37 @@ func nameOf(pvc *corev1.PersistentVolumeClaim) string {
 	return store.Key(pvc.Namespace, pvc.Name)
 }
 
-// find returns nil for a claim that is not there, or is on its way out.
-func (p *Plugin) find(namespace, name string) (pvc *corev1.PersistentVolumeClaim, err error) {
-	err = p.Store.View(func(tx *store.Tx) error {
-		pvc, err = tx.Claims().Get(store.Key(namespace, name))
-		return err
-	})
+// find returns nil for a claim that is not there, or is being deleted.
+func (p *Plugin) find(namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	pvc, err := p.stored(namespace, name)
 	if pvc != nil && pvc.DeletionTimestamp != nil {
 		pvc = nil
 	}
 	return pvc, err
+}
+
+func (p *Plugin) stored(namespace, name string) (pvc *corev1.PersistentVolumeClaim, err error) {
+	err = p.Store.View(func(tx *store.Tx) error {
+		pvc, err = tx.Claims().Get(store.Key(namespace, name))
+		return err
+	})
+	return pvc, err
+}
+
+// findStaying waits until a claim of that name which is being deleted is gone, as
+// it is after Remove, and returns the one that stays; nil if there is none.
+func (p *Plugin) findStaying(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	kind, _ := store.KindOf("persistentvolumeclaims")
+	for {
+		pvc, err := p.stored(namespace, name)
+		if err != nil || pvc == nil || pvc.DeletionTimestamp == nil {
+			return pvc, err
+		}
+		key := store.KeyOf(pvc)
+		if err := p.Host.AwaitGone(ctx, kind, key, pvc.UID); err != nil {
+			return nil, fmt.Errorf("claim %s, which was removed, is still being deleted: %w", key, err)
+		}
+	}
 }
 
 // create makes a claim. One that is there is used as it is, if nothing else is
@@ -77,7 +98,7 @@ func (p *Plugin) create(ctx context.Context, asked request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	there, err := p.find(namespace, name)
+	there, err := p.findStaying(ctx, namespace, name)
 	if err != nil {
 		return answer{}, err
 	}

@@ -139,7 +139,7 @@ func factsOf(object store.Object) (facts []string) {
 		if finished(object) {
 			return nil
 		}
-		for _, key := range claimsOf(object) {
+		for _, key := range ClaimsOf(object) {
 			facts = append(facts, podUses(key))
 			if object.DeletionTimestamp == nil {
 				facts = append(facts, consumes(key))
@@ -166,9 +166,9 @@ func factsOf(object store.Object) (facts []string) {
 	return facts
 }
 
-// claimsOf lists the keys of the claims that a pod uses, those of its generic
+// ClaimsOf lists the keys of the claims that a pod uses, those of its generic
 // ephemeral volumes included.
-func claimsOf(pod *corev1.Pod) (keys []string) {
+func ClaimsOf(pod *corev1.Pod) (keys []string) {
 	for _, volume := range pod.Spec.Volumes {
 		switch {
 		case volume.PersistentVolumeClaim != nil:

@@ -64,6 +64,9 @@ func (m *Manager) run(resource string, sync func(*Manager, context.Context, stri
 			}
 			if err == nil {
 				m.said.drop(who)
+				m.reasons.drop(who)
+			} else {
+				m.reasons.set(who, err.Error())
 			}
 			if errors.Is(err, ErrWaiting) {
 				return again, nil
@@ -71,6 +74,12 @@ func (m *Manager) run(resource string, sync func(*Manager, context.Context, stri
 			return again, err
 		}
 	}
+}
+
+// Reason is what the last call for an object waited for or failed with, "" if it
+// did neither.
+func (m *Manager) Reason(resource, key string) string {
+	return m.reasons.get(dependency(resource, key))
 }
 
 // all lists the keys of a resource, and learns their lanes.
@@ -122,6 +131,7 @@ func (m *Manager) objectOf(change store.Change) store.Object {
 	case change.Deleted:
 		m.lanes.set(name, "")
 		m.said.drop(name)
+		m.reasons.drop(name)
 	default:
 		m.lanes.set(name, laneOf(object))
 	}
@@ -136,7 +146,7 @@ func (m *Manager) claimKeys(change store.Change) []string {
 		keys = append(keys, change.Key)
 	case "pods":
 		if pod, is := m.objectOf(change).(*corev1.Pod); is {
-			keys = append(keys, claimsOf(pod)...)
+			keys = append(keys, ClaimsOf(pod)...)
 		}
 	case volumeResource:
 		pv, is := m.objectOf(change).(*corev1.PersistentVolume)

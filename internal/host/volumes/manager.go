@@ -90,8 +90,10 @@ type shared struct {
 	waits waits
 	lanes lanes
 	said  memories[string]
-	tries memories[tries]
-	polls memories[poll]
+	// reasons are what the last calls for objects waited for or failed with.
+	reasons memories[string]
+	tries   memories[tries]
+	polls   memories[poll]
 
 	inspections inspections
 }
