@@ -16,6 +16,7 @@ import (
 // On btrfs a hole in an extent frees nothing, and blocks that are written one by
 // one cost much metadata. What was promised can be written all the same.
 func TestBtrfs_whatWasPromisedCanBeWritten(t *testing.T) {
+	t.Parallel()
 	const busy = 48 * mebibyte
 	pool := open(t, Options{Pool: small(t, "btrfs", 640*mebibyte)})
 	one := create(t, pool, spec("one", busy))

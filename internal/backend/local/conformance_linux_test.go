@@ -1,13 +1,17 @@
 package local
 
 import (
+	"os"
 	"testing"
 
 	"github.com/holdfast-csi/holdfast/internal/backend/backendtest"
 )
 
+// Each rule has a pool of its own, on a filesystem that it shares with the other
+// rules: a pool that was removed leaves nothing that the next one can see.
 func TestConformance(t *testing.T) {
-	for name, dir := range map[string]func(testing.TB) string{
+	t.Parallel()
+	for name, disk := range map[string]func(testing.TB) string{
 		"ext4":  func(t testing.TB) string { return disk(t, "ext4", 2*gibibyte) },
 		"xfs":   func(t testing.TB) string { return disk(t, "xfs", 2*gibibyte) },
 		"btrfs": func(t testing.TB) string { return disk(t, "btrfs", 2*gibibyte) },
@@ -15,8 +19,13 @@ func TestConformance(t *testing.T) {
 	} {
 		for _, provisioning := range []string{thin, thick} {
 			t.Run(name+" "+provisioning, func(t *testing.T) {
+				t.Parallel()
+				base := disk(t)
 				backendtest.Run(t, func(t *testing.T) backendtest.Subject {
-					return subject(t, dir(t), provisioning)
+					dir, err := os.MkdirTemp(base, "pool-") //nolint:usetesting // on the filesystem under test
+					must(t, err)
+					t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+					return subject(t, dir, provisioning)
 				})
 			})
 		}

@@ -95,7 +95,8 @@ func (p *Pool) copyFrom(ctx context.Context, c cutting, state copyState) error {
 	report := p.reporter(c, size)
 	defer report.end()
 	saved := state.Offset
-	return copySparse(ctx, c.target, c.origin.data, state.Offset, size, func(done int64) error {
+	chunk := min(copyChunk, p.saveEvery)
+	return copySparse(ctx, c.target, c.origin.data, state.Offset, size, chunk, func(done int64) error {
 		report.step(done)
 		if c.save == nil || done-saved < p.saveEvery {
 			return p.points.Hit("local/copy/chunk")
@@ -114,7 +115,9 @@ func (p *Pool) copyFrom(ctx context.Context, c cutting, state copyState) error {
 // copySparse copies the data of source from an offset on and leaves its holes
 // (lseek(2), SEEK_DATA). step is told after each chunk how far everything is
 // copied.
-func copySparse(ctx context.Context, target, source *os.File, from, size int64, step func(done int64) error) error {
+func copySparse(
+	ctx context.Context, target, source *os.File, from, size, chunk int64, step func(done int64) error,
+) error {
 	for from < size {
 		begin, end, err := nextData(source, from, size)
 		if err != nil {
@@ -124,7 +127,7 @@ func copySparse(ctx context.Context, target, source *os.File, from, size int64, 
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			length := min(copyChunk, end-begin)
+			length := min(chunk, end-begin)
 			if err := copyRange(target, source, begin, length); err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -27,6 +28,7 @@ const (
 // TestModel compares the pool with a model of it over random operations. It
 // takes rapid's flags: -rapid.checks makes it longer, -rapid.seed repeats a run.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	if !given["rapid.steps"] {
@@ -39,13 +41,17 @@ func TestModel(t *testing.T) {
 		must(t, flag.Set("rapid.checks", "5"))
 		t.Cleanup(func() { _ = flag.Set("rapid.checks", restore) })
 	}
-	operations := 0
-	for _, fsType := range []string{"ext4", "xfs"} {
-		t.Run(fsType, func(t *testing.T) {
-			base := disk(t, fsType, 2*gibibyte)
-			rapid.Check(t, func(r *rapid.T) { operations += checkModel(r, t, base) })
-		})
-	}
+	var total atomic.Int64
+	t.Run("filesystems", func(t *testing.T) {
+		for _, fsType := range []string{"ext4", "xfs"} {
+			t.Run(fsType, func(t *testing.T) {
+				t.Parallel()
+				base := disk(t, fsType, 2*gibibyte)
+				rapid.Check(t, func(r *rapid.T) { total.Add(int64(checkModel(r, t, base))) })
+			})
+		}
+	})
+	operations := total.Load()
 	t.Logf("%d operations", operations)
 	if operations < modelOperations && !testing.Short() && !given["rapid.checks"] && !given["rapid.steps"] {
 		t.Errorf("%d operations; want %d", operations, modelOperations)

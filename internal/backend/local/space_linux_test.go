@@ -269,6 +269,7 @@ func tryWrite(t *testing.T, pool *Pool, id string, data []byte) error {
 }
 
 func TestCreateVolume_readsZerosWhereAnotherVolumeWas(t *testing.T) {
+	t.Parallel()
 	for _, provisioning := range []string{thin, thick} {
 		onEveryFilesystem(t, func(t *testing.T, fsType string) {
 			pool := open(t, Options{Pool: small(t, fsType, 400*mebibyte)})

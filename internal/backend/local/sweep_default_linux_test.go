@@ -1,0 +1,5 @@
+//go:build !testall
+
+package local
+
+const sweepAll = false
