@@ -138,7 +138,9 @@ type Ephemeral interface {
 	// CreateEphemeral returns the existing volume of the handle if there is one.
 	CreateEphemeral(ctx context.Context, spec EphemeralSpec) (EphemeralVolume, error)
 	// EphemeralByHandle finds one; ErrNotFound. With any other error VolumeID and
-	// Handle are set if they are known, so that its devices can be taken down.
+	// Handle are set only if the storage of the volume is known to have failed: its
+	// devices are then taken down, and the volume is not deleted. An error that may
+	// pass comes with a zero EphemeralVolume, and the caller repeats.
 	EphemeralByHandle(ctx context.Context, handle string) (EphemeralVolume, error)
 	// DeleteEphemeral succeeds when there is none.
 	DeleteEphemeral(ctx context.Context, handle string) error

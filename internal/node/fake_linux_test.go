@@ -24,6 +24,8 @@ type fileBackend struct {
 	discard   bool
 	size      int64 // of inline volumes
 	createErr error // returned by CreateEphemeral
+	lookupErr error // returned by EphemeralByHandle for a volume that exists
+	failed    bool  // lookupErr is final: the storage of the volume failed
 	// forgetful: it does not know what was written, like a disk of its own.
 	forgetful bool
 	problems  []backend.HealthProblem
@@ -255,7 +257,13 @@ func (b *fileBackend) EphemeralByHandle(_ context.Context, handle string) (volum
 		volume = known
 		return nil
 	})
-	return volume, err
+	switch {
+	case err != nil || b.lookupErr == nil:
+		return volume, err
+	case b.failed:
+		return backend.EphemeralVolume{VolumeID: volume.VolumeID, Handle: handle}, b.lookupErr
+	}
+	return backend.EphemeralVolume{}, b.lookupErr
 }
 
 func (b *fileBackend) DeleteEphemeral(_ context.Context, handle string) error {

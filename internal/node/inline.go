@@ -244,7 +244,8 @@ func (e *Engine) unpublishInline(ctx context.Context, volume *backend.EphemeralV
 
 // takeDownInline unmounts and detaches an inline volume that the backend cannot
 // read or delete, because its storage failed. The pod must not wait for that: its
-// volume is deleted by the next start that can, see Recover.
+// volume is deleted by the next start that can, see Recover. Without a volume the
+// error may pass, and the kubelet repeats the call.
 func (e *Engine) takeDownInline(ctx context.Context, volume *backend.EphemeralVolume, targetPath string, cause error) error {
 	if volume == nil || ctx.Err() != nil {
 		return cause

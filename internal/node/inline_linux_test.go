@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -177,6 +178,30 @@ func TestInline_foreignMountAtItsTarget(t *testing.T) {
 	f.must(unix.Unmount(request.TargetPath, 0))
 	f.must(f.unpublishInline())
 	f.wantNothing()
+}
+
+// Only a volume whose storage is known to have failed is taken down without being
+// deleted. After any other error the kubelet repeats the call, which deletes it.
+func TestInline_isKeptUntilItsRecordIsReadOrItsStorageFailed(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("storage failed %t", failed), func(t *testing.T) {
+			f := newFixture(t)
+			request := f.inlineRequest(filesystem("ext4"))
+			f.must(f.engine.Publish(t.Context(), request))
+			f.backend.lookupErr, f.backend.failed = backend.ErrUnavailable, failed
+			err := f.unpublishInline()
+			mounts := nodetest.MountsBelow(t, f.dir)
+			if failed && (err != nil || len(mounts) > 0) {
+				t.Errorf("got %v with mounts %v; want the volume taken down", err, mounts)
+			}
+			if !failed && (!errors.Is(err, backend.ErrUnavailable) || len(mounts) != 1) {
+				t.Errorf("got %v with mounts %v; want ErrUnavailable and the volume as it was", err, mounts)
+			}
+			f.backend.lookupErr = nil
+			f.must(f.unpublishInline())
+			f.wantNothing()
+		})
+	}
 }
 
 func TestRecover_removesWhatIsNotMountedAndKeepsTheRest(t *testing.T) {

@@ -38,12 +38,16 @@ func (p *Pool) CreateEphemeral(ctx context.Context, spec backend.EphemeralSpec) 
 }
 
 // EphemeralByHandle finds a complete inline volume; ErrNotFound. With any other
-// error it returns the volume's identity alone.
+// error it returns the volume's identity alone if its storage failed, and nothing
+// if the error may pass.
 func (p *Pool) EphemeralByHandle(_ context.Context, handle string) (backend.EphemeralVolume, error) {
 	identity := backend.EphemeralVolume{VolumeID: idOf(ephemeralPrefix, handle), Handle: handle}
 	record, err := p.recordOnDisk(identity.VolumeID)
-	if err != nil {
+	if err != nil && p.storageFailed(err) {
 		return identity, err
+	}
+	if err != nil {
+		return backend.EphemeralVolume{}, err
 	}
 	if record.Inline == nil || record.Name != handle {
 		return identity, fmt.Errorf("%w: the record of %s is not of inline volume %s", backend.ErrDataLoss, record.ID, handle)

@@ -34,6 +34,17 @@ func hasFailed(err error) bool {
 	return errors.Is(err, errIdentity)
 }
 
+// storageFailed reports whether the error of reading a record is final: the record
+// is damaged, or the pool failed. One read that fails does not prove that, so that
+// the pool is read at another place.
+func (p *Pool) storageFailed(err error) bool {
+	if errors.Is(err, backend.ErrDataLoss) || errors.Is(err, backend.ErrPrecondition) || p.usable() != nil {
+		return true
+	}
+	_, err = readSmall(p.root, poolFile)
+	return hasFailed(err) || errors.Is(err, backend.ErrDataLoss)
+}
+
 // errIdentity: pool.json is damaged.
 var errIdentity = fmt.Errorf("%w: %s cannot be used; restore it, or start once with --adopt-pool to write it anew", backend.ErrDataLoss, poolFile)
 
