@@ -32,7 +32,6 @@ func TestDecode_refusesWrongReferencesToSecrets(t *testing.T) {
 		"valueFrom.secretKeyRef.key":                   withSecrets(`env: [{name: A, valueFrom: {secretKeyRef: {name: one, key: "a/b"}}}]`, "secretName: x"),
 		"valueFrom.secretKeyRef.name":                  withSecrets("env: [{name: A, valueFrom: {secretKeyRef: {name: A_B, key: k}}}]", "secretName: x"),
 		"envFrom[0]: names no source":                  withSecrets("envFrom: [{prefix: a}]", "secretName: x"),
-		"envFrom[0].configMapRef: is not supported":    withSecrets("envFrom: [{configMapRef: {name: x}}]", "secretName: x"),
 		`envFrom[0].prefix: "a=" has a =`:              withSecrets("envFrom: [{prefix: a=, secretRef: {name: x}}]", "secretName: x"),
 		"secret.secretName: is missing":                withSecrets(key, "optional: true"),
 		"secret.defaultMode: 512 is not between":       withSecrets(key, "secretName: x, defaultMode: 512"),
@@ -50,5 +49,20 @@ func TestDecode_refusesWrongReferencesToSecrets(t *testing.T) {
 	}
 	if _, err := decode(withSecrets(mount, "secretName: x")); err != nil {
 		t.Error(err)
+	}
+}
+
+// The error of a ConfigMap, and of each reference to one, says what to use.
+func TestDecode_saysWhatToUseForAConfigMap(t *testing.T) {
+	const has = "this host has no ConfigMaps"
+	for want, text := range map[string]string{
+		"document 1: " + has + "; make it a Secret with the values in stringData":                                                                           "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: {a: b}\n",
+		"envFrom[0].configMapRef: is not supported on one machine: " + has + "; put the values into a Secret, and refer to it with `secretRef`":             withSecrets("envFrom: [{configMapRef: {name: x}}]", "secretName: x"),
+		"env[0].valueFrom.configMapKeyRef: is not supported on one machine: " + has + "; put the values into a Secret, and refer to it with `secretKeyRef`": withSecrets("env: [{name: A, valueFrom: {configMapKeyRef: {name: x, key: k}}}]", "secretName: x"),
+		"spec.volumes[0].configMap: is not supported on one machine: " + has + "; put the values into a Secret, and refer to it with `secret`":              strings.Replace(withSecrets("", "secretName: x"), "secret: {secretName: x}", "configMap: {name: x}", 1),
+	} {
+		if _, err := decode(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
 	}
 }

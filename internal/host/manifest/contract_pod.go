@@ -2,6 +2,7 @@ package manifest
 
 const (
 	noSource  = "only persistentVolumeClaim, csi, ephemeral, emptyDir and secret are served"
+	noConfig  = "this host has no ConfigMaps; put the values into a Secret, and refer to it with "
 	noSandbox = "containers share the machine's own view"
 	labelled  = "as the volume's mount option `context=`; processes are not labelled"
 )
@@ -44,8 +45,9 @@ func podVolumeFields(c *contract, prefix string) {
 		"resourceVersion", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers", "managedFields")
 	claimFields(c, template+"spec.")
 	c.refuse(noSource, prefix, "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "gitRepo", "nfs", "iscsi", "glusterfs", "rbd",
-		"flexVolume", "cinder", "cephfs", "flocker", "downwardAPI", "fc", "azureFile", "configMap", "vsphereVolume", "quobyte",
+		"flexVolume", "cinder", "cephfs", "flocker", "downwardAPI", "fc", "azureFile", "vsphereVolume", "quobyte",
 		"azureDisk", "photonPersistentDisk", "projected", "portworxVolume", "scaleIO", "storageos", "image")
+	c.refuse(noConfig+"`secret`", prefix, "configMap")
 }
 
 func containerFields(c *contract, prefix string) {
@@ -53,9 +55,9 @@ func containerFields(c *contract, prefix string) {
 		"volumeMounts[].name", "volumeMounts[].mountPath", "volumeMounts[].readOnly", "volumeMounts[].subPath", "volumeDevices")
 	c.unused(prefix, "image", "imagePullPolicy", "resources", "resizePolicy", "ports", "livenessProbe", "readinessProbe", "startupProbe",
 		"terminationMessagePath", "terminationMessagePolicy")
-	c.refuse("only fieldRef and secretKeyRef are served", prefix, "env[].valueFrom.resourceFieldRef", "env[].valueFrom.configMapKeyRef",
-		"env[].valueFrom.fileKeyRef")
-	c.refuse("only secretRef is served", prefix, "envFrom[].configMapRef")
+	c.refuse("only fieldRef and secretKeyRef are served", prefix, "env[].valueFrom.resourceFieldRef", "env[].valueFrom.fileKeyRef")
+	c.refuse(noConfig+"`secretKeyRef`", prefix, "env[].valueFrom.configMapKeyRef")
+	c.refuse(noConfig+"`secretRef`", prefix, "envFrom[].configMapRef")
 	c.refuse("", prefix, "lifecycle", "restartPolicy", "restartPolicyRules", "stdin", "stdinOnce", "tty",
 		"volumeMounts[].recursiveReadOnly", "volumeMounts[].mountPropagation", "volumeMounts[].subPathExpr", "volumeMounts[].bindMountOptions")
 	security := prefix + "securityContext."
