@@ -131,10 +131,7 @@ func compareLedger(p *Pool, complain complaint) {
 	}
 }
 
-func wantAgreement(ctx context.Context, t interface {
-	Helper()
-	Fatalf(string, ...any)
-}, p *Pool, after string) {
+func wantAgreement(ctx context.Context, t tester, p *Pool, after string) {
 	t.Helper()
 	if found := disagreements(ctx, p); len(found) > 0 {
 		t.Fatalf("%s:\n%s", after, strings.Join(found, "\n"))

@@ -141,6 +141,7 @@ func TestDeadPool_isTakenDownAndComesBack(t *testing.T) {
 				}
 				wantEmpty(t, d.dir)
 				d.mount("")
+				recovered(t, pool)
 				must(t, pool.tidy(t.Context()))
 				if _, err := pool.Volume(t.Context(), volume.ID); err != nil {
 					t.Fatal(err)
@@ -252,6 +253,7 @@ func TestReadOnlyPool_thatIsWrittenToAgainKeepsItsPromises(t *testing.T) {
 					d.mount("")
 					pool = open(t, Options{Pool: dir})
 				}
+				recovered(t, pool)
 				if _, err := pool.CreateVolume(t.Context(), spec("two", 180*mebibyte)); !errors.Is(err, backend.ErrNoSpace) {
 					t.Fatalf("got %v; want ErrNoSpace: 200 MiB of 400 are promised", err)
 				}

@@ -242,6 +242,22 @@ func (m *model) readOnly() {
 	_, err := m.pool.CreateVolume(m.ctx(), spec("refused", mebibyte))
 	m.want(err, backend.ErrUnavailable)
 	m.want(remountIdle(m.base, 0), nil)
+	recovered(m.T, m.pool)
+}
+
+// failedPool has the pool fail and its cause go. Until it is open again no call
+// waits for another one, nor longer than its context lasts.
+func (m *model) failedPool() {
+	m.pool = failAndRepair(m.T, m.pool)
+	for name, volume := range m.volumes {
+		devices, err := m.pool.Devices(m.ctx(), idOf(volumePrefix, name))
+		if m.want(err, nil); volume.kept != (len(devices) == 1) {
+			m.Fatalf("a pool that failed lists devices %+v of %s; attached: %t", devices, name, volume.kept)
+		}
+	}
+	wantAnswersWhileFrozen(m.T, m.pool)
+	recovered(m.T, m.pool)
+	m.reopen()
 }
 
 // remountIdle waits for devices that just lose their last user.

@@ -138,7 +138,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"write": m.write, "write more": m.write, "verify": m.verify,
 		"attach": m.attach, "detach": m.detach, "reopen": m.reopen, "inline": m.inlineLife,
 		"fault": m.underFault, "another fault": m.underFault, "third fault": m.underFault, "fourth fault": m.underFault,
-		"read-only": m.readOnly, "damage": m.damage, "full": m.deleteWhenFull,
+		"read-only": m.readOnly, "damage": m.damage, "full": m.deleteWhenFull, "failed": m.failedPool,
 	} {
 		actions[name] = func(t *rapid.T) {
 			m.T = t

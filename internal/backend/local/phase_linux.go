@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +16,7 @@ import (
 // is served without its files, so that what is mounted can be taken down; one on
 // a read-only filesystem is read only. Both advance when the cause is gone.
 type phase struct {
-	mu        sync.Mutex // advancing
+	attempts  attempts
 	opened    atomic.Bool
 	recovered atomic.Bool
 	failure   atomic.Pointer[error] // why the pool is not open
@@ -61,13 +60,28 @@ func (p *Pool) usable() error {
 }
 
 // ready is nil when the pool is open and recovered, which it tries to reach.
-// ErrUnavailable: the filesystem failed or is read-only.
+// ErrUnavailable: the filesystem failed or is read-only, or another call tries to
+// reach it. The attempt continues when ctx ends.
 func (p *Pool) ready(ctx context.Context) error {
 	if p.phase.recovered.Load() {
 		return nil
 	}
-	p.phase.mu.Lock()
-	defer p.phase.mu.Unlock()
+	answer, begun := p.phase.attempts.begin(ctx, p.advance)
+	if !begun {
+		return fmt.Errorf("%w (pool %s)", errBeingOpened, p.options.Pool)
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+var errBeingOpened = fmt.Errorf("%w: the pool is being opened again; repeat the call later", backend.ErrUnavailable)
+
+// advance opens the pool if it failed, and recovers it if that was not possible.
+func (p *Pool) advance(ctx context.Context) error {
 	if p.phase.recovered.Load() {
 		return nil
 	}

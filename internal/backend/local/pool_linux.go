@@ -94,6 +94,9 @@ func Open(ctx context.Context, options Options) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
+	if options.Pool, err = filepath.Abs(options.Pool); err != nil {
+		return nil, err
+	}
 	p := &Pool{
 		options: options, log: options.Logger.With("component", "local", "pool", options.Pool),
 		points: options.Failpoints, ledger: newLedger(options.Overcommit),
@@ -197,11 +200,7 @@ func (p *Pool) discards(record volumeRecord) bool {
 }
 
 func (p *Pool) openDirectory(ctx context.Context) error {
-	directory, err := filepath.Abs(p.options.Pool)
-	if err != nil {
-		return err
-	}
-	p.options.Pool = directory
+	directory := p.options.Pool
 	if err := p.makeDirectory(directory); err != nil {
 		return err
 	}
@@ -213,6 +212,7 @@ func (p *Pool) openDirectory(ctx context.Context) error {
 	if err := errors.Join(p.checkMounted(directory), p.checkPresent(directory)); err != nil {
 		return err
 	}
+	var err error
 	if p.root, err = os.OpenRoot(directory); err != nil {
 		return err
 	}
@@ -455,6 +455,7 @@ func (p *Pool) dropScratch(f *os.File) {
 // Close gives the locks back. Devices stay as they are: workloads use them.
 func (p *Pool) Close() error {
 	p.stopHousekeeping()
+	p.phase.attempts.close()
 	return p.closeFiles()
 }
 
