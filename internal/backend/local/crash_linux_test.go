@@ -165,6 +165,7 @@ type world struct {
 	scenario scenario
 	pool     *Pool  // while this process has it open
 	mounted  string // a mounted filesystem of a volume, or ""
+	frozen   bool   // an administrator froze it
 	before   []string
 }
 
@@ -365,10 +366,17 @@ func (w *world) listing() []string {
 	return names
 }
 
-// wantThawed writes to the mounted filesystem, which blocks while it is frozen.
+// wantThawed writes to the mounted filesystem, which blocks while it is frozen. One
+// that an administrator froze is frozen still.
 func (w *world) wantThawed() {
 	w.Helper()
 	if w.mounted == "" {
+		return
+	}
+	if w.frozen {
+		if !isFrozen(w, w.mounted) {
+			w.Fatalf("%s was thawed, and an administrator froze it", w.mounted)
+		}
 		return
 	}
 	done := make(chan error, 1)

@@ -146,13 +146,13 @@ func (p *Pool) copyFrozen(ctx context.Context, cuts []cutting) error {
 // and must be called on every path; it fails when the freeze limit was hit
 // before, at which the filesystems were thawed and the cut is worth nothing.
 func (p *Pool) freeze(cuts []cutting) (thaw func() error, err error) {
-	f := &frozen{}
+	f := &frozen{pool: p}
 	for _, c := range cuts {
 		for _, dir := range c.users.mounts {
 			if f.timer == nil {
 				f.timer = time.AfterFunc(p.options.FreezeLimit, f.expire)
 			}
-			if err := f.add(dir); err != nil {
+			if err := f.add(c.origin.id, dir); err != nil {
 				return f.thaw, err
 			}
 		}

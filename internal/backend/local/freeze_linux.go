@@ -14,29 +14,62 @@ import (
 
 // frozen is a set of filesystems that are kept frozen for a bounded time.
 type frozen struct {
+	pool    *Pool
 	mu      sync.Mutex
-	dirs    []*os.File
+	mounts  []frozenMount
 	timer   *time.Timer
 	expired bool
 }
 
-// add freezes one more. A filesystem that somebody else froze, to take a
-// snapshot of what he prepared, is fine and stays his to thaw.
-func (f *frozen) add(dir *os.File) error {
+// frozenMount is a filesystem that this process froze, of a volume.
+type frozenMount struct {
+	dir    *os.File
+	volume string
+}
+
+// add freezes one more, after it recorded that. A filesystem that an administrator
+// froze, to take a snapshot of what was prepared, is fine and stays frozen.
+func (f *frozen) add(volume string, dir *os.File) error {
+	if err := f.endEarlier(volume, dir); err != nil {
+		return err
+	}
+	if err := f.pool.recordFreeze(volume); err != nil {
+		return err
+	}
 	// Freezing writes out what is dirty and may take long: not under the lock,
 	// which expire needs to thaw the others.
-	err := fs.Freeze(dir)
-	if errors.Is(err, backend.ErrBusy) {
-		return nil
-	}
-	if err != nil {
-		return err
+	if err := fs.Freeze(dir); err != nil {
+		f.mu.Lock()
+		forgotten := f.forgetUnused(volume)
+		f.mu.Unlock()
+		if errors.Is(err, backend.ErrBusy) {
+			return forgotten
+		}
+		return errors.Join(err, forgotten)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.dirs = append(f.dirs, dir)
+	f.mounts = append(f.mounts, frozenMount{dir, volume})
 	if f.expired {
 		return errors.Join(f.late(), f.thawAll())
+	}
+	return nil
+}
+
+// endEarlier thaws what an earlier call froze and could not thaw. Otherwise it would
+// seem to be frozen by an administrator.
+func (f *frozen) endEarlier(volume string, dir *os.File) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if slices.ContainsFunc(f.mounts, func(m frozenMount) bool { return m.volume == volume }) {
+		return nil // the record is of this call
+	}
+	froze, err := f.pool.froze(volume)
+	if err != nil || !froze {
+		return err
+	}
+	if err := fs.Thaw(dir); err != nil {
+		return fmt.Errorf("%w: %w", errStillFrozen, err)
 	}
 	return nil
 }
@@ -68,14 +101,28 @@ func (f *frozen) thaw() error {
 
 func (f *frozen) thawAll() error {
 	var failed []error
-	f.dirs = slices.DeleteFunc(f.dirs, func(dir *os.File) bool {
-		err := fs.Thaw(dir)
+	var thawed []string
+	f.mounts = slices.DeleteFunc(f.mounts, func(m frozenMount) bool {
+		err := fs.Thaw(m.dir)
 		if err != nil {
 			failed = append(failed, fmt.Errorf("%w: %w", errStillFrozen, err))
+			return false
 		}
-		return err == nil
+		thawed = append(thawed, m.volume)
+		return true
 	})
+	for _, volume := range thawed {
+		failed = append(failed, f.forgetUnused(volume))
+	}
 	return errors.Join(failed...)
+}
+
+// forgetUnused removes the record of a volume of which no filesystem is frozen.
+func (f *frozen) forgetUnused(volume string) error {
+	if slices.ContainsFunc(f.mounts, func(m frozenMount) bool { return m.volume == volume }) {
+		return nil
+	}
+	return f.pool.forgetFreeze(volume)
 }
 
 func (f *frozen) late() error {

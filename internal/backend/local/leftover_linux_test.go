@@ -131,7 +131,6 @@ func TestCancelledCopy_givesItsRoomBack(t *testing.T) {
 // A filesystem that could not be thawed is thawed later: by this process without
 // being asked, or by the next one.
 func TestCreateSnapshot_whoseThawFailsThawsLater(t *testing.T) {
-	const thaw = 0xc0045878 // FITHAW
 	for _, fsType := range []string{"ext4", "xfs"} {
 		for _, restart := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s restart %t", fsType, restart), func(t *testing.T) {
@@ -142,14 +141,8 @@ func TestCreateSnapshot_whoseThawFailsThawsLater(t *testing.T) {
 				if restart {
 					pool.stopHousekeeping()
 				}
-				plan := func(c syscallfault.Call) unix.Errno {
-					if c.Request == thaw {
-						return unix.EIO
-					}
-					return 0
-				}
 				var failure error
-				_, err := syscallfault.Run([]string{mounted}, plan, func() { failure = snapshotOf(t, pool, volume.ID) })
+				_, err := syscallfault.Run([]string{mounted}, failThaw, func() { failure = snapshotOf(t, pool, volume.ID) })
 				must(t, err)
 				if !errors.Is(failure, backend.ErrUnavailable) {
 					t.Fatalf("got %v; want ErrUnavailable", failure)

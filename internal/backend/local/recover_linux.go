@@ -297,31 +297,6 @@ func (p *Pool) dropTemps(entry string) {
 	}
 }
 
-// thawSource thaws what a crash in the middle of a cut left frozen.
-func (p *Pool) thawSource(ctx context.Context, id string) error {
-	if !isID(volumePrefix, id) {
-		return nil
-	}
-	// Under the lock of the volume: a snapshot that is being made keeps its freeze.
-	held, err := p.wait(ctx, volumePath(id), unix.LOCK_EX)
-	if errors.Is(err, backend.ErrNotFound) {
-		return nil // deleted, hence not mounted
-	}
-	if err != nil {
-		return err
-	}
-	defer held.release()
-	data, err := p.openData(volumePath(id), os.O_RDONLY)
-	if errors.Is(err, backend.ErrDataLoss) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = data.Close() }()
-	return thawUsers(ctx, data)
-}
-
 // load is recover on a read-only filesystem: it changes nothing. Groups come
 // before the snapshots in them.
 func (p *Pool) load() {

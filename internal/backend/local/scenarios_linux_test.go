@@ -20,18 +20,23 @@ var handleOfTests = "csi-" + strings.Repeat("0123456789abcdef", 4)
 // scenarios are the operations of the sweep, by name.
 func scenarios() map[string]scenario {
 	return map[string]scenario{
-		"open a new pool":           {prepare: func(*world) {}, spoil: removePool, act: onlyOpen},
-		"recover":                   {prepare: prepared, spoil: leaveHalves, act: onlyOpen, opening: true},
-		"create thin":               creation(thin, backend.Source{}),
-		"create thick":              creation(thick, backend.Source{}),
-		"restore thin":              creation(thin, backend.Source{SnapshotID: idOf(snapshotPrefix, "cut")}),
-		"restore thick":             creation(thick, backend.Source{SnapshotID: idOf(snapshotPrefix, "cut")}),
-		"clone thin":                creation(thin, backend.Source{VolumeID: idOf(volumePrefix, "one")}),
-		"clone thick":               creation(thick, backend.Source{VolumeID: idOf(volumePrefix, "one")}),
-		"delete volume":             {prepare: prepared, act: deleteVolume},
-		"snapshot":                  snapshotting(prepared),
-		"snapshot of thick":         snapshotting(func(w *world) { w.filled("one", thick) }),
-		"snapshot of mounted":       snapshotting(func(w *world) { w.mountVolume("one") }),
+		"open a new pool":     {prepare: func(*world) {}, spoil: removePool, act: onlyOpen},
+		"recover":             {prepare: prepared, spoil: leaveHalves, act: onlyOpen, opening: true},
+		"create thin":         creation(thin, backend.Source{}),
+		"create thick":        creation(thick, backend.Source{}),
+		"restore thin":        creation(thin, backend.Source{SnapshotID: idOf(snapshotPrefix, "cut")}),
+		"restore thick":       creation(thick, backend.Source{SnapshotID: idOf(snapshotPrefix, "cut")}),
+		"clone thin":          creation(thin, backend.Source{VolumeID: idOf(volumePrefix, "one")}),
+		"clone thick":         creation(thick, backend.Source{VolumeID: idOf(volumePrefix, "one")}),
+		"delete volume":       {prepare: prepared, act: deleteVolume},
+		"snapshot":            snapshotting(prepared),
+		"snapshot of thick":   snapshotting(func(w *world) { w.filled("one", thick) }),
+		"snapshot of mounted": snapshotting(func(w *world) { w.mountVolume("one") }),
+		"snapshot of frozen": snapshotting(func(w *world) {
+			w.mountVolume("one")
+			freezeMount(w, w.mounted)
+			w.frozen = true
+		}),
 		"delete snapshot":           {prepare: prepared, act: deleteSnapshot},
 		"group":                     {prepare: preparedPair, act: cutGroup, check: checkGroup},
 		"delete group":              {prepare: preparedGroup, act: deleteGroup},

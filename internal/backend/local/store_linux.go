@@ -29,6 +29,7 @@ const (
 	snapshotFile = "snapshot.json"
 	groupFile    = "group.json"
 	formatFile   = "format.json"
+	freezeFile   = "freeze"
 	dataFile     = "data"
 
 	directoryMode = 0o700

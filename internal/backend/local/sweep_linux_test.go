@@ -8,7 +8,7 @@ import "slices"
 func sweepCovers(fsType, operation string) bool {
 	copies := []string{
 		"clone", "clone thin", "clone thick", "restore", "restore thick",
-		"snapshot", "snapshot of thick", "snapshot of mounted",
+		"snapshot", "snapshot of thick", "snapshot of mounted", "snapshot of frozen",
 	}
 	return sweepAll || fsType != "ext4" || slices.Contains(copies, operation)
 }
