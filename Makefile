@@ -65,6 +65,12 @@ SIZE_LIMIT := 40000000
 size: bin/holdfast
 	test/check-size bin/holdfast $(SIZE_LIMIT)
 
+# Lines, packages, functions, imports and the binary: what each line counts is in
+# docs/reference/verification.md.
+.PHONY: stats
+stats: bin/holdfast
+	@$(GO) run ./test/stats -binary bin/holdfast
+
 # The packages where goroutines meet, once more under the race detector.
 RACE := ./internal/keylock ./internal/csiclient/... ./internal/kube/... ./internal/batch ./internal/operation \
 	./internal/winnode ./internal/csiproxy/... ./internal/policy/... ./proto/... \

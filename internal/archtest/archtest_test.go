@@ -1,5 +1,3 @@
-// Package archtest holds the rules of who may import whom, each with its
-// reason. The tree's shape is in docs/explanation/architecture.md.
 package archtest
 
 import (
@@ -115,11 +113,6 @@ func TestImports_rulesNameWhatExists(t *testing.T) {
 			t.Errorf("no package is below %q", r.from)
 		}
 	}
-}
-
-// within tells whether a package is the named one or below it.
-func within(name, parent string) bool {
-	return name == parent || parent == "" || strings.HasPrefix(name, strings.TrimSuffix(parent, "/")+"/")
 }
 
 func list(t *testing.T) []goPackage {

@@ -1,0 +1,69 @@
+package archtest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// climbing are the arrows that run upward today: the parts of the node engine
+// below the seam (mounts, loop devices, programs) are in a room above it.
+func climbing() []Arrow {
+	return []Arrow{
+		{"internal/backend/ebs/nodeside", "internal/node"},
+		{"internal/backend/guard", "internal/node"},
+		{"internal/backend/local", "internal/node"},
+	}
+}
+
+func TestLayers_noOtherArrowRunsUpward(t *testing.T) {
+	var found []Arrow
+	for _, p := range list(t) {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		if _, _, ok := LayerOf(name); !ok && !IsSimulator(name) {
+			t.Errorf("%s is in no layer: add it to Layers", name)
+		}
+		found = append(found, Upward(name, relative(p.Imports))...)
+	}
+	for _, arrow := range found {
+		if !slices.Contains(climbing(), arrow) {
+			t.Errorf("%s imports a package of %s, which is in a higher layer", arrow.From, arrow.To)
+		}
+	}
+	for _, arrow := range climbing() {
+		if !slices.Contains(found, arrow) {
+			t.Errorf("%s no longer imports %s: remove the exception", arrow.From, arrow.To)
+		}
+	}
+}
+
+// relative returns the imports of this module without its path.
+func relative(imports []string) (names []string) {
+	for _, imported := range imports {
+		if name, ok := strings.CutPrefix(imported, module); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func TestLayerOf_takesTheLongestName(t *testing.T) {
+	for name, want := range map[string]string{
+		"internal/backend": "internal/backend", "internal/backend/local": "internal/backend/", "internal/backend/ebs/cloud": "internal/backend/",
+		"internal/csiproxy/cli": "internal/csiproxy/cli", "internal/csiproxy/climb": "internal/csiproxy", "cmd/holdfast": "cmd", "internal/nowhere": "",
+	} {
+		if room, _, ok := LayerOf(name); room != want || ok != (want != "") {
+			t.Errorf("%s: room %q, %t", name, room, ok)
+		}
+	}
+}
+
+func TestUpward_countsEachRoomOnce(t *testing.T) {
+	got := Upward("internal/backend/local", []string{"internal/node/fs", "internal/node/mount", "internal/keylock", "internal/backend", "internal/host/store"})
+	if want := []Arrow{{"internal/backend/local", "internal/node"}, {"internal/backend/local", "internal/host"}}; !slices.Equal(got, want) {
+		t.Errorf("got %v; want %v", got, want)
+	}
+	if got := Upward("internal/node/nodetest", []string{"internal/cli"}); got != nil {
+		t.Errorf("a helper of tests: %v", got)
+	}
+}
