@@ -71,6 +71,7 @@ type Engine struct {
 	kubelet    string
 	calls      *operation.Runner
 	staged     places // where volumes are staged
+	attempts   places // where a Stage began that no Unstage has undone
 	targets    places // where they are published
 	wait, look time.Duration
 }

@@ -96,6 +96,7 @@ func (r raced) calls(t *testing.T) (at []int) {
 func (r raced) at(t *testing.T, n int) {
 	t.Helper()
 	t.Run(fmt.Sprintf("%s %d", r.name, n), func(t *testing.T) {
+		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			m := newMachine(t)
 			m.attach(volA)

@@ -332,7 +332,9 @@ func TestSimulated_takesOverWhatAnotherDriverMade(t *testing.T) {
 }
 
 // A volume with an open file is not pulled away from whoever writes.
-func TestSimulated_unstageWaitsForOpenFiles(t *testing.T) {
+func TestSimulated_unstageWaitsForOpenFiles(t *testing.T) { inBubble(unstageWaitsForOpenFiles)(t) }
+
+func unstageWaitsForOpenFiles(t *testing.T) {
 	m := newMachine(t)
 	m.attach(volA)
 	m.must(stageStep(m))

@@ -88,7 +88,9 @@ func (e *Engine) mount(ctx context.Context, r node.StageRequest, staging string)
 		return "", err
 	}
 	// The directory comes first: as long as it is there, Unstage knows that the disk
-	// may be online.
+	// may be online. The attempt is kept in memory as well: another volume that was
+	// to be staged at the same path may remove the directory.
+	e.attempts.add(r.VolumeID, staging)
 	if err := e.host.Filesystem.Mkdir(ctx, staging); err != nil {
 		return "", fmt.Errorf("make the staging directory: %w", err)
 	}

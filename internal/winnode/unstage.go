@@ -37,7 +37,7 @@ func (e *Engine) unstage(ctx context.Context, volumeID, staging string) error {
 		return occupied(staging, there)
 	}
 	exists, err := e.host.Filesystem.PathExists(ctx, staging)
-	if err != nil || !exists {
+	if err != nil || !exists && !e.attempts.has(volumeID, staging) {
 		return err
 	}
 	if there.ours {
@@ -55,6 +55,7 @@ func (e *Engine) unstage(ctx context.Context, volumeID, staging string) error {
 	if err := e.removeStaging(ctx, staging); err != nil {
 		return err
 	}
+	e.attempts.remove(volumeID, staging)
 	return e.points.Hit("winnode/unstage/removed")
 }
 
