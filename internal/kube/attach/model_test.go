@@ -275,7 +275,7 @@ func (m *model) settle() {
 			m.remove(&va)
 		}
 	}
-	m.Eventually(m.consistent)
+	m.Converges(m.consistent)
 	m.stop()
 	m.check()
 }

@@ -39,6 +39,8 @@ import (
 // stands still for some seconds.
 const patience = time.Minute
 
+const pollEvery = 5 * time.Millisecond
+
 // Namespace is where the process under test lives, and Intents that of its intents.
 const (
 	Namespace = "holdfast-system"
@@ -291,19 +293,37 @@ func (c *Cluster) Writes() []Request {
 // Events are the events so far: "Warning Reason namespace/name: message".
 func (c *Cluster) Events() []string { return c.events.all() }
 
-// Eventually tries until f has no error, for a minute.
+// Eventually polls f until it has no error, for a minute.
 func (c *Cluster) Eventually(f func() error) {
 	c.t.Helper()
 	deadline := time.Now().Add(patience)
+	c.poll(f, func() bool { return time.Now().After(deadline) })
+}
+
+// stepsToConverge is how often Converges polls: for eight seconds on an idle machine.
+const stepsToConverge = 1500
+
+// Converges is Eventually for a model whose faults have ended: the controllers'
+// pauses are short, so that a state which does not come soon never comes. It
+// counts polls and not seconds, since each poll takes as long as the machine and
+// the API server are slow.
+func (c *Cluster) Converges(f func() error) {
+	c.t.Helper()
+	left := stepsToConverge
+	c.poll(f, func() bool { left--; return left < 0 })
+}
+
+func (c *Cluster) poll(f func() error, ended func() bool) {
+	c.t.Helper()
 	for {
 		err := f()
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
+		if ended() {
 			c.t.Fatalf("did not come about: %v\nevents: %s", err, strings.Join(c.Events(), "\n        "))
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(pollEvery)
 	}
 }
 

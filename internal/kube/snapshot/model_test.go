@@ -103,7 +103,7 @@ func (c *chaos) erase(name string) {
 	}
 	// A patch leaves alone what the controller writes at the same time.
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"yes"}}}`, claim.VolumeSnapshotKeys().BeingDeleted)
-	c.Eventually(func() error {
+	c.Converges(func() error {
 		_, err := c.Snapshots.SnapshotV1().VolumeSnapshotContents().Patch(c.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
@@ -171,11 +171,11 @@ func TestModel_randomEventsAndCrashes(t *testing.T) {
 			c.stop()
 			c.trouble.Calm()
 			c.start(true)
-			c.Eventually(c.whole)
+			c.Converges(c.whole)
 			for name := range c.alive {
 				c.erase(name)
 			}
-			c.Eventually(func() error {
+			c.Converges(func() error {
 				if left := len(c.listed()); left > 0 {
 					return fmt.Errorf("%d contents are left", left)
 				}
