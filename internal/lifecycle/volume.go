@@ -15,6 +15,9 @@ type Answer struct {
 	Claimed bool
 	// Usable reports that the volume is what the request asked for.
 	Usable bool
+	// MaySaved reports that a PersistentVolume of the volume may have existed, so that
+	// the volume may hold data. That none names it now is then no proof that none did.
+	MaySaved bool
 	// Holder is the PersistentVolume that names the volume already. For Delete to be
 	// right it must have been read from the API server or the store, not from a cache.
 	Holder Holder
@@ -26,6 +29,8 @@ type Fate int
 const (
 	// Save: create its PersistentVolume.
 	Save Fate = iota
+	// Retain: create its PersistentVolume with policy Retain. An administrator decides.
+	Retain
 	// Delete: delete the volume. Only after that may the intent go.
 	Delete
 	// Leave: a PersistentVolume names the volume, and that object's reclaim policy
@@ -37,12 +42,13 @@ const (
 	Wait
 )
 
-func (f Fate) String() string { return [...]string{"save", "delete", "leave", "wait"}[f] }
+func (f Fate) String() string { return [...]string{"save", "retain", "delete", "leave", "wait"}[f] }
 
 // AfterCreate decides what becomes of a volume. A volume that a PersistentVolume
 // names is never deleted here, whatever the object is called and whoever claims
 // it: administrators rebind and rename PersistentVolumes, and shortened names of
-// two claims may be equal. Such a volume is deleted by reclaim alone.
+// two claims may be equal. Such a volume is deleted by reclaim alone. Nor is a volume whose PersistentVolume may have existed
+// and is gone: its policy may have been changed to Retain before that.
 func AfterCreate(a Answer) Fate {
 	switch {
 	case a.Holder.Name != "" && (a.Holder.Elsewhere || a.Desired && a.Claimed):
@@ -51,6 +57,8 @@ func AfterCreate(a Answer) Fate {
 		return Leave
 	case a.Desired && a.Usable:
 		return Save
+	case a.MaySaved:
+		return Retain
 	}
 	return Delete
 }

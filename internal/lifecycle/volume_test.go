@@ -25,6 +25,11 @@ func TestAfterCreate_everyCase(t *testing.T) {
 		{lifecycle.Answer{Desired: true, Claimed: true, Usable: false}, lifecycle.Delete},
 		{lifecycle.Answer{Desired: false, Claimed: true, Usable: true}, lifecycle.Delete},
 		{lifecycle.Answer{Desired: false, Claimed: false, Usable: true}, lifecycle.Delete},
+		{lifecycle.Answer{Desired: true, Claimed: true, Usable: true, MaySaved: true}, lifecycle.Save},
+		{lifecycle.Answer{Desired: true, Claimed: true, Usable: false, MaySaved: true}, lifecycle.Retain},
+		{lifecycle.Answer{Desired: false, Claimed: true, Usable: true, MaySaved: true}, lifecycle.Retain},
+		{lifecycle.Answer{Desired: false, Claimed: false, Usable: true, MaySaved: true}, lifecycle.Retain},
+		{lifecycle.Answer{Desired: false, Claimed: false, Usable: true, MaySaved: true, Holder: here}, lifecycle.Leave},
 		{lifecycle.Answer{Desired: true, Claimed: true, Usable: true, Holder: here}, lifecycle.Wait},
 		{lifecycle.Answer{Desired: true, Claimed: true, Usable: false, Holder: here}, lifecycle.Wait},
 		{lifecycle.Answer{Desired: true, Claimed: false, Usable: true, Holder: here}, lifecycle.Leave},
@@ -115,6 +120,8 @@ type world struct {
 	call                      claim.Call
 	desired, intent, repeated bool
 	saved                     string // the PersistentVolume of the volume, "" if there is none
+	maySaved                  bool   // what the intent says
+	retained                  bool   // an administrator set the policy to Retain and deleted the object
 }
 
 // step is what a controller does with an intent.
@@ -123,7 +130,7 @@ func (w *world) step() {
 		if !w.desired || w.saved != "" {
 			return
 		}
-		w.intent, w.repeated = true, false
+		w.intent, w.repeated, w.maySaved = true, false, false
 	}
 	code := w.create(w.call)
 	if code != codes.OK {
@@ -135,12 +142,18 @@ func (w *world) step() {
 		return
 	}
 	w.repeated = true
-	switch fate := lifecycle.AfterCreate(lifecycle.Answer{Desired: w.desired, Claimed: w.desired, Usable: true, Holder: lifecycle.Holder{Name: w.saved}}); fate {
-	case lifecycle.Save:
-		w.saved, w.intent = "pvc-1", rapid.Bool().Draw(w.t, "the process ends before the intent goes")
+	switch fate := lifecycle.AfterCreate(lifecycle.Answer{Desired: w.desired, Claimed: w.desired, Usable: true, MaySaved: w.maySaved, Holder: lifecycle.Holder{Name: w.saved}}); fate {
+	case lifecycle.Save, lifecycle.Retain:
+		w.maySaved = true
+		switch {
+		case w.calm:
+			w.saved, w.intent = "pvc-1", false
+		case rapid.IntRange(0, 9).Draw(w.t, "the process ends before the object is created: 0") > 0:
+			w.saved, w.intent = "pvc-1", rapid.Bool().Draw(w.t, "the process ends before the intent goes")
+		}
 	case lifecycle.Delete:
-		if w.saved != "" {
-			w.t.Fatalf("the volume of PersistentVolume %s is deleted", w.saved)
+		if w.saved != "" || w.retained {
+			w.t.Fatalf("the volume of PersistentVolume %q is deleted, retained: %v", w.saved, w.retained)
 		}
 		w.exists, w.intent = false, false
 	case lifecycle.Leave:
@@ -156,12 +169,12 @@ func TestModel_nothingIsLeakedAndNothingOfOthersDeleted(t *testing.T) {
 		w := &world{storage: &storage{t: t, rejects: rapid.Bool().Draw(t, "the request is bad")}, desired: true}
 		w.call = rapid.SampledFrom([]claim.Call{claim.CallCreate, claim.CallSnapshot}).Draw(t, "call")
 		check := func() {
-			if !w.intent && w.exists != (w.saved != "") {
+			if !w.intent && w.exists != (w.saved != "" || w.retained) {
 				t.Fatalf("without an intent: the volume exists: %v; its object is %q", w.exists, w.saved)
 			}
 		}
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
-			switch rapid.SampledFrom([]string{"step", "step", "step", "restart", "delete", "rebind"}).Draw(t, "what") {
+			switch rapid.SampledFrom([]string{"step", "step", "step", "restart", "delete", "rebind", "retain"}).Draw(t, "what") {
 			case "step":
 				w.step()
 			case "restart":
@@ -171,6 +184,10 @@ func TestModel_nothingIsLeakedAndNothingOfOthersDeleted(t *testing.T) {
 			case "rebind":
 				if w.saved != "" {
 					w.saved, w.desired = fmt.Sprintf("kept-by-%s", w.saved), false
+				}
+			case "retain":
+				if w.saved != "" {
+					w.saved, w.desired, w.retained = "", false, true
 				}
 			}
 			check()

@@ -118,8 +118,9 @@ func (s *Store[T]) sign(ctx context.Context, object *corev1.ConfigMap) (*corev1.
 	return nil, errors.New("it is written to all the time; is another process at work for the same driver")
 }
 
-// Reread reads the object that holds a record again: somebody may have taken
-// the record out by hand, who knows what became of its volume.
+// Reread returns an intent as the API server has it: another process may have
+// changed it, and an administrator who knows what became of its volume may have
+// removed it.
 func (s *Store[T]) Reread(ctx context.Context, key string) (T, bool, error) {
 	s.mu.Lock()
 	var object *corev1.ConfigMap
@@ -138,8 +139,15 @@ func (s *Store[T]) Reread(ctx context.Context, key string) (T, bool, error) {
 	if err != nil {
 		return record, found, fmt.Errorf("read the records of driver %s: %w", s.options.Driver, err)
 	}
-	if _, there := live.Data[key]; there {
-		return record, found, nil
+	if text, there := live.Data[key]; there {
+		if !found {
+			return record, false, nil
+		}
+		var current T
+		if err := json.Unmarshal([]byte(text), &current); err != nil {
+			return record, true, fmt.Errorf("entry %s of ConfigMap %s of intents is damaged: %w", key, object.Name, err)
+		}
+		return current, true, nil
 	}
 	s.Remove(key) // from memory; the write that follows finds it gone
 	var none T

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-func TestProvision_oneWriteAndARecord(t *testing.T) {
+func TestProvision_oneWriteAndAnIntent(t *testing.T) {
 	w := newWorld(t, newClass())
 	_, stop := w.run(func(_ *cluster.Env, o *Options) {
 		o.AttachFinalizer, o.ForgetAfter = "external-attacher/d-example", time.Hour
@@ -31,7 +31,7 @@ func TestProvision_oneWriteAndARecord(t *testing.T) {
 	for _, write := range w.Writes() {
 		writes[write.Verb+" "+write.Resource]++
 	}
-	if writes["create persistentvolumes"] != 1 || writes["create configmaps"] != 1 || len(writes) != 2 {
+	if writes["create persistentvolumes"] != 1 || writes["create configmaps"] != 1 || writes["update configmaps"] != 1 || len(writes) != 3 {
 		t.Errorf("writes: %v", writes)
 	}
 	if want := []string{claim.ProvisionerFinalizer, "external-attacher/d-example"}; !slices.Equal(pv.Finalizers, want) {

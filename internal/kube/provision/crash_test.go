@@ -93,7 +93,7 @@ func (w *world) crashAs(point string, as func(*cluster.Env, *Options), trigger f
 
 // createPoints are the steps of a creation (external-provisioner#486).
 func createPoints() []string {
-	return []string{"create/intent", "create/called", "create/answered", "create/saved", "create/dropped"}
+	return []string{"create/intent", "create/called", "create/answered", "create/saving", "create/saved", "create/dropped"}
 }
 
 func TestCrash_whileAVolumeIsMade(t *testing.T) {
@@ -121,7 +121,7 @@ func TestCrash_whileAVolumeIsMade(t *testing.T) {
 			w.Delete(pvc)
 			w.controllerManager()
 			w.run()
-			w.gone()
+			w.ended(point, "a")
 		})
 		t.Run(point+", the claim is deleted and the class retains", func(t *testing.T) {
 			t.Parallel()

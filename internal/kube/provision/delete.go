@@ -71,6 +71,11 @@ func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration
 			return cluster.AddFinalizers(pv, claim.ProvisionerFinalizer)
 		})
 	case dueLetGo:
+		// Without the finalizer the object may be gone at once, and no longer shows
+		// that the intent has come to its end.
+		if err := c.forgetRecord(ctx, pv); err != nil {
+			return 0, err
+		}
 		return 0, c.letGo(ctx, pv, claim.ProvisionerFinalizer)
 	case dueDelete:
 		return c.reclaim(ctx, pv)

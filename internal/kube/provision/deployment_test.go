@@ -37,7 +37,7 @@ func TestDeployment_changesWhileAVolumeIsMade(t *testing.T) {
 					}
 					w.run(after)
 					if deleted {
-						w.gone()
+						w.ended(point, "a")
 						return
 					}
 					w.settled(1)

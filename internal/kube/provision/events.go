@@ -16,6 +16,7 @@ const (
 	reasonFailed        = "ProvisioningFailed"
 	reasonCleanupFailed = "ProvisioningCleanupFailed"
 	reasonFailedDelete  = "VolumeFailedDelete"
+	reasonRetained      = "VolumeRetained" // of our own
 )
 
 // announceAfter is how long an attempt takes before an event tells of it. Most

@@ -47,6 +47,9 @@ func (c *Controller) resume(ctx context.Context, pvc *corev1.PersistentVolumeCla
 		c.finish(pvc, left, nil)
 		return 0, nil
 	}
+	if ended, err := c.bound(ctx, pvc, left); ended || err != nil {
+		return 0, err
+	}
 	if owner := c.progress.reserve(uid, left.Volume.Name); owner != uid {
 		return c.yield(ctx, left, owner)
 	}
@@ -83,6 +86,9 @@ func (c *Controller) unwanted(pvc *corev1.PersistentVolumeClaim, left record) bo
 	case pvc.Spec.VolumeName != "":
 		return pvc.Spec.VolumeName != left.Volume.Name
 	}
+	if c.maySaved(left) { // the claim may be bound to it at any time
+		return false
+	}
 	node := selectedNode(pvc)
 	return !c.env.Scope.Central() && node != "" && node != c.env.Scope.Node
 }
@@ -93,6 +99,9 @@ func (c *Controller) make(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	request, volume, err := c.create(ctx, left, pvc != nil, secrets)
 	if err == nil {
 		err = c.accept(ctx, left, pvc != nil, request, volume)
+	}
+	if err == nil {
+		left, err = c.markSaving(ctx, left)
 	}
 	if err == nil {
 		err = c.save(ctx, left, request, volume)
@@ -161,13 +170,16 @@ func (c *Controller) accept(ctx context.Context, left record, claimed bool, requ
 	if err != nil {
 		return err
 	}
-	switch lifecycle.AfterCreate(lifecycle.Answer{Desired: true, Claimed: claimed, Usable: wrong == nil, Holder: holder}) {
+	answer := lifecycle.Answer{Desired: true, Claimed: claimed, Usable: wrong == nil, MaySaved: c.maySaved(left), Holder: holder}
+	switch lifecycle.AfterCreate(answer) {
 	case lifecycle.Save:
 		return nil
 	case lifecycle.Wait:
 		return c.heldError(left, made.GetVolumeId(), holder)
 	case lifecycle.Leave:
 		return refusal{c.heldError(left, made.GetVolumeId(), holder), lifecycle.Discard}
+	case lifecycle.Retain:
+		return leftAlone(wrong, left, made.GetVolumeId())
 	}
 	return c.takeBack(ctx, left, made.GetVolumeId(), request.GetSecrets(), wrong, lifecycle.Discard)
 }
@@ -260,7 +272,7 @@ func (c *Controller) suspect(ctx context.Context, left record, err error) (time.
 func (c *Controller) drop(uid types.UID, left record) {
 	c.intents.Remove(string(uid))
 	c.progress.release(uid)
-	c.progress.note(uid, func(s *step) { s.made, s.untried = nil, false })
+	c.progress.note(uid, func(s *step) { s.made, s.untried, s.refused = nil, false, false })
 	if left.Source != "" {
 		c.sourceQueue.Add(left.Source)
 	}

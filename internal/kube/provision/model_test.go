@@ -2,16 +2,20 @@ package provision
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
@@ -26,7 +30,10 @@ type chaos struct {
 	short   bool // names of volumes collide
 	alive   map[string]*corev1.PersistentVolumeClaim
 	kept    map[string]bool // handles of volumes that an administrator keeps
+	bare    map[string]bool // those of them that have no PersistentVolume any more
+	saving  sync.Map        // UIDs of claims whose intent says that the PersistentVolume may exist
 	made    int
+	death   *crashed
 	bury    func() // ends the provisioner
 	// stopBinding ends the controller-manager.
 	stopBinding func()
@@ -35,7 +42,7 @@ type chaos struct {
 func newChaos(t *testing.T, seed uint64) *chaos {
 	c := &chaos{
 		world: newWorld(t, newClass()), trouble: csitest.NewTrouble(seed), choose: rand.New(rand.NewPCG(seed, 1)),
-		alive: map[string]*corev1.PersistentVolumeClaim{}, kept: map[string]bool{},
+		alive: map[string]*corev1.PersistentVolumeClaim{}, kept: map[string]bool{}, bare: map[string]bool{},
 	}
 	c.short = c.choose.IntN(2) == 0
 	c.Driver.Before = func(ctx context.Context, rpc string, request any) error {
@@ -45,6 +52,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		return c.trouble.Before(ctx, rpc, request)
 	}
 	c.Driver.After = c.trouble.After
+	c.React("*", "configmaps", c.readIntents)
 	c.React("*", "*", func(q kubetest.Request) error {
 		if q.Verb == "list" || q.Verb == "watch" || q.Resource == "persistentvolumeclaims" || !c.trouble.OneIn(8) {
 			return nil
@@ -65,7 +73,7 @@ func (c *chaos) options(_ *cluster.Env, o *Options) {
 
 func (c *chaos) start() {
 	points := append(createPoints(), "undo/answered", "undo/deleted", "delete/called", "delete/removed")
-	_, c.bury = c.mortal(points[c.choose.IntN(len(points))], c.options)
+	c.death, c.bury = c.mortal(points[c.choose.IntN(len(points))], c.options)
 }
 
 func (c *chaos) add() {
@@ -91,44 +99,76 @@ func (c *chaos) drop(name string) {
 }
 
 // keep is what an administrator does while the provisioner is down: a volume is
-// kept under another claim, or under another name, and its claim is deleted.
+// kept under another claim, under another name or without an object, and its claim
+// is deleted.
 func (c *chaos) keep() {
 	list, err := c.Core.CoreV1().PersistentVolumes().List(c.Context(), metav1.ListOptions{})
-	if err != nil || len(list.Items) == 0 {
+	if err != nil {
 		return
+	}
+	list.Items = slices.DeleteFunc(list.Items, func(pv corev1.PersistentVolume) bool {
+		return pv.DeletionTimestamp != nil || pv.Status.Phase == corev1.VolumeReleased || pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain
+	})
+	if len(list.Items) == 0 {
+		return
+	}
+	if begun := c.withIntent(list.Items); len(begun) > 0 && c.choose.IntN(4) > 0 {
+		list.Items = begun
 	}
 	pv := &list.Items[c.choose.IntN(len(list.Items))]
-	if pv.DeletionTimestamp != nil || pv.Status.Phase == corev1.VolumeReleased || pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+	owner := pv.Spec.ClaimRef.Name
+	c.kept[pv.Spec.CSI.VolumeHandle] = true
+	// Without an object of the volume's name, a later claim whose volume has the same
+	// name would get this volume.
+	if pvc := c.alive[owner]; pvc != nil && !c.short && c.choose.IntN(2) == 0 {
+		c.bare[pv.Spec.CSI.VolumeHandle] = true
+		c.remove(c.retire(pv, pvc))
+		delete(c.alive, owner)
 		return
 	}
-	owner := pv.Spec.ClaimRef.Name
 	c.made++
 	keeper := newClaim(fmt.Sprint("keeper", c.made), func(pvc *corev1.PersistentVolumeClaim) { pvc.Annotations = nil })
 	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: "ns", Name: keeper.Name, UID: keeper.UID}
-	if c.choose.IntN(2) == 0 {
+	if !c.short && c.choose.IntN(2) == 0 {
 		c.remove(pv)
 		pv.Name, pv.UID, pv.ResourceVersion = "kept-"+pv.Name+keeper.Name, "", ""
 	}
 	keeper.Spec.VolumeName = pv.Name
 	c.Put(pv)
 	c.Add(keeper)
-	c.kept[pv.Spec.CSI.VolumeHandle] = true
 	c.drop(owner)
 }
 
+// withIntent selects the PersistentVolumes whose intents were not removed.
+func (c *chaos) withIntent(volumes []corev1.PersistentVolume) (begun []corev1.PersistentVolume) {
+	objects, err := c.Core.CoreV1().ConfigMaps(kubetest.Intents).List(c.Context(), metav1.ListOptions{})
+	if err != nil {
+		return nil
+	}
+	for i := range volumes {
+		if slices.ContainsFunc(objects.Items, func(o corev1.ConfigMap) bool { return o.Data[string(volumes[i].Spec.ClaimRef.UID)] != "" }) {
+			begun = append(begun, volumes[i])
+		}
+	}
+	return begun
+}
+
 func (c *chaos) step() {
-	switch c.choose.IntN(7) {
+	switch c.choose.IntN(8) {
 	case 0, 1, 2:
 		c.add()
 	case 3, 4:
 		c.drop(c.pick())
 	case 5:
 		c.Put(newClass(parameters("tier", fmt.Sprint(c.choose.IntN(3)))))
-	case 6:
+	case 6, 7:
+		if c.choose.IntN(2) == 0 {
+			c.death.dead.Store(true) // with what it has not written yet
+		}
 		c.bury()
 		c.stopBinding()
-		if c.choose.IntN(2) == 0 {
+		if c.choose.IntN(3) > 0 {
 			c.keep()
 		}
 		if c.choose.IntN(3) == 0 {
@@ -154,12 +194,12 @@ func (c *chaos) whole() error {
 		if pv.DeletionTimestamp == nil && pv.Status.Phase != corev1.VolumeReleased && !slices.Contains(slices.Collect(maps.Values(volumes)), pv.Spec.CSI.VolumeHandle) {
 			return fmt.Errorf("PersistentVolume %s lacks its volume %s", pv.Name, pv.Spec.CSI.VolumeHandle)
 		}
-		if pv.Status.Phase == corev1.VolumeReleased {
+		if pv.Status.Phase == corev1.VolumeReleased && !c.retainedByIntent(&pv) {
 			return fmt.Errorf("PersistentVolume %s is to be reclaimed", pv.Name)
 		}
 	}
 	for name, id := range volumes {
-		if !named[id] {
+		if !named[id] && !c.bare[id] {
 			return fmt.Errorf("no PersistentVolume names volume %s", name)
 		}
 	}
@@ -177,6 +217,32 @@ func (c *chaos) whole() error {
 		return fmt.Errorf("%d records", n)
 	}
 	return nil
+}
+
+// readIntents notes which intents are written that no longer say that the
+// PersistentVolume was never created.
+func (c *chaos) readIntents(q kubetest.Request) error {
+	var object corev1.ConfigMap
+	if len(q.Body) == 0 || json.Unmarshal(q.Body, &object) != nil {
+		return nil
+	}
+	for uid, text := range object.Data {
+		if !strings.Contains(text, `"unsaved":true`) {
+			c.saving.Store(types.UID(uid), true)
+		}
+	}
+	return nil
+}
+
+// retainedByIntent reports a PersistentVolume of a deleted claim that the
+// provisioner rightly retains: it may have existed before.
+func (c *chaos) retainedByIntent(pv *corev1.PersistentVolume) bool {
+	_, saving := c.saving.Load(pv.Spec.ClaimRef.UID)
+	if !saving || pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain {
+		return false
+	}
+	c.kept[pv.Spec.CSI.VolumeHandle] = true
+	return true
 }
 
 // keeps reports a kept volume that is gone: that is never right.
@@ -208,15 +274,18 @@ func TestModel_randomEventsAndCrashes(t *testing.T) {
 			c.bury()
 			c.trouble.Calm()
 			c.run(c.options)
-			c.Eventually(func() error { return errors.Join(c.whole(), c.keeps()) })
+			c.Converges(func() error { return errors.Join(c.whole(), c.keeps()) })
 			for name := range c.alive {
 				c.drop(name)
 			}
-			c.Eventually(func() error {
+			c.Converges(func() error {
+				if err := errors.Join(c.whole(), c.keeps()); err != nil {
+					return err
+				}
 				if left := len(c.Driver.Volumes()); left != len(c.kept) || c.records() > 0 {
 					return fmt.Errorf("left: %v, kept %v, %d records", c.Driver.Volumes(), c.kept, c.records())
 				}
-				return errors.Join(c.whole(), c.keeps())
+				return nil
 			})
 			// Of claims that share a name, each has a request of its own.
 			if changed := c.trouble.Changed(); len(changed) > 0 && !c.short {

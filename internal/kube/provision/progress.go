@@ -27,6 +27,9 @@ type step struct {
 	// untried is set while the record is this process's own and the driver was
 	// not called yet: then a refusal is all there is to know.
 	untried bool
+	// refused is set while the API server has definitely refused every try of any
+	// process to create the PersistentVolume of the intent.
+	refused bool
 	// done is set when the PersistentVolume stands and the cache has not yet
 	// told so of the claim.
 	done bool

@@ -218,6 +218,9 @@ func (c *Controller) replay(ctx context.Context) error {
 	}
 	for key, left := range c.intents.All() {
 		c.log.InfoContext(ctx, "a volume in progress is taken up", "volume", left.Volume.Name, "claim", left.claimKey())
+		// Before any claim is served: another claim whose volume's name is equal must not
+		// reserve it first.
+		c.progress.reserve(left.Volume.Spec.ClaimRef.UID, left.Volume.Name)
 		c.claimQueue.Add(key)
 	}
 	return nil

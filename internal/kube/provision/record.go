@@ -26,7 +26,13 @@ type record struct {
 	// Source is the data source as cluster.ClaimBySource has it.
 	Source string `json:"source,omitempty"`
 	// Node is the node that was selected.
-	Node  string    `json:"node,omitempty"`
+	Node string `json:"node,omitempty"`
+	// Unsaved reports that no process has tried to create the PersistentVolume. It is
+	// cleared durably before the first try: from then on a user may have the data of
+	// the volume, and only an object decides about it. Intents of earlier versions
+	// lack it.
+	Unsaved bool `json:"unsaved,omitempty"`
+
 	Since time.Time `json:"since"`
 	// Suspect says why nobody can tell whether the volume exists: it is kept for
 	// a person to look at.
@@ -45,7 +51,7 @@ func newRecord(request *csi.CreateVolumeRequest, volume *corev1.PersistentVolume
 	if err != nil {
 		return record{}, fmt.Errorf("record of volume %s: %w", volume.Name, err)
 	}
-	return record{Request: text, Topology: topology, Volume: volume, Source: source, Node: node, Since: time.Now().UTC().Truncate(time.Second)}, nil
+	return record{Request: text, Topology: topology, Volume: volume, Source: source, Node: node, Unsaved: true, Since: time.Now().UTC().Truncate(time.Second)}, nil
 }
 
 // UnmarshalJSON refuses what is no record: a hand may have been at it.

@@ -20,6 +20,9 @@ func (c *Controller) save(ctx context.Context, left record, request *csi.CreateV
 	pv := claim.FillVolume(left.Volume, request, volume)
 	pv.Status = corev1.PersistentVolumeStatus{} // the server sets it
 	made, err := c.env.Core.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{})
+	if err != nil && !definitelyRefused(err) {
+		c.progress.note(pv.Spec.ClaimRef.UID, func(s *step) { s.refused = false })
+	}
 	switch {
 	case err == nil:
 		c.volumes.Wrote(made)
@@ -29,6 +32,9 @@ func (c *Controller) save(ctx context.Context, left record, request *csi.CreateV
 	case apierrors.IsInvalid(err):
 		// What the driver answered can stand in no object, now or later.
 		wrong := fmt.Errorf("PersistentVolume %q of volume %q is refused: %w", pv.Name, volume.GetVolumeId(), err)
+		if c.maySaved(left) {
+			return leftAlone(wrong, left, volume.GetVolumeId())
+		}
 		return c.giveUp(ctx, left, volume.GetVolumeId(), wrong, lifecycle.RetryLater)
 	}
 	return fmt.Errorf("volume %q is made; write its PersistentVolume %q: %w", volume.GetVolumeId(), pv.Name, err)

@@ -180,6 +180,23 @@ func TestNames_thatCollide(t *testing.T) {
 			t.Errorf("the winner's volume is deleted: %v", w.Driver.Calls())
 		}
 	})
+	t.Run("the second is served first after a restart", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, newClass())
+		first := newClaim("first", withUID("01234567-aaaa"))
+		w.crash("create/called", func() { w.Add(first) }, shortNames)
+		w.Put(newClass(parameters("tier", "changed")))
+		w.Delete(first)
+		w.Add(newClaim("second", withUID("01234567-bbbb")))
+		w.answer(csitest.Fail(codes.DeadlineExceeded, "told to be slow"))
+		w.run(shortNames, func(env *cluster.Env, _ *Options) { env.Workers = 1 })
+		w.Eventually(func() error {
+			if n := w.Driver.Count("DeleteVolume"); n != 1 {
+				return fmt.Errorf("the volume of the first claim stays: %d calls of DeleteVolume, volumes %v", n, w.Driver.Volumes())
+			}
+			return nil
+		})
+	})
 	t.Run("both at once", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, newClass())

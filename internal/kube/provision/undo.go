@@ -16,11 +16,12 @@ import (
 // undo ends a record that nobody wants any more. Whether its volume exists, and
 // under which ID, only the driver knows, and only the repeated call tells
 // (external-provisioner#486).
-func (c *Controller) undo(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record) (time.Duration, error) {
-	uid := left.Volume.Spec.ClaimRef.UID
-	if _, found, err := c.intents.Reread(ctx, string(uid)); err != nil || !found {
+func (c *Controller) undo(ctx context.Context, pvc *corev1.PersistentVolumeClaim, known record) (time.Duration, error) {
+	uid := known.Volume.Spec.ClaimRef.UID
+	left, found, err := c.intents.Reread(ctx, string(uid))
+	if err != nil || !found {
 		if err == nil { // an administrator knows what became of the volume
-			c.end(pvc, left)
+			c.end(pvc, known)
 		}
 		return 0, err
 	}
@@ -36,7 +37,7 @@ func (c *Controller) undo(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	if err != nil {
 		return 0, err
 	}
-	switch lifecycle.AfterCreate(lifecycle.Answer{Claimed: pvc != nil, Usable: true, Holder: holder}) {
+	switch lifecycle.AfterCreate(lifecycle.Answer{Claimed: pvc != nil, Usable: true, MaySaved: c.maySaved(left), Holder: holder}) {
 	case lifecycle.Leave:
 		c.log.InfoContext(ctx, "the volume of a lost claim is left to the PersistentVolume that names it",
 			"volume", volume.GetVolumeId(), "claim", left.claimKey(), "persistentvolume", holder.Name)
@@ -44,6 +45,11 @@ func (c *Controller) undo(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 		return 0, nil
 	case lifecycle.Wait:
 		return c.settle(ctx, nil, left, c.heldError(left, volume.GetVolumeId(), holder))
+	case lifecycle.Retain:
+		if err := c.retain(ctx, pvc, left, request, volume); err != nil {
+			return c.settle(ctx, nil, left, err)
+		}
+		return 0, nil
 	}
 	secrets := request.GetSecrets()
 	if secrets == nil { // the answer was in memory

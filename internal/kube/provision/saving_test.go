@@ -1,0 +1,153 @@
+package provision
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+)
+
+// retained expects that a deleted claim ends with a PersistentVolume of policy
+// Retain, without an intent, and that its volume was never deleted.
+func (w *world) retained(name string) {
+	w.t.Helper()
+	w.event("Warning VolumeRetained ns/"+name, `"id-pvc-uid-`+name+`"`)
+	w.stays("id-pvc-uid-" + name)
+	pv := w.pv("pvc-uid-" + name)
+	if pv == nil || pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain || len(pv.Finalizers) > 0 {
+		w.t.Errorf("the volume has no PersistentVolume of policy Retain: %v", pv)
+	}
+}
+
+// ended expects what becomes of a deleted claim after a crash at a point. Only
+// where the PersistentVolume may have existed is the volume kept.
+func (w *world) ended(point, name string) {
+	w.t.Helper()
+	if point == "create/saving" {
+		w.retained(name)
+		return
+	}
+	w.gone()
+}
+
+// retire sets the policy of a PersistentVolume to Retain, and deletes its claim.
+func (w *world) retire(pv *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	pv = pv.DeepCopy()
+	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	w.Put(pv)
+	w.Delete(pvc)
+	return pv
+}
+
+// TestReplay_keepsAVolumeWhosePersistentVolumeIsGone: the process ends after it
+// created the PersistentVolume and before it removed the intent. Meanwhile an
+// administrator retains the volume and deletes the claim and the PersistentVolume.
+func TestReplay_keepsAVolumeWhosePersistentVolumeIsGone(t *testing.T) {
+	crashed := func(t *testing.T) (*world, *corev1.PersistentVolumeClaim) {
+		t.Parallel()
+		w, pvc := newWorld(t, newClass()), newClaim("a")
+		w.crash("create/saved", func() { w.Add(pvc) })
+		return w, pvc
+	}
+	t.Run("by force", func(t *testing.T) {
+		w, pvc := crashed(t)
+		w.remove(w.retire(w.pv("pvc-uid-a"), pvc))
+		w.run()
+		w.retained("a")
+	})
+	t.Run("its finalizer is removed by the next process", func(t *testing.T) {
+		w, pvc := crashed(t)
+		w.Delete(w.retire(w.pv("pvc-uid-a"), pvc))
+		death, bury := w.mortal("delete/called")
+		w.Eventually(func() error {
+			if pv := w.pv("pvc-uid-a"); pv != nil {
+				return fmt.Errorf("PersistentVolume %s stays", pv.Name)
+			}
+			return nil
+		})
+		death.dead.Store(true) // with what it has not written
+		bury()
+		w.run()
+		w.stays("id-pvc-uid-a")
+		if n := w.Driver.Count("CreateVolume"); n != 1 || w.pv("pvc-uid-a") != nil {
+			t.Errorf("the deleted PersistentVolume is created again after %d calls of CreateVolume", n)
+		}
+	})
+	t.Run("the claim stays bound to it", func(t *testing.T) {
+		w, pvc := crashed(t)
+		pvc.Spec.VolumeName, pvc.Status.Phase = "pvc-uid-a", corev1.ClaimLost
+		w.Put(pvc)
+		w.remove(w.pv("pvc-uid-a"))
+		w.run()
+		w.stays("id-pvc-uid-a")
+		if pv := w.pv("pvc-uid-a"); pv != nil || w.Driver.Count("CreateVolume") != 1 {
+			t.Errorf("the deleted PersistentVolume is created again: %v; calls %v", pv, w.Driver.Calls())
+		}
+	})
+	t.Run("an intent of an earlier version", func(t *testing.T) {
+		t.Parallel()
+		w, pvc := newWorld(t, newClass()), newClaim("a")
+		w.crash("create/called", func() { w.Add(pvc) })
+		w.editRecords(func(entries map[string]string) {
+			for key, text := range entries {
+				entries[key] = strings.Replace(text, `"unsaved":true,`, "", 1)
+			}
+		})
+		w.Delete(pvc)
+		w.run()
+		w.retained("a")
+	})
+}
+
+// TestSave_thatTheAPIServerRefuses: the PersistentVolume cannot be created, and the
+// claim is deleted. Only a definite refusal proves that it never existed.
+func TestSave_thatTheAPIServerRefuses(t *testing.T) {
+	for name, row := range map[string]struct {
+		err  error
+		ends func(*world)
+	}{ // of a PersistentVolume with policy Delete
+		"definitely": {
+			apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumes"}, "pvc-uid-a", errors.New("quota exceeded")),
+			func(w *world) { w.gone() },
+		},
+		"without a definite answer": {errors.New("etcdserver: request timed out"), func(w *world) { w.retained("a") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, pvc := newWorld(t, newClass()), newClaim("a")
+			w.React("create", "persistentvolumes", func(q kubetest.Request) error {
+				if bytes.Contains(q.Body, []byte("Retain")) {
+					return nil
+				}
+				return row.err
+			})
+			w.Add(pvc)
+			w.run()
+			w.event("Warning ProvisioningFailed ns/a", "write its PersistentVolume")
+			w.Delete(pvc)
+			row.ends(w)
+		})
+	}
+}
+
+// TestSave_marksTheIntentBeforeThePersistentVolume: without the durable mark the
+// PersistentVolume is not created.
+func TestSave_marksTheIntentBeforeThePersistentVolume(t *testing.T) {
+	w := newWorld(t, newClass())
+	w.React("update", "configmaps", func(kubetest.Request) error { return errors.New("etcdserver: no leader") })
+	w.Add(newClaim("a"))
+	w.run()
+	w.event("Warning ProvisioningFailed ns/a", "record that its PersistentVolume follows")
+	if pv := w.pv("pvc-uid-a"); pv != nil {
+		t.Errorf("PersistentVolume %s exists, and the intent does not say so: %v", pv.Name, slices.Collect(maps.Keys(w.Driver.Volumes())))
+	}
+}
