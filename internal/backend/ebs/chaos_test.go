@@ -44,6 +44,7 @@ const patience = 6 * time.Hour
 // that no volume is attached twice, that what was answered is true, that every
 // intention is fulfilled in the end, and that nothing is left.
 func TestChaos(t *testing.T) {
+	t.Parallel()
 	calls := chaosCalls
 	if testing.Short() {
 		calls = chaosCallsShort

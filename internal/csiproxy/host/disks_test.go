@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
@@ -51,6 +52,11 @@ func (r *rig) host() hub.Host {
 	h.proofs.rounds = 10 // a test needs no slow hash
 	r.t.Cleanup(h.Close)
 	return h.Hub()
+}
+
+// inBubble runs a test on a clock that waits for nothing.
+func inBubble(test func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) { synctest.Test(t, test) }
 }
 
 func mustDo(t *testing.T, err error) {

@@ -141,7 +141,9 @@ func TestISCSI_refusesBadInput(t *testing.T) {
 	}
 }
 
-func TestISCSI_tellsWhatIsWrong(t *testing.T) {
+func TestISCSI_tellsWhatIsWrong(t *testing.T) { inBubble(tellsWhatIsWrong)(t) }
+
+func tellsWhatIsWrong(t *testing.T) {
 	r := targetRig(t)
 	h, ctx := r.host(), t.Context()
 	wantError(t, h.ISCSI.AddPortal(ctx, hub.Portal{Address: "10.9.9.9"}), backend.ErrUnavailable, "10.9.9.9", "ISDSC_CONNECTION_FAILED (0XEFFF0003)")

@@ -140,7 +140,7 @@ func begun(t *testing.T, bytes map[int64][]byte) (*rig, hub.Host, string) {
 
 func TestFormat_finishesWhatItHadBegunAndNothingElse(t *testing.T) {
 	half := map[int64][]byte{3: []byte("NTFS    "), 8192: []byte("FILE0")}
-	t.Run("its own", func(t *testing.T) {
+	t.Run("its own", inBubble(func(t *testing.T) {
 		r, h, volume := begun(t, half)
 		mustDo(t, h.Volumes.Format(t.Context(), volume, ""))
 		if fs, err := h.Volumes.FileSystem(t.Context(), volume); fs != "NTFS" || err != nil {
@@ -150,8 +150,8 @@ func TestFormat_finishesWhatItHadBegunAndNothingElse(t *testing.T) {
 			t.Errorf("%v left", left)
 		}
 		wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrPrecondition) // it is over now
-	})
-	t.Run("one that Windows takes for damaged", func(t *testing.T) {
+	}))
+	t.Run("one that Windows takes for damaged", inBubble(func(t *testing.T) {
 		r, h, volume := begun(t, half)
 		damaged := r.machine.Inject(simulated.Fault{Call: "Volumes.Information", Action: simulated.Fail, Errno: win32.ErrorFileCorrupt})
 		// Whoever looks first, as all do, is told that there is something to format.
@@ -161,7 +161,7 @@ func TestFormat_finishesWhatItHadBegunAndNothingElse(t *testing.T) {
 		damaged.Remove()
 		r.machine.Inject(simulated.Fault{Call: "Volumes.Information", Times: 1, Action: simulated.Fail, Errno: win32.ErrorFileCorrupt})
 		mustDo(t, h.Volumes.Format(t.Context(), volume, ""))
-	})
+	}))
 	t.Run("a damaged one that is not its own", func(t *testing.T) {
 		r, h, volume := rawRig(t, half)
 		r.machine.Inject(simulated.Fault{Call: "Volumes.Information", Action: simulated.Fail, Errno: win32.ErrorFileCorrupt})
