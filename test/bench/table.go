@@ -98,6 +98,9 @@ below 1 means that Holdfast is faster; for rates, above 1.
 
 - *tools* stands for the same steps by the usual programs (losetup, blkid,
   mount, umount, resize2fs), one process each, as drivers do that call them.
+- *Damaged and foreign images* are counted, not timed: how many of them each way to
+  tell a blank device would format. Below 1 Holdfast formats fewer; 0 is the aim. A dash
+  is a row that has no alternative, or that this machine cannot measure.
 - Pools: *plain* is a directory on the machine's own filesystem; *image* is a
   pool image, xfs with reflink in one file on it.
 - *host* is `+"`holdfast host`"+`; beside it the same calls to the same driver, by a
