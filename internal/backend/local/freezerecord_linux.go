@@ -40,11 +40,18 @@ func (p *Pool) recordFreeze(volume string) error {
 	return nil
 }
 
+// forgetFreeze removes the record of a freeze. One that cannot be removed is emptied,
+// which says the same: what an administrator freezes later must not seem recorded.
 func (p *Pool) forgetFreeze(volume string) error {
-	if err := p.root.Remove(freezePath(volume)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the record of the freeze of %s: %w", volume, err)
+	err := p.root.Remove(freezePath(volume))
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	return nil
+	file, openErr := openRegular(p.root, freezePath(volume), os.O_WRONLY|os.O_TRUNC)
+	if openErr != nil {
+		return fmt.Errorf("remove the record of the freeze of %s: %w", volume, errors.Join(err, openErr))
+	}
+	return file.Close()
 }
 
 func freezePath(volume string) string { return path.Join(volumePath(volume), freezeFile) }

@@ -22,6 +22,7 @@ import (
 const (
 	modelOperations = 10_000 // over all pools, in the default run
 	modelSteps      = 70     // of one check, on average
+	modelChecks     = 58     // on each filesystem
 	cellSize        = 256 << 10
 )
 
@@ -36,14 +37,18 @@ func TestModel(t *testing.T) {
 		must(t, flag.Set("rapid.steps", fmt.Sprint(modelSteps)))
 		t.Cleanup(func() { _ = flag.Set("rapid.steps", restore) })
 	}
-	if testing.Short() && !given["rapid.checks"] {
+	if !given["rapid.checks"] {
+		checks := modelChecks
+		if testing.Short() {
+			checks = 5
+		}
 		restore := flag.Lookup("rapid.checks").Value.String()
-		must(t, flag.Set("rapid.checks", "5"))
+		must(t, flag.Set("rapid.checks", fmt.Sprint(checks)))
 		t.Cleanup(func() { _ = flag.Set("rapid.checks", restore) })
 	}
 	var total atomic.Int64
 	t.Run("filesystems", func(t *testing.T) {
-		for _, fsType := range []string{"ext4", "xfs"} {
+		for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
 			t.Run(fsType, func(t *testing.T) {
 				t.Parallel()
 				base := disk(t, fsType, 2*gibibyte)
@@ -67,6 +72,7 @@ func checkModel(r *rapid.T, t *testing.T, base string) int {
 	m.forgetAll()
 	m.open()
 	defer func() {
+		m.endMounted()
 		for _, name := range slices.Sorted(maps.Keys(m.volumes)) {
 			_ = m.pool.CloseDevice(m.ctx(), idOf(volumePrefix, name))
 		}
@@ -90,6 +96,7 @@ type model struct {
 	pool       *Pool
 	guard      *guard.Guard
 	operations int
+	mounted    string // a volume's filesystem, during a step
 
 	volumes   map[string]*modelVolume
 	snapshots map[string]*modelSnapshot // by name; members of groups are not in it
@@ -138,7 +145,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"write": m.write, "write more": m.write, "verify": m.verify,
 		"attach": m.attach, "detach": m.detach, "reopen": m.reopen, "inline": m.inlineLife,
 		"fault": m.underFault, "another fault": m.underFault, "third fault": m.underFault, "fourth fault": m.underFault,
-		"read-only": m.readOnly, "damage": m.damage, "full": m.deleteWhenFull, "failed": m.failedPool,
+		"read-only": m.readOnly, "damage": m.damage, "full": m.deleteWhenFull, "failed": m.failedPool, "mounted": m.mountedSnapshot,
 	} {
 		actions[name] = func(t *rapid.T) {
 			m.T = t
@@ -360,7 +367,9 @@ func (m *model) withDevice(name string, use func(*os.File)) {
 	m.want(err, nil)
 	volume := m.volumes[name]
 	// A device that was attached while the volume was thick stays without discard.
-	discards := device.Discard == (volume.provisioning == thin) || (volume.kept && !device.Discard)
+	// On btrfs none has it (see Pool.discards).
+	wanted := volume.provisioning == thin && !m.pool.copyOnWrite
+	discards := device.Discard == wanted || (volume.kept && !device.Discard)
 	if device.Size != volume.size || !discards {
 		m.Fatalf("the device of %s volume %s: %+v; want %d bytes", volume.provisioning, name, *device, volume.size)
 	}
