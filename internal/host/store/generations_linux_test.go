@@ -273,3 +273,32 @@ func TestRestore_refusesADamagedBackupAndAStoreInUse(t *testing.T) {
 		t.Errorf("the store was changed: %v", err)
 	}
 }
+
+// An administrator who chose the wrong backup restores another one at once.
+func TestRestore_twiceInOneSecond(t *testing.T) {
+	root := t.TempDir()
+	s := open(t, root)
+	(&backupModel{t: t, root: root}).change(s)
+	if err := errors.Join(s.Backup(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	now, kept := time.Now(), map[string]bool{}
+	for range 3 {
+		replaced, err := Restore(root, BackupName, Options{}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept[replaced.Kept] = true
+	}
+	if _, err := StartAnew(root, Options{}, now); err != nil {
+		t.Error(err)
+	}
+	for path := range kept {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(kept) != 3 {
+		t.Errorf("three stores are kept as %v", kept)
+	}
+}

@@ -139,13 +139,27 @@ func replaceStore(root string, options Options, now time.Time, fill func(path st
 		return "", err
 	}
 	if present != nil {
-		name := FileName + ".replaced-" + now.UTC().Format("20060102T150405Z")
-		if err := directory.Link(FileName, name); err != nil {
+		name, err := linkKept(directory, now)
+		if err != nil {
 			return "", fmt.Errorf("keep the store as it is: %w", err)
 		}
 		kept = filepath.Join(root, name)
 	}
 	return kept, durable.Rename(directory, fresh, FileName)
+}
+
+// linkKept gives the store's file a second name that is free: a store may be
+// replaced twice in a second, as after a wrong backup.
+func linkKept(directory *os.Root, now time.Time) (name string, err error) {
+	first := FileName + ".replaced-" + now.UTC().Format("20060102T150405Z")
+	name = first
+	for n := 2; ; n++ {
+		err := directory.Link(FileName, name)
+		if !errors.Is(err, fs.ErrExist) {
+			return name, err
+		}
+		name = first + "-" + strconv.Itoa(n)
+	}
 }
 
 // newestVersion is the highest of the store and its backups, as far as they can
