@@ -79,6 +79,7 @@ func TestCrash_everyPoint(t *testing.T) {
 				continue
 			}
 			t.Run(phase.name+"/"+strings.ReplaceAll(point, "/", "_"), func(t *testing.T) {
+				t.Parallel() // half of its time is waiting for the disk
 				m := newMachine(t)
 				phase.prepare(m)
 				crashed := m.run(terms(point), phase.crash...)

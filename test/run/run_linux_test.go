@@ -6,10 +6,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,6 +37,12 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(directory) }()
 	if binary, err = built.Build(context.Background(), directory, "holdfast"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	// Tests that run in parallel wait for the disk half of their time; a -parallel of
+	// the command line, which Run reads, counts.
+	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.NumCPU())); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
