@@ -260,6 +260,9 @@ func (w *walk) provisioner(pvc *corev1.PersistentVolumeClaim, class *storagev1.S
 			Evidence: []string{evidence(classes, "", class.Name, "provisioner"), "no CSIDriver object and no CSINode names it"}, Do: "Install the driver, or correct the class' provisioner (make the class again)."})
 		return
 	}
+	if !w.onHost {
+		w.selected(pvc, driver)
+	}
 	if len(w.report.Findings) > 0 {
 		return
 	}
@@ -273,6 +276,25 @@ func (w *walk) provisioner(pvc *corev1.PersistentVolumeClaim, class *storagev1.S
 		f.Do = "Is the kube-controller-manager running?"
 	}
 	w.add(waiting, f)
+}
+
+// selected checks that the node which was selected for a claim's volume runs the driver.
+func (w *walk) selected(pvc *corev1.PersistentVolumeClaim, driver string) {
+	node := pvc.Annotations[selectedNode]
+	if node == "" {
+		return
+	}
+	found := get[storagev1.CSINode](w, csiNodes, "", node)
+	if w.blind[csiNodes] || found != nil && slices.ContainsFunc(found.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver }) {
+		return
+	}
+	w.add(cause, Finding{
+		What:     fmt.Sprintf("the volume of claim %s is to be made on node %s, which does not run driver %s", pvc.Name, node, driver),
+		Since:    pvc.CreationTimestamp.Time,
+		Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.annotations["+selectedNode+"]"), evidence(csiNodes, "", node, "spec.drivers")},
+		Do: fmt.Sprintf("Bring the node or its driver back. If the node is gone for good, delete the claim and its pod, and remove the entry %s, if there is one, from the ConfigMaps labelled holdfast.dev/intents.",
+			pvc.UID),
+	})
 }
 
 func (w *walk) anyNodeHas(driver string) bool {

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -9,6 +10,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/intent"
 )
 
 // unservedEvery is how often a node lists the intents that no process completes.
@@ -47,10 +50,27 @@ func (c *Controller) countUnserved(ctx context.Context) error {
 			about = append(about, "error", left.Err)
 		} else {
 			about = append(about, "volume", left.Intent.Volume.Name, "claim", left.Intent.claimKey())
+			c.reportUnserved(left)
 		}
 		c.log.WarnContext(ctx, "no process completes an intent: bring its node back, or run the controllers centrally for a while, or delete the volume and the entry by hand", about...)
 	}
 	return nil
+}
+
+// reportUnserved writes an event on the claim of an intent that no process
+// completes. Of all nodes, the first in turn does.
+func (c *Controller) reportUnserved(left intent.Unserved[record]) {
+	stub := left.Intent.claimStub()
+	if c.csiNodes == nil || c.rank(stub.UID) > 0 {
+		return
+	}
+	from := "a controller for all nodes"
+	if left.Node != "" {
+		from = fmt.Sprintf("node %q", left.Node)
+	}
+	c.warn(stub, reasonFailed,
+		"volume %q was being made by %s, which no longer runs the driver: bring it back, or run the controllers centrally for a while; if the volume is gone for good, remove entry %s of ConfigMap %s in namespace %s",
+		left.Intent.Volume.Name, from, left.Key, left.ConfigMap, c.env.Intents)
 }
 
 // served reports whether the driver is registered on a node.

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +26,31 @@ func TestUnserved_countsIntentsThatCannotBeRead(t *testing.T) {
 	})
 	w.Add(newClaim("a"))
 	w.saved("pvc-uid-a")
+}
+
+// TestUnserved_theClaimSaysWhatToDo: one node of all writes the event.
+func TestUnserved_theClaimSaysWhatToDo(t *testing.T) {
+	w := nodesWorld(t, newClass(waitForConsumer), "n1", "n2")
+	w.crashAs("create/called", onNodes("lost"), func() { w.Add(newClaim("a", onNode("lost"))) })
+	for _, node := range []string{"n1", "n2"} {
+		c, _ := w.onItsOwn(node)
+		w.Eventually(func() error {
+			if n := c.unserved.Load(); n != 1 {
+				return fmt.Errorf("node %s counts %d unserved intents", node, n)
+			}
+			return nil
+		})
+	}
+	w.event("Warning ProvisioningFailed ns/a", `volume "pvc-uid-a" was being made by node "lost"`, "bring it back", "remove entry uid-a of ConfigMap "+intent.Prefix(driverName, "lost"))
+	told := 0
+	for _, event := range w.Events() {
+		if strings.Contains(event, "was being made by") {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("%d events of two nodes", told)
+	}
 }
 
 func damagedIntents(node string) *corev1.ConfigMap {
