@@ -38,6 +38,7 @@ type bench struct {
 
 // TestProcesses starts the programs as they are deployed, and as they are not.
 func TestProcesses(t *testing.T) {
+	t.Parallel() // each has an emulator of its own, and most of the time is waiting
 	holdfast, emulator := build(t)
 	reachable(t)
 	for _, c := range []struct {
@@ -52,6 +53,7 @@ func TestProcesses(t *testing.T) {
 		{"killed", (*bench).aControllerThatIsKilledIsReplaced},   // D-14, D-15, D-16
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			l := open(t, holdfast, emulator)
 			reachable(t)
 			c.test(&bench{t, l, holdfast})

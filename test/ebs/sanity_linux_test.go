@@ -100,6 +100,7 @@ func open(t *testing.T, holdfast, emulator string) *lab.Lab {
 // parameters. It is one test because
 // ginkgo runs one suite per process.
 func TestSanity(t *testing.T) {
+	t.Parallel()
 	holdfast, emulator := build(t)
 	var expected, skipped []string
 	for halves, access := range map[string]string{"one process": "block", "two processes": "mount"} {
