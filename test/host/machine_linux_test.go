@@ -52,6 +52,8 @@ type machine struct {
 	log    *os.File
 	// attributes are those of the host's process.
 	attributes *syscall.SysProcAttr
+	// arguments are those of every host.
+	arguments []string
 }
 
 func newMachine(t *testing.T) *machine {
@@ -100,7 +102,8 @@ func newMachine(t *testing.T) *machine {
 
 // launch runs the host.
 func (m *machine) launch(arguments ...string) error {
-	m.host = exec.Command(binary, append([]string{"host", "--root", m.root, "--log-format=json", "--log-level=debug"}, arguments...)...)
+	all := slices.Concat([]string{"host", "--root", m.root, "--log-format=json", "--log-level=debug"}, m.arguments, arguments)
+	m.host = exec.Command(binary, all...)
 	m.host.Stdout, m.host.Stderr = m.log, m.log
 	m.host.SysProcAttr = m.attributes
 	return m.host.Start()

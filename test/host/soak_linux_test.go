@@ -60,6 +60,8 @@ type soak struct {
 	claims    map[string]*claimModel
 	pods      map[string]*podModel
 	snapshots map[string]snapshotModel
+	engine    *engine
+	volumes   map[string]*engineVolume
 	next      int
 	killed    int
 	done      map[string]int
@@ -70,7 +72,8 @@ type snapshotModel struct {
 	size           int64
 }
 
-// TestSoak does random operations on claims, snapshots and pods of two drivers,
+// TestSoak does random operations on claims, snapshots, pods and the volumes of a
+// container engine, with two drivers,
 // kills the host, a driver, or both at random moments, loses the store in every way,
 // fills the disk, and runs pods that try to reach the host's directory. Whatever a claim was
 // given is there afterwards, nothing else is mounted, and nothing is left when
@@ -78,10 +81,11 @@ type snapshotModel struct {
 func TestSoak(t *testing.T) {
 	s := &soak{
 		machine: newMachine(t), random: rand.New(rand.NewPCG(*soakSeed, 0)),
-		claims: map[string]*claimModel{}, pods: map[string]*podModel{}, snapshots: map[string]snapshotModel{}, done: map[string]int{},
+		claims: map[string]*claimModel{}, pods: map[string]*podModel{}, snapshots: map[string]snapshotModel{}, volumes: map[string]*engineVolume{}, done: map[string]int{},
 	}
 	s.ownFilesystem(2048) // to be filled, and to be counted as the pool's
 	s.writeUnit()
+	s.engine = s.servePlugin()
 	s.start()
 	s.always("apply the classes", func() error { return s.tryApply(soakClasses) })
 	for i := range *soakOperations {
@@ -93,6 +97,7 @@ func TestSoak(t *testing.T) {
 	s.settle()
 	t.Logf("%v, and %d kills", s.done, s.killed)
 	s.deleteAll()
+	s.awaitHost()
 	s.leavesNothing()
 }
 
@@ -190,6 +195,7 @@ func (s *soak) operate() {
 		weight int
 		do     func() bool
 	}{
+		{"create volume", 4, s.createVolume}, {"mount volume", 14, s.mountVolume}, {"unmount volume", 10, s.unmountVolume}, {"remove volume", 3, s.removeVolume},
 		{"claim", 20, s.newClaim}, {"pod", 25, s.newPod}, {"write", 25, s.write}, {"delete pod", 18, s.deletePod},
 		{"delete claim", 10, s.deleteClaim}, {"grow", 6, s.grow}, {"snapshot", 6, s.snapshot}, {"restore", 6, s.restore},
 		{"clone", 4, s.clone}, {"delete snapshot", 4, s.deleteSnapshot},
@@ -205,7 +211,7 @@ func (s *soak) operate() {
 			if chosen -= o.weight; chosen < 0 {
 				var killed func()
 				if !slices.Contains([]string{"lose the store", "fill the disk"}, o.name) { // they end the host themselves
-					killed = s.maybeKill()
+					killed = s.maybeKill(strings.Contains(o.name, "mount volume"))
 				}
 				worked := o.do()
 				if killed != nil {
@@ -222,9 +228,10 @@ func (s *soak) operate() {
 }
 
 // maybeKill kills the host, the second driver or both, in a moment, and starts
-// the host again. What it returns waits for that.
-func (s *soak) maybeKill() (wait func()) {
-	if s.random.IntN(8) != 0 {
+// the host again. What it returns waits for that. During a Mount and an Unmount it
+// does so more often.
+func (s *soak) maybeKill(often bool) (wait func()) {
+	if n := s.random.IntN(8); n != 0 && !(often && n < 4) {
 		return nil
 	}
 	s.killed++
@@ -576,6 +583,9 @@ func (s *soak) settle() {
 			wanted[filepath.Join(directory, s.claim(name+"-generic").Spec.VolumeName, "mount")] = true
 		}
 	}
+	for _, place := range s.settleVolumes() {
+		wanted[place] = true
+	}
 	s.until("nothing else is mounted for a pod", time.Minute, func() bool { return len(s.surplus(wanted)) == 0 })
 	for place := range wanted {
 		if !slices.Contains(s.mounts(), place) {
@@ -617,6 +627,7 @@ func (s *soak) compare(claim, file string) {
 
 func (s *soak) deleteAll() {
 	s.t.Helper()
+	s.removeVolumes()
 	for name := range s.pods {
 		s.always("delete "+name, func() error { return s.tryDelete("pods", name) })
 	}

@@ -20,6 +20,7 @@ import (
 // as the model says.
 func (s *soak) loseStore() bool {
 	s.t.Helper()
+	s.awaitHost() // SIGTERM kills a host that has just begun: it writes no backup
 	s.stop()
 	path := filepath.Join(s.root, store.FileName)
 	ways := []struct {
@@ -46,6 +47,13 @@ func (s *soak) loseStore() bool {
 	s.succeeds("host", "restore", newest)
 	s.start()
 	return true
+}
+
+func (s *soak) awaitHost() {
+	s.always("the host answers", func() error {
+		_, err := s.client.Version(s.t.Context())
+		return err
+	})
 }
 
 // knows reports whether the store has what the model has, so that a host may start.
@@ -93,6 +101,7 @@ func (s *soak) corrupt() error {
 // needs space, and kills the host. It has to start all the same.
 func (s *soak) fillDisk() bool {
 	s.t.Helper()
+	s.unmountVolumes()
 	for name := range s.pods {
 		s.always("delete "+name, func() error { return s.tryDelete("pods", name) })
 		for _, claim := range s.pods[name].claims {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -35,33 +36,49 @@ type said struct {
 func withEngine(t *testing.T) (*machine, *engine) {
 	t.Helper()
 	m := newMachine(t)
-	m.start("--volume-plugin", m.plugin())
+	e := m.servePlugin()
+	m.start()
 	m.apply(strings.Replace(holdClaim, "{name: fast}", `{name: fast, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}`, 1))
+	return m, e
+}
+
+// servePlugin has each host serve the volume plugin.
+func (m *machine) servePlugin() *engine {
+	m.arguments = []string{"--volume-plugin", m.plugin()}
 	var dialer net.Dialer
-	e := &engine{t: t, http: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	e := &engine{t: m.t, http: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialer.DialContext(ctx, "unix", m.plugin())
 	}}}}
-	t.Cleanup(e.http.CloseIdleConnections)
-	return m, e
+	m.t.Cleanup(e.http.CloseIdleConnections)
+	return e
 }
 
 func (m *machine) plugin() string { return filepath.Join(filepath.Dir(m.root), "plugin.sock") }
 
 // call returns what was answered, and the status.
-func (e *engine) call(path, body string) (answer said, status int) {
+func (e *engine) call(path, body string) (said, int) {
 	e.t.Helper()
-	response, err := e.http.Post("http://plugin"+path, "application/vnd.docker.plugins.v1.1+json", bytes.NewReader([]byte(body)))
+	answer, status, err := e.try(path, body)
 	if err != nil {
 		e.t.Fatal(err)
+	}
+	return answer, status
+}
+
+// try returns an error if there was no answer.
+func (e *engine) try(path, body string) (answer said, status int, err error) {
+	response, err := e.http.Post("http://plugin"+path, "application/vnd.docker.plugins.v1.1+json", bytes.NewReader([]byte(body)))
+	if err != nil {
+		return answer, 0, err
 	}
 	defer response.Body.Close()
 	if kind := response.Header.Get("Content-Type"); kind != "application/vnd.docker.plugins.v1.1+json" {
 		e.t.Errorf("%s: the content type is %q", path, kind)
 	}
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		e.t.Fatalf("%s: %v", path, err)
+		return answer, 0, fmt.Errorf("%s: %w", path, err)
 	}
-	return answer, response.StatusCode
+	return answer, response.StatusCode, nil
 }
 
 func (e *engine) does(path, body string) said {
@@ -108,7 +125,7 @@ func TestVolumePlugin_servesAContainerEngine(t *testing.T) {
 	}
 
 	m.kill() // the count is in the store
-	m.start("--volume-plugin", m.plugin())
+	m.start()
 	e.does("Unmount", `{"Name":"web","ID":"one"}`)
 	e.does("Unmount", `{"Name":"web","ID":"one"}`) // as an engine does that was killed
 	e.fails("Remove", `{"Name":"web"}`, "is in use by")
@@ -151,7 +168,7 @@ func TestVolumePlugin_aVolumeThatStaysBusy(t *testing.T) {
 		t.Errorf("the volume is at %q; want %s", at, second)
 	}
 	m.kill() // what is to be unmounted is in the store
-	m.start("--volume-plugin", m.plugin())
+	m.start()
 	e.fails("Remove", `{"Name":"web"}`, "is in use by pod default/volume-plugin-")
 	e.does("Unmount", `{"Name":"web","ID":"podman"}`)
 	e.does("Remove", `{"Name":"web"}`)
@@ -191,7 +208,7 @@ func TestVolumePlugin_aMountThatTheHostDidNotAnswer(t *testing.T) {
 	if err := <-ended; err == nil {
 		t.Error("the Mount of a volume that cannot be made was answered")
 	}
-	m.start("--volume-plugin", m.plugin())
+	m.start()
 	e.does("Remove", `{"Name":"big"}`)
 	m.until("the hold and the claim are gone", limitOfTest, func() bool {
 		return holds() == 1 && get[*corev1.PersistentVolumeClaim](m, "persistentvolumeclaims", "default", "big") == nil
