@@ -180,7 +180,7 @@ func (c *chaos) step() {
 }
 
 // whole compares the driver's volumes with the objects: each PersistentVolume has
-// its volume, each volume its PersistentVolume, no record is left, and each claim
+// its volume, each volume its one PersistentVolume, no record is left, and each claim
 // has a volume, unless another claim's volume has its name.
 func (c *chaos) whole() error {
 	list, err := c.Core.CoreV1().PersistentVolumes().List(c.Context(), metav1.ListOptions{})
@@ -189,6 +189,9 @@ func (c *chaos) whole() error {
 	}
 	volumes, named, bound := c.Driver.Volumes(), map[string]bool{}, map[string]bool{}
 	for _, pv := range list.Items {
+		if named[pv.Spec.CSI.VolumeHandle] {
+			return fmt.Errorf("two PersistentVolumes name volume %s", pv.Spec.CSI.VolumeHandle)
+		}
 		named[pv.Spec.CSI.VolumeHandle] = true
 		bound[pv.Spec.ClaimRef.Name] = true
 		if pv.DeletionTimestamp == nil && pv.Status.Phase != corev1.VolumeReleased && !slices.Contains(slices.Collect(maps.Values(volumes)), pv.Spec.CSI.VolumeHandle) {
