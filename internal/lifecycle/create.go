@@ -68,6 +68,10 @@ func (o Outcome) KeepsIntent() bool { return o == Retry || o == Quarantine }
 // usually fails before it looks for what exists. Only an error that rejects the
 // request itself speaks for the earlier call too, because the request was the
 // same.
+//
+// A call that was never sent, because nothing listened on the socket, counts as
+// uncertain: its UNAVAILABLE is the code that a driver may return after an effect
+// too, and gRPC names the difference only in its text. It costs one repetition.
 func AfterFailedCreate(c Creation, failure error) Outcome {
 	outcome := claim.Classify(c.Call, failure)
 	switch {

@@ -97,6 +97,10 @@ func (c *Controller) publish(ctx context.Context, va *storagev1.VolumeAttachment
 	return intent, publishContext, err
 }
 
+// callPublish does not ask what an error says of the effect. The finalizer is the
+// intent, and it stays until ControllerUnpublishVolume succeeds, which is safe to
+// call for a volume that was not published. An earlier call may have published it
+// whatever the last one answered.
 func (c *Controller) callPublish(ctx context.Context, request *csi.ControllerPublishVolumeRequest) (map[string]string, error) {
 	ctx, cancel := c.env.Call(ctx)
 	defer cancel()
