@@ -74,10 +74,10 @@ stats: bin/holdfast
 	@$(GO) run ./test/stats -binary bin/holdfast
 
 # The packages where goroutines meet, once more under the race detector.
-RACE := ./internal/keylock ./internal/csiclient/... ./internal/kube/... ./internal/batch ./internal/operation \
-	./internal/winnode ./internal/csiproxy/... ./internal/policy/... ./proto/... \
-	./internal/backend/guard ./internal/driver/... ./internal/host/... ./internal/node/... \
-	./internal/backend/ebs/... ./internal/ec2emu/...
+RACE := ./internal/keylock ./internal/csi/... ./internal/linux/... ./simulation/... ./internal/kube/... ./internal/batch ./internal/operation \
+	./internal/node/windows ./internal/csiproxy/... ./internal/policy/... ./proto/... \
+	./internal/backend/guard ./internal/csi/server/... ./internal/host/... ./internal/node/... \
+	./internal/backend/ebs/...
 .PHONY: race
 race: export CGO_ENABLED = 1
 race: test-packages

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/holdfast-csi/holdfast/internal/ec2emu"
-	"github.com/holdfast-csi/holdfast/internal/ec2emu/world"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
 // TestReference_namesEveryFlagAndKnob keeps docs/reference/ec2emu.md whole.

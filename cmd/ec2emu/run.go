@@ -7,10 +7,10 @@ import (
 	"io"
 	"log/slog"
 
-	"github.com/holdfast-csi/holdfast/internal/ec2emu"
-	"github.com/holdfast-csi/holdfast/internal/ec2emu/disk"
-	"github.com/holdfast-csi/holdfast/internal/ec2emu/world"
 	"github.com/holdfast-csi/holdfast/internal/logformat"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu/disk"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
 // run serves until ctx ends, then takes the devices away.

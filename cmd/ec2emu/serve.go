@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/holdfast-csi/holdfast/internal/ec2emu"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu"
 )
 
 // door is one listener and what answers on it.

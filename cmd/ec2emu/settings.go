@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/holdfast-csi/holdfast/internal/ec2emu"
-	"github.com/holdfast-csi/holdfast/internal/ec2emu/world"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
 // settings are what the command line says.

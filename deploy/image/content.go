@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// programs are those that holdfast spawns: packages internal/node/fs and
-// internal/backend/local, through internal/node/command. The test that compares
+// programs are those that holdfast spawns: packages internal/linux/fs and
+// internal/backend/local, through internal/linux/command. The test that compares
 // the two lists is TestPrograms_areThoseThatTheCodeSpawns.
 func programs() []string {
 	return []string{"mkfs.ext4", "e2fsck", "resize2fs", "mkfs.xfs", "xfs_repair", "mkfs.btrfs"}

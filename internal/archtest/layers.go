@@ -16,13 +16,14 @@ func Layers() [][]string {
 	return [][]string{
 		{"internal/batch", "internal/durable", "internal/failpoint", "internal/keylock", "internal/logformat", "internal/sample"},
 		{"internal/backend"}, // the seam
-		{"internal/claim", "internal/csimessage", "internal/operation", "internal/statuscode", "internal/telemetry"},
+		{"internal/linux", "internal/operation"},
+		{"internal/claim", "internal/csi/message", "internal/csi/statuscode", "internal/telemetry"},
 		{"internal/csiproxy", "proto/csiproxy"},
 		{"internal/unixsocket"},
 		{"internal/backend/"},
-		{"internal/node", "internal/winnode"},
-		{"internal/csiclient", "internal/lifecycle"},
-		{"internal/csicall", "internal/driver", "internal/host", "internal/kube", "internal/policy"},
+		{"internal/node"},
+		{"internal/csi/client", "internal/lifecycle"},
+		{"internal/csi/call", "internal/csi/server", "internal/host", "internal/kube", "internal/policy"},
 		{"internal/export", "internal/why"},
 		{"internal/cli", "internal/csiproxy/cli"},
 		{"cmd"},
@@ -47,8 +48,8 @@ func LayerOf(name string) (room string, layer int, ok bool) {
 // fakes, suites and helpers of tests, by their names.
 func IsSimulator(name string) bool {
 	return slices.ContainsFunc(strings.Split(name, "/"), func(element string) bool {
-		return element == "simulation" || element == "simulated" || element == "ec2emu" || strings.HasSuffix(element, "test")
-	}) || within(name, "test") || within(name, "deploy") || within(name, "tools")
+		return strings.HasSuffix(element, "test")
+	}) || within(name, "simulation") || within(name, "cmd/ec2emu") || within(name, "test") || within(name, "deploy") || within(name, "tools")
 }
 
 // Arrow is an import from one room into another.

@@ -26,7 +26,7 @@ func TestLogs_haveOneForm(t *testing.T) {
 			switch directory := filepath.ToSlash(filepath.Dir(path)); {
 			case strings.HasSuffix(directory, "internal/logformat"):
 				found = true
-			case !strings.HasSuffix(directory, "internal/kube/kubetest"):
+			case !strings.HasSuffix(directory, "simulation/apiserver"):
 				t.Errorf("%s makes a handler of its own: use internal/logformat", path)
 			}
 			return nil

@@ -44,7 +44,7 @@ func (o Outcome) String() string {
 // in package backend (INTERNAL, UNKNOWN, PERMISSION_DENIED and the like).
 var ErrDriverFailed = errors.New("the driver failed")
 
-// Classify says what an error means after a call. Errors of csiclient wrap the
+// Classify says what an error means after a call. Errors of csi/client wrap the
 // sentinels of package backend, a context's error or ErrDriverFailed; anything
 // else did not come from the driver, so that nobody knows what it did.
 func Classify(call Call, err error) Outcome {

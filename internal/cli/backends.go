@@ -10,8 +10,8 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/local"
-	"github.com/holdfast-csi/holdfast/internal/driver"
-	"github.com/holdfast-csi/holdfast/internal/winnode"
+	"github.com/holdfast-csi/holdfast/internal/csi/server"
+	winnode "github.com/holdfast-csi/holdfast/internal/node/windows"
 )
 
 const defaultPool = "/var/lib/holdfast/pool"
@@ -94,11 +94,11 @@ func openLocal(ctx context.Context, c driverConfig) (openBackend, error) {
 	return openBackend{controller: pool.Controller(), node: pool.Node(), forbidden: forbidden, close: pool.Close}, nil
 }
 
-func roleOf(mode driver.Mode) local.Role {
+func roleOf(mode server.Mode) local.Role {
 	switch mode {
-	case driver.Controller:
+	case server.Controller:
 		return local.RoleController
-	case driver.Node:
+	case server.Node:
 		return local.RoleNode
 	}
 	return local.RoleAll

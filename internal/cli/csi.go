@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-csi/holdfast/internal/csicall"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/call"
+	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
 const csiHelp = `Call any RPC of CSI of any driver.
@@ -67,7 +67,7 @@ func (t *csiTarget) dial(ctx context.Context) (*csiclient.Client, error) {
 		return nil, usageErrorf("which driver? Give --endpoint unix:///PATH, $CSI_ENDPOINT or --driver NAME")
 	}
 	if t.driver != "" {
-		found, err := csicall.Locate(ctx, t.root, t.driver)
+		found, err := call.Locate(ctx, t.root, t.driver)
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +119,7 @@ func completeCalls(_ *cobra.Command, given []string, begun string) ([]string, co
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	var names []string
-	for _, method := range csicall.Methods() {
+	for _, method := range call.Methods() {
 		if strings.HasPrefix(strings.ToLower(method.Name), strings.ToLower(begun)) {
 			names = append(names, method.Name)
 		}
@@ -131,7 +131,7 @@ func (f *csiFlags) run(command *cobra.Command, given []string) error {
 	if len(given) == 0 {
 		return command.Help()
 	}
-	method, err := csicall.Find(given[0])
+	method, err := call.Find(given[0])
 	if err != nil {
 		return &UsageError{Err: err}
 	}
@@ -153,7 +153,7 @@ func (f *csiFlags) run(command *cobra.Command, given []string) error {
 	}
 	defer func() { _ = client.Close() }()
 	return method.Call(command.Context(), client, request, func(answer proto.Message) error {
-		text, err := csicall.JSON(answer, !method.Stream && !f.compact)
+		text, err := call.JSON(answer, !method.Stream && !f.compact)
 		if err != nil {
 			return err
 		}
@@ -164,12 +164,12 @@ func (f *csiFlags) run(command *cobra.Command, given []string) error {
 
 // request reads the request and checks it; what is wrong with it is wrong with
 // the command line.
-func (f *csiFlags) request(command *cobra.Command, method csicall.Method, given []string) (request proto.Message, err error) {
-	input := csicall.Input{Set: f.set}
+func (f *csiFlags) request(command *cobra.Command, method call.Method, given []string) (request proto.Message, err error) {
+	input := call.Input{Set: f.set}
 	if len(given) > 0 {
 		switch text := given[0]; {
 		case text == "-" || strings.HasPrefix(text, "@"):
-			if input.JSON, err = csicall.ReadFile(cmp.Or(strings.TrimPrefix(text, "@"), "-"), command.InOrStdin()); err != nil {
+			if input.JSON, err = call.ReadFile(cmp.Or(strings.TrimPrefix(text, "@"), "-"), command.InOrStdin()); err != nil {
 				return nil, fmt.Errorf("read the request: %w", err)
 			}
 		default:
@@ -179,7 +179,7 @@ func (f *csiFlags) request(command *cobra.Command, method csicall.Method, given 
 			return nil, usageErrorf("the request is empty; an empty request is {}")
 		}
 	}
-	if input.Secrets, err = csicall.ReadSecrets(f.secrets, f.fileSet, command.InOrStdin()); err != nil {
+	if input.Secrets, err = call.ReadSecrets(f.secrets, f.fileSet, command.InOrStdin()); err != nil {
 		return nil, &UsageError{Err: err}
 	}
 	if request, err = method.Build(input); err != nil {
@@ -213,7 +213,7 @@ func listCalls(command *cobra.Command, format string) error {
 	switch format {
 	case formatJSON:
 		var all []any
-		for _, method := range csicall.Methods() {
+		for _, method := range call.Methods() {
 			all = append(all, method.Describe())
 		}
 		return writeJSON(command, all)
@@ -223,7 +223,7 @@ func listCalls(command *cobra.Command, format string) error {
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "SERVICE\tRPC\tNOTE\tREQUEST\tANSWER")
-	for _, method := range csicall.Methods() {
+	for _, method := range call.Methods() {
 		var notes []string
 		if method.Alpha {
 			notes = append(notes, "alpha")
@@ -271,7 +271,7 @@ func showInfo(command *cobra.Command, target *csiTarget, format string) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	facts, err := csicall.Info(command.Context(), client)
+	facts, err := call.Info(command.Context(), client)
 	if err != nil {
 		return err
 	}

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/relay"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
+	"github.com/holdfast-csi/holdfast/internal/csi/client/relay"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
@@ -53,7 +53,7 @@ func (f *csiWatchFlags) run(command *cobra.Command) error {
 	if err != nil {
 		return &UsageError{Err: err}
 	}
-	target, err := csiclient.SocketPath(f.target)
+	target, err := client.SocketPath(f.target)
 	if err != nil {
 		return &UsageError{Err: err}
 	}

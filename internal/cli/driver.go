@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/holdfast-csi/holdfast/internal/driver"
+	"github.com/holdfast-csi/holdfast/internal/csi/server"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
@@ -47,7 +47,7 @@ func newDriverCommand(version string) *cobra.Command {
 		Short:     "Serve CSI on a unix socket",
 		Long:      driverHelp,
 		Args:      arguments(cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs)),
-		ValidArgs: []string{string(driver.All), string(driver.Controller), string(driver.Node)},
+		ValidArgs: []string{string(server.All), string(server.Controller), string(server.Node)},
 		RunE:      func(command *cobra.Command, mode []string) error { return f.run(command, mode) },
 	}
 	flags := command.Flags()
@@ -91,13 +91,13 @@ func (f driverFlags) run(command *cobra.Command, mode []string) (err error) {
 		return usageErrorf("--backend is not given; this binary has %s", strings.Join(backendNames(), ", "))
 	}
 	if len(mode) > 0 {
-		f.mode = driver.Mode(mode[0])
+		f.mode = server.Mode(mode[0])
 	}
 	if f.logger, err = telemetry.NewLogger(command.ErrOrStderr(), f.logFormat, f.logLevel); err != nil {
 		return &UsageError{Err: err}
 	}
 	if f.onKubernetes {
-		if f.mode == driver.Node {
+		if f.mode == server.Node {
 			return usageErrorf("--kubernetes: mode node runs no controllers; give it to the mode controller or all")
 		}
 		f.kubernetes = &f.kube

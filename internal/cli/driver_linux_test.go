@@ -17,7 +17,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/driver"
+	"github.com/holdfast-csi/holdfast/internal/csi/server"
 )
 
 // ask connects to a socket for one question. It waits for the socket: between
@@ -39,7 +39,7 @@ func TestDriver_registersServesAndLeavesNothing(t *testing.T) {
 	needRoot(t)
 	before := goleak.IgnoreCurrent()
 	root := t.TempDir()
-	c := sanityDriver(root, driver.All)
+	c := sanityDriver(root, server.All)
 	c.logger = slog.New(slog.DiscardHandler)
 	c.registrationDir, c.metricsAddress = filepath.Join(root, "plugins_registry"), "127.0.0.1:0"
 	ctx, cancel := context.WithCancel(context.Background())
@@ -98,7 +98,7 @@ func waitFor(t *testing.T, socket string) {
 
 func TestDriver_onePoolHasOneController(t *testing.T) {
 	needRoot(t)
-	c := sanityDriver(t.TempDir(), driver.Controller)
+	c := sanityDriver(t.TempDir(), server.Controller)
 	c.logger = slog.New(slog.DiscardHandler)
 	first, err := newDriver(t.Context(), c)
 	if err != nil {
@@ -126,7 +126,7 @@ func TestDriver_aTakenMetricsAddressGivesThePoolBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	c := sanityDriver(t.TempDir(), driver.All)
+	c := sanityDriver(t.TempDir(), server.All)
 	c.logger, c.metricsAddress = slog.New(slog.DiscardHandler), taken.Addr().String()
 	process, err := newDriver(t.Context(), c)
 	if err != nil {
@@ -145,7 +145,7 @@ func TestDriver_aTakenMetricsAddressGivesThePoolBack(t *testing.T) {
 }
 
 func TestDriver_refusesANodeIDThatIsNoLabelValue(t *testing.T) {
-	c := sanityDriver(t.TempDir(), driver.All)
+	c := sanityDriver(t.TempDir(), server.All)
 	c.logger, c.nodeID = slog.New(slog.DiscardHandler), "a b"
 	if _, err := newDriver(t.Context(), c); !errors.Is(err, backend.ErrInvalid) {
 		t.Errorf("node ID %q ends with %v, want an invalid argument", c.nodeID, err)

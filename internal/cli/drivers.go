@@ -14,8 +14,8 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
-	"github.com/holdfast-csi/holdfast/internal/driver"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
+	csiserver "github.com/holdfast-csi/holdfast/internal/csi/server"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube"
 	"github.com/holdfast-csi/holdfast/internal/kube/api"
@@ -33,7 +33,7 @@ const farewell = 2 * time.Second
 // driver fills it from its flags; a host that starts a driver of its own fills
 // it from its root directory.
 type driverConfig struct {
-	mode     driver.Mode
+	mode     csiserver.Mode
 	endpoint string // of the CSI socket
 	backend  string // a name of backendNames
 	local    localConfig
@@ -70,7 +70,7 @@ type driverProcess struct {
 	config       driverConfig
 	backend      openBackend
 	engine       engine // nil in mode controller
-	server       *driver.Server
+	server       *csiserver.Server
 	registration *register.Server  // nil when it registers nowhere
 	controllers  *kube.Controllers // nil without Kubernetes
 	taintClient  api.Kubernetes    // nil when no taint is to be removed
@@ -81,7 +81,7 @@ type driverProcess struct {
 
 // engine is the node engine of a system.
 type engine interface {
-	driver.Engine
+	csiserver.Engine
 	// Wait returns when no operation runs any more.
 	Wait(ctx context.Context) error
 }
@@ -105,10 +105,10 @@ func newDriver(ctx context.Context, c driverConfig) (*driverProcess, error) {
 }
 
 func (c driverConfig) withDefaults() (driverConfig, error) {
-	c.mode = cmp.Or(c.mode, driver.All)
+	c.mode = cmp.Or(c.mode, csiserver.All)
 	c.kubeletDir = cmp.Or(c.kubeletDir, defaultKubeletDir)
 	c.registry = cmp.Or(c.registry, telemetry.NewRegistry())
-	endpoint, err := driver.ParseEndpoint(c.endpoint)
+	endpoint, err := csiserver.ParseEndpoint(c.endpoint)
 	if err != nil {
 		return c, &UsageError{Err: err}
 	}
@@ -126,13 +126,13 @@ func (c driverConfig) withDefaults() (driverConfig, error) {
 
 func (d *driverProcess) build(ctx context.Context) error {
 	guarded := guard.New(d.backend.controller)
-	o := driver.Options{
+	o := csiserver.Options{
 		Mode: d.config.mode, Name: d.config.name, Version: d.config.version, Endpoint: d.config.endpoint,
 		Traits: guarded.Traits(), Features: guarded.Features(), Guard: guarded, NodeID: d.config.nodeID,
 		Logger: d.config.logger, Registerer: d.registry,
 	}
 	var err error
-	if d.config.mode != driver.Controller {
+	if d.config.mode != csiserver.Controller {
 		if d.engine, err = d.newEngine(ctx, guarded.Traits()); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (d *driverProcess) build(ctx context.Context) error {
 		return err
 	}
 	o.Tracing = d.tracing.Provider()
-	if d.server, err = driver.New(o); err != nil {
+	if d.server, err = csiserver.New(o); err != nil {
 		return err
 	}
 	if err = errors.Join(d.buildRegistration(guarded.Traits()), d.buildStartupTaint()); err != nil || d.config.kubernetes == nil {
@@ -155,14 +155,14 @@ func (d *driverProcess) build(ctx context.Context) error {
 // attached by a controller, one process acts for all nodes; where they are not,
 // they belong to a node, and its own process acts for them.
 func (d *driverProcess) buildControllers(attaches bool) (err error) {
-	connection := csiclient.NewInProcess(d.server.Intercept)
+	connection := client.NewInProcess(d.server.Intercept)
 	d.server.Register(connection)
 	k := d.config.kubernetes
 	name := cmp.Or(d.config.name, d.backend.controller.Traits().DriverName)
 	parts := kubeParts{
 		version: d.config.version, logger: d.config.logger, registerer: d.registry, points: d.config.points,
 		merges: d.backend.controller.Traits().MergesChanges,
-		client: csiclient.New(connection, csiclient.Options{
+		client: client.New(connection, client.Options{
 			Driver: name, Logger: d.config.logger, Timeout: k.timeout, Observe: kube.CallMetrics(d.registry, name),
 		}),
 	}

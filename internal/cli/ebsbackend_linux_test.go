@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-csi/holdfast/internal/driver"
+	"github.com/holdfast-csi/holdfast/internal/csi/server"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
 func TestOpenEBS_nothingIsStagedOverTheNodesOwnFiles(t *testing.T) {
 	kubelet := t.TempDir()
 	opened, err := openEBS(t.Context(), driverConfig{
-		mode: driver.Node, backend: backendEBS, kubeletDir: kubelet, logger: slog.New(slog.DiscardHandler), registry: telemetry.NewRegistry(),
+		mode: server.Node, backend: backendEBS, kubeletDir: kubelet, logger: slog.New(slog.DiscardHandler), registry: telemetry.NewRegistry(),
 		ebs: ebsConfig{window: time.Second, stuck: time.Second, volumes: -1, reserved: -1},
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"

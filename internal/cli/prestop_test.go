@@ -9,8 +9,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func attached(volume, node string) *storagev1.VolumeAttachment {
@@ -28,7 +28,7 @@ func preStop(t *testing.T, arguments ...string) (code int, said string) {
 }
 
 func TestPreStop_endsAtOnceOnANodeThatStays(t *testing.T) {
-	c := kubetest.New(t, csitest.New("ebs.csi.aws.com"), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, attached("data", "one"))
+	c := apiserver.New(t, csidriver.New("ebs.csi.aws.com"), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, attached("data", "one"))
 	for _, name := range []string{"pre-stop", "pre-stop-hook"} {
 		if code, said := preStop(t, name, "--kubeconfig="+c.Kubeconfig(), "--node-name=one"); code != exitDone {
 			t.Errorf("%s ends with %d: %s", name, code, said)
@@ -38,7 +38,7 @@ func TestPreStop_endsAtOnceOnANodeThatStays(t *testing.T) {
 
 func TestPreStop_namesTheVolumesOfANodeThatIsNotEmptiedInTime(t *testing.T) {
 	t.Setenv("CSI_NODE_NAME", "one") // as the reference driver's pods have it
-	c := kubetest.New(t, csitest.New("ebs.csi.aws.com"), attached("data", "one"), attached("other", "two"))
+	c := apiserver.New(t, csidriver.New("ebs.csi.aws.com"), attached("data", "one"), attached("other", "two"))
 	code, said := preStop(t, "pre-stop", "--kubeconfig="+c.Kubeconfig(), "--timeout=300ms")
 	if code != exitFailed || !strings.Contains(said, "still attached to node one: data:") {
 		t.Errorf("it ends with %d: %s", code, said)

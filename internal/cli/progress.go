@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 )
 
@@ -142,7 +142,7 @@ func plain(event volumes.Event) string {
 	case volumes.Done:
 		return text + detail(event) + " " + duration(event.Took)
 	case volumes.Retrying:
-		return fmt.Sprintf("%s: not yet, trying again: %s", text, csiclient.Message(event.Err))
+		return fmt.Sprintf("%s: not yet, trying again: %s", text, client.Message(event.Err))
 	case volumes.Failed:
 		return fmt.Sprintf("%s: failed after %s", text, duration(event.Took)) // the error ends the command
 	}
@@ -162,7 +162,7 @@ func (l *volumeLine) apply(event volumes.Event) {
 	case volumes.Started:
 		l.running, l.since = event.Step, time.Now()
 	case volumes.Retrying:
-		l.running, l.trouble = event.Step, csiclient.Message(event.Err)
+		l.running, l.trouble = event.Step, client.Message(event.Err)
 	case volumes.Done:
 		l.done = append(l.done, string(event.Step)+detail(event)+" "+duration(event.Took))
 	case volumes.Failed:

@@ -21,7 +21,7 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 	"github.com/onsi/gomega"
 
-	"github.com/holdfast-csi/holdfast/internal/driver"
+	"github.com/holdfast-csi/holdfast/internal/csi/server"
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 	"github.com/holdfast-csi/holdfast/test/binary"
 )
@@ -73,14 +73,14 @@ type door struct {
 func doors(binary string) []door {
 	return []door{
 		{"in process", func(t *testing.T, root string) (string, string) {
-			return serveHere(t, sanityDriver(root, driver.All)), ""
+			return serveHere(t, sanityDriver(root, server.All)), ""
 		}},
 		{"built binary", func(t *testing.T, root string) (string, string) {
-			return serveBinary(t, binary, sanityDriver(root, driver.All)), ""
+			return serveBinary(t, binary, sanityDriver(root, server.All)), ""
 		}},
 		{"two processes on one pool", func(t *testing.T, root string) (string, string) {
-			controller := serveBinary(t, binary, sanityDriver(root, driver.Controller))
-			return serveBinary(t, binary, sanityDriver(root, driver.Node)), controller
+			controller := serveBinary(t, binary, sanityDriver(root, server.Controller))
+			return serveBinary(t, binary, sanityDriver(root, server.Node)), controller
 		}},
 	}
 }
@@ -125,7 +125,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-func sanityDriver(root string, mode driver.Mode) driverConfig {
+func sanityDriver(root string, mode server.Mode) driverConfig {
 	return driverConfig{
 		mode: mode, endpoint: "unix://" + filepath.Join(root, string(mode)+".sock"),
 		backend: backendLocal, version: "v0.0.0-test", nodeID: "sanity",

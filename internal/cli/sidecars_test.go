@@ -16,8 +16,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/live"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // Command lines from the manifests of csi-driver-host-path v1.18.0 and of other
@@ -95,7 +95,7 @@ func TestSidecars_withoutControllersRegisterAndNeedNoAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(csitest.New("test.holdfast.dev").Serve(listener))
+	t.Cleanup(csidriver.New("test.holdfast.dev").Serve(listener))
 	ctx, cancel := context.WithCancel(t.Context())
 	var said bytes.Buffer
 	ended := make(chan int)

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube"
 	"github.com/holdfast-csi/holdfast/internal/kube/live"
 	"github.com/holdfast-csi/holdfast/internal/kube/register"

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/holdfast-csi/holdfast/internal/driver"
+	"github.com/holdfast-csi/holdfast/internal/csi/server"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/taint"
 )
@@ -22,7 +22,7 @@ func (f driverFlags) checkStartupTaint() error {
 	switch {
 	case !f.removeTaint:
 		return nil
-	case f.mode == driver.Controller:
+	case f.mode == server.Controller:
 		return usageErrorf("--remove-startup-taint: mode controller has no node; give it to the mode node or all")
 	case f.kube.node == "":
 		return usageErrorf("--remove-startup-taint: the name of this machine's Node is not known; give --node-name or $NODE_NAME")

@@ -12,21 +12,21 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/driver"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/internal/csi/server"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func TestDriver_takesTheStartupTaintOffItsNode(t *testing.T) {
 	needRoot(t)
 	const name = "local.holdfast.dev"
 	count := int32(3)
-	c := kubetest.New(t, csitest.New(name),
+	c := apiserver.New(t, csidriver.New(name),
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: name + "/agent-not-ready", Effect: corev1.TaintEffectNoExecute}}}},
 		&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Spec: storagev1.CSINodeSpec{
 			Drivers: []storagev1.CSINodeDriver{{Name: name, NodeID: "sanity", Allocatable: &storagev1.VolumeNodeResources{Count: &count}}},
 		}})
-	config := sanityDriver(t.TempDir(), driver.All)
+	config := sanityDriver(t.TempDir(), server.All)
 	config.logger = slog.New(slog.DiscardHandler)
 	config.removeTaint, config.nodeName, config.kubeconfig = true, "one", c.Kubeconfig()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
 	"github.com/holdfast-csi/holdfast/internal/why"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // TestWhy_asksACluster goes over HTTP to an API server in memory, which has no
@@ -29,7 +29,7 @@ func TestWhy_asksACluster(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "shop"}, InvolvedObject: corev1.ObjectReference{Kind: "PersistentVolumeClaim", Name: "data", Namespace: "shop", UID: "c1"},
 		Type: corev1.EventTypeWarning, Reason: "ProvisioningFailed", Message: "rpc error: code = ResourceExhausted desc = full", Count: 3,
 	}
-	cluster := kubetest.New(t, &csitest.Driver{Name: "d.example"}, pvc, event,
+	cluster := apiserver.New(t, &csidriver.Driver{Name: "d.example"}, pvc, event,
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "d.example"}, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d.example"}})
 	cluster.Unserve("snapshot.storage.k8s.io", true)
 	var out, failures bytes.Buffer
@@ -62,7 +62,7 @@ func TestWhy_commandLine(t *testing.T) {
 
 func TestWhy_takesTheNamespaceOfTheContext(t *testing.T) {
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", Namespace: "shop", UID: "c1"}}
-	cluster := kubetest.New(t, &csitest.Driver{Name: "d.example"}, pvc)
+	cluster := apiserver.New(t, &csidriver.Driver{Name: "d.example"}, pvc)
 	config, err := clientcmd.LoadFromFile(cluster.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)

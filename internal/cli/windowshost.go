@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
-	"github.com/holdfast-csi/holdfast/internal/winnode"
+	"github.com/holdfast-csi/holdfast/internal/node/windows"
 )
 
 const onWindows = runtime.GOOS == "windows"
@@ -52,7 +52,7 @@ func (d *driverProcess) newWindowsEngine(ctx context.Context, traits backend.Tra
 		return nil, fmt.Errorf("the disks of this node: %w", err)
 	}
 	d.host = host
-	return winnode.New(winnode.Options{
+	return windows.New(windows.Options{
 		Host: host.hub, Backend: d.backend.windows, KubeletDir: d.config.kubeletDir,
 		Logger: d.config.logger, Failpoints: d.config.points, Traits: traits, Wait: d.config.ebs.deviceWait,
 	})

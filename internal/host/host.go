@@ -19,7 +19,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
@@ -200,9 +200,9 @@ func socketsOf(paths claim.Paths, driver string) (Sockets, error) {
 		Registration: filepath.Join(paths.Registry(), driver+"-reg.sock"),
 	}
 	for _, path := range []string{sockets.CSI, sockets.Registration} {
-		if len(path) > csiclient.MaximumSocketPath {
+		if len(path) > client.MaximumSocketPath {
 			return Sockets{}, fmt.Errorf("the socket path %s has %d bytes; a unix socket's path holds %d at most: choose a shorter directory with --root",
-				path, len(path), csiclient.MaximumSocketPath)
+				path, len(path), client.MaximumSocketPath)
 		}
 	}
 	return sockets, nil

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func TestWatchDriver_hurriesWhatFailedWhileTheDriverWasAway(t *testing.T) {
-	driver := csitest.New("test.holdfast.dev")
-	env := kubetest.New(t, driver).Env
+	driver := csidriver.New("test.holdfast.dev")
+	env := apiserver.New(t, driver).Env
 	env.Retry = work.Retry{Start: time.Hour, Max: time.Hour}
 	met, err := meet(t.Context(), env.CSI, "", env.Logger)
 	if err != nil {

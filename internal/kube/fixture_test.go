@@ -15,11 +15,11 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 const driverName = "d.example"
@@ -29,8 +29,8 @@ const driverName = "d.example"
 const patience = time.Minute
 
 // attaching is a driver that publishes volumes, and knows topology.
-func attaching() *csitest.Driver {
-	driver := csitest.New(driverName)
+func attaching() *csidriver.Driver {
+	driver := csidriver.New(driverName)
 	driver.Plugin = append(driver.Plugin, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 	driver.Controller = append(driver.Controller, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
 	driver.Topology = map[string]string{"zone": "a"}
@@ -38,10 +38,10 @@ func attaching() *csitest.Driver {
 }
 
 // options are those of a process in front of an API server in memory.
-func options(c *kubetest.Cluster, change ...func(*Options)) Options {
+func options(c *apiserver.Cluster, change ...func(*Options)) Options {
 	env := c.NewEnv()
 	o := Options{
-		Clients: env.Clients, CSI: env.CSI, Namespace: kubetest.Namespace, Workers: 4, Timeout: patience,
+		Clients: env.Clients, CSI: env.CSI, Namespace: apiserver.Namespace, Workers: 4, Timeout: patience,
 		Retry: work.Retry{Start: time.Millisecond, Max: 10 * time.Millisecond}, Logger: env.Logger, Registerer: prometheus.NewRegistry(),
 		// Nobody loses this lease by being slow.
 		Lease: lease.Options{Identity: "me", Duration: 2 * patience, RenewDeadline: patience, RetryPeriod: 50 * time.Millisecond},
@@ -142,7 +142,7 @@ func (s *socket) onDisconnect(f func()) {
 	s.disconnected = f
 }
 
-func (s *socket) serve(driver *csitest.Driver) (stop func()) {
+func (s *socket) serve(driver *csidriver.Driver) (stop func()) {
 	s.t.Helper()
 	listener, err := net.Listen("unix", s.address)
 	if err != nil {
@@ -185,10 +185,10 @@ func (j *journal) has(texts ...string) error {
 }
 
 // asked collects which resources are listed or watched.
-func asked(c *kubetest.Cluster) func() map[string]bool {
+func asked(c *apiserver.Cluster) func() map[string]bool {
 	var mu sync.Mutex
 	seen := map[string]bool{}
-	c.React("*", "*", func(q kubetest.Request) error {
+	c.React("*", "*", func(q apiserver.Request) error {
 		if q.Verb == "list" || q.Verb == "watch" {
 			mu.Lock()
 			defer mu.Unlock()

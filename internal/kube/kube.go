@@ -1,6 +1,6 @@
 // Package kube is the Kubernetes door: the controllers that stand in for the
 // sidecars of a CSI driver, in one process, over one set of caches and one
-// lease. It sees the driver through csiclient only, so that it serves
+// lease. It sees the driver through package csi/client only, so that it serves
 // Holdfast's own driver by function calls and anybody's over a socket.
 package kube
 
@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
@@ -33,7 +33,7 @@ const clusterNamespaces = "kube-"
 type Options struct {
 	Clients cluster.Clients
 	// CSI calls the driver. Its Disconnected must call Reconnect.
-	CSI *csiclient.Client
+	CSI *client.Client
 	// Node is the name of the node whose objects this process alone acts on; ""
 	// means that it acts on all, and holds the lease while it does.
 	Node string

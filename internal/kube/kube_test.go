@@ -20,10 +20,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
 	"github.com/holdfast-csi/holdfast/internal/kube/lease"
 	"github.com/holdfast-csi/holdfast/internal/kube/rights"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func newClass() *storagev1.StorageClass {
@@ -44,12 +44,12 @@ func newClaim(name string) *corev1.PersistentVolumeClaim {
 }
 
 // volumeOf returns an error until a claim's PersistentVolume is there.
-func volumeOf(c *kubetest.Cluster, name string) (*corev1.PersistentVolume, error) {
+func volumeOf(c *apiserver.Cluster, name string) (*corev1.PersistentVolume, error) {
 	return c.Core.CoreV1().PersistentVolumes().Get(c.Context(), "pvc-uid-"+name, metav1.GetOptions{})
 }
 
 func TestNew_refusesWhatCannotWork(t *testing.T) {
-	c := kubetest.New(t, attaching())
+	c := apiserver.New(t, attaching())
 	for want, change := range map[string]func(*Options){
 		`no controller "provide"`: func(o *Options) { o.Wanted = []Role{"provide"} },
 		"namespace is not known":  func(o *Options) { o.Namespace = "" },
@@ -66,10 +66,10 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 }
 
 func TestTell_saysWhatItWaitsFor(t *testing.T) {
-	c := kubetest.New(t, attaching())
+	c := apiserver.New(t, attaching())
 	s := newSocket(t)
 	p := start(t, options(c, func(o *Options) { o.CSI = s.client }))
-	c.React("*", "persistentvolumes", func(kubetest.Request) error { return errTest })
+	c.React("*", "persistentvolumes", func(apiserver.Request) error { return errTest })
 	waitFor := func(want string) {
 		t.Helper()
 		eventually(t, func() error {
@@ -94,7 +94,7 @@ func TestTell_saysWhatItWaitsFor(t *testing.T) {
 func TestRun_servesAClaim(t *testing.T) {
 	driver := attaching()
 	driver.Plugin = driver.Plugin[:2] // without topology no node has to be there
-	c := kubetest.New(t, driver, newClass(), newClaim("a"))
+	c := apiserver.New(t, driver, newClass(), newClaim("a"))
 	p := start(t, options(c))
 	var pv *corev1.PersistentVolume
 	eventually(t, func() (err error) { pv, err = volumeOf(c, "a"); return err })
@@ -137,7 +137,7 @@ func TestRun_listsOnlyWhatItsRolesRead(t *testing.T) {
 			t.Parallel()
 			driver := attaching()
 			driver.Controller = append(driver.Controller, csi.ControllerServiceCapability_RPC_GET_CAPACITY)
-			c := kubetest.New(t, driver)
+			c := apiserver.New(t, driver)
 			seen := asked(c)
 			p := start(t, options(c, func(o *Options) {
 				if test.change != nil {
@@ -165,7 +165,7 @@ func TestRun_asksForNothingThatTheTableOfRightsLacks(t *testing.T) {
 		driver := attaching()
 		driver.Controller = append(driver.Controller, csi.ControllerServiceCapability_RPC_GET_CAPACITY,
 			csi.ControllerServiceCapability_RPC_MODIFY_VOLUME, csi.ControllerServiceCapability_RPC_GET_VOLUME_HEALTH)
-		c := kubetest.New(t, driver)
+		c := apiserver.New(t, driver)
 		seen := asked(c)
 		p := start(t, options(c, func(o *Options) {
 			o.Tuning.Capacity, o.Tuning.ImmediateOnNodes, o.Tuning.CapacityOwnerLevel = true, true, -1
@@ -193,7 +193,7 @@ func TestRun_asksForNothingThatTheTableOfRightsLacks(t *testing.T) {
 }
 
 func TestRun_endsWhenAnotherDriverAnswers(t *testing.T) {
-	c := kubetest.New(t, attaching())
+	c := apiserver.New(t, attaching())
 	s := newSocket(t)
 	stop := s.serve(attaching())
 	p := start(t, options(c, func(o *Options) { o.CSI = s.client }))
@@ -209,8 +209,8 @@ func TestRun_endsWhenAnotherDriverAnswers(t *testing.T) {
 }
 
 func TestRun_goesOnWithADriverThatCameBack(t *testing.T) {
-	driver := csitest.New(driverName)
-	c := kubetest.New(t, driver, newClass())
+	driver := csidriver.New(driverName)
+	c := apiserver.New(t, driver, newClass())
 	s := newSocket(t)
 	stop := s.serve(driver)
 	p := start(t, options(c, func(o *Options) { o.CSI = s.client }))
@@ -224,8 +224,8 @@ func TestRun_goesOnWithADriverThatCameBack(t *testing.T) {
 }
 
 func TestRun_repeatsACallInWhichTheDriverDied(t *testing.T) {
-	driver := csitest.New(driverName)
-	c := kubetest.New(t, driver, newClass())
+	driver := csidriver.New(driverName)
+	c := apiserver.New(t, driver, newClass())
 	s := newSocket(t)
 	called, dead := make(chan struct{}), make(chan struct{})
 	driver.Before = func(ctx context.Context, rpc string, _ any) error {
@@ -245,7 +245,7 @@ func TestRun_repeatsACallInWhichTheDriverDied(t *testing.T) {
 	for listening(s.address) {
 		time.Sleep(time.Millisecond)
 	}
-	next := csitest.New(driverName)
+	next := csidriver.New(driverName)
 	s.serve(next)
 	eventually(t, func() error { _, err := volumeOf(c, "a"); return err })
 	close(dead)
@@ -260,8 +260,8 @@ func listening(address string) bool {
 }
 
 func TestRun_standsByWithFilledCachesAndTakesOver(t *testing.T) {
-	driver := csitest.New(driverName)
-	c := kubetest.New(t, driver, newClass())
+	driver := csidriver.New(driverName)
+	c := apiserver.New(t, driver, newClass())
 	elect := func(identity string) Options {
 		return options(c, func(o *Options) { o.Elect, o.Lease.Identity, o.Lease.State = true, identity, &lease.State{} })
 	}
@@ -287,8 +287,8 @@ func TestRun_standsByWithFilledCachesAndTakesOver(t *testing.T) {
 
 // A process may stand by for months.
 func TestRun_standingByPilesNothingUp(t *testing.T) {
-	driver := csitest.New(driverName)
-	c := kubetest.New(t, driver, newClass())
+	driver := csidriver.New(driverName)
+	c := apiserver.New(t, driver, newClass())
 	elect := func(identity string) Options {
 		return options(c, func(o *Options) { o.Elect, o.Lease.Identity = true, identity })
 	}
@@ -323,8 +323,8 @@ func TestRun_standingByPilesNothingUp(t *testing.T) {
 	}
 }
 
-func heldBy(c *kubetest.Cluster, identity string) error {
-	held, err := c.Core.CoordinationV1().Leases(kubetest.Namespace).Get(c.Context(), lease.Name(driverName), metav1.GetOptions{})
+func heldBy(c *apiserver.Cluster, identity string) error {
+	held, err := c.Core.CoordinationV1().Leases(apiserver.Namespace).Get(c.Context(), lease.Name(driverName), metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -335,12 +335,12 @@ func heldBy(c *kubetest.Cluster, identity string) error {
 }
 
 func TestRun_endsWhenTheLeaseIsTaken(t *testing.T) {
-	c := kubetest.New(t, csitest.New(driverName))
+	c := apiserver.New(t, csidriver.New(driverName))
 	p := start(t, options(c, func(o *Options) { o.Elect = true }))
 	eventually(t, func() error { return heldBy(c, "me") })
 	thief, long, now := "thief", int32(60), metav1.NowMicro()
 	c.Put(&coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: kubetest.Namespace, Name: lease.Name(driverName)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: apiserver.Namespace, Name: lease.Name(driverName)},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &thief, LeaseDurationSeconds: &long, AcquireTime: &now, RenewTime: &now},
 	})
 	if err := p.end(); !errors.Is(err, lease.ErrLost) {
@@ -349,13 +349,13 @@ func TestRun_endsWhenTheLeaseIsTaken(t *testing.T) {
 }
 
 func TestRun_endsWhenTheLeaseCannotBeRenewed(t *testing.T) {
-	c := kubetest.New(t, csitest.New(driverName))
+	c := apiserver.New(t, csidriver.New(driverName))
 	p := start(t, options(c, func(o *Options) {
 		o.Elect = true
 		o.Lease.Duration, o.Lease.RenewDeadline = 2*time.Second, time.Second
 	}))
 	eventually(t, func() error { return heldBy(c, "me") })
-	c.React("*", "leases", func(kubetest.Request) error { return apierrors.NewServiceUnavailable("down") })
+	c.React("*", "leases", func(apiserver.Request) error { return apierrors.NewServiceUnavailable("down") })
 	if err := p.end(); !errors.Is(err, lease.ErrLost) {
 		t.Errorf("ended with %v", err)
 	}
@@ -364,7 +364,7 @@ func TestRun_endsWhenTheLeaseCannotBeRenewed(t *testing.T) {
 func TestRun_withoutTopologyOnANode(t *testing.T) {
 	driver := attaching()
 	driver.Topology = nil
-	p := start(t, options(kubetest.New(t, driver), func(o *Options) { o.Node = "node-1" }))
+	p := start(t, options(apiserver.New(t, driver), func(o *Options) { o.Node = "node-1" }))
 	if err := p.end(); err == nil || !strings.Contains(err.Error(), "run the controllers centrally") {
 		t.Errorf("ended with %v", err)
 	}
@@ -372,7 +372,7 @@ func TestRun_withoutTopologyOnANode(t *testing.T) {
 
 func TestRun_saysWhichRightsAreMissing(t *testing.T) {
 	log := &journal{}
-	c := kubetest.New(t, csitest.New(driverName)) // it grants nothing
+	c := apiserver.New(t, csidriver.New(driverName)) // it grants nothing
 	p := start(t, options(c, func(o *Options) { o.Logger, o.Tuning.Capacity = log.logger(), true }))
 	p.ready()
 	for _, right := range []string{"patch persistentvolumeclaims/status", "create configmaps", "create csistoragecapacities.storage.k8s.io", "create events"} {
@@ -384,7 +384,7 @@ func TestRun_saysWhichRightsAreMissing(t *testing.T) {
 func TestRun_refusesAnOwnerThatIsNotThere(t *testing.T) {
 	driver := attaching()
 	driver.Controller = append(driver.Controller, csi.ControllerServiceCapability_RPC_GET_CAPACITY)
-	p := start(t, options(kubetest.New(t, driver), func(o *Options) { o.Tuning.Capacity, o.Tuning.CapacityOwnerLevel = true, 1 }))
+	p := start(t, options(apiserver.New(t, driver), func(o *Options) { o.Tuning.Capacity, o.Tuning.CapacityOwnerLevel = true, 1 }))
 	if err := p.end(); err == nil || !strings.Contains(err.Error(), "POD_NAME") {
 		t.Errorf("ended with %v", err)
 	}

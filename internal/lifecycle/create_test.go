@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
@@ -27,7 +27,7 @@ func (a answering) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.
 
 // answer is the error that a client makes of a code.
 func answer(code codes.Code) error {
-	_, err := csiclient.New(answering{status.Error(code, "because")}, csiclient.Options{Driver: "d"}).
+	_, err := client.New(answering{status.Error(code, "because")}, client.Options{Driver: "d"}).
 		CreateVolume(context.Background(), &csi.CreateVolumeRequest{Name: "v"})
 	return fmt.Errorf("step: %w", err)
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/command"
+	"github.com/holdfast-csi/holdfast/internal/linux/command"
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 	"github.com/holdfast-csi/holdfast/test/corpus"
 )

@@ -14,7 +14,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
-	"github.com/holdfast-csi/holdfast/internal/node/command"
+	"github.com/holdfast-csi/holdfast/internal/linux/command"
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 	"github.com/holdfast-csi/holdfast/test/corpus"
 )
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/fs"
-	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/linux/fs"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
 // owns tells whether a mount shows one of the volume's devices.

@@ -8,9 +8,9 @@ import (
 	"slices"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
-	"github.com/holdfast-csi/holdfast/internal/node/fs"
-	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/linux/fs"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
 // action is what a device needs before it can be mounted.

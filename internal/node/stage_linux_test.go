@@ -15,9 +15,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/command"
-	"github.com/holdfast-csi/holdfast/internal/node/fs"
-	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/linux/command"
+	"github.com/holdfast-csi/holdfast/internal/linux/fs"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 

@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/fs"
-	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/linux/fs"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 

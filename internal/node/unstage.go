@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 

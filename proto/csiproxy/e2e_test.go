@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/proxytest"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/client"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 const (
@@ -73,7 +73,7 @@ func TestE2E_diskInEachVersion(t *testing.T) {
 	for _, name := range []string{"v1", "v1beta1", "v1alpha1"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, name)
-			number := w.MustAddDisk(simulated.DiskSpec{Serial: "vol1", Size: gib, Bus: win32.BusSAS, Location: &win32.SCSIAddress{Port: 1, Path: 2, Target: 3, LUN: 4}})
+			number := w.MustAddDisk(windows.DiskSpec{Serial: "vol1", Size: gib, Bus: win32.BusSAS, Location: &win32.SCSIAddress{Port: 1, Path: 2, Target: 3, LUN: 4}})
 			if got := w.disk("vol1"); got != number {
 				t.Fatalf("disk %d, want %d", got, number)
 			}
@@ -128,7 +128,7 @@ func (w *world) unstage(version, volumeID string) {
 // D-12 P-10: what is refused, and that nothing is made before.
 func TestE2E_formatVolumeRefusesBeforeItFormats(t *testing.T) {
 	w := newWorld(t)
-	blank := w.MustAddDisk(simulated.DiskSpec{Serial: "blank", Size: gib})
+	blank := w.MustAddDisk(windows.DiskSpec{Serial: "blank", Size: gib})
 	partition, err := w.PartitionDisk(t.Context(), &v1.PartitionDiskRequest{DiskNumber: blank})
 	w.must(err)
 	w.must(w.MkdirAll(kubelet + `\plugins\full\x`))
@@ -148,7 +148,7 @@ func TestE2E_formatVolumeRefusesBeforeItFormats(t *testing.T) {
 	if err != nil || fileSystem.GetFileSystem() != "" {
 		t.Errorf("it was formatted: %v, %v", fileSystem, err)
 	}
-	noisy := w.MustAddDisk(simulated.DiskSpec{Serial: "noisy", Size: gib, Noise: true})
+	noisy := w.MustAddDisk(windows.DiskSpec{Serial: "noisy", Size: gib, Noise: true})
 	if _, err := w.PartitionDisk(t.Context(), &v1.PartitionDiskRequest{DiskNumber: noisy}); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("a disk with data: %v", err)
 	}
@@ -159,11 +159,11 @@ func TestE2E_formatVolumeRefusesBeforeItFormats(t *testing.T) {
 func TestE2E_formatVolumeAfterADeathAtAnyCall(t *testing.T) {
 	for at := 1; ; at++ {
 		w := newWorld(t)
-		number := w.MustAddDisk(simulated.DiskSpec{Serial: "vol1", Size: gib})
+		number := w.MustAddDisk(windows.DiskSpec{Serial: "vol1", Size: gib})
 		partition, err := w.PartitionDisk(t.Context(), &v1.PartitionDiskRequest{DiskNumber: number})
 		w.must(err)
 		request := &v1.FormatVolumeRequest{VolumeId: partition.GetVolumeId(), FileSystem: "NTFS", StagingPath: staging}
-		w.Inject(simulated.Fault{Changing: true, At: at, Times: 1, Action: simulated.DieAfter})
+		w.Inject(windows.Fault{Changing: true, At: at, Times: 1, Action: windows.DieAfter})
 		_, err = w.FormatVolume(t.Context(), request)
 		if err == nil {
 			if at < 4 {
@@ -189,9 +189,9 @@ func TestE2E_remoteVolumesInEachVersion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, name)
 			portal := &v1.ISCSIPortal{Address: "10.0.0.1", Port: 3260}
-			w.must(w.AddTarget(simulated.ISCSITarget{
+			w.must(w.AddTarget(windows.ISCSITarget{
 				Portal: hub.Portal{Address: "10.0.0.1", Port: 3260}, IQN: iqn, User: "u", Secret: chapSecret,
-				LUNs: []simulated.DiskSpec{{Serial: "lun0", Size: gib}, {Serial: "lun1", Size: gib}},
+				LUNs: []windows.DiskSpec{{Serial: "lun0", Size: gib}, {Serial: "lun1", Size: gib}},
 			}))
 			request := &v1.MountISCSILunRequest{
 				Portal: portal, Iqn: iqn, Lun: 1, AuthType: v1.ISCSIAuthType_ISCSI_AUTH_TYPE_ONE_WAY_CHAP, ChapUsername: "u", ChapSecret: "another-secret",
@@ -221,7 +221,7 @@ func TestE2E_remoteVolumesInEachVersion(t *testing.T) {
 
 func (w *world) share(version string) {
 	w.Helper()
-	w.must(w.AddShare(simulated.SMBShare{Server: "server", Share: "share", Users: map[string]string{"u": "word-of-u"}}))
+	w.must(w.AddShare(windows.SMBShare{Server: "server", Share: "share", Users: map[string]string{"u": "word-of-u"}}))
 	local := kubelet + `\plugins\x\share`
 	request := &v1.MountSMBShareRequest{RemotePath: remote, StagingPath: local, Username: "u", Password: "wrong-word"}
 	if _, err := w.MountSMBShare(w.Context(), request); status.Code(err) != codes.Unauthenticated || strings.Contains(err.Error(), "wrong-word") {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/mount-utils"
 	"k8s.io/utils/exec"
 
-	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 	"github.com/holdfast-csi/holdfast/test/corpus"
 )
 

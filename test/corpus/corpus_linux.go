@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 )
 
 const (

@@ -18,7 +18,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/test/ebs/lab"
 )
 
@@ -183,7 +183,7 @@ func (b *bench) aVolumeGoesTheWayOfTheDesign() {
 		b.Errorf("the publish context is %v; want the device path", p.published)
 	}
 	err = controller.Client.DeleteVolume(b.Context(), &csi.DeleteVolumeRequest{VolumeId: volume.GetVolumeId()})
-	if number, is := csiclient.CodeNumber(err); !is || number != failedPrecondition || !strings.Contains(err.Error(), instance.ID) {
+	if number, is := client.CodeNumber(err); !is || number != failedPrecondition || !strings.Contains(err.Error(), instance.ID) {
 		b.Errorf("a volume that is attached was deleted, or so: %v", err)
 	}
 	if err := p.publish(); err == nil {

@@ -17,7 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -621,7 +621,7 @@ func TestHangingDriver_keepsNobodyElse(t *testing.T) {
 	m.running("quick")
 	took := time.Since(start)
 	t.Logf("beside a driver that hangs, a pod runs after %v", took)
-	if took > csiclient.DefaultTimeout/2 { // a call that hangs takes all of it
+	if took > client.DefaultTimeout/2 { // a call that hangs takes all of it
 		t.Errorf("a pod of the other driver waits for %v", took)
 	}
 	before := time.Now()

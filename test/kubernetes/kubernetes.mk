@@ -102,9 +102,9 @@ bench-kubernetes: kubernetes-binaries build image bin/helm $(KUBERNETES_BIN)/sim
 	cd test/kubernetes && $(ROOT) $(KUBERNETES_BIN)/bench -image-repository=$(IMAGE_REPOSITORY) -image-tag=$(IMAGE_TAG) $(BENCH_FLAGS)
 
 # A driver that attaches, in memory.
-$(KUBERNETES_BIN)/simulated: $(wildcard test/simulated/*.go internal/csiclient/csitest/*.go)
+$(KUBERNETES_BIN)/simulated: $(wildcard test/simulated/*.go simulation/csidriver/*.go)
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -o $@ ./test/simulated
 
 # An EC2 beside the cluster.
-$(KUBERNETES_BIN)/ec2emu: $(shell find cmd/ec2emu internal/ec2emu -name '*.go' -not -name '*_test.go')
+$(KUBERNETES_BIN)/ec2emu: $(shell find cmd/ec2emu simulation/ec2emu -name '*.go' -not -name '*_test.go')
 	CGO_ENABLED=0 $(GO) build -trimpath -tags '$(TAGS)' -o $@ ./cmd/ec2emu

@@ -14,7 +14,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // gate holds calls of the driver.
@@ -53,7 +53,7 @@ func (g *gate) pass() {
 
 func TestDriver_thatHangsBeforeItActs(t *testing.T) {
 	var g gate
-	w := newWorld(t, func(d *csitest.Driver) {
+	w := newWorld(t, func(d *csidriver.Driver) {
 		d.Before = func(_ context.Context, rpc string, _ any) error {
 			if rpc == "CreateVolume" || rpc == "DeleteVolume" {
 				g.pass()
@@ -84,7 +84,7 @@ func TestDriver_thatHangsBeforeItActs(t *testing.T) {
 
 func TestDriver_thatHangsAfterItActed(t *testing.T) {
 	var g gate
-	w := newWorld(t, func(d *csitest.Driver) {
+	w := newWorld(t, func(d *csidriver.Driver) {
 		d.Creation.Strict = true // a repetition that differs is refused
 		d.After = func(_ context.Context, rpc string, _ any) error {
 			if rpc == "CreateVolume" || rpc == "CreateSnapshot" {
@@ -118,7 +118,7 @@ func TestDriver_thatHangsAfterItActed(t *testing.T) {
 
 func TestDriver_thatDiesInTheMiddleOfCalls(t *testing.T) {
 	var g gate
-	w := newWorld(t, func(d *csitest.Driver) {
+	w := newWorld(t, func(d *csidriver.Driver) {
 		d.After = func(_ context.Context, rpc string, _ any) error {
 			if rpc == "CreateVolume" {
 				g.pass()
@@ -154,11 +154,11 @@ func TestDriver_thatDiesInTheMiddleOfCalls(t *testing.T) {
 func TestDriver_thatComesBackAsAnotherOrWithOtherTalents(t *testing.T) {
 	cases := []struct {
 		name   string
-		change func(*csitest.Driver)
+		change func(*csidriver.Driver)
 		want   string
 	}{
-		{"another name", func(d *csitest.Driver) { d.Name = "other.holdfast.dev" }, `and is "other.holdfast.dev"`},
-		{"fewer capabilities", func(d *csitest.Driver) { d.Controller = d.Controller[:1] }, "it can do other things than before"},
+		{"another name", func(d *csidriver.Driver) { d.Name = "other.holdfast.dev" }, `and is "other.holdfast.dev"`},
+		{"fewer capabilities", func(d *csidriver.Driver) { d.Controller = d.Controller[:1] }, "it can do other things than before"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestDriver_thatAnswersNonsense(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			var another atomic.Pointer[string] // while it is set, the driver lies
-			w := newWorld(t, func(d *csitest.Driver) {
+			w := newWorld(t, func(d *csidriver.Driver) {
 				d.Creation.Answer = func(_ *csi.CreateVolumeRequest, v *csi.Volume) {
 					if id := another.Load(); id != nil {
 						c.wrong(v, *id)

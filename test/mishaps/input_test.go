@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // wrong is a claim that cannot be served: what a user got wrong, what is said of
@@ -177,7 +177,7 @@ func (w *world) apart(t *testing.T, parameters map[string]string) *world {
 
 // modifies makes a driver that modifies volumes, and whose snapshots need as
 // much as their sources have here.
-func modifies(d *csitest.Driver) {
+func modifies(d *csidriver.Driver) {
 	d.Snapshots.Size = 2 << 30
 	d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME)
 }

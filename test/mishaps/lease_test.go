@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // waitFor waits until a process has said something.
@@ -42,7 +42,7 @@ func (w *world) two(lease time.Duration) (leader *process, between *proxy, stand
 
 func TestLease_thatIsLostEndsTheProcessAndTheOtherGoesOn(t *testing.T) {
 	var calls, most atomic.Int32
-	w := newWorld(t, func(d *csitest.Driver) {
+	w := newWorld(t, func(d *csidriver.Driver) {
 		d.Creation.Strict = true
 		d.Before = func(_ context.Context, rpc string, _ any) error {
 			if rpc != "CreateVolume" {
@@ -77,7 +77,7 @@ func TestLease_thatIsLostEndsTheProcessAndTheOtherGoesOn(t *testing.T) {
 
 func TestLease_ofAProcessThatIsKilledInTheMiddleOfCalls(t *testing.T) {
 	var g gate
-	w := newWorld(t, func(d *csitest.Driver) {
+	w := newWorld(t, func(d *csidriver.Driver) {
 		d.Creation.Strict = true
 		d.After = func(_ context.Context, rpc string, _ any) error {
 			if rpc == "CreateVolume" || rpc == "CreateSnapshot" {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // refusals are answers of the driver, by RPC, that a test gives and takes away.
@@ -28,7 +28,7 @@ func (r *refusals) set(by map[string]codes.Code) { r.by.Store(&by) }
 func (r *refusals) before(_ context.Context, rpc string, _ any) error {
 	if by := r.by.Load(); by != nil {
 		if code, found := (*by)[rpc]; found {
-			return csitest.Fail(code, "the array says no")
+			return csidriver.Fail(code, "the array says no")
 		}
 	}
 	return nil
@@ -36,7 +36,7 @@ func (r *refusals) before(_ context.Context, rpc string, _ any) error {
 
 func TestAttachment_thatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 	var r refusals
-	w := newWorld(t, func(d *csitest.Driver) {
+	w := newWorld(t, func(d *csidriver.Driver) {
 		d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
 		d.Before = r.before
 	})
@@ -111,7 +111,7 @@ func TestResize_thatFailsSaysWhyAndRecovers(t *testing.T) {
 			var r refusals
 			var lies atomic.Bool
 			lies.Store(c.code == codes.OK)
-			w := newWorld(t, func(d *csitest.Driver) {
+			w := newWorld(t, func(d *csidriver.Driver) {
 				d.Before = r.before
 				d.Changes.Answer = func(size int64) int64 {
 					if lies.Load() {
@@ -155,7 +155,7 @@ func TestResize_thatFailsSaysWhyAndRecovers(t *testing.T) {
 
 func TestSnapshot_thatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 	var r refusals
-	w := newWorld(t, func(d *csitest.Driver) { d.Before = r.before })
+	w := newWorld(t, func(d *csidriver.Driver) { d.Before = r.before })
 	w.run()
 	w.claim("data")
 	w.bound()

@@ -22,7 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // patience is how long a test waits for what must happen; all retries are
@@ -38,7 +38,7 @@ type world struct {
 	t      *testing.T
 	ctx    context.Context
 	name   string // of the class and the namespace
-	driver *csitest.Driver
+	driver *csidriver.Driver
 	socket string
 	stop   func() // the driver, as a crash would
 	proxy  *proxy
@@ -48,12 +48,12 @@ type world struct {
 }
 
 // newWorld serves a driver, and makes a namespace and classes for it.
-func newWorld(t *testing.T, configure func(*csitest.Driver)) *world {
+func newWorld(t *testing.T, configure func(*csidriver.Driver)) *world {
 	t.Helper()
 	t.Parallel()
 	w := &world{t: t, ctx: t.Context(), name: fmt.Sprintf("mishap-%d", worlds.Add(1))}
 	w.core, w.snapshots = kubernetes.NewForConfigOrDie(shared), snapshot.NewForConfigOrDie(shared)
-	w.driver = csitest.New(w.name + ".holdfast.dev")
+	w.driver = csidriver.New(w.name + ".holdfast.dev")
 	if configure != nil {
 		configure(w.driver)
 	}

@@ -1,4 +1,4 @@
-// Command simulated serves the CSI driver of package csitest on a socket: a
+// Command simulated serves the CSI driver of package csidriver on a socket: a
 // driver with attachable volumes that exist in its memory only, and answers as
 // fast, or as slowly, as it is told. It stands in for a storage system where
 // what is measured or tried out is everything around it.
@@ -18,7 +18,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func main() {
@@ -54,8 +54,8 @@ func run(ctx context.Context) error {
 // simulated makes a driver as that of a storage system on the network is:
 // volumes are attached to one node after another, grow, and are listed with the
 // nodes they are attached to.
-func simulated(name, node string, latency time.Duration) *csitest.Driver {
-	d := csitest.New(name)
+func simulated(name, node string, latency time.Duration) *csidriver.Driver {
+	d := csidriver.New(name)
 	d.NodeID = node
 	d.Controller = append(d.Controller,
 		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,

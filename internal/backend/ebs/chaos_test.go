@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
-	"github.com/holdfast-csi/holdfast/internal/ec2emu"
-	"github.com/holdfast-csi/holdfast/internal/ec2emu/world"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
 // The size of the chaos: calls of CSI in all, lives of volumes at once,

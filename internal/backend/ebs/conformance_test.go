@@ -7,8 +7,8 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend/backendtest"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
-	"github.com/holdfast-csi/holdfast/internal/ec2emu"
-	"github.com/holdfast-csi/holdfast/internal/ec2emu/world"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
 // lag is longer than EC2 lags behind in these tests.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/ec2emu/world"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
 // A volume that is deleted while its attachment waits for it to be initialized

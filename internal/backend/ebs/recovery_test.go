@@ -16,8 +16,8 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
-	"github.com/holdfast-csi/holdfast/internal/ec2emu"
-	"github.com/holdfast-csi/holdfast/internal/ec2emu/world"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
 // D-16, D-14, D-15: the controller dies at each call that it makes, before EC2

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
 // CheckCapabilities refuses capabilities that no volume of this backend can

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 )
 
 // Expand grows the data file, then the record. After a crash in between the

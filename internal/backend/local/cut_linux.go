@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
-	"github.com/holdfast-csi/holdfast/internal/node/fs"
-	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/linux/fs"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
 // cutting is one data file that is to get the content of another.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/fs"
+	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 

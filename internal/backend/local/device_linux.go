@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
-	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
 // recordOnDisk reads the record of a complete volume. The node half never

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
-	"github.com/holdfast-csi/holdfast/internal/node/command"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/linux/command"
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/fs"
+	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 )
 
 // frozen is a set of filesystems that are kept frozen for a bounded time.

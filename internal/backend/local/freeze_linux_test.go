@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/failpoint/syscallfault"
-	"github.com/holdfast-csi/holdfast/internal/node/fs"
+	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 )
 
 // isFrozen asks the kernel by freezing, and thaws what it froze itself.

@@ -32,7 +32,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
-	"github.com/holdfast-csi/holdfast/internal/node/command"
+	"github.com/holdfast-csi/holdfast/internal/linux/command"
 )
 
 // Names that COs and administrators see.

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
 	"github.com/holdfast-csi/holdfast/internal/failpoint/syscallfault"
-	"github.com/holdfast-csi/holdfast/internal/node/command"
-	"github.com/holdfast-csi/holdfast/internal/node/fs"
+	"github.com/holdfast-csi/holdfast/internal/linux/command"
+	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 )
 
 // mountedSnapshot takes a snapshot of a mounted volume while a thaw, or any other

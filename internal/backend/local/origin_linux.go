@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
-	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
 // origin is what a new data file gets its content from, under lock.

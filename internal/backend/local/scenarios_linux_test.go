@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
 	"github.com/holdfast-csi/holdfast/internal/durable"
-	"github.com/holdfast-csi/holdfast/internal/node/fs"
+	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 )
 
 var handleOfTests = "csi-" + strings.Repeat("0123456789abcdef", 4)

@@ -7,7 +7,7 @@ import (
 	"net/http"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 // machine gives the calls of the machine that is worked on, and the site that
@@ -21,11 +21,11 @@ func (c *config) machine(ctx context.Context, log *slog.Logger) (win32.Machine, 
 		return machine, nil, nil
 	}
 	log.Warn("the machine is SIMULATED: no disk, share or directory of this one is touched", "control", c.simulatedControl)
-	machine := simulated.New(simulated.Options{BIOSSerial: "SIMULATED-0001"})
+	machine := windows.New(windows.Options{BIOSSerial: "SIMULATED-0001"})
 	if c.simulatedControl == "" {
 		return machine.Calls(), nil, nil
 	}
-	control, err := open(ctx, "--simulated-control", c.simulatedControl, map[string]http.Handler{"/": simulated.Control(machine)}, log)
+	control, err := open(ctx, "--simulated-control", c.simulatedControl, map[string]http.Handler{"/": windows.Control(machine)}, log)
 	if err != nil {
 		return win32.Machine{}, nil, err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 func TestAt_tellsTheVolumeOfAMountedFolderOrALinkToOne(t *testing.T) {
@@ -199,7 +199,7 @@ func TestAMountedFolderThatIsReplacedWhileItIsEntered_leadsNowhere(t *testing.T)
 	w := newWorld(t)
 	w.mount(plugins+`\pv`, "one")
 	swapped := false
-	defer w.Hook(func(call simulated.Call) {
+	defer w.Hook(func(call windows.Call) {
 		if call.Name == "Directory.OpenMounted" && !swapped {
 			swapped = true
 			w.do(w.Calls().Volumes.DeleteMountPoint(plugins + `\pv\`))

@@ -15,13 +15,13 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 func TestList_tellsWhatDriversLookFor(t *testing.T) {
-	r := newRig(t, simulated.Options{SANPolicy: simulated.OfflineShared})
-	r.machine.MustAddDisk(simulated.DiskSpec{Serial: "  padded  ", Page83: "600601601234ABCD", Size: gibi, Bus: win32.BusSAS, AddressNeedsRead: true, Location: &win32.SCSIAddress{Port: 3, Path: 1, Target: 2, LUN: 7}})
-	r.machine.MustAddDisk(simulated.DiskSpec{Size: gibi, IDs: win32.DeviceIDs{
+	r := newRig(t, windows.Options{SANPolicy: windows.OfflineShared})
+	r.machine.MustAddDisk(windows.DiskSpec{Serial: "  padded  ", Page83: "600601601234ABCD", Size: gibi, Bus: win32.BusSAS, AddressNeedsRead: true, Location: &win32.SCSIAddress{Port: 3, Path: 1, Target: 2, LUN: 7}})
+	r.machine.MustAddDisk(windows.DiskSpec{Size: gibi, IDs: win32.DeviceIDs{
 		{CodeSet: win32.CodeSetASCII, Association: win32.AssociationPort, Identifier: []byte("a port's")},
 		{CodeSet: win32.CodeSetASCII, Association: win32.AssociationDevice, Identifier: []byte("Google  persistent-disk-1 ")},
 	}})
@@ -49,13 +49,13 @@ func TestList_tellsWhatDriversLookFor(t *testing.T) {
 
 // D-17: one bad disk does not fail the list.
 func TestList_givesABadDiskItsProblem(t *testing.T) {
-	r := newRig(t, simulated.Options{})
+	r := newRig(t, windows.Options{})
 	r.machine.MustAddDisk(cloudDisk(gibi))
-	r.machine.MustAddDisk(simulated.DiskSpec{Serial: "broken", Size: gibi})
+	r.machine.MustAddDisk(windows.DiskSpec{Serial: "broken", Size: gibi})
 	h := r.host()
 	_, err := h.Disks.List(t.Context())
 	mustDo(t, err)
-	r.machine.Inject(simulated.Fault{Target: "broken", Action: simulated.Fail, Errno: win32.ErrorIODevice})
+	r.machine.Inject(windows.Fault{Target: "broken", Action: windows.Fail, Errno: win32.ErrorIODevice})
 	disks, err := h.Disks.List(t.Context())
 	mustDo(t, err)
 	if len(disks) != 3 || disks[1].SerialNumber != cloudSerial || disks[1].Problem != nil {
@@ -67,9 +67,9 @@ func TestList_givesABadDiskItsProblem(t *testing.T) {
 // The number that a disk had when it last answered may be another disk's by now.
 // A list that takes the two for one hides a disk that may be anybody's volume.
 func TestList_keepsAnUnreadableDiskWhoseOldNumberIsAnothers(t *testing.T) {
-	r := newRig(t, simulated.Options{})
-	first := r.machine.MustAddDisk(simulated.DiskSpec{Serial: "first", Size: gibi})
-	second := r.machine.MustAddDisk(simulated.DiskSpec{Serial: "second", Size: gibi})
+	r := newRig(t, windows.Options{})
+	first := r.machine.MustAddDisk(windows.DiskSpec{Serial: "first", Size: gibi})
+	second := r.machine.MustAddDisk(windows.DiskSpec{Serial: "second", Size: gibi})
 	h := r.host()
 	_, err := h.Disks.List(t.Context())
 	mustDo(t, err)
@@ -81,7 +81,7 @@ func TestList_keepsAnUnreadableDiskWhoseOldNumberIsAnothers(t *testing.T) {
 		t.Fatalf("the second disk became %d; want %d, which was the first's", moved, first)
 	}
 	for _, call := range []string{"Devices.OpenInterface", "IOCTL_STORAGE_GET_DEVICE_NUMBER", "IOCTL_STORAGE_QUERY_PROPERTY"} {
-		fault := r.machine.Inject(simulated.Fault{Call: call, Target: "first", Action: simulated.Fail, Errno: win32.ErrorIODevice})
+		fault := r.machine.Inject(windows.Fault{Call: call, Target: "first", Action: windows.Fail, Errno: win32.ErrorIODevice})
 		disks, err := h.Disks.List(t.Context())
 		mustDo(t, err)
 		fault.Remove()
@@ -104,12 +104,12 @@ func TestList_keepsAnUnreadableDiskWhoseOldNumberIsAnothers(t *testing.T) {
 // A disk hidden from the list because opening it says that it is not there, while
 // Windows lists its interface, is one that cannot be read.
 func TestList_keepsADiskWhoseInterfaceIsListed(t *testing.T) {
-	r := newRig(t, simulated.Options{})
+	r := newRig(t, windows.Options{})
 	r.machine.MustAddDisk(cloudDisk(gibi))
 	h := r.host()
 	for _, call := range []string{"Devices.OpenInterface", "IOCTL_STORAGE_GET_DEVICE_NUMBER"} {
 		for _, errno := range []win32.Errno{win32.ErrorFileNotFound, win32.ErrorNotFound, win32.ErrorDevNotExist} {
-			fault := r.machine.Inject(simulated.Fault{Call: call, Target: cloudSerial, Action: simulated.Fail, Errno: errno})
+			fault := r.machine.Inject(windows.Fault{Call: call, Target: cloudSerial, Action: windows.Fail, Errno: errno})
 			disks, err := h.Disks.List(t.Context())
 			mustDo(t, err)
 			fault.Remove()
@@ -167,14 +167,14 @@ func TestUnify_neverTakesTwoDisksForOne(t *testing.T) {
 // for it, and those who do are answered when their time is up.
 func TestDisks_aHungDiskBlocksNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, simulated.Options{})
+		r := newRig(t, windows.Options{})
 		for i := range 8 {
-			r.machine.MustAddDisk(simulated.DiskSpec{Serial: fmt.Sprintf("disk%d", i+1), Size: 10 * gibi})
+			r.machine.MustAddDisk(windows.DiskSpec{Serial: fmt.Sprintf("disk%d", i+1), Size: 10 * gibi})
 		}
 		h := r.host()
 		_, err := h.Disks.List(t.Context())
 		mustDo(t, err)
-		hung := r.machine.Inject(simulated.Fault{Target: "disk3", Action: simulated.Hang})
+		hung := r.machine.Inject(windows.Fault{Target: "disk3", Action: windows.Hang})
 
 		start := time.Now()
 		disks, err := h.Disks.List(t.Context())
@@ -228,7 +228,7 @@ func TestDisks_aHungDiskBlocksNoOther(t *testing.T) {
 func TestHost_sixtyFourCallersAtOnce(t *testing.T) {
 	r, h := smbRig(t)
 	for i := range 8 {
-		r.machine.MustAddDisk(simulated.DiskSpec{Serial: fmt.Sprintf("disk%d", i+1), Size: 10 * gibi})
+		r.machine.MustAddDisk(windows.DiskSpec{Serial: fmt.Sprintf("disk%d", i+1), Size: 10 * gibi})
 	}
 	var all sync.WaitGroup
 	for i := range 64 {
@@ -269,11 +269,11 @@ func TestHost_sixtyFourCallersAtOnce(t *testing.T) {
 }
 
 func TestList_triesNumbersWhereWindowsListsNoDisks(t *testing.T) {
-	r := newRig(t, simulated.Options{})
+	r := newRig(t, windows.Options{})
 	r.machine.MustAddDisk(cloudDisk(gibi))
-	r.machine.MustAddDisk(simulated.DiskSpec{Serial: "broken", Size: gibi, Broken: win32.ErrorIODevice})
+	r.machine.MustAddDisk(windows.DiskSpec{Serial: "broken", Size: gibi, Broken: win32.ErrorIODevice})
 	h := r.host()
-	r.machine.Inject(simulated.Fault{Call: "Devices.Interfaces", Action: simulated.Fail, Errno: win32.ErrorGenFailure})
+	r.machine.Inject(windows.Fault{Call: "Devices.Interfaces", Action: windows.Fail, Errno: win32.ErrorGenFailure})
 	disks, err := h.Disks.List(t.Context())
 	if err != nil || len(disks) != 3 || disks[1].SerialNumber != cloudSerial || disks[2].Problem == nil {
 		t.Errorf("%+v, %v", disks, err)
@@ -281,10 +281,10 @@ func TestList_triesNumbersWhereWindowsListsNoDisks(t *testing.T) {
 }
 
 func TestRescan_findsNewDisksAndNewSizes(t *testing.T) {
-	r := newRig(t, simulated.Options{})
+	r := newRig(t, windows.Options{})
 	h, ctx := r.host(), t.Context()
 	r.machine.MustAddDisk(cloudDisk(10 * gibi))
-	r.machine.MustAddDisk(simulated.DiskSpec{Serial: "late", Size: gibi, NeedsRescan: true})
+	r.machine.MustAddDisk(windows.DiskSpec{Serial: "late", Size: gibi, NeedsRescan: true})
 	mustDo(t, r.machine.GrowDisk(1, 20*gibi))
 	if size, err := h.Disks.Size(ctx, 1); size != 10*gibi || err != nil {
 		t.Errorf("%d, %v before the rescan", size, err)
@@ -296,12 +296,12 @@ func TestRescan_findsNewDisksAndNewSizes(t *testing.T) {
 	if disks, err := h.Disks.List(ctx); len(disks) != 3 || err != nil {
 		t.Errorf("%+v, %v", disks, err)
 	}
-	r.machine.Inject(simulated.Fault{Call: "Devices.Reenumerate", Times: 1, Action: simulated.Fail, Errno: win32.ErrorAccessDenied})
+	r.machine.Inject(windows.Fault{Call: "Devices.Reenumerate", Times: 1, Action: windows.Fail, Errno: win32.ErrorAccessDenied})
 	wantError(t, h.Disks.Rescan(ctx), backend.ErrDenied, "ERROR_ACCESS_DENIED (5)")
 }
 
 func TestDisks_anUnknownOneIsNotFound(t *testing.T) {
-	h, ctx := newRig(t, simulated.Options{}).host(), t.Context()
+	h, ctx := newRig(t, windows.Options{}).host(), t.Context()
 	_, err := h.Disks.Partition(ctx, 9, hub.Identity{})
 	wantError(t, err, backend.ErrNotFound, "disk 9", "ERROR_FILE_NOT_FOUND (2)")
 	_, err = h.Disks.Size(ctx, 9)

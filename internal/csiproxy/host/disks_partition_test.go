@@ -11,30 +11,30 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 // A disk that holds anything is never initialised, and stays offline and
 // read-only if it was.
 func TestPartition_refusesADiskThatHoldsAnything(t *testing.T) {
 	for name, test := range map[string]struct {
-		spec simulated.DiskSpec
+		spec windows.DiskSpec
 		says string
 	}{
-		"noise":                       {simulated.DiskSpec{Noise: true}, "data of unknown kind"},
-		"a filesystem without table":  {simulated.DiskSpec{Bytes: map[int64][]byte{1080: {0x53, 0xef}}}, "ext2, ext3 or ext4"},
-		"NTFS whose table is gone":    {simulated.DiskSpec{Bytes: map[int64][]byte{mebi + 3: []byte("NTFS    ")}}, "NTFS"},
-		"LUKS":                        {simulated.DiskSpec{Bytes: map[int64][]byte{0: []byte("LUKS\xba\xbe")}}, "LUKS"},
-		"a byte in the last mebibyte": {simulated.DiskSpec{Bytes: map[int64][]byte{10*gibi - 700: {1}}}, "data of unknown kind"},
-		"an MBR without partitions":   {simulated.DiskSpec{Style: "mbr", DataSize: 0}, ""},
-		"an older partition's start":  {simulated.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{129*mebi + 3: []byte("NTFS    ")}}, "NTFS"},
-		"a copy of a superblock":      {simulated.DiskSpec{Bytes: map[int64][]byte{9*128*mebi + 56: {0x53, 0xef}}}, "data of unknown kind"},
-		"files and nothing else":      {simulated.DiskSpec{Bytes: map[int64][]byte{4*gibi + 512: bytes.Repeat([]byte("text"), 3<<20)}}, "data of unknown kind"},
-		"files below an empty GPT":    {simulated.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{4*gibi + 512: bytes.Repeat([]byte("text"), 3<<20)}}, "data of unknown kind"},
-		"data below an empty GPT":     {simulated.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{17*mebi + 100: {1}}}, "data of unknown kind"},
+		"noise":                       {windows.DiskSpec{Noise: true}, "data of unknown kind"},
+		"a filesystem without table":  {windows.DiskSpec{Bytes: map[int64][]byte{1080: {0x53, 0xef}}}, "ext2, ext3 or ext4"},
+		"NTFS whose table is gone":    {windows.DiskSpec{Bytes: map[int64][]byte{mebi + 3: []byte("NTFS    ")}}, "NTFS"},
+		"LUKS":                        {windows.DiskSpec{Bytes: map[int64][]byte{0: []byte("LUKS\xba\xbe")}}, "LUKS"},
+		"a byte in the last mebibyte": {windows.DiskSpec{Bytes: map[int64][]byte{10*gibi - 700: {1}}}, "data of unknown kind"},
+		"an MBR without partitions":   {windows.DiskSpec{Style: "mbr", DataSize: 0}, ""},
+		"an older partition's start":  {windows.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{129*mebi + 3: []byte("NTFS    ")}}, "NTFS"},
+		"a copy of a superblock":      {windows.DiskSpec{Bytes: map[int64][]byte{9*128*mebi + 56: {0x53, 0xef}}}, "data of unknown kind"},
+		"files and nothing else":      {windows.DiskSpec{Bytes: map[int64][]byte{4*gibi + 512: bytes.Repeat([]byte("text"), 3<<20)}}, "data of unknown kind"},
+		"files below an empty GPT":    {windows.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{4*gibi + 512: bytes.Repeat([]byte("text"), 3<<20)}}, "data of unknown kind"},
+		"data below an empty GPT":     {windows.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{17*mebi + 100: {1}}}, "data of unknown kind"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, simulated.Options{})
+			r := newRig(t, windows.Options{})
 			test.spec.Size, test.spec.Serial, test.spec.Offline, test.spec.ReadOnly = 10*gibi, cloudSerial, true, true
 			r.machine.MustAddDisk(test.spec)
 			before := r.machine.State().Disks[1]
@@ -57,7 +57,7 @@ func TestPartition_refusesADiskThatHoldsAnything(t *testing.T) {
 // What cannot be read is not blank.
 func TestPartition_refusesWhatItCannotRead(t *testing.T) {
 	r := blankRig(t)
-	r.machine.Inject(simulated.Fault{Call: "Device.ReadAt", At: 3, Action: simulated.Fail, Errno: win32.ErrorCRC})
+	r.machine.Inject(windows.Fault{Call: "Device.ReadAt", At: 3, Action: windows.Fail, Errno: win32.ErrorCRC})
 	_, err := r.host().Disks.Partition(t.Context(), 1, hub.Identity{})
 	wantError(t, err, backend.ErrUnavailable, "ERROR_CRC (23)")
 	if disk := r.machine.State().Disks[1]; disk.Online || disk.Style != "raw" {
@@ -66,13 +66,13 @@ func TestPartition_refusesWhatItCannotRead(t *testing.T) {
 }
 
 func TestPartition_leavesAPartitionedDiskAsItIs(t *testing.T) {
-	for name, spec := range map[string]simulated.DiskSpec{
+	for name, spec := range map[string]windows.DiskSpec{
 		"a GPT":                               {Style: "data", FileSystem: "NTFS"},
 		"an MBR, which counts as partitioned": {Style: "mbr", FileSystem: "NTFS"},
 		"a raw volume":                        {Style: "data"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, simulated.Options{})
+			r := newRig(t, windows.Options{})
 			spec.Size, spec.Serial = 10*gibi, cloudSerial
 			r.machine.MustAddDisk(spec)
 			before := r.machine.State().Disks[1]
@@ -83,8 +83,8 @@ func TestPartition_leavesAPartitionedDiskAsItIs(t *testing.T) {
 			}
 		})
 	}
-	r := newRig(t, simulated.Options{})
-	r.machine.MustAddDisk(simulated.DiskSpec{Serial: cloudSerial, Size: 10 * gibi, Style: "data", FileSystem: "NTFS", Offline: true, ReadOnly: true})
+	r := newRig(t, windows.Options{})
+	r.machine.MustAddDisk(windows.DiskSpec{Serial: cloudSerial, Size: 10 * gibi, Style: "data", FileSystem: "NTFS", Offline: true, ReadOnly: true})
 	volume, err := r.host().Disks.Partition(t.Context(), 1, hub.Identity{})
 	if disk := r.machine.State().Disks[1]; volume != "" || err != nil || disk.Online || !disk.ReadOnly {
 		t.Errorf("offline: %q, %v, %+v", volume, err, disk)
@@ -101,7 +101,7 @@ func canonicalOf(t *testing.T, name string) string {
 // What an interrupted partitioning leaves is finished, also when somebody else
 // began it: a GPT without partitions, and one with the reserved one only.
 func TestPartition_finishesWhatWasBegun(t *testing.T) {
-	r := newRig(t, simulated.Options{SANPolicy: simulated.OfflineAll})
+	r := newRig(t, windows.Options{SANPolicy: windows.OfflineAll})
 	spec := cloudDisk(10 * gibi)
 	spec.Style = "gpt"
 	r.machine.MustAddDisk(spec)
@@ -113,8 +113,8 @@ func TestPartition_finishesWhatWasBegun(t *testing.T) {
 }
 
 func TestPartition_ofADiskOfFourKibibyteSectors(t *testing.T) {
-	r := newRig(t, simulated.Options{})
-	r.machine.MustAddDisk(simulated.DiskSpec{Serial: cloudSerial, Size: 10 * gibi, SectorSize: 4096})
+	r := newRig(t, windows.Options{})
+	r.machine.MustAddDisk(windows.DiskSpec{Serial: cloudSerial, Size: 10 * gibi, SectorSize: 4096})
 	h, ctx := r.host(), t.Context()
 	volume, err := h.Disks.Partition(ctx, 1, hub.Identity{})
 	mustDo(t, err)
@@ -126,8 +126,8 @@ func TestPartition_ofADiskOfFourKibibyteSectors(t *testing.T) {
 }
 
 func TestPartition_ofADiskThatIsTooSmall(t *testing.T) {
-	r := newRig(t, simulated.Options{})
-	r.machine.MustAddDisk(simulated.DiskSpec{Serial: cloudSerial, Size: 4 * mebi})
+	r := newRig(t, windows.Options{})
+	r.machine.MustAddDisk(windows.DiskSpec{Serial: cloudSerial, Size: 4 * mebi})
 	_, err := r.host().Disks.Partition(t.Context(), 1, hub.Identity{})
 	wantError(t, err, backend.ErrPrecondition, "a data partition needs")
 }
@@ -135,7 +135,7 @@ func TestPartition_ofADiskThatIsTooSmall(t *testing.T) {
 // D-21: an empty answer is none while the volume may still come.
 func TestPartition_waitsForTheVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, simulated.Options{VolumeDelay: 7 * time.Second})
+		r := newRig(t, windows.Options{VolumeDelay: 7 * time.Second})
 		r.machine.MustAddDisk(cloudDisk(10 * gibi))
 		h := r.host()
 		short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -157,7 +157,7 @@ func TestPartition_waitsForTheVolume(t *testing.T) {
 // D-21, too: a volume that never comes is an error, not an empty list.
 func TestPartition_givesUpOnAVolumeThatNeverComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, simulated.Options{VolumeDelay: time.Hour})
+		r := newRig(t, windows.Options{VolumeDelay: time.Hour})
 		r.machine.MustAddDisk(cloudDisk(10 * gibi))
 		h := r.host()
 		_, err := h.Disks.Partition(t.Context(), 1, hub.Identity{})
@@ -175,7 +175,7 @@ func TestOnDisk_ofPartitionsThatHaveNoVolume(t *testing.T) {
 	}
 	_, err := h.Volumes.OnDisk(ctx, 1, 7)
 	wantError(t, err, backend.ErrNotFound, "no partition 7")
-	r.machine.MustAddDisk(simulated.DiskSpec{Serial: "blank", Size: gibi})
+	r.machine.MustAddDisk(windows.DiskSpec{Serial: "blank", Size: gibi})
 	if names, err := h.Volumes.OnDisk(ctx, 2, 0); len(names) != 0 || err != nil {
 		t.Errorf("a disk without partitions: %q, %v", names, err)
 	}
@@ -217,7 +217,7 @@ func TestSetOnline_offlineKeepsTheVolumeLockedToTheEnd(t *testing.T) {
 		mustDo(t, err)
 		mustDo(t, h.Volumes.Mount(ctx, volume, stagingDir))
 		late := errors.New("nobody tried")
-		remove := r.machine.Hook(func(call simulated.Call) {
+		remove := r.machine.Hook(func(call windows.Call) {
 			if call.Matches("IOCTL_DISK_SET_DISK_ATTRIBUTES", "") {
 				late = r.machine.WriteFile(stagingDir+`\late`, 100)
 			}
@@ -235,7 +235,7 @@ func TestSetOnline_offlineKeepsTheVolumeLockedToTheEnd(t *testing.T) {
 func TestSetOnline_offlineLetsGoOfTheVolumeIfNeedBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := volumeRig(t, "NTFS")
-		r.machine.Inject(simulated.Fault{Call: "IOCTL_DISK_SET_DISK_ATTRIBUTES", Action: simulated.Fail, Errno: win32.ErrorBusy, Times: 1})
+		r.machine.Inject(windows.Fault{Call: "IOCTL_DISK_SET_DISK_ATTRIBUTES", Action: windows.Fail, Errno: win32.ErrorBusy, Times: 1})
 		mustDo(t, r.host().Disks.SetOnline(t.Context(), 1, hub.Identity{}, false))
 	})
 }
@@ -252,7 +252,7 @@ func TestSetOnline_offlineWaitsForAVolumeThatDoesNotAnswer(t *testing.T) {
 		mustDo(t, r.machine.WriteFile(stagingDir+`\file`, 100))
 		file, err := r.machine.Open(stagingDir+`\file`, true)
 		mustDo(t, err)
-		slow := r.machine.Inject(simulated.Fault{Call: "IOCTL_VOLUME_GET_VOLUME_DISK_EXTENTS", Target: volume, Action: simulated.Hang})
+		slow := r.machine.Inject(windows.Fault{Call: "IOCTL_VOLUME_GET_VOLUME_DISK_EXTENTS", Target: volume, Action: windows.Hang})
 		defer slow.Remove()
 		wantError(t, h.Disks.SetOnline(ctx, 1, hub.Identity{}, false), backend.ErrUnavailable, volume, "stays online")
 		if disk := r.machine.State().Disks[1]; !disk.Online {
@@ -273,8 +273,8 @@ func TestSetOnline_offlineIsNotHeldUpByAnotherDisksVolume(t *testing.T) {
 		other.Serial, other.Style, other.FileSystem = "other", "data", "NTFS"
 		r.machine.MustAddDisk(other)
 		h := r.host()
-		hung := r.machine.Inject(simulated.Fault{
-			Call: "IOCTL_VOLUME_GET_VOLUME_DISK_EXTENTS", Target: r.machine.State().Disks[2].Volumes[0].Name, Action: simulated.Hang,
+		hung := r.machine.Inject(windows.Fault{
+			Call: "IOCTL_VOLUME_GET_VOLUME_DISK_EXTENTS", Target: r.machine.State().Disks[2].Volumes[0].Name, Action: windows.Hang,
 		})
 		defer hung.Remove()
 		mustDo(t, h.Disks.SetOnline(t.Context(), 1, hub.Identity{}, false))
@@ -283,7 +283,7 @@ func TestSetOnline_offlineIsNotHeldUpByAnotherDisksVolume(t *testing.T) {
 
 func TestSetOnline_neverPullsTheSystemDiskAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newRig(t, simulated.Options{}).host()
+		h := newRig(t, windows.Options{}).host()
 		if err := h.Disks.SetOnline(t.Context(), 0, hub.Identity{}, false); err == nil {
 			t.Fatal("the system disk is offline")
 		}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 const (
@@ -22,14 +22,14 @@ const (
 // rig is a simulated machine with the hosts that come and go on it.
 type rig struct {
 	t       *testing.T
-	machine *simulated.Machine
+	machine *windows.Machine
 	state   string
 	log     *bytes.Buffer
 }
 
-func newRig(t *testing.T, options simulated.Options) *rig {
+func newRig(t *testing.T, options windows.Options) *rig {
 	t.Helper()
-	return &rig{t: t, machine: simulated.New(options), state: winetest.Dir(t)}
+	return &rig{t: t, machine: windows.New(options), state: winetest.Dir(t)}
 }
 
 // host is a fresh process on the machine.
@@ -82,9 +82,9 @@ func wantError(t *testing.T, err, sentinel error, texts ...string) {
 
 // G-2: a blank disk of a cloud, from its arrival to a mounted volume and back.
 func TestDisk_fromBlankToMountedAndBack(t *testing.T) {
-	r := newRig(t, simulated.Options{})
+	r := newRig(t, windows.Options{})
 	h, ctx := r.host(), t.Context()
-	disk := r.machine.MustAddDisk(simulated.DiskSpec{Serial: "vol0123456789abcdef0_00000001.", Size: 10 * gibi})
+	disk := r.machine.MustAddDisk(windows.DiskSpec{Serial: "vol0123456789abcdef0_00000001.", Size: 10 * gibi})
 
 	all, err := h.Disks.List(ctx)
 	mustDo(t, err)

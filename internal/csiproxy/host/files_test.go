@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/host"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 // world is a simulated machine with a host on it, and things outside the roots
 // that must survive.
 type world struct {
-	*simulated.Machine
+	*windows.Machine
 	t    testing.TB
 	host *host.Host
 	hub  hub.Host
@@ -33,7 +33,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{Machine: simulated.New(simulated.Options{}), t: t}
+	w := &world{Machine: windows.New(windows.Options{}), t: t}
 	w.do(w.MkdirAll(outside + `\sub\deep`))
 	w.do(w.WriteFile(outside+`\sub\data`, 1))
 	w.do(w.WriteFile(outside+`\data`, 1))
@@ -72,7 +72,7 @@ func (w *world) mount(path, serial string) (volume string) {
 	calls := w.Calls()
 	before, err := calls.Volumes.All()
 	w.do(err)
-	w.MustAddDisk(simulated.DiskSpec{Serial: serial, Size: 1 << 30, Style: "data", FileSystem: "NTFS"})
+	w.MustAddDisk(windows.DiskSpec{Serial: serial, Size: 1 << 30, Style: "data", FileSystem: "NTFS"})
 	after, err := calls.Volumes.All()
 	w.do(err)
 	for _, name := range after {

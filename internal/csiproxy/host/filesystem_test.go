@@ -8,7 +8,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 // D-5: every operation that takes a path checks it before it does anything.
@@ -129,7 +129,7 @@ func TestMkdir_refusesAFileOrALinkInItsPlace(t *testing.T) {
 // §5.3: a success of Windows that changed nothing is none.
 func TestMkdir_believesNoFalseSuccess(t *testing.T) {
 	w := newWorld(t)
-	w.Inject(simulated.Fault{Call: "Directory.Mkdir", Action: simulated.Pretend})
+	w.Inject(windows.Fault{Call: "Directory.Mkdir", Action: windows.Pretend})
 	for _, path := range []string{pods + `\x`, pods + `\x\y`} {
 		if err := w.hub.Filesystem.Mkdir(ctx(), path); err == nil {
 			t.Errorf("%s was not made, and nobody says so", path)
@@ -143,7 +143,7 @@ func TestErrors_haveTheNumberOfWindowsAndItsMeaning(t *testing.T) {
 		win32.ErrorWriteProtect: backend.ErrPrecondition,
 	} {
 		w := newWorld(t)
-		w.Inject(simulated.Fault{Call: "Directory.Mkdir", Action: simulated.Fail, Errno: number})
+		w.Inject(windows.Fault{Call: "Directory.Mkdir", Action: windows.Fail, Errno: number})
 		err := w.hub.Filesystem.Mkdir(ctx(), pods+`\x`)
 		if !errors.Is(err, want) || !errors.Is(err, number) || !strings.Contains(err.Error(), number.Error()) || !strings.Contains(err.Error(), pods+`\x`) {
 			t.Errorf("%v: %v", number, err)
@@ -153,7 +153,7 @@ func TestErrors_haveTheNumberOfWindowsAndItsMeaning(t *testing.T) {
 
 func TestEveryOperation_endsWhenItsCallerLeaves(t *testing.T) {
 	w := newWorld(t)
-	hang := w.Inject(simulated.Fault{Call: "Directory.Mkdir", Action: simulated.Hang})
+	hang := w.Inject(windows.Fault{Call: "Directory.Mkdir", Action: windows.Hang})
 	defer hang.Remove()
 	limited, cancel := context.WithCancel(ctx())
 	done := make(chan error)
@@ -191,7 +191,7 @@ func TestRoots_areOpenedOnceTheyExist(t *testing.T) {
 
 func TestClose_givesTheRootsBackWhenNobodyUsesThem(t *testing.T) {
 	w := newWorld(t)
-	hang := w.Inject(simulated.Fault{Call: "Directory.Mkdir", Action: simulated.Hang})
+	hang := w.Inject(windows.Fault{Call: "Directory.Mkdir", Action: windows.Hang})
 	done := make(chan error)
 	go func() { done <- w.hub.Filesystem.Mkdir(ctx(), pods+`\x`) }()
 	for hang.Waiting() == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 var targetPortal = hub.Portal{Address: "10.0.0.1"}
@@ -179,10 +179,10 @@ func tellsWhatIsWrong(t *testing.T) {
 
 func TestISCSI_waitsForTheFirstDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, simulated.Options{DeviceDelay: 5 * time.Second})
-		mustDo(t, r.machine.AddTarget(simulated.ISCSITarget{Portal: targetPortal, IQN: targetName, LUNs: []simulated.DiskSpec{{Serial: "L", Size: gibi}}}))
+		r := newRig(t, windows.Options{DeviceDelay: 5 * time.Second})
+		mustDo(t, r.machine.AddTarget(windows.ISCSITarget{Portal: targetPortal, IQN: targetName, LUNs: []windows.DiskSpec{{Serial: "L", Size: gibi}}}))
 		empty := targetName + "-empty"
-		mustDo(t, r.machine.AddTarget(simulated.ISCSITarget{Portal: targetPortal, IQN: empty}))
+		mustDo(t, r.machine.AddTarget(windows.ISCSITarget{Portal: targetPortal, IQN: empty}))
 		h, ctx := r.host(), t.Context()
 		mustDo(t, h.ISCSI.AddPortal(ctx, targetPortal))
 		mustDo(t, h.ISCSI.Connect(ctx, hub.ISCSILogin{Portal: targetPortal, IQN: targetName}))
@@ -199,16 +199,16 @@ func TestISCSI_waitsForTheFirstDisk(t *testing.T) {
 
 func TestISCSI_startsItsService(t *testing.T) {
 	r := targetRig(t)
-	mustDo(t, r.machine.AddService(simulated.ServiceSpec{Name: "MSiSCSI", StartDelay: 10 * time.Millisecond}))
+	mustDo(t, r.machine.AddService(windows.ServiceSpec{Name: "MSiSCSI", StartDelay: 10 * time.Millisecond}))
 	mustDo(t, r.host().ISCSI.AddPortal(t.Context(), targetPortal))
-	mustDo(t, r.machine.AddService(simulated.ServiceSpec{Name: "MSiSCSI", StartType: serviceDisabled}))
+	mustDo(t, r.machine.AddService(windows.ServiceSpec{Name: "MSiSCSI", StartType: serviceDisabled}))
 	wantError(t, r.host().ISCSI.AddPortal(t.Context(), targetPortal), backend.ErrPrecondition, "MSiSCSI", "ERROR_SERVICE_DISABLED (1058)")
 }
 
 func TestSystem_knowsConfiguredServicesOnly(t *testing.T) {
-	r := newRig(t, simulated.Options{BIOSSerial: "ec2-1234"})
-	mustDo(t, r.machine.AddService(simulated.ServiceSpec{Name: "MpsSvc", Running: true}))
-	mustDo(t, r.machine.AddService(simulated.ServiceSpec{Name: "Spooler", DisplayName: "Print Spooler", StartType: 2, Running: true}))
+	r := newRig(t, windows.Options{BIOSSerial: "ec2-1234"})
+	mustDo(t, r.machine.AddService(windows.ServiceSpec{Name: "MpsSvc", Running: true}))
+	mustDo(t, r.machine.AddService(windows.ServiceSpec{Name: "Spooler", DisplayName: "Print Spooler", StartType: 2, Running: true}))
 	h, ctx := r.host(), t.Context()
 	// D-14: any name was taken.
 	for _, name := range []string{"MpsSvc", "csiproxy", "", "Spooler ", "MSiSCSI\x00"} {
@@ -231,10 +231,10 @@ func TestSystem_knowsConfiguredServicesOnly(t *testing.T) {
 
 func TestSystem_startsAndStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, simulated.Options{})
-		mustDo(t, r.machine.AddService(simulated.ServiceSpec{Name: "Spooler", StartDelay: 3 * time.Second, StopDelay: 2 * time.Second}))
-		mustDo(t, r.machine.AddService(simulated.ServiceSpec{Name: "Fax", DependsOn: []string{"Spooler"}, Running: true}))
-		mustDo(t, r.machine.AddService(simulated.ServiceSpec{Name: "FaxWeb", DependsOn: []string{"Fax"}, Running: true}))
+		r := newRig(t, windows.Options{})
+		mustDo(t, r.machine.AddService(windows.ServiceSpec{Name: "Spooler", StartDelay: 3 * time.Second, StopDelay: 2 * time.Second}))
+		mustDo(t, r.machine.AddService(windows.ServiceSpec{Name: "Fax", DependsOn: []string{"Spooler"}, Running: true}))
+		mustDo(t, r.machine.AddService(windows.ServiceSpec{Name: "FaxWeb", DependsOn: []string{"Fax"}, Running: true}))
 		h, ctx := r.host(), t.Context()
 		for range 2 {
 			mustDo(t, h.System.StartService(ctx, "spooler"))
@@ -248,13 +248,13 @@ func TestSystem_startsAndStops(t *testing.T) {
 				t.Errorf("%s: %d", name, state)
 			}
 		}
-		mustDo(t, r.machine.AddService(simulated.ServiceSpec{Name: "Spooler", StartDelay: time.Hour}))
+		mustDo(t, r.machine.AddService(windows.ServiceSpec{Name: "Spooler", StartDelay: time.Hour}))
 		start := time.Now()
 		wantError(t, h.System.StartService(ctx, "spooler"), backend.ErrUnavailable, "30s")
 		if took := time.Since(start); took > serviceLimit+time.Second {
 			t.Errorf("after %s", took)
 		}
-		mustDo(t, r.machine.AddService(simulated.ServiceSpec{Name: "Spooler", StartError: win32.ErrorServiceLogonFailed}))
+		mustDo(t, r.machine.AddService(windows.ServiceSpec{Name: "Spooler", StartError: win32.ErrorServiceLogonFailed}))
 		wantError(t, h.System.StartService(ctx, "spooler"), backend.ErrPrecondition, "ERROR_SERVICE_LOGON_FAILED (1069)")
 	})
 }
@@ -279,7 +279,7 @@ func FuzzCheckIQN(f *testing.F) {
 func TestISCSI_waitsForABusySession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := targetRig(t)
-		r.machine.SetOptions(func(o *simulated.Options) { o.SessionBusy, o.DeviceDelay = 5*time.Second, time.Second })
+		r.machine.SetOptions(func(o *windows.Options) { o.SessionBusy, o.DeviceDelay = 5*time.Second, time.Second })
 		h := r.host()
 		mustDo(t, connect(t.Context(), h))
 		if numbers, err := h.ISCSI.Disks(t.Context(), targetPortal, targetName); err != nil || len(numbers) != 1 {
@@ -287,7 +287,7 @@ func TestISCSI_waitsForABusySession(t *testing.T) {
 		}
 		mustDo(t, h.ISCSI.Disconnect(t.Context(), targetPortal, targetName))
 
-		r.machine.SetOptions(func(o *simulated.Options) { o.SessionBusy = time.Hour })
+		r.machine.SetOptions(func(o *windows.Options) { o.SessionBusy = time.Hour })
 		start := time.Now()
 		wantError(t, h.ISCSI.Connect(t.Context(), chapLogin()), backend.ErrInUse, "ISDSC_SESSION_BUSY")
 		if took := time.Since(start); took > 2*time.Minute {
@@ -309,7 +309,7 @@ func TestISCSI_anyOrderOfCalls(t *testing.T) {
 		rapid.Check(noDeadline, func(d *rapid.T) {
 			r := targetRig(t)
 			seconds := rapid.IntRange(0, 4)
-			r.machine.SetOptions(func(o *simulated.Options) {
+			r.machine.SetOptions(func(o *windows.Options) {
 				o.SessionBusy = time.Duration(seconds.Draw(d, "busy")) * time.Second
 				o.DeviceDelay = time.Duration(seconds.Draw(d, "devices")) * time.Second
 			})
@@ -330,9 +330,9 @@ func TestISCSI_anyOrderOfCalls(t *testing.T) {
 			}
 			d.Repeat(map[string]func(*rapid.T){
 				"connect": func(d *rapid.T) {
-					fault := r.machine.Inject(simulated.Fault{
+					fault := r.machine.Inject(windows.Fault{
 						Call:   rapid.SampledFrom([]string{"ISCSI.Login", "ISCSI.Persist", "ISCSI.Sessions", "none"}).Draw(d, "fails"),
-						Action: simulated.Fail, Errno: win32.ISDSCNonSpecificError, Times: 1,
+						Action: windows.Fail, Errno: win32.ISDSCNonSpecificError, Times: 1,
 					})
 					defer fault.Remove()
 					finish("connect", func() error { return h.ISCSI.Connect(ctx, chapLogin()) })

@@ -7,7 +7,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 func TestLink_leadsToADirectoryALinkOrAMountedFolder(t *testing.T) {
@@ -69,7 +69,7 @@ func TestLink_replacesNothing(t *testing.T) {
 func TestLink_believesNoFalseSuccess(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(plugins + `\dir`)
-	w.Inject(simulated.Fault{Call: "Directory.Symlink", Action: simulated.Pretend})
+	w.Inject(windows.Fault{Call: "Directory.Symlink", Action: windows.Pretend})
 	err := w.hub.Filesystem.Link(ctx(), plugins+`\dir`, pods+`\a`)
 	if err == nil || !strings.Contains(err.Error(), "there is none") {
 		t.Error(err)

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 // victim is the path that operations work on in races: three directories deep, so
@@ -80,7 +80,7 @@ func race(t *testing.T, name, path string, at int, junction bool) (won bool) {
 	w, volume := arrange(t)
 	defer w.host.Close()
 	before, n := w.tree(outside), 0
-	remove := w.Hook(func(simulated.Call) {
+	remove := w.Hook(func(windows.Call) {
 		if n == at {
 			won = w.swap(path, junction)
 		}
@@ -107,7 +107,7 @@ func TestDeaths_areFinishedByTheNextProcess(t *testing.T) {
 			}
 			calls, want := len(stop()), w.tree(kubelet)
 			for at := range calls {
-				for _, action := range []simulated.Action{simulated.DieBefore, simulated.DieAfter} {
+				for _, action := range []windows.Action{windows.DieBefore, windows.DieAfter} {
 					die(t, name, action, at+1, want)
 				}
 			}
@@ -115,10 +115,10 @@ func TestDeaths_areFinishedByTheNextProcess(t *testing.T) {
 	}
 }
 
-func die(t *testing.T, name string, action simulated.Action, at int, want string) {
+func die(t *testing.T, name string, action windows.Action, at int, want string) {
 	w, volume := arrange(t)
 	before := w.tree(outside)
-	fault := w.Inject(simulated.Fault{Action: action, At: at, Times: 1})
+	fault := w.Inject(windows.Fault{Action: action, At: at, Times: 1})
 	first := racers(w.hub, volume)[name]()
 	fault.Remove()
 	w.start()

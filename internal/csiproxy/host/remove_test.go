@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 func TestRmdir_withoutForceTakesAnEmptyDirectoryOnly(t *testing.T) {
@@ -119,7 +119,7 @@ func TestRmdir_takesAMountedFolderOffItsVolume(t *testing.T) {
 func TestRmdir_keepsAMountWhoseWritesAreNotSafe(t *testing.T) {
 	w := newWorld(t)
 	w.mount(plugins+`\pv`, "one")
-	w.Inject(simulated.Fault{Call: "Device.Flush", Action: simulated.Fail, Errno: win32.ErrorIODevice})
+	w.Inject(windows.Fault{Call: "Device.Flush", Action: windows.Fail, Errno: win32.ErrorIODevice})
 	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), plugins+`\pv`, true), backend.ErrUnavailable)
 	if link, err := w.Readlink(plugins + `\pv`); err != nil || !link.IsVolume() {
 		t.Error(link, err)
@@ -132,7 +132,7 @@ func TestRmdir_aHungVolumeKeepsNobodyElseWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.mount(plugins+`\pv`, "one")
-		hung := w.Inject(simulated.Fault{Call: "Device.Flush", Action: simulated.Hang})
+		hung := w.Inject(windows.Fault{Call: "Device.Flush", Action: windows.Hang})
 		for range 200 {
 			limited, cancel := context.WithTimeout(t.Context(), time.Second)
 			mustBe(t, w.hub.Filesystem.Rmdir(limited, plugins+`\pv`, true), context.DeadlineExceeded)
@@ -153,7 +153,7 @@ func TestRmdir_isOverBeforeAMountAtItsPathBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		volume := w.mount(plugins+`\pv`, "one")
-		hung := w.Inject(simulated.Fault{Call: "Device.Flush", Action: simulated.Hang})
+		hung := w.Inject(windows.Fault{Call: "Device.Flush", Action: windows.Hang})
 		limited, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		mustBe(t, w.hub.Filesystem.Rmdir(limited, plugins+`\pv`, true), context.DeadlineExceeded)
@@ -193,7 +193,7 @@ func TestRmdir_takesAFolderOffAVolumeThatIsGone(t *testing.T) {
 func TestRmdir_removesAMountPointThatWindowsDoesNotTakeOff(t *testing.T) {
 	w := newWorld(t)
 	w.mount(plugins+`\pv`, "one")
-	w.Inject(simulated.Fault{Call: "Volumes.DeleteMountPoint", Action: simulated.Fail, Errno: win32.ErrorInvalidParameter})
+	w.Inject(windows.Fault{Call: "Volumes.DeleteMountPoint", Action: windows.Fail, Errno: win32.ErrorInvalidParameter})
 	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), plugins+`\pv`, true), nil)
 	if w.Exists(plugins + `\pv`) {
 		t.Error("it is still there")
@@ -205,7 +205,7 @@ func TestRmdir_believesNoFalseSuccess(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(pods + `\p\a`)
 	w.do(w.Symlink(pods+`\link`, outside, true))
-	w.Inject(simulated.Fault{Call: "Directory.Remove", Action: simulated.Pretend})
+	w.Inject(windows.Fault{Call: "Directory.Remove", Action: windows.Pretend})
 	for _, path := range []string{`\p`, `\link`} {
 		if err := w.hub.Filesystem.Rmdir(ctx(), pods+path, true); err == nil {
 			t.Errorf("%s is still there, and nobody says so", path)
@@ -247,7 +247,7 @@ func TestRmdir_emptiesADirectoryAgainThatWasFilledMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(pods + `\p\a`)
 	fills := 0
-	defer w.Hook(func(call simulated.Call) {
+	defer w.Hook(func(call windows.Call) {
 		if call.Matches("Directory.Remove", pods+`\p`) && fills < 3 {
 			fills++
 			_ = w.WriteFile(fmt.Sprintf(`%s\p\new%d`, pods, fills), 1)
@@ -262,7 +262,7 @@ func TestRmdir_emptiesADirectoryAgainThatWasFilledMeanwhile(t *testing.T) {
 func TestRmdir_givesUpOnADirectoryThatIsAlwaysFilled(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(pods + `\p`)
-	defer w.Hook(func(call simulated.Call) {
+	defer w.Hook(func(call windows.Call) {
 		if call.Matches("Directory.Remove", pods+`\p`) {
 			_ = w.WriteFile(pods+`\p\new`, 1)
 		}
@@ -277,7 +277,7 @@ func TestRmdir_stopsBetweenEntriesWhenItsCallerLeaves(t *testing.T) {
 	}
 	limited, cancel := context.WithCancel(ctx())
 	removed := 0
-	defer w.Hook(func(call simulated.Call) {
+	defer w.Hook(func(call windows.Call) {
 		if call.Name == "Directory.Remove" {
 			if removed++; removed == 5 {
 				cancel()
@@ -358,7 +358,7 @@ func TestRmdir_waitsForARemovalThatIsPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, force := range []bool{false, true} {
 			w := newWorld(t)
-			w.SetOptions(func(o *simulated.Options) { o.DeletePending = true })
+			w.SetOptions(func(o *windows.Options) { o.DeletePending = true })
 			for _, path := range []string{`\p`, `\p\a\b`} {
 				if !force && path != `\p` {
 					continue

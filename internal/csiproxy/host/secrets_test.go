@@ -8,14 +8,14 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 // No secret reaches an error, the log or a file.
 func TestSecrets_areNowhere(t *testing.T) {
 	r, h := smbRig(t)
 	ctx := t.Context()
-	mustDo(t, r.machine.AddTarget(simulated.ISCSITarget{Portal: hub.Portal{Address: "10.0.0.1"}, IQN: targetName, User: "chapuser", Secret: "chapsecret-1234"}))
+	mustDo(t, r.machine.AddTarget(windows.ISCSITarget{Portal: hub.Portal{Address: "10.0.0.1"}, IQN: targetName, User: "chapuser", Secret: "chapsecret-1234"}))
 	var said []string
 	tell := func(err error) {
 		if err != nil {
@@ -39,7 +39,7 @@ func TestSecrets_areNowhere(t *testing.T) {
 	}
 	run(h)
 	for _, call := range []string{"SMB.Create", "ISCSI.Login", "ISCSI.SetSharedSecret"} {
-		r.machine.Inject(simulated.Fault{Call: call, Action: simulated.Fail, Errno: win32.ErrorGenFailure})
+		r.machine.Inject(windows.Fault{Call: call, Action: windows.Fail, Errno: win32.ErrorGenFailure})
 	}
 	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a")))
 	mustDo(t, h.SMB.Unmount(ctx, shareRemote, ""))

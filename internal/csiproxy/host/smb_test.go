@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 const (
@@ -26,11 +26,11 @@ const (
 // smbRig is a machine with shares that two users may use.
 func smbRig(t *testing.T) (*rig, hub.Host) {
 	t.Helper()
-	r := newRig(t, simulated.Options{})
+	r := newRig(t, windows.Options{})
 	r.log = &bytes.Buffer{}
 	users := map[string]string{"alice": smbPassword, "bob": "bob's own"}
 	for _, share := range []string{"share", "share2"} {
-		mustDo(t, r.machine.AddShare(simulated.SMBShare{Server: "server", Share: share, Users: users}))
+		mustDo(t, r.machine.AddShare(windows.SMBShare{Server: "server", Share: share, Users: users}))
 	}
 	mustDo(t, r.machine.MkdirAll(podsDir))
 	return r, r.host()
@@ -127,8 +127,8 @@ func TestSMB_unmountWaitsForALinkThatIsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, h := smbRig(t)
 		ctx := t.Context()
-		remove := func() *simulated.Injected {
-			return r.machine.Inject(simulated.Fault{Call: "Directory.Remove", Target: at("a"), Action: simulated.Fail, Errno: win32.ErrorSharingViolation})
+		remove := func() *windows.Injected {
+			return r.machine.Inject(windows.Fault{Call: "Directory.Remove", Target: at("a"), Action: windows.Fail, Errno: win32.ErrorSharingViolation})
 		}
 		mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
 		time.AfterFunc(time.Second, remove().Remove)
@@ -247,7 +247,7 @@ func TestSMB_takesANewPassword(t *testing.T) {
 	ctx := t.Context()
 	mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
 	mustDo(t, h.SMB.Mount(ctx, alice(at("b"))))
-	mustDo(t, r.machine.AddShare(simulated.SMBShare{Server: "server", Share: "share", Users: map[string]string{"alice": "changed"}}))
+	mustDo(t, r.machine.AddShare(windows.SMBShare{Server: "server", Share: "share", Users: map[string]string{"alice": "changed"}}))
 	renewed := alice(at("c"))
 	renewed.Password = "changed"
 	wantError(t, h.SMB.Mount(ctx, renewed), backend.ErrPrecondition, "another password") // it could be a wrong one
@@ -262,7 +262,7 @@ func TestSMB_takesANewPassword(t *testing.T) {
 		t.Error("b has lost its mapping")
 	}
 	// Alone, a new password is taken at once.
-	mustDo(t, r.machine.AddShare(simulated.SMBShare{Server: "server", Share: "share", Users: map[string]string{"alice": "again"}}))
+	mustDo(t, r.machine.AddShare(windows.SMBShare{Server: "server", Share: "share", Users: map[string]string{"alice": "again"}}))
 	renewed.Local, renewed.Password = at("b"), "again"
 	mustDo(t, h.SMB.Mount(ctx, renewed))
 }
@@ -271,7 +271,7 @@ func TestSMB_makesABrokenMappingAnew(t *testing.T) {
 	r, h := smbRig(t)
 	ctx := t.Context()
 	mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
-	for _, status := range []uint32{simulated.MappingPaused, simulated.MappingNetworkError, simulated.MappingUnavailable} {
+	for _, status := range []uint32{windows.MappingPaused, windows.MappingNetworkError, windows.MappingUnavailable} {
 		mustDo(t, r.machine.SetMappingStatus(shareKeyed, status))
 		mustDo(t, h.SMB.Mount(ctx, alice(at("b"))))
 		if link, err := h.Filesystem.IsLink(ctx, at("b")); !link || err != nil {
@@ -302,7 +302,7 @@ func TestSMB_doesNotUseAMappingOfSomebodyElse(t *testing.T) {
 	mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
 	// A broken one is replaced.
 	mustDo(t, foreign.Create(ctx, win32.SMBMappingRequest{Remote: `\\server\share2`, Username: "alice", Password: smbPassword}))
-	mustDo(t, r.machine.SetMappingStatus(`\\server\share2`, simulated.MappingNetworkError))
+	mustDo(t, r.machine.SetMappingStatus(`\\server\share2`, windows.MappingNetworkError))
 	other := alice(at("b"))
 	other.Remote = `\\server\share2`
 	mustDo(t, h.SMB.Mount(ctx, other))
@@ -312,7 +312,7 @@ func TestSMB_doesNotUseAMappingOfSomebodyElse(t *testing.T) {
 func TestSMB_tellsWhatIsWrong(t *testing.T) {
 	r, h := smbRig(t)
 	users := map[string]string{"alice": smbPassword}
-	for share, spec := range map[string]simulated.SMBShare{
+	for share, spec := range map[string]windows.SMBShare{
 		"plain":   {NoEncryption: true, Users: users},
 		"plain87": {NoEncryption: true, PrivacyError: win32.ErrorInvalidParameter, Users: users},
 		"denied":  {Denied: users},
@@ -320,7 +320,7 @@ func TestSMB_tellsWhatIsWrong(t *testing.T) {
 		spec.Server, spec.Share = "second", share
 		mustDo(t, r.machine.AddShare(spec))
 	}
-	mustDo(t, r.machine.AddShare(simulated.SMBShare{Server: "away", Share: "share", Users: users}))
+	mustDo(t, r.machine.AddShare(windows.SMBShare{Server: "away", Share: "share", Users: users}))
 	r.machine.SetServerReachable("away", false)
 	for name, test := range map[string]struct {
 		change func(*hub.SMBMount)

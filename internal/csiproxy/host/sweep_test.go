@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 // scenario is an operation of several calls, and what must be so after it.
@@ -24,7 +24,7 @@ type scenario struct {
 // the repetition converges and nothing was lost; a false success that left the
 // goal unreached was an error.
 func (s scenario) sweep(t *testing.T) {
-	var calls []simulated.Call
+	var calls []windows.Call
 	synctest.Test(t, func(t *testing.T) {
 		r := s.prepare(t)
 		h := r.host()
@@ -33,13 +33,13 @@ func (s scenario) sweep(t *testing.T) {
 		calls = stop()
 		s.verify(t, r, h)
 	})
-	for _, at := range simulated.Sweep(calls) {
+	for _, at := range windows.Sweep(calls) {
 		call := calls[at-1]
-		for _, action := range []simulated.Action{simulated.DieBefore, simulated.DieAfter, simulated.Fail, simulated.FailAfter, simulated.Pretend} {
-			if !call.Changes && action != simulated.DieBefore && action != simulated.Fail {
+		for _, action := range []windows.Action{windows.DieBefore, windows.DieAfter, windows.Fail, windows.FailAfter, windows.Pretend} {
+			if !call.Changes && action != windows.DieBefore && action != windows.Fail {
 				continue
 			}
-			fault := simulated.Fault{At: at, Times: 1, Action: action, Errno: 1117}
+			fault := windows.Fault{At: at, Times: 1, Action: action, Errno: 1117}
 			t.Run(fmt.Sprintf("%s at call %d of %d, %s", action, at, len(calls), call.Name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { s.once(t, fault) })
 			})
@@ -48,7 +48,7 @@ func (s scenario) sweep(t *testing.T) {
 	t.Logf("%d calls", len(calls))
 }
 
-func (s scenario) once(t *testing.T, fault simulated.Fault) {
+func (s scenario) once(t *testing.T, fault windows.Fault) {
 	t.Helper()
 	r := s.prepare(t)
 	h := r.host()
@@ -56,7 +56,7 @@ func (s scenario) once(t *testing.T, fault simulated.Fault) {
 	err := s.run(t.Context(), h)
 	injected.Remove()
 	if err == nil { // then the goal is reached, by this process or in spite of the fault
-		if fault.Action == simulated.Pretend || fault.Action == simulated.Fail || fault.Action == simulated.FailAfter {
+		if fault.Action == windows.Pretend || fault.Action == windows.Fail || fault.Action == windows.FailAfter {
 			s.verify(t, r, h)
 		}
 	}
@@ -79,20 +79,20 @@ func (s scenario) verify(t *testing.T, r *rig, h hub.Host) {
 
 const cloudSerial = "vol0123456789abcdef0_00000001."
 
-func cloudDisk(size int64) simulated.DiskSpec {
-	return simulated.DiskSpec{Serial: cloudSerial, Size: size}
+func cloudDisk(size int64) windows.DiskSpec {
+	return windows.DiskSpec{Serial: cloudSerial, Size: size}
 }
 
 // blankRig has a blank disk 1 that a SAN policy keeps offline and read-only.
 func blankRig(t *testing.T) *rig {
-	r := newRig(t, simulated.Options{SANPolicy: simulated.OfflineAll})
+	r := newRig(t, windows.Options{SANPolicy: windows.OfflineAll})
 	r.machine.MustAddDisk(cloudDisk(10 * gibi))
 	return r
 }
 
 // volumeRig has a volume on disk 1, formatted or not.
 func volumeRig(t *testing.T, fileSystem string) *rig {
-	r := newRig(t, simulated.Options{})
+	r := newRig(t, windows.Options{})
 	spec := cloudDisk(10 * gibi)
 	spec.Style, spec.FileSystem = "data", fileSystem
 	r.machine.MustAddDisk(spec)
@@ -263,10 +263,10 @@ const targetName = "iqn.2026-01.example.storage:disk1"
 // targetRig has a target in the network that wants CHAP.
 func targetRig(t *testing.T) *rig {
 	t.Helper()
-	r := newRig(t, simulated.Options{})
-	mustDo(t, r.machine.AddTarget(simulated.ISCSITarget{
+	r := newRig(t, windows.Options{})
+	mustDo(t, r.machine.AddTarget(windows.ISCSITarget{
 		Portal: hub.Portal{Address: "10.0.0.1"}, IQN: targetName, User: "chapuser", Secret: "chapsecret-1234", MutualSecret: "mutual-secret-1",
-		LUNs: []simulated.DiskSpec{{Serial: "LUN0", Size: gibi}},
+		LUNs: []windows.DiskSpec{{Serial: "LUN0", Size: gibi}},
 	}))
 	return r
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 // D-5, L-1: where a volume may be mounted.
@@ -45,7 +45,7 @@ func TestMount_letsTheDirectoryGoWhenWindowsWantsItAlone(t *testing.T) {
 	w := newWorld(t)
 	volume := w.mount(plugins+`\first`, "one")
 	w.mkdir(plugins + `\empty`)
-	w.Inject(simulated.Fault{Call: "Volumes.SetMountPoint", Times: 1, Action: simulated.Fail, Errno: win32.ErrorSharingViolation})
+	w.Inject(windows.Fault{Call: "Volumes.SetMountPoint", Times: 1, Action: windows.Fail, Errno: win32.ErrorSharingViolation})
 	mustBe(t, w.hub.Volumes.Mount(ctx(), volume, plugins+`\empty`), nil)
 	w.idle()
 }

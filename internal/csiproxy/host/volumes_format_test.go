@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 // dataOffset is where the simulated machine begins a prepared data partition.
@@ -21,7 +21,7 @@ const dataOffset = 17 * mebi
 // rawRig has a raw volume with some bytes on it.
 func rawRig(t *testing.T, parts map[int64][]byte) (*rig, hub.Host, string) {
 	t.Helper()
-	r := newRig(t, simulated.Options{})
+	r := newRig(t, windows.Options{})
 	spec := cloudDisk(10 * gibi)
 	spec.Style, spec.Bytes = "data", map[int64][]byte{}
 	for offset, data := range parts {
@@ -78,17 +78,17 @@ func TestFormat_refusesWhatItCannotReadOrDoesNotKnow(t *testing.T) {
 	for _, fileSystem := range []string{"ext4", "FAT32", "NTFS /q", "ReFS"} {
 		wantError(t, h.Volumes.Format(ctx, volume, fileSystem), backend.ErrInvalid, "NTFS")
 	}
-	fault := r.machine.Inject(simulated.Fault{Call: "Device.ReadAt", At: 2, Action: simulated.Fail, Errno: win32.ErrorReadFault})
+	fault := r.machine.Inject(windows.Fault{Call: "Device.ReadAt", At: 2, Action: windows.Fail, Errno: win32.ErrorReadFault})
 	wantError(t, h.Volumes.Format(ctx, volume, ""), backend.ErrUnavailable, "ERROR_READ_FAULT (30)")
 	fault.Remove()
-	fault = r.machine.Inject(simulated.Fault{Call: "Volumes.Information", Action: simulated.Fail, Errno: win32.ErrorDiskCorrupt})
+	fault = r.machine.Inject(windows.Fault{Call: "Volumes.Information", Action: windows.Fail, Errno: win32.ErrorDiskCorrupt})
 	wantError(t, h.Volumes.Format(ctx, volume, ""), backend.ErrDataLoss, "ERROR_DISK_CORRUPT (1393)")
 	fault.Remove()
 	mustDo(t, h.Volumes.Format(ctx, volume, "ntfs"))
 }
 
 func TestFormat_refusesAReadOnlyDisk(t *testing.T) {
-	r := newRig(t, simulated.Options{})
+	r := newRig(t, windows.Options{})
 	spec := cloudDisk(10 * gibi)
 	spec.Style, spec.ReadOnly = "data", true
 	r.machine.MustAddDisk(spec)
@@ -103,7 +103,7 @@ func TestFormat_refusesAReadOnlyDisk(t *testing.T) {
 func TestFormat_aRepeatedCallThatWaitedIsNoSecondFormat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, h, volume := rawRig(t, nil)
-		r.machine.Inject(simulated.Fault{Call: "Volumes.Format", Action: simulated.Delay, For: time.Minute})
+		r.machine.Inject(windows.Fault{Call: "Volumes.Format", Action: windows.Delay, For: time.Minute})
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		results := make(chan error, 8)
@@ -153,18 +153,18 @@ func TestFormat_finishesWhatItHadBegunAndNothingElse(t *testing.T) {
 	}))
 	t.Run("one that Windows takes for damaged", inBubble(func(t *testing.T) {
 		r, h, volume := begun(t, half)
-		damaged := r.machine.Inject(simulated.Fault{Call: "Volumes.Information", Action: simulated.Fail, Errno: win32.ErrorFileCorrupt})
+		damaged := r.machine.Inject(windows.Fault{Call: "Volumes.Information", Action: windows.Fail, Errno: win32.ErrorFileCorrupt})
 		// Whoever looks first, as all do, is told that there is something to format.
 		if fs, err := h.Volumes.FileSystem(t.Context(), volume); fs != "" || err != nil {
 			t.Errorf("%q, %v", fs, err)
 		}
 		damaged.Remove()
-		r.machine.Inject(simulated.Fault{Call: "Volumes.Information", Times: 1, Action: simulated.Fail, Errno: win32.ErrorFileCorrupt})
+		r.machine.Inject(windows.Fault{Call: "Volumes.Information", Times: 1, Action: windows.Fail, Errno: win32.ErrorFileCorrupt})
 		mustDo(t, h.Volumes.Format(t.Context(), volume, ""))
 	}))
 	t.Run("a damaged one that is not its own", func(t *testing.T) {
 		r, h, volume := rawRig(t, half)
-		r.machine.Inject(simulated.Fault{Call: "Volumes.Information", Action: simulated.Fail, Errno: win32.ErrorFileCorrupt})
+		r.machine.Inject(windows.Fault{Call: "Volumes.Information", Action: windows.Fail, Errno: win32.ErrorFileCorrupt})
 		_, err := h.Volumes.FileSystem(t.Context(), volume)
 		wantError(t, err, backend.ErrDataLoss)
 	})
@@ -198,7 +198,7 @@ func TestFormat_finishesWhatItHadBegunAndNothingElse(t *testing.T) {
 func TestMount_endsWhatIsRecordedOfAFormat(t *testing.T) {
 	r, h, volume := begun(t, nil)
 	ctx := t.Context()
-	r.machine.Inject(simulated.Fault{Call: "Volumes.Format", Times: 1, Action: simulated.FailAfter, Errno: win32.ErrorGenFailure})
+	r.machine.Inject(windows.Fault{Call: "Volumes.Format", Times: 1, Action: windows.FailAfter, Errno: win32.ErrorGenFailure})
 	wantError(t, h.Volumes.Format(ctx, volume, ""), backend.ErrUnavailable)
 	mustDo(t, h.Volumes.Mount(ctx, volume, stagingDir))
 	if left, _ := os.ReadDir(r.state); len(left) > 0 {
@@ -211,7 +211,7 @@ func TestMount_endsWhatIsRecordedOfAFormat(t *testing.T) {
 func TestFormat_waitsForWhatArrivesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, h, volume := rawRig(t, nil)
-		r.machine.SetOptions(func(o *simulated.Options) { o.ListDelay, o.FormatDelay = 5*time.Second, 2*time.Second })
+		r.machine.SetOptions(func(o *windows.Options) { o.ListDelay, o.FormatDelay = 5*time.Second, 2*time.Second })
 		mustDo(t, h.Volumes.Format(t.Context(), volume, ""))
 		if fs, err := h.Volumes.FileSystem(t.Context(), volume); fs != "NTFS" || err != nil {
 			t.Errorf("%q, %v", fs, err)
@@ -221,7 +221,7 @@ func TestFormat_waitsForWhatArrivesLate(t *testing.T) {
 		}
 
 		r, h, volume = rawRig(t, nil)
-		r.machine.SetOptions(func(o *simulated.Options) { o.ListDelay = time.Hour })
+		r.machine.SetOptions(func(o *windows.Options) { o.ListDelay = time.Hour })
 		start := time.Now()
 		wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrUnavailable, volume, "WMI")
 		if took := time.Since(start); took > 2*volumeLimit {
@@ -233,7 +233,7 @@ func TestFormat_waitsForWhatArrivesLate(t *testing.T) {
 // The results of MSFT_Volume.Format are numbers of their own.
 func TestFormat_tellsWhatTheStorageProviderSays(t *testing.T) {
 	r, h, volume := rawRig(t, nil)
-	remove := r.machine.Hook(func(c simulated.Call) {
+	remove := r.machine.Hook(func(c windows.Call) {
 		if c.Name == "Volumes.Format" { // another program locks the volume in the last moment
 			device, err := r.machine.Calls().Volumes.Open(volume, win32.ReadWrite)
 			mustDo(t, err)

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 // D-11 and the bad sizes of ResizeVolume.
@@ -15,7 +15,7 @@ func TestResize_byAnyAmountAndNeverBack(t *testing.T) {
 	h, ctx := r.host(), t.Context()
 	volume, err := onlyVolume(ctx, h)
 	mustDo(t, err)
-	state := func() simulated.StateVolume { return r.machine.State().Disks[1].Volumes[0] }
+	state := func() windows.StateVolume { return r.machine.State().Disks[1].Volumes[0] }
 	full := state()
 	for _, size := range []int64{0, 1, gibi, full.Length, 10 * gibi} {
 		got, err := h.Volumes.Resize(ctx, volume, size)
@@ -52,8 +52,8 @@ func TestResize_finishesTheFilesystemAlone(t *testing.T) {
 	volume, err := onlyVolume(ctx, h)
 	mustDo(t, err)
 	mustDo(t, r.machine.GrowDisk(1, 20*gibi))
-	fault := r.machine.Inject(simulated.Fault{Call: "FSCTL_EXTEND_VOLUME", Action: simulated.DieBefore})
-	if _, err := h.Volumes.Resize(ctx, volume, 0); !errors.Is(err, simulated.ErrDied) {
+	fault := r.machine.Inject(windows.Fault{Call: "FSCTL_EXTEND_VOLUME", Action: windows.DieBefore})
+	if _, err := h.Volumes.Resize(ctx, volume, 0); !errors.Is(err, windows.ErrDied) {
 		t.Fatal(err)
 	}
 	fault.Remove()
@@ -79,7 +79,7 @@ func TestResize_refusesWhatCannotGrow(t *testing.T) {
 		_, err = h.Volumes.Resize(ctx, volume, 0)
 		wantError(t, err, backend.ErrPrecondition, "only NTFS grows")
 	}
-	r := newRig(t, simulated.Options{})
+	r := newRig(t, windows.Options{})
 	spec := cloudDisk(10 * gibi)
 	spec.Style, spec.FileSystem, spec.ReadOnly, spec.DataSize = "data", "NTFS", true, gibi
 	r.machine.MustAddDisk(spec)
@@ -95,7 +95,7 @@ func TestResize_refusesWhatCannotGrow(t *testing.T) {
 func TestResize_waitsForTheTableToFollowTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for lag, want := range map[int]error{3: nil, 1000: backend.ErrUnavailable} {
-			r := newRig(t, simulated.Options{UsableLag: lag})
+			r := newRig(t, windows.Options{UsableLag: lag})
 			spec := cloudDisk(10 * gibi)
 			spec.Style, spec.FileSystem = "data", "NTFS"
 			r.machine.MustAddDisk(spec)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 const noSuchVolume = `\\?\Volume{00000000-0000-0000-0000-000000000001}\`
@@ -53,7 +53,7 @@ func TestVolumes_anUnknownOneIsNotFound(t *testing.T) {
 }
 
 func TestVolumes_aSpannedOneIsRefused(t *testing.T) {
-	r := newRig(t, simulated.Options{})
+	r := newRig(t, windows.Options{})
 	spec := cloudDisk(10 * gibi)
 	spec.Style, spec.FileSystem, spec.Spanned = "data", "NTFS", win32.VolumeDiskExtents{{Disk: 0, Offset: 0, Length: mebi}}
 	r.machine.MustAddDisk(spec)
@@ -121,10 +121,10 @@ func TestMount_comparesWithWhatIsThereAlready(t *testing.T) {
 	h, ctx := r.host(), t.Context()
 	volume, err := onlyVolume(ctx, h)
 	mustDo(t, err)
-	r.machine.Inject(simulated.Fault{Call: "Volumes.SetMountPoint", Times: 1, Action: simulated.FailAfter, Errno: win32.ErrorDirNotEmpty})
+	r.machine.Inject(windows.Fault{Call: "Volumes.SetMountPoint", Times: 1, Action: windows.FailAfter, Errno: win32.ErrorDirNotEmpty})
 	mustDo(t, h.Volumes.Mount(ctx, volume, stagingDir))
 	mustDo(t, h.Volumes.Unmount(ctx, volume, stagingDir))
-	r.machine.Inject(simulated.Fault{Call: "Volumes.SetMountPoint", Times: 1, Action: simulated.Fail, Errno: win32.ErrorDirNotEmpty})
+	r.machine.Inject(windows.Fault{Call: "Volumes.SetMountPoint", Times: 1, Action: windows.Fail, Errno: win32.ErrorDirNotEmpty})
 	wantError(t, h.Volumes.Mount(ctx, volume, stagingDir), backend.ErrPrecondition, "ERROR_DIR_NOT_EMPTY (145)")
 }
 
@@ -151,14 +151,14 @@ func TestUnmount_flushesFirst(t *testing.T) {
 	volume, err := onlyVolume(ctx, h)
 	mustDo(t, err)
 	mustDo(t, h.Volumes.Mount(ctx, volume, stagingDir))
-	fault := r.machine.Inject(simulated.Fault{Call: "Device.Flush", Action: simulated.Fail, Errno: win32.ErrorWriteFault})
+	fault := r.machine.Inject(windows.Fault{Call: "Device.Flush", Action: windows.Fail, Errno: win32.ErrorWriteFault})
 	wantError(t, h.Volumes.Unmount(ctx, volume, stagingDir), backend.ErrUnavailable, "ERROR_WRITE_FAULT (29)")
 	wantError(t, h.Volumes.Flush(ctx, volume), backend.ErrUnavailable, "ERROR_WRITE_FAULT (29)")
 	if at, err := h.Volumes.At(ctx, stagingDir); at != volume || err != nil {
 		t.Errorf("%q, %v", at, err)
 	}
 	fault.Remove()
-	r.machine.Inject(simulated.Fault{Call: "Device.Flush", Times: 1, Action: simulated.Fail, Errno: win32.ErrorWriteProtect})
+	r.machine.Inject(windows.Fault{Call: "Device.Flush", Times: 1, Action: windows.Fail, Errno: win32.ErrorWriteProtect})
 	mustDo(t, h.Volumes.Unmount(ctx, volume, stagingDir)) // nothing to write on a read-only disk
 	mustDo(t, h.Volumes.Flush(ctx, volume))
 }
@@ -188,7 +188,7 @@ func TestVolumes_aCallerOfAHungVolumeIsAnswered(t *testing.T) {
 		h := r.host()
 		volume, err := onlyVolume(t.Context(), h)
 		mustDo(t, err)
-		hung := r.machine.Inject(simulated.Fault{Target: cloudSerial, Action: simulated.Hang})
+		hung := r.machine.Inject(windows.Fault{Target: cloudSerial, Action: windows.Hang})
 		for range 10 {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			if _, err := h.Volumes.FileSystem(ctx, volume); !errors.Is(err, context.DeadlineExceeded) {

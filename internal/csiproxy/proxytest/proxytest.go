@@ -13,10 +13,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server/memory"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/client"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 // Kubelet is the directory that the proxy works in.
@@ -24,7 +24,7 @@ const Kubelet = `C:\var\lib\kubelet`
 
 // Node is a machine and its csi-proxy.
 type Node struct {
-	*simulated.Machine
+	*windows.Machine
 	t     testing.TB
 	pipes *memory.Pipes
 	state string
@@ -35,7 +35,7 @@ type Node struct {
 // directories plugins\x and pods\u of the kubelet.
 func New(t testing.TB, versions ...string) *Node {
 	t.Helper()
-	n := &Node{Machine: simulated.New(simulated.Options{SANPolicy: simulated.OfflineShared}), t: t, pipes: memory.New(), state: winetest.Dir(t), stop: func() {}}
+	n := &Node{Machine: windows.New(windows.Options{SANPolicy: windows.OfflineShared}), t: t, pipes: memory.New(), state: winetest.Dir(t), stop: func() {}}
 	for _, path := range []string{Kubelet + `\plugins\x`, Kubelet + `\pods\u`} {
 		n.must(n.MkdirAll(path))
 	}

@@ -3,7 +3,7 @@ package server
 import (
 	"google.golang.org/grpc/status"
 
-	"github.com/holdfast-csi/holdfast/internal/statuscode"
+	"github.com/holdfast-csi/holdfast/internal/csi/statuscode"
 )
 
 // toStatus is the one place where an error of the host becomes a gRPC status.

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
 // capabilitiesOf lists what a driver can do, in the words of the specification,

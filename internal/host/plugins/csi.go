@@ -14,7 +14,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
 // maximumNodeID is what the API takes (k8s.io/api storage/v1, CSINodeDriver) and

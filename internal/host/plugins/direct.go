@@ -5,7 +5,7 @@ import (
 
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
 )
 

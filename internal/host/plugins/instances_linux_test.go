@@ -17,19 +17,19 @@ import (
 	"google.golang.org/grpc/codes"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // process is an instance of a driver with its registrar, as a process has both.
 type process struct {
 	m                *machine
-	driver           *csitest.Driver
+	driver           *csidriver.Driver
 	endpoint, socket string
 	end              func()
 }
 
 // spawn starts an instance under a name that is its own.
-func (m *machine) spawn(instance string, driver *csitest.Driver) *process {
+func (m *machine) spawn(instance string, driver *csidriver.Driver) *process {
 	m.t.Helper()
 	p := &process{
 		m: m, driver: driver, endpoint: filepath.Join(m.directory, instance+".sock"),
@@ -100,7 +100,7 @@ func (m *machine) serving(want *process) {
 
 func TestManager_aDriverThatCrashedAndLeftItsSocketIsAwayAndThenBack(t *testing.T) {
 	m := newMachine(t, untried)
-	p := m.spawn("one", csitest.New("d.example"))
+	p := m.spawn("one", csidriver.New("d.example"))
 	m.serving(p)
 	p.crash()
 	m.serving(nil)
@@ -123,9 +123,9 @@ func TestManager_aDriverThatCrashedAndLeftItsSocketIsAwayAndThenBack(t *testing.
 
 func TestManager_anInstanceThatIsAwayIsReplacedByTheOneBefore(t *testing.T) {
 	m := newMachine(t)
-	old := m.spawn("old", csitest.New("d.example"))
+	old := m.spawn("old", csidriver.New("d.example"))
 	m.serving(old)
-	young := m.spawn("young", csitest.New("d.example"))
+	young := m.spawn("young", csidriver.New("d.example"))
 	m.serving(young)
 	young.crash()
 	m.serving(old)
@@ -135,11 +135,11 @@ func TestManager_anInstanceThatIsAwayIsReplacedByTheOneBefore(t *testing.T) {
 
 func TestManager_anotherDriverBehindTheSocketIsRefused(t *testing.T) {
 	m := newMachine(t)
-	p := m.spawn("one", csitest.New("d.example"))
+	p := m.spawn("one", csidriver.New("d.example"))
 	m.serving(p)
 	p.crash()
 	m.serving(nil)
-	for _, other := range []*csitest.Driver{csitest.New("e.example"), csitest.New("d.example")} {
+	for _, other := range []*csidriver.Driver{csidriver.New("e.example"), csidriver.New("d.example")} {
 		other.NodeID = "node-2"
 		p.driver = other
 		p.revive()
@@ -159,10 +159,10 @@ func TestManager_anotherDriverBehindTheSocketIsRefused(t *testing.T) {
 
 func TestManager_aDriverThatStillStartsDoesNotServe(t *testing.T) {
 	m := newMachine(t, func(m *Manager) { m.timing.firstRetry = 5 * time.Millisecond })
-	old := m.spawn("old", csitest.New("d.example"))
+	old := m.spawn("old", csidriver.New("d.example"))
 	m.serving(old)
 	ready := make(chan struct{})
-	driver := csitest.New("d.example")
+	driver := csidriver.New("d.example")
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		select {
 		case <-ready:
@@ -170,7 +170,7 @@ func TestManager_aDriverThatStillStartsDoesNotServe(t *testing.T) {
 		default:
 		}
 		if rpc == "Probe" {
-			return csitest.Fail(codes.FailedPrecondition, "the pool is not there yet")
+			return csidriver.Fail(codes.FailedPrecondition, "the pool is not there yet")
 		}
 		return nil
 	}
@@ -190,9 +190,9 @@ func TestManager_aDriverThatStillStartsDoesNotServe(t *testing.T) {
 
 func TestManager_aNewerInstanceThatCanDoLessServesAndIsWarnedOf(t *testing.T) {
 	m := newMachine(t)
-	old := m.spawn("old", csitest.New("d.example"))
+	old := m.spawn("old", csidriver.New("d.example"))
 	m.serving(old)
-	driver := csitest.New("d.example")
+	driver := csidriver.New("d.example")
 	driver.Node = nil
 	young := m.spawn("young", driver)
 	m.serving(young)
@@ -205,7 +205,7 @@ func TestManager_aNewerInstanceThatCanDoLessServesAndIsWarnedOf(t *testing.T) {
 func TestManager_aCallThatRunsEndsOverTheOldConnection(t *testing.T) {
 	m := newMachine(t)
 	begun, finish := make(chan struct{}), make(chan struct{})
-	driver := csitest.New("d.example")
+	driver := csidriver.New("d.example")
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "NodePublishVolume" {
 			close(begun)
@@ -219,7 +219,7 @@ func TestManager_aCallThatRunsEndsOverTheOldConnection(t *testing.T) {
 	answer := make(chan error, 1)
 	go func() { answer <- client.NodePublishVolume(t.Context(), &csi.NodePublishVolumeRequest{VolumeId: "v"}) }()
 	<-begun
-	young := m.spawn("young", csitest.New("d.example"))
+	young := m.spawn("young", csidriver.New("d.example"))
 	m.serving(young)
 	if err := os.Remove(old.socket); err != nil {
 		t.Fatal(err)
@@ -234,10 +234,10 @@ func TestManager_aCallThatRunsEndsOverTheOldConnection(t *testing.T) {
 // A caller that asked for the driver just before the old instance went.
 func TestManager_aCallThatComesTooLateGoesToTheSuccessor(t *testing.T) {
 	m := newMachine(t)
-	old := m.spawn("old", csitest.New("d.example"))
+	old := m.spawn("old", csidriver.New("d.example"))
 	m.serving(old)
 	client := m.wait("d.example").Client
-	young := m.spawn("young", csitest.New("d.example"))
+	young := m.spawn("young", csidriver.New("d.example"))
 	m.serving(young)
 	old.stop() // what is sent while it ends is lost; what is sent then is not
 	m.eventually(func() bool { return client.Probe(t.Context()) == nil })
@@ -256,8 +256,8 @@ func TestManager_pluginsThatHangHoldUpNobody(t *testing.T) {
 	quick := func(m *Manager) {
 		m.timing.info, m.timing.notify, m.timing.identity = time.Second/2, time.Second/2, time.Second/2
 	}
-	silent := func(rpc string) *csitest.Driver {
-		driver := csitest.New("h.example")
+	silent := func(rpc string) *csidriver.Driver {
+		driver := csidriver.New("h.example")
 		driver.Before = func(ctx context.Context, name string, _ any) error {
 			if name == rpc {
 				return hang(ctx)
@@ -267,7 +267,7 @@ func TestManager_pluginsThatHangHoldUpNobody(t *testing.T) {
 		return driver
 	}
 	cases := map[string]struct {
-		driver *csitest.Driver
+		driver *csidriver.Driver
 		change func(*plugin)
 		want   string
 	}{
@@ -281,7 +281,7 @@ func TestManager_pluginsThatHangHoldUpNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, quick)
 			m.start("hangs", c.driver, c.change)
-			m.start("works", csitest.New("d.example"), nil)
+			m.start("works", csidriver.New("d.example"), nil)
 			m.wait("d.example")
 			hanging := &process{socket: filepath.Join(m.directory, "registry", "hangs-reg.sock")}
 			m.eventually(func() bool { // on a slow machine another question runs out first, at first
@@ -298,7 +298,7 @@ func TestManager_whatFailsIsNoChange(t *testing.T) {
 	m := newMachine(t, func(m *Manager) { m.timing.firstRetry = time.Millisecond })
 	m.manager.Settle(t.Context())
 	changed := m.manager.Changed()
-	driver := csitest.New("d.example")
+	driver := csidriver.New("d.example")
 	driver.NodeID = ""
 	m.spawn("one", driver)
 	for deadline := time.Now().Add(patience); driver.Count("NodeGetInfo") < 4; time.Sleep(time.Millisecond) {
@@ -315,7 +315,7 @@ func TestManager_whatFailsIsNoChange(t *testing.T) {
 
 func TestManager_thePluginThatCrashesWhileItRegistersIsTriedAgain(t *testing.T) {
 	m := newMachine(t)
-	driver := csitest.New("d.example")
+	driver := csidriver.New("d.example")
 	var p *process
 	started := make(chan struct{})
 	driver.Before = func(ctx context.Context, rpc string, _ any) error {
@@ -334,7 +334,7 @@ func TestManager_thePluginThatCrashesWhileItRegistersIsTriedAgain(t *testing.T) 
 			t.Fatal(err)
 		}
 	}
-	m.serving(m.spawn("one", csitest.New("d.example")))
+	m.serving(m.spawn("one", csidriver.New("d.example")))
 }
 
 func TestManager_absurdAnswersAreRefused(t *testing.T) {
@@ -359,7 +359,7 @@ func TestManager_absurdAnswersAreRefused(t *testing.T) {
 func TestNodes_aDriverStaysForAWhileAfterItsLastInstance(t *testing.T) {
 	const withdraw = 300 * time.Millisecond
 	m := newMachine(t, func(m *Manager) { m.timing.withdraw = withdraw })
-	p := m.spawn("one", csitest.New("d.example"))
+	p := m.spawn("one", csidriver.New("d.example"))
 	m.serving(p)
 	start := time.Now()
 	p.stop()
@@ -368,11 +368,11 @@ func TestNodes_aDriverStaysForAWhileAfterItsLastInstance(t *testing.T) {
 		t.Error("it is withdrawn at once")
 	}
 	m.until(func() bool { return len(m.manager.Nodes()) == 0 })
-	p = m.spawn("one", csitest.New("d.example"))
+	p = m.spawn("one", csidriver.New("d.example"))
 	m.serving(p)
 	p.stop()
 	m.serving(nil)
-	m.serving(m.spawn("one", csitest.New("d.example")))
+	m.serving(m.spawn("one", csidriver.New("d.example")))
 	time.Sleep(withdraw + 50*time.Millisecond)
 	if len(m.manager.Nodes()) != 1 {
 		t.Error("the departure of the one before withdrew the one that serves")
@@ -384,7 +384,7 @@ func TestOffer_registersADriverThatHasNoRegistrar(t *testing.T) {
 	endpoint := filepath.Join(m.directory, "d.sock")
 	offer := m.manager.Offer(endpoint)
 	m.eventually(func() bool { _, _, failure := offer.State(); return failure != nil })
-	stop := csitest.New("d.example").Serve(listen(t, endpoint))
+	stop := csidriver.New("d.example").Serve(listen(t, endpoint))
 	defer stop()
 	m.wait("d.example")
 	m.eventually(func() bool { return m.manager.List()[0].State == StateRegistered })
@@ -404,7 +404,7 @@ func TestOffer_isOverWhenNoCallRuns(t *testing.T) {
 	m := newMachine(t, func(m *Manager) { m.timing.late = time.Millisecond })
 	endpoint := filepath.Join(m.directory, "d.sock")
 	begun, finish := make(chan struct{}), make(chan struct{})
-	driver := csitest.New("d.example")
+	driver := csidriver.New("d.example")
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "NodePublishVolume" {
 			close(begun)
@@ -436,7 +436,7 @@ func TestOffer_isOverWhenNoCallRuns(t *testing.T) {
 // CM-109: the number of volumes that a node takes may change.
 func TestRefresh_takesANewLimitAndNoNewName(t *testing.T) {
 	m := newMachine(t)
-	driver := csitest.New("d.example")
+	driver := csidriver.New("d.example")
 	p := m.spawn("one", driver)
 	m.serving(p)
 	before := m.wait("d.example")

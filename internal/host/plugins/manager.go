@@ -20,7 +20,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
 )
 
@@ -55,7 +55,7 @@ var ErrNotRegistered = errors.New("not registered")
 type Driver struct {
 	Name   string
 	Socket pluginwatch.Socket
-	Client *csiclient.Client
+	Client *client.Client
 	Node   NodeInfo
 }
 

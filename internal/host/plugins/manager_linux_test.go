@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -121,7 +121,7 @@ func listen(t *testing.T, path string) net.Listener {
 }
 
 // start serves a driver and its registration, and returns what stops both.
-func (m *machine) start(instance string, driver *csitest.Driver, change func(*plugin)) (*plugin, func()) {
+func (m *machine) start(instance string, driver *csidriver.Driver, change func(*plugin)) (*plugin, func()) {
 	m.t.Helper()
 	endpoint := filepath.Join(m.directory, instance+".sock")
 	stopDriver := driver.Serve(listen(m.t, endpoint))
@@ -183,7 +183,7 @@ func (m *machine) until(condition func() bool) {
 
 func TestManager_registersAndUnregisters(t *testing.T) {
 	m := newMachine(t)
-	driver := csitest.New("d.example")
+	driver := csidriver.New("d.example")
 	driver.Topology = map[string]string{"zone": "a"}
 	p, stop := m.start("one", driver, nil)
 	registered := m.wait("d.example")
@@ -206,7 +206,7 @@ func TestManager_registersAndUnregisters(t *testing.T) {
 func TestManager_refusesAndTellsThePlugin(t *testing.T) {
 	cases := []struct {
 		name   string
-		driver func(*csitest.Driver)
+		driver func(*csidriver.Driver)
 		plugin func(*plugin)
 		want   string
 	}{
@@ -219,13 +219,13 @@ func TestManager_refusesAndTellsThePlugin(t *testing.T) {
 		{"a bad name", nil, func(p *plugin) { p.info.Name = "no_name" }, `the driver's name "no_name"`},
 		{"a long name", nil, func(p *plugin) { p.info.Name = strings.Repeat("x", 64) }, "has 64 bytes, more than 63"},
 		{"another driver's name", nil, func(p *plugin) { p.info.Name = "e.example" }, `registers as "e.example", but its driver says that it is "d.example"`},
-		{"no node id", func(d *csitest.Driver) { d.NodeID = "" }, nil, "answered without a node_id"},
+		{"no node id", func(d *csidriver.Driver) { d.NodeID = "" }, nil, "answered without a node_id"},
 		{"a dead endpoint", nil, func(p *plugin) { p.info.Endpoint = "/nowhere/csi.sock" }, "no such file"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
-			driver := csitest.New("d.example")
+			driver := csidriver.New("d.example")
 			if c.driver != nil {
 				c.driver(driver)
 			}
@@ -247,7 +247,7 @@ func TestManager_refusesAndTellsThePlugin(t *testing.T) {
 
 func TestManager_aPluginThatCannotBeToldIsRemovedAndTriedAgain(t *testing.T) {
 	m := newMachine(t)
-	p, _ := m.start("one", csitest.New("d.example"), func(p *plugin) { p.refuse = 1 })
+	p, _ := m.start("one", csidriver.New("d.example"), func(p *plugin) { p.refuse = 1 })
 	select {
 	case status := <-p.notified:
 		if !status.GetPluginRegistered() {
@@ -266,9 +266,9 @@ func TestManager_aPluginThatCannotBeToldIsRemovedAndTriedAgain(t *testing.T) {
 
 func TestManager_theSuccessorOutlivesItsPredecessor(t *testing.T) {
 	m := newMachine(t)
-	_, stopOld := m.start("old", csitest.New("d.example"), nil)
+	_, stopOld := m.start("old", csidriver.New("d.example"), nil)
 	old := m.wait("d.example")
-	m.start("new", csitest.New("d.example"), nil)
+	m.start("new", csidriver.New("d.example"), nil)
 	m.until(func() bool {
 		driver, err := m.manager.Driver("d.example")
 		return err == nil && driver != old
@@ -285,9 +285,9 @@ func TestManager_theSuccessorOutlivesItsPredecessor(t *testing.T) {
 
 func TestManager_fallsBackToThePredecessor(t *testing.T) {
 	m := newMachine(t)
-	m.start("old", csitest.New("d.example"), nil)
+	m.start("old", csidriver.New("d.example"), nil)
 	old := m.wait("d.example")
-	_, stopNew := m.start("new", csitest.New("d.example"), nil)
+	_, stopNew := m.start("new", csidriver.New("d.example"), nil)
 	m.until(func() bool { driver, _ := m.manager.Driver("d.example"); return driver != old })
 	stopNew()
 	m.until(func() bool { driver, _ := m.manager.Driver("d.example"); return driver == old })
@@ -295,9 +295,9 @@ func TestManager_fallsBackToThePredecessor(t *testing.T) {
 
 func TestManager_refusesAnInstanceThatNamesTheNodeOtherwise(t *testing.T) {
 	m := newMachine(t)
-	m.start("old", csitest.New("d.example"), nil)
+	m.start("old", csidriver.New("d.example"), nil)
 	m.wait("d.example")
-	stranger := csitest.New("d.example")
+	stranger := csidriver.New("d.example")
 	stranger.NodeID = "node-2"
 	p, _ := m.start("new", stranger, nil)
 	if status := <-p.notified; status.GetPluginRegistered() || !strings.Contains(status.GetError(), `says that this node is "node-2"`) {
@@ -319,14 +319,14 @@ func TestSettle_doesNotWaitForStaleSockets(t *testing.T) {
 	if err := os.Chtimes(stale, old, old); err != nil {
 		t.Fatal(err)
 	}
-	m.start("one", csitest.New("d.example"), nil)
+	m.start("one", csidriver.New("d.example"), nil)
 	m.wait("d.example")
 	m.manager.Settle(t.Context())
 	// The driver that binds the path anew does not wait for the back-off.
 	if err := os.Remove(stale); err != nil {
 		t.Fatal(err)
 	}
-	m.start("stale", csitest.New("e.example"), nil)
+	m.start("stale", csidriver.New("e.example"), nil)
 	m.wait("e.example")
 }
 
@@ -334,7 +334,7 @@ func TestSettle_doesNotWaitForStaleSockets(t *testing.T) {
 // since it was reported: what it would register would be unregistered with it.
 func TestRegister_doesNotReachTheNextSocketsPlugin(t *testing.T) {
 	m := newMachine(t)
-	m.start("one", csitest.New("d.example"), nil)
+	m.start("one", csidriver.New("d.example"), nil)
 	path := m.wait("d.example").Socket.Path
 	_, err := m.manager.register(t.Context(), &entry{socket: pluginwatch.Socket{Path: path}})
 	if err == nil || !strings.Contains(err.Error(), "was replaced") {

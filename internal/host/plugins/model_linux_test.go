@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // modelled is an instance as the model sees it.
@@ -44,7 +44,7 @@ func TestManager_theNewestInstanceThatAnswersServes(t *testing.T) {
 	for step := range 150 {
 		switch event := random.IntN(4); {
 		case event == 0 && len(now) < 5 || len(now) == 0:
-			p := m.spawn(fmt.Sprintf("i%d", step), csitest.New("d.example"))
+			p := m.spawn(fmt.Sprintf("i%d", step), csidriver.New("d.example"))
 			history = append(history, fmt.Sprintf("start %d", step))
 			now = append(now, &modelled{process: p})
 			m.eventually(func() bool { return m.state(p) == StateRegistered })

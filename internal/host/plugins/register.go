@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
 )
 
@@ -28,9 +28,9 @@ const (
 // back-off stays ours.
 func (m *Manager) dial(ctx context.Context, socket pluginwatch.Socket) (*grpc.ClientConn, error) {
 	path := socket.Path
-	if len(path) > csiclient.MaximumSocketPath {
+	if len(path) > client.MaximumSocketPath {
 		return nil, fmt.Errorf("the registration socket %s has %d bytes; a unix socket's path holds %d at most",
-			path, len(path), csiclient.MaximumSocketPath)
+			path, len(path), client.MaximumSocketPath)
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.timing.dial)
 	defer cancel()

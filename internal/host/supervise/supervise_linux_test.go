@@ -21,10 +21,10 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // roleVariable makes this test's binary a driver.
@@ -59,7 +59,7 @@ func act(role string) {
 			fmt.Println(err)
 			os.Exit(1)
 		}
-		defer csitest.New(role).Serve(listener)()
+		defer csidriver.New(role).Serve(listener)()
 	}
 	<-signals
 }

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
@@ -227,7 +227,7 @@ func volumeError(before *storagev1.VolumeError, err error) *storagev1.VolumeErro
 		text = strings.ToValidUTF8(text[:longestAttachError-len("…")], "") + "…"
 	}
 	now := &storagev1.VolumeError{Time: metav1.NewTime(time.Now()), Message: text}
-	if code, known := csiclient.CodeNumber(err); known {
+	if code, known := client.CodeNumber(err); known {
 		now.ErrorCode = &code
 	}
 	if before != nil && before.Message == text {

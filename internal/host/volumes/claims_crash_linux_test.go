@@ -13,8 +13,8 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // life takes a claim, a copy of it and a snapshot through everything that
@@ -69,7 +69,7 @@ func (d *daemon) life() {
 	}
 }
 
-func modifies(driver *csitest.Driver) {
+func modifies(driver *csidriver.Driver) {
 	driver.Controller = append(driver.Controller, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME)
 }
 
@@ -126,9 +126,9 @@ func TestControllers_keepWhatADriverCannotTellOf(t *testing.T) {
 			return nil
 		}
 		if calls++; calls == 1 {
-			return csitest.Fail(codes.Unavailable, "gone")
+			return csidriver.Fail(codes.Unavailable, "gone")
 		}
-		return csitest.Fail(codes.AlreadyExists, "whose is that?")
+		return csidriver.Fail(codes.AlreadyExists, "whose is that?")
 	}
 	d.claim("data", protected)
 	d.isTold("ProvisioningFailed", "the driver does not say")
@@ -155,9 +155,9 @@ func TestControllers_keepTheMarkOfASnapshotThatADriverCannotTellOf(t *testing.T)
 		}
 		switch calls++; calls {
 		case 1:
-			return csitest.Fail(codes.Unavailable, "gone")
+			return csidriver.Fail(codes.Unavailable, "gone")
 		case 2:
-			return csitest.Fail(codes.Internal, "broken")
+			return csidriver.Fail(codes.Internal, "broken")
 		}
 		return nil
 	}
@@ -190,7 +190,7 @@ func TestControllers_whatADriverMadeWrongIsDeletedAgain(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			d := newDaemon(t, func(driver *csitest.Driver) {
+			d := newDaemon(t, func(driver *csidriver.Driver) {
 				driver.Plugin = append(driver.Plugin, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 				driver.Topology = map[string]string{"zone": "a"}
 				driver.Creation.Answer = c.lie
@@ -203,7 +203,7 @@ func TestControllers_whatADriverMadeWrongIsDeletedAgain(t *testing.T) {
 }
 
 func TestControllers_aDriverThatNamesNoVolumeIsAskedAgain(t *testing.T) {
-	d := newDaemon(t, func(driver *csitest.Driver) {
+	d := newDaemon(t, func(driver *csidriver.Driver) {
 		driver.Creation.Answer = func(_ *csi.CreateVolumeRequest, v *csi.Volume) { v.VolumeId = "" }
 	})
 	d.claim("data", protected)

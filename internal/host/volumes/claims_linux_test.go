@@ -16,11 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // daemon is a world whose controllers run, as in the host's daemon.
@@ -33,7 +33,7 @@ type daemon struct {
 	notices   []journal.Notice
 }
 
-func newDaemon(t *testing.T, change ...func(*csitest.Driver)) *daemon {
+func newDaemon(t *testing.T, change ...func(*csidriver.Driver)) *daemon {
 	t.Helper()
 	d := &daemon{world: newWorld(t, change...)}
 	d.start("")
@@ -433,7 +433,7 @@ func TestEphemeral_goesWithItsPodAndIsNeverAdopted(t *testing.T) {
 
 // CM-68: the source and its content stay while a snapshot needs them.
 func TestSnapshots_areCutAndRestoredAndGo(t *testing.T) {
-	d := newDaemon(t, func(driver *csitest.Driver) { driver.Snapshots.UnreadyAnswers = 1 })
+	d := newDaemon(t, func(driver *csidriver.Driver) { driver.Snapshots.UnreadyAnswers = 1 })
 	source := d.claim("data", protected)
 	d.isBound(source)
 	d.put(func(tx *store.Tx) error {

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // mischief makes a driver fail before or after it did what it was asked.
@@ -37,7 +37,7 @@ func (m *mischief) take(list *[]codes.Code) error {
 	if code == codes.OK {
 		return nil
 	}
-	return csitest.Fail(code, "told to fail")
+	return csidriver.Fail(code, "told to fail")
 }
 
 func changing(rpc string) bool {
@@ -278,7 +278,7 @@ func handleName(content *snapshotv1.VolumeSnapshotContent) string {
 func TestControllers_leakNothingAndLoseNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		trouble := &mischief{}
-		d := newDaemon(t, func(driver *csitest.Driver) {
+		d := newDaemon(t, func(driver *csidriver.Driver) {
 			driver.Before = func(_ context.Context, rpc string, _ any) error {
 				if !changing(rpc) {
 					return nil

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // What the driver called wrong is asked for anew when a class is another one, and
@@ -18,11 +18,11 @@ func TestClaims_aWrongRequestIsMadeAnewWithItsClass(t *testing.T) {
 	refuse := func(_ context.Context, _ string, request any) error {
 		create, is := request.(*csi.CreateVolumeRequest)
 		if is && (create.GetParameters()["speed"] != "fast" || create.GetMutableParameters()["iops"] != "1") {
-			return csitest.Fail(codes.InvalidArgument, "no such speed")
+			return csidriver.Fail(codes.InvalidArgument, "no such speed")
 		}
 		return nil
 	}
-	d := newDaemon(t, modifies, func(driver *csitest.Driver) { driver.Before = refuse })
+	d := newDaemon(t, modifies, func(driver *csidriver.Driver) { driver.Before = refuse })
 	d.attributes("silver", "d.example", map[string]string{"iops": "none"})
 	key := d.claim("data", protected, attributesNamed("silver"))
 	d.isTold("ProvisioningFailed", "no such speed")

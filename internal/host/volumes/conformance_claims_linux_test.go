@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // policy changes the reclaim policy of a volume.
@@ -101,7 +101,7 @@ func (d *daemon) reclaimed(key, pv string, policy corev1.PersistentVolumeReclaim
 
 // CM-72, CM-73: a claim gets its volume at once, or as soon as there is room.
 func TestClaims_aDriverWithoutRoomIsAskedAgain(t *testing.T) {
-	d := newDaemon(t, func(driver *csitest.Driver) {
+	d := newDaemon(t, func(driver *csidriver.Driver) {
 		driver.Before = failing("CreateVolume", codes.ResourceExhausted, 1)
 	})
 	d.isBound(d.claim("data", protected))
@@ -120,7 +120,7 @@ func TestExpand_aRefusedWishCanBeLowered(t *testing.T) {
 		d.isBound(key)
 		d.driver.Before = func(_ context.Context, _ string, request any) error {
 			if asked, is := request.(*csi.ControllerExpandVolumeRequest); is && asked.GetCapacityRange().GetRequiredBytes() == 9<<30 {
-				return csitest.Fail(code, "too much")
+				return csidriver.Fail(code, "too much")
 			}
 			return nil
 		}
@@ -143,7 +143,7 @@ func TestExpand_aRefusedWishCanBeLowered(t *testing.T) {
 
 // CM-87: a driver that cannot expand is not asked to, and the user is told.
 func TestExpand_byADriverThatCannotIsRefused(t *testing.T) {
-	d := newDaemon(t, func(driver *csitest.Driver) {
+	d := newDaemon(t, func(driver *csidriver.Driver) {
 		driver.Controller = slices.DeleteFunc(driver.Controller, func(c csi.ControllerServiceCapability_RPC_Type) bool {
 			return c == csi.ControllerServiceCapability_RPC_EXPAND_VOLUME
 		})

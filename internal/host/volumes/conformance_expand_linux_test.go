@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // grown writes into a claim that the controller has grown its volume.
@@ -45,7 +45,7 @@ func (w *world) online(key string) error {
 // grows when a pod mounts it, with its staging path, attached or not.
 func TestGrow_whenAPodMountsTheVolume(t *testing.T) {
 	for _, attached := range []bool{true, false} {
-		w, a := newServing(t, func(d *csitest.Driver) {
+		w, a := newServing(t, func(d *csidriver.Driver) {
 			if attached {
 				attaching(d)
 			}
@@ -68,7 +68,7 @@ func TestGrow_whenAPodMountsTheVolume(t *testing.T) {
 
 // CM-83: a driver that has nothing to do on the node is not asked.
 func TestGrow_notForADriverWithoutNodeExpansion(t *testing.T) {
-	w, a := newServing(t, func(d *csitest.Driver) {
+	w, a := newServing(t, func(d *csidriver.Driver) {
 		d.Node = []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME}
 	})
 	key := w.ensured("a")
@@ -86,7 +86,7 @@ func TestGrow_notForADriverWithoutNodeExpansion(t *testing.T) {
 // with the secret of the volume, attached or not.
 func TestGrow_whileTheVolumeIsMounted(t *testing.T) {
 	for _, attached := range []bool{true, false} {
-		w, a := newServing(t, func(d *csitest.Driver) {
+		w, a := newServing(t, func(d *csidriver.Driver) {
 			if attached {
 				attaching(d)
 			}
@@ -208,7 +208,7 @@ func TestGrow_aReadOnlyUseIsLeftAlone(t *testing.T) {
 	}
 }
 
-func withStats(d *csitest.Driver) {
+func withStats(d *csidriver.Driver) {
 	d.Node = append(d.Node, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS)
 }
 

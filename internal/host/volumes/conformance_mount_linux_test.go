@@ -15,16 +15,16 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // CM-7, CM-8: a driver that can is given the group, at staging and publishing,
 // and the host does nothing; another is not.
 func TestGroup_isDelegated(t *testing.T) {
 	for _, can := range []bool{true, false} {
-		w, a := newServing(t, func(d *csitest.Driver) {
+		w, a := newServing(t, func(d *csidriver.Driver) {
 			if can {
 				mountGroups(d)
 			}
@@ -192,7 +192,7 @@ func TestUnmountPod_goesOnWithAnUnfinishedUnstaging(t *testing.T) {
 }
 
 // stagesATmpfs mounts at staging and binds at publishing, as drivers for disks do.
-func stagesATmpfs(d *csitest.Driver) {
+func stagesATmpfs(d *csidriver.Driver) {
 	d.After = func(_ context.Context, _ string, request any) error {
 		switch r := request.(type) {
 		case *csi.NodeStageVolumeRequest:
@@ -339,7 +339,7 @@ func TestMountPod_theSuccessorOfADriverGoesOn(t *testing.T) {
 	a.fail = func(rpc string, number int) error {
 		if rpc == "NodePublishVolume" && number == 1 {
 			w.registry.set("d.example", &plugins.Driver{Name: old.Name, Client: old.Client, Node: old.Node})
-			return csitest.Fail(codes.Unavailable, "going away")
+			return csidriver.Fail(codes.Unavailable, "going away")
 		}
 		return nil
 	}
@@ -398,7 +398,7 @@ func TestRepublish_keepsTheMountWhateverTheAnswer(t *testing.T) {
 
 // A raw block volume is the device that the driver put at the target path.
 func TestBlock_isADeviceAtItsPath(t *testing.T) {
-	w, a := newServing(t, func(d *csitest.Driver) {
+	w, a := newServing(t, func(d *csidriver.Driver) {
 		d.Publish = func(r *csi.NodePublishVolumeRequest) error {
 			return unix.Mknod(r.GetTargetPath(), unix.S_IFBLK|0o600, int(unix.Mkdev(7, 0))) //nolint:gosec // a small number
 		}

@@ -17,8 +17,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // asked keeps the requests that a driver got.
@@ -63,10 +63,10 @@ func one[T proto.Message](t *testing.T, a *asked) T {
 }
 
 // newServing is a host that serves, with a driver whose requests are kept.
-func newServing(t *testing.T, change ...func(*csitest.Driver)) (*world, *asked) {
+func newServing(t *testing.T, change ...func(*csidriver.Driver)) (*world, *asked) {
 	t.Helper()
 	a := &asked{seen: map[string]int{}}
-	w := newWorld(t, append([]func(*csitest.Driver){func(d *csitest.Driver) { d.Before = a.before }}, change...)...)
+	w := newWorld(t, append([]func(*csidriver.Driver){func(d *csidriver.Driver) { d.Before = a.before }}, change...)...)
 	t.Cleanup(w.unmountAll)
 	w.serving("boot-1", "")
 	return w, a
@@ -85,11 +85,11 @@ func (w *world) unmountAll() {
 	}
 }
 
-func attaching(d *csitest.Driver) {
+func attaching(d *csidriver.Driver) {
 	d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
 }
 
-func mountGroups(d *csitest.Driver) {
+func mountGroups(d *csidriver.Driver) {
 	d.Node = append(d.Node, csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
 }
 
@@ -437,7 +437,7 @@ func TestTokens_areRefusedByName(t *testing.T) {
 func failures(rpc string, code codes.Code, times int) func(string, int) error {
 	return func(called string, number int) error {
 		if called == rpc && number <= times {
-			return csitest.Fail(code, "as told")
+			return csidriver.Fail(code, "as told")
 		}
 		return nil
 	}

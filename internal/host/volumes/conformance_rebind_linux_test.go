@@ -6,13 +6,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // rebound is a claim of a retained volume that an earlier claim had grown, while
 // no pod used it.
-func rebound(t *testing.T, change ...func(*csitest.Driver)) (d *daemon, key, volume string) {
+func rebound(t *testing.T, change ...func(*csidriver.Driver)) (d *daemon, key, volume string) {
 	t.Helper()
 	d = newDaemon(t, change...)
 	t.Cleanup(d.unmountAll)
@@ -72,7 +72,7 @@ func TestGrow_aReboundVolumeFinishesWhatAnEarlierClaimBegan(t *testing.T) {
 
 // A volume that needs nothing on the node has its new size at once.
 func TestGrow_aReboundVolumeThatWasGrownWhollyHasItsSize(t *testing.T) {
-	d, key, _ := rebound(t, func(driver *csitest.Driver) { driver.Changes.NoNodeExpansion = true })
+	d, key, _ := rebound(t, func(driver *csidriver.Driver) { driver.Changes.NoNodeExpansion = true })
 	if state, capacity := d.resize(key); state != "" || capacity != "6Gi" {
 		t.Errorf("the new claim has %s, %s", state, capacity)
 	}

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // snapshotClass stores the class of snapshots, over the one that is there.
@@ -69,8 +69,8 @@ func TestSnapshot_isAskedForWithTheParametersOfTheFirstCall(t *testing.T) {
 		"gone":    func(d *daemon) { d.put(func(tx *store.Tx) error { return tx.SnapshotClasses().Delete("snap") }) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			calls := &cutCalls{fail: csitest.Fail(codes.DeadlineExceeded, "slow"), changed: make(chan struct{})}
-			d := newDaemon(t, func(driver *csitest.Driver) {
+			calls := &cutCalls{fail: csidriver.Fail(codes.DeadlineExceeded, "slow"), changed: make(chan struct{})}
+			d := newDaemon(t, func(driver *csidriver.Driver) {
 				driver.Before = calls.before
 				driver.Snapshots.UnreadyAnswers = 2
 			})
@@ -103,8 +103,8 @@ func TestSnapshot_isAskedForWithTheParametersOfTheFirstCall(t *testing.T) {
 
 // What the driver refused is asked for with the class as it is by then.
 func TestSnapshot_isAskedForAnewAfterARefusal(t *testing.T) {
-	calls := &cutCalls{fail: csitest.Fail(codes.InvalidArgument, "speed: 1 is none"), changed: make(chan struct{})}
-	d := newDaemon(t, func(driver *csitest.Driver) { driver.Before = calls.before })
+	calls := &cutCalls{fail: csidriver.Fail(codes.InvalidArgument, "speed: 1 is none"), changed: make(chan struct{})}
+	d := newDaemon(t, func(driver *csidriver.Driver) { driver.Before = calls.before })
 	d.isBound(d.claim("data", protected))
 	d.snapshotClass(map[string]string{"speed": "1"})
 	d.snapshot("s", "data")
@@ -121,17 +121,17 @@ func TestSnapshot_isAskedForAnewAfterARefusal(t *testing.T) {
 // one to a repeated call then, and an error says nothing about the first call.
 func TestSnapshot_aStepThatRepeatsItsCallForgetsNothing(t *testing.T) {
 	var d *daemon
-	d = newDaemon(t, func(driver *csitest.Driver) {
+	d = newDaemon(t, func(driver *csidriver.Driver) {
 		driver.Before = func(_ context.Context, rpc string, _ any) error {
 			if rpc == "CreateSnapshot" && driver.Count(rpc) == 2 {
 				d.erase(snapshotResource, "ns/s")
-				return csitest.Fail(codes.Internal, "throttled")
+				return csidriver.Fail(codes.Internal, "throttled")
 			}
 			return nil
 		}
 		driver.After = func(_ context.Context, rpc string, _ any) error {
 			if rpc == "CreateSnapshot" && driver.Count(rpc) == 1 {
-				return csitest.Fail(codes.DeadlineExceeded, "the answer was lost")
+				return csidriver.Fail(codes.DeadlineExceeded, "the answer was lost")
 			}
 			return nil
 		}

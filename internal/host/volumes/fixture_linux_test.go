@@ -22,11 +22,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // registry is the drivers that are registered.
@@ -56,19 +56,19 @@ type world struct {
 	root     string
 	store    *store.Store
 	registry *registry
-	driver   *csitest.Driver
+	driver   *csidriver.Driver
 	client   *plugins.Driver
 	manager  *Manager
 	events   []Event
 	mu       sync.Mutex
 }
 
-func newWorld(t *testing.T, change ...func(*csitest.Driver)) *world {
+func newWorld(t *testing.T, change ...func(*csidriver.Driver)) *world {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run make test")
 	}
-	w := &world{t: t, root: t.TempDir(), registry: &registry{drivers: map[string]*plugins.Driver{}}, driver: csitest.New("d.example")}
+	w := &world{t: t, root: t.TempDir(), registry: &registry{drivers: map[string]*plugins.Driver{}}, driver: csidriver.New("d.example")}
 	w.driver.Publish, w.driver.Unpublish = mountTmpfs, unmountTmpfs
 	for _, c := range change {
 		c(w.driver)
@@ -91,7 +91,7 @@ func (w *world) serve() {
 }
 
 // register connects a driver, whose calls may take so long.
-func (w *world) register(driver *csitest.Driver, timeout time.Duration) *plugins.Driver {
+func (w *world) register(driver *csidriver.Driver, timeout time.Duration) *plugins.Driver {
 	w.t.Helper()
 	pipe := bufconn.Listen(1 << 16)
 	w.t.Cleanup(driver.Serve(pipe))

@@ -9,19 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // mountsFUSE has the driver publish filesystems in user space.
-func mountsFUSE(t *testing.T) func(*csitest.Driver) {
+func mountsFUSE(t *testing.T) func(*csidriver.Driver) {
 	t.Helper()
-	return func(d *csitest.Driver) {
+	return func(d *csidriver.Driver) {
 		d.Publish = func(r *csi.NodePublishVolumeRequest) error {
 			if err := os.MkdirAll(r.GetTargetPath(), 0o755); err != nil || isMounted(r.GetTargetPath()) {
 				return err
 			}
-			daemon, err := csitest.MountFUSE(r.GetTargetPath())
+			daemon, err := csidriver.MountFUSE(r.GetTargetPath())
 			if err == nil {
 				t.Cleanup(daemon.Kill)
 			}
@@ -65,7 +65,7 @@ func TestFilesystemType_isTheClass(t *testing.T) {
 	}
 }
 
-func forgetful(d *csitest.Driver) { d.Forgetful = true }
+func forgetful(d *csidriver.Driver) { d.Forgetful = true }
 
 // A driver whose volume was removed behind its back answers NOT_FOUND to the
 // calls that take it away. With nothing mounted, there is nothing left to do.
@@ -114,8 +114,8 @@ func TestUnpublish_keepsADirectoryWithFiles(t *testing.T) {
 // says: without the record, the next host does not know of the mount.
 func TestUnstage_keepsWhatIsMounted(t *testing.T) {
 	for name, answer := range map[string]error{
-		"the driver does not know the volume": csitest.Fail(codes.NotFound, "no such volume"),
-		"the driver does not know the call":   csitest.Fail(codes.Unimplemented, "no such call"),
+		"the driver does not know the volume": csidriver.Fail(codes.NotFound, "no such volume"),
+		"the driver does not know the call":   csidriver.Fail(codes.Unimplemented, "no such call"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, a := newServing(t, stagesATmpfs)

@@ -10,19 +10,19 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // A mount outlives the daemon that serves it; only a system call that needs the
 // daemon finds out.
 func TestCheckMounts_findsADeadFilesystem(t *testing.T) {
-	var daemon *csitest.FUSE
-	w, _ := newServing(t, func(d *csitest.Driver) {
+	var daemon *csidriver.FUSE
+	w, _ := newServing(t, func(d *csidriver.Driver) {
 		d.Publish = func(r *csi.NodePublishVolumeRequest) (err error) {
 			if err := os.MkdirAll(r.GetTargetPath(), 0o755); err != nil {
 				return err
 			}
-			daemon, err = csitest.MountFUSE(r.GetTargetPath())
+			daemon, err = csidriver.MountFUSE(r.GetTargetPath())
 			return err
 		}
 	})

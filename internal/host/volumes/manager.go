@@ -4,7 +4,7 @@
 // durably before the driver is called and after it answered, with the boot in
 // which that was. Recover undoes whatever an earlier process left in use.
 //
-// It speaks to drivers through csiclient only, and takes the rules from package
+// It speaks to drivers through package csi/client only, and takes the rules from package
 // claim.
 package volumes
 

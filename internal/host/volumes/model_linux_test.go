@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // nodePoints are the failpoints of a volume's way to a pod and back.
@@ -105,7 +105,7 @@ type model struct {
 	boot   int
 	wanted map[string]*corev1.Pod // pods that exist
 	// daemons serve the filesystems in user space, of a driver that has such.
-	daemons []*csitest.FUSE
+	daemons []*csidriver.FUSE
 	// busy are open files that keep mounts from being unmounted.
 	busy  []*os.File
 	going map[string]bool // of those, the ones that are deleted
@@ -114,7 +114,7 @@ type model struct {
 func newModel(t *testing.T, seed uint64) *model {
 	t.Helper()
 	m := &model{random: rand.New(rand.NewPCG(seed, 7)), wanted: map[string]*corev1.Pod{}, going: map[string]bool{}} //nolint:gosec // repeatable
-	w, a := newServing(t, attaching, stagesATmpfs, func(d *csitest.Driver) {
+	w, a := newServing(t, attaching, stagesATmpfs, func(d *csidriver.Driver) {
 		d.Forgetful = seed%2 == 1
 		if seed%3 == 2 {
 			d.Publish = m.publishFUSE
@@ -137,7 +137,7 @@ func (m *model) publishFUSE(r *csi.NodePublishVolumeRequest) error {
 	if err := os.MkdirAll(r.GetTargetPath(), 0o755); err != nil || isMounted(r.GetTargetPath()) {
 		return err
 	}
-	daemon, err := csitest.MountFUSE(r.GetTargetPath())
+	daemon, err := csidriver.MountFUSE(r.GetTargetPath())
 	if err == nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -187,7 +187,7 @@ func (m *model) fault(rpc string, _ int) error {
 		return nil
 	}
 	kinds := []codes.Code{codes.Internal, codes.Unavailable, codes.Aborted, codes.DeadlineExceeded, codes.InvalidArgument, codes.ResourceExhausted}
-	return csitest.Fail(kinds[m.random.IntN(len(kinds))], "at random")
+	return csidriver.Fail(kinds[m.random.IntN(len(kinds))], "at random")
 }
 
 func (m *model) pick(n int) int {

@@ -9,8 +9,8 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // A modification of which nobody knows how far it came is gone on with as it was
@@ -37,7 +37,7 @@ func TestModify_isGoneOnWithAsItWasBegun(t *testing.T) {
 			var mu sync.Mutex
 			var asked []string
 			changed := make(chan struct{})
-			d := newDaemon(t, modifies, func(driver *csitest.Driver) {
+			d := newDaemon(t, modifies, func(driver *csidriver.Driver) {
 				driver.Before = func(_ context.Context, _ string, request any) error {
 					modify, is := request.(*csi.ControllerModifyVolumeRequest)
 					if !is {
@@ -49,7 +49,7 @@ func TestModify_isGoneOnWithAsItWasBegun(t *testing.T) {
 					mu.Unlock()
 					if first {
 						<-changed
-						return csitest.Fail(codes.DeadlineExceeded, "slow")
+						return csidriver.Fail(codes.DeadlineExceeded, "slow")
 					}
 					return nil
 				}

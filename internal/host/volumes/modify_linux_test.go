@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func (d *daemon) attributes(name, driver string, parameters map[string]string) {
@@ -84,7 +84,7 @@ func TestModify_whatIsUncertainIsGoneOnWithThoughAnotherIsWanted(t *testing.T) {
 }
 
 func TestExpand_anInfeasibleSizeCanBeLowered(t *testing.T) {
-	d := newDaemon(t, func(driver *csitest.Driver) { driver.Changes.NoNodeExpansion = true })
+	d := newDaemon(t, func(driver *csidriver.Driver) { driver.Changes.NoNodeExpansion = true })
 	key := d.claim("data", protected)
 	d.isBound(key)
 	d.driver.Before = failing("ControllerExpandVolume", codes.OutOfRange, 1)

@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func TestMountPod_andBack(t *testing.T) {
@@ -37,7 +37,7 @@ func TestMountPod_andBack(t *testing.T) {
 }
 
 func TestMountPod_attachesWhenTheDriverDoes(t *testing.T) {
-	attaching := func(d *csitest.Driver) {
+	attaching := func(d *csidriver.Driver) {
 		d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
 	}
 	t.Run("it does", func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestMountPod_attachesWhenTheDriverDoes(t *testing.T) {
 }
 
 func TestMountPod_withoutStaging(t *testing.T) {
-	w := newWorld(t, func(d *csitest.Driver) { d.Node = nil })
+	w := newWorld(t, func(d *csidriver.Driver) { d.Node = nil })
 	w.ensured("data")
 	p := pod("a", "data")
 	w.mount(p)
@@ -176,7 +176,7 @@ func TestMountPod_everyFailureIsUndone(t *testing.T) {
 		for _, code := range []codes.Code{codes.Internal, codes.InvalidArgument} {
 			for when, after := range map[string]bool{"before": false, "after": true} {
 				t.Run(rpc+"_"+code.String()+"_"+when, func(t *testing.T) {
-					w := newWorld(t, func(d *csitest.Driver) {
+					w := newWorld(t, func(d *csidriver.Driver) {
 						d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
 					})
 					w.ensured("data")
@@ -219,7 +219,7 @@ func TestMountPod_doesNotBelieveADriverThatMountedNothing(t *testing.T) {
 		"is no directory":              func(r *csi.NodePublishVolumeRequest) error { return os.WriteFile(r.GetTargetPath(), nil, 0o600) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, func(d *csitest.Driver) { d.Publish = publish })
+			w := newWorld(t, func(d *csidriver.Driver) { d.Publish = publish })
 			w.ensured("data")
 			p := pod("a", "data")
 			if _, err := w.manager.MountPod(t.Context(), p); !errors.Is(err, claim.ErrDriverFailed) || !strings.Contains(err.Error(), name) {
@@ -242,7 +242,7 @@ func TestUnmountPod_repeatsFinalErrorsToo(t *testing.T) {
 }
 
 func TestUnmountPod_neverRemovesWhatADriverLeftMounted(t *testing.T) {
-	w := newWorld(t, func(d *csitest.Driver) { d.Unpublish = func(*csi.NodeUnpublishVolumeRequest) error { return nil } })
+	w := newWorld(t, func(d *csidriver.Driver) { d.Unpublish = func(*csi.NodeUnpublishVolumeRequest) error { return nil } })
 	w.ensured("data")
 	p := pod("a", "data")
 	file := filepath.Join(w.mount(p)["data"].Path, "precious")
@@ -275,7 +275,7 @@ func TestRecover_undoesWhatADeadProcessLeft(t *testing.T) {
 	for _, boot := range []string{"boot-1", "boot-2"} {
 		for _, point := range points {
 			t.Run(boot+"_"+strings.ReplaceAll(point, "/", "_"), func(t *testing.T) {
-				w := newWorld(t, func(d *csitest.Driver) {
+				w := newWorld(t, func(d *csidriver.Driver) {
 					d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
 				})
 				key := w.ensured("data")

@@ -12,9 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // A driver that words the same failure otherwise each time changes the object
@@ -22,7 +22,7 @@ import (
 func TestControllers_theirOwnWritesDoNotHurryThem(t *testing.T) {
 	var mu sync.Mutex
 	calls := map[string][]time.Time{}
-	d := newDaemon(t, func(driver *csitest.Driver) {
+	d := newDaemon(t, func(driver *csidriver.Driver) {
 		driver.Before = func(_ context.Context, rpc string, _ any) error {
 			if rpc != "ControllerExpandVolume" && rpc != "CreateSnapshot" {
 				return nil
@@ -30,7 +30,7 @@ func TestControllers_theirOwnWritesDoNotHurryThem(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			calls[rpc] = append(calls[rpc], time.Now())
-			return csitest.Fail(codes.Internal, fmt.Sprintf("failure %d", len(calls[rpc])))
+			return csidriver.Fail(codes.Internal, fmt.Sprintf("failure %d", len(calls[rpc])))
 		}
 	})
 	key := d.claim("data", protected)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -277,8 +277,8 @@ func able(pvc *corev1.PersistentVolumeClaim, driver string, side controllerSide)
 
 // controllerSide is what a driver's controller can do.
 type controllerSide struct {
-	plugin csiclient.PluginCapabilities
-	can    csiclient.ControllerCapabilities
+	plugin client.PluginCapabilities
+	can    client.ControllerCapabilities
 	node   plugins.NodeInfo
 }
 

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // failing answers the first calls of an RPC with an error, before or after the
@@ -26,12 +26,12 @@ func failing(rpc string, code codes.Code, times int) func(context.Context, strin
 			return nil
 		}
 		times--
-		return csitest.Fail(code, "told to fail")
+		return csidriver.Fail(code, "told to fail")
 	}
 }
 
 func TestEnsureClaim_makesOneVolumeAndBindsIt(t *testing.T) {
-	w := newWorld(t, func(d *csitest.Driver) {
+	w := newWorld(t, func(d *csidriver.Driver) {
 		d.Plugin = append(d.Plugin, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 		d.Topology = map[string]string{"zone": "a"}
 	})
@@ -207,11 +207,11 @@ func TestEnsureClaim_aCopyWaitsForItsSource(t *testing.T) {
 func TestEnsureClaim_saysWhatADriverCannot(t *testing.T) {
 	cases := []struct {
 		name   string
-		change func(*csitest.Driver)
+		change func(*csidriver.Driver)
 		want   string
 	}{
-		{"no creation", func(d *csitest.Driver) { d.Controller = nil }, "does not make volumes"},
-		{"no copies", func(d *csitest.Driver) {
+		{"no creation", func(d *csidriver.Driver) { d.Controller = nil }, "does not make volumes"},
+		{"no copies", func(d *csidriver.Driver) {
 			d.Controller = []csi.ControllerServiceCapability_RPC_Type{csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME}
 		}, "does not clone volumes"},
 	}

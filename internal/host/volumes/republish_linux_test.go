@@ -10,9 +10,9 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/host/reconcile"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // isDue makes all volumes due to be published again.
@@ -26,10 +26,10 @@ func (w *world) isDue() {
 
 // republishing has two drivers that ask for it, each with the inline volume of a
 // pod that is mounted. What the second does with a call is up to before.
-func republishing(t *testing.T, before func(ctx context.Context, rpc string) error) (w *world, second *csitest.Driver) {
+func republishing(t *testing.T, before func(ctx context.Context, rpc string) error) (w *world, second *csidriver.Driver) {
 	t.Helper()
 	w, _ = newServing(t)
-	second = csitest.New("e.example")
+	second = csidriver.New("e.example")
 	second.Publish, second.Unpublish = mountTmpfs, unmountTmpfs
 	second.Before = func(ctx context.Context, rpc string, _ any) error { return before(ctx, rpc) }
 	w.register(second, time.Hour)

@@ -10,12 +10,12 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // sharing is a driver all of whose volumes are one filesystem to the kernel, as
 // two mounts of one share are.
-func sharing(d *csitest.Driver) {
+func sharing(d *csidriver.Driver) {
 	var staged []string
 	d.Before = func(_ context.Context, _ string, request any) error {
 		switch request := request.(type) {

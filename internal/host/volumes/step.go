@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
@@ -119,7 +119,7 @@ func (m *Manager) stepOf(ctx context.Context, of matter, step Step, policy retry
 
 // codeOf is the gRPC code's name in a driver's answer, "" if it gave none.
 func codeOf(err error) string {
-	var answer *csiclient.Error
+	var answer *client.Error
 	if errors.As(err, &answer) {
 		return answer.Code
 	}

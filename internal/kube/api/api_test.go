@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/api"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
 
 // wire remembers the requests of a client, and answers all that there is no
@@ -64,7 +64,7 @@ func newBoth(t *testing.T, content string) *both {
 	var theirs kubernetes.Interface
 	b.clients[0], err[0] = api.NewKubernetes(config(b.wires[0], content))
 	theirs, err[1] = kubernetes.NewForConfig(config(b.wires[1], content))
-	b.clients[1] = kubetest.Narrow(theirs)
+	b.clients[1] = apiserver.Narrow(theirs)
 	b.narrow, err[2] = api.NewSnapshots(config(b.wires[0], runtime.ContentTypeJSON))
 	b.snapshots, err[3] = snapshot.NewForConfig(config(b.wires[1], runtime.ContentTypeJSON))
 	for _, err := range err {

@@ -10,7 +10,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
@@ -53,7 +53,7 @@ func (c *Controller) syncAttach(ctx context.Context, key string) error {
 	return err
 }
 
-func (c *Controller) capabilities(ctx context.Context) (csiclient.ControllerCapabilities, error) {
+func (c *Controller) capabilities(ctx context.Context) (client.ControllerCapabilities, error) {
 	ctx, cancel := c.env.Call(ctx)
 	defer cancel()
 	return c.env.CSI.ControllerCapabilities(ctx)
@@ -61,7 +61,7 @@ func (c *Controller) capabilities(ctx context.Context) (csiclient.ControllerCapa
 
 // publish does all of attaching but the status. What can be wrong with the
 // objects is found before anything is written.
-func (c *Controller) publish(ctx context.Context, va *storagev1.VolumeAttachment, can csiclient.ControllerCapabilities) (record, map[string]string, error) {
+func (c *Controller) publish(ctx context.Context, va *storagev1.VolumeAttachment, can client.ControllerCapabilities) (record, map[string]string, error) {
 	volume, err := c.subjectOf(va)
 	if err != nil {
 		return record{}, nil, err

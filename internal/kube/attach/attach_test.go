@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
 
 func TestAttach_writesTwiceAndOnceMoreForTheFirstAttachmentOfAVolume(t *testing.T) {
@@ -62,7 +62,7 @@ func TestAttach_keepsOtherFinalizersAndAnnotations(t *testing.T) {
 }
 
 func TestAttach_asksTheDriverForWhatTheVolumeIs(t *testing.T) {
-	w := newWorld(t, node("n1"), kubetest.Secret("ns", "keys", map[string]string{"key": "value"}))
+	w := newWorld(t, node("n1"), apiserver.Secret("ns", "keys", map[string]string{"key": "value"}))
 	w.driver.Controller = append(w.driver.Controller,
 		csi.ControllerServiceCapability_RPC_PUBLISH_READONLY, csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
 	published := requests[*csi.ControllerPublishVolumeRequest](w, "ControllerPublishVolume")

@@ -11,7 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
 
 func TestDetach_writesOnce(t *testing.T) {
@@ -31,7 +31,7 @@ func TestDetach_needsNothingButTheAttachment(t *testing.T) {
 	va := heldAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
 		va.Annotations[SecretNameAnnotation], va.Annotations[SecretNamespaceAnnotation] = "keys", "ns"
 	})
-	w := newWorld(t, va, kubetest.Secret("ns", "keys", map[string]string{"key": "value"}))
+	w := newWorld(t, va, apiserver.Secret("ns", "keys", map[string]string{"key": "value"}))
 	w.driver.SetAttached("handle-pv", "id-n1", true)
 	unpublished := requests[*csi.ControllerUnpublishVolumeRequest](w, "ControllerUnpublishVolume")
 	w.run()

@@ -16,8 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // times answers the first calls of an RPC with an error, then no more.
@@ -43,7 +43,7 @@ func TestAttach_showsTheDriversErrorWithItsCodeAndClearsIt(t *testing.T) {
 			var heal atomic.Bool
 			w.driver.Before = func(_ context.Context, rpc string, _ any) error {
 				if rpc == "ControllerPublishVolume" && !heal.Load() {
-					return csitest.Fail(code, "the driver's words "+strings.Repeat("ж", 3000))
+					return csidriver.Fail(code, "the driver's words "+strings.Repeat("ж", 3000))
 				}
 				return nil
 			}
@@ -68,7 +68,7 @@ func TestDetach_showsTheDriversErrorAndKeepsTheAttachment(t *testing.T) {
 	var heal atomic.Bool
 	w.driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "ControllerUnpublishVolume" && !heal.Load() {
-			return csitest.Fail(codes.Internal, "stuck")
+			return csidriver.Fail(codes.Internal, "stuck")
 		}
 		return nil
 	}
@@ -107,7 +107,7 @@ func TestAttach_aDriverThatHangsIsGivenUpAndAskedAgain(t *testing.T) {
 
 func TestAttach_aDriverThatDiedAfterPublishingIsAskedAgain(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
-	w.driver.After = times(1, "ControllerPublishVolume", csitest.Fail(codes.Unavailable, "connection lost"))
+	w.driver.After = times(1, "ControllerPublishVolume", csidriver.Fail(codes.Unavailable, "connection lost"))
 	w.run()
 	w.Add(attachment("va", "pv", "n1"))
 	w.attached("va")
@@ -118,7 +118,7 @@ func TestAttach_aDriverThatDiedAfterPublishingIsAskedAgain(t *testing.T) {
 
 func TestAttach_aDriverThatCannotSayWhatItCanIsShown(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
-	w.driver.Before = times(2, "ControllerGetCapabilities", csitest.Fail(codes.Unavailable, "starting"))
+	w.driver.Before = times(2, "ControllerGetCapabilities", csidriver.Fail(codes.Unavailable, "starting"))
 	w.run()
 	w.Add(attachment("va", "pv", "n1"))
 	if shown := w.fails("va"); shown.ErrorCode == nil || *shown.ErrorCode != int32(codes.Unavailable) {
@@ -172,7 +172,7 @@ func TestAttach_outlastsTheAPIServer(t *testing.T) {
 			for _, part := range []string{"persistentvolumes/", "volumeattachments/", "volumeattachments/status"} {
 				seen[part] = &atomic.Int32{}
 			}
-			w.React("patch", "*", func(q kubetest.Request) error {
+			w.React("patch", "*", func(q apiserver.Request) error {
 				if n := seen[q.Resource+"/"+q.Subresource].Add(1); n <= 3 {
 					return answer
 				}
@@ -196,7 +196,7 @@ func TestAttach_outlastsTheAPIServer(t *testing.T) {
 func TestAttach_honours429(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	var refused, shown atomic.Int32
-	w.React("patch", "volumeattachments", func(q kubetest.Request) error {
+	w.React("patch", "volumeattachments", func(q apiserver.Request) error {
 		if strings.Contains(string(q.Body), attachError+`":{`) {
 			shown.Add(1)
 		}
@@ -216,14 +216,14 @@ func TestAttach_honours429(t *testing.T) {
 
 func TestAttach_tellsTheUserOfNoConflict(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
-	w.React("patch", "volumeattachments", func(q kubetest.Request) error {
+	w.React("patch", "volumeattachments", func(q apiserver.Request) error {
 		if q.Subresource == "status" && strings.Contains(string(q.Body), attachError+`":{`) {
 			t.Errorf("wrote %s", q.Body)
 		}
 		return nil
 	})
 	var once atomic.Bool
-	w.React("patch", "persistentvolumes", func(kubetest.Request) error {
+	w.React("patch", "persistentvolumes", func(apiserver.Request) error {
 		if once.CompareAndSwap(false, true) {
 			return apierrors.NewConflict(schema.GroupResource{Resource: "persistentvolumes"}, "pv", errors.New("changed"))
 		}
@@ -239,7 +239,7 @@ func TestAttach_publishesNothingForWhatIsDeletedWhileTheVolumeIsProtected(t *tes
 	va := attachment("va", "pv", "n1")
 	va.Finalizers = []string{"example.com/other"}
 	var once atomic.Bool
-	w.React("patch", "persistentvolumes", func(kubetest.Request) error {
+	w.React("patch", "persistentvolumes", func(apiserver.Request) error {
 		if once.CompareAndSwap(false, true) {
 			w.Delete(va)
 		}
@@ -277,7 +277,7 @@ func TestAttach_goesOnAfterTheWatchesBroke(t *testing.T) {
 func TestAttach_keepsAFinalizerThatSomebodyAddsMeanwhile(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	var once atomic.Bool
-	w.React("patch", "volumeattachments", func(q kubetest.Request) error {
+	w.React("patch", "volumeattachments", func(q apiserver.Request) error {
 		if q.Subresource == "" && once.CompareAndSwap(false, true) {
 			other := w.attachment("va")
 			other.Finalizers = []string{"example.com/other"}
@@ -295,7 +295,7 @@ func TestAttach_keepsAFinalizerThatSomebodyAddsMeanwhile(t *testing.T) {
 func TestAttach_theErrorItShowsIsNoReasonToTryAgainAtOnce(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	w.Env.Retry.Start, w.Env.Retry.Max = time.Hour, time.Hour
-	w.driver.Before = times(1000, "ControllerPublishVolume", csitest.Fail(codes.Internal, "no"))
+	w.driver.Before = times(1000, "ControllerPublishVolume", csidriver.Fail(codes.Internal, "no"))
 	w.run()
 	w.Add(attachment("va", "pv", "n1"))
 	w.fails("va")

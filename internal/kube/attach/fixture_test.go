@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 const (
@@ -29,16 +29,16 @@ const (
 
 // world is a cluster with an attachable driver and, if run was called, its controller.
 type world struct {
-	*kubetest.Cluster
+	*apiserver.Cluster
 	t      *testing.T
-	driver *csitest.Driver
+	driver *csidriver.Driver
 }
 
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Controller = append(driver.Controller, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
-	return &world{Cluster: kubetest.New(t, driver, objects...), t: t, driver: driver}
+	return &world{Cluster: apiserver.New(t, driver, objects...), t: t, driver: driver}
 }
 
 // run starts the controller; it does not reconcile unless told how often.

@@ -20,11 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // TestModel does what a cluster does to VolumeAttachments, in random order,
@@ -71,7 +71,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	}
 	m.driver.Before = func(context.Context, string, any) error { return m.mishap() }
 	m.driver.After = m.driver.Before
-	m.React("patch", "*", func(kubetest.Request) error {
+	m.React("patch", "*", func(apiserver.Request) error {
 		if m.mishap() != nil {
 			return apierrors.NewServiceUnavailable("restarting")
 		}
@@ -89,7 +89,7 @@ func (m *model) mishap() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.troubled && m.chance.IntN(8) == 0 {
-		return csitest.Fail(codes.Unavailable, "mishap")
+		return csidriver.Fail(codes.Unavailable, "mishap")
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ type finishing struct{ *csiclient.InProcess }
 func (f finishing) Invoke(ctx context.Context, name string, request, answer any, options ...grpc.CallOption) error {
 	err := f.InProcess.Invoke(context.WithoutCancel(ctx), name, request, answer, options...)
 	if ctx.Err() != nil {
-		return csitest.Fail(codes.Canceled, "nobody waits for the answer")
+		return csidriver.Fail(codes.Canceled, "nobody waits for the answer")
 	}
 	return err
 }

@@ -12,7 +12,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // stuck makes an RPC hang until the test ends, or heal is called.
@@ -171,7 +171,7 @@ func TestQueues_detachmentWakesTheAttachmentThatWaitedForIt(t *testing.T) {
 	w.driver.SetAttached("handle-pv", "id-n1", true)
 	w.driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "ControllerPublishVolume" && len(w.driver.Attachments()) > 0 {
-			return csitest.Fail(codes.FailedPrecondition, "attached to another node")
+			return csidriver.Fail(codes.FailedPrecondition, "attached to another node")
 		}
 		return nil
 	}

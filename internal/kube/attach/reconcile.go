@@ -10,7 +10,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
 const (
@@ -132,7 +132,7 @@ var errEndless = errors.New("the driver's listing does not end: it repeats a pag
 func (c *Controller) list(ctx context.Context, known map[place]*storagev1.VolumeAttachment) (map[place]bool, error) {
 	for restart := 0; ; restart++ {
 		published, err := c.listOnce(ctx, known)
-		if err == nil || !csiclient.IsStaleToken(err) || restart == listingRestarts {
+		if err == nil || !client.IsStaleToken(err) || restart == listingRestarts {
 			return published, err
 		}
 	}

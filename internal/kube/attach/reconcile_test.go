@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // listing is a world whose driver lists its volumes and where they are.
@@ -102,7 +102,7 @@ func TestReconcile_takesAnIncompleteListingForNothing(t *testing.T) {
 	w.driver.SetAttached("handle-pv", "id-n1", true)
 	w.driver.Before = func(_ context.Context, _ string, request any) error {
 		if q, is := request.(*csi.ListVolumesRequest); is && q.GetStartingToken() != "" {
-			return csitest.Fail(codes.Internal, "no page")
+			return csidriver.Fail(codes.Internal, "no page")
 		}
 		return nil
 	}
@@ -121,7 +121,7 @@ func TestReconcile_beginsAnewWhenAPageTokenIsRefused(t *testing.T) {
 	var refused atomic.Int32
 	w.driver.Before = func(_ context.Context, _ string, request any) error {
 		if q, is := request.(*csi.ListVolumesRequest); is && q.GetStartingToken() != "" && refused.Add(1) <= 4 {
-			return csitest.Fail(codes.Aborted, "the listing has changed")
+			return csidriver.Fail(codes.Aborted, "the listing has changed")
 		}
 		return nil
 	}
@@ -209,7 +209,7 @@ func TestReconcile_isOffForADriverThatDoesNotSayWhereVolumesAre(t *testing.T) {
 
 func TestReconcile_triesAgainWhatFailed(t *testing.T) {
 	w := listing(t, volume("pv"), node("n1"), heldAttachment("va", "pv", "n1"))
-	w.driver.Before = times(3, "ControllerPublishVolume", csitest.Fail(codes.Internal, "no"))
+	w.driver.Before = times(3, "ControllerPublishVolume", csidriver.Fail(codes.Internal, "no"))
 	w.run(Options{Reconcile: often})
 	w.Eventually(func() error {
 		if got := w.driver.Attachments()["handle-pv"]; !slices.Equal(got, []string{"id-n1"}) {
@@ -241,7 +241,7 @@ func TestReconcile_forgetsASuspicionWhenTheAttachmentChanges(t *testing.T) {
 	// It is deleted while the volumes are listed.
 	w.driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc != "ListVolumes" {
-			return csitest.Fail(codes.Internal, "no")
+			return csidriver.Fail(codes.Internal, "no")
 		}
 		w.Delete(va)
 		w.Eventually(func() error {

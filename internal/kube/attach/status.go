@@ -6,7 +6,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
 // What the API server takes in a VolumeAttachment's status
@@ -38,7 +38,7 @@ func attachedStatus(va *storagev1.VolumeAttachment, publishContext map[string]st
 // 8 (ResourceExhausted) means that the node is full (KEP-4876).
 func volumeError(err error, now metav1.Time) storagev1.VolumeError {
 	shown := storagev1.VolumeError{Time: now, Message: truncate(err.Error(), maximumMessage)}
-	if code, ok := csiclient.CodeNumber(err); ok {
+	if code, ok := client.CodeNumber(err); ok {
 		shown.ErrorCode = &code
 	}
 	return shown

@@ -9,7 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
 // subject is the volume an attachment is about.
@@ -56,7 +56,7 @@ func (c *Controller) serves(what string, spec *corev1.PersistentVolumeSpec) erro
 }
 
 // request makes what the driver is asked, but for the secrets.
-func (c *Controller) request(s subject, node string, can csiclient.ControllerCapabilities) (*csi.ControllerPublishVolumeRequest, error) {
+func (c *Controller) request(s subject, node string, can client.ControllerCapabilities) (*csi.ControllerPublishVolumeRequest, error) {
 	mode, err := claim.FoldAccessModes(claim.Modes{SingleNodeMultiWriter: can.SingleNodeMultiWriter}, s.spec.AccessModes)
 	if err != nil {
 		return nil, err

@@ -19,21 +19,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
 	"github.com/holdfast-csi/holdfast/internal/kube/topology"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 const driverName = "test.example.com"
 
 // newDriver has 100 bytes in zone a, 200 in zone b; half of it in one volume.
-func newDriver() *csitest.Driver {
-	d := csitest.New(driverName)
+func newDriver() *csidriver.Driver {
+	d := csidriver.New(driverName)
 	d.Plugin = append(d.Plugin, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 	d.Controller = append(d.Controller, csi.ControllerServiceCapability_RPC_GET_CAPACITY)
 	d.Capacity.Of = func(r *csi.GetCapacityRequest) *csi.GetCapacityResponse {
-		return map[string]*csi.GetCapacityResponse{"a": csitest.Room(100, 50), "b": csitest.Room(200, 100)}[r.GetAccessibleTopology().GetSegments()["zone"]]
+		return map[string]*csi.GetCapacityResponse{"a": csidriver.Room(100, 50), "b": csidriver.Room(200, 100)}[r.GetAccessibleTopology().GetSegments()["zone"]]
 	}
 	return d
 }
@@ -64,15 +64,15 @@ func class(name string, parameters ...string) *storagev1.StorageClass {
 // object is a CSIStorageCapacity as external-provisioner leaves it.
 func object(name, class, zone string, bytes int64) *storagev1.CSIStorageCapacity {
 	o := &storagev1.CSIStorageCapacity{StorageClassName: class, NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{"zone": zone}}}
-	o.Name, o.Namespace = name, kubetest.Namespace
+	o.Name, o.Namespace = name, apiserver.Namespace
 	o.Labels = map[string]string{claim.CapacityDriverLabel: driverName, claim.CapacityManagerLabel: "external-provisioner"}
 	o.Capacity = resource.NewQuantity(bytes, resource.BinarySI)
 	return o
 }
 
 // world is two zones with three nodes.
-func world(t *testing.T, driver *csitest.Driver) *kubetest.Cluster {
-	return kubetest.New(t, driver, node("n1", "a"), node("n2", "b"), node("n3", "b"), csiNode("n1"), csiNode("n2"), csiNode("n3"))
+func world(t *testing.T, driver *csidriver.Driver) *apiserver.Cluster {
+	return apiserver.New(t, driver, node("n1", "a"), node("n2", "b"), node("n3", "b"), csiNode("n1"), csiNode("n2"), csiNode("n3"))
 }
 
 // fast makes a Controller with short pauses, and a poll as good as never.
@@ -85,13 +85,13 @@ func fast(env *cluster.Env, o Options) *Controller {
 	return c
 }
 
-func begin(c *kubetest.Cluster, o Options) (*Controller, func()) {
+func begin(c *apiserver.Cluster, o Options) (*Controller, func()) {
 	controller := fast(c.Env, o)
 	return controller, c.Run(c.Env, controller)
 }
 
-func listed(c *kubetest.Cluster) []storagev1.CSIStorageCapacity {
-	list, err := c.Core.StorageV1().CSIStorageCapacities(kubetest.Namespace).List(context.Background(), metav1.ListOptions{})
+func listed(c *apiserver.Cluster) []storagev1.CSIStorageCapacity {
+	list, err := c.Core.StorageV1().CSIStorageCapacities(apiserver.Namespace).List(context.Background(), metav1.ListOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -99,7 +99,7 @@ func listed(c *kubetest.Cluster) []storagev1.CSIStorageCapacity {
 }
 
 // said is what the objects say, sorted: "class zone=a 100/50".
-func said(c *kubetest.Cluster) []string {
+func said(c *apiserver.Cluster) []string {
 	var all []string
 	for _, o := range listed(c) {
 		text := o.StorageClassName + " " + claim.NewTerm(o.NodeTopology.MatchLabels).String() + " " + o.Capacity.String()
@@ -112,7 +112,7 @@ func said(c *kubetest.Cluster) []string {
 	return all
 }
 
-func want(t *testing.T, c *kubetest.Cluster, objects ...string) {
+func want(t *testing.T, c *apiserver.Cluster, objects ...string) {
 	t.Helper()
 	c.Eventually(func() error {
 		if diff := cmp.Diff(objects, said(c)); diff != "" {
@@ -122,7 +122,7 @@ func want(t *testing.T, c *kubetest.Cluster, objects ...string) {
 	})
 }
 
-func writes(c *kubetest.Cluster, verb string) (n int) {
+func writes(c *apiserver.Cluster, verb string) (n int) {
 	for _, q := range c.Writes() {
 		if q.Resource == "csistoragecapacities" && q.Verb == verb {
 			n++
@@ -182,9 +182,9 @@ func TestCapacity_withoutTopologyOneObjectIsForAllNodes(t *testing.T) {
 		if r.GetAccessibleTopology() != nil {
 			t.Error("a topology was sent to a driver without")
 		}
-		return csitest.Room(7, -1)
+		return csidriver.Room(7, -1)
 	}
-	c := kubetest.New(t, driver, class("one"))
+	c := apiserver.New(t, driver, class("one"))
 	controller := New(c.Env, topology.New(c.Env, topology.Options{Off: true}), Options{})
 	c.Run(c.Env, controller)
 	want(t, c, "one  7")
@@ -231,7 +231,7 @@ func TestCapacity_duplicatesAreDeletedAndTheOldestStays(t *testing.T) {
 	c.Add(class("one"), old, young)
 	begin(c, Options{})
 	want(t, c, "one zone=a 100/50", "one zone=b 200/100")
-	if _, err := c.Core.StorageV1().CSIStorageCapacities(kubetest.Namespace).Get(t.Context(), "csisc-z-old", metav1.GetOptions{}); err != nil {
+	if _, err := c.Core.StorageV1().CSIStorageCapacities(apiserver.Namespace).Get(t.Context(), "csisc-z-old", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 	c.Add(object("csisc-later", "one", "b", 1))
@@ -266,7 +266,7 @@ func TestCapacity_followsClassesAndNodes(t *testing.T) {
 func TestCapacity_aClassMadeAnewWithOtherParametersIsAskedAnew(t *testing.T) {
 	driver := newDriver()
 	driver.Capacity.Of = func(r *csi.GetCapacityRequest) *csi.GetCapacityResponse {
-		return csitest.Room(map[string]int64{"ssd": 1, "hdd": 2}[r.GetParameters()["type"]], -1)
+		return csidriver.Room(map[string]int64{"ssd": 1, "hdd": 2}[r.GetParameters()["type"]], -1)
 	}
 	c := world(t, driver)
 	c.Add(class("one", "type", "ssd"))
@@ -315,7 +315,7 @@ func TestCapacity_pollsAndWritesOnlyWhatChanged(t *testing.T) {
 	driver := newDriver()
 	var bytes atomic.Int64
 	bytes.Store(10)
-	driver.Capacity.Of = func(*csi.GetCapacityRequest) *csi.GetCapacityResponse { return csitest.Room(bytes.Load(), -1) }
+	driver.Capacity.Of = func(*csi.GetCapacityRequest) *csi.GetCapacityResponse { return csidriver.Room(bytes.Load(), -1) }
 	c := world(t, driver)
 	c.Add(class("one"))
 	controller, _ := begin(c, Options{Poll: 20 * time.Millisecond})
@@ -350,7 +350,7 @@ func TestCapacity_anErrorOfTheDriverKeepsTheValues(t *testing.T) {
 	failing.Store(true)
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "GetCapacity" && failing.Load() {
-			return csitest.Fail(codes.Internal, "no idea")
+			return csidriver.Fail(codes.Internal, "no idea")
 		}
 		return nil
 	}
@@ -366,9 +366,9 @@ func TestCapacity_anErrorOfTheDriverKeepsTheValues(t *testing.T) {
 
 func TestCapacity_nonsenseIsAnErrorOfTheDriver(t *testing.T) {
 	driver := newDriver()
-	for name, answer := range map[string]*csi.GetCapacityResponse{"available": csitest.Room(-1, -1), "largest": csitest.Room(5, -1)} {
+	for name, answer := range map[string]*csi.GetCapacityResponse{"available": csidriver.Room(-1, -1), "largest": csidriver.Room(5, -1)} {
 		if name == "largest" {
-			answer = csitest.Room(5, 0)
+			answer = csidriver.Room(5, 0)
 			answer.MaximumVolumeSize.Value = -4
 		}
 		driver.Capacity.Of = func(*csi.GetCapacityRequest) *csi.GetCapacityResponse { return answer }
@@ -406,7 +406,7 @@ func TestCapacity_refusedWritesAreTriedAgain(t *testing.T) {
 	c := world(t, newDriver())
 	c.Add(class("one"), object("csisc-stale", "one", "b", 3))
 	var refusals atomic.Int32
-	c.React("*", "csistoragecapacities", func(q kubetest.Request) error {
+	c.React("*", "csistoragecapacities", func(q apiserver.Request) error {
 		if (q.Verb == "create" || q.Verb == "update") && refusals.Add(1) <= 6 {
 			return apierrors.NewInternalError(fmt.Errorf("etcd is away"))
 		}
@@ -440,7 +440,7 @@ func TestCapacity_theObjectsOutliveTheProcess(t *testing.T) {
 
 func TestCapacity_aNodeTellsOfItselfOnly(t *testing.T) {
 	driver := newDriver()
-	c := kubetest.New(t, driver, class("one"), node("n1", "a"), object("csisc-central", "one", "z", 3))
+	c := apiserver.New(t, driver, class("one"), node("n1", "a"), object("csisc-central", "one", "z", 3))
 	c.Env.Scope = cluster.Scope{Node: "n1", Segments: map[string]string{"zone": "a"}}
 	begin(c, Options{Owner: NodeOwner(c.Env)})
 	want(t, c, "one zone=a 100/50", "one zone=z 3")

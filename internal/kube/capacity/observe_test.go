@@ -11,11 +11,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // asked counts the questions about a zone.
-func asked(driver *csitest.Driver, zone string) (n int) {
+func asked(driver *csidriver.Driver, zone string) (n int) {
 	for _, r := range driver.CapacityRequests() {
 		if r.GetAccessibleTopology().GetSegments()["zone"] == zone {
 			n++

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func controlled(kind, name string) []metav1.OwnerReference {
@@ -23,16 +23,16 @@ func controlled(kind, name string) []metav1.OwnerReference {
 
 func pod(name string, owners []metav1.OwnerReference) *corev1.Pod {
 	p := &corev1.Pod{}
-	p.Name, p.Namespace, p.OwnerReferences = name, kubetest.Namespace, owners
+	p.Name, p.Namespace, p.OwnerReferences = name, apiserver.Namespace, owners
 	return p
 }
 
 func TestResolveOwner(t *testing.T) {
 	set := &appsv1.ReplicaSet{}
-	set.Name, set.Namespace, set.OwnerReferences = "ctl-abc", kubetest.Namespace, controlled("Deployment", "ctl")
+	set.Name, set.Namespace, set.OwnerReferences = "ctl-abc", apiserver.Namespace, controlled("Deployment", "ctl")
 	loose := &appsv1.ReplicaSet{}
-	loose.Name, loose.Namespace = "loose", kubetest.Namespace
-	c := kubetest.New(t, csitest.New(driverName), set, loose,
+	loose.Name, loose.Namespace = "loose", apiserver.Namespace
+	c := apiserver.New(t, csidriver.New(driverName), set, loose,
 		pod("ctl-abc-1", controlled("ReplicaSet", "ctl-abc")), pod("node-1", controlled("DaemonSet", "node")),
 		pod("loose-1", controlled("ReplicaSet", "loose")), pod("alone", nil))
 	for name, example := range map[string]struct {
@@ -73,7 +73,7 @@ func TestResolveOwner(t *testing.T) {
 }
 
 func TestOwnerAt_aNodeThatTellsOfItselfOwnsItsObjects(t *testing.T) {
-	c := kubetest.New(t, csitest.New(driverName), node("n1", "a"), pod("node-1", controlled("DaemonSet", "node")))
+	c := apiserver.New(t, csidriver.New(driverName), node("n1", "a"), pod("node-1", controlled("DaemonSet", "node")))
 	c.Env.Scope.Node = "n1"
 	for level, want := range map[int]string{OwnerPod: "Pod", OwnerController: "Node", OwnerDeployment: "Node"} {
 		find, err := OwnerAt(c.Env, "node-1", level)
@@ -104,7 +104,7 @@ func TestOwner_replacesTheOneBefore(t *testing.T) {
 	wantOwner(c, "ReplicaSet", "uid-ctl-abc", 2)
 }
 
-func wantOwner(c *kubetest.Cluster, kind string, uid types.UID, objects int) {
+func wantOwner(c *apiserver.Cluster, kind string, uid types.UID, objects int) {
 	c.Eventually(func() error {
 		all := listed(c)
 		if len(all) != objects {
@@ -122,7 +122,7 @@ func wantOwner(c *kubetest.Cluster, kind string, uid types.UID, objects int) {
 // TestOwner_aNodeMadeAnewOwnsTheNewObjects is what the garbage collector does
 // when a node is deleted and registers again.
 func TestOwner_aNodeMadeAnewOwnsTheNewObjects(t *testing.T) {
-	c := kubetest.New(t, newDriver(), class("one"), node("n1", "a"))
+	c := apiserver.New(t, newDriver(), class("one"), node("n1", "a"))
 	c.Env.Scope.Node, c.Env.Scope.Segments = "n1", map[string]string{"zone": "a"}
 	begin(c, Options{Owner: NodeOwner(c.Env)})
 	wantOwner(c, "Node", "uid-n1", 1)

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func zone(value string) claim.Term { return claim.NewTerm(map[string]string{"zone": value}) }
@@ -85,8 +85,8 @@ func BenchmarkCapacity_tenThousandObjects(b *testing.B) {
 			planFor(classes, segments)
 		}
 	})
-	driver := csitest.New(driverName)
-	controller := fast(kubetest.New(b, driver).Env, Options{})
+	driver := csidriver.New(driverName)
+	controller := fast(apiserver.New(b, driver).Env, Options{})
 	controller.plan = planFor(classes, segments)
 	made := []*csi.Topology{{Segments: segments[77].Map()}}
 	b.Run("created", func(b *testing.B) {

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
@@ -33,7 +33,7 @@ func (c *Controller) note(q *question, err error) {
 	for _, class := range q.classes {
 		delete(c.refused, class)
 		if refused {
-			c.refused[class] = csiclient.Message(err)
+			c.refused[class] = client.Message(err)
 		}
 	}
 	c.mu.Unlock()

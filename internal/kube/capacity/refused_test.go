@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // waiting is a claim whose pod has no place yet.
@@ -25,7 +25,7 @@ func TestCapacity_tellsThoseWhoWaitForAClassThatTheDriverRefuses(t *testing.T) {
 	driver := newDriver()
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "GetCapacity" {
-			return csitest.Fail(codes.InvalidArgument, "parameter colour is unknown")
+			return csidriver.Fail(codes.InvalidArgument, "parameter colour is unknown")
 		}
 		return nil
 	}

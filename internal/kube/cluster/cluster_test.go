@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func volume(name string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
@@ -30,11 +30,11 @@ func volume(name string, change ...func(*corev1.PersistentVolume)) *corev1.Persi
 }
 
 func TestStore_readsItsOwnWritesBeforeTheWatchBringsThem(t *testing.T) {
-	c := kubetest.New(t, csitest.New("memory.test"), volume("a"))
+	c := apiserver.New(t, csidriver.New("memory.test"), volume("a"))
 	volumes := c.Env.Set.Volumes()
 	c.Start()
 	// From here on no event comes through.
-	c.React("watch", "*", func(kubetest.Request) error { return apierrors.NewServiceUnavailable("down") })
+	c.React("watch", "*", func(apiserver.Request) error { return apierrors.NewServiceUnavailable("down") })
 	c.BreakWatches()
 	time.Sleep(20 * time.Millisecond)
 	answer, err := c.Core.CoreV1().PersistentVolumes().Patch(t.Context(), "a", types.MergePatchType,
@@ -52,7 +52,7 @@ func TestStore_readsItsOwnWritesBeforeTheWatchBringsThem(t *testing.T) {
 }
 
 func TestStore_holdsNoOwnWriteThatTheWatchHasBrought(t *testing.T) {
-	c := kubetest.New(t, csitest.New("memory.test"), volume("a"))
+	c := apiserver.New(t, csidriver.New("memory.test"), volume("a"))
 	volumes := c.Env.Set.Volumes()
 	c.Start()
 	for i := range 20 {
@@ -72,7 +72,7 @@ func TestStore_holdsNoOwnWriteThatTheWatchHasBrought(t *testing.T) {
 }
 
 func TestStore_whatIsGoneStaysGoneAfterALateAnswer(t *testing.T) {
-	c := kubetest.New(t, csitest.New("memory.test"), volume("a"))
+	c := apiserver.New(t, csidriver.New("memory.test"), volume("a"))
 	volumes := c.Env.Set.Volumes()
 	c.Start()
 	answer, err := c.Core.CoreV1().PersistentVolumes().Patch(t.Context(), "a", types.MergePatchType,
@@ -95,7 +95,7 @@ func TestStore_whatIsGoneStaysGoneAfterALateAnswer(t *testing.T) {
 }
 
 func TestStore_handlersSeeEachChangeAndIndexesFollow(t *testing.T) {
-	c := kubetest.New(t, csitest.New("memory.test"), volume("a"))
+	c := apiserver.New(t, csidriver.New("memory.test"), volume("a"))
 	volumes := c.Env.Set.Volumes()
 	volumes.Use(cluster.VolumeByHandle())
 	var added, gone atomic.Int32
@@ -128,7 +128,7 @@ func TestStore_handlersSeeEachChangeAndIndexesFollow(t *testing.T) {
 
 func TestSet_customResourcesAreTakenUpWhenTheyAreInstalled(t *testing.T) {
 	content := &snapshotv1.VolumeSnapshotContent{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
-	c := kubetest.New(t, csitest.New("memory.test"), content)
+	c := apiserver.New(t, csidriver.New("memory.test"), content)
 	c.Unserve(snapshotv1.SchemeGroupVersion.Group, true)
 	cluster.SetServePoll(c.Env.Set, 10*time.Millisecond)
 	contents := c.Env.Set.Contents()
@@ -187,7 +187,7 @@ func TestFinalizers_patchesFailWhenTheListHasChanged(t *testing.T) {
 	with := func(f ...string) func(*corev1.PersistentVolume) {
 		return func(v *corev1.PersistentVolume) { v.Finalizers = f }
 	}
-	c := kubetest.New(t, csitest.New("memory.test"), volume("a", with("x", "mine", "y", "also/mine")))
+	c := apiserver.New(t, csidriver.New("memory.test"), volume("a", with("x", "mine", "y", "also/mine")))
 	api := c.Core.CoreV1().PersistentVolumes()
 	seen, err := api.Get(t.Context(), "a", metav1.GetOptions{})
 	if err != nil {
@@ -211,7 +211,7 @@ func TestFinalizers_patchesFailWhenTheListHasChanged(t *testing.T) {
 
 func TestSet_quietUntilItIsTold(t *testing.T) {
 	content := &snapshotv1.VolumeSnapshotContent{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
-	c := kubetest.New(t, csitest.New("memory.test"), volume("a"), content)
+	c := apiserver.New(t, csidriver.New("memory.test"), volume("a"), content)
 	var volumesHeard, contentsHeard atomic.Int32
 	volumes, contents := c.Env.Set.Volumes(), c.Env.Set.Contents()
 	volumes.OnChange(func(_, _ *corev1.PersistentVolume) { volumesHeard.Add(1) })

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
@@ -33,7 +33,7 @@ type Env struct {
 	Driver string // name of the CSI plugin
 	Clients
 	Set *Set
-	CSI *csiclient.Client
+	CSI *client.Client
 	// Recorder writes events on a connection of its own; it aggregates, and it
 	// never blocks.
 	Recorder record.EventRecorder

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 const (
@@ -53,7 +53,7 @@ func attachment(name, attacher, node string) *storagev1.VolumeAttachment {
 }
 
 // wait starts a wait; its error comes over the channel.
-func wait(c *kubetest.Cluster) <-chan error {
+func wait(c *apiserver.Cluster) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		done <- Wait(c.Context(), Options{Client: c.Env.Core, Node: own, Driver: driver, Logger: slog.New(slog.DiscardHandler)})
@@ -85,7 +85,7 @@ func goesOn(t *testing.T, done <-chan error) {
 // A driver that is replaced on a node in use must end at once.
 func TestWait_isOverOnANodeThatStays(t *testing.T) {
 	for _, n := range []*corev1.Node{node(), node(tainted("dedicated")), node(tainted(corev1.TaintNodeNotReady))} {
-		c := kubetest.New(t, csitest.New(driver), n, attachment("a", driver, own))
+		c := apiserver.New(t, csidriver.New(driver), n, attachment("a", driver, own))
 		finishes(t, wait(c))
 	}
 }
@@ -98,7 +98,7 @@ func TestWait_onANodeThatIsEmptiedIsForItsLastVolume(t *testing.T) {
 	}
 	for what, n := range nodes {
 		t.Run(what, func(t *testing.T) {
-			c := kubetest.New(t, csitest.New(driver), attachment("a", driver, own), attachment("b", driver, own),
+			c := apiserver.New(t, csidriver.New(driver), attachment("a", driver, own), attachment("b", driver, own),
 				attachment("c", driver, "two"), attachment("d", "efs.csi.aws.com", own))
 			if n != nil {
 				c.Add(n)
@@ -115,11 +115,11 @@ func TestWait_onANodeThatIsEmptiedIsForItsLastVolume(t *testing.T) {
 }
 
 func TestWait_isOverWhereNothingIsAttached(t *testing.T) {
-	finishes(t, wait(kubetest.New(t, csitest.New(driver), node(unschedulable), attachment("a", driver, "two"))))
+	finishes(t, wait(apiserver.New(t, csidriver.New(driver), node(unschedulable), attachment("a", driver, "two"))))
 }
 
 func TestWait_seesWhatIsAttachedMeanwhile(t *testing.T) {
-	c := kubetest.New(t, csitest.New(driver), node(unschedulable), attachment("a", driver, own))
+	c := apiserver.New(t, csidriver.New(driver), node(unschedulable), attachment("a", driver, own))
 	done := wait(c)
 	goesOn(t, done)
 	c.Add(attachment("late", driver, own))
@@ -137,10 +137,10 @@ func TestWait_listsOnceInPagesAndWatchesOnce(t *testing.T) {
 	for i := range others {
 		objects = append(objects, attachment(fmt.Sprintf("other-%04d", i), driver, fmt.Sprintf("node-%d", i)))
 	}
-	c := kubetest.New(t, csitest.New(driver), objects...)
+	c := apiserver.New(t, csidriver.New(driver), objects...)
 	var mu sync.Mutex
 	asked := map[string]int{}
-	c.React("*", "volumeattachments", func(q kubetest.Request) error {
+	c.React("*", "volumeattachments", func(q apiserver.Request) error {
 		mu.Lock()
 		defer mu.Unlock()
 		asked[q.Verb]++
@@ -169,7 +169,7 @@ func TestWait_listsOnceInPagesAndWatchesOnce(t *testing.T) {
 }
 
 func TestWait_goesOnAfterTheEndOfAWatch(t *testing.T) {
-	c := kubetest.New(t, csitest.New(driver), node(unschedulable), attachment("a", driver, own))
+	c := apiserver.New(t, csidriver.New(driver), node(unschedulable), attachment("a", driver, own))
 	done := wait(c)
 	goesOn(t, done)
 	c.BreakWatches()
@@ -184,7 +184,7 @@ func TestWait_endsInTimeAndNamesWhatIsAttached(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		clients := fake.NewClientset(node(unschedulable), attachment("a", driver, own), attachment("b", driver, own))
-		err := Wait(ctx, Options{Client: kubetest.Narrow(clients), Node: own, Driver: driver, Logger: slog.New(slog.DiscardHandler)})
+		err := Wait(ctx, Options{Client: apiserver.Narrow(clients), Node: own, Driver: driver, Logger: slog.New(slog.DiscardHandler)})
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "pv-a, pv-b") || time.Since(began) != 15*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
@@ -198,7 +198,7 @@ func TestWait_triesAgainWhileTheAPIServerIsAway(t *testing.T) {
 		clients.PrependReactor("list", "nodes", func(kubetesting.Action) (bool, runtime.Object, error) {
 			return time.Since(began) < 10*time.Second, nil, apierrors.NewServiceUnavailable("etcd is down")
 		})
-		if err := Wait(t.Context(), Options{Client: kubetest.Narrow(clients), Node: own, Driver: driver, Logger: slog.New(slog.DiscardHandler)}); err != nil || time.Since(began) > 20*time.Second {
+		if err := Wait(t.Context(), Options{Client: apiserver.Narrow(clients), Node: own, Driver: driver, Logger: slog.New(slog.DiscardHandler)}); err != nil || time.Since(began) > 20*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})

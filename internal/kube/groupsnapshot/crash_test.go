@@ -9,9 +9,9 @@ import (
 
 	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // crashAt runs the controller until it fails at a point, and ends it there.
@@ -42,7 +42,7 @@ func TestCrash_whileAGroupIsTaken(t *testing.T) {
 	for _, point := range []string{"groupsnapshot/marked", "groupsnapshot/called", "groupsnapshot/status"} {
 		for _, end := range []string{"kept", "deleted meanwhile", "retained, deleted meanwhile"} {
 			t.Run(point+", "+end, func(t *testing.T) {
-				driver := csitest.New(driverName)
+				driver := csidriver.New(driverName)
 				driver.Snapshots.UnreadyAnswers = 1
 				object, wanted := group("a"), 0
 				if strings.HasPrefix(end, "retained") {
@@ -76,7 +76,7 @@ func TestCrash_whileAGroupIsTaken(t *testing.T) {
 func TestCrash_whileAGroupIsDeleted(t *testing.T) {
 	for _, point := range []string{"groupsnapshot/deleted", "groupsnapshot/cleared"} {
 		t.Run(point, func(t *testing.T) {
-			driver := csitest.New(driverName)
+			driver := csidriver.New(driverName)
 			id, members := driver.AddGroup("old", "vol-1", "vol-2")
 			f := prepare(t, driver, group("a", cutAs(id, true, members...)))
 			f.deleteByUser("a")

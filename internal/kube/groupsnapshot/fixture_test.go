@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
 	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 const (
@@ -122,35 +122,35 @@ func class(name string, parameters map[string]string) *groupv1.VolumeGroupSnapsh
 	}
 }
 
-// options keep tests short; the pauses after errors are kubetest's.
+// options keep tests short; the pauses after errors are those of package apiserver.
 func options() Options {
 	return Options{Poll: content.Poll{Start: 5 * time.Millisecond, Max: 20 * time.Millisecond}}
 }
 
 type fixture struct {
-	*kubetest.Cluster
+	*apiserver.Cluster
 	t      testing.TB
-	driver *csitest.Driver
+	driver *csidriver.Driver
 }
 
 // start runs the controller on a cluster with the objects and a class.
-func start(t *testing.T, driver *csitest.Driver, objects ...runtime.Object) fixture {
+func start(t *testing.T, driver *csidriver.Driver, objects ...runtime.Object) fixture {
 	t.Helper()
 	f := prepare(t, driver, objects...)
 	f.Run(f.Env, New(f.Env, options()))
 	return f
 }
 
-func prepare(t *testing.T, driver *csitest.Driver, objects ...runtime.Object) fixture {
+func prepare(t *testing.T, driver *csidriver.Driver, objects ...runtime.Object) fixture {
 	t.Helper()
 	if driver == nil {
-		driver = csitest.New(driverName)
+		driver = csidriver.New(driverName)
 	}
-	return fixture{kubetest.New(t, driver, append(objects, class(className, map[string]string{"tier": "cold"}))...), t, driver}
+	return fixture{apiserver.New(t, driver, append(objects, class(className, map[string]string{"tier": "cold"}))...), t, driver}
 }
 
 // startOn runs the controllers of one node on its own.
-func startOn(t *testing.T, node string, driver *csitest.Driver, objects ...runtime.Object) fixture {
+func startOn(t *testing.T, node string, driver *csidriver.Driver, objects ...runtime.Object) fixture {
 	t.Helper()
 	f := prepare(t, driver, objects...)
 	f.onNode(node)

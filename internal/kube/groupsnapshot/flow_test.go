@@ -14,14 +14,14 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func TestGroup_isCutRecordedAndDeleted(t *testing.T) {
 	f := start(t, nil, group("a"))
 	object := f.becomes("a", "ready", readyAndSettled)
-	yes, at, size := true, csitest.SnapshotTime().UnixNano(), int64(1<<30)
+	yes, at, size := true, csidriver.SnapshotTime().UnixNano(), int64(1<<30)
 	info := func(volume string) groupv1.VolumeSnapshotInfo {
 		return groupv1.VolumeSnapshotInfo{
 			VolumeHandle: volume, SnapshotHandle: "id-groupsnapshot-uid-a-" + volume, CreationTime: &at, ReadyToUse: &yes, RestoreSize: &size,
@@ -30,7 +30,7 @@ func TestGroup_isCutRecordedAndDeleted(t *testing.T) {
 	if diff := cmp.Diff([]groupv1.VolumeSnapshotInfo{info("vol-1"), info("vol-2")}, object.Status.VolumeSnapshotInfoList); diff != "" {
 		t.Error(diff)
 	}
-	if handleOf(object) != groupID || !object.Status.CreationTime.Time.Equal(csitest.SnapshotTime().Truncate(time.Second)) {
+	if handleOf(object) != groupID || !object.Status.CreationTime.Time.Equal(csidriver.SnapshotTime().Truncate(time.Second)) {
 		t.Errorf("recorded %s of %v", handleOf(object), object.Status.CreationTime)
 	}
 	var writes []string
@@ -52,7 +52,7 @@ func TestGroup_isCutRecordedAndDeleted(t *testing.T) {
 func TestGroup_requestHasParametersSecretsAndMetadata(t *testing.T) {
 	keys := claim.GroupSnapshotKeys()
 	var got *csi.CreateVolumeGroupSnapshotRequest
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, _ string, request any) error {
 		if create, is := request.(*csi.CreateVolumeGroupSnapshotRequest); is {
 			got = create
@@ -60,7 +60,7 @@ func TestGroup_requestHasParametersSecretsAndMetadata(t *testing.T) {
 		return nil
 	}
 	f := prepare(t, driver, group("a", annotated(keys.SecretName, "s"), annotated(keys.SecretNamespace, "vault")),
-		kubetest.Secret("vault", "s", map[string]string{"password": "x"}))
+		apiserver.Secret("vault", "s", map[string]string{"password": "x"}))
 	with := options()
 	with.ExtraMetadata, with.Naming = true, claim.Naming{Prefix: "together", UIDLength: 4}
 	f.Run(f.Env, New(f.Env, with))
@@ -81,7 +81,7 @@ func TestGroup_requestHasParametersSecretsAndMetadata(t *testing.T) {
 }
 
 func TestGroup_isMarkedAndHeldBeforeTheDriverIsAsked(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	f := prepare(t, driver, group("a", unfinalized))
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if o := f.get("a"); rpc == "CreateVolumeGroupSnapshot" && (!marked(o) || len(o.Finalizers) != 1) {
@@ -94,7 +94,7 @@ func TestGroup_isMarkedAndHeldBeforeTheDriverIsAsked(t *testing.T) {
 }
 
 func TestGroup_isReadyWhenAllItsMembersAre(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Snapshots.UnreadyAnswers = 3
 	driver.Groups.Answer = func(g *csi.VolumeGroupSnapshot) { g.ReadyToUse = true } // a driver that is ahead of its members
 	f := prepare(t, driver, group("a"))
@@ -116,7 +116,7 @@ func TestGroup_isReadyWhenAllItsMembersAre(t *testing.T) {
 }
 
 func TestGroup_membersAreRefreshedOneByOne(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	var all atomic.Bool
 	driver.Snapshots.Answer = func(s *csi.Snapshot) { s.ReadyToUse = s.GetSourceVolumeId() == "vol-2" || all.Load() }
 	f := start(t, driver, group("a"))
@@ -132,7 +132,7 @@ func TestGroup_membersAreRefreshedOneByOne(t *testing.T) {
 }
 
 func TestGroup_membersKeepTheirOrderAndWhatWasRecorded(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Snapshots.UnreadyAnswers = 2
 	var answers atomic.Int64
 	driver.Groups.Answer = func(g *csi.VolumeGroupSnapshot) { // each time other sizes, and from the second in another order
@@ -154,7 +154,7 @@ func TestGroup_membersKeepTheirOrderAndWhatWasRecorded(t *testing.T) {
 }
 
 func TestGroup_withoutCreationTimeWasTakenNow(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Snapshots.NoTime, driver.Snapshots.Size = true, -1
 	f := start(t, driver, group("a"))
 	object := f.becomes("a", "ready", readyAndSettled)
@@ -178,10 +178,10 @@ func TestGroup_errorsAreShownAndRepeated(t *testing.T) {
 	} {
 		t.Run(row.code.String(), func(t *testing.T) {
 			t.Parallel()
-			driver := csitest.New(driverName)
+			driver := csidriver.New(driverName)
 			driver.Before = func(_ context.Context, rpc string, _ any) error {
 				if rpc == "CreateVolumeGroupSnapshot" && driver.Count(rpc) < 4 {
-					return csitest.Fail(row.code, "refused for a test")
+					return csidriver.Fail(row.code, "refused for a test")
 				}
 				return nil
 			}
@@ -203,12 +203,12 @@ func TestGroup_errorsAreShownAndRepeated(t *testing.T) {
 }
 
 func TestGroup_deletedWhileTheAnswerIsOutLeavesNothing(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	f := prepare(t, driver, group("a"))
 	driver.After = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "CreateVolumeGroupSnapshot" && driver.Count(rpc) == 1 {
 			f.deleteByUser("a")
-			return csitest.Fail(codes.DeadlineExceeded, "too slow")
+			return csidriver.Fail(codes.DeadlineExceeded, "too slow")
 		}
 		return nil
 	}
@@ -221,10 +221,10 @@ func TestGroup_deletedWhileTheAnswerIsOutLeavesNothing(t *testing.T) {
 }
 
 func TestGroup_deletedAfterAFinalErrorNeedsNoDriver(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "CreateVolumeGroupSnapshot" {
-			return csitest.Fail(codes.InvalidArgument, "never")
+			return csidriver.Fail(codes.InvalidArgument, "never")
 		}
 		return nil
 	}
@@ -248,13 +248,13 @@ func TestGroup_retainedKeepsItsSnapshots(t *testing.T) {
 }
 
 func TestGroup_deletionNamesAllMembersAndTriesUntilTheDriverAgrees(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, rpc string, request any) error {
 		if asked, is := request.(*csi.DeleteVolumeGroupSnapshotRequest); is && len(asked.GetSnapshotIds()) != 2 {
 			t.Errorf("the members to be deleted are %q", asked.GetSnapshotIds())
 		}
 		if rpc == "DeleteVolumeGroupSnapshot" && driver.Count(rpc) < 3 {
-			return csitest.Fail(codes.FailedPrecondition, "a clone still reads it")
+			return csidriver.Fail(codes.FailedPrecondition, "a clone still reads it")
 		}
 		return nil
 	}
@@ -267,12 +267,12 @@ func TestGroup_deletionNamesAllMembersAndTriesUntilTheDriverAgrees(t *testing.T)
 }
 
 func TestGroup_policyChangedInTheLastMomentCounts(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	id, members := driver.AddGroup("old", "vol-1", "vol-2")
 	cut := cutAs(id, true, members...)
 	f := prepare(t, driver, group("a", userGone, deleted, cut))
 	var changed atomic.Bool
-	f.React("get", "volumegroupsnapshotcontents", func(kubetest.Request) error { // the controller's last look
+	f.React("get", "volumegroupsnapshotcontents", func(apiserver.Request) error { // the controller's last look
 		if changed.CompareAndSwap(false, true) {
 			f.Put(group("a", retain, userGone, deleted, cut))
 		}
@@ -288,9 +288,9 @@ func TestGroup_policyChangedInTheLastMomentCounts(t *testing.T) {
 func TestGroup_missingSecretHoldsItsDeletionUntilSomebodyDecides(t *testing.T) {
 	keys := claim.GroupSnapshotKeys()
 	f := start(t, nil, group("a", annotated(keys.SecretName, "s"), annotated(keys.SecretNamespace, "vault")),
-		kubetest.Secret("vault", "s", nil))
+		apiserver.Secret("vault", "s", nil))
 	f.becomes("a", "ready", readyAndSettled)
-	f.Delete(kubetest.Secret("vault", "s", nil))
+	f.Delete(apiserver.Secret("vault", "s", nil))
 	f.deleteByUser("a")
 	f.happens("Warning GroupSnapshotDeleteError a", "vault/s", claim.DeleteWithoutSecretAnnotation)
 	f.stays("a")
@@ -318,7 +318,7 @@ func TestGroup_whatIsMissingIsShownAndComes(t *testing.T) {
 	if calls := f.driver.Calls(); len(calls) > 0 {
 		t.Errorf("the driver was called: %q", calls)
 	}
-	f.Add(kubetest.Secret("vault", "s", nil), class("elsewhere", nil))
+	f.Add(apiserver.Secret("vault", "s", nil), class("elsewhere", nil))
 	f.becomes("secretless", "ready", readyAndSettled)
 	f.becomes("lost", "ready", readyAndSettled)
 }
@@ -339,12 +339,12 @@ func TestGroup_ofOthersIsLeftAlone(t *testing.T) {
 }
 
 func TestDriver_withoutGroupsIsShown(t *testing.T) {
-	for name, lacking := range map[string]func(*csitest.Driver){
-		"no service":    func(d *csitest.Driver) { d.Plugin = d.Plugin[:1] },
-		"no capability": func(d *csitest.Driver) { d.Groups.Offered = nil },
+	for name, lacking := range map[string]func(*csidriver.Driver){
+		"no service":    func(d *csidriver.Driver) { d.Plugin = d.Plugin[:1] },
+		"no capability": func(d *csidriver.Driver) { d.Groups.Offered = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			driver := csitest.New(driverName)
+			driver := csidriver.New(driverName)
 			lacking(driver)
 			f := start(t, driver, group("a"))
 			if o := f.becomes("a", "failed", fails("CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT")); marked(o) {

@@ -14,8 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func TestDriver_nonsenseSettlesNothing(t *testing.T) {
@@ -37,7 +37,7 @@ func TestDriver_nonsenseSettlesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			driver := csitest.New(driverName)
+			driver := csidriver.New(driverName)
 			var sane atomic.Bool
 			driver.Groups.Answer = func(g *csi.VolumeGroupSnapshot) {
 				if !sane.Load() {
@@ -63,7 +63,7 @@ func TestDriver_thatAnswersWithAnotherGroupLaterIsNotBelieved(t *testing.T) {
 		"another member": func(g *csi.VolumeGroupSnapshot) { g.Snapshots[1].SnapshotId = "another" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			driver := csitest.New(driverName)
+			driver := csidriver.New(driverName)
 			driver.Snapshots.UnreadyAnswers = 2
 			var answers atomic.Int32
 			driver.Groups.Answer = func(g *csi.VolumeGroupSnapshot) {
@@ -82,7 +82,7 @@ func TestDriver_thatAnswersWithAnotherGroupLaterIsNotBelieved(t *testing.T) {
 }
 
 func TestDriver_thatHangsHoldsUpNothingElse(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Before = func(ctx context.Context, _ string, request any) error {
 		if create, is := request.(*csi.CreateVolumeGroupSnapshotRequest); is && create.GetSourceVolumeIds()[0] == "vol-slow" {
 			<-ctx.Done()
@@ -102,7 +102,7 @@ func TestDriver_thatHangsHoldsUpNothingElse(t *testing.T) {
 // What CreateVolumeGroupSnapshot is asked for never changes until an answer is
 // final, whatever happens to the objects: a strict driver would refuse it.
 func TestRequest_isTheSameEachTime(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	f := prepare(t, driver, group("a"))
 	var first *csi.CreateVolumeGroupSnapshotRequest
 	driver.Before = func(_ context.Context, rpc string, request any) error {
@@ -144,7 +144,7 @@ func TestAPIServer_mishapsAreOvercome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := prepare(t, nil, group("a"))
-			f.React("*", "volumegroupsnapshotcontents", func(q kubetest.Request) error {
+			f.React("*", "volumegroupsnapshotcontents", func(q apiserver.Request) error {
 				if (q.Verb == "patch" || q.Verb == "get") && rand.N(3) == 0 {
 					return failure
 				}
@@ -170,10 +170,10 @@ func TestAPIServer_brokenWatchesLoseNothing(t *testing.T) {
 }
 
 func TestWrites_racingWithSnapshotControllerBothStand(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	f := prepare(t, driver, group("a", unfinalized))
 	var raced atomic.Int32
-	f.React("patch", "volumegroupsnapshotcontents", func(kubetest.Request) error {
+	f.React("patch", "volumegroupsnapshotcontents", func(apiserver.Request) error {
 		if n := raced.Add(1); n <= 3 { // just before our first writes: as snapshot-controller adds its own
 			o := f.get("a")
 			annotated("from-elsewhere", string(rune('0'+n)))(o)

@@ -14,16 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // chaos is a cluster whose driver and API server fail now and then, and whose
 // controller ends at any point.
 type chaos struct {
 	fixture
-	trouble *csitest.Trouble
+	trouble *csidriver.Trouble
 	choose  *rand.Rand
 	made    int
 	alive   map[string]bool
@@ -32,14 +32,14 @@ type chaos struct {
 }
 
 func newChaos(t *testing.T, seed uint64) *chaos {
-	driver, trouble := csitest.New(driverName), csitest.NewTrouble(seed)
+	driver, trouble := csidriver.New(driverName), csidriver.NewTrouble(seed)
 	driver.Groups.Strict, driver.Snapshots.UnreadyAnswers = true, 1
 	driver.Before, driver.After = trouble.Before, trouble.After
 	c := &chaos{
 		fixture: prepare(t, driver), trouble: trouble, choose: rand.New(rand.NewPCG(seed, 1)),
 		alive: map[string]bool{}, forced: map[string]bool{},
 	}
-	c.React("*", "volumegroupsnapshotcontents", func(q kubetest.Request) error {
+	c.React("*", "volumegroupsnapshotcontents", func(q apiserver.Request) error {
 		if (q.Verb == "patch" || q.Verb == "get") && trouble.OneIn(6) {
 			return apierrors.NewTimeoutError("for a test", 0)
 		}

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func (f fixture) untouched(name string) {
@@ -72,7 +72,7 @@ func TestNode_ofTheFirstVolumeRefusesAGroupThatIsSpread(t *testing.T) {
 func TestNode_showsTheRefusalAlsoWhenTheAPIServerFailedAtFirst(t *testing.T) {
 	f := prepare(t, nil, volume("vol-1", "n1"), volume("vol-2", "n2"), group("a"))
 	var failed atomic.Int32
-	f.React("patch", "volumegroupsnapshotcontents", func(kubetest.Request) error {
+	f.React("patch", "volumegroupsnapshotcontents", func(apiserver.Request) error {
 		if failed.Add(1) <= 2 {
 			return apierrors.NewGenericServerResponse(http.StatusForbidden, "patch", groupResource(), "a", "for a test", 0, false)
 		}
@@ -83,7 +83,7 @@ func TestNode_showsTheRefusalAlsoWhenTheAPIServerFailedAtFirst(t *testing.T) {
 }
 
 func TestNode_adoptsAGroupThatItsDriverHas(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	id, members := driver.AddGroup("old", "vol-1")
 	f := startOn(t, "n1", driver, group("mine", existing(id, members...)), group("other", existing("id-elsewhere", "m")))
 	object := f.becomes("mine", "ready", ready)

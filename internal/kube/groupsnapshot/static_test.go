@@ -9,17 +9,17 @@ import (
 	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func TestStatic_isLookedUpAndDeletedAsAWhole(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Snapshots.UnreadyAnswers = 2
 	id, members := driver.AddGroup("old", "vol-1", "vol-2")
 	f := start(t, driver, group("a", existing(id, members...)))
 	object := f.becomes("a", "ready", ready)
-	if handleOf(object) != id || !object.Status.CreationTime.Time.Equal(csitest.SnapshotTime().Truncate(1e9)) {
+	if handleOf(object) != id || !object.Status.CreationTime.Time.Equal(csidriver.SnapshotTime().Truncate(1e9)) {
 		t.Errorf("%+v", object.Status)
 	}
 	var known []string
@@ -48,7 +48,7 @@ func TestStatic_thatIsAbsentIsShownAndComes(t *testing.T) {
 }
 
 func TestStatic_withOtherMembersIsNotBelieved(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	id, members := driver.AddGroup("old", "vol-1", "vol-2")
 	driver.Before = func(_ context.Context, _ string, request any) error {
 		if asked, is := request.(*csi.GetVolumeGroupSnapshotRequest); is {
@@ -62,7 +62,7 @@ func TestStatic_withOtherMembersIsNotBelieved(t *testing.T) {
 
 func TestStatic_asksWithItsClassesSecret(t *testing.T) {
 	var secrets map[string]string
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, _ string, request any) error {
 		if asked, is := request.(*csi.GetVolumeGroupSnapshotRequest); is {
 			secrets = asked.GetSecrets()
@@ -75,7 +75,7 @@ func TestStatic_asksWithItsClassesSecret(t *testing.T) {
 		claim.ReservedPrefix + "group-snapshotter-get-secret-namespace": "vault",
 	}), group("a", existing(id, members...), classed("asking")))
 	f.becomes("a", "failed", fails("vault/for-vgs-a"))
-	f.Add(kubetest.Secret("vault", "for-vgs-a", map[string]string{"k": "v"}))
+	f.Add(apiserver.Secret("vault", "for-vgs-a", map[string]string{"k": "v"}))
 	f.becomes("a", "ready", ready)
 	if secrets["k"] != "v" {
 		t.Error("asked without the secret")
@@ -84,7 +84,7 @@ func TestStatic_asksWithItsClassesSecret(t *testing.T) {
 
 // Contents of API version v1beta1 have lost their list of members.
 func TestStatic_withoutKnownMembersIsTheDriversToJudge(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	id, members := driver.AddGroup("old", "vol-1")
 	driver.Before = func(_ context.Context, _ string, request any) error {
 		switch asked := request.(type) {
@@ -101,7 +101,7 @@ func TestStatic_withoutKnownMembersIsTheDriversToJudge(t *testing.T) {
 }
 
 func TestStatic_unboundIsDeletedWithoutAUser(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	id, members := driver.AddGroup("old", "vol-1")
 	f := start(t, driver, group("a", existing(id, members...), unbound))
 	f.becomes("a", "ready", func(o *groupv1.VolumeGroupSnapshotContent) bool { return ready(o) })

@@ -11,23 +11,23 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // losing makes a driver lose its first answer to CreateVolumeGroupSnapshot and fail the next
 // two calls with a code.
-func losing(code codes.Code) *csitest.Driver {
-	driver := csitest.New(driverName)
+func losing(code codes.Code) *csidriver.Driver {
+	driver := csidriver.New(driverName)
 	driver.Groups.Strict = true
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if n := driver.Count(rpc); rpc == "CreateVolumeGroupSnapshot" && (n == 2 || n == 3) {
-			return csitest.Fail(code, "told to fail")
+			return csidriver.Fail(code, "told to fail")
 		}
 		return nil
 	}
 	driver.After = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "CreateVolumeGroupSnapshot" && driver.Count(rpc) == 1 {
-			return csitest.Fail(codes.DeadlineExceeded, "the answer was lost")
+			return csidriver.Fail(codes.DeadlineExceeded, "the answer was lost")
 		}
 		return nil
 	}
@@ -122,15 +122,15 @@ func TestUncertain_aRejectedRequestIsForgotten(t *testing.T) {
 	for _, code := range []codes.Code{codes.InvalidArgument, codes.OutOfRange, codes.Unimplemented} {
 		t.Run(code.String(), func(t *testing.T) {
 			t.Parallel()
-			driver := csitest.New(driverName)
+			driver := csidriver.New(driverName)
 			driver.Before = func(_ context.Context, rpc string, _ any) error {
 				if rpc != "CreateVolumeGroupSnapshot" {
 					return nil
 				}
 				if driver.Count(rpc) == 1 {
-					return csitest.Fail(codes.Unavailable, "starting")
+					return csidriver.Fail(codes.Unavailable, "starting")
 				}
-				return csitest.Fail(code, "no such parameter")
+				return csidriver.Fail(code, "no such parameter")
 			}
 			f := start(t, driver, group("a"))
 			f.becomes("a", "failed", fails("no such parameter"))

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 const (
@@ -29,26 +29,26 @@ func TestConditionsOf(t *testing.T) {
 	}{
 		{"none means healthy", nil, nil},
 		{"each status has its name", entries{
-			csitest.Problem(dataLoss, "Torn", "c"), csitest.Problem(inaccessible, "Gone", "b"), csitest.Problem(degraded, "Slow", "a"),
+			csidriver.Problem(dataLoss, "Torn", "c"), csidriver.Problem(inaccessible, "Gone", "b"), csidriver.Problem(degraded, "Slow", "a"),
 		}, []corev1.VolumeHealthCondition{
 			{Status: "DataLoss", Reason: "Torn", Message: "c"},
 			{Status: "Inaccessible", Reason: "Gone", Message: "b"},
 			{Status: "Degraded", Reason: "Slow", Message: "a"},
 		}},
 		{"one (status, reason) stays one, whatever the order", entries{
-			csitest.Problem(degraded, "Slow", "second"), csitest.Problem(degraded, "Slow", "first"),
+			csidriver.Problem(degraded, "Slow", "second"), csidriver.Problem(degraded, "Slow", "first"),
 		}, []corev1.VolumeHealthCondition{{Status: "Degraded", Reason: "Slow", Message: "first"}}},
-		{"an unknown status is not healthy", entries{csitest.Problem(17, "MultipathLoss", "one path left")},
+		{"an unknown status is not healthy", entries{csidriver.Problem(17, "MultipathLoss", "one path left")},
 			[]corev1.VolumeHealthCondition{{
 				Status: "Degraded", Reason: "UnknownStatus17MultipathLoss",
 				Message: "status 17 of the driver (MultipathLoss) is not known to this version of Holdfast: one path left",
 			}}},
-		{"status 0 is not healthy either", entries{csitest.Problem(0, "Odd", "")},
+		{"status 0 is not healthy either", entries{csidriver.Problem(0, "Odd", "")},
 			[]corev1.VolumeHealthCondition{{
 				Status: "Degraded", Reason: "UnknownStatus0Odd",
 				Message: "status 0 of the driver (Odd) is not known to this version of Holdfast",
 			}}},
-		{"a missing reason has a name", entries{csitest.Problem(degraded, "", "m")},
+		{"a missing reason has a name", entries{csidriver.Problem(degraded, "", "m")},
 			[]corev1.VolumeHealthCondition{{Status: "Degraded", Reason: "Unspecified", Message: "m"}}},
 	}
 	for _, c := range cases {
@@ -67,7 +67,7 @@ func TestConditionsOf_areSuchAsTheAPIServerAccepts(t *testing.T) {
 	}
 	for _, reason := range reasons {
 		for _, kind := range []csi.VolumeHealthErrorType{degraded, -5, 1 << 30} {
-			got := conditionsOf(entries{csitest.Problem(kind, reason, strings.Repeat("ü", 600))})[0]
+			got := conditionsOf(entries{csidriver.Problem(kind, reason, strings.Repeat("ü", 600))})[0]
 			if len(got.Reason) == 0 || len(got.Reason) > 256 || len(metav1validation.IsValidConditionReason(got.Reason)) > 0 {
 				t.Errorf("reason %q becomes %q", reason, got.Reason)
 			}
@@ -81,9 +81,9 @@ func TestConditionsOf_areSuchAsTheAPIServerAccepts(t *testing.T) {
 func TestConditionsOf_keepsTheGravestSixteen(t *testing.T) {
 	var many entries
 	for _, letter := range "abcdefghijklmnopqrst" {
-		many = append(many, csitest.Problem(degraded, string(letter), ""))
+		many = append(many, csidriver.Problem(degraded, string(letter), ""))
 	}
-	many = append(many, csitest.Problem(dataLoss, "z", ""))
+	many = append(many, csidriver.Problem(dataLoss, "z", ""))
 	got := conditionsOf(many)
 	if len(got) != 16 || got[0].Status != corev1.VolumeHealthDataLoss {
 		t.Errorf("of 21 there are %d left, the first is %v", len(got), got[0])

@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 const driverName = "hostpath.csi.k8s.io"
@@ -46,21 +46,21 @@ func pair(handle string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClai
 
 // fixture is a cluster with claims bound to volumes of the given handles.
 type fixture struct {
-	*kubetest.Cluster
+	*apiserver.Cluster
 	t          *testing.T
 	controller *Controller
 }
 
 func newFixture(t *testing.T, list bool, handles ...string) *fixture {
 	t.Helper()
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.ReportHealth(list)
 	var objects []runtime.Object
 	for _, handle := range handles {
 		volume, claim := pair(handle)
 		objects = append(objects, volume, claim)
 	}
-	f := &fixture{Cluster: kubetest.New(t, driver, objects...), t: t}
+	f := &fixture{Cluster: apiserver.New(t, driver, objects...), t: t}
 	f.controller = New(f.Env, Options{})
 	f.Start()
 	return f
@@ -97,7 +97,7 @@ func (f *fixture) want(handle, conditions string) {
 
 // onlyList makes a driver that lists, and cannot be asked for one volume.
 // CSI forbids that; drivers do it.
-func onlyList(d *csitest.Driver) {
+func onlyList(d *csidriver.Driver) {
 	d.Controller = slices.DeleteFunc(d.Controller, func(kind csi.ControllerServiceCapability_RPC_Type) bool {
 		return kind == csi.ControllerServiceCapability_RPC_GET_VOLUME_HEALTH
 	})
@@ -106,7 +106,7 @@ func onlyList(d *csitest.Driver) {
 func TestLook_showsWhatTheDriverReportsAndWritesOnlyDifferences(t *testing.T) {
 	for _, list := range []bool{true, false} {
 		f := newFixture(t, list, "a", "b", "c")
-		f.Driver.SetHealth("b", csitest.Problem(degraded, "Slow", "2 of 3 replicas"))
+		f.Driver.SetHealth("b", csidriver.Problem(degraded, "Slow", "2 of 3 replicas"))
 		f.look()
 		f.want("a", "-")
 		f.want("b", "[Degraded/Slow]")
@@ -120,10 +120,10 @@ func TestLook_showsWhatTheDriverReportsAndWritesOnlyDifferences(t *testing.T) {
 
 func TestLook_replacesAllThatTheDriverReportsNoMore(t *testing.T) {
 	f := newFixture(t, true, "a")
-	f.Driver.SetHealth("a", csitest.Problem(degraded, "Slow", ""), csitest.Problem(inaccessible, "PathsLost", ""))
+	f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""), csidriver.Problem(inaccessible, "PathsLost", ""))
 	f.look()
 	f.want("a", "[Inaccessible/PathsLost Degraded/Slow]")
-	f.Driver.SetHealth("a", csitest.Problem(degraded, "Slow", ""))
+	f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
 	f.look()
 	f.want("a", "[Degraded/Slow]")
 }
@@ -132,7 +132,7 @@ func TestLook_clearsARecoveredVolume(t *testing.T) {
 	t.Run("at once where the driver confirms it", func(t *testing.T) {
 		for _, list := range []bool{true, false} {
 			f := newFixture(t, list, "a")
-			f.Driver.SetHealth("a", csitest.Problem(degraded, "Slow", ""))
+			f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
 			f.look()
 			f.Driver.SetHealth("a")
 			f.look()
@@ -145,7 +145,7 @@ func TestLook_clearsARecoveredVolume(t *testing.T) {
 	t.Run("after two complete lists in a row where it cannot be asked", func(t *testing.T) {
 		f := newFixture(t, true, "a")
 		onlyList(f.Driver)
-		f.Driver.SetHealth("a", csitest.Problem(degraded, "Slow", ""))
+		f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
 		f.look()
 		f.Driver.SetHealth("a")
 		f.look()
@@ -156,7 +156,7 @@ func TestLook_clearsARecoveredVolume(t *testing.T) {
 	t.Run("a failed list between the two starts the count again", func(t *testing.T) {
 		f := newFixture(t, true, "a")
 		onlyList(f.Driver)
-		f.Driver.SetHealth("a", csitest.Problem(degraded, "Slow", ""))
+		f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
 		f.look()
 		f.Driver.SetHealth("a")
 		f.look()
@@ -168,12 +168,12 @@ func TestLook_clearsARecoveredVolume(t *testing.T) {
 	})
 	t.Run("a volume that was missed, and not well, stays", func(t *testing.T) {
 		f := newFixture(t, true, "a", "b")
-		f.Driver.SetHealth("a", csitest.Problem(degraded, "Slow", ""))
+		f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
 		f.look()
 		f.Driver.SetHealth("a")
 		f.Driver.Before = func(_ context.Context, rpc string, _ any) error {
 			if rpc == "ControllerGetVolumeHealth" {
-				f.Driver.SetHealth("a", csitest.Problem(dataLoss, "Torn", ""))
+				f.Driver.SetHealth("a", csidriver.Problem(dataLoss, "Torn", ""))
 			}
 			return nil
 		}
@@ -186,7 +186,7 @@ func TestLook_clearsARecoveredVolume(t *testing.T) {
 func (f *fixture) fail(rpc string, code codes.Code, step func() time.Duration) {
 	f.Driver.Before = func(_ context.Context, called string, _ any) error {
 		if called == rpc {
-			return csitest.Fail(code, "not now")
+			return csidriver.Fail(code, "not now")
 		}
 		return nil
 	}
@@ -201,7 +201,7 @@ func TestLook_takesAFailedCallForNeitherSicknessNorRecovery(t *testing.T) {
 			rpc  string
 		}{{true, "ControllerListVolumeHealth"}, {true, "ControllerGetVolumeHealth"}, {false, "ControllerGetVolumeHealth"}} {
 			f := newFixture(t, c.list, "sick", "well")
-			f.Driver.SetHealth("sick", csitest.Problem(degraded, "Slow", ""))
+			f.Driver.SetHealth("sick", csidriver.Problem(degraded, "Slow", ""))
 			f.look()
 			f.Driver.SetHealth("sick")
 			f.fail(c.rpc, code, f.look)
@@ -215,11 +215,11 @@ func TestLook_unitesAVolumeThatIsOnTwoPages(t *testing.T) {
 	f := newFixture(t, true, "a", "b", "c", "d")
 	f.Driver.Health.PageSize, f.Driver.Health.Twice = 1, true
 	for _, handle := range []string{"a", "b", "c", "d"} {
-		f.Driver.SetHealth(handle, csitest.Problem(degraded, "Slow", ""))
+		f.Driver.SetHealth(handle, csidriver.Problem(degraded, "Slow", ""))
 	}
 	f.Driver.After = func(_ context.Context, rpc string, request any) error {
 		if r, is := request.(*csi.ControllerListVolumeHealthRequest); is && rpc == "ControllerListVolumeHealth" && r.GetStartingToken() == "" {
-			f.Driver.SetHealth("a", csitest.Problem(inaccessible, "Gone", "")) // between the first page and the second, which has it again
+			f.Driver.SetHealth("a", csidriver.Problem(inaccessible, "Gone", "")) // between the first page and the second, which has it again
 		}
 		return nil
 	}
@@ -234,16 +234,16 @@ func TestLook_unitesAVolumeThatIsOnTwoPages(t *testing.T) {
 func TestLook_startsAgainWhenAPageTokenIsRefused(t *testing.T) {
 	f := newFixture(t, true, "a", "b")
 	f.Driver.Health.PageSize = 1
-	f.Driver.SetHealth("a", csitest.Problem(degraded, "Slow", ""))
-	f.Driver.SetHealth("b", csitest.Problem(degraded, "Slow", ""))
+	f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
+	f.Driver.SetHealth("b", csidriver.Problem(degraded, "Slow", ""))
 	f.Driver.Health.LoseTokens = 2
 	f.look()
 	f.want("b", "[Degraded/Slow]")
 
 	f = newFixture(t, true, "a", "b")
 	f.Driver.Health.PageSize = 1
-	f.Driver.SetHealth("a", csitest.Problem(degraded, "Slow", ""))
-	f.Driver.SetHealth("b", csitest.Problem(degraded, "Slow", ""))
+	f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
+	f.Driver.SetHealth("b", csidriver.Problem(degraded, "Slow", ""))
 	f.Driver.Health.LoseTokens = 1000
 	f.look()
 	f.want("a", "-") // what was read before the refusal is not used
@@ -255,8 +255,8 @@ func TestLook_startsAgainWhenAPageTokenIsRefused(t *testing.T) {
 func TestLook_leavesAListWithoutEnd(t *testing.T) {
 	f := newFixture(t, true, "a")
 	f.Driver.Health.PageSize = 1
-	f.Driver.SetHealth("a", csitest.Problem(degraded, "Slow", ""))
-	f.Driver.SetHealth("b", csitest.Problem(degraded, "Slow", ""))
+	f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
+	f.Driver.SetHealth("b", csidriver.Problem(degraded, "Slow", ""))
 	f.Driver.Before = func(_ context.Context, _ string, request any) error {
 		if r, is := request.(*csi.ControllerListVolumeHealthRequest); is {
 			r.StartingToken = "" // the driver forgets where it was
@@ -273,7 +273,7 @@ func TestLook_leavesAListWithoutEnd(t *testing.T) {
 // dropField makes the API server one whose feature gate is off: it does not
 // keep a healthStatus that is not there already.
 func (f *fixture) dropField(on *bool) {
-	f.React("patch", "persistentvolumeclaims", func(q kubetest.Request) error {
+	f.React("patch", "persistentvolumeclaims", func(q apiserver.Request) error {
 		if *on {
 			copy(q.Body, bytes.Replace(q.Body, []byte("healthStatus"), []byte("unknownField"), 1))
 		}
@@ -286,7 +286,7 @@ func TestLook_slowsDownWhileTheAPIServerDropsTheField(t *testing.T) {
 	off := true
 	f.dropField(&off)
 	for _, handle := range []string{"a", "b", "c"} {
-		f.Driver.SetHealth(handle, csitest.Problem(degraded, "Slow", ""))
+		f.Driver.SetHealth(handle, csidriver.Problem(degraded, "Slow", ""))
 	}
 	for look := range 3 {
 		if pause := f.look(); pause < 50*time.Minute {
@@ -309,18 +309,18 @@ func TestShow_keepsTheTimeWhileTheSameThingsAreWrong(t *testing.T) {
 	claim.Status.HealthStatus = &corev1.VolumeHealthStatus{LastTransitionTime: before, HealthConditions: []corev1.VolumeHealthCondition{
 		{Status: "Degraded", Reason: "Slow", Message: "2 of 3 replicas"},
 	}}
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.ReportHealth(true)
-	f := &fixture{Cluster: kubetest.New(t, driver, volume, claim), t: t}
+	f := &fixture{Cluster: apiserver.New(t, driver, volume, claim), t: t}
 	f.controller = New(f.Env, Options{})
 	f.Start()
 
-	driver.SetHealth("a", csitest.Problem(degraded, "Slow", "1 of 3 replicas"))
+	driver.SetHealth("a", csidriver.Problem(degraded, "Slow", "1 of 3 replicas"))
 	f.look()
 	if now := f.status("a"); !now.LastTransitionTime.Equal(&before) || now.HealthConditions[0].Message != "1 of 3 replicas" {
 		t.Errorf("after a new message the status is %v, want the new message and the old time", now)
 	}
-	driver.SetHealth("a", csitest.Problem(inaccessible, "Gone", ""))
+	driver.SetHealth("a", csidriver.Problem(inaccessible, "Gone", ""))
 	f.look()
 	if now := f.status("a"); now.LastTransitionTime.Equal(&before) {
 		t.Error("another condition has the time of the first")
@@ -329,7 +329,7 @@ func TestShow_keepsTheTimeWhileTheSameThingsAreWrong(t *testing.T) {
 
 func TestShow_doesNotDependOnTheVersionButOnTheUID(t *testing.T) {
 	f := newFixture(t, true, "a")
-	f.Driver.SetHealth("a", csitest.Problem(degraded, "Slow", ""))
+	f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
 	f.look()
 	body := map[string]map[string]any{}
 	if err := json.Unmarshal(f.Writes()[0].Body, &body); err != nil {
@@ -344,21 +344,21 @@ func TestShow_doesNotDependOnTheVersionButOnTheUID(t *testing.T) {
 	stale, _ := f.controller.claims.Get("shop/data-a")
 	stale = stale.DeepCopy()
 	stale.UID = "another"
-	f.controller.show(f.Context(), stale, conditionsOf(entries{csitest.Problem(degraded, "Slow", "")}))
+	f.controller.show(f.Context(), stale, conditionsOf(entries{csidriver.Problem(degraded, "Slow", "")}))
 	f.want("a", "-")
 }
 
 func TestLook_survivesAnAPIServerThatFails(t *testing.T) {
 	f := newFixture(t, true, "a", "b")
 	fail := true
-	f.React("patch", "persistentvolumeclaims", func(q kubetest.Request) error {
+	f.React("patch", "persistentvolumeclaims", func(q apiserver.Request) error {
 		if fail && q.Name == "data-a" {
 			return apierrors.NewGenericServerResponse(http.StatusForbidden, "patch", schema.GroupResource{Resource: q.Resource}, q.Name, "no", 0, false)
 		}
 		return nil
 	})
 	for _, handle := range []string{"a", "b"} {
-		f.Driver.SetHealth(handle, csitest.Problem(degraded, "Slow", ""))
+		f.Driver.SetHealth(handle, csidriver.Problem(degraded, "Slow", ""))
 	}
 	f.look()
 	f.want("a", "-")
@@ -381,9 +381,9 @@ func TestBound_areTheVolumesOfThisDriverInThisScope(t *testing.T) {
 	elsewhere, elsewhereClaim := pair("elsewhere")
 	elsewhere.Spec.NodeAffinity = onNode("node-2")
 	mine.Spec.NodeAffinity = onNode("node-1")
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.ReportHealth(true)
-	f := &fixture{t: t, Cluster: kubetest.New(t, driver, mine, mineClaim, foreign, foreignClaim, rebound, reboundClaim,
+	f := &fixture{t: t, Cluster: apiserver.New(t, driver, mine, mineClaim, foreign, foreignClaim, rebound, reboundClaim,
 		half, halfClaim, free, elsewhere, elsewhereClaim)}
 	f.Env.Scope = cluster.Scope{Node: "node-1", Segments: map[string]string{"zone": "node-1"}}
 	f.controller = New(f.Env, Options{})
@@ -405,7 +405,7 @@ func onNode(node string) *corev1.VolumeNodeAffinity {
 
 func TestRun_asksNothingOfADriverWithoutHealth(t *testing.T) {
 	volume, claim := pair("a")
-	c := kubetest.New(t, csitest.New(driverName), volume, claim)
+	c := apiserver.New(t, csidriver.New(driverName), volume, claim)
 	controller := New(c.Env, Options{Interval: time.Millisecond})
 	stop := c.Run(c.Env, controller)
 	time.Sleep(20 * time.Millisecond)
@@ -417,12 +417,12 @@ func TestRun_asksNothingOfADriverWithoutHealth(t *testing.T) {
 
 func TestRun_looksAgainAndAgain(t *testing.T) {
 	volume, claim := pair("a")
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.ReportHealth(true)
-	c := kubetest.New(t, driver, volume, claim)
+	c := apiserver.New(t, driver, volume, claim)
 	f := &fixture{Cluster: c, t: t}
 	stop := c.Run(c.Env, New(c.Env, Options{Interval: time.Millisecond}))
-	driver.SetHealth("a", csitest.Problem(degraded, "Slow", ""))
+	driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
 	c.Eventually(func() error {
 		if got := f.shows("a"); got != "[Degraded/Slow]" {
 			return fmt.Errorf("the claim shows %s", got)

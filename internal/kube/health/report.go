@@ -7,7 +7,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
 const (
@@ -28,7 +28,7 @@ type report map[string][]*csi.VolumeHealth_VolumeHealthEntry
 func (c *Controller) list(ctx context.Context) (report, error) {
 	for attempt := 0; ; attempt++ {
 		found, err := c.listOnce(ctx)
-		if err == nil || attempt == restarts || !csiclient.IsStaleToken(err) {
+		if err == nil || attempt == restarts || !client.IsStaleToken(err) {
 			return found, err
 		}
 	}

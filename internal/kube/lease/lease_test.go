@@ -21,7 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
 
 // server keeps Leases as an API server does, with optimistic locking, and fails
@@ -42,7 +42,7 @@ func (s *server) env() *cluster.Env {
 		return true, answer, err
 	})
 	return &cluster.Env{
-		Driver: "ebs.csi.aws.com", Namespace: "holdfast-system", Clients: cluster.Clients{Leases: kubetest.Narrow(client)},
+		Driver: "ebs.csi.aws.com", Namespace: "holdfast-system", Clients: cluster.Clients{Leases: apiserver.Narrow(client)},
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	}
 }

@@ -17,10 +17,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
 	"github.com/holdfast-csi/holdfast/internal/kube/topology"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // places is a Topology that gives one place, or an error.
@@ -124,7 +124,7 @@ func TestAnswer_thatCannotBeTakenBackIsKept(t *testing.T) {
 	w.Driver.Creation.Answer = func(_ *csi.CreateVolumeRequest, volume *csi.Volume) { volume.CapacityBytes = 5 }
 	w.Driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "DeleteVolume" {
-			return csitest.Fail(codes.Internal, "cannot")
+			return csidriver.Fail(codes.Internal, "cannot")
 		}
 		return nil
 	}
@@ -168,7 +168,7 @@ func TestSave_comparesWhatHasTheName(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, newClass())
 			added := false
-			w.React("create", "persistentvolumes", func(kubetest.Request) error {
+			w.React("create", "persistentvolumes", func(apiserver.Request) error {
 				if !added {
 					added = true
 					w.Put(c.other)
@@ -196,7 +196,7 @@ func TestSave_afterAnOlderObjectOfTheNameIsGone(t *testing.T) {
 	})
 	w := newWorld(t, newClass())
 	added := false
-	w.React("create", "persistentvolumes", func(kubetest.Request) error {
+	w.React("create", "persistentvolumes", func(apiserver.Request) error {
 		if !added {
 			added = true
 			w.Put(old)
@@ -220,7 +220,7 @@ func TestSave_afterAnOlderObjectOfTheNameIsGone(t *testing.T) {
 
 func TestSave_whatTheAPIRefusesForGoodIsTakenBack(t *testing.T) {
 	w := newWorld(t, newClass())
-	w.React("create", "persistentvolumes", func(q kubetest.Request) error {
+	w.React("create", "persistentvolumes", func(q apiserver.Request) error {
 		return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "create", corev1.Resource("persistentvolumes"), q.Name, "nodeAffinity: invalid", 0, false)
 	})
 	w.run()
@@ -237,7 +237,7 @@ func TestReschedule(t *testing.T) {
 		fail  error
 		want  string
 	}{
-		{"no room at the node", places{segments: map[string]string{"node": "n1"}}, csitest.Fail(codes.ResourceExhausted, "full"), "full"},
+		{"no room at the node", places{segments: map[string]string{"node": "n1"}}, csidriver.Fail(codes.ResourceExhausted, "full"), "full"},
 		{"the node is gone", places{err: gone}, nil, `node "n1" does not exist any more`},
 	}
 	for _, c := range cases {
@@ -275,7 +275,7 @@ func TestReschedule_leavesAnotherChoiceAlone(t *testing.T) {
 func TestStale_aClaimThatWasBoundAndDeletedLongAgo(t *testing.T) {
 	pvc := newClaim("a")
 	w := newWorld(t, newClass(), pvc)
-	w.React("get", "persistentvolumeclaims", func(q kubetest.Request) error {
+	w.React("get", "persistentvolumeclaims", func(q apiserver.Request) error {
 		return apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), q.Name)
 	})
 	w.run()
@@ -305,8 +305,8 @@ func TestStale_noSecondVolumeWhileTheCacheIsBehind(t *testing.T) {
 func TestEvents_haveNoSecrets(t *testing.T) {
 	class := newClass(parameters("csi.storage.k8s.io/provisioner-secret-name", "s", "csi.storage.k8s.io/provisioner-secret-namespace", "ns"))
 	w := newWorld(t, class)
-	w.Add(kubetest.Secret("ns", "s", map[string]string{"password": "hunter2"}))
-	w.answer(csitest.Fail(codes.Internal, "broken"))
+	w.Add(apiserver.Secret("ns", "s", map[string]string{"password": "hunter2"}))
+	w.answer(csidriver.Fail(codes.Internal, "broken"))
 	w.run()
 	w.Add(newClaim("a"))
 	w.saved("pvc-uid-a")
@@ -317,7 +317,7 @@ func TestEvents_haveNoSecrets(t *testing.T) {
 
 func TestEvents_areShortEnoughForTheAPI(t *testing.T) {
 	w := newWorld(t, newClass())
-	w.answer(csitest.Fail(codes.Internal, strings.Repeat("ä", 5000)))
+	w.answer(csidriver.Fail(codes.Internal, strings.Repeat("ä", 5000)))
 	w.run()
 	w.Add(newClaim("a"))
 	w.event("Warning ProvisioningFailed ns/a", "ää")

@@ -11,15 +11,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
 
 // TestAPIServer_inTrouble: whatever the API server answers, each claim gets one
 // volume, and nothing is left when the claims are gone.
 func TestAPIServer_inTrouble(t *testing.T) {
-	answer := func(err error) func(kubetest.Request) error {
+	answer := func(err error) func(apiserver.Request) error {
 		var asked atomic.Int32
-		return func(kubetest.Request) error {
+		return func(apiserver.Request) error {
 			if asked.Add(1)%4 == 0 {
 				return err
 			}
@@ -27,21 +27,21 @@ func TestAPIServer_inTrouble(t *testing.T) {
 		}
 	}
 	things := schema.GroupResource{Resource: "things"}
-	for name, trouble := range map[string]func(kubetest.Request) error{
+	for name, trouble := range map[string]func(apiserver.Request) error{
 		"conflicts":        answer(apierrors.NewConflict(things, "x", errors.New("it has been modified"))),
 		"429":              answer(apierrors.NewTooManyRequests("later", 1)),
 		"500":              answer(apierrors.NewInternalError(errors.New("broken"))),
 		"503":              answer(apierrors.NewServiceUnavailable("no leader")),
 		"504":              answer(apierrors.NewServerTimeout(things, "write", 0)),
-		"slow":             func(kubetest.Request) error { time.Sleep(30 * time.Millisecond); return nil },
-		"none, to be sure": func(kubetest.Request) error { return nil },
+		"slow":             func(apiserver.Request) error { time.Sleep(30 * time.Millisecond); return nil },
+		"none, to be sure": func(apiserver.Request) error { return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, newClass())
 			w.controllerManager()
 			w.run()
-			w.React("*", "*", func(q kubetest.Request) error {
+			w.React("*", "*", func(q apiserver.Request) error {
 				// The claims and the lists are what the test itself looks at.
 				if q.Verb == "list" || q.Verb == "watch" || q.Verb == "get" && q.Resource == "persistentvolumeclaims" || q.Verb == "update" && q.Resource != "configmaps" {
 					return nil

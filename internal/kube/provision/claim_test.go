@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func TestProvision_oneWriteAndAnIntent(t *testing.T) {
@@ -143,7 +143,7 @@ func TestProvision_badInputEndsInAnEvent(t *testing.T) {
 
 func TestProvision_repeatsTheVeryRequestUntilAFinalAnswer(t *testing.T) {
 	w := newWorld(t, newClass())
-	w.answer(csitest.Fail(codes.DeadlineExceeded, "slow"), csitest.Fail(codes.Aborted, "busy"), csitest.Fail(codes.Unavailable, "away"))
+	w.answer(csidriver.Fail(codes.DeadlineExceeded, "slow"), csidriver.Fail(codes.Aborted, "busy"), csidriver.Fail(codes.Unavailable, "away"))
 	w.run(func(env *cluster.Env, _ *Options) { env.Retry.Start = 50 * time.Millisecond })
 	w.Add(newClaim("a"))
 	w.Eventually(func() error {
@@ -167,7 +167,7 @@ func TestProvision_repeatsTheVeryRequestUntilAFinalAnswer(t *testing.T) {
 
 func TestProvision_asksAnewAfterAFinalAnswer(t *testing.T) {
 	w := newWorld(t, newClass())
-	w.answer(csitest.Fail(codes.Internal, "broken"))
+	w.answer(csidriver.Fail(codes.Internal, "broken"))
 	w.run(func(env *cluster.Env, _ *Options) { env.Retry.Start, env.Retry.Max = 200*time.Millisecond, time.Second })
 	w.Add(newClaim("a"))
 	w.event("Warning ProvisioningFailed", "broken")
@@ -180,7 +180,7 @@ func TestProvision_asksAnewAfterAFinalAnswer(t *testing.T) {
 
 func TestProvision_finishesForAClaimThatIsGone(t *testing.T) {
 	w := newWorld(t, newClass())
-	w.answer(csitest.Fail(codes.DeadlineExceeded, "slow"))
+	w.answer(csidriver.Fail(codes.DeadlineExceeded, "slow"))
 	w.Driver.Creation.Answer = nil
 	w.run(func(env *cluster.Env, _ *Options) {
 		// Only the claim's end brings it up again.
@@ -198,7 +198,7 @@ func TestProvision_finishesForAClaimThatIsGone(t *testing.T) {
 
 func TestProvision_invalidArgumentWaitsForAnotherClass(t *testing.T) {
 	w := newWorld(t, newClass())
-	w.answer(csitest.Fail(codes.InvalidArgument, "tier a is no more"))
+	w.answer(csidriver.Fail(codes.InvalidArgument, "tier a is no more"))
 	w.run()
 	w.Add(newClaim("a"))
 	w.event("Warning ProvisioningFailed", "tier a is no more")

@@ -14,10 +14,10 @@ import (
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // crashed is a slog.Handler that waits for the log line of an injected failure.
@@ -50,7 +50,7 @@ func (w *world) mortal(point string, change ...func(*cluster.Env, *Options)) (de
 		w.t.Fatal(err)
 	}
 	death = &crashed{seen: make(chan struct{})}
-	w.React("*", "*", func(q kubetest.Request) error {
+	w.React("*", "*", func(q apiserver.Request) error {
 		if death.dead.Load() && q.Verb != "list" && q.Verb != "watch" {
 			return errors.New("the process is dead")
 		}
@@ -204,7 +204,7 @@ func TestReplay_keepsWhatTheDriverCannotRepeat(t *testing.T) {
 	pvc := newClaim("a", cloneOf("src"))
 	w.crash("create/called", func() { w.Add(pvc) })
 	w.Delete(pvc)
-	w.answer(csitest.Fail(codes.NotFound, "no such source"))
+	w.answer(csidriver.Fail(codes.NotFound, "no such source"))
 	controller, _ := w.run()
 	w.event("Warning ProvisioningCleanupFailed ns/a", `volume "pvc-uid-a" may have been made`)
 	w.Eventually(func() error {
@@ -222,7 +222,7 @@ func TestReplay_waitsForRecordsThatCannotBeRead(t *testing.T) {
 	w := newWorld(t, newClass(), newClaim("a"))
 	var away atomic.Bool
 	away.Store(true)
-	w.React("list", "configmaps", func(kubetest.Request) error {
+	w.React("list", "configmaps", func(apiserver.Request) error {
 		if away.Load() {
 			return errors.New("etcd is away")
 		}
@@ -241,7 +241,7 @@ func TestReplay_waitsForRecordsThatCannotBeRead(t *testing.T) {
 
 func TestReplay_noVolumeWithoutARecord(t *testing.T) {
 	w := newWorld(t, newClass(), newClaim("a"))
-	w.React("create", "configmaps", func(kubetest.Request) error { return errors.New("quota exceeded") })
+	w.React("create", "configmaps", func(apiserver.Request) error { return errors.New("quota exceeded") })
 	w.run()
 	w.event("Warning ProvisioningFailed ns/a", "quota exceeded")
 	if len(w.calls()) > 0 {
@@ -258,7 +258,7 @@ func TestFailures_ofEveryWrite(t *testing.T) {
 			w := newWorld(t, newClass())
 			verb, resource, _ := strings.Cut(what, " ")
 			var failures atomic.Int32
-			w.React(verb, resource, func(kubetest.Request) error {
+			w.React(verb, resource, func(apiserver.Request) error {
 				if failures.Add(1)%3 != 0 {
 					return errors.New("etcdserver: request timed out")
 				}

@@ -18,9 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func keeps(pv *corev1.PersistentVolume) {
@@ -166,7 +166,7 @@ func TestDelete_waitsForItsSecret(t *testing.T) {
 	if w.Driver.Count("DeleteVolume") > 0 {
 		t.Error("deleted without its secret")
 	}
-	w.Add(kubetest.Secret("ns", "s", map[string]string{"k": "v"}))
+	w.Add(apiserver.Secret("ns", "s", map[string]string{"k": "v"}))
 	w.gone()
 	if got := secret.Load(); got == nil || *got != "v" {
 		t.Errorf("the driver got %v", got)
@@ -191,7 +191,7 @@ func TestDelete_anOldVolumeAsksItsClassForTheSecret(t *testing.T) {
 	w.Driver.AddVolume("id-pvc-uid-a", 1)
 	w.run()
 	w.event("Warning VolumeFailedDelete pvc-uid-a", "ns/a-s")
-	w.Add(kubetest.Secret("ns", "a-s", nil))
+	w.Add(apiserver.Secret("ns", "a-s", nil))
 	w.gone()
 }
 
@@ -200,7 +200,7 @@ func TestDelete_ofAVolumeThatWasTakenBackMeanwhile(t *testing.T) {
 	w.Driver.AddVolume("id-pvc-uid-a", 1)
 	w.run()
 	// The cache hears "released"; the object is somebody's again by the time it is read.
-	w.React("get", "persistentvolumes", func(kubetest.Request) error {
+	w.React("get", "persistentvolumes", func(apiserver.Request) error {
 		w.Put(newVolume("a"))
 		return nil
 	})
@@ -219,7 +219,7 @@ func TestDelete_retriesWhatTheDriverRefuses(t *testing.T) {
 	var failures atomic.Int32
 	w.Driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "DeleteVolume" && failures.Add(1) < 3 {
-			return csitest.Fail(codes.FailedPrecondition, "it has snapshots")
+			return csidriver.Fail(codes.FailedPrecondition, "it has snapshots")
 		}
 		return nil
 	}
@@ -236,7 +236,7 @@ func TestDelete_finalizersThatOthersChange(t *testing.T) {
 	}))
 	w.Driver.AddVolume("id-pvc-uid-a", 1)
 	var done atomic.Bool
-	w.React("patch", "persistentvolumes", func(kubetest.Request) error {
+	w.React("patch", "persistentvolumes", func(apiserver.Request) error {
 		if !done.Swap(true) { // the controller-manager is faster
 			w.Put(newVolume("a", released, terminating))
 		}
@@ -259,7 +259,7 @@ func TestUpkeep_finalizerFollowsThePolicy(t *testing.T) {
 
 func TestDelete_aForbiddenPatchIsTold(t *testing.T) {
 	w := newWorld(t, newClass(), newVolume("a", free))
-	w.React("patch", "persistentvolumes", func(q kubetest.Request) error {
+	w.React("patch", "persistentvolumes", func(q apiserver.Request) error {
 		return apierrors.NewForbidden(corev1.Resource("persistentvolumes"), q.Name, errors.New("no right"))
 	})
 	env := w.NewEnv()

@@ -22,9 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 const driverName = "d.example"
@@ -127,7 +127,7 @@ func released(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumeRele
 
 // world is a cluster with a provisioner.
 type world struct {
-	*kubetest.Cluster
+	*apiserver.Cluster
 	t *testing.T
 
 	dead atomic.Pointer[atomic.Bool] // whether the process at work is dead
@@ -139,11 +139,11 @@ type world struct {
 
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Creation.Strict = true
 	w := &world{t: t}
 	driver.Before = w.before
-	w.Cluster = kubetest.New(t, driver, objects...)
+	w.Cluster = apiserver.New(t, driver, objects...)
 	return w
 }
 
@@ -219,7 +219,7 @@ func (w *world) claimNow(name string) *corev1.PersistentVolumeClaim {
 }
 
 func (w *world) records() int {
-	list, err := w.Core.CoreV1().ConfigMaps(kubetest.Intents).List(w.Context(), metav1.ListOptions{})
+	list, err := w.Core.CoreV1().ConfigMaps(apiserver.Intents).List(w.Context(), metav1.ListOptions{})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // lyingOn puts a PersistentVolume on a node.
@@ -135,7 +135,7 @@ func TestFollow_aMissingNodeIsNoReasonToGoRound(t *testing.T) {
 
 func TestFollow_aFullNodeDoesNotTakeItBackAtOnce(t *testing.T) {
 	w := cloningWorld(t, true)
-	w.answer(csitest.Fail(codes.ResourceExhausted, "full"))
+	w.answer(csidriver.Fail(codes.ResourceExhausted, "full"))
 	w.onItsOwn("n1")
 	w.Add(newClaim("a", cloneOf("src"), onNode("n1")))
 	w.chosen("a", "")

@@ -11,7 +11,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
 
 // herd is how many nodes act for themselves in these tests.
@@ -31,7 +31,7 @@ func herdWorld(t *testing.T, prepare func(*world)) (w *world, asked func(verb, r
 	}
 	return w, func(verb, resource string) *atomic.Int32 {
 		count := &atomic.Int32{}
-		w.React(verb, resource, func(kubetest.Request) error { count.Add(1); return nil })
+		w.React(verb, resource, func(apiserver.Request) error { count.Add(1); return nil })
 		return count
 	}
 }

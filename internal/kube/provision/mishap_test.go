@@ -10,21 +10,21 @@ import (
 	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // editRecords changes the ConfigMap with records as a person would.
 func (w *world) editRecords(change func(map[string]string)) {
 	w.t.Helper()
 	w.Eventually(func() error {
-		list, err := w.Core.CoreV1().ConfigMaps(kubetest.Intents).List(w.Context(), metav1.ListOptions{})
+		list, err := w.Core.CoreV1().ConfigMaps(apiserver.Intents).List(w.Context(), metav1.ListOptions{})
 		if err != nil || len(list.Items) != 1 {
 			return fmt.Errorf("%d objects with records: %w", len(list.Items), err)
 		}
 		change(list.Items[0].Data)
-		_, err = w.Core.CoreV1().ConfigMaps(kubetest.Intents).Update(w.Context(), &list.Items[0], metav1.UpdateOptions{})
+		_, err = w.Core.CoreV1().ConfigMaps(apiserver.Intents).Update(w.Context(), &list.Items[0], metav1.UpdateOptions{})
 		return err
 	})
 }
@@ -34,10 +34,10 @@ func TestSuspect_takenOutByHand(t *testing.T) {
 	w := newWorld(t, append(bound("src"), newClass())...)
 	w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
 	w.crash("create/called", func() { w.Add(newClaim("a", cloneOf("src"))) })
-	w.answer(csitest.Fail(codes.NotFound, "no such source"))
+	w.answer(csidriver.Fail(codes.NotFound, "no such source"))
 	controller, _ := w.run(func(_ *cluster.Env, o *Options) { o.SlowRetry = 100 * time.Millisecond })
 	w.event("Warning ProvisioningCleanupFailed ns/a", "may have been made")
-	w.answer(csitest.Fail(codes.NotFound, "no such source"), csitest.Fail(codes.NotFound, "no such source"))
+	w.answer(csidriver.Fail(codes.NotFound, "no such source"), csidriver.Fail(codes.NotFound, "no such source"))
 	w.editRecords(func(records map[string]string) { clear(records) })
 	w.saved("pvc-uid-a")
 	w.Eventually(func() error {
@@ -91,7 +91,7 @@ func TestReplay_leavesADamagedRecordAlone(t *testing.T) {
 // the driver refused does not wait for the end of the pause.
 func TestProvision_invalidArgumentIsForgottenWithTheWish(t *testing.T) {
 	w := newWorld(t, newClass())
-	w.answer(csitest.Fail(codes.InvalidArgument, "no such tier"))
+	w.answer(csidriver.Fail(codes.InvalidArgument, "no such tier"))
 	w.run()
 	w.Add(newClaim("a"))
 	w.event("Warning ProvisioningFailed ns/a", "no such tier")

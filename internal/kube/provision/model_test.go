@@ -17,15 +17,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // chaos is a cluster whose driver and API server fail now and then.
 type chaos struct {
 	*world
-	trouble *csitest.Trouble
+	trouble *csidriver.Trouble
 	choose  *rand.Rand
 	short   bool // names of volumes collide
 	alive   map[string]*corev1.PersistentVolumeClaim
@@ -41,7 +41,7 @@ type chaos struct {
 
 func newChaos(t *testing.T, seed uint64) *chaos {
 	c := &chaos{
-		world: newWorld(t, newClass()), trouble: csitest.NewTrouble(seed), choose: rand.New(rand.NewPCG(seed, 1)),
+		world: newWorld(t, newClass()), trouble: csidriver.NewTrouble(seed), choose: rand.New(rand.NewPCG(seed, 1)),
 		alive: map[string]*corev1.PersistentVolumeClaim{}, kept: map[string]bool{}, bare: map[string]bool{},
 	}
 	c.short = c.choose.IntN(2) == 0
@@ -53,7 +53,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	}
 	c.Driver.After = c.trouble.After
 	c.React("*", "configmaps", c.readIntents)
-	c.React("*", "*", func(q kubetest.Request) error {
+	c.React("*", "*", func(q apiserver.Request) error {
 		if q.Verb == "list" || q.Verb == "watch" || q.Resource == "persistentvolumeclaims" || !c.trouble.OneIn(8) {
 			return nil
 		}
@@ -142,7 +142,7 @@ func (c *chaos) keep() {
 
 // withIntent selects the PersistentVolumes whose intents were not removed.
 func (c *chaos) withIntent(volumes []corev1.PersistentVolume) (begun []corev1.PersistentVolume) {
-	objects, err := c.Core.CoreV1().ConfigMaps(kubetest.Intents).List(c.Context(), metav1.ListOptions{})
+	objects, err := c.Core.CoreV1().ConfigMaps(apiserver.Intents).List(c.Context(), metav1.ListOptions{})
 	if err != nil {
 		return nil
 	}
@@ -224,7 +224,7 @@ func (c *chaos) whole() error {
 
 // readIntents notes which intents are written that no longer say that the
 // PersistentVolume was never created.
-func (c *chaos) readIntents(q kubetest.Request) error {
+func (c *chaos) readIntents(q apiserver.Request) error {
 	var object corev1.ConfigMap
 	if len(q.Body) == 0 || json.Unmarshal(q.Body, &object) != nil {
 		return nil

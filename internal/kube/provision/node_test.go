@@ -17,9 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func registered(node string) *storagev1.CSINode {
@@ -72,7 +72,7 @@ func TestNode_oneOfManyTakesAnImmediateClaim(t *testing.T) {
 	w := nodesWorld(t, newClass(), nodes...)
 	tries := map[string]int{}
 	var mu sync.Mutex
-	w.React("patch", "persistentvolumeclaims", func(q kubetest.Request) error {
+	w.React("patch", "persistentvolumeclaims", func(q apiserver.Request) error {
 		mu.Lock()
 		defer mu.Unlock()
 		tries[q.Name]++
@@ -107,9 +107,9 @@ func TestNode_theNextTakesWhatTheFirstHasNoRoomFor(t *testing.T) {
 	w.Driver.Controller = append(w.Driver.Controller, csi.ControllerServiceCapability_RPC_GET_CAPACITY)
 	w.Driver.Capacity.Of = func(request *csi.GetCapacityRequest) *csi.GetCapacityResponse {
 		if request.GetAccessibleTopology().GetSegments()["node"] == "n1" {
-			return csitest.Room(1<<20, -1)
+			return csidriver.Room(1<<20, -1)
 		}
-		return csitest.Room(1<<40, -1)
+		return csidriver.Room(1<<40, -1)
 	}
 	w.onItsOwn("n1")
 	w.onItsOwn("n2")
@@ -150,7 +150,7 @@ func TestNode_givesAClaimBackThatItCannotServe(t *testing.T) {
 	w.mu.Lock()
 	full := func(request *csi.CreateVolumeRequest) error {
 		if request.GetAccessibilityRequirements().GetPreferred()[0].GetSegments()["node"] == "n1" {
-			return csitest.Fail(codes.ResourceExhausted, "full")
+			return csidriver.Fail(codes.ResourceExhausted, "full")
 		}
 		return nil
 	}
@@ -168,7 +168,7 @@ func TestNode_givesAClaimBackThatItCannotServe(t *testing.T) {
 
 func TestNode_undoesWhatAnotherNodeWasChosenFor(t *testing.T) {
 	w := nodesWorld(t, newClass(waitForConsumer), "n1", "n2")
-	w.answer(csitest.Fail(codes.DeadlineExceeded, "slow"))
+	w.answer(csidriver.Fail(codes.DeadlineExceeded, "slow"))
 	w.onItsOwn("n1", func(env *cluster.Env, _ *Options) { env.Retry.Start = 200 * time.Millisecond })
 	w.Add(newClaim("a", onNode("n1")))
 	w.event("Warning ProvisioningFailed ns/a", "slow")

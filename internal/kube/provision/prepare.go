@@ -10,7 +10,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
@@ -77,17 +77,17 @@ func (c *Controller) finalizers(policy corev1.PersistentVolumeReclaimPolicy) (fi
 	return finalizers
 }
 
-func (c *Controller) capabilities(ctx context.Context) (csiclient.PluginCapabilities, csiclient.ControllerCapabilities, error) {
+func (c *Controller) capabilities(ctx context.Context) (client.PluginCapabilities, client.ControllerCapabilities, error) {
 	plugin, err := c.env.CSI.PluginCapabilities(ctx)
 	if err != nil {
-		return plugin, csiclient.ControllerCapabilities{}, err
+		return plugin, client.ControllerCapabilities{}, err
 	}
 	can, err := c.env.CSI.ControllerCapabilities(ctx)
 	return plugin, can, err
 }
 
 // able tells whether the driver can do what the claim asks for.
-func (c *Controller) able(pvc *corev1.PersistentVolumeClaim, source claim.SourceRef, can csiclient.ControllerCapabilities, plugin csiclient.PluginCapabilities) error {
+func (c *Controller) able(pvc *corev1.PersistentVolumeClaim, source claim.SourceRef, can client.ControllerCapabilities, plugin client.PluginCapabilities) error {
 	lacks := func(what, capability string) error {
 		return fmt.Errorf("%s: driver %s does not %s (%s)", claim.Describe(pvc), c.env.Driver, what, capability)
 	}
@@ -117,7 +117,7 @@ func attributesClass(pvc *corev1.PersistentVolumeClaim) string {
 
 // creation is the request without source and place; it fails for what is wrong
 // with claim or class in themselves.
-func (c *Controller) creation(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, can csiclient.ControllerCapabilities) (claim.Creation, error) {
+func (c *Controller) creation(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, can client.ControllerCapabilities) (claim.Creation, error) {
 	parsed, err := claim.ParseClassFS(class, c.options.DefaultFSType)
 	if err != nil {
 		return claim.Creation{}, err
@@ -150,7 +150,7 @@ func (c *Controller) mutableParameters(pvc *corev1.PersistentVolumeClaim) (map[s
 }
 
 // place is where the volume has to be reachable from.
-func (c *Controller) place(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, plugin csiclient.PluginCapabilities) (*csi.TopologyRequirement, error) {
+func (c *Controller) place(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, plugin client.PluginCapabilities) (*csi.TopologyRequirement, error) {
 	switch {
 	case !plugin.Topology:
 		return nil, nil

@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
 
 // retained expects that a deleted claim ends with a PersistentVolume of policy
@@ -124,7 +124,7 @@ func TestSave_thatTheAPIServerRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, pvc := newWorld(t, newClass()), newClaim("a")
-			w.React("create", "persistentvolumes", func(q kubetest.Request) error {
+			w.React("create", "persistentvolumes", func(q apiserver.Request) error {
 				if bytes.Contains(q.Body, []byte("Retain")) {
 					return nil
 				}
@@ -143,7 +143,7 @@ func TestSave_thatTheAPIServerRefuses(t *testing.T) {
 // PersistentVolume is not created.
 func TestSave_marksTheIntentBeforeThePersistentVolume(t *testing.T) {
 	w := newWorld(t, newClass())
-	w.React("update", "configmaps", func(kubetest.Request) error { return errors.New("etcdserver: no leader") })
+	w.React("update", "configmaps", func(apiserver.Request) error { return errors.New("etcdserver: no leader") })
 	w.Add(newClaim("a"))
 	w.run()
 	w.event("Warning ProvisioningFailed ns/a", "record that its PersistentVolume follows")

@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func withSnapshots(_ *cluster.Env, o *Options) { o.Snapshots = true }
@@ -235,7 +235,7 @@ func TestProtection_lastsAsLongAsAnyCopy(t *testing.T) {
 	})
 	stuck := make([]error, 50)
 	for i := range stuck {
-		stuck[i] = csitest.Fail(codes.Aborted, "still copying")
+		stuck[i] = csidriver.Fail(codes.Aborted, "still copying")
 	}
 	w.answer(stuck...)
 	w.Add(newClaim("b", restoreOf("s")))
@@ -257,7 +257,7 @@ func TestProtection_lastsAsLongAsAnyCopy(t *testing.T) {
 func TestProtection_endsWithAClaimThatIsDeleted(t *testing.T) {
 	w := newWorld(t, append(bound("src"), newClass())...)
 	w.Driver.AddVolume("id-pvc-uid-src", 1<<30)
-	w.answer(csitest.Fail(codes.Internal, "cannot"), csitest.Fail(codes.Internal, "cannot"))
+	w.answer(csidriver.Fail(codes.Internal, "cannot"), csidriver.Fail(codes.Internal, "cannot"))
 	w.run(func(env *cluster.Env, _ *Options) { env.Retry.Start, env.Retry.Max = time.Hour, time.Hour })
 	pvc := newClaim("a", cloneOf("src"))
 	w.Add(pvc)
@@ -277,7 +277,7 @@ func TestProtection_endsWithAClaimThatIsDeleted(t *testing.T) {
 func TestProtection_isNotInsistedOnWithoutTheRight(t *testing.T) {
 	snapshot, content := newSnapshot("s")
 	w := newWorld(t, newClass(), snapshot, content)
-	w.React("patch", "volumesnapshots", func(q kubetest.Request) error {
+	w.React("patch", "volumesnapshots", func(q apiserver.Request) error {
 		return apierrors.NewForbidden(snapshotv1.Resource("volumesnapshots"), q.Name, fmt.Errorf("no right"))
 	})
 	w.run(withSnapshots)

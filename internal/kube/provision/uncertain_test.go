@@ -16,9 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // stays expects the intents to end without the volume.
@@ -98,7 +98,7 @@ func TestReplay_deletesNothingBeforeItHasAsked(t *testing.T) {
 	w.crash("create/called", func() { w.Add(pvc) })
 	w.Delete(pvc)
 	var failures atomic.Int32
-	w.React("list", "persistentvolumes", func(kubetest.Request) error {
+	w.React("list", "persistentvolumes", func(apiserver.Request) error {
 		if w.Driver.Count("CreateVolume") < 2 || failures.Add(1) > 3 {
 			return nil
 		}
@@ -188,7 +188,7 @@ func TestNames_thatCollide(t *testing.T) {
 		w.Put(newClass(parameters("tier", "changed")))
 		w.Delete(first)
 		w.Add(newClaim("second", withUID("01234567-bbbb")))
-		w.answer(csitest.Fail(codes.DeadlineExceeded, "told to be slow"))
+		w.answer(csidriver.Fail(codes.DeadlineExceeded, "told to be slow"))
 		w.run(shortNames, func(env *cluster.Env, _ *Options) { env.Workers = 1 })
 		w.Eventually(func() error {
 			if n := w.Driver.Count("DeleteVolume"); n != 1 {
@@ -225,11 +225,11 @@ func TestUncertain_theIntentOutlivesCodesThatSayNothing(t *testing.T) {
 			w := newWorld(t, newClass())
 			w.Driver.After = func(_ context.Context, rpc string, _ any) error {
 				if rpc == "CreateVolume" && len(w.calls()) == 1 {
-					return csitest.Fail(codes.DeadlineExceeded, "the answer was lost")
+					return csidriver.Fail(codes.DeadlineExceeded, "the answer was lost")
 				}
 				return nil
 			}
-			w.answer(nil, csitest.Fail(code, "told to fail"), csitest.Fail(code, "told to fail"))
+			w.answer(nil, csidriver.Fail(code, "told to fail"), csidriver.Fail(code, "told to fail"))
 			return w
 		}
 		quick := func(_ *cluster.Env, o *Options) { o.SlowRetry = 10 * time.Millisecond }
@@ -270,11 +270,11 @@ func TestUncertain_aPersonEndsTheSearch(t *testing.T) {
 	w.crash("create/called", func() { w.Add(pvc) })
 	w.Delete(pvc)
 	for range 1000 {
-		w.answer(csitest.Fail(codes.Internal, "for good"))
+		w.answer(csidriver.Fail(codes.Internal, "for good"))
 	}
 	controller, _ := w.run()
 	w.event("Warning ProvisioningFailed ns/a", "for good")
-	records, err := w.Core.CoreV1().ConfigMaps(kubetest.Intents).List(w.Context(), metav1.ListOptions{})
+	records, err := w.Core.CoreV1().ConfigMaps(apiserver.Intents).List(w.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/intent"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
 
 // TestUnserved_countsIntentsThatCannotBeRead: a damaged intent of a lost node may
@@ -56,7 +56,7 @@ func TestUnserved_theClaimSaysWhatToDo(t *testing.T) {
 func damagedIntents(node string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: kubetest.Intents, Name: intent.Prefix(driverName, node) + "0",
+			Namespace: apiserver.Intents, Name: intent.Prefix(driverName, node) + "0",
 			Labels:      map[string]string{"holdfast.dev/intents": "of-another-store"},
 			Annotations: map[string]string{"holdfast.dev/driver": driverName, "holdfast.dev/node": node},
 		},

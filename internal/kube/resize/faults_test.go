@@ -15,8 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // TestCrash_aFreshControllerContinues lets the controller die at each point,
@@ -74,7 +74,7 @@ func TestCrash_aFreshControllerContinuesModifying(t *testing.T) {
 // times.
 func (w *world) interfere(chosen func(write int32) bool) (writes *atomic.Int32) {
 	writes = &atomic.Int32{}
-	w.React("patch", "persistentvolumeclaims", func(kubetest.Request) error {
+	w.React("patch", "persistentvolumeclaims", func(apiserver.Request) error {
 		n := writes.Add(1)
 		if !chosen(n) {
 			return nil
@@ -152,7 +152,7 @@ func TestFaults_anAPIServerThatFailsIsWaitedFor(t *testing.T) {
 			t.Run(name+" of "+resource, func(t *testing.T) {
 				w := newWorld(t, class("gold"))
 				var seen atomic.Int32
-				w.React("patch", resource, func(kubetest.Request) error {
+				w.React("patch", resource, func(apiserver.Request) error {
 					if seen.Add(1)%3 != 0 { // two of three
 						return failure
 					}
@@ -185,7 +185,7 @@ func TestFaults_watchesThatBreakLoseNothing(t *testing.T) {
 }
 
 func TestFaults_aClaimThatGoesDuringTheCallIsNoFailure(t *testing.T) {
-	for name, answer := range map[string]error{"done": nil, "failed": csitest.Fail(codes.Internal, "broken")} {
+	for name, answer := range map[string]error{"done": nil, "failed": csidriver.Fail(codes.Internal, "broken")} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, class("gold"))
 			before := w.driver.Before
@@ -229,8 +229,8 @@ func TestFaults_aClaimThatGoesDuringTheCallIsNoFailure(t *testing.T) {
 // TestFaults_everyStatusWriteIsGuarded looks at the bytes.
 func TestFaults_everyStatusWriteIsGuarded(t *testing.T) {
 	w := newWorld(t, class("gold"))
-	w.answer(expandRPC, csitest.Fail(codes.Internal, "broken"))
-	w.answer(modifyRPC, csitest.Fail(codes.Internal, "broken"))
+	w.answer(expandRPC, csidriver.Fail(codes.Internal, "broken"))
+	w.answer(modifyRPC, csidriver.Fail(codes.Internal, "broken"))
 	w.run()
 	w.change(func(pvc *corev1.PersistentVolumeClaim) {
 		asking(3)(pvc)

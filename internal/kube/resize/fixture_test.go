@@ -16,11 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 const (
@@ -34,9 +34,9 @@ const (
 // world is a cluster with a claim "shop/data" of 1Gi, bound to PersistentVolume
 // "pv-1" of a driver that expands and modifies, and a controller when run.
 type world struct {
-	*kubetest.Cluster
+	*apiserver.Cluster
 	t      *testing.T
-	driver *csitest.Driver
+	driver *csidriver.Driver
 
 	mu       sync.Mutex
 	requests []any
@@ -47,12 +47,12 @@ type world struct {
 
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Controller = append(driver.Controller, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME)
 	driver.AddVolume("handle-1", gi)
 	w := &world{t: t, driver: driver, answers: map[string][]error{}, forever: map[string]error{}}
 	driver.Before = w.before
-	w.Cluster = kubetest.New(t, driver, append([]runtime.Object{dataVolume(), dataClaim()}, objects...)...)
+	w.Cluster = apiserver.New(t, driver, append([]runtime.Object{dataVolume(), dataClaim()}, objects...)...)
 	return w
 }
 

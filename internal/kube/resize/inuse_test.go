@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func attachment() *storagev1.VolumeAttachment {
@@ -95,7 +95,7 @@ func TestInUse_loweredWhileInUseTakesTheLowerSize(t *testing.T) {
 
 func TestInUse_canBeIgnored(t *testing.T) {
 	w := newWorld(t, attachment())
-	w.always(expandRPC, csitest.Fail(codes.FailedPrecondition, "in use"))
+	w.always(expandRPC, csidriver.Fail(codes.FailedPrecondition, "in use"))
 	w.run(Options{Attachments: true, IgnoreInUse: true})
 	w.change(asking(3))
 	w.called(expandRPC, 3)
@@ -104,7 +104,7 @@ func TestInUse_canBeIgnored(t *testing.T) {
 func TestInUse_podsAreLookedAtOnlyAfterARefusal(t *testing.T) {
 	w := newWorld(t, pod(corev1.PodRunning))
 	var listed atomic.Int32
-	w.React("list", "pods", func(q kubetest.Request) error {
+	w.React("list", "pods", func(q apiserver.Request) error {
 		listed.Add(1)
 		if q.Namespace != "shop" {
 			return fmt.Errorf("pods of namespace %q", q.Namespace)
@@ -118,7 +118,7 @@ func TestInUse_podsAreLookedAtOnlyAfterARefusal(t *testing.T) {
 	if n := listed.Load(); n > 0 {
 		t.Fatalf("pods were listed %d times for a driver that did not refuse", n)
 	}
-	w.always(expandRPC, csitest.Fail(codes.FailedPrecondition, "in use"))
+	w.always(expandRPC, csidriver.Fail(codes.FailedPrecondition, "in use"))
 	w.change(asking(5))
 	w.told("VolumeResizeFailed", "used by pod till")
 	w.staysAt(expandRPC, 2)
@@ -130,11 +130,11 @@ func TestInUse_podsAreLookedAtOnlyAfterARefusal(t *testing.T) {
 func TestInUse_withoutTheRightToListPodsTheDriverIsAskedAgain(t *testing.T) {
 	w := newWorld(t, pod(corev1.PodRunning))
 	var listed atomic.Int32
-	w.React("list", "pods", func(kubetest.Request) error {
+	w.React("list", "pods", func(apiserver.Request) error {
 		listed.Add(1)
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("not granted"))
 	})
-	w.always(expandRPC, csitest.Fail(codes.FailedPrecondition, "in use"))
+	w.always(expandRPC, csidriver.Fail(codes.FailedPrecondition, "in use"))
 	w.run()
 	w.change(asking(3))
 	w.called(expandRPC, 4)
@@ -147,12 +147,12 @@ func TestInUse_withoutTheRightToListPodsTheDriverIsAskedAgain(t *testing.T) {
 
 func TestInUse_theConditionUnusedIsEnough(t *testing.T) {
 	w := newWorld(t)
-	w.React("list", "pods", func(kubetest.Request) error {
+	w.React("list", "pods", func(apiserver.Request) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("not granted"))
 	})
 	w.Put(dataClaim(condUnused(corev1.ConditionFalse)))
 	w.Env.Retry.Start, w.Env.Retry.Max = 20*time.Millisecond, 20*time.Millisecond
-	w.always(expandRPC, csitest.Fail(codes.FailedPrecondition, "in use"))
+	w.always(expandRPC, csidriver.Fail(codes.FailedPrecondition, "in use"))
 	w.run()
 	w.change(asking(3))
 	w.told("VolumeResizeFailed", "condition Unused is False")

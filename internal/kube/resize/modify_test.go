@@ -17,9 +17,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 const (
@@ -92,7 +92,7 @@ func TestModify_givesTheVolumeItsClass(t *testing.T) {
 }
 
 func TestModify_sendsSecretAndNames(t *testing.T) {
-	w := newWorld(t, class("gold"), kubetest.Secret("system", "change", map[string]string{"token": "sesame"}))
+	w := newWorld(t, class("gold"), apiserver.Secret("system", "change", map[string]string{"token": "sesame"}))
 	w.Put(dataVolume(func(pv *corev1.PersistentVolume) {
 		pv.Annotations = map[string]string{claim.ModifySecretNameAnnotation: "change", claim.ModifySecretNamespaceAnnotation: "system"}
 	}))
@@ -119,7 +119,7 @@ func TestModify_missingSecretIsSaidBeforeAnythingIsBegun(t *testing.T) {
 	if status := w.claim().Status.ModifyVolumeStatus; status != nil {
 		t.Errorf("%+v", status)
 	}
-	w.Add(kubetest.Secret("system", "grow", nil))
+	w.Add(apiserver.Secret("system", "grow", nil))
 	w.has("gold")
 }
 
@@ -184,13 +184,13 @@ func TestModify_refusedIsLeftAloneUntilAnotherClassIsChosen(t *testing.T) {
 
 func TestModify_refusedIsTriedAgainLater(t *testing.T) {
 	w := newWorld(t, class("gold"))
-	w.answer(modifyRPC, csitest.Fail(codes.InvalidArgument, "not today"))
+	w.answer(modifyRPC, csidriver.Fail(codes.InvalidArgument, "not today"))
 	w.run(Options{InfeasiblePause: 200 * time.Millisecond})
 	w.change(wanting("gold"))
 	w.has("gold")
 	w.told("VolumeModifyFailed", "not today")
 	w.paused(0, 1, 200*time.Millisecond)
-	shown := func(q kubetest.Request) bool { return strings.Contains(string(q.Body), `"Infeasible"`) }
+	shown := func(q apiserver.Request) bool { return strings.Contains(string(q.Body), `"Infeasible"`) }
 	if !slices.ContainsFunc(w.Writes(), shown) {
 		t.Error("the claim did not say that it was refused")
 	}
@@ -209,7 +209,7 @@ func TestModify_aClassMadeAnewIsTriedAtOnce(t *testing.T) {
 
 func TestModify_takenBackAfterARefusalIsCanceled(t *testing.T) {
 	w := newWorld(t, class("gold"))
-	w.always(modifyRPC, csitest.Fail(codes.InvalidArgument, "no"))
+	w.always(modifyRPC, csidriver.Fail(codes.InvalidArgument, "no"))
 	w.run()
 	w.change(wanting("gold"))
 	w.trying(modifyInfeasible, "gold")
@@ -231,7 +231,7 @@ func TestModify_backToWhatItHasIsAnOrdinaryModification(t *testing.T) {
 	w.run()
 	w.change(wanting("silver"))
 	w.has("silver")
-	w.answer(modifyRPC, csitest.Fail(codes.InvalidArgument, "no"))
+	w.answer(modifyRPC, csidriver.Fail(codes.InvalidArgument, "no"))
 	w.change(wanting("gold"))
 	w.trying(modifyInfeasible, "gold")
 	w.change(wanting("silver"))
@@ -243,7 +243,7 @@ func TestModify_backToWhatItHasIsAnOrdinaryModification(t *testing.T) {
 
 func TestModify_anotherClassWaitsWhileTheDriverMayBeAtTheFirst(t *testing.T) {
 	w := newWorld(t, class("gold"), class("silver"))
-	w.always(modifyRPC, csitest.Fail(codes.DeadlineExceeded, "perhaps"))
+	w.always(modifyRPC, csidriver.Fail(codes.DeadlineExceeded, "perhaps"))
 	w.run()
 	w.change(wanting("gold"))
 	w.saying(modifyingVolume, "may still be in progress")
@@ -261,7 +261,7 @@ func TestModify_anotherClassWaitsWhileTheDriverMayBeAtTheFirst(t *testing.T) {
 
 func TestModify_takenBackWhileTheDriverMayBeAtItIsGoneOnWith(t *testing.T) {
 	w := newWorld(t, class("gold"))
-	w.always(modifyRPC, csitest.Fail(codes.Unavailable, "perhaps"))
+	w.always(modifyRPC, csidriver.Fail(codes.Unavailable, "perhaps"))
 	w.run()
 	w.change(wanting("gold"))
 	w.saying(modifyError, "perhaps")
@@ -273,7 +273,7 @@ func TestModify_takenBackWhileTheDriverMayBeAtItIsGoneOnWith(t *testing.T) {
 
 func TestModify_anotherClassAfterAFinalErrorIsTakenAtOnce(t *testing.T) {
 	w := newWorld(t, class("gold"), class("silver"))
-	w.answer(modifyRPC, csitest.Fail(codes.Internal, "broken"))
+	w.answer(modifyRPC, csidriver.Fail(codes.Internal, "broken"))
 	w.Env.Retry.Start, w.Env.Retry.Max = time.Hour, time.Hour
 	w.run()
 	w.change(wanting("gold"))
@@ -326,11 +326,11 @@ func (b broken) Invoke(ctx context.Context, name string, request, answer any, op
 
 // connect gives the controller another connection to the test's driver.
 func (w *world) connect(wrap func(grpc.ClientConnInterface) grpc.ClientConnInterface) {
-	connection := csiclient.NewInProcess(w.driver.Intercept)
+	connection := client.NewInProcess(w.driver.Intercept)
 	csi.RegisterIdentityServer(connection, w.driver)
 	csi.RegisterControllerServer(connection, w.driver)
 	csi.RegisterNodeServer(connection, w.driver)
-	w.Env.CSI = csiclient.New(wrap(connection), csiclient.Options{Driver: driverName})
+	w.Env.CSI = client.New(wrap(connection), client.Options{Driver: driverName})
 }
 
 func TestModify_anErrorThatIsNoAnswerIsShownToo(t *testing.T) {
@@ -350,7 +350,7 @@ func TestModify_anErrorThatIsNoAnswerIsShownToo(t *testing.T) {
 func TestModify_driverWithoutItIsSaidOnce(t *testing.T) {
 	w := newWorld(t, class("gold"))
 	w.driver.Controller = without(w.driver.Controller, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME)
-	w.React("*", "volumeattributesclasses", func(q kubetest.Request) error {
+	w.React("*", "volumeattributesclasses", func(q apiserver.Request) error {
 		return fmt.Errorf("%s of classes that nobody can use", q.Verb)
 	})
 	w.run(Options{NoModify: true})
@@ -380,7 +380,7 @@ func TestModify_andResizeDoNotFight(t *testing.T) {
 
 func TestModify_oneThatFailsDoesNotHoldTheOther(t *testing.T) {
 	w := newWorld(t, class("gold"))
-	w.always(expandRPC, csitest.Fail(codes.Internal, "broken"))
+	w.always(expandRPC, csidriver.Fail(codes.Internal, "broken"))
 	w.run()
 	w.change(func(pvc *corev1.PersistentVolumeClaim) {
 		asking(3)(pvc)
@@ -388,7 +388,7 @@ func TestModify_oneThatFailsDoesNotHoldTheOther(t *testing.T) {
 	})
 	w.has("gold")
 	w.always(expandRPC, nil)
-	w.always(modifyRPC, csitest.Fail(codes.Internal, "broken"))
+	w.always(modifyRPC, csidriver.Fail(codes.Internal, "broken"))
 	w.Add(class("silver"))
 	w.change(wanting("silver"))
 	w.reaches(nodePending, 3)

@@ -14,9 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 const (
@@ -105,7 +105,7 @@ func TestResize_driverWithoutExpansionIsSaidOnce(t *testing.T) {
 }
 
 func TestResize_sendsWhatTheVolumeSays(t *testing.T) {
-	w := newWorld(t, kubetest.Secret("system", "grow", map[string]string{"token": "sesame"}))
+	w := newWorld(t, apiserver.Secret("system", "grow", map[string]string{"token": "sesame"}))
 	w.driver.Controller = append(w.driver.Controller, csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
 	w.Put(dataVolume(func(pv *corev1.PersistentVolume) {
 		pv.Spec.CSI.ControllerExpandSecretRef = &corev1.SecretReference{Namespace: "system", Name: "grow"}
@@ -135,7 +135,7 @@ func TestResize_missingSecretIsSaidAndWaitedFor(t *testing.T) {
 	if pvc := w.claim(); state(pvc) != "" || w.driver.Count(expandRPC) > 0 {
 		t.Errorf("state %q", state(pvc))
 	}
-	w.Add(kubetest.Secret("system", "grow", map[string]string{"token": "sesame"}))
+	w.Add(apiserver.Secret("system", "grow", map[string]string{"token": "sesame"}))
 	w.reaches(nodePending, 3)
 }
 
@@ -165,7 +165,7 @@ func TestResize_doesNotBelieveASmallerSize(t *testing.T) {
 
 func TestResize_infeasibleIsTriedTwiceAndThenLeftAlone(t *testing.T) {
 	w := newWorld(t)
-	w.always(expandRPC, csitest.Fail(codes.OutOfRange, "10 is too much"))
+	w.always(expandRPC, csidriver.Fail(codes.OutOfRange, "10 is too much"))
 	w.run()
 	w.change(asking(10))
 	w.reaches(infeasible, 10)
@@ -182,7 +182,7 @@ func TestResize_infeasibleIsTriedTwiceAndThenLeftAlone(t *testing.T) {
 
 func TestResize_infeasibleIsTriedAgainLater(t *testing.T) {
 	w := newWorld(t)
-	w.answer(expandRPC, csitest.Fail(codes.InvalidArgument, "no"), csitest.Fail(codes.InvalidArgument, "no"))
+	w.answer(expandRPC, csidriver.Fail(codes.InvalidArgument, "no"), csidriver.Fail(codes.InvalidArgument, "no"))
 	w.run(Options{InfeasiblePause: 200 * time.Millisecond})
 	w.change(asking(10))
 	w.reaches(nodePending, 10)
@@ -191,7 +191,7 @@ func TestResize_infeasibleIsTriedAgainLater(t *testing.T) {
 
 func TestResize_loweredAfterAFinalErrorGoesForTheLowerSize(t *testing.T) {
 	w := newWorld(t)
-	w.always(expandRPC, csitest.Fail(codes.Internal, "broken"))
+	w.always(expandRPC, csidriver.Fail(codes.Internal, "broken"))
 	w.run()
 	w.change(asking(10))
 	w.saying(corev1.PersistentVolumeClaimControllerResizeError, "broken")
@@ -208,7 +208,7 @@ func TestResize_loweredAfterAFinalErrorGoesForTheLowerSize(t *testing.T) {
 func TestResize_loweredWhileTheDriverMayBeAtItGoesOnWithTheLargerSize(t *testing.T) {
 	for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Unavailable, codes.Aborted, codes.ResourceExhausted, codes.Canceled} {
 		w := newWorld(t)
-		w.always(expandRPC, csitest.Fail(code, "perhaps"))
+		w.always(expandRPC, csidriver.Fail(code, "perhaps"))
 		w.run()
 		w.change(asking(10))
 		w.told("VolumeResizeFailed", "perhaps")
@@ -277,7 +277,7 @@ func TestResize_anAnswerThatWasLostIsAskedForAgain(t *testing.T) {
 	w := newWorld(t)
 	w.driver.After = func(_ context.Context, rpc string, _ any) error {
 		if rpc == expandRPC && w.driver.Count(rpc) == 1 {
-			return csitest.Fail(codes.Unavailable, "the driver restarted")
+			return csidriver.Fail(codes.Unavailable, "the driver restarted")
 		}
 		return nil
 	}
@@ -368,7 +368,7 @@ func TestResize_aClaimSeenBeforeItsVolumeIsNotForgotten(t *testing.T) {
 
 func TestResize_memoryGoesWithTheClaim(t *testing.T) {
 	w := newWorld(t)
-	w.always(expandRPC, csitest.Fail(codes.Internal, "broken"))
+	w.always(expandRPC, csidriver.Fail(codes.Internal, "broken"))
 	c, _ := w.runIn(w.Env)
 	w.change(asking(10))
 	w.saying(corev1.PersistentVolumeClaimControllerResizeError, "broken")
@@ -386,7 +386,7 @@ func TestResize_memoryGoesWithTheClaim(t *testing.T) {
 
 func TestResize_aLongAnswerIsCut(t *testing.T) {
 	w := newWorld(t)
-	w.always(expandRPC, csitest.Fail(codes.Internal, strings.Repeat("ä", 5000)))
+	w.always(expandRPC, csidriver.Fail(codes.Internal, strings.Repeat("ä", 5000)))
 	w.run()
 	w.change(asking(3))
 	w.saying(corev1.PersistentVolumeClaimControllerResizeError, "…")
@@ -400,7 +400,7 @@ func TestResize_aLongAnswerIsCut(t *testing.T) {
 func TestResize_ownWritesAreNoReasonToTryAgain(t *testing.T) {
 	w := newWorld(t)
 	w.Env.Retry.Start, w.Env.Retry.Max = time.Hour, time.Hour
-	w.always(expandRPC, csitest.Fail(codes.Internal, "broken"))
+	w.always(expandRPC, csidriver.Fail(codes.Internal, "broken"))
 	w.run()
 	w.change(asking(3))
 	w.saying(corev1.PersistentVolumeClaimControllerResizeError, "broken")

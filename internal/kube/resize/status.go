@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
@@ -172,7 +172,7 @@ func brief(err error) string {
 // codeName is the name of the gRPC code in a driver's answer; Unknown for what
 // is no answer.
 func codeName(err error) string {
-	var answer *csiclient.Error
+	var answer *client.Error
 	if errors.As(err, &answer) {
 		return answer.Code
 	}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
 
 // authorizer is an API server's: what it lists, and what it grants when asked
@@ -43,7 +43,7 @@ func (a *authorizer) checker(mode Mode) Checker {
 		review.Status.Reason = "no rule matches"
 		return true, review, a.asking
 	})
-	return Checker{Client: kubetest.Narrow(clients).AuthorizationV1(), Mode: mode, Namespace: "storage", Intents: "storage-intents"}
+	return Checker{Client: apiserver.Narrow(clients).AuthorizationV1(), Mode: mode, Namespace: "storage", Intents: "storage-intents"}
 }
 
 func objectOf[T any, P interface {

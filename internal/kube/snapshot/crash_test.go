@@ -9,9 +9,9 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // crashAt runs the controller until it fails at a point, ends it there, and
@@ -64,7 +64,7 @@ func TestCrash_whileASnapshotIsTaken(t *testing.T) {
 	for _, point := range []string{"snapshot/marked", "snapshot/called", "snapshot/status"} {
 		for _, end := range []string{"kept", "deleted meanwhile", "retained, deleted meanwhile"} {
 			t.Run(point+", "+end, func(t *testing.T) {
-				driver := csitest.New(driverName)
+				driver := csidriver.New(driverName)
 				driver.Snapshots.UnreadyAnswers = 1
 				object := dynamic("a")
 				if strings.HasPrefix(end, "retained") {
@@ -101,7 +101,7 @@ func TestCrash_whileASnapshotIsTaken(t *testing.T) {
 func TestCrash_whileASnapshotIsDeleted(t *testing.T) {
 	for _, point := range []string{"snapshot/deleted", "snapshot/cleared"} {
 		t.Run(point, func(t *testing.T) {
-			driver := csitest.New(driverName)
+			driver := csidriver.New(driverName)
 			id := driver.AddSnapshot("old", "vol-a")
 			f := prepare(t, driver, dynamic("a", cutAs(id, true)))
 			f.deleteByUser("a")

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
 	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 const (
@@ -123,31 +123,31 @@ func class(parameters map[string]string) *snapshotv1.VolumeSnapshotClass {
 	}
 }
 
-// fastPoll keeps tests short; the pauses after errors are kubetest's.
+// fastPoll keeps tests short; the pauses after errors are those of package apiserver.
 func fastPoll() content.Poll {
 	return content.Poll{Start: 5 * time.Millisecond, Max: 20 * time.Millisecond}
 }
 
 type fixture struct {
-	*kubetest.Cluster
+	*apiserver.Cluster
 	t      testing.TB
-	driver *csitest.Driver
+	driver *csidriver.Driver
 }
 
 // start runs the controller on a cluster with the objects and a class.
-func start(t *testing.T, driver *csitest.Driver, objects ...runtime.Object) fixture {
+func start(t *testing.T, driver *csidriver.Driver, objects ...runtime.Object) fixture {
 	t.Helper()
 	f := prepare(t, driver, objects...)
 	f.Run(f.Env, New(f.Env, Options{Poll: fastPoll()}))
 	return f
 }
 
-func prepare(t *testing.T, driver *csitest.Driver, objects ...runtime.Object) fixture {
+func prepare(t *testing.T, driver *csidriver.Driver, objects ...runtime.Object) fixture {
 	t.Helper()
 	if driver == nil {
-		driver = csitest.New(driverName)
+		driver = csidriver.New(driverName)
 	}
-	return fixture{kubetest.New(t, driver, append(objects, class(map[string]string{"tier": "cold"}))...), t, driver}
+	return fixture{apiserver.New(t, driver, append(objects, class(map[string]string{"tier": "cold"}))...), t, driver}
 }
 
 // node makes the process that of one node.

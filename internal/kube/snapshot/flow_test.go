@@ -15,15 +15,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func TestContent_isCutRecordedAndDeleted(t *testing.T) {
 	f := start(t, nil, dynamic("a"))
 	object := f.becomes("a", "ready", readyAndSettled)
 	if handle, at, size := handleOf(object), *object.Status.CreationTime, *object.Status.RestoreSize; handle != "id-snapshot-uid-a" ||
-		at != csitest.SnapshotTime().UnixNano() || size != 1<<30 {
+		at != csidriver.SnapshotTime().UnixNano() || size != 1<<30 {
 		t.Errorf("recorded %s, %d, %d", handle, at, size)
 	}
 	var writes []string
@@ -47,7 +47,7 @@ func TestContent_isCutRecordedAndDeleted(t *testing.T) {
 func TestContent_requestHasParametersSecretsAndMetadata(t *testing.T) {
 	keys := claim.VolumeSnapshotKeys()
 	var got *csi.CreateSnapshotRequest
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, _ string, request any) error {
 		if create, is := request.(*csi.CreateSnapshotRequest); is {
 			got = create
@@ -55,7 +55,7 @@ func TestContent_requestHasParametersSecretsAndMetadata(t *testing.T) {
 		return nil
 	}
 	f := prepare(t, driver, dynamic("a", annotated(keys.SecretName, "s"), annotated(keys.SecretNamespace, "vault")),
-		kubetest.Secret("vault", "s", map[string]string{"password": "x"}))
+		apiserver.Secret("vault", "s", map[string]string{"password": "x"}))
 	f.Run(f.Env, New(f.Env, Options{ExtraMetadata: true, Naming: claim.Naming{Prefix: "snap", UIDLength: 4}, Poll: fastPoll()}))
 	f.becomes("a", "ready", readyAndSettled)
 	want := map[string]string{
@@ -79,7 +79,7 @@ func (f fixture) classParameters() map[string]string {
 }
 
 func TestContent_isMarkedAndHeldBeforeTheDriverIsAsked(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	f := prepare(t, driver, dynamic("a", unfinalized))
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if o := f.get("a"); rpc == "CreateSnapshot" && (!marked(o) || !protected(o) || len(o.Finalizers) != 1) {
@@ -92,7 +92,7 @@ func TestContent_isMarkedAndHeldBeforeTheDriverIsAsked(t *testing.T) {
 }
 
 func TestContent_readinessIsPolledApartFromErrors(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Snapshots.UnreadyAnswers = 3
 	f := prepare(t, driver, dynamic("a"))
 	f.Env.Retry.Start = time.Hour // an error would end the test
@@ -107,7 +107,7 @@ func TestContent_readinessIsPolledApartFromErrors(t *testing.T) {
 }
 
 func TestContent_withoutCreationTimeWasTakenNow(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Snapshots.NoTime, driver.Snapshots.Size = true, -1
 	f := start(t, driver, dynamic("a"))
 	object := f.becomes("a", "ready", readyAndSettled)
@@ -127,10 +127,10 @@ func TestContent_errorsAreShownAndRepeated(t *testing.T) {
 	} {
 		t.Run(row.code.String(), func(t *testing.T) {
 			t.Parallel()
-			driver := csitest.New(driverName)
+			driver := csidriver.New(driverName)
 			driver.Before = func(_ context.Context, rpc string, _ any) error {
 				if rpc == "CreateSnapshot" && driver.Count(rpc) < 4 {
-					return csitest.Fail(row.code, "refused for a test")
+					return csidriver.Fail(row.code, "refused for a test")
 				}
 				return nil
 			}
@@ -152,12 +152,12 @@ func TestContent_errorsAreShownAndRepeated(t *testing.T) {
 }
 
 func TestContent_deletedWhileTheAnswerIsOutLeavesNothing(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	f := prepare(t, driver, dynamic("a"))
 	driver.After = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "CreateSnapshot" && driver.Count(rpc) == 1 {
 			f.deleteByUser("a")
-			return csitest.Fail(codes.DeadlineExceeded, "too slow")
+			return csidriver.Fail(codes.DeadlineExceeded, "too slow")
 		}
 		return nil
 	}
@@ -169,10 +169,10 @@ func TestContent_deletedWhileTheAnswerIsOutLeavesNothing(t *testing.T) {
 }
 
 func TestContent_deletedAfterAFinalErrorNeedsNoDriver(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "CreateSnapshot" {
-			return csitest.Fail(codes.InvalidArgument, "never")
+			return csidriver.Fail(codes.InvalidArgument, "never")
 		}
 		return nil
 	}
@@ -196,10 +196,10 @@ func TestContent_retainedKeepsItsSnapshot(t *testing.T) {
 }
 
 func TestContent_deletionTriesUntilTheDriverAgrees(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "DeleteSnapshot" && driver.Count(rpc) < 3 {
-			return csitest.Fail(codes.FailedPrecondition, "a clone still reads it")
+			return csidriver.Fail(codes.FailedPrecondition, "a clone still reads it")
 		}
 		return nil
 	}
@@ -214,7 +214,7 @@ func TestContent_policyChangedInTheLastMomentCounts(t *testing.T) {
 	f := start(t, nil, dynamic("a"))
 	f.becomes("a", "ready", readyAndSettled)
 	var changed atomic.Bool
-	f.React("get", "volumesnapshotcontents", func(kubetest.Request) error { // the controller's last look
+	f.React("get", "volumesnapshotcontents", func(apiserver.Request) error { // the controller's last look
 		if changed.CompareAndSwap(false, true) {
 			f.Put(dynamic("a", retain, userGone, deleted, cutAs("id-snapshot-uid-a", true)))
 		}
@@ -236,9 +236,9 @@ func TestContent_policyChangedInTheLastMomentCounts(t *testing.T) {
 func TestContent_missingSecretHoldsItsDeletionUntilSomebodyDecides(t *testing.T) {
 	keys := claim.VolumeSnapshotKeys()
 	f := start(t, nil, dynamic("a", annotated(keys.SecretName, "s"), annotated(keys.SecretNamespace, "vault")),
-		kubetest.Secret("vault", "s", nil))
+		apiserver.Secret("vault", "s", nil))
 	f.becomes("a", "ready", readyAndSettled)
-	f.Delete(kubetest.Secret("vault", "s", nil))
+	f.Delete(apiserver.Secret("vault", "s", nil))
 	f.deleteByUser("a")
 	f.happens("Warning SnapshotDeleteError a", "vault/s", claim.DeleteWithoutSecretAnnotation)
 	if got := f.driver.Count("DeleteSnapshot"); got != 0 || !f.exists("a") {
@@ -271,7 +271,7 @@ func TestContent_whatIsMissingIsShownAndComes(t *testing.T) {
 	if calls := f.driver.Calls(); len(calls) > 0 {
 		t.Errorf("the driver was called: %q", calls)
 	}
-	f.Add(kubetest.Secret("vault", "s", nil))
+	f.Add(apiserver.Secret("vault", "s", nil))
 	f.becomes("secretless", "ready", readyAndSettled)
 }
 
@@ -292,7 +292,7 @@ func TestContent_ofOthersIsLeftAlone(t *testing.T) {
 }
 
 func TestDriver_withoutSnapshotsIsShown(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Controller = []csi.ControllerServiceCapability_RPC_Type{csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME}
 	f := start(t, driver, dynamic("a"))
 	f.becomes("a", "failed", fails("CREATE_DELETE_SNAPSHOT"))

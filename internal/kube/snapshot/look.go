@@ -9,7 +9,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
 )
 
@@ -39,7 +39,7 @@ func (c *Controller) look(ctx context.Context, object *snapshotv1.VolumeSnapshot
 
 // find asks the driver. ListSnapshots comes first: it is what drivers that were
 // written for csi-snapshotter serve.
-func (c *Controller) find(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, offered csiclient.ControllerCapabilities) (*csi.Snapshot, error) {
+func (c *Controller) find(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, offered client.ControllerCapabilities) (*csi.Snapshot, error) {
 	secrets, err := c.lookSecret(ctx, object)
 	if err != nil {
 		return nil, err

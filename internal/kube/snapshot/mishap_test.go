@@ -16,9 +16,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func TestDriver_nonsenseSettlesNothing(t *testing.T) {
@@ -31,7 +31,7 @@ func TestDriver_nonsenseSettlesNothing(t *testing.T) {
 		"negative size":  {func(s *csi.Snapshot) { s.SizeBytes = -5 }, "-5 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			driver := csitest.New(driverName)
+			driver := csidriver.New(driverName)
 			var sane atomic.Bool
 			driver.Snapshots.Answer = func(s *csi.Snapshot) {
 				if !sane.Load() {
@@ -59,7 +59,7 @@ func TestDriver_nonsenseSettlesNothing(t *testing.T) {
 }
 
 func TestDriver_thatAnswersWithAnotherSnapshotLaterIsNotBelieved(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Snapshots.UnreadyAnswers = 2
 	var answers atomic.Int32
 	driver.Snapshots.Answer = func(s *csi.Snapshot) {
@@ -75,7 +75,7 @@ func TestDriver_thatAnswersWithAnotherSnapshotLaterIsNotBelieved(t *testing.T) {
 }
 
 func TestDriver_thatHangsHoldsUpNothingElse(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Before = func(ctx context.Context, _ string, request any) error {
 		if create, is := request.(*csi.CreateSnapshotRequest); is && create.GetSourceVolumeId() == "vol-slow" {
 			<-ctx.Done()
@@ -94,7 +94,7 @@ func TestDriver_thatHangsHoldsUpNothingElse(t *testing.T) {
 
 func TestDriver_thatDiesInACallIsAskedAgain(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "csi.sock")
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	var stop func()
 	serve := func() {
 		listener, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", socket)
@@ -146,7 +146,7 @@ func TestAPIServer_mishapsAreOvercome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := prepare(t, nil, dynamic("a"))
-			f.React("*", "volumesnapshotcontents", func(q kubetest.Request) error {
+			f.React("*", "volumesnapshotcontents", func(q apiserver.Request) error {
 				if (q.Verb == "patch" || q.Verb == "get") && rand.N(3) == 0 {
 					return failure
 				}
@@ -176,10 +176,10 @@ func TestAPIServer_brokenWatchesLoseNothing(t *testing.T) {
 }
 
 func TestWrites_racingWithSnapshotControllerBothStand(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	f := prepare(t, driver, dynamic("a", unfinalized))
 	var raced atomic.Int32
-	f.React("patch", "volumesnapshotcontents", func(kubetest.Request) error {
+	f.React("patch", "volumesnapshotcontents", func(apiserver.Request) error {
 		if n := raced.Add(1); n <= 3 { // just before our first writes: as snapshot-controller adds its own
 			o := f.cached("a")
 			annotated("from-elsewhere", string(rune('0'+n)))(o)
@@ -199,7 +199,7 @@ func TestRefusalForGoodIsNotTriedAtOnce(t *testing.T) {
 	f := prepare(t, nil, dynamic("a"))
 	f.Env.Retry.Start, f.Env.Retry.Max = 20*time.Millisecond, 20*time.Millisecond
 	var tries atomic.Int32
-	f.React("patch", "volumesnapshotcontents", func(q kubetest.Request) error {
+	f.React("patch", "volumesnapshotcontents", func(q apiserver.Request) error {
 		if q.Subresource != "status" {
 			return nil
 		}

@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 // startOn runs the controller of one node on its own.
-func startOn(t *testing.T, node string, driver *csitest.Driver, objects ...runtime.Object) fixture {
+func startOn(t *testing.T, node string, driver *csidriver.Driver, objects ...runtime.Object) fixture {
 	t.Helper()
 	f := prepare(t, driver, objects...)
 	f.node(node)
@@ -63,7 +63,7 @@ func TestNode_waitsForAVolumeThatItDoesNotKnowYet(t *testing.T) {
 }
 
 func TestNode_adoptsASnapshotThatItsDriverHas(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	id := driver.AddSnapshot("old", "vol")
 	f := startOn(t, "n1", driver, staticFor("mine", id), staticFor("other", "id-elsewhere"))
 	if o := f.becomes("mine", "ready", ready); o.Labels[claim.ManagedByLabel] != "n1" {
@@ -76,7 +76,7 @@ func TestNode_adoptsASnapshotThatItsDriverHas(t *testing.T) {
 
 // A retained volume's PersistentVolume may be gone when its snapshot is deleted.
 func TestNode_deletesWhatItsDriverHasThoughNothingSaysSo(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	id := driver.AddSnapshot("old", "vol-a")
 	f := startOn(t, "n1", driver, dynamic("a", cutAs(id, true), deleted, userGone))
 	f.vanishes("a")

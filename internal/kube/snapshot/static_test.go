@@ -11,12 +11,12 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-func only(kinds ...csi.ControllerServiceCapability_RPC_Type) *csitest.Driver {
-	driver := csitest.New(driverName)
+func only(kinds ...csi.ControllerServiceCapability_RPC_Type) *csidriver.Driver {
+	driver := csidriver.New(driverName)
 	driver.Controller = append(kinds, csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT)
 	return driver
 }
@@ -34,7 +34,7 @@ func TestStatic_isLookedUp(t *testing.T) {
 		id := driver.AddSnapshot("old", "vol")
 		f := start(t, driver, staticFor("a", id, retain))
 		object := f.becomes("a", "ready", ready)
-		if handleOf(object) != id || *object.Status.RestoreSize != 4096 || *object.Status.CreationTime != csitest.SnapshotTime().UnixNano() {
+		if handleOf(object) != id || *object.Status.RestoreSize != 4096 || *object.Status.CreationTime != csidriver.SnapshotTime().UnixNano() {
 			t.Errorf("%s: %+v", name, object.Status)
 		}
 		if got := driver.Count(row.call); got != 3 {
@@ -66,7 +66,7 @@ func TestStatic_thatIsAbsentIsShownAndComes(t *testing.T) {
 }
 
 func TestStatic_isFoundInAListThatIsNotFiltered(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	for _, name := range []string{"a", "b", "c"} {
 		driver.AddSnapshot(name, "vol")
 	}
@@ -84,7 +84,7 @@ func TestStatic_isFoundInAListThatIsNotFiltered(t *testing.T) {
 
 func TestStatic_listsWithItsClassesSecret(t *testing.T) {
 	var secrets map[string]string
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, _ string, request any) error {
 		if list, is := request.(*csi.ListSnapshotsRequest); is {
 			secrets = list.GetSecrets()
@@ -99,7 +99,7 @@ func TestStatic_listsWithItsClassesSecret(t *testing.T) {
 	listing.Name = "listing"
 	f := start(t, driver, listing, staticFor("a", id, func(o *snapshotv1.VolumeSnapshotContent) { o.Spec.VolumeSnapshotClassName = &listing.Name }))
 	f.becomes("a", "failed", fails("vault/for-a"))
-	f.Add(kubetest.Secret("vault", "for-a", map[string]string{"k": "v"}))
+	f.Add(apiserver.Secret("vault", "for-a", map[string]string{"k": "v"}))
 	f.becomes("a", "ready", ready)
 	if secrets["k"] != "v" {
 		t.Error("listed without the secret")
@@ -107,7 +107,7 @@ func TestStatic_listsWithItsClassesSecret(t *testing.T) {
 }
 
 func TestMember_waitsForItsHandleAndIsLookedUp(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	driver.Snapshots.UnreadyAnswers = 1
 	group, members := driver.AddGroup("g", "vol-a")
 	f := start(t, driver, dynamic("a", inGroup))
@@ -136,7 +136,7 @@ func TestMember_isLeftToItsGroupWhenTheDriverCannotTell(t *testing.T) {
 }
 
 func TestMember_deletedLosesItsFinalizerOnly(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	group, members := driver.AddGroup("g", "vol-a")
 	f := start(t, driver, dynamic("a", inGroup, cutAs(members[0], true), ofGroup(group)))
 	f.deleteByUser("a")
@@ -147,7 +147,7 @@ func TestMember_deletedLosesItsFinalizerOnly(t *testing.T) {
 }
 
 func TestStatic_ofAGroupIsRememberedAsAMember(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	group, members := driver.AddGroup("g", "vol-a")
 	f := start(t, driver, staticFor("a", members[0]))
 	object := f.becomes("a", "ready", ready)
@@ -162,11 +162,11 @@ func TestStatic_ofAGroupIsRememberedAsAMember(t *testing.T) {
 }
 
 func TestStatic_failureOfTheDriverIsShown(t *testing.T) {
-	driver := csitest.New(driverName)
+	driver := csidriver.New(driverName)
 	id := driver.AddSnapshot("old", "vol")
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "ListSnapshots" && driver.Count(rpc) < 3 {
-			return csitest.Fail(codes.Internal, "no index")
+			return csidriver.Fail(codes.Internal, "no index")
 		}
 		return nil
 	}

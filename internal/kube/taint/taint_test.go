@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 const (
@@ -52,14 +52,14 @@ func csiNode(driverName, id string, count int32) *storagev1.CSINode {
 
 // world is an API server with one remover.
 type world struct {
-	*kubetest.Cluster
+	*apiserver.Cluster
 	t   *testing.T
 	log *lines
 }
 
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
-	return &world{Cluster: kubetest.New(t, csitest.New(driver), objects...), t: t, log: &lines{}}
+	return &world{Cluster: apiserver.New(t, csidriver.New(driver), objects...), t: t, log: &lines{}}
 }
 
 // run removes until the returned function is called.
@@ -156,7 +156,7 @@ func TestRun_doesNotRemoveWhatMovedToTheTaintsPlace(t *testing.T) {
 	const other = "a/b:NoSchedule"
 	w := newWorld(t, node(driver+Suffix+":NoSchedule"), csiNode(driver, instanceID, 25))
 	moved := sync.OnceFunc(func() { w.Put(node(other, driver+Suffix+":NoSchedule")) })
-	w.React("patch", "nodes", func(kubetest.Request) error { moved(); return nil })
+	w.React("patch", "nodes", func(apiserver.Request) error { moved(); return nil })
 	w.run()
 	w.Eventually(w.has(other))
 }
@@ -167,7 +167,7 @@ func TestRun_watchesThisNodesObjectsAlone(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
 	for _, verb := range []string{"list", "watch"} {
-		w.React(verb, "*", func(q kubetest.Request) error {
+		w.React(verb, "*", func(q apiserver.Request) error {
 			mu.Lock()
 			defer mu.Unlock()
 			asked = append(asked, verb+" "+q.Resource+" "+q.Only())
@@ -215,7 +215,7 @@ func TestRun_tellsOfAMissingRightOnce(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			New(Options{Client: kubetest.Narrow(clients), Node: name, Driver: driver, NodeID: instanceID, Logger: slog.New(slog.NewTextHandler(log, nil))}).Run(ctx)
+			New(Options{Client: apiserver.Narrow(clients), Node: name, Driver: driver, NodeID: instanceID, Logger: slog.New(slog.NewTextHandler(log, nil))}).Run(ctx)
 		}()
 		time.Sleep(24 * time.Hour)
 		if n := log.count("lacks a right"); n != 1 || log.count("\n") != 1 {
@@ -233,7 +233,7 @@ func TestRun_tellsOfAMissingRightOnce(t *testing.T) {
 func TestRun_endsWhenTheNodeIsOldEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		New(Options{Client: kubetest.Narrow(fake.NewClientset(node(), csiNode(driver, instanceID, 25))), Node: name, Driver: driver, NodeID: instanceID,
+		New(Options{Client: apiserver.Narrow(fake.NewClientset(node(), csiNode(driver, instanceID, 25))), Node: name, Driver: driver, NodeID: instanceID,
 			Logger: slog.New(slog.DiscardHandler)}).Run(t.Context())
 		if took := time.Since(began); took != Window {
 			t.Errorf("it ended after %v; want %v", took, Window)

@@ -12,10 +12,10 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csiclient/csitest"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-	"github.com/holdfast-csi/holdfast/internal/kube/kubetest"
 	"github.com/holdfast-csi/holdfast/internal/kube/topology"
+	"github.com/holdfast-csi/holdfast/simulation/apiserver"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 const driver = "test.example.com"
@@ -54,13 +54,13 @@ func class(zones ...string) *storagev1.StorageClass {
 }
 
 // world is three nodes in two zones that run the driver, and one that does not.
-func world(t *testing.T) *kubetest.Cluster {
-	return kubetest.New(t, csitest.New(driver),
+func world(t *testing.T) *apiserver.Cluster {
+	return apiserver.New(t, csidriver.New(driver),
 		node("n1", "zone", "a"), node("n2", "zone", "b"), node("n3", "zone", "b"), node("n4", "zone", "c"),
 		csiNode("n1", driver, "zone"), csiNode("n2", driver, "zone"), csiNode("n3", driver, "zone"), csiNode("n4", "another.example.com", "zone"))
 }
 
-func begin(c *kubetest.Cluster, o topology.Options) *topology.Tracker {
+func begin(c *apiserver.Cluster, o topology.Options) *topology.Tracker {
 	tracker := topology.New(c.Env, o)
 	c.Start()
 	return tracker
@@ -85,7 +85,7 @@ func wantRequirement(t *testing.T, tracker *topology.Tracker, claimName string, 
 	}
 }
 
-func wantSegments(t *testing.T, c *kubetest.Cluster, tracker *topology.Tracker, want ...string) {
+func wantSegments(t *testing.T, c *apiserver.Cluster, tracker *topology.Tracker, want ...string) {
 	t.Helper()
 	c.Eventually(func() error {
 		var got []string
@@ -126,8 +126,8 @@ func TestRequirement_notImmediateAsksForNothing(t *testing.T) {
 
 func TestRequirement_offAsksForNothingAndWatchesNothing(t *testing.T) {
 	c := world(t)
-	c.React("*", "nodes", func(kubetest.Request) error { t.Error("nodes are read"); return nil })
-	c.React("*", "csinodes", func(kubetest.Request) error { t.Error("CSINodes are read"); return nil })
+	c.React("*", "nodes", func(apiserver.Request) error { t.Error("nodes are read"); return nil })
+	c.React("*", "csinodes", func(apiserver.Request) error { t.Error("CSINodes are read"); return nil })
 	tracker := begin(c, topology.Options{Off: true, Strict: true, Immediate: true})
 	wantRequirement(t, tracker, "data", class("a"), "n1", "", "")
 	if got := tracker.Segments(); len(got) != 1 || len(got[0]) != 0 {
@@ -206,7 +206,7 @@ func TestSegments_followTheNodes(t *testing.T) {
 
 func TestNodeDeployment_knowsItsOwnPlaceAndWatchesNothing(t *testing.T) {
 	c := world(t)
-	c.React("*", "nodes", func(kubetest.Request) error { t.Error("nodes are read"); return nil })
+	c.React("*", "nodes", func(apiserver.Request) error { t.Error("nodes are read"); return nil })
 	c.Env.Scope = cluster.Scope{Node: "n1", Segments: map[string]string{"topology.example.com/node": "n1"}}
 	tracker := begin(c, topology.Options{Strict: true, Immediate: true})
 	wantSegments(t, c, tracker, "topology.example.com/node=n1")

@@ -12,9 +12,9 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/proxytest"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/simulated"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/client"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
+	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
 // plugin is the node half of a driver whose disks have the volume's ID for a serial
@@ -156,7 +156,7 @@ func TestGuide_itsPluginServesAVolume(t *testing.T) {
 		target   = proxytest.Kubelet + `\pods\u\volumes\kubernetes.io~csi\a\mount`
 	)
 	n := proxytest.New(t)
-	number := n.MustAddDisk(simulated.DiskSpec{Serial: "vol-a", Size: gibibyte, Bus: win32.BusSAS})
+	number := n.MustAddDisk(windows.DiskSpec{Serial: "vol-a", Size: gibibyte, Bus: win32.BusSAS})
 	p, err := newPlugin(n.Options())
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-csi/holdfast/internal/ec2emu"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu"
 )
 
 // within checks a median and a number of calls against their budgets.

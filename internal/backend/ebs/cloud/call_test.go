@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/ec2emu"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu"
 )
 
 // drop is a fault that loses answers.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/holdfast-csi/holdfast/internal/ec2emu"
+	"github.com/holdfast-csi/holdfast/simulation/ec2emu"
 )
 
 // A proxy that ends TLS, or an endpoint of a private cloud, has a certificate of

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/linux/command"
 	"github.com/holdfast-csi/holdfast/internal/node"
-	"github.com/holdfast-csi/holdfast/internal/node/command"
 )
 
 // crashVariable has a child of the test do a crashJob, in which it is killed.

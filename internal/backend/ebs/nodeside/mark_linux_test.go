@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 )
 
 var interrupted = backend.FormatMark{FSType: "ext4"}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodestats"
-	"github.com/holdfast-csi/holdfast/internal/node/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 )
 
 // Node finds the devices of attached volumes. It is safe for concurrent use.

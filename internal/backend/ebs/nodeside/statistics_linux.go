@@ -13,7 +13,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/nodestats"
-	"github.com/holdfast-csi/holdfast/internal/node/mount"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
 // statistics is a Node as the collector of volumes' statistics sees it.

@@ -1,0 +1,91 @@
+package client
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-csi/holdfast/internal/csi/message"
+)
+
+type rpc[Q proto.Message, A any] func(ctx context.Context, request Q, options ...grpc.CallOption) (A, error)
+
+// call makes one call: bounded, logged, its error translated.
+func call[Q proto.Message, A any](ctx context.Context, c *Client, name string, request Q, invoke rpc[Q, A]) (A, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	defer cancel()
+	defer c.begin()()
+	start := time.Now()
+	answer, err := invoke(ctx, request)
+	err = ended(ctx, err)
+	c.observe(name, err, time.Since(start))
+	thing := subject(request)
+	attributes := []slog.Attr{
+		slog.String("driver", c.options.Driver),
+		slog.String("rpc", name),
+		slog.String("volume", thing),
+		slog.Duration("duration", time.Since(start)),
+		slog.String("code", status.Code(err).String()),
+	}
+	if err != nil {
+		err = translate(err, c.options.Driver, name, thing, message.SecretsOf(request))
+		attributes = append(attributes, slog.String("error", err.Error()))
+	}
+	c.options.Logger.LogAttrs(ctx, slog.LevelDebug, "driver called", attributes...)
+	return answer, err
+}
+
+// ended is the error of a call that failed when its time was over: whatever the
+// driver says then, it says of work that was cut off, and not that the work will
+// never be done. Its words are kept.
+func ended(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	over := status.FromContextError(ctx.Err())
+	if answer, is := status.FromError(err); is && answer.Code() == over.Code() {
+		return err
+	}
+	return status.Errorf(over.Code(), "%v; the driver said then: %v", ctx.Err(), err)
+}
+
+func (c *Client) observe(name string, err error, took time.Duration) {
+	if c.options.Observe != nil {
+		c.options.Observe("/csi.v1."+serviceOf(name)+"/"+name, status.Code(err).String(), took)
+	}
+}
+
+// serviceOf tells the service of an RPC by its name.
+func serviceOf(name string) string {
+	switch {
+	case strings.HasPrefix(name, "Node"):
+		return "Node"
+	case strings.Contains(name, "GroupSnapshot"), strings.HasPrefix(name, "GroupController"):
+		return "GroupController"
+	case strings.HasPrefix(name, "GetPlugin"), name == "Probe":
+		return "Identity"
+	case strings.HasPrefix(name, "GetMetadata"):
+		return "SnapshotMetadata"
+	}
+	return "Controller"
+}
+
+// subject is what a request is about: a volume, a snapshot, or the name of one to be made.
+func subject(request any) string {
+	switch request := request.(type) {
+	case interface{ GetVolumeId() string }:
+		return request.GetVolumeId()
+	case interface{ GetSnapshotId() string }:
+		return request.GetSnapshotId()
+	case interface{ GetGroupSnapshotId() string }:
+		return request.GetGroupSnapshotId()
+	case interface{ GetName() string }:
+		return request.GetName()
+	}
+	return ""
+}

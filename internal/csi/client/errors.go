@@ -1,0 +1,115 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csi/message"
+)
+
+// Error is a driver's answer that is not OK. It wraps the sentinel of package
+// backend that says what went wrong, a context's error, or claim.ErrDriverFailed.
+type Error struct {
+	Driver string
+	Call   string // the RPC
+	Thing  string // volume or snapshot ID, or the name of one to be made
+	// Code is the gRPC code's name, for people.
+	Code    string
+	Message string
+	number  codes.Code
+	kind    error
+}
+
+func (e *Error) Error() string {
+	var text strings.Builder
+	if e.Driver != "" {
+		fmt.Fprintf(&text, "driver %s: ", e.Driver)
+	}
+	text.WriteString(e.Call)
+	if e.Thing != "" {
+		text.WriteString(" " + e.Thing)
+	}
+	fmt.Fprintf(&text, ": %s: %s", e.Code, e.Message)
+	return text.String()
+}
+
+func (e *Error) Unwrap() error { return e.kind }
+
+// translate leaves an error alone that is no gRPC status: nobody knows then
+// what the driver did. The secrets of the request are hidden in what the driver
+// says: drivers show the command that failed, and their words go to events, logs
+// and conditions, which others read than those who may read Secrets.
+func translate(err error, driver, call, thing string, secrets []string) error {
+	answer, ok := status.FromError(err)
+	if !ok {
+		return fmt.Errorf("driver %s: %s %s: %w", driver, call, thing, err)
+	}
+	return &Error{
+		Driver: driver, Call: call, Thing: thing,
+		Code: answer.Code().String(), Message: message.WithoutSecrets(answer.Message(), secrets),
+		number: answer.Code(), kind: kindOf(answer.Code()),
+	}
+}
+
+// kindOf is the reverse of the driver's mapping (CSI spec 1.13, "Error Scheme").
+func kindOf(code codes.Code) error {
+	switch code {
+	case codes.Canceled:
+		return context.Canceled
+	case codes.DeadlineExceeded:
+		return context.DeadlineExceeded
+	case codes.InvalidArgument:
+		return backend.ErrInvalid
+	case codes.NotFound:
+		return backend.ErrNotFound
+	case codes.AlreadyExists:
+		return backend.ErrExists
+	case codes.Aborted:
+		return backend.ErrBusy
+	case codes.FailedPrecondition:
+		return backend.ErrPrecondition
+	case codes.ResourceExhausted:
+		return backend.ErrNoSpace
+	case codes.OutOfRange:
+		return backend.ErrOutOfRange
+	case codes.Unimplemented:
+		return backend.ErrUnsupported
+	case codes.Unavailable:
+		return backend.ErrUnavailable
+	case codes.DataLoss:
+		return backend.ErrDataLoss
+	}
+	return claim.ErrDriverFailed
+}
+
+// Message is the driver's own words in an error, or the whole error if it has
+// none: what a user wants to read first.
+func Message(err error) string {
+	var answer *Error
+	if errors.As(err, &answer) {
+		return answer.Message
+	}
+	return err.Error()
+}
+
+// CodeNumber is the number of the gRPC code in a driver's answer, which
+// Kubernetes wants in VolumeAttachment.status.attachError.errorCode; ok is
+// false for an error that is no driver's answer.
+func CodeNumber(err error) (number int32, ok bool) {
+	var answer *Error
+	if !errors.As(err, &answer) {
+		return 0, false
+	}
+	return int32(answer.number), true //nolint:gosec // gRPC codes end at 16
+}
+
+// IsStaleToken tells whether a listing's page token was refused (ABORTED): the
+// listing is to be started again (CSI spec 1.13, ListVolumes errors).
+func IsStaleToken(err error) bool { return errors.Is(err, backend.ErrBusy) }

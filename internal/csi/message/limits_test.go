@@ -1,0 +1,240 @@
+package message
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"pgregory.net/rapid"
+
+	"github.com/holdfast-csi/holdfast/internal/csi/message/messagetest"
+)
+
+func TestCheck_acceptsCompleteRequests(t *testing.T) {
+	for _, request := range messagetest.Filled(t, "x") {
+		if err := Check(request.Message); err != nil {
+			t.Errorf("%s: %v", request.Name(), err)
+		}
+	}
+}
+
+// limitOf is what the specification says of a field, written down once more.
+func limitOf(field protoreflect.FieldDescriptor) int {
+	switch name := string(field.Name()); {
+	case field.IsMap():
+		return 4096 - len("key")
+	case name == "mount_flags":
+		return 4096
+	case strings.HasSuffix(name, "path"):
+		return 4095
+	case name == "node_id":
+		return 256
+	}
+	return 128
+}
+
+func TestCheck_sizeOfEveryField(t *testing.T) {
+	for _, request := range messagetest.Filled(t, "x") {
+		for _, place := range request.Places {
+			limit := limitOf(place.Field)
+			place.Set("/" + strings.Repeat("x", limit-1))
+			if err := Check(request.Message); err != nil {
+				t.Errorf("%s.%s of %d bytes is refused: %v", request.Name(), place.Path, limit, err)
+			}
+			place.Set("/" + strings.Repeat("x", limit))
+			refuses(t, request, place.Path)
+			place.Set("/x")
+		}
+	}
+}
+
+func TestCheck_controlCharactersInEveryField(t *testing.T) {
+	for _, request := range messagetest.Filled(t, "x") {
+		for _, place := range request.Places {
+			if place.Field.IsMap() {
+				continue
+			}
+			for _, text := range []string{"/\x00", "/a\x1b[2J", "/\x7f", "/\u0085"} {
+				place.Set(text)
+				refuses(t, request, place.Path)
+			}
+			place.Set("/x \t\r\n")
+			if err := Check(request.Message); err != nil && place.Field.Name() != "mount_flags" {
+				t.Errorf("%s.%s with white space is refused: %v", request.Name(), place.Path, err)
+			}
+			place.Set("/x")
+		}
+	}
+}
+
+// refuses wants the request refused as invalid, with the field named.
+func refuses(t *testing.T, request messagetest.Complete, path string) {
+	t.Helper()
+	err := Check(request.Message)
+	if err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("%s: got %v, want a refusal that names %s", request.Name(), err, path)
+	}
+}
+
+func TestCheck_negativeNumbers(t *testing.T) {
+	cases := map[string]proto.Message{
+		"max_entries":                   &csi.ListVolumesRequest{MaxEntries: -1},
+		"capacity_range.required_bytes": &csi.NodeExpandVolumeRequest{VolumeId: "v", VolumePath: "/p", CapacityRange: &csi.CapacityRange{RequiredBytes: -1}},
+		"capacity_range.limit_bytes":    &csi.ControllerExpandVolumeRequest{VolumeId: "v", CapacityRange: &csi.CapacityRange{RequiredBytes: 1, LimitBytes: -1}},
+	}
+	for field, message := range cases {
+		refuses(t, messagetest.Complete{Message: message}, field)
+	}
+}
+
+func TestCheck_relativePath(t *testing.T) {
+	request := messagetest.Complete{Message: &csi.NodeUnpublishVolumeRequest{VolumeId: "v", TargetPath: "a/b"}}
+	refuses(t, request, "target_path is not an absolute path")
+}
+
+func TestCheck_secretKeys(t *testing.T) {
+	for _, key := range []string{"", "a b", "clé", "a/b"} {
+		request := messagetest.Complete{Message: &csi.DeleteVolumeRequest{VolumeId: "v", Secrets: map[string]string{key: "s"}}}
+		refuses(t, request, "secrets has a key")
+	}
+}
+
+func TestCheck_choices(t *testing.T) {
+	mode := &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}
+	good := []*csi.VolumeCapability{{AccessMode: mode, AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}}}
+	cases := map[string]*csi.CreateVolumeRequest{
+		"volume_capabilities[0]: one of block, mount":                 {Name: "n", VolumeCapabilities: []*csi.VolumeCapability{{AccessMode: mode}}},
+		"volume_capabilities[0].access_mode is missing":               {Name: "n", VolumeCapabilities: []*csi.VolumeCapability{{AccessType: good[0].GetAccessType()}}},
+		"volume_content_source: one of snapshot, volume":              {Name: "n", VolumeCapabilities: good, VolumeContentSource: &csi.VolumeContentSource{}},
+		"capacity_range: one of required_bytes, limit_bytes":          {Name: "n", VolumeCapabilities: good, CapacityRange: &csi.CapacityRange{}},
+		"accessibility_requirements: one of requisite, preferred":     {Name: "n", VolumeCapabilities: good, AccessibilityRequirements: &csi.TopologyRequirement{}},
+		"volume_capabilities is missing":                              {Name: "n"},
+		"volume_content_source.snapshot.snapshot_id is missing":       {Name: "n", VolumeCapabilities: good, VolumeContentSource: fromSourceWithoutID()},
+		"volume_capabilities[0].access_mode.mode is missing":          {Name: "n", VolumeCapabilities: []*csi.VolumeCapability{{AccessMode: &csi.VolumeCapability_AccessMode{}, AccessType: good[0].GetAccessType()}}},
+		"volume_capabilities[0].mount.fs_type has 129 bytes; the lim": {Name: "n", VolumeCapabilities: []*csi.VolumeCapability{{AccessMode: mode, AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: strings.Repeat("x", 129)}}}}},
+	}
+	for want, message := range cases {
+		refuses(t, messagetest.Complete{Message: message}, want)
+	}
+}
+
+func fromSourceWithoutID() *csi.VolumeContentSource {
+	return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{}}}
+}
+
+// The required fields are compared with the comments of csi.proto itself, in
+// the module the driver is built with.
+func TestRequiredFields_areThoseOfTheSpecification(t *testing.T) {
+	wanted := requiredByComments(t)
+	if len(wanted) < 25 {
+		t.Fatalf("found required fields in %d messages of csi.proto only", len(wanted))
+	}
+	for _, request := range messagetest.Filled(t, "x") {
+		visit(request.Message.ProtoReflect().Descriptor(), func(message protoreflect.MessageDescriptor) {
+			have := requiredFields(message.FullName())
+			for _, name := range wanted[message.FullName()] {
+				field := message.Fields().ByName(name)
+				// An absent number is 0, the offset of the beginning. A driver knows the
+				// members of a group, and no parameters change nothing.
+				known := name == "snapshot_ids" || name == "mutable_parameters"
+				if known || field.Kind() == protoreflect.BoolKind || field.Kind() == protoreflect.Int64Kind {
+					continue
+				}
+				if !slices.Contains(have, name) {
+					t.Errorf("%s.%s is required by csi.proto and not by Check", message.FullName(), name)
+				}
+			}
+			for _, name := range have {
+				if !slices.Contains(wanted[message.FullName()], name) {
+					t.Errorf("%s.%s is required by Check and not by csi.proto", message.FullName(), name)
+				}
+			}
+		})
+	}
+}
+
+func visit(message protoreflect.MessageDescriptor, with func(protoreflect.MessageDescriptor)) {
+	with(message)
+	for i := range message.Fields().Len() {
+		if field := message.Fields().Get(i); field.Kind() == protoreflect.MessageKind && !field.IsMap() {
+			visit(field.Message(), with)
+		}
+	}
+}
+
+// requiredByComments reads which fields of csi.proto say that they are REQUIRED.
+func requiredByComments(t *testing.T) map[protoreflect.FullName][]protoreflect.Name {
+	t.Helper()
+	directory, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/container-storage-interface/spec").Output()
+	if err != nil {
+		t.Fatalf("find the CSI specification: %v", err)
+	}
+	source, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(directory)), "csi.proto"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	opening := regexp.MustCompile(`^(message|enum|oneof|service|extend)\s+([\w.]+)\s*\{`)
+	field := regexp.MustCompile(`^(?:repeated )?[\w.<>, ]+?\s+(\w+) = \d+`)
+	required := regexp.MustCompile(`(?i)this (field is|is a) REQUIRED( field)?`)
+	found := map[protoreflect.FullName][]protoreflect.Name{}
+	scope, comment := []string{}, ""
+	for line := range strings.Lines(string(source)) {
+		line = strings.TrimSpace(line)
+		switch match := opening.FindStringSubmatch(line); {
+		case strings.HasPrefix(line, "//"):
+			comment += " " + strings.TrimSpace(line[2:])
+			continue
+		case match != nil:
+			if !strings.HasSuffix(line, "}") {
+				scope = append(scope, match[2])
+			}
+		case line == "}" && len(scope) > 0:
+			scope = scope[:len(scope)-1]
+		case len(scope) > 0 && required.MatchString(comment):
+			if match := field.FindStringSubmatch(line); match != nil {
+				message := protoreflect.FullName("csi.v1." + strings.Join(scope, "."))
+				found[message] = append(found[message], protoreflect.Name(match[1]))
+			}
+		}
+		comment = ""
+	}
+	return found
+}
+
+func TestCheckString_agreesWithTheSpecification(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringOfN(rapid.Rune(), 0, 140, 300).Draw(t, "text")
+		banned := func(r rune) bool {
+			return r <= 0x08 || r == 0x0b || r == 0x0c || (0x0e <= r && r <= 0x1f) || (0x7f <= r && r <= 0x9f)
+		}
+		want := len(text) <= 128 && !strings.ContainsFunc(text, banned)
+		if got := checkString("name", "name", text) == nil; got != want {
+			t.Fatalf("name %q of %d bytes: accepted %v, want %v", text, len(text), got, want)
+		}
+	})
+}
+
+func FuzzCheck(f *testing.F) {
+	for _, request := range messagetest.Filled(f, "x") {
+		if wire, err := proto.Marshal(request.Message); err == nil {
+			f.Add(wire)
+		}
+	}
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		for _, message := range messagetest.Requests(t) {
+			if proto.Unmarshal(wire, message) != nil {
+				continue
+			}
+			_ = Check(message)
+			_ = Loggable{message}.LogValue()
+			_ = SecretsOf(message)
+		}
+	})
+}

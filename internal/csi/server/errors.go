@@ -1,0 +1,26 @@
+package server
+
+import (
+	"google.golang.org/grpc/status"
+
+	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
+	"github.com/holdfast-csi/holdfast/internal/csi/statuscode"
+)
+
+// toStatus is the one place where an error becomes a gRPC status. A cancelled
+// call comes first: whatever else its error says, the caller is to treat it as
+// one that may still have had effects. The status carries no details, as CSI
+// demands ("Error Scheme"), and no secret of the request.
+func toStatus(err error, secrets []string) error {
+	if err == nil {
+		return nil
+	}
+	if _, is := status.FromError(err); is {
+		return err
+	}
+	message := csimessage.WithoutSecrets(err.Error(), secrets)
+	if message == "" {
+		message = "the operation failed without saying why"
+	}
+	return status.Error(statuscode.Of(err), message)
+}

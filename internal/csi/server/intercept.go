@@ -1,0 +1,123 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"path"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
+)
+
+// interceptor is what every call passes: limits, the call with its panics
+// caught, the error as a status, and one log line and one measurement.
+type interceptor struct {
+	log     *slog.Logger
+	metrics *metrics
+	node    string // ID of this machine for the calls that name none
+}
+
+func (i *interceptor) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
+	message, is := request.(proto.Message)
+	if !is {
+		return nil, status.Errorf(codes.Internal, "%s: a request that is no protobuf message", info.FullMethod)
+	}
+	ended := i.metrics.begin(path.Base(info.FullMethod))
+	start := time.Now()
+	defer func() {
+		ended(status.Code(err), time.Since(start))
+		i.record(ctx, message, info.FullMethod, time.Since(start), err)
+	}()
+	if err := csimessage.Check(message); err != nil {
+		return nil, toStatus(fmt.Errorf("%w: %w", backend.ErrInvalid, err), csimessage.SecretsOf(message))
+	}
+	response, err = i.call(ctx, request, info.FullMethod, handler)
+	if err != nil {
+		return nil, toStatus(err, csimessage.SecretsOf(message))
+	}
+	return response, nil
+}
+
+// call runs the handler and turns a panic into an internal error: one bad call
+// must not take the mounts' keeper down with it.
+func (i *interceptor) call(ctx context.Context, request any, method string, handler grpc.UnaryHandler) (response any, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			i.log.ErrorContext(ctx, "panic in a call", "rpc", path.Base(method), "stack", string(debug.Stack()))
+			err = fmt.Errorf("a fault in holdfast ended the call: %v; the log has the details", cause)
+		}
+	}()
+	return handler(ctx, request)
+}
+
+// record writes the one line of a call. The request itself is only there at
+// the debug level, and then without its secrets.
+func (i *interceptor) record(ctx context.Context, request proto.Message, method string, took time.Duration, err error) {
+	name := path.Base(method)
+	level := levelOf(name, status.Code(err))
+	if !i.log.Enabled(ctx, level) {
+		return
+	}
+	attributes := []slog.Attr{
+		slog.String("rpc", name),
+		slog.String("volume", subject(request)),
+		slog.String("node", cmp.Or(textOf(request, "node_id"), i.node)),
+		slog.Duration("duration", took),
+		slog.String("code", status.Code(err).String()),
+	}
+	if err != nil {
+		attributes = append(attributes, slog.String("error", status.Convert(err).Message()))
+	}
+	if i.log.Enabled(ctx, slog.LevelDebug) {
+		attributes = append(attributes, slog.Any("request", csimessage.Loggable{Message: request}))
+	}
+	i.log.LogAttrs(ctx, level, "call", attributes...)
+}
+
+// levelOf keeps what a CO asks all the time, and gets, out of the ordinary log.
+func levelOf(method string, code codes.Code) slog.Level {
+	switch code {
+	case codes.OK:
+		switch method {
+		case "Probe", "GetPluginInfo", "GetPluginCapabilities", "ControllerGetCapabilities",
+			"GroupControllerGetCapabilities", "NodeGetCapabilities", "NodeGetVolumeStats",
+			"NodeGetVolumeHealth", "NodeGetStorageHealth":
+			return slog.LevelDebug
+		}
+		return slog.LevelInfo
+	case codes.Internal, codes.Unknown, codes.DataLoss:
+		return slog.LevelError
+	}
+	return slog.LevelWarn
+}
+
+// subject names what a call is about: the volume, or else the snapshot or
+// group, by ID or by the name it shall have.
+func subject(request proto.Message) string {
+	for _, field := range []protoreflect.Name{"volume_id", "snapshot_id", "group_snapshot_id", "name", "source_volume_id"} {
+		if text := textOf(request, field); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+func textOf(request proto.Message, name protoreflect.Name) string {
+	message := request.ProtoReflect()
+	field := message.Descriptor().Fields().ByName(name)
+	if field == nil || field.Kind() != protoreflect.StringKind || field.IsList() || field.IsMap() {
+		return ""
+	}
+	text := message.Get(field).String()
+	return text[:min(len(text), csimessage.StringLimit)]
+}

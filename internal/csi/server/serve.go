@@ -1,0 +1,101 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+)
+
+const (
+	// defaultDrainTime is how long calls in flight may still run after the end was
+	// asked for; a CO repeats what was cut off.
+	defaultDrainTime = 10 * time.Second
+	// defaultCutTime is how long calls whose contexts were then cancelled may take to
+	// notice: a call stuck in the kernel must not keep the process alive.
+	defaultCutTime = 2 * time.Second
+	// bufferSize in bytes of a connection's read and write buffers. CSI messages
+	// are small, and a CO may open a connection per call.
+	bufferSize = 4 << 10
+)
+
+func newGRPC(chain *interceptor, tracing trace.TracerProvider) *grpc.Server {
+	options := []grpc.ServerOption{
+		grpc.UnaryInterceptor(chain.unary),
+		grpc.ReadBufferSize(bufferSize),
+		grpc.WriteBufferSize(bufferSize),
+		// Otherwise Stop returns while handlers still work on mounts.
+		grpc.WaitForHandlers(true),
+	}
+	if tracing != nil {
+		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(tracing))))
+	}
+	return grpc.NewServer(options...)
+}
+
+// Ready is closed once the socket serves.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Run serves until ctx ends, then gives calls in flight up to 10 s, cancels
+// the rest and returns nil. The socket's file is removed unless it belongs to
+// somebody else by then. A Server runs once.
+func (s *Server) Run(ctx context.Context) error {
+	listener, err := s.endpoint.listen(ctx)
+	if err != nil {
+		return fmt.Errorf("CSI endpoint: %w", err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.grpc.Serve(listener) }()
+	if s.endpoint.Path == "" {
+		s.log.Warn("CSI is served without protection: every process of this machine can call it; this is for tests", "endpoint", s.endpoint.String())
+	}
+	s.log.Info("serving CSI", "endpoint", s.endpoint.String())
+	close(s.ready)
+	select {
+	case err := <-served:
+		_ = listener.Close()
+		return fmt.Errorf("serve CSI on %s: %w", s.endpoint, err)
+	case <-ctx.Done():
+	}
+	if !s.drain() {
+		return nil
+	}
+	if err := <-served; err != nil {
+		return fmt.Errorf("serve CSI on %s: %w", s.endpoint, err)
+	}
+	return nil
+}
+
+// Probe tells whether the driver can do its work now.
+func (s *Server) Probe(ctx context.Context) error { return s.identity.probe(ctx) }
+
+// drain ends the calls in flight, in peace or else by force. It is false when
+// one does not end at all.
+func (s *Server) drain() bool {
+	s.log.Info("draining calls in flight", "at_most", s.drainTime.String())
+	if finishes(s.grpc.GracefulStop, s.drainTime) {
+		return true
+	}
+	s.log.Warn("calls in flight are cut off")
+	if finishes(s.grpc.Stop, s.cutTime) {
+		return true
+	}
+	s.log.Error("a call does not end even now; leaving it behind")
+	return false
+}
+
+func finishes(stop func(), within time.Duration) bool {
+	done := make(chan struct{})
+	go func() { defer close(done); stop() }()
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}

@@ -1,0 +1,159 @@
+package windows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+)
+
+// errAbsent says that every disk was asked and none is the volume's, errUnread that
+// none of those that answered is.
+var (
+	errAbsent = errors.New("no disk of this machine is the volume's")
+	errUnread = errors.New("no disk that could be read is the volume's")
+)
+
+// find looks for the volume's disk once; errAbsent when there is none, errUnread
+// when a disk that did not say what it is may be the volume's. Numbers of disks
+// change, so it is called anew wherever one is needed.
+func (e *Engine) find(ctx context.Context, volumeID string, publishContext map[string]string) (hub.Disk, error) {
+	disks, err := e.host.Disks.List(ctx)
+	if err != nil {
+		return hub.Disk{}, fmt.Errorf("list the disks: %w", err)
+	}
+	var found []hub.Disk
+	var broken []error
+	for _, disk := range disks {
+		switch {
+		case e.backend.IsVolume(volumeID, publishContext, disk):
+			found = append(found, disk)
+		case disk.IsUnidentified():
+			broken = append(broken, unread(disk))
+		}
+	}
+	switch {
+	case len(found) > 1:
+		return hub.Disk{}, fmt.Errorf("%w: disks %d and %d both say that they are the volume; detach one", backend.ErrPrecondition, found[0].Number, found[1].Number)
+	case len(found) == 0 && len(broken) > 0:
+		return hub.Disk{}, fmt.Errorf("%w: %w, and others could not be read; detach a disk that stays so: %w", backend.ErrUnavailable, errUnread, errors.Join(broken...))
+	case len(found) == 0:
+		return hub.Disk{}, errAbsent
+	case found[0].Problem != nil:
+		return hub.Disk{}, fmt.Errorf("%w: disk %d cannot be read: %w", backend.ErrUnavailable, found[0].Number, found[0].Problem)
+	}
+	return found[0], nil
+}
+
+// unread is why a disk did not say what it is.
+func unread(disk hub.Disk) error {
+	if disk.Number == hub.UnknownNumber {
+		return fmt.Errorf("a disk without a known number: %w", disk.Problem)
+	}
+	return fmt.Errorf("disk %d: %w", disk.Number, disk.Problem)
+}
+
+// await is find with patience: an attachment is complete for the cloud before
+// Windows shows the disk, and Windows may want to be asked to look.
+func (e *Engine) await(ctx context.Context, volumeID string, publishContext map[string]string) (hub.Disk, error) {
+	deadline := time.Now().Add(e.wait)
+	for rescanned := false; ; {
+		disk, err := e.find(ctx, volumeID, publishContext)
+		switch {
+		case !errors.Is(err, errAbsent) && !errors.Is(err, errUnread):
+			return disk, err
+		case !rescanned:
+			rescanned = true
+			if err := e.host.Disks.Rescan(ctx); err != nil {
+				return hub.Disk{}, fmt.Errorf("look for new disks: %w", err)
+			}
+			continue
+		case time.Now().After(deadline):
+			return hub.Disk{}, fmt.Errorf("%w: %w after %v; is it attached to this instance?", backend.ErrUnavailable, err, e.wait)
+		case !pause(ctx, e.look):
+			return hub.Disk{}, fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		}
+	}
+}
+
+// pause is false when the context ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// shown is what a path shows.
+type shown struct {
+	volume string    // of Windows; "" when nothing is mounted there
+	disk   *hub.Disk // that it is on; nil when this machine has it no more
+	ours   bool      // the disk is the volume's
+}
+
+// at looks at a path: at a mounted folder or a link to one.
+func (e *Engine) at(ctx context.Context, volumeID, path string, publishContext map[string]string) (shown, error) {
+	volume, err := e.host.Volumes.At(ctx, path)
+	if err != nil {
+		return shown{}, absent(err)
+	}
+	s := shown{volume: volume}
+	number, err := e.host.Volumes.DiskOf(ctx, volume)
+	if err != nil {
+		return s, absent(err)
+	}
+	disks, err := e.host.Disks.List(ctx)
+	if err != nil {
+		return s, fmt.Errorf("list the disks: %w", err)
+	}
+	for _, disk := range disks {
+		if disk.Number != number {
+			continue
+		}
+		s.disk, s.ours = &disk, e.backend.IsVolume(volumeID, publishContext, disk)
+		if !s.ours && disk.Problem != nil { // it may be the volume's, and slow
+			return s, fmt.Errorf("%w: disk %d, which is at %s, does not say whose it is: %w", backend.ErrUnavailable, number, path, disk.Problem)
+		}
+	}
+	return s, nil
+}
+
+// verify makes sure that a volume of Windows is on the disk of the volume that is
+// meant: since it was looked for, the number may have become another disk's.
+func (e *Engine) verify(ctx context.Context, volumeID string, publishContext map[string]string, volume string) error {
+	number, err := e.host.Volumes.DiskOf(ctx, volume)
+	if err != nil {
+		return fmt.Errorf("disk of %s: %w", volume, err)
+	}
+	disk, err := e.find(ctx, volumeID, publishContext)
+	if err == nil && disk.Number == number {
+		return nil
+	}
+	if err != nil && !errors.Is(err, errAbsent) {
+		return err
+	}
+	return fmt.Errorf("%w: disk %d became another one meanwhile; the repeated call looks again", backend.ErrUnavailable, number)
+}
+
+// occupied names what is at a path and not ours.
+func occupied(path string, s shown) error {
+	what := "whose disk is gone"
+	if s.disk != nil {
+		what = fmt.Sprintf("on disk %d (serial number %q)", s.disk.Number, s.disk.SerialNumber)
+	}
+	return fmt.Errorf("%w: %s shows %s %s, which is not this volume; if it is not needed, unmount it by hand: mountvol %s /D",
+		backend.ErrPrecondition, path, s.volume, what, path)
+}
+
+// sameVolume compares two IDs of volumes, with or without the last backslash.
+func sameVolume(a, b string) bool {
+	return a != "" && strings.EqualFold(strings.TrimSuffix(a, `\`), strings.TrimSuffix(b, `\`))
+}

@@ -1,0 +1,167 @@
+// Package windows is the node side of CSI on Windows, the same for every
+// backend that attaches disks: it finds the disk of a volume, makes a partition
+// and a filesystem only where all is blank, mounts it as a folder, links it to
+// where workloads want it, and takes everything away again. It is what package
+// node is on Linux, and serves the same calls.
+//
+// It does nothing to the machine by itself: all goes through a hub.Host, which
+// is csi-proxy behind a pipe or the same code in this process. So it keeps no
+// state either: what is staged is read from the machine before each step and
+// after it, and a crash between any two steps leaves what the repeated call finds
+// and finishes.
+package windows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
+	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/operation"
+)
+
+// Backend is the half of a backend that knows its volumes among the disks of a
+// Windows machine.
+type Backend interface {
+	// NodeInfo says who this machine is.
+	NodeInfo(ctx context.Context) (backend.NodeInfo, error)
+	// CheckID refuses, with ErrNotFound, what is no volume's ID.
+	CheckID(volumeID string) error
+	// IsVolume tells whether a disk is the volume's, by what the disk says of
+	// itself: never by its number. publishContext is that of the attachment where
+	// it is known, and nil else.
+	IsVolume(volumeID string, publishContext map[string]string, disk hub.Disk) bool
+}
+
+// Options are what an Engine is made of.
+type Options struct {
+	Host    hub.Host
+	Backend Backend
+	// KubeletDir is the directory that all paths of requests lie below, such as
+	// C:\var\lib\kubelet.
+	KubeletDir string
+	// Logger may be nil.
+	Logger *slog.Logger
+	// Failpoints are named winnode/OPERATION/STEP; nil in production.
+	Failpoints *failpoint.Set
+	// Traits of the backend.
+	Traits backend.Traits
+	// Wait bounds how long a disk may take to appear, and to show that it has
+	// grown; 0 means 30 s. Look is how often it is looked for; 0 means 500 ms.
+	Wait, Look time.Duration
+}
+
+const (
+	defaultWait = 30 * time.Second
+	defaultLook = 500 * time.Millisecond
+)
+
+// Engine serves the node calls. It is safe for concurrent use.
+type Engine struct {
+	host       hub.Host
+	backend    Backend
+	log        *slog.Logger
+	points     *failpoint.Set
+	rules      *paths.Rules
+	kubelet    string
+	calls      *operation.Runner
+	staged     places // where volumes are staged
+	attempts   places // where a Stage began that no Unstage has undone
+	targets    places // where they are published
+	wait, look time.Duration
+}
+
+// New makes an Engine. It asks the machine nothing.
+func New(o Options) (*Engine, error) {
+	if o.Backend == nil || o.Host.Disks == nil || o.Host.Volumes == nil || o.Host.Filesystem == nil {
+		return nil, fmt.Errorf("node engine: %w: no backend, or no way to the machine's disks", backend.ErrInvalid)
+	}
+	rules, err := paths.New(o.KubeletDir)
+	if err != nil {
+		return nil, fmt.Errorf("node engine: %w", err)
+	}
+	e := &Engine{
+		host: o.Host, backend: o.Backend, log: o.Logger, points: o.Failpoints,
+		rules: rules, kubelet: rules.Roots()[0].String(), wait: o.Wait, look: o.Look,
+	}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	if e.wait <= 0 {
+		e.wait = defaultWait
+	}
+	if e.look <= 0 {
+		e.look = defaultLook
+	}
+	e.calls = operation.New(e.log)
+	return e, nil
+}
+
+// Wait returns when no operation runs any more, or with the context's error.
+func (e *Engine) Wait(ctx context.Context) error { return e.calls.Wait(ctx) }
+
+// Info says who this machine is.
+func (e *Engine) Info(ctx context.Context) (backend.NodeInfo, error) {
+	info, err := e.backend.NodeInfo(ctx)
+	if err != nil {
+		return info, fmt.Errorf("node info: %w", err)
+	}
+	return info, nil
+}
+
+// Probe tells whether node calls can work now. Without csi-proxy, or before it
+// has started, the error says so; the next Probe asks again.
+func (e *Engine) Probe(ctx context.Context) error {
+	exists, err := e.host.Filesystem.PathExists(ctx, e.kubelet)
+	if err != nil {
+		return fmt.Errorf("the machine's storage is out of reach: %w", err)
+	}
+	if !exists {
+		return fmt.Errorf("%w: the kubelet's directory %s does not exist on this machine; set --kubelet-dir", backend.ErrPrecondition, e.kubelet)
+	}
+	if reachable, ok := e.backend.(backend.Reachable); ok {
+		return reachable.Probe(ctx)
+	}
+	return nil
+}
+
+// StorageHealth is what the backend sees wrong with the storage of this machine.
+func (e *Engine) StorageHealth(ctx context.Context) ([]backend.HealthProblem, error) {
+	if reporter, ok := e.backend.(backend.NodeHealthReporter); ok {
+		return reporter.StorageHealth(ctx)
+	}
+	return nil, nil
+}
+
+func checkID(id string) error {
+	if id == "" {
+		return fmt.Errorf("%w: volume_id is missing", backend.ErrInvalid)
+	}
+	return nil
+}
+
+// path checks a path of a request, which the kubelet may have spelled with
+// slashes or without its drive, and gives the one spelling that the machine gets.
+func (e *Engine) path(field, text string) (string, error) {
+	if text == "" {
+		return "", fmt.Errorf("%w: %s is missing", backend.ErrInvalid, field)
+	}
+	path, err := e.rules.Target(field, paths.Normalize(text))
+	if err != nil {
+		return "", err
+	}
+	return path.String(), nil
+}
+
+// absent leaves out that there is nothing.
+func absent(err error) error {
+	if errors.Is(err, backend.ErrNotFound) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,125 @@
+package windows
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/node"
+	"github.com/holdfast-csi/holdfast/internal/operation"
+)
+
+// Expand makes Windows see the disk's size and grows partition and filesystem to
+// it, online. It returns the disk's size in bytes. ErrNotFound when the volume is
+// not at the path. ErrOutOfRange when the disk is smaller than required, also
+// after some waiting, or larger than the limit: the controller must grow it first.
+func (e *Engine) Expand(ctx context.Context, r node.ExpandRequest) (int64, error) {
+	if err := checkID(r.VolumeID); err != nil {
+		return 0, err
+	}
+	path, err := e.path("volume_path", r.VolumePath)
+	if err != nil {
+		return 0, err
+	}
+	if r.StagingPath != "" {
+		if _, err := e.path("staging_target_path", r.StagingPath); err != nil {
+			return 0, err
+		}
+	}
+	if r.Capability != nil && r.Capability.Block {
+		return 0, checkCapability(*r.Capability, false)
+	}
+	if err := r.Range.Check(); err != nil {
+		return 0, err
+	}
+	keys := []string{operation.VolumeKey(r.VolumeID)}
+	return operation.Result(ctx, e.calls, "expand volume "+r.VolumeID, keys, func(ctx context.Context) (int64, error) {
+		return e.expand(ctx, r, path)
+	})
+}
+
+func (e *Engine) expand(ctx context.Context, r node.ExpandRequest, path string) (int64, error) {
+	there, err := e.volumeAt(ctx, r.VolumeID, path)
+	if err != nil {
+		return 0, err
+	}
+	size, err := e.sizeOf(ctx, *there.disk, r.Range.Required)
+	if err != nil {
+		return 0, err
+	}
+	if size < r.Range.Required || (r.Range.Limit > 0 && size > r.Range.Limit) {
+		return 0, fmt.Errorf("%w: disk %d has %d bytes; wanted are %d to %d (0: no limit)", backend.ErrOutOfRange, there.disk.Number, size, r.Range.Required, r.Range.Limit)
+	}
+	if err := e.points.Hit("winnode/expand/disk"); err != nil {
+		return 0, err
+	}
+	if _, err := e.host.Volumes.Resize(ctx, there.volume, 0); err != nil {
+		return 0, fmt.Errorf("grow %s: %w", there.volume, err)
+	}
+	if err := e.points.Hit("winnode/expand/grown"); err != nil {
+		return 0, err
+	}
+	return size, e.verify(ctx, r.VolumeID, nil, there.volume)
+}
+
+// looksForGrowth bounds how long a disk may take to show that it has grown.
+// The controller has seen the growth end before the orchestrator calls us.
+const looksForGrowth = 8
+
+// sizeOf is the disk's size once it is as large as wanted, or what it is after a
+// while.
+func (e *Engine) sizeOf(ctx context.Context, disk hub.Disk, wanted int64) (int64, error) {
+	for look := 1; ; look++ {
+		if err := e.host.Disks.Rescan(ctx); err != nil {
+			return 0, fmt.Errorf("look for the disk's size: %w", err)
+		}
+		size, err := e.host.Disks.Size(ctx, disk.Number)
+		if err != nil {
+			return 0, fmt.Errorf("size of disk %d: %w", disk.Number, err)
+		}
+		if size >= wanted || look == looksForGrowth {
+			return size, nil
+		}
+		if !pause(ctx, e.look) {
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// volumeAt finds the volume at a path. ErrNotFound when it is not there.
+func (e *Engine) volumeAt(ctx context.Context, volumeID, path string) (shown, error) {
+	there, err := e.at(ctx, volumeID, path, nil)
+	if err != nil {
+		return there, err
+	}
+	if !there.ours {
+		return there, fmt.Errorf("%w: the volume is not at %s", backend.ErrNotFound, path)
+	}
+	return there, nil
+}
+
+// Stats measures the volume at a path where it is staged or published; the
+// staging path, the last argument, is not needed. ErrNotFound when it is not
+// there.
+func (e *Engine) Stats(ctx context.Context, volumeID, volumePath, _ string) (node.Stats, error) {
+	if err := checkID(volumeID); err != nil {
+		return node.Stats{}, err
+	}
+	path, err := e.path("volume_path", volumePath)
+	if err != nil {
+		return node.Stats{}, err
+	}
+	key := "stats " + volumeID + " " + path
+	return operation.Result(ctx, e.calls, "stats of volume "+volumeID, []string{key}, func(ctx context.Context) (node.Stats, error) {
+		there, err := e.volumeAt(ctx, volumeID, path)
+		if err != nil {
+			return node.Stats{}, err
+		}
+		measured, err := e.host.Volumes.Stats(ctx, there.volume)
+		if err != nil {
+			return node.Stats{}, fmt.Errorf("measure %s: %w", there.volume, err)
+		}
+		return node.Stats{Bytes: node.Usage{Total: measured.Total, Used: measured.Used, Available: measured.Total - measured.Used}}, nil
+	})
+}

@@ -1,0 +1,183 @@
+package windows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/node"
+	"github.com/holdfast-csi/holdfast/internal/operation"
+)
+
+// ntfs is the filesystem of volumes, as Windows writes it.
+const ntfs = "NTFS"
+
+// checkCapability refuses what Windows has not.
+func checkCapability(c backend.Capability, readOnly bool) error {
+	switch {
+	case c.Block:
+		return fmt.Errorf("%w: Windows has no raw block volumes; use volumeMode Filesystem", backend.ErrInvalid)
+	case c.FSType != "" && !strings.EqualFold(c.FSType, ntfs):
+		return fmt.Errorf("%w: filesystem type %q; volumes of Windows nodes have ntfs: set csi.storage.k8s.io/fstype in their StorageClass", backend.ErrInvalid, c.FSType)
+	case len(c.MountFlags) > 0:
+		return fmt.Errorf("%w: Windows has no mount flags; take %s out of mountOptions", backend.ErrInvalid, strings.Join(c.MountFlags, ","))
+	case c.MountGroup != "":
+		return fmt.Errorf("%w: Windows has no mount group", backend.ErrInvalid)
+	case readOnly || c.Mode == backend.SingleNodeReaderOnly || c.Mode == backend.MultiNodeReaderOnly:
+		// A link has no mode of its own, and the disk's would hold for all.
+		return fmt.Errorf("%w: a volume of a Windows node cannot be published read-only; set readOnly on the volumeMount of the container instead, which the container runtime enforces", backend.ErrPrecondition)
+	}
+	return nil
+}
+
+// Stage makes the volume's filesystem a mounted folder at the staging path, on a
+// partition and a filesystem that it makes where the disk is blank, as large as
+// the disk. Repeating it changes nothing.
+//
+// ErrInvalid: a path, filesystem type or mount flag, or raw block. ErrNotFound:
+// what cannot be a volume. ErrPrecondition: something else is mounted there, the
+// disk holds what must not be touched, or it shall be read-only. ErrUnavailable:
+// the disk does not appear. ErrBusy: a call is running.
+func (e *Engine) Stage(ctx context.Context, r node.StageRequest) error {
+	if err := checkID(r.VolumeID); err != nil {
+		return err
+	}
+	staging, err := e.path("staging_target_path", r.StagingPath)
+	if err != nil {
+		return err
+	}
+	if err := checkCapability(r.Capability, false); err != nil {
+		return err
+	}
+	if err := e.backend.CheckID(r.VolumeID); err != nil {
+		return err
+	}
+	return e.calls.Run(ctx, "stage volume "+r.VolumeID, []string{operation.VolumeKey(r.VolumeID)}, func(ctx context.Context) error {
+		return e.stage(ctx, r, staging)
+	})
+}
+
+func (e *Engine) stage(ctx context.Context, r node.StageRequest, staging string) error {
+	there, err := e.at(ctx, r.VolumeID, staging, r.PublishContext)
+	if err != nil {
+		return err
+	}
+	volume := there.volume
+	switch {
+	case volume == "":
+		if volume, err = e.mount(ctx, r, staging); err != nil {
+			return err
+		}
+	case !there.ours:
+		return occupied(staging, there)
+	}
+	e.staged.add(r.VolumeID, staging)
+	return e.fill(ctx, r.VolumeID, volume)
+}
+
+// mount finds the disk, makes it ready and mounts its volume.
+func (e *Engine) mount(ctx context.Context, r node.StageRequest, staging string) (volume string, err error) {
+	disk, err := e.await(ctx, r.VolumeID, r.PublishContext)
+	if err != nil {
+		return "", err
+	}
+	if err := e.points.Hit("winnode/stage/found"); err != nil {
+		return "", err
+	}
+	// The directory comes first: as long as it is there, Unstage knows that the disk
+	// may be online. The attempt is kept in memory as well: another volume that was
+	// to be staged at the same path may remove the directory.
+	e.attempts.add(r.VolumeID, staging)
+	if err := e.host.Filesystem.Mkdir(ctx, staging); err != nil {
+		return "", fmt.Errorf("make the staging directory: %w", err)
+	}
+	if err := e.points.Hit("winnode/stage/made"); err != nil {
+		return "", err
+	}
+	if volume, err = e.partition(ctx, disk); err != nil {
+		return "", fmt.Errorf("disk %d: %w", disk.Number, err)
+	}
+	if err := e.verify(ctx, r.VolumeID, r.PublishContext, volume); err != nil {
+		return "", err
+	}
+	if err := e.format(ctx, volume); err != nil {
+		return "", fmt.Errorf("disk %d: %w", disk.Number, err)
+	}
+	if err := e.host.Volumes.Mount(ctx, volume, staging); err != nil {
+		return "", fmt.Errorf("mount %s: %w", volume, err)
+	}
+	if err := e.points.Hit("winnode/stage/mounted"); err != nil {
+		return "", err
+	}
+	there, err := e.at(ctx, r.VolumeID, staging, r.PublishContext)
+	if err == nil && (!there.ours || !sameVolume(there.volume, volume)) {
+		err = fmt.Errorf("%w: mounting %s at %s succeeded, but %q is there", backend.ErrUnavailable, volume, staging, there.volume)
+	}
+	return volume, err
+}
+
+// partition brings the disk online and gives its volume. Blank, it gets a
+// partition; with partitions it stays as it is.
+func (e *Engine) partition(ctx context.Context, disk hub.Disk) (string, error) {
+	if !disk.Online || disk.ReadOnly {
+		if err := e.host.Disks.SetOnline(ctx, disk.Number, disk.Identity(), true); err != nil {
+			return "", fmt.Errorf("bring it online: %w", err)
+		}
+		if err := e.points.Hit("winnode/stage/online"); err != nil {
+			return "", err
+		}
+	}
+	volume, err := e.host.Disks.Partition(ctx, disk.Number, disk.Identity())
+	if err != nil {
+		return "", fmt.Errorf("partition it: %w", err)
+	}
+	if volume == "" {
+		return "", fmt.Errorf("%w: it has partitions but no data volume; it is not partitioned again: make one, or erase the disk if it can go", backend.ErrPrecondition)
+	}
+	return volume, e.points.Hit("winnode/stage/partitioned")
+}
+
+// format makes the filesystem where there is none. The host itself refuses to
+// format what is not blank, whoever asks.
+func (e *Engine) format(ctx context.Context, volume string) error {
+	found, err := e.host.Volumes.FileSystem(ctx, volume)
+	if err != nil {
+		return fmt.Errorf("filesystem of %s: %w", volume, err)
+	}
+	if found == "" {
+		if err := e.host.Volumes.Format(ctx, volume, ntfs); err != nil {
+			return fmt.Errorf("format %s: %w", volume, err)
+		}
+		if err := e.points.Hit("winnode/stage/formatted"); err != nil {
+			return err
+		}
+		if found, err = e.host.Volumes.FileSystem(ctx, volume); err != nil {
+			return fmt.Errorf("filesystem of %s: %w", volume, err)
+		}
+	}
+	if !strings.EqualFold(found, ntfs) {
+		return fmt.Errorf("%w: %s holds a filesystem %q, and ntfs is wanted; it is not formatted again", backend.ErrPrecondition, volume, found)
+	}
+	return nil
+}
+
+// fill grows partition and filesystem to the disk, as after a restore into a
+// larger volume, an expansion while it was not staged, or a crash between the
+// growth of the two. The host compares sizes: it alone sees all three of them. A
+// partition that cannot grow where it lies is used as it is, and so is one that
+// Windows does not let grow yet: data that can be had matter more than room, and
+// NodeExpandVolume, which says no, is repeated until there is room.
+func (e *Engine) fill(ctx context.Context, volumeID, volume string) error {
+	_, err := e.host.Volumes.Resize(ctx, volume, 0)
+	if errors.Is(err, backend.ErrPrecondition) || errors.Is(err, backend.ErrUnavailable) {
+		e.log.WarnContext(ctx, "a volume stays smaller than its disk", "volume", volumeID, "error", err)
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("grow %s to its disk: %w", volume, err)
+	}
+	return e.points.Hit("winnode/stage/grown")
+}

@@ -1,0 +1,114 @@
+package windows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/operation"
+)
+
+// Unstage undoes Stage and everything that an interrupted Stage left: the folder
+// goes, and the disk is taken offline, written to the last byte, so that it can
+// be detached. A path that does not exist, a volume that is not staged or not
+// known, a disk that is gone: all are fine. ErrInUse when a file of the volume is
+// open. ErrPrecondition when something else is mounted at the staging path, which
+// stays.
+func (e *Engine) Unstage(ctx context.Context, volumeID, stagingPath string) error {
+	if err := checkID(volumeID); err != nil {
+		return err
+	}
+	staging, err := e.path("staging_target_path", stagingPath)
+	if err != nil {
+		return err
+	}
+	return e.calls.Run(ctx, "unstage volume "+volumeID, []string{operation.VolumeKey(volumeID)}, func(ctx context.Context) error {
+		return e.unstage(ctx, volumeID, staging)
+	})
+}
+
+func (e *Engine) unstage(ctx context.Context, volumeID, staging string) error {
+	there, err := e.at(ctx, volumeID, staging, nil)
+	if err != nil {
+		return err
+	}
+	if there.disk != nil && !there.ours {
+		return occupied(staging, there)
+	}
+	exists, err := e.host.Filesystem.PathExists(ctx, staging)
+	if err != nil || !exists && !e.attempts.has(volumeID, staging) {
+		return err
+	}
+	if there.ours {
+		if err := e.unmount(ctx, there.volume, staging); err != nil {
+			return err
+		}
+	}
+	e.staged.remove(volumeID, staging)
+	if err := e.offline(ctx, volumeID, staging, there.volume); err != nil {
+		return err
+	}
+	// The directory goes last: as long as it is there, the repeated call knows that
+	// there may be something to finish. Without it the disk is none of this call's
+	// business: the volume may be staged somewhere else.
+	if err := e.removeStaging(ctx, staging); err != nil {
+		return err
+	}
+	e.attempts.remove(volumeID, staging)
+	return e.points.Hit("winnode/unstage/removed")
+}
+
+// unmount takes the folder off the volume, which is flushed first.
+func (e *Engine) unmount(ctx context.Context, volume, staging string) error {
+	if err := e.host.Volumes.Unmount(ctx, volume, staging); err != nil {
+		return fmt.Errorf("unmount %s: %w", volume, err)
+	}
+	return e.points.Hit("winnode/unstage/unmounted")
+}
+
+// removeStaging removes the staging directory, or the mounted folder of a disk
+// that is gone. One that holds files while nothing is mounted on it is none of
+// ours.
+func (e *Engine) removeStaging(ctx context.Context, staging string) error {
+	err := e.host.Filesystem.Rmdir(ctx, staging, false)
+	if errors.Is(err, backend.ErrPrecondition) {
+		e.log.WarnContext(ctx, "the staging directory holds files of its own and stays", "path", staging, "error", err)
+		return nil
+	}
+	if err := absent(err); err != nil {
+		return fmt.Errorf("remove the staging directory: %w", err)
+	}
+	return nil
+}
+
+// offline takes the volume's disk offline, if it is here and is not yet. Which
+// disk that is, is asked after the unmount.
+func (e *Engine) offline(ctx context.Context, volumeID, staging, volume string) error {
+	if other, err := e.elsewhere(ctx, &e.staged, volumeID, staging); err != nil || other != "" {
+		return err // staged at another path, too, the disk has to stay
+	}
+	disk, err := e.find(ctx, volumeID, nil)
+	if errors.Is(err, errAbsent) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if volume != "" {
+		number, err := e.host.Volumes.DiskOf(ctx, volume)
+		if absent(err) != nil {
+			return fmt.Errorf("disk of %s: %w", volume, err)
+		}
+		if err == nil && number != disk.Number {
+			return fmt.Errorf("%w: disk %d became another one meanwhile; the repeated call looks again", backend.ErrUnavailable, number)
+		}
+	}
+	if !disk.Online {
+		return nil
+	}
+	if err := e.host.Disks.SetOnline(ctx, disk.Number, disk.Identity(), false); err != nil {
+		return fmt.Errorf("take disk %d offline: %w", disk.Number, err)
+	}
+	return e.points.Hit("winnode/unstage/offline")
+}

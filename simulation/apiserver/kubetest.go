@@ -1,0 +1,355 @@
+// Package apiserver runs controllers against an API server in memory and a CSI
+// driver in memory. The API server speaks HTTP to the real client, so that
+// conflicts, 429 answers and broken watches are what they are in a cluster;
+// what it lacks (validation, defaults, admission) is for the tests of
+// test/kubernetes, which run on a real one.
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	snapshot "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned"
+	snapshotscheme "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned/scheme"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
+	"github.com/holdfast-csi/holdfast/internal/kube/api"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
+)
+
+// patience is how long a test waits for what is to come about, and a controller
+// for its driver. Neither runs out in a test that passes, also where the machine
+// stands still for some seconds.
+const patience = time.Minute
+
+const pollEvery = 5 * time.Millisecond
+
+// Namespace is where the process under test lives, and Intents that of its intents.
+const (
+	Namespace = "holdfast-system"
+	Intents   = "holdfast-intents"
+)
+
+// Cluster is an API server, a driver and what a controller needs of them.
+type Cluster struct {
+	t      testing.TB
+	server *server
+	http   *httptest.Server
+
+	// Env is ready for a controller's constructor. Change it before.
+	Env    *cluster.Env
+	Driver *csidriver.Driver
+	// Core and Snapshots are the test's own clients, of all of Kubernetes' API.
+	// Reactions see their requests, too.
+	Core      kubernetes.Interface
+	Snapshots snapshot.Interface
+
+	events *recorder
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// New starts an API server that holds the objects.
+func New(t testing.TB, driver *csidriver.Driver, objects ...runtime.Object) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, server: newServer(t.Context()), Driver: driver, events: &recorder{}}
+	c.http = httptest.NewServer(c.server)
+	t.Cleanup(c.http.Close)
+	t.Cleanup(c.server.breakWatches) // open watches would hold Close
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	t.Cleanup(c.cancel)
+	c.Add(objects...)
+	c.Core, c.Snapshots = c.clients()
+	c.Env = c.NewEnv()
+	return c
+}
+
+func (c *Cluster) clients() (kubernetes.Interface, snapshot.Interface) {
+	core, err := kubernetes.NewForConfig(c.config())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	snapshots, err := snapshot.NewForConfig(c.config())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return core, snapshots
+}
+
+// narrowClients are those of the process under test.
+func (c *Cluster) narrowClients() cluster.Clients {
+	core, err := api.NewKubernetes(c.config())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	snapshots, err := api.NewSnapshots(c.config())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return cluster.Clients{Core: core, Snapshots: snapshots, Leases: core, Events: core}
+}
+
+func (c *Cluster) config() *rest.Config {
+	return &rest.Config{Host: c.http.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
+}
+
+// NewEnv makes what a process starts with: empty caches, a new connection. A
+// test of a restart gives its second controller a second Env.
+func (c *Cluster) NewEnv() *cluster.Env {
+	connection := client.NewInProcess(c.Driver.Intercept)
+	csi.RegisterIdentityServer(connection, c.Driver)
+	csi.RegisterControllerServer(connection, c.Driver)
+	csi.RegisterNodeServer(connection, c.Driver)
+	if groups, is := any(c.Driver).(csi.GroupControllerServer); is {
+		csi.RegisterGroupControllerServer(connection, groups)
+	}
+	clients := c.narrowClients()
+	logger := slog.New(slog.DiscardHandler)
+	if testing.Verbose() {
+		logger = slog.New(slog.NewTextHandler(&lines{c.t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return &cluster.Env{
+		Driver: c.Driver.Name, Clients: clients, Set: cluster.NewSet(clients, c.Driver.Name, Namespace, logger),
+		CSI:      client.New(connection, client.Options{Driver: c.Driver.Name, Logger: logger}),
+		Recorder: c.events, Namespace: Namespace, Intents: Intents, Timeout: patience, Workers: 10,
+		Retry:  work.Retry{Start: 5 * time.Millisecond, Max: 50 * time.Millisecond},
+		Logger: logger, Registerer: prometheus.NewRegistry(),
+	}
+}
+
+// lines writes a log to the test's output, and nothing after its end.
+type lines struct{ t testing.TB }
+
+func (l *lines) Write(text []byte) (int, error) {
+	if l.t.Context().Err() == nil {
+		l.t.Log(strings.TrimSuffix(string(text), "\n"))
+	}
+	return len(text), nil
+}
+
+// Start fills the caches of c.Env, for tests that call a controller's parts.
+func (c *Cluster) Start() {
+	c.t.Helper()
+	c.Env.Set.Start(c.ctx)
+	if err := c.Env.Set.Wait(c.ctx); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Runner is a controller.
+type Runner interface {
+	Run(ctx context.Context) error
+}
+
+// Run starts caches and controllers. The returned function stops them and
+// waits, as the end of a process would; it is called at the test's end anyway.
+func (c *Cluster) Run(env *cluster.Env, controllers ...Runner) (stop func()) {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(c.ctx)
+	env.Set.Start(ctx)
+	if err := env.Set.Wait(ctx); err != nil {
+		c.t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	for _, controller := range controllers {
+		running.Go(func() {
+			if err := controller.Run(ctx); err != nil {
+				c.t.Errorf("%T: %v", controller, err)
+			}
+		})
+	}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+	c.t.Cleanup(stop)
+	return stop
+}
+
+// Add puts objects into the API server, status and all.
+func (c *Cluster) Add(objects ...runtime.Object) {
+	c.t.Helper()
+	for _, o := range objects {
+		if err := c.put(o); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// Put is Add for an object that may be there: it is replaced, whatever its version.
+func (c *Cluster) Put(objects ...runtime.Object) { c.Add(objects...) }
+
+func (c *Cluster) put(o runtime.Object) error {
+	text, q, err := describe(o)
+	if err != nil {
+		return err
+	}
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	kind := "ADDED"
+	if old, err := c.server.find(q); err == nil {
+		kind = "MODIFIED"
+		text.meta()["uid"], text.meta()["creationTimestamp"] = old.meta()["uid"], old.meta()["creationTimestamp"]
+	}
+	if text.meta().text("uid") == "" {
+		text.meta()["uid"] = "uid-" + q.Name
+	}
+	if text.meta().text("creationTimestamp") == "" {
+		text.meta()["creationTimestamp"] = now()
+	}
+	c.server.store(q, text, kind)
+	return nil
+}
+
+// describe tells where an object belongs.
+func describe(o runtime.Object) (object, Request, error) {
+	known := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, snapshotscheme.AddToScheme} {
+		if err := add(known); err != nil {
+			return nil, Request{}, err
+		}
+	}
+	kinds, _, err := known.ObjectKinds(o)
+	if err != nil {
+		return nil, Request{}, fmt.Errorf("%T: %w", o, err)
+	}
+	kind := kinds[0]
+	text, err := runtime.Encode(codec(known, kind.GroupVersion()), o)
+	if err != nil {
+		return nil, Request{}, fmt.Errorf("%T: %w", o, err)
+	}
+	decoded, err := decode(text)
+	if err != nil {
+		return nil, Request{}, err
+	}
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	q := Request{Group: kind.Group, version: kind.Version, Resource: plural.Resource, Namespace: decoded.namespace(), Name: decoded.name()}
+	return decoded, q, nil
+}
+
+// Delete asks the API server to delete an object; finalizers hold it.
+func (c *Cluster) Delete(o runtime.Object) {
+	c.t.Helper()
+	_, q, err := describe(o)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	q.Verb = "delete"
+	if _, err := c.server.answer(q); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// React lets f see each request of a verb ("*" for all) on a resource ("*" for
+// all) before it is served; an error of f is the answer (use apierrors.New…). It
+// is called from the server's goroutines, and by controllers that are being
+// stopped, but not once the test has ended: it calls no t.Fatal and does not use
+// the test's context.
+func (c *Cluster) React(verb, resource string, f func(Request) error) {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	c.server.react = append(c.server.react, func(q Request) error {
+		if (verb == "*" || verb == q.Verb) && (resource == "*" || resource == q.Resource) {
+			return f(q)
+		}
+		return nil
+	})
+}
+
+// Unserve takes an API group away (or gives it back), as a cluster without its CRDs.
+func (c *Cluster) Unserve(group string, absent bool) {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	c.server.absent[group] = absent
+}
+
+// BreakWatches ends every watch, as a restart of the API server does.
+func (c *Cluster) BreakWatches() { c.server.breakWatches() }
+
+// Writes are the requests so far that changed something or tried to.
+func (c *Cluster) Writes() []Request {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	return append([]Request(nil), c.server.writes...)
+}
+
+// Events are the events so far: "Warning Reason namespace/name: message".
+func (c *Cluster) Events() []string { return c.events.all() }
+
+// Eventually polls f until it has no error, for a minute.
+func (c *Cluster) Eventually(f func() error) {
+	c.t.Helper()
+	deadline := time.Now().Add(patience)
+	c.poll(f, func() bool { return time.Now().After(deadline) })
+}
+
+// stepsToConverge is how often Converges polls: for eight seconds on an idle machine.
+const stepsToConverge = 1500
+
+// Converges is Eventually for a model whose faults have ended: the controllers'
+// pauses are short, so that a state which does not come soon never comes. It
+// counts polls and not seconds, since each poll takes as long as the machine and
+// the API server are slow.
+func (c *Cluster) Converges(f func() error) {
+	c.t.Helper()
+	left := stepsToConverge
+	c.poll(f, func() bool { left--; return left < 0 })
+}
+
+func (c *Cluster) poll(f func() error, ended func() bool) {
+	c.t.Helper()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		if ended() {
+			c.t.Fatalf("did not come about: %v\nevents: %s", err, strings.Join(c.Events(), "\n        "))
+		}
+		time.Sleep(pollEvery)
+	}
+}
+
+// Never holds f to have no error for a while.
+func (c *Cluster) Never(d time.Duration, f func() error) {
+	c.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if err := f(); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// Context ends with the test.
+func (c *Cluster) Context() context.Context { return c.ctx }
+
+// Secret is a secret for tests.
+func Secret(namespace, name string, values map[string]string) *corev1.Secret {
+	s := &corev1.Secret{Data: map[string][]byte{}}
+	s.Namespace, s.Name = namespace, name
+	for key, value := range values {
+		s.Data[key] = []byte(value)
+	}
+	return s
+}
+
+func codec(known *runtime.Scheme, version schema.GroupVersion) runtime.Encoder {
+	return encoder{known: known, version: version}
+}

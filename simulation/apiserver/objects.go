@@ -1,0 +1,129 @@
+package apiserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// object is one object as JSON has it.
+type object map[string]any
+
+func decode(text []byte) (object, error) {
+	var o object
+	numbers := json.NewDecoder(bytes.NewReader(text))
+	numbers.UseNumber() // a float64 does not hold nanoseconds since 1970
+	if err := numbers.Decode(&o); err != nil {
+		return nil, fmt.Errorf("decode an object: %w", err)
+	}
+	return o, nil
+}
+
+func (o object) meta() object {
+	if m, is := o["metadata"].(map[string]any); is {
+		return m
+	}
+	m := map[string]any{}
+	o["metadata"] = m
+	return m
+}
+
+func (o object) text(field string) string {
+	text, _ := o[field].(string)
+	return text
+}
+
+func (o object) name() string      { return o.meta().text("name") }
+func (o object) namespace() string { return o.meta().text("namespace") }
+
+func (o object) version() uint64 {
+	version, _ := strconv.ParseUint(o.meta().text("resourceVersion"), 10, 64)
+	return version
+}
+
+func (o object) finalizers() int {
+	list, _ := o.meta()["finalizers"].([]any)
+	return len(list)
+}
+
+// addsFinalizers tells whether there is a finalizer that the old object has not.
+func (o object) addsFinalizers(old object) bool {
+	list, _ := o.meta()["finalizers"].([]any)
+	before, _ := old.meta()["finalizers"].([]any)
+	return slices.ContainsFunc(list, func(f any) bool { return !slices.Contains(before, f) })
+}
+
+// clone is a deep copy.
+func (o object) clone() object {
+	text, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // what came from JSON goes to JSON
+	}
+	copied, err := decode(text)
+	if err != nil {
+		panic(err)
+	}
+	return copied
+}
+
+func (o object) sameAs(other object) bool {
+	a, b := o.clone(), other.clone()
+	delete(a.meta(), "resourceVersion")
+	delete(b.meta(), "resourceVersion")
+	x, _ := json.Marshal(a)
+	y, _ := json.Marshal(b)
+	return string(x) == string(y)
+}
+
+// matches reports whether an object's labels are what a selector asks for. A
+// selector that cannot be read matches nothing.
+func (o object) matches(selector string) bool {
+	wanted, err := labels.Parse(selector)
+	if err != nil {
+		return false
+	}
+	given, _ := o.meta()["labels"].(map[string]any)
+	set := labels.Set{}
+	for key, value := range given {
+		set[key], _ = value.(string)
+	}
+	return wanted.Matches(set)
+}
+
+// keep takes from an update what its target may not change: the status for an
+// ordinary write, all but the status for one of the status subresource. (Custom
+// resources also keep their metadata then; Kubernetes' own kinds do not.)
+func (o object) keep(old object, subresource string, custom, hasStatus bool) {
+	if subresource == "status" {
+		for field := range maps.Clone(o) {
+			if field != "status" && field != "metadata" && field != "kind" && field != "apiVersion" {
+				delete(o, field)
+			}
+		}
+		for field, value := range old.clone() {
+			if field != "status" && (field != "metadata" || custom) {
+				o[field] = value
+			}
+		}
+	} else if hasStatus {
+		delete(o, "status")
+		if status, found := old.clone()["status"]; found {
+			o["status"] = status
+		}
+	}
+	for _, field := range []string{"uid", "creationTimestamp", "deletionTimestamp", "name", "namespace"} {
+		if value, found := old.meta()[field]; found {
+			o.meta()[field] = value
+		} else {
+			delete(o.meta(), field)
+		}
+	}
+}
+
+func now() string { return time.Now().UTC().Format(time.RFC3339) }

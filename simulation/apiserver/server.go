@@ -1,0 +1,413 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Request is one request as a reaction sees it.
+type Request struct {
+	Verb            string // get list watch create update patch delete
+	Group, Resource string
+	Subresource     string // "" or "status"
+	Namespace, Name string
+	Body            []byte
+	version         string
+	patchType       types.PatchType
+	selector        string
+	only            string // name of the field selector metadata.name, the only one that all kinds have
+	page            page
+	since           uint64
+	initialEvents   bool
+}
+
+func (r Request) collection() string { return r.Group + "/" + r.Resource }
+
+// server is an API server in memory: real HTTP and JSON, resourceVersions,
+// optimistic locking, finalizers, the status subresource, watches. It knows no
+// admission, no validation and no defaults.
+type server struct {
+	test    context.Context // ends with the test
+	mu      sync.Mutex
+	version uint64
+	// removed is when something was last removed: a watch cannot begin before it.
+	removed uint64
+	stored  map[string]map[string]object // by collection, by namespace/name
+	watches map[string][]*watcher
+	react   []func(Request) error
+	writes  []Request
+	absent  map[string]bool // groups that are not served
+}
+
+func newServer(test context.Context) *server {
+	return &server{
+		test:    test,
+		version: 1, stored: map[string]map[string]object{}, watches: map[string][]*watcher{}, absent: map[string]bool{},
+	}
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	request, err := parse(r)
+	if err != nil {
+		fail(w, apierrors.NewBadRequest(err.Error()))
+		return
+	}
+	if request.Resource == "" {
+		s.discover(w, request)
+		return
+	}
+	if err := s.reaction(request); err != nil {
+		fail(w, err)
+		return
+	}
+	if request.Verb == "watch" {
+		s.watch(w, r, request)
+		return
+	}
+	answer, err := s.answer(request)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// parse reads /api/v1/… and /apis/GROUP/VERSION/[namespaces/NS/]RESOURCE[/NAME[/SUB]].
+func parse(r *http.Request) (Request, error) {
+	steps := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	var q Request
+	switch {
+	case len(steps) >= 2 && steps[0] == "api":
+		q.version, steps = steps[1], steps[2:]
+	case len(steps) >= 3 && steps[0] == "apis":
+		q.Group, q.version, steps = steps[1], steps[2], steps[3:]
+	default:
+		return q, fmt.Errorf("no such path %s", r.URL.Path)
+	}
+	if len(steps) >= 3 && steps[0] == "namespaces" {
+		q.Namespace, steps = steps[1], steps[2:]
+	}
+	for i, target := range []*string{&q.Resource, &q.Name, &q.Subresource} {
+		if i < len(steps) {
+			*target = steps[i]
+		}
+	}
+	query := r.URL.Query()
+	q.selector = query.Get("labelSelector")
+	if only, is := strings.CutPrefix(query.Get("fieldSelector"), "metadata.name="); is {
+		q.only = only // other selectors, such as those of pods, select all here
+	}
+	q.page = pageOf(query)
+	q.since, _ = strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
+	q.initialEvents = query.Get("sendInitialEvents") == "true"
+	q.patchType = types.PatchType(r.Header.Get("Content-Type"))
+	q.Verb = verb(r.Method, q.Name, query.Get("watch"))
+	var err error
+	q.Body, err = io.ReadAll(r.Body)
+	return q, err
+}
+
+func verb(method, name, watch string) string {
+	switch method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	}
+	switch {
+	case watch == "true" || watch == "1":
+		return "watch"
+	case name == "":
+		return "list"
+	}
+	return "get"
+}
+
+// reaction lets the tests have their say, and records what would change something.
+func (s *server) reaction(q Request) error {
+	s.mu.Lock()
+	reactions := slices.Clone(s.react)
+	if s.absent[q.Group] {
+		s.mu.Unlock()
+		return apierrors.NewNotFound(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name)
+	}
+	s.mu.Unlock()
+	if s.test.Err() != nil {
+		reactions = nil // what is stopped now may still write, and disturbs nobody
+	}
+	for _, react := range reactions {
+		if err := react(q); err != nil {
+			return err
+		}
+	}
+	if q.Verb == "create" || q.Verb == "update" || q.Verb == "patch" || q.Verb == "delete" {
+		s.mu.Lock()
+		s.writes = append(s.writes, q)
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+func (s *server) answer(q Request) (any, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch q.Verb {
+	case "list":
+		return s.list(q), nil
+	case "get":
+		return s.find(q)
+	case "create":
+		return s.create(q)
+	case "update":
+		return s.update(q)
+	case "patch":
+		return s.patch(q)
+	}
+	return s.delete(q)
+}
+
+func (s *server) find(q Request) (object, error) {
+	found, is := s.stored[q.collection()][q.Namespace+"/"+q.Name]
+	if !is {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name)
+	}
+	return found, nil
+}
+
+func (s *server) list(q Request) any {
+	items := []object{}
+	for _, o := range s.stored[q.collection()] {
+		if q.selects(o) {
+			items = append(items, o)
+		}
+	}
+	slices.SortFunc(items, func(a, b object) int { return strings.Compare(a.namespace()+"/"+a.name(), b.namespace()+"/"+b.name()) })
+	items, more := q.page.of(items)
+	// Without a kind the client takes it for what it asked for.
+	return map[string]any{
+		"items":    items,
+		"metadata": map[string]any{"resourceVersion": strconv.FormatUint(s.version, 10), "continue": more},
+	}
+}
+
+func groupVersion(q Request) string {
+	return schema.GroupVersion{Group: q.Group, Version: q.version}.String()
+}
+
+func (s *server) create(q Request) (object, error) {
+	if q.Subresource != "" { // such as an eviction or a SelfSubjectAccessReview's answer
+		return decode(q.Body)
+	}
+	o, err := decode(q.Body)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	o.meta()["namespace"] = q.Namespace
+	if q.Namespace == "" {
+		delete(o.meta(), "namespace")
+	}
+	if o.name() == "" {
+		o.meta()["name"] = fmt.Sprintf("%s%05d", o.meta().text("generateName"), s.version)
+	}
+	q.Name = o.name()
+	if _, err := s.find(q); err == nil {
+		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name)
+	}
+	if o.meta().text("uid") == "" {
+		o.meta()["uid"] = fmt.Sprintf("uid-%s-%d", q.Name, s.version)
+	}
+	o.meta()["creationTimestamp"] = now()
+	if err := tooLarge(o); err != nil {
+		return nil, err
+	}
+	s.store(q, o, "ADDED")
+	return o, nil
+}
+
+func (s *server) update(q Request) (object, error) {
+	o, err := decode(q.Body)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	old, err := s.find(q)
+	if err != nil {
+		return nil, err
+	}
+	return s.change(q, old, o)
+}
+
+func (s *server) patch(q Request) (object, error) {
+	old, err := s.find(q)
+	if err != nil {
+		return nil, err
+	}
+	before, _ := json.Marshal(old)
+	var after []byte
+	if q.patchType == types.JSONPatchType {
+		var patch jsonpatch.Patch
+		if patch, err = jsonpatch.DecodePatch(q.Body); err == nil {
+			after, err = patch.Apply(before)
+		}
+	} else {
+		after, err = jsonpatch.MergePatch(before, q.Body)
+	}
+	if err != nil { // the API server answers 422 for a failed test
+		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "patch",
+			schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name, err.Error(), 0, false)
+	}
+	o, err := decode(after)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return s.change(q, old, o)
+}
+
+// change is what updates and patches come to.
+func (s *server) change(q Request, old, o object) (object, error) {
+	if version := o.version(); version != 0 && version != old.version() {
+		return nil, apierrors.NewConflict(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name,
+			fmt.Errorf("the object has been modified; it is at version %d, not %d", old.version(), version))
+	}
+	if uid := o.meta().text("uid"); uid != "" && uid != old.meta().text("uid") {
+		return nil, apierrors.NewConflict(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name, fmt.Errorf("uid differs"))
+	}
+	o.keep(old, q.Subresource, strings.HasSuffix(q.Group, "snapshot.storage.k8s.io"), hasStatus(q.Resource))
+	if old.meta().text("deletionTimestamp") != "" && o.addsFinalizers(old) {
+		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "patch", schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name,
+			"metadata.finalizers: no new finalizers can be added if the object is being deleted", 0, false)
+	}
+	o["kind"], o["apiVersion"] = old["kind"], old["apiVersion"]
+	if o.sameAs(old) {
+		return old, nil // a write that changes nothing makes no version
+	}
+	if o.meta().text("deletionTimestamp") != "" && o.finalizers() == 0 {
+		s.remove(q, o)
+		return o, nil
+	}
+	if err := tooLarge(o); err != nil {
+		return nil, err
+	}
+	s.store(q, o, "MODIFIED")
+	return o, nil
+}
+
+// hasStatus tells for which kinds an ordinary write leaves the status alone.
+func hasStatus(resource string) bool {
+	return slices.Contains([]string{
+		"persistentvolumes", "persistentvolumeclaims", "volumeattachments", "nodes", "pods",
+		"volumesnapshots", "volumesnapshotcontents", "volumegroupsnapshots", "volumegroupsnapshotcontents",
+	}, resource)
+}
+
+func (s *server) delete(q Request) (any, error) {
+	old, err := s.find(q)
+	if err != nil {
+		return nil, err
+	}
+	var options metav1.DeleteOptions
+	_ = json.Unmarshal(q.Body, &options)
+	if p := options.Preconditions; p != nil {
+		if p.UID != nil && string(*p.UID) != old.meta().text("uid") {
+			return nil, apierrors.NewConflict(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name, fmt.Errorf("uid differs"))
+		}
+		if p.ResourceVersion != nil && *p.ResourceVersion != old.meta().text("resourceVersion") {
+			return nil, apierrors.NewConflict(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name, fmt.Errorf("resourceVersion differs"))
+		}
+	}
+	if old.finalizers() == 0 {
+		s.remove(q, old.clone())
+		return metav1.Status{Status: metav1.StatusSuccess}, nil
+	}
+	if old.meta().text("deletionTimestamp") == "" {
+		o := old.clone()
+		o.meta()["deletionTimestamp"] = now()
+		s.store(q, o, "MODIFIED")
+		return o, nil
+	}
+	return old, nil
+}
+
+// largest is how many bytes etcd takes of one object (--max-request-bytes).
+const largest = 1536 << 10
+
+// tooLarge is the API server's answer to an object that etcd does not take.
+func tooLarge(o object) error {
+	if text, err := json.Marshal(o); err != nil || len(text) <= largest {
+		return err
+	}
+	return apierrors.NewRequestEntityTooLargeError("etcdserver: request is too large")
+}
+
+// store gives an object a new version and tells the watches.
+func (s *server) store(q Request, o object, event string) {
+	s.version++
+	o.meta()["resourceVersion"] = strconv.FormatUint(s.version, 10)
+	if s.stored[q.collection()] == nil {
+		s.stored[q.collection()] = map[string]object{}
+	}
+	s.stored[q.collection()][o.namespace()+"/"+o.name()] = o
+	s.tell(q.collection(), event, o)
+}
+
+func (s *server) remove(q Request, o object) {
+	s.version++
+	s.removed = s.version
+	o.meta()["resourceVersion"] = strconv.FormatUint(s.version, 10)
+	delete(s.stored[q.collection()], o.namespace()+"/"+o.name())
+	s.tell(q.collection(), "DELETED", o)
+}
+
+func fail(w http.ResponseWriter, err error) {
+	answer, is := err.(apierrors.APIStatus)
+	if !is {
+		answer = apierrors.NewInternalError(err)
+	}
+	text := answer.Status()
+	text.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	w.Header().Set("Content-Type", "application/json")
+	if text.Details != nil && text.Details.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(text.Details.RetryAfterSeconds)))
+	}
+	w.WriteHeader(int(text.Code))
+	_ = json.NewEncoder(w).Encode(text)
+}
+
+// discover lists the resources of a group, as far as Set asks for them.
+func (s *server) discover(w http.ResponseWriter, q Request) {
+	s.mu.Lock()
+	absent := s.absent[q.Group]
+	s.mu.Unlock()
+	if absent {
+		fail(w, apierrors.NewNotFound(schema.GroupResource{Group: q.Group}, q.version))
+		return
+	}
+	list := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: groupVersion(q)}
+	for _, resource := range []string{
+		"volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses",
+		"volumegroupsnapshots", "volumegroupsnapshotcontents", "volumegroupsnapshotclasses",
+	} {
+		if strings.HasPrefix(resource, "volumegroup") == strings.HasPrefix(q.Group, "group") {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource})
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(list)
+}

@@ -1,0 +1,135 @@
+package apiserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// event is a line of a watch.
+type event struct {
+	Type   string `json:"type"`
+	Object object `json:"object"`
+}
+
+type watcher struct {
+	request Request
+	events  chan event
+	broken  chan struct{}
+}
+
+// watch streams what changes. The initial state is sent as events when asked
+// for (sendInitialEvents), with the bookmark that ends it.
+func (s *server) watch(w http.ResponseWriter, r *http.Request, q Request) {
+	own := &watcher{request: q, events: make(chan event, 100_000), broken: make(chan struct{})}
+	if !s.begin(own) {
+		fail(w, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", q.since)))
+		return
+	}
+	defer s.end(own)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	flush := func() {}
+	if f, is := w.(http.Flusher); is {
+		flush = f.Flush
+	}
+	flush()
+	encoder := json.NewEncoder(w)
+	for {
+		select {
+		case e := <-own.events:
+			if encoder.Encode(e) != nil {
+				return
+			}
+			flush()
+		case <-own.broken:
+			return
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// begin replays what the watcher has not seen, under the lock, so that nothing
+// falls between the replay and the watch. It is false for a watch from before a
+// removal, of which nothing is kept to replay.
+func (s *server) begin(own *watcher) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := own.request
+	if !q.initialEvents && q.since < s.removed {
+		return false
+	}
+	for _, o := range s.stored[q.collection()] {
+		if own.sees(o) && (q.initialEvents || o.version() > q.since) {
+			own.events <- event{Type: "ADDED", Object: o}
+		}
+	}
+	if q.initialEvents {
+		own.events <- event{Type: "BOOKMARK", Object: object{
+			"kind": kindOf(q.Resource), "apiVersion": groupVersion(q),
+			"metadata": map[string]any{
+				"resourceVersion": strconv.FormatUint(s.version, 10),
+				"annotations":     map[string]any{"k8s.io/initial-events-end": "true"},
+			},
+		}}
+	}
+	s.watches[q.collection()] = append(s.watches[q.collection()], own)
+	return true
+}
+
+func (s *server) end(own *watcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	collection := own.request.collection()
+	s.watches[collection] = slices.DeleteFunc(s.watches[collection], func(w *watcher) bool { return w == own })
+}
+
+func (w *watcher) sees(o object) bool { return w.request.selects(o) }
+
+// tell is called with the lock held.
+func (s *server) tell(collection, kind string, o object) {
+	for _, w := range s.watches[collection] {
+		if w.sees(o) {
+			w.events <- event{Type: kind, Object: o}
+		}
+	}
+}
+
+// breakWatches ends every watch, as a restart of the API server does.
+func (s *server) breakWatches() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, watchers := range s.watches {
+		for _, w := range watchers {
+			close(w.broken)
+		}
+	}
+	s.watches = map[string][]*watcher{}
+}
+
+// kindOf is the kind of a resource, as far as the tests' kinds go.
+func kindOf(resource string) string {
+	for _, kind := range []string{
+		"PersistentVolumeClaim", "PersistentVolume", "StorageClass", "VolumeAttachment", "CSINode", "Node",
+		"VolumeAttributesClass", "CSIStorageCapacity", "VolumeSnapshot", "VolumeSnapshotContent", "VolumeSnapshotClass",
+		"VolumeGroupSnapshot", "VolumeGroupSnapshotContent", "VolumeGroupSnapshotClass", "ConfigMap", "Secret", "Pod", "Lease",
+	} {
+		plural := strings.ToLower(kind) + "s"
+		switch {
+		case strings.HasSuffix(plural, "ss"):
+			plural = strings.TrimSuffix(plural, "s") + "es"
+		case strings.HasSuffix(plural, "citys"):
+			plural = strings.TrimSuffix(plural, "ys") + "ies"
+		}
+		if plural == resource {
+			return kind
+		}
+	}
+	return ""
+}

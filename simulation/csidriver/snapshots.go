@@ -1,0 +1,175 @@
+package csidriver
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// Snapshots is how the driver takes snapshots. The zero value takes them at
+// once, of any volume, with a size of 1 GiB. Set it before the driver serves.
+type Snapshots struct {
+	// UnreadyAnswers is how often a new snapshot is told of as not ready yet.
+	UnreadyAnswers int
+	// Size is the size of new snapshots in bytes; -1 means unknown (0 on the wire).
+	Size int64
+	// NoTime leaves creation_time out.
+	NoTime bool
+	// Answer changes what is told of a snapshot, not the snapshot: a driver
+	// that answers nonsense.
+	Answer func(*csi.Snapshot)
+	// Strict refuses a repetition that differs in its parameters, as the spec allows.
+	Strict bool
+
+	byName map[string]*snapshotState
+}
+
+type snapshotState struct {
+	snapshot   *csi.Snapshot
+	unready    int
+	parameters map[string]string
+}
+
+// SnapshotTime is when all snapshots of this driver were taken.
+func SnapshotTime() time.Time { return time.Date(2026, 5, 4, 3, 2, 1, 123456789, time.UTC) }
+
+const defaultSnapshotSize = 1 << 30
+
+// CreateSnapshot is the RPC.
+func (d *Driver) CreateSnapshot(_ context.Context, request *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+	if request.GetName() == "" || request.GetSourceVolumeId() == "" {
+		return nil, status.Error(codes.InvalidArgument, "name and source_volume_id are required")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	made, exists := d.Snapshots.byName[request.GetName()]
+	if exists && made.snapshot.GetSourceVolumeId() != request.GetSourceVolumeId() {
+		return nil, status.Errorf(codes.AlreadyExists, "snapshot %s is of another volume", request.GetName())
+	}
+	if exists && d.Snapshots.Strict && !maps.Equal(made.parameters, request.GetParameters()) {
+		return nil, status.Errorf(codes.AlreadyExists, "snapshot %s exists, taken with other parameters", request.GetName())
+	}
+	if !exists {
+		made = d.cut(request.GetName(), request.GetSourceVolumeId(), "")
+		made.parameters = request.GetParameters()
+	}
+	return &csi.CreateSnapshotResponse{Snapshot: d.tell(made)}, nil
+}
+
+// cut makes a snapshot. The caller holds d.mu.
+func (d *Driver) cut(name, source, group string) *snapshotState {
+	snapshot := &csi.Snapshot{
+		SnapshotId: "id-" + name, SourceVolumeId: source, GroupSnapshotId: group,
+		CreationTime: timestamppb.New(SnapshotTime()), SizeBytes: defaultSnapshotSize,
+	}
+	if d.Snapshots.NoTime {
+		snapshot.CreationTime = nil
+	}
+	if d.Snapshots.Size != 0 {
+		snapshot.SizeBytes = max(d.Snapshots.Size, 0)
+	}
+	if d.Snapshots.byName == nil {
+		d.Snapshots.byName = map[string]*snapshotState{}
+	}
+	made := &snapshotState{snapshot: snapshot, unready: d.Snapshots.UnreadyAnswers}
+	d.Snapshots.byName[name] = made
+	return made
+}
+
+// tell gives what the driver says of a snapshot now. The caller holds d.mu.
+func (d *Driver) tell(made *snapshotState) *csi.Snapshot {
+	told := proto.CloneOf(made.snapshot)
+	told.ReadyToUse = made.unready <= 0
+	made.unready--
+	if d.Snapshots.Answer != nil {
+		d.Snapshots.Answer(told)
+	}
+	return told
+}
+
+// DeleteSnapshot is the RPC.
+func (d *Driver) DeleteSnapshot(_ context.Context, request *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+	if request.GetSnapshotId() == "" {
+		return nil, status.Error(codes.InvalidArgument, "snapshot_id is required")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	name, made := d.findSnapshot(request.GetSnapshotId())
+	if made.GetGroupSnapshotId() != "" {
+		return nil, status.Errorf(codes.InvalidArgument, "snapshot %s is part of a group", request.GetSnapshotId())
+	}
+	delete(d.Snapshots.byName, name)
+	return &csi.DeleteSnapshotResponse{}, nil
+}
+
+func (d *Driver) findSnapshot(id string) (name string, snapshot *csi.Snapshot) {
+	for name, made := range d.Snapshots.byName {
+		if made.snapshot.GetSnapshotId() == id {
+			return name, made.snapshot
+		}
+	}
+	return "", nil
+}
+
+// GetSnapshot is the RPC.
+func (d *Driver) GetSnapshot(_ context.Context, request *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	name, snapshot := d.findSnapshot(request.GetSnapshotId())
+	if snapshot == nil {
+		return nil, status.Errorf(codes.NotFound, "no snapshot %s", request.GetSnapshotId())
+	}
+	return &csi.GetSnapshotResponse{Snapshot: d.tell(d.Snapshots.byName[name])}, nil
+}
+
+// ListSnapshots is the RPC: snapshots by ID, filtered, in pages.
+func (d *Driver) ListSnapshots(_ context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	after, _ := strings.CutPrefix(request.GetStartingToken(), tokenPrefix)
+	answer := &csi.ListSnapshotsResponse{}
+	for _, name := range slices.Sorted(maps.Keys(d.Snapshots.byName)) {
+		made := d.Snapshots.byName[name]
+		id := made.snapshot.GetSnapshotId()
+		switch {
+		case id <= after,
+			request.GetSnapshotId() != "" && request.GetSnapshotId() != id,
+			request.GetSourceVolumeId() != "" && request.GetSourceVolumeId() != made.snapshot.GetSourceVolumeId():
+			continue
+		}
+		if limit := int(request.GetMaxEntries()); limit > 0 && len(answer.GetEntries()) == limit {
+			answer.NextToken = tokenPrefix + answer.GetEntries()[limit-1].GetSnapshot().GetSnapshotId()
+			break
+		}
+		answer.Entries = append(answer.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: d.tell(made)})
+	}
+	return answer, nil
+}
+
+// SnapshotsLeft returns the IDs of the snapshots that exist, sorted.
+func (d *Driver) SnapshotsLeft() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var ids []string
+	for _, made := range d.Snapshots.byName {
+		ids = append(ids, made.snapshot.GetSnapshotId())
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// AddSnapshot makes a snapshot behind everybody's back, as an administrator
+// does at the storage system, and returns its ID.
+func (d *Driver) AddSnapshot(name, source string) (id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cut(name, source, "").snapshot.GetSnapshotId()
+}

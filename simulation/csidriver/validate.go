@@ -1,0 +1,22 @@
+package csidriver
+
+import (
+	"context"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// ValidateVolumeCapabilities is the RPC: every capability of a volume that is
+// there is fine.
+func (d *Driver) ValidateVolumeCapabilities(_ context.Context, request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.findVolume(request.GetVolumeId()) == nil {
+		return nil, status.Errorf(codes.NotFound, "volume %s does not exist", request.GetVolumeId())
+	}
+	return &csi.ValidateVolumeCapabilitiesResponse{
+		Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{VolumeCapabilities: request.GetVolumeCapabilities()},
+	}, nil
+}
