@@ -91,7 +91,7 @@ lint: bin/golangci-lint vet
 	bin/golangci-lint run ./...
 
 vet:
-	$(GO) vet -tags $(TAGS),kubernetes,nvme,wine ./...
+	$(GO) vet -tags $(TAGS),docs,kubernetes,nvme,wine ./...
 	$(GO) vet -tags $(TAGS),testall ./internal/backend/local
 
 bin/golangci-lint: tools/go.mod tools/go.sum
@@ -130,6 +130,13 @@ bench: build test-packages
 .PHONY: test-blank
 test-blank: test-packages
 	$(ISOLATED) $(GO) test -count=1 -v -timeout 30m -run TestFormat_noImageOfTheCorpus ./internal/node -corpus.whole
+
+# The commands of README, tutorials and guides, as they are written, on a scratch
+# machine of namespaces and copies. What does not run says why in its page.
+.PHONY: test-docs
+test-docs: export HOLDFAST_TEST_BIN = $(CURDIR)/bin
+test-docs: test-packages build
+	$(ROOT) $(GO) test -tags $(TAGS),docs -count=1 -v -timeout 30m -exec $(CURDIR)/test/isolated ./test/docs
 
 # Random operations without end: of a host and two drivers that are killed at any
 # moment (some ten minutes, -soak.operations and -soak.seed say which), and ten
