@@ -74,10 +74,9 @@ stats: bin/holdfast
 	@$(GO) run ./test/stats -binary bin/holdfast
 
 # The packages where goroutines meet, once more under the race detector.
-RACE := ./internal/keylock ./internal/csi/... ./internal/linux/... ./simulation/... ./internal/kube/... ./internal/batch ./internal/operation \
-	./internal/node/windows ./internal/csiproxy/... ./internal/policy/... ./proto/... \
-	./internal/backend/guard ./internal/csi/server/... ./internal/host/... ./internal/node/... \
-	./internal/backend/ebs/...
+RACE := ./internal/keylock ./internal/batch ./internal/operation ./internal/csi/... ./internal/linux/... \
+	./internal/csiproxy/... ./internal/policy/... ./internal/backend/guard ./internal/backend/ebs/... \
+	./internal/node/... ./internal/kube/... ./internal/host/... ./proto/... ./simulation/...
 .PHONY: race
 race: export CGO_ENABLED = 1
 race: test-packages
