@@ -31,7 +31,7 @@ func run(out io.Writer, root, binary string) error {
 		{"product lines (cmd, internal, proto)", fmt.Sprint(s.productLines)},
 		{"simulators and helpers of tests, lines", fmt.Sprint(s.simulatorLines)},
 		{"generated lines", fmt.Sprint(s.generatedLines)},
-		{"hand-written test lines (cmd, internal, proto)", fmt.Sprint(s.testLines)},
+		{"hand-written test lines (cmd, internal, proto, simulation)", fmt.Sprint(s.testLines)},
 		{"lines below test, deploy and tools", fmt.Sprint(s.otherLines)},
 		{"product packages", fmt.Sprint(s.packages)},
 		{"packages under 100 lines / with one importer", fmt.Sprintf("%d / %d", s.small, s.oneImporter)},

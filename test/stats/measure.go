@@ -30,7 +30,7 @@ func measure(packages []*goPackage) shape {
 		}
 	}
 	for _, p := range packages {
-		if !below(p.name, "cmd", "internal", "proto") {
+		if !below(p.name, "cmd", "internal", "proto", "simulation") {
 			s.otherLines += p.lines + p.tests
 			continue
 		}
