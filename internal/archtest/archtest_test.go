@@ -46,6 +46,8 @@ func rules() []rule {
 			why: "the rules of claims are pure, and shared by the host and the controllers"},
 		{from: "cmd/holdfast", not: own("simulation"),
 			why: "a product ships no simulator"},
+		{from: "cmd/csi-proxy", not: own("simulation"),
+			why: "a product ships no simulator"},
 		{from: "internal/linux", not: own("internal/csi", "internal/node", "internal/backend/", "internal/kube", "internal/host"),
 			why: "what the kernel does is below every backend"},
 		{from: "internal/lifecycle", not: append(own("internal/csi/server", "internal/node", "internal/host", "internal/kube", "internal/csi/client"), clientGo),

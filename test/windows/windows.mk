@@ -10,6 +10,11 @@ build: bin/csi-proxy.exe
 bin/csi-proxy.exe:
 	$(WINDOWS_BUILD) -o $@ ./cmd/csi-proxy
 
+# The same on a simulated machine, for tests and for authors of plugins.
+.PHONY: bin/csi-proxy-simulated.exe
+bin/csi-proxy-simulated.exe:
+	$(WINDOWS_BUILD) -o $@ ./simulation/windows/cmd/csi-proxy-simulated
+
 # The proxy stays small: a node has it beside everything else.
 PROXY_SIZE_LIMIT := 20000000
 .PHONY: size-windows
@@ -20,9 +25,9 @@ size-windows: bin/csi-proxy.exe
 # The proxy and what is about Windows, under wine: the packages that do, and
 # csi-proxy.exe as a whole. Short is what .ci/run has, in about three minutes.
 .PHONY: test-windows test-windows-short
-test-windows-short: bin/csi-proxy.exe
+test-windows-short: bin/csi-proxy.exe bin/csi-proxy-simulated.exe
 	GO="$(GO)" test/windows/run short
-test-windows: bin/csi-proxy.exe
+test-windows: bin/csi-proxy.exe bin/csi-proxy-simulated.exe
 	GO="$(GO)" test/windows/run all
 
 # Pipes: latency and throughput by the number of clients, and idle memory. With

@@ -48,15 +48,10 @@ func parsed(t *testing.T, arguments ...string) (*config, *pflag.FlagSet, error) 
 func TestFlags_refuseWhatCannotBe(t *testing.T) {
 	for _, bad := range []string{
 		"--kubelet-path=relative", `--kubelet-path=\\server\share`, `--kubelet-path=C:\`, `--working-dir=C:\a\..\b`, "--allow-sid=S-1-1-0", "--allow-sid=Everyone",
-		"--log-level=loud", "--log-format=xml", "--metrics-bind-address=9182", "--host=imagined", "--simulated-control=127.0.0.1:1", "--require-privacy=perhaps",
+		"--log-level=loud", "--log-format=xml", "--metrics-bind-address=9182", "--simulated-control=127.0.0.1:1", "--require-privacy=perhaps",
 	} {
 		if _, _, err := parsed(t, bad); err == nil {
 			t.Errorf("%s is accepted", bad)
-		}
-	}
-	for address, good := range map[string]bool{"127.0.0.1:1": true, "[::1]:1": true, "0.0.0.0:1": false, ":1": false, "localhost:1": false, "10.0.0.1:1": false, "127.0.0.1": false} {
-		if _, _, err := parsed(t, "--host=simulated", "--simulated-control="+address); (err == nil) != good {
-			t.Errorf("control on %s: %v", address, err)
 		}
 	}
 }
@@ -94,12 +89,11 @@ func TestRun_exitCodes(t *testing.T) {
 		{"--help", exitDone, "named pipes"},
 		{"nothing", exitUsage, "unknown command"},
 		{"run --unknown", exitUsage, "unknown flag"},
-		{"run --host=imagined", exitUsage, "neither native nor simulated"},
 		{"run now", exitUsage, "takes no arguments"},
 		{"-kubelet-path=relative", exitUsage, "--kubelet-path"},
 	} {
 		var out bytes.Buffer
-		if code := Run(t.Context(), "v1", strings.Fields(c.line), &out, &out); code != c.code || !strings.Contains(out.String(), c.says) {
+		if code := Run(t.Context(), "v1", Machine{}, strings.Fields(c.line), &out, &out); code != c.code || !strings.Contains(out.String(), c.says) {
 			t.Errorf("%q ends with %d: %s", c.line, code, &out)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -15,27 +14,20 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/service"
 )
 
-// The hosts of --host.
-const (
-	hostNative    = "native"
-	hostSimulated = "simulated"
-)
-
 // config is what the flags of run say.
 type config struct {
-	kubeletPath      string
-	workingDirs      []string
-	requirePrivacy   bool
-	services         []string
-	sids             []string
-	exitIfTaken      bool
-	stateDir         string
-	metricsAddress   string
-	windowsService   bool
-	serviceName      string
-	log              logConfig
-	host             string
-	simulatedControl string
+	machine        Machine
+	kubeletPath    string
+	workingDirs    []string
+	requirePrivacy bool
+	services       []string
+	sids           []string
+	exitIfTaken    bool
+	stateDir       string
+	metricsAddress string
+	windowsService bool
+	serviceName    string
+	log            logConfig
 }
 
 // logConfig says where the log goes.
@@ -63,8 +55,9 @@ func (c *config) flags() *pflag.FlagSet {
 	f.StringVar(&c.stateDir, "state-dir", host.StateDir, "`directory` for what Windows does not remember, such as who uses an SMB mapping")
 	f.StringVar(&c.metricsAddress, "metrics-bind-address", "", "`host:port` of /metrics, /healthz and /readyz; none without it")
 	f.BoolVar(&c.windowsService, "windows-service", false, "be a Windows service; for the service control manager, see install")
-	f.StringVar(&c.host, "host", hostNative, "whose storage to work on: native, this machine's; simulated, an imagined machine's, for tests")
-	f.StringVar(&c.simulatedControl, "simulated-control", "", "`host:port` on a loopback address where tests control the simulated machine")
+	if c.machine.Flags != nil {
+		c.machine.Flags(f)
+	}
 	f.AddFlagSet(c.log.flags())
 	f.AddFlagSet(nameFlag(&c.serviceName))
 	return f
@@ -105,25 +98,10 @@ func (c *config) check() error {
 			return usageErrorf("--metrics-bind-address: %w", err)
 		}
 	}
-	return c.checkHost()
-}
-
-func (c *config) checkHost() error {
-	if !slices.Contains([]string{hostNative, hostSimulated}, c.host) {
-		return usageErrorf("--host %q is neither %s nor %s", c.host, hostNative, hostSimulated)
-	}
-	if c.simulatedControl == "" {
-		return nil
-	}
-	if c.host != hostSimulated {
-		return usageErrorf("--simulated-control is for --host=%s", hostSimulated)
-	}
-	host, _, err := net.SplitHostPort(c.simulatedControl)
-	if err != nil {
-		return usageErrorf("--simulated-control: %w", err)
-	}
-	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-		return usageErrorf("--simulated-control: %q is no loopback address, such as 127.0.0.1", host)
+	if c.machine.Check != nil {
+		if err := c.machine.Check(); err != nil {
+			return usageError{err}
+		}
 	}
 	return nil
 }

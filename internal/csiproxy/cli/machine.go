@@ -1,33 +1,38 @@
 package cli
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 
+	"github.com/spf13/pflag"
+
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
-// machine gives the calls of the machine that is worked on, and the site that
-// controls a simulated one.
-func (c *config) machine(ctx context.Context, log *slog.Logger) (win32.Machine, []*site, error) {
-	if c.host == hostNative {
-		machine, err := nativeMachine()
-		if err != nil {
-			return win32.Machine{}, nil, fmt.Errorf("this machine's storage: %w", err)
-		}
-		return machine, nil, nil
-	}
-	log.Warn("the machine is SIMULATED: no disk, share or directory of this one is touched", "control", c.simulatedControl)
-	machine := windows.New(windows.Options{BIOSSerial: "SIMULATED-0001"})
-	if c.simulatedControl == "" {
-		return machine.Calls(), nil, nil
-	}
-	control, err := open(ctx, "--simulated-control", c.simulatedControl, map[string]http.Handler{"/": windows.Control(machine)}, log)
-	if err != nil {
-		return win32.Machine{}, nil, err
-	}
-	return machine.Calls(), []*site{control}, nil
+// Machine is what a proxy works on: cmd/csi-proxy passes the machine that it runs
+// on, a program for tests a simulated one.
+type Machine struct {
+	// Flags adds the machine's own flags to those of run and install; nil adds none.
+	Flags func(flags *pflag.FlagSet)
+	// Check returns what is wrong with these flags, an error of usage; nil accepts all.
+	Check func() error
+	// Open makes the machine ready for calls.
+	Open func(log *slog.Logger) (Opened, error)
+}
+
+// Opened is a machine that is ready for calls.
+type Opened struct {
+	Calls win32.Machine
+	// Volatile says that the machine's state ends with the process: the proxy
+	// keeps no state of its own about it.
+	Volatile bool
+	// Pages are served together with the pipes.
+	Pages []Page
+}
+
+// Page is an address that answers HTTP.
+type Page struct {
+	Flag     string // which has the address, for errors
+	Address  string
+	Handlers map[string]http.Handler // by pattern
 }

@@ -22,18 +22,31 @@ type site struct {
 	server   *http.Server
 }
 
-// open binds the address, so that a taken one is known before anything is served.
-func open(ctx context.Context, name, address string, handlers map[string]http.Handler, log *slog.Logger) (*site, error) {
+// openAll binds the addresses of pages, so that a taken one is known before
+// anything is served.
+func openAll(ctx context.Context, pages []Page, log *slog.Logger) ([]*site, error) {
+	sites := make([]*site, 0, len(pages))
+	for _, page := range pages {
+		s, err := page.open(ctx, log)
+		if err != nil {
+			return nil, err
+		}
+		sites = append(sites, s)
+	}
+	return sites, nil
+}
+
+func (p Page) open(ctx context.Context, log *slog.Logger) (*site, error) {
 	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", address)
+	listener, err := config.Listen(ctx, "tcp", p.Address)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", p.Flag, err)
 	}
 	mux := http.NewServeMux()
-	for pattern, handler := range handlers {
+	for pattern, handler := range p.Handlers {
 		mux.Handle(pattern, handler)
 	}
-	return &site{name: name, listener: listener, server: &http.Server{
+	return &site{name: p.Flag, listener: listener, server: &http.Server{
 		Handler: mux, ReadHeaderTimeout: headerTime, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}}, nil
 }

@@ -36,8 +36,8 @@ func usageErrorf(format string, arguments ...any) error {
 // say.
 var errNotRunning = errors.New("the service does not run")
 
-// NewRoot is the csi-proxy command with all its subcommands.
-func NewRoot(version string) *cobra.Command {
+// NewRoot returns the csi-proxy command with all its subcommands.
+func NewRoot(version string, machine Machine) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "csi-proxy",
 		Short: "Do privileged storage operations for CSI node plugins, over named pipes of this Windows machine",
@@ -63,14 +63,14 @@ lines of the csi-proxy of the Kubernetes project work: csi-proxy -windows-servic
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newRunCommand(version), newInstallCommand(), newStartCommand(), newStopCommand(), newRemoveCommand(), newStatusCommand(), newVersionCommand(version))
+	root.AddCommand(newRunCommand(version, machine), newInstallCommand(machine), newStartCommand(), newStopCommand(), newRemoveCommand(), newStatusCommand(), newVersionCommand(version))
 	return root
 }
 
-// Run executes the command line and returns the exit code. It ends early when
-// ctx does.
-func Run(ctx context.Context, version string, arguments []string, stdout, stderr io.Writer) int {
-	root := NewRoot(version) //nolint:contextcheck // cobra hands ctx to the commands: ExecuteContextC
+// Run executes the command line of a proxy that works on the machine, and returns
+// the exit code. It ends early when ctx does.
+func Run(ctx context.Context, version string, machine Machine, arguments []string, stdout, stderr io.Writer) int {
+	root := NewRoot(version, machine) //nolint:contextcheck // cobra hands ctx to the commands: ExecuteContextC
 	root.SetArgs(spelled(arguments))
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -22,8 +23,8 @@ import (
 	"github.com/holdfast-csi/holdfast/proto/csiproxy"
 )
 
-func newRunCommand(stamped string) *cobra.Command {
-	var c config
+func newRunCommand(stamped string, machine Machine) *cobra.Command {
+	c := config{machine: machine}
 	command := &cobra.Command{
 		Use:   "run",
 		Short: "Serve the pipes, in the foreground or as the service",
@@ -46,7 +47,7 @@ func (c *config) run(ctx context.Context, stamped string, stderr io.Writer) (err
 		return err
 	}
 	defer end()
-	log.Info("csi-proxy starts", service.Always, slog.String("version", stamped), slog.String("host", c.host),
+	log.Info("csi-proxy starts", service.Always, slog.String("version", stamped),
 		slog.String("kubelet-path", c.kubeletPath), slog.Any("working-dir", c.workingDirs))
 	defer func() {
 		if err != nil {
@@ -105,12 +106,16 @@ func (c *config) serve(ctx context.Context, log *slog.Logger, ready func()) erro
 	if err != nil {
 		return err
 	}
-	machine, sites, err := c.machine(ctx, log)
+	machine, err := c.machine.Open(log)
 	if err != nil {
-		return err
+		return fmt.Errorf("this machine's storage: %w", err)
+	}
+	stateDir := c.stateDir
+	if machine.Volatile {
+		stateDir = ""
 	}
 	h, err := host.New(host.Options{
-		Machine: machine, Rules: rules, Services: c.services, RequirePrivacy: c.requirePrivacy, StateDir: c.stateOf(), Logger: log,
+		Machine: machine.Calls, Rules: rules, Services: c.services, RequirePrivacy: c.requirePrivacy, StateDir: stateDir, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -129,14 +134,15 @@ func (c *config) serve(ctx context.Context, log *slog.Logger, ready func()) erro
 	if err != nil {
 		return err
 	}
+	pages := machine.Pages
 	if c.metricsAddress != "" {
 		handlers := pipes.Handlers()
 		handlers["/metrics"] = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
-		page, err := open(ctx, "--metrics-bind-address", c.metricsAddress, handlers, log)
-		if err != nil {
-			return err
-		}
-		sites = append(sites, page)
+		pages = append(pages, Page{Flag: "--metrics-bind-address", Address: c.metricsAddress, Handlers: handlers})
+	}
+	sites, err := openAll(ctx, pages, log)
+	if err != nil {
+		return err
 	}
 	return together(ctx, pipes, sites, ready)
 }
@@ -166,12 +172,4 @@ func together(ctx context.Context, pipes *server.Server, sites []*site, ready fu
 		return err
 	}
 	return nil
-}
-
-// stateOf is where the host keeps its state: a simulated one forgets.
-func (c *config) stateOf() string {
-	if c.host == hostSimulated {
-		return ""
-	}
-	return c.stateDir
 }

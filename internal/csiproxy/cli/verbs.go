@@ -18,8 +18,8 @@ const (
 	verbTime = 60 * time.Second
 )
 
-func newInstallCommand() *cobra.Command {
-	var c config
+func newInstallCommand(machine Machine) *cobra.Command {
+	c := config{machine: machine}
 	command := &cobra.Command{
 		Use:   "install",
 		Short: "Make csi-proxy a Windows service that starts with the machine, or change the one that is there",

@@ -45,10 +45,10 @@ func TestInstallScript_installsReplacesAndRemoves_P_1(t *testing.T) {
 	if output, err := underWine(t, directory, "cmd", "/c", "install.cmd"); err == nil {
 		t.Errorf("it installed a program that is not there: %s", output)
 	}
-	copyTo(t, built(t, "windows", "csi-proxy", "HOLDFAST_CSI_PROXY"), directory)
+	copyTo(t, built(t, "windows", "cmd/csi-proxy", "HOLDFAST_CSI_PROXY"), directory)
 	t.Cleanup(func() { _, _ = underWine(t, directory, "cmd", "/c", "uninstall.cmd") })
 	for _, round := range []string{"first", "again"} {
-		output, err := underWine(t, directory, "cmd", "/c", "install.cmd", "--host=simulated", `--kubelet-path=D:\k`)
+		output, err := underWine(t, directory, "cmd", "/c", "install.cmd", `--kubelet-path=D:\k`)
 		if err != nil || !strings.Contains(output, "state: running") || !strings.Contains(output, `--kubelet-path=D:\k`) || !strings.Contains(output, "start: automatic") {
 			t.Errorf("%s: %v: %s", round, err, output)
 		}

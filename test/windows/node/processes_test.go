@@ -36,21 +36,21 @@ func must(t *testing.T, err error) {
 
 // built gives a program: the one that a variable of the environment names, or one
 // that is built as a user would.
-func built(t *testing.T, system, name, variable string) string {
+func built(t *testing.T, system, directory, variable string) string {
 	t.Helper()
 	if path := os.Getenv(variable); variable != "" && path != "" {
 		path, err := filepath.Abs(path)
 		must(t, err)
 		return path
 	}
-	path := filepath.Join(t.TempDir(), name)
+	path := filepath.Join(t.TempDir(), filepath.Base(directory))
 	if system == "windows" {
 		path += ".exe"
 	}
-	command := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/holdfast-csi/holdfast/cmd/"+name)
+	command := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/holdfast-csi/holdfast/"+directory)
 	command.Env = append(os.Environ(), "GOOS="+system, "GOARCH=amd64", "CGO_ENABLED=0")
 	if output, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("go build %s: %v\n%s", name, err, output)
+		t.Fatalf("go build %s: %v\n%s", directory, err, output)
 	}
 	return path
 }
@@ -252,7 +252,7 @@ type world struct {
 func open(t *testing.T) *world {
 	t.Helper()
 	l, err := lab.Open(t.Context(), lab.Options{
-		Holdfast: built(t, "linux", "holdfast", ""), Emulator: built(t, "linux", "ec2emu", ""), Root: t.TempDir(),
+		Holdfast: built(t, "linux", "cmd/holdfast", ""), Emulator: built(t, "linux", "cmd/ec2emu", ""), Root: t.TempDir(),
 		EmulatorFlags: []string{"--times=instant", "--latency=0s"},
 	})
 	must(t, err)
@@ -274,15 +274,15 @@ func open(t *testing.T) *world {
 // startProxy starts csi-proxy.exe; a new one has a new machine.
 func (w *world) startProxy(t *testing.T) {
 	t.Helper()
-	proxy := built(t, "windows", "csi-proxy", "HOLDFAST_CSI_PROXY")
-	w.proxy = startUnderWine(t, "csi-proxy", proxy, "run", "--host=simulated", "--simulated-control="+w.machine.address,
+	proxy := built(t, "windows", "simulation/windows/cmd/csi-proxy-simulated", "HOLDFAST_CSI_PROXY_SIMULATED")
+	w.proxy = startUnderWine(t, "csi-proxy", proxy, "run", "--simulated-control="+w.machine.address,
 		"--kubelet-path="+kubeletDir, "--log-level=debug").serving(w.machine.address)
 }
 
 func (w *world) startDriver(t *testing.T) {
 	t.Helper()
 	instance := lab.Pair()[0]
-	driver := built(t, "windows", "holdfast", "HOLDFAST_NODE_EXE")
+	driver := built(t, "windows", "cmd/holdfast", "HOLDFAST_NODE_EXE")
 	w.driver = startUnderWine(t, "holdfast", driver, "driver", "node", "--backend=ebs", "--windows-host=proxy",
 		"--endpoint=tcp://"+w.address, "--kubelet-dir="+kubeletDir, "--log-level=debug",
 		"--node-id="+instance.ID, "--instance-type="+instance.Type, "--zone="+instance.Zone, "--device-wait=5s").serving(w.address)

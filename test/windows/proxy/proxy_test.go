@@ -36,14 +36,20 @@ import (
 const readyTime = 60 * time.Second
 
 // executable is what is tested.
-func executable(t *testing.T) string {
+func executable(t *testing.T, variable string) string {
 	t.Helper()
-	path := os.Getenv("HOLDFAST_CSI_PROXY")
+	path := os.Getenv(variable)
 	if path == "" {
-		t.Fatal("HOLDFAST_CSI_PROXY does not name csi-proxy.exe; use make test-windows")
+		t.Fatalf("%s does not name an executable; use make test-windows", variable)
 	}
 	return path
 }
+
+// The variables that name the executables.
+const (
+	native        = "HOLDFAST_CSI_PROXY"
+	simulatedHost = "HOLDFAST_CSI_PROXY_SIMULATED"
+)
 
 func versions() []version.Definition { return slices.Concat(csiproxy.Versions(), groups.Versions()) }
 
@@ -88,9 +94,14 @@ func freeAddress(t *testing.T) string {
 // launch starts a proxy, which is killed at the test's end.
 func launch(t *testing.T, flags ...string) *process {
 	t.Helper()
+	return start(t, executable(t, native), flags)
+}
+
+func start(t *testing.T, program string, flags []string) *process {
+	t.Helper()
 	p := &process{page: freeAddress(t), output: &record{}, ended: make(chan struct{})}
 	arguments := append([]string{"run", "--log-level=debug", "--metrics-bind-address=" + p.page}, flags...)
-	p.command = exec.Command(executable(t), arguments...)
+	p.command = exec.Command(program, arguments...)
 	p.command.Stdout, p.command.Stderr = p.output, p.output
 	if err := p.command.Start(); err != nil {
 		t.Fatal(err)
@@ -112,7 +123,7 @@ func launch(t *testing.T, flags ...string) *process {
 func simulated(t *testing.T, flags ...string) *process {
 	t.Helper()
 	control := freeAddress(t)
-	p := launch(t, append([]string{"--host=simulated", "--simulated-control=" + control}, flags...)...)
+	p := start(t, executable(t, simulatedHost), append([]string{"--simulated-control=" + control}, flags...))
 	p.control = control
 	return p
 }

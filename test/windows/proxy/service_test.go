@@ -35,7 +35,7 @@ func verb(t *testing.T, arguments ...string) (output string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*readyTime) // also for clean-up
 	defer cancel()
-	text, err := exec.CommandContext(ctx, executable(t), arguments...).CombinedOutput()
+	text, err := exec.CommandContext(ctx, executable(t, simulatedHost), arguments...).CombinedOutput()
 	exit := &exec.ExitError{}
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func install(t *testing.T) *installed {
 }
 
 func (s *installed) install(more ...string) []string {
-	return append([]string{"install", "--host=simulated", "--simulated-control=" + s.control, "-metrics-bind-address=" + s.page, "--log-level=debug", "-log_file=" + s.log}, more...)
+	return append([]string{"install", "--simulated-control=" + s.control, "-metrics-bind-address=" + s.page, "--log-level=debug", "-log_file=" + s.log}, more...)
 }
 
 // processID is the number that status tells.
@@ -216,7 +216,7 @@ func TestService_refusesABadCommandLine(t *testing.T) {
 	name := fmt.Sprintf("--service-name=bad-%d", os.Getpid())
 	for _, arguments := range [][]string{
 		{"install", name, "--kubelet-path=relative"}, {"install", name, "--allow-sid=S-1-1-0"}, {"install", name, "--unknown"},
-		{"install", name, "--host=simulated", "--simulated-control=0.0.0.0:1"}, {"start", name, "now"}, {"nothing"},
+		{"install", name, "--simulated-control=0.0.0.0:1"}, {"start", name, "now"}, {"nothing"},
 	} {
 		if output, code := verb(t, arguments...); code != 2 {
 			t.Errorf("%q ends with %d: %s", arguments, code, output)
