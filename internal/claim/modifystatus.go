@@ -72,6 +72,13 @@ func FailModify(pvc *corev1.PersistentVolumeClaim, outcome Outcome, code, messag
 	setCondition(pvc, corev1.PersistentVolumeClaimVolumeModifyVolumeError, code, message, now)
 }
 
+// RejectModify writes into a claim that a class is not for its volume's driver,
+// which was not called.
+func RejectModify(pvc *corev1.PersistentVolumeClaim, class, text string, now time.Time) {
+	BeginModify(pvc, class, now)
+	FailModify(pvc, OutcomeInfeasible, "InvalidArgument", text, now)
+}
+
 // FinishModify writes into a claim that its volume has the class now.
 func FinishModify(pvc *corev1.PersistentVolumeClaim, class string) {
 	pvc.Status.CurrentVolumeAttributesClassName = &class

@@ -110,6 +110,19 @@ func CodeNumber(err error) (number int32, ok bool) {
 	return int32(answer.number), true //nolint:gosec // gRPC codes end at 16
 }
 
+// CodeName is the name of the gRPC code in a driver's answer, Unknown for an error
+// that is no driver's answer.
+func CodeName(err error) string {
+	var answer *Error
+	if errors.As(err, &answer) {
+		return answer.Code
+	}
+	return codes.Unknown.String()
+}
+
+// Lacks reports whether a call failed because the driver does not serve it.
+func Lacks(err error) bool { return errors.Is(err, backend.ErrUnsupported) }
+
 // IsStaleToken tells whether a listing's page token was refused (ABORTED): the
 // listing is to be started again (CSI spec 1.13, ListVolumes errors).
 func IsStaleToken(err error) bool { return errors.Is(err, backend.ErrBusy) }

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // Reasons of events, as external-resizer has them.
@@ -24,30 +25,18 @@ const (
 	reasonResizeSuccessful = "VolumeResizeSuccessful"
 )
 
-// infeasiblePause is when the driver is asked again for what it called
-// infeasible, if nothing else is wanted meanwhile (external-resizer's slow set).
-const infeasiblePause = 5 * time.Minute
-
 // tries is what the last attempts to change a volume taught, by claim UID. It
 // is lost with the process: then the driver is asked once more.
-type tries struct {
-	resizeFailed  bool // the last answer said that nothing of it remains
-	modifySettled bool
-	resize        slow
-	modify        slow
-}
+type tries struct{ expand, modify lifecycle.History }
 
-// slow is a wish that the driver refused, and when it may be asked again.
-type slow struct {
-	wish  string
-	until time.Time
-}
-
-func (s slow) rest(wish string) time.Duration {
-	if s.wish != wish {
-		return 0
+// learn replaces what the attempts of one kind taught.
+func (m *Manager) learn(pvc *corev1.PersistentVolumeClaim, change func(*tries)) {
+	known := m.tries.get(string(pvc.UID))
+	if change(&known); known == (tries{}) {
+		m.tries.drop(string(pvc.UID))
+		return
 	}
-	return max(0, time.Until(s.until))
+	m.tries.set(string(pvc.UID), known)
 }
 
 // change brings size and attributes of a bound volume to what its claim wants.
@@ -84,7 +73,7 @@ func either(first, second error) error {
 // the objects is found before anything is written, and the size to be reached
 // is written before the driver is called.
 func (m *Manager) grow(ctx context.Context, found bound) (time.Duration, error) {
-	view, uid := claim.ResizeOf(found.claim, found.volume), string(found.claim.UID)
+	view := claim.ResizeOf(found.claim, found.volume)
 	if !view.Asked() {
 		return 0, nil
 	}
@@ -95,26 +84,25 @@ func (m *Manager) grow(ctx context.Context, found bound) (time.Duration, error) 
 	if err != nil {
 		return 0, err
 	}
-	known := m.tries.get(uid)
-	view.NodeOnly, view.Failed = !can.controller, known.resizeFailed
-	target, due := view.Target()
-	if !due {
+	step := lifecycle.NextExpand(view, can.Expands, m.tries.get(string(found.claim.UID)).expand, time.Now())
+	switch step.Action {
+	case lifecycle.ExpandNothing:
 		return 0, nil // the node's turn
+	case lifecycle.ExpandUnable:
+		// A failure, since those are tried again when another driver comes.
+		return 0, fmt.Errorf("%w: %s", claim.ErrDriverFailed, lifecycle.UnableToExpand(driver.Name))
+	case lifecycle.ExpandWait:
+		return step.After, nil
 	}
-	if rest := known.resize.rest(target.String()); rest > 0 && view.Repeats(target) {
-		return rest, nil
-	}
-	has := found.volume.Spec.Capacity[corev1.ResourceStorage]
+	has, pause := found.volume.Spec.Capacity[corev1.ResourceStorage], time.Duration(0)
 	of := claimMatter(found.claim, found.volume.Spec.CSI.Driver, found.volume.Spec.CSI.VolumeHandle)
-	err = m.stepOf(ctx, of, StepExpand, m.onward(claim.CallExpand), func(ctx context.Context) (string, error) {
-		return fmt.Sprintf("%s → %s", has.String(), target.String()), m.expand(ctx, driver, found, target, can)
+	err = m.stepOf(ctx, of, StepExpand, m.onward(claim.CallExpand), func(ctx context.Context) (_ string, err error) {
+		pause, err = m.expand(ctx, driver, found, step, can.modes)
+		return fmt.Sprintf("%s → %s", has.String(), step.Target.String()), err
 	})
-	if err != nil && claim.Classify(claim.CallExpand, err) == claim.OutcomeInfeasible && m.options.Patience < 0 {
+	if err != nil && pause > 0 && m.options.Patience < 0 {
 		m.tell(claimAbout(found.claim), true, reasonResizeFailed, err.Error())
-		known := m.tries.get(uid)
-		known.resize = slow{target.String(), time.Now().Add(infeasiblePause)}
-		m.tries.set(uid, known)
-		return infeasiblePause, nil
+		return pause, nil
 	}
 	return 0, err
 }
@@ -133,8 +121,8 @@ func (m *Manager) mayGrow(pvc *corev1.PersistentVolumeClaim) error {
 
 // abilities is how a driver's volumes grow.
 type abilities struct {
-	controller bool
-	modes      claim.Modes
+	lifecycle.Expands
+	modes claim.Modes
 }
 
 func (m *Manager) growth(ctx context.Context, volume *corev1.PersistentVolume) (driver *plugins.Driver, can abilities, err error) {
@@ -146,50 +134,64 @@ func (m *Manager) growth(ctx context.Context, volume *corev1.PersistentVolume) (
 		if err != nil {
 			return err
 		}
-		can = abilities{controller: controller.Expand, modes: claim.Modes{SingleNodeMultiWriter: controller.SingleNodeMultiWriter}}
-		if can.controller {
+		can = abilities{lifecycle.Expands{Controller: controller.Expand}, claim.Modes{SingleNodeMultiWriter: controller.SingleNodeMultiWriter}}
+		if can.Controller {
 			return nil
 		}
 		node, err := driver.Client.NodeCapabilities(ctx)
-		if err == nil && !node.Expand {
-			err = fmt.Errorf("%w: driver %s does not expand volumes (EXPAND_VOLUME)", claim.ErrDriverFailed, driver.Name)
-		}
+		can.Node = err == nil && node.Expand
 		return err
 	})
 	return driver, can, err
 }
 
-// expand is one attempt: the intent, the call, the outcome.
-func (m *Manager) expand(ctx context.Context, driver *plugins.Driver, found bound, target resource.Quantity, can abilities) error {
+// expand is one attempt: the intent, the call, the outcome. After an error, pause is
+// the time until the next attempt if that is not the ordinary one.
+func (m *Manager) expand(ctx context.Context, driver *plugins.Driver, found bound, step lifecycle.ExpandStep, modes claim.Modes) (pause time.Duration, err error) {
 	var request *csi.ControllerExpandVolumeRequest
-	var err error
-	if can.controller {
-		if request, err = m.expandRequest(found.volume, target, can.modes); err != nil {
-			return err
+	if step.Action == lifecycle.ExpandCall {
+		if request, err = m.expandRequest(found.volume, step.Target, modes); err != nil {
+			return 0, err
 		}
 	}
-	if err := m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) { claim.BeginResize(pvc, target, time.Now()) }); err != nil {
-		return err
+	if err := m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) { claim.BeginResize(pvc, step.Target, time.Now()) }); err != nil {
+		return 0, err
 	}
 	if err := m.hit("expand/intent"); err != nil {
-		return err
+		return 0, err
 	}
 	if request == nil { // the node does all of it; the size is known beforehand
-		return m.hasGrown(found, target, true)
+		return 0, m.hasGrown(found, step.Target, true)
 	}
-	m.tell(claimAbout(found.claim), false, reasonResizing, fmt.Sprintf("expanding volume %s to %s", request.GetVolumeId(), target.String()))
+	if err := m.waitUntilIdle(found); err != nil {
+		return 0, err
+	}
+	m.tell(claimAbout(found.claim), false, reasonResizing, fmt.Sprintf("expanding volume %s to %s", request.GetVolumeId(), step.Target.String()))
 	answer, err := driver.Client.ControllerExpandVolume(ctx, request)
 	if err == nil {
-		err = claim.CheckExpanded(request.GetVolumeId(), target, answer.GetCapacityBytes())
+		err = claim.CheckExpanded(request.GetVolumeId(), step.Target, answer.GetCapacityBytes())
 	}
 	if err != nil {
-		return errors.Join(err, m.expandFailed(found, err))
+		return m.expandFailed(found, step, err)
 	}
-	m.tries.drop(string(found.claim.UID))
+	m.learn(found.claim, func(t *tries) { t.expand = lifecycle.History{} })
 	if err := m.hit("expand/called"); err != nil {
+		return 0, err
+	}
+	return 0, m.hasGrown(found, quantity(answer.GetCapacityBytes()), answer.GetNodeExpansionRequired())
+}
+
+// waitUntilIdle fails for a volume in use whose driver refused to expand it in use.
+func (m *Manager) waitUntilIdle(found bound) error {
+	if !m.tries.get(string(found.claim.UID)).expand.NeedsIdle(time.Now()) {
+		return nil
+	}
+	source := found.volume.Spec.CSI
+	user, err := m.inUse(source.Driver, source.VolumeHandle)
+	if err != nil || user == "" {
 		return err
 	}
-	return m.hasGrown(found, quantity(answer.GetCapacityBytes()), answer.GetNodeExpansionRequired())
+	return fmt.Errorf("%w: %w", claim.ErrDriverFailed, lifecycle.InUseError(source.VolumeHandle, user))
 }
 
 func (m *Manager) expandRequest(volume *corev1.PersistentVolume, target resource.Quantity, modes claim.Modes) (*csi.ControllerExpandVolumeRequest, error) {
@@ -214,14 +216,21 @@ func useOf(volume *corev1.PersistentVolume) claim.Use {
 	}
 }
 
-func (m *Manager) expandFailed(found bound, failure error) error {
-	outcome, uid := claim.Classify(claim.CallExpand, failure), string(found.claim.UID)
-	known := m.tries.get(uid)
-	known.resizeFailed = outcome != claim.OutcomeUncertain
-	m.tries.set(uid, known)
-	return m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
-		claim.FailResize(pvc, outcome, shorten(failure.Error()), time.Now())
+func (m *Manager) expandFailed(found bound, step lifecycle.ExpandStep, failure error) (time.Duration, error) {
+	then := lifecycle.AfterFailedExpand(step, failure, time.Now(), lifecycle.InfeasiblePause)
+	m.learn(found.claim, func(t *tries) { t.expand = then.History })
+	err := m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
+		claim.FailResize(pvc, then.Outcome, shorten(failure.Error()), time.Now())
 	})
+	return pauseAfter(then, failure, err)
+}
+
+// pauseAfter returns a failed attempt's pause, unless its end could not be recorded.
+func pauseAfter(then lifecycle.Failure, failure, recording error) (time.Duration, error) {
+	if recording != nil {
+		return 0, errors.Join(failure, recording)
+	}
+	return then.Pause, failure
 }
 
 // hasGrown writes the new size, of volume and claim at once.

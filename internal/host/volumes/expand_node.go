@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // growNode grows the filesystem of a claim's volume where it is published: for
@@ -162,9 +163,8 @@ func (m *Manager) expansionOf(ctx context.Context, g growth) (map[string]string,
 // growthFailed writes how the attempt ended. Only what another attempt may mend
 // is returned as an error.
 func (m *Manager) growthFailed(g growth, failure error) error {
-	outcome := claim.Classify(claim.CallExpand, failure)
-	text := failure.Error()
-	if outcome == claim.OutcomeInUse {
+	then, text := lifecycle.AfterFailedNodeExpand(failure), failure.Error()
+	if then.Parked {
 		text += "; it is tried again when the volume is used anew"
 		g.use.ExpandRefused = g.size.String()
 		if err := m.saveUse(g.use); err != nil {
@@ -172,8 +172,8 @@ func (m *Manager) growthFailed(g growth, failure error) error {
 		}
 	}
 	m.notice(g.about, true, "FileSystemResizeFailed", "%s", text)
-	err := m.changeClaim(g, func(pvc *corev1.PersistentVolumeClaim) { claim.FailNodeResize(pvc, outcome, text, time.Now()) })
-	if outcome == claim.OutcomeInUse || outcome == claim.OutcomeInfeasible {
+	err := m.changeClaim(g, func(pvc *corev1.PersistentVolumeClaim) { claim.FailNodeResize(pvc, then.Outcome, text, time.Now()) })
+	if !then.Repeat {
 		return err
 	}
 	return errors.Join(failure, err)

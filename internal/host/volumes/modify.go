@@ -14,8 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // StepModify gives a volume other attributes.
@@ -29,79 +31,75 @@ const (
 	reasonModifyCanceled   = "VolumeModifyCanceled"
 )
 
-// modify gives a claim's volume the attributes that are wanted (KEP 3751).
+// modify gives a claim's volume the attributes that are desired (KEP 3751).
 func (m *Manager) modify(ctx context.Context, found bound) (time.Duration, error) {
-	known, view := m.tries.get(string(found.claim.UID)), claim.ModifyOf(found.claim)
-	rest := known.modify.rest(view.Wanted)
-	view.Settled, view.Slow = known.modifySettled, rest > 0
-	var err error
-	switch view.Step() {
+	step := lifecycle.NextModify(claim.ModifyOf(found.claim), m.tries.get(string(found.claim.UID)).modify, time.Now())
+	switch step.Action {
+	case claim.ModifyNothing:
+		return 0, nil
 	case claim.ModifyWait:
-		return rest, nil
+		return step.After, nil
 	case claim.ModifyCancel:
 		m.tell(claimAbout(found.claim), false, reasonModifyCanceled, "the claim names no VolumeAttributesClass any more; the volume stays as it is")
 		return 0, m.editClaim(found.claim, claim.CancelModify)
-	case claim.ModifyContinue:
-		err = m.applyClass(ctx, found, view.Target, false)
-	case claim.ModifyStart:
-		err = m.applyClass(ctx, found, view.Wanted, true)
 	}
-	if err != nil && claim.Classify(claim.CallModify, err) == claim.OutcomeInfeasible {
+	pause, err := m.applyClass(ctx, found, step.Class, step.Action == claim.ModifyStart)
+	if err != nil && pause > 0 {
 		m.tell(claimAbout(found.claim), true, reasonModifyFailed, err.Error())
-		m.tries.set(string(found.claim.UID), tries{
-			resizeFailed: known.resizeFailed, resize: known.resize,
-			modifySettled: true, modify: slow{view.Wanted, time.Now().Add(infeasiblePause)},
-		})
-		return infeasiblePause, nil
+		return pause, nil
 	}
 	return 0, m.explain(claimResource, claimAbout(found.claim), reasonModifyFailed, err)
 }
 
-// applyClass takes a claim's volume to a class. start is false when an attempt
-// that may still be running is gone on with.
-func (m *Manager) applyClass(ctx context.Context, found bound, name string, start bool) error {
+// applyClass takes a claim's volume to a class. start is false for an attempt that
+// may still be running. After an error, pause is the time until the next attempt if
+// that is not the ordinary one.
+func (m *Manager) applyClass(ctx context.Context, found bound, name string, start bool) (pause time.Duration, err error) {
 	class, err := m.attributesClass(name)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	parameters, err := begunParameters(found.claim, start)
 	switch {
 	case err != nil:
-		return err
+		return 0, err
 	case parameters != nil: // whatever became of the class
 	case class == nil:
 		if start {
 			err = m.editClaim(found.claim, claim.PendModify)
 		}
-		return errors.Join(err, waitFor(dependencies(dependency("volumeattributesclasses", name)), "", "VolumeAttributesClass %q does not exist", name))
-	case class.DriverName != found.volume.Spec.CSI.Driver:
-		return m.refuseForeign(found, class)
+		return 0, errors.Join(err, waitFor(dependencies(dependency("volumeattributesclasses", name)), "", "VolumeAttributesClass %q does not exist", name))
+	default:
+		if text := lifecycle.ForeignClass(class, found.volume.Spec.CSI.Driver); text != "" {
+			return 0, m.rejectForeign(found, name, text)
+		}
 	}
-	wanted, err := m.wantedParameters(found, class)
+	desired, err := m.desiredParameters(found, class)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if parameters == nil {
-		parameters = wanted
+		parameters = desired
 	}
 	driver, request, err := m.modifyRequest(ctx, found.volume, parameters)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	of := claimMatter(found.claim, driver.Name, request.GetVolumeId())
-	return m.stepOf(ctx, of, StepModify, m.onward(claim.CallModify), func(ctx context.Context) (string, error) {
-		if err := m.modifyOnce(ctx, driver, found, name, request); err != nil {
+	err = m.stepOf(ctx, of, StepModify, m.onward(claim.CallModify), func(ctx context.Context) (_ string, err error) {
+		if pause, err = m.modifyOnce(ctx, driver, found, name, request); err != nil {
 			return "", err
 		}
-		if class != nil && !maps.Equal(parameters, wanted) {
+		if class != nil && !maps.Equal(parameters, desired) {
 			return "what was begun", m.beginAnew(found)
 		}
 		return name, m.modified(found, name)
 	})
+	return pause, err
 }
 
-// wantedParameters are what a class says now, nil if it is gone.
-func (m *Manager) wantedParameters(found bound, class *storagev1.VolumeAttributesClass) (map[string]string, error) {
+// desiredParameters are what a class says now, nil if it is gone.
+func (m *Manager) desiredParameters(found bound, class *storagev1.VolumeAttributesClass) (map[string]string, error) {
 	if class == nil {
 		return nil, nil
 	}
@@ -144,10 +142,7 @@ func begunParameters(pvc *corev1.PersistentVolumeClaim, start bool) (parameters 
 // beginAnew has a class applied once more: it is another one by now than that
 // whose parameters the volume has got.
 func (m *Manager) beginAnew(found bound) error {
-	uid := string(found.claim.UID)
-	known := m.tries.get(uid)
-	known.modifySettled = true
-	m.tries.set(uid, known)
+	m.learn(found.claim, func(t *tries) { t.modify.Final = true })
 	return m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) { delete(pvc.Annotations, modifyAnnotation) })
 }
 
@@ -159,60 +154,51 @@ func (m *Manager) modifier(ctx context.Context, name string) (*plugins.Driver, e
 	can, err := driver.Client.ControllerCapabilities(ctx)
 	if err == nil && !can.Modify {
 		// A failure, since those are tried again when another driver comes.
-		err = fmt.Errorf("driver %s cannot modify volumes: its controller has no MODIFY_VOLUME", name)
+		err = errors.New(lifecycle.UnableToModify(name))
 	}
 	return driver, err
 }
 
-// modifyOnce is one attempt: the intent, the call, the outcome.
-func (m *Manager) modifyOnce(ctx context.Context, driver *plugins.Driver, found bound, class string, request *csi.ControllerModifyVolumeRequest) error {
+// modifyOnce is one attempt: the intent, the call, the outcome. After an error, pause
+// is as in applyClass.
+func (m *Manager) modifyOnce(ctx context.Context, driver *plugins.Driver, found bound, class string, request *csi.ControllerModifyVolumeRequest) (pause time.Duration, err error) {
 	parameters, err := json.Marshal(request.GetMutableParameters())
 	if err != nil {
-		return fmt.Errorf("%s: record the parameters: %w", claim.Describe(found.claim), err)
+		return 0, fmt.Errorf("%s: record the parameters: %w", claim.Describe(found.claim), err)
 	}
 	err = m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
 		claim.BeginModify(pvc, class, time.Now())
 		metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, modifyAnnotation, string(parameters))
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := m.hit("modify/intent"); err != nil {
-		return err
+		return 0, err
 	}
 	m.tell(claimAbout(found.claim), false, reasonModify, fmt.Sprintf("modifying volume %s to VolumeAttributesClass %q", request.GetVolumeId(), class))
 	if err := driver.Client.ControllerModifyVolume(ctx, request); err != nil {
-		return errors.Join(err, m.modifyRefused(found, err))
+		return m.modifyFailed(found, class, err)
 	}
-	return m.hit("modify/called")
+	return 0, m.hit("modify/called")
 }
 
-func (m *Manager) modifyRefused(found bound, failure error) error {
-	outcome, uid := claim.Classify(claim.CallModify, failure), string(found.claim.UID)
-	known := m.tries.get(uid)
-	known.modifySettled = outcome != claim.OutcomeUncertain
-	m.tries.set(uid, known)
-	code := codeOf(failure)
-	if code == "" {
-		code = "Unknown"
-	}
-	return m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
-		claim.FailModify(pvc, outcome, code, shorten(failure.Error()), time.Now())
-		if outcome != claim.OutcomeUncertain {
+func (m *Manager) modifyFailed(found bound, class string, failure error) (time.Duration, error) {
+	then := lifecycle.AfterFailedModify(class, claim.ModifyOf(found.claim).Wanted, failure, time.Now(), lifecycle.InfeasiblePause)
+	m.learn(found.claim, func(t *tries) { t.modify = then.History })
+	err := m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
+		claim.FailModify(pvc, then.Outcome, client.CodeName(failure), shorten(failure.Error()), time.Now())
+		if then.History.Final {
 			delete(pvc.Annotations, modifyAnnotation)
 		}
 	})
+	return pauseAfter(then, failure, err)
 }
 
-// refuseForeign does not ask this driver for what another driver's class says.
-func (m *Manager) refuseForeign(found bound, class *storagev1.VolumeAttributesClass) error {
-	text := fmt.Sprintf("VolumeAttributesClass %q is for driver %s, and the volume is of driver %s; choose a class of this driver",
-		class.Name, class.DriverName, found.volume.Spec.CSI.Driver)
-	err := m.editClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
-		claim.BeginModify(pvc, class.Name, time.Now())
-		claim.FailModify(pvc, claim.OutcomeInfeasible, "InvalidArgument", text, time.Now())
-	})
-	return errors.Join(err, waitFor(dependencies(dependency("volumeattributesclasses", class.Name)), "", "%s", text))
+// rejectForeign does not ask this driver for what another driver's class says.
+func (m *Manager) rejectForeign(found bound, class, text string) error {
+	err := m.editClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) { claim.RejectModify(pvc, class, text, time.Now()) })
+	return errors.Join(err, waitFor(dependencies(dependency("volumeattributesclasses", class)), "", "%s", text))
 }
 
 // modified writes success, to volume and claim at once.
@@ -235,7 +221,7 @@ func (m *Manager) modified(found bound, class string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errStore, err)
 	}
-	m.tries.drop(string(found.claim.UID))
+	m.learn(found.claim, func(t *tries) { t.modify = lifecycle.History{} })
 	m.tell(claimAbout(found.claim), false, reasonModifySuccessful, fmt.Sprintf("the volume has VolumeAttributesClass %q", class))
 	return nil
 }

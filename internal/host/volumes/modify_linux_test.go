@@ -103,6 +103,26 @@ func TestExpand_anInfeasibleSizeCanBeLowered(t *testing.T) {
 	})
 }
 
+// A driver that refuses to expand a volume in use is asked again when the volume
+// is idle, as on a cluster.
+func TestExpand_aDriverThatRefusesInUseIsAskedWhenTheVolumeIsIdle(t *testing.T) {
+	d := newDaemon(t)
+	key := d.claim("data", protected)
+	d.isBound(key)
+	name := newUse(d.bound(key).volume).Name
+	used := &store.VolumeUse{Name: name, Targets: map[string]store.Target{"/here": {Pod: "default/web", Phase: store.PhaseDone}}}
+	d.put(func(tx *store.Tx) error { return tx.Uses().Put(name, used) })
+	d.driver.Before = failing("ControllerExpandVolume", codes.FailedPrecondition, 1)
+	d.wants(key, grow("2Gi"))
+	d.isTold("VolumeResizeFailed", "FailedPrecondition")
+	d.isTold("VolumeResizeFailed", "it is used by pod default/web")
+	if calls := d.driver.Count("ControllerExpandVolume"); calls != 1 {
+		t.Errorf("%d calls", calls)
+	}
+	d.put(func(tx *store.Tx) error { return tx.Uses().Delete(name) })
+	d.isTold("FileSystemResizeRequired", "")
+}
+
 func TestExpand_theNodesTurnComesAfterTheControllers(t *testing.T) {
 	d := newDaemon(t)
 	key := d.claim("data", protected)

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // Step is one thing that is done to a volume.
@@ -134,7 +135,7 @@ func (m *Manager) repeat(ctx context.Context, policy retry, do func(context.Cont
 		if err == nil {
 			return nil
 		}
-		worthIt := policy.always || claim.Classify(policy.call, err) == claim.OutcomeUncertain
+		worthIt := policy.always || lifecycle.MayRun(policy.call, err)
 		if policy.patience < 0 || !worthIt || errors.Is(err, errStore) || errors.Is(err, errLocal) || ctx.Err() != nil || time.Since(start)+pause > policy.patience {
 			return err
 		}

@@ -3,7 +3,7 @@
 // external-resizer does (KEP 1790, KEP 3751). One worker per claim does both, so
 // that they never write one status against each other (external-resizer#458),
 // unless the driver can make one change of the two: then each has its worker. What
-// to do is decided by package claim.
+// to do, and what an answer means, is decided by package lifecycle.
 package resize
 
 import (
@@ -19,11 +19,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
-
-// DefaultInfeasiblePause is how long a driver is left alone with a wish that it
-// called invalid: external-resizer's.
-const DefaultInfeasiblePause = 5 * time.Minute
 
 // conflictRetries is how often in a row a decision is made anew because
 // somebody else wrote the claim, before the queue's pause applies.
@@ -51,7 +48,7 @@ type Options struct {
 	ExtraModifyMetadata bool
 	// ResizeTimeout and ModifyTimeout bound one call; 0 means the process's bound.
 	ResizeTimeout, ModifyTimeout time.Duration
-	// InfeasiblePause replaces DefaultInfeasiblePause.
+	// InfeasiblePause replaces lifecycle.InfeasiblePause.
 	InfeasiblePause time.Duration
 }
 
@@ -77,7 +74,7 @@ type Controller struct {
 // New makes the controller. It asks the Set for what it reads, and does nothing else.
 func New(env *cluster.Env, o Options) *Controller {
 	if o.InfeasiblePause <= 0 {
-		o.InfeasiblePause = DefaultInfeasiblePause
+		o.InfeasiblePause = lifecycle.InfeasiblePause
 	}
 	c := &Controller{
 		env: env, options: o, queue: env.Queue(env.Driver + "-pvc"),

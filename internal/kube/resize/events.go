@@ -122,7 +122,7 @@ func (c *Controller) classChanged(before, after *storagev1.VolumeAttributesClass
 		return
 	}
 	for _, pvc := range c.claims.By(cluster.ClaimByAttributesClass(), after.Name) {
-		c.memories.change(pvc.UID, func(m *memory) { m.modifySlow = slow{} })
+		c.memories.change(pvc.UID, func(m *memory) { m.modify.Rejected = "" })
 		c.renew(pvc)
 	}
 }
@@ -133,7 +133,7 @@ func (c *Controller) attachmentChanged(before, after *storagev1.VolumeAttachment
 		return
 	}
 	for _, pvc := range c.claims.By(cluster.ClaimByVolumeName(), *before.Spec.Source.PersistentVolumeName) {
-		if !c.memories.of(pvc.UID).refused.IsZero() {
+		if !c.memories.of(pvc.UID).expand.InUse.IsZero() {
 			c.renew(pvc)
 		}
 	}

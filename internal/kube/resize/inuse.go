@@ -14,20 +14,13 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-const (
-	// refusalHolds is how long a driver's "in use" keeps it from being asked
-	// again while the volume looks used. What Kubernetes says of it may be out
-	// of date for good, such as a condition that nobody maintains any more.
-	refusalHolds = time.Hour
-	// podsPage is how many pods are listed at once.
-	podsPage = 200
-)
+// podsPage is how many pods are listed at once.
+const podsPage = 200
 
-// usedBy says what uses a volume whose driver refused to expand it in use; ""
-// when nothing is known to. It costs nothing for a driver that did not refuse.
+// usedBy returns what uses a volume whose driver refused to expand it in use; ""
+// if no user is known. Without such a refusal it makes no call.
 func (c *Controller) usedBy(ctx context.Context, s subject) string {
-	refused := c.memories.of(s.claim.UID).refused
-	if c.options.IgnoreInUse || refused.IsZero() || time.Since(refused) > refusalHolds || unused(s.claim) {
+	if c.options.IgnoreInUse || !c.memories.of(s.claim.UID).expand.NeedsIdle(time.Now()) || unused(s.claim) {
 		return ""
 	}
 	if c.attachments != nil {

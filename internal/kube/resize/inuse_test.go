@@ -172,8 +172,8 @@ func TestInUse_aRefusalDoesNotHoldForEver(t *testing.T) {
 	if !found {
 		t.Fatal("no claim")
 	}
-	for refused, used := range map[time.Duration]bool{0: true, refusalHolds + time.Minute: false} {
-		c.memories.change(s.claim.UID, func(m *memory) { m.refused = time.Now().Add(-refused) })
+	for refused, used := range map[time.Duration]bool{0: true, time.Hour + time.Minute: false} {
+		c.memories.change(s.claim.UID, func(m *memory) { m.expand.InUse = time.Now().Add(-refused) })
 		if by := c.usedBy(t.Context(), s); (by != "") != used {
 			t.Errorf("%s after the refusal: used by %q", refused, by)
 		}

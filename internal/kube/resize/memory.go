@@ -2,40 +2,20 @@ package resize
 
 import (
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // memory is what this process knows of a claim beyond its objects. The zero
 // value is what a fresh process knows: nothing, so that whatever is in progress
 // may still be running.
 type memory struct {
-	// resizeFailed: the driver's last answer to an expansion was final.
-	resizeFailed bool
-	// refused is when the driver last said that the volume is in use.
-	refused time.Time
-	// modifySettled: the driver's last answer to a modification was final.
-	modifySettled          bool
-	resizeSlow, modifySlow slow
-	// resizeUnable and modifyUnable are the wishes of which the user was told
-	// that the driver cannot do such a thing.
-	resizeUnable, modifyUnable string
-}
-
-// slow is a wish that the driver called infeasible, and until when it is left
-// alone with it.
-type slow struct {
-	wish  string
-	until time.Time
-}
-
-// rest is how long a wish has to wait; zero if it has not.
-func (s slow) rest(wish string, now time.Time) time.Duration {
-	if s.wish != wish {
-		return 0
-	}
-	return max(0, s.until.Sub(now))
+	expand, modify lifecycle.History
+	// expandUnable and modifyUnable are the size and the class for which an event
+	// has said that the driver lacks the capability.
+	expandUnable, modifyUnable string
 }
 
 // memories are kept by the claims' UIDs: a claim made anew under an old name

@@ -2,7 +2,6 @@ package resize
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,16 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// modify gives a claim's volume the attributes that are wanted.
+// modify gives a claim's volume the attributes that are desired.
 func (c *Controller) modify(ctx context.Context, s subject) (time.Duration, error) {
-	known := c.memories.of(s.claim.UID)
 	view := claim.ModifyOf(s.claim)
-	rest := known.modifySlow.rest(view.Wanted, time.Now())
-	view.Settled, view.Slow = known.modifySettled, rest > 0
-	step := view.Step()
-	if step == claim.ModifyNothing {
+	step := lifecycle.NextModify(view, c.memories.of(s.claim.UID).modify, time.Now())
+	if step.Action == claim.ModifyNothing {
 		c.memories.change(s.claim.UID, forgetModify)
 		return 0, nil
 	}
@@ -34,20 +32,16 @@ func (c *Controller) modify(ctx context.Context, s subject) (time.Duration, erro
 		c.modifyUnable(ctx, s, view.Wanted)
 		return 0, nil
 	}
-	switch step {
+	switch step.Action {
 	case claim.ModifyWait:
-		return rest, nil
+		return step.After, nil
 	case claim.ModifyCancel:
 		return 0, c.cancelModify(ctx, s)
-	case claim.ModifyContinue:
-		return c.apply(ctx, s, view.Target, false)
 	}
-	return c.apply(ctx, s, view.Wanted, true)
+	return c.apply(ctx, s, step.Class, step.Action == claim.ModifyStart)
 }
 
-func forgetModify(m *memory) {
-	m.modifySettled, m.modifySlow, m.modifyUnable = false, slow{}, ""
-}
+func forgetModify(m *memory) { m.modify, m.modifyUnable = lifecycle.History{}, "" }
 
 func (c *Controller) modifies(ctx context.Context) (bool, error) {
 	if c.options.NoModify {
@@ -72,8 +66,8 @@ func (c *Controller) apply(ctx context.Context, s subject, name string, started 
 	if err != nil {
 		return 0, err
 	}
-	if class.DriverName != c.env.Driver {
-		return c.refuseForeign(ctx, s, class)
+	if text := lifecycle.ForeignClass(class, c.env.Driver); text != "" {
+		return c.rejectForeign(ctx, s, name, text)
 	}
 	secrets, err := c.env.Secret(ctx, claim.ModifySecret(s.volume))
 	if err != nil {
@@ -95,7 +89,7 @@ func (c *Controller) apply(ctx context.Context, s subject, name string, started 
 }
 
 func (c *Controller) callAndRecord(ctx context.Context, s subject, class *storagev1.VolumeAttributesClass, secrets map[string]string) (time.Duration, error) {
-	c.memories.change(s.claim.UID, func(m *memory) { m.modifySettled = false })
+	c.memories.change(s.claim.UID, func(m *memory) { m.modify.Final = false })
 	err := c.callModify(ctx, &csi.ControllerModifyVolumeRequest{
 		VolumeId: s.volume.Spec.CSI.VolumeHandle, Secrets: secrets,
 		MutableParameters: claim.MutableParameters(class.Parameters, s.claim, s.volume.Name, c.options.ExtraModifyMetadata),
@@ -141,27 +135,16 @@ func (c *Controller) classMissing(ctx context.Context, s subject, name string, s
 	return err
 }
 
-// refuseForeign does not ask this driver for what another driver's class says.
-func (c *Controller) refuseForeign(ctx context.Context, s subject, class *storagev1.VolumeAttributesClass) (time.Duration, error) {
-	text := fmt.Sprintf("VolumeAttributesClass %q is for driver %s, and the volume is of driver %s; choose a class of this driver",
-		class.Name, class.DriverName, c.env.Driver)
-	_, err := c.begin(ctx, s, func(pvc *corev1.PersistentVolumeClaim) {
-		claim.BeginModify(pvc, class.Name, time.Now())
-		claim.FailModify(pvc, claim.OutcomeInfeasible, "InvalidArgument", text, time.Now())
-	})
+// rejectForeign does not ask this driver for what another driver's class says.
+func (c *Controller) rejectForeign(ctx context.Context, s subject, class, text string) (time.Duration, error) {
+	_, err := c.begin(ctx, s, func(pvc *corev1.PersistentVolumeClaim) { claim.RejectModify(pvc, class, text, time.Now()) })
 	if err != nil {
 		return 0, err
 	}
 	c.fail(ctx, s, reasonModifyFailed, text)
-	c.slowDown(s, class.Name)
-	return c.options.InfeasiblePause, nil
-}
-
-// slowDown leaves the driver alone with a class that is infeasible.
-func (c *Controller) slowDown(s subject, class string) {
-	c.memories.change(s.claim.UID, func(m *memory) {
-		m.modifySettled, m.modifySlow = true, slow{class, time.Now().Add(c.options.InfeasiblePause)}
-	})
+	then := lifecycle.RejectedClass(class, time.Now(), c.options.InfeasiblePause)
+	c.memories.change(s.claim.UID, func(m *memory) { m.modify = then.History })
+	return then.Pause, nil
 }
 
 // modified writes success down: the volume first, so that after a death in
@@ -186,23 +169,16 @@ func (c *Controller) modified(ctx context.Context, s subject, class string) erro
 	return nil
 }
 
-// modifyFailed remembers, tells and writes down how an attempt ended, whatever
-// kind of error it is.
+// modifyFailed records how an attempt ended: in memory, in an event and in the
+// claim's status.
 func (c *Controller) modifyFailed(ctx context.Context, s subject, class string, failure error) (time.Duration, error) {
-	outcome := claim.Classify(claim.CallModify, failure)
-	c.memories.change(s.claim.UID, func(m *memory) { m.modifySettled = outcome != claim.OutcomeUncertain })
+	then := lifecycle.AfterFailedModify(class, claim.ModifyOf(s.claim).Wanted, failure, time.Now(), c.options.InfeasiblePause)
+	c.memories.change(s.claim.UID, func(m *memory) { m.modify = then.History })
 	c.fail(ctx, s, reasonModifyFailed, brief(failure))
 	err := c.record(ctx, s, func(pvc *corev1.PersistentVolumeClaim) {
-		claim.FailModify(pvc, outcome, codeName(failure), brief(failure), time.Now())
+		claim.FailModify(pvc, then.Outcome, client.CodeName(failure), brief(failure), time.Now())
 	})
-	if err != nil {
-		return 0, errors.Join(failure, err)
-	}
-	if outcome == claim.OutcomeInfeasible {
-		c.slowDown(s, class)
-		return c.options.InfeasiblePause, nil
-	}
-	return 0, failure
+	return again(then, failure, err)
 }
 
 func (c *Controller) cancelModify(ctx context.Context, s subject) error {
@@ -214,11 +190,12 @@ func (c *Controller) cancelModify(ctx context.Context, s subject) error {
 	return nil
 }
 
-// modifyUnable tells once per wish that the driver does not modify volumes.
-func (c *Controller) modifyUnable(ctx context.Context, s subject, wish string) {
-	if wish == "" || c.memories.of(s.claim.UID).modifyUnable == wish {
+// modifyUnable writes one event for each desired class that the driver does not
+// modify volumes.
+func (c *Controller) modifyUnable(ctx context.Context, s subject, desired string) {
+	if desired == "" || c.memories.of(s.claim.UID).modifyUnable == desired {
 		return
 	}
-	c.memories.change(s.claim.UID, func(m *memory) { m.modifyUnable = wish })
-	c.fail(ctx, s, reasonModifyFailed, fmt.Sprintf("driver %s cannot modify volumes: its controller has no MODIFY_VOLUME", c.env.Driver))
+	c.memories.change(s.claim.UID, func(m *memory) { m.modifyUnable = desired })
+	c.fail(ctx, s, reasonModifyFailed, lifecycle.UnableToModify(c.env.Driver))
 }

@@ -10,18 +10,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // expansion is how the driver's volumes grow.
 type expansion struct {
-	controller, node bool
-	modes            claim.Modes
+	lifecycle.Expands
+	modes claim.Modes
 }
 
-// expansion asks for the node's part only where the controller has none: then
-// the kubelet does all of it. A controller need not serve the Node service.
+// expansion asks for the node's part only if the controller has none: then the
+// kubelet does all of it. A driver may lack the Node service.
 func (c *Controller) expansion(ctx context.Context) (expansion, error) {
 	ctx, cancel := c.env.Call(ctx)
 	defer cancel()
@@ -29,15 +30,15 @@ func (c *Controller) expansion(ctx context.Context) (expansion, error) {
 	if err != nil {
 		return expansion{}, fmt.Errorf("ask what the driver's controller can do: %w", err)
 	}
-	can := expansion{controller: controller.Expand, modes: claim.Modes{SingleNodeMultiWriter: controller.SingleNodeMultiWriter}}
-	if can.controller {
+	can := expansion{lifecycle.Expands{Controller: controller.Expand}, claim.Modes{SingleNodeMultiWriter: controller.SingleNodeMultiWriter}}
+	if can.Controller {
 		return can, nil
 	}
 	node, err := c.env.CSI.NodeCapabilities(ctx)
-	if err != nil && !errors.Is(err, backend.ErrUnsupported) {
+	if err != nil && !client.Lacks(err) {
 		return expansion{}, fmt.Errorf("ask what the driver's node service can do: %w", err)
 	}
-	can.node = err == nil && node.Expand
+	can.Node = err == nil && node.Expand
 	return can, nil
 }
 
@@ -47,65 +48,54 @@ func (c *Controller) expansion(ctx context.Context) (expansion, error) {
 func (c *Controller) resize(ctx context.Context, s subject) (time.Duration, error) {
 	view := claim.ResizeOf(s.claim, s.volume)
 	if !view.Asked() {
-		c.memories.change(s.claim.UID, forgetResize)
+		c.memories.change(s.claim.UID, forgetExpand)
 		return 0, nil
 	}
 	can, err := c.expansion(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if !can.controller && !can.node {
-		c.resizeUnable(ctx, s, view.Wanted.String())
-		return 0, nil
-	}
-	known := c.memories.of(s.claim.UID)
-	view.NodeOnly, view.Failed = !can.controller, known.resizeFailed
-	target, todo := view.Target()
-	if !todo {
+	switch step := lifecycle.NextExpand(view, can.Expands, c.memories.of(s.claim.UID).expand, time.Now()); step.Action {
+	case lifecycle.ExpandNothing:
 		return 0, nil // the kubelet's turn
+	case lifecycle.ExpandUnable:
+		c.expandUnable(ctx, s, view.Wanted.String())
+		return 0, nil
+	case lifecycle.ExpandWait:
+		return step.After, nil
+	default:
+		return c.grow(ctx, s, step, can.modes)
 	}
-	if view.Repeats(target) {
-		// The first repetition reaches the driver: it may have been mended.
-		if rest := known.resizeSlow.rest(target.String(), time.Now()); rest > 0 {
-			return rest, nil
-		}
-		c.memories.change(s.claim.UID, func(m *memory) {
-			m.resizeSlow = slow{target.String(), time.Now().Add(c.options.InfeasiblePause)}
-		})
-	}
-	return c.grow(ctx, s, target, can)
 }
 
-func forgetResize(m *memory) {
-	m.resizeFailed, m.refused, m.resizeSlow, m.resizeUnable = false, time.Time{}, slow{}, ""
-}
+func forgetExpand(m *memory) { m.expand, m.expandUnable = lifecycle.History{}, "" }
 
 // grow takes a claim to a target: the intent, the call, the outcome.
-func (c *Controller) grow(ctx context.Context, s subject, target resource.Quantity, can expansion) (time.Duration, error) {
+func (c *Controller) grow(ctx context.Context, s subject, step lifecycle.ExpandStep, modes claim.Modes) (time.Duration, error) {
 	var request *csi.ControllerExpandVolumeRequest
-	if can.controller {
+	if step.Action == lifecycle.ExpandCall {
 		var err error
-		if request, err = c.expandRequest(ctx, s.volume, target, can.modes); err != nil {
+		if request, err = c.expandRequest(ctx, s.volume, step.Target, modes); err != nil {
 			c.fail(ctx, s, reasonResizeFailed, brief(err))
 			return 0, err
 		}
 	}
-	s, err := c.begin(ctx, s, func(pvc *corev1.PersistentVolumeClaim) { claim.BeginResize(pvc, target, time.Now()) })
+	s, err := c.begin(ctx, s, func(pvc *corev1.PersistentVolumeClaim) { claim.BeginResize(pvc, step.Target, time.Now()) })
 	if err != nil {
 		return 0, err
 	}
 	if err := c.env.Failpoints.Hit("resize/begun"); err != nil {
 		return 0, err
 	}
-	if !can.controller { // the kubelet does it; the size is known beforehand
-		return 0, c.grown(ctx, s, target, true)
+	if request == nil { // the kubelet does it; the size is known beforehand
+		return 0, c.grown(ctx, s, step.Target, true)
 	}
 	if by := c.usedBy(ctx, s); by != "" {
-		err := fmt.Errorf("the driver expands volume %s only while it is not in use, and it is used by %s", request.GetVolumeId(), by)
+		err := lifecycle.InUseError(request.GetVolumeId(), by)
 		c.fail(ctx, s, reasonResizeFailed, brief(err))
 		return 0, err
 	}
-	return c.expand(ctx, s, target, request)
+	return c.expand(ctx, s, step, request)
 }
 
 func (c *Controller) expandRequest(ctx context.Context, volume *corev1.PersistentVolume, target resource.Quantity, modes claim.Modes) (*csi.ControllerExpandVolumeRequest, error) {
@@ -125,16 +115,16 @@ func (c *Controller) expandRequest(ctx context.Context, volume *corev1.Persisten
 	}, nil
 }
 
-func (c *Controller) expand(ctx context.Context, s subject, target resource.Quantity, request *csi.ControllerExpandVolumeRequest) (time.Duration, error) {
-	c.tell(s, reasonResizing, fmt.Sprintf("expanding volume %s to %s", request.GetVolumeId(), target.String()))
+func (c *Controller) expand(ctx context.Context, s subject, step lifecycle.ExpandStep, request *csi.ControllerExpandVolumeRequest) (time.Duration, error) {
+	c.tell(s, reasonResizing, fmt.Sprintf("expanding volume %s to %s", request.GetVolumeId(), step.Target.String()))
 	answer, err := c.callExpand(ctx, request)
 	if err == nil {
-		err = claim.CheckExpanded(request.GetVolumeId(), target, answer.GetCapacityBytes())
+		err = claim.CheckExpanded(request.GetVolumeId(), step.Target, answer.GetCapacityBytes())
 	}
 	if err != nil {
-		return c.resizeFailed(ctx, s, target, err)
+		return c.expandFailed(ctx, s, step, err)
 	}
-	c.memories.change(s.claim.UID, forgetResize)
+	c.memories.change(s.claim.UID, forgetExpand)
 	if err := c.env.Failpoints.Hit("resize/called"); err != nil {
 		return 0, err
 	}
@@ -197,34 +187,36 @@ func (c *Controller) writeCapacity(ctx context.Context, s subject, size resource
 	return c.patchVolume(ctx, s.volume, change)
 }
 
-// resizeFailed remembers, tells and writes down how an attempt ended.
-func (c *Controller) resizeFailed(ctx context.Context, s subject, target resource.Quantity, failure error) (time.Duration, error) {
-	outcome := claim.Classify(claim.CallExpand, failure)
-	c.memories.change(s.claim.UID, func(m *memory) {
-		m.resizeFailed, m.refused = outcome != claim.OutcomeUncertain, time.Time{}
-		if outcome == claim.OutcomeInUse {
-			m.refused = time.Now()
-		}
-	})
+// expandFailed records how an attempt ended: in memory, in an event and in the
+// claim's status.
+func (c *Controller) expandFailed(ctx context.Context, s subject, step lifecycle.ExpandStep, failure error) (time.Duration, error) {
+	then := lifecycle.AfterFailedExpand(step, failure, time.Now(), c.options.InfeasiblePause)
+	c.memories.change(s.claim.UID, func(m *memory) { m.expand = then.History })
 	c.fail(ctx, s, reasonResizeFailed, brief(failure))
 	err := c.record(ctx, s, func(pvc *corev1.PersistentVolumeClaim) {
-		claim.FailResize(pvc, outcome, brief(failure), time.Now())
+		claim.FailResize(pvc, then.Outcome, brief(failure), time.Now())
 	})
-	if err != nil {
-		return 0, errors.Join(failure, err)
-	}
-	rest := c.memories.of(s.claim.UID).resizeSlow.rest(target.String(), time.Now())
-	if outcome == claim.OutcomeInfeasible && rest > 0 {
-		return rest, nil // refused twice: not a failure to be repeated soon
+	return again(then, failure, err)
+}
+
+// again returns what the queue does after a failed attempt; recording is the error
+// of writing it down.
+func again(then lifecycle.Failure, failure, recording error) (time.Duration, error) {
+	switch {
+	case recording != nil:
+		return 0, errors.Join(failure, recording)
+	case then.Pause > 0:
+		return then.Pause, nil
 	}
 	return 0, failure
 }
 
-// resizeUnable tells once per wish that the driver does not expand volumes.
-func (c *Controller) resizeUnable(ctx context.Context, s subject, wish string) {
-	if c.memories.of(s.claim.UID).resizeUnable == wish {
+// expandUnable writes one event for each desired size that the driver does not
+// expand volumes.
+func (c *Controller) expandUnable(ctx context.Context, s subject, desired string) {
+	if c.memories.of(s.claim.UID).expandUnable == desired {
 		return
 	}
-	c.memories.change(s.claim.UID, func(m *memory) { m.resizeUnable = wish })
-	c.fail(ctx, s, reasonResizeFailed, fmt.Sprintf("driver %s cannot expand volumes: it has EXPAND_VOLUME neither in its controller nor in its node service", c.env.Driver))
+	c.memories.change(s.claim.UID, func(m *memory) { m.expandUnable = desired })
+	c.fail(ctx, s, reasonResizeFailed, lifecycle.UnableToExpand(c.env.Driver))
 }

@@ -372,7 +372,7 @@ func TestResize_memoryGoesWithTheClaim(t *testing.T) {
 	c, _ := w.runIn(w.Env)
 	w.change(asking(10))
 	w.saying(corev1.PersistentVolumeClaimControllerResizeError, "broken")
-	if !c.memories.of("uid-data").resizeFailed {
+	if !c.memories.of("uid-data").expand.Final {
 		t.Error("a final error is not remembered")
 	}
 	w.Delete(dataClaim())

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
@@ -167,16 +166,6 @@ func brief(err error) string {
 		end--
 	}
 	return text[:end] + ellipsis
-}
-
-// codeName is the name of the gRPC code in a driver's answer; Unknown for what
-// is no answer.
-func codeName(err error) string {
-	var answer *client.Error
-	if errors.As(err, &answer) {
-		return answer.Code
-	}
-	return "Unknown"
 }
 
 // unless is nil for the error that needs nothing done.
