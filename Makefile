@@ -137,6 +137,12 @@ test-docs: export HOLDFAST_TEST_BIN = $(CURDIR)/bin
 test-docs: test-packages build
 	$(ROOT) $(GO) test -tags $(TAGS),docs -count=1 -v -timeout 30m -exec $(CURDIR)/test/isolated ./test/docs
 
+# The tutorial of a cluster in the same way: a Kubernetes of two nodes starts.
+.PHONY: test-docs-kubernetes
+test-docs-kubernetes: export HOLDFAST_TEST_BIN = $(CURDIR)/bin
+test-docs-kubernetes: test-packages build kubernetes-binaries bin/helm
+	$(ROOT) $(GO) test -tags $(TAGS),docs -count=1 -v -timeout 30m -exec $(CURDIR)/test/isolated ./test/docs -docs.cluster
+
 # Random operations without end: of a host and two drivers that are killed at any
 # moment (some ten minutes, -soak.operations and -soak.seed say which), and ten
 # times those of `make test` of the backends.

@@ -23,6 +23,7 @@ import (
 //	COMMANDS
 //	-->
 //	<!-- test-docs: page not run: REASON -->      all blocks of the page
+//	<!-- test-docs: page cluster -->              the page runs with -docs.cluster alone
 //
 // Blocks of sh are commands; those of console have commands after "# ".
 
@@ -39,6 +40,7 @@ type block struct {
 	prints     []string
 	file       string
 	before     string
+	cluster    bool // a Kubernetes is started on the scratch machine
 }
 
 func (b block) runs() bool { return b.reason == "" && (b.info == "sh" || b.info == "console") }
@@ -68,7 +70,7 @@ var (
 // that is misspelled would leave its block to chance.
 func parse(name, page string) (blocks []block, err error) {
 	lines := strings.Split(page, "\n")
-	next, whole := block{}, ""
+	next, whole, cluster := block{}, "", false
 	for i := 0; i < len(lines); i++ {
 		if found := directive.FindStringSubmatch(lines[i]); found != nil {
 			text := found[1]
@@ -81,6 +83,10 @@ func parse(name, page string) (blocks []block, err error) {
 				whole = reason
 				continue
 			}
+			if text == "page cluster" {
+				cluster = true
+				continue
+			}
 			if err := next.direct(strings.TrimSuffix(text, "\n-->")); err != nil {
 				return nil, fmt.Errorf("%s:%d: %w", name, i+1, err)
 			}
@@ -90,7 +96,7 @@ func parse(name, page string) (blocks []block, err error) {
 		if found == nil {
 			continue
 		}
-		next.page, next.line, next.info = name, i+1, found[2]
+		next.page, next.line, next.info, next.cluster = name, i+1, found[2], cluster
 		for i++; i < len(lines) && strings.TrimSpace(lines[i]) != "```"; i++ {
 			next.text += strings.TrimPrefix(lines[i], found[1]) + "\n"
 		}
@@ -202,6 +208,9 @@ func TestParse(t *testing.T) {
 	}
 	if text := got[2].commands(); text != "three\nfour\n" {
 		t.Errorf("commands of a console: %q", text)
+	}
+	if clusters, err := parse("p", "<!-- test-docs: page cluster -->\n```sh\none\n```\n"); err != nil || len(clusters) != 1 || !clusters[0].cluster || !clusters[0].runs() {
+		t.Errorf("a page for a cluster: %#v, %v", clusters, err)
 	}
 	whole, err := parse("p", "<!-- test-docs: page not run: no Windows -->\n```sh\none\n```\n")
 	if err != nil || len(whole) != 1 || whole[0].runs() || whole[0].reason != "no Windows" {

@@ -48,7 +48,7 @@ func TestRun_ofASmallTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	// main 6, cli 6, local 13, keylock 100, fs 1, mount 3. keylock has two importers,
-	// cli has one beside its importing test.
+	// cli has one, and a test that imports it.
 	const want = `| | now |
 | --- | --- |
 | product lines (cmd, internal, proto) | 129 |
