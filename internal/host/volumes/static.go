@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // Finalizers of claims and volumes, Kubernetes' own.
@@ -134,11 +135,11 @@ func (m *Manager) changeVolume(pv *corev1.PersistentVolume, change func(*corev1.
 // endVolume deletes what is to be deleted: a released volume whose policy says
 // so, and an object that the user deleted.
 func (m *Manager) endVolume(ctx context.Context, pv *corev1.PersistentVolume) error {
-	switch {
-	case pv.Status.Phase == corev1.VolumeReleased && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete:
+	switch due := lifecycle.ReclaimDue(pv); {
+	case due == lifecycle.DueDelete:
 		return m.reclaim(ctx, pv)
 	case pv.DeletionTimestamp == nil:
-		return m.protectVolume(pv)
+		return m.protectVolume(pv, due)
 	case pv.Status.Phase == corev1.VolumeBound:
 		return waitFor(dependencies(dependency(claimResource, store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name))), reasonDeletePending,
 			"it is deleted when %s is", describeClaim(store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)))
@@ -162,35 +163,29 @@ func (m *Manager) unused(source *corev1.CSIPersistentVolumeSource) error {
 
 // protectVolume keeps the finalizers of a volume in step with its policy, which
 // the user may change.
-func (m *Manager) protectVolume(pv *corev1.PersistentVolume) error {
-	change := func(current *corev1.PersistentVolume) {
-		protect(current, volumeProtection)
-		switch {
-		case current.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete:
-			letGo(current, claim.ProvisionerFinalizer)
-		case current.Status.Phase == corev1.VolumeBound:
-			protect(current, claim.ProvisionerFinalizer)
-		}
-	}
-	wanted := pv.DeepCopy()
-	if change(wanted); slices.Equal(wanted.Finalizers, pv.Finalizers) {
+func (m *Manager) protectVolume(pv *corev1.PersistentVolume, due lifecycle.Due) error {
+	if due == lifecycle.DueNothing && slices.Contains(pv.Finalizers, volumeProtection) {
 		return nil
 	}
-	return m.changeVolume(pv, change)
+	return m.changeVolume(pv, func(current *corev1.PersistentVolume) {
+		protect(current, volumeProtection)
+		switch lifecycle.ReclaimDue(current) {
+		case lifecycle.DueProtect:
+			protect(current, claim.ProvisionerFinalizer)
+		case lifecycle.DueRelease:
+			letGo(current, claim.ProvisionerFinalizer)
+		}
+	})
 }
 
 // reclaim deletes the volume of a released PersistentVolume, then the object.
 func (m *Manager) reclaim(ctx context.Context, pv *corev1.PersistentVolume) error {
 	source := pv.Spec.CSI
-	switch twins, err := m.index.find(hasHandle(source.Driver, source.VolumeHandle)); {
+	switch twin, err := m.twin(pv); {
 	case err != nil:
 		return err
-	case len(twins) > 1:
-		twin := twins[0]
-		if twin == pv.Name {
-			twin = twins[1]
-		}
-		return waitFor(dependencies(dependency(volumeResource, twin)), "", "PersistentVolume %q stands for the same volume", twin)
+	case twin != "":
+		return waitFor(dependencies(dependency(volumeResource, twin)), "", "PersistentVolume %q names the same volume", twin)
 	}
 	if err := m.unused(source); err != nil {
 		return err
@@ -210,6 +205,25 @@ func (m *Manager) reclaim(ctx context.Context, pv *corev1.PersistentVolume) erro
 		return err
 	}
 	return m.removeVolume(pv)
+}
+
+// twin is another PersistentVolume that keeps a volume, "" if there is none.
+func (m *Manager) twin(pv *corev1.PersistentVolume) (string, error) {
+	names, err := m.index.find(hasHandle(pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle))
+	if err != nil || len(names) < 2 {
+		return "", err
+	}
+	var same []*corev1.PersistentVolume
+	for _, name := range names {
+		found, err := m.volume(name)
+		if err != nil {
+			return "", err
+		}
+		if found != nil {
+			same = append(same, found)
+		}
+	}
+	return lifecycle.FindTwin(slices.Values(same), pv, nil), nil
 }
 
 // removeVolume removes the object, or what keeps it here. Finalizers of others

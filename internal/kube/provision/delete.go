@@ -3,6 +3,7 @@ package provision
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -12,44 +13,19 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // deleteWithoutSecret, set to "true" on a PersistentVolume, has its volume
 // deleted although the secret for that is gone.
 const deleteWithoutSecret = "holdfast.dev/delete-without-secret"
 
-// due is what there is to do for a PersistentVolume.
-type due int
-
-const (
-	dueNothing due = iota
-	dueProtect     // the finalizer is missing
-	dueLetGo       // the finalizer holds what is not to be deleted
-	dueDelete      // delete the volume, then the object
-)
-
-func (d due) String() string { return [...]string{"nothing", "protect", "let go", "delete"}[d] }
-
-// due decides by the object alone. A PersistentVolume written by hand
-// for a volume of this driver is served like one that was made here
-// (KEP 2644, HonorPVReclaimPolicy).
-func (c *Controller) due(pv *corev1.PersistentVolume) due {
-	policy, held := pv.Spec.PersistentVolumeReclaimPolicy, has(pv.Finalizers, claim.ProvisionerFinalizer)
-	switch {
-	case !c.env.Scope.OwnsVolume(pv) && !c.env.Scope.Unplaced(pv):
-		return dueNothing
-	case policy != corev1.PersistentVolumeReclaimDelete:
-		if held {
-			return dueLetGo
-		}
-	case pv.Status.Phase == corev1.VolumeReleased:
-		if held || pv.DeletionTimestamp == nil {
-			return dueDelete
-		}
-	case pv.Status.Phase == corev1.VolumeBound && pv.DeletionTimestamp == nil && !held:
-		return dueProtect
+// due is what a PersistentVolume needs of this process.
+func (c *Controller) due(pv *corev1.PersistentVolume) lifecycle.Due {
+	if !c.env.Scope.OwnsVolume(pv) && !c.env.Scope.Unplaced(pv) {
+		return lifecycle.DueNothing
 	}
-	return dueNothing
+	return lifecycle.ReclaimDue(pv)
 }
 
 // syncVolume does what there is to do for one PersistentVolume.
@@ -59,25 +35,25 @@ func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration
 		return 0, nil
 	}
 	due := c.due(pv)
-	if due == dueNothing {
+	if due == lifecycle.DueNothing {
 		return 0, nil
 	}
 	if own, err := c.env.OwnsVolume(ctx, pv); err != nil || !own {
 		return 0, err
 	}
 	switch due {
-	case dueProtect:
+	case lifecycle.DueProtect:
 		return 0, c.patchVolume(ctx, pv, func(pv *corev1.PersistentVolume) []cluster.Op {
 			return cluster.AddFinalizers(pv, claim.ProvisionerFinalizer)
 		})
-	case dueLetGo:
+	case lifecycle.DueRelease:
 		// Without the finalizer the object may be gone at once, and no longer shows
 		// that the intent has come to its end.
 		if err := c.forgetRecord(ctx, pv); err != nil {
 			return 0, err
 		}
 		return 0, c.letGo(ctx, pv, claim.ProvisionerFinalizer)
-	case dueDelete:
+	case lifecycle.DueDelete:
 		return c.reclaim(ctx, pv)
 	}
 	return 0, nil
@@ -85,9 +61,9 @@ func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration
 
 // reclaim deletes the volume of a released PersistentVolume, then the object.
 func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (time.Duration, error) {
-	if node, attached := c.attachedTo(pv); attached {
-		// The end of the attachment brings it here again.
-		c.tell(pv, reasonFailedDelete, "persistentvolume %s is still attached to node %s", pv.Name, node)
+	if reason := c.keptBy(pv); reason != "" {
+		// The end of the attachment, or of the other object, brings it here again.
+		c.tell(pv, reasonFailedDelete, "%s", reason)
 		return lookAgain, nil
 	}
 	// Deleting data cannot be undone: the object's own state decides, not a cache.
@@ -97,7 +73,7 @@ func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (
 		return 0, nil
 	case err != nil:
 		return 0, fmt.Errorf("read PersistentVolume %q before its volume is deleted: %w", pv.Name, err)
-	case live.UID != pv.UID || !c.made(live) || c.due(live) != dueDelete:
+	case live.UID != pv.UID || !c.made(live) || c.due(live) != lifecycle.DueDelete:
 		return 0, nil // the watch brings what it is now
 	}
 	began := time.Now()
@@ -112,6 +88,21 @@ func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (
 		c.options.Observer.Deleted(live)
 	}
 	return 0, nil
+}
+
+// keptBy returns why a volume is not deleted yet: a node has it, or another
+// PersistentVolume names it; "" if nothing keeps it.
+func (c *Controller) keptBy(pv *corev1.PersistentVolume) string {
+	same := c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(c.env.Driver, pv.Spec.CSI.VolumeHandle))
+	for _, pv := range same {
+		if node, attached := c.attachedTo(pv); attached && !c.elsewhereVolume(pv) {
+			return fmt.Sprintf("persistentvolume %s is still attached to node %s", pv.Name, node)
+		}
+	}
+	if twin := lifecycle.FindTwin(slices.Values(same), pv, c.elsewhereVolume); twin != "" {
+		return fmt.Sprintf("PersistentVolume %q names the same volume", twin)
+	}
+	return ""
 }
 
 func (c *Controller) attachedTo(pv *corev1.PersistentVolume) (node string, attached bool) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
@@ -45,46 +46,41 @@ func at(node string) func(*corev1.PersistentVolume) {
 	}
 }
 
-func TestDue_byTheObjectAlone(t *testing.T) {
-	type changes []func(*corev1.PersistentVolume)
-	cases := []struct {
-		name   string
-		change changes
-		want   due
-	}{
-		{"bound", nil, dueNothing},
-		{"bound, no finalizer", changes{free}, dueProtect},
-		{"bound, written by hand", changes{static}, dueProtect},
-		{"bound, being deleted", changes{terminating}, dueNothing},
-		{"bound, being deleted, no finalizer", changes{terminating, free}, dueNothing},
-		{"bound, Retain, no finalizer", changes{keeps, free}, dueNothing},
-		{"bound, Retain", changes{keeps}, dueLetGo},
-		{"released", changes{released}, dueDelete},
-		{"released, no finalizer", changes{released, free}, dueDelete},
-		{"released, being deleted", changes{released, terminating}, dueDelete},
-		{"released, being deleted, no finalizer", changes{released, terminating, free}, dueNothing},
-		{"released, Retain", changes{released, keeps}, dueLetGo},
-		{"released, Retain, no finalizer", changes{released, keeps, free}, dueNothing},
-		{"failed", changes{func(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumeFailed }}, dueNothing},
-	}
-	env := newWorld(t).NewEnv()
-	central := New(env, Options{})
-	for _, c := range cases {
-		if got := central.due(newVolume("a", c.change...)); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
-	}
+func TestDue_ofThisNodeAlone(t *testing.T) {
 	node := newWorld(t).NewEnv()
 	node.Scope = cluster.Scope{Node: "n1", Segments: map[string]string{"node": "n1"}}
 	local := New(node, Options{})
-	for place, want := range map[string]due{"n1": dueDelete, "n2": dueNothing} {
+	for place, want := range map[string]lifecycle.Due{"n1": lifecycle.DueDelete, "n2": lifecycle.DueNothing} {
 		if got := local.due(newVolume("a", released, at(place))); got != want {
 			t.Errorf("on node n1, a released volume of %s: %v, want %v", place, got, want)
 		}
 	}
-	if got := local.due(newVolume("a", released)); got != dueDelete { // if the driver has it
+	if got := local.due(newVolume("a", released)); got != lifecycle.DueDelete { // if the driver has it
 		t.Errorf("on node n1, a released volume of no place: %v", got)
 	}
+}
+
+// A volume that another PersistentVolume names is not deleted, as on the host: an
+// administrator made that object to keep the data, or a user's claim is bound to it.
+func TestDelete_waitsForAnotherPersistentVolumeOfTheVolume(t *testing.T) {
+	other := func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "id-pvc-uid-a" }
+	w := newWorld(t, newClass(), newVolume("a", released), newVolume("b", other, keeps, free))
+	w.Driver.AddVolume("id-pvc-uid-a", 1)
+	w.run()
+	w.event(`Normal VolumeFailedDelete pvc-uid-a: PersistentVolume "pvc-uid-b" names the same volume`)
+	if w.Driver.Count("DeleteVolume") > 0 {
+		t.Error("a volume that another PersistentVolume names was deleted")
+	}
+	w.Delete(newVolume("b"))
+	w.gone()
+}
+
+func TestDelete_twoObjectsOfOneVolumeGoTogether(t *testing.T) {
+	other := func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "id-pvc-uid-a" }
+	w := newWorld(t, newClass(), newVolume("a", released), newVolume("b", other, released))
+	w.Driver.AddVolume("id-pvc-uid-a", 1)
+	w.run()
+	w.gone()
 }
 
 func TestDelete_ofWhatIsNotOurs(t *testing.T) {

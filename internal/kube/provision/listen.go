@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // listen turns changes of objects into work. Nothing is looked at again just
@@ -134,6 +135,9 @@ func (c *Controller) classChanged(old, now *storagev1.StorageClass) {
 }
 
 func (c *Controller) volumeChanged(old, now *corev1.PersistentVolume) {
+	if old != nil && (now == nil || lifecycle.ReclaimDue(now) != lifecycle.ReclaimDue(old)) {
+		c.wakeTwins(old)
+	}
 	if now == nil {
 		// A claim may wait for the end of an object of its volume's name.
 		if old.Spec.ClaimRef != nil && c.made(old) {
@@ -142,11 +146,24 @@ func (c *Controller) volumeChanged(old, now *corev1.PersistentVolume) {
 		}
 		return
 	}
-	if c.made(now) && c.due(now) != dueNothing {
+	if c.made(now) && c.due(now) != lifecycle.DueNothing {
 		if old != nil && old.Spec.PersistentVolumeReclaimPolicy != now.Spec.PersistentVolumeReclaimPolicy {
 			c.volumeQueue.Forget(now.Name)
 		}
 		c.volumeQueue.Add(now.Name)
+	}
+}
+
+// wakeTwins looks again at the other PersistentVolumes of a volume: they may have
+// waited for this one.
+func (c *Controller) wakeTwins(pv *corev1.PersistentVolume) {
+	if pv.Spec.CSI == nil {
+		return
+	}
+	for _, twin := range c.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle)) {
+		if twin.Name != pv.Name && c.made(twin) && c.due(twin) != lifecycle.DueNothing {
+			c.volumeQueue.Add(twin.Name)
+		}
 	}
 }
 

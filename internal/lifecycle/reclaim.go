@@ -1,0 +1,65 @@
+package lifecycle
+
+import (
+	"iter"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+)
+
+// Due is what a PersistentVolume needs next, by itself alone.
+type Due int
+
+const (
+	// DueNothing: its claim, its administrator or the attacher comes first.
+	DueNothing Due = iota
+	// DueProtect: put claim.ProvisionerFinalizer on.
+	DueProtect
+	// DueRelease: take claim.ProvisionerFinalizer off, since the volume is to stay.
+	DueRelease
+	// DueDelete: delete the volume, then the object.
+	DueDelete
+)
+
+func (d Due) String() string { return [...]string{"nothing", "protect", "release", "delete"}[d] }
+
+// ReclaimDue decides about a PersistentVolume by its policy and phase. One that was
+// written by hand is served like one that was provisioned (KEP 2644,
+// HonorPVReclaimPolicy). An object that is being deleted without the finalizer takes
+// no volume with it: it may be gone before the driver answers.
+func ReclaimDue(pv *corev1.PersistentVolume) Due {
+	protected := slices.Contains(pv.Finalizers, claim.ProvisionerFinalizer)
+	switch {
+	case pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete:
+		if protected {
+			return DueRelease
+		}
+	case pv.Status.Phase == corev1.VolumeReleased:
+		if protected || pv.DeletionTimestamp == nil {
+			return DueDelete
+		}
+	case pv.Status.Phase == corev1.VolumeBound && pv.DeletionTimestamp == nil && !protected:
+		return DueProtect
+	}
+	return DueNothing
+}
+
+// FindTwin finds another PersistentVolume of the same driver's volume, which keeps
+// the volume from being deleted; "" if there is none. One whose volume is due to be
+// deleted too keeps nothing: either may come first. elsewhere is as in FindHolder.
+func FindTwin(volumes iter.Seq[*corev1.PersistentVolume], pv *corev1.PersistentVolume, elsewhere func(*corev1.PersistentVolume) bool) string {
+	others := func(yield func(*corev1.PersistentVolume) bool) {
+		for other := range volumes {
+			if other.Name != pv.Name && ReclaimDue(other) != DueDelete && !yield(other) {
+				return
+			}
+		}
+	}
+	twin := FindHolder(others, pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle, elsewhere)
+	if twin.Elsewhere {
+		return ""
+	}
+	return twin.Name
+}
