@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/node/windows"
 )
 
@@ -42,7 +42,7 @@ func (f *driverFlags) checkWindowsHost(flags *pflag.FlagSet) error {
 
 // windowsHost is a Windows machine and what is to be closed with it.
 type windowsHost struct {
-	hub   hub.Host
+	api   api.Host
 	close func() error
 }
 
@@ -53,7 +53,7 @@ func (d *driverProcess) newWindowsEngine(ctx context.Context, traits backend.Tra
 	}
 	d.host = host
 	return windows.New(windows.Options{
-		Host: host.hub, Backend: d.backend.windows, KubeletDir: d.config.kubeletDir,
+		Host: host.api, Backend: d.backend.windows, KubeletDir: d.config.kubeletDir,
 		Logger: d.config.logger, Failpoints: d.config.points, Traits: traits, Wait: d.config.ebs.deviceWait,
 	})
 }

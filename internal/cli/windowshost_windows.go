@@ -32,7 +32,7 @@ func openWindowsHost(ctx context.Context, c driverConfig) (*windowsHost, error) 
 		if err != nil {
 			return nil, err
 		}
-		return &windowsHost{hub: proxy.Host(), close: proxy.Close}, nil
+		return &windowsHost{api: proxy.Host(), close: proxy.Close}, nil
 	}
 	rules, err := paths.New(c.kubeletDir)
 	if err != nil {
@@ -45,7 +45,7 @@ func openWindowsHost(ctx context.Context, c driverConfig) (*windowsHost, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &windowsHost{hub: machine.Hub(), close: func() error { machine.Close(); return nil }}, nil
+	return &windowsHost{api: machine.API(), close: func() error { machine.Close(); return nil }}, nil
 }
 
 // userOfProcess is the SID of the user that this process runs as.

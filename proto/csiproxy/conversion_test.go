@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1alpha1"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1beta1"
@@ -27,17 +27,17 @@ func FuzzDisks_acrossVersions(f *testing.F) {
 	f.Add(uint32(0), true, "x", "-1", "4294967296", "", "\xff", "", int64(0), false, false, "")
 	f.Add(uint32(1), false, "", "", "", "", "", "", int64(0), false, false, "")
 	f.Fuzz(func(t *testing.T, number uint32, located bool, adapter, bus, target, lun, page83, serial string, size int64, online, readOnly bool, problem string) {
-		disk := hub.Disk{Number: number, Page83: page83, SerialNumber: serial, Size: size, Online: online, ReadOnly: readOnly}
+		disk := api.Disk{Number: number, Page83: page83, SerialNumber: serial, Size: size, Online: online, ReadOnly: readOnly}
 		if page83 != "" {
-			disk.Identifiers = []hub.DiskIdentifier{{CodeSet: 1, Type: 3, Association: number, Value: page83}, {CodeSet: 2, Value: serial}}
+			disk.Identifiers = []api.DiskIdentifier{{CodeSet: 1, Type: 3, Association: number, Value: page83}, {CodeSet: 2, Value: serial}}
 		}
 		if located {
-			disk.Location = &hub.DiskLocation{Adapter: adapter, Bus: bus, Target: target, LUN: lun}
+			disk.Location = &api.DiskLocation{Adapter: adapter, Bus: bus, Target: target, LUN: lun}
 		}
 		if problem != "" {
 			disk.Problem = errors.New(problem)
 		}
-		disks := []hub.Disk{disk}
+		disks := []api.Disk{disk}
 		stable, beta := v1.DiskLocationsFromHub(disks)[number], v1beta1.DiskLocationsFromHub(disks)[number]
 		alpha := v1alpha1.DiskLocationsFromHub(disks)[strconv.FormatUint(uint64(number), 10)]
 		if (stable == nil) != (beta == nil) || stable != nil && (stable.GetAdapter() != beta.GetAdapter() || stable.GetBus() != beta.GetBus() || stable.GetTarget() != beta.GetTarget() || stable.GetLun() != beta.GetLun()) {
@@ -60,7 +60,7 @@ func FuzzDisks_acrossVersions(f *testing.F) {
 	})
 }
 
-func checkDisk(t *testing.T, disk, back hub.Disk) {
+func checkDisk(t *testing.T, disk, back api.Disk) {
 	t.Helper()
 	if fmt.Sprint(disk.Problem) != fmt.Sprint(back.Problem) {
 		t.Errorf("problem %v came back as %v", disk.Problem, back.Problem)
@@ -111,9 +111,9 @@ func FuzzLogin_acrossVersions(f *testing.F) {
 			t.Error(err)
 		case err != nil && plain && port < 65536:
 			t.Errorf("portal %q: %v", portal, err)
-		case err == nil && (number != lun || alpha.IQN != iqn || alpha.Username != user || alpha.Secret != hub.Secret(secret)):
+		case err == nil && (number != lun || alpha.IQN != iqn || alpha.Username != user || alpha.Secret != api.Secret(secret)):
 			t.Errorf("v1alpha1 %v, LUN %d", alpha, number)
-		case err == nil && plain && alpha.Portal != (hub.Portal{Address: address, Port: port}):
+		case err == nil && plain && alpha.Portal != (api.Portal{Address: address, Port: port}):
 			t.Errorf("portal %q is %v", portal, alpha.Portal)
 		}
 		if err != nil && len(secret) > 8 && strings.Contains(err.Error(), secret) && !strings.Contains(portal, secret) {
@@ -141,7 +141,7 @@ func FuzzPortal_ofV1alpha1(f *testing.F) {
 }
 
 func TestPortal_ofV1alpha1(t *testing.T) {
-	for text, want := range map[string]hub.Portal{
+	for text, want := range map[string]api.Portal{
 		"10.0.0.1":       {Address: "10.0.0.1"},
 		"10.0.0.1:3261":  {Address: "10.0.0.1", Port: 3261},
 		"storage":        {Address: "storage"},

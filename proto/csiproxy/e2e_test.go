@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/proxytest"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/client"
@@ -190,7 +190,7 @@ func TestE2E_remoteVolumesInEachVersion(t *testing.T) {
 			w := newWorld(t, name)
 			portal := &v1.ISCSIPortal{Address: "10.0.0.1", Port: 3260}
 			w.must(w.AddTarget(windows.ISCSITarget{
-				Portal: hub.Portal{Address: "10.0.0.1", Port: 3260}, IQN: iqn, User: "u", Secret: chapSecret,
+				Portal: api.Portal{Address: "10.0.0.1", Port: 3260}, IQN: iqn, User: "u", Secret: chapSecret,
 				LUNs: []windows.DiskSpec{{Serial: "lun0", Size: gib}, {Serial: "lun1", Size: gib}},
 			}))
 			request := &v1.MountISCSILunRequest{

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	. "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+
 	"github.com/holdfast-csi/holdfast/proto/csiproxy"
 )
 
@@ -190,7 +190,7 @@ func TestVersions_eachHasWhatTheKEPNames(t *testing.T) {
 			t.Errorf("pipe %s, want %s", definition.Pipe(), want)
 		}
 	}
-	if !slices.IsSortedFunc(names, func(a, b string) int { return version.Compare(b, a) }) {
+	if !slices.IsSortedFunc(names, func(a, b string) int { return api.CompareVersions(b, a) }) {
 		t.Errorf("versions %q are not from the newest", names)
 	}
 }
@@ -282,7 +282,7 @@ func TestVersions_unknownAuthenticationIsRefused(t *testing.T) {
 
 func TestListDisks_tellsAllThatIsKnown(t *testing.T) {
 	machine := Answering()
-	machine.DiskList = []hub.Disk{{Number: 8, Size: 64 << 30, Online: true, ReadOnly: true, Problem: errors.New("half of it")}}
+	machine.DiskList = []api.Disk{{Number: 8, Size: 64 << 30, Online: true, ReadOnly: true, Problem: errors.New("half of it")}}
 	server := Serve(t, csiproxy.Versions()[0], machine.Host())
 	response, err := server.Call(t, "ListDisks", nil)
 	want := Sub(1, Number(1, 8), Sub(3), Number(4, 64<<30), Yes(5), Yes(6), Text(7, "half of it"))
@@ -295,7 +295,7 @@ func TestListDisks_tellsAllThatIsKnown(t *testing.T) {
 func TestVersions_aBrokenDiskIsLeftOut(t *testing.T) {
 	for _, definition := range csiproxy.Versions() {
 		machine := Answering()
-		machine.DiskList = append(machine.DiskList, hub.Disk{Number: 9, Problem: backend.ErrUnavailable}, hub.Disk{Number: 10, Location: &hub.DiskLocation{LUN: "x"}})
+		machine.DiskList = append(machine.DiskList, api.Disk{Number: 9, Problem: backend.ErrUnavailable}, api.Disk{Number: 10, Location: &api.DiskLocation{LUN: "x"}})
 		server := Serve(t, definition, machine.Host())
 		for _, method := range []string{"GetDiskLocations", "GetDiskIDs"} {
 			if response, err := server.Call(t, method, nil); err != nil || len(response) == 0 {

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
@@ -226,7 +226,7 @@ type targetJSON struct {
 
 func (c *controller) addTarget(request targetJSON) (any, error) {
 	spec := ISCSITarget{
-		Portal: hub.Portal{Address: request.Address, Port: request.Port}, IQN: request.IQN,
+		Portal: api.Portal{Address: request.Address, Port: request.Port}, IQN: request.IQN,
 		User: request.User, Secret: request.Secret, MutualSecret: request.MutualSecret,
 	}
 	for _, lun := range request.LUNs {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
@@ -22,7 +22,7 @@ const (
 
 // ISCSITarget is a target in the network.
 type ISCSITarget struct {
-	Portal hub.Portal
+	Portal api.Portal
 	IQN    string
 	// User and Secret are what CHAP asks for; "" for a target that asks for nothing.
 	// MutualSecret is what the target proves itself with.
@@ -41,7 +41,7 @@ type target struct {
 type session struct {
 	id     win32.SessionID
 	target *target
-	portal hub.Portal
+	portal api.Portal
 	since  time.Time
 }
 
@@ -60,15 +60,15 @@ func (m *Machine) busyAtFirst(s *session) error {
 // initiator is what the machine's initiator knows.
 type initiator struct {
 	targets    []*target // in the network
-	portals    []hub.Portal
-	found      map[hub.Portal][]string
+	portals    []api.Portal
+	found      map[api.Portal][]string
 	sessions   []*session
 	logins     uint64
-	persistent []hub.ISCSILogin
+	persistent []api.ISCSILogin
 	secret     string
 }
 
-func port(portal hub.Portal) hub.Portal {
+func port(portal api.Portal) api.Portal {
 	portal.Address = strings.ToLower(portal.Address)
 	if portal.Port == 0 {
 		portal.Port = defaultPort
@@ -129,7 +129,7 @@ func (m *Machine) session(id win32.SessionID) *session {
 }
 
 // discover asks a portal for its targets.
-func (m *Machine) discover(portal hub.Portal) error {
+func (m *Machine) discover(portal api.Portal) error {
 	var iqns []string
 	for _, t := range m.iscsi.targets {
 		if t.Portal == portal && !t.away {
@@ -140,14 +140,14 @@ func (m *Machine) discover(portal hub.Portal) error {
 		return win32.ISDSCConnectionFailed
 	}
 	if m.iscsi.found == nil {
-		m.iscsi.found = map[hub.Portal][]string{}
+		m.iscsi.found = map[api.Portal][]string{}
 	}
 	m.iscsi.found[portal] = iqns
 	return nil
 }
 
 // login makes a session.
-func (m *Machine) login(login hub.ISCSILogin) (*session, error) {
+func (m *Machine) login(login api.ISCSILogin) (*session, error) {
 	portal := port(login.Portal)
 	known := func(iqn string) bool { return strings.EqualFold(iqn, login.IQN) }
 	t := m.target(login.IQN)
@@ -176,15 +176,15 @@ func (m *Machine) login(login hub.ISCSILogin) (*session, error) {
 
 // authenticate is CHAP (RFC 7143, section 9.2): both sides must want it, and
 // secrets without IPsec have 12 to 16 bytes.
-func (m *Machine) authenticate(t *target, login hub.ISCSILogin) error {
+func (m *Machine) authenticate(t *target, login api.ISCSILogin) error {
 	secret := login.Secret.Reveal()
 	switch login.Auth {
-	case hub.NoAuth:
+	case api.NoAuth:
 		if t.Secret != "" {
 			return win32.ISDSCAuthenticationFailure
 		}
 		return nil
-	case hub.OneWayCHAP, hub.MutualCHAP:
+	case api.OneWayCHAP, api.MutualCHAP:
 	default:
 		return win32.ISDSCInvalidLogonAuthType
 	}
@@ -193,7 +193,7 @@ func (m *Machine) authenticate(t *target, login hub.ISCSILogin) error {
 		return win32.ISDSCInvalidCHAPSecret
 	case t.Secret == "" || t.User != login.Username || t.Secret != secret:
 		return win32.ISDSCAuthenticationFailure
-	case login.Auth == hub.MutualCHAP && (m.iscsi.secret == "" || m.iscsi.secret != t.MutualSecret):
+	case login.Auth == api.MutualCHAP && (m.iscsi.secret == "" || m.iscsi.secret != t.MutualSecret):
 		return win32.ISDSCAuthenticationFailure
 	}
 	return nil

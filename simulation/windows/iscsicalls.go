@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
@@ -23,7 +23,7 @@ func iscsi[T any](ctx context.Context, c *client, call Call, effect func(*Machin
 }
 
 // AddPortal implements win32.ISCSI.
-func (i iscsiCalls) AddPortal(ctx context.Context, portal hub.Portal) error {
+func (i iscsiCalls) AddPortal(ctx context.Context, portal api.Portal) error {
 	portal = port(portal)
 	call := Call{Name: "ISCSI.AddPortal", Targets: []string{portal.Address}, Changes: true}
 	_, err := iscsi(ctx, i.c, call, func(m *Machine) (none, error) {
@@ -42,7 +42,7 @@ func (i iscsiCalls) AddPortal(ctx context.Context, portal hub.Portal) error {
 }
 
 // RemovePortal implements win32.ISCSI.
-func (i iscsiCalls) RemovePortal(ctx context.Context, portal hub.Portal) error {
+func (i iscsiCalls) RemovePortal(ctx context.Context, portal api.Portal) error {
 	portal = port(portal)
 	call := Call{Name: "ISCSI.RemovePortal", Targets: []string{portal.Address}, Changes: true}
 	_, err := iscsi(ctx, i.c, call, func(m *Machine) (none, error) {
@@ -58,14 +58,14 @@ func (i iscsiCalls) RemovePortal(ctx context.Context, portal hub.Portal) error {
 }
 
 // Portals implements win32.ISCSI.
-func (i iscsiCalls) Portals(ctx context.Context) ([]hub.Portal, error) {
-	return iscsi(ctx, i.c, Call{Name: "ISCSI.Portals"}, func(m *Machine) ([]hub.Portal, error) {
+func (i iscsiCalls) Portals(ctx context.Context) ([]api.Portal, error) {
+	return iscsi(ctx, i.c, Call{Name: "ISCSI.Portals"}, func(m *Machine) ([]api.Portal, error) {
 		return slices.Clone(m.iscsi.portals), nil
 	})
 }
 
 // Targets implements win32.ISCSI.
-func (i iscsiCalls) Targets(ctx context.Context, portal hub.Portal, update bool) ([]string, error) {
+func (i iscsiCalls) Targets(ctx context.Context, portal api.Portal, update bool) ([]string, error) {
 	portal = port(portal)
 	call := Call{Name: "ISCSI.Targets", Targets: []string{portal.Address}}
 	return iscsi(ctx, i.c, call, func(m *Machine) ([]string, error) {
@@ -82,7 +82,7 @@ func (i iscsiCalls) Targets(ctx context.Context, portal hub.Portal, update bool)
 }
 
 // Login implements win32.ISCSI.
-func (i iscsiCalls) Login(ctx context.Context, login hub.ISCSILogin) (win32.SessionID, error) {
+func (i iscsiCalls) Login(ctx context.Context, login api.ISCSILogin) (win32.SessionID, error) {
 	call := Call{Name: "ISCSI.Login", Targets: []string{login.IQN, login.Portal.Address}, Changes: true}
 	return iscsi(ctx, i.c, call, func(m *Machine) (win32.SessionID, error) {
 		s, err := m.login(login)
@@ -94,7 +94,7 @@ func (i iscsiCalls) Login(ctx context.Context, login hub.ISCSILogin) (win32.Sess
 }
 
 // Persist implements win32.ISCSI. Windows keeps the login as it is, right or wrong.
-func (i iscsiCalls) Persist(ctx context.Context, login hub.ISCSILogin) error {
+func (i iscsiCalls) Persist(ctx context.Context, login api.ISCSILogin) error {
 	login.Portal = port(login.Portal)
 	call := Call{Name: "ISCSI.Persist", Targets: []string{login.IQN, login.Portal.Address}, Changes: true}
 	_, err := iscsi(ctx, i.c, call, func(m *Machine) (none, error) {
@@ -142,7 +142,7 @@ func (i iscsiCalls) Sessions(ctx context.Context) ([]win32.Session, error) {
 	return iscsi(ctx, i.c, Call{Name: "ISCSI.Sessions"}, func(m *Machine) ([]win32.Session, error) {
 		var list []win32.Session
 		for _, s := range m.iscsi.sessions {
-			list = append(list, win32.Session{ID: s.id, IQN: s.target.IQN, Portals: []hub.Portal{s.portal}})
+			list = append(list, win32.Session{ID: s.id, IQN: s.target.IQN, Portals: []api.Portal{s.portal}})
 		}
 		return list, nil
 	})
@@ -193,14 +193,14 @@ func (i iscsiCalls) RemovePersistentLogin(ctx context.Context, login win32.Persi
 
 func (m *Machine) forgetLogin(login win32.PersistentLogin) bool {
 	before := len(m.iscsi.persistent)
-	m.iscsi.persistent = slices.DeleteFunc(m.iscsi.persistent, func(other hub.ISCSILogin) bool {
+	m.iscsi.persistent = slices.DeleteFunc(m.iscsi.persistent, func(other api.ISCSILogin) bool {
 		return strings.EqualFold(other.IQN, login.IQN) && other.Portal == port(login.Portal)
 	})
 	return len(m.iscsi.persistent) < before
 }
 
 // SetSharedSecret implements win32.ISCSI.
-func (i iscsiCalls) SetSharedSecret(ctx context.Context, secret hub.Secret) error {
+func (i iscsiCalls) SetSharedSecret(ctx context.Context, secret api.Secret) error {
 	call := Call{Name: "ISCSI.SetSharedSecret", Changes: true}
 	_, err := iscsi(ctx, i.c, call, func(m *Machine) (none, error) {
 		if n := len(secret.Reveal()); n < shortestSecret || n > longestSecret {

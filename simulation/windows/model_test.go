@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
@@ -221,13 +221,13 @@ func (a *anything) networkOf(t *rapid.T, p *process) {
 	user := pick(t, "user", []string{"a", "b", "c"})
 	switch rapid.IntRange(0, 4).Draw(t, "network") {
 	case 0:
-		_ = p.calls.SMB.Create(t.Context(), win32.SMBMappingRequest{Remote: `\\s\x`, Username: user, Password: hub.Secret(user)})
+		_ = p.calls.SMB.Create(t.Context(), win32.SMBMappingRequest{Remote: `\\s\x`, Username: user, Password: api.Secret(user)})
 	case 1:
 		_ = p.calls.SMB.Remove(t.Context(), `\\s\x`, rapid.Bool().Draw(t, "force"))
 	case 2:
 		_ = p.calls.Services.Start("MSiSCSI")
 		_ = p.calls.ISCSI.AddPortal(t.Context(), portal)
-		login := hub.ISCSILogin{Portal: portal, IQN: iqn}
+		login := api.ISCSILogin{Portal: portal, IQN: iqn}
 		_, _ = p.calls.ISCSI.Login(t.Context(), login)
 		if rapid.Bool().Draw(t, "persistent") {
 			_ = p.calls.ISCSI.Persist(t.Context(), login)

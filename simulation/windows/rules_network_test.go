@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
@@ -22,7 +22,7 @@ func TestSMB_refusesAsServersDo(t *testing.T) {
 	must(t, m.AddShare(windows.SMBShare{Server: "older", Share: "data", NoEncryption: true, PrivacyError: win32.ErrorInvalidParameter}))
 	create := func(remote, user, password string) error {
 		return calls.SMB.Create(t.Context(), win32.SMBMappingRequest{
-			Remote: remote, Username: user, Password: hub.Secret(password), RequirePrivacy: true,
+			Remote: remote, Username: user, Password: api.Secret(password), RequirePrivacy: true,
 		})
 	}
 	for _, c := range []struct {
@@ -102,7 +102,7 @@ func TestSMB_reconnects(t *testing.T) {
 
 const iqn = "iqn.2026-01.com.example:disk"
 
-var portal = hub.Portal{Address: "10.0.0.1"}
+var portal = api.Portal{Address: "10.0.0.1"}
 
 // rig has a target with CHAP in both directions and one LUN.
 func iscsiRig(t *testing.T, options windows.Options) (*windows.Machine, win32.Machine) {
@@ -120,32 +120,32 @@ func iscsiRig(t *testing.T, options windows.Options) (*windows.Machine, win32.Ma
 func TestISCSI_refusesAsTheInitiatorDoes(t *testing.T) {
 	_, calls := iscsiRig(t, windows.Options{})
 	ctx := t.Context()
-	login := func(iqn string, auth hub.AuthType, user, secret string) error {
-		_, err := calls.ISCSI.Login(ctx, hub.ISCSILogin{Portal: portal, IQN: iqn, Auth: auth, Username: user, Secret: hub.Secret(secret)})
+	login := func(iqn string, auth api.AuthType, user, secret string) error {
+		_, err := calls.ISCSI.Login(ctx, api.ISCSILogin{Portal: portal, IQN: iqn, Auth: auth, Username: user, Secret: api.Secret(secret)})
 		return err
 	}
 	refused(t, "a portal without the service", calls.ISCSI.AddPortal(ctx, portal), win32.ISDSCServiceNotRunning)
 	must(t, calls.Services.Start("msiscsi"))
-	refused(t, "a portal that is not there", calls.ISCSI.AddPortal(ctx, hub.Portal{Address: "10.9.9.9"}), win32.ISDSCConnectionFailed)
-	refused(t, "a port that is none", calls.ISCSI.AddPortal(ctx, hub.Portal{Address: "10.0.0.1", Port: 65536}), win32.ISDSCInvalidParameter)
-	refused(t, "a target nobody told of", login(iqn, hub.NoAuth, "", ""), win32.ISDSCTargetNotFound)
+	refused(t, "a portal that is not there", calls.ISCSI.AddPortal(ctx, api.Portal{Address: "10.9.9.9"}), win32.ISDSCConnectionFailed)
+	refused(t, "a port that is none", calls.ISCSI.AddPortal(ctx, api.Portal{Address: "10.0.0.1", Port: 65536}), win32.ISDSCInvalidParameter)
+	refused(t, "a target nobody told of", login(iqn, api.NoAuth, "", ""), win32.ISDSCTargetNotFound)
 	must(t, calls.ISCSI.AddPortal(ctx, portal))
-	_, err := calls.ISCSI.Targets(ctx, hub.Portal{Address: "10.9.9.9"}, true)
+	_, err := calls.ISCSI.Targets(ctx, api.Portal{Address: "10.9.9.9"}, true)
 	refused(t, "the targets of a portal that was not added", err, win32.ISDSCPortalNotFound)
 	if iqns, err := calls.ISCSI.Targets(ctx, portal, true); err != nil || len(iqns) != 1 || iqns[0] != iqn {
 		t.Errorf("targets %q, %v", iqns, err)
 	}
-	refused(t, "no name", login("disk", hub.NoAuth, "", ""), win32.ISDSCInvalidISCSIName)
-	refused(t, "no CHAP", login(iqn, hub.NoAuth, "", ""), win32.ISDSCAuthenticationFailure)
-	refused(t, "a short secret", login(iqn, hub.OneWayCHAP, "u", "short"), win32.ISDSCInvalidCHAPSecret)
-	refused(t, "a wrong secret", login(iqn, hub.OneWayCHAP, "u", "123456789013"), win32.ISDSCAuthenticationFailure)
-	refused(t, "a wrong user", login(iqn, hub.OneWayCHAP, "v", "123456789012"), win32.ISDSCAuthenticationFailure)
-	refused(t, "no mutual secret", login(iqn, hub.MutualCHAP, "u", "123456789012"), win32.ISDSCAuthenticationFailure)
+	refused(t, "no name", login("disk", api.NoAuth, "", ""), win32.ISDSCInvalidISCSIName)
+	refused(t, "no CHAP", login(iqn, api.NoAuth, "", ""), win32.ISDSCAuthenticationFailure)
+	refused(t, "a short secret", login(iqn, api.OneWayCHAP, "u", "short"), win32.ISDSCInvalidCHAPSecret)
+	refused(t, "a wrong secret", login(iqn, api.OneWayCHAP, "u", "123456789013"), win32.ISDSCAuthenticationFailure)
+	refused(t, "a wrong user", login(iqn, api.OneWayCHAP, "v", "123456789012"), win32.ISDSCAuthenticationFailure)
+	refused(t, "no mutual secret", login(iqn, api.MutualCHAP, "u", "123456789012"), win32.ISDSCAuthenticationFailure)
 	refused(t, "another kind", login(iqn, 7, "u", "123456789012"), win32.ISDSCInvalidLogonAuthType)
 	refused(t, "a short mutual secret", calls.ISCSI.SetSharedSecret(ctx, "x"), win32.ISDSCInvalidCHAPSecret)
 	must(t, calls.ISCSI.SetSharedSecret(ctx, "abcdefghijkl"))
-	must(t, login(iqn, hub.MutualCHAP, "u", "123456789012"))
-	refused(t, "a second login", login(iqn, hub.OneWayCHAP, "u", "123456789012"), win32.ISDSCTargetAlreadyLoggedIn)
+	must(t, login(iqn, api.MutualCHAP, "u", "123456789012"))
+	refused(t, "a second login", login(iqn, api.OneWayCHAP, "u", "123456789012"), win32.ISDSCTargetAlreadyLoggedIn)
 }
 
 // The disks of a session arrive some time after the login, offline as all of
@@ -156,7 +156,7 @@ func TestISCSI_disksArriveLate(t *testing.T) {
 		ctx := t.Context()
 		must(t, calls.Services.Start("MSiSCSI"))
 		must(t, calls.ISCSI.AddPortal(ctx, portal))
-		id, err := calls.ISCSI.Login(ctx, hub.ISCSILogin{Portal: portal, IQN: iqn, Auth: hub.OneWayCHAP, Username: "u", Secret: "123456789012"})
+		id, err := calls.ISCSI.Login(ctx, api.ISCSILogin{Portal: portal, IQN: iqn, Auth: api.OneWayCHAP, Username: "u", Secret: "123456789012"})
 		must(t, err)
 		if disks, err := calls.ISCSI.Devices(ctx, id); err != nil || disks != nil {
 			t.Errorf("at once: %v, %v", disks, err)
@@ -185,7 +185,7 @@ func TestISCSI_aNewSessionIsBusy(t *testing.T) {
 		ctx := t.Context()
 		must(t, calls.Services.Start("MSiSCSI"))
 		must(t, calls.ISCSI.AddPortal(ctx, portal))
-		login := hub.ISCSILogin{Portal: portal, IQN: iqn, Auth: hub.OneWayCHAP, Username: "u", Secret: "123456789012"}
+		login := api.ISCSILogin{Portal: portal, IQN: iqn, Auth: api.OneWayCHAP, Username: "u", Secret: "123456789012"}
 		id, err := calls.ISCSI.Login(ctx, login)
 		must(t, err)
 		for _, busy := range []win32.Errno{win32.ISDSCSessionBusy, win32.ISDSCDeviceBusyOnSession} {
@@ -207,7 +207,7 @@ func TestISCSI_persistentLoginsComeBack(t *testing.T) {
 		ctx := t.Context()
 		must(t, calls.Services.Start("MSiSCSI"))
 		must(t, calls.ISCSI.AddPortal(ctx, portal))
-		login := hub.ISCSILogin{Portal: portal, IQN: iqn, Auth: hub.OneWayCHAP, Username: "u", Secret: "123456789012"}
+		login := api.ISCSILogin{Portal: portal, IQN: iqn, Auth: api.OneWayCHAP, Username: "u", Secret: "123456789012"}
 		_, err := calls.ISCSI.Login(ctx, login)
 		must(t, err)
 		if persistent {

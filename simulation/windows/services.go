@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
@@ -28,7 +28,7 @@ const (
 // ServiceSpec is a service of the machine.
 type ServiceSpec struct {
 	Name, DisplayName string
-	StartType         uint32 // as in hub.Service; 0 is taken for manual
+	StartType         uint32 // as in api.Service; 0 is taken for manual
 	Running           bool
 	// DependsOn are the services that it needs, which are started with it.
 	DependsOn []string
@@ -150,9 +150,9 @@ func onService[T any](c *client, call, name string, changes bool, effect func(*s
 }
 
 // Query implements win32.Services.
-func (s serviceCalls) Query(name string) (hub.Service, error) {
-	return onService(s.c, "Services.Query", name, false, func(of *service) (hub.Service, error) {
-		return hub.Service{DisplayName: of.DisplayName, StartType: of.StartType, Status: of.state}, nil
+func (s serviceCalls) Query(name string) (api.Service, error) {
+	return onService(s.c, "Services.Query", name, false, func(of *service) (api.Service, error) {
+		return api.Service{DisplayName: of.DisplayName, StartType: of.StartType, Status: of.state}, nil
 	})
 }
 

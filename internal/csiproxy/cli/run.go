@@ -14,12 +14,12 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/host"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/service"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy"
 )
 
@@ -96,7 +96,7 @@ func (c *config) openLog(stderr io.Writer) (*slog.Logger, func(), error) {
 
 // versions are all that this binary has: the API of the KEP, then the groups, of
 // each the newest first.
-func versions() []version.Definition {
+func versions() []api.Definition {
 	return slices.Concat(csiproxy.Versions(), groups.Versions())
 }
 
@@ -128,7 +128,7 @@ func (c *config) serve(ctx context.Context, log *slog.Logger, ready func()) erro
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	pipes, err := server.New(server.Options{ //nolint:contextcheck // calls have contexts of their own
-		Versions: versions(), Host: h.Hub(), Transport: transport, AllowSIDs: c.sids, NeedsOne: c.exitIfTaken,
+		Versions: versions(), Host: h.API(), Transport: transport, AllowSIDs: c.sids, NeedsOne: c.exitIfTaken,
 		Limits: server.Limits{Drain: drain}, Logger: log, Registerer: registry,
 	})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/keylock"
 )
 
@@ -42,11 +42,11 @@ func (o *Operations) lock(thing string) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// Partition is hub.Disks.Partition for versions that cannot bring a disk online
+// Partition is api.Disks.Partition for versions that cannot bring a disk online
 // otherwise: the disk is online afterwards and the volume never missing.
-func (o *Operations) Partition(ctx context.Context, host hub.Host, disk uint32) (volumeID string, err error) {
+func (o *Operations) Partition(ctx context.Context, host api.Host, disk uint32) (volumeID string, err error) {
 	disks, volumes := host.Disks, host.Volumes
-	if volumeID, err = disks.Partition(ctx, disk, hub.Identity{}); err != nil {
+	if volumeID, err = disks.Partition(ctx, disk, api.Identity{}); err != nil {
 		return "", err
 	}
 	online, err := disks.Online(ctx, disk)
@@ -54,14 +54,14 @@ func (o *Operations) Partition(ctx context.Context, host hub.Host, disk uint32) 
 		return "", err
 	}
 	if !online {
-		if err := disks.SetOnline(ctx, disk, hub.Identity{}, true); err != nil {
+		if err := disks.SetOnline(ctx, disk, api.Identity{}, true); err != nil {
 			return "", err
 		}
 	}
 	if volumeID != "" {
 		return volumeID, nil
 	}
-	if volumeID, err = disks.Partition(ctx, disk, hub.Identity{}); err != nil {
+	if volumeID, err = disks.Partition(ctx, disk, api.Identity{}); err != nil {
 		return "", err
 	}
 	if volumeID != "" {
@@ -89,7 +89,7 @@ type Format struct {
 // FormatVolume formats a volume that is raw, and mounts it. One that has a file
 // system is mounted as it is, unless another file system was asked for, which is
 // ErrPrecondition. It tells whether this call has formatted.
-func (o *Operations) FormatVolume(ctx context.Context, host hub.Host, f Format) (formatted bool, err error) {
+func (o *Operations) FormatVolume(ctx context.Context, host api.Host, f Format) (formatted bool, err error) {
 	if f.VolumeID == "" {
 		return false, fmt.Errorf("%w: volume_id is missing", backend.ErrInvalid)
 	}
@@ -127,7 +127,7 @@ func (o *Operations) FormatVolume(ctx context.Context, host hub.Host, f Format) 
 }
 
 // FormatAndMount is FormatVolume for versions where a path is not optional.
-func (o *Operations) FormatAndMount(ctx context.Context, host hub.Host, f Format) (formatted bool, err error) {
+func (o *Operations) FormatAndMount(ctx context.Context, host api.Host, f Format) (formatted bool, err error) {
 	if f.Path == "" {
 		return false, fmt.Errorf("%w: staging_path is missing", backend.ErrInvalid)
 	}
@@ -144,7 +144,7 @@ type MountChecker interface {
 
 // prepare refuses a path where the volume cannot be mounted, and makes the
 // directory when it is missing.
-func prepare(ctx context.Context, host hub.Host, f Format) error {
+func prepare(ctx context.Context, host api.Host, f Format) error {
 	mounted, err := host.Volumes.At(ctx, f.Path)
 	switch {
 	case err == nil && canonical(mounted) == canonical(f.VolumeID):
@@ -169,7 +169,7 @@ func canonical(volumeID string) string {
 }
 
 // MountSMBShare mounts a share for versions where a path is not optional.
-func MountSMBShare(ctx context.Context, host hub.Host, mount hub.SMBMount) error {
+func MountSMBShare(ctx context.Context, host api.Host, mount api.SMBMount) error {
 	if mount.Local == "" {
 		return fmt.Errorf("%w: staging_path is missing", backend.ErrInvalid)
 	}
@@ -177,7 +177,7 @@ func MountSMBShare(ctx context.Context, host hub.Host, mount hub.SMBMount) error
 }
 
 // UnmountSMBShare is the reverse of MountSMBShare.
-func UnmountSMBShare(ctx context.Context, host hub.Host, remote, local string) error {
+func UnmountSMBShare(ctx context.Context, host api.Host, remote, local string) error {
 	if local == "" {
 		return fmt.Errorf("%w: staging_path is missing", backend.ErrInvalid)
 	}
@@ -186,7 +186,7 @@ func UnmountSMBShare(ctx context.Context, host hub.Host, remote, local string) e
 
 // Mkdir refuses the empty path itself: with that clients find out whether it is
 // csi-proxy that they talk to, and no host needs to be asked.
-func Mkdir(ctx context.Context, host hub.Host, path string) error {
+func Mkdir(ctx context.Context, host api.Host, path string) error {
 	if path == "" {
 		return fmt.Errorf("%w: path is missing", backend.ErrInvalid)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 func quick() *Operations {
@@ -157,8 +157,8 @@ func TestPartition_bringsAPartitionedDiskOnlineAndNeverAnswersNothing(t *testing
 	}
 }
 
-func login() hub.ISCSILogin {
-	return hub.ISCSILogin{Portal: hub.Portal{Address: "10.0.0.1"}, IQN: target}
+func login() api.ISCSILogin {
+	return api.ISCSILogin{Portal: api.Portal{Address: "10.0.0.1"}, IQN: target}
 }
 
 func TestMountISCSILun_isFinishedByARepetition(t *testing.T) {
@@ -203,14 +203,14 @@ func TestMountISCSILun_keepsASessionWhoseLoginWasNotKept(t *testing.T) {
 }
 
 func TestMountISCSILun_refusesBeforeAnythingIsMade(t *testing.T) {
-	for name, change := range map[string]func(*hub.ISCSILogin){
-		"no address":          func(l *hub.ISCSILogin) { l.Portal.Address = "" },
-		"port beyond 16 bits": func(l *hub.ISCSILogin) { l.Portal.Port = 65536 },
-		"no name":             func(l *hub.ISCSILogin) { l.IQN = "" },
-		"bad name":            func(l *hub.ISCSILogin) { l.IQN = "bad name" },
-		"CHAP without secret": func(l *hub.ISCSILogin) { l.Auth, l.Username = hub.OneWayCHAP, "u" },
-		"CHAP without user":   func(l *hub.ISCSILogin) { l.Auth, l.Secret = hub.MutualCHAP, "123456789012" },
-		"secret without CHAP": func(l *hub.ISCSILogin) { l.Secret = "123456789012" },
+	for name, change := range map[string]func(*api.ISCSILogin){
+		"no address":          func(l *api.ISCSILogin) { l.Portal.Address = "" },
+		"port beyond 16 bits": func(l *api.ISCSILogin) { l.Portal.Port = 65536 },
+		"no name":             func(l *api.ISCSILogin) { l.IQN = "" },
+		"bad name":            func(l *api.ISCSILogin) { l.IQN = "bad name" },
+		"CHAP without secret": func(l *api.ISCSILogin) { l.Auth, l.Username = api.OneWayCHAP, "u" },
+		"CHAP without user":   func(l *api.ISCSILogin) { l.Auth, l.Secret = api.MutualCHAP, "123456789012" },
+		"secret without CHAP": func(l *api.ISCSILogin) { l.Secret = "123456789012" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, l := newMachine(), login()
@@ -298,7 +298,7 @@ func TestUnmountISCSILun_keepsTheSessionForOtherLUNs(t *testing.T) {
 	if !m.connected || !m.offline[5] || m.offline[6] {
 		t.Errorf("after the first: connected %t, offline %v", m.connected, m.offline)
 	}
-	if err := o.UnmountISCSILun(t.Context(), m.host(), hub.Portal{Address: "10.0.0.1", Port: 3260}, strings.ToUpper(target), 1); err != nil {
+	if err := o.UnmountISCSILun(t.Context(), m.host(), api.Portal{Address: "10.0.0.1", Port: 3260}, strings.ToUpper(target), 1); err != nil {
 		t.Fatal(err)
 	}
 	if m.connected {
@@ -311,8 +311,8 @@ func TestUnmountISCSILun_keepsTheSessionForOtherLUNs(t *testing.T) {
 
 func TestMountSMBShare_needsAPathWhereTheVersionHasNoOther(t *testing.T) {
 	for _, err := range []error{
-		MountSMBShare(t.Context(), hub.Host{}, hub.SMBMount{Remote: `\\s\share`, Password: "hidden thing"}),
-		UnmountSMBShare(t.Context(), hub.Host{}, `\\s\share`, ""),
+		MountSMBShare(t.Context(), api.Host{}, api.SMBMount{Remote: `\\s\share`, Password: "hidden thing"}),
+		UnmountSMBShare(t.Context(), api.Host{}, `\\s\share`, ""),
 	} {
 		if !errors.Is(err, backend.ErrInvalid) || strings.Contains(err.Error(), "hidden") {
 			t.Errorf("error: %v", err)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // defaultPort is iSCSI's own (RFC 7143, section 14).
@@ -20,7 +20,7 @@ const defaultPort = 3260
 const undoLimit = 5 * time.Second
 
 // MountISCSILun logs in to a target and gives the disk of one of its LUNs, online.
-func (o *Operations) MountISCSILun(ctx context.Context, host hub.Host, login hub.ISCSILogin, lun uint32) (disk uint32, err error) {
+func (o *Operations) MountISCSILun(ctx context.Context, host api.Host, login api.ISCSILogin, lun uint32) (disk uint32, err error) {
 	if err := checkLogin(login); err != nil {
 		return 0, err
 	}
@@ -53,8 +53,8 @@ func (o *Operations) MountISCSILun(ctx context.Context, host hub.Host, login hub
 }
 
 // checkLogin finds what would only be refused after the portal was added.
-func checkLogin(login hub.ISCSILogin) error {
-	wantsCHAP := login.Auth != hub.NoAuth
+func checkLogin(login api.ISCSILogin) error {
+	wantsCHAP := login.Auth != api.NoAuth
 	switch {
 	case login.Portal.Address == "":
 		return fmt.Errorf("%w: the portal has no address", backend.ErrInvalid)
@@ -70,12 +70,12 @@ func checkLogin(login hub.ISCSILogin) error {
 	return nil
 }
 
-func connect(ctx context.Context, iscsi hub.ISCSI, login hub.ISCSILogin) error {
+func connect(ctx context.Context, iscsi api.ISCSI, login api.ISCSILogin) error {
 	known, err := iscsi.Portals(ctx)
 	if err != nil {
 		return err
 	}
-	added := !slices.ContainsFunc(known, func(p hub.Portal) bool { return samePortal(p, login.Portal) })
+	added := !slices.ContainsFunc(known, func(p api.Portal) bool { return samePortal(p, login.Portal) })
 	if added {
 		if err := iscsi.AddPortal(ctx, login.Portal); err != nil {
 			return err
@@ -91,7 +91,7 @@ func connect(ctx context.Context, iscsi hub.ISCSI, login hub.ISCSILogin) error {
 }
 
 // findTarget makes the initiator learn of the target.
-func findTarget(ctx context.Context, iscsi hub.ISCSI, login hub.ISCSILogin) error {
+func findTarget(ctx context.Context, iscsi api.ISCSI, login api.ISCSILogin) error {
 	iqns, err := iscsi.Discover(ctx, login.Portal)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func findTarget(ctx context.Context, iscsi hub.ISCSI, login hub.ISCSILogin) erro
 }
 
 // forget takes back a portal that was of no use, also for a caller who is gone.
-func forget(ctx context.Context, iscsi hub.ISCSI, portal hub.Portal) error {
+func forget(ctx context.Context, iscsi api.ISCSI, portal api.Portal) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
 	if err := iscsi.RemovePortal(ctx, portal); err != nil {
@@ -114,10 +114,10 @@ func forget(ctx context.Context, iscsi hub.ISCSI, portal hub.Portal) error {
 
 // waitForLUN gives the LUN's disk. A session that was there before
 // the LUN was added to its target knows of it only after a rescan.
-func (o *Operations) waitForLUN(ctx context.Context, host hub.Host, login hub.ISCSILogin, lun uint32) (hub.Disk, error) {
+func (o *Operations) waitForLUN(ctx context.Context, host api.Host, login api.ISCSILogin, lun uint32) (api.Disk, error) {
 	limit, cancel := context.WithTimeout(ctx, o.Wait)
 	defer cancel()
-	var disks []hub.Disk
+	var disks []api.Disk
 	for scanned := false; ; {
 		seen, err := sessionDisks(limit, host, login.Portal, login.IQN)
 		if err == nil {
@@ -130,17 +130,17 @@ func (o *Operations) waitForLUN(ctx context.Context, host hub.Host, login hub.IS
 			}
 		}
 		if err != nil && limit.Err() == nil {
-			return hub.Disk{}, err
+			return api.Disk{}, err
 		}
 		select {
 		case <-limit.Done():
-			return hub.Disk{}, missingLUN(ctx, login.IQN, lun, disks)
+			return api.Disk{}, missingLUN(ctx, login.IQN, lun, disks)
 		case <-time.After(o.Poll):
 		}
 	}
 }
 
-func missingLUN(ctx context.Context, iqn string, lun uint32, disks []hub.Disk) error {
+func missingLUN(ctx context.Context, iqn string, lun uint32, disks []api.Disk) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("waiting for the disk of LUN %d of target %s: %w", lun, iqn, err)
 	}
@@ -158,7 +158,7 @@ func missingLUN(ctx context.Context, iqn string, lun uint32, disks []hub.Disk) e
 
 // sessionDisks gives the disks of a session. One that Windows does not list has
 // a problem.
-func sessionDisks(ctx context.Context, host hub.Host, portal hub.Portal, iqn string) ([]hub.Disk, error) {
+func sessionDisks(ctx context.Context, host api.Host, portal api.Portal, iqn string) ([]api.Disk, error) {
 	numbers, err := host.ISCSI.Disks(ctx, portal, iqn)
 	if err != nil || len(numbers) == 0 {
 		return nil, err
@@ -167,10 +167,10 @@ func sessionDisks(ctx context.Context, host hub.Host, portal hub.Portal, iqn str
 	if err != nil {
 		return nil, err
 	}
-	disks := make([]hub.Disk, len(numbers))
+	disks := make([]api.Disk, len(numbers))
 	for i, number := range numbers {
-		disks[i] = hub.Disk{Number: number, Problem: backend.ErrNotFound}
-		if at := slices.IndexFunc(all, func(d hub.Disk) bool { return d.Number == number }); at >= 0 {
+		disks[i] = api.Disk{Number: number, Problem: backend.ErrNotFound}
+		if at := slices.IndexFunc(all, func(d api.Disk) bool { return d.Number == number }); at >= 0 {
 			disks[i] = all[at]
 		}
 	}
@@ -178,8 +178,8 @@ func sessionDisks(ctx context.Context, host hub.Host, portal hub.Portal, iqn str
 }
 
 // atLUN is the index of the disk with a LUN, -1 if there is none.
-func atLUN(disks []hub.Disk, lun uint32) int {
-	return slices.IndexFunc(disks, func(d hub.Disk) bool {
+func atLUN(disks []api.Disk, lun uint32) int {
+	return slices.IndexFunc(disks, func(d api.Disk) bool {
 		if d.Location == nil {
 			return false
 		}
@@ -190,7 +190,7 @@ func atLUN(disks []hub.Disk, lun uint32) int {
 
 // UnmountISCSILun takes the LUN's disk offline, and ends the session when none of
 // its disks is online any more.
-func (o *Operations) UnmountISCSILun(ctx context.Context, host hub.Host, portal hub.Portal, iqn string, lun uint32) error {
+func (o *Operations) UnmountISCSILun(ctx context.Context, host api.Host, portal api.Portal, iqn string, lun uint32) error {
 	unlock, err := o.lock(session(portal, iqn))
 	if err != nil {
 		return err
@@ -207,20 +207,20 @@ func (o *Operations) UnmountISCSILun(ctx context.Context, host hub.Host, portal 
 		disks = slices.Delete(disks, i, i+1)
 	}
 	// What could not be read may be in use.
-	if slices.ContainsFunc(disks, func(d hub.Disk) bool { return d.Online || d.Problem != nil }) {
+	if slices.ContainsFunc(disks, func(d api.Disk) bool { return d.Online || d.Problem != nil }) {
 		return nil
 	}
 	return host.ISCSI.Disconnect(ctx, portal, iqn)
 }
 
-func session(portal hub.Portal, iqn string) string {
+func session(portal api.Portal, iqn string) string {
 	return "iSCSI target " + strings.ToLower(iqn) + " at " + portalText(portal)
 }
 
-func samePortal(a, b hub.Portal) bool { return portalText(a) == portalText(b) }
+func samePortal(a, b api.Portal) bool { return portalText(a) == portalText(b) }
 
 // portalText is address:port with the port that is meant.
-func portalText(p hub.Portal) string {
+func portalText(p api.Portal) string {
 	port := p.Port
 	if port == 0 {
 		port = defaultPort

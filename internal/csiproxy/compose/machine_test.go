@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 var errCrash = errors.New("the process died")
@@ -17,10 +17,10 @@ var errCrash = errors.New("the process died")
 // dieAt, counted from 1, the process dies: before the call has its effect, or
 // after it.
 type machine struct {
-	hub.Filesystem // nil: what is not modelled is not asked
-	hub.Disks
-	hub.Volumes
-	hub.ISCSI
+	api.Filesystem // nil: what is not modelled is not asked
+	api.Disks
+	api.Volumes
+	api.ISCSI
 
 	calls        []string
 	dieAt        int
@@ -56,8 +56,8 @@ func newMachine() *machine {
 	}
 }
 
-func (m *machine) host() hub.Host {
-	return hub.Host{Filesystem: m, Disks: m, Volumes: m, ISCSI: initiator{m: m}}
+func (m *machine) host() api.Host {
+	return api.Host{Filesystem: m, Disks: m, Volumes: m, ISCSI: initiator{m: m}}
 }
 
 // does makes a call's effect, unless the process dies before it.
@@ -155,7 +155,7 @@ func (m *machine) OnDisk(_ context.Context, disk, _ uint32) (ids []string, err e
 	return ids, err
 }
 
-func (m *machine) Partition(_ context.Context, disk uint32, _ hub.Identity) (id string, err error) {
+func (m *machine) Partition(_ context.Context, disk uint32, _ api.Identity) (id string, err error) {
 	err = m.does(func() error {
 		if _, already := m.partitioned[disk]; !already {
 			m.partitioned[disk], m.offline[disk] = volumeID, false
@@ -173,15 +173,15 @@ func (m *machine) Online(_ context.Context, disk uint32) (online bool, err error
 	return online, err
 }
 
-func (m *machine) SetOnline(_ context.Context, disk uint32, _ hub.Identity, online bool) error {
+func (m *machine) SetOnline(_ context.Context, disk uint32, _ api.Identity, online bool) error {
 	return m.does(func() error { m.offline[disk] = !online; return nil }, "SetOnline %d %t", disk, online)
 }
 
-func (m *machine) List(context.Context) (disks []hub.Disk, err error) {
+func (m *machine) List(context.Context) (disks []api.Disk, err error) {
 	err = m.does(func() error {
 		if m.connected {
 			for lun, number := range m.disks {
-				disks = append(disks, hub.Disk{Number: number, Online: !m.offline[number], Location: &hub.DiskLocation{LUN: strconv.Itoa(int(lun))}})
+				disks = append(disks, api.Disk{Number: number, Online: !m.offline[number], Location: &api.DiskLocation{LUN: strconv.Itoa(int(lun))}})
 			}
 		}
 		return nil
@@ -199,11 +199,11 @@ func (m *machine) Rescan(context.Context) error {
 }
 
 type initiator struct {
-	hub.ISCSI
+	api.ISCSI
 	m *machine
 }
 
-func (i initiator) Disks(_ context.Context, portal hub.Portal, iqn string) (disks []uint32, err error) {
+func (i initiator) Disks(_ context.Context, portal api.Portal, iqn string) (disks []uint32, err error) {
 	err = i.m.does(func() error {
 		if portal.Address == "" || iqn == "bad name" {
 			return backend.ErrInvalid
@@ -219,25 +219,25 @@ func (i initiator) Disks(_ context.Context, portal hub.Portal, iqn string) (disk
 	return disks, err
 }
 
-func (i initiator) Portals(context.Context) (portals []hub.Portal, err error) {
+func (i initiator) Portals(context.Context) (portals []api.Portal, err error) {
 	err = i.m.does(func() error {
 		for address := range i.m.portals {
-			portals = append(portals, hub.Portal{Address: address, Port: defaultPort})
+			portals = append(portals, api.Portal{Address: address, Port: defaultPort})
 		}
 		return nil
 	}, "Portals")
 	return portals, err
 }
 
-func (i initiator) AddPortal(_ context.Context, portal hub.Portal) error {
+func (i initiator) AddPortal(_ context.Context, portal api.Portal) error {
 	return i.m.does(func() error { i.m.portals[portal.Address] = true; return nil }, "AddPortal")
 }
 
-func (i initiator) RemovePortal(_ context.Context, portal hub.Portal) error {
+func (i initiator) RemovePortal(_ context.Context, portal api.Portal) error {
 	return i.m.does(func() error { delete(i.m.portals, portal.Address); return nil }, "RemovePortal")
 }
 
-func (i initiator) Discover(_ context.Context, portal hub.Portal) (iqns []string, err error) {
+func (i initiator) Discover(_ context.Context, portal api.Portal) (iqns []string, err error) {
 	err = i.m.does(func() error {
 		if !i.m.portals[portal.Address] {
 			return backend.ErrNotFound
@@ -248,7 +248,7 @@ func (i initiator) Discover(_ context.Context, portal hub.Portal) (iqns []string
 	return iqns, err
 }
 
-func (i initiator) Connect(_ context.Context, login hub.ISCSILogin) error {
+func (i initiator) Connect(_ context.Context, login api.ISCSILogin) error {
 	return i.m.does(func() error {
 		if login.Secret.Reveal() == "wrong secret" {
 			return backend.ErrCredentials
@@ -263,6 +263,6 @@ func (i initiator) Connect(_ context.Context, login hub.ISCSILogin) error {
 	}, "Connect")
 }
 
-func (i initiator) Disconnect(context.Context, hub.Portal, string) error {
+func (i initiator) Disconnect(context.Context, api.Portal, string) error {
 	return i.m.does(func() error { i.m.connected, i.m.kept = false, false; return nil }, "Disconnect")
 }

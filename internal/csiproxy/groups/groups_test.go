@@ -14,10 +14,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
 )
 
 // P-6: every pipe that a driver in the field may look for.
@@ -55,7 +54,7 @@ func TestVersions_haveThe23PipesOfTheGroupAPI(t *testing.T) {
 		t.Errorf("pipes (-want +got):\n%s", diff)
 	}
 	for _, definition := range groups.Versions() {
-		if err := version.Check(definition.Version); err != nil {
+		if err := api.CheckVersion(definition.Version); err != nil {
 			t.Error(err)
 		}
 	}
@@ -145,7 +144,7 @@ func TestFieldsThatAVersionHasNot_areIgnored(t *testing.T) {
 
 func TestHostWithoutAPart_refusesItsCalls(t *testing.T) {
 	for _, definition := range groups.Versions() {
-		server := groupstest.Serve(t, definition, hub.Host{})
+		server := groupstest.Serve(t, definition, api.Host{})
 		for _, method := range server.Methods {
 			if _, err := server.Call(t, method, nil); !errors.Is(err, backend.ErrUnsupported) {
 				t.Errorf("%s %s: %v, want ErrUnsupported", groupstest.Name(definition), method, err)

@@ -28,12 +28,12 @@ type sight struct {
 	next   paths.Path
 }
 
-// At implements hub.Volumes.
+// At implements api.Volumes.
 func (v volumes) At(ctx context.Context, text string) (string, error) {
 	return v.follow(ctx, text, (*walk).lookAt)
 }
 
-// Closest implements hub.Volumes.
+// Closest implements api.Volumes.
 func (v volumes) Closest(ctx context.Context, text string) (string, error) {
 	return v.follow(ctx, text, (*walk).lookAlong)
 }

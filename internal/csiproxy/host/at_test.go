@@ -20,7 +20,7 @@ func TestAt_tellsTheVolumeOfAMountedFolderOrALinkToOne(t *testing.T) {
 	w.do(w.Symlink(pods+`\relative`, `..\plugins\pv`, true))
 	w.do(w.Junction(pods+`\junction`, plugins+`\pv`))
 	for _, path := range []string{plugins + `\pv`, pods + `\link`, pods + `\trailing`, pods + `\chain`, pods + `\relative`, pods + `\junction`, `c:\VAR\lib\kubelet\PODS\LINK`} {
-		got, err := w.hub.Volumes.At(ctx(), path)
+		got, err := w.api.Volumes.At(ctx(), path)
 		if err != nil || !strings.EqualFold(got, volume) {
 			t.Errorf("at %s: %s, %v", path, got, err)
 		}
@@ -42,7 +42,7 @@ func TestAt_hasTheTextThatDriversMatchWhereNoVolumeIs(t *testing.T) {
 		plugins + `\nothing`, plugins + `\no\way`, plugins + `\dir`, plugins + `\file`, plugins + `\file\x`, plugins + `\second`,
 		pods + `\todir`, pods + `\dangling`, kubelet,
 	} {
-		_, err := w.hub.Volumes.At(ctx(), path)
+		_, err := w.api.Volumes.At(ctx(), path)
 		want := fmt.Sprintf("no volume at %s, because it does not exist or is not mounted", path)
 		if !errors.Is(err, backend.ErrNotFound) || !strings.Contains(err.Error(), want) {
 			t.Errorf("at %s: %v", path, err)
@@ -57,7 +57,7 @@ func TestAt_takesNoLinkForAMountedFolder(t *testing.T) {
 	w.do(w.SetReparse(plugins+`\a`, win32.Reparse{Tag: win32.ReparseTagSymlink, Substitute: `\??\Volume{12345678-1234-1234-1234-123456789abc}\`}))
 	w.do(w.SetReparse(plugins+`\b`, win32.Reparse{Tag: win32.ReparseTagMountPoint | 0x10, Data: []byte{1, 2, 3, 4}}))
 	for _, path := range []string{plugins + `\a`, plugins + `\b`} {
-		if volume, err := w.hub.Volumes.At(ctx(), path); err == nil {
+		if volume, err := w.api.Volumes.At(ctx(), path); err == nil {
 			t.Errorf("%s has the volume %s", path, volume)
 		}
 	}
@@ -68,7 +68,7 @@ func TestAt_tellsTheVolumeThatAFolderNamesWhenItIsGone(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(plugins + `\pv`)
 	w.do(w.SetReparse(plugins+`\pv`, win32.NewMountPoint(someVolume)))
-	got, err := w.hub.Volumes.At(ctx(), plugins+`\pv`)
+	got, err := w.api.Volumes.At(ctx(), plugins+`\pv`)
 	if err != nil || got != someVolume {
 		t.Error(got, err)
 	}
@@ -85,8 +85,8 @@ func TestAt_followsLinksWithinTheRootsOnly(t *testing.T) {
 	w.do(w.Symlink(pods+`\pong`, pods+`\ping`, true))
 	for _, path := range []string{`\away`, `\up`, `\share`, `\circle`, `\ping`} {
 		for name, ask := range map[string]func(string) (string, error){
-			"At":      func(p string) (string, error) { return w.hub.Volumes.At(ctx(), p) },
-			"Closest": func(p string) (string, error) { return w.hub.Volumes.Closest(ctx(), p) },
+			"At":      func(p string) (string, error) { return w.api.Volumes.At(ctx(), p) },
+			"Closest": func(p string) (string, error) { return w.api.Volumes.Closest(ctx(), p) },
 		} {
 			if volume, err := ask(pods + path); !errors.Is(err, backend.ErrPrecondition) {
 				t.Errorf("%s %s: %s, %v", name, path, volume, err)
@@ -101,7 +101,7 @@ func TestAt_goesThroughNoLinkOnTheWay(t *testing.T) {
 	w := newWorld(t)
 	w.mount(plugins+`\dir\pv`, "one")
 	w.do(w.Symlink(pods+`\link`, plugins+`\dir`, true))
-	_, err := w.hub.Volumes.At(ctx(), pods+`\link\pv`)
+	_, err := w.api.Volumes.At(ctx(), pods+`\link\pv`)
 	mustBe(t, err, backend.ErrPrecondition)
 }
 
@@ -112,9 +112,9 @@ func TestAt_followsALimitedNumberOfLinks(t *testing.T) {
 	for i := range 260 {
 		w.do(w.Symlink(fmt.Sprintf(`%s\l%d`, pods, i+1), fmt.Sprintf(`%s\l%d`, pods, i), true))
 	}
-	_, err := w.hub.Volumes.At(ctx(), pods+`\l255`)
+	_, err := w.api.Volumes.At(ctx(), pods+`\l255`)
 	mustBe(t, err, nil)
-	_, err = w.hub.Volumes.At(ctx(), pods+`\l256`)
+	_, err = w.api.Volumes.At(ctx(), pods+`\l256`)
 	mustBe(t, err, backend.ErrPrecondition)
 }
 
@@ -136,12 +136,12 @@ func TestClosest_tellsTheVolumeThatAPathLiesIn(t *testing.T) {
 		pods + `\link\inner`: inner,
 		pods + `\plain`:      drive, plugins + `\dir`: drive, kubelet: drive,
 	} {
-		if got, err := w.hub.Volumes.Closest(ctx(), path); err != nil || !strings.EqualFold(got, want) {
+		if got, err := w.api.Volumes.Closest(ctx(), path); err != nil || !strings.EqualFold(got, want) {
 			t.Errorf("closest to %s: %s, %v, and not %s", path, got, err, want)
 		}
 	}
 	for _, path := range []string{plugins + `\nothing`, plugins + `\pv\nothing`, pods + `\link\no\way`} {
-		_, err := w.hub.Volumes.Closest(ctx(), path)
+		_, err := w.api.Volumes.Closest(ctx(), path)
 		mustBe(t, err, backend.ErrNotFound)
 	}
 	w.idle()
@@ -157,10 +157,10 @@ func TestAMountPointThatWasPlanted_isNotEntered(t *testing.T) {
 	w.do(w.SetReparse(pods+`\planted`, win32.NewMountPoint(drive)))
 	before := w.tree(outside)
 	for name, err := range map[string]error{
-		"Mkdir":         w.hub.Filesystem.Mkdir(ctx(), pods+`\planted\precious\new`),
-		"Rmdir":         w.hub.Filesystem.Rmdir(ctx(), pods+`\planted\precious`, true),
-		"RmdirContents": w.hub.Filesystem.RmdirContents(ctx(), pods+`\planted\precious`),
-		"Link":          w.hub.Filesystem.Link(ctx(), plugins, pods+`\planted\precious\new`),
+		"Mkdir":         w.api.Filesystem.Mkdir(ctx(), pods+`\planted\precious\new`),
+		"Rmdir":         w.api.Filesystem.Rmdir(ctx(), pods+`\planted\precious`, true),
+		"RmdirContents": w.api.Filesystem.RmdirContents(ctx(), pods+`\planted\precious`),
+		"Link":          w.api.Filesystem.Link(ctx(), plugins, pods+`\planted\precious\new`),
 	} {
 		if !errors.Is(err, backend.ErrPrecondition) {
 			t.Errorf("%s: %v", name, err)
@@ -170,7 +170,7 @@ func TestAMountPointThatWasPlanted_isNotEntered(t *testing.T) {
 		t.Errorf("now it is\n%s", after)
 	}
 	// It is removed as the link that it is.
-	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\planted`, true), nil)
+	mustBe(t, w.api.Filesystem.Rmdir(ctx(), pods+`\planted`, true), nil)
 	if after := w.tree(outside); after != before {
 		t.Errorf("now it is\n%s", after)
 	}
@@ -184,13 +184,13 @@ func TestAMountedVolume_isEnteredOnlyIfItIsNowhereElse(t *testing.T) {
 	volume := w.mount(plugins+`\pv`, "one")
 	w.host.Close()
 	w.start()
-	mustBe(t, w.hub.Filesystem.Mkdir(ctx(), plugins+`\pv\a`), nil)
+	mustBe(t, w.api.Filesystem.Mkdir(ctx(), plugins+`\pv\a`), nil)
 	w.mkdir(plugins + `\pv2`)
 	w.do(w.Calls().Volumes.SetMountPoint(plugins+`\pv2\`, volume)) // twice below the root: Windows tells one path of both
-	mustBe(t, w.hub.Filesystem.Mkdir(ctx(), plugins+`\pv2\b`), nil)
+	mustBe(t, w.api.Filesystem.Mkdir(ctx(), plugins+`\pv2\b`), nil)
 	w.mkdir(`C:\elsewhere`)
 	w.do(w.Calls().Volumes.SetMountPoint(`C:\elsewhere\`, volume))
-	mustBe(t, w.hub.Filesystem.Mkdir(ctx(), plugins+`\pv\c`), backend.ErrPrecondition)
+	mustBe(t, w.api.Filesystem.Mkdir(ctx(), plugins+`\pv\c`), backend.ErrPrecondition)
 	w.idle()
 }
 
@@ -207,7 +207,7 @@ func TestAMountedFolderThatIsReplacedWhileItIsEntered_leadsNowhere(t *testing.T)
 		}
 	})()
 	before := w.tree(outside)
-	mustBe(t, w.hub.Filesystem.Mkdir(ctx(), plugins+`\pv\new`), backend.ErrPrecondition)
+	mustBe(t, w.api.Filesystem.Mkdir(ctx(), plugins+`\pv\new`), backend.ErrPrecondition)
 	if after := w.tree(outside); !swapped || after != before {
 		t.Errorf("swapped %t, now it is\n%s", swapped, after)
 	}

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// disks is hub.Disks.
+// disks is api.Disks.
 type disks struct{ *Host }
 
 // drives is how many disk numbers are tried where Windows does not list disks.
@@ -42,8 +42,8 @@ func withDisk[T any](h *Host, number uint32, access win32.Access, do func(win32.
 // withMeant is withDisk for one disk that is meant, which is asked on the open
 // handle: until then its number could become another's, and from then on nothing
 // done through the handle reaches another.
-func withMeant[T any](h *Host, number uint32, is hub.Identity, access win32.Access, do func(win32.Device) (T, error)) (T, error) {
-	if is == (hub.Identity{}) {
+func withMeant[T any](h *Host, number uint32, is api.Identity, access win32.Access, do func(win32.Device) (T, error)) (T, error) {
+	if is == (api.Identity{}) {
 		return withDisk(h, number, access, do)
 	}
 	return withDisk(h, number, access, func(device win32.Device) (T, error) {
@@ -71,14 +71,14 @@ func question[T any](ctx context.Context, h *Host, number uint32, do func(win32.
 
 // List asks all disks at once; one that does not answer has that as its Problem
 // (D-17).
-func (d disks) List(ctx context.Context) ([]hub.Disk, error) {
+func (d disks) List(ctx context.Context) ([]api.Disk, error) {
 	interfaces, err := ask(ctx, d.tasks, "the list of disks", func(context.Context) ([]string, error) {
 		return d.machine.Devices.Interfaces()
 	})
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("list disks: %w", err)
 	}
-	var found []hub.Disk
+	var found []api.Disk
 	if err != nil || len(interfaces) == 0 {
 		d.logger.Warn("Windows lists no disks; their numbers are tried instead", "count", drives, "error", err)
 		found = d.byNumber(ctx)
@@ -113,36 +113,36 @@ func each[K, V any](things []K, look func(K) (V, bool)) []V {
 	return found
 }
 
-func (d disks) byNumber(ctx context.Context) []hub.Disk {
+func (d disks) byNumber(ctx context.Context) []api.Disk {
 	numbers := make([]uint32, drives)
 	for i := range numbers {
 		numbers[i] = uint32(i)
 	}
-	return each(numbers, func(number uint32) (hub.Disk, bool) {
-		disk, err := glance(ctx, d.tasks, diskKey(number), func(context.Context) (hub.Disk, error) {
-			return withDisk(d.Host, number, win32.Query, func(device win32.Device) (hub.Disk, error) {
+	return each(numbers, func(number uint32) (api.Disk, bool) {
+		disk, err := glance(ctx, d.tasks, diskKey(number), func(context.Context) (api.Disk, error) {
+			return withDisk(d.Host, number, win32.Query, func(device win32.Device) (api.Disk, error) {
 				return d.describe(device, number), nil
 			})
 		})
 		if err != nil {
-			disk = hub.Disk{Number: number, Problem: err}
+			disk = api.Disk{Number: number, Problem: err}
 		}
 		return disk, !errors.Is(err, backend.ErrNotFound)
 	})
 }
 
-func (d disks) byInterface(ctx context.Context, interfaces []string) []hub.Disk {
+func (d disks) byInterface(ctx context.Context, interfaces []string) []api.Disk {
 	d.numbers.keep(interfaces)
-	return each(interfaces, func(path string) (hub.Disk, bool) {
-		disk, err := glance(ctx, d.tasks, "disk "+path, func(context.Context) (hub.Disk, error) {
+	return each(interfaces, func(path string) (api.Disk, bool) {
+		disk, err := glance(ctx, d.tasks, "disk "+path, func(context.Context) (api.Disk, error) {
 			device, err := d.machine.Devices.OpenInterface(path, win32.Query)
 			if err != nil {
-				return hub.Disk{}, failed(err, "open disk %s", path)
+				return api.Disk{}, failed(err, "open disk %s", path)
 			}
 			defer d.close(device, path)
 			number, err := answer(device, win32.IoctlStorageGetDeviceNumber, nil, win32.DecodeDeviceNumber)
 			if err != nil {
-				return hub.Disk{}, err
+				return api.Disk{}, err
 			}
 			d.numbers.learn(path, number.Number)
 			return d.describe(device, number.Number), nil
@@ -151,14 +151,14 @@ func (d disks) byInterface(ctx context.Context, interfaces []string) []hub.Disk 
 			return disk, true
 		}
 		if errors.Is(err, backend.ErrNotFound) && d.isGone(ctx, path) {
-			return hub.Disk{}, false
+			return api.Disk{}, false
 		}
 		number, known := d.numbers.of(path)
 		if !known {
-			number = hub.UnknownNumber
+			number = api.UnknownNumber
 		}
 		d.logger.Warn("a disk cannot be read", "disk", path, "number", number, "error", err)
-		return hub.Disk{Number: number, Problem: err}, true
+		return api.Disk{Number: number, Problem: err}, true
 	})
 }
 
@@ -187,8 +187,8 @@ func (d disks) Rescan(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		each(found, func(disk hub.Disk) (struct{}, bool) {
-			if disk.Number == hub.UnknownNumber {
+		each(found, func(disk api.Disk) (struct{}, bool) {
+			if disk.Number == api.UnknownNumber {
 				return struct{}{}, false // List has logged it
 			}
 			_, err := glance(background, d.tasks, diskKey(disk.Number), func(context.Context) (struct{}, error) {

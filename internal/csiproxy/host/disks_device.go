@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
@@ -95,8 +95,8 @@ func setAttributes(d win32.Device, bits uint64, on bool) error {
 
 // describe tells of an open disk what it can: what could not be asked is joined
 // in the disk's Problem.
-func (h *Host) describe(d win32.Device, number uint32) hub.Disk {
-	disk := hub.Disk{Number: number}
+func (h *Host) describe(d win32.Device, number uint32) api.Disk {
+	disk := api.Disk{Number: number}
 	var problems []error
 	if geometry, err := geometryOf(d); err != nil {
 		problems = append(problems, err)
@@ -125,7 +125,7 @@ func (h *Host) describe(d win32.Device, number uint32) hub.Disk {
 
 // identify asks a disk what it is. With an error there is no identity at all: half
 // of one would be taken for all that the disk has.
-func identify(d win32.Device, disk *hub.Disk) error {
+func identify(d win32.Device, disk *api.Disk) error {
 	device, err := answer(d, win32.IoctlStorageQueryProperty, query(win32.PropertyDevice), win32.DecodeDeviceDescriptor)
 	if err != nil && !cannot(err) {
 		return err
@@ -136,7 +136,7 @@ func identify(d win32.Device, disk *hub.Disk) error {
 	}
 	disk.SerialNumber, disk.Page83 = strings.TrimSpace(device.Serial), page83(ids)
 	for _, id := range ids {
-		disk.Identifiers = append(disk.Identifiers, hub.DiskIdentifier{
+		disk.Identifiers = append(disk.Identifiers, api.DiskIdentifier{
 			CodeSet: id.CodeSet, Type: id.Type, Association: id.Association, Value: identifierText(id),
 		})
 	}
@@ -164,9 +164,9 @@ func cannot(err error) bool {
 	return isErrno(err, win32.ErrorInvalidFunction, win32.ErrorNotSupported, win32.ErrorInvalidParameter, win32.ErrorNotFound, win32.ErrorFileNotFound)
 }
 
-func location(a win32.SCSIAddress) *hub.DiskLocation {
+func location(a win32.SCSIAddress) *api.DiskLocation {
 	decimal := func(b uint8) string { return strconv.Itoa(int(b)) }
-	return &hub.DiskLocation{Adapter: decimal(a.Port), Bus: decimal(a.Path), Target: decimal(a.Target), LUN: decimal(a.LUN)}
+	return &api.DiskLocation{Adapter: decimal(a.Port), Bus: decimal(a.Path), Target: decimal(a.Target), LUN: decimal(a.LUN)}
 }
 
 // page83 is the first identifier of the device itself that can be written down,

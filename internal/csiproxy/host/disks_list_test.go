@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
@@ -30,15 +30,15 @@ func TestList_tellsWhatDriversLookFor(t *testing.T) {
 	if len(disks) != 3 {
 		t.Fatalf("%+v", disks)
 	}
-	want := hub.Disk{
+	want := api.Disk{
 		Number: 1, Size: gibi, SerialNumber: "padded", Page83: "600601601234abcd", Online: false, ReadOnly: true,
-		Location:    &hub.DiskLocation{Adapter: "3", Bus: "1", Target: "2", LUN: "7"},
-		Identifiers: []hub.DiskIdentifier{{CodeSet: 1, Type: 3, Value: "600601601234abcd"}},
+		Location:    &api.DiskLocation{Adapter: "3", Bus: "1", Target: "2", LUN: "7"},
+		Identifiers: []api.DiskIdentifier{{CodeSet: 1, Type: 3, Value: "600601601234abcd"}},
 	}
 	if diff := cmp.Diff(want, disks[1]); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	all := []hub.DiskIdentifier{{CodeSet: 2, Association: 1, Value: "a port's"}, {CodeSet: 2, Value: "Google  persistent-disk-1"}}
+	all := []api.DiskIdentifier{{CodeSet: 2, Association: 1, Value: "a port's"}, {CodeSet: 2, Value: "Google  persistent-disk-1"}}
 	if diff := cmp.Diff(all, disks[2].Identifiers); diff != "" {
 		t.Errorf("identifiers -want +got:\n%s", diff)
 	}
@@ -125,22 +125,22 @@ func TestList_keepsADiskWhoseInterfaceIsListed(t *testing.T) {
 func TestUnify_neverTakesTwoDisksForOne(t *testing.T) {
 	lost := errors.New("lost")
 	rapid.Check(t, func(t *rapid.T) {
-		var found []hub.Disk
+		var found []api.Disk
 		for range rapid.IntRange(0, 5).Draw(t, "disks") {
-			disk := hub.Disk{Number: rapid.SampledFrom([]uint32{1, 2, hub.UnknownNumber}).Draw(t, "number")}
+			disk := api.Disk{Number: rapid.SampledFrom([]uint32{1, 2, api.UnknownNumber}).Draw(t, "number")}
 			disk.SerialNumber = rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "serial")
-			if disk.Number == hub.UnknownNumber || rapid.Bool().Draw(t, "broken") {
+			if disk.Number == api.UnknownNumber || rapid.Bool().Draw(t, "broken") {
 				disk.Problem = lost
 			}
 			found = append(found, disk)
 		}
 		listed := unify(found)
-		numbers, identities, unidentified := map[uint32]bool{}, map[hub.Identity]bool{}, 0
+		numbers, identities, unidentified := map[uint32]bool{}, map[api.Identity]bool{}, 0
 		for _, disk := range listed {
-			if numbers[disk.Number] && disk.Number != hub.UnknownNumber {
+			if numbers[disk.Number] && disk.Number != api.UnknownNumber {
 				t.Errorf("two disks have the number %d: %+v", disk.Number, listed)
 			}
-			if disk.Number == hub.UnknownNumber && disk.Problem == nil {
+			if disk.Number == api.UnknownNumber && disk.Problem == nil {
 				t.Errorf("a disk without a number has no problem: %+v", disk)
 			}
 			numbers[disk.Number], identities[disk.Identity()] = true, true
@@ -197,7 +197,7 @@ func TestDisks_aHungDiskBlocksNoOther(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				number := uint32(i%8) + 1
-				volume, err := h.Disks.Partition(ctx, number, hub.Identity{})
+				volume, err := h.Disks.Partition(ctx, number, api.Identity{})
 				switch {
 				case number == 3 && !errors.Is(err, context.DeadlineExceeded):
 					t.Errorf("the hung disk answered %q, %v", volume, err)
@@ -215,7 +215,7 @@ func TestDisks_aHungDiskBlocksNoOther(t *testing.T) {
 		}
 		hung.Release()
 		synctest.Wait()
-		if _, err := h.Disks.Partition(t.Context(), 3, hub.Identity{}); err != nil {
+		if _, err := h.Disks.Partition(t.Context(), 3, api.Identity{}); err != nil {
 			t.Errorf("after the disk came back: %v", err)
 		}
 		if losses := r.machine.Losses(); len(losses) > 0 {
@@ -235,7 +235,7 @@ func TestHost_sixtyFourCallersAtOnce(t *testing.T) {
 		all.Go(func() {
 			ctx, number := t.Context(), uint32(i%8)+1
 			stage := fmt.Sprintf(`%s\plugins\driver\%d`, kubeletDir, number)
-			volume, err := h.Disks.Partition(ctx, number, hub.Identity{})
+			volume, err := h.Disks.Partition(ctx, number, api.Identity{})
 			if err == nil {
 				err = h.Filesystem.Mkdir(ctx, stage)
 			}
@@ -302,13 +302,13 @@ func TestRescan_findsNewDisksAndNewSizes(t *testing.T) {
 
 func TestDisks_anUnknownOneIsNotFound(t *testing.T) {
 	h, ctx := newRig(t, windows.Options{}).host(), t.Context()
-	_, err := h.Disks.Partition(ctx, 9, hub.Identity{})
+	_, err := h.Disks.Partition(ctx, 9, api.Identity{})
 	wantError(t, err, backend.ErrNotFound, "disk 9", "ERROR_FILE_NOT_FOUND (2)")
 	_, err = h.Disks.Size(ctx, 9)
 	wantError(t, err, backend.ErrNotFound, "disk 9")
 	_, err = h.Disks.Online(ctx, 9)
 	wantError(t, err, backend.ErrNotFound, "disk 9")
-	wantError(t, h.Disks.SetOnline(ctx, 9, hub.Identity{}, true), backend.ErrNotFound, "disk 9")
+	wantError(t, h.Disks.SetOnline(ctx, 9, api.Identity{}, true), backend.ErrNotFound, "disk 9")
 	_, err = h.Volumes.OnDisk(ctx, 9, 0)
 	wantError(t, err, backend.ErrNotFound, "disk 9")
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
@@ -20,7 +20,7 @@ const lockLimit = 10 * time.Second
 // SetOnline takes a disk online and writable, or offline. Offline, Windows would
 // pull mounted volumes away without a word: so each is flushed, locked, which
 // nobody gets while a file on it is open, and dismounted before.
-func (d disks) SetOnline(ctx context.Context, disk uint32, is hub.Identity, online bool) error {
+func (d disks) SetOnline(ctx context.Context, disk uint32, is api.Identity, online bool) error {
 	_, err := operate(ctx, d.tasks, []string{diskKey(disk)}, func(ctx context.Context) (struct{}, error) {
 		return withMeant(d.Host, disk, is, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
 			if online {

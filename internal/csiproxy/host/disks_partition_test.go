@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
@@ -38,7 +38,7 @@ func TestPartition_refusesADiskThatHoldsAnything(t *testing.T) {
 			test.spec.Size, test.spec.Serial, test.spec.Offline, test.spec.ReadOnly = 10*gibi, cloudSerial, true, true
 			r.machine.MustAddDisk(test.spec)
 			before := r.machine.State().Disks[1]
-			volume, err := r.host().Disks.Partition(t.Context(), 1, hub.Identity{})
+			volume, err := r.host().Disks.Partition(t.Context(), 1, api.Identity{})
 			if test.says == "" { // an MBR counts as partitioned, so it is left alone
 				if volume != "" || err != nil {
 					t.Errorf("%q, %v", volume, err)
@@ -58,7 +58,7 @@ func TestPartition_refusesADiskThatHoldsAnything(t *testing.T) {
 func TestPartition_refusesWhatItCannotRead(t *testing.T) {
 	r := blankRig(t)
 	r.machine.Inject(windows.Fault{Call: "Device.ReadAt", At: 3, Action: windows.Fail, Errno: win32.ErrorCRC})
-	_, err := r.host().Disks.Partition(t.Context(), 1, hub.Identity{})
+	_, err := r.host().Disks.Partition(t.Context(), 1, api.Identity{})
 	wantError(t, err, backend.ErrUnavailable, "ERROR_CRC (23)")
 	if disk := r.machine.State().Disks[1]; disk.Online || disk.Style != "raw" {
 		t.Errorf("%+v", disk)
@@ -76,7 +76,7 @@ func TestPartition_leavesAPartitionedDiskAsItIs(t *testing.T) {
 			spec.Size, spec.Serial = 10*gibi, cloudSerial
 			r.machine.MustAddDisk(spec)
 			before := r.machine.State().Disks[1]
-			volume, err := r.host().Disks.Partition(t.Context(), 1, hub.Identity{})
+			volume, err := r.host().Disks.Partition(t.Context(), 1, api.Identity{})
 			mustDo(t, err)
 			if after := r.machine.State().Disks[1]; volume != canonicalOf(t, before.Volumes[0].Name) || after.Volumes[0].Name != before.Volumes[0].Name || after.Partitions != before.Partitions {
 				t.Errorf("%q; %+v", volume, after)
@@ -85,7 +85,7 @@ func TestPartition_leavesAPartitionedDiskAsItIs(t *testing.T) {
 	}
 	r := newRig(t, windows.Options{})
 	r.machine.MustAddDisk(windows.DiskSpec{Serial: cloudSerial, Size: 10 * gibi, Style: "data", FileSystem: "NTFS", Offline: true, ReadOnly: true})
-	volume, err := r.host().Disks.Partition(t.Context(), 1, hub.Identity{})
+	volume, err := r.host().Disks.Partition(t.Context(), 1, api.Identity{})
 	if disk := r.machine.State().Disks[1]; volume != "" || err != nil || disk.Online || !disk.ReadOnly {
 		t.Errorf("offline: %q, %v, %+v", volume, err, disk)
 	}
@@ -105,7 +105,7 @@ func TestPartition_finishesWhatWasBegun(t *testing.T) {
 	spec := cloudDisk(10 * gibi)
 	spec.Style = "gpt"
 	r.machine.MustAddDisk(spec)
-	volume, err := r.host().Disks.Partition(t.Context(), 1, hub.Identity{})
+	volume, err := r.host().Disks.Partition(t.Context(), 1, api.Identity{})
 	disk := r.machine.State().Disks[1]
 	if err != nil || volume == "" || disk.Partitions != 2 || !disk.Online || disk.ReadOnly {
 		t.Errorf("%q, %v, %+v", volume, err, disk)
@@ -116,7 +116,7 @@ func TestPartition_ofADiskOfFourKibibyteSectors(t *testing.T) {
 	r := newRig(t, windows.Options{})
 	r.machine.MustAddDisk(windows.DiskSpec{Serial: cloudSerial, Size: 10 * gibi, SectorSize: 4096})
 	h, ctx := r.host(), t.Context()
-	volume, err := h.Disks.Partition(ctx, 1, hub.Identity{})
+	volume, err := h.Disks.Partition(ctx, 1, api.Identity{})
 	mustDo(t, err)
 	mustDo(t, h.Volumes.Format(ctx, volume, ""))
 	mustDo(t, r.machine.GrowDisk(1, 11*gibi))
@@ -128,7 +128,7 @@ func TestPartition_ofADiskOfFourKibibyteSectors(t *testing.T) {
 func TestPartition_ofADiskThatIsTooSmall(t *testing.T) {
 	r := newRig(t, windows.Options{})
 	r.machine.MustAddDisk(windows.DiskSpec{Serial: cloudSerial, Size: 4 * mebi})
-	_, err := r.host().Disks.Partition(t.Context(), 1, hub.Identity{})
+	_, err := r.host().Disks.Partition(t.Context(), 1, api.Identity{})
 	wantError(t, err, backend.ErrPrecondition, "a data partition needs")
 }
 
@@ -140,7 +140,7 @@ func TestPartition_waitsForTheVolume(t *testing.T) {
 		h := r.host()
 		short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		if volume, err := h.Disks.Partition(short, 1, hub.Identity{}); volume != "" || !errors.Is(err, context.DeadlineExceeded) {
+		if volume, err := h.Disks.Partition(short, 1, api.Identity{}); volume != "" || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%q, %v after 3 s", volume, err)
 		}
 		start := time.Now()
@@ -148,7 +148,7 @@ func TestPartition_waitsForTheVolume(t *testing.T) {
 		if len(names) != 1 || err != nil || time.Since(start) < 3*time.Second {
 			t.Errorf("%q, %v after %s", names, err, time.Since(start))
 		}
-		if volume, err := h.Disks.Partition(t.Context(), 1, hub.Identity{}); err != nil || volume != names[0] {
+		if volume, err := h.Disks.Partition(t.Context(), 1, api.Identity{}); err != nil || volume != names[0] {
 			t.Errorf("%q, %v", volume, err)
 		}
 	})
@@ -160,7 +160,7 @@ func TestPartition_givesUpOnAVolumeThatNeverComes(t *testing.T) {
 		r := newRig(t, windows.Options{VolumeDelay: time.Hour})
 		r.machine.MustAddDisk(cloudDisk(10 * gibi))
 		h := r.host()
-		_, err := h.Disks.Partition(t.Context(), 1, hub.Identity{})
+		_, err := h.Disks.Partition(t.Context(), 1, api.Identity{})
 		wantError(t, err, backend.ErrUnavailable, "disk 1")
 		_, err = h.Volumes.OnDisk(t.Context(), 1, 0)
 		wantError(t, err, backend.ErrUnavailable, "disk 1")
@@ -191,15 +191,15 @@ func TestSetOnline_offlineRefusesABusyVolume(t *testing.T) {
 		mustDo(t, r.machine.WriteFile(stagingDir+`\file`, 100))
 		file, err := r.machine.Open(stagingDir+`\file`, true)
 		mustDo(t, err)
-		err = h.Disks.SetOnline(ctx, 1, hub.Identity{}, false)
+		err = h.Disks.SetOnline(ctx, 1, api.Identity{}, false)
 		wantError(t, err, backend.ErrInUse, volume, "FSCTL_LOCK_VOLUME", "ERROR_ACCESS_DENIED (5)")
 		if disk := r.machine.State().Disks[1]; !disk.Online || disk.Volumes[0].IsLocked {
 			t.Errorf("%+v", disk)
 		}
 		time.AfterFunc(3*time.Second, file.Close) // as a scanner's handle goes
-		mustDo(t, h.Disks.SetOnline(ctx, 1, hub.Identity{}, false))
+		mustDo(t, h.Disks.SetOnline(ctx, 1, api.Identity{}, false))
 		for range 2 {
-			mustDo(t, h.Disks.SetOnline(ctx, 1, hub.Identity{}, true))
+			mustDo(t, h.Disks.SetOnline(ctx, 1, api.Identity{}, true))
 		}
 		if !r.machine.Exists(stagingDir + `\file`) {
 			t.Error("the file is gone")
@@ -222,12 +222,12 @@ func TestSetOnline_offlineKeepsTheVolumeLockedToTheEnd(t *testing.T) {
 				late = r.machine.WriteFile(stagingDir+`\late`, 100)
 			}
 		})
-		mustDo(t, h.Disks.SetOnline(ctx, 1, hub.Identity{}, false))
+		mustDo(t, h.Disks.SetOnline(ctx, 1, api.Identity{}, false))
 		remove()
 		if !errors.Is(late, win32.ErrorAccessDenied) {
 			t.Errorf("who writes in the last moment is told %v", late)
 		}
-		mustDo(t, h.Disks.SetOnline(ctx, 1, hub.Identity{}, true))
+		mustDo(t, h.Disks.SetOnline(ctx, 1, api.Identity{}, true))
 	})
 }
 
@@ -236,7 +236,7 @@ func TestSetOnline_offlineLetsGoOfTheVolumeIfNeedBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := volumeRig(t, "NTFS")
 		r.machine.Inject(windows.Fault{Call: "IOCTL_DISK_SET_DISK_ATTRIBUTES", Action: windows.Fail, Errno: win32.ErrorBusy, Times: 1})
-		mustDo(t, r.host().Disks.SetOnline(t.Context(), 1, hub.Identity{}, false))
+		mustDo(t, r.host().Disks.SetOnline(t.Context(), 1, api.Identity{}, false))
 	})
 }
 
@@ -254,14 +254,14 @@ func TestSetOnline_offlineWaitsForAVolumeThatDoesNotAnswer(t *testing.T) {
 		mustDo(t, err)
 		slow := r.machine.Inject(windows.Fault{Call: "IOCTL_VOLUME_GET_VOLUME_DISK_EXTENTS", Target: volume, Action: windows.Hang})
 		defer slow.Remove()
-		wantError(t, h.Disks.SetOnline(ctx, 1, hub.Identity{}, false), backend.ErrUnavailable, volume, "stays online")
+		wantError(t, h.Disks.SetOnline(ctx, 1, api.Identity{}, false), backend.ErrUnavailable, volume, "stays online")
 		if disk := r.machine.State().Disks[1]; !disk.Online {
 			t.Error("the disk was pulled away below an open file")
 		}
 		file.Close()
 		slow.Remove()
 		synctest.Wait()
-		mustDo(t, h.Disks.SetOnline(ctx, 1, hub.Identity{}, false))
+		mustDo(t, h.Disks.SetOnline(ctx, 1, api.Identity{}, false))
 	})
 }
 
@@ -277,14 +277,14 @@ func TestSetOnline_offlineIsNotHeldUpByAnotherDisksVolume(t *testing.T) {
 			Call: "IOCTL_VOLUME_GET_VOLUME_DISK_EXTENTS", Target: r.machine.State().Disks[2].Volumes[0].Name, Action: windows.Hang,
 		})
 		defer hung.Remove()
-		mustDo(t, h.Disks.SetOnline(t.Context(), 1, hub.Identity{}, false))
+		mustDo(t, h.Disks.SetOnline(t.Context(), 1, api.Identity{}, false))
 	})
 }
 
 func TestSetOnline_neverPullsTheSystemDiskAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newRig(t, windows.Options{}).host()
-		if err := h.Disks.SetOnline(t.Context(), 0, hub.Identity{}, false); err == nil {
+		if err := h.Disks.SetOnline(t.Context(), 0, api.Identity{}, false); err == nil {
 			t.Fatal("the system disk is offline")
 		}
 		if online, err := h.Disks.Online(t.Context(), 0); !online || err != nil {

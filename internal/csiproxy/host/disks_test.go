@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 	"github.com/holdfast-csi/holdfast/simulation/windows"
@@ -33,7 +33,7 @@ func newRig(t *testing.T, options windows.Options) *rig {
 }
 
 // host is a fresh process on the machine.
-func (r *rig) host() hub.Host {
+func (r *rig) host() api.Host {
 	r.t.Helper()
 	rules, err := paths.New(kubeletDir)
 	if err != nil {
@@ -51,7 +51,7 @@ func (r *rig) host() hub.Host {
 	}
 	h.proofs.rounds = 10 // a test needs no slow hash
 	r.t.Cleanup(h.Close)
-	return h.Hub()
+	return h.API()
 }
 
 // inBubble runs a test on a clock that waits for nothing.
@@ -91,7 +91,7 @@ func TestDisk_fromBlankToMountedAndBack(t *testing.T) {
 	if len(all) != 2 || all[1].Number != disk || all[1].SerialNumber != "vol0123456789abcdef0_00000001." || all[1].Problem != nil || !all[1].Online {
 		t.Fatalf("%+v", all)
 	}
-	volume, err := h.Disks.Partition(ctx, disk, hub.Identity{})
+	volume, err := h.Disks.Partition(ctx, disk, api.Identity{})
 	mustDo(t, err)
 	mustDo(t, h.Volumes.Format(ctx, volume, ""))
 	mustDo(t, h.Filesystem.Mkdir(ctx, stagingDir))
@@ -104,7 +104,7 @@ func TestDisk_fromBlankToMountedAndBack(t *testing.T) {
 	if n, err := h.Volumes.DiskOf(ctx, volume); n != disk || err != nil {
 		t.Errorf("disk %d, %v", n, err)
 	}
-	mustDo(t, h.Disks.SetOnline(ctx, disk, hub.Identity{}, false))
+	mustDo(t, h.Disks.SetOnline(ctx, disk, api.Identity{}, false))
 	if online, err := h.Disks.Online(ctx, disk); online || err != nil {
 		t.Error(online, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // unify sorts disks by number and merges the interfaces of one disk. Each number
@@ -15,19 +15,19 @@ import (
 // without a number if another disk has that: the number that it had when it last
 // answered may be the other's by now, and what is missing from the list counts as
 // detached.
-func unify(found []hub.Disk) []hub.Disk {
-	byNumber := map[uint32][]hub.Disk{}
+func unify(found []api.Disk) []api.Disk {
+	byNumber := map[uint32][]api.Disk{}
 	for _, disk := range found {
 		byNumber[disk.Number] = merge(byNumber[disk.Number], disk)
 	}
-	var listed []hub.Disk
+	var listed []api.Disk
 	for number, disks := range byNumber {
-		if len(disks) > 1 && number != hub.UnknownNumber {
+		if len(disks) > 1 && number != api.UnknownNumber {
 			disks = contest(number, disks)
 		}
 		listed = append(listed, disks...)
 	}
-	slices.SortFunc(listed, func(a, b hub.Disk) int {
+	slices.SortFunc(listed, func(a, b api.Disk) int {
 		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.SerialNumber, b.SerialNumber), cmp.Compare(a.Page83, b.Page83))
 	})
 	return listed
@@ -35,8 +35,8 @@ func unify(found []hub.Disk) []hub.Disk {
 
 // merge adds a disk to those with its number, unless one of them is the same. The
 // account without a problem is kept.
-func merge(disks []hub.Disk, disk hub.Disk) []hub.Disk {
-	same := func(other hub.Disk) bool {
+func merge(disks []api.Disk, disk api.Disk) []api.Disk {
+	same := func(other api.Disk) bool {
 		return !disk.IsUnidentified() && !other.IsUnidentified() && disk.Identity() == other.Identity() && reflect.DeepEqual(disk.Location, other.Location)
 	}
 	i := slices.IndexFunc(disks, same)
@@ -51,7 +51,7 @@ func merge(disks []hub.Disk, disk hub.Disk) []hub.Disk {
 
 // contest takes a number from several disks that say it. The only one that says
 // what it is keeps it; with more of them, numbers changed while they were read.
-func contest(number uint32, disks []hub.Disk) []hub.Disk {
+func contest(number uint32, disks []api.Disk) []api.Disk {
 	identified := 0
 	for _, disk := range disks {
 		if !disk.IsUnidentified() {
@@ -62,7 +62,7 @@ func contest(number uint32, disks []hub.Disk) []hub.Disk {
 		if identified == 1 && !disk.IsUnidentified() {
 			continue
 		}
-		disks[i].Number = hub.UnknownNumber
+		disks[i].Number = api.UnknownNumber
 		if disk.Problem == nil {
 			disks[i].Problem = fmt.Errorf("%w: it answered number %d, and so did another disk; list the disks again", backend.ErrUnavailable, number)
 		}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/host"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
@@ -28,7 +28,7 @@ type world struct {
 	*windows.Machine
 	t    testing.TB
 	host *host.Host
-	hub  hub.Host
+	api  api.Host
 }
 
 func newWorld(t testing.TB) *world {
@@ -49,7 +49,7 @@ func (w *world) start() {
 	w.do(err)
 	w.host, err = host.New(host.Options{Machine: w.Calls(), Rules: rules})
 	w.do(err)
-	w.hub = w.host.Hub()
+	w.api = w.host.API()
 }
 
 func (w *world) do(err error) {
@@ -145,7 +145,7 @@ var badPaths = []string{
 }
 
 // operations are all that take a path, by their names.
-func operations(h hub.Host) map[string]func(path string) error {
+func operations(h api.Host) map[string]func(path string) error {
 	second := func(_ any, err error) error { return err }
 	return map[string]func(path string) error{
 		"PathExists":       func(p string) error { return second(h.Filesystem.PathExists(ctx(), p)) },

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/windows"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/host"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32/native"
@@ -22,7 +22,7 @@ import (
 )
 
 // onWindows is a host over this machine, with a directory as its root.
-func onWindows(t testing.TB) (hub.Host, string) {
+func onWindows(t testing.TB) (api.Host, string) {
 	t.Helper()
 	dir := winetest.Dir(t)
 	rules, err := paths.New(dir)
@@ -34,7 +34,7 @@ func onWindows(t testing.TB) (hub.Host, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.Close)
-	return h.Hub(), dir
+	return h.API(), dir
 }
 
 func TestWindows_makesFindsAndRemovesDirectories(t *testing.T) {
@@ -256,7 +256,7 @@ func BenchmarkPaths(b *testing.B) {
 // the system below wine, which has no other.
 func plantLink(t *testing.T, target, link string) {
 	t.Helper()
-	if !winetest.UnderWine() {
+	if !win32.UnderWine() {
 		mustBe(t, os.Symlink(target, link), nil)
 		return
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// filesystem is hub.Filesystem. Rmdir is in remove.go, Link in link.go.
+// filesystem is api.Filesystem. Rmdir is in remove.go, Link in link.go.
 type filesystem struct{ *Host }
 
 // filesAtOnce bounds the OS threads that operations on directories can block.
@@ -53,7 +53,7 @@ func change(ctx context.Context, h *Host, path paths.Path, do func(*walk, contex
 	return err
 }
 
-// PathExists implements hub.Filesystem.
+// PathExists implements api.Filesystem.
 func (f filesystem) PathExists(ctx context.Context, text string) (bool, error) {
 	path, err := f.rules.Check("path", text)
 	if err != nil {
@@ -89,7 +89,7 @@ func (w *walk) stat(name string) (win32.FileInfo, error) {
 	return info, nil
 }
 
-// Mkdir implements hub.Filesystem.
+// Mkdir implements api.Filesystem.
 func (f filesystem) Mkdir(ctx context.Context, text string) error {
 	path, err := f.rules.Check("path", text)
 	if err != nil {
@@ -164,7 +164,7 @@ func (w *walk) acceptFolder(name string) error {
 	return fmt.Errorf("%w: %s is a link or another reparse point, and no directory; remove it, or choose another path", backend.ErrExists, w.child(name))
 }
 
-// IsLink implements hub.Filesystem. Where the link leads is looked at once and
+// IsLink implements api.Filesystem. Where the link leads is looked at once and
 // only for whether something is there. Within a mounted volume, whose content is
 // a workload's, no link's target is looked at: it could name anything, also a
 // server that would be sent this machine's credentials.

@@ -14,7 +14,7 @@ import (
 // D-5: every operation that takes a path checks it before it does anything.
 func TestEveryOperation_refusesABadPathBeforeItCallsWindows(t *testing.T) {
 	w := newWorld(t)
-	for name, operation := range operations(w.hub) {
+	for name, operation := range operations(w.api) {
 		for _, path := range badPaths {
 			stop := w.Record()
 			err := operation(path)
@@ -28,7 +28,7 @@ func TestEveryOperation_refusesABadPathBeforeItCallsWindows(t *testing.T) {
 // §3.4: the root itself is never a target.
 func TestChanges_refuseTheRootItself(t *testing.T) {
 	w := newWorld(t)
-	fs := w.hub.Filesystem
+	fs := w.api.Filesystem
 	before := w.tree(kubelet)
 	for name, err := range map[string]error{
 		"Rmdir":            fs.Rmdir(ctx(), kubelet, false),
@@ -36,7 +36,7 @@ func TestChanges_refuseTheRootItself(t *testing.T) {
 		"RmdirContents":    fs.RmdirContents(ctx(), `c:\VAR\lib\kubelet`),
 		"Link":             fs.Link(ctx(), plugins, kubelet),
 		"Link to it":       fs.Link(ctx(), kubelet, pods+`\x`),
-		"Mount":            w.hub.Volumes.Mount(ctx(), someVolume, kubelet),
+		"Mount":            w.api.Volumes.Mount(ctx(), someVolume, kubelet),
 	} {
 		if !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
@@ -59,7 +59,7 @@ func TestPathExists_doesNotFollowTheLastLink(t *testing.T) {
 		kubelet: true, pods: true, pods + `\dir`: true, pods + `\DIR`: true, pods + `\file`: true, pods + `\dangling`: true, pods + `\away`: true,
 		plugins + `\mounted`: true, pods + `\nothing`: false, pods + `\no\such\way`: false, pods + `\file\below`: false,
 	} {
-		if got, err := w.hub.Filesystem.PathExists(ctx(), path); err != nil || got != want {
+		if got, err := w.api.Filesystem.PathExists(ctx(), path); err != nil || got != want {
 			t.Errorf("%s exists: %t, %v", path, got, err)
 		}
 	}
@@ -70,7 +70,7 @@ func TestPathExists_doesNotFollowTheLastLink(t *testing.T) {
 func TestPathsThatArePlain_takeOneCall(t *testing.T) {
 	w := newWorld(t)
 	path := plugins + `\kubernetes.io\csi\d\hash\globalmount`
-	fs := w.hub.Filesystem
+	fs := w.api.Filesystem
 	exists := func(path string) error { _, err := fs.PathExists(ctx(), path); return err }
 	for _, step := range []struct {
 		name string
@@ -97,7 +97,7 @@ func TestMkdir_makesWhatIsMissing(t *testing.T) {
 	w := newWorld(t)
 	path := plugins + `\a\b\c\d`
 	for range 2 { // also when it exists
-		mustBe(t, w.hub.Filesystem.Mkdir(ctx(), path), nil)
+		mustBe(t, w.api.Filesystem.Mkdir(ctx(), path), nil)
 	}
 	if info, err := w.Lstat(path); err != nil || !info.IsDir() {
 		t.Error(info, err)
@@ -108,8 +108,8 @@ func TestMkdir_makesWhatIsMissing(t *testing.T) {
 func TestMkdir_takesAMountedFolderForADirectory(t *testing.T) {
 	w := newWorld(t)
 	w.mount(plugins+`\pv`, "one")
-	mustBe(t, w.hub.Filesystem.Mkdir(ctx(), plugins+`\pv`), nil)
-	mustBe(t, w.hub.Filesystem.Mkdir(ctx(), plugins+`\pv\on\it`), nil)
+	mustBe(t, w.api.Filesystem.Mkdir(ctx(), plugins+`\pv`), nil)
+	mustBe(t, w.api.Filesystem.Mkdir(ctx(), plugins+`\pv\on\it`), nil)
 	if !w.Exists(plugins + `\pv\on\it`) {
 		t.Error("nothing was made on the volume")
 	}
@@ -122,7 +122,7 @@ func TestMkdir_refusesAFileOrALinkInItsPlace(t *testing.T) {
 	w.do(w.Symlink(pods+`\link`, plugins, true))
 	w.do(w.Junction(pods+`\junction`, plugins))
 	for _, path := range []string{`\file`, `\file\below`, `\link`, `\junction`} {
-		mustBe(t, w.hub.Filesystem.Mkdir(ctx(), pods+path), backend.ErrExists)
+		mustBe(t, w.api.Filesystem.Mkdir(ctx(), pods+path), backend.ErrExists)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestMkdir_believesNoFalseSuccess(t *testing.T) {
 	w := newWorld(t)
 	w.Inject(windows.Fault{Call: "Directory.Mkdir", Action: windows.Pretend})
 	for _, path := range []string{pods + `\x`, pods + `\x\y`} {
-		if err := w.hub.Filesystem.Mkdir(ctx(), path); err == nil {
+		if err := w.api.Filesystem.Mkdir(ctx(), path); err == nil {
 			t.Errorf("%s was not made, and nobody says so", path)
 		}
 	}
@@ -144,7 +144,7 @@ func TestErrors_haveTheNumberOfWindowsAndItsMeaning(t *testing.T) {
 	} {
 		w := newWorld(t)
 		w.Inject(windows.Fault{Call: "Directory.Mkdir", Action: windows.Fail, Errno: number})
-		err := w.hub.Filesystem.Mkdir(ctx(), pods+`\x`)
+		err := w.api.Filesystem.Mkdir(ctx(), pods+`\x`)
 		if !errors.Is(err, want) || !errors.Is(err, number) || !strings.Contains(err.Error(), number.Error()) || !strings.Contains(err.Error(), pods+`\x`) {
 			t.Errorf("%v: %v", number, err)
 		}
@@ -157,7 +157,7 @@ func TestEveryOperation_endsWhenItsCallerLeaves(t *testing.T) {
 	defer hang.Remove()
 	limited, cancel := context.WithCancel(ctx())
 	done := make(chan error)
-	go func() { done <- w.hub.Filesystem.Mkdir(limited, pods+`\a\b`) }()
+	go func() { done <- w.api.Filesystem.Mkdir(limited, pods+`\a\b`) }()
 	cancel()
 	mustBe(t, <-done, context.Canceled)
 }
@@ -179,26 +179,26 @@ func TestRoots_areOpenedOnceTheyExist(t *testing.T) {
 	w.host.Close()
 	w.do(w.Rename(kubelet, `C:\var\lib\later`))
 	w.start()
-	_, err := w.hub.Filesystem.PathExists(ctx(), pods)
+	_, err := w.api.Filesystem.PathExists(ctx(), pods)
 	mustBe(t, err, backend.ErrUnavailable)
 	if !strings.Contains(err.Error(), kubelet) {
 		t.Error(err)
 	}
-	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\x`, true), backend.ErrUnavailable)
+	mustBe(t, w.api.Filesystem.Rmdir(ctx(), pods+`\x`, true), backend.ErrUnavailable)
 	w.do(w.Rename(`C:\var\lib\later`, kubelet))
-	mustBe(t, w.hub.Filesystem.Mkdir(ctx(), pods+`\x`), nil)
+	mustBe(t, w.api.Filesystem.Mkdir(ctx(), pods+`\x`), nil)
 }
 
 func TestClose_givesTheRootsBackWhenNobodyUsesThem(t *testing.T) {
 	w := newWorld(t)
 	hang := w.Inject(windows.Fault{Call: "Directory.Mkdir", Action: windows.Hang})
 	done := make(chan error)
-	go func() { done <- w.hub.Filesystem.Mkdir(ctx(), pods+`\x`) }()
+	go func() { done <- w.api.Filesystem.Mkdir(ctx(), pods+`\x`) }()
 	for hang.Waiting() == 0 {
 	}
 	w.host.Close()
 	w.host.Close()
-	mustBe(t, w.hub.Filesystem.Mkdir(ctx(), pods+`\y`), backend.ErrUnavailable)
+	mustBe(t, w.api.Filesystem.Mkdir(ctx(), pods+`\y`), backend.ErrUnavailable)
 	hang.Release()
 	mustBe(t, <-done, nil)
 	if n := w.OpenHandles(); n != 0 {

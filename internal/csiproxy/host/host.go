@@ -1,4 +1,4 @@
-// Package host is the hub over the calls of one Windows machine. Each operation
+// Package host is the API over the calls of one Windows machine. Each operation
 // observes, acts and reads back: no success of Windows is believed that cannot be
 // seen. It holds no state that Windows could tell.
 //
@@ -9,7 +9,7 @@ import (
 	"errors"
 	"log/slog"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
@@ -34,7 +34,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Host does what the hub names on one machine.
+// Host does what package api names, on one machine.
 type Host struct {
 	machine win32.Machine
 	rules   *paths.Rules
@@ -68,9 +68,9 @@ func New(options Options) (*Host, error) {
 	return h, nil
 }
 
-// Hub gives the host's groups.
-func (h *Host) Hub() hub.Host {
-	return hub.Host{
+// API gives the host's groups.
+func (h *Host) API() api.Host {
+	return api.Host{
 		Filesystem: filesystem{h}, Disks: disks{h}, Volumes: volumes{h},
 		SMB: smb{h}, ISCSI: iscsi{h}, System: system{h},
 	}
@@ -83,5 +83,5 @@ func (h *Host) Close() {
 	}
 }
 
-// volumes is hub.Volumes: what is about paths is in at.go.
+// volumes is api.Volumes: what is about paths is in at.go.
 type volumes struct{ *Host }

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// iscsi is hub.ISCSI.
+// iscsi is api.ISCSI.
 type iscsi struct{ *Host }
 
 const (
@@ -22,13 +22,13 @@ const (
 	busyLimit = 15 * time.Second
 )
 
-func portalKey(p hub.Portal) string {
+func portalKey(p api.Portal) string {
 	return fmt.Sprintf("portal %s port %d", strings.ToLower(p.Address), p.Port)
 }
 
 func targetKey(iqn string) string { return "target " + strings.ToLower(iqn) }
 
-func samePortal(a, b hub.Portal) bool {
+func samePortal(a, b api.Portal) bool {
 	return a.Port == b.Port && strings.EqualFold(a.Address, b.Address)
 }
 
@@ -36,7 +36,7 @@ func samePortal(a, b hub.Portal) bool {
 // else answers nothing but that it does not.
 func initiator[T any](ctx context.Context, i iscsi, keys []string, do func(context.Context) (T, error)) (T, error) {
 	var none T
-	service, err := ask(ctx, i.tasks, serviceKey(defaultService), func(context.Context) (hub.Service, error) {
+	service, err := ask(ctx, i.tasks, serviceKey(defaultService), func(context.Context) (api.Service, error) {
 		return i.queryService(defaultService)
 	})
 	switch {
@@ -54,7 +54,7 @@ func initiator[T any](ctx context.Context, i iscsi, keys []string, do func(conte
 
 // AddPortal adds a portal, which Windows discovers right away; one that is there
 // is fine.
-func (i iscsi) AddPortal(ctx context.Context, portal hub.Portal) error {
+func (i iscsi) AddPortal(ctx context.Context, portal api.Portal) error {
 	portal, err := checkPortal(portal)
 	if err != nil {
 		return err
@@ -76,16 +76,16 @@ func (i iscsi) AddPortal(ctx context.Context, portal hub.Portal) error {
 	return err
 }
 
-func (i iscsi) hasPortal(ctx context.Context, portal hub.Portal) (bool, error) {
+func (i iscsi) hasPortal(ctx context.Context, portal api.Portal) (bool, error) {
 	portals, err := i.machine.ISCSI.Portals(ctx)
 	if err != nil {
 		return false, failed(err, "list target portals")
 	}
-	return slices.ContainsFunc(portals, func(p hub.Portal) bool { return samePortal(p, portal) }), nil
+	return slices.ContainsFunc(portals, func(p api.Portal) bool { return samePortal(p, portal) }), nil
 }
 
 // Discover asks the portal anew.
-func (i iscsi) Discover(ctx context.Context, portal hub.Portal) ([]string, error) {
+func (i iscsi) Discover(ctx context.Context, portal api.Portal) ([]string, error) {
 	portal, err := checkPortal(portal)
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (i iscsi) Discover(ctx context.Context, portal hub.Portal) ([]string, error
 }
 
 // RemovePortal forgets a portal; none is fine. Its sessions go on.
-func (i iscsi) RemovePortal(ctx context.Context, portal hub.Portal) error {
+func (i iscsi) RemovePortal(ctx context.Context, portal api.Portal) error {
 	portal, err := checkPortal(portal)
 	if err != nil {
 		return err
@@ -127,8 +127,8 @@ func (i iscsi) RemovePortal(ctx context.Context, portal hub.Portal) error {
 }
 
 // Portals lists the portals that were added.
-func (i iscsi) Portals(ctx context.Context) ([]hub.Portal, error) {
-	return initiator(ctx, i, nil, func(ctx context.Context) ([]hub.Portal, error) {
+func (i iscsi) Portals(ctx context.Context) ([]api.Portal, error) {
+	return initiator(ctx, i, nil, func(ctx context.Context) ([]api.Portal, error) {
 		portals, err := i.machine.ISCSI.Portals(ctx)
 		return portals, failed(err, "list target portals")
 	})
@@ -136,7 +136,7 @@ func (i iscsi) Portals(ctx context.Context) ([]hub.Portal, error) {
 
 // SetMutualSecret replaces the secret for all sessions of the machine, other
 // drivers' too: there is one.
-func (i iscsi) SetMutualSecret(ctx context.Context, secret hub.Secret) error {
+func (i iscsi) SetMutualSecret(ctx context.Context, secret api.Secret) error {
 	if err := checkCHAPSecret(secret); err != nil {
 		return err
 	}

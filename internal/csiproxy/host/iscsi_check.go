@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 
 // checkPortal gives a portal its port, and refuses what no portal is called. A
 // port of more than 16 bits is refused, not cut (D-16).
-func checkPortal(p hub.Portal) (hub.Portal, error) {
+func checkPortal(p api.Portal) (api.Portal, error) {
 	if p.Port > maxPort {
 		return p, fmt.Errorf("%w: port %d of a target portal; ports end at %d", backend.ErrInvalid, p.Port, maxPort)
 	}
@@ -95,11 +95,11 @@ func checkIQN(name string) error {
 func isHex(text string) bool { return strings.Trim(text, "0123456789abcdefABCDEF") == "" }
 
 // checkLogin checks a login's credentials without a word of them in the error.
-func checkLogin(login hub.ISCSILogin) error {
+func checkLogin(login api.ISCSILogin) error {
 	switch login.Auth {
-	case hub.NoAuth:
+	case api.NoAuth:
 		return nil
-	case hub.OneWayCHAP, hub.MutualCHAP:
+	case api.OneWayCHAP, api.MutualCHAP:
 	default:
 		return fmt.Errorf("%w: authentication type %d; known are 0 none, 1 one-way CHAP, 2 mutual CHAP", backend.ErrInvalid, login.Auth)
 	}
@@ -109,7 +109,7 @@ func checkLogin(login hub.ISCSILogin) error {
 	return checkCHAPSecret(login.Secret)
 }
 
-func checkCHAPSecret(secret hub.Secret) error {
+func checkCHAPSecret(secret api.Secret) error {
 	if n := len(secret.Reveal()); n < minCHAPSecret || n > maxCHAPSecret {
 		return fmt.Errorf("%w: the CHAP secret has %d bytes; Windows takes %d to %d", backend.ErrInvalid, n, minCHAPSecret, maxCHAPSecret)
 	}

@@ -7,13 +7,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
 // target is a target at one of its portals, as callers name it.
 type target struct {
-	portal hub.Portal
+	portal api.Portal
 	iqn    string
 }
 
@@ -24,14 +24,14 @@ func (t target) String() string {
 // isAt tells whether a portal, as Windows names it, is the one that a caller
 // named. Windows tells addresses, also of what it was given a host name for: with
 // a name the port and the target, which is one in all the world, must do.
-func (t target) isAt(p hub.Portal) bool {
+func (t target) isAt(p api.Portal) bool {
 	if _, err := netip.ParseAddr(t.portal.Address); err != nil {
 		return p.Port == t.portal.Port
 	}
 	return samePortal(p, t.portal)
 }
 
-func checkTarget(portal hub.Portal, iqn string) (target, error) {
+func checkTarget(portal api.Portal, iqn string) (target, error) {
 	portal, err := checkPortal(portal)
 	if err == nil {
 		err = checkIQN(iqn)
@@ -66,7 +66,7 @@ func (i iscsi) persistent(ctx context.Context, t target) ([]win32.PersistentLogi
 // secret that the target refuses is not kept. What is there of the two is left as it
 // is, so that a repeated call adds what an earlier one did not come to. A login next
 // to an existing session is kept unverified: the target is not asked again.
-func (i iscsi) Connect(ctx context.Context, login hub.ISCSILogin) error {
+func (i iscsi) Connect(ctx context.Context, login api.ISCSILogin) error {
 	t, err := checkTarget(login.Portal, login.IQN)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (i iscsi) Connect(ctx context.Context, login hub.ISCSILogin) error {
 	return err
 }
 
-func (i iscsi) connect(ctx context.Context, t target, login hub.ISCSILogin) error {
+func (i iscsi) connect(ctx context.Context, t target, login api.ISCSILogin) error {
 	sessions, err := i.sessions(ctx, t)
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func (i iscsi) isConnected(ctx context.Context, t target) error {
 
 // Disconnect forgets the persistent login first: a crash between the two leaves a
 // session that does not come back, rather than one that always does.
-func (i iscsi) Disconnect(ctx context.Context, portal hub.Portal, iqn string) error {
+func (i iscsi) Disconnect(ctx context.Context, portal api.Portal, iqn string) error {
 	t, err := checkTarget(portal, iqn)
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (i iscsi) disconnect(ctx context.Context, t target) error {
 
 // Disks waits for the first disk of the session: it arrives some time after the
 // login. A target that shows this machine no disk has none after that.
-func (i iscsi) Disks(ctx context.Context, portal hub.Portal, iqn string) ([]uint32, error) {
+func (i iscsi) Disks(ctx context.Context, portal api.Portal, iqn string) ([]uint32, error) {
 	t, err := checkTarget(portal, iqn)
 	if err != nil {
 		return nil, err

@@ -12,12 +12,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
-var targetPortal = hub.Portal{Address: "10.0.0.1"}
+var targetPortal = api.Portal{Address: "10.0.0.1"}
 
 // G-2: a LUN, from its portal to its disk and back; the session survives a restart.
 func TestISCSI_connectsAndDisconnects(t *testing.T) {
@@ -28,7 +28,7 @@ func TestISCSI_connectsAndDisconnects(t *testing.T) {
 	for range 2 { // repeated calls are fine
 		mustDo(t, h.ISCSI.AddPortal(ctx, targetPortal))
 	}
-	if portals, err := h.ISCSI.Portals(ctx); err != nil || !slices.Equal(portals, []hub.Portal{{Address: "10.0.0.1", Port: 3260}}) {
+	if portals, err := h.ISCSI.Portals(ctx); err != nil || !slices.Equal(portals, []api.Portal{{Address: "10.0.0.1", Port: 3260}}) {
 		t.Errorf("%+v, %v", portals, err)
 	}
 	if names, err := h.ISCSI.Discover(ctx, targetPortal); err != nil || !slices.Equal(names, []string{targetName}) {
@@ -79,7 +79,7 @@ func TestISCSI_mutualCHAP(t *testing.T) {
 	h, ctx := r.host(), t.Context()
 	mustDo(t, h.ISCSI.AddPortal(ctx, targetPortal))
 	login := chapLogin()
-	login.Auth = hub.MutualCHAP
+	login.Auth = api.MutualCHAP
 	wantError(t, h.ISCSI.Connect(ctx, login), backend.ErrCredentials)
 	mustDo(t, h.ISCSI.SetMutualSecret(ctx, "mutual-secret-1"))
 	mustDo(t, h.ISCSI.Connect(ctx, login))
@@ -91,13 +91,13 @@ func TestISCSI_refusesBadInput(t *testing.T) {
 	r := targetRig(t)
 	h, ctx := r.host(), t.Context()
 	stop := r.machine.Record()
-	for _, portal := range []hub.Portal{
+	for _, portal := range []api.Portal{
 		{}, {Port: 3260}, {Address: "10.0.0.1", Port: 65536}, {Address: "10.0.0.1", Port: 65536 + 3260}, {Address: "10.0.0.1:3260"}, {Address: "a b"}, {Address: "0.0.0.0"},
 		{Address: "::"}, {Address: "224.0.0.1"}, {Address: `\\server`}, {Address: "-x"}, {Address: "a..b"}, {Address: strings.Repeat("a", 300)}, {Address: "host\x00"},
 	} {
 		for name, err := range map[string]error{
 			"AddPortal": h.ISCSI.AddPortal(ctx, portal), "Discover": second(h.ISCSI.Discover(ctx, portal)), "RemovePortal": h.ISCSI.RemovePortal(ctx, portal),
-			"Connect": h.ISCSI.Connect(ctx, hub.ISCSILogin{Portal: portal, IQN: targetName}), "Disconnect": h.ISCSI.Disconnect(ctx, portal, targetName),
+			"Connect": h.ISCSI.Connect(ctx, api.ISCSILogin{Portal: portal, IQN: targetName}), "Disconnect": h.ISCSI.Disconnect(ctx, portal, targetName),
 			"Disks": second(h.ISCSI.Disks(ctx, portal, targetName)),
 		} {
 			if !errors.Is(err, backend.ErrInvalid) {
@@ -109,13 +109,13 @@ func TestISCSI_refusesBadInput(t *testing.T) {
 		"", "disk1", "iqn.", "iqn.2026-01", "iqn.2026-01.", "iqn.2026-13.a:b", "iqn.26-01.a:b", "iqn.2026-01.a:b c", "iqn.2026-01.a:'b", "eui.123", "eui.02004567A425678X",
 		"naa.123", "iqn.2026-01.a:" + strings.Repeat("x", 223), "iqn.2026-01.:x", "iqn.2026-00.a:b",
 	} {
-		if err := h.ISCSI.Connect(ctx, hub.ISCSILogin{Portal: targetPortal, IQN: name}); !errors.Is(err, backend.ErrInvalid) {
+		if err := h.ISCSI.Connect(ctx, api.ISCSILogin{Portal: targetPortal, IQN: name}); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	for name, change := range map[string]func(*hub.ISCSILogin){
-		"a short secret": func(l *hub.ISCSILogin) { l.Secret = "12345678901" }, "a long secret": func(l *hub.ISCSILogin) { l.Secret = "12345678901234567" },
-		"no user": func(l *hub.ISCSILogin) { l.Username = "" }, "an unknown kind": func(l *hub.ISCSILogin) { l.Auth = 7 },
+	for name, change := range map[string]func(*api.ISCSILogin){
+		"a short secret": func(l *api.ISCSILogin) { l.Secret = "12345678901" }, "a long secret": func(l *api.ISCSILogin) { l.Secret = "12345678901234567" },
+		"no user": func(l *api.ISCSILogin) { l.Username = "" }, "an unknown kind": func(l *api.ISCSILogin) { l.Auth = 7 },
 	} {
 		login := chapLogin()
 		change(&login)
@@ -123,7 +123,7 @@ func TestISCSI_refusesBadInput(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, secret := range []hub.Secret{"", "12345678901", "12345678901234567"} {
+	for _, secret := range []api.Secret{"", "12345678901", "12345678901234567"} {
 		if err := h.ISCSI.SetMutualSecret(ctx, secret); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("a secret of %d bytes: %v", len(secret.Reveal()), err)
 		}
@@ -135,7 +135,7 @@ func TestISCSI_refusesBadInput(t *testing.T) {
 		mustDo(t, checkIQN(name))
 	}
 	for _, address := range []string{"10.0.0.1", "fd00::1", "storage.example.com", "NAS_1", "host."} {
-		if p, err := checkPortal(hub.Portal{Address: address}); err != nil || p.Port != 3260 {
+		if p, err := checkPortal(api.Portal{Address: address}); err != nil || p.Port != 3260 {
 			t.Errorf("%q: %+v, %v", address, p, err)
 		}
 	}
@@ -146,13 +146,13 @@ func TestISCSI_tellsWhatIsWrong(t *testing.T) { inBubble(tellsWhatIsWrong)(t) }
 func tellsWhatIsWrong(t *testing.T) {
 	r := targetRig(t)
 	h, ctx := r.host(), t.Context()
-	wantError(t, h.ISCSI.AddPortal(ctx, hub.Portal{Address: "10.9.9.9"}), backend.ErrUnavailable, "10.9.9.9", "ISDSC_CONNECTION_FAILED (0XEFFF0003)")
+	wantError(t, h.ISCSI.AddPortal(ctx, api.Portal{Address: "10.9.9.9"}), backend.ErrUnavailable, "10.9.9.9", "ISDSC_CONNECTION_FAILED (0XEFFF0003)")
 	mustDo(t, h.ISCSI.AddPortal(ctx, targetPortal))
 	login := chapLogin()
 	login.Secret = "wrong-secret-12"
 	wantError(t, h.ISCSI.Connect(ctx, login), backend.ErrCredentials, "ISDSC_AUTHENTICATION_FAILURE")
 	login = chapLogin()
-	login.Auth = hub.NoAuth
+	login.Auth = api.NoAuth
 	wantError(t, h.ISCSI.Connect(ctx, login), backend.ErrCredentials)
 	login.IQN = "iqn.2026-01.example.storage:unknown"
 	wantError(t, h.ISCSI.Connect(ctx, login), backend.ErrNotFound, "ISDSC_TARGET_NOT_FOUND")
@@ -162,7 +162,7 @@ func tellsWhatIsWrong(t *testing.T) {
 	mustDo(t, h.ISCSI.Connect(ctx, chapLogin()))
 
 	// A volume of the target that is in use keeps the session.
-	volume, err := h.Disks.Partition(ctx, 1, hub.Identity{})
+	volume, err := h.Disks.Partition(ctx, 1, api.Identity{})
 	if err == nil {
 		err = h.Volumes.Format(ctx, volume, "")
 	}
@@ -185,8 +185,8 @@ func TestISCSI_waitsForTheFirstDisk(t *testing.T) {
 		mustDo(t, r.machine.AddTarget(windows.ISCSITarget{Portal: targetPortal, IQN: empty}))
 		h, ctx := r.host(), t.Context()
 		mustDo(t, h.ISCSI.AddPortal(ctx, targetPortal))
-		mustDo(t, h.ISCSI.Connect(ctx, hub.ISCSILogin{Portal: targetPortal, IQN: targetName}))
-		mustDo(t, h.ISCSI.Connect(ctx, hub.ISCSILogin{Portal: targetPortal, IQN: empty}))
+		mustDo(t, h.ISCSI.Connect(ctx, api.ISCSILogin{Portal: targetPortal, IQN: targetName}))
+		mustDo(t, h.ISCSI.Connect(ctx, api.ISCSILogin{Portal: targetPortal, IQN: empty}))
 		if numbers, err := h.ISCSI.Disks(ctx, targetPortal, targetName); len(numbers) != 1 || err != nil {
 			t.Errorf("%v, %v", numbers, err)
 		}
@@ -221,7 +221,7 @@ func TestSystem_knowsConfiguredServicesOnly(t *testing.T) {
 		t.Errorf("the firewall's state is %d", state)
 	}
 	service, err := h.System.Service(ctx, "SPOOLER")
-	if want := (hub.Service{DisplayName: "Print Spooler", StartType: 2, Status: serviceRunning}); service != want || err != nil {
+	if want := (api.Service{DisplayName: "Print Spooler", StartType: 2, Status: serviceRunning}); service != want || err != nil {
 		t.Errorf("%+v, %v", service, err)
 	}
 	if serial, err := h.System.BIOSSerialNumber(ctx); serial != "ec2-1234" || err != nil {
@@ -268,7 +268,7 @@ func FuzzCheckIQN(f *testing.F) {
 		if err := checkIQN(name); err == nil && (len(name) > maxISCSIName || strings.ContainsAny(name, " \\/\"'\x00")) {
 			t.Fatalf("%q", name)
 		}
-		if p, err := checkPortal(hub.Portal{Address: name}); err == nil && (p.Port != defaultPortalPort || strings.ContainsAny(p.Address, " \\/\"'\x00")) {
+		if p, err := checkPortal(api.Portal{Address: name}); err == nil && (p.Port != defaultPortalPort || strings.ContainsAny(p.Address, " \\/\"'\x00")) {
 			t.Fatalf("%q", name)
 		}
 	})

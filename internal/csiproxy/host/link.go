@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// Link implements hub.Filesystem. The kind of the link is never left to a look at
+// Link implements api.Filesystem. The kind of the link is never left to a look at
 // the source, as os.Symlink does, which makes a link to a file when the source is
 // missing (D-20): it is one to a directory, and the source must be there.
 func (f filesystem) Link(ctx context.Context, source, link string) error {

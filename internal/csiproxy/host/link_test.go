@@ -18,7 +18,7 @@ func TestLink_leadsToADirectoryALinkOrAMountedFolder(t *testing.T) {
 	for _, source := range []string{`\dir`, `\link`, `\pv`} {
 		link := pods + source
 		for range 2 { // the equal one is fine
-			mustBe(t, w.hub.Filesystem.Link(ctx(), plugins+source, link), nil)
+			mustBe(t, w.api.Filesystem.Link(ctx(), plugins+source, link), nil)
 		}
 		data, err := w.Readlink(link)
 		info, statErr := w.Lstat(link)
@@ -26,7 +26,7 @@ func TestLink_leadsToADirectoryALinkOrAMountedFolder(t *testing.T) {
 			t.Errorf("%+v %+v %v %v", data, info, err, statErr)
 		}
 	}
-	mustBe(t, w.hub.Filesystem.Link(ctx(), `c:\VAR\LIB\KUBELET\PLUGINS\DIR\`, pods+`\DIR`), nil) // equal in another case
+	mustBe(t, w.api.Filesystem.Link(ctx(), `c:\VAR\LIB\KUBELET\PLUGINS\DIR\`, pods+`\DIR`), nil) // equal in another case
 	w.idle()
 }
 
@@ -34,15 +34,15 @@ func TestLink_leadsToADirectoryALinkOrAMountedFolder(t *testing.T) {
 func TestLink_makesNoLinkToAFileNorToNothing(t *testing.T) {
 	w := newWorld(t)
 	w.do(w.WriteFile(plugins+`\file`, 1))
-	mustBe(t, w.hub.Filesystem.Link(ctx(), plugins+`\nothing`, pods+`\a`), backend.ErrNotFound)
-	mustBe(t, w.hub.Filesystem.Link(ctx(), plugins+`\file`, pods+`\a`), backend.ErrPrecondition)
-	mustBe(t, w.hub.Filesystem.Link(ctx(), plugins+`\no\way`, pods+`\a`), backend.ErrNotFound)
+	mustBe(t, w.api.Filesystem.Link(ctx(), plugins+`\nothing`, pods+`\a`), backend.ErrNotFound)
+	mustBe(t, w.api.Filesystem.Link(ctx(), plugins+`\file`, pods+`\a`), backend.ErrPrecondition)
+	mustBe(t, w.api.Filesystem.Link(ctx(), plugins+`\no\way`, pods+`\a`), backend.ErrNotFound)
 	if w.Exists(pods + `\a`) {
 		t.Error("there is a link")
 	}
 	w.mkdir(plugins + `\dir`)
-	mustBe(t, w.hub.Filesystem.Link(ctx(), plugins+`\dir`, pods+`\no\way`), backend.ErrNotFound)
-	mustBe(t, w.hub.Filesystem.Link(ctx(), plugins+`\dir`, plugins+`\DIR`), backend.ErrInvalid)
+	mustBe(t, w.api.Filesystem.Link(ctx(), plugins+`\dir`, pods+`\no\way`), backend.ErrNotFound)
+	mustBe(t, w.api.Filesystem.Link(ctx(), plugins+`\dir`, plugins+`\DIR`), backend.ErrInvalid)
 }
 
 func TestLink_replacesNothing(t *testing.T) {
@@ -55,7 +55,7 @@ func TestLink_replacesNothing(t *testing.T) {
 	w.do(w.Junction(pods+`\junction`, plugins+`\dir`))
 	before := w.tree(pods)
 	for _, link := range []string{`\dir`, `\file`, `\second`, `\dangling`, `\tofile`, `\junction`} {
-		err := w.hub.Filesystem.Link(ctx(), plugins+`\dir`, pods+link)
+		err := w.api.Filesystem.Link(ctx(), plugins+`\dir`, pods+link)
 		if !errors.Is(err, backend.ErrExists) || !strings.Contains(err.Error(), pods+link) {
 			t.Errorf("%s: %v", link, err)
 		}
@@ -70,7 +70,7 @@ func TestLink_believesNoFalseSuccess(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(plugins + `\dir`)
 	w.Inject(windows.Fault{Call: "Directory.Symlink", Action: windows.Pretend})
-	err := w.hub.Filesystem.Link(ctx(), plugins+`\dir`, pods+`\a`)
+	err := w.api.Filesystem.Link(ctx(), plugins+`\dir`, pods+`\a`)
 	if err == nil || !strings.Contains(err.Error(), "there is none") {
 		t.Error(err)
 	}
@@ -82,8 +82,8 @@ func TestLink_goesThroughNoLink(t *testing.T) {
 	w.mkdir(plugins + `\dir`)
 	w.do(w.Symlink(pods+`\away`, outside, true))
 	before := w.tree(outside)
-	mustBe(t, w.hub.Filesystem.Link(ctx(), plugins+`\dir`, pods+`\away\a`), backend.ErrPrecondition)
-	mustBe(t, w.hub.Filesystem.Link(ctx(), pods+`\away\sub`, pods+`\a`), backend.ErrPrecondition)
+	mustBe(t, w.api.Filesystem.Link(ctx(), plugins+`\dir`, pods+`\away\a`), backend.ErrPrecondition)
+	mustBe(t, w.api.Filesystem.Link(ctx(), pods+`\away\sub`, pods+`\a`), backend.ErrPrecondition)
 	if after := w.tree(outside); after != before {
 		t.Error(after)
 	}
@@ -115,11 +115,11 @@ func TestIsLink_tellsLinksWhoseTargetExists(t *testing.T) {
 		pods + `\dangling`: false, pods + `\a\up`: false, pods + `\deadjunction`: false, pods + `\gone`: false,
 		pods + `\second`: false, pods + `\device`: false, pods + `\root`: false,
 	} {
-		if got, err := w.hub.Filesystem.IsLink(ctx(), path); err != nil || got != want {
+		if got, err := w.api.Filesystem.IsLink(ctx(), path); err != nil || got != want {
 			t.Errorf("%s is a link: %t, %v", path, got, err)
 		}
 	}
-	_, err := w.hub.Filesystem.IsLink(ctx(), pods+`\nothing`)
+	_, err := w.api.Filesystem.IsLink(ctx(), pods+`\nothing`)
 	mustBe(t, err, backend.ErrNotFound)
 	w.idle()
 }
@@ -131,7 +131,7 @@ func TestIsLink_looksAtNoTargetOfALinkOnAMountedVolume(t *testing.T) {
 	w.mount(pods+`\pv`, "one")
 	w.do(w.Symlink(pods+`\pv\evil`, `\\evil\share\x`, true))
 	stop := w.Record()
-	_, err := w.hub.Filesystem.IsLink(ctx(), pods+`\pv\evil`)
+	_, err := w.api.Filesystem.IsLink(ctx(), pods+`\pv\evil`)
 	mustBe(t, err, backend.ErrPrecondition)
 	for _, call := range stop() {
 		if call.Name == "Files.Attributes" {

@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
@@ -13,7 +13,7 @@ import (
 const victim = pods + `\one\two`
 
 // racers are the operations that change something at victim. Each is repeatable.
-func racers(h hub.Host, volume string) map[string]func() error {
+func racers(h api.Host, volume string) map[string]func() error {
 	return map[string]func() error{
 		"Mkdir":         func() error { return h.Filesystem.Mkdir(ctx(), victim+`\new\sub`) },
 		"Rmdir":         func() error { return h.Filesystem.Rmdir(ctx(), victim, true) },
@@ -54,11 +54,11 @@ func (w *world) swap(path string, junction bool) (won bool) {
 // L-2, D-6: at every call of every operation, every directory on the way and below
 // is swapped for a link that leads outside. Nothing outside changes.
 func TestRaces_leadNoOperationOutside(t *testing.T) {
-	for name := range racers(hub.Host{}, "") {
+	for name := range racers(api.Host{}, "") {
 		t.Run(name, func(t *testing.T) {
 			w, volume := arrange(t)
 			stop := w.Record()
-			if err := racers(w.hub, volume)[name](); err != nil {
+			if err := racers(w.api, volume)[name](); err != nil {
 				t.Fatal(err)
 			}
 			calls, wins := len(stop()), 0
@@ -86,7 +86,7 @@ func race(t *testing.T, name, path string, at int, junction bool) (won bool) {
 		}
 		n++
 	})
-	err := racers(w.hub, volume)[name]()
+	err := racers(w.api, volume)[name]()
 	remove()
 	if after := w.tree(outside); after != before {
 		t.Errorf("%s, with %s swapped before call %d, answered %v and left outside\n%s", name, path, at, err, after)
@@ -98,11 +98,11 @@ func race(t *testing.T, name, path string, at int, junction bool) (won bool) {
 // A process that dies at any call leaves what its successor finishes, and nothing
 // outside is touched.
 func TestDeaths_areFinishedByTheNextProcess(t *testing.T) {
-	for name := range racers(hub.Host{}, "") {
+	for name := range racers(api.Host{}, "") {
 		t.Run(name, func(t *testing.T) {
 			w, volume := arrange(t)
 			stop := w.Record()
-			if err := racers(w.hub, volume)[name](); err != nil {
+			if err := racers(w.api, volume)[name](); err != nil {
 				t.Fatal(err)
 			}
 			calls, want := len(stop()), w.tree(kubelet)
@@ -119,11 +119,11 @@ func die(t *testing.T, name string, action windows.Action, at int, want string) 
 	w, volume := arrange(t)
 	before := w.tree(outside)
 	fault := w.Inject(windows.Fault{Action: action, At: at, Times: 1})
-	first := racers(w.hub, volume)[name]()
+	first := racers(w.api, volume)[name]()
 	fault.Remove()
 	w.start()
 	defer w.host.Close()
-	if err := racers(w.hub, volume)[name](); err != nil {
+	if err := racers(w.api, volume)[name](); err != nil {
 		t.Errorf("%s, after a death at call %d (%s: %v): %v", name, at, action, first, err)
 	}
 	if got := w.tree(kubelet); masked(got) != masked(want) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 )
 
@@ -68,7 +69,7 @@ func TestRecords_stayForgottenAfterALossOfPower(t *testing.T) {
 	mustDo(t, r.write("format-x", begunFormat{Volume: "x"}))
 	kept := filepath.Join(r.dir, "kept")
 	err = os.Link(r.path("format-x"), kept)
-	if !winetest.UnderWine() {
+	if !win32.UnderWine() {
 		mustDo(t, err)
 	}
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/windows"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/wine"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 )
 
@@ -24,7 +24,7 @@ func TestRecords_areForAdministratorsOnly(t *testing.T) {
 			descriptor, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION)
 			mustDo(t, err)
 			rights := descriptor.String()
-			if !wine.Running() && (!strings.HasPrefix(rights, "D:P") || strings.Count(rights, "(") != 2 || !strings.Contains(rights, ";SY)") || !strings.Contains(rights, ";BA)")) {
+			if !win32.UnderWine() && (!strings.HasPrefix(rights, "D:P") || strings.Count(rights, "(") != 2 || !strings.Contains(rights, ";SY)") || !strings.Contains(rights, ";BA)")) {
 				t.Errorf("%s: %s has %s", time, path, rights)
 			}
 		}
@@ -36,7 +36,7 @@ func TestRecords_areForAdministratorsOnly(t *testing.T) {
 	if found, err := r.read("smb-1", &got); !found || err != nil || got.Share != "s" {
 		t.Error(found, err, got)
 	}
-	if wine.Running() {
+	if win32.UnderWine() {
 		t.Skip("wine tells other rights than it was given, and enforces none: only that the directory is made and used was tested")
 	}
 }

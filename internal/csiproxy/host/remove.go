@@ -25,7 +25,7 @@ const (
 	pendingLimit = 2 * time.Second
 )
 
-// Rmdir implements hub.Filesystem. A mounted folder is taken off its volume first,
+// Rmdir implements api.Filesystem. A mounted folder is taken off its volume first,
 // with or without force, and then removed as the empty directory that it is:
 // drivers unstage so. What is on the volume stays.
 func (f filesystem) Rmdir(ctx context.Context, text string, force bool) error {
@@ -100,7 +100,7 @@ func (w *walk) mustBeGone(ctx context.Context, name string) error {
 	return failed(err, "look at %s after its removal", w.child(name))
 }
 
-// RmdirContents implements hub.Filesystem. A link or mounted folder is not
+// RmdirContents implements api.Filesystem. A link or mounted folder is not
 // emptied: its content is elsewhere.
 func (f filesystem) RmdirContents(ctx context.Context, text string) error {
 	path, err := f.rules.Target("path", text)

@@ -18,7 +18,7 @@ func TestRmdir_withoutForceTakesAnEmptyDirectoryOnly(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(pods+`\empty`, pods+`\full\x`)
 	w.do(w.WriteFile(pods+`\file`, 1))
-	rmdir := func(path string) error { return w.hub.Filesystem.Rmdir(ctx(), path, false) }
+	rmdir := func(path string) error { return w.api.Filesystem.Rmdir(ctx(), path, false) }
 	mustBe(t, rmdir(pods+`\empty`), nil)
 	mustBe(t, rmdir(pods+`\empty`), backend.ErrNotFound)
 	mustBe(t, rmdir(pods+`\no\way`), backend.ErrNotFound)
@@ -34,7 +34,7 @@ func TestRmdir_withForceTakesTheWholeTree(t *testing.T) {
 	w.do(w.WriteFile(pods+`\p\a\file`, 1))
 	w.do(w.WriteFile(pods+`\file`, 1))
 	for _, path := range []string{`\p`, `\p`, `\file`, `\no\way`} { // nothing is fine
-		mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+path, true), nil)
+		mustBe(t, w.api.Filesystem.Rmdir(ctx(), pods+path, true), nil)
 		if w.Exists(pods + path) {
 			t.Error(path, "is still there")
 		}
@@ -55,7 +55,7 @@ func TestRmdir_withForceEntersNoReparsePoint(t *testing.T) {
 	w.do(w.Junction(pods+`\p\junction`, outside))
 	w.do(w.SetReparse(pods+`\p\second`, win32.Reparse{Tag: win32.ReparseTagAFUnix}))
 	before := w.tree(outside)
-	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
+	mustBe(t, w.api.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
 	if after := w.tree(outside); after != before {
 		t.Errorf("what the links led to is now\n%s", after)
 	}
@@ -77,7 +77,7 @@ func TestRmdir_unlinksALinkItself(t *testing.T) {
 		w.do(w.Symlink(pods+`\dangling`, `C:\nothing`, true))
 		before := w.tree(outside)
 		for _, path := range []string{`\link`, `\junction`, `\dangling`} {
-			mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+path, force), nil)
+			mustBe(t, w.api.Filesystem.Rmdir(ctx(), pods+path, force), nil)
 			if w.Exists(pods + path) {
 				t.Errorf("%s is still there", path)
 			}
@@ -95,7 +95,7 @@ func TestRmdir_takesAMountedFolderOffItsVolume(t *testing.T) {
 		volume := w.mount(plugins+`\pv`, "one")
 		w.mkdir(plugins + `\pv\keep`)
 		stop := w.Record()
-		mustBe(t, w.hub.Filesystem.Rmdir(ctx(), plugins+`\pv`, force), nil)
+		mustBe(t, w.api.Filesystem.Rmdir(ctx(), plugins+`\pv`, force), nil)
 		var steps []string
 		for _, call := range stop() {
 			if call.Changes || strings.HasSuffix(call.Name, "Flush") {
@@ -120,7 +120,7 @@ func TestRmdir_keepsAMountWhoseWritesAreNotSafe(t *testing.T) {
 	w := newWorld(t)
 	w.mount(plugins+`\pv`, "one")
 	w.Inject(windows.Fault{Call: "Device.Flush", Action: windows.Fail, Errno: win32.ErrorIODevice})
-	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), plugins+`\pv`, true), backend.ErrUnavailable)
+	mustBe(t, w.api.Filesystem.Rmdir(ctx(), plugins+`\pv`, true), backend.ErrUnavailable)
 	if link, err := w.Readlink(plugins + `\pv`); err != nil || !link.IsVolume() {
 		t.Error(link, err)
 	}
@@ -135,15 +135,15 @@ func TestRmdir_aHungVolumeKeepsNobodyElseWaiting(t *testing.T) {
 		hung := w.Inject(windows.Fault{Call: "Device.Flush", Action: windows.Hang})
 		for range 200 {
 			limited, cancel := context.WithTimeout(t.Context(), time.Second)
-			mustBe(t, w.hub.Filesystem.Rmdir(limited, plugins+`\pv`, true), context.DeadlineExceeded)
+			mustBe(t, w.api.Filesystem.Rmdir(limited, plugins+`\pv`, true), context.DeadlineExceeded)
 			cancel()
 		}
 		limited, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		mustBe(t, w.hub.Filesystem.Mkdir(limited, pods+`\another\way`), nil)
+		mustBe(t, w.api.Filesystem.Mkdir(limited, pods+`\another\way`), nil)
 		hung.Remove()
 		synctest.Wait()
-		mustBe(t, w.hub.Filesystem.Rmdir(t.Context(), plugins+`\pv`, true), nil)
+		mustBe(t, w.api.Filesystem.Rmdir(t.Context(), plugins+`\pv`, true), nil)
 	})
 }
 
@@ -156,14 +156,14 @@ func TestRmdir_isOverBeforeAMountAtItsPathBegins(t *testing.T) {
 		hung := w.Inject(windows.Fault{Call: "Device.Flush", Action: windows.Hang})
 		limited, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		mustBe(t, w.hub.Filesystem.Rmdir(limited, plugins+`\pv`, true), context.DeadlineExceeded)
+		mustBe(t, w.api.Filesystem.Rmdir(limited, plugins+`\pv`, true), context.DeadlineExceeded)
 		mounted := make(chan error, 1)
 		go func() {
-			if err := w.hub.Filesystem.Mkdir(t.Context(), plugins+`\pv`); err != nil {
+			if err := w.api.Filesystem.Mkdir(t.Context(), plugins+`\pv`); err != nil {
 				mounted <- err
 				return
 			}
-			mounted <- w.hub.Volumes.Mount(t.Context(), volume, plugins+`\pv`)
+			mounted <- w.api.Volumes.Mount(t.Context(), volume, plugins+`\pv`)
 		}()
 		time.Sleep(time.Second)
 		select {
@@ -184,7 +184,7 @@ func TestRmdir_takesAFolderOffAVolumeThatIsGone(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(plugins + `\pv`)
 	w.do(w.SetReparse(plugins+`\pv`, win32.NewMountPoint(someVolume)))
-	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), plugins+`\pv`, true), nil)
+	mustBe(t, w.api.Filesystem.Rmdir(ctx(), plugins+`\pv`, true), nil)
 	if w.Exists(plugins + `\pv`) {
 		t.Error("it is still there")
 	}
@@ -194,7 +194,7 @@ func TestRmdir_removesAMountPointThatWindowsDoesNotTakeOff(t *testing.T) {
 	w := newWorld(t)
 	w.mount(plugins+`\pv`, "one")
 	w.Inject(windows.Fault{Call: "Volumes.DeleteMountPoint", Action: windows.Fail, Errno: win32.ErrorInvalidParameter})
-	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), plugins+`\pv`, true), nil)
+	mustBe(t, w.api.Filesystem.Rmdir(ctx(), plugins+`\pv`, true), nil)
 	if w.Exists(plugins + `\pv`) {
 		t.Error("it is still there")
 	}
@@ -207,7 +207,7 @@ func TestRmdir_believesNoFalseSuccess(t *testing.T) {
 	w.do(w.Symlink(pods+`\link`, outside, true))
 	w.Inject(windows.Fault{Call: "Directory.Remove", Action: windows.Pretend})
 	for _, path := range []string{`\p`, `\link`} {
-		if err := w.hub.Filesystem.Rmdir(ctx(), pods+path, true); err == nil {
+		if err := w.api.Filesystem.Rmdir(ctx(), pods+path, true); err == nil {
 			t.Errorf("%s is still there, and nobody says so", path)
 		}
 	}
@@ -228,7 +228,7 @@ func TestRmdir_waitsForFilesThatAreOpen(t *testing.T) {
 		file, err := w.Open(pods+`\p\a\open`, false)
 		w.do(err)
 		began := time.Now()
-		err = w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true)
+		err = w.api.Filesystem.Rmdir(ctx(), pods+`\p`, true)
 		mustBe(t, err, backend.ErrInUse)
 		mustBe(t, err, win32.ErrorSharingViolation)
 		if !strings.Contains(err.Error(), pods+`\p\a\open`) {
@@ -238,7 +238,7 @@ func TestRmdir_waitsForFilesThatAreOpen(t *testing.T) {
 			t.Errorf("the answer took %v", took)
 		}
 		time.AfterFunc(time.Second, file.Close)
-		mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
+		mustBe(t, w.api.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
 		w.idle()
 	})
 }
@@ -253,7 +253,7 @@ func TestRmdir_emptiesADirectoryAgainThatWasFilledMeanwhile(t *testing.T) {
 			_ = w.WriteFile(fmt.Sprintf(`%s\p\new%d`, pods, fills), 1)
 		}
 	})()
-	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
+	mustBe(t, w.api.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
 	if fills != 3 || w.Exists(pods+`\p`) {
 		t.Error(fills, w.tree(pods))
 	}
@@ -267,7 +267,7 @@ func TestRmdir_givesUpOnADirectoryThatIsAlwaysFilled(t *testing.T) {
 			_ = w.WriteFile(pods+`\p\new`, 1)
 		}
 	})()
-	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true), backend.ErrInUse)
+	mustBe(t, w.api.Filesystem.Rmdir(ctx(), pods+`\p`, true), backend.ErrInUse)
 }
 
 func TestRmdir_stopsBetweenEntriesWhenItsCallerLeaves(t *testing.T) {
@@ -284,7 +284,7 @@ func TestRmdir_stopsBetweenEntriesWhenItsCallerLeaves(t *testing.T) {
 			}
 		}
 	})()
-	mustBe(t, w.hub.Filesystem.Rmdir(limited, pods+`\p`, true), context.Canceled)
+	mustBe(t, w.api.Filesystem.Rmdir(limited, pods+`\p`, true), context.Canceled)
 	names, err := w.List(pods + `\p`)
 	if err != nil || len(names) != 15 {
 		t.Errorf("%d are left, %v", len(names), err)
@@ -305,7 +305,7 @@ func TestRmdir_refusesATreeThatIsTooDeep(t *testing.T) {
 		dir = next
 	}
 	w.do(dir.Close())
-	err = w.hub.Filesystem.Rmdir(ctx(), pods+`\d`, true)
+	err = w.api.Filesystem.Rmdir(ctx(), pods+`\d`, true)
 	mustBe(t, err, backend.ErrPrecondition)
 	if len(err.Error()) > 4000 {
 		t.Errorf("the error has %d bytes", len(err.Error()))
@@ -320,7 +320,7 @@ func TestRmdirContents_keepsTheDirectory(t *testing.T) {
 	w.do(w.Symlink(pods+`\p\link`, outside, true))
 	before := w.tree(outside)
 	for range 2 {
-		mustBe(t, w.hub.Filesystem.RmdirContents(ctx(), pods+`\p`), nil)
+		mustBe(t, w.api.Filesystem.RmdirContents(ctx(), pods+`\p`), nil)
 	}
 	names, err := w.List(pods + `\p`)
 	if err != nil || len(names) > 0 || w.tree(outside) != before {
@@ -342,7 +342,7 @@ func TestRmdirContents_entersNoLinkAndNoMountedFolder(t *testing.T) {
 		pods + `\link`: backend.ErrPrecondition, pods + `\junction`: backend.ErrPrecondition, plugins + `\pv`: backend.ErrPrecondition,
 		pods + `\file`: backend.ErrPrecondition, pods + `\nothing`: backend.ErrNotFound,
 	} {
-		if err := w.hub.Filesystem.RmdirContents(ctx(), path); !errors.Is(err, want) {
+		if err := w.api.Filesystem.RmdirContents(ctx(), path); !errors.Is(err, want) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -367,18 +367,18 @@ func TestRmdir_waitsForARemovalThatIsPending(t *testing.T) {
 				file, err := w.Open(pods+path, true)
 				w.do(err)
 				time.AfterFunc(time.Second, file.Close)
-				mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, force), nil)
+				mustBe(t, w.api.Filesystem.Rmdir(ctx(), pods+`\p`, force), nil)
 			}
 			w.mkdir(pods + `\p`)
 			file, err := w.Open(pods+`\p`, true)
 			w.do(err)
-			err = w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, force)
+			err = w.api.Filesystem.Rmdir(ctx(), pods+`\p`, force)
 			mustBe(t, err, backend.ErrInUse)
 			mustBe(t, err, win32.ErrorDeletePending)
-			mustBe(t, w.hub.Filesystem.Mkdir(ctx(), pods+`\p`), backend.ErrInUse)
-			mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, force), backend.ErrInUse)
+			mustBe(t, w.api.Filesystem.Mkdir(ctx(), pods+`\p`), backend.ErrInUse)
+			mustBe(t, w.api.Filesystem.Rmdir(ctx(), pods+`\p`, force), backend.ErrInUse)
 			file.Close()
-			mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
+			mustBe(t, w.api.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
 			w.idle()
 		}
 	})
@@ -393,7 +393,7 @@ func TestRmdir_withForceRemovesNamesThatAreNoText(t *testing.T) {
 		w.mkdir(pods + `\p\d` + half)
 		w.do(w.WriteFile(pods+`\p\d`+half+`\file`, 1))
 	}
-	mustBe(t, w.hub.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
+	mustBe(t, w.api.Filesystem.Rmdir(ctx(), pods+`\p`, true), nil)
 	if w.Exists(pods + `\p`) {
 		t.Error("it is still there")
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
@@ -15,20 +15,20 @@ import (
 func TestSecrets_areNowhere(t *testing.T) {
 	r, h := smbRig(t)
 	ctx := t.Context()
-	mustDo(t, r.machine.AddTarget(windows.ISCSITarget{Portal: hub.Portal{Address: "10.0.0.1"}, IQN: targetName, User: "chapuser", Secret: "chapsecret-1234"}))
+	mustDo(t, r.machine.AddTarget(windows.ISCSITarget{Portal: api.Portal{Address: "10.0.0.1"}, IQN: targetName, User: "chapuser", Secret: "chapsecret-1234"}))
 	var said []string
 	tell := func(err error) {
 		if err != nil {
 			said = append(said, err.Error())
 		}
 	}
-	run := func(h hub.Host) {
+	run := func(h api.Host) {
 		tell(h.SMB.Mount(ctx, alice(at("a"))))
 		tell(h.SMB.Mount(ctx, alice("")))
 		wrong := alice(at("b"))
 		wrong.Password = "wrong-password-1"
 		tell(h.SMB.Mount(ctx, wrong))
-		tell(h.ISCSI.AddPortal(ctx, hub.Portal{Address: "10.0.0.1"}))
+		tell(h.ISCSI.AddPortal(ctx, api.Portal{Address: "10.0.0.1"}))
 		tell(h.ISCSI.Connect(ctx, chapLogin()))
 		login := chapLogin()
 		login.Secret = "wrong-secret-12"

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// smb is hub.SMB.
+// smb is api.SMB.
 //
 // A global mapping belongs to the whole machine: whoever reaches a share through
 // it has the rights of the user that it was made for. So all mounts of a share
@@ -46,7 +46,7 @@ const (
 func shareKey(share string) string { return "share " + share }
 
 // Mount makes the mapping unless it is there, then the link.
-func (s smb) Mount(ctx context.Context, mount hub.SMBMount) error {
+func (s smb) Mount(ctx context.Context, mount api.SMBMount) error {
 	at, err := parseRemote(mount.Remote)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func holderOf(local paths.Path) string {
 	return local.String()
 }
 
-func (s smb) mount(ctx context.Context, at remote, local paths.Path, mount hub.SMBMount) error {
+func (s smb) mount(ctx context.Context, at remote, local paths.Path, mount api.SMBMount) error {
 	holder := holderOf(local)
 	if holder != "" {
 		if err := s.mayLink(ctx, local, at.linkTarget()); err != nil {
@@ -112,7 +112,7 @@ func (s smb) mount(ctx context.Context, at remote, local paths.Path, mount hub.S
 
 // mapped makes sure that the share is mapped for the user, and that the record
 // says who holds it. before are those who held it already.
-func (s smb) mapped(ctx context.Context, at remote, holder string, mount hub.SMBMount) (record smbRecord, before []string, err error) {
+func (s smb) mapped(ctx context.Context, at remote, holder string, mount api.SMBMount) (record smbRecord, before []string, err error) {
 	name := smbRecordName(at.root())
 	known, err := s.records.read(name, &record)
 	if err != nil {
@@ -155,7 +155,7 @@ func (s smb) answers(at remote) bool {
 }
 
 // mayUse decides about what is there: true to use it, false to make it anew.
-func (s smb) mayUse(record smbRecord, known, works, there bool, holder string, mount hub.SMBMount) (bool, error) {
+func (s smb) mayUse(record smbRecord, known, works, there bool, holder string, mount api.SMBMount) (bool, error) {
 	if !known {
 		if works {
 			return false, fmt.Errorf("%w: something other than csi-proxy has mapped it, for a user that Windows does not tell; "+
@@ -199,7 +199,7 @@ func (s smb) mapping(ctx context.Context, share string) (win32.SMBMapping, bool,
 // makeMapping records what is about to be, makes it, and waits until it works.
 // What fails leaves to those who held a mapping before that the next mount makes
 // it, and to nobody nothing.
-func (s smb) makeMapping(ctx context.Context, record smbRecord, before []string, mount hub.SMBMount) error {
+func (s smb) makeMapping(ctx context.Context, record smbRecord, before []string, mount api.SMBMount) error {
 	name := smbRecordName(record.Share)
 	if err := s.records.write(name, record); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // smbRecord is what Windows does not tell of a mapping: for whom it was made, and
@@ -45,7 +45,7 @@ func smbRecordName(share string) string {
 }
 
 // newSMBRecord is that of a mapping which is about to be made.
-func (p *proofs) newSMBRecord(share string, mount hub.SMBMount, privacy bool, holders []string) (smbRecord, error) {
+func (p *proofs) newSMBRecord(share string, mount api.SMBMount, privacy bool, holders []string) (smbRecord, error) {
 	r := smbRecord{
 		Share: share, Username: mount.Username, Salt: make([]byte, saltLength), Rounds: p.rounds, Privacy: privacy,
 		Holders: slices.Clone(holders),
@@ -58,7 +58,7 @@ func (p *proofs) newSMBRecord(share string, mount hub.SMBMount, privacy bool, ho
 	return r, err
 }
 
-func prove(password hub.Secret, r smbRecord) ([]byte, error) {
+func prove(password api.Secret, r smbRecord) ([]byte, error) {
 	proof, err := pbkdf2.Key(sha256.New, password.Reveal(), r.Salt, r.Rounds, proofLength)
 	if err != nil {
 		return nil, fmt.Errorf("hash the password of an SMB share: %w", err)
@@ -67,7 +67,7 @@ func prove(password hub.Secret, r smbRecord) ([]byte, error) {
 }
 
 // sameUser compares names as Windows does.
-func (r smbRecord) sameUser(mount hub.SMBMount) bool {
+func (r smbRecord) sameUser(mount api.SMBMount) bool {
 	return strings.EqualFold(r.Username, mount.Username)
 }
 
@@ -103,7 +103,7 @@ func newProofs() *proofs {
 	return p
 }
 
-func (p *proofs) digest(password hub.Secret, r smbRecord) [sha256.Size]byte {
+func (p *proofs) digest(password api.Secret, r smbRecord) [sha256.Size]byte {
 	mac := hmac.New(sha256.New, p.key[:])
 	for _, field := range [][]byte{r.Salt, r.Proof, []byte(password.Reveal())} { // the first two have fixed lengths
 		mac.Write(field)
@@ -112,7 +112,7 @@ func (p *proofs) digest(password hub.Secret, r smbRecord) [sha256.Size]byte {
 }
 
 // proven tells whether a password is the one of a record.
-func (p *proofs) proven(password hub.Secret, r smbRecord) (bool, error) {
+func (p *proofs) proven(password api.Secret, r smbRecord) (bool, error) {
 	if r.Rounds <= 0 || len(r.Salt) == 0 || len(r.Proof) != proofLength {
 		return false, nil
 	}

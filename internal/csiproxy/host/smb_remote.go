@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 const (
@@ -76,7 +76,7 @@ func (r remote) linkTarget() string { return r.String() + `\` }
 
 // checkSMBUser checks credentials without a word of them in the error. Nobody is
 // not allowed: Windows would log in as the machine itself.
-func checkSMBUser(mount hub.SMBMount) error {
+func checkSMBUser(mount api.SMBMount) error {
 	if mount.Username == "" || len(mount.Username) > maxUsername || strings.ContainsFunc(mount.Username, isControl) {
 		return fmt.Errorf("%w: the user name of an SMB share has %d bytes or unprintable ones; give 1 to %d", backend.ErrInvalid, len(mount.Username), maxUsername)
 	}

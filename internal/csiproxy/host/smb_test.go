@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
@@ -24,7 +24,7 @@ const (
 )
 
 // smbRig is a machine with shares that two users may use.
-func smbRig(t *testing.T) (*rig, hub.Host) {
+func smbRig(t *testing.T) (*rig, api.Host) {
 	t.Helper()
 	r := newRig(t, windows.Options{})
 	r.log = &bytes.Buffer{}
@@ -38,12 +38,12 @@ func smbRig(t *testing.T) (*rig, hub.Host) {
 
 func at(name string) string { return podsDir + `\` + name }
 
-func alice(local string) hub.SMBMount {
-	return hub.SMBMount{Remote: shareRemote, Local: local, Username: "alice", Password: smbPassword}
+func alice(local string) api.SMBMount {
+	return api.SMBMount{Remote: shareRemote, Local: local, Username: "alice", Password: smbPassword}
 }
 
-func bob(local string) hub.SMBMount {
-	return hub.SMBMount{Remote: shareRemote, Local: local, Username: "bob", Password: "bob's own"}
+func bob(local string) api.SMBMount {
+	return api.SMBMount{Remote: shareRemote, Local: local, Username: "bob", Password: "bob's own"}
 }
 
 func (r *rig) mappedUser(remote string) string {
@@ -172,7 +172,7 @@ func TestSMB_countsTheMountsOfAShare(t *testing.T) {
 	other.Remote = `//server/share2`
 	sub := alice(at("sub"))
 	sub.Remote = `//SERVER/share/Sub/Directory`
-	for _, mount := range []hub.SMBMount{alice(at("a")), alice(at("b")), alice(""), other, sub} {
+	for _, mount := range []api.SMBMount{alice(at("a")), alice(at("b")), alice(""), other, sub} {
 		mustDo(t, h.SMB.Mount(ctx, mount))
 	}
 	h = r.host() // the counting survives the process
@@ -218,7 +218,7 @@ func TestSMB_comparesCredentials(t *testing.T) {
 	mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
 	wrong := alice(at("b"))
 	wrong.Password = "guessed"
-	for _, host := range []hub.Host{h, r.host()} { // also after a restart of the proxy
+	for _, host := range []api.Host{h, r.host()} { // also after a restart of the proxy
 		wantError(t, host.SMB.Mount(ctx, bob(at("b"))), backend.ErrPrecondition, "another user", "ERROR_SESSION_CREDENTIAL_CONFLICT (1219)")
 		wantError(t, host.SMB.Mount(ctx, wrong), backend.ErrPrecondition, "another password")
 		if r.machine.Exists(at("b")) {
@@ -323,20 +323,20 @@ func TestSMB_tellsWhatIsWrong(t *testing.T) {
 	mustDo(t, r.machine.AddShare(windows.SMBShare{Server: "away", Share: "share", Users: users}))
 	r.machine.SetServerReachable("away", false)
 	for name, test := range map[string]struct {
-		change func(*hub.SMBMount)
+		change func(*api.SMBMount)
 		want   error
 		says   string
 	}{
-		"wrong password":  {func(m *hub.SMBMount) { m.Password = "wrong" }, backend.ErrCredentials, "ERROR_INVALID_PASSWORD (86)"},
-		"unknown user":    {func(m *hub.SMBMount) { m.Username = "eve" }, backend.ErrCredentials, "ERROR_LOGON_FAILURE (1326)"},
-		"no user":         {func(m *hub.SMBMount) { m.Username = "" }, backend.ErrInvalid, "user name"},
-		"a long password": {func(m *hub.SMBMount) { m.Password = hub.Secret(strings.Repeat("p", 513)) }, backend.ErrInvalid, "513"},
-		"no such server":  {func(m *hub.SMBMount) { m.Remote = `\\nobody\share` }, backend.ErrNotFound, "ERROR_BAD_NETPATH (53)"},
-		"a server away":   {func(m *hub.SMBMount) { m.Remote = `\\away\share` }, backend.ErrNotFound, "ERROR_BAD_NETPATH (53)"},
-		"no such share":   {func(m *hub.SMBMount) { m.Remote = `\\server\nothing` }, backend.ErrNotFound, "ERROR_BAD_NET_NAME (67)"},
-		"no encryption":   {func(m *hub.SMBMount) { m.Remote = `\\second\plain` }, backend.ErrInvalid, "ERROR_NETWORK_ACCESS_DENIED (65)"},
-		"no privacy":      {func(m *hub.SMBMount) { m.Remote = `\\second\plain87` }, backend.ErrInvalid, "--require-privacy"},
-		"no rights":       {func(m *hub.SMBMount) { m.Remote = `\\second\denied` }, backend.ErrDenied, "ERROR_ACCESS_DENIED (5)"},
+		"wrong password":  {func(m *api.SMBMount) { m.Password = "wrong" }, backend.ErrCredentials, "ERROR_INVALID_PASSWORD (86)"},
+		"unknown user":    {func(m *api.SMBMount) { m.Username = "eve" }, backend.ErrCredentials, "ERROR_LOGON_FAILURE (1326)"},
+		"no user":         {func(m *api.SMBMount) { m.Username = "" }, backend.ErrInvalid, "user name"},
+		"a long password": {func(m *api.SMBMount) { m.Password = api.Secret(strings.Repeat("p", 513)) }, backend.ErrInvalid, "513"},
+		"no such server":  {func(m *api.SMBMount) { m.Remote = `\\nobody\share` }, backend.ErrNotFound, "ERROR_BAD_NETPATH (53)"},
+		"a server away":   {func(m *api.SMBMount) { m.Remote = `\\away\share` }, backend.ErrNotFound, "ERROR_BAD_NETPATH (53)"},
+		"no such share":   {func(m *api.SMBMount) { m.Remote = `\\server\nothing` }, backend.ErrNotFound, "ERROR_BAD_NET_NAME (67)"},
+		"no encryption":   {func(m *api.SMBMount) { m.Remote = `\\second\plain` }, backend.ErrInvalid, "ERROR_NETWORK_ACCESS_DENIED (65)"},
+		"no privacy":      {func(m *api.SMBMount) { m.Remote = `\\second\plain87` }, backend.ErrInvalid, "--require-privacy"},
+		"no rights":       {func(m *api.SMBMount) { m.Remote = `\\second\denied` }, backend.ErrDenied, "ERROR_ACCESS_DENIED (5)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mount := alice(at("a"))

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
@@ -15,8 +15,8 @@ type scenario struct {
 	name    string
 	prepare func(t *testing.T) *rig
 	// run is the operation; it is repeated by a new process after a crash.
-	run   func(ctx context.Context, h hub.Host) error
-	check func(t *testing.T, r *rig, h hub.Host)
+	run   func(ctx context.Context, h api.Host) error
+	check func(t *testing.T, r *rig, h api.Host)
 }
 
 // sweep lets the process die before and after each call of the operation, and
@@ -68,7 +68,7 @@ func (s scenario) once(t *testing.T, fault windows.Fault) {
 	s.verify(t, r, again)
 }
 
-func (s scenario) verify(t *testing.T, r *rig, h hub.Host) {
+func (s scenario) verify(t *testing.T, r *rig, h api.Host) {
 	t.Helper()
 	s.check(t, r, h)
 	if losses := r.machine.Losses(); len(losses) > 0 {
@@ -100,7 +100,7 @@ func volumeRig(t *testing.T, fileSystem string) *rig {
 	return r
 }
 
-func onlyVolume(ctx context.Context, h hub.Host) (string, error) {
+func onlyVolume(ctx context.Context, h api.Host) (string, error) {
 	names, err := h.Volumes.OnDisk(ctx, 1, 0)
 	if err != nil {
 		return "", err
@@ -112,8 +112,8 @@ func onlyVolume(ctx context.Context, h hub.Host) (string, error) {
 }
 
 // withOnly runs an operation on the only volume of disk 1.
-func withOnly(do func(ctx context.Context, h hub.Host, volume string) error) func(context.Context, hub.Host) error {
-	return func(ctx context.Context, h hub.Host) error {
+func withOnly(do func(ctx context.Context, h api.Host, volume string) error) func(context.Context, api.Host) error {
+	return func(ctx context.Context, h api.Host) error {
 		volume, err := onlyVolume(ctx, h)
 		if err != nil {
 			return err
@@ -125,7 +125,7 @@ func withOnly(do func(ctx context.Context, h hub.Host, volume string) error) fun
 func scenarios() []scenario {
 	mounted := func(t *testing.T) *rig {
 		r := volumeRig(t, "NTFS")
-		mustDo(t, withOnly(func(ctx context.Context, h hub.Host, volume string) error {
+		mustDo(t, withOnly(func(ctx context.Context, h api.Host, volume string) error {
 			return h.Volumes.Mount(ctx, volume, stagingDir)
 		})(t.Context(), r.host()))
 		return r
@@ -136,7 +136,7 @@ func scenarios() []scenario {
 		mustDo(t, r.machine.GrowDisk(1, 20*gibi))
 		return r
 	}
-	portal := hub.Portal{Address: "10.0.0.1"}
+	portal := api.Portal{Address: "10.0.0.1"}
 	connected := func(t *testing.T) *rig {
 		r := targetRig(t)
 		mustDo(t, connect(t.Context(), r.host()))
@@ -144,25 +144,25 @@ func scenarios() []scenario {
 	}
 	return []scenario{
 		{"partition", blankRig,
-			func(ctx context.Context, h hub.Host) error {
-				_, err := h.Disks.Partition(ctx, 1, hub.Identity{})
+			func(ctx context.Context, h api.Host) error {
+				_, err := h.Disks.Partition(ctx, 1, api.Identity{})
 				return err
 			},
-			func(t *testing.T, _ *rig, h hub.Host) {
+			func(t *testing.T, _ *rig, h api.Host) {
 				volume, err := onlyVolume(t.Context(), h)
 				mustDo(t, err)
-				if again, err := h.Disks.Partition(t.Context(), 1, hub.Identity{}); again != volume || err != nil {
+				if again, err := h.Disks.Partition(t.Context(), 1, api.Identity{}); again != volume || err != nil {
 					t.Errorf("%q, %v; the volume is %q", again, err, volume)
 				}
 			}},
 		{"format", func(t *testing.T) *rig { return volumeRig(t, "") },
-			withOnly(func(ctx context.Context, h hub.Host, volume string) error {
+			withOnly(func(ctx context.Context, h api.Host, volume string) error {
 				if fs, err := h.Volumes.FileSystem(ctx, volume); fs != "" || err != nil { // as all callers do
 					return err
 				}
 				return h.Volumes.Format(ctx, volume, "")
 			}),
-			func(t *testing.T, _ *rig, h hub.Host) {
+			func(t *testing.T, _ *rig, h api.Host) {
 				volume, err := onlyVolume(t.Context(), h)
 				mustDo(t, err)
 				if fs, err := h.Volumes.FileSystem(t.Context(), volume); fs != "NTFS" || err != nil {
@@ -170,10 +170,10 @@ func scenarios() []scenario {
 				}
 			}},
 		{"mount", func(t *testing.T) *rig { return volumeRig(t, "NTFS") },
-			withOnly(func(ctx context.Context, h hub.Host, volume string) error {
+			withOnly(func(ctx context.Context, h api.Host, volume string) error {
 				return h.Volumes.Mount(ctx, volume, stagingDir)
 			}),
-			func(t *testing.T, _ *rig, h hub.Host) {
+			func(t *testing.T, _ *rig, h api.Host) {
 				volume, err := onlyVolume(t.Context(), h)
 				mustDo(t, err)
 				if at, err := h.Volumes.At(t.Context(), stagingDir); at != volume || err != nil {
@@ -181,20 +181,20 @@ func scenarios() []scenario {
 				}
 			}},
 		{"unmount", mounted,
-			withOnly(func(ctx context.Context, h hub.Host, volume string) error {
+			withOnly(func(ctx context.Context, h api.Host, volume string) error {
 				return h.Volumes.Unmount(ctx, volume, stagingDir)
 			}),
-			func(t *testing.T, r *rig, _ hub.Host) {
+			func(t *testing.T, r *rig, _ api.Host) {
 				if info, err := r.machine.Lstat(stagingDir); err != nil || info.IsReparse() || !info.IsDir() {
 					t.Errorf("%+v, %v", info, err)
 				}
 			}},
 		{"resize", grown,
-			withOnly(func(ctx context.Context, h hub.Host, volume string) error {
+			withOnly(func(ctx context.Context, h api.Host, volume string) error {
 				_, err := h.Volumes.Resize(ctx, volume, 20*gibi)
 				return err
 			}),
-			func(t *testing.T, r *rig, h hub.Host) {
+			func(t *testing.T, r *rig, h api.Host) {
 				volume, err := onlyVolume(t.Context(), h)
 				mustDo(t, err)
 				if stats, err := h.Volumes.Stats(t.Context(), volume); err != nil || stats.Total < 20*gibi-20*mebi {
@@ -205,23 +205,23 @@ func scenarios() []scenario {
 				}
 			}},
 		{"offline", mounted,
-			func(ctx context.Context, h hub.Host) error { return h.Disks.SetOnline(ctx, 1, hub.Identity{}, false) },
-			func(t *testing.T, _ *rig, h hub.Host) {
+			func(ctx context.Context, h api.Host) error { return h.Disks.SetOnline(ctx, 1, api.Identity{}, false) },
+			func(t *testing.T, _ *rig, h api.Host) {
 				if online, err := h.Disks.Online(t.Context(), 1); online || err != nil {
 					t.Error(online, err)
 				}
 			}},
 		{"online", blankRig,
-			func(ctx context.Context, h hub.Host) error { return h.Disks.SetOnline(ctx, 1, hub.Identity{}, true) },
-			func(t *testing.T, _ *rig, h hub.Host) {
+			func(ctx context.Context, h api.Host) error { return h.Disks.SetOnline(ctx, 1, api.Identity{}, true) },
+			func(t *testing.T, _ *rig, h api.Host) {
 				disks, err := h.Disks.List(t.Context())
 				if err != nil || !disks[1].Online || disks[1].ReadOnly {
 					t.Errorf("%+v, %v", disks, err)
 				}
 			}},
 		{"share", shareRig,
-			func(ctx context.Context, h hub.Host) error { return h.SMB.Mount(ctx, alice(at("a"))) },
-			func(t *testing.T, r *rig, h hub.Host) {
+			func(ctx context.Context, h api.Host) error { return h.SMB.Mount(ctx, alice(at("a"))) },
+			func(t *testing.T, r *rig, h api.Host) {
 				if link, err := h.Filesystem.IsLink(t.Context(), at("a")); !link || err != nil || r.mappedUser(shareKeyed) != "alice" {
 					t.Error(link, err)
 				}
@@ -231,14 +231,14 @@ func scenarios() []scenario {
 			mustDo(t, r.host().SMB.Mount(t.Context(), alice(at("a"))))
 			return r
 		},
-			func(ctx context.Context, h hub.Host) error { return h.SMB.Unmount(ctx, shareRemote, at("a")) },
-			func(t *testing.T, r *rig, _ hub.Host) {
+			func(ctx context.Context, h api.Host) error { return h.SMB.Unmount(ctx, shareRemote, at("a")) },
+			func(t *testing.T, r *rig, _ api.Host) {
 				if user := r.mappedUser(shareKeyed); user != "" || r.machine.Exists(at("a")) {
 					t.Errorf("mapped for %q", user)
 				}
 			}},
 		{"connect", targetRig, connect,
-			func(t *testing.T, r *rig, h hub.Host) {
+			func(t *testing.T, r *rig, h api.Host) {
 				if numbers, err := h.ISCSI.Disks(t.Context(), portal, targetName); len(numbers) != 1 || err != nil {
 					t.Error(numbers, err)
 				}
@@ -249,8 +249,8 @@ func scenarios() []scenario {
 				}
 			}},
 		{"disconnect", connected,
-			func(ctx context.Context, h hub.Host) error { return h.ISCSI.Disconnect(ctx, portal, targetName) },
-			func(t *testing.T, _ *rig, h hub.Host) {
+			func(ctx context.Context, h api.Host) error { return h.ISCSI.Disconnect(ctx, portal, targetName) },
+			func(t *testing.T, _ *rig, h api.Host) {
 				if numbers, err := h.ISCSI.Disks(t.Context(), portal, targetName); len(numbers) != 0 || err != nil {
 					t.Error(numbers, err)
 				}
@@ -265,18 +265,18 @@ func targetRig(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, windows.Options{})
 	mustDo(t, r.machine.AddTarget(windows.ISCSITarget{
-		Portal: hub.Portal{Address: "10.0.0.1"}, IQN: targetName, User: "chapuser", Secret: "chapsecret-1234", MutualSecret: "mutual-secret-1",
+		Portal: api.Portal{Address: "10.0.0.1"}, IQN: targetName, User: "chapuser", Secret: "chapsecret-1234", MutualSecret: "mutual-secret-1",
 		LUNs: []windows.DiskSpec{{Serial: "LUN0", Size: gibi}},
 	}))
 	return r
 }
 
-func chapLogin() hub.ISCSILogin {
-	return hub.ISCSILogin{Portal: hub.Portal{Address: "10.0.0.1"}, IQN: targetName, Auth: hub.OneWayCHAP, Username: "chapuser", Secret: "chapsecret-1234"}
+func chapLogin() api.ISCSILogin {
+	return api.ISCSILogin{Portal: api.Portal{Address: "10.0.0.1"}, IQN: targetName, Auth: api.OneWayCHAP, Username: "chapuser", Secret: "chapsecret-1234"}
 }
 
-func connect(ctx context.Context, h hub.Host) error {
-	if err := h.ISCSI.AddPortal(ctx, hub.Portal{Address: "10.0.0.1"}); err != nil {
+func connect(ctx context.Context, h api.Host) error {
+	if err := h.ISCSI.AddPortal(ctx, api.Portal{Address: "10.0.0.1"}); err != nil {
 		return err
 	}
 	return h.ISCSI.Connect(ctx, chapLogin())

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// system is hub.System.
+// system is api.System.
 type system struct{ *Host }
 
 // defaultService is what System knows when nothing is configured.
@@ -61,17 +61,17 @@ func (s system) BIOSSerialNumber(ctx context.Context) (string, error) {
 }
 
 // Service tells of a service.
-func (s system) Service(ctx context.Context, name string) (hub.Service, error) {
+func (s system) Service(ctx context.Context, name string) (api.Service, error) {
 	name, err := s.known(name)
 	if err != nil {
-		return hub.Service{}, err
+		return api.Service{}, err
 	}
-	return ask(ctx, s.tasks, serviceKey(name), func(context.Context) (hub.Service, error) {
+	return ask(ctx, s.tasks, serviceKey(name), func(context.Context) (api.Service, error) {
 		return s.queryService(name)
 	})
 }
 
-func (h *Host) queryService(name string) (hub.Service, error) {
+func (h *Host) queryService(name string) (api.Service, error) {
 	service, err := h.machine.Services.Query(name)
 	return service, failed(err, "query service %s", name)
 }
@@ -96,7 +96,7 @@ func (h *Host) startService(ctx context.Context, name string) error {
 // can be asked only when it is there.
 func (h *Host) runService(ctx context.Context, name string) error {
 	asked := false
-	var last hub.Service
+	var last api.Service
 	runs, err := poll(ctx, serviceLimit, func() (_ bool, err error) {
 		if last, err = h.queryService(name); err != nil {
 			return false, err

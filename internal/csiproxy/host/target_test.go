@@ -25,7 +25,7 @@ func TestMount_wantsAnEmptyDirectoryOfTheMachinesOwn(t *testing.T) {
 		`\link`: backend.ErrPrecondition, `\junction`: backend.ErrPrecondition, `\away\empty`: backend.ErrPrecondition,
 		`\second`: backend.ErrPrecondition, `\first\on\it`: backend.ErrPrecondition, `\empty`: nil, `\first`: nil,
 	} {
-		if err := w.hub.Volumes.Mount(ctx(), volume, plugins+path); !errors.Is(err, want) {
+		if err := w.api.Volumes.Mount(ctx(), volume, plugins+path); !errors.Is(err, want) {
 			t.Errorf("mount at %s: %v", path, err)
 		}
 	}
@@ -46,6 +46,6 @@ func TestMount_letsTheDirectoryGoWhenWindowsWantsItAlone(t *testing.T) {
 	volume := w.mount(plugins+`\first`, "one")
 	w.mkdir(plugins + `\empty`)
 	w.Inject(windows.Fault{Call: "Volumes.SetMountPoint", Times: 1, Action: windows.Fail, Errno: win32.ErrorSharingViolation})
-	mustBe(t, w.hub.Volumes.Mount(ctx(), volume, plugins+`\empty`), nil)
+	mustBe(t, w.api.Volumes.Mount(ctx(), volume, plugins+`\empty`), nil)
 	w.idle()
 }

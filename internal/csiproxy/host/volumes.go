@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
@@ -244,13 +244,13 @@ func (h *Host) filesystemOf(name string) (string, error) {
 }
 
 // Stats counts what is free for everybody, quotas aside.
-func (v volumes) Stats(ctx context.Context, volumeID string) (hub.VolumeStats, error) {
-	return about(ctx, v, volumeID, func(name string) (hub.VolumeStats, error) {
+func (v volumes) Stats(ctx context.Context, volumeID string) (api.VolumeStats, error) {
+	return about(ctx, v, volumeID, func(name string) (api.VolumeStats, error) {
 		space, err := v.machine.Volumes.FreeSpace(name)
 		if err != nil {
-			return hub.VolumeStats{}, failed(err, "ask for the space of volume %s", name)
+			return api.VolumeStats{}, failed(err, "ask for the space of volume %s", name)
 		}
-		return hub.VolumeStats{Total: int64(space.Total), Used: int64(space.Total - min(space.Free, space.Total))}, nil
+		return api.VolumeStats{Total: int64(space.Total), Used: int64(space.Total - min(space.Free, space.Total))}, nil
 	})
 }
 

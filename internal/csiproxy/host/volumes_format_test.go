@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
@@ -19,7 +19,7 @@ import (
 const dataOffset = 17 * mebi
 
 // rawRig has a raw volume with some bytes on it.
-func rawRig(t *testing.T, parts map[int64][]byte) (*rig, hub.Host, string) {
+func rawRig(t *testing.T, parts map[int64][]byte) (*rig, api.Host, string) {
 	t.Helper()
 	r := newRig(t, windows.Options{})
 	spec := cloudDisk(10 * gibi)
@@ -126,7 +126,7 @@ func TestFormat_aRepeatedCallThatWaitedIsNoSecondFormat(t *testing.T) {
 }
 
 // begun leaves what a format leaves that died: its record, and the first blocks.
-func begun(t *testing.T, bytes map[int64][]byte) (*rig, hub.Host, string) {
+func begun(t *testing.T, bytes map[int64][]byte) (*rig, api.Host, string) {
 	t.Helper()
 	r, h, volume := rawRig(t, bytes)
 	host := h.Volumes.(volumes)

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/host"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/server/memory"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/client"
@@ -26,7 +26,7 @@ const Kubelet = `C:\var\lib\kubelet`
 type Node struct {
 	*windows.Machine
 	t     testing.TB
-	pipes *memory.Pipes
+	pipes *Pipes
 	state string
 	stop  func()
 }
@@ -35,7 +35,7 @@ type Node struct {
 // directories plugins\x and pods\u of the kubelet.
 func New(t testing.TB, versions ...string) *Node {
 	t.Helper()
-	n := &Node{Machine: windows.New(windows.Options{SANPolicy: windows.OfflineShared}), t: t, pipes: memory.New(), state: winetest.Dir(t), stop: func() {}}
+	n := &Node{Machine: windows.New(windows.Options{SANPolicy: windows.OfflineShared}), t: t, pipes: NewPipes(), state: winetest.Dir(t), stop: func() {}}
 	for _, path := range []string{Kubelet + `\plugins\x`, Kubelet + `\pods\u`} {
 		n.must(n.MkdirAll(path))
 	}
@@ -68,11 +68,11 @@ func (n *Node) start(versions []string) {
 	n.must(err)
 	h, err := host.New(host.Options{Machine: n.Calls(), Rules: rules, StateDir: n.state, RequirePrivacy: true})
 	n.must(err)
-	definitions := slices.DeleteFunc(csiproxy.Versions(), func(d version.Definition) bool {
+	definitions := slices.DeleteFunc(csiproxy.Versions(), func(d api.Definition) bool {
 		return len(versions) > 0 && !slices.Contains(versions, d.Version)
 	})
 	s, err := server.New(server.Options{
-		Versions: definitions, Host: h.Hub(), Transport: n.pipes.As(server.Process{ID: 1}), Logger: slog.New(slog.DiscardHandler),
+		Versions: definitions, Host: h.API(), Transport: n.pipes.As(server.Process{ID: 1}), Logger: slog.New(slog.DiscardHandler),
 	})
 	n.must(err)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -3,18 +3,18 @@ package remote
 import (
 	"context"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 )
 
 type disks struct{ proxy v1.CSIProxyServiceClient }
 
-func (d disks) List(ctx context.Context) ([]hub.Disk, error) {
+func (d disks) List(ctx context.Context) ([]api.Disk, error) {
 	response, err := d.proxy.ListDisks(ctx, &v1.ListDisksRequest{})
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
-	converted := make([]hub.Disk, len(response.GetDisks()))
+	converted := make([]api.Disk, len(response.GetDisks()))
 	for i, disk := range response.GetDisks() {
 		converted[i] = v1.DiskToHub(disk)
 	}
@@ -26,7 +26,7 @@ func (d disks) Rescan(ctx context.Context) error {
 	return done(ctx, response, err)
 }
 
-func (d disks) Partition(ctx context.Context, disk uint32, is hub.Identity) (string, error) {
+func (d disks) Partition(ctx context.Context, disk uint32, is api.Identity) (string, error) {
 	response, err := d.proxy.PartitionDisk(ctx, &v1.PartitionDiskRequest{DiskNumber: disk, ExpectedIds: v1.IdentityFromHub(is)})
 	return response.GetVolumeId(), translate(ctx, err)
 }
@@ -41,7 +41,7 @@ func (d disks) Online(ctx context.Context, disk uint32) (bool, error) {
 	return response.GetOnline(), translate(ctx, err)
 }
 
-func (d disks) SetOnline(ctx context.Context, disk uint32, is hub.Identity, online bool) error {
+func (d disks) SetOnline(ctx context.Context, disk uint32, is api.Identity, online bool) error {
 	response, err := d.proxy.SetDiskState(ctx, &v1.SetDiskStateRequest{DiskNumber: disk, Online: online, ExpectedIds: v1.IdentityFromHub(is)})
 	return done(ctx, response, err)
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 )
 
@@ -43,7 +43,7 @@ func (f filesystem) IsLink(ctx context.Context, path string) (bool, error) {
 
 type smb struct{ proxy v1.CSIProxyServiceClient }
 
-func (s smb) Mount(ctx context.Context, mount hub.SMBMount) error {
+func (s smb) Mount(ctx context.Context, mount api.SMBMount) error {
 	response, err := s.proxy.MountSMBShare(ctx, &v1.MountSMBShareRequest{
 		RemotePath: mount.Remote, StagingPath: mount.Local, Username: mount.Username, Password: mount.Password.Reveal(),
 	})
@@ -63,4 +63,4 @@ func noSystem() error { return fmt.Errorf("%w: %w", backend.ErrUnsupported, errN
 func (system) BIOSSerialNumber(context.Context) (string, error)     { return "", noSystem() }
 func (system) StartService(context.Context, string) error           { return noSystem() }
 func (system) StopService(context.Context, string, bool) error      { return noSystem() }
-func (system) Service(context.Context, string) (hub.Service, error) { return hub.Service{}, noSystem() }
+func (system) Service(context.Context, string) (api.Service, error) { return api.Service{}, noSystem() }

@@ -1,12 +1,12 @@
 // Package remote is a machine behind csi-proxy's pipe, as if it were this
-// process's own: what uses a hub.Host cannot tell the two apart.
+// process's own: what uses a api.Host cannot tell the two apart.
 package remote
 
 import (
 	"context"
 	"errors"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/client"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 )
@@ -35,11 +35,11 @@ func (p *Proxy) Check(ctx context.Context) error { return translate(ctx, p.clien
 func (p *Proxy) Close() error { return p.client.Close() }
 
 // Host is the machine. It has no System: services are the node's own affair.
-func (p *Proxy) Host() hub.Host { return Host(p.client) }
+func (p *Proxy) Host() api.Host { return Host(p.client) }
 
 // Host is the machine behind any client of v1.
-func Host(proxy v1.CSIProxyServiceClient) hub.Host {
-	return hub.Host{
+func Host(proxy v1.CSIProxyServiceClient) api.Host {
+	return api.Host{
 		Filesystem: filesystem{proxy},
 		Disks:      disks{proxy},
 		Volumes:    volumes{proxy},

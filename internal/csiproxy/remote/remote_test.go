@@ -13,20 +13,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/proxytest"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/remote"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/server/memory"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+
 	"github.com/holdfast-csi/holdfast/proto/csiproxy"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/client"
 )
 
 // serve is a machine with a csi-proxy.exe, and the way to its pipes.
-func serve(t *testing.T, host hub.Host, versions []version.Definition) client.Options {
+func serve(t *testing.T, host api.Host, versions []api.Definition) client.Options {
 	t.Helper()
-	pipes := memory.New()
+	pipes := proxytest.NewPipes()
 	s, err := server.New(server.Options{
 		Versions: versions, Host: host, Transport: pipes.As(server.Process{ID: 1}), Logger: slog.New(slog.DiscardHandler),
 	})
@@ -44,7 +44,7 @@ func serve(t *testing.T, host hub.Host, versions []version.Definition) client.Op
 	return client.Options{Dialer: pipes.Dial}
 }
 
-func connect(t *testing.T, host hub.Host) *remote.Proxy {
+func connect(t *testing.T, host api.Host) *remote.Proxy {
 	t.Helper()
 	proxy, err := remote.Open(serve(t, host, csiproxy.Versions()))
 	if err != nil {
@@ -54,66 +54,66 @@ func connect(t *testing.T, host hub.Host) *remote.Proxy {
 	return proxy
 }
 
-// operation is one of the hub's, and all that it answers.
+// operation is one of package api's, and all that it answers.
 type operation struct {
 	name string
-	run  func(context.Context, hub.Host) (any, error)
+	run  func(context.Context, api.Host) (any, error)
 }
 
-func op[T any](name string, run func(context.Context, hub.Host) (T, error)) operation {
-	return operation{name, func(ctx context.Context, host hub.Host) (any, error) { return run(ctx, host) }}
+func op[T any](name string, run func(context.Context, api.Host) (T, error)) operation {
+	return operation{name, func(ctx context.Context, host api.Host) (any, error) { return run(ctx, host) }}
 }
 
-func act(name string, run func(context.Context, hub.Host) error) operation {
-	return operation{name, func(ctx context.Context, host hub.Host) (any, error) { return nil, run(ctx, host) }}
+func act(name string, run func(context.Context, api.Host) error) operation {
+	return operation{name, func(ctx context.Context, host api.Host) (any, error) { return nil, run(ctx, host) }}
 }
 
 const volumeID = groupstest.VolumeID
 
-// operations are all of the hub but System's.
+// operations are all of package api but System's.
 func operations() []operation {
-	portal := hub.Portal{Address: "10.0.0.1", Port: 3261}
-	disk7 := hub.Identity{Page83: "0123", SerialNumber: "seven"}
+	portal := api.Portal{Address: "10.0.0.1", Port: 3261}
+	disk7 := api.Identity{Page83: "0123", SerialNumber: "seven"}
 	return []operation{
-		op("PathExists", func(ctx context.Context, h hub.Host) (bool, error) { return h.Filesystem.PathExists(ctx, "p") }),
-		act("Mkdir", func(ctx context.Context, h hub.Host) error { return h.Filesystem.Mkdir(ctx, "p") }),
-		act("Rmdir", func(ctx context.Context, h hub.Host) error { return h.Filesystem.Rmdir(ctx, "p", false) }),
-		act("Rmdir force", func(ctx context.Context, h hub.Host) error { return h.Filesystem.Rmdir(ctx, "p", true) }),
-		act("RmdirContents", func(ctx context.Context, h hub.Host) error { return h.Filesystem.RmdirContents(ctx, "p") }),
-		act("Link", func(ctx context.Context, h hub.Host) error { return h.Filesystem.Link(ctx, "p", "q") }),
-		op("IsLink", func(ctx context.Context, h hub.Host) (bool, error) { return h.Filesystem.IsLink(ctx, "p") }),
-		op("List", func(ctx context.Context, h hub.Host) ([]hub.Disk, error) { return h.Disks.List(ctx) }),
-		act("Rescan", func(ctx context.Context, h hub.Host) error { return h.Disks.Rescan(ctx) }),
-		op("Partition", func(ctx context.Context, h hub.Host) (string, error) {
-			return h.Disks.Partition(ctx, 7, hub.Identity{})
+		op("PathExists", func(ctx context.Context, h api.Host) (bool, error) { return h.Filesystem.PathExists(ctx, "p") }),
+		act("Mkdir", func(ctx context.Context, h api.Host) error { return h.Filesystem.Mkdir(ctx, "p") }),
+		act("Rmdir", func(ctx context.Context, h api.Host) error { return h.Filesystem.Rmdir(ctx, "p", false) }),
+		act("Rmdir force", func(ctx context.Context, h api.Host) error { return h.Filesystem.Rmdir(ctx, "p", true) }),
+		act("RmdirContents", func(ctx context.Context, h api.Host) error { return h.Filesystem.RmdirContents(ctx, "p") }),
+		act("Link", func(ctx context.Context, h api.Host) error { return h.Filesystem.Link(ctx, "p", "q") }),
+		op("IsLink", func(ctx context.Context, h api.Host) (bool, error) { return h.Filesystem.IsLink(ctx, "p") }),
+		op("List", func(ctx context.Context, h api.Host) ([]api.Disk, error) { return h.Disks.List(ctx) }),
+		act("Rescan", func(ctx context.Context, h api.Host) error { return h.Disks.Rescan(ctx) }),
+		op("Partition", func(ctx context.Context, h api.Host) (string, error) {
+			return h.Disks.Partition(ctx, 7, api.Identity{})
 		}),
-		op("Partition one", func(ctx context.Context, h hub.Host) (string, error) { return h.Disks.Partition(ctx, 7, disk7) }),
-		act("SetOnline", func(ctx context.Context, h hub.Host) error { return h.Disks.SetOnline(ctx, 7, disk7, true) }),
-		act("SetOffline", func(ctx context.Context, h hub.Host) error { return h.Disks.SetOnline(ctx, 7, hub.Identity{}, false) }),
-		op("OnDisk", func(ctx context.Context, h hub.Host) ([]string, error) { return h.Volumes.OnDisk(ctx, 7, 2) }),
-		op("FileSystem", func(ctx context.Context, h hub.Host) (string, error) { return h.Volumes.FileSystem(ctx, volumeID) }),
-		act("Mount", func(ctx context.Context, h hub.Host) error { return h.Volumes.Mount(ctx, volumeID, "p") }),
-		act("Unmount", func(ctx context.Context, h hub.Host) error { return h.Volumes.Unmount(ctx, volumeID, "p") }),
-		op("Resize", func(ctx context.Context, h hub.Host) (int64, error) { return h.Volumes.Resize(ctx, volumeID, 1<<40) }),
-		op("Stats", func(ctx context.Context, h hub.Host) (hub.VolumeStats, error) { return h.Volumes.Stats(ctx, volumeID) }),
-		op("DiskOf", func(ctx context.Context, h hub.Host) (uint32, error) { return h.Volumes.DiskOf(ctx, volumeID) }),
-		op("At", func(ctx context.Context, h hub.Host) (string, error) { return h.Volumes.At(ctx, "p") }),
-		op("Closest", func(ctx context.Context, h hub.Host) (string, error) { return h.Volumes.Closest(ctx, "p") }),
-		act("Flush", func(ctx context.Context, h hub.Host) error { return h.Volumes.Flush(ctx, volumeID) }),
-		act("SMB mount", func(ctx context.Context, h hub.Host) error {
-			return h.SMB.Mount(ctx, hub.SMBMount{Remote: "r", Local: "l", Username: "u", Password: "w"})
+		op("Partition one", func(ctx context.Context, h api.Host) (string, error) { return h.Disks.Partition(ctx, 7, disk7) }),
+		act("SetOnline", func(ctx context.Context, h api.Host) error { return h.Disks.SetOnline(ctx, 7, disk7, true) }),
+		act("SetOffline", func(ctx context.Context, h api.Host) error { return h.Disks.SetOnline(ctx, 7, api.Identity{}, false) }),
+		op("OnDisk", func(ctx context.Context, h api.Host) ([]string, error) { return h.Volumes.OnDisk(ctx, 7, 2) }),
+		op("FileSystem", func(ctx context.Context, h api.Host) (string, error) { return h.Volumes.FileSystem(ctx, volumeID) }),
+		act("Mount", func(ctx context.Context, h api.Host) error { return h.Volumes.Mount(ctx, volumeID, "p") }),
+		act("Unmount", func(ctx context.Context, h api.Host) error { return h.Volumes.Unmount(ctx, volumeID, "p") }),
+		op("Resize", func(ctx context.Context, h api.Host) (int64, error) { return h.Volumes.Resize(ctx, volumeID, 1<<40) }),
+		op("Stats", func(ctx context.Context, h api.Host) (api.VolumeStats, error) { return h.Volumes.Stats(ctx, volumeID) }),
+		op("DiskOf", func(ctx context.Context, h api.Host) (uint32, error) { return h.Volumes.DiskOf(ctx, volumeID) }),
+		op("At", func(ctx context.Context, h api.Host) (string, error) { return h.Volumes.At(ctx, "p") }),
+		op("Closest", func(ctx context.Context, h api.Host) (string, error) { return h.Volumes.Closest(ctx, "p") }),
+		act("Flush", func(ctx context.Context, h api.Host) error { return h.Volumes.Flush(ctx, volumeID) }),
+		act("SMB mount", func(ctx context.Context, h api.Host) error {
+			return h.SMB.Mount(ctx, api.SMBMount{Remote: "r", Local: "l", Username: "u", Password: "w"})
 		}),
-		act("SMB unmount", func(ctx context.Context, h hub.Host) error { return h.SMB.Unmount(ctx, "r", "") }),
-		act("AddPortal", func(ctx context.Context, h hub.Host) error { return h.ISCSI.AddPortal(ctx, portal) }),
-		op("Discover", func(ctx context.Context, h hub.Host) ([]string, error) { return h.ISCSI.Discover(ctx, portal) }),
-		act("RemovePortal", func(ctx context.Context, h hub.Host) error { return h.ISCSI.RemovePortal(ctx, portal) }),
-		op("Portals", func(ctx context.Context, h hub.Host) ([]hub.Portal, error) { return h.ISCSI.Portals(ctx) }),
-		act("Connect", func(ctx context.Context, h hub.Host) error {
-			return h.ISCSI.Connect(ctx, hub.ISCSILogin{Portal: portal, IQN: "iqn.x", Auth: hub.MutualCHAP, Username: "u", Secret: "w"})
+		act("SMB unmount", func(ctx context.Context, h api.Host) error { return h.SMB.Unmount(ctx, "r", "") }),
+		act("AddPortal", func(ctx context.Context, h api.Host) error { return h.ISCSI.AddPortal(ctx, portal) }),
+		op("Discover", func(ctx context.Context, h api.Host) ([]string, error) { return h.ISCSI.Discover(ctx, portal) }),
+		act("RemovePortal", func(ctx context.Context, h api.Host) error { return h.ISCSI.RemovePortal(ctx, portal) }),
+		op("Portals", func(ctx context.Context, h api.Host) ([]api.Portal, error) { return h.ISCSI.Portals(ctx) }),
+		act("Connect", func(ctx context.Context, h api.Host) error {
+			return h.ISCSI.Connect(ctx, api.ISCSILogin{Portal: portal, IQN: "iqn.x", Auth: api.MutualCHAP, Username: "u", Secret: "w"})
 		}),
-		act("Disconnect", func(ctx context.Context, h hub.Host) error { return h.ISCSI.Disconnect(ctx, portal, "iqn.x") }),
-		op("Disks", func(ctx context.Context, h hub.Host) ([]uint32, error) { return h.ISCSI.Disks(ctx, portal, "iqn.x") }),
-		act("SetMutualSecret", func(ctx context.Context, h hub.Host) error { return h.ISCSI.SetMutualSecret(ctx, "123456789012") }),
+		act("Disconnect", func(ctx context.Context, h api.Host) error { return h.ISCSI.Disconnect(ctx, portal, "iqn.x") }),
+		op("Disks", func(ctx context.Context, h api.Host) ([]uint32, error) { return h.ISCSI.Disks(ctx, portal, "iqn.x") }),
+		act("SetMutualSecret", func(ctx context.Context, h api.Host) error { return h.ISCSI.SetMutualSecret(ctx, "123456789012") }),
 	}
 }
 
@@ -201,7 +201,7 @@ func TestProxy_checkSaysWhyThereIsNone(t *testing.T) {
 		want    error
 		says    string
 	}{
-		"none":    {serve(t, hub.Host{}, []version.Definition{{Group: "x", Version: "v1", Register: all[0].Register}}), backend.ErrUnavailable, "start the csi-proxy service"},
+		"none":    {serve(t, api.Host{}, []api.Definition{{Group: "x", Version: "v1", Register: all[0].Register}}), backend.ErrUnavailable, "start the csi-proxy service"},
 		"too old": {serve(t, groupstest.Answering().Host(), all[1:]), backend.ErrUnsupported, "found v1beta1, v1alpha1"},
 		"denied": {client.Options{Dialer: func(context.Context, string) (net.Conn, error) { return nil, fs.ErrPermission }},
 			backend.ErrDenied, `\\.\pipe\csi-proxy-v1`},
@@ -255,10 +255,10 @@ func TestHost_errorsHoldNoSecret(t *testing.T) {
 	machine := groupstest.Answering()
 	far := connect(t, machine.Host()).Host()
 	machine.Err = fmt.Errorf("%w: the password hidden-word is wrong", backend.ErrCredentials)
-	secret := hub.Secret("hidden-word")
+	secret := api.Secret("hidden-word")
 	for _, err := range []error{
-		far.SMB.Mount(t.Context(), hub.SMBMount{Remote: "r", Local: "l", Password: secret}),
-		far.ISCSI.Connect(t.Context(), hub.ISCSILogin{Secret: secret}),
+		far.SMB.Mount(t.Context(), api.SMBMount{Remote: "r", Local: "l", Password: secret}),
+		far.ISCSI.Connect(t.Context(), api.ISCSILogin{Secret: secret}),
 		far.ISCSI.SetMutualSecret(t.Context(), secret),
 	} {
 		if !errors.Is(err, backend.ErrCredentials) || strings.Contains(err.Error(), "hidden") {

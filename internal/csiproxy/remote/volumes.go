@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 )
 
@@ -46,9 +46,9 @@ func (v volumes) Resize(ctx context.Context, volumeID string, size int64) (int64
 	return response.GetSizeBytes(), translate(ctx, err)
 }
 
-func (v volumes) Stats(ctx context.Context, volumeID string) (hub.VolumeStats, error) {
+func (v volumes) Stats(ctx context.Context, volumeID string) (api.VolumeStats, error) {
 	response, err := v.proxy.GetVolumeStats(ctx, &v1.GetVolumeStatsRequest{VolumeId: volumeID})
-	return hub.VolumeStats{Total: response.GetTotalBytes(), Used: response.GetUsedBytes()}, translate(ctx, err)
+	return api.VolumeStats{Total: response.GetTotalBytes(), Used: response.GetUsedBytes()}, translate(ctx, err)
 }
 
 func (v volumes) DiskOf(ctx context.Context, volumeID string) (uint32, error) {

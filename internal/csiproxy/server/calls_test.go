@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/proxytest"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/server/memory"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
 )
 
 const pipeV1 = `\\.\pipe\csi-proxy-v1`
@@ -25,14 +25,14 @@ const pipeV1 = `\\.\pipe\csi-proxy-v1`
 // serving is a server of one version, and a way to call it.
 type serving struct {
 	*running
-	pipes *memory.Pipes
+	pipes *proxytest.Pipes
 }
 
 func serve(t *testing.T, limits server.Limits, registerer prometheus.Registerer, do operation) *serving {
 	t.Helper()
-	pipes := memory.New()
+	pipes := proxytest.NewPipes()
 	return &serving{start(t, server.Options{
-		Versions: []version.Definition{echo("", "v1", do)}, Transport: pipes.As(ours()), Limits: limits, Registerer: registerer,
+		Versions: []api.Definition{echo("", "v1", do)}, Transport: pipes.As(ours()), Limits: limits, Registerer: registerer,
 	}), pipes}
 }
 

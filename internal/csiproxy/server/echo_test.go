@@ -16,9 +16,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
 )
 
 // TestMain also sees to it that nothing goes on after the tests, but for the
@@ -31,7 +30,7 @@ func TestMain(m *testing.M) {
 type operation func(ctx context.Context, text string) (string, error)
 
 // echo is an API of one RPC, which takes a text and gives one.
-func echo(group, name string, do operation) version.Definition {
+func echo(group, name string, do operation) api.Definition {
 	handler := func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 		request := &wrapperspb.StringValue{}
 		if err := decode(request); err != nil {
@@ -50,7 +49,7 @@ func echo(group, name string, do operation) version.Definition {
 		ServiceName: name + ".Test", HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{{MethodName: "Echo", Handler: handler}},
 	}
-	return version.Definition{Group: group, Version: name, Register: func(registrar grpc.ServiceRegistrar, _ hub.Host) {
+	return api.Definition{Group: group, Version: name, Register: func(registrar grpc.ServiceRegistrar, _ api.Host) {
 		registrar.RegisterService(&description, struct{}{})
 	}}
 }
@@ -151,7 +150,7 @@ func start(t *testing.T, o server.Options) *running {
 func (r *running) states() map[string]server.State {
 	states := map[string]server.State{}
 	for _, status := range r.Pipes() {
-		states[strings.TrimPrefix(status.Pipe, version.PipePrefix)] = status.State
+		states[strings.TrimPrefix(status.Pipe, api.PipePrefix)] = status.State
 	}
 	return states
 }

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // State is what became of a pipe.
@@ -53,7 +53,7 @@ type pipe struct {
 	status Status
 }
 
-func newPipe(definition version.Definition, o Options, sddl string, metrics *metrics) *pipe {
+func newPipe(definition api.Definition, o Options, sddl string, metrics *metrics) *pipe {
 	name := definition.Pipe()
 	p := &pipe{
 		name: name, sddl: sddl, transport: o.Transport, limits: o.Limits, log: o.Logger, metrics: metrics,

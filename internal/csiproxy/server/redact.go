@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/redact"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 const (
@@ -42,7 +42,7 @@ func describe(message protoreflect.Message) []any {
 func describeField(field protoreflect.FieldDescriptor, value protoreflect.Value) slog.Attr {
 	name := string(field.Name())
 	switch {
-	case redact.IsSecret(field):
+	case api.IsSecret(field):
 		return slog.String(name, redacted)
 	case field.IsMap():
 		return slog.Int(name+"_entries", value.Map().Len())
@@ -108,7 +108,7 @@ func visitSecrets(message protoreflect.Message, tell func(string)) {
 	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch {
 		case field.IsMap(), field.IsList():
-		case redact.IsSecret(field):
+		case api.IsSecret(field):
 			tell(value.String())
 		case field.Message() != nil:
 			visitSecrets(value.Message(), tell)

@@ -12,11 +12,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/proxytest"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/server/memory"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+
 	"github.com/holdfast-csi/holdfast/proto/csiproxy"
 )
 
@@ -25,29 +25,29 @@ const theSecret = "s3cr3t\\\"wörd\n!"
 
 // indiscreet is a host whose every error tells the password.
 type indiscreet struct {
-	hub.SMB
-	hub.ISCSI
+	api.SMB
+	api.ISCSI
 }
 
-func tell(secret hub.Secret) error {
+func tell(secret api.Secret) error {
 	return fmt.Errorf("cannot log in with %s, that is %q", secret.Reveal(), secret.Reveal())
 }
 
-func (indiscreet) Mount(_ context.Context, mount hub.SMBMount) error { return tell(mount.Password) }
+func (indiscreet) Mount(_ context.Context, mount api.SMBMount) error { return tell(mount.Password) }
 
-func (indiscreet) Connect(_ context.Context, login hub.ISCSILogin) error {
+func (indiscreet) Connect(_ context.Context, login api.ISCSILogin) error {
 	if login.IQN == "panic" {
 		panic(tell(login.Secret))
 	}
 	return tell(login.Secret)
 }
 
-func (indiscreet) SetMutualSecret(_ context.Context, secret hub.Secret) error { return tell(secret) }
+func (indiscreet) SetMutualSecret(_ context.Context, secret api.Secret) error { return tell(secret) }
 
 // No secret of any message of any version reaches the log, or an error.
 func TestLog_hasNoSecretOfAnyVersion(t *testing.T) {
-	pipes, versions := memory.New(), slices.Concat(csiproxy.Versions(), groups.Versions())
-	host := hub.Host{SMB: indiscreet{}, ISCSI: indiscreet{}}
+	pipes, versions := proxytest.NewPipes(), slices.Concat(csiproxy.Versions(), groups.Versions())
+	host := api.Host{SMB: indiscreet{}, ISCSI: indiscreet{}}
 	r := start(t, server.Options{Versions: versions, Transport: pipes.As(ours()), Host: host})
 	seen := 0
 	for _, definition := range versions {
@@ -77,7 +77,7 @@ func (r registrar) RegisterService(description *grpc.ServiceDesc, service any) {
 }
 
 // requests are an empty one for each RPC of a version, by the RPC's name.
-func requests(t *testing.T, definition version.Definition, host hub.Host) map[string]proto.Message {
+func requests(t *testing.T, definition api.Definition, host api.Host) map[string]proto.Message {
 	t.Helper()
 	found := map[string]proto.Message{}
 	definition.Register(registrar(func(description *grpc.ServiceDesc, service any) {

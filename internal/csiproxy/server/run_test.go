@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/status"
 	"pgregory.net/rapid"
 
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/proxytest"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/server/memory"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
 )
 
 func contains(text string, parts ...string) bool {
@@ -33,13 +33,13 @@ func contains(text string, parts ...string) bool {
 func ours() server.Process   { return server.Process{ID: 100, Program: `C:\ours.exe`} }
 func theirs() server.Process { return server.Process{ID: 200, Program: `C:\theirs.exe`} }
 
-func twoVersions() []version.Definition {
-	return []version.Definition{echo("", "v1", same), echo("", "v1beta1", same)}
+func twoVersions() []api.Definition {
+	return []api.Definition{echo("", "v1", same), echo("", "v1beta1", same)}
 }
 
 // P-3, P-4: each version has its pipe, and those that are free are served.
 func TestRun_servesEveryFreePipe(t *testing.T) {
-	pipes := memory.New()
+	pipes := proxytest.NewPipes()
 	r := start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours())})
 	for _, definition := range twoVersions() {
 		connection := dialer(pipes.Dial).connect(t, definition.Pipe())
@@ -63,7 +63,7 @@ func TestRun_servesEveryFreePipe(t *testing.T) {
 // P-4, D-1: a pipe of another process is left to it, and the others are served.
 // It is an error in the log, once, since that process may pose as the proxy.
 func TestRun_leavesATakenPipeToItsOwner(t *testing.T) {
-	pipes := memory.New()
+	pipes := proxytest.NewPipes()
 	pipes.Take(`\\.\PIPE\CSI-Proxy-v1`, theirs())
 	r := start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours())})
 	if got := r.states(); got["v1"] != server.Taken || got["v1beta1"] != server.Served {
@@ -84,8 +84,8 @@ func TestRun_leavesATakenPipeToItsOwner(t *testing.T) {
 // P-5, P-7: two processes side by side, each with what was free; what one of them
 // gives up, the other takes over.
 func TestRun_sideBySide(t *testing.T) {
-	pipes := memory.New()
-	old := start(t, server.Options{Versions: []version.Definition{echo("", "v1alpha1", same), echo("", "v1", same)}, Transport: pipes.As(theirs())})
+	pipes := proxytest.NewPipes()
+	old := start(t, server.Options{Versions: []api.Definition{echo("", "v1alpha1", same), echo("", "v1", same)}, Transport: pipes.As(theirs())})
 	young := start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours())})
 	want := map[string]server.Process{
 		`\\.\pipe\csi-proxy-v1alpha1`: theirs(), `\\.\pipe\csi-proxy-v1`: theirs(), `\\.\pipe\csi-proxy-v1beta1`: ours(),
@@ -104,7 +104,7 @@ func TestRun_sideBySide(t *testing.T) {
 }
 
 func TestRun_losesARaceForAPipe(t *testing.T) {
-	pipes := memory.New()
+	pipes := proxytest.NewPipes()
 	pipes.TakeLate(`\\.\pipe\csi-proxy-v1`, theirs())
 	r := start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours())})
 	if got := r.states(); got["v1"] != server.Taken || got["v1beta1"] != server.Served {
@@ -113,7 +113,7 @@ func TestRun_losesARaceForAPipe(t *testing.T) {
 }
 
 func TestRun_triesAFailedPipeAgain(t *testing.T) {
-	pipes := memory.New()
+	pipes := proxytest.NewPipes()
 	pipes.Fail(`\\.\pipe\csi-proxy-v1`, errBroken)
 	r := start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours())})
 	if got := r.Pipes()[0]; got.State != server.Failed || !errors.Is(got.Error, errBroken) {
@@ -125,7 +125,7 @@ func TestRun_triesAFailedPipeAgain(t *testing.T) {
 
 // A pipe that breaks is made again, and the connections it had go on.
 func TestRun_makesABrokenPipeAgain(t *testing.T) {
-	pipes := memory.New()
+	pipes := proxytest.NewPipes()
 	r := start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours())})
 	before := dialer(pipes.Dial).connect(t, `\\.\pipe\csi-proxy-v1`)
 	if _, err := call(t.Context(), before, "v1", ""); err != nil {
@@ -155,7 +155,7 @@ func TestRun_endsWhenNothingIsLeftToServe(t *testing.T) {
 		{[]string{`\\.\pipe\csi-proxy-v1`}, false},
 		{nil, false},
 	} {
-		pipes := memory.New()
+		pipes := proxytest.NewPipes()
 		for _, name := range c.taken {
 			pipes.Take(name, theirs())
 		}
@@ -181,7 +181,7 @@ func TestRun_endsWhenNothingIsLeftToServe(t *testing.T) {
 }
 
 func TestRun_makesPipesWithTheirDescriptor(t *testing.T) {
-	pipes := memory.New()
+	pipes := proxytest.NewPipes()
 	start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours()), AllowSIDs: []string{"S-1-5-21-1-2-3-1013"}})
 	want := "D:P(A;;GA;;;SY)(A;;GA;;;BA)(A;;GRGW;;;S-1-5-21-1-2-3-1013)"
 	if got := pipes.Descriptor(`\\.\pipe\csi-proxy-v1`); got != want {
@@ -192,11 +192,11 @@ func TestRun_makesPipesWithTheirDescriptor(t *testing.T) {
 func TestNew_refusesWhatCannotBeServed(t *testing.T) {
 	for name, o := range map[string]server.Options{
 		"no version":         {},
-		"one pipe for two":   {Versions: []version.Definition{echo("", "v1", same), echo("", "v1", same)}},
-		"no version's name":  {Versions: []version.Definition{echo("", "one", same)}},
+		"one pipe for two":   {Versions: []api.Definition{echo("", "v1", same), echo("", "v1", same)}},
+		"no version's name":  {Versions: []api.Definition{echo("", "one", same)}},
 		"everybody admitted": {Versions: twoVersions(), AllowSIDs: []string{"S-1-1-0"}},
 	} {
-		o.Transport, o.Logger = memory.New().As(ours()), (&record{}).logger()
+		o.Transport, o.Logger = proxytest.NewPipes().As(ours()), (&record{}).logger()
 		if _, err := server.New(o); err == nil {
 			t.Errorf("%s: it is accepted", name)
 		}
@@ -209,7 +209,7 @@ func TestNew_refusesWhatCannotBeServed(t *testing.T) {
 func TestRun_convergesWhateverHappens(t *testing.T) {
 	names := []string{`\\.\pipe\csi-proxy-v1`, `\\.\pipe\csi-proxy-v1beta1`}
 	rapid.Check(t, func(rt *rapid.T) {
-		pipes := memory.New()
+		pipes := proxytest.NewPipes()
 		running := map[uint32]func(){}
 		defer func() {
 			for _, end := range running {
@@ -253,7 +253,7 @@ func TestRun_convergesWhateverHappens(t *testing.T) {
 	})
 }
 
-func runs(t *rapid.T, pipes *memory.Pipes, id uint32) func() {
+func runs(t *rapid.T, pipes *proxytest.Pipes, id uint32) func() {
 	made, err := server.New(server.Options{Versions: twoVersions(), Transport: pipes.As(server.Process{ID: id}), Limits: quick(), Logger: (&record{}).logger()})
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +267,7 @@ func runs(t *rapid.T, pipes *memory.Pipes, id uint32) func() {
 	}
 }
 
-func untilServed(t *rapid.T, pipes *memory.Pipes, names []string, running map[uint32]func()) {
+func untilServed(t *rapid.T, pipes *proxytest.Pipes, names []string, running map[uint32]func()) {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		owners, served := pipes.Owners(), 0
 		for _, name := range names {
@@ -287,13 +287,13 @@ func untilServed(t *rapid.T, pipes *memory.Pipes, names []string, running map[ui
 // D-2: a stop lets calls in flight end, answers nobody afterwards, and takes all
 // pipes away.
 func TestRun_stopDrains(t *testing.T) {
-	pipes, begun, release := memory.New(), make(chan struct{}), make(chan struct{})
+	pipes, begun, release := proxytest.NewPipes(), make(chan struct{}), make(chan struct{})
 	slow := func(_ context.Context, text string) (string, error) {
 		close(begun)
 		<-release
 		return text, nil
 	}
-	r := start(t, server.Options{Versions: []version.Definition{echo("", "v1", slow)}, Transport: pipes.As(ours())})
+	r := start(t, server.Options{Versions: []api.Definition{echo("", "v1", slow)}, Transport: pipes.As(ours())})
 	connection := dialer(pipes.Dial).connect(t, `\\.\pipe\csi-proxy-v1`)
 	answered := make(chan error, 1)
 	go func() {
@@ -323,7 +323,7 @@ func TestRun_stopDrains(t *testing.T) {
 
 // D-2: a call that does not end is cut when its time is over.
 func TestRun_stopCutsWhatHangs(t *testing.T) {
-	pipes, begun, release := memory.New(), make(chan struct{}), make(chan struct{})
+	pipes, begun, release := proxytest.NewPipes(), make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(release) })
 	hang := func(context.Context, string) (string, error) {
 		close(begun)
@@ -332,7 +332,7 @@ func TestRun_stopCutsWhatHangs(t *testing.T) {
 	}
 	limits := quick()
 	limits.Drain = 30 * time.Millisecond
-	r := start(t, server.Options{Versions: []version.Definition{echo("", "v1", hang)}, Transport: pipes.As(ours()), Limits: limits})
+	r := start(t, server.Options{Versions: []api.Definition{echo("", "v1", hang)}, Transport: pipes.As(ours()), Limits: limits})
 	connection := dialer(pipes.Dial).connect(t, `\\.\pipe\csi-proxy-v1`)
 	answered := make(chan error, 1)
 	go func() {
@@ -352,7 +352,7 @@ func TestRun_stopCutsWhatHangs(t *testing.T) {
 // word, and which upstream's never closes (D-15). It hurts neither the others nor
 // a stop.
 func TestRun_silentConnectionsHurtNobody(t *testing.T) {
-	pipes := memory.New()
+	pipes := proxytest.NewPipes()
 	limits := quick()
 	limits.Connections, limits.Preface, limits.Drain = 4, 100*time.Millisecond, time.Hour
 	r := start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours()), Limits: limits})
@@ -388,7 +388,7 @@ func TestHandlers_tellOfThePipes(t *testing.T) {
 		{[]string{`\\.\pipe\csi-proxy-v1`}, http.StatusOK},
 		{[]string{`\\.\pipe\csi-proxy-v1`, `\\.\pipe\csi-proxy-v1beta1`}, http.StatusServiceUnavailable},
 	} {
-		pipes := memory.New()
+		pipes := proxytest.NewPipes()
 		for _, name := range c.taken {
 			pipes.Take(name, theirs())
 		}
@@ -403,7 +403,7 @@ func TestHandlers_tellOfThePipes(t *testing.T) {
 	}
 }
 
-func connections(t *testing.T, pipes *memory.Pipes, n int) []*grpc.ClientConn {
+func connections(t *testing.T, pipes *proxytest.Pipes, n int) []*grpc.ClientConn {
 	t.Helper()
 	all := make([]*grpc.ClientConn, n)
 	for i := range all {

@@ -13,14 +13,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // Options are what a server needs.
 type Options struct {
-	Versions  []version.Definition
-	Host      hub.Host
+	Versions  []api.Definition
+	Host      api.Host
 	Transport Transport
 	// AllowSIDs may open the pipes, beside SYSTEM and administrators.
 	AllowSIDs  []string
@@ -57,7 +56,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{needsOne: o.NeedsOne, ready: make(chan struct{}), log: o.Logger}
 	seen := map[string]bool{}
 	for _, definition := range o.Versions {
-		if err := version.Check(definition.Version); err != nil {
+		if err := api.CheckVersion(definition.Version); err != nil {
 			return nil, err
 		}
 		if seen[definition.Pipe()] {

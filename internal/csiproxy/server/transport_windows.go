@@ -11,7 +11,7 @@ import (
 	"github.com/Microsoft/go-winio"
 	"golang.org/x/sys/windows"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/wine"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
 // probeTime is how long a probe waits while every instance of a pipe is busy,
@@ -59,7 +59,7 @@ func (pipes) Listen(ctx context.Context, pipe, sddl string) (net.Listener, error
 	if err != nil {
 		return nil, err
 	}
-	if wine.Running() {
+	if win32.UnderWine() {
 		useUp(ctx, pipe)
 	}
 	return listener, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/Microsoft/go-winio"
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
 )
 
 func native(t *testing.T) server.Transport {
@@ -23,7 +23,7 @@ func native(t *testing.T) server.Transport {
 }
 
 // own is a version whose pipe no other test has.
-func own(t *testing.T, number int, do operation) version.Definition {
+func own(t *testing.T, number int, do operation) api.Definition {
 	t.Helper()
 	return echo(fmt.Sprintf("t%d", os.Getpid()), fmt.Sprintf("v%d", number), do)
 }
@@ -31,7 +31,7 @@ func own(t *testing.T, number int, do operation) version.Definition {
 // P-2: gRPC over a named pipe. P-3: it has the version's name.
 func TestRun_answersOnANamedPipe(t *testing.T) {
 	definition := own(t, 1, same)
-	start(t, server.Options{Versions: []version.Definition{definition}, Transport: native(t)})
+	start(t, server.Options{Versions: []api.Definition{definition}, Transport: native(t)})
 	for i := range 3 { // wine lets the first of all clients wait for ever, see useUp
 		connection := dialer(winio.DialPipeContext).connect(t, definition.Pipe())
 		answer, err := call(t.Context(), connection, "v1", "first")
@@ -43,7 +43,7 @@ func TestRun_answersOnANamedPipe(t *testing.T) {
 
 func TestRun_knowsTheProcessThatCalls(t *testing.T) {
 	definition := own(t, 1, same)
-	r := start(t, server.Options{Versions: []version.Definition{definition}, Transport: native(t)})
+	r := start(t, server.Options{Versions: []api.Definition{definition}, Transport: native(t)})
 	connection := dialer(winio.DialPipeContext).connect(t, definition.Pipe())
 	if _, err := call(t.Context(), connection, "v1", "text"); err != nil {
 		t.Fatal(err)
@@ -56,8 +56,8 @@ func TestRun_knowsTheProcessThatCalls(t *testing.T) {
 // D-1: a pipe that somebody else serves is left to him.
 func TestListen_twiceIsRefused(t *testing.T) {
 	definition := own(t, 1, same)
-	first := start(t, server.Options{Versions: []version.Definition{definition}, Transport: native(t)})
-	second := start(t, server.Options{Versions: []version.Definition{definition, own(t, 2, same)}, Transport: native(t)})
+	first := start(t, server.Options{Versions: []api.Definition{definition}, Transport: native(t)})
+	second := start(t, server.Options{Versions: []api.Definition{definition, own(t, 2, same)}, Transport: native(t)})
 	if state := second.Pipes()[0]; state.State != server.Taken || state.Owner.ID != uint32(os.Getpid()) {
 		t.Errorf("the second server says of the pipe: %+v", state)
 	}
@@ -72,7 +72,7 @@ func TestListen_twiceIsRefused(t *testing.T) {
 
 func TestRun_leavesNoPipeBehind(t *testing.T) {
 	definition := own(t, 1, same)
-	r := start(t, server.Options{Versions: []version.Definition{definition}, Transport: native(t)})
+	r := start(t, server.Options{Versions: []api.Definition{definition}, Transport: native(t)})
 	var connections []*grpc.ClientConn
 	for range 4 {
 		connections = append(connections, dialer(winio.DialPipeContext).connect(t, definition.Pipe()))

@@ -11,7 +11,7 @@ package win32
 import (
 	"context"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // Machine is a Windows machine's calls.
@@ -174,7 +174,7 @@ type SMBMapping struct {
 // SMBMappingRequest is what MSFT_SmbGlobalMapping.Create takes.
 type SMBMappingRequest struct {
 	Remote, Username string
-	Password         hub.Secret
+	Password         api.Secret
 	RequirePrivacy   bool
 }
 
@@ -192,30 +192,30 @@ type SessionID struct{ AdapterUnique, AdapterSpecific uint64 }
 type Session struct {
 	ID      SessionID
 	IQN     string
-	Portals []hub.Portal // of its connections
+	Portals []api.Portal // of its connections
 }
 
 // PersistentLogin is a login that Windows repeats at its start.
 type PersistentLogin struct {
 	IQN    string
-	Portal hub.Portal
+	Portal api.Portal
 }
 
 // ISCSI is iscsidsc.dll. Errors of its own numbers (ISDSC_…, 0xEFFF…) are Errno, too.
 type ISCSI interface {
-	AddPortal(ctx context.Context, portal hub.Portal) error    // AddIScsiSendTargetPortalW, which also discovers
-	RemovePortal(ctx context.Context, portal hub.Portal) error // RemoveIScsiSendTargetPortalW
-	Portals(ctx context.Context) ([]hub.Portal, error)         // ReportIScsiSendTargetPortalsExW
+	AddPortal(ctx context.Context, portal api.Portal) error    // AddIScsiSendTargetPortalW, which also discovers
+	RemovePortal(ctx context.Context, portal api.Portal) error // RemoveIScsiSendTargetPortalW
+	Portals(ctx context.Context) ([]api.Portal, error)         // ReportIScsiSendTargetPortalsExW
 	// Targets are those that a portal told of at the last discovery; update makes
 	// it discover again (ReportIScsiTargetsW, ReportIScsiTargetPortalsW).
-	Targets(ctx context.Context, portal hub.Portal, update bool) ([]string, error)
+	Targets(ctx context.Context, portal api.Portal, update bool) ([]string, error)
 	// Login opens a session (LoginIScsiTargetW); ISDSC_TARGET_ALREADY_LOGGED_IN when
 	// there is one.
-	Login(ctx context.Context, login hub.ISCSILogin) (SessionID, error)
+	Login(ctx context.Context, login api.ISCSILogin) (SessionID, error)
 	// Persist keeps a login for Windows' next starts (LoginIScsiTargetW with
 	// IsPersistent) and opens no session. Like Logout and Devices it is
 	// ISDSC_SESSION_BUSY or ISDSC_DEVICE_BUSY_ON_SESSION for a while after a login.
-	Persist(ctx context.Context, login hub.ISCSILogin) error
+	Persist(ctx context.Context, login api.ISCSILogin) error
 	Logout(ctx context.Context, session SessionID) error // LogoutIScsiTarget
 	Sessions(ctx context.Context) ([]Session, error)     // GetIScsiSessionListW
 	// Devices are the numbers of the session's disks that have arrived
@@ -223,13 +223,13 @@ type ISCSI interface {
 	Devices(ctx context.Context, session SessionID) ([]uint32, error)
 	PersistentLogins(ctx context.Context) ([]PersistentLogin, error)        // ReportIScsiPersistentLoginsW
 	RemovePersistentLogin(ctx context.Context, login PersistentLogin) error // RemoveIScsiPersistentTargetW
-	SetSharedSecret(ctx context.Context, secret hub.Secret) error           // SetIScsiInitiatorCHAPSharedSecret
+	SetSharedSecret(ctx context.Context, secret api.Secret) error           // SetIScsiInitiatorCHAPSharedSecret
 }
 
 // Services is the service control manager.
 type Services interface {
 	// Query is ERROR_SERVICE_DOES_NOT_EXIST (1060) for an unknown name.
-	Query(name string) (hub.Service, error)
+	Query(name string) (api.Service, error)
 	// Start only asks: ERROR_SERVICE_ALREADY_RUNNING (1056).
 	Start(name string) error
 	// Stop only asks: ERROR_SERVICE_NOT_ACTIVE (1062), ERROR_DEPENDENT_SERVICES_RUNNING (1051).

@@ -3,7 +3,7 @@ package win32
 import (
 	"fmt"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // The structures of iscsidsc.dll, as 64-bit Windows lays them out. Those that
@@ -25,7 +25,7 @@ const DefaultISCSIPort = 3260
 const ISCSIPortalSize = 4*iscsiAddress + 2
 
 // EncodeISCSIPortal gives the bytes of ISCSI_TARGET_PORTALW. Port 0 becomes 3260.
-func EncodeISCSIPortal(portal hub.Portal) ([]byte, error) {
+func EncodeISCSIPortal(portal api.Portal) ([]byte, error) {
 	port := portal.Port
 	if port == 0 {
 		port = DefaultISCSIPort
@@ -43,15 +43,15 @@ func EncodeISCSIPortal(portal hub.Portal) ([]byte, error) {
 	return data, nil
 }
 
-func portalAt(data []byte) hub.Portal {
-	return hub.Portal{
+func portalAt(data []byte) api.Portal {
+	return api.Portal{
 		Address: wideZ(data[2*iscsiAddress : 4*iscsiAddress]),
 		Port:    uint32(le.Uint16(data[4*iscsiAddress:])),
 	}
 }
 
 // DecodeISCSIPortals reads an array of ISCSI_TARGET_PORTALW.
-func DecodeISCSIPortals(data []byte, count uint32) ([]hub.Portal, error) {
+func DecodeISCSIPortals(data []byte, count uint32) ([]api.Portal, error) {
 	return array("ISCSI_TARGET_PORTALW", data, count, ISCSIPortalSize, portalAt)
 }
 
@@ -73,17 +73,17 @@ const ISCSIPortalInfoSize = 1616
 const portalInfoPortal = 2*iscsiHBA + 4 // behind InitiatorName and InitiatorPortNumber
 
 // DecodeISCSIPortalInfos reads an array of ISCSI_TARGET_PORTAL_INFO_EXW.
-func DecodeISCSIPortalInfos(data []byte, count uint32) ([]hub.Portal, error) {
-	return array("ISCSI_TARGET_PORTAL_INFO_EXW", data, count, ISCSIPortalInfoSize, func(data []byte) hub.Portal {
+func DecodeISCSIPortalInfos(data []byte, count uint32) ([]api.Portal, error) {
+	return array("ISCSI_TARGET_PORTAL_INFO_EXW", data, count, ISCSIPortalInfoSize, func(data []byte) api.Portal {
 		return portalAt(data[portalInfoPortal:])
 	})
 }
 
 // ISCSILoginOptions is ISCSI_LOGIN_OPTIONS with CHAP.
 type ISCSILoginOptions struct {
-	Auth     hub.AuthType
+	Auth     api.AuthType
 	Username string
-	Secret   hub.Secret
+	Secret   api.Secret
 }
 
 const (
@@ -192,7 +192,7 @@ func DecodeISCSISessions(data []byte, base uint64, count uint32) ([]Session, err
 }
 
 // connections reads an array of ISCSI_CONNECTION_INFOW.
-func (m memory) connections(address uint64, count uint32) ([]hub.Portal, error) {
+func (m memory) connections(address uint64, count uint32) ([]api.Portal, error) {
 	const name = "ISCSI_CONNECTION_INFOW"
 	if count == 0 {
 		return nil, nil
@@ -201,14 +201,14 @@ func (m memory) connections(address uint64, count uint32) ([]hub.Portal, error) 
 	if !ok {
 		return nil, malformed(name, "%d of them lie outside", count)
 	}
-	var list []hub.Portal
+	var list []api.Portal
 	for i := range int(count) {
 		at := data[i*connectionSize:]
 		target, ok := m.text(le.Uint64(at[24:]))
 		if !ok {
 			return nil, malformed(name, "the target's address lies outside")
 		}
-		list = append(list, hub.Portal{Address: target, Port: uint32(le.Uint16(at[34:]))})
+		list = append(list, api.Portal{Address: target, Port: uint32(le.Uint16(at[34:]))})
 	}
 	return list, nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // sessionBuffer is what GetIScsiSessionListW would write at address base.
@@ -43,7 +43,7 @@ func sessionBuffer(base uint64, sessions []Session) []byte {
 
 func TestISCSISessions_areReadFromTheirBuffer(t *testing.T) {
 	want := []Session{
-		{ID: SessionID{1, 2}, IQN: "iqn.2026-11.example:a", Portals: []hub.Portal{{Address: "10.0.0.1", Port: 3260}, {Address: "fd00::1", Port: 3261}}},
+		{ID: SessionID{1, 2}, IQN: "iqn.2026-11.example:a", Portals: []api.Portal{{Address: "10.0.0.1", Port: 3260}, {Address: "fd00::1", Port: 3261}}},
 		{ID: SessionID{3, 4}, IQN: "iqn.2026-11.example:b"},
 	}
 	const base = 0x7ff6_0000_1000
@@ -60,7 +60,7 @@ func TestISCSISessions_areReadFromTheirBuffer(t *testing.T) {
 func TestISCSISessions_followNoPointerOutOfTheBuffer(t *testing.T) {
 	const base = 0x10000
 	fresh := func() []byte {
-		return sessionBuffer(base, []Session{{IQN: "iqn", Portals: []hub.Portal{{Address: "10.0.0.1", Port: 3260}}}})
+		return sessionBuffer(base, []Session{{IQN: "iqn", Portals: []api.Portal{{Address: "10.0.0.1", Port: 3260}}}})
 	}
 	size := uint64(len(fresh()))
 	for name, change := range map[string]func(data []byte){
@@ -103,7 +103,7 @@ func TestISCSIArrays_boundTheirCount(t *testing.T) {
 
 // D-16: a port is never cut to 16 bits.
 func TestISCSIPortal_isEncodedOrRefused(t *testing.T) {
-	for _, portal := range []hub.Portal{{Address: "10.0.0.1", Port: 3260}, {Address: "fd00::1", Port: 65535}, {Address: strings.Repeat("a", 255), Port: 1}} {
+	for _, portal := range []api.Portal{{Address: "10.0.0.1", Port: 3260}, {Address: "fd00::1", Port: 65535}, {Address: strings.Repeat("a", 255), Port: 1}} {
 		data, err := EncodeISCSIPortal(portal)
 		if err != nil {
 			t.Fatal(err)
@@ -112,11 +112,11 @@ func TestISCSIPortal_isEncodedOrRefused(t *testing.T) {
 			t.Errorf("%v became %v, %v", portal, back, err)
 		}
 	}
-	data, err := EncodeISCSIPortal(hub.Portal{Address: "a"})
+	data, err := EncodeISCSIPortal(api.Portal{Address: "a"})
 	if back, _ := DecodeISCSIPortals(data, 1); err != nil || back[0].Port != 3260 {
 		t.Errorf("port 0 became %v, %v", back, err)
 	}
-	for _, portal := range []hub.Portal{{Address: "a", Port: 65536}, {Address: "a", Port: 65536 + 3260}, {Port: 3260}, {Address: strings.Repeat("a", 256)}} {
+	for _, portal := range []api.Portal{{Address: "a", Port: 65536}, {Address: "a", Port: 65536 + 3260}, {Port: 3260}, {Address: strings.Repeat("a", 256)}} {
 		if _, err := EncodeISCSIPortal(portal); !errors.Is(err, ErrorInvalidParameter) {
 			t.Errorf("%v: %v", portal, err)
 		}
@@ -125,13 +125,13 @@ func TestISCSIPortal_isEncodedOrRefused(t *testing.T) {
 
 func TestISCSILoginOptions_holdOnlyWhatIsGiven(t *testing.T) {
 	const base = 0x4000
-	options := ISCSILoginOptions{Auth: hub.NoAuth}
+	options := ISCSILoginOptions{Auth: api.NoAuth}
 	data := make([]byte, options.Size())
 	options.Put(data, base)
 	if le.Uint32(data[4:]) != loginOptionAuthType || le.Uint64(data[48:]) != 0 || le.Uint64(data[56:]) != 0 {
 		t.Errorf("without CHAP: % x", data)
 	}
-	options = ISCSILoginOptions{Auth: hub.MutualCHAP, Secret: "0123456789ab"}
+	options = ISCSILoginOptions{Auth: api.MutualCHAP, Secret: "0123456789ab"}
 	data = make([]byte, options.Size())
 	options.Put(data, base)
 	at := le.Uint64(data[56:]) - base
@@ -150,7 +150,7 @@ func TestSMBCredential_escapesTheUserOnly(t *testing.T) {
 		{"a:b", "c:d", `a\:b:c:d`},
 		{"", "", ":"},
 	} {
-		credential := SMBCredential(c[0], hub.Secret(c[1]))
+		credential := SMBCredential(c[0], api.Secret(c[1]))
 		if credential.Reveal() != c[2] {
 			t.Errorf("%q and %q: %q", c[0], c[1], credential.Reveal())
 		}
@@ -162,7 +162,7 @@ func TestSMBCredential_escapesTheUserOnly(t *testing.T) {
 
 func FuzzDecodeISCSISessions(f *testing.F) {
 	const base = 0x10000
-	f.Add(sessionBuffer(base, []Session{{ID: SessionID{1, 2}, IQN: "iqn.x", Portals: []hub.Portal{{Address: "10.0.0.1", Port: 3260}}}}), uint32(1))
+	f.Add(sessionBuffer(base, []Session{{ID: SessionID{1, 2}, IQN: "iqn.x", Portals: []api.Portal{{Address: "10.0.0.1", Port: 3260}}}}), uint32(1))
 	f.Fuzz(func(t *testing.T, data []byte, count uint32) {
 		sessions, err := DecodeISCSISessions(data, base, count)
 		if err != nil {

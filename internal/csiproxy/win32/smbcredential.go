@@ -3,13 +3,13 @@ package win32
 import (
 	"strings"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // SMBCredential is the parameter Credential of MSFT_SmbGlobalMapping.Create:
 // user and password with a colon between. A backslash or colon of the user's
 // name has a backslash before it; the password is as it is.
-func SMBCredential(user string, password hub.Secret) hub.Secret {
+func SMBCredential(user string, password api.Secret) api.Secret {
 	escaped := strings.NewReplacer(`\`, `\\`, `:`, `\:`).Replace(user)
-	return hub.Secret(escaped + ":" + password.Reveal())
+	return api.Secret(escaped + ":" + password.Reveal())
 }

@@ -8,8 +8,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/wine"
 )
 
 // Dir makes a directory for the test and removes it at the test's end, as
@@ -37,7 +35,3 @@ func plain(r rune) rune {
 	}
 	return '-'
 }
-
-// UnderWine tells whether the test runs under wine. A test that needs an effect
-// which wine only claims asks for the effect, not for this.
-func UnderWine() bool { return wine.Running() }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // errAbsent says that every disk was asked and none is the volume's, errUnread that
@@ -21,12 +21,12 @@ var (
 // find looks for the volume's disk once; errAbsent when there is none, errUnread
 // when a disk that did not say what it is may be the volume's. Numbers of disks
 // change, so it is called anew wherever one is needed.
-func (e *Engine) find(ctx context.Context, volumeID string, publishContext map[string]string) (hub.Disk, error) {
+func (e *Engine) find(ctx context.Context, volumeID string, publishContext map[string]string) (api.Disk, error) {
 	disks, err := e.host.Disks.List(ctx)
 	if err != nil {
-		return hub.Disk{}, fmt.Errorf("list the disks: %w", err)
+		return api.Disk{}, fmt.Errorf("list the disks: %w", err)
 	}
-	var found []hub.Disk
+	var found []api.Disk
 	var broken []error
 	for _, disk := range disks {
 		switch {
@@ -38,20 +38,20 @@ func (e *Engine) find(ctx context.Context, volumeID string, publishContext map[s
 	}
 	switch {
 	case len(found) > 1:
-		return hub.Disk{}, fmt.Errorf("%w: disks %d and %d both say that they are the volume; detach one", backend.ErrPrecondition, found[0].Number, found[1].Number)
+		return api.Disk{}, fmt.Errorf("%w: disks %d and %d both say that they are the volume; detach one", backend.ErrPrecondition, found[0].Number, found[1].Number)
 	case len(found) == 0 && len(broken) > 0:
-		return hub.Disk{}, fmt.Errorf("%w: %w, and others could not be read; detach a disk that stays so: %w", backend.ErrUnavailable, errUnread, errors.Join(broken...))
+		return api.Disk{}, fmt.Errorf("%w: %w, and others could not be read; detach a disk that stays so: %w", backend.ErrUnavailable, errUnread, errors.Join(broken...))
 	case len(found) == 0:
-		return hub.Disk{}, errAbsent
+		return api.Disk{}, errAbsent
 	case found[0].Problem != nil:
-		return hub.Disk{}, fmt.Errorf("%w: disk %d cannot be read: %w", backend.ErrUnavailable, found[0].Number, found[0].Problem)
+		return api.Disk{}, fmt.Errorf("%w: disk %d cannot be read: %w", backend.ErrUnavailable, found[0].Number, found[0].Problem)
 	}
 	return found[0], nil
 }
 
 // unread is why a disk did not say what it is.
-func unread(disk hub.Disk) error {
-	if disk.Number == hub.UnknownNumber {
+func unread(disk api.Disk) error {
+	if disk.Number == api.UnknownNumber {
 		return fmt.Errorf("a disk without a known number: %w", disk.Problem)
 	}
 	return fmt.Errorf("disk %d: %w", disk.Number, disk.Problem)
@@ -59,7 +59,7 @@ func unread(disk hub.Disk) error {
 
 // await is find with patience: an attachment is complete for the cloud before
 // Windows shows the disk, and Windows may want to be asked to look.
-func (e *Engine) await(ctx context.Context, volumeID string, publishContext map[string]string) (hub.Disk, error) {
+func (e *Engine) await(ctx context.Context, volumeID string, publishContext map[string]string) (api.Disk, error) {
 	deadline := time.Now().Add(e.wait)
 	for rescanned := false; ; {
 		disk, err := e.find(ctx, volumeID, publishContext)
@@ -69,13 +69,13 @@ func (e *Engine) await(ctx context.Context, volumeID string, publishContext map[
 		case !rescanned:
 			rescanned = true
 			if err := e.host.Disks.Rescan(ctx); err != nil {
-				return hub.Disk{}, fmt.Errorf("look for new disks: %w", err)
+				return api.Disk{}, fmt.Errorf("look for new disks: %w", err)
 			}
 			continue
 		case time.Now().After(deadline):
-			return hub.Disk{}, fmt.Errorf("%w: %w after %v; is it attached to this instance?", backend.ErrUnavailable, err, e.wait)
+			return api.Disk{}, fmt.Errorf("%w: %w after %v; is it attached to this instance?", backend.ErrUnavailable, err, e.wait)
 		case !pause(ctx, e.look):
-			return hub.Disk{}, fmt.Errorf("%w: %w", err, context.Cause(ctx))
+			return api.Disk{}, fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}
 	}
 }
@@ -95,7 +95,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // shown is what a path shows.
 type shown struct {
 	volume string    // of Windows; "" when nothing is mounted there
-	disk   *hub.Disk // that it is on; nil when this machine has it no more
+	disk   *api.Disk // that it is on; nil when this machine has it no more
 	ours   bool      // the disk is the volume's
 }
 

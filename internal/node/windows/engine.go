@@ -4,7 +4,7 @@
 // where workloads want it, and takes everything away again. It is what package
 // node is on Linux, and serves the same calls.
 //
-// It does nothing to the machine by itself: all goes through a hub.Host, which
+// It does nothing to the machine by itself: all goes through a api.Host, which
 // is csi-proxy behind a pipe or the same code in this process. So it keeps no
 // state either: what is staged is read from the machine before each step and
 // after it, and a crash between any two steps leaves what the repeated call finds
@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/operation"
@@ -35,12 +35,12 @@ type Backend interface {
 	// IsVolume tells whether a disk is the volume's, by what the disk says of
 	// itself: never by its number. publishContext is that of the attachment where
 	// it is known, and nil else.
-	IsVolume(volumeID string, publishContext map[string]string, disk hub.Disk) bool
+	IsVolume(volumeID string, publishContext map[string]string, disk api.Disk) bool
 }
 
 // Options are what an Engine is made of.
 type Options struct {
-	Host    hub.Host
+	Host    api.Host
 	Backend Backend
 	// KubeletDir is the directory that all paths of requests lie below, such as
 	// C:\var\lib\kubelet.
@@ -63,7 +63,7 @@ const (
 
 // Engine serves the node calls. It is safe for concurrent use.
 type Engine struct {
-	host       hub.Host
+	host       api.Host
 	backend    Backend
 	log        *slog.Logger
 	points     *failpoint.Set

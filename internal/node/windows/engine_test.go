@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/node"
 )
 
@@ -29,7 +29,7 @@ func (bySerial) CheckID(id string) error {
 	return fmt.Errorf("%w: %s", backend.ErrNotFound, id)
 }
 
-func (bySerial) IsVolume(id string, _ map[string]string, disk hub.Disk) bool {
+func (bySerial) IsVolume(id string, _ map[string]string, disk api.Disk) bool {
 	return disk.SerialNumber == id
 }
 
@@ -51,10 +51,10 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	f := newFake()
-	return &world{t: t, fake: f, engine: engineOf(t, f.hub())}
+	return &world{t: t, fake: f, engine: engineOf(t, f.api())}
 }
 
-func engineOf(t *testing.T, host hub.Host) *Engine {
+func engineOf(t *testing.T, host api.Host) *Engine {
 	t.Helper()
 	engine, err := New(Options{Host: host, Backend: bySerial{}, KubeletDir: kubeletDir, Wait: 50 * time.Millisecond, Look: time.Millisecond})
 	if err != nil {
@@ -204,7 +204,7 @@ func TestEngine_refusesPathsOutsideTheKubeletsDirectory(t *testing.T) {
 
 func TestStage_asksWindowsToLookForTheDisk(t *testing.T) {
 	w := newWorld(t)
-	w.appear = []*fakeDisk{{Disk: hub.Disk{SerialNumber: volA, Size: mebibyte}}}
+	w.appear = []*fakeDisk{{Disk: api.Disk{SerialNumber: volA, Size: mebibyte}}}
 	w.must(w.stage(volA, stagingA))
 	if w.rescans != 1 {
 		t.Errorf("%d rescans", w.rescans)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/node"
 	"github.com/holdfast-csi/holdfast/internal/operation"
 )
@@ -69,7 +69,7 @@ const looksForGrowth = 8
 
 // sizeOf is the disk's size once it is as large as wanted, or what it is after a
 // while.
-func (e *Engine) sizeOf(ctx context.Context, disk hub.Disk, wanted int64) (int64, error) {
+func (e *Engine) sizeOf(ctx context.Context, disk api.Disk, wanted int64) (int64, error) {
 	for look := 1; ; look++ {
 		if err := e.host.Disks.Rescan(ctx); err != nil {
 			return 0, fmt.Errorf("look for the disk's size: %w", err)

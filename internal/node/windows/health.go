@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/node"
 	"github.com/holdfast-csi/holdfast/internal/operation"
 )
@@ -52,7 +52,7 @@ func (e *Engine) examine(ctx context.Context, volumeID string, places []string) 
 	if err != nil {
 		return nil, fmt.Errorf("list the disks: %w", err)
 	}
-	var disk *hub.Disk
+	var disk *api.Disk
 	var unidentified error
 	for _, one := range disks {
 		switch {
@@ -87,7 +87,7 @@ func (e *Engine) examine(ctx context.Context, volumeID string, places []string) 
 
 // examineDisk tells what is wrong with a disk. Until it is staged it may well be
 // offline.
-func examineDisk(disk hub.Disk, mounted bool) []backend.HealthProblem {
+func examineDisk(disk api.Disk, mounted bool) []backend.HealthProblem {
 	switch {
 	case disk.Problem != nil:
 		return []backend.HealthProblem{{Kind: backend.HealthDegraded, Reason: ReasonDiskFailed,

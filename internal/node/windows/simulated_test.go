@@ -52,7 +52,7 @@ func (m *machine) start() {
 	h, err := host.New(host.Options{Machine: m.Calls(), Rules: rules, StateDir: m.state})
 	m.must(err)
 	m.t.Cleanup(h.Close)
-	m.engine, err = New(Options{Host: h.Hub(), Backend: bySerial{}, KubeletDir: kubeletDir, Wait: 200 * time.Millisecond, Look: time.Millisecond})
+	m.engine, err = New(Options{Host: h.API(), Backend: bySerial{}, KubeletDir: kubeletDir, Wait: 200 * time.Millisecond, Look: time.Millisecond})
 	m.must(err)
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/node"
 	"github.com/holdfast-csi/holdfast/internal/operation"
 )
@@ -121,7 +121,7 @@ func (e *Engine) mount(ctx context.Context, r node.StageRequest, staging string)
 
 // partition brings the disk online and gives its volume. Blank, it gets a
 // partition; with partitions it stays as it is.
-func (e *Engine) partition(ctx context.Context, disk hub.Disk) (string, error) {
+func (e *Engine) partition(ctx context.Context, disk api.Disk) (string, error) {
 	if !disk.Online || disk.ReadOnly {
 		if err := e.host.Disks.SetOnline(ctx, disk.Number, disk.Identity(), true); err != nil {
 			return "", fmt.Errorf("bring it online: %w", err)

@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1alpha1"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1beta1"
@@ -36,7 +36,7 @@ func dialects() map[string]dialect {
 
 // knownVersions are those with a dialect, the newest first.
 func knownVersions() []string {
-	return slices.SortedFunc(maps.Keys(dialects()), func(a, b string) int { return version.Compare(b, a) })
+	return slices.SortedFunc(maps.Keys(dialects()), func(a, b string) int { return api.CompareVersions(b, a) })
 }
 
 func methodName(full string) string { return full[strings.LastIndexByte(full, '/')+1:] }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // finder looks for the newest version that the node's proxy serves.
@@ -27,15 +27,15 @@ func newFinder(o Options) (finder, error) {
 	if oldest == "" {
 		oldest = known[len(known)-1]
 	}
-	if err := version.Check(oldest); err != nil {
+	if err := api.CheckVersion(oldest); err != nil {
 		return finder{}, err
 	}
-	if version.Compare(oldest, known[0]) > 0 {
+	if api.CompareVersions(oldest, known[0]) > 0 {
 		return finder{}, fmt.Errorf("%w: this client knows %s and older, not %s", ErrVersion, known[0], oldest)
 	}
 	f := finder{dial: o.Dialer, pipes: o.Pipes}
 	for _, v := range known {
-		if version.Compare(v, oldest) >= 0 {
+		if api.CompareVersions(v, oldest) >= 0 {
 			f.wanted = append(f.wanted, v)
 		} else {
 			f.older = append(f.older, v)
@@ -54,7 +54,7 @@ func newFinder(o Options) (finder, error) {
 // pipes cannot be listed.
 func newer() []string { return []string{"v2", "v2beta1", "v2alpha1"} }
 
-func pipeOf(v string) string { return version.PipePrefix + v }
+func pipeOf(v string) string { return api.PipePrefix + v }
 
 // find gives a session with the newest version wanted that is served. A pipe that
 // somebody else serves is passed over; any other failure is not, since the proxy
@@ -91,12 +91,12 @@ func (f finder) missing(ctx context.Context) error {
 	wanted := strings.Join(f.wanted, ", ")
 	switch {
 	case len(found) == 0 && groups == 0:
-		return fmt.Errorf("%w: there is no pipe %s* of a version wanted (%s); start the csi-proxy service on the node, and mount its pipe into the container", ErrNoProxy, version.PipePrefix, wanted)
+		return fmt.Errorf("%w: there is no pipe %s* of a version wanted (%s); start the csi-proxy service on the node, and mount its pipe into the container", ErrNoProxy, api.PipePrefix, wanted)
 	case len(found) == 0:
 		return fmt.Errorf("%w: wanted %s; found no version of this API, but %d pipes of the group API, which an older csi-proxy serves; upgrade csi-proxy.exe on all nodes before the plugin", ErrVersion, wanted, groups)
 	}
 	advice := "upgrade csi-proxy.exe on all nodes before the plugin"
-	if version.Compare(found[len(found)-1], f.wanted[0]) > 0 {
+	if api.CompareVersions(found[len(found)-1], f.wanted[0]) > 0 {
 		advice = "upgrade the plugin, or install a csi-proxy.exe that still serves a version wanted beside the one that is there"
 	}
 	return fmt.Errorf("%w: wanted %s; found %s; %s", ErrVersion, wanted, strings.Join(found, ", "), advice)
@@ -118,18 +118,18 @@ func (f finder) served(ctx context.Context) (found []string, groups int) {
 			found = append(found, v)
 		}
 	}
-	prefix := version.PipePrefix[strings.LastIndexByte(version.PipePrefix, '\\')+1:]
+	prefix := api.PipePrefix[strings.LastIndexByte(api.PipePrefix, '\\')+1:]
 	for _, name := range names {
 		rest, is := strings.CutPrefix(strings.ToLower(name[strings.LastIndexByte(name, '\\')+1:]), prefix)
 		switch {
 		case !is:
-		case version.Check(rest) == nil:
+		case api.CheckVersion(rest) == nil:
 			found = append(found, rest)
-		case version.Check(rest[strings.LastIndexByte(rest, '-')+1:]) == nil:
+		case api.CheckVersion(rest[strings.LastIndexByte(rest, '-')+1:]) == nil:
 			groups++
 		}
 	}
-	slices.SortFunc(found, func(a, b string) int { return version.Compare(b, a) })
+	slices.SortFunc(found, func(a, b string) int { return api.CompareVersions(b, a) })
 	return slices.Compact(found), groups
 }
 

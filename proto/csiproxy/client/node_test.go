@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/proxytest"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/server/memory"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+
 	"github.com/holdfast-csi/holdfast/proto/csiproxy"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/client"
 )
@@ -23,7 +23,7 @@ import (
 // node is a machine with pipes, where processes of csi-proxy start and stop.
 type node struct {
 	t       *testing.T
-	pipes   *memory.Pipes
+	pipes   *proxytest.Pipes
 	machine *groupstest.Machine
 	// slow, if not nil, makes the proxy do one call at a time, and a rescan last
 	// until it is closed.
@@ -35,7 +35,7 @@ type node struct {
 }
 
 func newNode(t *testing.T) *node {
-	return &node{t: t, pipes: memory.New(), machine: groupstest.Answering()}
+	return &node{t: t, pipes: proxytest.NewPipes(), machine: groupstest.Answering()}
 }
 
 func (n *node) limits() (limits server.Limits) {
@@ -45,7 +45,7 @@ func (n *node) limits() (limits server.Limits) {
 	return limits
 }
 
-func (n *node) host() hub.Host {
+func (n *node) host() api.Host {
 	host := n.machine.Host()
 	if n.slow != nil {
 		host.Disks = slowDisks{host.Disks, n.slow}
@@ -56,7 +56,7 @@ func (n *node) host() hub.Host {
 // slowDisks take from the channel when a rescan begins, and end it when the
 // channel is closed.
 type slowDisks struct {
-	hub.Disks
+	api.Disks
 	slow chan struct{}
 }
 
@@ -67,7 +67,7 @@ func (d slowDisks) Rescan(context.Context) error {
 }
 
 // only are the definitions of the versions named.
-func only(versions ...string) (definitions []version.Definition) {
+func only(versions ...string) (definitions []api.Definition) {
 	for _, definition := range csiproxy.Versions() {
 		if slices.Contains(versions, definition.Version) {
 			definitions = append(definitions, definition)
@@ -78,7 +78,7 @@ func only(versions ...string) (definitions []version.Definition) {
 
 // future is a version that this source does not have yet; what it serves does not
 // matter.
-func future(name string) version.Definition {
+func future(name string) api.Definition {
 	definition := only("v1")[0]
 	definition.Version = name
 	return definition
@@ -86,7 +86,7 @@ func future(name string) version.Definition {
 
 // run is a csi-proxy.exe that serves the versions whose pipes are free. The
 // function stops it.
-func (n *node) run(definitions ...version.Definition) (stop func()) {
+func (n *node) run(definitions ...api.Definition) (stop func()) {
 	n.t.Helper()
 	s, err := server.New(server.Options{
 		Versions: definitions, Host: n.host(), Limits: n.limits(), Logger: slog.New(slog.DiscardHandler),
@@ -165,4 +165,4 @@ func (n *node) plugin(oldest string) client.Options {
 	return client.Options{Oldest: oldest, Dialer: n.dial, Pipes: n.names}
 }
 
-func groupPipes() []version.Definition { return groups.Versions()[:3] }
+func groupPipes() []api.Definition { return groups.Versions()[:3] }

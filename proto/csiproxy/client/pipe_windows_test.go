@@ -12,7 +12,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 )
@@ -70,7 +70,7 @@ func TestDial_pipesOfWindows(t *testing.T) {
 func TestListPipes_hasThoseOfTheProxy(t *testing.T) {
 	serve(t)
 	names, err := listPipes()
-	if err != nil && winetest.UnderWine() {
+	if err != nil && win32.UnderWine() {
 		t.Skipf("wine lists no pipes: %v", err)
 	}
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/client"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 )
@@ -18,7 +18,7 @@ import (
 func TestUpgrade_matrix(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		proxy  []version.Definition
+		proxy  []api.Definition
 		plugin string
 		speaks string // version; "" is an error
 		fails  error
@@ -31,7 +31,7 @@ func TestUpgrade_matrix(t *testing.T) {
 			says: []string{"wanted v1", "found v1beta1, v1alpha1", "upgrade csi-proxy.exe on all nodes before the plugin"}},
 		{name: "U-1: newer plugin, oldest proxy", proxy: only("v1alpha1"), plugin: "v1beta1", fails: client.ErrVersion,
 			says: []string{"wanted v1, v1beta1", "found v1alpha1"}},
-		{name: "P-7: proxy of the future that dropped all versions wanted", proxy: []version.Definition{future("v3"), future("v2")}, plugin: "v1", fails: client.ErrVersion,
+		{name: "P-7: proxy of the future that dropped all versions wanted", proxy: []api.Definition{future("v3"), future("v2")}, plugin: "v1", fails: client.ErrVersion,
 			says: []string{"wanted v1", "found v3, v2", "beside the one that is there"}},
 		{name: "proxy of the group API only", proxy: groupPipes(), plugin: "v1", fails: client.ErrVersion,
 			says: []string{"wanted v1", "3 pipes of the group API"}},

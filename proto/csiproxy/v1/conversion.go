@@ -7,12 +7,12 @@ import (
 	"strconv"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // LocationFromHub gives nil for a disk without an address, or with one that is
 // not in decimal digits.
-func LocationFromHub(location *hub.DiskLocation) *DiskLocation {
+func LocationFromHub(location *api.DiskLocation) *DiskLocation {
 	if location == nil {
 		return nil
 	}
@@ -28,16 +28,16 @@ func LocationFromHub(location *hub.DiskLocation) *DiskLocation {
 }
 
 // LocationToHub is the reverse of LocationFromHub.
-func LocationToHub(location *DiskLocation) *hub.DiskLocation {
+func LocationToHub(location *DiskLocation) *api.DiskLocation {
 	if location == nil {
 		return nil
 	}
 	text := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
-	return &hub.DiskLocation{Adapter: text(location.GetAdapter()), Bus: text(location.GetBus()), Target: text(location.GetTarget()), LUN: text(location.GetLun())}
+	return &api.DiskLocation{Adapter: text(location.GetAdapter()), Bus: text(location.GetBus()), Target: text(location.GetTarget()), LUN: text(location.GetLun())}
 }
 
 // DiskLocationsFromHub leaves out disks without an address.
-func DiskLocationsFromHub(disks []hub.Disk) map[uint32]*DiskLocation {
+func DiskLocationsFromHub(disks []api.Disk) map[uint32]*DiskLocation {
 	locations := map[uint32]*DiskLocation{}
 	for _, disk := range disks {
 		if location := LocationFromHub(disk.Location); location != nil {
@@ -47,7 +47,7 @@ func DiskLocationsFromHub(disks []hub.Disk) map[uint32]*DiskLocation {
 	return locations
 }
 
-func idsFromHub(disk hub.Disk) *DiskIDs {
+func idsFromHub(disk api.Disk) *DiskIDs {
 	ids := &DiskIDs{Page83: disk.Page83, SerialNumber: disk.SerialNumber}
 	for _, id := range disk.Identifiers {
 		ids.Identifiers = append(ids.Identifiers, &DiskIdentifier{
@@ -58,7 +58,7 @@ func idsFromHub(disk hub.Disk) *DiskIDs {
 }
 
 // DiskIDsFromHub leaves out disks that could not be read.
-func DiskIDsFromHub(disks []hub.Disk) map[uint32]*DiskIDs {
+func DiskIDsFromHub(disks []api.Disk) map[uint32]*DiskIDs {
 	ids := map[uint32]*DiskIDs{}
 	for _, disk := range disks {
 		if disk.Problem == nil || disk.Page83 != "" || disk.SerialNumber != "" {
@@ -69,81 +69,81 @@ func DiskIDsFromHub(disks []hub.Disk) map[uint32]*DiskIDs {
 }
 
 // IdentityFromHub gives nil for the identity of any disk.
-func IdentityFromHub(is hub.Identity) *DiskIDs {
-	if is == (hub.Identity{}) {
+func IdentityFromHub(is api.Identity) *DiskIDs {
+	if is == (api.Identity{}) {
 		return nil
 	}
 	return &DiskIDs{Page83: is.Page83, SerialNumber: is.SerialNumber}
 }
 
 // IdentityToHub is the reverse of IdentityFromHub.
-func IdentityToHub(ids *DiskIDs) hub.Identity {
-	return hub.Identity{Page83: ids.GetPage83(), SerialNumber: ids.GetSerialNumber()}
+func IdentityToHub(ids *DiskIDs) api.Identity {
+	return api.Identity{Page83: ids.GetPage83(), SerialNumber: ids.GetSerialNumber()}
 }
 
 // PortalToHub takes a missing portal for an empty one, which the host refuses.
-func PortalToHub(portal *ISCSIPortal) hub.Portal {
-	return hub.Portal{Address: portal.GetAddress(), Port: portal.GetPort()}
+func PortalToHub(portal *ISCSIPortal) api.Portal {
+	return api.Portal{Address: portal.GetAddress(), Port: portal.GetPort()}
 }
 
 // AuthTypeToHub refuses a number that this version does not have.
-func AuthTypeToHub(auth ISCSIAuthType) (hub.AuthType, error) {
+func AuthTypeToHub(auth ISCSIAuthType) (api.AuthType, error) {
 	switch auth {
 	case ISCSIAuthType_ISCSI_AUTH_TYPE_NONE:
-		return hub.NoAuth, nil
+		return api.NoAuth, nil
 	case ISCSIAuthType_ISCSI_AUTH_TYPE_ONE_WAY_CHAP:
-		return hub.OneWayCHAP, nil
+		return api.OneWayCHAP, nil
 	case ISCSIAuthType_ISCSI_AUTH_TYPE_MUTUAL_CHAP:
-		return hub.MutualCHAP, nil
+		return api.MutualCHAP, nil
 	}
 	return 0, fmt.Errorf("%w: auth_type %d is none of this version's", backend.ErrInvalid, auth)
 }
 
 // LoginToHub is the login of MountISCSILun.
-func LoginToHub(request *MountISCSILunRequest) (hub.ISCSILogin, error) {
+func LoginToHub(request *MountISCSILunRequest) (api.ISCSILogin, error) {
 	auth, err := AuthTypeToHub(request.GetAuthType())
-	return hub.ISCSILogin{
+	return api.ISCSILogin{
 		Portal: PortalToHub(request.GetPortal()), IQN: request.GetIqn(), Auth: auth,
-		Username: request.GetChapUsername(), Secret: hub.Secret(request.GetChapSecret()),
+		Username: request.GetChapUsername(), Secret: api.Secret(request.GetChapSecret()),
 	}, err
 }
 
 // SMBMountToHub is what MountSMBShare asks for.
-func SMBMountToHub(request *MountSMBShareRequest) hub.SMBMount {
-	return hub.SMBMount{
+func SMBMountToHub(request *MountSMBShareRequest) api.SMBMount {
+	return api.SMBMount{
 		Remote: request.GetRemotePath(), Local: request.GetStagingPath(),
-		Username: request.GetUsername(), Password: hub.Secret(request.GetPassword()),
+		Username: request.GetUsername(), Password: api.Secret(request.GetPassword()),
 	}
 }
 
-// AuthTypeFromHub is the reverse of AuthTypeToHub. What the hub does not have is
+// AuthTypeFromHub is the reverse of AuthTypeToHub. What package api does not have is
 // no authentication.
-func AuthTypeFromHub(auth hub.AuthType) ISCSIAuthType {
+func AuthTypeFromHub(auth api.AuthType) ISCSIAuthType {
 	switch auth {
-	case hub.OneWayCHAP:
+	case api.OneWayCHAP:
 		return ISCSIAuthType_ISCSI_AUTH_TYPE_ONE_WAY_CHAP
-	case hub.MutualCHAP:
+	case api.MutualCHAP:
 		return ISCSIAuthType_ISCSI_AUTH_TYPE_MUTUAL_CHAP
 	}
 	return ISCSIAuthType_ISCSI_AUTH_TYPE_NONE
 }
 
 // PortalFromHub is the reverse of PortalToHub.
-func PortalFromHub(portal hub.Portal) *ISCSIPortal {
+func PortalFromHub(portal api.Portal) *ISCSIPortal {
 	return &ISCSIPortal{Address: portal.Address, Port: portal.Port}
 }
 
 // ConnectToHub is the login of ConnectISCSITarget.
-func ConnectToHub(request *ConnectISCSITargetRequest) (hub.ISCSILogin, error) {
+func ConnectToHub(request *ConnectISCSITargetRequest) (api.ISCSILogin, error) {
 	auth, err := AuthTypeToHub(request.GetAuthType())
-	return hub.ISCSILogin{
+	return api.ISCSILogin{
 		Portal: PortalToHub(request.GetPortal()), IQN: request.GetIqn(), Auth: auth,
-		Username: request.GetChapUsername(), Secret: hub.Secret(request.GetChapSecret()),
+		Username: request.GetChapUsername(), Secret: api.Secret(request.GetChapSecret()),
 	}, err
 }
 
 // DiskFromHub keeps of a problem its text.
-func DiskFromHub(disk hub.Disk) *Disk {
+func DiskFromHub(disk api.Disk) *Disk {
 	converted := &Disk{
 		Number: disk.Number, Location: LocationFromHub(disk.Location),
 		Ids:       idsFromHub(disk),
@@ -156,14 +156,14 @@ func DiskFromHub(disk hub.Disk) *Disk {
 }
 
 // DiskToHub is the reverse of DiskFromHub.
-func DiskToHub(disk *Disk) hub.Disk {
-	converted := hub.Disk{
+func DiskToHub(disk *Disk) api.Disk {
+	converted := api.Disk{
 		Number: disk.GetNumber(), Location: LocationToHub(disk.GetLocation()),
 		Page83: disk.GetIds().GetPage83(), SerialNumber: disk.GetIds().GetSerialNumber(),
 		Size: disk.GetSizeBytes(), Online: disk.GetOnline(), ReadOnly: disk.GetReadOnly(),
 	}
 	for _, id := range disk.GetIds().GetIdentifiers() {
-		converted.Identifiers = append(converted.Identifiers, hub.DiskIdentifier{
+		converted.Identifiers = append(converted.Identifiers, api.DiskIdentifier{
 			CodeSet: id.GetCodeSet(), Type: id.GetType(), Association: id.GetAssociation(), Value: id.GetValue(),
 		})
 	}

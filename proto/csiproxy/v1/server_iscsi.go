@@ -3,7 +3,7 @@ package v1
 import (
 	"context"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 func (s *server) AddISCSIPortal(ctx context.Context, r *AddISCSIPortalRequest) (*AddISCSIPortalResponse, error) {
@@ -49,5 +49,5 @@ func (s *server) ListISCSIDisks(ctx context.Context, r *ListISCSIDisksRequest) (
 }
 
 func (s *server) SetISCSIMutualSecret(ctx context.Context, r *SetISCSIMutualSecretRequest) (*SetISCSIMutualSecretResponse, error) {
-	return &SetISCSIMutualSecretResponse{}, s.host.ISCSI.SetMutualSecret(ctx, hub.Secret(r.GetSecret()))
+	return &SetISCSIMutualSecretResponse{}, s.host.ISCSI.SetMutualSecret(ctx, api.Secret(r.GetSecret()))
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // The keys of DiskIDs.identifiers.
@@ -29,7 +29,7 @@ func number(field, text string) (uint32, error) {
 func numberText(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 
 // DiskLocationsFromHub leaves out disks without an address.
-func DiskLocationsFromHub(disks []hub.Disk) map[string]*DiskLocation {
+func DiskLocationsFromHub(disks []api.Disk) map[string]*DiskLocation {
 	locations := map[string]*DiskLocation{}
 	for _, disk := range disks {
 		if at := disk.Location; at != nil {
@@ -40,7 +40,7 @@ func DiskLocationsFromHub(disks []hub.Disk) map[string]*DiskLocation {
 }
 
 // DiskIDsFromHub leaves out disks that could not be read.
-func DiskIDsFromHub(disks []hub.Disk) map[string]*DiskIDs {
+func DiskIDsFromHub(disks []api.Disk) map[string]*DiskIDs {
 	ids := map[string]*DiskIDs{}
 	for _, disk := range disks {
 		said := map[string]string{}
@@ -61,29 +61,29 @@ func DiskIDsFromHub(disks []hub.Disk) map[string]*DiskIDs {
 }
 
 // PortalToHub reads ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT.
-func PortalToHub(text string) (hub.Portal, error) {
+func PortalToHub(text string) (api.Portal, error) {
 	if strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]") {
-		return hub.Portal{Address: text[1 : len(text)-1]}, nil
+		return api.Portal{Address: text[1 : len(text)-1]}, nil
 	}
 	if strings.Count(text, ":") != 1 && !strings.HasPrefix(text, "[") {
-		return hub.Portal{Address: text}, nil // no port: a name or an IPv6 address
+		return api.Portal{Address: text}, nil // no port: a name or an IPv6 address
 	}
 	address, port, err := net.SplitHostPort(text)
 	if err != nil {
-		return hub.Portal{}, fmt.Errorf("%w: portal %.80q is not ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT", backend.ErrInvalid, text)
+		return api.Portal{}, fmt.Errorf("%w: portal %.80q is not ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT", backend.ErrInvalid, text)
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 {
-		return hub.Portal{}, fmt.Errorf("%w: portal %.80q has no port from 1 to 65535", backend.ErrInvalid, text)
+		return api.Portal{}, fmt.Errorf("%w: portal %.80q has no port from 1 to 65535", backend.ErrInvalid, text)
 	}
-	return hub.Portal{Address: address, Port: uint32(n)}, nil
+	return api.Portal{Address: address, Port: uint32(n)}, nil
 }
 
 // LoginToHub takes a login with a user or secret for one by CHAP.
-func LoginToHub(request *MountISCSILunRequest) (login hub.ISCSILogin, lun uint32, err error) {
-	login = hub.ISCSILogin{IQN: request.GetIqn(), Username: request.GetChapUsername(), Secret: hub.Secret(request.GetChapSecret())}
+func LoginToHub(request *MountISCSILunRequest) (login api.ISCSILogin, lun uint32, err error) {
+	login = api.ISCSILogin{IQN: request.GetIqn(), Username: request.GetChapUsername(), Secret: api.Secret(request.GetChapSecret())}
 	if login.Username != "" || login.Secret != "" {
-		login.Auth = hub.OneWayCHAP
+		login.Auth = api.OneWayCHAP
 	}
 	if login.Portal, err = PortalToHub(request.GetPortal()); err != nil {
 		return login, 0, err
@@ -93,9 +93,9 @@ func LoginToHub(request *MountISCSILunRequest) (login hub.ISCSILogin, lun uint32
 }
 
 // SMBMountToHub is what MountSMBShare asks for.
-func SMBMountToHub(request *MountSMBShareRequest) hub.SMBMount {
-	return hub.SMBMount{
+func SMBMountToHub(request *MountSMBShareRequest) api.SMBMount {
+	return api.SMBMount{
 		Remote: request.GetRemotePath(), Local: request.GetStagingPath(),
-		Username: request.GetUsername(), Password: hub.Secret(request.GetPassword()),
+		Username: request.GetUsername(), Password: api.Secret(request.GetPassword()),
 	}
 }

@@ -1,5 +1,5 @@
 // Package v1alpha1 is the first version of the KEP's API, to the letter: its messages, and
-// their translation to the hub.
+// their translation to package api.
 package v1alpha1
 
 import (
@@ -7,9 +7,8 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/compose"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
 )
 
 // Version is what this one is called, in its pipe's name too.
@@ -17,8 +16,8 @@ const Version = "v1alpha1"
 
 // Definition gives the version to a proxy. Operations are shared with the other
 // versions.
-func Definition(operations *compose.Operations) version.Definition {
-	return version.Definition{Version: Version, Register: func(registrar grpc.ServiceRegistrar, host hub.Host) {
+func Definition(operations *compose.Operations) api.Definition {
+	return api.Definition{Version: Version, Register: func(registrar grpc.ServiceRegistrar, host api.Host) {
 		RegisterCSIProxyServiceServer(registrar, &server{host: host, operations: operations})
 	}}
 }
@@ -26,7 +25,7 @@ func Definition(operations *compose.Operations) version.Definition {
 // server answers with the errors of the host as they are.
 type server struct {
 	UnimplementedCSIProxyServiceServer
-	host       hub.Host
+	host       api.Host
 	operations *compose.Operations
 }
 

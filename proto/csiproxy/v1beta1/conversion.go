@@ -5,12 +5,12 @@ import (
 	"strconv"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // LocationFromHub gives nil for a disk without an address, or with one that is
 // not in decimal digits.
-func LocationFromHub(location *hub.DiskLocation) *DiskLocation {
+func LocationFromHub(location *api.DiskLocation) *DiskLocation {
 	if location == nil {
 		return nil
 	}
@@ -26,7 +26,7 @@ func LocationFromHub(location *hub.DiskLocation) *DiskLocation {
 }
 
 // DiskLocationsFromHub leaves out disks without an address.
-func DiskLocationsFromHub(disks []hub.Disk) map[uint32]*DiskLocation {
+func DiskLocationsFromHub(disks []api.Disk) map[uint32]*DiskLocation {
 	locations := map[uint32]*DiskLocation{}
 	for _, disk := range disks {
 		if location := LocationFromHub(disk.Location); location != nil {
@@ -36,7 +36,7 @@ func DiskLocationsFromHub(disks []hub.Disk) map[uint32]*DiskLocation {
 	return locations
 }
 
-func idsFromHub(disk hub.Disk) *DiskIDs {
+func idsFromHub(disk api.Disk) *DiskIDs {
 	ids := &DiskIDs{Page83: disk.Page83, SerialNumber: disk.SerialNumber}
 	for _, id := range disk.Identifiers {
 		ids.Identifiers = append(ids.Identifiers, &DiskIdentifier{
@@ -47,7 +47,7 @@ func idsFromHub(disk hub.Disk) *DiskIDs {
 }
 
 // DiskIDsFromHub leaves out disks that could not be read.
-func DiskIDsFromHub(disks []hub.Disk) map[uint32]*DiskIDs {
+func DiskIDsFromHub(disks []api.Disk) map[uint32]*DiskIDs {
 	ids := map[uint32]*DiskIDs{}
 	for _, disk := range disks {
 		if disk.Problem == nil || disk.Page83 != "" || disk.SerialNumber != "" {
@@ -58,34 +58,34 @@ func DiskIDsFromHub(disks []hub.Disk) map[uint32]*DiskIDs {
 }
 
 // PortalToHub takes a missing portal for an empty one, which the host refuses.
-func PortalToHub(portal *ISCSIPortal) hub.Portal {
-	return hub.Portal{Address: portal.GetAddress(), Port: portal.GetPort()}
+func PortalToHub(portal *ISCSIPortal) api.Portal {
+	return api.Portal{Address: portal.GetAddress(), Port: portal.GetPort()}
 }
 
 // AuthTypeToHub refuses a number that this version does not have.
-func AuthTypeToHub(auth ISCSIAuthType) (hub.AuthType, error) {
+func AuthTypeToHub(auth ISCSIAuthType) (api.AuthType, error) {
 	switch auth {
 	case ISCSIAuthType_ISCSI_AUTH_TYPE_NONE:
-		return hub.NoAuth, nil
+		return api.NoAuth, nil
 	case ISCSIAuthType_ISCSI_AUTH_TYPE_ONE_WAY_CHAP:
-		return hub.OneWayCHAP, nil
+		return api.OneWayCHAP, nil
 	}
 	return 0, fmt.Errorf("%w: auth_type %d is none of this version's", backend.ErrInvalid, auth)
 }
 
 // LoginToHub is the login of MountISCSILun.
-func LoginToHub(request *MountISCSILunRequest) (hub.ISCSILogin, error) {
+func LoginToHub(request *MountISCSILunRequest) (api.ISCSILogin, error) {
 	auth, err := AuthTypeToHub(request.GetAuthType())
-	return hub.ISCSILogin{
+	return api.ISCSILogin{
 		Portal: PortalToHub(request.GetPortal()), IQN: request.GetIqn(), Auth: auth,
-		Username: request.GetChapUsername(), Secret: hub.Secret(request.GetChapSecret()),
+		Username: request.GetChapUsername(), Secret: api.Secret(request.GetChapSecret()),
 	}, err
 }
 
 // SMBMountToHub is what MountSMBShare asks for.
-func SMBMountToHub(request *MountSMBShareRequest) hub.SMBMount {
-	return hub.SMBMount{
+func SMBMountToHub(request *MountSMBShareRequest) api.SMBMount {
+	return api.SMBMount{
 		Remote: request.GetRemotePath(), Local: request.GetStagingPath(),
-		Username: request.GetUsername(), Password: hub.Secret(request.GetPassword()),
+		Username: request.GetUsername(), Password: api.Secret(request.GetPassword()),
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
@@ -157,8 +157,8 @@ func compareStructures(t *testing.T, h headers) {
 
 // compareLists is for what is only read, or only written, or not alone.
 func compareLists(t *testing.T, h headers) {
-	portal := hub.Portal{Address: "10.0.0.1", Port: 3261}
-	login := win32.ISCSILoginOptions{Auth: hub.OneWayCHAP, Username: "user", Secret: "secret"}
+	portal := api.Portal{Address: "10.0.0.1", Port: 3261}
+	login := win32.ISCSILoginOptions{Auth: api.OneWayCHAP, Username: "user", Secret: "secret"}
 	options := make([]byte, login.Size())
 	login.Put(options, 0x100000)
 	encodedPortal, err := win32.EncodeISCSIPortal(portal)
@@ -178,13 +178,13 @@ func compareLists(t *testing.T, h headers) {
 		}
 	}
 	portals, err := win32.DecodeISCSIPortals(h.bytes["ISCSIPortal"], 1)
-	read("ISCSIPortal", []hub.Portal{portal}, portals, err)
+	read("ISCSIPortal", []api.Portal{portal}, portals, err)
 	infos, err := win32.DecodeISCSIPortalInfos(h.bytes["ISCSIPortalInfo"], 1)
-	read("ISCSIPortalInfo", []hub.Portal{portal}, infos, err)
+	read("ISCSIPortalInfo", []api.Portal{portal}, infos, err)
 	sessions, err := win32.DecodeISCSISessions(h.bytes["ISCSISessions"], h.codes["SESSIONS_BASE"], 1)
 	read("ISCSISessions", []win32.Session{{
 		ID: win32.SessionID{AdapterUnique: 1, AdapterSpecific: 2}, IQN: "iqn.name",
-		Portals: []hub.Portal{{Address: "10.0.0.1", Port: 3260}, {Address: "10.0.0.2", Port: 3261}},
+		Portals: []api.Portal{{Address: "10.0.0.1", Port: 3260}, {Address: "10.0.0.2", Port: 3261}},
 	}}, sessions, err)
 	devices, err := win32.DecodeISCSIDevices(h.bytes["ISCSIDevice"], 1)
 	read("ISCSIDevice", []win32.DeviceNumber{{Type: win32.DeviceTypeDisk, Number: 5}}, devices, err)

@@ -21,17 +21,16 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	filesystem "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/filesystem/v2alpha1"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
 )
 
 const filesystemV1 = `\\.\pipe\csi-proxy-filesystem-v1`
 
 // methods are the full names of a version's RPCs.
-func methods(definition version.Definition) (names []string) {
+func methods(definition api.Definition) (names []string) {
 	server := grpc.NewServer()
-	definition.Register(server, hub.Host{})
+	definition.Register(server, api.Host{})
 	for service, info := range server.GetServiceInfo() {
 		for _, method := range info.Methods {
 			names = append(names, "/"+service+"/"+method.Name)
@@ -58,7 +57,7 @@ func TestPipes_everyVersionAnswersEveryRPC(t *testing.T) {
 }
 
 // askEverything makes an empty request of each RPC of a version.
-func askEverything(t *testing.T, definition version.Definition) {
+func askEverything(t *testing.T, definition api.Definition) {
 	t.Helper()
 	connection := connect(t, definition.Pipe())
 	names := methods(definition)

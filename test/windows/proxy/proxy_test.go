@@ -25,8 +25,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy"
 )
@@ -51,7 +51,7 @@ const (
 	simulatedHost = "HOLDFAST_CSI_PROXY_SIMULATED"
 )
 
-func versions() []version.Definition { return slices.Concat(csiproxy.Versions(), groups.Versions()) }
+func versions() []api.Definition { return slices.Concat(csiproxy.Versions(), groups.Versions()) }
 
 // process is a proxy in the foreground.
 type process struct {

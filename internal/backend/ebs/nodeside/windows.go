@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // Windows knows the EBS volumes among the disks of a Windows instance. It looks
@@ -44,7 +44,7 @@ func (w *Windows) CheckID(id string) error {
 // IsVolume tells by a disk's serial number whether it is a volume. Where the
 // serial number has no ID of a volume, as with PV drivers of Xen instances that
 // are too old, no disk is a volume's: a place on a bus proves nothing.
-func (w *Windows) IsVolume(id string, _ map[string]string, disk hub.Disk) bool {
+func (w *Windows) IsVolume(id string, _ map[string]string, disk api.Disk) bool {
 	return volumeID.MatchString(id) && idInSerial(disk.SerialNumber) == id
 }
 

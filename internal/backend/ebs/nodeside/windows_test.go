@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/metadata"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 func newWindows(t *testing.T, change ...func(*Options)) *Windows {
@@ -63,13 +63,13 @@ func TestWindows_knowsAVolumeByTheDisksSerialNumber(t *testing.T) {
 			t.Errorf("serial number %q is of %q; want %q", serial, got, want)
 		}
 		for _, id := range []string{long, short} {
-			if got := w.IsVolume(id, nil, hub.Disk{SerialNumber: serial}); got != (id == want) {
+			if got := w.IsVolume(id, nil, api.Disk{SerialNumber: serial}); got != (id == want) {
 				t.Errorf("the disk %q is %s: %t", serial, id, got)
 			}
 		}
 	}
 	for _, id := range []string{"", "vol-", "pvc-1", "vol-0123456789ABCDEF0"} {
-		if w.IsVolume(id, nil, hub.Disk{}) {
+		if w.IsVolume(id, nil, api.Disk{}) {
 			t.Errorf("a disk without a serial number is %q", id)
 		}
 		if err := w.CheckID(id); !errors.Is(err, backend.ErrNotFound) {

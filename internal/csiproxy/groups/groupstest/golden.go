@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // Exchange is one call of a version: what is sent, what the machine that Answering
@@ -59,7 +59,7 @@ func (e Exchange) check(t *testing.T, server *Server, machine *Machine) {
 
 // Check compares every call of every version with the exchanges listed for it, and
 // the versions and calls that there are with those that are listed.
-func Check(t *testing.T, versions []version.Definition, exchanges map[string][]Exchange) {
+func Check(t *testing.T, versions []api.Definition, exchanges map[string][]Exchange) {
 	t.Helper()
 	served := make(map[string]bool)
 	for _, definition := range versions {
@@ -73,7 +73,7 @@ func Check(t *testing.T, versions []version.Definition, exchanges map[string][]E
 	}
 }
 
-func checkVersion(t *testing.T, definition version.Definition, exchanges []Exchange) {
+func checkVersion(t *testing.T, definition api.Definition, exchanges []Exchange) {
 	machine := Answering()
 	server := Serve(t, definition, machine.Host())
 	listed := make(map[string]bool)

@@ -7,26 +7,26 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// Machine is a host that notes what it is asked, as the name of the hub's method
+// Machine is a host that notes what it is asked, as the name of package api's method
 // and its arguments, and answers what it was told to. An Err is its answer to all.
 type Machine struct {
 	Err        error
 	Yes        bool // PathExists, IsLink, Online
-	DiskList   []hub.Disk
+	DiskList   []api.Disk
 	Size       int64
 	VolumeIDs  []string
 	FileSystem string
-	Stats      hub.VolumeStats
+	Stats      api.VolumeStats
 	DiskNumber uint32
 	VolumeID   string
 	IQNs       []string
-	PortalList []hub.Portal
+	PortalList []api.Portal
 	ISCSIDisks []uint32
 	Serial     string
-	Service    hub.Service
+	Service    api.Service
 
 	mu    sync.Mutex
 	calls []string
@@ -39,32 +39,32 @@ const VolumeID = `\\?\Volume{0d7a1c52-6a4e-4b93-9d0f-3a2b1c4d5e6f}\`
 func Answering() *Machine {
 	return &Machine{
 		Yes: true,
-		DiskList: []hub.Disk{{
+		DiskList: []api.Disk{{
 			Number:       7,
-			Location:     &hub.DiskLocation{Adapter: "1", Bus: "2", Target: "3", LUN: "4"},
+			Location:     &api.DiskLocation{Adapter: "1", Bus: "2", Target: "3", LUN: "4"},
 			Page83:       "600508e0",
 			SerialNumber: "vol0123",
-			Identifiers: []hub.DiskIdentifier{
+			Identifiers: []api.DiskIdentifier{
 				{CodeSet: 1, Type: 3, Value: "600508e0"}, {CodeSet: 2, Type: 8, Association: 1, Value: "a port"},
 			},
 		}},
 		Size:       64 << 30,
 		VolumeIDs:  []string{VolumeID, `\\?\Volume{1}\`},
 		FileSystem: "NTFS",
-		Stats:      hub.VolumeStats{Total: 5 << 30, Used: 300},
+		Stats:      api.VolumeStats{Total: 5 << 30, Used: 300},
 		DiskNumber: 4294967295,
 		VolumeID:   VolumeID,
 		IQNs:       []string{"iqn.a", "iqn.b"},
-		PortalList: []hub.Portal{{Address: "10.0.0.1", Port: 3261}, {Address: "10.0.0.2", Port: 3260}},
+		PortalList: []api.Portal{{Address: "10.0.0.1", Port: 3261}, {Address: "10.0.0.2", Port: 3260}},
 		ISCSIDisks: []uint32{7, 4294967295},
 		Serial:     "ec2-1",
-		Service:    hub.Service{DisplayName: "Initiator", StartType: 3, Status: 4},
+		Service:    api.Service{DisplayName: "Initiator", StartType: 3, Status: 4},
 	}
 }
 
-// Host is the machine as the hub sees it.
-func (m *Machine) Host() hub.Host {
-	return hub.Host{
+// Host is the machine as package api sees it.
+func (m *Machine) Host() api.Host {
+	return api.Host{
 		Filesystem: files{m}, Disks: disks{m}, Volumes: volumes{m},
 		SMB: shares{m}, ISCSI: initiator{m}, System: system{m},
 	}
@@ -107,9 +107,9 @@ func (m files) IsLink(_ context.Context, path string) (bool, error) {
 
 type disks struct{ *Machine }
 
-func (m disks) List(context.Context) ([]hub.Disk, error) { return m.DiskList, m.note("List") }
+func (m disks) List(context.Context) ([]api.Disk, error) { return m.DiskList, m.note("List") }
 func (m disks) Rescan(context.Context) error             { return m.note("Rescan") }
-func (m disks) Partition(_ context.Context, disk uint32, is hub.Identity) (string, error) {
+func (m disks) Partition(_ context.Context, disk uint32, is api.Identity) (string, error) {
 	return m.VolumeID, m.note("Partition %d%s", disk, identity(is))
 }
 func (m disks) Size(_ context.Context, disk uint32) (int64, error) {
@@ -118,13 +118,13 @@ func (m disks) Size(_ context.Context, disk uint32) (int64, error) {
 func (m disks) Online(_ context.Context, disk uint32) (bool, error) {
 	return m.Yes, m.note("Online %d", disk)
 }
-func (m disks) SetOnline(_ context.Context, disk uint32, is hub.Identity, online bool) error {
+func (m disks) SetOnline(_ context.Context, disk uint32, is api.Identity, online bool) error {
 	return m.note("SetOnline %d%s %t", disk, identity(is), online)
 }
 
 // identity is nothing for any disk.
-func identity(is hub.Identity) string {
-	if is == (hub.Identity{}) {
+func identity(is api.Identity) string {
+	if is == (api.Identity{}) {
 		return ""
 	}
 	return fmt.Sprintf(" %+v", is)
@@ -150,7 +150,7 @@ func (m volumes) Unmount(_ context.Context, id, path string) error {
 func (m volumes) Resize(_ context.Context, id string, size int64) (int64, error) {
 	return size, m.note("Resize %s %d", id, size)
 }
-func (m volumes) Stats(_ context.Context, id string) (hub.VolumeStats, error) {
+func (m volumes) Stats(_ context.Context, id string) (api.VolumeStats, error) {
 	return m.Machine.Stats, m.note("Stats %s", id)
 }
 func (m volumes) DiskOf(_ context.Context, id string) (uint32, error) {
@@ -166,7 +166,7 @@ func (m volumes) Flush(_ context.Context, id string) error { return m.note("Flus
 
 type shares struct{ *Machine }
 
-func (m shares) Mount(_ context.Context, mount hub.SMBMount) error {
+func (m shares) Mount(_ context.Context, mount api.SMBMount) error {
 	return m.note("Mount %s at %s as %s with %s", mount.Remote, mount.Local, mount.Username, mount.Password.Reveal())
 }
 func (m shares) Unmount(_ context.Context, remote, local string) error {
@@ -175,28 +175,28 @@ func (m shares) Unmount(_ context.Context, remote, local string) error {
 
 type initiator struct{ *Machine }
 
-func (m initiator) AddPortal(_ context.Context, portal hub.Portal) error {
+func (m initiator) AddPortal(_ context.Context, portal api.Portal) error {
 	return m.note("AddPortal %v", portal)
 }
-func (m initiator) Discover(_ context.Context, portal hub.Portal) ([]string, error) {
+func (m initiator) Discover(_ context.Context, portal api.Portal) ([]string, error) {
 	return m.IQNs, m.note("Discover %v", portal)
 }
-func (m initiator) RemovePortal(_ context.Context, portal hub.Portal) error {
+func (m initiator) RemovePortal(_ context.Context, portal api.Portal) error {
 	return m.note("RemovePortal %v", portal)
 }
-func (m initiator) Portals(context.Context) ([]hub.Portal, error) {
+func (m initiator) Portals(context.Context) ([]api.Portal, error) {
 	return m.PortalList, m.note("Portals")
 }
-func (m initiator) Connect(_ context.Context, login hub.ISCSILogin) error {
+func (m initiator) Connect(_ context.Context, login api.ISCSILogin) error {
 	return m.note("Connect %v %s auth %d as %s with %s", login.Portal, login.IQN, login.Auth, login.Username, login.Secret.Reveal())
 }
-func (m initiator) Disconnect(_ context.Context, portal hub.Portal, iqn string) error {
+func (m initiator) Disconnect(_ context.Context, portal api.Portal, iqn string) error {
 	return m.note("Disconnect %v %s", portal, iqn)
 }
-func (m initiator) Disks(_ context.Context, portal hub.Portal, iqn string) ([]uint32, error) {
+func (m initiator) Disks(_ context.Context, portal api.Portal, iqn string) ([]uint32, error) {
 	return m.ISCSIDisks, m.note("Disks %v %s", portal, iqn)
 }
-func (m initiator) SetMutualSecret(_ context.Context, secret hub.Secret) error {
+func (m initiator) SetMutualSecret(_ context.Context, secret api.Secret) error {
 	return m.note("SetMutualSecret %s", secret.Reveal())
 }
 
@@ -211,6 +211,6 @@ func (m system) StartService(_ context.Context, name string) error {
 func (m system) StopService(_ context.Context, name string, force bool) error {
 	return m.note("StopService %s %t", name, force)
 }
-func (m system) Service(_ context.Context, name string) (hub.Service, error) {
+func (m system) Service(_ context.Context, name string) (api.Service, error) {
 	return m.Machine.Service, m.note("Service %s", name)
 }

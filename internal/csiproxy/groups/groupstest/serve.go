@@ -13,8 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/version"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
 // Server is one version of a group, served as on its pipe, and a client of it that
@@ -37,7 +36,7 @@ type outcome struct {
 }
 
 // Serve ends with the test.
-func Serve(t *testing.T, definition version.Definition, host hub.Host) *Server {
+func Serve(t *testing.T, definition api.Definition, host api.Host) *Server {
 	t.Helper()
 	s := &Server{}
 	server := grpc.NewServer(grpc.UnaryInterceptor(s.watch))
@@ -97,7 +96,7 @@ func (s *Server) Call(t *testing.T, method string, request []byte) ([]byte, erro
 }
 
 // Name is what people call the version: disk v1beta2.
-func Name(definition version.Definition) string {
+func Name(definition api.Definition) string {
 	return strings.TrimSpace(definition.Group + " " + definition.Version)
 }
 

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/windows"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/wine"
+	csiproxywin32 "github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
 // levels are what an entry some levels down is looked up by. Windows itself goes
@@ -79,7 +79,7 @@ func (d *directory) OpenBelow(names []string) (win32.Directory, error) {
 	return below, nil
 }
 
-var underWine = sync.OnceValue(wine.Running)
+var underWine = sync.OnceValue(csiproxywin32.UnderWine)
 
 // StatBelow implements win32.Below. Under wine it asks by path, since there a
 // handle is a call to another process, and for each level, since a link made from

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/windows"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
@@ -49,11 +49,11 @@ func (i iscsi) procedure(name string) (*windows.LazyProc, error) {
 }
 
 // onPortal calls a function that takes initiator, port and portal.
-func (i iscsi) onPortal(ctx context.Context, name string, portal hub.Portal) error {
+func (i iscsi) onPortal(ctx context.Context, name string, portal api.Portal) error {
 	return awaitError(ctx, i.gate, func() error { return i.callOnPortal(name, portal) })
 }
 
-func (i iscsi) callOnPortal(name string, portal hub.Portal) error {
+func (i iscsi) callOnPortal(name string, portal api.Portal) error {
 	proc, err := i.procedure(name)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (i iscsi) callOnPortal(name string, portal hub.Portal) error {
 }
 
 // AddPortal implements win32.ISCSI.
-func (i iscsi) AddPortal(ctx context.Context, portal hub.Portal) error {
+func (i iscsi) AddPortal(ctx context.Context, portal api.Portal) error {
 	return awaitError(ctx, i.gate, func() error {
 		const name = "AddIScsiSendTargetPortalW"
 		proc, err := i.procedure(name)
@@ -93,7 +93,7 @@ func newLoginOptions(options win32.ISCSILoginOptions) []byte {
 }
 
 // RemovePortal implements win32.ISCSI.
-func (i iscsi) RemovePortal(ctx context.Context, portal hub.Portal) error {
+func (i iscsi) RemovePortal(ctx context.Context, portal api.Portal) error {
 	return i.onPortal(ctx, "RemoveIScsiSendTargetPortalW", portal)
 }
 
@@ -115,8 +115,8 @@ func enlarged(name string, try func(buffer []byte) (result uintptr)) error {
 }
 
 // Portals implements win32.ISCSI.
-func (i iscsi) Portals(ctx context.Context) ([]hub.Portal, error) {
-	return await(ctx, i.gate, func() (portals []hub.Portal, err error) {
+func (i iscsi) Portals(ctx context.Context) ([]api.Portal, error) {
+	return await(ctx, i.gate, func() (portals []api.Portal, err error) {
 		const name = "ReportIScsiSendTargetPortalsExW"
 		proc, err := i.procedure(name)
 		if err != nil {
@@ -137,7 +137,7 @@ func (i iscsi) Portals(ctx context.Context) ([]hub.Portal, error) {
 
 // Targets implements win32.ISCSI. Only the portal that is asked about discovers
 // again: one that is away would hold up the others.
-func (i iscsi) Targets(ctx context.Context, portal hub.Portal, update bool) ([]string, error) {
+func (i iscsi) Targets(ctx context.Context, portal api.Portal, update bool) ([]string, error) {
 	return await(ctx, i.gate, func() ([]string, error) {
 		if update {
 			if err := i.callOnPortal("RefreshIScsiSendTargetPortalW", portal); err != nil {
@@ -184,7 +184,7 @@ func (i iscsi) reportTargets() (targets []string, err error) {
 	return targets, err
 }
 
-func (i iscsi) reportTargetPortals(target string) (portals []hub.Portal, err error) {
+func (i iscsi) reportTargetPortals(target string) (portals []api.Portal, err error) {
 	const name = "ReportIScsiTargetPortalsW"
 	proc, err := i.procedure(name)
 	if err != nil {
@@ -208,7 +208,7 @@ func (i iscsi) reportTargetPortals(target string) (portals []hub.Portal, err err
 
 // addresses are the ways to write a portal: as it is, and as the addresses that
 // its name stands for. Targets answer with addresses.
-func addresses(ctx context.Context, portal hub.Portal) map[string]bool {
+func addresses(ctx context.Context, portal api.Portal) map[string]bool {
 	all := map[string]bool{endpoint(portal.Address, portal.Port): true}
 	if net.ParseIP(strings.Trim(portal.Address, "[]")) == nil {
 		hosts, _ := net.DefaultResolver.LookupHost(ctx, portal.Address)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/windows"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 )
@@ -22,7 +22,7 @@ import (
 func compiled(t *testing.T, source string) string {
 	t.Helper()
 	const compiler = "/usr/bin/x86_64-w64-mingw32-gcc"
-	if !winetest.UnderWine() {
+	if !win32.UnderWine() {
 		t.Skip("a stand-in for a DLL is only made under wine")
 	}
 	if _, err := os.Stat(`Z:` + compiler); err != nil {
@@ -48,11 +48,11 @@ func TestISCSI_passesItsArgumentsAsDocumented(t *testing.T) {
 	must(t, dll.Load())
 	t.Cleanup(func() { must(t, windows.FreeLibrary(windows.Handle(dll.Handle()))) })
 	i, ctx := iscsi{dll: dll, gate: make(gate, 2)}, context.Background()
-	portal := hub.Portal{Address: "10.0.0.1", Port: 3261}
+	portal := api.Portal{Address: "10.0.0.1", Port: 3261}
 
 	must(t, i.AddPortal(ctx, portal))
 	portals, err := i.Portals(ctx)
-	if diff := cmp.Diff([]hub.Portal{portal}, portals); err != nil || diff != "" {
+	if diff := cmp.Diff([]api.Portal{portal}, portals); err != nil || diff != "" {
 		t.Errorf("portals: %v\n%s", err, diff)
 	}
 	targets, err := i.Targets(ctx, portal, false)
@@ -83,10 +83,10 @@ func TestISCSI_passesItsArgumentsAsDocumented(t *testing.T) {
 }
 
 // logIn goes through a login that is refused and one that is kept.
-func logIn(t *testing.T, i iscsi, portal hub.Portal) win32.SessionID {
+func logIn(t *testing.T, i iscsi, portal api.Portal) win32.SessionID {
 	t.Helper()
 	ctx := context.Background()
-	login := hub.ISCSILogin{Portal: portal, IQN: standInTarget, Auth: hub.OneWayCHAP, Username: "user", Secret: "wrong-secret"}
+	login := api.ISCSILogin{Portal: portal, IQN: standInTarget, Auth: api.OneWayCHAP, Username: "user", Secret: "wrong-secret"}
 	_, err := i.Login(ctx, login)
 	refused(t, "login with a wrong secret", err, win32.ISDSCAuthenticationFailure)
 	if err != nil && strings.Contains(err.Error(), "wrong-secret") {
@@ -100,7 +100,7 @@ func logIn(t *testing.T, i iscsi, portal hub.Portal) win32.SessionID {
 	id, err := i.Login(ctx, login)
 	must(t, err)
 	must(t, i.Persist(ctx, login))
-	want := []win32.Session{{ID: id, IQN: standInTarget, Portals: []hub.Portal{portal}}}
+	want := []win32.Session{{ID: id, IQN: standInTarget, Portals: []api.Portal{portal}}}
 	sessions, err := i.Sessions(ctx)
 	if diff := cmp.Diff(want, sessions); err != nil || diff != "" {
 		t.Errorf("sessions: %v\n%s", err, diff)
@@ -124,17 +124,17 @@ func logIn(t *testing.T, i iscsi, portal hub.Portal) win32.SessionID {
 
 func TestISCSI_isUnsupportedWithoutItsLibrary(t *testing.T) {
 	i := iscsi{dll: windows.NewLazySystemDLL("holdfast-none.dll"), gate: make(gate, 1)}
-	ctx, portal := context.Background(), hub.Portal{Address: "10.0.0.1"}
+	ctx, portal := context.Background(), api.Portal{Address: "10.0.0.1"}
 	_, portals := i.Portals(ctx)
 	_, targets := i.Targets(ctx, portal, true)
 	_, reported := i.Targets(ctx, portal, false)
-	_, login := i.Login(ctx, hub.ISCSILogin{Portal: portal})
+	_, login := i.Login(ctx, api.ISCSILogin{Portal: portal})
 	_, sessions := i.Sessions(ctx)
 	_, devices := i.Devices(ctx, win32.SessionID{})
 	_, logins := i.PersistentLogins(ctx)
 	for call, err := range map[string]error{
 		"AddPortal": i.AddPortal(ctx, portal), "RemovePortal": i.RemovePortal(ctx, portal), "Portals": portals,
-		"Targets": targets, "Targets as they are": reported, "Login": login, "Persist": i.Persist(ctx, hub.ISCSILogin{Portal: portal}), "Logout": i.Logout(ctx, win32.SessionID{}),
+		"Targets": targets, "Targets as they are": reported, "Login": login, "Persist": i.Persist(ctx, api.ISCSILogin{Portal: portal}), "Logout": i.Logout(ctx, win32.SessionID{}),
 		"Sessions": sessions, "Devices": devices, "PersistentLogins": logins,
 		"RemovePersistentLogin": i.RemovePersistentLogin(ctx, win32.PersistentLogin{}), "SetSharedSecret": i.SetSharedSecret(ctx, "x"),
 	} {
@@ -145,7 +145,7 @@ func TestISCSI_isUnsupportedWithoutItsLibrary(t *testing.T) {
 }
 
 func TestPortals_haveOneSpelling(t *testing.T) {
-	for _, c := range [][2]hub.Portal{
+	for _, c := range [][2]api.Portal{
 		{{Address: "10.0.0.1"}, {Address: "10.0.0.1", Port: 3260}},
 		{{Address: "[FD00::1]", Port: 1}, {Address: "fd00:0::1", Port: 1}},
 		{{Address: "Storage", Port: 1}, {Address: "storage", Port: 1}},

@@ -8,18 +8,18 @@ import (
 	"strings"
 	"unsafe"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
 // Login implements win32.ISCSI.
-func (i iscsi) Login(ctx context.Context, login hub.ISCSILogin) (win32.SessionID, error) {
+func (i iscsi) Login(ctx context.Context, login api.ISCSILogin) (win32.SessionID, error) {
 	return await(ctx, i.gate, func() (win32.SessionID, error) { return i.loginTarget(login, false) })
 }
 
 // Persist implements win32.ISCSI. LoginIScsiTargetW either opens a session or keeps
 // a login for later starts (its page, "Remarks").
-func (i iscsi) Persist(ctx context.Context, login hub.ISCSILogin) error {
+func (i iscsi) Persist(ctx context.Context, login api.ISCSILogin) error {
 	return awaitError(ctx, i.gate, func() error {
 		_, err := i.loginTarget(login, true)
 		if errors.Is(err, win32.ISDSCTargetAlreadyLoggedIn) || errors.Is(err, win32.ISDSCSessionAlreadyExists) {
@@ -29,7 +29,7 @@ func (i iscsi) Persist(ctx context.Context, login hub.ISCSILogin) error {
 	})
 }
 
-func (i iscsi) loginTarget(login hub.ISCSILogin, persistent bool) (win32.SessionID, error) {
+func (i iscsi) loginTarget(login api.ISCSILogin, persistent bool) (win32.SessionID, error) {
 	const name = "LoginIScsiTargetW"
 	var id, connection [2]uint64
 	proc, err := i.procedure(name)
@@ -212,7 +212,7 @@ func (i iscsi) removePersistentLogin(login win32.ISCSIPersistentLogin) error {
 }
 
 // SetSharedSecret implements win32.ISCSI.
-func (i iscsi) SetSharedSecret(ctx context.Context, secret hub.Secret) error {
+func (i iscsi) SetSharedSecret(ctx context.Context, secret api.Secret) error {
 	return awaitError(ctx, i.gate, func() error {
 		const name = "SetIScsiInitiatorCHAPSharedSecret"
 		proc, err := i.procedure(name)

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/windows"
 
-	"github.com/holdfast-csi/holdfast/internal/csiproxy/hub"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
@@ -31,8 +31,8 @@ func with(name string, rights uint32, use func(service windows.Handle) error) er
 }
 
 // Query implements win32.Services.
-func (services) Query(name string) (hub.Service, error) {
-	var found hub.Service
+func (services) Query(name string) (api.Service, error) {
+	var found api.Service
 	err := with(name, windows.SERVICE_QUERY_CONFIG|windows.SERVICE_QUERY_STATUS, func(service windows.Handle) error {
 		var status windows.SERVICE_STATUS
 		if err := windows.QueryServiceStatus(service, &status); err != nil {
@@ -50,7 +50,7 @@ func (services) Query(name string) (hub.Service, error) {
 		})
 	})
 	if err != nil {
-		return hub.Service{}, err
+		return api.Service{}, err
 	}
 	return found, nil
 }

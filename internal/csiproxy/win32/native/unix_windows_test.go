@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/windows"
 
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 )
 
@@ -61,7 +62,7 @@ func isLink(path string) bool {
 // Windows' own means, or from the system below wine, which has no other.
 func plantLink(t *testing.T, target, link string) {
 	t.Helper()
-	if !winetest.UnderWine() {
+	if !win32.UnderWine() {
 		if err := os.Symlink(target, link); err != nil {
 			t.Fatal(err)
 		}

@@ -204,7 +204,7 @@ func TestDevices_reenumerate(t *testing.T) {
 // Raw sectors: wine takes a file for the disk of a drive when a link in the
 // prefix says so.
 func TestDevice_readsSectors(t *testing.T) {
-	if !winetest.UnderWine() {
+	if !win32.UnderWine() {
 		effectMissing(t, "a drive that is a file", nil)
 	}
 	file := filepath.Join(winetest.Dir(t), "disk")
@@ -237,7 +237,7 @@ func TestDevice_readsSectors(t *testing.T) {
 }
 
 func TestFormat_saysThatThereIsNoWMIRatherThanFormat(t *testing.T) {
-	if !winetest.UnderWine() {
+	if !win32.UnderWine() {
 		t.Skip("only where nothing can be formatted")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -1,0 +1,42 @@
+package api
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// FormatRedacted is fmt.Formatter's method for a message with a secret: whatever the verb,
+// the secret is not shown.
+func FormatRedacted(state fmt.State, message proto.Message) {
+	_, _ = fmt.Fprint(state, RedactedText(message))
+}
+
+// RedactedValue is slog.LogValuer's method for a message with a secret.
+func RedactedValue(message proto.Message) slog.Value { return slog.StringValue(RedactedText(message)) }
+
+// RedactedText is the message in protobuf's text form, its secrets as stars. Secrets are
+// known by their field's name, password or secret.
+func RedactedText(message proto.Message) string {
+	copied := proto.Clone(message)
+	reflected := copied.ProtoReflect()
+	reflected.Range(func(field protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		if IsSecret(field) {
+			reflected.Set(field, protoreflect.ValueOfString(redacted))
+		}
+		return true
+	})
+	return prototext.MarshalOptions{}.Format(copied)
+}
+
+// IsSecret tells whether a field holds what nobody may read, by its name: in the
+// versions of the APIs that is password, secret, chap_secret or MutualChapSecret.
+func IsSecret(field protoreflect.FieldDescriptor) bool {
+	name := strings.ToLower(string(field.Name()))
+	return field.Kind() == protoreflect.StringKind && !field.IsList() && !field.IsMap() &&
+		(strings.Contains(name, "password") || strings.Contains(name, "secret"))
+}

@@ -1,0 +1,96 @@
+package groups
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
+)
+
+// group is one part of the host, with pipes and versions of its own. H is the
+// part's interface in package api.
+type group[H any] struct {
+	Name    string // in pipes: disk
+	Service string // in gRPC: Disk
+	Part    func(api.Host) H
+}
+
+// Version returns one of the group's versions with the calls that it has. Versions
+// that share calls share code and messages: names of messages do not travel, those
+// of the service and its calls do.
+func (g group[H]) Version(name string, calls ...[]call[H]) api.Definition {
+	desc := g.desc(name, slices.Concat(calls...))
+	return api.Definition{
+		Group:   g.Name,
+		Version: name,
+		Register: func(registrar grpc.ServiceRegistrar, host api.Host) {
+			registrar.RegisterService(desc, g.Part(host))
+		},
+	}
+}
+
+// desc is what protoc would generate for the service in the proto package that is
+// named like the version.
+func (g group[H]) desc(versionName string, calls []call[H]) *grpc.ServiceDesc {
+	desc := &grpc.ServiceDesc{
+		ServiceName: versionName + "." + g.Service,
+		HandlerType: (*H)(nil),
+	}
+	for _, c := range calls {
+		desc.Methods = append(desc.Methods, c.desc(desc.ServiceName))
+	}
+	return desc
+}
+
+// call is one RPC, in whichever versions it is.
+type call[H any] struct {
+	name    string
+	request func() any
+	answer  func(ctx context.Context, part H, request any) (any, error)
+}
+
+// unary is a call of one request and one response. Its errors are those of the
+// host or wrap a sentinel of package backend.
+func unary[H, Req, Resp any](name string, do func(context.Context, H, *Req) (*Resp, error)) call[H] {
+	return call[H]{
+		name:    name,
+		request: func() any { return new(Req) },
+		answer: func(ctx context.Context, part H, request any) (any, error) {
+			typed, ok := request.(*Req)
+			if !ok {
+				return nil, fmt.Errorf("%s was given a %T instead of a %T", name, request, typed)
+			}
+			response, err := do(ctx, part, typed)
+			if err != nil {
+				return nil, err // and no response that is not nil and yet a nil pointer
+			}
+			return response, nil
+		},
+	}
+}
+
+func (c call[H]) desc(service string) grpc.MethodDesc {
+	fullMethod := "/" + service + "/" + c.name
+	handler := func(server any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		request := c.request()
+		if err := decode(request); err != nil {
+			return nil, err
+		}
+		answer := func(ctx context.Context, request any) (any, error) {
+			part, ok := server.(H)
+			if !ok {
+				return nil, fmt.Errorf("%w: this host has nothing that serves %s", backend.ErrUnsupported, fullMethod)
+			}
+			return c.answer(ctx, part, request)
+		}
+		if interceptor == nil {
+			return answer(ctx, request)
+		}
+		return interceptor(ctx, request, &grpc.UnaryServerInfo{Server: server, FullMethod: fullMethod}, answer)
+	}
+	return grpc.MethodDesc{MethodName: c.name, Handler: handler}
+}

@@ -1,0 +1,81 @@
+package groups
+
+import (
+	"context"
+
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
+	pb "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/smb/v1"
+	smbv1beta1 "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/smb/v1beta1"
+)
+
+// smbVersions returns those of the group, the newest first.
+func smbVersions() []api.Definition {
+	g := group[api.SMB]{
+		Name:    "smb",
+		Service: "Smb",
+		Part:    func(host api.Host) api.SMB { return host.SMB },
+	}
+	return []api.Definition{
+		g.Version("v1", smbCalls()),
+		g.Version("v1beta2", smbCalls()),
+		g.Version("v1beta1", errorCalls()),
+		g.Version("v1alpha1", errorCalls()),
+	}
+}
+
+// calls are those of v1beta2 and later.
+func smbCalls() []call[api.SMB] {
+	return []call[api.SMB]{
+		unary("NewSmbGlobalMapping", newMapping),
+		unary("RemoveSmbGlobalMapping", removeMapping),
+	}
+}
+
+// errorCalls are those of v1alpha1 and v1beta1, whose responses have a field for an
+// error that nobody fills.
+func errorCalls() []call[api.SMB] {
+	return []call[api.SMB]{
+		unary("NewSmbGlobalMapping", newMappingOrError),
+		unary("RemoveSmbGlobalMapping", removeMappingOrError),
+	}
+}
+
+func newMapping(ctx context.Context, shares api.SMB, req *pb.NewSmbGlobalMappingRequest) (*pb.NewSmbGlobalMappingResponse, error) {
+	return &pb.NewSmbGlobalMappingResponse{}, shares.Mount(ctx, mount(req))
+}
+
+func removeMapping(ctx context.Context, shares api.SMB, req *pb.RemoveSmbGlobalMappingRequest) (*pb.RemoveSmbGlobalMappingResponse, error) {
+	return &pb.RemoveSmbGlobalMappingResponse{}, unmount(ctx, shares, req.GetRemotePath())
+}
+
+func newMappingOrError(ctx context.Context, shares api.SMB, req *smbv1beta1.NewSmbGlobalMappingRequest) (*smbv1beta1.NewSmbGlobalMappingResponse, error) {
+	return &smbv1beta1.NewSmbGlobalMappingResponse{}, shares.Mount(ctx, mount(req))
+}
+
+func removeMappingOrError(ctx context.Context, shares api.SMB, req *smbv1beta1.RemoveSmbGlobalMappingRequest) (*smbv1beta1.RemoveSmbGlobalMappingResponse, error) {
+	return &smbv1beta1.RemoveSmbGlobalMappingResponse{}, unmount(ctx, shares, req.GetRemotePath())
+}
+
+// newMappingRequest is that of all versions.
+type newMappingRequest interface {
+	GetRemotePath() string
+	GetLocalPath() string
+	GetUsername() string
+	GetPassword() string
+}
+
+func mount(req newMappingRequest) api.SMBMount {
+	return api.SMBMount{
+		Remote:   req.GetRemotePath(),
+		Local:    req.GetLocalPath(),
+		Username: req.GetUsername(),
+		Password: api.Secret(req.GetPassword()),
+	}
+}
+
+// unmount gives up one mount, not the whole share as the call's name says: others
+// on the share would be cut off. A request does not say which mount. Its link, if it
+// had one, has been removed by the filesystem group before, so it is one without.
+func unmount(ctx context.Context, shares api.SMB, remote string) error {
+	return shares.Unmount(ctx, remote, "")
+}
