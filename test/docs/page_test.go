@@ -163,7 +163,7 @@ func read(t *testing.T, name string) []block {
 }
 
 // program is what commands of the pages begin with.
-var program = regexp.MustCompile(`^(sudo|holdfast|bin/\w+|make|kubectl|helm|aws|docker|podman|systemctl|go|git|cp|mv|mkdir|cd|ctr|export|sed|install\.cmd|GOOS=\w+) `)
+var program = regexp.MustCompile(`^(sudo|holdfast|bin/\w+|make|kubectl|helm|aws|docker|podman|systemctl|go|git|cp|mv|mkdir|cd|ctr|export|sed|grep|install\.cmd|GOOS=\w+) `)
 
 // TestPages_everyCommandIsRunOrSaysWhyNot finds commands in blocks that are not
 // marked as such, and lists those that do not run.
