@@ -137,7 +137,7 @@ test-docs: export HOLDFAST_TEST_BIN = $(CURDIR)/bin
 test-docs: test-packages build
 	$(ROOT) $(GO) test -tags $(TAGS),docs -count=1 -v -timeout 30m -exec $(CURDIR)/test/isolated ./test/docs
 
-# The tutorial of a cluster in the same way: a Kubernetes of two nodes starts.
+# The pages about clusters in the same way, each on a Kubernetes of its own.
 .PHONY: test-docs-kubernetes
 test-docs-kubernetes: export HOLDFAST_TEST_BIN = $(CURDIR)/bin
 test-docs-kubernetes: test-packages build kubernetes-binaries bin/helm
