@@ -204,45 +204,6 @@ func TestSourceOf(t *testing.T) {
 	}
 }
 
-func TestCheckClone_refusals(t *testing.T) {
-	source := func(change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
-		return pvc(append([]func(*corev1.PersistentVolumeClaim){func(p *corev1.PersistentVolumeClaim) {
-			p.Name, p.Status.Phase = "source", corev1.ClaimBound
-		}}, change...)...)
-	}
-	volume := func(driver string) *corev1.PersistentVolume {
-		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver}},
-		}}
-	}
-	now := metav1.Now()
-	cases := []struct {
-		name   string
-		target *corev1.PersistentVolumeClaim
-		source *corev1.PersistentVolumeClaim
-		volume *corev1.PersistentVolume
-		want   string
-	}{
-		{"fits", pvc(), source(), volume("d"), ""},
-		{"not bound", pvc(), source(func(p *corev1.PersistentVolumeClaim) { p.Status.Phase = corev1.ClaimPending }), volume("d"), "has no volume yet"},
-		{"no volume", pvc(), source(), nil, "has no volume yet"},
-		{"being deleted", pvc(), source(func(p *corev1.PersistentVolumeClaim) { p.DeletionTimestamp = &now }), volume("d"), "is being deleted"},
-		{"another driver's", pvc(), source(), volume("e"), "a volume of another driver than d"},
-		{"another mode", pvc(block), source(), volume("d"), "spec.volumeMode differs"},
-		{"smaller", pvc(func(p *corev1.PersistentVolumeClaim) {
-			p.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("1Mi")
-		}), source(), volume("d"), "1Mi is less than the source's 1Gi"},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			err := CheckClone(c.target, c.source, c.volume, "d")
-			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want %q", err, c.want)
-			}
-		})
-	}
-}
-
 func TestCheckAnswer_catchesDriversThatLie(t *testing.T) {
 	request := &csi.CreateVolumeRequest{
 		Name: "pvc-1", CapacityRange: &csi.CapacityRange{RequiredBytes: 10, LimitBytes: 20},

@@ -70,27 +70,6 @@ type populatedError struct{ error }
 
 func (e *populatedError) Is(target error) bool { return target == ErrPopulated }
 
-// CheckClone tells why a claim cannot be made of another one, in the order in
-// which external-provisioner looks. The volume is the source claim's.
-func CheckClone(pvc, source *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume, driver string) error {
-	switch {
-	case source.DeletionTimestamp != nil:
-		return fmt.Errorf("%s: the source, %s, is being deleted", Describe(pvc), Describe(source))
-	case volume == nil || source.Status.Phase != corev1.ClaimBound:
-		return fmt.Errorf("%s: the source, %s, has no volume yet", Describe(pvc), Describe(source))
-	case volume.Spec.CSI == nil || volume.Spec.CSI.Driver != driver:
-		return fmt.Errorf("%s: the source, %s, is a volume of another driver than %s", Describe(pvc), Describe(source), driver)
-	case IsBlock(pvc.Spec.VolumeMode) != IsBlock(volume.Spec.VolumeMode):
-		return fmt.Errorf("%s: spec.volumeMode differs from the source's, %s", Describe(pvc), Describe(source))
-	}
-	wanted := pvc.Spec.Resources.Requests[corev1.ResourceStorage]
-	has := source.Spec.Resources.Requests[corev1.ResourceStorage]
-	if wanted.Cmp(has) < 0 {
-		return fmt.Errorf("%s: spec.resources.requests.storage: %s is less than the source's %s", Describe(pvc), wanted.String(), has.String())
-	}
-	return nil
-}
-
 func deref(text *string) string {
 	if text == nil {
 		return ""

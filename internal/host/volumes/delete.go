@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // endClaim brings a claim that is being deleted to its end: when nobody uses
@@ -126,7 +127,7 @@ func (m *Manager) forgetUnmade(pvc *corev1.PersistentVolumeClaim) error {
 
 // keepers says who keeps a claim.
 func (m *Manager) keepers(key string, finalizers []string) string {
-	if slices.Contains(finalizers, cloneFinalizer) {
+	if slices.Contains(finalizers, lifecycle.CloneFinalizer) {
 		if who, err := m.copying(dependency(claimResource, key)); err == nil && who != "" {
 			return "it is being copied for " + who
 		}

@@ -11,16 +11,8 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
-
-// Finalizers of what is being copied, those of external-provisioner.
-const (
-	cloneFinalizer   = "provisioner.storage.kubernetes.io/cloning-protection"
-	restoreFinalizer = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"
-)
-
-// allowModeChange on a content lets a claim with another volume mode restore it.
-const allowModeChange = "snapshot.storage.kubernetes.io/allow-volume-mode-change"
 
 // source finds what a claim's volume is made of, and what is to be kept
 // meanwhile, as resource/key.
@@ -56,17 +48,12 @@ func (m *Manager) sourceClaim(ctx context.Context, pvc *corev1.PersistentVolumeC
 		found.volume, err = tx.Volumes().Get(found.claim.Spec.VolumeName)
 		return err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return claim.Source{}, err
-	case found.claim == nil:
-		return claim.Source{}, waitFor(on, "", "%s: the source, PersistentVolumeClaim %q, does not exist", claim.Describe(pvc), key)
 	}
-	if err := claim.CheckClone(pvc, found.claim, found.volume, driver); err != nil {
+	_, name, _ := cut(key)
+	if err := lifecycle.CheckClone(pvc, name, found.claim, found.volume, driver); err != nil {
 		return claim.Source{}, waitFor(on, "", "%w", err)
-	}
-	if reference := found.volume.Spec.ClaimRef; reference == nil || reference.UID != found.claim.UID {
-		return claim.Source{}, waitFor(on, "", "%s: PersistentVolume %q is not bound to the source, %s", claim.Describe(pvc), found.volume.Name, claim.Describe(found.claim))
 	}
 	return claim.Source{VolumeHandle: found.volume.Spec.CSI.VolumeHandle}, nil
 }
@@ -77,79 +64,23 @@ func (m *Manager) sourceSnapshot(pvc *corev1.PersistentVolumeClaim, key, driver 
 		content  *snapshotv1.VolumeSnapshotContent
 	)
 	err := m.view(func(tx *store.Tx) (err error) {
-		if snapshot, err = tx.Snapshots().Get(key); err != nil || snapshot == nil || boundContent(snapshot) == "" {
+		if snapshot, err = tx.Snapshots().Get(key); err != nil || snapshot == nil || lifecycle.BoundContent(snapshot) == "" {
 			return err
 		}
-		content, err = tx.SnapshotContents().Get(boundContent(snapshot))
+		content, err = tx.SnapshotContents().Get(lifecycle.BoundContent(snapshot))
 		return err
 	})
 	if err != nil {
 		return claim.Source{}, err
 	}
-	if problem := unfitSnapshot(pvc, snapshot); problem != "" {
-		return claim.Source{}, waitFor(dependencies(dependency(snapshotResource, key)), "",
-			"%s: the source, VolumeSnapshot %q, %s", claim.Describe(pvc), key, problem)
+	_, name, _ := cut(key)
+	if err := lifecycle.CheckSnapshot(pvc, name, snapshot, false); err != nil {
+		return claim.Source{}, waitFor(dependencies(dependency(snapshotResource, key)), "", "%w", err)
 	}
-	if problem := unfitContent(pvc, snapshot, content, driver); problem != "" {
-		return claim.Source{}, waitFor(dependencies(dependency(contentResource, boundContent(snapshot))), "",
-			"%s: VolumeSnapshotContent %q of the source %s", claim.Describe(pvc), boundContent(snapshot), problem)
+	if err := lifecycle.CheckContent(pvc, snapshot, content, driver, false); err != nil {
+		return claim.Source{}, waitFor(dependencies(dependency(contentResource, lifecycle.BoundContent(snapshot))), "", "%w", err)
 	}
 	return claim.Source{SnapshotHandle: *content.Status.SnapshotHandle}, nil
-}
-
-func boundContent(snapshot *snapshotv1.VolumeSnapshot) string {
-	if snapshot.Status == nil || snapshot.Status.BoundVolumeSnapshotContentName == nil {
-		return ""
-	}
-	return *snapshot.Status.BoundVolumeSnapshotContentName
-}
-
-// unfitSnapshot says why a snapshot cannot be restored now, by the user's object.
-func unfitSnapshot(pvc *corev1.PersistentVolumeClaim, snapshot *snapshotv1.VolumeSnapshot) string {
-	switch {
-	case snapshot == nil:
-		return "does not exist"
-	case snapshot.DeletionTimestamp != nil:
-		return "is being deleted"
-	case boundContent(snapshot) == "":
-		return "is not bound to a VolumeSnapshotContent yet"
-	case !isReady(snapshot):
-		return "is not ready yet"
-	case snapshot.Status.RestoreSize != nil && snapshot.Status.RestoreSize.Cmp(pvc.Spec.Resources.Requests[corev1.ResourceStorage]) > 0:
-		return fmt.Sprintf("needs %s, more than the claim's spec.resources.requests.storage", snapshot.Status.RestoreSize)
-	}
-	return ""
-}
-
-// unfitContent says the same by the content.
-func unfitContent(pvc *corev1.PersistentVolumeClaim, snapshot *snapshotv1.VolumeSnapshot, content *snapshotv1.VolumeSnapshotContent, driver string) string {
-	if content == nil {
-		return "does not exist"
-	}
-	reference, status := content.Spec.VolumeSnapshotRef, content.Status
-	switch {
-	case reference.Namespace != snapshot.Namespace || reference.Name != snapshot.Name || reference.UID != snapshot.UID:
-		return "belongs to another VolumeSnapshot"
-	case content.Spec.Driver != driver:
-		return fmt.Sprintf("is of driver %s, not %s", content.Spec.Driver, driver)
-	case status == nil || status.ReadyToUse == nil || !*status.ReadyToUse:
-		return "is not ready yet"
-	case status.SnapshotHandle == nil || *status.SnapshotHandle == "":
-		return "has no snapshotHandle"
-	case changesMode(pvc, content):
-		return fmt.Sprintf("has volume mode %s, another than the claim; its annotation %s=true would allow that", *content.Spec.SourceVolumeMode, allowModeChange)
-	}
-	return ""
-}
-
-// changesMode tells whether a restore would turn a filesystem into a device, or
-// back, which lets a user read or forge what only the kernel may (KEP 3141).
-func changesMode(pvc *corev1.PersistentVolumeClaim, content *snapshotv1.VolumeSnapshotContent) bool {
-	mode := content.Spec.SourceVolumeMode
-	if mode == nil || content.Annotations[allowModeChange] == "true" {
-		return false
-	}
-	return (*mode == corev1.PersistentVolumeBlock) != claim.IsBlock(pvc.Spec.VolumeMode)
 }
 
 // keepSource puts the finalizer on a source that is about to be copied.
@@ -188,9 +119,9 @@ func withSource(tx *store.Tx, source string, change func(object metav1.Object, f
 		case err != nil:
 			return err
 		case snapshot == nil:
-			return change(nil, restoreFinalizer)
+			return change(nil, lifecycle.RestoreFinalizer)
 		}
-		if err := change(snapshot, restoreFinalizer); err != nil {
+		if err := change(snapshot, lifecycle.RestoreFinalizer); err != nil {
 			return err
 		}
 		return tx.Snapshots().Put(key, snapshot)
@@ -200,9 +131,9 @@ func withSource(tx *store.Tx, source string, change func(object metav1.Object, f
 	case err != nil:
 		return err
 	case pvc == nil:
-		return change(nil, cloneFinalizer)
+		return change(nil, lifecycle.CloneFinalizer)
 	}
-	if err := change(pvc, cloneFinalizer); err != nil {
+	if err := change(pvc, lifecycle.CloneFinalizer); err != nil {
 		return err
 	}
 	return tx.Claims().Put(key, pvc)

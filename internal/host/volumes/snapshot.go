@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // Finalizers of snapshots, snapshot-controller's.
@@ -100,9 +101,9 @@ func (m *Manager) followContent(snapshot *snapshotv1.VolumeSnapshot) error {
 	switch {
 	case err != nil:
 		return err
-	case content == nil && boundContent(snapshot) != "" && isReady(snapshot):
-		return waitFor(dependencies(dependency(contentResource, boundContent(snapshot))), reasonContentMissing,
-			"VolumeSnapshotContent %q is missing", boundContent(snapshot))
+	case content == nil && lifecycle.BoundContent(snapshot) != "" && isReady(snapshot):
+		return waitFor(dependencies(dependency(contentResource, lifecycle.BoundContent(snapshot))), reasonContentMissing,
+			"VolumeSnapshotContent %q is missing", lifecycle.BoundContent(snapshot))
 	case content == nil && source.VolumeSnapshotContentName != nil:
 		return waitFor(dependencies(dependency(contentResource, contentName(snapshot))), reasonContentMissing,
 			"VolumeSnapshotContent %q does not exist", contentName(snapshot))
@@ -384,7 +385,7 @@ func uncut(tx *store.Tx, key, except string) error {
 // first, if that is to go with it.
 func (m *Manager) endSnapshot(snapshot *snapshotv1.VolumeSnapshot) error {
 	key := store.KeyOf(snapshot)
-	if slices.Contains(snapshot.Finalizers, restoreFinalizer) {
+	if slices.Contains(snapshot.Finalizers, lifecycle.RestoreFinalizer) {
 		who, err := m.copying(dependency(snapshotResource, key))
 		return errors.Join(err, waitFor(nil, "", "it is being restored for %s", who))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
 
@@ -94,7 +95,7 @@ func TestHerd_aRestoreIsReadByTheNodeOfItsSnapshot(t *testing.T) {
 	w.Add(snapshot, content, newClaim("a", restoreOf("snap")))
 	w.saved("pvc-uid-a")
 	w.Eventually(func() error {
-		if has(w.snapshotNow("snap").Finalizers, restoreFinalizer) || patches.Load() < 2 {
+		if has(w.snapshotNow("snap").Finalizers, lifecycle.RestoreFinalizer) || patches.Load() < 2 {
 			return errors.New("the snapshot is still protected")
 		}
 		return nil

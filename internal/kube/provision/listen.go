@@ -53,7 +53,7 @@ func (c *Controller) claimChanged(old, now *corev1.PersistentVolumeClaim) {
 	key := string(now.UID)
 	// What is made of this claim may go on now.
 	c.wake(cluster.ClaimBySource(), cluster.ClaimSource(now.Namespace, now.Name))
-	if slices.Contains(now.Finalizers, cloneFinalizer) {
+	if slices.Contains(now.Finalizers, lifecycle.CloneFinalizer) {
 		c.sourceQueue.Add(cluster.ClaimSource(now.Namespace, now.Name))
 	}
 	if !c.ours(now) {
@@ -172,7 +172,7 @@ func (c *Controller) snapshotChanged(_, now *snapshotv1.VolumeSnapshot) {
 		return
 	}
 	c.wake(cluster.ClaimBySource(), cluster.SnapshotSource(now.Namespace, now.Name))
-	if slices.Contains(now.Finalizers, restoreFinalizer) {
+	if slices.Contains(now.Finalizers, lifecycle.RestoreFinalizer) {
 		c.sourceQueue.Add(cluster.SnapshotSource(now.Namespace, now.Name))
 	}
 }

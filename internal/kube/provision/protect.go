@@ -16,19 +16,14 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
-)
-
-// Finalizers of what is being copied.
-const (
-	cloneFinalizer   = "provisioner.storage.kubernetes.io/cloning-protection"
-	restoreFinalizer = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 func has(finalizers []string, finalizer string) bool { return slices.Contains(finalizers, finalizer) }
 
 // protectClaim returns the claim as it is with the finalizer.
 func (c *Controller) protectClaim(ctx context.Context, source *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
-	ops := cluster.AddFinalizers(source, cloneFinalizer)
+	ops := cluster.AddFinalizers(source, lifecycle.CloneFinalizer)
 	if ops == nil {
 		return source, nil
 	}
@@ -44,7 +39,7 @@ func (c *Controller) protectClaim(ctx context.Context, source *corev1.Persistent
 // protectSnapshot goes on without the finalizer where the cluster does not
 // allow it: old manifests of drivers lack the right.
 func (c *Controller) protectSnapshot(ctx context.Context, source *snapshotv1.VolumeSnapshot) (*snapshotv1.VolumeSnapshot, error) {
-	ops := cluster.AddFinalizers(source, restoreFinalizer)
+	ops := cluster.AddFinalizers(source, lifecycle.RestoreFinalizer)
 	if ops == nil {
 		return source, nil
 	}
@@ -112,11 +107,11 @@ func (c *Controller) protected(key string) (cluster.Object, string) {
 	switch {
 	case kind == "PersistentVolumeClaim":
 		if pvc, found := c.claims.Get(name); found {
-			return pvc, cloneFinalizer
+			return pvc, lifecycle.CloneFinalizer
 		}
 	case kind == "VolumeSnapshot" && c.snapshots != nil:
 		if snapshot, found := c.snapshots.Get(name); found {
-			return snapshot, restoreFinalizer
+			return snapshot, lifecycle.RestoreFinalizer
 		}
 	}
 	return nil, ""

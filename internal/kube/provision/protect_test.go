@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 const otherDriver = "other.example"
@@ -19,25 +20,25 @@ const otherDriver = "other.example"
 func TestProtection_ofAnotherDriversCopies(t *testing.T) {
 	foreign := func(pvc *corev1.PersistentVolumeClaim) {
 		pvc.Annotations[provisionerAnnotation] = otherDriver
-		pvc.Finalizers = append(pvc.Finalizers, cloneFinalizer)
+		pvc.Finalizers = append(pvc.Finalizers, lifecycle.CloneFinalizer)
 	}
 	source := bound("src")
 	foreign(source[0].(*corev1.PersistentVolumeClaim))
 	source[1].(*corev1.PersistentVolume).Spec.CSI.Driver = otherDriver
 	restored, content := newSnapshot("restored")
-	restored.Finalizers, content.Spec.Driver = []string{restoreFinalizer}, otherDriver
+	restored.Finalizers, content.Spec.Driver = []string{lifecycle.RestoreFinalizer}, otherDriver
 	// Its provisioner may still work for a claim that is gone.
 	quiet, quietContent := newSnapshot("quiet")
-	quiet.Finalizers, quietContent.Spec.Driver = []string{restoreFinalizer}, otherDriver
+	quiet.Finalizers, quietContent.Spec.Driver = []string{lifecycle.RestoreFinalizer}, otherDriver
 	w := newWorld(t, append(source, newClass(), restored, content, quiet, quietContent,
 		newClaim("copy", foreign, cloneOf("src")), newClaim("restore", foreign, restoreOf("restored")))...)
 	w.run(withSnapshots)
 	w.Never(200*time.Millisecond, func() error {
-		if !has(w.claimNow("src").Finalizers, cloneFinalizer) {
+		if !has(w.claimNow("src").Finalizers, lifecycle.CloneFinalizer) {
 			return errors.New("the source of another driver's clone is let go")
 		}
 		for _, name := range []string{"restored", "quiet"} {
-			if !has(w.snapshotNow(name).Finalizers, restoreFinalizer) {
+			if !has(w.snapshotNow(name).Finalizers, lifecycle.RestoreFinalizer) {
 				return errors.New("another driver's snapshot is let go: " + name)
 			}
 		}
@@ -48,7 +49,7 @@ func TestProtection_ofAnotherDriversCopies(t *testing.T) {
 func TestProtection_endsWithASourceWhoseVolumeIsGone(t *testing.T) {
 	source := newClaim("src", func(p *corev1.PersistentVolumeClaim) {
 		p.Spec.VolumeName, p.Status.Phase = "pvc-uid-src", corev1.ClaimLost
-		p.Finalizers = []string{cloneFinalizer}
+		p.Finalizers = []string{lifecycle.CloneFinalizer}
 	})
 	for name, start := range map[string]func(*world){
 		"centrally": func(w *world) { w.run() },
@@ -73,7 +74,7 @@ func TestProtection_endsWithASourceWhoseVolumeIsGone(t *testing.T) {
 // TestProtection_ofASnapshotWithoutContent: nobody can copy it any more.
 func TestProtection_ofASnapshotWithoutContent(t *testing.T) {
 	snapshot, _ := newSnapshot("s")
-	snapshot.Finalizers = []string{restoreFinalizer}
+	snapshot.Finalizers = []string{lifecycle.RestoreFinalizer}
 	w := newWorld(t, newClass(), snapshot)
 	w.run(withSnapshots)
 	w.Delete(snapshot)

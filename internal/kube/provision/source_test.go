@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
@@ -66,52 +67,17 @@ func TestClone_ofAClaim(t *testing.T) {
 	}
 }
 
-func TestClone_eachRefusal(t *testing.T) {
-	change := func(pvc func(*corev1.PersistentVolumeClaim), pv func(*corev1.PersistentVolume)) []runtime.Object {
-		objects := bound("src")
-		source, _ := objects[0].(*corev1.PersistentVolumeClaim)
-		volume, _ := objects[1].(*corev1.PersistentVolume)
-		if pvc != nil {
-			pvc(source)
+func TestClone_thatCannotBeIsNotAskedFor(t *testing.T) {
+	lost := bound("src")
+	source, _ := lost[0].(*corev1.PersistentVolumeClaim)
+	source.Spec.VolumeName = "lost"
+	for want, objects := range map[string][]runtime.Object{`PersistentVolumeClaim "ns/src", does not exist`: nil, "has no volume yet": lost} {
+		w := newWorld(t, append(objects, newClass(), newClaim("a", cloneOf("src")))...)
+		w.run()
+		w.event("Warning ProvisioningFailed ns/a", want)
+		if len(w.calls()) > 0 {
+			t.Errorf("%s: the driver was called", want)
 		}
-		if pv != nil {
-			pv(volume)
-		}
-		return objects
-	}
-	now := metav1.Now()
-	cases := []struct {
-		name    string
-		objects []runtime.Object
-		want    string
-	}{
-		{"absent", nil, `PersistentVolumeClaim "ns/src", does not exist`},
-		{"pending", change(func(p *corev1.PersistentVolumeClaim) { p.Status.Phase = corev1.ClaimPending }, nil), "has no volume yet"},
-		{"being deleted", change(func(p *corev1.PersistentVolumeClaim) {
-			p.DeletionTimestamp, p.Finalizers = &now, []string{"kubernetes.io/pvc-protection"}
-		}, nil), "is being deleted"},
-		{"without class", change(func(p *corev1.PersistentVolumeClaim) { p.Spec.StorageClassName = nil }, nil), "names no StorageClass"},
-		{"larger", change(func(p *corev1.PersistentVolumeClaim) {
-			p.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("2Gi")
-		}, nil), "1Gi is less than the source's 2Gi"},
-		{"without volume", change(func(p *corev1.PersistentVolumeClaim) { p.Spec.VolumeName = "lost" }, nil), "has no volume yet"},
-		{"of another driver", change(nil, func(v *corev1.PersistentVolume) { v.Spec.CSI.Driver = "e.example" }), "a volume of another driver"},
-		{"whose volume is another claim's", change(nil, func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID = "other" }), "is not bound to the source"},
-		{"whose volume is released", change(nil, func(v *corev1.PersistentVolume) {
-			keeps(v)
-			released(v)
-		}), "is Released, not Bound"},
-		{"of another mode", change(nil, func(v *corev1.PersistentVolume) { v.Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock) }), "spec.volumeMode differs"},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t, append(c.objects, newClass(), newClaim("a", cloneOf("src")))...)
-			w.run()
-			w.event("Warning ProvisioningFailed ns/a", c.want)
-			if len(w.calls()) > 0 {
-				t.Error("the driver was called")
-			}
-		})
 	}
 }
 
@@ -147,61 +113,32 @@ func TestRestore_ofASnapshot(t *testing.T) {
 	}
 }
 
-func TestRestore_eachRefusal(t *testing.T) {
-	now := metav1.Now()
+func TestRestore_thatCannotBeIsNotAskedFor(t *testing.T) {
 	type change func(*snapshotv1.VolumeSnapshot, *snapshotv1.VolumeSnapshotContent)
-	cases := []struct {
-		name   string
-		change change
-		want   string
-	}{
-		{"being deleted", func(s *snapshotv1.VolumeSnapshot, _ *snapshotv1.VolumeSnapshotContent) {
-			s.DeletionTimestamp, s.Finalizers = &now, []string{"other"}
-		}, "is being deleted"},
-		{"no status", func(s *snapshotv1.VolumeSnapshot, _ *snapshotv1.VolumeSnapshotContent) { s.Status = nil }, "is not bound"},
-		{"not ready", func(s *snapshotv1.VolumeSnapshot, _ *snapshotv1.VolumeSnapshotContent) {
+	for want, change := range map[string]change{
+		"is not ready yet": func(s *snapshotv1.VolumeSnapshot, _ *snapshotv1.VolumeSnapshotContent) {
 			s.Status.ReadyToUse = ptr(false)
-		}, "is not ready yet"},
-		{"larger", func(s *snapshotv1.VolumeSnapshot, _ *snapshotv1.VolumeSnapshotContent) {
-			s.Status.RestoreSize = ptr(resource.MustParse("2Gi"))
-		}, "needs 2Gi, more than the claim's"},
-		{"no content", func(s *snapshotv1.VolumeSnapshot, _ *snapshotv1.VolumeSnapshotContent) {
+		},
+		`VolumeSnapshotContent "lost" of the source does not exist`: func(s *snapshotv1.VolumeSnapshot, _ *snapshotv1.VolumeSnapshotContent) {
 			s.Status.BoundVolumeSnapshotContentName = ptr("lost")
-		}, `VolumeSnapshotContent "lost" of the source does not exist`},
-		{"another's content", func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
-			c.Spec.VolumeSnapshotRef.UID = "other"
-		}, "belongs to another VolumeSnapshot"},
-		{"another driver's", func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
-			c.Spec.Driver = "e.example"
-		}, `is of driver "e.example"`},
-		{"content not ready", func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
-			c.Status.ReadyToUse = nil
-		}, "is not ready yet"},
-		{"no handle", func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
-			c.Status.SnapshotHandle = nil
-		}, "has no snapshotHandle"},
-		{"another mode", func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
-			c.Spec.SourceVolumeMode = ptr(corev1.PersistentVolumeBlock)
-		}, "allow-volume-mode-change=true would allow that"},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			snapshot, content := newSnapshot("s")
-			c.change(snapshot, content)
-			w := newWorld(t, newClass(), snapshot, content, newClaim("a", restoreOf("s")))
-			w.run(withSnapshots)
-			w.event("Warning ProvisioningFailed ns/a", c.want)
-			if len(w.calls()) > 0 {
-				t.Error("the driver was called")
-			}
-		})
+		},
+		"has no snapshotHandle": func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) { c.Status.SnapshotHandle = nil },
+	} {
+		snapshot, content := newSnapshot("s")
+		change(snapshot, content)
+		w := newWorld(t, newClass(), snapshot, content, newClaim("a", restoreOf("s")))
+		w.run(withSnapshots)
+		w.event("Warning ProvisioningFailed ns/a", want)
+		if len(w.calls()) > 0 {
+			t.Errorf("%s: the driver was called", want)
+		}
 	}
 }
 
 func TestRestore_changesTheModeWhereAllowed(t *testing.T) {
 	snapshot, content := newSnapshot("s")
 	content.Spec.SourceVolumeMode = ptr(corev1.PersistentVolumeBlock)
-	content.Annotations = map[string]string{allowModeChange: "true"}
+	content.Annotations = map[string]string{lifecycle.AllowModeChangeAnnotation: "true"}
 	w := newWorld(t, newClass(), snapshot, content, newClaim("a", restoreOf("s")))
 	w.run(withSnapshots)
 	w.saved("pvc-uid-a")
@@ -228,7 +165,7 @@ func TestProtection_lastsAsLongAsAnyCopy(t *testing.T) {
 	w.Add(newClaim("a", restoreOf("s")))
 	w.saved("pvc-uid-a")
 	w.Eventually(func() error {
-		if now := w.snapshotNow("s"); has(now.Finalizers, restoreFinalizer) {
+		if now := w.snapshotNow("s"); has(now.Finalizers, lifecycle.RestoreFinalizer) {
 			return errors.New("nothing is restored, and the snapshot is held")
 		}
 		return nil
@@ -241,7 +178,7 @@ func TestProtection_lastsAsLongAsAnyCopy(t *testing.T) {
 	w.Add(newClaim("b", restoreOf("s")))
 	w.event("Warning ProvisioningFailed ns/b", "still copying")
 	w.Delete(snapshot)
-	if now := w.snapshotNow("s"); now == nil || !slices.Contains(now.Finalizers, restoreFinalizer) {
+	if now := w.snapshotNow("s"); now == nil || !slices.Contains(now.Finalizers, lifecycle.RestoreFinalizer) {
 		t.Fatalf("the snapshot is gone while it is restored: %v", now)
 	}
 	w.saved("pvc-uid-b")
@@ -262,12 +199,12 @@ func TestProtection_endsWithAClaimThatIsDeleted(t *testing.T) {
 	pvc := newClaim("a", cloneOf("src"))
 	w.Add(pvc)
 	w.event("Warning ProvisioningFailed ns/a", "cannot")
-	if now := w.claimNow("src"); !has(now.Finalizers, cloneFinalizer) {
+	if now := w.claimNow("src"); !has(now.Finalizers, lifecycle.CloneFinalizer) {
 		t.Fatalf("the source is not kept: %v", now.Finalizers)
 	}
 	w.Delete(pvc)
 	w.Eventually(func() error {
-		if now := w.claimNow("src"); has(now.Finalizers, cloneFinalizer) {
+		if now := w.claimNow("src"); has(now.Finalizers, lifecycle.CloneFinalizer) {
 			return errors.New("the source is still held")
 		}
 		return nil

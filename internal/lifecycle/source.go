@@ -1,0 +1,119 @@
+package lifecycle
+
+import (
+	"fmt"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+)
+
+// AllowModeChangeAnnotation on a VolumeSnapshotContent, "true", lets a claim with
+// another volume mode restore it.
+const AllowModeChangeAnnotation = "snapshot.storage.kubernetes.io/allow-volume-mode-change"
+
+// Finalizers of what volumes are made of, external-provisioner's.
+const (
+	CloneFinalizer   = "provisioner.storage.kubernetes.io/cloning-protection"
+	RestoreFinalizer = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"
+)
+
+// CheckClone returns why a claim cannot be made of another one now, in the order of
+// external-provisioner. source and volume, which is source's, may be nil; name is
+// source's.
+func CheckClone(pvc *corev1.PersistentVolumeClaim, name string, source *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume, driver string) error {
+	fail := func(format string, arguments ...any) error {
+		return fmt.Errorf("%s: %s", claim.Describe(pvc), fmt.Sprintf(format, arguments...))
+	}
+	switch {
+	case source == nil:
+		return fail("the source, PersistentVolumeClaim %q, does not exist", pvc.Namespace+"/"+name)
+	case source.DeletionTimestamp != nil:
+		return fail("the source, %s, is being deleted", claim.Describe(source))
+	case volume == nil || source.Status.Phase != corev1.ClaimBound:
+		return fail("the source, %s, has no volume yet", claim.Describe(source))
+	case volume.Spec.CSI == nil || volume.Spec.CSI.Driver != driver:
+		return fail("the source, %s, is a volume of another driver than %s", claim.Describe(source), driver)
+	case claim.IsBlock(pvc.Spec.VolumeMode) != claim.IsBlock(volume.Spec.VolumeMode):
+		return fail("spec.volumeMode differs from the source's, %s", claim.Describe(source))
+	case source.Spec.StorageClassName == nil:
+		return fail("the source, %s, names no StorageClass", claim.Describe(source))
+	}
+	desired, has := pvc.Spec.Resources.Requests[corev1.ResourceStorage], source.Spec.Resources.Requests[corev1.ResourceStorage]
+	reference := volume.Spec.ClaimRef
+	switch {
+	case desired.Cmp(has) < 0:
+		return fail("spec.resources.requests.storage: %s is less than the source's %s", desired.String(), has.String())
+	case reference == nil || reference.UID != source.UID || reference.Namespace != source.Namespace || reference.Name != source.Name:
+		return fail("PersistentVolume %q is not bound to the source, %s", volume.Name, claim.Describe(source))
+	case volume.Status.Phase != corev1.VolumeBound:
+		return fail("PersistentVolume %q of the source is %s, not Bound", volume.Name, volume.Status.Phase)
+	}
+	return nil
+}
+
+// CheckSnapshot returns why a claim cannot be made of a snapshot now, by the user's
+// object, which may be nil; name is its. kept reports that the object has a finalizer
+// for this restore, which had begun before it was deleted.
+func CheckSnapshot(pvc *corev1.PersistentVolumeClaim, name string, snapshot *snapshotv1.VolumeSnapshot, kept bool) error {
+	fail := func(format string, arguments ...any) error {
+		return fmt.Errorf("%s: the source, VolumeSnapshot %q, %s", claim.Describe(pvc), pvc.Namespace+"/"+name, fmt.Sprintf(format, arguments...))
+	}
+	switch {
+	case snapshot == nil:
+		return fail("does not exist")
+	case snapshot.DeletionTimestamp != nil && !kept:
+		return fail("is being deleted")
+	case BoundContent(snapshot) == "":
+		return fail("is not bound to a VolumeSnapshotContent yet")
+	case snapshot.Status.ReadyToUse == nil || !*snapshot.Status.ReadyToUse:
+		return fail("is not ready yet")
+	case snapshot.Status.RestoreSize != nil && snapshot.Status.RestoreSize.Cmp(pvc.Spec.Resources.Requests[corev1.ResourceStorage]) > 0:
+		return fail("needs %s, more than the claim's spec.resources.requests.storage", snapshot.Status.RestoreSize)
+	}
+	return nil
+}
+
+// BoundContent is the name of a snapshot's content, "" if it has none.
+func BoundContent(snapshot *snapshotv1.VolumeSnapshot) string {
+	if snapshot.Status == nil || snapshot.Status.BoundVolumeSnapshotContentName == nil {
+		return ""
+	}
+	return *snapshot.Status.BoundVolumeSnapshotContentName
+}
+
+// CheckContent returns why a claim cannot be made of a snapshot now, by its content,
+// which may be nil. allowModeChange permits any volume mode.
+func CheckContent(pvc *corev1.PersistentVolumeClaim, snapshot *snapshotv1.VolumeSnapshot, content *snapshotv1.VolumeSnapshotContent, driver string, allowModeChange bool) error {
+	fail := func(format string, arguments ...any) error {
+		return fmt.Errorf("%s: VolumeSnapshotContent %q of the source %s", claim.Describe(pvc), BoundContent(snapshot), fmt.Sprintf(format, arguments...))
+	}
+	if content == nil {
+		return fail("does not exist")
+	}
+	reference, status := content.Spec.VolumeSnapshotRef, content.Status
+	switch {
+	case reference.Namespace != snapshot.Namespace || reference.Name != snapshot.Name || reference.UID != snapshot.UID:
+		return fail("belongs to another VolumeSnapshot")
+	case content.Spec.Driver != driver:
+		return fail("is of driver %q, not %q", content.Spec.Driver, driver)
+	case status == nil || status.ReadyToUse == nil || !*status.ReadyToUse:
+		return fail("is not ready yet")
+	case status.SnapshotHandle == nil || *status.SnapshotHandle == "":
+		return fail("has no snapshotHandle")
+	case !allowModeChange && changesMode(pvc, content):
+		return fail("has volume mode %s, another than the claim; its annotation %s=true would allow that", *content.Spec.SourceVolumeMode, AllowModeChangeAnnotation)
+	}
+	return nil
+}
+
+// changesMode reports whether a restore would turn a filesystem into a device, or
+// back, which lets a user read or forge what only the kernel may (KEP 3141).
+func changesMode(pvc *corev1.PersistentVolumeClaim, content *snapshotv1.VolumeSnapshotContent) bool {
+	mode := content.Spec.SourceVolumeMode
+	if mode == nil || content.Annotations[AllowModeChangeAnnotation] == "true" {
+		return false
+	}
+	return (*mode == corev1.PersistentVolumeBlock) != claim.IsBlock(pvc.Spec.VolumeMode)
+}
