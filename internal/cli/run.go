@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 	"github.com/holdfast-csi/holdfast/internal/host/workload"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
@@ -85,7 +86,7 @@ func newWorkloadCommand() *cobra.Command {
 }
 
 func (c runConfig) run(command *cobra.Command) (err error) {
-	objects, err := c.read(command.InOrStdin())
+	files, objects, err := c.read(command.InOrStdin())
 	if err != nil {
 		return err
 	}
@@ -100,54 +101,42 @@ func (c runConfig) run(command *cobra.Command) (err error) {
 	client := api.DialRoot(c.root)
 	defer client.Close()
 	if _, err := client.Version(ctx); err == nil {
-		return c.attached(ctx, client, objects, progress, command)
+		root, err := filepath.Abs(c.root)
+		if err != nil {
+			return err
+		}
+		return c.execute(ctx, &host.Attached{Client: client, Root: root, AwaitGone: func(ctx context.Context, kind store.Kind, namespace, name string) error {
+			return awaitGone(ctx, client, named{kind: kind, namespace: namespace, name: name})
+		}}, files, objects, progress, command)
 	} // whatever the reason: of another process, the store tells
 	opened, err := c.open(ctx, progress)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	if c.delete {
-		deleted, err := opened.Delete(ctx, objects)
-		return reportDeleted(deleted, err, command.OutOrStdout())
-	}
-	return c.execute(ctx, opened.Run, objects, progress, command)
-}
-
-// attached has the host that serves the root bring the volumes.
-func (c runConfig) attached(ctx context.Context, client *api.Client, objects *manifest.Objects, progress *progress, command *cobra.Command) error {
-	root, err := filepath.Abs(c.root)
-	if err != nil {
-		return err
-	}
-	by := &host.Attached{Client: client, Root: root}
-	if !c.delete {
-		return c.execute(ctx, by.Run, objects, progress, command)
-	}
-	deleted, err := by.Delete(ctx, objects, func(ctx context.Context, kind store.Kind, namespace, name string) error {
-		return awaitGone(ctx, client, named{kind: kind, namespace: namespace, name: name})
+	return opened.Run(ctx, func(ctx context.Context, client *host.Attached) error {
+		return c.execute(ctx, client, files, objects, progress, command)
 	})
-	return reportDeleted(deleted, err, command.OutOrStdout())
 }
 
 // read decodes the manifests; nothing was touched so far.
-func (c runConfig) read(stdin io.Reader) (*manifest.Objects, error) {
+func (c runConfig) read(stdin io.Reader) ([]manifest.File, *manifest.Objects, error) {
 	if len(c.files) == 0 {
-		return nil, usageErrorf("-f FILE is not given")
+		return nil, nil, usageErrorf("-f FILE is not given")
 	}
 	files := make([]manifest.File, 0, len(c.files))
 	for _, name := range c.files {
 		data, err := readFile(name, stdin)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		files = append(files, manifest.File{Name: name, Data: data})
 	}
 	objects, err := manifest.Decode(files)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return objects, objects.ForRun()
+	return files, objects, objects.ForRun()
 }
 
 // maximumManifest bounds one file: a typing error may name a device.
@@ -185,6 +174,7 @@ func (c runConfig) open(ctx context.Context, progress *progress) (*host.Host, er
 	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points}
 	options := host.Options{
 		Root: c.root, Observe: progress.observe, Logger: logger, Failpoints: points,
+		Patience: volumes.OneAttempt, UndoPatience: volumes.OneAttempt,
 		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor, Remains: d.local.remains}},
 	}
 	if c.local.pool != "" {
@@ -226,14 +216,19 @@ func localDriverObject() *storagev1.CSIDriver {
 	}
 }
 
-func (c runConfig) execute(ctx context.Context, run func(context.Context, *manifest.Objects, host.Output) (int, error), objects *manifest.Objects, progress *progress, command *cobra.Command) error {
+// execute runs the pods of the files, or deletes the claims, as a client of a host.
+func (c runConfig) execute(ctx context.Context, client *host.Attached, files []manifest.File, objects *manifest.Objects, progress *progress, command *cobra.Command) error {
+	if c.delete {
+		deleted, err := client.Delete(ctx, objects)
+		return reportDeleted(deleted, err, command.OutOrStdout())
+	}
 	for _, unused := range objects.Unused {
 		progress.say("not used on one machine: " + unused)
 	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer signal.Stop(signals)
-	code, err := run(ctx, objects, host.Output{
+	code, err := client.Run(ctx, files, objects, host.Output{
 		Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(), Signals: signals, Starting: progress.settle,
 		Warn: func(text string) { progress.say("Warning: " + printable(text)) },
 	})

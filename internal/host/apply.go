@@ -24,10 +24,18 @@ type Admit func(pod *corev1.Pod, namespace *corev1.Namespace, driver func(name s
 // It does all of it or nothing, in one transaction, and names everything that
 // is wrong at once; see api.ErrInvalid and the errors beside it. What an object
 // waits for is a warning: the host brings it about when that comes.
-func (h *Host) Apply(_ context.Context, files []manifest.File, o api.ApplyOptions) (api.ApplyResult, error) {
+func (h *Host) Apply(ctx context.Context, files []manifest.File, o api.ApplyOptions) (api.ApplyResult, error) {
 	a, err := h.applyFiles(files, o)
 	if err != nil {
 		return api.ApplyResult{}, err
+	}
+	if o.Run && !o.DryRun {
+		if err := h.awaitClaims(ctx, a); err != nil {
+			return api.ApplyResult{}, err
+		}
+	}
+	if o.Run { // the caller has decoded the files
+		a.unused = nil
 	}
 	var warnings []string
 	for _, unused := range a.unused {
@@ -42,10 +50,13 @@ func (h *Host) applyFiles(files []manifest.File, o api.ApplyOptions) (*applier, 
 		return nil, refuse(api.ErrInvalid, err)
 	}
 	a := &applier{admit: h.options.Admit, mutate: h.options.Mutate, now: metav1.NewTime(time.Now().Truncate(time.Second)), unused: objects.Unused}
+	if o.Run {
+		a.run = &forRun{node: h.nodeName(), registered: h.isRegistered, given: map[string]bool{}}
+	}
 	var refused error
 	err = h.store.Update(func(tx *store.Tx) error {
 		a.tx, a.state = tx, newState(tx)
-		a.state.goesOn = true
+		a.state.goesOn = !o.Run
 		if refused = a.apply(objects); refused != nil {
 			return refused
 		}
@@ -88,6 +99,7 @@ type applier struct {
 	unused   []string // manifest.Objects.Unused
 	warnings []string
 	advice   []string // those of the policy, out of warnings
+	run      *forRun  // of api.ApplyOptions.Run, nil without
 }
 
 // change is what becomes of one object.
@@ -116,8 +128,13 @@ func (a *applier) apply(objects *manifest.Objects) error {
 		return err
 	}
 	for _, c := range inOrder {
-		if c.wrong == nil && c.action != api.Unchanged {
+		if c.wrong == nil && (c.action != api.Unchanged || a.run != nil) {
 			a.check(c)
+		}
+	}
+	if a.run != nil {
+		if err := a.selectNode(changes); err != nil {
+			return err
 		}
 	}
 	return a.report(changes)
@@ -143,6 +160,9 @@ func (a *applier) report(changes []change) error {
 		if c.wrong != nil {
 			problems = append(problems, fmt.Errorf("%s: %w", c.Where, c.wrong))
 		}
+		if a.isHeld(c.Object) {
+			continue
+		}
 		a.applied = append(a.applied, api.Applied{Kind: c.Kind.Kind, Key: c.Key, Action: c.action})
 	}
 	return errors.Join(problems...)
@@ -150,6 +170,11 @@ func (a *applier) report(changes []change) error {
 
 // put writes one object, new or changed.
 func (a *applier) put(c *change) error {
+	if a.isHeld(c.Object) {
+		a.changePod(c.Object)
+		a.prepare(c)
+		return nil
+	}
 	table := a.tx.Objects(c.Kind)
 	stored, err := table.Get(c.Key)
 	if err != nil && !errors.Is(err, store.ErrSealed) { // what is given takes the place of what is lost
@@ -201,11 +226,14 @@ func (a *applier) prepare(c *change) bool {
 // check looks at an object beside the others, and asks the policy about a pod.
 func (a *applier) check(c *change) {
 	for _, found := range a.state.look(c.Object.Object) {
-		if found.waits {
+		if found.waits && a.run == nil {
 			a.warnings = append(a.warnings, found.err.Error()+" (it waits)")
 			continue
 		}
 		c.wrong = errors.Join(c.wrong, refuse(api.ErrInvalid, found.err))
+	}
+	if a.run != nil {
+		c.wrong = errors.Join(c.wrong, a.checkDrivers(c.Object.Object))
 	}
 	pod, is := c.Object.Object.(*corev1.Pod)
 	if !is || c.action != api.Created || a.admit == nil {

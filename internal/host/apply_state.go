@@ -161,3 +161,5 @@ func (s *state) listClasses() string {
 	slices.Sort(names)
 	return " (there is " + strings.Join(names, ", ") + ")"
 }
+
+func claimKey(pvc *corev1.PersistentVolumeClaim) string { return store.Key(pvc.Namespace, pvc.Name) }

@@ -2,12 +2,13 @@ package host
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,8 +23,15 @@ import (
 // brings the volumes, and this process runs the containers.
 type Attached struct {
 	Client *api.Client
-	// Root is the host's root directory.
-	Root string
+	// Root is the host's root directory, and Private are other directories that no
+	// container sees.
+	Root    string
+	Private []string
+	// Secret, if given, finds a Secret by namespace/name that is not in the files;
+	// nil if there is none. The host answers no caller with the data of a Secret.
+	Secret func(key string) (*corev1.Secret, error)
+	// AwaitGone waits until an object that is being deleted is gone.
+	AwaitGone func(ctx context.Context, kind store.Kind, namespace, name string) error
 
 	mu     sync.Mutex
 	leases map[types.UID]held
@@ -35,53 +43,45 @@ type held struct {
 	lease   *api.Lease
 }
 
-// Run is Host.Run.
-func (a *Attached) Run(ctx context.Context, objects *manifest.Objects, output Output) (int, error) {
-	var files []manifest.File
-	for _, given := range objects.All {
-		if given.Kind.Kind == "Pod" {
-			continue // a hold makes it
-		}
-		data, err := json.Marshal(given.Object)
-		if err != nil {
-			return 0, err
-		}
-		files = append(files, manifest.File{Name: given.Name(), Data: data})
+// Run applies the files, runs the pods in them to the end and takes the volumes
+// away again. It returns the exit code: that of the first container that failed,
+// 0 if none did. When ctx ends, the pods are told to end, and everything is
+// still taken back.
+func (a *Attached) Run(ctx context.Context, files []manifest.File, objects *manifest.Objects, output Output) (int, error) {
+	applied, err := a.Client.Apply(ctx, files, api.ApplyOptions{Run: true})
+	if err != nil {
+		return 0, err
 	}
-	if len(files) > 0 {
-		if _, err := a.Client.Apply(ctx, files, api.ApplyOptions{}); err != nil {
-			return 0, err
-		}
+	for _, warning := range applied.Warnings {
+		output.Warn(warning)
 	}
-	mount := func(ctx context.Context, pod *corev1.Pod) (map[string]workload.Volume, error) {
-		return a.mount(ctx, pod, output.Warn)
-	}
-	// The host answers no caller with the data of a Secret: those that containers
-	// refer to have to be in the files.
 	secret := func(key string) (*corev1.Secret, error) {
 		for _, given := range objects.All {
 			if found, ok := given.Object.(*corev1.Secret); ok && store.KeyOf(found) == key {
 				return found, nil
 			}
 		}
-		return nil, nil
+		if a.Secret == nil {
+			return nil, nil
+		}
+		return a.Secret(key)
 	}
-	runner := podRunner{mount: mount, unmount: a.unmount, scratch: a.scratch, secret: secret, hide: []string{a.Root}, node: machineName()}
+	runner := podRunner{
+		mount: a.mount, unmount: a.unmount, scratch: a.scratch, secret: secret,
+		hide: append([]string{a.Root}, a.Private...), node: machineName(),
+	}
 	return runner.runPods(ctx, objects.Pods, output)
 }
 
 // mount holds a pod's volumes; the pod gets the UID that the host gave it.
-func (a *Attached) mount(ctx context.Context, pod *corev1.Pod, warn func(string)) (map[string]workload.Volume, error) {
+func (a *Attached) mount(ctx context.Context, pod *corev1.Pod) (map[string]workload.Volume, error) {
 	request := api.HoldRequest{
-		Namespace: pod.Namespace, Name: pod.Name, Pod: pod,
+		Namespace: pod.Namespace, Name: pod.Name, Pod: pod, Once: true, TimeoutSeconds: int64(runTimeout / time.Second),
 		Holder: fmt.Sprintf("holdfast run (process %d)", os.Getpid()),
 	}
 	lease, err := a.Client.Lease(ctx, request)
 	if err != nil {
 		return nil, err
-	}
-	for _, warning := range lease.Warnings {
-		warn(warning)
 	}
 	pod.UID = types.UID(lease.UID)
 	a.mu.Lock()
@@ -123,22 +123,38 @@ func (a *Attached) scratch(pod *corev1.Pod, container string) (string, error) {
 	return directory, nil
 }
 
-// Delete begins the deletion of what Host.Delete deletes, claims first, and
-// tells of each what became of it. Wait is called for each that is not gone yet.
-func (a *Attached) Delete(ctx context.Context, objects *manifest.Objects, wait func(ctx context.Context, kind store.Kind, namespace, name string) error) ([]Deleted, error) {
+// Deleted is what became of one object.
+type Deleted struct {
+	Kind, Name string
+	// Absent: there was none.
+	Absent bool
+	// Retained is the volume that stays because its reclaim policy is Retain.
+	Retained string
+}
+
+// Delete deletes the claims, with their volumes, and then the other objects, and
+// returns what became of each claim. An object that does not exist is no error.
+func (a *Attached) Delete(ctx context.Context, objects *manifest.Objects) ([]Deleted, error) {
 	var deleted []Deleted
 	claims, _ := store.KindOf("persistentvolumeclaims")
 	for _, pvc := range objects.Claims {
 		result := Deleted{Kind: claims.Kind, Name: store.KeyOf(pvc)}
-		var err error
-		if result.Retained, err = a.retained(ctx, claims, pvc); err != nil {
+		volume, err := a.volumeOf(ctx, claims, pvc)
+		if err != nil {
 			return deleted, err
+		}
+		retain := volume != nil && volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain
+		if retain && volume.Spec.CSI != nil {
+			result.Retained = volume.Spec.CSI.VolumeHandle
 		}
 		gone, err := a.Client.Delete(ctx, claims, pvc.Namespace, pvc.Name, api.DeleteOptions{})
 		if errors.Is(err, api.ErrNotFound) {
 			result.Absent, err = true, nil
 		} else if err == nil && !gone.Gone {
-			err = wait(ctx, claims, pvc.Namespace, pvc.Name)
+			err = a.AwaitGone(ctx, claims, pvc.Namespace, pvc.Name)
+		}
+		if err == nil && volume != nil && !retain {
+			err = a.AwaitGone(ctx, volumeKind(), "", volume.Name)
 		}
 		if err != nil {
 			return deleted, err
@@ -157,24 +173,29 @@ func (a *Attached) Delete(ctx context.Context, objects *manifest.Objects, wait f
 	return deleted, nil
 }
 
-// retained is the handle of a claim's volume that stays when the claim goes.
-func (a *Attached) retained(ctx context.Context, claims store.Kind, pvc *corev1.PersistentVolumeClaim) (string, error) {
+// volumeOf is the PersistentVolume of a claim, nil if there is none.
+func (a *Attached) volumeOf(ctx context.Context, claims store.Kind, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	object, err := a.Client.Get(ctx, claims, pvc.Namespace, pvc.Name)
 	if errors.Is(err, api.ErrNotFound) {
-		return "", nil
+		return nil, nil
 	}
-	known, is := object.(*corev1.PersistentVolumeClaim)
-	if err != nil || !is || known.Spec.VolumeName == "" {
-		return "", err
+	known, ok := object.(*corev1.PersistentVolumeClaim)
+	if err != nil || !ok || known.Spec.VolumeName == "" {
+		return nil, err
 	}
-	kind, _ := store.KindOf("persistentvolumes")
-	object, err = a.Client.Get(ctx, kind, "", known.Spec.VolumeName)
+	object, err = a.Client.Get(ctx, volumeKind(), "", known.Spec.VolumeName)
 	if errors.Is(err, api.ErrNotFound) {
-		return "", nil
+		return nil, nil
 	}
-	volume, is := object.(*corev1.PersistentVolume)
-	if err != nil || !is || volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain || volume.Spec.CSI == nil {
-		return "", err
-	}
-	return volume.Spec.CSI.VolumeHandle, nil
+	volume, _ := object.(*corev1.PersistentVolume)
+	return volume, err
+}
+
+func volumeKind() store.Kind { kind, _ := store.KindOf("persistentvolumes"); return kind }
+
+// plainOf lists the objects that nothing is made of.
+func plainOf(objects *manifest.Objects) []manifest.Object {
+	return slices.DeleteFunc(slices.Clone(objects.All), func(given manifest.Object) bool {
+		return given.Kind.Kind == "PersistentVolumeClaim" || given.Kind.Kind == "Pod"
+	})
 }

@@ -23,6 +23,10 @@ type DaemonOptions struct {
 	Group, ReadGroup *uint32
 	// VolumePlugin, if given, is the path of a socket for Docker and Podman.
 	VolumePlugin string
+	// Run is for a host that serves one run of pods in the same process: other
+	// processes do not find its API, and it starts no drivers from unit files,
+	// makes no backups and publishes no CSINode.
+	Run bool
 	// Ready is called when what ran before is adopted and the API answers.
 	Ready func()
 	// Rest is called when nothing has been done for some time after something
@@ -40,9 +44,14 @@ func (h *Host) Socket() string { return filepath.Join(h.paths.Root, api.SocketNa
 // every object to what is wanted until the context ends. Volumes stay mounted
 // and pods go on when it returns; the next one adopts them.
 func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
-	h.backUp(ctx) // before anything changes
+	if !options.Run {
+		h.backUp(ctx) // before anything changes
+	}
 	if err := h.startAll(ctx); err != nil {
 		return err
+	}
+	if options.Run { // it does not wait for a driver that comes later
+		h.plugins.Settle(ctx)
 	}
 	if err := h.volumes.Adopt(ctx); err != nil {
 		return fmt.Errorf("take over what an earlier host left: %w", err)
@@ -56,13 +65,18 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	if options.Rest != nil {
 		h.set.Rest(quiet, options.Rest)
 	}
-	h.supervisor = h.newSupervisor()
-	if err := h.endUnanswered(ctx); err != nil {
-		return fmt.Errorf("find the holds that no caller got: %w", err)
+	if !options.Run {
+		h.supervisor = h.newSupervisor()
+	}
+	if err := errors.Join(h.endUnanswered(ctx), h.endDeadHolds(ctx)); err != nil {
+		return fmt.Errorf("find the holds that no caller has: %w", err)
 	}
 	served := api.Options{
 		Store: h.store, Journal: h.journal, Host: h, Logger: h.options.Logger, Version: options.Version,
 		Group: options.Group, ReadGroup: options.ReadGroup,
+	}
+	if options.Run {
+		served.SocketName = api.RunSocketName
 	}
 	// Both sockets take connections before the host says that it is ready, and the
 	// host's own is the last.
@@ -82,12 +96,14 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return h.set.Run(ctx) })
 	group.Go(func() error { return h.followDrivers(ctx) })
-	group.Go(func() error { h.publishNode(ctx); return nil })
-	group.Go(func() error { h.keepBackups(ctx); return nil })
 	for name, service := range h.serving {
 		group.Go(func() error { return service.wait(ctx, name) })
 	}
-	group.Go(func() error { return h.supervisor.Run(ctx) })
+	if !options.Run {
+		group.Go(func() error { h.publishNode(ctx); return nil })
+		group.Go(func() error { h.keepBackups(ctx); return nil })
+		group.Go(func() error { return h.supervisor.Run(ctx) })
+	}
 	group.Go(func() error { return h.followLeases(ctx) })
 	group.Go(func() error { return h.servePlugin(ctx, plugin) })
 	group.Go(func() error { return server.Serve(ctx, listener) })
@@ -95,7 +111,9 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 		options.Ready()
 	}
 	err = errors.Join(group.Wait(), h.pods.Close())
-	h.backUp(context.WithoutCancel(ctx)) // of the last state, which the next start may not find
+	if !options.Run {
+		h.backUp(context.WithoutCancel(ctx)) // of the last state, which the next start may not find
+	}
 	return err
 }
 

@@ -49,7 +49,12 @@ func (h *Host) Hold(ctx context.Context, request api.HoldRequest) (api.HoldAnswe
 	if err != nil {
 		return api.HoldAnswer{}, err
 	}
-	answer, err := h.awaitHold(ctx, key, hold.uid)
+	waiting, stop := ctx, func() {}
+	if request.Once {
+		waiting, stop = h.untilFailed(ctx, key)
+	}
+	answer, err := h.awaitHold(waiting, key, hold.uid)
+	stop()
 	answer.Warnings = hold.warnings
 	if err == nil {
 		err = h.recordAnswer(key, hold.uid)
@@ -57,7 +62,7 @@ func (h *Host) Hold(ctx context.Context, request api.HoldRequest) (api.HoldAnswe
 	if err == nil || !hold.made {
 		return answer, err
 	}
-	undo := h.endHold(context.WithoutCancel(ctx), api.ReleaseRequest{Namespace: wanted.Namespace, Name: wanted.Name, UID: string(hold.uid)})
+	undo := h.undoHold(context.WithoutCancel(ctx), request.Once, api.ReleaseRequest{Namespace: wanted.Namespace, Name: wanted.Name, UID: string(hold.uid)})
 	if errors.Is(undo, api.ErrNotFound) {
 		undo = nil
 	}
@@ -173,10 +178,51 @@ func (h *Host) awaitHold(ctx context.Context, key string, uid types.UID) (answer
 		answer, err = h.answerOf(pod, mounted)
 		return true, err
 	})
-	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("hold %s: its volumes are not in place: %s: %w", key, h.whyNot(podKind(), key), err)
+	switch cause := context.Cause(ctx); {
+	case err == nil || ctx.Err() == nil:
+		return answer, err
+	case !errors.Is(cause, ctx.Err()):
+		return answer, cause
 	}
-	return answer, err
+	return answer, fmt.Errorf("hold %s: its volumes are not in place: %s: %w", key, h.whyNot(podKind(), key), err)
+}
+
+// undoTimeout bounds how long the caller of a hold that failed waits until what
+// was made is taken back.
+const undoTimeout = 30 * time.Second
+
+// undoHold begins the end of a hold that failed. Who holds once may be the last
+// caller of this host: then it also waits for that.
+func (h *Host) undoHold(ctx context.Context, once bool, request api.ReleaseRequest) error {
+	if !once {
+		return h.endHold(ctx, request)
+	}
+	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
+	defer cancel()
+	return h.Release(ctx, request)
+}
+
+// untilFailed is a context that ends when the volumes of a hold failed in a way
+// that repeating does not help against; its cause is the failure.
+func (h *Host) untilFailed(ctx context.Context, key string) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	queue := h.set.Queue(podKind().Resource)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = h.set.Await(ctx, func() bool { // the error is that of the context
+			state := queue.State(key)
+			if state.LastError == nil || state.Running || volumes.Repeats(state.LastError) {
+				return false
+			}
+			cancel(state.LastError)
+			return true
+		})
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-ended
+	}
 }
 
 func (h *Host) answerOf(pod *corev1.Pod, mounted map[string]volumes.Mounted) (api.HoldAnswer, error) {

@@ -117,17 +117,46 @@ func (h *Host) endUnanswered(ctx context.Context) error {
 		return err
 	})
 	for _, pod := range unanswered {
-		key := store.KeyOf(pod)
-		h.options.Logger.Info("a hold ends: an earlier host was killed before it answered", "hold", key)
-		if err := h.endHold(ctx, api.ReleaseRequest{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}); err != nil {
-			h.options.Logger.Error("a hold without an answer cannot be ended; end it with 'holdfast release'", "hold", key, "error", err)
-		}
+		h.endLeft(ctx, pod, "an earlier host was killed before it answered")
 	}
 	return err
 }
 
-// followLeases ends the holds of an earlier host whose processes are gone, and
-// the others when theirs end. It returns with the context.
+// endDeadHolds ends the holds of an earlier host whose processes are gone. It
+// runs before this host accepts calls, so that a name is free for the next.
+func (h *Host) endDeadHolds(ctx context.Context) error {
+	var dead []*corev1.Pod
+	err := h.store.View(func(tx *store.Tx) error {
+		all, err := tx.Pods().All()
+		for _, pod := range all {
+			var known lease
+			if text := pod.Annotations[leaseAnnotation]; text == "" || pod.DeletionTimestamp != nil || json.Unmarshal([]byte(text), &known) != nil {
+				continue
+			}
+			if known.BootID != h.bootID || known.PID != 0 && hasEnded(known.PID, known.Start) {
+				dead = append(dead, pod)
+			}
+		}
+		return err
+	})
+	for _, pod := range dead {
+		h.endLeft(ctx, pod, "its process is gone")
+	}
+	return err
+}
+
+// endLeft ends a hold that its holder never releases. One that cannot be ended
+// stays.
+func (h *Host) endLeft(ctx context.Context, pod *corev1.Pod, why string) {
+	h.options.Logger.Info("a hold ends", "hold", store.KeyOf(pod), "reason", why)
+	err := h.endHold(ctx, api.ReleaseRequest{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)})
+	if err != nil && !errors.Is(err, api.ErrNotFound) && !errors.Is(err, api.ErrConflict) {
+		h.options.Logger.Error("a hold cannot be ended; end it with 'holdfast release'", "hold", store.KeyOf(pod), "error", err)
+	}
+}
+
+// followLeases ends the holds of an earlier host when their processes end. It
+// returns with the context.
 func (h *Host) followLeases(ctx context.Context) error {
 	var held []*corev1.Pod
 	err := h.store.View(func(tx *store.Tx) error {
@@ -167,9 +196,5 @@ func (h *Host) followLease(ctx context.Context, pod *corev1.Pod) {
 			return
 		}
 	}
-	h.options.Logger.Info("a hold ends: its process is gone", "hold", store.KeyOf(pod), "pid", known.PID)
-	err = h.endHold(ctx, api.ReleaseRequest{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)})
-	if err != nil && !errors.Is(err, api.ErrNotFound) && !errors.Is(err, api.ErrConflict) {
-		h.options.Logger.Error("a hold whose process is gone cannot be ended", "hold", store.KeyOf(pod), "error", err)
-	}
+	h.endLeft(ctx, pod, "its process is gone")
 }

@@ -20,16 +20,33 @@ const startField = 19
 // startOfProcess is when a process began, in clock ticks since the boot:
 // together with its number and the boot it names the process for ever.
 func startOfProcess(pid int32) (uint64, error) {
+	_, start, err := statOfProcess(pid)
+	return start, err
+}
+
+// statOfProcess also returns the process's state, as in proc_pid_stat(5).
+func statOfProcess(pid int32) (state string, start uint64, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, fmt.Errorf("who asked for the hold: %w", err)
+		return "", 0, fmt.Errorf("who asked for the hold: %w", err)
 	}
 	// The name is in parentheses, and may have any character.
 	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
 	if len(fields) <= startField {
-		return 0, fmt.Errorf("/proc/%d/stat is not understood", pid)
+		return "", 0, fmt.Errorf("/proc/%d/stat is not understood", pid)
 	}
-	return strconv.ParseUint(fields[startField], 10, 64)
+	start, err = strconv.ParseUint(fields[startField], 10, 64)
+	return fields[0], start, err
+}
+
+// hasEnded reports whether a process is gone, or only waits for its parent. A
+// process that cannot be asked about is taken to run.
+func hasEnded(pid int32, start uint64) bool {
+	state, now, err := statOfProcess(pid)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
+	}
+	return now != start || state == "Z" || state == "X"
 }
 
 // awaitProcess returns nil when the process has ended, or the context's error.

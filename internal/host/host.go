@@ -17,11 +17,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
+	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
 	"github.com/holdfast-csi/holdfast/internal/host/pods"
@@ -252,4 +254,26 @@ func (h *Host) startBuiltin(ctx context.Context, builtin Builtin) error {
 		return err
 	}
 	return nil
+}
+
+// offer stores the built-in driver's CSIDriver object if the user gave none, as
+// if it was applied. One that an older program stored without being made so is
+// completed.
+func (h *Host) offer(builtin Builtin) error {
+	if builtin.Object == nil {
+		return nil
+	}
+	return h.store.Update(func(tx *store.Tx) error {
+		known, err := tx.Drivers().Get(builtin.Name)
+		if err != nil || known != nil && known.UID != "" {
+			return err
+		}
+		if known == nil {
+			known = builtin.Object.DeepCopy()
+		}
+		kind, _ := store.KindOf("csidrivers")
+		manifest.SetDefaults(known)
+		initialise(kind, known, metav1.NewTime(time.Now().Truncate(time.Second)))
+		return tx.Drivers().Put(builtin.Name, known)
+	})
 }

@@ -30,21 +30,21 @@ func TestRun_refuses(t *testing.T) {
 	claimVolume := "persistentVolumeClaim: {claimName: data}"
 	cases := []struct{ name, text, want string }{
 		{"a claim that names no class", replaced(t, "  storageClassName: local\n", ""),
-			`PersistentVolumeClaim "default/data": spec.storageClassName: is missing, and no StorageClass is the default one: name one, or give one the annotation storageclass.kubernetes.io/is-default-class: "true" (there is local)`},
+			`FILE: document 2: PersistentVolumeClaim "default/data": spec.storageClassName: is missing, and no StorageClass is the default one: name one, or give one the annotation storageclass.kubernetes.io/is-default-class: "true" (there is local)`},
 		{"a class that is not there", replaced(t, "storageClassName: local", "storageClassName: slow"),
-			`PersistentVolumeClaim "default/data": spec.storageClassName: there is no StorageClass "slow" (there is local)`},
+			`FILE: document 2: PersistentVolumeClaim "default/data": spec.storageClassName: there is no StorageClass "slow" (there is local)`},
 		{"a driver that is not there", replaced(t, "provisioner: local.holdfast.dev", "provisioner: nfs.example"),
-			`StorageClass "local": provisioner: driver nfs.example: not registered: drivers here: local.holdfast.dev (built in); another one registers with a socket in ROOT/plugins_registry`},
+			`FILE: document 2: StorageClass "local": provisioner: driver nfs.example: not registered: drivers here: local.holdfast.dev (built in); another one registers with a socket in ROOT/plugins_registry`},
 		{"a claim that is not there", replaced(t, claimVolume, "persistentVolumeClaim: {claimName: other}"),
-			`Pod "default/test": spec.volumes[0].persistentVolumeClaim.claimName: there is no PersistentVolumeClaim "default/other"`},
+			`FILE: document 3: Pod "default/test": spec.volumes[0].persistentVolumeClaim.claimName: there is no PersistentVolumeClaim "default/other"`},
 		{"a source that is not there", replaced(t, "  accessModes:", "  dataSource: {kind: PersistentVolumeClaim, name: other}\n  accessModes:"),
-			`PersistentVolumeClaim "default/data": spec.dataSource: there is no PersistentVolumeClaim "default/other"`},
+			`FILE: document 2: PersistentVolumeClaim "default/data": spec.dataSource: there is no PersistentVolumeClaim "default/other"`},
 		{"a copy of itself", replaced(t, "  accessModes:", "  dataSource: {kind: PersistentVolumeClaim, name: data}\n  accessModes:"),
-			`PersistentVolumeClaim "default/data": spec.dataSource: is a copy of itself, over default/data`},
+			`FILE: document 2: PersistentVolumeClaim "default/data": spec.dataSource: is a copy of itself, over default/data`},
 		{"a filesystem as a device", replaced(t, "volumeMounts: [{name: data, mountPath: /data}]", "volumeDevices: [{name: data, devicePath: /dev/data}]"),
-			`Pod "default/test": container "main": volumeDevices[0]: volume "data" is a filesystem (volumeMode: Filesystem); use volumeMounts`},
+			`FILE: document 3: Pod "default/test": container "main": volumeDevices[0]: volume "data" is a filesystem (volumeMode: Filesystem); use volumeMounts`},
 		{"a device as a filesystem", replaced(t, "  accessModes:", "  volumeMode: Block\n  accessModes:"),
-			`Pod "default/test": container "main": volumeMounts[0]: volume "data" is a block device (volumeMode: Block); use volumeDevices`},
+			`FILE: document 3: Pod "default/test": container "main": volumeMounts[0]: volume "data" is a block device (volumeMode: Block); use volumeDevices`},
 		{"a secret that is not there", replaced(t, "provisioner: local.holdfast.dev", "provisioner: local.holdfast.dev\nparameters: {csi.storage.k8s.io/secret-name: a, csi.storage.k8s.io/secret-namespace: b}"),
 			`StorageClass "local": the secret for CreateVolume is missing: there is no Secret "b/a"`},
 		{"a parameter that the driver does not know", replaced(t, "provisioner: local.holdfast.dev", "provisioner: local.holdfast.dev\nparameters: {colour: red}"), "claim default/data: create: driver local.holdfast.dev: CreateVolume pvc-"},
@@ -58,8 +58,9 @@ func TestRun_refuses(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t)
-			r := m.run(nil, "-f", m.write(c.text))
-			want := "holdfast: " + strings.ReplaceAll(c.want, "ROOT", m.root)
+			file := m.write(c.text)
+			r := m.run(nil, "-f", file)
+			want := "holdfast: " + strings.NewReplacer("ROOT", m.root, "FILE", file).Replace(c.want)
 			if r.code != 1 || !strings.Contains(r.stderr, want) {
 				t.Errorf("code %d\ngot  %s\nwant %s", r.code, r.stderr, want)
 			}
@@ -118,12 +119,12 @@ func TestRun_keepsAClaimFromBeingChanged(t *testing.T) {
 	m := newMachine(t)
 	m.succeeds("-f", m.write(pod("16Mi", "true", "")))
 	for want, text := range map[string]string{
-		"spec.accessModes":      replaced(t, "[ReadWriteOnce]", "[ReadWriteOncePod]"),
+		"spec.accessModes[0]":   replaced(t, "[ReadWriteOnce]", "[ReadWriteOncePod]"),
 		"spec.volumeMode":       replaced(t, "  accessModes:", "  volumeMode: Block\n  accessModes:", "volumeMounts: [{name: data, mountPath: /data}]", "volumeDevices: [{name: data, devicePath: /dev/data}]"),
 		"spec.storageClassName": replaced(t, "name: local}", "name: other}", "storageClassName: local", "storageClassName: other"),
 	} {
 		r := m.run(nil, "-f", m.write(text))
-		if r.code != 1 || !strings.Contains(r.stderr, want+": differs from the claim that exists, and cannot be changed") {
+		if r.code != 1 || !strings.Contains(r.stderr, want+": cannot be changed from ") {
 			t.Errorf("%s: code %d, %s", want, r.code, r.stderr)
 		}
 	}

@@ -279,7 +279,7 @@ func TestRun_growsAClaimWhoseRequestGrew(t *testing.T) {
 		t.Errorf("the expansion is not told:\n%s", large.stderr)
 	}
 	r := m.run(nil, "-f", m.write(pod("64Mi", script, "")))
-	if r.code != 1 || !strings.Contains(r.stderr, "a volume cannot shrink from 256Mi to 64Mi") {
+	if r.code != 1 || !strings.Contains(r.stderr, "a volume cannot shrink: it has 256Mi") {
 		t.Errorf("shrinking: code %d, %s", r.code, r.stderr)
 	}
 	m.succeeds("--delete", "-f", m.write(pod("256Mi", script, "")))

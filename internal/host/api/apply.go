@@ -21,6 +21,12 @@ var (
 type ApplyOptions struct {
 	// DryRun checks everything and writes nothing.
 	DryRun bool `json:"dryRun,omitempty"`
+	// Run is for a caller that runs the pods of the files itself, once, and makes
+	// a hold for each: the pods are checked and not stored, an object that would
+	// wait for another one is refused, and the call returns when every claim has
+	// its volume. The error is that of the first claim that cannot get it; claims
+	// of which nothing was made are removed again.
+	Run bool `json:"run,omitempty"`
 }
 
 // Action says what Apply did to an object.

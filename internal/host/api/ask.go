@@ -35,6 +35,9 @@ func (c *Client) Apply(ctx context.Context, files []manifest.File, options Apply
 	if options.DryRun {
 		query.Set("dryRun", "true")
 	}
+	if options.Run {
+		query.Set("run", "true")
+	}
 	var result ApplyResult
 	err = c.call(ctx, request{method: http.MethodPost, path: ownPrefix + "apply", query: query, contentType: filesType, body: data}, &result)
 	return result, err

@@ -66,6 +66,10 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return badRequest("dryRun: %v", err)
 	}
+	forRun, err := boolean(query.Get("run"))
+	if err != nil {
+		return badRequest("run: %v", err)
+	}
 	data, err := body(w, r)
 	if err != nil {
 		return err
@@ -78,7 +82,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 	} else if files[0].Name == "" {
 		files[0].Name = "request"
 	}
-	result, err := s.options.Host.Apply(r.Context(), files, ApplyOptions{DryRun: dryRun})
+	result, err := s.options.Host.Apply(r.Context(), files, ApplyOptions{DryRun: dryRun, Run: forRun})
 	if err != nil {
 		return err
 	}

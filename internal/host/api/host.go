@@ -62,6 +62,9 @@ type HoldRequest struct {
 	// itself; it takes the place of Volumes and FSGroup. Namespace and Name are
 	// its, and its containers need no command.
 	Pod *corev1.Pod `json:"podObject,omitempty"`
+	// Once: the hold fails with the first error that repeating alone does not help
+	// against. Otherwise the host retries until the caller leaves.
+	Once bool `json:"once,omitempty"`
 	// UntilReboot: the hold is for something that no reboot outlives. Otherwise
 	// it is brought back after one.
 	UntilReboot bool `json:"untilReboot,omitempty"`

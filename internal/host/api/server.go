@@ -7,6 +7,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +25,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
 
-// SocketName is the socket's file below the root directory.
-const SocketName = "host.sock"
+// The socket's file below the root directory: of a host, and of a host that
+// `holdfast run` starts for itself, which others do not find.
+const (
+	SocketName    = "host.sock"
+	RunSocketName = "run.sock"
+)
 
 // The limits of a connection.
 const (
@@ -49,6 +54,8 @@ type Options struct {
 	// Group are the ids of groups whose members may do everything, ReadGroup of
 	// those who may read. Without them the socket is its owner's alone.
 	Group, ReadGroup *uint32
+	// SocketName is the socket's file; SocketName if empty.
+	SocketName string
 }
 
 // Server serves one host.
@@ -71,7 +78,7 @@ func NewServer(options Options) *Server {
 // Listen makes the socket below root with the mode that the groups need. The
 // credentials of who connects are checked besides.
 func Listen(ctx context.Context, root string, options Options) (*unixsocket.Listener, error) {
-	listener, err := unixsocket.Listen(ctx, filepath.Join(root, SocketName))
+	listener, err := unixsocket.Listen(ctx, filepath.Join(root, cmp.Or(options.SocketName, SocketName)))
 	if err != nil {
 		return nil, err
 	}

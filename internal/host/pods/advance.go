@@ -37,8 +37,12 @@ func (m *Manager) advance(ctx context.Context, r *run) (again time.Duration, don
 		d := next(r.view(pod, m))
 		r.mu.Unlock()
 		m.tellBackOff(r, d)
-		if err := m.publish(r, writer); err != nil {
-			return 0, false, err
+		// A hold's caller waits for the volumes, and its status before them says
+		// nothing that the new object does not say: it is written after the attempt.
+		if d.Do != actMount || r.spec.Annotations[HolderAnnotation] == "" {
+			if err := m.publish(r, writer); err != nil {
+				return 0, false, err
+			}
 		}
 		switch d.Do {
 		case actNone:

@@ -35,15 +35,25 @@ type Set struct {
 	store  *store.Store
 	queues map[string]*Queue
 	order  []*Queue
-	// stopped is called when Run is over.
-	stopped func()
+	// rest is called after each call of a controller, stopped when Run is over.
+	rest, stopped func()
+
+	mu sync.Mutex
+	// moved is closed and replaced when a call ends or changes were handed out.
+	moved chan struct{}
+	// handed is the watch of the changes that the queues have not got yet.
+	handed store.Watch
 }
 
 // NewSet makes a Set; nothing runs before Run.
 func NewSet(opened *store.Store, controllers ...Controller) *Set {
-	s := &Set{store: opened, queues: map[string]*Queue{}, stopped: func() {}}
+	s := &Set{store: opened, queues: map[string]*Queue{}, rest: func() {}, stopped: func() {}, moved: make(chan struct{})}
 	for _, controller := range controllers {
 		queue := newQueue(controller)
+		queue.rested = func() {
+			s.rest()
+			s.move()
+		}
 		s.queues[controller.Name] = queue
 		s.order = append(s.order, queue)
 	}
@@ -67,10 +77,63 @@ func (s *Set) Retry() {
 // crowd of them, and not while nothing happens. It is set before Run.
 func (s *Set) Rest(quiet time.Duration, do func()) {
 	timer := time.AfterFunc(quiet, do)
-	for _, queue := range s.order {
-		queue.rested = func() { timer.Reset(quiet) }
-	}
+	s.rest = func() { timer.Reset(quiet) }
 	s.stopped = func() { timer.Stop() }
+}
+
+// Await calls done until it reports true: at once, after each call of a
+// controller and after each change that the queues got. It returns the context's
+// error if that ends first.
+func (s *Set) Await(ctx context.Context, done func() bool) error {
+	for {
+		s.mu.Lock()
+		moved := s.moved
+		s.mu.Unlock()
+		if done() {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *Set) move() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.moved)
+	s.moved = make(chan struct{})
+}
+
+// Idle reports whether no call runs or is due. A key that waits for another
+// object, or for its next attempt, does not count. It is false before Run has
+// read which keys there are.
+func (s *Set) Idle() bool {
+	before, idle := s.work()
+	if !idle {
+		return false
+	}
+	s.mu.Lock()
+	pending := s.handed
+	s.mu.Unlock()
+	if changes, err := pending.Poll(); len(changes) > 0 || err != nil {
+		return false
+	}
+	after, idle := s.work()
+	return idle && before == after
+}
+
+// work counts how often a key became due, and reports whether none is at work.
+func (s *Set) work() (count uint64, idle bool) {
+	idle = true
+	for _, queue := range s.order {
+		added, busy := queue.work()
+		count += added
+		idle = idle && !busy
+	}
+	return count, idle
 }
 
 // Run works until the context ends, and returns when no call runs any more.
@@ -85,6 +148,7 @@ func (s *Set) Run(ctx context.Context) error {
 	for _, queue := range s.order {
 		queue.start(ctx)
 	}
+	s.hand(watch)
 	defer func() {
 		for _, queue := range s.order {
 			stops.Go(queue.stop)
@@ -104,7 +168,16 @@ func (s *Set) Run(ctx context.Context) error {
 		for _, change := range changes {
 			s.tell(change)
 		}
+		s.hand(watch)
 	}
+}
+
+// hand notes that the queues have every change before those of the watch.
+func (s *Set) hand(watch *store.Watch) {
+	s.mu.Lock()
+	s.handed = *watch
+	s.mu.Unlock()
+	s.move()
 }
 
 // begin adds every key, and watches from where they were read.

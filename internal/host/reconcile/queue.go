@@ -58,6 +58,8 @@ type Queue struct {
 	items   map[string]*item
 	busy    map[string]int      // running, by lane
 	waiting map[string][]string // keys that are due, by lane, in order
+	// added counts how often a key became due.
+	added uint64
 	// rested is called after each call, outside of everything.
 	rested func()
 	// call is the controller's Do with the context of Run, nil while nothing may begin.
@@ -128,6 +130,7 @@ func (q *Queue) add(key string) {
 			it.timer = nil
 		}
 		it.due = true
+		q.added++
 		lane := q.lane(key)
 		q.waiting[lane] = append(q.waiting[lane], key)
 		q.fill(lane)
@@ -176,6 +179,21 @@ func (q *Queue) State(key string) State {
 		return it.State
 	}
 	return State{}
+}
+
+// Busy reports whether a key is worked on, or is about to be.
+func (q *Queue) Busy(key string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	it := q.items[key]
+	return it != nil && (it.Running || it.due)
+}
+
+// work is the part of Set.work in one queue.
+func (q *Queue) work() (added uint64, busy bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.added, len(q.busy) > 0 || len(q.waiting) > 0 || q.call == nil
 }
 
 func (q *Queue) lane(key string) string {

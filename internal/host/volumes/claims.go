@@ -41,6 +41,10 @@ const noProvisioner = "kubernetes.io/no-provisioner"
 // that name none.
 const defaultClassAnnotation = "storageclass.kubernetes.io/is-default-class"
 
+// SelectedNodeAnnotation on a claim names the node that its volume is for, as a
+// cluster's scheduler sets it: the claim waits for no pod.
+const SelectedNodeAnnotation = "volume.kubernetes.io/selected-node"
+
 // syncClaim brings one claim a step on.
 func (m *Manager) syncClaim(ctx context.Context, key string) (time.Duration, error) {
 	pvc, err := m.claimOf(key)
@@ -77,10 +81,15 @@ func classesOf(pvc *corev1.PersistentVolumeClaim) []string {
 
 // pace slows what the driver will go on to refuse, unless its classes change.
 func pace(err error, classes []string) (time.Duration, error) {
-	if errors.Is(err, backend.ErrInvalid) || errors.Is(err, backend.ErrUnsupported) {
+	if isRefused(err) {
 		return slowRetry, &blocked{error: err, on: classes}
 	}
 	return 0, err
+}
+
+// isRefused reports whether the driver called a request wrong.
+func isRefused(err error) bool {
+	return errors.Is(err, backend.ErrInvalid) || errors.Is(err, backend.ErrUnsupported)
 }
 
 func (m *Manager) claimOf(key string) (pvc *corev1.PersistentVolumeClaim, err error) {
@@ -165,6 +174,9 @@ func (m *Manager) makeVolume(ctx context.Context, pvc *corev1.PersistentVolumeCl
 // delayed tells whether a claim waits for a pod that uses it.
 func (m *Manager) delayed(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (bool, error) {
 	if class == nil || class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
+		return false, nil
+	}
+	if pvc.Annotations[SelectedNodeAnnotation] != "" { // a host has one node
 		return false, nil
 	}
 	pods, err := m.usersOf(pvc, consumes(store.Key(pvc.Namespace, pvc.Name)))

@@ -66,7 +66,7 @@ func (m *Manager) run(resource string, sync func(*Manager, context.Context, stri
 				m.said.drop(who)
 				m.reasons.drop(who)
 			} else {
-				m.reasons.set(who, err.Error())
+				m.reasons.set(who, err)
 			}
 			if errors.Is(err, ErrWaiting) {
 				return again, nil
@@ -79,7 +79,36 @@ func (m *Manager) run(resource string, sync func(*Manager, context.Context, stri
 // Reason is what the last call for an object waited for or failed with, "" if it
 // did neither.
 func (m *Manager) Reason(resource, key string) string {
-	return m.reasons.get(dependency(resource, key))
+	if err := m.reasons.get(dependency(resource, key)); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// Failure is what the last call for an object failed with, if repeating the call
+// does not help (Repeats).
+func (m *Manager) Failure(resource, key string) error {
+	if err := m.reasons.get(dependency(resource, key)); err != nil && !Repeats(err) {
+		return err
+	}
+	return nil
+}
+
+// Repeats reports whether the host may succeed where it failed with err without
+// a change by the user: another object is on its way, or the outcome of a call
+// is uncertain.
+func Repeats(err error) bool {
+	var wait *blocked
+	switch {
+	case isRefused(err):
+		return false
+	case errors.As(err, &wait):
+		return !slices.ContainsFunc(wait.on, func(name string) bool {
+			resource, _, _ := strings.Cut(name, "/")
+			return slices.Contains([]string{"secrets", "storageclasses", "volumeattributesclasses"}, resource)
+		})
+	}
+	return errors.Is(err, ErrWaiting) || errors.Is(err, errUncertain)
 }
 
 // all lists the keys of a resource, and learns their lanes.

@@ -91,7 +91,7 @@ type shared struct {
 	lanes lanes
 	said  memories[string]
 	// reasons are what the last calls for objects waited for or failed with.
-	reasons memories[string]
+	reasons memories[error]
 	tries   memories[tries]
 	polls   memories[poll]
 

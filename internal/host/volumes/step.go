@@ -83,6 +83,20 @@ func (m *Manager) back() retry {
 	return retry{call: claim.CallNode, patience: m.options.UndoPatience, always: true}
 }
 
+// worth reports whether repeating a step that failed with err may help.
+func (r retry) worth(err error) bool {
+	return (r.always || lifecycle.MayRun(r.call, err)) && !errors.Is(err, errStore) && !errors.Is(err, errLocal)
+}
+
+// errUncertain is in the error of a step whose outcome is uncertain: the caller
+// repeats it.
+var errUncertain = errors.New("the outcome is uncertain")
+
+type uncertainStep struct{ error }
+
+func (u *uncertainStep) Is(target error) bool { return target == errUncertain }
+func (u *uncertainStep) Unwrap() error        { return u.error }
+
 // matter is what a step is about.
 type matter struct {
 	label          string // what people call the volume
@@ -110,6 +124,10 @@ func (m *Manager) stepOf(ctx context.Context, of matter, step Step, policy retry
 		report(Retrying, err, "")
 		m.logger.Warn("a step of a volume is repeated", "volume", of.label, "step", string(step), "error", err, "pause", pause)
 	})
+	if err != nil && policy.patience < 0 && policy.worth(err) {
+		report(Retrying, err, "")
+		return &uncertainStep{fmt.Errorf("%s: %s: %w", of.label, step, err)}
+	}
 	if err != nil {
 		report(Failed, err, "")
 		return fmt.Errorf("%s: %s: %w", of.label, step, err)
@@ -135,8 +153,7 @@ func (m *Manager) repeat(ctx context.Context, policy retry, do func(context.Cont
 		if err == nil {
 			return nil
 		}
-		worthIt := policy.always || lifecycle.MayRun(policy.call, err)
-		if policy.patience < 0 || !worthIt || errors.Is(err, errStore) || errors.Is(err, errLocal) || ctx.Err() != nil || time.Since(start)+pause > policy.patience {
+		if policy.patience < 0 || !policy.worth(err) || ctx.Err() != nil || time.Since(start)+pause > policy.patience {
 			return err
 		}
 		again(err, pause)
@@ -153,6 +170,9 @@ func (m *Manager) ask(ctx context.Context, volume string, question func(context.
 	err := m.repeat(ctx, m.onward(claim.CallNode), question, func(err error, pause time.Duration) {
 		m.logger.Warn("the driver does not answer yet", "volume", volume, "error", err, "pause", pause)
 	})
+	if err != nil && m.onward(claim.CallNode).worth(err) {
+		return &uncertainStep{fmt.Errorf("%s: %w", volume, err)}
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", volume, err)
 	}
