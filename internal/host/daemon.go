@@ -60,6 +60,7 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 		Store: h.store, Volumes: h.volumes, Paths: h.paths, BootID: h.bootID, NodeName: h.nodeName(),
 		Private: h.options.Private, Logger: h.options.Logger, Failpoints: h.options.Failpoints, Record: h.journal.Record,
 		Placed: h.placeBinds, Displace: h.removeBinds,
+		Requeue: func(key string) { h.set.Queue(pods.ControllerName).Add(key) },
 	})
 	h.set = reconcile.NewSet(h.store, slices.Concat(h.volumes.Controllers(), h.volumes.NodeControllers(), []reconcile.Controller{h.pods.Controller()})...)
 	if options.Rest != nil {

@@ -147,8 +147,8 @@ func (m *Manager) watch(r *run, name string, process *workload.Process) {
 	})
 }
 
-// ended enters a container's end; the change of the status has the controller
-// look at the pod.
+// ended records a container's end and requeues the pod. The status alone does not
+// do that: it can have the end already, from before the shim had ended.
 func (m *Manager) ended(r *run, name string) {
 	r.mu.Lock()
 	c := r.containers[name]
@@ -170,9 +170,10 @@ func (m *Manager) ended(r *run, name string) {
 		}
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	close(r.changed)
 	r.changed = make(chan struct{})
+	r.mu.Unlock()
+	m.options.Requeue(r.key)
 }
 
 // stop tells the containers to end, and after the grace period makes them. It

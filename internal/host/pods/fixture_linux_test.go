@@ -144,7 +144,7 @@ func newFixtureAt(t *testing.T, root string) *fixture {
 func (f *fixture) run() {
 	f.t.Helper()
 	f.manager = New(Options{
-		Store: f.store, Volumes: f.volumes, Paths: claim.Paths{Root: f.root}, BootID: f.boot, NodeName: "node", Failpoints: f.points,
+		Store: f.store, Volumes: f.volumes, Paths: claim.Paths{Root: f.root}, Requeue: func(key string) { f.set.Queue(ControllerName).Add(key) }, BootID: f.boot, NodeName: "node", Failpoints: f.points,
 		Record: func(n journal.Notice) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

@@ -33,11 +33,13 @@ type ephemerals interface {
 	EnsureEphemeral(ctx context.Context, pod *corev1.Pod) error
 }
 
-// Options of a Manager. Store, Volumes, Paths and BootID are required.
+// Options of a Manager. Store, Volumes, Paths, BootID and Requeue are required.
 type Options struct {
 	Store   *store.Store
 	Volumes Volumes
 	Paths   claim.Paths
+	// Requeue has the controller called for a key of it, at once.
+	Requeue func(key string)
 	// BootID is of the running boot.
 	BootID string
 	// NodeName is this machine's, for the downward API.

@@ -2,6 +2,7 @@ package pods
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -154,6 +155,22 @@ func TestPod_restartBackOff(t *testing.T) {
 	f.until("a", func(p *corev1.Pod) bool { return p.Status.ContainerStatuses[0].RestartCount == 2 })
 	f.delete("a")
 	f.until("a", isGone)
+}
+
+// The state of a container can have its end before its shim has ended. With many
+// containers that end at once, some are seen so by the controller.
+func TestPods_whoseContainersEndAtOnceAreAllStartedAgain(t *testing.T) {
+	f := newFixture(t)
+	f.run()
+	const count = 40
+	for i := range count {
+		f.apply(newPod(fmt.Sprint("p", i), corev1.RestartPolicyOnFailure, shell("main", "exit 1")))
+	}
+	for i := range count {
+		f.until(fmt.Sprint("p", i), func(p *corev1.Pod) bool {
+			return p != nil && len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].RestartCount == 1
+		})
+	}
 }
 
 func TestPod_killsAfterTheGracePeriod(t *testing.T) {
