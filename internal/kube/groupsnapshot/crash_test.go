@@ -25,7 +25,7 @@ func crashAt(t *testing.T, f fixture, point string) {
 	controller := New(f.Env, options())
 	stop := f.Run(f.Env, controller)
 	f.Eventually(func() error {
-		if controller.queue.Failures("a") == 0 {
+		if controller.Failures("a") == 0 {
 			return fmt.Errorf("%s was not passed", point)
 		}
 		return nil
@@ -78,7 +78,7 @@ func TestCrash_whileAGroupIsDeleted(t *testing.T) {
 		t.Run(point, func(t *testing.T) {
 			driver := csidriver.New(driverName)
 			id, members := driver.AddGroup("old", "vol-1", "vol-2")
-			f := prepare(t, driver, group("a", cutAs(id, true, members...)))
+			f := prepare(t, driver, group("a", takenAs(id, true, members...)))
 			f.deleteByUser("a")
 			crashAt(t, f, point)
 			f.stays("a")
@@ -107,7 +107,7 @@ func TestStaleCache_takesNoSnapshotsOfWhatIsGone(t *testing.T) {
 			gone.Finalizers = nil
 			f.Put(gone)
 			f.Delete(gone)
-			if _, err := controller.do(f.Context(), stale); !errors.Is(err, content.ErrGone) {
+			if _, err := controller.Do(f.Context(), stale); !errors.Is(err, content.ErrGone) {
 				t.Errorf("it went on: %v", err)
 			}
 			if calls := f.driver.Calls(); len(calls) > 0 {

@@ -4,44 +4,46 @@ import (
 	"testing"
 
 	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
 )
 
 func TestNext(t *testing.T) {
 	old := existing("g", "m")
 	for name, row := range map[string]struct {
-		content *groupv1.VolumeGroupSnapshotContent
-		want    step
+		object *groupv1.VolumeGroupSnapshotContent
+		want   content.Step
 	}{
-		"new":                                    {group("a"), stepCut},
-		"asked for, no answer":                   {group("a", markedYes), stepCut},
-		"failed":                                 {group("a", failedWith("no")), stepCut},
-		"recorded, marker left":                  {group("a", markedYes, cutAs("g", false, "m")), stepUnmark},
-		"recorded and ready, marker left":        {group("a", markedYes, cutAs("g", true, "m")), stepUnmark},
-		"not ready":                              {group("a", cutAs("g", false, "m")), stepLook},
-		"ready":                                  {group("a", cutAs("g", true, "m")), stepNothing},
-		"static, new":                            {group("a", old), stepLook},
-		"static, not ready":                      {group("a", old, cutAs("g", false, "m")), stepLook},
-		"static, ready":                          {group("a", old, cutAs("g", true, "m")), stepNothing},
-		"deleted by its user":                    {group("a", cutAs("g", true, "m"), deleted, userGone), stepDelete},
-		"deleted before it was ready":            {group("a", cutAs("g", false, "m"), deleted, userGone), stepDelete},
-		"deleted, being created":                 {group("a", markedYes, deleted, userGone), stepCut},
-		"deleted, being created, cannot be held": {group("a", markedYes, deleted, userGone, unfinalized), stepCut},
-		"deleted, recorded, marker left":         {group("a", markedYes, cutAs("g", false, "m"), deleted, userGone), stepUnmark},
-		"deleted before it was asked for":        {group("a", deleted, userGone), stepRelease},
-		"deleted after a final error":            {group("a", failedWith("no"), deleted, userGone), stepRelease},
-		"deleted, to be retained":                {group("a", cutAs("g", true, "m"), deleted, userGone, retain), stepRelease},
-		"deleted, its user is there":             {group("a", cutAs("g", true, "m"), deleted), stepNothing},
-		"new, deleted, its user is there":        {group("a", deleted), stepCut},
-		"new, deleted, cannot be held":           {group("a", deleted, unfinalized), stepNothing},
-		"new, its user is going":                 {group("a", userGone), stepNothing},
-		"asked for, its user is going":           {group("a", markedYes, userGone), stepCut},
-		"static, unbound, deleted":               {group("a", old, unbound, cutAs("g", true, "m"), deleted), stepDelete},
-		"static, unbound, deleted unseen":        {group("a", old, unbound, deleted), stepRelease},
-		"static, bound, deleted":                 {group("a", old, cutAs("g", true, "m"), deleted), stepNothing},
-		"static, bound, deleted by user":         {group("a", old, cutAs("g", true, "m"), deleted, userGone), stepDelete},
-		"static, bound, retained, deleted":       {group("a", old, cutAs("g", true, "m"), deleted, userGone, retain), stepRelease},
+		"new":                                    {group("a"), content.StepCreate},
+		"asked for, no answer":                   {group("a", markedYes), content.StepCreate},
+		"failed":                                 {group("a", failedWith("no")), content.StepCreate},
+		"recorded, marker left":                  {group("a", markedYes, takenAs("g", false, "m")), content.StepUnmark},
+		"recorded and ready, marker left":        {group("a", markedYes, takenAs("g", true, "m")), content.StepUnmark},
+		"not ready":                              {group("a", takenAs("g", false, "m")), content.StepInspect},
+		"ready":                                  {group("a", takenAs("g", true, "m")), content.StepNothing},
+		"static, new":                            {group("a", old), content.StepInspect},
+		"static, not ready":                      {group("a", old, takenAs("g", false, "m")), content.StepInspect},
+		"static, ready":                          {group("a", old, takenAs("g", true, "m")), content.StepNothing},
+		"deleted by its user":                    {group("a", takenAs("g", true, "m"), deleted, userGone), content.StepDelete},
+		"deleted before it was ready":            {group("a", takenAs("g", false, "m"), deleted, userGone), content.StepDelete},
+		"deleted, being created":                 {group("a", markedYes, deleted, userGone), content.StepCreate},
+		"deleted, being created, cannot be held": {group("a", markedYes, deleted, userGone, unfinalized), content.StepCreate},
+		"deleted, recorded, marker left":         {group("a", markedYes, takenAs("g", false, "m"), deleted, userGone), content.StepUnmark},
+		"deleted before it was asked for":        {group("a", deleted, userGone), content.StepRelease},
+		"deleted after a final error":            {group("a", failedWith("no"), deleted, userGone), content.StepRelease},
+		"deleted, to be retained":                {group("a", takenAs("g", true, "m"), deleted, userGone, retain), content.StepRelease},
+		"deleted, its user is there":             {group("a", takenAs("g", true, "m"), deleted), content.StepNothing},
+		"new, deleted, its user is there":        {group("a", deleted), content.StepCreate},
+		"new, deleted, cannot be held":           {group("a", deleted, unfinalized), content.StepNothing},
+		"new, its user is going":                 {group("a", userGone), content.StepNothing},
+		"asked for, its user is going":           {group("a", markedYes, userGone), content.StepCreate},
+		"static, unbound, deleted":               {group("a", old, unbound, takenAs("g", true, "m"), deleted), content.StepDelete},
+		"static, unbound, deleted unseen":        {group("a", old, unbound, deleted), content.StepRelease},
+		"static, bound, deleted":                 {group("a", old, takenAs("g", true, "m"), deleted), content.StepNothing},
+		"static, bound, deleted by user":         {group("a", old, takenAs("g", true, "m"), deleted, userGone), content.StepDelete},
+		"static, bound, retained, deleted":       {group("a", old, takenAs("g", true, "m"), deleted, userGone, retain), content.StepRelease},
 	} {
-		if got := next(row.content); got != row.want {
+		if got := traits().Next(kind{}.View(row.object)); got != row.want {
 			t.Errorf("%s: %s; want %s", name, got, row.want)
 		}
 	}

@@ -98,8 +98,8 @@ func classed(name string) change {
 	return func(o *groupv1.VolumeGroupSnapshotContent) { o.Spec.VolumeGroupSnapshotClassName = &name }
 }
 
-// cutAs records a group snapshot whose members have the given IDs.
-func cutAs(id string, ready bool, members ...string) change {
+// takenAs records a group snapshot whose members have the given IDs.
+func takenAs(id string, ready bool, members ...string) change {
 	return func(o *groupv1.VolumeGroupSnapshotContent) {
 		o.Status = &groupv1.VolumeGroupSnapshotContentStatus{VolumeGroupSnapshotHandle: &id, ReadyToUse: &ready}
 		for _, member := range members {
@@ -217,7 +217,7 @@ func readyAndSettled(o *groupv1.VolumeGroupSnapshotContent) bool { return ready(
 
 func fails(with string) func(*groupv1.VolumeGroupSnapshotContent) bool {
 	return func(o *groupv1.VolumeGroupSnapshotContent) bool {
-		return strings.Contains(shown(o), with) && !ready(o)
+		return strings.Contains(kind{}.View(o).Error, with) && !ready(o)
 	}
 }
 
@@ -271,4 +271,9 @@ func (f fixture) empty() {
 	if groups, snapshots := f.driver.GroupsLeft(), f.driver.SnapshotsLeft(); groups != nil || snapshots != nil {
 		f.t.Errorf("left at the driver: groups %q, snapshots %q", groups, snapshots)
 	}
+}
+
+func marked(o *groupv1.VolumeGroupSnapshotContent) bool {
+	_, ok := o.Annotations[traits().Keys.BeingCreated]
+	return ok
 }

@@ -192,8 +192,8 @@ func TestGroup_errorsAreShownAndRepeated(t *testing.T) {
 				return fails("refused for a test")(o) && marked(o) != row.final
 			})
 			f.happens("Warning GroupSnapshotCreationFailed a", "Failed to create group snapshot", row.code.String())
-			if object := f.becomes("a", "ready", readyAndSettled); shown(object) != "" {
-				t.Errorf("the error stays: %s", shown(object))
+			if object := f.becomes("a", "ready", readyAndSettled); (kind{}).View(object).Error != "" {
+				t.Errorf("the error stays: %s", (kind{}).View(object).Error)
 			}
 			if got := len(f.Events()); got != 1 {
 				t.Errorf("%d events for one and the same error: %q", got, f.Events())
@@ -269,7 +269,7 @@ func TestGroup_deletionNamesAllMembersAndTriesUntilTheDriverAgrees(t *testing.T)
 func TestGroup_policyChangedInTheLastMomentCounts(t *testing.T) {
 	driver := csidriver.New(driverName)
 	id, members := driver.AddGroup("old", "vol-1", "vol-2")
-	cut := cutAs(id, true, members...)
+	cut := takenAs(id, true, members...)
 	f := prepare(t, driver, group("a", userGone, deleted, cut))
 	var changed atomic.Bool
 	f.React("get", "volumegroupsnapshotcontents", func(apiserver.Request) error { // the controller's last look

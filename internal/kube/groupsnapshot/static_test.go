@@ -42,8 +42,8 @@ func TestStatic_thatIsAbsentIsShownAndComes(t *testing.T) {
 	f.becomes("a", "failed", fails("NotFound"))
 	f.happens("Warning GroupSnapshotContentCheckandUpdateFailed a", "Failed to check and update group snapshot content", "id-late")
 	f.driver.AddGroup("late", "vol-1")
-	if object := f.becomes("a", "ready", ready); shown(object) != "" {
-		t.Errorf("the error stays: %s", shown(object))
+	if object := f.becomes("a", "ready", ready); (kind{}).View(object).Error != "" {
+		t.Errorf("the error stays: %s", (kind{}).View(object).Error)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestStatic_withoutKnownMembersIsTheDriversToJudge(t *testing.T) {
 		}
 		return nil
 	}
-	f := start(t, driver, group("a", of("vol-1"), cutAs(id, false)))
+	f := start(t, driver, group("a", of("vol-1"), takenAs(id, false)))
 	object := f.becomes("a", "ready", ready)
 	if infos := object.Status.VolumeSnapshotInfoList; len(infos) != 1 || infos[0].SnapshotHandle != members[0] {
 		t.Errorf("%+v", infos)

@@ -1,8 +1,6 @@
 package groupsnapshot
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -32,7 +30,7 @@ func taken(object *groupv1.VolumeGroupSnapshotContent, group *csi.VolumeGroupSna
 	return status
 }
 
-// infosOf tells of the members, in the order in which they were recorded or
+// infosOf returns the members, in the order in which they were recorded or
 // asked for: a driver may answer in any.
 func infosOf(object *groupv1.VolumeGroupSnapshotContent, group *csi.VolumeGroupSnapshot, now time.Time) []groupv1.VolumeSnapshotInfo {
 	infos := make([]groupv1.VolumeSnapshotInfo, 0, len(group.GetSnapshots()))
@@ -75,27 +73,4 @@ func infoOf(old groupv1.VolumeSnapshotInfo, group *csi.VolumeGroupSnapshot, snap
 		info.RestoreSize = &size
 	}
 	return info
-}
-
-// failed shows a user why a content is not ready, and gives the failure back
-// for the queue.
-func (c *Controller) failed(ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, failure error) (*groupv1.VolumeGroupSnapshotContent, error) {
-	if ctx.Err() != nil || content.Quiet(failure) {
-		return object, failure
-	}
-	problem := content.Problem{Reason: reasonCheck, Message: fmt.Sprintf("Failed to check and update group snapshot content: %v", failure)}
-	if handleOf(object) == "" && !static(object) {
-		problem = content.Problem{Reason: reasonCreation, Message: fmt.Sprintf("Failed to create group snapshot: %v", failure)}
-	}
-	problem.Shown = shown(object)
-	failure = fmt.Errorf("VolumeGroupSnapshotContent %s: %w", object.Name, failure)
-	return c.writer.Show(ctx, object, is(next(object)), problem, c.env.Logger), failure
-}
-
-// shown is the failure that the status has already, "" for none.
-func shown(object *groupv1.VolumeGroupSnapshotContent) string {
-	if object.Status == nil || object.Status.Error == nil || object.Status.Error.Message == nil {
-		return ""
-	}
-	return *object.Status.Error.Message
 }

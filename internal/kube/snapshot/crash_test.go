@@ -26,7 +26,7 @@ func crashAt(t *testing.T, f fixture, point string) {
 	controller := New(f.Env, Options{Poll: fastPoll()})
 	stop := f.Run(f.Env, controller)
 	f.Eventually(func() error {
-		if controller.queue.Failures("a") == 0 {
+		if controller.Failures("a") == 0 {
 			return fmt.Errorf("%s was not passed", point)
 		}
 		return nil
@@ -103,7 +103,7 @@ func TestCrash_whileASnapshotIsDeleted(t *testing.T) {
 		t.Run(point, func(t *testing.T) {
 			driver := csidriver.New(driverName)
 			id := driver.AddSnapshot("old", "vol-a")
-			f := prepare(t, driver, dynamic("a", cutAs(id, true)))
+			f := prepare(t, driver, dynamic("a", takenAs(id, true)))
 			f.deleteByUser("a")
 			crashAt(t, f, point)
 			if !f.exists("a") {
@@ -123,7 +123,7 @@ func TestCrash_whileASnapshotIsDeleted(t *testing.T) {
 func TestStaleCache_takesNoSnapshotOfWhatIsGone(t *testing.T) {
 	for name, shown := range map[string]change{
 		"being created": markedYes,
-		"not ready":     cutAs("id-snapshot-uid-a", false),
+		"not ready":     takenAs("id-snapshot-uid-a", false),
 		"new":           func(*snapshotv1.VolumeSnapshotContent) {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestStaleCache_takesNoSnapshotOfWhatIsGone(t *testing.T) {
 			gone.Finalizers = nil
 			f.Put(gone)
 			f.Delete(gone)
-			if _, err := controller.do(f.Context(), stale); !errors.Is(err, content.ErrGone) {
+			if _, err := controller.Do(f.Context(), stale); !errors.Is(err, content.ErrGone) {
 				t.Errorf("it went on: %v", err)
 			}
 			if got := f.driver.Count("CreateSnapshot"); got != 0 {

@@ -97,7 +97,7 @@ func status(o *snapshotv1.VolumeSnapshotContent) *snapshotv1.VolumeSnapshotConte
 	return o.Status
 }
 
-func cutAs(handle string, ready bool) change {
+func takenAs(handle string, ready bool) change {
 	return func(o *snapshotv1.VolumeSnapshotContent) {
 		status(o).SnapshotHandle, status(o).ReadyToUse = &handle, &ready
 	}
@@ -277,4 +277,9 @@ func (f fixture) insistByUser(name string) {
 	userGone(object)
 	f.Put(object)
 	f.Delete(object)
+}
+
+func marked(o *snapshotv1.VolumeSnapshotContent) bool {
+	_, ok := o.Annotations[traits().Keys.BeingCreated]
+	return ok
 }

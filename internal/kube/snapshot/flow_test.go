@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -82,7 +83,7 @@ func TestContent_isMarkedAndHeldBeforeTheDriverIsAsked(t *testing.T) {
 	driver := csidriver.New(driverName)
 	f := prepare(t, driver, dynamic("a", unfinalized))
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
-		if o := f.get("a"); rpc == "CreateSnapshot" && (!marked(o) || !protected(o) || len(o.Finalizers) != 1) {
+		if o := f.get("a"); rpc == "CreateSnapshot" && (!marked(o) || !slices.Equal(o.Finalizers, []string{traits().Keys.Finalizer})) {
 			t.Errorf("asked for with %+v", o.ObjectMeta)
 		}
 		return nil
@@ -216,11 +217,11 @@ func TestContent_policyChangedInTheLastMomentCounts(t *testing.T) {
 	var changed atomic.Bool
 	f.React("get", "volumesnapshotcontents", func(apiserver.Request) error { // the controller's last look
 		if changed.CompareAndSwap(false, true) {
-			f.Put(dynamic("a", retain, userGone, deleted, cutAs("id-snapshot-uid-a", true)))
+			f.Put(dynamic("a", retain, userGone, deleted, takenAs("id-snapshot-uid-a", true)))
 		}
 		return nil
 	})
-	f.Put(dynamic("a", userGone, deleted, cutAs("id-snapshot-uid-a", true)))
+	f.Put(dynamic("a", userGone, deleted, takenAs("id-snapshot-uid-a", true)))
 	f.Eventually(func() error {
 		list, err := f.Snapshots.SnapshotV1().VolumeSnapshotContents().List(f.Context(), metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {

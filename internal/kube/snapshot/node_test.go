@@ -78,7 +78,7 @@ func TestNode_adoptsASnapshotThatItsDriverHas(t *testing.T) {
 func TestNode_deletesWhatItsDriverHasThoughNothingSaysSo(t *testing.T) {
 	driver := csidriver.New(driverName)
 	id := driver.AddSnapshot("old", "vol-a")
-	f := startOn(t, "n1", driver, dynamic("a", cutAs(id, true), deleted, userGone))
+	f := startOn(t, "n1", driver, dynamic("a", takenAs(id, true), deleted, userGone))
 	f.vanishes("a")
 	if left := driver.SnapshotsLeft(); left != nil {
 		t.Errorf("left at the driver: %q", left)

@@ -47,7 +47,7 @@ func TestStatic_isBelievedWhenTheDriverCannotTell(t *testing.T) {
 	driver := only()
 	f := start(t, driver, staticFor("a", "handle"))
 	object := f.becomes("a", "ready", ready)
-	if handleOf(object) != "handle" || object.Status.RestoreSize != nil || time.Since(takenAt(object)) > time.Minute {
+	if handleOf(object) != "handle" || object.Status.RestoreSize != nil || time.Since((kind{}).View(object).Taken) > time.Minute {
 		t.Errorf("%+v", object.Status)
 	}
 	if calls := driver.Calls(); len(calls) > 0 {
@@ -117,7 +117,7 @@ func TestMember_waitsForItsHandleAndIsLookedUp(t *testing.T) {
 		}
 		return nil
 	})
-	f.Put(dynamic("a", inGroup, cutAs(members[0], false), ofGroup(group)))
+	f.Put(dynamic("a", inGroup, takenAs(members[0], false), ofGroup(group)))
 	f.becomes("a", "ready", ready)
 	if got := driver.Count("ListSnapshots"); got != 2 || driver.Count("CreateSnapshot") != 0 {
 		t.Errorf("calls: %q", driver.Calls())
@@ -126,7 +126,7 @@ func TestMember_waitsForItsHandleAndIsLookedUp(t *testing.T) {
 
 func TestMember_isLeftToItsGroupWhenTheDriverCannotTell(t *testing.T) {
 	driver := only()
-	f := start(t, driver, dynamic("a", inGroup, cutAs("m", false), ofGroup("g")))
+	f := start(t, driver, dynamic("a", inGroup, takenAs("m", false), ofGroup("g")))
 	f.Never(50*time.Millisecond, func() error {
 		if ready(f.get("a")) {
 			return errors.New("it is ready, though nobody said so")
@@ -138,7 +138,7 @@ func TestMember_isLeftToItsGroupWhenTheDriverCannotTell(t *testing.T) {
 func TestMember_deletedLosesItsFinalizerOnly(t *testing.T) {
 	driver := csidriver.New(driverName)
 	group, members := driver.AddGroup("g", "vol-a")
-	f := start(t, driver, dynamic("a", inGroup, cutAs(members[0], true), ofGroup(group)))
+	f := start(t, driver, dynamic("a", inGroup, takenAs(members[0], true), ofGroup(group)))
 	f.deleteByUser("a")
 	f.vanishes("a")
 	if calls := driver.Calls(); len(calls) > 0 {

@@ -9,16 +9,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
-// View is what of a content decides whether a change of it is worth a look.
-type View struct {
-	Meta  metav1.ObjectMeta
-	Spec  any
-	Ready bool
-}
-
-// Matters tells whether a change is worth a look. What this controller writes
-// itself is not: the status, the finalizers and its own annotations. Becoming
-// ready is, also when somebody else says so, since a deletion may wait for it.
+// Matters reports whether a change needs a step. What this controller writes
+// itself does not: the status, the finalizers and its own annotations.
+// Becoming ready does, also when another controller wrote it, since a deletion may
+// wait for it.
 func Matters(old, changed View, own string) bool {
 	if old.Meta.ResourceVersion == changed.Meta.ResourceVersion {
 		return true // told again, not changed

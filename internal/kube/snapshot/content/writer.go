@@ -1,5 +1,6 @@
-// Package content is what contents of single and of group snapshots have in
-// common: how they are marked, written, waited for and owned.
+// Package content serves VolumeSnapshotContents and VolumeGroupSnapshotContents:
+// it decides each step of a content, makes the driver's calls through its Kind, and
+// records the outcome. Packages snapshot and groupsnapshot are the two kinds.
 package content
 
 import (

@@ -1,0 +1,121 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
+	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
+)
+
+// errAbsent: the driver does not know the snapshot that a content is about.
+var errAbsent = errors.New("the driver has no such snapshot")
+
+// Inspect asks for a snapshot that another call created. A driver without calls
+// for single snapshots is believed to have the ones that an administrator names;
+// a group's members are served through the group.
+func (k kind) Inspect(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, class func() (claim.SnapshotClass, error)) (map[string]any, error) {
+	offered, err := k.env.CSI.ControllerCapabilities(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !offered.ListSnapshots && !offered.GetSnapshot {
+		if !static(object) {
+			return nil, nil
+		}
+		return taken(object, &csi.Snapshot{SnapshotId: desired(object), ReadyToUse: true}, true), nil
+	}
+	snapshot, err := k.find(ctx, object, offered, class)
+	if err != nil {
+		return nil, err
+	}
+	return taken(object, snapshot, true), nil
+}
+
+func (k kind) Here(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, class func() (claim.SnapshotClass, error)) (bool, error) {
+	offered, err := k.env.CSI.ControllerCapabilities(ctx)
+	if err != nil || !offered.ListSnapshots && !offered.GetSnapshot {
+		return false, err
+	}
+	_, err = k.find(ctx, object, offered, class)
+	if errors.Is(err, errAbsent) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// find asks the driver. ListSnapshots comes first: drivers that were written for
+// csi-snapshotter serve it.
+func (k kind) find(
+	ctx context.Context, object *snapshotv1.VolumeSnapshotContent, offered client.ControllerCapabilities, class func() (claim.SnapshotClass, error),
+) (*csi.Snapshot, error) {
+	secrets, err := k.inspectSecret(ctx, object, class)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := k.env.Call(ctx)
+	defer cancel()
+	find := k.list
+	if !offered.ListSnapshots {
+		find = k.get
+	}
+	snapshot, err := find(ctx, desired(object), secrets)
+	if err == nil {
+		err = check(object, snapshot)
+	}
+	return snapshot, err
+}
+
+func (k kind) get(ctx context.Context, id string, secrets map[string]string) (*csi.Snapshot, error) {
+	snapshot, err := k.env.CSI.GetSnapshot(ctx, &csi.GetSnapshotRequest{SnapshotId: id, Secrets: secrets})
+	if errors.Is(err, backend.ErrNotFound) {
+		return nil, fmt.Errorf("%w: %w", errAbsent, err)
+	}
+	return snapshot, err
+}
+
+// list finds the snapshot also in the answer of a driver that ignores the filter.
+func (k kind) list(ctx context.Context, id string, secrets map[string]string) (*csi.Snapshot, error) {
+	request := &csi.ListSnapshotsRequest{SnapshotId: id, Secrets: secrets}
+	for {
+		answer, err := k.env.CSI.ListSnapshots(ctx, request)
+		if errors.Is(err, backend.ErrNotFound) { // not CSI, but some drivers' way to say so
+			return nil, fmt.Errorf("%w: %w", errAbsent, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range answer.GetEntries() {
+			if entry.GetSnapshot().GetSnapshotId() == id {
+				return entry.GetSnapshot(), nil
+			}
+		}
+		if answer.GetNextToken() == "" || answer.GetNextToken() == request.GetStartingToken() {
+			return nil, fmt.Errorf("%w: ListSnapshots does not show %q", errAbsent, id)
+		}
+		request.StartingToken = answer.GetNextToken()
+	}
+}
+
+// inspectSecret reads the secret of the class. Contents of members name no class;
+// snapshot-controller gives them the group's secret.
+func (k kind) inspectSecret(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, class func() (claim.SnapshotClass, error)) (map[string]string, error) {
+	if member(object) && !static(object) {
+		return content.Secret(ctx, k.env, claim.VolumeSnapshotKeys(), object.Annotations)
+	}
+	parsed, err := class()
+	if err != nil {
+		return nil, err
+	}
+	reference, err := parsed.LookSecret(names(object).Tokens())
+	if err != nil {
+		return nil, err
+	}
+	return k.env.Secret(ctx, reference)
+}

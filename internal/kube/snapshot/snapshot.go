@@ -1,0 +1,126 @@
+// Package snapshot serves a driver's VolumeSnapshotContents, as csi-snapshotter
+// does: it asks the driver for the snapshots that snapshot-controller wants,
+// reports when they are ready, and deletes them. It never sees a VolumeSnapshot.
+//
+// The content is the intent: before the driver is asked for a snapshot the
+// content is marked, and it cannot go before the answer is recorded on it. So
+// each snapshot has a content that leads to it, whenever the process ends.
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
+)
+
+// Options are those of package content.
+type Options = content.Options
+
+// Controller is the snapshot controller of one driver.
+type Controller = content.Controller[*snapshotv1.VolumeSnapshotContent]
+
+// kind is VolumeSnapshotContent.
+type kind struct {
+	env     *cluster.Env
+	classes *cluster.Store[*snapshotv1.VolumeSnapshotClass]
+}
+
+// New makes the controller and asks the caches for what it reads. Nothing is
+// written or called before Run.
+func New(env *cluster.Env, o Options) *Controller {
+	return content.New(env, traits(), kind{env, env.Set.SnapshotClasses()},
+		env.Set.Contents(), env.Snapshots.SnapshotV1().VolumeSnapshotContents(), o)
+}
+
+func traits() content.Traits {
+	return content.Traits{
+		Kind: "VolumeSnapshotContent", ClassKind: "VolumeSnapshotClass", Noun: "snapshot", Failpoints: "snapshot",
+		Queue: "csi-snapshotter-content", Group: snapshotv1.SchemeGroupVersion,
+		Resources:      []string{"volumesnapshotcontents", "volumesnapshotclasses"},
+		Keys:           claim.VolumeSnapshotKeys(),
+		ReasonCreation: "SnapshotCreationFailed", ReasonCheck: "SnapshotContentCheckandUpdateFailed", ReasonDelete: "SnapshotDeleteError",
+		Cleared:    []string{"snapshotHandle", "readyToUse", "creationTime", "restoreSize"},
+		ParseClass: claim.ParseSnapshotClass, Name: claim.Naming.SnapshotName, Metadata: claim.SnapshotNames.Metadata,
+	}
+}
+
+func (k kind) Class(name string) (driver string, parameters map[string]string, found bool) {
+	class, found := k.classes.Get(name)
+	if !found {
+		return "", nil, false
+	}
+	return class.Driver, class.Parameters, true
+}
+
+func (k kind) Able(ctx context.Context) error {
+	offered, err := k.env.CSI.ControllerCapabilities(ctx)
+	if err == nil && !offered.Snapshots {
+		err = fmt.Errorf("the driver %s takes no snapshots (it lacks CREATE_DELETE_SNAPSHOT)", k.env.Driver)
+	}
+	return err
+}
+
+func (k kind) Create(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, request content.Request, secrets map[string]string) (map[string]any, error) {
+	snapshot, err := k.env.CSI.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{
+		SourceVolumeId: *object.Spec.Source.VolumeHandle, Name: request.Name, Parameters: request.Parameters, Secrets: secrets,
+	})
+	if err == nil {
+		err = check(object, snapshot)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return taken(object, snapshot, false), nil
+}
+
+// check returns an error for an answer that contradicts the content. The outcome is
+// unknown then: the snapshot may exist.
+func check(object *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot) error {
+	id, source := snapshot.GetSnapshotId(), object.Spec.Source.VolumeHandle
+	switch {
+	case id == "":
+		return errors.New("the driver answered without a snapshot_id")
+	case desired(object) != "" && desired(object) != id:
+		return fmt.Errorf("the driver answered with snapshot %q; this content is about %q", id, desired(object))
+	case source != nil && snapshot.GetSourceVolumeId() != "" && snapshot.GetSourceVolumeId() != *source:
+		return fmt.Errorf("the driver answered with snapshot %q of volume %q; asked for was one of %q", id, snapshot.GetSourceVolumeId(), *source)
+	case snapshot.GetSizeBytes() < 0:
+		return fmt.Errorf("the driver answered that snapshot %q has %d bytes", id, snapshot.GetSizeBytes())
+	}
+	return nil
+}
+
+func (k kind) Delete(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, secrets map[string]string) error {
+	return k.env.CSI.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: handleOf(object), Secrets: secrets})
+}
+
+// taken is the status of a content whose snapshot exists. What was recorded at
+// the first answer stays; a creation time that the driver leaves out is now.
+// Only an
+// inspected snapshot has a group: those that this controller creates belong to none.
+func taken(object *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot, inspected bool) map[string]any {
+	status := map[string]any{
+		"snapshotHandle": snapshot.GetSnapshotId(),
+		"readyToUse":     snapshot.GetReadyToUse(),
+		"error":          nil,
+	}
+	old := object.Status
+	if old == nil || old.CreationTime == nil {
+		status["creationTime"] = content.Taken(snapshot.GetCreationTime(), time.Now()).UnixNano()
+	}
+	if size := snapshot.GetSizeBytes(); size > 0 && (old == nil || old.RestoreSize == nil) {
+		status["restoreSize"] = size
+	}
+	if group := snapshot.GetGroupSnapshotId(); inspected && group != "" && (old == nil || old.VolumeGroupSnapshotHandle == nil) {
+		status["volumeGroupSnapshotHandle"] = group
+	}
+	return status
+}
