@@ -74,7 +74,7 @@ stats: bin/holdfast
 	@$(GO) run ./test/stats -binary bin/holdfast
 
 # The packages where goroutines meet, once more under the race detector.
-RACE := ./internal/keylock ./internal/batch ./internal/operation ./internal/csi/... ./internal/linux/... \
+RACE := ./internal/concurrency ./internal/csi/... ./internal/linux/... \
 	./internal/csiproxy/... ./internal/policy/... ./internal/backend/guard ./internal/backend/ebs/... \
 	./internal/node/... ./internal/kube/... ./internal/host/... ./proto/... ./simulation/...
 .PHONY: race

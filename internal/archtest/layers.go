@@ -14,9 +14,9 @@ import (
 // below alone. The longest name that fits a package is its room.
 func Layers() [][]string {
 	return [][]string{
-		{"internal/batch", "internal/durable", "internal/failpoint", "internal/keylock", "internal/logformat", "internal/sample"},
+		{"internal/concurrency", "internal/durable", "internal/failpoint", "internal/logformat", "internal/sample"},
 		{"internal/backend"}, // the seam
-		{"internal/linux", "internal/operation"},
+		{"internal/linux"},
 		{"internal/claim", "internal/csi/message", "internal/csi/statuscode", "internal/telemetry"},
 		{"internal/csiproxy", "proto/csiproxy"},
 		{"internal/unixsocket"},

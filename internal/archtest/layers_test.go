@@ -40,7 +40,7 @@ func TestLayerOf_takesTheLongestName(t *testing.T) {
 }
 
 func TestUpward_countsEachRoomOnce(t *testing.T) {
-	got := Upward("internal/backend/local", []string{"internal/node/a", "internal/node/b", "internal/keylock", "internal/backend", "internal/host/store"})
+	got := Upward("internal/backend/local", []string{"internal/node/a", "internal/node/b", "internal/concurrency", "internal/backend", "internal/host/store"})
 	if want := []Arrow{{"internal/backend/local", "internal/node"}, {"internal/backend/local", "internal/host"}}; !slices.Equal(got, want) {
 		t.Errorf("got %v; want %v", got, want)
 	}

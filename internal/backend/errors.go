@@ -1,6 +1,10 @@
 package backend
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
+)
 
 // Sentinel errors: what went wrong, in the words of storage rather than of gRPC.
 // Code below the driver wraps one of these with %w; the driver maps each to one
@@ -14,7 +18,7 @@ var (
 	// ErrExists: the name or path is taken by something incompatible (ALREADY_EXISTS).
 	ErrExists = errors.New("already exists")
 	// ErrBusy: another operation holds the same key; repeat later (ABORTED).
-	ErrBusy = errors.New("operation pending")
+	ErrBusy = concurrency.ErrBusy
 	// ErrStaleToken: a paging token this backend did not issue (ABORTED).
 	ErrStaleToken = errors.New("invalid paging token")
 	// ErrInUse: the thing is in use and the operation needs it idle (FAILED_PRECONDITION).

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube"
 	"github.com/holdfast-csi/holdfast/internal/kube/live"
@@ -107,11 +108,7 @@ func (s *sidecarsProcess) driverName(ctx context.Context) string {
 		if !told {
 			s.flags.logger.InfoContext(ctx, "waiting for the driver", "socket", s.flags.address, "error", err)
 		}
-		timer := time.NewTimer(meetingPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if concurrency.Sleep(ctx, meetingPause) != nil {
 			return ""
 		}
 	}

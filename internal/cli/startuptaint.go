@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/csi/server"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/taint"
@@ -66,17 +67,13 @@ func (d *driverProcess) removeStartupTaint(ctx context.Context) error {
 // waitForID asks again and again who this machine is: what cannot be told now
 // keeps the kubelet from registering the driver, too, and is no reason to end.
 func (d *driverProcess) waitForID(ctx context.Context) (id string, known bool) {
-	tick := time.NewTicker(idPause)
-	defer tick.Stop()
 	for {
 		info, err := d.engine.Info(ctx)
 		if err == nil {
 			return info.ID, true
 		}
 		d.config.logger.DebugContext(ctx, "the startup taint stays: the node does not know itself", "error", err)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if concurrency.Sleep(ctx, idPause) != nil {
 			return "", false
 		}
 	}

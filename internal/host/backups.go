@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 )
 
@@ -42,12 +43,8 @@ func (h *Host) keepBackups(ctx context.Context) {
 		} else {
 			retry = 0
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if concurrency.Sleep(ctx, pause) != nil {
 			return
-		case <-timer.C:
 		}
 		h.backUp(ctx)
 	}

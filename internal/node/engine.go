@@ -18,11 +18,11 @@ import (
 	"strings"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/linux/command"
 	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
-	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // Options are what an Engine is made of.
@@ -52,8 +52,17 @@ type Engine struct {
 	paths      *mount.Resolver
 	filesystem []string
 	block      bool
-	calls      *operation.Runner
+	calls      *concurrency.Runner
 }
+
+// The keys of an engine's locks: one for a volume and one for a target path. Two
+// calls of Unpublish for one volume may run at once, as the kubelet's do.
+
+// VolumeKey is the key of a volume.
+func VolumeKey(id string) string { return "volume " + id }
+
+// TargetKey is the key of a target path.
+func TargetKey(path string) string { return "target " + path }
 
 // New makes an Engine. Call Recover before the first request.
 func New(o Options) (*Engine, error) {
@@ -72,7 +81,7 @@ func New(o Options) (*Engine, error) {
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
-	e.calls = operation.New(e.log)
+	e.calls = concurrency.NewRunner(e.log)
 	if len(e.filesystem) == 0 {
 		e.filesystem = fs.Supported()
 	}

@@ -7,9 +7,9 @@ import (
 	"slices"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
-	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // ExpandRequest asks this machine to follow a volume that has grown.
@@ -40,8 +40,8 @@ func (e *Engine) Expand(ctx context.Context, r ExpandRequest) (int64, error) {
 	if err := r.Range.Check(); err != nil {
 		return 0, err
 	}
-	keys := []string{operation.VolumeKey(r.VolumeID)}
-	return operation.Result(ctx, e.calls, "expand volume "+r.VolumeID, keys, func(ctx context.Context) (int64, error) {
+	keys := []string{VolumeKey(r.VolumeID)}
+	return concurrency.RunResult(ctx, e.calls, "expand volume "+r.VolumeID, keys, func(ctx context.Context) (int64, error) {
 		return e.expand(ctx, r)
 	})
 }

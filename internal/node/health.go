@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
-	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // Reasons of the problems that the engine finds by itself.
@@ -63,7 +63,7 @@ func (e *Engine) VolumeHealth(ctx context.Context, volumeID, volumePath, staging
 		}
 	}
 	key := "health " + volumeID + " " + volumePath
-	found, err := operation.Result(ctx, e.calls, "health of volume "+volumeID, []string{key}, func(ctx context.Context) ([]backend.HealthProblem, error) {
+	found, err := concurrency.RunResult(ctx, e.calls, "health of volume "+volumeID, []string{key}, func(ctx context.Context) ([]backend.HealthProblem, error) {
 		return e.examine(ctx, volumeID, paths)
 	})
 	if errors.Is(err, context.DeadlineExceeded) {

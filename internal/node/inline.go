@@ -10,7 +10,6 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
-	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // The keys of the orchestrator in a volume context. With podInfoOnMount the
@@ -318,7 +317,7 @@ func (e *Engine) Recover(ctx context.Context) error {
 		return fmt.Errorf("recover inline volumes: %w", err)
 	}
 	for _, volume := range volumes {
-		keys := []string{operation.VolumeKey(volume.Handle), operation.TargetKey(volume.Target)}
+		keys := []string{VolumeKey(volume.Handle), TargetKey(volume.Target)}
 		err := e.calls.Run(ctx, "recover inline volume "+volume.Handle, keys, func(ctx context.Context) error {
 			return e.recoverInline(ctx, ephemeral, volume)
 		})

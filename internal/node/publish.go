@@ -9,7 +9,6 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
-	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // PublishRequest asks to show a staged volume, or a new inline volume, at a
@@ -49,7 +48,7 @@ func (e *Engine) Publish(ctx context.Context, r PublishRequest) error {
 	} else if err := e.checkStagingPath(r); err != nil {
 		return err
 	}
-	keys := []string{operation.VolumeKey(r.VolumeID), operation.TargetKey(r.TargetPath)}
+	keys := []string{VolumeKey(r.VolumeID), TargetKey(r.TargetPath)}
 	return e.calls.Run(ctx, "publish volume "+r.VolumeID, keys, do)
 }
 

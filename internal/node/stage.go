@@ -8,7 +8,6 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
-	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // StageRequest asks to make a volume ready on this machine.
@@ -38,7 +37,7 @@ func (e *Engine) Stage(ctx context.Context, r StageRequest) error {
 	if err != nil {
 		return err
 	}
-	return e.calls.Run(ctx, "stage volume "+r.VolumeID, []string{operation.VolumeKey(r.VolumeID)}, func(ctx context.Context) error {
+	return e.calls.Run(ctx, "stage volume "+r.VolumeID, []string{VolumeKey(r.VolumeID)}, func(ctx context.Context) error {
 		if r.Capability.Block {
 			return e.stageBlock(ctx, r)
 		}

@@ -6,9 +6,9 @@ import (
 	"fmt"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/linux/fs"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
-	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // Usage counts bytes or inodes.
@@ -37,7 +37,7 @@ func (e *Engine) Stats(ctx context.Context, volumeID, volumePath, _ string) (Sta
 	}
 	// Asking a dead device again only adds a stuck call: one at a time.
 	key := "stats " + volumeID + " " + volumePath
-	return operation.Result(ctx, e.calls, "stats of volume "+volumeID, []string{key}, func(ctx context.Context) (Stats, error) {
+	return concurrency.RunResult(ctx, e.calls, "stats of volume "+volumeID, []string{key}, func(ctx context.Context) (Stats, error) {
 		return e.measure(ctx, volumeID, volumePath)
 	})
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
-	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // Unpublish takes the volume away from the target path and removes the path.
@@ -21,10 +20,10 @@ func (e *Engine) Unpublish(ctx context.Context, volumeID, targetPath string) err
 	if err := e.paths.CheckPath("target_path", targetPath); err != nil {
 		return err
 	}
-	keys := []string{operation.TargetKey(targetPath)}
+	keys := []string{TargetKey(targetPath)}
 	inline := inlineHandle.MatchString(volumeID)
 	if inline {
-		keys = append(keys, operation.VolumeKey(volumeID))
+		keys = append(keys, VolumeKey(volumeID))
 	}
 	return e.calls.Run(ctx, "unpublish volume "+volumeID, keys, func(ctx context.Context) error {
 		if inline {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
-	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // Unstage undoes Stage and everything that an interrupted Stage left. A path
@@ -23,7 +22,7 @@ func (e *Engine) Unstage(ctx context.Context, volumeID, stagingPath string) erro
 	if err := e.paths.CheckPath("staging_target_path", stagingPath); err != nil {
 		return err
 	}
-	return e.calls.Run(ctx, "unstage volume "+volumeID, []string{operation.VolumeKey(volumeID)}, func(ctx context.Context) error {
+	return e.calls.Run(ctx, "unstage volume "+volumeID, []string{VolumeKey(volumeID)}, func(ctx context.Context) error {
 		return e.unstage(ctx, volumeID, stagingPath)
 	})
 }

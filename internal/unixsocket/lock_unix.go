@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // lockPatience is how long another process may look after its own socket in
@@ -34,11 +36,9 @@ func lockDirectory(ctx context.Context, directory string) (unlock func(), err er
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			break
 		}
-		select {
-		case <-ctx.Done():
+		if err := concurrency.Sleep(ctx, 10*time.Millisecond); err != nil {
 			_ = handle.Close()
-			return nil, fmt.Errorf("directory %s is locked by another process: %w", directory, ctx.Err())
-		case <-time.After(10 * time.Millisecond):
+			return nil, fmt.Errorf("directory %s is locked by another process: %w", directory, err)
 		}
 	}
 	_ = handle.Close()

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 )
 
@@ -193,10 +194,8 @@ func isServed(ctx context.Context, most int, dial func(context.Context) error) (
 		case attempt == most:
 			return false, nil
 		}
-		select {
-		case <-ctx.Done():
-			return false, ctx.Err()
-		case <-time.After(redialAfter):
+		if err := concurrency.Sleep(ctx, redialAfter); err != nil {
+			return false, err
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 const maximumBody = 1 << 20 // bytes of a request
@@ -62,7 +64,7 @@ func (c *call) answer() (any, error) {
 		return nil, err
 	}
 	delay := c.server.draw(c.knobs.latency(c.action))
-	if err := sleep(c.r.Context(), delay/2); err != nil {
+	if err := concurrency.Sleep(c.r.Context(), delay/2); err != nil {
 		return nil, err
 	}
 	fault := c.server.faults.hit(c.action, c.server.now(), c.names)
@@ -70,7 +72,7 @@ func (c *call) answer() (any, error) {
 		c.entry.Fault = fault.ID
 	}
 	answer, err := c.execute(wanted, fault)
-	if wait := sleep(c.r.Context(), delay-delay/2); wait != nil {
+	if wait := concurrency.Sleep(c.r.Context(), delay-delay/2); wait != nil {
 		return nil, wait
 	}
 	if err == nil || c.entry.Executed {
@@ -227,19 +229,4 @@ func attempt(header string) int {
 		}
 	}
 	return 0
-}
-
-// sleep waits for d, or less long when ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // Headers of the instance metadata service, version 2.
@@ -55,7 +57,7 @@ func (s *Server) ServeMetadata(ctx context.Context, listener net.Listener, handl
 
 func (m *metadata) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	knobs := m.server.Knobs().Metadata
-	if sleep(r.Context(), m.server.draw(knobs.Latency)) != nil {
+	if concurrency.Sleep(r.Context(), m.server.draw(knobs.Latency)) != nil {
 		panic(http.ErrAbortHandler)
 	}
 	instance := m.instance(r)

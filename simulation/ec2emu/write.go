@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
@@ -46,7 +47,7 @@ func (c *call) write(answer any, err error) {
 	if flusher, ok := c.w.(http.Flusher); ok {
 		flusher.Flush()
 	}
-	if sleep(c.r.Context(), delay) != nil {
+	if concurrency.Sleep(c.r.Context(), delay) != nil {
 		panic(http.ErrAbortHandler)
 	}
 	_, _ = c.w.Write(body[half:])

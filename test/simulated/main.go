@@ -19,6 +19,8 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
+
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 func main() {
@@ -69,12 +71,5 @@ func wait(ctx context.Context, rpc string, latency time.Duration) error {
 	if latency <= 0 || rpc == "Probe" || strings.HasPrefix(rpc, "GetPlugin") || strings.HasSuffix(rpc, "GetCapabilities") || rpc == "NodeGetInfo" {
 		return nil
 	}
-	timer := time.NewTimer(latency)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return concurrency.Sleep(ctx, latency)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // devicePath is the key of the publish context, that of the AWS EBS CSI driver.
@@ -103,10 +104,8 @@ func (c *Controller) awaitInitialized(ctx context.Context, v cloud.Volume, use a
 		say(fmt.Sprintf("volume %s is being initialized from snapshot %s (%d %%), which its StorageClass wants before it is attached",
 			v.ID, v.SnapshotID, status.InitializationProgress))
 		wait := min(max(status.Remaining, initializationFirst), initializationMost)
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(wait):
+		if err := concurrency.Sleep(ctx, wait); err != nil {
+			return err
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu"
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
@@ -189,7 +190,7 @@ const leaseLost = 2 * time.Second
 // kill ends one controller after the other and starts a new one in its place.
 func (c *chaos) kill(ctx context.Context) {
 	random := rand.New(rand.NewPCG(c.seed, 1<<32))
-	for pause(ctx, time.Duration(1+random.IntN(20))*time.Second) {
+	for concurrency.Sleep(ctx, time.Duration(1+random.IntN(20))*time.Second) == nil {
 		i := random.IntN(len(c.running))
 		c.of(i).stop()
 		time.Sleep(leaseLost)
@@ -204,12 +205,12 @@ func (c *chaos) kill(ctx context.Context) {
 // volumes for long is stopped and started again.
 func (c *chaos) operate(ctx context.Context) {
 	w := c.emulator.World()
-	for i := 0; pause(ctx, 10*time.Minute); i++ {
+	for i := 0; concurrency.Sleep(ctx, 10*time.Minute) == nil; i++ {
 		id := c.nodes[i%len(c.nodes)]
 		if err := w.StopInstance(id); err != nil {
 			c.Error(err)
 		}
-		pause(ctx, 5*time.Second)
+		_ = concurrency.Sleep(ctx, 5*time.Second)
 		if err := w.StartInstance(id); err != nil {
 			c.Error(err)
 		}
@@ -227,21 +228,10 @@ func (c *chaos) revoke(ctx context.Context) {
 			c.Error(err)
 		}
 	}
-	for pause(ctx, time.Duration(1+random.IntN(10))*time.Minute) {
+	for concurrency.Sleep(ctx, time.Duration(1+random.IntN(10))*time.Minute) == nil {
 		set("*")
-		pause(ctx, time.Duration(10+random.IntN(110))*time.Minute)
+		_ = concurrency.Sleep(ctx, time.Duration(10+random.IntN(110))*time.Minute)
 		set()
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -321,7 +311,7 @@ func (c *chaos) until(ctx context.Context, by caller, what string, call func(con
 			c.Errorf("%s is not done after %v: %v", what, patience, err)
 			return fmt.Errorf("given up: %w", err)
 		}
-		pause(ctx, wait)
+		_ = concurrency.Sleep(ctx, wait)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // CreateSnapshot has no client token, and EC2 does not show at once what it
@@ -132,7 +133,7 @@ func (c *Controller) planSnapshot(ctx context.Context, spec backend.SnapshotSpec
 func (c *Controller) outwait(ctx context.Context, name string) (cloud.Snapshot, bool, error) {
 	until := c.cuts.doubt(name, c.settling)
 	for time.Now().Before(until) {
-		if err := sleep(ctx, min(lookAgain, time.Until(until))); err != nil {
+		if err := concurrency.Sleep(ctx, min(lookAgain, time.Until(until))); err != nil {
 			return cloud.Snapshot{}, false, err
 		}
 		if s, found, err := c.snapshotNamed(ctx, name); found || err != nil {
@@ -159,7 +160,7 @@ func (c *Controller) cut(ctx context.Context, name string, in cloud.CreateSnapsh
 				return s, lookup
 			}
 		case cloud.Code(err) == "SnapshotCreationPerVolumeRateExceeded" && hasTime(ctx, perVolumeRate):
-			if err := sleep(ctx, perVolumeRate); err != nil {
+			if err := concurrency.Sleep(ctx, perVolumeRate); err != nil {
 				return cloud.Snapshot{}, err
 			}
 		default:
@@ -192,15 +193,4 @@ func (c *Controller) converge(ctx context.Context, name string, made cloud.Snaps
 		return cloud.Snapshot{}, fmt.Errorf("delete snapshot %s, made beside the older %s of the same name: %w", made.ID, oldest.ID, err)
 	}
 	return oldest, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/guard"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
@@ -93,7 +94,7 @@ func (l *life) createByHand(ctx context.Context) bool {
 		return false
 	}
 	l.id, l.size = made.VolumeID, 20*gibibyte
-	for l.emulator.World().Ended(world.CreateTransition, l.id).IsZero() && pause(ctx, time.Second) {
+	for l.emulator.World().Ended(world.CreateTransition, l.id).IsZero() && concurrency.Sleep(ctx, time.Second) == nil {
 	}
 	return true
 }
@@ -174,7 +175,7 @@ func (l *life) changeOfMind(ctx context.Context, node string) {
 	var first sync.WaitGroup
 	other := l.caller()
 	first.Go(func() { _ = l.once(ctx, other, l.attach(node)) })
-	pause(ctx, jitter(l.random))
+	_ = concurrency.Sleep(ctx, jitter(l.random))
 	_ = l.once(ctx, l.caller(), l.detach(node))
 	first.Wait()
 	if l.until(ctx, l.caller(), "detach "+l.id+" from "+node, l.detach(node)) == nil {

@@ -12,14 +12,14 @@ import (
 	"fmt"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/keylock"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // Guard is a Controller with the common rules around it.
 type Guard struct {
 	controller backend.Controller
 	traits     backend.Traits
-	locks      keylock.Locks
+	locks      concurrency.Locks
 }
 
 // New wraps a controller.
@@ -88,7 +88,7 @@ func (g *Guard) share(busy, key string) (func(), error) {
 	return unlock, nil
 }
 
-// The keys of keylock: names are those of the CO, IDs those of the backend.
+// The keys of locks: names are those of the CO, IDs those of the backend.
 func volumeName(name string) string   { return "volume name " + name }
 func volumeID(id string) string       { return "volume " + id }
 func snapshotName(name string) string { return "snapshot name " + name }

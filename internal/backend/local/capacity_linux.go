@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // admit books room for what is about to be made. While there is ample room the
@@ -64,10 +65,8 @@ func (p *Pool) promiseSettled(ctx context.Context, id string, bytes int64) (free
 	if err := unix.Syncfs(descriptor(p.top)); err != nil {
 		return 0, false, err
 	}
-	select {
-	case <-time.After(settlingPause):
-	case <-ctx.Done():
-		return 0, false, ctx.Err()
+	if err := concurrency.Sleep(ctx, settlingPause); err != nil {
+		return 0, false, err
 	}
 	return p.promiseObserved(ctx, id, bytes)
 }

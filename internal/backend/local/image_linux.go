@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/durable"
 	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 	"github.com/holdfast-csi/holdfast/internal/linux/fs"
@@ -76,10 +77,8 @@ func awaitFlock(ctx context.Context, file *os.File) error {
 		if !errors.Is(err, backend.ErrBusy) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(10 * time.Millisecond):
+		if err := concurrency.Sleep(ctx, 10*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
@@ -180,10 +181,8 @@ func loopsInUse(ctx context.Context, data *os.File) ([]blockdev.Loop, error) {
 		if err != nil || !leaving {
 			return loops, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(pause):
+		if err := concurrency.Sleep(ctx, pause); err != nil {
+			return nil, err
 		}
 	}
 }

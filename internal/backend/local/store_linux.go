@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/durable"
 )
 
@@ -100,10 +101,8 @@ func (p *Pool) wait(ctx context.Context, entry string, how int) (*hold, error) {
 		if !errors.Is(err, backend.ErrBusy) || try == tries {
 			return held, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(pause):
+		if err := concurrency.Sleep(ctx, pause); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -15,14 +15,14 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
-	"github.com/holdfast-csi/holdfast/internal/keylock"
 )
 
 // Operations are shared by all versions that one process serves, so that calls
 // of different versions know of each other.
 type Operations struct {
-	locks keylock.Locks
+	locks concurrency.Locks
 	// Wait is how long the disk of a LUN is waited for, and Poll how often it is
 	// looked for.
 	Wait, Poll time.Duration

@@ -10,6 +10,7 @@ import (
 
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
 )
 
@@ -69,12 +70,7 @@ func (m *Manager) pause(ctx context.Context, e *entry, pause time.Duration) bool
 	if e.direct {
 		return appears(ctx, e.socket.Path, pause)
 	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(pause):
-		return true
-	}
+	return concurrency.Sleep(ctx, pause) == nil
 }
 
 func (m *Manager) succeeded(e *entry) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // keep watches the instance's connection. When it ends, the driver is dialled
@@ -31,7 +33,7 @@ func (i *instance) keep(ctx context.Context) error {
 			i.goneAway(err)
 		} else if calm = timing.nextCalm(calm, time.Since(last)); time.Since(last) < calm {
 			// One that keeps closing connections is not asked all the time.
-			sleep(ctx, calm)
+			_ = concurrency.Sleep(ctx, calm)
 		}
 		if err := i.revive(ctx); err != nil {
 			i.remove() //nolint:contextcheck // connections are closed in the time of Run
@@ -46,13 +48,6 @@ func (t timing) nextCalm(calm, passed time.Duration) time.Duration {
 		return t.firstRetry
 	}
 	return min(2*calm, t.longestRetry)
-}
-
-func sleep(ctx context.Context, pause time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(pause):
-	}
 }
 
 // dial finds out whether somebody listens.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // instance is a registered instance of a driver. What follows the blank line is
@@ -136,7 +138,7 @@ func (m *Manager) retire(e *entry, driver *Driver) {
 			_ = driver.Client.Close()
 			return
 		}
-		sleep(ctx, m.timing.late)
+		_ = concurrency.Sleep(ctx, m.timing.late)
 		if err := driver.Client.Drain(ctx); err != nil {
 			m.logger.Warn("the connection to the driver was not closed", "driver", driver.Name, "error", err)
 		}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
 )
@@ -69,10 +70,8 @@ func connect(ctx context.Context, path string) (net.Conn, error) {
 		if err == nil || time.Since(start) > newbornLimit || !isNewborn(path) {
 			return connection, err
 		}
-		select {
-		case <-ctx.Done():
+		if concurrency.Sleep(ctx, pause) != nil {
 			return nil, err
-		case <-time.After(pause):
 		}
 	}
 }

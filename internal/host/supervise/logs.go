@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 const (
@@ -71,10 +73,8 @@ func (l *logs) run(ctx context.Context, notices *notices) {
 		case <-changes:
 		case <-lost: //nolint:errcheck // events were lost, and everything is looked at
 		}
-		select {
-		case <-ctx.Done():
+		if concurrency.Sleep(ctx, logPause) != nil {
 			return
-		case <-time.After(logPause):
 		}
 		for len(changes) > 0 {
 			<-changes

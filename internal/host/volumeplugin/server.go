@@ -25,10 +25,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
-	"github.com/holdfast-csi/holdfast/internal/keylock"
 )
 
 // contentType is the protocol's.
@@ -72,7 +72,7 @@ type Plugin struct {
 	Logger *slog.Logger
 	// mounts keeps the requests of one Mount apart: each chooses a hold by those
 	// that exist.
-	mounts keylock.Queue
+	mounts concurrency.Queue
 }
 
 // request has the fields of every request of the protocol.

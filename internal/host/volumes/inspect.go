@@ -24,18 +24,6 @@ type MountCheck struct {
 	Err                  error
 }
 
-// inspections are the system calls under way, by path: a filesystem whose server
-// hangs keeps one thread, however often it is asked.
-type inspections struct {
-	mu      sync.Mutex
-	running map[string]*inspection
-}
-
-type inspection struct {
-	done chan struct{}
-	err  error // once done
-}
-
 // CheckMounts asks the filesystems and devices that are published for a pod for
 // their attributes. A pod that is not there has none.
 func (m *Manager) CheckMounts(ctx context.Context, podKey string) (checks []MountCheck, err error) {
@@ -61,38 +49,18 @@ func (m *Manager) CheckMounts(ctx context.Context, podKey string) (checks []Moun
 	defer cancel()
 	var group sync.WaitGroup
 	for i := range checks {
-		group.Go(func() { checks[i].Err = m.inspections.run(ctx, checks[i].Path, block[i]) })
+		group.Go(func() { checks[i].Err = m.inspect(ctx, checks[i].Path, block[i]) })
 	}
 	group.Wait()
 	return checks, err
 }
 
-// run joins an inspection of the path that is under way, or starts one.
-func (i *inspections) run(ctx context.Context, path string, block bool) error {
-	i.mu.Lock()
-	current := i.running[path]
-	if current == nil {
-		current = &inspection{done: make(chan struct{})}
-		if i.running == nil {
-			i.running = map[string]*inspection{}
-		}
-		i.running[path] = current
-		go func() {
-			current.err = answers(path, block)
-			i.mu.Lock()
-			delete(i.running, path)
-			i.mu.Unlock()
-			close(current.done)
-		}()
+// inspect asks the path, or joins the call that does so: a filesystem whose server
+// hangs keeps one thread, however often it is asked.
+func (m *Manager) inspect(ctx context.Context, path string, block bool) error {
+	_, err := m.inspections.Do(ctx, path, func() (struct{}, error) { return struct{}{}, answers(path, block) })
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, ctx.Err()) {
+		return errNoAnswer
 	}
-	i.mu.Unlock()
-	select {
-	case <-current.done:
-		return current.err
-	case <-ctx.Done():
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return errNoAnswer
-		}
-		return ctx.Err()
-	}
+	return err
 }

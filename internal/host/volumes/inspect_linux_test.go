@@ -51,17 +51,19 @@ func TestCheckMounts_findsADeadFilesystem(t *testing.T) {
 }
 
 func TestCheckMounts_doesNotHang(t *testing.T) {
-	var asked inspections
+	m := &Manager{shared: new(shared)}
 	release := make(chan struct{})
-	hung := &inspection{done: release}
-	asked.running = map[string]*inspection{"/hung": hung}
+	hang := func() (struct{}, error) { <-release; return struct{}{}, nil }
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	_, _ = m.inspections.Do(left, "/hung", hang)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if err := asked.run(ctx, "/hung", false); !errors.Is(err, errNoAnswer) {
+	if err := m.inspect(ctx, "/hung", false); !errors.Is(err, errNoAnswer) {
 		t.Errorf("got %v", err)
 	}
-	close(release)
-	if err := asked.run(t.Context(), "/hung", false); err != nil {
+	release <- struct{}{}
+	if err := m.inspect(t.Context(), "/hung", false); errors.Is(err, errNoAnswer) {
 		t.Errorf("after the answer: %v", err)
 	}
 }

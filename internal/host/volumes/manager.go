@@ -19,11 +19,11 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
-	"github.com/holdfast-csi/holdfast/internal/keylock"
 )
 
 // Drivers finds the instance of a driver that serves calls now.
@@ -84,7 +84,7 @@ type shared struct {
 	logger  *slog.Logger
 	node    nodeSide
 
-	locks keylock.Queue
+	locks concurrency.Queue
 
 	index index
 	waits waits
@@ -95,7 +95,7 @@ type shared struct {
 	tries   memories[tries]
 	polls   memories[poll]
 
-	inspections inspections
+	inspections concurrency.Calls[struct{}] // of filesystems, by path
 }
 
 // New makes a Manager.

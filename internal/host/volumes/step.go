@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -157,10 +158,7 @@ func (m *Manager) repeat(ctx context.Context, policy retry, do func(context.Cont
 			return err
 		}
 		again(err, pause)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		_ = concurrency.Sleep(ctx, pause) // the last attempt reports the end of ctx
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 const (
@@ -45,10 +46,8 @@ func AttachLoop(ctx context.Context, c LoopConfig) (*Loop, error) {
 			return loop, err
 		}
 		pause := time.Duration(rand.Int64N(int64(attachPause) * int64(try/8+1)))
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("attach %s: %w", c.Path, ctx.Err())
-		case <-time.After(pause):
+		if err := concurrency.Sleep(ctx, pause); err != nil {
+			return nil, fmt.Errorf("attach %s: %w", c.Path, err)
 		}
 	}
 	return nil, fmt.Errorf("attach %s: %w: %d free loop devices in a row were taken by others", c.Path, backend.ErrUnavailable, attachTries)

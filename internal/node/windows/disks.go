@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
@@ -74,21 +75,9 @@ func (e *Engine) await(ctx context.Context, volumeID string, publishContext map[
 			continue
 		case time.Now().After(deadline):
 			return api.Disk{}, fmt.Errorf("%w: %w after %v; is it attached to this instance?", backend.ErrUnavailable, err, e.wait)
-		case !pause(ctx, e.look):
+		case concurrency.Sleep(ctx, e.look) != nil:
 			return api.Disk{}, fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}
-	}
-}
-
-// pause is false when the context ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 

@@ -19,10 +19,10 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
-	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // Backend is the half of a backend that knows its volumes among the disks of a
@@ -69,7 +69,7 @@ type Engine struct {
 	points     *failpoint.Set
 	rules      *paths.Rules
 	kubelet    string
-	calls      *operation.Runner
+	calls      *concurrency.Runner
 	staged     places // where volumes are staged
 	attempts   places // where a Stage began that no Unstage has undone
 	targets    places // where they are published
@@ -98,7 +98,7 @@ func New(o Options) (*Engine, error) {
 	if e.look <= 0 {
 		e.look = defaultLook
 	}
-	e.calls = operation.New(e.log)
+	e.calls = concurrency.NewRunner(e.log)
 	return e, nil
 }
 

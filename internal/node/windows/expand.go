@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/node"
-	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // Expand makes Windows see the disk's size and grows partition and filesystem to
@@ -33,8 +33,8 @@ func (e *Engine) Expand(ctx context.Context, r node.ExpandRequest) (int64, error
 	if err := r.Range.Check(); err != nil {
 		return 0, err
 	}
-	keys := []string{operation.VolumeKey(r.VolumeID)}
-	return operation.Result(ctx, e.calls, "expand volume "+r.VolumeID, keys, func(ctx context.Context) (int64, error) {
+	keys := []string{node.VolumeKey(r.VolumeID)}
+	return concurrency.RunResult(ctx, e.calls, "expand volume "+r.VolumeID, keys, func(ctx context.Context) (int64, error) {
 		return e.expand(ctx, r, path)
 	})
 }
@@ -81,7 +81,7 @@ func (e *Engine) sizeOf(ctx context.Context, disk api.Disk, wanted int64) (int64
 		if size >= wanted || look == looksForGrowth {
 			return size, nil
 		}
-		if !pause(ctx, e.look) {
+		if concurrency.Sleep(ctx, e.look) != nil {
 			return 0, context.Cause(ctx)
 		}
 	}
@@ -111,7 +111,7 @@ func (e *Engine) Stats(ctx context.Context, volumeID, volumePath, _ string) (nod
 		return node.Stats{}, err
 	}
 	key := "stats " + volumeID + " " + path
-	return operation.Result(ctx, e.calls, "stats of volume "+volumeID, []string{key}, func(ctx context.Context) (node.Stats, error) {
+	return concurrency.RunResult(ctx, e.calls, "stats of volume "+volumeID, []string{key}, func(ctx context.Context) (node.Stats, error) {
 		there, err := e.volumeAt(ctx, volumeID, path)
 		if err != nil {
 			return node.Stats{}, err

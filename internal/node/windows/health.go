@@ -6,9 +6,9 @@ import (
 	"fmt"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/node"
-	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // Reasons of problems that only Windows has; the others are those of package node.
@@ -38,7 +38,7 @@ func (e *Engine) VolumeHealth(ctx context.Context, volumeID, volumePath, staging
 		places = append(places, path)
 	}
 	key := "health " + volumeID + " " + volumePath
-	found, err := operation.Result(ctx, e.calls, "health of volume "+volumeID, []string{key}, func(ctx context.Context) ([]backend.HealthProblem, error) {
+	found, err := concurrency.RunResult(ctx, e.calls, "health of volume "+volumeID, []string{key}, func(ctx context.Context) ([]backend.HealthProblem, error) {
 		return e.examine(ctx, volumeID, places)
 	})
 	if errors.Is(err, context.DeadlineExceeded) {

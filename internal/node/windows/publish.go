@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 	"github.com/holdfast-csi/holdfast/internal/node"
-	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // Publish makes the target path a link to the staged volume.
@@ -35,7 +34,7 @@ func (e *Engine) Publish(ctx context.Context, r node.PublishRequest) error {
 	if err != nil {
 		return err
 	}
-	keys := []string{operation.VolumeKey(r.VolumeID), operation.TargetKey(foldPath(target))}
+	keys := []string{node.VolumeKey(r.VolumeID), node.TargetKey(foldPath(target))}
 	return e.calls.Run(ctx, "publish volume "+r.VolumeID, keys, func(ctx context.Context) error {
 		return e.publish(ctx, r, staging, target)
 	})
@@ -150,7 +149,7 @@ func (e *Engine) Unpublish(ctx context.Context, volumeID, targetPath string) err
 	if err != nil {
 		return err
 	}
-	keys := []string{operation.TargetKey(foldPath(target))}
+	keys := []string{node.TargetKey(foldPath(target))}
 	return e.calls.Run(ctx, "unpublish volume "+volumeID, keys, func(ctx context.Context) error {
 		return e.unpublish(ctx, volumeID, target)
 	})

@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/node"
-	"github.com/holdfast-csi/holdfast/internal/operation"
 )
 
 // ntfs is the filesystem of volumes, as Windows writes it.
@@ -55,7 +54,7 @@ func (e *Engine) Stage(ctx context.Context, r node.StageRequest) error {
 	if err := e.backend.CheckID(r.VolumeID); err != nil {
 		return err
 	}
-	return e.calls.Run(ctx, "stage volume "+r.VolumeID, []string{operation.VolumeKey(r.VolumeID)}, func(ctx context.Context) error {
+	return e.calls.Run(ctx, "stage volume "+r.VolumeID, []string{node.VolumeKey(r.VolumeID)}, func(ctx context.Context) error {
 		return e.stage(ctx, r, staging)
 	})
 }

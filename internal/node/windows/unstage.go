@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/operation"
+	"github.com/holdfast-csi/holdfast/internal/node"
 )
 
 // Unstage undoes Stage and everything that an interrupted Stage left: the folder
@@ -23,7 +23,7 @@ func (e *Engine) Unstage(ctx context.Context, volumeID, stagingPath string) erro
 	if err != nil {
 		return err
 	}
-	return e.calls.Run(ctx, "unstage volume "+volumeID, []string{operation.VolumeKey(volumeID)}, func(ctx context.Context) error {
+	return e.calls.Run(ctx, "unstage volume "+volumeID, []string{node.VolumeKey(volumeID)}, func(ctx context.Context) error {
 		return e.unstage(ctx, volumeID, staging)
 	})
 }

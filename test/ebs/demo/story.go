@@ -13,6 +13,8 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/holdfast-csi/holdfast/test/ebs/lab"
+
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 const (
@@ -246,10 +248,8 @@ func (s *story) snapshot(ctx context.Context, volumeID string) (*csi.Snapshot, e
 			s.say("snapshot %s is ready", snapshot.GetSnapshotId())
 			return snapshot, nil
 		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := concurrency.Sleep(ctx, 200*time.Millisecond); err != nil {
+			return nil, err
 		}
 	}
 }

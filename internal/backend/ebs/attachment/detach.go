@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // Detach takes a volume from an instance, or from all when instanceID is "". It
@@ -54,7 +55,7 @@ func (m *Machine) detachAll(ctx context.Context, volumeID string) error {
 			if !looked.Before(m.cold()) {
 				return nil
 			}
-			if err := sleep(ctx, time.Until(m.cold())); err != nil {
+			if err := concurrency.Sleep(ctx, time.Until(m.cold())); err != nil {
 				return err
 			}
 			continue
@@ -63,17 +64,6 @@ func (m *Machine) detachAll(ctx context.Context, volumeID string) error {
 			return err
 		}
 		maps.Copy(done, wanted)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
 	}
 }
 

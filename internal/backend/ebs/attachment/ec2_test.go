@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 const never = 1000 * time.Hour
@@ -90,18 +91,7 @@ func (e *ec2) call(ctx context.Context, action string) error {
 	e.mu.Lock()
 	e.calls[action]++
 	e.mu.Unlock()
-	return nap(ctx, e.latency/2)
-}
-
-func nap(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return concurrency.Sleep(ctx, e.latency/2)
 }
 
 // mutations is how many calls there were that change something.
@@ -173,7 +163,7 @@ func (e *ec2) Volume(ctx context.Context, id string) (cloud.Volume, error) {
 		return cloud.Volume{}, err
 	}
 	shown, found := e.describe(id)
-	if err := nap(ctx, e.latency/2); err != nil {
+	if err := concurrency.Sleep(ctx, e.latency/2); err != nil {
 		return cloud.Volume{}, err
 	}
 	if !found {
@@ -199,7 +189,7 @@ func (e *ec2) Instance(ctx context.Context, id string) (cloud.Instance, error) {
 	e.mu.Lock()
 	shown, found := e.instanceView(id)
 	e.mu.Unlock()
-	if err := nap(ctx, e.latency/2); err != nil {
+	if err := concurrency.Sleep(ctx, e.latency/2); err != nil {
 		return cloud.Instance{}, err
 	}
 	if !found {
@@ -240,7 +230,7 @@ func (e *ec2) InstanceType(ctx context.Context, name string) (cloud.InstanceType
 
 // WaitVolume looks every quarter of a second, from when it is expected.
 func (e *ec2) WaitVolume(ctx context.Context, id string, expect cloud.Expect, ready func(cloud.Volume, bool) (bool, error)) (cloud.Volume, error) {
-	if err := nap(ctx, time.Until(expect.Since)); err != nil {
+	if err := concurrency.Sleep(ctx, time.Until(expect.Since)); err != nil {
 		return cloud.Volume{}, err
 	}
 	for {
@@ -248,13 +238,13 @@ func (e *ec2) WaitVolume(ctx context.Context, id string, expect cloud.Expect, re
 			return cloud.Volume{}, err
 		}
 		v, found := e.describe(id)
-		if err := nap(ctx, e.latency/2); err != nil {
+		if err := concurrency.Sleep(ctx, e.latency/2); err != nil {
 			return cloud.Volume{}, err
 		}
 		if done, err := ready(v, found); done || err != nil {
 			return v, err
 		}
-		if err := nap(ctx, 250*time.Millisecond); err != nil {
+		if err := concurrency.Sleep(ctx, 250*time.Millisecond); err != nil {
 			return cloud.Volume{}, err
 		}
 	}
@@ -265,7 +255,7 @@ func (e *ec2) AttachVolume(ctx context.Context, in cloud.AttachInput) (cloud.Att
 		return cloud.Attachment{}, err
 	}
 	a, err := e.attach(in)
-	if cut := nap(ctx, e.latency/2); cut != nil {
+	if cut := concurrency.Sleep(ctx, e.latency/2); cut != nil {
 		return cloud.Attachment{}, cut
 	}
 	if e.lose != nil && e.lose("AttachVolume") {
@@ -318,7 +308,7 @@ func (e *ec2) DetachVolume(ctx context.Context, id, instance string, force bool)
 		return err
 	}
 	err := e.detach(id, instance, force)
-	if cut := nap(ctx, e.latency/2); cut != nil {
+	if cut := concurrency.Sleep(ctx, e.latency/2); cut != nil {
 		return cut
 	}
 	if e.lose != nil && e.lose("DetachVolume") {

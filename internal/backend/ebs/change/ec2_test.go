@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // ec2 is as much of EC2 as changing takes.
@@ -51,29 +52,18 @@ func gp3(id string) cloud.Volume {
 	return cloud.Volume{ID: id, State: cloud.VolumeInUse, Type: "gp3", Size: 10, IOPS: 3000, Throughput: 125, Tags: map[string]string{"CSIVolumeName": "pvc"}}
 }
 
-func nap(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
-
 // act does something in the middle of a call.
 func (e *ec2) act(ctx context.Context, action string, do func() error) error {
 	e.mu.Lock()
 	e.calls[action]++
 	e.mu.Unlock()
-	if err := nap(ctx, e.latency/2); err != nil {
+	if err := concurrency.Sleep(ctx, e.latency/2); err != nil {
 		return err
 	}
 	e.mu.Lock()
 	err := do()
 	e.mu.Unlock()
-	if cut := nap(ctx, e.latency/2); cut != nil {
+	if cut := concurrency.Sleep(ctx, e.latency/2); cut != nil {
 		return cut
 	}
 	if e.lose != nil && e.lose(action) {
@@ -158,7 +148,7 @@ func (e *ec2) WaitVolume(ctx context.Context, id string, _ cloud.Expect, ready f
 		if done, err := ready(v, true); done || err != nil {
 			return v, err
 		}
-		if err := nap(ctx, 250*time.Millisecond); err != nil {
+		if err := concurrency.Sleep(ctx, 250*time.Millisecond); err != nil {
 			return v, err
 		}
 	}
@@ -201,7 +191,7 @@ func (e *ec2) WaitModification(ctx context.Context, id string, _ cloud.Expect, r
 		if done, err := ready(m, found); done || err != nil {
 			return m, err
 		}
-		if err := nap(ctx, 250*time.Millisecond); err != nil {
+		if err := concurrency.Sleep(ctx, 250*time.Millisecond); err != nil {
 			return m, err
 		}
 	}

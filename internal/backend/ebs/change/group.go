@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // part is one caller's share in a group.
@@ -71,7 +72,7 @@ func (g *group) run() {
 	g.say("it waits for other changes of the volume")
 	over := g.underWay()
 	if !over {
-		over = !g.gather(time.Until(began.Add(g.changer.options.Window)))
+		over = concurrency.Sleep(g.ctx, time.Until(began.Add(g.changer.options.Window))) != nil
 	}
 	if over {
 		g.answer(cloud.Volume{}, g.ctx.Err()) // whoever has no answer yet
@@ -86,18 +87,6 @@ func (g *group) run() {
 		}
 	}
 	g.answer(g.make(volume, plan))
-}
-
-// gather lets the window pass; false when nobody is left before that.
-func (g *group) gather(window time.Duration) bool {
-	timer := time.NewTimer(window)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-g.ctx.Done():
-		return false
-	}
 }
 
 // final closes the window.

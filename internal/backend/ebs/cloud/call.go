@@ -17,6 +17,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // class says how often an action may be sent.
@@ -95,7 +96,7 @@ func call[I, O any](ctx context.Context, c *Client, op operation, do send[I, O],
 		if kind == throttled && !c.pace.off {
 			continue // the pace says when
 		}
-		if err := pause(ctx, delay(kind, attempt)); err != nil {
+		if err := concurrency.Sleep(ctx, delay(kind, attempt)); err != nil {
 			return nil, gaveUp(ctx, op, last, lost && op.class != free, "it waited to try again")
 		}
 	}
@@ -108,7 +109,7 @@ func boundedBy(ctx context.Context, c class) (context.Context, context.CancelFun
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTimeout)
 	stop := context.AfterFunc(ctx, func() {
-		if pause(bounded, endWait) == nil {
+		if concurrency.Sleep(bounded, endWait) == nil {
 			cancel()
 		}
 	})
@@ -162,21 +163,6 @@ func delay(kind outcome, attempt int) time.Duration {
 	}
 	d := min(retryLongest, retryFirst<<min(attempt, 10))
 	return d/2 + time.Duration(rand.Int64N(int64(d/2)))
-}
-
-// pause sleeps, but not beyond the context.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // judge turns the SDK's error into ours and says what it means.

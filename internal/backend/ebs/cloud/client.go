@@ -15,7 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/holdfast-csi/holdfast/internal/batch"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // Tags that the client itself asks for (the reference driver's names).
@@ -74,7 +74,7 @@ type Client struct {
 	memory      *memory
 	metrics     *metrics
 	health      health
-	crowd       *batch.Crowd
+	bursts      *concurrency.BurstDetector
 
 	lookups lookups
 	watchers
@@ -106,7 +106,7 @@ func New(ctx context.Context, o Options) (*Client, error) {
 		logger:      o.Logger,
 		pace:        newPacer(o.Pacing),
 		memory:      newMemory(o.Settling),
-		crowd:       new(batch.Crowd),
+		bursts:      new(concurrency.BurstDetector),
 	}
 	c.api = ec2.NewFromConfig(config.aws, func(e *ec2.Options) {
 		e.Retryer = aws.NopRetryer{} // repeating is ours, by class: see call

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // When EC2 is asked only to know that it answers (D-28).
@@ -78,7 +79,7 @@ func (h *health) unhealthy(problem error) {
 func (c *Client) checkHealth() {
 	for {
 		next := c.check()
-		if pause(c.ctx, next) != nil {
+		if concurrency.Sleep(c.ctx, next) != nil {
 			return
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-csi/holdfast/internal/batch"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // Keys of one describe. EC2 takes 200 values per filter and 100
@@ -30,42 +30,42 @@ const everyZone = "zones"
 // missing ID; those by ID are asked about what a filter did not find, because
 // filters are the last to show what is new.
 type lookups struct {
-	volumes, volumesByID     *batch.Batcher[string, Volume]
-	volumesNamed             *batch.Batcher[string, []Volume]
-	instances, instancesByID *batch.Batcher[string, Instance]
-	types                    *batch.Batcher[string, InstanceType]
-	modifications            *batch.Batcher[string, Modification]
-	snapshots, snapshotsByID *batch.Batcher[string, Snapshot]
-	snapshotsNamed           *batch.Batcher[string, []Snapshot]
-	statuses                 *batch.Batcher[string, Status]
-	fastRestores             *batch.Batcher[string, []FastRestore]
-	locks                    *batch.Batcher[string, Lock]
-	zones                    *batch.Batcher[string, []Zone]
+	volumes, volumesByID     *concurrency.Batcher[string, Volume]
+	volumesNamed             *concurrency.Batcher[string, []Volume]
+	instances, instancesByID *concurrency.Batcher[string, Instance]
+	types                    *concurrency.Batcher[string, InstanceType]
+	modifications            *concurrency.Batcher[string, Modification]
+	snapshots, snapshotsByID *concurrency.Batcher[string, Snapshot]
+	snapshotsNamed           *concurrency.Batcher[string, []Snapshot]
+	statuses                 *concurrency.Batcher[string, Status]
+	fastRestores             *concurrency.Batcher[string, []FastRestore]
+	locks                    *concurrency.Batcher[string, Lock]
+	zones                    *concurrency.Batcher[string, []Zone]
 	knownTypes               *kept[InstanceType]
 	knownZones               *kept[[]Zone]
 }
 
 func (c *Client) makeLookups() {
-	options := batch.Options{Limit: filterLimit, Crowd: c.crowd}
+	options := concurrency.BatchOptions{Limit: filterLimit, Bursts: c.bursts}
 	byID := options
 	byID.Split = isNotFound
 	lasting := options
 	lasting.Join, lasting.Limit = true, typeLimit
 	l := &c.lookups
-	l.volumes = batch.New(c.describeVolumes, options)
-	l.volumesByID = batch.New(c.describeVolumesByID, byID)
-	l.volumesNamed = batch.New(c.describeVolumesNamed, options)
-	l.instances = batch.New(c.describeInstances, options)
-	l.instancesByID = batch.New(c.describeInstancesByID, byID)
-	l.types = batch.New(c.describeInstanceTypes, lasting)
-	l.modifications = batch.New(c.describeModifications, options)
-	l.snapshots = batch.New(c.describeSnapshots, options)
-	l.snapshotsByID = batch.New(c.describeSnapshotsByID, byID)
-	l.snapshotsNamed = batch.New(c.describeSnapshotsNamed, options)
-	l.statuses = batch.New(c.describeStatuses, byID)
-	l.fastRestores = batch.New(c.describeFastRestores, options)
-	l.locks = batch.New(c.describeLocks, byID)
-	l.zones = batch.New(c.describeZones, lasting)
+	l.volumes = concurrency.NewBatcher(c.describeVolumes, options)
+	l.volumesByID = concurrency.NewBatcher(c.describeVolumesByID, byID)
+	l.volumesNamed = concurrency.NewBatcher(c.describeVolumesNamed, options)
+	l.instances = concurrency.NewBatcher(c.describeInstances, options)
+	l.instancesByID = concurrency.NewBatcher(c.describeInstancesByID, byID)
+	l.types = concurrency.NewBatcher(c.describeInstanceTypes, lasting)
+	l.modifications = concurrency.NewBatcher(c.describeModifications, options)
+	l.snapshots = concurrency.NewBatcher(c.describeSnapshots, options)
+	l.snapshotsByID = concurrency.NewBatcher(c.describeSnapshotsByID, byID)
+	l.snapshotsNamed = concurrency.NewBatcher(c.describeSnapshotsNamed, options)
+	l.statuses = concurrency.NewBatcher(c.describeStatuses, byID)
+	l.fastRestores = concurrency.NewBatcher(c.describeFastRestores, options)
+	l.locks = concurrency.NewBatcher(c.describeLocks, byID)
+	l.zones = concurrency.NewBatcher(c.describeZones, lasting)
 	l.knownTypes, l.knownZones = newKept[InstanceType](typeLifetime), newKept[[]Zone](zoneLifetime)
 }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
-	"github.com/holdfast-csi/holdfast/internal/batch"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // Volume describes a volume; ErrNotFound. One that this client has just created
@@ -118,7 +118,7 @@ func (c *Client) LockOf(ctx context.Context, snapshotID string) (Lock, bool, err
 // find it; code is EC2's for one that does not exist.
 type question[V any] struct {
 	action, kind, prefix, code string
-	byFilter, byID             *batch.Batcher[string, V]
+	byFilter, byID             *concurrency.Batcher[string, V]
 }
 
 // How often to look for what was just made and is not shown.
@@ -141,7 +141,7 @@ func find[V any](ctx context.Context, c *Client, q question[V], id string) (V, e
 		if !c.memory.unsettled(id) {
 			break
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := concurrency.Sleep(ctx, wait); err != nil {
 			return none, lookupError(err, q.action, "of "+id+", which was just made and is not shown yet")
 		}
 	}
@@ -161,7 +161,7 @@ func lookupError(err error, action, resource string) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, batch.ErrClosed):
+	case errors.Is(err, concurrency.ErrClosed):
 		return &Error{Action: action, resource: resource, Message: errClosed.Error(), sentinel: backend.ErrUnavailable}
 	case errors.As(err, &ours):
 		return err

@@ -14,7 +14,7 @@ import (
 
 // mutate is call for an action that changes something.
 func mutate[I, O any](ctx context.Context, c *Client, op operation, do send[I, O], in *I) (*O, error) {
-	c.crowd.Arrive()
+	c.bursts.Add()
 	return call(ctx, c, op, do, in)
 }
 

@@ -1,4 +1,4 @@
-package keylock
+package concurrency
 
 import (
 	"context"
@@ -30,11 +30,11 @@ func TestQueue_theSecondWaitsForTheFirst(t *testing.T) {
 			again()
 		}()
 		if synctest.Wait(); entered {
-			t.Error("a held key was given twice")
+			t.Error("a locked key was locked again")
 		}
 		unlock()
 		if synctest.Wait(); !entered {
-			t.Error("a free key was not given")
+			t.Error("an unlocked key was not locked")
 		}
 		if len(queue.tickets) != 0 {
 			t.Errorf("left: %d keys", len(queue.tickets))

@@ -1,4 +1,4 @@
-package batch_test
+package concurrency_test
 
 import (
 	"context"
@@ -12,17 +12,17 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/holdfast-csi/holdfast/internal/batch"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 // caller is one call of a random history.
 type caller struct {
-	key      string
-	after    time.Duration // since the start
-	patience time.Duration // 0: waits for ever
+	key     string
+	after   time.Duration // since the start
+	timeout time.Duration // 0: waits for ever
 }
 
-func (c caller) String() string { return fmt.Sprintf("%s@%s(%s)", c.key, c.after, c.patience) }
+func (c caller) String() string { return fmt.Sprintf("%s@%s(%s)", c.key, c.after, c.timeout) }
 
 // Whatever comes when and leaves when: every caller gets the answer for its own
 // key or its own context's error, in time; every call to the server has some
@@ -34,14 +34,14 @@ func TestBatcher_model(t *testing.T) {
 		join := rapid.Bool().Draw(r, "join")
 		callers := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) caller {
 			return caller{
-				key:      rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "bad1", "bad2", "absent1", "absent2"}).Draw(r, "key"),
-				after:    time.Duration(rapid.IntRange(0, 200).Draw(r, "after")) * time.Millisecond,
-				patience: time.Duration(rapid.SampledFrom([]int{0, 0, 1, 7, 50}).Draw(r, "patience")) * time.Millisecond,
+				key:     rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "bad1", "bad2", "absent1", "absent2"}).Draw(r, "key"),
+				after:   time.Duration(rapid.IntRange(0, 200).Draw(r, "after")) * time.Millisecond,
+				timeout: time.Duration(rapid.SampledFrom([]int{0, 0, 1, 7, 50}).Draw(r, "patience")) * time.Millisecond,
 			}
 		}), 1, 40).Draw(r, "callers")
 		var problems []string
 		synctest.Test(t, func(*testing.T) {
-			problems = play(callers, takes, batch.Options{Limit: limit, Join: join, Split: isBad})
+			problems = play(callers, takes, concurrency.BatchOptions{Limit: limit, Join: join, Split: isBad})
 		})
 		if len(problems) > 0 {
 			r.Fatalf("%s", strings.Join(problems, "\n"))
@@ -50,7 +50,7 @@ func TestBatcher_model(t *testing.T) {
 }
 
 // play runs a history and returns what went wrong.
-func play(callers []caller, takes time.Duration, o batch.Options) (problems []string) {
+func play(callers []caller, takes time.Duration, o concurrency.BatchOptions) (problems []string) {
 	var mu sync.Mutex
 	problem := func(format string, args ...any) {
 		mu.Lock()
@@ -58,14 +58,14 @@ func play(callers []caller, takes time.Duration, o batch.Options) (problems []st
 		problems = append(problems, fmt.Sprintf(format, args...))
 	}
 	s := &server{takes: takes}
-	b := batch.New(s.fetch, o)
+	b := concurrency.NewBatcher(s.fetch, o)
 	var all sync.WaitGroup
 	for _, c := range callers {
 		all.Go(func() {
 			time.Sleep(c.after)
 			ctx, cancel := context.WithCancel(context.Background())
-			if c.patience > 0 {
-				ctx, cancel = context.WithTimeout(ctx, c.patience)
+			if c.timeout > 0 {
+				ctx, cancel = context.WithTimeout(ctx, c.timeout)
 			}
 			defer cancel()
 			began := time.Now()
@@ -93,7 +93,7 @@ func play(callers []caller, takes time.Duration, o batch.Options) (problems []st
 func judge(problem func(string, ...any), c caller, took time.Duration, v string, found bool, err error) {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		if c.patience == 0 || took != c.patience {
+		if c.timeout == 0 || took != c.timeout {
 			problem("%v gave up after %s", c, took)
 		}
 	case strings.HasPrefix(c.key, "bad"):

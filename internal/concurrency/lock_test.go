@@ -1,4 +1,4 @@
-package keylock
+package concurrency
 
 import (
 	"sync"
@@ -13,22 +13,22 @@ func TestTryLock_secondIsRefusedUntilRelease(t *testing.T) {
 		t.Fatal("a free key was refused")
 	}
 	if _, ok := locks.TryLock("a"); ok {
-		t.Fatal("a held key was given twice")
+		t.Fatal("a locked key was locked again")
 	}
 	unlock()
 	if _, ok := locks.TryLock("a"); !ok {
-		t.Fatal("a released key was refused")
+		t.Fatal("an unlocked key was refused")
 	}
 }
 
-func TestTryLock_takesAllOrNone(t *testing.T) {
+func TestTryLock_locksAllOrNone(t *testing.T) {
 	var locks Locks
 	unlock, _ := locks.TryLock("b")
 	if _, ok := locks.TryLock("a", "b"); ok {
-		t.Fatal("got a set with a held key")
+		t.Fatal("got a set with a locked key")
 	}
 	if _, ok := locks.TryLock("a"); !ok {
-		t.Fatal("a refused set left one of its keys held")
+		t.Fatal("a refused set left one of its keys locked")
 	}
 	unlock()
 }
@@ -41,7 +41,7 @@ func TestTryLock_oneKeyTwiceInOneCall(t *testing.T) {
 	}
 	unlock()
 	if _, ok := locks.TryLock("a"); !ok {
-		t.Fatal("still held")
+		t.Fatal("still locked")
 	}
 }
 
@@ -57,7 +57,7 @@ func TestTryShare_sharersExcludeAnOwnerAndViceVersa(t *testing.T) {
 	}
 	first()
 	if _, ok := locks.TryLock("source"); ok {
-		t.Fatal("an owner got in beside a sharer")
+		t.Fatal("an owner got in next to a sharer")
 	}
 	second()
 	owner, ok := locks.TryLock("source")
@@ -65,12 +65,12 @@ func TestTryShare_sharersExcludeAnOwnerAndViceVersa(t *testing.T) {
 		t.Fatal("the key was not free after the last sharer")
 	}
 	if _, ok := locks.TryShare("source"); ok {
-		t.Fatal("a sharer got in beside the owner")
+		t.Fatal("a sharer got in next to the owner")
 	}
 	owner()
 }
 
-func TestTryLock_holdsUnderContention(t *testing.T) {
+func TestTryLock_hasOneOwnerUnderContention(t *testing.T) {
 	var locks Locks
 	var inside, most atomic.Int32
 	var group sync.WaitGroup
@@ -91,6 +91,6 @@ func TestTryLock_holdsUnderContention(t *testing.T) {
 	}
 	group.Wait()
 	if most.Load() != 1 {
-		t.Fatalf("%d holders at once", most.Load())
+		t.Fatalf("%d owners at once", most.Load())
 	}
 }

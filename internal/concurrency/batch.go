@@ -1,12 +1,4 @@
-// Package batch turns many lookups of one thing into few lookups of many
-// things, without making a lone caller wait.
-//
-// A key goes out at once when nothing suggests that more will come. Where calls
-// come in company (see Crowd), or while a call is under way, keys are gathered
-// until no more arrive, for a few milliseconds at most; when several calls are
-// under way already, until one of them ends. So a batch grows with the load and
-// costs nothing without it.
-package batch
+package concurrency
 
 import (
 	"context"
@@ -19,24 +11,24 @@ import (
 // context ends when no caller of any of the keys is left.
 type Fetch[K comparable, V any] func(ctx context.Context, keys []K) (map[K]V, error)
 
-// ErrClosed is what calls get that a closed Batcher had not answered.
+// ErrClosed is the error of calls that a closed Batcher had not answered.
 var ErrClosed = errors.New("closed")
 
-// Options shape a Batcher. The zero value is useful.
-type Options struct {
-	// Limit is how many keys one fetch takes; 200 when 0.
+// BatchOptions shape a Batcher. The zero value is useful.
+type BatchOptions struct {
+	// Limit is the number of keys that one fetch takes; 200 when 0.
 	Limit int
-	// Quiet ends the gathering when no key came for so long; 5 ms when 0.
-	Quiet time.Duration
-	// Longest is how long keys are gathered at most; 10 ms when 0.
+	// Gap ends the gathering when no key arrived for so long; 5 ms when 0.
+	Gap time.Duration
+	// Longest bounds the gathering of keys; 10 ms when 0.
 	Longest time.Duration
-	// Patience is how long a batch waits for one of several running calls to
+	// Timeout is how long a batch waits for one of several running calls to
 	// end, times their number; 250 ms when 0.
-	Patience time.Duration
-	// Crowd tells whether calls come in company; share one among Batchers whose
-	// callers are the same. nil: one of its own.
-	Crowd *Crowd
-	// Split tells whether an error may be the fault of some of the keys. Such a
+	Timeout time.Duration
+	// Bursts expects bursts of calls; share one among Batchers whose callers are
+	// the same. nil: one of its own.
+	Bursts *BurstDetector
+	// Split reports whether an error may be the fault of some of the keys. Such a
 	// batch is halved until the key at fault fails alone. nil: never.
 	Split func(error) bool
 	// Join lets a caller share a call that began before it asked. Only for what
@@ -45,10 +37,16 @@ type Options struct {
 	Join bool
 }
 
-// Batcher looks keys up in batches. Make one with New.
+// Batcher turns many lookups of one key into few lookups of many keys, and a lone
+// caller does not wait for it. Make one with NewBatcher.
+//
+// A key is sent at once if nothing suggests that more will follow. In a burst (see
+// BurstDetector), or while a call is running, keys are gathered until no more
+// arrive, for a few milliseconds at most; while several calls are running, until
+// one of them ends. So a batch grows with the load and costs nothing without it.
 type Batcher[K comparable, V any] struct {
 	fetch  Fetch[K, V]
-	o      Options
+	o      BatchOptions
 	ctx    context.Context
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
@@ -56,13 +54,13 @@ type Batcher[K comparable, V any] struct {
 	mu        sync.Mutex
 	closed    bool
 	pending   map[K]*entry[K, V]
-	order     []*entry[K, V] // of pending, oldest first; holds those that were left, too
-	flying    map[K]*entry[K, V]
+	order     []*entry[K, V] // of pending, oldest first, with those that lost their callers
+	inFlight  map[K]*entry[K, V]
 	gathering bool
 	running   int
 	small     int           // of the running, those that had room for more keys
-	arrived   time.Time     // when the last key came
-	changed   chan struct{} // told of arrivals, departures and ended calls; holds one
+	arrived   time.Time     // when the last key arrived
+	changed   chan struct{} // notified of arrivals, departures and ended calls; its buffer is one
 }
 
 // entry is a key that was asked for and not answered.
@@ -82,19 +80,19 @@ type call struct {
 	cancel context.CancelFunc
 }
 
-// New makes a Batcher. Close it.
-func New[K comparable, V any](fetch Fetch[K, V], o Options) *Batcher[K, V] {
+// NewBatcher makes a Batcher. Close it.
+func NewBatcher[K comparable, V any](fetch Fetch[K, V], o BatchOptions) *Batcher[K, V] {
 	o.Limit = orDefault(o.Limit, 200)
-	o.Quiet = orDefault(o.Quiet, 5*time.Millisecond)
+	o.Gap = orDefault(o.Gap, 5*time.Millisecond)
 	o.Longest = orDefault(o.Longest, 10*time.Millisecond)
-	o.Patience = orDefault(o.Patience, 250*time.Millisecond)
-	if o.Crowd == nil {
-		o.Crowd = new(Crowd)
+	o.Timeout = orDefault(o.Timeout, 250*time.Millisecond)
+	if o.Bursts == nil {
+		o.Bursts = new(BurstDetector)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Batcher[K, V]{
 		fetch: fetch, o: o, ctx: ctx, cancel: cancel,
-		pending: map[K]*entry[K, V]{}, flying: map[K]*entry[K, V]{},
+		pending: map[K]*entry[K, V]{}, inFlight: map[K]*entry[K, V]{},
 		changed: make(chan struct{}, 1),
 	}
 }
@@ -107,7 +105,7 @@ func orDefault[T int | time.Duration](v, otherwise T) T {
 }
 
 // Get looks a key up; found is false when it does not exist. It returns when
-// its own context ends, whatever becomes of the shared call.
+// its own context ends; the shared call continues for the others.
 func (b *Batcher[K, V]) Get(ctx context.Context, key K) (value V, found bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return value, false, err
@@ -125,7 +123,7 @@ func (b *Batcher[K, V]) Get(ctx context.Context, key K) (value V, found bool, er
 	}
 }
 
-// Close ends all calls; whoever waits gets an error.
+// Close ends all calls; those that wait get an error.
 func (b *Batcher[K, V]) Close() {
 	b.mu.Lock()
 	b.closed = true
@@ -141,10 +139,10 @@ func (b *Batcher[K, V]) enter(key K) (*entry[K, V], error) {
 	if b.closed {
 		return nil, ErrClosed
 	}
-	b.o.Crowd.Arrive()
+	b.o.Bursts.Add()
 	e := b.pending[key]
 	if e == nil && b.o.Join {
-		e = b.flying[key]
+		e = b.inFlight[key]
 	}
 	if e != nil && e.callers > 0 {
 		e.callers++
@@ -155,16 +153,17 @@ func (b *Batcher[K, V]) enter(key K) (*entry[K, V], error) {
 	b.order = append(b.order, e)
 	b.arrived = time.Now()
 	if b.gathering {
-		b.tell()
+		b.notify()
 		return e, nil
 	}
 	b.gathering = true
-	company := b.running > 0 || b.o.Crowd.Evident()
-	b.tasks.Go(func() { b.gather(company) })
+	burst := b.running > 0 || b.o.Bursts.Active()
+	b.tasks.Go(func() { b.gather(burst) })
 	return e, nil
 }
 
-// leave takes a caller away; what nobody waits for is not sent, or cancelled.
+// leave removes a caller. A key without callers is not sent; a call without
+// callers is cancelled.
 func (b *Batcher[K, V]) leave(e *entry[K, V]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -176,7 +175,7 @@ func (b *Batcher[K, V]) leave(e *entry[K, V]) {
 		if b.pending[e.key] == e {
 			delete(b.pending, e.key)
 		}
-		b.tell()
+		b.notify()
 		return
 	}
 	e.call.live--
@@ -185,18 +184,18 @@ func (b *Batcher[K, V]) leave(e *entry[K, V]) {
 	}
 }
 
-// tell wakes the gatherer; the caller holds the lock.
-func (b *Batcher[K, V]) tell() {
+// notify wakes the gatherer; the caller holds the lock.
+func (b *Batcher[K, V]) notify() {
 	select {
 	case b.changed <- struct{}{}:
 	default:
 	}
 }
 
-// gather sends what is pending, after a wait when company is likely: full
-// batches as soon as there are any, the rest when no more comes. One runs at a time.
-func (b *Batcher[K, V]) gather(company bool) {
-	for company && b.wait() {
+// gather sends the pending keys, in a burst after a wait: full batches as soon as
+// there are any, the rest when no more arrive. One runs at a time.
+func (b *Batcher[K, V]) gather(burst bool) {
+	for burst && b.wait() {
 		b.mu.Lock()
 		b.sendPending(false)
 		b.mu.Unlock()
@@ -228,10 +227,11 @@ func (b *Batcher[K, V]) sendPending(rest bool) {
 	b.order = left
 }
 
-// wait returns when a batch is full (true), or as large as it will get soon.
+// wait returns when a batch is full (true), or when no more keys are likely to
+// arrive soon.
 func (b *Batcher[K, V]) wait() (full bool) {
 	began := time.Now()
-	timer := time.NewTimer(b.o.Quiet)
+	timer := time.NewTimer(b.o.Gap)
 	defer timer.Stop()
 	for {
 		b.mu.Lock()
@@ -253,15 +253,15 @@ func (b *Batcher[K, V]) wait() (full bool) {
 	}
 }
 
-// due is when a batch that began to gather then goes out, as things stand. The
+// due is when a batch that began to gather then is sent, if nothing changes. The
 // caller holds the lock.
 func (b *Batcher[K, V]) due(began time.Time) time.Time {
 	if b.small >= 2 {
-		return began.Add(time.Duration(b.small) * b.o.Patience)
+		return began.Add(time.Duration(b.small) * b.o.Timeout)
 	}
-	quiet, longest := b.arrived.Add(b.o.Quiet), began.Add(b.o.Longest)
-	if quiet.Before(longest) {
-		return quiet
+	gap, longest := b.arrived.Add(b.o.Gap), began.Add(b.o.Longest)
+	if gap.Before(longest) {
+		return gap
 	}
 	return longest
 }
@@ -273,7 +273,7 @@ func (b *Batcher[K, V]) send(batch []*entry[K, V]) {
 	for _, e := range batch {
 		e.call = c
 		delete(b.pending, e.key)
-		b.flying[e.key] = e
+		b.inFlight[e.key] = e
 	}
 	small := 0
 	if len(batch) < b.o.Limit {
@@ -287,7 +287,7 @@ func (b *Batcher[K, V]) send(batch []*entry[K, V]) {
 		b.mu.Lock()
 		b.running--
 		b.small -= small
-		b.tell()
+		b.notify()
 		b.mu.Unlock()
 	})
 }
@@ -313,8 +313,8 @@ func (b *Batcher[K, V]) run(ctx context.Context, batch []*entry[K, V]) {
 	}
 	b.mu.Lock()
 	for _, e := range batch {
-		if b.flying[e.key] == e {
-			delete(b.flying, e.key)
+		if b.inFlight[e.key] == e {
+			delete(b.inFlight, e.key)
 		}
 		if err == nil {
 			e.value, e.found = values[e.key]

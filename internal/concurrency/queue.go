@@ -1,4 +1,4 @@
-package keylock
+package concurrency
 
 import (
 	"context"
@@ -6,26 +6,26 @@ import (
 	"sync"
 )
 
-// Queue is a set of keys whose second caller waits for the first: for callers
-// that would only repeat the request. The zero value is ready to use.
+// Queue is a set of locks by key whose second caller waits for the first, for
+// callers that would only repeat the request. The zero value is ready to use.
 type Queue struct {
 	mu      sync.Mutex
 	tickets map[string]*ticket
 }
 
-// ticket is the lock of a key, for as long as a caller has it or waits for it.
+// ticket is the lock of a key, while a caller has it or waits for it.
 type ticket struct {
-	held    chan struct{}
+	locked  chan struct{}
 	callers int
 }
 
-// Lock waits until the key is free. The returned function frees it and may be
-// called once. The error is the context's, if that ends first.
+// Lock waits until the key is unlocked. The returned function unlocks it and may
+// be called once. The error is the context's, if that ends first.
 func (q *Queue) Lock(ctx context.Context, key string) (unlock func(), err error) {
 	mine := q.join(key)
 	select {
-	case mine.held <- struct{}{}:
-		return func() { <-mine.held; q.leave(key, mine) }, nil
+	case mine.locked <- struct{}{}:
+		return func() { <-mine.locked; q.leave(key, mine) }, nil
 	case <-ctx.Done():
 		q.leave(key, mine)
 		return nil, fmt.Errorf("wait for %s: %w", key, ctx.Err())
@@ -40,7 +40,7 @@ func (q *Queue) join(key string) *ticket {
 	}
 	mine := q.tickets[key]
 	if mine == nil {
-		mine = &ticket{held: make(chan struct{}, 1)}
+		mine = &ticket{locked: make(chan struct{}, 1)}
 		q.tickets[key] = mine
 	}
 	mine.callers++

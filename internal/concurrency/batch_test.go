@@ -1,4 +1,4 @@
-package batch_test
+package concurrency_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-csi/holdfast/internal/batch"
+	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -68,7 +68,7 @@ func (s *server) sizes() []int {
 func isBad(err error) bool { return errors.Is(err, errBad) }
 
 // ask gets all keys at once and returns the errors by key.
-func ask(t *testing.T, b *batch.Batcher[string, string], keys ...string) map[string]error {
+func ask(t *testing.T, b *concurrency.Batcher[string, string], keys ...string) map[string]error {
 	t.Helper()
 	errs := map[string]error{}
 	var mu sync.Mutex
@@ -105,7 +105,7 @@ func keys(n int) []string {
 func TestGet_aLoneCallGoesOutAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}
-		b := batch.New(s.fetch, batch.Options{})
+		b := concurrency.NewBatcher(s.fetch, concurrency.BatchOptions{})
 		defer b.Close()
 		for range 3 {
 			began := time.Now()
@@ -118,28 +118,28 @@ func TestGet_aLoneCallGoesOutAtOnce(t *testing.T) {
 	})
 }
 
-func TestGet_aCrowdSharesOneCall(t *testing.T) {
+func TestGet_aBurstSharesOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}
-		b := batch.New(s.fetch, batch.Options{})
+		b := concurrency.NewBatcher(s.fetch, concurrency.BatchOptions{})
 		defer b.Close()
 		ask(t, b, keys(100)...) // nothing is known yet: the first may go alone
 		time.Sleep(time.Second)
 		began := time.Now()
 		ask(t, b, keys(100)...)
 		if took := time.Since(began); took > s.takes+10*time.Millisecond {
-			t.Errorf("a crowd took %s", took)
+			t.Errorf("a burst took %s", took)
 		}
 		if got := s.sizes(); len(got) > 3 || got[len(got)-1] != 100 {
-			t.Errorf("the calls had %v keys, want two for the first crowd at most and one for the second", got)
+			t.Errorf("the calls had %v keys, want two for the first burst at most and one for the second", got)
 		}
 	})
 }
 
-func TestGet_theDelayEndsWithTheCrowd(t *testing.T) {
+func TestGet_theDelayEndsWithTheBursts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}
-		b := batch.New(s.fetch, batch.Options{})
+		b := concurrency.NewBatcher(s.fetch, concurrency.BatchOptions{})
 		defer b.Close()
 		ask(t, b, keys(100)...)
 		var took []time.Duration
@@ -151,7 +151,7 @@ func TestGet_theDelayEndsWithTheCrowd(t *testing.T) {
 		}
 		want := []time.Duration{55 * time.Millisecond, 55 * time.Millisecond, s.takes, s.takes}
 		if !slices.Equal(took, want) {
-			t.Errorf("lone calls after a crowd took %v, want %v", took, want)
+			t.Errorf("lone calls after a burst took %v, want %v", took, want)
 		}
 	})
 }
@@ -160,7 +160,7 @@ func TestGet_theDelayEndsWithTheCrowd(t *testing.T) {
 func TestGet_manyKeysAreAskedInChunksAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}
-		b := batch.New(s.fetch, batch.Options{Limit: 200})
+		b := concurrency.NewBatcher(s.fetch, concurrency.BatchOptions{Limit: 200})
 		defer b.Close()
 		began := time.Now()
 		ask(t, b, keys(901)...)
@@ -177,7 +177,7 @@ func TestGet_manyKeysAreAskedInChunksAtOnce(t *testing.T) {
 func TestGet_batchesGrowWithTheLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}
-		b := batch.New(s.fetch, batch.Options{})
+		b := concurrency.NewBatcher(s.fetch, concurrency.BatchOptions{})
 		defer b.Close()
 		var all sync.WaitGroup
 		for _, k := range keys(200) {
@@ -199,7 +199,7 @@ func TestGet_batchesGrowWithTheLoad(t *testing.T) {
 func TestGet_aBadKeyFailsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}
-		b := batch.New(s.fetch, batch.Options{Split: isBad})
+		b := concurrency.NewBatcher(s.fetch, concurrency.BatchOptions{Split: isBad})
 		defer b.Close()
 		errs := ask(t, b, append(keys(19), "bad")...)
 		for k, err := range errs {
@@ -210,11 +210,11 @@ func TestGet_aBadKeyFailsAlone(t *testing.T) {
 	})
 }
 
-// what does not exist is nobody else's concern.
+// an absent key does not affect other keys.
 func TestGet_anAbsentKeyIsNotFoundForItsCallerOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}
-		b := batch.New(s.fetch, batch.Options{})
+		b := concurrency.NewBatcher(s.fetch, concurrency.BatchOptions{})
 		defer b.Close()
 		for k, err := range ask(t, b, append(keys(19), "absent")...) {
 			if err != nil {
@@ -224,11 +224,11 @@ func TestGet_anAbsentKeyIsNotFoundForItsCallerOnly(t *testing.T) {
 	})
 }
 
-// a caller leaves on its own, and the call goes on for the others.
+// a caller leaves on its own, and the call continues for the others.
 func TestGet_aCallerLeavesOnItsOwnContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}
-		b := batch.New(s.fetch, batch.Options{})
+		b := concurrency.NewBatcher(s.fetch, concurrency.BatchOptions{})
 		defer b.Close()
 		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
@@ -245,11 +245,11 @@ func TestGet_aCallerLeavesOnItsOwnContext(t *testing.T) {
 	})
 }
 
-// a call that nobody waits for ends, and a key that nobody wants is not sent.
-func TestGet_whatNobodyWaitsForIsNotDone(t *testing.T) {
+// a call without callers ends, and a key without callers is not sent.
+func TestGet_aKeyWithoutCallersIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: time.Hour}
-		b := batch.New(s.fetch, batch.Options{})
+		b := concurrency.NewBatcher(s.fetch, concurrency.BatchOptions{})
 		defer b.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -273,7 +273,7 @@ func TestGet_whatNobodyWaitsForIsNotDone(t *testing.T) {
 func TestGet_aKeyIsAskedOncePerBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}
-		b := batch.New(s.fetch, batch.Options{})
+		b := concurrency.NewBatcher(s.fetch, concurrency.BatchOptions{})
 		defer b.Close()
 		var all sync.WaitGroup
 		for range 50 {
@@ -291,7 +291,7 @@ func TestGet_aKeyIsAskedOncePerBatch(t *testing.T) {
 func TestGet_joinSharesARunningCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}
-		b := batch.New(s.fetch, batch.Options{Join: true})
+		b := concurrency.NewBatcher(s.fetch, concurrency.BatchOptions{Join: true})
 		defer b.Close()
 		var all sync.WaitGroup
 		for range 100 {
@@ -307,11 +307,11 @@ func TestGet_joinSharesARunningCall(t *testing.T) {
 func TestClose_endsEveryCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: time.Hour}
-		b := batch.New(s.fetch, batch.Options{})
+		b := concurrency.NewBatcher(s.fetch, concurrency.BatchOptions{})
 		var all sync.WaitGroup
 		for _, k := range keys(10) {
 			all.Go(func() {
-				if _, _, err := b.Get(t.Context(), k); !errors.Is(err, batch.ErrClosed) {
+				if _, _, err := b.Get(t.Context(), k); !errors.Is(err, concurrency.ErrClosed) {
 					t.Errorf("%s: %v, want ErrClosed", k, err)
 				}
 			})
@@ -319,7 +319,7 @@ func TestClose_endsEveryCall(t *testing.T) {
 		time.Sleep(time.Second)
 		b.Close()
 		all.Wait()
-		if _, _, err := b.Get(t.Context(), "k"); !errors.Is(err, batch.ErrClosed) {
+		if _, _, err := b.Get(t.Context(), "k"); !errors.Is(err, concurrency.ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}
 	})

@@ -1,4 +1,4 @@
-package operation
+package concurrency
 
 import (
 	"context"
@@ -6,18 +6,16 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// The caller is answered when its context ends; the key stays taken until the
+// The caller is answered when its context ends; the key stays locked until the
 // operation itself is over.
 func TestRun_keepsTheKeyOfAnOperationThatItsCallerLeft(t *testing.T) {
-	r := New(nil)
+	r := NewRunner(nil)
 	release, started := make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-started; cancel() }()
-	err := r.Run(ctx, "stage volume v", []string{VolumeKey("v")}, func(context.Context) error {
+	err := r.Run(ctx, "stage volume v", []string{"volume v"}, func(context.Context) error {
 		close(started)
 		<-release
 		return nil
@@ -26,10 +24,10 @@ func TestRun_keepsTheKeyOfAnOperationThatItsCallerLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	nothing := func(context.Context) error { return nil }
-	if err := r.Run(t.Context(), "again", []string{VolumeKey("v")}, nothing); !errors.Is(err, backend.ErrBusy) {
+	if err := r.Run(t.Context(), "again", []string{"volume v"}, nothing); !errors.Is(err, ErrBusy) {
 		t.Errorf("%v; want busy", err)
 	}
-	if err := r.Run(t.Context(), "another", []string{VolumeKey("w"), TargetKey("v")}, nothing); err != nil {
+	if err := r.Run(t.Context(), "another", []string{"volume w", "target v"}, nothing); err != nil {
 		t.Error(err)
 	}
 	short, end := context.WithTimeout(t.Context(), time.Millisecond)
@@ -41,13 +39,13 @@ func TestRun_keepsTheKeyOfAnOperationThatItsCallerLeft(t *testing.T) {
 	if err := r.Wait(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := r.Run(t.Context(), "again", []string{VolumeKey("v")}, nothing); err != nil {
+	if err := r.Run(t.Context(), "again", []string{"volume v"}, nothing); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestRun_makesAPanicAnError(t *testing.T) {
-	r := New(nil)
+	r := NewRunner(nil)
 	err := r.Run(t.Context(), "stage", nil, func(context.Context) error { panic("no") })
 	if err == nil || !strings.Contains(err.Error(), "internal fault: no") {
 		t.Error(err)
@@ -57,13 +55,14 @@ func TestRun_makesAPanicAnError(t *testing.T) {
 	}
 }
 
-func TestResult_givesWhatWasFound(t *testing.T) {
-	r := New(nil)
-	size, err := Result(t.Context(), r, "expand", nil, func(context.Context) (int64, error) { return 7, nil })
+func TestRunResult_returnsTheResult(t *testing.T) {
+	errDead := errors.New("the device is dead")
+	r := NewRunner(nil)
+	size, err := RunResult(t.Context(), r, "expand", nil, func(context.Context) (int64, error) { return 7, nil })
 	if size != 7 || err != nil {
 		t.Errorf("%d, %v", size, err)
 	}
-	if _, err := Result(t.Context(), r, "expand", nil, func(context.Context) (int64, error) { return 7, backend.ErrNotFound }); !errors.Is(err, backend.ErrNotFound) {
+	if _, err := RunResult(t.Context(), r, "expand", nil, func(context.Context) (int64, error) { return 7, errDead }); !errors.Is(err, errDead) {
 		t.Error(err)
 	}
 }

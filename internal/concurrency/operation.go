@@ -1,0 +1,134 @@
+package concurrency
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// gracePeriod is how long an operation whose context ended may still return what
+// it was doing before its caller is answered.
+const gracePeriod = 250 * time.Millisecond
+
+// Runner runs operations: one at a time for a key, each answered when its
+// caller's context ends. Make one with NewRunner.
+type Runner struct {
+	log   *slog.Logger
+	locks Locks
+
+	mu      sync.Mutex
+	running int
+	idle    chan struct{} // closed when running returns to 0
+}
+
+// NewRunner makes a Runner; the logger may be nil.
+func NewRunner(log *slog.Logger) *Runner {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Runner{log: log}
+}
+
+// Wait returns when no operation runs any more, or with the context's error.
+// An operation whose caller left may still be inside a system call.
+func (r *Runner) Wait(ctx context.Context) error {
+	r.mu.Lock()
+	idle, running := r.idle, r.running
+	r.mu.Unlock()
+	if running == 0 {
+		return nil
+	}
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("operations are still running: %w", ctx.Err())
+	}
+}
+
+// begin counts an operation. A sync.WaitGroup does not allow Add from zero while
+// Wait runs, and a call may arrive while Wait waits.
+func (r *Runner) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running == 0 {
+		r.idle = make(chan struct{})
+	}
+	r.running++
+}
+
+func (r *Runner) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running--; r.running == 0 {
+		close(r.idle)
+	}
+}
+
+// Run runs an operation while its keys are locked; ErrBusy when one is locked by
+// another. Some system calls cannot be interrupted (umount writes back dirty data,
+// a dead device does not answer): the caller is answered when its context ends,
+// and the keys stay locked until the call returns, so that no second operation
+// starts in between.
+func (r *Runner) Run(ctx context.Context, what string, keys []string, do func(context.Context) error) error {
+	unlock, ok := r.locks.TryLock(keys...)
+	if !ok {
+		return fmt.Errorf("%s: %w: another call for it is running", what, ErrBusy)
+	}
+	done := make(chan error, 1)
+	r.begin()
+	go func() {
+		defer r.end()
+		err := r.guarded(ctx, what, do)
+		unlock()
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(gracePeriod):
+		return fmt.Errorf("%s: %w while a system call is running; the repeated call finds what it did", what, context.Cause(ctx))
+	}
+}
+
+// RunResult is Run for an operation with a result. A result that arrives after
+// the caller was answered is dropped.
+func RunResult[T any](ctx context.Context, r *Runner, what string, keys []string, do func(context.Context) (T, error)) (T, error) {
+	result := make(chan T, 1)
+	err := r.Run(ctx, what, keys, func(ctx context.Context) error {
+		value, err := do(ctx)
+		result <- value
+		return err
+	})
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return <-result, nil
+}
+
+// guarded turns a panic of the operation into an error: the recovery of a gRPC
+// server does not reach this goroutine.
+func (r *Runner) guarded(ctx context.Context, what string, do func(context.Context) error) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			r.log.Error("panic in an operation", "operation", what, "panic", fault, "stack", string(debug.Stack()))
+			err = fmt.Errorf("%s: internal fault: %v", what, fault)
+		}
+	}()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	}
+	if err := do(ctx); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
