@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
+	"github.com/holdfast-csi/holdfast/proto/csiproxy"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1alpha1"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1beta1"
@@ -38,26 +39,50 @@ func FuzzDisks_acrossVersions(f *testing.F) {
 			disk.Problem = errors.New(problem)
 		}
 		disks := []api.Disk{disk}
-		stable, beta := v1.DiskLocationsFromHub(disks)[number], v1beta1.DiskLocationsFromHub(disks)[number]
-		alpha := v1alpha1.DiskLocationsFromHub(disks)[strconv.FormatUint(uint64(number), 10)]
+		all := &v1.GetDiskLocationsResponse{DiskLocations: v1.DiskLocationsFromAPI(disks)}
+		stable, text := all.GetDiskLocations()[number], strconv.FormatUint(uint64(number), 10)
+		beta := fromStable[*v1beta1.GetDiskLocationsResponse](t, v1beta1.Version, "GetDiskLocations", all).GetDiskLocations()[number]
+		alpha := fromStable[*v1alpha1.GetDiskLocationsResponse](t, v1alpha1.Version, "GetDiskLocations", all).GetDiskLocations()[text]
 		if (stable == nil) != (beta == nil) || stable != nil && (stable.GetAdapter() != beta.GetAdapter() || stable.GetBus() != beta.GetBus() || stable.GetTarget() != beta.GetTarget() || stable.GetLun() != beta.GetLun()) {
 			t.Errorf("locations: v1 %v, v1beta1 %v", stable, beta)
 		}
 		if stable != nil {
-			back := v1.LocationToHub(stable)
-			if again := v1.LocationFromHub(back); !proto.Equal(stable, again) {
+			back := v1.LocationToAPI(stable)
+			if again := v1.LocationFromAPI(back); !proto.Equal(stable, again) {
 				t.Errorf("location %v came back as %v", stable, again)
 			}
-			if alpha == nil {
-				t.Errorf("v1alpha1 has no location, v1 has %v", stable)
+			if alpha.GetAdapter() != strconv.FormatUint(uint64(stable.GetAdapter()), 10) || alpha.GetLun() != strconv.FormatUint(uint64(stable.GetLun()), 10) {
+				t.Errorf("v1alpha1 has the location %v, v1 has %v", alpha, stable)
 			}
 		}
-		ids, said := v1.DiskIDsFromHub(disks)[number], v1alpha1.DiskIDsFromHub(disks)[strconv.FormatUint(uint64(number), 10)]
+		allIDs := &v1.GetDiskIDsResponse{DiskIds: v1.DiskIDsFromAPI(disks)}
+		ids, said := allIDs.GetDiskIds()[number], fromStable[*v1alpha1.GetDiskIDsResponse](t, v1alpha1.Version, "GetDiskIDs", allIDs).GetDiskIds()[text]
 		if (ids == nil) != (said == nil) || ids.GetPage83() != said.GetIdentifiers()[v1alpha1.Page83Key] || ids.GetSerialNumber() != said.GetIdentifiers()[v1alpha1.SerialNumberKey] {
 			t.Errorf("ids: v1 %v, v1alpha1 %v", ids, said)
 		}
-		checkDisk(t, disk, v1.DiskToHub(v1.DiskFromHub(disk)))
+		checkDisk(t, disk, v1.DiskToAPI(v1.DiskFromAPI(disk)))
 	})
+}
+
+// fromStable converts a response of v1 to that of an older version.
+func fromStable[Response proto.Message](t *testing.T, version, method string, stable proto.Message) Response {
+	t.Helper()
+	converted, err := csiproxy.FromStable(version, method, stable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return converted.(Response)
+}
+
+// login is what a MountISCSILun of an older version asks the host for.
+func login(version string, request proto.Message) (login api.ISCSILogin, lun uint32, err error) {
+	stable, err := csiproxy.ToStable(version, "MountISCSILun", request)
+	if err != nil {
+		return login, 0, err
+	}
+	converted := stable.(*v1.MountISCSILunRequest)
+	login, err = v1.LoginToAPI(converted)
+	return login, converted.GetLun(), err
 }
 
 func checkDisk(t *testing.T, disk, back api.Disk) {
@@ -66,10 +91,10 @@ func checkDisk(t *testing.T, disk, back api.Disk) {
 		t.Errorf("problem %v came back as %v", disk.Problem, back.Problem)
 	}
 	disk.Problem, back.Problem = nil, nil
-	if disk.Location != nil && v1.LocationFromHub(disk.Location) == nil {
+	if disk.Location != nil && v1.LocationFromAPI(disk.Location) == nil {
 		disk.Location = nil // not in digits
 	} else if disk.Location != nil {
-		disk.Location = v1.LocationToHub(v1.LocationFromHub(disk.Location)) // 007 is 7
+		disk.Location = v1.LocationToAPI(v1.LocationFromAPI(disk.Location)) // 007 is 7
 	}
 	if diff := cmp.Diff(disk, back); diff != "" {
 		t.Errorf("a disk came back otherwise:\n%s", diff)
@@ -84,16 +109,16 @@ func FuzzLogin_acrossVersions(f *testing.F) {
 	f.Add("[fe80::1]", uint32(65536), "", uint32(0), int32(2), "", "s")
 	f.Add("host:1", uint32(1), "", uint32(0), int32(7), "u", "")
 	f.Fuzz(func(t *testing.T, address string, port uint32, iqn string, lun uint32, auth int32, user, secret string) {
-		stable, err := v1.LoginToHub(&v1.MountISCSILunRequest{
+		stable, err := v1.LoginToAPI(&v1.MountISCSILunRequest{
 			Portal: &v1.ISCSIPortal{Address: address, Port: port}, Iqn: iqn, Lun: lun, AuthType: v1.ISCSIAuthType(auth), ChapUsername: user, ChapSecret: secret,
 		})
 		if (err == nil) != (auth >= 0 && auth <= 2) || err != nil && !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("auth %d: %v", auth, err)
 		}
-		if err == nil && v1.AuthTypeFromHub(stable.Auth) != v1.ISCSIAuthType(auth) {
-			t.Errorf("auth %d came back as %d", auth, v1.AuthTypeFromHub(stable.Auth))
+		if err == nil && v1.AuthTypeFromAPI(stable.Auth) != v1.ISCSIAuthType(auth) {
+			t.Errorf("auth %d came back as %d", auth, v1.AuthTypeFromAPI(stable.Auth))
 		}
-		beta, err := v1beta1.LoginToHub(&v1beta1.MountISCSILunRequest{
+		beta, _, err := login(v1beta1.Version, &v1beta1.MountISCSILunRequest{
 			Portal: &v1beta1.ISCSIPortal{Address: address, Port: port}, Iqn: iqn, Lun: lun, AuthType: v1beta1.ISCSIAuthType(auth), ChapUsername: user, ChapSecret: secret,
 		})
 		if err == nil && (beta.Auth != stable.Auth || beta.Portal != stable.Portal || beta.IQN != stable.IQN || beta.Username != stable.Username || beta.Secret != stable.Secret) {
@@ -103,7 +128,7 @@ func FuzzLogin_acrossVersions(f *testing.F) {
 		if port != 0 {
 			portal = fmt.Sprintf("[%s]:%d", address, port)
 		}
-		alpha, number, err := v1alpha1.LoginToHub(&v1alpha1.MountISCSILunRequest{
+		alpha, number, err := login(v1alpha1.Version, &v1alpha1.MountISCSILunRequest{
 			Portal: portal, Iqn: iqn, Lun: strconv.FormatUint(uint64(lun), 10), ChapUsername: user, ChapSecret: secret,
 		})
 		switch plain := !strings.ContainsAny(address, "[]:"); {
@@ -122,13 +147,19 @@ func FuzzLogin_acrossVersions(f *testing.F) {
 	})
 }
 
+// portalOf is the portal that v1alpha1 has as a text.
+func portalOf(text string) (api.Portal, error) {
+	asked, _, err := login(v1alpha1.Version, &v1alpha1.MountISCSILunRequest{Portal: text, Lun: "0"})
+	return asked.Portal, err
+}
+
 // D-16: the texts of v1alpha1 are read whole or refused.
 func FuzzPortal_ofV1alpha1(f *testing.F) {
 	for _, text := range []string{"10.0.0.1", "10.0.0.1:3260", "[fe80::1]:3260", "[fe80::1]", "fe80::1", "host:0", "host:65536", ":1", "[", "[]", "[]:1", "a:b:1", "a:1:", "[a]b:1", "a:+1"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		portal, err := v1alpha1.PortalToHub(text)
+		portal, err := portalOf(text)
 		switch {
 		case err != nil && !errors.Is(err, backend.ErrInvalid):
 			t.Error(err)
@@ -150,12 +181,12 @@ func TestPortal_ofV1alpha1(t *testing.T) {
 		"[fe80::1]":      {Address: "fe80::1"},
 		"[fe80::1]:3261": {Address: "fe80::1", Port: 3261},
 	} {
-		if got, err := v1alpha1.PortalToHub(text); err != nil || got != want {
+		if got, err := portalOf(text); err != nil || got != want {
 			t.Errorf("%s: %v, %v; want %v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"h:0", "h:65536", "h:-1", "h:+1", "h:x", "h:", "[fe80::1]:", "[fe80::1]x"} {
-		if got, err := v1alpha1.PortalToHub(text); !errors.Is(err, backend.ErrInvalid) {
+		if got, err := portalOf(text); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}

@@ -16,7 +16,7 @@ func (d disks) List(ctx context.Context) ([]api.Disk, error) {
 	}
 	converted := make([]api.Disk, len(response.GetDisks()))
 	for i, disk := range response.GetDisks() {
-		converted[i] = v1.DiskToHub(disk)
+		converted[i] = v1.DiskToAPI(disk)
 	}
 	return converted, nil
 }
@@ -27,7 +27,7 @@ func (d disks) Rescan(ctx context.Context) error {
 }
 
 func (d disks) Partition(ctx context.Context, disk uint32, is api.Identity) (string, error) {
-	response, err := d.proxy.PartitionDisk(ctx, &v1.PartitionDiskRequest{DiskNumber: disk, ExpectedIds: v1.IdentityFromHub(is)})
+	response, err := d.proxy.PartitionDisk(ctx, &v1.PartitionDiskRequest{DiskNumber: disk, ExpectedIds: v1.IdentityFromAPI(is)})
 	return response.GetVolumeId(), translate(ctx, err)
 }
 
@@ -42,6 +42,6 @@ func (d disks) Online(ctx context.Context, disk uint32) (bool, error) {
 }
 
 func (d disks) SetOnline(ctx context.Context, disk uint32, is api.Identity, online bool) error {
-	response, err := d.proxy.SetDiskState(ctx, &v1.SetDiskStateRequest{DiskNumber: disk, Online: online, ExpectedIds: v1.IdentityFromHub(is)})
+	response, err := d.proxy.SetDiskState(ctx, &v1.SetDiskStateRequest{DiskNumber: disk, Online: online, ExpectedIds: v1.IdentityFromAPI(is)})
 	return done(ctx, response, err)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// LocationFromHub gives nil for a disk without an address, or with one that is
+// LocationFromAPI gives nil for a disk without an address, or with one that is
 // not in decimal digits.
-func LocationFromHub(location *api.DiskLocation) *DiskLocation {
+func LocationFromAPI(location *api.DiskLocation) *DiskLocation {
 	if location == nil {
 		return nil
 	}
@@ -27,8 +27,8 @@ func LocationFromHub(location *api.DiskLocation) *DiskLocation {
 	return &DiskLocation{Adapter: numbers[0], Bus: numbers[1], Target: numbers[2], Lun: numbers[3]}
 }
 
-// LocationToHub is the reverse of LocationFromHub.
-func LocationToHub(location *DiskLocation) *api.DiskLocation {
+// LocationToAPI is the reverse of LocationFromAPI.
+func LocationToAPI(location *DiskLocation) *api.DiskLocation {
 	if location == nil {
 		return nil
 	}
@@ -36,18 +36,18 @@ func LocationToHub(location *DiskLocation) *api.DiskLocation {
 	return &api.DiskLocation{Adapter: text(location.GetAdapter()), Bus: text(location.GetBus()), Target: text(location.GetTarget()), LUN: text(location.GetLun())}
 }
 
-// DiskLocationsFromHub leaves out disks without an address.
-func DiskLocationsFromHub(disks []api.Disk) map[uint32]*DiskLocation {
+// DiskLocationsFromAPI leaves out disks without an address.
+func DiskLocationsFromAPI(disks []api.Disk) map[uint32]*DiskLocation {
 	locations := map[uint32]*DiskLocation{}
 	for _, disk := range disks {
-		if location := LocationFromHub(disk.Location); location != nil {
+		if location := LocationFromAPI(disk.Location); location != nil {
 			locations[disk.Number] = location
 		}
 	}
 	return locations
 }
 
-func idsFromHub(disk api.Disk) *DiskIDs {
+func idsFromAPI(disk api.Disk) *DiskIDs {
 	ids := &DiskIDs{Page83: disk.Page83, SerialNumber: disk.SerialNumber}
 	for _, id := range disk.Identifiers {
 		ids.Identifiers = append(ids.Identifiers, &DiskIdentifier{
@@ -57,37 +57,37 @@ func idsFromHub(disk api.Disk) *DiskIDs {
 	return ids
 }
 
-// DiskIDsFromHub leaves out disks that could not be read.
-func DiskIDsFromHub(disks []api.Disk) map[uint32]*DiskIDs {
+// DiskIDsFromAPI leaves out disks that could not be read.
+func DiskIDsFromAPI(disks []api.Disk) map[uint32]*DiskIDs {
 	ids := map[uint32]*DiskIDs{}
 	for _, disk := range disks {
 		if disk.Problem == nil || disk.Page83 != "" || disk.SerialNumber != "" {
-			ids[disk.Number] = idsFromHub(disk)
+			ids[disk.Number] = idsFromAPI(disk)
 		}
 	}
 	return ids
 }
 
-// IdentityFromHub gives nil for the identity of any disk.
-func IdentityFromHub(is api.Identity) *DiskIDs {
+// IdentityFromAPI gives nil for the identity of any disk.
+func IdentityFromAPI(is api.Identity) *DiskIDs {
 	if is == (api.Identity{}) {
 		return nil
 	}
 	return &DiskIDs{Page83: is.Page83, SerialNumber: is.SerialNumber}
 }
 
-// IdentityToHub is the reverse of IdentityFromHub.
-func IdentityToHub(ids *DiskIDs) api.Identity {
+// IdentityToAPI is the reverse of IdentityFromAPI.
+func IdentityToAPI(ids *DiskIDs) api.Identity {
 	return api.Identity{Page83: ids.GetPage83(), SerialNumber: ids.GetSerialNumber()}
 }
 
-// PortalToHub takes a missing portal for an empty one, which the host refuses.
-func PortalToHub(portal *ISCSIPortal) api.Portal {
+// PortalToAPI takes a missing portal for an empty one, which the host refuses.
+func PortalToAPI(portal *ISCSIPortal) api.Portal {
 	return api.Portal{Address: portal.GetAddress(), Port: portal.GetPort()}
 }
 
-// AuthTypeToHub refuses a number that this version does not have.
-func AuthTypeToHub(auth ISCSIAuthType) (api.AuthType, error) {
+// AuthTypeToAPI refuses a number that this version does not have.
+func AuthTypeToAPI(auth ISCSIAuthType) (api.AuthType, error) {
 	switch auth {
 	case ISCSIAuthType_ISCSI_AUTH_TYPE_NONE:
 		return api.NoAuth, nil
@@ -99,26 +99,26 @@ func AuthTypeToHub(auth ISCSIAuthType) (api.AuthType, error) {
 	return 0, fmt.Errorf("%w: auth_type %d is none of this version's", backend.ErrInvalid, auth)
 }
 
-// LoginToHub is the login of MountISCSILun.
-func LoginToHub(request *MountISCSILunRequest) (api.ISCSILogin, error) {
-	auth, err := AuthTypeToHub(request.GetAuthType())
+// LoginToAPI is the login of MountISCSILun.
+func LoginToAPI(request *MountISCSILunRequest) (api.ISCSILogin, error) {
+	auth, err := AuthTypeToAPI(request.GetAuthType())
 	return api.ISCSILogin{
-		Portal: PortalToHub(request.GetPortal()), IQN: request.GetIqn(), Auth: auth,
+		Portal: PortalToAPI(request.GetPortal()), IQN: request.GetIqn(), Auth: auth,
 		Username: request.GetChapUsername(), Secret: api.Secret(request.GetChapSecret()),
 	}, err
 }
 
-// SMBMountToHub is what MountSMBShare asks for.
-func SMBMountToHub(request *MountSMBShareRequest) api.SMBMount {
+// SMBMountToAPI is what MountSMBShare asks for.
+func SMBMountToAPI(request *MountSMBShareRequest) api.SMBMount {
 	return api.SMBMount{
 		Remote: request.GetRemotePath(), Local: request.GetStagingPath(),
 		Username: request.GetUsername(), Password: api.Secret(request.GetPassword()),
 	}
 }
 
-// AuthTypeFromHub is the reverse of AuthTypeToHub. What package api does not have is
+// AuthTypeFromAPI is the reverse of AuthTypeToAPI. What package api does not have is
 // no authentication.
-func AuthTypeFromHub(auth api.AuthType) ISCSIAuthType {
+func AuthTypeFromAPI(auth api.AuthType) ISCSIAuthType {
 	switch auth {
 	case api.OneWayCHAP:
 		return ISCSIAuthType_ISCSI_AUTH_TYPE_ONE_WAY_CHAP
@@ -128,25 +128,25 @@ func AuthTypeFromHub(auth api.AuthType) ISCSIAuthType {
 	return ISCSIAuthType_ISCSI_AUTH_TYPE_NONE
 }
 
-// PortalFromHub is the reverse of PortalToHub.
-func PortalFromHub(portal api.Portal) *ISCSIPortal {
+// PortalFromAPI is the reverse of PortalToAPI.
+func PortalFromAPI(portal api.Portal) *ISCSIPortal {
 	return &ISCSIPortal{Address: portal.Address, Port: portal.Port}
 }
 
-// ConnectToHub is the login of ConnectISCSITarget.
-func ConnectToHub(request *ConnectISCSITargetRequest) (api.ISCSILogin, error) {
-	auth, err := AuthTypeToHub(request.GetAuthType())
+// ConnectToAPI is the login of ConnectISCSITarget.
+func ConnectToAPI(request *ConnectISCSITargetRequest) (api.ISCSILogin, error) {
+	auth, err := AuthTypeToAPI(request.GetAuthType())
 	return api.ISCSILogin{
-		Portal: PortalToHub(request.GetPortal()), IQN: request.GetIqn(), Auth: auth,
+		Portal: PortalToAPI(request.GetPortal()), IQN: request.GetIqn(), Auth: auth,
 		Username: request.GetChapUsername(), Secret: api.Secret(request.GetChapSecret()),
 	}, err
 }
 
-// DiskFromHub keeps of a problem its text.
-func DiskFromHub(disk api.Disk) *Disk {
+// DiskFromAPI keeps of a problem its text.
+func DiskFromAPI(disk api.Disk) *Disk {
 	converted := &Disk{
-		Number: disk.Number, Location: LocationFromHub(disk.Location),
-		Ids:       idsFromHub(disk),
+		Number: disk.Number, Location: LocationFromAPI(disk.Location),
+		Ids:       idsFromAPI(disk),
 		SizeBytes: disk.Size, Online: disk.Online, ReadOnly: disk.ReadOnly,
 	}
 	if disk.Problem != nil {
@@ -155,10 +155,10 @@ func DiskFromHub(disk api.Disk) *Disk {
 	return converted
 }
 
-// DiskToHub is the reverse of DiskFromHub.
-func DiskToHub(disk *Disk) api.Disk {
+// DiskToAPI is the reverse of DiskFromAPI.
+func DiskToAPI(disk *Disk) api.Disk {
 	converted := api.Disk{
-		Number: disk.GetNumber(), Location: LocationToHub(disk.GetLocation()),
+		Number: disk.GetNumber(), Location: LocationToAPI(disk.GetLocation()),
 		Page83: disk.GetIds().GetPage83(), SerialNumber: disk.GetIds().GetSerialNumber(),
 		Size: disk.GetSizeBytes(), Online: disk.GetOnline(), ReadOnly: disk.GetReadOnly(),
 	}

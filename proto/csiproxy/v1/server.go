@@ -1,4 +1,4 @@
-// Package v1 is the stable version of the KEP's API: its messages, and their translation
+// Package v1 is the stable version of the KEP's API: its messages, and their conversion
 // to package api.
 package v1
 
@@ -18,8 +18,14 @@ const Version = "v1"
 // versions.
 func Definition(operations *compose.Operations) api.Definition {
 	return api.Definition{Version: Version, Register: func(registrar grpc.ServiceRegistrar, host api.Host) {
-		RegisterCSIProxyServiceServer(registrar, &server{host: host, operations: operations})
+		RegisterCSIProxyServiceServer(registrar, NewServer(host, operations))
 	}}
+}
+
+// NewServer returns what serves the version's calls, which are also those of older
+// versions after conversion.
+func NewServer(host api.Host, operations *compose.Operations) CSIProxyServiceServer {
+	return &server{host: host, operations: operations}
 }
 
 // server answers with the errors of the host as they are.
@@ -42,7 +48,7 @@ func (s *server) Rescan(ctx context.Context, _ *RescanRequest) (*RescanResponse,
 }
 
 func (s *server) PartitionDisk(ctx context.Context, r *PartitionDiskRequest) (*PartitionDiskResponse, error) {
-	volumeID, err := s.host.Disks.Partition(ctx, r.GetDiskNumber(), IdentityToHub(r.GetExpectedIds()))
+	volumeID, err := s.host.Disks.Partition(ctx, r.GetDiskNumber(), IdentityToAPI(r.GetExpectedIds()))
 	return &PartitionDiskResponse{VolumeId: volumeID}, err
 }
 
@@ -52,11 +58,11 @@ func (s *server) FormatVolume(ctx context.Context, r *FormatVolumeRequest) (*For
 }
 
 func (s *server) MountSMBShare(ctx context.Context, r *MountSMBShareRequest) (*MountSMBShareResponse, error) {
-	return &MountSMBShareResponse{}, s.host.SMB.Mount(ctx, SMBMountToHub(r))
+	return &MountSMBShareResponse{}, s.host.SMB.Mount(ctx, SMBMountToAPI(r))
 }
 
 func (s *server) MountISCSILun(ctx context.Context, r *MountISCSILunRequest) (*MountISCSILunResponse, error) {
-	login, err := LoginToHub(r)
+	login, err := LoginToAPI(r)
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +76,12 @@ func (s *server) LinkVolume(ctx context.Context, r *LinkVolumeRequest) (*LinkVol
 
 func (s *server) GetDiskLocations(ctx context.Context, _ *GetDiskLocationsRequest) (*GetDiskLocationsResponse, error) {
 	disks, err := s.host.Disks.List(ctx)
-	return &GetDiskLocationsResponse{DiskLocations: DiskLocationsFromHub(disks)}, err
+	return &GetDiskLocationsResponse{DiskLocations: DiskLocationsFromAPI(disks)}, err
 }
 
 func (s *server) GetDiskIDs(ctx context.Context, _ *GetDiskIDsRequest) (*GetDiskIDsResponse, error) {
 	disks, err := s.host.Disks.List(ctx)
-	return &GetDiskIDsResponse{DiskIds: DiskIDsFromHub(disks)}, err
+	return &GetDiskIDsResponse{DiskIds: DiskIDsFromAPI(disks)}, err
 }
 
 func (s *server) ResizeVolume(ctx context.Context, r *ResizeVolumeRequest) (*ResizeVolumeResponse, error) {
@@ -88,7 +94,7 @@ func (s *server) UnmountVolume(ctx context.Context, r *UnmountVolumeRequest) (*U
 }
 
 func (s *server) UnmountISCSILun(ctx context.Context, r *UnmountISCSILunRequest) (*UnmountISCSILunResponse, error) {
-	return &UnmountISCSILunResponse{}, s.operations.UnmountISCSILun(ctx, s.host, PortalToHub(r.GetPortal()), r.GetIqn(), r.GetLun())
+	return &UnmountISCSILunResponse{}, s.operations.UnmountISCSILun(ctx, s.host, PortalToAPI(r.GetPortal()), r.GetIqn(), r.GetLun())
 }
 
 func (s *server) UnmountSMBShare(ctx context.Context, r *UnmountSMBShareRequest) (*UnmountSMBShareResponse, error) {

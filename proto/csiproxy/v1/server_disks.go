@@ -25,7 +25,7 @@ func (s *server) ListDisks(ctx context.Context, _ *ListDisksRequest) (*ListDisks
 	}
 	converted := make([]*Disk, len(disks))
 	for i, disk := range disks {
-		converted[i] = DiskFromHub(disk)
+		converted[i] = DiskFromAPI(disk)
 	}
 	return &ListDisksResponse{Disks: converted}, nil
 }
@@ -40,5 +40,5 @@ func (s *server) GetDiskState(ctx context.Context, r *GetDiskStateRequest) (*Get
 }
 
 func (s *server) SetDiskState(ctx context.Context, r *SetDiskStateRequest) (*SetDiskStateResponse, error) {
-	return &SetDiskStateResponse{}, s.host.Disks.SetOnline(ctx, r.GetDiskNumber(), IdentityToHub(r.GetExpectedIds()), r.GetOnline())
+	return &SetDiskStateResponse{}, s.host.Disks.SetOnline(ctx, r.GetDiskNumber(), IdentityToAPI(r.GetExpectedIds()), r.GetOnline())
 }

@@ -7,11 +7,11 @@ import (
 )
 
 func (s *server) AddISCSIPortal(ctx context.Context, r *AddISCSIPortalRequest) (*AddISCSIPortalResponse, error) {
-	return &AddISCSIPortalResponse{}, s.host.ISCSI.AddPortal(ctx, PortalToHub(r.GetPortal()))
+	return &AddISCSIPortalResponse{}, s.host.ISCSI.AddPortal(ctx, PortalToAPI(r.GetPortal()))
 }
 
 func (s *server) RemoveISCSIPortal(ctx context.Context, r *RemoveISCSIPortalRequest) (*RemoveISCSIPortalResponse, error) {
-	return &RemoveISCSIPortalResponse{}, s.host.ISCSI.RemovePortal(ctx, PortalToHub(r.GetPortal()))
+	return &RemoveISCSIPortalResponse{}, s.host.ISCSI.RemovePortal(ctx, PortalToAPI(r.GetPortal()))
 }
 
 func (s *server) ListISCSIPortals(ctx context.Context, _ *ListISCSIPortalsRequest) (*ListISCSIPortalsResponse, error) {
@@ -21,18 +21,18 @@ func (s *server) ListISCSIPortals(ctx context.Context, _ *ListISCSIPortalsReques
 	}
 	converted := make([]*ISCSIPortal, len(portals))
 	for i, portal := range portals {
-		converted[i] = PortalFromHub(portal)
+		converted[i] = PortalFromAPI(portal)
 	}
 	return &ListISCSIPortalsResponse{Portals: converted}, nil
 }
 
 func (s *server) DiscoverISCSITargets(ctx context.Context, r *DiscoverISCSITargetsRequest) (*DiscoverISCSITargetsResponse, error) {
-	iqns, err := s.host.ISCSI.Discover(ctx, PortalToHub(r.GetPortal()))
+	iqns, err := s.host.ISCSI.Discover(ctx, PortalToAPI(r.GetPortal()))
 	return &DiscoverISCSITargetsResponse{Iqns: iqns}, err
 }
 
 func (s *server) ConnectISCSITarget(ctx context.Context, r *ConnectISCSITargetRequest) (*ConnectISCSITargetResponse, error) {
-	login, err := ConnectToHub(r)
+	login, err := ConnectToAPI(r)
 	if err != nil {
 		return nil, err
 	}
@@ -40,11 +40,11 @@ func (s *server) ConnectISCSITarget(ctx context.Context, r *ConnectISCSITargetRe
 }
 
 func (s *server) DisconnectISCSITarget(ctx context.Context, r *DisconnectISCSITargetRequest) (*DisconnectISCSITargetResponse, error) {
-	return &DisconnectISCSITargetResponse{}, s.host.ISCSI.Disconnect(ctx, PortalToHub(r.GetPortal()), r.GetIqn())
+	return &DisconnectISCSITargetResponse{}, s.host.ISCSI.Disconnect(ctx, PortalToAPI(r.GetPortal()), r.GetIqn())
 }
 
 func (s *server) ListISCSIDisks(ctx context.Context, r *ListISCSIDisksRequest) (*ListISCSIDisksResponse, error) {
-	disks, err := s.host.ISCSI.Disks(ctx, PortalToHub(r.GetPortal()), r.GetIqn())
+	disks, err := s.host.ISCSI.Disks(ctx, PortalToAPI(r.GetPortal()), r.GetIqn())
 	return &ListISCSIDisksResponse{DiskNumbers: disks}, err
 }
 

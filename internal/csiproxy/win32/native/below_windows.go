@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/windows"
 
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
-	csiproxywin32 "github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
 // levels are what an entry some levels down is looked up by. Windows itself goes
@@ -79,7 +78,7 @@ func (d *directory) OpenBelow(names []string) (win32.Directory, error) {
 	return below, nil
 }
 
-var underWine = sync.OnceValue(csiproxywin32.UnderWine)
+var underWine = sync.OnceValue(win32.UnderWine)
 
 // StatBelow implements win32.Below. Under wine it asks by path, since there a
 // handle is a call to another process, and for each level, since a link made from
