@@ -43,23 +43,38 @@ func (p *Pool) CreateEphemeral(ctx context.Context, spec backend.EphemeralSpec) 
 func (p *Pool) EphemeralByHandle(_ context.Context, handle string) (backend.EphemeralVolume, error) {
 	identity := backend.EphemeralVolume{VolumeID: idOf(ephemeralPrefix, handle), Handle: handle}
 	record, err := p.recordOnDisk(identity.VolumeID)
-	if err != nil && p.storageFailed(err) {
-		return identity, err
+	if err == nil || errors.Is(err, backend.ErrNotFound) {
+		p.inline.reads.note(identity.VolumeID, nil)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, backend.ErrNotFound):
+		p.inline.deletions.note(identity.VolumeID, nil)
+		return backend.EphemeralVolume{}, err
+	case err != nil && p.recordFailed(identity.VolumeID, err):
+		return identity, err
+	case err != nil:
 		return backend.EphemeralVolume{}, err
 	}
 	if record.Inline == nil || record.Name != handle {
 		return identity, fmt.Errorf("%w: the record of %s is not of inline volume %s", backend.ErrDataLoss, record.ID, handle)
 	}
+	if err := p.inline.deletions.final(record.ID); err != nil {
+		return identity, fmt.Errorf("inline volume %s could not be deleted: %w", handle, err)
+	}
 	return record.ephemeral(), nil
 }
 
 // DeleteEphemeral removes an inline volume, half-made ones included; none is no
-// error. ErrInUse when its device is attached.
+// error. ErrInUse when its device is attached. If its storage fails that repeatedly,
+// EphemeralByHandle reports that the storage failed.
 func (p *Pool) DeleteEphemeral(ctx context.Context, handle string) error {
-	err := p.deleteVolume(ctx, idOf(ephemeralPrefix, handle))
-	if err == nil || errors.Is(err, backend.ErrNotFound) {
+	id := idOf(ephemeralPrefix, handle)
+	err := p.deleteVolume(ctx, id)
+	if errors.Is(err, backend.ErrNotFound) {
+		err = nil
+	}
+	p.noteDeletion(id, err)
+	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("delete inline volume %s: %w", handle, classify(err))

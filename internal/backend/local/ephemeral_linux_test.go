@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -50,6 +51,7 @@ func TestEphemeralByHandle_anErrorThatMayPassGivesNoIdentity(t *testing.T) {
 			if failure != nil && (got.VolumeID != "" || errors.Is(failure, backend.ErrNotFound)) {
 				t.Errorf("%v at %s: %+v, %v; want no identity", errno, calls[len(calls)-1], got, failure)
 			}
+			wantLookup(t, pool, nil, true) // the error passed
 		}
 		wantLookup(t, pool, nil, true)
 	}
@@ -84,4 +86,91 @@ func TestEphemeralByHandle_failedStorageGivesTheIdentity(t *testing.T) {
 			wantLookup(t, pool, backend.ErrUnavailable, true)
 		})
 	}
+}
+
+// The bad sector or the damaged inode is that of one record: the pool is sound.
+func TestEphemeralByHandle_aRecordThatStaysUnreadableIsFailedStorage(t *testing.T) {
+	for errno, tries := range map[unix.Errno]int{unix.EUCLEAN: 1, unix.ESHUTDOWN: 1, unix.EIO: failuresUntilFinal} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			dir := poolDir(t)
+			pool := open(t, Options{Pool: dir})
+			record := filepath.Join(dir, volumePath(inlineVolume(t, pool).VolumeID))
+			unreadable := func(identity bool) {
+				t.Helper()
+				_, err := syscallfault.Run([]string{record}, syscallfault.From(1, errno), func() { wantLookup(t, pool, errno, identity) })
+				must(t, err)
+			}
+			for range tries - 1 {
+				unreadable(false)
+			}
+			wantLookup(t, pool, nil, true) // one that succeeds proves the storage sound
+			for range tries - 1 {
+				unreadable(false)
+			}
+			unreadable(true)
+			unreadable(true)
+		})
+	}
+}
+
+// unpublished repeats what the node engine does for the kubelet, until the pod can
+// leave: it deletes the volume, or the storage failed.
+func unpublished(t tester, pool *Pool, handle string) (deleted bool) {
+	t.Helper()
+	var err error
+	for range 2*failuresUntilFinal + 1 {
+		var volume backend.EphemeralVolume
+		volume, err = pool.EphemeralByHandle(context.Background(), handle)
+		if errors.Is(err, backend.ErrNotFound) {
+			return true
+		}
+		if err != nil && volume.VolumeID != "" {
+			return false
+		}
+		if err == nil {
+			err = pool.DeleteEphemeral(context.Background(), handle)
+		}
+	}
+	t.Fatalf("the pod of the volume cannot leave: %v", err)
+	return false
+}
+
+// The record is read from the cache of a filesystem that takes no writes.
+func TestDeleteEphemeral_thatCannotSucceedIsFailedStorage(t *testing.T) {
+	for name, c := range map[string]struct {
+		fsType string
+		stop   func(*failingDisk)
+	}{
+		"ext4 shut down":      {"ext4", (*failingDisk).goingDown},
+		"xfs shut down":       {"xfs", (*failingDisk).goingDown},
+		"ext4 after an error": {"ext4", (*failingDisk).failWrites},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newFailingDisk(t, c.fsType)
+			if c.fsType == "ext4" {
+				must(t, unix.Mount("", d.dir, "", unix.MS_REMOUNT, "errors=remount-ro"))
+			}
+			pool := open(t, Options{Pool: filepath.Join(d.dir, "pool")})
+			inlineVolume(t, pool)
+			must(t, unix.Syncfs(descriptor(pool.top)))
+			c.stop(d)
+			if unpublished(t, pool, handleOfTests) {
+				t.Error("the volume was deleted on a filesystem that takes no writes")
+			}
+		})
+	}
+	t.Run("one fault", func(t *testing.T) {
+		dir := poolDir(t)
+		pool := open(t, Options{Pool: dir})
+		inlineVolume(t, pool)
+		var failure error
+		_, err := syscallfault.Run([]string{dir}, syscallfault.Once(1, unix.EIO), func() { failure = pool.DeleteEphemeral(t.Context(), handleOfTests) })
+		must(t, err)
+		if failure == nil {
+			t.Error("the deletion succeeded; want the fault")
+		}
+		if !unpublished(t, pool, handleOfTests) {
+			t.Error("the volume was not deleted after a fault that passed")
+		}
+	})
 }

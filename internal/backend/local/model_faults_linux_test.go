@@ -332,3 +332,25 @@ func (m *model) wantCapacity() {
 	m.want(err, nil)
 	m.want(m.pool.DeleteVolume(m.ctx(), volume.ID), nil)
 }
+
+// inlineFails has the storage of an inline volume fail for good: of its record
+// alone, or of the pool. Its pod can leave all the same.
+func (m *model) inlineFails(handle string) {
+	id := idOf(ephemeralPrefix, handle)
+	below := m.draw("what fails", m.dir, filepath.Join(m.dir, volumePath(id)), filepath.Join(m.dir, volumePath(id), volumeFile))
+	errno := rapid.SampledFrom([]unix.Errno{unix.EIO, unix.EUCLEAN, unix.ESHUTDOWN}).Draw(m.T, "error")
+	number := rapid.IntRange(1, 30).Draw(m.T, "number")
+	deleted := false
+	_, err := syscallfault.Run([]string{below}, syscallfault.From(number, errno), func() { deleted = unpublished(m.T, m.pool, handle) })
+	m.want(err, nil)
+	m.reopen()
+	_, err = m.pool.EphemeralByHandle(m.ctx(), handle)
+	if exists := err == nil; exists && deleted {
+		m.Fatalf("the inline volume was deleted and is there after a restart")
+	}
+	m.inline[handle] = err == nil
+	if !m.inline[handle] {
+		m.want(err, backend.ErrNotFound)
+		delete(m.inline, handle)
+	}
+}

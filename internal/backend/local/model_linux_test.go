@@ -433,6 +433,10 @@ func (m *model) reopen() {
 
 func (m *model) inlineLife() {
 	handle := "csi-" + string(bytes.Repeat([]byte(m.draw("handle", "0", "1")), 64))
+	if m.inline[handle] && rapid.Bool().Draw(m.T, "storage fails") {
+		m.inlineFails(handle)
+		return
+	}
 	if m.inline[handle] {
 		m.want(m.pool.DeleteEphemeral(m.ctx(), handle), nil)
 		delete(m.inline, handle)

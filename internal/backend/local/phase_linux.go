@@ -22,31 +22,6 @@ type phase struct {
 	failure   atomic.Pointer[error] // why the pool is not open
 }
 
-// hasFailed reports whether an error means that the filesystem or its device
-// stopped working, after which only the kernel can be asked about devices.
-func hasFailed(err error) bool {
-	for _, errno := range []unix.Errno{unix.EIO, unix.ESHUTDOWN, unix.EUCLEAN, unix.ESTALE, unix.ENXIO, unix.ENODEV} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return errors.Is(err, errIdentity)
-}
-
-// storageFailed reports whether the error of reading a record is final: the record
-// is damaged, or the pool failed. One read that fails does not prove that, so that
-// the pool is read at another place.
-func (p *Pool) storageFailed(err error) bool {
-	if errors.Is(err, backend.ErrDataLoss) || errors.Is(err, backend.ErrPrecondition) || p.usable() != nil {
-		return true
-	}
-	_, err = readSmall(p.root, poolFile)
-	return hasFailed(err) || errors.Is(err, backend.ErrDataLoss)
-}
-
-// errIdentity: pool.json is damaged.
-var errIdentity = fmt.Errorf("%w: %s cannot be used; restore it, or start once with --adopt-pool to write it anew", backend.ErrDataLoss, poolFile)
-
 // usable is ErrUnavailable, with the cause, while the pool is not open.
 func (p *Pool) usable() error {
 	if p.phase.opened.Load() {
@@ -153,5 +128,7 @@ func (p *Pool) refuseReadOnly() error {
 }
 
 func (p *Pool) readOnlyError() error {
-	return fmt.Errorf("%w: the filesystem of pool %s is read-only; see the kernel log, then mount it read-write", backend.ErrUnavailable, p.options.Pool)
+	return fmt.Errorf("%w: see the kernel log, then mount the filesystem of %s read-write", errReadOnly, p.options.Pool)
 }
+
+var errReadOnly = fmt.Errorf("%w: the filesystem of the pool is read-only", backend.ErrUnavailable)

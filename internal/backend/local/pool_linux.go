@@ -47,6 +47,7 @@ type Pool struct {
 
 	phase      phase
 	unresolved unresolved
+	inline     inlineFailures
 	renames    unsynced
 
 	reflink     atomic.Bool // files can share blocks
