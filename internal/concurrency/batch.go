@@ -1,6 +1,7 @@
 package concurrency
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -14,17 +15,21 @@ type Fetch[K comparable, V any] func(ctx context.Context, keys []K) (map[K]V, er
 // ErrClosed is the error of calls that a closed Batcher had not answered.
 var ErrClosed = errors.New("closed")
 
+const (
+	defaultLimit = 200
+	// gatherGap ends the gathering when no key arrived for so long.
+	gatherGap = 5 * time.Millisecond
+	// gatherMost bounds the gathering of keys.
+	gatherMost = 10 * time.Millisecond
+	// runningMost bounds how long a batch waits for one of several running calls to
+	// end, times their number.
+	runningMost = 250 * time.Millisecond
+)
+
 // BatchOptions shape a Batcher. The zero value is useful.
 type BatchOptions struct {
 	// Limit is the number of keys that one fetch takes; 200 when 0.
 	Limit int
-	// Gap ends the gathering when no key arrived for so long; 5 ms when 0.
-	Gap time.Duration
-	// Longest bounds the gathering of keys; 10 ms when 0.
-	Longest time.Duration
-	// Timeout is how long a batch waits for one of several running calls to
-	// end, times their number; 250 ms when 0.
-	Timeout time.Duration
 	// Bursts expects bursts of calls; share one among Batchers whose callers are
 	// the same. nil: one of its own.
 	Bursts *BurstDetector
@@ -82,10 +87,7 @@ type call struct {
 
 // NewBatcher makes a Batcher. Close it.
 func NewBatcher[K comparable, V any](fetch Fetch[K, V], o BatchOptions) *Batcher[K, V] {
-	o.Limit = orDefault(o.Limit, 200)
-	o.Gap = orDefault(o.Gap, 5*time.Millisecond)
-	o.Longest = orDefault(o.Longest, 10*time.Millisecond)
-	o.Timeout = orDefault(o.Timeout, 250*time.Millisecond)
+	o.Limit = cmp.Or(o.Limit, defaultLimit)
 	if o.Bursts == nil {
 		o.Bursts = new(BurstDetector)
 	}
@@ -95,13 +97,6 @@ func NewBatcher[K comparable, V any](fetch Fetch[K, V], o BatchOptions) *Batcher
 		pending: map[K]*entry[K, V]{}, inFlight: map[K]*entry[K, V]{},
 		changed: make(chan struct{}, 1),
 	}
-}
-
-func orDefault[T int | time.Duration](v, otherwise T) T {
-	if v == 0 {
-		return otherwise
-	}
-	return v
 }
 
 // Get looks a key up; found is false when it does not exist. It returns when
@@ -231,7 +226,7 @@ func (b *Batcher[K, V]) sendPending(rest bool) {
 // arrive soon.
 func (b *Batcher[K, V]) wait() (full bool) {
 	began := time.Now()
-	timer := time.NewTimer(b.o.Gap)
+	timer := time.NewTimer(gatherGap)
 	defer timer.Stop()
 	for {
 		b.mu.Lock()
@@ -257,9 +252,9 @@ func (b *Batcher[K, V]) wait() (full bool) {
 // caller holds the lock.
 func (b *Batcher[K, V]) due(began time.Time) time.Time {
 	if b.small >= 2 {
-		return began.Add(time.Duration(b.small) * b.o.Timeout)
+		return began.Add(time.Duration(b.small) * runningMost)
 	}
-	gap, longest := b.arrived.Add(b.o.Gap), began.Add(b.o.Longest)
+	gap, longest := b.arrived.Add(gatherGap), began.Add(gatherMost)
 	if gap.Before(longest) {
 		return gap
 	}
