@@ -54,7 +54,7 @@ func (c *Controller) Detach(ctx context.Context, id, nodeID string) error {
 	return err
 }
 
-// sharedAttachment tells whether other instances may have the volume too. No
+// sharedAttachment reports whether other instances may have the volume too. No
 // filesystem here survives two writers, so several may have a mounted volume
 // only when none of them writes (EBS user guide, "Attach a volume to multiple
 // instances").

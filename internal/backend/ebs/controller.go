@@ -119,7 +119,7 @@ func (c *Controller) Close() {
 // its Traits and can do nothing.
 func Offline() *Controller { return &Controller{log: slog.New(slog.DiscardHandler)} }
 
-// Probe tells whether EC2 answers, as far as is known: it costs no call.
+// Probe reports whether EC2 answers, as far as is known: it costs no call.
 func (c *Controller) Probe(context.Context) error { return c.cloud.Health() }
 
 // Traits of EBS volumes. Their sizes here are those of the default type; see Sizes.

@@ -112,7 +112,7 @@ func living(volumes []cloud.Volume) []cloud.Volume {
 	})
 }
 
-// complete tells whether a volume can be told of.
+// complete reports whether a volume can be told of.
 func complete(v cloud.Volume) bool {
 	return v.State == cloud.VolumeAvailable || v.State == cloud.VolumeInUse
 }

@@ -169,13 +169,13 @@ func (c *Controller) cut(ctx context.Context, name string, in cloud.CreateSnapsh
 	}
 }
 
-// uncertain tells whether a call may have had its effect though it failed.
+// uncertain reports whether a call may have had its effect though it failed.
 func uncertain(err error) bool {
 	var e *cloud.Error
 	return errors.As(err, &e) && e.Uncertain
 }
 
-// hasTime tells whether a call can wait and still do something.
+// hasTime reports whether a call can wait and still do something.
 func hasTime(ctx context.Context, wait time.Duration) bool {
 	deadline, limited := ctx.Deadline()
 	return !limited || time.Until(deadline) > wait+time.Second

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/volumetype"
 )
 
-// Matches tells whether a volume is what a creation asks for. One that carries
+// Matches reports whether a volume is what a creation asks for. One that carries
 // the fingerprint of the very request is, whatever was changed since; one that
 // carries none, as those of the AWS EBS CSI driver, is judged by what it is.
 func (c *Controller) Matches(volume backend.Volume, spec backend.VolumeSpec) error {
@@ -81,7 +81,7 @@ func encrypts(wish params.Volume) bool {
 	return wish.KMSKeyID != "" || (wish.Encrypted != nil && *wish.Encrypted)
 }
 
-// otherKey tells whether a volume's key, which EC2 gives as an ARN, is certainly
+// otherKey reports whether a volume's key, which EC2 gives as an ARN, is certainly
 // not the one asked for: an alias could be any.
 func otherKey(have, want string) bool {
 	return strings.Contains(want, ":key/") && have != want

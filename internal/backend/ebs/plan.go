@@ -82,7 +82,7 @@ func inGiB(size int64) (int32, error) {
 	return int32(n), nil
 }
 
-// sharing tells whether the uses need EBS Multi-Attach. Several writers are
+// sharing reports whether the uses need EBS Multi-Attach. Several writers are
 // for raw block only: ext4, xfs and btrfs are destroyed by a second one.
 func sharing(uses []backend.Capability) (bool, error) {
 	shared := false

@@ -51,7 +51,7 @@ func outpostOf(t backend.Topology) string {
 
 func (p place) named() bool { return p.zone != "" || p.zoneID != "" }
 
-// has tells whether what is at other is at p, as far as both say.
+// has reports whether what is at other is at p, as far as both say.
 func (p place) has(other place) bool {
 	if p.outpostARN != "" && p.outpostARN != other.outpostARN {
 		return false
@@ -149,7 +149,7 @@ func whereIs(v cloud.Volume) place {
 	return place{zone: v.Zone, zoneID: v.ZoneID, outpostARN: v.OutpostARN}
 }
 
-// reachable tells whether a place is one of the requisite ones, or nothing is
+// reachable reports whether a place is one of the requisite ones, or nothing is
 // required.
 func reachable(at place, r *backend.TopologyRequirement) (bool, error) {
 	if r == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
 )
 
-// Validate tells whether a volume can be used as a CO believes, and is what the
+// Validate reports whether a volume can be used as a CO believes, and is what the
 // believed parameters say. A volume may have been modified since, so attributes
 // that the parameters leave open are not compared.
 func (c *Controller) Validate(volume backend.Volume, belief backend.VolumeSpec) error {

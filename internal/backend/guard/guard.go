@@ -48,7 +48,7 @@ func (g *Guard) Features() Features {
 	}
 }
 
-// Probe tells whether the backend works now.
+// Probe reports whether the backend works now.
 func (g *Guard) Probe(ctx context.Context) error {
 	reachable, ok := g.controller.(backend.Reachable)
 	if !ok {

@@ -24,7 +24,7 @@ func page[T any](token string, maximum int, list func(after string, limit int) (
 	}
 	limit := 0
 	if maximum > 0 {
-		limit = maximum + 1 // one more tells whether there is a next page
+		limit = maximum + 1 // one more reports whether there is a next page
 	}
 	items, err := list(after, limit)
 	if err != nil {

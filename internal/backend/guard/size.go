@@ -89,7 +89,7 @@ func leastFor(uses []backend.Capability, t backend.Traits) backend.Traits {
 
 func unit(allocation int64) int64 { return max(allocation, 1) }
 
-// fits tells whether an existing size satisfies a repeated request.
+// fits reports whether an existing size satisfies a repeated request.
 func fits(size int64, r backend.SizeRange) bool {
 	return size >= r.Required && (r.Limit == 0 || size <= r.Limit)
 }

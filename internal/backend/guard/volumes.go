@@ -200,7 +200,7 @@ func (g *Guard) holdVolume(ctx context.Context, id string) (func(), int64, error
 	return unlock, volume.Size, nil
 }
 
-// compatible tells whether an existing volume is what a request asks for.
+// compatible reports whether an existing volume is what a request asks for.
 func (g *Guard) compatible(v backend.Volume, request CreateRequest, spec backend.VolumeSpec) error {
 	differs := func(what string, have, want any) error {
 		return fmt.Errorf("%w: volume %s has that name with %s %v, the request has %v; use another name",
@@ -226,7 +226,7 @@ func (g *Guard) compatible(v backend.Volume, request CreateRequest, spec backend
 	return nil
 }
 
-// accessible tells whether a volume can be reached from one of the requisite
+// accessible reports whether a volume can be reached from one of the requisite
 // topologies.
 func accessible(have []backend.Topology, want *backend.TopologyRequirement) bool {
 	if want == nil || len(want.Requisite) == 0 || len(have) == 0 {
@@ -237,7 +237,7 @@ func accessible(have []backend.Topology, want *backend.TopologyRequirement) bool
 	})
 }
 
-// contains tells whether all segments of the narrower topology are in t.
+// contains reports whether all segments of the narrower topology are in t.
 func contains(t, narrower backend.Topology) bool {
 	for key, value := range narrower {
 		if t[key] != value {

@@ -316,21 +316,21 @@ func (r *run) unstick(ctx context.Context, a cloud.Attachment) error {
 	return r.askDetach(ctx, a, false)
 }
 
-// timeFor tells whether the callers still wait that long.
+// timeFor reports whether the callers still wait that long.
 func (r *run) timeFor(d time.Duration) bool {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
 	return r.f.deadline.IsZero() || time.Until(r.f.deadline) > d
 }
 
-// uncertain tells whether a call may have had its effect although it failed.
+// uncertain reports whether a call may have had its effect although it failed.
 // Only an answer of EC2 makes that certain.
 func uncertain(err error) bool {
 	var e *cloud.Error
 	return err != nil && (!errors.As(err, &e) || e.Uncertain)
 }
 
-// refusesName tells whether EC2 will not have the device name. It has no code of
+// refusesName reports whether EC2 will not have the device name. It has no code of
 // its own for that; the texts speak of the device, or quote it.
 func refusesName(err error, name string) bool {
 	var e *cloud.Error

@@ -143,7 +143,7 @@ func (r *run) askDetach(ctx context.Context, a cloud.Attachment, force bool) err
 	return fmt.Errorf("detach volume %s from instance %s: %w", r.pair.volume, r.pair.instance, err)
 }
 
-// saysNotAttached tells whether EC2 refused because there is nothing to detach,
+// saysNotAttached reports whether EC2 refused because there is nothing to detach,
 // as it says.
 func saysNotAttached(err error) bool {
 	switch cloud.Code(err) {

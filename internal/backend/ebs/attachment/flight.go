@@ -213,7 +213,7 @@ func (m *Machine) phase(f *flight) string {
 	return f.phase
 }
 
-// isContext tells whether an error is only that a context ended.
+// isContext reports whether an error is only that a context ended.
 func isContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -79,7 +79,7 @@ func (r *run) since(a *cloud.Attachment) time.Time {
 	return r.began
 }
 
-// stuck tells whether an attachment takes too long. One that this call found is
+// stuck reports whether an attachment takes too long. One that this call found is
 // first watched for a while, as EC2's clock may not be ours.
 func (r *run) stuck(a *cloud.Attachment) bool {
 	now := time.Now()

@@ -38,7 +38,7 @@ func incarnationOf(a cloud.Attachment) incarnation {
 // already given ("Eventual consistency in the Amazon EC2 API").
 type memory struct {
 	// asked is when an attachment was last asked for that may have come about;
-	// device is its name, and accepted tells whether EC2 said yes.
+	// device is its name, and accepted reports whether EC2 said yes.
 	asked    time.Time
 	device   string
 	accepted bool
@@ -52,7 +52,7 @@ type memory struct {
 	overAt time.Time
 }
 
-// expected tells whether an attachment that EC2 does not show can still show up.
+// expected reports whether an attachment that EC2 does not show can still show up.
 func (k memory) expected(now time.Time, o Options) bool {
 	if k.asked.IsZero() || k.left.After(k.asked) {
 		return false

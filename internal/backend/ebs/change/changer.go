@@ -124,7 +124,7 @@ func (c *Changer) look(ctx context.Context, now *cloud.Volume, id string) (cloud
 	return c.written.over(v), err
 }
 
-// settled tells whether what a volume shows is what it will be, as far as this
+// settled reports whether what a volume shows is what it will be, as far as this
 // process knows. In its first seconds it does not: another may have asked EC2 for
 // something just before it.
 func (c *Changer) settled(id string) bool {
@@ -220,7 +220,7 @@ func (c *Changer) opened(id string, after time.Time) {
 func (c *Changer) accepted(id string, began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if one, is := c.open[id]; is && !began.IsZero() {
+	if one, ok := c.open[id]; ok && !began.IsZero() {
 		one.after = began.Add(-1)
 		c.open[id] = one
 	}
@@ -236,6 +236,6 @@ func (c *Changer) closed(id string) {
 func (c *Changer) sending(id string) (sending, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one, is := c.open[id]
-	return one, is
+	one, ok := c.open[id]
+	return one, ok
 }

@@ -211,7 +211,7 @@ func (e *ec2) modify(in cloud.ModifyInput) (cloud.Modification, error) {
 	if !found {
 		return cloud.Modification{}, answer("ModifyVolume", "InvalidVolume.NotFound", "The volume '%s' does not exist.", in.VolumeID)
 	}
-	if last, is := e.shown(in.VolumeID, now); is {
+	if last, ok := e.shown(in.VolumeID, now); ok {
 		switch {
 		case last.State == cloud.Modifying || last.State == cloud.Optimizing:
 			return cloud.Modification{}, answer("ModifyVolume", "IncorrectModificationState", "Volume %s in %s state is not allowed to be modified", in.VolumeID, last.State)

@@ -143,7 +143,7 @@ func (g *group) answer(volume cloud.Volume, err error) {
 
 // underWay looks at the volume's newest modification. One that is under way is
 // joined where it brings what is wished, and else refuses the change at once, as
-// EC2 would. It tells whether all is answered.
+// EC2 would. It reports whether all is answered.
 func (g *group) underWay() bool {
 	m, found, err := g.newest()
 	if err != nil {
@@ -253,7 +253,7 @@ func (g *group) join(volume cloud.Volume, p plan, m cloud.Modification) (cloud.V
 	return g.finish(volume, p, m, m.Start)
 }
 
-// brings tells whether a modification ends where a plan wants to go.
+// brings reports whether a modification ends where a plan wants to go.
 func brings(m cloud.Modification, p plan) bool {
 	in := p.input
 	return (in.Size == 0 || m.TargetSize == in.Size) &&
@@ -262,7 +262,7 @@ func brings(m cloud.Modification, p plan) bool {
 		(in.Throughput == 0 || m.TargetThroughput == in.Throughput)
 }
 
-// isContext tells whether an error is only that a context ended.
+// isContext reports whether an error is only that a context ended.
 func isContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

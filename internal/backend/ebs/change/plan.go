@@ -22,13 +22,13 @@ type plan struct {
 	untag []string          // to remove
 }
 
-// modifies tells whether EC2 has to be asked for a modification. One that changes
+// modifies reports whether EC2 has to be asked for a modification. One that changes
 // nothing must not be asked for: it would count.
 func (p plan) modifies() bool {
 	return p.input.Size != 0 || p.input.Type != "" || p.input.IOPS != 0 || p.input.Throughput != 0
 }
 
-// done tells whether the volume is as wished.
+// done reports whether the volume is as wished.
 func (p plan) done() bool { return !p.modifies() && len(p.tags) == 0 && len(p.untag) == 0 }
 
 // planFor compares a wish with a volume and checks the result. Nothing has been

@@ -119,7 +119,7 @@ func (g *group) refused(p plan, cause error) (m cloud.Modification, known bool, 
 	return m, false, cooling(g.id, m, cause)
 }
 
-// lost tells whether EC2's answer was lost, so that the call may have had its
+// lost reports whether EC2's answer was lost, so that the call may have had its
 // effect.
 func lost(err error) bool {
 	var e *cloud.Error
@@ -138,7 +138,7 @@ func (g *group) recover(p plan) (m cloud.Modification, known bool, err error) {
 	return m, known, err
 }
 
-// isNew tells whether a modification is not the one before this change.
+// isNew reports whether a modification is not the one before this change.
 func (g *group) isNew(m cloud.Modification) bool {
 	return !g.earlierFound || m.Start.After(g.earlier.Start)
 }

@@ -86,12 +86,12 @@ func either[T comparable](m *merger, what string, a, b T) T {
 	return a
 }
 
-// modifies tells whether more than tags is wished for.
+// modifies reports whether more than tags is wished for.
 func (w Wish) modifies() bool {
 	return w.Size != 0 || w.Type != "" || w.IOPS != 0 || w.IOPSPerGB != 0 || w.Throughput != 0
 }
 
-// equal tells whether two wishes are the same.
+// equal reports whether two wishes are the same.
 func (w Wish) equal(o Wish) bool {
 	return w.Size == o.Size && w.Type == o.Type && w.IOPS == o.IOPS && w.IOPSPerGB == o.IOPSPerGB && w.Throughput == o.Throughput &&
 		(w.KeepRatio == nil) == (o.KeepRatio == nil) && (w.KeepRatio == nil || *w.KeepRatio == *o.KeepRatio) &&

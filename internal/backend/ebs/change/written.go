@@ -94,7 +94,7 @@ func (k *writing) modify(in cloud.ModifyInput, m cloud.Modification) {
 func (w *written) began(id string) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if known, is := w.volumes[id]; is && time.Now().Before(known.until) {
+	if known, ok := w.volumes[id]; ok && time.Now().Before(known.until) {
 		return known.began
 	}
 	return time.Time{}
@@ -104,8 +104,8 @@ func (w *written) began(id string) time.Time {
 func (w *written) over(v cloud.Volume) cloud.Volume {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	known, is := w.volumes[v.ID]
-	if !is || !time.Now().Before(known.until) {
+	known, ok := w.volumes[v.ID]
+	if !ok || !time.Now().Before(known.until) {
 		return v
 	}
 	v.Tags = maps.Clone(v.Tags)

@@ -143,7 +143,7 @@ const (
 	staleAuth                 // not executed: credentials or clock may be right the next time
 )
 
-// mayRepeat tells whether an attempt with this outcome is followed by another.
+// mayRepeat reports whether an attempt with this outcome is followed by another.
 func mayRepeat(c class, kind outcome, attempt int) bool {
 	switch kind {
 	case throttled, notSent:
@@ -219,7 +219,7 @@ func (e *Error) judgeCode(status int) outcome {
 	return answered
 }
 
-// neverSent tells whether the request certainly did not reach EC2.
+// neverSent reports whether the request certainly did not reach EC2.
 func neverSent(err error) bool {
 	var dns *net.DNSError
 	var op *net.OpError

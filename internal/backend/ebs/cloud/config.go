@@ -132,7 +132,7 @@ func (c *credentialsCache) Retrieve(ctx context.Context) (aws.Credentials, error
 
 // forget makes the next call fetch credentials anew.
 func (c *credentialsCache) forget() {
-	if cache, is := c.inner.(*aws.CredentialsCache); is {
+	if cache, ok := c.inner.(*aws.CredentialsCache); ok {
 		cache.Invalidate()
 	}
 }

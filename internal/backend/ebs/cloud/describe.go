@@ -112,8 +112,8 @@ func (c *Client) addHidden(ctx context.Context, hidden map[string]Volume, to map
 	}
 	for _, id := range ids {
 		name := hidden[id].Tags[NameTag]
-		v, is := shown[id]
-		if !is {
+		v, ok := shown[id]
+		if !ok {
 			v = hidden[id]
 		}
 		to[name] = append(to[name], v)
@@ -217,7 +217,7 @@ func (c *Client) describeModifications(ctx context.Context, ids []string) (map[s
 	}
 	for _, id := range ids {
 		seen, has := found[id]
-		if m, is := c.memory.seenChange(id, seen, has); is {
+		if m, ok := c.memory.seenChange(id, seen, has); ok {
 			found[id] = m
 		}
 	}

@@ -64,7 +64,7 @@ func (c *Client) snapshotPages(ctx context.Context, op operation, in *ec2.Descri
 			return nil, err
 		}
 		for _, s := range out.Snapshots {
-			if one, is := c.memory.seenSnapshot(toSnapshot(s)); is {
+			if one, ok := c.memory.seenSnapshot(toSnapshot(s)); ok {
 				each(one)
 			}
 		}

@@ -69,13 +69,13 @@ func Code(err error) string {
 	return ""
 }
 
-// Uncertain tells whether the call that failed may have had its effect.
+// Uncertain reports whether the call that failed may have had its effect.
 func Uncertain(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Uncertain
 }
 
-// DeviceNameTaken tells whether AttachVolume failed for its device name, so
+// DeviceNameTaken reports whether AttachVolume failed for its device name, so
 // that another name may do.
 func DeviceNameTaken(err error) bool {
 	var e *Error
@@ -91,7 +91,7 @@ func DeviceNameTaken(err error) bool {
 	return false
 }
 
-// TokenSpent tells whether a client token belongs to a resource that was
+// TokenSpent reports whether a client token belongs to a resource that was
 // deleted, or that never came to be, so that the next token may do. The same
 // code without that text means that the token's volume lives and differs.
 func TokenSpent(err error) bool {

@@ -52,7 +52,7 @@ func TestTable_everyCodeHasItsSentinel(t *testing.T) {
 		}
 	}
 	for code := range table() {
-		if family, is := strings.CutSuffix(code, "*"); is {
+		if family, ok := strings.CutSuffix(code, "*"); ok {
 			code = family + "NotFound"
 			tested[code] = tested[code] || tested[family+"Disabled"]
 		}

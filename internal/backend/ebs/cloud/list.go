@@ -88,7 +88,7 @@ func (c *Client) ListSnapshots(ctx context.Context, q SnapshotQuery, token strin
 		}
 		var snapshots []Snapshot
 		for _, s := range out.Snapshots {
-			if one, is := c.memory.seenSnapshot(toSnapshot(s)); is {
+			if one, ok := c.memory.seenSnapshot(toSnapshot(s)); ok {
 				snapshots = append(snapshots, one)
 			}
 		}

@@ -116,7 +116,7 @@ func (k *kept[V]) put(key string, v V) {
 	k.values[key] = keptValue[V]{v, time.Now().Add(k.lifetime)}
 }
 
-// isNotFound tells whether a describe by IDs failed for one that EC2 does not know.
+// isNotFound reports whether a describe by IDs failed for one that EC2 does not know.
 func isNotFound(err error) bool {
 	code := Code(err)
 	return strings.HasSuffix(code, ".NotFound") || strings.HasSuffix(code, ".Malformed")

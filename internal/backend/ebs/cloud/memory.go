@@ -63,7 +63,7 @@ func newMemory(settling time.Duration) *memory {
 	return &memory{settling: settling, volumes: map[string]*volumeFacts{}, snapshots: map[string]*snapshotFacts{}}
 }
 
-// valid tells whether something that became known then still counts.
+// valid reports whether something that became known then still counts.
 func (m *memory) valid(at time.Time) bool {
 	return !at.IsZero() && time.Since(at) < m.settling
 }
@@ -158,7 +158,7 @@ func (m *memory) deletedSnapshot(id string) {
 	m.snapshot(id).deleted = time.Now()
 }
 
-// unsettled tells whether a thing that EC2 does not show may still appear:
+// unsettled reports whether a thing that EC2 does not show may still appear:
 // this client made it a moment ago and did not delete it.
 func (m *memory) unsettled(id string) bool {
 	m.mu.Lock()
@@ -265,7 +265,7 @@ func (m *memory) seenChange(id string, seen Modification, found bool) (Modificat
 	return seen, true
 }
 
-// inSeconds tells whether a time is another without its fraction of a second.
+// inSeconds reports whether a time is another without its fraction of a second.
 func inSeconds(t, of time.Time) bool {
 	return t.Nanosecond() == 0 && t.Equal(of.Truncate(time.Second))
 }

@@ -41,7 +41,7 @@ func (m *memory) seenAttachments(f *volumeFacts, v *Volume) {
 	}
 }
 
-// gone tells whether an attachment that a describe did not show is over. One
+// gone reports whether an attachment that a describe did not show is over. One
 // that this client began a moment ago may not be visible yet; one that it ends
 // is over, unless the describe may be from before it began: for that it would
 // have to be older than the attachment.
@@ -55,7 +55,7 @@ func (m *memory) gone(fact *attachmentFact) bool {
 	return false
 }
 
-// newer tells whether a describe of an attachment is at least as new as what is
+// newer reports whether a describe of an attachment is at least as new as what is
 // known of it: it began later, or it is as far on its way.
 func newer(seen, known Attachment) bool {
 	if earlier(seen, known) || earlier(known, seen) {
@@ -64,7 +64,7 @@ func newer(seen, known Attachment) bool {
 	return attachmentRank(seen.State) >= attachmentRank(known.State)
 }
 
-// earlier tells whether an attachment is one before another, as far as both say
+// earlier reports whether an attachment is one before another, as far as both say
 // when they began.
 func earlier(a, than Attachment) bool {
 	return !a.Since.IsZero() && !than.Since.IsZero() && a.Since.Truncate(time.Second).Before(than.Since.Truncate(time.Second))

@@ -251,7 +251,7 @@ func (p *pacer) pump(a *pace) {
 	a.timer.Reset(wait)
 }
 
-// isPaced tells whether EC2 throttles an action.
+// isPaced reports whether EC2 throttles an action.
 func (p *pacer) isPaced(action string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

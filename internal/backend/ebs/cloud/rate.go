@@ -14,7 +14,7 @@ func (a *pace) sent(t *turn, n int) {
 	}
 }
 
-// admits tells whether one more call may go. The first that go beyond the usual
+// admits reports whether one more call may go. The first that go beyond the usual
 // bucket wait for the answers to all others: they would say nothing before.
 func (a *pace) admits() bool {
 	if !a.paced && a.usual < 1 && a.proven == 0 && a.underWay > a.trying {

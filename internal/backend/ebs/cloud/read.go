@@ -59,7 +59,7 @@ func (c *Client) SnapshotsNamed(ctx context.Context, name string) ([]Snapshot, e
 
 // InstanceType describes an instance type; ErrNotFound. The answer may be up to an hour old.
 func (c *Client) InstanceType(ctx context.Context, name string) (InstanceType, error) {
-	if known, is := c.lookups.knownTypes.get(name); is {
+	if known, ok := c.lookups.knownTypes.get(name); ok {
 		return known, nil
 	}
 	got, found, err := c.lookups.types.Get(ctx, name)
@@ -75,7 +75,7 @@ func (c *Client) InstanceType(ctx context.Context, name string) (InstanceType, e
 
 // Zones are the region's availability zones. The answer may be up to ten minutes old.
 func (c *Client) Zones(ctx context.Context) ([]Zone, error) {
-	if known, is := c.lookups.knownZones.get(everyZone); is {
+	if known, ok := c.lookups.knownZones.get(everyZone); ok {
 		return slices.Clone(known), nil
 	}
 	got, _, err := c.lookups.zones.Get(ctx, everyZone)
@@ -169,12 +169,12 @@ func lookupError(err error, action, resource string) error {
 	return &Error{Action: action, resource: resource, Message: "the time ran out", ended: err}
 }
 
-// isID tells whether an ID has EC2's form: prefix, dash, 8 or 17 hexadecimal
+// isID reports whether an ID has EC2's form: prefix, dash, 8 or 17 hexadecimal
 // digits. Others are not sent: EC2 would refuse the whole batch for one, and a
 // filter would take them for patterns.
 func isID(prefix, id string) bool {
-	digits, is := strings.CutPrefix(id, prefix+"-")
-	return is && (len(digits) == 8 || len(digits) == 17) && strings.Trim(digits, "0123456789abcdef") == ""
+	digits, ok := strings.CutPrefix(id, prefix+"-")
+	return ok && (len(digits) == 8 || len(digits) == 17) && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
 func cloneAll(volumes []Volume) []Volume {

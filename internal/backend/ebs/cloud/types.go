@@ -81,7 +81,7 @@ type InstanceDevice struct {
 // InstanceType is what DescribeInstanceTypes says about volumes.
 type InstanceType struct {
 	Name string
-	// MaximumAttachments is the limit of attachments; Shared tells whether
+	// MaximumAttachments is the limit of attachments; Shared reports whether
 	// network interfaces and instance stores count against it.
 	MaximumAttachments int
 	Shared             bool

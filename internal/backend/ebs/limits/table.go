@@ -40,7 +40,7 @@ func Of(instanceType string) (limit Limit, known bool) {
 	return Limit{Slots: usual, Shared: true}, contains(usualFamilies, family)
 }
 
-// Xen tells whether instances of a type run on the Xen hypervisor, and so see
+// Xen reports whether instances of a type run on the Xen hypervisor, and so see
 // volumes as Xen's devices and not as NVMe.
 func Xen(instanceType string) bool {
 	family, size, _ := strings.Cut(strings.TrimPrefix(instanceType, "ml."), ".")

@@ -118,7 +118,7 @@ func (n *Node) claimedXen(id string, disks []disk) (*disk, error) {
 	return nil, nil
 }
 
-// again tells whether sysfs still has the target as it was found.
+// again reports whether sysfs still has the target as it was found.
 func (n *Node) again(t target) (bool, error) {
 	read := n.sys.nvme
 	if t.disk.xen {

@@ -84,7 +84,7 @@ func (n *Node) ebsDisks() ([]disk, error) {
 	return append(disks, xen...), err
 }
 
-// claimsXen tells whether a disk of Xen is one that the driver has opened.
+// claimsXen reports whether a disk of Xen is one that the driver has opened.
 func (n *Node) claimsXen(d disk, ours map[string]bool) bool {
 	if !d.xen {
 		return false
@@ -117,7 +117,7 @@ func (n *Node) usesOf(d disk, table []*mountinfo.Info) (inCSI, elsewhere bool, e
 	return inCSI, elsewhere, nil
 }
 
-// isHeld tells whether another device is made of a target, or the system swaps
+// isHeld reports whether another device is made of a target, or the system swaps
 // to it.
 func (n *Node) isHeld(t target) bool {
 	path := n.sys.path(t.disk.name, "holders")

@@ -45,13 +45,13 @@ func (n *Node) FormatMark(_ context.Context, id string) (backend.FormatMark, err
 	return backend.FormatMark{FSType: found.FSType, Done: found.Done}, nil
 }
 
-// means tells whether a device number is that of the device which the volume
+// means reports whether a device number is that of the device which the volume
 // was opened as: the disk or one partition.
 func (n *Node) means(id string, d disk, number uint64) bool {
 	n.mu.Lock()
-	opened, is := n.opened[id]
+	opened, ok := n.opened[id]
 	n.mu.Unlock()
-	if is {
+	if ok {
 		return number == opened.number
 	}
 	if number == d.number {
@@ -95,7 +95,7 @@ func (n *Node) SetFormatMark(_ context.Context, id string, mark backend.FormatMa
 	}
 	number := d.number
 	n.mu.Lock()
-	if opened, is := n.opened[id]; is {
+	if opened, ok := n.opened[id]; ok {
 		number = opened.number
 	}
 	n.mu.Unlock()

@@ -72,7 +72,7 @@ func (s statistics) Volumes() ([]string, error) {
 	return slices.Sorted(maps.Keys(ours)), nil
 }
 
-// isStaged tells whether a disk, or a partition of it, is mounted where the
+// isStaged reports whether a disk, or a partition of it, is mounted where the
 // driver stages.
 func (s statistics) isStaged(d disk, table []*mountinfo.Info) (bool, error) {
 	prefix := s.n.options.MountPrefix

@@ -38,7 +38,7 @@ func (s sysfs) xen(name string) (*disk, error) {
 	return &disk{name: name, number: number, xen: true, slot: place}, nil
 }
 
-// hasModel tells whether there is an NVMe disk of the model.
+// hasModel reports whether there is an NVMe disk of the model.
 func (s sysfs) hasModel(model string) (bool, error) {
 	disks, err := s.nvmeDisks()
 	for _, d := range disks {

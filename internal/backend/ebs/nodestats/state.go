@@ -107,7 +107,7 @@ func (c *Collector) noteWhole(err error) {
 	}
 }
 
-// fails notes whether something fails, and tells whether that is new.
+// fails notes whether something fails, and reports whether that is new.
 func (s *state) fails(now bool) bool {
 	first := now && !s.told
 	s.told = now

@@ -64,7 +64,7 @@ func (f Format) check() error {
 	return nil
 }
 
-// Check tells whether the filesystems of the uses have the options; usual is the
+// Check reports whether the filesystems of the uses have the options; usual is the
 // filesystem of a use that names none. ErrInvalid.
 func (f Format) Check(uses []backend.Capability, usual string) error {
 	for _, use := range uses {
@@ -101,7 +101,7 @@ func (v Volume) Context() map[string]string {
 	return context
 }
 
-// WaitsInitialized tells whether a volume context asks to wait for the volume's
+// WaitsInitialized reports whether a volume context asks to wait for the volume's
 // data before it is attached.
 func WaitsInitialized(context map[string]string) bool {
 	return strings.EqualFold(context[contextWaitInitialized], "true")

@@ -116,5 +116,5 @@ func spelling(key string, names []string) string {
 	return key
 }
 
-// Ignored tells whether a normalized key is accepted and means nothing.
+// Ignored reports whether a normalized key is accepted and means nothing.
 func Ignored(key string) bool { return key == keyFSType || key == keyBlockExpress }

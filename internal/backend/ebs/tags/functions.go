@@ -153,7 +153,7 @@ func truth(v any) bool {
 	return false
 }
 
-// equal tells whether the first is any of the others.
+// equal reports whether the first is any of the others.
 func equal(a []any) (any, error) {
 	for _, other := range a[1:] {
 		c, err := compare(a[0], other)

@@ -182,7 +182,7 @@ func parseSpecification(text string) (wanted, error) {
 	return parsePair(key, template)
 }
 
-// CheckVolume tells whether tags of volumes can be so, as far as that can be
+// CheckVolume reports whether tags of volumes can be so, as far as that can be
 // seen without knowing whose volume it is.
 func (r *Rules) CheckVolume(specifications []string) error {
 	_, err := r.parse(specifications, ofVolumes())

@@ -15,7 +15,7 @@ type Spec struct {
 	MultiAttach      bool
 }
 
-// CheckValues tells whether the type can have the IOPS and throughput at all,
+// CheckValues reports whether the type can have the IOPS and throughput at all,
 // whatever the size (ErrInvalid); 0 asks for nothing.
 func CheckValues(name string, iops, throughput int32) error {
 	t, err := Lookup(name)
@@ -41,7 +41,7 @@ func checkValue(t Type, field, unit string, value int32, allowed Interval) error
 	return nil
 }
 
-// Check tells whether a volume can be so. What takes a change of the size to
+// Check reports whether a volume can be so. What takes a change of the size to
 // put right is ErrOutOfRange, everything else ErrInvalid.
 func (s Spec) Check() error {
 	t, err := Lookup(s.Type)

@@ -41,7 +41,7 @@ func (s Spec) ofType(name string) Spec {
 	return s
 }
 
-// CheckChange tells whether the volume can become after (see Changed). A wish
+// CheckChange reports whether the volume can become after (see Changed). A wish
 // to shrink is ErrOutOfRange.
 func (s Spec) CheckChange(after Spec) error {
 	if after.Size < s.Size {

@@ -54,7 +54,7 @@ type Type struct {
 	Throughput        Interval
 	DefaultThroughput int32
 	IOPSPerMiB        int32
-	// MultiAttach tells whether several instances may have it at once.
+	// MultiAttach reports whether several instances may have it at once.
 	MultiAttach bool
 }
 
