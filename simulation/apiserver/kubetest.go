@@ -265,12 +265,24 @@ func (c *Cluster) Delete(o runtime.Object) {
 func (c *Cluster) React(verb, resource string, f func(Request) error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
-	c.server.react = append(c.server.react, func(q Request) error {
+	c.server.react = append(c.server.react, on(verb, resource, f))
+}
+
+// LoseAnswers is React for what follows the effect of a request: an error of f takes
+// the place of the answer, as when the connection breaks or a leader changes.
+func (c *Cluster) LoseAnswers(verb, resource string, f func(Request) error) {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	c.server.lose = append(c.server.lose, on(verb, resource, f))
+}
+
+func on(verb, resource string, f func(Request) error) func(Request) error {
+	return func(q Request) error {
 		if (verb == "*" || verb == q.Verb) && (resource == "*" || resource == q.Resource) {
 			return f(q)
 		}
 		return nil
-	})
+	}
 }
 
 // Unserve takes an API group away (or gives it back), as a cluster without its CRDs.

@@ -48,6 +48,7 @@ type server struct {
 	stored  map[string]map[string]object // by collection, by namespace/name
 	watches map[string][]*watcher
 	react   []func(Request) error
+	lose    []func(Request) error
 	writes  []Request
 	absent  map[string]bool // groups that are not served
 }
@@ -78,6 +79,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer, err := s.answer(request)
+	if err == nil {
+		err = s.lost(request)
+	}
 	if err != nil {
 		fail(w, err)
 		return
@@ -162,6 +166,23 @@ func (s *server) reaction(q Request) error {
 		s.mu.Lock()
 		s.writes = append(s.writes, q)
 		s.mu.Unlock()
+	}
+	return nil
+}
+
+// lost returns the error that takes the place of the answer to a request which had
+// its effect.
+func (s *server) lost(q Request) error {
+	s.mu.Lock()
+	lose := slices.Clone(s.lose)
+	s.mu.Unlock()
+	if s.test.Err() != nil {
+		return nil
+	}
+	for _, f := range lose {
+		if err := f(q); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -225,7 +225,7 @@ func TestSave_whatTheAPIRefusesForGoodIsTakenBack(t *testing.T) {
 	})
 	w.run()
 	w.Add(newClaim("a"))
-	w.event("Warning ProvisioningFailed ns/a", "is refused")
+	w.event("Warning ProvisioningFailed ns/a", "write its PersistentVolume")
 	w.gone()
 }
 

@@ -84,7 +84,7 @@ func (c *Controller) unwanted(pvc *corev1.PersistentVolumeClaim, left record) bo
 	case pvc == nil:
 		return left.Volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
 	case pvc.Spec.VolumeName != "":
-		return pvc.Spec.VolumeName != left.Volume.Name
+		return true // resume has looked for the PersistentVolume of this intent
 	}
 	if c.maySaved(left) { // the claim may be bound to it at any time
 		return false
@@ -104,7 +104,7 @@ func (c *Controller) make(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 		left, err = c.markSaving(ctx, left)
 	}
 	if err == nil {
-		err = c.save(ctx, left, request, volume)
+		_, err = c.save(ctx, left, request, volume)
 	}
 	c.metrics.provision(left.Volume.Spec.StorageClassName, sourceKind(pvc), began, err)
 	if err != nil {
@@ -179,14 +179,10 @@ func (c *Controller) accept(ctx context.Context, left record, claimed bool, requ
 	case lifecycle.Leave:
 		return refusal{c.heldError(left, made.GetVolumeId(), holder), lifecycle.Discard}
 	case lifecycle.Retain:
-		return leftAlone(wrong, left, made.GetVolumeId())
+		return c.leftAlone(wrong, left, made.GetVolumeId())
 	}
 	return c.takeBack(ctx, left, made.GetVolumeId(), request.GetSecrets(), wrong, lifecycle.Discard)
 }
-
-// takeBackTries is how often, within the time of one call, a volume is deleted
-// that should not have been made.
-const takeBackTries = 5
 
 // takeBack deletes a volume that cannot be used, because of wrong. Only when it
 // is gone does the outcome hold.
@@ -198,16 +194,34 @@ func (c *Controller) takeBack(ctx context.Context, left record, handle string, s
 	if holder.Name != "" {
 		return errors.Join(wrong, c.heldError(left, handle, holder))
 	}
+	if err := c.deleteUnsaved(ctx, left, handle, secrets, wrong); err != nil {
+		return err
+	}
+	c.progress.note(left.Volume.Spec.ClaimRef.UID, func(s *step) { s.made = nil })
+	return refusal{wrong, then}
+}
+
+// deletionTries is how often, within the time of one call, the volume of an intent
+// is deleted.
+const deletionTries = 5
+
+// deleteUnsaved deletes a volume that no PersistentVolume names, because of wrong.
+// All deletions that an intent leads to end here, and none follows once its
+// PersistentVolume may have existed.
+func (c *Controller) deleteUnsaved(ctx context.Context, left record, handle string, secrets map[string]string, wrong error) error {
+	if c.maySaved(left) {
+		return c.leftAlone(wrong, left, handle)
+	}
 	calling, cancel := c.env.Call(ctx)
 	defer cancel()
-	for range takeBackTries {
+	var err error
+	for range deletionTries {
 		if err = c.env.CSI.DeleteVolume(calling, &csi.DeleteVolumeRequest{VolumeId: handle, Secrets: secrets}); err == nil {
-			c.progress.note(left.Volume.Spec.ClaimRef.UID, func(s *step) { s.made = nil })
-			return refusal{wrong, then}
+			return nil
 		}
 	}
 	c.warn(left.claimStub(), reasonCleanupFailed, "error cleaning up volume %q for claim %q: %v", handle, left.claimKey(), err)
-	return fmt.Errorf("%w; and it could not be deleted again: %w", wrong, err)
+	return fmt.Errorf("%w; and volume %q could not be deleted: %w", wrong, handle, err)
 }
 
 // settle does what follows from a failed attempt.
@@ -253,14 +267,16 @@ func (c *Controller) settle(ctx context.Context, pvc *corev1.PersistentVolumeCla
 	return 0, err
 }
 
-// suspect keeps the record of a volume that may exist and that the driver can
-// neither create again nor name.
+// suspect keeps the intent of a volume that may exist and that the driver can
+// neither create again nor name, or that has no PersistentVolume and may hold data.
 func (c *Controller) suspect(ctx context.Context, left record, err error) (time.Duration, error) {
 	if left.Suspect != err.Error() {
 		left.Suspect = err.Error()
-		c.warn(left.claimStub(), reasonCleanupFailed,
-			"volume %q may have been made, and the driver cannot tell; look for it in the storage, then take entry %s out of the ConfigMaps labelled holdfast.dev/intents in namespace %s",
-			left.Volume.Name, left.Volume.Spec.ClaimRef.UID, c.env.Intents)
+		if c.progress.of(left.Volume.Spec.ClaimRef.UID).made == nil { // else the error says what to do
+			c.warn(left.claimStub(), reasonCleanupFailed,
+				"volume %q may have been made, and the driver cannot tell; look for it in the storage, then take entry %s out of the ConfigMaps labelled holdfast.dev/intents in namespace %s",
+				left.Volume.Name, left.Volume.Spec.ClaimRef.UID, c.env.Intents)
+		}
 		if err := c.intents.Put(ctx, string(left.Volume.Spec.ClaimRef.UID), left); err != nil {
 			return 0, err
 		}

@@ -14,47 +14,53 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// save makes the PersistentVolume, or finds that it was made. As long as that
-// fails, the volume is kept in memory and in the record.
-func (c *Controller) save(ctx context.Context, left record, request *csi.CreateVolumeRequest, volume *csi.Volume) error {
+// save creates the PersistentVolume, or finds the one that was created; it returns
+// it. As long as that fails, the volume is kept in memory and in the intent.
+func (c *Controller) save(ctx context.Context, left record, request *csi.CreateVolumeRequest, volume *csi.Volume) (*corev1.PersistentVolume, error) {
 	pv := claim.FillVolume(left.Volume, request, volume)
 	pv.Status = corev1.PersistentVolumeStatus{} // the server sets it
 	made, err := c.env.Core.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{})
-	if err != nil && !definitelyRefused(err) {
-		c.progress.note(pv.Spec.ClaimRef.UID, func(s *step) { s.refused = false })
-	}
-	switch {
-	case err == nil:
+	if err == nil {
 		c.volumes.Wrote(made)
-		return nil
-	case apierrors.IsAlreadyExists(err):
-		return c.compare(ctx, left, pv)
+		return made, nil
+	}
+	wrong := fmt.Errorf("volume %q is made; write its PersistentVolume %q: %w", volume.GetVolumeId(), pv.Name, err)
+	if !refused(err) {
+		c.mayExist(left)
+		return nil, wrong
+	}
+	// The client repeats a request after some answers and returns the last one: the
+	// first one may have created the object.
+	live, readErr := c.env.Core.CoreV1().PersistentVolumes().Get(ctx, pv.Name, metav1.GetOptions{})
+	switch {
+	case readErr == nil && live.DeletionTimestamp == nil && c.stands(live, left):
+		return live, nil
+	case readErr == nil:
+		return nil, c.named(ctx, left, pv, live)
+	case !apierrors.IsNotFound(readErr):
+		c.mayExist(left)
+		return nil, errors.Join(wrong, fmt.Errorf("is there a PersistentVolume %q: %w", pv.Name, readErr))
+	case apierrors.IsAlreadyExists(err): // and deleted since
+		c.mayExist(left)
+		return nil, wrong
+	case c.maySaved(left):
+		return nil, c.leftAlone(wrong, left, volume.GetVolumeId())
 	case apierrors.IsInvalid(err):
 		// What the driver answered can stand in no object, now or later.
-		wrong := fmt.Errorf("PersistentVolume %q of volume %q is refused: %w", pv.Name, volume.GetVolumeId(), err)
-		if c.maySaved(left) {
-			return leftAlone(wrong, left, volume.GetVolumeId())
-		}
-		return c.giveUp(ctx, left, volume.GetVolumeId(), wrong, lifecycle.RetryLater)
+		return nil, c.giveUp(ctx, left, volume.GetVolumeId(), wrong, lifecycle.RetryLater)
 	}
-	return fmt.Errorf("volume %q is made; write its PersistentVolume %q: %w", volume.GetVolumeId(), pv.Name, err)
+	return nil, wrong
 }
 
-// compare tells whether the object that has the name is what was to be saved.
-// Its name alone says nothing (external-provisioner#1469).
-func (c *Controller) compare(ctx context.Context, left record, pv *corev1.PersistentVolume) error {
-	live, err := c.env.Core.CoreV1().PersistentVolumes().Get(ctx, pv.Name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("PersistentVolume %q exists; read it: %w", pv.Name, err)
-	}
+// named explains that another object has the name of the PersistentVolume. The name
+// alone says nothing (external-provisioner#1469).
+func (c *Controller) named(ctx context.Context, left record, pv, live *corev1.PersistentVolume) error {
 	handle := pv.Spec.CSI.VolumeHandle
 	switch {
 	case live.DeletionTimestamp != nil:
 		return fmt.Errorf("volume %q waits for the end of an older PersistentVolume %q, which is being deleted", handle, pv.Name)
-	case c.stands(live, left):
-		return nil
 	case !c.env.Scope.OwnsVolume(live) && live.Spec.ClaimRef != nil && live.Spec.ClaimRef.UID == pv.Spec.ClaimRef.UID:
-		wrong := fmt.Errorf("another node was first with the volume of %s; that of node %q is deleted", left.claimKey(), c.env.Scope.Node)
+		wrong := fmt.Errorf("another node was first with the volume of %s; that of node %q is not needed", left.claimKey(), c.env.Scope.Node)
 		return c.giveUp(ctx, left, handle, wrong, lifecycle.Discard)
 	}
 	// When the object goes, its volume may go with it: the driver is asked again.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // markSaving records, before the first try to create the PersistentVolume, that it
@@ -23,10 +24,11 @@ func (c *Controller) markSaving(ctx context.Context, left record) (record, error
 	}
 	left.Unsaved = false
 	uid := left.Volume.Spec.ClaimRef.UID
+	// Noted first: the mark may be durable after an error too.
+	c.progress.note(uid, func(s *step) { s.refused = true })
 	if err := c.intents.Put(ctx, string(uid), left); err != nil {
 		return left, fmt.Errorf("volume %q is made; record that its PersistentVolume follows: %w", left.Volume.Name, err)
 	}
-	c.progress.note(uid, func(s *step) { s.refused = true })
 	return left, c.hit("create/saving")
 }
 
@@ -37,32 +39,61 @@ func (c *Controller) maySaved(left record) bool {
 	return !left.Unsaved && !c.progress.of(left.Volume.Spec.ClaimRef.UID).refused
 }
 
-// definitelyRefused reports whether an error of a creation proves that the API
-// server created nothing.
-func definitelyRefused(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || apierrors.IsAlreadyExists(err) {
-		return false
-	}
-	code := status.Status().Code
-	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout
+// mayExist notes that a try to create the PersistentVolume had no definite answer.
+func (c *Controller) mayExist(left record) {
+	c.progress.note(left.Volume.Spec.ClaimRef.UID, func(s *step) { s.refused = false })
 }
 
-// bound ends an intent whose claim is bound to its PersistentVolume, which was
-// deleted since: to create it again would overrule who deleted it.
+// refused reports whether an error of a creation says that the API server did not
+// carry it out. The client may have repeated the request: only reading the object
+// back shows that no earlier try had an effect. After 429 the next try is due.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	case http.StatusConflict:
+		return apierrors.IsAlreadyExists(err)
+	default:
+		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
+	}
+}
+
+// bound ends an intent whose claim is bound to a PersistentVolume of its name that is
+// gone, or that is of another volume while that of the intent may have existed. To
+// create the object again would overrule the administrator who deleted or replaced it.
 func (c *Controller) bound(ctx context.Context, pvc *corev1.PersistentVolumeClaim, left record) (ended bool, err error) {
-	if pvc == nil || pvc.Spec.VolumeName != left.Volume.Name || !c.maySaved(left) {
+	if pvc == nil || pvc.Spec.VolumeName != left.Volume.Name {
 		return false, nil
 	}
-	_, err = c.env.Core.CoreV1().PersistentVolumes().Get(ctx, left.Volume.Name, metav1.GetOptions{})
+	pv, err := c.env.Core.CoreV1().PersistentVolumes().Get(ctx, left.Volume.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case err != nil && !apierrors.IsNotFound(err):
+		return false, fmt.Errorf("is there a PersistentVolume %q: %w", left.Volume.Name, err)
+	case err == nil && c.stands(pv, left):
 		c.finish(pvc, left, nil)
 		return true, nil
-	case err != nil:
-		return false, fmt.Errorf("is there a PersistentVolume %q: %w", left.Volume.Name, err)
+	case err == nil && !c.maySaved(left):
+		return false, nil
 	}
-	return false, nil
+	c.warn(left.claimStub(), reasonRetained,
+		"the claim is bound to PersistentVolume %q, which does not exist or is of another volume; %s is kept, since it may hold data: create a PersistentVolume for it, or delete it in the storage",
+		left.Volume.Name, c.describeMade(left))
+	c.log.WarnContext(ctx, "a volume is kept without a PersistentVolume: create one for it, or delete it in the storage",
+		"volume", c.describeMade(left), "claim", left.claimKey())
+	c.finish(pvc, left, nil)
+	return true, nil
+}
+
+// describeMade names the volume of an intent by its handle, as far as that is known.
+func (c *Controller) describeMade(left record) string {
+	if made := c.progress.of(left.Volume.Spec.ClaimRef.UID).made; made != nil {
+		return fmt.Sprintf("volume %q", made.GetVolumeId())
+	}
+	return fmt.Sprintf("the volume that the driver made for CreateVolume %q", left.Volume.Name)
 }
 
 // retain creates the PersistentVolume of a lost claim with policy Retain and ends
@@ -72,17 +103,24 @@ func (c *Controller) retain(ctx context.Context, pvc *corev1.PersistentVolumeCla
 	kept.Volume = left.Volume.DeepCopy()
 	kept.Volume.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 	kept.Volume.Finalizers = slices.DeleteFunc(kept.Volume.Finalizers, func(f string) bool { return f == claim.ProvisionerFinalizer })
-	if err := c.save(ctx, kept, request, volume); err != nil {
+	pv, err := c.save(ctx, kept, request, volume)
+	if err != nil {
 		return err
 	}
-	c.warn(left.claimStub(), reasonRetained,
-		"PersistentVolume %q of volume %q may have existed and been deleted while the provisioner was down; it is created with policy Retain; delete it to keep the volume alone, or set its policy to Delete to delete both",
-		left.Volume.Name, volume.GetVolumeId())
+	if pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
+		c.warn(left.claimStub(), reasonRetained,
+			"PersistentVolume %q of volume %q may have existed and been deleted while the provisioner was down; it exists with policy Retain; delete it to keep the volume alone, or set its policy to Delete to delete both",
+			left.Volume.Name, volume.GetVolumeId())
+	} else {
+		c.log.InfoContext(ctx, "the volume of a lost claim has its PersistentVolume, whose policy decides",
+			"volume", volume.GetVolumeId(), "claim", left.claimKey(), "policy", pv.Spec.PersistentVolumeReclaimPolicy)
+	}
 	c.end(pvc, left)
 	return nil
 }
 
-// leftAlone explains that a volume which cannot be used is not deleted.
-func leftAlone(wrong error, left record, handle string) error {
-	return fmt.Errorf("%w; volume %q is not deleted, since PersistentVolume %q may have existed and the volume may hold data", wrong, handle, left.Volume.Name)
+// leftAlone quarantines the intent of a volume that cannot be used and is not deleted.
+func (c *Controller) leftAlone(wrong error, left record, handle string) error {
+	return refusal{fmt.Errorf("%w; volume %q is not deleted, since PersistentVolume %q may have existed and the volume may hold data: create a PersistentVolume for it or delete it in the storage, then remove entry %s of the ConfigMaps labelled holdfast.dev/intents in namespace %s",
+		wrong, handle, left.Volume.Name, left.Volume.Spec.ClaimRef.UID, c.env.Intents), lifecycle.Quarantine}
 }

@@ -119,6 +119,7 @@ func TestSave_thatTheAPIServerRefuses(t *testing.T) {
 			apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumes"}, "pvc-uid-a", errors.New("quota exceeded")),
 			func(w *world) { w.gone() },
 		},
+		"with too many requests":    {apierrors.NewTooManyRequests("later", 0), func(w *world) { w.retained("a") }},
 		"without a definite answer": {errors.New("etcdserver: request timed out"), func(w *world) { w.retained("a") }},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,11 +59,9 @@ func (c *Controller) undo(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	if err := c.hit("undo/answered"); err != nil {
 		return 0, err
 	}
-	calling, cancel := c.env.Call(ctx)
-	defer cancel()
-	if err := c.env.CSI.DeleteVolume(calling, &csi.DeleteVolumeRequest{VolumeId: volume.GetVolumeId(), Secrets: secrets}); err != nil {
-		c.warn(left.claimStub(), reasonCleanupFailed, "volume %q was made for a claim that is gone, and cannot be deleted: %v", volume.GetVolumeId(), err)
-		return 0, fmt.Errorf("delete the volume of the lost claim %s: %w", left.claimKey(), err)
+	wrong := fmt.Errorf("the claim %s of volume %q is gone or does not need it", left.claimKey(), volume.GetVolumeId())
+	if err := c.deleteUnsaved(ctx, left, volume.GetVolumeId(), secrets, wrong); err != nil {
+		return c.settle(ctx, nil, left, err)
 	}
 	if err := c.hit("undo/deleted"); err != nil {
 		return 0, err
@@ -94,7 +91,7 @@ func (c *Controller) neededAfterAll(ctx context.Context, pvc *corev1.PersistentV
 		if err != nil && !apierrors.IsNotFound(err) {
 			return false, fmt.Errorf("is claim %s gone: %w", left.claimKey(), err)
 		}
-		if err == nil && live.UID == reference.UID && !c.unwanted(live, left) {
+		if err == nil && live.UID == reference.UID {
 			return true, nil
 		}
 	}
