@@ -15,7 +15,6 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
 	"github.com/holdfast-csi/holdfast/internal/host"
-	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
 
@@ -105,7 +104,6 @@ func (c hostConfig) open(ctx context.Context, logger *slog.Logger) (*host.Host, 
 	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points}
 	options := host.Options{
 		Root: c.root, Logger: logger, Failpoints: points, SecretsKey: c.secretsKey,
-		Patience: volumes.OneAttempt, UndoPatience: volumes.OneAttempt,
 		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor, Remains: c.local.remains}},
 	}
 	if c.local.pool != "" {

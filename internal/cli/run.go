@@ -22,7 +22,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 	"github.com/holdfast-csi/holdfast/internal/host/manifest"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
-	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 	"github.com/holdfast-csi/holdfast/internal/host/workload"
 	"github.com/holdfast-csi/holdfast/internal/telemetry"
 )
@@ -174,7 +173,6 @@ func (c runConfig) open(ctx context.Context, progress *progress) (*host.Host, er
 	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points}
 	options := host.Options{
 		Root: c.root, Observe: progress.observe, Logger: logger, Failpoints: points,
-		Patience: volumes.OneAttempt, UndoPatience: volumes.OneAttempt,
 		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor, Remains: d.local.remains}},
 	}
 	if c.local.pool != "" {

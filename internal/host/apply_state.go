@@ -82,7 +82,7 @@ func (s *state) classOf(pvc *corev1.PersistentVolumeClaim) *storagev1.StorageCla
 type finding struct {
 	err error
 	// waits: on a cluster, the object would be accepted and wait until the
-	// others change. A one-shot run has nobody to wait for.
+	// others change. A run does not wait.
 	waits bool
 }
 

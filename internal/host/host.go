@@ -65,8 +65,6 @@ type Options struct {
 	Private []string
 	// Observe is told of each step of each volume (volumes.Options.Observe).
 	Observe func(volumes.Event)
-	// Patience and UndoPatience are those of volumes.Options.
-	Patience, UndoPatience time.Duration
 	// SecretsKey is the file with the key of the Secrets; see store.Options.
 	SecretsKey string
 	Logger     *slog.Logger
@@ -142,7 +140,6 @@ func Open(ctx context.Context, options Options) (*Host, error) {
 	h.volumes = volumes.New(volumes.Options{
 		Store: opened, Drivers: h.plugins, Paths: h.paths, BootID: bootID, NodeName: h.nodeName(),
 		Observe: h.observe, Record: written.Record, Logger: options.Logger, Failpoints: options.Failpoints,
-		Patience: options.Patience, UndoPatience: options.UndoPatience,
 	})
 	h.watch(ctx)
 	return h, nil

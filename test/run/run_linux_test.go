@@ -375,6 +375,37 @@ func TestRun_oneAtATime(t *testing.T) {
 	m.succeeds("--delete", "-f", file)
 }
 
+// A claim that waits for a consumer gets its volume, also without a pod in the
+// files.
+func TestRun_doesNotWaitForTheFirstConsumer(t *testing.T) {
+	m := newMachine(t)
+	delayed := replaced(t, "allowVolumeExpansion: true", "allowVolumeExpansion: true\nvolumeBindingMode: WaitForFirstConsumer")
+	m.succeeds("-f", m.write(delayed[:strings.LastIndex(delayed, "---")]))
+	m.hasVolumes(1)
+	m.succeeds("-f", m.write(delayed))
+	m.hasVolumes(1)
+	m.succeeds("--delete", "-f", m.write(delayed))
+	m.hasVolumes(0)
+}
+
+// What a killed run left is taken back by a run of other pods, too.
+func TestRun_takesBackWhatAKilledRunLeft(t *testing.T) {
+	m := newMachine(t)
+	file := m.write(pod("16Mi", "echo ready; while :; do sleep 0.02; done", ""))
+	command := m.start(file)
+	if err := command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = command.Wait()
+	other := m.succeeds("-f", m.write("apiVersion: v1\nkind: Pod\nmetadata: {name: other}\nspec: {containers: [{name: main, command: [echo, done]}]}\n"))
+	if other.stdout != "done\n" {
+		t.Errorf("the other pod says %q", other.stdout)
+	}
+	m.isIdle()
+	m.succeeds("--delete", "-f", file)
+	m.hasVolumes(0)
+}
+
 func TestRun_needsRoot(t *testing.T) {
 	m := newMachine(t)
 	// Where anybody may read and execute.

@@ -52,14 +52,12 @@ func (o Object) Name() string { return fmt.Sprintf("%s %q", o.Kind.Kind, o.Key) 
 // Objects is everything in the files of one command, in the order given.
 type Objects struct {
 	All []Object
-	// The kinds that a one-shot run works with, out of All.
-	Classes []*storagev1.StorageClass
-	Drivers []*storagev1.CSIDriver
-	Claims  []*corev1.PersistentVolumeClaim
-	Pods    []*corev1.Pod
+	// Claims and Pods are those of All.
+	Claims []*corev1.PersistentVolumeClaim
+	Pods   []*corev1.Pod
 	// Unused are the fields that have no meaning here, one sentence per object.
 	Unused []string
-	// restarts are the fields that only a one-shot run has no use for.
+	// restarts are the fields that only a run has no use for.
 	restarts []string
 }
 
@@ -253,10 +251,6 @@ func nameIn(kind store.Kind, data []byte) string {
 func (o *Objects) sort(given Object) {
 	o.All = append(o.All, given)
 	switch object := given.Object.(type) {
-	case *storagev1.StorageClass:
-		o.Classes = append(o.Classes, object)
-	case *storagev1.CSIDriver:
-		o.Drivers = append(o.Drivers, object)
 	case *corev1.PersistentVolumeClaim:
 		o.Claims = append(o.Claims, object)
 	case *corev1.Pod:

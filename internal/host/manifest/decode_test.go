@@ -36,7 +36,7 @@ func TestDecode_reads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(objects.Classes) != 1 || len(objects.Claims) != 1 || len(objects.Pods) != 1 || len(objects.Drivers) != 1 {
+	if len(objects.All) != 4 || len(objects.Claims) != 1 || len(objects.Pods) != 1 {
 		t.Fatalf("got %+v", objects)
 	}
 	if objects.Claims[0].Namespace != "default" || objects.Pods[0].Namespace != "ns" {

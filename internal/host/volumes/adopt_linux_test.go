@@ -118,7 +118,7 @@ func TestAdopt_recordsAgainWhatTheStoreCanTell(t *testing.T) {
 				return errors.Join(tx.Uses().Delete(uses[0].Name), lost(tx))
 			})
 			w.serving("boot-1", "")
-			w.remove(p)
+			w.unmount(p)
 			if _, inUse := w.driver.Left(); len(inUse) > 0 {
 				t.Errorf("in use: %v", inUse)
 			}
@@ -159,7 +159,7 @@ func TestAdopt_aPodGoesOnWithAVolumeWhoseRecordWasLost(t *testing.T) {
 	if attached := requests[*csi.ControllerPublishVolumeRequest](a); len(attached) != 2 || attached[1].GetNodeId() != "node-1" {
 		t.Errorf("attached with %v", attached)
 	}
-	w.remove(p)
+	w.unmount(p)
 	w.isIdle()
 }
 

@@ -94,14 +94,14 @@ func (m *Manager) attach(ctx context.Context, job job) error {
 		return nil
 	}
 	var needed bool
-	err := m.ask(ctx, job.label, func(ctx context.Context) (err error) {
+	err := ask(ctx, job.label, func(ctx context.Context) (err error) {
 		needed, err = m.needsAttach(ctx, use)
 		return err
 	})
 	if err != nil || !needed {
 		return err
 	}
-	err = m.stepOf(ctx, job.matter(), StepAttach, m.onward(claim.CallAttach), func(ctx context.Context) (string, error) {
+	err = m.stepOf(ctx, job.matter(), StepAttach, onward(claim.CallAttach), func(ctx context.Context) (string, error) {
 		return "", m.callAttach(ctx, job)
 	})
 	if err == nil {

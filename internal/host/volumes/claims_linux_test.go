@@ -50,7 +50,7 @@ func (d *daemon) start(terms string) {
 	}
 	d.manager = New(Options{
 		Store: d.store, Drivers: d.registry, Paths: claim.Paths{Root: d.root}, BootID: "boot-1", Failpoints: points,
-		Logger: slog.New(slog.DiscardHandler), Patience: OneAttempt, UndoPatience: OneAttempt,
+		Logger: slog.New(slog.DiscardHandler),
 		Record: func(notice journal.Notice) {
 			d.noticesMu.Lock()
 			defer d.noticesMu.Unlock()

@@ -164,5 +164,5 @@ func TestMount_doesNotWaitForAChangeOfAPodThatIsGone(t *testing.T) {
 	}
 	w.unmount(first)
 	w.mount(second)
-	w.remove(second)
+	w.unmount(second)
 }

@@ -60,7 +60,7 @@ func TestAttach_hasItsObject(t *testing.T) {
 		if got := one[*csi.NodeStageVolumeRequest](t, a).GetPublishContext()["device"]; got != "1" {
 			t.Errorf("staged with context %q", got)
 		}
-		w.remove(p)
+		w.unmount(p)
 		if all := w.attachments(); len(all) != 0 {
 			t.Errorf("left: %+v", all)
 		}
@@ -76,17 +76,18 @@ func TestAttach_genericEphemeralVolumes(t *testing.T) {
 	p := pod("web", "")
 	p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}
 	yes := true
+	w.create(p)
 	w.ensured("web-data", func(pvc *corev1.PersistentVolumeClaim) {
 		pvc.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web", UID: p.UID, Controller: &yes}}
 	})
 	w.ensured("b")
 	other := w.create(pod("other", "b"))
-	w.mount(w.create(p))
+	w.mount(p)
 	if len(w.attachments()) != 1 {
 		t.Errorf("objects %v", w.attachments())
 	}
 	w.refused(other, "takes 1 volumes")
-	w.remove(p)
+	w.unmount(p)
 	w.mount(other)
 	w.refused(w.create(p), "takes 1 volumes")
 }
@@ -108,7 +109,7 @@ func TestAttach_isUndoneAfterTheDriversObjectChanged(t *testing.T) {
 	p := w.create(pod("web", "a"))
 	w.mount(p)
 	w.object(attachRequired(false))
-	w.remove(p)
+	w.unmount(p)
 	if n := w.driver.Count("ControllerUnpublishVolume"); n != 1 || len(w.attachments()) != 0 {
 		t.Errorf("detached %d times, objects %v", n, w.attachments())
 	}
@@ -135,7 +136,7 @@ func TestAttach_aPodComesUpWhenAttachmentIsNotNeededAnyMore(t *testing.T) {
 	}
 	w.object(attachRequired(false))
 	w.mount(p)
-	w.remove(p)
+	w.unmount(p)
 	w.isIdle()
 }
 
@@ -157,6 +158,6 @@ func TestLimit_isKeptBeforeTheDriverIsAsked(t *testing.T) {
 	if !errors.As(err, &waiting) || len(waiting.On) != 2 || !errors.Is(err, ErrWaiting) {
 		t.Errorf("waits for %+v", err)
 	}
-	w.remove(pods[0])
+	w.unmount(pods[0])
 	w.mount(pods[2])
 }

@@ -61,7 +61,7 @@ func TestGroup_followsThePolicy(t *testing.T) {
 			if got := w.groupOf(w.mount(p)["data"].Path) == group; got != changes(policy) {
 				t.Errorf("%v: with %s the group was changed: %v", policies, policy, got)
 			}
-			w.remove(p)
+			w.unmount(p)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestRestart_aTerminatingClaimStaysMounted(t *testing.T) {
 		t.Errorf("calls: %v", calls)
 	}
 	w.refused(w.create(pod("late", "a")), "is being deleted")
-	w.remove(p)
+	w.unmount(p)
 	w.isIdleWithout("late")
 }
 
@@ -126,7 +126,7 @@ func TestStage_isRepeatedAndUndone(t *testing.T) {
 			if succeeds {
 				w.mount(p)
 			}
-			w.remove(p)
+			w.unmount(p)
 			if n := w.driver.Count("NodeUnstageVolume"); n != 1 {
 				t.Errorf("%s: unstaged %d times", code, n)
 			}
@@ -150,8 +150,8 @@ func TestUnstage_aSecondPodStagesAgain(t *testing.T) {
 			t.Fatalf("%s: %v", code, err)
 		}
 		w.mount(second)
-		w.remove(first) // nothing is left for it to wait for
-		w.remove(second)
+		w.unmount(first) // nothing is left for it to wait for
+		w.unmount(second)
 		if staged, unstaged := w.driver.Count("NodeStageVolume"), w.driver.Count("NodeUnstageVolume"); staged != 2 || unstaged < 2 {
 			t.Errorf("%s: staged %d times, unstaged %d times", code, staged, unstaged)
 		}
@@ -168,7 +168,7 @@ func TestUnstage_alsoWithoutTheCapability(t *testing.T) {
 	w.mount(p)
 	w.driver.Node = nil
 	w.serve() // another version of it
-	w.remove(p)
+	w.unmount(p)
 	if n := w.driver.Count("NodeUnstageVolume"); n != 1 {
 		t.Errorf("unstaged %d times", n)
 	}
@@ -187,7 +187,7 @@ func TestUnmountPod_goesOnWithAnUnfinishedUnstaging(t *testing.T) {
 			t.Fatal("unmounted")
 		}
 	}
-	w.remove(p)
+	w.unmount(p)
 	w.isIdle()
 }
 
@@ -233,7 +233,7 @@ func TestUnstage_namesWhoElseHasItMounted(t *testing.T) {
 	if err := unix.Unmount(foreign, 0); err != nil {
 		t.Fatal(err)
 	}
-	w.remove(p)
+	w.unmount(p)
 	w.isIdle()
 }
 
@@ -305,7 +305,7 @@ func TestMountPod_oneClaimInTwoVolumes(t *testing.T) {
 	if one[*csi.NodePublishVolumeRequest](t, a).GetReadonly() || mounted["data"].ReadOnly || !mounted["also"].ReadOnly || mounted["also"].Path != mounted["data"].Path {
 		t.Errorf("mounted %+v", mounted)
 	}
-	w.remove(p)
+	w.unmount(p)
 	w.isIdle()
 }
 
@@ -348,7 +348,7 @@ func TestMountPod_theSuccessorOfADriverGoesOn(t *testing.T) {
 	if n := w.driver.Count("NodePublishVolume"); n != 2 {
 		t.Errorf("published %d times", n)
 	}
-	w.remove(p)
+	w.unmount(p)
 	w.isIdle()
 }
 
@@ -389,7 +389,7 @@ func TestRepublish_keepsTheMountWhateverTheAnswer(t *testing.T) {
 		t.Errorf("published with\n%v, then with\n%v", first, again)
 	}
 	w.driver.Publish = mountTmpfs
-	w.remove(p)
+	w.unmount(p)
 	w.isIdle()
 	if _, wanted, _ := w.manager.nextRepublish("d.example"); wanted {
 		t.Error("wanted after the pod")
@@ -424,7 +424,7 @@ func TestBlock_isADeviceAtItsPath(t *testing.T) {
 	if calls := w.driver.Calls()[before:]; len(calls) > 0 {
 		t.Errorf("after a restart: %v", calls)
 	}
-	w.remove(p)
+	w.unmount(p)
 	w.isIdle()
 	if _, err := os.Stat(filepath.Dir(place.Path)); !os.IsNotExist(err) {
 		t.Errorf("its directory: %v", err)

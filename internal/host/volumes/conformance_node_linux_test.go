@@ -145,7 +145,7 @@ func TestInline_isPublishedAndUnpublishedOnly(t *testing.T) {
 	w.object(ephemeral)
 	p := w.create(inline("one", "scratch"))
 	w.mount(p)
-	w.remove(p)
+	w.unmount(p)
 	w.calls("NodePublishVolume", "NodeUnpublishVolume")
 	w.isIdle()
 }
@@ -162,7 +162,7 @@ func TestInline_defaultPolicyNeedsAFilesystemType(t *testing.T) {
 		if got := w.groupOf(place); (got == 4321) != (kind != "") {
 			t.Errorf("with type %q the group is %d", kind, got)
 		}
-		w.remove(p)
+		w.unmount(p)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestInline_theHandleIsTheKubelets(t *testing.T) {
 	w.object(ephemeral)
 	p := w.create(inline("one", "scratch"))
 	w.mount(p)
-	w.remove(p)
+	w.unmount(p)
 	const want = "csi-d06fc0711a9b97aca931c3909943a6ead7c67f021384de1d483657a8cbba6cb2" // sha256 of "pod-onescratch"
 	if got := one[*csi.NodePublishVolumeRequest](t, a).GetVolumeId(); got != want {
 		t.Errorf("published as %s, want %s", got, want)
@@ -196,7 +196,7 @@ func TestInline_isAKindOfVolumeOthersAreNot(t *testing.T) {
 	if mounted["scratch"].Path == "" {
 		t.Error("the inline volume is not mounted")
 	}
-	w.remove(p)
+	w.unmount(p)
 	w.isIdle()
 }
 
@@ -290,7 +290,7 @@ func TestInline_readWrite(t *testing.T) {
 	if one[*csi.NodePublishVolumeRequest](t, a).GetReadonly() || place.ReadOnly {
 		t.Error("it is read-only")
 	}
-	w.remove(p)
+	w.unmount(p)
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Errorf("the file after the pod: %v", err)
 	}
@@ -308,9 +308,9 @@ func TestInline_twoPodsWithOneDefinition(t *testing.T) {
 	if len(got) != 2 || got[0].GetVolumeId() == got[1].GetVolumeId() || got[0].GetTargetPath() == got[1].GetTargetPath() {
 		t.Errorf("published %v", got)
 	}
-	w.remove(first)
+	w.unmount(first)
 	w.mount(second)
-	w.remove(second)
+	w.unmount(second)
 	w.isIdle()
 }
 
@@ -327,7 +327,7 @@ func TestInline_severalInOnePod(t *testing.T) {
 	if len(mounted) != 3 || len(handles) != 3 {
 		t.Errorf("mounted %v with handles %v", mounted, handles)
 	}
-	w.remove(p)
+	w.unmount(p)
 	w.isIdle()
 }
 
@@ -358,7 +358,7 @@ func TestSecrets_reachTheirCallsAndNoOther(t *testing.T) {
 	})
 	claimed := w.create(pod("two", "a"))
 	w.mount(claimed)
-	w.remove(claimed)
+	w.unmount(claimed)
 	got := []string{
 		one[*csi.ControllerPublishVolumeRequest](t, a).GetSecrets()["v"], one[*csi.NodeStageVolumeRequest](t, a).GetSecrets()["v"],
 		requests[*csi.NodePublishVolumeRequest](a)[1].GetSecrets()["v"], one[*csi.ControllerUnpublishVolumeRequest](t, a).GetSecrets()["v"],

@@ -20,7 +20,7 @@ func rebound(t *testing.T, change ...func(*csidriver.Driver)) (d *daemon, key, v
 	volume = d.isBound(first).Name
 	p := d.create(pod("web", "first"))
 	d.mount(p)
-	d.remove(p)
+	d.unmount(p)
 	d.put(func(tx *store.Tx) error {
 		pv := get(t, tx.Volumes(), volume)
 		pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain

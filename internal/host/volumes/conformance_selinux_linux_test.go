@@ -98,7 +98,7 @@ func TestSELinux_anotherLabelWaits(t *testing.T) {
 			if (err == nil) != test.shared || err != nil && !errors.Is(err, ErrWaiting) {
 				t.Errorf("the second: %v", err)
 			}
-			w.remove(test.first)
+			w.unmount(test.first)
 			w.mount(test.second)
 			if n := w.driver.Count("NodeStageVolume"); (n == 1) != test.shared {
 				t.Errorf("staged %d times", n)

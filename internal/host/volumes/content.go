@@ -217,7 +217,7 @@ func (m *Manager) deleteSnapshot(ctx context.Context, content *snapshotv1.Volume
 	if err := m.hit("snapshot-delete/begin"); err != nil {
 		return err
 	}
-	err = m.stepOf(ctx, contentMatter(content), StepDeleteSnapshot, m.back(), func(ctx context.Context) (string, error) {
+	err = m.stepOf(ctx, contentMatter(content), StepDeleteSnapshot, back(), func(ctx context.Context) (string, error) {
 		driver, err := m.options.Drivers.Driver(content.Spec.Driver)
 		if err != nil {
 			return "", err

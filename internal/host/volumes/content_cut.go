@@ -41,7 +41,7 @@ func (m *Manager) cut(ctx context.Context, content *snapshotv1.VolumeSnapshotCon
 	if err := m.hit("cut/intent"); err != nil {
 		return err
 	}
-	return m.stepOf(ctx, contentMatter(content), StepSnapshot, m.onward(claim.CallSnapshot), func(ctx context.Context) (string, error) {
+	return m.stepOf(ctx, contentMatter(content), StepSnapshot, onward(claim.CallSnapshot), func(ctx context.Context) (string, error) {
 		repeated := again
 		again = true // if the step is repeated, this call may have had its effect
 		snapshot, err := driver.Client.CreateSnapshot(ctx, request)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -136,7 +135,6 @@ func TestSnapshot_aStepThatRepeatsItsCallForgetsNothing(t *testing.T) {
 			return nil
 		}
 	})
-	d.manager.options.Patience = time.Minute
 	d.isBound(d.claim("data", protected))
 	d.snapshotClass(nil)
 	d.snapshot("s", "data")

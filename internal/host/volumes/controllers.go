@@ -26,7 +26,7 @@ const (
 )
 
 // Controllers are those that bring claims, volumes and snapshots to what is
-// wanted. They need a Manager with the Patience OneAttempt.
+// desired.
 func (m *Manager) Controllers() []reconcile.Controller {
 	return []reconcile.Controller{
 		{

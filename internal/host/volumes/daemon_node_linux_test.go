@@ -21,7 +21,7 @@ func (w *world) serving(boot, terms string) *[]journal.Notice {
 	w.t.Helper()
 	w.restart(boot, terms)
 	options := w.manager.options
-	options.Patience, options.UndoPatience, options.NodeName = OneAttempt, OneAttempt, "here"
+	options.NodeName = "here"
 	notices := &[]journal.Notice{}
 	options.Record = func(n journal.Notice) {
 		w.mu.Lock()
@@ -38,13 +38,6 @@ func (w *world) create(p *corev1.Pod) *corev1.Pod {
 	w.t.Helper()
 	w.put(func(tx *store.Tx) error { return tx.Pods().Put(store.KeyOf(p), p) })
 	return p
-}
-
-// remove takes a pod's volumes and then its object, as the pod controller does.
-func (w *world) remove(p *corev1.Pod) {
-	w.t.Helper()
-	w.unmount(p)
-	w.put(func(tx *store.Tx) error { return tx.Pods().Delete(store.KeyOf(p)) })
 }
 
 // object stores the CSIDriver of the driver.
@@ -168,7 +161,7 @@ func TestMountPod_inPlaceCostsNothing(t *testing.T) {
 	if now := w.version(); now != version {
 		t.Errorf("objects were written: version %d, before %d", now, version)
 	}
-	w.remove(p)
+	w.unmount(p)
 	w.isIdle()
 }
 

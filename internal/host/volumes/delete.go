@@ -3,7 +3,6 @@ package volumes
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -177,110 +176,6 @@ func (m *Manager) release(pvc *corev1.PersistentVolumeClaim) error {
 		}
 		return tx.Claims().Delete(key)
 	})
-}
-
-// DeleteClaim deletes a claim, and its volume unless the reclaim policy is
-// Retain, before it returns: for callers without controllers. The intent is
-// durable: what a crash cuts off, Recover finishes. A claim that does not exist
-// is no error.
-func (m *Manager) DeleteClaim(ctx context.Context, key string) error {
-	unlock, err := m.lock(ctx, "claim "+key)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	found, err := m.boundClaim(key)
-	if errors.Is(err, ErrNoClaim) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if found.volume != nil {
-		user, err := m.inUse(found.volume.Spec.CSI.Driver, found.volume.Spec.CSI.VolumeHandle)
-		if err != nil {
-			return err
-		}
-		if user != "" {
-			return fmt.Errorf("%s is in use by %s", claim.Describe(found.claim), user)
-		}
-	}
-	if who, err := m.copying(dependency(claimResource, key)); err != nil || who != "" {
-		return errors.Join(err, fmt.Errorf("%s is being copied for %s", claim.Describe(found.claim), who))
-	}
-	if err := m.markDeleted(found); err != nil {
-		return err
-	}
-	if err := m.hit("delete/intent"); err != nil {
-		return err
-	}
-	return m.finishDelete(ctx, found)
-}
-
-// markDeleted writes the intent to delete.
-func (m *Manager) markDeleted(found bound) error {
-	now := metav1.Now()
-	if found.claim.DeletionTimestamp == nil {
-		found.claim.DeletionTimestamp = &now
-	}
-	return m.update(func(tx *store.Tx) error {
-		if found.volume != nil {
-			found.volume.Status.Phase = corev1.VolumeReleased
-			if err := tx.Volumes().Put(found.volume.Name, found.volume); err != nil {
-				return err
-			}
-		}
-		return tx.Claims().Put(store.Key(found.claim.Namespace, found.claim.Name), found.claim)
-	})
-}
-
-func (m *Manager) finishDelete(ctx context.Context, found bound) error {
-	key := store.Key(found.claim.Namespace, found.claim.Name)
-	if found.volume == nil {
-		volume, err := m.findUnrecorded(ctx, found.claim)
-		if err != nil {
-			return err
-		}
-		found.volume = volume
-	}
-	retain := found.volume != nil && found.volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain
-	if found.volume != nil && !retain {
-		if err := m.deleteVolume(ctx, claimMatter(found.claim, "", ""), found.volume); err != nil {
-			return err
-		}
-	}
-	if err := m.hit("delete/called"); err != nil {
-		return err
-	}
-	return m.update(func(tx *store.Tx) error {
-		if found.volume != nil && !retain {
-			if err := tx.Volumes().Delete(found.volume.Name); err != nil {
-				return err
-			}
-		}
-		return tx.Claims().Delete(key)
-	})
-}
-
-// findUnrecorded learns whether a creation that was cut off made a volume: only
-// the same request again can tell. A final error says that there is none.
-func (m *Manager) findUnrecorded(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
-	record, err := m.provisioning(pvc.UID)
-	if err != nil || record == nil {
-		return nil, err
-	}
-	if err := completeRecord(record, pvc); err != nil {
-		return nil, err
-	}
-	if err := m.finishCreation(ctx, record, pvc, false); err != nil {
-		left, seeing := m.provisioning(pvc.UID)
-		if seeing != nil || left != nil {
-			return nil, errors.Join(err, seeing)
-		}
-		m.logger.Info("a volume that was being made does not exist", "claim", record.Claim, "error", err)
-		return nil, nil
-	}
-	return m.volume(record.VolumeName)
 }
 
 // syncAbandoned finishes the creation of a volume whose claim is gone. The

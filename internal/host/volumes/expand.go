@@ -96,11 +96,11 @@ func (m *Manager) grow(ctx context.Context, found bound) (time.Duration, error) 
 	}
 	has, pause := found.volume.Spec.Capacity[corev1.ResourceStorage], time.Duration(0)
 	of := claimMatter(found.claim, found.volume.Spec.CSI.Driver, found.volume.Spec.CSI.VolumeHandle)
-	err = m.stepOf(ctx, of, StepExpand, m.onward(claim.CallExpand), func(ctx context.Context) (_ string, err error) {
+	err = m.stepOf(ctx, of, StepExpand, onward(claim.CallExpand), func(ctx context.Context) (_ string, err error) {
 		pause, err = m.expand(ctx, driver, found, step, can.modes)
 		return fmt.Sprintf("%s → %s", has.String(), step.Target.String()), err
 	})
-	if err != nil && pause > 0 && m.options.Patience < 0 {
+	if err != nil && pause > 0 {
 		m.tell(claimAbout(found.claim), true, reasonResizeFailed, err.Error())
 		return pause, nil
 	}
@@ -126,7 +126,7 @@ type abilities struct {
 }
 
 func (m *Manager) growth(ctx context.Context, volume *corev1.PersistentVolume) (driver *plugins.Driver, can abilities, err error) {
-	err = m.ask(ctx, "volume "+volume.Name, func(ctx context.Context) error {
+	err = ask(ctx, "volume "+volume.Name, func(ctx context.Context) error {
 		if driver, err = m.options.Drivers.Driver(volume.Spec.CSI.Driver); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -118,7 +119,7 @@ func (w *world) restart(boot, terms string) {
 	}
 	w.manager = New(Options{
 		Store: w.store, Drivers: w.registry, Paths: claim.Paths{Root: w.root}, BootID: boot, Failpoints: points,
-		Logger: slog.New(slog.DiscardHandler), Patience: 3 * time.Second, UndoPatience: 3 * time.Second,
+		Logger: slog.New(slog.DiscardHandler),
 		Observe: func(event Event) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -127,8 +128,64 @@ func (w *world) restart(boot, terms string) {
 	})
 }
 
-// impatient makes the Manager give up at the first failure.
-func (w *world) impatient() { w.manager.options.Patience, w.manager.options.UndoPatience = 1, 1 }
+// attempts is how often a test repeats what a controller repeats.
+const attempts = 10
+
+// repeated calls do as a controller does while the outcome is uncertain.
+func repeated(do func() error) (err error) {
+	for range attempts {
+		if err = do(); !errors.Is(err, errUncertain) {
+			break
+		}
+	}
+	return err
+}
+
+// ensure is the work of the claim's controller until the claim has its volume or
+// a failure is final.
+func (w *world) ensure(key string) error {
+	return repeated(func() error {
+		_, err := w.manager.syncClaim(w.t.Context(), key)
+		return err
+	})
+}
+
+// deleteClaim deletes a claim as a user does, and is the work of the controllers that
+// then delete its volume.
+func (w *world) deleteClaim(key string) error {
+	w.put(func(tx *store.Tx) error {
+		pvc, err := tx.Claims().Get(key)
+		if err != nil || pvc == nil || pvc.DeletionTimestamp != nil {
+			return err
+		}
+		now := metav1.Now()
+		pvc.DeletionTimestamp = &now
+		return tx.Claims().Put(key, pvc)
+	})
+	return w.finishDeletion(key)
+}
+
+func (w *world) finishDeletion(key string) error {
+	if err := w.ensure(key); err != nil {
+		return err
+	}
+	var names []string
+	w.put(func(tx *store.Tx) error {
+		all, err := tx.Volumes().All()
+		for _, volume := range all {
+			names = append(names, volume.Name)
+		}
+		return err
+	})
+	var failed error
+	for _, name := range names {
+		failed = errors.Join(failed, repeated(func() error {
+			_, err := w.manager.syncVolume(w.t.Context(), name)
+			return err
+		}))
+	}
+	return failed
+}
 
 func (w *world) put(change func(*store.Tx) error) {
 	w.t.Helper()
@@ -170,7 +227,7 @@ func newClaim(name string) *corev1.PersistentVolumeClaim {
 func (w *world) ensured(name string, change ...func(*corev1.PersistentVolumeClaim)) string {
 	w.t.Helper()
 	key := w.claim(name, change...)
-	if err := w.manager.EnsureClaim(w.t.Context(), key); err != nil {
+	if err := w.ensure(key); err != nil {
 		w.t.Fatal(err)
 	}
 	return key
@@ -218,31 +275,70 @@ func pod(name, claimName string) *corev1.Pod {
 	}
 }
 
+// mount stores a pod and brings its volumes, as the pod controller does.
 func (w *world) mount(p *corev1.Pod) map[string]Mounted {
 	w.t.Helper()
-	mounted, err := w.manager.MountPod(w.t.Context(), p)
+	mounted, err := w.tryMount(p)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return mounted
 }
 
+func (w *world) tryMount(p *corev1.Pod) (mounted map[string]Mounted, err error) {
+	w.create(p)
+	err = repeated(func() (err error) {
+		mounted, err = w.manager.MountPod(w.t.Context(), p)
+		return err
+	})
+	return mounted, err
+}
+
+// unmount takes a pod's volumes away and then its object, as the pod controller
+// does.
 func (w *world) unmount(p *corev1.Pod) {
 	w.t.Helper()
-	if err := w.manager.UnmountPod(w.t.Context(), p); err != nil {
+	if err := w.tryUnmount(p); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// recoverAll does what a start does.
+func (w *world) tryUnmount(p *corev1.Pod) error {
+	err := repeated(func() error { return w.manager.UnmountPod(w.t.Context(), p) })
+	if err == nil {
+		w.put(func(tx *store.Tx) error { return tx.Pods().Delete(store.KeyOf(p)) })
+	}
+	return err
+}
+
+// recoverAll does what a host does after its start when the pods of the earlier
+// one are to go: it undoes their uses and finishes deletions. What needs a
+// driver that is away stays.
 func (w *world) recoverAll() {
 	w.t.Helper()
-	left, err := w.manager.Leftovers()
-	if err != nil {
-		w.t.Fatal(err)
+	w.adopt()
+	var pods []*corev1.Pod
+	var claims []*corev1.PersistentVolumeClaim
+	w.put(func(tx *store.Tx) (err error) {
+		if pods, err = tx.Pods().All(); err != nil {
+			return err
+		}
+		claims, err = tx.Claims().All()
+		return err
+	})
+	may := func(err error) {
+		if err != nil && !errors.Is(err, plugins.ErrNotRegistered) {
+			w.t.Fatal(err)
+		}
 	}
-	if err := w.manager.Recover(w.t.Context(), left); err != nil {
-		w.t.Fatal(err)
+	for _, p := range pods {
+		may(w.tryUnmount(p))
+	}
+	may(w.settle())
+	for _, pvc := range claims {
+		if pvc.DeletionTimestamp != nil {
+			may(w.finishDeletion(store.KeyOf(pvc)))
+		}
 	}
 }
 

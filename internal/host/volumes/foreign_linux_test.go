@@ -71,7 +71,6 @@ func forgetful(d *csidriver.Driver) { d.Forgetful = true }
 // calls that take it away. With nothing mounted, there is nothing left to do.
 func TestUnpublish_aVolumeThatTheDriverDoesNotKnow(t *testing.T) {
 	w, _ := newServing(t, forgetful)
-	w.impatient()
 	w.ensured("a")
 	p := w.create(pod("web", "a"))
 	place := w.mount(p)["data"].Path
@@ -82,14 +81,13 @@ func TestUnpublish_aVolumeThatTheDriverDoesNotKnow(t *testing.T) {
 	if err := unix.Unmount(place, 0); err != nil {
 		t.Fatal(err)
 	}
-	w.remove(p)
+	w.unmount(p)
 	w.isIdle()
 }
 
 // What is not empty has data in it that a mount hid or a failed one left bare.
 func TestUnpublish_keepsADirectoryWithFiles(t *testing.T) {
 	w, _ := newServing(t, forgetful)
-	w.impatient()
 	w.ensured("a")
 	p := w.create(pod("web", "a"))
 	place := w.mount(p)["data"].Path
@@ -106,7 +104,7 @@ func TestUnpublish_keepsADirectoryWithFiles(t *testing.T) {
 	if err := os.Remove(place + "/file"); err != nil {
 		t.Fatal(err)
 	}
-	w.remove(p)
+	w.unmount(p)
 	w.isIdle()
 }
 
@@ -119,7 +117,6 @@ func TestUnstage_keepsWhatIsMounted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, a := newServing(t, stagesATmpfs)
-			w.impatient()
 			w.ensured("a")
 			p := w.create(pod("web", "a"))
 			w.mount(p)
@@ -142,7 +139,7 @@ func TestUnstage_keepsWhatIsMounted(t *testing.T) {
 			if err := unix.Unmount(staging, 0); err != nil {
 				t.Fatal(err)
 			}
-			w.remove(p)
+			w.unmount(p)
 			if uses := w.uses(); len(uses) > 0 {
 				t.Errorf("recorded: %+v", uses)
 			}

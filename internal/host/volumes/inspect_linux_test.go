@@ -44,7 +44,7 @@ func TestCheckMounts_findsADeadFilesystem(t *testing.T) {
 	if err := check().Err; !errors.Is(err, unix.ENOTCONN) {
 		t.Errorf("it is dead: %v", err)
 	}
-	w.remove(p)
+	w.unmount(p)
 	if checks, err := w.manager.CheckMounts(t.Context(), "ns/web"); err != nil || len(checks) != 0 {
 		t.Errorf("of a pod that is gone: %+v, %v", checks, err)
 	}

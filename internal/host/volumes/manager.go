@@ -2,7 +2,7 @@
 // external provisioner, the attach/detach controller and the kubelet's volume
 // manager do together on a cluster. Each step of each volume is recorded
 // durably before the driver is called and after it answered, with the boot in
-// which that was. Recover undoes whatever an earlier process left in use.
+// which that was. Adopt takes over what an earlier process left in use.
 //
 // It speaks to drivers through package csi/client only, and takes the rules from package
 // claim.
@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -49,26 +48,11 @@ type Options struct {
 	NodeName string
 	// Record is told of what a cluster would show as events. It must not block.
 	Record func(journal.Notice)
-	// Patience is how long a step is repeated whose outcome is uncertain,
-	// DefaultPatience if 0, not at all if OneAttempt; UndoPatience the same for
-	// the way back.
-	Patience, UndoPatience time.Duration
 }
-
-// DefaultPatience is how long the kubelet waits for a pod's volumes before it
-// starts over.
-const DefaultPatience = 2*time.Minute + 3*time.Second
-
-// OneAttempt is the patience of a caller who repeats by himself.
-const OneAttempt = -1
 
 // ErrWaiting tells that nothing failed, and that there is nothing to do before
 // something else happens. The text says what.
 var ErrWaiting = errors.New("waiting")
-
-// DefaultUndoPatience is how long the way back is tried before it is left to
-// the next start.
-const DefaultUndoPatience = 30 * time.Second
 
 // Manager works on the volumes of one host. It is safe for concurrent use: one
 // volume is worked on by one call at a time, different volumes in parallel.
@@ -100,12 +84,6 @@ type shared struct {
 
 // New makes a Manager.
 func New(options Options) *Manager {
-	if options.Patience == 0 {
-		options.Patience = DefaultPatience
-	}
-	if options.UndoPatience == 0 {
-		options.UndoPatience = DefaultUndoPatience
-	}
 	if options.Observe == nil {
 		options.Observe = func(Event) {}
 	}

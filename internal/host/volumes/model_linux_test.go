@@ -50,7 +50,7 @@ func TestCrash_atEveryPoint(t *testing.T) {
 				w.reboot(boot)
 				w.mount(p)
 				w.consistent()
-				w.remove(p)
+				w.unmount(p)
 				w.isIdle()
 				if len(w.attachments()) != 0 {
 					t.Errorf("left: %v", w.attachments())

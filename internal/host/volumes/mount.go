@@ -82,7 +82,7 @@ func (m *Manager) mount(ctx context.Context, job job) error {
 // which node the volume is used.
 func (m *Manager) meetDriver(ctx context.Context, job job) error {
 	var driver *plugins.Driver
-	err := m.ask(ctx, job.label, func(context.Context) (err error) {
+	err := ask(ctx, job.label, func(context.Context) (err error) {
 		driver, err = m.options.Drivers.Driver(job.use.Driver)
 		return err
 	})
@@ -114,9 +114,9 @@ func (j job) claimTarget() {
 	}
 }
 
-// resume goes on from the record of the volume if it is in use already. It
-// tells whether the volume is where the pod wants it. What a one-shot host finds
-// of an earlier boot is undone first; a host that serves has adopted it.
+// resume continues from the record of the volume if it is in use already. It
+// reports whether the volume is where the pod wants it. A use of an earlier boot
+// that Adopt has not reset is undone first.
 func (m *Manager) resume(ctx context.Context, job job) (inPlace bool, err error) {
 	known, err := m.use(job.use.Name)
 	if err != nil || known == nil {

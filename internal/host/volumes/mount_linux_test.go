@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/go-cmp/cmp"
@@ -249,7 +248,6 @@ func TestUnmountPod_neverRemovesWhatADriverLeftMounted(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.impatient()
 	if err := w.manager.UnmountPod(t.Context(), p); err == nil || !strings.Contains(err.Error(), "its target path is not free") {
 		t.Errorf("got %v", err)
 	}
@@ -284,7 +282,6 @@ func TestRecover_undoesWhatADeadProcessLeft(t *testing.T) {
 					terms = "host/" + point + "=error"
 				}
 				w.restart("boot-1", terms)
-				w.impatient()
 				p := pod("a", "data")
 				_, mountError := w.manager.MountPod(t.Context(), p)
 				if mountError == nil && point != "" {
@@ -295,7 +292,7 @@ func TestRecover_undoesWhatADeadProcessLeft(t *testing.T) {
 				w.restart(boot, "")
 				w.recoverAll()
 				w.isIdle()
-				if err := w.manager.DeleteClaim(t.Context(), key); err != nil {
+				if err := w.deleteClaim(key); err != nil {
 					t.Error(err)
 				}
 			})
@@ -431,10 +428,11 @@ func TestMountPod_waitsForADriverThatRestarts(t *testing.T) {
 	w := newWorld(t)
 	w.ensured("data")
 	w.registry.set("d.example", nil)
-	w.manager.options.Patience = time.Minute
-	back := time.AfterFunc(50*time.Millisecond, func() { w.registry.set("d.example", w.client) })
-	defer back.Stop()
 	p := pod("a", "data")
+	if _, err := w.tryMount(p); err == nil || !Repeats(err) {
+		t.Errorf("without the driver: %v", err)
+	}
+	w.registry.set("d.example", w.client)
 	w.mount(p)
 	w.unmount(p)
 	w.isIdle()

@@ -53,7 +53,7 @@ func (m *Manager) setOwnership(ctx context.Context, job job) error {
 		m.notice(job.podRef(), true, "VolumePermissionChangeInProgress",
 			"volume %q: its files are given to group %d, %d so far; fsGroupChangePolicy: OnRootMismatch does that once only", job.volumeName, *security.FSGroup, files)
 	}, next: time.Now().Add(firstProgress)}
-	return m.stepOf(ctx, job.matter(), StepOwnership, m.onward(claim.CallNode), func(ctx context.Context) (string, error) {
+	return m.stepOf(ctx, job.matter(), StepOwnership, onward(claim.CallNode), func(ctx context.Context) (string, error) {
 		return "", setGroup(ctx, job.target, int(*security.FSGroup), onMismatch, slow.file)
 	})
 }

@@ -31,9 +31,6 @@ type Mounted struct {
 // is an ErrWaiting if nothing failed.
 func (m *Manager) MountPod(ctx context.Context, pod *corev1.Pod) (map[string]Mounted, error) {
 	m = m.as(ctx)
-	if err := m.rememberPod(pod); err != nil {
-		return nil, err
-	}
 	var (
 		mu       sync.Mutex
 		group    sync.WaitGroup
@@ -55,24 +52,6 @@ func (m *Manager) MountPod(ctx context.Context, pod *corev1.Pod) (map[string]Mou
 	}
 	group.Wait()
 	return mounted, gather(failures)
-}
-
-// rememberPod lets a later run find what this one did. Of a daemon, the pod
-// controller owns the Pod objects.
-func (m *Manager) rememberPod(pod *corev1.Pod) error {
-	if m.serves() {
-		return nil
-	}
-	key := store.Key(pod.Namespace, pod.Name)
-	var known *corev1.Pod
-	err := m.view(func(tx *store.Tx) (err error) {
-		known, err = tx.Pods().Get(key)
-		return err
-	})
-	if err != nil || known != nil && known.UID == pod.UID {
-		return err
-	}
-	return m.update(func(tx *store.Tx) error { return tx.Pods().Put(key, pod) })
 }
 
 func isUsed(pod *corev1.Pod, volume string) bool {
@@ -267,14 +246,14 @@ func (m *Manager) makeEmptyDir(pod *corev1.Pod, volume *corev1.Volume) (Mounted,
 }
 
 // UnmountPod takes a pod's volumes away, all at once, and removes what the host
-// made for the pod; a one-shot host forgets the pod, too. What cannot be undone
-// now stays recorded, for the next call or the next start.
+// made for the pod. What cannot be undone now stays recorded, for the next call
+// or the next start.
 func (m *Manager) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
 	m = m.as(ctx)
 	if err := m.unmountFor(ctx, pod.UID); err != nil {
 		return err
 	}
-	return m.forgetPod(pod)
+	return m.removePodDirectory(pod.UID)
 }
 
 // unmountFor undoes every use that a pod has, or was the last to have.
@@ -310,24 +289,22 @@ func usedBy(use *store.VolumeUse, pod types.UID) bool {
 	return false
 }
 
-// serves tells a host that goes on from a one-shot run.
-func (m *Manager) serves() bool { return m.options.Patience < 0 }
-
-// forgetPod removes the pod's directory and its record. A record of the same
-// name that belongs to a later pod stays.
-func (m *Manager) forgetPod(pod *corev1.Pod) error {
-	if err := m.removePodDirectory(pod.UID); err != nil {
-		return err
+// atOnce does everything in parallel and returns all the errors.
+func atOnce(work []func() error) error {
+	var (
+		mu     sync.Mutex
+		failed []error
+		group  sync.WaitGroup
+	)
+	for _, do := range work {
+		group.Go(func() {
+			if err := do(); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, err)
+			}
+		})
 	}
-	if m.serves() {
-		return nil // its object is the user's
-	}
-	key := store.Key(pod.Namespace, pod.Name)
-	return m.update(func(tx *store.Tx) error {
-		current, err := tx.Pods().Get(key)
-		if err != nil || current == nil || current.UID != pod.UID {
-			return err
-		}
-		return tx.Pods().Delete(key)
-	})
+	group.Wait()
+	return errors.Join(failed...)
 }

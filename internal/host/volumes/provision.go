@@ -20,48 +20,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// EnsureClaim gives a claim its volume, with at least the size that the claim
-// asks for now. It is idempotent: a creation that was cut off is finished. It is
-// for callers without controllers: it makes the volume also where a class says
-// WaitForFirstConsumer, and a source that has no volume yet gets it first.
-func (m *Manager) EnsureClaim(ctx context.Context, key string) error {
-	unlock, err := m.lock(ctx, "claim "+key)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	found, err := m.boundClaim(key)
-	switch {
-	case err != nil:
-		return err
-	case found.claim.DeletionTimestamp != nil:
-		return fmt.Errorf("%s is being deleted", claim.Describe(found.claim))
-	case found.volume != nil:
-		_, err := m.grow(ctx, found)
-		return err
-	}
-	if has, err := m.bindExisting(found.claim); has || err != nil {
-		return err
-	}
-	return m.provision(ctx, found.claim)
-}
-
-// bindExisting binds a claim to a volume that exists, if it names one or one fits.
-func (m *Manager) bindExisting(pvc *corev1.PersistentVolumeClaim) (bool, error) {
-	record, err := m.provisioning(pvc.UID)
-	if err != nil || record != nil {
-		return false, err
-	}
-	if pvc.Spec.VolumeName != "" {
-		return true, m.bindNamed(pvc)
-	}
-	pv, err := m.search(pvc, false)
-	if err != nil || pv == nil {
-		return false, err
-	}
-	return true, m.bind(pvc, pv.Name)
-}
-
 func claimLabel(key string) string { return "claim " + key }
 
 func claimMatter(pvc *corev1.PersistentVolumeClaim, driver, handle string) matter {
@@ -91,7 +49,7 @@ func (m *Manager) provision(ctx context.Context, pvc *corev1.PersistentVolumeCla
 // finishCreation asks for the volume of a record until there is a final answer.
 // fresh: nobody asked before. The claim is only a name for people: it may be gone.
 func (m *Manager) finishCreation(ctx context.Context, record *store.Provisioning, pvc *corev1.PersistentVolumeClaim, fresh bool) error {
-	return m.stepOf(ctx, claimMatter(pvc, record.Driver, ""), StepCreate, m.onward(claim.CallCreate), func(ctx context.Context) (string, error) {
+	return m.stepOf(ctx, claimMatter(pvc, record.Driver, ""), StepCreate, onward(claim.CallCreate), func(ctx context.Context) (string, error) {
 		volume, err := m.create(ctx, record, fresh)
 		fresh = false
 		if err != nil {
@@ -283,7 +241,7 @@ type controllerSide struct {
 }
 
 func (m *Manager) controllerSide(ctx context.Context, key, name string) (side controllerSide, err error) {
-	err = m.ask(ctx, claimLabel(key), func(ctx context.Context) error {
+	err = ask(ctx, claimLabel(key), func(ctx context.Context) error {
 		driver, err := m.options.Drivers.Driver(name)
 		if err != nil {
 			return err

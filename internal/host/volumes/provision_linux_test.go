@@ -30,7 +30,7 @@ func failing(rpc string, code codes.Code, times int) func(context.Context, strin
 	}
 }
 
-func TestEnsureClaim_makesOneVolumeAndBindsIt(t *testing.T) {
+func TestClaim_makesOneVolumeAndBindsIt(t *testing.T) {
 	w := newWorld(t, func(d *csidriver.Driver) {
 		d.Plugin = append(d.Plugin, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 		d.Topology = map[string]string{"zone": "a"}
@@ -45,7 +45,7 @@ func TestEnsureClaim_makesOneVolumeAndBindsIt(t *testing.T) {
 	case found.volume.Spec.CSI.VolumeHandle != "id-pvc-uid-data" || found.volume.Spec.CSI.FSType != "":
 		t.Errorf("the volume is %+v", found.volume.Spec.CSI)
 	}
-	if err := w.manager.EnsureClaim(t.Context(), key); err != nil {
+	if err := w.ensure(key); err != nil {
 		t.Error(err)
 	}
 	w.calls("CreateVolume")
@@ -54,7 +54,7 @@ func TestEnsureClaim_makesOneVolumeAndBindsIt(t *testing.T) {
 	}
 }
 
-func TestEnsureClaim_repeatsTheVerySameRequestWhileTheOutcomeIsUncertain(t *testing.T) {
+func TestClaim_repeatsTheVerySameRequestWhileTheOutcomeIsUncertain(t *testing.T) {
 	for _, code := range []codes.Code{codes.Aborted, codes.Unavailable, codes.DeadlineExceeded} {
 		t.Run(code.String(), func(t *testing.T) {
 			w := newWorld(t)
@@ -81,34 +81,33 @@ func TestEnsureClaim_repeatsTheVerySameRequestWhileTheOutcomeIsUncertain(t *test
 	}
 }
 
-func TestEnsureClaim_aFinalErrorTakesTheIntentBack(t *testing.T) {
+func TestClaim_aFinalErrorTakesTheIntentBack(t *testing.T) {
 	w := newWorld(t)
 	key := w.claim("data")
 	w.driver.Before = failing("CreateVolume", codes.InvalidArgument, 1)
-	if err := w.manager.EnsureClaim(t.Context(), key); !errors.Is(err, backend.ErrInvalid) {
+	if err := w.ensure(key); !errors.Is(err, backend.ErrInvalid) {
 		t.Fatalf("got %v", err)
 	}
 	w.calls("CreateVolume")
 	if _, _, provisionings, _, _ := w.records(); provisionings != 0 {
 		t.Error("the intent is still recorded")
 	}
-	if err := w.manager.EnsureClaim(t.Context(), key); err != nil {
+	if err := w.ensure(key); err != nil {
 		t.Errorf("the next try: %v", err)
 	}
 }
 
-func TestEnsureClaim_crashAtEachStepMakesNoSecondVolume(t *testing.T) {
+func TestClaim_crashAtEachStepMakesNoSecondVolume(t *testing.T) {
 	for _, point := range []string{"host/provision/intent", "host/provision/called", "host/provision/recorded"} {
 		t.Run(strings.ReplaceAll(point, "/", "_"), func(t *testing.T) {
 			w := newWorld(t)
 			key := w.claim("data")
 			w.restart("boot-1", point+"=error")
-			w.impatient()
-			if err := w.manager.EnsureClaim(t.Context(), key); err == nil {
+			if _, err := w.manager.syncClaim(t.Context(), key); err == nil {
 				t.Fatal("the point was not passed")
 			}
 			w.restart("boot-1", "")
-			if err := w.manager.EnsureClaim(t.Context(), key); err != nil {
+			if err := w.ensure(key); err != nil {
 				t.Fatal(err)
 			}
 			if volumes, _ := w.driver.Left(); volumes != 1 || w.bound(key).volume == nil {
@@ -118,20 +117,18 @@ func TestEnsureClaim_crashAtEachStepMakesNoSecondVolume(t *testing.T) {
 	}
 }
 
-func TestDeleteClaim_findsAVolumeThatWasNotRecorded(t *testing.T) {
+func TestClaimDeletion_findsAVolumeThatWasNotRecorded(t *testing.T) {
 	for _, point := range []string{"host/provision/called", "host/delete/intent", "host/delete/called"} {
 		t.Run(strings.ReplaceAll(point, "/", "_"), func(t *testing.T) {
 			w := newWorld(t)
 			key := w.claim("data")
 			w.restart("boot-1", point+"=error")
-			w.impatient()
-			_ = w.manager.EnsureClaim(t.Context(), key)
-			w.manager.options.Patience = DefaultPatience
-			_ = w.manager.DeleteClaim(t.Context(), key)
+			_ = w.ensure(key)
+			_ = w.deleteClaim(key)
 			// The next process goes on by itself if the deletion was begun.
 			w.restart("boot-1", "")
 			w.recoverAll()
-			if err := w.manager.DeleteClaim(t.Context(), key); err != nil {
+			if err := w.deleteClaim(key); err != nil {
 				t.Fatal(err)
 			}
 			volumes, _ := w.driver.Left()
@@ -142,14 +139,14 @@ func TestDeleteClaim_findsAVolumeThatWasNotRecorded(t *testing.T) {
 	}
 }
 
-func TestDeleteClaim_retainKeepsTheVolume(t *testing.T) {
+func TestClaimDeletion_retainKeepsTheVolume(t *testing.T) {
 	w := newWorld(t)
 	retain := corev1.PersistentVolumeReclaimRetain
 	kept := class()
 	kept.ReclaimPolicy = &retain
 	w.put(func(tx *store.Tx) error { return tx.Classes().Put("fast", kept) })
 	key := w.ensured("data")
-	if err := w.manager.DeleteClaim(t.Context(), key); err != nil {
+	if err := w.deleteClaim(key); err != nil {
 		t.Fatal(err)
 	}
 	w.calls("CreateVolume")
@@ -158,21 +155,21 @@ func TestDeleteClaim_retainKeepsTheVolume(t *testing.T) {
 	}
 }
 
-func TestDeleteClaim_refusesAClaimInUse(t *testing.T) {
+func TestClaimDeletion_refusesAClaimInUse(t *testing.T) {
 	w := newWorld(t)
 	key := w.ensured("data")
 	p := pod("a", "data")
 	w.mount(p)
-	if err := w.manager.DeleteClaim(t.Context(), key); err == nil || !strings.Contains(err.Error(), "in use by pod ns/a") {
+	if err := w.deleteClaim(key); err == nil || !strings.Contains(err.Error(), "in use by pod ns/a") {
 		t.Errorf("got %v", err)
 	}
 	w.unmount(p)
-	if err := w.manager.DeleteClaim(t.Context(), key); err != nil {
+	if err := w.deleteClaim(key); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestEnsureClaim_deletesWhatADriverMadeTooSmall(t *testing.T) {
+func TestClaim_deletesWhatADriverMadeTooSmall(t *testing.T) {
 	w := newWorld(t)
 	key := w.claim("data", func(p *corev1.PersistentVolumeClaim) {
 		p.Spec.Resources.Limits = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
@@ -183,7 +180,7 @@ func TestEnsureClaim_deletesWhatADriverMadeTooSmall(t *testing.T) {
 		}
 		return nil
 	}
-	if err := w.manager.EnsureClaim(t.Context(), key); err == nil || !strings.Contains(err.Error(), "less than the 1073741824 asked for") {
+	if err := w.ensure(key); err == nil || !strings.Contains(err.Error(), "less than the 1073741824 asked for") {
 		t.Fatalf("got %v", err)
 	}
 	w.calls("CreateVolume", "DeleteVolume")
@@ -192,19 +189,27 @@ func TestEnsureClaim_deletesWhatADriverMadeTooSmall(t *testing.T) {
 	}
 }
 
-func TestEnsureClaim_aCopyWaitsForItsSource(t *testing.T) {
+func TestClaim_aCopyWaitsForItsSource(t *testing.T) {
 	w := newWorld(t)
-	w.claim("source")
-	w.ensured("copy", func(p *corev1.PersistentVolumeClaim) {
+	source := w.claim("source")
+	key := w.claim("copy", func(p *corev1.PersistentVolumeClaim) {
 		p.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
 	})
+	if err := w.ensure(key); !errors.Is(err, ErrWaiting) {
+		t.Errorf("before the source has a volume: %v", err)
+	}
+	for _, key := range []string{source, key} {
+		if err := w.ensure(key); err != nil {
+			t.Fatal(err)
+		}
+	}
 	w.calls("CreateVolume", "CreateVolume")
 	if w.bound("ns/source").volume == nil {
 		t.Error("the source has no volume")
 	}
 }
 
-func TestEnsureClaim_saysWhatADriverCannot(t *testing.T) {
+func TestClaim_saysWhatADriverCannot(t *testing.T) {
 	cases := []struct {
 		name   string
 		change func(*csidriver.Driver)
@@ -222,7 +227,7 @@ func TestEnsureClaim_saysWhatADriverCannot(t *testing.T) {
 			key := w.claim("copy", func(p *corev1.PersistentVolumeClaim) {
 				p.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
 			})
-			if err := w.manager.EnsureClaim(t.Context(), key); err == nil || !strings.Contains(err.Error(), c.want) {
+			if err := w.ensure(key); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})
@@ -247,7 +252,7 @@ func TestExpand_controllerThenNode(t *testing.T) {
 	w := newWorld(t)
 	key := w.ensured("data")
 	w.request(key, "2Gi")
-	if err := w.manager.EnsureClaim(t.Context(), key); err != nil {
+	if err := w.ensure(key); err != nil {
 		t.Fatal(err)
 	}
 	if status := w.bound(key).claim.Status; status.AllocatedResourceStatuses[corev1.ResourceStorage] != corev1.PersistentVolumeClaimNodeResizePending {
@@ -270,12 +275,11 @@ func TestExpand_isFinishedAfterACrash(t *testing.T) {
 			key := w.ensured("data")
 			w.request(key, "2Gi")
 			w.restart("boot-1", point+"=error")
-			w.impatient()
-			if err := w.manager.EnsureClaim(t.Context(), key); err == nil {
+			if _, err := w.manager.syncClaim(t.Context(), key); err == nil {
 				t.Fatal("the point was not passed")
 			}
 			w.restart("boot-1", "")
-			if err := w.manager.EnsureClaim(t.Context(), key); err != nil {
+			if err := w.ensure(key); err != nil {
 				t.Fatal(err)
 			}
 			if size := w.bound(key).volume.Spec.Capacity[corev1.ResourceStorage]; size.String() != "2Gi" {
@@ -292,7 +296,7 @@ func TestExpand_needsTheClassesPermission(t *testing.T) {
 	fixed.AllowVolumeExpansion = nil
 	w.put(func(tx *store.Tx) error { return tx.Classes().Put("fast", fixed) })
 	w.request(key, "2Gi")
-	if err := w.manager.EnsureClaim(t.Context(), key); err == nil || !strings.Contains(err.Error(), "allowVolumeExpansion: true") {
+	if err := w.ensure(key); err == nil || !strings.Contains(err.Error(), "allowVolumeExpansion: true") {
 		t.Errorf("got %v", err)
 	}
 	if slices.Contains(w.driver.Calls(), "ControllerExpandVolume") {

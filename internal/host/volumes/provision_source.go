@@ -34,11 +34,6 @@ func (m *Manager) sourceClaim(ctx context.Context, pvc *corev1.PersistentVolumeC
 	if key == store.Key(pvc.Namespace, pvc.Name) {
 		return claim.Source{}, fmt.Errorf("%s: spec.dataSource: a claim cannot be a copy of itself", claim.Describe(pvc))
 	}
-	if m.options.Patience > 0 { // nobody else makes the source
-		if err := m.EnsureClaim(ctx, key); err != nil {
-			return claim.Source{}, fmt.Errorf("%s: spec.dataSource: %w", claim.Describe(pvc), err)
-		}
-	}
 	on := dependencies(dependency(claimResource, key))
 	var found bound
 	err := m.view(func(tx *store.Tx) (err error) {

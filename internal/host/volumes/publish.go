@@ -48,7 +48,7 @@ func (m *Manager) stage(ctx context.Context, job job) error {
 		return nil
 	}
 	var needed bool
-	err := m.ask(ctx, job.label, func(ctx context.Context) (err error) {
+	err := ask(ctx, job.label, func(ctx context.Context) (err error) {
 		needed, err = m.stages(ctx, use.Driver)
 		return err
 	})
@@ -61,7 +61,7 @@ func (m *Manager) stage(ctx context.Context, job job) error {
 			return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the staging path %s: unmount it", job.label, errLocal, use.StagingPath)
 		}
 	}
-	return m.stepOf(ctx, job.matter(), StepStage, m.onward(claim.CallNode), func(ctx context.Context) (string, error) {
+	return m.stepOf(ctx, job.matter(), StepStage, onward(claim.CallNode), func(ctx context.Context) (string, error) {
 		return "", m.callStage(ctx, job)
 	})
 }
@@ -119,7 +119,7 @@ func (m *Manager) publish(ctx context.Context, job job) error {
 	if target.Phase == store.PhaseNone && !use.Block && isMounted(job.target) {
 		return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the target path %s: unmount it", job.label, errLocal, job.target)
 	}
-	err := m.stepOf(ctx, job.matter(), StepPublish, m.onward(claim.CallNode), func(ctx context.Context) (string, error) {
+	err := m.stepOf(ctx, job.matter(), StepPublish, onward(claim.CallNode), func(ctx context.Context) (string, error) {
 		request, err := m.publishRequest(ctx, job)
 		if err != nil {
 			return "", err

@@ -234,7 +234,7 @@ func (m *Manager) republishController() reconcile.Controller {
 			if err != nil || !wanted {
 				return 0, err
 			}
-			return max(time.Until(next), firstBackoff), nil
+			return max(time.Until(next), reconcile.FirstPause), nil
 		},
 	}
 }

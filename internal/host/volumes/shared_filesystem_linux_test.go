@@ -50,8 +50,8 @@ func TestUnstage_volumesOfOneFilesystemDoNotWaitForEachOther(t *testing.T) {
 	one, two := w.create(pod("one", "a")), w.create(pod("two", "b"))
 	w.mount(one)
 	w.mount(two)
-	w.remove(one)
-	w.remove(two)
+	w.unmount(one)
+	w.unmount(two)
 	w.isIdle()
 }
 
@@ -76,6 +76,6 @@ func TestUnstage_waitsForWhoMountedTheVolumeBesideTheHost(t *testing.T) {
 	if err := unix.Unmount(elsewhere, 0); err != nil {
 		t.Fatal(err)
 	}
-	w.remove(p)
+	w.unmount(p)
 	w.isIdle()
 }

@@ -249,7 +249,7 @@ func (m *Manager) removeVolume(pv *corev1.PersistentVolume) error {
 func (m *Manager) deleteVolume(ctx context.Context, w matter, pv *corev1.PersistentVolume) error {
 	source := pv.Spec.CSI
 	w.driver, w.handle = source.Driver, source.VolumeHandle
-	return m.stepOf(ctx, w, StepDelete, m.back(), func(ctx context.Context) (string, error) {
+	return m.stepOf(ctx, w, StepDelete, back(), func(ctx context.Context) (string, error) {
 		driver, err := m.options.Drivers.Driver(source.Driver)
 		if err != nil {
 			return "", err

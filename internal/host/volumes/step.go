@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/concurrency"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -62,35 +61,24 @@ type Event struct {
 	Attempts int
 }
 
-// The kubelet's back-off after a failed operation.
-const (
-	firstBackoff   = 500 * time.Millisecond
-	longestBackoff = 2*time.Minute + 2*time.Second
-)
-
-// retry says which errors of a step are worth repeating, and for how long.
+// retry says which errors of a step are worth repeating.
 type retry struct {
-	call     claim.Call
-	patience time.Duration
+	call claim.Call
 	// always repeats final errors too: the way back has no alternative.
 	always bool
 }
 
-func (m *Manager) onward(call claim.Call) retry {
-	return retry{call: call, patience: m.options.Patience}
-}
+func onward(call claim.Call) retry { return retry{call: call} }
 
-func (m *Manager) back() retry {
-	return retry{call: claim.CallNode, patience: m.options.UndoPatience, always: true}
-}
+func back() retry { return retry{call: claim.CallNode, always: true} }
 
 // worth reports whether repeating a step that failed with err may help.
 func (r retry) worth(err error) bool {
 	return (r.always || lifecycle.MayRun(r.call, err)) && !errors.Is(err, errStore) && !errors.Is(err, errLocal)
 }
 
-// errUncertain is in the error of a step whose outcome is uncertain: the caller
-// repeats it.
+// errUncertain is in the error of a step whose outcome is uncertain: the
+// controller repeats it.
 var errUncertain = errors.New("the outcome is uncertain")
 
 type uncertainStep struct{ error }
@@ -105,8 +93,8 @@ type matter struct {
 	driver, handle string
 }
 
-// stepOf runs one step with its repetitions and tells the observer. do returns
-// a detail for people.
+// stepOf runs one attempt of a step and notifies the observer. do returns a detail
+// for people.
 func (m *Manager) stepOf(ctx context.Context, of matter, step Step, policy retry, do func(context.Context) (string, error)) error {
 	start, attempts := time.Now(), 0
 	report := func(status Status, err error, detail string) {
@@ -116,16 +104,9 @@ func (m *Manager) stepOf(ctx context.Context, of matter, step Step, policy retry
 		})
 	}
 	report(Started, nil, "")
-	var detail string
-	err := m.repeat(ctx, policy, func(ctx context.Context) (err error) {
-		attempts++
-		detail, err = do(ctx)
-		return err
-	}, func(err error, pause time.Duration) {
-		report(Retrying, err, "")
-		m.logger.Warn("a step of a volume is repeated", "volume", of.label, "step", string(step), "error", err, "pause", pause)
-	})
-	if err != nil && policy.patience < 0 && policy.worth(err) {
+	attempts++
+	detail, err := do(ctx)
+	if err != nil && policy.worth(err) {
 		report(Retrying, err, "")
 		return &uncertainStep{fmt.Errorf("%s: %s: %w", of.label, step, err)}
 	}
@@ -146,35 +127,18 @@ func codeOf(err error) string {
 	return ""
 }
 
-// repeat calls do until it succeeds, fails for good, or patience is at its end.
-func (m *Manager) repeat(ctx context.Context, policy retry, do func(context.Context) error, again func(error, time.Duration)) error {
-	pause := firstBackoff
-	for start := time.Now(); ; pause = min(2*pause, longestBackoff) {
-		err := do(ctx)
-		if err == nil {
-			return nil
-		}
-		if policy.patience < 0 || !policy.worth(err) || ctx.Err() != nil || time.Since(start)+pause > policy.patience {
-			return err
-		}
-		again(err, pause)
-		_ = concurrency.Sleep(ctx, pause) // the last attempt reports the end of ctx
+// ask puts a question to a driver, which may be away for a moment. It is no step
+// of the volume.
+func ask(ctx context.Context, volume string, question func(context.Context) error) error {
+	err := question(ctx)
+	if err == nil {
+		return nil
 	}
-}
-
-// ask repeats a question to a driver that is away for a moment. It is no step
-// of the volume, so only the log tells of it.
-func (m *Manager) ask(ctx context.Context, volume string, question func(context.Context) error) error {
-	err := m.repeat(ctx, m.onward(claim.CallNode), question, func(err error, pause time.Duration) {
-		m.logger.Warn("the driver does not answer yet", "volume", volume, "error", err, "pause", pause)
-	})
-	if err != nil && m.onward(claim.CallNode).worth(err) {
-		return &uncertainStep{fmt.Errorf("%s: %w", volume, err)}
+	err = fmt.Errorf("%s: %w", volume, err)
+	if onward(claim.CallNode).worth(err) {
+		return &uncertainStep{err}
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", volume, err)
-	}
-	return nil
+	return err
 }
 
 // Failures of this machine, which repeating the step would not mend.

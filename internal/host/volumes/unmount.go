@@ -56,7 +56,7 @@ func (m *Manager) unmountLocked(ctx context.Context, use *store.VolumeUse, chose
 // undo is one step back: intent, call, result. The result is written with the
 // next step's intent, or by the caller's last saveUse.
 func (m *Manager) undo(ctx context.Context, use *store.VolumeUse, step Step, name string, intend func(), call func(context.Context) error, done func()) error {
-	return m.stepOf(ctx, matterOf(use), step, m.back(), func(ctx context.Context) (string, error) {
+	return m.stepOf(ctx, matterOf(use), step, back(), func(ctx context.Context) (string, error) {
 		intend()
 		return "", m.transition(use, name, claim.CallNode, func() error { return call(ctx) }, done)
 	})
