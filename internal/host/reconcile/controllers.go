@@ -145,10 +145,11 @@ func (s *Set) Run(ctx context.Context) error {
 	defer func() { s.stopped() }()
 	var stops sync.WaitGroup
 	defer stops.Wait()
+	s.hand(watch) // before a queue can be idle
 	for _, queue := range s.order {
 		queue.start(ctx)
 	}
-	s.hand(watch)
+	s.move()
 	defer func() {
 		for _, queue := range s.order {
 			stops.Go(queue.stop)
