@@ -20,14 +20,14 @@ type Call struct {
 	// Targets are what it acts on, from the nearest on: a path, a volume's name,
 	// "disk 2" and the disk's serial number, a share, an IQN, a service.
 	Targets []string
-	// Changes tells whether it may change the machine: what only looks need not be
+	// Changes reports whether it may change the machine: what only looks need not be
 	// crashed at.
 	Changes bool
 
 	opens bool // gives a handle, and so cannot be a false success
 }
 
-// Matches tells whether the call has the name and the target; "" is any.
+// Matches reports whether the call has the name and the target; "" is any.
 func (c Call) Matches(name, target string) bool {
 	if name != "" && !strings.EqualFold(name, c.Name) {
 		return false
@@ -44,7 +44,7 @@ const (
 	// Fail returns the fault's Errno, and nothing has happened.
 	Fail Action = "fail"
 	// FailAfter returns it although the effect has happened; calls that open a
-	// handle, which would be nobody's, just succeed.
+	// handle, which would have no owner, just succeed.
 	FailAfter Action = "fail-after"
 	// Pretend answers success, with nothing in the answer, and does nothing. Calls
 	// that open a handle are done all the same.
@@ -208,7 +208,7 @@ func (b *calls) due(call *Call) []*Injected {
 }
 
 // invoke makes a call. Its error wraps the number that Windows gives, as those of
-// Windows' own calls may: whoever compares it with == has a defect.
+// Windows' own calls may: a comparison with == is a defect.
 func invoke[T any](ctx context.Context, c *client, call Call, effect func() (T, error)) (T, error) {
 	result, err := perform(ctx, c, call, effect)
 	if err != nil {
@@ -218,7 +218,7 @@ func invoke[T any](ctx context.Context, c *client, call Call, effect func() (T, 
 }
 
 // perform books the call, runs hooks, lets its faults happen, then its effect
-// under the machine's lock. Nobody holds the lock while he waits, so that a disk
+// under the machine's lock. A waiting call does not hold the lock, so that a disk
 // that hangs keeps no other from working.
 func perform[T any](ctx context.Context, c *client, call Call, effect func() (T, error)) (T, error) {
 	var zero T

@@ -70,7 +70,7 @@ func (c *content) erase(offset, length int64) {
 	}
 }
 
-// blank tells whether all bytes from offset to end are zero.
+// blank reports whether all bytes from offset to end are zero.
 func (c *content) blank(offset, end int64) bool {
 	if c.noise {
 		return offset >= end

@@ -182,7 +182,7 @@ func (d *device) Control(code win32.ControlCode, in, out []byte) (int, error) {
 	})
 }
 
-// may tells whether the handle has the access that the code itself names in its
+// may reports whether the handle has the access that the code itself names in its
 // bits 14 and 15 (CTL_CODE: 1 read, 2 write), which the I/O manager checks.
 // Locking, dismounting and extending ask for writing although their codes do not.
 func (d *device) may(code win32.ControlCode) bool {

@@ -39,7 +39,7 @@ func (f fileCalls) Attributes(path string) (uint32, error) {
 	})
 }
 
-// directory is an open directory: nobody may remove or rename it meanwhile.
+// directory is an open directory: no process may remove or rename it meanwhile.
 type directory struct {
 	c          *client
 	node       *node

@@ -209,7 +209,7 @@ func (m *Machine) policy(d *disk) (attributes uint64) {
 	return attributes
 }
 
-// collides tells whether another disk with this one's identity is online: the
+// collides reports whether another disk with this one's identity is online: the
 // later of two clones stays offline.
 func (m *Machine) collides(d *disk) bool {
 	return d.table.style != win32.StyleRaw && slices.ContainsFunc(m.disks, func(o *disk) bool {

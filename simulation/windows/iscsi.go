@@ -221,7 +221,7 @@ func (m *Machine) endSession(s *session) {
 	m.iscsi.sessions = slices.DeleteFunc(m.iscsi.sessions, func(other *session) bool { return other == s })
 }
 
-// busy tells whether a handle of the disk, or a file on it, is open.
+// busy reports whether a handle of the disk, or a file on it, is open.
 func (m *Machine) busy(d *disk) bool {
 	for c := range m.clients {
 		for h := range c.handles {

@@ -226,7 +226,7 @@ func (m *Machine) Lstat(path string) (info win32.FileInfo, err error) {
 	return info, err
 }
 
-// Exists tells whether there is an entry at the path; a dangling link is one.
+// Exists reports whether there is an entry at the path; a dangling link is one.
 func (m *Machine) Exists(path string) bool {
 	_, err := m.Lstat(path)
 	return err == nil

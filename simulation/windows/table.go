@@ -175,7 +175,7 @@ func (m *Machine) setLayout(d *disk, request win32.DriveLayout) error {
 }
 
 // newIdentity gives the disk and its partitions new names, as Windows does when a
-// clone is brought online beside its original.
+// clone is brought online next to its original.
 func (d *disk) newIdentity() {
 	d.table.id = win32.NewGUID()
 	d.table.signature = binary.LittleEndian.Uint32(d.table.id[:])
@@ -187,7 +187,7 @@ func (d *disk) newIdentity() {
 	d.writeTable()
 }
 
-// same tells whether an entry is that of the same partition, perhaps longer.
+// same reports whether an entry is that of the same partition, perhaps longer.
 func (p *partition) same(other *partition) bool {
 	return p.Offset == other.Offset && p.ID == other.ID && p.Type == other.Type && p.MBRType == other.MBRType
 }

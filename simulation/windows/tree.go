@@ -20,9 +20,9 @@ type node struct {
 	fs         *filesystem
 	parent     *node // nil for a root, and for what was removed
 	name       string
-	short      string // its name of the form 8.3, if it has one beside
+	short      string // its name of the form 8.3, if it has one as well
 	dir        bool
-	attributes uint32 // beside directory and reparse point
+	attributes uint32 // in addition to directory and reparse point
 	size       int64
 	tag        uint32
 	reparse    []byte
@@ -150,7 +150,7 @@ func (n *node) drop() {
 	n.parent = nil
 }
 
-// isShort tells whether a name has the form 8.3 itself.
+// isShort reports whether a name has the form 8.3 itself.
 func isShort(name string) bool {
 	base, extension, _ := strings.Cut(name, ".")
 	return base != "" && len(base) <= 8 && len(extension) <= 3 && name == shortRunes(base)+strings.TrimPrefix(name, base) &&
@@ -242,7 +242,7 @@ func (m *Machine) rename(n, directory *node, name string) error {
 	return nil
 }
 
-// below tells whether n is in the directory, or is it.
+// below reports whether n is in the directory, or is it.
 func (n *node) below(directory *node) bool {
 	for ; n != nil; n = n.parent {
 		if n == directory {

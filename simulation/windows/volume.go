@@ -39,7 +39,7 @@ func (v *volume) flush() {
 	}
 }
 
-// lockedFor tells whether another handle has locked the volume.
+// lockedFor reports whether another handle has locked the volume.
 func (v *volume) lockedFor(d *device) bool { return v.lock != nil && v.lock != d }
 
 // allVolumes are the volumes that have arrived or will, by the numbers of their
@@ -210,7 +210,7 @@ func (v volumeCalls) Format(ctx context.Context, name string, request win32.Form
 	})
 }
 
-// format is MSFT_Volume.Format, of a volume that WMI lists. It asks nobody: it
+// format is MSFT_Volume.Format, of a volume that WMI lists. It asks no questions: it
 // takes a filesystem that is there away from who uses it.
 func (m *Machine) format(v *volume, request win32.FormatRequest) error {
 	switch {

@@ -84,7 +84,7 @@ func (d *device) filesystemControl(code win32.ControlCode, in, out []byte) (int,
 // errNotLocked is ERROR_NOT_LOCKED.
 const errNotLocked win32.Errno = 158
 
-// inUse tells whether a file or directory on the volume is open.
+// inUse reports whether a file or directory on the volume is open.
 func (v *volume) inUse() bool {
 	fs := v.filesystem()
 	return fs != nil && fs.root.open > 0

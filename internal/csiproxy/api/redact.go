@@ -33,7 +33,7 @@ func RedactedText(message proto.Message) string {
 	return prototext.MarshalOptions{}.Format(copied)
 }
 
-// IsSecret tells whether a field holds what nobody may read, by its name: in the
+// IsSecret reports whether a field holds a secret, by its name: in the
 // versions of the APIs that is password, secret, chap_secret or MutualChapSecret.
 func IsSecret(field protoreflect.FieldDescriptor) bool {
 	name := strings.ToLower(string(field.Name()))

@@ -50,7 +50,7 @@ func (c *config) flags() *pflag.FlagSet {
 	f.StringArrayVar(&c.workingDirs, "working-dir", nil, "further `directory` that paths of callers may be below (may be repeated)")
 	f.BoolVar(&c.requirePrivacy, "require-privacy", true, "ask for encryption on SMB mappings; servers without SMB 3 encryption need false")
 	f.StringSliceVar(&c.services, "service-allow", []string{"MSiSCSI"}, "`names` of the services that callers may ask for, start and stop; any other does not exist for them")
-	f.StringArrayVar(&c.sids, "allow-sid", nil, "`SID` that may open the pipes beside SYSTEM and Administrators (may be repeated); whoever may owns the machine")
+	f.StringArrayVar(&c.sids, "allow-sid", nil, "`SID` that may open the pipes in addition to SYSTEM and Administrators (may be repeated); an account that may owns the machine")
 	f.BoolVar(&c.exitIfTaken, "exit-if-taken", false, "end with an error when other processes serve all pipes at the start, instead of waiting until one is free")
 	f.StringVar(&c.stateDir, "state-dir", host.StateDir, "`directory` for what Windows does not remember, such as who uses an SMB mapping")
 	f.StringVar(&c.metricsAddress, "metrics-bind-address", "", "`host:port` of /metrics, /healthz and /readyz; none without it")
@@ -122,7 +122,7 @@ func (c *config) arguments(said *pflag.FlagSet) ([]string, error) {
 			arguments = append(arguments, "--log-file="+c.log.file)
 			return
 		}
-		if list, is := flag.Value.(pflag.SliceValue); is {
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
 			for _, value := range list.GetSlice() {
 				arguments = append(arguments, "--"+flag.Name+"="+value)
 			}

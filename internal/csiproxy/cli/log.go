@@ -40,8 +40,8 @@ func (l *logConfig) logger(w io.Writer) (*slog.Logger, error) {
 }
 
 func isTerminal(w io.Writer) bool {
-	file, is := w.(*os.File)
-	return is && term.IsTerminal(int(file.Fd()))
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // logLimit is the size in bytes at which a log file becomes the old one.
@@ -99,14 +99,14 @@ func (l *logFile) makeRoom(bytes int64) error {
 	case l.file == nil:
 		return l.open(0)
 	case l.size > 0 && l.size+bytes > l.limit:
-		return l.turn()
+		return l.rotate()
 	}
 	return nil
 }
 
-// turn begins a new file. Where somebody reads the old one in a way that keeps it
+// rotate begins a new file. If a reader of the old one keeps it
 // from being renamed, it is emptied instead: the bound counts more.
-func (l *logFile) turn() error {
+func (l *logFile) rotate() error {
 	_ = l.file.Close()
 	l.file = nil
 	old := l.path + ".old"

@@ -82,7 +82,7 @@ func Run(ctx context.Context, version string, machine Machine, arguments []strin
 		return exitFailed
 	}
 	_, _ = fmt.Fprintf(stderr, "csi-proxy: %v\n", err)
-	if _, is := errors.AsType[usageError](err); is {
+	if _, ok := errors.AsType[usageError](err); ok {
 		_, _ = fmt.Fprintf(stderr, "See '%s --help'.\n", command.CommandPath())
 		return exitUsage
 	}

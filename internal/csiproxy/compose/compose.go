@@ -88,7 +88,7 @@ type Format struct {
 
 // FormatVolume formats a volume that is raw, and mounts it. One that has a file
 // system is mounted as it is, unless another file system was asked for, which is
-// ErrPrecondition. It tells whether this call has formatted.
+// ErrPrecondition. It reports whether this call has formatted.
 func (o *Operations) FormatVolume(ctx context.Context, host api.Host, f Format) (formatted bool, err error) {
 	if f.VolumeID == "" {
 		return false, fmt.Errorf("%w: volume_id is missing", backend.ErrInvalid)

@@ -32,7 +32,7 @@ func smbCalls() []call[api.SMB] {
 }
 
 // errorCalls are those of v1alpha1 and v1beta1, whose responses have a field for an
-// error that nobody fills.
+// error that is never set.
 func errorCalls() []call[api.SMB] {
 	return []call[api.SMB]{
 		unary("NewSmbGlobalMapping", newMappingOrError),

@@ -42,15 +42,15 @@ func withDisk[T any](h *Host, number uint32, access win32.Access, do func(win32.
 // withMeant is withDisk for one disk that is meant, which is asked on the open
 // handle: until then its number could become another's, and from then on nothing
 // done through the handle reaches another.
-func withMeant[T any](h *Host, number uint32, is api.Identity, access win32.Access, do func(win32.Device) (T, error)) (T, error) {
-	if is == (api.Identity{}) {
+func withMeant[T any](h *Host, number uint32, expected api.Identity, access win32.Access, do func(win32.Device) (T, error)) (T, error) {
+	if expected == (api.Identity{}) {
 		return withDisk(h, number, access, do)
 	}
 	return withDisk(h, number, access, func(device win32.Device) (T, error) {
-		if disk := h.describe(device, number); !is.IsOf(disk) {
+		if disk := h.describe(device, number); !expected.IsOf(disk) {
 			var none T
 			return none, errors.Join(fmt.Errorf("%w: it has serial number %q and identifier %q, and the one with %q and %q is meant; it stays as it is: look for the disk again, as numbers change",
-				backend.ErrUnavailable, disk.SerialNumber, disk.Page83, is.SerialNumber, is.Page83), disk.Problem)
+				backend.ErrUnavailable, disk.SerialNumber, disk.Page83, expected.SerialNumber, expected.Page83), disk.Problem)
 		}
 		return do(device)
 	})

@@ -217,7 +217,7 @@ func (c content) String() string {
 // ntfsRecords are what NTFS' own files begin with, at multiples of a sector.
 var ntfsRecords = []string{"FILE", "RCRD", "RSTR", "INDX"}
 
-// isHalfMadeNTFS tells whether what is there can only be what a format of NTFS
+// isHalfMadeNTFS reports whether what is there can only be what a format of NTFS
 // left that did not come to its end: something of NTFS, and nothing of another
 // kind.
 func (c content) isHalfMadeNTFS() bool {

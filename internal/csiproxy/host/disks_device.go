@@ -159,7 +159,7 @@ func query(property uint32) []byte {
 	return win32.PropertyQuery{Property: property, Type: win32.QueryStandard}.Encode()
 }
 
-// cannot tells whether a device says that it has no such thing.
+// cannot reports whether a device says that it has no such thing.
 func cannot(err error) bool {
 	return isErrno(err, win32.ErrorInvalidFunction, win32.ErrorNotSupported, win32.ErrorInvalidParameter, win32.ErrorNotFound, win32.ErrorFileNotFound)
 }

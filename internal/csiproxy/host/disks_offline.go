@@ -19,10 +19,10 @@ const lockLimit = 10 * time.Second
 
 // SetOnline takes a disk online and writable, or offline. Offline, Windows would
 // pull mounted volumes away without a word: so each is flushed, locked, which
-// nobody gets while a file on it is open, and dismounted before.
-func (d disks) SetOnline(ctx context.Context, disk uint32, is api.Identity, online bool) error {
+// is not granted while a file on it is open, and dismounted before.
+func (d disks) SetOnline(ctx context.Context, disk uint32, expected api.Identity, online bool) error {
 	_, err := operate(ctx, d.tasks, []string{diskKey(disk)}, func(ctx context.Context) (struct{}, error) {
-		return withMeant(d.Host, disk, is, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
+		return withMeant(d.Host, disk, expected, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
 			if online {
 				return struct{}{}, bringUp(device)
 			}
@@ -54,7 +54,7 @@ func (d disks) takeDown(ctx context.Context, device win32.Device, disk uint32) e
 }
 
 // dismountAll dismounts the volumes of a disk, or none: the first that is busy
-// gives the others back. They stay locked until release, so that nobody mounts one
+// gives the others back. They stay locked until release, so that no process mounts one
 // again by opening a file, and loses what he writes with the disk.
 func (d disks) dismountAll(ctx context.Context, device win32.Device, disk uint32) (release func(), err error) {
 	found, silent, err := d.lookForVolumes(ctx, disk)

@@ -17,18 +17,18 @@ import (
 // Nothing is written before all places where something could be were read and
 // are blank. What is found instead is named, and the disk stays as it is, offline
 // and read-only too.
-func (d disks) Partition(ctx context.Context, disk uint32, is api.Identity) (string, error) {
+func (d disks) Partition(ctx context.Context, disk uint32, expected api.Identity) (string, error) {
 	return operate(ctx, d.tasks, []string{diskKey(disk)}, func(ctx context.Context) (string, error) {
-		if _, err := withMeant(d.Host, disk, is, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
+		if _, err := withMeant(d.Host, disk, expected, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
 			return struct{}{}, partition(ctx, device)
 		}); err != nil {
 			return "", err
 		}
 		volume, err := d.firstVolume(ctx, disk)
-		if err != nil || is == (api.Identity{}) {
+		if err != nil || expected == (api.Identity{}) {
 			return volume, err
 		}
-		return withMeant(d.Host, disk, is, win32.Query, func(win32.Device) (string, error) { return volume, nil })
+		return withMeant(d.Host, disk, expected, win32.Query, func(win32.Device) (string, error) { return volume, nil })
 	})
 }
 

@@ -34,8 +34,8 @@ func usedPartitions(layout win32.DriveLayout) []win32.Partition {
 	return used
 }
 
-// holdsData tells whether a partition is more than a reservation: anything but
-// Microsoft's reserved kind may hold data, whoever's.
+// holdsData reports whether a partition is more than a reservation: anything but
+// Microsoft's reserved kind may hold data of any program.
 func holdsData(p win32.Partition) bool {
 	return p.Style != win32.StyleGPT || p.Type != win32.PartitionReserved
 }
@@ -44,7 +44,7 @@ func holdsData(p win32.Partition) bool {
 // PARTITION_FAT_12 … PARTITION_XINT13).
 var mbrVolumes = []uint8{0x01, 0x04, 0x06, 0x07, 0x0B, 0x0C, 0x0E}
 
-// hasVolume tells whether Windows makes a volume of a partition in any case.
+// hasVolume reports whether Windows makes a volume of a partition in any case.
 func hasVolume(p win32.Partition) bool {
 	if p.Style == win32.StyleGPT {
 		return p.Type == win32.PartitionBasicData
@@ -61,9 +61,9 @@ const (
 	// initialised: a GPT without a partition that could hold data. The rest of a
 	// partitioning that was interrupted looks like this.
 	initialised
-	// partitioned: it is somebody's, and stays as it is.
+	// partitioned: it is in use, and stays as it is.
 	partitioned
-	// unusable: a table that nobody here adds to.
+	// unusable: a table to which this package adds nothing.
 	unusable
 )
 

@@ -11,7 +11,7 @@ import (
 
 // meanings are what Windows' numbers mean in the words of package backend,
 // wherever an operation does not know better. A number that is not here is a
-// fault of nobody in particular.
+// fault without a known cause.
 var meanings = map[error][]win32.Errno{
 	backend.ErrInvalid: {
 		win32.ErrorInvalidName, win32.ErrorBadPathname, win32.ErrorFilenameExcedRange, win32.ErrorInvalidParameter,
@@ -107,7 +107,7 @@ func failedAs(sentinel, err error, step string, args ...any) error {
 	return fmt.Errorf("%s: %w: %w", fmt.Sprintf(step, args...), sentinel, err)
 }
 
-// meant tells whether an error wraps one of the sentinels already.
+// meant reports whether an error wraps one of the sentinels already.
 func meant(err error) bool {
 	for sentinel := range meanings {
 		if errors.Is(err, sentinel) {
@@ -117,7 +117,7 @@ func meant(err error) bool {
 	return false
 }
 
-// isErrno tells whether an error is one of those numbers of Windows.
+// isErrno reports whether an error is one of those numbers of Windows.
 func isErrno(err error, numbers ...win32.Errno) bool {
 	number, ok := errors.AsType[win32.Errno](err)
 	return ok && slices.Contains(numbers, number)

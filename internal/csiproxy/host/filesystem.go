@@ -20,7 +20,7 @@ const filesAtOnce = 128
 
 // below runs an operation from a root down, in a goroutine of its own: a mounted
 // volume that answers nothing keeps those waiting who want it, for as long as
-// their context says, and nobody else. Nor do the calls of a driver that asks
+// their context says; other callers do not wait. Nor do the calls of a driver that asks
 // again and again for one path take all the threads.
 func below[T any](ctx context.Context, h *Host, path paths.Path, do func(*walk, context.Context) (T, error)) (T, error) {
 	return belowHolding(ctx, h, path, func() {}, do)

@@ -42,7 +42,7 @@ func checkPortal(p api.Portal) (api.Portal, error) {
 	return p, nil
 }
 
-// isHostName tells whether a text can be a DNS or NetBIOS name.
+// isHostName reports whether a text can be a DNS or NetBIOS name.
 func isHostName(name string) bool {
 	if name == "" || len(name) > maxPortalAddress {
 		return false
@@ -55,7 +55,7 @@ func isHostName(name string) bool {
 	return true
 }
 
-// consistsOf tells whether a text has ASCII letters, digits and the others only.
+// consistsOf reports whether a text has ASCII letters, digits and the others only.
 func consistsOf(text, others string) bool {
 	for i := range len(text) {
 		c := text[i]

@@ -21,7 +21,7 @@ func (t target) String() string {
 	return fmt.Sprintf("target %s at %s port %d", t.iqn, t.portal.Address, t.portal.Port)
 }
 
-// isAt tells whether a portal, as Windows names it, is the one that a caller
+// isAt reports whether a portal, as Windows names it, is the one that a caller
 // named. Windows tells addresses, also of what it was given a host name for: with
 // a name the port and the target, which is one in all the world, must do.
 func (t target) isAt(p api.Portal) bool {

@@ -62,7 +62,7 @@ func makeProtected(dir string, descriptor *windows.SECURITY_DESCRIPTOR) error {
 }
 
 // protect gives a directory that was there the same rights, and an owner who is
-// trusted: whoever owns it could give himself any.
+// trusted: its owner could grant any.
 func protect(dir string, descriptor *windows.SECURITY_DESCRIPTOR) error {
 	rights, _, err := descriptor.DACL()
 	if err != nil {

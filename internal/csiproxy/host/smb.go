@@ -16,22 +16,22 @@ import (
 
 // smb is api.SMB.
 //
-// A global mapping belongs to the whole machine: whoever reaches a share through
+// A global mapping belongs to the whole machine: a caller that reaches a share through
 // it has the rights of the user that it was made for. So all mounts of a share
 // are of one user, and the mapping goes with the last of them. Windows tells
 // neither the user nor the mounts; a record in the state directory does (see
 // smbRecord), written before the mapping is made.
 //
-//   - A mapping that this proxy has no record of was made by somebody else, for a
-//     user that nobody can ask for. While it works it is not used (ErrPrecondition):
+//   - A mapping that this proxy has no record of was made by another program, for a
+//     user that cannot be found out. While it works it is not used (ErrPrecondition):
 //     a second user would get the first one's rights.
 //   - Another password of the same user may be a new one. It replaces the mapping
-//     when nobody else uses it, or when the mapping is broken for all; else it is
+//     when it has no other user, or when the mapping is broken for all; else it is
 //     ErrPrecondition, as a wrong one must not cut off those who have the right one.
 //   - Who has unmounted is seen by the links: one that is gone holds nothing. So a
 //     driver of the group API, which removes its link by Rmdir and then says
 //     RemoveSmbGlobalMapping once its last is gone, gets the mapping removed unless
-//     a link of somebody else still leads to the share.
+//     a link of another user still leads to the share.
 type smb struct{ *Host }
 
 const (
@@ -147,7 +147,7 @@ func (s smb) mapped(ctx context.Context, at remote, holder string, mount api.SMB
 	return record, before, s.makeMapping(ctx, record, before, mount)
 }
 
-// answers tells whether a mapped share answers. One that denies this user its top
+// answers reports whether a mapped share answers. One that denies this user its top
 // has let him in.
 func (s smb) answers(at remote) bool {
 	err := s.reach(remote{at.server, at.share, ""})
@@ -198,7 +198,7 @@ func (s smb) mapping(ctx context.Context, share string) (win32.SMBMapping, bool,
 
 // makeMapping records what is about to be, makes it, and waits until it works.
 // What fails leaves to those who held a mapping before that the next mount makes
-// it, and to nobody nothing.
+// it, and nothing to any other.
 func (s smb) makeMapping(ctx context.Context, record smbRecord, before []string, mount api.SMBMount) error {
 	name := smbRecordName(record.Share)
 	if err := s.records.write(name, record); err != nil {
@@ -256,7 +256,7 @@ func (s smb) reach(at remote) error {
 	return failed(err, "look at %s", at)
 }
 
-// Unmount removes the link, then the mapping when nobody holds it any more.
+// Unmount removes the link, then the mapping when it has no users left.
 func (s smb) Unmount(ctx context.Context, remotePath, localPath string) error {
 	at, err := parseRemote(remotePath)
 	if err != nil {
@@ -315,8 +315,8 @@ func (s smb) unmapForeign(ctx context.Context, at remote, holder string) error {
 	return failed(err, "MSFT_SmbGlobalMapping.Remove")
 }
 
-// release writes who holds a mapping now. With nobody left the mapping goes, and
-// then its record: the other way round a crash would leave a mapping that nobody
+// release writes who holds a mapping now. Without users the mapping goes, and
+// then its record: the other way round a crash would leave a mapping that no record
 // knows of.
 func (s smb) release(ctx context.Context, record smbRecord) error {
 	name := smbRecordName(record.Share)
@@ -335,7 +335,7 @@ func (s smb) release(ctx context.Context, record smbRecord) error {
 	return s.records.remove(name)
 }
 
-// unmap removes a mapping that nobody may go on using, and reads that back.
+// unmap removes a mapping that must not be used any more, and reads that back.
 func (s smb) unmap(ctx context.Context, share string) error {
 	err := s.machine.SMB.Remove(ctx, share, true)
 	if err != nil && !isErrno(err, win32.ErrorNotConnected, win32.ErrorWBEMNotFound) {

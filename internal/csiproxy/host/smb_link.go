@@ -141,7 +141,7 @@ func (s smb) standing(ctx context.Context, r smbRecord) []string {
 func (s smb) stands(ctx context.Context, local, share string) bool {
 	path, err := s.rules.Target("local path", local)
 	if err != nil {
-		return false // the roots have changed: nobody can use it through this proxy
+		return false // the roots have changed: it cannot be used through this proxy
 	}
 	w, err := s.walk(path)
 	if err != nil {

@@ -83,7 +83,7 @@ func (r *smbRecord) drops(local string) {
 	r.Holders = slices.DeleteFunc(r.Holders, func(h string) bool { return strings.EqualFold(h, local) })
 }
 
-// others tells whether anybody else holds the mapping.
+// others reports whether anybody else holds the mapping.
 func (r smbRecord) others(local string) bool {
 	return slices.ContainsFunc(r.Holders, func(h string) bool { return !strings.EqualFold(h, local) })
 }
@@ -111,7 +111,7 @@ func (p *proofs) digest(password api.Secret, r smbRecord) [sha256.Size]byte {
 	return [sha256.Size]byte(mac.Sum(nil))
 }
 
-// proven tells whether a password is the one of a record.
+// proven reports whether a password is the one of a record.
 func (p *proofs) proven(password api.Secret, r smbRecord) (bool, error) {
 	if r.Rounds <= 0 || len(r.Salt) == 0 || len(r.Proof) != proofLength {
 		return false, nil

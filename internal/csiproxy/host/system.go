@@ -28,7 +28,7 @@ const (
 	serviceRunning      = 4
 )
 
-// serviceDisabled is the start type of a service that nobody may start.
+// serviceDisabled is the start type of a service that cannot be started.
 const serviceDisabled = 4
 
 func serviceKey(name string) string { return "service " + strings.ToLower(name) }
@@ -60,7 +60,7 @@ func (s system) BIOSSerialNumber(ctx context.Context) (string, error) {
 	})
 }
 
-// Service tells of a service.
+// Service returns the state of a service.
 func (s system) Service(ctx context.Context, name string) (api.Service, error) {
 	name, err := s.known(name)
 	if err != nil {

@@ -82,7 +82,7 @@ func (t *mountTarget) mounted() (string, error) {
 	return t.walk.host.mountedAt(t.walk.child(t.name), link)
 }
 
-// ready tells whether a volume can be mounted: nil for an empty directory on the
+// ready reports whether a volume can be mounted: nil for an empty directory on the
 // machine's own disk, ErrPrecondition for any other.
 func (t *mountTarget) ready() error {
 	if t.volume != "" {
@@ -101,7 +101,7 @@ func (t *mountTarget) ready() error {
 	return nil
 }
 
-// set mounts the volume. It holds the directory meanwhile, so that nobody puts
+// set mounts the volume. It holds the directory meanwhile, so that no process puts
 // another in its place, unless Windows wants it for itself; the directory above
 // stays held in both cases, and what is there afterwards is read.
 func (t *mountTarget) set(volume string) error {

@@ -27,11 +27,11 @@ const (
 )
 
 // tasks runs what may block. A disk that answers nothing keeps those waiting who
-// want that disk, each for as long as his context says, and nobody else.
+// want that disk, each for as long as its context allows; other callers do not wait.
 //
 // The second operation for a key waits for its turn rather than being told
 // Aborted: drivers of the group API know no such answer and fail the pod's start
-// with it, and a queue in the order of arrival starves nobody.
+// with it, and a queue in the order of arrival starves no caller.
 type tasks struct {
 	logger     *slog.Logger
 	operations chan struct{}
@@ -106,7 +106,7 @@ func (t *tasks) admit(key string, places int) {
 	}
 }
 
-// stuckSince tells whether a key has had a holder for longer than patience.
+// stuckSince reports whether a key has had a holder for longer than patience.
 func (t *tasks) stuckSince(key string) (time.Time, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -32,7 +32,7 @@ func formatRecord(volume string) string {
 }
 
 // Format makes an NTFS on a volume that Windows calls raw and whose blocks were
-// read and are blank, where a format may have been; any other is refused, whoever
+// read and are blank, where a format may have been; any other is refused, whichever caller
 // asks (D-12).
 //
 // A format that died midway leaves blocks that are not blank, which would be
@@ -128,7 +128,7 @@ func (v volumes) makeFilesystem(ctx context.Context, name string) error {
 	return failed(failure, "make %s", ntfsName)
 }
 
-// isRecorded tells whether a format of this very stretch has begun.
+// isRecorded reports whether a format of this very stretch has begun.
 func (v volumes) isRecorded(name string, now begunFormat) (bool, error) {
 	var earlier begunFormat
 	begun, err := v.records.read(formatRecord(name), &earlier)

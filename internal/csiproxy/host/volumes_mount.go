@@ -51,7 +51,7 @@ func (v volumes) mount(ctx context.Context, name string, at paths.Path) error {
 	case lookErr != nil:
 		return lookErr
 	case same(now, name):
-		return nil // also when somebody else was faster
+		return nil // also when another call was faster
 	case err != nil && now == "":
 		return failed(err, "SetVolumeMountPointW")
 	case err != nil:
@@ -60,7 +60,7 @@ func (v volumes) mount(ctx context.Context, name string, at paths.Path) error {
 	return fmt.Errorf("SetVolumeMountPointW answered success, but %q is mounted there", now)
 }
 
-// mountable refuses a volume that nobody could use once it is mounted. Whoever
+// mountable refuses a volume that could not be used once it is mounted. Whoever
 // mounts it has its format behind him, so what is recorded of an unfinished one
 // ends here, before the first file comes.
 func (v volumes) mountable(name string) error {

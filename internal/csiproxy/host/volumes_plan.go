@@ -44,13 +44,13 @@ func usableEnd(layout win32.DriveLayout, disk, sector int64) int64 {
 	return alignDown(tableEnd(layout, disk, sector))
 }
 
-// tableIsBehind tells whether a GPT still ends where the disk ended before it
+// tableIsBehind reports whether a GPT still ends where the disk ended before it
 // grew: less than its second copy (33 sectors) lies between the two otherwise.
 func tableIsBehind(layout win32.DriveLayout, disk, sector int64) bool {
 	return layout.Style == win32.StyleGPT && disk-tableEnd(layout, disk, sector) > 33*sector+alignment
 }
 
-// isHeldUp tells whether it is the table that keeps the partition from the size
+// isHeldUp reports whether it is the table that keeps the partition from the size
 // that is wanted.
 func (g growth) isHeldUp() bool {
 	return tableIsBehind(g.layout, g.disk, g.sector) && (g.wanted == 0 || g.offset+g.wanted > tableEnd(g.layout, g.disk, g.sector))
@@ -59,7 +59,7 @@ func (g growth) isHeldUp() bool {
 // plan says by how many bytes the partition is to grow. A size that is smaller
 // than the partition, or not larger by a cluster, is 0; one beyond the disk is
 // ErrOutOfRange. One between the end of the partitions' space and the end of the
-// disk is what a caller gets who asks for the size of his disk: all there is.
+// disk is what a caller gets that asks for the size of its disk: all there is.
 func (g growth) plan() (int64, error) {
 	p, found := partitionAt(g.layout, g.offset)
 	switch {
@@ -86,7 +86,7 @@ func (g growth) plan() (int64, error) {
 	return max(0, (length-p.Length)/g.cluster*g.cluster), nil
 }
 
-// filesystemIsBehind tells whether NTFS has not got all of its partition: what
+// filesystemIsBehind reports whether NTFS has not got all of its partition: what
 // is left when a growth was interrupted between the two. NTFS leaves the last
 // sector to the copy of its boot sector.
 func filesystemIsBehind(ntfs win32.NTFSVolumeData, partition int64) bool {

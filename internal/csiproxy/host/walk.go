@@ -111,7 +111,7 @@ func (w *walk) toParent(ctx context.Context) (string, error) {
 // glimpse tells what is at a path without going there; known is false when that
 // cannot be told so, as behind a mounted folder. An entry that is not there is
 // known as ErrorFileNotFound or ErrorPathNotFound. It touches no volume but the
-// root's own, so nobody need wait for it in a goroutine of its own.
+// root's own, so it needs no goroutine of its own.
 func (h *Host) glimpse(path paths.Path) (info win32.FileInfo, known bool, err error) {
 	r, err := h.rootOf(path)
 	if err != nil {
@@ -130,7 +130,7 @@ func (h *Host) glimpse(path paths.Path) (info win32.FileInfo, known bool, err er
 	return info, err == nil || errors.Is(err, fs.ErrNotExist), err
 }
 
-// look is Directory.Stat without the tag, which nobody needs who reads the
+// look is Directory.Stat without the tag, which is not needed together with the
 // reparse data.
 func (w *walk) look(name string) (win32.FileInfo, error) {
 	if below, ok := w.dir.(win32.Below); ok {
@@ -142,7 +142,7 @@ func (w *walk) look(name string) (win32.FileInfo, error) {
 // openVolume opens a mounted folder on the way, if it is one that this proxy may
 // have made; every other reparse point is refused (L-1).
 //
-// A reparse point can be planted by whoever may write to a directory, with the
+// A reparse point can be planted by any account that may write to a directory, with the
 // name of any volume in it. Whether it was mounted by an administrator, as this
 // proxy is, only Windows' mount manager knows, also after a restart: it names the
 // path among those of the volume. A volume that is mounted anywhere outside the
@@ -185,7 +185,7 @@ func (w *walk) openVolume(name string) (win32.Directory, error) {
 	return nil, refuseLink(at, "no longer the mounted folder that it was a moment ago")
 }
 
-// outside tells whether a path is below no root, in the roots' own words or where
+// outside reports whether a path is below no root, in the roots' own words or where
 // they really are.
 func (h *Host) outside(path string) bool {
 	if _, err := h.rules.Check("mount", path); err == nil {
@@ -225,7 +225,7 @@ func readReparse(dir win32.Directory, name string) (win32.Reparse, error) {
 	return win32.DecodeReparse(data)
 }
 
-// isGone tells whether nothing is at a path, as Windows or a walk says it.
+// isGone reports whether nothing is at a path, as Windows or a walk says it.
 func isGone(err error) bool {
 	return errors.Is(err, backend.ErrNotFound) || errors.Is(err, fs.ErrNotExist)
 }

@@ -1,6 +1,6 @@
 package paths
 
-// IsAbs tells whether a path names, once it is normalised, a drive and a place
+// IsAbs reports whether a path names, once it is normalised, a drive and a place
 // from its root. Whether it is acceptable is for Rules to say.
 func IsAbs(text string) bool {
 	text = Normalize(text)

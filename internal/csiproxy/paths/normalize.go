@@ -18,7 +18,7 @@ func Normalize(text string) string {
 	return text
 }
 
-// maxSocketBytes is what fits into sockaddr_un beside the NUL (afunix.h,
+// maxSocketBytes is what fits into sockaddr_un together with the NUL (afunix.h,
 // UNIX_PATH_MAX).
 const maxSocketBytes = 107
 

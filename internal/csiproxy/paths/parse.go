@@ -137,7 +137,7 @@ func isShort(name string) bool {
 	return false
 }
 
-// isDevice tells whether the name is one of DOS's devices, which exist in every
+// isDevice reports whether the name is one of DOS's devices, which exist in every
 // directory. What is behind the first dot, and blanks before it, do not count.
 func isDevice(name string) bool {
 	stem, _, _ := strings.Cut(name, ".")

@@ -79,7 +79,7 @@ func (r *Rules) list() string {
 	return strings.Join(texts, ", ")
 }
 
-// HoldsRoot tells whether the path is a root, or has one below it: then it is
+// HoldsRoot reports whether the path is a root, or has one below it: then it is
 // nothing to remove, link or mount at.
 func (r *Rules) HoldsRoot(path Path) bool {
 	return slices.ContainsFunc(r.roots, func(root Path) bool {
@@ -118,7 +118,7 @@ func (p Path) String() string {
 // Root is the path of the root.
 func (p Path) Root() string { return p.root }
 
-// IsRoot tells whether the path is a root itself.
+// IsRoot reports whether the path is a root itself.
 func (p Path) IsRoot() bool { return p.rest == "" }
 
 // Components are the names below the root, none for the root itself.
@@ -132,10 +132,10 @@ func (p Path) Components() []string {
 // Name is the last component, "" for a root.
 func (p Path) Name() string { return p.rest[strings.LastIndex(p.rest, separator)+1:] }
 
-// Equal tells whether both are one path, in whatever case.
+// Equal reports whether both are one path, in whatever case.
 func (p Path) Equal(other Path) bool { return EqualText(p.String(), other.String()) }
 
-// EqualText tells whether Windows takes two names, or two paths of one spelling
+// EqualText reports whether Windows takes two names, or two paths of one spelling
 // otherwise, for the same.
 func EqualText(a, b string) bool { return fold(a) == fold(b) }
 

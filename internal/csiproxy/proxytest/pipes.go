@@ -59,7 +59,7 @@ func (v view) Listen(_ context.Context, name, sddl string) (net.Listener, error)
 	v.pipes.mu.Lock()
 	defer v.pipes.mu.Unlock()
 	name = canonical(name)
-	if winner, is := v.pipes.race[name]; is {
+	if winner, ok := v.pipes.race[name]; ok {
 		delete(v.pipes.race, name)
 		v.pipes.add(name, winner, "")
 	}
@@ -116,7 +116,7 @@ func (p *Pipes) TakeLate(name string, owner server.Process) {
 }
 
 // Break ends a pipe as if Windows had lost it, or as its process's end does. It
-// tells whether there was one.
+// reports whether there was one.
 func (p *Pipes) Break(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +157,7 @@ func (p *Pipes) Descriptor(name string) string {
 	return ""
 }
 
-// Dial connects to a pipe; fs.ErrNotExist when nobody serves it.
+// Dial connects to a pipe; fs.ErrNotExist when no process serves it.
 func (p *Pipes) Dial(ctx context.Context, name string) (net.Conn, error) {
 	p.mu.Lock()
 	served := p.open[canonical(name)]

@@ -26,8 +26,8 @@ func (d disks) Rescan(ctx context.Context) error {
 	return done(ctx, response, err)
 }
 
-func (d disks) Partition(ctx context.Context, disk uint32, is api.Identity) (string, error) {
-	response, err := d.proxy.PartitionDisk(ctx, &v1.PartitionDiskRequest{DiskNumber: disk, ExpectedIds: v1.IdentityFromAPI(is)})
+func (d disks) Partition(ctx context.Context, disk uint32, expected api.Identity) (string, error) {
+	response, err := d.proxy.PartitionDisk(ctx, &v1.PartitionDiskRequest{DiskNumber: disk, ExpectedIds: v1.IdentityFromAPI(expected)})
 	return response.GetVolumeId(), translate(ctx, err)
 }
 
@@ -41,7 +41,7 @@ func (d disks) Online(ctx context.Context, disk uint32) (bool, error) {
 	return response.GetOnline(), translate(ctx, err)
 }
 
-func (d disks) SetOnline(ctx context.Context, disk uint32, is api.Identity, online bool) error {
-	response, err := d.proxy.SetDiskState(ctx, &v1.SetDiskStateRequest{DiskNumber: disk, Online: online, ExpectedIds: v1.IdentityFromAPI(is)})
+func (d disks) SetOnline(ctx context.Context, disk uint32, expected api.Identity, online bool) error {
+	response, err := d.proxy.SetDiskState(ctx, &v1.SetDiskStateRequest{DiskNumber: disk, Online: online, ExpectedIds: v1.IdentityFromAPI(expected)})
 	return done(ctx, response, err)
 }

@@ -31,8 +31,8 @@ func newCalls(pipe string, limits Limits, log *slog.Logger, metrics *metrics) *c
 }
 
 func (c *calls) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	message, is := request.(proto.Message)
-	if !is {
+	message, ok := request.(proto.Message)
+	if !ok {
 		return nil, status.Errorf(codes.Internal, "%s: a request that is no protobuf message", info.FullMethod)
 	}
 	start := time.Now()
@@ -80,7 +80,7 @@ func (c *calls) limited(ctx context.Context, request proto.Message, method strin
 	case end := <-done: // both at once: what is known counts
 		return end.response, end.err
 	default:
-		return nil, c.late(ctx, fmt.Errorf("the operation goes on, nobody waits for it any more: %w", ctx.Err()))
+		return nil, c.late(ctx, fmt.Errorf("the caller left; the operation continues: %w", ctx.Err()))
 	}
 }
 

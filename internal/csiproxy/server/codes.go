@@ -12,7 +12,7 @@ func toStatus(err error, secrets secrets) error {
 	if err == nil {
 		return nil
 	}
-	if given, is := status.FromError(err); is {
+	if given, ok := status.FromError(err); ok {
 		return status.Error(given.Code(), secrets.scrub(given.Message()))
 	}
 	message := secrets.scrub(err.Error())

@@ -134,7 +134,7 @@ func (client) AuthType() string { return "named pipe" }
 // ServerHandshake implements credentials.TransportCredentials.
 func (i identity) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	inner := raw
-	if wrapped, is := raw.(*connection); is {
+	if wrapped, ok := raw.(*connection); ok {
 		inner = wrapped.Conn
 	}
 	return raw, client{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}, process: i.transport.Client(inner)}, nil
@@ -158,8 +158,8 @@ func (i identity) OverrideServerName(string) error { return nil }
 
 // Caller tells which process made the call of ctx.
 func Caller(ctx context.Context) (Process, bool) {
-	if p, is := peer.FromContext(ctx); is {
-		if c, is := p.AuthInfo.(client); is {
+	if p, ok := peer.FromContext(ctx); ok {
+		if c, ok := p.AuthInfo.(client); ok {
 			return c.process, true
 		}
 	}

@@ -11,8 +11,8 @@ type Limits struct {
 	// Message is the longest request in bytes. The longest legitimate one has two
 	// paths of 260 characters.
 	Message int
-	// Connections and Calls are per pipe, at once. Whoever comes later waits, in
-	// the order of coming; nobody is refused. Calls are more than any number of
+	// Connections and Calls are per pipe, at once. A later caller waits, in
+	// the order of coming; no caller is refused. Calls are more than any number of
 	// clients that may all want one disk which does not answer: others' must pass.
 	Connections, Calls int
 	// Call is how long an RPC may take, whatever its caller would wait for.

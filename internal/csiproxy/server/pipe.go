@@ -20,7 +20,7 @@ type State string
 
 // The states of a pipe.
 const (
-	Unknown State = ""        // nobody has looked yet
+	Unknown State = ""        // not probed yet
 	Served  State = "served"  // by this process
 	Taken   State = "taken"   // another process serves it
 	Failed  State = "failed"  // it could not be made, or broke; see Status.Error
@@ -103,7 +103,7 @@ func (p *pipe) run(ctx context.Context, looked func()) {
 	}
 }
 
-// serveOnce makes the pipe if nobody has it, and serves until the pipe breaks or
+// serveOnce makes the pipe if no process has it, and serves until the pipe breaks or
 // ctx ends.
 func (p *pipe) serveOnce(ctx context.Context, looked func()) (served bool, err error) {
 	inner, err := p.listen(ctx)
@@ -151,14 +151,14 @@ func (p *pipe) report(err error) {
 	now := Status{Pipe: p.name, State: Failed, Error: err}
 	if errors.Is(err, ErrTaken) {
 		now.State = Taken
-		if taken, is := errors.AsType[*takenError](err); is {
+		if taken, ok := errors.AsType[*takenError](err); ok {
 			now.Owner = taken.owner
 		}
 	}
 	p.enter(now)
 }
 
-// enter changes the state and logs the change, once. A pipe that somebody else
+// enter changes the state and logs the change, once. A pipe that another process
 // has is an error: he could pose as the proxy.
 func (p *pipe) enter(now Status) {
 	p.mu.Lock()

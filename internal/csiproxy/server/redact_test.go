@@ -94,7 +94,7 @@ func requests(t *testing.T, definition api.Definition, host api.Host) map[string
 	return found
 }
 
-// tellNothing makes the call with every field set, and tells whether one was a
+// tellNothing makes the call with every field set, and reports whether one was a
 // secret.
 func tellNothing(t *testing.T, connection *grpc.ClientConn, method string, request proto.Message) int {
 	t.Helper()

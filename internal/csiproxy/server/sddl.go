@@ -15,7 +15,7 @@ const descriptor = "D:P(A;;GA;;;SY)(A;;GA;;;BA)"
 
 // readWrite is what a client asks for when it opens a pipe. It includes the right
 // to make another instance of it, FILE_CREATE_PIPE_INSTANCE, because GENERIC_WRITE
-// does and go-winio's clients ask for that: so whoever is admitted could also
+// does and go-winio's clients ask for that: so an admitted account could also
 // pose as the proxy.
 const readWrite = "GRGW"
 
@@ -53,8 +53,8 @@ func Descriptor(sids []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if group, is := everybody()[canonical]; is {
-			return "", fmt.Errorf("%w: SID %s is %s; whoever can open the pipe owns the machine", backend.ErrInvalid, canonical, group)
+		if group, ok := everybody()[canonical]; ok {
+			return "", fmt.Errorf("%w: SID %s is %s; an account that can open the pipe owns the machine", backend.ErrInvalid, canonical, group)
 		}
 		if !seen[canonical] {
 			seen[canonical] = true

@@ -21,7 +21,7 @@ type Options struct {
 	Versions  []api.Definition
 	Host      api.Host
 	Transport Transport
-	// AllowSIDs may open the pipes, beside SYSTEM and administrators.
+	// AllowSIDs may open the pipes, in addition to SYSTEM and administrators.
 	AllowSIDs  []string
 	Limits     Limits
 	Logger     *slog.Logger
@@ -74,7 +74,7 @@ func New(o Options) (*Server, error) {
 // Ready is closed once each pipe has been looked at.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Pipes tells of each pipe what became of it.
+// Pipes returns the state of each pipe.
 func (s *Server) Pipes() []Status {
 	all := make([]Status, len(s.pipes))
 	for i, p := range s.pipes {

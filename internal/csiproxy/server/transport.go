@@ -13,10 +13,10 @@ var ErrTaken = errors.New("another process serves it")
 // Transport is how pipes are looked for, made, and asked who is at their other
 // end. Windows' own is NewTransport's; package memory has one for tests.
 type Transport interface {
-	// Probe tells who serves the pipe now; nil when nobody does. It connects and
+	// Probe tells who serves the pipe now; nil when no process does. It connects and
 	// hangs up.
 	Probe(ctx context.Context, pipe string) (*Process, error)
-	// Listen makes the pipe, which nobody may have: ErrTaken when a process came
+	// Listen makes the pipe, which no process may have: ErrTaken when a process came
 	// first after all. The pipe refuses whom the security descriptor does not name.
 	Listen(ctx context.Context, pipe, sddl string) (net.Listener, error)
 	// Client tells who is at the other end of an accepted connection, as far as

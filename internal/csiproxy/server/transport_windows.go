@@ -29,7 +29,7 @@ type pipes struct{}
 // NewTransport is for the named pipes of this machine.
 func NewTransport() (Transport, error) { return pipes{}, nil }
 
-// Probe implements Transport. It connects as nobody, so that whoever listens
+// Probe implements Transport. It connects anonymously, so that the process that listens
 // cannot borrow this process's rights.
 func (pipes) Probe(ctx context.Context, pipe string) (*Process, error) {
 	limited, cancel := context.WithTimeout(ctx, probeTime)
@@ -66,7 +66,7 @@ func (pipes) Listen(ctx context.Context, pipe, sddl string) (net.Listener, error
 }
 
 // useUp connects once to a pipe that has just been made. go-winio holds its name
-// with an instance that is never listened on; Windows lets nobody connect to
+// with an instance that is never listened on; Windows lets no client connect to
 // that one, but wine does, and so the first client would wait for ever.
 func useUp(ctx context.Context, pipe string) {
 	limited, cancel := context.WithTimeout(ctx, probeTime)
@@ -84,8 +84,8 @@ func (pipes) Client(connection net.Conn) Process {
 // otherEnd asks the pipe for the process at its other end, and Windows what that
 // one is.
 func otherEnd(connection net.Conn, ask func(windows.Handle, *uint32) error) (other Process) {
-	file, is := connection.(interface{ Fd() uintptr })
-	if !is || ask(windows.Handle(file.Fd()), &other.ID) != nil || other.ID == 0 {
+	file, ok := connection.(interface{ Fd() uintptr })
+	if !ok || ask(windows.Handle(file.Fd()), &other.ID) != nil || other.ID == 0 {
 		return Process{}
 	}
 	handle, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, other.ID)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// Query tells of a service; one that is not installed is no error.
+// Query returns the state of a service; one that is not installed is not an error.
 func Query(name string) (status Status, err error) {
 	err = with(name, func(s *mgr.Service) error {
 		now, err := s.Query()
@@ -129,7 +129,7 @@ const checkpoint = time.Second
 
 // Run is the life of a process that the manager started: work is told to end by
 // its context when the manager or the machine's shutdown asks, and the service
-// has stopped only when work has, so that nobody is answered any more then. The
+// has stopped only when work has, so that no call is answered any more then. The
 // caller exits the process when Run returns. limit is how long a stop may take.
 func Run(name string, limit time.Duration, work func(ctx context.Context, ready func()) error) error {
 	s := &life{limit: limit, work: work}

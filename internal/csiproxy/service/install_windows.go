@@ -196,7 +196,7 @@ func Remove(ctx context.Context, name string) error {
 			return err
 		}
 		if err := pause(ctx); err != nil {
-			return fmt.Errorf("the service %s is deleted once nobody looks at it any more (services.msc?): %w", name, err)
+			return fmt.Errorf("the service %s is deleted once no program has it open (services.msc?): %w", name, err)
 		}
 	}
 }

@@ -7,7 +7,7 @@ package service
 import "time"
 
 // Name is the service's by default. It differs from upstream's, csiproxy, so that
-// an old proxy can stay installed beside this one for versions that were dropped.
+// an old proxy can stay installed next to this one for versions that were dropped.
 const Name = "holdfast-csi-proxy"
 
 // Config is a service's entry.

@@ -40,7 +40,7 @@ const (
 // bounds how many do.
 type Device interface {
 	// Control is DeviceIoControl. It returns how many bytes of out were filled,
-	// also beside ERROR_MORE_DATA and ERROR_INSUFFICIENT_BUFFER.
+	// also together with ERROR_MORE_DATA and ERROR_INSUFFICIENT_BUFFER.
 	Control(code ControlCode, in, out []byte) (int, error)
 	// ReadAt reads whole sectors at a multiple of the sector size.
 	ReadAt(p []byte, offset int64) (int, error)
@@ -116,11 +116,11 @@ type FileInfo struct {
 	ReparseTag uint32
 }
 
-// IsDir tells whether the entry is a directory, or a reparse point that stands
+// IsDir reports whether the entry is a directory, or a reparse point that stands
 // for one.
 func (i FileInfo) IsDir() bool { return i.Attributes&FileAttributeDirectory != 0 }
 
-// IsReparse tells whether the entry is a link, junction, mounted folder or
+// IsReparse reports whether the entry is a link, junction, mounted folder or
 // another reparse point.
 func (i FileInfo) IsReparse() bool { return i.Attributes&FileAttributeReparsePoint != 0 }
 

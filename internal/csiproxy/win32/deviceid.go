@@ -63,7 +63,7 @@ func (id DeviceID) encode(last bool) []byte {
 
 // DecodeDeviceIDs reads the structure's bytes. The lengths in it are the
 // device's own: the identifiers before the first that leads out of the bytes are
-// given beside the error.
+// returned together with the error.
 func DecodeDeviceIDs(data []byte) (DeviceIDs, error) {
 	const name = "STORAGE_DEVICE_ID_DESCRIPTOR"
 	if err := atLeast(name, data, deviceIDsHeader); err != nil {

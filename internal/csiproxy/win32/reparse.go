@@ -76,7 +76,7 @@ func hasPrefixFold(text, prefix string) bool {
 	return len(text) >= len(prefix) && strings.EqualFold(text[:len(prefix)], prefix)
 }
 
-// IsVolume tells whether it is the mounted folder of a volume; Target is the
+// IsVolume reports whether it is the mounted folder of a volume; Target is the
 // volume then.
 func (r Reparse) IsVolume() bool {
 	return r.Tag == ReparseTagMountPoint && hasPrefixFold(r.Substitute, kernelVolume)

@@ -32,7 +32,7 @@ type Backend interface {
 	NodeInfo(ctx context.Context) (backend.NodeInfo, error)
 	// CheckID refuses, with ErrNotFound, what is no volume's ID.
 	CheckID(volumeID string) error
-	// IsVolume tells whether a disk is the volume's, by what the disk says of
+	// IsVolume reports whether a disk is the volume's, by what the disk says of
 	// itself: never by its number. publishContext is that of the attachment where
 	// it is known, and nil else.
 	IsVolume(volumeID string, publishContext map[string]string, disk api.Disk) bool
@@ -114,7 +114,7 @@ func (e *Engine) Info(ctx context.Context) (backend.NodeInfo, error) {
 	return info, nil
 }
 
-// Probe tells whether node calls can work now. Without csi-proxy, or before it
+// Probe reports whether node calls can work now. Without csi-proxy, or before it
 // has started, the error says so; the next Probe asks again.
 func (e *Engine) Probe(ctx context.Context) error {
 	exists, err := e.host.Filesystem.PathExists(ctx, e.kubelet)

@@ -52,7 +52,7 @@ func (p *places) others(volumeID, path string) []string {
 	return slices.Sorted(maps.Values(known))
 }
 
-// elsewhere gives a place of the volume beside path, "" for none, and forgets
+// elsewhere gives a place of the volume other than path, "" for none, and forgets
 // those where it is no more.
 func (e *Engine) elsewhere(ctx context.Context, known *places, volumeID, path string) (string, error) {
 	for _, other := range known.others(volumeID, path) {

@@ -140,7 +140,7 @@ func (e *Engine) partition(ctx context.Context, disk api.Disk) (string, error) {
 }
 
 // format makes the filesystem where there is none. The host itself refuses to
-// format what is not blank, whoever asks.
+// format what is not blank, whichever caller asks.
 func (e *Engine) format(ctx context.Context, volume string) error {
 	found, err := e.host.Volumes.FileSystem(ctx, volume)
 	if err != nil {

@@ -32,7 +32,7 @@ type Options struct {
 	// an error that wraps fs.ErrNotExist.
 	Dialer func(ctx context.Context, pipe string) (net.Conn, error)
 	// Pipes gives the names of the node's pipes, for error messages; nil asks
-	// Windows, or with a Dialer nobody.
+	// Windows, or with a Dialer none.
 	Pipes func() ([]string, error)
 }
 
@@ -49,12 +49,12 @@ const (
 )
 
 var (
-	// ErrNoProxy: no pipe of csi-proxy is there, or nobody answers on it.
+	// ErrNoProxy: no pipe of csi-proxy is there, or none answers.
 	ErrNoProxy = errors.New("csi-proxy cannot be reached")
 	// ErrVersion: csi-proxy is there, and has no version that will do, or none that
 	// can express the call.
-	ErrVersion = errors.New("csi-proxy has not the version that is needed")
-	// ErrServer: the pipe is served by somebody who is not csi-proxy.
+	ErrVersion = errors.New("csi-proxy lacks the version that is needed")
+	// ErrServer: the pipe is served by a program that is not csi-proxy.
 	ErrServer = errors.New("the pipe is not csi-proxy's")
 	// ErrClosed: the client was closed.
 	ErrClosed = errors.New("the client of csi-proxy is closed")

@@ -57,7 +57,7 @@ func newer() []string { return []string{"v2", "v2beta1", "v2alpha1"} }
 func pipeOf(v string) string { return api.PipePrefix + v }
 
 // find gives a session with the newest version wanted that is served. A pipe that
-// somebody else serves is passed over; any other failure is not, since the proxy
+// another program serves is passed over; any other failure is not, since the proxy
 // is there and the next call may find it well.
 func (f finder) find(ctx context.Context) (*session, error) {
 	var strangers []error
@@ -97,7 +97,7 @@ func (f finder) missing(ctx context.Context) error {
 	}
 	advice := "upgrade csi-proxy.exe on all nodes before the plugin"
 	if api.CompareVersions(found[len(found)-1], f.wanted[0]) > 0 {
-		advice = "upgrade the plugin, or install a csi-proxy.exe that still serves a version wanted beside the one that is there"
+		advice = "upgrade the plugin, or install a csi-proxy.exe that still serves a version wanted next to the one that is there"
 	}
 	return fmt.Errorf("%w: wanted %s; found %s; %s", ErrVersion, wanted, strings.Join(found, ", "), advice)
 }
@@ -120,9 +120,9 @@ func (f finder) served(ctx context.Context) (found []string, groups int) {
 	}
 	prefix := api.PipePrefix[strings.LastIndexByte(api.PipePrefix, '\\')+1:]
 	for _, name := range names {
-		rest, is := strings.CutPrefix(strings.ToLower(name[strings.LastIndexByte(name, '\\')+1:]), prefix)
+		rest, ok := strings.CutPrefix(strings.ToLower(name[strings.LastIndexByte(name, '\\')+1:]), prefix)
 		switch {
-		case !is:
+		case !ok:
 		case api.CheckVersion(rest) == nil:
 			found = append(found, rest)
 		case api.CheckVersion(rest[strings.LastIndexByte(rest, '-')+1:]) == nil:

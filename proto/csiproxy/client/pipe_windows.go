@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// dialPipe connects to a pipe as nobody, so that whoever serves it cannot borrow
+// dialPipe connects to a pipe anonymously, so that the process that serves it cannot borrow
 // this process's rights, and looks at who does.
 func dialPipe(ctx context.Context, pipe string, check ServerCheck) (net.Conn, error) {
 	conn, err := winio.DialPipeContext(ctx, pipe)
@@ -33,7 +33,7 @@ func dialPipe(ctx context.Context, pipe string, check ServerCheck) (net.Conn, er
 	return nil, err
 }
 
-// serverOf tells whether the process that serves a pipe is SYSTEM's or an
+// serverOf reports whether the process that serves a pipe is SYSTEM's or an
 // administrator's. The number of a process can be another's by the time it is
 // opened, so the answer keeps mistakes out and lazy impostors, not all.
 func serverOf(conn net.Conn) (trusted bool, who string, err error) {

@@ -77,7 +77,7 @@ func (s *session) failedDial() error {
 	return nil
 }
 
-// lost tells whether the pipe is gone, so that another version's may be there.
+// lost reports whether the pipe is gone, so that another version's may be there.
 func (s *session) lost() bool { return errors.Is(s.failedDial(), fs.ErrNotExist) }
 
 func (s *session) use() {
@@ -113,7 +113,7 @@ func (s *session) call(ctx context.Context, method string, request, response any
 	return s.speak(ctx, call{session: s, method: methodName(method), request: request, response: response, options: options})
 }
 
-// cutOff tells whether an error is the connection's rather than the proxy's.
+// cutOff reports whether an error is the connection's rather than the proxy's.
 func cutOff(err error) bool { return status.Code(err) == codes.Unavailable }
 
 // verify finds out that csi-proxy is at the other end: only it knows the method,
@@ -136,11 +136,11 @@ func (s *session) verify(ctx context.Context) error {
 	return nil
 }
 
-// unreachable says why nobody has answered.
+// unreachable says why no proxy has answered.
 func (s *session) unreachable(err error) error {
 	switch dialError := s.failedDial(); {
 	case dialError == nil:
-		return fmt.Errorf("%w: nobody answers on %s: %w", ErrNoProxy, s.pipe, err)
+		return fmt.Errorf("%w: no proxy answers on %s: %w", ErrNoProxy, s.pipe, err)
 	case errors.Is(dialError, fs.ErrPermission), errors.Is(dialError, ErrServer):
 		return fmt.Errorf("connecting to csi-proxy on %s: %w", s.pipe, dialError)
 	default:

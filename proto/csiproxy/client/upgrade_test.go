@@ -32,7 +32,7 @@ func TestUpgrade_matrix(t *testing.T) {
 		{name: "U-1: newer plugin, oldest proxy", proxy: only("v1alpha1"), plugin: "v1beta1", fails: client.ErrVersion,
 			says: []string{"wanted v1, v1beta1", "found v1alpha1"}},
 		{name: "P-7: proxy of the future that dropped all versions wanted", proxy: []api.Definition{future("v3"), future("v2")}, plugin: "v1", fails: client.ErrVersion,
-			says: []string{"wanted v1", "found v3, v2", "beside the one that is there"}},
+			says: []string{"wanted v1", "found v3, v2", "next to the one that is there"}},
 		{name: "proxy of the group API only", proxy: groupPipes(), plugin: "v1", fails: client.ErrVersion,
 			says: []string{"wanted v1", "3 pipes of the group API"}},
 		{name: "no proxy", plugin: "v1beta1", fails: client.ErrNoProxy, says: []string{"v1, v1beta1", "start the csi-proxy service"}},

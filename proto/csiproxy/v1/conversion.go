@@ -69,11 +69,11 @@ func DiskIDsFromAPI(disks []api.Disk) map[uint32]*DiskIDs {
 }
 
 // IdentityFromAPI gives nil for the identity of any disk.
-func IdentityFromAPI(is api.Identity) *DiskIDs {
-	if is == (api.Identity{}) {
+func IdentityFromAPI(expected api.Identity) *DiskIDs {
+	if expected == (api.Identity{}) {
 		return nil
 	}
-	return &DiskIDs{Page83: is.Page83, SerialNumber: is.SerialNumber}
+	return &DiskIDs{Page83: expected.Page83, SerialNumber: expected.SerialNumber}
 }
 
 // IdentityToAPI is the reverse of IdentityFromAPI.

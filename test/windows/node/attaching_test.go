@@ -22,16 +22,16 @@ type raw struct{}
 func (raw) Name() string { return "raw" }
 
 func (raw) Marshal(message any) ([]byte, error) {
-	bytes, is := message.(*[]byte)
-	if !is {
+	bytes, ok := message.(*[]byte)
+	if !ok {
 		return nil, fmt.Errorf("a %T is no raw message", message)
 	}
 	return *bytes, nil
 }
 
 func (raw) Unmarshal(data []byte, message any) error {
-	bytes, is := message.(*[]byte)
-	if !is {
+	bytes, ok := message.(*[]byte)
+	if !ok {
 		return fmt.Errorf("a %T is no raw message", message)
 	}
 	*bytes = append([]byte(nil), data...)

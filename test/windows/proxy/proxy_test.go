@@ -212,7 +212,7 @@ func invoke(t *testing.T, connection *grpc.ClientConn, method string, request, r
 	return connection.Invoke(ctx, method, request, response)
 }
 
-// gone tells whether nobody serves a pipe.
+// gone reports whether nobody serves a pipe.
 func gone(pipe string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -83,7 +83,7 @@ func (s *installed) install(more ...string) []string {
 func (s *installed) processID(t *testing.T) uint32 {
 	t.Helper()
 	for line := range strings.Lines(s.must(t, "status")) {
-		if text, is := strings.CutPrefix(strings.TrimSpace(line), "process: "); is {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "process: "); ok {
 			number, err := strconv.ParseUint(text, 10, 32)
 			if err != nil {
 				t.Fatal(err)

@@ -129,7 +129,7 @@ func must(t *testing.T, client any, method string, request fields) fields {
 func (f fields) number(t *testing.T, name string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(fmt.Sprint(f[name]), 10, 64)
-	if value, is := f[name].(float64); is {
+	if value, ok := f[name].(float64); ok {
 		return int64(value)
 	}
 	if err != nil {
@@ -140,8 +140,8 @@ func (f fields) number(t *testing.T, name string) int64 {
 
 func (f fields) text(t *testing.T, name string) string {
 	t.Helper()
-	text, is := f[name].(string)
-	if !is {
+	text, ok := f[name].(string)
+	if !ok {
 		t.Fatalf("%s is %v", name, f[name])
 	}
 	return text
@@ -149,8 +149,8 @@ func (f fields) text(t *testing.T, name string) string {
 
 func (f fields) list(t *testing.T, name string) []any {
 	t.Helper()
-	list, is := f[name].([]any)
-	if !is {
+	list, ok := f[name].([]any)
+	if !ok {
 		t.Fatalf("%s is %v", name, f[name])
 	}
 	return list

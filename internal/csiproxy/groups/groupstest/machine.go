@@ -109,8 +109,8 @@ type disks struct{ *Machine }
 
 func (m disks) List(context.Context) ([]api.Disk, error) { return m.DiskList, m.note("List") }
 func (m disks) Rescan(context.Context) error             { return m.note("Rescan") }
-func (m disks) Partition(_ context.Context, disk uint32, is api.Identity) (string, error) {
-	return m.VolumeID, m.note("Partition %d%s", disk, identity(is))
+func (m disks) Partition(_ context.Context, disk uint32, expected api.Identity) (string, error) {
+	return m.VolumeID, m.note("Partition %d%s", disk, identity(expected))
 }
 func (m disks) Size(_ context.Context, disk uint32) (int64, error) {
 	return m.Machine.Size, m.note("Size %d", disk)
@@ -118,16 +118,16 @@ func (m disks) Size(_ context.Context, disk uint32) (int64, error) {
 func (m disks) Online(_ context.Context, disk uint32) (bool, error) {
 	return m.Yes, m.note("Online %d", disk)
 }
-func (m disks) SetOnline(_ context.Context, disk uint32, is api.Identity, online bool) error {
-	return m.note("SetOnline %d%s %t", disk, identity(is), online)
+func (m disks) SetOnline(_ context.Context, disk uint32, expected api.Identity, online bool) error {
+	return m.note("SetOnline %d%s %t", disk, identity(expected), online)
 }
 
 // identity is nothing for any disk.
-func identity(is api.Identity) string {
-	if is == (api.Identity{}) {
+func identity(expected api.Identity) string {
+	if expected == (api.Identity{}) {
 		return ""
 	}
-	return fmt.Sprintf(" %+v", is)
+	return fmt.Sprintf(" %+v", expected)
 }
 
 type volumes struct{ *Machine }

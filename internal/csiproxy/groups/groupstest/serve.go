@@ -84,7 +84,7 @@ func (s *Server) Call(t *testing.T, method string, request []byte) ([]byte, erro
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last.method == "" {
-		return nil, fmt.Errorf("the call came to nobody: %w", failure)
+		return nil, fmt.Errorf("the call reached no handler: %w", failure)
 	}
 	if s.last.method != full {
 		t.Errorf("%s came to interceptors as %s", full, s.last.method)

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// linkByPath tells whether the directory shows an entry as a reparse point to who
+// linkByPath reports whether the directory shows an entry as a reparse point to who
 // asks by path. On Windows the entry's own handle says the same; wine shows a
 // link made from Linux as one here only, and on every handle as what it leads
 // to. The directory is held, so its path leads here. It only adds to what a
@@ -103,7 +103,7 @@ func (d *directory) Mkdir(name string) error {
 
 // Remove implements win32.Directory. An entry that is a link for the directory
 // and none for its own handle is not touched: under wine that handle is the
-// link's target, and elsewhere somebody has just swapped it.
+// link's target, and elsewhere it has just been swapped.
 func (d *directory) Remove(name string) error {
 	handle, err := d.create(name, windows.DELETE|windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_OPEN, openItself)
 	if err != nil {

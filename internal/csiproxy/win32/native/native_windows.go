@@ -47,7 +47,7 @@ type gate chan struct{}
 
 // await runs a call that cannot be interrupted, when one of the places is free,
 // for which it waits no longer than ctx lasts. Once begun, the call is waited for
-// to its end, whoever has given it up: an operation holds its volume or share
+// to its end, even if its caller left: an operation holds its volume or share
 // until its calls are over. Otherwise a format that its caller thinks dead could
 // wake up behind the next operation, and wipe what that one has made.
 func await[T any](ctx context.Context, slow gate, call func() (T, error)) (T, error) {

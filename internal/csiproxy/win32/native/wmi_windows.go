@@ -30,7 +30,7 @@ type wmi struct {
 // Numbers of COM that are no failure of CoInitializeEx.
 const (
 	comAlready     = 1          // S_FALSE: initialised already, and to be undone as well
-	comChangedMode = 0x80010106 // RPC_E_CHANGED_MODE: somebody else did, in another mode
+	comChangedMode = 0x80010106 // RPC_E_CHANGED_MODE: other code did, in another mode
 )
 
 // run connects to a namespace and does the work there. COM belongs to a thread.

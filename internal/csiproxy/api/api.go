@@ -44,7 +44,7 @@ type Filesystem interface {
 	// Link makes a directory link at path link to source, which must be a
 	// directory, a link or a mounted folder. An equal link is fine; ErrExists else.
 	Link(ctx context.Context, source, link string) error
-	// IsLink tells whether the path is a link, junction or mounted folder whose
+	// IsLink reports whether the path is a link, junction or mounted folder whose
 	// target exists; ErrNotFound when there is nothing.
 	IsLink(ctx context.Context, path string) (bool, error)
 }
@@ -90,7 +90,7 @@ func (d Disk) IsUnidentified() bool { return d.Problem != nil && d.Identity() ==
 // Identity is the disk's.
 func (d Disk) Identity() Identity { return Identity{Page83: d.Page83, SerialNumber: d.SerialNumber} }
 
-// IsOf tells whether a disk says all that the identity has.
+// IsOf reports whether a disk says all that the identity has.
 func (i Identity) IsOf(d Disk) bool {
 	return (i.Page83 == "" || i.Page83 == d.Page83) && (i.SerialNumber == "" || i.SerialNumber == d.SerialNumber)
 }
@@ -110,13 +110,13 @@ type Disks interface {
 	// once Windows has it. A disk that is partitioned stays as it is; its first
 	// data volume is returned, "" when it has none. Anything else on the disk is
 	// ErrPrecondition.
-	Partition(ctx context.Context, disk uint32, is Identity) (volumeID string, err error)
+	Partition(ctx context.Context, disk uint32, expected Identity) (volumeID string, err error)
 	// Size is in bytes.
 	Size(ctx context.Context, disk uint32) (int64, error)
 	Online(ctx context.Context, disk uint32) (bool, error)
 	// SetOnline also takes read-only off. Before a disk goes offline its volumes
 	// are flushed and dismounted; ErrInUse when a file on them is open.
-	SetOnline(ctx context.Context, disk uint32, is Identity, online bool) error
+	SetOnline(ctx context.Context, disk uint32, expected Identity, online bool) error
 }
 
 // VolumeStats are in bytes.
@@ -131,7 +131,7 @@ type Volumes interface {
 	// FileSystem is the name of what the volume is formatted with; "" is raw.
 	FileSystem(ctx context.Context, volumeID string) (string, error)
 	// Format makes an NTFS (fileSystem "" or "NTFS") on a raw volume whose blocks
-	// are blank; ErrPrecondition for any other, whoever asks.
+	// are blank; ErrPrecondition for any other, without exception.
 	Format(ctx context.Context, volumeID, fileSystem string) error
 	// Mount makes an empty directory a mounted folder; ErrPrecondition when it is
 	// not empty or another volume's. The same volume there is fine.
@@ -153,7 +153,7 @@ type Volumes interface {
 	Flush(ctx context.Context, volumeID string) error
 }
 
-// Secret is a password. It shows itself to nobody who prints or logs it.
+// Secret is a password. Printing and logging it show stars.
 type Secret string
 
 const redacted = "***"
