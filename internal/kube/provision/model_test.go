@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -28,23 +30,31 @@ type chaos struct {
 	trouble *csidriver.Trouble
 	choose  *rand.Rand
 	short   bool // names of volumes collide
+	focused bool // every crash is next to the creation of a PersistentVolume, which an administrator then keeps
+	nodes   bool // the controllers run on nodes at times, else always centrally
 	alive   map[string]*corev1.PersistentVolumeClaim
 	kept    map[string]bool // handles of volumes that an administrator keeps
 	bare    map[string]bool // those of them that have no PersistentVolume any more
 	saving  sync.Map        // UIDs of claims whose intent says that the PersistentVolume may exist
 	made    int
 	death   *crashed
+	point   string // where it dies
 	bury    func() // ends the provisioner
 	// stopBinding ends the controller-manager.
 	stopBinding func()
 }
 
-func newChaos(t *testing.T, seed uint64) *chaos {
+func newChaos(t *testing.T, seed uint64, focused bool) *chaos {
 	c := &chaos{
-		world: newWorld(t, newClass()), trouble: csidriver.NewTrouble(seed), choose: rand.New(rand.NewPCG(seed, 1)),
+		world: nodesWorld(t, newClass(), "n1", "n2"), trouble: csidriver.NewTrouble(seed), choose: rand.New(rand.NewPCG(seed, 1)),
 		alive: map[string]*corev1.PersistentVolumeClaim{}, kept: map[string]bool{}, bare: map[string]bool{},
 	}
-	c.short = c.choose.IntN(2) == 0
+	// On nodes, equal names would be volumes of two nodes: the driver here has one of a name.
+	c.focused = focused
+	c.short = !focused && c.choose.IntN(2) == 0
+	if c.nodes = !c.short && c.choose.IntN(2) == 0; c.nodes {
+		c.Put(c.class())
+	}
 	c.Driver.Before = func(ctx context.Context, rpc string, request any) error {
 		if err := c.before(ctx, rpc, request); err != nil {
 			return err
@@ -71,16 +81,87 @@ func (c *chaos) options(_ *cluster.Env, o *Options) {
 	}
 }
 
+// start starts the provisioner: centrally, on both nodes, or on one of them while
+// the other is lost. It crashes most often between the PersistentVolume's creation
+// and the end of the intent, where the most can happen to the volume.
 func (c *chaos) start() {
 	points := append(createPoints(), "undo/answered", "undo/deleted", "delete/called", "delete/removed")
-	c.death, c.bury = c.mortal(points[c.choose.IntN(len(points))], c.options)
+	point := points[c.choose.IntN(len(points))]
+	if c.focused || c.choose.IntN(2) == 0 {
+		point = []string{"create/saving", "create/saved"}[c.choose.IntN(2)]
+	}
+	c.point = point
+	mode := 0
+	if c.nodes {
+		mode = c.choose.IntN(4)
+	}
+	switch mode {
+	case 0, 1:
+		c.death, c.bury = c.mortal(point, everywhere, c.options)
+	case 2:
+		c.death, c.bury = c.mortal(point, onNodes(c.node()), c.options)
+	case 3:
+		_, stop := c.run(onNodes("n2"), c.options)
+		death, bury := c.mortal(point, onNodes("n1"), c.options)
+		c.death, c.bury = death, func() { stop(); bury() }
+	}
+}
+
+// class is the storage class with parameters that change.
+func (c *chaos) class() *storagev1.StorageClass {
+	class := newClass(parameters("tier", fmt.Sprint(c.choose.IntN(3))))
+	if c.nodes {
+		waitForConsumer(class)
+	}
+	return class
+}
+
+func (c *chaos) node() string { return []string{"n1", "n2"}[c.choose.IntN(2)] }
+
+// selected is a Topology that requires the selected node.
+type selected struct{}
+
+func (selected) Requirement(_ *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, node string) (*csi.TopologyRequirement, error) {
+	if node == "" {
+		node = "n1"
+	}
+	terms := []*csi.Topology{{Segments: map[string]string{"node": node}}}
+	return &csi.TopologyRequirement{Requisite: terms, Preferred: terms}, nil
+}
+
+func everywhere(_ *cluster.Env, o *Options) { o.Topology = selected{} }
+
+// interrupt has the provisioner crash while it creates a volume, as a rule. The
+// bound is for the claim of a lost node, which no process serves.
+func (c *chaos) interrupt() {
+	if !strings.HasPrefix(c.point, "create/") {
+		return
+	}
+	c.add()
+	select {
+	case <-c.death.seen:
+	case <-time.After(time.Second):
+	}
 }
 
 func (c *chaos) add() {
 	c.made++
 	name := fmt.Sprint("c", c.made)
 	c.alive[name] = newClaim(name)
+	if c.nodes {
+		onNode(c.node())(c.alive[name])
+	}
 	c.Add(c.alive[name])
+}
+
+// schedule selects a node for a claim whose node a provisioner took back.
+func (c *chaos) schedule(name string) {
+	pvc, err := c.Core.CoreV1().PersistentVolumeClaims("ns").Get(c.Context(), name, metav1.GetOptions{})
+	if err != nil || !c.nodes || selectedNode(pvc) != "" {
+		return
+	}
+	onNode(c.node())(pvc)
+	_, _ = c.Core.CoreV1().PersistentVolumeClaims("ns").Update(c.Context(), pvc, metav1.UpdateOptions{}) // else at the next poll
 }
 
 func (c *chaos) pick() (name string) {
@@ -161,14 +242,17 @@ func (c *chaos) step() {
 	case 3, 4:
 		c.drop(c.pick())
 	case 5:
-		c.Put(newClass(parameters("tier", fmt.Sprint(c.choose.IntN(3)))))
+		c.Put(c.class())
 	case 6, 7:
-		if c.choose.IntN(2) == 0 {
+		if c.focused || c.choose.IntN(3) > 0 {
+			c.interrupt()
+		}
+		if c.focused || c.choose.IntN(2) == 0 {
 			c.death.dead.Store(true) // with what it has not written yet
 		}
 		c.bury()
 		c.stopBinding()
-		if c.choose.IntN(3) > 0 {
+		if c.focused || c.choose.IntN(3) > 0 {
 			c.keep()
 		}
 		if c.choose.IntN(3) == 0 {
@@ -212,6 +296,7 @@ func (c *chaos) whole() error {
 			continue
 		}
 		if !c.short {
+			c.schedule(name)
 			return fmt.Errorf("claim %s has no volume", name)
 		}
 		waiting++
@@ -263,20 +348,20 @@ func (c *chaos) keeps() error {
 // volume ends with exactly one PersistentVolume, nothing is left over, and no
 // volume is deleted that an administrator keeps or another claim has.
 func TestModel_randomEventsAndCrashes(t *testing.T) {
-	for range 8 {
-		seed := rand.Uint64()
+	for i := range 8 {
+		seed, focused := rand.Uint64(), i%3 > 0
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			c := newChaos(t, seed)
+			c := newChaos(t, seed, focused)
 			c.stopBinding = c.controllerManager()
 			c.start()
-			for range 40 {
+			for range 30 {
 				c.step()
 				time.Sleep(time.Duration(c.choose.IntN(8)) * time.Millisecond)
 			}
 			c.bury()
 			c.trouble.Calm()
-			c.run(c.options)
+			c.run(everywhere, c.options)
 			c.Converges(func() error { return errors.Join(c.whole(), c.keeps()) })
 			for name := range c.alive {
 				c.drop(name)
