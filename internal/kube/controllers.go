@@ -36,7 +36,7 @@ func (c *Controllers) build(ctx context.Context, env *cluster.Env, met facts, ro
 			}))
 		case rights.Resize:
 			made = append(made, resize.New(env, resize.Options{
-				Attachments: met.attaches(), IgnoreInUse: !t.HandleInUse, ExtraModifyMetadata: t.ExtraModifyMetadata,
+				Attachments: met.attaches(), IgnoreInUse: !t.HandleInUse, NoModify: !met.controller.Modify, ExtraModifyMetadata: t.ExtraModifyMetadata,
 				Together: c.options.MergesChanges,
 			}))
 		case rights.Snapshot:

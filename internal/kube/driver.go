@@ -13,6 +13,7 @@ import (
 	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/rights"
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
 // probePause is how often a driver that still starts is asked again.
@@ -41,11 +42,7 @@ func meet(ctx context.Context, client *csiclient.Client, node string, log *slog.
 		if !told {
 			log.InfoContext(ctx, "waiting for the driver", "error", err)
 		}
-		timer := time.NewTimer(probePause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !work.Sleep(ctx, probePause) {
 			return facts{}, ctx.Err()
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
 // settling is for how long after the start caches of custom resources may fill.
@@ -18,12 +19,8 @@ func giveBack(ctx context.Context, set *cluster.Set) error {
 	if err := set.Wait(ctx); err != nil {
 		return unless(ctx, err)
 	}
-	timer := time.NewTimer(settling)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
+	if work.Sleep(ctx, settling) {
 		debug.FreeOSMemory()
-	case <-ctx.Done():
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
@@ -50,7 +51,7 @@ func TestAttach_showsTheDriversErrorWithItsCodeAndClearsIt(t *testing.T) {
 			w.run()
 			w.Add(attachment("va", "pv", "n1"))
 			shown := w.fails("va")
-			if shown.ErrorCode == nil || *shown.ErrorCode != int32(code) || !strings.Contains(shown.Message, "the driver's words") || len(shown.Message) > maximumMessage { //nolint:gosec // codes are small
+			if shown.ErrorCode == nil || *shown.ErrorCode != int32(code) || !strings.Contains(shown.Message, "the driver's words") || len(shown.Message) > cluster.MaxMessage { //nolint:gosec // codes are small
 				t.Errorf("shown: %+v", shown)
 			}
 			heal.Store(true)

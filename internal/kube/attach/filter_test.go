@@ -9,6 +9,8 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
 func TestWorthALook(t *testing.T) {
@@ -52,10 +54,10 @@ func TestWorthALook(t *testing.T) {
 
 func TestVolumeError_fitsIntoTheStatus(t *testing.T) {
 	for name, text := range map[string]string{
-		"short": "no", "exact": strings.Repeat("x", maximumMessage), "long": strings.Repeat("x", 5000), "long, of several bytes": strings.Repeat("ж", 5000),
+		"short": "no", "exact": strings.Repeat("x", cluster.MaxMessage), "long": strings.Repeat("x", 5000), "long, of several bytes": strings.Repeat("ж", 5000),
 	} {
 		shown := volumeError(errors.New(text), metav1.NewTime(time.Unix(1, 0)))
-		if len(shown.Message) > maximumMessage || !utf8.ValidString(shown.Message) || len(shown.Message) < min(len(text), maximumMessage-4) {
+		if len(shown.Message) > cluster.MaxMessage || !utf8.ValidString(shown.Message) || len(shown.Message) < min(len(text), cluster.MaxMessage-4) {
 			t.Errorf("%s: %d bytes: %q", name, len(shown.Message), shown.Message)
 		}
 	}

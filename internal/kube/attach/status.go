@@ -1,19 +1,17 @@
 package attach
 
 import (
-	"unicode/utf8"
-
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
 // What the API server takes in a VolumeAttachment's status
 // (k8s.io/kubernetes/pkg/apis/storage/validation); it refuses the whole
 // update if there is more.
 const (
-	maximumMessage = 1024      // bytes of an error's message
 	maximumContext = 256 << 10 // bytes of all keys and values of attachmentMetadata
 )
 
@@ -37,24 +35,11 @@ func attachedStatus(va *storagev1.VolumeAttachment, publishContext map[string]st
 // volumeError is how an error stands in a status. The kubelet reads the code:
 // 8 (ResourceExhausted) means that the node is full (KEP-4876).
 func volumeError(err error, now metav1.Time) storagev1.VolumeError {
-	shown := storagev1.VolumeError{Time: now, Message: truncate(err.Error(), maximumMessage)}
+	shown := storagev1.VolumeError{Time: now, Message: cluster.Truncate(err.Error())}
 	if code, ok := client.CodeNumber(err); ok {
 		shown.ErrorCode = &code
 	}
 	return shown
-}
-
-// truncate shortens a text to a number of bytes, without cutting a character.
-func truncate(text string, most int) string {
-	const more = "…"
-	if len(text) <= most {
-		return text
-	}
-	cut := most - len(more)
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + more
 }
 
 func sizeOf(publishContext map[string]string) int {

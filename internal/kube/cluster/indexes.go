@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 
-	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 )
@@ -87,16 +86,6 @@ func VolumeByHandle() Index[*corev1.PersistentVolume] {
 // HandleKey is the value of VolumeByHandle for a driver's volume.
 func HandleKey(driver, handle string) string { return driver + "^" + handle }
 
-// VolumeByClaimUID finds the PersistentVolume that is reserved for a claim.
-func VolumeByClaimUID() Index[*corev1.PersistentVolume] {
-	return Index[*corev1.PersistentVolume]{Name: "claimUID", Values: func(v *corev1.PersistentVolume) []string {
-		if v.Spec.ClaimRef == nil {
-			return nil
-		}
-		return named(string(v.Spec.ClaimRef.UID))
-	}}
-}
-
 // AttachmentByVolume finds VolumeAttachments by the name of their PersistentVolume.
 func AttachmentByVolume() Index[*storagev1.VolumeAttachment] {
 	return Index[*storagev1.VolumeAttachment]{Name: "volume", Values: func(a *storagev1.VolumeAttachment) []string {
@@ -122,13 +111,6 @@ func CSINodeByDriver() Index[*storagev1.CSINode] {
 			drivers = append(drivers, d.Name)
 		}
 		return drivers
-	}}
-}
-
-// ContentBySnapshot finds contents by the "namespace/name" of their snapshot.
-func ContentBySnapshot() Index[*snapshotv1.VolumeSnapshotContent] {
-	return Index[*snapshotv1.VolumeSnapshotContent]{Name: "snapshot", Values: func(c *snapshotv1.VolumeSnapshotContent) []string {
-		return []string{c.Spec.VolumeSnapshotRef.Namespace + "/" + c.Spec.VolumeSnapshotRef.Name}
 	}}
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
 const (
@@ -234,7 +235,7 @@ func (s *Set) startWhenServed(ctx context.Context, version schema.GroupVersion, 
 			s.logger.InfoContext(ctx, "the cluster lacks some kinds; what needs them is off until they are installed",
 				"group", version.String(), "kinds", len(kinds))
 		}
-		if len(kinds) > 0 && !pause(ctx, s.servePoll) {
+		if len(kinds) > 0 && !work.Sleep(ctx, s.servePoll) {
 			return
 		}
 	}
@@ -303,7 +304,7 @@ func (s *Set) WaitServed(ctx context.Context, version schema.GroupVersion, resou
 // resources for ever.
 func (s *Set) wait(ctx context.Context, which func(schema.GroupVersionResource) bool) error {
 	for next := syncPoll; !s.synced(which); next = min(next*5/4, slowestPoll) {
-		if !pause(ctx, next) {
+		if !work.Sleep(ctx, next) {
 			return ctx.Err()
 		}
 	}
@@ -324,16 +325,4 @@ func (s *Set) synced(which func(schema.GroupVersionResource) bool) bool {
 		}
 	}
 	return true
-}
-
-// pause is false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

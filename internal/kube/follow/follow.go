@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
 const (
@@ -95,14 +97,7 @@ func ended(ctx context.Context, what string, last error) error {
 // rest waits d, give or take a quarter: after an outage the nodes of a cluster
 // must not come back all at once.
 func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d*3/4 + rand.N(d/2)) //nolint:gosec // no secret
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return work.Sleep(ctx, d*3/4+rand.N(d/2)) //nolint:gosec // no secret
 }
 
 type follower[T Object, L runtime.Object] struct {

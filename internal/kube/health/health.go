@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
 const (
@@ -78,11 +79,7 @@ func New(env *cluster.Env, o Options) *Controller {
 // Run looks, at once and then at intervals, until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
 	for {
-		timer := time.NewTimer(c.look(ctx))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !work.Sleep(ctx, c.look(ctx)) {
 			return nil
 		}
 	}

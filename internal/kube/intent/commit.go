@@ -10,6 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
 const (
@@ -38,7 +40,7 @@ func (s *Store[T]) Run(ctx context.Context) error {
 			s.options.Logger.Warn("records not written", "driver", s.options.Driver, "error", err)
 			pause = failurePause
 		}
-		sleep(ctx, pause-time.Since(started))
+		work.Sleep(ctx, pause-time.Since(started))
 	}
 }
 
@@ -59,20 +61,7 @@ func (s *Store[T]) await(ctx context.Context) bool {
 		case <-s.urgent:
 		}
 	}
-	sleep(ctx, s.options.Window)
-	return ctx.Err() == nil
-}
-
-func sleep(ctx context.Context, pause time.Duration) {
-	if pause <= 0 {
-		return
-	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	return work.Sleep(ctx, s.options.Window)
 }
 
 // commit writes everything that is pending, each object once.

@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
 // firstPause and longestPause are between two looks at a Node that is not
@@ -48,7 +50,7 @@ func (r Reader) Node(ctx context.Context) (providerID string, labels map[string]
 		if err == nil {
 			return node.Spec.ProviderID, node.Labels, nil
 		}
-		if final(err) || !rest(ctx, pause) {
+		if final(err) || !work.Sleep(ctx, pause) {
 			return "", nil, r.explain(err)
 		}
 	}
@@ -60,17 +62,6 @@ func (r Reader) look(ctx context.Context) (*corev1.Node, error) {
 		return nil, errEmpty
 	}
 	return node, err
-}
-
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // final tells which errors waiting does not heal.

@@ -322,7 +322,7 @@ func TestEvents_areShortEnoughForTheAPI(t *testing.T) {
 	w.Add(newClaim("a"))
 	w.event("Warning ProvisioningFailed ns/a", "ää")
 	for _, event := range w.Events() {
-		if _, message, _ := strings.Cut(event, ": "); len(message) > longestMessage {
+		if _, message, _ := strings.Cut(event, ": "); len(message) > cluster.MaxMessage {
 			t.Errorf("a message of %d bytes", len(message))
 		}
 	}

@@ -2,11 +2,12 @@ package provision
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
 // Reasons of events, as external-provisioner has them.
@@ -23,24 +24,12 @@ const (
 // end before that, and their end is an event anyway: that is one write less.
 const announceAfter = time.Second
 
-// longestMessage is what the API server takes of an event's message, in bytes;
-// a driver's error may be longer.
-const longestMessage = 1024
-
 func (c *Controller) warn(object runtime.Object, reason, format string, arguments ...any) {
-	c.env.Recorder.Event(object, corev1.EventTypeWarning, reason, shorten(fmt.Sprintf(format, arguments...)))
+	c.env.Recorder.Event(object, corev1.EventTypeWarning, reason, cluster.Truncate(fmt.Sprintf(format, arguments...)))
 }
 
 func (c *Controller) tell(object runtime.Object, reason, format string, arguments ...any) {
-	c.env.Recorder.Event(object, corev1.EventTypeNormal, reason, shorten(fmt.Sprintf(format, arguments...)))
-}
-
-func shorten(message string) string {
-	const end = "…"
-	if len(message) <= longestMessage {
-		return message
-	}
-	return strings.ToValidUTF8(message[:longestMessage-len(end)], "") + end
+	c.env.Recorder.Event(object, corev1.EventTypeNormal, reason, cluster.Truncate(fmt.Sprintf(format, arguments...)))
 }
 
 // announce tells of an attempt that takes long; stop when it has ended.

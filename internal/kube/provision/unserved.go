@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/intent"
+	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
 // unservedEvery is how often a node lists the intents that no process completes.
@@ -28,12 +29,8 @@ func (c *Controller) watchUnserved(ctx context.Context) {
 		if err := c.countUnserved(ctx); err != nil {
 			c.log.WarnContext(ctx, "the intents of other nodes are unknown", "error", err)
 		}
-		timer := time.NewTimer(unservedEvery/2 + rand.N(unservedEvery))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !work.Sleep(ctx, unservedEvery/2+rand.N(unservedEvery)) {
 			return
-		case <-timer.C:
 		}
 	}
 }

@@ -46,8 +46,6 @@ type Options struct {
 	// ExtraModifyMetadata adds the names of claim and volume to the mutable
 	// parameters (external-resizer's --extra-modify-metadata).
 	ExtraModifyMetadata bool
-	// ResizeTimeout and ModifyTimeout bound one call; 0 means the process's bound.
-	ResizeTimeout, ModifyTimeout time.Duration
 	// InfeasiblePause replaces lifecycle.InfeasiblePause.
 	InfeasiblePause time.Duration
 }

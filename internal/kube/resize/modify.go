@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
@@ -72,7 +73,7 @@ func (c *Controller) apply(ctx context.Context, s subject, name string, started 
 	secrets, err := c.env.Secret(ctx, claim.ModifySecret(s.volume))
 	if err != nil {
 		err = fmt.Errorf("PersistentVolume %s: the secret for modifying: %w", s.volume.Name, err)
-		c.fail(ctx, s, reasonModifyFailed, brief(err))
+		c.fail(ctx, s, reasonModifyFailed, cluster.Truncate(err.Error()))
 		return 0, err
 	}
 	begun, err := c.begin(ctx, s, func(pvc *corev1.PersistentVolumeClaim) { claim.BeginModify(pvc, name, time.Now()) })
@@ -104,7 +105,7 @@ func (c *Controller) callAndRecord(ctx context.Context, s subject, class *storag
 }
 
 func (c *Controller) callModify(ctx context.Context, request *csi.ControllerModifyVolumeRequest) error {
-	ctx, cancel := c.bounded(ctx, c.options.ModifyTimeout)
+	ctx, cancel := c.env.Call(ctx)
 	defer cancel()
 	return c.env.CSI.ControllerModifyVolume(ctx, request)
 }
@@ -174,9 +175,9 @@ func (c *Controller) modified(ctx context.Context, s subject, class string) erro
 func (c *Controller) modifyFailed(ctx context.Context, s subject, class string, failure error) (time.Duration, error) {
 	then := lifecycle.AfterFailedModify(class, claim.ModifyOf(s.claim).Wanted, failure, time.Now(), c.options.InfeasiblePause)
 	c.memories.change(s.claim.UID, func(m *memory) { m.modify = then.History })
-	c.fail(ctx, s, reasonModifyFailed, brief(failure))
+	c.fail(ctx, s, reasonModifyFailed, cluster.Truncate(failure.Error()))
 	err := c.record(ctx, s, func(pvc *corev1.PersistentVolumeClaim) {
-		claim.FailModify(pvc, then.Outcome, client.CodeName(failure), brief(failure), time.Now())
+		claim.FailModify(pvc, then.Outcome, client.CodeName(failure), cluster.Truncate(failure.Error()), time.Now())
 	})
 	return again(then, failure, err)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
@@ -76,7 +77,7 @@ func (c *Controller) grow(ctx context.Context, s subject, step lifecycle.ExpandS
 	if step.Action == lifecycle.ExpandCall {
 		var err error
 		if request, err = c.expandRequest(ctx, s.volume, step.Target, modes); err != nil {
-			c.fail(ctx, s, reasonResizeFailed, brief(err))
+			c.fail(ctx, s, reasonResizeFailed, cluster.Truncate(err.Error()))
 			return 0, err
 		}
 	}
@@ -92,7 +93,7 @@ func (c *Controller) grow(ctx context.Context, s subject, step lifecycle.ExpandS
 	}
 	if by := c.usedBy(ctx, s); by != "" {
 		err := lifecycle.InUseError(request.GetVolumeId(), by)
-		c.fail(ctx, s, reasonResizeFailed, brief(err))
+		c.fail(ctx, s, reasonResizeFailed, cluster.Truncate(err.Error()))
 		return 0, err
 	}
 	return c.expand(ctx, s, step, request)
@@ -133,17 +134,9 @@ func (c *Controller) expand(ctx context.Context, s subject, step lifecycle.Expan
 }
 
 func (c *Controller) callExpand(ctx context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
-	ctx, cancel := c.bounded(ctx, c.options.ResizeTimeout)
+	ctx, cancel := c.env.Call(ctx)
 	defer cancel()
 	return c.env.CSI.ControllerExpandVolume(ctx, request)
-}
-
-// bounded is a call's context: with a bound of its own, or the process's.
-func (c *Controller) bounded(ctx context.Context, own time.Duration) (context.Context, context.CancelFunc) {
-	if own > 0 {
-		return context.WithTimeout(ctx, own)
-	}
-	return c.env.Call(ctx)
 }
 
 // grown writes a new size down: the volume's first, so that after a death in
@@ -192,9 +185,9 @@ func (c *Controller) writeCapacity(ctx context.Context, s subject, size resource
 func (c *Controller) expandFailed(ctx context.Context, s subject, step lifecycle.ExpandStep, failure error) (time.Duration, error) {
 	then := lifecycle.AfterFailedExpand(step, failure, time.Now(), c.options.InfeasiblePause)
 	c.memories.change(s.claim.UID, func(m *memory) { m.expand = then.History })
-	c.fail(ctx, s, reasonResizeFailed, brief(failure))
+	c.fail(ctx, s, reasonResizeFailed, cluster.Truncate(failure.Error()))
 	err := c.record(ctx, s, func(pvc *corev1.PersistentVolumeClaim) {
-		claim.FailResize(pvc, then.Outcome, brief(failure), time.Now())
+		claim.FailResize(pvc, then.Outcome, cluster.Truncate(failure.Error()), time.Now())
 	})
 	return again(then, failure, err)
 }

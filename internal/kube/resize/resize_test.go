@@ -262,7 +262,8 @@ func TestResize_aDriverThatHangsIsAskedForTheSameAgain(t *testing.T) {
 		close(hung)
 		return ctx.Err()
 	}
-	w.run(Options{ResizeTimeout: 50 * time.Millisecond})
+	w.Env.Timeout = 50 * time.Millisecond
+	w.run()
 	w.change(asking(3))
 	<-hung
 	w.told("VolumeResizeFailed", "DeadlineExceeded")
@@ -390,7 +391,7 @@ func TestResize_aLongAnswerIsCut(t *testing.T) {
 	w.run()
 	w.change(asking(3))
 	w.saying(corev1.PersistentVolumeClaimControllerResizeError, "…")
-	if text := condition(w.claim(), corev1.PersistentVolumeClaimControllerResizeError).Message; len(text) > maximumText || strings.ContainsRune(text, '\uFFFD') {
+	if text := condition(w.claim(), corev1.PersistentVolumeClaimControllerResizeError).Message; len(text) > cluster.MaxMessage || strings.ContainsRune(text, '\uFFFD') {
 		t.Errorf("%d bytes: %q", len(text), text[len(text)-10:])
 	}
 }

@@ -22,10 +22,6 @@ var (
 	errGone = errors.New("the claim is gone")
 )
 
-// maximumText bounds what a driver can put into an object: that of an event's
-// message (core/v1 validation).
-const maximumText = 1024
-
 // begin writes what is about to be done. It fails with errChanged when the
 // claim is another than the one the decision was made from.
 func (c *Controller) begin(ctx context.Context, s subject, write func(*corev1.PersistentVolumeClaim)) (subject, error) {
@@ -152,20 +148,6 @@ func (c *Controller) patchVolume(ctx context.Context, volume *corev1.PersistentV
 	}
 	c.volumes.Wrote(written)
 	return nil
-}
-
-// brief is an error for an object.
-func brief(err error) string {
-	text := err.Error()
-	if len(text) <= maximumText {
-		return text
-	}
-	const ellipsis = "…"
-	end := maximumText - len(ellipsis)
-	for end > 0 && text[end]&0xC0 == 0x80 { // not within a character
-		end--
-	}
-	return text[:end] + ellipsis
 }
 
 // unless is nil for the error that needs nothing done.
