@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,6 +103,10 @@ func (e *Engine) at(ctx context.Context, volumeID, path string, publishContext m
 	disks, err := e.host.Disks.List(ctx)
 	if err != nil {
 		return s, fmt.Errorf("list the disks: %w", err)
+	}
+	numberless := slices.IndexFunc(disks, func(d api.Disk) bool { return d.Number == api.UnknownNumber })
+	if numberless >= 0 && !slices.ContainsFunc(disks, func(d api.Disk) bool { return d.Number == number }) {
+		return s, fmt.Errorf("%w: disk %d, which is at %s, is not listed: %w", backend.ErrUnavailable, number, path, unread(disks[numberless]))
 	}
 	for _, disk := range disks {
 		if disk.Number != number {

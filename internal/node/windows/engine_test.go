@@ -334,6 +334,26 @@ func (w *world) fakeUnmount(path string) error {
 	return fakeVolumes{w.fake}.Unmount(w.t.Context(), w.tree[path].volume, path)
 }
 
+// A disk whose number is not known is not a disk that is gone: the volume stays
+// staged at its other path, and online.
+func TestUnstage_keepsTheDiskOnlineAfterItsNumberWasContested(t *testing.T) {
+	w := newWorld(t)
+	disk := w.add(volA, gibibyte)
+	w.must(w.stage(volA, stagingA))
+	w.must(w.stage(volA, stagingB))
+	disk.contested = true
+	w.wants(w.engine.Unstage(t.Context(), volA, stagingB), backend.ErrUnavailable)
+	disk.contested = false
+	w.must(w.engine.Unstage(t.Context(), volA, stagingB))
+	if !disk.Online {
+		t.Error("the disk was taken offline while the volume is staged at another path")
+	}
+	w.must(w.engine.Unstage(t.Context(), volA, stagingA))
+	if disk.Online {
+		t.Error("the disk stayed online")
+	}
+}
+
 func TestUnstage_removesTheFolderOfADiskThatIsGone(t *testing.T) {
 	w := newWorld(t)
 	disk := w.add(volA, mebibyte)

@@ -32,6 +32,8 @@ type fakeDisk struct {
 	fsSize  int64
 	known   int64 // size that Windows knows until it looks again
 	formats int
+	// contested: another disk answered its number too, so that the list has neither's.
+	contested bool
 }
 
 // entry is a directory, a link or a mounted folder.
@@ -79,6 +81,9 @@ func (f *fake) List(context.Context) ([]api.Disk, error) {
 	for _, d := range f.disks {
 		one := d.Disk
 		one.Size = d.known
+		if d.contested {
+			one.Number, one.Problem = api.UnknownNumber, fmt.Errorf("%w: its number is contested", backend.ErrUnavailable)
+		}
 		list = append(list, one)
 	}
 	slices.SortFunc(list, func(a, b api.Disk) int { return int(a.Number) - int(b.Number) })
