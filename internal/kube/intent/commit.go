@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -73,6 +74,7 @@ func (s *Store[T]) commit(ctx context.Context) error {
 		mu      sync.Mutex
 		failed  []error
 	)
+	s.refresh(ctx)
 	for target, changes := range s.plan() {
 		writing.Go(func() {
 			if err := s.write(ctx, target, changes); err != nil {
@@ -87,7 +89,24 @@ func (s *Store[T]) commit(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// plan takes what is pending and says where it goes: to the object that has the
+// refresh reads the objects again to which a write ended unknown: a copy of an
+// intent that it left there must not outlive a change of the intent. What cannot be
+// read now is read before the next write.
+func (s *Store[T]) refresh(ctx context.Context) {
+	s.mu.Lock()
+	shards := slices.Clone(s.shards)
+	s.mu.Unlock()
+	for _, one := range shards {
+		if !one.stale {
+			continue
+		}
+		if err := s.reread(ctx, one, nil); err != nil {
+			s.options.Logger.Warn("a ConfigMap of intents cannot be read", "configmap", one.name, "error", err)
+		}
+	}
+}
+
+// plan takes what is pending and says where it goes: to all objects that have the
 // key already, else to the first with room.
 func (s *Store[T]) plan() map[*shard]map[string]*change {
 	s.mu.Lock()
@@ -104,9 +123,8 @@ func (s *Store[T]) plan() map[*shard]map[string]*change {
 			target := s.room(size, added)
 			added[target] += size
 			targets = []*shard{target}
-		case c.text != "":
-			targets = targets[:1]
 		}
+		c.unwritten = len(targets)
 		for _, target := range targets {
 			if planned[target] == nil {
 				planned[target] = map[string]*change{}
@@ -197,6 +215,9 @@ func (s *Store[T]) store(ctx context.Context, target *shard, changes map[string]
 	defer s.mu.Unlock()
 	target.object = next
 	for key, c := range changes {
+		if c.unwritten--; c.unwritten > 0 {
+			continue
+		}
 		// What was asked for meanwhile counts, and is written next.
 		if later := s.pending[key]; later == nil || later.text != "" {
 			c.commit()

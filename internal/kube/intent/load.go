@@ -28,7 +28,8 @@ func (s *Store[T]) Load(ctx context.Context) error {
 	clear(s.records)
 	for _, one := range shards {
 		for key := range one.object.Data {
-			if record, fine := s.decode(one, key); fine {
+			record, fine := s.decode(one, key)
+			if earlier, found := s.records[key]; fine && !(found && s.supersedes(earlier, record)) {
 				s.records[key] = record
 			}
 		}
@@ -123,29 +124,41 @@ func (s *Store[T]) sign(ctx context.Context, object *corev1.ConfigMap) (*corev1.
 // removed it.
 func (s *Store[T]) Reread(ctx context.Context, key string) (T, bool, error) {
 	s.mu.Lock()
-	var object *corev1.ConfigMap
-	if targets := s.holders(key); len(targets) > 0 {
-		object = targets[0].object
+	var names []string
+	for _, target := range s.holders(key) {
+		names = append(names, target.name)
 	}
 	s.mu.Unlock()
 	record, found := s.Get(key)
-	if object == nil {
+	if len(names) == 0 {
 		return record, found, nil
 	}
-	live, err := s.options.ConfigMaps.Get(ctx, object.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		live, err = &corev1.ConfigMap{}, nil
+	var current T
+	stored := false
+	for _, name := range names {
+		live, err := s.options.ConfigMaps.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return record, found, fmt.Errorf("read the records of driver %s: %w", s.options.Driver, err)
+		}
+		text, there := live.Data[key]
+		if !there {
+			continue
+		}
+		var copied T
+		if err := json.Unmarshal([]byte(text), &copied); err != nil {
+			return record, found, fmt.Errorf("entry %s of ConfigMap %s of intents is damaged: %w", key, name, err)
+		}
+		if !stored || !s.supersedes(current, copied) {
+			current = copied
+		}
+		stored = true
 	}
-	if err != nil {
-		return record, found, fmt.Errorf("read the records of driver %s: %w", s.options.Driver, err)
-	}
-	if text, there := live.Data[key]; there {
+	if stored {
 		if !found {
 			return record, false, nil
-		}
-		var current T
-		if err := json.Unmarshal([]byte(text), &current); err != nil {
-			return record, true, fmt.Errorf("entry %s of ConfigMap %s of intents is damaged: %w", key, object.Name, err)
 		}
 		return current, true, nil
 	}

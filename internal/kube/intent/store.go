@@ -80,7 +80,9 @@ type Options struct {
 type Store[T any] struct {
 	options Options
 	nodeOf  func(T) string // the node that an intent of a central process is for
-	writer  string         // this process's mark on the objects that it takes over
+	// supersedes reports which of two copies of an intent counts.
+	supersedes func(a, b T) bool
+	writer     string // this process's mark on the objects that it takes over
 
 	mu      sync.Mutex
 	records map[string]T       // what is durable and not removed
@@ -95,14 +97,19 @@ type change struct {
 	text   string // the record; "" to remove it
 	commit func() // makes the new state visible; called with the lock held
 	done   chan error
+	// unwritten is how many objects still lack the change: more than one if an earlier
+	// write ended unknown. Only when none does is the change durable.
+	unwritten int
 	// after says that the change takes the place of a removal that was not
 	// written: if it fails, that is due again.
 	after bool
 }
 
 // New makes an empty Store. nodeOf returns the node that completes an intent which a
-// central process has left, "" for none; a nil nodeOf is one that returns "".
-func New[T any](o Options, nodeOf func(T) string) *Store[T] {
+// central process has left, "" for none; a nil nodeOf is one that returns "". After a
+// write of unknown outcome two objects may have the same key: supersedes reports that
+// copy a counts and not b. It may be nil.
+func New[T any](o Options, nodeOf func(T) string, supersedes func(a, b T) bool) *Store[T] {
 	setDefault(&o.Window, DefaultWindow)
 	setDefault(&o.Spacing, DefaultSpacing)
 	setDefault(&o.FlushAfter, DefaultFlushAfter)
@@ -116,8 +123,11 @@ func New[T any](o Options, nodeOf func(T) string) *Store[T] {
 	if nodeOf == nil {
 		nodeOf = func(T) string { return "" }
 	}
+	if supersedes == nil {
+		supersedes = func(T, T) bool { return false }
+	}
 	return &Store[T]{
-		options: o, nodeOf: nodeOf, writer: string(uuid.NewUUID()), records: map[string]T{}, pending: map[string]*change{},
+		options: o, nodeOf: nodeOf, supersedes: supersedes, writer: string(uuid.NewUUID()), records: map[string]T{}, pending: map[string]*change{},
 		due: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
 	}
 }
@@ -223,7 +233,7 @@ func (c *change) finish(err error) {
 	}
 	select {
 	case c.done <- err:
-	default: // a removal from two objects is finished twice
+	default: // writes to two objects can fail
 	}
 }
 

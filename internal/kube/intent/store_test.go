@@ -182,7 +182,7 @@ func open(t *testing.T, s *server, change ...func(*Options)) *Store[note] {
 	for _, c := range change {
 		c(&options)
 	}
-	store := New(options, func(n note) string { return n.Text })
+	store := New(options, func(n note) string { return n.Text }, func(a, b note) bool { return a.Text == "saved" && b.Text != "saved" })
 	if err := store.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -410,7 +410,7 @@ func TestLoad_leavesADamagedRecordAlone(t *testing.T) {
 
 func TestRun_writesRemovalsBeforeItEnds(t *testing.T) {
 	api := newServer()
-	store := New[note](Options{ConfigMaps: api, Driver: "d", FlushAfter: time.Hour}, nil)
+	store := New[note](Options{ConfigMaps: api, Driver: "d", FlushAfter: time.Hour}, nil, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = store.Run(ctx) }()
@@ -427,7 +427,7 @@ func TestRun_writesRemovalsBeforeItEnds(t *testing.T) {
 // with a removal on its way; the next one has begun to act on the record.
 func TestLoad_outrunsAWriteOfTheProcessBefore(t *testing.T) {
 	api := newServer()
-	first := New[note](Options{ConfigMaps: api, Driver: "d.example", Window: time.Millisecond, Spacing: time.Millisecond, FlushAfter: time.Millisecond}, nil)
+	first := New[note](Options{ConfigMaps: api, Driver: "d.example", Window: time.Millisecond, Spacing: time.Millisecond, FlushAfter: time.Millisecond}, nil, nil)
 	ctx, die := context.WithCancelCause(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = first.Run(ctx) }()
@@ -454,7 +454,7 @@ func TestLoad_outrunsAWriteOfTheProcessBefore(t *testing.T) {
 
 func TestRun_writesNothingMoreWhenAnotherProcessActs(t *testing.T) {
 	api := newServer()
-	store := New[note](Options{ConfigMaps: api, Driver: "d", FlushAfter: time.Hour}, nil)
+	store := New[note](Options{ConfigMaps: api, Driver: "d", FlushAfter: time.Hour}, nil, nil)
 	ctx, lose := context.WithCancelCause(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = store.Run(ctx) }()
@@ -473,7 +473,7 @@ func TestLoad_saysWhenTheRecordsCannotBeTakenOver(t *testing.T) {
 	api.mu.Lock()
 	api.fail = func(string) error { return errors.New("the API server is away") }
 	api.mu.Unlock()
-	if err := New[note](Options{ConfigMaps: api, Driver: "d.example"}, nil).Load(t.Context()); err == nil || !strings.Contains(err.Error(), "is away") {
+	if err := New[note](Options{ConfigMaps: api, Driver: "d.example"}, nil, nil).Load(t.Context()); err == nil || !strings.Contains(err.Error(), "is away") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -152,7 +152,7 @@ func TestLoad_worksWithoutTheRightToForeignObjects(t *testing.T) {
 		t.Errorf("unserved: %v, %v", keys, err)
 	}
 	api.refuse = func(name string) error { return apierrors.NewForbidden(configMaps, name, errors.New("no right")) }
-	if err := New[note](own.options, nil).Load(t.Context()); err == nil {
+	if err := New[note](own.options, nil, nil).Load(t.Context()); err == nil {
 		t.Error("a store that may not write its own objects is loaded")
 	}
 }

@@ -1,0 +1,115 @@
+package intent
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// duplicate copies the one object of a server under another number.
+func duplicate(s *server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, object := range s.objects {
+		second := object.DeepCopy()
+		second.Name = strings.TrimSuffix(name, "0") + "1"
+		s.stamp(second)
+		return
+	}
+}
+
+// texts are the values of a key in all objects.
+func (s *server) texts(key string) (texts []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, object := range s.objects {
+		if text, found := object.Data[key]; found {
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}
+
+// TestPut_writesEveryCopy: a write of unknown outcome has left an intent in two
+// objects. The next process may read either.
+func TestPut_writesEveryCopy(t *testing.T) {
+	api := newServer()
+	put(t, open(t, api), "a", "1")
+	duplicate(api)
+	store := open(t, api)
+	put(t, store, "a", "2")
+	if got := api.texts("a"); len(got) != 2 || got[0] != `{"Text":"2"}` || got[1] != got[0] {
+		t.Errorf("copies %v", got)
+	}
+	if err := store.RemoveNow(t.Context(), "a"); err != nil || len(api.keys()) > 0 {
+		t.Errorf("%v; left %v", err, api.keys())
+	}
+}
+
+// TestPut_failsIfACopyIsNotWritten: the earlier copy would count after a restart.
+func TestPut_failsIfACopyIsNotWritten(t *testing.T) {
+	api := newServer()
+	put(t, open(t, api), "a", "1")
+	duplicate(api)
+	store := open(t, api)
+	api.mu.Lock()
+	api.refuse = func(name string) error {
+		if strings.HasSuffix(name, "1") {
+			return errors.New("no leader")
+		}
+		return nil
+	}
+	api.mu.Unlock()
+	err := store.Put(t.Context(), "a", note{"2"})
+	if got, _ := store.Get("a"); err == nil || got.Text != "1" {
+		t.Errorf("%v; the store has %v", err, got)
+	}
+}
+
+// TestLoad_ofTwoCopies: one was written later than the other; their order says nothing.
+func TestLoad_ofTwoCopies(t *testing.T) {
+	for _, number := range []string{"0", "1"} {
+		api := newServer()
+		put(t, open(t, api), "a", "1")
+		duplicate(api)
+		api.mu.Lock()
+		for name, object := range api.objects {
+			if strings.HasSuffix(name, number) {
+				object.Data["a"] = `{"Text":"saved"}`
+			}
+		}
+		api.mu.Unlock()
+		store := open(t, api)
+		loaded, _ := store.Get("a")
+		reread, found, err := store.Reread(t.Context(), "a")
+		if loaded.Text != "saved" || reread.Text != "saved" || !found || err != nil {
+			t.Errorf("object %s has the later copy: loaded %v, reread %v, %v, %v", number, loaded, reread, found, err)
+		}
+	}
+}
+
+// TestRemove_afterAWriteOfUnknownOutcome: the object has the intent although the
+// write failed.
+func TestRemove_afterAWriteOfUnknownOutcome(t *testing.T) {
+	api := newServer()
+	store := open(t, api)
+	var failing atomic.Bool
+	failing.Store(true)
+	api.mu.Lock()
+	api.lose = true
+	api.fail = func(string) error {
+		if failing.Load() {
+			return errors.New("the connection broke")
+		}
+		return nil
+	}
+	api.mu.Unlock()
+	if err := store.Put(t.Context(), "a", note{"1"}); err == nil || len(api.keys()) != 1 {
+		t.Fatalf("%v; stored %v", err, api.keys())
+	}
+	failing.Store(false)
+	if err := store.RemoveNow(t.Context(), "a"); err != nil || len(api.keys()) > 0 {
+		t.Errorf("%v; left %v", err, api.keys())
+	}
+}
