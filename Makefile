@@ -54,7 +54,7 @@ test: test-packages size bin/ec2emu
 	$(ROOT) $(GO) test -p $(TEST_JOBS) -timeout 30m -exec $(CURDIR)/test/isolated ./...
 
 # What `make test` proves, and the whole of two sweeps of the local backend on
-# ext4 too; `make test` runs there only the operations that copy. Then 5,000
+# ext4 too; `make test` runs there the operations that copy data. Then 5,000
 # volumes of the ebs backend under EC2's throttling; `make test` takes 1,000.
 .PHONY: test-all
 test-all: test

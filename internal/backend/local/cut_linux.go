@@ -160,12 +160,18 @@ func (p *Pool) freeze(cuts []cutting) (thaw func() error, err error) {
 	return f.thaw, nil
 }
 
-// thawUsers ends a freeze that a crash may have left.
-func thawUsers(ctx context.Context, data *os.File) error {
+// thawUsers ends a freeze that a crash may have left. ErrUnavailable while a loop
+// device has the volume's file and no mount of it can be opened: a filesystem that
+// was unmounted while it was frozen keeps its device, and its next mount is frozen.
+func thawUsers(ctx context.Context, id string, data *os.File) error {
 	found, err := findUsers(ctx, data)
 	defer found.close()
 	for _, dir := range found.mounts {
 		err = errors.Join(err, fs.Thaw(dir))
+	}
+	if err == nil && len(found.mounts) < len(found.loops) {
+		return fmt.Errorf("%w: volume %s may be frozen, %s has its file and no mount of it can be opened; if it does not detach by itself, mount it or unmount what covers its mount point; the driver retries to thaw it",
+			backend.ErrUnavailable, id, found.loops[0].Path)
 	}
 	return err
 }

@@ -28,7 +28,8 @@ type frozenMount struct {
 }
 
 // add freezes one more, after it recorded that. A filesystem that an administrator
-// froze, to take a snapshot of what was prepared, is fine and stays frozen.
+// froze, to take a snapshot of what was prepared, is fine and stays frozen, unless
+// the process ends before it removed the record again: see freezerecord_linux.go.
 func (f *frozen) add(volume string, dir *os.File) error {
 	if err := f.endEarlier(volume, dir); err != nil {
 		return err
@@ -38,22 +39,24 @@ func (f *frozen) add(volume string, dir *os.File) error {
 	}
 	// Freezing writes out what is dirty and may take long: not under the lock,
 	// which expire needs to thaw the others.
-	if err := fs.Freeze(dir); err != nil {
-		f.mu.Lock()
+	err := f.pool.points.Hit("local/freeze/recorded")
+	if err == nil {
+		err = fs.Freeze(dir)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
 		forgotten := f.forgetUnused(volume)
-		f.mu.Unlock()
 		if errors.Is(err, backend.ErrBusy) {
 			return forgotten
 		}
 		return errors.Join(err, forgotten)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.mounts = append(f.mounts, frozenMount{dir, volume})
 	if f.expired {
 		return errors.Join(f.late(), f.thawAll())
 	}
-	return nil
+	return f.pool.points.Hit("local/freeze/frozen")
 }
 
 // endEarlier thaws what an earlier call froze and could not thaw. Otherwise it would
@@ -111,6 +114,9 @@ func (f *frozen) thawAll() error {
 		thawed = append(thawed, m.volume)
 		return true
 	})
+	if len(thawed) > 0 {
+		failed = append(failed, f.pool.points.Hit("local/freeze/thawed"))
+	}
 	for _, volume := range thawed {
 		failed = append(failed, f.forgetUnused(volume))
 	}

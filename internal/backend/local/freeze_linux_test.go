@@ -63,11 +63,7 @@ func TestOpen_thawsOnlyWhatTheDriverFroze(t *testing.T) {
 			pool := open(t, Options{Pool: dir})
 			volume := create(t, pool, spec("one", 64*mebibyte))
 			mounted := mountDevice(t, pool, volume.ID, fs.Ext4)
-			entry := snapshotPath(idOf(snapshotPrefix, "half"))
-			must(t, pool.root.Mkdir(entry, directoryMode))
-			must(t, pool.writeRecord(entry, snapshotFile, snapshotRecord{
-				header: newHeader(filepath.Base(entry)), Name: "half", SourceID: volume.ID, Size: volume.Size, SectorSize: 512,
-			}))
+			halfSnapshot(t, pool, volume)
 			shut(t, pool)
 			record := filepath.Join(dir, volumePath(volume.ID), freezeFile)
 			if c.record != "" {
@@ -87,6 +83,55 @@ func TestOpen_thawsOnlyWhatTheDriverFroze(t *testing.T) {
 			}
 			if _, err := os.Stat(record); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the record of the freeze: %v; want none", err)
+			}
+		})
+	}
+}
+
+// halfSnapshot leaves what a crash during a snapshot of the volume leaves.
+func halfSnapshot(t *testing.T, pool *Pool, volume backend.Volume) {
+	t.Helper()
+	entry := snapshotPath(idOf(snapshotPrefix, "half"))
+	must(t, pool.root.Mkdir(entry, directoryMode))
+	must(t, pool.writeRecord(entry, snapshotFile, snapshotRecord{
+		header: newHeader(filepath.Base(entry)), Name: "half", SourceID: volume.ID, Size: volume.Size, SectorSize: 512,
+	}))
+}
+
+// A filesystem stays frozen when it is unmounted, and its next mount is frozen.
+func TestOpen_thawsALaterMountOfWhatTheDriverFroze(t *testing.T) {
+	for name, c := range map[string]struct {
+		hide, show func(device, dir string) error
+	}{
+		"covered": {
+			func(_, dir string) error { return unix.Mount("cover", dir, "tmpfs", 0, "size=64k") },
+			func(_, dir string) error { return unix.Unmount(dir, 0) },
+		},
+		"unmounted": {
+			func(_, dir string) error { return unix.Unmount(dir, 0) },
+			func(device, dir string) error { return unix.Mount(device, dir, fs.Ext4, 0, "") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := disk(t, "xfs", 400*mebibyte)
+			pool := open(t, Options{Pool: dir})
+			volume := create(t, pool, spec("one", 64*mebibyte))
+			mounted := mountDevice(t, pool, volume.ID, fs.Ext4)
+			devices, err := pool.Devices(t.Context(), volume.ID)
+			must(t, err)
+			halfSnapshot(t, pool, volume)
+			must(t, pool.recordFreeze(volume.ID))
+			freezeMount(t, mounted)
+			shut(t, pool)
+			must(t, c.hide(devices[0].Path, mounted))
+			pool = open(t, Options{Pool: dir})
+			must(t, c.show(devices[0].Path, mounted))
+			must(t, pool.resolveAll(t.Context()))
+			if isFrozen(t, mounted) {
+				t.Error("the filesystem is frozen and has no record")
+			}
+			if froze, err := pool.froze(volume.ID); froze || err != nil {
+				t.Errorf("the record of the freeze: %t, %v; want none", froze, err)
 			}
 		})
 	}

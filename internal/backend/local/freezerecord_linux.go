@@ -19,6 +19,12 @@ import (
 // thaws what is recorded and nothing else: the kernel does not say who froze a
 // filesystem, and an administrator may have.
 //
+// FIFREEZE is the only question whether a filesystem is frozen, and it freezes. Hence
+// a process that is killed between the record and the answer of FIFREEZE, or between
+// the thaw and the removal of the record, leaves the record of a freeze that may be an
+// administrator's. It is thawed: a copy that the administrator takes may then not be
+// of one instant, whereas a freeze that no process ends blocks the workload for ever.
+//
 // Nothing is synced. A freeze ends with the kernel, so that its record only has to
 // outlive the process; after a power loss it may be there, empty or gone, and its
 // boot is over.
@@ -103,7 +109,7 @@ func (p *Pool) thawSource(ctx context.Context, id string) error {
 	}
 	data, err := p.openData(volumePath(id), os.O_RDONLY)
 	if err == nil {
-		err = errors.Join(thawUsers(ctx, data), data.Close())
+		err = errors.Join(thawUsers(ctx, id, data), data.Close())
 	}
 	if err != nil && !errors.Is(err, backend.ErrDataLoss) {
 		return err
