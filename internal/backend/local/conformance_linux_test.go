@@ -15,7 +15,6 @@ func TestConformance(t *testing.T) {
 		"ext4":  func(t testing.TB) string { return disk(t, "ext4", 2*gibibyte) },
 		"xfs":   func(t testing.TB) string { return disk(t, "xfs", 2*gibibyte) },
 		"btrfs": func(t testing.TB) string { return disk(t, "btrfs", 2*gibibyte) },
-		"plain": poolDir,
 	} {
 		for _, provisioning := range []string{thin, thick} {
 			t.Run(name+" "+provisioning, func(t *testing.T) {

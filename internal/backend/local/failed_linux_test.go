@@ -171,7 +171,7 @@ func TestUnreadableRecord_keepsNothingElseFromWorking(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := poolDir(t)
+			dir := disk(t, "ext4", 400*mebibyte)
 			pool := open(t, Options{Pool: dir})
 			volume := create(t, pool, spec("one", 8*mebibyte))
 			must(t, openDevice(t, pool, backend.DeviceRequest{VolumeID: volume.ID, Keep: true}).Release())

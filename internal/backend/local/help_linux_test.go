@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
-// poolDir is a directory for a pool on the machine's own filesystem.
+// poolDir is a directory for a pool on the machine's own filesystem, which may be
+// nearly full: tests of health and of room take a disk.
 func poolDir(t testing.TB) string {
 	t.Helper()
 	return nodetest.Dir(t)

@@ -68,7 +68,7 @@ func TestDelete_succeedsOnlyWhenItIsDurable(t *testing.T) {
 }
 
 func TestTrash_thatCannotBeRemovedIsReportedAndRetried(t *testing.T) {
-	dir := poolDir(t)
+	dir := disk(t, "ext4", 400*mebibyte)
 	pool := open(t, Options{Pool: dir})
 	volume := create(t, pool, thickSpec("one", 8*mebibyte))
 	path := filepath.Join(dir, volumesDir, volume.ID, dataFile)
