@@ -47,8 +47,9 @@ func (f Fate) String() string { return [...]string{"save", "retain", "delete", "
 // AfterCreate decides what becomes of a volume. A volume that a PersistentVolume
 // names is never deleted here, whatever the object is called and whoever claims
 // it: administrators rebind and rename PersistentVolumes, and shortened names of
-// two claims may be equal. Such a volume is deleted by reclaim alone. Nor is a volume whose PersistentVolume may have existed
-// and is gone: its policy may have been changed to Retain before that.
+// two claims may be equal. Such a volume is deleted by reclaim alone. A volume
+// whose PersistentVolume may have existed and is gone is not deleted either: its
+// policy may have been changed to Retain before.
 func AfterCreate(a Answer) Fate {
 	switch {
 	case a.Holder.Name != "" && (a.Holder.Elsewhere || a.Desired && a.Claimed):

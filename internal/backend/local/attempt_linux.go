@@ -18,13 +18,16 @@ type attempt struct {
 	done   chan struct{}
 }
 
-// begin starts an attempt, unless one runs or the attempts are closed, and returns
-// the channel of its result.
-func (a *attempts) begin(ctx context.Context, try func(context.Context) error) (result <-chan error, begun bool) {
+// begin starts an attempt and returns the channel of its result; errBeingOpened
+// while another one runs, errClosed after close.
+func (a *attempts) begin(ctx context.Context, try func(context.Context) error) (<-chan error, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.running != nil || a.closed {
-		return nil, false
+	switch {
+	case a.closed:
+		return nil, errClosed
+	case a.running != nil:
+		return nil, errBeingOpened
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	now := &attempt{cancel: cancel, done: make(chan struct{})}
@@ -39,7 +42,7 @@ func (a *attempts) begin(ctx context.Context, try func(context.Context) error) (
 		close(now.done)
 		answer <- err
 	}()
-	return answer, true
+	return answer, nil
 }
 
 // wait returns when no attempt runs.

@@ -41,9 +41,9 @@ func (p *Pool) ready(ctx context.Context) error {
 	if p.phase.recovered.Load() {
 		return nil
 	}
-	answer, begun := p.phase.attempts.begin(ctx, p.advance)
-	if !begun {
-		return fmt.Errorf("%w (pool %s)", errBeingOpened, p.options.Pool)
+	answer, err := p.phase.attempts.begin(ctx, p.advance)
+	if err != nil {
+		return fmt.Errorf("%w (pool %s)", err, p.options.Pool)
 	}
 	select {
 	case err := <-answer:
@@ -53,7 +53,10 @@ func (p *Pool) ready(ctx context.Context) error {
 	}
 }
 
-var errBeingOpened = fmt.Errorf("%w: the pool is being opened again; repeat the call later", backend.ErrUnavailable)
+var (
+	errBeingOpened = fmt.Errorf("%w: the pool is being opened again; repeat the call later", backend.ErrUnavailable)
+	errClosed      = fmt.Errorf("%w: the driver is ending and has closed the pool", backend.ErrUnavailable)
+)
 
 // advance opens the pool if it failed, and recovers it if that was not possible.
 func (p *Pool) advance(ctx context.Context) error {

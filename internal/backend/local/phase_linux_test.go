@@ -21,6 +21,14 @@ func TestReady_noCallWaitsForAPoolThatIsBeingOpened(t *testing.T) {
 	create(t, pool, spec("one", mebibyte))
 }
 
+func TestReady_ofAClosedPoolSaysThatItIsClosed(t *testing.T) {
+	pool := failAndRepair(t, open(t, Options{Pool: poolDir(t)}))
+	shut(t, pool)
+	if err := pool.ready(t.Context()); !errors.Is(err, errClosed) {
+		t.Errorf("got %v; want %v", err, errClosed)
+	}
+}
+
 // tester is a test or a run of a model.
 type tester interface {
 	Helper()

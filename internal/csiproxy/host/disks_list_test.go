@@ -65,7 +65,7 @@ func TestList_givesABadDiskItsProblem(t *testing.T) {
 }
 
 // The number that a disk had when it last answered may be another disk's by now.
-// A list that takes the two for one hides a disk that may be anybody's volume.
+// A list that takes the two for one hides a disk that may have the volume a caller looks for.
 func TestList_keepsAnUnreadableDiskWhoseOldNumberIsAnothers(t *testing.T) {
 	r := newRig(t, windows.Options{})
 	first := r.machine.MustAddDisk(windows.DiskSpec{Serial: "first", Size: gibi})
