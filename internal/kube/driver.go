@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
 	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/rights"
@@ -36,7 +35,7 @@ type facts struct {
 func meet(ctx context.Context, client *csiclient.Client, node string, log *slog.Logger) (facts, error) {
 	for told := false; ; told = true {
 		found, err := ask(ctx, client, node)
-		if err == nil || ctx.Err() != nil || !waits(err) {
+		if err == nil || ctx.Err() != nil || !csiclient.IsNotReady(err) {
 			return found, err
 		}
 		if !told {
@@ -46,17 +45,6 @@ func meet(ctx context.Context, client *csiclient.Client, node string, log *slog.
 			return facts{}, ctx.Err()
 		}
 	}
-}
-
-// waits tells the errors of a driver that is not there yet, or that says so of
-// itself (CSI spec 1.13, Probe: FAILED_PRECONDITION is "not healthy").
-func waits(err error) bool {
-	for _, kind := range []error{backend.ErrUnavailable, context.DeadlineExceeded, backend.ErrBusy, backend.ErrPrecondition} {
-		if errors.Is(err, kind) {
-			return true
-		}
-	}
-	return false
 }
 
 func ask(ctx context.Context, client *csiclient.Client, node string) (f facts, err error) {
@@ -81,7 +69,7 @@ func ask(ctx context.Context, client *csiclient.Client, node string) (f facts, e
 	}
 	if able, err := client.NodeCapabilities(ctx); err == nil {
 		f.nodeExpand = able.Expand
-	} else if !errors.Is(err, backend.ErrUnsupported) {
+	} else if !csiclient.Lacks(err) {
 		return f, fmt.Errorf("ask what the driver's node service can do: %w", err)
 	}
 	if node != "" {
@@ -128,7 +116,7 @@ func watchDriver(ctx context.Context, env *cluster.Env, met facts, reconnected <
 			return fmt.Errorf("%w: it is still %q, but it can do other things than before", errChanged, met.name)
 		}
 		env.Logger.InfoContext(ctx, "the driver is back", "driver", met.name)
-		env.Hurry(waits)
+		env.Hurry(csiclient.IsNotReady)
 	}
 }
 

@@ -115,6 +115,9 @@ func AfterFailedNodeExpand(failure error) NodeFailure {
 	}
 }
 
+// Describe returns what an error means for a call, in a word for people.
+func Describe(call claim.Call, failure error) string { return claim.Classify(call, failure).String() }
+
 // MayRun reports whether the operation of a failed call may still run or have had
 // its effect, so that the same call is repeated.
 func MayRun(call claim.Call, failure error) bool {

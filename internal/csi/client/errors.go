@@ -120,6 +120,19 @@ func CodeName(err error) string {
 	return codes.Unknown.String()
 }
 
+// IsNotReady reports whether a call failed because the driver is not there yet, or
+// says so of itself (CSI spec 1.13, Probe: FAILED_PRECONDITION is "not healthy").
+func IsNotReady(err error) bool {
+	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, backend.ErrBusy) || errors.Is(err, backend.ErrPrecondition)
+}
+
+// IsInterrupted reports whether a call ended with its connection, so that another
+// instance of the driver may be asked the same.
+func IsInterrupted(err error) bool {
+	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, context.Canceled)
+}
+
 // Lacks reports whether a call failed because the driver does not serve it.
 func Lacks(err error) bool { return errors.Is(err, backend.ErrUnsupported) }
 

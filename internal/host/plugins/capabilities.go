@@ -2,11 +2,9 @@ package plugins
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
 	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
@@ -19,14 +17,14 @@ func capabilitiesOf(ctx context.Context, client *csiclient.Client) ([]string, er
 		return nil, err
 	}
 	controller, err := client.ControllerCapabilities(ctx)
-	if err != nil && !errors.Is(err, backend.ErrUnsupported) {
+	if err != nil && !csiclient.Lacks(err) {
 		return nil, err
 	}
-	if errors.Is(err, backend.ErrUnsupported) {
+	if csiclient.Lacks(err) {
 		plugin.Controller = false // on this instance
 	}
 	groups, err := client.GroupCapabilities(ctx)
-	if err != nil && !errors.Is(err, backend.ErrUnsupported) {
+	if err != nil && !csiclient.Lacks(err) {
 		return nil, err
 	}
 	node, err := client.NodeCapabilities(ctx)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
 	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
@@ -98,7 +97,7 @@ func (m *Manager) ask(ctx context.Context, name string, client *csiclient.Client
 	}
 	found.version = plugin.GetVendorVersion()
 	// A driver without Probe breaks the specification, and works with every kubelet.
-	if err := client.Probe(identity); err != nil && !errors.Is(err, backend.ErrUnsupported) {
+	if err := client.Probe(identity); err != nil && !csiclient.Lacks(err) {
 		return found, err
 	}
 	if found.capabilities, err = capabilitiesOf(identity, client); err != nil {

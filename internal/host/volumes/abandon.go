@@ -12,9 +12,9 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // reasonAbandoned is of the event that tells what a user gave up.
@@ -34,7 +34,7 @@ func (m *Manager) undoneAt(use *store.VolumeUse, path string, failure error) err
 	if err != nil {
 		return errors.Join(failure, fmt.Errorf("read the mount table: %w", err))
 	}
-	unknown := errors.Is(failure, backend.ErrNotFound) || errors.Is(failure, backend.ErrUnsupported) && path == use.StagingPath
+	unknown := lifecycle.UndoneWithoutCall(failure, path == use.StagingPath)
 	if unknown && len(mounts) == 0 {
 		m.logger.Warn("the driver does not know the volume or the call; nothing is mounted at the path", "volume", use.Handle, "driver", use.Driver, "path", path, "error", failure)
 		return nil
@@ -112,7 +112,7 @@ func Abandon(tx *store.Tx, object store.Object) (stays []string, err error) {
 
 func handleOf(content *snapshotv1.VolumeSnapshotContent) string {
 	if content.Spec.Source.VolumeHandle == nil {
-		return snapshotHandle(content)
+		return lifecycle.SnapshotHandle(content)
 	}
 	return *content.Spec.Source.VolumeHandle
 }

@@ -10,7 +10,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
@@ -79,18 +78,17 @@ func classesOf(pvc *corev1.PersistentVolumeClaim) []string {
 	return classes
 }
 
-// pace slows what the driver will go on to refuse, unless its classes change.
+// pace slows the repetition of a request that the driver rejects, unless its classes
+// change.
 func pace(err error, classes []string) (time.Duration, error) {
-	if isRefused(err) {
+	if isRejected(err) {
 		return slowRetry, &blocked{error: err, on: classes}
 	}
 	return 0, err
 }
 
-// isRefused reports whether the driver called a request wrong.
-func isRefused(err error) bool {
-	return errors.Is(err, backend.ErrInvalid) || errors.Is(err, backend.ErrUnsupported)
-}
+// isRejected reports whether the driver called a request wrong.
+func isRejected(err error) bool { return errors.As(err, new(*rejectedError)) }
 
 func (m *Manager) claimOf(key string) (pvc *corev1.PersistentVolumeClaim, err error) {
 	err = m.view(func(tx *store.Tx) error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // index answers the questions whose answer would otherwise take a look at every
@@ -153,7 +154,7 @@ func factsOf(object store.Object) (facts []string) {
 			facts = append(facts, isFree(object.Spec.StorageClassName))
 		}
 	case *snapshotv1.VolumeSnapshotContent:
-		if handle := snapshotHandle(object); handle != "" {
+		if handle := lifecycle.SnapshotHandle(object); handle != "" {
 			facts = append(facts, hasSnapshot(object.Spec.Driver, handle))
 		} else if named := object.Spec.Source.SnapshotHandle; named != nil {
 			facts = append(facts, hasSnapshot(object.Spec.Driver, *named))

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
@@ -221,7 +222,7 @@ func (m *machine) atRest() error {
 					return fmt.Errorf("content %s: %+v", content.Name, content.Status)
 				}
 			}
-			if handle := snapshotHandle(content); handle != "" {
+			if handle := lifecycle.SnapshotHandle(content); handle != "" {
 				snapshots[handle] = true
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/journal"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // Steps of a snapshot.
@@ -55,7 +56,7 @@ func nextOf(content *snapshotv1.VolumeSnapshotContent) contentStep {
 	}
 	ended := content.DeletionTimestamp != nil && (static && content.Spec.VolumeSnapshotRef.UID == "" || !marked && unwanted)
 	switch {
-	case ended && content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentDelete && snapshotHandle(content) != "":
+	case ended && content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentDelete && lifecycle.SnapshotHandle(content) != "":
 		return contentDelete
 	case ended:
 		return contentRelease
@@ -67,20 +68,12 @@ func nextOf(content *snapshotv1.VolumeSnapshotContent) contentStep {
 		return contentNothing
 	case static:
 		return contentLook
-	case snapshotHandle(content) != "":
+	case lifecycle.SnapshotHandle(content) != "":
 		return contentPoll
 	case unwanted || content.DeletionTimestamp != nil:
 		return contentNothing // nobody wants it any more
 	}
 	return contentCut
-}
-
-// snapshotHandle is the recorded ID, "" if there is none.
-func snapshotHandle(content *snapshotv1.VolumeSnapshotContent) string {
-	if content.Status == nil || content.Status.SnapshotHandle == nil {
-		return ""
-	}
-	return *content.Status.SnapshotHandle
 }
 
 func contentAbout(content *snapshotv1.VolumeSnapshotContent) journal.Ref {
@@ -91,7 +84,7 @@ func contentMatter(content *snapshotv1.VolumeSnapshotContent) matter {
 	reference := content.Spec.VolumeSnapshotRef
 	key := store.Key(reference.Namespace, reference.Name)
 	return matter{
-		label: "snapshot " + key, driver: content.Spec.Driver, handle: snapshotHandle(content),
+		label: "snapshot " + key, driver: content.Spec.Driver, handle: lifecycle.SnapshotHandle(content),
 		about: []journal.Ref{{Kind: "VolumeSnapshot", Key: key, UID: string(reference.UID)}, contentAbout(content)},
 	}
 }
@@ -204,7 +197,7 @@ func (m *Manager) removeContent(content *snapshotv1.VolumeSnapshotContent) error
 
 // deleteSnapshot deletes the driver's snapshot, then the object.
 func (m *Manager) deleteSnapshot(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
-	handle := snapshotHandle(content)
+	handle := lifecycle.SnapshotHandle(content)
 	twins, err := m.index.find(hasSnapshot(content.Spec.Driver, handle))
 	if err != nil {
 		return err
@@ -248,8 +241,5 @@ func showing(next contentStep) string {
 	}
 	return reasonContentFailed
 }
-
-// errNoSnapshot: the driver does not know the snapshot that a content is about.
-var errNoSnapshot = errors.New("the driver has no such snapshot")
 
 func describeContent(name string) string { return fmt.Sprintf("VolumeSnapshotContent %q", name) }

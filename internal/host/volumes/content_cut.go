@@ -10,9 +10,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/claim"
-	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
@@ -64,7 +62,7 @@ func (m *Manager) cutRefused(content *snapshotv1.VolumeSnapshotContent, repeated
 		Call: claim.CallSnapshot, Copied: true, Repeated: repeated, Desired: content.DeletionTimestamp == nil,
 	}, failure)
 	switch {
-	case claim.Classify(claim.CallSnapshot, failure) == claim.OutcomeUncertain:
+	case lifecycle.MayRun(claim.CallSnapshot, failure):
 		return fmt.Errorf("%w (the snapshot may still be taken: the same call is repeated)", failure)
 	case outcome.KeepsIntent():
 		return &uncertain{fmt.Errorf("the snapshot may have been taken by an earlier call, and the driver cannot tell: %w", failure)}
@@ -75,26 +73,12 @@ func (m *Manager) cutRefused(content *snapshotv1.VolumeSnapshotContent, repeated
 	}))
 }
 
-// acceptSnapshot tells what of an answer cannot be right.
+// acceptSnapshot returns what of an answer cannot be right.
 func (m *Manager) acceptSnapshot(content *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot) error {
-	id, source := snapshot.GetSnapshotId(), content.Spec.Source.VolumeHandle
-	wanted := snapshotHandle(content)
-	if content.Spec.Source.SnapshotHandle != nil {
-		wanted = *content.Spec.Source.SnapshotHandle
+	if err := lifecycle.CheckSnapshotAnswer(content, snapshot); err != nil || lifecycle.NamedSnapshot(content) != "" {
+		return err
 	}
-	switch {
-	case id == "":
-		return errors.New("the driver answered without a snapshot_id")
-	case wanted != "" && wanted != id:
-		return fmt.Errorf("the driver answered with snapshot %q; %s is about %q", id, describeContent(content.Name), wanted)
-	case source != nil && snapshot.GetSourceVolumeId() != "" && snapshot.GetSourceVolumeId() != *source:
-		return fmt.Errorf("the driver answered with snapshot %q of volume %q; asked for was one of %q", id, snapshot.GetSourceVolumeId(), *source)
-	case snapshot.GetSizeBytes() < 0:
-		return fmt.Errorf("the driver answered that snapshot %q has %d bytes", id, snapshot.GetSizeBytes())
-	}
-	if wanted != "" {
-		return nil
-	}
+	id := snapshot.GetSnapshotId()
 	twins, err := m.index.find(hasSnapshot(content.Spec.Driver, id))
 	for _, twin := range twins {
 		if twin != content.Name {
@@ -108,10 +92,7 @@ func (m *Manager) acceptSnapshot(content *snapshotv1.VolumeSnapshotContent, snap
 // was recorded at the first answer stays.
 func (m *Manager) taken(content *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot) error {
 	id, ready := snapshot.GetSnapshotId(), snapshot.GetReadyToUse()
-	when := time.Now().UnixNano() // of a driver that leaves the time out
-	if stamp := snapshot.GetCreationTime(); stamp.IsValid() && stamp.AsTime().UnixNano() != 0 {
-		when = stamp.AsTime().UnixNano()
-	}
+	when := lifecycle.SnapshotTime(snapshot.GetCreationTime(), time.Now()).UnixNano()
 	err := m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {
 		status := contentStatus(current)
 		status.SnapshotHandle, status.ReadyToUse, status.Error = &id, &ready, nil
@@ -215,36 +196,5 @@ func (m *Manager) look(ctx context.Context, content *snapshotv1.VolumeSnapshotCo
 	if err != nil {
 		return nil, err
 	}
-	if can.ListSnapshots {
-		return listSnapshot(ctx, driver, id, secrets)
-	}
-	snapshot, err := driver.Client.GetSnapshot(ctx, &csi.GetSnapshotRequest{SnapshotId: id, Secrets: secrets})
-	if errors.Is(err, backend.ErrNotFound) {
-		err = fmt.Errorf("%w: %w", errNoSnapshot, err)
-	}
-	return snapshot, err
-}
-
-// listSnapshot looks for the very snapshot, also in what a driver answers that
-// takes no notice of the filter.
-func listSnapshot(ctx context.Context, driver *plugins.Driver, id string, secrets map[string]string) (*csi.Snapshot, error) {
-	request := &csi.ListSnapshotsRequest{SnapshotId: id, Secrets: secrets}
-	for {
-		answer, err := driver.Client.ListSnapshots(ctx, request)
-		if errors.Is(err, backend.ErrNotFound) { // not CSI, but some drivers' way to say so
-			err = fmt.Errorf("%w: %w", errNoSnapshot, err)
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, entry := range answer.GetEntries() {
-			if entry.GetSnapshot().GetSnapshotId() == id {
-				return entry.GetSnapshot(), nil
-			}
-		}
-		if answer.GetNextToken() == "" || answer.GetNextToken() == request.GetStartingToken() {
-			return nil, fmt.Errorf("%w: ListSnapshots does not show %q", errNoSnapshot, id)
-		}
-		request.StartingToken = answer.GetNextToken()
-	}
+	return driver.Client.FindSnapshot(ctx, can, id, secrets)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // parametersAnnotation has what the driver was given with the first call for a
@@ -26,7 +27,7 @@ const parametersAnnotation = "holdfast.dev/snapshot-parameters"
 // according to the class.
 func (m *Manager) cutParameters(content *snapshotv1.VolumeSnapshotContent) (map[string]string, error) {
 	_, marked := content.Annotations[claim.VolumeSnapshotKeys().BeingCreated]
-	if text, kept := content.Annotations[parametersAnnotation]; kept && (marked || snapshotHandle(content) != "") {
+	if text, kept := content.Annotations[parametersAnnotation]; kept && (marked || lifecycle.SnapshotHandle(content) != "") {
 		var parameters map[string]string
 		if err := json.Unmarshal([]byte(text), &parameters); err != nil {
 			return nil, fmt.Errorf("annotation %s: %w", parametersAnnotation, err)

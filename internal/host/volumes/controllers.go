@@ -100,7 +100,7 @@ func (m *Manager) Failure(resource, key string) error {
 func Repeats(err error) bool {
 	var wait *blocked
 	switch {
-	case isRefused(err):
+	case isRejected(err):
 		return false
 	case errors.As(err, &wait):
 		return !slices.ContainsFunc(wait.on, func(name string) bool {

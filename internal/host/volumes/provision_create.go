@@ -50,7 +50,10 @@ func (m *Manager) refused(record *store.Provisioning, request *csi.CreateVolumeR
 			Call: claim.CallCreate, Copied: request.GetVolumeContentSource() != nil, Repeated: !fresh, Desired: true,
 		}, err)
 	}
-	if outcome.KeepsIntent() && claim.Classify(claim.CallCreate, err) != claim.OutcomeUncertain {
+	switch {
+	case outcome == lifecycle.RetryLater:
+		err = &rejectedError{err}
+	case outcome.KeepsIntent() && !lifecycle.MayRun(claim.CallCreate, err):
 		err = &uncertain{fmt.Errorf("volume %q may have been made by an earlier call, and the driver does not say: %w", record.VolumeName, err)}
 	}
 	note(&record.Trouble, claim.CallCreate, err)
@@ -61,6 +64,11 @@ func (m *Manager) refused(record *store.Provisioning, request *csi.CreateVolumeR
 		return tx.Provisionings().Put(string(record.ClaimUID), record)
 	}))
 }
+
+// rejectedError is of a request that the driver rejects as such (lifecycle.RetryLater).
+type rejectedError struct{ error }
+
+func (r *rejectedError) Unwrap() error { return r.error }
 
 // uncertain hides what kind of an error it is about: whatever the driver's
 // words, nobody knows what it did.

@@ -2,13 +2,12 @@ package volumes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
@@ -24,8 +23,7 @@ func (m *Manager) onDriver(ctx context.Context, name string, call func(*plugins.
 	}
 	for {
 		err := call(driver)
-		cut := errors.Is(err, backend.ErrUnavailable) || errors.Is(err, context.Canceled)
-		if !cut || ctx.Err() != nil {
+		if !client.IsInterrupted(err) || ctx.Err() != nil {
 			return err
 		}
 		next, gone := m.options.Drivers.Driver(name)

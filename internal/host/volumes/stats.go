@@ -10,7 +10,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
@@ -72,7 +71,7 @@ func (m *Manager) askStats(ctx context.Context, use *store.VolumeUse, path strin
 			return err
 		}
 		if !can.Stats {
-			return fmt.Errorf("driver %s does not tell how full volumes are (GET_VOLUME_STATS): %w", driver.Name, backend.ErrUnsupported)
+			return fmt.Errorf("%w: driver %s does not report how full volumes are (GET_VOLUME_STATS)", claim.ErrDriverFailed, driver.Name)
 		}
 		answer, err := driver.Client.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{VolumeId: use.Handle, VolumePath: path})
 		if err != nil {

@@ -176,7 +176,7 @@ func note(trouble *store.Trouble, call claim.Call, err error) {
 	}
 	trouble.Attempts++
 	trouble.LastError = err.Error()
-	trouble.Outcome = claim.Classify(call, err).String()
+	trouble.Outcome = lifecycle.Describe(call, err)
 }
 
 // hit passes a failpoint.

@@ -3,15 +3,14 @@
 package volumes
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"runtime"
-
-	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
 func verifyPublished(string, bool) error {
-	return fmt.Errorf("look whether a volume is published on %s: %w", runtime.GOOS, backend.ErrUnsupported)
+	return fmt.Errorf("look whether a volume is published on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
 func groupOf(fs.FileInfo) (int, bool) { return 0, false }
@@ -21,9 +20,9 @@ func isMounted(string) bool { return false }
 func deviceAt(string) string { return "" }
 
 func answers(string, bool) error {
-	return fmt.Errorf("ask a mounted volume on %s: %w", runtime.GOOS, backend.ErrUnsupported)
+	return fmt.Errorf("ask a mounted volume on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
 func isInPlace(string, bool, string) (bool, error) {
-	return false, fmt.Errorf("look whether a volume is mounted on %s: %w", runtime.GOOS, backend.ErrUnsupported)
+	return false, fmt.Errorf("look whether a volume is mounted on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }

@@ -3,12 +3,11 @@
 package workload
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"syscall"
 	"time"
-
-	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
 // Process needs Linux.
@@ -19,14 +18,14 @@ func (p Place) Look(string) (State, *Process, error) { return State{}, nil, nil 
 
 // Start needs Linux.
 func (p Place) Start(container Container, _ time.Duration) (State, *Process, error) {
-	return State{}, nil, fmt.Errorf("container %q: run a workload on %s: %w", container.Name, runtime.GOOS, backend.ErrUnsupported)
+	return State{}, nil, fmt.Errorf("container %q: run a workload on %s: %w", container.Name, runtime.GOOS, errors.ErrUnsupported)
 }
 
 // PID needs Linux.
 func (p *Process) PID() int { return 0 }
 
 // Signal needs Linux.
-func (p *Process) Signal(syscall.Signal) error { return backend.ErrUnsupported }
+func (p *Process) Signal(syscall.Signal) error { return errors.ErrUnsupported }
 
 // Wait needs Linux.
 func (p *Process) Wait() bool { return true }

@@ -4,14 +4,13 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
-
-	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
 // Run needs Linux.
 func Run(_ context.Context, container Container, _ Streams, _ <-chan os.Signal) (int, error) {
-	return 0, fmt.Errorf("container %q: run a workload on %s: %w", container.Name, runtime.GOOS, backend.ErrUnsupported)
+	return 0, fmt.Errorf("container %q: run a workload on %s: %w", container.Name, runtime.GOOS, errors.ErrUnsupported)
 }

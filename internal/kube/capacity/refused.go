@@ -1,14 +1,13 @@
 package capacity
 
 import (
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // A class whose parameters the driver refuses has no objects. The scheduler
@@ -25,7 +24,7 @@ const (
 
 // note remembers which classes the driver refuses, and tells those who wait.
 func (c *Controller) note(q *question, err error) {
-	refused := errors.Is(err, backend.ErrInvalid)
+	refused := lifecycle.Rejects(err)
 	if err != nil && !refused {
 		return
 	}

@@ -2,14 +2,13 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // OwnsVolume reports whether a volume of the driver is this process's to change.
@@ -34,7 +33,7 @@ func (e *Env) OwnsVolume(ctx context.Context, volume *corev1.PersistentVolume) (
 		VolumeCapabilities: []*csi.VolumeCapability{use.Capability(mode)},
 	})
 	switch {
-	case errors.Is(err, backend.ErrNotFound):
+	case lifecycle.IsAbsent(err):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("whether PersistentVolume %q, which has no node affinity, is on node %q: %w", volume.Name, e.Scope.Node, err)

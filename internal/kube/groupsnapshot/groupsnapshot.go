@@ -16,10 +16,10 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // Options are those of package content.
@@ -143,7 +143,7 @@ func (k kind) Inspect(ctx context.Context, object *groupv1.VolumeGroupSnapshotCo
 
 func (k kind) Here(ctx context.Context, object *groupv1.VolumeGroupSnapshotContent, class func() (claim.SnapshotClass, error)) (bool, error) {
 	_, err := k.find(ctx, object, class)
-	if errors.Is(err, backend.ErrNotFound) {
+	if lifecycle.IsAbsent(err) {
 		return false, nil
 	}
 	return err == nil, err

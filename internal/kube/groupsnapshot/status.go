@@ -8,7 +8,7 @@ import (
 	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // taken is the status of a content whose group snapshot exists. A group is
@@ -25,7 +25,7 @@ func taken(object *groupv1.VolumeGroupSnapshotContent, group *csi.VolumeGroupSna
 		"error":                     nil,
 	}
 	if object.Status == nil || object.Status.CreationTime == nil {
-		status["creationTime"] = metav1.NewTime(content.Taken(group.GetCreationTime(), now))
+		status["creationTime"] = metav1.NewTime(lifecycle.SnapshotTime(group.GetCreationTime(), now))
 	}
 	return status
 }
@@ -66,7 +66,7 @@ func infoOf(old groupv1.VolumeSnapshotInfo, group *csi.VolumeGroupSnapshot, snap
 		CreationTime: old.CreationTime, ReadyToUse: &ready, RestoreSize: old.RestoreSize,
 	}
 	if info.CreationTime == nil {
-		at := content.Taken(snapshot.GetCreationTime(), content.Taken(group.GetCreationTime(), now)).UnixNano()
+		at := lifecycle.SnapshotTime(snapshot.GetCreationTime(), lifecycle.SnapshotTime(group.GetCreationTime(), now)).UnixNano()
 		info.CreationTime = &at
 	}
 	if size := snapshot.GetSizeBytes(); size > 0 && info.RestoreSize == nil {

@@ -3,19 +3,15 @@ package snapshot
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
-
-// errAbsent: the driver does not know the snapshot that a content is about.
-var errAbsent = errors.New("the driver has no such snapshot")
 
 // Inspect asks for a snapshot that another call created. A driver without calls
 // for single snapshots is believed to have the ones that an administrator names;
@@ -44,7 +40,7 @@ func (k kind) Here(ctx context.Context, object *snapshotv1.VolumeSnapshotContent
 		return false, err
 	}
 	_, err = k.find(ctx, object, offered, class)
-	if errors.Is(err, errAbsent) {
+	if errors.Is(err, client.ErrNoSnapshot) {
 		return false, nil
 	}
 	return err == nil, err
@@ -61,46 +57,11 @@ func (k kind) find(
 	}
 	ctx, cancel := k.env.Call(ctx)
 	defer cancel()
-	find := k.list
-	if !offered.ListSnapshots {
-		find = k.get
-	}
-	snapshot, err := find(ctx, desired(object), secrets)
+	snapshot, err := k.env.CSI.FindSnapshot(ctx, offered, desired(object), secrets)
 	if err == nil {
-		err = check(object, snapshot)
+		err = lifecycle.CheckSnapshotAnswer(object, snapshot)
 	}
 	return snapshot, err
-}
-
-func (k kind) get(ctx context.Context, id string, secrets map[string]string) (*csi.Snapshot, error) {
-	snapshot, err := k.env.CSI.GetSnapshot(ctx, &csi.GetSnapshotRequest{SnapshotId: id, Secrets: secrets})
-	if errors.Is(err, backend.ErrNotFound) {
-		return nil, fmt.Errorf("%w: %w", errAbsent, err)
-	}
-	return snapshot, err
-}
-
-// list finds the snapshot also in the answer of a driver that ignores the filter.
-func (k kind) list(ctx context.Context, id string, secrets map[string]string) (*csi.Snapshot, error) {
-	request := &csi.ListSnapshotsRequest{SnapshotId: id, Secrets: secrets}
-	for {
-		answer, err := k.env.CSI.ListSnapshots(ctx, request)
-		if errors.Is(err, backend.ErrNotFound) { // not CSI, but some drivers' way to say so
-			return nil, fmt.Errorf("%w: %w", errAbsent, err)
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, entry := range answer.GetEntries() {
-			if entry.GetSnapshot().GetSnapshotId() == id {
-				return entry.GetSnapshot(), nil
-			}
-		}
-		if answer.GetNextToken() == "" || answer.GetNextToken() == request.GetStartingToken() {
-			return nil, fmt.Errorf("%w: ListSnapshots does not show %q", errAbsent, id)
-		}
-		request.StartingToken = answer.GetNextToken()
-	}
 }
 
 // inspectSecret reads the secret of the class. Contents of members name no class;

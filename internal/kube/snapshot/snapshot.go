@@ -9,7 +9,6 @@ package snapshot
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/internal/kube/snapshot/content"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // Options are those of package content.
@@ -73,29 +73,12 @@ func (k kind) Create(ctx context.Context, object *snapshotv1.VolumeSnapshotConte
 		SourceVolumeId: *object.Spec.Source.VolumeHandle, Name: request.Name, Parameters: request.Parameters, Secrets: secrets,
 	})
 	if err == nil {
-		err = check(object, snapshot)
+		err = lifecycle.CheckSnapshotAnswer(object, snapshot)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return taken(object, snapshot, false), nil
-}
-
-// check returns an error for an answer that contradicts the content. The outcome is
-// unknown then: the snapshot may exist.
-func check(object *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot) error {
-	id, source := snapshot.GetSnapshotId(), object.Spec.Source.VolumeHandle
-	switch {
-	case id == "":
-		return errors.New("the driver answered without a snapshot_id")
-	case desired(object) != "" && desired(object) != id:
-		return fmt.Errorf("the driver answered with snapshot %q; this content is about %q", id, desired(object))
-	case source != nil && snapshot.GetSourceVolumeId() != "" && snapshot.GetSourceVolumeId() != *source:
-		return fmt.Errorf("the driver answered with snapshot %q of volume %q; asked for was one of %q", id, snapshot.GetSourceVolumeId(), *source)
-	case snapshot.GetSizeBytes() < 0:
-		return fmt.Errorf("the driver answered that snapshot %q has %d bytes", id, snapshot.GetSizeBytes())
-	}
-	return nil
 }
 
 func (k kind) Delete(ctx context.Context, object *snapshotv1.VolumeSnapshotContent, secrets map[string]string) error {
@@ -114,7 +97,7 @@ func taken(object *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot, ins
 	}
 	old := object.Status
 	if old == nil || old.CreationTime == nil {
-		status["creationTime"] = content.Taken(snapshot.GetCreationTime(), time.Now()).UnixNano()
+		status["creationTime"] = lifecycle.SnapshotTime(snapshot.GetCreationTime(), time.Now()).UnixNano()
 	}
 	if size := snapshot.GetSizeBytes(); size > 0 && (old == nil || old.RestoreSize == nil) {
 		status["restoreSize"] = size

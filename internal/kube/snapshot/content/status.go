@@ -6,23 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
-	"time"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
-
-// Taken is when a snapshot was taken, as its driver says. A driver that does
-// not say has just done it; the beginning of 1970 is what an unset time becomes.
-func Taken(told *timestamppb.Timestamp, now time.Time) time.Time {
-	if !told.IsValid() || told.AsTime().Unix() <= 0 {
-		return now
-	}
-	return told.AsTime()
-}
 
 // says tells whether merging into an object's status would change nothing.
 func says(object cluster.Object, status map[string]any) bool {

@@ -1,0 +1,35 @@
+package archtest
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestAnswers_areClassifiedInLifecycle: a second place that maps the class of an
+// error to the next step is a place that can map it differently.
+func TestAnswers_areClassifiedInLifecycle(t *testing.T) {
+	classifies, found := regexp.MustCompile(`\bclaim\.Classify\(`), false
+	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		if err != nil || !classifies.Match(source) {
+			return err
+		}
+		if found = true; !strings.HasSuffix(filepath.ToSlash(filepath.Dir(path)), "internal/lifecycle") {
+			t.Errorf("%s classifies a driver's answer: ask internal/lifecycle what follows from it", path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !found {
+		t.Error("internal/lifecycle does not call claim.Classify: the rule guards nothing")
+	}
+}

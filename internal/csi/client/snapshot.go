@@ -1,0 +1,49 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+)
+
+// ErrNoSnapshot reports that the driver does not know a snapshot.
+var ErrNoSnapshot = errors.New("the driver has no such snapshot")
+
+// FindSnapshot asks for one snapshot by its ID, with ListSnapshots if the driver
+// offers it, since that is what drivers serve that were written for
+// csi-snapshotter, and else with GetSnapshot. It fails with ErrNoSnapshot if the
+// driver does not know the snapshot. A page that is asked for must be another one
+// than the last; entries that a driver adds without regard to the filter are skipped.
+func (c *Client) FindSnapshot(ctx context.Context, offered ControllerCapabilities, id string, secrets map[string]string) (*csi.Snapshot, error) {
+	if !offered.ListSnapshots {
+		snapshot, err := c.GetSnapshot(ctx, &csi.GetSnapshotRequest{SnapshotId: id, Secrets: secrets})
+		return snapshot, absentSnapshot(err)
+	}
+	request := &csi.ListSnapshotsRequest{SnapshotId: id, Secrets: secrets}
+	for {
+		answer, err := c.ListSnapshots(ctx, request)
+		if err != nil {
+			return nil, absentSnapshot(err) // NOT_FOUND is not CSI here, but some drivers answer it
+		}
+		for _, entry := range answer.GetEntries() {
+			if entry.GetSnapshot().GetSnapshotId() == id {
+				return entry.GetSnapshot(), nil
+			}
+		}
+		if answer.GetNextToken() == "" || answer.GetNextToken() == request.GetStartingToken() {
+			return nil, fmt.Errorf("%w: ListSnapshots does not show %q", ErrNoSnapshot, id)
+		}
+		request.StartingToken = answer.GetNextToken()
+	}
+}
+
+func absentSnapshot(err error) error {
+	if errors.Is(err, backend.ErrNotFound) {
+		return fmt.Errorf("%w: %w", ErrNoSnapshot, err)
+	}
+	return err
+}

@@ -1,0 +1,67 @@
+package lifecycle_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
+)
+
+func TestQuestions_everyCode(t *testing.T) {
+	for code := codes.Code(1); code <= 16; code++ {
+		failure := answer(code)
+		absent, unserved := code == codes.NotFound, code == codes.Unimplemented
+		if lifecycle.IsAbsent(failure) != absent || lifecycle.Rejects(failure) != (code == codes.InvalidArgument) ||
+			lifecycle.UndoneWithoutCall(failure, false) != absent || lifecycle.UndoneWithoutCall(failure, true) != (absent || unserved) {
+			t.Errorf("%s", code)
+		}
+	}
+	if other := errors.New("the pipe broke"); lifecycle.IsAbsent(other) || lifecycle.Rejects(other) || lifecycle.UndoneWithoutCall(other, true) {
+		t.Error("an error that is no answer says nothing")
+	}
+}
+
+func TestCheckSnapshotAnswer_everyReason(t *testing.T) {
+	handle := func(id string) *string { return &id }
+	dynamic := &snapshotv1.VolumeSnapshotContent{}
+	dynamic.Spec.Source.VolumeHandle = handle("v")
+	recorded := dynamic.DeepCopy()
+	recorded.Status = &snapshotv1.VolumeSnapshotContentStatus{SnapshotHandle: handle("s")}
+	static := &snapshotv1.VolumeSnapshotContent{}
+	static.Spec.Source.SnapshotHandle = handle("s")
+	for _, row := range []struct {
+		content *snapshotv1.VolumeSnapshotContent
+		answer  *csi.Snapshot
+		want    string
+	}{
+		{dynamic, &csi.Snapshot{SnapshotId: "s", SourceVolumeId: "v", SizeBytes: 1}, ""},
+		{dynamic, &csi.Snapshot{SnapshotId: "s"}, ""},
+		{recorded, &csi.Snapshot{SnapshotId: "s"}, ""},
+		{static, &csi.Snapshot{SnapshotId: "s", SourceVolumeId: "any"}, ""},
+		{dynamic, &csi.Snapshot{}, "without a snapshot_id"},
+		{recorded, &csi.Snapshot{SnapshotId: "t"}, `is about "s"`},
+		{static, &csi.Snapshot{SnapshotId: "t"}, `is about "s"`},
+		{dynamic, &csi.Snapshot{SnapshotId: "s", SourceVolumeId: "w"}, `asked for was one of "v"`},
+		{static, &csi.Snapshot{SnapshotId: "s", SizeBytes: -1}, "has -1 bytes"},
+	} {
+		expect(t, row.want, lifecycle.CheckSnapshotAnswer(row.content, row.answer), row.want)
+	}
+}
+
+func TestSnapshotTime(t *testing.T) {
+	now := time.Unix(2000, 0)
+	for _, row := range []struct {
+		answered *timestamppb.Timestamp
+		want     time.Time
+	}{{nil, now}, {&timestamppb.Timestamp{}, now}, {&timestamppb.Timestamp{Seconds: -5}, now}, {&timestamppb.Timestamp{Nanos: -1}, now}, {timestamppb.New(time.Unix(7, 0)), time.Unix(7, 0)}} {
+		if got := lifecycle.SnapshotTime(row.answered, now); !got.Equal(row.want) {
+			t.Errorf("%v: %s", row.answered, got)
+		}
+	}
+}

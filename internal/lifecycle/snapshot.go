@@ -1,0 +1,55 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// SnapshotHandle is the recorded ID of a content's snapshot, "" if there is none.
+func SnapshotHandle(content *snapshotv1.VolumeSnapshotContent) string {
+	if content.Status == nil || content.Status.SnapshotHandle == nil {
+		return ""
+	}
+	return *content.Status.SnapshotHandle
+}
+
+// NamedSnapshot is the ID that a content is about: recorded, or named by the
+// administrator; "" if neither.
+func NamedSnapshot(content *snapshotv1.VolumeSnapshotContent) string {
+	if handle := SnapshotHandle(content); handle != "" || content.Spec.Source.SnapshotHandle == nil {
+		return handle
+	}
+	return *content.Spec.Source.SnapshotHandle
+}
+
+// CheckSnapshotAnswer returns what of a driver's answer about a content's snapshot
+// cannot be right. After CreateSnapshot such an answer leaves open what exists.
+func CheckSnapshotAnswer(content *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot) error {
+	id, source, named := snapshot.GetSnapshotId(), content.Spec.Source.VolumeHandle, NamedSnapshot(content)
+	switch {
+	case id == "":
+		return errors.New("the driver answered without a snapshot_id")
+	case named != "" && named != id:
+		return fmt.Errorf("the driver answered with snapshot %q; this content is about %q", id, named)
+	case source != nil && snapshot.GetSourceVolumeId() != "" && snapshot.GetSourceVolumeId() != *source:
+		return fmt.Errorf("the driver answered with snapshot %q of volume %q; asked for was one of %q", id, snapshot.GetSourceVolumeId(), *source)
+	case snapshot.GetSizeBytes() < 0:
+		return fmt.Errorf("the driver answered that snapshot %q has %d bytes", id, snapshot.GetSizeBytes())
+	}
+	return nil
+}
+
+// SnapshotTime is the creation time of a snapshot by its driver's answer. A driver
+// that leaves it out has just created the snapshot; the beginning of 1970 is what an
+// unset time becomes.
+func SnapshotTime(answered *timestamppb.Timestamp, now time.Time) time.Time {
+	if !answered.IsValid() || answered.AsTime().Unix() <= 0 {
+		return now
+	}
+	return answered.AsTime()
+}
