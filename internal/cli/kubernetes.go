@@ -145,9 +145,6 @@ func (k *kubeFlags) leaseOf(node string) *lease.State {
 }
 
 // identity is this process's name in the lease, which no other living process has.
-// The name of a pod alone is not enough: a pod of a StatefulSet that is deleted by
-// force may run on while its successor has its name. Of one pod, UID and all, the
-// kubelet runs one container after the other.
 func (k *kubeFlags) identity() (string, error) {
 	name := k.pod
 	if name == "" {
@@ -157,7 +154,7 @@ func (k *kubeFlags) identity() (string, error) {
 		}
 		name = host
 	}
-	return name + "_" + cmp.Or(k.podUID, string(uuid.NewUUID())), nil
+	return lease.Identity(name, k.podUID), nil
 }
 
 func (k *kubeFlags) ownNamespace() (string, error) {

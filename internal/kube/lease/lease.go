@@ -9,6 +9,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/api"
@@ -61,6 +63,12 @@ type Options struct {
 	// clock is the process's; nil means that of the system.
 	clock clock
 }
+
+// Identity names a process by its pod; without a UID it is another one for each
+// process. The name of a pod alone is not enough: a pod of a StatefulSet that is
+// deleted by force may continue while its successor has its name. Of one pod, UID
+// and all, the kubelet runs one container after the other.
+func Identity(pod, uid string) string { return pod + "_" + cmp.Or(uid, string(uuid.NewUUID())) }
 
 // Name is the Lease of all controllers of a driver.
 func Name(driver string) string { return strings.ToLower("holdfast-" + claim.Sanitise(driver)) }

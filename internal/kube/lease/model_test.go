@@ -26,7 +26,8 @@ import (
 // process after another, which all want one Lease. Requests are slow, are
 // refused, are done without an answer, are done long after they were given up;
 // machines are cut off for a while; processes crash, end, and are started anew
-// with the same identity or with another. At no time do two work.
+// in the same pod or in its successor, also while the pod that was deleted by force
+// still runs. At no time do two work.
 func TestRun_neverTwoAtWorkWhateverTheNetworkDoes(t *testing.T) {
 	times := map[string]Options{
 		"the usual times":    {},
@@ -99,17 +100,27 @@ func (w *world) chance(n int) bool {
 	return !w.calm && w.random.IntN(n) == 0
 }
 
-// machine runs one process after the other.
+// machine runs one process after the other: a container that is restarted in its
+// pod, or the pod's successor of the same name. At times the pod is deleted by force,
+// and its process continues next to its successor.
 func (w *world) machine(ctx context.Context, number int) {
 	began := time.Now()
 	rate := 0.95 + float64(w.upTo(100))/1000
 	c := skewed{began: began, offset: w.upTo(48*time.Hour) - 24*time.Hour, rate: rate}
-	identity := fmt.Sprintf("machine-%d", number)
-	for life := 0; ctx.Err() == nil; life++ {
+	pod, uid := fmt.Sprintf("driver-%d", number), 0
+	var deleted sync.WaitGroup
+	defer deleted.Wait()
+	for ctx.Err() == nil {
 		if w.chance(2) {
-			identity = fmt.Sprintf("machine-%d-%d", number, life)
+			uid++
 		}
-		w.process(ctx, identity, c)
+		identity := Identity(pod, fmt.Sprint("uid-", uid))
+		if w.chance(4) {
+			deleted.Go(func() { w.process(ctx, identity, c) })
+			uid++
+		} else {
+			w.process(ctx, identity, c)
+		}
 		pause(ctx, systemClock{}, w.upTo(20*time.Second))
 	}
 }
