@@ -312,17 +312,28 @@ func (c *Cluster) Eventually(f func() error) {
 	c.poll(f, func() bool { return time.Now().After(deadline) })
 }
 
-// stepsToConverge is how often Converges polls: for eight seconds on an idle machine.
-const stepsToConverge = 1500
+// Bounds of Converges in polls: without any write, for eight seconds on an idle
+// machine, which is longer than every pause of a controller; and in all.
+const (
+	quietPolls = 1500
+	mostPolls  = 16 * quietPolls
+)
 
-// Converges is Eventually for a model whose faults have ended: the controllers'
-// pauses are short, so that a state which does not come soon never comes. It
-// counts polls and not seconds, since each poll takes as long as the machine and
-// the API server are slow.
+// Converges is Eventually for a model whose faults have ended. It gives up when
+// nothing has been written for so many polls that no controller can be in a pause, or
+// when writes do not end. It counts polls and not seconds, since each poll takes as
+// long as the machine and the API server are slow.
 func (c *Cluster) Converges(f func() error) {
 	c.t.Helper()
-	left := stepsToConverge
-	c.poll(f, func() bool { left--; return left < 0 })
+	left, quiet, version := mostPolls, quietPolls, uint64(0)
+	c.poll(f, func() bool {
+		if now := c.server.currentVersion(); now != version {
+			quiet, version = quietPolls, now
+		}
+		left--
+		quiet--
+		return left < 0 || quiet < 0
+	})
 }
 
 func (c *Cluster) poll(f func() error, ended func() bool) {

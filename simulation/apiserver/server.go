@@ -205,6 +205,13 @@ func (s *server) answer(q Request) (any, error) {
 	return s.delete(q)
 }
 
+// currentVersion grows with each write.
+func (s *server) currentVersion() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version
+}
+
 func (s *server) find(q Request) (object, error) {
 	found, is := s.stored[q.collection()][q.Namespace+"/"+q.Name]
 	if !is {
