@@ -20,7 +20,8 @@ type engineVolume struct {
 	content string
 	// mounts are the mount points by the IDs whose Mount was answered.
 	mounts map[string]string
-	// lost are the IDs whose Mount got no answer: the engine counts no use.
+	// lost are the IDs whose last request was a Mount without an answer: the engine
+	// counts no use, and the host may have answered, so that a hold may stay.
 	lost map[string]bool
 }
 
@@ -101,21 +102,47 @@ func (s *soak) removeVolume() bool {
 	return true
 }
 
-// endLost waits until the host has ended the holds that it did not answer. One
-// that it answered may stay, when it was killed before the engine had the answer:
-// Unmount ends it.
-func (s *soak) endLost(name string) {
-	if len(s.volumes[name].lost) == 0 {
-		return
-	}
+// awaitAnswers waits until the host has ended the holds that it did not answer.
+func (s *soak) awaitAnswers(name string) {
 	s.until("the holds of "+name+" that were not answered are ended", time.Minute, func() bool {
 		return !slices.ContainsFunc(s.holdsOf(name), func(pod *corev1.Pod) bool {
 			return strings.Contains(pod.Annotations["holdfast.dev/lease"], `"unanswered":true`)
 		})
 	})
+}
+
+// endLost does what an operator does about a Mount without an answer before a
+// volume is removed: Unmount.
+func (s *soak) endLost(name string) {
 	for id := range maps.Clone(s.volumes[name].lost) {
 		s.unmountOne(name, id)
 	}
+}
+
+// wantHolds checks that each mount that the engine counts has one hold and that
+// there is no other, but for at most one of each ID whose last Mount has no answer.
+// It returns the holds of such IDs.
+func (s *soak) wantHolds(name string, volume *engineVolume) (lost []*corev1.Pod) {
+	s.t.Helper()
+	s.awaitAnswers(name)
+	holds := map[string]int{}
+	for _, pod := range s.holdsOf(name) {
+		_, id, _ := strings.Cut(pod.Annotations["holdfast.dev/holder"], "mount ")
+		if holds[id]++; volume.mounts[id] == "" {
+			lost = append(lost, pod)
+		}
+	}
+	for id, count := range holds {
+		if count > 1 || volume.mounts[id] == "" && !volume.lost[id] {
+			s.t.Fatalf("mount %s of %s has %d holds; the engine counts the mounts %v and has no answer for %v\n%s", id, name, count, volume.mounts, volume.lost, s.tail())
+		}
+	}
+	for id := range volume.mounts {
+		if holds[id] == 0 {
+			s.t.Fatalf("mount %s of %s has no hold\n%s", id, name, s.tail())
+		}
+	}
+	return lost
 }
 
 // holdsOf are the holds of the volume plugin that use a claim.
@@ -138,13 +165,13 @@ func (s *soak) holdsOf(claim string) (holds []*corev1.Pod) {
 }
 
 // settleVolumes compares the engine's count of each volume with the host's holds,
-// and the content of each mount. It returns the mount points.
-func (s *soak) settleVolumes() (mounted []string) {
+// and the content of each mount. It returns the mount points, and the directories
+// of holds that may be mounted because a Mount has no answer.
+func (s *soak) settleVolumes() (mounted, lost []string) {
 	s.t.Helper()
 	for name, volume := range s.volumes {
-		s.endLost(name)
-		if holds := s.holdsOf(name); len(holds) != len(volume.mounts) {
-			s.t.Fatalf("%s has %d holds; the engine counts the mounts %v\n%s", name, len(holds), volume.mounts, s.tail())
+		for _, pod := range s.wantHolds(name, volume) {
+			lost = append(lost, filepath.Join(s.root, "pods", string(pod.UID))+"/")
 		}
 		for id, place := range volume.mounts {
 			// A host that was killed publishes what a driver lost.
@@ -162,7 +189,7 @@ func (s *soak) settleVolumes() (mounted []string) {
 			mounted = append(mounted, place)
 		}
 	}
-	return mounted
+	return mounted, lost
 }
 
 // unmountVolumes ends every use that the engine counts.
