@@ -16,7 +16,7 @@ func TestRepeats(t *testing.T) {
 	}{
 		{"the outcome of a step is uncertain", fmt.Errorf("claim a: %w", &uncertainStep{backend.ErrUnavailable}), true},
 		{"one of two steps is uncertain", errors.Join(backend.ErrNotFound, &uncertainStep{backend.ErrBusy}), true},
-		{"the driver rejects the request", &blocked{error: backend.ErrInvalid}, false},
+		{"the driver rejects the request", &blocked{error: &rejectedError{backend.ErrInvalid}}, false},
 		{"another claim is on its way", waitFor(dependencies(dependency(claimResource, "ns/a")), "", "waits"), true},
 		{"a Secret is missing", waitFor(dependencies(dependency("secrets", "ns/a")), "", "waits"), false},
 		{"a class is missing", waitFor(dependencies(dependency("storageclasses", "fast")), "", "waits"), false},
