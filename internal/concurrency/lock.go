@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// ErrBusy: another operation holds the same key.
+// ErrBusy reports that another operation holds the same key.
 var ErrBusy = errors.New("operation pending")
 
 // Locks are the keys that are locked now. The second caller of a key fails at

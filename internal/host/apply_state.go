@@ -94,13 +94,6 @@ func waiting(format string, arguments ...any) finding {
 	return finding{err: fmt.Errorf(format, arguments...), waits: true}
 }
 
-func errorsOf(findings []finding) (all []error) {
-	for _, found := range findings {
-		all = append(all, found.err)
-	}
-	return all
-}
-
 // chooseClass gives a claim that names no class the default one. The finding is
 // nil when the claim has a class, and that class exists.
 func (s *state) chooseClass(pvc *corev1.PersistentVolumeClaim) *finding {

@@ -40,6 +40,18 @@ const quiet = 10 * time.Second
 // Socket is where the API is.
 func (h *Host) Socket() string { return filepath.Join(h.paths.Root, api.SocketName) }
 
+// served is what the API serves, and where.
+func (h *Host) served(options DaemonOptions) api.Options {
+	served := api.Options{
+		Store: h.store, Journal: h.journal, Host: h, Logger: h.options.Logger, Version: options.Version,
+		Group: options.Group, ReadGroup: options.ReadGroup,
+	}
+	if options.Run {
+		served.SocketName = api.RunSocketName
+	}
+	return served
+}
+
 // Serve is the daemon: it takes over what runs, serves the API, and brings
 // every object to what is wanted until the context ends. Volumes stay mounted
 // and pods go on when it returns; the next one adopts them.
@@ -72,13 +84,7 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	if err := errors.Join(h.endUnanswered(ctx), h.endDeadHolds(ctx)); err != nil {
 		return fmt.Errorf("find the holds that no caller has: %w", err)
 	}
-	served := api.Options{
-		Store: h.store, Journal: h.journal, Host: h, Logger: h.options.Logger, Version: options.Version,
-		Group: options.Group, ReadGroup: options.ReadGroup,
-	}
-	if options.Run {
-		served.SocketName = api.RunSocketName
-	}
+	served := h.served(options)
 	// Both sockets take connections before the host says that it is ready, and the
 	// host's own is the last.
 	plugin, err := listenPlugin(ctx, options.VolumePlugin)

@@ -189,9 +189,6 @@ func (h *Host) Close() error {
 	return errors.Join(append(failed, h.journal.Close(), h.store.Close())...)
 }
 
-// hidden are the directories that no container sees.
-func (h *Host) hidden() []string { return append([]string{h.paths.Root}, h.options.Private...) }
-
 // socketsOf is where a built-in driver serves. Too long a path cannot be bound.
 func socketsOf(paths claim.Paths, driver string) (Sockets, error) {
 	sockets := Sockets{

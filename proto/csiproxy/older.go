@@ -86,7 +86,7 @@ func (o older) answer(ctx context.Context, method protoreflect.MethodDescriptor,
 	if err != nil {
 		return nil, err
 	}
-	return o.fromStable(method, response.(proto.Message)) //nolint:errcheck,forcetypeassert // v1 and rules return messages
+	return o.fromStable(method, response.(proto.Message)) //nolint:forcetypeassert // v1 and rules return messages
 }
 
 // toStable converts a request to v1's.
@@ -135,7 +135,7 @@ func callStable(ctx context.Context, name protoreflect.Name, server any, request
 	for _, method := range v1.CSIProxyService_ServiceDesc.Methods {
 		if method.MethodName == string(name) {
 			decode := func(message any) error {
-				proto.Merge(message.(proto.Message), request) //nolint:errcheck,forcetypeassert // generated code decodes messages
+				proto.Merge(message.(proto.Message), request) //nolint:forcetypeassert // generated code decodes messages
 				return nil
 			}
 			return method.Handler(server, ctx, decode, nil)

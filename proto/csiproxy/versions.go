@@ -54,12 +54,12 @@ func alpha() older {
 // partition serves PartitionDisk for versions that cannot bring a disk online
 // otherwise.
 func partition(ctx context.Context, host api.Host, operations *compose.Operations, request proto.Message) (proto.Message, error) {
-	volumeID, err := operations.Partition(ctx, host, request.(*v1.PartitionDiskRequest).GetDiskNumber()) //nolint:errcheck,forcetypeassert // the rule is this method's
+	volumeID, err := operations.Partition(ctx, host, request.(*v1.PartitionDiskRequest).GetDiskNumber()) //nolint:forcetypeassert // the rule is this method's
 	return &v1.PartitionDiskResponse{VolumeId: volumeID}, err
 }
 
 func alphaLogin(from, to proto.Message) (err error) {
-	request, stable := from.(*v1alpha1.MountISCSILunRequest), to.(*v1.MountISCSILunRequest) //nolint:errcheck,forcetypeassert // the rule is this method's
+	request, stable := from.(*v1alpha1.MountISCSILunRequest), to.(*v1.MountISCSILunRequest) //nolint:forcetypeassert // the rule is this method's
 	if request.GetChapUsername() != "" || request.GetChapSecret() != "" {
 		stable.AuthType = v1.ISCSIAuthType_ISCSI_AUTH_TYPE_ONE_WAY_CHAP
 	}
@@ -88,8 +88,8 @@ func alphaPortal(text string) (*v1.ISCSIPortal, error) {
 
 // alphaIDs returns identifiers as a map, from keys to what the disk says.
 func alphaIDs(from, to proto.Message) {
-	response := to.(*v1alpha1.GetDiskIDsResponse)                       //nolint:errcheck,forcetypeassert // the rule is this method's
-	for disk, ids := range from.(*v1.GetDiskIDsResponse).GetDiskIds() { //nolint:errcheck,forcetypeassert // the same
+	response := to.(*v1alpha1.GetDiskIDsResponse)                       //nolint:forcetypeassert // the rule is this method's
+	for disk, ids := range from.(*v1.GetDiskIDsResponse).GetDiskIds() { //nolint:forcetypeassert // the same
 		identifiers := map[string]string{}
 		if page83 := ids.GetPage83(); page83 != "" {
 			identifiers[v1alpha1.Page83Key] = page83

@@ -231,7 +231,7 @@ func (s *soak) operate() {
 // the host again. What it returns waits for that. During a Mount and an Unmount it
 // does so more often.
 func (s *soak) maybeKill(often bool) (wait func()) {
-	if n := s.random.IntN(8); n != 0 && !(often && n < 4) {
+	if n := s.random.IntN(8); n != 0 && (!often || n >= 4) {
 		return nil
 	}
 	s.killed++

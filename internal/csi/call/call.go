@@ -11,11 +11,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csi/message"
 )
 
-// CallError is a driver's answer that is not OK: its code's name and its words,
+// Error is a driver's answer that is not OK: its code's name and its words,
 // without the secrets of the request.
-type CallError struct{ Code, Message string }
+type Error struct{ Code, Message string }
 
-func (f *CallError) Error() string { return f.Code + ": " + f.Message }
+func (f *Error) Error() string { return f.Code + ": " + f.Message }
 
 // Call calls a method and gives each of its answers to each: one, or those of a
 // stream as they come.
@@ -35,7 +35,7 @@ func failure(err error) error {
 	if !errors.As(err, &answer) {
 		return err
 	}
-	return &CallError{Code: answer.Code, Message: answer.Message}
+	return &Error{Code: answer.Code, Message: answer.Message}
 }
 
 // Check refuses a request that breaks a rule of CSI.

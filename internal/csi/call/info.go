@@ -49,7 +49,7 @@ func tell(ctx context.Context, client *csiclient.Client, method Method) (facts [
 		describe("", answer.ProtoReflect(), fact)
 		return nil
 	})
-	var failed *CallError
+	var failed *Error
 	switch {
 	case errors.As(err, &failed) && failed.Code == "Unimplemented":
 		fact("", "not implemented")

@@ -13,7 +13,7 @@ func TestSet_isIdleWhenNothingIsDue(t *testing.T) {
 	const settled = "2"
 	running := make(chan struct{})
 	r := &recorder{}
-	r.do = func(ctx context.Context, key string, call int) (time.Duration, error) {
+	r.do = func(ctx context.Context, key string, _ int) (time.Duration, error) {
 		switch key {
 		case "slow":
 			select {

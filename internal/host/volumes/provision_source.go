@@ -26,11 +26,11 @@ func (m *Manager) source(ctx context.Context, pvc *corev1.PersistentVolumeClaim,
 		source, err := m.sourceSnapshot(pvc, key, driver)
 		return source, dependency(snapshotResource, key), err
 	}
-	source, err := m.sourceClaim(ctx, pvc, key, driver)
+	source, err := m.sourceClaim(pvc, key, driver)
 	return source, dependency(claimResource, key), err
 }
 
-func (m *Manager) sourceClaim(ctx context.Context, pvc *corev1.PersistentVolumeClaim, key, driver string) (claim.Source, error) {
+func (m *Manager) sourceClaim(pvc *corev1.PersistentVolumeClaim, key, driver string) (claim.Source, error) {
 	if key == store.Key(pvc.Namespace, pvc.Name) {
 		return claim.Source{}, fmt.Errorf("%s: spec.dataSource: a claim cannot be a copy of itself", claim.Describe(pvc))
 	}

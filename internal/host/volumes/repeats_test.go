@@ -14,8 +14,8 @@ func TestRepeats(t *testing.T) {
 		err  error
 		want bool
 	}{
-		{"the outcome of a step is uncertain", fmt.Errorf("claim a: %w", &uncertainStep{backend.ErrUnavailable}), true},
-		{"one of two steps is uncertain", errors.Join(backend.ErrNotFound, &uncertainStep{backend.ErrBusy}), true},
+		{"the outcome of a step is uncertain", fmt.Errorf("claim a: %w", &uncertainStepError{backend.ErrUnavailable}), true},
+		{"one of two steps is uncertain", errors.Join(backend.ErrNotFound, &uncertainStepError{backend.ErrBusy}), true},
 		{"the driver rejects the request", &blocked{error: &rejectedError{backend.ErrInvalid}}, false},
 		{"another claim is on its way", waitFor(dependencies(dependency(claimResource, "ns/a")), "", "waits"), true},
 		{"a Secret is missing", waitFor(dependencies(dependency("secrets", "ns/a")), "", "waits"), false},

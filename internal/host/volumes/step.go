@@ -81,10 +81,10 @@ func (r retry) worth(err error) bool {
 // controller repeats it.
 var errUncertain = errors.New("the outcome is uncertain")
 
-type uncertainStep struct{ error }
+type uncertainStepError struct{ error }
 
-func (u *uncertainStep) Is(target error) bool { return target == errUncertain }
-func (u *uncertainStep) Unwrap() error        { return u.error }
+func (u *uncertainStepError) Is(target error) bool { return target == errUncertain }
+func (u *uncertainStepError) Unwrap() error        { return u.error }
 
 // matter is what a step is about.
 type matter struct {
@@ -108,7 +108,7 @@ func (m *Manager) stepOf(ctx context.Context, of matter, step Step, policy retry
 	detail, err := do(ctx)
 	if err != nil && policy.worth(err) {
 		report(Retrying, err, "")
-		return &uncertainStep{fmt.Errorf("%s: %s: %w", of.label, step, err)}
+		return &uncertainStepError{fmt.Errorf("%s: %s: %w", of.label, step, err)}
 	}
 	if err != nil {
 		report(Failed, err, "")
@@ -136,7 +136,7 @@ func ask(ctx context.Context, volume string, question func(context.Context) erro
 	}
 	err = fmt.Errorf("%s: %w", volume, err)
 	if onward(claim.CallNode).worth(err) {
-		return &uncertainStep{err}
+		return &uncertainStepError{err}
 	}
 	return err
 }

@@ -29,7 +29,7 @@ func (s *Store[T]) Load(ctx context.Context) error {
 	for _, one := range shards {
 		for key := range one.object.Data {
 			record, fine := s.decode(one, key)
-			if earlier, found := s.records[key]; fine && !(found && s.supersedes(earlier, record)) {
+			if earlier, found := s.records[key]; fine && (!found || !s.supersedes(earlier, record)) {
 				s.records[key] = record
 			}
 		}

@@ -138,13 +138,22 @@ type reader struct {
 	clients map[string]Right
 }
 
-// keep remembers "name := clientset.Group().Kind()" and "Name: clientset.Group().Kind()".
+// keep remembers "name := clientset.Group().Kind()" and "Name: clientset.Group().Kind()",
+// and what content.New is given, which is the API of its writer.
 func (r reader) keep(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.AssignStmt:
 		name, ok := n.Lhs[0].(*ast.Ident)
 		if kind, is := kindOf(n.Rhs[0]); ok && is {
 			r.clients[name.Name] = kind
+		}
+	case *ast.CallExpr:
+		if of, method := selected(n.Fun); method == "New" && isNamed(of, "content") {
+			for _, argument := range n.Args {
+				if kind, ok := kindOf(argument); ok {
+					r.clients["API"] = kind
+				}
+			}
 		}
 	case *ast.KeyValueExpr:
 		name, ok := n.Key.(*ast.Ident)
@@ -199,10 +208,15 @@ func (r reader) rightsOf(call *ast.CallExpr) []Right {
 // followed is the kind in a call such as follow.Objects(ctx, c.CoreV1().Nodes(), …).
 func followed(call *ast.CallExpr) (Right, bool) {
 	of, method := selected(call.Fun)
-	if name, is := of.(*ast.Ident); !is || name.Name != "follow" || method != "Objects" {
+	if !isNamed(of, "follow") || method != "Objects" {
 		return Right{}, false
 	}
 	return kindOf(call.Args[1])
+}
+
+func isNamed(e ast.Expr, name string) bool {
+	ident, ok := e.(*ast.Ident)
+	return ok && ident.Name == name
 }
 
 // kindOf is the kind of a client such as c.CoreV1().Pods(namespace).

@@ -9,7 +9,9 @@ import (
 // Step is what a content needs next.
 type Step string
 
+// The steps of a content.
 const (
+	// StepNothing: nothing until an object changes.
 	StepNothing Step = "nothing"
 	// StepCreate: ask the driver for the snapshot, until its answer is final.
 	StepCreate Step = "create"
