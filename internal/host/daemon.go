@@ -40,6 +40,15 @@ const quiet = 10 * time.Second
 // Socket is where the API is.
 func (h *Host) Socket() string { return filepath.Join(h.paths.Root, api.SocketName) }
 
+func (h *Host) newPods() *pods.Manager {
+	return pods.New(pods.Options{
+		Store: h.store, Volumes: h.volumes, Paths: h.paths, BootID: h.bootID, NodeName: h.nodeName(),
+		Private: h.options.Private, Logger: h.options.Logger, Failpoints: h.options.Failpoints, Record: h.journal.Record,
+		Placed: h.placeBinds, Displace: h.removeBinds,
+		Requeue: func(key string) { h.set.Queue(pods.ControllerName).Add(key) },
+	})
+}
+
 // served is what the API serves, and where.
 func (h *Host) served(options DaemonOptions) api.Options {
 	served := api.Options{
@@ -68,12 +77,7 @@ func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
 	if err := h.volumes.Adopt(ctx); err != nil {
 		return fmt.Errorf("take over what an earlier host left: %w", err)
 	}
-	h.pods = pods.New(pods.Options{
-		Store: h.store, Volumes: h.volumes, Paths: h.paths, BootID: h.bootID, NodeName: h.nodeName(),
-		Private: h.options.Private, Logger: h.options.Logger, Failpoints: h.options.Failpoints, Record: h.journal.Record,
-		Placed: h.placeBinds, Displace: h.removeBinds,
-		Requeue: func(key string) { h.set.Queue(pods.ControllerName).Add(key) },
-	})
+	h.pods = h.newPods()
 	h.set = reconcile.NewSet(h.store, slices.Concat(h.volumes.Controllers(), h.volumes.NodeControllers(), []reconcile.Controller{h.pods.Controller()})...)
 	if options.Rest != nil {
 		h.set.Rest(quiet, options.Rest)

@@ -189,7 +189,7 @@ func (m *Manager) prepare(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 		}
 	}
 	var source string
-	if creation.Source, source, err = m.source(ctx, pvc, class.Driver); err != nil {
+	if creation.Source, source, err = m.source(pvc, class.Driver); err != nil {
 		return nil, err
 	}
 	request, err := creation.Request()

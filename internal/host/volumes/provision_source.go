@@ -1,7 +1,6 @@
 package volumes
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -16,7 +15,7 @@ import (
 
 // source finds what a claim's volume is made of, and what is to be kept
 // meanwhile, as resource/key.
-func (m *Manager) source(ctx context.Context, pvc *corev1.PersistentVolumeClaim, driver string) (claim.Source, string, error) {
+func (m *Manager) source(pvc *corev1.PersistentVolumeClaim, driver string) (claim.Source, string, error) {
 	reference, err := claim.SourceOf(pvc)
 	if err != nil || reference.Kind == claim.SourceNone {
 		return claim.Source{}, "", err
