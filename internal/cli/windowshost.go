@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,8 @@ func (d *driverProcess) newWindowsEngine(ctx context.Context, traits backend.Tra
 	d.host = host
 	return windows.New(windows.Options{
 		Host: host.api, Backend: d.backend.windows, KubeletDir: d.config.kubeletDir,
-		Logger: d.config.logger, Failpoints: d.config.points, Traits: traits, Wait: d.config.ebs.deviceWait,
+		Driver: cmp.Or(d.config.name, traits.DriverName),
+		Logger: d.config.logger, Failpoints: d.config.points, Wait: d.config.ebs.deviceWait,
 	})
 }
 

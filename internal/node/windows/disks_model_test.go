@@ -22,9 +22,9 @@ const (
 	stagingC = kubeletDir + `\plugins\kubernetes.io\csi\x\c\globalmount`
 )
 
-// Stage and Unstage at several paths, on disks that are blank, hold what is not
-// the driver's, or fail, and with a failure at any call of Windows. Each result
-// is allowed to be an error; what may never happen is in holds.
+// Stage and Unstage at several paths, which volumes share, on disks that are blank,
+// hold what is not the driver's, or fail; a call of Windows fails, or the process
+// dies at it. Each result may be an error; holds has what may never happen.
 func TestModel_foreignDisksAndSeveralPaths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { rapid.Check(noDeadline{t}, foreignDisksAndSeveralPaths(t)) })
 }
@@ -37,10 +37,6 @@ type shelf struct {
 	foreign map[string]bool            // those of them that hold what is not the driver's
 	tried   map[string]map[string]bool // by volume and path: a Stage began, and no Unstage has answered OK since
 	others  map[string]windows.StateDisk
-	// dies has the process die, and each volume a path of its own, as CSI demands:
-	// which volumes share a path, and where else one is mounted, the process alone
-	// knows.
-	dies bool
 }
 
 func foreignDisksAndSeveralPaths(t *testing.T) func(*rapid.T) {
@@ -48,14 +44,8 @@ func foreignDisksAndSeveralPaths(t *testing.T) func(*rapid.T) {
 		s := &shelf{machine: newMachineWith(t, slow(r)), r: r, present: map[string]bool{}, foreign: map[string]bool{}, tried: map[string]map[string]bool{}, others: map[string]windows.StateDisk{}}
 		s.impatient()
 		volume := rapid.SampledFrom([]string{volA, volB, volC})
-		s.dies = rapid.Bool().Draw(r, "the process dies")
 		anywhere := rapid.SampledFrom([]string{stagingA, stagingB, stagingC})
-		pair := func(r *rapid.T) (v, p string) {
-			if v = volume.Draw(r, "volume"); s.dies {
-				return v, map[string]string{volA: stagingA, volB: stagingB, volC: stagingC}[v]
-			}
-			return v, anywhere.Draw(r, "path")
-		}
+		pair := func(r *rapid.T) (v, p string) { return volume.Draw(r, "volume"), anywhere.Draw(r, "path") }
 		r.Repeat(map[string]func(*rapid.T){
 			"": func(r *rapid.T) { s.r = r; s.holds() },
 			"attach": func(r *rapid.T) {
@@ -134,10 +124,7 @@ func (s *shelf) attachOther(r *rapid.T) {
 func (s *shelf) during(r *rapid.T, call func() error) {
 	fault := windows.Fault{
 		Changing: rapid.Bool().Draw(r, "a change"), At: rapid.IntRange(1, 25).Draw(r, "at"), Times: rapid.IntRange(1, 3).Draw(r, "times"), Errno: win32.ErrorIODevice,
-		Action: rapid.SampledFrom([]windows.Action{windows.Fail, windows.FailAfter}).Draw(r, "action"),
-	}
-	if s.dies {
-		fault.Action = rapid.SampledFrom([]windows.Action{fault.Action, windows.DieBefore, windows.DieAfter}).Draw(r, "action or death")
+		Action: rapid.SampledFrom([]windows.Action{windows.Fail, windows.FailAfter, windows.DieBefore, windows.DieAfter}).Draw(r, "action"),
 	}
 	injected := s.Inject(fault)
 	_ = call()

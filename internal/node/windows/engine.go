@@ -4,11 +4,11 @@
 // where workloads want it, and takes everything away again. It is what package
 // node is on Linux, and serves the same calls.
 //
-// It does nothing to the machine by itself: all goes through a api.Host, which
-// is csi-proxy behind a pipe or the same code in this process. So it keeps no
-// state either: what is staged is read from the machine before each step and
-// after it, and a crash between any two steps leaves what the repeated call finds
-// and finishes.
+// It does nothing to the machine by itself: all goes through an api.Host, which
+// is csi-proxy behind a pipe or the same code in this process. What is staged is
+// read from the machine before each step and after it. What the machine does not
+// show, that a Stage began, is a directory there (see intents). So a crash between
+// any two steps leaves what the repeated call finds and finishes.
 package windows
 
 import (
@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
@@ -45,12 +46,13 @@ type Options struct {
 	// KubeletDir is the directory that all paths of requests lie below, such as
 	// C:\var\lib\kubelet.
 	KubeletDir string
+	// Driver is the name of the CSI driver; KubeletDir\plugins\DRIVER has the
+	// intents of its volumes.
+	Driver string
 	// Logger may be nil.
 	Logger *slog.Logger
 	// Failpoints are named winnode/OPERATION/STEP; nil in production.
 	Failpoints *failpoint.Set
-	// Traits of the backend.
-	Traits backend.Traits
 	// Wait bounds how long a disk may take to appear, and to show that it has
 	// grown; 0 means 30 s. Look is how often it is looked for; 0 means 500 ms.
 	Wait, Look time.Duration
@@ -70,9 +72,8 @@ type Engine struct {
 	rules      *paths.Rules
 	kubelet    string
 	calls      *concurrency.Runner
-	staged     places // where volumes are staged
-	attempts   places // where a Stage began that no Unstage has undone
-	targets    places // where they are published
+	intents    intents
+	targets    places // where volumes are published
 	wait, look time.Duration
 }
 
@@ -85,9 +86,14 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node engine: %w", err)
 	}
+	plugins, err := rules.Target("driver", rules.Roots()[0].String()+`\plugins\`+o.Driver)
+	if err != nil || o.Driver == "" || strings.Contains(o.Driver, `\`) {
+		return nil, fmt.Errorf("node engine: %w: the driver's name %q names no directory", backend.ErrInvalid, o.Driver)
+	}
 	e := &Engine{
 		host: o.Host, backend: o.Backend, log: o.Logger, points: o.Failpoints,
 		rules: rules, kubelet: rules.Roots()[0].String(), wait: o.Wait, look: o.Look,
+		intents: intents{filesystem: o.Host.Filesystem, dir: plugins.String() + `\stage-intents`},
 	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)

@@ -34,6 +34,7 @@ func (bySerial) IsVolume(id string, _ map[string]string, disk api.Disk) bool {
 }
 
 const (
+	driver     = "csi.example.com"
 	volA, volB = "vol-a", "vol-b"
 	stagingA   = kubeletDir + `\plugins\kubernetes.io\csi\x\a\globalmount`
 	stagingB   = kubeletDir + `\plugins\kubernetes.io\csi\x\b\globalmount`
@@ -56,7 +57,10 @@ func newWorld(t *testing.T) *world {
 
 func engineOf(t *testing.T, host api.Host) *Engine {
 	t.Helper()
-	engine, err := New(Options{Host: host, Backend: bySerial{}, KubeletDir: kubeletDir, Wait: 50 * time.Millisecond, Look: time.Millisecond})
+	engine, err := New(Options{
+		Host: host, Backend: bySerial{}, KubeletDir: kubeletDir, Driver: driver,
+		Wait: 50 * time.Millisecond, Look: time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,13 +36,6 @@ func (p *places) remove(volumeID, path string) {
 	}
 }
 
-func (p *places) has(volumeID, path string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, ok := p.of[volumeID][foldPath(path)]
-	return ok
-}
-
 // others are the volume's places but for one.
 func (p *places) others(volumeID, path string) []string {
 	p.mu.Lock()

@@ -52,7 +52,10 @@ func (m *machine) start() {
 	h, err := host.New(host.Options{Machine: m.Calls(), Rules: rules, StateDir: m.state})
 	m.must(err)
 	m.t.Cleanup(h.Close)
-	m.engine, err = New(Options{Host: h.API(), Backend: bySerial{}, KubeletDir: kubeletDir, Wait: 200 * time.Millisecond, Look: time.Millisecond})
+	m.engine, err = New(Options{
+		Host: h.API(), Backend: bySerial{}, KubeletDir: kubeletDir, Driver: driver,
+		Wait: 200 * time.Millisecond, Look: time.Millisecond,
+	})
 	m.must(err)
 }
 
@@ -409,5 +412,82 @@ func TestSimulated_unstageUndoesAStageThatDied(t *testing.T) {
 			m.wantOffline()
 			m.sound()
 		})
+	}
+}
+
+// The process dies while it stages a volume at a path that another volume was to
+// be staged at, too. The other volume is unstaged first, which removes the
+// directory, by a process that may die as well.
+func TestSimulated_unstageUndoesAStageThatDiedAtASharedPath(t *testing.T) {
+	unstage := func(m *machine, serial string) error { return m.engine.Unstage(m.t.Context(), serial, stagingA) }
+	unstageOther := func(m *machine) error {
+		err := unstage(m, volB)
+		if errors.Is(err, backend.ErrPrecondition) { // the first volume is mounted there
+			return nil
+		}
+		return err
+	}
+	forEveryDeath(t, "stage", stageStep, func(t *testing.T, dyingStage death) {
+		forEveryDeath(t, "unstage the other", unstageOther, func(t *testing.T, dyingUnstage death) {
+			m := newMachine(t)
+			m.attach(volA)
+			m.attach(volB)
+			dyingStage(m)
+			dyingUnstage(m)
+			m.must(unstageOther(m))
+			m.must(unstage(m, volA))
+			m.must(unstage(m, volB))
+			m.wantOffline()
+			m.sound()
+		})
+	})
+}
+
+// A volume that is staged at two paths stays mounted at one of them while it is
+// unstaged at the other, though the process died meanwhile.
+func TestSimulated_unstageKeepsTheOtherPathAfterADeath(t *testing.T) {
+	unstage := func(m *machine) error { return m.engine.Unstage(m.t.Context(), volA, stagingB) }
+	forEveryDeath(t, "unstage", unstage, func(t *testing.T, dying death) {
+		m := newMachine(t)
+		m.attach(volA)
+		m.must(m.engine.Stage(t.Context(), stageOf(volA, stagingB)))
+		m.must(stageStep(m))
+		m.must(m.WriteFile(dataFile, 10))
+		dying(m)
+		m.must(unstage(m))
+		if !m.Exists(dataFile) || m.Exists(stagingB) {
+			t.Error("the volume is not mounted at the path where it is staged, or the other path is there still")
+		}
+		m.must(m.engine.Unstage(t.Context(), volA, stagingA))
+		m.wantOffline()
+		m.sound()
+	})
+}
+
+// death makes a call in a process that dies at one call of Windows, and starts the
+// next process.
+type death func(m *machine)
+
+// forEveryDeath runs a test with a death before and after each call of Windows that
+// changes something, and once with a restart after the call.
+func forEveryDeath(t *testing.T, name string, call func(*machine) error, test func(*testing.T, death)) {
+	t.Helper()
+	for _, action := range []windows.Action{windows.DieBefore, windows.DieAfter} {
+		for n, died := 1, true; died; n++ {
+			died = false
+			t.Run(fmt.Sprintf("%s %s %d", name, action, n), func(t *testing.T) {
+				test(t, func(m *machine) {
+					fault := m.Inject(windows.Fault{Changing: true, At: n, Times: 1, Action: action})
+					err := call(m)
+					hit := fault.Hits() > 0
+					fault.Remove()
+					if !hit && err != nil {
+						m.t.Fatalf("%s: %v", name, err)
+					}
+					died = died || hit
+					m.start()
+				})
+			})
+		}
 	}
 }

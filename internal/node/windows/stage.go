@@ -67,13 +67,15 @@ func (e *Engine) stage(ctx context.Context, r node.StageRequest, staging string)
 	volume := there.volume
 	switch {
 	case volume == "":
-		if volume, err = e.mount(ctx, r, staging); err != nil {
-			return err
-		}
+		volume, err = e.mount(ctx, r, staging)
 	case !there.ours:
-		return occupied(staging, there)
+		err = occupied(staging, there)
+	default: // staged, maybe by a version or a driver that wrote no intent
+		err = e.intents.write(ctx, r.VolumeID, staging)
 	}
-	e.staged.add(r.VolumeID, staging)
+	if err != nil {
+		return err
+	}
 	return e.fill(ctx, r.VolumeID, volume)
 }
 
@@ -86,10 +88,14 @@ func (e *Engine) mount(ctx context.Context, r node.StageRequest, staging string)
 	if err := e.points.Hit("winnode/stage/found"); err != nil {
 		return "", err
 	}
-	// The directory comes first: as long as it is there, Unstage knows that the disk
-	// may be online. The attempt is kept in memory as well: another volume that was
-	// to be staged at the same path may remove the directory.
-	e.attempts.add(r.VolumeID, staging)
+	// The intent comes first: while it exists, Unstage knows that the disk may be
+	// online.
+	if err := e.intents.write(ctx, r.VolumeID, staging); err != nil {
+		return "", err
+	}
+	if err := e.points.Hit("winnode/stage/intended"); err != nil {
+		return "", err
+	}
 	if err := e.host.Filesystem.Mkdir(ctx, staging); err != nil {
 		return "", fmt.Errorf("make the staging directory: %w", err)
 	}

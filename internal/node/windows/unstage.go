@@ -37,7 +37,11 @@ func (e *Engine) unstage(ctx context.Context, volumeID, staging string) error {
 		return occupied(staging, there)
 	}
 	exists, err := e.host.Filesystem.PathExists(ctx, staging)
-	if err != nil || !exists && !e.attempts.has(volumeID, staging) {
+	if err != nil {
+		return err
+	}
+	intended, err := e.intents.exists(ctx, volumeID)
+	if err != nil || !exists && !intended {
 		return err
 	}
 	if there.ours {
@@ -45,18 +49,25 @@ func (e *Engine) unstage(ctx context.Context, volumeID, staging string) error {
 			return err
 		}
 	}
-	e.staged.remove(volumeID, staging)
-	if err := e.offline(ctx, volumeID, staging, there.volume); err != nil {
+	last, err := e.intents.withdraw(ctx, volumeID, staging)
+	if err != nil {
 		return err
 	}
-	// The directory goes last: as long as it is there, the repeated call knows that
-	// there may be something to finish. Without it the disk is none of this call's
-	// business: the volume may be staged somewhere else.
+	if err := e.points.Hit("winnode/unstage/withdrawn"); err != nil {
+		return err
+	}
+	if !last { // staged at another path as well, which needs the disk
+		e.log.InfoContext(ctx, "the volume is recorded as staged at another path; its disk stays online",
+			"volume", volumeID, "path", staging)
+		return e.removeStaging(ctx, staging)
+	}
+	if err := e.offline(ctx, volumeID, there.volume); err != nil {
+		return err
+	}
 	if err := e.removeStaging(ctx, staging); err != nil {
 		return err
 	}
-	e.attempts.remove(volumeID, staging)
-	return e.points.Hit("winnode/unstage/removed")
+	return e.intents.forget(ctx, volumeID)
 }
 
 // unmount takes the folder off the volume, which is flushed first.
@@ -79,15 +90,12 @@ func (e *Engine) removeStaging(ctx context.Context, staging string) error {
 	if err := absent(err); err != nil {
 		return fmt.Errorf("remove the staging directory: %w", err)
 	}
-	return nil
+	return e.points.Hit("winnode/unstage/removed")
 }
 
 // offline takes the volume's disk offline, if it is here and is not yet. Which
 // disk that is, is asked after the unmount.
-func (e *Engine) offline(ctx context.Context, volumeID, staging, volume string) error {
-	if other, err := e.elsewhere(ctx, &e.staged, volumeID, staging); err != nil || other != "" {
-		return err // staged at another path, too, the disk has to stay
-	}
+func (e *Engine) offline(ctx context.Context, volumeID, volume string) error {
 	disk, err := e.find(ctx, volumeID, nil)
 	if errors.Is(err, errAbsent) {
 		return nil
