@@ -36,6 +36,19 @@ func (d deviceCalls) Interfaces() ([]string, error) {
 	})
 }
 
+// Numbers implements win32.Devices.
+func (d deviceCalls) Numbers() ([]uint32, error) {
+	return invoke(context.Background(), d.c, Call{Name: "Devices.Numbers"}, func() ([]uint32, error) {
+		var numbers []uint32
+		for _, disk := range d.c.m.disks {
+			if disk.present {
+				numbers = append(numbers, disk.number)
+			}
+		}
+		return numbers, nil
+	})
+}
+
 // OpenInterface implements win32.Devices.
 func (d deviceCalls) OpenInterface(path string, access win32.Access) (win32.Device, error) {
 	return d.open("Devices.OpenInterface", path, access, func(disk *disk) bool { return strings.EqualFold(disk.path, path) })

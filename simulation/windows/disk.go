@@ -147,10 +147,10 @@ func (m *Machine) attach(d *disk, delay time.Duration) {
 	m.settle()
 }
 
-// freeNumber is the lowest number that no disk has, and that this one did not
-// have before: disk numbers are not stable over re-attachment.
+// freeNumber is the lowest number that no disk has, that this one did not have
+// before, and that NumberGap does not leave free: disk numbers are not stable over re-attachment.
 func (m *Machine) freeNumber(d *disk) uint32 {
-	for number := uint32(0); ; number++ {
+	for number := uint32(0); ; number += 1 + m.options.NumberGap {
 		taken := slices.ContainsFunc(m.disks, func(o *disk) bool { return o != d && o.number == number })
 		if !taken && int64(number) != d.last {
 			return number

@@ -49,6 +49,9 @@ type Options struct {
 	DeletePending bool
 	// NoShortNames turns names such as PROGRA~1 off; they exist on C: only.
 	NoShortNames bool
+	// NumberGap is how many numbers of disks stay free between two disks: numbers are
+	// not dense where disks come and go.
+	NumberGap uint32
 	// BIOSSerial is the serial number in the SMBIOS table.
 	BIOSSerial string
 	// SystemDiskSize is in bytes; 0 for 64 GiB.

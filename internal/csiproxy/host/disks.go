@@ -16,9 +16,6 @@ import (
 // disks is api.Disks.
 type disks struct{ *Host }
 
-// drives is how many disk numbers are tried where Windows does not list disks.
-const drives = 64
-
 // rescanLimit ends the wait for a look at all buses.
 const rescanLimit = 2 * time.Minute
 
@@ -80,8 +77,10 @@ func (d disks) List(ctx context.Context) ([]api.Disk, error) {
 	}
 	var found []api.Disk
 	if err != nil || len(interfaces) == 0 {
-		d.logger.Warn("Windows lists no disks; their numbers are tried instead", "count", drives, "error", err)
-		found = d.byNumber(ctx)
+		d.logger.Warn("Windows lists no interfaces of disks; their names are listed instead", "error", err)
+		if found, err = d.byNumber(ctx); err != nil {
+			return nil, fmt.Errorf("list disks: %w", err)
+		}
 	} else {
 		found = d.byInterface(ctx, interfaces)
 	}
@@ -113,10 +112,12 @@ func each[K, V any](things []K, look func(K) (V, bool)) []V {
 	return found
 }
 
-func (d disks) byNumber(ctx context.Context) []api.Disk {
-	numbers := make([]uint32, drives)
-	for i := range numbers {
-		numbers[i] = uint32(i)
+func (d disks) byNumber(ctx context.Context) ([]api.Disk, error) {
+	numbers, err := ask(ctx, d.tasks, "the names of disks", func(context.Context) ([]uint32, error) {
+		return d.machine.Devices.Numbers()
+	})
+	if err != nil {
+		return nil, failed(err, "list the names of disks")
 	}
 	return each(numbers, func(number uint32) (api.Disk, bool) {
 		disk, err := glance(ctx, d.tasks, diskKey(number), func(context.Context) (api.Disk, error) {
@@ -128,7 +129,7 @@ func (d disks) byNumber(ctx context.Context) []api.Disk {
 			disk = api.Disk{Number: number, Problem: err}
 		}
 		return disk, !errors.Is(err, backend.ErrNotFound)
-	})
+	}), nil
 }
 
 func (d disks) byInterface(ctx context.Context, interfaces []string) []api.Disk {

@@ -268,7 +268,38 @@ func TestHost_sixtyFourCallersAtOnce(t *testing.T) {
 	mustDo(t, r.machine.Check())
 }
 
-func TestList_triesNumbersWhereWindowsListsNoDisks(t *testing.T) {
+// An instance of AWS has up to 128 attachments, and numbers of disks are not dense.
+func TestList_findsDisksOfAnyNumberWithoutTheirInterfaces(t *testing.T) {
+	for _, gap := range []uint32{0, 37, 100_000} {
+		r := newRig(t, windows.Options{NumberGap: gap})
+		want := []string{"SYSTEM"}
+		for i := range 130 {
+			want = append(want, fmt.Sprintf("disk%d", i))
+			r.machine.MustAddDisk(windows.DiskSpec{Serial: want[i+1], Size: gibi})
+		}
+		r.machine.Inject(windows.Fault{Call: "Devices.Interfaces", Action: windows.Fail, Errno: win32.ErrorGenFailure})
+		disks, err := r.host().Disks.List(t.Context())
+		mustDo(t, err)
+		var serials []string
+		for _, disk := range disks {
+			serials = append(serials, disk.SerialNumber)
+		}
+		if diff := cmp.Diff(want, serials); diff != "" {
+			t.Errorf("disks, %d numbers apart, -want +got:\n%s", gap+1, diff)
+		}
+	}
+}
+
+func TestList_isAnErrorIfWindowsListsNeitherInterfacesNorNames(t *testing.T) {
+	r := newRig(t, windows.Options{})
+	h := r.host()
+	r.machine.Inject(windows.Fault{Call: "Devices.Interfaces", Action: windows.Fail, Errno: win32.ErrorGenFailure})
+	r.machine.Inject(windows.Fault{Call: "Devices.Numbers", Action: windows.Fail, Errno: win32.ErrorAccessDenied})
+	_, err := h.Disks.List(t.Context())
+	wantError(t, err, backend.ErrDenied, "ERROR_ACCESS_DENIED (5)")
+}
+
+func TestList_opensDisksByNumberIfWindowsListsNoInterfaces(t *testing.T) {
 	r := newRig(t, windows.Options{})
 	r.machine.MustAddDisk(cloudDisk(gibi))
 	r.machine.MustAddDisk(windows.DiskSpec{Serial: "broken", Size: gibi, Broken: win32.ErrorIODevice})

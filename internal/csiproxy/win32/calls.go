@@ -54,6 +54,8 @@ type Devices interface {
 	// Interfaces is CM_Get_Device_Interface_ListW(GUID_DEVINTERFACE_DISK): paths of
 	// the disks that are present.
 	Interfaces() ([]string, error)
+	// Numbers is QueryDosDeviceW of all names: the N of each \\.\PhysicalDriveN.
+	Numbers() ([]uint32, error)
 	// OpenInterface opens one of those paths.
 	OpenInterface(path string, access Access) (Device, error)
 	// OpenDisk opens \\.\PhysicalDriveN.

@@ -43,6 +43,7 @@ func foreignDisksAndSeveralPaths(t *testing.T) func(*rapid.T) {
 	return func(r *rapid.T) {
 		s := &shelf{machine: newMachineWith(t, slow(r)), r: r, present: map[string]bool{}, foreign: map[string]bool{}, tried: map[string]map[string]bool{}, others: map[string]windows.StateDisk{}}
 		s.impatient()
+		s.hideInterfaces(r)
 		volume := rapid.SampledFrom([]string{volA, volB, volC})
 		anywhere := rapid.SampledFrom([]string{stagingA, stagingB, stagingC})
 		pair := func(r *rapid.T) (v, p string) { return volume.Draw(r, "volume"), anywhere.Draw(r, "path") }

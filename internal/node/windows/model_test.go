@@ -82,6 +82,7 @@ func slow(r *rapid.T) windows.Options {
 		VolumeDelay: late.Draw(r, "volumes arrive after"), ListDelay: late.Draw(r, "volumes are listed after"),
 		FormatDelay: late.Draw(r, "formats show after"), UsableLag: rapid.IntRange(0, 2).Draw(r, "updates of a GPT"),
 		DeletePending: rapid.Bool().Draw(r, "removals are pending"),
+		NumberGap:     rapid.SampledFrom([]uint32{0, 99}).Draw(r, "numbers between two disks"),
 	}
 }
 
@@ -100,6 +101,7 @@ func anyOrderOfCalls(t *testing.T) func(*rapid.T) {
 	return func(r *rapid.T) {
 		m := newMachineWith(t, slow(r))
 		m.impatient()
+		m.hideInterfaces(r)
 		w := &model{attached: map[string]bool{}, staged: map[string]string{}, links: map[string]string{}, written: map[string]bool{}, size: map[string]int64{}}
 		volume := rapid.SampledFrom([]string{volA, volB})
 		staging := rapid.SampledFrom([]string{stagingA, stagingB})
@@ -230,6 +232,13 @@ func anyOrderOfCalls(t *testing.T) func(*rapid.T) {
 }
 
 func (m *machine) impatient() { m.engine.wait, m.engine.look = 5*time.Millisecond, time.Millisecond }
+
+// hideInterfaces has Windows list no interfaces of disks, in some runs.
+func (m *machine) hideInterfaces(r *rapid.T) {
+	if rapid.Bool().Draw(r, "no interfaces of disks") {
+		m.Inject(windows.Fault{Call: "Devices.Interfaces", Action: windows.Fail, Errno: win32.ErrorGenFailure})
+	}
+}
 
 // agrees compares the machine with the model.
 func (m *machine) agrees(r *rapid.T, w *model) {

@@ -2,7 +2,6 @@ package native
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"unsafe"
 
@@ -70,6 +69,23 @@ func configReturned(call string, result windows.CONFIGRET) error {
 	return fmt.Errorf("%s: CONFIGRET %#x: %w", call, uint32(result), number)
 }
 
+// deviceNamesLimit bounds the list of MS-DOS device names, in characters.
+const deviceNamesLimit = 4 << 20
+
+// Numbers implements win32.Devices.
+func (devices) Numbers() ([]uint32, error) {
+	for size := uint32(16 << 10); ; size *= 4 {
+		names := make([]uint16, size)
+		filled, err := windows.QueryDosDevice(nil, &names[0], size)
+		switch {
+		case err == nil:
+			return win32.DiskNumbers(win32.DecodeMultiString(names[:min(filled, size)])), nil
+		case errno(err) != win32.ErrorInsufficientBuffer || size >= deviceNamesLimit:
+			return nil, failed("QueryDosDevice", err)
+		}
+	}
+}
+
 // Reenumerate implements win32.Devices.
 func (devices) Reenumerate() error {
 	for _, proc := range []*windows.LazyProc{procLocateDevNode, procReenumerateNode} {
@@ -93,7 +109,7 @@ func (devices) OpenInterface(path string, access win32.Access) (win32.Device, er
 
 // OpenDisk implements win32.Devices.
 func (devices) OpenDisk(number uint32, access win32.Access) (win32.Device, error) {
-	return openDevice(`\\.\PhysicalDrive`+strconv.FormatUint(uint64(number), 10), access)
+	return openDevice(win32.DiskName(number), access)
 }
 
 // device is an open disk or volume.

@@ -191,6 +191,22 @@ func TestDevices_listInterfaces(t *testing.T) {
 	}
 }
 
+func TestDevices_namesOpenDisks(t *testing.T) {
+	numbers, err := devices{}.Numbers()
+	must(t, err)
+	for _, number := range numbers {
+		disk, err := devices{}.OpenDisk(number, win32.Query)
+		if err != nil {
+			t.Errorf("disk %d: %v", number, err)
+			continue
+		}
+		must(t, disk.Close())
+	}
+	if len(numbers) == 0 {
+		effectMissing(t, "QueryDosDevice", errors.New("no disk has a name"))
+	}
+}
+
 func TestDevices_reenumerate(t *testing.T) {
 	if err := (devices{}).Reenumerate(); err != nil {
 		var number win32.Errno
