@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/convert"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1alpha1"
@@ -39,7 +40,7 @@ func TestConversion_losesNoFieldOfAnOlderVersion(t *testing.T) {
 					}
 					continue
 				}
-				if counterpart == nil || !csiproxy.Converts(field, counterpart) {
+				if counterpart == nil || !convert.Converts(field, counterpart) {
 					t.Errorf("%s is lost in the conversion to v1", field.FullName())
 				}
 			}

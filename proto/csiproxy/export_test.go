@@ -23,6 +23,3 @@ func FromStable(version, method string, response proto.Message) (proto.Message, 
 	o := olderBy(version)
 	return o.fromStable(o.service.Methods().ByName(protoreflect.Name(method)), response)
 }
-
-// Converts reports whether a field can be converted to the other.
-func Converts(field, target protoreflect.FieldDescriptor) bool { return converts(field, target) }

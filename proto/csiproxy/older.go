@@ -7,11 +7,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/compose"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/convert"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 )
 
@@ -29,7 +29,7 @@ type rule struct {
 	// required is a text of the request that may be empty in v1 alone.
 	required protoreflect.Name
 	// renamed maps fields of the request and the response to their names in v1.
-	renamed map[protoreflect.Name]protoreflect.Name
+	renamed convert.Names
 	// request completes a request of v1, and response a response of the version:
 	// fields that have another form.
 	request  func(from, to proto.Message) error
@@ -52,7 +52,7 @@ func (o older) definition(operations *compose.Operations) api.Definition {
 func (o older) method(method protoreflect.MethodDescriptor, host api.Host, operations *compose.Operations) grpc.MethodDesc {
 	full := fmt.Sprintf("/%s/%s", o.service.FullName(), method.Name())
 	handler := func(server any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-		request := newMessage(method.Input())
+		request := convert.NewMessage(method.Input())
 		if err := decode(request); err != nil {
 			return nil, err
 		}
@@ -97,8 +97,8 @@ func (o older) toStable(method protoreflect.MethodDescriptor, request proto.Mess
 			return nil, fmt.Errorf("%w: %s is missing", backend.ErrInvalid, r.required)
 		}
 	}
-	stable := newMessage(stableMethods().ByName(method.Name()).Input())
-	if err := copyFields(request.ProtoReflect(), stable.ProtoReflect(), r.renamed); err != nil {
+	stable := convert.NewMessage(stableMethods().ByName(method.Name()).Input())
+	if err := convert.Message(request, stable, r.renamed); err != nil {
 		return nil, err
 	}
 	if r.request != nil {
@@ -112,12 +112,8 @@ func (o older) toStable(method protoreflect.MethodDescriptor, request proto.Mess
 // fromStable converts a response of v1. Fields that the version lacks are left out.
 func (o older) fromStable(method protoreflect.MethodDescriptor, stable proto.Message) (proto.Message, error) {
 	r := o.rules[method.Name()]
-	response := newMessage(method.Output())
-	back := make(map[protoreflect.Name]protoreflect.Name, len(r.renamed))
-	for from, to := range r.renamed {
-		back[to] = from
-	}
-	if err := copyFields(stable.ProtoReflect(), response.ProtoReflect(), back); err != nil {
+	response := convert.NewMessage(method.Output())
+	if err := convert.Message(stable, response, r.renamed.Inverse()); err != nil {
 		return nil, err
 	}
 	if r.response != nil {
@@ -142,13 +138,4 @@ func callStable(ctx context.Context, name protoreflect.Name, server any, request
 		}
 	}
 	return nil, fmt.Errorf("v1 has no method %s", name)
-}
-
-// newMessage returns an empty message of a generated type.
-func newMessage(of protoreflect.MessageDescriptor) proto.Message {
-	generated, err := protoregistry.GlobalTypes.FindMessageByName(of.FullName())
-	if err != nil {
-		panic(err) // generated code registers its types before main
-	}
-	return generated.New().Interface()
 }

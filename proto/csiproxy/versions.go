@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/compose"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/convert"
 	v1 "github.com/holdfast-csi/holdfast/proto/csiproxy/v1"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1alpha1"
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1beta1"
@@ -43,7 +44,7 @@ func beta() older {
 // alpha is v1alpha1, to the letter of the KEP: numbers are text, a portal is
 // ADDRESS:PORT, and a login with a user or a secret is one by CHAP.
 func alpha() older {
-	staging, disk := rule{required: "staging_path"}, map[protoreflect.Name]protoreflect.Name{"disk_id": "disk_number"}
+	staging, disk := rule{required: "staging_path"}, convert.Names{"disk_id": "disk_number"}
 	return older{version: v1alpha1.Version, service: v1alpha1.File_proto_csiproxy_v1alpha1_api_proto.Services().Get(0), rules: map[protoreflect.Name]rule{
 		"PartitionDisk": {serve: partition, renamed: disk}, "FormatVolume": staging, "MountSMBShare": staging,
 		"MountISCSILun": {renamed: disk, request: alphaLogin},

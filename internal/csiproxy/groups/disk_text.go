@@ -6,31 +6,34 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/convert"
 	pb "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/disk/v1beta2"
 )
 
 // The calls up to v1beta2, in which a disk's number is a text: those of all, those
 // of v1beta1 and later, those of v1beta2, and the one of v1alpha1 alone.
 
+func olderDisk() older[api.Disks] {
+	return older[api.Disks]{proto: pb.File_internal_csiproxy_groups_disk_v1beta2_api_proto, newer: numberCalls()}
+}
+
 func textCalls() []call[api.Disks] {
-	return []call[api.Disks]{
-		unary("ListDiskLocations", listDiskLocationsByText),
-		unary("PartitionDisk", partitionDiskByText),
-		unary("Rescan", rescanBeforeNumbers),
-	}
+	calls := olderDisk().same("ListDiskLocations", "Rescan")
+	return append(calls, olderDisk().call("PartitionDisk", "PartitionDisk", convert.Names{"diskID": "disk_number"}))
 }
 
 func textIDCalls() []call[api.Disks] {
 	return []call[api.Disks]{
 		unary("ListDiskIDs", listDiskIDsByText),
-		unary("DiskStats", diskStats),
+		olderDisk().call("DiskStats", "GetDiskStats", convert.Names{"diskID": "disk_number", "diskSize": "total_bytes"}),
 	}
 }
 
 func textStateCalls() []call[api.Disks] {
+	names := convert.Names{"diskID": "disk_number", "isOnline": "is_online"}
 	return []call[api.Disks]{
-		unary("SetAttachState", setAttachState),
-		unary("GetAttachState", getAttachState),
+		olderDisk().call("SetAttachState", "SetDiskState", names),
+		olderDisk().call("GetAttachState", "GetDiskState", names),
 	}
 }
 
@@ -44,57 +47,27 @@ const (
 	serialNumberKey = "serialNumber"
 )
 
-func listDiskLocationsByText(ctx context.Context, disks api.Disks, _ *pb.ListDiskLocationsRequest) (*pb.ListDiskLocationsResponse, error) {
-	list, err := disks.List(ctx)
-	return &pb.ListDiskLocationsResponse{DiskLocations: locationsByText(list)}, err
-}
-
-func partitionDiskByText(ctx context.Context, disks api.Disks, req *pb.PartitionDiskRequest) (*pb.PartitionDiskResponse, error) {
-	number, err := diskNumber("diskID", req.GetDiskID())
-	if err != nil {
-		return nil, err
-	}
-	_, err = disks.Partition(ctx, number, api.Identity{})
-	return &pb.PartitionDiskResponse{}, err
-}
-
-func rescanBeforeNumbers(ctx context.Context, disks api.Disks, _ *pb.RescanRequest) (*pb.RescanResponse, error) {
-	return &pb.RescanResponse{}, disks.Rescan(ctx)
-}
-
-func listDiskIDsByText(ctx context.Context, disks api.Disks, _ *pb.ListDiskIDsRequest) (*pb.ListDiskIDsResponse, error) {
+func listDiskIDsByText(
+	ctx context.Context, disks api.Disks, _ *pb.ListDiskIDsRequest,
+) (*pb.ListDiskIDsResponse, error) {
 	list, err := disks.List(ctx)
 	return &pb.ListDiskIDsResponse{DiskIDs: idsByText(list)}, err
 }
 
-func diskStats(ctx context.Context, disks api.Disks, req *pb.DiskStatsRequest) (*pb.DiskStatsResponse, error) {
-	number, err := diskNumber("diskID", req.GetDiskID())
-	if err != nil {
-		return nil, err
+func idsByText(disks []api.Disk) map[string]*pb.DiskIDs {
+	ids := make(map[string]*pb.DiskIDs)
+	for number, of := range idsByNumber(disks) {
+		ids[diskText(number)] = &pb.DiskIDs{Identifiers: map[string]string{
+			page83Key: of.GetPage83(), serialNumberKey: of.GetSerialNumber(),
+		}}
 	}
-	size, err := disks.Size(ctx, number)
-	return &pb.DiskStatsResponse{DiskSize: size}, err
+	return ids
 }
 
-func setAttachState(ctx context.Context, disks api.Disks, req *pb.SetAttachStateRequest) (*pb.SetAttachStateResponse, error) {
-	number, err := diskNumber("diskID", req.GetDiskID())
-	if err != nil {
-		return nil, err
-	}
-	return &pb.SetAttachStateResponse{}, disks.SetOnline(ctx, number, api.Identity{}, req.GetIsOnline())
-}
-
-func getAttachState(ctx context.Context, disks api.Disks, req *pb.GetAttachStateRequest) (*pb.GetAttachStateResponse, error) {
-	number, err := diskNumber("diskID", req.GetDiskID())
-	if err != nil {
-		return nil, err
-	}
-	online, err := disks.Online(ctx, number)
-	return &pb.GetAttachStateResponse{IsOnline: online}, err
-}
-
-func getDiskNumberByName(ctx context.Context, disks api.Disks, req *pb.GetDiskNumberByNameRequest) (*pb.GetDiskNumberByNameResponse, error) {
-	if req.GetDiskName() == "" { // which would be that of disks without an identifier
+func getDiskNumberByName(
+	ctx context.Context, disks api.Disks, req *pb.GetDiskNumberByNameRequest,
+) (*pb.GetDiskNumberByNameResponse, error) {
+	if req.GetDiskName() == "" { // which would match disks without an identifier
 		return nil, fmt.Errorf("disk_name: %w: it is empty", backend.ErrInvalid)
 	}
 	list, err := disks.List(ctx)
@@ -120,24 +93,4 @@ func numberOf(disks []api.Disk, name string) (uint32, error) {
 		return found[0], nil
 	}
 	return 0, fmt.Errorf("disk_name %.80q: %w: disks %d have this page83 identifier", name, backend.ErrPrecondition, found)
-}
-
-func locationsByText(disks []api.Disk) map[string]*pb.DiskLocation {
-	locations := make(map[string]*pb.DiskLocation)
-	for number, at := range locationsByNumber(disks) {
-		locations[diskText(number)] = &pb.DiskLocation{
-			Adapter: at.GetAdapter(), Bus: at.GetBus(), Target: at.GetTarget(), LUNID: at.GetLUNID(),
-		}
-	}
-	return locations
-}
-
-func idsByText(disks []api.Disk) map[string]*pb.DiskIDs {
-	ids := make(map[string]*pb.DiskIDs)
-	for number, of := range idsByNumber(disks) {
-		ids[diskText(number)] = &pb.DiskIDs{Identifiers: map[string]string{
-			page83Key: of.GetPage83(), serialNumberKey: of.GetSerialNumber(),
-		}}
-	}
-	return ids
 }

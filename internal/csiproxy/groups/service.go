@@ -6,9 +6,12 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
+	"github.com/holdfast-csi/holdfast/internal/csiproxy/convert"
 )
 
 // group is one part of the host, with pipes and versions of its own. H is the
@@ -71,6 +74,44 @@ func unary[H, Req, Resp any](name string, do func(context.Context, H, *Req) (*Re
 			return response, nil
 		},
 	}
+}
+
+// older has the messages of a proto whose calls a newer proto's serve.
+type older[H any] struct {
+	proto protoreflect.FileDescriptor
+	newer []call[H]
+}
+
+// call returns the older call of a name, which the newer call of the name served
+// serves. renamed maps the fields of request and response to the newer names.
+func (o older[H]) call(name, served string, renamed convert.Names) call[H] {
+	method := o.proto.Services().Get(0).Methods().ByName(protoreflect.Name(name))
+	newer := o.newer[slices.IndexFunc(o.newer, func(c call[H]) bool { return c.name == served })]
+	return call[H]{
+		name:    name,
+		request: func() any { return convert.NewMessage(method.Input()) },
+		answer: func(ctx context.Context, part H, request any) (any, error) {
+			converted := newer.request()
+			if err := convert.Message(request.(proto.Message), converted.(proto.Message), renamed); err != nil { //nolint:forcetypeassert // both are messages
+				return nil, err
+			}
+			answer, err := newer.answer(ctx, part, converted)
+			if err != nil {
+				return nil, err
+			}
+			response := convert.NewMessage(method.Output())
+			return response, convert.Message(answer.(proto.Message), response, renamed.Inverse()) //nolint:forcetypeassert // it is a message
+		},
+	}
+}
+
+// same returns the calls that differ from the newer ones of the same name in fields
+// of other forms alone.
+func (o older[H]) same(names ...string) (calls []call[H]) {
+	for _, name := range names {
+		calls = append(calls, o.call(name, name, nil))
+	}
+	return calls
 }
 
 func (c call[H]) desc(service string) grpc.MethodDesc {

@@ -23,7 +23,7 @@ func smbVersions() []api.Definition {
 	}
 }
 
-// calls are those of v1beta2 and later.
+// smbCalls are those of v1beta2 and later.
 func smbCalls() []call[api.SMB] {
 	return []call[api.SMB]{
 		unary("NewSmbGlobalMapping", newMapping),
@@ -34,10 +34,8 @@ func smbCalls() []call[api.SMB] {
 // errorCalls are those of v1alpha1 and v1beta1, whose responses have a field for an
 // error that is never set.
 func errorCalls() []call[api.SMB] {
-	return []call[api.SMB]{
-		unary("NewSmbGlobalMapping", newMappingOrError),
-		unary("RemoveSmbGlobalMapping", removeMappingOrError),
-	}
+	before := older[api.SMB]{proto: smbv1beta1.File_internal_csiproxy_groups_smb_v1beta1_api_proto, newer: smbCalls()}
+	return before.same("NewSmbGlobalMapping", "RemoveSmbGlobalMapping")
 }
 
 func newMapping(ctx context.Context, shares api.SMB, req *pb.NewSmbGlobalMappingRequest) (*pb.NewSmbGlobalMappingResponse, error) {
@@ -48,23 +46,7 @@ func removeMapping(ctx context.Context, shares api.SMB, req *pb.RemoveSmbGlobalM
 	return &pb.RemoveSmbGlobalMappingResponse{}, unmount(ctx, shares, req.GetRemotePath())
 }
 
-func newMappingOrError(ctx context.Context, shares api.SMB, req *smbv1beta1.NewSmbGlobalMappingRequest) (*smbv1beta1.NewSmbGlobalMappingResponse, error) {
-	return &smbv1beta1.NewSmbGlobalMappingResponse{}, shares.Mount(ctx, mount(req))
-}
-
-func removeMappingOrError(ctx context.Context, shares api.SMB, req *smbv1beta1.RemoveSmbGlobalMappingRequest) (*smbv1beta1.RemoveSmbGlobalMappingResponse, error) {
-	return &smbv1beta1.RemoveSmbGlobalMappingResponse{}, unmount(ctx, shares, req.GetRemotePath())
-}
-
-// newMappingRequest is that of all versions.
-type newMappingRequest interface {
-	GetRemotePath() string
-	GetLocalPath() string
-	GetUsername() string
-	GetPassword() string
-}
-
-func mount(req newMappingRequest) api.SMBMount {
+func mount(req *pb.NewSmbGlobalMappingRequest) api.SMBMount {
 	return api.SMBMount{
 		Remote:   req.GetRemotePath(),
 		Local:    req.GetLocalPath(),

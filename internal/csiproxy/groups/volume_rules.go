@@ -33,10 +33,10 @@ func format(ctx context.Context, volumes api.Volumes, id string) error {
 	return volumes.Format(ctx, id, "")
 }
 
-// resize grows to size bytes, the value of field, or to all there is when it is 0.
-func resize(ctx context.Context, volumes api.Volumes, id, field string, size int64) error {
+// resize grows to size bytes, or to all there is if it is 0.
+func resize(ctx context.Context, volumes api.Volumes, id string, size int64) error {
 	if size < 0 {
-		return fmt.Errorf("%s %d: %w: a size in bytes is wanted, or 0 for all there is", field, size, backend.ErrInvalid)
+		return fmt.Errorf("size %d: %w: it is negative; give bytes, or 0 for all there is", size, backend.ErrInvalid)
 	}
 	_, err := volumes.Resize(ctx, id, size)
 	return err

@@ -52,7 +52,7 @@ func formatVolume(ctx context.Context, volumes api.Volumes, req *pb.FormatVolume
 }
 
 func resizeVolume(ctx context.Context, volumes api.Volumes, req *pb.ResizeVolumeRequest) (*pb.ResizeVolumeResponse, error) {
-	return &pb.ResizeVolumeResponse{}, resize(ctx, volumes, req.GetVolumeId(), "size_bytes", req.GetSizeBytes())
+	return &pb.ResizeVolumeResponse{}, resize(ctx, volumes, req.GetVolumeId(), req.GetSizeBytes())
 }
 
 func getVolumeStats(ctx context.Context, volumes api.Volumes, req *pb.GetVolumeStatsRequest) (*pb.GetVolumeStatsResponse, error) {
