@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -51,6 +52,18 @@ func TestCheckSnapshotAnswer_everyReason(t *testing.T) {
 		{static, &csi.Snapshot{SnapshotId: "s", SizeBytes: -1}, "has -1 bytes"},
 	} {
 		expect(t, row.want, lifecycle.CheckSnapshotAnswer(row.content, row.answer), row.want)
+	}
+}
+
+func TestFindSnapshotTwin(t *testing.T) {
+	own := lifecycle.SnapshotContent{Name: "a", Driver: "d", Handle: "s", Deletes: true}
+	for want, others := range map[string][]lifecycle.SnapshotContent{
+		"":      {own, {Name: "b", Driver: "e", Handle: "s"}, {Name: "c", Driver: "d", Handle: "t"}, {Name: "e", Driver: "d"}, {Name: "f", Driver: "d", Handle: "s", Deletes: true}},
+		"keeps": {own, {Name: "f", Driver: "d", Handle: "s", Deletes: true}, {Name: "keeps", Driver: "d", Handle: "s"}},
+	} {
+		if got := lifecycle.FindSnapshotTwin(slices.Values(others), own); got != want {
+			t.Errorf("found %q, want %q", got, want)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -25,6 +26,31 @@ func NamedSnapshot(content *snapshotv1.VolumeSnapshotContent) string {
 		return handle
 	}
 	return *content.Spec.Source.SnapshotHandle
+}
+
+// SnapshotContent is what FindSnapshotTwin reads of a VolumeSnapshotContent or a
+// VolumeGroupSnapshotContent.
+type SnapshotContent struct {
+	Name, Driver string
+	// Handle is the ID that the content is about: recorded, or named by the
+	// administrator; "" if neither.
+	Handle string
+	// Deletes reports that the driver's snapshot is due to be deleted with the content.
+	Deletes bool
+}
+
+// FindSnapshotTwin finds another content of the same driver's snapshot, which keeps
+// the snapshot from being deleted; "" if there is none. One that deletes the snapshot
+// too keeps nothing: either may come first. All contents must be of one kind, and of
+// drivers that can mean the same snapshot by the same ID.
+func FindSnapshotTwin(contents iter.Seq[SnapshotContent], content SnapshotContent) string {
+	for other := range contents {
+		same := other.Driver == content.Driver && other.Handle == content.Handle
+		if same && !other.Deletes && other.Name != content.Name {
+			return other.Name
+		}
+	}
+	return ""
 }
 
 // CheckSnapshotAnswer returns what of a driver's answer about a content's snapshot

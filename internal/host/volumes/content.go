@@ -198,19 +198,16 @@ func (m *Manager) removeContent(content *snapshotv1.VolumeSnapshotContent) error
 // deleteSnapshot deletes the driver's snapshot, then the object.
 func (m *Manager) deleteSnapshot(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
 	handle := lifecycle.SnapshotHandle(content)
-	twins, err := m.index.find(hasSnapshot(content.Spec.Driver, handle))
-	if err != nil {
+	switch twin, err := m.snapshotTwin(content); {
+	case err != nil:
 		return err
-	}
-	for _, twin := range twins {
-		if twin != content.Name {
-			return waitFor(dependencies(dependency(contentResource, twin)), "", "VolumeSnapshotContent %q stands for the same snapshot", twin)
-		}
+	case twin != "":
+		return waitFor(dependencies(dependency(contentResource, twin)), "", "%s names the same snapshot", describeContent(twin))
 	}
 	if err := m.hit("snapshot-delete/begin"); err != nil {
 		return err
 	}
-	err = m.stepOf(ctx, contentMatter(content), StepDeleteSnapshot, back(), func(ctx context.Context) (string, error) {
+	err := m.stepOf(ctx, contentMatter(content), StepDeleteSnapshot, back(), func(ctx context.Context) (string, error) {
 		driver, err := m.options.Drivers.Driver(content.Spec.Driver)
 		if err != nil {
 			return "", err
@@ -232,6 +229,32 @@ func (m *Manager) deleteSnapshot(ctx context.Context, content *snapshotv1.Volume
 		return err
 	}
 	return m.removeContent(content)
+}
+
+// snapshotTwin finds another content that keeps a snapshot, "" if there is none.
+func (m *Manager) snapshotTwin(content *snapshotv1.VolumeSnapshotContent) (string, error) {
+	names, err := m.index.find(hasSnapshot(content.Spec.Driver, lifecycle.SnapshotHandle(content)))
+	if err != nil || len(names) < 2 {
+		return "", err
+	}
+	var same []lifecycle.SnapshotContent
+	for _, name := range names {
+		found, err := m.contentOf(name)
+		if err != nil {
+			return "", err
+		}
+		if found != nil {
+			same = append(same, sharedSnapshot(found))
+		}
+	}
+	return lifecycle.FindSnapshotTwin(slices.Values(same), sharedSnapshot(content)), nil
+}
+
+func sharedSnapshot(content *snapshotv1.VolumeSnapshotContent) lifecycle.SnapshotContent {
+	return lifecycle.SnapshotContent{
+		Name: content.Name, Driver: content.Spec.Driver, Handle: lifecycle.NamedSnapshot(content),
+		Deletes: nextOf(content) == contentDelete,
+	}
 }
 
 // showing is how a failed look is told.

@@ -11,7 +11,9 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
@@ -143,5 +145,36 @@ func TestSnapshot_aStepThatRepeatsItsCallForgetsNothing(t *testing.T) {
 	})
 	if left := d.driver.SnapshotsLeft(); left != nil {
 		t.Errorf("left at the driver: %q", left)
+	}
+}
+
+// Two contents of one snapshot that are both deleted with it do not wait for each other.
+func TestSnapshot_bothItsContentsAreDeleted(t *testing.T) {
+	d := newDaemon(t)
+	id, keys := d.driver.AddSnapshot("old", "vol"), claim.VolumeSnapshotKeys()
+	d.put(func(tx *store.Tx) error {
+		for _, name := range []string{"a", "b"} {
+			now := metav1.Now()
+			content := &snapshotv1.VolumeSnapshotContent{
+				ObjectMeta: metav1.ObjectMeta{
+					Name: name, UID: types.UID("uid-" + name), DeletionTimestamp: &now,
+					Finalizers: []string{keys.Finalizer}, Annotations: map[string]string{keys.BeingDeleted: "yes"},
+				},
+				Spec: snapshotv1.VolumeSnapshotContentSpec{
+					Driver: "d.example", DeletionPolicy: snapshotv1.VolumeSnapshotContentDelete,
+					Source: snapshotv1.VolumeSnapshotContentSource{SnapshotHandle: &id},
+				},
+				Status: &snapshotv1.VolumeSnapshotContentStatus{SnapshotHandle: &id},
+			}
+			if err := tx.SnapshotContents().Put(name, content); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	d.isGone(contentResource, "a")
+	d.isGone(contentResource, "b")
+	if left := d.driver.SnapshotsLeft(); len(left) != 0 {
+		t.Errorf("left: %v", left)
 	}
 }

@@ -42,6 +42,9 @@ func TestStore_readsItsOwnWritesBeforeTheWatchBringsThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if old, _ := volumes.Get("a"); !volumes.Reached(old) || volumes.Reached(answer) {
+		t.Error("the watch has reached the old version, and not the new one")
+	}
 	volumes.Wrote(answer)
 	if got, _ := volumes.Get("a"); got.Labels["x"] != "y" {
 		t.Error("Get gives the state before the own write")

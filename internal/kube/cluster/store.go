@@ -212,6 +212,10 @@ func (s *Store[T]) passed(object T) bool {
 	return err != nil || order >= 0
 }
 
+// Reached reports whether the watch has delivered all changes of the kind up to an
+// object's version. Then the store has every object that was made before that version.
+func (s *Store[T]) Reached(object T) bool { return s.passed(object) }
+
 // HasSynced tells whether the store was filled, and its handlers told if they
 // are to be told.
 func (s *Store[T]) HasSynced() bool {

@@ -266,6 +266,24 @@ func TestGroup_deletionNamesAllMembersAndTriesUntilTheDriverAgrees(t *testing.T)
 	f.happens("Warning GroupSnapshotDeleteError a", "a clone still reads it")
 }
 
+// A group snapshot that another content names is not deleted.
+func TestGroup_deletionWaitsForAnotherContentOfTheGroupSnapshot(t *testing.T) {
+	driver := csidriver.New(driverName)
+	id, members := driver.AddGroup("old", "vol-1", "vol-2")
+	f := start(t, driver, group("a", existing(id, members...)), group("b", existing(id, members...), retain))
+	f.becomes("a", "ready", ready)
+	f.becomes("b", "ready", ready)
+	f.deleteByUser("a")
+	f.happens("Warning GroupSnapshotDeleteError a", `VolumeGroupSnapshotContent "b" names the same group snapshot`)
+	if got := driver.Count("DeleteVolumeGroupSnapshot"); got != 0 {
+		t.Errorf("%d calls to delete a group snapshot that another content names", got)
+	}
+	f.deleteByUser("b")
+	f.vanishes("b")
+	f.vanishes("a")
+	f.empty()
+}
+
 func TestGroup_policyChangedInTheLastMomentCounts(t *testing.T) {
 	driver := csidriver.New(driverName)
 	id, members := driver.AddGroup("old", "vol-1", "vol-2")

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"google.golang.org/grpc/codes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
@@ -192,6 +193,73 @@ func TestContent_retainedKeepsItsSnapshot(t *testing.T) {
 	f.deleteByUser("a")
 	f.vanishes("a")
 	if left := f.driver.SnapshotsLeft(); len(left) != 1 {
+		t.Errorf("left at the driver: %q", left)
+	}
+}
+
+// A snapshot that another content names is not deleted, as on the host.
+func TestContent_deletionWaitsForAnotherContentOfTheSnapshot(t *testing.T) {
+	driver := csidriver.New(driverName)
+	id := driver.AddSnapshot("old", "vol")
+	f := start(t, driver, staticFor("a", id), staticFor("b", id, retain))
+	f.becomes("a", "ready", ready)
+	f.becomes("b", "ready", ready)
+	f.deleteByUser("a")
+	f.happens("Warning SnapshotDeleteError a", `VolumeSnapshotContent "b" names the same snapshot`)
+	if got := driver.Count("DeleteSnapshot"); got != 0 {
+		t.Errorf("%d calls to delete a snapshot that another content names", got)
+	}
+	f.deleteByUser("b")
+	f.vanishes("b")
+	f.vanishes("a")
+	if left := driver.SnapshotsLeft(); left != nil {
+		t.Errorf("left at the driver: %q", left)
+	}
+}
+
+// The answer to an own write can show a deletion before the watch does. The cache may
+// lack another content then, which was made before the deletion.
+func TestContent_deletionWaitsForTheCacheOfContents(t *testing.T) {
+	driver := csidriver.New(driverName)
+	f := prepare(t, driver)
+	var down atomic.Bool
+	driver.After = func(_ context.Context, rpc string, _ any) error {
+		if rpc == "CreateSnapshot" && down.CompareAndSwap(false, true) {
+			f.BreakWatches()
+			f.Put(staticFor("b", "id-snapshot-uid-a", retain))
+			f.deleteByUser("a")
+		}
+		return nil
+	}
+	f.React("watch", "volumesnapshotcontents", func(apiserver.Request) error {
+		if down.Load() {
+			return apierrors.NewServiceUnavailable("down")
+		}
+		return nil
+	})
+	f.Run(f.Env, New(f.Env, Options{Poll: fastPoll()}))
+	f.Add(dynamic("a"))
+	f.becomes("a", "recorded and deleted", func(o *snapshotv1.VolumeSnapshotContent) bool {
+		return handleOf(o) != "" && !marked(o) && o.DeletionTimestamp != nil
+	})
+	f.Never(100*time.Millisecond, func() error {
+		if n := driver.Count("DeleteSnapshot"); n > 0 {
+			return fmt.Errorf("%d calls to delete a snapshot that another content names", n)
+		}
+		return nil
+	})
+	down.Store(false)
+	f.happens("Warning SnapshotDeleteError a", `VolumeSnapshotContent "b" names the same snapshot`)
+}
+
+// Two contents of one snapshot that are both deleted with it do not wait for each other.
+func TestContent_deletionOfBothContentsOfASnapshot(t *testing.T) {
+	driver := csidriver.New(driverName)
+	id := driver.AddSnapshot("old", "vol")
+	f := start(t, driver, staticFor("a", id, takenAs(id, true), deleted, userGone), staticFor("b", id, takenAs(id, true), deleted, userGone))
+	f.vanishes("a")
+	f.vanishes("b")
+	if left := driver.SnapshotsLeft(); left != nil {
 		t.Errorf("left at the driver: %q", left)
 	}
 }

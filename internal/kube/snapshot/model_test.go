@@ -111,8 +111,31 @@ func (c *chaos) erase(name string) {
 	delete(c.alive, name)
 }
 
+// name adds a content for the snapshot of another content, as an administrator does
+// who imports it.
+func (c *chaos) name(of string) {
+	if !c.alive[of] {
+		return
+	}
+	object := c.find(of)
+	if handleOf(object) == "" {
+		return
+	}
+	c.made++
+	twin := fmt.Sprint("s", c.made)
+	added := staticFor(twin, handleOf(object))
+	if c.choose.IntN(2) == 0 {
+		retain(added)
+	}
+	c.Add(added)
+	c.alive[twin] = true
+	if c.choose.IntN(2) == 0 {
+		c.erase(of)
+	}
+}
+
 func (c *chaos) step() {
-	switch c.choose.IntN(6) {
+	switch c.choose.IntN(7) {
 	case 0, 1:
 		c.made++
 		name := fmt.Sprint("s", c.made)
@@ -131,17 +154,28 @@ func (c *chaos) step() {
 			c.erase(c.pick())
 		}
 		c.start(false)
+	case 6:
+		c.name(c.pick())
 	}
 }
 
 // whole compares the driver's snapshots with the contents.
 func (c *chaos) whole() error {
-	known := map[string]bool{}
+	known, waiting := map[string]bool{}, map[string]string{}
 	for _, object := range c.listed() {
-		if object.DeletionTimestamp != nil || !readyAndSettled(&object) {
+		if object.DeletionTimestamp != nil {
+			waiting[object.Name] = handleOf(&object)
+			continue
+		}
+		if !readyAndSettled(&object) {
 			return fmt.Errorf("content %s: %+v, %+v", object.Name, object.ObjectMeta, object.Status)
 		}
 		known[handleOf(&object)] = true
+	}
+	for name, handle := range waiting {
+		if !known[handle] {
+			return fmt.Errorf("content %s waits, and no other content names its snapshot %q", name, handle)
+		}
 	}
 	for _, id := range c.driver.SnapshotsLeft() {
 		if !known[id] && !c.forced[id] {

@@ -85,6 +85,17 @@ func TestNode_deletesWhatItsDriverHasThoughNothingSaysSo(t *testing.T) {
 	}
 }
 
+// Drivers that work on each node alone may give the same ID on two nodes.
+func TestNode_deletesASnapshotWhoseIDAnotherNodeHasToo(t *testing.T) {
+	driver := csidriver.New(driverName)
+	id := driver.AddSnapshot("old", "vol-a")
+	f := startOn(t, "n1", driver, dynamic("a", takenAs(id, true), labelledFor("n1"), deleted, userGone), dynamic("b", takenAs(id, true), labelledFor("n2")))
+	f.vanishes("a")
+	if left := driver.SnapshotsLeft(); left != nil {
+		t.Errorf("left at the driver: %q", left)
+	}
+}
+
 func TestNode_letsGoWhatIsNobodysAfterAWhile(t *testing.T) {
 	gone := metav1.NewTime(time.Now().Add(-2 * time.Minute))
 	f := startOn(t, "n1", nil, dynamic("just"),

@@ -43,6 +43,7 @@ func New[T cluster.Object](env *cluster.Env, t Traits, kind Kind[T], store *clus
 		Traits: t, kind: kind, env: env, options: o, owner: NewOwner(env), queue: env.Queue(t.Queue),
 		writer: &Writer[T]{Kind: t.Kind, Keys: t.Keys, API: api, Store: store, Recorder: env.Recorder},
 	}
+	store.Use(byHandle(kind))
 	store.OnChange(func(old, changed T) { c.changed(old, changed) })
 	return c
 }
@@ -59,11 +60,11 @@ func (c *Controller[T]) Run(ctx context.Context) error {
 // Failures returns how often a content has failed in succession.
 func (c *Controller[T]) Failures(name string) int { return c.queue.Failures(name) }
 
-// changed handles a change of a content. One that is gone needs nothing: its
-// finalizer was removed.
+// changed handles a change of a content.
 func (c *Controller[T]) changed(old, changed T) {
 	var none T
 	if any(changed) == any(none) {
+		c.gone(old)
 		return
 	}
 	after := c.kind.View(changed)
@@ -230,9 +231,15 @@ func (c *Controller[T]) rejectSpread(ctx context.Context, object T) (time.Durati
 // delete deletes the driver's snapshot and clears the status. The state in the
 // API server decides: the policy may just have been set to Retain.
 func (c *Controller[T]) delete(ctx context.Context, object T) (T, error) {
+	if !c.writer.Store.Reached(object) {
+		return object, errBehind
+	}
 	object, err := c.writer.Recheck(ctx, object, c.is(StepDelete))
 	if err != nil {
 		return object, err
+	}
+	if err := c.checkTwin(object); err != nil {
+		return object, c.writer.Undeleted(ctx, object, c.ReasonDelete, c.Noun, err)
 	}
 	if err := c.callDelete(ctx, object); err != nil {
 		return object, c.writer.Undeleted(ctx, object, c.ReasonDelete, c.Noun, err)

@@ -32,6 +32,10 @@ func (p Poll) Next(taken, now time.Time) time.Duration {
 // Soon is the time to the next step of a content that needs another at once.
 const Soon = time.Millisecond
 
+// catchUp is the pause of a content that the cache has not reached. Waiting makes
+// no request.
+const catchUp = 20 * time.Millisecond
+
 // Outcome is what a queue does after a step: after is the time until the next
 // one when nothing failed. A content that has changed under the step is looked
 // at anew at once; one that is gone needs nothing.
@@ -41,6 +45,8 @@ func Outcome(err error, after time.Duration) (time.Duration, error) {
 		return 0, nil
 	case errors.Is(err, ErrChanged):
 		return Soon, nil
+	case errors.Is(err, errBehind):
+		return catchUp, nil
 	case err != nil:
 		return 0, err
 	}

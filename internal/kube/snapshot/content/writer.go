@@ -24,6 +24,8 @@ var (
 	ErrChanged = errors.New("the content has changed meanwhile")
 	// ErrGone: the content does not exist any more.
 	ErrGone = errors.New("the content is gone")
+	// errBehind: the cache of contents has not reached the content's version.
+	errBehind = errors.New("the cache of contents is older than the content")
 )
 
 // attempts is how often a write is made again from the content's new state
@@ -217,6 +219,8 @@ func (w *Writer[T]) explain(step string, object T, err error) error {
 	return fmt.Errorf("%s %s %s: %w", step, w.Kind, object.GetName(), err)
 }
 
-// Quiet tells whether an error is no news to a user: the content has changed
-// or gone, and what to do is seen anew.
-func Quiet(err error) bool { return errors.Is(err, ErrChanged) || errors.Is(err, ErrGone) }
+// Quiet reports whether an error is no news to a user: the content has changed or is
+// gone, or the cache is behind, and the next step is decided anew.
+func Quiet(err error) bool {
+	return errors.Is(err, ErrChanged) || errors.Is(err, ErrGone) || errors.Is(err, errBehind)
+}

@@ -1,0 +1,73 @@
+package content
+
+import (
+	"fmt"
+
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
+)
+
+// byHandle finds contents by the HandleKey of the snapshot that they are about.
+func byHandle[T cluster.Object](kind Kind[T]) cluster.Index[T] {
+	return cluster.Index[T]{Name: "handle", Values: func(object T) []string {
+		v := kind.View(object)
+		if v.Desired == "" {
+			return nil
+		}
+		return []string{cluster.HandleKey(v.Driver, v.Desired)}
+	}}
+}
+
+// sharing returns the contents of the cache that are about a content's snapshot,
+// except those of other nodes: drivers that work on each node alone may give the
+// same ID on two nodes.
+func (c *Controller[T]) sharing(v View) []T {
+	if v.Desired == "" {
+		return nil
+	}
+	var same []T
+	for _, other := range c.writer.Store.By(byHandle(c.kind), cluster.HandleKey(v.Driver, v.Desired)) {
+		if c.owner.Of(other, c.kind.View(other).Volumes) != Elsewhere {
+			same = append(same, other)
+		}
+	}
+	return same
+}
+
+// checkTwin returns an error while another content keeps the snapshot from being
+// deleted, and errBehind while the cache is older than the content: then it may lack
+// a content that was made before this one was deleted.
+func (c *Controller[T]) checkTwin(object T) error {
+	if !c.writer.Store.Reached(object) {
+		return errBehind
+	}
+	v := c.kind.View(object)
+	others := func(yield func(lifecycle.SnapshotContent) bool) {
+		for _, other := range c.sharing(v) {
+			if !yield(c.shared(c.kind.View(other))) {
+				return
+			}
+		}
+	}
+	if twin := lifecycle.FindSnapshotTwin(others, c.shared(v)); twin != "" {
+		return fmt.Errorf("%s %q names the same %s", c.Kind, twin, c.Noun)
+	}
+	return nil
+}
+
+func (c *Controller[T]) shared(v View) lifecycle.SnapshotContent {
+	return lifecycle.SnapshotContent{Name: v.Meta.Name, Driver: v.Driver, Handle: v.Desired, Deletes: c.Next(v) == StepDelete}
+}
+
+// gone handles a content that does not exist any more: the deletion of others may
+// have waited for it.
+func (c *Controller[T]) gone(object T) {
+	v := c.kind.View(object)
+	if v.Driver != c.env.Driver {
+		return
+	}
+	for _, other := range c.sharing(v) {
+		c.queue.Forget(other.GetName())
+		c.queue.Add(other.GetName())
+	}
+}
