@@ -19,7 +19,7 @@ type ebsConfig struct {
 	instanceType, zone string
 	volumes, reserved  int64 // -1: derived
 	tags               tags.Options
-	firstLook          time.Duration
+	firstPoll, lag     time.Duration
 	window             time.Duration
 	stuck              time.Duration
 	legacyXFS          bool
@@ -45,7 +45,8 @@ func (e *ebsConfig) bind(flags *pflag.FlagSet) {
 	flags.DurationVar(&e.window, "modify-volume-window", 2*time.Second, "how long a change of a volume waits for others that can be made with it")
 	flags.DurationVar(&e.window, "modify-volume-request-handler-timeout", 2*time.Second, "the same as --modify-volume-window")
 	flags.DurationVar(&e.stuck, "attach-stuck-after", 90*time.Second, "when an attachment that makes no progress is given up and tried under another device name")
-	flags.DurationVar(&e.firstLook, "ec2-first-look", 0, "how long after its start a transition is polled first (default: EC2's usual times)")
+	flags.DurationVar(&e.firstPoll, "ec2-first-look", 0, "how long after its start a transition is polled first (default: EC2's usual times)")
+	flags.DurationVar(&e.lag, "ec2-lag", 10*time.Second, "how long EC2's descriptions may lag behind its answers; shorter for an emulator only")
 	flags.BoolVar(&e.legacyXFS, "legacy-xfs", false, "make xfs that Linux 5.4 and older can mount")
 	flags.StringVar(&e.sysRoot, "sys-root", "/sys", "`DIRECTORY` of sysfs, where disks are found")
 	flags.StringVar(&e.devRoot, "dev-root", "/dev", "`DIRECTORY` of device nodes")
@@ -59,6 +60,8 @@ func (e *ebsConfig) check() error {
 	switch {
 	case e.window <= 0:
 		return usageErrorf("--modify-volume-window: %v is not above zero", e.window)
+	case e.lag <= 0:
+		return usageErrorf("--ec2-lag: %v is not above zero", e.lag)
 	case e.stuck <= 0:
 		return usageErrorf("--attach-stuck-after: %v is not above zero", e.stuck)
 	case e.volumes >= 0 && e.reserved >= 0:

@@ -34,7 +34,8 @@ func openEBS(ctx context.Context, c driverConfig) (openBackend, error) {
 	if c.mode.Controls() {
 		limitHeap()
 		client, err := cloud.New(ctx, cloud.Options{
-			Endpoint: c.ebs.endpoint, Region: c.ebs.region, FindRegion: c.ebs.regionOfNode(c), FirstLook: c.ebs.firstLook, UserAgent: "holdfast/" + c.version, Logger: c.logger, Registerer: c.registry,
+			Endpoint: c.ebs.endpoint, Region: c.ebs.region, FindRegion: c.ebs.regionOfNode(c), UserAgent: "holdfast/" + c.version,
+			FirstPoll: c.ebs.firstPoll, Lag: c.ebs.lag, Logger: c.logger, Registerer: c.registry,
 		})
 		if err != nil {
 			return openBackend{}, fmt.Errorf("EC2: %w", err)

@@ -15,7 +15,7 @@ func TestOpenEBS_nothingIsStagedOverTheNodesOwnFiles(t *testing.T) {
 	kubelet := t.TempDir()
 	opened, err := openEBS(t.Context(), driverConfig{
 		mode: server.Node, backend: backendEBS, kubeletDir: kubelet, logger: slog.New(slog.DiscardHandler), registry: telemetry.NewRegistry(),
-		ebs: ebsConfig{window: time.Second, stuck: time.Second, volumes: -1, reserved: -1},
+		ebs: ebsConfig{window: time.Second, lag: time.Second, stuck: time.Second, volumes: -1, reserved: -1},
 	})
 	if err != nil {
 		t.Fatal(err)

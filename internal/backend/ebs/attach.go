@@ -20,7 +20,7 @@ const devicePath = "devicePath"
 // newAttachments makes the half that attaches.
 func (c *Controller) newAttachments() *attachment.Machine {
 	return attachment.New(c.cloud, attachment.Options{
-		Stuck: c.options.StuckAfter, Settle: c.settling, Before: c.awaitInitialized, Logger: c.log,
+		Stuck: c.options.StuckAfter, Lag: c.lag, Before: c.awaitInitialized, Logger: c.log,
 	})
 }
 

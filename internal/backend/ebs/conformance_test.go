@@ -52,14 +52,14 @@ func emulator(t *testing.T, o ec2emu.Options) *ec2emu.Server {
 func subject(t *testing.T, emu *ec2emu.Server) backendtest.Subject {
 	t.Helper()
 	client, err := cloud.New(t.Context(), cloud.Options{
-		Region: "us-west-2", Credentials: cloud.StaticCredentials("id", "secret"), Settling: lag,
+		Region: "us-west-2", Credentials: cloud.StaticCredentials("id", "secret"), Lag: lag,
 		HTTPClient: &http.Client{Transport: emu.RoundTripper()},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	c, err := New(Options{Cloud: client, Settling: lag})
+	c, err := New(Options{Cloud: client})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,9 +42,6 @@ type Options struct {
 	// StuckAfter is when an attachment that makes no progress is given up and
 	// tried under another device name; 90 s when 0.
 	StuckAfter time.Duration
-	// Settling is for how long EC2 may not show what exists, or show what does
-	// not; 10 s when 0. The cloud client has a setting of its own.
-	Settling time.Duration
 	// Tags are the flags' and the driver's own; nil for the driver's alone.
 	Tags       *tags.Rules
 	Logger     *slog.Logger
@@ -58,7 +55,7 @@ type Controller struct {
 	log     *slog.Logger
 	tags    *tags.Rules
 
-	settling  time.Duration
+	lag       time.Duration // of EC2's describes
 	setbacks  setbacks
 	spent     spentTokens
 	asked     askedVolumes
@@ -69,9 +66,6 @@ type Controller struct {
 	attachments *attachment.Machine
 	changes     *change.Changer
 }
-
-// usualSettling is longer than EC2 has been seen to lag behind itself.
-const usualSettling = 10 * time.Second
 
 // New makes a Controller. It asks EC2 nothing.
 func New(o Options) (*Controller, error) {
@@ -89,10 +83,7 @@ func New(o Options) (*Controller, error) {
 			return nil, err
 		}
 	}
-	if o.Settling == 0 {
-		o.Settling = usualSettling
-	}
-	c := &Controller{cloud: o.Cloud, options: o, log: log, tags: rules, settling: o.Settling}
+	c := &Controller{cloud: o.Cloud, options: o, log: log, tags: rules, lag: o.Cloud.Lag()}
 	c.attachments, c.changes = c.newAttachments(), c.newChanges()
 	if o.Registerer == nil {
 		return c, nil

@@ -51,7 +51,7 @@ func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
 		began := time.Now()
 		if n > tokenSteps {
 			// The token is of this moment, so an earlier call's volume is not behind it.
-			if v, found, err := c.adopt(ctx, p.name, c.settling); found || err != nil {
+			if v, found, err := c.adopt(ctx, p.name, c.lag); found || err != nil {
 				return v, err
 			}
 		}
@@ -66,7 +66,7 @@ func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
 			continue
 		case cloud.Code(err) == "IdempotentParameterMismatch":
 			// The token is of another request: its volume counts while it lives.
-			v, found, lookup := c.adopt(ctx, p.name, c.settling)
+			v, found, lookup := c.adopt(ctx, p.name, c.lag)
 			if found || lookup != nil {
 				return v, lookup
 			}

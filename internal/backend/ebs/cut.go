@@ -43,13 +43,13 @@ type cuts struct {
 }
 
 // doubt tells until when a name may have a snapshot that does not show.
-func (s *cuts) doubt(name string, settling time.Duration) time.Time {
+func (s *cuts) doubt(name string, lag time.Duration) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.begun.IsZero() {
 		s.begun = time.Now()
 	}
-	until := s.begun.Add(settling)
+	until := s.begun.Add(lag)
 	if own := s.uncertain[name]; own.After(until) {
 		return own
 	}
@@ -57,10 +57,10 @@ func (s *cuts) doubt(name string, settling time.Duration) time.Time {
 }
 
 // suspect notes that a creation may have had its effect.
-func (s *cuts) suspect(name string, settling time.Duration) {
+func (s *cuts) suspect(name string, lag time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.uncertain = noted(s.uncertain, name, settling)
+	s.uncertain = noted(s.uncertain, name, lag)
 }
 
 // finishedLifetime is how long it is remembered that a snapshot is finished.
@@ -131,7 +131,7 @@ func (c *Controller) planSnapshot(ctx context.Context, spec backend.SnapshotSpec
 
 // outwait looks for a name until EC2 must show what it has.
 func (c *Controller) outwait(ctx context.Context, name string) (cloud.Snapshot, bool, error) {
-	until := c.cuts.doubt(name, c.settling)
+	until := c.cuts.doubt(name, c.lag)
 	for time.Now().Before(until) {
 		if err := concurrency.Sleep(ctx, min(lookAgain, time.Until(until))); err != nil {
 			return cloud.Snapshot{}, false, err
@@ -152,7 +152,7 @@ func (c *Controller) cut(ctx context.Context, name string, in cloud.CreateSnapsh
 		}
 		switch {
 		case uncertain(err):
-			c.cuts.suspect(name, c.settling)
+			c.cuts.suspect(name, c.lag)
 			if ctx.Err() != nil {
 				return cloud.Snapshot{}, err
 			}

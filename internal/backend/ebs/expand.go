@@ -9,7 +9,7 @@ import (
 
 // newChanges makes the half that grows and modifies.
 func (c *Controller) newChanges() *change.Changer {
-	return change.New(c.cloud, change.Options{Window: c.options.ChangeWindow, Settle: c.settling, Logger: c.log})
+	return change.New(c.cloud, change.Options{Window: c.options.ChangeWindow, Lag: c.lag, Logger: c.log})
 }
 
 // Expand grows a volume, in one modification with what else is asked of it at

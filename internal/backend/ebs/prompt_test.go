@@ -29,6 +29,7 @@ func slowWeather() weather {
 // went before, an answer comes at most one and a half times the usual time of its
 // kind after EC2 was done.
 func TestPrompt_whateverWentBefore(t *testing.T) {
+	t.Parallel()
 	for run := range *promptRuns {
 		synctest.Test(t, func(t *testing.T) {
 			c := newChaos(t, 300, slowWeather())

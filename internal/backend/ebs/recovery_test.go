@@ -25,6 +25,7 @@ import (
 // is given the same RPC at once or half a minute later, and everything is as if
 // nobody had died: the same outcome, and every change made once.
 func TestRecovery_ofAControllerThatDiesAtAnyCall(t *testing.T) {
+	t.Parallel()
 	for _, work := range recoveries() {
 		t.Run(work.name, func(t *testing.T) {
 			calls, want := work.undisturbed(t, usual())
@@ -46,6 +47,7 @@ func TestRecovery_ofAControllerThatDiesAtAnyCall(t *testing.T) {
 // then what was before: some calls may then be repeated that change nothing any
 // more, but the outcome is the same.
 func TestRecovery_whileEC2LagsBehind(t *testing.T) {
+	t.Parallel()
 	lagging := usual()
 	lagging.World.Knobs.Consistency = world.Consistency{Visible: world.Uniform(0, 2*time.Second), Tags: world.Uniform(0, 2*time.Second), StaleOneIn: 4}
 	for _, work := range recoveries() {

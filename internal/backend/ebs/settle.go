@@ -27,7 +27,7 @@ func (c *Controller) settle(ctx context.Context, p plan, mine cloud.Volume, bega
 		}
 		// What is not shown yet, and what is shown still though it is gone, is told
 		// apart from the truth by time alone.
-		sure := time.Since(began) >= c.settling
+		sure := time.Since(began) >= c.lag
 		live := living(volumes)
 		if i < 0 && sure && len(live) == 0 {
 			return false, errHidden

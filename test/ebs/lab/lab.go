@@ -136,12 +136,13 @@ func (l *Lab) Controller(ctx context.Context, name string, flags ...string) (*Pr
 	return l.driver(ctx, name, "controller", append(os.Environ(), credentials()...), append(l.controllerFlags(), flags...))
 }
 
-// controllerFlags say where EC2 is and, where it answers at once, not to wait
-// for as long as EC2 usually takes, nor for changes that come together.
+// controllerFlags name the endpoint of EC2. An emulator whose transitions take no
+// time also never lags behind, so that the flags shorten what the driver waits
+// for EC2 and for changes that come together.
 func (l *Lab) controllerFlags() []string {
 	flags := []string{"--ec2-endpoint=" + l.endpoint}
 	if slices.Contains(l.options.EmulatorFlags, "--times=instant") {
-		flags = append(flags, "--ec2-first-look=5ms", "--modify-volume-window=50ms")
+		flags = append(flags, "--ec2-first-look=5ms", "--ec2-lag=200ms", "--modify-volume-window=50ms")
 	}
 	return flags
 }

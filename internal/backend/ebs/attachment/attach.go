@@ -307,7 +307,7 @@ func (r *run) unstick(ctx context.Context, a cloud.Attachment) error {
 	since := r.since(&a)
 	message := fmt.Sprintf("volume %s has been attaching to instance %s%s since %s and is stuck",
 		r.pair.volume, r.pair.instance, as(&a), stamp(since))
-	if r.tried >= r.m.options.Names || !r.timeFor(2*r.m.options.Settle) {
+	if r.tried >= r.m.options.Names || !r.timeFor(2*r.m.options.Lag) {
 		return fmt.Errorf("%w: %s; it will be detached and tried under another device name when the call is repeated", backend.ErrBusy, message)
 	}
 	r.m.log.Warn("attachment is stuck; trying another device name", "volume", r.pair.volume, "node", r.pair.instance, "device", a.Device, "since", since)

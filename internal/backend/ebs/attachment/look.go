@@ -84,7 +84,7 @@ func (r *run) since(a *cloud.Attachment) time.Time {
 func (r *run) stuck(a *cloud.Attachment) bool {
 	now := time.Now()
 	return a != nil && a.State == cloud.Attaching &&
-		now.Sub(r.since(a)) >= r.m.options.Stuck && now.Sub(r.began) >= min(r.m.options.Settle, r.m.options.Stuck)
+		now.Sub(r.since(a)) >= r.m.options.Stuck && now.Sub(r.began) >= min(r.m.options.Lag, r.m.options.Stuck)
 }
 
 // awaitGone waits for a detachment under way: until it is over, has taken too

@@ -40,9 +40,9 @@ type Options struct {
 	// Stuck is how long an attachment or detachment may be under way before it is
 	// taken to be stuck; 90 s. An attachment is then tried under another name.
 	Stuck time.Duration
-	// Settle is how long EC2 may take to show what it has accepted; 10 s.
-	Settle time.Duration
-	// Stale is how old a description may be; 3 s.
+	// Lag is how long EC2 may take to show what it has accepted; 10 s.
+	Lag time.Duration
+	// Stale is how old a description may be; 3 s, or Lag if that is shorter.
 	Stale time.Duration
 	// Uncertain is how long a device name is kept back whose last use nobody can
 	// tell; 5 min.
@@ -68,8 +68,8 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	set(&o.Stuck, 90*time.Second)
-	set(&o.Settle, 10*time.Second)
-	set(&o.Stale, 3*time.Second)
+	set(&o.Lag, 10*time.Second)
+	set(&o.Stale, min(3*time.Second, o.Lag))
 	set(&o.Uncertain, 5*time.Minute)
 	set(&o.Refused, time.Hour)
 	set(&o.Described, 30*time.Second)

@@ -59,7 +59,7 @@ func (k memory) expected(now time.Time, o Options) bool {
 	}
 	patience := o.Stale
 	if k.accepted {
-		patience = o.Settle
+		patience = o.Lag
 	}
 	return now.Sub(k.asked) < patience
 }
@@ -101,11 +101,11 @@ func (k memory) standing(a *cloud.Attachment, now time.Time, o Options) standing
 }
 
 func (k memory) isOver(a cloud.Attachment, now time.Time, o Options) bool {
-	return !k.overAt.IsZero() && k.over == incarnationOf(a) && now.Sub(k.overAt) < o.Settle
+	return !k.overAt.IsZero() && k.over == incarnationOf(a) && now.Sub(k.overAt) < o.Lag
 }
 
 func (k memory) isLeaving(a cloud.Attachment, now time.Time, o Options) bool {
-	return !k.left.IsZero() && k.leaving == incarnationOf(a) && now.Sub(k.left) < o.Settle
+	return !k.left.IsZero() && k.leaving == incarnationOf(a) && now.Sub(k.left) < o.Lag
 }
 
 // latest is when something was last noted.

@@ -35,8 +35,8 @@ type Cloud interface {
 type Options struct {
 	// Window is how long a change waits for others of its volume; 2 s.
 	Window time.Duration
-	// Settle is how long EC2 may take to show what it has accepted; 10 s.
-	Settle time.Duration
+	// Lag is how long EC2 may take to show what it has accepted; 10 s.
+	Lag    time.Duration
 	Logger *slog.Logger
 }
 
@@ -61,13 +61,13 @@ func New(c Cloud, o Options) *Changer {
 	if o.Window == 0 {
 		o.Window = 2 * time.Second
 	}
-	if o.Settle == 0 {
-		o.Settle = 10 * time.Second
+	if o.Lag == 0 {
+		o.Lag = 10 * time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	changer := &Changer{cloud: c, options: o, log: o.Logger, written: newWritten(o.Settle), groups: map[string]*group{}, open: map[string]sending{}}
+	changer := &Changer{cloud: c, options: o, log: o.Logger, written: newWritten(o.Lag), groups: map[string]*group{}, open: map[string]sending{}}
 	changer.ended, changer.end = context.WithCancel(context.Background())
 	return changer
 }
@@ -134,7 +134,7 @@ func (c *Changer) settled(id string) bool {
 		c.first = time.Now()
 	}
 	_, open := c.open[id]
-	return !open && time.Since(c.first) >= c.options.Settle
+	return !open && time.Since(c.first) >= c.options.Lag
 }
 
 // enter adds a wish to the volume's group, or makes one.

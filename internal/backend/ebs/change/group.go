@@ -190,7 +190,7 @@ func (g *group) alreadySo() bool {
 func (g *group) newest() (m cloud.Modification, found bool, err error) {
 	c := g.changer
 	sent, open := c.sending(g.id)
-	until, known := sent.at.Add(c.options.Settle/2), c.written.began(g.id)
+	until, known := sent.at.Add(c.options.Lag/2), c.written.began(g.id)
 	late := func() bool {
 		return m.Start.Before(known) || open && !m.Start.After(sent.after) && time.Now().Before(until)
 	}

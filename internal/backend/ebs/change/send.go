@@ -130,7 +130,7 @@ func lost(err error) bool {
 // has no token: to send it again could count as another modification.
 func (g *group) recover(p plan) (m cloud.Modification, known bool, err error) {
 	g.say("EC2's answer to ModifyVolume was lost; it is being looked for")
-	until := time.Now().Add(g.changer.options.Settle / 2)
+	until := time.Now().Add(g.changer.options.Lag / 2)
 	m, err = g.changer.cloud.WaitModification(g.ctx, g.id, cloud.Expect{}, func(m cloud.Modification, found bool) (bool, error) {
 		known = found && g.isNew(m) && brings(m, p)
 		return known || !time.Now().Before(until), nil
@@ -177,7 +177,7 @@ func (g *group) awaitEffect(p plan, m cloud.Modification, since time.Time) error
 	g.say("the modification has been under way since %s", stamp(since))
 	_, err := g.changer.cloud.WaitModification(g.ctx, g.id, cloud.Expect{Kind: "modify", Since: since}, func(shown cloud.Modification, found bool) (bool, error) {
 		if !found || !g.isNew(shown) && shown.Start != m.Start || !brings(shown, p) {
-			if time.Since(accepted) < g.changer.options.Settle {
+			if time.Since(accepted) < g.changer.options.Lag {
 				return false, nil // EC2 does not show it yet
 			}
 			return false, fmt.Errorf("%w: EC2 accepted a modification of volume %s but does not show it; repeat the call", backend.ErrUnavailable, g.id)

@@ -49,12 +49,12 @@ type Options struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	Pacing     PacingOptions
-	// Settling is for how long what this client has just done is believed more
-	// than a describe that does not show it; 10 s when 0.
-	Settling time.Duration
-	// FirstLook is how long after its start a transition is polled first; EC2's
+	// Lag is how long EC2's describes may lag behind its answers; 10 s when 0.
+	// Until then a describe is not believed that contradicts an answer.
+	Lag time.Duration
+	// FirstPoll is how long after its start a transition is polled first; EC2's
 	// usual time for its kind when 0.
-	FirstLook time.Duration
+	FirstPoll time.Duration
 }
 
 // PacingOptions say how the client slows down for EC2's limits.
@@ -68,7 +68,6 @@ type Client struct {
 	api         *ec2.Client
 	credentials *credentialsCache
 	region      string
-	settling    time.Duration
 	logger      *slog.Logger
 	pace        *pacer
 	memory      *memory
@@ -92,8 +91,8 @@ func New(ctx context.Context, o Options) (*Client, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Settling == 0 {
-		o.Settling = 10 * time.Second
+	if o.Lag == 0 {
+		o.Lag = 10 * time.Second
 	}
 	config, err := configure(ctx, o)
 	if err != nil {
@@ -102,10 +101,9 @@ func New(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{
 		credentials: config.credentials,
 		region:      config.aws.Region,
-		settling:    o.Settling,
 		logger:      o.Logger,
 		pace:        newPacer(o.Pacing),
-		memory:      newMemory(o.Settling),
+		memory:      newMemory(o.Lag),
 		bursts:      new(concurrency.BurstDetector),
 	}
 	c.api = ec2.NewFromConfig(config.aws, func(e *ec2.Options) {
@@ -121,13 +119,16 @@ func New(ctx context.Context, o Options) (*Client, error) {
 		return nil, err
 	}
 	c.makeLookups()
-	c.makeWatchers(o.FirstLook)
+	c.makeWatchers(o.FirstPoll)
 	c.tasks.Go(c.checkHealth)
 	return c, nil
 }
 
 // Region is the region whose EC2 the client speaks to.
 func (c *Client) Region() string { return c.region }
+
+// Lag is how long EC2's describes may lag behind its answers.
+func (c *Client) Lag() time.Duration { return c.memory.lag }
 
 // Close ends what runs in the background and every wait. It may be repeated.
 func (c *Client) Close() error {

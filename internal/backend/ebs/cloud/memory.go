@@ -12,16 +12,16 @@ import (
 // show an older state than one before it did. So a describe is believed only as
 // far as it does not contradict what is newer for certain:
 //
-//   - what this client made or deleted within the settling time exists, or does not;
+//   - what this client made or deleted within the lag exists, or does not;
 //   - an answer to AttachVolume, DetachVolume or ModifyVolume is newer than a
 //     describe that still shows what was before;
 //   - a volume does not shrink, a creation, an attachment of a given start and a
 //     modification of a given start do not go back.
 //
-// Everything is forgotten a settling time after it became known, at a time that
-// is fixed then. EC2 has the last word after that.
+// Every fact is forgotten when the lag has passed since it became known: its
+// expiry is fixed then, so that repeated reads cannot keep it alive. EC2 has the last word after that.
 type memory struct {
-	settling time.Duration
+	lag time.Duration
 
 	mu        sync.Mutex
 	volumes   map[string]*volumeFacts
@@ -29,8 +29,8 @@ type memory struct {
 	swept     time.Time
 }
 
-// volumeFacts are what is known of one volume. A fact whose time is older than
-// the settling time does not count.
+// volumeFacts are what is known of one volume. A fact that is older than the lag
+// does not count.
 type volumeFacts struct {
 	made      time.Time // when this client created it
 	answer    Volume    // of the creation
@@ -59,13 +59,13 @@ type snapshotFacts struct {
 	forgotten     time.Time
 }
 
-func newMemory(settling time.Duration) *memory {
-	return &memory{settling: settling, volumes: map[string]*volumeFacts{}, snapshots: map[string]*snapshotFacts{}}
+func newMemory(lag time.Duration) *memory {
+	return &memory{lag: lag, volumes: map[string]*volumeFacts{}, snapshots: map[string]*snapshotFacts{}}
 }
 
 // valid reports whether something that became known then still counts.
 func (m *memory) valid(at time.Time) bool {
-	return !at.IsZero() && time.Since(at) < m.settling
+	return !at.IsZero() && time.Since(at) < m.lag
 }
 
 // volume finds or makes the facts of a volume, to which something is added now.
@@ -76,7 +76,7 @@ func (m *memory) volume(id string) *volumeFacts {
 		f = &volumeFacts{attached: map[string]*attachmentFact{}}
 		m.volumes[id] = f
 	}
-	f.forgotten = time.Now().Add(m.settling)
+	f.forgotten = time.Now().Add(m.lag)
 	return f
 }
 
@@ -87,14 +87,14 @@ func (m *memory) snapshot(id string) *snapshotFacts {
 		f = new(snapshotFacts)
 		m.snapshots[id] = f
 	}
-	f.forgotten = time.Now().Add(m.settling)
+	f.forgotten = time.Now().Add(m.lag)
 	return f
 }
 
 // sweep forgets what does not count any more, now and then.
 func (m *memory) sweep() {
 	now := time.Now()
-	if now.Sub(m.swept) < m.settling {
+	if now.Sub(m.swept) < m.lag {
 		return
 	}
 	m.swept = now
@@ -259,7 +259,7 @@ func (m *memory) seenChange(id string, seen Modification, found bool) (Modificat
 	}
 	if changeRank(seen.State) > changeRank(known.State) || seen.Start.After(known.Start) {
 		f.changeAt = time.Now()
-		f.forgotten = f.changeAt.Add(m.settling)
+		f.forgotten = f.changeAt.Add(m.lag)
 	}
 	f.change = seen
 	return seen, true

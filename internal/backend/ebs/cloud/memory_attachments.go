@@ -18,7 +18,7 @@ func (m *memory) seenAttachments(f *volumeFacts, v *Volume) {
 		if newer(a, fact.Attachment) {
 			if a.State != fact.State {
 				fact.at = time.Now()
-				f.forgotten = fact.at.Add(m.settling)
+				f.forgotten = fact.at.Add(m.lag)
 			}
 			fact.Attachment = a
 			continue
@@ -48,7 +48,7 @@ func (m *memory) seenAttachments(f *volumeFacts, v *Volume) {
 func (m *memory) gone(fact *attachmentFact) bool {
 	switch fact.State {
 	case Detaching, Busy:
-		return time.Since(fact.began) > m.settling/4 || fact.absent >= 2
+		return time.Since(fact.began) > m.lag/4 || fact.absent >= 2
 	case Attached:
 		return fact.absent >= 2
 	}
