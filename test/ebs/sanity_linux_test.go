@@ -5,11 +5,15 @@ package ebs
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"flag"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -37,7 +41,7 @@ func digits() string {
 	return hex.EncodeToString(random[:])[:17]
 }
 
-// pending are the specs that csi-sanity skips because of what the driver does
+// pending are, sorted, the specs that csi-sanity skips because of what the driver does
 // not announce, or that csi-test 5.6.0 itself has pending. Any other skip is a
 // failure.
 func pending() []string {
@@ -49,13 +53,13 @@ func pending() []string {
 		controller + "ControllerPublishVolume should fail when the volume is already published but is incompatible",
 		controller + "GetCapacity should return capacity (no optional values added)",
 		controller + "ListVolumes pagination should detect volumes added between pages and accept tokens when the last volume from a page is deleted",
+		"CreateSnapshot [Controller Server] should succeed when creating a snapshot with accessibility requirements",
 		groups + "Server] GroupControllerGetCapabilities should return appropriate capabilities",
 		groups + "VolumeGroupSnapshots] CreateVolumeGroupSnapshot should fail when no name is provided",
 		groups + "VolumeGroupSnapshots] DeleteVolumeGroupSnapshot should fail when no volume id is provided",
 		groups + "VolumeGroupSnapshots] DeleteVolumeGroupSnapshot should succeed when an invalid volume id is used",
 		groups + "VolumeGroupSnapshots] GetVolumeGroupSnapshot should fail when an invalid volume id is used",
 		groups + "VolumeGroupSnapshots] GetVolumeGroupSnapshot should fail when no volume id is provided",
-		"CreateSnapshot [Controller Server] should succeed when creating a snapshot with accessibility requirements",
 	}
 }
 
@@ -95,24 +99,47 @@ func open(t *testing.T, holdfast, emulator string) *lab.Lab {
 	return l
 }
 
-// TestSanity runs csi-sanity over one process with both halves and block volumes,
-// and over one process for each half with filesystems; the first without mutable
-// parameters. It is one test because
-// ginkgo runs one suite per process.
+// sanityProcesses is one of processes(); TestSanity starts itself with it.
+var sanityProcesses = flag.String("sanity.processes", "", "run csi-sanity over the driver in `one` or two processes")
+
+// processes are the ways in which csi-sanity is run: over one process with both
+// halves and block volumes, and over one process for each half with filesystems.
+// The first has no mutable parameters.
+func processes() []string { return []string{"one", "two"} }
+
+// TestSanity runs csi-sanity over both, side by side. Each run is a process of its
+// own, because ginkgo runs one suite per process.
 func TestSanity(t *testing.T) {
 	t.Parallel()
-	holdfast, emulator := build(t)
-	var expected, skipped []string
-	for halves, access := range map[string]string{"one process": "block", "two processes": "mount"} {
-		l := open(t, holdfast, emulator)
-		config := configOf(t, l, halves, access)
-		title := halves + ", " + access
-		ginkgo.Describe(title, func() { sanity.GinkgoTest(&config) })
-		for _, spec := range pending() {
-			expected = append(expected, title+" "+spec)
-		}
-		defer leavesNothing(t, l)
+	if *sanityProcesses != "" {
+		runSanity(t, *sanityProcesses)
+		return
 	}
+	holdfast, _ := build(t)
+	var suites sync.WaitGroup
+	for _, processes := range processes() {
+		suites.Go(func() { // not as subtests: most of their time is waiting, and go test limits those by CPUs
+			suite := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^TestSanity$", "-sanity.processes="+processes)
+			suite.Env = append(os.Environ(), "HOLDFAST_TEST_BIN="+filepath.Dir(holdfast))
+			suite.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			output, err := suite.CombinedOutput()
+			if err != nil || !strings.Contains(string(output), "--- PASS: TestSanity") {
+				t.Errorf("csi-sanity with -sanity.processes=%s: %v\n%s", processes, err, output)
+			}
+		})
+	}
+	suites.Wait()
+}
+
+// runSanity runs csi-sanity and checks which specs it skips.
+func runSanity(t *testing.T, processes string) {
+	t.Helper()
+	holdfast, emulator := build(t)
+	l := open(t, holdfast, emulator)
+	defer leavesNothing(t, l)
+	config := configOf(t, l, processes)
+	sanity.GinkgoTest(&config)
+	var skipped []string
 	ginkgo.ReportAfterSuite("what was skipped", func(report ginkgo.Report) {
 		for _, spec := range report.SpecReports.WithState(types.SpecStateSkipped | types.SpecStatePending) {
 			skipped = append(skipped, spec.FullText())
@@ -120,21 +147,21 @@ func TestSanity(t *testing.T) {
 	})
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	ginkgo.RunSpecs(t, "csi-sanity")
-	slices.Sort(expected)
 	slices.Sort(skipped)
-	if difference := cmp.Diff(expected, skipped); difference != "" {
+	if difference := cmp.Diff(pending(), skipped); difference != "" {
 		t.Errorf("the specs skipped differ (-want +got):\n%s", difference)
 	}
 }
 
-func configOf(t *testing.T, l *lab.Lab, halves, access string) sanity.TestConfig {
+func configOf(t *testing.T, l *lab.Lab, processes string) sanity.TestConfig {
 	t.Helper()
 	config := sanity.NewTestConfig()
 	instance := lab.Pair()[0]
 	var node *lab.Process
 	var err error
-	if halves == "one process" {
+	if processes == "one" {
 		node, err = l.All(t.Context(), instance)
+		config.TestVolumeAccessType = "block"
 	} else {
 		node, err = l.Node(t.Context(), instance)
 		controller, failed := l.Controller(t.Context(), "controller")
@@ -142,6 +169,8 @@ func configOf(t *testing.T, l *lab.Lab, halves, access string) sanity.TestConfig
 			t.Fatal(failed)
 		}
 		config.ControllerAddress = controller.Socket
+		config.TestVolumeAccessType = "mount"
+		config.TestVolumeMutableParameters = map[string]string{"throughput": "150"} // csi-sanity's default is none
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -149,11 +178,7 @@ func configOf(t *testing.T, l *lab.Lab, halves, access string) sanity.TestConfig
 	config.Address = node.Socket
 	config.TargetPath, config.StagingPath = filepath.Join(node.KubeletDir, "target"), filepath.Join(node.KubeletDir, "staging")
 	config.TestVolumeSize, config.TestVolumeExpandSize = gibibyte, 2*gibibyte
-	config.TestVolumeAccessType = access
 	config.TestVolumeParameters = map[string]string{"type": "gp3"}
-	if access == "mount" { // csi-sanity's default is none
-		config.TestVolumeMutableParameters = map[string]string{"throughput": "150"}
-	}
 	config.TestNodeVolumeAttachLimit = true
 	config.IDGen = ids{}
 	return config
