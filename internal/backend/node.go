@@ -93,6 +93,10 @@ type FormatMark struct {
 	// Done is false from before mkfs starts until after it succeeded: such a
 	// device was blank, and only mkfs has written to it.
 	Done bool
+	// Resizing is true from before resize2fs starts until after it succeeded. The
+	// mark holds until the machine reboots: a killed resize2fs leaves a prefix of
+	// its writes, which e2fsck repairs; a power cut leaves any of them.
+	Resizing bool
 }
 
 // FormatRecorder is a Node that keeps format marks durably with the volume.

@@ -110,14 +110,20 @@ func refuseFilesystemUse(directory *mount.Place, devices []backend.Device) error
 	return nil
 }
 
-// forgetInterruptedFormat drops the mark of an mkfs that did not end: from now
-// on others than mkfs write to the device.
+// forgetInterruptedFormat drops the mark of an mkfs or a resize2fs that did not
+// end: from now on other programs write to the device.
 func (e *Engine) forgetInterruptedFormat(ctx context.Context, volumeID string) error {
 	mark, err := e.formatMark(ctx, volumeID)
-	if err != nil || mark.FSType == "" || mark.Done {
+	switch {
+	case err != nil:
 		return err
+	case mark.FSType != "" && !mark.Done:
+		return e.setFormatMark(ctx, volumeID, backend.FormatMark{})
+	case mark.Resizing:
+		mark.Resizing = false
+		return e.setFormatMark(ctx, volumeID, mark)
 	}
-	return e.setFormatMark(ctx, volumeID, backend.FormatMark{})
+	return nil
 }
 
 // bindDevice shows a device's node at a place. A second time, with the same

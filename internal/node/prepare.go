@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"syscall"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
@@ -20,6 +21,7 @@ const (
 	actionUse action = iota
 	actionFormat
 	actionCheck
+	actionRepair // of a growth that was interrupted
 )
 
 // decide is the whole policy of formatting. wanted is the request's filesystem
@@ -34,6 +36,9 @@ func decide(content blockdev.Content, mark backend.FormatMark, wanted, fallback 
 		// is there was written by it.
 		return actionFormat, chosen, nil
 	}
+	if mark.Resizing && interruptedGrowth(content, wanted) {
+		return actionRepair, content.Type, nil
+	}
 	switch content.Kind {
 	case blockdev.Blank:
 		if mark.Done {
@@ -46,6 +51,12 @@ func decide(content blockdev.Content, mark backend.FormatMark, wanted, fallback 
 		return 0, "", fmt.Errorf("%w: a damaged %s: %s; it is not formatted: repair it, or restore the volume from a snapshot", backend.ErrDataLoss, content.Type, content.Detail)
 	}
 	return 0, "", fmt.Errorf("%w: the device holds %s: %s; it is not formatted: if that can go, wipe it (wipefs -a) and try again", backend.ErrPrecondition, content.Kind, content.Detail)
+}
+
+// interruptedGrowth reports whether a killed resize2fs can have left content.
+func interruptedGrowth(content blockdev.Content, wanted string) bool {
+	return (content.Kind == blockdev.Filesystem || content.Kind == blockdev.Corrupt) &&
+		fs.GrowsOffline(content.Type) && (wanted == "" || wanted == content.Type)
 }
 
 func decideFilesystem(content blockdev.Content, wanted string) (action, string, error) {
@@ -91,44 +102,6 @@ func (e *Engine) mountDetached(ctx context.Context, p preparation) (*mount.Tree,
 	return tree, nil
 }
 
-// fill grows a mounted filesystem that is smaller than its device, as after a
-// restore into a larger volume, or an expansion while it was not mounted.
-func (e *Engine) fill(tree *mount.Tree, content blockdev.Content, p preparation) error {
-	if err := e.points.Hit(p.point + "/mounted"); err != nil {
-		return err
-	}
-	if p.flags.ReadOnly() || !fs.WorthGrowing(content.Type, content.Size, p.device.Size) || !fs.CanGrowMounted(content.Type) {
-		return nil
-	}
-	dir, err := tree.OpenDir()
-	if err != nil {
-		return err
-	}
-	err = fs.Grow(dir, content.Type, p.device.Size)
-	if err := errors.Join(err, dir.Close()); err != nil {
-		return err
-	}
-	return e.points.Hit(p.point + "/grown")
-}
-
-// fillOffline does the same before the mount where the kernel does not let this
-// process grow a mounted filesystem; it is the one case that runs programs.
-func (e *Engine) fillOffline(ctx context.Context, p preparation, content blockdev.Content) (blockdev.Content, error) {
-	if p.flags.ReadOnly() || !fs.WorthGrowing(content.Type, content.Size, p.device.Size) || fs.CanGrowMounted(content.Type) {
-		return content, nil
-	}
-	if mounts, err := mountsOf([]backend.Device{*p.device}); err != nil || len(mounts) > 0 {
-		return content, err // mounted elsewhere, it grows another time
-	}
-	if err := fs.GrowOffline(ctx, e.runner, content.Type, p.device.Path); err != nil {
-		return content, err
-	}
-	if err := e.points.Hit(p.point + "/grown"); err != nil {
-		return content, err
-	}
-	return e.probeDevice(ctx, p)
-}
-
 // defaultOptions are those of the driver, unless the request says otherwise. A
 // clone of an xfs has its original's UUID and may be mounted next to it. An ext
 // filesystem's superblock says what happens on an error, and that may be a
@@ -164,22 +137,31 @@ func (e *Engine) prepare(ctx context.Context, p preparation) (blockdev.Content, 
 	if err != nil {
 		return blockdev.Content{}, err
 	}
-	content, err := e.probeDevice(ctx, p)
+	content, alone, err := e.probeAlone(ctx, p)
 	if err != nil {
 		return blockdev.Content{}, err
 	}
 	act, fsType, err := decide(content, mark, p.wanted, e.filesystem[0])
-	if err == nil && (act == actionUse || act == actionCheck) {
+	if err == nil && act != actionFormat {
 		err = e.supportedType(content.Type)
 	}
-	if err != nil || act == actionUse {
+	if err == nil && act == actionUse {
+		return content, nil
+	}
+	if err != nil && !errors.Is(err, backend.ErrDataLoss) {
 		return content, wrapDevice(p, err)
 	}
-	if err := e.refuseMounted(p); err != nil {
+	if err := errors.Join(e.refuseMounted(p), refuseShared(p, alone)); err != nil {
 		return content, err
 	}
-	if act == actionCheck {
+	if err != nil {
+		return content, wrapDevice(p, err)
+	}
+	switch act {
+	case actionCheck:
 		return e.check(ctx, p, content)
+	case actionRepair:
+		return e.repairGrowth(ctx, p, content)
 	}
 	return e.format(ctx, p, fsType, mark)
 }
@@ -202,6 +184,15 @@ func (e *Engine) refuseMounted(p preparation) error {
 		return fmt.Errorf("device %s: %w: it is mounted at %s and cannot be checked or formatted", p.device.Path, backend.ErrInUse, several(mounts))
 	}
 	return nil
+}
+
+// refuseShared keeps mkfs and fsck, and the verdict that data is lost, away from
+// a device that could change while it was read.
+func refuseShared(p preparation, alone bool) error {
+	if alone {
+		return nil
+	}
+	return fmt.Errorf("device %s: %w: another process, or a mount that this one cannot see, uses it exclusively", p.device.Path, backend.ErrBusy)
 }
 
 // format makes the filesystem, once, between the two marks.
@@ -239,29 +230,64 @@ func (e *Engine) format(ctx context.Context, p preparation, fsType string, mark 
 // check repairs, and refuses what stays damaged.
 func (e *Engine) check(ctx context.Context, p preparation, before blockdev.Content) (blockdev.Content, error) {
 	if p.device.ReadOnly {
-		return before, fmt.Errorf("device %s: %w: its %s must be checked and the device is read-only", p.device.Path, backend.ErrPrecondition, before.Type)
+		return before, errReadOnlyRepair(p, before.Type)
 	}
 	e.log.Warn("checking a filesystem", "volume", p.volumeID, "device", p.device.Path, "type", before.Type, "errors", before.HasErrors)
 	if err := fs.Check(ctx, e.runner, before.Type, p.device.Path); err != nil {
 		return before, err
 	}
+	after, err := e.probeRepaired(ctx, p, before.Type)
+	if err != nil {
+		return after, err
+	}
+	return after, e.points.Hit(p.point + "/checked")
+}
+
+func errReadOnlyRepair(p preparation, fsType string) error {
+	return fmt.Errorf("device %s: %w: its %s must be checked and the device is read-only", p.device.Path, backend.ErrPrecondition, fsType)
+}
+
+// probeRepaired reads the device after a check. ErrPrecondition if the
+// filesystem is still marked as damaged.
+func (e *Engine) probeRepaired(ctx context.Context, p preparation, fsType string) (blockdev.Content, error) {
 	after, err := e.probeDevice(ctx, p)
 	if err != nil {
 		return after, err
 	}
 	if after.Kind != blockdev.Filesystem || after.HasErrors || after.NeedsCheck {
-		return after, fmt.Errorf("device %s: %w: its %s is still marked as damaged after a check; save what matters, then repair it by hand", p.device.Path, backend.ErrPrecondition, before.Type)
+		return after, fmt.Errorf("device %s: %w: its %s is still marked as damaged after a check; save what matters, then repair it by hand",
+			p.device.Path, backend.ErrPrecondition, fsType)
 	}
-	return after, e.points.Hit(p.point + "/checked")
+	return after, nil
 }
 
 // probeDevice reads what is on the device. The node is opened anew, so it is
 // compared with the number that the backend verified.
 func (e *Engine) probeDevice(ctx context.Context, p preparation) (blockdev.Content, error) {
-	file, err := os.Open(p.device.Path)
-	if err != nil {
-		return blockdev.Content{}, fmt.Errorf("device %s: %w: %w", p.device.Path, backend.ErrUnavailable, err)
+	content, _, err := e.probeAlone(ctx, p)
+	return content, err
+}
+
+// probeAlone also reports whether the device was claimed exclusively (open(2),
+// O_EXCL of a block device) while it was read. If not, a filesystem program that
+// outlives the process that started it for an instant, or a mount that is being
+// torn down, may have written to it meanwhile.
+func (e *Engine) probeAlone(ctx context.Context, p preparation) (blockdev.Content, bool, error) {
+	alone := true
+	file, err := os.OpenFile(p.device.Path, os.O_RDONLY|os.O_EXCL, 0)
+	if errors.Is(err, syscall.EBUSY) {
+		alone = false
+		file, err = os.Open(p.device.Path)
 	}
+	if err != nil {
+		return blockdev.Content{}, false, fmt.Errorf("device %s: %w: %w", p.device.Path, backend.ErrUnavailable, err)
+	}
+	content, err := e.probeFile(ctx, p, file)
+	return content, alone, err
+}
+
+// probeFile closes the file.
+func (e *Engine) probeFile(ctx context.Context, p preparation, file *os.File) (blockdev.Content, error) {
 	defer func() { _ = file.Close() }()
 	number, err := blockdev.Number(file)
 	if err != nil {

@@ -331,7 +331,9 @@ func formatMark(b *bench) {
 	if err != nil || mark != (backend.FormatMark{}) {
 		b.Fatalf("a new volume is marked %+v, %v", mark, err)
 	}
-	for _, want := range []backend.FormatMark{{FSType: "ext4"}, {FSType: "ext4", Done: true}} {
+	for _, want := range []backend.FormatMark{
+		{FSType: "ext4"}, {FSType: "ext4", Done: true}, {FSType: "ext4", Done: true, Resizing: true}, {Resizing: true},
+	} {
 		b.must(recorder.SetFormatMark(b.ctx(), volume.ID, want))
 		after, isRecorder := b.reopened().subject.Node.(backend.FormatRecorder)
 		if !isRecorder {

@@ -217,6 +217,32 @@ func TestCreateVolume_removesAHalfMadeCopyThatNobodyAskedForAgain(t *testing.T) 
 	}
 }
 
+func TestFormatMark_ofAnInterruptedGrowth(t *testing.T) {
+	pool := open(t, Options{Pool: disk(t, "xfs", gibibyte)})
+	volume := create(t, pool, spec("one", 8*mebibyte))
+	interrupted := backend.FormatMark{FSType: "ext4", Done: true, Resizing: true}
+	must(t, pool.SetFormatMark(t.Context(), volume.ID, interrupted))
+	if mark, err := pool.FormatMark(t.Context(), volume.ID); err != nil || mark != interrupted {
+		t.Fatalf("%+v, %v", mark, err)
+	}
+	clone := backend.VolumeSpec{Name: "two", Size: 8 * mebibyte, Source: backend.Source{VolumeID: volume.ID}}
+	if _, err := pool.CreateVolume(t.Context(), clone); !errors.Is(err, backend.ErrBusy) {
+		t.Errorf("a clone: %v; want ErrBusy", err)
+	}
+	if _, err := pool.CreateSnapshot(t.Context(), backend.SnapshotSpec{Name: "three", SourceID: volume.ID}); !errors.Is(err, backend.ErrBusy) {
+		t.Errorf("a snapshot: %v; want ErrBusy", err)
+	}
+
+	t.Log("another boot's mark is void")
+	record := markRecord{Version: recordVersion, FSType: "ext4", Done: true, Resizing: "another boot"}
+	must(t, pool.writeRecord(volumePath(volume.ID), formatFile, record))
+	interrupted.Resizing = false
+	if mark, err := pool.FormatMark(t.Context(), volume.ID); err != nil || mark != interrupted {
+		t.Errorf("%+v, %v", mark, err)
+	}
+	create(t, pool, clone)
+}
+
 func TestCreateVolume_mayBeLargerThanItsSource(t *testing.T) {
 	onEveryFilesystem(t, func(t *testing.T, fsType string) {
 		pool := open(t, Options{Pool: disk(t, fsType, gibibyte)})

@@ -18,9 +18,11 @@ type markRecord struct {
 	Version int    `json:"version"`
 	FSType  string `json:"fsType"`
 	Done    bool   `json:"done"`
+	// Resizing is the ID of the boot in which resize2fs was started.
+	Resizing string `json:"resizing,omitempty"`
 }
 
-// FormatMark reads what mkfs was started for on a volume.
+// FormatMark reads what mkfs and resize2fs were started for on a volume.
 func (p *Pool) FormatMark(_ context.Context, id string) (backend.FormatMark, error) {
 	if _, err := p.recordOnDisk(id); err != nil {
 		return backend.FormatMark{}, err
@@ -43,7 +45,15 @@ func (p *Pool) readMark(id string) (backend.FormatMark, error) {
 	if record.Version > recordVersion {
 		return backend.FormatMark{}, fmt.Errorf("%w: %s of volume %s has version %d, this Holdfast knows up to %d; use the newer one", backend.ErrPrecondition, formatFile, id, record.Version, recordVersion)
 	}
-	return backend.FormatMark{FSType: record.FSType, Done: record.Done}, nil
+	mark := backend.FormatMark{FSType: record.FSType, Done: record.Done}
+	if record.Resizing != "" {
+		boot, err := bootID()
+		if err != nil {
+			return backend.FormatMark{}, err
+		}
+		mark.Resizing = record.Resizing == boot
+	}
+	return mark, nil
 }
 
 // SetFormatMark makes a mark durable. It waits for a cut of the volume: a clone
@@ -64,7 +74,15 @@ func (p *Pool) SetFormatMark(ctx context.Context, id string, mark backend.Format
 }
 
 func (p *Pool) writeMark(entry string, mark backend.FormatMark) error {
-	return p.writeRecord(entry, formatFile, markRecord{Version: recordVersion, FSType: mark.FSType, Done: mark.Done})
+	record := markRecord{Version: recordVersion, FSType: mark.FSType, Done: mark.Done}
+	if mark.Resizing {
+		boot, err := bootID()
+		if err != nil {
+			return err
+		}
+		record.Resizing = boot
+	}
+	return p.writeRecord(entry, formatFile, record)
 }
 
 // keepMark gives a volume that is being made from another the mark of that: if

@@ -93,6 +93,9 @@ func (p *Pool) openVolumeHeld(held *hold, id string) (*origin, error) {
 		return nil, err
 	}
 	mark, err := p.readMark(id)
+	if err == nil && mark.Resizing {
+		err = fmt.Errorf("volume %s: %w: resize2fs works on it, or was interrupted; the next NodeStageVolume completes it", id, backend.ErrBusy)
+	}
 	if err != nil {
 		held.release()
 		return nil, err

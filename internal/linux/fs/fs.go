@@ -35,5 +35,8 @@ func WorthGrowing(fsType string, size, device int64) bool {
 	return device-size >= mebibyte
 }
 
-// isExt tells whether the kernel's ext4 serves a filesystem.
+// GrowsOffline reports whether GrowOffline supports a filesystem.
+func GrowsOffline(fsType string) bool { return isExt(fsType) }
+
+// isExt reports whether the kernel's ext4 serves a filesystem.
 func isExt(fsType string) bool { return fsType == Ext4 || fsType == Ext3 }

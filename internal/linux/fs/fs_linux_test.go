@@ -107,8 +107,10 @@ func TestGrowOffline_fillsALargerDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := GrowOffline(t.Context(), command.NewSystem(), Ext4, v.loop.Path); err != nil {
-			t.Fatal(err)
+		for _, step := range []func(context.Context, command.Runner, string, string) error{VerifyOffline, GrowOffline, RepairOffline} {
+			if err := step(t.Context(), command.NewSystem(), Ext4, v.loop.Path); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	content, err := blockdev.Probe(t.Context(), v.file, 64*mebibyte, nil)

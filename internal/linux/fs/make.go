@@ -89,27 +89,3 @@ func said(r command.Result) string {
 	text, _, _ = strings.Cut(text, "; Usage")
 	return text[:min(most, len(text))]
 }
-
-// GrowOffline grows a filesystem that is not mounted to the size of its device.
-// It is for ext4 in a process that CanGrowMounted says no to: the others grow
-// only while mounted, for which they need no capability that mounting does not.
-func GrowOffline(ctx context.Context, runner command.Runner, fsType, device string) error {
-	if !isExt(fsType) {
-		return fmt.Errorf("grow %s on %s: %w while it is not mounted", fsType, device, backend.ErrUnsupported)
-	}
-	// resize2fs(8) wants a check since the last mount. While it works the
-	// filesystem is marked as damaged, so an interrupted run is seen by Probe.
-	for _, c := range []command.Command{
-		{Name: "e2fsck", Args: []string{"-f", "-p", device}},
-		{Name: "resize2fs", Args: []string{device}},
-	} {
-		result, err := runner.Run(ctx, c)
-		if err != nil {
-			return wrapRun(fmt.Sprintf("grow %s on %s", fsType, device), err)
-		}
-		if result.ExitCode > 1 || (result.ExitCode == 1 && c.Name != "e2fsck") {
-			return unrepaired(fsType, device, fmt.Sprintf("%s ended with code %d: %s", c.Name, result.ExitCode, said(result)))
-		}
-	}
-	return nil
-}

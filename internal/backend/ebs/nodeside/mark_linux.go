@@ -42,7 +42,7 @@ func (n *Node) FormatMark(_ context.Context, id string) (backend.FormatMark, err
 	if !n.means(id, *d, found.Device) {
 		return backend.FormatMark{}, nil // it is of another partition
 	}
-	return backend.FormatMark{FSType: found.FSType, Done: found.Done}, nil
+	return backend.FormatMark{FSType: found.FSType, Done: found.Done, Resizing: found.Resizing}, nil
 }
 
 // means reports whether a device number is that of the device which the volume
@@ -99,7 +99,8 @@ func (n *Node) SetFormatMark(_ context.Context, id string, mark backend.FormatMa
 		number = opened.number
 	}
 	n.mu.Unlock()
-	return n.records.write(id, markSuffix, record{Disk: now, Device: number, FSType: mark.FSType, Done: mark.Done}, true)
+	return n.records.write(id, markSuffix, record{
+		Disk: now, Device: number, FSType: mark.FSType, Done: mark.Done, Resizing: mark.Resizing}, true)
 }
 
 // appearanceOf tells this appearance of a disk from all others.

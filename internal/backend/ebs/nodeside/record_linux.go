@@ -32,10 +32,11 @@ type record struct {
 	Disk    appearance `json:"disk"`
 	// Xen is the disk's name, where that cannot be found out by a serial number.
 	Xen string `json:"xen,omitempty"`
-	// Device, FSType and Done are a format mark: of which device, and what.
-	Device uint64 `json:"device,omitempty"`
-	FSType string `json:"fsType,omitempty"`
-	Done   bool   `json:"done,omitempty"`
+	// Device and what follows are a format mark: of which device, and what.
+	Device   uint64 `json:"device,omitempty"`
+	FSType   string `json:"fsType,omitempty"`
+	Done     bool   `json:"done,omitempty"`
+	Resizing bool   `json:"resizing,omitempty"`
 }
 
 // The kinds of record, each in files of its own: claims are hints that cost no

@@ -1,0 +1,98 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-csi/holdfast/internal/backend"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
+	"github.com/holdfast-csi/holdfast/internal/linux/fs"
+	"github.com/holdfast-csi/holdfast/internal/linux/mount"
+)
+
+// fill grows a mounted filesystem that is smaller than its device, as after a
+// restore into a larger volume, or an expansion while it was not mounted.
+func (e *Engine) fill(tree *mount.Tree, content blockdev.Content, p preparation) error {
+	if err := e.points.Hit(p.point + "/mounted"); err != nil {
+		return err
+	}
+	if p.flags.ReadOnly() || !fs.WorthGrowing(content.Type, content.Size, p.device.Size) || !fs.CanGrowMounted(content.Type) {
+		return nil
+	}
+	dir, err := tree.OpenDir()
+	if err != nil {
+		return err
+	}
+	err = fs.Grow(dir, content.Type, p.device.Size)
+	if err := errors.Join(err, dir.Close()); err != nil {
+		return err
+	}
+	return e.points.Hit(p.point + "/grown")
+}
+
+// fillOffline does the same before the mount if the kernel does not let this
+// process grow a mounted filesystem.
+func (e *Engine) fillOffline(ctx context.Context, p preparation, content blockdev.Content) (blockdev.Content, error) {
+	if p.flags.ReadOnly() || !fs.WorthGrowing(content.Type, content.Size, p.device.Size) || fs.CanGrowMounted(content.Type) {
+		return content, nil
+	}
+	if mounts, err := mountsOf([]backend.Device{*p.device}); err != nil || len(mounts) > 0 {
+		return content, err // mounted elsewhere, it grows another time
+	}
+	if err := e.growOffline(ctx, p, content.Type); err != nil {
+		return content, err
+	}
+	return e.probeDevice(ctx, p)
+}
+
+// growOffline runs resize2fs between two marks: if it is killed, the next
+// prepare repairs the filesystem.
+func (e *Engine) growOffline(ctx context.Context, p preparation, fsType string) error {
+	if err := fs.VerifyOffline(ctx, e.runner, fsType, p.device.Path); err != nil {
+		return err
+	}
+	if err := e.markResizing(ctx, p, true); err != nil {
+		return err
+	}
+	if err := e.points.Hit(p.point + "/resizing"); err != nil {
+		return err
+	}
+	if err := fs.GrowOffline(ctx, e.runner, fsType, p.device.Path); err != nil {
+		return err
+	}
+	if err := e.points.Hit(p.point + "/resized"); err != nil {
+		return err
+	}
+	if err := e.markResizing(ctx, p, false); err != nil {
+		return err
+	}
+	return e.points.Hit(p.point + "/grown")
+}
+
+// repairGrowth completes what an interrupted resize2fs left.
+func (e *Engine) repairGrowth(ctx context.Context, p preparation, before blockdev.Content) (blockdev.Content, error) {
+	if p.device.ReadOnly {
+		return before, errReadOnlyRepair(p, before.Type)
+	}
+	e.log.Warn("repairing a filesystem whose growth was interrupted", "volume", p.volumeID, "device", p.device.Path, "type", before.Type)
+	if err := fs.RepairOffline(ctx, e.runner, before.Type, p.device.Path); err != nil {
+		return before, err
+	}
+	after, err := e.probeRepaired(ctx, p, before.Type)
+	if err != nil {
+		return after, err
+	}
+	if err := e.markResizing(ctx, p, false); err != nil {
+		return after, err
+	}
+	return after, e.points.Hit(p.point + "/repaired")
+}
+
+func (e *Engine) markResizing(ctx context.Context, p preparation, resizing bool) error {
+	mark, err := e.formatMark(ctx, p.volumeID)
+	if err != nil || mark.Resizing == resizing {
+		return err
+	}
+	mark.Resizing = resizing
+	return e.setFormatMark(ctx, p.volumeID, mark)
+}
