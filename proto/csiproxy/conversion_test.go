@@ -43,7 +43,9 @@ func FuzzDisks_acrossVersions(f *testing.F) {
 		stable, text := all.GetDiskLocations()[number], strconv.FormatUint(uint64(number), 10)
 		beta := fromStable[*v1beta1.GetDiskLocationsResponse](t, v1beta1.Version, "GetDiskLocations", all).GetDiskLocations()[number]
 		alpha := fromStable[*v1alpha1.GetDiskLocationsResponse](t, v1alpha1.Version, "GetDiskLocations", all).GetDiskLocations()[text]
-		if (stable == nil) != (beta == nil) || stable != nil && (stable.GetAdapter() != beta.GetAdapter() || stable.GetBus() != beta.GetBus() || stable.GetTarget() != beta.GetTarget() || stable.GetLun() != beta.GetLun()) {
+		if (stable == nil) != (beta == nil) || stable != nil &&
+			(stable.GetAdapter() != beta.GetAdapter() || stable.GetBus() != beta.GetBus() ||
+				stable.GetTarget() != beta.GetTarget() || stable.GetLun() != beta.GetLun()) {
 			t.Errorf("locations: v1 %v, v1beta1 %v", stable, beta)
 		}
 		if stable != nil {
@@ -51,13 +53,16 @@ func FuzzDisks_acrossVersions(f *testing.F) {
 			if again := v1.LocationFromAPI(back); !proto.Equal(stable, again) {
 				t.Errorf("location %v came back as %v", stable, again)
 			}
-			if alpha.GetAdapter() != strconv.FormatUint(uint64(stable.GetAdapter()), 10) || alpha.GetLun() != strconv.FormatUint(uint64(stable.GetLun()), 10) {
+			if alpha.GetAdapter() != strconv.FormatUint(uint64(stable.GetAdapter()), 10) ||
+				alpha.GetLun() != strconv.FormatUint(uint64(stable.GetLun()), 10) {
 				t.Errorf("v1alpha1 has the location %v, v1 has %v", alpha, stable)
 			}
 		}
 		allIDs := &v1.GetDiskIDsResponse{DiskIds: v1.DiskIDsFromAPI(disks)}
-		ids, said := allIDs.GetDiskIds()[number], fromStable[*v1alpha1.GetDiskIDsResponse](t, v1alpha1.Version, "GetDiskIDs", allIDs).GetDiskIds()[text]
-		if (ids == nil) != (said == nil) || ids.GetPage83() != said.GetIdentifiers()[v1alpha1.Page83Key] || ids.GetSerialNumber() != said.GetIdentifiers()[v1alpha1.SerialNumberKey] {
+		ids, said := allIDs.GetDiskIds()[number],
+			fromStable[*v1alpha1.GetDiskIDsResponse](t, v1alpha1.Version, "GetDiskIDs", allIDs).GetDiskIds()[text]
+		if (ids == nil) != (said == nil) || ids.GetPage83() != said.GetIdentifiers()[v1alpha1.Page83Key] ||
+			ids.GetSerialNumber() != said.GetIdentifiers()[v1alpha1.SerialNumberKey] {
 			t.Errorf("ids: v1 %v, v1alpha1 %v", ids, said)
 		}
 		checkDisk(t, disk, v1.DiskToAPI(v1.DiskFromAPI(disk)))
@@ -110,7 +115,8 @@ func FuzzLogin_acrossVersions(f *testing.F) {
 	f.Add("host:1", uint32(1), "", uint32(0), int32(7), "u", "")
 	f.Fuzz(func(t *testing.T, address string, port uint32, iqn string, lun uint32, auth int32, user, secret string) {
 		stable, err := v1.LoginToAPI(&v1.MountISCSILunRequest{
-			Portal: &v1.ISCSIPortal{Address: address, Port: port}, Iqn: iqn, Lun: lun, AuthType: v1.ISCSIAuthType(auth), ChapUsername: user, ChapSecret: secret,
+			Portal: &v1.ISCSIPortal{Address: address, Port: port}, Iqn: iqn, Lun: lun, AuthType: v1.ISCSIAuthType(auth),
+			ChapUsername: user, ChapSecret: secret,
 		})
 		if (err == nil) != (auth >= 0 && auth <= 2) || err != nil && !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("auth %d: %v", auth, err)
@@ -119,9 +125,12 @@ func FuzzLogin_acrossVersions(f *testing.F) {
 			t.Errorf("auth %d came back as %d", auth, v1.AuthTypeFromAPI(stable.Auth))
 		}
 		beta, _, err := login(v1beta1.Version, &v1beta1.MountISCSILunRequest{
-			Portal: &v1beta1.ISCSIPortal{Address: address, Port: port}, Iqn: iqn, Lun: lun, AuthType: v1beta1.ISCSIAuthType(auth), ChapUsername: user, ChapSecret: secret,
+			Portal: &v1beta1.ISCSIPortal{Address: address, Port: port}, Iqn: iqn, Lun: lun,
+			AuthType: v1beta1.ISCSIAuthType(auth), ChapUsername: user, ChapSecret: secret,
 		})
-		if err == nil && (beta.Auth != stable.Auth || beta.Portal != stable.Portal || beta.IQN != stable.IQN || beta.Username != stable.Username || beta.Secret != stable.Secret) {
+		if err == nil &&
+			(beta.Auth != stable.Auth || beta.Portal != stable.Portal || beta.IQN != stable.IQN ||
+				beta.Username != stable.Username || beta.Secret != stable.Secret) {
 			t.Errorf("v1beta1 %v, v1 %v", beta, stable)
 		}
 		portal := address
@@ -219,7 +228,8 @@ func TestSecrets_areShownByNoVerbAndNoLog(t *testing.T) {
 			if strings.Contains(text, word) || strings.Contains(text, fmt.Sprintf("%x", word)) {
 				t.Errorf("%T by %s: %s", request, how, text)
 			}
-			if !strings.Contains(text, "***") || request.ProtoReflect().Descriptor().Name() != "SetISCSIMutualSecretRequest" && !strings.Contains(text, "shown") {
+			if !strings.Contains(text, "***") ||
+				request.ProtoReflect().Descriptor().Name() != "SetISCSIMutualSecretRequest" && !strings.Contains(text, "shown") {
 				t.Errorf("%T by %s shows nothing: %s", request, how, text)
 			}
 		}

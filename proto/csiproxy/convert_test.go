@@ -27,7 +27,9 @@ func ruled() map[protoreflect.FullName]bool {
 func TestConversion_losesNoFieldOfAnOlderVersion(t *testing.T) {
 	stable := v1.File_proto_csiproxy_v1_api_proto.Messages()
 	seen := 0
-	for _, file := range []protoreflect.FileDescriptor{v1beta1.File_proto_csiproxy_v1beta1_api_proto, v1alpha1.File_proto_csiproxy_v1alpha1_api_proto} {
+	for _, file := range []protoreflect.FileDescriptor{
+		v1beta1.File_proto_csiproxy_v1beta1_api_proto, v1alpha1.File_proto_csiproxy_v1alpha1_api_proto,
+	} {
 		for i := range file.Messages().Len() {
 			message := file.Messages().Get(i)
 			for j := range message.Fields().Len() {

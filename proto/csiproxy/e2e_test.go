@@ -73,7 +73,9 @@ func TestE2E_diskInEachVersion(t *testing.T) {
 	for _, name := range []string{"v1", "v1beta1", "v1alpha1"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, name)
-			number := w.MustAddDisk(windows.DiskSpec{Serial: "vol1", Size: gib, Bus: win32.BusSAS, Location: &win32.SCSIAddress{Port: 1, Path: 2, Target: 3, LUN: 4}})
+			number := w.MustAddDisk(windows.DiskSpec{
+				Serial: "vol1", Size: gib, Bus: win32.BusSAS, Location: &win32.SCSIAddress{Port: 1, Path: 2, Target: 3, LUN: 4},
+			})
 			if got := w.disk("vol1"); got != number {
 				t.Fatalf("disk %d, want %d", got, number)
 			}
@@ -194,9 +196,11 @@ func TestE2E_remoteVolumesInEachVersion(t *testing.T) {
 				LUNs: []windows.DiskSpec{{Serial: "lun0", Size: gib}, {Serial: "lun1", Size: gib}},
 			}))
 			request := &v1.MountISCSILunRequest{
-				Portal: portal, Iqn: iqn, Lun: 1, AuthType: v1.ISCSIAuthType_ISCSI_AUTH_TYPE_ONE_WAY_CHAP, ChapUsername: "u", ChapSecret: "another-secret",
+				Portal: portal, Iqn: iqn, Lun: 1, AuthType: v1.ISCSIAuthType_ISCSI_AUTH_TYPE_ONE_WAY_CHAP,
+				ChapUsername: "u", ChapSecret: "another-secret",
 			}
-			if _, err := w.MountISCSILun(t.Context(), request); status.Code(err) != codes.Unauthenticated || strings.Contains(err.Error(), "another") {
+			if _, err := w.MountISCSILun(t.Context(), request); status.Code(err) != codes.Unauthenticated ||
+				strings.Contains(err.Error(), "another") {
 				t.Errorf("wrong secret: %v", err)
 			}
 			request.ChapSecret = chapSecret
@@ -224,7 +228,8 @@ func (w *world) share(version string) {
 	w.must(w.AddShare(windows.SMBShare{Server: "server", Share: "share", Users: map[string]string{"u": "word-of-u"}}))
 	local := kubelet + `\plugins\x\share`
 	request := &v1.MountSMBShareRequest{RemotePath: remote, StagingPath: local, Username: "u", Password: "wrong-word"}
-	if _, err := w.MountSMBShare(w.Context(), request); status.Code(err) != codes.Unauthenticated || strings.Contains(err.Error(), "wrong-word") {
+	if _, err := w.MountSMBShare(w.Context(), request); status.Code(err) != codes.Unauthenticated ||
+		strings.Contains(err.Error(), "wrong-word") {
 		w.Errorf("wrong password: %v", err)
 	}
 	request.Password, request.StagingPath = "word-of-u", `C:\windows\share`

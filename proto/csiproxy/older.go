@@ -71,7 +71,10 @@ func (o older) method(method protoreflect.MethodDescriptor, host api.Host, opera
 	return grpc.MethodDesc{MethodName: string(method.Name()), Handler: handler}
 }
 
-func (o older) answer(ctx context.Context, method protoreflect.MethodDescriptor, server any, host api.Host, operations *compose.Operations, request proto.Message) (any, error) {
+func (o older) answer(
+	ctx context.Context, method protoreflect.MethodDescriptor,
+	server any, host api.Host, operations *compose.Operations, request proto.Message,
+) (any, error) {
 	r := o.rules[method.Name()]
 	stable, err := o.toStable(method, request)
 	if err != nil {

@@ -36,7 +36,8 @@ func Versions() []api.Definition {
 // beta is v1beta1, which names the fields as v1 does.
 func beta() older {
 	staging := rule{required: "staging_path"}
-	return older{version: v1beta1.Version, service: v1beta1.File_proto_csiproxy_v1beta1_api_proto.Services().Get(0), rules: map[protoreflect.Name]rule{
+	service := v1beta1.File_proto_csiproxy_v1beta1_api_proto.Services().Get(0)
+	return older{version: v1beta1.Version, service: service, rules: map[protoreflect.Name]rule{
 		"PartitionDisk": {serve: partition}, "FormatVolume": staging, "MountSMBShare": staging, "UnmountSMBShare": staging,
 	}}
 }
@@ -45,7 +46,8 @@ func beta() older {
 // ADDRESS:PORT, and a login with a user or a secret is one by CHAP.
 func alpha() older {
 	staging, disk := rule{required: "staging_path"}, convert.Names{"disk_id": "disk_number"}
-	return older{version: v1alpha1.Version, service: v1alpha1.File_proto_csiproxy_v1alpha1_api_proto.Services().Get(0), rules: map[protoreflect.Name]rule{
+	service := v1alpha1.File_proto_csiproxy_v1alpha1_api_proto.Services().Get(0)
+	return older{version: v1alpha1.Version, service: service, rules: map[protoreflect.Name]rule{
 		"PartitionDisk": {serve: partition, renamed: disk}, "FormatVolume": staging, "MountSMBShare": staging,
 		"MountISCSILun": {renamed: disk, request: alphaLogin},
 		"GetDiskIDs":    {response: alphaIDs},

@@ -70,7 +70,8 @@ func alphaExchanges() []Exchange {
 		Sent("Rescan").Asks("Rescan"),
 		Sent("PartitionDisk", Text(1, "7")).Asks("Partition 7", "Online 7").Answers(Text(1, VolumeID)),
 		Sent("FormatVolume", Text(1, VolumeID), Text(2, path), Text(3, "NTFS")).Asks(formats()...),
-		Sent("MountSMBShare", Text(1, remote), Text(2, path), Text(3, "u"), Text(4, "p")).Asks(`Mount \\server\share at ` + path + " as u with p"),
+		Sent("MountSMBShare", Text(1, remote), Text(2, path), Text(3, "u"),
+			Text(4, "p")).Asks(`Mount \\server\share at ` + path + " as u with p"),
 		Sent("MountISCSILun", Text(1, "10.0.0.1:3261"), Text(2, iqn), Text(3, "4"), Text(4, "u"), Text(5, "s")).
 			Asks(mounts("{10.0.0.1 3261}")...).Answers(Text(1, "7")),
 		Sent("LinkVolume", Text(1, path), Text(2, target)).Asks("Link source " + path + " link " + target),
@@ -107,7 +108,8 @@ func common() []Exchange {
 		Sent("Rmdir", Text(1, path), Yes(2)).Asks("Rmdir " + path + " true"),
 		Sent("Rescan").Asks("Rescan"),
 		Sent("FormatVolume", Text(1, VolumeID), Text(2, "NTFS"), Text(3, path)).Asks(formats()...),
-		Sent("MountSMBShare", Text(1, remote), Text(2, path), Text(3, "u"), Text(4, "p")).Asks(`Mount \\server\share at ` + path + " as u with p"),
+		Sent("MountSMBShare", Text(1, remote), Text(2, path), Text(3, "u"),
+			Text(4, "p")).Asks(`Mount \\server\share at ` + path + " as u with p"),
 		Sent("MountISCSILun", portal, Text(2, iqn), Number(3, 4), Number(4, 1), Text(5, "u"), Text(6, "s")).
 			Asks(mounts("{10.0.0.1 3261}")...).Answers(Number(1, 7)),
 		Sent("LinkVolume", Text(1, path), Text(2, target)).Asks("Link source " + path + " link " + target),
@@ -162,7 +164,8 @@ func stableISCSI() []Exchange {
 		Sent("ListISCSIPortals").Asks("Portals").Answers(Message(
 			Sub(1, Text(1, "10.0.0.1"), Number(2, 3261)), Sub(1, Text(1, "10.0.0.2"), Number(2, 3260)))),
 		Sent("DiscoverISCSITargets", portal).Asks("Discover {10.0.0.1 0}").Answers(Message(Text(1, "iqn.a"), Text(1, "iqn.b"))),
-		Sent("ConnectISCSITarget", portal, name, Number(3, 2), Text(4, "u"), Text(5, "s")).Asks("Connect {10.0.0.1 0} " + iqn + " auth 2 as u with s"),
+		Sent("ConnectISCSITarget", portal, name, Number(3, 2), Text(4, "u"),
+			Text(5, "s")).Asks("Connect {10.0.0.1 0} " + iqn + " auth 2 as u with s"),
 		Sent("DisconnectISCSITarget", portal, name).Asks("Disconnect {10.0.0.1 0} " + iqn),
 		Sent("ListISCSIDisks", portal, name).Asks("Disks {10.0.0.1 0} " + iqn).Answers(packed(1, 7, 4294967295)),
 		Sent("SetISCSIMutualSecret", Text(1, "s")).Asks("SetMutualSecret s"),
@@ -228,7 +231,9 @@ func TestVersions_giveTheErrorsOfTheHostAsTheyAre(t *testing.T) {
 			machine := Answering()
 			machine.Err = want
 			server := Serve(t, definition, machine.Host())
-			for _, exchange := range map[string][]Exchange{"v1alpha1": alphaExchanges(), "v1beta1": betaExchanges(), "v1": stableExchanges()}[definition.Version] {
+			for _, exchange := range map[string][]Exchange{
+				"v1alpha1": alphaExchanges(), "v1beta1": betaExchanges(), "v1": stableExchanges(),
+			}[definition.Version] {
 				if _, err := server.Call(t, exchange.Method(), exchange.Request()); !errors.Is(err, want) {
 					t.Errorf("%s %s: %v, want %v", definition.Version, exchange.Method(), err, want)
 				}
@@ -295,7 +300,9 @@ func TestListDisks_tellsAllThatIsKnown(t *testing.T) {
 func TestVersions_aBrokenDiskIsLeftOut(t *testing.T) {
 	for _, definition := range csiproxy.Versions() {
 		machine := Answering()
-		machine.DiskList = append(machine.DiskList, api.Disk{Number: 9, Problem: backend.ErrUnavailable}, api.Disk{Number: 10, Location: &api.DiskLocation{LUN: "x"}})
+		machine.DiskList = append(machine.DiskList, api.Disk{
+			Number: 9, Problem: backend.ErrUnavailable,
+		}, api.Disk{Number: 10, Location: &api.DiskLocation{LUN: "x"}})
 		server := Serve(t, definition, machine.Host())
 		for _, method := range []string{"GetDiskLocations", "GetDiskIDs"} {
 			if response, err := server.Call(t, method, nil); err != nil || len(response) == 0 {

@@ -25,10 +25,14 @@ func TestCheck_findsContradictions(t *testing.T) {
 		"a reparse point with children":  func(_ *Machine, d *disk) { d.filesystems[17<<20].root.children["A"].reparse = []byte{} },
 		"a filesystem of another volume": func(_ *Machine, d *disk) { d.filesystems[17<<20].volume = nil },
 		"a lock that nobody has":         func(_ *Machine, d *disk) { d.table.partitions[1].volume.lock = &device{} },
-		"two users of a server":          func(m *Machine, _ *disk) { m.mappings = []*mapping{{server: "s", user: "a"}, {server: "S", user: "b"}} },
-		"a disk of no session":           func(_ *Machine, d *disk) { d.session = &session{} },
-		"a service in no state":          func(m *Machine, _ *disk) { m.services[0].state = 9 },
-		"a mounted folder nobody knows":  func(m *Machine, _ *disk) { clear(m.mounted) },
+		"two users of a server": func(m *Machine, _ *disk) {
+			m.mappings = []*mapping{
+				{server: "s", user: "a"}, {server: "S", user: "b"},
+			}
+		},
+		"a disk of no session":          func(_ *Machine, d *disk) { d.session = &session{} },
+		"a service in no state":         func(m *Machine, _ *disk) { m.services[0].state = 9 },
+		"a mounted folder nobody knows": func(m *Machine, _ *disk) { clear(m.mounted) },
 		"a counted handle that is closed": func(m *Machine, d *disk) {
 			d.table.partitions[1].volume.devices = map[*device]struct{}{{c: &client{m: m}}: {}}
 		},

@@ -23,7 +23,8 @@ func TestControl_drivesTheMachine(t *testing.T) {
 		status             int
 		answer             string // part of it
 	}{
-		{"POST", "/disks", `{"serial":"vol1","size":1073741824,"bus":10,"location":{"port":1,"lun":2},"arrivesAfter":"0s","bytes":{"512":"ff"}}`, 200, `"Number":1`},
+		{"POST", "/disks",
+			`{"serial":"vol1","size":1073741824,"bus":10,"location":{"port":1,"lun":2},"arrivesAfter":"0s","bytes":{"512":"ff"}}`, 200, `"Number":1`},
 		{"POST", "/disks", `{"serial":"vol2","size":1073741824,"style":"data","fileSystem":"NTFS","driveLetter":true}`, 200, `"Number":2`},
 		{"POST", "/disks", `{"size":100}`, 400, `a disk of 100 bytes`},
 		{"POST", "/disks", `{"colour":1}`, 400, `unknown field`},
@@ -68,7 +69,8 @@ func TestControl_drivesTheMachine(t *testing.T) {
 		{"GET", "/state", ``, 200, `"Serial":"vol2"`},
 		{"GET", "/nothing", ``, 404, `not found`},
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), c.method, server.URL+strings.ReplaceAll(c.path, `\`, "%5C"), strings.NewReader(c.body))
+		request, err := http.NewRequestWithContext(t.Context(), c.method,
+			server.URL+strings.ReplaceAll(c.path, `\`, "%5C"), strings.NewReader(c.body))
 		must(t, err)
 		response, err := server.Client().Do(request)
 		must(t, err)

@@ -176,7 +176,8 @@ func (d *device) Flush() error {
 
 // changing are the control codes that change something.
 var changing = []win32.ControlCode{
-	win32.IoctlSCSIRescanBus, win32.IoctlDiskUpdateProperties, win32.IoctlDiskUpdateDriveSize, win32.IoctlDiskSetDriveLayoutEx, win32.IoctlDiskCreateDisk,
+	win32.IoctlSCSIRescanBus, win32.IoctlDiskUpdateProperties, win32.IoctlDiskUpdateDriveSize,
+	win32.IoctlDiskSetDriveLayoutEx, win32.IoctlDiskCreateDisk,
 	win32.IoctlDiskGrowPartition, win32.IoctlDiskSetDiskAttributes, win32.IoctlVolumeOnline, win32.IoctlVolumeOffline,
 	win32.FsctlLockVolume, win32.FsctlUnlockVolume, win32.FsctlDismountVolume, win32.FsctlExtendVolume,
 	win32.FsctlSetReparsePoint, win32.FsctlDeleteReparsePoint,

@@ -165,7 +165,9 @@ func (m *Machine) login(login api.ISCSILogin) (*session, error) {
 		return nil, err
 	}
 	m.iscsi.logins++
-	s := &session{id: win32.SessionID{AdapterUnique: adapterUnique, AdapterSpecific: 0x400001370000 + m.iscsi.logins}, target: t, portal: portal, since: time.Now()}
+	s := &session{id: win32.SessionID{
+		AdapterUnique: adapterUnique, AdapterSpecific: 0x400001370000 + m.iscsi.logins,
+	}, target: t, portal: portal, since: time.Now()}
 	m.iscsi.sessions = append(m.iscsi.sessions, s)
 	for _, d := range t.disks {
 		d.session = s

@@ -47,7 +47,8 @@ var (
 	someNames = []string{"a", "b", "c", "A", "long name", "LONGNA~1", "x.", "", "half\xed\xa0\x80"}
 	someCodes = []win32.ControlCode{
 		win32.IoctlStorageGetDeviceNumber, win32.IoctlStorageQueryProperty, win32.IoctlDiskGetDriveLayoutEx,
-		win32.IoctlDiskUpdateProperties, win32.IoctlDiskUpdateDriveSize, win32.IoctlDiskSetDriveLayoutEx, win32.IoctlDiskCreateDisk, win32.IoctlDiskGrowPartition,
+		win32.IoctlDiskUpdateProperties, win32.IoctlDiskUpdateDriveSize, win32.IoctlDiskSetDriveLayoutEx,
+		win32.IoctlDiskCreateDisk, win32.IoctlDiskGrowPartition,
 		win32.IoctlDiskSetDiskAttributes, win32.IoctlVolumeGetVolumeDiskExtents, win32.FsctlLockVolume, win32.FsctlUnlockVolume,
 		win32.FsctlDismountVolume, win32.FsctlExtendVolume, win32.FsctlGetNTFSVolumeData,
 	}
@@ -77,9 +78,13 @@ func input(t *rapid.T, code win32.ControlCode) []byte {
 	case win32.IoctlDiskSetDriveLayoutEx:
 		return drawLayout(t)
 	case win32.IoctlDiskCreateDisk:
-		return win32.CreateDisk{Style: win32.PartitionStyle(rapid.IntRange(0, 3).Draw(t, "style")), DiskID: win32.NewGUID(), MaxPartitions: 128}.Encode()
+		return win32.CreateDisk{
+			Style: win32.PartitionStyle(rapid.IntRange(0, 3).Draw(t, "style")), DiskID: win32.NewGUID(), MaxPartitions: 128,
+		}.Encode()
 	case win32.IoctlDiskGrowPartition:
-		return win32.GrowPartition{Number: uint32(rapid.IntRange(1, 3).Draw(t, "number")), Bytes: rapid.Int64Range(0, 4).Draw(t, "by") << 25}.Encode()
+		return win32.GrowPartition{
+			Number: uint32(rapid.IntRange(1, 3).Draw(t, "number")), Bytes: rapid.Int64Range(0, 4).Draw(t, "by") << 25,
+		}.Encode()
 	case win32.IoctlDiskSetDiskAttributes:
 		return win32.SetDiskAttributes{Mask: 3, Attributes: uint64(rapid.IntRange(0, 3).Draw(t, "attributes"))}.Encode()
 	case win32.FsctlExtendVolume:

@@ -95,7 +95,8 @@ func TestQueryProperty_givesAsMuchAsThereIsRoomFor(t *testing.T) {
 		t.Errorf("descriptor %+v of %d bytes, %v", descriptor, size, err)
 	}
 	// 13 digits are no bytes: the identifier is a text.
-	ids, err := win32.DecodeDeviceIDs(control(t, d, win32.IoctlStorageQueryProperty, win32.PropertyQuery{Property: win32.PropertyDeviceID}.Encode()))
+	ids, err := win32.DecodeDeviceIDs(control(t, d, win32.IoctlStorageQueryProperty,
+		win32.PropertyQuery{Property: win32.PropertyDeviceID}.Encode()))
 	if err != nil || len(ids) != 1 || ids[0].CodeSet != win32.CodeSetASCII {
 		t.Errorf("identifiers %+v, %v", ids, err)
 	}
@@ -469,7 +470,9 @@ func TestAddDisk_refusesWhatCannotBe(t *testing.T) {
 		}
 	}
 	d := openDisk(t, calls, m.MustAddDisk(windows.DiskSpec{Serial: "small", Size: 64 << 10}))
-	for _, c := range []win32.CreateDisk{{Style: win32.StyleGPT, MaxPartitions: 128}, {Style: 9}, {Style: win32.StyleGPT, MaxPartitions: 1 << 30}} {
+	for _, c := range []win32.CreateDisk{
+		{Style: win32.StyleGPT, MaxPartitions: 128}, {Style: 9}, {Style: win32.StyleGPT, MaxPartitions: 1 << 30},
+	} {
 		_, err := d.Control(win32.IoctlDiskCreateDisk, c.Encode(), nil)
 		refused(t, "a table", err, win32.ErrorInvalidParameter)
 	}

@@ -16,7 +16,8 @@ import (
 func TestSpelled_takesUpstreamsCommandLines(t *testing.T) {
 	for _, c := range []struct{ given, want string }{
 		{"", "run"},
-		{`-windows-service -log_file=\etc\kubernetes\logs\csi-proxy.log -logtostderr=false`, `run --windows-service --log_file=\etc\kubernetes\logs\csi-proxy.log --logtostderr=false`},
+		{`-windows-service -log_file=\etc\kubernetes\logs\csi-proxy.log -logtostderr=false`,
+			`run --windows-service --log_file=\etc\kubernetes\logs\csi-proxy.log --logtostderr=false`},
 		{`-kubelet-path C:\var\lib\kubelet -v=5`, `run --kubelet-path C:\var\lib\kubelet -v=5`},
 		{"--metrics-bind-address=:9182", "run --metrics-bind-address=:9182"},
 		{"install -working-dir=C:\\a", "install --working-dir=C:\\a"},
@@ -47,7 +48,8 @@ func parsed(t *testing.T, arguments ...string) (*config, *pflag.FlagSet, error) 
 
 func TestFlags_refuseWhatCannotBe(t *testing.T) {
 	for _, bad := range []string{
-		"--kubelet-path=relative", `--kubelet-path=\\server\share`, `--kubelet-path=C:\`, `--working-dir=C:\a\..\b`, "--allow-sid=S-1-1-0", "--allow-sid=Everyone",
+		"--kubelet-path=relative", `--kubelet-path=\\server\share`, `--kubelet-path=C:\`, `--working-dir=C:\a\..\b`,
+		"--allow-sid=S-1-1-0", "--allow-sid=Everyone",
 		"--log-level=loud", "--log-format=xml", "--metrics-bind-address=9182", "--simulated-control=127.0.0.1:1", "--require-privacy=perhaps",
 	} {
 		if _, _, err := parsed(t, bad); err == nil {
@@ -59,7 +61,8 @@ func TestFlags_refuseWhatCannotBe(t *testing.T) {
 // What the service is started with is what install was told, and it reads as the
 // same configuration.
 func TestArguments_areThoseOfInstall(t *testing.T) {
-	c, flags, err := parsed(t, `--working-dir=C:\a b`, `--working-dir=D:\c,d`, "--service-allow=MSiSCSI,Other", "--require-privacy=false", "--service-name=other", "-v=4")
+	c, flags, err := parsed(t, `--working-dir=C:\a b`, `--working-dir=D:\c,d`, "--service-allow=MSiSCSI,Other",
+		"--require-privacy=false", "--service-name=other", "-v=4")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,14 +70,16 @@ func TestArguments_areThoseOfInstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if arguments[0] != "run" || arguments[1] != "--windows-service" || slices.ContainsFunc(arguments, func(a string) bool { return strings.HasPrefix(a, "--kubelet-path") }) {
+	if arguments[0] != "run" || arguments[1] != "--windows-service" ||
+		slices.ContainsFunc(arguments, func(a string) bool { return strings.HasPrefix(a, "--kubelet-path") }) {
 		t.Errorf("the service is started with %q", arguments)
 	}
 	again, _, err := parsed(t, arguments[1:]...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !again.windowsService || !slices.Equal(again.workingDirs, c.workingDirs) || !slices.Equal(again.services, c.services) || again.requirePrivacy || again.serviceName != "other" || again.log.verbosity != 4 {
+	if !again.windowsService || !slices.Equal(again.workingDirs, c.workingDirs) ||
+		!slices.Equal(again.services, c.services) || again.requirePrivacy || again.serviceName != "other" || again.log.verbosity != 4 {
 		t.Errorf("the service reads %+v", again)
 	}
 }
@@ -93,7 +98,8 @@ func TestRun_exitCodes(t *testing.T) {
 		{"-kubelet-path=relative", exitUsage, "--kubelet-path"},
 	} {
 		var out bytes.Buffer
-		if code := Run(t.Context(), "v1", Machine{}, strings.Fields(c.line), &out, &out); code != c.code || !strings.Contains(out.String(), c.says) {
+		if code := Run(t.Context(), "v1", Machine{}, strings.Fields(c.line), &out, &out); code != c.code ||
+			!strings.Contains(out.String(), c.says) {
 			t.Errorf("%q ends with %d: %s", c.line, code, &out)
 		}
 	}

@@ -46,12 +46,16 @@ const (
 
 func (c *config) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
-	f.StringVar(&c.kubeletPath, "kubelet-path", `C:\var\lib\kubelet`, "directory of the kubelet; paths of callers must be below it, or below a working directory")
+	f.StringVar(&c.kubeletPath, "kubelet-path", `C:\var\lib\kubelet`,
+		"directory of the kubelet; paths of callers must be below it, or below a working directory")
 	f.StringArrayVar(&c.workingDirs, "working-dir", nil, "further `directory` that paths of callers may be below (may be repeated)")
 	f.BoolVar(&c.requirePrivacy, "require-privacy", true, "ask for encryption on SMB mappings; servers without SMB 3 encryption need false")
-	f.StringSliceVar(&c.services, "service-allow", []string{"MSiSCSI"}, "`names` of the services that callers may ask for, start and stop; any other does not exist for them")
-	f.StringArrayVar(&c.sids, "allow-sid", nil, "`SID` that may open the pipes in addition to SYSTEM and Administrators (may be repeated); an account that may owns the machine")
-	f.BoolVar(&c.exitIfTaken, "exit-if-taken", false, "end with an error when other processes serve all pipes at the start, instead of waiting until one is free")
+	f.StringSliceVar(&c.services, "service-allow", []string{"MSiSCSI"},
+		"`names` of the services that callers may ask for, start and stop; any other does not exist for them")
+	f.StringArrayVar(&c.sids, "allow-sid", nil,
+		"`SID` that may open the pipes in addition to SYSTEM and Administrators (may be repeated); an account that may owns the machine")
+	f.BoolVar(&c.exitIfTaken, "exit-if-taken", false,
+		"end with an error when other processes serve all pipes at the start, instead of waiting until one is free")
 	f.StringVar(&c.stateDir, "state-dir", host.StateDir, "`directory` for what Windows does not remember, such as who uses an SMB mapping")
 	f.StringVar(&c.metricsAddress, "metrics-bind-address", "", "`host:port` of /metrics, /healthz and /readyz; none without it")
 	f.BoolVar(&c.windowsService, "windows-service", false, "be a Windows service; for the service control manager, see install")
@@ -67,7 +71,8 @@ func (l *logConfig) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("log", pflag.ContinueOnError)
 	f.StringVar(&l.format, "log-format", "auto", "text, json, or auto: text on a terminal, JSON otherwise")
 	f.StringVar(&l.level, "log-level", "info", "debug, info, warn or error")
-	f.StringVar(&l.file, "log-file", "", fmt.Sprintf("`file` for the log instead of standard error; at %d MiB it becomes FILE.old, and a new one is begun", logLimit>>20))
+	f.StringVar(&l.file, "log-file", "", fmt.Sprintf("`file` for the log instead of standard error; at %d MiB it "+
+		"becomes FILE.old, and a new one is begun", logLimit>>20))
 	f.IntVarP(&l.verbosity, "v", "v", 0, "upstream's verbosity: 4 and more is --log-level=debug")
 	f.BoolVar(&l.toStderr, "logtostderr", true, "upstream's; --log-file decides")
 	for _, upstreams := range []string{"v", "logtostderr"} {

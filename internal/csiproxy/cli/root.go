@@ -63,7 +63,8 @@ lines of the csi-proxy of the Kubernetes project work: csi-proxy -windows-servic
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newRunCommand(version, machine), newInstallCommand(machine), newStartCommand(), newStopCommand(), newRemoveCommand(), newStatusCommand(), newVersionCommand(version))
+	root.AddCommand(newRunCommand(version, machine), newInstallCommand(machine), newStartCommand(), newStopCommand(),
+		newRemoveCommand(), newStatusCommand(), newVersionCommand(version))
 	return root
 }
 

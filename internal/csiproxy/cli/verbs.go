@@ -58,7 +58,8 @@ service's name; the rest of the log is kept only with --log-file.`,
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(command.OutOrStdout(), "The service %s is installed. It starts with the machine, or by: csi-proxy start --service-name=%s\n", c.serviceName, c.serviceName)
+		_, err = fmt.Fprintf(command.OutOrStdout(),
+			"The service %s is installed. It starts with the machine, or by: csi-proxy start --service-name=%s\n", c.serviceName, c.serviceName)
 		return err
 	}
 	return command

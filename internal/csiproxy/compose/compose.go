@@ -105,7 +105,8 @@ func (o *Operations) FormatVolume(ctx context.Context, host api.Host, f Format) 
 		return false, err
 	}
 	if now != "" && f.FileSystem != "" && !strings.EqualFold(now, f.FileSystem) {
-		return false, fmt.Errorf("%w: volume %s has the file system %s, not %s; it is left alone", backend.ErrPrecondition, f.VolumeID, now, f.FileSystem)
+		return false, fmt.Errorf("%w: volume %s has the file system %s, not %s; it is left alone",
+			backend.ErrPrecondition, f.VolumeID, now, f.FileSystem)
 	}
 	if f.Path != "" {
 		if err := prepare(ctx, host, f); err != nil {

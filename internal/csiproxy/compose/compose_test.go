@@ -63,12 +63,14 @@ func TestFormatVolume_refusesBeforeAnythingIsMade(t *testing.T) {
 		change func(*machine)
 		want   error
 	}{
-		"no volume":            {Format{Path: staging}, nil, backend.ErrInvalid},
-		"unknown volume":       {Format{VolumeID: `\\?\Volume{2}\`, Path: staging}, nil, backend.ErrNotFound},
-		"path outside":         {Format{VolumeID: volumeID, Path: `C:\windows`}, nil, backend.ErrInvalid},
-		"another volume there": {Format{VolumeID: volumeID, Path: staging}, func(m *machine) { m.mounted[staging] = otherID }, backend.ErrPrecondition},
-		"directory not empty":  {Format{VolumeID: volumeID, Path: staging}, func(m *machine) { m.directories[staging] = true }, backend.ErrPrecondition},
-		"another file system":  {Format{VolumeID: otherID, FileSystem: "ReFS", Path: staging}, nil, backend.ErrPrecondition},
+		"no volume":      {Format{Path: staging}, nil, backend.ErrInvalid},
+		"unknown volume": {Format{VolumeID: `\\?\Volume{2}\`, Path: staging}, nil, backend.ErrNotFound},
+		"path outside":   {Format{VolumeID: volumeID, Path: `C:\windows`}, nil, backend.ErrInvalid},
+		"another volume there": {Format{VolumeID: volumeID, Path: staging},
+			func(m *machine) { m.mounted[staging] = otherID }, backend.ErrPrecondition},
+		"directory not empty": {Format{VolumeID: volumeID, Path: staging},
+			func(m *machine) { m.directories[staging] = true }, backend.ErrPrecondition},
+		"another file system": {Format{VolumeID: otherID, FileSystem: "ReFS", Path: staging}, nil, backend.ErrPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine()
@@ -118,7 +120,9 @@ func TestFormatVolume_isOneAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.FormatVolume(t.Context(), m.host(), Format{VolumeID: strings.TrimSuffix(volumeID, `\`), Path: staging}); !errors.Is(err, backend.ErrBusy) {
+	if _, err := o.FormatVolume(t.Context(), m.host(), Format{
+		VolumeID: strings.TrimSuffix(volumeID, `\`), Path: staging,
+	}); !errors.Is(err, backend.ErrBusy) {
 		t.Errorf("second: %v", err)
 	}
 	unlock()

@@ -97,7 +97,8 @@ func findTarget(ctx context.Context, iscsi api.ISCSI, login api.ISCSILogin) erro
 		return err
 	}
 	if !slices.ContainsFunc(iqns, func(iqn string) bool { return strings.EqualFold(iqn, login.IQN) }) {
-		return fmt.Errorf("%w: portal %s does not offer target %s; it offers %d others", backend.ErrNotFound, portalText(login.Portal), login.IQN, len(iqns))
+		return fmt.Errorf("%w: portal %s does not offer target %s; it offers %d others", backend.ErrNotFound,
+			portalText(login.Portal), login.IQN, len(iqns))
 	}
 	return nil
 }

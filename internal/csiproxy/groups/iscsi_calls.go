@@ -32,7 +32,9 @@ func addTargetPortal(ctx context.Context, initiator api.ISCSI, req *pb.AddTarget
 	return &pb.AddTargetPortalResponse{}, initiator.AddPortal(ctx, at)
 }
 
-func discoverTargetPortal(ctx context.Context, initiator api.ISCSI, req *pb.DiscoverTargetPortalRequest) (*pb.DiscoverTargetPortalResponse, error) {
+func discoverTargetPortal(
+	ctx context.Context, initiator api.ISCSI, req *pb.DiscoverTargetPortalRequest,
+) (*pb.DiscoverTargetPortalResponse, error) {
 	at, err := portal(req.GetTargetPortal())
 	if err != nil {
 		return nil, err
@@ -41,7 +43,9 @@ func discoverTargetPortal(ctx context.Context, initiator api.ISCSI, req *pb.Disc
 	return &pb.DiscoverTargetPortalResponse{Iqns: names(iqns)}, err
 }
 
-func removeTargetPortal(ctx context.Context, initiator api.ISCSI, req *pb.RemoveTargetPortalRequest) (*pb.RemoveTargetPortalResponse, error) {
+func removeTargetPortal(
+	ctx context.Context, initiator api.ISCSI, req *pb.RemoveTargetPortalRequest,
+) (*pb.RemoveTargetPortalResponse, error) {
 	at, err := portal(req.GetTargetPortal())
 	if err != nil {
 		return nil, err
@@ -79,6 +83,8 @@ func getTargetDisks(ctx context.Context, initiator api.ISCSI, req *pb.GetTargetD
 	return &pb.GetTargetDisksResponse{DiskIDs: texts(numbers)}, err
 }
 
-func setMutualChapSecret(ctx context.Context, initiator api.ISCSI, req *pb.SetMutualChapSecretRequest) (*pb.SetMutualChapSecretResponse, error) {
+func setMutualChapSecret(
+	ctx context.Context, initiator api.ISCSI, req *pb.SetMutualChapSecretRequest,
+) (*pb.SetMutualChapSecretResponse, error) {
 	return &pb.SetMutualChapSecretResponse{}, initiator.SetMutualSecret(ctx, api.Secret(req.GetMutualChapSecret()))
 }

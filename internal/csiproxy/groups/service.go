@@ -91,8 +91,9 @@ func (o older[H]) call(name, served string, renamed convert.Names) call[H] {
 		name:    name,
 		request: func() any { return convert.NewMessage(method.Input()) },
 		answer: func(ctx context.Context, part H, request any) (any, error) {
-			converted := newer.request()
-			if err := convert.Message(request.(proto.Message), converted.(proto.Message), renamed); err != nil { //nolint:forcetypeassert // both are messages
+			//nolint:forcetypeassert // requests and responses are messages
+			converted, from := newer.request().(proto.Message), request.(proto.Message)
+			if err := convert.Message(from, converted, renamed); err != nil {
 				return nil, err
 			}
 			answer, err := newer.answer(ctx, part, converted)
@@ -100,7 +101,8 @@ func (o older[H]) call(name, served string, renamed convert.Names) call[H] {
 				return nil, err
 			}
 			response := convert.NewMessage(method.Output())
-			return response, convert.Message(answer.(proto.Message), response, renamed.Inverse()) //nolint:forcetypeassert // it is a message
+			//nolint:forcetypeassert // as above
+			return response, convert.Message(answer.(proto.Message), response, renamed.Inverse())
 		},
 	}
 }

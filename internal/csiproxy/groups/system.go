@@ -27,7 +27,9 @@ func systemCalls() []call[api.System] {
 	}
 }
 
-func getBIOSSerialNumber(ctx context.Context, machine api.System, _ *pb.GetBIOSSerialNumberRequest) (*pb.GetBIOSSerialNumberResponse, error) {
+func getBIOSSerialNumber(
+	ctx context.Context, machine api.System, _ *pb.GetBIOSSerialNumberRequest,
+) (*pb.GetBIOSSerialNumberResponse, error) {
 	serial, err := machine.BIOSSerialNumber(ctx)
 	return &pb.GetBIOSSerialNumberResponse{SerialNumber: validText(serial)}, err
 }

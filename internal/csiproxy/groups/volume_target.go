@@ -60,17 +60,23 @@ func getVolumeStats(ctx context.Context, volumes api.Volumes, req *pb.GetVolumeS
 	return &pb.GetVolumeStatsResponse{TotalBytes: stats.Total, UsedBytes: stats.Used}, err
 }
 
-func getDiskNumber(ctx context.Context, volumes api.Volumes, req *pb.GetDiskNumberFromVolumeIDRequest) (*pb.GetDiskNumberFromVolumeIDResponse, error) {
+func getDiskNumber(
+	ctx context.Context, volumes api.Volumes, req *pb.GetDiskNumberFromVolumeIDRequest,
+) (*pb.GetDiskNumberFromVolumeIDResponse, error) {
 	number, err := volumes.DiskOf(ctx, req.GetVolumeId())
 	return &pb.GetDiskNumberFromVolumeIDResponse{DiskNumber: number}, err
 }
 
-func getVolumeID(ctx context.Context, volumes api.Volumes, req *pb.GetVolumeIDFromTargetPathRequest) (*pb.GetVolumeIDFromTargetPathResponse, error) {
+func getVolumeID(
+	ctx context.Context, volumes api.Volumes, req *pb.GetVolumeIDFromTargetPathRequest,
+) (*pb.GetVolumeIDFromTargetPathResponse, error) {
 	id, err := volumes.At(ctx, req.GetTargetPath())
 	return &pb.GetVolumeIDFromTargetPathResponse{VolumeId: id}, err
 }
 
-func getClosestVolumeID(ctx context.Context, volumes api.Volumes, req *pb.GetClosestVolumeIDFromTargetPathRequest) (*pb.GetClosestVolumeIDFromTargetPathResponse, error) {
+func getClosestVolumeID(
+	ctx context.Context, volumes api.Volumes, req *pb.GetClosestVolumeIDFromTargetPathRequest,
+) (*pb.GetClosestVolumeIDFromTargetPathResponse, error) {
 	id, err := volumes.Closest(ctx, req.GetTargetPath())
 	return &pb.GetClosestVolumeIDFromTargetPathResponse{VolumeId: id}, err
 }

@@ -137,7 +137,8 @@ func (w *walk) lookThrough(name, rest string) (sight, error) {
 	}
 	next, err := w.host.rules.Check("target of the link "+at, target)
 	if err != nil {
-		return sight{}, fmt.Errorf("%w: %s leads to %.300q, and links are followed within the configured directories only; remove it", backend.ErrPrecondition, at, target)
+		return sight{}, fmt.Errorf("%w: %s leads to %.300q, and links are followed within the configured directories "+
+			"only; remove it", backend.ErrPrecondition, at, target)
 	}
 	return sight{next: next}, nil
 }

@@ -54,7 +54,9 @@ func TestAt_hasTheTextThatDriversMatchWhereNoVolumeIs(t *testing.T) {
 func TestAt_takesNoLinkForAMountedFolder(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(plugins+`\a`, plugins+`\b`)
-	w.do(w.SetReparse(plugins+`\a`, win32.Reparse{Tag: win32.ReparseTagSymlink, Substitute: `\??\Volume{12345678-1234-1234-1234-123456789abc}\`}))
+	w.do(w.SetReparse(plugins+`\a`, win32.Reparse{
+		Tag: win32.ReparseTagSymlink, Substitute: `\??\Volume{12345678-1234-1234-1234-123456789abc}\`,
+	}))
 	w.do(w.SetReparse(plugins+`\b`, win32.Reparse{Tag: win32.ReparseTagMountPoint | 0x10, Data: []byte{1, 2, 3, 4}}))
 	for _, path := range []string{plugins + `\a`, plugins + `\b`} {
 		if volume, err := w.api.Volumes.At(ctx(), path); err == nil {

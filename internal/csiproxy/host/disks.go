@@ -46,7 +46,8 @@ func withMeant[T any](h *Host, number uint32, expected api.Identity, access win3
 	return withDisk(h, number, access, func(device win32.Device) (T, error) {
 		if disk := h.describe(device, number); !expected.IsOf(disk) {
 			var none T
-			return none, errors.Join(fmt.Errorf("%w: it has serial number %q and identifier %q, and the one with %q and %q is meant; it stays as it is: look for the disk again, as numbers change",
+			return none, errors.Join(fmt.Errorf("%w: it has serial number %q and identifier %q, and the one with %q and %q "+
+				"is meant; it stays as it is: look for the disk again, as numbers change",
 				backend.ErrUnavailable, disk.SerialNumber, disk.Page83, expected.SerialNumber, expected.Page83), disk.Problem)
 		}
 		return do(device)

@@ -81,7 +81,8 @@ type part struct {
 func readContent(ctx context.Context, r io.ReaderAt, within stretch, sector int64) (content, error) {
 	c := content{size: within.length}
 	if sector <= 0 || within.length < sector || within.offset%sector != 0 {
-		return c, fmt.Errorf("%w: %d bytes from %d in sectors of %d cannot be looked at", backend.ErrPrecondition, within.length, within.offset, sector)
+		return c, fmt.Errorf("%w: %d bytes from %d in sectors of %d cannot be looked at",
+			backend.ErrPrecondition, within.length, within.offset, sector)
 	}
 	for _, place := range signaturePlaces(within.length) {
 		found, err := readPart(ctx, r, within, place, sector)

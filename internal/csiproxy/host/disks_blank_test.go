@@ -75,7 +75,9 @@ func TestReadContent_findsWhatIsThere(t *testing.T) {
 
 func TestReadContent_neverTakesWhatItCannotReadForBlank(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int64{512, 4096, mebi, mebi + 64*kibi, 2 * mebi, 3*mebi + 512, 17 * mebi, 64*mebi + 4*kibi, 200 * mebi, 300 * gibi} {
+	for _, size := range []int64{
+		512, 4096, mebi, mebi + 64*kibi, 2 * mebi, 3*mebi + 512, 17 * mebi, 64*mebi + 4*kibi, 200 * mebi, 300 * gibi,
+	} {
 		blank, err := readContent(t.Context(), sparse{size: size}, stretch{0, size}, 512)
 		mustDo(t, err)
 		if _, used := blank.used(); used || blank.String() != "nothing" {

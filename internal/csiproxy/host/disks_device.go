@@ -161,7 +161,8 @@ func query(property uint32) []byte {
 
 // cannot reports whether a device says that it has no such thing.
 func cannot(err error) bool {
-	return isErrno(err, win32.ErrorInvalidFunction, win32.ErrorNotSupported, win32.ErrorInvalidParameter, win32.ErrorNotFound, win32.ErrorFileNotFound)
+	return isErrno(err, win32.ErrorInvalidFunction, win32.ErrorNotSupported, win32.ErrorInvalidParameter,
+		win32.ErrorNotFound, win32.ErrorFileNotFound)
 }
 
 func location(a win32.SCSIAddress) *api.DiskLocation {

@@ -20,7 +20,8 @@ import (
 
 func TestList_tellsWhatDriversLookFor(t *testing.T) {
 	r := newRig(t, windows.Options{SANPolicy: windows.OfflineShared})
-	r.machine.MustAddDisk(windows.DiskSpec{Serial: "  padded  ", Page83: "600601601234ABCD", Size: gibi, Bus: win32.BusSAS, AddressNeedsRead: true, Location: &win32.SCSIAddress{Port: 3, Path: 1, Target: 2, LUN: 7}})
+	r.machine.MustAddDisk(windows.DiskSpec{Serial: "  padded  ", Page83: "600601601234ABCD", Size: gibi,
+		Bus: win32.BusSAS, AddressNeedsRead: true, Location: &win32.SCSIAddress{Port: 3, Path: 1, Target: 2, LUN: 7}})
 	r.machine.MustAddDisk(windows.DiskSpec{Size: gibi, IDs: win32.DeviceIDs{
 		{CodeSet: win32.CodeSetASCII, Association: win32.AssociationPort, Identifier: []byte("a port's")},
 		{CodeSet: win32.CodeSetASCII, Association: win32.AssociationDevice, Identifier: []byte("Google  persistent-disk-1 ")},
@@ -42,7 +43,8 @@ func TestList_tellsWhatDriversLookFor(t *testing.T) {
 	if diff := cmp.Diff(all, disks[2].Identifiers); diff != "" {
 		t.Errorf("identifiers -want +got:\n%s", diff)
 	}
-	if got := disks[2]; got.Page83 != "Google  persistent-disk-1" || got.Location != nil || got.SerialNumber != "" || !got.Online || got.Problem != nil {
+	if got := disks[2]; got.Page83 != "Google  persistent-disk-1" || got.Location != nil ||
+		got.SerialNumber != "" || !got.Online || got.Problem != nil {
 		t.Errorf("%+v", got)
 	}
 }

@@ -105,7 +105,8 @@ func knowsAll(device win32.Device, on []found, silent []string) error {
 	}
 	for _, p := range usedPartitions(layout) {
 		if holdsData(p) && !slices.ContainsFunc(on, func(f found) bool { return f.at.Offset == p.Offset }) {
-			return fmt.Errorf("%w: the volume of partition %d may be one of those that do not answer now (%s), so the disk stays online; repeat the call",
+			return fmt.Errorf("%w: the volume of partition %d may be one of those that do not answer now (%s), so the disk "+
+				"stays online; repeat the call",
 				backend.ErrUnavailable, p.Number, strings.Join(silent, ", "))
 		}
 	}
@@ -139,7 +140,8 @@ func (d disks) lock(ctx context.Context, volume string) (_ win32.Device, err err
 	}
 	if !taken {
 		number, _ := errors.AsType[win32.Errno](last)
-		return nil, failedAs(backend.ErrInUse, number, "%v of volume %s for %s: files on it are open, so its disk stays online", win32.FsctlLockVolume, volume, lockLimit)
+		return nil, failedAs(backend.ErrInUse, number,
+			"%v of volume %s for %s: files on it are open, so its disk stays online", win32.FsctlLockVolume, volume, lockLimit)
 	}
 	return device, nil
 }

@@ -84,7 +84,8 @@ func mustBeBlank(ctx context.Context, device win32.Device, layout win32.DriveLay
 	places := []stretch{{0, geometry.DiskSize}}
 	switch useOf(layout) {
 	case unusable:
-		return fmt.Errorf("%w: it has an %v without partitions, which nothing is added to; clear the disk by hand if it is not needed", backend.ErrPrecondition, layout.Style)
+		return fmt.Errorf("%w: it has an %v without partitions, which nothing is added to; clear the disk by hand if it "+
+			"is not needed", backend.ErrPrecondition, layout.Style)
 	case initialised:
 		_, data, err := planPartitions(layout, win32.NewGUID)
 		if err != nil {
@@ -99,7 +100,8 @@ func mustBeBlank(ctx context.Context, device win32.Device, layout win32.DriveLay
 			return err
 		}
 		if _, used := found.used(); used {
-			return fmt.Errorf("%w: it is not blank: it holds %v; it stays as it is, so clear it by hand if it is not needed", backend.ErrPrecondition, found)
+			return fmt.Errorf("%w: it is not blank: it holds %v; it stays as it is, so clear it by hand if it is not needed",
+				backend.ErrPrecondition, found)
 		}
 	}
 	return nil
@@ -141,7 +143,8 @@ func initialise(device win32.Device) (win32.DriveLayout, error) {
 		return layout, err
 	}
 	if layout.Style != win32.StyleGPT || layout.DiskID != create.DiskID {
-		return layout, fmt.Errorf("%v answered success, but the disk's table is %v of disk %v", win32.IoctlDiskCreateDisk, layout.Style, layout.DiskID)
+		return layout, fmt.Errorf("%v answered success, but the disk's table is %v of disk %v",
+			win32.IoctlDiskCreateDisk, layout.Style, layout.DiskID)
 	}
 	return layout, nil
 }

@@ -29,9 +29,13 @@ func TestPartition_refusesADiskThatHoldsAnything(t *testing.T) {
 		"an MBR without partitions":   {windows.DiskSpec{Style: "mbr", DataSize: 0}, ""},
 		"an older partition's start":  {windows.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{129*mebi + 3: []byte("NTFS    ")}}, "NTFS"},
 		"a copy of a superblock":      {windows.DiskSpec{Bytes: map[int64][]byte{9*128*mebi + 56: {0x53, 0xef}}}, "data of unknown kind"},
-		"files and nothing else":      {windows.DiskSpec{Bytes: map[int64][]byte{4*gibi + 512: bytes.Repeat([]byte("text"), 3<<20)}}, "data of unknown kind"},
-		"files below an empty GPT":    {windows.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{4*gibi + 512: bytes.Repeat([]byte("text"), 3<<20)}}, "data of unknown kind"},
-		"data below an empty GPT":     {windows.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{17*mebi + 100: {1}}}, "data of unknown kind"},
+		"files and nothing else": {windows.DiskSpec{
+			Bytes: map[int64][]byte{4*gibi + 512: bytes.Repeat([]byte("text"), 3<<20)},
+		}, "data of unknown kind"},
+		"files below an empty GPT": {windows.DiskSpec{
+			Style: "gpt", Bytes: map[int64][]byte{4*gibi + 512: bytes.Repeat([]byte("text"), 3<<20)},
+		}, "data of unknown kind"},
+		"data below an empty GPT": {windows.DiskSpec{Style: "gpt", Bytes: map[int64][]byte{17*mebi + 100: {1}}}, "data of unknown kind"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, windows.Options{})
@@ -78,13 +82,16 @@ func TestPartition_leavesAPartitionedDiskAsItIs(t *testing.T) {
 			before := r.machine.State().Disks[1]
 			volume, err := r.host().Disks.Partition(t.Context(), 1, api.Identity{})
 			mustDo(t, err)
-			if after := r.machine.State().Disks[1]; volume != canonicalOf(t, before.Volumes[0].Name) || after.Volumes[0].Name != before.Volumes[0].Name || after.Partitions != before.Partitions {
+			if after := r.machine.State().Disks[1]; volume != canonicalOf(t, before.Volumes[0].Name) ||
+				after.Volumes[0].Name != before.Volumes[0].Name || after.Partitions != before.Partitions {
 				t.Errorf("%q; %+v", volume, after)
 			}
 		})
 	}
 	r := newRig(t, windows.Options{})
-	r.machine.MustAddDisk(windows.DiskSpec{Serial: cloudSerial, Size: 10 * gibi, Style: "data", FileSystem: "NTFS", Offline: true, ReadOnly: true})
+	r.machine.MustAddDisk(windows.DiskSpec{
+		Serial: cloudSerial, Size: 10 * gibi, Style: "data", FileSystem: "NTFS", Offline: true, ReadOnly: true,
+	})
 	volume, err := r.host().Disks.Partition(t.Context(), 1, api.Identity{})
 	if disk := r.machine.State().Disks[1]; volume != "" || err != nil || disk.Online || !disk.ReadOnly {
 		t.Errorf("offline: %q, %v, %+v", volume, err, disk)

@@ -15,7 +15,8 @@ func gpt(size int64, partitions ...win32.Partition) win32.DriveLayout {
 		partitions[i].Style = win32.StyleGPT
 	}
 	return win32.DriveLayout{
-		Style: win32.StyleGPT, DiskID: win32.GUID{1}, UsableOffset: 34 * 512, UsableLength: size - 67*512, MaxPartitions: 128, Partitions: partitions,
+		Style: win32.StyleGPT, DiskID: win32.GUID{1}, UsableOffset: 34 * 512, UsableLength: size - 67*512,
+		MaxPartitions: 128, Partitions: partitions,
 	}
 }
 
@@ -30,7 +31,8 @@ func data(number uint32, offset, length int64) win32.Partition {
 func TestUseOf_tellsWhatATableSays(t *testing.T) {
 	mbr := func(kind uint8) win32.DriveLayout {
 		return win32.DriveLayout{Style: win32.StyleMBR, Partitions: []win32.Partition{
-			{Style: win32.StyleMBR, MBRType: kind, Offset: mebi, Length: mebi}, {Style: win32.StyleMBR}, {Style: win32.StyleMBR}, {Style: win32.StyleMBR},
+			{Style: win32.StyleMBR, MBRType: kind, Offset: mebi, Length: mebi}, {Style: win32.StyleMBR},
+			{Style: win32.StyleMBR}, {Style: win32.StyleMBR},
 		}}
 	}
 	linux := data(1, mebi, gibi)
@@ -100,7 +102,8 @@ func TestPlanPartitions_properties(t *testing.T) {
 func TestPlanPartitions_ofADiskOfTenGibibytes(t *testing.T) {
 	planned, data, err := planPartitions(gpt(10*gibi), win32.NewGUID)
 	mustDo(t, err)
-	if len(planned.Partitions) != 2 || planned.Partitions[0].Type != win32.PartitionReserved || planned.Partitions[0].Offset != mebi || planned.Partitions[0].Length != 16*mebi {
+	if len(planned.Partitions) != 2 || planned.Partitions[0].Type != win32.PartitionReserved ||
+		planned.Partitions[0].Offset != mebi || planned.Partitions[0].Length != 16*mebi {
 		t.Errorf("%+v", planned.Partitions)
 	}
 	if data.Offset != 17*mebi || data.Offset+data.Length != 10*gibi-mebi {

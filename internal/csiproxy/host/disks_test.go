@@ -44,7 +44,8 @@ func (r *rig) host() api.Host {
 		logger = slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	h, err := New(Options{
-		Machine: r.machine.Calls(), Rules: rules, Services: []string{"MSiSCSI", "Spooler"}, RequirePrivacy: true, StateDir: r.state, Logger: logger,
+		Machine: r.machine.Calls(), Rules: rules, Services: []string{"MSiSCSI", "Spooler"},
+		RequirePrivacy: true, StateDir: r.state, Logger: logger,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -88,7 +89,8 @@ func TestDisk_fromBlankToMountedAndBack(t *testing.T) {
 
 	all, err := h.Disks.List(ctx)
 	mustDo(t, err)
-	if len(all) != 2 || all[1].Number != disk || all[1].SerialNumber != "vol0123456789abcdef0_00000001." || all[1].Problem != nil || !all[1].Online {
+	if len(all) != 2 || all[1].Number != disk || all[1].SerialNumber != "vol0123456789abcdef0_00000001." ||
+		all[1].Problem != nil || !all[1].Online {
 		t.Fatalf("%+v", all)
 	}
 	volume, err := h.Disks.Partition(ctx, disk, api.Identity{})

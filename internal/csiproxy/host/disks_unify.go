@@ -37,7 +37,8 @@ func unify(found []api.Disk) []api.Disk {
 // account without a problem is kept.
 func merge(disks []api.Disk, disk api.Disk) []api.Disk {
 	same := func(other api.Disk) bool {
-		return !disk.IsUnidentified() && !other.IsUnidentified() && disk.Identity() == other.Identity() && reflect.DeepEqual(disk.Location, other.Location)
+		return !disk.IsUnidentified() && !other.IsUnidentified() && disk.Identity() == other.Identity() &&
+			reflect.DeepEqual(disk.Location, other.Location)
 	}
 	i := slices.IndexFunc(disks, same)
 	if i < 0 {

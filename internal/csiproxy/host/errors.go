@@ -25,7 +25,8 @@ var meanings = map[error][]win32.Errno{
 	},
 	backend.ErrNotFound: {
 		win32.ErrorFileNotFound, win32.ErrorPathNotFound, win32.ErrorInvalidDrive, win32.ErrorBadNetPath, win32.ErrorBadNetName,
-		win32.ErrorDevNotExist, win32.ErrorNoSuchDevice, win32.ErrorNotFound, win32.ErrorNoNetOrBadPath, win32.ErrorServiceDoesNotExist, win32.ErrorNotConnected,
+		win32.ErrorDevNotExist, win32.ErrorNoSuchDevice, win32.ErrorNotFound, win32.ErrorNoNetOrBadPath,
+		win32.ErrorServiceDoesNotExist, win32.ErrorNotConnected,
 		win32.ISDSCNotFound, win32.ISDSCTargetNotFound, win32.ISDSCTargetRemoved, win32.ISDSCPortalNotFound, win32.ISDSCDeviceNotFound,
 		win32.ISDSCInvalidSessionID, win32.ErrorWBEMNotFound,
 	},
@@ -51,14 +52,16 @@ var meanings = map[error][]win32.Errno{
 	},
 	backend.ErrUnsupported: {
 		win32.ErrorInvalidFunction, win32.ErrorNotSupported, win32.ErrorCallNotImplemented, win32.ErrorOldWinVersion, win32.ErrorModNotFound,
-		win32.ErrorProcNotFound, win32.ISDSCRequestNotSupported, win32.ErrorENotImpl, win32.ErrorWBEMInvalidNamespace, win32.ErrorWBEMInvalidClass,
+		win32.ErrorProcNotFound, win32.ISDSCRequestNotSupported, win32.ErrorENotImpl,
+		win32.ErrorWBEMInvalidNamespace, win32.ErrorWBEMInvalidClass,
 	},
 	backend.ErrUnavailable: {
 		win32.ErrorTooManyOpenFiles, win32.ErrorNotEnoughMemory, win32.ErrorNoSystemResources, win32.ErrorNotReady, win32.ErrorGenFailure,
 		win32.ErrorIODevice, win32.ErrorDeviceNotConnected, win32.ErrorDeviceHardwareError, win32.ErrorReadFault, win32.ErrorWriteFault,
 		win32.ErrorSectorNotFound, win32.ErrorCRC, win32.ErrorSemTimeout, win32.ErrorWaitTimeout, win32.ErrorTimeout, win32.ErrorOperationAborted,
 		win32.ErrorRemNotList, win32.ErrorUnexpNetErr, win32.ErrorNetNameDeleted, win32.ErrorReqNotAccep, win32.ErrorNoNetwork,
-		win32.ErrorConnectionRefused, win32.ErrorNetworkUnreachable, win32.ErrorHostUnreachable, win32.ErrorRequestAborted, win32.ErrorRPCServerUnavailable,
+		win32.ErrorConnectionRefused, win32.ErrorNetworkUnreachable, win32.ErrorHostUnreachable,
+		win32.ErrorRequestAborted, win32.ErrorRPCServerUnavailable,
 		win32.ErrorServiceRequestTimeout, win32.ErrorServiceDatabaseLocked, win32.ErrorFileInvalid,
 		win32.ISDSCLoginFailed, win32.ISDSCConnectionFailed, win32.ISDSCServiceUnavailable, win32.ISDSCSendFailed, win32.ISDSCTransportError,
 		win32.ISDSCTargetError, win32.ISDSCServiceDidNotRespond, win32.ISDSCServiceNotRunning, win32.ISDSCDNSNameUnresolved,
@@ -68,7 +71,8 @@ var meanings = map[error][]win32.Errno{
 		win32.ErrorAccessDenied, win32.ErrorPrivilegeNotHeld, win32.ISDSCAuthorizationFailure, win32.ErrorWBEMAccessDenied,
 	},
 	backend.ErrCredentials: {
-		win32.ErrorInvalidPassword, win32.ErrorLogonFailure, win32.ErrorAccountRestriction, win32.ErrorPasswordExpired, win32.ErrorAccountDisabled,
+		win32.ErrorInvalidPassword, win32.ErrorLogonFailure, win32.ErrorAccountRestriction,
+		win32.ErrorPasswordExpired, win32.ErrorAccountDisabled,
 		win32.ErrorPasswordMustChange, win32.ErrorAccountLockedOut, win32.ErrorLogonTypeNotGranted, win32.ErrorNoSuchUser,
 		win32.ErrorNotAuthenticated, win32.ErrorNoSuchLogonSession, win32.ISDSCAuthenticationFailure, win32.ISDSCLogonFailed,
 		win32.ISDSCLoginUserInfoBad,

@@ -270,7 +270,9 @@ func plantLink(t *testing.T, target, link string) {
 // tells when it has had its effect.
 func below(t *testing.T, done func() bool, program string, args ...string) {
 	t.Helper()
-	process, err := os.StartProcess(`Z:\bin\`+program, append([]string{program}, args...), &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
+	process, err := os.StartProcess(`Z:\bin\`+program, append([]string{program}, args...), &os.ProcAttr{
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+	})
 	mustBe(t, err, nil)
 	_ = process.Release()
 	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {

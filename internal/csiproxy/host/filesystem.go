@@ -28,7 +28,9 @@ func below[T any](ctx context.Context, h *Host, path paths.Path, do func(*walk, 
 
 // belowHolding is below for a caller who holds something until the operation is
 // over, which may be after he was answered.
-func belowHolding[T any](ctx context.Context, h *Host, path paths.Path, release func(), do func(*walk, context.Context) (T, error)) (T, error) {
+func belowHolding[T any](
+	ctx context.Context, h *Host, path paths.Path, release func(), do func(*walk, context.Context) (T, error),
+) (T, error) {
 	leave, err := h.tasks.enter(ctx, "files at "+path.Key(), questionsPerKey)
 	if err != nil {
 		release()
@@ -161,7 +163,8 @@ func (w *walk) acceptFolder(name string) error {
 	if err == nil && link.IsVolume() {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is a link or another reparse point, and no directory; remove it, or choose another path", backend.ErrExists, w.child(name))
+	return fmt.Errorf("%w: %s is a link or another reparse point, and no directory; remove it, or choose another path",
+		backend.ErrExists, w.child(name))
 }
 
 // IsLink implements api.Filesystem. Where the link leads is looked at once and

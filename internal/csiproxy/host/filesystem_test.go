@@ -145,7 +145,8 @@ func TestErrors_haveTheNumberOfWindowsAndItsMeaning(t *testing.T) {
 		w := newWorld(t)
 		w.Inject(windows.Fault{Call: "Directory.Mkdir", Action: windows.Fail, Errno: number})
 		err := w.api.Filesystem.Mkdir(ctx(), pods+`\x`)
-		if !errors.Is(err, want) || !errors.Is(err, number) || !strings.Contains(err.Error(), number.Error()) || !strings.Contains(err.Error(), pods+`\x`) {
+		if !errors.Is(err, want) || !errors.Is(err, number) || !strings.Contains(err.Error(), number.Error()) ||
+			!strings.Contains(err.Error(), pods+`\x`) {
 			t.Errorf("%v: %v", number, err)
 		}
 	}

@@ -53,7 +53,8 @@ func New(options Options) (*Host, error) {
 	if options.Rules == nil || options.Machine.Files == nil {
 		return nil, errors.New("a host needs the rules of paths and a machine")
 	}
-	h := &Host{machine: options.Machine, rules: options.Rules, options: options, logger: options.Logger, files: make(chan struct{}, filesAtOnce)}
+	h := &Host{machine: options.Machine, rules: options.Rules, options: options, logger: options.Logger,
+		files: make(chan struct{}, filesAtOnce)}
 	if h.logger == nil {
 		h.logger = slog.New(slog.DiscardHandler)
 	}

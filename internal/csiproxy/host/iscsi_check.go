@@ -37,7 +37,8 @@ func checkPortal(p api.Portal) (api.Portal, error) {
 		return p, nil
 	}
 	if !isHostName(p.Address) {
-		return p, fmt.Errorf("%w: address %.100q of a target portal; give an IP address or a host name, without a port", backend.ErrInvalid, p.Address)
+		return p, fmt.Errorf("%w: address %.100q of a target portal; give an IP address or a host name, without a port",
+			backend.ErrInvalid, p.Address)
 	}
 	return p, nil
 }
@@ -104,7 +105,8 @@ func checkLogin(login api.ISCSILogin) error {
 		return fmt.Errorf("%w: authentication type %d; known are 0 none, 1 one-way CHAP, 2 mutual CHAP", backend.ErrInvalid, login.Auth)
 	}
 	if login.Username == "" || len(login.Username) > maxCHAPName || strings.ContainsFunc(login.Username, isControl) {
-		return fmt.Errorf("%w: the CHAP user name has %d bytes or unprintable ones; give 1 to %d", backend.ErrInvalid, len(login.Username), maxCHAPName)
+		return fmt.Errorf("%w: the CHAP user name has %d bytes or unprintable ones; give 1 to %d",
+			backend.ErrInvalid, len(login.Username), maxCHAPName)
 	}
 	return checkCHAPSecret(login.Secret)
 }

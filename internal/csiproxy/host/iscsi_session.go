@@ -181,7 +181,8 @@ func (i iscsi) disconnect(ctx context.Context, t target) error {
 		return err
 	}
 	if len(sessions)+len(kept) > 0 {
-		return fmt.Errorf("LogoutIScsiTarget answered success, but %d sessions and %d persistent logins are still there", len(sessions), len(kept))
+		return fmt.Errorf("LogoutIScsiTarget answered success, but %d sessions and %d persistent logins are still there",
+			len(sessions), len(kept))
 	}
 	return nil
 }

@@ -92,13 +92,17 @@ func TestISCSI_refusesBadInput(t *testing.T) {
 	h, ctx := r.host(), t.Context()
 	stop := r.machine.Record()
 	for _, portal := range []api.Portal{
-		{}, {Port: 3260}, {Address: "10.0.0.1", Port: 65536}, {Address: "10.0.0.1", Port: 65536 + 3260}, {Address: "10.0.0.1:3260"}, {Address: "a b"}, {Address: "0.0.0.0"},
-		{Address: "::"}, {Address: "224.0.0.1"}, {Address: `\\server`}, {Address: "-x"}, {Address: "a..b"}, {Address: strings.Repeat("a", 300)}, {Address: "host\x00"},
+		{}, {Port: 3260}, {Address: "10.0.0.1", Port: 65536}, {Address: "10.0.0.1", Port: 65536 + 3260},
+		{Address: "10.0.0.1:3260"}, {Address: "a b"}, {Address: "0.0.0.0"},
+		{Address: "::"}, {Address: "224.0.0.1"}, {Address: `\\server`}, {Address: "-x"}, {Address: "a..b"},
+		{Address: strings.Repeat("a", 300)}, {Address: "host\x00"},
 	} {
 		for name, err := range map[string]error{
-			"AddPortal": h.ISCSI.AddPortal(ctx, portal), "Discover": second(h.ISCSI.Discover(ctx, portal)), "RemovePortal": h.ISCSI.RemovePortal(ctx, portal),
-			"Connect": h.ISCSI.Connect(ctx, api.ISCSILogin{Portal: portal, IQN: targetName}), "Disconnect": h.ISCSI.Disconnect(ctx, portal, targetName),
-			"Disks": second(h.ISCSI.Disks(ctx, portal, targetName)),
+			"AddPortal": h.ISCSI.AddPortal(ctx, portal), "Discover": second(h.ISCSI.Discover(ctx, portal)),
+			"RemovePortal": h.ISCSI.RemovePortal(ctx, portal),
+			"Connect":      h.ISCSI.Connect(ctx, api.ISCSILogin{Portal: portal, IQN: targetName}),
+			"Disconnect":   h.ISCSI.Disconnect(ctx, portal, targetName),
+			"Disks":        second(h.ISCSI.Disks(ctx, portal, targetName)),
 		} {
 			if !errors.Is(err, backend.ErrInvalid) {
 				t.Errorf("%s of %+v: %v", name, portal, err)
@@ -106,7 +110,8 @@ func TestISCSI_refusesBadInput(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"", "disk1", "iqn.", "iqn.2026-01", "iqn.2026-01.", "iqn.2026-13.a:b", "iqn.26-01.a:b", "iqn.2026-01.a:b c", "iqn.2026-01.a:'b", "eui.123", "eui.02004567A425678X",
+		"", "disk1", "iqn.", "iqn.2026-01", "iqn.2026-01.", "iqn.2026-13.a:b", "iqn.26-01.a:b", "iqn.2026-01.a:b c",
+		"iqn.2026-01.a:'b", "eui.123", "eui.02004567A425678X",
 		"naa.123", "iqn.2026-01.a:" + strings.Repeat("x", 223), "iqn.2026-01.:x", "iqn.2026-00.a:b",
 	} {
 		if err := h.ISCSI.Connect(ctx, api.ISCSILogin{Portal: targetPortal, IQN: name}); !errors.Is(err, backend.ErrInvalid) {
@@ -114,8 +119,9 @@ func TestISCSI_refusesBadInput(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*api.ISCSILogin){
-		"a short secret": func(l *api.ISCSILogin) { l.Secret = "12345678901" }, "a long secret": func(l *api.ISCSILogin) { l.Secret = "12345678901234567" },
-		"no user": func(l *api.ISCSILogin) { l.Username = "" }, "an unknown kind": func(l *api.ISCSILogin) { l.Auth = 7 },
+		"a short secret": func(l *api.ISCSILogin) { l.Secret = "12345678901" },
+		"a long secret":  func(l *api.ISCSILogin) { l.Secret = "12345678901234567" },
+		"no user":        func(l *api.ISCSILogin) { l.Username = "" }, "an unknown kind": func(l *api.ISCSILogin) { l.Auth = 7 },
 	} {
 		login := chapLogin()
 		change(&login)
@@ -146,7 +152,8 @@ func TestISCSI_tellsWhatIsWrong(t *testing.T) { inBubble(tellsWhatIsWrong)(t) }
 func tellsWhatIsWrong(t *testing.T) {
 	r := targetRig(t)
 	h, ctx := r.host(), t.Context()
-	wantError(t, h.ISCSI.AddPortal(ctx, api.Portal{Address: "10.9.9.9"}), backend.ErrUnavailable, "10.9.9.9", "ISDSC_CONNECTION_FAILED (0XEFFF0003)")
+	wantError(t, h.ISCSI.AddPortal(ctx, api.Portal{Address: "10.9.9.9"}), backend.ErrUnavailable, "10.9.9.9",
+		"ISDSC_CONNECTION_FAILED (0XEFFF0003)")
 	mustDo(t, h.ISCSI.AddPortal(ctx, targetPortal))
 	login := chapLogin()
 	login.Secret = "wrong-secret-12"
@@ -180,7 +187,9 @@ func tellsWhatIsWrong(t *testing.T) {
 func TestISCSI_waitsForTheFirstDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, windows.Options{DeviceDelay: 5 * time.Second})
-		mustDo(t, r.machine.AddTarget(windows.ISCSITarget{Portal: targetPortal, IQN: targetName, LUNs: []windows.DiskSpec{{Serial: "L", Size: gibi}}}))
+		mustDo(t, r.machine.AddTarget(windows.ISCSITarget{
+			Portal: targetPortal, IQN: targetName, LUNs: []windows.DiskSpec{{Serial: "L", Size: gibi}},
+		}))
 		empty := targetName + "-empty"
 		mustDo(t, r.machine.AddTarget(windows.ISCSITarget{Portal: targetPortal, IQN: empty}))
 		h, ctx := r.host(), t.Context()
@@ -191,7 +200,8 @@ func TestISCSI_waitsForTheFirstDisk(t *testing.T) {
 			t.Errorf("%v, %v", numbers, err)
 		}
 		start := time.Now()
-		if numbers, err := h.ISCSI.Disks(ctx, targetPortal, empty); len(numbers) != 0 || err != nil || time.Since(start) > deviceLimit+time.Second {
+		if numbers, err := h.ISCSI.Disks(ctx, targetPortal, empty); len(numbers) != 0 || err != nil ||
+			time.Since(start) > deviceLimit+time.Second {
 			t.Errorf("a target without disks: %v, %v after %s", numbers, err, time.Since(start))
 		}
 	})
@@ -268,7 +278,8 @@ func FuzzCheckIQN(f *testing.F) {
 		if err := checkIQN(name); err == nil && (len(name) > maxISCSIName || strings.ContainsAny(name, " \\/\"'\x00")) {
 			t.Fatalf("%q", name)
 		}
-		if p, err := checkPortal(api.Portal{Address: name}); err == nil && (p.Port != defaultPortalPort || strings.ContainsAny(p.Address, " \\/\"'\x00")) {
+		if p, err := checkPortal(api.Portal{Address: name}); err == nil &&
+			(p.Port != defaultPortalPort || strings.ContainsAny(p.Address, " \\/\"'\x00")) {
 			t.Fatalf("%q", name)
 		}
 	})

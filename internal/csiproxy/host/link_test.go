@@ -111,7 +111,8 @@ func TestIsLink_tellsLinksWhoseTargetExists(t *testing.T) {
 	w.do(w.SetReparse(pods+`\root`, win32.Reparse{Tag: win32.ReparseTagMountPoint, Substitute: `\??\GLOBALROOT\Device\HarddiskVolume1\`}))
 	for path, want := range map[string]bool{
 		kubelet: false, plugins: false, plugins + `\dir`: false, pods + `\file`: false,
-		pods + `\link`: true, pods + `\chain`: true, pods + `\a\relative`: true, pods + `\away`: true, pods + `\junction`: true, pods + `\pv`: true,
+		pods + `\link`: true, pods + `\chain`: true, pods + `\a\relative`: true, pods + `\away`: true,
+		pods + `\junction`: true, pods + `\pv`: true,
 		pods + `\dangling`: false, pods + `\a\up`: false, pods + `\deadjunction`: false, pods + `\gone`: false,
 		pods + `\second`: false, pods + `\device`: false, pods + `\root`: false,
 	} {

@@ -63,7 +63,9 @@ func TestRaces_leadNoOperationOutside(t *testing.T) {
 			}
 			calls, wins := len(stop()), 0
 			for at := range calls {
-				for _, path := range []string{pods, pods + `\one`, victim, victim + `\sub`, victim + `\sub\deep`, victim + `\empty`, victim + `\mounted`} {
+				for _, path := range []string{
+					pods, pods + `\one`, victim, victim + `\sub`, victim + `\sub\deep`, victim + `\empty`, victim + `\mounted`,
+				} {
 					if race(t, name, path, at, at%2 == 0) {
 						wins++
 					}

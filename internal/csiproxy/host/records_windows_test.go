@@ -24,7 +24,9 @@ func TestRecords_areForAdministratorsOnly(t *testing.T) {
 			descriptor, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION)
 			mustDo(t, err)
 			rights := descriptor.String()
-			if !win32.UnderWine() && (!strings.HasPrefix(rights, "D:P") || strings.Count(rights, "(") != 2 || !strings.Contains(rights, ";SY)") || !strings.Contains(rights, ";BA)")) {
+			if !win32.UnderWine() &&
+				(!strings.HasPrefix(rights, "D:P") || strings.Count(rights, "(") != 2 || !strings.Contains(rights, ";SY)") ||
+					!strings.Contains(rights, ";BA)")) {
 				t.Errorf("%s: %s has %s", time, path, rights)
 			}
 		}

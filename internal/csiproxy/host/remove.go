@@ -118,7 +118,8 @@ func (w *walk) emptyLast(ctx context.Context) error {
 	dir, err := w.dir.Open(name)
 	switch {
 	case errors.Is(err, win32.ErrorStoppedOnSymlink):
-		return fmt.Errorf("%w: %s is a link or a mounted folder, which is not entered for removal; give a directory", backend.ErrPrecondition, w.child(name))
+		return fmt.Errorf("%w: %s is a link or a mounted folder, which is not entered for removal; give a directory",
+			backend.ErrPrecondition, w.child(name))
 	case err != nil:
 		return failed(err, "open the directory %s", w.child(name))
 	}
@@ -268,7 +269,8 @@ func (h *Host) takeOff(ctx context.Context, target, at string) error {
 func (h *Host) flushBefore(ctx context.Context, volume, at string) error {
 	device, err := h.machine.Volumes.Open(volume, win32.ReadWrite)
 	if err != nil {
-		h.logger.InfoContext(ctx, "a volume that cannot be opened is taken off its folder without a flush", "path", at, "volume", volume, "error", err)
+		h.logger.InfoContext(ctx, "a volume that cannot be opened is taken off its folder without a flush",
+			"path", at, "volume", volume, "error", err)
 		return nil
 	}
 	defer func() { _ = device.Close() }()

@@ -44,7 +44,8 @@ func (r *root) open() error {
 	}
 	dir, err := r.files.OpenRoot(r.path.String())
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s does not exist on this machine; csi-proxy does not make it: start what does (the kubelet), or configure the directory that is used: %w",
+		return fmt.Errorf("%w: %s does not exist on this machine; csi-proxy does not make it: start what does (the "+
+			"kubelet), or configure the directory that is used: %w",
 			backend.ErrUnavailable, r.path, err)
 	}
 	if err != nil {

@@ -15,7 +15,9 @@ import (
 func TestSecrets_areNowhere(t *testing.T) {
 	r, h := smbRig(t)
 	ctx := t.Context()
-	mustDo(t, r.machine.AddTarget(windows.ISCSITarget{Portal: api.Portal{Address: "10.0.0.1"}, IQN: targetName, User: "chapuser", Secret: "chapsecret-1234"}))
+	mustDo(t, r.machine.AddTarget(windows.ISCSITarget{
+		Portal: api.Portal{Address: "10.0.0.1"}, IQN: targetName, User: "chapuser", Secret: "chapsecret-1234",
+	}))
 	var said []string
 	tell := func(err error) {
 		if err != nil {

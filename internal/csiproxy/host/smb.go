@@ -166,7 +166,8 @@ func (s smb) mayUse(record smbRecord, known, works, there bool, holder string, m
 	others := record.others(holder)
 	if !record.sameUser(mount) {
 		if others {
-			return false, fmt.Errorf("%w: it is mapped for another user, and others use it: a machine has one user for a share; use the same, or unmount it there first: %w",
+			return false, fmt.Errorf("%w: it is mapped for another user, and others use it: a machine has one user for a "+
+				"share; use the same, or unmount it there first: %w",
 				backend.ErrPrecondition, win32.ErrorSessionCredentialConflict)
 		}
 		return false, nil
@@ -176,7 +177,8 @@ func (s smb) mayUse(record smbRecord, known, works, there bool, holder string, m
 		return false, err
 	}
 	if !proven && others && works {
-		return false, fmt.Errorf("%w: it is mapped with another password of the same user, and others use it; use the same password, or unmount it there first: %w",
+		return false, fmt.Errorf("%w: it is mapped with another password of the same user, and others use it; use the "+
+			"same password, or unmount it there first: %w",
 			backend.ErrPrecondition, win32.ErrorSessionCredentialConflict)
 	}
 	private := record.Privacy || !s.options.RequirePrivacy
@@ -224,7 +226,8 @@ func (s smb) makeMapping(ctx context.Context, record smbRecord, before []string,
 func (s smb) explain(err error) error {
 	switch {
 	case isErrno(err, win32.ErrorSessionCredentialConflict):
-		return failedAs(backend.ErrPrecondition, err, "this machine is connected to the server as another user; use the same for all its shares, or unmount those first")
+		return failedAs(backend.ErrPrecondition, err,
+			"this machine is connected to the server as another user; use the same for all its shares, or unmount those first")
 	case isErrno(err, win32.ErrorNetworkAccessDenied, win32.ErrorInvalidParameter) && s.options.RequirePrivacy:
 		return failedAs(backend.ErrInvalid, err, "the server cannot encrypt, which --require-privacy asks for")
 	}

@@ -78,10 +78,12 @@ func (r remote) linkTarget() string { return r.String() + `\` }
 // not allowed: Windows would log in as the machine itself.
 func checkSMBUser(mount api.SMBMount) error {
 	if mount.Username == "" || len(mount.Username) > maxUsername || strings.ContainsFunc(mount.Username, isControl) {
-		return fmt.Errorf("%w: the user name of an SMB share has %d bytes or unprintable ones; give 1 to %d", backend.ErrInvalid, len(mount.Username), maxUsername)
+		return fmt.Errorf("%w: the user name of an SMB share has %d bytes or unprintable ones; give 1 to %d",
+			backend.ErrInvalid, len(mount.Username), maxUsername)
 	}
 	if password := mount.Password.Reveal(); len(password) > maxPassword || strings.ContainsRune(password, 0) {
-		return fmt.Errorf("%w: the password of an SMB share has %d bytes or a NUL; at most %d are possible", backend.ErrInvalid, len(password), maxPassword)
+		return fmt.Errorf("%w: the password of an SMB share has %d bytes or a NUL; at most %d are possible",
+			backend.ErrInvalid, len(password), maxPassword)
 	}
 	return nil
 }

@@ -14,8 +14,10 @@ func TestSMB_refusesBadRemotePaths(t *testing.T) {
 	r, h := smbRig(t)
 	stop := r.machine.Record()
 	bad := []string{
-		"", `share`, `\server\share`, `\\server`, `\\server\`, `\\\share`, `\\server\\share`, `\\server\share\\x`, `\\?\UNC\server\share`, `\\.\pipe\x`,
-		`\\?\server\share`, `\\server\share\..\x`, `\\server\share\.`, `\\server\share\x.`, `\\server\share\x `, `\\server\ share`, `C:\x`, `\\ser ver\share`,
+		"", `share`, `\server\share`, `\\server`, `\\server\`, `\\\share`, `\\server\\share`,
+		`\\server\share\\x`, `\\?\UNC\server\share`, `\\.\pipe\x`,
+		`\\?\server\share`, `\\server\share\..\x`, `\\server\share\.`, `\\server\share\x.`, `\\server\share\x `,
+		`\\server\ share`, `C:\x`, `\\ser ver\share`,
 		`\\server\pipe`, `\\server\PIPE\csi-proxy-v1`, `\\server\mailslot\x`, `\\server\IPC$`, "\\\\server\\sh\x00are", "\\\\server\\sh\nare",
 		`\\server\share@` + "\xff", `\\-server\share`, `\\server\` + strings.Repeat("s", 81), `\\server\share\` + strings.Repeat("d", 260),
 	}
@@ -62,7 +64,8 @@ func FuzzParseRemote(f *testing.F) {
 		if err != nil || again != r {
 			t.Fatalf("%q gave %+v, then %+v, %v", text, r, again, err)
 		}
-		if strings.ContainsAny(r.String(), neverInRemote+"/") || strings.Contains(r.String()[2:], `\\`) || strings.Contains(r.String()+`\`, `\..\`) {
+		if strings.ContainsAny(r.String(), neverInRemote+"/") || strings.Contains(r.String()[2:], `\\`) ||
+			strings.Contains(r.String()+`\`, `\..\`) {
 			t.Fatalf("%q gave %q", text, r)
 		}
 	})

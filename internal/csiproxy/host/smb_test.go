@@ -104,8 +104,10 @@ func TestSMB_checksTheLocalPathFirst(t *testing.T) {
 	mustDo(t, r.machine.MkdirAll(`C:\elsewhere`))
 	mustDo(t, r.machine.Symlink(at("link"), `C:\elsewhere`, true))
 	for path, want := range map[string]error{
-		`C:\windows\x`: backend.ErrInvalid, kubeletDir: backend.ErrInvalid, kubeletDir + `-evil\x`: backend.ErrInvalid, at(`..\x`): backend.ErrInvalid, at("x:y"): backend.ErrInvalid,
-		at("directory"): backend.ErrExists, at("link"): backend.ErrExists, at(`missing\x`): backend.ErrNotFound, at(`link\x`): backend.ErrPrecondition,
+		`C:\windows\x`: backend.ErrInvalid, kubeletDir: backend.ErrInvalid, kubeletDir + `-evil\x`: backend.ErrInvalid,
+		at(`..\x`): backend.ErrInvalid, at("x:y"): backend.ErrInvalid,
+		at("directory"): backend.ErrExists, at("link"): backend.ErrExists, at(`missing\x`): backend.ErrNotFound,
+		at(`link\x`): backend.ErrPrecondition,
 	} {
 		changes := r.changes(func() {
 			if err := h.SMB.Mount(t.Context(), alice(path)); !errors.Is(err, want) {
@@ -128,7 +130,9 @@ func TestSMB_unmountWaitsForALinkThatIsOpen(t *testing.T) {
 		r, h := smbRig(t)
 		ctx := t.Context()
 		remove := func() *windows.Injected {
-			return r.machine.Inject(windows.Fault{Call: "Directory.Remove", Target: at("a"), Action: windows.Fail, Errno: win32.ErrorSharingViolation})
+			return r.machine.Inject(windows.Fault{
+				Call: "Directory.Remove", Target: at("a"), Action: windows.Fail, Errno: win32.ErrorSharingViolation,
+			})
 		}
 		mustDo(t, h.SMB.Mount(ctx, alice(at("a"))))
 		time.AfterFunc(time.Second, remove().Remove)

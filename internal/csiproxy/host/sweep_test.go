@@ -272,7 +272,8 @@ func targetRig(t *testing.T) *rig {
 }
 
 func chapLogin() api.ISCSILogin {
-	return api.ISCSILogin{Portal: api.Portal{Address: "10.0.0.1"}, IQN: targetName, Auth: api.OneWayCHAP, Username: "chapuser", Secret: "chapsecret-1234"}
+	return api.ISCSILogin{Portal: api.Portal{Address: "10.0.0.1"}, IQN: targetName, Auth: api.OneWayCHAP,
+		Username: "chapuser", Secret: "chapsecret-1234"}
 }
 
 func connect(ctx context.Context, h api.Host) error {

@@ -46,7 +46,8 @@ func (s system) known(name string) (string, error) {
 			return n, nil
 		}
 	}
-	return "", fmt.Errorf("%w: service %.100q is none that this proxy may work with; those are %s", backend.ErrNotFound, name, strings.Join(names, ", "))
+	return "", fmt.Errorf("%w: service %.100q is none that this proxy may work with; those are %s",
+		backend.ErrNotFound, name, strings.Join(names, ", "))
 }
 
 // BIOSSerialNumber reads the SMBIOS table, not WMI.

@@ -29,7 +29,8 @@ type mountTarget struct {
 // nothing is there, ErrPrecondition for a file or a link.
 func (h *Host) mountTarget(ctx context.Context, path paths.Path) (*mountTarget, error) {
 	if h.rules.HoldsRoot(path) {
-		return nil, fmt.Errorf("%w: %s is, or holds, a directory that this proxy works in, and nothing is mounted there; give a path below it", backend.ErrInvalid, path)
+		return nil, fmt.Errorf("%w: %s is, or holds, a directory that this proxy works in, and nothing is mounted there; "+
+			"give a path below it", backend.ErrInvalid, path)
 	}
 	w, err := h.walk(path)
 	if err != nil {
@@ -89,14 +90,16 @@ func (t *mountTarget) ready() error {
 		return fmt.Errorf("%w: the volume %s is mounted at %s; unmount it first", backend.ErrPrecondition, t.volume, t.directory)
 	}
 	if t.walk.volume != "" {
-		return fmt.Errorf("%w: %s lies within the mounted volume %s; choose a directory of the machine's own", backend.ErrPrecondition, t.directory, t.walk.volume)
+		return fmt.Errorf("%w: %s lies within the mounted volume %s; choose a directory of the machine's own",
+			backend.ErrPrecondition, t.directory, t.walk.volume)
 	}
 	entries, err := t.dir.List()
 	if err != nil {
 		return failed(err, "list the directory %s", t.directory)
 	}
 	if len(entries) > 0 {
-		return fmt.Errorf("%w: %s is not empty, it has %.60q; a volume is mounted at an empty directory", backend.ErrPrecondition, t.directory, entries[0].Name)
+		return fmt.Errorf("%w: %s is not empty, it has %.60q; a volume is mounted at an empty directory",
+			backend.ErrPrecondition, t.directory, entries[0].Name)
 	}
 	return nil
 }

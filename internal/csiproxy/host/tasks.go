@@ -166,7 +166,8 @@ func glance[T any](ctx context.Context, t *tasks, key string, do func(context.Co
 		var none T
 		return none, fmt.Errorf("%w: %s has not answered for %s", backend.ErrUnavailable, key, time.Since(since).Round(time.Second))
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: %s did not answer within %s", backend.ErrUnavailable, key, patience))
+	limited, cancel := context.WithTimeoutCause(ctx, patience,
+		fmt.Errorf("%w: %s did not answer within %s", backend.ErrUnavailable, key, patience))
 	defer cancel()
 	return ask(limited, t, key, do)
 }

@@ -137,7 +137,8 @@ func TestPoll_endsWithSuccessTimeErrorOrContext(t *testing.T) {
 			t.Error(ok, err)
 		}
 		start := time.Now()
-		if ok, err := poll(t.Context(), time.Minute, func() (bool, error) { return false, nil }); ok || err != nil || time.Since(start) != time.Minute {
+		if ok, err := poll(t.Context(), time.Minute, func() (bool, error) { return false, nil }); ok ||
+			err != nil || time.Since(start) != time.Minute {
 			t.Error(ok, err, time.Since(start))
 		}
 		broken := errors.New("broken")

@@ -55,7 +55,8 @@ func (h *Host) whole(name string) (win32.DiskExtent, error) {
 	case 1:
 		return extents[0], nil
 	}
-	return win32.DiskExtent{}, fmt.Errorf("%w: volume %s is spanned over %d stretches of disks, and one is wanted", backend.ErrPrecondition, name, len(extents))
+	return win32.DiskExtent{}, fmt.Errorf("%w: volume %s is spanned over %d stretches of disks, and one is wanted",
+		backend.ErrPrecondition, name, len(extents))
 }
 
 // found is a volume on a disk.
@@ -179,7 +180,8 @@ func (v volumes) OnDisk(ctx context.Context, disk, partition uint32) ([]string, 
 		return nil, fmt.Errorf("wait for the volumes of disk %d: %w", disk, err)
 	}
 	if !arrived && len(names) == 0 {
-		return nil, fmt.Errorf("%w: Windows has made no volume of the partitions of disk %d within %s; rescan, and repeat the call", backend.ErrUnavailable, disk, volumeLimit)
+		return nil, fmt.Errorf("%w: Windows has made no volume of the partitions of disk %d within %s; rescan, and repeat "+
+			"the call", backend.ErrUnavailable, disk, volumeLimit)
 	}
 	return names, nil
 }

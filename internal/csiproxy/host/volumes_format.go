@@ -123,7 +123,8 @@ func (v volumes) makeFilesystem(ctx context.Context, name string) error {
 		return fmt.Errorf("make %s: %w: %w", ntfsName, err, failure)
 	}
 	if !listed {
-		return failedAs(backend.ErrUnavailable, failure, "make %s: WMI has not listed the volume within %s; repeat the call", ntfsName, volumeLimit)
+		return failedAs(backend.ErrUnavailable, failure,
+			"make %s: WMI has not listed the volume within %s; repeat the call", ntfsName, volumeLimit)
 	}
 	return failed(failure, "make %s", ntfsName)
 }
@@ -173,7 +174,8 @@ func (v volumes) mayFormat(ctx context.Context, name string, extent win32.DiskEx
 	if _, used := content.used(); !used || begun && content.isHalfMadeNTFS() {
 		return used, nil
 	}
-	return false, fmt.Errorf("%w: Windows calls it raw, but it is not blank: it holds %v; it stays as it is, so clear it by hand if it is not needed",
+	return false, fmt.Errorf("%w: Windows calls it raw, but it is not blank: it holds %v; it stays as it is, so clear "+
+		"it by hand if it is not needed",
 		backend.ErrPrecondition, content)
 }
 
@@ -192,7 +194,8 @@ func (v volumes) formatted(ctx context.Context, name string, extent win32.DiskEx
 		return err
 	}
 	if data.Clusters <= 0 || data.BytesPerCluster == 0 || data.Clusters > extent.Length/int64(data.BytesPerCluster) {
-		return fmt.Errorf("the new filesystem has %d clusters of %d bytes on a partition of %d bytes", data.Clusters, data.BytesPerCluster, extent.Length)
+		return fmt.Errorf("the new filesystem has %d clusters of %d bytes on a partition of %d bytes",
+			data.Clusters, data.BytesPerCluster, extent.Length)
 	}
 	if err := v.records.remove(formatRecord(name)); err != nil {
 		return err

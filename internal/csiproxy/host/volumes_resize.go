@@ -171,7 +171,8 @@ func (v volumes) growFilesystem(name string, partition int64) error {
 		return err
 	}
 	if filesystemIsBehind(after, partition) {
-		return fmt.Errorf("%v answered success, but the filesystem has %d sectors of the partition's %d", win32.FsctlExtendVolume, after.Sectors, extend.Sectors)
+		return fmt.Errorf("%v answered success, but the filesystem has %d sectors of the partition's %d",
+			win32.FsctlExtendVolume, after.Sectors, extend.Sectors)
 	}
 	return nil
 }

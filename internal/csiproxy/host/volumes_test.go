@@ -21,7 +21,8 @@ func TestVolumes_refuseWhatIsNoVolumeID(t *testing.T) {
 	stop := r.machine.Record()
 	for _, id := range []string{"", `C:\`, `\\.\PhysicalDrive0`, `\\?\Volume{x}\`, noSuchVolume + "x"} {
 		for name, err := range map[string]error{
-			"FileSystem": second(h.Volumes.FileSystem(ctx, id)), "Stats": second(h.Volumes.Stats(ctx, id)), "DiskOf": second(h.Volumes.DiskOf(ctx, id)),
+			"FileSystem": second(h.Volumes.FileSystem(ctx, id)), "Stats": second(h.Volumes.Stats(ctx, id)),
+			"DiskOf": second(h.Volumes.DiskOf(ctx, id)),
 			"Resize": second(h.Volumes.Resize(ctx, id, 0)), "Format": h.Volumes.Format(ctx, id, ""), "Flush": h.Volumes.Flush(ctx, id),
 			"Mount": h.Volumes.Mount(ctx, id, stagingDir), "Unmount": h.Volumes.Unmount(ctx, id, stagingDir),
 		} {
@@ -43,7 +44,8 @@ func TestVolumes_anUnknownOneIsNotFound(t *testing.T) {
 	for name, err := range map[string]error{
 		"FileSystem": second(h.Volumes.FileSystem(ctx, noSuchVolume)), "Stats": second(h.Volumes.Stats(ctx, noSuchVolume)),
 		"DiskOf": second(h.Volumes.DiskOf(ctx, noSuchVolume)), "Resize": second(h.Volumes.Resize(ctx, noSuchVolume, 0)),
-		"Format": h.Volumes.Format(ctx, noSuchVolume, ""), "Mount": h.Volumes.Mount(ctx, noSuchVolume, stagingDir), "Flush": h.Volumes.Flush(ctx, noSuchVolume),
+		"Format": h.Volumes.Format(ctx, noSuchVolume, ""), "Mount": h.Volumes.Mount(ctx, noSuchVolume, stagingDir),
+		"Flush": h.Volumes.Flush(ctx, noSuchVolume),
 	} {
 		t.Run(name, func(t *testing.T) {
 			wantError(t, err, backend.ErrNotFound, noSuchVolume, "_NOT_FOUND (")
@@ -100,7 +102,8 @@ func TestMount_refusesWhatCannotBe(t *testing.T) {
 		if err := h.Volumes.Mount(ctx, test.volume, test.path); !errors.Is(err, test.want) {
 			t.Errorf("%s: %v; want %v", name, err, test.want)
 		}
-		if err := h.Volumes.Unmount(ctx, test.volume, test.path); errors.Is(test.want, backend.ErrInvalid) && !errors.Is(err, backend.ErrInvalid) {
+		if err := h.Volumes.Unmount(ctx, test.volume, test.path); errors.Is(test.want, backend.ErrInvalid) &&
+			!errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("unmounting %s: %v", name, err)
 		}
 	}

@@ -212,7 +212,8 @@ func (h *Host) mountsOf(volume string) ([]string, error) {
 }
 
 func refuseLink(at, what string) error {
-	return fmt.Errorf("%w: %s is %s, and such are not followed on the way to a path; remove it, or give the path that it leads to", backend.ErrPrecondition, at, what)
+	return fmt.Errorf("%w: %s is %s, and such are not followed on the way to a path; remove it, or give the path that "+
+		"it leads to", backend.ErrPrecondition, at, what)
 }
 
 // readReparse tells where a reparse point leads. ErrorNotAReparsePoint for any

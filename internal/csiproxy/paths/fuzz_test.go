@@ -24,7 +24,8 @@ var forbidden = regexp.MustCompile(`(?i)` + strings.Join([]string{
 
 // isBelow is an oracle of its own for containment.
 func isBelow(text string) bool {
-	return strings.EqualFold(text, kubelet) || len(text) > len(kubelet) && strings.EqualFold(text[:len(kubelet)], kubelet) && text[len(kubelet)] == '\\'
+	return strings.EqualFold(text, kubelet) || len(text) > len(kubelet) &&
+		strings.EqualFold(text[:len(kubelet)], kubelet) && text[len(kubelet)] == '\\'
 }
 
 // D-4, D-5

@@ -60,7 +60,8 @@ func TestParseEndpoint_takesEverySpellingOfASocket(t *testing.T) {
 
 func TestParseEndpoint_refusesWhatIsNoPathOfADrive(t *testing.T) {
 	for _, text := range []string{
-		``, `unix:`, `unix://`, `unix:///`, `unix:///C:/`, `C:`, `csi.sock`, `unix:csi.sock`, `unix://csi/csi.sock`, `unix://localhost/csi/csi.sock`,
+		``, `unix:`, `unix://`, `unix:///`, `unix:///C:/`, `C:`, `csi.sock`, `unix:csi.sock`,
+		`unix://csi/csi.sock`, `unix://localhost/csi/csi.sock`,
 		`unix:////srv/share/csi.sock`, `\\srv\share\csi.sock`, `\\.\pipe\csi`, `\\?\C:\csi\csi.sock`, `npipe:////./pipe/csi`, `tcp://127.0.0.1:1`,
 		`http://x/csi.sock`, `unix:///csi/../csi.sock`, `unix:///csi/nul`, `unix:///csi/csi.sock:x`, "unix:///csi/\x00", "unix:///csi/\xff",
 		`unix:///` + strings.Repeat("a", 120),

@@ -35,7 +35,8 @@ type Node struct {
 // directories plugins\x and pods\u of the kubelet.
 func New(t testing.TB, versions ...string) *Node {
 	t.Helper()
-	n := &Node{Machine: windows.New(windows.Options{SANPolicy: windows.OfflineShared}), t: t, pipes: NewPipes(), state: winetest.Dir(t), stop: func() {}}
+	n := &Node{Machine: windows.New(windows.Options{SANPolicy: windows.OfflineShared}), t: t, pipes: NewPipes(),
+		state: winetest.Dir(t), stop: func() {}}
 	for _, path := range []string{Kubelet + `\plugins\x`, Kubelet + `\pods\u`} {
 		n.must(n.MkdirAll(path))
 	}

@@ -42,6 +42,8 @@ func (d disks) Online(ctx context.Context, disk uint32) (bool, error) {
 }
 
 func (d disks) SetOnline(ctx context.Context, disk uint32, expected api.Identity, online bool) error {
-	response, err := d.proxy.SetDiskState(ctx, &v1.SetDiskStateRequest{DiskNumber: disk, Online: online, ExpectedIds: v1.IdentityFromAPI(expected)})
+	response, err := d.proxy.SetDiskState(ctx, &v1.SetDiskStateRequest{
+		DiskNumber: disk, Online: online, ExpectedIds: v1.IdentityFromAPI(expected),
+	})
 	return done(ctx, response, err)
 }

@@ -158,7 +158,9 @@ func TestHost_formatsOnlyWhatIsRaw(t *testing.T) {
 	if err := far.Volumes.Format(t.Context(), volumeID, "NTFS"); err != nil {
 		t.Errorf("a raw volume: %v", err)
 	}
-	if diff := cmp.Diff([]string{"FileSystem " + volumeID, "FileSystem " + volumeID, "Format " + volumeID + ` "NTFS"`}, machine.Calls()); diff != "" {
+	if diff := cmp.Diff([]string{
+		"FileSystem " + volumeID, "FileSystem " + volumeID, "Format " + volumeID + ` "NTFS"`,
+	}, machine.Calls()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -201,7 +203,9 @@ func TestProxy_checkSaysWhyThereIsNone(t *testing.T) {
 		want    error
 		says    string
 	}{
-		"none":    {serve(t, api.Host{}, []api.Definition{{Group: "x", Version: "v1", Register: all[0].Register}}), backend.ErrUnavailable, "start the csi-proxy service"},
+		"none": {serve(t, api.Host{}, []api.Definition{
+			{Group: "x", Version: "v1", Register: all[0].Register},
+		}), backend.ErrUnavailable, "start the csi-proxy service"},
 		"too old": {serve(t, groupstest.Answering().Host(), all[1:]), backend.ErrUnsupported, "found v1beta1, v1alpha1"},
 		"denied": {client.Options{Dialer: func(context.Context, string) (net.Conn, error) { return nil, fs.ErrPermission }},
 			backend.ErrDenied, `\\.\pipe\csi-proxy-v1`},

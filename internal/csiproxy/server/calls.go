@@ -168,7 +168,8 @@ func (c *calls) unknown(services []string) grpc.StreamHandler {
 	return func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
 		err := status.Errorf(codes.Unimplemented, "pipe %s serves %s and has no %.200s", c.pipe, strings.Join(services, ", "), method)
-		attributes := append(describeCaller(stream.Context()), slog.String("rpc", fmt.Sprintf("%.200s", method)), slog.String("pipe", c.pipe), slog.String("code", codes.Unimplemented.String()))
+		attributes := append(describeCaller(stream.Context()), slog.String("rpc", fmt.Sprintf("%.200s", method)),
+			slog.String("pipe", c.pipe), slog.String("code", codes.Unimplemented.String()))
 		c.log.LogAttrs(stream.Context(), slog.LevelWarn, "call", attributes...)
 		return err
 	}

@@ -336,7 +336,9 @@ func TestMetrics_countCallsAndPipes(t *testing.T) {
 			fmt.Fprintf(&text, "%s %v\n", family.GetName(), metric)
 		}
 	}
-	for _, want := range []string{"csi_proxy_calls_total", "NotFound", "csi_proxy_call_seconds", "csi_proxy_pipe_state", "csi_proxy_calls_in_flight"} {
+	for _, want := range []string{
+		"csi_proxy_calls_total", "NotFound", "csi_proxy_call_seconds", "csi_proxy_pipe_state", "csi_proxy_calls_in_flight",
+	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the metrics do not have %s", want)
 		}

@@ -137,7 +137,8 @@ func (i identity) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	if wrapped, ok := raw.(*connection); ok {
 		inner = wrapped.Conn
 	}
-	return raw, client{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity}, process: i.transport.Client(inner)}, nil
+	return raw, client{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity},
+		process: i.transport.Client(inner)}, nil
 }
 
 // ClientHandshake implements credentials.TransportCredentials.

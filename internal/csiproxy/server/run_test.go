@@ -85,7 +85,9 @@ func TestRun_leavesATakenPipeToItsOwner(t *testing.T) {
 // gives up, the other takes over.
 func TestRun_sideBySide(t *testing.T) {
 	pipes := proxytest.NewPipes()
-	old := start(t, server.Options{Versions: []api.Definition{echo("", "v1alpha1", same), echo("", "v1", same)}, Transport: pipes.As(theirs())})
+	old := start(t, server.Options{
+		Versions: []api.Definition{echo("", "v1alpha1", same), echo("", "v1", same)}, Transport: pipes.As(theirs()),
+	})
 	young := start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours())})
 	want := map[string]server.Process{
 		`\\.\pipe\csi-proxy-v1alpha1`: theirs(), `\\.\pipe\csi-proxy-v1`: theirs(), `\\.\pipe\csi-proxy-v1beta1`: ours(),
@@ -160,7 +162,9 @@ func TestRun_endsWhenNothingIsLeftToServe(t *testing.T) {
 			pipes.Take(name, theirs())
 		}
 		log := &record{}
-		made, err := server.New(server.Options{Versions: twoVersions(), Transport: pipes.As(ours()), NeedsOne: true, Limits: quick(), Logger: log.logger()})
+		made, err := server.New(server.Options{
+			Versions: twoVersions(), Transport: pipes.As(ours()), NeedsOne: true, Limits: quick(), Logger: log.logger(),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +258,9 @@ func TestRun_convergesWhateverHappens(t *testing.T) {
 }
 
 func runs(t *rapid.T, pipes *proxytest.Pipes, id uint32) func() {
-	made, err := server.New(server.Options{Versions: twoVersions(), Transport: pipes.As(server.Process{ID: id}), Limits: quick(), Logger: (&record{}).logger()})
+	made, err := server.New(server.Options{
+		Versions: twoVersions(), Transport: pipes.As(server.Process{ID: id}), Limits: quick(), Logger: (&record{}).logger(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

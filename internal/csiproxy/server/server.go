@@ -130,7 +130,8 @@ func (s *Server) count(state State) (n int) {
 // nothingServed says why, by the first pipe.
 func (s *Server) nothingServed() error {
 	first := s.Pipes()[0]
-	return fmt.Errorf("%w: %d are taken by other processes, %d failed; %s: %w", ErrNothingServed, s.count(Taken), s.count(Failed), first.Pipe, first.Error)
+	return fmt.Errorf("%w: %d are taken by other processes, %d failed; %s: %w", ErrNothingServed, s.count(Taken),
+		s.count(Failed), first.Pipe, first.Error)
 }
 
 // stop ends all pipes at once: no client finds one half of the set.

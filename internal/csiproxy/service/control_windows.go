@@ -61,7 +61,8 @@ func Start(ctx context.Context, name string) error {
 		case status.State == Running:
 			return nil
 		case status.State == StateStopped:
-			return fmt.Errorf("the service %s ended at once with code %d; the event log, source %s, and the file of its --log-file say why", name, status.ExitCode, name)
+			return fmt.Errorf("the service %s ended at once with code %d; the event log, source %s, and the file of its "+
+				"--log-file say why", name, status.ExitCode, name)
 		}
 		if err := pause(ctx); err != nil {
 			return fmt.Errorf("the service %s does not get ready, it is %q: %w", name, status.State, err)
@@ -134,7 +135,8 @@ const checkpoint = time.Second
 func Run(name string, limit time.Duration, work func(ctx context.Context, ready func()) error) error {
 	s := &life{limit: limit, work: work}
 	if err := svc.Run(name, s); err != nil {
-		return fmt.Errorf("be the service %s (--windows-service is for the service control manager, which did not start this process): %w", name, err)
+		return fmt.Errorf("be the service %s (--windows-service is for the service control manager, which did not start "+
+			"this process): %w", name, err)
 	}
 	return s.err
 }

@@ -107,7 +107,8 @@ func create(ctx context.Context, manager *mgr.Mgr, c Config, entry mgr.Config) (
 			return nil, fmt.Errorf("create the service %s: %w", c.Name, err)
 		}
 		if pause(ctx) != nil {
-			return nil, fmt.Errorf("create the service %s: one of that name is being deleted; close what looks at it, such as services.msc: %w", c.Name, err)
+			return nil, fmt.Errorf("create the service %s: one of that name is being deleted; close what looks at it, such "+
+				"as services.msc: %w", c.Name, err)
 		}
 	}
 }

@@ -62,7 +62,9 @@ func deviceStructures() []structure {
 			"01000000 03000000 0500 1800 00000000 600a098001 000000" +
 			"02000000 01000000 0300 0000 01000000 415753 00", decoder(DecodeDeviceIDs)},
 		{"GET_LENGTH_INFORMATION", LengthInfo{Length: 10 << 30}, "00000080 02000000", decoder(DecodeLengthInfo)},
-		{"DISK_GEOMETRY_EX", Geometry{Cylinders: 5, MediaType: 12, TracksPerCylinder: 255, SectorsPerTrack: 63, BytesPerSector: 512, DiskSize: 1 << 30},
+		{"DISK_GEOMETRY_EX", Geometry{
+			Cylinders: 5, MediaType: 12, TracksPerCylinder: 255, SectorsPerTrack: 63, BytesPerSector: 512, DiskSize: 1 << 30,
+		},
 			"05000000 00000000 0c000000 ff000000 3f000000 00020000 00000040 00000000 00*8", decoder(DecodeGeometry)},
 		{"SET_DISK_ATTRIBUTES", SetDiskAttributes{Persist: true, Attributes: 0, Mask: DiskAttributeOffline | DiskAttributeReadOnly},
 			"28000000 01 000000 00*8 03000000 00000000 00*16", decoder(DecodeSetDiskAttributes)},
@@ -105,7 +107,9 @@ func volumeStructures() []structure {
 		{"VOLUME_DISK_EXTENTS", VolumeDiskExtents{{Disk: 1, Offset: 17 << 20, Length: 1 << 30}},
 			"01000000 00000000 01000000 00000000 00001001 00000000 00000040 00000000", decoder(DecodeVolumeDiskExtents)},
 		{"VOLUME_DISK_EXTENTS of none", VolumeDiskExtents(nil), "00*8", decoder(DecodeVolumeDiskExtents)},
-		{"NTFS_VOLUME_DATA_BUFFER", NTFSVolumeData{Serial: 1, Sectors: 2, Clusters: 3, FreeClusters: 4, BytesPerSector: 512, BytesPerCluster: 4096},
+		{"NTFS_VOLUME_DATA_BUFFER", NTFSVolumeData{
+			Serial: 1, Sectors: 2, Clusters: 3, FreeClusters: 4, BytesPerSector: 512, BytesPerCluster: 4096,
+		},
 			"01000000 00000000 02000000 00000000 03000000 00000000 04000000 00000000 00*8 00020000 00100000 00*48", decoder(DecodeNTFSVolumeData)},
 		{"FSCTL_EXTEND_VOLUME", ExtendVolume{Sectors: 0x123456789}, "89674523 01000000", decoder(DecodeExtendVolume)},
 		{"REPARSE_DATA_BUFFER of a mounted folder", Reparse{Tag: ReparseTagMountPoint, Substitute: `\??\V`},

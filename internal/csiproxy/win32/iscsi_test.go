@@ -43,7 +43,9 @@ func sessionBuffer(base uint64, sessions []Session) []byte {
 
 func TestISCSISessions_areReadFromTheirBuffer(t *testing.T) {
 	want := []Session{
-		{ID: SessionID{1, 2}, IQN: "iqn.2026-11.example:a", Portals: []api.Portal{{Address: "10.0.0.1", Port: 3260}, {Address: "fd00::1", Port: 3261}}},
+		{ID: SessionID{1, 2}, IQN: "iqn.2026-11.example:a", Portals: []api.Portal{
+			{Address: "10.0.0.1", Port: 3260}, {Address: "fd00::1", Port: 3261},
+		}},
 		{ID: SessionID{3, 4}, IQN: "iqn.2026-11.example:b"},
 	}
 	const base = 0x7ff6_0000_1000
@@ -103,7 +105,9 @@ func TestISCSIArrays_boundTheirCount(t *testing.T) {
 
 // D-16: a port is never cut to 16 bits.
 func TestISCSIPortal_isEncodedOrRefused(t *testing.T) {
-	for _, portal := range []api.Portal{{Address: "10.0.0.1", Port: 3260}, {Address: "fd00::1", Port: 65535}, {Address: strings.Repeat("a", 255), Port: 1}} {
+	for _, portal := range []api.Portal{
+		{Address: "10.0.0.1", Port: 3260}, {Address: "fd00::1", Port: 65535}, {Address: strings.Repeat("a", 255), Port: 1},
+	} {
 		data, err := EncodeISCSIPortal(portal)
 		if err != nil {
 			t.Fatal(err)
@@ -116,7 +120,9 @@ func TestISCSIPortal_isEncodedOrRefused(t *testing.T) {
 	if back, _ := DecodeISCSIPortals(data, 1); err != nil || back[0].Port != 3260 {
 		t.Errorf("port 0 became %v, %v", back, err)
 	}
-	for _, portal := range []api.Portal{{Address: "a", Port: 65536}, {Address: "a", Port: 65536 + 3260}, {Port: 3260}, {Address: strings.Repeat("a", 256)}} {
+	for _, portal := range []api.Portal{
+		{Address: "a", Port: 65536}, {Address: "a", Port: 65536 + 3260}, {Port: 3260}, {Address: strings.Repeat("a", 256)},
+	} {
 		if _, err := EncodeISCSIPortal(portal); !errors.Is(err, ErrorInvalidParameter) {
 			t.Errorf("%v: %v", portal, err)
 		}
@@ -162,7 +168,9 @@ func TestSMBCredential_escapesTheUserOnly(t *testing.T) {
 
 func FuzzDecodeISCSISessions(f *testing.F) {
 	const base = 0x10000
-	f.Add(sessionBuffer(base, []Session{{ID: SessionID{1, 2}, IQN: "iqn.x", Portals: []api.Portal{{Address: "10.0.0.1", Port: 3260}}}}), uint32(1))
+	f.Add(sessionBuffer(base, []Session{
+		{ID: SessionID{1, 2}, IQN: "iqn.x", Portals: []api.Portal{{Address: "10.0.0.1", Port: 3260}}},
+	}), uint32(1))
 	f.Fuzz(func(t *testing.T, data []byte, count uint32) {
 		sessions, err := DecodeISCSISessions(data, base, count)
 		if err != nil {

@@ -19,7 +19,8 @@ func TestStorageResult_isNoErrorNumberOfWindows(t *testing.T) {
 			t.Errorf("%v is %v; want %v", result, number, want)
 		}
 	}
-	if text := StorageAccessDenied.Error(); !strings.Contains(text, "40001") || !strings.Contains(text, "access denied") || !strings.Contains(text, "ERROR_ACCESS_DENIED (5)") {
+	if text := StorageAccessDenied.Error(); !strings.Contains(text, "40001") ||
+		!strings.Contains(text, "access denied") || !strings.Contains(text, "ERROR_ACCESS_DENIED (5)") {
 		t.Error(text)
 	}
 	if text := StorageResult(49999).Error(); text != "storage result 49999" {

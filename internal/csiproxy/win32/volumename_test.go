@@ -26,10 +26,14 @@ func TestParseVolumeName_acceptsTheNamesOfVolumesAndNothingElse(t *testing.T) {
 	inner := "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
 	bad := []string{
 		"", `\`, `C:\`, inner, "{" + inner + "}",
-		canonicalVolume + `\`, canonicalVolume + `dir`, canonicalVolume + ":stream", canonicalVolume + " ", " " + canonicalVolume, canonicalVolume + "\x00",
-		`\\.\Volume{` + inner + `}\`, `\??\Volume{` + inner + `}\`, `//?/Volume{` + inner + `}/`, `\\?\GLOBALROOT\Device\HarddiskVolume1`, `\\?\PhysicalDrive0`,
-		`\\?\Volume` + inner + `\`, `\\?\Volume{` + inner + `\`, `\\?\Volume{{` + inner + `}}\`, `\\?\Volume{` + inner[1:] + `}\`, `\\?\Volume{0` + inner + `}\`,
-		`\\?\Volume{` + strings.ReplaceAll(inner, "-", "") + `}\`, `\\?\Volume{` + strings.Replace(inner, "0a", "0g", 1) + `}\`, `\\?\Volume{` + inner + `}/`,
+		canonicalVolume + `\`, canonicalVolume + `dir`, canonicalVolume + ":stream", canonicalVolume + " ",
+		" " + canonicalVolume, canonicalVolume + "\x00",
+		`\\.\Volume{` + inner + `}\`, `\??\Volume{` + inner + `}\`, `//?/Volume{` + inner + `}/`,
+		`\\?\GLOBALROOT\Device\HarddiskVolume1`, `\\?\PhysicalDrive0`,
+		`\\?\Volume` + inner + `\`, `\\?\Volume{` + inner + `\`, `\\?\Volume{{` + inner + `}}\`,
+		`\\?\Volume{` + inner[1:] + `}\`, `\\?\Volume{0` + inner + `}\`,
+		`\\?\Volume{` + strings.ReplaceAll(inner, "-", "") + `}\`,
+		`\\?\Volume{` + strings.Replace(inner, "0a", "0g", 1) + `}\`, `\\?\Volume{` + inner + `}/`,
 		`\\?\Volume{$(calc)}\`, `\\?\Volume{' or 1=1}\`, `\\?\Volume{` + strings.Repeat("a", 100_000) + `}\`,
 	}
 	for _, text := range bad {

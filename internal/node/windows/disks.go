@@ -40,9 +40,11 @@ func (e *Engine) find(ctx context.Context, volumeID string, publishContext map[s
 	}
 	switch {
 	case len(found) > 1:
-		return api.Disk{}, fmt.Errorf("%w: disks %d and %d both say that they are the volume; detach one", backend.ErrPrecondition, found[0].Number, found[1].Number)
+		return api.Disk{}, fmt.Errorf("%w: disks %d and %d both say that they are the volume; detach one",
+			backend.ErrPrecondition, found[0].Number, found[1].Number)
 	case len(found) == 0 && len(broken) > 0:
-		return api.Disk{}, fmt.Errorf("%w: %w, and others could not be read; detach a disk that stays so: %w", backend.ErrUnavailable, errUnread, errors.Join(broken...))
+		return api.Disk{}, fmt.Errorf("%w: %w, and others could not be read; detach a disk that stays so: %w",
+			backend.ErrUnavailable, errUnread, errors.Join(broken...))
 	case len(found) == 0:
 		return api.Disk{}, errAbsent
 	case found[0].Problem != nil:

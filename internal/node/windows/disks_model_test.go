@@ -41,7 +41,8 @@ type shelf struct {
 
 func foreignDisksAndSeveralPaths(t *testing.T) func(*rapid.T) {
 	return func(r *rapid.T) {
-		s := &shelf{machine: newMachineWith(t, slow(r)), r: r, present: map[string]bool{}, foreign: map[string]bool{}, tried: map[string]map[string]bool{}, others: map[string]windows.StateDisk{}}
+		s := &shelf{machine: newMachineWith(t, slow(r)), r: r, present: map[string]bool{}, foreign: map[string]bool{},
+			tried: map[string]map[string]bool{}, others: map[string]windows.StateDisk{}}
 		s.impatient()
 		s.hideInterfaces(r)
 		volume := rapid.SampledFrom([]string{volA, volB, volC})
@@ -124,7 +125,8 @@ func (s *shelf) attachOther(r *rapid.T) {
 // during lets a call of Windows fail, answer falsely or kill the process.
 func (s *shelf) during(r *rapid.T, call func() error) {
 	fault := windows.Fault{
-		Changing: rapid.Bool().Draw(r, "a change"), At: rapid.IntRange(1, 25).Draw(r, "at"), Times: rapid.IntRange(1, 3).Draw(r, "times"), Errno: win32.ErrorIODevice,
+		Changing: rapid.Bool().Draw(r, "a change"), At: rapid.IntRange(1, 25).Draw(r, "at"),
+		Times: rapid.IntRange(1, 3).Draw(r, "times"), Errno: win32.ErrorIODevice,
 		Action: rapid.SampledFrom([]windows.Action{windows.Fail, windows.FailAfter, windows.DieBefore, windows.DieAfter}).Draw(r, "action"),
 	}
 	injected := s.Inject(fault)

@@ -86,7 +86,8 @@ func stageOf(id, path string) node.StageRequest {
 }
 
 func publishOf(id, staging, target string) node.PublishRequest {
-	return node.PublishRequest{VolumeID: id, StagingPath: staging, TargetPath: target, Capability: backend.Capability{Mode: backend.SingleNodeWriter}}
+	return node.PublishRequest{VolumeID: id, StagingPath: staging, TargetPath: target,
+		Capability: backend.Capability{Mode: backend.SingleNodeWriter}}
 }
 
 func (w *world) stage(id, path string) error { return w.engine.Stage(w.t.Context(), stageOf(id, path)) }
@@ -106,12 +107,16 @@ func TestEngine_theWholeWayOfAVolume(t *testing.T) {
 		w.must(w.publish(volA, stagingA, targetA))
 	}
 	stats, err := w.engine.Stats(t.Context(), volA, targetA, "")
-	if diff := cmp.Diff(node.Stats{Bytes: node.Usage{Total: 64 * mebibyte, Used: 5, Available: 64*mebibyte - 5}}, stats); err != nil || diff != "" {
+	if diff := cmp.Diff(node.Stats{
+		Bytes: node.Usage{Total: 64 * mebibyte, Used: 5, Available: 64*mebibyte - 5},
+	}, stats); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	disk.Size = 96 * mebibyte
 	for range 2 {
-		size, err := w.engine.Expand(t.Context(), node.ExpandRequest{VolumeID: volA, VolumePath: targetA, Range: backend.SizeRange{Required: 96 * mebibyte}})
+		size, err := w.engine.Expand(t.Context(), node.ExpandRequest{
+			VolumeID: volA, VolumePath: targetA, Range: backend.SizeRange{Required: 96 * mebibyte},
+		})
 		if err != nil || size != 96*mebibyte || disk.fsSize != size {
 			t.Errorf("%d, %v; the filesystem has %d", size, err, disk.fsSize)
 		}

@@ -49,7 +49,8 @@ func (e *Engine) expand(ctx context.Context, r node.ExpandRequest, path string) 
 		return 0, err
 	}
 	if size < r.Range.Required || (r.Range.Limit > 0 && size > r.Range.Limit) {
-		return 0, fmt.Errorf("%w: disk %d has %d bytes; wanted are %d to %d (0: no limit)", backend.ErrOutOfRange, there.disk.Number, size, r.Range.Required, r.Range.Limit)
+		return 0, fmt.Errorf("%w: disk %d has %d bytes; wanted are %d to %d (0: no limit)", backend.ErrOutOfRange,
+			there.disk.Number, size, r.Range.Required, r.Range.Limit)
 	}
 	if err := e.points.Hit("winnode/expand/disk"); err != nil {
 		return 0, err

@@ -38,11 +38,11 @@ func (e *Engine) VolumeHealth(ctx context.Context, volumeID, volumePath, staging
 		places = append(places, path)
 	}
 	key := "health " + volumeID + " " + volumePath
-	found, err := concurrency.RunResult(ctx, e.calls, "health of volume "+volumeID, []string{key}, func(ctx context.Context) ([]backend.HealthProblem, error) {
-		return e.examine(ctx, volumeID, places)
-	})
+	examine := func(ctx context.Context) ([]backend.HealthProblem, error) { return e.examine(ctx, volumeID, places) }
+	found, err := concurrency.RunResult(ctx, e.calls, "health of volume "+volumeID, []string{key}, examine)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: node.ReasonFilesystemFailed, Message: "the filesystem or its disk does not answer"}}, nil
+		return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: node.ReasonFilesystemFailed,
+			Message: "the filesystem or its disk does not answer"}}, nil
 	}
 	return found, err
 }

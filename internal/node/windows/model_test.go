@@ -102,7 +102,8 @@ func anyOrderOfCalls(t *testing.T) func(*rapid.T) {
 		m := newMachineWith(t, slow(r))
 		m.impatient()
 		m.hideInterfaces(r)
-		w := &model{attached: map[string]bool{}, staged: map[string]string{}, links: map[string]string{}, written: map[string]bool{}, size: map[string]int64{}}
+		w := &model{attached: map[string]bool{}, staged: map[string]string{}, links: map[string]string{},
+			written: map[string]bool{}, size: map[string]int64{}}
 		volume := rapid.SampledFrom([]string{volA, volB})
 		staging := rapid.SampledFrom([]string{stagingA, stagingB})
 		target := rapid.SampledFrom([]string{targetA, targetA2})

@@ -33,7 +33,9 @@ func racedCalls() []raced {
 			err := errors.Join(m.useB(), stageStep(m))
 			return errors.Join(err, m.GrowDisk(m.numberOf(volA), 2*gibibyte), m.GrowDisk(m.numberOf(volB), 2*gibibyte))
 		}, func(m *machine) error {
-			_, err := m.engine.Expand(m.t.Context(), node.ExpandRequest{VolumeID: volA, VolumePath: stagingA, Range: backend.SizeRange{Required: 2 * gibibyte}})
+			_, err := m.engine.Expand(m.t.Context(), node.ExpandRequest{
+				VolumeID: volA, VolumePath: stagingA, Range: backend.SizeRange{Required: 2 * gibibyte},
+			})
 			return err
 		}},
 	}

@@ -118,7 +118,9 @@ func life() []step {
 			}},
 		{"expand", func(m *machine) { m.must(m.GrowDisk(m.numberOf(volA), 2*gibibyte)) },
 			func(m *machine) error {
-				size, err := m.engine.Expand(m.t.Context(), node.ExpandRequest{VolumeID: volA, VolumePath: targetA, Range: backend.SizeRange{Required: 2 * gibibyte}})
+				size, err := m.engine.Expand(m.t.Context(), node.ExpandRequest{
+					VolumeID: volA, VolumePath: targetA, Range: backend.SizeRange{Required: 2 * gibibyte},
+				})
 				if err == nil && size != 2*gibibyte {
 					err = fmt.Errorf("it has %d bytes", size)
 				}
@@ -203,7 +205,9 @@ func TestSimulated_stagesAVolumeThatCannotGrowYet(t *testing.T) {
 		if !m.Exists(dataFile) {
 			t.Error("the file is not there")
 		}
-		_, err := m.engine.Expand(t.Context(), node.ExpandRequest{VolumeID: volA, VolumePath: stagingA, Range: backend.SizeRange{Required: 2 * gibibyte}})
+		_, err := m.engine.Expand(t.Context(), node.ExpandRequest{
+			VolumeID: volA, VolumePath: stagingA, Range: backend.SizeRange{Required: 2 * gibibyte},
+		})
 		if !errors.Is(err, backend.ErrUnavailable) {
 			t.Errorf("growth: %v", err)
 		}
@@ -324,7 +328,8 @@ func TestSimulated_destroysNothing(t *testing.T) {
 // grows to its disk.
 func TestSimulated_takesOverWhatAnotherDriverMade(t *testing.T) {
 	m := newMachine(t)
-	_, err := m.AddDisk(windows.DiskSpec{Serial: volA, Size: gibibyte, Bus: win32.BusSAS, Offline: true, Style: "data", FileSystem: "NTFS", DataSize: gibibyte / 2})
+	_, err := m.AddDisk(windows.DiskSpec{Serial: volA, Size: gibibyte, Bus: win32.BusSAS, Offline: true, Style: "data",
+		FileSystem: "NTFS", DataSize: gibibyte / 2})
 	m.must(err)
 	m.must(stageStep(m))
 	stats, err := m.engine.Stats(t.Context(), volA, stagingA, "")

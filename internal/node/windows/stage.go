@@ -20,14 +20,16 @@ func checkCapability(c backend.Capability, readOnly bool) error {
 	case c.Block:
 		return fmt.Errorf("%w: Windows has no raw block volumes; use volumeMode Filesystem", backend.ErrInvalid)
 	case c.FSType != "" && !strings.EqualFold(c.FSType, ntfs):
-		return fmt.Errorf("%w: filesystem type %q; volumes of Windows nodes have ntfs: set csi.storage.k8s.io/fstype in their StorageClass", backend.ErrInvalid, c.FSType)
+		return fmt.Errorf("%w: filesystem type %q; volumes of Windows nodes have ntfs: set csi.storage.k8s.io/fstype in "+
+			"their StorageClass", backend.ErrInvalid, c.FSType)
 	case len(c.MountFlags) > 0:
 		return fmt.Errorf("%w: Windows has no mount flags; take %s out of mountOptions", backend.ErrInvalid, strings.Join(c.MountFlags, ","))
 	case c.MountGroup != "":
 		return fmt.Errorf("%w: Windows has no mount group", backend.ErrInvalid)
 	case readOnly || c.Mode == backend.SingleNodeReaderOnly || c.Mode == backend.MultiNodeReaderOnly:
 		// A link has no mode of its own, and the disk's would hold for all.
-		return fmt.Errorf("%w: a volume of a Windows node cannot be published read-only; set readOnly on the volumeMount of the container instead, which the container runtime enforces", backend.ErrPrecondition)
+		return fmt.Errorf("%w: a volume of a Windows node cannot be published read-only; set readOnly on the volumeMount "+
+			"of the container instead, which the container runtime enforces", backend.ErrPrecondition)
 	}
 	return nil
 }
@@ -140,7 +142,8 @@ func (e *Engine) partition(ctx context.Context, disk api.Disk) (string, error) {
 		return "", fmt.Errorf("partition it: %w", err)
 	}
 	if volume == "" {
-		return "", fmt.Errorf("%w: it has partitions but no data volume; it is not partitioned again: make one, or erase the disk if it can go", backend.ErrPrecondition)
+		return "", fmt.Errorf("%w: it has partitions but no data volume; it is not partitioned again: make one, or erase "+
+			"the disk if it can go", backend.ErrPrecondition)
 	}
 	return volume, e.points.Hit("winnode/stage/partitioned")
 }

@@ -48,7 +48,8 @@ func (c call) send(ctx context.Context, service string, request, response any) e
 
 // cannot is the error for a call that a version does not have.
 func (c call) cannot(what, since string) error {
-	return fmt.Errorf("%w: %s needs %s; csi-proxy on this node is asked in %s, the newest that it serves; upgrade csi-proxy.exe on all nodes before the plugin", ErrVersion, what, since, c.session.version)
+	return fmt.Errorf("%w: %s needs %s; csi-proxy on this node is asked in %s, the newest that it serves; upgrade "+
+		"csi-proxy.exe on all nodes before the plugin", ErrVersion, what, since, c.session.version)
 }
 
 func inV1(ctx context.Context, c call) error {

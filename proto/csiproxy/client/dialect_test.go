@@ -41,7 +41,8 @@ func common() []sent {
 			[]string{"FileSystem " + volumeID, "At p", "Mount " + volumeID + " at p"}, &v1.FormatVolumeResponse{}},
 		{"MountSMBShare", &v1.MountSMBShareRequest{RemotePath: `\\s\x`, StagingPath: "p", Username: "u", Password: "w"},
 			[]string{`Mount \\s\x at p as u with w`}, &v1.MountSMBShareResponse{}},
-		{"MountISCSILun", &v1.MountISCSILunRequest{Portal: portal, Iqn: "iqn.x", Lun: 4, AuthType: v1.ISCSIAuthType_ISCSI_AUTH_TYPE_ONE_WAY_CHAP, ChapUsername: "u", ChapSecret: "s"},
+		{"MountISCSILun", &v1.MountISCSILunRequest{Portal: portal, Iqn: "iqn.x", Lun: 4,
+			AuthType: v1.ISCSIAuthType_ISCSI_AUTH_TYPE_ONE_WAY_CHAP, ChapUsername: "u", ChapSecret: "s"},
 			mounted, &v1.MountISCSILunResponse{DiskNumber: 7}},
 		{"LinkVolume", &v1.LinkVolumeRequest{StagingPath: "p", TargetPath: "q"}, []string{"Link source p link q"}, &v1.LinkVolumeResponse{}},
 		{"GetDiskLocations", &v1.GetDiskLocationsRequest{}, []string{"List"},
@@ -97,7 +98,8 @@ func TestDialects_askTheSameInEveryVersion(t *testing.T) {
 // U-1: a call that the version of the node's proxy cannot express is never made
 // in another sense, and names what it needs.
 func TestDialects_whatAVersionCannotExpressIsAnError(t *testing.T) {
-	mutual := &v1.MountISCSILunRequest{Portal: &v1.ISCSIPortal{Address: "a"}, AuthType: v1.ISCSIAuthType_ISCSI_AUTH_TYPE_MUTUAL_CHAP, ChapSecret: "hidden secret"}
+	mutual := &v1.MountISCSILunRequest{Portal: &v1.ISCSIPortal{Address: "a"},
+		AuthType: v1.ISCSIAuthType_ISCSI_AUTH_TYPE_MUTUAL_CHAP, ChapSecret: "hidden secret"}
 	both, alpha, beta := []string{"v1beta1", "v1alpha1"}, []string{"v1alpha1"}, []string{"v1beta1"}
 	for _, c := range []struct {
 		method  string

@@ -91,9 +91,11 @@ func (f finder) missing(ctx context.Context) error {
 	wanted := strings.Join(f.wanted, ", ")
 	switch {
 	case len(found) == 0 && groups == 0:
-		return fmt.Errorf("%w: there is no pipe %s* of a version wanted (%s); start the csi-proxy service on the node, and mount its pipe into the container", ErrNoProxy, api.PipePrefix, wanted)
+		return fmt.Errorf("%w: there is no pipe %s* of a version wanted (%s); start the csi-proxy service on the node, "+
+			"and mount its pipe into the container", ErrNoProxy, api.PipePrefix, wanted)
 	case len(found) == 0:
-		return fmt.Errorf("%w: wanted %s; found no version of this API, but %d pipes of the group API, which an older csi-proxy serves; upgrade csi-proxy.exe on all nodes before the plugin", ErrVersion, wanted, groups)
+		return fmt.Errorf("%w: wanted %s; found no version of this API, but %d pipes of the group API, which an older "+
+			"csi-proxy serves; upgrade csi-proxy.exe on all nodes before the plugin", ErrVersion, wanted, groups)
 	}
 	advice := "upgrade csi-proxy.exe on all nodes before the plugin"
 	if api.CompareVersions(found[len(found)-1], f.wanted[0]) > 0 {

@@ -24,14 +24,16 @@ func TestUpgrade_matrix(t *testing.T) {
 		fails  error
 		says   []string
 	}{
-		{name: "P-6: old plugin, new proxy that still serves its version", proxy: only("v1", "v1beta1", "v1alpha1"), plugin: "v1alpha1", speaks: "v1"},
+		{name: "P-6: old plugin, new proxy that still serves its version",
+			proxy: only("v1", "v1beta1", "v1alpha1"), plugin: "v1alpha1", speaks: "v1"},
 		{name: "old plugin's own version alone", proxy: only("v1alpha1"), plugin: "v1alpha1", speaks: "v1alpha1"},
 		{name: "P-8: beta proxy", proxy: only("v1beta1", "v1alpha1"), plugin: "v1beta1", speaks: "v1beta1"},
 		{name: "U-1: new plugin, old proxy", proxy: only("v1beta1", "v1alpha1"), plugin: "v1", fails: client.ErrVersion,
 			says: []string{"wanted v1", "found v1beta1, v1alpha1", "upgrade csi-proxy.exe on all nodes before the plugin"}},
 		{name: "U-1: newer plugin, oldest proxy", proxy: only("v1alpha1"), plugin: "v1beta1", fails: client.ErrVersion,
 			says: []string{"wanted v1, v1beta1", "found v1alpha1"}},
-		{name: "P-7: proxy of the future that dropped all versions wanted", proxy: []api.Definition{future("v3"), future("v2")}, plugin: "v1", fails: client.ErrVersion,
+		{name: "P-7: proxy of the future that dropped all versions wanted",
+			proxy: []api.Definition{future("v3"), future("v2")}, plugin: "v1", fails: client.ErrVersion,
 			says: []string{"wanted v1", "found v3, v2", "next to the one that is there"}},
 		{name: "proxy of the group API only", proxy: groupPipes(), plugin: "v1", fails: client.ErrVersion,
 			says: []string{"wanted v1", "3 pipes of the group API"}},

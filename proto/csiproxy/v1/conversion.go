@@ -33,7 +33,8 @@ func LocationToAPI(location *DiskLocation) *api.DiskLocation {
 		return nil
 	}
 	text := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
-	return &api.DiskLocation{Adapter: text(location.GetAdapter()), Bus: text(location.GetBus()), Target: text(location.GetTarget()), LUN: text(location.GetLun())}
+	return &api.DiskLocation{Adapter: text(location.GetAdapter()), Bus: text(location.GetBus()),
+		Target: text(location.GetTarget()), LUN: text(location.GetLun())}
 }
 
 // DiskLocationsFromAPI leaves out disks without an address.

@@ -53,7 +53,9 @@ func (s *server) PartitionDisk(ctx context.Context, r *PartitionDiskRequest) (*P
 }
 
 func (s *server) FormatVolume(ctx context.Context, r *FormatVolumeRequest) (*FormatVolumeResponse, error) {
-	formatted, err := s.operations.FormatVolume(ctx, s.host, compose.Format{VolumeID: r.GetVolumeId(), FileSystem: r.GetFileSystem(), Path: r.GetStagingPath()})
+	formatted, err := s.operations.FormatVolume(ctx, s.host, compose.Format{
+		VolumeID: r.GetVolumeId(), FileSystem: r.GetFileSystem(), Path: r.GetStagingPath(),
+	})
 	return &FormatVolumeResponse{Formatted: formatted}, err
 }
 

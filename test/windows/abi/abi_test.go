@@ -96,12 +96,16 @@ func guid(t *testing.T, text string) win32.GUID {
 func structures(t *testing.T) map[string]structure {
 	disk, part := guid(t, "{01234567-89ab-cdef-0123-456789abcdef}"), guid(t, "{11223344-5566-7788-99aa-bbccddeeff00}")
 	return map[string]structure{
-		"DeviceNumber":     of(win32.DeviceNumber{Type: win32.DeviceTypeDisk, Number: 3, Partition: 2}, win32.DecodeDeviceNumber),
-		"SCSIAddress":      of(win32.SCSIAddress{Port: 1, Path: 2, Target: 3, LUN: 4}, win32.DecodeSCSIAddress),
-		"PropertyQuery":    of(win32.PropertyQuery{Property: win32.PropertyDeviceID, Type: win32.QueryStandard}, win32.DecodePropertyQuery),
-		"DeviceDescriptor": of(win32.DeviceDescriptor{BusType: win32.BusSAS, Removable: true, Vendor: "vendor", Product: "product", Revision: "rev", Serial: "serial"}, win32.DecodeDeviceDescriptor),
-		"LengthInfo":       of(win32.LengthInfo{Length: 10 << 30}, win32.DecodeLengthInfo),
-		"Geometry":         of(win32.Geometry{Cylinders: 5, MediaType: 12, TracksPerCylinder: 255, SectorsPerTrack: 63, BytesPerSector: 512, DiskSize: 1 << 30}, win32.DecodeGeometry),
+		"DeviceNumber":  of(win32.DeviceNumber{Type: win32.DeviceTypeDisk, Number: 3, Partition: 2}, win32.DecodeDeviceNumber),
+		"SCSIAddress":   of(win32.SCSIAddress{Port: 1, Path: 2, Target: 3, LUN: 4}, win32.DecodeSCSIAddress),
+		"PropertyQuery": of(win32.PropertyQuery{Property: win32.PropertyDeviceID, Type: win32.QueryStandard}, win32.DecodePropertyQuery),
+		"DeviceDescriptor": of(win32.DeviceDescriptor{
+			BusType: win32.BusSAS, Removable: true, Vendor: "vendor", Product: "product", Revision: "rev", Serial: "serial",
+		}, win32.DecodeDeviceDescriptor),
+		"LengthInfo": of(win32.LengthInfo{Length: 10 << 30}, win32.DecodeLengthInfo),
+		"Geometry": of(win32.Geometry{
+			Cylinders: 5, MediaType: 12, TracksPerCylinder: 255, SectorsPerTrack: 63, BytesPerSector: 512, DiskSize: 1 << 30,
+		}, win32.DecodeGeometry),
 		"DeviceIDs": of(win32.DeviceIDs{
 			{CodeSet: win32.CodeSetBinary, Type: 3, Association: win32.AssociationDevice, Identifier: []byte{1, 2, 3, 4, 5, 6, 7, 8}},
 			{CodeSet: win32.CodeSetASCII, Type: 1, Association: win32.AssociationPort, Identifier: []byte("AWS\x00")},
@@ -117,11 +121,15 @@ func structures(t *testing.T) map[string]structure {
 		}, win32.DecodeDriveLayout),
 		"DriveLayoutMBR": of(win32.DriveLayout{
 			Style: win32.StyleMBR, Signature: 0xcafe,
-			Partitions: []win32.Partition{{Style: win32.StyleMBR, Offset: 1 << 20, Length: 2 << 20, Number: 1, MBRType: 7, Boot: true, Hidden: 2048}},
+			Partitions: []win32.Partition{
+				{Style: win32.StyleMBR, Offset: 1 << 20, Length: 2 << 20, Number: 1, MBRType: 7, Boot: true, Hidden: 2048},
+			},
 		}, win32.DecodeDriveLayout),
 		"GrowPartition":     of(win32.GrowPartition{Number: 2, Bytes: 1 << 20}, win32.DecodeGrowPartition),
 		"VolumeDiskExtents": of(win32.VolumeDiskExtents{{Disk: 1, Offset: 17 << 20, Length: 1 << 30}}, win32.DecodeVolumeDiskExtents),
-		"NTFSVolumeData":    of(win32.NTFSVolumeData{Serial: 1, Sectors: 2, Clusters: 3, FreeClusters: 4, BytesPerSector: 512, BytesPerCluster: 4096}, win32.DecodeNTFSVolumeData),
+		"NTFSVolumeData": of(win32.NTFSVolumeData{
+			Serial: 1, Sectors: 2, Clusters: 3, FreeClusters: 4, BytesPerSector: 512, BytesPerCluster: 4096,
+		}, win32.DecodeNTFSVolumeData),
 		"ReparseSymlink":    of(win32.Reparse{Tag: win32.ReparseTagSymlink, Substitute: "a", Print: "bc", Relative: true}, win32.DecodeReparse),
 		"ReparseMountPoint": of(win32.Reparse{Tag: win32.ReparseTagMountPoint, Substitute: "a", Print: "bc"}, win32.DecodeReparse),
 	}

@@ -49,7 +49,8 @@ func TestInstallScript_installsReplacesAndRemoves_P_1(t *testing.T) {
 	t.Cleanup(func() { _, _ = underWine(t, directory, "cmd", "/c", "uninstall.cmd") })
 	for _, round := range []string{"first", "again"} {
 		output, err := underWine(t, directory, "cmd", "/c", "install.cmd", `--kubelet-path=D:\k`)
-		if err != nil || !strings.Contains(output, "state: running") || !strings.Contains(output, `--kubelet-path=D:\k`) || !strings.Contains(output, "start: automatic") {
+		if err != nil || !strings.Contains(output, "state: running") || !strings.Contains(output, `--kubelet-path=D:\k`) ||
+			!strings.Contains(output, "start: automatic") {
 			t.Errorf("%s: %v: %s", round, err, output)
 		}
 		if stopped := strings.Contains(output, "has stopped"); stopped != (round == "again") {

@@ -219,7 +219,9 @@ func (c control) attach(volumeID string, size int64) error {
 	if _, found, err := c.disk(volumeID); found || err != nil {
 		return err
 	}
-	return c.call(http.MethodPost, "/disks", map[string]any{"serial": serialOf(volumeID), "size": size, "offline": true, "readOnly": true}, nil)
+	return c.call(http.MethodPost, "/disks", map[string]any{
+		"serial": serialOf(volumeID), "size": size, "offline": true, "readOnly": true,
+	}, nil)
 }
 
 func (c control) detach(volumeID string) error {

@@ -32,7 +32,9 @@ func TestDriver_outlivesTheProxy(t *testing.T) {
 		if err := probe(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "csi-proxy") {
 			t.Errorf("without the proxy Probe says %v", err)
 		}
-		_, err := node.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: "vol-0123456789abcdef0", StagingTargetPath: kubeletDir + `\plugins\x`})
+		_, err := node.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{
+			VolumeId: "vol-0123456789abcdef0", StagingTargetPath: kubeletDir + `\plugins\x`,
+		})
 		if status.Code(err) != codes.Unavailable {
 			t.Errorf("without the proxy a call gets %v", err)
 		}

@@ -111,7 +111,8 @@ func TestFilesystem_refusesWhatIsOutside(t *testing.T) {
 		}
 	})
 	for _, path := range []string{
-		evil, evil + `\x`, dir + `\..\x`, dir + `\x\..\..\y`, filepath.ToSlash(dir) + "/x", `\\server\share`, `\\?\` + dir + `\x`, `\\.\` + dir + `\x`,
+		evil, evil + `\x`, dir + `\..\x`, dir + `\x\..\..\y`, filepath.ToSlash(dir) + "/x", `\\server\share`,
+		`\\?\` + dir + `\x`, `\\.\` + dir + `\x`,
 		`\x`, `x`, `C:x`, dir + `\x:stream`, dir + `\x::$INDEX_ALLOCATION`, dir + `\x.`, dir + `\x `, dir + `\x.\y`, dir + `\PROGRA~1`,
 		dir + `\CON`, dir + `\NUL.txt`, dir + `\COM1`, dir + `\CONIN$`, dir + `\a<b`, dir + "\\a\x01b", dir + "\\a\x00b", dir + `\a\\b`,
 		dir + `\` + strings.Repeat("x", 300), "",

@@ -76,7 +76,8 @@ func install(t *testing.T) *installed {
 }
 
 func (s *installed) install(more ...string) []string {
-	return append([]string{"install", "--simulated-control=" + s.control, "-metrics-bind-address=" + s.page, "--log-level=debug", "-log_file=" + s.log}, more...)
+	return append([]string{"install", "--simulated-control=" + s.control, "-metrics-bind-address=" + s.page,
+		"--log-level=debug", "-log_file=" + s.log}, more...)
 }
 
 // processID is the number that status tells.
@@ -101,7 +102,8 @@ func TestService_life(t *testing.T) {
 	s := install(t)
 	s.must(t, s.install("--working-dir=C:\\a b\\c", "--working-dir=D:\\d")...)
 	output, code := verb(t, "status", "--service-name="+s.name)
-	if code != 1 || !strings.Contains(output, "state: stopped") || !strings.Contains(output, "start: automatic") || !strings.Contains(output, `"--working-dir=C:\a b\c" --working-dir=D:\d`) {
+	if code != 1 || !strings.Contains(output, "state: stopped") || !strings.Contains(output, "start: automatic") ||
+		!strings.Contains(output, `"--working-dir=C:\a b\c" --working-dir=D:\d`) {
 		t.Errorf("installed twice, its status is %d: %s", code, output)
 	}
 	for range 2 { // the second start finds it running

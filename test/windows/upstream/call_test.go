@@ -101,7 +101,9 @@ func call(t *testing.T, client any, method string, request fields) (fields, erro
 	if err, failed := results[1].Interface().(error); failed {
 		return nil, err
 	}
-	text, err = protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(protoadapt.MessageV2Of(results[0].Interface().(protoadapt.MessageV1)))
+	text, err = protojson.MarshalOptions{
+		UseProtoNames: true, EmitUnpopulated: true,
+	}.Marshal(protoadapt.MessageV2Of(results[0].Interface().(protoadapt.MessageV1)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,9 +27,12 @@ var disks = []struct {
 }{
 	{"v1alpha1", func(t *testing.T) any { return opened(t, v1alpha1.NewClient) }, "diskID", "", "", "", "", "", false, true},
 	{"v1beta1", func(t *testing.T) any { return opened(t, v1beta1.NewClient) }, "diskID", "DiskStats", "diskSize", "", "", "", true, false},
-	{"v1beta2", func(t *testing.T) any { return opened(t, v1beta2.NewClient) }, "diskID", "DiskStats", "diskSize", "SetAttachState", "GetAttachState", "isOnline", true, false},
-	{"v1beta3", func(t *testing.T) any { return opened(t, v1beta3.NewClient) }, "disk_number", "GetDiskStats", "total_bytes", "SetDiskState", "GetDiskState", "is_online", true, false},
-	{"v1", func(t *testing.T) any { return opened(t, v1.NewClient) }, "disk_number", "GetDiskStats", "total_bytes", "SetDiskState", "GetDiskState", "is_online", true, false},
+	{"v1beta2", func(t *testing.T) any { return opened(t, v1beta2.NewClient) }, "diskID", "DiskStats", "diskSize",
+		"SetAttachState", "GetAttachState", "isOnline", true, false},
+	{"v1beta3", func(t *testing.T) any { return opened(t, v1beta3.NewClient) }, "disk_number", "GetDiskStats",
+		"total_bytes", "SetDiskState", "GetDiskState", "is_online", true, false},
+	{"v1", func(t *testing.T) any { return opened(t, v1.NewClient) }, "disk_number", "GetDiskStats", "total_bytes",
+		"SetDiskState", "GetDiskState", "is_online", true, false},
 }
 
 const gibi = 1 << 30

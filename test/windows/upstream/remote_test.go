@@ -50,7 +50,9 @@ func TestSMB(t *testing.T) {
 				must(t, client, "RemoveSmbGlobalMapping", fields{"remote_path": mapping["remote_path"]})
 			}
 			for path, code := range map[string]string{`\\` + server + `\none`: "NotFound", `\\nowhere\data`: "", `\\?\UNC\x\y`: "InvalidArgument", `C:\x`: "InvalidArgument"} {
-				_, err := call(t, client, "NewSmbGlobalMapping", fields{"remote_path": path, "local_path": local + "-3", "username": "user", "password": secret})
+				_, err := call(t, client, "NewSmbGlobalMapping", fields{
+					"remote_path": path, "local_path": local + "-3", "username": "user", "password": secret,
+				})
 				if err == nil || !strings.Contains(err.Error(), code) || strings.Contains(err.Error(), secret) {
 					t.Errorf("%s: %v, want %s", path, err, code)
 				}
@@ -83,7 +85,8 @@ func TestISCSI(t *testing.T) {
 			if iqns := must(t, client, "DiscoverTargetPortal", fields{"target_portal": portal}).list(t, "iqns"); len(iqns) != 1 || iqns[0] != iqn {
 				t.Errorf("discovered are %v", iqns)
 			}
-			login := fields{"target_portal": portal, "iqn": iqn, "auth_type": "ONE_WAY_CHAP", "chap_username": "chap", "chap_secret": "fourteen-wrong"}
+			login := fields{"target_portal": portal, "iqn": iqn, "auth_type": "ONE_WAY_CHAP",
+				"chap_username": "chap", "chap_secret": "fourteen-wrong"}
 			if _, err := call(t, client, "ConnectTarget", login); err == nil || strings.Contains(err.Error(), "fourteen-wrong") {
 				t.Errorf("a wrong secret: %v", err)
 			}
@@ -102,7 +105,8 @@ func TestISCSI(t *testing.T) {
 			}
 			if version == "v1alpha2" {
 				must(t, client, "SetMutualChapSecret", fields{"MutualChapSecret": "fourteen-bytes"})
-				if _, err := call(t, client, "SetMutualChapSecret", fields{"MutualChapSecret": "short"}); err == nil || !strings.Contains(err.Error(), "InvalidArgument") {
+				if _, err := call(t, client, "SetMutualChapSecret", fields{"MutualChapSecret": "short"}); err == nil ||
+					!strings.Contains(err.Error(), "InvalidArgument") {
 					t.Errorf("a short secret: %v", err)
 				}
 			}

@@ -30,26 +30,37 @@ var volumes = []struct {
 	at, mount              string
 	cache, closest, number bool
 }{
-	{version: "v1alpha1", open: func(t *testing.T) any { return opened(t, v1alpha1.NewClient) }, disk: "disk_id", path: "path", size: "size", unmount: "DismountVolume"},
+	{version: "v1alpha1", open: func(t *testing.T) any { return opened(t, v1alpha1.NewClient) }, disk: "disk_id",
+		path: "path", size: "size", unmount: "DismountVolume"},
 	{
-		version: "v1beta1", open: func(t *testing.T) any { return opened(t, v1beta1.NewClient) }, disk: "disk_id", path: "path", size: "size", unmount: "DismountVolume",
-		stats: "VolumeStats", total: "volumeSize", diskOf: "GetVolumeDiskNumber", diskNumber: "diskNumber", at: "GetVolumeIDFromMount", mount: "mount",
+		version: "v1beta1", open: func(t *testing.T) any { return opened(t, v1beta1.NewClient) }, disk: "disk_id",
+		path: "path", size: "size", unmount: "DismountVolume",
+		stats: "VolumeStats", total: "volumeSize", diskOf: "GetVolumeDiskNumber", diskNumber: "diskNumber",
+		at: "GetVolumeIDFromMount", mount: "mount",
 	},
 	{
-		version: "v1beta2", open: func(t *testing.T) any { return opened(t, v1beta2.NewClient) }, disk: "disk_id", path: "path", size: "size", unmount: "DismountVolume",
-		stats: "VolumeStats", total: "volumeSize", diskOf: "GetVolumeDiskNumber", diskNumber: "diskNumber", at: "GetVolumeIDFromMount", mount: "mount", cache: true,
+		version: "v1beta2", open: func(t *testing.T) any { return opened(t, v1beta2.NewClient) }, disk: "disk_id",
+		path: "path", size: "size", unmount: "DismountVolume",
+		stats: "VolumeStats", total: "volumeSize", diskOf: "GetVolumeDiskNumber", diskNumber: "diskNumber",
+		at: "GetVolumeIDFromMount", mount: "mount", cache: true,
 	},
 	{
-		version: "v1beta3", open: func(t *testing.T) any { return opened(t, v1beta3.NewClient) }, disk: "disk_number", path: "target_path", size: "size_bytes", unmount: "UnmountVolume",
-		stats: "GetVolumeStats", total: "total_bytes", diskOf: "GetDiskNumberFromVolumeID", diskNumber: "disk_number", at: "GetVolumeIDFromTargetPath", mount: "target_path", cache: true,
+		version: "v1beta3", open: func(t *testing.T) any { return opened(t, v1beta3.NewClient) }, disk: "disk_number",
+		path: "target_path", size: "size_bytes", unmount: "UnmountVolume",
+		stats: "GetVolumeStats", total: "total_bytes", diskOf: "GetDiskNumberFromVolumeID", diskNumber: "disk_number",
+		at: "GetVolumeIDFromTargetPath", mount: "target_path", cache: true,
 	},
 	{
-		version: "v1", open: func(t *testing.T) any { return opened(t, v1.NewClient) }, disk: "disk_number", path: "target_path", size: "size_bytes", unmount: "UnmountVolume",
-		stats: "GetVolumeStats", total: "total_bytes", diskOf: "GetDiskNumberFromVolumeID", diskNumber: "disk_number", at: "GetVolumeIDFromTargetPath", mount: "target_path", cache: true,
+		version: "v1", open: func(t *testing.T) any { return opened(t, v1.NewClient) }, disk: "disk_number",
+		path: "target_path", size: "size_bytes", unmount: "UnmountVolume",
+		stats: "GetVolumeStats", total: "total_bytes", diskOf: "GetDiskNumberFromVolumeID", diskNumber: "disk_number",
+		at: "GetVolumeIDFromTargetPath", mount: "target_path", cache: true,
 	},
 	{
-		version: "v2alpha1", open: func(t *testing.T) any { return opened(t, v2alpha1.NewClient) }, disk: "disk_number", path: "target_path", size: "size_bytes", unmount: "UnmountVolume",
-		stats: "GetVolumeStats", total: "total_bytes", diskOf: "GetDiskNumberFromVolumeID", diskNumber: "disk_number", at: "GetVolumeIDFromTargetPath", mount: "target_path", cache: true, closest: true,
+		version: "v2alpha1", open: func(t *testing.T) any { return opened(t, v2alpha1.NewClient) }, disk: "disk_number",
+		path: "target_path", size: "size_bytes", unmount: "UnmountVolume",
+		stats: "GetVolumeStats", total: "total_bytes", diskOf: "GetDiskNumberFromVolumeID", diskNumber: "disk_number",
+		at: "GetVolumeIDFromTargetPath", mount: "target_path", cache: true, closest: true,
 	},
 }
 
@@ -108,7 +119,8 @@ func TestVolume(t *testing.T) {
 				}
 				must(t, client, "ResizeVolume", fields{"volume_id": ids[0], v.size: strconv.Itoa(gibi)}) // never smaller, and no error
 			}
-			if _, err := call(t, client, "ResizeVolume", fields{"volume_id": ids[0], v.size: "-1"}); err == nil || !strings.Contains(err.Error(), "InvalidArgument") {
+			if _, err := call(t, client, "ResizeVolume", fields{"volume_id": ids[0], v.size: "-1"}); err == nil ||
+				!strings.Contains(err.Error(), "InvalidArgument") {
 				t.Errorf("a negative size: %v", err)
 			}
 			if v.cache {

@@ -39,7 +39,8 @@ func (d *directory) createBelow(names []string, rights, share uint32) (windows.H
 	}
 	var handle windows.Handle
 	var status windows.IO_STATUS_BLOCK
-	err = windows.NtCreateFile(&handle, rights, object, &status, nil, windows.FILE_ATTRIBUTE_NORMAL, share, windows.FILE_OPEN, openItself, 0, 0)
+	err = windows.NtCreateFile(&handle, rights, object, &status, nil, windows.FILE_ATTRIBUTE_NORMAL,
+		share, windows.FILE_OPEN, openItself, 0, 0)
 	return handle, stopped(failed("NtCreateFile", err))
 }
 

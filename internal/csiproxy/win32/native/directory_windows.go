@@ -94,7 +94,8 @@ func (d *directory) OpenMounted(name string) (win32.Directory, error) {
 
 // Mkdir implements win32.Directory.
 func (d *directory) Mkdir(name string) error {
-	handle, err := d.create(name, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_CREATE, openItself|windows.FILE_DIRECTORY_FILE)
+	handle, err := d.create(name, windows.FILE_READ_ATTRIBUTES|windows.SYNCHRONIZE, shareAll, windows.FILE_CREATE,
+		openItself|windows.FILE_DIRECTORY_FILE)
 	if err != nil {
 		return err
 	}
@@ -123,9 +124,11 @@ func (d *directory) Remove(name string) error {
 // away at once, and files that are read-only or still open; filesystems and
 // systems that do not know it, wine among them, are asked in the old way.
 func dispose(handle windows.Handle) error {
-	const flags = windows.FILE_DISPOSITION_DELETE | windows.FILE_DISPOSITION_POSIX_SEMANTICS | windows.FILE_DISPOSITION_IGNORE_READONLY_ATTRIBUTE
+	const flags = windows.FILE_DISPOSITION_DELETE | windows.FILE_DISPOSITION_POSIX_SEMANTICS |
+		windows.FILE_DISPOSITION_IGNORE_READONLY_ATTRIBUTE
 	request := uint32(flags)
-	err := windows.SetFileInformationByHandle(handle, windows.FileDispositionInfoEx, (*byte)(unsafe.Pointer(&request)), uint32(unsafe.Sizeof(request)))
+	err := windows.SetFileInformationByHandle(handle, windows.FileDispositionInfoEx,
+		(*byte)(unsafe.Pointer(&request)), uint32(unsafe.Sizeof(request)))
 	if err == nil {
 		return nil
 	}

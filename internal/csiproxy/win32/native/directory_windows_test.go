@@ -125,7 +125,9 @@ func TestDirectory_removesNothingThatHoldsSomething(t *testing.T) {
 func TestDirectory_takesOneNameOnly(t *testing.T) {
 	root, _ := open(t)
 	must(t, root.Mkdir("a"))
-	for _, name := range []string{"", ".", "..", `a\b`, "a/b", `..\x`, "a:stream", "a::$INDEX_ALLOCATION", "*", "a?", "a\x00b", `"`, "<", "|"} {
+	for _, name := range []string{
+		"", ".", "..", `a\b`, "a/b", `..\x`, "a:stream", "a::$INDEX_ALLOCATION", "*", "a?", "a\x00b", `"`, "<", "|",
+	} {
 		_, statErr := root.Stat(name)
 		_, openErr := root.Open(name)
 		_, mountErr := root.OpenMounted(name)

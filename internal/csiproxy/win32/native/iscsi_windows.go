@@ -43,7 +43,8 @@ func answered(call string, result uintptr) error {
 func (i iscsi) procedure(name string) (*windows.LazyProc, error) {
 	proc := i.dll.NewProc(name)
 	if proc.Find() != nil {
-		return nil, fmt.Errorf("%w: this Windows has no iSCSI initiator (%s, %s): %w", backend.ErrUnsupported, iscsidsc, name, win32.ErrorModNotFound)
+		return nil, fmt.Errorf("%w: this Windows has no iSCSI initiator (%s, %s): %w", backend.ErrUnsupported,
+			iscsidsc, name, win32.ErrorModNotFound)
 	}
 	return proc, nil
 }

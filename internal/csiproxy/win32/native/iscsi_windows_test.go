@@ -134,7 +134,8 @@ func TestISCSI_isUnsupportedWithoutItsLibrary(t *testing.T) {
 	_, logins := i.PersistentLogins(ctx)
 	for call, err := range map[string]error{
 		"AddPortal": i.AddPortal(ctx, portal), "RemovePortal": i.RemovePortal(ctx, portal), "Portals": portals,
-		"Targets": targets, "Targets as they are": reported, "Login": login, "Persist": i.Persist(ctx, api.ISCSILogin{Portal: portal}), "Logout": i.Logout(ctx, win32.SessionID{}),
+		"Targets": targets, "Targets as they are": reported, "Login": login,
+		"Persist": i.Persist(ctx, api.ISCSILogin{Portal: portal}), "Logout": i.Logout(ctx, win32.SessionID{}),
 		"Sessions": sessions, "Devices": devices, "PersistentLogins": logins,
 		"RemovePersistentLogin": i.RemovePersistentLogin(ctx, win32.PersistentLogin{}), "SetSharedSecret": i.SetSharedSecret(ctx, "x"),
 	} {

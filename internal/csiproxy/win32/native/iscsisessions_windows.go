@@ -207,7 +207,8 @@ func (i iscsi) removePersistentLogin(login win32.ISCSIPersistentLogin) error {
 	if err != nil {
 		return err
 	}
-	result, _, _ := proc.Call(uintptr(unsafe.Pointer(initiator)), uintptr(login.Port), uintptr(unsafe.Pointer(target)), uintptr(unsafe.Pointer(&portal[0])))
+	result, _, _ := proc.Call(uintptr(unsafe.Pointer(initiator)), uintptr(login.Port),
+		uintptr(unsafe.Pointer(target)), uintptr(unsafe.Pointer(&portal[0])))
 	return answered(name, result)
 }
 

@@ -192,7 +192,9 @@ func volumesOf(t *testing.T) *fakeWMI {
 func TestFormat_formatsTheVolumeThatIsMeantAsAsked(t *testing.T) {
 	f := volumesOf(t)
 	v := volumes{wmi: f.wmi()}
-	must(t, v.Format(context.Background(), strings.ToUpper(volumeB), win32.FormatRequest{FileSystem: "NTFS", Label: "data", ClusterSize: 65536}))
+	must(t, v.Format(context.Background(), strings.ToUpper(volumeB), win32.FormatRequest{
+		FileSystem: "NTFS", Label: "data", ClusterSize: 65536,
+	}))
 	f.called(fakeCall{"b", "Format", map[string]any{
 		"FileSystem": "NTFS", "FileSystemLabel": "data", "AllocationUnitSize": int32(65536), "Full": false, "Force": false,
 	}})

@@ -64,7 +64,9 @@ func (s *simulated) open(log *slog.Logger) (cli.Opened, error) {
 	machine := windows.New(windows.Options{BIOSSerial: "SIMULATED-0001"})
 	opened := cli.Opened{Calls: machine.Calls(), Volatile: true}
 	if s.control != "" {
-		opened.Pages = []cli.Page{{Flag: "--" + controlFlag, Address: s.control, Handlers: map[string]http.Handler{"/": windows.Control(machine)}}}
+		opened.Pages = []cli.Page{
+			{Flag: "--" + controlFlag, Address: s.control, Handlers: map[string]http.Handler{"/": windows.Control(machine)}},
+		}
 	}
 	return opened, nil
 }
