@@ -45,12 +45,12 @@ func TestProcesses(t *testing.T) {
 		name string // short: it is part of the sockets' paths
 		test func(*bench)
 	}{
-		{"way", (*bench).aVolumeGoesTheWayOfTheDesign},           // D-1, D-2, D-3, D-20
-		{"node", (*bench).aNodeNeverCallsEC2},                    // D-20
-		{"modes", (*bench).modesTakeTheArgumentsOfTheDesign},     // D-21
-		{"no metadata", (*bench).aControllerRunsWithoutMetadata}, // D-22
-		{"no region", (*bench).aControllerWithoutARegionSaysSo},  // D-22, X-30
-		{"killed", (*bench).aControllerThatIsKilledIsReplaced},   // D-14, D-15, D-16
+		{"way", (*bench).aVolumeGoesTheWayOfTheDesign},
+		{"node", (*bench).aNodeNeverCallsEC2},
+		{"modes", (*bench).modesTakeTheArgumentsOfTheDesign},
+		{"no metadata", (*bench).aControllerRunsWithoutMetadata},
+		{"no region", (*bench).aControllerWithoutARegionSaysSo},
+		{"killed", (*bench).aControllerThatIsKilledIsReplaced},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -153,7 +153,7 @@ func (p *place) detached(controller *lab.Process, instance string) {
 	p.must(controller.Client.ControllerUnpublishVolume(p.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: p.volume, NodeId: instance}))
 }
 
-// D-1, D-2, D-3, D-20: the way of a dynamic volume from its creation until a pod
+// The way of a dynamic volume from its creation until a pod
 // writes on it, and back. The controller is nobody, who can open no device; the
 // node has no network, so that it can make no call of EC2. Steps out of order
 // are refused.
@@ -198,7 +198,7 @@ func (b *bench) aVolumeGoesTheWayOfTheDesign() {
 	leavesNothing(b.T, b.Lab)
 }
 
-// wantNames checks D-2: what things are called.
+// wantNames checks the names of plugin, node and topology.
 func (b *bench) wantNames(controller, node *lab.Process, instance lab.Instance) {
 	b.Helper()
 	for _, p := range []*lab.Process{controller, node} {
@@ -234,7 +234,7 @@ func (b *bench) trap() *trap {
 	return t
 }
 
-// D-20: a node process that has credentials and every way to EC2, which it
+// A node process that has credentials and every way to EC2, which it
 // should not have, makes no use of them: neither EC2, nor a proxy, nor the
 // metadata service (who it is, its flags say) hear of it.
 func (b *bench) aNodeNeverCallsEC2() {
@@ -268,7 +268,7 @@ func (b *bench) aNodeNeverCallsEC2() {
 	leavesNothing(b.T, b.Lab)
 }
 
-// D-21: the modes are the first argument, all is the default, and each takes the
+// The modes are the first argument, all is the default, and each takes the
 // flags that the design gives as its examples. A controller tags what it makes.
 func (b *bench) modesTakeTheArgumentsOfTheDesign() {
 	instance := lab.Pair()[0]
@@ -326,7 +326,7 @@ func (b *bench) ask(action, filter, value string) string {
 	return text.String()
 }
 
-// D-22: a controller that knows its region works where there is no instance
+// A controller that knows its region works where there is no instance
 // metadata, and does not ask for it.
 func (b *bench) aControllerRunsWithoutMetadata() {
 	trap := b.trap()
@@ -353,7 +353,7 @@ func (b *bench) aControllerRunsWithoutMetadata() {
 	b.eventually("Probe tells that EC2 is not reached", func() bool { return offline.Client.Probe(b.Context()) != nil })
 }
 
-// D-22, X-30: without a region and without metadata the controller ends with
+// Without a region and without metadata the controller ends with
 // exit code 1, within bounds, and says what to set; wrong flags are 2.
 func (b *bench) aControllerWithoutARegionSaysSo() {
 	socket := "--endpoint=unix://" + filepath.Join(b.TempDir(), "csi.sock")
@@ -378,7 +378,7 @@ func (b *bench) aControllerWithoutARegionSaysSo() {
 	}
 }
 
-// D-16, D-14, D-15: the controller is killed while a volume is being attached,
+// The controller is killed while a volume is being attached,
 // and another one, with nothing but EC2 to ask, is given the same call.
 func (b *bench) aControllerThatIsKilledIsReplaced() {
 	instance, first := lab.Pair()[0], b.controller()

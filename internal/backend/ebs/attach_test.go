@@ -84,7 +84,7 @@ func (s *stage) describes(mutations ...string) int {
 	return n
 }
 
-// D-6, D-7: the life of an attachment, and what is so already.
+// The life of an attachment, and what is so already.
 func TestAttach_lifeOfAnAttachment(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -160,9 +160,9 @@ func TestAttach_budgetsOf500(t *testing.T) {
 	})
 }
 
-// D-9 with the real client: the deadline passes while EC2 attaches; another
+// With the real client: the deadline passes while EC2 attaches; another
 // process answers the repeat at once; one AttachVolume in all.
-func TestD9_withEC2sProtocol(t *testing.T) {
+func TestAttach_deadlineOverTheProtocol(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
 		id, node := s.volume(p, "pvc-1"), s.node()
@@ -184,8 +184,8 @@ func TestD9_withEC2sProtocol(t *testing.T) {
 	})
 }
 
-// D-10, D-11 with the real client, and EC2 late with everything.
-func TestD10_withALateEC2(t *testing.T) {
+// Calls supersede each other with the real client, and EC2 late with everything.
+func TestDetach_supersedesAttachOfALateEC2(t *testing.T) {
 	o := usual()
 	staged(t, o, func(s *stage) {
 		p := s.start(Options{})
@@ -234,9 +234,9 @@ func TestAttach_refusals(t *testing.T) {
 		p := s.start(Options{})
 		id, node := s.volume(p, "pvc-1"), s.node()
 		_, err := p.Attach(s.Context(), id, "i-0123456789abcdef0", forOneNode)
-		s.want(err, backend.ErrNotFound, "a missing instance (X-24)")
+		s.want(err, backend.ErrNotFound, "a missing instance")
 		_, err = p.Attach(s.Context(), "vol-0123456789abcdef0", node, forOneNode)
-		s.want(err, backend.ErrNotFound, "a missing volume (X-24)")
+		s.want(err, backend.ErrNotFound, "a missing volume")
 		_, err = p.Attach(s.Context(), "vol-nonsense", node, forOneNode)
 		s.want(err, backend.ErrNotFound, "no volume ID")
 		elsewhere, err := s.emu.World().RunInstance(world.InstanceSpec{Zone: "us-west-2b"})
@@ -269,9 +269,9 @@ func TestSharedAttachment(t *testing.T) {
 	}
 }
 
-// a volume is attached when its data has come from the snapshot, where the
+// A volume is attached when its data has come from the snapshot, where the
 // StorageClass says so.
-func TestX27_attachWaitsUntilInitialized(t *testing.T) {
+func TestAttach_waitsUntilInitialized(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
 		node := s.node()
@@ -287,9 +287,9 @@ func TestX27_attachWaitsUntilInitialized(t *testing.T) {
 	})
 }
 
-// volumes of the AWS EBS CSI driver have no tag that says so, but their
+// Volumes of the AWS EBS CSI driver have no tag that says so, but their
 // context does.
-func TestX27_attachWaitsWhereOnlyTheContextSaysSo(t *testing.T) {
+func TestAttach_waitsIfOnlyTheContextAsksForIt(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
 		node := s.node()

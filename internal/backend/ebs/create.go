@@ -65,7 +65,7 @@ func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
 			c.spent.note(p.name, n)
 			continue
 		case cloud.Code(err) == "IdempotentParameterMismatch":
-			// The token is of another request: its volume counts while it lives.
+			// The token is of another request: its volume counts while it lives.
 			v, found, lookup := c.adopt(ctx, p.name, c.lag)
 			if found || lookup != nil {
 				return v, lookup
@@ -82,7 +82,7 @@ func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
 }
 
 // adoptOr finds the volume that exists already, of which EC2 may also say that a
-// quota is reached (docs/reference/ebs.md, U-7); otherwise it returns the refusal.
+// quota is reached; otherwise it returns the refusal.
 func (c *Controller) adoptOr(ctx context.Context, name string, refusal error) (cloud.Volume, error) {
 	if v, found, err := c.adopt(ctx, name, 0); found && err == nil {
 		return v, nil

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// D-4, D-5: a repeat gives the same volume; X-9: one call makes it, and no
+// A repeat gives the same volume: one call makes it, and no
 // probe goes before it.
 func TestCreateVolume_repeatsGiveOneVolume(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
@@ -49,7 +49,7 @@ func TestCreateVolume_repeatsGiveOneVolume(t *testing.T) {
 	})
 }
 
-// another size under a live volume's name stays refused, however often.
+// Another size under a live volume's name stays refused, however often.
 func TestCreateVolume_otherRequestUnderANameIsRefusedForEver(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -79,7 +79,7 @@ func TestCreateVolume_otherRequestUnderANameIsRefusedForEver(t *testing.T) {
 	})
 }
 
-// X-46, D-5: when the token is forgotten the tag still finds the volume, and
+// When the token is forgotten the tag still finds the volume, and
 // what the token made beside it is taken away.
 func TestCreateVolume_expiredTokenMakesNoSecondVolume(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
@@ -105,7 +105,7 @@ func TestCreateVolume_expiredTokenMakesNoSecondVolume(t *testing.T) {
 	})
 }
 
-// U-5: a deleted volume's name can be used again, by any process.
+// A deleted volume's name can be used again, by any process.
 func TestCreateVolume_nameOfADeletedVolume(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -117,7 +117,7 @@ func TestCreateVolume_nameOfADeletedVolume(t *testing.T) {
 			}
 			seen[v.ID] = true
 			s.must(p.DeleteVolume(s.Context(), v.ID))
-			s.must(p.DeleteVolume(s.Context(), v.ID)) // D-7
+			s.must(p.DeleteVolume(s.Context(), v.ID))
 			p = s.start(Options{})
 		}
 		larger := creation("pvc-1")
@@ -129,7 +129,7 @@ func TestCreateVolume_nameOfADeletedVolume(t *testing.T) {
 	})
 }
 
-// D-16: the reply to CreateVolume is lost, or the process dies after it.
+// The reply to CreateVolume is lost, or the process dies after it.
 func TestCreateVolume_survivesALostReply(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -177,7 +177,7 @@ func TestCreateVolume_twoControllersAtOnce(t *testing.T) {
 	})
 }
 
-// a volume that goes into error, or vanishes, ends the wait; U-6: the
+// A volume that goes into error, or vanishes, ends the wait: the
 // message names the key, and repeats do not hammer.
 func TestCreateVolume_saysThatTheKeyIsTheProblem(t *testing.T) {
 	for kind, limit := range map[world.MishapKind]time.Duration{world.CreateFails: 3 * time.Second, world.CreateVanishes: 15 * time.Second} {
@@ -295,7 +295,7 @@ func TestCreateVolume_begunByTheOtherDriver(t *testing.T) {
 	})
 }
 
-// a volume that describes do not show yet is waited for; X-18: the wait
+// A volume that describes do not show yet is waited for: the wait
 // ends with its context.
 func TestCreateVolume_waitsForWhatIsNotVisibleYet(t *testing.T) {
 	o := usual()
@@ -320,7 +320,7 @@ func TestCreateVolume_waitsForWhatIsNotVisibleYet(t *testing.T) {
 	})
 }
 
-// U-7: the account is full, but the volume is there.
+// The account is full, but the volume is there.
 func TestCreateVolume_findsTheVolumeWhenTheAccountIsFull(t *testing.T) {
 	o := usual()
 	o.World.Knobs.Tokens.QuotaFirst = true
@@ -332,7 +332,7 @@ func TestCreateVolume_findsTheVolumeWhenTheAccountIsFull(t *testing.T) {
 			s.Errorf("got %s; want %s", again.ID, first.ID)
 		}
 		_, err := p.CreateVolume(s.Context(), creation("pvc-2"))
-		s.want(err, backend.ErrNoSpace, "X-8: a full account")
+		s.want(err, backend.ErrNoSpace, "a full account")
 	})
 }
 
@@ -387,7 +387,7 @@ func TestCreateVolume_budgetOf500(t *testing.T) {
 	})
 }
 
-// Whoever asks, a request that is refused has had no effect.
+// Whoever asks, a request that is refused has had no effect.
 func TestCreateVolume_refusesBeforeItActs(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -397,9 +397,9 @@ func TestCreateVolume_refusesBeforeItActs(t *testing.T) {
 			_, err := p.CreateVolume(s.Context(), c)
 			s.want(err, want, why)
 		}
-		refuse("X-8: iops with ratio", backend.ErrInvalid, func(r *request) { r.set("type", "io2", "iops", "500", "iopsPerGB", "5") })
-		refuse("X-33: a key twice", backend.ErrInvalid, func(r *request) { r.set("type", "gp3", "Type", "io2") })
-		refuse("X-10: more IOPS than the size allows", backend.ErrOutOfRange, func(r *request) { r.set("iops", "80000") })
+		refuse("iops with ratio", backend.ErrInvalid, func(r *request) { r.set("type", "io2", "iops", "500", "iopsPerGB", "5") })
+		refuse("a key twice", backend.ErrInvalid, func(r *request) { r.set("type", "gp3", "Type", "io2") })
+		refuse("more IOPS than the size allows", backend.ErrOutOfRange, func(r *request) { r.set("iops", "80000") })
 		refuse("unknown key", backend.ErrInvalid, func(r *request) { r.set("colour", "blue") })
 		refuse("io1 without IOPS", backend.ErrInvalid, func(r *request) { r.set("type", "io1") })
 		refuse("a reserved tag", backend.ErrInvalid, func(r *request) { r.set("tagSpecification_1", "CSIVolumeName=x") })
@@ -427,7 +427,7 @@ func TestCreateVolume_refusesBeforeItActs(t *testing.T) {
 	})
 }
 
-// without a required size the volume has the default, within the limit.
+// Without a required size the volume has the default, within the limit.
 func TestCreateVolume_sizeOfARequestWithoutOne(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})

@@ -143,7 +143,7 @@ func (c *Controller) outwait(ctx context.Context, name string) (cloud.Snapshot, 
 	return cloud.Snapshot{}, false, nil
 }
 
-// cut makes a snapshot, once: a lost answer is followed by looking.
+// cut makes a snapshot, once: a lost answer is followed by looking.
 func (c *Controller) cut(ctx context.Context, name string, in cloud.CreateSnapshotInput) (cloud.Snapshot, error) {
 	for {
 		s, err := c.cloud.CreateSnapshot(ctx, in)

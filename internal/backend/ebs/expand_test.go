@@ -25,7 +25,7 @@ func (s *stage) is(id string) world.Volume {
 	return answer.Volumes[0]
 }
 
-// D-26, X-14: an expansion takes the window and EC2's time; one to the size that
+// An expansion takes the window and EC2's time; one to the size that
 // it has takes one look.
 func TestExpand_lifeOfAnExpansion(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
@@ -49,7 +49,7 @@ func TestExpand_lifeOfAnExpansion(t *testing.T) {
 	})
 }
 
-// D-23, D-25, X-11: both RPCs within the window, in either order, through the
+// Both RPCs within the window, in either order, through the
 // guard: one ModifyVolume with everything.
 func TestModify_togetherWithExpand(t *testing.T) {
 	for _, expandFirst := range []bool{true, false} {
@@ -102,7 +102,7 @@ func TestExpand_keepsTheRatio(t *testing.T) {
 	})
 }
 
-// what cannot be is refused by its kind, and nothing is touched.
+// What cannot be is refused by its kind, and nothing is touched.
 func TestModify_refusals(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -112,14 +112,14 @@ func TestModify_refusals(t *testing.T) {
 		s.want(p.Modify(s.Context(), id, map[string]string{"iops": "7000", "tagSpecification_1": "a=b"}, nil), backend.ErrOutOfRange, "iops for the size")
 		s.want(p.Modify(s.Context(), id, map[string]string{"iops": "90000"}, nil), backend.ErrInvalid, "iops at all")
 		s.want(p.Modify(s.Context(), id, map[string]string{"tagDeletion_1": "CSIVolumeName"}, nil), backend.ErrInvalid, "the driver's own tag")
-		s.want(s.expand(p, "vol-0123456789abcdef0", 20), backend.ErrNotFound, "a missing volume (X-24)")
+		s.want(s.expand(p, "vol-0123456789abcdef0", 20), backend.ErrNotFound, "a missing volume")
 		if n := s.calls("ModifyVolume") + s.calls("CreateTags") + s.calls("DeleteTags"); n > 0 {
 			s.Errorf("%d calls that change something", n)
 		}
 	})
 }
 
-// X-16, U-8: running and resting are told apart, with when it is over.
+// Running and resting are told apart, with when it is over.
 func TestExpand_runningAndResting(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})

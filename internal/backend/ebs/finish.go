@@ -12,7 +12,7 @@ import (
 )
 
 // FinishSnapshot enables fast restore and locks, where a creation before did
-// not come so far.
+// not come so far.
 func (c *Controller) FinishSnapshot(ctx context.Context, snapshot backend.Snapshot, spec backend.SnapshotSpec) (backend.Snapshot, error) {
 	wish, err := params.ParseSnapshot(spec.Parameters)
 	if err != nil {
@@ -22,7 +22,7 @@ func (c *Controller) FinishSnapshot(ctx context.Context, snapshot backend.Snapsh
 }
 
 // finishCut does what follows the cut. A snapshot whose fast restore or lock
-// fails is kept, as it is a good snapshot of an instant that is over (U-15). The
+// fails is kept, as it is a good snapshot of an instant that is over. The
 // call fails nevertheless, with a code that says to repeat it: a CO that was
 // told of success would take an unlocked snapshot for a locked one, and one
 // that was told of failure for good would forget the snapshot and leave it.

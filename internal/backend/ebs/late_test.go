@@ -66,7 +66,7 @@ func (s *stage) slowly(action string, takes time.Duration) {
 	s.must(s.emu.SetKnobs(knobs))
 }
 
-// D-10: an AttachVolume that EC2 is slow to do, and whose caller has left, is
+// An AttachVolume that EC2 is slow to do, and whose caller has left, is
 // not over: a detachment that is told to be done stays done.
 func TestDetach_afterASlowAttachWhoseCallerLeft(t *testing.T) {
 	for _, takes := range []time.Duration{time.Second, 4 * time.Second, 10 * time.Second, 12 * time.Second} {
@@ -88,7 +88,7 @@ func TestDetach_afterASlowAttachWhoseCallerLeft(t *testing.T) {
 	}
 }
 
-// D-11: the same with a slow DetachVolume: what is told to be attached stays so.
+// The same with a slow DetachVolume: what is told to be attached stays so.
 func TestAttach_afterASlowDetachWhoseCallerLeft(t *testing.T) {
 	for _, takes := range []time.Duration{time.Second, 4 * time.Second, 10 * time.Second, 24 * time.Second} {
 		staged(t, usual(), func(s *stage) {

@@ -30,7 +30,7 @@ func (c *Controller) Modify(ctx context.Context, volume backend.Volume, mutable,
 }
 
 // wishOf reads the parameters of a modification. They are those of a creation,
-// read by the same parser; the type that they do not name is the volume's.
+// read by the same parser; the type that they do not name is the volume's.
 func (c *Controller) wishOf(v cloud.Volume, mutable, metadata map[string]string) (change.Wish, error) {
 	said, err := params.ParseVolume(map[string]string{"type": v.Type}, mutable)
 	if err != nil {

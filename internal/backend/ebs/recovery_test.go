@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// D-16, D-14, D-15: the controller dies at each call that it makes, before EC2
+// The controller dies at each call that it makes, before EC2
 // has the call and after EC2 has done it. Another process, which knows nothing,
 // is given the same RPC at once or half a minute later, and everything is as if
 // nobody had died: the same outcome, and every change made once.
@@ -43,7 +43,7 @@ func TestRecovery_ofAControllerThatDiesAtAnyCall(t *testing.T) {
 	}
 }
 
-// D-16, D-14: the same where EC2 does not show at once what there is, and now and
+// The same where EC2 does not show at once what there is, and now and
 // then what was before: some calls may then be repeated that change nothing any
 // more, but the outcome is the same.
 func TestRecovery_whileEC2LagsBehind(t *testing.T) {

@@ -76,7 +76,7 @@ func toSnapshot(s cloud.Snapshot) backend.Snapshot {
 }
 
 // Snapshots lists the account's snapshots that a driver made; one asked for by
-// ID is found whoever made it.
+// ID is found whoever made it.
 func (c *Controller) Snapshots(ctx context.Context, filter backend.SnapshotFilter, after string, limit int) ([]backend.Snapshot, error) {
 	if filter.SnapshotID != "" {
 		return c.oneSnapshot(ctx, filter, after)

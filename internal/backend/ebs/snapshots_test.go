@@ -72,7 +72,7 @@ func TestCreateSnapshot_isThereAndBecomesReady(t *testing.T) {
 		restored.Source.SnapshotID = first.ID
 		restored.Range = backend.SizeRange{}
 		if r := s.create(p, restored); r.Size != 8*gib || r.Source.SnapshotID != first.ID {
-			s.Errorf("restored %+v; want the snapshot's size (X-32)", r)
+			s.Errorf("restored %+v; want the snapshot's size", r)
 		}
 		if r := s.create(p, restored); r.Source.SnapshotID != first.ID {
 			s.Errorf("restored again %+v", r)
@@ -80,7 +80,7 @@ func TestCreateSnapshot_isThereAndBecomesReady(t *testing.T) {
 	})
 }
 
-// an answer is lost; no second snapshot is made, also when EC2 does not
+// An answer is lost; no second snapshot is made, also when EC2 does not
 // show the first at once, and also when the caller left meanwhile.
 func TestCreateSnapshot_lostReplyMakesNoSecondOne(t *testing.T) {
 	o := usual()
@@ -105,7 +105,7 @@ func TestCreateSnapshot_lostReplyMakesNoSecondOne(t *testing.T) {
 	})
 }
 
-// D-16: the process dies after CreateSnapshot, before its reply.
+// The process dies after CreateSnapshot, before its reply.
 func TestCreateSnapshot_processDiesBeforeTheReply(t *testing.T) {
 	o := usual()
 	o.World.Knobs.Consistency = world.Consistency{Visible: world.Fixed(3 * time.Second), Tags: world.Fixed(2 * time.Second)}
@@ -122,7 +122,7 @@ func TestCreateSnapshot_processDiesBeforeTheReply(t *testing.T) {
 	})
 }
 
-// throttles are repeated, as nothing happened.
+// Throttles are repeated, as nothing happened.
 func TestCreateSnapshot_isRepeatedWhenThrottled(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -156,7 +156,7 @@ func TestCreateSnapshot_twoControllersAtOnce(t *testing.T) {
 	})
 }
 
-// what follows the cut is done by the repeat, when it was not.
+// What follows the cut is done by the repeat, when it was not.
 func TestCreateSnapshot_repeatFinishesLockAndFastRestore(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -166,7 +166,7 @@ func TestCreateSnapshot_repeatFinishesLockAndFastRestore(t *testing.T) {
 		s.fault(ec2emu.Fault{Kind: ec2emu.FaultError, Action: "EnableFastSnapshotRestores", Code: "UnauthorizedOperation", Status: 403, Count: 1})
 		_, err := p.CreateSnapshot(s.Context(), spec)
 		s.want(err, backend.ErrUnavailable, "fast restore is refused")
-		s.wantSnapshots(1) // U-15: the snapshot stays
+		s.wantSnapshots(1) // The snapshot stays
 		s.fault(ec2emu.Fault{Kind: ec2emu.FaultError, Action: "LockSnapshot", Code: "UnauthorizedOperation", Status: 403, Count: 1})
 		_, err = p.CreateSnapshot(s.Context(), spec)
 		s.want(err, backend.ErrUnavailable, "the lock is refused")
@@ -215,7 +215,7 @@ func TestCreateSnapshot_refusesBeforeItActs(t *testing.T) {
 	})
 }
 
-// snapshots of others are not listed, and pages may be as small as any.
+// Snapshots of others are not listed, and pages may be as small as any.
 func TestSnapshots_areOurs(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})

@@ -22,7 +22,7 @@ var throttledVolumes = flag.Int("throttled.volumes", 1000, "volumes of TestThrot
 // TestThrottled is a thousand volumes under the token buckets that EC2 has by
 // default, in virtual time: no call fails that a longer wait serves, few are
 // throttled, and the work is not much slower than the buckets allow. With -v it
-// prints the table of docs/reference/benchmarks.md (make bench-ebs). U-4
+// prints the table of docs/reference/benchmarks.md (make bench-ebs).
 func TestThrottled(t *testing.T) {
 	t.Parallel()
 	volumes := *throttledVolumes

@@ -29,7 +29,7 @@ func (s *stage) plug(volume, instance, device string) {
 	time.Sleep(30 * time.Second)
 }
 
-// U-17: volumes are listed with the nodes that have them, from one describe.
+// Volumes are listed with the nodes that have them, from one describe.
 func TestVolumes_areListedWithTheirNodes(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p, node := s.start(Options{}), s.machine()
@@ -174,7 +174,7 @@ func TestCreateVolume_clone(t *testing.T) {
 	})
 }
 
-// a zone may be named by its ID, and by the older key; the volume tells
+// A zone may be named by its ID, and by the older key; the volume tells
 // its zone's name.
 func TestCreateVolume_zones(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
@@ -271,7 +271,7 @@ func TestMatches_aVolumeThatWasChanged(t *testing.T) {
 	})
 }
 
-// U-18: several nodes may read a filesystem, or write a block device, of io2.
+// Several nodes may read a filesystem, or write a block device, of io2.
 func TestCreateVolume_multiAttach(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -289,7 +289,7 @@ func TestCreateVolume_multiAttach(t *testing.T) {
 	})
 }
 
-// U-17: health comes from EC2's checks and from attachments.
+// Health comes from EC2's checks and from attachments.
 func TestVolumeHealth_tellsWhatEC2Sees(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
@@ -319,7 +319,7 @@ func TestVolumeHealth_tellsWhatEC2Sees(t *testing.T) {
 	}
 }
 
-// D-28: Probe costs no call and no time; credentials that are refused show.
+// Probe costs no call and no time; credentials that are refused show.
 func TestProbe_costsNothing(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})

@@ -109,7 +109,7 @@ func TestFilters_limits(t *testing.T) {
 	}
 }
 
-// by ID, one that is unknown fails them all; by filter none does.
+// By ID, one that is unknown fails them all; by filter none does.
 func TestDescribe_byIDFailsAsAWhole(t *testing.T) {
 	w := start(t, Config{Knobs: Instant()})
 	known, unknown := newVolume(t, w), "vol-0123456789abcdef0"

@@ -16,10 +16,10 @@ import (
 //
 // Errors: ErrNotFound (volume or instance), ErrInUse (another instance has it),
 // ErrPrecondition (zone, or state of volume or instance), ErrNoSpace (the
-// instance takes no more volumes), ErrBusy (overruled by Detach, or not done in
+// instance takes no more volumes), ErrBusy (superseded by Detach, or not done in
 // the caller's time).
 func (m *Machine) Attach(ctx context.Context, volumeID, instanceID string, use Use) (device string, err error) {
-	return m.do(ctx, pair{volumeID, instanceID}, wish{attach: true, use: use})
+	return m.do(ctx, pair{volumeID, instanceID}, desired{attach: true, use: use})
 }
 
 // attach works until the pair is attached.
@@ -30,16 +30,16 @@ func (r *run) attach(ctx context.Context) (string, error) {
 	volume, err := r.m.cloud.Volume(ctx, r.pair.volume)
 	for err == nil {
 		s, a := r.own(volume)
-		r.see(s, a)
+		r.observe(s, a)
 		switch {
 		case s == attached:
 			return r.accept(ctx, volume, *a)
-		case s == coming && r.stuck(a):
+		case s == attaching && r.stuck(a):
 			err = r.unstick(ctx, *a)
-		case s == coming:
+		case s == attaching:
 			volume, err = r.awaitAttached(ctx)
-		case s == going:
-			volume, err = r.awaitGone(ctx)
+		case s == detaching:
+			volume, err = r.awaitDetached(ctx)
 			r.checked = time.Now()
 		default:
 			if r.last != nil {
@@ -51,8 +51,8 @@ func (r *run) attach(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// instance describes the instance beside whatever else goes on, if it was not a
-// moment ago; the function returned waits for it.
+// instance describes the instance in the background, unless its last description
+// is recent; the function returned waits for the result.
 func (r *run) instance(ctx context.Context) func() (cloud.Instance, error) {
 	instance, known := r.m.names.described(r.pair.instance)
 	if known {
@@ -75,18 +75,18 @@ func (r *run) instance(ctx context.Context) func() (cloud.Instance, error) {
 
 // accept returns the name of an attachment that is complete.
 func (r *run) accept(ctx context.Context, volume cloud.Volume, a cloud.Attachment) (string, error) {
-	if other := r.other(volume); other != nil && !r.wish.use.Shared {
-		return "", r.giveWay(ctx, a, *other)
+	if other := r.other(volume); other != nil && !r.desired.use.Shared {
+		return "", r.refuseShared(ctx, a, *other)
 	}
 	k := r.m.recall(r.pair)
-	if a.Device != "" && (k.asked.IsZero() || a.Device == k.device) {
+	if a.Device != "" && (k.attachSent.IsZero() || a.Device == k.device) {
 		return a.Device, nil
 	}
 	return r.realName(ctx, a)
 }
 
-// realName asks the instance for the name of an attachment that has not the
-// one asked for.
+// realName asks the instance for the name of an attachment whose name is not the
+// one requested.
 func (r *run) realName(ctx context.Context, a cloud.Attachment) (string, error) {
 	instance, err := r.m.cloud.Instance(ctx, r.pair.instance)
 	if err != nil {
@@ -104,24 +104,24 @@ func (r *run) realName(ctx context.Context, a cloud.Attachment) (string, error) 
 	return a.Device, nil
 }
 
-// other is an attachment to another instance that is not known to be over.
+// other is an attachment to another instance that is not known to have ended.
 func (r *run) other(v cloud.Volume) *cloud.Attachment {
 	for i, a := range v.Attachments {
 		if a.InstanceID == r.pair.instance {
 			continue
 		}
 		k := r.m.recall(pair{v.ID, a.InstanceID})
-		if k.standing(&a, time.Now(), r.m.options) != absent {
+		if k.state(&a, time.Now(), r.m.options) != absent {
 			return &v.Attachments[i]
 		}
 	}
 	return nil
 }
 
-// giveWay refuses a volume that another instance has too, although the caller
-// wants it for one. What this call attached it takes back: two that attached at
-// once then both do, and neither writes.
-func (r *run) giveWay(ctx context.Context, own, other cloud.Attachment) error {
+// refuseShared refuses a volume that another instance has too, although the caller
+// wants it for one. It detaches what this call attached: two calls that attached at
+// once both detach then, and neither instance writes.
+func (r *run) refuseShared(ctx context.Context, own, other cloud.Attachment) error {
 	if r.tried > 0 {
 		if err := r.askDetach(ctx, own, false); err != nil {
 			return err
@@ -135,18 +135,18 @@ func (r *run) elsewhere(a cloud.Attachment) error {
 		backend.ErrInUse, r.pair.volume, a.State, a.InstanceID, as(&a), stamp(a.Since))
 }
 
-// start asks for the attachment if everything allows it, and returns a newer
+// start requests the attachment if volume and instance allow it, and returns a newer
 // description of the volume.
 func (r *run) start(ctx context.Context, volume cloud.Volume, instance func() (cloud.Instance, error)) (cloud.Volume, error) {
-	if other := r.other(volume); other != nil && (!r.wish.use.Shared || !volume.MultiAttach) {
+	if other := r.other(volume); other != nil && (!r.desired.use.Shared || !volume.MultiAttach) {
 		return r.awaitOther(ctx, volume, *other)
 	}
 	if err := checkVolume(volume); err != nil {
 		return volume, err
 	}
 	if volume.State == cloud.VolumeCreating {
-		r.say("volume %s is being created", volume.ID)
-		return r.wait(ctx, cloud.Expect{Kind: "create", Since: volume.Created}, func(v cloud.Volume, _ standing, _ *cloud.Attachment) bool {
+		r.setPhase("volume %s is being created", volume.ID)
+		return r.wait(ctx, cloud.Expect{Kind: "create", Since: volume.Created}, func(v cloud.Volume, _ state, _ *cloud.Attachment) bool {
 			return v.State != cloud.VolumeCreating
 		})
 	}
@@ -158,29 +158,29 @@ func (r *run) start(ctx context.Context, volume cloud.Volume, instance func() (c
 		return volume, err
 	}
 	if before := r.m.options.Before; before != nil {
-		if err := before(ctx, volume, r.wish.use, func(phase string) { r.say("%s", phase) }); err != nil {
+		if err := before(ctx, volume, r.desired.use, func(phase string) { r.setPhase("%s", phase) }); err != nil {
 			return volume, err
 		}
 	}
-	if err := r.m.claim(r.pair, r.wish); err != nil {
+	if err := r.m.claim(r.pair, r.desired); err != nil {
 		return volume, err
 	}
-	defer r.m.asked(r.pair)
+	defer r.m.release(r.pair)
 	return r.ask(ctx, volume, at)
 }
 
-// awaitOther waits while another instance gives the volume back, and refuses it
-// where that does not happen.
+// awaitOther waits while the volume is detached from another instance, and refuses
+// the volume if that does not end.
 func (r *run) awaitOther(ctx context.Context, volume cloud.Volume, other cloud.Attachment) (cloud.Volume, error) {
 	their := pair{volume.ID, other.InstanceID}
 	leaving := func(a *cloud.Attachment) bool {
-		return a != nil && r.m.recall(their).standing(a, time.Now(), r.m.options) == going
+		return a != nil && r.m.recall(their).state(a, time.Now(), r.m.options) == detaching
 	}
 	if !leaving(&other) || time.Since(r.began) >= r.m.options.Stuck {
 		return volume, r.elsewhere(other)
 	}
-	r.say("volume %s is being detached from instance %s", volume.ID, other.InstanceID)
-	return r.wait(ctx, cloud.Expect{Kind: "detach"}, func(v cloud.Volume, _ standing, _ *cloud.Attachment) bool {
+	r.setPhase("volume %s is being detached from instance %s", volume.ID, other.InstanceID)
+	return r.wait(ctx, cloud.Expect{Kind: "detach"}, func(v cloud.Volume, _ state, _ *cloud.Attachment) bool {
 		return !leaving(find(v, other.InstanceID)) || time.Since(r.began) >= r.m.options.Stuck
 	})
 }
@@ -195,7 +195,7 @@ func checkVolume(v cloud.Volume) error {
 	return nil
 }
 
-// checkInstance refuses what EC2 would refuse later and with fewer words.
+// checkInstance refuses what EC2 would refuse later, with a less precise error.
 func checkInstance(v cloud.Volume, i cloud.Instance) error {
 	switch i.State {
 	case cloud.InstanceStopping, cloud.InstanceStopped, cloud.InstanceShutting, cloud.InstanceTerminated:
@@ -209,16 +209,16 @@ func checkInstance(v cloud.Volume, i cloud.Instance) error {
 }
 
 // ask tries device names until EC2 accepts one, and returns a newer description
-// that shows what came of it.
+// that shows the outcome.
 func (r *run) ask(ctx context.Context, volume cloud.Volume, instance cloud.Instance) (cloud.Volume, error) {
 	cards := r.m.cards(ctx, instance)
 	for {
-		name, card, err := r.take(ctx, instance, cards)
+		name, card, err := r.reserve(ctx, instance, cards)
 		if err != nil {
 			return volume, err
 		}
 		r.tried++
-		r.say("AttachVolume of volume %s to instance %s as %s was sent to EC2", r.pair.volume, r.pair.instance, name)
+		r.setPhase("AttachVolume of volume %s to instance %s as %s was sent to EC2", r.pair.volume, r.pair.instance, name)
 		err = r.send(ctx, name, card)
 		if err != nil {
 			r.m.names.describe(r.pair.instance, cloud.Instance{}) // it may be out of date
@@ -227,25 +227,25 @@ func (r *run) ask(ctx context.Context, volume cloud.Volume, instance cloud.Insta
 			return r.after(ctx, volume, err)
 		}
 		if r.tried >= r.m.options.Names {
-			return volume, fmt.Errorf("EC2 refused %d device names in turn, the last being %s: %w", r.tried, name, unmarked(err))
+			return volume, fmt.Errorf("EC2 refused %d device names one after another, the last was %s: %w", r.tried, name, unmarked(err))
 		}
 	}
 }
 
-// take chooses a device name. That none is free is believed of a new description
-// of the instance only.
-func (r *run) take(ctx context.Context, instance cloud.Instance, cards int) (string, *int32, error) {
-	name, card, err := r.m.names.take(instance, r.pair.volume, cards)
+// reserve reserves a device name. Only a new description of the instance proves that
+// none is free.
+func (r *run) reserve(ctx context.Context, instance cloud.Instance, cards int) (string, *int32, error) {
+	name, card, err := r.m.names.reserve(instance, r.pair.volume, cards)
 	if !errors.Is(err, backend.ErrNoSpace) {
 		return name, card, err
 	}
 	if instance, err = r.m.cloud.Instance(ctx, r.pair.instance); err != nil {
 		return "", nil, err
 	}
-	return r.m.names.take(instance, r.pair.volume, cards)
+	return r.m.names.reserve(instance, r.pair.volume, cards)
 }
 
-// send calls AttachVolume and notes what that means for the pair and the name.
+// send calls AttachVolume and records the outcome for the pair and the name.
 func (r *run) send(ctx context.Context, name string, card *int32) error {
 	a, err := r.m.cloud.AttachVolume(ctx, cloud.AttachInput{VolumeID: r.pair.volume, InstanceID: r.pair.instance, Device: name, Card: card})
 	switch {
@@ -253,21 +253,21 @@ func (r *run) send(ctx context.Context, name string, card *int32) error {
 		if a.Device != "" && a.Device != name {
 			r.m.log.Warn("EC2 attached under another device name than asked for", "volume", r.pair.volume, "node", r.pair.instance, "asked", name, "device", a.Device)
 		}
-		r.m.names.keep(r.pair.instance, name)
-		r.m.remember(r.pair, func(k *memory) { k.asked, k.device, k.accepted = time.Now(), name, true })
+		r.m.names.extend(r.pair.instance, name)
+		r.m.remember(r.pair, func(k *memory) { k.attachSent, k.device, k.accepted = time.Now(), name, true })
 	case refusesName(err, name):
 		r.m.names.refuse(r.pair.instance, name)
 	case uncertain(err):
-		r.m.names.keep(r.pair.instance, name)
+		r.m.names.extend(r.pair.instance, name)
 		// The request may still be on its way when its caller has left.
-		r.m.remember(r.pair, func(k *memory) { k.asked, k.device, k.accepted = time.Now(), name, false })
+		r.m.remember(r.pair, func(k *memory) { k.attachSent, k.device, k.accepted = time.Now(), name, false })
 	default:
-		r.m.names.drop(r.pair.instance, name)
+		r.m.names.release(r.pair.instance, name)
 	}
 	return err
 }
 
-// after judges what AttachVolume answered and returns a newer description.
+// after handles the answer of AttachVolume and returns a newer description.
 func (r *run) after(ctx context.Context, volume cloud.Volume, err error) (cloud.Volume, error) {
 	switch {
 	case err == nil:
@@ -280,7 +280,7 @@ func (r *run) after(ctx context.Context, volume cloud.Volume, err error) (cloud.
 		return volume, fmt.Errorf("attach volume %s to instance %s: %w", r.pair.volume, r.pair.instance, err)
 	}
 	// The volume is attached already, here or elsewhere, or the answer was lost.
-	if r.puzzled++; r.puzzled > 3 {
+	if r.unexplained++; r.unexplained > 3 {
 		return volume, fmt.Errorf("attach volume %s to instance %s: %w", r.pair.volume, r.pair.instance, err)
 	}
 	if code == "IncorrectState" {
@@ -288,7 +288,7 @@ func (r *run) after(ctx context.Context, volume cloud.Volume, err error) (cloud.
 			return volume, err
 		}
 	}
-	return r.lookUntil(ctx, time.Now().Add(r.m.options.Stale), func(v cloud.Volume, _ standing) bool {
+	return r.pollUntil(ctx, time.Now().Add(r.m.options.Stale), func(v cloud.Volume, _ state) bool {
 		return len(v.Attachments) > 0
 	})
 }
@@ -301,8 +301,8 @@ func (r *run) recheckInstance(ctx context.Context, volume cloud.Volume) error {
 	return checkInstance(volume, instance)
 }
 
-// unstick detaches an attachment that does not come about, so that the next
-// round tries another name, if there is time for that.
+// unstick detaches an attachment that makes no progress, so that the next round
+// tries another name, if the callers' time allows it.
 func (r *run) unstick(ctx context.Context, a cloud.Attachment) error {
 	since := r.since(&a)
 	message := fmt.Sprintf("volume %s has been attaching to instance %s%s since %s and is stuck",
@@ -316,22 +316,22 @@ func (r *run) unstick(ctx context.Context, a cloud.Attachment) error {
 	return r.askDetach(ctx, a, false)
 }
 
-// timeFor reports whether the callers still wait that long.
+// timeFor reports whether a caller still waits that long.
 func (r *run) timeFor(d time.Duration) bool {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
-	return r.f.deadline.IsZero() || time.Until(r.f.deadline) > d
+	return r.op.deadline.IsZero() || time.Until(r.op.deadline) > d
 }
 
 // uncertain reports whether a call may have had its effect although it failed.
-// Only an answer of EC2 makes that certain.
+// Only an answer of EC2 excludes that.
 func uncertain(err error) bool {
 	var e *cloud.Error
 	return err != nil && (!errors.As(err, &e) || e.Uncertain)
 }
 
-// refusesName reports whether EC2 will not have the device name. It has no code of
-// its own for that; the texts speak of the device, or quote it.
+// refusesName reports whether EC2 refused the device name. EC2 has no code for that;
+// its messages mention the device or quote it.
 func refusesName(err error, name string) bool {
 	var e *cloud.Error
 	if !errors.As(err, &e) || e.Uncertain {
@@ -340,6 +340,6 @@ func refusesName(err error, name string) bool {
 	return cloud.DeviceNameTaken(err) || e.Code == "InvalidParameterValue" && strings.Contains(e.Message, name)
 }
 
-// unmarked takes the sentinel off an error: that EC2 calls a parameter invalid
-// which this driver chose is no fault of the caller's.
+// unmarked removes the sentinel from an error: the driver chose the parameter that
+// EC2 calls invalid, not the caller.
 func unmarked(err error) error { return errors.New(err.Error()) }

@@ -24,14 +24,14 @@ var twoCards = []struct{ families, sizes []string }{
 	{strings.Fields("g7"), strings.Fields("48xlarge")},
 }
 
-// Of a type that EC2 told about, its cards are known for an hour; of one that it
-// would not tell about, the table is believed for ten minutes.
+// The answer of EC2 about an instance type is kept for an hour. If EC2 refuses it,
+// the table is used for ten minutes.
 const (
 	cardsKnown   = time.Hour
 	cardsGuessed = 10 * time.Minute
 )
 
-// cardTypes is what is known of instance types.
+// cardTypes caches the cards of instance types.
 type cardTypes struct {
 	mu    sync.Mutex
 	types map[string]cardType
@@ -42,8 +42,8 @@ type cardType struct {
 	until time.Time
 }
 
-// cards is how many EBS cards an instance has. EC2 knows; where it may not be
-// asked, the table does.
+// cards is how many EBS cards an instance has, by EC2 or, if EC2 refuses the call,
+// by the table.
 func (m *Machine) cards(ctx context.Context, instance cloud.Instance) int {
 	now := time.Now()
 	m.types.mu.Lock()
@@ -53,9 +53,9 @@ func (m *Machine) cards(ctx context.Context, instance cloud.Instance) int {
 		return known.cards
 	}
 	t, err := m.cloud.InstanceType(ctx, instance.Type)
-	learned := cardType{cards: max(t.Cards, 1), until: now.Add(cardsKnown)}
+	found := cardType{cards: max(t.Cards, 1), until: now.Add(cardsKnown)}
 	if err != nil {
-		learned = cardType{cards: tableCards(instance.Type), until: now.Add(cardsGuessed)}
+		found = cardType{cards: tableCards(instance.Type), until: now.Add(cardsGuessed)}
 	}
 	if ctx.Err() == nil {
 		m.types.mu.Lock()
@@ -63,9 +63,9 @@ func (m *Machine) cards(ctx context.Context, instance cloud.Instance) int {
 		if m.types.types == nil {
 			m.types.types = map[string]cardType{}
 		}
-		m.types.types[instance.Type] = learned
+		m.types.types[instance.Type] = found
 	}
-	return learned.cards
+	return found.cards
 }
 
 func tableCards(instanceType string) int {

@@ -14,26 +14,26 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// Detach takes a volume from an instance, or from all when instanceID is "". It
-// succeeds when EC2 shows no attachment, and then only: also for a volume or an
-// instance that is no more.
+// Detach detaches a volume from an instance, or from all when instanceID is "". It
+// succeeds only when EC2 shows no attachment, also for a volume or an instance that
+// no longer exists.
 //
-// Errors: ErrBusy (overruled by Attach, or not done in the caller's time).
+// Errors: ErrBusy (superseded by Attach, or not done in the caller's time).
 func (m *Machine) Detach(ctx context.Context, volumeID, instanceID string) error {
 	if instanceID != "" {
-		_, err := m.do(ctx, pair{volumeID, instanceID}, wish{})
+		_, err := m.do(ctx, pair{volumeID, instanceID}, desired{})
 		return err
 	}
 	return m.detachAll(ctx, volumeID)
 }
 
-// detachAll takes a volume from every instance that EC2 shows, or that was
-// lately asked to have it, until there is none.
+// detachAll detaches a volume from every instance that EC2 shows, or to which it
+// was lately attached, until there is none.
 func (m *Machine) detachAll(ctx context.Context, volumeID string) error {
 	m.begin()
 	done := map[string]bool{}
 	for {
-		looked := time.Now()
+		polled := time.Now()
 		volume, err := m.cloud.Volume(ctx, volumeID)
 		if errors.Is(err, backend.ErrNotFound) {
 			return nil
@@ -46,16 +46,16 @@ func (m *Machine) detachAll(ctx context.Context, volumeID string) error {
 			wanted[instance] = !done[instance]
 		}
 		for _, a := range volume.Attachments {
-			if k := m.recall(pair{volumeID, a.InstanceID}); k.standing(&a, time.Now(), m.options) != absent {
+			if k := m.recall(pair{volumeID, a.InstanceID}); k.state(&a, time.Now(), m.options) != absent {
 				wanted[a.InstanceID] = true
 			}
 		}
 		maps.DeleteFunc(wanted, func(_ string, still bool) bool { return !still })
 		if len(wanted) == 0 {
-			if !looked.Before(m.cold()) {
+			if !polled.Before(m.staleStart()) {
 				return nil
 			}
-			if err := concurrency.Sleep(ctx, time.Until(m.cold())); err != nil {
+			if err := concurrency.Sleep(ctx, time.Until(m.staleStart())); err != nil {
 				return err
 			}
 			continue
@@ -71,7 +71,7 @@ func (m *Machine) detachEach(ctx context.Context, volumeID string, instances []s
 	failed := make([]error, len(instances))
 	var all sync.WaitGroup
 	for i, instance := range instances {
-		all.Go(func() { _, failed[i] = m.do(ctx, pair{volumeID, instance}, wish{}) })
+		all.Go(func() { _, failed[i] = m.do(ctx, pair{volumeID, instance}, desired{}) })
 	}
 	all.Wait()
 	return errors.Join(failed...)
@@ -82,27 +82,27 @@ func (r *run) detach(ctx context.Context) error {
 	volume, err := r.m.cloud.Volume(ctx, r.pair.volume)
 	for err == nil {
 		s, a := r.own(volume)
-		r.see(s, a)
+		r.observe(s, a)
 		switch {
 		case s == absent:
-			until := r.doubt()
+			until := r.staleUntil()
 			if !time.Now().Before(until) {
 				r.gone()
 				return nil
 			}
-			r.say("volume %s shows no attachment to instance %s, which may be older than the last call", r.pair.volume, r.pair.instance)
-			volume, err = r.lookAt(ctx, until)
-		case s == coming && !r.stuck(a):
+			r.setPhase("volume %s shows no attachment to instance %s, which may be older than the last call", r.pair.volume, r.pair.instance)
+			volume, err = r.pollAt(ctx, until)
+		case s == attaching && !r.stuck(a):
 			volume, err = r.awaitAttached(ctx)
-		case s == going && r.overdue():
+		case s == detaching && r.overdue():
 			err = r.force(ctx, a)
-		case s == going:
-			volume, err = r.awaitGone(ctx)
+		case s == detaching:
+			volume, err = r.awaitDetached(ctx)
 		case a == nil: // expected, but not shown yet
 			volume, err = r.awaitAttached(ctx)
 		default:
 			if err = r.askDetach(ctx, *a, false); err == nil {
-				volume, err = r.awaitGone(ctx)
+				volume, err = r.awaitDetached(ctx)
 			}
 		}
 	}
@@ -113,23 +113,23 @@ func (r *run) detach(ctx context.Context) error {
 	return err
 }
 
-// doubt is until when a description without the attachment may be out of date.
-func (r *run) doubt() time.Time {
-	until := r.m.recall(r.pair).doubt(r.m.options)
-	if cold := r.m.cold(); cold.After(until) {
-		until = cold
+// staleUntil is until when a description without the attachment may be out of date.
+func (r *run) staleUntil() time.Time {
+	until := r.m.recall(r.pair).staleUntil(r.m.options)
+	if staleStart := r.m.staleStart(); staleStart.After(until) {
+		until = staleStart
 	}
 	return until
 }
 
-// askDetach calls DetachVolume. That EC2 refuses says little: it may be detached
-// already, or detaching, or the instance gone. So only a description is
-// believed, and one that is older than this call is not.
+// askDetach calls DetachVolume. A refusal does not show the state: the volume may be
+// detached already, or detaching, or the instance may be gone. Only a description
+// that is newer than this call shows it.
 func (r *run) askDetach(ctx context.Context, a cloud.Attachment, force bool) error {
-	r.say("DetachVolume of volume %s from instance %s was sent to EC2", r.pair.volume, r.pair.instance)
+	r.setPhase("DetachVolume of volume %s from instance %s was sent to EC2", r.pair.volume, r.pair.instance)
 	err := r.m.cloud.DetachVolume(ctx, r.pair.volume, r.pair.instance, force)
 	if err == nil || uncertain(err) || saysNotAttached(err) {
-		r.m.remember(r.pair, func(k *memory) { k.left, k.leaving = time.Now(), incarnationOf(a) })
+		r.m.remember(r.pair, func(k *memory) { k.detachSent, k.detachOf = time.Now(), incarnationOf(a) })
 		r.m.pending.note(r.pair, cloud.Detaching)
 	}
 	switch {
@@ -143,8 +143,8 @@ func (r *run) askDetach(ctx context.Context, a cloud.Attachment, force bool) err
 	return fmt.Errorf("detach volume %s from instance %s: %w", r.pair.volume, r.pair.instance, err)
 }
 
-// saysNotAttached reports whether EC2 refused because there is nothing to detach,
-// as it says.
+// saysNotAttached reports whether EC2 refused because, by its code, there is nothing
+// to detach.
 func saysNotAttached(err error) bool {
 	switch cloud.Code(err) {
 	case "IncorrectState", "IncorrectInstanceState", "InvalidAttachment.NotFound", "InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed":
@@ -153,9 +153,9 @@ func saysNotAttached(err error) bool {
 	return false
 }
 
-// force looks into a detachment that takes too long. It is forced only where no
-// guest can be writing any more, since forcing loses what the guest has not
-// written (EC2 API, DetachVolume, Force); else the wait goes on.
+// force checks the instance of a detachment that takes too long. It forces the
+// detachment only if no guest can write any more, because forcing loses what the
+// guest has not written (EC2 API, DetachVolume, Force). Otherwise the wait continues.
 func (r *run) force(ctx context.Context, a *cloud.Attachment) error {
 	r.checked = time.Now()
 	instance, err := r.m.cloud.Instance(ctx, r.pair.instance)
@@ -165,18 +165,18 @@ func (r *run) force(ctx context.Context, a *cloud.Attachment) error {
 		return err
 	case instance.State != cloud.InstanceStopped && instance.State != cloud.InstanceTerminated:
 		r.m.log.Warn("detachment takes long; see on the instance whether the volume is still mounted or open",
-			"volume", r.pair.volume, "node", r.pair.instance, "since", r.leftSince())
+			"volume", r.pair.volume, "node", r.pair.instance, "since", r.detachingSince())
 		return nil
 	}
 	if a == nil {
 		return nil
 	}
 	r.m.log.Warn("detachment is stuck at an instance that does not run; forcing it", "volume", r.pair.volume, "node", r.pair.instance)
-	since := r.leftSince()
+	since := r.detachingSince()
 	r.m.names.refuse(r.pair.instance, a.Device)
 	if err := r.askDetach(ctx, *a, true); err != nil {
 		return err
 	}
-	r.m.remember(r.pair, func(k *memory) { k.left = since })
+	r.m.remember(r.pair, func(k *memory) { k.detachSent = since })
 	return nil
 }

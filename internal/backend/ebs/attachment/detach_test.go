@@ -18,15 +18,15 @@ func TestDetach_everywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		cold := New(e, Options{})
-		defer cold.Close()
-		mustDetach(t, cold, "vol-1", "")
+		fresh := New(e, Options{})
+		defer fresh.Close()
+		mustDetach(t, fresh, "vol-1", "")
 		wantTruth(t, e, "vol-1", "i-a", "absent")
 		wantTruth(t, e, "vol-1", "i-b", "absent")
 	})
 }
 
-func TestDetach_everywhereOverrulesAttach(t *testing.T) {
+func TestDetach_everywhereSupersedesAttach(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		attached := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", Use{}); return err })
 		time.Sleep(time.Second)
@@ -38,8 +38,8 @@ func TestDetach_everywhereOverrulesAttach(t *testing.T) {
 	})
 }
 
-// an instance that is no more is no proof; the volume is looked at.
-func TestX23_goneInstance(t *testing.T) {
+// An instance that is no more is no proof; the volume is polled at.
+func TestDetach_fromAMissingInstance(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		mustAttach(t, m, "vol-1", "i-a")
 		time.Sleep(time.Minute)

@@ -123,7 +123,7 @@ func (f *fact) at(t time.Time, id string) (cloud.Attachment, bool) {
 	return a, true
 }
 
-// view is the volume as it was at a time; e.mu is held.
+// view is the volume as it was at a time; the caller holds e.mu.
 func (e *ec2) view(v *volume, t time.Time) cloud.Volume {
 	shown := v.Volume
 	shown.Attachments = nil

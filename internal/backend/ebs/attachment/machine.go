@@ -1,14 +1,14 @@
 // Package attachment attaches EBS volumes to instances and detaches them.
 //
-// For each pair of volume and instance the latest call says what shall be. A
-// call in the other direction that still waits is told so at once
-// (backend.ErrBusy); what EC2 was asked to do for it is let finish, then undone.
-// Whatever EC2 has under way is adopted, whoever asked for it.
+// For each pair of volume and instance the latest call decides. A call in the
+// other direction that still waits fails at once with backend.ErrBusy; the request
+// that EC2 has under way for it ends first and is undone then. A request under
+// way is joined, also if another process sent it.
 //
-// Nothing here has to survive: what is, is read from EC2. What is kept in memory
-// for a few seconds or minutes only guards against answers of EC2 that are older
-// than what this process already knows, and against device names whose last use
-// is uncertain.
+// No state has to survive the process: the state is read from EC2. The memory of a
+// few seconds or minutes only guards against answers of EC2 that are older than
+// what this process already knows, and against device names whose last use is
+// uncertain. docs/reference/ebs.md lists the requirements with their tests.
 package attachment
 
 import (
@@ -44,20 +44,20 @@ type Options struct {
 	Lag time.Duration
 	// Stale is how old a description may be; 3 s, or Lag if that is shorter.
 	Stale time.Duration
-	// Uncertain is how long a device name is kept back whose last use nobody can
-	// tell; 5 min.
+	// Uncertain is how long a device name is not used again whose last use is
+	// unknown; 5 min.
 	Uncertain time.Duration
 	// Refused is how long a device name is not offered again that EC2 refused or
 	// that got stuck; 1 h.
 	Refused time.Duration
 	// Described is for how long an instance's description serves to choose device
-	// names, beside what this process itself attached; 30 s.
+	// names, together with what this process itself attached; 30 s.
 	Described time.Duration
 	// Names is how many device names one call tries; 5.
 	Names int
-	// Before is called before AttachVolume and may wait, or refuse; say tells
-	// what it waits for. Nil for nothing.
-	Before func(ctx context.Context, v cloud.Volume, use Use, say func(string)) error
+	// Before is called before AttachVolume and may wait, or refuse; it reports what
+	// it waits for with setPhase. May be nil.
+	Before func(ctx context.Context, v cloud.Volume, use Use, setPhase func(string)) error
 	Logger *slog.Logger
 }
 
@@ -105,10 +105,10 @@ type pair struct{ volume, instance string }
 
 // entry is what is known and under way of a pair. Fields are guarded by Machine.mu.
 type entry struct {
-	flight *flight
-	memory memory
+	operation *operation
+	memory    memory
 	// asking: AttachVolume is running.
-	asking bool
+	claimed bool
 }
 
 // New makes a Machine. It asks EC2 nothing.
@@ -130,7 +130,7 @@ func (m *Machine) Close() {
 	m.running.Wait()
 }
 
-// entry finds or makes the entry of a pair; m.mu is held.
+// entry finds or makes the entry of a pair; the caller holds m.mu.
 func (m *Machine) entry(p pair) *entry {
 	instances := m.volumes[p.volume]
 	if instances == nil {
@@ -169,7 +169,7 @@ func (m *Machine) known(volume string) []string {
 	return slices.Sorted(maps.Keys(m.volumes[volume]))
 }
 
-// begin notes when the first call came.
+// begin records when the first call came.
 func (m *Machine) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,43 +178,43 @@ func (m *Machine) begin() {
 	}
 }
 
-// cold tells until when this process may lack what another knew before it:
-// answers of EC2 may be older than that one's last call.
-func (m *Machine) cold() time.Time {
+// staleStart is until when this process may lack what an earlier process knew:
+// answers of EC2 may be older than that process's last call.
+func (m *Machine) staleStart() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.first.Add(m.options.Stale)
 }
 
-// claim lets a pair ask for its attachment if no other instance is about to get
-// the volume. EC2 does not see to that where a volume can be attached to several
-// instances but a caller wants it for one.
-func (m *Machine) claim(p pair, w wish) error {
+// claim reserves a volume for the AttachVolume of a pair; ErrInUse if another
+// instance is about to get the volume. EC2 does not check this for a Multi-Attach
+// volume that a caller wants for one instance.
+func (m *Machine) claim(p pair, d desired) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
 	for instance, e := range m.volumes[p.volume] {
-		if instance != p.instance && !w.use.Shared && (e.asking || e.memory.expected(now, m.options)) {
+		if instance != p.instance && !d.use.Shared && (e.claimed || e.memory.expected(now, m.options)) {
 			return fmt.Errorf("%w: volume %s is being attached to instance %s", backend.ErrInUse, p.volume, instance)
 		}
 	}
-	m.entry(p).asking = true
+	m.entry(p).claimed = true
 	return nil
 }
 
-// asked ends a claim.
-func (m *Machine) asked(p pair) {
+// release ends a claim.
+func (m *Machine) release(p pair) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.entry(p).asking = false
+	m.entry(p).claimed = false
 }
 
-// remembered is for how long something is known of a pair that no call names
-// any more: longer than a caller waits between repeats.
+// remembered is how long the memory of a pair outlives its last call: longer than
+// a caller waits between repeats.
 const remembered = 10 * time.Minute
 
-// sweep forgets pairs of which nothing is under way and nothing known that still
-// matters; m.mu is held. It runs with the calls, so that an idle driver has no timer.
+// sweep removes pairs without an operation and without a memory that is still
+// needed; the caller holds m.mu. It runs with the calls, so that an idle driver has no timer.
 func (m *Machine) sweep(now time.Time) {
 	if now.Sub(m.swept) < time.Minute {
 		return
@@ -223,7 +223,7 @@ func (m *Machine) sweep(now time.Time) {
 	m.pending.sweep(now)
 	for volume, instances := range m.volumes {
 		for instance, e := range instances {
-			if e.flight == nil && now.Sub(e.memory.latest()) >= remembered {
+			if e.operation == nil && now.Sub(e.memory.latest()) >= remembered {
 				delete(instances, instance)
 			}
 		}

@@ -96,7 +96,7 @@ func TestAttach_thenDetach(t *testing.T) {
 	})
 }
 
-// D-4, D-6: what is so already costs one look and no change.
+// A volume that is attached already costs one describe and no change.
 func TestAttach_alreadyAttachedIsAnsweredAtOnce(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		device := mustAttach(t, m, "vol-1", "i-a")
@@ -116,7 +116,7 @@ func TestAttach_alreadyAttachedIsAnsweredAtOnce(t *testing.T) {
 	})
 }
 
-// D-4: nothing to detach costs one look.
+// Nothing to detach costs one describe.
 func TestDetach_notAttachedIsAnsweredAtOnce(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		warm(m)
@@ -131,10 +131,10 @@ func TestDetach_notAttachedIsAnsweredAtOnce(t *testing.T) {
 	})
 }
 
-// D-8, D-9: Publish(v, A) → AttachVolume issued → attach is slow, RPC deadline
+// Publish(v, A) → AttachVolume issued → attach is slow, RPC deadline
 // passes → sidecar sleeps → EC2 finishes → Publish(v, A) again → immediate
 // success, exactly one AttachVolume in total.
-func TestD9_deadlinePassesWhileEC2Attaches(t *testing.T) {
+func TestAttach_deadlinePassesWhileEC2Attaches(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%t", restart), func(t *testing.T) {
 			inTime(t, func(t *testing.T, e *ec2, m *Machine) {
@@ -144,7 +144,7 @@ func TestD9_deadlinePassesWhileEC2Attaches(t *testing.T) {
 					t.Fatalf("the first call: %v", err)
 				}
 				if !strings.Contains(err.Error(), "has been attaching to instance i-a as /dev/xvdaa since") {
-					t.Errorf("the error does not say what is going on: %v", err)
+					t.Errorf("the error does not say what is detaching on: %v", err)
 				}
 				time.Sleep(10 * time.Second)
 				if restart {
@@ -164,8 +164,8 @@ func TestD9_deadlinePassesWhileEC2Attaches(t *testing.T) {
 	}
 }
 
-// D-8: the repeat comes while EC2 is still at it, and waits for that.
-func TestD8_repeatAdoptsWhatIsUnderWay(t *testing.T) {
+// A repeat joins the attachment that EC2 has under way.
+func TestAttach_repeatJoinsWhatIsUnderWay(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		e.attaches = 5 * time.Second
 		for range 4 {
@@ -178,9 +178,9 @@ func TestD8_repeatAdoptsWhatIsUnderWay(t *testing.T) {
 	})
 }
 
-// D-10, X-22: Unpublish while Publish is in flight cancels it; the driver ends
+// Unpublish while Publish is under way cancels it; the driver ends
 // up detached and only then answers OK.
-func TestD10_detachOverrulesAttach(t *testing.T) {
+func TestDetach_supersedesAttach(t *testing.T) {
 	for _, after := range []time.Duration{0, 20 * time.Millisecond, 80 * time.Millisecond, 110 * time.Millisecond, time.Second, 2 * time.Second, 2120 * time.Millisecond} {
 		t.Run(after.String(), func(t *testing.T) {
 			inTime(t, func(t *testing.T, e *ec2, m *Machine) {
@@ -189,7 +189,7 @@ func TestD10_detachOverrulesAttach(t *testing.T) {
 				synctest.Wait()
 				detached := started(func() error { return m.Detach(t.Context(), "vol-1", "i-a") })
 				if err := <-attached; !errors.Is(err, backend.ErrBusy) {
-					t.Errorf("the overruled call: %v, want ErrBusy", err)
+					t.Errorf("the superseded call: %v, want ErrBusy", err)
 				}
 				if err := <-detached; err != nil {
 					t.Fatalf("Detach: %v", err)
@@ -205,9 +205,9 @@ func TestD10_detachOverrulesAttach(t *testing.T) {
 	}
 }
 
-// D-11: Publish while a detach from the node is in progress waits until it is
+// Publish while a detach from the node is in progress waits until it is
 // over and attaches again; it cancels the pending Unpublish.
-func TestD11_attachOverrulesDetach(t *testing.T) {
+func TestAttach_supersedesDetach(t *testing.T) {
 	for _, after := range []time.Duration{0, 60 * time.Millisecond, 110 * time.Millisecond, time.Second, 2 * time.Second} {
 		t.Run(after.String(), func(t *testing.T) {
 			inTime(t, func(t *testing.T, e *ec2, m *Machine) {
@@ -219,7 +219,7 @@ func TestD11_attachOverrulesDetach(t *testing.T) {
 				mustAttach(t, m, "vol-1", "i-a")
 				wantTruth(t, e, "vol-1", "i-a", "attached")
 				if err := <-detached; !errors.Is(err, backend.ErrBusy) {
-					t.Errorf("the overruled call: %v, want ErrBusy", err)
+					t.Errorf("the superseded call: %v, want ErrBusy", err)
 				}
 				time.Sleep(time.Minute)
 				wantTruth(t, e, "vol-1", "i-a", "attached")
@@ -231,24 +231,24 @@ func TestD11_attachOverrulesDetach(t *testing.T) {
 	}
 }
 
-// D-11: whoever asked for the detachment, also another process, it is waited for.
-func TestD11_attachWaitsForADetachmentItDidNotAskFor(t *testing.T) {
+// A detachment that another process asked for is waited for, too.
+func TestAttach_waitsForADetachmentOfAnotherProcess(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		mustAttach(t, m, "vol-1", "i-a")
 		if err := e.detach("vol-1", "i-a", false); err != nil {
 			t.Fatal(err)
 		}
-		cold := New(e, Options{})
-		defer cold.Close()
-		mustAttach(t, cold, "vol-1", "i-a")
+		fresh := New(e, Options{})
+		defer fresh.Close()
+		mustAttach(t, fresh, "vol-1", "i-a")
 		wantTruth(t, e, "vol-1", "i-a", "attached")
 		wantCalls(t, e, "AttachVolume", 2)
 		wantCalls(t, e, "DetachVolume", 0)
 	})
 }
 
-// D-12: "still detaching" is never success, and the repeat gets the outcome.
-func TestD12_detachingIsNotSuccess(t *testing.T) {
+// "Still detaching" is never success, and the repeat gets the outcome.
+func TestDetach_detachingIsNotSuccess(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		mustAttach(t, m, "vol-1", "i-a")
 		time.Sleep(time.Minute)
@@ -263,7 +263,7 @@ func TestD12_detachingIsNotSuccess(t *testing.T) {
 	})
 }
 
-// calls that want the same share the work.
+// Calls with the same target share one operation.
 func TestAttach_sameCallsShareTheWork(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		short := started(func() error { _, err := m.Attach(within(t, time.Second), "vol-1", "i-a", Use{}); return err })

@@ -6,23 +6,23 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// standing is what a pair of volume and instance is taken for, by what EC2 shows
-// and what is remembered.
-type standing int
+// state is that of a pair of volume and instance, derived from what EC2 shows and
+// from the memory of the pair.
+type state int
 
 const (
-	absent   standing = iota
-	coming            // being attached, or expected to show up as that
-	attached          // attached
-	going             // being detached
+	absent    state = iota
+	attaching       // being attached, or expected to show up as that
+	attached        // attached
+	detaching       // being detached
 )
 
-func (s standing) String() string {
+func (s state) String() string {
 	return [...]string{"absent", "attaching", "attached", "detaching"}[s]
 }
 
-// incarnation tells one attachment of a pair from the next: by its device name,
-// which is rarely the same twice, and its time, of which descriptions have the
+// incarnation identifies one attachment of a pair among its successors: by the
+// device name, which rarely repeats, and the start, of which descriptions have the
 // seconds only.
 type incarnation struct {
 	device string
@@ -37,81 +37,81 @@ func incarnationOf(a cloud.Attachment) incarnation {
 // eventually consistent: a description may be older than an answer that was
 // already given ("Eventual consistency in the Amazon EC2 API").
 type memory struct {
-	// asked is when an attachment was last asked for that may have come about;
-	// device is its name, and accepted reports whether EC2 said yes.
-	asked    time.Time
-	device   string
-	accepted bool
-	// left is when a detachment of leaving was last asked for.
-	left    time.Time
-	leaving incarnation
-	// seen is when it was last seen under way.
+	// attachSent is when an AttachVolume was last sent that may have had its effect;
+	// device is its device name, and accepted reports whether EC2 accepted it.
+	attachSent time.Time
+	device     string
+	accepted   bool
+	// detachSent is when a DetachVolume of detachOf was last sent.
+	detachSent time.Time
+	detachOf   incarnation
+	// seen is when a detachment was last observed.
 	seen time.Time
-	// over is the attachment that was seen to be gone, at overAt.
-	over   incarnation
-	overAt time.Time
+	// gone is the attachment whose end was observed at goneAt.
+	gone   incarnation
+	goneAt time.Time
 }
 
 // expected reports whether an attachment that EC2 does not show can still show up.
 func (k memory) expected(now time.Time, o Options) bool {
-	if k.asked.IsZero() || k.left.After(k.asked) {
+	if k.attachSent.IsZero() || k.detachSent.After(k.attachSent) {
 		return false
 	}
-	patience := o.Stale
+	timeout := o.Stale
 	if k.accepted {
-		patience = o.Lag
+		timeout = o.Lag
 	}
-	return now.Sub(k.asked) < patience
+	return now.Sub(k.attachSent) < timeout
 }
 
-// doubt is until when EC2's showing no attachment may be older than one that was
-// asked for.
-func (k memory) doubt(o Options) time.Time {
-	if k.asked.IsZero() {
+// staleUntil is until when a description without attachment may be older than the
+// last AttachVolume.
+func (k memory) staleUntil(o Options) time.Time {
+	if k.attachSent.IsZero() {
 		return time.Time{}
 	}
-	return k.asked.Add(o.Stale)
+	return k.attachSent.Add(o.Stale)
 }
 
-// standing judges what EC2 shows of the pair; a nil attachment means nothing.
-func (k memory) standing(a *cloud.Attachment, now time.Time, o Options) standing {
-	if a == nil || a.State == cloud.Detached || k.isOver(*a, now, o) {
+// state derives the pair's state from the attachment that EC2 shows; nil means none.
+func (k memory) state(a *cloud.Attachment, now time.Time, o Options) state {
+	if a == nil || a.State == cloud.Detached || k.isGone(*a, now, o) {
 		if k.expected(now, o) {
-			return coming
+			return attaching
 		}
 		return absent
 	}
 	switch a.State {
 	case cloud.Detaching, cloud.Busy:
 		if k.accepted && k.expected(now, o) && a.Device != k.device {
-			return coming // the attachment before the one that was asked for
+			return attaching // the attachment before the one that was asked for
 		}
-		return going
+		return detaching
 	case cloud.Attaching:
-		if k.isLeaving(*a, now, o) {
-			return going
+		if k.isDetaching(*a, now, o) {
+			return detaching
 		}
-		return coming
+		return attaching
 	default:
-		if k.isLeaving(*a, now, o) {
-			return going
+		if k.isDetaching(*a, now, o) {
+			return detaching
 		}
 		return attached
 	}
 }
 
-func (k memory) isOver(a cloud.Attachment, now time.Time, o Options) bool {
-	return !k.overAt.IsZero() && k.over == incarnationOf(a) && now.Sub(k.overAt) < o.Lag
+func (k memory) isGone(a cloud.Attachment, now time.Time, o Options) bool {
+	return !k.goneAt.IsZero() && k.gone == incarnationOf(a) && now.Sub(k.goneAt) < o.Lag
 }
 
-func (k memory) isLeaving(a cloud.Attachment, now time.Time, o Options) bool {
-	return !k.left.IsZero() && k.leaving == incarnationOf(a) && now.Sub(k.left) < o.Lag
+func (k memory) isDetaching(a cloud.Attachment, now time.Time, o Options) bool {
+	return !k.detachSent.IsZero() && k.detachOf == incarnationOf(a) && now.Sub(k.detachSent) < o.Lag
 }
 
-// latest is when something was last noted.
+// latest is the time of the newest entry.
 func (k memory) latest() time.Time {
-	latest := k.asked
-	for _, t := range []time.Time{k.left, k.seen, k.overAt} {
+	latest := k.attachSent
+	for _, t := range []time.Time{k.detachSent, k.seen, k.goneAt} {
 		if t.After(latest) {
 			latest = t
 		}

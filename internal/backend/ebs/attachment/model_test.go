@@ -22,7 +22,7 @@ type step struct {
 	what     string // attach, detach, detach-all, restart, meddle
 	volume   int
 	instance int
-	patience time.Duration // of the call
+	timeout  time.Duration // of the call
 	after    time.Duration // since the step before
 }
 
@@ -32,18 +32,18 @@ func steps() *rapid.Generator[[]step] {
 			what:     rapid.SampledFrom([]string{"attach", "attach", "attach", "detach", "detach", "detach-all", "restart", "meddle"}).Draw(t, "what"),
 			volume:   rapid.IntRange(0, 2).Draw(t, "volume"),
 			instance: rapid.IntRange(0, 1).Draw(t, "instance"),
-			patience: time.Duration(rapid.SampledFrom([]int{100, 1000, 3000, 20000, 200000}).Draw(t, "patience")) * time.Millisecond,
+			timeout:  time.Duration(rapid.SampledFrom([]int{100, 1000, 3000, 20000, 200000}).Draw(t, "timeout")) * time.Millisecond,
 			after:    time.Duration(rapid.SampledFrom([]int{0, 0, 30, 100, 1000, 2500, 9000}).Draw(t, "after")) * time.Millisecond,
 		}
 	})
 	return rapid.SliceOfN(one, 1, 30)
 }
 
-// D-4, D-8, D-10, D-11, D-12, D-15, D-16: random calls with and without
-// patience, restarts, late descriptions, lost answers and stuck attachments.
+// Random calls with and without
+// timeout, restarts, late descriptions, lost answers and stuck attachments.
 // What is answered OK is so at that instant, unless a later call has begun to
 // change it; and in the end the last call of each pair gets its way.
-// D-29: so publish and unpublish of one attachment cancel each other.
+// So publish and unpublish of one attachment cancel each other.
 func TestModel_latestCallWins(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
@@ -123,15 +123,15 @@ func (m *model) step(number int, s step) {
 	p := pair{fmt.Sprintf("vol-%d", s.volume), fmt.Sprintf("i-%d", s.instance)}
 	switch s.what {
 	case "attach", "detach":
-		m.call(number, p, s.what == "attach", s.patience)
+		m.call(number, p, s.what == "attach", s.timeout)
 	case "detach-all":
-		m.detachAll(number, p.volume, s.patience)
-	case "restart": // calls in flight are lost with the process
+		m.detachAll(number, p.volume, s.timeout)
+	case "restart": // calls under way are lost with the process
 		m.machine.Close()
 		m.calls.Wait()
 		time.Sleep(3 * time.Second) // a process does not start sooner than that
 		m.machine = New(m.ec2, Options{})
-	case "meddle": // somebody detaches by hand what no call is working on
+	case "meddle": // an administrator detaches a volume that no call is working on
 		m.mu.Lock()
 		_, known := m.latest[p]
 		m.mu.Unlock()
@@ -154,11 +154,11 @@ func (m *model) isLatest(number int, p pair) bool {
 	return m.latest[p] == number
 }
 
-func (m *model) call(number int, p pair, attach bool, patience time.Duration) {
+func (m *model) call(number int, p pair, attach bool, timeout time.Duration) {
 	m.note(number, p, attach)
 	machine := m.machine
 	m.calls.Go(func() {
-		ctx, cancel := context.WithTimeout(m.ctx, patience)
+		ctx, cancel := context.WithTimeout(m.ctx, timeout)
 		defer cancel()
 		begin := time.Now()
 		if attach {
@@ -167,8 +167,8 @@ func (m *model) call(number int, p pair, attach bool, patience time.Duration) {
 		} else {
 			m.judge(number, p, "absent", machine.Detach(ctx, p.volume, p.instance))
 		}
-		if took := time.Since(begin); took > patience+time.Second {
-			m.fail("call %d took %s with a patience of %s", number, took, patience)
+		if took := time.Since(begin); took > timeout+time.Second {
+			m.fail("call %d took %s with a timeout of %s", number, took, timeout)
 		}
 	})
 	synctest.Wait() // the call is on its way
@@ -183,14 +183,14 @@ func (m *model) judge(number int, p pair, want string, err error) {
 	}
 }
 
-func (m *model) detachAll(number int, volume string, patience time.Duration) {
+func (m *model) detachAll(number int, volume string, timeout time.Duration) {
 	pairs := []pair{{volume, "i-0"}, {volume, "i-1"}}
 	for _, p := range pairs {
 		m.note(number, p, false)
 	}
 	machine := m.machine
 	m.calls.Go(func() {
-		ctx, cancel := context.WithTimeout(m.ctx, patience)
+		ctx, cancel := context.WithTimeout(m.ctx, timeout)
 		defer cancel()
 		if err := machine.Detach(ctx, volume, ""); err == nil {
 			for _, p := range pairs {

@@ -33,8 +33,8 @@ func deviceNames() []string {
 	return append(list, "/dev/sda2")
 }
 
-// names knows per instance which device names must not be given, beyond those
-// that EC2 shows as used, and which were freed when.
+// names records per instance which device names must not be used, beyond those
+// that EC2 shows as used, and when others were freed.
 type names struct {
 	options Options
 	list    []string
@@ -44,24 +44,24 @@ type names struct {
 	swept time.Time
 }
 
-// node is one instance's part. It is forgotten when nothing in it matters any more.
+// node is the record of one instance. It is removed when all its entries have expired.
 type node struct {
 	users int // guarded by names.mu
 
 	mu sync.Mutex
-	// described is the instance as it was a moment ago, until when that is good
-	// enough to choose a name.
+	// described is the last description of the instance, which serves to choose a
+	// name until describedUntil.
 	described      cloud.Instance
 	describedUntil time.Time
 
-	held    map[string]hold
-	freed   map[string]time.Time // when
-	refused map[string]time.Time // until when
+	reserved map[string]reservation
+	freed    map[string]time.Time // when
+	refused  map[string]time.Time // until when
 }
 
-// hold keeps a name from being given: while AttachVolume runs, and after it until
-// EC2 certainly shows the name as used or free.
-type hold struct {
+// reservation keeps a name from other volumes: while AttachVolume runs, and after it
+// until EC2 certainly shows the name as used or free.
+type reservation struct {
 	volume string
 	card   int32
 	until  time.Time // zero: AttachVolume runs
@@ -71,14 +71,14 @@ func newNames(o Options) *names {
 	return &names{options: o, list: deviceNames(), nodes: map[string]*node{}}
 }
 
-// with works on an instance's part.
+// with calls work with the record of an instance.
 func (n *names) with(instance string, work func(*node, time.Time)) {
 	now := time.Now()
 	n.mu.Lock()
 	n.sweep(now)
 	at := n.nodes[instance]
 	if at == nil {
-		at = &node{held: map[string]hold{}, freed: map[string]time.Time{}, refused: map[string]time.Time{}}
+		at = &node{reserved: map[string]reservation{}, freed: map[string]time.Time{}, refused: map[string]time.Time{}}
 		n.nodes[instance] = at
 	}
 	at.users++
@@ -93,7 +93,7 @@ func (n *names) with(instance string, work func(*node, time.Time)) {
 	n.mu.Unlock()
 }
 
-// sweep forgets what is out of date, everywhere; n.mu is held.
+// sweep removes expired entries of all instances; the caller holds n.mu.
 func (n *names) sweep(now time.Time) {
 	if now.Sub(n.swept) < n.options.Uncertain {
 		return
@@ -104,16 +104,16 @@ func (n *names) sweep(now time.Time) {
 			continue
 		}
 		at.expire(now, n.options)
-		if len(at.held)+len(at.freed)+len(at.refused) == 0 && !now.Before(at.describedUntil) {
+		if len(at.reserved)+len(at.freed)+len(at.refused) == 0 && !now.Before(at.describedUntil) {
 			delete(n.nodes, instance)
 		}
 	}
 }
 
 func (at *node) expire(now time.Time, o Options) {
-	for name, h := range at.held {
+	for name, h := range at.reserved {
 		if !h.until.IsZero() && !now.Before(h.until) {
-			delete(at.held, name)
+			delete(at.reserved, name)
 		}
 	}
 	for name, until := range at.refused {
@@ -128,10 +128,10 @@ func (at *node) expire(now time.Time, o Options) {
 	}
 }
 
-// take chooses a name for a volume and holds it: one that neither EC2 shows as
-// used nor this process holds, and of these the one that was freed longest ago,
-// since a name that was just freed can leave an attachment without end.
-func (n *names) take(instance cloud.Instance, volume string, cards int) (name string, card *int32, err error) {
+// reserve chooses a name for a volume and reserves it: a name that EC2 does not show
+// as used and this process has not reserved, and of these the one freed longest ago.
+// A name that was just freed can leave an attachment attaching for ever.
+func (n *names) reserve(instance cloud.Instance, volume string, cards int) (name string, card *int32, err error) {
 	used := map[string]bool{}
 	for _, d := range instance.Devices {
 		used[d.Name] = true
@@ -143,9 +143,9 @@ func (n *names) take(instance cloud.Instance, volume string, cards int) (name st
 	n.with(instance.ID, func(at *node, now time.Time) {
 		at.expire(now, n.options)
 		for _, candidate := range list {
-			_, held := at.held[candidate]
+			_, reserved := at.reserved[candidate]
 			_, refused := at.refused[candidate]
-			if used[candidate] || held || refused {
+			if used[candidate] || reserved || refused {
 				continue
 			}
 			if name == "" || at.freed[candidate].Before(at.freed[name]) {
@@ -157,15 +157,15 @@ func (n *names) take(instance cloud.Instance, volume string, cards int) (name st
 			return
 		}
 		card = at.leastOccupied(instance, cards)
-		at.held[name] = hold{volume: volume}
+		at.reserved[name] = reservation{volume: volume}
 		if card != nil {
-			at.held[name] = hold{volume: volume, card: *card}
+			at.reserved[name] = reservation{volume: volume, card: *card}
 		}
 	})
 	return name, card, err
 }
 
-// leastOccupied is the EBS card with the fewest volumes; nil where there is only one.
+// leastOccupied is the EBS card with the fewest volumes; nil if there is only one.
 func (at *node) leastOccupied(instance cloud.Instance, cards int) *int32 {
 	if cards < 2 {
 		return nil
@@ -181,7 +181,7 @@ func (at *node) leastOccupied(instance cloud.Instance, cards int) *int32 {
 		shown[d.Name] = true
 		occupy(d.Card)
 	}
-	for name, h := range at.held {
+	for name, h := range at.reserved {
 		if !shown[name] {
 			occupy(h.card)
 		}
@@ -190,8 +190,8 @@ func (at *node) leastOccupied(instance cloud.Instance, cards int) *int32 {
 	return &card
 }
 
-// described is an instance as it was described a moment ago, if it was. EC2
-// refuses what became wrong since, and so does not have to be asked each time.
+// described is the last description of an instance, if it is recent. EC2 refuses
+// what has become wrong since, so that a new description for each call is not needed.
 func (n *names) described(instance string) (i cloud.Instance, ok bool) {
 	n.with(instance, func(at *node, now time.Time) {
 		i, ok = at.described, now.Before(at.describedUntil)
@@ -199,7 +199,7 @@ func (n *names) described(instance string) (i cloud.Instance, ok bool) {
 	return i, ok
 }
 
-// describe keeps a description for a while; one without ID ends the one there was.
+// describe caches a description for a while; one without ID removes the cached one.
 func (n *names) describe(instance string, i cloud.Instance) {
 	n.with(instance, func(at *node, now time.Time) {
 		at.described, at.describedUntil = i, now.Add(n.options.Described)
@@ -209,37 +209,37 @@ func (n *names) describe(instance string, i cloud.Instance) {
 	})
 }
 
-// keep holds a name that AttachVolume may have used until it is certain that
-// EC2 shows it if so.
-func (n *names) keep(instance, name string) {
+// extend keeps a name reserved that AttachVolume may have used, until EC2 must show
+// whether it did.
+func (n *names) extend(instance, name string) {
 	n.with(instance, func(at *node, now time.Time) {
-		if h, held := at.held[name]; held {
+		if h, reserved := at.reserved[name]; reserved {
 			h.until = now.Add(n.options.Uncertain)
-			at.held[name] = h
+			at.reserved[name] = h
 		}
 	})
 }
 
-// drop gives back a name that was certainly not used.
-func (n *names) drop(instance, name string) {
-	n.with(instance, func(at *node, _ time.Time) { delete(at.held, name) })
+// release frees a name that was certainly not used.
+func (n *names) release(instance, name string) {
+	n.with(instance, func(at *node, _ time.Time) { delete(at.reserved, name) })
 }
 
 // refuse keeps a name from being given for some time.
 func (n *names) refuse(instance, name string) {
 	n.with(instance, func(at *node, now time.Time) {
-		delete(at.held, name)
+		delete(at.reserved, name)
 		at.refused[name] = now.Add(n.options.Refused)
 	})
 }
 
-// free notes that a volume's detachment is over, and with it the use of its names.
+// free records that a volume is detached, and its names with it.
 func (n *names) free(instance, volume, name string) {
 	n.with(instance, func(at *node, now time.Time) {
-		for held, h := range at.held {
+		for reserved, h := range at.reserved {
 			if h.volume == volume && !h.until.IsZero() {
-				delete(at.held, held)
-				at.freed[held] = now
+				delete(at.reserved, reserved)
+				at.freed[reserved] = now
 			}
 		}
 		if _, refused := at.refused[name]; !refused && name != "" {

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// D-17: the names are those that EC2 accepts, in the usual order.
-func TestD17_deviceNames(t *testing.T) {
+// The names are those that EC2 accepts, in the usual order.
+func TestNames_areThoseEC2Accepts(t *testing.T) {
 	list := deviceNames()
 	seen := map[string]bool{}
 	for _, name := range list {
@@ -31,7 +31,7 @@ func TestD17_deviceNames(t *testing.T) {
 func TestNames_ofAnInstanceWithoutNVMeDoNotCollideWithAliases(t *testing.T) {
 	n := newNames(Options{}.withDefaults())
 	for i := range 53 {
-		name, _, err := n.take(cloud.Instance{ID: "i-a", Type: "m4.large"}, fmt.Sprint(i), 1)
+		name, _, err := n.reserve(cloud.Instance{ID: "i-a", Type: "m4.large"}, fmt.Sprint(i), 1)
 		if i < 52 && (err != nil || len(name) != len("/dev/xvdaa")) {
 			t.Fatalf("name %d: %q, %v", i, name, err)
 		}
@@ -44,18 +44,18 @@ func TestNames_ofAnInstanceWithoutNVMeDoNotCollideWithAliases(t *testing.T) {
 func TestNames_allOfALargeInstance(t *testing.T) {
 	n := newNames(Options{}.withDefaults())
 	for i := range 127 {
-		if _, _, err := n.take(cloud.Instance{ID: "i-a", Type: "m7i.48xlarge"}, fmt.Sprint(i), 1); err != nil {
+		if _, _, err := n.reserve(cloud.Instance{ID: "i-a", Type: "m7i.48xlarge"}, fmt.Sprint(i), 1); err != nil {
 			t.Fatalf("name %d: %v", i, err)
 		}
 	}
 }
 
-// D-18: used names are those that EC2 shows and those this process holds.
-func TestD18_usedNamesAreNotGiven(t *testing.T) {
+// Used names are those that EC2 shows and those this process holds.
+func TestNames_usedAreNotGiven(t *testing.T) {
 	n := newNames(Options{}.withDefaults())
 	instance := cloud.Instance{ID: "i-a", Type: "m5.large", Devices: []cloud.InstanceDevice{{Name: "/dev/xvda"}, {Name: "/dev/xvdaa"}, {Name: "/dev/xvdac"}}}
 	for _, want := range []string{"/dev/xvdab", "/dev/xvdad"} {
-		if got, _, _ := n.take(instance, "vol-"+want, 1); got != want {
+		if got, _, _ := n.reserve(instance, "vol-"+want, 1); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
@@ -70,42 +70,42 @@ func TestNames_leastRecentlyFreedFirst(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		n.free("i-a", "", n.list[0])
-		if got, _, _ := n.take(instance, "vol-1", 1); got != n.list[1] {
+		if got, _, _ := n.reserve(instance, "vol-1", 1); got != n.list[1] {
 			t.Errorf("got %s, want the one freed longest ago, %s", got, n.list[1])
 		}
 	})
 }
 
-// what is remembered of a name ends at a fixed time, however often
+// What is remembered of a name ends at a fixed time, however often
 // it is read, and an instance of which nothing is known is forgotten.
-func TestX35_namesAreForgotten(t *testing.T) {
+func TestNames_areForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNames(Options{}.withDefaults())
 		instance := cloud.Instance{ID: "i-a", Type: "m5.large"}
 		n.refuse("i-a", "/dev/xvdaa")
 		for range 59 {
 			time.Sleep(time.Minute)
-			name, _, _ := n.take(instance, "vol-1", 1)
+			name, _, _ := n.reserve(instance, "vol-1", 1)
 			if name != "/dev/xvdab" {
 				t.Fatalf("got %s while /dev/xvdaa is refused", name)
 			}
-			n.drop("i-a", name)
+			n.release("i-a", name)
 		}
 		time.Sleep(time.Minute)
-		if name, _, _ := n.take(instance, "vol-1", 1); name != "/dev/xvdaa" {
+		if name, _, _ := n.reserve(instance, "vol-1", 1); name != "/dev/xvdaa" {
 			t.Errorf("got %s after an hour", name)
 		}
-		n.keep("i-a", "/dev/xvdaa")
+		n.extend("i-a", "/dev/xvdaa")
 		time.Sleep(3 * time.Hour)
-		n.drop("i-b", "")
+		n.release("i-b", "")
 		if n.nodes["i-a"] != nil {
 			t.Errorf("i-a is remembered: %+v", n.nodes["i-a"])
 		}
 	})
 }
 
-// nothing is kept of pairs either.
-func TestX35_pairsAreForgotten(t *testing.T) {
+// Nothing is kept of pairs either.
+func TestMachine_forgetsPairs(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		for i := range 20 {
 			id := fmt.Sprintf("vol-%d", 100+i)
@@ -148,10 +148,10 @@ func TestAttach_namesFreedElsewhereAreFound(t *testing.T) {
 	})
 }
 
-// D-18: a name that EC2 says is in use, though it did not show it, is answered
+// A name that EC2 says is in use, though it did not show it, is answered
 // with another within the same call, and is not tried again.
-// D-29: what is known of names may be wrong.
-func TestD18_wrongGuessIsSurvived(t *testing.T) {
+// What is known of names may be wrong.
+func TestAttach_triesAnotherNameWhenOneIsTaken(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		e.refuse = func(action string, in cloud.AttachInput) error {
 			if in.Device < "/dev/xvdae" {
@@ -182,16 +182,16 @@ func TestAttach_givesUpAfterFiveNames(t *testing.T) {
 	})
 }
 
-// D-19: a detach frees the name; a failed wait does not.
-func TestD19_onlyADetachFreesTheName(t *testing.T) {
+// A detach frees the name; a failed wait does not.
+func TestNames_onlyADetachFreesOne(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		e.addVolume("vol-2")
 		e.attaches = never
 		if _, err := m.Attach(within(t, 20*time.Second), "vol-1", "i-a", Use{}); err == nil {
 			t.Fatal("attached")
 		}
-		if held := m.names.nodes["i-a"].held; len(held) != 1 {
-			t.Errorf("held after the failed wait: %v", held)
+		if reserved := m.names.nodes["i-a"].reserved; len(reserved) != 1 {
+			t.Errorf("reserved after the failed wait: %v", reserved)
 		}
 		e.attaches = time.Second
 		if device := mustAttach(t, m, "vol-2", "i-a"); device != "/dev/xvdab" {
@@ -224,8 +224,8 @@ func TestAttach_uncertainNameIsNotGiven(t *testing.T) {
 	})
 }
 
-// U-2: an attachment that is stuck is tried under another name within the call.
-func TestU2_stuckAttachmentIsTriedUnderAnotherName(t *testing.T) {
+// An attachment that is stuck is tried under another name within the call.
+func TestAttach_stuckIsTriedUnderAnotherName(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		e.stuck = func(in cloud.AttachInput) bool { return in.Device == "/dev/xvdaa" }
 		begin := time.Now()
@@ -240,9 +240,9 @@ func TestU2_stuckAttachmentIsTriedUnderAnotherName(t *testing.T) {
 	})
 }
 
-// U-2: callers with less time than that get there by repeating, also when each
+// Callers with less time than that get there by repeating, also when each
 // repeat meets a new process.
-func TestU2_stuckAttachmentWithImpatientCallers(t *testing.T) {
+func TestAttach_stuckWithShortDeadlines(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%t", restart), func(t *testing.T) {
 			inTime(t, func(t *testing.T, e *ec2, m *Machine) {
@@ -270,8 +270,8 @@ func TestU2_stuckAttachmentWithImpatientCallers(t *testing.T) {
 	}
 }
 
-// the real name is EC2's, not the one asked for.
-func TestX44_anotherNameThanAskedFor(t *testing.T) {
+// The real name is EC2's, not the one asked for.
+func TestAttach_underAnotherNameThanRequested(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		renamed := &renamer{ec2: e}
 		m.cloud = renamed
@@ -295,8 +295,8 @@ func (r *renamer) AttachVolume(ctx context.Context, in cloud.AttachInput) (cloud
 	return a, err
 }
 
-// an error that no repetition cures ends the wait.
-func TestX44_missingWhileWaiting(t *testing.T) {
+// An error that no repetition cures ends the wait.
+func TestAttach_volumeDeletedWhileWaiting(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		e.attaches = never
 		answered := started(func() error { _, err := m.Attach(t.Context(), "vol-1", "i-a", Use{}); return err })

@@ -11,13 +11,13 @@ const (
 	// slow is how long a detachment takes before the metrics name it: a series
 	// for each would be one for every volume that ever moved.
 	slow = time.Minute
-	// unseen is for how long a detachment is told of after it was last seen: when
-	// nobody asks for it any more, nobody sees its end.
+	// unseen is how long a detachment is reported after it was last observed: without
+	// a call for it, its end is not observed.
 	unseen = remembered
 )
 
-// Pending tells, as a metric, of detachments that take long. It is made for a
-// registry by Machine.Pending.
+// Pending is the metric of detachments that take long. Machine.Pending returns it for
+// a registry.
 type Pending struct {
 	seconds *prometheus.Desc
 
@@ -43,7 +43,7 @@ func newPending() *Pending {
 // Pending are the Machine's.
 func (m *Machine) Pending() *Pending { return m.pending }
 
-// note takes a detachment to be under way.
+// note records that a detachment is under way.
 func (p *Pending) note(of pair, state string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,14 +56,14 @@ func (p *Pending) note(of pair, state string) {
 	p.seen[of] = s
 }
 
-// over takes a detachment to be done, or undone.
-func (p *Pending) over(of pair) {
+// done removes a detachment that has ended, or that was undone.
+func (p *Pending) done(of pair) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.seen, of)
 }
 
-// sweep forgets what nobody has seen for long.
+// sweep removes detachments that were not observed for long.
 func (p *Pending) sweep(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

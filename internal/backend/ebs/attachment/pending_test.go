@@ -93,7 +93,7 @@ func TestPending_hasTheLastState(t *testing.T) {
 	if s := p.seen[of]; s.state != cloud.Busy {
 		t.Errorf("it is %q", s.state)
 	}
-	p.over(of)
+	p.done(of)
 	if len(p.seen) != 0 {
 		t.Errorf("what is over is told of: %v", p.seen)
 	}

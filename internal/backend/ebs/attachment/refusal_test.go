@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// a refusal of DetachVolume is not taken for success without looking.
-func TestX23_refusedDetachIsLookedInto(t *testing.T) {
+// A refusal of DetachVolume is not taken for success without looking.
+func TestDetach_refusalIsVerified(t *testing.T) {
 	for _, code := range []string{"IncorrectState", "InvalidAttachment.NotFound", "InvalidInstanceID.NotFound"} {
 		t.Run(code, func(t *testing.T) {
 			inTime(t, func(t *testing.T, e *ec2, m *Machine) {
@@ -32,8 +32,8 @@ func TestX23_refusedDetachIsLookedInto(t *testing.T) {
 	}
 }
 
-// the refusal because it was detached meanwhile is success after a look.
-func TestX23_detachedByAnother(t *testing.T) {
+// The refusal because it was detached meanwhile is success after a look.
+func TestDetach_doneByAnotherProcess(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		mustAttach(t, m, "vol-1", "i-a")
 		time.Sleep(time.Minute)
@@ -50,8 +50,8 @@ func TestX23_detachedByAnother(t *testing.T) {
 	})
 }
 
-// what is missing is ErrNotFound.
-func TestX24_missingVolumeOrInstance(t *testing.T) {
+// What is missing is ErrNotFound.
+func TestAttach_missingVolumeOrInstance(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		for _, p := range []pair{{"vol-none", "i-a"}, {"vol-1", "i-none"}} {
 			if _, err := m.Attach(t.Context(), p.volume, p.instance, Use{}); !errors.Is(err, backend.ErrNotFound) {
@@ -64,8 +64,8 @@ func TestX24_missingVolumeOrInstance(t *testing.T) {
 	})
 }
 
-// attached elsewhere names the other instance, and changes nothing.
-func TestX25_attachedElsewhere(t *testing.T) {
+// Attached elsewhere names the other instance, and changes nothing.
+func TestAttach_attachedElsewhere(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		mustAttach(t, m, "vol-1", "i-a")
 		time.Sleep(time.Minute)

@@ -40,7 +40,7 @@ func TestDetach_emptyDescriptionFromBeforeTheAttach(t *testing.T) {
 	})
 }
 
-// D-15, D-16: a process that has just started does not know that another one
+// A process that has just started does not know that another one
 // attached the volume a moment ago, and EC2 does not show it yet.
 func TestDetach_emptyDescriptionAfterARestart(t *testing.T) {
 	for _, everywhere := range []bool{false, true} {
@@ -49,14 +49,14 @@ func TestDetach_emptyDescriptionAfterARestart(t *testing.T) {
 			before := time.Now()
 			mustAttach(t, m, "vol-1", "i-a")
 			m.Close()
-			cold := New(e, Options{})
-			defer cold.Close()
+			fresh := New(e, Options{})
+			defer fresh.Close()
 			lateFor(e, before, time.Second)
 			instance := "i-a"
 			if everywhere {
 				instance = ""
 			}
-			mustDetach(t, cold, "vol-1", instance)
+			mustDetach(t, fresh, "vol-1", instance)
 			wantTruth(t, e, "vol-1", "i-a", "absent")
 		})
 	}

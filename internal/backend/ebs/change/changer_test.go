@@ -76,7 +76,7 @@ func wantVolume(t *testing.T, e *ec2, size int32, kind string, iops, throughput 
 	}
 }
 
-// D-4, D-26, X-14: what is so already costs one look, no window and no change.
+// What is so already costs one look, no window and no change.
 func TestApply_satisfiedIsAnsweredAtOnce(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		for _, wish := range []Wish{
@@ -96,7 +96,7 @@ func TestApply_satisfiedIsAnsweredAtOnce(t *testing.T) {
 	})
 }
 
-// D-15: a process that has just started does not know what another asked for a
+// A process that has just started does not know what another asked for a
 // moment ago, and looks before it calls a wish true.
 func TestApply_newProcessLooksForModifications(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, _ *Changer) {
@@ -118,10 +118,10 @@ func TestApply_newProcessLooksForModifications(t *testing.T) {
 	})
 }
 
-// D-23, D-24, D-25, X-11: Expand and Modify within the window share one
+// Expand and Modify within the window share one
 // ModifyVolume with every field of both, in either order; tags come first; both
 // are answered when the modification is optimizing and the size is seen.
-func TestD23_expandAndModifyShareOneCall(t *testing.T) {
+func TestApply_expandAndModifyShareOneCall(t *testing.T) {
 	yes := true
 	expand := Wish{Size: 100}
 	modify := Wish{IOPSPerGB: 50, KeepRatio: &yes, Throughput: 250, Tags: map[string]string{"team": "a"}}
@@ -153,8 +153,8 @@ func TestD23_expandAndModifyShareOneCall(t *testing.T) {
 	}
 }
 
-// D-23: what comes after the window is another change, and is told so.
-func TestD23_afterTheWindow(t *testing.T) {
+// What comes after the window is another change, and is told so.
+func TestApply_afterTheWindow(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		first := started(t.Context(), c, Wish{Size: 20})
 		time.Sleep(2200 * time.Millisecond)
@@ -168,9 +168,9 @@ func TestD23_afterTheWindow(t *testing.T) {
 	})
 }
 
-// who contradicts what is being gathered is refused at once, with what
+// Who contradicts what is being gathered is refused at once, with what
 // the winner wants; the winner is not touched.
-func TestX12_contradiction(t *testing.T) {
+func TestApply_contradiction(t *testing.T) {
 	no, yes := false, true
 	for name, pair := range map[string][2]Wish{
 		"size":         {{Size: 20}, {Size: 30}},
@@ -200,9 +200,9 @@ func TestX12_contradiction(t *testing.T) {
 	}
 }
 
-// a caller who leaves before anything was sent withdraws his part; when all
+// A caller who leaves before anything was sent withdraws his part; when all
 // have left, nothing is sent.
-func TestX6_leavingWithdraws(t *testing.T) {
+func TestApply_cancelledCallWithdraws(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		stays := started(t.Context(), c, Wish{Throughput: 250})
 		leaves := started(within(t, time.Second), c, Wish{Size: 100})
@@ -226,9 +226,9 @@ func TestX6_leavingWithdraws(t *testing.T) {
 	})
 }
 
-// X-6, D-8: who leaves after ModifyVolume was sent finds its outcome when he
+// Who leaves after ModifyVolume was sent finds its outcome when he
 // comes back, in this process or another; it is not sent again.
-func TestX6_repeatJoinsWhatWasSent(t *testing.T) {
+func TestApply_repeatJoinsWhatWasSent(t *testing.T) {
 	for _, patience := range []time.Duration{2060 * time.Millisecond, 2090 * time.Millisecond, 3 * time.Second} {
 		for _, restart := range []bool{false, true} {
 			t.Run(fmt.Sprintf("after %s, restart=%t", patience, restart), func(t *testing.T) {
@@ -256,9 +256,9 @@ func TestX6_repeatJoinsWhatWasSent(t *testing.T) {
 	}
 }
 
-// what cannot be is refused by its kind before anything is touched,
+// What cannot be is refused by its kind before anything is touched,
 // the tags beside it included.
-func TestX13_checkedBeforeAnythingIsDone(t *testing.T) {
+func TestApply_checksBeforeItActs(t *testing.T) {
 	for name, c := range map[string]struct {
 		wish Wish
 		want error
@@ -284,9 +284,9 @@ func TestX13_checkedBeforeAnythingIsDone(t *testing.T) {
 	}
 }
 
-// a part that is impossible does not take the other with it, and one that
+// A part that is impossible does not take the other with it, and one that
 // is possible only together with the other is done.
-func TestX13_impossiblePartFailsAlone(t *testing.T) {
+func TestApply_impossiblePartFailsAlone(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		good := started(t.Context(), c, Wish{Size: 20})
 		bad := started(t.Context(), c, Wish{Type: "st1"})
@@ -306,9 +306,9 @@ func TestX13_impossiblePartFailsAlone(t *testing.T) {
 	})
 }
 
-// what EC2 refuses nevertheless says what was done before, and the repeat
+// What EC2 refuses nevertheless says what was done before, and the repeat
 // does the rest.
-func TestX13_refusedAfterTheTags(t *testing.T) {
+func TestApply_refusedAfterTheTags(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		e.refuse = func(action string) error {
 			if action != "ModifyVolume" {

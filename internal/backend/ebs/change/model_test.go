@@ -41,7 +41,7 @@ func steps() *rapid.Generator[[]step] {
 	}), 1, 25)
 }
 
-// D-8, D-15, D-16, D-23, X-6, X-11: random changes with and without patience,
+// Random changes with and without patience,
 // restarts, late descriptions and lost answers. What is answered OK is so, unless
 // a later call wants it otherwise; no modification is asked for that changes
 // nothing; in the end every last wish comes true.

@@ -32,7 +32,7 @@ func (p plan) modifies() bool {
 func (p plan) done() bool { return !p.modifies() && len(p.tags) == 0 && len(p.untag) == 0 }
 
 // planFor compares a wish with a volume and checks the result. Nothing has been
-// done when it fails.
+// done when it fails.
 func planFor(v cloud.Volume, w Wish) (plan, error) {
 	before := volumetype.Spec{Type: v.Type, Size: v.Size, IOPS: v.IOPS, Throughput: v.Throughput, MultiAttach: v.MultiAttach}.Chosen()
 	asked := volumetype.Spec{Type: w.Type, Size: max(w.Size, 0), IOPS: w.IOPS, Throughput: w.Throughput}

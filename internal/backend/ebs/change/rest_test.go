@@ -12,10 +12,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/tags"
 )
 
-// X-16, U-8: while the last modification is optimizing, another change is
+// While the last modification is optimizing, another change is
 // refused at once, with state, progress and time; what is so already and what
 // is on the way succeed.
-func TestX16_whileOptimizing(t *testing.T) {
+func TestApply_whileOptimizing(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		must(t, c, Wish{Size: 20})
 		time.Sleep(15 * time.Minute)
@@ -39,8 +39,8 @@ func TestX16_whileOptimizing(t *testing.T) {
 	})
 }
 
-// EC2 shows the old volume still, but the modification that was wished for.
-func TestX16_identicalTargetSucceeds(t *testing.T) {
+// EC2 shows the old volume still, but the modification that was wished for.
+func TestApply_identicalTargetSucceeds(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		must(t, c, Wish{Throughput: 250})
 		old := gp3("vol-1")
@@ -55,8 +55,8 @@ func TestX16_identicalTargetSucceeds(t *testing.T) {
 	})
 }
 
-// U-8: the cooldown is reported as what it is, with when it ends by both rules.
-func TestU8_cooldown(t *testing.T) {
+// The cooldown is reported as what it is, with when it ends by both rules.
+func TestApply_cooldown(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		must(t, c, Wish{Size: 20})
 		start := e.latest["vol-1"].Start
@@ -149,8 +149,8 @@ func TestApply_lostAnswerAndALateEC2(t *testing.T) {
 	})
 }
 
-// D-25: the size is confirmed by the volume, not by the modification alone.
-func TestD25_sizeIsConfirmed(t *testing.T) {
+// The size is confirmed by the volume, not by the modification alone.
+func TestApply_confirmsTheSize(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		e.lag = func() time.Duration { return time.Second }
 		if v := must(t, c, Wish{Size: 20}); v.Size != 20 {
@@ -159,8 +159,8 @@ func TestD25_sizeIsConfirmed(t *testing.T) {
 	})
 }
 
-// a missing volume is ErrNotFound.
-func TestX24_missingVolume(t *testing.T) {
+// A missing volume is ErrNotFound.
+func TestApply_missingVolume(t *testing.T) {
 	inTime(t, func(t *testing.T, _ *ec2, c *Changer) {
 		if _, err := c.Apply(t.Context(), nil, "vol-none", Wish{Size: 20}); !errors.Is(err, backend.ErrNotFound) {
 			t.Errorf("got %v, want ErrNotFound", err)
@@ -168,8 +168,8 @@ func TestX24_missingVolume(t *testing.T) {
 	})
 }
 
-// a volume that was never modified has no modification, which is no error.
-func TestX26_neverModified(t *testing.T) {
+// A volume that was never modified has no modification, which is no error.
+func TestApply_neverModified(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		if _, found, err := e.Modification(t.Context(), "vol-1"); found || err != nil {
 			t.Fatal(found, err)
@@ -229,8 +229,8 @@ func TestClose_endsCalls(t *testing.T) {
 	})
 }
 
-// D-16: a crash after CreateTags and before ModifyVolume.
-func TestD16_crashBetweenTagsAndModification(t *testing.T) {
+// A crash after CreateTags and before ModifyVolume.
+func TestApply_crashBetweenTagsAndModification(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		yes := true
 		wish := Wish{Size: 100, IOPSPerGB: 50, KeepRatio: &yes}

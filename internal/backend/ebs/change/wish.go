@@ -20,7 +20,7 @@ type Wish struct {
 	Untag     []string // keys
 }
 
-// merge joins two wishes in every field. The error says in what they
+// merge joins two wishes in every field. The error says in what they
 // contradict each other.
 func merge(a, b Wish) (Wish, error) {
 	var m merger

@@ -87,7 +87,7 @@ func TestBudgets_of500VolumesAnd100Workers(t *testing.T) {
 	})
 }
 
-// whoever is alone waits for EC2 and for nothing else.
+// Whoever is alone waits for EC2 and for nothing else.
 func TestLatency_ofLoneCalls(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		began := time.Now()

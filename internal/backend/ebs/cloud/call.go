@@ -29,7 +29,7 @@ const (
 	// again: doing it twice ends where doing it once does, but the second time
 	// may say "already": sent again, and errors after a lost answer are Uncertain.
 	again
-	// once: doing it twice does it twice. Sent again only when the first
+	// once: doing it twice does it twice. Sent again only when the first
 	// certainly had no effect.
 	once
 	// toTheEnd: as again, and a request that is under way is not given up as soon

@@ -22,7 +22,7 @@ func broken(action string, count int) ec2emu.Fault {
 	return ec2emu.Fault{Kind: ec2emu.FaultError, Action: action, Count: count}
 }
 
-// what has no token is not sent again after a lost answer.
+// What has no token is not sent again after a lost answer.
 func TestCreateSnapshot_isNotRepeatedAfterALostAnswer(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		v := r.volume(t, "pvc-1")
@@ -56,7 +56,7 @@ func TestModifyVolume_isNotRepeatedAfterALostAnswer(t *testing.T) {
 	})
 }
 
-// throttled calls were not executed, so they are repeated whatever they are.
+// Throttled calls were not executed, so they are repeated whatever they are.
 func TestCall_throttlesAreRepeatedForEveryClass(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		v := r.volume(t, "pvc-1")
@@ -135,7 +135,7 @@ func TestReads_areRepeatedUntilTheContextEnds(t *testing.T) {
 	})
 }
 
-// whatever a call waits for, its context ends it at once.
+// Whatever a call waits for, its context ends it at once.
 func TestCall_itsContextEndsItAtOnce(t *testing.T) {
 	options := bench()
 	options.Knobs.Throttling.Buckets = map[string]ec2emu.Bucket{"DeleteVolume": {Burst: 1, Refill: 0.001}}
@@ -170,7 +170,7 @@ func TestCall_aCancelledMutationIsUncertain(t *testing.T) {
 	})
 }
 
-// Answers that are not EC2's are faults of the way, never panics.
+// Answers that are not EC2's are faults of the way, never panics.
 func TestReads_garbledAndCutOffAnswersAreRepeated(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		v := r.volume(t, "pvc-1")
@@ -183,7 +183,7 @@ func TestReads_garbledAndCutOffAnswersAreRepeated(t *testing.T) {
 	})
 }
 
-// every field of every answer may be missing.
+// Every field of every answer may be missing.
 func TestAnswers_mayBeEmpty(t *testing.T) {
 	emulated(t, bench(), Options{HTTPClient: empty{}}, func(t *testing.T, r *rig) {
 		ctx, cancel := context.WithTimeout(r.ctx, time.Minute)

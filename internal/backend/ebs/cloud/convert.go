@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 )
 
-// Every field of EC2's answers may be absent: a missing one becomes the
+// Every field of EC2's answers may be absent: a missing one becomes the
 // zero value, never a nil pointer that is followed.
 
 func toVolume(v types.Volume) Volume {

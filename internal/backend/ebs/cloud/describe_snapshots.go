@@ -10,7 +10,7 @@ import (
 )
 
 // ownerSelf keeps describes of snapshots to the account's own; without it EC2
-// looks through everything that is public, too.
+// looks through everything that is public, too.
 const ownerSelf = "self"
 
 func (c *Client) describeSnapshots(ctx context.Context, ids []string) (map[string]Snapshot, error) {

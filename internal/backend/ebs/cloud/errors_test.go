@@ -10,7 +10,7 @@ import (
 )
 
 // Every code of the reference, and what it stands for. nil is a code that has
-// no meaning for a caller: a fault. X-7, X-8, X-24, X-25.
+// no meaning for a caller: a fault.
 func TestTable_everyCodeHasItsSentinel(t *testing.T) {
 	want := map[error]string{
 		backend.ErrNotFound: `InvalidVolume.NotFound InvalidVolumeID.Malformed InvalidInstanceID.NotFound InvalidInstanceID.Malformed
@@ -97,7 +97,7 @@ func TestDeviceNameTaken_onlyForNames(t *testing.T) {
 	}
 }
 
-// X-1: the two meanings of a token that was used before.
+// The two meanings of a token that was used before.
 func TestTokenSpent_onlyWhenItsResourceIsGone(t *testing.T) {
 	mismatch := "IdempotentParameterMismatch"
 	if !TokenSpent(&Error{Code: mismatch, Message: "The client token you have provided is associated with a resource that is already deleted."}) {
@@ -108,7 +108,7 @@ func TestTokenSpent_onlyWhenItsResourceIsGone(t *testing.T) {
 	}
 }
 
-// U-21: a refusal names the tag that the managed policy asks for.
+// A refusal names the tag that the managed policy asks for.
 func TestError_saysWhatToDo(t *testing.T) {
 	for _, c := range []struct {
 		err  Error

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// When EC2 is asked only to know that it answers (D-28).
+// When EC2 is asked only to know that it answers.
 const (
 	checkHealthy   = 3 * time.Hour
 	checkUnhealthy = 30 * time.Second

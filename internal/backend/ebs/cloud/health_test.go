@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// D-28: asking for the health makes no call, and a healthy client asks EC2 at
+// Asking for the health makes no call, and a healthy client asks EC2 at
 // the start and every three hours.
 func TestHealth_costsNoCall(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
@@ -34,7 +34,7 @@ func TestHealth_costsNoCall(t *testing.T) {
 	})
 }
 
-// D-28: real calls show the health, too.
+// Real calls show the health, too.
 func TestHealth_realCallsShowIt(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		v := r.volume(t, "pvc-1")
@@ -137,7 +137,7 @@ func TestHealth_unreachable(t *testing.T) {
 	})
 }
 
-// D-22: a region is all that is needed to start; without one the error says so.
+// A region is all that is needed to start; without one the error says so.
 func TestNew_needsARegionAndNothingElse(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 	t.Setenv("AWS_CONFIG_FILE", "/dev/null")

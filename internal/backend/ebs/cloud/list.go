@@ -15,7 +15,7 @@ import (
 )
 
 // smallestPage is the fewest items EC2 gives per page; smaller ones are cut
-// from it.
+// from it.
 const smallestPage = 5
 
 // place is where a listing goes on: in EC2's page that Token begins, after

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// pages as small as one item, although EC2 has none below five, and only
+// Pages as small as one item, although EC2 has none below five, and only
 // what is ours.
 func TestList_pagesOfEverySize(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
@@ -49,7 +49,7 @@ func TestList_pagesOfEverySize(t *testing.T) {
 	})
 }
 
-// only the account's own snapshots, and only those a driver made.
+// Only the account's own snapshots, and only those a driver made.
 func TestListSnapshots_onlyOurs(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		if _, err := r.emu.World().AddForeignSnapshot("999999999999", 1, true); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// Keys of one describe. EC2 takes 200 values per filter and 100
+// Keys of one describe. EC2 takes 200 values per filter and 100
 // instance types.
 const (
 	filterLimit = 200
@@ -82,7 +82,7 @@ func (c *Client) closeLookups() {
 }
 
 // kept are answers that may be used again for a while. Their time is counted
-// from when they were got and never extended. What does not exist is
+// from when they were got and never extended. What does not exist is
 // not kept.
 type kept[V any] struct {
 	lifetime time.Duration
@@ -123,7 +123,7 @@ func isNotFound(err error) bool {
 }
 
 // byID asks by IDs and leaves out those that EC2 says it does not know, so that
-// one bad ID costs nobody else the answer. EC2 names them in its message;
+// one bad ID costs nobody else the answer. EC2 names them in its message;
 // where it does not, the batcher finds them by halving.
 func byID[V any](ctx context.Context, ids []string, ask func(context.Context, []string) (map[string]V, error)) (map[string]V, error) {
 	for len(ids) > 0 {

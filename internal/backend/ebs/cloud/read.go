@@ -13,7 +13,7 @@ import (
 )
 
 // Volume describes a volume; ErrNotFound. One that this client has just created
-// is waited for until EC2 shows it.
+// is waited for until EC2 shows it.
 func (c *Client) Volume(ctx context.Context, id string) (Volume, error) {
 	q := question[Volume]{"DescribeVolumes", "volume", "vol", "InvalidVolume.NotFound", c.lookups.volumes, c.lookups.volumesByID}
 	v, err := find(ctx, c, q, id)
@@ -87,7 +87,7 @@ func (c *Client) Zones(ctx context.Context) ([]Zone, error) {
 }
 
 // Modification is the newest modification of a volume; found is false for a
-// volume that was never modified.
+// volume that was never modified.
 func (c *Client) Modification(ctx context.Context, volumeID string) (m Modification, found bool, err error) {
 	if !isID("vol", volumeID) {
 		return m, false, nil

@@ -26,7 +26,7 @@ func (r *rig) made(t *testing.T, n int) []string {
 	return ids
 }
 
-// X-2, U-20: one ID that does not exist among 20 is not found, and nobody else notices.
+// One ID that does not exist among 20 is not found, and nobody else notices.
 func TestVolume_oneMissingAmong20IsItsOwnConcern(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		ids := append(r.made(t, 20), "vol-00000000000000bad")
@@ -103,7 +103,7 @@ func lagging() ec2emu.Options {
 	return o
 }
 
-// what this client has just made exists, whether EC2 shows it or not.
+// What this client has just made exists, whether EC2 shows it or not.
 func TestVolume_aNewVolumeThatIsNotVisibleIsWaitedFor(t *testing.T) {
 	emulated(t, lagging(), Options{}, func(t *testing.T, r *rig) {
 		v, err := r.CreateVolume(r.ctx, small("pvc-1"))
@@ -132,7 +132,7 @@ func TestVolume_aNewVolumeThatIsNotVisibleIsWaitedFor(t *testing.T) {
 	})
 }
 
-// and what does not appear in time has vanished.
+// And what does not appear in time has vanished.
 func TestVolume_aNewVolumeThatNeverAppearsIsNotFoundInTheEnd(t *testing.T) {
 	options := bench()
 	options.World.Knobs.Encryption.UnusableKeys = []string{"*"}
@@ -158,7 +158,7 @@ func TestVolume_aNewVolumeThatNeverAppearsIsNotFoundInTheEnd(t *testing.T) {
 	})
 }
 
-// there is no memory of what was not found.
+// There is no memory of what was not found.
 func TestVolume_whatAppearsLaterIsFound(t *testing.T) {
 	emulated(t, lagging(), Options{}, func(t *testing.T, r *rig) {
 		other, err := r.emu.World().CreateVolume(&world.CreateVolumeRequest{AvailabilityZone: zone, Size: ptr(int32(1))})
@@ -178,7 +178,7 @@ func TestVolume_whatAppearsLaterIsFound(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// each caller has its own patience.
+// Each caller has its own patience.
 func TestVolume_aCallerLeavesAndTheOthersStay(t *testing.T) {
 	options := bench()
 	options.Knobs.Latency = map[string]world.Takes{"*": world.Fixed(5 * time.Second)}
@@ -200,7 +200,7 @@ func TestVolume_aCallerLeavesAndTheOthersStay(t *testing.T) {
 	})
 }
 
-// what hardly changes is asked for once by however many at a time.
+// What hardly changes is asked for once by however many at a time.
 func TestInstanceType_isAskedOnceByAHundred(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		workers(t, 100, 100, func(int) error {
@@ -219,7 +219,7 @@ func TestInstanceType_isAskedOnceByAHundred(t *testing.T) {
 	})
 }
 
-// what is kept gets old by itself, however often it is read.
+// What is kept gets old by itself, however often it is read.
 func TestKept_readsDoNotExtendItsLife(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		for range 125 { // two hours and five minutes
@@ -240,7 +240,7 @@ func TestKept_readsDoNotExtendItsLife(t *testing.T) {
 	})
 }
 
-// no more than 200 values go into one filter; EC2 refuses more.
+// No more than 200 values go into one filter; EC2 refuses more.
 func TestVolumesNamed_aThousandNames(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		r.volume(t, "pvc-7")
@@ -254,7 +254,7 @@ func TestVolumesNamed_aThousandNames(t *testing.T) {
 	})
 }
 
-// a volume that was never modified is no error, and nobody else's either.
+// A volume that was never modified is no error, and nobody else's either.
 func TestModification_ofAVolumeThatWasNeverModified(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		ids := r.made(t, 20)

@@ -345,7 +345,7 @@ func deleteVolume(id string) func(context.Context, *ec2.Client) error {
 }
 
 // TestSDK_repeatsAfterADroppedReply shows the danger of the SDK's own retries:
-// an action without a client token is executed twice.
+// an action without a client token is executed twice.
 func TestSDK_repeatsAfterADroppedReply(t *testing.T) {
 	client, _, server := emulated(t, ec2emu.Options{World: world.Config{Knobs: world.Instant()}})
 	ctx := t.Context()

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// a wait ends with its own context, to the nanosecond.
+// A wait ends with its own context, to the nanosecond.
 func TestWait_endsWithItsOwnContext(t *testing.T) {
 	options := bench()
 	options.World.Knobs.Times.Create = world.Fixed(time.Hour)
@@ -30,7 +30,7 @@ func TestWait_endsWithItsOwnContext(t *testing.T) {
 	})
 }
 
-// What ready says ends a wait as it is: an error state is final.
+// What ready says ends a wait as it is: an error state is final.
 func TestWait_readysErrorIsFinal(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		v := r.volume(t, "pvc-1")
@@ -42,7 +42,7 @@ func TestWait_readysErrorIsFinal(t *testing.T) {
 	})
 }
 
-// errors that stay end a wait; faults of EC2 do not.
+// Errors that stay end a wait; faults of EC2 do not.
 func TestWait_deniedIsFinalAndFaultsAreNot(t *testing.T) {
 	emulated(t, bench(), Options{}, func(t *testing.T, r *rig) {
 		v := r.volume(t, "pvc-1")

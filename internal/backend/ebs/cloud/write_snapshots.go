@@ -12,7 +12,7 @@ import (
 )
 
 // CreateSnapshot cuts a snapshot. EC2 has no token for it, so it is not sent
-// again after a lost answer: the error is then Uncertain.
+// again after a lost answer: the error is then Uncertain.
 func (c *Client) CreateSnapshot(ctx context.Context, in CreateSnapshotInput) (Snapshot, error) {
 	op := operation{"CreateSnapshot", described(in.Tags[SnapshotNameTag], "of "+in.VolumeID), once}
 	if !isID("vol", in.VolumeID) {

@@ -144,7 +144,7 @@ func TestOf_tellsWhatItDoesNotKnow(t *testing.T) {
 
 func number(n int64) *int64 { return &n }
 
-// The limits of an instance, U-1 among them: never 0, which would be none.
+// The limits of an instance: never 0, which would be none.
 func TestCompute_followsTheRule(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -92,7 +92,7 @@ func (s IMDS) get(ctx context.Context, path string) (string, error) {
 	return string(value), errors.Join(err, output.Content.Close())
 }
 
-// explain says what usually is the matter (U-11).
+// explain says what usually is the matter.
 func (s IMDS) explain(err error) error {
 	var response *smithyhttp.ResponseError
 	switch {

@@ -78,7 +78,7 @@ func TestIMDS_readsTheInstance(t *testing.T) {
 	}
 }
 
-// The number of interfaces is that of now (U-1); the rest is read once, and
+// The number of interfaces is that of now; the rest is read once, and
 // what cannot be read again stays.
 func TestChain_countsInterfacesEachTime(t *testing.T) {
 	s := &service{answers: map[string]string{"/latest/dynamic/instance-identity/document": document}}
@@ -99,7 +99,7 @@ func TestChain_countsInterfacesEachTime(t *testing.T) {
 	}
 }
 
-// U-11: what does not answer is named, with the hop limit; the next source has
+// What does not answer is named, with the hop limit; the next source has
 // its turn.
 func TestChain_goesOnToTheNextSource(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers, as behind a hop limit

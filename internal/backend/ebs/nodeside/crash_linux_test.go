@@ -49,7 +49,7 @@ func crashPoints() []crashPoint {
 	}
 }
 
-// D-16, D-14, D-15, D-13: the node process is killed on the way of a volume. The
+// The node process is killed on the way of a volume. The
 // next one on the same machine has the mount table, the devices and the format
 // mark to go by, and the repeated call does what is left and nothing twice.
 func TestRecovery_ofANodeThatIsKilled(t *testing.T) {

@@ -77,7 +77,7 @@ func TestEngine_stagesGrowsAndUnstagesAVolume(t *testing.T) {
 
 // Format options come with the volume; ext3 is known from ext4 though the kernel
 // serves both.
-// what is staged as ext3 is not staged as ext4.
+// What is staged as ext3 is not staged as ext4.
 func TestEngine_formatsAsTheVolumeContextSays(t *testing.T) {
 	m := newMachine(t)
 	m.plug("nvme1n1", volumeA, 64*mebibyte)

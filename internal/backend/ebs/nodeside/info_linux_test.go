@@ -95,7 +95,7 @@ func (p *plugged) mountAt(place string) {
 	p.m.t.Cleanup(func() { _ = unix.Unmount(place, 0) })
 }
 
-// what counts as taken are the volumes of others that are attached now:
+// What counts as taken are the volumes of others that are attached now:
 // not the driver's own, whoever staged them and before which reboot, and not
 // those of the instance's start.
 func TestForeignDisks_areThoseOfOthers(t *testing.T) {

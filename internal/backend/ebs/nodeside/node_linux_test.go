@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// X-37, U-9: sysfs and the serial number decide, not a name or a link.
+// Sysfs and the serial number decide, not a name or a link.
 func TestOpenDevice_findsAVolumeByItsSerial(t *testing.T) {
 	m := newMachine(t)
 	first, second := m.plug("nvme2n1", volumeB, 8*mebibyte), m.plug("nvme1n1", volumeA, 16*mebibyte)
@@ -66,7 +66,7 @@ func TestOpenDevice_refusesWhatIsNoVolumeID(t *testing.T) {
 	}
 }
 
-// a device that comes a moment after the attachment is waited for.
+// A device that comes a moment after the attachment is waited for.
 func TestOpenDevice_waitsForADiskThatIsPluggedMeanwhile(t *testing.T) {
 	m := newMachine(t)
 	n := m.node()

@@ -45,7 +45,7 @@ func told(t *testing.T, registry *prometheus.Registry) []string {
 	return volumes
 }
 
-// the volume is the one whose serial number sysfs has for the very disk
+// The volume is the one whose serial number sysfs has for the very disk
 // that is asked.
 func TestStatistics_areOfTheDriversVolumes(t *testing.T) {
 	m := newMachine(t)

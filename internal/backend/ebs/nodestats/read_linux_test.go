@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// the disk may send all that the command asks for.
+// The disk may send all that the command asks for.
 func TestRead_hasRoomForAllThatIsAskedFor(t *testing.T) {
 	if sent := (asked + 1) * 4; bufferSize < sent || bufferSize < pageSize {
 		t.Errorf("a disk may send %d bytes into %d", sent, bufferSize)

@@ -61,7 +61,7 @@ func TestParseVolume_readsAnyCase(t *testing.T) {
 	}
 }
 
-// which of two spellings counts is not left to chance.
+// Which of two spellings counts is not left to chance.
 func TestNormalize_refusesAKeyGivenTwice(t *testing.T) {
 	for _, twice := range []map[string]string{
 		{"type": "gp3", "TYPE": "io2"}, {"volumeType": "gp3", "type": "gp3"}, {"iopsPerGB": "5", "iopspergb": "5"},
@@ -78,7 +78,7 @@ func TestNormalize_refusesAKeyGivenTwice(t *testing.T) {
 	}
 }
 
-// a VolumeAttributesClass may say the same at creation as later, and wins
+// A VolumeAttributesClass may say the same at creation as later, and wins
 // over the StorageClass.
 func TestParseVolume_mutableParametersWin(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -101,7 +101,7 @@ func TestParseVolume_mutableParametersWin(t *testing.T) {
 	}
 }
 
-// a value that cannot be is refused with the key, the value and what
+// A value that cannot be is refused with the key, the value and what
 // can be.
 func TestParseVolume_saysWhatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -71,7 +71,7 @@ func TestSnapshot_hasTheTagsOfTheReferenceDriver(t *testing.T) {
 	}
 }
 
-// the flag of the design document's own examples does something.
+// The flag of the design document's own examples does something.
 func TestVolume_hasTheExtraVolumeTags(t *testing.T) {
 	r := rules(t, Options{ExtraVolume: map[string]string{"foo": "bar"}})
 	volume, err := r.Volume("v", nil, nil, nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// nothing is capped; what is outside its interval is refused, and the
+// Nothing is capped; what is outside its interval is refused, and the
 // message says which field, which value and what is allowed.
 func TestCheck_saysWhatIsAllowed(t *testing.T) {
 	for name, c := range map[string]struct {
