@@ -123,6 +123,13 @@ test-nvme: test-packages
 # bench-kubernetes.
 bench: build test-packages
 	$(ROOT) $(GO) run ./test/bench -holdfast bin/holdfast -write docs/reference/benchmarks.md
+	$(MAKE) plots
+
+# The pictures of docs/reference/benchmarks.md, drawn from its tables.
+.PHONY: plots
+plots:
+	$(GO) test -C test/bench/plot .
+	$(GO) run -C test/bench/plot . -page $(CURDIR)/docs/reference/benchmarks.md -out $(CURDIR)/docs/reference/benchmarks
 
 # Each image of test/corpus, damaged or foreign, on a real loop device: none may
 # be formatted. `make test` tries every 40th.

@@ -93,6 +93,8 @@ the same run, %d rounds, the median of each. Compare the ratios, not the
 milliseconds: the machine is shared (%d cores, Linux %s). For times a ratio
 below 1 means that Holdfast is faster; for rates, above 1.
 
+![Ratios of the table below, as bars](benchmarks/local.svg)
+
 %s
 ## What the lines mean
 

@@ -100,6 +100,7 @@ BENCH_FLAGS ?= -write ../../docs/reference/benchmarks.md
 bench-kubernetes: kubernetes-binaries build image bin/helm $(KUBERNETES_BIN)/simulated
 	$(kubernetes_go) build -trimpath -o $(KUBERNETES_BIN)/bench ./bench
 	cd test/kubernetes && $(ROOT) $(KUBERNETES_BIN)/bench -image-repository=$(IMAGE_REPOSITORY) -image-tag=$(IMAGE_TAG) $(BENCH_FLAGS)
+	$(MAKE) plots
 
 # A driver that attaches, in memory.
 $(KUBERNETES_BIN)/simulated: $(wildcard test/simulated/*.go simulation/csidriver/*.go)
