@@ -63,10 +63,10 @@ type Traits struct {
 	// JoinsAttachment: calls of Attach and Detach for one volume may run at once;
 	// for one node, the latest call says what shall be.
 	JoinsAttachment bool
-	// CutsBeside: a volume may be cut while other calls attach, change or cut it,
-	// and for as long as that takes; only a deletion excludes it.
-	CutsBeside bool
-	// OnlineExpansion tells whether a volume may grow while it is published.
+	// ConcurrentSnapshots: a snapshot of a volume may be created while other calls
+	// attach, change or snapshot it; only a deletion excludes it.
+	ConcurrentSnapshots bool
+	// OnlineExpansion reports whether a volume may grow while it is published.
 	OnlineExpansion bool
 }
 

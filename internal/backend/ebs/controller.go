@@ -127,7 +127,7 @@ func (c *Controller) Traits() backend.Traits {
 		Filesystems: filesystems(), WindowsFilesystems: []string{"ntfs"},
 		Block: true, Clone: true, OnlineExpansion: true,
 		Parameters: params.Names(), MutableParameters: params.MutableNames(),
-		CreateFindsName: true, LagsBehind: true, MergesChanges: true, JoinsAttachment: true, CutsBeside: true,
+		CreateFindsName: true, LagsBehind: true, MergesChanges: true, JoinsAttachment: true, ConcurrentSnapshots: true,
 	}
 }
 

@@ -52,7 +52,7 @@ func (g *Guard) findOrCut(ctx context.Context, snapshotter backend.Snapshotter, 
 		return backend.Snapshot{}, err
 	}
 	// One cut of a volume at a time, as a rule: a second would thaw under the first.
-	unlock, err := g.hold(g.traits.CutsBeside, spec.SourceID)
+	unlock, err := g.hold(g.traits.ConcurrentSnapshots, spec.SourceID)
 	if err != nil {
 		return backend.Snapshot{}, err
 	}

@@ -8,7 +8,7 @@ import (
 // attempts runs one attempt at a time, which outlives the call that began it: a
 // filesystem that hangs must not keep the callers waiting.
 type attempts struct {
-	mu      sync.Mutex // not held while an attempt runs
+	mu      sync.Mutex // not locked while an attempt runs
 	running *attempt
 	closed  bool
 }

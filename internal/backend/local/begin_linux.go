@@ -20,72 +20,74 @@ type making[T any] interface {
 // begin takes the lock of a new entry and makes the intent durable. It continues
 // what an interrupted call with the same arguments left, and first removes what
 // one with other arguments left. A call that fails leaves the entry unresolved.
-func begin[T making[T]](p *Pool, entry, file string, wanted T) (*hold, T, error) {
-	held, record, err := beginOnce(p, entry, file, wanted)
+func begin[T making[T]](p *Pool, entry, file string, desired T) (*entryLock, T, error) {
+	lock, record, err := beginOnce(p, entry, file, desired)
 	if errors.Is(err, errReplaced) {
-		held, record, err = beginOnce(p, entry, file, wanted)
+		lock, record, err = beginOnce(p, entry, file, desired)
 	}
 	if err != nil && !errors.Is(err, backend.ErrBusy) {
 		p.leaveUnresolved(entry, err)
 	}
-	return held, record, err
+	return lock, record, err
 }
 
 // errReplaced: what another call left in the entry is removed; begin again.
 var errReplaced = fmt.Errorf("%w: the entry was just removed", backend.ErrBusy)
 
-func beginOnce[T making[T]](p *Pool, entry, file string, wanted T) (*hold, T, error) {
+func beginOnce[T making[T]](p *Pool, entry, file string, desired T) (*entryLock, T, error) {
 	var none T
-	held, err := p.takeNew(entry)
+	lock, err := p.lockNew(entry)
 	if err != nil {
 		return nil, none, err
 	}
 	if err := p.points.Hit("local/create/directory"); err != nil {
-		held.release()
+		lock.release()
 		return nil, none, err
 	}
 	have, err := readRecord[T](p.root, entry, file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return intend(p, held, file, wanted)
-	case err == nil && have.name() != wanted.name():
-		err = taken(have, wanted)
-	case err == nil && have.head().State == creating && have.same(wanted):
-		return held, have, nil
+		return intend(p, lock, file, desired)
+	case err == nil && have.name() != desired.name():
+		err = checkSame(have, desired)
+	case err == nil && have.head().State == creating && have.same(desired):
+		return lock, have, nil
 	case err == nil && have.head().State == creating:
 		if err = p.discard(entry); err == nil {
 			err = errReplaced
 		}
 	case err == nil:
-		err = fmt.Errorf("%w: %s is %s on disk and not known; repeat later", backend.ErrUnavailable, wanted.head().ID, have.head().State)
+		err = fmt.Errorf("%w: %s is %s on disk and not known; repeat later",
+			backend.ErrUnavailable, desired.head().ID, have.head().State)
 	}
-	held.release()
+	lock.release()
 	return nil, none, err
 }
 
-// taken tells whether what has an ID already is something else than wanted.
-func taken[T making[T]](have, wanted T) error {
-	if have.same(wanted) || have.name() == "" {
+// checkSame returns an error if the ID already belongs to something else than desired.
+func checkSame[T making[T]](have, desired T) error {
+	if have.same(desired) || have.name() == "" {
 		return nil
 	}
-	if have.name() != wanted.name() {
-		return collision(wanted.head().ID, have.name(), wanted.name())
+	if have.name() != desired.name() {
+		return collision(desired.head().ID, have.name(), desired.name())
 	}
-	return fmt.Errorf("%w: %s has name %q already, with other arguments; use another name", backend.ErrExists, have.head().ID, have.name())
+	return fmt.Errorf("%w: %s has name %q already, with other arguments; use another name",
+		backend.ErrExists, have.head().ID, have.name())
 }
 
-func intend[T making[T]](p *Pool, held *hold, file string, wanted T) (*hold, T, error) {
-	err := p.writeRecord(held.path, file, wanted)
+func intend[T making[T]](p *Pool, lock *entryLock, file string, desired T) (*entryLock, T, error) {
+	err := p.writeRecord(lock.path, file, desired)
 	if err == nil {
 		err = p.points.Hit("local/create/intent")
 	}
 	if err != nil {
 		var none T
-		err = p.undo(held.path, err)
-		held.release()
+		err = p.undo(lock.path, err)
+		lock.release()
 		return nil, none, err
 	}
-	return held, wanted, nil
+	return lock, desired, nil
 }
 
 // createData opens the data file of an entry that is being made.

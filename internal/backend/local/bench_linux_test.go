@@ -9,7 +9,7 @@ import (
 
 func BenchmarkCreateVolume(b *testing.B) {
 	for _, existing := range []int{0, 2000} {
-		b.Run(fmt.Sprintf("beside %d", existing), func(b *testing.B) {
+		b.Run(fmt.Sprintf("next to %d", existing), func(b *testing.B) {
 			pool := open(b, Options{Pool: poolDir(b), Overcommit: 1000})
 			for i := range existing {
 				create(b, pool, spec(fmt.Sprint("existing ", i), 8*mebibyte))

@@ -35,7 +35,7 @@ func disagreements(ctx context.Context, p *Pool) (found []string) {
 		left, err = p.list(trashDir)
 	}
 	if err != nil || len(left) > 0 {
-		complain("the trash holds %v, %v", left, err)
+		complain("the trash has %v, %v", left, err)
 	}
 	slices.Sort(found)
 	return found

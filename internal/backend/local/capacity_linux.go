@@ -24,21 +24,22 @@ func (p *Pool) admit(ctx context.Context, id string, bytes int64) error {
 	if err != nil {
 		return err
 	}
-	// Beside another process the figures at hand may lack its promises.
+	// With another process the figures at hand may lack its promises.
 	if p.options.Role == RoleAll {
 		if _, ok := p.ledger.promise(id, bytes, now.available-p.reserved, ample); ok {
 			return nil
 		}
 	}
 	free, ok, err := p.promiseObserved(ctx, id, bytes)
-	for try := 0; err == nil && !ok && try < p.settlingTries(); try++ {
-		free, ok, err = p.promiseSettled(ctx, id, bytes)
+	for try := 0; err == nil && !ok && try < p.freeingRetries(); try++ {
+		free, ok, err = p.promiseAfterSync(ctx, id, bytes)
 	}
 	if err == nil && !ok {
 		free, ok, err = p.promiseReclaimed(ctx, id, bytes)
 	}
 	if err == nil && !ok {
-		err = fmt.Errorf("%w: %d bytes are needed and the pool can promise %d more; delete volumes or snapshots, enlarge the pool, or raise the overcommit ratio", backend.ErrNoSpace, bytes, max(0, free))
+		err = fmt.Errorf("%w: %d bytes are needed and the pool can promise %d more; delete volumes or snapshots, enlarge "+
+			"the pool, or raise the overcommit ratio", backend.ErrNoSpace, bytes, max(0, free))
 	}
 	return err
 }
@@ -47,25 +48,25 @@ func (p *Pool) admit(ctx context.Context, id string, bytes int64) error {
 // commits, xfs when it inactivates the inode, until which a snapshot that is
 // gone still counts as sharing the blocks of its source.
 const (
-	settlingTime  = 30 * time.Second
-	settlingPause = 50 * time.Millisecond
-	settlingMost  = 20
+	freeingTime  = 30 * time.Second
+	freeingPause = 50 * time.Millisecond
+	freeingMost  = 20
 )
 
-// settlingTries is how often a refusal is looked at again: once, and for a
+// freeingRetries is how often a refusal is checked again: once, and for a
 // while after a deletion until what it frees is seen.
-func (p *Pool) settlingTries() int {
-	if time.Since(time.Unix(0, p.discarded.Load())) < settlingTime {
-		return settlingMost
+func (p *Pool) freeingRetries() int {
+	if time.Since(time.Unix(0, p.discarded.Load())) < freeingTime {
+		return freeingMost
 	}
 	return 1
 }
 
-func (p *Pool) promiseSettled(ctx context.Context, id string, bytes int64) (free int64, ok bool, err error) {
+func (p *Pool) promiseAfterSync(ctx context.Context, id string, bytes int64) (free int64, ok bool, err error) {
 	if err := unix.Syncfs(descriptor(p.top)); err != nil {
 		return 0, false, err
 	}
-	if err := concurrency.Sleep(ctx, settlingPause); err != nil {
+	if err := concurrency.Sleep(ctx, freeingPause); err != nil {
 		return 0, false, err
 	}
 	return p.promiseObserved(ctx, id, bytes)
@@ -81,13 +82,13 @@ func (p *Pool) promiseObserved(ctx context.Context, id string, bytes int64) (fre
 }
 
 // promiseReclaimed is the last resort: what was deleted or abandoned and still
-// holds blocks is removed now.
+// occupies blocks is removed now.
 func (p *Pool) promiseReclaimed(ctx context.Context, id string, bytes int64) (free int64, ok bool, err error) {
 	others := func(entry string) bool { return path.Base(entry) != id }
 	if err := errors.Join(p.resolveAll(ctx), p.emptyTrash(), p.dropAbandoned(others)); err != nil {
-		p.log.Warn("some of what was deleted or abandoned still holds blocks", "error", err)
+		p.log.Warn("some of what was deleted or abandoned still occupies blocks", "error", err)
 	}
-	return p.promiseSettled(ctx, id, bytes)
+	return p.promiseAfterSync(ctx, id, bytes)
 }
 
 // observe measures what every volume has and returns the room of the pool, the
@@ -186,7 +187,9 @@ func (p *Pool) loadForeign(id string) error {
 // Capacity is what CreateVolume would accept now. Thin volumes count with their
 // size divided by the overcommit ratio, thick ones fully, snapshots with what
 // writing to their volumes may still take.
-func (p *Pool) Capacity(ctx context.Context, parameters map[string]string, at backend.Topology) (backend.Capacity, error) {
+func (p *Pool) Capacity(
+	ctx context.Context, parameters map[string]string, at backend.Topology) (backend.Capacity, error,
+) {
 	if node, ok := at[TopologyKey]; ok && node != p.options.NodeID {
 		return backend.Capacity{}, nil
 	}
@@ -207,7 +210,7 @@ func (p *Pool) Capacity(ctx context.Context, parameters map[string]string, at ba
 		return backend.Capacity{}, classify(err)
 	}
 	if err := errors.Join(p.resolveAll(ctx), p.dropAbandoned(p.stale)); err != nil {
-		p.log.Warn("some of what was deleted or abandoned still holds blocks", "error", err)
+		p.log.Warn("some of what was deleted or abandoned still occupies blocks", "error", err)
 	}
 	available, err := p.observe(ctx)
 	if err != nil {

@@ -34,11 +34,11 @@ func (p *Pool) change(ctx context.Context, id string, work func(*volumeRecord, *
 	if err := p.ready(ctx); err != nil {
 		return volumeRecord{}, err
 	}
-	held, err := p.take(volumePath(id), unix.LOCK_EX)
+	lock, err := p.tryLock(volumePath(id), unix.LOCK_EX)
 	if err != nil {
 		return volumeRecord{}, err
 	}
-	defer held.release()
+	defer lock.release()
 	record, err := p.recordOnDisk(id)
 	if err != nil {
 		return volumeRecord{}, err
@@ -48,7 +48,7 @@ func (p *Pool) change(ctx context.Context, id string, work func(*volumeRecord, *
 		return volumeRecord{}, err
 	}
 	defer func() { _ = data.Close() }()
-	defer p.settleUnlessUnresolved(volumePath(id))
+	defer p.releaseUnlessUnresolved(volumePath(id))
 	if err := work(&record, data); err != nil {
 		p.leaveUnresolved(volumePath(id), err) // the file or the record may have changed
 		return volumeRecord{}, err
@@ -120,12 +120,12 @@ func (p *Pool) Modify(ctx context.Context, volume backend.Volume, mutable, _ map
 	if err := checkParameters(nil, mutable); err != nil {
 		return err
 	}
-	wanted, given := mutable[parameterProvisioning]
+	desired, given := mutable[parameterProvisioning]
 	if !given {
 		return nil
 	}
 	_, err := p.change(ctx, volume.ID, func(record *volumeRecord, data *os.File) error {
-		return p.provision(ctx, record, data, wanted)
+		return p.provision(ctx, record, data, desired)
 	})
 	return classify(err)
 }
@@ -133,16 +133,16 @@ func (p *Pool) Modify(ctx context.Context, volume backend.Volume, mutable, _ map
 // provision goes from thin to thick by allocating first, and back by recording
 // first: a record never promises blocks that are not there. Repeating either
 // finishes what a crash left.
-func (p *Pool) provision(ctx context.Context, record *volumeRecord, data *os.File, wanted string) error {
-	if wanted == thick {
+func (p *Pool) provision(ctx context.Context, record *volumeRecord, data *os.File, desired string) error {
+	if desired == thick {
 		if err := p.thicken(ctx, record, data); err != nil {
 			return err
 		}
 	}
-	if record.Provisioning == wanted {
+	if record.Provisioning == desired {
 		return nil
 	}
-	record.Provisioning = wanted
+	record.Provisioning = desired
 	if err := p.writeRecord(volumePath(record.ID), volumeFile, *record); err != nil {
 		return err
 	}
@@ -183,7 +183,8 @@ func (p *Pool) allocateInUse(ctx context.Context, record *volumeRecord, data *os
 		}
 		// Writing the same bytes again would undo what the workload writes.
 		if len(shared) > 0 {
-			return fmt.Errorf("%w: volume %s shares blocks with a snapshot or clone, which btrfs can only end while it is idle; unpublish and unstage it first", backend.ErrInUse, record.ID)
+			return fmt.Errorf("%w: volume %s shares blocks with a snapshot or clone, which btrfs can only end while it is "+
+				"idle; unpublish and unstage it first", backend.ErrInUse, record.ID)
 		}
 	}
 	if err := p.unshare(ctx, data, record.Size); err != nil {
@@ -192,7 +193,7 @@ func (p *Pool) allocateInUse(ctx context.Context, record *volumeRecord, data *os
 	return data.Sync()
 }
 
-// giveBack frees what a failed allocation got, when nobody can be writing
+// giveBack frees what a failed allocation got, when no process can be writing
 // there: ranges without data, unwritten blocks included (lseek(2)).
 func giveBack(data *os.File, size int64, loops []blockdev.Loop) error {
 	if len(loops) > 0 {

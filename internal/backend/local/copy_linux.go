@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	copyChunk    = 8 * mebibyte   // between two looks at the context
+	copyChunk    = 8 * mebibyte   // between two checks of the context
 	saveEvery    = 256 * mebibyte // between two records of progress, by default
 	reportEvery  = 3 * time.Second
 	rewriteChunk = mebibyte
@@ -56,13 +56,13 @@ func (g *progress) end(id string) {
 	delete(g.running, id)
 }
 
-// copyIdle copies an origin that cannot change while it is locked. What an
-// interrupted call copied is kept if the origin is still what it was then.
-func (p *Pool) copyIdle(ctx context.Context, c cutting) error {
-	if err := c.origin.data.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", c.origin.id, err)
+// copyIdle copies a source that cannot change while it is locked. What an
+// interrupted call copied is kept if the source is still what it was then.
+func (p *Pool) copyIdle(ctx context.Context, c fileCopy) error {
+	if err := c.source.data.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", c.source.id, err)
 	}
-	now, err := fingerprintOf(c.origin.data)
+	now, err := fingerprintOf(c.source.data)
 	if err != nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func (p *Pool) copyIdle(ctx context.Context, c cutting) error {
 	return p.copyFrom(ctx, c, state)
 }
 
-// copyWhole copies a frozen origin, from the beginning.
-func (p *Pool) copyWhole(ctx context.Context, c cutting) error {
+// copyWhole copies a frozen source, from the beginning.
+func (p *Pool) copyWhole(ctx context.Context, c fileCopy) error {
 	if err := c.target.Truncate(0); err != nil {
 		return err
 	}
@@ -84,10 +84,10 @@ func (p *Pool) copyWhole(ctx context.Context, c cutting) error {
 	return p.copyFrom(ctx, c, copyState{})
 }
 
-func (p *Pool) copyFrom(ctx context.Context, c cutting, state copyState) error {
-	size := c.origin.size
-	// A copy that was cut off may have written behind the recorded offset; the
-	// same bytes come there again, and what is a hole in the origin was never
+func (p *Pool) copyFrom(ctx context.Context, c fileCopy, state copyState) error {
+	size := c.source.size
+	// An interrupted copy may have written behind the recorded offset; the
+	// same bytes come there again, and what is a hole in the source was never
 	// written to.
 	if err := c.target.Truncate(size); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (p *Pool) copyFrom(ctx context.Context, c cutting, state copyState) error {
 	defer report.end()
 	saved := state.Offset
 	chunk := min(copyChunk, p.saveEvery)
-	return copySparse(ctx, c.target, c.origin.data, state.Offset, size, chunk, func(done int64) error {
+	return copySparse(ctx, c.target, c.source.data, state.Offset, size, chunk, func(done int64) error {
 		report.step(done)
 		if c.save == nil || done-saved < p.saveEvery {
 			return p.points.Hit("local/copy/chunk")
@@ -113,7 +113,7 @@ func (p *Pool) copyFrom(ctx context.Context, c cutting, state copyState) error {
 }
 
 // copySparse copies the data of source from an offset on and leaves its holes
-// (lseek(2), SEEK_DATA). step is told after each chunk how far everything is
+// (lseek(2), SEEK_DATA). step is called after each chunk with how far everything is
 // copied.
 func copySparse(
 	ctx context.Context, target, source *os.File, from, size, chunk int64, step func(done int64) error,
@@ -185,7 +185,7 @@ func copyThrough(target, source *os.File, offset, length int64) error {
 	return nil
 }
 
-// report tells people how far a copy is.
+// report logs and publishes how far a copy is.
 type report struct {
 	pool  *Pool
 	what  Progress
@@ -193,7 +193,7 @@ type report struct {
 	began time.Time
 }
 
-func (p *Pool) reporter(c cutting, size int64) *report {
+func (p *Pool) reporter(c fileCopy, size int64) *report {
 	now := time.Now()
 	r := &report{pool: p, last: now, began: now, what: Progress{ID: idOfData(c.target), Total: size}}
 	p.progress.set(r.what)

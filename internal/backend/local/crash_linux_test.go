@@ -25,30 +25,30 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
-// The variables by which the sweep tells its child what to do.
+// The variables by which the sweep instructs its child.
 const (
 	crashPool     = "HOLDFAST_TEST_CRASH_POOL"
 	crashScenario = "HOLDFAST_TEST_CRASH_SCENARIO"
 )
 
-// scenario is one mutating operation, and the world it meets.
+// scenario is one mutating operation, and the state it begins in.
 type scenario struct {
 	// prepare makes what the operation needs.
 	prepare func(*world)
 	// act is what a CO does and repeats until it succeeds.
 	act func(context.Context, *Pool, *guard.Guard) error
-	// opening tells that the failure of one entry does not fail the operation,
+	// opening means that the failure of one entry does not fail the operation,
 	// which is the start: the next one ends it.
 	opening bool
-	// spoil changes the closed pool by hand, as a crash would leave it.
-	spoil func(*world)
+	// corrupt changes the closed pool by hand, as a crash would leave it.
+	corrupt func(*world)
 	// partial is a volume that is only begun.
 	partial string
-	// check looks at the result of the repeated act.
+	// check verifies the result of the repeated act.
 	check func(*world)
 }
 
-// With -short steps fail but nobody dies, and only on the pool with reflink:
+// With -short steps fail and the process does not end, and only on the pool with reflink:
 // what is left is what the race detector can say something about.
 func TestCrash_convergesAfterADeathAtEveryPoint(t *testing.T) {
 	t.Parallel()
@@ -70,7 +70,7 @@ func TestCrash_convergesAfterADeathAtEveryPoint(t *testing.T) {
 	}
 }
 
-// sweep runs a scenario once undisturbed, which tells what there is to stop at
+// sweep runs a scenario once undisturbed, to list the steps to stop at
 // and how it should end, and then dies at every point that was passed.
 func sweep(t *testing.T, base, name string) {
 	reference := newWorld(t, base, name)
@@ -181,8 +181,8 @@ func newWorld(t *testing.T, base, name string) *world {
 	w.scenario.prepare(w)
 	w.before = w.listing()
 	w.shut()
-	if w.scenario.spoil != nil {
-		w.scenario.spoil(w)
+	if w.scenario.corrupt != nil {
+		w.scenario.corrupt(w)
 	}
 	return w
 }

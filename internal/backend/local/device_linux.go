@@ -39,11 +39,11 @@ func (p *Pool) OpenDevice(ctx context.Context, request backend.DeviceRequest) (*
 	if _, err := p.recordOnDisk(request.VolumeID); err != nil {
 		return nil, err
 	}
-	held, err := p.wait(ctx, volumePath(request.VolumeID), unix.LOCK_EX)
+	lock, err := p.awaitLock(ctx, volumePath(request.VolumeID), unix.LOCK_EX)
 	if err != nil {
 		return nil, classify(err)
 	}
-	defer held.release()
+	defer lock.release()
 	// Read again under the lock: it may have grown or gone meanwhile.
 	record, err := p.recordOnDisk(request.VolumeID)
 	if err != nil {
@@ -56,7 +56,9 @@ func (p *Pool) OpenDevice(ctx context.Context, request backend.DeviceRequest) (*
 	return device, nil
 }
 
-func (p *Pool) openLoop(ctx context.Context, record volumeRecord, request backend.DeviceRequest) (*backend.Device, error) {
+func (p *Pool) openLoop(
+	ctx context.Context, record volumeRecord, request backend.DeviceRequest) (*backend.Device, error,
+) {
 	data, err := p.openDataOf(record, request.ReadOnly)
 	if err != nil {
 		return nil, err
@@ -101,7 +103,7 @@ func (p *Pool) openDataOf(record volumeRecord, readOnly bool) (*os.File, error) 
 	return data, nil
 }
 
-// attachedLoop takes a hold on the volume's loop device, if it has one.
+// attachedLoop opens the volume's loop device, if it has one.
 func (p *Pool) attachedLoop(data *os.File, request backend.DeviceRequest) (*blockdev.Loop, error) {
 	loops, err := blockdev.LoopsOf(data)
 	if err != nil {
@@ -126,7 +128,9 @@ func (p *Pool) attachedLoop(data *os.File, request backend.DeviceRequest) (*bloc
 	return nil, nil
 }
 
-func (p *Pool) attach(ctx context.Context, data *os.File, record volumeRecord, request backend.DeviceRequest) (*blockdev.Loop, error) {
+func (p *Pool) attach(
+	ctx context.Context, data *os.File, record volumeRecord, request backend.DeviceRequest) (*blockdev.Loop, error,
+) {
 	return blockdev.AttachLoop(ctx, blockdev.LoopConfig{
 		File: data, Path: filepath.Join(p.options.Pool, volumePath(record.ID), dataFile),
 		ReadOnly: request.ReadOnly, AutoClear: !request.Keep, DirectIO: true,
@@ -158,7 +162,7 @@ func (p *Pool) matchLoop(loop *blockdev.Loop, record volumeRecord) error {
 	return nil
 }
 
-// setAutoClear turns the flag on or off on a held device (loop(4), LOOP_SET_STATUS).
+// setAutoClear turns the flag on or off on an open device (loop(4), LOOP_SET_STATUS).
 func setAutoClear(loop *blockdev.Loop, on bool) error {
 	device, err := os.OpenFile(loop.Path, os.O_RDONLY, 0)
 	if err != nil {
@@ -263,7 +267,7 @@ func (p *Pool) Devices(_ context.Context, id string) ([]backend.Device, error) {
 	devices := make([]backend.Device, len(loops))
 	for i := range loops {
 		devices[i] = *deviceOf(&loops[i], record)
-		devices[i].Close = nil // no hold was taken
+		devices[i].Close = nil // the device was not opened
 	}
 	return devices, nil
 }
@@ -295,11 +299,11 @@ func (p *Pool) CloseDevice(ctx context.Context, id string) error {
 	if err != nil || len(loops) == 0 {
 		return err
 	}
-	held, err := p.holdForClose(ctx, id)
+	lock, err := p.lockForClose(ctx, id)
 	if err != nil {
 		return classify(err)
 	}
-	defer held.release()
+	defer lock.release()
 	if loops, err = p.loopsOfVolume(id); err != nil {
 		return err
 	}
@@ -315,15 +319,15 @@ func (p *Pool) CloseDevice(ctx context.Context, id string) error {
 	return nil
 }
 
-// holdForClose locks a volume whose device is closed. It returns nil for one
+// lockForClose locks a volume whose device is closed. It returns nil for one
 // whose directory cannot be locked: no other operation can lock it either.
-func (p *Pool) holdForClose(ctx context.Context, id string) (*hold, error) {
+func (p *Pool) lockForClose(ctx context.Context, id string) (*entryLock, error) {
 	if !p.phase.opened.Load() {
 		return nil, nil
 	}
-	held, err := p.wait(ctx, volumePath(id), unix.LOCK_EX)
+	lock, err := p.awaitLock(ctx, volumePath(id), unix.LOCK_EX)
 	if err == nil || errors.Is(err, backend.ErrBusy) || ctx.Err() != nil {
-		return held, err
+		return lock, err
 	}
 	p.log.Warn("a device is closed without the lock of its volume", "volume", id, "error", err)
 	return nil, nil

@@ -36,7 +36,7 @@ func (p *Pool) discard(entry string) error {
 
 // moveToTrash makes the removal of an entry durable and returns its new name.
 // When only the fsync of a directory failed, the entry is gone for now and may
-// come back after a power cut: syncRenames repeats the fsync before any deletion
+// come back after a power loss: syncRenames repeats the fsync before any deletion
 // succeeds.
 func (p *Pool) moveToTrash(entry string) (string, error) {
 	rest := path.Join(trashDir, path.Base(entry)+"."+rand.Text())
@@ -133,7 +133,7 @@ func (p *Pool) absent(err error) error {
 
 // emptyTrash removes what was deleted. An entry under lock is being removed by
 // another call. An entry whose rename is not durable stays complete until it is:
-// a power cut may bring it back.
+// a power loss may bring it back.
 func (p *Pool) emptyTrash() error {
 	if err := p.syncRenames(); err != nil {
 		return err
@@ -162,13 +162,13 @@ func (p *Pool) emptyOne(entry string) error {
 	if !info.IsDir() {
 		return absentIsFine(p.root.Remove(entry))
 	}
-	held, err := p.take(entry, unix.LOCK_EX)
+	lock, err := p.tryLock(entry, unix.LOCK_EX)
 	if errors.Is(err, backend.ErrBusy) || errors.Is(err, backend.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer held.release()
+	defer lock.release()
 	return p.root.RemoveAll(entry)
 }

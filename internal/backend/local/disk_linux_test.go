@@ -54,7 +54,7 @@ func disk(t testing.TB, fsType string, size int64) string {
 	if err := unix.Mount(loop.Path, mounted, fsType, 0, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := loop.Close(); err != nil { // the mount holds the device
+	if err := loop.Close(); err != nil { // the mount keeps the device
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unmount(t, mounted) })
@@ -72,7 +72,7 @@ func mkfs(t testing.TB, fsType, path string) {
 	}
 }
 
-// unmount waits for loop devices of volumes, which the kernel lets go of a
+// unmount waits for loop devices of volumes, which the kernel releases a
 // little after their last user.
 func unmount(t testing.TB, dir string) {
 	t.Helper()

@@ -19,18 +19,19 @@ var handleForm = regexp.MustCompile(`^csi-[0-9a-f]{64}$`)
 // CreateEphemeral makes an inline volume, thin, or finds the one of the handle.
 func (p *Pool) CreateEphemeral(ctx context.Context, spec backend.EphemeralSpec) (backend.EphemeralVolume, error) {
 	if !handleForm.MatchString(spec.Handle) {
-		return backend.EphemeralVolume{}, fmt.Errorf("%w: %.128q is no handle of an inline volume", backend.ErrInvalid, spec.Handle)
+		return backend.EphemeralVolume{}, fmt.Errorf("%w: %.128q is not a handle of an inline volume",
+			backend.ErrInvalid, spec.Handle)
 	}
 	size, err := ephemeralSize(spec.Attributes, p.options.MaximumEphemeral)
 	if err != nil {
 		return backend.EphemeralVolume{}, err
 	}
-	wanted := volumeRecord{
+	desired := volumeRecord{
 		header: newHeader(idOf(ephemeralPrefix, spec.Handle)), Name: spec.Handle, Size: size,
 		Provisioning: thin, Parameters: maps.Clone(spec.Attributes), Created: time.Now().UTC(),
 		Inline: &inlineFacts{Target: spec.Target, Owner: maps.Clone(spec.Owner)},
 	}
-	made, err := p.makeVolume(ctx, wanted)
+	made, err := p.makeVolume(ctx, desired)
 	if err != nil {
 		return backend.EphemeralVolume{}, fmt.Errorf("create inline volume %s: %w", spec.Handle, classify(err))
 	}
@@ -56,7 +57,8 @@ func (p *Pool) EphemeralByHandle(_ context.Context, handle string) (backend.Ephe
 		return backend.EphemeralVolume{}, err
 	}
 	if record.Inline == nil || record.Name != handle {
-		return identity, fmt.Errorf("%w: the record of %s is not of inline volume %s", backend.ErrDataLoss, record.ID, handle)
+		return identity, fmt.Errorf("%w: the record of %s is not of inline volume %s",
+			backend.ErrDataLoss, record.ID, handle)
 	}
 	if err := p.inline.deletions.final(record.ID); err != nil {
 		return identity, fmt.Errorf("inline volume %s could not be deleted: %w", handle, err)
@@ -82,7 +84,7 @@ func (p *Pool) DeleteEphemeral(ctx context.Context, handle string) error {
 
 // Ephemerals lists the complete inline volumes.
 func (p *Pool) Ephemerals(ctx context.Context) ([]backend.EphemeralVolume, error) {
-	if err := p.settled(ctx); err != nil {
+	if err := p.resolveForListing(ctx); err != nil {
 		return nil, err
 	}
 	names, err := p.list(volumesDir)

@@ -42,7 +42,7 @@ func (p *Pool) unshare(ctx context.Context, f *os.File, size int64) error {
 }
 
 // unshareRange asks the filesystem (xfs), or writes the same bytes again, which
-// makes any filesystem allocate (btrfs). Nobody else may be writing then.
+// makes any filesystem allocate (btrfs). No other process may write then.
 func unshareRange(f *os.File, offset, length int64) error {
 	err := unix.Fallocate(descriptor(f), unix.FALLOC_FL_UNSHARE_RANGE|unix.FALLOC_FL_KEEP_SIZE, offset, length)
 	if err == nil {

@@ -135,7 +135,7 @@ func TestDeadPool_isTakenDownAndComesBack(t *testing.T) {
 					pool = open(t, Options{Pool: dir})
 				}
 				unmount(t, d.dir)
-				// Where no filesystem is mounted, no pool is made in its place.
+				// Where no filesystem is mounted, no pool is made there instead.
 				if err := pool.tidy(t.Context()); !errors.Is(err, backend.ErrUnavailable) {
 					t.Fatalf("without its filesystem: %v; want ErrUnavailable", err)
 				}

@@ -22,7 +22,8 @@ func hasFailed(err error) bool {
 }
 
 // errIdentity: pool.json is damaged.
-var errIdentity = fmt.Errorf("%w: %s cannot be used; restore it, or start once with --adopt-pool to write it anew", backend.ErrDataLoss, poolFile)
+var errIdentity = fmt.Errorf("%w: %s cannot be used; restore it, or start once with --adopt-pool to write it anew",
+	backend.ErrDataLoss, poolFile)
 
 // inlineFailures count, by volume ID, the attempts in a row to read or to delete an
 // inline volume that its storage failed.

@@ -49,18 +49,18 @@ func faultyOperations() map[string]faulty {
 	two := make("two", backend.Source{}, thick)
 	both := func(ctx context.Context, g *guard.Guard) error { return errors.Join(one(ctx, g), two(ctx, g)) }
 	sources := []string{idOf(volumePrefix, "one"), idOf(volumePrefix, "two")}
-	cut := func(name, source string) func(context.Context, *guard.Guard) error {
+	snapshot := func(name, source string) func(context.Context, *guard.Guard) error {
 		return func(ctx context.Context, g *guard.Guard) error {
 			_, err := g.CreateSnapshot(ctx, backend.SnapshotSpec{Name: name, SourceID: source})
 			return err
 		}
 	}
-	dropCut := func(name string) func(context.Context, *guard.Guard) error {
+	dropSnapshot := func(name string) func(context.Context, *guard.Guard) error {
 		return func(ctx context.Context, g *guard.Guard) error {
 			return g.DeleteSnapshot(ctx, idOf(snapshotPrefix, name))
 		}
 	}
-	findCut := func(name string) func(context.Context, *guard.Guard) error {
+	findSnapshot := func(name string) func(context.Context, *guard.Guard) error {
 		return func(ctx context.Context, g *guard.Guard) error {
 			_, err := g.Snapshot(ctx, idOf(snapshotPrefix, name))
 			return err
@@ -85,20 +85,20 @@ func faultyOperations() map[string]faulty {
 			return nil
 		}
 	}
-	withCut := func(ctx context.Context, g *guard.Guard) error {
-		return errors.Join(one(ctx, g), cut("cut", sources[0])(ctx, g))
+	withSnapshot := func(ctx context.Context, g *guard.Guard) error {
+		return errors.Join(one(ctx, g), snapshot("snap", sources[0])(ctx, g))
 	}
 	withGroup := func(ctx context.Context, g *guard.Guard) error { return errors.Join(both(ctx, g), group(ctx, g)) }
 	return map[string]faulty{
 		"create thin":       {nil, make("new", backend.Source{}, thin), find("new"), remove("new")},
 		"create thick":      {nil, make("new", backend.Source{}, thick), find("new"), remove("new")},
 		"clone":             {one, make("new", backend.Source{VolumeID: sources[0]}, thin), find("new"), remove("new")},
-		"restore":           {withCut, make("new", backend.Source{SnapshotID: idOf(snapshotPrefix, "cut")}, thick), find("new"), remove("new")},
-		"snapshot":          {one, cut("new", sources[0]), findCut("new"), dropCut("new")},
-		"snapshot of thick": {two, cut("new", sources[1]), findCut("new"), dropCut("new")},
+		"restore":           {withSnapshot, make("new", backend.Source{SnapshotID: idOf(snapshotPrefix, "snap")}, thick), find("new"), remove("new")},
+		"snapshot":          {one, snapshot("new", sources[0]), findSnapshot("new"), dropSnapshot("new")},
+		"snapshot of thick": {two, snapshot("new", sources[1]), findSnapshot("new"), dropSnapshot("new")},
 		"group":             {both, group, findGroup, dropGroup},
 		"delete volume":     {make("new", backend.Source{}, thin), remove("new"), absent(find("new")), nil},
-		"delete snapshot":   {withCut, dropCut("cut"), absent(findCut("cut")), nil},
+		"delete snapshot":   {withSnapshot, dropSnapshot("snap"), absent(findSnapshot("snap")), nil},
 		"delete group":      {withGroup, dropGroup, absent(findGroup), nil},
 		"expand": {make("new", backend.Source{}, thin), func(ctx context.Context, g *guard.Guard) error {
 			_, err := g.Expand(ctx, idOf(volumePrefix, "new"), backend.SizeRange{Required: 3 * mebibyte})
@@ -143,7 +143,8 @@ func sweepFaults(t *testing.T, dir string, operation faulty) {
 		} {
 			for _, restart := range []bool{false, true} {
 				var calls []syscallfault.Call
-				pool, calls = operation.under(t, pool, plan, restart, fmt.Sprintf("EIO %s at call %d, restart %t", variant, number, restart))
+				pool, calls = operation.under(t, pool, plan, restart, fmt.Sprintf("EIO %s at call %d, restart %t",
+					variant, number, restart))
 				if len(calls) < number {
 					t.Logf("%d system calls", len(calls))
 					return

@@ -40,10 +40,12 @@ func (p *Pool) readMark(id string) (backend.FormatMark, error) {
 	}
 	var record markRecord
 	if err := json.Unmarshal(data, &record); err != nil {
-		return backend.FormatMark{}, fmt.Errorf("%w: %s of volume %s cannot be read: %w", backend.ErrDataLoss, formatFile, id, err)
+		return backend.FormatMark{}, fmt.Errorf("%w: %s of volume %s cannot be read: %w",
+			backend.ErrDataLoss, formatFile, id, err)
 	}
 	if record.Version > recordVersion {
-		return backend.FormatMark{}, fmt.Errorf("%w: %s of volume %s has version %d, this Holdfast knows up to %d; use the newer one", backend.ErrPrecondition, formatFile, id, record.Version, recordVersion)
+		return backend.FormatMark{}, fmt.Errorf("%w: %s of volume %s has version %d, this Holdfast knows up to %d; use "+
+			"the newer one", backend.ErrPrecondition, formatFile, id, record.Version, recordVersion)
 	}
 	mark := backend.FormatMark{FSType: record.FSType, Done: record.Done}
 	if record.Resizing != "" {
@@ -56,17 +58,17 @@ func (p *Pool) readMark(id string) (backend.FormatMark, error) {
 	return mark, nil
 }
 
-// SetFormatMark makes a mark durable. It waits for a cut of the volume: a clone
-// inherits the mark that held when it was cut.
+// SetFormatMark makes a mark durable. It waits for a snapshot of the volume: a clone
+// inherits the mark that the volume has at that moment.
 func (p *Pool) SetFormatMark(ctx context.Context, id string, mark backend.FormatMark) error {
 	if _, err := p.recordOnDisk(id); err != nil {
 		return err
 	}
-	held, err := p.wait(ctx, volumePath(id), unix.LOCK_EX)
+	lock, err := p.awaitLock(ctx, volumePath(id), unix.LOCK_EX)
 	if err != nil {
 		return classify(err)
 	}
-	defer held.release()
+	defer lock.release()
 	if err := p.writeMark(volumePath(id), mark); err != nil {
 		return classify(err)
 	}
@@ -86,7 +88,7 @@ func (p *Pool) writeMark(entry string, mark backend.FormatMark) error {
 }
 
 // keepMark gives a volume that is being made from another the mark of that: if
-// it ever looks blank, its content was lost.
+// it is ever blank, its content was lost.
 func (p *Pool) keepMark(entry, formatted string) error {
 	if formatted == "" {
 		return nil

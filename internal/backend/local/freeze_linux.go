@@ -79,7 +79,8 @@ func (f *frozen) endEarlier(volume string, dir *os.File) error {
 
 // errStillFrozen: a filesystem could not be thawed, and its workload blocks until
 // a retry succeeds.
-var errStillFrozen = fmt.Errorf("%w: a filesystem is still frozen; the driver retries to thaw it", backend.ErrUnavailable)
+var errStillFrozen = fmt.Errorf("%w: a filesystem is still frozen; the driver retries to thaw it",
+	backend.ErrUnavailable)
 
 // expire ends the freeze from outside, even while the snapshot waits.
 func (f *frozen) expire() {
@@ -132,5 +133,6 @@ func (f *frozen) forgetUnused(volume string) error {
 }
 
 func (f *frozen) late() error {
-	return fmt.Errorf("%w: the filesystem could not be frozen and cut in time; repeat when it has less to write", backend.ErrUnavailable)
+	return fmt.Errorf("%w: the filesystem could not be frozen and copied in time; repeat when less is written to it",
+		backend.ErrUnavailable)
 }

@@ -92,14 +92,14 @@ func (p *Pool) thawSource(ctx context.Context, id string) error {
 		return nil
 	}
 	// Under the lock of the volume: a snapshot that is being made keeps its freeze.
-	held, err := p.wait(ctx, volumePath(id), unix.LOCK_EX)
+	lock, err := p.awaitLock(ctx, volumePath(id), unix.LOCK_EX)
 	if errors.Is(err, backend.ErrNotFound) {
 		return nil // deleted, hence not mounted
 	}
 	if err != nil {
 		return err
 	}
-	defer held.release()
+	defer lock.release()
 	froze, err := p.froze(id)
 	if err != nil {
 		return err

@@ -44,7 +44,8 @@ func (p *Pool) groupOf(ctx context.Context, record groupRecord) (backend.GroupSn
 	for _, source := range record.SourceIDs {
 		member, err := p.findSnapshot(ctx, memberID(record.Name, source))
 		if err != nil {
-			return backend.GroupSnapshot{}, fmt.Errorf("%w: group snapshot %s lacks its member of volume %s: %w", backend.ErrDataLoss, record.ID, source, err)
+			return backend.GroupSnapshot{}, fmt.Errorf("%w: group snapshot %s lacks its member of volume %s: %w",
+				backend.ErrDataLoss, record.ID, source, err)
 		}
 		group.Snapshots = append(group.Snapshots, member.snapshot())
 	}
@@ -60,47 +61,47 @@ func (p *Pool) GroupByName(ctx context.Context, name string) (backend.GroupSnaps
 	return group, err
 }
 
-// CreateGroup cuts several volumes at one instant: all filesystems are frozen
+// CreateGroup snapshots several volumes at one instant: all filesystems are frozen
 // before the first file is cloned. The record of the group is the intent of all
 // members and, once ready, what makes them visible.
 func (p *Pool) CreateGroup(ctx context.Context, spec backend.GroupSnapshotSpec) (backend.GroupSnapshot, error) {
-	wanted := groupRecord{
+	desired := groupRecord{
 		header: newHeader(idOf(groupPrefix, spec.Name)), Name: spec.Name,
 		SourceIDs:  slices.Compact(slices.Sorted(slices.Values(spec.SourceIDs))),
 		Parameters: maps.Clone(spec.Parameters), Created: time.Now().UTC(),
 	}
-	made, err := p.makeGroup(ctx, wanted)
+	made, err := p.makeGroup(ctx, desired)
 	if err != nil {
 		return backend.GroupSnapshot{}, classify(err)
 	}
 	return p.groupOf(ctx, made)
 }
 
-func (p *Pool) makeGroup(ctx context.Context, wanted groupRecord) (groupRecord, error) {
-	entry := groupPath(wanted.ID)
+func (p *Pool) makeGroup(ctx context.Context, desired groupRecord) (groupRecord, error) {
+	entry := groupPath(desired.ID)
 	if err := p.ready(ctx); err != nil {
 		return groupRecord{}, err
 	}
 	if err := p.resolve(ctx, entry); err != nil {
 		return groupRecord{}, err
 	}
-	if have, found, err := p.index.group(wanted.ID); found || err != nil {
-		return have, errors.Join(err, taken(have, wanted))
+	if have, found, err := p.index.group(desired.ID); found || err != nil {
+		return have, errors.Join(err, checkSame(have, desired))
 	}
-	members, err := p.openMembers(ctx, wanted)
+	members, err := p.openMembers(ctx, desired)
 	defer closeMembers(members)
 	if err != nil {
 		return groupRecord{}, err
 	}
-	if err := p.admitMembers(ctx, wanted.ID, members); err != nil {
+	if err := p.admitMembers(ctx, desired.ID, members); err != nil {
 		return groupRecord{}, err
 	}
-	defer p.settleUnlessUnresolved(entry)
-	held, record, err := begin(p, entry, groupFile, wanted)
+	defer p.releaseUnlessUnresolved(entry)
+	lock, record, err := begin(p, entry, groupFile, desired)
 	if err != nil {
 		return record, err
 	}
-	defer held.release()
+	defer lock.release()
 	if err := p.buildGroup(ctx, entry, &record, members); err != nil {
 		return groupRecord{}, p.undoGroup(entry, members, err)
 	}
@@ -110,8 +111,8 @@ func (p *Pool) makeGroup(ctx context.Context, wanted groupRecord) (groupRecord, 
 // member is one snapshot of a group that is being made.
 type member struct {
 	record snapshotRecord
-	from   *origin
-	held   *hold
+	from   *lockedSource
+	lock   *entryLock
 	data   *os.File
 }
 
@@ -137,8 +138,8 @@ func closeMembers(members []*member) {
 		if m.data != nil {
 			_ = m.data.Close()
 		}
-		if m.held != nil {
-			m.held.release()
+		if m.lock != nil {
+			m.lock.release()
 		}
 	}
 }
@@ -146,7 +147,7 @@ func closeMembers(members []*member) {
 func (p *Pool) admitMembers(ctx context.Context, id string, members []*member) error {
 	var sum int64
 	for _, m := range members {
-		need, err := p.needOfCut(m.from)
+		need, err := p.needOfSnapshot(m.from)
 		if err != nil {
 			return err
 		}
@@ -156,7 +157,7 @@ func (p *Pool) admitMembers(ctx context.Context, id string, members []*member) e
 }
 
 func (p *Pool) buildGroup(ctx context.Context, entry string, record *groupRecord, members []*member) error {
-	if err := p.cutMembers(ctx, members); err != nil {
+	if err := p.copyMembers(ctx, members); err != nil {
 		return err
 	}
 	for _, m := range members {
@@ -178,15 +179,15 @@ func (p *Pool) buildGroup(ctx context.Context, entry string, record *groupRecord
 	return nil
 }
 
-func (p *Pool) cutMembers(ctx context.Context, members []*member) error {
-	cuts := make([]cutting, len(members))
+func (p *Pool) copyMembers(ctx context.Context, members []*member) error {
+	copies := make([]fileCopy, len(members))
 	for i, m := range members {
 		if err := p.beginMember(m); err != nil {
 			return err
 		}
-		cuts[i] = cutting{origin: m.from, target: m.data}
+		copies[i] = fileCopy{source: m.from, target: m.data}
 	}
-	if err := p.cut(ctx, cuts); err != nil {
+	if err := p.copyPointInTime(ctx, copies); err != nil {
 		return err
 	}
 	for _, m := range members {
@@ -197,14 +198,14 @@ func (p *Pool) cutMembers(ctx context.Context, members []*member) error {
 }
 
 // beginMember replaces what an interrupted call left: an instant that is past
-// cannot be cut again.
+// cannot be copied again.
 func (p *Pool) beginMember(m *member) error {
 	entry := snapshotPath(m.record.ID)
-	left, err := p.take(entry, unix.LOCK_EX)
+	stale, err := p.tryLock(entry, unix.LOCK_EX)
 	switch {
 	case err == nil:
 		err = p.delete(entry)
-		left.release()
+		stale.release()
 		if err != nil {
 			return err
 		}
@@ -212,11 +213,11 @@ func (p *Pool) beginMember(m *member) error {
 		return err
 	}
 	p.unresolved.remove(entry) // replaced now, or undone with the group
-	held, _, err := begin(p, entry, snapshotFile, m.record)
+	lock, _, err := begin(p, entry, snapshotFile, m.record)
 	if err != nil {
 		return err
 	}
-	m.held = held
+	m.lock = lock
 	m.data, err = p.createData(entry)
 	return err
 }
@@ -243,7 +244,7 @@ func (p *Pool) finishMember(ctx context.Context, m *member) error {
 // and never a group without its members.
 func (p *Pool) undoGroup(entry string, members []*member, cause error) error {
 	for _, m := range members {
-		if m.held != nil {
+		if m.lock != nil {
 			p.unresolved.add(snapshotPath(m.record.ID), cause)
 		}
 	}
@@ -255,11 +256,11 @@ func (p *Pool) undoGroup(entry string, members []*member, cause error) error {
 		return cause
 	}
 	for _, m := range members {
-		if m.held == nil {
+		if m.lock == nil {
 			continue
 		}
-		p.unresolved.remove(m.held.path)
-		cause = p.undo(m.held.path, cause)
+		p.unresolved.remove(m.lock.path)
+		cause = p.undo(m.lock.path, cause)
 	}
 	return cause
 }
@@ -282,19 +283,19 @@ func (p *Pool) deleteGroup(ctx context.Context, id string) error {
 	}
 	entry := groupPath(id)
 	defer p.forgetIfGone(entry)
-	held, err := p.take(entry, unix.LOCK_EX)
+	lock, err := p.tryLock(entry, unix.LOCK_EX)
 	if errors.Is(err, backend.ErrNotFound) {
 		return errors.Join(p.resolveAll(ctx), p.absent(err)) // members that a failed deletion left
 	}
 	if err != nil {
 		return err
 	}
-	defer held.release()
+	defer lock.release()
 	record, err := readRecord[groupRecord](p.root, entry, groupFile)
 	if err != nil {
 		return err
 	}
-	members, err := p.takeMembers(record)
+	members, err := p.lockMembers(record)
 	defer releaseAll(members)
 	if err != nil {
 		return err
@@ -302,51 +303,51 @@ func (p *Pool) deleteGroup(ctx context.Context, id string) error {
 	return p.finishDeletion(ctx, entry, members, p.discardPresent)
 }
 
-// takeMembers locks all members first: one that is just being restored makes
+// lockMembers locks all members first: one that is just being restored makes
 // the whole deletion wait.
-func (p *Pool) takeMembers(record groupRecord) ([]*hold, error) {
-	var members []*hold
+func (p *Pool) lockMembers(record groupRecord) ([]*entryLock, error) {
+	var members []*entryLock
 	for _, source := range record.SourceIDs {
-		held, err := p.take(snapshotPath(memberID(record.Name, source)), unix.LOCK_EX)
+		lock, err := p.tryLock(snapshotPath(memberID(record.Name, source)), unix.LOCK_EX)
 		if errors.Is(err, backend.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return members, err
 		}
-		members = append(members, held)
+		members = append(members, lock)
 	}
 	return members, nil
 }
 
-func releaseAll(holds []*hold) {
-	for _, held := range holds {
-		held.release()
+func releaseAll(locks []*entryLock) {
+	for _, lock := range locks {
+		lock.release()
 	}
 }
 
 // finishDeletion removes a group with one rename, which needs no room on a full
 // filesystem, then its members. Members of a group that does not exist are
 // removed by a start, or by resolve.
-func (p *Pool) finishDeletion(ctx context.Context, entry string, members []*hold, remove remover) error {
+func (p *Pool) finishDeletion(ctx context.Context, entry string, members []*entryLock, remove remover) error {
 	err := remove(ctx, entry)
 	if _, statErr := p.root.Lstat(entry); !errors.Is(statErr, fs.ErrNotExist) {
-		for _, held := range members {
-			p.unresolved.add(held.path, err) // resolved after their group
+		for _, lock := range members {
+			p.unresolved.add(lock.path, err) // resolved after their group
 		}
 		p.leaveUnresolved(entry, err)
 		return errors.Join(err, statErr)
 	}
 	p.forget(entry)
 	failed := []error{err}
-	for _, held := range members {
-		p.index.forget(path.Base(held.path))
+	for _, lock := range members {
+		p.index.forget(path.Base(lock.path))
 		err := p.points.Hit("local/group/deleting")
 		if err == nil {
-			err = p.discard(held.path)
+			err = p.discard(lock.path)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			p.leaveUnresolved(held.path, err)
+			p.leaveUnresolved(lock.path, err)
 			failed = append(failed, err)
 		}
 	}
@@ -392,7 +393,7 @@ func (p *Pool) recoverGroup(ctx context.Context, id string, remove remover) erro
 			return err
 		}
 	}
-	members, err := p.takeMembers(record)
+	members, err := p.lockMembers(record)
 	defer releaseAll(members)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// VolumeHealth tells what is wrong with a volume.
+// VolumeHealth reports what is wrong with a volume.
 func (p *Pool) VolumeHealth(ctx context.Context, id string) ([]backend.HealthProblem, error) {
 	if why, broken := p.index.brokenEntries()[id]; broken {
 		return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: "RecordUnusable", Message: why.Error()}}, nil
@@ -25,7 +25,7 @@ func (p *Pool) VolumeHealth(ctx context.Context, id string) ([]backend.HealthPro
 	return p.NodeVolumeHealth(ctx, id)
 }
 
-// NodeVolumeHealth tells what is wrong with a volume, inline ones included, as
+// NodeVolumeHealth reports what is wrong with a volume, inline ones included, as
 // seen from this machine.
 func (p *Pool) NodeVolumeHealth(_ context.Context, id string) ([]backend.HealthProblem, error) {
 	record, err := p.recordOnDisk(id)
@@ -67,7 +67,8 @@ func (p *Pool) loopHealth(record volumeRecord) ([]backend.HealthProblem, error) 
 		if !loop.DirectIO {
 			return []backend.HealthProblem{{
 				Kind: backend.HealthDegraded, Reason: "DirectIOUnavailable",
-				Message: fmt.Sprintf("the pool's filesystem refuses direct I/O for %s with sectors of %d bytes; data passes the page cache twice", loop.Path, loop.SectorSize),
+				Message: fmt.Sprintf("the pool's filesystem refuses direct I/O for %s with sectors of %d bytes; data passes the "+
+					"page cache twice", loop.Path, loop.SectorSize),
 			}}, nil
 		}
 	}
@@ -77,12 +78,12 @@ func (p *Pool) loopHealth(record volumeRecord) ([]backend.HealthProblem, error) 
 // A pool with less than one part in 20 available is nearly full.
 const nearlyFullShare = 20
 
-// StorageHealth tells what is wrong with the pool as a whole.
+// StorageHealth reports what is wrong with the pool as a whole.
 func (p *Pool) StorageHealth(context.Context) ([]backend.HealthProblem, error) {
 	return slices.Concat(p.poolHealth(), p.recordHealth(), p.leftoverHealth()), nil
 }
 
-// leftoverHealth reports what holds blocks of the pool and is in no listing.
+// leftoverHealth reports what occupies blocks of the pool and is in no listing.
 func (p *Pool) leftoverHealth() []backend.HealthProblem {
 	if p.usable() != nil {
 		return nil
@@ -96,7 +97,7 @@ func (p *Pool) leftoverHealth() []backend.HealthProblem {
 		report("OperationsUnresolved", "%d operations failed and their result is not known, the first on %s: %v; the driver retries", len(left), first, left[first])
 	}
 	if count, bytes := p.heldBy(trashDir, func(string) bool { return true }); count > 0 {
-		report("DeletedNotRemoved", "%d deleted entries in %s hold %d bytes and cannot be removed; see the log, and remove what keeps them (lsattr, mounts)", count, trashDir, bytes)
+		report("DeletedNotRemoved", "%d deleted entries in %s occupy %d bytes and cannot be removed; see the log, and remove what keeps them (lsattr, mounts)", count, trashDir, bytes)
 	}
 	unfinished := func(id string) bool {
 		_, volume, volumeErr := p.index.volume(id)
@@ -106,7 +107,7 @@ func (p *Pool) leftoverHealth() []backend.HealthProblem {
 	volumes, volumeBytes := p.heldBy(volumesDir, unfinished)
 	snapshots, snapshotBytes := p.heldBy(snapshotsDir, unfinished)
 	if count := volumes + snapshots; count > 0 {
-		report("CopiesUnfinished", "%d unfinished copies hold %d bytes; each is removed when its volume or snapshot is deleted, when the room is needed, or a day after its call was last repeated", count, volumeBytes+snapshotBytes)
+		report("CopiesUnfinished", "%d unfinished copies occupy %d bytes; each is removed when its volume or snapshot is deleted, when the room is needed, or a day after its call was last repeated", count, volumeBytes+snapshotBytes)
 	}
 	return problems
 }
@@ -119,7 +120,7 @@ func (p *Pool) heldBy(dir string, counts func(id string) bool) (entries int, byt
 		if !counts(name) {
 			continue
 		}
-		held, err := p.take(entry, unix.LOCK_SH)
+		lock, err := p.tryLock(entry, unix.LOCK_SH)
 		if err != nil {
 			continue
 		}
@@ -129,7 +130,7 @@ func (p *Pool) heldBy(dir string, counts func(id string) bool) (entries int, byt
 			entries, bytes = entries+1, bytes+size
 			_ = data.Close()
 		}
-		held.release()
+		lock.release()
 	}
 	return entries, bytes
 }
@@ -156,7 +157,8 @@ func (p *Pool) poolHealth() []backend.HealthProblem {
 	if now.available < now.total/nearlyFullShare {
 		problems = append(problems, backend.HealthProblem{
 			Kind: backend.HealthDegraded, Reason: "PoolNearlyFull",
-			Message: fmt.Sprintf("%d of %d bytes are left in pool %s; thin volumes will fail to write when it is full", now.available, now.total, p.options.Pool),
+			Message: fmt.Sprintf("%d of %d bytes are left in pool %s; thin volumes will fail to write when it is full",
+				now.available, now.total, p.options.Pool),
 		})
 	}
 	return problems

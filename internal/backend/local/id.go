@@ -31,7 +31,7 @@ func memberID(group, source string) string {
 	return idOf(snapshotPrefix, group+"\x00"+source)
 }
 
-// isID tells whether a string from outside is an ID of that kind, and thereby
+// isID reports whether a string from outside is an ID of that kind, and thereby
 // safe as the name of a directory.
 func isID(prefix, id string) bool {
 	return strings.HasPrefix(id, prefix) && idForm.MatchString(id)

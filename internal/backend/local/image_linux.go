@@ -43,7 +43,7 @@ func (p *Pool) mountImage(ctx context.Context, directory string) error {
 		return err
 	}
 	if path == directory || strings.HasPrefix(path, directory+string(filepath.Separator)) {
-		return fmt.Errorf("%w: the image cannot lie inside the pool that it holds", backend.ErrInvalid)
+		return fmt.Errorf("%w: the image cannot lie inside the pool that it contains", backend.ErrInvalid)
 	}
 	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
@@ -119,7 +119,8 @@ func (m *image) bring(ctx context.Context) error {
 func (m *image) make(ctx context.Context) error {
 	size := m.options.PoolImage.Size / allocationUnit * allocationUnit
 	if size < minimumFor(fs.XFS) {
-		return fmt.Errorf("%w: there is no image yet and its size is given as %d bytes; give at least %d", backend.ErrInvalid, m.options.PoolImage.Size, minimumFor(fs.XFS))
+		return fmt.Errorf("%w: there is no image yet and its size is given as %d bytes; give at least %d",
+			backend.ErrInvalid, m.options.PoolImage.Size, minimumFor(fs.XFS))
 	}
 	m.log.Info("making a pool image", "image", m.path, "bytes", size)
 	temp := m.name + durable.TempSuffix
@@ -179,8 +180,8 @@ func (m *image) attach(ctx context.Context, file *os.File, name string) (*blockd
 	})
 }
 
-// enlarge grows the file to the wanted size, in one step after its blocks are
-// there. A smaller wish changes nothing.
+// enlarge grows the file to the desired size, in one step after its blocks are
+// there. A smaller size changes nothing.
 func (m *image) enlarge(file *os.File) error {
 	stat, err := statOf(file)
 	if err != nil {
@@ -200,7 +201,7 @@ func (m *image) enlarge(file *os.File) error {
 	return m.points.Hit("local/image/enlarged")
 }
 
-// isMounted tells whether the image is at the pool directory already.
+// isMounted reports whether the image is at the pool directory already.
 // ErrInUse when it is anywhere else, ErrPrecondition when something else is
 // there.
 func (m *image) isMounted(file *os.File) (bool, error) {
@@ -220,7 +221,8 @@ func (m *image) isMounted(file *os.File) (bool, error) {
 		}
 	}
 	if len(loops) > 0 {
-		return false, fmt.Errorf("%w: the image is attached as %s but not mounted at %s; unmount and detach it", backend.ErrInUse, loops[0].Path, m.directory)
+		return false, fmt.Errorf("%w: the image is attached as %s but not mounted at %s; unmount and detach it",
+			backend.ErrInUse, loops[0].Path, m.directory)
 	}
 	return false, m.checkEmpty(table)
 }
@@ -234,7 +236,8 @@ func (m *image) checkEmpty(table []*mountinfo.Info) error {
 		return err
 	}
 	if len(names) > 0 {
-		return fmt.Errorf("%w: %s is not empty and mounting the image would hide %q; move it away or do without the image", backend.ErrPrecondition, m.directory, names[0].Name())
+		return fmt.Errorf("%w: %s is not empty and mounting the image would hide %q; move it away or do without the image",
+			backend.ErrPrecondition, m.directory, names[0].Name())
 	}
 	return nil
 }
@@ -250,7 +253,8 @@ func (m *image) check(ctx context.Context, file *os.File) error {
 		return err
 	}
 	if content.Kind != blockdev.Filesystem || content.Type != fs.XFS {
-		return fmt.Errorf("%w: the file is no xfs filesystem (%s %s); it is left as it is: give another path or remove it", backend.ErrPrecondition, content.Kind, content.Type)
+		return fmt.Errorf("%w: the file is not an xfs filesystem (%s %s); it is left as it is: give another path or "+
+			"remove it", backend.ErrPrecondition, content.Kind, content.Type)
 	}
 	return nil
 }
@@ -260,7 +264,7 @@ func (m *image) mount(ctx context.Context, file *os.File) error {
 	if err != nil {
 		return err
 	}
-	// The mount holds the device from here on; without one the device goes away.
+	// The mount keeps the device from here on; without one the device goes away.
 	defer func() { _ = loop.Close() }()
 	if !loop.DirectIO {
 		m.log.Warn("direct I/O was refused for the pool image; data passes the page cache twice", "image", m.path)
@@ -276,7 +280,8 @@ func (m *image) mount(ctx context.Context, file *os.File) error {
 		return err
 	}
 	if uint64(stat.Dev) != loop.Number {
-		return fmt.Errorf("%w: %s is not on %s after the mount; something was mounted over it", backend.ErrUnavailable, m.directory, loop.Path)
+		return fmt.Errorf("%w: %s is not on %s after the mount; something was mounted over it",
+			backend.ErrUnavailable, m.directory, loop.Path)
 	}
 	return m.points.Hit("local/image/mounted")
 }

@@ -6,7 +6,7 @@ import "sync"
 type account struct {
 	size  int64 // bytes promised
 	thick bool
-	// exclusive is how many allocated bytes it shares with nobody, when last
+	// exclusive is how many allocated bytes it does not share, when last
 	// observed: only the rest can still ask for new blocks, since a write to a
 	// shared block takes a new one.
 	exclusive int64
@@ -14,7 +14,7 @@ type account struct {
 }
 
 // ledger adds up what the volumes of a pool may still ask for. Snapshots are
-// not in it: what they hold is allocated already and never written again.
+// not in it: what they have is allocated already and never written again.
 //
 // What is free to promise is the filesystem's room minus those needs. The sum
 // does not change when a volume writes or discards: its need changes by as much
@@ -103,7 +103,7 @@ func (l *ledger) remove(id string) {
 // estimate is what can still be promised when the filesystem has so many bytes
 // available. Two figures are at hand. Room minus the needs last observed is
 // too high after volumes discarded blocks, right otherwise; the figure of the
-// last observation minus later promises is too high after somebody else filled
+// last observation minus later promises is too high after another program filled
 // the filesystem, right otherwise. The smaller is taken.
 func (l *ledger) estimate(available int64) int64 {
 	return min(l.free, available-l.needs)
@@ -124,9 +124,9 @@ func (l *ledger) promise(id string, bytes, available int64, share float64) (free
 	return free, true
 }
 
-// settle ends a promise: what it was for is allocated, or in an account, or
+// release ends a promise: what it was for is allocated, or in an account, or
 // given up.
-func (l *ledger) settle(id string) {
+func (l *ledger) release(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.needs -= l.pending[id]

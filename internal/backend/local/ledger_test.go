@@ -55,7 +55,7 @@ func TestLedger_settlesPromises(t *testing.T) {
 	if _, ok := l.promise("two", 900*mebibyte, gibibyte, 1); ok {
 		t.Fatal("promised twice")
 	}
-	l.settle("one")
+	l.release("one")
 	l.observed(nil, gibibyte)
 	if _, ok := l.promise("two", 900*mebibyte, gibibyte, 1); !ok {
 		t.Fatal("refused after the first was given up")

@@ -98,7 +98,7 @@ func TestTrash_thatCannotBeRemovedIsReportedAndRetried(t *testing.T) {
 	}
 }
 
-// A copy whose call was cancelled holds blocks: health reports it, its deletion
+// A copy whose call was cancelled occupies blocks: health reports it, its deletion
 // removes it, and so does the need for room.
 func TestCancelledCopy_givesItsRoomBack(t *testing.T) {
 	const size = 120 * mebibyte

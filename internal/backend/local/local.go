@@ -14,13 +14,13 @@
 //	POOL/trash/ID.SUFFIX           what is being removed
 //
 // A record in the state "creating" precedes everything else of its entry, so
-// that start-up can tell a half-made thing and finish or remove it. Removal is
+// that the start recognises a half-made thing and finish or remove it. Removal is
 // one rename into trash. IDs are hashes of the names, so that a name can have
 // one ID only. Whether a volume is in use is observed (a loop device is backed
 // by its file), never recorded.
 //
 // The two halves may run in one process or in two: each takes its own lock on
-// the pool, and an operation holds flock(2) on the directory of its volume.
+// the pool, and an operation has flock(2) on the directory of its volume.
 package local
 
 import (
@@ -76,7 +76,7 @@ type Options struct {
 	// Adopt takes over a pool that belongs to another node ID, as after the
 	// reinstallation of the machine.
 	Adopt bool
-	// RequireMount refuses a pool directory that is no mount point, so that a
+	// RequireMount refuses a pool directory that is not a mount point, so that a
 	// disk that failed to mount is not mistaken for an empty pool.
 	RequireMount bool
 	// Overcommit is how many bytes of thin volumes are promised for each byte of
@@ -115,7 +115,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("%w: the pool directory is not given", backend.ErrInvalid)
 	}
 	if !nodeIDForm.MatchString(o.NodeID) {
-		return o, fmt.Errorf("%w: node ID %q: want at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends", backend.ErrInvalid, o.NodeID)
+		return o, fmt.Errorf("%w: node ID %q: want at most 63 letters, digits, '-', '_' or '.', with a letter or digit at "+
+			"both ends", backend.ErrInvalid, o.NodeID)
 	}
 	if o.Overcommit == 0 {
 		o.Overcommit = 1

@@ -103,7 +103,7 @@ func (m *model) faultyCreate(plan syscallfault.Plan) {
 	}
 }
 
-// faultyDelete draws volumes that are in use, too: whatever fails, they stay.
+// faultyDelete draws volumes that are in use, too: they stay even if a step fails.
 func (m *model) faultyDelete(plan syscallfault.Plan) {
 	name := m.drawFrom(slices.Sorted(maps.Keys(m.volumes)), func(string) bool { return true })
 	if name == "" {
@@ -163,19 +163,19 @@ func (m *model) faultyDeleteSnapshot(plan syscallfault.Plan) {
 
 func (m *model) faultyGroup(plan syscallfault.Plan) {
 	name := m.drawGroup()
-	wanted := modelGroup{}
+	desired := modelGroup{}
 	for source, volume := range m.volumes {
 		if !volume.kept {
-			wanted[idOf(volumePrefix, source)] = slices.Clone(volume.cells)
+			desired[idOf(volumePrefix, source)] = slices.Clone(volume.cells)
 		}
 	}
-	if m.groups[name] != nil || len(wanted) == 0 {
+	if m.groups[name] != nil || len(desired) == 0 {
 		return
 	}
-	spec := backend.GroupSnapshotSpec{Name: name, SourceIDs: slices.Sorted(maps.Keys(wanted))}
+	spec := backend.GroupSnapshotSpec{Name: name, SourceIDs: slices.Sorted(maps.Keys(desired))}
 	err := m.run(plan, func() error { _, err := m.guard.CreateGroup(m.ctx(), spec); return err })
 	if _, lookup := m.pool.GroupByName(m.ctx(), name); m.shown(err, lookup, true) {
-		m.groups[name] = wanted
+		m.groups[name] = desired
 	}
 }
 

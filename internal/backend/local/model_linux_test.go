@@ -278,7 +278,7 @@ func (m *model) group() {
 	name, sources := m.drawGroup(), []string{m.drawVolume(), m.drawVolume()}
 	slices.Sort(sources)
 	sources = slices.Compact(sources)
-	wanted := modelGroup{}
+	desired := modelGroup{}
 	var ids []string
 	var sentinel error
 	for _, source := range sources {
@@ -290,7 +290,7 @@ func (m *model) group() {
 		case volume.kept && !m.pool.reflink.Load() && sentinel == nil:
 			sentinel = backend.ErrPrecondition
 		default:
-			wanted[id] = slices.Clone(volume.cells)
+			desired[id] = slices.Clone(volume.cells)
 		}
 	}
 	have := m.groups[name]
@@ -302,7 +302,7 @@ func (m *model) group() {
 	}
 	_, err := m.guard.CreateGroup(m.ctx(), backend.GroupSnapshotSpec{Name: name, SourceIDs: ids})
 	if m.want(err, sentinel) && have == nil {
-		m.groups[name] = wanted
+		m.groups[name] = desired
 	}
 }
 
@@ -371,8 +371,8 @@ func (m *model) withDevice(name string, use func(*os.File)) {
 	volume := m.volumes[name]
 	// A device that was attached while the volume was thick stays without discard.
 	// On btrfs none has it (see Pool.discards).
-	wanted := volume.provisioning == thin && !m.pool.copyOnWrite
-	discards := device.Discard == wanted || (volume.kept && !device.Discard)
+	desired := volume.provisioning == thin && !m.pool.copyOnWrite
+	discards := device.Discard == desired || (volume.kept && !device.Discard)
 	if device.Size != volume.size || !discards {
 		m.Fatalf("the device of %s volume %s: %+v; want %d bytes", volume.provisioning, name, *device, volume.size)
 	}

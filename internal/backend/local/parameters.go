@@ -42,7 +42,8 @@ func provisioningOf(parameters, mutable map[string]string) (string, error) {
 			continue
 		}
 		if value != thin && value != thick {
-			return "", fmt.Errorf("%w: parameter %s is %q; want %s or %s", backend.ErrInvalid, parameterProvisioning, value, thin, thick)
+			return "", fmt.Errorf("%w: parameter %s is %q; want %s or %s",
+				backend.ErrInvalid, parameterProvisioning, value, thin, thick)
 		}
 		provisioning = value
 	}
@@ -80,7 +81,8 @@ func ephemeralSize(attributes map[string]string, maximum int64) (int64, error) {
 		return 0, err
 	}
 	if size > maximum {
-		return 0, fmt.Errorf("%w: volume attribute %s is %s, %d bytes; inline volumes may have %d here", backend.ErrOutOfRange, attributeSize, text, size, maximum)
+		return 0, fmt.Errorf("%w: volume attribute %s is %s, %d bytes; inline volumes may have %d here",
+			backend.ErrOutOfRange, attributeSize, text, size, maximum)
 	}
 	return roundUp(size, allocationUnit), nil
 }
@@ -89,11 +91,13 @@ func parseSize(text string) (int64, error) {
 	const longest = 32 // a quantity may carry an exponent of any length
 	quantity, err := resource.ParseQuantity(strings.TrimSpace(text))
 	if err != nil || len(text) > longest {
-		return 0, fmt.Errorf("%w: volume attribute %s is %.32q; want a size such as 64Mi or 2Gi", backend.ErrInvalid, attributeSize, text)
+		return 0, fmt.Errorf("%w: volume attribute %s is %.32q; want a size such as 64Mi or 2Gi",
+			backend.ErrInvalid, attributeSize, text)
 	}
 	size := quantity.Value()
 	if size <= 0 || size > maximumSize || quantity.CmpInt64(maximumSize) > 0 {
-		return 0, fmt.Errorf("%w: volume attribute %s is %s; want more than 0 and at most %d bytes", backend.ErrOutOfRange, attributeSize, text, int64(maximumSize))
+		return 0, fmt.Errorf("%w: volume attribute %s is %s; want more than 0 and at most %d bytes",
+			backend.ErrOutOfRange, attributeSize, text, int64(maximumSize))
 	}
 	return size, nil
 }
@@ -114,14 +118,15 @@ func minimumFor(fsType string) int64 {
 	}
 }
 
-// checkCapabilities refuses a size that one of the wanted uses cannot work with.
+// checkCapabilities refuses a size that one of the requested uses cannot work with.
 func checkCapabilities(size int64, capabilities []backend.Capability) error {
 	for _, c := range capabilities {
 		if c.Block {
 			continue
 		}
 		if least := minimumFor(c.FSType); size < least {
-			return fmt.Errorf("%w: %d bytes are too few for a filesystem of type %s, which needs %d; ask for more", backend.ErrOutOfRange, size, orDefault(c.FSType), least)
+			return fmt.Errorf("%w: %d bytes are too few for a filesystem of type %s, which needs %d; ask for more",
+				backend.ErrOutOfRange, size, orDefault(c.FSType), least)
 		}
 	}
 	return nil

@@ -64,7 +64,7 @@ func TestCheckCapabilities_refusesSizesThatAFilesystemCannotHave(t *testing.T) {
 
 func TestIsID_acceptsOnlyWhatWasMadeHere(t *testing.T) {
 	if id := idOf(volumePrefix, "one"); !isVolumeID(id) || isID(snapshotPrefix, id) {
-		t.Errorf("%s is no volume's ID", id)
+		t.Errorf("%s is not a volume ID", id)
 	}
 	for _, id := range []string{"", "..", "vol-", "vol-../../../../../../../../etc/passwd", "vol-" + strings.Repeat("A", 32), "csi-" + strings.Repeat("0", 64), "vol-" + strings.Repeat("0", 32) + "\n"} {
 		if isVolumeID(id) {

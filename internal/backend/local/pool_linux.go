@@ -51,7 +51,7 @@ type Pool struct {
 	renames    unsynced
 
 	reflink     atomic.Bool // files can share blocks
-	copyOnWrite bool        // files must be told to write in place (btrfs)
+	copyOnWrite bool        // files need a flag to be written in place (btrfs)
 	reserved    int64
 	saveEvery   int64 // bytes between two records of a copy's progress
 
@@ -107,7 +107,8 @@ func Open(ctx context.Context, options Options) (*Pool, error) {
 	p.index.reset()
 	if err := p.open(ctx); err != nil && hasFailed(err) && ctx.Err() == nil {
 		p.setFailure(err)
-		p.log.Error("the pool cannot be used: devices can be taken down and nothing else works until it is repaired", "error", errors.Join(err, p.closeFiles()))
+		p.log.Error("the pool cannot be used: devices can be taken down and nothing else works until it is repaired",
+			"error", errors.Join(err, p.closeFiles()))
 	} else if err != nil {
 		return nil, errors.Join(fmt.Errorf("open pool %s: %w", options.Pool, classify(err)), p.Close())
 	}
@@ -132,7 +133,7 @@ func (p *Pool) open(ctx context.Context) error {
 	if err := p.initialise(ctx, now.readOnly); err != nil {
 		return err
 	}
-	if err := p.takeRole(now.readOnly); err != nil {
+	if err := p.lockRole(now.readOnly); err != nil {
 		return err
 	}
 	if now.readOnly {
@@ -195,7 +196,7 @@ func btrfsChunks(total int64) int64 {
 // discards reports whether what is discarded on a volume's device is given back
 // to the pool. A btrfs frees an extent only when none of its blocks is in use:
 // a hole does not make room for what is written into it later, so that a promise
-// to fill the volume would not hold.
+// to fill the volume would fail.
 func (p *Pool) discards(record volumeRecord) bool {
 	return !record.thick() && (!p.copyOnWrite || p.options.Overcommit > 1)
 }
@@ -288,7 +289,7 @@ func (p *Pool) initialise(ctx context.Context, readOnly bool) error {
 	return p.identify(data)
 }
 
-// checkForeign refuses a directory that holds anything but a pool.
+// checkForeign refuses a directory that has things other than a pool.
 func (p *Pool) checkForeign() error {
 	names, err := p.list(".")
 	if err != nil || slices.Contains(names, poolFile) {
@@ -297,7 +298,8 @@ func (p *Pool) checkForeign() error {
 	ours := []string{lockFile, controllerLock, nodeLock, volumesDir, snapshotsDir, groupsDir, trashDir, "lost+found"}
 	for _, name := range names {
 		if !slices.Contains(ours, name) && !durable.IsTemp(name) {
-			return fmt.Errorf("%w: the directory is not a pool and holds other things, such as %q; give an empty one", backend.ErrPrecondition, name)
+			return fmt.Errorf("%w: the directory is not a pool and contains other things, such as %q; give an empty one",
+				backend.ErrPrecondition, name)
 		}
 	}
 	for _, dir := range []string{volumesDir, snapshotsDir, groupsDir} {
@@ -348,13 +350,16 @@ func (p *Pool) identify(data []byte) error {
 	p.identity = identity
 	switch {
 	case p.identity.Version > recordVersion:
-		return fmt.Errorf("%w: %s has version %d, this Holdfast knows up to %d; use the newer one", backend.ErrPrecondition, poolFile, p.identity.Version, recordVersion)
+		return fmt.Errorf("%w: %s has version %d, this Holdfast knows up to %d; use the newer one",
+			backend.ErrPrecondition, poolFile, p.identity.Version, recordVersion)
 	case p.identity.NodeID == p.options.NodeID:
 		return nil
 	case !p.options.Adopt:
-		return fmt.Errorf("%w: the pool belongs to node %q and this node is %q; if this machine replaces that one, start once with --adopt-pool", backend.ErrPrecondition, p.identity.NodeID, p.options.NodeID)
+		return fmt.Errorf("%w: the pool belongs to node %q and this node is %q; if this machine replaces that one, start "+
+			"once with --adopt-pool", backend.ErrPrecondition, p.identity.NodeID, p.options.NodeID)
 	}
-	p.log.Warn("adopting the pool of another node", "id", p.identity.ID, "was", p.identity.NodeID, "now", p.options.NodeID)
+	p.log.Warn("adopting the pool of another node",
+		"id", p.identity.ID, "was", p.identity.NodeID, "now", p.options.NodeID)
 	p.identity.NodeID = p.options.NodeID
 	return p.saveIdentity()
 }
@@ -370,12 +375,12 @@ func (p *Pool) identityDamaged(cause error) error {
 	return p.saveIdentity()
 }
 
-// takeRole locks the halves that this process is, for as long as it lives.
-func (p *Pool) takeRole(readOnly bool) error {
-	wanted := map[Role][]string{
+// lockRole locks the halves that this process is, for as long as it lives.
+func (p *Pool) lockRole(readOnly bool) error {
+	desired := map[Role][]string{
 		RoleAll: {controllerLock, nodeLock}, RoleController: {controllerLock}, RoleNode: {nodeLock},
 	}
-	for _, name := range wanted[p.options.Role] {
+	for _, name := range desired[p.options.Role] {
 		file, err := p.openLock(name, readOnly)
 		if err != nil {
 			return err
@@ -409,7 +414,7 @@ func (p *Pool) waitFile(ctx context.Context, name string, readOnly bool) (*os.Fi
 	return file, nil
 }
 
-// unlock gives a lock back at once; see hold.release.
+// unlock gives a lock back at once; see entryLock.release.
 func unlock(file *os.File) {
 	_ = unix.Flock(descriptor(file), unix.LOCK_UN)
 	_ = file.Close()
@@ -438,7 +443,7 @@ func (p *Pool) probeReflink() (bool, error) {
 }
 
 // mayReflink guesses by the filesystem, where nothing can be tried: xfs is made
-// with reflink unless told otherwise (mkfs.xfs(8)).
+// with reflink by default (mkfs.xfs(8)).
 func (p *Pool) mayReflink(magic int64) bool { return p.copyOnWrite || magic == unix.XFS_SUPER_MAGIC }
 
 func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
@@ -476,7 +481,7 @@ func (p *Pool) closeFiles() error {
 	return errors.Join(failed...)
 }
 
-// Probe tells whether the pool can be worked with now.
+// Probe reports whether the pool can be worked with now.
 func (p *Pool) Probe(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -60,12 +60,12 @@ func TestOpen_countsTheOtherHalfsVolumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := controller.CreateVolume(t.Context(), spec("one", 200*mebibyte)); !errors.Is(err, backend.ErrNoSpace) {
-		t.Errorf("beside the inline volume: %v; want ErrNoSpace", err)
+		t.Errorf("next to the inline volume: %v; want ErrNoSpace", err)
 	}
 	must(t, node.DeleteEphemeral(t.Context(), handleOfTests))
 	create(t, controller, spec("one", 200*mebibyte))
 	if _, err := node.CreateEphemeral(t.Context(), inline); !errors.Is(err, backend.ErrNoSpace) {
-		t.Errorf("beside the volume: %v; want ErrNoSpace", err)
+		t.Errorf("next to the volume: %v; want ErrNoSpace", err)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestOpen_adoptsAPoolOfAnotherNodeOnlyWhenTold(t *testing.T) {
 		t.Fatalf("got %+v, %v; want the volume at the new node", found, err)
 	}
 	shut(t, adopted)
-	open(t, Options{Pool: dir, NodeID: "new"}) // without being told again
+	open(t, Options{Pool: dir, NodeID: "new"}) // without the option
 }
 
 func TestOpen_refusesWhatIsNoPool(t *testing.T) {
@@ -243,7 +243,7 @@ func TestVolumeHealth_tellsWhatIsMissing(t *testing.T) {
 	pool := open(t, Options{Pool: dir})
 	volume := create(t, pool, spec("one", 8*mebibyte))
 	data := filepath.Join(dir, volumesDir, volume.ID, dataFile)
-	for reason, spoil := range map[string]func() error{
+	for reason, corrupt := range map[string]func() error{
 		"DataFileTruncated": func() error { return os.Truncate(data, mebibyte) },
 		"DataFileMissing":   func() error { return os.Remove(data) },
 	} {
@@ -254,7 +254,7 @@ func TestVolumeHealth_tellsWhatIsMissing(t *testing.T) {
 		}
 		must(t, os.WriteFile(data, nil, 0o600))
 		must(t, os.Truncate(data, volume.Size))
-		must(t, spoil())
+		must(t, corrupt())
 		problems, err := pool.VolumeHealth(t.Context(), volume.ID)
 		if err != nil || len(problems) != 1 || problems[0].Reason != reason || problems[0].Kind != backend.HealthDataLoss {
 			t.Errorf("got %+v, %v; want %s", problems, err, reason)

@@ -65,7 +65,7 @@ type snapshotRecord struct {
 	GroupID    string            `json:"groupID,omitempty"`
 	Size       int64             `json:"size"` // bytes
 	SectorSize int               `json:"sectorSize"`
-	Formatted  string            `json:"formatted,omitempty"` // filesystem that the source was known to hold
+	Formatted  string            `json:"formatted,omitempty"` // filesystem that the source was known to have
 	Parameters map[string]string `json:"parameters,omitempty"`
 	Created    time.Time         `json:"created"`
 	Copy       *copyState        `json:"copy,omitempty"`
@@ -84,7 +84,7 @@ type groupRecord struct {
 type copyState struct {
 	// Offset is the number of bytes that are durable in the copy.
 	Offset int64 `json:"offset"`
-	// Source tells whether the source was written to in between.
+	// Source reports whether the source was written to in between.
 	Source fingerprint `json:"source"`
 	// Complete: everything of the source is here; only allocation is missing.
 	Complete bool `json:"complete,omitempty"`
@@ -119,14 +119,16 @@ func decode[T stored](data []byte, id string) (T, error) {
 		return record, fmt.Errorf("%w: the record of %s cannot be read: %w", backend.ErrDataLoss, id, err)
 	}
 	if versioned.Version > recordVersion {
-		return record, fmt.Errorf("%w: the record of %s has version %d, this Holdfast knows up to %d; use the newer one", backend.ErrPrecondition, id, versioned.Version, recordVersion)
+		return record, fmt.Errorf("%w: the record of %s has version %d, this Holdfast knows up to %d; use the newer one",
+			backend.ErrPrecondition, id, versioned.Version, recordVersion)
 	}
 	if err := json.Unmarshal(data, &record); err != nil {
 		return record, fmt.Errorf("%w: the record of %s cannot be read: %w", backend.ErrDataLoss, id, err)
 	}
 	h := record.head()
 	if h.Version < 1 || h.ID != id || (h.State != creating && h.State != ready && h.State != deleting) {
-		return record, fmt.Errorf("%w: the record of %s says version %d, ID %q, state %q", backend.ErrDataLoss, id, h.Version, h.ID, h.State)
+		return record, fmt.Errorf("%w: the record of %s says version %d, ID %q, state %q",
+			backend.ErrDataLoss, id, h.Version, h.ID, h.State)
 	}
 	if err := record.check(); err != nil {
 		return record, fmt.Errorf("%w: the record of %s: %w", backend.ErrDataLoss, id, err)
@@ -183,8 +185,8 @@ func (c *copyState) check() error {
 
 func (r volumeRecord) thick() bool { return r.Provisioning == thick }
 
-// same tells whether two records ask for the same thing; what was made of it,
-// and when, does not matter.
+// same reports whether two records ask for the same thing. The result and the time
+// of creation are not compared.
 func (r volumeRecord) same(other volumeRecord) bool {
 	return r.Name == other.Name && r.Size == other.Size && r.Source == other.Source &&
 		maps.Equal(r.Parameters, other.Parameters) && maps.Equal(r.Mutable, other.Mutable)

@@ -21,7 +21,7 @@ const keepPartial = 24 * time.Hour
 
 // recover reads every record, finishes or undoes what a crash left, and takes
 // stock of the room. A record that cannot be used is reported and its entry
-// left alone; it keeps nothing else from working.
+// left alone; everything else works.
 func (p *Pool) recover(ctx context.Context) error {
 	if err := p.recoverGroups(ctx); err != nil {
 		return err
@@ -47,7 +47,9 @@ func (p *Pool) recover(ctx context.Context) error {
 type remover func(ctx context.Context, entry string) error
 
 // eachEntry visits the entries of one kind that are this half's.
-func (p *Pool) eachEntry(ctx context.Context, dir, prefix string, visit func(ctx context.Context, id string, remove remover) error) error {
+func (p *Pool) eachEntry(
+	ctx context.Context, dir, prefix string, visit func(ctx context.Context, id string, remove remover) error,
+) error {
 	names, err := p.list(dir)
 	if err != nil {
 		return err
@@ -66,7 +68,7 @@ func (p *Pool) eachEntry(ctx context.Context, dir, prefix string, visit func(ctx
 	return nil
 }
 
-// leaveAlone makes a failed recovery of one entry a matter of that entry: only
+// leaveAlone limits a failed recovery to its entry: only
 // the end of the context ends the start.
 func (p *Pool) leaveAlone(ctx context.Context, entry string, err error) error {
 	switch {
@@ -128,12 +130,13 @@ func (p *Pool) recoverSize(entry string, record *volumeRecord) error {
 		return nil
 	}
 	if stat.Size > maximumSize {
-		return fmt.Errorf("%w: the data file of %s has %d bytes; volumes have at most %d", backend.ErrDataLoss, record.ID, stat.Size, int64(maximumSize))
+		return fmt.Errorf("%w: the data file of %s has %d bytes; volumes have at most %d",
+			backend.ErrDataLoss, record.ID, stat.Size, int64(maximumSize))
 	}
 	if stat.Size > record.Size {
 		record.Size = stat.Size
 		if err := p.writeRecord(entry, volumeFile, *record); err != nil {
-			p.log.Warn("the size of a volume could not be recorded; its file tells it", "volume", record.ID, "error", err)
+			p.log.Warn("the size of a volume could not be recorded; its file has it", "volume", record.ID, "error", err)
 		}
 		return nil
 	}
@@ -165,7 +168,9 @@ func (p *Pool) recoverSnapshot(ctx context.Context, id string, remove remover) e
 // recoverUnfinished deals with an entry that is not complete: a copy that can
 // be gone on with stays for a while, an unusable record is left alone, all else
 // is removed.
-func (p *Pool) recoverUnfinished(ctx context.Context, entry string, begun *copyState, err error, remove remover) error {
+func (p *Pool) recoverUnfinished(
+	ctx context.Context, entry string, begun *copyState, err error, remove remover,
+) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return p.dropWithoutRecord(entry)
@@ -207,11 +212,11 @@ func (p *Pool) dropAbandoned(drop func(entry string) bool) error {
 func (p *Pool) stale(entry string) bool { return !p.recent(entry) }
 
 func (p *Pool) dropUnlessBusy(entry string) {
-	held, err := p.take(entry, unix.LOCK_EX)
+	lock, err := p.tryLock(entry, unix.LOCK_EX)
 	if err != nil {
 		return
 	}
-	defer held.release()
+	defer lock.release()
 	if p.unresolved.has(entry) || complete(p.root, entry) {
 		return // finished in this instant
 	}
@@ -238,11 +243,11 @@ func complete(root *os.Root, entry string) bool {
 }
 
 func (p *Pool) dropEntry(ctx context.Context, entry string) error {
-	held, err := p.wait(ctx, entry, unix.LOCK_EX)
+	lock, err := p.awaitLock(ctx, entry, unix.LOCK_EX)
 	if err != nil {
 		return err
 	}
-	defer held.release()
+	defer lock.release()
 	return p.discard(entry)
 }
 
@@ -255,7 +260,8 @@ func (p *Pool) dropWithoutRecord(entry string) error {
 		return err
 	}
 	if len(names) > 0 {
-		p.reportBroken(entry, fmt.Errorf("%w: the record of %s is missing, yet there is %q", backend.ErrDataLoss, path.Base(entry), names[0]))
+		p.reportBroken(entry, fmt.Errorf("%w: the record of %s is missing, yet there is %q",
+			backend.ErrDataLoss, path.Base(entry), names[0]))
 		return nil
 	}
 	return p.root.Remove(entry)

@@ -88,7 +88,7 @@ func (p *Pool) resolve(ctx context.Context, entry string) error {
 	if read == nil {
 		return nil
 	}
-	held, err := p.wait(ctx, entry, unix.LOCK_EX)
+	lock, err := p.awaitLock(ctx, entry, unix.LOCK_EX)
 	if errors.Is(err, backend.ErrNotFound) {
 		return p.resolveAbsent(entry, read)
 	}
@@ -98,11 +98,11 @@ func (p *Pool) resolve(ctx context.Context, entry string) error {
 	if err != nil {
 		return p.resolved(entry, err)
 	}
-	defer held.release()
+	defer lock.release()
 	if !p.unresolved.has(entry) {
 		return nil
 	}
-	return p.resolved(entry, p.resolveHeld(ctx, entry))
+	return p.resolved(entry, p.resolveLocked(ctx, entry))
 }
 
 // resolveAbsent forgets an entry that is not on disk. No lock keeps another call
@@ -114,7 +114,7 @@ func (p *Pool) resolveAbsent(entry string, read *failure) error {
 	}
 	p.unresolved.finish(entry, read, func() {
 		p.forget(entry)
-		p.ledger.settle(path.Base(entry))
+		p.ledger.release(path.Base(entry))
 	})
 	return nil
 }
@@ -123,16 +123,17 @@ func (p *Pool) resolveAbsent(entry string, read *failure) error {
 func (p *Pool) resolved(entry string, err error) error {
 	if err != nil {
 		p.unresolved.add(entry, err)
-		return fmt.Errorf("%w: an earlier operation on %s failed and its result is not known: %w; the driver retries", backend.ErrUnavailable, path.Base(entry), err)
+		return fmt.Errorf("%w: an earlier operation on %s failed and its result is not known: %w; the driver retries",
+			backend.ErrUnavailable, path.Base(entry), err)
 	}
-	p.ledger.settle(path.Base(entry))
+	p.ledger.release(path.Base(entry))
 	p.unresolved.remove(entry)
 	return nil
 }
 
-// resolveHeld does for one entry under lock what a start does for all. What is
+// resolveLocked does for one entry under lock what a start does for all. What is
 // there is made durable first: it may be the effect of a call whose fsync failed.
-func (p *Pool) resolveHeld(ctx context.Context, entry string) error {
+func (p *Pool) resolveLocked(ctx context.Context, entry string) error {
 	if err := errors.Join(p.syncRenames(), durable.SyncDir(p.root, path.Dir(entry)), durable.SyncDir(p.root, entry)); err != nil {
 		return err
 	}
@@ -163,9 +164,9 @@ func (p *Pool) resolveAll(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// settled resolves what it can before a listing. An entry that stays unresolved
+// resolveForListing resolves what it can before a listing. An entry that stays unresolved
 // is left out and keeps nothing else from being listed.
-func (p *Pool) settled(ctx context.Context) error {
+func (p *Pool) resolveForListing(ctx context.Context) error {
 	if err := p.usable(); err != nil {
 		return err
 	}
@@ -175,10 +176,10 @@ func (p *Pool) settled(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// settleUnlessUnresolved ends the promise of an operation. The promise of an
+// releaseUnlessUnresolved ends the promise of an operation. The promise of an
 // unresolved one stays until it is known what the operation made.
-func (p *Pool) settleUnlessUnresolved(entry string) {
+func (p *Pool) releaseUnlessUnresolved(entry string) {
 	if !p.unresolved.has(entry) {
-		p.ledger.settle(path.Base(entry))
+		p.ledger.release(path.Base(entry))
 	}
 }

@@ -20,12 +20,12 @@ var handleOfTests = "csi-" + strings.Repeat("0123456789abcdef", 4)
 // scenarios are the operations of the sweep, by name.
 func scenarios() map[string]scenario {
 	return map[string]scenario{
-		"open a new pool":     {prepare: func(*world) {}, spoil: removePool, act: onlyOpen},
-		"recover":             {prepare: prepared, spoil: leaveHalves, act: onlyOpen, opening: true},
+		"open a new pool":     {prepare: func(*world) {}, corrupt: removePool, act: onlyOpen},
+		"recover":             {prepare: prepared, corrupt: leaveHalves, act: onlyOpen, opening: true},
 		"create thin":         creation(thin, backend.Source{}),
 		"create thick":        creation(thick, backend.Source{}),
-		"restore thin":        creation(thin, backend.Source{SnapshotID: idOf(snapshotPrefix, "cut")}),
-		"restore thick":       creation(thick, backend.Source{SnapshotID: idOf(snapshotPrefix, "cut")}),
+		"restore thin":        creation(thin, backend.Source{SnapshotID: idOf(snapshotPrefix, "snap")}),
+		"restore thick":       creation(thick, backend.Source{SnapshotID: idOf(snapshotPrefix, "snap")}),
 		"clone thin":          creation(thin, backend.Source{VolumeID: idOf(volumePrefix, "one")}),
 		"clone thick":         creation(thick, backend.Source{VolumeID: idOf(volumePrefix, "one")}),
 		"delete volume":       {prepare: prepared, act: deleteVolume},
@@ -38,7 +38,7 @@ func scenarios() map[string]scenario {
 			w.frozen = true
 		}),
 		"delete snapshot":           {prepare: prepared, act: deleteSnapshot},
-		"group":                     {prepare: preparedPair, act: cutGroup, check: checkGroup},
+		"group":                     {prepare: preparedPair, act: snapshotGroup, check: checkGroup},
 		"delete group":              {prepare: preparedGroup, act: deleteGroup},
 		"expand thin":               expansion(thin),
 		"expand thick":              expansion(thick),
@@ -97,7 +97,7 @@ func recordFileOf(entry string) string {
 // prepared has a volume and a snapshot of it.
 func prepared(w *world) {
 	w.filled("one", thin)
-	_, err := w.pool.CreateSnapshot(w.Context(), backend.SnapshotSpec{Name: "cut", SourceID: idOf(volumePrefix, "one")})
+	_, err := w.pool.CreateSnapshot(w.Context(), backend.SnapshotSpec{Name: "snap", SourceID: idOf(volumePrefix, "one")})
 	must(w.T, err)
 }
 
@@ -134,12 +134,12 @@ func createOne(name string, from backend.Source) func(context.Context, *Pool, *g
 	}
 }
 
-// preparedBeginning has the beginning of a copy that is wanted otherwise now.
+// preparedBeginning has the beginning of a copy that is requested with other arguments now.
 func preparedBeginning(w *world) {
 	prepared(w)
 	record := volumeRecord{
 		header: newHeader(idOf(volumePrefix, "begun")), Name: "begun", Size: filledSize, Provisioning: thin, SectorSize: 512,
-		Source: source{SnapshotID: idOf(snapshotPrefix, "cut")}, Copy: &copyState{Offset: mebibyte},
+		Source: source{SnapshotID: idOf(snapshotPrefix, "snap")}, Copy: &copyState{Offset: mebibyte},
 	}
 	must(w.T, w.pool.root.Mkdir(volumePath(record.ID), directoryMode))
 	must(w.T, w.pool.writeRecord(volumePath(record.ID), volumeFile, record))
@@ -168,7 +168,7 @@ func snapshotting(prepare func(*world)) scenario {
 }
 
 func deleteSnapshot(ctx context.Context, _ *Pool, g *guard.Guard) error {
-	return g.DeleteSnapshot(ctx, idOf(snapshotPrefix, "cut"))
+	return g.DeleteSnapshot(ctx, idOf(snapshotPrefix, "snap"))
 }
 
 func preparedPair(w *world) {
@@ -176,7 +176,7 @@ func preparedPair(w *world) {
 	w.filled("two", thin)
 }
 
-func cutGroup(ctx context.Context, _ *Pool, g *guard.Guard) error {
+func snapshotGroup(ctx context.Context, _ *Pool, g *guard.Guard) error {
 	_, err := g.CreateGroup(ctx, backend.GroupSnapshotSpec{
 		Name: "both", SourceIDs: []string{idOf(volumePrefix, "one"), idOf(volumePrefix, "two")},
 	})
@@ -192,7 +192,7 @@ func checkGroup(w *world) {
 
 func preparedGroup(w *world) {
 	preparedPair(w)
-	must(w.T, cutGroup(w.Context(), nil, guard.New(w.pool)))
+	must(w.T, snapshotGroup(w.Context(), nil, guard.New(w.pool)))
 }
 
 func deleteGroup(ctx context.Context, _ *Pool, g *guard.Guard) error {

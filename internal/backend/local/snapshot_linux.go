@@ -54,7 +54,7 @@ func (p *Pool) findSnapshot(ctx context.Context, id string) (snapshotRecord, err
 	return record, nil
 }
 
-// Snapshot finds a snapshot that was cut; ErrNotFound.
+// Snapshot finds a complete snapshot; ErrNotFound.
 func (p *Pool) Snapshot(ctx context.Context, id string) (backend.Snapshot, error) {
 	record, err := p.findSnapshot(ctx, id)
 	if err != nil {
@@ -63,7 +63,7 @@ func (p *Pool) Snapshot(ctx context.Context, id string) (backend.Snapshot, error
 	return record.snapshot(), nil
 }
 
-// SnapshotByName finds a snapshot that was cut on its own; ErrNotFound.
+// SnapshotByName finds a snapshot that was created on its own; ErrNotFound.
 func (p *Pool) SnapshotByName(ctx context.Context, name string) (backend.Snapshot, error) {
 	snapshot, err := p.Snapshot(ctx, idOf(snapshotPrefix, name))
 	if err == nil && snapshot.Name != name {
@@ -73,8 +73,10 @@ func (p *Pool) SnapshotByName(ctx context.Context, name string) (backend.Snapsho
 }
 
 // Snapshots lists snapshots, members of groups included.
-func (p *Pool) Snapshots(ctx context.Context, filter backend.SnapshotFilter, after string, limit int) ([]backend.Snapshot, error) {
-	if err := p.settled(ctx); err != nil {
+func (p *Pool) Snapshots(
+	ctx context.Context, filter backend.SnapshotFilter, after string, limit int) ([]backend.Snapshot, error,
+) {
+	if err := p.resolveForListing(ctx); err != nil {
 		return nil, err
 	}
 	records := page(&p.index, func(x *index) map[string]snapshotRecord { return x.snapshots },
@@ -89,51 +91,51 @@ func (p *Pool) Snapshots(ctx context.Context, filter backend.SnapshotFilter, aft
 	return snapshots, nil
 }
 
-// CreateSnapshot cuts a volume. With reflink that takes as long as writing out
+// CreateSnapshot copies a volume. With reflink that takes as long as writing out
 // what is dirty; without, the content is copied. A thick volume's snapshot gets
 // blocks of its own, since the volume must never need new ones.
 func (p *Pool) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (backend.Snapshot, error) {
-	wanted := snapshotRecord{
+	desired := snapshotRecord{
 		header: newHeader(idOf(snapshotPrefix, spec.Name)), Name: spec.Name, SourceID: spec.SourceID,
 		Parameters: maps.Clone(spec.Parameters),
 	}
-	made, err := p.makeSnapshot(ctx, wanted)
+	made, err := p.makeSnapshot(ctx, desired)
 	if err != nil {
 		return backend.Snapshot{}, classify(err)
 	}
 	return made.snapshot(), nil
 }
 
-func (p *Pool) makeSnapshot(ctx context.Context, wanted snapshotRecord) (snapshotRecord, error) {
-	entry := snapshotPath(wanted.ID)
+func (p *Pool) makeSnapshot(ctx context.Context, desired snapshotRecord) (snapshotRecord, error) {
+	entry := snapshotPath(desired.ID)
 	if err := p.ready(ctx); err != nil {
 		return snapshotRecord{}, err
 	}
 	if err := p.resolve(ctx, entry); err != nil {
 		return snapshotRecord{}, err
 	}
-	if have, found, err := p.index.snapshot(wanted.ID); found || err != nil {
-		return have, errors.Join(err, taken(have, wanted))
+	if have, found, err := p.index.snapshot(desired.ID); found || err != nil {
+		return have, errors.Join(err, checkSame(have, desired))
 	}
-	from, err := p.openLive(ctx, wanted.SourceID)
+	from, err := p.openLive(ctx, desired.SourceID)
 	if err != nil {
 		return snapshotRecord{}, err
 	}
 	defer from.close()
-	wanted.describe(from)
-	need, err := p.needOfCut(from)
+	desired.describe(from)
+	need, err := p.needOfSnapshot(from)
 	if err != nil {
 		return snapshotRecord{}, err
 	}
-	if err := p.admit(ctx, wanted.ID, need); err != nil {
+	if err := p.admit(ctx, desired.ID, need); err != nil {
 		return snapshotRecord{}, err
 	}
-	defer p.settleUnlessUnresolved(entry)
-	held, record, err := begin(p, entry, snapshotFile, wanted)
+	defer p.releaseUnlessUnresolved(entry)
+	lock, record, err := begin(p, entry, snapshotFile, desired)
 	if err != nil {
 		return record, err
 	}
-	defer held.release()
+	defer lock.release()
 	if err := p.buildSnapshot(ctx, entry, &record, from); err != nil {
 		return snapshotRecord{}, p.abandon(ctx, entry, record.Copy, err)
 	}
@@ -141,14 +143,14 @@ func (p *Pool) makeSnapshot(ctx context.Context, wanted snapshotRecord) (snapsho
 }
 
 // describe takes over what a restore needs to know of the source.
-func (r *snapshotRecord) describe(from *origin) {
+func (r *snapshotRecord) describe(from *lockedSource) {
 	r.Size, r.SectorSize, r.Formatted = from.size, from.sectorSize, from.formatted
 	r.Created = time.Now().UTC()
 }
 
-// needOfCut is how many bytes cutting a volume takes, now or when the volume is
+// needOfSnapshot is how many bytes a snapshot of a volume takes, now or when the volume is
 // written to: shared blocks need a new one at the first write.
-func (p *Pool) needOfCut(from *origin) (int64, error) {
+func (p *Pool) needOfSnapshot(from *lockedSource) (int64, error) {
 	if p.reflink.Load() && !from.thick {
 		before, _ := p.ledger.get(from.id)
 		after := before
@@ -159,7 +161,7 @@ func (p *Pool) needOfCut(from *origin) (int64, error) {
 	return p.ledger.withOverhead(bytes), err
 }
 
-func (p *Pool) buildSnapshot(ctx context.Context, entry string, record *snapshotRecord, from *origin) error {
+func (p *Pool) buildSnapshot(ctx context.Context, entry string, record *snapshotRecord, from *lockedSource) error {
 	data, err := p.createData(entry)
 	if err != nil {
 		return err
@@ -176,7 +178,9 @@ func (p *Pool) buildSnapshot(ctx context.Context, entry string, record *snapshot
 	return p.finishSnapshot(entry, record, data)
 }
 
-func (p *Pool) fillSnapshot(ctx context.Context, entry string, record *snapshotRecord, data *os.File, from *origin) error {
+func (p *Pool) fillSnapshot(
+	ctx context.Context, entry string, record *snapshotRecord, data *os.File, from *lockedSource,
+) error {
 	defer from.close()
 	if record.Copy != nil && record.Copy.Complete {
 		return nil
@@ -186,7 +190,7 @@ func (p *Pool) fillSnapshot(ctx context.Context, entry string, record *snapshotR
 		record.Copy = &done
 		return p.writeRecord(entry, snapshotFile, record)
 	}
-	if err := p.cut(ctx, []cutting{{origin: from, target: data, begun: record.Copy, save: save}}); err != nil {
+	if err := p.copyPointInTime(ctx, []fileCopy{{source: from, target: data, begun: record.Copy, save: save}}); err != nil {
 		return err
 	}
 	p.noteShared(from)
@@ -200,7 +204,7 @@ func (p *Pool) fillSnapshot(ctx context.Context, entry string, record *snapshotR
 }
 
 // noteShared enters into the ledger that a volume's blocks are shared now.
-func (p *Pool) noteShared(from *origin) {
+func (p *Pool) noteShared(from *lockedSource) {
 	if !p.reflink.Load() || !from.live {
 		return
 	}
@@ -247,11 +251,11 @@ func (p *Pool) dropSnapshot(ctx context.Context, id string) error {
 	}
 	entry := snapshotPath(id)
 	defer p.forgetIfGone(entry)
-	held, err := p.take(entry, unix.LOCK_EX)
+	lock, err := p.tryLock(entry, unix.LOCK_EX)
 	if err != nil {
 		return p.absent(err)
 	}
-	defer held.release()
+	defer lock.release()
 	if err := p.points.Hit("local/delete/checked"); err != nil {
 		return err
 	}

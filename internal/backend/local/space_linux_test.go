@@ -31,7 +31,7 @@ func fillDisk(t *testing.T, dir string, keep int64) {
 }
 
 // small is a pool on a filesystem of its own, below its top so that there is
-// room for a ballast beside it.
+// room for a ballast next to it.
 func small(t *testing.T, fsType string, size int64) string {
 	t.Helper()
 	return filepath.Join(disk(t, fsType, size), "pool")
@@ -201,7 +201,7 @@ func TestCreateVolume_refusesWhatTheBooksCannotPromise(t *testing.T) {
 	create(t, pool, spec("two", 200*mebibyte))
 }
 
-// A thick volume has its blocks whatever happens around it, also when they
+// A thick volume has its blocks independent of other volumes, also when they
 // were written before, discarded by their user, and shared with a snapshot.
 func TestThickVolume_neverRunsOutOfSpace(t *testing.T) {
 	onEveryFilesystem(t, func(t *testing.T, fsType string) {

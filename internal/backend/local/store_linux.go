@@ -41,24 +41,24 @@ func volumePath(id string) string   { return path.Join(volumesDir, id) }
 func snapshotPath(id string) string { return path.Join(snapshotsDir, id) }
 func groupPath(id string) string    { return path.Join(groupsDir, id) }
 
-// hold is an entry's directory under flock(2). It keeps out the other half and
-// every other operation on the entry; a crash gives it back.
-type hold struct {
+// entryLock is an entry's directory under flock(2). It excludes the other half and
+// every other operation on the entry; the kernel releases it after a crash.
+type entryLock struct {
 	dir  *os.File
 	path string
 }
 
 // release unlocks explicitly: a program that is just being started has a copy
 // of the descriptor between fork and exec, which would keep the lock.
-func (h *hold) release() {
-	if h == nil {
+func (l *entryLock) release() {
+	if l == nil {
 		return
 	}
-	unlock(h.dir)
+	unlock(l.dir)
 }
 
-// take locks the directory of an entry; ErrNotFound, or ErrBusy at once.
-func (p *Pool) take(entry string, how int) (*hold, error) {
+// tryLock locks the directory of an entry; ErrNotFound, or ErrBusy at once.
+func (p *Pool) tryLock(entry string, how int) (*entryLock, error) {
 	dir, err := p.root.OpenFile(entry, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", backend.ErrNotFound, path.Base(entry))
@@ -66,13 +66,13 @@ func (p *Pool) take(entry string, how int) (*hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.takeOpen(dir, entry, how); err != nil {
+	if err := p.tryLockOpen(dir, entry, how); err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
-	return &hold{dir: dir, path: entry}, nil
+	return &entryLock{dir: dir, path: entry}, nil
 }
 
-func (p *Pool) takeOpen(dir *os.File, entry string, how int) error {
+func (p *Pool) tryLockOpen(dir *os.File, entry string, how int) error {
 	if err := tryFlock(dir, how); err != nil {
 		if errors.Is(err, backend.ErrBusy) {
 			return fmt.Errorf("%w: another operation is working on %s; repeat later", backend.ErrBusy, path.Base(entry))
@@ -91,15 +91,14 @@ func (p *Pool) takeOpen(dir *os.File, entry string, how int) error {
 	return err
 }
 
-// wait is take for those who can meet an operation that is over in an instant,
-// such as a cut of the volume: failing at once would make a call fail that
-// nobody need repeat. ErrBusy after a second.
-func (p *Pool) wait(ctx context.Context, entry string, how int) (*hold, error) {
+// awaitLock is tryLock that retries for a second, so that a short operation, such
+// as a snapshot of the volume, does not surface as ABORTED; ErrBusy after that.
+func (p *Pool) awaitLock(ctx context.Context, entry string, how int) (*entryLock, error) {
 	const tries, pause = 100, 10 * time.Millisecond
 	for try := 0; ; try++ {
-		held, err := p.take(entry, how)
+		lock, err := p.tryLock(entry, how)
 		if !errors.Is(err, backend.ErrBusy) || try == tries {
-			return held, err
+			return lock, err
 		}
 		if err := concurrency.Sleep(ctx, pause); err != nil {
 			return nil, err
@@ -107,17 +106,17 @@ func (p *Pool) wait(ctx context.Context, entry string, how int) (*hold, error) {
 	}
 }
 
-// takeNew makes the directory of an entry if need be and locks it. It repeats
+// lockNew makes the directory of an entry if need be and locks it. It repeats
 // both when the removal of an abandoned entry took the directory in between.
-func (p *Pool) takeNew(entry string) (*hold, error) {
+func (p *Pool) lockNew(entry string) (*entryLock, error) {
 	const tries = 10
 	for try := 0; ; try++ {
 		if err := durable.Mkdir(p.root, entry, directoryMode); err != nil {
 			return nil, err
 		}
-		held, err := p.take(entry, unix.LOCK_EX)
+		lock, err := p.tryLock(entry, unix.LOCK_EX)
 		if !errors.Is(err, backend.ErrNotFound) || try == tries {
-			return held, err
+			return lock, err
 		}
 	}
 }
@@ -188,7 +187,7 @@ func (p *Pool) openData(entry string, flags int) (*os.File, error) {
 	return file, err
 }
 
-// owns tells whether an entry is this half's to write: inline volumes belong
+// owns reports whether an entry is for this half to write: inline volumes belong
 // to the node half, everything else to the controller half.
 func (p *Pool) owns(id string) bool {
 	if strings.HasPrefix(id, ephemeralPrefix) {

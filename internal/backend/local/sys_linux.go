@@ -101,7 +101,7 @@ func clone(target, source *os.File) error {
 	return nil
 }
 
-// cannotClone tells from an error of clone whether the filesystem lacks reflink
+// cannotClone reports from an error of clone whether the filesystem lacks reflink
 // rather than failed.
 func cannotClone(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.ENOSYS)

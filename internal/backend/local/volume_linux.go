@@ -50,12 +50,13 @@ func (p *Pool) VolumeByName(ctx context.Context, name string) (backend.Volume, e
 }
 
 func collision(id, have, want string) error {
-	return fmt.Errorf("%s belongs to name %q and cannot be given to %q: the two names have one hash; use another name", id, have, want)
+	return fmt.Errorf("%s belongs to name %q and cannot be given to %q: the two names have one hash; use another name",
+		id, have, want)
 }
 
 // Volumes lists complete volumes, inline ones excepted.
 func (p *Pool) Volumes(ctx context.Context, after string, limit int) ([]backend.Volume, error) {
-	if err := p.settled(ctx); err != nil {
+	if err := p.resolveForListing(ctx); err != nil {
 		return nil, err
 	}
 	records := page(&p.index, func(x *index) map[string]volumeRecord { return x.volumes },
@@ -67,14 +68,14 @@ func (p *Pool) Volumes(ctx context.Context, after string, limit int) ([]backend.
 	return volumes, nil
 }
 
-// CreateVolume makes a volume, goes on with the one that an interrupted call
+// CreateVolume makes a volume, completes the one that an interrupted call
 // with the same arguments began, or replaces what one with others left.
 func (p *Pool) CreateVolume(ctx context.Context, spec backend.VolumeSpec) (backend.Volume, error) {
-	wanted, err := p.planVolume(spec)
+	desired, err := p.planVolume(spec)
 	if err != nil {
 		return backend.Volume{}, err
 	}
-	made, err := p.makeVolume(ctx, wanted)
+	made, err := p.makeVolume(ctx, desired)
 	if err != nil {
 		return backend.Volume{}, classify(err)
 	}
@@ -83,7 +84,8 @@ func (p *Pool) CreateVolume(ctx context.Context, spec backend.VolumeSpec) (backe
 
 func (p *Pool) planVolume(spec backend.VolumeSpec) (volumeRecord, error) {
 	if !p.reachable(spec.Topology) {
-		return volumeRecord{}, fmt.Errorf("%w: volumes of this pool can be reached from %s=%s only", backend.ErrNoSpace, TopologyKey, p.options.NodeID)
+		return volumeRecord{}, fmt.Errorf("%w: volumes of this pool can be reached from %s=%s only",
+			backend.ErrNoSpace, TopologyKey, p.options.NodeID)
 	}
 	if err := checkCapabilities(spec.Size, spec.Capabilities); err != nil {
 		return volumeRecord{}, err
@@ -104,7 +106,7 @@ func (p *Pool) planVolume(spec backend.VolumeSpec) (volumeRecord, error) {
 	}, nil
 }
 
-// reachable tells whether one of the requisite topologies is this node.
+// reachable reports whether one of the requisite topologies is this node.
 func (p *Pool) reachable(requirement *backend.TopologyRequirement) bool {
 	if requirement == nil || len(requirement.Requisite) == 0 {
 		return true
@@ -118,45 +120,45 @@ func (p *Pool) reachable(requirement *backend.TopologyRequirement) bool {
 }
 
 // makeVolume makes what the record says, from the intent to the record "ready".
-func (p *Pool) makeVolume(ctx context.Context, wanted volumeRecord) (volumeRecord, error) {
-	entry := volumePath(wanted.ID)
+func (p *Pool) makeVolume(ctx context.Context, desired volumeRecord) (volumeRecord, error) {
+	entry := volumePath(desired.ID)
 	if err := p.ready(ctx); err != nil {
 		return volumeRecord{}, err
 	}
 	if err := p.resolve(ctx, entry); err != nil {
 		return volumeRecord{}, err
 	}
-	if have, found, err := p.index.volume(wanted.ID); found || err != nil {
-		return have, errors.Join(err, taken(have, wanted))
+	if have, found, err := p.index.volume(desired.ID); found || err != nil {
+		return have, errors.Join(err, checkSame(have, desired))
 	}
-	from, err := p.openOrigin(ctx, wanted.Source)
+	from, err := p.openSource(ctx, desired.Source)
 	if err != nil {
 		return volumeRecord{}, err
 	}
 	defer from.close()
-	if err := from.checkFits(wanted.Size); err != nil {
+	if err := from.checkFits(desired.Size); err != nil {
 		return volumeRecord{}, err
 	}
-	if wanted.SectorSize, err = from.sectorSizeFor(wanted); err != nil {
+	if desired.SectorSize, err = from.sectorSizeFor(desired); err != nil {
 		return volumeRecord{}, err
 	}
-	need := p.ledger.need(account{size: wanted.Size, thick: wanted.thick()})
-	if err := p.admit(ctx, wanted.ID, need); err != nil {
+	need := p.ledger.need(account{size: desired.Size, thick: desired.thick()})
+	if err := p.admit(ctx, desired.ID, need); err != nil {
 		return volumeRecord{}, err
 	}
-	defer p.settleUnlessUnresolved(entry)
-	held, record, err := begin(p, entry, volumeFile, wanted)
+	defer p.releaseUnlessUnresolved(entry)
+	lock, record, err := begin(p, entry, volumeFile, desired)
 	if err != nil {
 		return record, err
 	}
-	defer held.release()
+	defer lock.release()
 	if err := p.buildVolume(ctx, entry, &record, from); err != nil {
 		return volumeRecord{}, p.abandon(ctx, entry, record.Copy, err)
 	}
 	return record, nil
 }
 
-func (p *Pool) buildVolume(ctx context.Context, entry string, record *volumeRecord, from *origin) error {
+func (p *Pool) buildVolume(ctx context.Context, entry string, record *volumeRecord, from *lockedSource) error {
 	data, err := p.createData(entry)
 	if err != nil {
 		return err
@@ -175,7 +177,9 @@ func (p *Pool) buildVolume(ctx context.Context, entry string, record *volumeReco
 
 // fillVolume gives the data file the content of the source. The source is let
 // go before anything else that takes long.
-func (p *Pool) fillVolume(ctx context.Context, entry string, record *volumeRecord, data *os.File, from *origin) error {
+func (p *Pool) fillVolume(
+	ctx context.Context, entry string, record *volumeRecord, data *os.File, from *lockedSource,
+) error {
 	defer from.close()
 	if record.Copy != nil && record.Copy.Complete {
 		return nil
@@ -184,10 +188,10 @@ func (p *Pool) fillVolume(ctx context.Context, entry string, record *volumeRecor
 		record.Copy = &done
 		return p.writeRecord(entry, volumeFile, record)
 	}
-	if err := p.cut(ctx, []cutting{{origin: from, target: data, begun: record.Copy, save: save}}); err != nil {
+	if err := p.copyPointInTime(ctx, []fileCopy{{source: from, target: data, begun: record.Copy, save: save}}); err != nil {
 		return err
 	}
-	// The mark is that of the moment of the cut: the source may be formatted later.
+	// The mark is that of the moment of the copy: the source may be formatted later.
 	if err := p.keepMark(entry, from.formatted); err != nil {
 		return err
 	}
@@ -290,11 +294,11 @@ func (p *Pool) deleteVolume(ctx context.Context, id string) error {
 		return err
 	}
 	defer p.forgetIfGone(entry)
-	held, err := p.take(entry, unix.LOCK_EX)
+	lock, err := p.tryLock(entry, unix.LOCK_EX)
 	if err != nil {
 		return p.absent(err)
 	}
-	defer held.release()
+	defer lock.release()
 	if err := p.refuseInUse(ctx, entry, id); err != nil {
 		return err
 	}

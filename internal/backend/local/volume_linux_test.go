@@ -50,7 +50,7 @@ func TestDeleteVolume_refusesWhatIsAttachedAndLeavesNothingOtherwise(t *testing.
 	}
 	for _, sub := range []string{volumesDir, trashDir} {
 		if left, err := os.ReadDir(filepath.Join(dir, sub)); err != nil || len(left) > 0 {
-			t.Errorf("%s holds %v, %v", sub, left, err)
+			t.Errorf("%s has %v, %v", sub, left, err)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func mountAt(t *testing.T, device *backend.Device, fsType string) string {
 	return dir
 }
 
-// What was written before the cut, without any sync, is in the snapshot.
+// What was written before the snapshot, without any sync, is in the snapshot.
 func TestCreateSnapshot_ofAMountedVolumeHasWhatWasWritten(t *testing.T) {
 	onEveryFilesystem(t, func(t *testing.T, poolType string) {
 		for _, fsType := range []string{fs.Ext4, fs.XFS, fs.Btrfs} {
@@ -78,7 +78,7 @@ func TestCreateSnapshot_withoutReflinkRefusesARawDeviceInUse(t *testing.T) {
 	wantEntries(t, dir, map[string]int{snapshotsDir: 1, trashDir: 0})
 }
 
-func TestCreateSnapshot_ofARawDeviceInUseHasWhatItsCacheHolds(t *testing.T) {
+func TestCreateSnapshot_ofARawDeviceInUseHasWhatIsInItsCache(t *testing.T) {
 	pool := open(t, Options{Pool: disk(t, "xfs", gibibyte)})
 	volume := create(t, pool, spec("one", 8*mebibyte))
 	device := openDevice(t, pool, backend.DeviceRequest{VolumeID: volume.ID, Keep: true})
@@ -124,20 +124,20 @@ func TestCreateSnapshot_leavesAFilesystemFrozenThatSomebodyElseFroze(t *testing.
 	}
 }
 
-// interrupted is a context that ends after a number of looks at it.
+// interrupted is a context that ends after a number of checks.
 type interrupted struct {
 	context.Context
-	looks int
+	checks int
 }
 
 func (c *interrupted) Err() error {
-	if c.looks--; c.looks < 0 {
+	if c.checks--; c.checks < 0 {
 		return context.Canceled
 	}
 	return nil
 }
 
-func TestCreateVolume_goesOnWithACopyThatWasCutOff(t *testing.T) {
+func TestCreateVolume_continuesAnInterruptedCopy(t *testing.T) {
 	dir := disk(t, "ext4", gibibyte)
 	pool := open(t, Options{Pool: dir})
 	pool.saveEvery = copyChunk
@@ -156,22 +156,22 @@ func TestCreateVolume_goesOnWithACopyThatWasCutOff(t *testing.T) {
 		t.Fatalf("after the restart: %+v, %v; want a copy to go on with", record, err)
 	}
 	if listed, err := pool.Volumes(t.Context(), "", 0); err != nil || len(listed) != 1 {
-		t.Errorf("listed %+v, %v; a half-made volume is nobody's business", listed, err)
+		t.Errorf("listed %+v, %v; a half-made volume must not be listed", listed, err)
 	}
-	spoil(t, pool, record.ID) // behind the restart nobody copies this part again
+	corrupt(t, pool, record.ID) // after the restart this part is not copied again
 	create(t, pool, clone)
 	got := readVolume(t, pool, record.ID, 0, len(content))
-	if !bytes.HasPrefix(got, []byte("spoiled ")) || !bytes.Equal(got[8:], content[8:]) {
+	if !bytes.HasPrefix(got, []byte("corrupt ")) || !bytes.Equal(got[8:], content[8:]) {
 		t.Fatalf("begins with %q: it was copied from the beginning", got[:16])
 	}
 }
 
-// spoil changes the part of a half-made copy that is done.
-func spoil(t *testing.T, pool *Pool, id string) {
+// corrupt changes the part of a half-made copy that is done.
+func corrupt(t *testing.T, pool *Pool, id string) {
 	t.Helper()
 	data, err := pool.openData(volumePath(id), os.O_RDWR)
 	must(t, err)
-	_, err = data.WriteAt([]byte("spoiled "), 0)
+	_, err = data.WriteAt([]byte("corrupt "), 0)
 	must(t, errors.Join(err, data.Close()))
 }
 
@@ -200,18 +200,18 @@ func TestCreateVolume_removesAHalfMadeCopyThatNobodyAskedForAgain(t *testing.T) 
 	volume := create(t, pool, spec("one", 64*mebibyte))
 	writeVolume(t, pool, volume.ID, 0, bytes.Repeat([]byte{1}, 64*mebibyte))
 	clone := backend.VolumeSpec{Name: "two", Size: 64 * mebibyte, Source: backend.Source{VolumeID: volume.ID}}
-	for name, look := range map[string]func(){
+	for name, check := range map[string]func(){
 		"at the next start":          func() { shut(t, pool); pool = open(t, Options{Pool: dir}) },
 		"when the room is asked for": func() { _, _ = pool.Capacity(t.Context(), nil, nil) },
 	} {
 		pool.saveEvery = copyChunk
 		_, _ = pool.CreateVolume(&interrupted{t.Context(), 5}, clone)
-		look()
+		check()
 		wantEntries(t, dir, map[string]int{volumesDir: 2, trashDir: 0})
 		entry := filepath.Join(dir, volumesDir, idOf(volumePrefix, "two"))
 		old := time.Now().Add(-keepPartial - time.Hour)
 		must(t, os.Chtimes(entry, old, old))
-		look()
+		check()
 		t.Log(name)
 		wantEntries(t, dir, map[string]int{volumesDir: 1, trashDir: 0})
 	}
@@ -254,7 +254,7 @@ func TestCreateVolume_mayBeLargerThanItsSource(t *testing.T) {
 		if got := readVolume(t, pool, larger.ID, 0, len(want)); !bytes.Equal(got, want) {
 			t.Error("the content differs")
 		}
-		// A clone that looks blank lost its content: the mark tells.
+		// A blank clone lost its content: the mark shows it.
 		if mark, err := pool.FormatMark(t.Context(), larger.ID); err != nil || !mark.Done || mark.FSType != "ext4" {
 			t.Errorf("the clone's format mark is %+v, %v", mark, err)
 		}

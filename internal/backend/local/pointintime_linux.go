@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
-// cutting is one data file that is to get the content of another.
-type cutting struct {
-	origin *origin
+// fileCopy is one data file that gets the content of another.
+type fileCopy struct {
+	source *lockedSource
 	target *os.File
 	begun  *copyState            // what an interrupted copy left
 	save   func(copyState) error // makes progress durable
@@ -30,86 +30,87 @@ type users struct {
 	mounts []*os.File // one open directory for each mounted filesystem
 }
 
-// cut gives all targets the content that their origins have at one instant.
+// copyPointInTime gives all targets the content that their sources have at one instant.
 // The intents were recorded before: filesystems that a crash leaves frozen are
 // thawed at the next start.
-func (p *Pool) cut(ctx context.Context, cuts []cutting) error {
+func (p *Pool) copyPointInTime(ctx context.Context, copies []fileCopy) error {
 	defer func() {
-		for _, c := range cuts {
+		for _, c := range copies {
 			c.users.close()
 		}
 	}()
-	for i := range cuts {
-		if !cuts[i].origin.live {
+	for i := range copies {
+		if !copies[i].source.live {
 			continue
 		}
-		found, err := findUsers(ctx, cuts[i].origin.data)
+		found, err := findUsers(ctx, copies[i].source.data)
 		if err != nil {
 			return err
 		}
-		cuts[i].users = found
+		copies[i].users = found
 	}
 	if p.reflink.Load() {
-		return p.cutByClone(ctx, cuts)
+		return p.cloneFiles(ctx, copies)
 	}
-	return p.cutByCopy(ctx, cuts)
+	return p.copyFiles(ctx, copies)
 }
 
-// cutByClone lets the targets share the blocks of the origins. Cloning one file
+// cloneFiles lets the targets share the blocks of the sources. Cloning one file
 // is atomic with respect to writes to it; freezing adds that the content is a
 // clean filesystem, and that all files are of one instant.
-func (p *Pool) cutByClone(ctx context.Context, cuts []cutting) error {
-	if err := p.settleUsers(ctx, cuts); err != nil {
+func (p *Pool) cloneFiles(ctx context.Context, copies []fileCopy) error {
+	if err := p.flushUsers(ctx, copies); err != nil {
 		return err
 	}
-	thaw, err := p.freeze(cuts)
+	thaw, err := p.freeze(copies)
 	if err == nil {
-		err = p.points.Hit("local/cut/frozen")
+		err = p.points.Hit("local/copy/frozen")
 	}
-	for i := 0; err == nil && i < len(cuts); i++ {
+	for i := 0; err == nil && i < len(copies); i++ {
 		if err = ctx.Err(); err == nil {
-			err = clone(cuts[i].target, cuts[i].origin.data)
+			err = clone(copies[i].target, copies[i].source.data)
 		}
 		if err == nil {
-			err = p.points.Hit("local/cut/cloned")
+			err = p.points.Hit("local/copy/cloned")
 		}
 	}
 	return errors.Join(err, thaw())
 }
 
-// settleUsers writes out what is dirty before the freeze, which keeps the
+// flushUsers writes out what is dirty before the freeze, which keeps the
 // freeze short.
-func (p *Pool) settleUsers(ctx context.Context, cuts []cutting) error {
-	for _, c := range cuts {
+func (p *Pool) flushUsers(ctx context.Context, copies []fileCopy) error {
+	for _, c := range copies {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		if err := c.users.sync(); err != nil {
 			return err
 		}
-		if err := c.origin.data.Sync(); err != nil {
-			return fmt.Errorf("sync %s: %w", c.origin.id, err)
+		if err := c.source.data.Sync(); err != nil {
+			return fmt.Errorf("sync %s: %w", c.source.id, err)
 		}
 	}
-	return p.points.Hit("local/cut/synced")
+	return p.points.Hit("local/copy/synced")
 }
 
-// cutByCopy copies: idle origins without a bound, mounted ones while they are
+// copyFiles copies: idle sources without a bound, mounted ones while they are
 // frozen, within the freeze limit.
-func (p *Pool) cutByCopy(ctx context.Context, cuts []cutting) error {
-	var frozen, idle []cutting
-	for _, c := range cuts {
+func (p *Pool) copyFiles(ctx context.Context, copies []fileCopy) error {
+	var frozen, idle []fileCopy
+	for _, c := range copies {
 		switch {
 		case len(c.users.loops) == 0:
 			idle = append(idle, c)
 		case len(c.users.mounts) > 0:
 			frozen = append(frozen, c)
 		default:
-			return fmt.Errorf("%w: volume %s is in use as a raw block device (%s) and the pool's filesystem cannot clone files; stop the workload for the cut, or keep the pool on xfs or btrfs (see --pool-image)",
-				backend.ErrPrecondition, c.origin.id, c.users.loops[0].Path)
+			return fmt.Errorf("%w: volume %s is in use as a raw block device (%s) and the pool's filesystem cannot clone "+
+				"files; stop the workload for the snapshot, or keep the pool on xfs or btrfs (see --pool-image)",
+				backend.ErrPrecondition, c.source.id, c.users.loops[0].Path)
 		}
 	}
-	// Idle origins cannot change meanwhile: they are locked.
+	// Idle sources cannot change meanwhile: they are locked.
 	for _, c := range idle {
 		if err := p.copyIdle(ctx, c); err != nil {
 			return err
@@ -118,41 +119,42 @@ func (p *Pool) cutByCopy(ctx context.Context, cuts []cutting) error {
 	return p.copyFrozen(ctx, frozen)
 }
 
-func (p *Pool) copyFrozen(ctx context.Context, cuts []cutting) error {
-	if len(cuts) == 0 {
+func (p *Pool) copyFrozen(ctx context.Context, copies []fileCopy) error {
+	if len(copies) == 0 {
 		return nil
 	}
-	if err := p.settleUsers(ctx, cuts); err != nil {
+	if err := p.flushUsers(ctx, copies); err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, p.options.FreezeLimit)
 	defer cancel()
-	thaw, err := p.freeze(cuts)
+	thaw, err := p.freeze(copies)
 	if err == nil {
-		err = p.points.Hit("local/cut/frozen")
+		err = p.points.Hit("local/copy/frozen")
 	}
-	for i := 0; err == nil && i < len(cuts); i++ {
-		err = p.copyWhole(bounded, cuts[i])
+	for i := 0; err == nil && i < len(copies); i++ {
+		err = p.copyWhole(bounded, copies[i])
 	}
 	late := bounded.Err() != nil && ctx.Err() == nil
 	if err = errors.Join(err, thaw()); err != nil && late && !errors.Is(err, errStillFrozen) {
-		return fmt.Errorf("%w: copying took longer than the %s that a mounted filesystem may be frozen; stop the workload for the cut, or keep the pool on xfs or btrfs (see --pool-image): %s",
+		return fmt.Errorf("%w: copying took longer than the %s that a mounted filesystem may be frozen; stop the workload "+
+			"for the snapshot, or keep the pool on xfs or btrfs (see --pool-image): %s",
 			backend.ErrPrecondition, p.options.FreezeLimit, err.Error()) // in words only: its class would ask for a repetition
 	}
 	return err
 }
 
-// freeze stops writes to all mounted origins. The returned function thaws them
+// freeze stops writes to all mounted sources. The returned function thaws them
 // and must be called on every path; it fails when the freeze limit was hit
-// before, at which the filesystems were thawed and the cut is worth nothing.
-func (p *Pool) freeze(cuts []cutting) (thaw func() error, err error) {
+// before, at which the filesystems were thawed and the copy is not of one instant.
+func (p *Pool) freeze(copies []fileCopy) (thaw func() error, err error) {
 	f := &frozen{pool: p}
-	for _, c := range cuts {
+	for _, c := range copies {
 		for _, dir := range c.users.mounts {
 			if f.timer == nil {
 				f.timer = time.AfterFunc(p.options.FreezeLimit, f.expire)
 			}
-			if err := f.add(c.origin.id, dir); err != nil {
+			if err := f.add(c.source.id, dir); err != nil {
 				return f.thaw, err
 			}
 		}
@@ -170,7 +172,8 @@ func thawUsers(ctx context.Context, id string, data *os.File) error {
 		err = errors.Join(err, fs.Thaw(dir))
 	}
 	if err == nil && len(found.mounts) < len(found.loops) {
-		return fmt.Errorf("%w: volume %s may be frozen, %s has its file and no mount of it can be opened; if it does not detach by itself, mount it or unmount what covers its mount point; the driver retries to thaw it",
+		return fmt.Errorf("%w: volume %s may be frozen, %s has its file and no mount of it can be opened; if it does not "+
+			"detach by itself, mount it or unmount what covers its mount point; the driver retries to thaw it",
 			backend.ErrUnavailable, id, found.loops[0].Path)
 	}
 	return err
@@ -218,7 +221,7 @@ func openMount(path string, id int) (*os.File, error) {
 	return dir, nil
 }
 
-// sync writes out what the users hold dirty. A raw block user's page cache
+// sync writes out the dirty pages of the users. A raw block user's page cache
 // belongs to the device.
 func (u users) sync() error {
 	for _, dir := range u.mounts {

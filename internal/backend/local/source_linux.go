@@ -16,20 +16,20 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
-// origin is what a new data file gets its content from, under lock.
-type origin struct {
-	held       *hold
+// lockedSource is what a new data file gets its content from, under lock.
+type lockedSource struct {
+	lock       *entryLock
 	data       *os.File
 	id         string
 	live       bool // a volume, which may be in use; a snapshot never changes
 	size       int64
 	sectorSize int
 	thick      bool
-	formatted  string // filesystem that it is known to hold
+	formatted  string // filesystem that it is known to have
 }
 
-// openOrigin locks and opens a source; nil for none.
-func (p *Pool) openOrigin(ctx context.Context, from source) (*origin, error) {
+// openSource locks and opens a source; nil for none.
+func (p *Pool) openSource(ctx context.Context, from source) (*lockedSource, error) {
 	switch {
 	case from.SnapshotID != "":
 		return p.openSnapshot(ctx, from.SnapshotID)
@@ -39,24 +39,24 @@ func (p *Pool) openOrigin(ctx context.Context, from source) (*origin, error) {
 	return nil, nil
 }
 
-func (p *Pool) openSnapshot(ctx context.Context, id string) (*origin, error) {
+func (p *Pool) openSnapshot(ctx context.Context, id string) (*lockedSource, error) {
 	record, err := p.findSnapshot(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	held, err := p.wait(ctx, snapshotPath(id), unix.LOCK_SH)
+	lock, err := p.awaitLock(ctx, snapshotPath(id), unix.LOCK_SH)
 	if err != nil {
 		return nil, err
 	}
-	return p.openHeld(held, os.O_RDONLY, origin{
+	return p.openLocked(lock, os.O_RDONLY, lockedSource{
 		id: id, size: record.Size, sectorSize: record.SectorSize, formatted: record.Formatted,
 	})
 }
 
-// openLive locks a volume for being cut. Two cuts at once would thaw under each
+// openLive locks a volume to copy it. Two snapshots at once would thaw under each
 // other, so the lock is exclusive, but for the plain copy of an idle volume,
 // which others may read at the same time.
-func (p *Pool) openLive(ctx context.Context, id string) (*origin, error) {
+func (p *Pool) openLive(ctx context.Context, id string) (*lockedSource, error) {
 	if _, err := p.Volume(ctx, id); err != nil {
 		return nil, err
 	}
@@ -64,11 +64,11 @@ func (p *Pool) openLive(ctx context.Context, id string) (*origin, error) {
 	if p.reflink.Load() {
 		how = unix.LOCK_EX
 	}
-	held, err := p.wait(ctx, volumePath(id), how)
+	lock, err := p.awaitLock(ctx, volumePath(id), how)
 	if err != nil {
 		return nil, err
 	}
-	opened, err := p.openVolumeHeld(held, id)
+	opened, err := p.openLockedVolume(lock, id)
 	if err != nil || how == unix.LOCK_EX {
 		return opened, err
 	}
@@ -80,76 +80,78 @@ func (p *Pool) openLive(ctx context.Context, id string) (*origin, error) {
 	if err != nil {
 		return nil, err
 	}
-	if held, err = p.wait(ctx, volumePath(id), unix.LOCK_EX); err != nil {
+	if lock, err = p.awaitLock(ctx, volumePath(id), unix.LOCK_EX); err != nil {
 		return nil, err
 	}
-	return p.openVolumeHeld(held, id)
+	return p.openLockedVolume(lock, id)
 }
 
-func (p *Pool) openVolumeHeld(held *hold, id string) (*origin, error) {
-	record, err := readRecord[volumeRecord](p.root, held.path, volumeFile)
+func (p *Pool) openLockedVolume(lock *entryLock, id string) (*lockedSource, error) {
+	record, err := readRecord[volumeRecord](p.root, lock.path, volumeFile)
 	if err != nil {
-		held.release()
+		lock.release()
 		return nil, err
 	}
 	mark, err := p.readMark(id)
 	if err == nil && mark.Resizing {
-		err = fmt.Errorf("volume %s: %w: resize2fs works on it, or was interrupted; the next NodeStageVolume completes it", id, backend.ErrBusy)
+		err = fmt.Errorf("volume %s: %w: resize2fs works on it, or was interrupted; the next NodeStageVolume completes it",
+			id, backend.ErrBusy)
 	}
 	if err != nil {
-		held.release()
+		lock.release()
 		return nil, err
 	}
-	from := origin{id: id, live: true, size: record.Size, sectorSize: record.SectorSize, thick: record.thick()}
+	from := lockedSource{id: id, live: true, size: record.Size, sectorSize: record.SectorSize, thick: record.thick()}
 	if mark.Done {
 		from.formatted = mark.FSType
 	}
-	return p.openHeld(held, os.O_RDWR, from) // for writing: fsync must reach what is dirty
+	return p.openLocked(lock, os.O_RDWR, from) // for writing: fsync must reach what is dirty
 }
 
-func (p *Pool) openHeld(held *hold, flags int, from origin) (*origin, error) {
-	data, err := p.openData(held.path, flags)
+func (p *Pool) openLocked(lock *entryLock, flags int, from lockedSource) (*lockedSource, error) {
+	data, err := p.openData(lock.path, flags)
 	if err != nil {
-		held.release()
+		lock.release()
 		return nil, err
 	}
-	from.held, from.data = held, data
+	from.lock, from.data = lock, data
 	return &from, nil
 }
 
 // close may be called on every path, also twice and on nil.
-func (o *origin) close() {
-	if o == nil || o.held == nil {
+func (o *lockedSource) close() {
+	if o == nil || o.lock == nil {
 		return
 	}
 	_ = o.data.Close()
-	o.held.release()
-	o.held = nil
+	o.lock.release()
+	o.lock = nil
 }
 
 // sectorSizeFor decides the sector size of a new volume: content made for one
 // sector size cannot be read with a larger one (mkfs.xfs(8), sectsize).
-func (o *origin) sectorSizeFor(wanted volumeRecord) (int, error) {
+func (o *lockedSource) sectorSizeFor(desired volumeRecord) (int, error) {
 	switch {
-	case o == nil && wanted.SectorSize == 0:
+	case o == nil && desired.SectorSize == 0:
 		return defaultSectorSize, nil
-	case o == nil || wanted.SectorSize == o.sectorSize:
-		return wanted.SectorSize, nil
-	case wanted.SectorSize != 0:
-		return 0, fmt.Errorf("%w: parameter %s is %d, but %s has sectors of %d bytes; leave the parameter out", backend.ErrInvalid, parameterSectorSize, wanted.SectorSize, o.id, o.sectorSize)
+	case o == nil || desired.SectorSize == o.sectorSize:
+		return desired.SectorSize, nil
+	case desired.SectorSize != 0:
+		return 0, fmt.Errorf("%w: parameter %s is %d, but %s has sectors of %d bytes; leave the parameter out",
+			backend.ErrInvalid, parameterSectorSize, desired.SectorSize, o.id, o.sectorSize)
 	}
 	return o.sectorSize, nil
 }
 
-func (o *origin) checkFits(size int64) error {
+func (o *lockedSource) checkFits(size int64) error {
 	if o != nil && size < o.size {
-		return fmt.Errorf("%w: %d bytes cannot hold %s, which has %d", backend.ErrOutOfRange, size, o.id, o.size)
+		return fmt.Errorf("%w: %d bytes are too few for %s, which has %d", backend.ErrOutOfRange, size, o.id, o.size)
 	}
 	return nil
 }
 
 // refuseInUse is ErrInUse when a loop device has the data file of an entry,
-// whoever attached it. A missing file is used by nobody.
+// whichever process attached it. A missing file is not in use.
 func (p *Pool) refuseInUse(ctx context.Context, entry, id string) error {
 	data, err := p.openData(entry, os.O_RDONLY)
 	if errors.Is(err, backend.ErrDataLoss) {
@@ -164,7 +166,8 @@ func (p *Pool) refuseInUse(ctx context.Context, entry, id string) error {
 		return err
 	}
 	if len(loops) > 0 {
-		return fmt.Errorf("%w: volume %s is attached as %s; unpublish and unstage it first", backend.ErrInUse, id, loops[0].Path)
+		return fmt.Errorf("%w: volume %s is attached as %s; unpublish and unstage it first",
+			backend.ErrInUse, id, loops[0].Path)
 	}
 	return nil
 }
@@ -190,7 +193,7 @@ func loopsInUse(ctx context.Context, data *os.File) ([]blockdev.Loop, error) {
 	}
 }
 
-// anyLeaving tells whether a device could be about to vanish: it does so with
+// anyLeaving reports whether a device could be about to vanish: it does so with
 // its last user, and no mount is one.
 func anyLeaving(loops []blockdev.Loop) (bool, error) {
 	if !slices.ContainsFunc(loops, func(l blockdev.Loop) bool { return l.AutoClear }) {

@@ -35,7 +35,7 @@ func TestOpen_aFullPoolCanBeStartedAndEmptied(t *testing.T) {
 	})
 }
 
-func TestDeleteVolume_thatFailsBehindTheRenameIsDone(t *testing.T) {
+func TestDeleteVolume_thatFailsAfterTheRenameIsDone(t *testing.T) {
 	for _, point := range []string{"local/discard/renamed", "local/discard/removed"} {
 		t.Run(filepath.Base(point), func(t *testing.T) {
 			pool := open(t, Options{Pool: poolDir(t), Failpoints: points(t, point+"=error")})
@@ -44,7 +44,7 @@ func TestDeleteVolume_thatFailsBehindTheRenameIsDone(t *testing.T) {
 	}
 }
 
-func TestDeleteVolume_ofADirectoryThatSomebodyRemoved(t *testing.T) {
+func TestDeleteVolume_ofADirectoryThatWasRemovedByHand(t *testing.T) {
 	dir := poolDir(t)
 	pool := open(t, Options{Pool: dir})
 	wantForgotten(t, pool, func(id string) error {
@@ -95,13 +95,13 @@ func TestDeleteGroup_thatFailsHalfwayLeavesNeitherGroupNorMember(t *testing.T) {
 	}
 }
 
-func TestOpen_aRecordThatCannotBeReadKeepsNothingElseFromWorking(t *testing.T) {
+func TestOpen_aRecordThatCannotBeReadDoesNotAffectOtherEntries(t *testing.T) {
 	dir := poolDir(t)
 	pool := open(t, Options{Pool: dir})
 	sound := create(t, pool, backend.VolumeSpec{Name: "sound", Size: 16 << 20})
-	struck := create(t, pool, backend.VolumeSpec{Name: "struck", Size: 16 << 20})
+	damaged := create(t, pool, backend.VolumeSpec{Name: "damaged", Size: 16 << 20})
 	shut(t, pool)
-	record := filepath.Join(dir, "volumes", struck.ID, "volume.json")
+	record := filepath.Join(dir, "volumes", damaged.ID, "volume.json")
 	if err := errors.Join(os.Remove(record), os.Mkdir(record, 0o700)); err != nil {
 		t.Fatal(err)
 	}
@@ -109,10 +109,10 @@ func TestOpen_aRecordThatCannotBeReadKeepsNothingElseFromWorking(t *testing.T) {
 	if _, err := again.Volume(t.Context(), sound.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := again.Volume(t.Context(), struck.ID); err == nil || errors.Is(err, backend.ErrNotFound) {
-		t.Fatalf("the struck volume: %v; want that it is left alone", err)
+	if _, err := again.Volume(t.Context(), damaged.ID); err == nil || errors.Is(err, backend.ErrNotFound) {
+		t.Fatalf("the damaged volume: %v; want that it is left alone", err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "volumes", struck.ID, "data")); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, "volumes", damaged.ID, "data")); err != nil {
 		t.Fatalf("its data: %v", err)
 	}
 }
