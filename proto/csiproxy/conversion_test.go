@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-csi/holdfast/proto/csiproxy/v1beta1"
 )
 
-// P-8: what a disk says, the versions say alike.
+// What a disk says, the versions say alike.
 func FuzzDisks_acrossVersions(f *testing.F) {
 	f.Add(uint32(7), true, "1", "2", "3", "4", "600508e0", "vol0123", int64(64<<30), true, false, "")
 	f.Add(uint32(4294967295), true, "0", "0", "0", "4294967295", "", " ", int64(-1), false, true, "half of it")
@@ -106,7 +106,7 @@ func checkDisk(t *testing.T, disk, back api.Disk) {
 	}
 }
 
-// P-8: a login of v1alpha1 reaches the host as the same login of v1 does, whatever
+// A login of v1alpha1 reaches the host as the same login of v1 does, whatever
 // is sent, and a portal keeps its meaning.
 func FuzzLogin_acrossVersions(f *testing.F) {
 	f.Add("10.0.0.1", uint32(3261), "iqn.x", uint32(4), int32(1), "u", "s")
@@ -162,7 +162,7 @@ func portalOf(text string) (api.Portal, error) {
 	return asked.Portal, err
 }
 
-// D-16: the texts of v1alpha1 are read whole or refused.
+// The texts of v1alpha1 are read whole or refused.
 func FuzzPortal_ofV1alpha1(f *testing.F) {
 	for _, text := range []string{"10.0.0.1", "10.0.0.1:3260", "[fe80::1]:3260", "[fe80::1]", "fe80::1", "host:0", "host:65536", ":1", "[", "[]", "[]:1", "a:b:1", "a:1:", "[a]b:1", "a:+1"} {
 		f.Add(text)

@@ -78,7 +78,7 @@ func rowOf(text, method string) []string {
 	return nil
 }
 
-// P-9: what an alpha, beta or stable member's users can rely on is written down.
+// What an alpha, beta or stable member's users can rely on is written down.
 func TestDocs_haveThePolicyOfVersions(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {

@@ -67,7 +67,7 @@ func (w *world) stage(disk uint32) (volumeID string) {
 	return partition.GetVolumeId()
 }
 
-// G-1 G-2: the life of a directly attached disk in each version, as far as the
+// The life of a directly attached disk in each version, as far as the
 // version goes.
 func TestE2E_diskInEachVersion(t *testing.T) {
 	for _, name := range []string{"v1", "v1beta1", "v1alpha1"} {
@@ -127,7 +127,7 @@ func (w *world) unstage(version, volumeID string) {
 	w.must(err)
 }
 
-// D-12 P-10: what is refused, and that nothing is made before.
+// What is refused, and that nothing is made before.
 func TestE2E_formatVolumeRefusesBeforeItFormats(t *testing.T) {
 	w := newWorld(t)
 	blank := w.MustAddDisk(windows.DiskSpec{Serial: "blank", Size: gib})
@@ -184,7 +184,7 @@ func TestE2E_formatVolumeAfterADeathAtAnyCall(t *testing.T) {
 	}
 }
 
-// G-2: a LUN and a share, in each version, as far as it goes.
+// A LUN and a share, in each version, as far as it goes.
 func TestE2E_remoteVolumesInEachVersion(t *testing.T) {
 	const chapSecret = "secret-of-chap"
 	for _, name := range []string{"v1", "v1beta1", "v1alpha1"} {
@@ -233,7 +233,7 @@ func (w *world) share(version string) {
 		w.Errorf("wrong password: %v", err)
 	}
 	request.Password, request.StagingPath = "word-of-u", `C:\windows\share`
-	if _, err := w.MountSMBShare(w.Context(), request); status.Code(err) != codes.InvalidArgument { // D-10
+	if _, err := w.MountSMBShare(w.Context(), request); status.Code(err) != codes.InvalidArgument {
 		w.Errorf("bad path: %v", err)
 	}
 	if user, mapped := w.MappedUser(remote); mapped {

@@ -29,7 +29,7 @@ func (h *handlers) RegisterService(desc *grpc.ServiceDesc, service any) {
 	}
 }
 
-// D-3: whatever bytes come, no call of any version panics.
+// Whatever bytes come, no call of any version panics.
 func FuzzCalls_neverPanic(f *testing.F) {
 	machine := Answering()
 	all := &handlers{}

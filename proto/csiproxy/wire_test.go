@@ -47,7 +47,7 @@ func inAnyOrder(entries ...[]byte) (all [][]byte) {
 	return all
 }
 
-// G-1 G-2 P-8: what travels in each version, without the generated code.
+// What travels in each version, without the generated code.
 func TestVersions_areThoseOfTheWire(t *testing.T) {
 	Check(t, csiproxy.Versions(), map[string][]Exchange{
 		"v1alpha1": alphaExchanges(),
@@ -172,7 +172,7 @@ func stableISCSI() []Exchange {
 	}
 }
 
-// P-8 P-9 U-2: the versions, and that each has the KEP's operations.
+// The versions, and that each has the KEP's operations.
 func TestVersions_eachHasWhatTheKEPNames(t *testing.T) {
 	names := []string{}
 	for _, definition := range csiproxy.Versions() {
@@ -189,7 +189,7 @@ func TestVersions_eachHasWhatTheKEPNames(t *testing.T) {
 		if want := map[string]int{"v1alpha1": 11, "v1beta1": 14, "v1": 35}[definition.Version]; len(server.Methods) != want {
 			t.Errorf("%s has %d calls, want %d: those that are released stay as they are", definition.Version, len(server.Methods), want)
 		}
-		if want := `\\.\pipe\csi-proxy-` + definition.Version; definition.Pipe() != want { // P-3
+		if want := `\\.\pipe\csi-proxy-` + definition.Version; definition.Pipe() != want {
 			t.Errorf("pipe %s, want %s", definition.Pipe(), want)
 		}
 	}
@@ -207,7 +207,7 @@ func packed(number protowire.Number, values ...uint64) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), all)
 }
 
-// D-3: the empty message, and one of empty and unknown parts, of every call; a
+// The empty message, and one of empty and unknown parts, of every call; a
 // panic would end the test.
 func TestVersions_badMessagesDoNotPanic(t *testing.T) {
 	for _, machine := range []*Machine{{}, Answering()} {
@@ -224,7 +224,7 @@ func TestVersions_badMessagesDoNotPanic(t *testing.T) {
 	}
 }
 
-// D-13: a version gives the host's error to the server as it is.
+// A version gives the host's error to the server as it is.
 func TestVersions_giveTheErrorsOfTheHostAsTheyAre(t *testing.T) {
 	for _, definition := range csiproxy.Versions() {
 		for _, want := range []error{backend.ErrNotFound, backend.ErrInUse, backend.ErrCredentials} {
@@ -242,7 +242,7 @@ func TestVersions_giveTheErrorsOfTheHostAsTheyAre(t *testing.T) {
 	}
 }
 
-// D-16: numbers that do not fit are refused, not cut off.
+// Numbers that do not fit are refused, not cut off.
 func TestVersions_numbersThatDoNotFitAreRefused(t *testing.T) {
 	for _, definition := range csiproxy.Versions() {
 		machine := Answering()
@@ -296,7 +296,7 @@ func TestListDisks_tellsAllThatIsKnown(t *testing.T) {
 	}
 }
 
-// D-17: a disk that cannot be read takes no other with it.
+// A disk that cannot be read takes no other with it.
 func TestVersions_aBrokenDiskIsLeftOut(t *testing.T) {
 	for _, definition := range csiproxy.Versions() {
 		machine := Answering()

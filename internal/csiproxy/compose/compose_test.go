@@ -88,7 +88,7 @@ func TestFormatVolume_refusesBeforeAnythingIsMade(t *testing.T) {
 	}
 }
 
-// D-12: a file system that is there is never replaced.
+// A file system that is there is never replaced.
 func TestFormatVolume_mountsWhatIsFormattedAsItIs(t *testing.T) {
 	m := newMachine()
 	formatted, err := quick().FormatVolume(t.Context(), m.host(), Format{VolumeID: otherID, FileSystem: "ntfs", Path: staging})
@@ -131,7 +131,7 @@ func TestFormatVolume_isOneAtATime(t *testing.T) {
 	}
 }
 
-// D-21: where a version has no other way to the volume, there is one, or an error.
+// Where a version has no other way to the volume, there is one, or an error.
 func TestPartition_bringsAPartitionedDiskOnlineAndNeverAnswersNothing(t *testing.T) {
 	offlineDisk := func() *machine {
 		m := newMachine()

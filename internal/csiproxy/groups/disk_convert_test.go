@@ -25,7 +25,7 @@ func someDisks() []api.Disk {
 	}
 }
 
-// D-17: one disk that cannot be read hides no other.
+// One disk that cannot be read hides no other.
 func TestDiskIDs_leaveOutDisksWithAProblem(t *testing.T) {
 	numbers := slices.Sorted(maps.Keys(idsByNumber(someDisks())))
 	if want := []uint32{0, 2, 4294967295}; !slices.Equal(numbers, want) {
@@ -70,7 +70,7 @@ func TestNumberByName(t *testing.T) {
 	}
 }
 
-// D-16: numbers of disks are not cut to 32 bits, in any call that has one as text.
+// Numbers of disks are not cut to 32 bits, in any call that has one as text.
 func TestDiskID_isRefusedWhenItIsNoNumberOf32Bits(t *testing.T) {
 	for _, definition := range diskVersions() {
 		if definition.Version == "v1" || definition.Version == "v1beta3" {

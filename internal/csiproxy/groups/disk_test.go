@@ -7,7 +7,7 @@ import (
 	. "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
 )
 
-// G-2: directly attached disks, in all versions.
+// Directly attached disks, in all versions.
 func TestDiskVersions_areThoseOfTheWire(t *testing.T) {
 	location := Sub(2, Text(1, "1"), Text(2, "2"), Text(3, "3"), Text(4, "4"))
 	page83 := Entry(1, Text(1, "page83"), Text(2, "600508e0"))

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
 )
 
-// P-6: every pipe that a driver in the field may look for.
+// Every pipe that a driver in the field may look for.
 func TestVersions_haveThe23PipesOfTheGroupAPI(t *testing.T) {
 	var pipes []string
 	for _, definition := range groups.Versions() {
@@ -71,7 +71,7 @@ func each(t *testing.T, machine func() *groupstest.Machine, do func(*testing.T, 
 	}
 }
 
-// D-3: every field may be missing. A call of a request without any is answered or
+// Every field may be missing. A call of a request without any is answered or
 // refused, whatever the host says.
 func TestEmptyRequest_isAnsweredOrRefused(t *testing.T) {
 	empty := func() *groupstest.Machine { return &groupstest.Machine{} }
@@ -86,7 +86,7 @@ func TestEmptyRequest_isAnsweredOrRefused(t *testing.T) {
 	}
 }
 
-// D-13: interceptors get the host's own error, of which they make a code.
+// Interceptors get the host's own error, of which they make a code.
 func TestErrorOfTheHost_comesToInterceptorsAsItIs(t *testing.T) {
 	failure := fmt.Errorf("step: %w", backend.ErrPrecondition)
 	failing := func() *groupstest.Machine {
@@ -169,7 +169,7 @@ func (r *recorder) RegisterService(desc *grpc.ServiceDesc, server any) {
 	}
 }
 
-// D-3: no bytes in any request of any version do more than be refused, and what is
+// No bytes in any request of any version do more than be refused, and what is
 // answered can be sent.
 func FuzzRequests(f *testing.F) {
 	machine := groupstest.Answering()

@@ -12,7 +12,7 @@ import (
 	pb "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/iscsi/v1alpha2"
 )
 
-// G-2: iSCSI in both versions.
+// The group iscsi in both versions.
 func TestISCSIVersions_areThoseOfTheWire(t *testing.T) {
 	portal := Sub(1, Text(1, "10.0.0.1"), Number(2, 3261))
 	login := Message(portal, Text(2, "iqn.a"))
@@ -47,8 +47,8 @@ func portalCalls() []string {
 	}
 }
 
-// D-3: a request without its target_portal is refused; it ended upstream's process.
-// D-16: a port of more than 16 bits is refused, not cut.
+// A request without its target_portal is refused; it ended upstream's process.
+// A port of more than 16 bits is refused, not cut.
 func TestTargetPortal_isRefusedWhenItIsMissingOrItsPortIsNone(t *testing.T) {
 	for _, definition := range iscsiVersions() {
 		machine := Answering()

@@ -9,7 +9,7 @@ import (
 	pb "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/smb/v1beta1"
 )
 
-// G-2: SMB shares in all versions. D-10: taking a mapping away gives up one mount.
+// SMB shares in all versions. Taking a mapping away gives up one mount.
 func TestSMBVersions_areThoseOfTheWire(t *testing.T) {
 	all := []Exchange{
 		Sent("NewSmbGlobalMapping", Text(1, `\\srv\share\dir`), Text(2, `C:\x`), Text(3, `dom\user`), Text(4, "pass:word")).

@@ -9,7 +9,7 @@ import (
 	. "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/groupstest"
 )
 
-// G-1 P-8: volumes in all versions, each with the names and types that it had.
+// Volumes in all versions, each with the names and types that it had.
 func TestVolumeVersions_areThoseOfTheWire(t *testing.T) {
 	ids := Message(Text(1, VolumeID), Text(1, `\\?\Volume{1}\`))
 	stats := Message(Number(1, 5<<30), Number(2, 300))
@@ -55,7 +55,7 @@ func TestVolumeVersions_areThoseOfTheWire(t *testing.T) {
 	})
 }
 
-// D-21: drivers take the first ID without looking, so none is ever empty.
+// Drivers take the first ID without looking, so none is ever empty.
 func TestListVolumesOnDisk_neverAnswersAnEmptyID(t *testing.T) {
 	for _, definition := range volumeVersions() {
 		machine := Answering()
@@ -95,7 +95,7 @@ func TestResizeVolume_refusesANegativeSize(t *testing.T) {
 	}
 }
 
-// D-16: the disk of v1beta2 and before is a text.
+// The disk of v1beta2 and before is a text.
 func TestVolumeDiskID_isRefusedWhenItIsNoNumberOf32Bits(t *testing.T) {
 	for _, definition := range volumeVersions() {
 		machine := Answering()

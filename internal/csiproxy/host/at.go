@@ -17,7 +17,7 @@ const maxLinks = 256
 
 // noVolume has a part that drivers in the field compare: only with "because it
 // does not exist" in the text do they take a path for one that nothing is mounted
-// at, and not for a fault (windows.md, "Texts that real drivers match").
+// at, and not for a fault.
 func noVolume(path string) error {
 	return fmt.Errorf("%w: no volume at %s, because it does not exist or is not mounted", backend.ErrNotFound, path)
 }
@@ -111,7 +111,7 @@ func (w *walk) lookAlong(ctx context.Context) (sight, error) {
 
 // lookThrough tells which volume is mounted at a reparse point, or where a link
 // leads; rest is what follows behind it. Tags are compared, not tested for bits:
-// links have most of a mount point's bits (D-7).
+// links have most of a mount point's bits.
 func (w *walk) lookThrough(name, rest string) (sight, error) {
 	at := w.child(name)
 	link, err := readReparse(w.dir, name)

@@ -28,7 +28,7 @@ func TestAt_tellsTheVolumeOfAMountedFolderOrALinkToOne(t *testing.T) {
 	w.idle()
 }
 
-// §3.2: a driver in the field looks for this text, and fails NodeStage and
+// A driver in the field looks for this text, and fails NodeStage and
 // NodeUnstage without it.
 func TestAt_hasTheTextThatDriversMatchWhereNoVolumeIs(t *testing.T) {
 	w := newWorld(t)
@@ -50,7 +50,7 @@ func TestAt_hasTheTextThatDriversMatchWhereNoVolumeIs(t *testing.T) {
 	}
 }
 
-// D-7: the tag of a symbolic link has all the bits of a mount point's but one.
+// The tag of a symbolic link has all the bits of a mount point's but one.
 func TestAt_takesNoLinkForAMountedFolder(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(plugins+`\a`, plugins+`\b`)
@@ -98,7 +98,6 @@ func TestAt_followsLinksWithinTheRootsOnly(t *testing.T) {
 	w.idle()
 }
 
-// L-1
 func TestAt_goesThroughNoLinkOnTheWay(t *testing.T) {
 	w := newWorld(t)
 	w.mount(plugins+`\dir\pv`, "one")
@@ -149,7 +148,7 @@ func TestClosest_tellsTheVolumeThatAPathLiesIn(t *testing.T) {
 	w.idle()
 }
 
-// L-1: whoever may write to a directory can make it a mount point of any volume,
+// Whoever may write to a directory can make it a mount point of any volume,
 // also of the one that Windows itself is on.
 func TestAMountPointThatWasPlanted_isNotEntered(t *testing.T) {
 	w := newWorld(t)
@@ -179,7 +178,7 @@ func TestAMountPointThatWasPlanted_isNotEntered(t *testing.T) {
 	w.idle()
 }
 
-// L-1: a volume is entered where the mount manager has it, also by a process that
+// A volume is entered where the mount manager has it, also by a process that
 // did not mount it, but not when it is anywhere else as well.
 func TestAMountedVolume_isEnteredOnlyIfItIsNowhereElse(t *testing.T) {
 	w := newWorld(t)
@@ -196,7 +195,6 @@ func TestAMountedVolume_isEnteredOnlyIfItIsNowhereElse(t *testing.T) {
 	w.idle()
 }
 
-// L-2
 func TestAMountedFolderThatIsReplacedWhileItIsEntered_leadsNowhere(t *testing.T) {
 	w := newWorld(t)
 	w.mount(plugins+`\pv`, "one")

@@ -67,8 +67,7 @@ func question[T any](ctx context.Context, h *Host, number uint32, do func(win32.
 	})
 }
 
-// List asks all disks at once; one that does not answer has that as its Problem
-// (D-17).
+// List asks all disks at once; one that does not answer has that as its Problem.
 func (d disks) List(ctx context.Context) ([]api.Disk, error) {
 	interfaces, err := ask(ctx, d.tasks, "the list of disks", func(context.Context) ([]string, error) {
 		return d.machine.Devices.Interfaces()

@@ -49,7 +49,7 @@ func TestList_tellsWhatDriversLookFor(t *testing.T) {
 	}
 }
 
-// D-17: one bad disk does not fail the list.
+// One bad disk does not fail the list.
 func TestList_givesABadDiskItsProblem(t *testing.T) {
 	r := newRig(t, windows.Options{})
 	r.machine.MustAddDisk(cloudDisk(gibi))

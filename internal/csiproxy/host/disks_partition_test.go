@@ -139,7 +139,7 @@ func TestPartition_ofADiskThatIsTooSmall(t *testing.T) {
 	wantError(t, err, backend.ErrPrecondition, "a data partition needs")
 }
 
-// D-21: an empty answer is none while the volume may still come.
+// An empty answer is none while the volume may still come.
 func TestPartition_waitsForTheVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, windows.Options{VolumeDelay: 7 * time.Second})
@@ -161,7 +161,7 @@ func TestPartition_waitsForTheVolume(t *testing.T) {
 	})
 }
 
-// D-21, too: a volume that never comes is an error, not an empty list.
+// A volume that never comes is an error, not an empty list.
 func TestPartition_givesUpOnAVolumeThatNeverComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, windows.Options{VolumeDelay: time.Hour})

@@ -81,7 +81,7 @@ func wantError(t *testing.T, err, sentinel error, texts ...string) {
 	}
 }
 
-// G-2: a blank disk of a cloud, from its arrival to a mounted volume and back.
+// A blank disk of a cloud, from its arrival to a mounted volume and back.
 func TestDisk_fromBlankToMountedAndBack(t *testing.T) {
 	r := newRig(t, windows.Options{})
 	h, ctx := r.host(), t.Context()
@@ -102,7 +102,7 @@ func TestDisk_fromBlankToMountedAndBack(t *testing.T) {
 		t.Errorf("at %s is %s, %v", stagingDir, at, err)
 	}
 	mustDo(t, h.Volumes.Unmount(ctx, volume, stagingDir))
-	// The order of drivers: the disk is asked for after the unmount (windows.md 3.1).
+	// The order of drivers: the disk is asked for after the unmount.
 	if n, err := h.Volumes.DiskOf(ctx, volume); n != disk || err != nil {
 		t.Errorf("disk %d, %v", n, err)
 	}

@@ -23,7 +23,7 @@ func TestMeanings_giveEachNumberOneMeaning(t *testing.T) {
 	}
 }
 
-// D-13: callers learn by a code what went wrong, and people by the number.
+// Callers learn by a code what went wrong, and people by the number.
 func TestFailed_translatesTheNumbersThatMatter(t *testing.T) {
 	for number, want := range map[win32.Errno]error{
 		2: backend.ErrNotFound, 3: backend.ErrNotFound, 5: backend.ErrDenied, 19: backend.ErrPrecondition, 21: backend.ErrUnavailable,

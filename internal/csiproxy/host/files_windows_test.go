@@ -118,7 +118,6 @@ func TestWindows_removesAFileThatIsReadOnly(t *testing.T) {
 	mustBe(t, err, nil)
 }
 
-// L-4
 func TestWindows_holdsTheRootInItsPlace(t *testing.T) {
 	_, dir := onWindows(t)
 	if err := os.Rename(dir, dir+"-moved"); err == nil {
@@ -127,7 +126,7 @@ func TestWindows_holdsTheRootInItsPlace(t *testing.T) {
 	}
 }
 
-// L-1, L-3, D-6: a link that was planted is neither gone through nor entered. That
+// A link that was planted is neither gone through nor entered. That
 // it is unlinked, wine cannot show.
 func TestWindows_entersNoLink(t *testing.T) {
 	h, dir := onWindows(t)
@@ -165,7 +164,7 @@ func TestWindows_entersNoLink(t *testing.T) {
 	})
 }
 
-// D-20, §5.3: wine makes no links, and says that it does.
+// Wine makes no links, and says that it does.
 func TestWindows_linksADirectory(t *testing.T) {
 	h, dir := onWindows(t)
 	mustBe(t, os.MkdirAll(dir+`\source`, 0o755), nil)
@@ -186,7 +185,6 @@ func TestWindows_linksADirectory(t *testing.T) {
 	mustBe(t, h.Filesystem.Rmdir(ctx(), dir+`\link`, true), nil)
 }
 
-// §3.2
 func TestWindows_tellsWhichVolumeAPathLiesIn(t *testing.T) {
 	h, dir := onWindows(t)
 	_, err := h.Volumes.At(ctx(), dir+`\nothing`)

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
-// D-5: every operation that takes a path checks it before it does anything.
+// Every operation that takes a path checks it before it does anything.
 func TestEveryOperation_refusesABadPathBeforeItCallsWindows(t *testing.T) {
 	w := newWorld(t)
 	for name, operation := range operations(w.api) {
@@ -25,7 +25,7 @@ func TestEveryOperation_refusesABadPathBeforeItCallsWindows(t *testing.T) {
 	}
 }
 
-// §3.4: the root itself is never a target.
+// The root itself is never a target.
 func TestChanges_refuseTheRootItself(t *testing.T) {
 	w := newWorld(t)
 	fs := w.api.Filesystem
@@ -126,7 +126,7 @@ func TestMkdir_refusesAFileOrALinkInItsPlace(t *testing.T) {
 	}
 }
 
-// §5.3: a success of Windows that changed nothing is none.
+// A success of Windows that changed nothing is none.
 func TestMkdir_believesNoFalseSuccess(t *testing.T) {
 	w := newWorld(t)
 	w.Inject(windows.Fault{Call: "Directory.Mkdir", Action: windows.Pretend})
@@ -163,7 +163,6 @@ func TestEveryOperation_endsWhenItsCallerLeaves(t *testing.T) {
 	mustBe(t, <-done, context.Canceled)
 }
 
-// L-4
 func TestRoots_areHeldFromTheStart(t *testing.T) {
 	w := newWorld(t)
 	if err := w.Rename(kubelet, `C:\var\lib\second`); err == nil {
@@ -174,7 +173,6 @@ func TestRoots_areHeldFromTheStart(t *testing.T) {
 	}
 }
 
-// L-4
 func TestRoots_areOpenedOnceTheyExist(t *testing.T) {
 	w := newWorld(t)
 	w.host.Close()

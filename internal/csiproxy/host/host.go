@@ -1,6 +1,8 @@
 // Package host is the API over the calls of one Windows machine. Each operation
 // observes, acts and reads back: no success of Windows is believed that cannot be
-// seen. It holds no state that Windows could tell.
+// seen. It keeps no state that Windows could tell.
+//
+// docs/reference/windows.md lists the rules, and for each the tests that prove it.
 //
 // It runs the same over the calls of Windows and over a simulated machine.
 package host
@@ -47,7 +49,7 @@ type Host struct {
 }
 
 // New opens the roots and holds them until Close: whatever becomes of their
-// paths, operations happen in the directories that they were at first (L-4). A
+// paths, operations happen in the directories that they were at first. A
 // root that does not exist yet is opened when it is first needed.
 func New(options Options) (*Host, error) {
 	if options.Rules == nil || options.Machine.Files == nil {

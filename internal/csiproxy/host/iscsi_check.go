@@ -22,7 +22,7 @@ const (
 )
 
 // checkPortal gives a portal its port, and refuses what no portal is called. A
-// port of more than 16 bits is refused, not cut (D-16).
+// port of more than 16 bits is refused, not cut.
 func checkPortal(p api.Portal) (api.Portal, error) {
 	if p.Port > maxPort {
 		return p, fmt.Errorf("%w: port %d of a target portal; ports end at %d", backend.ErrInvalid, p.Port, maxPort)

@@ -19,7 +19,7 @@ import (
 
 var targetPortal = api.Portal{Address: "10.0.0.1"}
 
-// G-2: a LUN, from its portal to its disk and back; the session survives a restart.
+// A LUN, from its portal to its disk and back; the session survives a restart.
 func TestISCSI_connectsAndDisconnects(t *testing.T) {
 	r := targetRig(t)
 	h, ctx := r.host(), t.Context()
@@ -85,7 +85,7 @@ func TestISCSI_mutualCHAP(t *testing.T) {
 	mustDo(t, h.ISCSI.Connect(ctx, login))
 }
 
-// D-16: what is out of range is refused, not cut; and nothing is asked of Windows
+// What is out of range is refused, not cut; and nothing is asked of Windows
 // before.
 func TestISCSI_refusesBadInput(t *testing.T) {
 	r := targetRig(t)
@@ -220,7 +220,7 @@ func TestSystem_knowsConfiguredServicesOnly(t *testing.T) {
 	mustDo(t, r.machine.AddService(windows.ServiceSpec{Name: "MpsSvc", Running: true}))
 	mustDo(t, r.machine.AddService(windows.ServiceSpec{Name: "Spooler", DisplayName: "Print Spooler", StartType: 2, Running: true}))
 	h, ctx := r.host(), t.Context()
-	// D-14: any name was taken.
+	// Any name was taken.
 	for _, name := range []string{"MpsSvc", "csiproxy", "", "Spooler ", "MSiSCSI\x00"} {
 		wantError(t, h.System.StopService(ctx, name, true), backend.ErrNotFound)
 		wantError(t, h.System.StartService(ctx, name), backend.ErrNotFound)

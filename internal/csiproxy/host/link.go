@@ -13,7 +13,7 @@ import (
 
 // Link implements api.Filesystem. The kind of the link is never left to a look at
 // the source, as os.Symlink does, which makes a link to a file when the source is
-// missing (D-20): it is one to a directory, and the source must be there.
+// missing: it is one to a directory, and the source must be there.
 func (f filesystem) Link(ctx context.Context, source, link string) error {
 	from, err := f.rules.Target("source path", source)
 	if err != nil {

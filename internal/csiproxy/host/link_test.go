@@ -30,7 +30,7 @@ func TestLink_leadsToADirectoryALinkOrAMountedFolder(t *testing.T) {
 	w.idle()
 }
 
-// D-20: os.Symlink makes a link to a file when the source is missing.
+// os.Symlink makes a link to a file when the source is missing.
 func TestLink_makesNoLinkToAFileNorToNothing(t *testing.T) {
 	w := newWorld(t)
 	w.do(w.WriteFile(plugins+`\file`, 1))
@@ -51,7 +51,7 @@ func TestLink_replacesNothing(t *testing.T) {
 	w.do(w.WriteFile(pods+`\file`, 1))
 	w.do(w.Symlink(pods+`\second`, plugins+`\second`, true))
 	w.do(w.Symlink(pods+`\dangling`, plugins+`\nothing`, true))
-	w.do(w.Symlink(pods+`\tofile`, plugins+`\dir`, false)) // as upstream made it (D-20)
+	w.do(w.Symlink(pods+`\tofile`, plugins+`\dir`, false)) // as upstream made it
 	w.do(w.Junction(pods+`\junction`, plugins+`\dir`))
 	before := w.tree(pods)
 	for _, link := range []string{`\dir`, `\file`, `\second`, `\dangling`, `\tofile`, `\junction`} {
@@ -65,7 +65,7 @@ func TestLink_replacesNothing(t *testing.T) {
 	}
 }
 
-// §5.3: wine answers success and makes nothing.
+// Wine answers success and makes nothing.
 func TestLink_believesNoFalseSuccess(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(plugins + `\dir`)
@@ -76,7 +76,6 @@ func TestLink_believesNoFalseSuccess(t *testing.T) {
 	}
 }
 
-// L-1, D-6
 func TestLink_goesThroughNoLink(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(plugins + `\dir`)
@@ -89,7 +88,7 @@ func TestLink_goesThroughNoLink(t *testing.T) {
 	}
 }
 
-// D-5: the path of IsSymlink and IsMountPoint is checked, as any other.
+// The path of IsSymlink and IsMountPoint is checked, as any other.
 func TestIsLink_tellsLinksWhoseTargetExists(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(plugins+`\dir`, pods+`\a`)

@@ -51,7 +51,7 @@ func (w *world) swap(path string, junction bool) (won bool) {
 	return true
 }
 
-// L-2, D-6: at every call of every operation, every directory on the way and below
+// At every call of every operation, every directory on the way and below
 // is swapped for a link that leads outside. Nothing outside changes.
 func TestRaces_leadNoOperationOutside(t *testing.T) {
 	for name := range racers(api.Host{}, "") {

@@ -42,7 +42,7 @@ func TestRmdir_withForceTakesTheWholeTree(t *testing.T) {
 	w.idle()
 }
 
-// L-3, D-6: whatever kind of reparse point it is.
+// Whatever kind of reparse point it is.
 func TestRmdir_withForceEntersNoReparsePoint(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(pods+`\p\a`, pods+`\p\second`)
@@ -68,7 +68,7 @@ func TestRmdir_withForceEntersNoReparsePoint(t *testing.T) {
 	w.idle()
 }
 
-// L-3: with and without force.
+// With and without force.
 func TestRmdir_unlinksALinkItself(t *testing.T) {
 	for _, force := range []bool{false, true} {
 		w := newWorld(t)
@@ -200,7 +200,7 @@ func TestRmdir_removesAMountPointThatWindowsDoesNotTakeOff(t *testing.T) {
 	}
 }
 
-// §5.3: wine says so of links.
+// Wine says so of links.
 func TestRmdir_believesNoFalseSuccess(t *testing.T) {
 	w := newWorld(t)
 	w.mkdir(pods + `\p\a`)
@@ -329,7 +329,6 @@ func TestRmdirContents_keepsTheDirectory(t *testing.T) {
 	w.idle()
 }
 
-// L-3
 func TestRmdirContents_entersNoLinkAndNoMountedFolder(t *testing.T) {
 	w := newWorld(t)
 	w.do(w.Symlink(pods+`\link`, outside, true))

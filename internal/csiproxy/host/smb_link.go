@@ -64,7 +64,7 @@ func (w *walk) leadsTo(name string) (string, error) {
 }
 
 // mayLink refuses a place that a link cannot be made at, before anything else is
-// done for the mount (D-10).
+// done for the mount.
 func (s smb) mayLink(ctx context.Context, path paths.Path, target string) error {
 	at, err := s.atLink(ctx, path, target)
 	switch {

@@ -71,7 +71,7 @@ func (r remote) String() string {
 }
 
 // linkTarget is what a link leads to: without the last backslash container
-// runtimes do not follow it (windows.md, 2.6).
+// runtimes do not follow it.
 func (r remote) linkTarget() string { return r.String() + `\` }
 
 // checkSMBUser checks credentials without a word of them in the error. Nobody is

@@ -75,7 +75,7 @@ func (r *rig) changes(do func()) []string {
 	return names
 }
 
-// G-2: a share, from the mapping to its end.
+// A share, from the mapping to its end.
 func TestSMB_mountsAndUnmounts(t *testing.T) {
 	r, h := smbRig(t)
 	ctx := t.Context()
@@ -97,7 +97,7 @@ func TestSMB_mountsAndUnmounts(t *testing.T) {
 	}
 }
 
-// D-10: a bad local path leaves no mapping behind.
+// A bad local path leaves no mapping behind.
 func TestSMB_checksTheLocalPathFirst(t *testing.T) {
 	r, h := smbRig(t)
 	mustDo(t, r.machine.MkdirAll(at("directory")))
@@ -168,7 +168,7 @@ func TestSMB_unmountWaitsForALinkThatIsOpen(t *testing.T) {
 	})
 }
 
-// D-10: a mapping goes with the last mount of its share.
+// A mapping goes with the last mount of its share.
 func TestSMB_countsTheMountsOfAShare(t *testing.T) {
 	r, h := smbRig(t)
 	ctx := t.Context()
@@ -215,7 +215,7 @@ func TestSMB_theGroupAPIsDriverEndsItsOwnMountsOnly(t *testing.T) {
 	mustDo(t, h.SMB.Unmount(ctx, shareRemote, "")) // none is fine
 }
 
-// D-10: a second user of a share does not get the first one's rights.
+// A second user of a share does not get the first one's rights.
 func TestSMB_comparesCredentials(t *testing.T) {
 	r, h := smbRig(t)
 	ctx := t.Context()
@@ -312,7 +312,7 @@ func TestSMB_doesNotUseAMappingOfSomebodyElse(t *testing.T) {
 	mustDo(t, h.SMB.Mount(ctx, other))
 }
 
-// The errors of windows.md 4.5, each with nothing left behind.
+// The errors of a mapping, each with nothing left behind.
 func TestSMB_tellsWhatIsWrong(t *testing.T) {
 	r, h := smbRig(t)
 	users := map[string]string{"alice": smbPassword}

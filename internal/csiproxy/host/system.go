@@ -34,8 +34,7 @@ const serviceDisabled = 4
 func serviceKey(name string) string { return "service " + strings.ToLower(name) }
 
 // known gives a service's name as it is configured. Every other name is unknown
-// here, whatever the machine has: a caller of the pipe must not stop its firewall
-// (D-14).
+// here, whatever the machine has: a caller of the pipe must not stop its firewall.
 func (s system) known(name string) (string, error) {
 	names := s.options.Services
 	if len(names) == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
-// D-5, L-1: where a volume may be mounted.
+// Where a volume may be mounted.
 func TestMount_wantsAnEmptyDirectoryOfTheMachinesOwn(t *testing.T) {
 	w := newWorld(t)
 	volume := w.mount(plugins+`\first`, "one")

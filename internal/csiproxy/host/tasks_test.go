@@ -45,7 +45,7 @@ func TestOperate_letsTheSecondOfAKeyWaitInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
-// D-19: the caller is answered when his context ends; the key stays taken until
+// The caller is answered when his context ends; the key stays taken until
 // the call of Windows is over.
 func TestOperate_answersACallerWhoLeavesAndKeepsTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

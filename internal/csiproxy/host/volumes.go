@@ -154,7 +154,7 @@ func (h *Host) partitionsOf(ctx context.Context, disk uint32) (win32.DriveLayout
 }
 
 // OnDisk waits until each partition of a kind that Windows makes volumes of has
-// its volume: a caller who has just partitioned the disk counts on one (D-21).
+// its volume: a caller who has just partitioned the disk counts on one.
 func (v volumes) OnDisk(ctx context.Context, disk, partition uint32) ([]string, error) {
 	layout, online, err := v.partitionsOf(ctx, disk)
 	if err != nil {

@@ -33,7 +33,7 @@ func formatRecord(volume string) string {
 
 // Format makes an NTFS on a volume that Windows calls raw and whose blocks were
 // read and are blank, where a format may have been; any other is refused, whichever caller
-// asks (D-12).
+// asks.
 //
 // A format that died midway leaves blocks that are not blank, which would be
 // refused for ever. So before the first block is written a record says that this

@@ -35,7 +35,7 @@ func rawRig(t *testing.T, parts map[int64][]byte) (*rig, api.Host, string) {
 	return r, h, volume
 }
 
-// D-12: what has a filesystem, or anything else, is not formatted, whoever asks.
+// What has a filesystem, or anything else, is not formatted, whoever asks.
 func TestFormat_refusesWhateverIsNotBlank(t *testing.T) {
 	for _, fileSystem := range []string{"NTFS", "FAT32", "exFAT", "ReFS"} {
 		r := volumeRig(t, fileSystem)

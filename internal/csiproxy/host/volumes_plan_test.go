@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// D-11, X-39: growth by any amount of at least a cluster.
+// Growth by any amount of at least a cluster.
 func TestGrowth_plans(t *testing.T) {
 	const size, cluster = 20 * gibi, 4096
 	whole := int64(size - mebi - 17*mebi)

@@ -14,7 +14,7 @@ import (
 const tableLimit = 5 * time.Second
 
 // Resize grows the partition, then the filesystem in it, by any amount of at least
-// a cluster, and by exactly what was asked for or an error (D-11). A crash between
+// a cluster, and by exactly what was asked for or an error. A crash between
 // the two leaves a filesystem that is smaller than its partition: that is looked
 // for first, and finished by itself.
 func (v volumes) Resize(ctx context.Context, volumeID string, size int64) (int64, error) {

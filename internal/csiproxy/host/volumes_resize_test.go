@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
-// D-11 and the bad sizes of ResizeVolume.
+// Growth that is none, and the bad sizes of ResizeVolume.
 func TestResize_byAnyAmountAndNeverBack(t *testing.T) {
 	r := volumeRig(t, "NTFS")
 	h, ctx := r.host(), t.Context()

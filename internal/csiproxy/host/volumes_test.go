@@ -14,7 +14,7 @@ import (
 
 const noSuchVolume = `\\?\Volume{00000000-0000-0000-0000-000000000001}\`
 
-// D-5: a volume ID is checked by every operation before anything else.
+// A volume ID is checked by every operation before anything else.
 func TestVolumes_refuseWhatIsNoVolumeID(t *testing.T) {
 	r := volumeRig(t, "NTFS")
 	h, ctx := r.host(), t.Context()
@@ -91,12 +91,12 @@ func TestMount_refusesWhatCannotBe(t *testing.T) {
 	}{
 		"a directory that is not empty": {volume, kubeletDir + `\full`, backend.ErrPrecondition},
 		"a file":                        {volume, kubeletDir + `\file`, backend.ErrPrecondition},
-		"a link (L-1)":                  {volume, kubeletDir + `\link`, backend.ErrPrecondition},
-		"a path behind a link (L-1)":    {volume, kubeletDir + `\link\x`, backend.ErrPrecondition},
+		"a link":                        {volume, kubeletDir + `\link`, backend.ErrPrecondition},
+		"a path behind a link":          {volume, kubeletDir + `\link\x`, backend.ErrPrecondition},
 		"nothing":                       {volume, kubeletDir + `\nothing`, backend.ErrNotFound},
 		"the root":                      {volume, kubeletDir, backend.ErrInvalid},
-		"outside (D-5)":                 {volume, `C:\windows\x`, backend.ErrInvalid},
-		"beside the root (D-4)":         {volume, kubeletDir + `-evil\x`, backend.ErrInvalid},
+		"outside":                       {volume, `C:\windows\x`, backend.ErrInvalid},
+		"next to the root":              {volume, kubeletDir + `-evil\x`, backend.ErrInvalid},
 		"a raw volume":                  {third, stagingDir, backend.ErrPrecondition},
 	} {
 		if err := h.Volumes.Mount(ctx, test.volume, test.path); !errors.Is(err, test.want) {

@@ -15,7 +15,7 @@ import (
 
 // walk is a way down from a root, one handle at a time: each directory is opened
 // by its name in the handle of the one above and held until the next is, so
-// nothing that is renamed or replaced meanwhile leads elsewhere (L-2). That takes
+// nothing that is renamed or replaced meanwhile leads elsewhere. That takes
 // one call for each directory and no look beforehand: opening tells what it is.
 type walk struct {
 	host   *Host
@@ -140,7 +140,7 @@ func (w *walk) look(name string) (win32.FileInfo, error) {
 }
 
 // openVolume opens a mounted folder on the way, if it is one that this proxy may
-// have made; every other reparse point is refused (L-1).
+// have made; every other reparse point is refused.
 //
 // A reparse point can be planted by any account that may write to a directory, with the
 // name of any volume in it. Whether it was mounted by an administrator, as this

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 )
 
-// forbidden is an oracle of its own: the rules of §3.4 as one pattern over the
+// forbidden is an oracle of its own: the rules of paths as one pattern over the
 // text, which knows nothing of components.
 var forbidden = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	`[/"*<>?|[:cntrl:]]`,               // no name can have them
@@ -28,7 +28,6 @@ func isBelow(text string) bool {
 		strings.EqualFold(text[:len(kubelet)], kubelet) && text[len(kubelet)] == '\\'
 }
 
-// D-4, D-5
 func FuzzCheck(f *testing.F) {
 	for _, row := range rows {
 		f.Add(row.text)
@@ -59,7 +58,6 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// W-1
 func FuzzNormalize(f *testing.F) {
 	for _, row := range rows {
 		f.Add(row.text)

@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/paths"
 )
 
-// W-1
 func TestNormalize_doesWhatTheKubeletDoes(t *testing.T) {
 	for _, row := range [][2]string{
 		{`/var/lib/kubelet/plugins_registry/d-reg.sock`, `c:\var\lib\kubelet\plugins_registry\d-reg.sock`},

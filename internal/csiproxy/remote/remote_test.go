@@ -117,7 +117,7 @@ func operations() []operation {
 	}
 }
 
-// W-6, U-12: whoever uses a host cannot tell the one behind a pipe from its own.
+// Whoever uses a host cannot tell the one behind a pipe from its own.
 func TestHost_asksAndAnswersAsTheMachineItself(t *testing.T) {
 	machine := groupstest.Answering()
 	near, far := machine.Host(), connect(t, machine.Host()).Host()
@@ -165,7 +165,7 @@ func TestHost_formatsOnlyWhatIsRaw(t *testing.T) {
 	}
 }
 
-// D-13: each kind of error comes through the pipe as itself, with its text.
+// Each kind of error comes through the pipe as itself, with its text.
 func TestHost_errorsAreThoseOfTheMachine(t *testing.T) {
 	machine := groupstest.Answering()
 	far := connect(t, machine.Host()).Host()
@@ -195,7 +195,7 @@ func TestHost_errorsAreThoseOfTheMachine(t *testing.T) {
 	}
 }
 
-// U-1 U-4: the reasons why there is no proxy are sentinels as well.
+// The reasons why there is no proxy are sentinels as well.
 func TestProxy_checkSaysWhyThereIsNone(t *testing.T) {
 	all := csiproxy.Versions()
 	for name, c := range map[string]struct {

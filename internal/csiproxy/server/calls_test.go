@@ -41,7 +41,7 @@ func (s *serving) call(t *testing.T, text string) (string, error) {
 	return call(t.Context(), dialer(s.pipes.Dial).connect(t, pipeV1), "v1", text)
 }
 
-// D-13: errors have codes.
+// Errors have codes.
 func TestCall_mapsEachSentinelToItsCode(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -79,7 +79,7 @@ func TestCall_mapsEachSentinelToItsCode(t *testing.T) {
 	}
 }
 
-// D-3: one bad request does not end the process.
+// One bad request does not end the process.
 func TestCall_survivesAPanic(t *testing.T) {
 	s := serve(t, quick(), nil, func(_ context.Context, text string) (string, error) {
 		if text == "bad" {
@@ -101,7 +101,7 @@ func TestCall_survivesAPanic(t *testing.T) {
 	}
 }
 
-// D-19: a call ends when the proxy's own time is over, also when the operation
+// A call ends when the proxy's own time is over, also when the operation
 // hangs, and says so.
 func TestCall_endsAfterItsOwnLimit(t *testing.T) {
 	release := make(chan struct{})

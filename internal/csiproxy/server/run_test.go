@@ -37,7 +37,7 @@ func twoVersions() []api.Definition {
 	return []api.Definition{echo("", "v1", same), echo("", "v1beta1", same)}
 }
 
-// P-3, P-4: each version has its pipe, and those that are free are served.
+// Each version has its pipe, and those that are free are served.
 func TestRun_servesEveryFreePipe(t *testing.T) {
 	pipes := proxytest.NewPipes()
 	r := start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours())})
@@ -60,7 +60,7 @@ func TestRun_servesEveryFreePipe(t *testing.T) {
 	}
 }
 
-// P-4, D-1: a pipe of another process is left to it, and the others are served.
+// A pipe of another process is left to it, and the others are served.
 // It is an error in the log, once, since that process may pose as the proxy.
 func TestRun_leavesATakenPipeToItsOwner(t *testing.T) {
 	pipes := proxytest.NewPipes()
@@ -81,7 +81,7 @@ func TestRun_leavesATakenPipeToItsOwner(t *testing.T) {
 	}
 }
 
-// P-5, P-7: two processes side by side, each with what was free; what one of them
+// Two processes side by side, each with what was free; what one of them
 // gives up, the other takes over.
 func TestRun_sideBySide(t *testing.T) {
 	pipes := proxytest.NewPipes()
@@ -147,7 +147,7 @@ func TestRun_makesABrokenPipeAgain(t *testing.T) {
 	}
 }
 
-// D-1: the process ends for taken pipes only if none is left, and if it is asked to.
+// The process ends for taken pipes only if none is left, and if it is asked to.
 func TestRun_endsWhenNothingIsLeftToServe(t *testing.T) {
 	for _, c := range []struct {
 		taken []string
@@ -290,7 +290,7 @@ func untilServed(t *rapid.T, pipes *proxytest.Pipes, names []string, running map
 	}
 }
 
-// D-2: a stop lets calls in flight end, answers nobody afterwards, and takes all
+// A stop lets calls in flight end, answers nobody afterwards, and takes all
 // pipes away.
 func TestRun_stopDrains(t *testing.T) {
 	pipes, begun, release := proxytest.NewPipes(), make(chan struct{}), make(chan struct{})
@@ -327,7 +327,7 @@ func TestRun_stopDrains(t *testing.T) {
 	}
 }
 
-// D-2: a call that does not end is cut when its time is over.
+// A call that does not end is cut when its time is over.
 func TestRun_stopCutsWhatHangs(t *testing.T) {
 	pipes, begun, release := proxytest.NewPipes(), make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(release) })
@@ -355,7 +355,7 @@ func TestRun_stopCutsWhatHangs(t *testing.T) {
 }
 
 // Clients look whether a pipe exists by a connection on which they never say a
-// word, and which upstream's never closes (D-15). It hurts neither the others nor
+// word, and which upstream's never closes. It hurts neither the others nor
 // a stop.
 func TestRun_silentConnectionsHurtNobody(t *testing.T) {
 	pipes := proxytest.NewPipes()

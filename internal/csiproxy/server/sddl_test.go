@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// D-18: the pipes have a descriptor of their own.
+// The pipes have a descriptor of their own.
 func TestDescriptor(t *testing.T) {
 	const base = "D:P(A;;GA;;;SY)(A;;GA;;;BA)"
 	for _, c := range []struct {

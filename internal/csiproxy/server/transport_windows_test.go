@@ -28,7 +28,7 @@ func own(t *testing.T, number int, do operation) api.Definition {
 	return echo(fmt.Sprintf("t%d", os.Getpid()), fmt.Sprintf("v%d", number), do)
 }
 
-// P-2: gRPC over a named pipe. P-3: it has the version's name.
+// A named pipe with the version's name carries gRPC.
 func TestRun_answersOnANamedPipe(t *testing.T) {
 	definition := own(t, 1, same)
 	start(t, server.Options{Versions: []api.Definition{definition}, Transport: native(t)})
@@ -53,7 +53,7 @@ func TestRun_knowsTheProcessThatCalls(t *testing.T) {
 	})
 }
 
-// D-1: a pipe that somebody else serves is left to him.
+// A pipe that somebody else serves is left to him.
 func TestListen_twiceIsRefused(t *testing.T) {
 	definition := own(t, 1, same)
 	first := start(t, server.Options{Versions: []api.Definition{definition}, Transport: native(t)})

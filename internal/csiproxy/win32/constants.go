@@ -87,7 +87,7 @@ const (
 )
 
 // Reparse tags (ntifs.h). They are numbers, not sets of bits: only == tells
-// anything (D-7).
+// anything.
 const (
 	ReparseTagMountPoint uint32 = 0xA0000003 // junctions and mounted folders
 	ReparseTagSymlink    uint32 = 0xA000000C

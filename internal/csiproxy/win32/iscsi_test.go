@@ -103,7 +103,7 @@ func TestISCSIArrays_boundTheirCount(t *testing.T) {
 	}
 }
 
-// D-16: a port is never cut to 16 bits.
+// A port is never cut to 16 bits.
 func TestISCSIPortal_isEncodedOrRefused(t *testing.T) {
 	for _, portal := range []api.Portal{
 		{Address: "10.0.0.1", Port: 3260}, {Address: "fd00::1", Port: 65535}, {Address: strings.Repeat("a", 255), Port: 1},

@@ -115,7 +115,7 @@ func TestReparse_saysWhereItLeads(t *testing.T) {
 	}
 }
 
-// D-7: every tag of Microsoft has the bits of the mount point's; only the tag
+// Every tag of Microsoft has the bits of the mount point's; only the tag
 // itself is a mounted folder.
 func TestReparse_isAVolumeByItsWholeTag(t *testing.T) {
 	for _, tag := range []uint32{ReparseTagSymlink, ReparseTagAFUnix, 0xA0000019} {

@@ -95,7 +95,7 @@ func (w *world) publish(id, staging, target string) error {
 	return w.engine.Publish(w.t.Context(), publishOf(id, staging, target))
 }
 
-// G-1: the whole way of a volume on a Windows node, each call twice.
+// The whole way of a volume on a Windows node, each call twice.
 func TestEngine_theWholeWayOfAVolume(t *testing.T) {
 	w := newWorld(t)
 	disk := w.add(volA, 64*mebibyte)
@@ -142,8 +142,8 @@ func TestEngine_theWholeWayOfAVolume(t *testing.T) {
 	}
 }
 
-// W-1: the kubelet spells paths with slashes, or without the drive.
-func TestEngine_takesPathsAsTheKubeletSpellsThem_W_1(t *testing.T) {
+// The kubelet spells paths with slashes, or without the drive.
+func TestEngine_takesPathsAsTheKubeletSpellsThem(t *testing.T) {
 	w := newWorld(t)
 	w.tree[`c:\var\lib\kubelet`] = &entry{}
 	w.add(volA, mebibyte)
@@ -225,7 +225,7 @@ func TestStage_asksWindowsToLookForTheDisk(t *testing.T) {
 }
 
 // What is not blank is neither partitioned nor formatted, and nothing is mounted.
-// X-40: a disk without a volume is among it.
+// A disk without a volume is among it.
 func TestStage_touchesNoDiskThatHoldsSomething(t *testing.T) {
 	for what, change := range map[string]func(*fakeDisk){
 		"something without partitions": func(d *fakeDisk) { d.content = "random bytes" },
@@ -410,7 +410,7 @@ func TestExpandAndStats_knowWhereTheVolumeIs(t *testing.T) {
 	w.wants(err, backend.ErrInvalid)
 }
 
-// X-39: a disk that is larger than what is on it, as after a restore, is filled;
+// A disk that is larger than what is on it, as after a restore, is filled;
 // the driver whose check was the wrong way round did this only when there was nothing
 // to gain.
 func TestStage_growsToTheDisk(t *testing.T) {

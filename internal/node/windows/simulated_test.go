@@ -183,7 +183,7 @@ func (s step) finish(m *machine) {
 	m.sound()
 }
 
-// G-1, G-2: the node calls over the proxy's own code, on a simulated machine.
+// The node calls over the proxy's own code, on a simulated machine.
 func TestSimulated_theWholeWayOfAVolume(t *testing.T) {
 	m := newMachine(t)
 	for _, s := range life() {
@@ -257,7 +257,7 @@ func dieAt(t *testing.T, at int, dying step, action windows.Action, n int) (died
 	return died
 }
 
-// U-12: a call of Windows that fails, or says that it did what it did not, makes
+// A call of Windows that fails, or says that it did what it did not, makes
 // the step an error and not a false success; the repeated step finishes.
 func TestSimulated_noticesEveryFailureAndFalseSuccess(t *testing.T) {
 	for at, s := range life() {

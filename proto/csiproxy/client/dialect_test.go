@@ -55,7 +55,7 @@ func common() []sent {
 	}
 }
 
-// P-8: what is written for v1 is asked of the machine alike in every version.
+// What is written for v1 is asked of the machine alike in every version.
 func TestDialects_askTheSameInEveryVersion(t *testing.T) {
 	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
 		t.Run(version, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestDialects_askTheSameInEveryVersion(t *testing.T) {
 	}
 }
 
-// U-1: a call that the version of the node's proxy cannot express is never made
+// A call that the version of the node's proxy cannot express is never made
 // in another sense, and names what it needs.
 func TestDialects_whatAVersionCannotExpressIsAnError(t *testing.T) {
 	mutual := &v1.MountISCSILunRequest{Portal: &v1.ISCSIPortal{Address: "a"},

@@ -47,7 +47,7 @@ func serve(t *testing.T) {
 	}
 }
 
-// P-2 P-3: the client finds the proxy on Windows' pipes, and its own process is an
+// The client finds the proxy on Windows' pipes, and its own process is an
 // administrator's where that can be asked.
 func TestDial_pipesOfWindows(t *testing.T) {
 	if _, err := Dial(t.Context(), Options{}); !errors.Is(err, ErrNoProxy) {

@@ -24,15 +24,15 @@ func TestUpgrade_matrix(t *testing.T) {
 		fails  error
 		says   []string
 	}{
-		{name: "P-6: old plugin, new proxy that still serves its version",
+		{name: "old plugin, new proxy that still serves its version",
 			proxy: only("v1", "v1beta1", "v1alpha1"), plugin: "v1alpha1", speaks: "v1"},
 		{name: "old plugin's own version alone", proxy: only("v1alpha1"), plugin: "v1alpha1", speaks: "v1alpha1"},
-		{name: "P-8: beta proxy", proxy: only("v1beta1", "v1alpha1"), plugin: "v1beta1", speaks: "v1beta1"},
-		{name: "U-1: new plugin, old proxy", proxy: only("v1beta1", "v1alpha1"), plugin: "v1", fails: client.ErrVersion,
+		{name: "beta proxy", proxy: only("v1beta1", "v1alpha1"), plugin: "v1beta1", speaks: "v1beta1"},
+		{name: "new plugin, old proxy", proxy: only("v1beta1", "v1alpha1"), plugin: "v1", fails: client.ErrVersion,
 			says: []string{"wanted v1", "found v1beta1, v1alpha1", "upgrade csi-proxy.exe on all nodes before the plugin"}},
-		{name: "U-1: newer plugin, oldest proxy", proxy: only("v1alpha1"), plugin: "v1beta1", fails: client.ErrVersion,
+		{name: "newer plugin, oldest proxy", proxy: only("v1alpha1"), plugin: "v1beta1", fails: client.ErrVersion,
 			says: []string{"wanted v1, v1beta1", "found v1alpha1"}},
-		{name: "P-7: proxy of the future that dropped all versions wanted",
+		{name: "proxy of the future that dropped all versions wanted",
 			proxy: []api.Definition{future("v3"), future("v2")}, plugin: "v1", fails: client.ErrVersion,
 			says: []string{"wanted v1", "found v3, v2", "next to the one that is there"}},
 		{name: "proxy of the group API only", proxy: groupPipes(), plugin: "v1", fails: client.ErrVersion,
@@ -48,7 +48,7 @@ func TestUpgrade_matrix(t *testing.T) {
 			proxy, err := client.Dial(t.Context(), n.plugin(c.plugin))
 			if c.speaks == "" {
 				checkError(t, err, c.fails, c.says)
-				if left := n.connections(0); left != nil { // D-15
+				if left := n.connections(0); left != nil {
 					t.Error(left)
 				}
 				return
@@ -62,7 +62,7 @@ func TestUpgrade_matrix(t *testing.T) {
 			if _, err := proxy.Mkdir(t.Context(), &v1.MkdirRequest{Path: `C:\x`}); err != nil {
 				t.Error(err)
 			}
-			if left := n.connections(1); left != nil { // D-15
+			if left := n.connections(1); left != nil {
 				t.Error(left)
 			}
 			_ = proxy.Close()
@@ -87,7 +87,7 @@ func checkError(t *testing.T, err, want error, says []string) {
 	}
 }
 
-// U-1 U-4: where pipes cannot be listed, as in some containers, versions are found
+// Where pipes cannot be listed, as in some containers, versions are found
 // all the same.
 func TestUpgrade_versionsAreFoundWhereNothingListsPipes(t *testing.T) {
 	n := newNode(t)
@@ -96,12 +96,12 @@ func TestUpgrade_versionsAreFoundWhereNothingListsPipes(t *testing.T) {
 	options.Pipes = func() ([]string, error) { return nil, errors.New("no list") }
 	_, err := client.Dial(t.Context(), options)
 	checkError(t, err, client.ErrVersion, []string{"wanted v1", "found v2beta1, v1alpha1"})
-	if left := n.connections(0); left != nil { // D-15
+	if left := n.connections(0); left != nil {
 		t.Error(left)
 	}
 }
 
-// U-2 P-5 P-7: the old proxy runs beside the new one, which dropped its version.
+// The old proxy runs beside the new one, which dropped its version.
 func TestUpgrade_theOldProxyBesideTheNewOneServesTheOldPlugin(t *testing.T) {
 	n := newNode(t)
 	stopNew := n.run(only("v1")...)
@@ -131,7 +131,7 @@ func hiding(dial func(context.Context, string) (net.Conn, error), versions ...st
 	}
 }
 
-// U-1 U-3: during a rolling upgrade the plugin waits for the node's turn, and
+// During a rolling upgrade the plugin waits for the node's turn, and
 // needs no restart then.
 func TestUpgrade_theProxyIsUpgradedUnderThePlugin(t *testing.T) {
 	n := newNode(t)
@@ -166,7 +166,7 @@ func TestUpgrade_theProxyIsUpgradedUnderThePlugin(t *testing.T) {
 	}
 }
 
-// U-4 U-5: a downgrade below what the plugin needs is an error that says so; above
+// A downgrade below what the plugin needs is an error that says so; above
 // that the plugin goes on in the older version.
 func TestUpgrade_downgradeUnderThePlugin(t *testing.T) {
 	n := newNode(t)

@@ -34,9 +34,9 @@ func underWine(t *testing.T, directory string, arguments ...string) (output stri
 	return string(content), err
 }
 
-// P-1: the scripts of the release install the service, replace it, and take it
+// The scripts of the release install the service, replace it, and take it
 // away, with nothing but cmd.exe and the program's own verbs.
-func TestInstallScript_installsReplacesAndRemoves_P_1(t *testing.T) {
+func TestInstallScript_installsReplacesAndRemoves(t *testing.T) {
 	directory := t.TempDir()
 	_, here, _, _ := runtime.Caller(0)
 	scripts := filepath.Join(filepath.Dir(here), "..", "..", "..", "deploy", "windows")

@@ -57,7 +57,7 @@ func pending() []string {
 	}
 }
 
-// G-1, T-3: csi-sanity on Linux against the node half on Windows.
+// The suite csi-sanity on Linux against the node half on Windows.
 func TestSanity(t *testing.T) {
 	w := open(t)
 	config := w.config()

@@ -95,7 +95,7 @@ func TestFilesystem_forReal(t *testing.T) {
 	f.want("ask for a link where nothing is", f.call("IsSymlink", &filesystem.IsSymlinkRequest{Path: deep}), codes.NotFound)
 }
 
-// P-10, D-4, D-5: what is outside the roots, or no path, is refused by every RPC,
+// What is outside the roots, or no path, is refused by every RPC,
 // and nothing happens on the disk.
 func TestFilesystem_refusesWhatIsOutside(t *testing.T) {
 	dir, flag := kubelet(t)

@@ -40,7 +40,7 @@ func methods(definition api.Definition) (names []string) {
 	return names
 }
 
-// P-3, P-6, D-3: one process serves every version on its own pipe, and answers
+// One process serves every version on its own pipe, and answers
 // every RPC of each, also an empty request. It is on a simulated machine, as some
 // of them do things without being told what.
 func TestPipes_everyVersionAnswersEveryRPC(t *testing.T) {
@@ -99,7 +99,7 @@ func exists(t *testing.T, connection *grpc.ClientConn, path string) (bool, error
 	return answer.GetExists(), err
 }
 
-// P-4, D-1: somebody listens on one pipe; the others are served, and that one as
+// Somebody listens on one pipe; the others are served, and that one as
 // soon as it is free.
 func TestPipes_oneIsTaken(t *testing.T) {
 	impostor, err := winio.ListenPipe(filesystemV1, nil)
@@ -135,7 +135,7 @@ func TestPipes_oneIsTaken(t *testing.T) {
 	}
 }
 
-// P-5, P-7, D-1: a second process stays, with nothing, and takes over everything
+// A second process stays, with nothing, and takes over everything
 // when the first one dies; that one's successor waits in turn.
 func TestProcesses_sideBySideAndKilled(t *testing.T) {
 	_, flag := kubelet(t)
@@ -157,7 +157,7 @@ func TestProcesses_sideBySideAndKilled(t *testing.T) {
 	}
 }
 
-// D-1: asked to, a second instance ends with a reason, and code 1.
+// Asked to, a second instance ends with a reason, and code 1.
 func TestProcesses_aSecondOneEndsIfAskedTo(t *testing.T) {
 	_, flag := kubelet(t)
 	first := launch(t, flag).ready(t)
@@ -230,7 +230,7 @@ func TestPipes_refuseOverlongMessages(t *testing.T) {
 	}
 }
 
-// D-15: connections that never say a word, as upstream's client leaves them
+// Connections that never say a word, as upstream's client leaves them
 // behind, and such that talk nonsense, hurt nobody.
 func TestPipes_bearSilentAndNonsensicalConnections(t *testing.T) {
 	_, flag := kubelet(t)

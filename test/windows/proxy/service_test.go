@@ -96,7 +96,7 @@ func (s *installed) processID(t *testing.T) uint32 {
 	return 0
 }
 
-// P-1: installed, started, stopped and removed by its own verbs, each of which may
+// Installed, started, stopped and removed by its own verbs, each of which may
 // be repeated.
 func TestService_life(t *testing.T) {
 	s := install(t)
@@ -148,7 +148,7 @@ func (p *process) hang(t *testing.T, call string) {
 	p.tell(t, "POST", "/faults", map[string]any{"call": call, "action": "hang"}, nil)
 }
 
-// D-2: stopped during a call, the service lets it have its time, then cuts it; when
+// Stopped during a call, the service lets it have its time, then cuts it; when
 // the manager says that it has stopped, nobody is answered any more.
 func TestService_stopDuringACall(t *testing.T) {
 	s := install(t)

@@ -112,7 +112,7 @@ func TestISCSI(t *testing.T) {
 			}
 			must(t, client, "RemoveTargetPortal", fields{"target_portal": portal})
 			for _, method := range []string{"AddTargetPortal", "DiscoverTargetPortal", "RemoveTargetPortal", "ConnectTarget", "DisconnectTarget", "GetTargetDisks"} {
-				// D-3: upstream's proxy dies of the first of these.
+				// Upstream's proxy dies of the first of these.
 				if _, err := call(t, client, method, nil); err == nil || !strings.Contains(err.Error(), "InvalidArgument") {
 					t.Errorf("%s of nothing: %v", method, err)
 				}
@@ -139,7 +139,7 @@ func TestSystem(t *testing.T) {
 	if got := must(t, client, "GetService", service); got["status"] != "STOPPED" {
 		t.Errorf("the service is %v", got)
 	}
-	for _, method := range []string{"GetService", "StartService", "StopService"} { // D-14
+	for _, method := range []string{"GetService", "StartService", "StopService"} {
 		if _, err := call(t, client, method, fields{"name": "LanmanServer"}); err == nil || !strings.Contains(err.Error(), "NotFound") {
 			t.Errorf("%s of another service: %v", method, err)
 		}

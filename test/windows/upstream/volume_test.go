@@ -140,7 +140,7 @@ func TestVolume(t *testing.T) {
 	}
 }
 
-// D-13: drivers in the field match this text.
+// Drivers in the field match this text.
 func TestVolume_saysThatNothingIsMountedInTheWordsThatDriversMatch(t *testing.T) {
 	files := opened(t, filesystemv1.NewClient)
 	empty := kubelet + `\plugins\nothing-mounted`
@@ -160,7 +160,7 @@ func TestVolume_saysThatNothingIsMountedInTheWordsThatDriversMatch(t *testing.T)
 	must(t, files, "Rmdir", fields{"path": empty})
 }
 
-// D-5: neither the path nor the ID of a volume goes unchecked.
+// Neither the path nor the ID of a volume goes unchecked.
 func TestVolume_refusesWhatIsNoVolumeAndNoPath(t *testing.T) {
 	for _, v := range volumes {
 		client := v.open(t)

@@ -53,7 +53,7 @@ func stopped(err error) error {
 }
 
 // OpenBelow implements win32.Below. Where the handle is, is compared with where it
-// should be (L-2): equal, no link was gone through. Held, it stays there.
+// should be: equal, no link was gone through. Held, it stays there.
 func (d *directory) OpenBelow(names []string) (win32.Directory, error) {
 	d.once.Do(func() { d.path, _ = d.finalPath() })
 	handle, err := d.createBelow(names, directoryRights, directoryShare)

@@ -206,7 +206,7 @@ func TestDirectory_listsMoreThanABuffer(t *testing.T) {
 	}
 }
 
-// L-2: what is held is neither replaced nor removed, nor is what it lies in.
+// What is held is neither replaced nor removed, nor is what it lies in.
 func TestDirectory_holdsWhatItOpened(t *testing.T) {
 	root, path := open(t)
 	must(t, root.Mkdir("a"))

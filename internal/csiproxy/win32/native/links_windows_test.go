@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 )
 
-// D-6, L-1, L-3: a link on the way is seen and not followed, and what it leads to
+// A link on the way is seen and not followed, and what it leads to
 // stays.
 func TestDirectory_neverFollowsALink(t *testing.T) {
 	outside := winetest.Dir(t)
@@ -51,7 +51,7 @@ func TestDirectory_neverFollowsALink(t *testing.T) {
 	})
 }
 
-// L-3: a link to an empty directory, which wine would remove in its place.
+// A link to an empty directory, which wine would remove in its place.
 func TestDirectory_removesTheLinkAndNotAnEmptyTarget(t *testing.T) {
 	outside := winetest.Dir(t)
 	target := filepath.Join(outside, "empty")
@@ -70,7 +70,7 @@ func TestDirectory_removesTheLinkAndNotAnEmptyTarget(t *testing.T) {
 	})
 }
 
-// D-20: a link to what does not exist is a link to a directory all the same.
+// A link to what does not exist is a link to a directory all the same.
 func TestDirectory_linksToDirectories(t *testing.T) {
 	root, path := open(t)
 	target := filepath.Join(path, "missing")
@@ -107,7 +107,7 @@ func TestDirectory_reportsALinkThatWasNotMade(t *testing.T) {
 	}
 }
 
-// D-7: what is no reparse point is told by the number for it.
+// What is no reparse point is told by the number for it.
 func TestDirectory_readsReparseDataOnlyOfReparsePoints(t *testing.T) {
 	root, _ := open(t)
 	must(t, root.Mkdir("plain"))

@@ -71,7 +71,7 @@ func awaitError(ctx context.Context, slow gate, call func() error) error {
 }
 
 // errno is the number of an error that a call returned. Asking the thread for
-// its last error later would give another call's (D-8).
+// its last error later would give another call's.
 func errno(err error) win32.Errno {
 	var own win32.Errno
 	if errors.As(err, &own) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// D-19: who waits for a call is answered by package host. Here a call that has
+// Who waits for a call is answered by package host. Here a call that has
 // begun is waited for to its end: who holds the lock of a volume
 // must not give it back while a format of it is still to come.
 func TestAwait_doesNotLeaveACallBehind(t *testing.T) {

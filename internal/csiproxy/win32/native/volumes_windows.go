@@ -16,7 +16,7 @@ type volumes struct{ wmi *wmi }
 // volumeNameLength is enough for \\?\Volume{GUID}\ and its NUL.
 const volumeNameLength = 64
 
-// All implements win32.Volumes. The search is closed in any case (D-7).
+// All implements win32.Volumes. The search is closed in any case.
 func (volumes) All() (list []string, err error) {
 	var name [volumeNameLength]uint16
 	search, err := windows.FindFirstVolume(&name[0], volumeNameLength)

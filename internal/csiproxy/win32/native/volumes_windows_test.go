@@ -51,7 +51,7 @@ func TestVolumes_areFoundNamedAndMeasured(t *testing.T) {
 	}
 }
 
-// D-7: searches are closed, so that thousands of them leave no handle behind.
+// Searches are closed, so that thousands of them leave no handle behind.
 func TestVolumes_closeTheirSearch(t *testing.T) {
 	before := handles(t)
 	for range 200 {

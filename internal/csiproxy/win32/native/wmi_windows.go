@@ -18,8 +18,8 @@ const (
 )
 
 // wmi is Windows Management Instrumentation, by its scripting objects. No query
-// is built from what a caller gave: instances are enumerated and compared here
-// (D-9). Texts of its errors are never passed on: they may repeat a parameter,
+// is built from what a caller gave: instances are enumerated and compared here.
+// Texts of its errors are never passed on: they may repeat a parameter,
 // and one of those is a password.
 type wmi struct {
 	connect   func(namespace string) (*ole.IDispatch, error) // SWbemLocator.ConnectServer

@@ -164,7 +164,7 @@ func TestSMB_givesTheNumberAndNeverThePassword(t *testing.T) {
 	}
 }
 
-// D-9: the mapping is found by comparison; what is asked for is in no query.
+// The mapping is found by comparison; what is asked for is in no query.
 func TestSMB_removesTheMappingOfAShareOnly(t *testing.T) {
 	f := mappingsOf(t)
 	must(t, smb{f.wmi()}.Remove(context.Background(), `\\SRV\Two`, true))
