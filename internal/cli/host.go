@@ -92,7 +92,6 @@ func (c hostConfig) run(command *cobra.Command) (err error) {
 				logger.Warn("systemd is not told that the host is ready", "error", err)
 			}
 		},
-		Rest: func() { giveBack(logger) },
 	})
 }
 
@@ -104,6 +103,7 @@ func (c hostConfig) open(ctx context.Context, logger *slog.Logger) (*host.Host, 
 	d := driverConfig{backend: backendLocal, local: c.local, version: c.version, logger: logger, points: points}
 	options := host.Options{
 		Root: c.root, Logger: logger, Failpoints: points, SecretsKey: c.secretsKey,
+		Rest:     func() { giveBack(logger) },
 		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor, Remains: c.local.remains}},
 	}
 	if c.local.pool != "" {

@@ -77,7 +77,7 @@ func startTestHost(t *testing.T) *testHost {
 		t.Fatal(err)
 	}
 	options := api.Options{Store: h.store, Journal: h.journal, Host: h, Logger: slog.New(slog.DiscardHandler)}
-	listener, err := api.Listen(t.Context(), h.root, options)
+	listener, err := api.Listen(t.Context(), filepath.Join(h.root, api.SocketName), options)
 	if err != nil {
 		t.Fatal(err)
 	}

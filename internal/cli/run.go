@@ -174,6 +174,10 @@ func (c runConfig) open(ctx context.Context, progress *progress) (*host.Host, er
 	options := host.Options{
 		Root: c.root, Observe: progress.observe, Logger: logger, Failpoints: points,
 		Builtins: []host.Builtin{{Name: localDriverName, Object: localDriverObject(), Serve: d.serveFor, Remains: d.local.remains}},
+		Rest: func() {
+			limitHeap()
+			giveBack(logger)
+		},
 	}
 	if c.local.pool != "" {
 		options.Private = []string{c.local.pool}

@@ -33,7 +33,7 @@ func (h *Host) backUp(ctx context.Context) {
 }
 
 // keepBackups makes backups until the context ends.
-func (h *Host) keepBackups(ctx context.Context) {
+func (h *Host) keepBackups(ctx context.Context) error {
 	retry := time.Duration(0)
 	for {
 		pause := backupEvery
@@ -44,7 +44,7 @@ func (h *Host) keepBackups(ctx context.Context) {
 			retry = 0
 		}
 		if concurrency.Sleep(ctx, pause) != nil {
-			return
+			return nil
 		}
 		h.backUp(ctx)
 	}

@@ -31,13 +31,14 @@ const (
 )
 
 // publishNode keeps the CSINode object of this machine until the context ends.
-func (h *Host) publishNode(ctx context.Context) {
+func (h *Host) publishNode(ctx context.Context) error {
 	p := nodePublisher{host: h, until: time.Now().Add(departAfter), asked: map[string]time.Time{}, full: make(chan string)}
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { p.watchStore(ctx) })
 	p.running = &running
 	p.run(ctx)
+	return nil
 }
 
 // nodePublisher keeps one CSINode object.

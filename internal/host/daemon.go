@@ -23,109 +23,122 @@ type DaemonOptions struct {
 	Group, ReadGroup *uint32
 	// VolumePlugin, if given, is the path of a socket for Docker and Podman.
 	VolumePlugin string
-	// Run is for a host that serves one run of pods in the same process: other
-	// processes do not find its API, and it starts no drivers from unit files,
-	// makes no backups and publishes no CSINode.
-	Run bool
 	// Ready is called when what ran before is adopted and the API answers.
 	Ready func()
-	// Rest is called when nothing has been done for some time after something
-	// was: what that needed can be given back.
-	Rest func()
 }
 
-// quiet is how long nothing is done before Rest is called.
-const quiet = 10 * time.Second
+// restAfter is how long nothing is done before Options.Rest is called.
+const restAfter = 10 * time.Second
 
-// Socket is where the API is.
+// Socket is the path of the API's socket.
 func (h *Host) Socket() string { return filepath.Join(h.paths.Root, api.SocketName) }
+
+// runSocket is that of the API of a run.
+func (h *Host) runSocket() string { return filepath.Join(h.paths.Root, api.RunSocketName) }
 
 func (h *Host) newPods() *pods.Manager {
 	return pods.New(pods.Options{
 		Store: h.store, Volumes: h.volumes, Paths: h.paths, BootID: h.bootID, NodeName: h.nodeName(),
 		Private: h.options.Private, Logger: h.options.Logger, Failpoints: h.options.Failpoints, Record: h.journal.Record,
 		Placed: h.placeBinds, Displace: h.removeBinds,
+		Ready:   func() { h.set.Notify() },
 		Requeue: func(key string) { h.set.Queue(pods.ControllerName).Add(key) },
 	})
 }
 
-// served is what the API serves, and where.
-func (h *Host) served(options DaemonOptions) api.Options {
-	served := api.Options{
-		Store: h.store, Journal: h.journal, Host: h, Logger: h.options.Logger, Version: options.Version,
-		Group: options.Group, ReadGroup: options.ReadGroup,
-	}
-	if options.Run {
-		served.SocketName = api.RunSocketName
-	}
-	return served
-}
-
-// Serve is the daemon: it takes over what runs, serves the API, and brings
-// every object to what is wanted until the context ends. Volumes stay mounted
-// and pods go on when it returns; the next one adopts them.
+// Serve is the daemon: it adopts what an earlier host started, serves the API,
+// and reconciles every object until the context ends. Volumes stay mounted and
+// pods keep running when it returns; the next host adopts them.
 func (h *Host) Serve(ctx context.Context, options DaemonOptions) error {
-	if !options.Run {
-		h.backUp(ctx) // before anything changes
-	}
+	h.backUp(ctx) // before anything changes
 	if err := h.startAll(ctx); err != nil {
 		return err
 	}
-	if options.Run { // it does not wait for a driver that comes later
-		h.plugins.Settle(ctx)
+	if err := h.adopt(ctx); err != nil {
+		return err
 	}
-	if err := h.volumes.Adopt(ctx); err != nil {
-		return fmt.Errorf("take over what an earlier host left: %w", err)
-	}
-	h.pods = h.newPods()
-	h.set = reconcile.NewSet(h.store, slices.Concat(h.volumes.Controllers(), h.volumes.NodeControllers(), []reconcile.Controller{h.pods.Controller()})...)
-	if options.Rest != nil {
-		h.set.Rest(quiet, options.Rest)
-	}
-	if !options.Run {
-		h.supervisor = h.newSupervisor()
-	}
-	if err := errors.Join(h.endUnanswered(ctx), h.endDeadHolds(ctx)); err != nil {
-		return fmt.Errorf("find the holds that no caller has: %w", err)
-	}
-	served := h.served(options)
+	h.supervisor = h.newSupervisor()
 	// Both sockets take connections before the host says that it is ready, and the
 	// host's own is the last.
-	plugin, err := listenPlugin(ctx, options.VolumePlugin)
+	plugin, err := h.listenPlugin(ctx, options.VolumePlugin)
 	if err != nil {
 		return err
 	}
-	listener, err := api.Listen(ctx, h.paths.Root, served)
+	served, err := h.listen(ctx, h.Socket(), api.Options{
+		Version: options.Version, Group: options.Group, ReadGroup: options.ReadGroup,
+	})
 	if err != nil {
-		err = fmt.Errorf("the socket of the host: %w", err)
-		if plugin != nil {
-			err = errors.Join(err, plugin.Close())
-		}
+		return errors.Join(err, plugin.close())
+	}
+	err = h.reconcile(ctx, options.Ready, served, plugin.serve, h.publishNode, h.keepBackups, h.supervisor.Run)
+	h.backUp(context.WithoutCancel(ctx)) // of the last state, which the next start may not find
+	return err
+}
+
+// serveRun serves one run of pods in the same process, at a socket that other
+// processes do not look for. It starts no drivers from unit files, makes no
+// backups and publishes no CSINode.
+func (h *Host) serveRun(ctx context.Context, ready func()) error {
+	if err := h.startAll(ctx); err != nil {
 		return err
 	}
-	server := api.NewServer(served)
+	h.plugins.Settle(ctx) // a run does not wait for a driver that comes later
+	if err := h.adopt(ctx); err != nil {
+		return err
+	}
+	served, err := h.listen(ctx, h.runSocket(), api.Options{})
+	if err != nil {
+		return err
+	}
+	return h.reconcile(ctx, ready, served)
+}
+
+// part is one of the things that a host does at the same time. It returns when
+// the context ends; an error ends the host.
+type part func(ctx context.Context) error
+
+// adopt takes over the volumes and pods of an earlier host, and makes the
+// controllers.
+func (h *Host) adopt(ctx context.Context) error {
+	if err := h.volumes.Adopt(ctx); err != nil {
+		return fmt.Errorf("adopt the volumes of an earlier host: %w", err)
+	}
+	h.pods = h.newPods()
+	h.set = reconcile.NewSet(h.store, slices.Concat(
+		h.volumes.Controllers(), h.volumes.NodeControllers(), []reconcile.Controller{h.pods.Controller()})...)
+	if h.options.Rest != nil {
+		h.set.Rest(restAfter, h.options.Rest)
+	}
+	if err := errors.Join(h.endUnanswered(ctx), h.endDeadHolds(ctx)); err != nil {
+		return fmt.Errorf("end the holds whose callers are gone: %w", err)
+	}
+	return nil
+}
+
+// listen makes a socket of the API, and returns what serves it.
+func (h *Host) listen(ctx context.Context, socket string, options api.Options) (part, error) {
+	options.Store, options.Journal, options.Host, options.Logger = h.store, h.journal, h, h.options.Logger
+	listener, err := api.Listen(ctx, socket, options)
+	if err != nil {
+		return nil, fmt.Errorf("the socket of the host: %w", err)
+	}
+	return func(ctx context.Context) error { return api.NewServer(options).Serve(ctx, listener) }, nil
+}
+
+// reconcile runs the controllers, what watches over drivers and holds, and the
+// other parts. It returns when all have ended: with the context, or because one failed.
+func (h *Host) reconcile(ctx context.Context, ready func(), parts ...part) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return h.set.Run(ctx) })
-	group.Go(func() error { return h.followDrivers(ctx) })
+	for _, run := range append(parts, h.set.Run, h.followDrivers, h.followLeases) {
+		group.Go(func() error { return run(ctx) })
+	}
 	for name, service := range h.serving {
 		group.Go(func() error { return service.wait(ctx, name) })
 	}
-	if !options.Run {
-		group.Go(func() error { h.publishNode(ctx); return nil })
-		group.Go(func() error { h.keepBackups(ctx); return nil })
-		group.Go(func() error { return h.supervisor.Run(ctx) })
+	if ready != nil {
+		ready()
 	}
-	group.Go(func() error { return h.followLeases(ctx) })
-	group.Go(func() error { return h.servePlugin(ctx, plugin) })
-	group.Go(func() error { return server.Serve(ctx, listener) })
-	if options.Ready != nil {
-		options.Ready()
-	}
-	err = errors.Join(group.Wait(), h.pods.Close())
-	if !options.Run {
-		h.backUp(context.WithoutCancel(ctx)) // of the last state, which the next start may not find
-	}
-	return err
+	return errors.Join(group.Wait(), h.pods.Close())
 }
 
 // startAll serves every built-in driver.

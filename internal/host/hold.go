@@ -49,12 +49,7 @@ func (h *Host) Hold(ctx context.Context, request api.HoldRequest) (api.HoldAnswe
 	if err != nil {
 		return api.HoldAnswer{}, err
 	}
-	waiting, stop := ctx, func() {}
-	if request.Once {
-		waiting, stop = h.untilFailed(ctx, key)
-	}
-	answer, err := h.awaitHold(waiting, key, hold.uid)
-	stop()
+	answer, err := h.awaitHold(ctx, key, hold.uid, request.Once)
 	answer.Warnings = hold.warnings
 	if err == nil {
 		err = h.recordAnswer(key, hold.uid)
@@ -164,27 +159,44 @@ func (h *Host) endHold(ctx context.Context, request api.ReleaseRequest) error {
 	return err
 }
 
-// awaitHold waits until the volumes are in place.
-func (h *Host) awaitHold(ctx context.Context, key string, uid types.UID) (answer api.HoldAnswer, err error) {
-	err = h.follow(ctx, podKind(), key, func(object store.Object) (bool, error) {
-		pod, _ := object.(*corev1.Pod)
-		if pod == nil || pod.UID != uid || pod.DeletionTimestamp != nil {
-			return false, refuse(api.ErrConflict, fmt.Errorf("hold %s was released before its volumes were in place", key))
+// awaitHold waits until the volumes are in place. With once, it does not wait
+// until the object says so, and returns a failure that repeating does not help
+// against; the caller runs the pod, and no other process looks for its object.
+func (h *Host) awaitHold(ctx context.Context, key string, uid types.UID, once bool) (answer api.HoldAnswer, err error) {
+	queue := h.set.Queue(podKind().Resource)
+	var failed error
+	err = h.set.Await(ctx, func() bool {
+		var ready bool
+		if answer, ready, failed = h.holdAnswer(key, uid, once); ready || failed != nil {
+			return true
 		}
-		mounted, all := h.pods.Mounted(uid)
-		if !all {
-			return false, nil
+		if state := queue.State(key); once && state.LastError != nil && !state.Running && !volumes.Repeats(state.LastError) {
+			failed = state.LastError
 		}
-		answer, err = h.answerOf(pod, mounted)
-		return true, err
+		return failed != nil
 	})
-	switch cause := context.Cause(ctx); {
-	case err == nil || ctx.Err() == nil:
-		return answer, err
-	case !errors.Is(cause, ctx.Err()):
-		return answer, cause
+	if err != nil {
+		return answer, fmt.Errorf("hold %s: its volumes are not in place: %s: %w", key, h.whyNot(podKind(), key), err)
 	}
-	return answer, fmt.Errorf("hold %s: its volumes are not in place: %s: %w", key, h.whyNot(podKind(), key), err)
+	return answer, failed
+}
+
+// holdAnswer is the answer of a hold if it is ready: the volumes are in place
+// and, except with once, its object says so.
+func (h *Host) holdAnswer(key string, uid types.UID, once bool) (answer api.HoldAnswer, ready bool, err error) {
+	pod, err := h.podOf(key)
+	if err != nil {
+		return answer, false, err
+	}
+	if pod == nil || pod.UID != uid || pod.DeletionTimestamp != nil {
+		return answer, false, refuse(api.ErrConflict, fmt.Errorf("hold %s was released before its volumes were in place", key))
+	}
+	mounted, ready := h.pods.Mounted(uid)
+	if !ready || !once && pod.Status.Phase != corev1.PodRunning {
+		return answer, false, nil
+	}
+	answer, err = h.answerOf(pod, mounted)
+	return answer, err == nil, err
 }
 
 // undoTimeout bounds how long the caller of a hold that failed waits until what
@@ -200,29 +212,6 @@ func (h *Host) undoHold(ctx context.Context, once bool, request api.ReleaseReque
 	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
 	defer cancel()
 	return h.Release(ctx, request)
-}
-
-// untilFailed is a context that ends when the volumes of a hold failed in a way
-// that repeating does not help against; its cause is the failure.
-func (h *Host) untilFailed(ctx context.Context, key string) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	queue := h.set.Queue(podKind().Resource)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = h.set.Await(ctx, func() bool { // the error is that of the context
-			state := queue.State(key)
-			if state.LastError == nil || state.Running || volumes.Repeats(state.LastError) {
-				return false
-			}
-			cancel(state.LastError)
-			return true
-		})
-	}()
-	return ctx, func() {
-		cancel(nil)
-		<-ended
-	}
 }
 
 func (h *Host) answerOf(pod *corev1.Pod, mounted map[string]volumes.Mounted) (api.HoldAnswer, error) {
@@ -329,8 +318,13 @@ func (h *Host) Held(namespace, name string) (api.HoldAnswer, bool, error) {
 	return answer, true, err
 }
 
-// listenPlugin takes the socket of the volume plugin; nil when none is wanted.
-func listenPlugin(ctx context.Context, path string) (net.Listener, error) {
+// pluginSocket is the socket of the volume plugin; nil if none is served.
+type pluginSocket struct {
+	host     *Host
+	listener net.Listener
+}
+
+func (h *Host) listenPlugin(ctx context.Context, path string) (*pluginSocket, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -338,14 +332,22 @@ func listenPlugin(ctx context.Context, path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the socket of the volume plugin: %w", err)
 	}
-	return listener, nil
+	return &pluginSocket{host: h, listener: listener}, nil
 }
 
-// servePlugin serves the volume plugin for container engines, if that is wanted.
-func (h *Host) servePlugin(ctx context.Context, listener net.Listener) error {
-	if listener == nil {
+func (p *pluginSocket) close() error {
+	if p == nil {
 		return nil
 	}
-	plugin := &volumeplugin.Plugin{Host: h, Store: h.store, Logger: h.options.Logger.With("component", "volume-plugin")}
-	return plugin.Serve(ctx, listener)
+	return p.listener.Close()
+}
+
+// serve serves the volume plugin for container engines, if a socket is given.
+func (p *pluginSocket) serve(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
+	logger := p.host.options.Logger.With("component", "volume-plugin")
+	plugin := &volumeplugin.Plugin{Host: p.host, Store: p.host.store, Logger: logger}
+	return plugin.Serve(ctx, p.listener)
 }

@@ -74,10 +74,17 @@ func unanswered(pod *corev1.Pod) (known lease, ok bool) {
 	return known, ok
 }
 
-// recordAnswer records that the caller gets its answer: from now on the hold
-// stays when the host is killed.
+// recordAnswer records that the caller gets its answer, if its hold is one that
+// stays when the host is killed from now on.
 func (h *Host) recordAnswer(key string, uid types.UID) error {
-	err := h.store.Update(func(tx *store.Tx) error {
+	pod, err := h.podOf(key)
+	if err != nil || pod == nil {
+		return err
+	}
+	if _, ok := unanswered(pod); !ok {
+		return nil
+	}
+	err = h.store.Update(func(tx *store.Tx) error {
 		pod, err := tx.Pods().Get(key)
 		if err != nil || pod == nil || pod.UID != uid {
 			return err

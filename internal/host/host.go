@@ -74,6 +74,9 @@ type Options struct {
 	// Mutate changes a given pod as the policy wants it, if given, before Admit
 	// sees it. It returns the fields that it set; a second time, none.
 	Mutate func(pod *corev1.Pod, driver func(name string) *storagev1.CSIDriver) (set []string)
+	// Rest, if given, is called when nothing has been done for some time after
+	// something was: what that needed can be released.
+	Rest func()
 }
 
 // Host is one host. Open it, use it from one goroutine, Close it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,7 +24,7 @@ func (h *Host) Run(ctx context.Context, use func(ctx context.Context, client *At
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- h.Serve(serving, DaemonOptions{Run: true, Ready: func() { close(ready) }}) }()
+	go func() { ended <- h.serveRun(serving, func() { close(ready) }) }()
 	select {
 	case <-ready:
 	case err := <-ended:
@@ -34,8 +33,10 @@ func (h *Host) Run(ctx context.Context, use func(ctx context.Context, client *At
 		stop()
 		return errors.Join(context.Cause(ctx), <-ended)
 	}
-	client := api.Dial(filepath.Join(h.paths.Root, api.RunSocketName))
-	attached := &Attached{Client: client, Root: h.paths.Root, Private: h.options.Private, Secret: h.secret, AwaitGone: h.awaitDeleted}
+	client := api.Dial(h.runSocket())
+	attached := &Attached{
+		Client: client, Root: h.paths.Root, Private: h.options.Private, Secret: h.secret, AwaitGone: h.awaitDeleted,
+	}
 	// The host may end by itself: its driver failed, say.
 	using, cancel := context.WithCancelCause(ctx)
 	served := make(chan error, 1)

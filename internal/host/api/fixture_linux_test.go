@@ -58,7 +58,7 @@ func serve(t testing.TB, change ...func(*Options)) *fixture {
 	for _, one := range change {
 		one(&options)
 	}
-	listener, err := Listen(t.Context(), f.root, options)
+	listener, err := Listen(t.Context(), f.socket(), options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,8 +52,6 @@ type Options struct {
 	// Group are the ids of groups whose members may do everything, ReadGroup of
 	// those who may read. Without them the socket is its owner's alone.
 	Group, ReadGroup *uint32
-	// SocketName is the socket's file; SocketName if empty.
-	SocketName string
 }
 
 // Server serves one host.
@@ -75,10 +71,10 @@ func NewServer(options Options) *Server {
 	return s
 }
 
-// Listen makes the socket below root with the mode that the groups need. The
-// credentials of who connects are checked besides.
-func Listen(ctx context.Context, root string, options Options) (*unixsocket.Listener, error) {
-	listener, err := unixsocket.Listen(ctx, filepath.Join(root, cmp.Or(options.SocketName, SocketName)))
+// Listen makes the socket at a path with the mode that the groups need. The
+// server also checks the credentials of every caller.
+func Listen(ctx context.Context, path string, options Options) (*unixsocket.Listener, error) {
+	listener, err := unixsocket.Listen(ctx, path)
 	if err != nil {
 		return nil, err
 	}

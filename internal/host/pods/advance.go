@@ -135,6 +135,7 @@ func (m *Manager) mount(ctx context.Context, r *run, pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
+	m.options.Ready()
 	return m.hit("mounted")
 }
 

@@ -105,6 +105,8 @@ type fixture struct {
 	volumes *fakeVolumes
 	store   *store.Store
 	points  *failpoint.Set
+	// ready, if given, is Options.Ready.
+	ready func()
 
 	manager *Manager
 	set     *reconcile.Set
@@ -144,7 +146,8 @@ func newFixtureAt(t *testing.T, root string) *fixture {
 func (f *fixture) run() {
 	f.t.Helper()
 	f.manager = New(Options{
-		Store: f.store, Volumes: f.volumes, Paths: claim.Paths{Root: f.root}, Requeue: func(key string) { f.set.Queue(ControllerName).Add(key) }, BootID: f.boot, NodeName: "node", Failpoints: f.points,
+		Store: f.store, Volumes: f.volumes, Paths: claim.Paths{Root: f.root}, BootID: f.boot, NodeName: "node",
+		Requeue: func(key string) { f.set.Queue(ControllerName).Add(key) }, Failpoints: f.points, Ready: f.ready,
 		Record: func(n journal.Notice) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

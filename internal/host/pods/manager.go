@@ -55,6 +55,9 @@ type Options struct {
 	// they are unmounted. What fails is tried again.
 	Placed   func(ctx context.Context, pod *corev1.Pod, mounted map[string]volumes.Mounted) error
 	Displace func(ctx context.Context, pod *corev1.Pod) error
+	// Ready, if given, is called when the volumes of a pod are in place for
+	// Mounted, before its status says so. It must not block.
+	Ready func()
 	// LogLimit is how large a container's log file grows, workload.DefaultLogLimit if 0.
 	LogLimit int64
 	// Now is the clock, time.Now if nil.
@@ -90,6 +93,9 @@ func New(options Options) *Manager {
 	}
 	if options.Now == nil {
 		options.Now = time.Now
+	}
+	if options.Ready == nil {
+		options.Ready = func() {}
 	}
 	return &Manager{
 		options: options, logger: options.Logger, runs: map[types.UID]*run{}, waiting: map[journal.Ref]map[string]bool{},

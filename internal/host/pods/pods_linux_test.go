@@ -213,6 +213,31 @@ func TestPod_waitsForItsVolumes(t *testing.T) {
 	f.until("a", hasPhase(corev1.PodRunning))
 }
 
+// A run starts its containers when the volumes are in place; it does not wait
+// for the write of the status.
+func TestReady_isCalledBeforeTheStatusSaysSo(t *testing.T) {
+	f := newFixture(t)
+	phases := make(chan corev1.PodPhase, 1)
+	pod := newPod("a", corev1.RestartPolicyAlways, shell("main", "true"))
+	pod.Annotations = map[string]string{HolderAnnotation: "holdfast run"}
+	f.ready = func() {
+		if _, mounted := f.manager.Mounted(pod.UID); mounted {
+			phases <- f.pod("a").Status.Phase
+		}
+	}
+	f.apply(pod)
+	f.run()
+	select {
+	case phase := <-phases:
+		if phase == corev1.PodRunning {
+			t.Error("the status was written first")
+		}
+	case <-time.After(patience):
+		t.Fatal("Ready was not called, or too early for Mounted")
+	}
+	f.until("a", hasPhase(corev1.PodRunning))
+}
+
 func TestPod_ofAHolderRunsNothing(t *testing.T) {
 	f := newFixture(t)
 	f.run()

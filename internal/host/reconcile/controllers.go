@@ -52,7 +52,7 @@ func NewSet(opened *store.Store, controllers ...Controller) *Set {
 		queue := newQueue(controller)
 		queue.rested = func() {
 			s.rest()
-			s.move()
+			s.Notify()
 		}
 		s.queues[controller.Name] = queue
 		s.order = append(s.order, queue)
@@ -100,7 +100,8 @@ func (s *Set) Await(ctx context.Context, done func() bool) error {
 	}
 }
 
-func (s *Set) move() {
+// Notify has Await call its functions again.
+func (s *Set) Notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.moved)
@@ -149,7 +150,7 @@ func (s *Set) Run(ctx context.Context) error {
 	for _, queue := range s.order {
 		queue.start(ctx)
 	}
-	s.move()
+	s.Notify()
 	defer func() {
 		for _, queue := range s.order {
 			stops.Go(queue.stop)
@@ -178,7 +179,7 @@ func (s *Set) hand(watch *store.Watch) {
 	s.mu.Lock()
 	s.handed = *watch
 	s.mu.Unlock()
-	s.move()
+	s.Notify()
 }
 
 // begin adds every key, and watches from where they were read.

@@ -56,3 +56,16 @@ func TestSet_isNotIdleBeforeItRuns(t *testing.T) {
 		t.Error("idle before it knows its keys")
 	}
 }
+
+func TestAwait_callsAgainAfterNotify(t *testing.T) {
+	set := NewSet(nil)
+	calls := 0
+	if err := set.Await(t.Context(), func() bool {
+		if calls++; calls == 1 {
+			set.Notify() // between the first call and the wait
+		}
+		return calls == 2
+	}); err != nil {
+		t.Error(err)
+	}
+}
