@@ -5,17 +5,22 @@ import (
 	"testing"
 )
 
-func TestLimitHeap_leavesItToGOGCWhereThatIsSet(t *testing.T) {
+func TestHeap_isLeftToGOGCIfThatIsSet(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(before)
-	t.Setenv("GOGC", "200")
-	limitHeap()
-	if got := debug.SetGCPercent(100); got != 100 {
-		t.Errorf("the program set %d although GOGC is set", got)
-	}
-	t.Setenv("GOGC", "")
-	limitHeap()
-	if got := debug.SetGCPercent(100); got != gcPercent {
-		t.Errorf("the program left %d, want %d", got, gcPercent)
+	for name, step := range map[string]struct {
+		set  func()
+		want int
+	}{"growHeap": {growHeap, startGCPercent}, "limitHeap": {limitHeap, gcPercent}} {
+		t.Setenv("GOGC", "200")
+		step.set()
+		if got := debug.SetGCPercent(100); got != 100 {
+			t.Errorf("%s set %d although GOGC is set", name, got)
+		}
+		t.Setenv("GOGC", "")
+		step.set()
+		if got := debug.SetGCPercent(100); got != step.want {
+			t.Errorf("%s set %d, want %d", name, got, step.want)
+		}
 	}
 }

@@ -92,6 +92,7 @@ func (c runConfig) run(command *cobra.Command) (err error) {
 	if runtime.GOOS == "linux" && os.Geteuid() != 0 {
 		return errors.New("this command mounts filesystems and needs root: run it with sudo")
 	}
+	growHeap()
 	// A closed terminal and Ctrl-\ end a run as Ctrl-C does.
 	ctx, stop := signal.NotifyContext(command.Context(), syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
