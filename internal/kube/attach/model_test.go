@@ -71,12 +71,14 @@ func newModel(t *testing.T, seed uint64) *model {
 	}
 	m.driver.Before = func(context.Context, string, any) error { return m.mishap() }
 	m.driver.After = m.driver.Before
-	m.React("patch", "*", func(apiserver.Request) error {
+	fault := func(apiserver.Request) error {
 		if m.mishap() != nil {
 			return apierrors.NewServiceUnavailable("restarting")
 		}
 		return nil
-	})
+	}
+	m.React("patch", "*", fault)
+	m.LoseAnswers("patch", "*", fault)
 	for _, name := range []string{"n1", "n2", "n3"} {
 		m.Add(node(name))
 	}

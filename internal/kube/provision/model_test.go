@@ -16,6 +16,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -35,11 +36,16 @@ type chaos struct {
 	alive   map[string]*corev1.PersistentVolumeClaim
 	kept    map[string]bool // handles of volumes that an administrator keeps
 	bare    map[string]bool // those of them that have no PersistentVolume any more
-	saving  sync.Map        // UIDs of claims whose intent says that the PersistentVolume may exist
-	made    int
-	death   *crashed
-	point   string // where it dies
-	bury    func() // ends the provisioner
+	// unclear has the UIDs of claims whose PersistentVolume may have existed as far as
+	// the provisioner can know: an answer to its creation was lost, or the process ended
+	// between the mark in the intent and that answer.
+	unclear sync.Map
+	// rejected has the UID of the claim whose PersistentVolume of a name was refused.
+	rejected sync.Map
+	made     int
+	death    *crashed
+	point    string // where it dies
+	bury     func() // ends the provisioner
 	// stopBinding ends the controller-manager.
 	stopBinding func()
 }
@@ -62,14 +68,72 @@ func newChaos(t *testing.T, seed uint64, focused bool) *chaos {
 		return c.trouble.Before(ctx, rpc, request)
 	}
 	c.Driver.After = c.trouble.After
-	c.React("*", "configmaps", c.readIntents)
-	c.React("*", "*", func(q apiserver.Request) error {
+	trouble := func(q apiserver.Request) error {
 		if q.Verb == "list" || q.Verb == "watch" || q.Resource == "persistentvolumeclaims" || !c.trouble.OneIn(8) {
 			return nil
 		}
+		c.lost(q)
 		return fmt.Errorf("etcdserver: leader changed")
+	}
+	c.React("create", "persistentvolumes", func(q apiserver.Request) error {
+		if !c.trouble.OneIn(3) {
+			return nil
+		}
+		if pv := created(q); pv != nil {
+			c.rejected.Store(pv.Name, pv.Spec.ClaimRef.UID)
+		}
+		return apierrors.NewForbidden(persistentVolumes, q.Name, errors.New("quota exceeded"))
 	})
+	c.React("*", "*", trouble)
+	c.LoseAnswers("*", "*", trouble)
 	return c
+}
+
+// lost notes a creation of a PersistentVolume without a definite answer: it was lost,
+// or the read that has to confirm a refusal was.
+func (c *chaos) lost(q apiserver.Request) {
+	if q.Resource != "persistentvolumes" {
+		return
+	}
+	switch q.Verb {
+	case "create":
+		if pv := created(q); pv != nil {
+			c.unclear.Store(pv.Spec.ClaimRef.UID, true)
+		}
+	case "get":
+		if uid, ok := c.rejected.Load(q.Name); ok {
+			c.unclear.Store(uid, true)
+		}
+	}
+}
+
+// created returns the PersistentVolume that a request creates; nil for one of another kind.
+func created(q apiserver.Request) *corev1.PersistentVolume {
+	pv := &corev1.PersistentVolume{}
+	if json.Unmarshal(q.Body, pv) != nil || pv.Spec.ClaimRef == nil {
+		return nil
+	}
+	return pv
+}
+
+// ended notes the intents that a process leaves marked.
+func (c *chaos) ended() {
+	for _, object := range c.intents() {
+		for uid, text := range object.Data {
+			if !strings.Contains(text, `"unsaved":true`) {
+				c.unclear.Store(types.UID(uid), true)
+			}
+		}
+	}
+}
+
+// intents lists the ConfigMaps of intents, which no fault disturbs.
+func (c *chaos) intents() []corev1.ConfigMap {
+	objects, err := c.Core.CoreV1().ConfigMaps(apiserver.Intents).List(c.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return objects.Items
 }
 
 // options of every process: the pause after a quarantine is short, and names may
@@ -211,7 +275,7 @@ func (c *chaos) keep() {
 	keeper := newClaim(fmt.Sprint("keeper", c.made), func(pvc *corev1.PersistentVolumeClaim) { pvc.Annotations = nil })
 	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: "ns", Name: keeper.Name, UID: keeper.UID}
-	if !c.short && c.choose.IntN(2) == 0 {
+	if c.choose.IntN(2) == 0 {
 		c.remove(pv)
 		pv.Name, pv.UID, pv.ResourceVersion = "kept-"+pv.Name+keeper.Name, "", ""
 	}
@@ -223,12 +287,9 @@ func (c *chaos) keep() {
 
 // withIntent selects the PersistentVolumes whose intents were not removed.
 func (c *chaos) withIntent(volumes []corev1.PersistentVolume) (begun []corev1.PersistentVolume) {
-	objects, err := c.Core.CoreV1().ConfigMaps(apiserver.Intents).List(c.Context(), metav1.ListOptions{})
-	if err != nil {
-		return nil
-	}
+	objects := c.intents()
 	for i := range volumes {
-		if slices.ContainsFunc(objects.Items, func(o corev1.ConfigMap) bool { return o.Data[string(volumes[i].Spec.ClaimRef.UID)] != "" }) {
+		if slices.ContainsFunc(objects, func(o corev1.ConfigMap) bool { return o.Data[string(volumes[i].Spec.ClaimRef.UID)] != "" }) {
 			begun = append(begun, volumes[i])
 		}
 	}
@@ -251,6 +312,7 @@ func (c *chaos) step() {
 			c.death.dead.Store(true) // with what it has not written yet
 		}
 		c.bury()
+		c.ended()
 		c.stopBinding()
 		if c.focused || c.choose.IntN(3) > 0 {
 			c.keep()
@@ -302,31 +364,43 @@ func (c *chaos) whole() error {
 		waiting++
 	}
 	if n := c.records(); n > waiting {
-		return fmt.Errorf("%d records", n)
+		c.endQuarantine()
+		return fmt.Errorf("%d intents, %d claims wait: %s", n, waiting, c.describeIntents())
 	}
 	return nil
 }
 
-// readIntents notes which intents are written that no longer say that the
-// PersistentVolume was never created.
-func (c *chaos) readIntents(q apiserver.Request) error {
-	var object corev1.ConfigMap
-	if len(q.Body) == 0 || json.Unmarshal(q.Body, &object) != nil {
-		return nil //nolint:nilerr // a body of another form is not an intent
-	}
-	for uid, text := range object.Data {
-		if !strings.Contains(text, `"unsaved":true`) {
-			c.saving.Store(types.UID(uid), true)
+// endQuarantine does what the event of an intent in quarantine asks for: an
+// administrator finds that the volume of its name is another's, and removes the entry.
+// With equal names ALREADY_EXISTS cannot say whose volume exists.
+func (c *chaos) endQuarantine() {
+	volumes := c.Driver.Volumes()
+	for _, object := range c.intents() {
+		for uid, text := range object.Data {
+			var quarantined record
+			if json.Unmarshal([]byte(text), &quarantined) != nil || quarantined.Suspect == "" || !c.kept[volumes[quarantined.Volume.Name]] {
+				continue
+			}
+			delete(object.Data, uid)
+			_, _ = c.Core.CoreV1().ConfigMaps(object.Namespace).Update(c.Context(), &object, metav1.UpdateOptions{}) // else at the next poll
 		}
 	}
-	return nil
+}
+
+// describeIntents describes what is stored, for a failure.
+func (c *chaos) describeIntents() string {
+	var text []string
+	for _, object := range c.intents() {
+		text = append(text, fmt.Sprintf("%s %v", object.Name, object.Data))
+	}
+	return strings.Join(text, "; ")
 }
 
 // retainedByIntent reports a PersistentVolume of a deleted claim that the
 // provisioner rightly retains: it may have existed before.
 func (c *chaos) retainedByIntent(pv *corev1.PersistentVolume) bool {
-	_, saving := c.saving.Load(pv.Spec.ClaimRef.UID)
-	if !saving || pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain {
+	_, unclear := c.unclear.Load(pv.Spec.ClaimRef.UID)
+	if !unclear || pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain {
 		return false
 	}
 	c.kept[pv.Spec.CSI.VolumeHandle] = true
@@ -360,6 +434,7 @@ func TestModel_randomEventsAndCrashes(t *testing.T) {
 				time.Sleep(time.Duration(c.choose.IntN(8)) * time.Millisecond)
 			}
 			c.bury()
+			c.ended()
 			c.trouble.Calm()
 			c.run(everywhere, c.options)
 			c.Converges(func() error { return errors.Join(c.whole(), c.keeps()) })
@@ -371,7 +446,7 @@ func TestModel_randomEventsAndCrashes(t *testing.T) {
 					return err
 				}
 				if left := len(c.Driver.Volumes()); left != len(c.kept) || c.records() > 0 {
-					return fmt.Errorf("left: %v, kept %v, %d records", c.Driver.Volumes(), c.kept, c.records())
+					return fmt.Errorf("left: %v, kept %v, intents: %s", c.Driver.Volumes(), c.kept, c.describeIntents())
 				}
 				return nil
 			})

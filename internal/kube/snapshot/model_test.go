@@ -39,12 +39,14 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		fixture: prepare(t, driver), trouble: trouble, choose: rand.New(rand.NewPCG(seed, 1)),
 		alive: map[string]bool{}, forced: map[string]bool{},
 	}
-	c.React("*", "volumesnapshotcontents", func(q apiserver.Request) error {
+	fault := func(q apiserver.Request) error {
 		if (q.Verb == "patch" || q.Verb == "get") && trouble.OneIn(6) {
 			return apierrors.NewTimeoutError("for a test", 0)
 		}
 		return nil
-	})
+	}
+	c.React("*", "volumesnapshotcontents", fault)
+	c.LoseAnswers("*", "volumesnapshotcontents", fault)
 	return c
 }
 
