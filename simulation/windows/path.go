@@ -181,7 +181,7 @@ func (m *Machine) walkFrom(n *node, components []string, follow bool, links *int
 	return place{node: n}, nil
 }
 
-// follow goes on behind a reparse point.
+// follow continues behind a reparse point.
 func (m *Machine) follow(n *node, rest []string, followLast bool, links *int) (place, error) {
 	if *links++; *links > mostLinks {
 		return place{}, win32.ErrorCantResolveFilename
@@ -206,7 +206,7 @@ func (m *Machine) follow(n *node, rest []string, followLast bool, links *int) (p
 	return m.walk(p, followLast || len(rest) == 0, links)
 }
 
-// followRelative goes on at the directory that the link lies in.
+// followRelative continues at the directory that the link lies in.
 func (m *Machine) followRelative(n *node, target string, rest []string, followLast bool, links *int) (place, error) {
 	at := n.parent
 	var components []string

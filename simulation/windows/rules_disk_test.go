@@ -94,7 +94,7 @@ func TestQueryProperty_givesAsMuchAsThereIsRoomFor(t *testing.T) {
 	if err != nil || descriptor.Serial != "vol01  " || descriptor.BusType != win32.BusNVMe || size < 40 {
 		t.Errorf("descriptor %+v of %d bytes, %v", descriptor, size, err)
 	}
-	// 13 digits are no bytes: the identifier is a text.
+	// 13 digits are not bytes: the identifier is a text.
 	ids, err := win32.DecodeDeviceIDs(control(t, d, win32.IoctlStorageQueryProperty,
 		win32.PropertyQuery{Property: win32.PropertyDeviceID}.Encode()))
 	if err != nil || len(ids) != 1 || ids[0].CodeSet != win32.CodeSetASCII {
@@ -427,7 +427,7 @@ func TestInterfaces_openTheSameDisks(t *testing.T) {
 	}
 }
 
-// A volume from a snapshot, beside its original: the disk stays offline for the
+// A volume from a snapshot, next to its original: the disk stays offline for the
 // collision, and comes online with an identity of its own.
 func TestClone_staysOfflineBesideItsOriginal(t *testing.T) {
 	m, calls, number, volume := mounted(t)

@@ -134,7 +134,7 @@ func TestDirectory_followsNoLink(t *testing.T) {
 }
 
 // An open directory is held: who removes it gets ERROR_SHARING_VIOLATION, who
-// renames what it lies in ERROR_ACCESS_DENIED. Whoever shares deletion does not
+// renames what it lies in ERROR_ACCESS_DENIED. A handle that shares deletion does not
 // hold it.
 func TestOpenDirectory_cannotBeSwapped(t *testing.T) {
 	m, calls := machine(t, windows.Options{})

@@ -128,7 +128,7 @@ func TestISCSI_refusesAsTheInitiatorDoes(t *testing.T) {
 	must(t, calls.Services.Start("msiscsi"))
 	refused(t, "a portal that is not there", calls.ISCSI.AddPortal(ctx, api.Portal{Address: "10.9.9.9"}), win32.ISDSCConnectionFailed)
 	refused(t, "a port that is none", calls.ISCSI.AddPortal(ctx, api.Portal{Address: "10.0.0.1", Port: 65536}), win32.ISDSCInvalidParameter)
-	refused(t, "a target nobody told of", login(iqn, api.NoAuth, "", ""), win32.ISDSCTargetNotFound)
+	refused(t, "a target that was not discovered", login(iqn, api.NoAuth, "", ""), win32.ISDSCTargetNotFound)
 	must(t, calls.ISCSI.AddPortal(ctx, portal))
 	_, err := calls.ISCSI.Targets(ctx, api.Portal{Address: "10.9.9.9"}, true)
 	refused(t, "the targets of a portal that was not added", err, win32.ISDSCPortalNotFound)

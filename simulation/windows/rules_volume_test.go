@@ -24,7 +24,7 @@ func mounted(t *testing.T) (m *windows.Machine, calls win32.Machine, number uint
 }
 
 // SetVolumeMountPoint: an empty directory on an NTFS volume, named with the last
-// backslash, that is no reparse point; a volume's name has its last backslash, too.
+// backslash, that is not a reparse point; a volume's name has its last backslash, too.
 func TestSetMountPoint_isRefused(t *testing.T) {
 	m, calls, _, volume := mounted(t)
 	m.MustAddDisk(windows.DiskSpec{Serial: "fat", Size: gibi, Style: "data", FileSystem: "FAT32", DriveLetter: true})
@@ -108,7 +108,7 @@ func TestMountPoint_whoseVolumeIsGone(t *testing.T) {
 }
 
 // FSCTL_LOCK_VOLUME: nothing else may be open on the volume; while it is locked
-// nobody else opens anything there. A lock goes with its handle.
+// no other handle opens anything there. A lock goes with its handle.
 func TestLock_needsTheVolumeToBeIdle(t *testing.T) {
 	m, calls, _, volume := mounted(t)
 	lock := func(d win32.Device) error {
@@ -120,11 +120,11 @@ func TestLock_needsTheVolumeToBeIdle(t *testing.T) {
 	must(t, m.WriteFile(folder+`\file`, 1))
 	f, err := m.Open(folder+`\file`, true)
 	must(t, err)
-	refused(t, "a lock beside an open file", lock(v), win32.ErrorAccessDenied)
+	refused(t, "a lock next to an open file", lock(v), win32.ErrorAccessDenied)
 	f.Close()
 	other, err := calls.Volumes.Open(volume, win32.Read)
 	must(t, err)
-	refused(t, "a lock beside another handle", lock(v), win32.ErrorAccessDenied)
+	refused(t, "a lock next to another handle", lock(v), win32.ErrorAccessDenied)
 	refused(t, "a lock without the right to write", lock(other), win32.ErrorAccessDenied)
 	must(t, other.Close())
 	query, err := calls.Volumes.Open(volume, win32.Query)

@@ -34,7 +34,7 @@ type node struct {
 }
 
 // fold is how NTFS compares names: unit by unit in upper case. It knows no other
-// equivalence: the Kelvin sign is no K. Half of a surrogate pair stays as it is.
+// equivalence: the Kelvin sign is not a K. Half of a surrogate pair stays as it is.
 func fold(name string) string {
 	if utf8.ValidString(name) {
 		return strings.Map(unicode.ToUpper, name)

@@ -13,16 +13,16 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// errAbsent says that every disk was asked and none is the volume's, errUnread that
+// errAbsent means that all disks answered and none is the volume's, errUnread that
 // none of those that answered is.
 var (
 	errAbsent = errors.New("no disk of this machine is the volume's")
 	errUnread = errors.New("no disk that could be read is the volume's")
 )
 
-// find looks for the volume's disk once; errAbsent when there is none, errUnread
-// when a disk that did not say what it is may be the volume's. Numbers of disks
-// change, so it is called anew wherever one is needed.
+// find returns the volume's disk: errAbsent if there is none, errUnread if a disk
+// that could not be identified may be the volume's. Numbers of disks change, so it
+// is called anew for each step.
 func (e *Engine) find(ctx context.Context, volumeID string, publishContext map[string]string) (api.Disk, error) {
 	disks, err := e.host.Disks.List(ctx)
 	if err != nil {
@@ -53,7 +53,7 @@ func (e *Engine) find(ctx context.Context, volumeID string, publishContext map[s
 	return found[0], nil
 }
 
-// unread is why a disk did not say what it is.
+// unread returns why a disk could not be identified.
 func unread(disk api.Disk) error {
 	if disk.Number == api.UnknownNumber {
 		return fmt.Errorf("a disk without a known number: %w", disk.Problem)
@@ -61,8 +61,8 @@ func unread(disk api.Disk) error {
 	return fmt.Errorf("disk %d: %w", disk.Number, disk.Problem)
 }
 
-// await is find with patience: an attachment is complete for the cloud before
-// Windows shows the disk, and Windows may want to be asked to look.
+// await polls find until the disk is there, or e.wait is over: an attachment is
+// complete for the cloud before Windows shows the disk, and Windows may need a rescan.
 func (e *Engine) await(ctx context.Context, volumeID string, publishContext map[string]string) (api.Disk, error) {
 	deadline := time.Now().Add(e.wait)
 	for rescanned := false; ; {
@@ -73,25 +73,25 @@ func (e *Engine) await(ctx context.Context, volumeID string, publishContext map[
 		case !rescanned:
 			rescanned = true
 			if err := e.host.Disks.Rescan(ctx); err != nil {
-				return api.Disk{}, fmt.Errorf("look for new disks: %w", err)
+				return api.Disk{}, fmt.Errorf("rescan for new disks: %w", err)
 			}
 			continue
 		case time.Now().After(deadline):
 			return api.Disk{}, fmt.Errorf("%w: %w after %v; is it attached to this instance?", backend.ErrUnavailable, err, e.wait)
-		case concurrency.Sleep(ctx, e.look) != nil:
+		case concurrency.Sleep(ctx, e.interval) != nil:
 			return api.Disk{}, fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}
 	}
 }
 
-// shown is what a path shows.
+// shown is the volume that a path leads to.
 type shown struct {
 	volume string    // of Windows; "" when nothing is mounted there
-	disk   *api.Disk // that it is on; nil when this machine has it no more
+	disk   *api.Disk // that it is on; nil if this machine no longer has it
 	ours   bool      // the disk is the volume's
 }
 
-// at looks at a path: at a mounted folder or a link to one.
+// at inspects a path: a mounted folder or a link to one.
 func (e *Engine) at(ctx context.Context, volumeID, path string, publishContext map[string]string) (shown, error) {
 	volume, err := e.host.Volumes.At(ctx, path)
 	if err != nil {
@@ -115,15 +115,15 @@ func (e *Engine) at(ctx context.Context, volumeID, path string, publishContext m
 			continue
 		}
 		s.disk, s.ours = &disk, e.backend.IsVolume(volumeID, publishContext, disk)
-		if !s.ours && disk.Problem != nil { // it may be the volume's, and slow
+		if !s.ours && disk.Problem != nil { // the volume's disk may be slow
 			return s, fmt.Errorf("%w: disk %d, which is at %s, does not say whose it is: %w", backend.ErrUnavailable, number, path, disk.Problem)
 		}
 	}
 	return s, nil
 }
 
-// verify makes sure that a volume of Windows is on the disk of the volume that is
-// meant: since it was looked for, the number may have become another disk's.
+// verify checks that a volume of Windows is on the disk of the CSI volume: since
+// find, the number may have become another disk's.
 func (e *Engine) verify(ctx context.Context, volumeID string, publishContext map[string]string, volume string) error {
 	number, err := e.host.Volumes.DiskOf(ctx, volume)
 	if err != nil {
@@ -136,10 +136,10 @@ func (e *Engine) verify(ctx context.Context, volumeID string, publishContext map
 	if err != nil && !errors.Is(err, errAbsent) {
 		return err
 	}
-	return fmt.Errorf("%w: disk %d became another one meanwhile; the repeated call looks again", backend.ErrUnavailable, number)
+	return fmt.Errorf("%w: disk %d became another one meanwhile; repeat the call, which finds the disk anew", backend.ErrUnavailable, number)
 }
 
-// occupied names what is at a path and not ours.
+// occupied returns the error for a path that shows another volume.
 func occupied(path string, s shown) error {
 	what := "whose disk is gone"
 	if s.disk != nil {

@@ -106,7 +106,7 @@ func (s *shelf) attachAny(r *rapid.T, v string) {
 	s.present[v], s.foreign[v] = true, kind != "blank"
 }
 
-// attachOther attaches a disk that is no volume's: it may not change at all.
+// attachOther attaches a disk that belongs to no volume: it may not change at all.
 func (s *shelf) attachOther(r *rapid.T) {
 	if len(s.others) == 2 {
 		return
@@ -164,7 +164,7 @@ func (s *shelf) unstage(v, p string) {
 	}
 	delete(s.tried[v], p)
 	if slices.Contains(s.mountedAt(v), p) || s.Exists(p) && !s.triedByAnother(v, p) {
-		s.r.Fatalf("unstaging %s answered OK, and %s is there still", v, p)
+		s.r.Fatalf("unstaging %s answered OK, and %s still exists", v, p)
 	}
 }
 
@@ -202,7 +202,7 @@ func (s *shelf) holds() {
 	}
 	for serial, before := range s.others {
 		if diff := cmp.Diff(before, s.diskOf(serial)); diff != "" {
-			s.r.Fatalf("the disk %s is no volume's and was changed (-before +after):\n%s", serial, diff)
+			s.r.Fatalf("the disk %s belongs to no volume and was changed (-before +after):\n%s", serial, diff)
 		}
 	}
 	for v := range s.present {

@@ -1,8 +1,8 @@
 // Package windows is the node side of CSI on Windows, the same for every
 // backend that attaches disks: it finds the disk of a volume, makes a partition
-// and a filesystem only where all is blank, mounts it as a folder, links it to
-// where workloads want it, and takes everything away again. It is what package
-// node is on Linux, and serves the same calls.
+// and a filesystem only where all is blank, mounts it as a folder, links the target
+// paths of workloads to it, and undoes all of that. It is what package node is on
+// Linux, and serves the same calls.
 //
 // It does nothing to the machine by itself: all goes through an api.Host, which
 // is csi-proxy behind a pipe or the same code in this process. What is staged is
@@ -29,9 +29,9 @@ import (
 // Backend is the half of a backend that knows its volumes among the disks of a
 // Windows machine.
 type Backend interface {
-	// NodeInfo says who this machine is.
+	// NodeInfo returns the ID and topology of this machine.
 	NodeInfo(ctx context.Context) (backend.NodeInfo, error)
-	// CheckID refuses, with ErrNotFound, what is no volume's ID.
+	// CheckID returns ErrNotFound for a text that cannot be the ID of a volume.
 	CheckID(volumeID string) error
 	// IsVolume reports whether a disk is the volume's, by what the disk says of
 	// itself: never by its number. publishContext is that of the attachment where
@@ -54,27 +54,27 @@ type Options struct {
 	// Failpoints are named winnode/OPERATION/STEP; nil in production.
 	Failpoints *failpoint.Set
 	// Wait bounds how long a disk may take to appear, and to show that it has
-	// grown; 0 means 30 s. Look is how often it is looked for; 0 means 500 ms.
-	Wait, Look time.Duration
+	// grown; 0 means 30 s. PollInterval is the time between two polls; 0 means 500 ms.
+	Wait, PollInterval time.Duration
 }
 
 const (
-	defaultWait = 30 * time.Second
-	defaultLook = 500 * time.Millisecond
+	defaultWait         = 30 * time.Second
+	defaultPollInterval = 500 * time.Millisecond
 )
 
 // Engine serves the node calls. It is safe for concurrent use.
 type Engine struct {
-	host       api.Host
-	backend    Backend
-	log        *slog.Logger
-	points     *failpoint.Set
-	rules      *paths.Rules
-	kubelet    string
-	calls      *concurrency.Runner
-	intents    intents
-	targets    places // where volumes are published
-	wait, look time.Duration
+	host           api.Host
+	backend        Backend
+	log            *slog.Logger
+	points         *failpoint.Set
+	rules          *paths.Rules
+	kubelet        string
+	calls          *concurrency.Runner
+	intents        intents
+	targets        publishedPaths // where volumes are published
+	wait, interval time.Duration
 }
 
 // New makes an Engine. It asks the machine nothing.
@@ -92,7 +92,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		host: o.Host, backend: o.Backend, log: o.Logger, points: o.Failpoints,
-		rules: rules, kubelet: rules.Roots()[0].String(), wait: o.Wait, look: o.Look,
+		rules: rules, kubelet: rules.Roots()[0].String(), wait: o.Wait, interval: o.PollInterval,
 		intents: intents{filesystem: o.Host.Filesystem, dir: plugins.String() + `\stage-intents`},
 	}
 	if e.log == nil {
@@ -101,8 +101,8 @@ func New(o Options) (*Engine, error) {
 	if e.wait <= 0 {
 		e.wait = defaultWait
 	}
-	if e.look <= 0 {
-		e.look = defaultLook
+	if e.interval <= 0 {
+		e.interval = defaultPollInterval
 	}
 	e.calls = concurrency.NewRunner(e.log)
 	return e, nil
@@ -111,7 +111,7 @@ func New(o Options) (*Engine, error) {
 // Wait returns when no operation runs any more, or with the context's error.
 func (e *Engine) Wait(ctx context.Context) error { return e.calls.Wait(ctx) }
 
-// Info says who this machine is.
+// Info returns the ID and topology of this machine.
 func (e *Engine) Info(ctx context.Context) (backend.NodeInfo, error) {
 	info, err := e.backend.NodeInfo(ctx)
 	if err != nil {
@@ -136,7 +136,8 @@ func (e *Engine) Probe(ctx context.Context) error {
 	return nil
 }
 
-// StorageHealth is what the backend sees wrong with the storage of this machine.
+// StorageHealth returns the problems that the backend sees in the storage of this
+// machine.
 func (e *Engine) StorageHealth(ctx context.Context) ([]backend.HealthProblem, error) {
 	if reporter, ok := e.backend.(backend.NodeHealthReporter); ok {
 		return reporter.StorageHealth(ctx)
@@ -164,7 +165,7 @@ func (e *Engine) path(field, text string) (string, error) {
 	return path.String(), nil
 }
 
-// absent leaves out that there is nothing.
+// absent returns nil for ErrNotFound, and other errors as they are.
 func absent(err error) error {
 	if errors.Is(err, backend.ErrNotFound) {
 		return nil

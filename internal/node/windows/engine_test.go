@@ -59,7 +59,7 @@ func engineOf(t *testing.T, host api.Host) *Engine {
 	t.Helper()
 	engine, err := New(Options{
 		Host: host, Backend: bySerial{}, KubeletDir: kubeletDir, Driver: driver,
-		Wait: 50 * time.Millisecond, Look: time.Millisecond,
+		Wait: 50 * time.Millisecond, PollInterval: time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -257,7 +257,7 @@ func TestStage_refusesTwoDisksOfOneVolumeAndOneThatCannotBeRead(t *testing.T) {
 	w.wants(w.stage(volA, stagingA), backend.ErrPrecondition)
 }
 
-// A disk that is slow to answer is not somebody else's, whom the administrator is
+// A disk that is slow to answer is not another's, whom the administrator is
 // told to unmount.
 func TestEngine_waitsForADiskThatDoesNotSayWhoseItIs(t *testing.T) {
 	w := newWorld(t)

@@ -49,7 +49,7 @@ func (e *Engine) expand(ctx context.Context, r node.ExpandRequest, path string) 
 		return 0, err
 	}
 	if size < r.Range.Required || (r.Range.Limit > 0 && size > r.Range.Limit) {
-		return 0, fmt.Errorf("%w: disk %d has %d bytes; wanted are %d to %d (0: no limit)", backend.ErrOutOfRange,
+		return 0, fmt.Errorf("%w: disk %d has %d bytes; required are %d to %d (0: no limit)", backend.ErrOutOfRange,
 			there.disk.Number, size, r.Range.Required, r.Range.Limit)
 	}
 	if err := e.points.Hit("winnode/expand/disk"); err != nil {
@@ -64,25 +64,25 @@ func (e *Engine) expand(ctx context.Context, r node.ExpandRequest, path string) 
 	return size, e.verify(ctx, r.VolumeID, nil, there.volume)
 }
 
-// looksForGrowth bounds how long a disk may take to show that it has grown.
+// growthPolls bounds how often a disk is polled until it shows that it has grown.
 // The controller has seen the growth end before the orchestrator calls us.
-const looksForGrowth = 8
+const growthPolls = 8
 
-// sizeOf is the disk's size once it is as large as wanted, or what it is after a
-// while.
-func (e *Engine) sizeOf(ctx context.Context, disk api.Disk, wanted int64) (int64, error) {
-	for look := 1; ; look++ {
+// sizeOf returns the disk's size, polled until it is as large as required or
+// growthPolls are spent.
+func (e *Engine) sizeOf(ctx context.Context, disk api.Disk, required int64) (int64, error) {
+	for poll := 1; ; poll++ {
 		if err := e.host.Disks.Rescan(ctx); err != nil {
-			return 0, fmt.Errorf("look for the disk's size: %w", err)
+			return 0, fmt.Errorf("rescan for the disk's size: %w", err)
 		}
 		size, err := e.host.Disks.Size(ctx, disk.Number)
 		if err != nil {
 			return 0, fmt.Errorf("size of disk %d: %w", disk.Number, err)
 		}
-		if size >= wanted || look == looksForGrowth {
+		if size >= required || poll == growthPolls {
 			return size, nil
 		}
-		if concurrency.Sleep(ctx, e.look) != nil {
+		if concurrency.Sleep(ctx, e.interval) != nil {
 			return 0, context.Cause(ctx)
 		}
 	}

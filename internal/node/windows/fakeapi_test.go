@@ -26,11 +26,11 @@ type fake struct {
 
 type fakeDisk struct {
 	api.Disk
-	content string // "" blank, "partitioned", or what somebody else put there
+	content string // "" blank, "partitioned", or what others put there
 	volume  string
 	fs      string
 	fsSize  int64
-	known   int64 // size that Windows knows until it looks again
+	known   int64 // size that Windows knows until a rescan
 	formats int
 	// contested: another disk answered its number too, so that the list has neither's.
 	contested bool
@@ -206,7 +206,7 @@ func (f *fake) Link(_ context.Context, source, link string) error {
 	e := f.tree[link]
 	switch {
 	case f.tree[source] == nil:
-		return fmt.Errorf("%w: %s is no directory", backend.ErrPrecondition, source)
+		return fmt.Errorf("%w: %s is not a directory", backend.ErrPrecondition, source)
 	case e != nil && e.link == source:
 		return nil
 	case e != nil:

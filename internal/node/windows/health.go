@@ -19,14 +19,13 @@ const (
 )
 
 // VolumeHealth lists what is wrong with a volume on this machine, nothing for a
-// healthy one. The paths may be empty, or paths where the volume was to be and
-// is not: that is no problem of the volume. ErrNotFound when neither a disk nor a
-// path shows it.
+// healthy one. The paths may be empty, or lack the volume, which is not a problem
+// of the volume. ErrNotFound if neither a disk nor a path shows it.
 func (e *Engine) VolumeHealth(ctx context.Context, volumeID, volumePath, stagingPath string) ([]backend.HealthProblem, error) {
 	if err := checkID(volumeID); err != nil {
 		return nil, err
 	}
-	var places []string
+	var candidates []string
 	for field, text := range map[string]string{"volume_path": volumePath, "staging_target_path": stagingPath} {
 		if text == "" {
 			continue
@@ -35,10 +34,12 @@ func (e *Engine) VolumeHealth(ctx context.Context, volumeID, volumePath, staging
 		if err != nil {
 			return nil, err
 		}
-		places = append(places, path)
+		candidates = append(candidates, path)
 	}
 	key := "health " + volumeID + " " + volumePath
-	examine := func(ctx context.Context) ([]backend.HealthProblem, error) { return e.examine(ctx, volumeID, places) }
+	examine := func(ctx context.Context) ([]backend.HealthProblem, error) {
+		return e.examine(ctx, volumeID, candidates)
+	}
 	found, err := concurrency.RunResult(ctx, e.calls, "health of volume "+volumeID, []string{key}, examine)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return []backend.HealthProblem{{Kind: backend.HealthInaccessible, Reason: node.ReasonFilesystemFailed,
@@ -47,7 +48,7 @@ func (e *Engine) VolumeHealth(ctx context.Context, volumeID, volumePath, staging
 	return found, err
 }
 
-func (e *Engine) examine(ctx context.Context, volumeID string, places []string) (problems []backend.HealthProblem, err error) {
+func (e *Engine) examine(ctx context.Context, volumeID string, candidates []string) (problems []backend.HealthProblem, err error) {
 	disks, err := e.host.Disks.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list the disks: %w", err)
@@ -63,7 +64,7 @@ func (e *Engine) examine(ctx context.Context, volumeID string, places []string) 
 		}
 	}
 	mounted := false
-	for _, path := range places {
+	for _, path := range candidates {
 		there, err := e.at(ctx, volumeID, path, nil)
 		switch {
 		case err != nil:
@@ -85,7 +86,7 @@ func (e *Engine) examine(ctx context.Context, volumeID string, places []string) 
 	return append(problems, examineDisk(*disk, mounted)...), nil
 }
 
-// examineDisk tells what is wrong with a disk. Until it is staged it may well be
+// examineDisk returns the problems of a disk. A disk that is not staged may be
 // offline.
 func examineDisk(disk api.Disk, mounted bool) []backend.HealthProblem {
 	switch {

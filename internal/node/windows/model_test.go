@@ -232,7 +232,9 @@ func anyOrderOfCalls(t *testing.T) func(*rapid.T) {
 	}
 }
 
-func (m *machine) impatient() { m.engine.wait, m.engine.look = 5*time.Millisecond, time.Millisecond }
+func (m *machine) impatient() {
+	m.engine.wait, m.engine.interval = 5*time.Millisecond, time.Millisecond
+}
 
 // hideInterfaces has Windows list no interfaces of disks, in some runs.
 func (m *machine) hideInterfaces(r *rapid.T) {

@@ -25,11 +25,11 @@ type raced struct {
 func racedCalls() []raced {
 	unstage := func(m *machine) error { return m.engine.Unstage(m.t.Context(), volA, stagingA) }
 	return []raced{
-		{"stage beside a blank disk", func(*machine) error { return nil }, stageStep},
-		{"stage again beside a blank disk", func(m *machine) error { return errors.Join(stageStep(m), unstage(m)) }, stageStep},
-		{"stage beside a disk in use", (*machine).useB, stageStep},
-		{"unstage beside a disk in use", func(m *machine) error { return errors.Join(m.useB(), stageStep(m)) }, unstage},
-		{"expand beside a disk that could grow", func(m *machine) error {
+		{"stage next to a blank disk", func(*machine) error { return nil }, stageStep},
+		{"stage again next to a blank disk", func(m *machine) error { return errors.Join(stageStep(m), unstage(m)) }, stageStep},
+		{"stage next to a disk in use", (*machine).useB, stageStep},
+		{"unstage next to a disk in use", func(m *machine) error { return errors.Join(m.useB(), stageStep(m)) }, unstage},
+		{"expand next to a disk that could grow", func(m *machine) error {
 			err := errors.Join(m.useB(), stageStep(m))
 			return errors.Join(err, m.GrowDisk(m.numberOf(volA), 2*gibibyte), m.GrowDisk(m.numberOf(volB), 2*gibibyte))
 		}, func(m *machine) error {

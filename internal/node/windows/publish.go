@@ -123,8 +123,8 @@ func (e *Engine) clearWay(ctx context.Context, r node.PublishRequest, target str
 	return e.points.Hit("winnode/publish/cleared")
 }
 
-// checkSoleTarget holds SINGLE_NODE_SINGLE_WRITER to one target, as far as this
-// process knows: Windows does not tell which links lead to a volume.
+// checkSoleTarget allows SINGLE_NODE_SINGLE_WRITER one target, as far as this
+// process knows: Windows does not list the links that lead to a volume.
 func (e *Engine) checkSoleTarget(ctx context.Context, r node.PublishRequest, target string) error {
 	if r.Capability.Mode != backend.SingleNodeSingleWriter {
 		return nil
@@ -138,9 +138,8 @@ func (e *Engine) checkSoleTarget(ctx context.Context, r node.PublishRequest, tar
 
 func parent(path string) string { return path[:strings.LastIndex(path, `\`)] }
 
-// Unpublish takes the link away. Whatever is not there, down to the volume, is
-// fine. ErrPrecondition when another volume is there, or a directory with files,
-// all of which stay.
+// Unpublish removes the link. A target, volume or disk that is missing is fine.
+// ErrPrecondition if another volume is there, or a directory with files; both stay.
 func (e *Engine) Unpublish(ctx context.Context, volumeID, targetPath string) error {
 	if err := checkID(volumeID); err != nil {
 		return err
@@ -173,7 +172,7 @@ func (e *Engine) unpublish(ctx context.Context, volumeID, target string) error {
 	}
 	exists, err := e.host.Filesystem.PathExists(ctx, target)
 	if err == nil && exists {
-		err = errors.New("removing target_path succeeded, but it is there still")
+		err = errors.New("removing target_path succeeded, but it still exists")
 	}
 	if err == nil {
 		e.targets.remove(volumeID, target)

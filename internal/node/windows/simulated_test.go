@@ -54,7 +54,7 @@ func (m *machine) start() {
 	m.t.Cleanup(h.Close)
 	m.engine, err = New(Options{
 		Host: h.API(), Backend: bySerial{}, KubeletDir: kubeletDir, Driver: driver,
-		Wait: 200 * time.Millisecond, Look: time.Millisecond,
+		Wait: 200 * time.Millisecond, PollInterval: time.Millisecond,
 	})
 	m.must(err)
 }
@@ -134,7 +134,7 @@ func life() []step {
 		{"unpublish", nil, func(m *machine) error { return m.engine.Unpublish(m.t.Context(), volA, targetA) },
 			func(m *machine) {
 				if m.Exists(targetA) || !m.Exists(dataFile) {
-					m.t.Error("the link is there still, or more is gone than it")
+					m.t.Error("the link still exists, or more is gone than it")
 				}
 			}},
 		{"unstage", nil, func(m *machine) error { return m.engine.Unstage(m.t.Context(), volA, stagingA) }, (*machine).wantOffline},
@@ -153,11 +153,11 @@ func life() []step {
 func (m *machine) wantOffline() {
 	m.t.Helper()
 	if m.Exists(stagingA) {
-		m.t.Error("the staging directory is there still")
+		m.t.Error("the staging directory still exists")
 	}
 	for _, disk := range m.State().Disks {
 		if strings.TrimSpace(disk.Serial) == volA && disk.Online {
-			m.t.Error("the disk is online still")
+			m.t.Error("the disk is still online")
 		}
 	}
 }
@@ -339,7 +339,7 @@ func TestSimulated_takesOverWhatAnotherDriverMade(t *testing.T) {
 	m.sound()
 }
 
-// A volume with an open file is not pulled away from whoever writes.
+// A volume with an open file is not taken offline under a writer.
 func TestSimulated_unstageWaitsForOpenFiles(t *testing.T) { inBubble(unstageWaitsForOpenFiles)(t) }
 
 func unstageWaitsForOpenFiles(t *testing.T) {
@@ -461,7 +461,7 @@ func TestSimulated_unstageKeepsTheOtherPathAfterADeath(t *testing.T) {
 		dying(m)
 		m.must(unstage(m))
 		if !m.Exists(dataFile) || m.Exists(stagingB) {
-			t.Error("the volume is not mounted at the path where it is staged, or the other path is there still")
+			t.Error("the volume is not mounted at the path where it is staged, or the other path still exists")
 		}
 		m.must(m.engine.Unstage(t.Context(), volA, stagingA))
 		m.wantOffline()

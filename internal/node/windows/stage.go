@@ -14,7 +14,7 @@ import (
 // ntfs is the filesystem of volumes, as Windows writes it.
 const ntfs = "NTFS"
 
-// checkCapability refuses what Windows has not.
+// checkCapability rejects what Windows lacks.
 func checkCapability(c backend.Capability, readOnly bool) error {
 	switch {
 	case c.Block:
@@ -81,7 +81,8 @@ func (e *Engine) stage(ctx context.Context, r node.StageRequest, staging string)
 	return e.fill(ctx, r.VolumeID, volume)
 }
 
-// mount finds the disk, makes it ready and mounts its volume.
+// mount finds the disk, partitions and formats it if it is blank, and mounts its
+// volume.
 func (e *Engine) mount(ctx context.Context, r node.StageRequest, staging string) (volume string, err error) {
 	disk, err := e.await(ctx, r.VolumeID, r.PublishContext)
 	if err != nil {
@@ -126,8 +127,8 @@ func (e *Engine) mount(ctx context.Context, r node.StageRequest, staging string)
 	return volume, err
 }
 
-// partition brings the disk online and gives its volume. Blank, it gets a
-// partition; with partitions it stays as it is.
+// partition brings the disk online and returns its volume. A blank disk gets a
+// partition; a disk with partitions stays as it is.
 func (e *Engine) partition(ctx context.Context, disk api.Disk) (string, error) {
 	if !disk.Online || disk.ReadOnly {
 		if err := e.host.Disks.SetOnline(ctx, disk.Number, disk.Identity(), true); err != nil {
@@ -148,8 +149,8 @@ func (e *Engine) partition(ctx context.Context, disk api.Disk) (string, error) {
 	return volume, e.points.Hit("winnode/stage/partitioned")
 }
 
-// format makes the filesystem where there is none. The host itself refuses to
-// format what is not blank, whichever caller asks.
+// format makes the filesystem if there is none. The host itself refuses to format
+// a volume that is not blank, for any caller.
 func (e *Engine) format(ctx context.Context, volume string) error {
 	found, err := e.host.Volumes.FileSystem(ctx, volume)
 	if err != nil {
@@ -167,7 +168,7 @@ func (e *Engine) format(ctx context.Context, volume string) error {
 		}
 	}
 	if !strings.EqualFold(found, ntfs) {
-		return fmt.Errorf("%w: %s holds a filesystem %q, and ntfs is wanted; it is not formatted again", backend.ErrPrecondition, volume, found)
+		return fmt.Errorf("%w: %s holds a filesystem %q, not ntfs; it is not formatted again", backend.ErrPrecondition, volume, found)
 	}
 	return nil
 }

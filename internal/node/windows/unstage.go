@@ -9,9 +9,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node"
 )
 
-// Unstage undoes Stage and everything that an interrupted Stage left: the folder
-// goes, and the disk is taken offline, written to the last byte, so that it can
-// be detached. A path that does not exist, a volume that is not staged or not
+// Unstage undoes Stage, also one that was interrupted: it removes the folder,
+// flushes the volume and takes its disk offline, so that it can be detached. A path that does not exist, a volume that is not staged or not
 // known, a disk that is gone: all are fine. ErrInUse when a file of the volume is
 // open. ErrPrecondition when something else is mounted at the staging path, which
 // stays.
@@ -70,7 +69,7 @@ func (e *Engine) unstage(ctx context.Context, volumeID, staging string) error {
 	return e.intents.forget(ctx, volumeID)
 }
 
-// unmount takes the folder off the volume, which is flushed first.
+// unmount flushes the volume and removes its folder.
 func (e *Engine) unmount(ctx context.Context, volume, staging string) error {
 	if err := e.host.Volumes.Unmount(ctx, volume, staging); err != nil {
 		return fmt.Errorf("unmount %s: %w", volume, err)
@@ -79,8 +78,7 @@ func (e *Engine) unmount(ctx context.Context, volume, staging string) error {
 }
 
 // removeStaging removes the staging directory, or the mounted folder of a disk
-// that is gone. One that holds files while nothing is mounted on it is none of
-// ours.
+// that is gone. A directory with files on which nothing is mounted stays.
 func (e *Engine) removeStaging(ctx context.Context, staging string) error {
 	err := e.host.Filesystem.Rmdir(ctx, staging, false)
 	if errors.Is(err, backend.ErrPrecondition) {
@@ -93,8 +91,8 @@ func (e *Engine) removeStaging(ctx context.Context, staging string) error {
 	return e.points.Hit("winnode/unstage/removed")
 }
 
-// offline takes the volume's disk offline, if it is here and is not yet. Which
-// disk that is, is asked after the unmount.
+// offline takes the volume's disk offline, if this machine has it online. It finds
+// the disk anew: its number may have changed since the unmount.
 func (e *Engine) offline(ctx context.Context, volumeID, volume string) error {
 	disk, err := e.find(ctx, volumeID, nil)
 	if errors.Is(err, errAbsent) {
@@ -109,7 +107,7 @@ func (e *Engine) offline(ctx context.Context, volumeID, volume string) error {
 			return fmt.Errorf("disk of %s: %w", volume, err)
 		}
 		if err == nil && number != disk.Number {
-			return fmt.Errorf("%w: disk %d became another one meanwhile; the repeated call looks again", backend.ErrUnavailable, number)
+			return fmt.Errorf("%w: disk %d became another one meanwhile; repeat the call, which finds the disk anew", backend.ErrUnavailable, number)
 		}
 	}
 	if !disk.Online {

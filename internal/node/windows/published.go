@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// places are where this process has shown volumes, for a question that Windows
-// does not answer: where else a volume is. What they tell is looked at before it
-// is believed. The zero value is ready to use.
-type places struct {
+// publishedPaths are the target paths that this process has published, since Windows
+// does not list the links to a volume. Each is inspected before it is used. The zero
+// value is ready to use.
+type publishedPaths struct {
 	mu sync.Mutex
 	of map[string]map[string]string // by volume ID and folded path: the path
 }
 
-func (p *places) add(volumeID, path string) {
+func (p *publishedPaths) add(volumeID, path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.of == nil {
@@ -27,7 +27,7 @@ func (p *places) add(volumeID, path string) {
 	p.of[volumeID][foldPath(path)] = path
 }
 
-func (p *places) remove(volumeID, path string) {
+func (p *publishedPaths) remove(volumeID, path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.of[volumeID], foldPath(path))
@@ -36,8 +36,8 @@ func (p *places) remove(volumeID, path string) {
 	}
 }
 
-// others are the volume's places but for one.
-func (p *places) others(volumeID, path string) []string {
+// others returns the volume's paths except one.
+func (p *publishedPaths) others(volumeID, path string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := maps.Clone(p.of[volumeID])
@@ -45,9 +45,9 @@ func (p *places) others(volumeID, path string) []string {
 	return slices.Sorted(maps.Values(known))
 }
 
-// elsewhere gives a place of the volume other than path, "" for none, and forgets
-// those where it is no more.
-func (e *Engine) elsewhere(ctx context.Context, known *places, volumeID, path string) (string, error) {
+// elsewhere returns a path of the volume other than the given one, "" for none. It
+// forgets paths that no longer show the volume.
+func (e *Engine) elsewhere(ctx context.Context, known *publishedPaths, volumeID, path string) (string, error) {
 	for _, other := range known.others(volumeID, path) {
 		there, err := e.at(ctx, volumeID, other, nil)
 		if err != nil {
