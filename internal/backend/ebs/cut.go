@@ -91,7 +91,7 @@ func noted(m map[string]time.Time, key string, lifetime time.Duration) map[strin
 
 // CreateSnapshot cuts a snapshot. The guard has found none of the name.
 func (c *Controller) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (backend.Snapshot, error) {
-	wish, in, err := c.planSnapshot(ctx, spec)
+	desired, in, err := c.planSnapshot(ctx, spec)
 	if err != nil {
 		return backend.Snapshot{}, err
 	}
@@ -108,23 +108,23 @@ func (c *Controller) CreateSnapshot(ctx context.Context, spec backend.SnapshotSp
 	if err := checkCut(cut); err != nil {
 		return backend.Snapshot{}, err
 	}
-	return toSnapshot(cut), c.finishCut(ctx, cut.ID, wish)
+	return toSnapshot(cut), c.finishCut(ctx, cut.ID, desired)
 }
 
 func (c *Controller) planSnapshot(ctx context.Context, spec backend.SnapshotSpec) (params.Snapshot, cloud.CreateSnapshotInput, error) {
-	wish, err := params.ParseSnapshot(spec.Parameters)
+	desired, err := params.ParseSnapshot(spec.Parameters)
 	if err != nil {
-		return wish, cloud.CreateSnapshotInput{}, err
+		return desired, cloud.CreateSnapshotInput{}, err
 	}
-	if !wish.Lock.Expires.IsZero() && !wish.Lock.Expires.After(time.Now()) {
-		return wish, cloud.CreateSnapshotInput{}, fmt.Errorf("%w: lockExpirationDate %s is over", backend.ErrInvalid, wish.Lock.Expires.Format(time.RFC3339))
+	if !desired.Lock.Expires.IsZero() && !desired.Lock.Expires.After(time.Now()) {
+		return desired, cloud.CreateSnapshotInput{}, fmt.Errorf("%w: lockExpirationDate %s is over", backend.ErrInvalid, desired.Lock.Expires.Format(time.RFC3339))
 	}
-	if err := c.checkZones(ctx, wish.FastRestoreZones); err != nil {
-		return wish, cloud.CreateSnapshotInput{}, err
+	if err := c.checkZones(ctx, desired.FastRestoreZones); err != nil {
+		return desired, cloud.CreateSnapshotInput{}, err
 	}
-	all, err := c.tags.Snapshot(spec.Name, wish.Tags, spec.Metadata)
-	return wish, cloud.CreateSnapshotInput{
-		VolumeID: spec.SourceID, OutpostARN: wish.OutpostARN, Tags: all,
+	all, err := c.tags.Snapshot(spec.Name, desired.Tags, spec.Metadata)
+	return desired, cloud.CreateSnapshotInput{
+		VolumeID: spec.SourceID, OutpostARN: desired.OutpostARN, Tags: all,
 		Description: "Snapshot of volume " + spec.SourceID + ", made by " + DriverName,
 	}, err
 }

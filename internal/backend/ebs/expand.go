@@ -19,7 +19,7 @@ func (c *Controller) Expand(ctx context.Context, volume backend.Volume, size int
 	if err != nil {
 		return backend.Volume{}, err
 	}
-	v, err := c.changes.Apply(ctx, described(volume), volume.ID, change.Wish{Size: n})
+	v, err := c.changes.Apply(ctx, described(volume), volume.ID, change.Desired{Size: n})
 	if err != nil {
 		return backend.Volume{}, err
 	}

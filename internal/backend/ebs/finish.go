@@ -14,11 +14,11 @@ import (
 // FinishSnapshot enables fast restore and locks, where a creation before did
 // not come so far.
 func (c *Controller) FinishSnapshot(ctx context.Context, snapshot backend.Snapshot, spec backend.SnapshotSpec) (backend.Snapshot, error) {
-	wish, err := params.ParseSnapshot(spec.Parameters)
+	desired, err := params.ParseSnapshot(spec.Parameters)
 	if err != nil {
 		return backend.Snapshot{}, err
 	}
-	return snapshot, c.finishCut(ctx, snapshot.ID, wish)
+	return snapshot, c.finishCut(ctx, snapshot.ID, desired)
 }
 
 // finishCut does what follows the cut. A snapshot whose fast restore or lock
@@ -26,7 +26,7 @@ func (c *Controller) FinishSnapshot(ctx context.Context, snapshot backend.Snapsh
 // call fails nevertheless, with a code that says to repeat it: a CO that was
 // told of success would take an unlocked snapshot for a locked one, and one
 // that was told of failure for good would forget the snapshot and leave it.
-func (c *Controller) finishCut(ctx context.Context, id string, wish params.Snapshot) error {
+func (c *Controller) finishCut(ctx context.Context, id string, desired params.Snapshot) error {
 	if c.cuts.isFinished(id) {
 		return nil
 	}
@@ -34,7 +34,7 @@ func (c *Controller) finishCut(ctx context.Context, id string, wish params.Snaps
 		name string
 		do   func(context.Context, string, params.Snapshot) error
 	}{{"enable fast snapshot restore", c.ensureFastRestore}, {"lock it", c.ensureLock}} {
-		if err := step.do(ctx, id, wish); err != nil {
+		if err := step.do(ctx, id, desired); err != nil {
 			return unfinished(id, step.name, err)
 		}
 	}
@@ -52,8 +52,8 @@ func unfinished(id, step string, reason error) error {
 	return fmt.Errorf("%w: snapshot %s was cut and is kept, but what follows failed and will be tried again (%s): %s", code, id, step, reason.Error())
 }
 
-func (c *Controller) ensureFastRestore(ctx context.Context, id string, wish params.Snapshot) error {
-	missing := slices.Clone(wish.FastRestoreZones)
+func (c *Controller) ensureFastRestore(ctx context.Context, id string, desired params.Snapshot) error {
+	missing := slices.Clone(desired.FastRestoreZones)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -76,8 +76,8 @@ func (c *Controller) ensureFastRestore(ctx context.Context, id string, wish para
 	return c.cloud.EnableFastRestore(ctx, id, missing)
 }
 
-func (c *Controller) ensureLock(ctx context.Context, id string, wish params.Snapshot) error {
-	if wish.Lock == (params.Lock{}) {
+func (c *Controller) ensureLock(ctx context.Context, id string, desired params.Snapshot) error {
+	if desired.Lock == (params.Lock{}) {
 		return nil
 	}
 	lock, locked, err := c.cloud.LockOf(ctx, id)
@@ -91,7 +91,7 @@ func (c *Controller) ensureLock(ctx context.Context, id string, wish params.Snap
 		return nil
 	}
 	_, err = c.cloud.LockSnapshot(ctx, cloud.LockInput{
-		SnapshotID: id, Mode: wish.Lock.Mode, Duration: wish.Lock.Days, Expires: wish.Lock.Expires, CoolOff: wish.Lock.CoolOff,
+		SnapshotID: id, Mode: desired.Lock.Mode, Duration: desired.Lock.Days, Expires: desired.Lock.Expires, CoolOff: desired.Lock.CoolOff,
 	})
 	return err
 }

@@ -47,7 +47,7 @@ func (c *Controller) Matches(volume backend.Volume, spec backend.VolumeSpec) err
 // difference names the first attribute in which a volume is not what is asked
 // for; "" when there is none. What the request leaves open does not count.
 func difference(have cloud.Volume, spec backend.VolumeSpec) (string, error) {
-	wish, shape, err := read(spec)
+	desired, shape, err := read(spec)
 	if err != nil {
 		return "", err
 	}
@@ -64,10 +64,10 @@ func difference(have cloud.Volume, spec backend.VolumeSpec) (string, error) {
 		return say("throughput", is.Throughput, want.Throughput)
 	case is.MultiAttach != want.MultiAttach:
 		return say("access from several nodes", is.MultiAttach, want.MultiAttach)
-	case !have.Encrypted && encrypts(wish):
+	case !have.Encrypted && encrypts(desired):
 		return say("encrypted", false, true)
-	case otherKey(have.KMSKeyID, wish.KMSKeyID):
-		return say("kmsKeyId", have.KMSKeyID, wish.KMSKeyID)
+	case otherKey(have.KMSKeyID, desired.KMSKeyID):
+		return say("kmsKeyId", have.KMSKeyID, desired.KMSKeyID)
 	}
 	return "", nil
 }
@@ -77,8 +77,8 @@ func shapeOf(v cloud.Volume) volumetype.Spec {
 	return volumetype.Spec{Type: v.Type, Size: v.Size, IOPS: v.IOPS, Throughput: v.Throughput, MultiAttach: v.MultiAttach}.Chosen()
 }
 
-func encrypts(wish params.Volume) bool {
-	return wish.KMSKeyID != "" || (wish.Encrypted != nil && *wish.Encrypted)
+func encrypts(desired params.Volume) bool {
+	return desired.KMSKeyID != "" || (desired.Encrypted != nil && *desired.Encrypted)
 }
 
 // otherKey reports whether a volume's key, which EC2 gives as an ARN, is certainly

@@ -21,33 +21,33 @@ func (c *Controller) Modify(ctx context.Context, volume backend.Volume, mutable,
 		}
 		now = &v
 	}
-	wish, err := c.wishOf(*now, mutable, metadata)
+	desired, err := c.desiredOf(*now, mutable, metadata)
 	if err != nil {
 		return err
 	}
-	_, err = c.changes.Apply(ctx, now, volume.ID, wish)
+	_, err = c.changes.Apply(ctx, now, volume.ID, desired)
 	return err
 }
 
-// wishOf reads the parameters of a modification. They are those of a creation,
+// desiredOf reads the parameters of a modification. They are those of a creation,
 // read by the same parser; the type that they do not name is the volume's.
-func (c *Controller) wishOf(v cloud.Volume, mutable, metadata map[string]string) (change.Wish, error) {
+func (c *Controller) desiredOf(v cloud.Volume, mutable, metadata map[string]string) (change.Desired, error) {
 	said, err := params.ParseVolume(map[string]string{"type": v.Type}, mutable)
 	if err != nil {
-		return change.Wish{}, err
+		return change.Desired{}, err
 	}
 	if err := tags.CheckRemoval(said.Untag); err != nil {
-		return change.Wish{}, err
+		return change.Desired{}, err
 	}
-	wish := change.Wish{IOPS: said.IOPS, IOPSPerGB: said.IOPSPerGB, Throughput: said.Throughput, Untag: said.Untag}
+	desired := change.Desired{IOPS: said.IOPS, IOPSPerGB: said.IOPSPerGB, Throughput: said.Throughput, Untag: said.Untag}
 	if _, named := mutable["type"]; named {
-		wish.Type = said.Type
+		desired.Type = said.Type
 	}
 	if said.KeepRatioSaid {
-		wish.KeepRatio = &said.KeepRatio
+		desired.KeepRatio = &said.KeepRatio
 	}
-	if wish.Tags, err = c.tags.Changed(said.Tags, metadata); err != nil {
-		return change.Wish{}, err
+	if desired.Tags, err = c.tags.Changed(said.Tags, metadata); err != nil {
+		return change.Desired{}, err
 	}
-	return wish, nil
+	return desired, nil
 }

@@ -14,22 +14,22 @@ func (c *Controller) NormalizeParameters(parameters, mutable map[string]string) 
 // CheckParameters refuses values that cannot be, whatever the size and whether
 // the volume exists already.
 func (c *Controller) CheckParameters(parameters, mutable map[string]string) error {
-	wish, err := params.ParseVolume(parameters, mutable)
+	desired, err := params.ParseVolume(parameters, mutable)
 	if err != nil {
 		return err
 	}
-	if err := c.tags.CheckVolume(wish.Tags); err != nil {
+	if err := c.tags.CheckVolume(desired.Tags); err != nil {
 		return err
 	}
-	return tags.CheckRemoval(wish.Untag)
+	return tags.CheckRemoval(desired.Untag)
 }
 
 // Sizes are those of the type that the parameters name.
 func (c *Controller) Sizes(parameters, mutable map[string]string) (minimum, maximum int64, err error) {
-	wish, err := params.ParseVolume(parameters, mutable)
+	desired, err := params.ParseVolume(parameters, mutable)
 	if err != nil {
 		return 0, 0, err
 	}
-	sizes, err := wish.Sizes()
+	sizes, err := desired.Sizes()
 	return int64(sizes.Least) * gib, int64(sizes.Most) * gib, err
 }

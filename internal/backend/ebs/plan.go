@@ -20,7 +20,7 @@ import (
 // plan is a creation whose every value was checked.
 type plan struct {
 	name    string
-	wish    params.Volume
+	desired params.Volume
 	spec    volumetype.Spec
 	source  backend.Source
 	place   place
@@ -31,25 +31,25 @@ type plan struct {
 // plan checks a creation and decides what it leaves open. Nothing has been
 // done when it fails.
 func (c *Controller) plan(ctx context.Context, spec backend.VolumeSpec) (plan, error) {
-	wish, shape, err := read(spec)
+	desired, shape, err := read(spec)
 	if err != nil {
 		return plan{}, err
 	}
-	if len(wish.Untag) > 0 {
+	if len(desired.Untag) > 0 {
 		return plan{}, fmt.Errorf("%w: tagDeletion: a new volume has no tags to remove; leave it out", backend.ErrInvalid)
 	}
 	if err := shape.Check(); err != nil {
 		return plan{}, err
 	}
-	if err := wish.Format.Check(spec.Capabilities, filesystems()[0]); err != nil {
+	if err := desired.Format.Check(spec.Capabilities, filesystems()[0]); err != nil {
 		return plan{}, err
 	}
-	p := plan{name: spec.Name, wish: wish, spec: shape, source: spec.Source, context: wish.Context()}
-	if p.tags, err = c.tags.Volume(spec.Name, ownTags(spec, wish), wish.Tags, spec.Metadata); err != nil {
+	p := plan{name: spec.Name, desired: desired, spec: shape, source: spec.Source, context: desired.Context()}
+	if p.tags, err = c.tags.Volume(spec.Name, ownTags(spec, desired), desired.Tags, spec.Metadata); err != nil {
 		return plan{}, err
 	}
 	if spec.Source.VolumeID != "" {
-		p.place, err = c.placeOfClone(ctx, spec, wish)
+		p.place, err = c.placeOfClone(ctx, spec, desired)
 	} else {
 		p.place, err = c.choosePlace(ctx, spec.Topology)
 	}
@@ -58,20 +58,20 @@ func (c *Controller) plan(ctx context.Context, spec backend.VolumeSpec) (plan, e
 
 // read tells what kind of volume a creation asks for.
 func read(spec backend.VolumeSpec) (params.Volume, volumetype.Spec, error) {
-	wish, err := params.ParseVolume(spec.Parameters, spec.MutableParameters)
+	desired, err := params.ParseVolume(spec.Parameters, spec.MutableParameters)
 	if err != nil {
-		return wish, volumetype.Spec{}, err
+		return desired, volumetype.Spec{}, err
 	}
 	size, err := inGiB(spec.Size)
 	if err != nil {
-		return wish, volumetype.Spec{}, err
+		return desired, volumetype.Spec{}, err
 	}
-	shape, err := wish.Spec(size)
+	shape, err := desired.Spec(size)
 	if err != nil {
-		return wish, shape, err
+		return desired, shape, err
 	}
 	shape.MultiAttach, err = sharing(spec.Capabilities)
-	return wish, shape, err
+	return desired, shape, err
 }
 
 func inGiB(size int64) (int32, error) {
@@ -102,15 +102,15 @@ func sharing(uses []backend.Capability) (bool, error) {
 }
 
 // ownTags are those that tell later what was asked for.
-func ownTags(spec backend.VolumeSpec, wish params.Volume) map[string]string {
+func ownTags(spec backend.VolumeSpec, desired params.Volume) map[string]string {
 	own := map[string]string{tags.Request: fingerprint(spec)}
-	if wish.IOPSPerGB > 0 {
-		own[tags.IOPSPerGB] = strconv.Itoa(int(wish.IOPSPerGB))
+	if desired.IOPSPerGB > 0 {
+		own[tags.IOPSPerGB] = strconv.Itoa(int(desired.IOPSPerGB))
 	}
-	if wish.KeepRatio {
+	if desired.KeepRatio {
 		own[tags.KeepRatio] = "true"
 	}
-	if context := wish.Context(); len(context) > 0 {
+	if context := desired.Context(); len(context) > 0 {
 		own[tags.Context] = joinContext(context)
 	}
 	return own
@@ -166,12 +166,12 @@ func splitContext(text string) map[string]string {
 
 // placeOfClone is the source's zone, as a copy cannot be made in another
 // (EC2 API, CopyVolumes). ErrNoSpace when the volume may not be there.
-func (c *Controller) placeOfClone(ctx context.Context, spec backend.VolumeSpec, wish params.Volume) (place, error) {
+func (c *Controller) placeOfClone(ctx context.Context, spec backend.VolumeSpec, desired params.Volume) (place, error) {
 	source, err := c.cloud.Volume(ctx, spec.Source.VolumeID)
 	if err != nil {
 		return place{}, fmt.Errorf("source volume: %w", err)
 	}
-	if source.Encrypted && wish.Encrypted != nil && !*wish.Encrypted {
+	if source.Encrypted && desired.Encrypted != nil && !*desired.Encrypted {
 		return place{}, fmt.Errorf("%w: encrypted is false, but the copy of volume %s is encrypted as that is; leave it out", backend.ErrInvalid, source.ID)
 	}
 	at := whereIs(source)
@@ -185,27 +185,27 @@ func (c *Controller) placeOfClone(ctx context.Context, spec backend.VolumeSpec, 
 // request asks EC2 for the volume under a token.
 func (c *Controller) request(ctx context.Context, p plan, token string) (cloud.Volume, error) {
 	var encrypted *bool
-	if yes := encrypts(p.wish); yes {
+	if yes := encrypts(p.desired); yes {
 		encrypted = &yes
 	}
 	if p.source.VolumeID != "" {
 		return c.cloud.CopyVolume(ctx, cloud.CopyVolumeInput{
 			ClientToken: token, SourceVolumeID: p.source.VolumeID,
 			Type: p.spec.Type, Size: p.spec.Size, IOPS: p.spec.IOPS, Throughput: p.spec.Throughput,
-			Encrypted: encrypted, KMSKeyID: p.wish.KMSKeyID, MultiAttach: p.spec.MultiAttach, Tags: p.tags,
+			Encrypted: encrypted, KMSKeyID: p.desired.KMSKeyID, MultiAttach: p.spec.MultiAttach, Tags: p.tags,
 		})
 	}
 	in := cloud.CreateVolumeInput{
 		ClientToken: token, Zone: p.place.zone, OutpostARN: p.place.outpostARN,
 		Type: p.spec.Type, Size: p.spec.Size, IOPS: p.spec.IOPS, Throughput: p.spec.Throughput,
-		Encrypted: encrypted, KMSKeyID: p.wish.KMSKeyID, SnapshotID: p.source.SnapshotID,
+		Encrypted: encrypted, KMSKeyID: p.desired.KMSKeyID, SnapshotID: p.source.SnapshotID,
 		MultiAttach: p.spec.MultiAttach, Tags: p.tags,
 	}
 	if in.Zone == "" {
 		in.ZoneID = p.place.zoneID
 	}
 	if p.source.SnapshotID != "" {
-		in.InitializationRate = p.wish.InitializationRate
+		in.InitializationRate = p.desired.InitializationRate
 	}
 	return c.cloud.CreateVolume(ctx, in)
 }

@@ -88,7 +88,7 @@ func (c *Controller) failed(ctx context.Context, p plan, v cloud.Volume) error {
 			c.log.WarnContext(ctx, "a volume that failed is left in EC2; delete it", "volume", v.ID, "error", err)
 		}
 	}
-	key := cmp.Or(p.wish.KMSKeyID, v.KMSKeyID, "the account's default key for EBS")
+	key := cmp.Or(p.desired.KMSKeyID, v.KMSKeyID, "the account's default key for EBS")
 	if v.KMSKeyID != "" && v.KMSKeyID != key { // the class names an alias or an ID
 		key += ", " + v.KMSKeyID
 	}

@@ -15,11 +15,11 @@ import (
 
 // CheckSnapshotParameters refuses unknown keys and bad values.
 func (c *Controller) CheckSnapshotParameters(parameters map[string]string) error {
-	wish, err := params.ParseSnapshot(parameters)
+	desired, err := params.ParseSnapshot(parameters)
 	if err != nil {
 		return err
 	}
-	return c.tags.CheckSnapshot(wish.Tags)
+	return c.tags.CheckSnapshot(desired.Tags)
 }
 
 // Snapshot finds a snapshot by ID; ErrNotFound.

@@ -31,7 +31,7 @@ func (c *Controller) Validate(volume backend.Volume, belief backend.VolumeSpec) 
 
 // named compares the attributes that the parameters name.
 func named(have cloud.Volume, belief backend.VolumeSpec) error {
-	wish, _, err := read(belief)
+	desired, _, err := read(belief)
 	if err != nil {
 		return err
 	}
@@ -39,16 +39,16 @@ func named(have cloud.Volume, belief backend.VolumeSpec) error {
 		return fmt.Errorf("%w: %s of volume %s is %v, not %v", backend.ErrInvalid, key, have.ID, is, want)
 	}
 	switch {
-	case wish.Type != "" && wish.Type != have.Type:
-		return differs("type", have.Type, wish.Type)
-	case wish.IOPS != 0 && wish.IOPS != have.IOPS:
-		return differs("iops", have.IOPS, wish.IOPS)
-	case wish.Throughput != 0 && wish.Throughput != have.Throughput:
-		return differs("throughput", have.Throughput, wish.Throughput)
-	case encrypts(wish) && !have.Encrypted:
+	case desired.Type != "" && desired.Type != have.Type:
+		return differs("type", have.Type, desired.Type)
+	case desired.IOPS != 0 && desired.IOPS != have.IOPS:
+		return differs("iops", have.IOPS, desired.IOPS)
+	case desired.Throughput != 0 && desired.Throughput != have.Throughput:
+		return differs("throughput", have.Throughput, desired.Throughput)
+	case encrypts(desired) && !have.Encrypted:
 		return differs("encrypted", false, true)
-	case otherKey(have.KMSKeyID, wish.KMSKeyID):
-		return differs("kmsKeyId", have.KMSKeyID, wish.KMSKeyID)
+	case otherKey(have.KMSKeyID, desired.KMSKeyID):
+		return differs("kmsKeyId", have.KMSKeyID, desired.KMSKeyID)
 	}
 	return nil
 }

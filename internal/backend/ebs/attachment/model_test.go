@@ -105,7 +105,7 @@ func (m *model) run(history []step) string {
 		m.step(i+1, s)
 	}
 	m.calls.Wait()
-	m.settle(len(history) + 1)
+	m.finish(len(history) + 1)
 	m.machine.Close()
 	m.stop()
 	return m.failed
@@ -204,7 +204,7 @@ func (m *model) detachAll(number int, volume string, timeout time.Duration) {
 // settle repeats the last call of each pair, as an orchestrator does, until each
 // is answered; those that want two instances to have a volume for themselves
 // cannot both succeed.
-func (m *model) settle(number int) {
+func (m *model) finish(number int) {
 	var all []pair
 	for p := range m.wants {
 		all = append(all, p)

@@ -1,11 +1,12 @@
 // Package change grows and modifies EBS volumes. EC2 has one call for both,
-// ModifyVolume, and makes a volume wait for hours after it, while Kubernetes
-// asks for a new size and for new parameters separately. So what arrives for
-// one volume within a short window becomes one call, with the tags beside it.
+// ModifyVolume, and refuses the next for hours, while Kubernetes requests a new size
+// and new parameters separately. So the requests for one volume that arrive within a
+// short window become one call, together with the changes of tags.
 //
-// What is so already is answered at once and changes nothing. What is under way
-// is joined, whoever asked for it. Nothing here has to survive a crash: EC2
-// knows what it was asked for.
+// A state that is reached already is answered at once without a change. A
+// modification under way is joined, also if another process requested it. No state
+// has to survive a crash: EC2 has it. docs/reference/ebs.md lists the requirements
+// with their tests.
 package change
 
 import (
@@ -48,12 +49,12 @@ type Changer struct {
 	ended   context.Context // ends with Close
 	end     context.CancelFunc
 	running sync.WaitGroup
-	written *written
+	recent  *recentWrites
 
-	mu     sync.Mutex
-	first  time.Time          // when the first call came
-	groups map[string]*group  // by volume
-	open   map[string]sending // see opened
+	mu          sync.Mutex
+	first       time.Time             // when the first call came
+	groups      map[string]*group     // by volume
+	unconfirmed map[string]sentModify // see noteSent
 }
 
 // New makes a Changer. It asks EC2 nothing.
@@ -67,7 +68,7 @@ func New(c Cloud, o Options) *Changer {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	changer := &Changer{cloud: c, options: o, log: o.Logger, written: newWritten(o.Lag), groups: map[string]*group{}, open: map[string]sending{}}
+	changer := &Changer{cloud: c, options: o, log: o.Logger, recent: newRecentWrites(o.Lag), groups: map[string]*group{}, unconfirmed: map[string]sentModify{}}
 	changer.ended, changer.end = context.WithCancel(context.Background())
 	return changer
 }
@@ -83,27 +84,27 @@ func (c *Changer) Close() {
 	c.running.Wait()
 }
 
-// Apply makes a volume be as wished and returns it. What the volume is now may
-// be given if that is known; nil has EC2 asked.
+// Apply brings a volume to a desired state and returns it. now is the volume if the
+// caller has just described it, or nil.
 //
-// A call whose context ends before anything was sent withdraws its part, and
-// nothing comes of it. After that it only stops waiting.
+// A call whose context ends before a request was sent withdraws its part, and
+// nothing is changed for it. After that it only stops waiting.
 //
-// Errors: ErrNotFound; ErrInvalid and ErrOutOfRange (the volume cannot be so;
-// nothing was changed); ErrBusy (another change of the volume is under way, and
-// this one is not part of it); ErrNoSpace (EC2 allows the volume no change yet,
-// or the account no more); ErrUnavailable.
-func (c *Changer) Apply(ctx context.Context, now *cloud.Volume, id string, wish Wish) (cloud.Volume, error) {
-	volume, err := c.look(ctx, now, id)
+// Errors: ErrNotFound; ErrInvalid and ErrOutOfRange (the state is impossible; nothing
+// was changed); ErrBusy (another change of the volume is under way, and this one is
+// not part of it); ErrNoSpace (EC2 allows the volume no change yet, or the account no
+// more); ErrUnavailable.
+func (c *Changer) Apply(ctx context.Context, now *cloud.Volume, id string, desired Desired) (cloud.Volume, error) {
+	volume, err := c.describe(ctx, now, id)
 	if err != nil {
 		return cloud.Volume{}, err
 	}
-	if c.settled(id) {
-		if plan, err := planFor(volume, wish); err == nil && plan.done() {
+	if c.stable(id) {
+		if plan, err := planFor(volume, desired); err == nil && plan.done() {
 			return volume, nil
 		}
 	}
-	g, p, err := c.enter(ctx, volume, wish)
+	g, p, err := c.enter(ctx, volume, desired)
 	if err != nil {
 		return cloud.Volume{}, err
 	}
@@ -112,39 +113,39 @@ func (c *Changer) Apply(ctx context.Context, now *cloud.Volume, id string, wish 
 		return p.volume, p.err
 	case <-ctx.Done():
 		c.withdraw(g, p)
-		return cloud.Volume{}, fmt.Errorf("change volume %s to %s: %s: %w", id, wish, c.phase(g), context.Cause(ctx))
+		return cloud.Volume{}, fmt.Errorf("change volume %s to %s: %s: %w", id, desired, c.phase(g), context.Cause(ctx))
 	}
 }
 
-func (c *Changer) look(ctx context.Context, now *cloud.Volume, id string) (cloud.Volume, error) {
+func (c *Changer) describe(ctx context.Context, now *cloud.Volume, id string) (cloud.Volume, error) {
 	if now != nil {
-		return c.written.over(*now), nil
+		return c.recent.correct(*now), nil
 	}
 	v, err := c.cloud.Volume(ctx, id)
-	return c.written.over(v), err
+	return c.recent.correct(v), err
 }
 
-// settled reports whether what a volume shows is what it will be, as far as this
-// process knows. In its first seconds it does not: another may have asked EC2 for
-// something just before it.
-func (c *Changer) settled(id string) bool {
+// stable reports whether a description of the volume cannot be followed by a change
+// that was requested before. In its first seconds the process does not know: another
+// may have sent a request just before it.
+func (c *Changer) stable(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.first.IsZero() {
 		c.first = time.Now()
 	}
-	_, open := c.open[id]
+	_, open := c.unconfirmed[id]
 	return !open && time.Since(c.first) >= c.options.Lag
 }
 
-// enter adds a wish to the volume's group, or makes one.
-func (c *Changer) enter(ctx context.Context, volume cloud.Volume, wish Wish) (*group, *part, error) {
+// enter adds a caller's desired state to the volume's group, or makes a group.
+func (c *Changer) enter(ctx context.Context, volume cloud.Volume, desired Desired) (*group, *part, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended.Err() != nil {
 		return nil, nil, fmt.Errorf("%w: %w", backend.ErrUnavailable, errClosed)
 	}
-	p := &part{wish: wish, answered: make(chan struct{})}
+	p := &part{desired: desired, answered: make(chan struct{})}
 	g := c.groups[volume.ID]
 	if g == nil {
 		g = &group{changer: c, id: volume.ID, volume: volume, parts: []*part{p}}
@@ -153,26 +154,26 @@ func (c *Changer) enter(ctx context.Context, volume cloud.Volume, wish Wish) (*g
 		c.running.Go(g.run)
 		return g, p, nil
 	}
-	merged, err := merge(g.wish(), wish)
-	if err == nil && g.sent && !merged.equal(g.wish()) {
+	merged, err := merge(g.desired(), desired)
+	if err == nil && g.sent && !merged.equal(g.desired()) {
 		err = errors.New("it is under way already")
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: another change of volume %s, to %s, is being made, and this one is to %s (%w); repeat the call when that one is done",
-			backend.ErrBusy, volume.ID, g.wish(), wish, err)
+			backend.ErrBusy, volume.ID, g.desired(), desired, err)
 	}
-	g.parts = append(g.parts, p) // what is known of the volume was corrected since; this is no newer
+	g.parts = append(g.parts, p) // the group's description was corrected since, and is not older
 	return g, p, nil
 }
 
-// withdraw takes a caller's part out of a group. A group that nobody is left in
-// ends: what was not sent is not sent any more, and what was, EC2 knows.
+// withdraw removes a caller's part from a group. A group without callers ends: a
+// request that was not sent is not sent any more.
 func (c *Changer) withdraw(g *group, p *part) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p.left = true
+	p.withdrawn = true
 	for _, other := range g.parts {
-		if !other.left {
+		if !other.withdrawn {
 			return
 		}
 	}
@@ -186,56 +187,56 @@ func (c *Changer) phase(g *group) string {
 	return g.phase
 }
 
-// openLasts is how long a modification that nobody saw end makes the next call
-// ask EC2 for it.
-const openLasts = time.Hour
+// unconfirmedFor is how long a modification whose end was not observed makes the next
+// call describe it.
+const unconfirmedFor = time.Hour
 
-// sending is a ModifyVolume of which nobody has seen the end.
-type sending struct {
+// sentModify is a ModifyVolume whose end was not observed.
+type sentModify struct {
 	at time.Time
 	// after is when the modification before it began.
 	after time.Time
 }
 
-// opened notes that a ModifyVolume is about to be sent; closed, that it was
-// refused or has taken effect. In between, what a volume shows is not what it
-// will be, and when its caller has left nobody may know whether EC2 has got it.
-func (c *Changer) opened(id string, after time.Time) {
+// noteSent records that a ModifyVolume is about to be sent; confirm, that it was
+// refused or has taken effect. In between, a description of the volume does not show
+// its later state, and if the caller has left, it is unknown whether EC2 got the call.
+func (c *Changer) noteSent(id string, after time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if known := c.open[id].after; known.After(after) {
+	if known := c.unconfirmed[id].after; known.After(after) {
 		after = known
 	}
-	c.open[id] = sending{now, after}
-	for other, one := range c.open {
-		if now.Sub(one.at) >= openLasts {
-			delete(c.open, other)
+	c.unconfirmed[id] = sentModify{now, after}
+	for other, one := range c.unconfirmed {
+		if now.Sub(one.at) >= unconfirmedFor {
+			delete(c.unconfirmed, other)
 		}
 	}
 }
 
-// accepted notes when the modification began that was sent, so that no older one
-// is taken for it.
-func (c *Changer) accepted(id string, began time.Time) {
+// noteAccepted records when the modification began, so that no older one is taken
+// for it.
+func (c *Changer) noteAccepted(id string, began time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if one, ok := c.open[id]; ok && !began.IsZero() {
+	if one, ok := c.unconfirmed[id]; ok && !began.IsZero() {
 		one.after = began.Add(-1)
-		c.open[id] = one
+		c.unconfirmed[id] = one
 	}
 }
 
-func (c *Changer) closed(id string) {
+func (c *Changer) confirm(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.open, id)
+	delete(c.unconfirmed, id)
 }
 
-// sending is the volume's ModifyVolume of which nobody has seen the end.
-func (c *Changer) sending(id string) (sending, bool) {
+// lastSent is the volume's ModifyVolume whose end was not observed.
+func (c *Changer) lastSent(id string) (sentModify, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one, ok := c.open[id]
+	one, ok := c.unconfirmed[id]
 	return one, ok
 }

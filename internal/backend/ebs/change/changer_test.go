@@ -23,7 +23,7 @@ func inTime(t *testing.T, test func(t *testing.T, e *ec2, c *Changer)) {
 		e := newEC2(gp3("vol-1"))
 		c := New(e, Options{})
 		t.Cleanup(c.Close)
-		c.settled("") // the first call; what follows is not that of a new process
+		c.stable("") // the first call; what follows is not that of a new process
 		time.Sleep(time.Minute)
 		test(t, e, c)
 	})
@@ -36,18 +36,18 @@ func within(t *testing.T, d time.Duration) context.Context {
 }
 
 // started runs a change beside the test, and lets it get as far as it can now.
-func started(ctx context.Context, c *Changer, wish Wish) <-chan error {
+func started(ctx context.Context, c *Changer, desired Desired) <-chan error {
 	answer := make(chan error, 1)
-	go func() { _, err := c.Apply(ctx, nil, "vol-1", wish); answer <- err }()
+	go func() { _, err := c.Apply(ctx, nil, "vol-1", desired); answer <- err }()
 	synctest.Wait()
 	return answer
 }
 
-func must(t *testing.T, c *Changer, wish Wish) cloud.Volume {
+func must(t *testing.T, c *Changer, desired Desired) cloud.Volume {
 	t.Helper()
-	v, err := c.Apply(t.Context(), nil, "vol-1", wish)
+	v, err := c.Apply(t.Context(), nil, "vol-1", desired)
 	if err != nil {
-		t.Fatalf("%s: %v", wish, err)
+		t.Fatalf("%s: %v", desired, err)
 	}
 	return v
 }
@@ -79,15 +79,15 @@ func wantVolume(t *testing.T, e *ec2, size int32, kind string, iops, throughput 
 // What is so already costs one look, no window and no change.
 func TestApply_satisfiedIsAnsweredAtOnce(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
-		for _, wish := range []Wish{
+		for _, desired := range []Desired{
 			{Size: 10}, {Size: 5}, {Type: "gp3", IOPS: 3000, Throughput: 125}, {Tags: map[string]string{"CSIVolumeName": "pvc"}, Untag: []string{"none"}},
 		} {
 			began := time.Now()
-			if v := must(t, c, wish); v.Size != 10 {
-				t.Errorf("%s: %d GiB", wish, v.Size)
+			if v := must(t, c, desired); v.Size != 10 {
+				t.Errorf("%s: %d GiB", desired, v.Size)
 			}
 			if took := time.Since(began); took > 80*time.Millisecond {
-				t.Errorf("%s: took %s", wish, took)
+				t.Errorf("%s: took %s", desired, took)
 			}
 		}
 		if len(e.journal) > 0 {
@@ -97,21 +97,21 @@ func TestApply_satisfiedIsAnsweredAtOnce(t *testing.T) {
 }
 
 // A process that has just started does not know what another asked for a
-// moment ago, and looks before it calls a wish true.
+// moment ago, and describes the volume before it answers that the state is reached.
 func TestApply_newProcessLooksForModifications(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, _ *Changer) {
 		e.rest, e.optimizes = 0, time.Second
 		cold := New(e, Options{})
 		defer cold.Close()
 		began := time.Now()
-		must(t, cold, Wish{Throughput: 125})
+		must(t, cold, Desired{Throughput: 125})
 		if took := time.Since(began); took > 150*time.Millisecond {
 			t.Errorf("took %s", took)
 		}
 		if _, err := e.ModifyVolume(t.Context(), cloud.ModifyInput{VolumeID: "vol-1", Throughput: 250}); err != nil {
 			t.Fatal(err)
 		}
-		_, err := cold.Apply(t.Context(), nil, "vol-1", Wish{Throughput: 125})
+		_, err := cold.Apply(t.Context(), nil, "vol-1", Desired{Throughput: 125})
 		if !errors.Is(err, backend.ErrBusy) {
 			t.Errorf("got %v, want ErrBusy: the volume is about to be otherwise", err)
 		}
@@ -123,9 +123,9 @@ func TestApply_newProcessLooksForModifications(t *testing.T) {
 // are answered when the modification is optimizing and the size is seen.
 func TestApply_expandAndModifyShareOneCall(t *testing.T) {
 	yes := true
-	expand := Wish{Size: 100}
-	modify := Wish{IOPSPerGB: 50, KeepRatio: &yes, Throughput: 250, Tags: map[string]string{"team": "a"}}
-	for name, order := range map[string][2]Wish{"expand first": {expand, modify}, "modify first": {modify, expand}} {
+	expand := Desired{Size: 100}
+	modify := Desired{IOPSPerGB: 50, KeepRatio: &yes, Throughput: 250, Tags: map[string]string{"team": "a"}}
+	for name, order := range map[string][2]Desired{"expand first": {expand, modify}, "modify first": {modify, expand}} {
 		t.Run(name, func(t *testing.T) {
 			inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 				began := time.Now()
@@ -156,10 +156,10 @@ func TestApply_expandAndModifyShareOneCall(t *testing.T) {
 // What comes after the window is another change, and is told so.
 func TestApply_afterTheWindow(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
-		first := started(t.Context(), c, Wish{Size: 20})
+		first := started(t.Context(), c, Desired{Size: 20})
 		time.Sleep(2200 * time.Millisecond)
-		late := started(t.Context(), c, Wish{Throughput: 250})
-		same := started(t.Context(), c, Wish{Size: 20})
+		late := started(t.Context(), c, Desired{Throughput: 250})
+		same := started(t.Context(), c, Desired{Size: 20})
 		if err := <-late; !errors.Is(err, backend.ErrBusy) || !strings.Contains(err.Error(), "20 GiB") {
 			t.Errorf("got %v, want ErrBusy that names what is under way", err)
 		}
@@ -172,7 +172,7 @@ func TestApply_afterTheWindow(t *testing.T) {
 // the winner wants; the winner is not touched.
 func TestApply_contradiction(t *testing.T) {
 	no, yes := false, true
-	for name, pair := range map[string][2]Wish{
+	for name, pair := range map[string][2]Desired{
 		"size":         {{Size: 20}, {Size: 30}},
 		"type":         {{Type: "io2", IOPS: 3000}, {Type: "gp2"}},
 		"iops":         {{IOPS: 4000}, {IOPS: 5000}},
@@ -204,20 +204,20 @@ func TestApply_contradiction(t *testing.T) {
 // have left, nothing is sent.
 func TestApply_cancelledCallWithdraws(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
-		stays := started(t.Context(), c, Wish{Throughput: 250})
-		leaves := started(within(t, time.Second), c, Wish{Size: 100})
+		stays := started(t.Context(), c, Desired{Throughput: 250})
+		leaves := started(within(t, time.Second), c, Desired{Size: 100})
 		time.Sleep(1100 * time.Millisecond)
 		if err := <-leaves; !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		other := started(t.Context(), c, Wish{Size: 50}) // no contradiction any more
+		other := started(t.Context(), c, Desired{Size: 50}) // no contradiction any more
 		ok(t, stays, other)
 		wantVolume(t, e, 50, "gp3", 3000, 250)
 		wantCalls(t, e, "ModifyVolume", 1)
 	})
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		for range 3 {
-			<-started(within(t, 200*time.Millisecond), c, Wish{Size: 100, Tags: map[string]string{"a": "b"}})
+			<-started(within(t, 200*time.Millisecond), c, Desired{Size: 100, Tags: map[string]string{"a": "b"}})
 		}
 		time.Sleep(time.Minute)
 		if len(e.journal) > 0 || len(c.groups) > 0 {
@@ -234,7 +234,7 @@ func TestApply_repeatJoinsWhatWasSent(t *testing.T) {
 			t.Run(fmt.Sprintf("after %s, restart=%t", patience, restart), func(t *testing.T) {
 				inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 					e.modifies = 10 * time.Second
-					if err := <-started(within(t, patience), c, Wish{Size: 20}); !errors.Is(err, context.DeadlineExceeded) {
+					if err := <-started(within(t, patience), c, Desired{Size: 20}); !errors.Is(err, context.DeadlineExceeded) {
 						t.Errorf("got %v", err)
 					}
 					if restart {
@@ -242,7 +242,7 @@ func TestApply_repeatJoinsWhatWasSent(t *testing.T) {
 						c = New(e, Options{})
 						defer c.Close()
 					}
-					must(t, c, Wish{Size: 20})
+					must(t, c, Desired{Size: 20})
 					wantVolume(t, e, 20, "gp3", 3000, 125)
 					if e.count("ModifyVolume") > 2 || e.latest["vol-1"] == nil {
 						t.Errorf("%q", e.journal)
@@ -260,20 +260,20 @@ func TestApply_repeatJoinsWhatWasSent(t *testing.T) {
 // the tags beside it included.
 func TestApply_checksBeforeItActs(t *testing.T) {
 	for name, c := range map[string]struct {
-		wish Wish
-		want error
+		desired Desired
+		want    error
 	}{
-		"too large":            {Wish{Size: 70000, Tags: map[string]string{"a": "b"}}, backend.ErrOutOfRange},
-		"iops":                 {Wish{IOPS: 90000, Tags: map[string]string{"a": "b"}}, backend.ErrInvalid},
-		"iops for the size":    {Wish{IOPS: 6000}, backend.ErrOutOfRange},
-		"throughput of others": {Wish{Type: "io2", IOPS: 1000, Throughput: 500}, backend.ErrInvalid},
-		"type":                 {Wish{Type: "gp9", Untag: []string{"CSIVolumeName"}}, backend.ErrInvalid},
-		"ratio":                {Wish{IOPSPerGB: 501}, backend.ErrOutOfRange},
-		"too small for st1":    {Wish{Type: "st1"}, backend.ErrOutOfRange},
+		"too large":            {Desired{Size: 70000, Tags: map[string]string{"a": "b"}}, backend.ErrOutOfRange},
+		"iops":                 {Desired{IOPS: 90000, Tags: map[string]string{"a": "b"}}, backend.ErrInvalid},
+		"iops for the size":    {Desired{IOPS: 6000}, backend.ErrOutOfRange},
+		"throughput of others": {Desired{Type: "io2", IOPS: 1000, Throughput: 500}, backend.ErrInvalid},
+		"type":                 {Desired{Type: "gp9", Untag: []string{"CSIVolumeName"}}, backend.ErrInvalid},
+		"ratio":                {Desired{IOPSPerGB: 501}, backend.ErrOutOfRange},
+		"too small for st1":    {Desired{Type: "st1"}, backend.ErrOutOfRange},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inTime(t, func(t *testing.T, e *ec2, changer *Changer) {
-				if _, err := changer.Apply(t.Context(), nil, "vol-1", c.wish); !errors.Is(err, c.want) {
+				if _, err := changer.Apply(t.Context(), nil, "vol-1", c.desired); !errors.Is(err, c.want) {
 					t.Errorf("got %v, want %v", err, c.want)
 				}
 				if len(e.journal) > 0 {
@@ -288,8 +288,8 @@ func TestApply_checksBeforeItActs(t *testing.T) {
 // is possible only together with the other is done.
 func TestApply_impossiblePartFailsAlone(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
-		good := started(t.Context(), c, Wish{Size: 20})
-		bad := started(t.Context(), c, Wish{Type: "st1"})
+		good := started(t.Context(), c, Desired{Size: 20})
+		bad := started(t.Context(), c, Desired{Type: "st1"})
 		if err := <-bad; !errors.Is(err, backend.ErrOutOfRange) {
 			t.Errorf("got %v", err)
 		}
@@ -297,8 +297,8 @@ func TestApply_impossiblePartFailsAlone(t *testing.T) {
 		wantVolume(t, e, 20, "gp3", 3000, 125)
 	})
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
-		kind := started(t.Context(), c, Wish{Type: "st1"})
-		size := started(t.Context(), c, Wish{Size: 500})
+		kind := started(t.Context(), c, Desired{Type: "st1"})
+		size := started(t.Context(), c, Desired{Size: 500})
 		ok(t, kind, size)
 		if v := e.truth("vol-1"); v.Type != "st1" || v.Size != 500 {
 			t.Errorf("%+v", v)
@@ -317,12 +317,12 @@ func TestApply_refusedAfterTheTags(t *testing.T) {
 			e.refuse = nil
 			return answer(action, "VolumeModificationSizeLimitExceeded", "too much storage under modification")
 		}
-		wish := Wish{Size: 20, Tags: map[string]string{"team": "a"}}
-		_, err := c.Apply(t.Context(), nil, "vol-1", wish)
+		desired := Desired{Size: 20, Tags: map[string]string{"team": "a"}}
+		_, err := c.Apply(t.Context(), nil, "vol-1", desired)
 		if !errors.Is(err, backend.ErrNoSpace) || !strings.Contains(err.Error(), "tags were changed before that: set team") {
 			t.Errorf("got %v", err)
 		}
-		must(t, c, wish)
+		must(t, c, desired)
 		wantCalls(t, e, "CreateTags", 1)
 		wantCalls(t, e, "ModifyVolume", 2)
 	})

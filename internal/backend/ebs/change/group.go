@@ -13,19 +13,19 @@ import (
 
 // part is one caller's share in a group.
 type part struct {
-	wish     Wish
-	left     bool          // guarded by Changer.mu: the caller has gone
-	answered chan struct{} // closed when volume and err are set
-	volume   cloud.Volume
-	err      error
+	desired   Desired
+	withdrawn bool          // guarded by Changer.mu: the caller left
+	answered  chan struct{} // closed when volume and err are set
+	volume    cloud.Volume
+	err       error
 }
 
-// group is what is changed of a volume at once. Fields below mu are guarded by
+// group is the requests for a volume that are carried out together. Fields below mu are guarded by
 // Changer.mu.
 type group struct {
 	changer *Changer
 	id      string
-	ctx     context.Context // ends when nobody is left in the group
+	ctx     context.Context // ends when the last caller has left
 	cancel  context.CancelFunc
 
 	earlier      cloud.Modification // the newest before this change
@@ -33,101 +33,100 @@ type group struct {
 
 	// mu:
 	parts  []*part
-	volume cloud.Volume // as it was when the group began, corrected by what became known since
-	sent   bool         // the wish is final: nobody can add to it
+	volume cloud.Volume // as it was when the group began, corrected since
+	sent   bool         // the desired state is final
 	phase  string       // for error messages
 }
 
-// wish is that of all callers who are still there; Changer.mu is held. They were
-// compared when they came, and so do not contradict each other.
-func (g *group) wish() Wish {
-	var all Wish
+// desired merges those of all callers that have not left; Changer.mu is held. enter
+// has compared them, so that they do not contradict each other.
+func (g *group) desired() Desired {
+	var all Desired
 	for _, p := range g.parts {
-		if !p.left {
-			all, _ = merge(all, p.wish)
+		if !p.withdrawn {
+			all, _ = merge(all, p.desired)
 		}
 	}
 	return all
 }
 
-// close has the next change of the volume begin a group of its own; Changer.mu is held.
+// close makes the next change of the volume begin a new group; Changer.mu is held.
 func (g *group) close() {
 	if g.changer.groups[g.id] == g {
 		delete(g.changer.groups, g.id)
 	}
 }
 
-func (g *group) say(format string, arguments ...any) {
+func (g *group) setPhase(format string, arguments ...any) {
 	g.changer.mu.Lock()
 	defer g.changer.mu.Unlock()
 	g.phase = fmt.Sprintf(format, arguments...)
 }
 
-// run gathers wishes for a while and then makes them true.
+// run collects requests during the window and then carries them out.
 func (g *group) run() {
 	stop := context.AfterFunc(g.changer.ended, g.cancel)
 	defer stop()
 	defer g.cancel()
 	began := time.Now()
-	g.say("it waits for other changes of the volume")
+	g.setPhase("it waits for other changes of the volume")
 	over := g.underWay()
 	if !over {
 		over = concurrency.Sleep(g.ctx, time.Until(began.Add(g.changer.options.Window))) != nil
 	}
 	if over {
-		g.answer(cloud.Volume{}, g.ctx.Err()) // whoever has no answer yet
+		g.answer(cloud.Volume{}, g.ctx.Err()) // the callers without an answer
 		return
 	}
-	volume, wish := g.final()
-	plan, err := planFor(volume, wish)
+	volume, desired := g.closeWindow()
+	plan, err := planFor(volume, desired)
 	if err != nil {
-		if plan, err = g.without(volume, err); err != nil {
+		if plan, err = g.rejectImpossible(volume, err); err != nil {
 			g.answer(cloud.Volume{}, err)
 			return
 		}
 	}
-	g.answer(g.make(volume, plan))
+	g.answer(g.execute(volume, plan))
 }
 
-// final closes the window.
-func (g *group) final() (cloud.Volume, Wish) {
+// closeWindow ends the collecting of requests.
+func (g *group) closeWindow() (cloud.Volume, Desired) {
 	g.changer.mu.Lock()
 	defer g.changer.mu.Unlock()
 	g.sent = true
-	return g.volume, g.wish()
+	return g.volume, g.desired()
 }
 
-// without refuses the parts that are impossible by themselves, so that they do
-// not take the others with them, and plans the rest; cause is what is wrong with
-// all together.
-func (g *group) without(volume cloud.Volume, cause error) (plan, error) {
+// rejectImpossible refuses the parts that are impossible by themselves, so that the
+// others do not fail with them, and plans the rest; cause is the error of all together.
+func (g *group) rejectImpossible(volume cloud.Volume, cause error) (plan, error) {
 	g.changer.mu.Lock()
 	defer g.changer.mu.Unlock()
 	for _, p := range g.parts {
-		if _, err := planFor(volume, p.wish); err != nil && !p.left {
-			p.settle(cloud.Volume{}, err)
+		if _, err := planFor(volume, p.desired); err != nil && !p.withdrawn {
+			p.complete(cloud.Volume{}, err)
 			cause = err
 		}
 	}
-	rest := g.wish()
-	if rest.equal(Wish{}) {
+	rest := g.desired()
+	if rest.equal(Desired{}) {
 		return plan{}, cause
 	}
 	return planFor(volume, rest)
 }
 
-// settle answers a part; Changer.mu is held.
-func (p *part) settle(volume cloud.Volume, err error) {
+// complete answers a part; Changer.mu is held.
+func (p *part) complete(volume cloud.Volume, err error) {
 	select {
 	case <-p.answered:
 		return
 	default:
 	}
-	p.volume, p.err, p.left = volume, err, true
+	p.volume, p.err, p.withdrawn = volume, err, true
 	close(p.answered)
 }
 
-// answer ends the group and answers everybody in it who has no answer yet.
+// answer ends the group and answers every caller that has no answer yet.
 func (g *group) answer(volume cloud.Volume, err error) {
 	c := g.changer
 	c.mu.Lock()
@@ -137,24 +136,24 @@ func (g *group) answer(volume cloud.Volume, err error) {
 		err = fmt.Errorf("%w: %w", backend.ErrUnavailable, errClosed)
 	}
 	for _, p := range g.parts {
-		p.settle(volume, err)
+		p.complete(volume, err)
 	}
 }
 
-// underWay looks at the volume's newest modification. One that is under way is
-// joined where it brings what is wished, and else refuses the change at once, as
-// EC2 would. It reports whether all is answered.
+// underWay inspects the volume's newest modification. A modification under way is
+// joined if its target is the desired state; otherwise the change is refused at once,
+// as EC2 would. It reports whether all callers are answered.
 func (g *group) underWay() bool {
 	m, found, err := g.newest()
 	if err != nil {
 		if g.ctx.Err() == nil {
-			g.changer.log.Warn("the volume's latest modification is not known; EC2 decides whether there can be another", "volume", g.id, "error", err)
+			g.changer.log.Warn("cannot describe the volume's latest modification; EC2 decides whether another is possible", "volume", g.id, "error", err)
 		}
 		return g.ctx.Err() != nil
 	}
 	g.earlier, g.earlierFound = m, found
-	if _, open := g.changer.sending(g.id); open { // what was known of the volume may be older
-		volume, err := g.changer.look(g.ctx, nil, g.id)
+	if _, open := g.changer.lastSent(g.id); open { // the description of the volume may be older
+		volume, err := g.changer.describe(g.ctx, nil, g.id)
 		if err != nil {
 			g.answer(cloud.Volume{}, err)
 			return true
@@ -163,19 +162,19 @@ func (g *group) underWay() bool {
 		g.volume = volume
 		g.changer.mu.Unlock()
 	}
-	if found && (m.State == cloud.Modifying || m.State == cloud.Optimizing || m.State == cloud.ModificationCompleted && time.Since(m.Start) < openLasts) {
-		return g.beside(m)
+	if found && (m.State == cloud.Modifying || m.State == cloud.Optimizing || m.State == cloud.ModificationCompleted && time.Since(m.Start) < unconfirmedFor) {
+		return g.whileModifying(m)
 	}
-	g.changer.closed(g.id)
-	return g.alreadySo()
+	g.changer.confirm(g.id)
+	return g.alreadyDone()
 }
 
-// alreadySo answers at once when nothing has to be done.
-func (g *group) alreadySo() bool {
+// alreadyDone answers at once if the volume is in the desired state.
+func (g *group) alreadyDone() bool {
 	c := g.changer
 	c.mu.Lock()
 	volume := g.volume
-	p, err := planFor(volume, g.wish())
+	p, err := planFor(volume, g.desired())
 	g.sent = err == nil && p.done()
 	c.mu.Unlock()
 	if g.sent {
@@ -184,13 +183,13 @@ func (g *group) alreadySo() bool {
 	return g.sent
 }
 
-// newest is the volume's newest modification. A description that is older than
-// what is known is looked past; after a ModifyVolume of which nobody saw the end,
-// EC2 is given time to show what came of it.
+// newest is the volume's newest modification. It ignores descriptions older than
+// what this process knows. After a ModifyVolume whose end was not observed it gives
+// EC2 time to show the outcome.
 func (g *group) newest() (m cloud.Modification, found bool, err error) {
 	c := g.changer
-	sent, open := c.sending(g.id)
-	until, known := sent.at.Add(c.options.Lag/2), c.written.began(g.id)
+	sent, open := c.lastSent(g.id)
+	until, known := sent.at.Add(c.options.Lag/2), c.recent.began(g.id)
 	late := func() bool {
 		return m.Start.Before(known) || open && !m.Start.After(sent.after) && time.Now().Before(until)
 	}
@@ -198,23 +197,23 @@ func (g *group) newest() (m cloud.Modification, found bool, err error) {
 	if err != nil || !late() {
 		return m, found, err
 	}
-	g.say("EC2 does not show yet what came of the last ModifyVolume")
-	_, err = c.cloud.WaitModification(g.ctx, g.id, cloud.Expect{}, func(shown cloud.Modification, is bool) (bool, error) {
-		m, found = shown, is
+	g.setPhase("EC2 does not show the outcome of the last ModifyVolume yet")
+	_, err = c.cloud.WaitModification(g.ctx, g.id, cloud.Expect{}, func(shown cloud.Modification, ok bool) (bool, error) {
+		m, found = shown, ok
 		return !late(), nil
 	})
 	return m, found, err
 }
 
-// beside decides about what is wished while a modification is under way, or has
-// ended so lately that the volume may not show it.
-func (g *group) beside(m cloud.Modification) bool {
+// whileModifying decides about the desired state while a modification is under way,
+// or has ended so recently that the volume may not show it.
+func (g *group) whileModifying(m cloud.Modification) bool {
 	c := g.changer
 	c.mu.Lock()
 	g.volume = withTargets(g.volume, m)
-	volume, wish := g.volume, g.wish()
-	plan, err := planFor(volume, wish)
-	joins := err == nil && !plan.modifies() && (plan.done() || m.State == cloud.Modifying && wish.modifies())
+	volume, desired := g.volume, g.desired()
+	plan, err := planFor(volume, desired)
+	joins := err == nil && !plan.modifies() && (plan.done() || m.State == cloud.Modifying && desired.modifies())
 	g.sent = joins
 	c.mu.Unlock()
 	switch {
@@ -243,8 +242,7 @@ func withTargets(v cloud.Volume, m cloud.Modification) cloud.Volume {
 	return v
 }
 
-// join waits for a modification that was asked for before, and makes the tags
-// that are wished beside it.
+// join waits for a modification that was requested before, and changes the tags.
 func (g *group) join(volume cloud.Volume, p plan, m cloud.Modification) (cloud.Volume, error) {
 	if err := g.makeTags(p); err != nil {
 		return cloud.Volume{}, err
@@ -253,7 +251,7 @@ func (g *group) join(volume cloud.Volume, p plan, m cloud.Modification) (cloud.V
 	return g.finish(volume, p, m, m.Start)
 }
 
-// brings reports whether a modification ends where a plan wants to go.
+// brings reports whether the target of a modification is that of a plan.
 func brings(m cloud.Modification, p plan) bool {
 	in := p.input
 	return (in.Size == 0 || m.TargetSize == in.Size) &&
@@ -262,7 +260,7 @@ func brings(m cloud.Modification, p plan) bool {
 		(in.Throughput == 0 || m.TargetThroughput == in.Throughput)
 }
 
-// isContext reports whether an error is only that a context ended.
+// isContext reports whether an error says only that a context ended.
 func isContext(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -15,7 +15,7 @@ import (
 // step is one thing that happens to the model.
 type step struct {
 	restart  bool
-	wish     Wish
+	desired  Desired
 	patience time.Duration
 	after    time.Duration // since the step before
 }
@@ -29,13 +29,13 @@ func steps() *rapid.Generator[[]step] {
 		}
 		switch rapid.IntRange(0, 3).Draw(t, "what") {
 		case 0:
-			s.wish.Size = rapid.Int32Range(11, 14).Draw(t, "size")
+			s.desired.Size = rapid.Int32Range(11, 14).Draw(t, "size")
 		case 1:
-			s.wish.Throughput = rapid.Int32Range(126, 128).Draw(t, "throughput")
+			s.desired.Throughput = rapid.Int32Range(126, 128).Draw(t, "throughput")
 		case 2:
-			s.wish.Tags = map[string]string{"a": rapid.SampledFrom([]string{"1", "2"}).Draw(t, "a")}
+			s.desired.Tags = map[string]string{"a": rapid.SampledFrom([]string{"1", "2"}).Draw(t, "a")}
 		default:
-			s.wish.IOPSPerGB = rapid.Int32Range(300, 302).Draw(t, "ratio")
+			s.desired.IOPSPerGB = rapid.Int32Range(300, 302).Draw(t, "ratio")
 		}
 		return s
 	}), 1, 25)
@@ -44,7 +44,7 @@ func steps() *rapid.Generator[[]step] {
 // Random changes with and without patience,
 // restarts, late descriptions and lost answers. What is answered OK is so, unless
 // a later call wants it otherwise; no modification is asked for that changes
-// nothing; in the end every last wish comes true.
+// nothing; in the end every last desired comes true.
 func TestModel_whatIsAnsweredIsSo(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
@@ -64,10 +64,10 @@ type model struct {
 	stop    context.CancelFunc
 	calls   sync.WaitGroup
 
-	mu     sync.Mutex
-	latest map[string]int // last call that wished for a field
-	wishes map[string]Wish
-	failed string
+	mu      sync.Mutex
+	latest  map[string]int // last call that set a field
+	desired map[string]Desired
+	failed  string
 }
 
 func newModel(seed uint64) *model {
@@ -83,7 +83,7 @@ func newModel(seed uint64) *model {
 		return time.Duration(below(int64(2500 * time.Millisecond)))
 	}
 	e.lose = func(action string) bool { return action == "ModifyVolume" && below(100) < 10 }
-	m := &model{ec2: e, changer: New(e, Options{}), latest: map[string]int{}, wishes: map[string]Wish{}}
+	m := &model{ec2: e, changer: New(e, Options{}), latest: map[string]int{}, desired: map[string]Desired{}}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	return m
 }
@@ -96,7 +96,7 @@ func (m *model) fail(format string, arguments ...any) {
 	}
 }
 
-func field(w Wish) string {
+func field(w Desired) string {
 	switch {
 	case w.Size != 0:
 		return "size"
@@ -121,8 +121,8 @@ func (m *model) run(history []step) string {
 		m.call(i+1, s)
 	}
 	m.calls.Wait()
-	for _, w := range m.wishes {
-		m.settle(len(history)+1, w)
+	for _, w := range m.desired {
+		m.finish(len(history)+1, w)
 	}
 	m.changer.Close()
 	m.stop()
@@ -130,28 +130,28 @@ func (m *model) run(history []step) string {
 	return m.failed
 }
 
-func (m *model) note(number int, w Wish) {
+func (m *model) note(number int, w Desired) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.latest[field(w)], m.wishes[field(w)] = number, w
+	m.latest[field(w)], m.desired[field(w)] = number, w
 }
 
 func (m *model) call(number int, s step) {
-	m.note(number, s.wish)
+	m.note(number, s.desired)
 	changer := m.changer
 	m.calls.Go(func() {
 		ctx, cancel := context.WithTimeout(m.ctx, s.patience)
 		defer cancel()
-		if _, err := changer.Apply(ctx, nil, "vol-1", s.wish); err == nil {
-			m.judge(number, s.wish)
+		if _, err := changer.Apply(ctx, nil, "vol-1", s.desired); err == nil {
+			m.judge(number, s.desired)
 		}
 	})
 	synctest.Wait()
 }
 
-// judge holds a wish that was answered OK against the truth. A ratio is kept at
+// judge compares a desired state that was answered OK with EC2. A ratio is kept at
 // the size of its time only.
-func (m *model) judge(number int, w Wish) {
+func (m *model) judge(number int, w Desired) {
 	m.mu.Lock()
 	latest := m.latest[field(w)] == number
 	m.mu.Unlock()
@@ -167,7 +167,7 @@ func (m *model) judge(number int, w Wish) {
 	}
 }
 
-func (m *model) settle(number int, w Wish) {
+func (m *model) finish(number int, w Desired) {
 	m.note(number, w)
 	for range 100 {
 		ctx, cancel := context.WithTimeout(m.ctx, time.Minute)

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/volumetype"
 )
 
-// plan is what has to be done for a wish, every value checked.
+// plan is what has to be done for a desired state, with every value checked.
 type plan struct {
 	input cloud.ModifyInput // its zero fields stay; see modifies
 	after volumetype.Spec
@@ -22,24 +22,24 @@ type plan struct {
 	untag []string          // to remove
 }
 
-// modifies reports whether EC2 has to be asked for a modification. One that changes
-// nothing must not be asked for: it would count.
+// modifies reports whether ModifyVolume is needed. A modification that changes
+// nothing must not be requested: it would count.
 func (p plan) modifies() bool {
 	return p.input.Size != 0 || p.input.Type != "" || p.input.IOPS != 0 || p.input.Throughput != 0
 }
 
-// done reports whether the volume is as wished.
+// done reports whether the volume is in the desired state.
 func (p plan) done() bool { return !p.modifies() && len(p.tags) == 0 && len(p.untag) == 0 }
 
-// planFor compares a wish with a volume and checks the result. Nothing has been
-// done when it fails.
-func planFor(v cloud.Volume, w Wish) (plan, error) {
+// planFor compares a desired state with a volume and checks the result. When it
+// fails, nothing was changed.
+func planFor(v cloud.Volume, d Desired) (plan, error) {
 	before := volumetype.Spec{Type: v.Type, Size: v.Size, IOPS: v.IOPS, Throughput: v.Throughput, MultiAttach: v.MultiAttach}.Chosen()
-	asked := volumetype.Spec{Type: w.Type, Size: max(w.Size, 0), IOPS: w.IOPS, Throughput: w.Throughput}
+	asked := volumetype.Spec{Type: d.Type, Size: max(d.Size, 0), IOPS: d.IOPS, Throughput: d.Throughput}
 	if asked.Size <= before.Size {
 		asked.Size = 0 // it is that large already
 	}
-	iops, err := ratio(v, w, before.Changed(asked))
+	iops, err := ratio(v, d, before.Changed(asked))
 	if err != nil {
 		return plan{}, err
 	}
@@ -52,10 +52,10 @@ func planFor(v cloud.Volume, w Wish) (plan, error) {
 	}
 	p.input = difference(before, p.after, asked)
 	p.input.VolumeID = v.ID
-	return p, p.planTags(v, w)
+	return p, p.planTags(v, d)
 }
 
-// difference is the least that EC2 has to be told.
+// difference is the smallest ModifyInput from before to after.
 func difference(before, after, asked volumetype.Spec) cloud.ModifyInput {
 	var in cloud.ModifyInput
 	other := after.Type != before.Type
@@ -74,22 +74,22 @@ func difference(before, after, asked volumetype.Spec) cloud.ModifyInput {
 	return in
 }
 
-// ratio is the IOPS that a ratio of IOPS to size comes to; 0 when there is none
-// to follow. One that is wished for must be possible. One that only follows the
-// size (allowAutoIOPSIncreaseOnModify) stays within what the type allows, and
-// never takes IOPS away: a volume must not fail to grow for it.
-func ratio(v cloud.Volume, w Wish, after volumetype.Spec) (int32, error) {
-	if w.IOPSPerGB != 0 {
-		spec, err := params.Volume{Type: after.Type, IOPSPerGB: w.IOPSPerGB, Raise: true}.Spec(after.Size)
+// ratio is the IOPS by the ratio of IOPS to size; 0 when there is no ratio. A desired
+// ratio must be possible. A ratio that only follows the size
+// (allowAutoIOPSIncreaseOnModify) stays within the limits of the type and never
+// lowers the IOPS, so that it cannot make an expansion fail.
+func ratio(v cloud.Volume, d Desired, after volumetype.Spec) (int32, error) {
+	if d.IOPSPerGB != 0 {
+		spec, err := params.Volume{Type: after.Type, IOPSPerGB: d.IOPSPerGB, Raise: true}.Spec(after.Size)
 		return spec.IOPS, err
 	}
 	keep := v.Tags[tags.KeepRatio] == "true"
-	if w.KeepRatio != nil {
-		keep = *w.KeepRatio
+	if d.KeepRatio != nil {
+		keep = *d.KeepRatio
 	}
 	perGB, err := strconv.ParseInt(v.Tags[tags.IOPSPerGB], 10, 32)
-	if err != nil || !keep || w.IOPS != 0 || perGB <= 0 || after.Size == v.Size {
-		return 0, nil //nolint:nilerr // a tag that is no number is nobody's wish
+	if err != nil || !keep || d.IOPS != 0 || perGB <= 0 || after.Size == v.Size {
+		return 0, nil //nolint:nilerr // a tag that is not a number is ignored
 	}
 	t, err := volumetype.Lookup(after.Type)
 	if err != nil || t.IOPSPerGiB == 0 {
@@ -100,21 +100,21 @@ func ratio(v cloud.Volume, w Wish, after volumetype.Spec) (int32, error) {
 	return max(int32(iops), allowed.Least, after.IOPS), nil
 }
 
-// planTags finds out which tags change: the user's, and those that keep a ratio.
-func (p *plan) planTags(v cloud.Volume, w Wish) error {
-	want := maps.Clone(w.Tags)
+// planTags plans the changes of tags: the user's, and those that record a ratio.
+func (p *plan) planTags(v cloud.Volume, d Desired) error {
+	want := maps.Clone(d.Tags)
 	if want == nil {
 		want = map[string]string{}
 	}
-	remove := slices.Clone(w.Untag)
+	remove := slices.Clone(d.Untag)
 	switch {
-	case w.IOPSPerGB != 0:
-		want[tags.IOPSPerGB] = strconv.Itoa(int(w.IOPSPerGB))
-	case w.IOPS != 0: // the later wish replaces the ratio, or growing would undo it
+	case d.IOPSPerGB != 0:
+		want[tags.IOPSPerGB] = strconv.Itoa(int(d.IOPSPerGB))
+	case d.IOPS != 0: // the later request replaces the ratio, or growing would undo it
 		remove = append(remove, tags.IOPSPerGB)
 	}
-	if w.KeepRatio != nil {
-		want[tags.KeepRatio] = strconv.FormatBool(*w.KeepRatio)
+	if d.KeepRatio != nil {
+		want[tags.KeepRatio] = strconv.FormatBool(*d.KeepRatio)
 	}
 	after := maps.Clone(v.Tags)
 	if after == nil {

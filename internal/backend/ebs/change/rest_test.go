@@ -17,10 +17,10 @@ import (
 // is on the way succeed.
 func TestApply_whileOptimizing(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
-		must(t, c, Wish{Size: 20})
+		must(t, c, Desired{Size: 20})
 		time.Sleep(15 * time.Minute)
 		began := time.Now()
-		_, err := c.Apply(t.Context(), nil, "vol-1", Wish{Size: 30})
+		_, err := c.Apply(t.Context(), nil, "vol-1", Desired{Size: 30})
 		if took := time.Since(began); took > 150*time.Millisecond {
 			t.Errorf("took %s", took)
 		}
@@ -33,19 +33,19 @@ func TestApply_whileOptimizing(t *testing.T) {
 				t.Errorf("%v does not say %q", err, want)
 			}
 		}
-		must(t, c, Wish{Size: 20})
-		must(t, c, Wish{Tags: map[string]string{"a": "b"}})
+		must(t, c, Desired{Size: 20})
+		must(t, c, Desired{Tags: map[string]string{"a": "b"}})
 		wantCalls(t, e, "ModifyVolume", 1)
 	})
 }
 
-// EC2 shows the old volume still, but the modification that was wished for.
+// EC2 shows the old volume still, but the modification that was requested.
 func TestApply_identicalTargetSucceeds(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
-		must(t, c, Wish{Throughput: 250})
+		must(t, c, Desired{Throughput: 250})
 		old := gp3("vol-1")
 		began := time.Now()
-		if _, err := c.Apply(t.Context(), &old, "vol-1", Wish{Throughput: 250}); err != nil {
+		if _, err := c.Apply(t.Context(), &old, "vol-1", Desired{Throughput: 250}); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(began); took > 100*time.Millisecond {
@@ -58,10 +58,10 @@ func TestApply_identicalTargetSucceeds(t *testing.T) {
 // The cooldown is reported as what it is, with when it ends by both rules.
 func TestApply_cooldown(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
-		must(t, c, Wish{Size: 20})
+		must(t, c, Desired{Size: 20})
 		start := e.latest["vol-1"].Start
 		time.Sleep(2 * time.Hour)
-		_, err := c.Apply(t.Context(), nil, "vol-1", Wish{Size: 30})
+		_, err := c.Apply(t.Context(), nil, "vol-1", Desired{Size: 30})
 		if !errors.Is(err, backend.ErrNoSpace) {
 			t.Errorf("got %v, want ErrNoSpace", err)
 		}
@@ -71,25 +71,25 @@ func TestApply_cooldown(t *testing.T) {
 			}
 		}
 		time.Sleep(4 * time.Hour)
-		must(t, c, Wish{Size: 30})
+		must(t, c, Desired{Size: 30})
 	})
 }
 
 // A modification that another process began is waited for if it brings what is
-// wished, and not begun again.
+// requested, and not begun again.
 func TestApply_joinsTheModificationOfAnother(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		e.modifies = 20 * time.Second
 		if _, err := e.ModifyVolume(t.Context(), cloud.ModifyInput{VolumeID: "vol-1", Size: 20}); err != nil {
 			t.Fatal(err)
 		}
-		must(t, c, Wish{Size: 20})
+		must(t, c, Desired{Size: 20})
 		wantVolume(t, e, 20, "gp3", 3000, 125)
 		wantCalls(t, e, "ModifyVolume", 1)
 	})
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) { // it begins within the window
 		e.modifies = 20 * time.Second
-		waiting := started(t.Context(), c, Wish{Size: 20})
+		waiting := started(t.Context(), c, Desired{Size: 20})
 		time.Sleep(time.Second)
 		if _, err := e.ModifyVolume(t.Context(), cloud.ModifyInput{VolumeID: "vol-1", Size: 20}); err != nil {
 			t.Fatal(err)
@@ -103,14 +103,14 @@ func TestApply_joinsTheModificationOfAnother(t *testing.T) {
 func TestApply_failedModification(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		e.fails = true
-		_, err := c.Apply(t.Context(), nil, "vol-1", Wish{Size: 20})
+		_, err := c.Apply(t.Context(), nil, "vol-1", Desired{Size: 20})
 		if !errors.Is(err, backend.ErrUnavailable) || !strings.Contains(err.Error(), "a fault of the service") {
 			t.Errorf("got %v", err)
 		}
 		e.fails = false
 		e.latest["vol-1"].State = cloud.ModificationFailed
 		delete(e.latest, "vol-1")
-		must(t, c, Wish{Size: 20})
+		must(t, c, Desired{Size: 20})
 	})
 }
 
@@ -131,7 +131,7 @@ func TestApply_lostAnswer(t *testing.T) {
 				if !executed {
 					e.refuse = func(string) error { return errors.New("cut") }
 				}
-				must(t, c, Wish{Size: 20})
+				must(t, c, Desired{Size: 20})
 				wantCalls(t, e, "ModifyVolume", map[bool]int{true: 1, false: 2}[executed])
 				wantVolume(t, e, 20, "gp3", 3000, 125)
 			})
@@ -144,7 +144,7 @@ func TestApply_lostAnswerAndALateEC2(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		e.lose = func(action string) bool { return action == "ModifyVolume" && e.count("ModifyVolume") == 1 }
 		e.lag = func() time.Duration { return 4 * time.Second }
-		must(t, c, Wish{Size: 20})
+		must(t, c, Desired{Size: 20})
 		wantCalls(t, e, "ModifyVolume", 1)
 	})
 }
@@ -153,7 +153,7 @@ func TestApply_lostAnswerAndALateEC2(t *testing.T) {
 func TestApply_confirmsTheSize(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		e.lag = func() time.Duration { return time.Second }
-		if v := must(t, c, Wish{Size: 20}); v.Size != 20 {
+		if v := must(t, c, Desired{Size: 20}); v.Size != 20 {
 			t.Errorf("%d GiB", v.Size)
 		}
 	})
@@ -162,7 +162,7 @@ func TestApply_confirmsTheSize(t *testing.T) {
 // A missing volume is ErrNotFound.
 func TestApply_missingVolume(t *testing.T) {
 	inTime(t, func(t *testing.T, _ *ec2, c *Changer) {
-		if _, err := c.Apply(t.Context(), nil, "vol-none", Wish{Size: 20}); !errors.Is(err, backend.ErrNotFound) {
+		if _, err := c.Apply(t.Context(), nil, "vol-none", Desired{Size: 20}); !errors.Is(err, backend.ErrNotFound) {
 			t.Errorf("got %v, want ErrNotFound", err)
 		}
 	})
@@ -174,28 +174,28 @@ func TestApply_neverModified(t *testing.T) {
 		if _, found, err := e.Modification(t.Context(), "vol-1"); found || err != nil {
 			t.Fatal(found, err)
 		}
-		must(t, c, Wish{Size: 20})
+		must(t, c, Desired{Size: 20})
 	})
 }
 
-// allowAutoIOPSIncreaseOnModify: the ratio that was once wished for is kept when
+// allowAutoIOPSIncreaseOnModify: the ratio that was once requested is kept when
 // the volume grows, within what the type allows, and only if so.
 func TestApply_keepsTheRatio(t *testing.T) {
 	off := false
 	for name, c := range map[string]struct {
-		tags  map[string]string
-		wish  Wish
-		iops  int32
-		moded bool
+		tags    map[string]string
+		desired Desired
+		iops    int32
+		moded   bool
 	}{
-		"kept":        {map[string]string{tags.IOPSPerGB: "100", tags.KeepRatio: "true"}, Wish{Size: 50}, 5000, true},
-		"not allowed": {map[string]string{tags.IOPSPerGB: "100"}, Wish{Size: 50}, 3000, true},
+		"kept":        {map[string]string{tags.IOPSPerGB: "100", tags.KeepRatio: "true"}, Desired{Size: 50}, 5000, true},
+		"not allowed": {map[string]string{tags.IOPSPerGB: "100"}, Desired{Size: 50}, 3000, true},
 		"switched off with the growth": {map[string]string{tags.IOPSPerGB: "100", tags.KeepRatio: "true"},
-			Wish{Size: 50, KeepRatio: &off}, 3000, true},
+			Desired{Size: 50, KeepRatio: &off}, 3000, true},
 		"iops given with the growth": {map[string]string{tags.IOPSPerGB: "100", tags.KeepRatio: "true"},
-			Wish{Size: 50, IOPS: 4000}, 4000, true},
-		"bounded by the type": {map[string]string{tags.IOPSPerGB: "500", tags.KeepRatio: "true"}, Wish{Size: 1000}, 80000, true},
-		"never less":          {map[string]string{tags.IOPSPerGB: "10", tags.KeepRatio: "true"}, Wish{Size: 50}, 3000, true},
+			Desired{Size: 50, IOPS: 4000}, 4000, true},
+		"bounded by the type": {map[string]string{tags.IOPSPerGB: "500", tags.KeepRatio: "true"}, Desired{Size: 1000}, 80000, true},
+		"never less":          {map[string]string{tags.IOPSPerGB: "10", tags.KeepRatio: "true"}, Desired{Size: 50}, 3000, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inTime(t, func(t *testing.T, e *ec2, changer *Changer) {
@@ -204,9 +204,9 @@ func TestApply_keepsTheRatio(t *testing.T) {
 					v.Tags[key] = value
 				}
 				e.states["vol-1"] = []state{{volume: v}}
-				must(t, changer, c.wish)
-				wantVolume(t, e, c.wish.Size, "gp3", c.iops, 125)
-				if _, still := e.truth("vol-1").Tags[tags.IOPSPerGB]; still == (c.wish.IOPS != 0) {
+				must(t, changer, c.desired)
+				wantVolume(t, e, c.desired.Size, "gp3", c.iops, 125)
+				if _, still := e.truth("vol-1").Tags[tags.IOPSPerGB]; still == (c.desired.IOPS != 0) {
 					t.Errorf("tags %v", e.truth("vol-1").Tags)
 				}
 			})
@@ -216,13 +216,13 @@ func TestApply_keepsTheRatio(t *testing.T) {
 
 func TestClose_endsCalls(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
-		answered := started(t.Context(), c, Wish{Size: 20})
+		answered := started(t.Context(), c, Desired{Size: 20})
 		time.Sleep(time.Second)
 		c.Close()
 		if err := <-answered; !errors.Is(err, backend.ErrUnavailable) {
 			t.Errorf("got %v", err)
 		}
-		if _, err := c.Apply(t.Context(), nil, "vol-1", Wish{Size: 20}); !errors.Is(err, backend.ErrUnavailable) {
+		if _, err := c.Apply(t.Context(), nil, "vol-1", Desired{Size: 20}); !errors.Is(err, backend.ErrUnavailable) {
 			t.Errorf("got %v", err)
 		}
 		wantCalls(t, e, "ModifyVolume", 0)
@@ -233,8 +233,8 @@ func TestClose_endsCalls(t *testing.T) {
 func TestApply_crashBetweenTagsAndModification(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
 		yes := true
-		wish := Wish{Size: 100, IOPSPerGB: 50, KeepRatio: &yes}
-		answered := started(t.Context(), c, wish)
+		desired := Desired{Size: 100, IOPSPerGB: 50, KeepRatio: &yes}
+		answered := started(t.Context(), c, desired)
 		for e.count("CreateTags") == 0 {
 			time.Sleep(time.Millisecond)
 		}
@@ -246,7 +246,7 @@ func TestApply_crashBetweenTagsAndModification(t *testing.T) {
 		wantCalls(t, e, "ModifyVolume", 0)
 		second := New(e, Options{})
 		defer second.Close()
-		must(t, second, wish)
+		must(t, second, desired)
 		wantVolume(t, e, 100, "gp3", 5000, 125)
 		wantCalls(t, e, "CreateTags", 1)
 	})
@@ -255,8 +255,8 @@ func TestApply_crashBetweenTagsAndModification(t *testing.T) {
 // Tags alone make no modification, and so do not spend one.
 func TestApply_tagsAlone(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, c *Changer) {
-		must(t, c, Wish{Tags: map[string]string{"a": "1", "b": "2"}})
-		v := must(t, c, Wish{Tags: map[string]string{"b": "3"}, Untag: []string{"a"}})
+		must(t, c, Desired{Tags: map[string]string{"a": "1", "b": "2"}})
+		v := must(t, c, Desired{Tags: map[string]string{"b": "3"}, Untag: []string{"a"}})
 		if e.truth("vol-1").Tags["b"] != "3" || v.Tags["b"] != "3" || v.Tags["a"] != "" || e.truth("vol-1").Tags["a"] != "" {
 			t.Errorf("%v, %v", e.truth("vol-1").Tags, v.Tags)
 		}

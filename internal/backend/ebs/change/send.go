@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// make does what a plan says: tags first, then the modification, which is waited
-// for. A crash between the two leaves tags that the repeated call finds done.
-func (g *group) make(volume cloud.Volume, p plan) (cloud.Volume, error) {
+// execute carries out a plan: tags first, then the modification, whose effect it
+// waits for. After a crash between the two, the repeated call finds the tags set.
+func (g *group) execute(volume cloud.Volume, p plan) (cloud.Volume, error) {
 	if err := g.makeTags(p); err != nil {
 		return cloud.Volume{}, err
 	}
@@ -22,11 +22,11 @@ func (g *group) make(volume cloud.Volume, p plan) (cloud.Volume, error) {
 		return applied(volume, p), nil
 	}
 	for attempt := 0; ; attempt++ {
-		g.say("ModifyVolume was sent to EC2")
-		g.changer.opened(g.id, g.earlier.Start)
+		g.setPhase("ModifyVolume was sent to EC2")
+		g.changer.noteSent(g.id, g.earlier.Start)
 		m, err := g.changer.cloud.ModifyVolume(g.ctx, p.input)
 		if err == nil {
-			g.changer.accepted(g.id, m.Start)
+			g.changer.noteAccepted(g.id, m.Start)
 			return g.finish(volume, p, m, time.Now())
 		}
 		m, known, err := g.refused(p, err)
@@ -44,17 +44,17 @@ func (g *group) make(volume cloud.Volume, p plan) (cloud.Volume, error) {
 
 // makeTags removes and sets tags.
 func (g *group) makeTags(p plan) error {
-	g.say("tags are being changed")
+	g.setPhase("tags are being changed")
 	if len(p.untag) > 0 {
 		err := g.changer.cloud.DeleteTags(g.ctx, []string{g.id}, p.untag)
-		g.wrote(err, func(k *writing) { k.untag(p.untag) }, p.untag)
+		g.wrote(err, func(k *recentWrite) { k.untag(p.untag) }, p.untag)
 		if err != nil {
 			return fmt.Errorf("remove tags %s of volume %s: %w", strings.Join(p.untag, ", "), g.id, err)
 		}
 	}
 	if len(p.tags) > 0 {
 		err := g.changer.cloud.CreateTags(g.ctx, []string{g.id}, p.tags)
-		g.wrote(err, func(k *writing) { k.tag(p.tags) }, slices.Collect(maps.Keys(p.tags)))
+		g.wrote(err, func(k *recentWrite) { k.tag(p.tags) }, slices.Collect(maps.Keys(p.tags)))
 		if err != nil {
 			return fmt.Errorf("set tags of volume %s: %w", g.id, err)
 		}
@@ -62,17 +62,17 @@ func (g *group) makeTags(p plan) error {
 	return nil
 }
 
-// wrote notes what became of a change of tags: they are so, or nobody knows.
-func (g *group) wrote(err error, done func(*writing), keys []string) {
+// wrote records the outcome of a change of tags: done, or unknown.
+func (g *group) wrote(err error, done func(*recentWrite), keys []string) {
 	switch {
 	case err == nil:
-		g.changer.written.note(g.id, done)
-	case lost(err):
-		g.changer.written.note(g.id, func(k *writing) { k.doubt(keys) })
+		g.changer.recent.note(g.id, done)
+	case uncertain(err):
+		g.changer.recent.note(g.id, func(k *recentWrite) { k.uncertain(keys) })
 	}
 }
 
-// withTagsSaid adds to an error what was done before it.
+// withTagsSaid adds to an error which tags were changed before it.
 func (p plan) withTagsSaid(err error) error {
 	if len(p.tags) == 0 && len(p.untag) == 0 {
 		return err
@@ -88,23 +88,23 @@ func orNone(keys []string) string {
 	return strings.Join(keys, ", ")
 }
 
-// refused judges an error of ModifyVolume. known is true when the modification is
-// under way all the same; neither that nor an error means that it may be sent
-// again.
+// refused handles an error of ModifyVolume. known is true if the modification is
+// under way nevertheless. Neither known nor an error means that ModifyVolume may be
+// sent again.
 func (g *group) refused(p plan, cause error) (m cloud.Modification, known bool, err error) {
 	switch {
 	case g.ctx.Err() != nil || isContext(cause):
-		if !lost(cause) {
-			g.changer.closed(g.id)
+		if !uncertain(cause) {
+			g.changer.confirm(g.id)
 		}
 		return m, false, cause
-	case lost(cause):
+	case uncertain(cause):
 		return g.recover(p)
 	}
 	switch cloud.Code(cause) {
 	case "IncorrectModificationState", "VolumeModificationRateExceeded":
 	default:
-		g.changer.closed(g.id)
+		g.changer.confirm(g.id)
 		return m, false, fmt.Errorf("modify volume %s: %w", g.id, cause)
 	}
 	m, found, err := g.changer.cloud.Modification(g.ctx, g.id)
@@ -116,20 +116,20 @@ func (g *group) refused(p plan, cause error) (m cloud.Modification, known bool, 
 	case m.State == cloud.Modifying || m.State == cloud.Optimizing:
 		return m, false, running(g.id, m, cause)
 	}
-	return m, false, cooling(g.id, m, cause)
+	return m, false, coolingDown(g.id, m, cause)
 }
 
-// lost reports whether EC2's answer was lost, so that the call may have had its
+// uncertain reports whether EC2's answer was lost, so that the call may have had its
 // effect.
-func lost(err error) bool {
+func uncertain(err error) bool {
 	var e *cloud.Error
 	return !errors.As(err, &e) || e.Uncertain
 }
 
-// recover looks for a modification of which the answer was lost. ModifyVolume
-// has no token: to send it again could count as another modification.
+// recover polls for a modification whose answer was lost. ModifyVolume has no client
+// token: a second call could count as another modification.
 func (g *group) recover(p plan) (m cloud.Modification, known bool, err error) {
-	g.say("EC2's answer to ModifyVolume was lost; it is being looked for")
+	g.setPhase("EC2's answer to ModifyVolume was lost; the volume's modifications are polled")
 	until := time.Now().Add(g.changer.options.Lag / 2)
 	m, err = g.changer.cloud.WaitModification(g.ctx, g.id, cloud.Expect{}, func(m cloud.Modification, found bool) (bool, error) {
 		known = found && g.isNew(m) && brings(m, p)
@@ -138,31 +138,31 @@ func (g *group) recover(p plan) (m cloud.Modification, known bool, err error) {
 	return m, known, err
 }
 
-// isNew reports whether a modification is not the one before this change.
+// isNew reports whether a modification began after the one before this change.
 func (g *group) isNew(m cloud.Modification) bool {
 	return !g.earlierFound || m.Start.After(g.earlier.Start)
 }
 
-// finish waits until a modification, which began at a time, has taken effect, and
-// confirms the size by the volume itself.
+// finish waits until a modification that began at a time has taken effect, and
+// confirms the size by a description of the volume.
 func (g *group) finish(volume cloud.Volume, p plan, m cloud.Modification, began time.Time) (cloud.Volume, error) {
 	if m.State != cloud.Optimizing && m.State != cloud.ModificationCompleted {
 		if err := g.awaitEffect(p, m, began); err != nil {
 			return cloud.Volume{}, p.withTagsSaid(err)
 		}
 	}
-	g.changer.written.note(g.id, func(k *writing) { k.modify(p.input, m) })
-	g.changer.closed(g.id)
+	g.changer.recent.note(g.id, func(k *recentWrite) { k.modify(p.input, m) })
+	g.changer.confirm(g.id)
 	if p.input.Size == 0 {
 		return applied(volume, p), nil
 	}
 	if v, err := g.changer.cloud.Volume(g.ctx, g.id); err != nil || v.Size >= p.input.Size {
 		return v, err
 	}
-	g.say("the modification has taken effect, but EC2 does not show the size yet")
+	g.setPhase("the modification has taken effect, but EC2 does not show the size yet")
 	return g.changer.cloud.WaitVolume(g.ctx, g.id, cloud.Expect{}, func(v cloud.Volume, found bool) (bool, error) {
 		if !found {
-			return false, fmt.Errorf("%w: volume %s has gone while it was being changed", backend.ErrNotFound, g.id)
+			return false, fmt.Errorf("%w: volume %s was deleted while it was being changed", backend.ErrNotFound, g.id)
 		}
 		return v.Size >= p.input.Size, nil
 	})
@@ -174,7 +174,7 @@ func (g *group) awaitEffect(p plan, m cloud.Modification, since time.Time) error
 	if since.After(accepted) {
 		since = accepted
 	}
-	g.say("the modification has been under way since %s", stamp(since))
+	g.setPhase("the modification has been under way since %s", stamp(since))
 	_, err := g.changer.cloud.WaitModification(g.ctx, g.id, cloud.Expect{Kind: "modify", Since: since}, func(shown cloud.Modification, found bool) (bool, error) {
 		if !found || !g.isNew(shown) && shown.Start != m.Start || !brings(shown, p) {
 			if time.Since(accepted) < g.changer.options.Lag {
@@ -186,10 +186,10 @@ func (g *group) awaitEffect(p plan, m cloud.Modification, since time.Time) error
 		case cloud.Optimizing, cloud.ModificationCompleted:
 			return true, nil
 		case cloud.ModificationFailed:
-			return false, fmt.Errorf("%w: the modification of volume %s failed inside EC2 (%s), which passes as a rule; repeat the call",
+			return false, fmt.Errorf("%w: the modification of volume %s failed inside EC2 (%s), usually for a short time; repeat the call",
 				backend.ErrUnavailable, g.id, orSilent(shown.Message))
 		}
-		g.say("the modification is %s, %d %%, since %s", shown.State, shown.Progress, stamp(since))
+		g.setPhase("the modification is %s, %d %%, since %s", shown.State, shown.Progress, stamp(since))
 		return false, nil
 	})
 	return err
@@ -216,9 +216,9 @@ func applied(v cloud.Volume, p plan) cloud.Volume {
 	return v
 }
 
-// The two rules by which EC2 lets a volume rest: at least six hours from one
-// modification to the next, as accounts had it for years, or four in any 24
-// hours, each after the one before is completed (EC2 API, ModifyVolume, 2026).
+// The two rules by which EC2 limits modifications of a volume: at least six hours
+// from one to the next (accounts before 2026), or four in any 24 hours, each after
+// the one before is completed (EC2 API, ModifyVolume, 2026).
 const (
 	restBetween = 6 * time.Hour
 	restOfFour  = 24 * time.Hour
@@ -239,14 +239,15 @@ func running(id string, m cloud.Modification, cause error) error {
 	return fmt.Errorf("%w: %s", backend.ErrBusy, text)
 }
 
-// cooling is the error for a change that comes too soon after others.
-func cooling(id string, m cloud.Modification, cause error) error {
-	return fmt.Errorf("%w: volume %s was modified last (%s) at %s, and EC2 lets it rest: by the rule of six hours until %s, by the rule of four modifications in 24 hours until the oldest of the four is that old, at the latest %s: %w",
+// coolingDown is the error for a change that comes too soon after others.
+func coolingDown(id string, m cloud.Modification, cause error) error {
+	return fmt.Errorf("%w: volume %s was modified last (%s) at %s, and EC2 accepts the next modification later: "+
+		"by the rule of six hours at %s, by the rule of four in 24 hours when the oldest of the four is that old, at the latest at %s: %w",
 		backend.ErrNoSpace, id, targets(m), stamp(m.Start), stamp(m.Start.Add(restBetween)), stamp(m.Start.Add(restOfFour)), cause)
 }
 
 func targets(m cloud.Modification) string {
-	return Wish{Size: m.TargetSize, Type: m.TargetType, IOPS: m.TargetIOPS, Throughput: m.TargetThroughput}.String()
+	return Desired{Size: m.TargetSize, Type: m.TargetType, IOPS: m.TargetIOPS, Throughput: m.TargetThroughput}.String()
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

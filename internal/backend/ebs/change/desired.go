@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Wish is what shall be of a volume; zero fields stay as they are.
-type Wish struct {
+// Desired is the state to which a call wants to change a volume; zero fields stay.
+type Desired struct {
 	Size       int32 // GiB
 	Type       string
 	IOPS       int32
@@ -20,11 +20,11 @@ type Wish struct {
 	Untag     []string // keys
 }
 
-// merge joins two wishes in every field. The error says in what they
-// contradict each other.
-func merge(a, b Wish) (Wish, error) {
+// merge combines two desired states in every field. The error names the fields in
+// which they contradict each other.
+func merge(a, b Desired) (Desired, error) {
 	var m merger
-	merged := Wish{
+	merged := Desired{
 		Size:       either(&m, "size", a.Size, b.Size),
 		Type:       either(&m, "type", a.Type, b.Type),
 		IOPS:       either(&m, "iops", a.IOPS, b.IOPS),
@@ -86,38 +86,38 @@ func either[T comparable](m *merger, what string, a, b T) T {
 	return a
 }
 
-// modifies reports whether more than tags is wished for.
-func (w Wish) modifies() bool {
-	return w.Size != 0 || w.Type != "" || w.IOPS != 0 || w.IOPSPerGB != 0 || w.Throughput != 0
+// modifies reports whether more than tags is to change.
+func (d Desired) modifies() bool {
+	return d.Size != 0 || d.Type != "" || d.IOPS != 0 || d.IOPSPerGB != 0 || d.Throughput != 0
 }
 
-// equal reports whether two wishes are the same.
-func (w Wish) equal(o Wish) bool {
-	return w.Size == o.Size && w.Type == o.Type && w.IOPS == o.IOPS && w.IOPSPerGB == o.IOPSPerGB && w.Throughput == o.Throughput &&
-		(w.KeepRatio == nil) == (o.KeepRatio == nil) && (w.KeepRatio == nil || *w.KeepRatio == *o.KeepRatio) &&
-		maps.Equal(w.Tags, o.Tags) && slices.Equal(slices.Sorted(slices.Values(w.Untag)), slices.Sorted(slices.Values(o.Untag)))
+// equal reports whether two desired states are the same.
+func (d Desired) equal(o Desired) bool {
+	return d.Size == o.Size && d.Type == o.Type && d.IOPS == o.IOPS && d.IOPSPerGB == o.IOPSPerGB && d.Throughput == o.Throughput &&
+		(d.KeepRatio == nil) == (o.KeepRatio == nil) && (d.KeepRatio == nil || *d.KeepRatio == *o.KeepRatio) &&
+		maps.Equal(d.Tags, o.Tags) && slices.Equal(slices.Sorted(slices.Values(d.Untag)), slices.Sorted(slices.Values(o.Untag)))
 }
 
-// String gives the wish as messages have it.
-func (w Wish) String() string {
+// String is the desired state in messages.
+func (d Desired) String() string {
 	var parts []string
 	say := func(is bool, format string, value any) {
 		if is {
 			parts = append(parts, fmt.Sprintf(format, value))
 		}
 	}
-	say(w.Size != 0, "%d GiB", w.Size)
-	say(w.Type != "", "type %s", w.Type)
-	say(w.IOPS != 0, "%d IOPS", w.IOPS)
-	say(w.IOPSPerGB != 0, "%d IOPS per GiB", w.IOPSPerGB)
-	say(w.Throughput != 0, "%d MiB/s", w.Throughput)
-	if w.KeepRatio != nil {
-		say(true, "allowAutoIOPSIncreaseOnModify %t", *w.KeepRatio)
+	say(d.Size != 0, "%d GiB", d.Size)
+	say(d.Type != "", "type %s", d.Type)
+	say(d.IOPS != 0, "%d IOPS", d.IOPS)
+	say(d.IOPSPerGB != 0, "%d IOPS per GiB", d.IOPSPerGB)
+	say(d.Throughput != 0, "%d MiB/s", d.Throughput)
+	if d.KeepRatio != nil {
+		say(true, "allowAutoIOPSIncreaseOnModify %t", *d.KeepRatio)
 	}
-	for _, key := range slices.Sorted(maps.Keys(w.Tags)) {
-		parts = append(parts, "tag "+key+"="+w.Tags[key])
+	for _, key := range slices.Sorted(maps.Keys(d.Tags)) {
+		parts = append(parts, "tag "+key+"="+d.Tags[key])
 	}
-	for _, key := range w.Untag {
+	for _, key := range d.Untag {
 		parts = append(parts, "no tag "+key)
 	}
 	if len(parts) == 0 {

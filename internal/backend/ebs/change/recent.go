@@ -8,33 +8,33 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// written remembers for a while what was written to volumes, since EC2 may show
-// for some seconds how they were before: a wish that only seems to be true would
-// else be answered so.
-type written struct {
+// recentWrites records for a while what was written to volumes, because EC2 may show
+// their earlier state for some seconds. Without it, a desired state that only seems
+// to be reached would be answered as reached.
+type recentWrites struct {
 	lasts time.Duration
 
 	mu      sync.Mutex
-	volumes map[string]writing
+	volumes map[string]recentWrite
 }
 
-// writing is what was written to one volume.
-type writing struct {
+// recentWrite is what was written to one volume.
+type recentWrite struct {
 	until time.Time
 	set   map[string]string // tags
 	unset map[string]bool
 	// modified has the fields that a modification set.
 	modified cloud.ModifyInput
-	// began is when the last modification did.
+	// began is when the last modification began.
 	began time.Time
 }
 
-func newWritten(lasts time.Duration) *written {
-	return &written{lasts: lasts, volumes: map[string]writing{}}
+func newRecentWrites(lasts time.Duration) *recentWrites {
+	return &recentWrites{lasts: lasts, volumes: map[string]recentWrite{}}
 }
 
-// note adds what was written, and forgets what is too long ago.
-func (w *written) note(id string, change func(*writing)) {
+// note adds a write and removes expired ones.
+func (w *recentWrites) note(id string, change func(*recentWrite)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
@@ -53,35 +53,35 @@ func (w *written) note(id string, change func(*writing)) {
 	w.volumes[id] = known
 }
 
-func (k *writing) tag(tags map[string]string) {
+func (k *recentWrite) tag(tags map[string]string) {
 	for key, value := range tags {
 		k.set[key] = value
 		delete(k.unset, key)
 	}
 }
 
-func (k *writing) untag(keys []string) {
+func (k *recentWrite) untag(keys []string) {
 	for _, key := range keys {
 		k.unset[key] = true
 		delete(k.set, key)
 	}
 }
 
-// unknown is a value that no tag has: it differs from every wish, so that the tag
+// unknown is a value that no tag has: it differs from every desired value, so that the tag
 // is written again.
 const unknown = "\x00"
 
-// doubt notes tags of which nobody knows whether they were written.
-func (k *writing) doubt(keys []string) {
+// uncertain records tags of which it is unknown whether they were written.
+func (k *recentWrite) uncertain(keys []string) {
 	for _, key := range keys {
 		k.set[key] = unknown
 		delete(k.unset, key)
 	}
 }
 
-// modify notes a modification that has taken effect: what was asked for, or,
-// where EC2 tells, what the volume is by it as a whole.
-func (k *writing) modify(in cloud.ModifyInput, m cloud.Modification) {
+// modify records a modification that has taken effect: what was requested or, if EC2
+// shows it, the whole target state.
+func (k *recentWrite) modify(in cloud.ModifyInput, m cloud.Modification) {
 	k.began = m.Start
 	if m.TargetSize != 0 && m.TargetType != "" {
 		in = cloud.ModifyInput{Size: m.TargetSize, Type: m.TargetType, IOPS: m.TargetIOPS, Throughput: m.TargetThroughput}
@@ -89,9 +89,9 @@ func (k *writing) modify(in cloud.ModifyInput, m cloud.Modification) {
 	k.modified = in
 }
 
-// began is when the last modification of a volume did that this process saw end;
-// zero when that is long ago.
-func (w *written) began(id string) time.Time {
+// began is when the last modification began whose end this process observed; zero if
+// that is long ago.
+func (w *recentWrites) began(id string) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if known, ok := w.volumes[id]; ok && time.Now().Before(known.until) {
@@ -100,8 +100,8 @@ func (w *written) began(id string) time.Time {
 	return time.Time{}
 }
 
-// over gives a volume as EC2 shows it with what was written since.
-func (w *written) over(v cloud.Volume) cloud.Volume {
+// correct returns a volume that EC2 shows with the recent writes applied.
+func (w *recentWrites) correct(v cloud.Volume) cloud.Volume {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	known, ok := w.volumes[v.ID]
