@@ -28,13 +28,13 @@ func (c *Controller) newAttachments() *attachment.Machine {
 // has the device name. See attachment.Machine.
 func (c *Controller) Attach(ctx context.Context, id, nodeID string, spec backend.AttachSpec) (map[string]string, error) {
 	if !volumeID.MatchString(id) {
-		return nil, fmt.Errorf("%w: %q is no EBS volume ID (vol- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
+		return nil, fmt.Errorf("%w: %q is not an EBS volume ID (vol- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
 	}
 	shared, err := sharedAttachment(spec.Capability, spec.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
-	c.asked.add(id)
+	c.requested.add(id)
 	device, err := c.attachments.Attach(ctx, id, nodeID, attachment.Use{Shared: shared, Initialized: params.WaitsInitialized(spec.Context)})
 	if err != nil {
 		return nil, err
@@ -42,14 +42,14 @@ func (c *Controller) Attach(ctx context.Context, id, nodeID string, spec backend
 	return map[string]string{devicePath: device}, nil
 }
 
-// Detach takes a volume from an instance, or from all. See attachment.Machine.
+// Detach detaches a volume from an instance, or from all. See attachment.Machine.
 func (c *Controller) Detach(ctx context.Context, id, nodeID string) error {
 	if !volumeID.MatchString(id) {
 		return nil // there can be no such volume
 	}
 	err := c.attachments.Detach(ctx, id, nodeID)
 	if err == nil {
-		c.asked.remove(id)
+		c.requested.remove(id)
 	}
 	return err
 }
@@ -72,17 +72,17 @@ func sharedAttachment(c backend.Capability, readOnly bool) (bool, error) {
 	return false, nil
 }
 
-// Looks at a volume that is being filled from its snapshot. EC2's status may lag
-// by minutes, so there is no use in looking often.
+// Pauses between polls of a volume that is initialized from its snapshot. EC2's
+// status may lag by minutes.
 const (
 	initializationFirst = 15 * time.Second
 	initializationMost  = time.Minute
 )
 
-// awaitInitialized waits for a volume's data to have come from its snapshot,
-// where the StorageClass asks for that (blockAttachUntilInitialized). Volumes of
-// ours say so in a tag, those of the AWS EBS CSI driver in their context alone.
-func (c *Controller) awaitInitialized(ctx context.Context, v cloud.Volume, use attachment.Use, say func(string)) error {
+// awaitInitialized waits until a volume is initialized from its snapshot, if the
+// StorageClass asks for that (blockAttachUntilInitialized). Volumes of this driver
+// have a tag for it, those of the AWS EBS CSI driver only their context.
+func (c *Controller) awaitInitialized(ctx context.Context, v cloud.Volume, use attachment.Use, setPhase func(string)) error {
 	if v.SnapshotID == "" || !use.Initialized && !params.WaitsInitialized(splitContext(v.Tags[tags.Context])) {
 		return nil
 	}
@@ -90,18 +90,18 @@ func (c *Controller) awaitInitialized(ctx context.Context, v cloud.Volume, use a
 		status, err := c.cloud.Status(ctx, v.ID)
 		switch {
 		case errors.Is(err, backend.ErrDenied):
-			c.log.Warn("EC2 does not let the driver see whether the volume is initialized; it is attached as it is", "volume", v.ID, "error", err)
+			c.log.Warn("EC2 refuses to show whether the volume is initialized; it is attached as it is", "volume", v.ID, "error", err)
 			return nil
 		case errors.Is(err, backend.ErrNotFound): // not checked yet, or gone
 			if _, err := c.describe(ctx, v.ID); err != nil {
 				return err
 			}
 		case err != nil:
-			return fmt.Errorf("see whether volume %s is initialized: %w", v.ID, err)
+			return fmt.Errorf("check whether volume %s is initialized: %w", v.ID, err)
 		case status.Details["initialization-state"] == "completed":
 			return nil
 		}
-		say(fmt.Sprintf("volume %s is being initialized from snapshot %s (%d %%), which its StorageClass wants before it is attached",
+		setPhase(fmt.Sprintf("volume %s is being initialized from snapshot %s (%d %%), which its StorageClass wants before it is attached",
 			v.ID, v.SnapshotID, status.InitializationProgress))
 		wait := min(max(status.Remaining, initializationFirst), initializationMost)
 		if err := concurrency.Sleep(ctx, wait); err != nil {

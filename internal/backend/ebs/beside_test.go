@@ -26,7 +26,7 @@ func TestCreateSnapshot_keepsNobodyFromTheVolume(t *testing.T) {
 		_, err := p.Attach(s.Context(), id, node, forOneNode)
 		s.must(err)
 		s.must(p.Detach(s.Context(), id, node))
-		s.want(p.DeleteVolume(s.Context(), id), backend.ErrBusy, "deleted while it is cut")
+		s.want(p.DeleteVolume(s.Context(), id), backend.ErrBusy, "deleted while it is snapshot")
 		if err := errors.Join(<-done, <-done); err != nil {
 			s.Error(err)
 		}

@@ -36,9 +36,9 @@ const (
 // chaosSeed decides what goes wrong when; make soak tries others.
 var chaosSeed = flag.Uint64("chaos.seed", 20260821, "decides the course of TestChaos")
 
-// patience is how long, in virtual time, one intention may take before the
+// timeout is how long, in virtual time, one intention may take before the
 // test calls it stuck: the worst mishap lasts until the operator's next round.
-const patience = 6 * time.Hour
+const timeout = 6 * time.Hour
 
 // TestChaos lets several controllers serve random CSI calls while they are
 // killed, replies are lost, calls are throttled and transitions hang; and checks
@@ -177,7 +177,7 @@ func (c *chaos) start() *process {
 	return &process{Guard: guard.New(controller), client: client, ctx: ctx, end: end}
 }
 
-// stop ends a process: its calls are cut off wherever they are.
+// stop ends a process: its calls are snapshot off wherever they are.
 func (p *process) stop() {
 	p.end()
 	_ = p.client.Close()
@@ -307,8 +307,8 @@ func (c *chaos) until(ctx context.Context, by caller, what string, call func(con
 				return err
 			}
 		}
-		if time.Since(began) > patience {
-			c.Errorf("%s is not done after %v: %v", what, patience, err)
+		if time.Since(began) > timeout {
+			c.Errorf("%s is not done after %v: %v", what, timeout, err)
 			return fmt.Errorf("given up: %w", err)
 		}
 		_ = concurrency.Sleep(ctx, wait)

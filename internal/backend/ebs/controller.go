@@ -1,6 +1,6 @@
 // Package ebs is the controller half of the backend for Amazon EBS volumes: it
-// makes, attaches and changes them through EC2. It keeps nothing of its own:
-// what it must know after a crash it reads from EC2.
+// creates, attaches and changes them through EC2. It stores no state of its own:
+// after a crash it reads the state from EC2.
 //
 // Names, tags, parameters and topology keys are those of the AWS EBS CSI driver,
 // so that volumes made by either are the other's too.
@@ -39,8 +39,8 @@ type Options struct {
 	// ChangeWindow is for how long a change of a volume waits for others to be
 	// made together with it; 2 s when 0.
 	ChangeWindow time.Duration
-	// StuckAfter is when an attachment that makes no progress is given up and
-	// tried under another device name; 90 s when 0.
+	// StuckAfter is how long an attachment may make no progress before another device
+	// name is tried; 90 s when 0.
 	StuckAfter time.Duration
 	// Tags are the flags' and the driver's own; nil for the driver's alone.
 	Tags       *tags.Rules
@@ -55,19 +55,19 @@ type Controller struct {
 	log     *slog.Logger
 	tags    *tags.Rules
 
-	lag       time.Duration // of EC2's describes
-	setbacks  setbacks
-	spent     spentTokens
-	asked     askedVolumes
-	cuts      cuts
-	volumes   listing[cloud.Volume]
-	snapshots listing[cloud.Snapshot]
+	lag           time.Duration // of EC2's describes
+	backoffs      backoffs
+	spent         spentTokens
+	requested     requestedVolumes
+	snapshotNames snapshotNames
+	volumes       listing[cloud.Volume]
+	snapshots     listing[cloud.Snapshot]
 
 	attachments *attachment.Machine
 	changes     *change.Changer
 }
 
-// New makes a Controller. It asks EC2 nothing.
+// New makes a Controller without a call of EC2.
 func New(o Options) (*Controller, error) {
 	if o.Cloud == nil {
 		return nil, errors.New("ebs: no client for EC2 was given")
@@ -106,8 +106,8 @@ func (c *Controller) Close() {
 	}
 }
 
-// Offline is a Controller for a process that has the node half only: it tells
-// its Traits and can do nothing.
+// Offline is a Controller for a process that has the node half only: it has Traits
+// and nothing else.
 func Offline() *Controller { return &Controller{log: slog.New(slog.DiscardHandler)} }
 
 // Probe reports whether EC2 answers, as far as is known: it costs no call.

@@ -139,7 +139,7 @@ func TestExpand_runningAndResting(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		err = s.expand(p, id, 30)
 		s.want(err, backend.ErrNoSpace, "in the cooldown")
-		if err == nil || !strings.Contains(err.Error(), "rule of six hours until") {
+		if err == nil || !strings.Contains(err.Error(), "rule of six hours at") {
 			s.Errorf("%v does not say when", err)
 		}
 		time.Sleep(4 * time.Hour)

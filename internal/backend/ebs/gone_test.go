@@ -16,11 +16,11 @@ func TestAttach_volumeDeletedWhileItIsInitialized(t *testing.T) {
 		p := s.start(Options{})
 		s.change(func(k *world.Knobs) { k.Times.Initialize = world.Fixed(time.Hour) })
 		source := s.volume(p, "pvc-0")
-		cut, err := p.CreateSnapshot(s.Context(), backend.SnapshotSpec{Name: "snap-a", SourceID: source})
+		snapshot, err := p.CreateSnapshot(s.Context(), backend.SnapshotSpec{Name: "snap-a", SourceID: source})
 		s.must(err)
 		time.Sleep(time.Hour)
 		request := creation("pvc-1")
-		request.Source = backend.Source{SnapshotID: cut.ID}
+		request.Source = backend.Source{SnapshotID: snapshot.ID}
 		request.Parameters = map[string]string{"blockAttachUntilInitialized": "true"}
 		v := s.create(p, request)
 		node := s.node()

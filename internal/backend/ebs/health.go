@@ -15,8 +15,8 @@ import (
 // seconds.
 const stuckAttachment = 5 * time.Minute
 
-// VolumeHealth tells what is wrong with a volume, by EC2's status checks (every
-// five minutes) and by how its attachments go.
+// VolumeHealth returns the problems of a volume, by EC2's status checks (every five
+// minutes) and by its attachments.
 func (c *Controller) VolumeHealth(ctx context.Context, id string) ([]backend.HealthProblem, error) {
 	v, err := c.describe(ctx, id)
 	if err != nil {

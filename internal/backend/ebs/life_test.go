@@ -120,7 +120,7 @@ func (l *life) use(ctx context.Context) {
 	case 0:
 		l.grow(ctx)
 	case 1:
-		l.cut(ctx)
+		l.snapshot(ctx)
 	case 2:
 		l.changeOfMind(ctx, node)
 	default:
@@ -211,9 +211,9 @@ func (l *life) grow(ctx context.Context) {
 	l.size = size
 }
 
-// cut makes a snapshot and takes it away, or the one before.
-func (l *life) cut(ctx context.Context) {
-	spec := backend.SnapshotSpec{Name: l.name + "-cut", SourceID: l.id}
+// snapshot makes a snapshot and takes it away, or the one before.
+func (l *life) snapshot(ctx context.Context) {
+	spec := backend.SnapshotSpec{Name: l.name + "-snapshot", SourceID: l.id}
 	var id string
 	err := l.until(ctx, l.caller(), "snapshot of "+l.id, func(ctx context.Context, p *process) error {
 		snapshot, err := p.CreateSnapshot(ctx, spec)

@@ -22,7 +22,7 @@ func (c *Controller) Matches(volume backend.Volume, spec backend.VolumeSpec) err
 	differs := func(what string) error {
 		return fmt.Errorf("%w: volume %s has that name with %s; use another name", backend.ErrExists, have.ID, what)
 	}
-	if ok, err := reachable(whereIs(have), spec.Topology); err != nil || !ok {
+	if ok, err := reachable(locationOfVolume(have), spec.Topology); err != nil || !ok {
 		if err != nil {
 			return err
 		}

@@ -19,13 +19,13 @@ import (
 
 // plan is a creation whose every value was checked.
 type plan struct {
-	name    string
-	desired params.Volume
-	spec    volumetype.Spec
-	source  backend.Source
-	place   place
-	tags    map[string]string
-	context map[string]string
+	name     string
+	desired  params.Volume
+	spec     volumetype.Spec
+	source   backend.Source
+	location location
+	tags     map[string]string
+	context  map[string]string
 }
 
 // plan checks a creation and decides what it leaves open. Nothing has been
@@ -49,14 +49,14 @@ func (c *Controller) plan(ctx context.Context, spec backend.VolumeSpec) (plan, e
 		return plan{}, err
 	}
 	if spec.Source.VolumeID != "" {
-		p.place, err = c.placeOfClone(ctx, spec, desired)
+		p.location, err = c.locationOfClone(ctx, spec, desired)
 	} else {
-		p.place, err = c.choosePlace(ctx, spec.Topology)
+		p.location, err = c.chooseLocation(ctx, spec.Topology)
 	}
 	return p, err
 }
 
-// read tells what kind of volume a creation asks for.
+// read parses the parameters, size and sharing of a creation.
 func read(spec backend.VolumeSpec) (params.Volume, volumetype.Spec, error) {
 	desired, err := params.ParseVolume(spec.Parameters, spec.MutableParameters)
 	if err != nil {
@@ -101,7 +101,7 @@ func sharing(uses []backend.Capability) (bool, error) {
 	return shared, nil
 }
 
-// ownTags are those that tell later what was asked for.
+// ownTags are those that record the request.
 func ownTags(spec backend.VolumeSpec, desired params.Volume) map[string]string {
 	own := map[string]string{tags.Request: fingerprint(spec)}
 	if desired.IOPSPerGB > 0 {
@@ -116,8 +116,8 @@ func ownTags(spec backend.VolumeSpec, desired params.Volume) map[string]string {
 	return own
 }
 
-// fingerprint tells requests for one name apart. Not in it are size and zone,
-// which are compared with the volume that is there, and who asks.
+// fingerprint distinguishes requests for one name. It excludes size and zone, which
+// are compared with the existing volume, and the metadata of the caller.
 func fingerprint(spec backend.VolumeSpec) string {
 	shared, _ := sharing(spec.Capabilities)
 	// JSON objects have their keys in order.
@@ -164,17 +164,17 @@ func splitContext(text string) map[string]string {
 	return context
 }
 
-// placeOfClone is the source's zone, as a copy cannot be made in another
+// locationOfClone is the source's zone, as a copy cannot be made in another
 // (EC2 API, CopyVolumes). ErrNoSpace when the volume may not be there.
-func (c *Controller) placeOfClone(ctx context.Context, spec backend.VolumeSpec, desired params.Volume) (place, error) {
+func (c *Controller) locationOfClone(ctx context.Context, spec backend.VolumeSpec, desired params.Volume) (location, error) {
 	source, err := c.cloud.Volume(ctx, spec.Source.VolumeID)
 	if err != nil {
-		return place{}, fmt.Errorf("source volume: %w", err)
+		return location{}, fmt.Errorf("source volume: %w", err)
 	}
 	if source.Encrypted && desired.Encrypted != nil && !*desired.Encrypted {
-		return place{}, fmt.Errorf("%w: encrypted is false, but the copy of volume %s is encrypted as that is; leave it out", backend.ErrInvalid, source.ID)
+		return location{}, fmt.Errorf("%w: encrypted is false, but the copy of volume %s is encrypted as that is; leave it out", backend.ErrInvalid, source.ID)
 	}
-	at := whereIs(source)
+	at := locationOfVolume(source)
 	ok, err := reachable(at, spec.Topology)
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: a copy of volume %s can only be in its zone %s, which is none of the requisite ones", backend.ErrNoSpace, source.ID, at.zone)
@@ -196,13 +196,13 @@ func (c *Controller) request(ctx context.Context, p plan, token string) (cloud.V
 		})
 	}
 	in := cloud.CreateVolumeInput{
-		ClientToken: token, Zone: p.place.zone, OutpostARN: p.place.outpostARN,
+		ClientToken: token, Zone: p.location.zone, OutpostARN: p.location.outpostARN,
 		Type: p.spec.Type, Size: p.spec.Size, IOPS: p.spec.IOPS, Throughput: p.spec.Throughput,
 		Encrypted: encrypted, KMSKeyID: p.desired.KMSKeyID, SnapshotID: p.source.SnapshotID,
 		MultiAttach: p.spec.MultiAttach, Tags: p.tags,
 	}
 	if in.Zone == "" {
-		in.ZoneID = p.place.zoneID
+		in.ZoneID = p.location.zoneID
 	}
 	if p.source.SnapshotID != "" {
 		in.InitializationRate = p.desired.InitializationRate

@@ -79,9 +79,9 @@ func recoveries() []recovery {
 		{
 			name: "snapshot", prepare: withVolume, through: []string{"CreateSnapshot", "EnableFastSnapshotRestores", "LockSnapshot"},
 			do: func(ctx context.Context, p process, on *objects) error {
-				spec := cutOf("snap-1", on.volume)
+				spec := snapshotOf("snap-1", on.volume)
 				spec.Parameters = map[string]string{"fastSnapshotRestoreAvailabilityZones": "us-west-2a,us-west-2b", "lockMode": "governance", "lockDuration": "7"}
-				return on.cut(ctx, p, spec)
+				return on.createSnapshot(ctx, p, spec)
 			},
 		},
 		{
@@ -113,8 +113,8 @@ func (o *objects) expand(ctx context.Context, p process, size int64) error {
 	return err
 }
 
-// cut makes a snapshot; a repeat must give the same one.
-func (o *objects) cut(ctx context.Context, p process, spec backend.SnapshotSpec) error {
+// createSnapshot makes a snapshot; a repeat must give the same one.
+func (o *objects) createSnapshot(ctx context.Context, p process, spec backend.SnapshotSpec) error {
 	snapshot, err := p.CreateSnapshot(ctx, spec)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func withAttachment(s *stage, p process, on *objects) {
 func withSnapshot(s *stage, p process, on *objects) {
 	s.Helper()
 	withVolume(s, p, on)
-	s.must(on.cut(s.Context(), p, cutOf("snap-0", on.volume)))
+	s.must(on.createSnapshot(s.Context(), p, snapshotOf("snap-0", on.volume)))
 }
 
 // patiently repeats a call that meets another, as a CO does: what a process

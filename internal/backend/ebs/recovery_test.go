@@ -174,15 +174,15 @@ func (s *stage) over(way http.RoundTripper) (process, *cloud.Client) {
 	return process{guard.New(c), c}, client
 }
 
-// lifeline is the way of a process to EC2, which is cut when the process dies.
+// lifeline is the way of a process to EC2, which is cut off when the process dies.
 type lifeline struct {
 	http.RoundTripper
-	mu    sync.Mutex
-	armed bool
-	at    death
-	die   func()
-	cut   bool
-	calls []string
+	mu       sync.Mutex
+	armed    bool
+	at       death
+	die      func()
+	snapshot bool
+	calls    []string
 }
 
 var errCut = errors.New("this process is dead")
@@ -197,7 +197,7 @@ func (l *lifeline) arm(at death, die func()) {
 func (l *lifeline) isCut() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.cut
+	return l.snapshot
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -232,12 +232,12 @@ func (l *lifeline) RoundTrip(r *http.Request) (*http.Response, error) {
 func (l *lifeline) note(action string) (ends, dead bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.armed || l.cut {
-		return false, l.cut
+	if !l.armed || l.snapshot {
+		return false, l.snapshot
 	}
 	l.calls = append(l.calls, action)
-	l.cut = len(l.calls) == l.at.call+1
-	return l.cut, false
+	l.snapshot = len(l.calls) == l.at.call+1
+	return l.snapshot, false
 }
 
 // outcome tells what EC2 has, without what differs from run to run.

@@ -25,7 +25,7 @@ func (c *Controller) CheckSnapshotParameters(parameters map[string]string) error
 // Snapshot finds a snapshot by ID; ErrNotFound.
 func (c *Controller) Snapshot(ctx context.Context, id string) (backend.Snapshot, error) {
 	if !snapshotID.MatchString(id) {
-		return backend.Snapshot{}, fmt.Errorf("%w: %q is no EBS snapshot ID (snap- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
+		return backend.Snapshot{}, fmt.Errorf("%w: %q is not an EBS snapshot ID (snap- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
 	}
 	s, err := c.cloud.Snapshot(ctx, id)
 	if err != nil {
@@ -43,15 +43,15 @@ func (c *Controller) SnapshotByName(ctx context.Context, name string) (backend.S
 	if !found {
 		return backend.Snapshot{}, fmt.Errorf("%w: no snapshot has the name %q", backend.ErrNotFound, name)
 	}
-	return toSnapshot(s), checkCut(s)
+	return toSnapshot(s), checkSnapshot(s)
 }
 
-// snapshotNamed is the oldest snapshot of a name. Where two are there, every
-// look takes the same one.
+// snapshotNamed is the oldest snapshot of a name, so that every lookup takes the same
+// one of two.
 func (c *Controller) snapshotNamed(ctx context.Context, name string) (cloud.Snapshot, bool, error) {
 	named, err := c.cloud.SnapshotsNamed(ctx, name)
 	if err != nil {
-		return cloud.Snapshot{}, false, fmt.Errorf("look for the snapshot by its name: %w", err)
+		return cloud.Snapshot{}, false, fmt.Errorf("look up the snapshot by its name: %w", err)
 	}
 	if len(named) == 0 {
 		return cloud.Snapshot{}, false, nil
@@ -59,12 +59,12 @@ func (c *Controller) snapshotNamed(ctx context.Context, name string) (cloud.Snap
 	return named[0], true, nil
 }
 
-// checkCut refuses a snapshot that EC2 gave up.
-func checkCut(s cloud.Snapshot) error {
+// checkSnapshot refuses a snapshot that failed in EC2.
+func checkSnapshot(s cloud.Snapshot) error {
 	if s.State != cloud.SnapshotError {
 		return nil
 	}
-	return fmt.Errorf("snapshot %s failed in EC2 (%s); delete it and take another, and if its volume is encrypted see that the driver's role may use the key",
+	return fmt.Errorf("snapshot %s failed in EC2 (%s); delete it and take another, and if its volume is encrypted make sure that the driver's role may use the key",
 		s.ID, s.Message)
 }
 
@@ -76,7 +76,7 @@ func toSnapshot(s cloud.Snapshot) backend.Snapshot {
 }
 
 // Snapshots lists the account's snapshots that a driver made; one asked for by
-// ID is found whoever made it.
+// ID is found also if another program created it.
 func (c *Controller) Snapshots(ctx context.Context, filter backend.SnapshotFilter, after string, limit int) ([]backend.Snapshot, error) {
 	if filter.SnapshotID != "" {
 		return c.oneSnapshot(ctx, filter, after)
@@ -121,7 +121,7 @@ func (c *Controller) oneSnapshot(ctx context.Context, filter backend.SnapshotFil
 // one that an image is made of ErrInUse.
 func (c *Controller) DeleteSnapshot(ctx context.Context, id string) error {
 	if !snapshotID.MatchString(id) {
-		return fmt.Errorf("%w: %q is no EBS snapshot ID", backend.ErrNotFound, id)
+		return fmt.Errorf("%w: %q is not an EBS snapshot ID", backend.ErrNotFound, id)
 	}
 	err := c.cloud.DeleteSnapshot(ctx, id)
 	if err == nil || errors.Is(err, backend.ErrNotFound) {
@@ -130,7 +130,7 @@ func (c *Controller) DeleteSnapshot(ctx context.Context, id string) error {
 	if cloud.Code(err) == "InvalidSnapshot.InUse" {
 		return fmt.Errorf("snapshot %s is used by a machine image (AMI); deregister that first: %w", id, err)
 	}
-	// No document tells the code for a locked snapshot, so the lock is looked at.
+	// EC2 documents no code for a locked snapshot, so the lock is described.
 	lock, locked, lookup := c.cloud.LockOf(ctx, id)
 	if lookup != nil || !locked || lock.State == "expired" {
 		return err

@@ -34,11 +34,11 @@ func (s *stage) wantSnapshots(n int) {
 	}
 }
 
-func cutOf(name, volume string) backend.SnapshotSpec {
+func snapshotOf(name, volume string) backend.SnapshotSpec {
 	return backend.SnapshotSpec{Name: name, SourceID: volume}
 }
 
-func (s *stage) cut(p process, spec backend.SnapshotSpec) backend.Snapshot {
+func (s *stage) snapshot(p process, spec backend.SnapshotSpec) backend.Snapshot {
 	s.Helper()
 	got, err := p.CreateSnapshot(s.Context(), spec)
 	s.must(err)
@@ -49,16 +49,16 @@ func TestCreateSnapshot_isThereAndBecomesReady(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{Tags: withTags(s.T, tags.Options{ClusterID: "blue"})})
 		v := s.create(p, creation("pvc-1"))
-		spec := cutOf("snap-1", v.ID)
+		spec := snapshotOf("snap-1", v.ID)
 		spec.Parameters = map[string]string{"tagSpecification_1": "of={{ .VolumeSnapshotNamespace }}"}
 		spec.Metadata = map[string]string{"csi.storage.k8s.io/volumesnapshot/namespace": "shop"}
-		first := s.cut(p, spec)
+		first := s.snapshot(p, spec)
 		want := backend.Snapshot{ID: first.ID, Name: "snap-1", SourceID: v.ID, Size: 8 * gib, Created: first.Created}
 		if diff := cmp.Diff(want, first); diff != "" {
 			s.Error(diff)
 		}
 		time.Sleep(3 * time.Second)
-		if again := s.cut(p, spec); again.ID != first.ID || !again.Ready {
+		if again := s.snapshot(p, spec); again.ID != first.ID || !again.Ready {
 			s.Errorf("the repeat gave %+v", again)
 		}
 		made := s.snapshotsInEC2()
@@ -66,7 +66,7 @@ func TestCreateSnapshot_isThereAndBecomesReady(t *testing.T) {
 			s.Errorf("in EC2: %+v", made)
 		}
 		other := s.create(p, creation("pvc-2"))
-		_, err := p.CreateSnapshot(s.Context(), cutOf("snap-1", other.ID))
+		_, err := p.CreateSnapshot(s.Context(), snapshotOf("snap-1", other.ID))
 		s.want(err, backend.ErrExists, "the name for another volume")
 		restored := creation("restored")
 		restored.Source.SnapshotID = first.ID
@@ -89,18 +89,18 @@ func TestCreateSnapshot_lostReplyMakesNoSecondOne(t *testing.T) {
 		p := s.start(Options{})
 		v := s.create(p, creation("pvc-1"))
 		time.Sleep(time.Minute)
-		s.cut(p, cutOf("first", v.ID)) // the process has been asked before
+		s.snapshot(p, snapshotOf("first", v.ID)) // the process has been asked before
 		time.Sleep(time.Minute)
 		s.fault(ec2emu.Fault{Kind: ec2emu.FaultDropReply, Action: "CreateSnapshot", Count: 1})
-		s.cut(p, cutOf("lost", v.ID))
+		s.snapshot(p, snapshotOf("lost", v.ID))
 		s.wantSnapshots(2)
 
 		s.fault(ec2emu.Fault{Kind: ec2emu.FaultDropReply, Action: "CreateSnapshot", Count: 1})
 		s.want(within(s.Context(), 2*time.Second, func(ctx context.Context) error {
-			_, err := p.CreateSnapshot(ctx, cutOf("left", v.ID))
+			_, err := p.CreateSnapshot(ctx, snapshotOf("left", v.ID))
 			return err
 		}), context.DeadlineExceeded, "the caller left")
-		s.cut(p, cutOf("left", v.ID))
+		s.snapshot(p, snapshotOf("left", v.ID))
 		s.wantSnapshots(3)
 	})
 }
@@ -112,12 +112,12 @@ func TestCreateSnapshot_processDiesBeforeTheReply(t *testing.T) {
 	staged(t, o, func(s *stage) {
 		p := s.start(Options{})
 		v := s.create(p, creation("pvc-1"))
-		s.cut(p, cutOf("first", v.ID))
+		s.snapshot(p, snapshotOf("first", v.ID))
 		s.want(within(s.Context(), 140*time.Millisecond, func(ctx context.Context) error {
-			_, err := p.CreateSnapshot(ctx, cutOf("died", v.ID))
+			_, err := p.CreateSnapshot(ctx, snapshotOf("died", v.ID))
 			return err
 		}), context.DeadlineExceeded, "the process died")
-		s.cut(s.start(Options{}), cutOf("died", v.ID))
+		s.snapshot(s.start(Options{}), snapshotOf("died", v.ID))
 		s.wantSnapshots(2)
 	})
 }
@@ -128,9 +128,9 @@ func TestCreateSnapshot_isRepeatedWhenThrottled(t *testing.T) {
 		p := s.start(Options{})
 		v := s.create(p, creation("pvc-1"))
 		s.fault(ec2emu.Fault{Kind: ec2emu.FaultThrottle, Action: "CreateSnapshot", Count: 3})
-		s.cut(p, cutOf("snap-1", v.ID))
+		s.snapshot(p, snapshotOf("snap-1", v.ID))
 		s.change(func(k *world.Knobs) { k.Snapshots.Every = world.Span(15 * time.Second) })
-		s.cut(p, cutOf("snap-2", v.ID)) // waits for EC2's 15 s per volume
+		s.snapshot(p, snapshotOf("snap-2", v.ID)) // waits for EC2's 15 s per volume
 		s.wantSnapshots(2)
 	})
 }
@@ -145,7 +145,7 @@ func TestCreateSnapshot_twoControllersAtOnce(t *testing.T) {
 		for i, p := range []process{one, other} {
 			both.Go(func() {
 				time.Sleep(time.Duration(i) * 20 * time.Millisecond)
-				ids[i] = s.cut(p, cutOf("snap-1", v.ID)).ID
+				ids[i] = s.snapshot(p, snapshotOf("snap-1", v.ID)).ID
 			})
 		}
 		both.Wait()
@@ -156,12 +156,12 @@ func TestCreateSnapshot_twoControllersAtOnce(t *testing.T) {
 	})
 }
 
-// What follows the cut is done by the repeat, when it was not.
+// What follows the snapshot is done by the repeat, when it was not.
 func TestCreateSnapshot_repeatFinishesLockAndFastRestore(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
 		v := s.create(p, creation("pvc-1"))
-		spec := cutOf("snap-1", v.ID)
+		spec := snapshotOf("snap-1", v.ID)
 		spec.Parameters = map[string]string{"fastSnapshotRestoreAvailabilityZones": "us-west-2a,us-west-2b", "lockMode": "governance", "lockDuration": "7"}
 		s.fault(ec2emu.Fault{Kind: ec2emu.FaultError, Action: "EnableFastSnapshotRestores", Code: "UnauthorizedOperation", Status: 403, Count: 1})
 		_, err := p.CreateSnapshot(s.Context(), spec)
@@ -171,7 +171,7 @@ func TestCreateSnapshot_repeatFinishesLockAndFastRestore(t *testing.T) {
 		_, err = p.CreateSnapshot(s.Context(), spec)
 		s.want(err, backend.ErrUnavailable, "the lock is refused")
 		p = s.start(Options{})
-		first := s.cut(p, spec)
+		first := s.snapshot(p, spec)
 		s.wantSnapshots(1)
 		lock, locked, err := p.controller.cloud.LockOf(s.Context(), first.ID)
 		if err != nil || !locked || lock.Duration != 7 {
@@ -182,7 +182,7 @@ func TestCreateSnapshot_repeatFinishesLockAndFastRestore(t *testing.T) {
 			s.Errorf("fast restore %+v, %v; want two zones", restores, err)
 		}
 		calls := s.calls("LockSnapshot") + s.calls("EnableFastSnapshotRestores")
-		s.cut(s.start(Options{}), spec)
+		s.snapshot(s.start(Options{}), spec)
 		if s.calls("LockSnapshot")+s.calls("EnableFastSnapshotRestores") != 0 {
 			s.Errorf("what was done is done again (%d before)", calls)
 		}
@@ -204,12 +204,12 @@ func TestCreateSnapshot_refusesBeforeItActs(t *testing.T) {
 			"reserved tag": {"tagSpecification_1": "CSIVolumeSnapshotName=x"},
 			"unknown key":  {"colour": "blue"},
 		} {
-			spec := cutOf("bad", v.ID)
+			spec := snapshotOf("bad", v.ID)
 			spec.Parameters = parameters
 			_, err := p.CreateSnapshot(s.Context(), spec)
 			s.want(err, backend.ErrInvalid, why)
 		}
-		_, err := p.CreateSnapshot(s.Context(), cutOf("bad", "vol-0123456789abcdef0"))
+		_, err := p.CreateSnapshot(s.Context(), snapshotOf("bad", "vol-0123456789abcdef0"))
 		s.want(err, backend.ErrNotFound, "no such volume")
 		s.wantSnapshots(0)
 	})
@@ -224,7 +224,7 @@ func TestSnapshots_areOurs(t *testing.T) {
 		s.must(err)
 		var want []string
 		for _, name := range []string{"a", "b", "c"} {
-			want = append(want, s.cut(p, cutOf(name, v.ID)).ID)
+			want = append(want, s.snapshot(p, snapshotOf(name, v.ID)).ID)
 			time.Sleep(20 * time.Second)
 		}
 		slices.Sort(want)
@@ -255,7 +255,7 @@ func TestDeleteSnapshot_ofAnImageIsInUse(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
 		v := s.create(p, creation("pvc-1"))
-		snapshot := s.cut(p, cutOf("snap-1", v.ID))
+		snapshot := s.snapshot(p, snapshotOf("snap-1", v.ID))
 		time.Sleep(10 * time.Second)
 		s.must(s.emu.World().BackImage(snapshot.ID, true))
 		s.want(p.DeleteSnapshot(s.Context(), snapshot.ID), backend.ErrInUse, "an image")
@@ -273,13 +273,13 @@ func TestCreateSnapshot_thatFailedSaysSo(t *testing.T) {
 		p := s.start(Options{})
 		v := s.create(p, creation("pvc-1"))
 		s.mishap(world.Mishap{Kind: world.SnapshotFails, Count: 1})
-		snapshot := s.cut(p, cutOf("snap-1", v.ID))
+		snapshot := s.snapshot(p, snapshotOf("snap-1", v.ID))
 		time.Sleep(10 * time.Second)
-		_, err := p.CreateSnapshot(s.Context(), cutOf("snap-1", v.ID))
+		_, err := p.CreateSnapshot(s.Context(), snapshotOf("snap-1", v.ID))
 		if err == nil || !strings.Contains(err.Error(), "failed in EC2") {
 			s.Errorf("got %v; want the failure", err)
 		}
 		s.must(p.DeleteSnapshot(s.Context(), snapshot.ID))
-		s.cut(p, cutOf("snap-1", v.ID))
+		s.snapshot(p, snapshotOf("snap-1", v.ID))
 	})
 }

@@ -22,23 +22,23 @@ const (
 	regionKey    = "topology.ebs.csi.aws.com/region"
 )
 
-// place is where a volume is to be made. A zone can be named in two ways.
-type place struct {
+// location is where a volume is to be made. A zone can be named in two ways.
+type location struct {
 	zone, zoneID, outpostARN string
 }
 
-// placeOf reads one topology; the zero place when it names no zone. Two keys
+// locationOf reads one topology; the zero location when it names no zone. Two keys
 // for zones that disagree are ErrInvalid.
-func placeOf(t backend.Topology) (place, error) {
+func locationOf(t backend.Topology) (location, error) {
 	zone, own := t[zoneKey], t[zoneKeyOwn]
 	if zone != "" && own != "" && zone != own {
-		return place{}, fmt.Errorf("%w: accessibility_requirements: %s is %q and %s is %q; they must be the same",
+		return location{}, fmt.Errorf("%w: accessibility_requirements: %s is %q and %s is %q; they must be the same",
 			backend.ErrInvalid, zoneKey, zone, zoneKeyOwn, own)
 	}
 	if zone == "" {
 		zone = own
 	}
-	return place{zone: zone, zoneID: t[zoneIDKey], outpostARN: outpostOf(t)}, nil
+	return location{zone: zone, zoneID: t[zoneIDKey], outpostARN: outpostOf(t)}, nil
 }
 
 func outpostOf(t backend.Topology) string {
@@ -49,10 +49,10 @@ func outpostOf(t backend.Topology) string {
 	return fmt.Sprintf("arn:%s:outposts:%s:%s:outpost/%s", partition, region, account, outpost)
 }
 
-func (p place) named() bool { return p.zone != "" || p.zoneID != "" }
+func (p location) named() bool { return p.zone != "" || p.zoneID != "" }
 
 // has reports whether what is at other is at p, as far as both say.
-func (p place) has(other place) bool {
+func (p location) has(other location) bool {
 	if p.outpostARN != "" && p.outpostARN != other.outpostARN {
 		return false
 	}
@@ -62,11 +62,11 @@ func (p place) has(other place) bool {
 	return p.zoneID != "" && p.zoneID == other.zoneID
 }
 
-// places reads a list of topologies and leaves out those without a zone.
-func places(topologies []backend.Topology) ([]place, error) {
-	var named []place
+// locations reads a list of topologies and leaves out those without a zone.
+func locations(topologies []backend.Topology) ([]location, error) {
+	var named []location
 	for _, t := range topologies {
-		p, err := placeOf(t)
+		p, err := locationOf(t)
 		if err != nil {
 			return nil, err
 		}
@@ -77,60 +77,60 @@ func places(topologies []backend.Topology) ([]place, error) {
 	return named, nil
 }
 
-// choosePlace picks the zone of a new volume: the first preferred, else the
+// chooseLocation picks the zone of a new volume: the first preferred, else the
 // first requisite, else the region's first.
-func (c *Controller) choosePlace(ctx context.Context, r *backend.TopologyRequirement) (place, error) {
+func (c *Controller) chooseLocation(ctx context.Context, r *backend.TopologyRequirement) (location, error) {
 	if r == nil {
 		r = &backend.TopologyRequirement{}
 	}
-	preferred, err := places(r.Preferred)
+	preferred, err := locations(r.Preferred)
 	if err != nil {
-		return place{}, err
+		return location{}, err
 	}
-	requisite, err := places(r.Requisite)
+	requisite, err := locations(r.Requisite)
 	if err != nil {
-		return place{}, err
+		return location{}, err
 	}
 	switch {
 	case len(preferred) == 0 && len(requisite) == 0:
-		return c.anyPlace(ctx)
+		return c.anyZone(ctx)
 	case len(preferred) == 0:
-		return c.checkPlace(ctx, requisite[0])
+		return c.checkLocation(ctx, requisite[0])
 	case len(requisite) == 0:
-		return c.checkPlace(ctx, preferred[0])
+		return c.checkLocation(ctx, preferred[0])
 	}
-	i := slices.IndexFunc(preferred, func(p place) bool {
-		return slices.ContainsFunc(requisite, func(r place) bool { return r.has(p) })
+	i := slices.IndexFunc(preferred, func(p location) bool {
+		return slices.ContainsFunc(requisite, func(r location) bool { return r.has(p) })
 	})
 	if i < 0 {
-		return place{}, fmt.Errorf("%w: accessibility_requirements: no preferred topology is one of the requisite ones", backend.ErrInvalid)
+		return location{}, fmt.Errorf("%w: accessibility_requirements: no preferred topology is one of the requisite ones", backend.ErrInvalid)
 	}
-	return c.checkPlace(ctx, preferred[i])
+	return c.checkLocation(ctx, preferred[i])
 }
 
-// checkPlace refuses a zone and a zone ID that are not of one zone.
-func (c *Controller) checkPlace(ctx context.Context, p place) (place, error) {
+// checkLocation refuses a zone and a zone ID that are not of one zone.
+func (c *Controller) checkLocation(ctx context.Context, p location) (location, error) {
 	if p.zone == "" || p.zoneID == "" {
 		return p, nil
 	}
 	zones, err := c.cloud.Zones(ctx)
 	if err != nil {
-		return place{}, fmt.Errorf("look up zone %s: %w", p.zone, err)
+		return location{}, fmt.Errorf("look up zone %s: %w", p.zone, err)
 	}
 	for _, zone := range zones {
 		if zone.Name == p.zone && zone.ID == p.zoneID {
 			return p, nil
 		}
 	}
-	return place{}, fmt.Errorf("%w: accessibility_requirements: zone %s is not the zone with ID %s", backend.ErrInvalid, p.zone, p.zoneID)
+	return location{}, fmt.Errorf("%w: accessibility_requirements: zone %s is not the zone with ID %s", backend.ErrInvalid, p.zone, p.zoneID)
 }
 
-// anyPlace is the first zone in the order of names, so that a repeat asks for
+// anyZone is the first zone in the order of names, so that a repeat asks for
 // the same one.
-func (c *Controller) anyPlace(ctx context.Context) (place, error) {
+func (c *Controller) anyZone(ctx context.Context) (location, error) {
 	zones, err := c.cloud.Zones(ctx)
 	if err != nil {
-		return place{}, fmt.Errorf("choose a zone: %w", err)
+		return location{}, fmt.Errorf("choose a zone: %w", err)
 	}
 	var names []string
 	for _, zone := range zones {
@@ -139,27 +139,27 @@ func (c *Controller) anyPlace(ctx context.Context) (place, error) {
 		}
 	}
 	if len(names) == 0 {
-		return place{}, fmt.Errorf("%w: the region has no zone that is available; name one", backend.ErrPrecondition)
+		return location{}, fmt.Errorf("%w: the region has no zone that is available; name one", backend.ErrPrecondition)
 	}
-	return place{zone: slices.Min(names)}, nil
+	return location{zone: slices.Min(names)}, nil
 }
 
-// whereIs is the place of a volume that exists.
-func whereIs(v cloud.Volume) place {
-	return place{zone: v.Zone, zoneID: v.ZoneID, outpostARN: v.OutpostARN}
+// locationOfVolume is the location of a volume that exists.
+func locationOfVolume(v cloud.Volume) location {
+	return location{zone: v.Zone, zoneID: v.ZoneID, outpostARN: v.OutpostARN}
 }
 
-// reachable reports whether a place is one of the requisite ones, or nothing is
+// reachable reports whether a location is one of the requisite ones, or nothing is
 // required.
-func reachable(at place, r *backend.TopologyRequirement) (bool, error) {
+func reachable(at location, r *backend.TopologyRequirement) (bool, error) {
 	if r == nil {
 		return true, nil
 	}
-	requisite, err := places(r.Requisite)
+	requisite, err := locations(r.Requisite)
 	if err != nil || len(requisite) == 0 {
 		return err == nil, err
 	}
-	return slices.ContainsFunc(requisite, func(p place) bool { return p.has(at) }), nil
+	return slices.ContainsFunc(requisite, func(p location) bool { return p.has(at) }), nil
 }
 
 // segments are the topology of a volume: as of the AWS EBS CSI driver, the

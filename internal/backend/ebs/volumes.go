@@ -33,7 +33,7 @@ func (c *Controller) Volume(ctx context.Context, id string) (backend.Volume, err
 // state error is found, or it could not be deleted.
 func (c *Controller) describe(ctx context.Context, id string) (cloud.Volume, error) {
 	if !volumeID.MatchString(id) {
-		return cloud.Volume{}, fmt.Errorf("%w: %q is no EBS volume ID (vol- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
+		return cloud.Volume{}, fmt.Errorf("%w: %q is not an EBS volume ID (vol- and 8 or 17 hexadecimal digits)", backend.ErrNotFound, id)
 	}
 	v, err := c.cloud.Volume(ctx, id)
 	if err == nil && (v.State == cloud.VolumeDeleting || v.State == cloud.VolumeDeleted) {
@@ -63,7 +63,7 @@ func (c *Controller) VolumeByName(ctx context.Context, name string) (backend.Vol
 	return toVolume(v), nil
 }
 
-// toVolume is what the seam tells of a volume.
+// toVolume converts a volume for the seam.
 func toVolume(v cloud.Volume) backend.Volume {
 	volume := backend.Volume{
 		ID: v.ID, Name: v.Tags[tags.VolumeName], Size: int64(v.Size) * gib,
@@ -103,7 +103,7 @@ func (c *Controller) Volumes(ctx context.Context, after string, limit int) ([]ba
 		if err != nil {
 			return nil, err
 		}
-		others, err := c.asked.beside(ctx, listed, c.cloud.Volume)
+		others, err := c.requested.missingFrom(ctx, listed, c.cloud.Volume)
 		return slices.DeleteFunc(append(listed, others...), func(v cloud.Volume) bool { return !complete(v) }), err
 	})
 	if err != nil {
@@ -123,7 +123,7 @@ const detachPatience = 15 * time.Second
 // it is.
 func (c *Controller) DeleteVolume(ctx context.Context, id string) error {
 	if !volumeID.MatchString(id) {
-		return fmt.Errorf("%w: %q is no EBS volume ID", backend.ErrNotFound, id)
+		return fmt.Errorf("%w: %q is not an EBS volume ID", backend.ErrNotFound, id)
 	}
 	err := c.cloud.DeleteVolume(ctx, id)
 	if !errors.Is(err, backend.ErrInUse) && !errors.Is(err, backend.ErrBusy) {

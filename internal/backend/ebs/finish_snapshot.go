@@ -11,23 +11,23 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/params"
 )
 
-// FinishSnapshot enables fast restore and locks, where a creation before did
-// not come so far.
+// FinishSnapshot enables fast restore and locks the snapshot if its creation ended
+// before that.
 func (c *Controller) FinishSnapshot(ctx context.Context, snapshot backend.Snapshot, spec backend.SnapshotSpec) (backend.Snapshot, error) {
 	desired, err := params.ParseSnapshot(spec.Parameters)
 	if err != nil {
 		return backend.Snapshot{}, err
 	}
-	return snapshot, c.finishCut(ctx, snapshot.ID, desired)
+	return snapshot, c.finishSnapshot(ctx, snapshot.ID, desired)
 }
 
-// finishCut does what follows the cut. A snapshot whose fast restore or lock
+// finishSnapshot enables fast restore and locks the snapshot. A snapshot whose fast restore or lock
 // fails is kept, as it is a good snapshot of an instant that is over. The
 // call fails nevertheless, with a code that says to repeat it: a CO that was
 // told of success would take an unlocked snapshot for a locked one, and one
 // that was told of failure for good would forget the snapshot and leave it.
-func (c *Controller) finishCut(ctx context.Context, id string, desired params.Snapshot) error {
-	if c.cuts.isFinished(id) {
+func (c *Controller) finishSnapshot(ctx context.Context, id string, desired params.Snapshot) error {
+	if c.snapshotNames.isFinished(id) {
 		return nil
 	}
 	for _, step := range []struct {
@@ -38,7 +38,7 @@ func (c *Controller) finishCut(ctx context.Context, id string, desired params.Sn
 			return unfinished(id, step.name, err)
 		}
 	}
-	c.cuts.finish(id)
+	c.snapshotNames.finish(id)
 	return nil
 }
 
@@ -49,7 +49,7 @@ func unfinished(id, step string, reason error) error {
 	if errors.Is(reason, backend.ErrNoSpace) {
 		code = backend.ErrNoSpace
 	}
-	return fmt.Errorf("%w: snapshot %s was cut and is kept, but what follows failed and will be tried again (%s): %s", code, id, step, reason.Error())
+	return fmt.Errorf("%w: snapshot %s was created and is kept, but a step after its creation failed (%s) and is retried: %s", code, id, step, reason.Error())
 }
 
 func (c *Controller) ensureFastRestore(ctx context.Context, id string, desired params.Snapshot) error {
@@ -61,7 +61,7 @@ func (c *Controller) ensureFastRestore(ctx context.Context, id string, desired p
 	switch {
 	case errors.Is(err, backend.ErrDenied):
 		// Enabling what is enabled is harmless.
-		c.log.WarnContext(ctx, "the role may not call DescribeFastSnapshotRestores; fast restore is enabled without looking", "snapshot", id)
+		c.log.WarnContext(ctx, "the role may not call DescribeFastSnapshotRestores; fast restore is enabled without that check", "snapshot", id)
 	case err != nil:
 		return err
 	}
@@ -84,7 +84,7 @@ func (c *Controller) ensureLock(ctx context.Context, id string, desired params.S
 	switch {
 	case errors.Is(err, backend.ErrDenied):
 		// Locking again what is locked renews the lock for as long: no less than asked.
-		c.log.WarnContext(ctx, "the role may not call DescribeLockedSnapshots; the snapshot is locked without looking", "snapshot", id)
+		c.log.WarnContext(ctx, "the role may not call DescribeLockedSnapshots; the snapshot is locked without that check", "snapshot", id)
 	case err != nil:
 		return err
 	case locked && lock.State != "expired":

@@ -11,15 +11,15 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// askedVolumes are the IDs of the volumes that this process attached or was asked
-// to. A process that starts knows none: the orchestrator asks for each attachment
+// requestedVolumes are the IDs of the volumes that this process attached or was asked
+// to attach. A process that starts knows none: the orchestrator asks for each attachment
 // that it misses in a listing once more, and that is answered without a change.
-type askedVolumes struct {
+type requestedVolumes struct {
 	mu  sync.Mutex
 	ids map[string]bool
 }
 
-func (a *askedVolumes) add(id string) {
+func (a *requestedVolumes) add(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ids == nil {
@@ -28,7 +28,7 @@ func (a *askedVolumes) add(id string) {
 	a.ids[id] = true
 }
 
-func (a *askedVolumes) remove(ids ...string) {
+func (a *requestedVolumes) remove(ids ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, id := range ids {
@@ -36,15 +36,15 @@ func (a *askedVolumes) remove(ids ...string) {
 	}
 }
 
-func (a *askedVolumes) all() []string {
+func (a *requestedVolumes) all() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Collect(maps.Keys(a.ids))
 }
 
-// beside finds the volumes that a listing lacks. Those that it has need not be
-// remembered, and those that are gone neither. The lookups share their describes.
-func (a *askedVolumes) beside(ctx context.Context, listed []cloud.Volume, find func(context.Context, string) (cloud.Volume, error)) ([]cloud.Volume, error) {
+// missingFrom describes the volumes that a listing lacks, and forgets those that it
+// has and those that no longer exist. The lookups share their describes.
+func (a *requestedVolumes) missingFrom(ctx context.Context, listed []cloud.Volume, find func(context.Context, string) (cloud.Volume, error)) ([]cloud.Volume, error) {
 	for _, v := range listed {
 		a.remove(v.ID)
 	}

@@ -14,36 +14,36 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// CreateSnapshot has no client token, and EC2 does not show at once what it
-// made. So a name that is not found may have a snapshot all the same, in three
-// cases: this process sent the creation and lost the answer; a process before
-// this one did, and died; another process does so now. In the first two the name
-// is looked for until EC2 must show what there is, before anything is made. The
-// third needs two controllers that both act, which a lease excludes; for what is
-// left of it, a second look follows the creation, and the younger of two, of
-// which nobody was told yet, is deleted. A snapshot that was ever returned is
-// never deleted here: a CO may hold it. Whoever looks takes the oldest, so that
-// all answers from then on name the same one.
+// CreateSnapshot has no client token, and EC2 does not show a new snapshot at once.
+// So a name that is not found may have a snapshot nevertheless, in three cases: this
+// process sent the creation and lost the answer; an earlier process did, and died;
+// another process does so now. In the first two cases the name is polled until EC2
+// must show its snapshot, before one is created. The third needs two controllers that
+// are both active, which a lease excludes. For the rest of it, the name is looked up
+// again after the creation, and the younger of two snapshots is deleted, because it
+// was not returned yet. A snapshot that was ever returned is never deleted here: a CO
+// may use it. Every lookup takes the oldest, so that all answers name the same one.
 
-// lookAgain is how often a name is looked for that may have a snapshot.
-const lookAgain = 500 * time.Millisecond
+// pollNameEvery is how often a name is looked up that may have a snapshot.
+const pollNameEvery = 500 * time.Millisecond
 
 // perVolumeRate is how far apart EC2 wants the snapshots of one volume.
 const perVolumeRate = 15 * time.Second
 
-// cuts remembers what is not certain about names of snapshots.
-type cuts struct {
+// snapshotNames records which names may have a snapshot that EC2 does not show.
+type snapshotNames struct {
 	mu sync.Mutex
 	// begun is when this process was first asked for a snapshot.
 	begun time.Time
 	// uncertain names may have a snapshot that does not show until then.
 	uncertain map[string]time.Time
-	// finished are snapshots after whose cut nothing is left to do, until then.
+	// finished are snapshots whose lock and fast restore are set, and until when that
+	// is remembered.
 	finished map[string]time.Time
 }
 
-// doubt tells until when a name may have a snapshot that does not show.
-func (s *cuts) doubt(name string, lag time.Duration) time.Time {
+// uncertainUntil is until when a name may have a snapshot that EC2 does not show.
+func (s *snapshotNames) uncertainUntil(name string, lag time.Duration) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.begun.IsZero() {
@@ -56,8 +56,8 @@ func (s *cuts) doubt(name string, lag time.Duration) time.Time {
 	return until
 }
 
-// suspect notes that a creation may have had its effect.
-func (s *cuts) suspect(name string, lag time.Duration) {
+// markUncertain records that a creation may have had its effect.
+func (s *snapshotNames) markUncertain(name string, lag time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.uncertain = noted(s.uncertain, name, lag)
@@ -66,19 +66,19 @@ func (s *cuts) suspect(name string, lag time.Duration) {
 // finishedLifetime is how long it is remembered that a snapshot is finished.
 const finishedLifetime = time.Hour
 
-func (s *cuts) finish(id string) {
+func (s *snapshotNames) finish(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.finished = noted(s.finished, id, finishedLifetime)
 }
 
-func (s *cuts) isFinished(id string) bool {
+func (s *snapshotNames) isFinished(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Now().Before(s.finished[id])
 }
 
-// noted adds a key that holds for a while, and drops those that hold no more.
+// noted adds a key that expires after a while, and removes expired ones.
 func noted(m map[string]time.Time, key string, lifetime time.Duration) map[string]time.Time {
 	now := time.Now()
 	maps.DeleteFunc(m, func(_ string, until time.Time) bool { return !now.Before(until) })
@@ -89,26 +89,26 @@ func noted(m map[string]time.Time, key string, lifetime time.Duration) map[strin
 	return m
 }
 
-// CreateSnapshot cuts a snapshot. The guard has found none of the name.
+// CreateSnapshot snapshotNames a snapshot. The guard has found none of the name.
 func (c *Controller) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (backend.Snapshot, error) {
 	desired, in, err := c.planSnapshot(ctx, spec)
 	if err != nil {
 		return backend.Snapshot{}, err
 	}
-	cut, found, err := c.outwait(ctx, spec.Name)
+	snapshot, found, err := c.awaitName(ctx, spec.Name)
 	if err == nil && !found {
-		cut, err = c.cut(ctx, spec.Name, in)
+		snapshot, err = c.sendCreateSnapshot(ctx, spec.Name, in)
 	}
 	if err != nil {
 		return backend.Snapshot{}, err
 	}
-	if cut.VolumeID != spec.SourceID {
-		return backend.Snapshot{}, fmt.Errorf("%w: snapshot %s has that name and was cut from %s; use another name", backend.ErrExists, cut.ID, cut.VolumeID)
+	if snapshot.VolumeID != spec.SourceID {
+		return backend.Snapshot{}, fmt.Errorf("%w: snapshot %s has that name and was created from volume %s; use another name", backend.ErrExists, snapshot.ID, snapshot.VolumeID)
 	}
-	if err := checkCut(cut); err != nil {
+	if err := checkSnapshot(snapshot); err != nil {
 		return backend.Snapshot{}, err
 	}
-	return toSnapshot(cut), c.finishCut(ctx, cut.ID, desired)
+	return toSnapshot(snapshot), c.finishSnapshot(ctx, snapshot.ID, desired)
 }
 
 func (c *Controller) planSnapshot(ctx context.Context, spec backend.SnapshotSpec) (params.Snapshot, cloud.CreateSnapshotInput, error) {
@@ -117,7 +117,7 @@ func (c *Controller) planSnapshot(ctx context.Context, spec backend.SnapshotSpec
 		return desired, cloud.CreateSnapshotInput{}, err
 	}
 	if !desired.Lock.Expires.IsZero() && !desired.Lock.Expires.After(time.Now()) {
-		return desired, cloud.CreateSnapshotInput{}, fmt.Errorf("%w: lockExpirationDate %s is over", backend.ErrInvalid, desired.Lock.Expires.Format(time.RFC3339))
+		return desired, cloud.CreateSnapshotInput{}, fmt.Errorf("%w: lockExpirationDate %s is in the past", backend.ErrInvalid, desired.Lock.Expires.Format(time.RFC3339))
 	}
 	if err := c.checkZones(ctx, desired.FastRestoreZones); err != nil {
 		return desired, cloud.CreateSnapshotInput{}, err
@@ -129,11 +129,11 @@ func (c *Controller) planSnapshot(ctx context.Context, spec backend.SnapshotSpec
 	}, err
 }
 
-// outwait looks for a name until EC2 must show what it has.
-func (c *Controller) outwait(ctx context.Context, name string) (cloud.Snapshot, bool, error) {
-	until := c.cuts.doubt(name, c.lag)
+// awaitName looks a name up until EC2 must show its snapshot.
+func (c *Controller) awaitName(ctx context.Context, name string) (cloud.Snapshot, bool, error) {
+	until := c.snapshotNames.uncertainUntil(name, c.lag)
 	for time.Now().Before(until) {
-		if err := concurrency.Sleep(ctx, min(lookAgain, time.Until(until))); err != nil {
+		if err := concurrency.Sleep(ctx, min(pollNameEvery, time.Until(until))); err != nil {
 			return cloud.Snapshot{}, false, err
 		}
 		if s, found, err := c.snapshotNamed(ctx, name); found || err != nil {
@@ -143,8 +143,8 @@ func (c *Controller) outwait(ctx context.Context, name string) (cloud.Snapshot, 
 	return cloud.Snapshot{}, false, nil
 }
 
-// cut makes a snapshot, once: a lost answer is followed by looking.
-func (c *Controller) cut(ctx context.Context, name string, in cloud.CreateSnapshotInput) (cloud.Snapshot, error) {
+// sendCreateSnapshot creates one snapshot: after a lost answer it looks the name up.
+func (c *Controller) sendCreateSnapshot(ctx context.Context, name string, in cloud.CreateSnapshotInput) (cloud.Snapshot, error) {
 	for {
 		s, err := c.cloud.CreateSnapshot(ctx, in)
 		if err == nil {
@@ -152,11 +152,11 @@ func (c *Controller) cut(ctx context.Context, name string, in cloud.CreateSnapsh
 		}
 		switch {
 		case uncertain(err):
-			c.cuts.suspect(name, c.lag)
+			c.snapshotNames.markUncertain(name, c.lag)
 			if ctx.Err() != nil {
 				return cloud.Snapshot{}, err
 			}
-			if s, found, lookup := c.outwait(ctx, name); found || lookup != nil {
+			if s, found, lookup := c.awaitName(ctx, name); found || lookup != nil {
 				return s, lookup
 			}
 		case cloud.Code(err) == "SnapshotCreationPerVolumeRateExceeded" && hasTime(ctx, perVolumeRate):
@@ -175,22 +175,22 @@ func uncertain(err error) bool {
 	return errors.As(err, &e) && e.Uncertain
 }
 
-// hasTime reports whether a call can wait and still do something.
+// hasTime reports whether a call's deadline leaves time for work after a wait.
 func hasTime(ctx context.Context, wait time.Duration) bool {
 	deadline, limited := ctx.Deadline()
 	return !limited || time.Until(deadline) > wait+time.Second
 }
 
-// converge looks once more after a creation: where an older snapshot of the
-// name shows now, the one just made goes, as nobody was told of it.
+// converge looks the name up after a creation. If EC2 shows an older snapshot of the
+// name now, it deletes the new one, which was not returned yet.
 func (c *Controller) converge(ctx context.Context, name string, made cloud.Snapshot) (cloud.Snapshot, error) {
 	oldest, found, err := c.snapshotNamed(ctx, name)
 	if err != nil || !found || oldest.ID == made.ID || !oldest.Started.Before(made.Started) {
-		return made, nil //nolint:nilerr // the snapshot is made, and the look a precaution
+		return made, nil //nolint:nilerr // the snapshot exists; this lookup is a precaution
 	}
 	c.log.InfoContext(ctx, "delete the younger of two snapshots with one name", "older", oldest.ID, "younger", made.ID)
 	if err := c.cloud.DeleteSnapshot(ctx, made.ID); err != nil && !errors.Is(err, backend.ErrNotFound) {
-		return cloud.Snapshot{}, fmt.Errorf("delete snapshot %s, made beside the older %s of the same name: %w", made.ID, oldest.ID, err)
+		return cloud.Snapshot{}, fmt.Errorf("delete snapshot %s, the younger one of the name of %s: %w", made.ID, oldest.ID, err)
 	}
 	return oldest, nil
 }

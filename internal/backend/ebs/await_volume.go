@@ -12,12 +12,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// errHidden ends a wait for a volume that its name does not find.
+// errHidden ends a wait for a volume that a lookup by its name does not find.
 var errHidden = errors.New("the volume is not found by its name")
 
-// settle waits until the volume that EC2 gave for a name is complete, or until
-// it is sure that an older one is the name's.
-func (c *Controller) settle(ctx context.Context, p plan, mine cloud.Volume, began time.Time) (cloud.Volume, error) {
+// awaitVolume waits until the volume that EC2 returned for a name is complete, or
+// until an older one certainly has the name.
+func (c *Controller) awaitVolume(ctx context.Context, p plan, mine cloud.Volume, began time.Time) (cloud.Volume, error) {
 	var chosen cloud.Volume
 	_, err := c.cloud.WaitNamed(ctx, p.name, expectation(mine, began), func(volumes []cloud.Volume) (bool, error) {
 		i := slices.IndexFunc(volumes, func(v cloud.Volume) bool { return v.ID == mine.ID })
@@ -25,8 +25,8 @@ func (c *Controller) settle(ctx context.Context, p plan, mine cloud.Volume, bega
 			mine = volumes[i]
 			return false, errEnded
 		}
-		// What is not shown yet, and what is shown still though it is gone, is told
-		// apart from the truth by time alone.
+		// Only after the lag is a description certain, both of a volume that it lacks and
+		// of a deleted one that it still shows.
 		sure := time.Since(began) >= c.lag
 		live := living(volumes)
 		if i < 0 && sure && len(live) == 0 {
@@ -39,7 +39,7 @@ func (c *Controller) settle(ctx context.Context, p plan, mine cloud.Volume, bega
 		return complete(chosen) && (chosen.ID == mine.ID || sure), nil
 	})
 	if errors.Is(err, errHidden) {
-		chosen, err = c.settleUnnamed(ctx, mine)
+		chosen, err = c.awaitUnnamed(ctx, mine)
 	}
 	switch {
 	case errors.Is(err, errEnded):
@@ -49,15 +49,15 @@ func (c *Controller) settle(ctx context.Context, p plan, mine cloud.Volume, bega
 	case chosen.ID != mine.ID:
 		return chosen, c.dismiss(ctx, mine, chosen)
 	}
-	c.setbacks.forget(p.name)
+	c.backoffs.forget(p.name)
 	return chosen, nil
 }
 
-// errEnded ends a wait for a volume that will not be.
+// errEnded ends a wait for a volume whose creation failed.
 var errEnded = errors.New("the volume failed")
 
-// expectation says since when a volume has been in the making. A repeat gets
-// one that has been for a while, or is complete.
+// expectation is since when EC2 has been creating a volume. A repeat gets one that
+// was begun earlier, or is complete.
 func expectation(v cloud.Volume, began time.Time) cloud.Expect {
 	e := cloud.Expect{Kind: "create", Since: time.Now()}
 	if complete(v) {
@@ -68,8 +68,8 @@ func expectation(v cloud.Volume, began time.Time) cloud.Expect {
 	return e
 }
 
-// settleUnnamed waits for a volume whose tag with the name is gone, or that is.
-func (c *Controller) settleUnnamed(ctx context.Context, mine cloud.Volume) (cloud.Volume, error) {
+// awaitUnnamed waits for a volume whose tag with the name is gone, or that is.
+func (c *Controller) awaitUnnamed(ctx context.Context, mine cloud.Volume) (cloud.Volume, error) {
 	return c.cloud.WaitVolume(ctx, mine.ID, cloud.Expect{Kind: "create", Since: longAgo(time.Now())}, func(v cloud.Volume, found bool) (bool, error) {
 		if !found || len(living([]cloud.Volume{v})) == 0 {
 			return false, errEnded
@@ -78,14 +78,14 @@ func (c *Controller) settleUnnamed(ctx context.Context, mine cloud.Volume) (clou
 	})
 }
 
-// failed explains a volume that EC2 accepted and did not make. It takes away
-// what is left of it, and has repeats wait: each would make another.
+// failed explains a volume that EC2 accepted and did not create. It deletes the
+// remains, and makes repeats back off: each would create another volume.
 func (c *Controller) failed(ctx context.Context, p plan, v cloud.Volume) error {
 	how := "vanished while it was being created"
 	if v.State == cloud.VolumeError {
 		how = "went into the state error"
 		if err := c.cloud.DeleteVolume(ctx, v.ID); err != nil && !errors.Is(err, backend.ErrNotFound) {
-			c.log.WarnContext(ctx, "a volume that failed is left in EC2; delete it", "volume", v.ID, "error", err)
+			c.log.WarnContext(ctx, "cannot delete a volume that failed in EC2; delete it", "volume", v.ID, "error", err)
 		}
 	}
 	key := cmp.Or(p.desired.KMSKeyID, v.KMSKeyID, "the account's default key for EBS")
@@ -94,17 +94,17 @@ func (c *Controller) failed(ctx context.Context, p plan, v cloud.Volume) error {
 	}
 	err := fmt.Errorf("EC2 accepted volume %s, which then %s; the usual cause is a KMS key that the driver's role may not use (%s): "+
 		"the role needs kms:CreateGrant, kms:Decrypt and kms:GenerateDataKeyWithoutPlaintext on it, and the key must be enabled", v.ID, how, key)
-	c.setbacks.note(p.name, err)
+	c.backoffs.note(p.name, err)
 	return err
 }
 
-// dismiss deletes a volume that lost its name to an older one, unless somebody
-// may have been told of it or uses it. While that fails the creation fails, as
-// nobody else would delete it.
+// dismiss deletes a volume whose name an older one has, unless a call may have
+// returned it or an instance uses it. If that fails, the creation fails, because
+// otherwise the volume would leak.
 func (c *Controller) dismiss(ctx context.Context, mine, older cloud.Volume) error {
 	untold := mine.State == cloud.VolumeCreating || mine.Created.Sub(older.Created) > olderBy
 	if !untold || len(mine.Attachments) > 0 {
-		c.log.WarnContext(ctx, "two volumes have one name; the older one is used and the younger left alone",
+		c.log.WarnContext(ctx, "two volumes have one name; the older one is used and the younger is kept",
 			"older", older.ID, "younger", mine.ID)
 		return nil
 	}
@@ -113,8 +113,8 @@ func (c *Controller) dismiss(ctx context.Context, mine, older cloud.Volume) erro
 	switch {
 	case err == nil || errors.Is(err, backend.ErrNotFound):
 		return nil
-	case errors.Is(err, backend.ErrInUse): // since we looked
+	case errors.Is(err, backend.ErrInUse): // attached since the lookup
 		return nil
 	}
-	return fmt.Errorf("delete volume %s, made beside the older %s of the same name: %w", mine.ID, older.ID, err)
+	return fmt.Errorf("delete volume %s, the younger one of the name of %s: %w", mine.ID, older.ID, err)
 }

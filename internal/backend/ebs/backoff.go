@@ -12,25 +12,25 @@ import (
 // Repeats of a creation that failed after EC2 had accepted it wait this long,
 // twice as long each time.
 const (
-	firstSetback = time.Second
-	longSetback  = 5 * time.Minute
+	firstBackoff   = time.Second
+	longestBackoff = 5 * time.Minute
 )
 
-// setbacks keeps repeats from making EC2 fail again and again. It is a courtesy
-// to EC2: losing it with the process loses nothing else.
-type setbacks struct {
+// backoffs delays repeats of a creation that failed, to spare EC2 calls that would
+// fail again. A restart forgets them, which is safe.
+type backoffs struct {
 	mu    sync.Mutex
-	names map[string]setback
+	names map[string]backoff
 }
 
-type setback struct {
+type backoff struct {
 	reason error
 	delay  time.Duration
 	until  time.Time
 }
 
-// check is ErrUnavailable, with the reason, while a name has to wait.
-func (s *setbacks) check(name string) error {
+// check is ErrUnavailable, with the reason, while repeats for a name back off.
+func (s *backoffs) check(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last, ok := s.names[name]
@@ -40,26 +40,26 @@ func (s *setbacks) check(name string) error {
 	return nil
 }
 
-func (s *setbacks) note(name string, reason error) {
+func (s *backoffs) note(name string, reason error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(s.names, func(_ string, b setback) bool { return now.Sub(b.until) > longSetback })
+	maps.DeleteFunc(s.names, func(_ string, b backoff) bool { return now.Sub(b.until) > longestBackoff })
 	if s.names == nil {
-		s.names = map[string]setback{}
+		s.names = map[string]backoff{}
 	}
-	delay := min(max(2*s.names[name].delay, firstSetback), longSetback)
-	s.names[name] = setback{reason: reason, delay: delay, until: now.Add(delay)}
+	delay := min(max(2*s.names[name].delay, firstBackoff), longestBackoff)
+	s.names[name] = backoff{reason: reason, delay: delay, until: now.Add(delay)}
 }
 
 // last returns why the last attempt of a name failed; nil when that is not known.
-func (s *setbacks) last(name string) error {
+func (s *backoffs) last(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.names[name].reason
 }
 
-func (s *setbacks) forget(name string) {
+func (s *backoffs) forget(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.names, name)

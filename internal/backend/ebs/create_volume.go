@@ -10,23 +10,23 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/cloud"
 )
 
-// olderBy is by how much an older volume of a name must precede a younger one
-// for nobody to have been told of the younger: everybody who looked saw the older.
+// olderBy is by how much an older volume of a name must precede a younger one so that
+// no call can have returned the younger: every lookup showed the older.
 const olderBy = time.Minute
 
-// CreateVolume makes the volume, or finds the one that has the name.
+// CreateVolume creates the volume, or finds the one that has the name.
 //
-// The token comes first: a repeat of the same request gets the same volume of
-// EC2, which costs no lookup. The wait that follows looks by name, and so sees
-// an older volume that the token no longer stands for (tokens live about 12 h).
-// Whatever the order of crashes and of two controllers, the oldest live volume
-// of a name is the volume, and a younger one that nobody was told of goes.
+// The token comes first: for a repeat of the same request EC2 returns the same volume,
+// without a lookup. The wait that follows looks up the name, and so finds an older
+// volume whose token has expired (tokens live about 12 h). In any order of crashes
+// and of two controllers, the oldest live volume of a name is the volume, and a
+// younger one that was not returned is deleted.
 func (c *Controller) CreateVolume(ctx context.Context, spec backend.VolumeSpec) (backend.Volume, error) {
 	p, err := c.plan(ctx, spec)
 	if err != nil {
 		return backend.Volume{}, err
 	}
-	if err := c.setbacks.check(spec.Name); err != nil {
+	if err := c.backoffs.check(spec.Name); err != nil {
 		return backend.Volume{}, err
 	}
 	made, err := c.make(ctx, p)
@@ -34,15 +34,15 @@ func (c *Controller) CreateVolume(ctx context.Context, spec backend.VolumeSpec) 
 		return backend.Volume{}, err
 	}
 	volume := toVolume(made)
-	// A volume of the AWS EBS CSI driver does not tell its context.
+	// A volume of the AWS EBS CSI driver has no tag with its context.
 	volume.Context = p.context
 	return volume, nil
 }
 
 func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
 	if p.source.VolumeID != "" {
-		// The tokens of CopyVolumes are not those of CreateVolume: it would copy
-		// beside a volume that was not copied.
+		// The tokens of CopyVolumes are not those of CreateVolume: it would make a
+		// second volume next to one that was not copied.
 		if v, found, err := c.adopt(ctx, p.name, 0); found || err != nil {
 			return v, err
 		}
@@ -50,7 +50,7 @@ func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
 	for n := c.spent.next(p.name); ; n++ {
 		began := time.Now()
 		if n > tokenSteps {
-			// The token is of this moment, so an earlier call's volume is not behind it.
+			// The token is new, so it does not find the volume of an earlier call.
 			if v, found, err := c.adopt(ctx, p.name, c.lag); found || err != nil {
 				return v, err
 			}
@@ -58,7 +58,7 @@ func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
 		v, err := c.request(ctx, p, tokenAt(p.name, n, began))
 		switch {
 		case err == nil:
-			return c.settle(ctx, p, v, began)
+			return c.awaitVolume(ctx, p, v, began)
 		case cloud.TokenSpent(err) && n > tokenSteps:
 			return cloud.Volume{}, c.tooMany(p.name, n)
 		case cloud.TokenSpent(err):
@@ -81,8 +81,8 @@ func (c *Controller) make(ctx context.Context, p plan) (cloud.Volume, error) {
 	}
 }
 
-// adoptOr finds the volume that exists already, of which EC2 may also say that a
-// quota is reached; otherwise it returns the refusal.
+// adoptOr finds the volume that exists already, for which EC2 may also report that a
+// quota is reached (docs/reference/ebs.md); otherwise it returns the refusal.
 func (c *Controller) adoptOr(ctx context.Context, name string, refusal error) (cloud.Volume, error) {
 	if v, found, err := c.adopt(ctx, name, 0); found && err == nil {
 		return v, nil
@@ -90,14 +90,14 @@ func (c *Controller) adoptOr(ctx context.Context, name string, refusal error) (c
 	return cloud.Volume{}, refusal
 }
 
-// tooMany is the error when the token of this moment is spent, too. The name has
-// to wait, and why its last volume failed stays known.
+// tooMany is the error when the token of this minute is spent, too. Repeats for the
+// name back off, and the reason why its last volume failed is kept.
 func (c *Controller) tooMany(name string, n int) error {
-	reason := c.setbacks.last(name)
+	reason := c.backoffs.last(name)
 	if reason == nil {
 		reason = fmt.Errorf("more than %d volumes of this name were made and are gone, the last a moment ago", n-1)
 	}
-	c.setbacks.note(name, reason)
+	c.backoffs.note(name, reason)
 	return fmt.Errorf("%w: %w", backend.ErrUnavailable, reason)
 }
 
@@ -112,29 +112,28 @@ func living(volumes []cloud.Volume) []cloud.Volume {
 	})
 }
 
-// complete reports whether a volume can be told of.
+// complete reports whether a volume can be returned.
 func complete(v cloud.Volume) bool {
 	return v.State == cloud.VolumeAvailable || v.State == cloud.VolumeInUse
 }
 
-// adopt waits for the oldest volume of a name to be complete. A name that no
-// live volume has is looked for again for as long as patience lasts, as EC2
-// does not show at once what exists.
-func (c *Controller) adopt(ctx context.Context, name string, patience time.Duration) (v cloud.Volume, found bool, err error) {
+// adopt waits until the oldest volume of a name is complete. A name without a live
+// volume is polled until the timeout, because EC2 does not show new volumes at once.
+func (c *Controller) adopt(ctx context.Context, name string, timeout time.Duration) (v cloud.Volume, found bool, err error) {
 	began := time.Now()
 	_, err = c.cloud.WaitNamed(ctx, name, cloud.Expect{Kind: "create", Since: longAgo(began)}, func(volumes []cloud.Volume) (bool, error) {
 		live := living(volumes)
 		if found = len(live) > 0; !found {
-			return time.Since(began) >= patience, nil
+			return time.Since(began) >= timeout, nil
 		}
 		v = live[0]
 		return complete(v), nil
 	})
 	if err != nil {
-		return cloud.Volume{}, false, fmt.Errorf("look for the volume by its name: %w", err)
+		return cloud.Volume{}, false, fmt.Errorf("look up the volume by its name: %w", err)
 	}
 	return v, found, nil
 }
 
-// longAgo makes a wait look at once.
+// longAgo makes a wait poll at once.
 func longAgo(now time.Time) time.Time { return now.Add(-time.Hour) }
