@@ -1,13 +1,13 @@
-// Package backend is the seam between Holdfast and the systems that hold the
+// Package backend is the seam between Holdfast and the systems that store the
 // data. A backend has two halves: Controller makes and changes volumes and may
 // need credentials but no privilege; Node turns a volume into a block device of
 // this machine and needs privilege but no credentials. What a backend offers
 // beyond the minimum it shows by implementing the optional interfaces below;
-// nobody asks for a backend's name.
+// no code asks for a backend's name.
 //
-// Rules that hold for every method:
+// Rules for every method:
 //   - The context is honoured down to the last system or API call. A call that
-//     was cut off leaves work that the repeated call finds and finishes.
+//     was interrupted leaves work that the repeated call finds and finishes.
 //   - Errors wrap one of the sentinels of this package.
 //   - Methods may be called concurrently. Package guard, which wraps every
 //     Controller, never lets two calls for one key run at once in this process.
@@ -25,11 +25,11 @@ type Traits struct {
 	DriverName string
 	// TopologyKeys are the keys that NodeInfo.Topology has; empty means no topology.
 	TopologyKeys []string
-	// Sizes in bytes. A wanted size is rounded up to AllocationUnit; DefaultSize
+	// Sizes in bytes. A requested size is rounded up to AllocationUnit; DefaultSize
 	// serves a request that names none.
 	MinimumSize, MaximumSize, DefaultSize, AllocationUnit int64
 	// FilesystemMinimum are the bytes that a filesystem takes at least, where
-	// that is more than MinimumSize. A smaller wish is rounded up to it.
+	// that is more than MinimumSize. A smaller size is rounded up to it.
 	FilesystemMinimum map[string]int64
 	// AccessModes that a volume supports.
 	AccessModes []AccessMode
@@ -38,16 +38,16 @@ type Traits struct {
 	// WindowsFilesystems are those that only Windows nodes make; their case does
 	// not matter.
 	WindowsFilesystems []string
-	// Block tells whether raw block use is possible.
+	// Block reports whether raw block use is possible.
 	Block bool
-	// Clone tells whether CreateVolume accepts Source.VolumeID.
+	// Clone reports whether CreateVolume accepts Source.VolumeID.
 	Clone bool
 	// Parameters and MutableParameters are the known keys, for error messages
 	// and checks by name; one that ends in "*" stands for all keys with that
 	// prefix. Values are checked by CheckParameters.
 	Parameters, MutableParameters []string
 	// CreateFindsName: CreateVolume itself returns the complete volume that has
-	// the name, equal to the request or not, and makes none beside it. No lookup
+	// the name, equal to the request or not, and makes none in addition. No lookup
 	// precedes it then; the guard judges what it returns.
 	CreateFindsName bool
 	// LagsBehind: a lookup may not show for a while what exists, or never shows
@@ -114,36 +114,36 @@ type Matcher interface {
 	Matches(volume Volume, spec VolumeSpec) error
 }
 
-// Validator is a Controller that can tell what of a CO's belief about a volume
-// does not hold: whether it can be used so, and was created so. What the belief
+// Validator is a Controller that can report which of a CO's assumptions about a volume
+// are false: whether it can be used so, and was created so. What the belief
 // does not name it leaves open.
 type Validator interface {
 	Validate(volume Volume, belief VolumeSpec) error
 }
 
-// Snapshotter is a Controller that cuts snapshots and makes volumes of them.
+// Snapshotter is a Controller that creates snapshots and makes volumes of them.
 type Snapshotter interface {
 	// CheckSnapshotParameters refuses unknown keys and bad values (ErrInvalid).
 	CheckSnapshotParameters(parameters map[string]string) error
-	// CreateSnapshot returns when the cut is made; see Snapshot.Ready.
+	// CreateSnapshot returns when the content of the snapshot is fixed; see Snapshot.Ready.
 	CreateSnapshot(ctx context.Context, spec SnapshotSpec) (Snapshot, error)
 	// DeleteSnapshot removes a snapshot that exists and is in no group.
 	DeleteSnapshot(ctx context.Context, id string) error
-	// Snapshot finds a snapshot that was cut; ErrNotFound.
+	// Snapshot finds a complete snapshot; ErrNotFound.
 	Snapshot(ctx context.Context, id string) (Snapshot, error)
 	SnapshotByName(ctx context.Context, name string) (Snapshot, error)
 	// Snapshots lists like Controller.Volumes.
 	Snapshots(ctx context.Context, filter SnapshotFilter, after string, limit int) ([]Snapshot, error)
 }
 
-// SnapshotFinisher is a Snapshotter whose snapshots need more than the cut.
+// SnapshotFinisher is a Snapshotter whose snapshots need more work after their content is fixed.
 type SnapshotFinisher interface {
 	// FinishSnapshot does for an existing snapshot what an interrupted creation
 	// may have left undone, and returns it. Repeating it is harmless.
 	FinishSnapshot(ctx context.Context, snapshot Snapshot, spec SnapshotSpec) (Snapshot, error)
 }
 
-// GroupSnapshotter is a Controller that cuts several volumes at one instant:
+// GroupSnapshotter is a Controller that snapshots several volumes at one instant:
 // all or none.
 type GroupSnapshotter interface {
 	CheckGroupParameters(parameters map[string]string) error
@@ -167,14 +167,14 @@ type Attacher interface {
 type Expander interface {
 	// Expand grows a volume, as it was found a moment ago, to size bytes, a
 	// multiple of Traits.AllocationUnit above its current size, and returns it.
-	// The node half must then be told.
+	// The node half must then resize the device.
 	Expand(ctx context.Context, volume Volume, size int64) (Volume, error)
 }
 
 // Modifier is a Controller with parameters that can change.
 type Modifier interface {
 	// Modify applies all parameters or none to a volume that was found a moment
-	// ago; keys that are not named stay. metadata tells who asks, as
+	// ago; keys that are not named stay. metadata says who asks, as
 	// VolumeSpec.Metadata does.
 	Modify(ctx context.Context, volume Volume, mutable, metadata map[string]string) error
 }
@@ -184,13 +184,13 @@ type CapacityReporter interface {
 	Capacity(ctx context.Context, parameters map[string]string, at Topology) (Capacity, error)
 }
 
-// HealthReporter is a Controller that can tell what is wrong with a volume.
+// HealthReporter is a Controller that can report what is wrong with a volume.
 type HealthReporter interface {
 	// VolumeHealth returns no problem for a healthy volume; ErrNotFound.
 	VolumeHealth(ctx context.Context, id string) ([]HealthProblem, error)
 }
 
-// Reachable is a Controller or Node that can tell whether it works now; the
+// Reachable is a Controller or Node that can report whether it works now; the
 // error says what is missing.
 type Reachable interface {
 	Probe(ctx context.Context) error

@@ -17,7 +17,7 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrExists: the name or path is taken by something incompatible (ALREADY_EXISTS).
 	ErrExists = errors.New("already exists")
-	// ErrBusy: another operation holds the same key; repeat later (ABORTED).
+	// ErrBusy: another operation has the same key; repeat later (ABORTED).
 	ErrBusy = concurrency.ErrBusy
 	// ErrStaleToken: a paging token this backend did not issue (ABORTED).
 	ErrStaleToken = errors.New("invalid paging token")

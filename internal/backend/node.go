@@ -20,9 +20,9 @@ type DeviceRequest struct {
 	// volume has one device. The caller makes sure that no user needs the other
 	// access. Without it the device accepts writes again, if it can.
 	ReadOnly bool
-	// Keep makes the device outlive Device.Release with nobody using it, as raw
+	// Keep makes the device outlive Device.Release without a user, as raw
 	// block use needs. Without it the device lives as long as something (the
-	// caller, a mount) holds it, so that a crash cannot leak it.
+	// caller, a mount) has it open, so that a crash cannot leak it.
 	Keep bool
 }
 
@@ -33,16 +33,16 @@ type Device struct {
 	Size       int64  // bytes
 	SectorSize int    // bytes, logical
 	ReadOnly   bool
-	// Discard tells whether freed blocks shall be given back: mkfs and mounts
+	// Discard reports whether freed blocks shall be given back: mkfs and mounts
 	// of a device without it must not discard.
 	Discard bool
 	// Format says how a filesystem shall be made on it.
 	Format FormatOptions
-	// Close gives up the caller's hold; nil when there is nothing to give up.
+	// Close closes the device for the caller; nil if there is nothing to close.
 	Close func() error
 }
 
-// FormatOptions are wishes for mkfs; zero values leave the choice to it. What a
+// FormatOptions are options for mkfs; zero values leave the choice to it. What a
 // filesystem does not have is ErrInvalid.
 type FormatOptions struct {
 	// BlockSize, InodeSize, BytesPerInode and ClusterSize are in bytes.
@@ -54,7 +54,7 @@ type FormatOptions struct {
 	LegacyXFS bool
 }
 
-// Release gives up the caller's hold on the device. It may be called on every path.
+// Release closes the device for the caller. It may be called on every path.
 func (d *Device) Release() error {
 	if d == nil || d.Close == nil {
 		return nil
@@ -74,19 +74,19 @@ type Node interface {
 	// ErrNotFound: no such volume. ErrPrecondition: the device is there and its
 	// access cannot be changed.
 	OpenDevice(ctx context.Context, request DeviceRequest) (*Device, error)
-	// Devices lists the volume's devices that are present now, without a hold on
-	// them; none is no error, nor is an unknown volume.
+	// Devices lists the volume's devices that are present now, without opening
+	// them; none is not an error, nor is an unknown volume.
 	Devices(ctx context.Context, volumeID string) ([]Device, error)
 	// ResizeDevice makes this machine see the volume's current size on all its
 	// devices and returns it in bytes; 0 when no device is present.
 	ResizeDevice(ctx context.Context, volumeID string) (int64, error)
 	// CloseDevice removes the volume's devices that nothing uses. A device still
-	// in use is ErrInUse. None present, or an unknown volume, is no error.
+	// in use is ErrInUse. None present, or an unknown volume, is not an error.
 	CloseDevice(ctx context.Context, volumeID string) error
 }
 
 // FormatMark records what happened to a volume's blocks, as a second lock
-// beside what is read from the device.
+// in addition to what is read from the device.
 type FormatMark struct {
 	// FSType is the filesystem that mkfs was started for; "" means never.
 	FSType string
@@ -94,8 +94,8 @@ type FormatMark struct {
 	// device was blank, and only mkfs has written to it.
 	Done bool
 	// Resizing is true from before resize2fs starts until after it succeeded. The
-	// mark holds until the machine reboots: a killed resize2fs leaves a prefix of
-	// its writes, which e2fsck repairs; a power cut leaves any of them.
+	// mark is valid until the machine reboots: a killed resize2fs leaves a prefix of
+	// its writes, which e2fsck repairs; a power loss leaves any of them.
 	Resizing bool
 }
 
@@ -106,10 +106,10 @@ type FormatRecorder interface {
 }
 
 // WrittenLister is a Node that knows which parts of a volume were ever written,
-// so that a blank volume can be proven to be blank: the rest holds zeros.
+// so that a blank volume can be proven to be blank: the rest is zeros.
 type WrittenLister interface {
 	// WrittenRanges calls visit for each range, in bytes and ascending, that may
-	// hold anything but zeros. What is in the page cache of the volume's device
+	// contain other bytes than zeros. What is in the page cache of the volume's device
 	// was written out by the caller. An error of visit ends it and is returned.
 	// ErrUnsupported when the ranges of this volume are not known.
 	WrittenRanges(ctx context.Context, volumeID string, visit func(offset, length int64) error) error
@@ -120,11 +120,11 @@ type EphemeralSpec struct {
 	// Handle is the CO's volume_id, "csi-" and 64 hexadecimal digits.
 	Handle string
 	// Target is the path it will be mounted at, recorded so that a sweep after a
-	// crash can tell whether the volume is still in use.
+	// crash can determine whether the volume is still in use.
 	Target string
 	// Attributes are the pod author's, without the keys of the CO.
 	Attributes map[string]string
-	// Owner are the CO's pod keys, for people who look at the record.
+	// Owner are the CO's pod keys, for an operator who reads the record.
 	Owner map[string]string
 }
 
@@ -151,7 +151,7 @@ type Ephemeral interface {
 	Ephemerals(ctx context.Context) ([]EphemeralVolume, error)
 }
 
-// NodeHealthReporter is a Node that can tell what is wrong with a volume, or
+// NodeHealthReporter is a Node that can report what is wrong with a volume, or
 // with the storage as a whole, as seen from this machine.
 type NodeHealthReporter interface {
 	NodeVolumeHealth(ctx context.Context, volumeID string) ([]HealthProblem, error)

@@ -62,7 +62,7 @@ type AttachSpec struct {
 	Context map[string]string
 }
 
-// SizeRange is a wanted size in bytes; 0 means the bound is not given.
+// SizeRange is a requested size in bytes; 0 means the bound is not given.
 type SizeRange struct {
 	Required, Limit int64
 }
@@ -80,7 +80,7 @@ type Source struct {
 	SnapshotID, VolumeID string
 }
 
-// IsZero tells whether the volume starts empty.
+// IsZero reports whether the volume starts empty.
 func (s Source) IsZero() bool { return s == Source{} }
 
 // Topology is a set of segments: where a volume can be reached from.
@@ -108,15 +108,15 @@ type Volume struct {
 	PublishedNodes []string
 	Created        time.Time
 	// Detail is what the backend itself knows of the volume, to compare it or to
-	// change it without looking again; nobody else looks at it.
+	// change it without another lookup; other packages ignore it.
 	Detail any
 }
 
-// Snapshot is a cut of one volume.
+// Snapshot is a copy of one volume at one instant.
 type Snapshot struct {
 	ID       string
 	Name     string
-	SourceID string // volume it was cut from
+	SourceID string // volume it is a copy of
 	GroupID  string // group snapshot it belongs to, or ""
 	Size     int64  // bytes a volume restored from it needs
 	Created  time.Time
@@ -125,7 +125,7 @@ type Snapshot struct {
 	Parameters map[string]string
 }
 
-// GroupSnapshot is a cut of several volumes at one instant.
+// GroupSnapshot is a snapshot of several volumes at one instant.
 type GroupSnapshot struct {
 	ID         string
 	Name       string
