@@ -17,7 +17,7 @@ const stagedNode = "device"
 // stageBlock makes the device present and binds its node into the staging
 // directory.
 func (e *Engine) stageBlock(ctx context.Context, r StageRequest) error {
-	directory, err := e.stagingPlace(r.StagingPath)
+	directory, err := e.stagingPoint(r.StagingPath)
 	if err != nil {
 		return err
 	}
@@ -29,26 +29,28 @@ func (e *Engine) stageBlock(ctx context.Context, r StageRequest) error {
 	if err := refuseFilesystemUse(directory, devices); err != nil {
 		return err
 	}
-	place, err := e.paths.Place("staging_target_path", filepath.Join(r.StagingPath, stagedNode))
+	mountPoint, err := e.paths.Resolve("staging_target_path", filepath.Join(r.StagingPath, stagedNode))
 	if err != nil {
 		return err
 	}
-	defer closeQuietly(place)
+	defer closeQuietly(mountPoint)
 	if err := e.forgetInterruptedFormat(ctx, r.VolumeID); err != nil {
 		return err
 	}
-	return e.stageDevice(ctx, r, place, devices)
+	return e.stageDevice(ctx, r, mountPoint, devices)
 }
 
 // stageDevice opens the volume's device and shows its node. A device outlives
 // the call, so one that this call attached for nothing is closed again.
-func (e *Engine) stageDevice(ctx context.Context, r StageRequest, place *mount.Place, devices []backend.Device) (err error) {
+func (e *Engine) stageDevice(
+	ctx context.Context, r StageRequest, mountPoint *mount.Point, devices []backend.Device) (err error,
+) {
 	defer func() {
 		if err != nil && len(devices) == 0 {
 			err = errors.Join(err, e.backend.CloseDevice(context.WithoutCancel(ctx), r.VolumeID))
 		}
 	}()
-	readOnly, err := accessFor(place, devices, r.Capability.Mode)
+	readOnly, err := accessFor(mountPoint, devices, r.Capability.Mode)
 	if err != nil {
 		return err
 	}
@@ -63,14 +65,14 @@ func (e *Engine) stageDevice(ctx context.Context, r StageRequest, place *mount.P
 	if err := e.points.Hit("node/stage/device"); err != nil {
 		return err
 	}
-	return e.bindDevice(ctx, place, device, devices, "node/stage")
+	return e.bindDevice(ctx, mountPoint, device, devices, "node/stage")
 }
 
 // accessFor is the access that the device is staged with: a pod that has the
 // volume keeps what it has. Without one it is as the access mode says, and each
 // publish decides anew.
-func accessFor(place *mount.Place, devices []backend.Device, mode backend.AccessMode) (readOnly bool, err error) {
-	uses, err := usesOf(devices, place.Real())
+func accessFor(mountPoint *mount.Point, devices []backend.Device, mode backend.AccessMode) (readOnly bool, err error) {
+	uses, err := usesOf(devices, mountPoint.Real())
 	if err != nil || len(uses) == 0 {
 		return readOnlyMode(mode), err
 	}
@@ -79,25 +81,25 @@ func accessFor(place *mount.Place, devices []backend.Device, mode backend.Access
 
 // refuseRawUse keeps a filesystem off a device that is staged as raw block.
 func refuseRawUse(devices []backend.Device) error {
-	places, err := rawUsesOf(devices)
+	paths, err := rawUsesOf(devices)
 	if err != nil {
 		return err
 	}
-	if len(places) > 0 {
-		return fmt.Errorf("%w: the volume is in use as raw block at %s", backend.ErrExists, several(places))
+	if len(paths) > 0 {
+		return fmt.Errorf("%w: the volume is in use as raw block at %s", backend.ErrExists, several(paths))
 	}
 	return nil
 }
 
 // refuseFilesystemUse keeps raw block use off a mounted filesystem, and our
-// file out of whatever is mounted at the staging directory.
-func refuseFilesystemUse(directory *mount.Place, devices []backend.Device) error {
-	places, err := mountsOf(devices)
+// file out of a filesystem that is mounted at the staging directory.
+func refuseFilesystemUse(directory *mount.Point, devices []backend.Device) error {
+	paths, err := mountsOf(devices)
 	if err != nil {
 		return err
 	}
-	if len(places) > 0 {
-		return fmt.Errorf("%w: the volume is mounted as a filesystem at %s", backend.ErrExists, several(places))
+	if len(paths) > 0 {
+		return fmt.Errorf("%w: the volume is mounted as a filesystem at %s", backend.ErrExists, several(paths))
 	}
 	node, err := directory.Open()
 	if err != nil {
@@ -126,15 +128,15 @@ func (e *Engine) forgetInterruptedFormat(ctx context.Context, volumeID string) e
 	return nil
 }
 
-// bindDevice shows a device's node at a place. A second time, with the same
+// bindDevice shows a device's node at a path. A second time, with the same
 // device there, is fine.
-func (e *Engine) bindDevice(ctx context.Context, place *mount.Place, device *backend.Device, devices []backend.Device, point string) (err error) {
-	created, err := place.MakeFile()
+func (e *Engine) bindDevice(ctx context.Context, mountPoint *mount.Point, device *backend.Device, devices []backend.Device, point string) (err error) {
+	created, err := mountPoint.MakeFile()
 	if err != nil {
 		return err
 	}
-	defer func() { err = undoMade(created, place, err) }()
-	if bound, err := boundAlready(place, device, devices); bound || err != nil {
+	defer func() { err = undoMade(created, mountPoint, err) }()
+	if bound, err := boundAlready(mountPoint, device, devices); bound || err != nil {
 		return err
 	}
 	if err := e.points.Hit(point + "/made"); err != nil {
@@ -145,11 +147,11 @@ func (e *Engine) bindDevice(ctx context.Context, place *mount.Place, device *bac
 		return err
 	}
 	defer closeQuietly(tree)
-	return e.attach(ctx, place, tree, point)
+	return e.attach(ctx, mountPoint, tree, point)
 }
 
-func boundAlready(place *mount.Place, device *backend.Device, devices []backend.Device) (bool, error) {
-	node, err := place.Open()
+func boundAlready(mountPoint *mount.Point, device *backend.Device, devices []backend.Device) (bool, error) {
+	node, err := mountPoint.Open()
 	if err != nil {
 		return false, err
 	}
@@ -160,9 +162,10 @@ func boundAlready(place *mount.Place, device *backend.Device, devices []backend.
 	case node.Block && node.Device == device.Number:
 		return true, nil
 	case owns(node, devices):
-		return false, fmt.Errorf("%w: another device of the volume than %s is at %s", backend.ErrExists, device.Path, place.Path)
+		return false, fmt.Errorf("%w: another device of the volume than %s is at %s",
+			backend.ErrExists, device.Path, mountPoint.Path)
 	}
-	return false, occupied(place, node)
+	return false, occupied(mountPoint, node)
 }
 
 // publishBlock shows the device's node at the target. A read-only bind of a node
@@ -194,12 +197,13 @@ func (e *Engine) publishBlock(ctx context.Context, p publication) error {
 	}
 	defer func() { e.release(device) }()
 	if device.ReadOnly != readOnly {
-		return fmt.Errorf("device %s: %w: read-only = %t; wanted %t", device.Path, backend.ErrPrecondition, device.ReadOnly, readOnly)
+		return fmt.Errorf("device %s: %w: read-only = %t; want %t",
+			device.Path, backend.ErrPrecondition, device.ReadOnly, readOnly)
 	}
 	return e.bindDevice(ctx, p.target, device, p.devices, "node/publish")
 }
 
-// blockPublishedAlready compares what is at the target with what is wanted.
+// blockPublishedAlready compares what is at the target with what was requested.
 func blockPublishedAlready(p publication, readOnly bool) (bool, error) {
 	node, err := p.target.Open()
 	if err != nil {
@@ -214,7 +218,8 @@ func blockPublishedAlready(p publication, readOnly bool) (bool, error) {
 			continue
 		}
 		if device.ReadOnly != readOnly {
-			return false, fmt.Errorf("%w: published at %s with read-only = %t", backend.ErrExists, p.target.Path, device.ReadOnly)
+			return false, fmt.Errorf("%w: published at %s with read-only = %t",
+				backend.ErrExists, p.target.Path, device.ReadOnly)
 		}
 		return true, nil
 	}
@@ -233,7 +238,8 @@ func refuseOtherAccess(p publication, readOnly bool) error {
 			return err
 		}
 		if len(uses) > 0 {
-			return fmt.Errorf("%w: the raw block volume is published with read-only = %t at %s; all pods of a node have the same access to a block device: publish it with read-only = %t, or unpublish it there first",
+			return fmt.Errorf("%w: the raw block volume is published with read-only = %t at %s; all pods of a node have the "+
+				"same access to a block device: publish it with read-only = %t, or unpublish it there first",
 				backend.ErrPrecondition, device.ReadOnly, several(uses), device.ReadOnly)
 		}
 	}

@@ -29,7 +29,7 @@ func (c *mkfsCounter) Run(_ context.Context, run command.Command) (command.Resul
 
 // TestFormat_noImageOfTheCorpus puts each image on a real loop device and asks
 // the engine to prepare it. A backend that knows what was written proves that it
-// is not blank; one that does not finds all but what lies beside its sample.
+// is not blank; one that does not finds all but what lies outside its sample.
 func TestFormat_noImageOfTheCorpus(t *testing.T) {
 	images := corpusImages(t)
 	step := 40
@@ -84,7 +84,7 @@ func (f *fixture) prepareImage(image *corpus.Image) {
 	f.must(image.Make(f.backend.path(id)))
 	device, err := f.backend.OpenDevice(f.t.Context(), backend.DeviceRequest{VolumeID: id})
 	f.must(err)
-	_, err = f.engine.prepare(f.t.Context(), preparation{volumeID: id, device: device, wanted: "ext4", point: "node/stage"})
+	_, err = f.engine.prepare(f.t.Context(), preparation{volumeID: id, device: device, desired: "ext4", point: "node/stage"})
 	if err != nil && strings.Contains(err.Error(), "input/output error") {
 		f.t.Errorf("%s: %v", image.Name, err)
 	}

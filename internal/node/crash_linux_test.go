@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
-// crashVariable tells a child of the test which directory, scenario and step it
+// crashVariable passes to a child of the test which directory, scenario and step it
 // is to work on and to die in.
 const crashVariable = "HOLDFAST_TEST_CRASH"
 

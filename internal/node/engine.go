@@ -7,7 +7,7 @@
 // It keeps no state. What is staged or published is read from the kernel by
 // device number, what was formatted from the device and from the mark that the
 // backend keeps. A mount is made detached, verified, grown, and only then put in
-// its place; so a crash leaves either nothing or the finished thing.
+// its path; so a crash leaves either nothing or the finished thing.
 package node
 
 import (
@@ -106,7 +106,7 @@ func (e *Engine) supportedType(name string) error {
 	return fmt.Errorf("%w: filesystem type %q; known are %s", backend.ErrInvalid, name, strings.Join(e.filesystem, ", "))
 }
 
-// readOnlyMode tells whether an access mode excludes writing.
+// readOnlyMode reports whether an access mode excludes writing.
 func readOnlyMode(mode backend.AccessMode) bool {
 	return mode == backend.SingleNodeReaderOnly || mode == backend.MultiNodeReaderOnly
 }
@@ -118,12 +118,14 @@ func (e *Engine) checkCapability(c backend.Capability, readOnly bool) (mount.Fla
 			return mount.Flags{}, fmt.Errorf("%w: this backend has no raw block volumes", backend.ErrInvalid)
 		}
 		if c.FSType != "" || len(c.MountFlags) > 0 {
-			return mount.Flags{}, fmt.Errorf("%w: a raw block volume has neither filesystem type nor mount flags", backend.ErrInvalid)
+			return mount.Flags{}, fmt.Errorf("%w: a raw block volume has neither filesystem type nor mount flags",
+				backend.ErrInvalid)
 		}
 		return mount.Flags{}, nil
 	}
 	if c.MountGroup != "" {
-		return mount.Flags{}, fmt.Errorf("%w: the mount group is not applied by this driver (it does not announce VOLUME_MOUNT_GROUP); the orchestrator sets ownership", backend.ErrInvalid)
+		return mount.Flags{}, fmt.Errorf("%w: the mount group is not applied by this driver (it does not announce "+
+			"VOLUME_MOUNT_GROUP); the orchestrator sets ownership", backend.ErrInvalid)
 	}
 	if err := e.supportedType(c.FSType); err != nil {
 		return mount.Flags{}, err

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
-// gate holds back the programs whose arguments contain a text until it opens.
+// gate delays the programs whose arguments contain a text until it opens.
 type gate struct {
 	command.Runner
 	text    string
@@ -43,7 +43,7 @@ func (g *gate) Run(ctx context.Context, c command.Command) (command.Result, erro
 	return g.Runner.Run(ctx, c)
 }
 
-// D-13: while the mkfs of one volume does not come to an end, fifty others are
+// While the mkfs of one volume does not come to an end, fifty others are
 // staged and published; only a second call for the first is turned away, at once.
 func TestStage_noVolumeWaitsForTheMkfsOfAnother(t *testing.T) {
 	slow := newGate("")
@@ -65,7 +65,7 @@ func TestStage_noVolumeWaitsForTheMkfsOfAnother(t *testing.T) {
 	go func() { finished <- f.stage("slow", filesystem("ext4")) }()
 	<-slow.reached
 	start := time.Now()
-	// Whoever waited for the mkfs would never be answered.
+	// A call that waited for the mkfs would never be answered.
 	f.wantError(f.stage("slow", filesystem("ext4")), backend.ErrBusy)
 	f.wantError(f.unstage("slow"), backend.ErrBusy)
 	var group sync.WaitGroup
@@ -83,7 +83,7 @@ func TestStage_noVolumeWaitsForTheMkfsOfAnother(t *testing.T) {
 	f.must(<-finished)
 }
 
-// D-13: formatting outlasts its caller, and the repeat is right whatever came of it.
+// Formatting outlasts its caller, and the repeat is right after any result.
 func TestStage_cancelledInMkfsIsFinishedByTheNextCall(t *testing.T) {
 	slow := newGate("")
 	f := newFixture(t, func(o *Options) { o.Runner = slow })
@@ -309,7 +309,7 @@ func (s scenario) fail(t *testing.T, term string) {
 	nodetest.NoLeaks(t, f.dir)
 }
 
-// noRest holds an inline publish that failed to its promise.
+// noRest checks that a failed inline publish left nothing.
 func (f *fixture) noRest(scenario string) {
 	f.t.Helper()
 	if scenario != "inline" {

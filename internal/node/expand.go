@@ -13,7 +13,7 @@ import (
 )
 
 // ExpandRequest asks this machine to follow a volume that has grown.
-// Capability is nil when the caller does not tell it.
+// Capability is nil when the caller does not give it.
 type ExpandRequest struct {
 	VolumeID, VolumePath, StagingPath string
 	Range                             backend.SizeRange
@@ -60,7 +60,8 @@ func (e *Engine) expand(ctx context.Context, r ExpandRequest) (int64, error) {
 		return 0, err
 	}
 	if size < r.Range.Required || (r.Range.Limit > 0 && size > r.Range.Limit) {
-		return 0, fmt.Errorf("%w: the volume has %d bytes; wanted are %d to %d (0: no limit)", backend.ErrOutOfRange, size, r.Range.Required, r.Range.Limit)
+		return 0, fmt.Errorf("%w: the volume has %d bytes; requested are %d to %d (0: no limit)",
+			backend.ErrOutOfRange, size, r.Range.Required, r.Range.Limit)
 	}
 	if node.Block || (r.Capability != nil && r.Capability.Block) {
 		return size, nil
@@ -77,7 +78,9 @@ func (e *Engine) expand(ctx context.Context, r ExpandRequest) (int64, error) {
 
 // sizeShown is how large the filesystem can get: as large as the volume, or less
 // where it is on one of several devices, such as a partition.
-func (e *Engine) sizeShown(ctx context.Context, node *mount.Node, devices []backend.Device, size int64, volumeID string) (int64, error) {
+func (e *Engine) sizeShown(
+	ctx context.Context, node *mount.Node, devices []backend.Device, size int64, volumeID string) (int64, error,
+) {
 	if len(devices) < 2 {
 		return size, nil
 	}
@@ -123,28 +126,29 @@ func growAt(node *mount.Node, fsType string, size int64) error {
 }
 
 func (e *Engine) growElsewhere(devices []backend.Device, fsType string, size int64, r ExpandRequest) error {
-	places, err := mountsOf(devices)
+	paths, err := mountsOf(devices)
 	if err != nil {
 		return err
 	}
 	if r.StagingPath != "" {
-		places = slices.Insert(places, 0, r.StagingPath)
+		paths = slices.Insert(paths, 0, r.StagingPath)
 	}
-	for _, path := range places {
+	for _, path := range paths {
 		done, err := e.growThrough(path, devices, fsType, size)
 		if done || err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the filesystem is mounted read-only; it grows when it is staged for writing", backend.ErrPrecondition)
+	return fmt.Errorf("%w: the filesystem is mounted read-only; it grows when it is staged for writing",
+		backend.ErrPrecondition)
 }
 
-// growThrough tries one place; false when it is not a writable mount of the
+// growThrough tries one path; false when it is not a writable mount of the
 // volume.
 func (e *Engine) growThrough(path string, devices []backend.Device, fsType string, size int64) (bool, error) {
 	node, err := e.open("volume_path", path)
 	if err != nil {
-		return false, nil // not ours to look at, or gone
+		return false, nil // not a mount of the volume, or gone
 	}
 	defer closeQuietly(node)
 	readOnly, err := node.ReadOnly()

@@ -227,7 +227,9 @@ func (b *fileBackend) WrittenRanges(_ context.Context, id string, visit func(off
 	return corpus.Written(file)(visit)
 }
 
-func (b *fileBackend) CreateEphemeral(_ context.Context, spec backend.EphemeralSpec) (volume backend.EphemeralVolume, err error) {
+func (b *fileBackend) CreateEphemeral(
+	_ context.Context, spec backend.EphemeralSpec) (volume backend.EphemeralVolume, err error,
+) {
 	if b.createErr != nil {
 		return volume, b.createErr
 	}

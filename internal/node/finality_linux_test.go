@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// After a final error nobody asks again, so nothing may be left; where
+// After a final error the kubelet does not repeat the call, so nothing may be left; where
 // something is, the error must be one after which the kubelet unpublishes.
 
 func TestInline_whatCouldNotBeUndoneIsUncertain(t *testing.T) {

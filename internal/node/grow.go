@@ -74,7 +74,8 @@ func (e *Engine) repairGrowth(ctx context.Context, p preparation, before blockde
 	if p.device.ReadOnly {
 		return before, errReadOnlyRepair(p, before.Type)
 	}
-	e.log.Warn("repairing a filesystem whose growth was interrupted", "volume", p.volumeID, "device", p.device.Path, "type", before.Type)
+	e.log.Warn("repairing a filesystem whose growth was interrupted",
+		"volume", p.volumeID, "device", p.device.Path, "type", before.Type)
 	if err := fs.RepairOffline(ctx, e.runner, before.Type, p.device.Path); err != nil {
 		return before, err
 	}

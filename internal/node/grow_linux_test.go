@@ -22,7 +22,8 @@ type killer struct {
 
 func (k killer) Run(ctx context.Context, c command.Command) (command.Result, error) {
 	if c.Name == "resize2fs" {
-		c.Args = append([]string{"-qq", "-o", "/dev/null", "-e", fmt.Sprintf("inject=write,pwrite64:signal=KILL:when=%d", k.write), c.Name}, c.Args...)
+		c.Args = append([]string{"-qq", "-o", "/dev/null", "-e", fmt.Sprintf("inject=write,pwrite64:signal=KILL:when=%d",
+			k.write), c.Name}, c.Args...)
 		c.Name = "strace"
 	}
 	return k.Runner.Run(ctx, c)

@@ -27,7 +27,7 @@ func (e *Engine) Info(ctx context.Context) (backend.NodeInfo, error) {
 	return info, nil
 }
 
-// Probe tells whether node calls can work now; the error says what is missing.
+// Probe reports whether node calls can work now; the error says what is missing.
 func (e *Engine) Probe(ctx context.Context) error {
 	if err := mount.Available(); err != nil {
 		return fmt.Errorf("%w: %w", backend.ErrPrecondition, err)
@@ -48,9 +48,11 @@ func (e *Engine) StorageHealth(ctx context.Context) ([]backend.HealthProblem, er
 
 // VolumeHealth lists what is wrong with a volume on this machine, nothing for a
 // healthy one. The paths may be empty, or paths where the volume was to be and
-// is not: that is no problem of the volume. ErrNotFound when neither the
+// is not: that is not a problem of the volume. ErrNotFound when neither the
 // backend nor a path knows it.
-func (e *Engine) VolumeHealth(ctx context.Context, volumeID, volumePath, stagingPath string) ([]backend.HealthProblem, error) {
+func (e *Engine) VolumeHealth(
+	ctx context.Context, volumeID, volumePath, stagingPath string) ([]backend.HealthProblem, error,
+) {
 	if err := checkID(volumeID); err != nil {
 		return nil, err
 	}
@@ -72,7 +74,9 @@ func (e *Engine) VolumeHealth(ctx context.Context, volumeID, volumePath, staging
 	return found, err
 }
 
-func (e *Engine) examine(ctx context.Context, volumeID string, paths map[string]string) ([]backend.HealthProblem, error) {
+func (e *Engine) examine(
+	ctx context.Context, volumeID string, paths map[string]string) ([]backend.HealthProblem, error,
+) {
 	devices, err := e.devices(ctx, volumeID)
 	if err != nil {
 		return nil, err
@@ -115,7 +119,7 @@ func (p *problems) add(more ...backend.HealthProblem) {
 	}
 }
 
-// examinePath looks at one mount of the volume and tells whether there is one.
+// examinePath inspects one mount of the volume and reports whether there is one.
 func (e *Engine) examinePath(found *problems, name, path string, devices []backend.Device) (bool, error) {
 	node, err := e.open(name, path)
 	if errors.Is(err, backend.ErrNotFound) {
@@ -151,7 +155,8 @@ func (e *Engine) examineFilesystem(found *problems, node *mount.Node, path strin
 	}
 	if state.Errors > 0 {
 		found.add(backend.HealthProblem{Kind: backend.HealthDegraded, Reason: ReasonFilesystemErrors,
-			Message: fmt.Sprintf("the filesystem recorded %d errors; stop the workload, then stage the volume again, which checks it", state.Errors)})
+			Message: fmt.Sprintf("the filesystem recorded %d errors; stop the workload, then stage the volume again, which "+
+				"checks it", state.Errors)})
 	}
 	if state.ForcedReadOnly {
 		found.add(backend.HealthProblem{Kind: backend.HealthInaccessible, Reason: ReasonFilesystemReadOnly,

@@ -37,7 +37,7 @@ func (c *counter) Run(ctx context.Context, cmd command.Command) (command.Result,
 }
 
 // fixture is an engine over files in a directory of its own, with a kubelet
-// directory beside the pool. Nothing may be left of it at the end.
+// directory next to the pool. Nothing may be left of it at the end.
 type fixture struct {
 	t       testing.TB
 	dir     string
@@ -163,7 +163,7 @@ func (f *fixture) wantContent(path, want string) {
 	f.t.Helper()
 	got, err := os.ReadFile(path)
 	if err != nil || string(got) != want {
-		f.t.Fatalf("%s holds %q, %v; want %q", path, got, err, want)
+		f.t.Fatalf("%s has %q, %v; want %q", path, got, err, want)
 	}
 }
 

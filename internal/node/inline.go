@@ -13,7 +13,7 @@ import (
 )
 
 // The keys of the orchestrator in a volume context. With podInfoOnMount the
-// kubelet sets all five over whatever the pod's author wrote; without it none
+// kubelet overwrites all five; without it none
 // can be trusted, so fewer than five are a forgery or a wrong CSIDriver object.
 const (
 	reservedPrefix = "csi.storage.k8s.io/"
@@ -27,7 +27,7 @@ var podKeys = []string{"pod.name", "pod.namespace", "pod.uid", "serviceAccount.n
 var inlineHandle = regexp.MustCompile(`^csi-[0-9a-f]{64}$`)
 
 // undoTime bounds the clean-up after a failed inline publish. It does not end
-// with the caller's context: nobody may ever ask again.
+// with the caller's context: the call may never be repeated.
 const undoTime = 30 * time.Second
 
 func isInline(volumeContext map[string]string) bool { return volumeContext[ephemeralKey] == "true" }
@@ -46,9 +46,11 @@ func checkInline(r PublishRequest) (owner, attributes map[string]string, err err
 	}
 	switch {
 	case len(missing) > 0:
-		return nil, nil, fmt.Errorf("%w: an inline volume without %s: set podInfoOnMount in the CSIDriver object, so that the kubelet vouches for the pod", backend.ErrInvalid, strings.Join(missing, ", "))
+		return nil, nil, fmt.Errorf("%w: an inline volume without %s: set podInfoOnMount in the CSIDriver object, so that "+
+			"the kubelet vouches for the pod", backend.ErrInvalid, strings.Join(missing, ", "))
 	case !inlineHandle.MatchString(r.VolumeID):
-		return nil, nil, fmt.Errorf("%w: volume_id %.80q is not the handle of an inline volume (csi- and 64 hexadecimal digits)", backend.ErrInvalid, r.VolumeID)
+		return nil, nil, fmt.Errorf("%w: volume_id %.80q is not the handle of an inline volume (csi- and 64 hexadecimal "+
+			"digits)", backend.ErrInvalid, r.VolumeID)
 	case r.Capability.Block:
 		return nil, nil, fmt.Errorf("%w: an inline volume cannot be raw block", backend.ErrInvalid)
 	}
@@ -87,8 +89,10 @@ func (e *Engine) inlineVolume(ctx context.Context, handle string) (*backend.Ephe
 
 // publishInline makes and mounts the volume of a handle. Whatever fails, all
 // of it is gone before the error is returned: a final error is the last that
-// is heard of the volume.
-func (e *Engine) publishInline(ctx context.Context, r PublishRequest, flags mount.Flags, owner, attributes map[string]string) error {
+// is known of the volume.
+func (e *Engine) publishInline(
+	ctx context.Context, r PublishRequest, flags mount.Flags, owner, attributes map[string]string,
+) error {
 	ephemeral, err := e.ephemeral()
 	if err != nil {
 		return err
@@ -126,7 +130,9 @@ func uncertain(err error) error {
 }
 
 // inlinePublished compares an existing volume of the handle with the request.
-func (e *Engine) inlinePublished(ctx context.Context, volume backend.EphemeralVolume, r PublishRequest, flags mount.Flags) (bool, error) {
+func (e *Engine) inlinePublished(
+	ctx context.Context, volume backend.EphemeralVolume, r PublishRequest, flags mount.Flags) (bool, error,
+) {
 	if volume.Target != r.TargetPath {
 		return false, fmt.Errorf("%w: the inline volume belongs to %s", backend.ErrExists, volume.Target)
 	}
@@ -154,13 +160,16 @@ func (e *Engine) inlinePublished(ctx context.Context, volume backend.EphemeralVo
 		return false, err
 	}
 	if readOnly != flags.ReadOnly() || (r.Capability.FSType != "" && r.Capability.FSType != fsType) {
-		return false, fmt.Errorf("%w: the inline volume is published as %s, read-only = %t", backend.ErrExists, fsType, readOnly)
+		return false, fmt.Errorf("%w: the inline volume is published as %s, read-only = %t",
+			backend.ErrExists, fsType, readOnly)
 	}
 	return true, nil
 }
 
-func (e *Engine) makeInline(ctx context.Context, ephemeral backend.Ephemeral, r PublishRequest, flags mount.Flags, spec backend.EphemeralSpec) error {
-	target, err := e.targetPlace(r.TargetPath)
+func (e *Engine) makeInline(
+	ctx context.Context, ephemeral backend.Ephemeral, r PublishRequest, flags mount.Flags, spec backend.EphemeralSpec,
+) error {
+	target, err := e.targetPoint(r.TargetPath)
 	if err != nil {
 		return err
 	}
@@ -183,7 +192,7 @@ func (e *Engine) makeInline(ctx context.Context, ephemeral backend.Ephemeral, r 
 	if err := e.points.Hit("node/inline/device"); err != nil {
 		return err
 	}
-	tree, err := e.mountDetached(ctx, preparation{volumeID: volume.VolumeID, device: device, wanted: r.Capability.FSType, flags: flags, point: "node/inline"})
+	tree, err := e.mountDetached(ctx, preparation{volumeID: volume.VolumeID, device: device, desired: r.Capability.FSType, flags: flags, point: "node/inline"})
 	if err != nil {
 		return err
 	}
@@ -198,14 +207,14 @@ func (e *Engine) makeInline(ctx context.Context, ephemeral backend.Ephemeral, r 
 }
 
 // refuseOccupied keeps an inline volume from being mounted over anything.
-func (e *Engine) refuseOccupied(place *mount.Place) error {
-	node, err := place.Open()
+func (e *Engine) refuseOccupied(mountPoint *mount.Point) error {
+	node, err := mountPoint.Open()
 	if err != nil {
 		return ignoreAbsent(err)
 	}
 	defer closeQuietly(node)
 	if node.MountRoot {
-		return occupied(place, node)
+		return occupied(mountPoint, node)
 	}
 	return nil
 }
@@ -226,9 +235,11 @@ func (e *Engine) undoInline(ctx context.Context, ephemeral backend.Ephemeral, r 
 	return e.removeInline(ctx, ephemeral, volume, "node/undo")
 }
 
-func (e *Engine) unpublishInline(ctx context.Context, volume *backend.EphemeralVolume, targetPath string, err error) error {
+func (e *Engine) unpublishInline(
+	ctx context.Context, volume *backend.EphemeralVolume, targetPath string, err error,
+) error {
 	if err != nil {
-		return e.takeDownInline(ctx, volume, targetPath, err)
+		return e.cleanUpInline(ctx, volume, targetPath, err)
 	}
 	ephemeral, err := e.ephemeral()
 	if err != nil {
@@ -241,11 +252,13 @@ func (e *Engine) unpublishInline(ctx context.Context, volume *backend.EphemeralV
 	return e.removeInline(ctx, ephemeral, *volume, "node/unpublish")
 }
 
-// takeDownInline unmounts and detaches an inline volume that the backend cannot
+// cleanUpInline unmounts and detaches an inline volume that the backend cannot
 // read or delete, because its storage failed. The pod must not wait for that: its
 // volume is deleted by the next start that can, see Recover. Without a volume the
 // error may pass, and the kubelet repeats the call.
-func (e *Engine) takeDownInline(ctx context.Context, volume *backend.EphemeralVolume, targetPath string, cause error) error {
+func (e *Engine) cleanUpInline(
+	ctx context.Context, volume *backend.EphemeralVolume, targetPath string, cause error,
+) error {
 	if volume == nil || ctx.Err() != nil {
 		return cause
 	}
@@ -266,17 +279,19 @@ func (e *Engine) takeDownInline(ctx context.Context, volume *backend.EphemeralVo
 // removeInline unmounts, detaches and deletes an inline volume and removes its
 // path. The record goes after everything that it names; what is at the path and
 // not ours is reported and does not keep the volume alive.
-func (e *Engine) removeInline(ctx context.Context, ephemeral backend.Ephemeral, volume backend.EphemeralVolume, point string) error {
+func (e *Engine) removeInline(
+	ctx context.Context, ephemeral backend.Ephemeral, volume backend.EphemeralVolume, point string,
+) error {
 	devices, err := e.backend.Devices(ctx, volume.VolumeID)
 	if err != nil {
 		return err
 	}
-	place, err := e.paths.Place("target_path", volume.Target)
+	mountPoint, err := e.paths.Resolve("target_path", volume.Target)
 	var cleared error
 	switch {
 	case err == nil:
-		defer closeQuietly(place)
-		cleared = e.clear(ctx, place, devices, point)
+		defer closeQuietly(mountPoint)
+		cleared = e.clear(ctx, mountPoint, devices, point)
 	case !errors.Is(err, backend.ErrNotFound):
 		cleared = err
 	}
@@ -293,10 +308,10 @@ func (e *Engine) removeInline(ctx context.Context, ephemeral backend.Ephemeral, 
 	if err := e.points.Hit(point + "/deleted"); err != nil {
 		return err
 	}
-	if place == nil || cleared != nil {
+	if mountPoint == nil || cleared != nil {
 		return cleared
 	}
-	return place.Remove()
+	return mountPoint.Remove()
 }
 
 // Recover removes the inline volumes that a crash or a reboot left without
@@ -331,7 +346,9 @@ func (e *Engine) Recover(ctx context.Context) error {
 	return nil
 }
 
-func (e *Engine) recoverInline(ctx context.Context, ephemeral backend.Ephemeral, volume backend.EphemeralVolume) error {
+func (e *Engine) recoverInline(
+	ctx context.Context, ephemeral backend.Ephemeral, volume backend.EphemeralVolume,
+) error {
 	devices, err := e.backend.Devices(ctx, volume.VolumeID)
 	if err != nil {
 		return err

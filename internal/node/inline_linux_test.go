@@ -172,7 +172,7 @@ func TestInline_failedMkfsFreesEverything(t *testing.T) {
 func TestInline_foreignMountAtItsTarget(t *testing.T) {
 	f := newFixture(t)
 	request := f.inlineRequest(filesystem("ext4"))
-	f.must(unix.Mount("somebody", f.mkdir(request.TargetPath), "tmpfs", 0, "size=64k"))
+	f.must(unix.Mount("another", f.mkdir(request.TargetPath), "tmpfs", 0, "size=64k"))
 	f.wantError(f.engine.Publish(t.Context(), request), backend.ErrPrecondition)
 	f.wantError(f.unpublishInline(), backend.ErrPrecondition)
 	f.must(unix.Unmount(request.TargetPath, 0))

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/linux/mount"
 )
 
-// owns tells whether a mount shows one of the volume's devices.
+// owns reports whether a mount shows one of the volume's devices.
 func owns(node *mount.Node, devices []backend.Device) bool {
 	number, err := shownDevice(node)
 	return err == nil && isOneOf(number, devices)
@@ -44,11 +44,11 @@ func isOneOf(number uint64, devices []backend.Device) bool {
 // mayUnmount decides for one mount at the path of an Unpublish or Unstage.
 // Taken away are
 //   - mounts of the volume's devices;
-//   - mounts of a device that this machine has no more: they serve nobody, and
+//   - mounts of a device that this machine has no more: no process can use them, and
 //     the orchestrator would repeat the call for ever.
 //
-// Anything else is somebody else's, even when the volume is unknown: refusing
-// costs an administrator one look, unmounting the wrong thing may cost data.
+// Anything else belongs to others, even when the volume is unknown: refusing
+// costs an administrator one check, unmounting the wrong thing may cost data.
 func mayUnmount(node *mount.Node, devices []backend.Device) (bool, error) {
 	number, err := shownDevice(node)
 	if err == nil {
@@ -70,17 +70,17 @@ func mayUnmount(node *mount.Node, devices []backend.Device) (bool, error) {
 	return mount.SourceGone(entry), nil
 }
 
-// clear takes away all mounts of the volume from a place, one above the other.
-func (e *Engine) clear(ctx context.Context, place *mount.Place, devices []backend.Device, point string) error {
+// clear takes away all mounts of the volume from a mount point, one above the other.
+func (e *Engine) clear(ctx context.Context, mountPoint *mount.Point, devices []backend.Device, point string) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		mounted, err := e.checkTop(place, devices)
+		mounted, err := e.checkTop(mountPoint, devices)
 		if !mounted || err != nil {
 			return err
 		}
-		if err := place.Unmount(); err != nil {
+		if err := mountPoint.Unmount(); err != nil {
 			return err
 		}
 		if err := e.points.Hit(point + "/unmounted"); err != nil {
@@ -89,10 +89,10 @@ func (e *Engine) clear(ctx context.Context, place *mount.Place, devices []backen
 	}
 }
 
-// checkTop looks at the topmost mount of a place. The descriptor is given back
+// checkTop inspects the topmost mount of a mount point. The descriptor is given back
 // before anything is unmounted, since it keeps the mount busy.
-func (e *Engine) checkTop(place *mount.Place, devices []backend.Device) (mounted bool, err error) {
-	node, err := place.Open()
+func (e *Engine) checkTop(mountPoint *mount.Point, devices []backend.Device) (mounted bool, err error) {
+	node, err := mountPoint.Open()
 	if errors.Is(err, iofs.ErrNotExist) {
 		return false, nil
 	}
@@ -108,13 +108,13 @@ func (e *Engine) checkTop(place *mount.Place, devices []backend.Device) (mounted
 		return true, err
 	}
 	if !ours {
-		return true, occupied(place, node)
+		return true, occupied(mountPoint, node)
 	}
 	return true, nil
 }
 
-// occupied names the foreign mount at a place.
-func occupied(place *mount.Place, node *mount.Node) error {
+// occupied names the foreign mount at a path.
+func occupied(mountPoint *mount.Point, node *mount.Node) error {
 	what := "something"
 	if table, err := mount.Table(); err == nil {
 		if entry := mount.ByID(table, node.MountID); entry != nil {
@@ -124,8 +124,9 @@ func occupied(place *mount.Place, node *mount.Node) error {
 			}
 		}
 	}
-	return fmt.Errorf("%w: %s is mounted at %s, which is not this volume; if it is not needed, unmount it by hand: umount %s",
-		backend.ErrPrecondition, what, place.Path, place.Path)
+	return fmt.Errorf("%w: %s is mounted at %s, which is not this volume; if it is not needed, unmount it by hand: "+
+		"umount %s",
+		backend.ErrPrecondition, what, mountPoint.Path, mountPoint.Path)
 }
 
 // typeOf is the type of a mounted filesystem. An ext3 is served by ext4, with
@@ -145,7 +146,7 @@ func (e *Engine) typeOf(node *mount.Node) (string, error) {
 	return found, nil
 }
 
-// mountedReadOnly tells whether the mount itself is read-only. A filesystem
+// mountedReadOnly reports whether the mount itself is read-only. A filesystem
 // that the kernel turned read-only after an error is not: its mount still says
 // read-write.
 func mountedReadOnly(node *mount.Node) (bool, error) {
@@ -162,7 +163,7 @@ func mountedReadOnly(node *mount.Node) (bool, error) {
 }
 
 // usesOf lists where the devices are mounted or bound, but for the given
-// places (as the mount table names them).
+// paths (as the mount table names them).
 func usesOf(devices []backend.Device, except ...string) ([]string, error) {
 	mounts, err := mountsOf(devices)
 	if err != nil {
@@ -172,24 +173,26 @@ func usesOf(devices []backend.Device, except ...string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(append(mounts, nodes...), func(place string) bool { return slices.Contains(except, place) }), nil
+	return slices.DeleteFunc(append(mounts, nodes...), func(path string) bool { return slices.Contains(except, path) }), nil
 }
 
 // mountsOf lists where the filesystems on the devices are mounted.
 func mountsOf(devices []backend.Device) ([]string, error) {
-	return places(devices, func(table []*mountinfo.Info, device backend.Device) []*mountinfo.Info {
+	return pathsOf(devices, func(table []*mountinfo.Info, device backend.Device) []*mountinfo.Info {
 		return mount.OfDevice(table, device.Number)
 	})
 }
 
 // rawUsesOf lists where the nodes of the devices are bound.
 func rawUsesOf(devices []backend.Device) ([]string, error) {
-	return places(devices, func(table []*mountinfo.Info, device backend.Device) []*mountinfo.Info {
+	return pathsOf(devices, func(table []*mountinfo.Info, device backend.Device) []*mountinfo.Info {
 		return mount.OfNode(table, device.Path, device.Number)
 	})
 }
 
-func places(devices []backend.Device, pick func([]*mountinfo.Info, backend.Device) []*mountinfo.Info) ([]string, error) {
+func pathsOf(
+	devices []backend.Device, pick func([]*mountinfo.Info, backend.Device) []*mountinfo.Info) ([]string, error,
+) {
 	if len(devices) == 0 {
 		return nil, nil
 	}
@@ -208,12 +211,12 @@ func places(devices []backend.Device, pick func([]*mountinfo.Info, backend.Devic
 	return found, nil
 }
 
-func several(places []string) string {
+func several(paths []string) string {
 	const most = 4
-	if len(places) > most {
-		return strings.Join(places[:most], ", ") + fmt.Sprintf(" and %d more", len(places)-most)
+	if len(paths) > most {
+		return strings.Join(paths[:most], ", ") + fmt.Sprintf(" and %d more", len(paths)-most)
 	}
-	return strings.Join(places, ", ")
+	return strings.Join(paths, ", ")
 }
 
 func closeQuietly(c io.Closer) { _ = c.Close() }

@@ -24,10 +24,10 @@ const (
 	actionRepair // of a growth that was interrupted
 )
 
-// decide is the whole policy of formatting. wanted is the request's filesystem
+// decide is the whole policy of formatting. desired is the request's filesystem
 // or "", fallback the one to make when the request leaves it open.
-func decide(content blockdev.Content, mark backend.FormatMark, wanted, fallback string) (action, string, error) {
-	chosen := wanted
+func decide(content blockdev.Content, mark backend.FormatMark, desired, fallback string) (action, string, error) {
+	chosen := desired
 	if chosen == "" {
 		chosen = fallback
 	}
@@ -36,32 +36,36 @@ func decide(content blockdev.Content, mark backend.FormatMark, wanted, fallback 
 		// is there was written by it.
 		return actionFormat, chosen, nil
 	}
-	if mark.Resizing && interruptedGrowth(content, wanted) {
+	if mark.Resizing && interruptedGrowth(content, desired) {
 		return actionRepair, content.Type, nil
 	}
 	switch content.Kind {
 	case blockdev.Blank:
 		if mark.Done {
-			return 0, "", fmt.Errorf("%w: the device is blank, but a filesystem %s was made on it before; it is not formatted again", backend.ErrDataLoss, mark.FSType)
+			return 0, "", fmt.Errorf("%w: the device is blank, but a filesystem %s was made on it before; it is not "+
+				"formatted again", backend.ErrDataLoss, mark.FSType)
 		}
 		return actionFormat, chosen, nil
 	case blockdev.Filesystem:
-		return decideFilesystem(content, wanted)
+		return decideFilesystem(content, desired)
 	case blockdev.Corrupt:
-		return 0, "", fmt.Errorf("%w: a damaged %s: %s; it is not formatted: repair it, or restore the volume from a snapshot", backend.ErrDataLoss, content.Type, content.Detail)
+		return 0, "", fmt.Errorf("%w: a damaged %s: %s; it is not formatted: repair it, or restore the volume from a "+
+			"snapshot", backend.ErrDataLoss, content.Type, content.Detail)
 	}
-	return 0, "", fmt.Errorf("%w: the device holds %s: %s; it is not formatted: if that can go, wipe it (wipefs -a) and try again", backend.ErrPrecondition, content.Kind, content.Detail)
+	return 0, "", fmt.Errorf("%w: the device contains %s: %s; it is not formatted: if that can go, wipe it (wipefs -a) "+
+		"and try again", backend.ErrPrecondition, content.Kind, content.Detail)
 }
 
 // interruptedGrowth reports whether a killed resize2fs can have left content.
-func interruptedGrowth(content blockdev.Content, wanted string) bool {
+func interruptedGrowth(content blockdev.Content, desired string) bool {
 	return (content.Kind == blockdev.Filesystem || content.Kind == blockdev.Corrupt) &&
-		fs.GrowsOffline(content.Type) && (wanted == "" || wanted == content.Type)
+		fs.GrowsOffline(content.Type) && (desired == "" || desired == content.Type)
 }
 
-func decideFilesystem(content blockdev.Content, wanted string) (action, string, error) {
-	if wanted != "" && content.Type != wanted {
-		return 0, "", fmt.Errorf("%w: the device holds a filesystem %s; %s was asked for", backend.ErrPrecondition, content.Type, wanted)
+func decideFilesystem(content blockdev.Content, desired string) (action, string, error) {
+	if desired != "" && content.Type != desired {
+		return 0, "", fmt.Errorf("%w: the device contains a filesystem %s; %s was asked for",
+			backend.ErrPrecondition, content.Type, desired)
 	}
 	if content.HasErrors || content.NeedsCheck {
 		return actionCheck, content.Type, nil
@@ -74,13 +78,13 @@ func decideFilesystem(content blockdev.Content, wanted string) (action, string, 
 type preparation struct {
 	volumeID string
 	device   *backend.Device
-	wanted   string
+	desired  string
 	flags    mount.Flags
 	point    string // prefix of failpoints, such as "node/stage"
 }
 
 // mountDetached brings the device to a mountable state and mounts it, in no
-// place yet, at the full size of the device.
+// path yet, at the full size of the device.
 func (e *Engine) mountDetached(ctx context.Context, p preparation) (*mount.Tree, error) {
 	content, err := e.prepare(ctx, p)
 	if err != nil {
@@ -141,7 +145,7 @@ func (e *Engine) prepare(ctx context.Context, p preparation) (blockdev.Content, 
 	if err != nil {
 		return blockdev.Content{}, err
 	}
-	act, fsType, err := decide(content, mark, p.wanted, e.filesystem[0])
+	act, fsType, err := decide(content, mark, p.desired, e.filesystem[0])
 	if err == nil && act != actionFormat {
 		err = e.supportedType(content.Type)
 	}
@@ -173,7 +177,7 @@ func wrapDevice(p preparation, err error) error {
 	return fmt.Errorf("device %s: %w", p.device.Path, err)
 }
 
-// refuseMounted keeps mkfs and fsck away from a device that is in use, beside
+// refuseMounted keeps mkfs and fsck away from a device that is in use, in addition to
 // their own checks.
 func (e *Engine) refuseMounted(p preparation) error {
 	mounts, err := mountsOf([]backend.Device{*p.device})
@@ -181,24 +185,29 @@ func (e *Engine) refuseMounted(p preparation) error {
 		return err
 	}
 	if len(mounts) > 0 {
-		return fmt.Errorf("device %s: %w: it is mounted at %s and cannot be checked or formatted", p.device.Path, backend.ErrInUse, several(mounts))
+		return fmt.Errorf("device %s: %w: it is mounted at %s and cannot be checked or formatted",
+			p.device.Path, backend.ErrInUse, several(mounts))
 	}
 	return nil
 }
 
-// refuseShared keeps mkfs and fsck, and the verdict that data is lost, away from
+// refuseShared keeps mkfs and fsck, and the report that data is lost, away from
 // a device that could change while it was read.
 func refuseShared(p preparation, alone bool) error {
 	if alone {
 		return nil
 	}
-	return fmt.Errorf("device %s: %w: another process, or a mount that this one cannot see, uses it exclusively", p.device.Path, backend.ErrBusy)
+	return fmt.Errorf("device %s: %w: another process, or a mount that this one cannot see, uses it exclusively",
+		p.device.Path, backend.ErrBusy)
 }
 
 // format makes the filesystem, once, between the two marks.
-func (e *Engine) format(ctx context.Context, p preparation, fsType string, mark backend.FormatMark) (blockdev.Content, error) {
+func (e *Engine) format(
+	ctx context.Context, p preparation, fsType string, mark backend.FormatMark) (blockdev.Content, error,
+) {
 	if p.device.ReadOnly {
-		return blockdev.Content{}, fmt.Errorf("device %s: %w: it has no filesystem and is read-only", p.device.Path, backend.ErrPrecondition)
+		return blockdev.Content{}, fmt.Errorf("device %s: %w: it has no filesystem and is read-only",
+			p.device.Path, backend.ErrPrecondition)
 	}
 	if intent := (backend.FormatMark{FSType: fsType}); mark != intent {
 		if err := e.setFormatMark(ctx, p.volumeID, intent); err != nil {
@@ -219,7 +228,8 @@ func (e *Engine) format(ctx context.Context, p preparation, fsType string, mark 
 		return content, err
 	}
 	if content.Kind != blockdev.Filesystem || content.Type != fsType {
-		return content, fmt.Errorf("device %s: mkfs of %s succeeded, but the device holds %s %s %s", p.device.Path, fsType, content.Kind, content.Type, content.Detail)
+		return content, fmt.Errorf("device %s: mkfs of %s succeeded, but the device contains %s %s %s",
+			p.device.Path, fsType, content.Kind, content.Type, content.Detail)
 	}
 	if err := e.setFormatMark(ctx, p.volumeID, backend.FormatMark{FSType: fsType, Done: true}); err != nil {
 		return content, err
@@ -244,7 +254,8 @@ func (e *Engine) check(ctx context.Context, p preparation, before blockdev.Conte
 }
 
 func errReadOnlyRepair(p preparation, fsType string) error {
-	return fmt.Errorf("device %s: %w: its %s must be checked and the device is read-only", p.device.Path, backend.ErrPrecondition, fsType)
+	return fmt.Errorf("device %s: %w: its %s must be checked and the device is read-only",
+		p.device.Path, backend.ErrPrecondition, fsType)
 }
 
 // probeRepaired reads the device after a check. ErrPrecondition if the
@@ -255,7 +266,8 @@ func (e *Engine) probeRepaired(ctx context.Context, p preparation, fsType string
 		return after, err
 	}
 	if after.Kind != blockdev.Filesystem || after.HasErrors || after.NeedsCheck {
-		return after, fmt.Errorf("device %s: %w: its %s is still marked as damaged after a check; save what matters, then repair it by hand",
+		return after, fmt.Errorf("device %s: %w: its %s is still marked as damaged after a check; save what you need, "+
+			"then repair it by hand",
 			p.device.Path, backend.ErrPrecondition, fsType)
 	}
 	return after, nil
@@ -298,7 +310,8 @@ func (e *Engine) probeFile(ctx context.Context, p preparation, file *os.File) (b
 	}
 	content, err := blockdev.Probe(ctx, file, p.device.Size, e.written(ctx, p.volumeID, file))
 	if err != nil && ctx.Err() == nil {
-		return content, fmt.Errorf("device %s: %w: %w; it is neither formatted nor mounted until it can be read", p.device.Path, backend.ErrUnavailable, err)
+		return content, fmt.Errorf("device %s: %w: %w; it is neither formatted nor mounted until it can be read",
+			p.device.Path, backend.ErrUnavailable, err)
 	}
 	return content, err
 }

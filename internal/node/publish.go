@@ -71,8 +71,8 @@ type publication struct {
 	request PublishRequest
 	flags   mount.Flags
 	devices []backend.Device
-	staging *mount.Place // the mount that is shown
-	target  *mount.Place
+	staging *mount.Point // the mount that is shown
+	target  *mount.Point
 }
 
 func (e *Engine) publishStaged(ctx context.Context, r PublishRequest, flags mount.Flags) error {
@@ -84,7 +84,7 @@ func (e *Engine) publishStaged(ctx context.Context, r PublishRequest, flags moun
 	if r.Capability.Block {
 		stagingPath = filepath.Join(stagingPath, stagedNode)
 	}
-	staging, err := e.paths.Place("staging_target_path", stagingPath)
+	staging, err := e.paths.Resolve("staging_target_path", stagingPath)
 	if errors.Is(err, backend.ErrNotFound) {
 		return notStaged(r)
 	}
@@ -92,7 +92,7 @@ func (e *Engine) publishStaged(ctx context.Context, r PublishRequest, flags moun
 		return err
 	}
 	defer closeQuietly(staging)
-	target, err := e.targetPlace(r.TargetPath)
+	target, err := e.targetPoint(r.TargetPath)
 	if err != nil {
 		return err
 	}
@@ -104,16 +104,17 @@ func (e *Engine) publishStaged(ctx context.Context, r PublishRequest, flags moun
 	return e.publishFilesystem(ctx, p)
 }
 
-func (e *Engine) targetPlace(path string) (*mount.Place, error) {
-	place, err := e.paths.Place("target_path", path)
+func (e *Engine) targetPoint(path string) (*mount.Point, error) {
+	mountPoint, err := e.paths.Resolve("target_path", path)
 	if errors.Is(err, backend.ErrNotFound) {
 		return nil, noDirectory("the directory of target_path", filepath.Dir(path))
 	}
-	return place, err
+	return mountPoint, err
 }
 
 func notStaged(r PublishRequest) error {
-	return fmt.Errorf("%w: it is not staged at %s in this way (block = %t)", backend.ErrPrecondition, r.StagingPath, r.Capability.Block)
+	return fmt.Errorf("%w: it is not staged at %s in this way (block = %t)",
+		backend.ErrPrecondition, r.StagingPath, r.Capability.Block)
 }
 
 // publishFilesystem binds the staged filesystem to the target.
@@ -164,19 +165,19 @@ func (p publication) staged() (*mount.Node, error) {
 	return nil, notStaged(p.request)
 }
 
-// checkType compares the filesystem that is staged with the one that is wanted.
+// checkType compares the filesystem that is staged with the one that was requested.
 func (e *Engine) checkType(p publication, staged *mount.Node) error {
 	found, err := e.typeOf(staged)
 	if err != nil {
 		return err
 	}
-	if wanted := p.request.Capability.FSType; wanted != "" && wanted != found {
-		return fmt.Errorf("%w: staged as %s; fs_type is %s", backend.ErrExists, found, wanted)
+	if desired := p.request.Capability.FSType; desired != "" && desired != found {
+		return fmt.Errorf("%w: staged as %s; fs_type is %s", backend.ErrExists, found, desired)
 	}
 	return nil
 }
 
-// publishedAlready compares what is at the target with what is wanted.
+// publishedAlready compares what is at the target with what was requested.
 func (e *Engine) publishedAlready(p publication, staged *mount.Node) (bool, error) {
 	node, err := p.target.Open()
 	if err != nil {
@@ -198,12 +199,13 @@ func (e *Engine) publishedAlready(p publication, staged *mount.Node) (bool, erro
 		return false, err
 	}
 	if node.Block || readOnly != (p.flags.ReadOnly() || stagedReadOnly) {
-		return false, fmt.Errorf("%w: published at %s with block = %t, read-only = %t", backend.ErrExists, p.target.Path, node.Block, readOnly)
+		return false, fmt.Errorf("%w: published at %s with block = %t, read-only = %t",
+			backend.ErrExists, p.target.Path, node.Block, readOnly)
 	}
 	return true, nil
 }
 
-// checkSoleTarget holds SINGLE_NODE_SINGLE_WRITER to one target. CSI wants the
+// checkSoleTarget limits SINGLE_NODE_SINGLE_WRITER to one target. CSI wants the
 // same for SINGLE_NODE_WRITER, but Kubernetes publishes to several pods of one
 // node with it, so that mode is let through.
 func (e *Engine) checkSoleTarget(p publication) error {
@@ -215,7 +217,8 @@ func (e *Engine) checkSoleTarget(p publication) error {
 		return err
 	}
 	if len(uses) > 0 {
-		return fmt.Errorf("%w: access mode SINGLE_NODE_SINGLE_WRITER allows one target, and it is published at %s", backend.ErrPrecondition, several(uses))
+		return fmt.Errorf("%w: access mode SINGLE_NODE_SINGLE_WRITER allows one target, and it is published at %s",
+			backend.ErrPrecondition, several(uses))
 	}
 	return nil
 }

@@ -119,10 +119,10 @@ func TestPublish_refusesAnothersStagingPath(t *testing.T) {
 func TestPublish_namesTheForeignMountInItsWay(t *testing.T) {
 	f := staged(t, filesystem("ext4"), "pod")
 	target := f.mkdir(f.target("vol-a", "pod"))
-	f.must(unix.Mount("somebody", target, "tmpfs", 0, "size=64k"))
+	f.must(unix.Mount("another", target, "tmpfs", 0, "size=64k"))
 	err := f.publish("vol-a", "pod", filesystem("ext4"), false)
 	f.wantError(err, backend.ErrPrecondition)
-	if !strings.Contains(err.Error(), "tmpfs of somebody") {
+	if !strings.Contains(err.Error(), "tmpfs of another") {
 		t.Errorf("error %q", err)
 	}
 	f.wantError(f.unpublish("vol-a", "pod"), backend.ErrPrecondition)
@@ -277,7 +277,7 @@ func TestPaths_asLongAsTheSystemAllows(t *testing.T) {
 
 // A pod that can write to a directory on the way swaps it for a symlink, again
 // and again, while its volume is published and unpublished. Nothing may ever
-// be mounted or removed at the place the link leads to.
+// be mounted or removed at the path that the link leads to.
 func TestPublish_symlinkSwapLeadsNowhere(t *testing.T) {
 	f := staged(t, filesystem("ext4"))
 	victim := f.mkdir(filepath.Join(f.dir, "victim", "mount"))
@@ -319,7 +319,7 @@ func TestPublish_symlinkSwapLeadsNowhere(t *testing.T) {
 	}
 	f.must(f.engine.Unpublish(t.Context(), "vol-a", target))
 	if published == 0 || refused == 0 {
-		t.Logf("published %d times, refused %d times: the race was not met", published, refused)
+		t.Logf("published %d times, refused %d times: the race did not occur", published, refused)
 	}
 }
 
@@ -373,7 +373,7 @@ func TestBlock_endToEnd(t *testing.T) {
 	nodetest.NoLeaks(t, f.dir)
 	data, err := os.ReadFile(f.backend.path("vol-a"))
 	if err != nil || string(data[8192:8200]) != "raw data" {
-		t.Errorf("the file holds %q, %v", data[8192:8200], err)
+		t.Errorf("the file has %q, %v", data[8192:8200], err)
 	}
 	if entries, err := os.ReadDir(f.stagingDir("vol-a")); err != nil || len(entries) != 0 {
 		t.Errorf("left in the staging directory: %v, %v", entries, err)

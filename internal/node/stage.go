@@ -24,7 +24,7 @@ type StageRequest struct {
 //
 // ErrInvalid: a path, filesystem type or mount flag. ErrNotFound: no such
 // volume. ErrExists: staged there in another way. ErrPrecondition: something
-// else is mounted there, or the device holds what must not be touched.
+// else is mounted there, or the device contains what must not be touched.
 // ErrDataLoss: the filesystem is damaged or gone. ErrBusy: a call is running.
 func (e *Engine) Stage(ctx context.Context, r StageRequest) error {
 	if err := checkID(r.VolumeID); err != nil {
@@ -53,16 +53,16 @@ func checkID(id string) error {
 }
 
 func (e *Engine) stageFilesystem(ctx context.Context, r StageRequest, flags mount.Flags) error {
-	place, err := e.stagingPlace(r.StagingPath)
+	mountPoint, err := e.stagingPoint(r.StagingPath)
 	if err != nil {
 		return err
 	}
-	defer closeQuietly(place)
+	defer closeQuietly(mountPoint)
 	devices, err := e.backend.Devices(ctx, r.VolumeID)
 	if err != nil {
 		return err
 	}
-	if staged, err := e.stagedAlready(place, devices, r.Capability.FSType, flags); staged || err != nil {
+	if staged, err := e.stagedAlready(mountPoint, devices, r.Capability.FSType, flags); staged || err != nil {
 		return err
 	}
 	if err := refuseRawUse(devices); err != nil {
@@ -78,36 +78,36 @@ func (e *Engine) stageFilesystem(ctx context.Context, r StageRequest, flags moun
 	if err := e.points.Hit("node/stage/device"); err != nil {
 		return err
 	}
-	tree, err := e.mountDetached(ctx, preparation{volumeID: r.VolumeID, device: device, wanted: r.Capability.FSType, flags: flags, point: "node/stage"})
+	tree, err := e.mountDetached(ctx, preparation{volumeID: r.VolumeID, device: device, desired: r.Capability.FSType, flags: flags, point: "node/stage"})
 	if err != nil {
 		return err
 	}
 	defer closeQuietly(tree)
-	return e.attach(ctx, place, tree, "node/stage")
+	return e.attach(ctx, mountPoint, tree, "node/stage")
 }
 
-// stagingPlace finds the staging directory, which is the orchestrator's to make.
-func (e *Engine) stagingPlace(path string) (*mount.Place, error) {
-	place, err := e.paths.Place("staging_target_path", path)
+// stagingPoint finds the staging directory, which is the orchestrator's to make.
+func (e *Engine) stagingPoint(path string) (*mount.Point, error) {
+	mountPoint, err := e.paths.Resolve("staging_target_path", path)
 	if errors.Is(err, backend.ErrNotFound) {
 		return nil, noDirectory("staging_target_path", path)
 	}
 	if err != nil {
 		return nil, err
 	}
-	node, err := place.Open()
+	node, err := mountPoint.Open()
 	if err == nil {
 		if !node.Dir {
-			err = fmt.Errorf("%w: staging_target_path %s is no directory", backend.ErrInvalid, path)
+			err = fmt.Errorf("%w: staging_target_path %s is not a directory", backend.ErrInvalid, path)
 		}
 		closeQuietly(node)
 	} else if errors.Is(err, iofs.ErrNotExist) {
 		err = noDirectory("staging_target_path", path)
 	}
 	if err != nil {
-		return nil, errors.Join(err, place.Close())
+		return nil, errors.Join(err, mountPoint.Close())
 	}
-	return place, nil
+	return mountPoint, nil
 }
 
 // noDirectory is a failed precondition, not ErrNotFound: that would say that
@@ -116,9 +116,11 @@ func noDirectory(name, path string) error {
 	return fmt.Errorf("%w: %s %s does not exist; the orchestrator makes it", backend.ErrPrecondition, name, path)
 }
 
-// stagedAlready tells whether the place shows the volume as it is wanted.
-func (e *Engine) stagedAlready(place *mount.Place, devices []backend.Device, fsType string, flags mount.Flags) (bool, error) {
-	node, err := place.Open()
+// stagedAlready reports whether the path shows the volume as it was requested.
+func (e *Engine) stagedAlready(
+	mountPoint *mount.Point, devices []backend.Device, fsType string, flags mount.Flags) (bool, error,
+) {
+	node, err := mountPoint.Open()
 	if err != nil {
 		return false, err
 	}
@@ -127,7 +129,7 @@ func (e *Engine) stagedAlready(place *mount.Place, devices []backend.Device, fsT
 		return false, nil
 	}
 	if !owns(node, devices) {
-		return false, occupied(place, node)
+		return false, occupied(mountPoint, node)
 	}
 	found, err := e.typeOf(node)
 	if err != nil {
@@ -138,26 +140,27 @@ func (e *Engine) stagedAlready(place *mount.Place, devices []backend.Device, fsT
 		return false, err
 	}
 	if (fsType != "" && found != fsType) || readOnly != flags.ReadOnly() {
-		return false, fmt.Errorf("%w: staged at %s as %s, read-only = %t", backend.ErrExists, place.Path, found, readOnly)
+		return false, fmt.Errorf("%w: staged at %s as %s, read-only = %t",
+			backend.ErrExists, mountPoint.Path, found, readOnly)
 	}
 	return true, nil
 }
 
-// attach puts a detached mount in its place and reads back that it is there.
-func (e *Engine) attach(ctx context.Context, place *mount.Place, tree *mount.Tree, point string) error {
+// attach puts a detached mount at its path and reads back that it is there.
+func (e *Engine) attach(ctx context.Context, mountPoint *mount.Point, tree *mount.Tree, point string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if err := e.points.Hit(point + "/ready"); err != nil {
 		return err
 	}
-	if err := place.Attach(tree); err != nil {
+	if err := mountPoint.Attach(tree); err != nil {
 		return err
 	}
 	return e.points.Hit(point + "/attached")
 }
 
-// release gives up the hold on a device; what is mounted holds it by itself.
+// release closes a device; a mount keeps it by itself.
 func (e *Engine) release(device *backend.Device) {
 	if err := device.Release(); err != nil {
 		e.log.Warn("a device was not given back", "device", device.Path, "error", err)
@@ -166,11 +169,11 @@ func (e *Engine) release(device *backend.Device) {
 
 // undoMade removes what this call made when it failed afterwards, unless the
 // mount is there after all, which the repeated call finds.
-func undoMade(created bool, place *mount.Place, err error) error {
+func undoMade(created bool, mountPoint *mount.Point, err error) error {
 	if err == nil || !created {
 		return err
 	}
-	node, openErr := place.Open()
+	node, openErr := mountPoint.Open()
 	if openErr != nil {
 		return err
 	}
@@ -179,5 +182,5 @@ func undoMade(created bool, place *mount.Place, err error) error {
 	if mounted {
 		return err
 	}
-	return errors.Join(err, place.Remove())
+	return errors.Join(err, mountPoint.Remove())
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
-// D-4, X-38: a repeat changes nothing and starts no program. U-19: with each filesystem, btrfs too.
+// A repeat changes nothing and starts no program. With each filesystem, btrfs too.
 func TestStage_formatsABlankDeviceOnceAndKeepsItsFiles(t *testing.T) {
 	for fsType, size := range sizes {
 		t.Run(fsType, func(t *testing.T) {
@@ -89,10 +89,10 @@ func (f *fixture) sum(id string) string {
 
 func TestStage_refusesWhatItMustNotTouch(t *testing.T) {
 	for name, c := range map[string]struct {
-		size  int64
-		spoil func(f *fixture)
-		want  error
-		says  string
+		size    int64
+		corrupt func(f *fixture)
+		want    error
+		says    string
 	}{
 		"another filesystem":  {xfsMin, func(f *fixture) { f.fill("vol-a", "mkfs.xfs", "-q", "FILE") }, backend.ErrPrecondition, "xfs"},
 		"foreign filesystem":  {sizes["ext4"], func(f *fixture) { f.fill("vol-a", "mkfs.vfat", "FILE") }, backend.ErrPrecondition, "vfat"},
@@ -107,7 +107,7 @@ func TestStage_refusesWhatItMustNotTouch(t *testing.T) {
 		"truncated ext4": {sizes["ext4"], func(f *fixture) {
 			f.fill("vol-a", "mkfs.ext4", "-q", "FILE")
 			f.must(os.Truncate(f.backend.path("vol-a"), 16*mebibyte))
-		}, backend.ErrDataLoss, "cut off"},
+		}, backend.ErrDataLoss, "truncated"},
 		"damaged ext4": {sizes["ext4"], func(f *fixture) { f.fill("vol-a", "mkfs.ext4", "-q", "FILE"); f.patch("vol-a", 1024+0x50, "?") }, backend.ErrDataLoss, "checksum"},
 		"zeroed ext4": {sizes["ext4"], func(f *fixture) {
 			f.fill("vol-a", "mkfs.ext4", "-q", "FILE")
@@ -121,7 +121,7 @@ func TestStage_refusesWhatItMustNotTouch(t *testing.T) {
 			f := newFixture(t)
 			f.backend.add(t, "vol-a", c.size)
 			f.cleanUp("vol-a")
-			c.spoil(f)
+			c.corrupt(f)
 			before := f.sum("vol-a")
 			for range 2 {
 				err := f.stage("vol-a", filesystem("ext4"))
@@ -221,7 +221,7 @@ func TestStage_unknownVolumeIsNotFound(t *testing.T) {
 }
 
 func TestStage_checksWhatTheSuperblockSaysIsDamaged(t *testing.T) {
-	for fsType, spoil := range map[string][]string{
+	for fsType, corrupt := range map[string][]string{
 		"ext4": {"debugfs", "-w", "-R", "ssv state 2", "FILE"},
 		"xfs":  {"xfs_db", "-x", "-c", "sb 0", "-c", "write features_incompat 0x1b", "FILE"}, // NEEDSREPAIR
 	} {
@@ -229,7 +229,7 @@ func TestStage_checksWhatTheSuperblockSaysIsDamaged(t *testing.T) {
 		f.backend.add(t, "vol-a", sizes[fsType])
 		f.cleanUp("vol-a")
 		f.fill("vol-a", "mkfs."+fsType, "-q", "FILE")
-		f.fill("vol-a", spoil...)
+		f.fill("vol-a", corrupt...)
 		f.must(f.stage("vol-a", filesystem(fsType)))
 		if runs := f.runner.runs.Load(); runs != 1 {
 			t.Errorf("%s: %d programs; want fsck alone", fsType, runs)
@@ -283,7 +283,7 @@ func TestStage_failedMkfsLeavesNothingAndIsRepeated(t *testing.T) {
 	f.engine.runner = exits(1)
 	f.wantError(f.stage("vol-a", filesystem("ext4")), backend.ErrPrecondition)
 	nodetest.NoLeaks(t, f.dir)
-	// mkfs said that it succeeded and made nothing: that is no success either.
+	// mkfs said that it succeeded and made nothing: that is not a success either.
 	f.engine.runner = exits(0)
 	if err := f.stage("vol-a", filesystem("ext4")); err == nil {
 		t.Fatal("a filesystem that is not there was staged")
@@ -459,12 +459,12 @@ func TestStage_namesTheForeignMountInItsWay(t *testing.T) {
 	f := newFixture(t)
 	f.backend.add(t, "vol-a", sizes["ext4"])
 	path := f.stagingDir("vol-a")
-	f.must(unix.Mount("somebody", path, "tmpfs", 0, "size=64k"))
+	f.must(unix.Mount("another", path, "tmpfs", 0, "size=64k"))
 	t.Cleanup(func() { _ = unix.Unmount(path, 0) })
 	for _, c := range []backend.Capability{filesystem("ext4"), block()} {
 		err := f.stage("vol-a", c)
 		f.wantError(err, backend.ErrPrecondition)
-		if !strings.Contains(err.Error(), "tmpfs of somebody") {
+		if !strings.Contains(err.Error(), "tmpfs of another") {
 			t.Errorf("error %q", err)
 		}
 	}
@@ -555,7 +555,7 @@ func TestStage_randomDataIsNeverFormatted(t *testing.T) {
 	})
 }
 
-// A backing file that was cut off has real read errors behind its end.
+// A truncated backing file has real read errors behind its end.
 func TestStage_unreadableDeviceIsNotFormatted(t *testing.T) {
 	f := newFixture(t)
 	for _, left := range []int64{0, 4096, mebibyte, 32 * mebibyte} {

@@ -11,7 +11,7 @@ import (
 
 // Unpublish takes the volume away from the target path and removes the path.
 // An inline volume is deleted. Whatever is not there, down to the volume, is
-// fine. ErrPrecondition when something else is mounted there or it holds
+// fine. ErrPrecondition when something else is mounted there or it contains
 // files, all of which stay; ErrInUse when a process works in it.
 func (e *Engine) Unpublish(ctx context.Context, volumeID, targetPath string) error {
 	if err := checkID(volumeID); err != nil {
@@ -41,24 +41,24 @@ func (e *Engine) Unpublish(ctx context.Context, volumeID, targetPath string) err
 
 // clearTarget unmounts what is ours and removes the path.
 func (e *Engine) clearTarget(ctx context.Context, path string, devices []backend.Device, point string) error {
-	place, err := e.paths.Place("target_path", path)
+	mountPoint, err := e.paths.Resolve("target_path", path)
 	if errors.Is(err, backend.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer closeQuietly(place)
-	if err := e.clear(ctx, place, devices, point); err != nil {
+	defer closeQuietly(mountPoint)
+	if err := e.clear(ctx, mountPoint, devices, point); err != nil {
 		return err
 	}
-	if err := place.Remove(); err != nil {
+	if err := mountPoint.Remove(); err != nil {
 		return err
 	}
 	return e.points.Hit(point + "/removed")
 }
 
-// isShown tells whether one of the devices is mounted at the path.
+// isShown reports whether one of the devices is mounted at the path.
 func (e *Engine) isShown(path string, devices []backend.Device) (bool, error) {
 	node, err := e.open("target_path", path)
 	if errors.Is(err, backend.ErrNotFound) {
@@ -71,14 +71,14 @@ func (e *Engine) isShown(path string, devices []backend.Device) (bool, error) {
 	return node.MountRoot && owns(node, devices), nil
 }
 
-// open looks at a path of a request; ErrNotFound when there is nothing.
+// open opens a path of a request; ErrNotFound when there is nothing.
 func (e *Engine) open(name, path string) (*mount.Node, error) {
-	place, err := e.paths.Place(name, path)
+	mountPoint, err := e.paths.Resolve(name, path)
 	if err != nil {
 		return nil, err
 	}
-	defer closeQuietly(place)
-	node, err := place.Open()
+	defer closeQuietly(mountPoint)
+	node, err := mountPoint.Open()
 	if err != nil && ignoreAbsent(err) == nil {
 		return nil, fmt.Errorf("%s %s: %w", name, path, backend.ErrNotFound)
 	}

@@ -32,11 +32,11 @@ func (e *Engine) unstage(ctx context.Context, volumeID, stagingPath string) erro
 	if err != nil {
 		return err
 	}
-	place, err := e.paths.Place("staging_target_path", stagingPath)
+	mountPoint, err := e.paths.Resolve("staging_target_path", stagingPath)
 	switch {
 	case err == nil:
-		defer closeQuietly(place)
-		err = e.clearStaging(ctx, place, devices)
+		defer closeQuietly(mountPoint)
+		err = e.clearStaging(ctx, mountPoint, devices)
 	case errors.Is(err, backend.ErrNotFound): // no directory, so no mount there
 		err = refusePublished(devices, stagingPath)
 	}
@@ -54,20 +54,20 @@ func (e *Engine) unstage(ctx context.Context, volumeID, stagingPath string) erro
 
 // clearStaging takes the filesystem, or the bound device, out of the staging
 // directory, after making sure that the volume is not published.
-func (e *Engine) clearStaging(ctx context.Context, place *mount.Place, devices []backend.Device) error {
-	if err := refusePublished(devices, place.Real()); err != nil {
+func (e *Engine) clearStaging(ctx context.Context, mountPoint *mount.Point, devices []backend.Device) error {
+	if err := refusePublished(devices, mountPoint.Real()); err != nil {
 		return err
 	}
-	if err := e.clearBound(ctx, place, devices); err != nil {
+	if err := e.clearBound(ctx, mountPoint, devices); err != nil {
 		return err
 	}
-	return e.clear(ctx, place, devices, "node/unstage")
+	return e.clear(ctx, mountPoint, devices, "node/unstage")
 }
 
 // clearBound removes the file that shows a raw block device. When the staging
 // path is a mount point, the volume is a filesystem, and "device" a name in it
 // that belongs to the workload.
-func (e *Engine) clearBound(ctx context.Context, directory *mount.Place, devices []backend.Device) error {
+func (e *Engine) clearBound(ctx context.Context, directory *mount.Point, devices []backend.Device) error {
 	node, err := directory.Open()
 	if err != nil {
 		return ignoreAbsent(err)
@@ -77,7 +77,7 @@ func (e *Engine) clearBound(ctx context.Context, directory *mount.Place, devices
 	if filesystem {
 		return nil
 	}
-	bound, err := e.paths.Place("staging_target_path", filepath.Join(directory.Path, stagedNode))
+	bound, err := e.paths.Resolve("staging_target_path", filepath.Join(directory.Path, stagedNode))
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Package sample lists where data is looked for on a disk that cannot be read
-// whole, before it is formatted: the places of backup superblocks, and pages in
+// Package sample lists where data is searched on a disk that cannot be read
+// whole, before it is formatted: the offsets of backup superblocks, and pages in
 // even distances.
 package sample
 
@@ -11,7 +11,7 @@ const (
 	gibi = int64(1) << 30
 )
 
-// Page is how many bytes are read at each place.
+// Page is how many bytes are read at each offset.
 const Page = 4 * kibi
 
 const (
@@ -31,9 +31,9 @@ const (
 	mostAGs = 64
 )
 
-// Places are the offsets in bytes, ascending and multiples of 512, at which pages of
+// Offsets are the offsets in bytes, ascending and multiples of 512, at which pages of
 // a device of size bytes are read when nothing was found at its head and tail.
-func Places(size int64) []int64 {
+func Offsets(size int64) []int64 {
 	var found []int64
 	for offset := spacing(size); offset < size; offset += spacing(size) {
 		found = append(found, offset)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestPlaces_areEvenAndInside(t *testing.T) {
+func TestOffsets_areEvenAndInside(t *testing.T) {
 	for _, c := range []struct{ size, spacing, most int64 }{
 		{0, mebi, 0},
 		{512, mebi, 0},
@@ -16,24 +16,25 @@ func TestPlaces_areEvenAndInside(t *testing.T) {
 		{4 << 40, gibi, 4096 + 500},
 		{64 << 40, gibi, 65536 + 500},
 	} {
-		found := Places(c.size)
+		found := Offsets(c.size)
 		if int64(len(found)) > c.most || !slices.IsSorted(found) {
-			t.Errorf("%d bytes: %d places; want at most %d, ascending", c.size, len(found), c.most)
+			t.Errorf("%d bytes: %d offsets; want at most %d, ascending", c.size, len(found), c.most)
 		}
 		before := int64(0)
 		for _, offset := range found {
 			if offset < 0 || offset%512 != 0 || offset+Page > c.size || offset-before > c.spacing {
-				t.Fatalf("%d bytes: place %d after %d; want whole sectors of the device, %d apart at most", c.size, offset, before, c.spacing)
+				t.Fatalf("%d bytes: offset %d after %d; want whole sectors of the device, %d apart at most",
+					c.size, offset, before, c.spacing)
 			}
 			before = offset
 		}
 		if c.size-before > c.spacing+Page {
-			t.Errorf("%d bytes: the last place is %d", c.size, before)
+			t.Errorf("%d bytes: the last offset is %d", c.size, before)
 		}
 	}
 }
 
-func TestPlaces_haveTheBackupsOfTheCommonFilesystems(t *testing.T) {
+func TestOffsets_haveTheBackupsOfTheCommonFilesystems(t *testing.T) {
 	for name, c := range map[string]struct{ size, offset int64 }{
 		"ext4, group 1":               {10 * gibi, 128 * mebi},
 		"ext4 of 1 KiB, group 1":      {gibi, 8 * mebi},
@@ -41,8 +42,8 @@ func TestPlaces_haveTheBackupsOfTheCommonFilesystems(t *testing.T) {
 		"xfs of 4 groups, the second": {10 * gibi, 10 * gibi / 4},
 		"ntfs, the middle":            {10 * gibi, 5 * gibi},
 	} {
-		if !slices.Contains(Places(c.size), c.offset) {
-			t.Errorf("%s: no place at %d of %d", name, c.offset, c.size)
+		if !slices.Contains(Offsets(c.size), c.offset) {
+			t.Errorf("%s: no offset at %d of %d", name, c.offset, c.size)
 		}
 	}
 }

@@ -94,7 +94,7 @@ func readContent(ctx context.Context, r io.ReaderAt, within stretch, sector int6
 	if _, used := c.used(); used {
 		return c, nil
 	}
-	for _, offset := range sample.Places(within.length) {
+	for _, offset := range sample.Offsets(within.length) {
 		found, err := readPart(ctx, r, within, stretch{offset, sample.Page}, sector)
 		if err != nil {
 			return c, err

@@ -84,7 +84,7 @@ func TestReadContent_neverTakesWhatItCannotReadForBlank(t *testing.T) {
 			t.Errorf("%d zeros are %v", size, blank)
 		}
 		places := signaturePlaces(size)
-		for _, offset := range sample.Places(size) {
+		for _, offset := range sample.Offsets(size) {
 			places = append(places, stretch{offset, sample.Page})
 		}
 		for _, place := range places {

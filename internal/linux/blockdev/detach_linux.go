@@ -14,7 +14,7 @@ import (
 
 // Detach frees the device. ErrInUse when a mount or a process uses it, in
 // which case nothing has changed; a device that is free already, or belongs to
-// another file by now, is no error.
+// another file by now, is not an error.
 func (l *Loop) Detach() error {
 	if err := l.Close(); err != nil {
 		return err
@@ -27,7 +27,7 @@ func (l *Loop) Detach() error {
 	device, err := os.OpenFile(l.Path, os.O_RDONLY|unix.O_EXCL, 0)
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("detach %s: %w: it is mounted or held exclusively", l.Path, backend.ErrInUse)
+		return fmt.Errorf("detach %s: %w: it is mounted or opened exclusively", l.Path, backend.ErrInUse)
 	case errors.Is(err, unix.ENXIO), errors.Is(err, os.ErrNotExist):
 		return nil
 	case err != nil:
@@ -45,8 +45,8 @@ func (l *Loop) Detach() error {
 	return l.awaitGone()
 }
 
-// awaitGone waits for those who only look at devices (udev, a listing) and
-// takes the removal back when somebody really uses the device.
+// awaitGone waits for processes that only inspect devices (udev, a listing) and
+// takes the removal back when a process really uses the device.
 func (l *Loop) awaitGone() error {
 	for range releaseTries {
 		gone, err := l.gone()
@@ -64,7 +64,7 @@ func (l *Loop) awaitGone() error {
 	return fmt.Errorf("detach %s: %w: a process has it open", l.Path, backend.ErrInUse)
 }
 
-// gone tells whether the device is no longer backed by the file, without
+// gone reports whether the device is no longer backed by the file, without
 // opening it if that can be: an opener keeps it. A file that has another name
 // now may still be ours.
 func (l *Loop) gone() (bool, error) {
@@ -123,11 +123,11 @@ func (l *Loop) keep() error {
 }
 
 func (l *Loop) isOurs(device *os.File) bool {
-	now := &Loop{Index: l.Index, Path: l.Path, holding: device}
+	now := &Loop{Index: l.Index, Path: l.Path, file: device}
 	return now.read() == nil && now.sameFile(l)
 }
 
-// freeLoop detaches an open loop device; one without a file is no error.
+// freeLoop detaches an open loop device; one without a file is not an error.
 func freeLoop(device *os.File) error {
 	_, err := unix.IoctlRetInt(int(device.Fd()), unix.LOOP_CLR_FD)
 	if errors.Is(err, unix.ENXIO) {

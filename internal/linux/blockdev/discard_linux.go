@@ -25,7 +25,8 @@ func (l *Loop) SetDiscard(on bool) error {
 		return nil
 	}
 	if on {
-		return fmt.Errorf("discard on %s: %w: it can be turned on when the file is attached only", l.Path, backend.ErrPrecondition)
+		return fmt.Errorf("discard on %s: %w: it can be turned on when the file is attached only",
+			l.Path, backend.ErrPrecondition)
 	}
 	path := filepath.Join(sysBlock, filepath.Base(l.Path), "queue/discard_max_bytes")
 	if err := os.WriteFile(path, []byte("0"), 0); err != nil {
@@ -38,9 +39,9 @@ func (l *Loop) SetDiscard(on bool) error {
 	return nil
 }
 
-// settleDiscard brings a device that was just attached to what was asked. That
+// applyDiscard sets up discard as requested on a device that was just attached. That
 // its file cannot have holes punched is left to the caller to see.
-func (l *Loop) settleDiscard(on bool) error {
+func (l *Loop) applyDiscard(on bool) error {
 	if !on {
 		return l.SetDiscard(false)
 	}
@@ -50,15 +51,15 @@ func (l *Loop) settleDiscard(on bool) error {
 	return nil
 }
 
-// canDiscard tells what the backing file allows, whatever the limit is.
+// canDiscard returns what the backing file allows, independent of the limit.
 func (l *Loop) canDiscard() bool {
 	most := l.attribute("queue/discard_max_hw_bytes")
 	return most != "" && most != "0"
 }
 
-// forgetLimit gives back a detached device number without the limit of its
-// last use, which the kernel would keep for whoever gets it next. A device
-// that the kernel cleared by itself keeps it until AttachLoop meets it.
+// forgetLimit frees a detached device number without the limit of its
+// last use, which the kernel would keep for its next user. A device
+// that the kernel cleared by itself keeps it until AttachLoop gets it.
 func (l *Loop) forgetLimit() error {
 	if l.Discard || !l.canDiscard() {
 		return nil
@@ -72,7 +73,7 @@ func (l *Loop) forgetLimit() error {
 }
 
 // renew removes and adds a free device number, which resets its limits. One
-// that somebody took meanwhile is left alone.
+// that was taken meanwhile is left alone.
 func renew(control *os.File, index int) error {
 	err := unix.IoctlSetInt(int(control.Fd()), unix.LOOP_CTL_REMOVE, index)
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENODEV) {

@@ -1,11 +1,11 @@
 // Package blockdev deals with block devices of this machine: it attaches files
-// as loop devices and tells what a device holds. Backends use it to make
+// as loop devices and reports what a device contains. Backends use it to make
 // devices, the node engine to decide what may be done to them. It changes no
 // content of any device.
 //
 // Signatures are read by code of our own. The alternative that needs no process,
 // github.com/siderolabs/go-blockdevice/v2 (blkid, v2.0.20), knows no btrfs, no
-// ntfs and no RAID member, and looks at neither checksums nor the error state of
+// ntfs and no RAID member, and checks neither checksums nor the error state of
 // an ext filesystem; for us each of these decides between mounting, checking,
 // formatting and leaving alone.
 package blockdev

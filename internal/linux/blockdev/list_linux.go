@@ -14,11 +14,11 @@ import (
 )
 
 // LoopsOf lists the loop devices that are backed by this very file, without
-// taking a hold on them.
+// opening them.
 //
 // Every candidate is confirmed by device and inode. Candidates are those whose
 // backing file has the same name in a directory of the same name, as far as its
-// path tells: opening all loop devices of the machine instead would keep alive,
+// path shows: opening all loop devices of the machine instead would keep alive,
 // for an instant, those that others are just detaching. A file with several hard
 // links is therefore not for use here. ErrUnavailable if the kernel cannot read
 // the device and inode of a candidate: it may have this file, and a caller that
@@ -46,7 +46,8 @@ func LoopsOf(file *os.File) ([]Loop, error) {
 			continue
 		}
 		if loop.unconfirmed {
-			return nil, fmt.Errorf("list loop devices of %s: %w: %s has a file of that name on a filesystem that failed", file.Name(), backend.ErrUnavailable, loop.Path)
+			return nil, fmt.Errorf("list loop devices of %s: %w: %s has a file of that name on a filesystem that failed",
+				file.Name(), backend.ErrUnavailable, loop.Path)
 		}
 		if loop.device == uint64(want.Dev) && loop.inode == want.Ino {
 			found = append(found, *loop)
@@ -106,27 +107,27 @@ func attachedLoops() ([]string, error) {
 	return names, nil
 }
 
-// mayBe tells whether a file that is called wanted may be the one that the
+// mayBe reports whether a file that is called desired may be the one that the
 // kernel gives as backing. It writes the path from where the mount began through
 // which the file was opened, when that mount is gone since: of a container that
 // ended, nothing is left of the directories above its volume.
-func mayBe(backing, wanted string) bool {
-	if filepath.Base(backing) != filepath.Base(wanted) {
+func mayBe(backing, desired string) bool {
+	if filepath.Base(backing) != filepath.Base(desired) {
 		return false
 	}
 	parent := filepath.Base(filepath.Dir(backing))
-	return parent == filepath.Base(filepath.Dir(wanted)) || parent == string(filepath.Separator)
+	return parent == filepath.Base(filepath.Dir(desired)) || parent == string(filepath.Separator)
 }
 
 // candidate reads one loop device; nil when it is none, or its backing file is
 // named otherwise, or it is just going away.
-func candidate(name, wanted string) (*Loop, error) {
+func candidate(name, desired string) (*Loop, error) {
 	index, isLoop := loopIndex(name)
 	if !isLoop {
 		return nil, nil
 	}
 	backing, err := backingFile(name)
-	if err != nil || !mayBe(backing, wanted) {
+	if err != nil || !mayBe(backing, desired) {
 		return nil, err
 	}
 	device, err := openLoop(index, true)
@@ -136,7 +137,7 @@ func candidate(name, wanted string) (*Loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	loop := &Loop{Index: index, Path: device.Name(), holding: device}
+	loop := &Loop{Index: index, Path: device.Name(), file: device}
 	err = loop.read()
 	closeErr := loop.Close()
 	if errors.Is(err, unix.ENXIO) {

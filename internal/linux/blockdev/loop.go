@@ -12,7 +12,7 @@ type LoopConfig struct {
 	ReadOnly bool
 	// AutoClear has the kernel detach the device when its last user is gone.
 	AutoClear bool
-	// DirectIO asks for it; Loop.DirectIO tells whether it was granted.
+	// DirectIO asks for it; Loop.DirectIO reports whether it was granted.
 	DirectIO bool
 	// SectorSize is the logical block size in bytes; 0 leaves it to the kernel.
 	SectorSize int
@@ -39,7 +39,7 @@ type Loop struct {
 	device uint64 // st_dev of the backing file
 	inode  uint64 // st_ino of the backing file
 	// unconfirmed: the filesystem of the backing file failed, and the kernel
-	// tells neither device nor inode. The path in sysfs identifies the file then.
+	// has neither device nor inode. The path in sysfs identifies the file then.
 	unconfirmed bool
-	holding     *os.File // keeps the device; nil when listed only
+	file        *os.File // keeps the device; nil when listed only
 }

@@ -27,9 +27,9 @@ const (
 	releasePause = 4 * time.Millisecond
 )
 
-// AttachLoop attaches the file to a free loop device and holds it open. What
+// AttachLoop attaches the file to a free loop device and keeps it open. What
 // the kernel did is read back: backing file, size, access. Direct I/O may have
-// been refused, which Loop.DirectIO tells, and discard too, if the file's
+// been refused, which Loop.DirectIO reports, and discard too, if the file's
 // filesystem cannot punch holes. ErrUnavailable when the machine has no loop
 // devices or none stayed free long enough to be taken.
 func AttachLoop(ctx context.Context, c LoopConfig) (*Loop, error) {
@@ -40,7 +40,7 @@ func AttachLoop(ctx context.Context, c LoopConfig) (*Loop, error) {
 	defer closeQuietly(control)
 	for try := range attachTries {
 		loop, err := attachFree(control, c)
-		// Whoever asked for a free device at the same time was told the same one;
+		// Callers that ask for a free device at the same time get the same number;
 		// the slower gets EBUSY, or ENXIO when the device was removed meanwhile.
 		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENXIO) {
 			return loop, err
@@ -50,7 +50,8 @@ func AttachLoop(ctx context.Context, c LoopConfig) (*Loop, error) {
 			return nil, fmt.Errorf("attach %s: %w", c.Path, err)
 		}
 	}
-	return nil, fmt.Errorf("attach %s: %w: %d free loop devices in a row were taken by others", c.Path, backend.ErrUnavailable, attachTries)
+	return nil, fmt.Errorf("attach %s: %w: %d free loop devices in a row were taken by others",
+		c.Path, backend.ErrUnavailable, attachTries)
 }
 
 func attachFree(control *os.File, c LoopConfig) (*Loop, error) {
@@ -104,7 +105,7 @@ func loopFlags(c LoopConfig) uint32 {
 // verifyAttached reads back what LOOP_CONFIGURE did. Kernels before 5.8 ignore
 // fields they do not know, and others have turned direct I/O off silently.
 func verifyAttached(device *os.File, index int, c LoopConfig) (*Loop, error) {
-	loop := &Loop{Index: index, Path: device.Name(), holding: device}
+	loop := &Loop{Index: index, Path: device.Name(), file: device}
 	if err := loop.read(); err != nil {
 		return nil, err
 	}
@@ -126,9 +127,10 @@ func verifyAttached(device *os.File, index int, c LoopConfig) (*Loop, error) {
 	case loop.ReadOnly != c.ReadOnly:
 		return nil, fmt.Errorf("attach %s: %s has read-only = %t", c.Path, loop.Path, loop.ReadOnly)
 	case c.SectorSize != 0 && loop.SectorSize != c.SectorSize:
-		return nil, fmt.Errorf("attach %s: %s has sectors of %d bytes; wanted %d", c.Path, loop.Path, loop.SectorSize, c.SectorSize)
+		return nil, fmt.Errorf("attach %s: %s has sectors of %d bytes; want %d",
+			c.Path, loop.Path, loop.SectorSize, c.SectorSize)
 	}
-	return loop, loop.settleDiscard(c.Discard)
+	return loop, loop.applyDiscard(c.Discard)
 }
 
 // openLoop opens /dev/loopN, making the node when it is missing: a container's
@@ -186,25 +188,25 @@ func sysfsNumber(name string) (uint64, error) {
 	return unix.Mkdev(uint32(high), uint32(low)), nil
 }
 
-// read fills the fields from the kernel; the device must be held.
+// read fills the fields from the kernel; the device must be open.
 func (l *Loop) read() error {
-	fd := int(l.holding.Fd())
+	fd := int(l.file.Fd())
 	status, err := l.status(fd)
 	if err != nil {
 		return fmt.Errorf("read status of %s: %w", l.Path, err)
 	}
-	stat, err := statFile(l.holding)
+	stat, err := statFile(l.file)
 	if err != nil {
 		return err
 	}
-	if l.Size, err = deviceSize(l.holding); err != nil {
+	if l.Size, err = deviceSize(l.file); err != nil {
 		return err
 	}
 	if l.SectorSize, err = unix.IoctlGetInt(fd, unix.BLKSSZGET); err != nil {
 		return fmt.Errorf("read sector size of %s: %w", l.Path, err)
 	}
 	l.Number, l.device, l.inode = uint64(stat.Rdev), status.Device, status.Inode
-	if l.ReadOnly, err = IsReadOnly(l.holding); err != nil {
+	if l.ReadOnly, err = IsReadOnly(l.file); err != nil {
 		return err
 	}
 	l.FileReadOnly = status.Flags&unix.LO_FLAGS_READ_ONLY != 0
@@ -248,21 +250,21 @@ func (l *Loop) attribute(name string) string {
 	return strings.TrimSuffix(string(data), "\n")
 }
 
-// Close gives up the hold. A device with AutoClear that nobody else holds is
+// Close closes the device. One with AutoClear that no other process has open is
 // gone when it returns.
 func (l *Loop) Close() error {
-	if l == nil || l.holding == nil {
+	if l == nil || l.file == nil {
 		return nil
 	}
-	err := l.holding.Close()
-	l.holding = nil
+	err := l.file.Close()
+	l.file = nil
 	return err
 }
 
-// Open takes a hold on a listed device, after which it cannot go away, and
+// Open opens a listed device, which keeps it attached, and
 // reads it again. ErrNotFound when it is no longer backed by the same file.
 func (l *Loop) Open() error {
-	if l.holding != nil {
+	if l.file != nil {
 		return nil
 	}
 	file, err := openLoop(l.Index, l.ReadOnly)
@@ -272,7 +274,7 @@ func (l *Loop) Open() error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", l.Path, err)
 	}
-	now := &Loop{Index: l.Index, Path: l.Path, holding: file}
+	now := &Loop{Index: l.Index, Path: l.Path, file: file}
 	if err := now.read(); err != nil {
 		if errors.Is(err, unix.ENXIO) {
 			err = fmt.Errorf("open %s: %w: it was detached", l.Path, backend.ErrNotFound)
@@ -294,9 +296,9 @@ func (l *Loop) sameFile(other *Loop) bool {
 	return l.device == other.device && l.inode == other.inode
 }
 
-// withHold runs do while the device is held, taking a hold if there is none.
-func (l *Loop) withHold(do func() error) error {
-	if l.holding != nil {
+// withOpen runs do while the device is open, opening it if necessary.
+func (l *Loop) withOpen(do func() error) error {
+	if l.file != nil {
 		return do()
 	}
 	if err := l.Open(); err != nil {
@@ -308,8 +310,8 @@ func (l *Loop) withHold(do func() error) error {
 // SetCapacity makes the device as large as its file is now and returns its
 // size in bytes.
 func (l *Loop) SetCapacity() (int64, error) {
-	err := l.withHold(func() error {
-		if err := unix.IoctlSetInt(int(l.holding.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
+	err := l.withOpen(func() error {
+		if err := unix.IoctlSetInt(int(l.file.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
 			return fmt.Errorf("grow %s: %w", l.Path, err)
 		}
 		return l.read()

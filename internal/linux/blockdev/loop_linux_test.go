@@ -87,7 +87,7 @@ func TestLoopsOf_findsThisFileOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Same name in a directory of the same name: only the inode tells them apart.
+	// Same name in a directory of the same name: only the inode differs.
 	file := nodetest.File(t, dir, "a/x/data", mebibyte)
 	other := nodetest.File(t, dir, "b/x/data", mebibyte)
 	first := attach(t, LoopConfig{File: file, Path: file.Name()})
@@ -177,9 +177,9 @@ func TestSetCapacity_followsTheFile(t *testing.T) {
 	if err := file.Truncate(16 * mebibyte); err != nil {
 		t.Fatal(err)
 	}
-	for _, held := range []bool{true, false} {
+	for _, open := range []bool{true, false} {
 		if size, err := loop.SetCapacity(); err != nil || size != 16*mebibyte {
-			t.Fatalf("held = %t: %d bytes, %v", held, size, err)
+			t.Fatalf("open = %t: %d bytes, %v", open, size, err)
 		}
 		if err := loop.Close(); err != nil {
 			t.Fatal(err)
@@ -205,7 +205,7 @@ func TestSetDiscard_offIsRefusedByTheDevice(t *testing.T) {
 	}
 }
 
-// The kernel keeps the limit with the device number: whoever gets the number
+// The kernel keeps the limit with the device number: the user that gets the number
 // next must not inherit it.
 func TestAttachLoop_discardsAfterAnotherTurnedThemOff(t *testing.T) {
 	dir := nodetest.Dir(t)
@@ -240,7 +240,7 @@ func discard(path string, length uint64) error {
 	return nil
 }
 
-func TestDetach_refusesWhileHeld(t *testing.T) {
+func TestDetach_refusesWhileOpen(t *testing.T) {
 	dir := nodetest.Dir(t)
 	for name, flags := range map[string]int{"opened": os.O_RDONLY, "exclusive": os.O_RDONLY | unix.O_EXCL} {
 		t.Run(name, func(t *testing.T) {
@@ -249,14 +249,14 @@ func TestDetach_refusesWhileHeld(t *testing.T) {
 			if err := loop.Close(); err != nil {
 				t.Fatal(err)
 			}
-			holder, err := os.OpenFile(loop.Path, flags, 0)
+			user, err := os.OpenFile(loop.Path, flags, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := loop.Detach(); !errors.Is(err, backend.ErrInUse) {
-				t.Errorf("held: %v", err)
+				t.Errorf("open: %v", err)
 			}
-			if err := holder.Close(); err != nil {
+			if err := user.Close(); err != nil {
 				t.Fatal(err)
 			}
 			found, err := LoopsOf(file)
@@ -297,7 +297,7 @@ func TestDetach_leavesADeviceThatGotAnotherFile(t *testing.T) {
 	other := nodetest.File(t, dir, "other", mebibyte)
 	loop := attach(t, LoopConfig{File: other, Path: other.Name()})
 	stale := *loop // what a listing of file found before the number was given away
-	stale.holding, stale.BackingFile, stale.inode = nil, file.Name(), loop.inode+1
+	stale.file, stale.BackingFile, stale.inode = nil, file.Name(), loop.inode+1
 	if err := stale.Detach(); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ func Number(device *os.File) (uint64, error) {
 		return 0, err
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
-		return 0, fmt.Errorf("%s is no block device", device.Name())
+		return 0, fmt.Errorf("%s is not a block device", device.Name())
 	}
 	return uint64(stat.Rdev), nil
 }

@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// Kind is what a device holds, as far as it matters for what may be done to it.
+// Kind is what a device contains, which decides what may be done to it.
 type Kind int
 
 // The kinds of content. Blank is the only one that may be formatted.
@@ -16,7 +16,7 @@ const (
 	// Unrecognized: data, but nothing known. It may be anything.
 	Unrecognized Kind = iota
 	// Blank: all that was ever written to the device was read and is zero, or,
-	// where that is not known, the places where signatures are and an even sample
+	// where that is not known, the offsets where signatures are and an even sample
 	// of the rest.
 	Blank
 	// Filesystem: ext2, ext3, ext4, xfs or btrfs with a superblock in order.
@@ -58,11 +58,11 @@ const (
 	gibi = 1 << 30
 )
 
-// The places where a signature could be: the head, the tail, and the spots.
+// The offsets where a signature could be: the head, the tail, and the spots.
 const (
-	// nearHead and nearTail hold every signature that decides about a device
+	// nearHead and nearTail contain every signature that decides about a device
 	// with a sound filesystem: RAID members keep theirs at most 128 KiB from the
-	// end (md 0.90), behind a filesystem that looks mountable.
+	// end (md 0.90), behind a filesystem that seems mountable.
 	nearHead = 128 * kibi
 	nearTail = 192 * kibi
 	// farHead covers the many formats that begin somewhere in the first
@@ -72,12 +72,12 @@ const (
 	farTail = mebi
 )
 
-// spot is a lone place beyond the head.
+// spot is a lone offset beyond the head.
 type spot struct {
 	offset, length int64
 }
 
-// spots are the last places of a second LUKS2 header, of VMFS, and those of the
+// spots are the last offsets of a second LUKS2 header, of VMFS, and those of the
 // copies of a btrfs superblock.
 var spots = []spot{
 	{2 * mebi, 4 * kibi}, {4 * mebi, 4 * kibi},
@@ -85,15 +85,15 @@ var spots = []spot{
 }
 
 // Written calls visit for each range of a device, in bytes and ascending, that
-// may hold anything but zeros. backend.ErrUnsupported if that is not known.
+// may contain other bytes than zeros. backend.ErrUnsupported if that is not known.
 type Written func(visit func(offset, length int64) error) error
 
 // Probe returns what is on a device of size bytes. An error of r or of written,
-// at whatever place, is an error of Probe, so that an unreadable device is never
+// at any offset, is an error of Probe, so that an unreadable device is never
 // taken for a blank one.
 //
 // With written, Blank is proven: all of the ranges were read. Without (nil), the
-// places of backup superblocks were read, and some 1,024 pages in even distances
+// offsets of backup superblocks were read, and some 1,024 pages in even distances
 // of at least 1 MiB and at most 1 GiB.
 func Probe(ctx context.Context, r io.ReaderAt, size int64, written Written) (Content, error) {
 	p := &probe{ctx: ctx, r: r, size: size}
@@ -115,7 +115,7 @@ func Probe(ctx context.Context, r io.ReaderAt, size int64, written Written) (Con
 	return p.search(written)
 }
 
-// probe holds the parts of the device that were read.
+// probe has the parts of the device that were read.
 type probe struct {
 	ctx   context.Context
 	r     io.ReaderAt
@@ -182,8 +182,8 @@ func (p *probe) at(offset int64, length int) []byte {
 }
 
 // recognize asks in the order in which one format hides another: a RAID member
-// or an encrypted device may contain what looks like a filesystem; a filesystem
-// may contain a file that looks like anything; a partition table's last sign
+// or an encrypted device may contain what resembles a filesystem; a filesystem
+// may contain a file with any content; a partition table's last sign
 // (0x55AA) is in several other formats too.
 func (p *probe) recognize() (Content, bool) {
 	detectors := []func(*probe) (Content, bool){

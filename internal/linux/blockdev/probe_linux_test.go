@@ -138,7 +138,7 @@ func TestProbe_filesystemInAMirrorIsNotMountable(t *testing.T) {
 	}
 }
 
-// A file of a volume may contain anything, at any place the filesystem chose.
+// A file of a volume may contain anything, at any offset the filesystem chose.
 func TestProbe_fileContentDoesNotHideASoundFilesystem(t *testing.T) {
 	file := made(t, testSize, "mke2fs", "-q", "-F", "-t", "ext4", "FILE")
 	for offset, part := range map[int64]string{
@@ -175,7 +175,7 @@ func TestProbe_truncatedFilesystemIsCorrupt(t *testing.T) {
 				t.Fatal(err)
 			}
 			content := probeFile(t, file)
-			if content.Kind != Corrupt || content.Type != name || !strings.Contains(content.Detail, "cut off") {
+			if content.Kind != Corrupt || content.Type != name || !strings.Contains(content.Detail, "truncated") {
 				t.Errorf("%+v", content)
 			}
 		})
@@ -228,7 +228,7 @@ func TestProbe_zeroedSuperblockIsNotBlank(t *testing.T) {
 				t.Errorf("%+v", content)
 			}
 			if name == "btrfs" && content.Kind != Corrupt {
-				t.Errorf("a btrfs has a copy at 64 MiB that tells: %+v", content)
+				t.Errorf("a btrfs has a copy at 64 MiB that shows it: %+v", content)
 			}
 		})
 	}

@@ -131,7 +131,7 @@ func (f failing) ReadAt(p []byte, offset int64) (int, error) {
 	return f.ReaderAt.ReadAt(p, offset)
 }
 
-// zeros is a device of any size that holds nothing.
+// zeros is a device of any size that has no data.
 type zeros int64
 
 func (z zeros) ReadAt(p []byte, offset int64) (int, error) {
@@ -211,7 +211,7 @@ func (r run) ReadAt(p []byte, offset int64) (int, error) {
 }
 
 // A run of data as long as a thousandth of the device, and no shorter than 1 MiB,
-// is found wherever it begins; on the largest devices one of 1 GiB.
+// is found at any offset; on the largest devices one of 1 GiB.
 func TestProbe_longRunsOfDataAreFoundWithoutAProof(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for size, longest := range map[int64]int64{

@@ -45,11 +45,11 @@ func IsReadOnly(device *os.File) (bool, error) {
 // SetReadOnly makes the device refuse writes or accept them again; see the
 // function of this name.
 func (l *Loop) SetReadOnly(readOnly bool) error {
-	return l.withHold(func() error {
+	return l.withOpen(func() error {
 		if err := l.read(); err != nil || l.ReadOnly == readOnly {
 			return err
 		}
-		if err := SetReadOnly(l.holding, readOnly); err != nil {
+		if err := SetReadOnly(l.file, readOnly); err != nil {
 			return err
 		}
 		return l.read()

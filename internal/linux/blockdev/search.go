@@ -21,14 +21,14 @@ const (
 	searchReaders = 16
 )
 
-// search looks for data beyond the places that were loaded, all of them blank.
+// search looks for data beyond the offsets that were loaded, all of them blank.
 func (p *probe) search(written Written) (Content, error) {
 	if written == nil {
-		return p.searchPlaces()
+		return p.searchSample()
 	}
 	content, err := p.searchWritten(written)
 	if errors.Is(err, backend.ErrUnsupported) {
-		return p.searchPlaces()
+		return p.searchSample()
 	}
 	return content, err
 }
@@ -60,10 +60,10 @@ func (p *probe) searchWritten(written Written) (Content, error) {
 	return content, nil
 }
 
-// searchPlaces reads a page at each of the places. Of several with data the
+// searchSample reads a page at each of the offsets. Of several with data the
 // first counts. After an error no further read begins: a failing disk may need
 // half a minute for each.
-func (p *probe) searchPlaces() (Content, error) {
+func (p *probe) searchSample() (Content, error) {
 	type finding struct {
 		offset  int64
 		content Content
@@ -72,7 +72,7 @@ func (p *probe) searchPlaces() (Content, error) {
 	var found []finding
 	group, ctx := errgroup.WithContext(p.ctx)
 	group.SetLimit(searchReaders)
-	for _, offset := range sample.Places(p.size) {
+	for _, offset := range sample.Offsets(p.size) {
 		if ctx.Err() != nil {
 			break
 		}

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 )
 
-// signature is a fixed text at a fixed place; a negative offset counts from the
+// signature is a fixed text at a fixed offset; a negative offset counts from the
 // end of the device.
 type signature struct {
 	name   string
@@ -14,7 +14,7 @@ type signature struct {
 	magic  string
 }
 
-// containers hold other things: what is inside must not be touched directly.
+// containers contain other things: what is inside must not be touched directly.
 var containers = []signature{
 	{"linux_raid_member", 0, "\xfc\x4e\x2b\xa9"},        // md 1.1
 	{"linux_raid_member", 4 * kibi, "\xfc\x4e\x2b\xa9"}, // md 1.2
@@ -32,7 +32,7 @@ var containers = []signature{
 	{"VMFS_volume_member", mebi, "\x0d\xd0\x01\xc0"},
 }
 
-// hidden are second copies, in places where a sound filesystem may have put
+// hidden are second copies, at offsets where a sound filesystem may have put
 // anybody's file: they count only when there is none.
 var hidden = []signature{
 	{"crypto_LUKS", 16 * kibi, "SKUL\xba\xbe"}, {"crypto_LUKS", 32 * kibi, "SKUL\xba\xbe"},
@@ -97,21 +97,21 @@ func detectHidden(p *probe) (Content, bool) {
 // detectMD looks for the superblocks that md keeps near the end: version 0.90,
 // of either byte order, in the last whole 64 KiB but one; version 1.0 between 8
 // and 12 KiB from the end (md(4), drivers/md/md.c). More than the magic is
-// compared, since file content may be at these places.
+// compared, since file content may be at these offsets.
 func detectMD(p *probe) (Content, bool) {
 	const reserved = 64 * kibi
-	place := p.size/reserved*reserved - reserved
-	if sb := p.at(place-p.size, 12); sb != nil {
+	offset := p.size/reserved*reserved - reserved
+	if sb := p.at(offset-p.size, 12); sb != nil {
 		for _, order := range []binary.ByteOrder{little, big} {
 			if order.Uint32(sb) == 0xa92b4efc && order.Uint32(sb[4:]) == 0 && order.Uint32(sb[8:]) >= 90 {
-				return foreign("linux_raid_member", "0.90 at offset %d", place), true
+				return foreign("linux_raid_member", "0.90 at offset %d", offset), true
 			}
 		}
 	}
-	place = (p.size/512 - 16) &^ 7 * 512
-	if sb := p.at(place-p.size, 152); sb != nil {
-		if little.Uint32(sb) == 0xa92b4efc && little.Uint32(sb[4:]) == 1 && int64(little.Uint64(sb[144:])) == place/512 {
-			return foreign("linux_raid_member", "1.0 at offset %d", place), true
+	offset = (p.size/512 - 16) &^ 7 * 512
+	if sb := p.at(offset-p.size, 152); sb != nil {
+		if little.Uint32(sb) == 0xa92b4efc && little.Uint32(sb[4:]) == 1 && int64(little.Uint64(sb[144:])) == offset/512 {
+			return foreign("linux_raid_member", "1.0 at offset %d", offset), true
 		}
 	}
 	return Content{}, false
@@ -138,7 +138,7 @@ func detectZFS(p *probe) (Content, bool) {
 	return Content{}, false
 }
 
-// anywhere is at for a place that may be in the head or in the tail.
+// anywhere is at for an offset that may be in the head or in the tail.
 func (p *probe) anywhere(offset int64, length int) []byte {
 	if offset < 0 {
 		return nil
@@ -171,7 +171,7 @@ func (p *probe) gpt(offsets ...int64) (Content, bool) {
 
 // detectMBR accepts a boot sector only if its four entries make sense, since
 // 0x55AA ends other sectors too. One whose entries are all empty is Foreign as
-// well: somebody put a label there.
+// well: a label was written there.
 func detectMBR(p *probe) (Content, bool) {
 	sector := p.at(0, 512)
 	if sector == nil || sector[510] != 0x55 || sector[511] != 0xaa {

@@ -47,7 +47,7 @@ func (p *probe) fit(c Content, blocks, blockSize uint64) Content {
 	case !ok || size == 0:
 		return corrupt(c, fmt.Sprintf("its superblock claims %d blocks of %d bytes", blocks, blockSize))
 	case size > p.size:
-		return corrupt(c, fmt.Sprintf("it has %d bytes and the device only %d: it was cut off", size, p.size))
+		return corrupt(c, fmt.Sprintf("it has %d bytes and the device only %d: it was truncated", size, p.size))
 	}
 	c.Kind, c.Size = Filesystem, size
 	return c
@@ -168,7 +168,7 @@ func detectBtrfs(p *probe) (Content, bool) {
 	case !btrfsChecksumFits(sb):
 		return corrupt(c, "the checksum of its superblock is wrong"), true
 	case little.Uint64(sb[48:]) != btrfsSuperOffset:
-		return corrupt(c, "its superblock was written for another place"), true
+		return corrupt(c, "its superblock was written for another offset"), true
 	case little.Uint64(sb[136:]) != 1:
 		c.Kind, c.Detail = Foreign, fmt.Sprintf("one of %d devices of a btrfs", little.Uint64(sb[136:]))
 		return c, true

@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// Limits that hold when a Command does not say otherwise.
+// Limits that apply when a Command does not say otherwise.
 const (
 	// DefaultTimeout bounds a command without one of its own. A filesystem check
 	// of a large device is the slowest thing that is run.
 	DefaultTimeout = 10 * time.Minute
 	// outputLimit is how much of each output stream is kept, in bytes: the first
-	// and the last half of it, since tools put the reason in either place.
+	// and the last half of it, since tools put the reason at either end.
 	outputLimit = 16 << 10
 	// reapDelay is how long a killed child may take to disappear. One that waits
 	// for a dead device cannot be killed; the caller gets its error all the same.
@@ -39,18 +39,18 @@ type Command struct {
 	Name  string
 	Args  []string
 	Stdin []byte
-	// Timeout bounds the run beside the context; 0 means DefaultTimeout.
+	// Timeout bounds the run in addition to the context; 0 means DefaultTimeout.
 	Timeout time.Duration
 }
 
-// Result is how a program ended. The outputs are cut to some kilobytes.
+// Result is how a program ended. The outputs are truncated to some kilobytes.
 type Result struct {
 	ExitCode       int
 	Stdout, Stderr []byte
 }
 
-// Runner runs programs. The error tells that the program could not be run or
-// did not end by itself; an exit code other than 0 is no error.
+// Runner runs programs. The error says that the program could not be run or
+// did not end by itself; an exit code other than 0 is not an error.
 type Runner interface {
 	Run(ctx context.Context, c Command) (Result, error)
 }
@@ -77,7 +77,7 @@ func (System) Run(ctx context.Context, c Command) (Result, error) {
 }
 
 // run starts the child and waits for it in a goroutine of its own: a child in
-// an uninterruptible sleep must not hold the caller longer than reapDelay.
+// an uninterruptible sleep must not delay the caller longer than reapDelay.
 func run(ctx context.Context, program string, c Command) (Result, error) {
 	var stdout, stderr clipped
 	child := exec.CommandContext(ctx, program, c.Args...)
@@ -96,7 +96,8 @@ func run(ctx context.Context, program string, c Command) (Result, error) {
 		select {
 		case err = <-done:
 		case <-time.After(2 * reapDelay):
-			return Result{}, fmt.Errorf("run %s: %w, and it cannot be killed: it waits for a device that does not answer", c.Name, context.Cause(ctx))
+			return Result{}, fmt.Errorf("run %s: %w, and it cannot be killed: it waits for a device that does not answer",
+				c.Name, context.Cause(ctx))
 		}
 	}
 	result := Result{Stdout: stdout.bytes(), Stderr: stderr.bytes()}
@@ -143,7 +144,7 @@ func find(name string) (string, error) {
 // clipped keeps the beginning and the end of what is written to it.
 type clipped struct {
 	head, tail []byte
-	cut        bool
+	truncated  bool
 }
 
 var _ io.Writer = (*clipped)(nil)
@@ -155,13 +156,13 @@ func (c *clipped) Write(data []byte) (int, error) {
 	c.tail = append(c.tail, data[room:]...)
 	if extra := len(c.tail) - outputLimit/2; extra > 0 {
 		c.tail = append(c.tail[:0], c.tail[extra:]...)
-		c.cut = true
+		c.truncated = true
 	}
 	return n, nil
 }
 
 func (c *clipped) bytes() []byte {
-	if !c.cut {
+	if !c.truncated {
 		return append(c.head, c.tail...)
 	}
 	return append(append(c.head, "\n[…]\n"...), c.tail...)

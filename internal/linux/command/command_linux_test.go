@@ -79,8 +79,8 @@ func expectGone(t *testing.T, pidFile string) {
 	t.Fatalf("grandchild %d outlived the context", pid)
 }
 
-// running tells whether the process exists and is no zombie: in a container
-// nobody may reap what lost its parent.
+// running reports whether the process exists and is not a zombie: in a container
+// no process may reap what lost its parent.
 func running(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return false

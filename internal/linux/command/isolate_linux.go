@@ -8,7 +8,7 @@ import (
 
 // isolate gives the child a process group, so that what it starts ends with
 // it, and has the kernel kill it when this process dies: an mkfs that outlives
-// the driver would write to a device that the restarted driver looks at.
+// the driver would write to a device that the restarted driver inspects.
 func isolate(child *exec.Cmd) {
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	child.Cancel = func() error { return syscall.Kill(-child.Process.Pid, syscall.SIGKILL) }

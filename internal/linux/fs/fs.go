@@ -23,7 +23,7 @@ type Stats struct {
 	Inodes *Usage
 }
 
-// WorthGrowing tells whether a filesystem of size bytes would get larger on a
+// WorthGrowing reports whether a filesystem of size bytes would get larger on a
 // device of so many. mkfs leaves the end of a device unused when it is too
 // small for what the filesystem needs per group; trying to grow into it at
 // every stage would cost time and gain nothing.

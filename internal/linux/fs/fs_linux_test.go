@@ -229,7 +229,7 @@ func (a *answers) Run(_ context.Context, c command.Command) (command.Result, err
 	return command.Result{ExitCode: a.code, Stderr: []byte("UNEXPECTED INCONSISTENCY\n")}, nil
 }
 
-// U-14: what fsck repaired is in order, what it could not repair is not mounted.
+// What fsck repaired is in order, what it could not repair is not mounted.
 func TestCheck_acceptsRepairsAndRefusesTheRest(t *testing.T) {
 	for _, c := range []struct {
 		fsType  string

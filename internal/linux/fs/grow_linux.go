@@ -71,16 +71,19 @@ func Grow(target *os.File, fsType string, size int64) error {
 	case errors.Is(err, unix.EROFS):
 		return fmt.Errorf("grow %s at %s: %w: it is mounted read-only", fsType, target.Name(), backend.ErrPrecondition)
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EWOULDBLOCK), errors.Is(err, unix.EINPROGRESS):
-		return fmt.Errorf("grow %s at %s: %w: the kernel is resizing it already: %w", fsType, target.Name(), backend.ErrBusy, err)
+		return fmt.Errorf("grow %s at %s: %w: the kernel is resizing it already: %w",
+			fsType, target.Name(), backend.ErrBusy, err)
 	case errors.Is(err, unix.EPERM) && !CanGrowMounted(fsType):
-		return fmt.Errorf("grow %s at %s: %w: this process lacks CAP_SYS_RESOURCE, which the kernel demands for it; it grows when it is staged again", fsType, target.Name(), backend.ErrPrecondition)
+		return fmt.Errorf("grow %s at %s: %w: this process lacks CAP_SYS_RESOURCE, which the kernel demands for it; it "+
+			"grows when it is staged again", fsType, target.Name(), backend.ErrPrecondition)
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("grow %s at %s: %w: the kernel refuses; a filesystem with recorded errors must be checked first (dmesg)", fsType, target.Name(), backend.ErrPrecondition)
+		return fmt.Errorf("grow %s at %s: %w: the kernel refuses; a filesystem with recorded errors must be checked first "+
+			"(dmesg)", fsType, target.Name(), backend.ErrPrecondition)
 	}
 	return fmt.Errorf("grow %s at %s to %d bytes: %w", fsType, target.Name(), size, err)
 }
 
-// CanGrowMounted tells whether this process may grow a mounted filesystem. ext4
+// CanGrowMounted reports whether this process may grow a mounted filesystem. ext4
 // alone asks for more than CAP_SYS_ADMIN (ext4_resize_begin, fs/ext4/resize.c),
 // and containers without full privilege lack it.
 func CanGrowMounted(fsType string) bool {
@@ -96,7 +99,7 @@ func CanGrowMounted(fsType string) bool {
 }
 
 // ext4Size reads the superblock from the device, whose cache is where ext4
-// changes it: statfs hides the overhead, and no ioctl tells.
+// changes it: statfs hides the overhead, and no ioctl reports it.
 func ext4Size(target *os.File) (int64, error) {
 	device, err := openDeviceOf(target)
 	if err != nil {
@@ -135,7 +138,8 @@ func openDeviceOf(target *os.File) (*os.File, error) {
 	}
 	var found unix.Stat_t
 	if err := unix.Fstat(int(device.Fd()), &found); err != nil || uint64(found.Rdev) != number {
-		return nil, errors.Join(fmt.Errorf("device of %s: %s is another one", target.Name(), device.Name()), err, device.Close())
+		return nil, errors.Join(fmt.Errorf("device of %s: %s is another one",
+			target.Name(), device.Name()), err, device.Close())
 	}
 	return device, nil
 }

@@ -16,7 +16,7 @@ import (
 func Supported() []string { return []string{Ext4, XFS, Btrfs, Ext3} }
 
 // Make makes a filesystem on a device that the caller knows to be blank or to
-// hold nothing but an interrupted Make: whatever is there is overwritten. It
+// contain nothing but an interrupted Make: its content is overwritten. It
 // runs exactly one program. label may be empty.
 func Make(ctx context.Context, runner command.Runner, fsType string, device backend.Device, label string) error {
 	c, err := makeCommand(fsType, device, label)
@@ -64,7 +64,8 @@ func unrepaired(fsType, device, reason string) error {
 	if repair == "" {
 		repair = "e2fsck -f"
 	}
-	return fmt.Errorf("%w: the %s on %s has errors that are not repaired automatically (%s); save what matters, then run on this machine: %s %s",
+	return fmt.Errorf("%w: the %s on %s has errors that are not repaired automatically (%s); save what you need, then "+
+		"run on this machine: %s %s",
 		backend.ErrPrecondition, fsType, device, reason, repair, device)
 }
 
@@ -77,7 +78,7 @@ func wrapRun(step string, err error) error {
 	return fmt.Errorf("%s: %w", step, err)
 }
 
-// said is what a program told, on one line and without its usage text.
+// said is what a program printed, on one line and without its usage text.
 func said(r command.Result) string {
 	output := bytes.TrimSpace(r.Stderr)
 	if len(output) == 0 {

@@ -12,7 +12,7 @@ import (
 // makeCommand is the mkfs to run. None discards first: the device is blank, and
 // holes in the file of a thick volume would be the space it was promised. ext4
 // leaves its tables to be zeroed by the kernel in the background: that the
-// device was found blank says nothing of the places where no signature can be,
+// device was found blank says nothing of the ranges where no signature can be,
 // so assume_storage_prezeroed is not for us.
 func makeCommand(fsType string, device backend.Device, label string) (command.Command, error) {
 	if err := checkFormat(fsType, device.Format); err != nil {
@@ -39,10 +39,10 @@ func makeCommand(fsType string, device backend.Device, label string) (command.Co
 	return c, nil
 }
 
-// checkFormat refuses wishes that a filesystem cannot grant, rather than leave
+// checkFormat refuses options that a filesystem cannot grant, rather than leave
 // them out. Values that mkfs would not take it refuses by itself.
 func checkFormat(fsType string, o backend.FormatOptions) error {
-	for _, wish := range []struct {
+	for _, option := range []struct {
 		name  string
 		asked bool
 		by    string
@@ -55,8 +55,9 @@ func checkFormat(fsType string, o backend.FormatOptions) error {
 		{"a cluster size", o.ClusterSize != 0, Ext4},
 		{"encryption", o.Encrypt, Ext4},
 	} {
-		if wish.asked && !strings.Contains(" "+wish.by+" ", " "+fsType+" ") {
-			return fmt.Errorf("%w: %s has no choice of %s; %s has", backend.ErrInvalid, fsType, wish.name, strings.ReplaceAll(wish.by, " ", ", "))
+		if option.asked && !strings.Contains(" "+option.by+" ", " "+fsType+" ") {
+			return fmt.Errorf("%w: %s has no choice of %s; %s has",
+				backend.ErrInvalid, fsType, option.name, strings.ReplaceAll(option.by, " ", ", "))
 		}
 	}
 	if o.ClusterSize != 0 && !o.BigAlloc {

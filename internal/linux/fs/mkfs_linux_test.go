@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
-// U-14: also for old kernels.
+// Also for old kernels.
 func TestMakeCommand_passesTheFormatOptions(t *testing.T) {
 	const mk = "mkfs.ext4 -t ext4 -F -q -m 0 -E lazy_itable_init=1,lazy_journal_init=1,nodiscard "
 	tests := []struct {

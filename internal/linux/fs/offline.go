@@ -28,13 +28,15 @@ func GrowOffline(ctx context.Context, runner command.Runner, fsType, device stri
 
 // RepairOffline repairs a filesystem after a GrowOffline that was killed. It
 // answers every question of e2fsck with yes, so it must not run on damage of
-// another origin.
+// another source.
 func RepairOffline(ctx context.Context, runner command.Runner, fsType, device string) error {
 	return runOffline(ctx, runner, fsType, device, command.Command{Name: "e2fsck", Args: []string{"-f", "-y", device}}, 1)
 }
 
 // runOffline runs c, whose exit codes up to success mean success.
-func runOffline(ctx context.Context, runner command.Runner, fsType, device string, c command.Command, success int) error {
+func runOffline(
+	ctx context.Context, runner command.Runner, fsType, device string, c command.Command, success int,
+) error {
 	if !isExt(fsType) {
 		return fmt.Errorf("grow %s on %s: %w while it is not mounted", fsType, device, backend.ErrUnsupported)
 	}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadStats tells how full the filesystem of an open file is. The descriptor
+// ReadStats reports how full the filesystem of an open file is. The descriptor
 // may be one of O_PATH. Available is what is left to unprivileged users.
 func ReadStats(f *os.File) (Stats, error) {
 	var stat unix.Statfs_t

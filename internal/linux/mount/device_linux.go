@@ -25,7 +25,7 @@ func OfDevice(table []*mountinfo.Info, number uint64) []*mountinfo.Info {
 	return found
 }
 
-// IsOfDevice tells whether one mount's filesystem is on the device.
+// IsOfDevice reports whether one mount's filesystem is on the device.
 func IsOfDevice(m *mountinfo.Info, number uint64) bool {
 	found, err := sourceNumber(m)
 	return err == nil && found == number
@@ -67,7 +67,7 @@ func OfNode(table []*mountinfo.Info, path string, number uint64) []*mountinfo.In
 	return found
 }
 
-// DeviceGone tells that the machine has no such block device any more: it was
+// DeviceGone reports that the machine has no such block device any more: it was
 // unplugged, or it is a loop device without a file. Numbers of filesystems
 // without a device (major 0) are never gone.
 func DeviceGone(number uint64) bool {
@@ -81,7 +81,7 @@ func DeviceGone(number uint64) bool {
 	return err == nil && strings.TrimSpace(string(size)) == "0"
 }
 
-// SourceGone tells that the device of a mount is gone, by the mount table
+// SourceGone reports that the device of a mount is gone, by the mount table
 // alone: the filesystem may be too broken to be asked.
 func SourceGone(m *mountinfo.Info) bool {
 	if m.Major != 0 {

@@ -32,7 +32,7 @@ type Flags struct {
 	Options []Option
 }
 
-// ReadOnly tells whether the flags contain ro.
+// ReadOnly reports whether the flags contain ro.
 func (f Flags) ReadOnly() bool { return slices.Contains(f.Attributes, "ro") }
 
 // attributes are the flags of one mount (mount_setattr(2)); those with an empty
@@ -56,7 +56,7 @@ var exclusive = [][]string{
 }
 
 // valueless are the names that take no value, next to the attributes: the kernel
-// applies some of them whatever value they have (fs/fs_context.c,
+// applies some of them with any value (fs/fs_context.c,
 // vfs_parse_sb_flag), so rw=x would be rw.
 var valueless = []string{"defaults", "_netdev", "nofail", "sync", "async", "dirsync", "lazytime", "nolazytime", "mand", "nomand"}
 
@@ -67,7 +67,7 @@ var withCommas = []string{"context", "fscontext", "defcontext", "rootcontext"}
 var userspace = []string{"defaults", "_netdev", "nofail"}
 
 // refused flags change what is mounted, or where, or reach another device; the
-// reason stands in the error.
+// reason is in the error.
 var refused = map[string]string{
 	"remount": "it changes an existing mount", "bind": "the driver decides what is mounted",
 	"rbind": "the driver decides what is mounted", "move": "the driver decides what is mounted",
@@ -103,7 +103,8 @@ func ParseFlags(flags []string) (Flags, error) {
 	for _, group := range exclusive {
 		given := slices.DeleteFunc(slices.Clone(group), func(name string) bool { return !seen[name] })
 		if len(given) > 1 {
-			return Flags{}, fmt.Errorf("%w: mount flags %s contradict each other", backend.ErrInvalid, strings.Join(given, " and "))
+			return Flags{}, fmt.Errorf("%w: mount flags %s contradict each other",
+				backend.ErrInvalid, strings.Join(given, " and "))
 		}
 	}
 	return parsed, nil

@@ -16,35 +16,35 @@ func unsupported() error {
 // Available is for Linux.
 func Available() error { return unsupported() }
 
-// Place is for Linux.
-type Place struct{ Path string }
+// Point is for Linux.
+type Point struct{ Path string }
 
-// Place is for Linux.
-func (r *Resolver) Place(string, string) (*Place, error) { return nil, unsupported() }
+// Resolve is for Linux.
+func (r *Resolver) Resolve(string, string) (*Point, error) { return nil, unsupported() }
 
 // Close has nothing to close.
-func (p *Place) Close() error { return nil }
+func (p *Point) Close() error { return nil }
 
 // Real is for Linux.
-func (p *Place) Real() string { return p.Path }
+func (p *Point) Real() string { return p.Path }
 
 // Open is for Linux.
-func (p *Place) Open() (*Node, error) { return nil, unsupported() }
+func (p *Point) Open() (*Node, error) { return nil, unsupported() }
 
 // MakeDir is for Linux.
-func (p *Place) MakeDir() (bool, error) { return false, unsupported() }
+func (p *Point) MakeDir() (bool, error) { return false, unsupported() }
 
 // MakeFile is for Linux.
-func (p *Place) MakeFile() (bool, error) { return false, unsupported() }
+func (p *Point) MakeFile() (bool, error) { return false, unsupported() }
 
 // Remove is for Linux.
-func (p *Place) Remove() error { return unsupported() }
+func (p *Point) Remove() error { return unsupported() }
 
 // Unmount is for Linux.
-func (p *Place) Unmount() error { return unsupported() }
+func (p *Point) Unmount() error { return unsupported() }
 
 // Attach is for Linux.
-func (p *Place) Attach(*Tree) error { return unsupported() }
+func (p *Point) Attach(*Tree) error { return unsupported() }
 
 // Node is for Linux.
 type Node struct {

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Node is what was found at a path, held by a descriptor that neither follows
+// Node is what was found at a path, kept by a descriptor that neither follows
 // symlinks nor wakes a device.
 type Node struct {
-	// MountRoot tells that the path is a mount point; MountID names the mount
+	// MountRoot: the path is a mount point; MountID names the mount
 	// (and is the first column of the mount table).
 	MountRoot bool
 	MountID   uint64
-	// Dir, Block and Symlink tell its type; a plain file is none of them.
+	// Dir, Block and Symlink are its type; a plain file is none of them.
 	Dir, Block, Symlink bool
 	// Device is the device number of a Block node.
 	Device uint64
@@ -57,10 +57,10 @@ func openNode(dir *os.File, base, path string) (*Node, error) {
 	return node, nil
 }
 
-// inspectBroken looks at a mount whose filesystem answers nothing any more (an
-// xfs that shut down fails even statx(2)): the kernel's own records tell what
+// inspectBroken inspects a mount whose filesystem answers nothing any more (an
+// xfs that shut down fails even statx(2)): the kernel's own records show what
 // it is, and it must still be possible to unmount it. reason is returned when
-// the path is no mount of a block device.
+// the path is not a mount of a block device.
 func inspectBroken(dir, file *os.File, path string, reason error) (*Node, error) {
 	parent, err := mountID(dir)
 	if err != nil {
@@ -105,7 +105,7 @@ func inspect(file *os.File, path string) (*Node, error) {
 		return nil, &os.PathError{Op: "statx", Path: path, Err: err}
 	}
 	if stat.Mask&unix.STATX_MNT_ID == 0 || stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 {
-		return nil, fmt.Errorf("statx %s tells nothing of mounts: Linux 5.12 or later is needed", path)
+		return nil, fmt.Errorf("statx %s reports nothing of mounts: Linux 5.12 or later is needed", path)
 	}
 	kind := stat.Mode & unix.S_IFMT
 	return &Node{
@@ -171,7 +171,7 @@ func (n *Node) OpenDir() (*os.File, error) {
 	return os.NewFile(uintptr(fd), n.path), nil
 }
 
-// ReadOnly tells whether writes through this node's mount are refused.
+// ReadOnly reports whether writes through this node's mount are refused.
 func (n *Node) ReadOnly() (bool, error) {
 	var stat unix.Statfs_t
 	if err := unix.Fstatfs(int(n.file.Fd()), &stat); err != nil {

@@ -50,7 +50,7 @@ func NewResolver(kubeletDir string, forbidden []string) (*Resolver, error) {
 	return r, nil
 }
 
-// CheckPath refuses (ErrInvalid) what can be refused without looking at the
+// CheckPath refuses (ErrInvalid) what can be refused without reading the
 // machine: whether the path is absolute, clean and short enough, and where it
 // leads. name is the request's field.
 func (r *Resolver) CheckPath(name, path string) error {
@@ -79,16 +79,17 @@ func (r *Resolver) CheckPath(name, path string) error {
 func (r *Resolver) checkForbidden(name, path string) error {
 	for _, dir := range r.forbidden {
 		if within(dir, path) {
-			return fmt.Errorf("%w: %s %q lies in %s, which holds the data of volumes", backend.ErrInvalid, name, path, dir)
+			return fmt.Errorf("%w: %s %q lies in %s, which contains the data of volumes", backend.ErrInvalid, name, path, dir)
 		}
 		if within(path, dir) {
-			return fmt.Errorf("%w: %s %q would hide %s, which holds the data of volumes", backend.ErrInvalid, name, path, dir)
+			return fmt.Errorf("%w: %s %q would hide %s, which contains the data of volumes",
+				backend.ErrInvalid, name, path, dir)
 		}
 	}
 	return nil
 }
 
-// within tells whether path is dir or lies below it.
+// within reports whether path is dir or lies below it.
 func within(dir, path string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, string(filepath.Separator))+string(filepath.Separator))
 }

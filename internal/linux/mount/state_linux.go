@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// State is what a mounted filesystem tells of its own health.
+// State is what a mounted filesystem reports of its health.
 type State struct {
 	// Errors it has recorded since it was last checked.
 	Errors int

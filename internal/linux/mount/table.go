@@ -31,7 +31,7 @@ func ByID(table []*mountinfo.Info, id uint64) *mountinfo.Info {
 	return nil
 }
 
-// HasOption tells whether a comma-separated list contains an option.
+// HasOption reports whether a comma-separated list contains an option.
 func HasOption(list, option string) bool {
 	return slices.Contains(strings.Split(list, ","), option)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// Tree is a mount that is at no place yet. Closing it, on any path, makes an
+// Tree is a mount that is not attached to a path yet. Closing it, on any path, makes an
 // unattached one vanish; an attached one stays.
 type Tree struct {
 	file *os.File
@@ -35,7 +35,8 @@ type Filesystem struct {
 func Mount(f Filesystem) (*Tree, error) {
 	fd, err := unix.Fsopen(f.Type, unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("mount %s: %w: the kernel has no filesystem %s: %w", f.Device, backend.ErrPrecondition, f.Type, err)
+		return nil, fmt.Errorf("mount %s: %w: the kernel has no filesystem %s: %w",
+			f.Device, backend.ErrPrecondition, f.Type, err)
 	}
 	fsContext := os.NewFile(uintptr(fd), f.Type)
 	defer closeQuietly(fsContext)
@@ -98,7 +99,8 @@ func explainCreate(fsContext *os.File, f Filesystem, err error) error {
 	if errors.Is(err, unix.EEXIST) && f.Type == "btrfs" {
 		said += ": its original or another clone of it is mounted, which btrfs allows from Linux 6.7 on"
 	}
-	return fmt.Errorf("mount %s as %s with options %v: %w: %w%s; see the kernel log (dmesg)", f.Device, f.Type, slices.Concat(f.Defaults, f.Flags.Options), class, err, said)
+	return fmt.Errorf("mount %s as %s with options %v: %w: %w%s; see the kernel log (dmesg)",
+		f.Device, f.Type, slices.Concat(f.Defaults, f.Flags.Options), class, err, said)
 }
 
 // messages reads what the kernel logged into the context: lines that start
@@ -171,7 +173,7 @@ func BindDevice(path string, number uint64) (*Tree, error) {
 		return nil, err
 	}
 	if !node.Block || node.Device != number {
-		return nil, fmt.Errorf("bind %s: %w: it is a %s with number %d:%d; wanted device %d:%d", path, backend.ErrPrecondition,
+		return nil, fmt.Errorf("bind %s: %w: it is a %s with number %d:%d; want device %d:%d", path, backend.ErrPrecondition,
 			node.kind(), unix.Major(node.Device), unix.Minor(node.Device), unix.Major(number), unix.Minor(number))
 	}
 	return node.Bind()
@@ -186,7 +188,7 @@ func (t *Tree) OpenDir() (*os.File, error) {
 // Close gives the descriptor back.
 func (t *Tree) Close() error { return t.file.Close() }
 
-// verify compares the filesystem's device with the wanted one.
+// verify compares the filesystem's device with the requested one.
 func (t *Tree) verify(number uint64) error {
 	node, err := inspect(t.file, t.file.Name())
 	if err != nil {
@@ -197,14 +199,14 @@ func (t *Tree) verify(number uint64) error {
 		return err
 	}
 	if got != number {
-		return fmt.Errorf("mount %s: the filesystem is on device %d:%d; wanted %d:%d", t.file.Name(),
+		return fmt.Errorf("mount %s: the filesystem is on device %d:%d; want %d:%d", t.file.Name(),
 			unix.Major(got), unix.Minor(got), unix.Major(number), unix.Minor(number))
 	}
 	return nil
 }
 
-// detach takes an attached mount away again, wherever it ended up. It is lazy
-// because our own descriptor keeps it busy; nobody else has had time to.
+// detach takes an attached mount away again, from the path it is at now. It is lazy
+// because our own descriptor keeps it busy; no other process has had time to.
 func (t *Tree) detach() error {
 	if err := unix.Unmount(descriptor(t.file), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("unmount %s again: %w", t.file.Name(), err)
@@ -212,7 +214,7 @@ func (t *Tree) detach() error {
 	return nil
 }
 
-// Available tells whether this kernel and this process's privilege suffice for
+// Available reports whether this kernel and this process's privilege suffice for
 // what the package does. Nothing is mounted for it.
 func Available() error {
 	if _, err := Table(); err != nil {

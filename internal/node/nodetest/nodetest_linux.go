@@ -1,6 +1,6 @@
 // Package nodetest helps the tests that work on real loop devices and mounts:
 // it makes files and devices, and proves that a test left neither a device nor
-// a mount behind. It looks only at what lies below the test's own directory,
+// a mount behind. It reads only what lies below the test's own directory,
 // since other loop devices and mounts of the machine are none of its business.
 package nodetest
 
@@ -90,7 +90,7 @@ func detachLoop(t testing.TB, dir, name string) {
 	}
 }
 
-// Kill ends the process if it is still the one that was meant: matches looks at
+// Kill ends the process if it is still the one that was meant: matches reads
 // the process once more while a handle keeps its number from being used again.
 func Kill(t testing.TB, pid int, matches func(pid int) bool) {
 	t.Helper()

@@ -14,10 +14,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// Place is a path of a request whose directory was resolved once. Everything
-// is done relative to that descriptor, so that nobody can put another
+// Point is a path of a request whose directory was resolved once. Everything
+// is done relative to that descriptor, so that no other process can put another
 // directory in its way afterwards.
-type Place struct {
+type Point struct {
 	Path   string // as requested
 	parent *os.File
 	base   string
@@ -25,10 +25,10 @@ type Place struct {
 	anew   func() (*os.File, error)
 }
 
-// Place resolves the directory of a checked path. ErrNotFound when it does not
+// Resolve opens the directory of a checked path. ErrNotFound when it does not
 // exist, ErrInvalid when a symlink is in the way or it leads into a forbidden
 // directory after all.
-func (r *Resolver) Place(name, path string) (*Place, error) {
+func (r *Resolver) Resolve(name, path string) (*Point, error) {
 	if err := r.CheckPath(name, path); err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (r *Resolver) Place(name, path string) (*Place, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Place{Path: path, parent: parent, base: filepath.Base(path), anew: anew}
+	p := &Point{Path: path, parent: parent, base: filepath.Base(path), anew: anew}
 	directory, err := os.Readlink(descriptor(parent))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("resolve %s: %w", path, err), parent.Close())
@@ -83,7 +83,7 @@ func explainOpen(name, path string, err error) error {
 	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV):
 		return fmt.Errorf("%w: %s: %s contains a symbolic link", backend.ErrInvalid, name, path)
 	case errors.Is(err, unix.ENOTDIR):
-		return fmt.Errorf("%w: %s: a part of %s is no directory", backend.ErrInvalid, name, path)
+		return fmt.Errorf("%w: %s: a part of %s is not a directory", backend.ErrInvalid, name, path)
 	case errors.Is(err, unix.ENAMETOOLONG):
 		return fmt.Errorf("%w: %s: %s has too long a component", backend.ErrInvalid, name, abbreviate(path))
 	case errors.Is(err, unix.ENOSYS):
@@ -104,17 +104,17 @@ func openat2(dir int, path string, how *unix.OpenHow) (int, error) {
 }
 
 // Close gives the descriptor back.
-func (p *Place) Close() error { return p.parent.Close() }
+func (p *Point) Close() error { return p.parent.Close() }
 
 // Real is the path as the mount table names it.
-func (p *Place) Real() string { return p.real }
+func (p *Point) Real() string { return p.real }
 
-// Open looks at what is at the place now: the topmost mount if there is one.
+// Open opens what is at the path now: the topmost mount if there is one.
 // The error wraps fs.ErrNotExist when there is nothing.
-func (p *Place) Open() (*Node, error) { return openNode(p.parent, p.base, p.Path) }
+func (p *Point) Open() (*Node, error) { return openNode(p.parent, p.base, p.Path) }
 
-// reopen looks again, walking the path from the start.
-func (p *Place) reopen() (*Node, error) {
+// reopen opens the node again, walking the path from the start.
+func (p *Point) reopen() (*Node, error) {
 	parent, err := p.anew()
 	if err != nil {
 		return nil, err
@@ -123,14 +123,14 @@ func (p *Place) reopen() (*Node, error) {
 	return openNode(parent, p.base, p.Path)
 }
 
-// MakeDir makes a directory at the place and tells whether there was none.
-func (p *Place) MakeDir() (created bool, err error) {
+// MakeDir makes a directory at the path and reports whether there was none.
+func (p *Point) MakeDir() (created bool, err error) {
 	err = unix.Mkdirat(int(p.parent.Fd()), p.base, 0o750)
 	return p.made("directory", err)
 }
 
-// MakeFile makes an empty file at the place and tells whether there was none.
-func (p *Place) MakeFile() (created bool, err error) {
+// MakeFile makes an empty file at the path and reports whether there was none.
+func (p *Point) MakeFile() (created bool, err error) {
 	flags := unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(int(p.parent.Fd()), p.base, flags, 0o660)
 	if err == nil {
@@ -139,7 +139,7 @@ func (p *Place) MakeFile() (created bool, err error) {
 	return p.made("file", err)
 }
 
-func (p *Place) made(kind string, err error) (bool, error) {
+func (p *Point) made(kind string, err error) (bool, error) {
 	switch {
 	case err == nil:
 		return true, nil
@@ -153,7 +153,7 @@ func (p *Place) made(kind string, err error) (bool, error) {
 
 // Remove removes an empty directory or an empty file; nothing there is no
 // error. Anything else is ErrPrecondition and stays: it is not ours.
-func (p *Place) Remove() error {
+func (p *Point) Remove() error {
 	node, err := p.Open()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -167,27 +167,30 @@ func (p *Place) Remove() error {
 	case node.Dir:
 		flags = unix.AT_REMOVEDIR
 	case node.Symlink || node.Block || node.size != 0:
-		return fmt.Errorf("remove %s: %w: it is neither an empty directory nor an empty file; remove it by hand", p.Path, backend.ErrPrecondition)
+		return fmt.Errorf("remove %s: %w: it is neither an empty directory nor an empty file; remove it by hand",
+			p.Path, backend.ErrPrecondition)
 	}
 	err = unix.Unlinkat(int(p.parent.Fd()), p.base, flags)
 	switch {
 	case err == nil, errors.Is(err, unix.ENOENT):
 		return nil
 	case errors.Is(err, unix.ENOTEMPTY):
-		return fmt.Errorf("remove %s: %w: the directory is not empty and nothing is mounted there; look at its files and remove them", p.Path, backend.ErrPrecondition)
+		return fmt.Errorf("remove %s: %w: the directory is not empty and nothing is mounted there; inspect its files and "+
+			"remove them", p.Path, backend.ErrPrecondition)
 	case errors.Is(err, unix.EBUSY):
 		return fmt.Errorf("remove %s: %w: something is mounted there", p.Path, backend.ErrPrecondition)
 	}
 	return fmt.Errorf("remove %s: %w", p.Path, err)
 }
 
-// Unmount takes away the topmost mount of the place. ErrInUse when a process
-// works in it. The name is looked up below the descriptor of the directory: a
+// Unmount takes away the topmost mount at the path. ErrInUse when a process
+// works in it. The name is resolved below the descriptor of the directory: a
 // descriptor of the mount itself would keep it busy.
-func (p *Place) Unmount() error {
+func (p *Point) Unmount() error {
 	err := unix.Unmount(descriptor(p.parent)+"/"+p.base, unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("unmount %s: %w: a process works in it; find it with: fuser -vm %s", p.Path, backend.ErrInUse, p.Path)
+		return fmt.Errorf("unmount %s: %w: a process works in it; find it with: fuser -vm %s",
+			p.Path, backend.ErrInUse, p.Path)
 	}
 	if err != nil {
 		return fmt.Errorf("unmount %s: %w", p.Path, err)
@@ -195,9 +198,9 @@ func (p *Place) Unmount() error {
 	return nil
 }
 
-// Attach puts a detached mount at the place and reads back, from the start of
+// Attach puts a detached mount at the path and reads back, from the start of
 // the path, that it is there. If it is not, it is taken away again.
-func (p *Place) Attach(t *Tree) error {
+func (p *Point) Attach(t *Tree) error {
 	node, err := p.Open()
 	if err != nil {
 		return err
@@ -221,7 +224,7 @@ func (p *Place) Attach(t *Tree) error {
 	return nil
 }
 
-func (p *Place) verifyAttached(t *Tree) error {
+func (p *Point) verifyAttached(t *Tree) error {
 	want, err := inspect(t.file, p.Path)
 	if err != nil {
 		return err
@@ -232,12 +235,13 @@ func (p *Place) verifyAttached(t *Tree) error {
 	}
 	defer closeQuietly(got.file)
 	if got.MountID != want.MountID || !got.MountRoot {
-		return fmt.Errorf("mount at %s: %w: the path leads elsewhere now; somebody changes it", p.Path, backend.ErrPrecondition)
+		return fmt.Errorf("mount at %s: %w: the path leads elsewhere now; another process changes it",
+			p.Path, backend.ErrPrecondition)
 	}
 	return nil
 }
 
-// descriptor is a path that leads to an open file whatever happens to its name.
+// descriptor is a path that leads to an open file even if its name changes.
 func descriptor(file *os.File) string {
 	return "/proc/self/fd/" + strconv.Itoa(int(file.Fd()))
 }
