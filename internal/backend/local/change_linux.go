@@ -34,7 +34,7 @@ func (p *Pool) change(ctx context.Context, id string, work func(*volumeRecord, *
 	if err := p.ready(ctx); err != nil {
 		return volumeRecord{}, err
 	}
-	lock, err := p.tryLock(volumePath(id), unix.LOCK_EX)
+	lock, err := p.awaitLock(ctx, volumePath(id), unix.LOCK_EX)
 	if err != nil {
 		return volumeRecord{}, err
 	}

@@ -72,9 +72,13 @@ func mkfs(t testing.TB, fsType, path string) {
 	}
 }
 
-// unmount waits for loop devices of volumes, which the kernel releases a
-// little after their last user.
-func unmount(t testing.TB, dir string) {
+// unmount waits for what keeps a mount for an instant: a loop device that the
+// kernel has not released yet, a program between fork and exec, or the pool's
+// own reading of a frozen filesystem.
+func unmount(t interface {
+	Helper()
+	Errorf(format string, arguments ...any)
+}, dir string) {
 	t.Helper()
 	var err error
 	for range 6000 {

@@ -182,7 +182,7 @@ func (p *Pool) buildGroup(ctx context.Context, entry string, record *groupRecord
 func (p *Pool) copyMembers(ctx context.Context, members []*member) error {
 	copies := make([]fileCopy, len(members))
 	for i, m := range members {
-		if err := p.beginMember(m); err != nil {
+		if err := p.beginMember(ctx, m); err != nil {
 			return err
 		}
 		copies[i] = fileCopy{source: m.from, target: m.data}
@@ -199,9 +199,9 @@ func (p *Pool) copyMembers(ctx context.Context, members []*member) error {
 
 // beginMember replaces what an interrupted call left: an instant that is past
 // cannot be copied again.
-func (p *Pool) beginMember(m *member) error {
+func (p *Pool) beginMember(ctx context.Context, m *member) error {
 	entry := snapshotPath(m.record.ID)
-	stale, err := p.tryLock(entry, unix.LOCK_EX)
+	stale, err := p.awaitLock(ctx, entry, unix.LOCK_EX)
 	switch {
 	case err == nil:
 		err = p.delete(entry)
@@ -283,7 +283,7 @@ func (p *Pool) deleteGroup(ctx context.Context, id string) error {
 	}
 	entry := groupPath(id)
 	defer p.forgetIfGone(entry)
-	lock, err := p.tryLock(entry, unix.LOCK_EX)
+	lock, err := p.awaitLock(ctx, entry, unix.LOCK_EX)
 	if errors.Is(err, backend.ErrNotFound) {
 		return errors.Join(p.resolveAll(ctx), p.absent(err)) // members that a failed deletion left
 	}
@@ -295,7 +295,7 @@ func (p *Pool) deleteGroup(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	members, err := p.lockMembers(record)
+	members, err := p.lockMembers(ctx, record)
 	defer releaseAll(members)
 	if err != nil {
 		return err
@@ -305,10 +305,10 @@ func (p *Pool) deleteGroup(ctx context.Context, id string) error {
 
 // lockMembers locks all members first: one that is just being restored makes
 // the whole deletion wait.
-func (p *Pool) lockMembers(record groupRecord) ([]*entryLock, error) {
+func (p *Pool) lockMembers(ctx context.Context, record groupRecord) ([]*entryLock, error) {
 	var members []*entryLock
 	for _, source := range record.SourceIDs {
-		lock, err := p.tryLock(snapshotPath(memberID(record.Name, source)), unix.LOCK_EX)
+		lock, err := p.awaitLock(ctx, snapshotPath(memberID(record.Name, source)), unix.LOCK_EX)
 		if errors.Is(err, backend.ErrNotFound) {
 			continue
 		}
@@ -393,7 +393,7 @@ func (p *Pool) recoverGroup(ctx context.Context, id string, remove remover) erro
 			return err
 		}
 	}
-	members, err := p.lockMembers(record)
+	members, err := p.lockMembers(ctx, record)
 	defer releaseAll(members)
 	if err != nil {
 		return err

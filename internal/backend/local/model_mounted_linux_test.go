@@ -74,9 +74,10 @@ func (m *model) unmount(dir string) {
 	m.Helper()
 	root, err := os.Open(dir)
 	if err == nil {
-		err = errors.Join(fs.Thaw(root), root.Close(), unix.Unmount(dir, 0))
+		err = errors.Join(fs.Thaw(root), root.Close())
 	}
 	m.want(err, nil)
+	unmount(m, dir)
 	m.mounted = ""
 }
 
@@ -86,7 +87,8 @@ func (m *model) endMounted() {
 		return
 	}
 	if root, err := os.Open(m.mounted); err == nil {
-		_ = errors.Join(fs.Thaw(root), root.Close(), unix.Unmount(m.mounted, 0))
+		_ = errors.Join(fs.Thaw(root), root.Close())
+		unmount(m, m.mounted)
 	}
 	if m.pool != nil {
 		_ = m.pool.DeleteVolume(context.Background(), idOf(volumePrefix, "mounted"))

@@ -282,3 +282,28 @@ func TestOpenDevice_keepsADeviceThatAMountHadFirst(t *testing.T) {
 	}
 	must(t, pool.CloseDevice(t.Context(), volume.ID))
 }
+
+// Housekeeping and the other half lock entries for an instant.
+func TestPool_waitsForAShortLock(t *testing.T) {
+	pool := open(t, Options{Pool: disk(t, "xfs", gibibyte)})
+	volume := create(t, pool, spec("one", 8*mebibyte))
+	snapshot, err := pool.CreateSnapshot(t.Context(), backend.SnapshotSpec{Name: "two", SourceID: volume.ID})
+	must(t, err)
+	group, err := pool.CreateGroup(t.Context(), backend.GroupSnapshotSpec{Name: "three", SourceIDs: []string{volume.ID}})
+	must(t, err)
+	for entry, call := range map[string]func() error{
+		volumePath(volume.ID): func() error {
+			_, err := pool.Expand(t.Context(), volume, 16*mebibyte)
+			return err
+		},
+		snapshotPath(snapshot.ID):           func() error { return pool.DeleteSnapshot(t.Context(), snapshot.ID) },
+		snapshotPath(group.Snapshots[0].ID): func() error { return pool.DeleteGroup(t.Context(), group.ID) },
+	} {
+		lock, err := pool.tryLock(entry, unix.LOCK_SH)
+		must(t, err)
+		time.AfterFunc(50*time.Millisecond, lock.release)
+		if err := call(); err != nil {
+			t.Errorf("%s: %v", entry, err)
+		}
+	}
+}

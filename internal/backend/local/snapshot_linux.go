@@ -251,7 +251,7 @@ func (p *Pool) dropSnapshot(ctx context.Context, id string) error {
 	}
 	entry := snapshotPath(id)
 	defer p.forgetIfGone(entry)
-	lock, err := p.tryLock(entry, unix.LOCK_EX)
+	lock, err := p.awaitLock(ctx, entry, unix.LOCK_EX)
 	if err != nil {
 		return p.absent(err)
 	}

@@ -294,7 +294,7 @@ func (p *Pool) deleteVolume(ctx context.Context, id string) error {
 		return err
 	}
 	defer p.forgetIfGone(entry)
-	lock, err := p.tryLock(entry, unix.LOCK_EX)
+	lock, err := p.awaitLock(ctx, entry, unix.LOCK_EX)
 	if err != nil {
 		return p.absent(err)
 	}
