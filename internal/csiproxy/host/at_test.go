@@ -148,7 +148,7 @@ func TestClosest_tellsTheVolumeThatAPathLiesIn(t *testing.T) {
 	w.idle()
 }
 
-// Whoever may write to a directory can make it a mount point of any volume,
+// A program that may write to a directory can make it a mount point of any volume,
 // also of the one that Windows itself is on.
 func TestAMountPointThatWasPlanted_isNotEntered(t *testing.T) {
 	w := newWorld(t)

@@ -16,7 +16,7 @@ import (
 // disks is api.Disks.
 type disks struct{ *Host }
 
-// rescanLimit ends the wait for a look at all buses.
+// rescanLimit bounds a rescan of all buses.
 const rescanLimit = 2 * time.Minute
 
 func diskKey(number uint32) string { return fmt.Sprintf("disk %d", number) }
@@ -47,7 +47,7 @@ func withMeant[T any](h *Host, number uint32, expected api.Identity, access win3
 		if disk := h.describe(device, number); !expected.IsOf(disk) {
 			var none T
 			return none, errors.Join(fmt.Errorf("%w: it has serial number %q and identifier %q, and the one with %q and %q "+
-				"is meant; it stays as it is: look for the disk again, as numbers change",
+				"is meant; it stays as it is: find the disk anew, as numbers change",
 				backend.ErrUnavailable, disk.SerialNumber, disk.Page83, expected.SerialNumber, expected.Page83), disk.Problem)
 		}
 		return do(device)
@@ -60,7 +60,7 @@ func (h *Host) close(device win32.Device, what string) {
 	}
 }
 
-// question looks at one disk.
+// question reads something of one disk.
 func question[T any](ctx context.Context, h *Host, number uint32, do func(win32.Device) (T, error)) (T, error) {
 	return ask(ctx, h.tasks, diskKey(number), func(context.Context) (T, error) {
 		return withDisk(h, number, win32.Query, do)
@@ -90,8 +90,8 @@ func (d disks) List(ctx context.Context) ([]api.Disk, error) {
 	return unify(found), nil
 }
 
-// each looks at things side by side and collects what was found.
-func each[K, V any](things []K, look func(K) (V, bool)) []V {
+// each calls do for all things at once and collects what it found.
+func each[K, V any](things []K, do func(K) (V, bool)) []V {
 	var (
 		mu    sync.Mutex
 		found []V
@@ -99,7 +99,7 @@ func each[K, V any](things []K, look func(K) (V, bool)) []V {
 	)
 	for _, thing := range things {
 		all.Go(func() {
-			value, ok := look(thing)
+			value, ok := do(thing)
 			if !ok {
 				return
 			}
@@ -120,7 +120,7 @@ func (d disks) byNumber(ctx context.Context) ([]api.Disk, error) {
 		return nil, failed(err, "list the names of disks")
 	}
 	return each(numbers, func(number uint32) (api.Disk, bool) {
-		disk, err := glance(ctx, d.tasks, diskKey(number), func(context.Context) (api.Disk, error) {
+		disk, err := askBounded(ctx, d.tasks, diskKey(number), func(context.Context) (api.Disk, error) {
 			return withDisk(d.Host, number, win32.Query, func(device win32.Device) (api.Disk, error) {
 				return d.describe(device, number), nil
 			})
@@ -135,7 +135,7 @@ func (d disks) byNumber(ctx context.Context) ([]api.Disk, error) {
 func (d disks) byInterface(ctx context.Context, interfaces []string) []api.Disk {
 	d.numbers.keep(interfaces)
 	return each(interfaces, func(path string) (api.Disk, bool) {
-		disk, err := glance(ctx, d.tasks, "disk "+path, func(context.Context) (api.Disk, error) {
+		disk, err := askBounded(ctx, d.tasks, "disk "+path, func(context.Context) (api.Disk, error) {
 			device, err := d.machine.Devices.OpenInterface(path, win32.Query)
 			if err != nil {
 				return api.Disk{}, failed(err, "open disk %s", path)
@@ -163,8 +163,8 @@ func (d disks) byInterface(ctx context.Context, interfaces []string) []api.Disk 
 	})
 }
 
-// isGone reports whether Windows lists an interface no more. What an open or a
-// control call answers does not say so: a disk that fails may answer not found.
+// isGone reports whether Windows no longer lists an interface. The error of an open
+// or a control call does not prove it: a disk that fails may answer not found.
 func (d disks) isGone(ctx context.Context, path string) bool {
 	interfaces, err := ask(ctx, d.tasks, "the list of disks", func(context.Context) ([]string, error) {
 		return d.machine.Devices.Interfaces()
@@ -172,17 +172,17 @@ func (d disks) isGone(ctx context.Context, path string) bool {
 	return err == nil && !slices.Contains(interfaces, path)
 }
 
-// Rescan looks for disks on all buses, then for the size of each.
+// Rescan looks for disks on all buses, then reads the size of each anew.
 func (d disks) Rescan(ctx context.Context) error {
-	return d.rescans.do(ctx, func() error { //nolint:contextcheck // the look is shared, and goes on without the caller who began it
+	return d.rescans.do(ctx, func() error { //nolint:contextcheck // the rescan is shared, and outlives its first caller
 		background, cancel := context.WithTimeoutCause(context.Background(), rescanLimit,
-			fmt.Errorf("%w: the look at all buses took longer than %s", backend.ErrUnavailable, rescanLimit))
+			fmt.Errorf("%w: the rescan of all buses took longer than %s", backend.ErrUnavailable, rescanLimit))
 		defer cancel()
 		_, err := ask(background, d.tasks, "all buses", func(context.Context) (struct{}, error) {
 			return struct{}{}, d.machine.Devices.Reenumerate()
 		})
 		if err != nil {
-			return failed(err, "look for disks")
+			return failed(err, "rescan")
 		}
 		found, err := d.List(background)
 		if err != nil {
@@ -192,13 +192,13 @@ func (d disks) Rescan(ctx context.Context) error {
 			if disk.Number == api.UnknownNumber {
 				return struct{}{}, false // List has logged it
 			}
-			_, err := glance(background, d.tasks, diskKey(disk.Number), func(context.Context) (struct{}, error) {
+			_, err := askBounded(background, d.tasks, diskKey(disk.Number), func(context.Context) (struct{}, error) {
 				return withDisk(d.Host, disk.Number, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
-					return struct{}{}, tell(device, win32.IoctlDiskUpdateProperties, nil)
+					return struct{}{}, control(device, win32.IoctlDiskUpdateProperties, nil)
 				})
 			})
 			if err != nil {
-				d.logger.Warn("the size of a disk is not looked at", "disk", disk.Number, "error", err)
+				d.logger.Warn("the size of a disk was not read", "disk", disk.Number, "error", err)
 			}
 			return struct{}{}, false
 		})

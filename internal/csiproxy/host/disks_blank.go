@@ -81,7 +81,7 @@ type part struct {
 func readContent(ctx context.Context, r io.ReaderAt, within stretch, sector int64) (content, error) {
 	c := content{size: within.length}
 	if sector <= 0 || within.length < sector || within.offset%sector != 0 {
-		return c, fmt.Errorf("%w: %d bytes from %d in sectors of %d cannot be looked at",
+		return c, fmt.Errorf("%w: %d bytes from %d in sectors of %d cannot be read",
 			backend.ErrPrecondition, within.length, within.offset, sector)
 	}
 	for _, place := range signaturePlaces(within.length) {
@@ -173,7 +173,7 @@ type signature struct {
 }
 
 // foreign are signs of what no format for Windows by this proxy leaves behind.
-// They only name what is found: whatever is not zero is no blank disk, known or
+// They only name what is found: a disk with anything but zeros is not blank, known or
 // not.
 var foreign = []signature{
 	{"BitLocker", 3, "-FVE-FS-"}, {"ReFS", 3, "ReFS\x00\x00\x00\x00"}, {"exFAT", 3, "EXFAT   "},

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// firstAnswer is room for what nearly all devices answer, largestAnswer the end
-	// of patience with one that wants more and more.
+	// firstAnswer is room for what nearly all devices answer, largestAnswer the
+	// bound for one that asks for more each time.
 	firstAnswer   = 4 << 10
 	largestAnswer = 1 << 20
 )
@@ -47,8 +47,8 @@ func answer[T any](d win32.Device, code win32.ControlCode, in []byte, decode fun
 	}
 }
 
-// tell is a control call without an answer.
-func tell(d win32.Device, code win32.ControlCode, in []byte) error {
+// control makes a control call that has no output.
+func control(d win32.Device, code win32.ControlCode, in []byte) error {
 	_, err := d.Control(code, in, nil)
 	return failed(err, "%v", code)
 }
@@ -76,10 +76,10 @@ func setAttributes(d win32.Device, bits uint64, on bool) error {
 	if on {
 		set.Attributes = bits
 	}
-	if err := tell(d, win32.IoctlDiskSetDiskAttributes, set.Encode()); err != nil {
+	if err := control(d, win32.IoctlDiskSetDiskAttributes, set.Encode()); err != nil {
 		return err
 	}
-	if err := tell(d, win32.IoctlDiskUpdateProperties, nil); err != nil {
+	if err := control(d, win32.IoctlDiskUpdateProperties, nil); err != nil {
 		return err
 	}
 	now, err := attributesOf(d)

@@ -165,7 +165,7 @@ func TestUnify_neverTakesTwoDisksForOne(t *testing.T) {
 	})
 }
 
-// A disk that hangs holds a list up once, for a bounded time; nobody else waits
+// A disk that hangs holds a list up once, for a bounded time; no other caller waits
 // for it, and those who do are answered when their time is up.
 func TestDisks_aHungDiskBlocksNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestDisks_aHungDiskBlocksNoOther(t *testing.T) {
 		start := time.Now()
 		disks, err := h.Disks.List(t.Context())
 		mustDo(t, err)
-		if took := time.Since(start); took > 2*patience {
+		if took := time.Since(start); took > 2*questionTimeout {
 			t.Errorf("the list took %s", took)
 		}
 		if len(disks) != 9 || !errors.Is(disks[3].Problem, backend.ErrUnavailable) || disks[4].Problem != nil {

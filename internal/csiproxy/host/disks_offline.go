@@ -85,7 +85,7 @@ func (d disks) dismountAll(ctx context.Context, device win32.Device, disk uint32
 		locked = append(locked, device)
 	}
 	for i, device := range locked {
-		if err := tell(device, win32.FsctlDismountVolume, nil); err != nil {
+		if err := control(device, win32.FsctlDismountVolume, nil); err != nil {
 			release()
 			return nil, fmt.Errorf("dismount volume %s: %w", found[i].name, err)
 		}
@@ -129,7 +129,7 @@ func (d disks) lock(ctx context.Context, volume string) (_ win32.Device, err err
 	}
 	var last error
 	taken, err := poll(ctx, lockLimit, func() (bool, error) {
-		last = tell(device, win32.FsctlLockVolume, nil)
+		last = control(device, win32.FsctlLockVolume, nil)
 		if isErrno(last, win32.ErrorAccessDenied, win32.ErrorSharingViolation, win32.ErrorBusy, win32.ErrorLockViolation) {
 			return false, nil
 		}

@@ -132,10 +132,10 @@ func initialise(device win32.Device) (win32.DriveLayout, error) {
 		return before, fmt.Errorf("%w: it has an %v since it is online; repeat the call", backend.ErrUnavailable, before.Style)
 	}
 	create := win32.CreateDisk{Style: win32.StyleGPT, DiskID: win32.NewGUID(), MaxPartitions: maxPartitions}
-	if err := tell(device, win32.IoctlDiskCreateDisk, create.Encode()); err != nil {
+	if err := control(device, win32.IoctlDiskCreateDisk, create.Encode()); err != nil {
 		return before, err
 	}
-	if err := tell(device, win32.IoctlDiskUpdateProperties, nil); err != nil {
+	if err := control(device, win32.IoctlDiskUpdateProperties, nil); err != nil {
 		return before, err
 	}
 	layout, err := layoutOf(device)
@@ -155,10 +155,10 @@ func addPartitions(device win32.Device, layout win32.DriveLayout) error {
 	if err != nil {
 		return err
 	}
-	if err := tell(device, win32.IoctlDiskSetDriveLayoutEx, planned.Encode()); err != nil {
+	if err := control(device, win32.IoctlDiskSetDriveLayoutEx, planned.Encode()); err != nil {
 		return err
 	}
-	if err := tell(device, win32.IoctlDiskUpdateProperties, nil); err != nil {
+	if err := control(device, win32.IoctlDiskUpdateProperties, nil); err != nil {
 		return err
 	}
 	written, err := layoutOf(device)

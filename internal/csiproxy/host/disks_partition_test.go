@@ -105,7 +105,7 @@ func canonicalOf(t *testing.T, name string) string {
 	return parsed
 }
 
-// What an interrupted partitioning leaves is finished, also when somebody else
+// What an interrupted partitioning leaves is finished, also when another program
 // began it: a GPT without partitions, and one with the reserved one only.
 func TestPartition_finishesWhatWasBegun(t *testing.T) {
 	r := newRig(t, windows.Options{SANPolicy: windows.OfflineAll})
@@ -214,7 +214,7 @@ func TestSetOnline_offlineRefusesABusyVolume(t *testing.T) {
 	})
 }
 
-// Between the dismount and the disk's going nobody gets at the volume: what he wrote
+// Between the dismount and the disk's going no program gets at the volume: what it wrote
 // would be lost.
 func TestSetOnline_offlineKeepsTheVolumeLockedToTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestSetOnline_offlineKeepsTheVolumeLockedToTheEnd(t *testing.T) {
 		volume, err := onlyVolume(ctx, h)
 		mustDo(t, err)
 		mustDo(t, h.Volumes.Mount(ctx, volume, stagingDir))
-		late := errors.New("nobody tried")
+		late := errors.New("not tried")
 		remove := r.machine.Hook(func(call windows.Call) {
 			if call.Matches("IOCTL_DISK_SET_DISK_ATTRIBUTES", "") {
 				late = r.machine.WriteFile(stagingDir+`\late`, 100)

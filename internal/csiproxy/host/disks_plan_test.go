@@ -46,7 +46,7 @@ func TestUseOf_tellsWhatATableSays(t *testing.T) {
 		"a GPT with empty entries":      {gpt(gibi, win32.Partition{}), initialised},
 		"the reserved partition only":   {gpt(gibi, reserved(mebi)), initialised},
 		"a data partition":              {gpt(gibi, reserved(mebi), data(2, 17*mebi, mebi)), partitioned},
-		"somebody else's kind":          {gpt(2*gibi, linux), partitioned},
+		"another system's kind":         {gpt(2*gibi, linux), partitioned},
 		"an MBR counts as partitioned":  {mbr(7), partitioned},
 		"an MBR of Linux":               {mbr(0x83), partitioned},
 		"an MBR with four empty places": {mbr(0), unusable},

@@ -138,7 +138,7 @@ func (w *walk) makeOnTheWay(name string) error {
 }
 
 // make makes the last directory. One that is there is fine, and so is a mounted
-// folder; a link is not, because what it leads to is not looked at.
+// folder; a link is not, because its target is not inspected.
 func (w *walk) make(name string) error {
 	made := w.dir.Mkdir(name)
 	if made != nil && !errors.Is(made, win32.ErrorAlreadyExists) {
@@ -167,9 +167,9 @@ func (w *walk) acceptFolder(name string) error {
 		backend.ErrExists, w.child(name))
 }
 
-// IsLink implements api.Filesystem. Where the link leads is looked at once and
+// IsLink implements api.Filesystem. The link's target is inspected once and
 // only for whether something is there. Within a mounted volume, whose content is
-// a workload's, no link's target is looked at: it could name anything, also a
+// a workload's, no link's target is inspected: it could name anything, also a
 // server that would be sent this machine's credentials.
 func (f filesystem) IsLink(ctx context.Context, text string) (bool, error) {
 	path, err := f.rules.Check("path", text)

@@ -132,7 +132,7 @@ func TestMkdir_believesNoFalseSuccess(t *testing.T) {
 	w.Inject(windows.Fault{Call: "Directory.Mkdir", Action: windows.Pretend})
 	for _, path := range []string{pods + `\x`, pods + `\x\y`} {
 		if err := w.api.Filesystem.Mkdir(ctx(), path); err == nil {
-			t.Errorf("%s was not made, and nobody says so", path)
+			t.Errorf("%s was not made, and no error says so", path)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func TestRoots_areOpenedOnceTheyExist(t *testing.T) {
 	mustBe(t, w.api.Filesystem.Mkdir(ctx(), pods+`\x`), nil)
 }
 
-func TestClose_givesTheRootsBackWhenNobodyUsesThem(t *testing.T) {
+func TestClose_closesTheRootsOnceUnused(t *testing.T) {
 	w := newWorld(t)
 	hang := w.Inject(windows.Fault{Call: "Directory.Mkdir", Action: windows.Hang})
 	done := make(chan error)

@@ -97,7 +97,7 @@ func (w *walk) accept(info win32.FileInfo, name, target string) error {
 // sameLink says how an entry differs from a link to the directory target.
 func (w *walk) sameLink(info win32.FileInfo, name, target string) error {
 	if !info.IsReparse() || !info.IsDir() {
-		return errors.New("it is no link to a directory")
+		return errors.New("it is not a link to a directory")
 	}
 	link, err := readReparse(w.dir, name)
 	if err != nil {

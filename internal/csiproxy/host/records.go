@@ -47,9 +47,8 @@ func newRecords(dir string, logger *slog.Logger) (*records, error) {
 
 func (r *records) path(name string) string { return filepath.Join(r.dir, name+".json") }
 
-// read fills into from a record. A file that is no record any more is told in the
-// log and taken for none, which is the careful reading of each: no record allows
-// nothing.
+// read fills into from a record. A file that is not a record any more is reported in
+// the log and treated as missing, which is safe: a missing record allows nothing.
 func (r *records) read(name string, into any) (bool, error) {
 	data, err := r.load(name)
 	if err != nil || data == nil {

@@ -73,7 +73,7 @@ func TestRecords_stayForgottenAfterALossOfPower(t *testing.T) {
 		mustDo(t, err)
 	}
 	if err != nil {
-		t.Skipf("without a second name for the file its content cannot be looked at: %v", err)
+		t.Skipf("without a second name for the file its content cannot be read: %v", err)
 	}
 	mustDo(t, r.remove("format-x"))
 	mustDo(t, os.Rename(kept, r.path("format-x")))

@@ -131,7 +131,7 @@ func (w *walk) emptyLast(ctx context.Context) error {
 // remover takes a tree away from within: each directory is opened by its name in
 // the handle of the one above, which never opens a reparse point, and emptied
 // through its own handle. Nothing that is swapped meanwhile leads it elsewhere.
-// It keeps no state: repeated after an end at any call, it goes on.
+// It keeps no state: repeated after an end at any call, it continues.
 type remover struct {
 	host *Host
 	ctx  context.Context

@@ -128,7 +128,7 @@ func TestRmdir_keepsAMountWhoseWritesAreNotSafe(t *testing.T) {
 
 // A driver repeats what does not end. However often it does, the threads that hang
 // in one volume leave enough for all others.
-func TestRmdir_aHungVolumeKeepsNobodyElseWaiting(t *testing.T) {
+func TestRmdir_aHungVolumeBlocksNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.mount(plugins+`\pv`, "one")
@@ -147,7 +147,7 @@ func TestRmdir_aHungVolumeKeepsNobodyElseWaiting(t *testing.T) {
 	})
 }
 
-// A removal goes on when its caller has left. A mount at that path waits for it,
+// A removal continues when its caller has left. A mount at that path waits for it,
 // and is not unlinked by it after it was answered.
 func TestRmdir_isOverBeforeAMountAtItsPathBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestRmdir_believesNoFalseSuccess(t *testing.T) {
 	w.Inject(windows.Fault{Call: "Directory.Remove", Action: windows.Pretend})
 	for _, path := range []string{`\p`, `\link`} {
 		if err := w.api.Filesystem.Rmdir(ctx(), pods+path, true); err == nil {
-			t.Errorf("%s is still there, and nobody says so", path)
+			t.Errorf("%s still exists, and no error says so", path)
 		}
 	}
 }

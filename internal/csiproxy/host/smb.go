@@ -302,7 +302,7 @@ func (s smb) unmount(ctx context.Context, at remote, local paths.Path) error {
 	return s.release(ctx, record)
 }
 
-// unmapForeign is for a mapping of which there is no record, as one that
+// unmapForeign is for a mapping without a record, as one that
 // upstream's csi-proxy made. Who has a link here did not get it from this proxy.
 // RemoveSmbGlobalMapping, which has none, asks for the mapping itself; without
 // force, so that Windows refuses while files are open.

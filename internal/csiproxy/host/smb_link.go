@@ -20,7 +20,7 @@ const (
 	another // anything else
 )
 
-// atLink looks at a link's path, following nothing. What cannot be looked at is
+// atLink looks at a link's path, following nothing. What cannot be inspected is
 // an error, and neither a link nor none.
 func (s smb) atLink(ctx context.Context, path paths.Path, target string) (place, error) {
 	w, err := s.walk(path)
@@ -73,7 +73,7 @@ func (s smb) mayLink(ctx context.Context, path paths.Path, target string) error 
 	case at == nowhere:
 		return fmt.Errorf("%w: the directory that the link %s is to be made in", backend.ErrNotFound, path)
 	case at == another:
-		return fmt.Errorf("%w: %s is there already, and is no link to %s; remove it, or choose another path", backend.ErrExists, path, target)
+		return fmt.Errorf("%w: %s is there already, and is not a link to %s; remove it, or choose another path", backend.ErrExists, path, target)
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (s smb) tryRemoveLink(ctx context.Context, path paths.Path, target string) 
 
 // standing are the holders of a mapping whose links are still there: a driver may
 // have removed one by the filesystem group, which knows nothing of mappings. One
-// that cannot be looked at counts.
+// that cannot be inspected counts.
 func (s smb) standing(ctx context.Context, r smbRecord) []string {
 	var standing []string
 	for _, local := range r.Holders {

@@ -31,7 +31,7 @@ func parseRemote(text string) (remote, error) {
 		return remote{}, fmt.Errorf(`%w: remote path %.100q: %s; give \\server\share, or a directory on it`, backend.ErrInvalid, text, reason)
 	}
 	if !utf8.ValidString(text) || utf8.RuneCountInString(text) > maxRemote {
-		return invalid(fmt.Sprintf("it has more than %d characters, or is no text", maxRemote))
+		return invalid(fmt.Sprintf("it has more than %d characters, or is not text", maxRemote))
 	}
 	path, isRemote := strings.CutPrefix(strings.ReplaceAll(text, "/", `\`), `\\`)
 	if !isRemote {
@@ -46,15 +46,15 @@ func parseRemote(text string) (remote, error) {
 	}
 	for _, name := range names {
 		if name == "" || strings.Trim(name, ".") == "" || strings.HasSuffix(name, ".") || strings.TrimSpace(name) != name {
-			return invalid(fmt.Sprintf("%q is no name", name))
+			return invalid(fmt.Sprintf("%q is not a name", name))
 		}
 	}
 	server, share := strings.ToLower(names[0]), strings.ToLower(names[1])
 	if !isHostName(server) {
-		return invalid(fmt.Sprintf("%q is no server", server))
+		return invalid(fmt.Sprintf("%q is not a server", server))
 	}
 	if len(share) > maxShare || share == "pipe" || share == "mailslot" || share == "ipc$" { // those are not files, whatever the server
-		return invalid(fmt.Sprintf("%q is no share", share))
+		return invalid(fmt.Sprintf("%q is not a share", share))
 	}
 	return remote{server, share, strings.Join(names[2:], `\`)}, nil
 }

@@ -291,8 +291,8 @@ func TestSMB_makesABrokenMappingAnew(t *testing.T) {
 	}
 }
 
-// A mapping that csi-proxy did not make is nobody's to use, while it works.
-func TestSMB_doesNotUseAMappingOfSomebodyElse(t *testing.T) {
+// A mapping that csi-proxy did not make is not used, while it works.
+func TestSMB_doesNotUseAForeignMapping(t *testing.T) {
 	r, h := smbRig(t)
 	ctx := t.Context()
 	foreign := r.machine.Calls().SMB

@@ -46,7 +46,7 @@ func (n *numbers) of(path string) (uint32, bool) {
 	return number, known
 }
 
-// keep forgets the interfaces that are no more.
+// keep forgets the interfaces that no longer exist.
 func (n *numbers) keep(paths []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

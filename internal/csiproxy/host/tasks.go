@@ -19,15 +19,15 @@ const (
 	questionsAtOnce  = 128
 	// questionsPerKey is how many of the threads one disk can keep.
 	questionsPerKey = 4
-	// afterword is how long an operation whose context ended gets to say what it
-	// was doing before its caller is answered.
-	afterword = 250 * time.Millisecond
-	// patience is how long one disk among many is waited for.
-	patience = 5 * time.Second
+	// gracePeriod is how long the caller of an operation whose context ended waits
+	// for its error, which says what it was doing.
+	gracePeriod = 250 * time.Millisecond
+	// questionTimeout bounds the wait for one disk among many.
+	questionTimeout = 5 * time.Second
 )
 
-// tasks runs what may block. A disk that answers nothing keeps those waiting who
-// want that disk, each for as long as its context allows; other callers do not wait.
+// tasks runs calls that may block. Callers wait for a disk that does not answer as
+// long as their contexts allow; callers of other disks do not wait.
 //
 // The second operation for a key waits for its turn rather than being told
 // Aborted: drivers of the group API know no such answer and fail the pod's start
@@ -106,11 +106,12 @@ func (t *tasks) admit(key string, places int) {
 	}
 }
 
-// stuckSince reports whether a key has had a holder for longer than patience.
+// stuckSince reports since when a key has had its holder, if that is longer than
+// questionTimeout.
 func (t *tasks) stuckSince(key string) (time.Time, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if g := t.gates[key]; g != nil && len(g.holders) > 0 && time.Since(g.holders[0].since) >= patience {
+	if g := t.gates[key]; g != nil && len(g.holders) > 0 && time.Since(g.holders[0].since) >= questionTimeout {
 		return g.holders[0].since, true
 	}
 	return time.Time{}, false
@@ -138,7 +139,7 @@ func (t *tasks) enterAll(ctx context.Context, keys []string) (leave func(), err 
 }
 
 // operate runs an operation while it alone holds its keys. The caller is answered
-// when his context ends; the keys stay held until the operation is over, so that
+// when its context ends; the keys stay held until the operation is over, so that
 // no second one gets between.
 func operate[T any](ctx context.Context, t *tasks, keys []string, do func(context.Context) (T, error)) (T, error) {
 	leave, err := t.enterAll(ctx, keys)
@@ -160,14 +161,15 @@ func ask[T any](ctx context.Context, t *tasks, key string, do func(context.Conte
 	return attend(ctx, t, t.questions, leave, do)
 }
 
-// glance is ask for one of many things, of which none may hold up the others.
-func glance[T any](ctx context.Context, t *tasks, key string, do func(context.Context) (T, error)) (T, error) {
+// askBounded is ask for one of many things, of which none may block the others: it
+// waits for questionTimeout, and not at all for one that has been stuck that long.
+func askBounded[T any](ctx context.Context, t *tasks, key string, do func(context.Context) (T, error)) (T, error) {
 	if since, stuck := t.stuckSince("questions about " + key); stuck {
 		var none T
 		return none, fmt.Errorf("%w: %s has not answered for %s", backend.ErrUnavailable, key, time.Since(since).Round(time.Second))
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, patience,
-		fmt.Errorf("%w: %s did not answer within %s", backend.ErrUnavailable, key, patience))
+	limited, cancel := context.WithTimeoutCause(ctx, questionTimeout,
+		fmt.Errorf("%w: %s did not answer within %s", backend.ErrUnavailable, key, questionTimeout))
 	defer cancel()
 	return ask(limited, t, key, do)
 }
@@ -201,8 +203,8 @@ func attend[T any](ctx context.Context, t *tasks, threads chan struct{}, leave f
 	select {
 	case r := <-done:
 		return r.value, r.err
-	case <-time.After(afterword):
-		return none, fmt.Errorf("no answer of Windows yet: %w; the repeated call finds what this one did", context.Cause(ctx))
+	case <-time.After(gracePeriod):
+		return none, fmt.Errorf("Windows has not answered yet: %w; repeat the call, which finds what this one did", context.Cause(ctx))
 	}
 }
 
@@ -221,9 +223,8 @@ func guarded[T any](ctx context.Context, logger *slog.Logger, do func(context.Co
 	return do(ctx)
 }
 
-// poll calls done until it says true, with growing pauses, at most for limit. It
-// gives false when the time is up, and an error when the context ends or done
-// has one.
+// poll calls done until it returns true, with growing pauses, at most for limit. It
+// returns false if the time is up, and an error if the context ends or done fails.
 func poll(ctx context.Context, limit time.Duration, done func() (bool, error)) (bool, error) {
 	const first, longest = 20 * time.Millisecond, time.Second
 	deadline := time.Now().Add(limit)

@@ -101,19 +101,19 @@ func TestGlance_waitsOnceForADeadDiskAndThenNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		work, release := quiet(), make(chan struct{})
 		start := time.Now()
-		if _, err := glance(t.Context(), work, "disk 1", blockOn(release)); !errors.Is(err, backend.ErrUnavailable) {
+		if _, err := askBounded(t.Context(), work, "disk 1", blockOn(release)); !errors.Is(err, backend.ErrUnavailable) {
 			t.Fatal(err)
 		}
-		if d := time.Since(start); d < patience || d > 2*patience {
+		if d := time.Since(start); d < questionTimeout || d > 2*questionTimeout {
 			t.Errorf("waited %s", d)
 		}
 		start = time.Now()
-		if _, err := glance(t.Context(), work, "disk 1", blockOn(release)); !errors.Is(err, backend.ErrUnavailable) || time.Since(start) > 0 {
+		if _, err := askBounded(t.Context(), work, "disk 1", blockOn(release)); !errors.Is(err, backend.ErrUnavailable) || time.Since(start) > 0 {
 			t.Errorf("%v after %s", err, time.Since(start))
 		}
 		close(release)
 		synctest.Wait()
-		if _, err := glance(t.Context(), work, "disk 1", blockOn(release)); err != nil {
+		if _, err := askBounded(t.Context(), work, "disk 1", blockOn(release)); err != nil {
 			t.Error(err)
 		}
 	})

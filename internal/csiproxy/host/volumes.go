@@ -84,7 +84,7 @@ func (h *Host) lookForVolumes(ctx context.Context, disk uint32) (on []found, sil
 	}
 	var mu sync.Mutex
 	on = each(names, func(name string) (found, bool) {
-		extents, err := glance(ctx, h.tasks, volumeKey(name), func(context.Context) (win32.VolumeDiskExtents, error) {
+		extents, err := askBounded(ctx, h.tasks, volumeKey(name), func(context.Context) (win32.VolumeDiskExtents, error) {
 			return h.extentsOf(name)
 		})
 		if err != nil {
@@ -215,8 +215,8 @@ func about[T any](ctx context.Context, v volumes, volumeID string, do func(name 
 }
 
 // FileSystem gives the name that Windows has for it. One that a format of ours
-// left half-made, and that Windows calls damaged, is raw still: whoever asks is
-// to have it formatted, and Format looks again whether it may.
+// left half-made, and that Windows calls damaged, is still raw: the caller
+// is to format it, and Format inspects it before it does.
 func (v volumes) FileSystem(ctx context.Context, volumeID string) (string, error) {
 	return about(ctx, v, volumeID, func(name string) (string, error) {
 		found, err := v.filesystemOf(name)

@@ -45,7 +45,7 @@ func formatRecord(volume string) string {
 // then the earlier format has come to its end.
 //
 // A call that waits while another formats the volume gets that one's success: it
-// is the same call repeated, by a caller whose patience ended first.
+// is the same call repeated, by a caller whose deadline passed first.
 func (v volumes) Format(ctx context.Context, volumeID, fileSystem string) error {
 	if fileSystem != "" && !strings.EqualFold(fileSystem, ntfsName) {
 		return fmt.Errorf("%w: filesystem %.50q; volumes are formatted with %s only", backend.ErrInvalid, fileSystem, ntfsName)

@@ -35,7 +35,7 @@ func rawRig(t *testing.T, parts map[int64][]byte) (*rig, api.Host, string) {
 	return r, h, volume
 }
 
-// What has a filesystem, or anything else, is not formatted, whoever asks.
+// What has a filesystem, or anything else, is not formatted for any caller.
 func TestFormat_refusesWhateverIsNotBlank(t *testing.T) {
 	for _, fileSystem := range []string{"NTFS", "FAT32", "exFAT", "ReFS"} {
 		r := volumeRig(t, fileSystem)
@@ -98,7 +98,7 @@ func TestFormat_refusesAReadOnlyDisk(t *testing.T) {
 	wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrPrecondition, "ERROR_WRITE_PROTECT (19)")
 }
 
-// A caller whose patience ended, and who asks again while the format is under way,
+// A caller whose deadline passed, and which asks again while the format is under way,
 // is told that it succeeded; one who asks later is refused.
 func TestFormat_aRepeatedCallThatWaitedIsNoSecondFormat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestFormat_finishesWhatItHadBegunAndNothingElse(t *testing.T) {
 	t.Run("one that Windows takes for damaged", inBubble(func(t *testing.T) {
 		r, h, volume := begun(t, half)
 		damaged := r.machine.Inject(windows.Fault{Call: "Volumes.Information", Action: windows.Fail, Errno: win32.ErrorFileCorrupt})
-		// Whoever looks first, as all do, is told that there is something to format.
+		// The first call, as always, reports that there is something to format.
 		if fs, err := h.Volumes.FileSystem(t.Context(), volume); fs != "" || err != nil {
 			t.Errorf("%q, %v", fs, err)
 		}

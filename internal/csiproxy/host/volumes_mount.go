@@ -60,9 +60,9 @@ func (v volumes) mount(ctx context.Context, name string, at paths.Path) error {
 	return fmt.Errorf("SetVolumeMountPointW answered success, but %q is mounted there", now)
 }
 
-// mountable refuses a volume that could not be used once it is mounted. Whoever
-// mounts it has its format behind him, so what is recorded of an unfinished one
-// ends here, before the first file comes.
+// mountable rejects a volume that could not be used once it is mounted. A caller
+// mounts after it has formatted, so the record of an unfinished format ends here,
+// before the first file is written.
 func (v volumes) mountable(name string) error {
 	fileSystem, err := v.filesystemOf(name)
 	if err != nil {

@@ -94,10 +94,10 @@ func growPartition(ctx context.Context, device win32.Device, offset int64, ntfs 
 	if bytes == 0 {
 		return before.Length, nil
 	}
-	if err := tell(device, win32.IoctlDiskGrowPartition, win32.GrowPartition{Number: before.Number, Bytes: bytes}.Encode()); err != nil {
+	if err := control(device, win32.IoctlDiskGrowPartition, win32.GrowPartition{Number: before.Number, Bytes: bytes}.Encode()); err != nil {
 		return 0, err
 	}
-	if err := tell(device, win32.IoctlDiskUpdateProperties, nil); err != nil {
+	if err := control(device, win32.IoctlDiskUpdateProperties, nil); err != nil {
 		return 0, err
 	}
 	layout, err := layoutOf(device)
@@ -132,7 +132,7 @@ func lookToGrow(ctx context.Context, device win32.Device) (growth, error) {
 		if err := updateDriveSize(device); err != nil {
 			return false, err
 		}
-		if err := tell(device, win32.IoctlDiskUpdateProperties, nil); err != nil {
+		if err := control(device, win32.IoctlDiskUpdateProperties, nil); err != nil {
 			return false, err
 		}
 		geometry, err := geometryOf(device)
@@ -161,7 +161,7 @@ func (v volumes) growFilesystem(name string, partition int64) error {
 	}
 	extend := win32.ExtendVolume{Sectors: partition / int64(ntfs.BytesPerSector)}
 	_, err = withVolume(v.Host, name, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
-		return struct{}{}, tell(device, win32.FsctlExtendVolume, extend.Encode())
+		return struct{}{}, control(device, win32.FsctlExtendVolume, extend.Encode())
 	})
 	if err != nil {
 		return err

@@ -117,7 +117,7 @@ func TestMount_refusesWhatCannotBe(t *testing.T) {
 	}
 }
 
-// Windows says that the directory is not empty when somebody else was faster: the
+// Windows says that the directory is not empty when another program was faster: the
 // same volume there is fine, another one is not.
 func TestMount_comparesWithWhatIsThereAlready(t *testing.T) {
 	r := volumeRig(t, "NTFS")
@@ -181,7 +181,7 @@ func TestStats_countWhatIsUsed(t *testing.T) {
 	}
 }
 
-// A volume whose disk hangs answers nobody, and nobody else waits.
+// A volume whose disk hangs answers no call, and no other caller waits.
 func TestVolumes_aCallerOfAHungVolumeIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := volumeRig(t, "NTFS")
