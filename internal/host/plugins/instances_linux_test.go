@@ -433,7 +433,7 @@ func TestOffer_isOverWhenNoCallRuns(t *testing.T) {
 	<-m.manager.Offer(endpoint + "x").Withdraw() // never was there
 }
 
-// CM-109: the number of volumes that a node takes may change.
+// The number of volumes that a node takes may change.
 func TestRefresh_takesANewLimitAndNoNewName(t *testing.T) {
 	m := newMachine(t)
 	driver := csidriver.New("d.example")

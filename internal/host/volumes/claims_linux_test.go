@@ -431,7 +431,7 @@ func TestEphemeral_goesWithItsPodAndIsNeverAdopted(t *testing.T) {
 	d.hasVolumes(0)
 }
 
-// CM-68: the source and its content stay while a snapshot needs them.
+// The source and its content stay while a snapshot needs them.
 func TestSnapshots_areCutAndRestoredAndGo(t *testing.T) {
 	d := newDaemon(t, func(driver *csidriver.Driver) { driver.Snapshots.UnreadyAnswers = 1 })
 	source := d.claim("data", protected)

@@ -29,7 +29,7 @@ func attachRequired(required bool) func(*storagev1.CSIDriverSpec) {
 	return func(spec *storagev1.CSIDriverSpec) { spec.AttachRequired = &required }
 }
 
-// CM-1: a driver whose object says that nothing is attached is not asked to.
+// A driver whose object says attachRequired: false gets no ControllerPublishVolume.
 func TestAttach_notForADriverWithoutAttachment(t *testing.T) {
 	w, _ := newServing(t, attaching)
 	w.object(attachRequired(false))
@@ -40,7 +40,7 @@ func TestAttach_notForADriverWithoutAttachment(t *testing.T) {
 	}
 }
 
-// CM-2, CM-4: with and without the driver's object, a VolumeAttachment says
+// With and without the driver's object, a VolumeAttachment says
 // where the volume is attached, for as long as it is.
 func TestAttach_hasItsObject(t *testing.T) {
 	for _, object := range []bool{true, false} {
@@ -68,7 +68,7 @@ func TestAttach_hasItsObject(t *testing.T) {
 	}
 }
 
-// CM-3, CM-98, CM-99: the claim of a generic ephemeral volume is attached, and
+// The claim of a generic ephemeral volume is attached, and
 // counts against the limit, as any other.
 func TestAttach_genericEphemeralVolumes(t *testing.T) {
 	w, _ := newServing(t, attaching)
@@ -101,7 +101,7 @@ func TestEphemeral_aClaimOfAnotherIsNotAdopted(t *testing.T) {
 	w.refused(w.create(p), "was not made for this pod")
 }
 
-// CM-5: what was attached is detached, whatever the driver's object says by then.
+// What was attached is detached, whatever the driver's object says by then.
 func TestAttach_isUndoneAfterTheDriversObjectChanged(t *testing.T) {
 	w, _ := newServing(t, attaching)
 	w.object(attachRequired(true))
@@ -116,7 +116,7 @@ func TestAttach_isUndoneAfterTheDriversObjectChanged(t *testing.T) {
 	w.isIdle()
 }
 
-// CM-6: a pod that cannot be attached comes up when the driver's object says
+// A pod that cannot be attached comes up when the driver's object says
 // that it need not be.
 func TestAttach_aPodComesUpWhenAttachmentIsNotNeededAnyMore(t *testing.T) {
 	w, a := newServing(t, attaching)
@@ -140,7 +140,7 @@ func TestAttach_aPodComesUpWhenAttachmentIsNotNeededAnyMore(t *testing.T) {
 	w.isIdle()
 }
 
-// CM-97, CM-108: a volume too many waits and says why, before the driver is
+// A volume too many waits and says why, before the driver is
 // asked; a place that gets free is taken.
 func TestLimit_isKeptBeforeTheDriverIsAsked(t *testing.T) {
 	w, _ := newServing(t, attaching)

@@ -30,7 +30,7 @@ func (d *daemon) policy(name string, policy corev1.PersistentVolumeReclaimPolicy
 	})
 }
 
-// CM-18, CM-19, CM-20, CM-21, CM-26, CM-27: a volume that was made for a claim
+// A volume that was made for a claim
 // goes with it or stays, as the policy says by then, whichever is deleted first.
 func TestReclaim_ofAVolumeThatWasMade(t *testing.T) {
 	const keep, drop = corev1.PersistentVolumeReclaimRetain, corev1.PersistentVolumeReclaimDelete
@@ -57,7 +57,7 @@ func TestReclaim_ofAVolumeThatWasMade(t *testing.T) {
 	}
 }
 
-// CM-22, CM-23, CM-24, CM-25: the same for a volume that somebody brought.
+// The same for a volume that an administrator created.
 func TestReclaim_ofAVolumeThatWasBrought(t *testing.T) {
 	const keep, drop = corev1.PersistentVolumeReclaimRetain, corev1.PersistentVolumeReclaimDelete
 	for _, policy := range []corev1.PersistentVolumeReclaimPolicy{keep, drop} {
@@ -99,7 +99,7 @@ func (d *daemon) reclaimed(key, pv string, policy corev1.PersistentVolumeReclaim
 	}
 }
 
-// CM-72, CM-73: a claim gets its volume at once, or as soon as there is room.
+// A claim gets its volume at once, or as soon as there is room.
 func TestClaims_aDriverWithoutRoomIsAskedAgain(t *testing.T) {
 	d := newDaemon(t, func(driver *csidriver.Driver) {
 		driver.Before = failing("CreateVolume", codes.ResourceExhausted, 1)
@@ -111,7 +111,7 @@ func TestClaims_aDriverWithoutRoomIsAskedAgain(t *testing.T) {
 	d.isBound(d.claim("more", protected))
 }
 
-// CM-91, CM-92, CM-93: a claim says what it grows to, and a wish that the driver
+// A claim says what it grows to, and a size that the driver
 // refuses can be taken back to one that it grants.
 func TestExpand_aRefusedWishCanBeLowered(t *testing.T) {
 	for _, code := range []codes.Code{codes.OutOfRange, codes.Internal} {
@@ -141,7 +141,7 @@ func TestExpand_aRefusedWishCanBeLowered(t *testing.T) {
 	}
 }
 
-// CM-87: a driver that cannot expand is not asked to, and the user is told.
+// A driver that cannot expand is not called, and an event says so.
 func TestExpand_byADriverThatCannotIsRefused(t *testing.T) {
 	d := newDaemon(t, func(driver *csidriver.Driver) {
 		driver.Controller = slices.DeleteFunc(driver.Controller, func(c csi.ControllerServiceCapability_RPC_Type) bool {
@@ -158,7 +158,7 @@ func TestExpand_byADriverThatCannotIsRefused(t *testing.T) {
 	}
 }
 
-// CM-69: a snapshot is cut and deleted with the secret that its class names.
+// A snapshot is created and deleted with the secret that its class names.
 func TestSnapshots_areGivenTheirSecrets(t *testing.T) {
 	d := newDaemon(t)
 	d.isBound(d.claim("data", protected))

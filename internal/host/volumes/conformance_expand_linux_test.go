@@ -41,7 +41,7 @@ func (w *world) online(key string) error {
 	return err
 }
 
-// CM-84, CM-85, CM-86: the filesystem of a volume that grew while nobody used it
+// The filesystem of a volume that grew while nobody used it
 // grows when a pod mounts it, with its staging path, attached or not.
 func TestGrow_whenAPodMountsTheVolume(t *testing.T) {
 	for _, attached := range []bool{true, false} {
@@ -66,7 +66,7 @@ func TestGrow_whenAPodMountsTheVolume(t *testing.T) {
 	}
 }
 
-// CM-83: a driver that has nothing to do on the node is not asked.
+// A driver without EXPAND_VOLUME on the node is not called.
 func TestGrow_notForADriverWithoutNodeExpansion(t *testing.T) {
 	w, a := newServing(t, func(d *csidriver.Driver) {
 		d.Node = []csi.NodeServiceCapability_RPC_Type{csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME}
@@ -82,7 +82,7 @@ func TestGrow_notForADriverWithoutNodeExpansion(t *testing.T) {
 	}
 }
 
-// CM-88, CM-89, CM-90: the filesystem of a mounted volume grows under its pod,
+// The filesystem of a mounted volume grows under its pod,
 // with the secret of the volume, attached or not.
 func TestGrow_whileTheVolumeIsMounted(t *testing.T) {
 	for _, attached := range []bool{true, false} {
@@ -113,7 +113,7 @@ func TestGrow_whileTheVolumeIsMounted(t *testing.T) {
 	}
 }
 
-// CM-95, CM-96: what a driver answers for good, for now, or while the volume is
+// What a driver answers for good, for now, or while the volume is
 // in use, is what the claim says.
 func TestGrow_theClaimSaysWhatTheDriverAnswered(t *testing.T) {
 	for _, test := range []struct {
@@ -212,7 +212,7 @@ func withStats(d *csidriver.Driver) {
 	d.Node = append(d.Node, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS)
 }
 
-// CM-37, CM-38: a driver's numbers are told, and a driver without them says so.
+// A driver's usage is returned; a driver without it gets an error that says so.
 func TestStats(t *testing.T) {
 	w, _ := newServing(t, withStats)
 	key := w.ensured("a")
@@ -232,7 +232,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// CM-94: a wish that was lowered when the volume had grown already does not
+// A desired size that was lowered when the volume had grown already does not
 // shrink anything: the filesystem follows the volume.
 func TestGrow_aWishLoweredTooLateIsNotFollowed(t *testing.T) {
 	w, a := newServing(t)

@@ -20,7 +20,10 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// CM-7, CM-8: a driver that can is given the group, at staging and publishing,
+// The tests of the files conformance_*_linux_test.go show behaviours of the
+// kubelet; docs/reference/host-conformance.md lists which test shows which.
+
+// A driver that can is given the group, at staging and publishing,
 // and the host does nothing; another is not.
 func TestGroup_isDelegated(t *testing.T) {
 	for _, can := range []bool{true, false} {
@@ -44,8 +47,8 @@ func TestGroup_isDelegated(t *testing.T) {
 	}
 }
 
-// CM-9, CM-10, CM-11: each policy of a driver's object, and CM-12, CM-13, CM-14,
-// CM-15, CM-16, CM-17: what a changed one does for the next pod.
+// Each policy of a driver's object changes the group or does not, and a changed
+// policy applies to the next pod.
 func TestGroup_followsThePolicy(t *testing.T) {
 	none, file, byType := storagev1.NoneFSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
 	changes := func(policy storagev1.FSGroupPolicy) bool { return policy != none }
@@ -66,7 +69,7 @@ func TestGroup_followsThePolicy(t *testing.T) {
 	}
 }
 
-// CM-28: a restart takes nothing from a pod whose claim is being deleted.
+// A restart takes nothing from a pod whose claim is being deleted.
 func TestRestart_aTerminatingClaimStaysMounted(t *testing.T) {
 	w, _ := newServing(t)
 	key := w.ensured("a")
@@ -106,7 +109,7 @@ func (w *world) isIdleWithout(pods ...string) {
 	w.isIdle()
 }
 
-// CM-29, CM-30, CM-31, CM-32, CM-33: staging is tried again after any failure
+// Staging is tried again after any failure
 // while the pod is wanted, and whatever was tried is unstaged when it is not:
 // after a final error, too, which the kubelet leaves out.
 func TestStage_isRepeatedAndUndone(t *testing.T) {
@@ -135,7 +138,7 @@ func TestStage_isRepeatedAndUndone(t *testing.T) {
 	}
 }
 
-// CM-34, CM-35, CM-36: a second pod stages again, however the unstaging for the
+// A second pod stages again, however the unstaging for the
 // first one ended.
 func TestUnstage_aSecondPodStagesAgain(t *testing.T) {
 	for _, code := range []codes.Code{codes.OK, codes.InvalidArgument, codes.DeadlineExceeded} {

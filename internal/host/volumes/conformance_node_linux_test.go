@@ -123,7 +123,7 @@ func (w *world) groupOf(path string) int {
 	return group
 }
 
-// KEP-2, KEP-19, CM-102: the driver is told whether a volume is ephemeral.
+// The driver is told whether a volume is ephemeral.
 func TestInline_theDriverIsToldThatItIsEphemeral(t *testing.T) {
 	w, a := newServing(t)
 	w.object(ephemeral)
@@ -138,7 +138,7 @@ func TestInline_theDriverIsToldThatItIsEphemeral(t *testing.T) {
 	}
 }
 
-// KEP-3, KEP-9, KEP-10, KEP-11, KEP-12: an inline volume is published and
+// An inline volume is published and
 // unpublished and nothing else, also when the driver attaches and stages.
 func TestInline_isPublishedAndUnpublishedOnly(t *testing.T) {
 	w, _ := newServing(t, attaching)
@@ -150,7 +150,7 @@ func TestInline_isPublishedAndUnpublishedOnly(t *testing.T) {
 	w.isIdle()
 }
 
-// KEP-4: with the default policy, the files of an inline volume get the pod's
+// With the default policy, the files of an inline volume get the pod's
 // group if the volume names a filesystem.
 func TestInline_defaultPolicyNeedsAFilesystemType(t *testing.T) {
 	for _, kind := range []string{"", "ext4"} {
@@ -166,7 +166,7 @@ func TestInline_defaultPolicyNeedsAFilesystemType(t *testing.T) {
 	}
 }
 
-// KEP-5: the handle is made from the pod and the volume's name alone.
+// The handle is made from the pod and the volume's name alone.
 func TestInline_theHandleIsTheKubelets(t *testing.T) {
 	w, a := newServing(t)
 	w.object(ephemeral)
@@ -182,7 +182,7 @@ func TestInline_theHandleIsTheKubelets(t *testing.T) {
 	}
 }
 
-// KEP-6: an inline volume is a kind of volume that the host brings; what it
+// An inline volume is a kind of volume that the host brings; what it
 // does not know is refused.
 func TestInline_isAKindOfVolumeOthersAreNot(t *testing.T) {
 	w, _ := newServing(t)
@@ -200,7 +200,7 @@ func TestInline_isAKindOfVolumeOthersAreNot(t *testing.T) {
 	w.isIdle()
 }
 
-// KEP-7: after a restart an inline volume is taken away with what the record
+// After a restart an inline volume is taken away with what the record
 // has, whatever became of its pod.
 func TestInline_isTakenAwayAfterARestart(t *testing.T) {
 	w, a := newServing(t)
@@ -218,7 +218,7 @@ func TestInline_isTakenAwayAfterARestart(t *testing.T) {
 	}
 }
 
-// KEP-8, KEP-13: the driver's object must list the way in which a volume is
+// The driver's object must list the way in which a volume is
 // used. A pod waits for it.
 func TestLifecycle_mustBeListed(t *testing.T) {
 	w, _ := newServing(t)
@@ -249,7 +249,7 @@ func (w *world) refused(p *corev1.Pod, word string) {
 	}
 }
 
-// KEP-14: without a filesystem type the driver chooses.
+// Without a filesystem type the driver chooses.
 func TestInline_withoutAFilesystemType(t *testing.T) {
 	w, a := newServing(t)
 	w.object(ephemeral)
@@ -260,7 +260,7 @@ func TestInline_withoutAFilesystemType(t *testing.T) {
 	}
 }
 
-// KEP-15: a read-only inline volume is so for the driver and for every
+// A read-only inline volume is so for the driver and for every
 // container, and nobody changes its group.
 func TestInline_readOnly(t *testing.T) {
 	w, a := newServing(t)
@@ -277,7 +277,7 @@ func TestInline_readOnly(t *testing.T) {
 	}
 }
 
-// KEP-16: what a pod writes is there while it lives, and gone with it.
+// What a pod writes is there while it lives, and gone with it.
 func TestInline_readWrite(t *testing.T) {
 	w, a := newServing(t)
 	w.object(ephemeral)
@@ -297,7 +297,7 @@ func TestInline_readWrite(t *testing.T) {
 	w.isIdle()
 }
 
-// KEP-17: pods with one definition have volumes of their own.
+// Pods with one definition have volumes of their own.
 func TestInline_twoPodsWithOneDefinition(t *testing.T) {
 	w, a := newServing(t)
 	w.object(ephemeral)
@@ -314,7 +314,7 @@ func TestInline_twoPodsWithOneDefinition(t *testing.T) {
 	w.isIdle()
 }
 
-// KEP-18: several inline volumes of one pod are several volumes.
+// Several inline volumes of one pod are several volumes.
 func TestInline_severalInOnePod(t *testing.T) {
 	w, a := newServing(t)
 	w.object(ephemeral)
@@ -383,7 +383,7 @@ func (w *world) volume(key string, change func(*corev1.PersistentVolume)) {
 	w.put(func(tx *store.Tx) error { return tx.Volumes().Put(pv.Name, pv) })
 }
 
-// CM-100, CM-101, CM-103, CM-104, CM-105, CM-106: facts about the pod are always
+// Facts about the pod are always
 // given, and nobody can forge them; whether podInfoOnMount is set does not matter.
 func TestPodInfo_isAlwaysThereAndNeverForged(t *testing.T) {
 	for _, object := range []func(*world){
@@ -417,7 +417,7 @@ func TestPodInfo_isAlwaysThereAndNeverForged(t *testing.T) {
 	}
 }
 
-// CM-64, CM-65, CM-66, CM-67: a token is never made up; a driver that asks for
+// A token is never made up; a driver that asks for
 // one is refused with the field's name.
 func TestTokens_areRefusedByName(t *testing.T) {
 	w, a := newServing(t)

@@ -45,7 +45,7 @@ func rebound(t *testing.T, change ...func(*csidriver.Driver)) (d *daemon, key, v
 	return d, key, volume
 }
 
-// CM-107: the claim says what the filesystem has, which grows with the first pod.
+// The claim says what the filesystem has, which grows with the first pod.
 func TestGrow_aReboundVolumeFinishesWhatAnEarlierClaimBegan(t *testing.T) {
 	d, key, volume := rebound(t)
 	if state, capacity := d.resize(key); state != corev1.PersistentVolumeClaimNodeResizePending || capacity != "1Gi" {

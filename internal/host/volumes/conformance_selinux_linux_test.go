@@ -28,7 +28,7 @@ func podWithLabel(name, level string, policy corev1.PodSELinuxChangePolicy) *cor
 	return p
 }
 
-// CM-48, CM-49, CM-52, CM-53, CM-54, CM-55, CM-56: which pods' label becomes a
+// Which pods' label becomes a
 // mount option.
 func TestSELinux_theLabelIsAMountOption(t *testing.T) {
 	const level = "s0:c1,c2"
@@ -69,7 +69,7 @@ func TestSELinux_theLabelIsAMountOption(t *testing.T) {
 	}
 }
 
-// CM-58, CM-59, CM-60, CM-61, CM-62: pods with one label share what is staged;
+// Pods with one label share what is staged;
 // one with another waits until the volume was unstaged.
 func TestSELinux_anotherLabelWaits(t *testing.T) {
 	recursive := corev1.SELinuxChangePolicyRecursive
