@@ -202,7 +202,7 @@ type Portal struct {
 	Port    uint32
 }
 
-// AuthType says how an iSCSI login proves who it is.
+// AuthType is how an iSCSI login authenticates.
 type AuthType int
 
 // The kinds of authentication (iscsidsc.h, ISCSI_AUTH_TYPES).

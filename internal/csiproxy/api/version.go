@@ -67,7 +67,7 @@ func CheckVersion(text string) error {
 }
 
 // CompareVersions orders versions, the older first: by major number, then alpha, beta,
-// stable, then by the number within. What is no version comes before all.
+// stable, then by the number within. A text that is not a version comes before all.
 func CompareVersions(a, b string) int {
 	x, _ := parseVersion(a)
 	y, _ := parseVersion(b)

@@ -59,7 +59,7 @@ func checkLogin(login api.ISCSILogin) error {
 	case login.Portal.Address == "":
 		return fmt.Errorf("%w: the portal has no address", backend.ErrInvalid)
 	case login.Portal.Port > 65535:
-		return fmt.Errorf("%w: %d is no TCP port", backend.ErrInvalid, login.Portal.Port)
+		return fmt.Errorf("%w: %d is not a TCP port", backend.ErrInvalid, login.Portal.Port)
 	case login.IQN == "":
 		return fmt.Errorf("%w: the target has no name", backend.ErrInvalid)
 	case wantsCHAP && (login.Username == "" || login.Secret == ""):

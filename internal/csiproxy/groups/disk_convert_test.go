@@ -59,7 +59,7 @@ func TestNumberByName(t *testing.T) {
 		{"bb", 4294967295, nil},
 		{"aa", 0, nil},
 		{"cc", 0, backend.ErrNotFound},
-		{"S0", 0, backend.ErrNotFound}, // a serial number is no name
+		{"S0", 0, backend.ErrNotFound}, // a serial number is not a name
 		{"sick", 0, backend.ErrNotFound},
 		{"twin", 0, backend.ErrPrecondition},
 	} {
@@ -71,7 +71,7 @@ func TestNumberByName(t *testing.T) {
 }
 
 // Numbers of disks are not cut to 32 bits, in any call that has one as text.
-func TestDiskID_isRefusedWhenItIsNoNumberOf32Bits(t *testing.T) {
+func TestDiskID_isRejectedUnlessItHas32Bits(t *testing.T) {
 	for _, definition := range diskVersions() {
 		if definition.Version == "v1" || definition.Version == "v1beta3" {
 			continue

@@ -68,7 +68,7 @@ func TestFilesystemContext_isRefusedWhenItIsNeitherPluginNorPod(t *testing.T) {
 	}
 }
 
-// Nobody fills the field, but who makes a client of these messages reads it.
+// The field is never set, but clients made of these messages read it.
 func TestFilesystemError_isTheFirstFieldUpToV1beta1(t *testing.T) {
 	for _, response := range []interface {
 		proto.Message

@@ -116,7 +116,7 @@ func TestErrorOfTheHost_comesToInterceptorsAsItIs(t *testing.T) {
 	})
 }
 
-func TestBytesThatAreNoMessage_comeToNobody(t *testing.T) {
+func TestBytesThatAreNotAMessage_reachNoHost(t *testing.T) {
 	each(t, groupstest.Answering, func(t *testing.T, server *groupstest.Server, machine *groupstest.Machine) {
 		for _, method := range server.Methods {
 			if _, err := server.Call(t, method, []byte{0xff}); status.Code(errors.Unwrap(err)) != codes.Internal {

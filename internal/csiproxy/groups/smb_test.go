@@ -19,7 +19,7 @@ func TestSMBVersions_areThoseOfTheWire(t *testing.T) {
 	Check(t, smbVersions(), map[string][]Exchange{"v1alpha1": all, "v1beta1": all, "v1beta2": all, "v1": all})
 }
 
-// Nobody fills the field, but who makes a client of these messages reads it.
+// The field is never set, but clients made of these messages read it.
 func TestSMBError_isTheFirstFieldUpToV1beta1(t *testing.T) {
 	for _, response := range []interface {
 		proto.Message

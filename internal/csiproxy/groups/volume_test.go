@@ -96,7 +96,7 @@ func TestResizeVolume_refusesANegativeSize(t *testing.T) {
 }
 
 // The disk of v1beta2 and before is a text.
-func TestVolumeDiskID_isRefusedWhenItIsNoNumberOf32Bits(t *testing.T) {
+func TestVolumeDiskID_isRejectedUnlessItHas32Bits(t *testing.T) {
 	for _, definition := range volumeVersions() {
 		machine := Answering()
 		server := Serve(t, definition, machine.Host())

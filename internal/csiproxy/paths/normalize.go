@@ -25,7 +25,7 @@ const maxSocketBytes = 107
 // ParseEndpoint gives the path of a CSI endpoint on Windows. It takes a path with
 // or without the scheme unix, with or without its two slashes: unix:/csi/csi.sock,
 // unix:///csi/csi.sock, unix://C:\csi\csi.sock, unix:///C:/csi/csi.sock and
-// C:\csi\csi.sock. A drive is no authority of a URL, so the form is taken apart
+// C:\csi\csi.sock. A drive is not the authority of a URL, so the form is taken apart
 // here; separators may be doubled, as they are where YAML did not need that.
 func ParseEndpoint(text string) (string, error) {
 	const field = "endpoint"

@@ -79,7 +79,7 @@ func wholeProblem(text string) string {
 	case strings.Contains(text, "/"):
 		return `write \ for /`
 	case strings.HasPrefix(text, `\\`):
-		return `a share, \\?\ or a device is no path of a drive; write it as C:\directory`
+		return `a share, \\?\ or a device is not a path of a drive; write it as C:\directory`
 	case strings.HasPrefix(text, separator):
 		return `it has no drive; write it as C:\directory`
 	case len(text) < 2 || !isLetter(text[0]) || text[1] != ':':

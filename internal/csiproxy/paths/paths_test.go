@@ -54,7 +54,7 @@ var rows = []struct{ name, text, refusal string }{
 	{"a drive alone", `C:`, "current directory"},
 	{"relative", `x`, "not absolute"},
 	{"relative with components", `var\lib\kubelet\x`, "not absolute"},
-	{"a drive that is no letter", `1:\var\lib\kubelet\x`, "not absolute"},
+	{"a drive that is not a letter", `1:\var\lib\kubelet\x`, "not absolute"},
 	{"a drive beyond ASCII", `Ä:\var\lib\kubelet\x`, "not absolute"},
 	{"a stream", `C:\var\lib\kubelet\x:stream`, "stream"},
 	{"the stream of a directory", `C:\var\lib\kubelet\x::$INDEX_ALLOCATION`, "stream"},

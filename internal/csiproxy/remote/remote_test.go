@@ -117,7 +117,7 @@ func operations() []operation {
 	}
 }
 
-// Whoever uses a host cannot tell the one behind a pipe from its own.
+// A host behind a pipe asks and answers as the machine's own.
 func TestHost_asksAndAnswersAsTheMachineItself(t *testing.T) {
 	machine := groupstest.Answering()
 	near, far := machine.Host(), connect(t, machine.Host()).Host()
@@ -195,7 +195,7 @@ func TestHost_errorsAreThoseOfTheMachine(t *testing.T) {
 	}
 }
 
-// The reasons why there is no proxy are sentinels as well.
+// The errors for a missing proxy are sentinels as well.
 func TestProxy_checkSaysWhyThereIsNone(t *testing.T) {
 	all := csiproxy.Versions()
 	for name, c := range map[string]struct {

@@ -33,7 +33,7 @@ func newCalls(pipe string, limits Limits, log *slog.Logger, metrics *metrics) *c
 func (c *calls) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	message, ok := request.(proto.Message)
 	if !ok {
-		return nil, status.Errorf(codes.Internal, "%s: a request that is no protobuf message", info.FullMethod)
+		return nil, status.Errorf(codes.Internal, "%s: a request that is not a protobuf message", info.FullMethod)
 	}
 	start := time.Now()
 	response, err := c.limited(ctx, message, info.FullMethod, handler)

@@ -183,7 +183,7 @@ func TestCall_isCancelledWhenItsClientVanishes(t *testing.T) {
 	select {
 	case <-cancelled:
 	case <-time.After(time.Minute):
-		t.Error("the operation goes on")
+		t.Error("the operation continues")
 	}
 }
 
@@ -220,7 +220,7 @@ func TestCall_64ClientsAllGetTheirTurn(t *testing.T) {
 	}
 }
 
-// All clients there are want a disk that does not answer: whoever wants another
+// All clients there are want a disk that does not answer: a caller of another
 // does not wait for them.
 func TestCall_passesThoseThatHang(t *testing.T) {
 	release, running := make(chan struct{}), atomic.Int32{}

@@ -11,19 +11,19 @@ import (
 // /readyz when each pipe is either served or another process's, and one is served.
 func (s *Server) Handlers() map[string]http.Handler {
 	return map[string]http.Handler{
-		"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { s.tell(w, http.StatusOK) }),
+		"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { s.report(w, http.StatusOK) }),
 		"/readyz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			code := http.StatusServiceUnavailable
 			if served, taken := s.count(Served), s.count(Taken); served > 0 && served+taken == len(s.pipes) {
 				code = http.StatusOK
 			}
-			s.tell(w, code)
+			s.report(w, code)
 		}),
 	}
 }
 
 // tell lists the pipes.
-func (s *Server) tell(w http.ResponseWriter, code int) {
+func (s *Server) report(w http.ResponseWriter, code int) {
 	var text strings.Builder
 	for _, status := range s.Pipes() {
 		fmt.Fprintf(&text, "%s: %s", status.Pipe, status.State)
@@ -33,7 +33,7 @@ func (s *Server) tell(w http.ResponseWriter, code int) {
 		case Failed:
 			fmt.Fprintf(&text, ": %v", status.Error)
 		case Unknown:
-			text.WriteString("not looked at yet")
+			text.WriteString("not probed yet")
 		}
 		text.WriteString("\n")
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // metrics counts and times calls and tells what became of each pipe. Paths and
-// volumes are no labels: their number has no bound.
+// volumes are not labels: their number has no bound.
 type metrics struct {
 	calls    *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec

@@ -173,8 +173,8 @@ func (p *pipe) enter(now Status) {
 	case Served:
 		p.log.Info("pipe is served", "pipe", p.name)
 	case Taken:
-		p.log.Error("another process serves this pipe; if it is no csi-proxy that you run, it may pose as one. It is left "+
-			"to it, and looked for again", "pipe", p.name,
+		p.log.Error("another process serves this pipe, and may pose as csi-proxy; end it unless it is one that you "+
+			"run. This process tries again", "pipe", p.name,
 			"pid", now.Owner.ID, "program", now.Owner.Program, "user", now.Owner.User)
 	case Failed:
 		p.log.Error("pipe is not served, and is tried again", "pipe", p.name, "error", now.Error)

@@ -179,7 +179,7 @@ func TestRun_endsWhenNothingIsLeftToServe(t *testing.T) {
 			t.Errorf("with %q taken the server ends with %v", c.taken, err)
 		}
 		if c.ends && !contains(err.Error(), "2 are taken", "theirs.exe") {
-			t.Errorf("the reason names nobody: %v", err)
+			t.Errorf("the reason names no process: %v", err)
 		}
 	}
 }
@@ -290,7 +290,7 @@ func untilServed(t *rapid.T, pipes *proxytest.Pipes, names []string, running map
 	}
 }
 
-// A stop lets calls in flight end, answers nobody afterwards, and takes all
+// A stop lets calls in flight end, answers no call afterwards, and takes all
 // pipes away.
 func TestRun_stopDrains(t *testing.T) {
 	pipes, begun, release := proxytest.NewPipes(), make(chan struct{}), make(chan struct{})
@@ -346,7 +346,7 @@ func TestRun_stopCutsWhatHangs(t *testing.T) {
 		answered <- err
 	}()
 	<-begun
-	if err := r.end(); err != nil { // whoever waited for the call would wait for ever
+	if err := r.end(); err != nil { // a wait for the call would not end
 		t.Error(err)
 	}
 	if err := <-answered; status.Code(err) != codes.Unavailable {
@@ -357,7 +357,7 @@ func TestRun_stopCutsWhatHangs(t *testing.T) {
 // Clients look whether a pipe exists by a connection on which they never say a
 // word, and which upstream's never closes. It hurts neither the others nor
 // a stop.
-func TestRun_silentConnectionsHurtNobody(t *testing.T) {
+func TestRun_silentConnectionsBlockNoOther(t *testing.T) {
 	pipes := proxytest.NewPipes()
 	limits := quick()
 	limits.Connections, limits.Preface, limits.Drain = 4, 100*time.Millisecond, time.Hour
@@ -371,7 +371,7 @@ func TestRun_silentConnectionsHurtNobody(t *testing.T) {
 	}
 	connection := dialer(pipes.Dial).connect(t, `\\.\pipe\csi-proxy-v1`)
 	if _, err := call(t.Context(), connection, "v1", ""); err != nil {
-		t.Errorf("beside silent connections a call ends with %v", err)
+		t.Errorf("next to silent connections a call ends with %v", err)
 	}
 	silent, err := pipes.Dial(t.Context(), `\\.\pipe\csi-proxy-v1`)
 	if err != nil {

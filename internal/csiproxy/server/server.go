@@ -71,7 +71,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Ready is closed once each pipe has been looked at.
+// Ready is closed once each pipe has been probed.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Pipes returns the state of each pipe.

@@ -53,7 +53,7 @@ func TestRun_knowsTheProcessThatCalls(t *testing.T) {
 	})
 }
 
-// A pipe that somebody else serves is left to him.
+// A pipe that another process serves is left to it.
 func TestListen_twiceIsRefused(t *testing.T) {
 	definition := own(t, 1, same)
 	first := start(t, server.Options{Versions: []api.Definition{definition}, Transport: native(t)})

@@ -120,7 +120,7 @@ func gone(ctx context.Context, name string, process windows.Handle) error {
 			return nil
 		}
 		if err := pause(ctx); err != nil {
-			return fmt.Errorf("the service %s has stopped, but its process goes on: %w", name, err)
+			return fmt.Errorf("the service %s has stopped, but its process still runs: %w", name, err)
 		}
 	}
 }

@@ -113,7 +113,7 @@ type Volumes interface {
 type FileInfo struct {
 	Name       string
 	Attributes uint32 // FILE_ATTRIBUTE_…
-	// ReparseTag is IO_REPARSE_TAG_…; 0 for an entry that is no reparse point, and
+	// ReparseTag is IO_REPARSE_TAG_…; 0 for an entry that is not a reparse point, and
 	// where Windows does not tell.
 	ReparseTag uint32
 }
@@ -144,7 +144,7 @@ type Directory interface {
 	Path() (string, error)
 	// Stat tells of an entry; ERROR_FILE_NOT_FOUND (2).
 	Stat(name string) (FileInfo, error)
-	// Open opens a directory in it that is no reparse point, and holds it so that
+	// Open opens a directory in it that is not a reparse point, and holds it so that
 	// it cannot be replaced; ERROR_STOPPED_ON_SYMLINK (681) for a reparse point,
 	// ERROR_DIRECTORY (267) for a file.
 	Open(name string) (Directory, error)

@@ -166,7 +166,7 @@ func TestStructures_haveTheBytesOfTheHeaders(t *testing.T) {
 }
 
 func TestStructures_refuseTheirOwnBeginning(t *testing.T) {
-	// What may be missing at the end: padding, unions that are not looked at.
+	// What may be missing at the end: padding, unions that are not read.
 	tolerated := map[string]int{
 		"STORAGE_PROPERTY_QUERY":                     4,
 		"DISK_GEOMETRY_EX":                           8,

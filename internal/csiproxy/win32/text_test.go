@@ -27,13 +27,13 @@ func TestErrno_showsNameAndNumber(t *testing.T) {
 
 func TestErrno_isWhatPackageFsKnows(t *testing.T) {
 	known := []error{fs.ErrNotExist, fs.ErrExist, fs.ErrPermission}
-	for errno, is := range map[Errno]int{
+	for errno, kind := range map[Errno]int{
 		ErrorFileNotFound: 0, ErrorPathNotFound: 0,
 		ErrorAlreadyExists: 1, ErrorFileExists: 1, ErrorDirNotEmpty: 1,
 		ErrorAccessDenied: 2, ErrorPrivilegeNotHeld: 2, ErrorSharingViolation: -1,
 	} {
 		for i, target := range known {
-			if got := errors.Is(errno, target); got != (i == is) {
+			if got := errors.Is(errno, target); got != (i == kind) {
 				t.Errorf("errors.Is(%v, %v) = %t", errno, target, got)
 			}
 		}
@@ -70,7 +70,7 @@ func TestGUID_isParsedAndPrinted(t *testing.T) {
 	}
 	for _, text := range []string{"", "{}", "{", "{ebd0a0a2-b9e5-4433-87c0-68b6b72699c7", "ebd0a0a2_b9e5-4433-87c0-68b6b72699c7", "{ebd0a0a2-b9e5-4433-87c0-68b6b72699cg}"} {
 		if _, err := ParseGUID(text); err == nil {
-			t.Errorf("%q is no GUID", text)
+			t.Errorf("%q is not a GUID", text)
 		}
 	}
 	if a, b := NewGUID(), NewGUID(); a == b || a.String()[15] != '4' {

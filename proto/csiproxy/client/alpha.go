@@ -202,7 +202,7 @@ func text(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 func number(what, digits string) (uint32, error) {
 	n, err := strconv.ParseUint(digits, 10, 32)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %.40q is no number of 32 bits", what, digits)
+		return 0, fmt.Errorf("%s: %.40q is not a number of 32 bits", what, digits)
 	}
 	return uint32(n), nil
 }

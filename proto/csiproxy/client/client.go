@@ -26,7 +26,7 @@ type Options struct {
 	// Oldest is the oldest version of the API that will do, such as v1; empty is
 	// v1alpha1. A proxy that has older ones only is an error that wraps ErrVersion.
 	Oldest string
-	// Server says whether the process that serves the pipe is looked at.
+	// Server selects whether the process that serves the pipe is checked.
 	Server ServerCheck
 	// Dialer connects to a pipe instead of Windows; one that does not exist must be
 	// an error that wraps fs.ErrNotExist.
@@ -36,7 +36,7 @@ type Options struct {
 	Pipes func() ([]string, error)
 }
 
-// ServerCheck says whether the process that serves a pipe must be trusted by
+// ServerCheck selects whether the process that serves a pipe must be trusted by
 // Windows: one of SYSTEM or an administrator. Anybody may create a pipe that
 // csi-proxy has not created yet, and pose as csi-proxy.
 type ServerCheck int

@@ -28,7 +28,7 @@ func TestReconnect_afterARestart(t *testing.T) {
 	defer func() { _ = proxy.Close() }()
 	for round := range 5 {
 		stop()
-		if round%2 == 0 { // somebody asks meanwhile
+		if round%2 == 0 { // another call asks meanwhile
 			_, err := proxy.Rescan(t.Context(), &v1.RescanRequest{})
 			checkError(t, err, client.ErrNoProxy, nil)
 		}
@@ -71,8 +71,8 @@ func TestClient_manyCallsAtOnce(t *testing.T) {
 	}
 }
 
-// A pipe that somebody else serves is not csi-proxy, and said to be not.
-func TestDial_refusesAPipeOfSomebodyElse(t *testing.T) {
+// A pipe that another process serves is not csi-proxy's, and the error says so.
+func TestDial_refusesAPipeOfAnotherProcess(t *testing.T) {
 	n := newNode(t)
 	wrong := groupPipes()[0]
 	wrong.Group, wrong.Version = "", "v1"

@@ -95,6 +95,6 @@ func TestServerOf_connectionWithoutAHandle(t *testing.T) {
 	one, other := net.Pipe()
 	defer func() { _, _ = one.Close(), other.Close() }()
 	if trusted, _, err := serverOf(one); trusted || err == nil {
-		t.Error("a connection that is no pipe is trusted")
+		t.Error("a connection that is not a pipe is trusted")
 	}
 }

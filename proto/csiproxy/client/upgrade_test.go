@@ -38,7 +38,7 @@ func TestUpgrade_matrix(t *testing.T) {
 		{name: "proxy of the group API only", proxy: groupPipes(), plugin: "v1", fails: client.ErrVersion,
 			says: []string{"wanted v1", "3 pipes of the group API"}},
 		{name: "no proxy", plugin: "v1beta1", fails: client.ErrNoProxy, says: []string{"v1, v1beta1", "start the csi-proxy service"}},
-		{name: "proxy of the future beside", proxy: append(only("v1"), future("v2alpha1")), plugin: "v1", speaks: "v1"},
+		{name: "proxy of the future next to it", proxy: append(only("v1"), future("v2alpha1")), plugin: "v1", speaks: "v1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNode(t)
@@ -101,7 +101,7 @@ func TestUpgrade_versionsAreFoundWhereNothingListsPipes(t *testing.T) {
 	}
 }
 
-// The old proxy runs beside the new one, which dropped its version.
+// The old proxy runs next to the new one, which dropped its version.
 func TestUpgrade_theOldProxyBesideTheNewOneServesTheOldPlugin(t *testing.T) {
 	n := newNode(t)
 	stopNew := n.run(only("v1")...)
@@ -167,7 +167,7 @@ func TestUpgrade_theProxyIsUpgradedUnderThePlugin(t *testing.T) {
 }
 
 // A downgrade below what the plugin needs is an error that says so; above
-// that the plugin goes on in the older version.
+// that the plugin continues in the older version.
 func TestUpgrade_downgradeUnderThePlugin(t *testing.T) {
 	n := newNode(t)
 	stop := n.run(only("v1", "v1beta1", "v1alpha1")...)

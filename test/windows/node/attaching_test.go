@@ -24,7 +24,7 @@ func (raw) Name() string { return "raw" }
 func (raw) Marshal(message any) ([]byte, error) {
 	bytes, ok := message.(*[]byte)
 	if !ok {
-		return nil, fmt.Errorf("a %T is no raw message", message)
+		return nil, fmt.Errorf("a %T is not a raw message", message)
 	}
 	return *bytes, nil
 }
@@ -32,7 +32,7 @@ func (raw) Marshal(message any) ([]byte, error) {
 func (raw) Unmarshal(data []byte, message any) error {
 	bytes, ok := message.(*[]byte)
 	if !ok {
-		return fmt.Errorf("a %T is no raw message", message)
+		return fmt.Errorf("a %T is not a raw message", message)
 	}
 	*bytes = append([]byte(nil), data...)
 	return nil

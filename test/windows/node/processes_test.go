@@ -55,7 +55,7 @@ func built(t *testing.T, system, directory, variable string) string {
 	return path
 }
 
-// freeAddress is one of the loopback that nobody listens on now.
+// freeAddress is one of the loopback that is free now.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	var config net.ListenConfig
@@ -122,7 +122,7 @@ func (p *program) tail() string {
 	return content[max(0, len(content)-most):]
 }
 
-// serving waits until somebody listens at an address.
+// serving waits until a process listens at an address.
 func (p *program) serving(address string) *program {
 	p.t.Helper()
 	for deadline := time.Now().Add(startTime); ; time.Sleep(50 * time.Millisecond) {

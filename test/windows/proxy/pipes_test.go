@@ -99,7 +99,7 @@ func exists(t *testing.T, connection *grpc.ClientConn, path string) (bool, error
 	return answer.GetExists(), err
 }
 
-// Somebody listens on one pipe; the others are served, and that one as
+// Another process listens on one pipe; the others are served, and that one as
 // soon as it is free.
 func TestPipes_oneIsTaken(t *testing.T) {
 	impostor, err := winio.ListenPipe(filesystemV1, nil)
@@ -215,7 +215,7 @@ func makeAndRemove(t *testing.T, connection *grpc.ClientConn, path string) error
 	return nil
 }
 
-// An over-long message is refused, and its connection goes on.
+// An over-long message is refused, and its connection stays.
 func TestPipes_refuseOverlongMessages(t *testing.T) {
 	_, flag := kubelet(t)
 	launch(t, flag).ready(t)
@@ -231,7 +231,7 @@ func TestPipes_refuseOverlongMessages(t *testing.T) {
 }
 
 // Connections that never say a word, as upstream's client leaves them
-// behind, and such that talk nonsense, hurt nobody.
+// behind, and such that talk nonsense, block no other.
 func TestPipes_bearSilentAndNonsensicalConnections(t *testing.T) {
 	_, flag := kubelet(t)
 	launch(t, flag).ready(t)
@@ -249,7 +249,7 @@ func TestPipes_bearSilentAndNonsensicalConnections(t *testing.T) {
 	}
 	for range 5 {
 		if _, err := exists(t, connect(t, filesystemV1), `C:\nowhere`); status.Code(err) != codes.InvalidArgument {
-			t.Errorf("beside them a call is answered with %v", err)
+			t.Errorf("next to them a call is answered with %v", err)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func (r *record) String() string {
 	return r.text.String()
 }
 
-// freeAddress is one that nobody listens on just now.
+// freeAddress is one that is free now.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -212,7 +212,7 @@ func invoke(t *testing.T, connection *grpc.ClientConn, method string, request, r
 	return connection.Invoke(ctx, method, request, response)
 }
 
-// gone reports whether nobody serves a pipe.
+// gone reports whether no process serves a pipe.
 func gone(pipe string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

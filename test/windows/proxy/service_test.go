@@ -149,7 +149,7 @@ func (p *process) hang(t *testing.T, call string) {
 }
 
 // Stopped during a call, the service lets it have its time, then cuts it; when
-// the manager says that it has stopped, nobody is answered any more.
+// the manager says that it has stopped, no call is answered any more.
 func TestService_stopDuringACall(t *testing.T) {
 	s := install(t)
 	s.must(t, "start")

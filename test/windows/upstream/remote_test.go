@@ -39,7 +39,7 @@ func TestSMB(t *testing.T) {
 				must(t, client, "NewSmbGlobalMapping", mapping)
 			}
 			if !must(t, files, "IsSymlink", fields{"path": local})["is_symlink"].(bool) {
-				t.Error("the local path is no link")
+				t.Error("the local path is not a link")
 			}
 			wrong := fields{"remote_path": mapping["remote_path"], "local_path": local + "-2", "username": "other", "password": secret}
 			if _, err := call(t, client, "NewSmbGlobalMapping", wrong); err == nil || strings.Contains(err.Error(), secret) {

@@ -171,7 +171,7 @@ func (d *directory) List() ([]win32.FileInfo, error) {
 const symlinkDirectory = 1 // SYMBOLIC_LINK_FLAG_DIRECTORY
 
 // Symlink implements win32.Directory. The parent is held, so its path stays its
-// path. That the link exists is looked at: wine says yes and makes nothing.
+// path. It checks that the link exists: wine answers success and makes nothing.
 func (d *directory) Symlink(name, target string) error {
 	if err := component(name); err != nil {
 		return err

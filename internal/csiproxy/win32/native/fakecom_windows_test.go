@@ -55,7 +55,7 @@ func (w *fakeWorld) collection(failEnd uint32, items ...*fakeObject) *fakeObject
 	})
 }
 
-// released checks that nobody holds an object any more.
+// released checks that no object is held any more.
 func (w *fakeWorld) released(t *testing.T) {
 	t.Helper()
 	for _, o := range w.objects {

@@ -112,7 +112,7 @@ func logIn(t *testing.T, i iscsi, portal api.Portal) win32.SessionID {
 	}
 	must(t, i.RemovePersistentLogin(ctx, kept))
 	_, err = i.Login(ctx, login)
-	refused(t, "login beside a session", err, win32.ISDSCTargetAlreadyLoggedIn)
+	refused(t, "login next to a session", err, win32.ISDSCTargetAlreadyLoggedIn)
 	must(t, i.Persist(ctx, login))
 	if logins, err := i.PersistentLogins(ctx); err != nil || len(logins) != 1 {
 		t.Errorf("it is kept as %v, %v", logins, err)

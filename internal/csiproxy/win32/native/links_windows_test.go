@@ -107,7 +107,7 @@ func TestDirectory_reportsALinkThatWasNotMade(t *testing.T) {
 	}
 }
 
-// What is no reparse point is told by the number for it.
+// An entry that is not a reparse point has the error number for it.
 func TestDirectory_readsReparseDataOnlyOfReparsePoints(t *testing.T) {
 	root, _ := open(t)
 	must(t, root.Mkdir("plain"))

@@ -27,7 +27,7 @@ type wmi struct {
 	gate      gate
 }
 
-// Numbers of COM that are no failure of CoInitializeEx.
+// Numbers of COM that are not failures of CoInitializeEx.
 const (
 	comAlready     = 1          // S_FALSE: initialised already, and to be undone as well
 	comChangedMode = 0x80010106 // RPC_E_CHANGED_MODE: other code did, in another mode
@@ -151,7 +151,7 @@ func (o *object) object(kind member, name string, parameters ...any) (*object, e
 	dispatch := value.ToIDispatch()
 	if dispatch == nil {
 		_ = value.Clear()
-		return nil, fmt.Errorf("%s is no object: %w", name, win32.ErrorENotImpl)
+		return nil, fmt.Errorf("%s is not an object: %w", name, win32.ErrorENotImpl)
 	}
 	return &object{dispatch, o.wmi}, nil // the value's reference is the object's now
 }
@@ -289,7 +289,7 @@ func (s *session) each(class string, see func(*object) (keep bool, err error)) e
 		instance := &object{item.ToIDispatch(), s.wmi}
 		if instance.dispatch == nil {
 			_ = item.Clear()
-			return fmt.Errorf("%s: an instance is no object: %w", class, win32.ErrorENotImpl)
+			return fmt.Errorf("%s: an instance is not an object: %w", class, win32.ErrorENotImpl)
 		}
 		keep, err := see(instance)
 		if !keep {
@@ -313,7 +313,7 @@ func (o *object) enumerate() (*ole.IEnumVARIANT, error) {
 	defer func() { _ = value.Clear() }()
 	unknown := value.ToIUnknown()
 	if unknown == nil {
-		return nil, fmt.Errorf("_NewEnum is no object: %w", win32.ErrorENotImpl)
+		return nil, fmt.Errorf("_NewEnum is not an object: %w", win32.ErrorENotImpl)
 	}
 	enum, err := unknown.IEnumVARIANT(ole.IID_IEnumVariant)
 	if err != nil {
