@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestAnswers_areClassifiedInLifecycle: a second place that maps the class of an
-// error to the next step is a place that can map it differently.
+// TestAnswers_areClassifiedInLifecycle: a second function that maps the class of an
+// error to the next step could map it differently.
 func TestAnswers_areClassifiedInLifecycle(t *testing.T) {
 	classifies, found := regexp.MustCompile(`\bclaim\.Classify\(`), false
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {

@@ -14,7 +14,7 @@ import (
 const module = "github.com/holdfast-csi/holdfast/"
 
 // rule forbids the packages below From (module-relative, "…" for all below)
-// to import those below any of Not. Direct rules look at the package's own
+// to import those below any of Not. Direct rules check the package's own
 // imports; the others at everything that ends up in the binary with it.
 type rule struct {
 	from   string
@@ -33,13 +33,13 @@ func rules() []rule {
 		{from: "internal/backend/local", not: own("internal/backend/ebs"),
 			why: "no backend knows another"},
 		{from: "internal/backend/ebs/nodeside", not: append(own("internal/backend/ebs/cloud"), awsCredentials...),
-			why: "a node makes no EC2 call and has no credentials, so that one that is taken over endangers nobody else"},
+			why: "a node makes no EC2 call and has no credentials, so that one that is taken over endangers no other"},
 		{from: "internal/backend/ebs/metadata", not: append(own("internal/backend/ebs/cloud"), awsCredentials...),
-			why: "who an instance is, it tells without credentials"},
+			why: "an instance reads its identity without credentials"},
 		{from: "internal/csi/server", not: append(own("internal/kube", "internal/host", "internal/cli"), clientGo),
 			why: "the driver answers any orchestrator, and its idle memory is a promise"},
 		{from: "internal/kube", not: own("internal/csi/server", "internal/node", "internal/backend/guard", "internal/backend/local"),
-			why: "controllers work beside any vendor's driver, so they see drivers only through csi/client"},
+			why: "controllers work with any vendor's driver, so they see drivers only through csi/client"},
 		{from: "internal/host", not: own("internal/csi/server", "internal/node", "internal/backend/guard", "internal/backend/local"),
 			why: "the host runs any vendor's driver, so it sees drivers only through csi/client"},
 		{from: "internal/claim", not: own("internal/csi/server", "internal/node", "internal/host", "internal/kube", "internal/backend/guard", "internal/backend/local"),
@@ -61,7 +61,7 @@ func rules() []rule {
 		{from: "internal/csiproxy", except: []string{"internal/csiproxy/cli"}, not: append(own("internal/csi/server", "internal/kube", "internal/host", "internal/cli", "internal/node/windows"), clientGo, "github.com/aws/"),
 			why: "the proxy is privileged and serves any driver: what it does not link cannot be abused"},
 		{from: "internal/node/windows", not: append(own("internal/csi/server", "internal/kube", "internal/host", "internal/cli", "internal/backend/local", "internal/backend/ebs", "internal/csiproxy/host", "internal/csiproxy/server", "internal/csiproxy/win32/native"), clientGo),
-			why: "the node engine cannot tell a proxy from its own process, nor one backend from another"},
+			why: "the node engine must not depend on whether it calls a proxy, or on one backend"},
 		{from: "internal/policy", not: append(own("internal/csi/server", "internal/kube", "internal/host", "internal/node", "internal/backend"), clientGo),
 			why: "a rule about objects needs nothing but the objects"},
 		{from: "internal/", except: []string{"internal/csi/server", "internal/csi/client", "internal/csiproxy", "internal/csi/statuscode"}, not: []string{grpcCodes, "google.golang.org/grpc/status"}, direct: true,
@@ -112,7 +112,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestImports_rulesNameWhatExists keeps a rule from holding because its
+// TestImports_rulesNameWhatExists keeps a rule from passing because its
 // subject was renamed.
 func TestImports_rulesNameWhatExists(t *testing.T) {
 	packages := list(t)

@@ -43,7 +43,7 @@ func checklists() []checklist {
 	}
 }
 
-// TestChecklist_everyRequirementHasItsTest holds the tables to the tree: each
+// TestChecklist_everyRequirementHasItsTest compares the tables with the tree: each
 // requirement and each defect is there once, with tests that exist, or with the
 // reason why there is none.
 func TestChecklist_everyRequirementHasItsTest(t *testing.T) {
@@ -112,14 +112,14 @@ func readChecklist(t *testing.T, name string) map[string][]string {
 // testFunction is a test with its comment and body.
 type testFunction struct{ directory, name, text string }
 
-// mentions tells whether the test names an identifier, as D-9 in its text or as
+// mentions reports whether the test names an identifier, as D-9 in its text or as
 // TestD9_… in its name.
 func (f testFunction) mentions(id string) bool {
 	return strings.HasPrefix(f.name, "Test"+strings.Replace(id, "-", "", 1)+"_") ||
 		regexp.MustCompile(`\b`+id+`\b`).MatchString(f.text)
 }
 
-// readTests finds the tests of all modules below a directory, for whatever
+// readTests finds the tests of all modules below a directory, for every
 // system they are.
 func readTests(t *testing.T, root string) (tests []testFunction) {
 	t.Helper()
@@ -153,8 +153,8 @@ func testsOf(path string) (tests []testFunction, err error) {
 		return nil, err
 	}
 	for _, declaration := range file.Decls {
-		function, is := declaration.(*ast.FuncDecl)
-		if !is || function.Recv != nil || !strings.HasPrefix(function.Name.Name, "Test") {
+		function, ok := declaration.(*ast.FuncDecl)
+		if !ok || function.Recv != nil || !strings.HasPrefix(function.Name.Name, "Test") {
 			continue
 		}
 		begin := function.Pos()

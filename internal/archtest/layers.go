@@ -1,4 +1,4 @@
-// Package archtest holds the rules of who may import whom, each with its
+// Package archtest has the rules of who may import whom, each with its
 // reason, and the order of the layers. The tree's shape is in
 // docs/explanation/architecture.md.
 package archtest
@@ -44,7 +44,7 @@ func LayerOf(name string) (room string, layer int, ok bool) {
 	return room, layer, ok
 }
 
-// IsSimulator reports whether a package is no part of the product: simulators,
+// IsSimulator reports whether a package is not part of the product: simulators,
 // fakes, suites and helpers of tests, by their names.
 func IsSimulator(name string) bool {
 	return slices.ContainsFunc(strings.Split(name, "/"), func(element string) bool {

@@ -21,7 +21,7 @@ func TestPages_linksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// TestPages_verificationNamesTestsThatExist holds the table of requirements to
+// TestPages_verificationNamesTestsThatExist compares the table of requirements with
 // the tree.
 func TestPages_verificationNamesTestsThatExist(t *testing.T) {
 	tests := readTests(t, "../..")

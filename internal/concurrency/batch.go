@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Fetch looks keys up. A key that is absent from the answer does not exist. The
+// Fetch reads keys. A key that is absent from the answer does not exist. The
 // context ends when no caller of any of the keys is left.
 type Fetch[K comparable, V any] func(ctx context.Context, keys []K) (map[K]V, error)
 
@@ -99,7 +99,7 @@ func NewBatcher[K comparable, V any](fetch Fetch[K, V], o BatchOptions) *Batcher
 	}
 }
 
-// Get looks a key up; found is false when it does not exist. It returns when
+// Get reads a key; found is false when it does not exist. It returns when
 // its own context ends; the shared call continues for the others.
 func (b *Batcher[K, V]) Get(ctx context.Context, key K) (value V, found bool, err error) {
 	if err := ctx.Err(); err != nil {

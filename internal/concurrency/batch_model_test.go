@@ -36,7 +36,7 @@ func TestBatcher_model(t *testing.T) {
 			return caller{
 				key:     rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "bad1", "bad2", "absent1", "absent2"}).Draw(r, "key"),
 				after:   time.Duration(rapid.IntRange(0, 200).Draw(r, "after")) * time.Millisecond,
-				timeout: time.Duration(rapid.SampledFrom([]int{0, 0, 1, 7, 50}).Draw(r, "patience")) * time.Millisecond,
+				timeout: time.Duration(rapid.SampledFrom([]int{0, 0, 1, 7, 50}).Draw(r, "timeout")) * time.Millisecond,
 			}
 		}), 1, 40).Draw(r, "callers")
 		var problems []string

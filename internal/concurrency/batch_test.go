@@ -101,7 +101,7 @@ func keys(n int) []string {
 	return out
 }
 
-// a lone call waits for nothing but its answer.
+// A lone call waits for nothing but its answer.
 func TestGet_aLoneCallGoesOutAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}
@@ -156,7 +156,7 @@ func TestGet_theDelayEndsWithTheBursts(t *testing.T) {
 	})
 }
 
-// EC2 takes 200 values per filter.
+// EC2 takes 200 values per filter.
 func TestGet_manyKeysAreAskedInChunksAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}
@@ -195,7 +195,7 @@ func TestGet_batchesGrowWithTheLoad(t *testing.T) {
 	})
 }
 
-// one bad key fails alone.
+// One bad key fails alone.
 func TestGet_aBadKeyFailsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}
@@ -210,7 +210,7 @@ func TestGet_aBadKeyFailsAlone(t *testing.T) {
 	})
 }
 
-// an absent key does not affect other keys.
+// An absent key does not affect other keys.
 func TestGet_anAbsentKeyIsNotFoundForItsCallerOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}
@@ -224,7 +224,7 @@ func TestGet_anAbsentKeyIsNotFoundForItsCallerOnly(t *testing.T) {
 	})
 }
 
-// a caller leaves on its own, and the call continues for the others.
+// A caller leaves on its own, and the call continues for the others.
 func TestGet_aCallerLeavesOnItsOwnContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}
@@ -245,7 +245,7 @@ func TestGet_aCallerLeavesOnItsOwnContext(t *testing.T) {
 	})
 }
 
-// a call without callers ends, and a key without callers is not sent.
+// A call without callers ends, and a key without callers is not sent.
 func TestGet_aKeyWithoutCallersIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: time.Hour}
@@ -287,7 +287,7 @@ func TestGet_aKeyIsAskedOncePerBatch(t *testing.T) {
 	})
 }
 
-// what does not change is asked once by however many at a time.
+// What does not change is asked once for all concurrent callers.
 func TestGet_joinSharesARunningCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{takes: 50 * time.Millisecond}

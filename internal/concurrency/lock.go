@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// ErrBusy reports that another operation holds the same key.
+// ErrBusy reports that another operation has the same key.
 var ErrBusy = errors.New("operation pending")
 
 // Locks are the keys that are locked now. The second caller of a key fails at
-// once, so that a CSI call answers ABORTED instead of holding a connection (CSI
+// once, so that a CSI call answers ABORTED instead of blocking a connection (CSI
 // spec 1.13, "Concurrency"). The zero value is ready to use.
 type Locks struct {
 	mu sync.Mutex
-	// locked counts the sharers of a key; exclusive stands for its one owner.
+	// locked counts the sharers of a key; exclusive means one owner.
 	locked map[string]int
 }
 

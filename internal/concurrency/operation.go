@@ -95,13 +95,16 @@ func (r *Runner) Run(ctx context.Context, what string, keys []string, do func(co
 	case err := <-done:
 		return err
 	case <-time.After(gracePeriod):
-		return fmt.Errorf("%s: %w while a system call is running; the repeated call finds what it did", what, context.Cause(ctx))
+		return fmt.Errorf("%s: %w while a system call is running; the repeated call finds what it did",
+			what, context.Cause(ctx))
 	}
 }
 
 // RunResult is Run for an operation with a result. A result that arrives after
 // the caller was answered is dropped.
-func RunResult[T any](ctx context.Context, r *Runner, what string, keys []string, do func(context.Context) (T, error)) (T, error) {
+func RunResult[T any](
+	ctx context.Context, r *Runner, what string, keys []string, do func(context.Context) (T, error)) (T, error,
+) {
 	result := make(chan T, 1)
 	err := r.Run(ctx, what, keys, func(ctx context.Context) error {
 		value, err := do(ctx)

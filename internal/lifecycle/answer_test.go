@@ -24,7 +24,7 @@ func TestQuestions_everyCode(t *testing.T) {
 		}
 	}
 	if other := errors.New("the pipe broke"); lifecycle.IsAbsent(other) || lifecycle.Rejects(other) || lifecycle.UndoneWithoutCall(other, true) {
-		t.Error("an error that is no answer says nothing")
+		t.Error("an error without an answer says nothing")
 	}
 }
 

@@ -19,7 +19,7 @@ const (
 
 // History is what the last attempt of this process to expand or to modify a
 // volume taught, beyond what the claim's status says. The zero value is what a
-// fresh process knows: nothing, so that whatever is in progress may still run.
+// fresh process knows: nothing, so that an operation in progress may still run.
 type History struct {
 	// Final reports that the driver's last answer was final: nothing of the attempt
 	// runs any more.

@@ -62,7 +62,7 @@ func TestHistory_inUseEnds(t *testing.T) {
 	began := time.Unix(1000, 0)
 	h := lifecycle.History{InUse: began}
 	if !h.NeedsIdle(began.Add(time.Hour)) || h.NeedsIdle(began.Add(time.Hour+1)) || (lifecycle.History{}).NeedsIdle(began) {
-		t.Error("a refusal holds for an hour")
+		t.Error("a refusal lasts for an hour")
 	}
 }
 

@@ -65,7 +65,7 @@ func (o Outcome) KeepsIntent() bool { return o == Retry || o == Quarantine }
 // An error whose code is final for the call (claim.Classify) says that this call
 // left nothing behind. It says nothing about an earlier call with the same
 // request: a driver that is throttled, lacks permission or finds no room
-// usually fails before it looks for what exists. Only an error that rejects the
+// usually fails before it searches for what exists. Only an error that rejects the
 // request itself speaks for the earlier call too, because the request was the
 // same.
 //

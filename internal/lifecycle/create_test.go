@@ -21,7 +21,9 @@ type answering struct{ err error }
 
 func (a answering) Invoke(context.Context, string, any, any, ...grpc.CallOption) error { return a.err }
 
-func (a answering) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+func (a answering) NewStream(
+	context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error,
+) {
 	return nil, a.err
 }
 

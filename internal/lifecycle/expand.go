@@ -10,7 +10,7 @@ import (
 )
 
 // Expands is where a driver expands volumes: EXPAND_VOLUME of its controller and
-// of its node service. Node matters only without Controller.
+// of its node service. Node is used only without Controller.
 type Expands struct{ Controller, Node bool }
 
 // ExpandAction is what to do about the size of a claim.
@@ -70,5 +70,6 @@ func NextExpand(view claim.Resize, driver Expands, history History, now time.Tim
 
 // UnableToExpand says why a volume is not expanded, for an event.
 func UnableToExpand(driver string) string {
-	return fmt.Sprintf("driver %s cannot expand volumes: it has EXPAND_VOLUME neither in its controller nor in its node service", driver)
+	return fmt.Sprintf("driver %s cannot expand volumes: it has EXPAND_VOLUME neither in its controller nor in its "+
+		"node service", driver)
 }

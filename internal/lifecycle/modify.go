@@ -54,6 +54,7 @@ func ForeignClass(class *storagev1.VolumeAttributesClass, driver string) string 
 	if class.DriverName == driver {
 		return ""
 	}
-	return fmt.Sprintf("VolumeAttributesClass %q is for driver %s, and the volume is of driver %s; choose a class of this driver",
+	return fmt.Sprintf("VolumeAttributesClass %q is for driver %s, and the volume is of driver %s; choose a class of "+
+		"this driver",
 		class.Name, class.DriverName, driver)
 }

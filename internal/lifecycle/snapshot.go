@@ -63,7 +63,8 @@ func CheckSnapshotAnswer(content *snapshotv1.VolumeSnapshotContent, snapshot *cs
 	case named != "" && named != id:
 		return fmt.Errorf("the driver answered with snapshot %q; this content is about %q", id, named)
 	case source != nil && snapshot.GetSourceVolumeId() != "" && snapshot.GetSourceVolumeId() != *source:
-		return fmt.Errorf("the driver answered with snapshot %q of volume %q; asked for was one of %q", id, snapshot.GetSourceVolumeId(), *source)
+		return fmt.Errorf("the driver answered with snapshot %q of volume %q; asked for was one of %q",
+			id, snapshot.GetSourceVolumeId(), *source)
 	case snapshot.GetSizeBytes() < 0:
 		return fmt.Errorf("the driver answered that snapshot %q has %d bytes", id, snapshot.GetSizeBytes())
 	}

@@ -56,9 +56,12 @@ func CheckClone(pvc *corev1.PersistentVolumeClaim, name string, source *corev1.P
 // CheckSnapshot returns why a claim cannot be made of a snapshot now, by the user's
 // object, which may be nil; name is its. kept reports that the object has a finalizer
 // for this restore, which had begun before it was deleted.
-func CheckSnapshot(pvc *corev1.PersistentVolumeClaim, name string, snapshot *snapshotv1.VolumeSnapshot, kept bool) error {
+func CheckSnapshot(
+	pvc *corev1.PersistentVolumeClaim, name string, snapshot *snapshotv1.VolumeSnapshot, kept bool,
+) error {
 	fail := func(format string, arguments ...any) error {
-		return fmt.Errorf("%s: the source, VolumeSnapshot %q, %s", claim.Describe(pvc), pvc.Namespace+"/"+name, fmt.Sprintf(format, arguments...))
+		return fmt.Errorf("%s: the source, VolumeSnapshot %q, %s",
+			claim.Describe(pvc), pvc.Namespace+"/"+name, fmt.Sprintf(format, arguments...))
 	}
 	switch {
 	case snapshot == nil:
@@ -87,7 +90,8 @@ func BoundContent(snapshot *snapshotv1.VolumeSnapshot) string {
 // which may be nil. allowModeChange permits any volume mode.
 func CheckContent(pvc *corev1.PersistentVolumeClaim, snapshot *snapshotv1.VolumeSnapshot, content *snapshotv1.VolumeSnapshotContent, driver string, allowModeChange bool) error {
 	fail := func(format string, arguments ...any) error {
-		return fmt.Errorf("%s: VolumeSnapshotContent %q of the source %s", claim.Describe(pvc), BoundContent(snapshot), fmt.Sprintf(format, arguments...))
+		return fmt.Errorf("%s: VolumeSnapshotContent %q of the source %s",
+			claim.Describe(pvc), BoundContent(snapshot), fmt.Sprintf(format, arguments...))
 	}
 	if content == nil {
 		return fail("does not exist")

@@ -56,7 +56,7 @@ func TestCheckClone_everyReason(t *testing.T) {
 		{"another driver", func(_, _ *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) { v.Spec.CSI.Driver = "e" }, "another driver than d"},
 		{"no CSI volume", func(_, _ *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) { v.Spec.CSI = nil }, "another driver than d"},
 		{"another claim's", func(_, _ *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID = "other" }, "is not bound to the source"},
-		{"nobody's", func(_, _ *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) { v.Spec.ClaimRef = nil }, "is not bound to the source"},
+		{"of no claim", func(_, _ *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) { v.Spec.ClaimRef = nil }, "is not bound to the source"},
 		{"released", func(_, _ *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) {
 			v.Status.Phase = corev1.VolumeReleased
 		}, "is Released, not Bound"},
@@ -123,7 +123,7 @@ func TestCheckSnapshot_everyReason(t *testing.T) {
 			expect(t, "kept for this restore", lifecycle.CheckSnapshot(pvc, "s", snapshot, true), "")
 		}
 		if row.name == "another mode" {
-			expect(t, "the mode does not matter", lifecycle.CheckContent(pvc, snapshot, content, "d", true), "")
+			expect(t, "any mode", lifecycle.CheckContent(pvc, snapshot, content, "d", true), "")
 		}
 		if row.name == "fits" {
 			expect(t, "no content", lifecycle.CheckContent(pvc, snapshot, nil, "d", false), `VolumeSnapshotContent "content" of the source does not exist`)

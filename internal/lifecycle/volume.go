@@ -16,7 +16,7 @@ type Answer struct {
 	// Usable reports that the volume is what the request asked for.
 	Usable bool
 	// MaySaved reports that a PersistentVolume of the volume may have existed, so that
-	// the volume may hold data. That none names it now is then no proof that none did.
+	// the volume may contain data. That none names it now is then no proof that none did.
 	MaySaved bool
 	// Holder is the PersistentVolume that names the volume already. For Delete to be
 	// right it must have been read from the API server or the store, not from a cache.
@@ -45,8 +45,8 @@ const (
 func (f Fate) String() string { return [...]string{"save", "retain", "delete", "leave", "wait"}[f] }
 
 // AfterCreate decides what becomes of a volume. A volume that a PersistentVolume
-// names is never deleted here, whatever the object is called and whoever claims
-// it: administrators rebind and rename PersistentVolumes, and shortened names of
+// names is never deleted here, under any name and for any claim:
+// administrators rebind and rename PersistentVolumes, and shortened names of
 // two claims may be equal. Such a volume is deleted by reclaim alone. A volume
 // whose PersistentVolume may have existed and is gone is not deleted either: its
 // policy may have been changed to Retain before.
@@ -75,7 +75,9 @@ type Holder struct {
 // FindHolder finds a PersistentVolume with a driver's volume. elsewhere reports
 // an object whose node affinity excludes this node; it may be nil. An object that
 // may be here is found before one that is elsewhere.
-func FindHolder(volumes iter.Seq[*corev1.PersistentVolume], driver, handle string, elsewhere func(*corev1.PersistentVolume) bool) Holder {
+func FindHolder(
+	volumes iter.Seq[*corev1.PersistentVolume], driver, handle string, elsewhere func(*corev1.PersistentVolume) bool,
+) Holder {
 	var found Holder
 	for pv := range volumes {
 		source := pv.Spec.CSI

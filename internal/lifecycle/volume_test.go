@@ -161,8 +161,8 @@ func (w *world) step() {
 	}
 }
 
-// TestModel_nothingIsLeakedAndNothingOfOthersDeleted: whatever an honest driver
-// answers in whatever order, when no intent is left each volume has its object,
+// TestModel_nothingIsLeakedAndNothingOfOthersDeleted: for all answers of an honest
+// driver in any order, when no intent is left each volume has its object,
 // and each object its volume; and when the trouble ends, the intents do.
 func TestModel_nothingIsLeakedAndNothingOfOthersDeleted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -19,7 +19,9 @@ func (f *Error) Error() string { return f.Code + ": " + f.Message }
 
 // Call calls a method and gives each of its answers to each: one, or those of a
 // stream as they come.
-func (m Method) Call(ctx context.Context, client *csiclient.Client, request proto.Message, each func(proto.Message) error) error {
+func (m Method) Call(
+	ctx context.Context, client *csiclient.Client, request proto.Message, each func(proto.Message) error,
+) error {
 	if m.Stream {
 		return failure(client.Stream(ctx, m.Path(), request, m.Answer, each))
 	}

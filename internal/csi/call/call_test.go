@@ -139,13 +139,13 @@ func TestBuild_refusesWhatIsWrong(t *testing.T) {
 		{"an unknown path below", Input{Set: []string{"capacity_range.min=1"}}, "required_bytes"},
 		{"no value", Input{Set: []string{"name"}}, "PATH=VALUE"},
 		{"a field of a text", Input{Set: []string{"name.x=1"}}, "no fields of its own"},
-		{"an element of a text", Input{Set: []string{"name[0]=1"}}, "no list"},
+		{"an element of a text", Input{Set: []string{"name[0]=1"}}, "not a list"},
 		{"a map without a key", Input{Set: []string{"parameters=1"}}, "is a map"},
 		{"an index that is none", Input{Set: []string{"volume_capabilities[x].block={}"}}, "index"},
 		{"a huge index", Input{Set: []string{"volume_capabilities[999999999].block={}"}}, "index"},
 		{"a mode that is none", Input{Set: []string{"volume_capabilities[0].access_mode.mode=RW"}}, "SINGLE_NODE_WRITER"},
 		{"a number that is none", Input{Set: []string{"capacity_range.required_bytes=much"}}, "10Gi"},
-		{"half a byte", Input{Set: []string{"capacity_range.required_bytes=500m"}}, "whole number"},
+		{"half a byte", Input{Set: []string{"capacity_range.required_bytes=500m"}}, "64-bit integer"},
 	}
 	for _, c := range cases {
 		if _, err := build(t, "CreateVolume", c.in); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -22,8 +22,8 @@ import (
 const askTime = time.Second
 
 // Locate finds a driver by its name below the root directory of a host or a
-// kubelet: its socket at the usual place, or else the one that its registration
-// socket tells.
+// kubelet: its socket at the usual path, or else the one that its registration
+// socket returns.
 func Locate(ctx context.Context, root, driver string) (endpoint string, err error) {
 	paths := claim.Paths{Root: root}
 	usual := filepath.Join(paths.Driver(driver), "csi.sock")
@@ -48,11 +48,12 @@ func Locate(ctx context.Context, root, driver string) (endpoint string, err erro
 	case endpoint != "":
 		return endpoint, nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("look for driver %s: %w", driver, err)
+		return "", fmt.Errorf("find driver %s: %w", driver, err)
 	case len(others) > 0:
 		return "", fmt.Errorf("no driver %s is registered below %s; there are: %s", driver, root, strings.Join(others, ", "))
 	}
-	return "", fmt.Errorf("no driver %s is registered below %s, and nobody serves %s: start it, give another --root, or give its socket with --endpoint", driver, root, usual)
+	return "", fmt.Errorf("no driver %s is registered below %s, and no process serves %s: start it, give another "+
+		"--root, or give its socket with --endpoint", driver, root, usual)
 }
 
 func answers(ctx context.Context, socket string) bool {
@@ -61,7 +62,7 @@ func answers(ctx context.Context, socket string) bool {
 	return err == nil && connection.Close() == nil
 }
 
-// ask has a plugin tell who it is; nil if it does not, as a dead one.
+// ask reads the registration info of a plugin; nil if it does not answer, such as a dead one.
 func ask(ctx context.Context, socket string) *registration.PluginInfo {
 	connection, err := client.Connect(socket)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	csiclient "github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
-// Fact is one thing that a driver tells about itself.
+// Fact is one value that a driver reports about itself.
 type Fact struct {
 	Service string `json:"service"`
 	Call    string `json:"call"`
@@ -23,25 +23,25 @@ type Fact struct {
 	Value   string `json:"value,omitempty"`
 }
 
-// Info asks a driver all that can be asked without a word: who it is, whether
+// Info calls every RPC of a driver whose request is empty: its name, whether
 // it is ready, what its services can do, and which node it is on. Services that
-// it does not have are told as such. An error is one of the connection.
+// it does not have are reported as such. An error is one of the connection.
 func Info(ctx context.Context, client *csiclient.Client) ([]Fact, error) {
 	var facts []Fact
 	for _, method := range Methods() {
 		if method.descriptor.Input().Fields().Len() > 0 || method.Stream {
 			continue
 		}
-		told, err := tell(ctx, client, method)
+		found, err := factsOf(ctx, client, method)
 		if err != nil {
 			return facts, err
 		}
-		facts = append(facts, told...)
+		facts = append(facts, found...)
 	}
 	return facts, nil
 }
 
-func tell(ctx context.Context, client *csiclient.Client, method Method) (facts []Fact, err error) {
+func factsOf(ctx context.Context, client *csiclient.Client, method Method) (facts []Fact, err error) {
 	fact := func(name, value string) {
 		facts = append(facts, Fact{Service: method.Service, Call: method.Name, Name: name, Value: value})
 	}
@@ -65,7 +65,7 @@ func tell(ctx context.Context, client *csiclient.Client, method Method) (facts [
 	return facts, nil
 }
 
-// describe tells a message's fields; the values of enumerations in a list, as
+// describe reports a message's fields; the values of enumerations in a list, as
 // capabilities are, on one line.
 func describe(path string, message protoreflect.Message, fact func(name, value string)) {
 	fields := message.Descriptor().Fields()

@@ -22,7 +22,7 @@ type Method struct {
 	Service, Name string
 	// Alpha things may change or vanish in a minor release of CSI.
 	Alpha bool
-	// Stream tells whether the answer is a stream of messages.
+	// Stream reports whether the answer is a stream of messages.
 	Stream     bool
 	descriptor protoreflect.MethodDescriptor
 }
@@ -64,7 +64,7 @@ func Find(name string) (Method, error) {
 	return Method{}, fmt.Errorf("CSI has no RPC %q; holdfast csi list shows those it has", name)
 }
 
-// plain is a name as far as its spelling matters.
+// plain is a name in one spelling.
 func plain(name string) string {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "/"), "csi.v1.")
 	return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(name))

@@ -34,12 +34,13 @@ func (m Method) Build(input Input) (proto.Message, error) {
 	}
 	if input.Public {
 		if field := secretIn(request.ProtoReflect()); field != "" {
-			return nil, fmt.Errorf("%s is on the command line, where every process of this machine can read it: use --secret KEY=@FILE, or give the request as @FILE or -", field)
+			return nil, fmt.Errorf("%s is on the command line, where every process of this machine can read it: use --secret "+
+				"KEY=@FILE, or give the request as @FILE or -", field)
 		}
 	}
 	for _, change := range input.Set {
-		path, value, is := strings.Cut(change, "=")
-		if !is {
+		path, value, ok := strings.Cut(change, "=")
+		if !ok {
 			return nil, fmt.Errorf("--set %s: want PATH=VALUE", change)
 		}
 		if err := set(request.ProtoReflect(), path, value); err != nil {

@@ -46,9 +46,10 @@ func ReadSecrets(single []string, set string, stdin io.Reader) (map[string]strin
 		}
 	}
 	for _, argument := range single {
-		key, file, is := strings.Cut(argument, "=")
-		if !is || !strings.HasPrefix(file, "@") || key == "" {
-			return nil, fmt.Errorf("secret %s: want KEY=@FILE; a secret itself does not belong on a command line, where every process of this machine can read it", key)
+		key, file, ok := strings.Cut(argument, "=")
+		if !ok || !strings.HasPrefix(file, "@") || key == "" {
+			return nil, fmt.Errorf("secret %s: want KEY=@FILE; a secret itself does not belong on a command line, where "+
+				"every process of this machine can read it", key)
 		}
 		value, err := ReadFile(file[1:], stdin)
 		if err != nil {
@@ -80,7 +81,7 @@ func readDirectory(secrets map[string]string, name string) error {
 		return err
 	}
 	for _, entry := range entries {
-		// Kubernetes keeps its own ..data and the like beside the keys.
+		// Kubernetes keeps its own ..data and the like next to the keys.
 		if strings.HasPrefix(entry.Name(), "..") {
 			continue
 		}

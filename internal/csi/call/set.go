@@ -13,13 +13,13 @@ import (
 	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
 )
 
-// maximumElements of a list that --set may reach: an index is no way to fill
+// maximumElements of a list that --set may reach: an index is not a way to fill
 // the memory.
 const maximumElements = 4096
 
 // set changes one field of a message. A path is names with dots between them;
 // the element of a list is name[N], or name[] for one more; behind the name of
-// a map comes the key, whatever it holds. A message's value is JSON.
+// a map comes the key, for any type of value. A message's value is JSON.
 func set(message protoreflect.Message, path, value string) error {
 	name, rest, deeper := strings.Cut(path, ".")
 	name, index, indexed := strings.Cut(name, "[")
@@ -29,7 +29,8 @@ func set(message protoreflect.Message, path, value string) error {
 	}
 	switch {
 	case field == nil:
-		return fmt.Errorf("%s has no field %q; it has %s", message.Descriptor().Name(), name, strings.Join(fieldsOf(message.Descriptor()), ", "))
+		return fmt.Errorf("%s has no field %q; it has %s",
+			message.Descriptor().Name(), name, strings.Join(fieldsOf(message.Descriptor()), ", "))
 	case csimessage.IsSecret(field):
 		return errors.New("a secret on the command line can be read by every process of this machine: use --secret KEY=@FILE")
 	case field.IsMap():
@@ -37,7 +38,7 @@ func set(message protoreflect.Message, path, value string) error {
 	case field.IsList():
 		return setElement(message, field, index, indexed, rest, deeper, value)
 	case indexed:
-		return fmt.Errorf("%s is no list", name)
+		return fmt.Errorf("%s is not a list", name)
 	case deeper:
 		if field.Kind() != protoreflect.MessageKind {
 			return fmt.Errorf("%s has no fields of its own", name)
@@ -107,7 +108,7 @@ func parse(field protoreflect.FieldDescriptor, fresh protoreflect.Value, text st
 	case protoreflect.Int32Kind:
 		value, err := strconv.ParseInt(text, 10, 32)
 		if err != nil {
-			return fresh, fmt.Errorf("%q is no number of 32 bits", text)
+			return fresh, fmt.Errorf("%q is not a 32-bit number", text)
 		}
 		return protoreflect.ValueOfInt32(int32(value)), nil
 	case protoreflect.Int64Kind:
@@ -132,7 +133,7 @@ func parseNumber(fresh protoreflect.Value, text string) (protoreflect.Value, err
 	}
 	value, exact := quantity.AsInt64()
 	if !exact {
-		return fresh, fmt.Errorf("%q is no whole number of 64 bits", text)
+		return fresh, fmt.Errorf("%q is not a 64-bit integer", text)
 	}
 	return protoreflect.ValueOfInt64(value), nil
 }

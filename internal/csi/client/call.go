@@ -16,7 +16,9 @@ import (
 type rpc[Q proto.Message, A any] func(ctx context.Context, request Q, options ...grpc.CallOption) (A, error)
 
 // call makes one call: bounded, logged, its error translated.
-func call[Q proto.Message, A any](ctx context.Context, c *Client, name string, request Q, invoke rpc[Q, A]) (A, error) {
+func call[Q proto.Message, A any](
+	ctx context.Context, c *Client, name string, request Q, invoke rpc[Q, A]) (A, error,
+) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
 	defer c.begin()()
@@ -40,15 +42,15 @@ func call[Q proto.Message, A any](ctx context.Context, c *Client, name string, r
 	return answer, err
 }
 
-// ended is the error of a call that failed when its time was over: whatever the
-// driver says then, it says of work that was cut off, and not that the work will
+// ended is the error of a call that failed when its time was over: what the
+// driver says then is about interrupted work, and does not mean that the work will
 // never be done. Its words are kept.
 func ended(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
 	}
 	over := status.FromContextError(ctx.Err())
-	if answer, is := status.FromError(err); is && answer.Code() == over.Code() {
+	if answer, ok := status.FromError(err); ok && answer.Code() == over.Code() {
 		return err
 	}
 	return status.Errorf(over.Code(), "%v; the driver said then: %v", ctx.Err(), err)
@@ -60,7 +62,7 @@ func (c *Client) observe(name string, err error, took time.Duration) {
 	}
 }
 
-// serviceOf tells the service of an RPC by its name.
+// serviceOf returns the service of an RPC by its name.
 func serviceOf(name string) string {
 	switch {
 	case strings.HasPrefix(name, "Node"):

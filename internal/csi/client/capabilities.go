@@ -67,10 +67,12 @@ func (c *Client) NodeCapabilities(ctx context.Context) (NodeCapabilities, error)
 	return cached(ctx, c, func(cache *capabilityCache) **NodeCapabilities { return &cache.node }, c.fetchNode)
 }
 
-// cached does not hold the lock over the call: two callers may both ask, and
+// cached does not keep the lock during the call: two callers may both ask, and
 // get the same answer. An answer over a connection that ended meanwhile is not
 // kept: the next one may reach another version of the driver.
-func cached[T any](ctx context.Context, c *Client, slot func(*capabilityCache) **T, fetch func(context.Context) (T, error)) (T, error) {
+func cached[T any](
+	ctx context.Context, c *Client, slot func(*capabilityCache) **T, fetch func(context.Context) (T, error)) (T, error,
+) {
 	c.mu.Lock()
 	known, connection := *slot(&c.cache), c.cache.connection
 	c.mu.Unlock()

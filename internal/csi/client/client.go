@@ -1,7 +1,7 @@
 // Package client is the one typed CSI client of Holdfast. The host and the
 // Kubernetes controllers call every driver through it, over its socket or over
 // a connection inside the process. It gives each call a deadline, writes one
-// debug line per call (never a request, which may hold secrets), remembers
+// debug line per call (never a request, which may contain secrets), remembers
 // what the driver can do for as long as the connection lasts, and turns gRPC
 // codes into the sentinel errors of package backend: no code above it sees one.
 package client
@@ -28,7 +28,7 @@ import (
 const DefaultTimeout = 2 * time.Minute
 
 // MaximumSocketPath is how many bytes a unix socket's path may have: sun_path
-// holds 108 with the terminating zero (unix(7)).
+// has 108 with the terminating zero (unix(7)).
 const MaximumSocketPath = 107
 
 // maximumAnswer bounds what a driver may send in one message: a page of a
@@ -47,7 +47,7 @@ type Options struct {
 	// Fallback, if given, is asked for another socket of the same driver when its
 	// own accepts no connection: of an instance that took over. "" is none.
 	Fallback func() string
-	// Observe is told of each call when it ended: the full method
+	// Observe is called after each call: the full method
 	// (/csi.v1.Controller/CreateVolume), the gRPC code's name and the time.
 	Observe func(method, code string, took time.Duration)
 }
@@ -55,7 +55,7 @@ type Options struct {
 // Client calls one instance of one driver. It is safe for concurrent use.
 type Client struct {
 	options    Options
-	connection *grpc.ClientConn // nil when it belongs to somebody else
+	connection *grpc.ClientConn // nil when it belongs to another component
 	transport  grpc.ClientConnInterface
 	identity   csi.IdentityClient
 	controller csi.ControllerClient
@@ -160,7 +160,8 @@ func SocketPath(endpoint string) (string, error) {
 	case path == "":
 		return "", errors.New("the driver's endpoint is empty")
 	case len(path) > MaximumSocketPath:
-		return "", fmt.Errorf("the socket path %s has %d bytes; a unix socket's path holds %d at most", path, len(path), MaximumSocketPath)
+		return "", fmt.Errorf("the socket path %s has %d bytes; a unix socket's path has %d at most",
+			path, len(path), MaximumSocketPath)
 	}
 	return path, nil
 }

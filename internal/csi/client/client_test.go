@@ -221,7 +221,7 @@ func TestSocketPath(t *testing.T) {
 		{"unix:/run/csi.sock", "/run/csi.sock", ""},
 		{"", "", "endpoint is empty"},
 		{"unix://", "", "endpoint is empty"},
-		{long, "", "has 108 bytes; a unix socket's path holds 107"},
+		{long, "", "has 108 bytes; a unix socket's path has 107"},
 	}
 	for _, c := range cases {
 		path, err := SocketPath(c.endpoint)

@@ -22,7 +22,9 @@ func (c *Client) Invoke(ctx context.Context, method string, request, answer prot
 // Stream calls a method that answers with a stream: each answer is read into
 // what next makes, and given to each, whose error ends the call and is returned.
 // Without an error the stream came to its end, and all answers were given.
-func (c *Client) Stream(ctx context.Context, method string, request proto.Message, next func() proto.Message, each func(proto.Message) error) error {
+func (c *Client) Stream(
+	ctx context.Context, method string, request proto.Message, next func() proto.Message, each func(proto.Message) error,
+) error {
 	var refused error
 	_, err := call(ctx, c, path.Base(method), request, func(ctx context.Context, request proto.Message, options ...grpc.CallOption) (proto.Message, error) {
 		var err error

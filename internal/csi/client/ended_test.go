@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
-// What a driver says of work that was cut off by the end of the call's time is
+// What a driver says of work that the end of the call's time interrupted is
 // no final answer: the work may be done, or half done.
 func TestCall_afterItsTimeHasNoFinalAnswer(t *testing.T) {
 	for name, said := range map[string]error{

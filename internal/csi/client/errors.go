@@ -42,7 +42,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.kind }
 
-// translate leaves an error alone that is no gRPC status: nobody knows then
+// translate leaves an error alone that is not a gRPC status: it is unknown then
 // what the driver did. The secrets of the request are hidden in what the driver
 // says: drivers show the command that failed, and their words go to events, logs
 // and conditions, which others read than those who may read Secrets.
@@ -101,7 +101,7 @@ func Message(err error) string {
 
 // CodeNumber is the number of the gRPC code in a driver's answer, which
 // Kubernetes wants in VolumeAttachment.status.attachError.errorCode; ok is
-// false for an error that is no driver's answer.
+// false for an error that is not a driver's answer.
 func CodeNumber(err error) (number int32, ok bool) {
 	var answer *Error
 	if !errors.As(err, &answer) {
@@ -111,7 +111,7 @@ func CodeNumber(err error) (number int32, ok bool) {
 }
 
 // CodeName is the name of the gRPC code in a driver's answer, Unknown for an error
-// that is no driver's answer.
+// that is not a driver's answer.
 func CodeName(err error) string {
 	var answer *Error
 	if errors.As(err, &answer) {
@@ -136,6 +136,6 @@ func IsInterrupted(err error) bool {
 // Lacks reports whether a call failed because the driver does not serve it.
 func Lacks(err error) bool { return errors.Is(err, backend.ErrUnsupported) }
 
-// IsStaleToken tells whether a listing's page token was refused (ABORTED): the
+// IsStaleToken reports whether a listing's page token was refused (ABORTED): the
 // listing is to be started again (CSI spec 1.13, ListVolumes errors).
 func IsStaleToken(err error) bool { return errors.Is(err, backend.ErrBusy) }

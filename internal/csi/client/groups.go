@@ -7,7 +7,9 @@ import (
 )
 
 // CreateVolumeGroupSnapshot is the RPC of that name.
-func (c *Client) CreateVolumeGroupSnapshot(ctx context.Context, request *csi.CreateVolumeGroupSnapshotRequest) (*csi.VolumeGroupSnapshot, error) {
+func (c *Client) CreateVolumeGroupSnapshot(
+	ctx context.Context, request *csi.CreateVolumeGroupSnapshotRequest) (*csi.VolumeGroupSnapshot, error,
+) {
 	answer, err := call(ctx, c, "CreateVolumeGroupSnapshot", request, c.groups.CreateVolumeGroupSnapshot)
 	return answer.GetGroupSnapshot(), err
 }
@@ -19,7 +21,9 @@ func (c *Client) DeleteVolumeGroupSnapshot(ctx context.Context, request *csi.Del
 }
 
 // GetVolumeGroupSnapshot is the RPC of that name.
-func (c *Client) GetVolumeGroupSnapshot(ctx context.Context, request *csi.GetVolumeGroupSnapshotRequest) (*csi.VolumeGroupSnapshot, error) {
+func (c *Client) GetVolumeGroupSnapshot(
+	ctx context.Context, request *csi.GetVolumeGroupSnapshotRequest) (*csi.VolumeGroupSnapshot, error,
+) {
 	answer, err := call(ctx, c, "GetVolumeGroupSnapshot", request, c.groups.GetVolumeGroupSnapshot)
 	return answer.GetGroupSnapshot(), err
 }

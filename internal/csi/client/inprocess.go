@@ -15,7 +15,7 @@ import (
 // InProcess connects a Client to services of its own process: a call is a
 // function call, through the services' interceptor and with the codes of a
 // remote one, but without a socket and without encoding. Requests and answers
-// are copied, so that neither side can change what the other holds.
+// are copied, so that neither side can change what the other has.
 type InProcess struct {
 	interceptor grpc.UnaryServerInterceptor
 
@@ -73,15 +73,17 @@ func (p *InProcess) Invoke(ctx context.Context, name string, request, answer any
 }
 
 // NewStream is grpc.ClientConnInterface; no CSI service that is called here streams.
-func (p *InProcess) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+func (p *InProcess) NewStream(
+	context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error,
+) {
 	return nil, status.Error(codes.Unimplemented, "streams are not served within the process")
 }
 
 func copyInto(from any) func(any) error {
 	return func(to any) error {
-		source, is := from.(proto.Message)
+		source, ok := from.(proto.Message)
 		target, also := to.(proto.Message)
-		if !is || !also {
+		if !ok || !also {
 			return fmt.Errorf("copy %T to %T: not protobuf messages", from, to)
 		}
 		proto.Merge(target, source)
@@ -91,7 +93,7 @@ func copyInto(from any) func(any) error {
 
 // toStatus gives an error what it gets on a wire.
 func toStatus(err error) error {
-	if _, is := status.FromError(err); is {
+	if _, ok := status.FromError(err); ok {
 		return err
 	}
 	return status.FromContextError(err).Err()

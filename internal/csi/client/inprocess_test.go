@@ -59,7 +59,7 @@ func TestInProcess_errorsAreThoseOfASocket(t *testing.T) {
 	}
 }
 
-func TestInProcess_aCallerIsNotHeldByAHangingDriver(t *testing.T) {
+func TestInProcess_aHangingDriverDoesNotBlockACaller(t *testing.T) {
 	driver := csidriver.New("memory.test")
 	release := make(chan struct{})
 	defer close(release)

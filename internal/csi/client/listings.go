@@ -12,12 +12,16 @@ func (c *Client) ListVolumes(ctx context.Context, request *csi.ListVolumesReques
 }
 
 // ControllerGetVolume is the RPC of that name.
-func (c *Client) ControllerGetVolume(ctx context.Context, request *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
+func (c *Client) ControllerGetVolume(
+	ctx context.Context, request *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error,
+) {
 	return call(ctx, c, "ControllerGetVolume", request, c.controller.ControllerGetVolume)
 }
 
 // ListSnapshots gives one page.
-func (c *Client) ListSnapshots(ctx context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
+func (c *Client) ListSnapshots(
+	ctx context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error,
+) {
 	return call(ctx, c, "ListSnapshots", request, c.controller.ListSnapshots)
 }
 

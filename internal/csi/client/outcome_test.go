@@ -20,7 +20,9 @@ type answering struct{ err error }
 
 func (a answering) Invoke(context.Context, string, any, any, ...grpc.CallOption) error { return a.err }
 
-func (a answering) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+func (a answering) NewStream(
+	context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error,
+) {
 	return nil, a.err
 }
 
@@ -58,9 +60,9 @@ func calls(ctx context.Context, c *csiclient.Client) map[claim.Call]error {
 	_, created := c.CreateVolume(ctx, &csi.CreateVolumeRequest{})
 	_, attached := c.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{})
 	_, expanded := c.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{})
-	_, cut := c.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{})
+	_, snapshotted := c.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{})
 	return map[claim.Call]error{
-		claim.CallCreate: created, claim.CallAttach: attached, claim.CallExpand: expanded, claim.CallSnapshot: cut,
+		claim.CallCreate: created, claim.CallAttach: attached, claim.CallExpand: expanded, claim.CallSnapshot: snapshotted,
 		claim.CallModify: c.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{}),
 		claim.CallNode:   c.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{}),
 	}

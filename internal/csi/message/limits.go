@@ -1,4 +1,4 @@
-// Package message holds what CSI says of every message whatever it is for:
+// Package message has what CSI says of every message:
 // the limits that a request has to keep, and what of a message must not be
 // shown. The driver checks what it is asked, and the command line what it asks.
 package message
@@ -97,7 +97,7 @@ func checkString(path string, field protoreflect.Name, text string) error {
 	if len(text) > limit {
 		return fmt.Errorf("%s has %d bytes; the limit is %d", path, len(text), limit)
 	}
-	// volume_path is where a volume is looked for: see atPath.
+	// volume_path is where a volume is searched: see atPath.
 	if isPath && field != "volume_path" && !filepath.IsAbs(text) {
 		return fmt.Errorf("%s is not an absolute path", path)
 	}

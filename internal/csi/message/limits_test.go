@@ -42,34 +42,34 @@ func limitOf(field protoreflect.FieldDescriptor) int {
 
 func TestCheck_sizeOfEveryField(t *testing.T) {
 	for _, request := range messagetest.Filled(t, "x") {
-		for _, place := range request.Places {
-			limit := limitOf(place.Field)
-			place.Set("/" + strings.Repeat("x", limit-1))
+		for _, entry := range request.Texts {
+			limit := limitOf(entry.Field)
+			entry.Set("/" + strings.Repeat("x", limit-1))
 			if err := Check(request.Message); err != nil {
-				t.Errorf("%s.%s of %d bytes is refused: %v", request.Name(), place.Path, limit, err)
+				t.Errorf("%s.%s of %d bytes is refused: %v", request.Name(), entry.Path, limit, err)
 			}
-			place.Set("/" + strings.Repeat("x", limit))
-			refuses(t, request, place.Path)
-			place.Set("/x")
+			entry.Set("/" + strings.Repeat("x", limit))
+			refuses(t, request, entry.Path)
+			entry.Set("/x")
 		}
 	}
 }
 
 func TestCheck_controlCharactersInEveryField(t *testing.T) {
 	for _, request := range messagetest.Filled(t, "x") {
-		for _, place := range request.Places {
-			if place.Field.IsMap() {
+		for _, entry := range request.Texts {
+			if entry.Field.IsMap() {
 				continue
 			}
 			for _, text := range []string{"/\x00", "/a\x1b[2J", "/\x7f", "/\u0085"} {
-				place.Set(text)
-				refuses(t, request, place.Path)
+				entry.Set(text)
+				refuses(t, request, entry.Path)
 			}
-			place.Set("/x \t\r\n")
-			if err := Check(request.Message); err != nil && place.Field.Name() != "mount_flags" {
-				t.Errorf("%s.%s with white space is refused: %v", request.Name(), place.Path, err)
+			entry.Set("/x \t\r\n")
+			if err := Check(request.Message); err != nil && entry.Field.Name() != "mount_flags" {
+				t.Errorf("%s.%s with white space is refused: %v", request.Name(), entry.Path, err)
 			}
-			place.Set("/x")
+			entry.Set("/x")
 		}
 	}
 }
@@ -132,14 +132,14 @@ func fromSourceWithoutID() *csi.VolumeContentSource {
 // The required fields are compared with the comments of csi.proto itself, in
 // the module the driver is built with.
 func TestRequiredFields_areThoseOfTheSpecification(t *testing.T) {
-	wanted := requiredByComments(t)
-	if len(wanted) < 25 {
-		t.Fatalf("found required fields in %d messages of csi.proto only", len(wanted))
+	desired := requiredByComments(t)
+	if len(desired) < 25 {
+		t.Fatalf("found required fields in %d messages of csi.proto only", len(desired))
 	}
 	for _, request := range messagetest.Filled(t, "x") {
 		visit(request.Message.ProtoReflect().Descriptor(), func(message protoreflect.MessageDescriptor) {
 			have := requiredFields(message.FullName())
-			for _, name := range wanted[message.FullName()] {
+			for _, name := range desired[message.FullName()] {
 				field := message.Fields().ByName(name)
 				// An absent number is 0, the offset of the beginning. A driver knows the
 				// members of a group, and no parameters change nothing.
@@ -152,7 +152,7 @@ func TestRequiredFields_areThoseOfTheSpecification(t *testing.T) {
 				}
 			}
 			for _, name := range have {
-				if !slices.Contains(wanted[message.FullName()], name) {
+				if !slices.Contains(desired[message.FullName()], name) {
 					t.Errorf("%s.%s is required by Check and not by csi.proto", message.FullName(), name)
 				}
 			}

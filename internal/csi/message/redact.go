@@ -15,10 +15,10 @@ import (
 // TokensKey carries service account tokens in a volume context (Kubernetes).
 const TokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 
-// Hidden stands where a secret was.
+// Hidden replaces a secret.
 const Hidden = "(redacted)"
 
-// shortestSecret is the length in bytes from which a secret is looked for in
+// shortestSecret is the length in bytes from which a secret is searched in
 // error messages; what is shorter occurs in any text.
 const shortestSecret = 4
 
@@ -43,7 +43,7 @@ func Shown(message proto.Message) proto.Message {
 	return clean
 }
 
-// IsSecret tells whether a field carries the option csi_secret.
+// IsSecret reports whether a field carries the option csi_secret.
 func IsSecret(field protoreflect.FieldDescriptor) bool {
 	marked, _ := proto.GetExtension(field.Options(), csi.E_CsiSecret).(bool)
 	return marked

@@ -97,7 +97,7 @@ func nodeCapabilities(t backend.Traits, f guard.Features) []*csi.NodeServiceCapa
 	return capabilities
 }
 
-// sharesNode tells whether the two modes that SINGLE_NODE_MULTI_WRITER stands
+// sharesNode reports whether the two modes that SINGLE_NODE_MULTI_WRITER stands
 // for are possible.
 func sharesNode(t backend.Traits) bool {
 	return slices.Contains(t.AccessModes, backend.SingleNodeMultiWriter) &&

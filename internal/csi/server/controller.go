@@ -21,7 +21,9 @@ type controller struct {
 	features guard.Features
 }
 
-func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+func (c *controller) ControllerGetCapabilities(
+	context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error,
+) {
 	return &csi.ControllerGetCapabilitiesResponse{Capabilities: controllerCapabilities(c.traits, c.features)}, nil
 }
 
@@ -52,10 +54,12 @@ func (c *controller) CreateVolume(ctx context.Context, r *csi.CreateVolumeReques
 // plugin does not have.
 func (c *controller) checkAnnounced(r *csi.CreateVolumeRequest) error {
 	if len(r.GetMutableParameters()) > 0 && !c.features.Modify {
-		return fmt.Errorf("%w: mutable_parameters are given, but this plugin has not the capability MODIFY_VOLUME", backend.ErrInvalid)
+		return fmt.Errorf("%w: mutable_parameters are given, but this plugin has not the capability MODIFY_VOLUME",
+			backend.ErrInvalid)
 	}
 	if r.GetAccessibilityRequirements() != nil && len(c.traits.TopologyKeys) == 0 {
-		return fmt.Errorf("%w: accessibility_requirements are given, but this plugin has not the capability VOLUME_ACCESSIBILITY_CONSTRAINTS", backend.ErrInvalid)
+		return fmt.Errorf("%w: accessibility_requirements are given, but this plugin has not the capability "+
+			"VOLUME_ACCESSIBILITY_CONSTRAINTS", backend.ErrInvalid)
 	}
 	return nil
 }
@@ -92,7 +96,9 @@ func (c *controller) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeReques
 	return &csi.DeleteVolumeResponse{}, nil
 }
 
-func (c *controller) ControllerGetVolume(ctx context.Context, r *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
+func (c *controller) ControllerGetVolume(
+	ctx context.Context, r *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error,
+) {
 	volume, err := c.guard.Volume(ctx, r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -141,7 +147,9 @@ func known(size int64) *wrapperspb.Int64Value {
 	return wrapperspb.Int64(size)
 }
 
-func (c *controller) ControllerExpandVolume(ctx context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+func (c *controller) ControllerExpandVolume(
+	ctx context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error,
+) {
 	volume, err := c.guard.Expand(ctx, r.GetVolumeId(), toRange(r.GetCapacityRange()))
 	if err != nil {
 		return nil, err
@@ -150,15 +158,19 @@ func (c *controller) ControllerExpandVolume(ctx context.Context, r *csi.Controll
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: volume.Size, NodeExpansionRequired: true}, nil
 }
 
-func (c *controller) ControllerModifyVolume(ctx context.Context, r *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
-	wanted := r.GetMutableParameters()
-	if err := c.guard.Modify(ctx, r.GetVolumeId(), withoutMetadata(wanted), metadataOf(wanted)); err != nil {
+func (c *controller) ControllerModifyVolume(
+	ctx context.Context, r *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error,
+) {
+	desired := r.GetMutableParameters()
+	if err := c.guard.Modify(ctx, r.GetVolumeId(), withoutMetadata(desired), metadataOf(desired)); err != nil {
 		return nil, err
 	}
 	return &csi.ControllerModifyVolumeResponse{}, nil
 }
 
-func (c *controller) ControllerPublishVolume(ctx context.Context, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+func (c *controller) ControllerPublishVolume(
+	ctx context.Context, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error,
+) {
 	capability, err := toCapability(r.GetVolumeCapability())
 	if err != nil {
 		return nil, err
@@ -172,14 +184,18 @@ func (c *controller) ControllerPublishVolume(ctx context.Context, r *csi.Control
 	return &csi.ControllerPublishVolumeResponse{PublishContext: published}, nil
 }
 
-func (c *controller) ControllerUnpublishVolume(ctx context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+func (c *controller) ControllerUnpublishVolume(
+	ctx context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error,
+) {
 	if err := c.guard.Detach(ctx, r.GetVolumeId(), r.GetNodeId()); err != nil {
 		return nil, err
 	}
 	return &csi.ControllerUnpublishVolumeResponse{}, nil
 }
 
-func (c *controller) ControllerGetVolumeHealth(ctx context.Context, r *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
+func (c *controller) ControllerGetVolumeHealth(
+	ctx context.Context, r *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error,
+) {
 	problems, err := c.guard.VolumeHealth(ctx, r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -187,7 +203,9 @@ func (c *controller) ControllerGetVolumeHealth(ctx context.Context, r *csi.Contr
 	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: fromHealth(r.GetVolumeId(), problems)}, nil
 }
 
-func (c *controller) ControllerListVolumeHealth(ctx context.Context, r *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
+func (c *controller) ControllerListVolumeHealth(
+	ctx context.Context, r *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error,
+) {
 	unwell, next, err := c.guard.UnhealthyVolumes(ctx, r.GetStartingToken(), int(r.GetMaxEntries()))
 	if err != nil {
 		return nil, err

@@ -53,8 +53,8 @@ func same(t *testing.T, got, want any) {
 }
 
 func TestCreateVolume_translatesEverything(t *testing.T) {
-	held := newPlain()
-	i := start(t, Controller, memory{held})
+	plain := newPlain()
+	i := start(t, Controller, memory{plain})
 	source := i.mustCreate(t, "source")
 	here := &csi.Topology{Segments: map[string]string{"memory.test/node": "n1"}}
 	content := &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
@@ -78,7 +78,7 @@ func TestCreateVolume_translatesEverything(t *testing.T) {
 		ContentSource: content, AccessibleTopology: []*csi.Topology{here},
 	})
 	segment := []backend.Topology{{"memory.test/node": "n1"}}
-	same(t, held.last, backend.VolumeSpec{
+	same(t, plain.last, backend.VolumeSpec{
 		Name: "clone", Size: 2 << 30, Parameters: map[string]string{"kind": "fine"},
 		MutableParameters: map[string]string{"speed": "high"}, Secrets: map[string]string{"token": "t"},
 		Source: backend.Source{VolumeID: source.GetVolumeId()},
@@ -96,9 +96,9 @@ func TestCreateVolume_translatesEverything(t *testing.T) {
 func TestCreateVolume_refusals(t *testing.T) {
 	i := start(t, Controller, memory{newPlain()})
 	cases := []struct {
-		name  string
-		spoil func(*csi.CreateVolumeRequest)
-		code  codes.Code
+		name    string
+		corrupt func(*csi.CreateVolumeRequest)
+		code    codes.Code
 	}{
 		{"no name", func(r *csi.CreateVolumeRequest) { r.Name = "" }, codes.InvalidArgument},
 		{"name with an escape character", func(r *csi.CreateVolumeRequest) { r.Name = "a\x1b" }, codes.InvalidArgument},
@@ -122,7 +122,7 @@ func TestCreateVolume_refusals(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			request := &csi.CreateVolumeRequest{Name: "v", VolumeCapabilities: single()}
-			c.spoil(request)
+			c.corrupt(request)
 			_, err := i.CreateVolume(t.Context(), request)
 			wantCode(t, err, c.code)
 		})
@@ -224,7 +224,7 @@ func TestValidate_confirmsByEcho(t *testing.T) {
 	}})
 }
 
-func TestValidate_saysWhatDoesNotHold(t *testing.T) {
+func TestValidate_saysWhatDoesNotMatch(t *testing.T) {
 	i := start(t, Controller, memory{newPlain()})
 	volume := i.mustCreate(t, "v")
 	cases := map[string]*csi.ValidateVolumeCapabilitiesRequest{
@@ -282,14 +282,14 @@ func TestSnapshots_cutListRestoreDelete(t *testing.T) {
 	request := &csi.CreateSnapshotRequest{
 		Name: "s", SourceVolumeId: id, Parameters: map[string]string{"csi.storage.k8s.io/volumesnapshot/name": "nightly"},
 	}
-	cut, err := i.CreateSnapshot(ctx, request)
+	created, err := i.CreateSnapshot(ctx, request)
 	wantCode(t, err, codes.OK)
-	same(t, cut.GetSnapshot(), &csi.Snapshot{
-		SnapshotId: "snap-s", SourceVolumeId: id, SizeBytes: 1 << 30, ReadyToUse: true, CreationTime: timestamppb.New(cutAt),
+	same(t, created.GetSnapshot(), &csi.Snapshot{
+		SnapshotId: "snap-s", SourceVolumeId: id, SizeBytes: 1 << 30, ReadyToUse: true, CreationTime: timestamppb.New(createdAt),
 	})
 	got, err := i.GetSnapshot(ctx, &csi.GetSnapshotRequest{SnapshotId: "snap-s"})
 	wantCode(t, err, codes.OK)
-	same(t, got.GetSnapshot(), cut.GetSnapshot())
+	same(t, got.GetSnapshot(), created.GetSnapshot())
 	for filter, want := range map[*csi.ListSnapshotsRequest]int{
 		{}: 1, {SnapshotId: "snap-s"}: 1, {SnapshotId: "none"}: 0, {SourceVolumeId: id}: 1, {SourceVolumeId: "none"}: 0,
 	} {
@@ -313,14 +313,14 @@ func TestSnapshots_cutListRestoreDelete(t *testing.T) {
 func TestGroups_cutGetDelete(t *testing.T) {
 	i := start(t, Controller, memory{newPlain()})
 	ctx, first, second := t.Context(), i.mustCreate(t, "a").GetVolumeId(), i.mustCreate(t, "b").GetVolumeId()
-	cut, err := i.CreateVolumeGroupSnapshot(ctx, &csi.CreateVolumeGroupSnapshotRequest{
+	created, err := i.CreateVolumeGroupSnapshot(ctx, &csi.CreateVolumeGroupSnapshotRequest{
 		Name: "g", SourceVolumeIds: []string{first, second},
 		Parameters: map[string]string{"csi.storage.k8s.io/volumegroupsnapshot/name": "nightly"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	group := cut.GetGroupSnapshot()
+	group := created.GetGroupSnapshot()
 	members := map[string]string{}
 	for _, member := range group.GetSnapshots() {
 		if member.GetGroupSnapshotId() != group.GetGroupSnapshotId() || !member.GetReadyToUse() {
@@ -328,7 +328,7 @@ func TestGroups_cutGetDelete(t *testing.T) {
 		}
 		members[member.GetSourceVolumeId()] = member.GetSnapshotId()
 	}
-	if len(members) != 2 || !group.GetReadyToUse() || !group.GetCreationTime().AsTime().Equal(cutAt) {
+	if len(members) != 2 || !group.GetReadyToUse() || !group.GetCreationTime().AsTime().Equal(createdAt) {
 		t.Errorf("the group is %v", group)
 	}
 	ids := slices.Sorted(maps.Values(members))
@@ -360,11 +360,11 @@ func TestPublish_onlyWhereVolumesAreAttached(t *testing.T) {
 }
 
 func TestHealth_ofVolumes(t *testing.T) {
-	held := newPlain()
-	i := start(t, Controller, memory{held})
+	plain := newPlain()
+	i := start(t, Controller, memory{plain})
 	well, unwell := i.mustCreate(t, "a").GetVolumeId(), i.mustCreate(t, "b").GetVolumeId()
 	lost := backend.HealthProblem{Kind: backend.HealthDataLoss, Reason: "BadBlocks", Message: "12 blocks cannot be read"}
-	held.problems[unwell] = []backend.HealthProblem{lost, lost}
+	plain.problems[unwell] = []backend.HealthProblem{lost, lost}
 	want := &csi.VolumeHealth{VolumeId: unwell, HealthStatuses: []*csi.VolumeHealth_VolumeHealthEntry{
 		{Status: csi.VolumeHealthErrorType_DATA_LOSS, Reason: "BadBlocks", Message: "12 blocks cannot be read"},
 	}}
@@ -382,8 +382,8 @@ func TestHealth_ofVolumes(t *testing.T) {
 }
 
 func TestIdentity_nameVersionAndHealth(t *testing.T) {
-	held := newPlain()
-	i := start(t, All, memory{held})
+	plain := newPlain()
+	i := start(t, All, memory{plain})
 	info, err := i.GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{})
 	wantCode(t, err, codes.OK)
 	same(t, info, &csi.GetPluginInfoResponse{Name: "memory.test", VendorVersion: "v1.2.3"})
@@ -392,10 +392,10 @@ func TestIdentity_nameVersionAndHealth(t *testing.T) {
 	if !probe.GetReady().GetValue() {
 		t.Error("the driver is not ready")
 	}
-	held.unwell = fmt.Errorf("%w: the pool is away", backend.ErrUnavailable)
+	plain.unwell = fmt.Errorf("%w: the pool is away", backend.ErrUnavailable)
 	_, err = i.Probe(t.Context(), &csi.ProbeRequest{})
 	wantCode(t, err, codes.FailedPrecondition)
-	held.unwell, i.engine.fail = nil, errors.New("/dev/loop-control is missing")
+	plain.unwell, i.engine.fail = nil, errors.New("/dev/loop-control is missing")
 	_, err = i.Probe(t.Context(), &csi.ProbeRequest{})
 	wantCode(t, err, codes.FailedPrecondition)
 }

@@ -1,6 +1,6 @@
 // Package server is the CSI door: the Identity, Controller, GroupController and
 // Node services of CSI 1.13 over a unix socket. It translates between protobuf
-// and the types of packages backend, guard and node, and it is the only place
+// and the types of packages backend, guard and node, and it is the only package
 // below the door that knows gRPC codes. What it never does: decide anything
 // about storage.
 package server
@@ -23,7 +23,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node"
 )
 
-// Mode says which services a driver answers beside Identity.
+// Mode says which services a driver answers in addition to Identity.
 type Mode string
 
 // The modes of a driver.
@@ -33,10 +33,10 @@ const (
 	Node       Mode = "node"
 )
 
-// Controls tells whether the Controller services are answered.
+// Controls reports whether the Controller services are answered.
 func (m Mode) Controls() bool { return m != Node }
 
-// Serves tells whether the Node service is answered.
+// Serves reports whether the Node service is answered.
 func (m Mode) Serves() bool { return m != Controller }
 
 // Engine is the node engine (node.Engine), as far as the Node service needs it.
@@ -90,7 +90,7 @@ type Server struct {
 	options  Options
 	chain    *interceptor
 
-	drainTime, cutTime time.Duration
+	drainTime, cancelTime time.Duration
 }
 
 // New builds a driver. It touches nothing outside the process before Run.
@@ -113,7 +113,7 @@ func New(o Options) (*Server, error) {
 	chain := &interceptor{log: log, metrics: measured, node: o.NodeID}
 	s := &Server{
 		log: log, endpoint: endpoint, grpc: newGRPC(chain, o.Tracing), ready: make(chan struct{}),
-		identity: &identity{options: o}, options: o, chain: chain, drainTime: defaultDrainTime, cutTime: defaultCutTime,
+		identity: &identity{options: o}, options: o, chain: chain, drainTime: defaultDrainTime, cancelTime: defaultCancelTime,
 	}
 	s.Register(s.grpc)
 	return s, nil
@@ -137,7 +137,9 @@ func (s *Server) Register(registrar grpc.ServiceRegistrar) {
 
 // Intercept is what every call passes, over a socket or not: limits, the error
 // as a status, a log line and a measurement.
-func (s *Server) Intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (s *Server) Intercept(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error,
+) {
 	return s.chain.unary(ctx, request, info, handler)
 }
 
@@ -150,7 +152,8 @@ func check(o Options) error {
 	case o.Mode != All && o.Mode != Controller && o.Mode != Node:
 		return fmt.Errorf("mode %q is none of all, controller, node", o.Mode)
 	case !pluginName.MatchString(o.Name):
-		return fmt.Errorf("driver name %q: CSI wants at most 63 letters, digits, '-' and '.', with a letter or digit at both ends", o.Name)
+		return fmt.Errorf("driver name %q: CSI wants at most 63 letters, digits, '-' and '.', with a letter or digit at "+
+			"both ends", o.Name)
 	case o.Version == "":
 		return errors.New("a driver without a version is refused by Kubernetes")
 	case o.Logger == nil:

@@ -21,7 +21,7 @@ type Endpoint struct {
 // ParseEndpoint reads a CSI endpoint: unix:///dir/name.sock and what else
 // unixsocket.Path takes. On Windows tcp://127.0.0.1:PORT is taken as well, for
 // tests under wine, which has no unix sockets. CSI knows unix sockets only, and
-// whoever can reach the port can call the driver, so that no other address is
+// every process that reaches the port can call the driver, so that no other address is
 // taken and no other system does.
 func ParseEndpoint(text string) (Endpoint, error) { return parseEndpoint(text, runtime.GOOS) }
 

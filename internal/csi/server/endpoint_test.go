@@ -28,7 +28,7 @@ func TestParseEndpoint_takesTCPOnTheLoopbackOfWindowsOnly(t *testing.T) {
 	}
 }
 
-// The whole driver on a listener that is no unix socket.
+// The whole driver on a listener that is not a unix socket.
 func TestEndpoint_listensOnTCP(t *testing.T) {
 	endpoint, err := parseEndpoint("tcp://127.0.0.1:0", "windows")
 	if err != nil {

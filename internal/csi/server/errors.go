@@ -7,15 +7,15 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csi/statuscode"
 )
 
-// toStatus is the one place where an error becomes a gRPC status. A cancelled
-// call comes first: whatever else its error says, the caller is to treat it as
+// toStatus alone turns an error into a gRPC status. A cancelled
+// call comes first: the caller has to treat it, with any other error, as
 // one that may still have had effects. The status carries no details, as CSI
 // demands ("Error Scheme"), and no secret of the request.
 func toStatus(err error, secrets []string) error {
 	if err == nil {
 		return nil
 	}
-	if _, is := status.FromError(err); is {
+	if _, ok := status.FromError(err); ok {
 		return err
 	}
 	message := csimessage.WithoutSecrets(err.Error(), secrets)

@@ -33,7 +33,7 @@ func TestToStatus_codes(t *testing.T) {
 		{context.DeadlineExceeded, codes.DeadlineExceeded},
 		{failpoint.ErrInjected, codes.Internal},
 		{errors.New("who knows"), codes.Internal},
-		// What was cut off may have had effects, whatever else is said of it.
+		// An interrupted call may have had effects, with any other error.
 		{errors.Join(backend.ErrNotFound, context.DeadlineExceeded), codes.DeadlineExceeded},
 	}
 	for _, c := range cases {

@@ -60,8 +60,8 @@ func distinct(problems []backend.HealthProblem) []backend.HealthProblem {
 	seen := map[key]bool{}
 	var kept []backend.HealthProblem
 	for _, problem := range problems {
-		problem.Reason = cut(problem.Reason, reasonLimit)
-		problem.Message = cut(problem.Message, messageLimit)
+		problem.Reason = truncate(problem.Reason, reasonLimit)
+		problem.Message = truncate(problem.Message, messageLimit)
 		if k := (key{problem.Kind, problem.Reason}); !seen[k] {
 			seen[k] = true
 			kept = append(kept, problem)
@@ -70,8 +70,8 @@ func distinct(problems []backend.HealthProblem) []backend.HealthProblem {
 	return kept
 }
 
-// cut shortens a text to at most limit bytes without splitting a character.
-func cut(text string, limit int) string {
+// truncate shortens a text to at most limit bytes without splitting a character.
+func truncate(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}

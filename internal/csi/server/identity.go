@@ -20,12 +20,14 @@ func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*c
 	return &csi.GetPluginInfoResponse{Name: i.options.Name, VendorVersion: i.options.Version}, nil
 }
 
-func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+func (i *identity) GetPluginCapabilities(
+	context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error,
+) {
 	return &csi.GetPluginCapabilitiesResponse{Capabilities: pluginCapabilities(i.options.Traits, i.options.Features)}, nil
 }
 
 // Probe asks both halves that this process has. CSI knows one code for a
-// plugin that is not well, whatever the cause.
+// plugin that is not well, for any cause.
 func (i *identity) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	err := i.probe(ctx)
 	switch {

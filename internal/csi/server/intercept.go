@@ -27,10 +27,12 @@ type interceptor struct {
 	node    string // ID of this machine for the calls that name none
 }
 
-func (i *interceptor) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
-	message, is := request.(proto.Message)
-	if !is {
-		return nil, status.Errorf(codes.Internal, "%s: a request that is no protobuf message", info.FullMethod)
+func (i *interceptor) unary(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error,
+) {
+	message, ok := request.(proto.Message)
+	if !ok {
+		return nil, status.Errorf(codes.Internal, "%s: a request that is not a protobuf message", info.FullMethod)
 	}
 	ended := i.metrics.begin(path.Base(info.FullMethod))
 	start := time.Now()
@@ -50,7 +52,9 @@ func (i *interceptor) unary(ctx context.Context, request any, info *grpc.UnarySe
 
 // call runs the handler and turns a panic into an internal error: one bad call
 // must not take the mounts' keeper down with it.
-func (i *interceptor) call(ctx context.Context, request any, method string, handler grpc.UnaryHandler) (response any, err error) {
+func (i *interceptor) call(
+	ctx context.Context, request any, method string, handler grpc.UnaryHandler) (response any, err error,
+) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			i.log.ErrorContext(ctx, "panic in a call", "rpc", path.Base(method), "stack", string(debug.Stack()))
@@ -62,7 +66,9 @@ func (i *interceptor) call(ctx context.Context, request any, method string, hand
 
 // record writes the one line of a call. The request itself is only there at
 // the debug level, and then without its secrets.
-func (i *interceptor) record(ctx context.Context, request proto.Message, method string, took time.Duration, err error) {
+func (i *interceptor) record(
+	ctx context.Context, request proto.Message, method string, took time.Duration, err error,
+) {
 	name := path.Base(method)
 	level := levelOf(name, status.Code(err))
 	if !i.log.Enabled(ctx, level) {

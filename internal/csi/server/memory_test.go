@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node"
 )
 
-// cutAt is when everything in the memory backend was made.
-var cutAt = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+// createdAt is when everything in the memory backend was created.
+var createdAt = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 
 // plain is a backend in memory with no optional interface.
 type plain struct {
@@ -58,7 +58,7 @@ func (p *plain) CreateVolume(_ context.Context, spec backend.VolumeSpec) (backen
 	volume := backend.Volume{
 		ID: "vol-" + spec.Name, Name: spec.Name, Size: spec.Size, Parameters: spec.Parameters,
 		MutableParameters: spec.MutableParameters, Source: spec.Source,
-		Context: map[string]string{"made": "here"}, Topology: []backend.Topology{{"memory.test/node": "n1"}}, Created: cutAt,
+		Context: map[string]string{"made": "here"}, Topology: []backend.Topology{{"memory.test/node": "n1"}}, Created: createdAt,
 	}
 	p.volumes[volume.ID] = volume
 	return volume, nil
@@ -114,13 +114,13 @@ func (m memory) CheckGroupParameters(map[string]string) error    { return nil }
 func (m memory) CreateSnapshot(_ context.Context, spec backend.SnapshotSpec) (backend.Snapshot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.cut(spec.Name, spec.SourceID, "", spec.Parameters), nil
+	return m.snapshot(spec.Name, spec.SourceID, "", spec.Parameters), nil
 }
 
-func (m memory) cut(name, source, group string, parameters map[string]string) backend.Snapshot {
+func (m memory) snapshot(name, source, group string, parameters map[string]string) backend.Snapshot {
 	snapshot := backend.Snapshot{
 		ID: "snap-" + name, Name: name, SourceID: source, GroupID: group, Size: m.volumes[source].Size,
-		Created: cutAt, Ready: true, Parameters: parameters,
+		Created: createdAt, Ready: true, Parameters: parameters,
 	}
 	m.snapshots[snapshot.ID] = snapshot
 	return snapshot
@@ -143,7 +143,9 @@ func (m memory) SnapshotByName(ctx context.Context, name string) (backend.Snapsh
 	return m.Snapshot(ctx, "snap-"+name)
 }
 
-func (m memory) Snapshots(_ context.Context, f backend.SnapshotFilter, after string, limit int) ([]backend.Snapshot, error) {
+func (m memory) Snapshots(
+	_ context.Context, f backend.SnapshotFilter, after string, limit int) ([]backend.Snapshot, error,
+) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return list(m.snapshots, after, limit, func(s backend.Snapshot) bool {
@@ -154,9 +156,9 @@ func (m memory) Snapshots(_ context.Context, f backend.SnapshotFilter, after str
 func (m memory) CreateGroup(_ context.Context, spec backend.GroupSnapshotSpec) (backend.GroupSnapshot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	group := backend.GroupSnapshot{ID: "grp-" + spec.Name, Name: spec.Name, Created: cutAt, Ready: true, Parameters: spec.Parameters}
+	group := backend.GroupSnapshot{ID: "grp-" + spec.Name, Name: spec.Name, Created: createdAt, Ready: true, Parameters: spec.Parameters}
 	for _, source := range spec.SourceIDs {
-		group.Snapshots = append(group.Snapshots, m.cut(spec.Name+"-"+source, source, group.ID, nil))
+		group.Snapshots = append(group.Snapshots, m.snapshot(spec.Name+"-"+source, source, group.ID, nil))
 	}
 	m.groups[group.ID] = group
 	return group, nil
@@ -224,7 +226,7 @@ func (a attaching) Attach(_ context.Context, volume, _ string, spec backend.Atta
 func (a attaching) Detach(context.Context, string, string) error { return nil }
 
 // engine is a node engine that remembers what it was asked and answers what it
-// was told to.
+// was configured to.
 type engine struct {
 	staged    node.StageRequest
 	published node.PublishRequest
@@ -233,7 +235,7 @@ type engine struct {
 	unwanted  [2]string
 	fail      error
 	problems  []backend.HealthProblem
-	// entered is told of each Stage, which then waits for leave or its context.
+	// entered gets each Stage, which then waits for leave or its context.
 	entered chan struct{}
 	leave   chan struct{}
 	stuck   bool // a Stage does not notice the end of its context

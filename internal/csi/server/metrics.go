@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// metrics counts and times the calls. Volumes are no label: their number has
+// metrics counts and times the calls. Volumes are not a label: their number has
 // no bound.
 type metrics struct {
 	seconds  *prometheus.HistogramVec

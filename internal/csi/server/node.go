@@ -21,7 +21,9 @@ type nodeServer struct {
 	features guard.Features
 }
 
-func (n *nodeServer) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+func (n *nodeServer) NodeGetCapabilities(
+	context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error,
+) {
 	return &csi.NodeGetCapabilitiesResponse{Capabilities: nodeCapabilities(n.traits, n.features)}, nil
 }
 
@@ -37,7 +39,9 @@ func (n *nodeServer) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest)
 	return response, nil
 }
 
-func (n *nodeServer) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+func (n *nodeServer) NodeStageVolume(
+	ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error,
+) {
 	capability, err := n.usable(r.GetVolumeCapability())
 	if err != nil {
 		return nil, err
@@ -52,14 +56,18 @@ func (n *nodeServer) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolume
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-func (n *nodeServer) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+func (n *nodeServer) NodeUnstageVolume(
+	ctx context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error,
+) {
 	if err := n.engine.Unstage(ctx, r.GetVolumeId(), r.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-func (n *nodeServer) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+func (n *nodeServer) NodePublishVolume(
+	ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error,
+) {
 	capability, err := n.usable(r.GetVolumeCapability())
 	if err != nil {
 		return nil, err
@@ -96,29 +104,35 @@ func (n *nodeServer) capability(c *csi.VolumeCapability) (backend.Capability, er
 		return backend.Capability{}, fmt.Errorf("volume_capability: %w", err)
 	}
 	if capability.MountGroup != "" {
-		return backend.Capability{}, fmt.Errorf("%w: volume_capability.mount.volume_mount_group is given, but this plugin has not the capability VOLUME_MOUNT_GROUP", backend.ErrInvalid)
+		return backend.Capability{}, fmt.Errorf("%w: volume_capability.mount.volume_mount_group is given, but this plugin "+
+			"has not the capability VOLUME_MOUNT_GROUP", backend.ErrInvalid)
 	}
 	return capability, nil
 }
 
-func (n *nodeServer) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+func (n *nodeServer) NodeUnpublishVolume(
+	ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error,
+) {
 	if err := n.engine.Unpublish(ctx, r.GetVolumeId(), r.GetTargetPath()); err != nil {
 		return nil, err
 	}
 	return &csi.NodeUnpublishVolumeResponse{}, nil
 }
 
-// atPath refuses to look for a volume at a relative path. No volume can be
+// atPath refuses to search a volume at a relative path. No volume can be
 // there, so it is not found, which is also what csi-sanity 5.6.0 expects. Whether
 // the path is one of this system or of Windows is for the engine to say.
 func atPath(volumeID, path string) error {
 	if filepath.IsAbs(path) || paths.IsAbs(path) {
 		return nil
 	}
-	return fmt.Errorf("%w: volume %s is not at volume_path %q, which is not an absolute path", backend.ErrNotFound, volumeID, path)
+	return fmt.Errorf("%w: volume %s is not at volume_path %q, which is not an absolute path",
+		backend.ErrNotFound, volumeID, path)
 }
 
-func (n *nodeServer) NodeGetVolumeStats(ctx context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+func (n *nodeServer) NodeGetVolumeStats(
+	ctx context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error,
+) {
 	if err := atPath(r.GetVolumeId(), r.GetVolumePath()); err != nil {
 		return nil, err
 	}
@@ -137,7 +151,9 @@ func fromUsage(unit csi.VolumeUsage_Unit, u node.Usage) *csi.VolumeUsage {
 	return &csi.VolumeUsage{Unit: unit, Total: u.Total, Used: u.Used, Available: u.Available}
 }
 
-func (n *nodeServer) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+func (n *nodeServer) NodeExpandVolume(
+	ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error,
+) {
 	if !n.features.Expand {
 		return nil, fmt.Errorf("%w: volumes of this plugin do not grow", backend.ErrUnsupported)
 	}
@@ -162,7 +178,9 @@ func (n *nodeServer) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolu
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, nil
 }
 
-func (n *nodeServer) NodeGetVolumeHealth(ctx context.Context, r *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+func (n *nodeServer) NodeGetVolumeHealth(
+	ctx context.Context, r *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error,
+) {
 	problems, err := n.engine.VolumeHealth(ctx, r.GetVolumeId(), r.GetVolumePublishPath(), r.GetStagingTargetPath())
 	if err != nil {
 		return nil, err
@@ -170,7 +188,9 @@ func (n *nodeServer) NodeGetVolumeHealth(ctx context.Context, r *csi.NodeGetVolu
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: fromHealth(r.GetVolumeId(), problems)}, nil
 }
 
-func (n *nodeServer) NodeGetStorageHealth(ctx context.Context, _ *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
+func (n *nodeServer) NodeGetStorageHealth(
+	ctx context.Context, _ *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error,
+) {
 	problems, err := n.engine.StorageHealth(ctx)
 	if err != nil {
 		return nil, err

@@ -32,11 +32,11 @@ func chain(t *testing.T) (*interceptor, *bytes.Buffer) {
 	return &interceptor{log: log, metrics: measured, node: "node-1"}, &out
 }
 
-// confide puts the secret wherever a message may hold one.
+// confide puts the secret into every field that may have one.
 func confide(request messagetest.Complete) (secrets int) {
-	for _, place := range request.Places {
-		if message.IsSecret(place.Field) || place.Field.Name() == "mount_flags" {
-			place.Set(secret)
+	for _, entry := range request.Texts {
+		if message.IsSecret(entry.Field) || entry.Field.Name() == "mount_flags" {
+			entry.Set(secret)
 			secrets++
 		}
 	}
@@ -68,7 +68,7 @@ func TestUnary_noSecretInTheLogOfAnyRequest(t *testing.T) {
 		}
 	}
 	if total < 30 {
-		t.Errorf("only %d places for secrets were tried", total)
+		t.Errorf("only %d fields for secrets were tried", total)
 	}
 }
 

@@ -12,11 +12,11 @@ import (
 
 const (
 	// defaultDrainTime is how long calls in flight may still run after the end was
-	// asked for; a CO repeats what was cut off.
+	// asked for; a CO repeats interrupted calls.
 	defaultDrainTime = 10 * time.Second
-	// defaultCutTime is how long calls whose contexts were then cancelled may take to
+	// defaultCancelTime is how long calls whose contexts were then cancelled may take to
 	// notice: a call stuck in the kernel must not keep the process alive.
-	defaultCutTime = 2 * time.Second
+	defaultCancelTime = 2 * time.Second
 	// bufferSize in bytes of a connection's read and write buffers. CSI messages
 	// are small, and a CO may open a connection per call.
 	bufferSize = 4 << 10
@@ -41,7 +41,7 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Run serves until ctx ends, then gives calls in flight up to 10 s, cancels
 // the rest and returns nil. The socket's file is removed unless it belongs to
-// somebody else by then. A Server runs once.
+// another process by then. A Server runs once.
 func (s *Server) Run(ctx context.Context) error {
 	listener, err := s.endpoint.listen(ctx)
 	if err != nil {
@@ -50,7 +50,8 @@ func (s *Server) Run(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- s.grpc.Serve(listener) }()
 	if s.endpoint.Path == "" {
-		s.log.Warn("CSI is served without protection: every process of this machine can call it; this is for tests", "endpoint", s.endpoint.String())
+		s.log.Warn("CSI is served without protection: every process of this machine can call it; this is for tests",
+			"endpoint", s.endpoint.String())
 	}
 	s.log.Info("serving CSI", "endpoint", s.endpoint.String())
 	close(s.ready)
@@ -69,7 +70,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// Probe tells whether the driver can do its work now.
+// Probe reports whether the driver can do its work now.
 func (s *Server) Probe(ctx context.Context) error { return s.identity.probe(ctx) }
 
 // drain ends the calls in flight, in peace or else by force. It is false when
@@ -79,8 +80,8 @@ func (s *Server) drain() bool {
 	if finishes(s.grpc.GracefulStop, s.drainTime) {
 		return true
 	}
-	s.log.Warn("calls in flight are cut off")
-	if finishes(s.grpc.Stop, s.cutTime) {
+	s.log.Warn("calls in flight are cancelled")
+	if finishes(s.grpc.Stop, s.cancelTime) {
 		return true
 	}
 	s.log.Error("a call does not end even now; leaving it behind")

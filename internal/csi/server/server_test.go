@@ -131,7 +131,7 @@ func wantCode(t *testing.T, err error, code codes.Code) {
 	}
 }
 
-// D-21: a mode answers its services and no others.
+// A mode answers its services and no others.
 func TestRun_answersTheServicesOfItsMode(t *testing.T) {
 	cases := []struct {
 		mode                    Mode
@@ -163,7 +163,7 @@ func TestRun_answersTheServicesOfItsMode(t *testing.T) {
 	}
 }
 
-// X-29: calls in flight have their time when the process is asked to end.
+// Calls in flight have their time when the process is asked to end.
 func TestRun_letsCallsInFlightFinish(t *testing.T) {
 	i := start(t, All, memory{newPlain()})
 	answer := i.stageAndWait()
@@ -186,7 +186,7 @@ func TestRun_letsCallsInFlightFinish(t *testing.T) {
 	}
 }
 
-// X-29: but no more than that.
+// But no more than that.
 func TestRun_cutsOffWhatDoesNotEnd(t *testing.T) {
 	i := start(t, All, memory{newPlain()})
 	i.server.drainTime = 50 * time.Millisecond
@@ -195,24 +195,24 @@ func TestRun_cutsOffWhatDoesNotEnd(t *testing.T) {
 		t.Errorf("the driver ended with %v", err)
 	}
 	if err := <-answer; err == nil {
-		t.Error("the call that was cut off succeeded")
+		t.Error("the cancelled call succeeded")
 	}
 	if !strings.Contains(i.log.String(), `"rpc":"NodeStageVolume","volume":"vol-1","node":"n1"`) ||
 		!strings.Contains(i.log.String(), `"code":"Canceled"`) {
-		t.Errorf("the log does not tell that the call was cancelled: %s", i.log)
+		t.Errorf("the log does not say that the call was cancelled: %s", i.log)
 	}
 }
 
 func TestRun_leavesBehindWhatIsStuck(t *testing.T) {
 	i := start(t, All, memory{newPlain()})
-	i.server.drainTime, i.server.cutTime = 10*time.Millisecond, 10*time.Millisecond
+	i.server.drainTime, i.server.cancelTime = 10*time.Millisecond, 10*time.Millisecond
 	i.engine.stuck = true
 	answer := i.stageAndWait()
 	if err := i.end(); err != nil {
 		t.Errorf("the driver ended with %v", err)
 	}
 	if !strings.Contains(i.log.String(), "a call does not end even now") {
-		t.Errorf("the log does not tell of the stuck call: %s", i.log)
+		t.Errorf("the log does not name the stuck call: %s", i.log)
 	}
 	close(i.engine.leave)
 	<-answer
@@ -261,16 +261,16 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		"node engine":       func(o *Options) { o.Engine = nil },
 		"must end in .sock": func(o *Options) { o.Endpoint = "unix:///csi/csi" },
 	}
-	for want, spoil := range cases {
+	for want, corrupt := range cases {
 		o := options(All, memory{newPlain()}, &instance{engine: &engine{}, socket: "/csi/csi.sock", log: &record{}, registry: prometheus.NewRegistry()})
-		spoil(&o)
+		corrupt(&o)
 		if _, err := New(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New fails with %v, want something about %q", err, want)
 		}
 	}
 }
 
-// X-28: one panic is one failed call, with its stack in the log.
+// One panic is one failed call, with its stack in the log.
 func TestUnary_onePanicIsOneInternalError(t *testing.T) {
 	chain, out := chain(t)
 	request := messagetest.Complete{Message: &csi.DeleteVolumeRequest{VolumeId: "vol-1"}}

@@ -9,9 +9,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-func (c *controller) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+func (c *controller) CreateSnapshot(
+	ctx context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error,
+) {
 	if r.GetAccessibilityRequirements() != nil {
-		return nil, fmt.Errorf("%w: accessibility_requirements are given, but this plugin has not the capability SNAPSHOT_ACCESSIBILITY_CONSTRAINTS", backend.ErrInvalid)
+		return nil, fmt.Errorf("%w: accessibility_requirements are given, but this plugin has not the capability "+
+			"SNAPSHOT_ACCESSIBILITY_CONSTRAINTS", backend.ErrInvalid)
 	}
 	snapshot, err := c.guard.CreateSnapshot(ctx, backend.SnapshotSpec{
 		Name: r.GetName(), SourceID: r.GetSourceVolumeId(),
@@ -24,7 +27,9 @@ func (c *controller) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRe
 	return &csi.CreateSnapshotResponse{Snapshot: fromSnapshot(snapshot)}, nil
 }
 
-func (c *controller) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+func (c *controller) DeleteSnapshot(
+	ctx context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error,
+) {
 	if err := c.guard.DeleteSnapshot(ctx, r.GetSnapshotId()); err != nil {
 		return nil, err
 	}
@@ -39,7 +44,9 @@ func (c *controller) GetSnapshot(ctx context.Context, r *csi.GetSnapshotRequest)
 	return &csi.GetSnapshotResponse{Snapshot: fromSnapshot(snapshot)}, nil
 }
 
-func (c *controller) ListSnapshots(ctx context.Context, r *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
+func (c *controller) ListSnapshots(
+	ctx context.Context, r *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error,
+) {
 	filter := backend.SnapshotFilter{SnapshotID: r.GetSnapshotId(), SourceID: r.GetSourceVolumeId()}
 	snapshots, next, err := c.guard.Snapshots(ctx, filter, r.GetStartingToken(), int(r.GetMaxEntries()))
 	if err != nil {

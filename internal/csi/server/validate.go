@@ -10,8 +10,10 @@ import (
 )
 
 // ValidateVolumeCapabilities confirms by echoing what was asked; what does not
-// hold is no error but an answer without confirmation that says why.
-func (c *controller) ValidateVolumeCapabilities(ctx context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+// match is not an error but an answer without confirmation that says why.
+func (c *controller) ValidateVolumeCapabilities(
+	ctx context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error,
+) {
 	volume, err := c.guard.Volume(ctx, r.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -27,7 +29,7 @@ func (c *controller) ValidateVolumeCapabilities(ctx context.Context, r *csi.Vali
 	}, nil
 }
 
-// objection says what does not hold, "" when everything does.
+// objection says what does not match, "" if everything does.
 func (c *controller) objection(volume backend.Volume, r *csi.ValidateVolumeCapabilitiesRequest) string {
 	capabilities, err := toCapabilities(r.GetVolumeCapabilities())
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// Of gives the code of an error. A cancelled call comes first, whatever else its
+// Of returns the code of an error. A cancelled call comes first, whatever else its
 // error says: its caller is to treat it as one that may still have had effects.
 // An error that wraps no sentinel is a fault of ours: Internal.
 func Of(err error) codes.Code {

@@ -14,17 +14,17 @@ type frame []byte
 type raw struct{}
 
 func (raw) Marshal(message any) (mem.BufferSlice, error) {
-	bytes, is := message.(*frame)
-	if !is {
-		return nil, fmt.Errorf("a %T is no raw message", message)
+	bytes, ok := message.(*frame)
+	if !ok {
+		return nil, fmt.Errorf("a %T is not a raw message", message)
 	}
 	return mem.BufferSlice{mem.SliceBuffer(*bytes)}, nil
 }
 
 func (raw) Unmarshal(data mem.BufferSlice, message any) error {
-	bytes, is := message.(*frame)
-	if !is {
-		return fmt.Errorf("a %T is no raw message", message)
+	bytes, ok := message.(*frame)
+	if !ok {
+		return fmt.Errorf("a %T is not a raw message", message)
 	}
 	*bytes = data.Materialize()
 	return nil

@@ -18,7 +18,7 @@ import (
 	csimessage "github.com/holdfast-csi/holdfast/internal/csi/message"
 )
 
-// record is what is told of one call.
+// record is the log record of one call.
 type record struct {
 	method  string
 	options Options
@@ -72,7 +72,7 @@ func (r *record) answer(message frame) {
 	}
 }
 
-// end tells of the call; its error stays as it is for the caller.
+// end logs the call; its error stays as it is for the caller.
 func (r *record) end(ctx context.Context, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +96,7 @@ func (r *record) end(ctx context.Context, err error) {
 	r.options.Logger.LogAttrs(ctx, level, "call", append(attributes, r.messages(err)...)...)
 }
 
-// codeOf is what the caller sees; one that left is told of as such.
+// codeOf is what the caller sees; a call whose caller left is reported as such.
 func codeOf(ctx context.Context, err error) codes.Code {
 	if err != nil && ctx.Err() != nil {
 		return status.FromContextError(ctx.Err()).Code()
@@ -129,8 +129,8 @@ func (r *record) messages(err error) (attributes []slog.Attr) {
 	return attributes
 }
 
-// shown is an answer for the log: of a method that is not known it tells the
-// size alone, since nobody knows what in it is secret.
+// shown is an answer for the log: of a method that is not known it logs the
+// size alone, since its secret fields are unknown.
 func (r *record) shown(message frame) slog.LogValuer {
 	if r.kind != nil {
 		answer := dynamicpb.NewMessage(r.kind.Output())

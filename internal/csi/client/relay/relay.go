@@ -1,5 +1,5 @@
 // Package relay stands between a caller of CSI and a driver: it hands every
-// call on as it is, known or not, and tells what was asked and what came of it.
+// call on as it is, known or not, and logs the request and the answer.
 // Messages pass as bytes, so that fields that this program does not know pass,
 // too; so do metadata, deadlines, cancellation, and errors with their details.
 package relay
@@ -32,7 +32,7 @@ const drainTime = 10 * time.Second
 
 // Options of a Relay.
 type Options struct {
-	// Logger is told of each call when it ended, errors as warnings.
+	// Logger gets each call when it ended, errors as warnings.
 	Logger *slog.Logger
 	// Verbose adds requests and answers to the log, without what is secret.
 	Verbose bool

@@ -37,12 +37,16 @@ func (d *driver) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*c
 	return &csi.NodeGetInfoResponse{NodeId: "n1"}, nil
 }
 
-func (d *driver) NodeUnpublishVolume(context.Context, *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+func (d *driver) NodeUnpublishVolume(
+	context.Context, *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error,
+) {
 	detailed, _ := status.New(codes.NotFound, "no volume there").WithDetails(wrapperspb.String("detail"))
 	return nil, detailed.Err()
 }
 
-func (d *driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+func (d *driver) NodePublishVolume(
+	ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error,
+) {
 	if r.GetVolumeId() == "secret" {
 		return nil, status.Error(codes.Unauthenticated, "bad password "+r.GetSecrets()["password"])
 	}
@@ -53,7 +57,9 @@ func (d *driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolume
 	return nil, ctx.Err()
 }
 
-func (d *driver) GetMetadataAllocated(r *csi.GetMetadataAllocatedRequest, stream csi.SnapshotMetadata_GetMetadataAllocatedServer) error {
+func (d *driver) GetMetadataAllocated(
+	r *csi.GetMetadataAllocatedRequest, stream csi.SnapshotMetadata_GetMetadataAllocatedServer,
+) error {
 	for i := range 3 {
 		if err := stream.Send(&csi.GetMetadataAllocatedResponse{VolumeCapacityBytes: int64(i + 1)}); err != nil {
 			return err

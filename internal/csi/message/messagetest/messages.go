@@ -1,5 +1,5 @@
 // Package messagetest makes complete requests of every type of CSI, for
-// tests of what has to hold for all of them.
+// tests of rules for all of them.
 package messagetest
 
 import (
@@ -32,8 +32,8 @@ func Requests(t testing.TB) []proto.Message {
 	return messages
 }
 
-// Place is one text of a message, and how to change it.
-type Place struct {
+// Text is one text of a message, and how to change it.
+type Text struct {
 	Path  string
 	Field protoreflect.FieldDescriptor
 	Set   func(text string)
@@ -41,8 +41,8 @@ type Place struct {
 
 // fill sets every field of a message to something acceptable (of a oneof the
 // last alone) and lists where it put texts.
-func fill(message protoreflect.Message, path, text string) []Place {
-	var places []Place
+func fill(message protoreflect.Message, path, text string) []Text {
+	var texts []Text
 	fields := message.Descriptor().Fields()
 	for i := range fields.Len() {
 		field := fields.Get(i)
@@ -53,31 +53,31 @@ func fill(message protoreflect.Message, path, text string) []Place {
 		if path != "" {
 			name = path + "." + name
 		}
-		places = append(places, fillField(message, field, name, text)...)
+		texts = append(texts, fillField(message, field, name, text)...)
 	}
-	return places
+	return texts
 }
 
-func fillField(message protoreflect.Message, field protoreflect.FieldDescriptor, path, text string) []Place {
+func fillField(message protoreflect.Message, field protoreflect.FieldDescriptor, path, text string) []Text {
 	switch {
 	case field.IsMap():
 		set := func(text string) {
 			message.Mutable(field).Map().Set(protoreflect.ValueOfString("key").MapKey(), protoreflect.ValueOfString(text))
 		}
 		set(text)
-		return []Place{{path, field, set}}
+		return []Text{{path, field, set}}
 	case field.IsList() && field.Kind() == protoreflect.MessageKind:
 		return fill(message.Mutable(field).List().AppendMutable().Message(), path+"[0]", text)
 	case field.IsList():
 		list := message.Mutable(field).List()
 		list.Append(protoreflect.ValueOfString(text))
-		return []Place{{path, field, func(text string) { list.Set(0, protoreflect.ValueOfString(text)) }}}
+		return []Text{{path, field, func(text string) { list.Set(0, protoreflect.ValueOfString(text)) }}}
 	case field.Kind() == protoreflect.MessageKind:
 		return fill(message.Mutable(field).Message(), path, text)
 	case field.Kind() == protoreflect.StringKind:
 		set := func(text string) { message.Set(field, protoreflect.ValueOfString(text)) }
 		set("/" + text)
-		return []Place{{path, field, set}}
+		return []Text{{path, field, set}}
 	}
 	message.Set(field, one(field))
 	return nil
@@ -95,7 +95,7 @@ func one(field protoreflect.FieldDescriptor) protoreflect.Value {
 	return protoreflect.ValueOfInt64(1)
 }
 
-// Filled gives a complete request of each type with its places.
+// Filled gives a complete request of each type with its texts.
 func Filled(t testing.TB, text string) []Complete {
 	t.Helper()
 	var all []Complete
@@ -108,7 +108,7 @@ func Filled(t testing.TB, text string) []Complete {
 // Complete is a request with every field set.
 type Complete struct {
 	Message proto.Message
-	Places  []Place
+	Texts   []Text
 }
 
 // Name is that of the message.
