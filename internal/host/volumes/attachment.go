@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // nodeIDAnnotation on a VolumeAttachment is the node's name to the driver
@@ -268,12 +269,9 @@ func (m *Manager) detach(ctx context.Context, use *store.VolumeUse) error {
 }
 
 func (m *Manager) callDetach(ctx context.Context, use *store.VolumeUse) error {
-	secrets, err := m.nodeSecret(use.Label, use.AttachSecret)
+	secrets, err := m.detachSecret(use)
 	if err != nil {
-		// The volume must come off also when its secret is gone: a driver that
-		// needs it says so.
-		m.logger.Warn("a volume is detached without its secret", "volume", use.Handle, "error", err)
-		secrets = nil
+		return err
 	}
 	return m.onDriver(ctx, use.Driver, func(driver *plugins.Driver) error {
 		can, err := driver.Client.ControllerCapabilities(ctx)
@@ -290,6 +288,25 @@ func (m *Manager) callDetach(ctx context.Context, use *store.VolumeUse) error {
 			VolumeId: use.Handle, NodeId: use.NodeID, Secrets: secrets,
 		})
 	})
+}
+
+// detachSecret reads the secret for ControllerUnpublishVolume. One that does not exist
+// is waited for, unless the PersistentVolume has claim.DeleteWithoutSecretAnnotation.
+func (m *Manager) detachSecret(use *store.VolumeUse) (map[string]string, error) {
+	secrets, missing := m.nodeSecret(use.Label, use.AttachSecret)
+	if missing == nil || !errors.Is(missing, ErrWaiting) {
+		return secrets, missing
+	}
+	pv, err := m.volume(use.SpecName)
+	switch {
+	case err != nil:
+		return nil, errors.Join(missing, err)
+	case pv != nil && lifecycle.WithoutSecret(pv.Annotations):
+		m.logger.Warn("a volume is detached without its secret", "volume", use.Handle, "error", missing)
+		return nil, nil
+	}
+	return nil, fmt.Errorf("%w; create it again, or annotate PersistentVolume %q with %s=true to detach without it",
+		missing, use.SpecName, claim.DeleteWithoutSecretAnnotation)
 }
 
 // dropAttachment removes the object with the record of the detached volume.

@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -114,6 +115,41 @@ func TestAttach_isUndoneAfterTheDriversObjectChanged(t *testing.T) {
 		t.Errorf("detached %d times, objects %v", n, w.attachments())
 	}
 	w.isIdle()
+}
+
+// Without its credentials a driver may answer that nothing is attached, as on a cluster.
+func TestAttach_isUndoneWithoutItsSecretOnlyIfAnAdministratorSaysSo(t *testing.T) {
+	for _, annotated := range []bool{false, true} {
+		w, a := newServing(t, attaching)
+		key := w.ensured("a")
+		w.secret("secrets", "attach", "for attach")
+		w.volume(key, func(pv *corev1.PersistentVolume) {
+			pv.Spec.CSI.ControllerPublishSecretRef = &corev1.SecretReference{Namespace: "secrets", Name: "attach"}
+		})
+		p := w.create(pod("web", "a"))
+		w.mount(p)
+		w.put(func(tx *store.Tx) error { return tx.Secrets().Delete("secrets/attach") })
+		if err := w.tryUnmount(p); !errors.Is(err, ErrWaiting) || !strings.Contains(err.Error(), claim.DeleteWithoutSecretAnnotation+"=true") {
+			t.Fatalf("detached without its secret: %v", err)
+		}
+		if n := w.driver.Count("ControllerUnpublishVolume"); n != 0 {
+			t.Errorf("%d calls without the secret", n)
+		}
+		want := "for attach"
+		if annotated {
+			want = ""
+			w.volume(key, func(pv *corev1.PersistentVolume) {
+				metav1.SetMetaDataAnnotation(&pv.ObjectMeta, claim.DeleteWithoutSecretAnnotation, "true")
+			})
+		} else {
+			w.secret("secrets", "attach", want)
+		}
+		w.unmount(p)
+		if got := one[*csi.ControllerUnpublishVolumeRequest](t, a).GetSecrets()["v"]; got != want {
+			t.Errorf("the secret is %q, want %q", got, want)
+		}
+		w.isIdle()
+	}
 }
 
 // A pod that cannot be attached comes up when the driver's object says

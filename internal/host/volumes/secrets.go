@@ -3,8 +3,8 @@ package volumes
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/host/store"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // secret reads the values of a secret for one call; none for nil. They are
@@ -36,11 +36,7 @@ func (m *Manager) secret(reference *corev1.SecretReference, call string) (map[st
 	return values, nil
 }
 
-// without tells whether a deletion goes on although its secret is gone.
+// without reports whether a deletion continues although its secret is missing.
 func without(annotations map[string]string, err error) bool {
-	return annotations[deleteWithoutSecret] == "true" && len(onOf(err)) > 0
+	return lifecycle.WithoutSecret(annotations) && len(onOf(err)) > 0
 }
-
-// deleteWithoutSecret, put on by an administrator, has what an object stands for
-// deleted although the secret for that is gone for good.
-const deleteWithoutSecret = claim.DeleteWithoutSecretAnnotation

@@ -45,7 +45,7 @@ func (c *Controller) syncAttach(ctx context.Context, key string) error {
 	if errors.Is(err, errGone) {
 		// It was removed by force, finalizer and all, while the driver published
 		// it. Nobody else knows of that any more.
-		return c.callUnpublish(ctx, intent)
+		return c.callUnpublish(ctx, va, intent)
 	}
 	if err == nil {
 		c.forced.set(va.UID, false)
@@ -138,7 +138,7 @@ func (c *Controller) recordIntent(ctx context.Context, va *storagev1.VolumeAttac
 		// The node came back under its name with another identity. What was
 		// published to the old one is undone while the record still names it.
 		old := record{node: before.node, handle: intent.handle, secret: intent.secret}
-		if err := c.callUnpublish(ctx, old); err != nil {
+		if err := c.callUnpublish(ctx, va, old); err != nil {
 			return fmt.Errorf("detach from %s, as node %s was called before: %w", before.node, va.Spec.NodeName, err)
 		}
 	}

@@ -7,9 +7,12 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // syncDetach undoes an attachment that is being deleted, and lets it go. The
@@ -49,7 +52,7 @@ func (c *Controller) unpublish(ctx context.Context, va *storagev1.VolumeAttachme
 	if err != nil {
 		return err
 	}
-	return c.callUnpublish(ctx, what)
+	return c.callUnpublish(ctx, va, what)
 }
 
 // published says what is to be undone. What stands on the attachment was
@@ -78,9 +81,13 @@ func (c *Controller) published(va *storagev1.VolumeAttachment) (record, error) {
 	return what, nil
 }
 
-func (c *Controller) callUnpublish(ctx context.Context, what record) error {
+func (c *Controller) callUnpublish(ctx context.Context, va *storagev1.VolumeAttachment, what record) error {
 	secrets, err := c.env.Secret(ctx, what.secret)
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err) && !lifecycle.WithoutSecret(va.Annotations):
+		return fmt.Errorf("the secret for ControllerUnpublishVolume is missing: %w; create it again, or annotate the VolumeAttachment with %s=true to detach without it",
+			err, claim.DeleteWithoutSecretAnnotation)
+	case err != nil && !apierrors.IsNotFound(err):
 		return err
 	}
 	ctx, cancel := c.env.Call(ctx)

@@ -10,7 +10,10 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
 
@@ -40,6 +43,33 @@ func TestDetach_needsNothingButTheAttachment(t *testing.T) {
 	if got := next(t, unpublished); got.GetSecrets()["key"] != "value" {
 		t.Errorf("the driver got %v", got)
 	}
+	w.published(nil)
+}
+
+// Without its credentials a driver may answer that nothing is attached.
+func TestDetach_waitsForItsSecretUntilAnAdministratorDecides(t *testing.T) {
+	va := heldAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
+		va.Annotations[SecretNameAnnotation], va.Annotations[SecretNamespaceAnnotation] = "keys", "ns"
+	})
+	w := newWorld(t, va)
+	w.driver.SetAttached("handle-pv", "id-n1", true)
+	w.run()
+	w.Delete(va)
+	w.Eventually(func() error {
+		current := w.attachment("va")
+		if current.Status.DetachError == nil || !strings.Contains(current.Status.DetachError.Message, claim.DeleteWithoutSecretAnnotation+"=true") {
+			return fmt.Errorf("detachError: %+v", current.Status.DetachError)
+		}
+		return nil
+	})
+	if n := w.driver.Count("ControllerUnpublishVolume"); n != 0 {
+		t.Errorf("%d calls without the secret", n)
+	}
+	patch := cluster.MergePatch(map[string]any{"metadata": map[string]any{"annotations": map[string]string{claim.DeleteWithoutSecretAnnotation: "true"}}})
+	if _, err := w.Core.StorageV1().VolumeAttachments().Patch(t.Context(), "va", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.gone("va")
 	w.published(nil)
 }
 

@@ -16,10 +16,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// deleteWithoutSecret, set to "true" on a PersistentVolume, has its volume
-// deleted although the secret for that is gone.
-const deleteWithoutSecret = "holdfast.dev/delete-without-secret"
-
 // due is what a PersistentVolume needs of this process.
 func (c *Controller) due(pv *corev1.PersistentVolume) lifecycle.Due {
 	if !c.env.Scope.OwnsVolume(pv) && !c.env.Scope.Unplaced(pv) {
@@ -185,10 +181,10 @@ func (c *Controller) deletionSecret(ctx context.Context, pv *corev1.PersistentVo
 	}
 	values, err := c.env.Secret(ctx, reference)
 	if apierrors.IsNotFound(err) {
-		if pv.Annotations[deleteWithoutSecret] == "true" {
+		if lifecycle.WithoutSecret(pv.Annotations) {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("the secret for DeleteVolume is missing: %w; make it again, or annotate the PersistentVolume with %s=true to delete the volume without", err, deleteWithoutSecret)
+		return nil, fmt.Errorf("the secret for DeleteVolume is missing: %w; make it again, or annotate the PersistentVolume with %s=true to delete the volume without", err, claim.DeleteWithoutSecretAnnotation)
 	}
 	return values, err
 }

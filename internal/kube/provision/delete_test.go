@@ -158,7 +158,7 @@ func TestDelete_waitsForItsSecret(t *testing.T) {
 		return before(ctx, rpc, request)
 	}
 	w.run()
-	w.event("Warning VolumeFailedDelete pvc-uid-a", "the secret for DeleteVolume is missing", deleteWithoutSecret+"=true")
+	w.event("Warning VolumeFailedDelete pvc-uid-a", "the secret for DeleteVolume is missing", claim.DeleteWithoutSecretAnnotation+"=true")
 	if w.Driver.Count("DeleteVolume") > 0 {
 		t.Error("deleted without its secret")
 	}
@@ -172,7 +172,7 @@ func TestDelete_waitsForItsSecret(t *testing.T) {
 func TestDelete_withoutItsSecretWhenToldTo(t *testing.T) {
 	w := newWorld(t, newClass(), newVolume("a", released, func(pv *corev1.PersistentVolume) {
 		pv.Annotations[claim.DeletionSecretNameAnnotation], pv.Annotations[claim.DeletionSecretNamespaceAnnotation] = "s", "ns"
-		pv.Annotations[deleteWithoutSecret] = "true"
+		pv.Annotations[claim.DeleteWithoutSecretAnnotation] = "true"
 	}))
 	w.Driver.AddVolume("id-pvc-uid-a", 1)
 	w.run()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // Secret reads the values for the calls that create; none if the content names
@@ -30,7 +31,7 @@ func DeletionSecret(ctx context.Context, env *cluster.Env, keys claim.SnapshotKe
 	if err == nil || !apierrors.IsNotFound(err) {
 		return values, err
 	}
-	if annotations[claim.DeleteWithoutSecretAnnotation] == "true" {
+	if lifecycle.WithoutSecret(annotations) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("%w; create it again, or annotate the content with %s=true to delete without it", err, claim.DeleteWithoutSecretAnnotation)
