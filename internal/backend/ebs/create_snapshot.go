@@ -151,7 +151,7 @@ func (c *Controller) sendCreateSnapshot(ctx context.Context, name string, in clo
 			return c.converge(ctx, name, s)
 		}
 		switch {
-		case uncertain(err):
+		case cloud.Uncertain(err):
 			c.snapshotNames.markUncertain(name, c.lag)
 			if ctx.Err() != nil {
 				return cloud.Snapshot{}, err
@@ -167,12 +167,6 @@ func (c *Controller) sendCreateSnapshot(ctx context.Context, name string, in clo
 			return cloud.Snapshot{}, err
 		}
 	}
-}
-
-// uncertain reports whether a call may have had its effect though it failed.
-func uncertain(err error) bool {
-	var e *cloud.Error
-	return errors.As(err, &e) && e.Uncertain
 }
 
 // hasTime reports whether a call's deadline leaves time for work after a wait.

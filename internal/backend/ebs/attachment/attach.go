@@ -257,7 +257,7 @@ func (r *run) send(ctx context.Context, name string, card *int32) error {
 		r.m.remember(r.pair, func(k *memory) { k.attachSent, k.device, k.accepted = time.Now(), name, true })
 	case refusesName(err, name):
 		r.m.names.refuse(r.pair.instance, name)
-	case uncertain(err):
+	case cloud.Uncertain(err):
 		r.m.names.extend(r.pair.instance, name)
 		// The request may still be on its way when its caller has left.
 		r.m.remember(r.pair, func(k *memory) { k.attachSent, k.device, k.accepted = time.Now(), name, false })
@@ -276,7 +276,7 @@ func (r *run) after(ctx context.Context, volume cloud.Volume, err error) (cloud.
 		return volume, err
 	}
 	code := cloud.Code(err)
-	if !uncertain(err) && code != "VolumeInUse" && code != "IncorrectState" {
+	if !cloud.Uncertain(err) && code != "VolumeInUse" && code != "IncorrectState" {
 		return volume, fmt.Errorf("attach volume %s to instance %s: %w", r.pair.volume, r.pair.instance, err)
 	}
 	// The volume is attached already, here or elsewhere, or the answer was lost.
@@ -321,13 +321,6 @@ func (r *run) timeFor(d time.Duration) bool {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
 	return r.op.deadline.IsZero() || time.Until(r.op.deadline) > d
-}
-
-// uncertain reports whether a call may have had its effect although it failed.
-// Only an answer of EC2 excludes that.
-func uncertain(err error) bool {
-	var e *cloud.Error
-	return err != nil && (!errors.As(err, &e) || e.Uncertain)
 }
 
 // refusesName reports whether EC2 refused the device name. EC2 has no code for that;

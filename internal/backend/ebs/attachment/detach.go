@@ -128,7 +128,7 @@ func (r *run) staleUntil() time.Time {
 func (r *run) askDetach(ctx context.Context, a cloud.Attachment, force bool) error {
 	r.setPhase("DetachVolume of volume %s from instance %s was sent to EC2", r.pair.volume, r.pair.instance)
 	err := r.m.cloud.DetachVolume(ctx, r.pair.volume, r.pair.instance, force)
-	if err == nil || uncertain(err) || saysNotAttached(err) {
+	if err == nil || cloud.Uncertain(err) || saysNotAttached(err) {
 		r.m.remember(r.pair, func(k *memory) { k.detachSent, k.detachOf = time.Now(), incarnationOf(a) })
 		r.m.pending.note(r.pair, cloud.Detaching)
 	}
@@ -137,7 +137,7 @@ func (r *run) askDetach(ctx context.Context, a cloud.Attachment, force bool) err
 		return nil
 	case ctx.Err() != nil || isContext(err):
 		return err
-	case uncertain(err):
+	case cloud.Uncertain(err):
 		return nil
 	}
 	return fmt.Errorf("detach volume %s from instance %s: %w", r.pair.volume, r.pair.instance, err)

@@ -1,7 +1,6 @@
 package change
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -67,7 +66,7 @@ func (g *group) wrote(err error, done func(*recentWrite), keys []string) {
 	switch {
 	case err == nil:
 		g.changer.recent.note(g.id, done)
-	case uncertain(err):
+	case cloud.Uncertain(err):
 		g.changer.recent.note(g.id, func(k *recentWrite) { k.uncertain(keys) })
 	}
 }
@@ -94,11 +93,11 @@ func orNone(keys []string) string {
 func (g *group) refused(p plan, cause error) (m cloud.Modification, known bool, err error) {
 	switch {
 	case g.ctx.Err() != nil || isContext(cause):
-		if !uncertain(cause) {
+		if !cloud.Uncertain(cause) {
 			g.changer.confirm(g.id)
 		}
 		return m, false, cause
-	case uncertain(cause):
+	case cloud.Uncertain(cause):
 		return g.recover(p)
 	}
 	switch cloud.Code(cause) {
@@ -117,13 +116,6 @@ func (g *group) refused(p plan, cause error) (m cloud.Modification, known bool, 
 		return m, false, running(g.id, m, cause)
 	}
 	return m, false, coolingDown(g.id, m, cause)
-}
-
-// uncertain reports whether EC2's answer was lost, so that the call may have had its
-// effect.
-func uncertain(err error) bool {
-	var e *cloud.Error
-	return !errors.As(err, &e) || e.Uncertain
 }
 
 // recover polls for a modification whose answer was lost. ModifyVolume has no client

@@ -24,24 +24,24 @@ import (
 type class int
 
 const (
-	// free: a read, or a creation that its token protects. As often as needed.
+	// free: a read, or a creation that its token protects. Repeated as often as needed.
 	free class = iota
-	// again: doing it twice ends where doing it once does, but the second time
-	// may say "already": sent again, and errors after a lost answer are Uncertain.
+	// again: two calls have the effect of one, but the second may fail with "already".
+	// Repeated; errors after a lost answer are Uncertain.
 	again
-	// once: doing it twice does it twice. Sent again only when the first
-	// certainly had no effect.
+	// once: two calls have two effects. Repeated only if the first certainly had no
+	// effect.
 	once
-	// toTheEnd: as again, and a request that is under way is not given up as soon
-	// as its caller leaves. EC2 does it all the same, maybe later than whoever
-	// comes next looks, so its answer is worth a wait.
-	toTheEnd
+	// outlivesCaller: as again, and a request under way is not cancelled as soon as its
+	// caller leaves. EC2 executes it nevertheless, perhaps after the describe of the
+	// next caller, so its answer is waited for.
+	outlivesCaller
 )
 
-// endWait is for how long such a request goes on without its caller.
-const endWait = 5 * time.Second
+// outliveTime is how long such a request continues without its caller.
+const outliveTime = 5 * time.Second
 
-// attemptTimeout bounds one request, so that a connection that hangs is given up.
+// attemptTimeout bounds one request, so that a hung connection does not block its caller.
 const attemptTimeout = 30 * time.Second
 
 // Waits between attempts after EC2 had a fault; they double, with jitter.
@@ -64,12 +64,12 @@ type send[I, O any] func(context.Context, *I, ...func(*ec2.Options)) (*O, error)
 // EC2 answers. The context is the only limit. Errors are *Error.
 func call[I, O any](ctx context.Context, c *Client, op operation, do send[I, O], in *I) (*O, error) {
 	var last *Error
-	var turn *turn
+	var t *ticket
 	lost := false
 	for attempt := 0; ; attempt++ {
 		var err error
-		if turn, err = c.pace.take(ctx, op.action, turn); err != nil {
-			return nil, gaveUp(ctx, op, last, lost && op.class != free, turn.String())
+		if t, err = c.pace.take(ctx, op.action, t); err != nil {
+			return nil, interrupted(ctx, op, last, lost && op.class != free, t.String())
 		}
 		began := time.Now()
 		bounded, cancel := boundedBy(ctx, op.class)
@@ -79,14 +79,14 @@ func call[I, O any](ctx context.Context, c *Client, op operation, do send[I, O],
 			err = errors.New("the answer is empty")
 		}
 		failed, kind := judge(op, err)
-		c.pace.done(turn, kind)
+		c.pace.done(t, kind)
 		c.observed(ctx, op.action, began, failed, kind)
 		if failed == nil {
 			return out, nil
 		}
 		lost = lost || kind == lostAnswer
 		if ctx.Err() != nil {
-			return nil, gaveUp(ctx, op, failed, lost && op.class != free, "the call was under way")
+			return nil, interrupted(ctx, op, failed, lost && op.class != free, "the call was under way")
 		}
 		if !mayRepeat(op.class, kind, attempt) {
 			failed.Uncertain = lost && op.class != free
@@ -97,30 +97,30 @@ func call[I, O any](ctx context.Context, c *Client, op operation, do send[I, O],
 			continue // the pace says when
 		}
 		if err := concurrency.Sleep(ctx, delay(kind, attempt)); err != nil {
-			return nil, gaveUp(ctx, op, last, lost && op.class != free, "it waited to try again")
+			return nil, interrupted(ctx, op, last, lost && op.class != free, "it waited to try again")
 		}
 	}
 }
 
 // boundedBy is the context of one request.
 func boundedBy(ctx context.Context, c class) (context.Context, context.CancelFunc) {
-	if c != toTheEnd {
+	if c != outlivesCaller {
 		return context.WithTimeout(ctx, attemptTimeout)
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTimeout)
 	stop := context.AfterFunc(ctx, func() {
-		if concurrency.Sleep(bounded, endWait) == nil {
+		if concurrency.Sleep(bounded, outliveTime) == nil {
 			cancel()
 		}
 	})
 	return bounded, func() { stop(); cancel() }
 }
 
-// gaveUp is the error of a call whose context ended.
-func gaveUp(ctx context.Context, op operation, last *Error, uncertain bool, while string) *Error {
+// interrupted is the error of a call whose context ended.
+func interrupted(ctx context.Context, op operation, last *Error, uncertain bool, while string) *Error {
 	e := &Error{
 		Action: op.action, resource: op.resource, Uncertain: uncertain,
-		Message: "the time ran out while " + while, ended: ctx.Err(),
+		Message: "the deadline passed while " + while, ended: ctx.Err(),
 	}
 	if e.ended == nil {
 		e.Message, e.sentinel = errClosed.Error(), backend.ErrUnavailable

@@ -144,7 +144,7 @@ func TestCall_itsContextEndsItAtOnce(t *testing.T) {
 		if err := r.DeleteVolume(r.ctx, a.ID); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // the first finds out about the limit, the second waits for its turn
+		for range 2 { // the first finds out about the limit, the second waits in the queue
 			ctx, cancel := context.WithTimeout(r.ctx, time.Second)
 			began := time.Now()
 			err := r.DeleteVolume(ctx, b.ID)

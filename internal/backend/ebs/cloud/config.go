@@ -28,7 +28,7 @@ const regionTimeout = 5 * time.Second
 // calls open and close them all the time.
 const connections = 128
 
-// configuration is what a client is made of.
+// configuration holds region, credentials and transport of a client.
 type configuration struct {
 	aws         aws.Config
 	http        aws.HTTPClient
@@ -106,7 +106,7 @@ func StaticCredentials(id, secret string) aws.CredentialsProvider {
 	return credentials.NewStaticCredentialsProvider(id, secret, "")
 }
 
-// credentialsCache gives credentials and tells its failures from all others.
+// credentialsCache returns credentials and marks its failures as credentialsError.
 type credentialsCache struct{ inner aws.CredentialsProvider }
 
 // credentialsError: there are no credentials to sign a call with.

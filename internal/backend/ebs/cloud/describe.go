@@ -77,7 +77,7 @@ func (c *Client) describeVolumesNamed(ctx context.Context, names []string) (map[
 		return nil, err
 	}
 	hidden := map[string]Volume{}
-	for _, made := range c.memory.unsettledVolumes(names) {
+	for _, made := range c.memory.recentVolumes(names) {
 		if !slices.ContainsFunc(out[made.Tags[NameTag]], func(v Volume) bool { return v.ID == made.ID }) {
 			hidden[made.ID] = made
 		}

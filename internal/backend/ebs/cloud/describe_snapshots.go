@@ -10,7 +10,7 @@ import (
 )
 
 // ownerSelf keeps describes of snapshots to the account's own; without it EC2
-// looks through everything that is public, too.
+// searches all public snapshots, too.
 const ownerSelf = "self"
 
 func (c *Client) describeSnapshots(ctx context.Context, ids []string) (map[string]Snapshot, error) {
@@ -40,7 +40,7 @@ func (c *Client) describeSnapshotsNamed(ctx context.Context, names []string) (ma
 	if err != nil {
 		return nil, err
 	}
-	for _, made := range c.memory.unsettledSnapshots(names) {
+	for _, made := range c.memory.recentSnapshots(names) {
 		name := made.Tags[SnapshotNameTag]
 		if !slices.ContainsFunc(out[name], func(s Snapshot) bool { return s.ID == made.ID }) {
 			out[name] = append(out[name], made)

@@ -16,23 +16,23 @@ type Error struct {
 	Action string
 	// Code is EC2's, such as IncorrectState; "" when EC2 did not answer.
 	Code, Message, RequestID string
-	// Uncertain: the call may have had its effect all the same, because an
-	// answer was lost. Who gets it looks before doing it again.
+	// Uncertain: the call may have had its effect, because an answer was lost. The
+	// caller describes the resource before it repeats the call.
 	Uncertain bool
 
 	resource string // what the call was about
-	sentinel error  // nil: a fault of ours, or a code that nobody knows
+	sentinel error  // nil: a fault of the driver, or an unknown code
 	ended    error  // the context's error, or nil
 }
 
-// Error says what was done to what, what EC2 said, and what to do.
+// Error names action, resource, EC2's answer and the next step.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Action)
 	if e.resource != "" {
 		b.WriteString(" " + e.resource)
 	}
-	b.WriteString(": " + firstOf(e.Message, "it failed without saying why"))
+	b.WriteString(": " + firstOf(e.Message, "it failed without a message"))
 	if e.Code != "" {
 		b.WriteString(" (EC2 code " + e.Code)
 		if e.RequestID != "" {
@@ -69,10 +69,11 @@ func Code(err error) string {
 	return ""
 }
 
-// Uncertain reports whether the call that failed may have had its effect.
+// Uncertain reports whether a call that failed may have had its effect. Only an
+// answer of EC2 excludes that.
 func Uncertain(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && e.Uncertain
+	return err != nil && (!errors.As(err, &e) || e.Uncertain)
 }
 
 // DeviceNameTaken reports whether AttachVolume failed for its device name, so
@@ -133,7 +134,7 @@ func sentinelOf(code, message string) error {
 	case code == "InvalidParameterValue" && badID.MatchString(message):
 		return backend.ErrNotFound
 	case code == "InvalidParameterValue" && strings.Contains(message, "already in use"):
-		return nil // a device name: another is tried, and running out of them is nobody's fault
+		return nil // a device name: another is tried
 	case code == "OperationNotPermitted" && strings.Contains(strings.ToLower(message), "managed"):
 		return backend.ErrPrecondition
 	}

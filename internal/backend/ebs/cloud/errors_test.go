@@ -122,7 +122,7 @@ func TestError_saysWhatToDo(t *testing.T) {
 		{Error{Action: "CreateVolume", Code: "ExpiredToken", Message: "expired"}, []string{"AWS_ACCESS_KEY_ID", "clock"}},
 		{Error{Action: "CreateVolume", Code: "InvalidKmsKey.NotFound", Message: "no key"}, []string{"kms:CreateGrant"}},
 		{Error{Action: "CreateVolume", Code: "InvalidParameterValue", Message: "the KMS key is not usable"}, []string{"kms:CreateGrant"}},
-		{Error{Action: "X", Code: "Unknown"}, []string{"it failed without saying why"}},
+		{Error{Action: "X", Code: "Unknown"}, []string{"it failed without a message"}},
 	} {
 		c.err.sentinel = sentinelOf(c.err.Code, c.err.Message)
 		for _, want := range c.says {

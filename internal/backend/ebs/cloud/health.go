@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// When EC2 is asked only to know that it answers.
+// Intervals of the calls that only check whether EC2 answers.
 const (
 	checkHealthy   = 3 * time.Hour
 	checkUnhealthy = 30 * time.Second
@@ -25,11 +25,11 @@ const (
 // not reach EC2, before that is the client's health.
 const refusals = 3
 
-// answerTime is within what EC2 answers if it is well: a caller who leaves before
-// that says nothing about it.
+// answerTime is within what EC2 answers when it is healthy: a caller that leaves
+// earlier does not count against EC2.
 const answerTime = 5 * time.Second
 
-// health is what is known of EC2 from the calls that are made anyway.
+// health is the state of EC2 as derived from the calls that are made anyway.
 type health struct {
 	problem atomic.Pointer[error]
 
@@ -47,8 +47,8 @@ func (c *Client) Health() error {
 	return nil
 }
 
-// note learns from a call. Only two things count: that EC2 knows who asks, and
-// that it cannot be reached or does not know.
+// note updates the health by a call. Only two outcomes count: EC2 accepts the
+// credentials, or it is unreachable or refuses them.
 func (h *health) note(failed *Error, kind outcome) {
 	against := failed != nil && (kind == notSent || errors.Is(failed, backend.ErrCredentials) ||
 		kind == lostAnswer && failed.Code == "")

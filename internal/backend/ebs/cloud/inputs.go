@@ -74,8 +74,8 @@ type SnapshotQuery struct {
 	VolumeID string
 }
 
-// Expect tells a wait what it waits for, so that the first poll comes when that
-// is likely to be done and not before.
+// Expect describes a transition, so that a wait polls first when the transition has
+// probably ended.
 type Expect struct {
 	// Kind is what is under way ("create", "attach", "detach", "modify",
 	// "snapshot"). Anything else is polled at once.

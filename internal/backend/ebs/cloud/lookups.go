@@ -123,8 +123,8 @@ func isNotFound(err error) bool {
 }
 
 // byID asks by IDs and leaves out those that EC2 says it does not know, so that
-// one bad ID costs nobody else the answer. EC2 names them in its message;
-// where it does not, the batcher finds them by halving.
+// one bad ID does not fail the others. EC2 names them in its message;
+// otherwise the batcher finds them by halving.
 func byID[V any](ctx context.Context, ids []string, ask func(context.Context, []string) (map[string]V, error)) (map[string]V, error) {
 	for len(ids) > 0 {
 		values, err := ask(ctx, ids)
@@ -135,16 +135,16 @@ func byID[V any](ctx context.Context, ids []string, ask func(context.Context, []
 			break
 		}
 		unknown := named(err)
-		var left []string
+		var rest []string
 		for _, id := range ids {
 			if !unknown[id] {
-				left = append(left, id)
+				rest = append(rest, id)
 			}
 		}
-		if len(left) == len(ids) {
+		if len(rest) == len(ids) {
 			return nil, err
 		}
-		ids = left
+		ids = rest
 	}
 	return map[string]V{}, nil
 }

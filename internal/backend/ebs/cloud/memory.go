@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// memory is what this client has lately done and seen. EC2 is eventually
-// consistent: for some seconds a describe may not show a new volume, or may
-// show an older state than one before it did. So a describe is believed only as
-// far as it does not contradict what is newer for certain:
+// memory holds the recent calls and answers of this client. EC2 is eventually
+// consistent: for some seconds a describe may lack a new volume, or may show an
+// older state than an earlier describe. So a describe is corrected where it
+// contradicts what is certainly newer:
 //
 //   - what this client made or deleted within the lag exists, or does not;
 //   - an answer to AttachVolume, DetachVolume or ModifyVolume is newer than a
@@ -158,9 +158,9 @@ func (m *memory) deletedSnapshot(id string) {
 	m.snapshot(id).deleted = time.Now()
 }
 
-// unsettled reports whether a thing that EC2 does not show may still appear:
-// this client made it a moment ago and did not delete it.
-func (m *memory) unsettled(id string) bool {
+// mayAppear reports whether a resource that EC2 does not show may still appear: this
+// client created it within the lag and did not delete it.
+func (m *memory) mayAppear(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if f := m.volumes[id]; f != nil {
@@ -172,8 +172,8 @@ func (m *memory) unsettled(id string) bool {
 	return false
 }
 
-// unsettledVolumes are the answers to this client's own latest creations under the names.
-func (m *memory) unsettledVolumes(names []string) []Volume {
+// recentVolumes are the answers to this client's own latest creations under the names.
+func (m *memory) recentVolumes(names []string) []Volume {
 	wanted := setOf(names)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -186,8 +186,8 @@ func (m *memory) unsettledVolumes(names []string) []Volume {
 	return out
 }
 
-// unsettledSnapshots are the same for snapshots.
-func (m *memory) unsettledSnapshots(names []string) []Snapshot {
+// recentSnapshots are the same for snapshots.
+func (m *memory) recentSnapshots(names []string) []Snapshot {
 	wanted := setOf(names)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -210,8 +210,8 @@ func setOf(names []string) map[string]bool {
 	return set
 }
 
-// seenVolume is a described volume, corrected by what is known better; it is
-// learned from, too.
+// seenVolume returns a described volume, corrected by newer facts, and records its
+// own.
 func (m *memory) seenVolume(v Volume) Volume {
 	m.mu.Lock()
 	defer m.mu.Unlock()

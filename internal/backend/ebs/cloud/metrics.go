@@ -81,7 +81,7 @@ func (c *Client) observed(ctx context.Context, action string, began time.Time, f
 	c.health.note(failed, kind)
 }
 
-// queueCollector tells how many calls wait for their turn, and the pace.
+// queueCollector reports how many calls wait in the queue, and the pace.
 type queueCollector struct {
 	pace          *pacer
 	waiting, rate *prometheus.Desc
@@ -90,7 +90,7 @@ type queueCollector struct {
 func newQueueCollector(pace *pacer) *queueCollector {
 	return &queueCollector{
 		pace:    pace,
-		waiting: prometheus.NewDesc("holdfast_ec2_queue_length", "Requests to EC2 that wait for their turn, by action.", []string{"request"}, nil),
+		waiting: prometheus.NewDesc("holdfast_ec2_queue_length", "Requests to EC2 that wait in the queue, by action.", []string{"request"}, nil),
 		rate:    prometheus.NewDesc("holdfast_ec2_pace_per_second", "Pace of requests to EC2, of actions that EC2 throttled.", []string{"request"}, nil),
 	}
 }

@@ -11,17 +11,18 @@ import (
 )
 
 // EC2 limits each action of an account and region by a token bucket
-// (EC2 developer guide, "Request throttling"). Nobody tells a client how many
-// tokens are left, or who else takes them, so the pace of an action is learned:
+// (EC2 developer guide, "Request throttling"). EC2 does not show
+// how many tokens are left, and other clients take tokens too, so that the pace of an
+// action is derived from its answers:
 //
 //   - Until EC2 throttles it, an action is not paced. Calls go at once as long as
-//     EC2's usual bucket allows them; beyond that a few try whether there is
-//     more, and then many: so a storm finds the end of the bucket with a few
-//     calls and not with all, and hardly waits where there is no end.
+//     EC2's usual bucket allows them; beyond that first a few and then many calls
+//     probe for more. A burst finds the end of the bucket with a few calls, and
+//     hardly waits if there is no end.
 //   - From then on calls take tokens from a bucket of our own. Its rate falls a
 //     little with each throttled call and comes back along a cubic curve that is
 //     flat around the rate that was too much, as TCP CUBIC does (RFC 9438).
-//   - Who waits longest goes first; a call that was throttled keeps its place.
+//   - The call that has waited longest goes first; a throttled call keeps its number.
 const (
 	tries        = 5               // calls beyond the usual bucket that try whether there is more
 	trust        = 100             // calls beyond it that are let through when those went well
@@ -66,7 +67,7 @@ type pacer struct {
 type pace struct {
 	action  string
 	seed    bucket
-	waiting []*turn // by number
+	waiting []*ticket // by number
 	next    uint64
 
 	underWay int
@@ -92,8 +93,8 @@ type pace struct {
 // goodputMost bounds what is remembered about successful calls.
 const goodputMost = 4096
 
-// turn is a call's place in the queue, and then its permission.
-type turn struct {
+// ticket is a call's position in the queue, and then its permission.
+type ticket struct {
 	of     *pace
 	number uint64
 	began  time.Time
@@ -104,12 +105,12 @@ type turn struct {
 	trial  bool    // further than was proven
 }
 
-// String tells what a call that did not get its turn waited for.
-func (t *turn) String() string {
+// String returns what a call that was not permitted waited for.
+func (t *ticket) String() string {
 	if t == nil || t.of == nil || math.IsInf(t.rate, 1) {
-		return "it waited for its turn"
+		return "it waited in the queue"
 	}
-	return fmt.Sprintf("it waited for its turn: %d calls of %s were before it and EC2 lets about %.1f per second through", t.ahead, t.of.action, t.rate)
+	return fmt.Sprintf("it waited in the queue behind %d calls of %s, of which EC2 accepts about %.1f per second", t.ahead, t.of.action, t.rate)
 }
 
 func newPacer(o PacingOptions) *pacer {
@@ -126,25 +127,25 @@ func (p *pacer) of(action string) *pace {
 	return a
 }
 
-// take waits for the turn of a call; a call that had one before gives it, so
-// that it keeps its place. The error is the context's, or that of a closed client.
-func (p *pacer) take(ctx context.Context, action string, before *turn) (*turn, error) {
+// take waits until a call may be sent; a repeated call passes its last ticket, so that
+// it keeps its number. The error is the context's, or that of a closed client.
+func (p *pacer) take(ctx context.Context, action string, before *ticket) (*ticket, error) {
 	if err := ctx.Err(); err != nil {
 		return before, err
 	}
 	if p.off {
-		return &turn{began: time.Now()}, nil
+		return &ticket{began: time.Now()}, nil
 	}
 	p.mu.Lock()
 	a := p.of(action)
-	t := &turn{of: a, ready: make(chan struct{})}
+	t := &ticket{of: a, ready: make(chan struct{})}
 	if before != nil {
 		t.number = before.number
 	} else {
 		a.next++
 		t.number = a.next
 	}
-	at, _ := slices.BinarySearchFunc(a.waiting, t, func(a, b *turn) int { return cmp.Compare(a.number, b.number) })
+	at, _ := slices.BinarySearchFunc(a.waiting, t, func(a, b *ticket) int { return cmp.Compare(a.number, b.number) })
 	a.waiting = slices.Insert(a.waiting, at, t)
 	t.ahead = at
 	p.pump(a)
@@ -162,8 +163,8 @@ func (p *pacer) take(ctx context.Context, action string, before *turn) (*turn, e
 	}
 }
 
-// abandon takes a turn out of the queue, or gives it back if it was just given.
-func (p *pacer) abandon(t *turn) {
+// abandon removes a ticket from the queue, or returns its token if it was permitted.
+func (p *pacer) abandon(t *ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := t.of
@@ -179,8 +180,8 @@ func (p *pacer) abandon(t *turn) {
 	p.pump(a)
 }
 
-// done tells how a call went.
-func (p *pacer) done(t *turn, kind outcome) {
+// done records the outcome of a call.
+func (p *pacer) done(t *ticket, kind outcome) {
 	if t.of == nil {
 		return
 	}
@@ -193,12 +194,12 @@ func (p *pacer) done(t *turn, kind outcome) {
 		a.refill(now)
 		a.slow(t.began, now)
 	case answered:
-		a.went(t, now)
+		a.succeeded(t, now)
 	}
 	p.pump(a)
 }
 
-// close lets nobody wait for a timer any more.
+// close ends all waits and stops the timers.
 func (p *pacer) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +220,7 @@ func (p *pacer) isClosed() bool {
 	}
 }
 
-// pump gives turns to those who may go now, and sets the timer for the next.
+// pump permits the calls that may be sent now, and sets the timer for the next.
 func (p *pacer) pump(a *pace) {
 	now := time.Now()
 	a.refill(now)

@@ -58,11 +58,11 @@ func storm(p *pacer, l *limits, n, atOnce int) time.Duration {
 	for range atOnce {
 		all.Go(func() {
 			for range jobs {
-				var turn *turn
+				var t *ticket
 				for kind := throttled; kind == throttled; {
-					turn, _ = p.take(context.Background(), "AttachVolume", turn)
+					t, _ = p.take(context.Background(), "AttachVolume", t)
 					kind = l.call()
-					p.done(turn, kind)
+					p.done(t, kind)
 				}
 			}
 		})
@@ -141,11 +141,11 @@ func TestPace_isFair(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 60 {
 			all.Go(func() {
-				var turn *turn
+				var own *ticket
 				for kind := throttled; kind == throttled; {
-					turn, _ = p.take(t.Context(), "AttachVolume", turn)
+					own, _ = p.take(t.Context(), "AttachVolume", own)
 					kind = l.call()
-					p.done(turn, kind)
+					p.done(own, kind)
 				}
 				mu.Lock()
 				defer mu.Unlock()
@@ -175,14 +175,14 @@ func TestPace_thoseWhoLeaveCostNothing(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(20*time.Second))))
 				defer cancel()
-				turn, err := p.take(ctx, "AttachVolume", nil)
+				own, err := p.take(ctx, "AttachVolume", nil)
 				if err != nil {
-					if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(turn.String(), "waited for its turn") {
-						t.Errorf("%v, %v", turn, err)
+					if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(own.String(), "waited in the queue") {
+						t.Errorf("%v, %v", own, err)
 					}
 					return
 				}
-				p.done(turn, l.call())
+				p.done(own, l.call())
 			})
 		}
 		all.Wait()

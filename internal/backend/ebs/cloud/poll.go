@@ -21,7 +21,7 @@ func (w *watch[V]) nextPoll() (at time.Time, ok bool) {
 	near, far, nears, fars := at, at, 0, 0
 	for _, one := range w.waits {
 		switch later := one.due.Sub(at); {
-		case one.poll != nil || later > crowded:
+		case one.poll != nil || later > togetherIfMany:
 		case later <= together:
 			near, nears = latest(near, one.due), nears+1
 		default:
@@ -106,7 +106,7 @@ func (w *watch[V]) show(ctx context.Context, p *poll[V], keys []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range p.waits {
-		if one.left || one.poll != p {
+		if one.ended || one.poll != p {
 			continue
 		}
 		seen := observation[V]{err: err}

@@ -7,7 +7,7 @@ import (
 )
 
 // sent counts a call that goes, or that is over.
-func (a *pace) sent(t *turn, n int) {
+func (a *pace) sent(t *ticket, n int) {
 	a.underWay += n
 	if t.trial {
 		a.trying += n
@@ -23,8 +23,7 @@ func (a *pace) admits() bool {
 	return a.lacking() <= 0
 }
 
-// lacking is for how many seconds no call may go, if none that is under way
-// tells something new.
+// lacking is for how many seconds no call may be sent, unless a call under way ends.
 func (a *pace) lacking() float64 {
 	if a.paced {
 		return (1 - a.tokens) / a.current()
@@ -37,7 +36,7 @@ func (a *pace) lacking() float64 {
 }
 
 // went notes a call that was not throttled.
-func (a *pace) went(t *turn, now time.Time) {
+func (a *pace) succeeded(t *ticket, now time.Time) {
 	if a.paced {
 		a.passed++
 		return

@@ -114,20 +114,20 @@ func (c *Client) LockOf(ctx context.Context, snapshotID string) (Lock, bool, err
 	return l, found, lookupError(err, "DescribeLockedSnapshots", "of "+snapshotID)
 }
 
-// question is how a thing is looked for: by filter, and by ID when that did not
+// question is how a resource is looked up: by filter, and by ID when that did not
 // find it; code is EC2's for one that does not exist.
 type question[V any] struct {
 	action, kind, prefix, code string
 	byFilter, byID             *concurrency.Batcher[string, V]
 }
 
-// How often to look for what was just made and is not shown.
+// Intervals at which a new resource is looked up that EC2 does not show yet.
 const (
 	hiddenFirst   = 100 * time.Millisecond
 	hiddenLongest = time.Second
 )
 
-// find looks for one thing.
+// find looks up one resource.
 func find[V any](ctx context.Context, c *Client, q question[V], id string) (V, error) {
 	var none V
 	if !isID(q.prefix, id) {
@@ -138,11 +138,11 @@ func find[V any](ctx context.Context, c *Client, q question[V], id string) (V, e
 		if err != nil || found {
 			return v, lookupError(err, q.action, "of "+id)
 		}
-		if !c.memory.unsettled(id) {
+		if !c.memory.mayAppear(id) {
 			break
 		}
 		if err := concurrency.Sleep(ctx, wait); err != nil {
-			return none, lookupError(err, q.action, "of "+id+", which was just made and is not shown yet")
+			return none, lookupError(err, q.action, "of "+id+", which was just created and is not shown yet")
 		}
 	}
 	if q.byID == nil {
@@ -166,7 +166,7 @@ func lookupError(err error, action, resource string) error {
 	case errors.As(err, &ours):
 		return err
 	}
-	return &Error{Action: action, resource: resource, Message: "the time ran out", ended: err}
+	return &Error{Action: action, resource: resource, Message: "the deadline passed", ended: err}
 }
 
 // isID reports whether an ID has EC2's form: prefix, dash, 8 or 17 hexadecimal

@@ -19,9 +19,9 @@ type watchers struct {
 }
 
 func (c *Client) makeWatchers(first time.Duration) {
-	volumes := &pollBudget{crowded: func() bool { return c.pace.isPaced("DescribeVolumes") }}
-	changes := &pollBudget{crowded: func() bool { return c.pace.isPaced("DescribeVolumesModifications") }}
-	snapshots := &pollBudget{crowded: func() bool { return c.pace.isPaced("DescribeSnapshots") }}
+	volumes := &pollBudget{throttled: func() bool { return c.pace.isPaced("DescribeVolumes") }}
+	changes := &pollBudget{throttled: func() bool { return c.pace.isPaced("DescribeVolumesModifications") }}
+	snapshots := &pollBudget{throttled: func() bool { return c.pace.isPaced("DescribeSnapshots") }}
 	c.watchers = watchers{
 		watchVolumes:       newWatch(c, volumes, first, c.describeVolumes),
 		watchNamed:         newWatch(c, volumes, first, c.describeVolumesNamed),
@@ -35,7 +35,7 @@ func (c *Client) makeWatchers(first time.Duration) {
 // seen is returned with an error, too.
 func (c *Client) WaitVolume(ctx context.Context, id string, e Expect, ready func(v Volume, found bool) (bool, error)) (Volume, error) {
 	v, err := c.watchVolumes.until(ctx, id, e, func(v Volume, found bool) (bool, error) {
-		if !found && c.memory.unsettled(id) {
+		if !found && c.memory.mayAppear(id) {
 			return false, nil
 		}
 		return ready(v.clone(), found)
@@ -58,7 +58,7 @@ func (c *Client) WaitModification(ctx context.Context, volumeID string, e Expect
 // WaitSnapshot polls a snapshot until ready returns true or an error.
 func (c *Client) WaitSnapshot(ctx context.Context, id string, e Expect, ready func(s Snapshot, found bool) (bool, error)) (Snapshot, error) {
 	s, err := c.watchSnapshots.until(ctx, id, e, func(s Snapshot, found bool) (bool, error) {
-		if !found && c.memory.unsettled(id) {
+		if !found && c.memory.mayAppear(id) {
 			return false, nil
 		}
 		return ready(s, found)
@@ -66,7 +66,7 @@ func (c *Client) WaitSnapshot(ctx context.Context, id string, e Expect, ready fu
 	return s, waitError(err, "DescribeSnapshots", e, id)
 }
 
-// waitError makes one of ours of what ended a wait; what ready said stays as it is.
+// waitError converts the error that ended a wait; an error of ready stays as it is.
 func waitError(err error, action string, e Expect, id string) error {
 	switch {
 	case err == nil:
@@ -74,9 +74,9 @@ func waitError(err error, action string, e Expect, id string) error {
 	case errors.Is(err, errClosed):
 		return &Error{Action: action, resource: id, Message: errClosed.Error(), sentinel: backend.ErrUnavailable}
 	case err == context.Canceled || err == context.DeadlineExceeded: //nolint:errorlint // only the wait's own, not one inside of what ready said
-		message := "the time ran out while EC2 was still at it"
+		message := "the deadline passed before EC2 was done"
 		if e.Kind != "" {
-			message = "the time ran out while EC2 was still at it (" + e.Kind + ")"
+			message = "the deadline passed before EC2 was done (" + e.Kind + ")"
 		}
 		return &Error{Action: action, resource: id, Message: message, ended: err}
 	}
@@ -85,7 +85,7 @@ func waitError(err error, action string, e Expect, id string) error {
 
 // pollBudget bounds how often EC2 is polled: some times freely, then at intervals.
 type pollBudget struct {
-	crowded func() bool // EC2 throttles
+	throttled func() bool // EC2 throttles
 
 	mu     sync.Mutex
 	spent  float64 // polls above the interval
@@ -95,7 +95,7 @@ type pollBudget struct {
 
 // next returns when the next poll may begin.
 func (b *pollBudget) next() time.Time {
-	slow := b.crowded()
+	slow := b.throttled()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.recover()

@@ -8,17 +8,17 @@ import (
 
 // How often a transition is polled.
 const (
-	pollFirst    = 50 * time.Millisecond // pause after the first poll that was in vain
-	pollLongest  = time.Second           // pauses grow by half, up to this
-	pollOldest   = 3 * time.Second       // for a wait that has lasted longer than oldWait
-	oldWait      = time.Minute
-	pollsAtOnce  = 20 // polls that may follow each other freely
-	pollEvery    = 250 * time.Millisecond
-	pollSlowly   = time.Second            // while EC2 throttles describes
-	together     = 50 * time.Millisecond  // waits that are due within this are polled at once
-	crowded      = 200 * time.Millisecond // and within this, if there are many
-	many         = 8                      // and at least a fifth of the others
-	pausesGrowBy = 1.5
+	pollFirst      = 50 * time.Millisecond // pause after the first poll that was in vain
+	pollLongest    = time.Second           // pauses grow by half, up to this
+	pollOldest     = 3 * time.Second       // for a wait that has lasted longer than oldWait
+	oldWait        = time.Minute
+	pollsAtOnce    = 20 // polls that may follow each other freely
+	pollEvery      = 250 * time.Millisecond
+	pollSlowly     = time.Second            // while EC2 throttles describes
+	together       = 50 * time.Millisecond  // waits that are due within this are polled at once
+	togetherIfMany = 200 * time.Millisecond // and within this, if there are many
+	many           = 8                      // and at least a fifth of the others
+	pausesGrowBy   = 1.5
 )
 
 // guess returns how long EC2 usually takes for a kind of transition; 0 for an
@@ -57,7 +57,7 @@ type wait[V any] struct {
 	since, due time.Time
 	vain       int // polls after it was due that found it not done
 	poll       *poll[V]
-	left       bool
+	ended      bool
 	seen       chan observation[V] // holds one
 }
 
@@ -157,7 +157,7 @@ func (w *watch[V]) stir() {
 func (w *watch[V]) leave(waiting *wait[V]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	waiting.left = true
+	waiting.ended = true
 	if p := waiting.poll; p != nil {
 		p.live--
 		if p.live == 0 {
@@ -172,7 +172,7 @@ func (w *watch[V]) leave(waiting *wait[V]) {
 func (w *watch[V]) answer(waiting *wait[V], finished bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	waiting.left = finished
+	waiting.ended = finished
 	if p := waiting.poll; p != nil && !finished {
 		waiting.next(p.began)
 	}
@@ -238,7 +238,7 @@ func (w *watch[V]) run() {
 func (w *watch[V]) drop() {
 	kept := w.waits[:0]
 	for _, one := range w.waits {
-		if !one.left {
+		if !one.ended {
 			kept = append(kept, one)
 		}
 	}

@@ -115,7 +115,7 @@ func (c *Client) DeleteVolume(ctx context.Context, id string) error {
 // error of a later attempt is then Uncertain. Once sent it is answered some
 // seconds after the context's end, if EC2 takes that long.
 func (c *Client) AttachVolume(ctx context.Context, in AttachInput) (Attachment, error) {
-	op := operation{"AttachVolume", in.VolumeID + " to " + in.InstanceID + " as " + in.Device, toTheEnd}
+	op := operation{"AttachVolume", in.VolumeID + " to " + in.InstanceID + " as " + in.Device, outlivesCaller}
 	if err := attachable(op, in.VolumeID, in.InstanceID); err != nil {
 		return Attachment{}, err
 	}
@@ -136,7 +136,7 @@ func (c *Client) AttachVolume(ctx context.Context, in AttachInput) (Attachment, 
 
 // DetachVolume starts a detachment; like AttachVolume.
 func (c *Client) DetachVolume(ctx context.Context, volumeID, instanceID string, force bool) error {
-	op := operation{"DetachVolume", volumeID + " from " + instanceID, toTheEnd}
+	op := operation{"DetachVolume", volumeID + " from " + instanceID, outlivesCaller}
 	if err := attachable(op, volumeID, instanceID); err != nil {
 		return err
 	}

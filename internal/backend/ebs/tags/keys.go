@@ -95,23 +95,3 @@ func CheckRemoval(keys []string) error {
 	}
 	return nil
 }
-
-// ParseFlag reads key=value,key=value, as the flags for tags have it.
-func ParseFlag(text string) (map[string]string, error) {
-	tags := map[string]string{}
-	if strings.TrimSpace(text) == "" {
-		return tags, nil
-	}
-	for pair := range strings.SplitSeq(text, ",") {
-		key, value, ok := strings.Cut(pair, "=")
-		key = strings.TrimSpace(key)
-		if !ok || key == "" {
-			return nil, fmt.Errorf("%w: %q is not key=value; tags are written key=value,key=value", backend.ErrInvalid, pair)
-		}
-		if _, twice := tags[key]; twice {
-			return nil, fmt.Errorf("%w: the tag %q is given twice", backend.ErrInvalid, key)
-		}
-		tags[key] = value
-	}
-	return tags, nil
-}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"strings"
 	"testing"
 
@@ -178,18 +177,6 @@ func TestVolume_refusesMoreTagsThanEC2Takes(t *testing.T) {
 	}
 	if _, err := rules(t, Options{}).Volume("v", nil, append(many, "more=v"), nil); !errors.Is(err, backend.ErrInvalid) {
 		t.Errorf("51 tags: %v; want ErrInvalid", err)
-	}
-}
-
-func TestParseFlag_readsPairs(t *testing.T) {
-	got, err := ParseFlag("a=b,c=, d=x=y")
-	if want := map[string]string{"a": "b", "c": "", "d": "x=y"}; err != nil || !maps.Equal(got, want) {
-		t.Errorf("got %v, %v; want %v", got, err, want)
-	}
-	for _, text := range []string{"a", "=b", "a=b,", "a=1,a=2"} {
-		if _, err := ParseFlag(text); !errors.Is(err, backend.ErrInvalid) {
-			t.Errorf("%q: %v; want ErrInvalid", text, err)
-		}
 	}
 }
 
