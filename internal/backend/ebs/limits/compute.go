@@ -48,7 +48,7 @@ type Result struct {
 }
 
 // Compute follows the rule: slots of the type, less the reserved ones, less the
-// network interfaces beside the primary one where they share the slots.
+// network interfaces besides the primary one where they share the slots.
 func Compute(c Config, f Facts) Result {
 	if c.Volumes != nil {
 		return atLeastOne(Result{Volumes: *c.Volumes, Derivation: "fixed by configuration"})
@@ -72,7 +72,7 @@ func Compute(c Config, f Facts) Result {
 	}
 	if limit.Shared && f.Interfaces > 1 {
 		r.Interfaces = int64(f.Interfaces) - 1
-		fmt.Fprintf(&why, ", less %d network interfaces beside the primary one", r.Interfaces)
+		fmt.Fprintf(&why, ", less %d network interfaces besides the primary one", r.Interfaces)
 	}
 	r.Volumes, r.Derivation = r.Slots-r.Reserved-r.Interfaces, why.String()
 	return atLeastOne(r)

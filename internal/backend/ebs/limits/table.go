@@ -58,7 +58,7 @@ const (
 const xenFamilies = "c1 c3 c4 d2 h1 i2 i3 m1 m2 m3 m4 r3 r4 t1 t2 x1 x1e"
 
 // usualFamilies are those of which every size that no rule names has the usual
-// limit; they serve to tell a new family from an ordinary one.
+// limit; they distinguish a new family from an ordinary one.
 const usualFamilies = "a1 c5 c5a c5n c6a c6g c6gn c6i c6in c7g c7gn dl1 f1 g3 g3s g4ad g4dn g5 " +
 	"hpc6a hpc6id hpc7g m5 m5a m5n m5zn m6a m6g m6i m6in m7g p2 p3 p3dn r5 r5a r5b r5n r6a r6g r6i r6in r7g " +
 	"t3 t3a t4g trn1 trn1n u-3tb1 u-6tb1 u-9tb1 u-12tb1 u-18tb1 u-24tb1 vt1 x2iezn"
@@ -94,7 +94,7 @@ func lookUp(rules []rule, family, size string) (slots int, found bool) {
 	return 0, false
 }
 
-// dedicated tells the limit by the size, for all dedicated families alike.
+// dedicated returns the limit by the size, for all dedicated families alike.
 func dedicated(family, size string) (slots int, found bool) {
 	if slots, found := lookUp(dedicatedExceptions(), family, size); found {
 		return slots, true

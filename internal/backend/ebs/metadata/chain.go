@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// defaultTimeout bounds one source, so that the next gets its turn; a count
+// defaultTimeout bounds one source, so that the next is asked; a count
 // that has an older answer to fall back on waits less.
 const (
 	defaultTimeout = 5 * time.Second
@@ -27,7 +27,7 @@ type Chain struct {
 	sources []Source
 	timeout time.Duration
 	log     *slog.Logger
-	turn    chan struct{} // holds one value while nobody asks
+	lock    chan struct{} // holds one value while unlocked
 	known   *Instance
 	counter Counter
 }
@@ -45,22 +45,22 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// NewChain makes a Chain. It asks nobody yet.
+// NewChain makes a Chain. It asks no source yet.
 func NewChain(o Options) *Chain {
-	c := &Chain{given: o.Given, sources: o.Sources, timeout: cmp.Or(o.Timeout, defaultTimeout), log: o.Logger, turn: make(chan struct{}, 1)}
+	c := &Chain{given: o.Given, sources: o.Sources, timeout: cmp.Or(o.Timeout, defaultTimeout), log: o.Logger, lock: make(chan struct{}, 1)}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	c.turn <- struct{}{}
+	c.lock <- struct{}{}
 	return c
 }
 
-// Instance tells who this instance is. Calls at the same time wait for each
+// Instance returns which instance this is. Calls at the same time wait for each
 // other. ErrUnavailable, with what each source said, when none answered.
 func (c *Chain) Instance(ctx context.Context) (Instance, error) {
 	select {
-	case <-c.turn:
-		defer func() { c.turn <- struct{}{} }()
+	case <-c.lock:
+		defer func() { c.lock <- struct{}{} }()
 	case <-ctx.Done():
 		return Instance{}, fmt.Errorf("ask for the instance's metadata: %w", context.Cause(ctx))
 	}

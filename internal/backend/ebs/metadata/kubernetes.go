@@ -29,7 +29,7 @@ const (
 )
 
 // Kubernetes reads the Node object. It knows the number of network interfaces
-// only where somebody labels it.
+// only if an administrator labels it.
 type Kubernetes struct{ Object NodeObject }
 
 // Name is "kubernetes".

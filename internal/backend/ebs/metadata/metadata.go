@@ -1,4 +1,4 @@
-// Package metadata tells which EC2 instance this process runs on: by the
+// Package metadata finds which EC2 instance this process runs on: by the
 // instance metadata service (IMDS), by the Kubernetes Node object, or by what
 // the command line gives. None needs credentials, and none is asked of EC2.
 package metadata
@@ -36,7 +36,7 @@ type Source interface {
 	Instance(ctx context.Context) (Instance, error)
 }
 
-// Counter is a Source that can tell the number of network interfaces of now
+// Counter is a Source that can return the number of network interfaces of now
 // without the rest.
 type Counter interface {
 	Interfaces(ctx context.Context) (int, error)

@@ -29,7 +29,7 @@ func (n *Node) present(id string) (*disk, []backend.Device, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	d, err := n.findDisk(wish{volumeID: id, serial: serial})
+	d, err := n.findDisk(request{volumeID: id, serial: serial})
 	if d == nil || err != nil {
 		return nil, nil, err
 	}
@@ -101,7 +101,7 @@ func (n *Node) quiesce(d disk) error {
 	if err != nil {
 		return ignoreChanged(err)
 	}
-	if err := errors.Join(n.settleDisk(file, d), file.Close()); err != nil {
+	if err := errors.Join(n.flushUnused(file, d), file.Close()); err != nil {
 		return err
 	}
 	partitions, err := n.partitionsOf(d)
@@ -134,10 +134,10 @@ func (n *Node) makeWritable(t target) error {
 	return err
 }
 
-// settleDisk opens the disk exclusively, which fails while it, or a partition of
-// it, is mounted anywhere, in whatever mount namespace (bd_prepare_to_claim,
+// flushUnused opens the disk exclusively and flushes it. The open fails while
+// the disk, or a partition of it, is mounted anywhere, in whatever mount namespace (bd_prepare_to_claim,
 // block/bdev.c). The number is pinned by the caller's descriptor.
-func (n *Node) settleDisk(pinned *os.File, d disk) error {
+func (n *Node) flushUnused(pinned *os.File, d disk) error {
 	alone, err := os.OpenFile(filepath.Join(n.options.DevRoot, d.name), os.O_RDONLY|unix.O_EXCL|unix.O_NOFOLLOW, 0)
 	switch {
 	case errors.Is(err, unix.EBUSY):

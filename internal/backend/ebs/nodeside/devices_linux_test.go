@@ -181,7 +181,7 @@ func TestOpen_noticesThatTheDiskBecameAnother(t *testing.T) {
 	m := newMachine(t)
 	disk := m.plug("nvme1n1", volumeA, mebibyte)
 	n := m.node(func(o *Options) { o.Wait = 50 * time.Millisecond })
-	w, err := newWish(backend.DeviceRequest{VolumeID: volumeA}, false)
+	w, err := newRequest(backend.DeviceRequest{VolumeID: volumeA}, false)
 	m.must(err)
 	for name, change := range map[string]func(){
 		"another serial": func() { m.attributes("nvme1n1", map[string]string{"device/serial": "vol0123456789abcdef1"}) },

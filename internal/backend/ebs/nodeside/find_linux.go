@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// target is what a request means on this machine: a disk or a partition of it.
+// target is the disk of a request on this machine, or a partition of it.
 type target struct {
 	disk   disk
 	index  int // of the partition; 0 is the whole disk
@@ -17,8 +17,8 @@ type target struct {
 
 func wholeOf(d disk) target { return target{disk: d, name: d.name, number: d.number} }
 
-// find looks for the target of a request; nil when it is not there (yet).
-func (n *Node) find(w wish) (*target, error) {
+// find returns the target of a request; nil if it does not exist (yet).
+func (n *Node) find(w request) (*target, error) {
 	d, err := n.findDisk(w)
 	if d == nil || err != nil {
 		return nil, err
@@ -55,9 +55,9 @@ func (n *Node) partitionsOf(d disk) ([]target, error) {
 	return targets, nil
 }
 
-// findDisk looks for a volume's disk: by its serial number, or on an instance of
+// findDisk finds a volume's disk: by its serial number, or on an instance of
 // Xen, whose disks have none, by the name that the attachment was given.
-func (n *Node) findDisk(w wish) (*disk, error) {
+func (n *Node) findDisk(w request) (*disk, error) {
 	d, err := n.sys.withSerial(w.serial, n.options.Model)
 	if d != nil || err != nil {
 		return d, err
@@ -68,11 +68,11 @@ func (n *Node) findDisk(w wish) (*disk, error) {
 // xenDisk is the name of a disk of Xen in the guest.
 var xenDisk = regexp.MustCompile(`^(?:xvd|sd)[a-z]+[0-9]*$`)
 
-// findXen looks for the disk in the slot that was asked of EC2. Whether it is
-// the volume, nothing on the machine can tell; the controller does by the name
+// findXen finds the disk in the slot that EC2 was asked for. Nothing on the machine
+// shows whether it is the volume; the controller does by the name
 // of the attachment. So there must be one: that of the request, or the one that
 // an earlier request of this very appearance of the disk had.
-func (n *Node) findXen(w wish) (*disk, error) {
+func (n *Node) findXen(w request) (*disk, error) {
 	disks, err := n.sys.xenDisks()
 	if err != nil || len(disks) == 0 {
 		return nil, err

@@ -33,7 +33,7 @@ type idleDisk struct {
 const csiMounts = "/plugins/kubernetes.io/csi/"
 
 // foreignDisks counts the EBS volumes that are attached and not the driver's:
-// the root volume, and those that somebody attached by other means. What IMDS
+// the root volume, and those that were attached by other means. What IMDS
 // has in its block device mapping is no answer: it is as of the instance's start,
 // so it lacks what came later and has what the driver had attached before a reboot.
 func (n *Node) foreignDisks(now time.Time) (int, error) {
@@ -97,7 +97,7 @@ func (n *Node) claimsXen(d disk, ours map[string]bool) bool {
 	return false
 }
 
-// usesOf tells where a disk or a partition of it is used: as a CSI volume, or in
+// usesOf returns where a disk or a partition of it is used: as a CSI volume, or in
 // another way (a mount, or a device such as LVM's over it).
 func (n *Node) usesOf(d disk, table []*mountinfo.Info) (inCSI, elsewhere bool, err error) {
 	partitions, err := n.partitionsOf(d)

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/metadata"
 )
 
-// identity tells who this instance is, where, and how many volumes it can take,
+// identity returns which instance this is, its zone, and how many volumes it takes,
 // on every system.
 type identity struct {
 	metadata Metadata
@@ -47,7 +47,7 @@ func (i *identity) instance(ctx context.Context) (metadata.Instance, error) {
 	return instance, nil
 }
 
-// id is the one that was last told, so that in general nobody is asked.
+// id is the last known one, so that in general no source is asked.
 func (i *identity) id(ctx context.Context) (string, error) {
 	if id := i.known.Load(); id != nil {
 		return *id, nil

@@ -14,7 +14,7 @@ var _ backend.FormatRecorder = (*Node)(nil)
 // was detached, or the machine rebooted, there is no mark, whatever the file
 // says: another machine may have written to it since, and a mark that says "only
 // mkfs has written here" would have that formatted away. Without a disk sequence
-// number two attachments cannot be told apart, so there is no mark either.
+// number two attachments cannot be distinguished, so there is no mark either.
 func (n *Node) FormatMark(_ context.Context, id string) (backend.FormatMark, error) {
 	found, err := n.records.read(id, markSuffix)
 	if found == nil || err != nil {
@@ -24,7 +24,7 @@ func (n *Node) FormatMark(_ context.Context, id string) (backend.FormatMark, err
 	if err != nil {
 		return backend.FormatMark{}, err
 	}
-	d, err := n.findDisk(wish{volumeID: id, serial: serial})
+	d, err := n.findDisk(request{volumeID: id, serial: serial})
 	if d == nil || err != nil {
 		return backend.FormatMark{}, err
 	}
@@ -79,7 +79,7 @@ func (n *Node) SetFormatMark(_ context.Context, id string, mark backend.FormatMa
 	if mark == (backend.FormatMark{}) {
 		return n.records.remove(id, markSuffix)
 	}
-	d, err := n.findDisk(wish{volumeID: id, serial: serial})
+	d, err := n.findDisk(request{volumeID: id, serial: serial})
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (n *Node) SetFormatMark(_ context.Context, id string, mark backend.FormatMa
 		Disk: now, Device: number, FSType: mark.FSType, Done: mark.Done, Resizing: mark.Resizing}, true)
 }
 
-// appearanceOf tells this appearance of a disk from all others.
+// appearanceOf distinguishes this appearance of a disk from all others.
 func (n *Node) appearanceOf(d disk) (appearance, error) {
 	file, err := n.open(target{disk: d, name: d.name, number: d.number})
 	if err != nil {

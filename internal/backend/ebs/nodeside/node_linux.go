@@ -86,7 +86,7 @@ func (n *Node) Close() error {
 // the disk. ErrUnavailable when it does not appear, ErrPrecondition when what is
 // there cannot be the volume, ErrInvalid for a volume context that is wrong.
 func (n *Node) OpenDevice(ctx context.Context, r backend.DeviceRequest) (*backend.Device, error) {
-	w, err := newWish(r, n.options.LegacyXFS)
+	w, err := newRequest(r, n.options.LegacyXFS)
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +97,8 @@ func (n *Node) OpenDevice(ctx context.Context, r backend.DeviceRequest) (*backen
 	return device, nil
 }
 
-// openNow is one look; nil while there is nothing to see.
-func (n *Node) openNow(w wish) (*backend.Device, error) {
+// openNow polls once; nil if there is no device.
+func (n *Node) openNow(w request) (*backend.Device, error) {
 	t, err := n.find(w)
 	if t == nil || err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (n *Node) openNow(w wish) (*backend.Device, error) {
 	return device, nil
 }
 
-func (n *Node) openTarget(w wish, t target, file *os.File) (*backend.Device, error) {
+func (n *Node) openTarget(w request, t target, file *os.File) (*backend.Device, error) {
 	device, err := n.deviceOf(t, file)
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (n *Node) openTarget(w wish, t target, file *os.File) (*backend.Device, err
 }
 
 // claim remembers that a volume is the driver's, and what it was opened as.
-func (n *Node) claim(w wish, t target, file *os.File) error {
+func (n *Node) claim(w request, t target, file *os.File) error {
 	sequence, err := diskSequence(file)
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (n *Node) claim(w wish, t target, file *os.File) error {
 	}
 	err = n.records.write(w.volumeID, claimSuffix, claim, false)
 	if err != nil && !t.disk.xen { // there it is found again without
-		n.options.Logger.Warn("a volume may be counted as somebody else's", "volume", w.volumeID, "error", err)
+		n.options.Logger.Warn("a volume may be counted as foreign", "volume", w.volumeID, "error", err)
 		return nil
 	}
 	return err

@@ -1,5 +1,5 @@
 // Package nodeside is the node half of the EBS backend: it finds the block
-// device of an attached volume, tells who this instance is and how many volumes
+// device of an attached volume, reports which instance this is and how many volumes
 // it can take. It makes no EC2 call and needs no credentials: all it knows comes
 // from sysfs, from /dev and from the metadata sources it is given.
 //
@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend/ebs/metadata"
 )
 
-// Metadata tells who this instance is; metadata.Chain is the usual one.
+// Metadata reports which instance this is; metadata.Chain is the usual one.
 type Metadata interface {
 	Instance(ctx context.Context) (metadata.Instance, error)
 }

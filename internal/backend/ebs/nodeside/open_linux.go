@@ -56,7 +56,7 @@ func openNode(path string, number uint64) (*os.File, error) {
 	return file, nil
 }
 
-// checkNode looks at a node without opening it: to open something else than a
+// checkNode inspects a node without opening it: to open something else than a
 // block device can have effects.
 func checkNode(path string, number uint64) error {
 	var stat unix.Stat_t
@@ -69,7 +69,7 @@ func checkNode(path string, number uint64) error {
 	case stat.Mode&unix.S_IFMT == unix.S_IFLNK:
 		return fmt.Errorf("node %s: %w: it is a symbolic link; a device's own node is wanted", path, backend.ErrPrecondition)
 	case stat.Mode&unix.S_IFMT != unix.S_IFBLK:
-		return fmt.Errorf("node %s: %w: it is no block device", path, backend.ErrPrecondition)
+		return fmt.Errorf("node %s: %w: it is not a block device", path, backend.ErrPrecondition)
 	case uint64(stat.Rdev) != number:
 		return fmt.Errorf("node %s: %w: it is the node of %d:%d and the disk is %d:%d; if it stays so, remove it",
 			path, errChanged, unix.Major(uint64(stat.Rdev)), unix.Minor(uint64(stat.Rdev)), unix.Major(number), unix.Minor(number))

@@ -25,7 +25,7 @@ type disk struct {
 	name          string // as below /sys/block and /dev
 	number        uint64 // st_rdev of its node
 	serial, model string // NVMe only
-	transport     string // NVMe only: pcie, or that and others; "" where the kernel does not tell
+	transport     string // NVMe only: pcie, or that and others; "" if the kernel does not say
 	namespace     string // NVMe only: nsid
 	xen           bool
 	slot          slot // Xen only
@@ -50,7 +50,7 @@ func (s sysfs) attribute(elements ...string) (string, error) {
 	return padded(string(data)), nil
 }
 
-// gone tells that a device, or a value of it, is not there any more.
+// gone reports whether a device, or a value of it, no longer exists.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EINVAL)
 }
@@ -120,7 +120,7 @@ func (s sysfs) nvme(name string) (*disk, error) {
 // controller is the name of an NVMe controller.
 var controller = regexp.MustCompile(`^nvme[0-9]+$`)
 
-// transport tells how a disk is reached. The device of one that the kernel could
+// transport returns how a disk is reached. The device of one that the kernel could
 // reach over several paths is a subsystem, which has the controllers below it.
 func (s sysfs) transport(name string) (string, error) {
 	direct, err := s.attribute(name, "device", "transport")
@@ -195,7 +195,7 @@ func (s sysfs) partitions(name string) ([]partition, error) {
 		}
 		index, err := strconv.Atoi(text)
 		if err != nil {
-			continue // it has no such value, so it is no partition
+			continue // it has no such value, so it is not a partition
 		}
 		number, err := s.number(name, entry.Name())
 		if err != nil {
@@ -231,8 +231,8 @@ func (s sysfs) withSerial(serial, model string) (*disk, error) {
 	return found, nil
 }
 
-// accept refuses a disk that has a volume's serial number and is no EBS volume:
-// whoever exports disks over a network chooses their serial numbers himself.
+// accept refuses a disk that has a volume's serial number and is not an EBS volume:
+// a server that exports disks over a network chooses their serial numbers.
 func (d disk) accept(model string) error {
 	if model == AnyModel {
 		return nil

@@ -13,20 +13,18 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// settle is how long after the last event in /dev it is looked again, at
-// doubling intervals from settleStart: the kernel makes a disk's node a moment
-// before the disk can be opened and before /sys/block has it (device_add_disk,
-// block/genhd.c).
+// After the last event in /dev, the device is polled at doubling intervals from
+// pollFirst to pollLast: the kernel makes a disk's node a moment before the disk can
+// be opened and before /sys/block has it (device_add_disk, block/genhd.c).
 const (
-	settleStart = 5 * time.Millisecond
-	settle      = time.Second
+	pollFirst = 5 * time.Millisecond
+	pollLast  = time.Second
 )
 
-// await repeats a look, which finds nothing (nil) or fails with errChanged until
-// it succeeds, each time that something happens among the device nodes. There
-// is a bound, and one last look at it.
-func (n *Node) await(ctx context.Context, w wish, look func() (*backend.Device, error)) (*backend.Device, error) {
-	device, reason := look()
+// await polls at each event among the device nodes until poll returns a device or an
+// error other than errChanged. It polls a last time when Options.Wait has passed.
+func (n *Node) await(ctx context.Context, w request, poll func() (*backend.Device, error)) (*backend.Device, error) {
+	device, reason := poll()
 	if device != nil || (reason != nil && !errors.Is(reason, errChanged)) {
 		return device, reason
 	}
@@ -38,14 +36,14 @@ func (n *Node) await(ctx context.Context, w wish, look func() (*backend.Device, 
 	started := time.Now()
 	bound := time.NewTimer(n.options.Wait)
 	defer bound.Stop()
-	pause := settleStart // what happened between the first look and join is settled, too
+	pause := pollFirst // also covers events between the first poll and join
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for {
 		last := false
 		select {
 		case <-events:
-			pause = settleStart
+			pause = pollFirst
 			again.Reset(0)
 			continue
 		case <-again.C:
@@ -54,41 +52,41 @@ func (n *Node) await(ctx context.Context, w wish, look func() (*backend.Device, 
 		case <-ctx.Done():
 			return nil, n.absent(w, time.Since(started), reason, context.Cause(ctx))
 		}
-		if device, reason = look(); device != nil || (reason != nil && !errors.Is(reason, errChanged)) {
+		if device, reason = poll(); device != nil || (reason != nil && !errors.Is(reason, errChanged)) {
 			n.noteLate(w, last, time.Since(started))
 			return device, reason
 		}
 		if last {
 			return nil, n.absent(w, n.options.Wait, reason, backend.ErrUnavailable)
 		}
-		if pause < settle {
+		if pause < pollLast {
 			again.Reset(pause)
 			pause *= 2
 		}
 	}
 }
 
-// absent says that the device did not come, and what can be done.
-func (n *Node) absent(w wish, waited time.Duration, reason, class error) error {
+// absent is the error for a device that did not appear.
+func (n *Node) absent(w request, waited time.Duration, reason, class error) error {
 	what := fmt.Sprintf("no disk of this machine has the serial number %s", w.serial)
 	if reason != nil {
 		what = reason.Error()
 	}
-	return fmt.Errorf("%w: after %s %s; see whether the volume is attached to this instance (aws ec2 describe-volumes --volume-ids %s), and whether %s is the machine's own",
+	return fmt.Errorf("%w: after %s %s; check whether the volume is attached to this instance (aws ec2 describe-volumes --volume-ids %s), and whether %s is the machine's own",
 		class, waited.Round(time.Millisecond), what, w.volumeID, n.options.DevRoot)
 }
 
-// noteLate tells of a machine whose device nodes come without events, as in a
-// container that has a /dev of its own: each wait lasts to its bound there.
-func (n *Node) noteLate(w wish, last bool, waited time.Duration) {
+// noteLate warns of a machine without events for device nodes, such as a container
+// with a /dev of its own: every wait lasts for Options.Wait there.
+func (n *Node) noteLate(w request, last bool, waited time.Duration) {
 	if last {
 		n.options.Logger.Warn("a device was there without an event; mount the machine's /dev into the container",
 			slog.String("volume", w.volumeID), slog.String("directory", n.options.DevRoot), slog.Duration("waited", waited))
 	}
 }
 
-// watch tells those who wait of events in a directory. There is one inotify
-// instance for all of them, and none while nobody waits.
+// watch distributes the events of a directory to all waits. They share one inotify
+// instance, which exists only while there are waits.
 type watch struct {
 	dir string
 

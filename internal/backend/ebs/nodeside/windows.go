@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// Windows knows the EBS volumes among the disks of a Windows instance. It looks
+// Windows identifies the EBS volumes among the disks of a Windows instance. It looks
 // at nothing by itself, and runs on every system.
 type Windows struct{ identity *identity }
 
@@ -41,7 +41,7 @@ func (w *Windows) CheckID(id string) error {
 	return err
 }
 
-// IsVolume tells by a disk's serial number whether it is a volume. Where the
+// IsVolume reports by a disk's serial number whether it is a volume. Where the
 // serial number has no ID of a volume, as with PV drivers of Xen instances that
 // are too old, no disk is a volume's: a place on a bus proves nothing.
 func (w *Windows) IsVolume(id string, _ map[string]string, disk api.Disk) bool {

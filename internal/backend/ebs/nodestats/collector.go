@@ -59,7 +59,7 @@ type Collector struct {
 	volumes map[string]*state
 }
 
-// scrape is one look at all volumes.
+// scrape is one poll of all volumes.
 type scrape struct {
 	done     chan struct{} // closed when the rest is set
 	ended    time.Time     // guarded by Collector.mu; zero while it runs
@@ -140,7 +140,7 @@ func (c *Collector) run(s *scrape) {
 	close(s.done)
 }
 
-// find tells whom to ask, and for which instance.
+// find returns which volumes to ask, and for which instance.
 func (c *Collector) find(ctx context.Context) (instance string, ids []string, err error) {
 	if instance, err = c.options.Source.InstanceID(ctx); err != nil {
 		return "", nil, err
@@ -158,7 +158,7 @@ type answer struct {
 
 // ask puts the question to all volumes at once, and waits for the answers.
 func (c *Collector) ask(ctx context.Context, ids []string) map[string]Page {
-	answers := make(chan answer, len(ids)) // nobody who is late waits
+	answers := make(chan answer, len(ids)) // late answers do not block
 	waiting := map[string]bool{}
 	for _, id := range c.begin(ids) {
 		waiting[id] = true

@@ -1,4 +1,4 @@
-// Package nodestats tells the statistics that an EBS volume keeps of itself and
+// Package nodestats reads the statistics that an EBS volume keeps of itself and
 // shows to the instance it is attached to, as a page of the NVMe log: operations,
 // bytes, time, how long the limits of the volume and of the instance were
 // exceeded, the queue, and histograms of latency (EBS user guide, "Amazon EBS
@@ -32,7 +32,7 @@ const (
 // ErrNotAPage says that what a disk answered is not the page of an EBS volume.
 var ErrNotAPage = errors.New("not the statistics of an EBS volume")
 
-// Page is what a volume tells, since it was attached.
+// Page holds the counters of a volume since it was attached.
 type Page struct {
 	ReadOperations, WriteOperations uint64
 	ReadBytes, WriteBytes           uint64
@@ -58,7 +58,7 @@ type Bin struct {
 // Unbounded is the bound of a bin that has none.
 const Unbounded time.Duration = 1<<63 - 1
 
-// Parse reads a page. What follows the page in data is not looked at.
+// Parse reads a page. Data after the page is ignored.
 func Parse(data []byte) (Page, error) {
 	if len(data) < pageSize {
 		return Page{}, fmt.Errorf("%w: %d bytes, and a page has %d", ErrNotAPage, len(data), pageSize)

@@ -86,7 +86,7 @@ func (r *reader) prefixed(prefix string, given map[string]string) []string {
 	return values
 }
 
-// done tells what was wrong, unknown keys last.
+// done returns the errors, unknown keys last.
 func (r *reader) done() error {
 	for _, key := range slices.Sorted(maps.Keys(r.given)) {
 		if !slices.Contains(r.taken, key) {

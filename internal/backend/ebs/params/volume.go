@@ -108,7 +108,7 @@ func (v Volume) check() error {
 			backend.ErrInvalid, v.KMSKeyID)
 	}
 	if strings.ContainsFunc(v.KMSKeyID, notInKeyID) {
-		return fmt.Errorf("%w: kmsKeyId %q is no key ID, alias or ARN", backend.ErrInvalid, v.KMSKeyID)
+		return fmt.Errorf("%w: kmsKeyId %q is not a key ID, alias or ARN", backend.ErrInvalid, v.KMSKeyID)
 	}
 	return v.Format.check()
 }

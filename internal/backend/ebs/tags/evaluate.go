@@ -151,14 +151,14 @@ func (s *scope) command(words []parse.Node, last []any) (any, error) {
 	return v, nil
 }
 
-// decide is and, or or: the first value whose truth is the one looked for, or
+// decide is and, or or: the first value whose truth is wanted, or
 // the last.
-func (s *scope) decide(looked bool, words []parse.Node, last []any) (v any, err error) {
+func (s *scope) decide(wanted bool, words []parse.Node, last []any) (v any, err error) {
 	if len(words)+len(last) == 0 {
 		return nil, errors.New("and, or: no arguments")
 	}
 	for _, word := range words {
-		if v, err = s.operand(word); err != nil || truth(v) == looked {
+		if v, err = s.operand(word); err != nil || truth(v) == wanted {
 			return v, err
 		}
 	}

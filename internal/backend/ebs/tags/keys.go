@@ -22,7 +22,7 @@ const (
 	// Managed is "true" on everything that the driver made: it lists nothing else,
 	// and AWS's managed policy lets it change nothing else.
 	Managed = reservedPrefix + "cluster"
-	// IOPSPerGB and KeepRatio keep the wish to have IOPS grow with the volume.
+	// IOPSPerGB and KeepRatio record that IOPS grow with the volume.
 	IOPSPerGB = reservedPrefix + "IOPSPerGb"
 	KeepRatio = reservedPrefix + "AllowAutoIOPSIncreaseOnModify"
 	// Request is the fingerprint of the request that made a volume, by which a

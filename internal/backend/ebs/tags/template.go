@@ -51,13 +51,13 @@ func compile(text string) (value, error) {
 	return read, nil
 }
 
-// said is what a template's error tells, without where in our code it was met.
+// said is the text of a template's error, without positions in this package.
 func said(err error) string {
 	_, text, _ := strings.Cut(err.Error(), "value:")
 	return "line " + text
 }
 
-// walker looks at everything in a template.
+// walker visits every node of a template.
 type walker struct {
 	variables, refused []string
 }

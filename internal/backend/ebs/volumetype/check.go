@@ -86,7 +86,7 @@ func (s Spec) checkRatios(t Type) error {
 }
 
 // WithDefaults fills in what EC2 chooses where the spec says nothing, so that a
-// wish can be compared with a volume. gp2 has IOPS too, but nobody chose them:
+// desired one can be compared with a volume. gp2 has IOPS too, but they are not chosen:
 // they stay 0.
 func (s Spec) WithDefaults() Spec {
 	t, err := Lookup(s.Type)

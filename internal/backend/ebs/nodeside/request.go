@@ -13,8 +13,8 @@ const (
 	keyDevicePath = "devicePath" // of the attachment: the name asked of EC2
 )
 
-// wish is a request for a device that was checked.
-type wish struct {
+// request is a checked request for a device.
+type request struct {
 	volumeID, serial string
 	partition        int
 	devicePath       string
@@ -22,18 +22,18 @@ type wish struct {
 	format           backend.FormatOptions
 }
 
-func newWish(r backend.DeviceRequest, legacyXFS bool) (wish, error) {
+func newRequest(r backend.DeviceRequest, legacyXFS bool) (request, error) {
 	serial, err := serialOf(r.VolumeID)
 	if err != nil {
-		return wish{}, err
+		return request{}, err
 	}
-	w := wish{volumeID: r.VolumeID, serial: serial, devicePath: r.PublishContext[keyDevicePath],
+	w := request{volumeID: r.VolumeID, serial: serial, devicePath: r.PublishContext[keyDevicePath],
 		readOnly: r.ReadOnly}
 	if w.partition, err = partitionOf(r.VolumeContext); err != nil {
-		return wish{}, err
+		return request{}, err
 	}
 	if w.format, err = formatOptions(r.VolumeContext); err != nil {
-		return wish{}, err
+		return request{}, err
 	}
 	w.format.LegacyXFS = legacyXFS
 	return w, nil
