@@ -31,7 +31,7 @@ func (m *Manager) Controller() reconcile.Controller {
 		Name: ControllerName, All: m.all, Keys: m.keys, Do: m.do,
 		// Each pod alone: what one waits for, a driver that hangs, is nothing to
 		// the others.
-		Lane: func(key string) string { return key },
+		Partition: func(key string) string { return key },
 	}
 }
 

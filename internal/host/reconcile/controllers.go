@@ -10,24 +10,23 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// Controller is one part of the host that brings objects to what is wanted.
+// Controller brings the objects of one kind to their desired state.
 type Controller struct {
 	Name string
-	// All lists the keys to look at when the host starts.
+	// All lists the keys to process when the host starts.
 	All func(*store.Tx) ([]string, error)
-	// Keys tells which keys a change concerns. It must be quick.
+	// Keys returns the keys that a change concerns. It must be quick.
 	Keys func(store.Change) []string
-	// Do looks at a key and brings it nearer to what is wanted. It is told of no
-	// difference: it reads. again, if not 0, is when to look again without a
-	// change. It must not wait for what another key's call brings about: it
-	// returns, and is called again when that changed. What it writes is written as
-	// the context's store.Writer: a failing call that says nothing of that
-	// shortens its own back-off.
+	// Do brings a key closer to its desired state. It gets no difference, but
+	// reads the objects. again, if not 0, is when to call it again without a
+	// change. It must not wait for the effect of another key's call: it returns,
+	// and is called again after that change. It writes as the context's
+	// store.Writer; a failing call that does not shortens its own back-off.
 	Do func(ctx context.Context, key string) (again time.Duration, err error)
-	// Lane, if given, keeps keys apart: those of one lane that hang do not hold
-	// up another's. It must be quick. A key whose lane changes while it waits, as
-	// that of a claim that gets its class, is worked on in the lane it came to.
-	Lane func(key string) string
+	// Partition, if given, separates keys: those of one partition that hang do not
+	// delay those of another. It must be quick. A key whose partition changes while
+	// it waits, as that of a claim that gets its class, stays where it was queued.
+	Partition func(key string) string
 }
 
 // Set runs controllers over one store.
@@ -60,21 +59,21 @@ func NewSet(opened *store.Store, controllers ...Controller) *Set {
 	return s
 }
 
-// Queue is the work of one controller, nil if there is none of that name.
+// Queue is the queue of one controller, nil if there is none of that name.
 func (s *Set) Queue(name string) *Queue { return s.queues[name] }
 
-// Queues are the work of all controllers.
+// Queues are the queues of all controllers.
 func (s *Set) Queues() []*Queue { return s.order }
 
-// Retry has everything that failed tried now, because a driver came or went.
+// Retry requeues every key that failed, because a driver came or went.
 func (s *Set) Retry() {
 	for _, queue := range s.order {
 		queue.Retry()
 	}
 }
 
-// Rest calls do when no call has ended for so long after one that has: after a
-// crowd of them, and not while nothing happens. It is set before Run.
+// Rest calls do once when no call has ended for the time quiet after the last
+// one. It is set before Run.
 func (s *Set) Rest(quiet time.Duration, do func()) {
 	timer := time.AfterFunc(quiet, do)
 	s.rest = func() { timer.Reset(quiet) }
@@ -160,7 +159,7 @@ func (s *Set) Run(ctx context.Context) error {
 		changes, err := watch.Next(ctx)
 		switch {
 		case errors.Is(err, store.ErrExpired):
-			// More changed at once than is kept: everything is looked at.
+			// More changed at once than the history holds: every key is processed.
 			if watch, err = s.begin(); err != nil {
 				return err
 			}
@@ -168,7 +167,7 @@ func (s *Set) Run(ctx context.Context) error {
 			return nil // the context ended, as it was meant to
 		}
 		for _, change := range changes {
-			s.tell(change)
+			s.dispatch(change)
 		}
 		s.hand(watch)
 	}
@@ -201,7 +200,7 @@ func (s *Set) begin() (*store.Watch, error) {
 	return watch, err
 }
 
-func (s *Set) tell(change store.Change) {
+func (s *Set) dispatch(change store.Change) {
 	for _, queue := range s.order {
 		for _, key := range queue.controller.Keys(change) {
 			queue.changed(key, change.Writer)

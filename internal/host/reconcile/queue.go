@@ -1,10 +1,13 @@
-// Package reconcile brings objects from what is to what is wanted: it follows
-// the store's changes, and calls the controllers for the keys they concern. A
-// key is worked on by one call at a time, is looked at again if something
-// changed meanwhile, and after a failure waits as long as the kubelet's volume
-// operations do. Nothing polls: without a change, a failure or a wish to look
-// again, no goroutine wakes; the queue of client-go, which internal/kube has,
-// wakes every ten seconds, and has no lanes.
+// Package reconcile brings objects to their desired state: it follows the
+// store's changes, and calls the controllers for the keys that they concern. A
+// key is processed by one call at a time, is requeued if something changed
+// during the call, and after a failure waits as long as the kubelet's volume
+// operations do. Nothing polls: without a change, a failure or a requested
+// requeue, no goroutine wakes.
+//
+// The queue is not client-go's workqueue, which internal/kube uses. That one
+// wakes every ten seconds, has no partitions, cannot cancel a delay after a
+// success, and does not report the state of a key or that nothing is due.
 package reconcile
 
 import (
@@ -24,28 +27,28 @@ const (
 	LongestPause = 2*time.Minute + 2*time.Second
 )
 
-// parallel is how many keys of one lane are worked on at once.
+// parallel is how many keys of one partition are processed at the same time.
 const parallel = 32
 
-// State is where a key stands, for those who explain.
+// State is the state of a key.
 type State struct {
 	Running   bool
 	Since     time.Time // when the running call began
 	Attempts  int       // failures in a row
 	LastError error
-	Next      time.Time // when it is tried again; zero: when something changes
+	Next      time.Time // of the next attempt; zero: when something changes
 }
 
 // item is a key that is waiting, running or failing.
 type item struct {
 	State
-	due bool // to be run as soon as its lane has room
-	// What came while it ran: anything, a change that another wrote, somebody who
-	// wants it looked at.
+	due bool // to be run as soon as its partition has room
+	// What happened during the running call: anything, a change by another writer,
+	// a call of Add.
 	again, changed, added bool
-	// writer is who the key's calls write as: a call that fails and writes the
-	// object is no reason to hurry, or a driver that words the same failure
-	// otherwise each time would never be left alone.
+	// writer identifies the writes of the key's calls. They do not shorten its
+	// back-off: otherwise a driver that words the same failure differently each
+	// time would be called without a pause.
 	writer *store.Writer
 	timer  *time.Timer
 }
@@ -56,8 +59,8 @@ type Queue struct {
 
 	mu      sync.Mutex
 	items   map[string]*item
-	busy    map[string]int      // running, by lane
-	waiting map[string][]string // keys that are due, by lane, in order
+	busy    map[string]int      // running, by partition
+	waiting map[string][]string // keys that are due, by partition, in order
 	// added counts how often a key became due.
 	added uint64
 	// rested is called after each call, outside of everything.
@@ -81,8 +84,8 @@ func (q *Queue) start(ctx context.Context) {
 	q.call = func(writer *store.Writer, key string) (time.Duration, error) {
 		return q.controller.Do(store.WithWriter(ctx, writer), key)
 	}
-	for lane := range maps.Clone(q.waiting) {
-		q.fill(lane)
+	for partition := range maps.Clone(q.waiting) {
+		q.fill(partition)
 	}
 }
 
@@ -99,7 +102,7 @@ func (q *Queue) stop() {
 	q.calls.Wait()
 }
 
-// Add has a key worked on, at once: what it waits for may have happened.
+// Add requeues a key at once: what it waits for may have happened.
 func (q *Queue) Add(key string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -131,9 +134,9 @@ func (q *Queue) add(key string) {
 		}
 		it.due = true
 		q.added++
-		lane := q.lane(key)
-		q.waiting[lane] = append(q.waiting[lane], key)
-		q.fill(lane)
+		partition := q.partition(key)
+		q.waiting[partition] = append(q.waiting[partition], key)
+		q.fill(partition)
 	}
 }
 
@@ -157,7 +160,7 @@ func (q *Queue) changed(key string, writer *store.Writer) {
 	}
 }
 
-// Retry has every key that failed tried now, and those whose call is about to.
+// Retry requeues every key that failed, and those whose running call fails.
 func (q *Queue) Retry() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -171,7 +174,7 @@ func (q *Queue) Retry() {
 	}
 }
 
-// State tells where a key stands.
+// State returns the state of a key.
 func (q *Queue) State(key string) State {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -181,7 +184,7 @@ func (q *Queue) State(key string) State {
 	return State{}
 }
 
-// Busy reports whether a key is worked on, or is about to be.
+// Busy reports whether a key is being processed or is due.
 func (q *Queue) Busy(key string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -196,40 +199,40 @@ func (q *Queue) work() (added uint64, busy bool) {
 	return q.added, len(q.busy) > 0 || len(q.waiting) > 0 || q.call == nil
 }
 
-func (q *Queue) lane(key string) string {
-	if q.controller.Lane == nil {
+func (q *Queue) partition(key string) string {
+	if q.controller.Partition == nil {
 		return ""
 	}
-	return q.controller.Lane(key)
+	return q.controller.Partition(key)
 }
 
-// fill starts as many calls of a lane as it has room for.
-func (q *Queue) fill(lane string) {
-	for q.call != nil && q.busy[lane] < parallel && len(q.waiting[lane]) > 0 {
-		key := q.waiting[lane][0]
-		q.waiting[lane] = q.waiting[lane][1:]
+// fill starts as many calls of a partition as it has room for.
+func (q *Queue) fill(partition string) {
+	for q.call != nil && q.busy[partition] < parallel && len(q.waiting[partition]) > 0 {
+		key := q.waiting[partition][0]
+		q.waiting[partition] = q.waiting[partition][1:]
 		it := q.items[key]
 		it.again, it.changed, it.added = false, false, false
 		it.due, it.Running, it.Since, it.Next = false, true, time.Now(), time.Time{}
-		q.busy[lane]++
+		q.busy[partition]++
 		call := q.call
 		q.calls.Go(func() {
 			again, err := call(it.writer, key)
-			q.finish(key, lane, again, err)
+			q.finish(key, partition, again, err)
 			q.rested()
 		})
 	}
-	if len(q.waiting[lane]) == 0 {
-		delete(q.waiting, lane)
+	if len(q.waiting[partition]) == 0 {
+		delete(q.waiting, partition)
 	}
 }
 
-// finish decides when a key is looked at next.
-func (q *Queue) finish(key, lane string, again time.Duration, err error) {
+// finish decides when a key is processed next.
+func (q *Queue) finish(key, partition string, again time.Duration, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.busy[lane]--; q.busy[lane] == 0 {
-		delete(q.busy, lane)
+	if q.busy[partition]--; q.busy[partition] == 0 {
+		delete(q.busy, partition)
 	}
 	it := q.items[key]
 	it.Running = false
@@ -254,7 +257,7 @@ func (q *Queue) finish(key, lane string, again time.Duration, err error) {
 	default:
 		delete(q.items, key)
 	}
-	q.fill(lane)
+	q.fill(partition)
 }
 
 // within is a failure that is tried again sooner than others.

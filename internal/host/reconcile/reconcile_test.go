@@ -209,7 +209,7 @@ func TestSet_looksAgainWhenAskedTo(t *testing.T) {
 	r.quiet(t, 50*time.Millisecond)
 }
 
-func TestQueue_lanesDoNotHoldEachOtherUp(t *testing.T) {
+func TestQueue_partitionsDoNotDelayEachOther(t *testing.T) {
 	release := make(chan struct{})
 	r := &recorder{do: func(_ context.Context, key string, _ int) (time.Duration, error) {
 		if key[0] == 'h' {
@@ -219,7 +219,7 @@ func TestQueue_lanesDoNotHoldEachOtherUp(t *testing.T) {
 	}}
 	r.calls, r.told = map[string][]time.Time{}, make(chan string, 1000)
 	controller := r.controller()
-	controller.Lane = func(key string) string { return key[:1] }
+	controller.Partition = func(key string) string { return key[:1] }
 	q := newQueue(controller)
 	q.start(t.Context())
 	defer q.stop()
@@ -230,7 +230,7 @@ func TestQueue_lanesDoNotHoldEachOtherUp(t *testing.T) {
 	for range parallel {
 		<-r.told
 	}
-	r.quiet(t, 20*time.Millisecond) // the lane is full
+	r.quiet(t, 20*time.Millisecond) // the partition is full
 	q.Add("free")
 	r.expect(t, "free")
 }

@@ -232,7 +232,7 @@ func TestControllers_aDriverThatHangsHoldsUpNobodyElse(t *testing.T) {
 		slow.Name = "slow"
 		return tx.Classes().Put("slow", slow)
 	})
-	for i := range 40 { // more than a lane has room for
+	for i := range 40 { // more than a partition has room for
 		d.claim("h"+string(rune('a'+i%26))+string(rune('a'+i/26)), func(p *corev1.PersistentVolumeClaim) { name := "slow"; p.Spec.StorageClassName = &name })
 	}
 	d.isBound(d.claim("data"))

@@ -138,10 +138,11 @@ func TestIndex_thatFailedIsBuiltAnew(t *testing.T) {
 }
 
 // A driver that hangs must not hold up what is left of another's volumes.
-func TestControllers_thatCallDriversHaveLanes(t *testing.T) {
+func TestControllers_thatCallDriversHavePartitions(t *testing.T) {
 	w := newWorld(t)
 	for _, controller := range append(w.manager.Controllers(), w.manager.NodeControllers()...) {
-		if controller.Lane == nil && controller.Name != snapshotResource && controller.Name != "volumes that are published again" {
+		if controller.Partition == nil && controller.Name != snapshotResource &&
+			controller.Name != "volumes that are published again" {
 			t.Errorf("%s has none", controller.Name)
 		}
 	}

@@ -31,20 +31,20 @@ func (m *Manager) Controllers() []reconcile.Controller {
 	return []reconcile.Controller{
 		{
 			Name: claimResource, Do: m.run(claimResource, (*Manager).syncClaim), Keys: m.claimKeys,
-			All: m.all(claimResource), Lane: m.lanes.lane(claimResource),
+			All: m.all(claimResource), Partition: m.partitions.partition(claimResource),
 		},
 		{
 			Name: volumeResource, Do: m.run(volumeResource, (*Manager).syncVolume), Keys: m.volumeKeys,
-			All: m.all(volumeResource), Lane: m.lanes.lane(volumeResource),
+			All: m.all(volumeResource), Partition: m.partitions.partition(volumeResource),
 		},
 		{Name: snapshotResource, Do: m.run(snapshotResource, (*Manager).syncSnapshot), Keys: m.snapshotKeys, All: m.all(snapshotResource)},
 		{
 			Name: contentResource, Do: m.run(contentResource, (*Manager).syncContent), Keys: m.contentKeys,
-			All: m.all(contentResource), Lane: m.lanes.lane(contentResource),
+			All: m.all(contentResource), Partition: m.partitions.partition(contentResource),
 		},
 		{
 			Name: "provisionings", Do: m.run("provisionings", (*Manager).syncAbandoned), Keys: m.abandonedKeys,
-			All: allProvisionings, Lane: alone,
+			All: allProvisionings, Partition: alone,
 		},
 	}
 }
@@ -111,7 +111,7 @@ func Repeats(err error) bool {
 	return errors.Is(err, ErrWaiting) || errors.Is(err, errUncertain)
 }
 
-// all lists the keys of a resource, and learns their lanes.
+// all lists the keys of a resource, and learns their partitions.
 func (m *Manager) all(resource string) func(*store.Tx) ([]string, error) {
 	return func(tx *store.Tx) ([]string, error) {
 		kind, known := store.KindOf(resource)
@@ -122,18 +122,18 @@ func (m *Manager) all(resource string) func(*store.Tx) ([]string, error) {
 		keys := make([]string, 0, len(objects))
 		for _, object := range objects {
 			key := store.KeyOf(object)
-			m.lanes.set(dependency(resource, key), laneOf(object))
+			m.partitions.set(dependency(resource, key), partitionOf(object))
 			keys = append(keys, key)
 		}
 		return keys, err
 	}
 }
 
-// alone is the lane of keys whose driver is not known without a look at the
+// alone is the partition of keys whose driver is not known without a look at the
 // store: none of them holds up another.
 func alone(key string) string { return key }
 
-func laneOf(object store.Object) string {
+func partitionOf(object store.Object) string {
 	switch object := object.(type) {
 	case *corev1.PersistentVolumeClaim:
 		if object.Spec.StorageClassName != nil {
@@ -158,11 +158,11 @@ func (m *Manager) objectOf(change store.Change) store.Object {
 	}
 	switch name := dependency(change.Kind.Resource, change.Key); {
 	case change.Deleted:
-		m.lanes.set(name, "")
+		m.partitions.set(name, "")
 		m.said.drop(name)
 		m.reasons.drop(name)
 	default:
-		m.lanes.set(name, laneOf(object))
+		m.partitions.set(name, partitionOf(object))
 	}
 	return object
 }
@@ -171,7 +171,7 @@ func (m *Manager) claimKeys(change store.Change) []string {
 	keys := m.waiting(claimResource, change)
 	switch change.Kind.Resource {
 	case claimResource:
-		m.objectOf(change) // for its lane
+		m.objectOf(change) // for its partition
 		keys = append(keys, change.Key)
 	case "pods":
 		if pod, is := m.objectOf(change).(*corev1.Pod); is {
@@ -247,7 +247,7 @@ func (m *Manager) snapshotKeys(change store.Change) []string {
 func (m *Manager) contentKeys(change store.Change) []string {
 	keys := m.waiting(contentResource, change)
 	if change.Kind.Resource == contentResource {
-		m.objectOf(change) // for its lane
+		m.objectOf(change) // for its partition
 		keys = append(keys, change.Key)
 	}
 	return keys

@@ -70,10 +70,10 @@ type shared struct {
 
 	locks concurrency.Queue
 
-	index index
-	waits waits
-	lanes lanes
-	said  memories[string]
+	index      index
+	waits      waits
+	partitions partitions
+	said       memories[string]
 	// reasons are what the last calls for objects waited for or failed with.
 	reasons memories[error]
 	tries   memories[tries]

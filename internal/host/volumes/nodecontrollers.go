@@ -30,9 +30,9 @@ const (
 
 func (m *Manager) leftoverController() reconcile.Controller {
 	return reconcile.Controller{
-		Name: "volumes of pods that are gone",
-		All:  leftoverKeys,
-		Lane: alone,
+		Name:      "volumes of pods that are gone",
+		All:       leftoverKeys,
+		Partition: alone,
 		Keys: func(change store.Change) []string {
 			if change.Kind.Kind != "Pod" || !change.Deleted {
 				return nil
@@ -107,8 +107,8 @@ func (m *Manager) undoUnused(ctx context.Context, name string) error {
 
 func (m *Manager) growthController() reconcile.Controller {
 	return reconcile.Controller{
-		Name: "filesystems that grow",
-		Lane: alone,
+		Name:      "filesystems that grow",
+		Partition: alone,
 		All: func(tx *store.Tx) (keys []string, err error) {
 			claims, err := tx.Claims().All()
 			for _, pvc := range claims {

@@ -206,8 +206,8 @@ func (r *republishers) all() []string {
 // while volumes of that are mounted: one that hangs delays no other's.
 func (m *Manager) republishController() reconcile.Controller {
 	return reconcile.Controller{
-		Name: "volumes that are published again",
-		Lane: alone,
+		Name:      "volumes that are published again",
+		Partition: alone,
 		All: func(tx *store.Tx) ([]string, error) {
 			objects, err := tx.Drivers().All()
 			for _, object := range objects {

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// A claim's lane is its class, which it may get while it waits: it is worked on
-// once, and no room of either lane is lost.
-func TestQueue_aKeyMayChangeItsLaneWhileItWaits(t *testing.T) {
+// A claim's partition is its class, which it may get while it waits: it is worked on
+// once, and no room of either partition is lost.
+func TestQueue_aKeyMayChangeItsPartitionWhileItWaits(t *testing.T) {
 	var mu sync.Mutex
-	calls, lanes := map[string]int{}, map[string]string{}
+	calls, partitions := map[string]int{}, map[string]string{}
 	release := make(chan struct{})
 	q := newQueue(Controller{
-		Name: "lanes",
-		Lane: func(key string) string {
+		Name: "partitions",
+		Partition: func(key string) string {
 			mu.Lock()
 			defer mu.Unlock()
-			return lanes[key]
+			return partitions[key]
 		},
 		Do: func(context.Context, string) (time.Duration, error) { <-release; return 0, nil },
 	})
@@ -36,7 +36,7 @@ func TestQueue_aKeyMayChangeItsLaneWhileItWaits(t *testing.T) {
 	}
 	q.Add("k")
 	mu.Lock()
-	lanes["k"] = "its class"
+	partitions["k"] = "its class"
 	mu.Unlock()
 	q.changed("k", nil)
 	close(release)

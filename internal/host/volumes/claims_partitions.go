@@ -2,28 +2,28 @@ package volumes
 
 import "sync"
 
-// lanes keeps the work of one class or driver apart from another's, so that a
+// partitions keeps the work of one class or driver apart from another's, so that a
 // driver that hangs holds up its own volumes only. It knows of each object what
-// its lane is, since asking the store for it could wait.
-type lanes struct {
+// its partition is, since asking the store for it could wait.
+type partitions struct {
 	mu sync.Mutex
 	of map[string]string // by resource/key
 }
 
-func (l *lanes) set(name, lane string) {
+func (l *partitions) set(name, partition string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.of == nil {
 		l.of = map[string]string{}
 	}
-	if lane == "" {
+	if partition == "" {
 		delete(l.of, name)
 		return
 	}
-	l.of[name] = lane
+	l.of[name] = partition
 }
 
-func (l *lanes) lane(resource string) func(key string) string {
+func (l *partitions) partition(resource string) func(key string) string {
 	return func(key string) string {
 		l.mu.Lock()
 		defer l.mu.Unlock()
