@@ -20,7 +20,7 @@ type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-// logger writes to w in the wanted format.
+// logger writes to w in the configured format.
 func (l *logConfig) logger(w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l.level)); err != nil {

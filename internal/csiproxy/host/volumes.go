@@ -55,7 +55,7 @@ func (h *Host) whole(name string) (win32.DiskExtent, error) {
 	case 1:
 		return extents[0], nil
 	}
-	return win32.DiskExtent{}, fmt.Errorf("%w: volume %s is spanned over %d stretches of disks, and one is wanted",
+	return win32.DiskExtent{}, fmt.Errorf("%w: volume %s is spanned over %d stretches of disks, and one is allowed",
 		backend.ErrPrecondition, name, len(extents))
 }
 

@@ -16,7 +16,7 @@ type growth struct {
 	sector int64
 	// cluster is the filesystem's unit: growth by less is none.
 	cluster int64
-	wanted  int64 // bytes; 0 for all there is
+	desired int64 // bytes; 0 for all there is
 }
 
 // partitionAt finds the partition that begins at an offset.
@@ -51,9 +51,9 @@ func tableIsBehind(layout win32.DriveLayout, disk, sector int64) bool {
 }
 
 // isHeldUp reports whether it is the table that keeps the partition from the size
-// that is wanted.
+// that is desired.
 func (g growth) isHeldUp() bool {
-	return tableIsBehind(g.layout, g.disk, g.sector) && (g.wanted == 0 || g.offset+g.wanted > tableEnd(g.layout, g.disk, g.sector))
+	return tableIsBehind(g.layout, g.disk, g.sector) && (g.desired == 0 || g.offset+g.desired > tableEnd(g.layout, g.disk, g.sector))
 }
 
 // plan says by how many bytes the partition is to grow. A size that is smaller
@@ -65,13 +65,13 @@ func (g growth) plan() (int64, error) {
 	switch {
 	case !found:
 		return 0, fmt.Errorf("%w: no partition begins at byte %d of the disk", backend.ErrNotFound, g.offset)
-	case g.wanted < 0:
-		return 0, fmt.Errorf("%w: a size of %d bytes", backend.ErrInvalid, g.wanted)
+	case g.desired < 0:
+		return 0, fmt.Errorf("%w: a size of %d bytes", backend.ErrInvalid, g.desired)
 	case g.cluster <= 0:
 		return 0, fmt.Errorf("%w: clusters of %d bytes", backend.ErrPrecondition, g.cluster)
-	case g.wanted > g.disk:
-		return 0, fmt.Errorf("%w: %d bytes are asked for, and the disk has %d; grow the disk first", backend.ErrOutOfRange, g.wanted, g.disk)
-	case g.wanted != 0 && g.wanted-p.Length < g.cluster:
+	case g.desired > g.disk:
+		return 0, fmt.Errorf("%w: %d bytes are asked for, and the disk has %d; grow the disk first", backend.ErrOutOfRange, g.desired, g.disk)
+	case g.desired != 0 && g.desired-p.Length < g.cluster:
 		return 0, nil
 	}
 	for _, other := range usedPartitions(g.layout) {
@@ -80,8 +80,8 @@ func (g growth) plan() (int64, error) {
 		}
 	}
 	length := usableEnd(g.layout, g.disk, g.sector) - p.Offset
-	if g.wanted != 0 {
-		length = min(length, g.wanted)
+	if g.desired != 0 {
+		length = min(length, g.desired)
 	}
 	return max(0, (length-p.Length)/g.cluster*g.cluster), nil
 }

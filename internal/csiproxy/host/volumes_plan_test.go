@@ -27,15 +27,15 @@ func TestGrowth_plans(t *testing.T) {
 		"all there is":                     {func(*growth) {}, 10 * gibi, (end - 10*gibi) / cluster * cluster, nil},
 		"all, and there is none":           {func(*growth) {}, end, 0, nil},
 		"less than a cluster is left":      {func(*growth) {}, end - cluster + 1, 0, nil},
-		"to a size":                        {func(g *growth) { g.wanted = 12 * gibi }, 10 * gibi, 2 * gibi, nil},
-		"by one mebibyte":                  {func(g *growth) { g.wanted = 10*gibi + mebi }, 10 * gibi, mebi, nil},
-		"by one cluster":                   {func(g *growth) { g.wanted = 10*gibi + cluster }, 10 * gibi, cluster, nil},
-		"by less than a cluster":           {func(g *growth) { g.wanted = 10*gibi + cluster - 1 }, 10 * gibi, 0, nil},
-		"to the size it has":               {func(g *growth) { g.wanted = 10 * gibi }, 10 * gibi, 0, nil},
-		"to less":                          {func(g *growth) { g.wanted = 5 * gibi }, 10 * gibi, 0, nil},
-		"to the disk's size: all there is": {func(g *growth) { g.wanted = size }, 10 * gibi, (end - 10*gibi) / cluster * cluster, nil},
-		"beyond the disk":                  {func(g *growth) { g.wanted = size + 1 }, 10 * gibi, 0, backend.ErrOutOfRange},
-		"a negative size":                  {func(g *growth) { g.wanted = -1 }, 10 * gibi, 0, backend.ErrInvalid},
+		"to a size":                        {func(g *growth) { g.desired = 12 * gibi }, 10 * gibi, 2 * gibi, nil},
+		"by one mebibyte":                  {func(g *growth) { g.desired = 10*gibi + mebi }, 10 * gibi, mebi, nil},
+		"by one cluster":                   {func(g *growth) { g.desired = 10*gibi + cluster }, 10 * gibi, cluster, nil},
+		"by less than a cluster":           {func(g *growth) { g.desired = 10*gibi + cluster - 1 }, 10 * gibi, 0, nil},
+		"to the size it has":               {func(g *growth) { g.desired = 10 * gibi }, 10 * gibi, 0, nil},
+		"to less":                          {func(g *growth) { g.desired = 5 * gibi }, 10 * gibi, 0, nil},
+		"to the disk's size: all there is": {func(g *growth) { g.desired = size }, 10 * gibi, (end - 10*gibi) / cluster * cluster, nil},
+		"beyond the disk":                  {func(g *growth) { g.desired = size + 1 }, 10 * gibi, 0, backend.ErrOutOfRange},
+		"a negative size":                  {func(g *growth) { g.desired = -1 }, 10 * gibi, 0, backend.ErrInvalid},
 		"no such partition":                {func(g *growth) { g.offset++ }, 10 * gibi, 0, backend.ErrNotFound},
 		"a filesystem without clusters":    {func(g *growth) { g.cluster = 0 }, 10 * gibi, 0, backend.ErrPrecondition},
 		"another partition behind it": {
@@ -43,7 +43,7 @@ func TestGrowth_plans(t *testing.T) {
 			gibi, 0, backend.ErrPrecondition,
 		},
 		"another behind it, and no growth": {
-			func(g *growth) { g.layout.Partitions, g.wanted = append(g.layout.Partitions, behind(whole)), gibi },
+			func(g *growth) { g.layout.Partitions, g.desired = append(g.layout.Partitions, behind(whole)), gibi },
 			gibi, 0, nil,
 		},
 		"a table that is larger than a disk": {func(g *growth) { g.disk = 11 * gibi }, 10 * gibi, (gibi - 17*mebi) / cluster * cluster, nil},
@@ -69,7 +69,7 @@ func TestGrowth_neverLeavesTheDiskNorShrinks(t *testing.T) {
 		length := rapid.Int64Range(mebi, size-30*mebi).Draw(t, "length") / 512 * 512
 		g := growth{
 			layout: gpt(size, reserved(mebi), data(2, 17*mebi, length)), offset: 17 * mebi, disk: size, sector: 512,
-			cluster: int64(512) << rapid.IntRange(0, 12).Draw(t, "cluster"), wanted: rapid.Int64Range(0, size).Draw(t, "wanted"),
+			cluster: int64(512) << rapid.IntRange(0, 12).Draw(t, "cluster"), desired: rapid.Int64Range(0, size).Draw(t, "desired"),
 		}
 		bytes, err := g.plan()
 		if err != nil {
@@ -77,8 +77,8 @@ func TestGrowth_neverLeavesTheDiskNorShrinks(t *testing.T) {
 		}
 		after := length + bytes
 		if bytes < 0 || bytes%g.cluster != 0 || bytes > 0 &&
-			(17*mebi+after > usableEnd(g.layout, size, 512) || g.wanted != 0 && after > g.wanted) {
-			t.Fatalf("%d more than %d of %d, wanted %d", bytes, length, size, g.wanted)
+			(17*mebi+after > usableEnd(g.layout, size, 512) || g.desired != 0 && after > g.desired) {
+			t.Fatalf("%d more than %d of %d, desired %d", bytes, length, size, g.desired)
 		}
 	})
 }

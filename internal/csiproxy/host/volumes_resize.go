@@ -76,12 +76,12 @@ func (v volumes) growable(name string) (win32.NTFSVolumeData, error) {
 }
 
 // growPartition gives the partition's length after all.
-func growPartition(ctx context.Context, device win32.Device, offset int64, ntfs win32.NTFSVolumeData, wanted int64) (int64, error) {
+func growPartition(ctx context.Context, device win32.Device, offset int64, ntfs win32.NTFSVolumeData, desired int64) (int64, error) {
 	plan, err := lookToGrow(ctx, device)
 	if err != nil {
 		return 0, err
 	}
-	plan.offset, plan.cluster, plan.wanted = offset, int64(ntfs.BytesPerCluster), wanted
+	plan.offset, plan.cluster, plan.desired = offset, int64(ntfs.BytesPerCluster), desired
 	before, _ := partitionAt(plan.layout, offset)
 	bytes, err := plan.plan()
 	if err != nil {

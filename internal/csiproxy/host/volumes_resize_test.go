@@ -103,10 +103,10 @@ func TestResize_waitsForTheTableToFollowTheDisk(t *testing.T) {
 			volume, err := onlyVolume(t.Context(), h)
 			mustDo(t, err)
 			mustDo(t, r.machine.GrowDisk(1, 20*gibi))
-			for _, wanted := range []int64{15 * gibi, 0} {
-				size, err := h.Volumes.Resize(t.Context(), volume, wanted)
+			for _, desired := range []int64{15 * gibi, 0} {
+				size, err := h.Volumes.Resize(t.Context(), volume, desired)
 				if !errors.Is(err, want) || want == nil && size < 15*gibi-mebi {
-					t.Errorf("lag %d, to %d: %d, %v", lag, wanted, size, err)
+					t.Errorf("lag %d, to %d: %d, %v", lag, desired, size, err)
 				}
 			}
 		}

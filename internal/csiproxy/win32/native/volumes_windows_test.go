@@ -77,21 +77,21 @@ func handles(t *testing.T) uint32 {
 func TestVolumes_giveTheNumbersOfWindows(t *testing.T) {
 	v, dir := volumes{}, winetest.Dir(t)
 	_, err := v.Information(noVolume)
-	wanted(t, "information of no volume", err, win32.ErrorFileNotFound, win32.ErrorPathNotFound)
+	refusedWith(t, "information of no volume", err, win32.ErrorFileNotFound, win32.ErrorPathNotFound)
 	_, err = v.Open(noVolume, win32.Query)
-	wanted(t, "open of no volume", err, win32.ErrorFileNotFound, win32.ErrorPathNotFound)
+	refusedWith(t, "open of no volume", err, win32.ErrorFileNotFound, win32.ErrorPathNotFound)
 	_, err = v.PathNames(noVolume)
-	wanted(t, "paths of no volume", err, win32.ErrorFileNotFound)
+	refusedWith(t, "paths of no volume", err, win32.ErrorFileNotFound)
 	_, err = v.MountPoint(dir + `\`)
-	wanted(t, "mount point at a plain directory", err, win32.ErrorNotAReparsePoint, win32.ErrorInvalidParameter)
+	refusedWith(t, "mount point at a plain directory", err, win32.ErrorNotAReparsePoint, win32.ErrorInvalidParameter)
 	_, err = v.FreeSpace(dir + `\none\`)
-	wanted(t, "free space of nothing", err, win32.ErrorPathNotFound, win32.ErrorFileNotFound)
+	refusedWith(t, "free space of nothing", err, win32.ErrorPathNotFound, win32.ErrorFileNotFound)
 	_, err = v.MountPoint("C:\\a\x00b")
-	wanted(t, "a path with NUL", err, win32.ErrorInvalidName)
+	refusedWith(t, "a path with NUL", err, win32.ErrorInvalidName)
 }
 
-// wanted is refused with several numbers that all will do.
-func wanted(t *testing.T, what string, err error, numbers ...win32.Errno) {
+// refusedWith is refused with any of several numbers.
+func refusedWith(t *testing.T, what string, err error, numbers ...win32.Errno) {
 	t.Helper()
 	if !slices.ContainsFunc(numbers, func(number win32.Errno) bool { return errors.Is(err, number) }) {
 		t.Errorf("%s: %v, not one of %v", what, err, numbers)
@@ -161,12 +161,12 @@ func TestDevices_giveTheNumbersOfWindows(t *testing.T) {
 	_, err := devices{}.OpenDisk(4000, win32.Query)
 	refused(t, "no disk", err, win32.ErrorFileNotFound)
 	_, err = devices{}.OpenInterface(`\\?\none#none#{53f56307-b6bf-11d0-94f2-00a0c91efb8b}`, win32.Query)
-	wanted(t, "no interface", err, win32.ErrorFileNotFound, win32.ErrorPathNotFound)
+	refusedWith(t, "no interface", err, win32.ErrorFileNotFound, win32.ErrorPathNotFound)
 	disk, err := devices{}.OpenDisk(0, win32.Query)
 	must(t, err)
 	defer func() { must(t, disk.Close()) }()
 	_, err = disk.Control(win32.ControlCode(0x70FF0), nil, nil)
-	wanted(t, "no such code", err, win32.ErrorNotSupported, win32.ErrorInvalidFunction)
+	refusedWith(t, "no such code", err, win32.ErrorNotSupported, win32.ErrorInvalidFunction)
 	if err == nil || !strings.Contains(err.Error(), "control code 0x70ff0") {
 		t.Errorf("the text is %v", err)
 	}
