@@ -43,8 +43,8 @@ func (h *Host) keepBackups(ctx context.Context) error {
 		} else {
 			retry = 0
 		}
-		if concurrency.Sleep(ctx, pause) != nil {
-			return nil
+		if err := concurrency.Sleep(ctx, pause); err != nil {
+			return nil //nolint:nilerr // the host stops
 		}
 		h.backUp(ctx)
 	}

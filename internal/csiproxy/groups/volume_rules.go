@@ -9,9 +9,6 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// allPartitions is the partition number that means every one.
-const allPartitions = 0
-
 // list never has an empty ID in it: drivers take the first without looking.
 func list(ctx context.Context, volumes api.Volumes, disk, partition uint32) ([]string, error) {
 	ids, err := volumes.OnDisk(ctx, disk, partition)

@@ -38,11 +38,6 @@ func Test(value any, path ...string) Op { return Op{Op: "test", Path: Pointer(pa
 // Add adds a member or element, or replaces a member.
 func Add(value any, path ...string) Op { return Op{Op: "add", Path: Pointer(path...), Value: value} }
 
-// Replace replaces what must be there.
-func Replace(value any, path ...string) Op {
-	return Op{Op: "replace", Path: Pointer(path...), Value: value}
-}
-
 // Remove removes what must be there.
 func Remove(path ...string) Op { return Op{Op: "remove", Path: Pointer(path...)} }
 
