@@ -184,7 +184,7 @@ func (a *applier) put(c *change) error {
 		if a.changePod(c.Object); !a.prepare(c) {
 			return nil
 		}
-		if pvc, is := c.Object.Object.(*corev1.PersistentVolumeClaim); is && pvc.Spec.VolumeName == "" {
+		if pvc, ok := c.Object.Object.(*corev1.PersistentVolumeClaim); ok && pvc.Spec.VolumeName == "" {
 			a.state.chooseClass(pvc) // without one, the check tells
 		}
 		return table.Put(c.Key, c.Object.Object)
@@ -195,7 +195,7 @@ func (a *applier) put(c *change) error {
 	return table.Put(c.Key, c.Object.Object)
 }
 
-// merge makes of a stored object what is given; the action tells whether that
+// merge makes of a stored object what is given; the action reports whether that
 // is anything new.
 func (a *applier) merge(c *change, stored store.Object) {
 	m := merger{state: a.state, stored: stored, given: c.Object}
@@ -235,8 +235,8 @@ func (a *applier) check(c *change) {
 	if a.run != nil {
 		c.wrong = errors.Join(c.wrong, a.checkDrivers(c.Object.Object))
 	}
-	pod, is := c.Object.Object.(*corev1.Pod)
-	if !is || c.action != api.Created || a.admit == nil {
+	pod, ok := c.Object.Object.(*corev1.Pod)
+	if !ok || c.action != api.Created || a.admit == nil {
 		return
 	}
 	namespace := read(a.state, a.tx.Namespaces(), pod.Namespace)
@@ -256,8 +256,8 @@ func (a *applier) driver(name string) *storagev1.CSIDriver {
 
 // changePod makes a given pod what the policy wants, and tells whether it was not.
 func (a *applier) changePod(given manifest.Object) bool {
-	pod, is := given.Object.(*corev1.Pod)
-	return is && a.mutate != nil && len(a.mutate(pod, a.driver)) > 0
+	pod, ok := given.Object.(*corev1.Pod)
+	return ok && a.mutate != nil && len(a.mutate(pod, a.driver)) > 0
 }
 
 // addNamespaces makes the namespaces that are used and neither there nor given.
@@ -306,8 +306,8 @@ func (a *applier) addNamespace(name string) error {
 // has come (KEP 3333).
 func (a *applier) assignDefault(changes []*change) error {
 	came := slices.ContainsFunc(changes, func(c *change) bool {
-		class, is := c.Object.Object.(*storagev1.StorageClass)
-		return is && c.wrong == nil && c.action != api.Unchanged && manifest.IsDefault(class)
+		class, ok := c.Object.Object.(*storagev1.StorageClass)
+		return ok && c.wrong == nil && c.action != api.Unchanged && manifest.IsDefault(class)
 	})
 	if !came {
 		return nil

@@ -104,7 +104,7 @@ func (m *merger) cannotChange(d difference) string {
 	if is, wanted := shown(d.before), shown(d.after); m.given.Kind.Kind != "Secret" && is != "" && wanted != "" {
 		text += fmt.Sprintf(" from %s to %s", is, wanted)
 	}
-	if _, is := m.stored.(*corev1.Secret); is {
+	if _, ok := m.stored.(*corev1.Secret); ok {
 		return text + "; delete the Secret and apply it again"
 	}
 	return text + "; delete the object and apply it again to make it otherwise"
@@ -168,7 +168,7 @@ type comparison struct{ differences []difference }
 func (c *comparison) visit(path, pattern string, before, after any) {
 	switch first := before.(type) {
 	case map[string]any:
-		if second, is := after.(map[string]any); is {
+		if second, ok := after.(map[string]any); ok {
 			keys := maps.Clone(first)
 			maps.Copy(keys, second)
 			for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -177,7 +177,7 @@ func (c *comparison) visit(path, pattern string, before, after any) {
 			return
 		}
 	case []any:
-		if second, is := after.([]any); is && len(first) == len(second) {
+		if second, ok := after.([]any); ok && len(first) == len(second) {
 			for i := range first {
 				c.visit(path+"["+strconv.Itoa(i)+"]", pattern+"[]", first[i], second[i])
 			}
@@ -201,9 +201,9 @@ func isSameValue(pattern string, before, after any) bool {
 	if isNothing(before) && isNothing(after) {
 		return true
 	}
-	first, is := before.(string)
+	first, ok := before.(string)
 	second, too := after.(string)
-	if is && too && first != second && strings.HasSuffix(pattern, ".storage") {
+	if ok && too && first != second && strings.HasSuffix(pattern, ".storage") {
 		x, errX := resource.ParseQuantity(first)
 		y, errY := resource.ParseQuantity(second)
 		return errX == nil && errY == nil && x.Cmp(y) == 0
@@ -219,7 +219,7 @@ func isSameValue(pattern string, before, after any) bool {
 	return before == after
 }
 
-// isNothing tells whether a value is absent or empty, all the way down.
+// isNothing reports whether a value is absent or empty, all the way down.
 func isNothing(value any) bool {
 	switch value := value.(type) {
 	case nil:

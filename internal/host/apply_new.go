@@ -83,7 +83,7 @@ func keepStatus(object, stored store.Object) {
 // likewise is a stored object as what it is: of the same kind as another, since
 // both have the same key in the same table.
 func likewise[T any](_ *T, stored store.Object) *T {
-	if same, is := any(stored).(*T); is {
+	if same, ok := any(stored).(*T); ok {
 		return same
 	}
 	return new(T)
@@ -91,7 +91,7 @@ func likewise[T any](_ *T, stored store.Object) *T {
 
 // clone copies an object.
 func clone(object store.Object) store.Object {
-	if copied, is := object.DeepCopyObject().(store.Object); is {
+	if copied, ok := object.DeepCopyObject().(store.Object); ok {
 		return copied
 	}
 	return object // what is copied has the type of what it is copied from
@@ -162,7 +162,7 @@ func mergeKeys(stored, given map[string]string, owned map[string]struct{}) map[s
 	return merged
 }
 
-// isSame tells whether two objects differ in nothing but how they are written.
+// isSame reports whether two objects differ only in their spelling.
 func isSame(a, b store.Object) bool {
 	if equality.Semantic.DeepEqual(a, b) {
 		return true

@@ -43,10 +43,10 @@ type held struct {
 	lease   *api.Lease
 }
 
-// Run applies the files, runs the pods in them to the end and takes the volumes
-// away again. It returns the exit code: that of the first container that failed,
-// 0 if none did. When ctx ends, the pods are told to end, and everything is
-// still taken back.
+// Run applies the files, runs the pods in them to the end and unmounts the
+// volumes. It returns the exit code: that of the first container that failed, 0 if
+// none did. When ctx ends, the pods are terminated, and the volumes are still
+// unmounted.
 func (a *Attached) Run(ctx context.Context, files []manifest.File, objects *manifest.Objects, output Output) (int, error) {
 	applied, err := a.Client.Apply(ctx, files, api.ApplyOptions{Run: true})
 	if err != nil {
@@ -91,19 +91,19 @@ func (a *Attached) mount(ctx context.Context, pod *corev1.Pod) (map[string]workl
 	}
 	a.leases[pod.UID] = held{request: request, lease: lease}
 	volumes := map[string]workload.Volume{}
-	for name, place := range lease.Volumes {
-		volumes[name] = workload.Volume{Path: place.Path, Block: place.Block, ReadOnly: place.ReadOnly}
+	for name, mount := range lease.Volumes {
+		volumes[name] = workload.Volume{Path: mount.Path, Block: mount.Block, ReadOnly: mount.ReadOnly}
 	}
 	return volumes, nil
 }
 
-// unmount gives a pod's volumes back; without a lease there is nothing to give.
+// unmount releases a pod's hold, if it has one.
 func (a *Attached) unmount(ctx context.Context, pod *corev1.Pod) error {
 	a.mu.Lock()
-	has, is := a.leases[pod.UID]
+	has, ok := a.leases[pod.UID]
 	delete(a.leases, pod.UID)
 	a.mu.Unlock()
-	if !is {
+	if !ok {
 		return nil
 	}
 	return endLease(ctx, a.Client, has.request, has.lease)
@@ -111,9 +111,9 @@ func (a *Attached) unmount(ctx context.Context, pod *corev1.Pod) error {
 
 func (a *Attached) scratch(pod *corev1.Pod, container string) (string, error) {
 	a.mu.Lock()
-	has, is := a.leases[pod.UID]
+	has, ok := a.leases[pod.UID]
 	a.mu.Unlock()
-	if !is {
+	if !ok {
 		return "", fmt.Errorf("pod %s is not held", store.KeyOf(pod))
 	}
 	directory := filepath.Join(has.lease.Directory, container)

@@ -177,7 +177,7 @@ func (p *nodePublisher) refresh(ctx context.Context, now time.Time) (next time.T
 	return next
 }
 
-// periods tells how often the drivers want to be asked that want it at all.
+// periods returns how often each driver asks to be polled (nodeAllocatableUpdatePeriodSeconds).
 func (p *nodePublisher) periods() map[string]time.Duration {
 	periods := map[string]time.Duration{}
 	err := p.host.store.View(func(tx *store.Tx) error {
@@ -256,7 +256,7 @@ func concerned(changes []store.Change) []string {
 			names[""] = true
 		case "VolumeAttachment":
 			if object, err := change.Object(); err == nil {
-				if attachment, is := object.(*storagev1.VolumeAttachment); is && isFull(attachment) {
+				if attachment, ok := object.(*storagev1.VolumeAttachment); ok && isFull(attachment) {
 					names[attachment.Spec.Attacher] = true
 				}
 			}

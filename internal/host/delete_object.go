@@ -46,7 +46,7 @@ func (d *deleter) name() string { return fmt.Sprintf("%s %q", d.kind.Kind, d.key
 
 func (d *deleter) delete() error {
 	object, err := d.tx.Objects(d.kind).Get(d.key)
-	if err != nil && !errors.Is(err, store.ErrSealed) { // nobody needs what is in it
+	if err != nil && !errors.Is(err, store.ErrSealed) { // its data is not needed
 		return err
 	}
 	if err := d.mayDelete(object); err != nil {
@@ -62,7 +62,7 @@ func (d *deleter) delete() error {
 	if object.GetDeletionTimestamp() == nil {
 		mark(object)
 	} else if !d.options.Abandon {
-		return nil // it goes on
+		return nil // the deletion continues
 	}
 	if d.options.Abandon {
 		stays, err := volumes.Abandon(d.tx, object)
@@ -78,7 +78,7 @@ func (d *deleter) delete() error {
 // of what is wanted.
 func mark(object store.Object) {
 	now, grace := metav1.NewTime(time.Now().Truncate(time.Second)), int64(0)
-	if pod, is := object.(*corev1.Pod); is {
+	if pod, ok := object.(*corev1.Pod); ok {
 		if pod.Spec.TerminationGracePeriodSeconds != nil {
 			grace = *pod.Spec.TerminationGracePeriodSeconds
 		}

@@ -47,12 +47,12 @@ func Exec(ctx context.Context, client *api.Client, options ExecOptions) (code in
 		container.Groups = append(container.Groups, uint32(group)) //nolint:gosec // ids of Linux
 	}
 	for i, volume := range options.Hold.Volumes {
-		place, is := lease.Volumes[volume.Name]
-		if !is {
+		mount, ok := lease.Volumes[volume.Name]
+		if !ok {
 			return 0, fmt.Errorf("the host did not say where volume %q is", volume.Name)
 		}
 		container.Mounts = append(container.Mounts, workload.Mount{
-			Source: place.Path, Target: options.Targets[i], ReadOnly: place.ReadOnly, Device: place.Block,
+			Source: mount.Path, Target: options.Targets[i], ReadOnly: mount.ReadOnly, Device: mount.Block,
 		})
 	}
 	if err := os.MkdirAll(container.Scratch, 0o700); err != nil {

@@ -25,27 +25,26 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
 
-// holdDirectory is where the asker's own things are, below the pod's directory.
-// The pod controller removes it with the rest.
+// holdDirectory is a directory for the caller's own files, below the pod's
+// directory. The pod controller removes it with the rest.
 const holdDirectory = "run/holder"
 
-// Hold mounts volumes for somebody who is no pod. What stands for it is a Pod
-// object of which the host runs nothing: it passes the same checks and policies
-// as any pod, and the pod controller mounts its volumes, also after a reboot.
-// If the volumes are not in place before the context ends, what was made is
-// taken back.
+// Hold mounts volumes for a caller that is not a pod of this host. A Pod object
+// without running containers represents the hold: it passes the same checks and
+// policies as any pod, and the pod controller mounts its volumes, also after a
+// reboot. If the volumes are not in place before the context ends, the hold is released.
 func (h *Host) Hold(ctx context.Context, request api.HoldRequest) (api.HoldAnswer, error) {
 	if request.TimeoutSeconds > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(request.TimeoutSeconds)*time.Second)
 		defer cancel()
 	}
-	wanted, err := h.holdPod(request)
+	desired, err := h.holdPod(request)
 	if err != nil {
 		return api.HoldAnswer{}, refuse(api.ErrInvalid, err)
 	}
-	key := store.KeyOf(wanted)
-	hold, err := h.makeHold(ctx, wanted)
+	key := store.KeyOf(desired)
+	hold, err := h.makeHold(ctx, desired)
 	if err != nil {
 		return api.HoldAnswer{}, err
 	}
@@ -57,7 +56,9 @@ func (h *Host) Hold(ctx context.Context, request api.HoldRequest) (api.HoldAnswe
 	if err == nil || !hold.made {
 		return answer, err
 	}
-	undo := h.undoHold(context.WithoutCancel(ctx), request.Once, api.ReleaseRequest{Namespace: wanted.Namespace, Name: wanted.Name, UID: string(hold.uid)})
+	undo := h.undoHold(context.WithoutCancel(ctx), request.Once, api.ReleaseRequest{
+		Namespace: desired.Namespace, Name: desired.Name, UID: string(hold.uid),
+	})
 	if errors.Is(undo, api.ErrNotFound) {
 		undo = nil
 	}
@@ -72,12 +73,12 @@ type madeHold struct {
 	warnings []string
 }
 
-// makeHold writes the object of a hold, unless it is there as it is wanted. One
-// of that name that is going is waited for.
-func (h *Host) makeHold(ctx context.Context, wanted *corev1.Pod) (madeHold, error) {
-	key := store.KeyOf(wanted)
+// makeHold creates the object of a hold, unless the same one exists. It waits for
+// the end of a hold of that name that is being released.
+func (h *Host) makeHold(ctx context.Context, desired *corev1.Pod) (madeHold, error) {
+	key := store.KeyOf(desired)
 	for {
-		hold, going, err := h.tryHold(wanted)
+		hold, going, err := h.tryHold(desired)
 		if err != nil || going == "" {
 			return hold, err
 		}
@@ -89,10 +90,10 @@ func (h *Host) makeHold(ctx context.Context, wanted *corev1.Pod) (madeHold, erro
 
 // tryHold is the part of makeHold that one at a time may do. going is the uid of
 // a hold that has to go first.
-func (h *Host) tryHold(wanted *corev1.Pod) (hold madeHold, going types.UID, err error) {
+func (h *Host) tryHold(desired *corev1.Pod) (hold madeHold, going types.UID, err error) {
 	h.holds.Lock()
 	defer h.holds.Unlock()
-	key := store.KeyOf(wanted)
+	key := store.KeyOf(desired)
 	there, err := h.podOf(key)
 	switch {
 	case err != nil:
@@ -100,12 +101,12 @@ func (h *Host) tryHold(wanted *corev1.Pod) (hold madeHold, going types.UID, err 
 	case there != nil && there.DeletionTimestamp != nil:
 		return madeHold{}, there.UID, nil
 	case there != nil:
-		return madeHold{uid: there.UID}, "", sameHold(there, wanted)
+		return madeHold{uid: there.UID}, "", sameHold(there, desired)
 	}
-	if err := h.checkHold(wanted); err != nil {
+	if err := h.checkHold(desired); err != nil {
 		return madeHold{}, "", err
 	}
-	data, err := json.Marshal(wanted)
+	data, err := json.Marshal(desired)
 	if err != nil {
 		return madeHold{}, "", err
 	}
@@ -199,12 +200,11 @@ func (h *Host) holdAnswer(key string, uid types.UID, once bool) (answer api.Hold
 	return answer, err == nil, err
 }
 
-// undoTimeout bounds how long the caller of a hold that failed waits until what
-// was made is taken back.
+// undoTimeout bounds how long the caller of a hold that failed waits for its release.
 const undoTimeout = 30 * time.Second
 
-// undoHold begins the end of a hold that failed. Who holds once may be the last
-// caller of this host: then it also waits for that.
+// undoHold begins the release of a hold that failed. With once, the caller may be
+// the last one of this host: then it also waits until the release is complete.
 func (h *Host) undoHold(ctx context.Context, once bool, request api.ReleaseRequest) error {
 	if !once {
 		return h.endHold(ctx, request)
@@ -220,8 +220,8 @@ func (h *Host) answerOf(pod *corev1.Pod, mounted map[string]volumes.Mounted) (ap
 		return api.HoldAnswer{}, fmt.Errorf("make the directory of the hold: %w", err)
 	}
 	answer := api.HoldAnswer{Pod: store.KeyOf(pod), UID: string(pod.UID), Volumes: map[string]api.HoldPlace{}, Directory: directory}
-	for name, place := range mounted {
-		answer.Volumes[name] = api.HoldPlace{Path: place.Path, Block: place.Block, ReadOnly: place.ReadOnly}
+	for name, mount := range mounted {
+		answer.Volumes[name] = api.HoldPlace{Path: mount.Path, Block: mount.Block, ReadOnly: mount.ReadOnly}
 	}
 	return answer, nil
 }

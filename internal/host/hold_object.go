@@ -125,8 +125,8 @@ func (h *Host) isBlock(key string) (block bool, err error) {
 	return block, err
 }
 
-// checkHold refuses what could only wait for ever, while the asker does: a pod
-// may wait for a claim that is applied later.
+// checkHold rejects a hold that would wait for ever, together with its caller. A
+// pod, in contrast, may wait for a claim that is applied later.
 func (h *Host) checkHold(pod *corev1.Pod) error {
 	err := h.store.View(func(tx *store.Tx) error {
 		var problems []error
@@ -175,9 +175,10 @@ func holdOf(pod *corev1.Pod) (record holdRecord) {
 	return record
 }
 
-// sameHold tells how a hold that is there differs from what is wanted.
-func sameHold(there, wanted *corev1.Pod) error {
-	key := store.KeyOf(wanted)
+// sameHold returns nil if a hold that exists is the desired one; the error says how
+// it differs.
+func sameHold(there, desired *corev1.Pod) error {
+	key := store.KeyOf(desired)
 	conflict := func(format string, arguments ...any) error {
 		return refuse(api.ErrConflict, fmt.Errorf(format, arguments...))
 	}
@@ -185,12 +186,13 @@ func sameHold(there, wanted *corev1.Pod) error {
 	switch {
 	case holder == "":
 		return conflict("%s is a pod that this host runs: choose another name", key)
-	case !sameLease(there, wanted):
+	case !sameLease(there, desired):
 		return conflict("hold %s is there already, for %s: choose another name, or end it with 'holdfast release %s'", key, holder, there.Name)
-	case there.Annotations[holdAnnotation] == wanted.Annotations[holdAnnotation]:
+	case there.Annotations[holdAnnotation] == desired.Annotations[holdAnnotation]:
 		return nil
 	}
-	return conflict("hold %s is there already, for %s, and is another one: %s", key, holder, holdDifference(holdOf(there), holdOf(wanted)))
+	return conflict("hold %s is there already, for %s, and is another one: %s",
+		key, holder, holdDifference(holdOf(there), holdOf(desired)))
 }
 
 func holdDifference(has, wants holdRecord) string {
@@ -214,27 +216,27 @@ func holdDifference(has, wants holdRecord) string {
 	return "fsGroup, the pod or the order of the volumes differs"
 }
 
-// placeBinds shows a hold's volumes where they were asked for, when they are
+// placeBinds binds a hold's volumes at the requested directories, when they are
 // mounted and before the pod counts as running.
 func (h *Host) placeBinds(_ context.Context, pod *corev1.Pod, mounted map[string]volumes.Mounted) error {
-	var wanted []binds.Bind
+	var desired []binds.Bind
 	for _, volume := range holdOf(pod).Volumes {
-		place, is := mounted[volume.Name]
-		if volume.Bind == "" || !is {
+		mount, ok := mounted[volume.Name]
+		if volume.Bind == "" || !ok {
 			continue
 		}
-		if place.Block {
+		if mount.Block {
 			return fmt.Errorf("bind %s: volume %q is a block device", volume.Bind, volume.Name)
 		}
-		wanted = append(wanted, binds.Bind{Source: place.Path, Target: volume.Bind, ReadOnly: place.ReadOnly})
+		desired = append(desired, binds.Bind{Source: mount.Path, Target: volume.Bind, ReadOnly: mount.ReadOnly})
 	}
-	if len(wanted) == 0 {
+	if len(desired) == 0 {
 		return nil
 	}
-	return binds.Place(h.bindRecords(pod), h.bootID, wanted)
+	return binds.Place(h.bindRecords(pod), h.bootID, desired)
 }
 
-// removeBinds takes them away before the volumes go.
+// removeBinds unmounts the binds before the volumes are unmounted.
 func (h *Host) removeBinds(_ context.Context, pod *corev1.Pod) error {
 	return binds.Remove(h.bindRecords(pod), h.bootID)
 }

@@ -47,7 +47,7 @@ type Builtin struct {
 	Remains func(root string) (string, error)
 }
 
-// Sockets are the places that a driver serves at.
+// Sockets are the paths that a driver serves.
 type Sockets struct {
 	// Root is the host's root directory, which takes the kubelet's place.
 	Root string
@@ -63,7 +63,7 @@ type Options struct {
 	// Private are directories that no container sees, besides Root, such as the pool
 	// of a built-in driver.
 	Private []string
-	// Observe is told of each step of each volume (volumes.Options.Observe).
+	// Observe is called for each step of each volume (volumes.Options.Observe).
 	Observe func(volumes.Event)
 	// SecretsKey is the file with the key of the Secrets; see store.Options.
 	SecretsKey string
@@ -109,8 +109,8 @@ type service struct {
 	err   error // valid when ended is closed
 }
 
-// Open takes the root directory for this process, makes it if need be, and
-// starts looking for drivers. No driver is called yet.
+// Open locks the root directory for this process, creates it if it is missing,
+// and starts to watch for drivers. No driver is called yet.
 func Open(ctx context.Context, options Options) (*Host, error) {
 	root, err := filepath.Abs(options.Root)
 	if err != nil {
@@ -163,8 +163,8 @@ func prepareRoot(root string) (string, error) {
 	return resolved, nil
 }
 
-// watch follows the registration directory. It goes on while the host closes:
-// the last volumes are taken away over the drivers it found.
+// watch follows the registration directory. It continues while the host closes:
+// the last volumes are unmounted by the drivers that it found.
 func (h *Host) watch(ctx context.Context) {
 	ctx, h.stop = context.WithCancel(context.WithoutCancel(ctx))
 	changes := make(chan pluginwatch.Change)
@@ -177,7 +177,7 @@ func (h *Host) watch(ctx context.Context) {
 	})
 }
 
-// Close stops the built-in drivers and gives the root directory back.
+// Close stops the built-in drivers and unlocks the root directory.
 func (h *Host) Close() error {
 	var failed []error
 	for name, service := range h.serving {
@@ -222,7 +222,7 @@ func (h *Host) startBuiltin(ctx context.Context, builtin Builtin) error {
 		}
 	}
 	// It serves until Close, also when the context of this run has ended: the
-	// way back needs it.
+	// volumes are unmounted through it.
 	serve, stop := context.WithCancel(context.WithoutCancel(ctx))
 	running := &service{stop: stop, ended: make(chan struct{})}
 	h.serving[builtin.Name] = running

@@ -59,7 +59,7 @@ func (p *prefixer) flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.line) > 0 {
-		_ = p.emit() // the workload is over; nobody is left to tell
+		_ = p.emit() // the workload has ended: no caller is left for the error
 	}
 }
 

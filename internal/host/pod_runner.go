@@ -23,11 +23,11 @@ type Output struct {
 	// Starting is called when the volumes are in place, before the first
 	// container runs.
 	Starting func()
-	// Warn is told what the policy warns of.
+	// Warn is called with each warning of the policy.
 	Warn func(text string)
 }
 
-// podRunner runs pods whose volumes somebody brings.
+// podRunner runs pods whose volumes its caller mounts.
 type podRunner struct {
 	mount   func(ctx context.Context, pod *corev1.Pod) (map[string]workload.Volume, error)
 	unmount func(ctx context.Context, pod *corev1.Pod) error
@@ -40,7 +40,7 @@ type podRunner struct {
 	node   string   // this machine's name
 }
 
-// runPods runs every pod beside the others.
+// runPods runs all pods at the same time.
 func (r podRunner) runPods(ctx context.Context, pods []*corev1.Pod, output Output) (int, error) {
 	containers := 0
 	for _, pod := range pods {
@@ -77,8 +77,8 @@ type podOutput struct {
 	signals      *broadcast
 }
 
-// runPod brings the volumes, runs the containers and takes the volumes away,
-// whatever happened in between and also when ctx has ended.
+// runPod mounts the volumes, runs the containers and unmounts the volumes,
+// also after a failure and when ctx has ended.
 func (r podRunner) runPod(ctx context.Context, pod *corev1.Pod, output podOutput) (code int, err error) {
 	defer func() {
 		if undo := r.unmount(context.WithoutCancel(ctx), pod); undo != nil {

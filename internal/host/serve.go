@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/volumes"
 )
 
-// State tells where the controllers are with an object.
+// State returns the state of an object in the controllers' queues.
 func (h *Host) State(kind store.Kind, key string) []api.WorkState {
 	var states []api.WorkState
 	for _, queue := range h.set.Queues() {
@@ -32,7 +32,7 @@ func (h *Host) State(kind store.Kind, key string) []api.WorkState {
 	return states
 }
 
-// Logs writes what a container said.
+// Logs writes the output of a container.
 func (h *Host) Logs(ctx context.Context, request api.LogRequest, out io.Writer) error {
 	said, err := h.pods.Logs(ctx, store.Key(request.Namespace, request.Pod), request.Container, pods.LogOptions{
 		Follow: request.Follow, Previous: request.Previous, Tail: int(request.Tail),
@@ -47,7 +47,7 @@ func (h *Host) Logs(ctx context.Context, request api.LogRequest, out io.Writer) 
 	return errors.Join(err, said.Close())
 }
 
-// Mounts says of each mounted volume of a pod whether it answers.
+// Mounts reports of each mounted volume of a pod whether its filesystem answers.
 func (h *Host) Mounts(ctx context.Context, key string) ([]api.Mount, error) {
 	checks, err := h.volumes.CheckMounts(ctx, key)
 	all := []api.Mount{}
@@ -61,7 +61,7 @@ func (h *Host) Mounts(ctx context.Context, key string) ([]api.Mount, error) {
 	return all, err
 }
 
-// Stats tells how full a claim's volume is.
+// Stats returns the usage of a claim's volume.
 func (h *Host) Stats(ctx context.Context, key string) (api.VolumeStats, error) {
 	stats, err := h.volumes.Stats(ctx, key)
 	if errors.Is(err, volumes.ErrNoClaim) {
@@ -73,7 +73,7 @@ func (h *Host) Stats(ctx context.Context, key string) (api.VolumeStats, error) {
 	}, err
 }
 
-// usage is nil for what the driver does not tell.
+// usage is nil for what the driver does not report.
 func usage(of volumes.Usage) *api.Usage {
 	if of == (volumes.Usage{}) {
 		return nil
