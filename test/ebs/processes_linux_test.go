@@ -22,9 +22,9 @@ import (
 	"github.com/holdfast-csi/holdfast/test/ebs/lab"
 )
 
-// nobody is a user without any right on devices, as the controller's container
-// has one.
-const nobody = 65534
+// unprivileged is a user ID without any right on devices, as in the controller's
+// container.
+const unprivileged = 65534
 
 // failedPrecondition is the number of the gRPC code.
 const failedPrecondition = 9
@@ -45,12 +45,12 @@ func TestProcesses(t *testing.T) {
 		name string // short: it is part of the sockets' paths
 		test func(*bench)
 	}{
-		{"way", (*bench).aVolumeGoesTheWayOfTheDesign},
-		{"node", (*bench).aNodeNeverCallsEC2},
-		{"modes", (*bench).modesTakeTheArgumentsOfTheDesign},
-		{"no metadata", (*bench).aControllerRunsWithoutMetadata},
-		{"no region", (*bench).aControllerWithoutARegionSaysSo},
-		{"killed", (*bench).aControllerThatIsKilledIsReplaced},
+		{"way", (*bench).lifeOfAVolume},
+		{"node", (*bench).nodeNeverCallsEC2},
+		{"modes", (*bench).modesAndTheirArguments},
+		{"no metadata", (*bench).controllerWithoutMetadata},
+		{"no region", (*bench).controllerWithoutRegion},
+		{"killed", (*bench).controllerKilledWhileAttaching},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -61,7 +61,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// reachable lets also nobody start the program and have its socket.
+// reachable lets the unprivileged user start the program and use its socket.
 func reachable(t *testing.T) {
 	t.Helper()
 	if err := os.Chmod(filepath.Dir(t.TempDir()), 0o755); err != nil {
@@ -86,7 +86,7 @@ func (b *bench) launch(o lab.Launch) *lab.Process {
 // controller is one that may touch no device, as it is not root.
 func (b *bench) controller() *lab.Process {
 	b.Helper()
-	return b.launch(lab.Launch{Name: "controller", Mode: []string{"controller"}, User: nobody, Environment: b.ControllerEnvironment(), Flags: b.ControllerFlags()})
+	return b.launch(lab.Launch{Name: "controller", Mode: []string{"controller"}, User: unprivileged, Environment: b.ControllerEnvironment(), Flags: b.ControllerFlags()})
 }
 
 func writer() *csi.VolumeCapability {
@@ -106,8 +106,8 @@ func (b *bench) create(controller *lab.Process, name string, where *csi.Topology
 	return volume
 }
 
-// place is where a node has a volume.
-type place struct {
+// nodeVolume is a volume on a node, with its paths.
+type nodeVolume struct {
 	*bench
 	node            *lab.Process
 	volume          string
@@ -115,49 +115,49 @@ type place struct {
 	published       map[string]string
 }
 
-func (b *bench) place(node *lab.Process, volume string) *place {
+func (b *bench) nodeVolume(node *lab.Process, volume string) *nodeVolume {
 	b.Helper()
-	p := &place{bench: b, node: node, volume: volume, staging: filepath.Join(node.KubeletDir, "staging"), target: filepath.Join(node.KubeletDir, "target")}
+	p := &nodeVolume{bench: b, node: node, volume: volume, staging: filepath.Join(node.KubeletDir, "staging"), target: filepath.Join(node.KubeletDir, "target")}
 	b.must(os.MkdirAll(p.staging, 0o750))
 	return p
 }
 
-func (p *place) stage() error {
+func (p *nodeVolume) stage() error {
 	return p.node.Client.NodeStageVolume(p.Context(), &csi.NodeStageVolumeRequest{
 		VolumeId: p.volume, PublishContext: p.published, StagingTargetPath: p.staging, VolumeCapability: writer(),
 	})
 }
 
-func (p *place) publish() error {
+func (p *nodeVolume) publish() error {
 	return p.node.Client.NodePublishVolume(p.Context(), &csi.NodePublishVolumeRequest{
 		VolumeId: p.volume, PublishContext: p.published, StagingTargetPath: p.staging, TargetPath: p.target, VolumeCapability: writer(),
 	})
 }
 
-func (p *place) leave() {
+func (p *nodeVolume) leave() {
 	p.Helper()
 	p.must(p.node.Client.NodeUnpublishVolume(p.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: p.volume, TargetPath: p.target}))
 	p.must(p.node.Client.NodeUnstageVolume(p.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: p.volume, StagingTargetPath: p.staging}))
 }
 
 // attached has the controller attach a volume to the node.
-func (p *place) attached(controller *lab.Process, instance string) {
+func (p *nodeVolume) attached(controller *lab.Process, instance string) {
 	p.Helper()
 	var err error
 	p.published, err = controller.Client.ControllerPublishVolume(p.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: p.volume, NodeId: instance, VolumeCapability: writer()})
 	p.must(err)
 }
 
-func (p *place) detached(controller *lab.Process, instance string) {
+func (p *nodeVolume) detached(controller *lab.Process, instance string) {
 	p.Helper()
 	p.must(controller.Client.ControllerUnpublishVolume(p.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: p.volume, NodeId: instance}))
 }
 
 // The way of a dynamic volume from its creation until a pod
-// writes on it, and back. The controller is nobody, who can open no device; the
+// writes on it, and back. The controller may open no device; the
 // node has no network, so that it can make no call of EC2. Steps out of order
 // are refused.
-func (b *bench) aVolumeGoesTheWayOfTheDesign() {
+func (b *bench) lifeOfAVolume() {
 	instance := lab.Pair()[0]
 	controller := b.controller()
 	node := b.launch(lab.Launch{
@@ -174,7 +174,7 @@ func (b *bench) aVolumeGoesTheWayOfTheDesign() {
 	if zone := volume.GetAccessibleTopology()[0].GetSegments()["topology.kubernetes.io/zone"]; zone != instance.Zone {
 		b.Errorf("the volume is in %q; want %s, where the node is", zone, instance.Zone)
 	}
-	p := b.place(node, volume.GetVolumeId())
+	p := b.nodeVolume(node, volume.GetVolumeId())
 	if err := p.stage(); err == nil {
 		b.Error("a volume was staged that is not attached")
 	}
@@ -183,7 +183,7 @@ func (b *bench) aVolumeGoesTheWayOfTheDesign() {
 		b.Errorf("the publish context is %v; want the device path", p.published)
 	}
 	err = controller.Client.DeleteVolume(b.Context(), &csi.DeleteVolumeRequest{VolumeId: volume.GetVolumeId()})
-	if number, is := client.CodeNumber(err); !is || number != failedPrecondition || !strings.Contains(err.Error(), instance.ID) {
+	if number, ok := client.CodeNumber(err); !ok || number != failedPrecondition || !strings.Contains(err.Error(), instance.ID) {
 		b.Errorf("a volume that is attached was deleted, or so: %v", err)
 	}
 	if err := p.publish(); err == nil {
@@ -215,7 +215,7 @@ func (b *bench) wantNames(controller, node *lab.Process, instance lab.Instance) 
 	}
 }
 
-// trap is a web server that nobody may call.
+// trap is a web server that must not be called.
 type trap struct {
 	*httptest.Server
 	sprung atomic.Int64
@@ -237,7 +237,7 @@ func (b *bench) trap() *trap {
 // A node process that has credentials and every way to EC2, which it
 // should not have, makes no use of them: neither EC2, nor a proxy, nor the
 // metadata service (who it is, its flags say) hear of it.
-func (b *bench) aNodeNeverCallsEC2() {
+func (b *bench) nodeNeverCallsEC2() {
 	instance, controller, trap := lab.Pair()[0], b.controller(), b.trap()
 	node := b.launch(lab.Launch{
 		Name: "node", Mode: []string{"node"}, Flags: b.NodeFlags(instance),
@@ -245,7 +245,7 @@ func (b *bench) aNodeNeverCallsEC2() {
 			"HTTP_PROXY="+trap.URL, "HTTPS_PROXY="+trap.URL, "AWS_EC2_METADATA_SERVICE_ENDPOINT="+trap.URL),
 	})
 	volume := b.create(controller, "pvc-1", nil)
-	p := b.place(node, volume.GetVolumeId())
+	p := b.nodeVolume(node, volume.GetVolumeId())
 	p.attached(controller, instance.ID)
 	_, _, err := b.TakeCalls(b.Context())
 	b.must(err)
@@ -270,7 +270,7 @@ func (b *bench) aNodeNeverCallsEC2() {
 
 // The modes are the first argument, all is the default, and each takes the
 // flags that the design gives as its examples. A controller tags what it makes.
-func (b *bench) modesTakeTheArgumentsOfTheDesign() {
+func (b *bench) modesAndTheirArguments() {
 	instance := lab.Pair()[0]
 	both := append(b.NodeFlags(instance), b.ControllerFlags()...)
 	for _, c := range []struct {
@@ -302,8 +302,8 @@ func (b *bench) modesTakeTheArgumentsOfTheDesign() {
 	}
 }
 
-// turn changes knobs of the emulator.
-func (b *bench) turn(knobs string) {
+// setKnobs changes knobs of the emulator.
+func (b *bench) setKnobs(knobs string) {
 	b.Helper()
 	request, err := http.NewRequestWithContext(b.Context(), http.MethodPatch, b.Control()+"/knobs", strings.NewReader(knobs))
 	b.must(err)
@@ -328,7 +328,7 @@ func (b *bench) ask(action, filter, value string) string {
 
 // A controller that knows its region works where there is no instance
 // metadata, and does not ask for it.
-func (b *bench) aControllerRunsWithoutMetadata() {
+func (b *bench) controllerWithoutMetadata() {
 	trap := b.trap()
 	controller := b.launch(lab.Launch{
 		Name: "controller", Mode: []string{"controller"}, Flags: b.ControllerFlags(),
@@ -350,12 +350,12 @@ func (b *bench) aControllerRunsWithoutMetadata() {
 	if _, err := offline.Client.PluginInfo(b.Context()); err != nil {
 		b.Error(err)
 	}
-	b.eventually("Probe tells that EC2 is not reached", func() bool { return offline.Client.Probe(b.Context()) != nil })
+	b.eventually("Probe reports that EC2 is unreachable", func() bool { return offline.Client.Probe(b.Context()) != nil })
 }
 
 // Without a region and without metadata the controller ends with
 // exit code 1, within bounds, and says what to set; wrong flags are 2.
-func (b *bench) aControllerWithoutARegionSaysSo() {
+func (b *bench) controllerWithoutRegion() {
 	socket := "--endpoint=unix://" + filepath.Join(b.TempDir(), "csi.sock")
 	for _, c := range []struct {
 		arguments []string
@@ -380,14 +380,14 @@ func (b *bench) aControllerWithoutARegionSaysSo() {
 
 // The controller is killed while a volume is being attached,
 // and another one, with nothing but EC2 to ask, is given the same call.
-func (b *bench) aControllerThatIsKilledIsReplaced() {
+func (b *bench) controllerKilledWhileAttaching() {
 	instance, first := lab.Pair()[0], b.controller()
 	volume := b.create(first, "pvc-1", nil)
 	attach := func(p *lab.Process) error {
 		_, err := p.Client.ControllerPublishVolume(b.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: volume.GetVolumeId(), NodeId: instance.ID, VolumeCapability: writer()})
 		return err
 	}
-	b.turn(`{"world": {"times": {"attach": "8s"}}}`) // in which it is seen and killed, also by a slow machine
+	b.setKnobs(`{"world": {"times": {"attach": "8s"}}}`) // in which it is seen and killed, also by a slow machine
 	answer := make(chan error, 1)
 	go func() { answer <- attach(first) }()
 	b.eventually("AttachVolume is sent", func() bool {
@@ -397,7 +397,7 @@ func (b *bench) aControllerThatIsKilledIsReplaced() {
 	if err := <-answer; err == nil {
 		b.Error("a controller that is dead has answered")
 	}
-	second := b.launch(lab.Launch{Name: "second", Mode: []string{"controller"}, User: nobody, Environment: b.ControllerEnvironment(), Flags: b.ControllerFlags()})
+	second := b.launch(lab.Launch{Name: "second", Mode: []string{"controller"}, User: unprivileged, Environment: b.ControllerEnvironment(), Flags: b.ControllerFlags()})
 	b.must(attach(second))
 	calls, _, err := b.TakeCalls(b.Context())
 	if err != nil || calls["AttachVolume"] != 1 {
@@ -408,15 +408,15 @@ func (b *bench) aControllerThatIsKilledIsReplaced() {
 	leavesNothing(b.T, b.Lab)
 }
 
-func (b *bench) eventually(what string, is func() bool) {
+func (b *bench) eventually(what string, done func() bool) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), 2*time.Minute)
 	defer cancel()
-	for !is() {
+	for !done() {
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			b.Errorf("it does not come to this: %s", what)
+			b.Errorf("after 2 minutes this has not happened: %s", what)
 			return
 		}
 	}

@@ -80,7 +80,7 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 	return l, nil
 }
 
-// freePorts are loopback addresses that nobody listens on now.
+// freePorts returns loopback addresses without a listener.
 func freePorts(ctx context.Context, n int) ([]string, error) {
 	var addresses []string
 	var config net.ListenConfig

@@ -15,9 +15,9 @@ type Launch struct {
 	Name string
 	// Mode is what stands before the flags: one word, or none.
 	Mode []string
-	// Environment is all that the process sees of one.
+	// Environment is the whole environment of the process.
 	Environment []string
-	// Flags are those beside the backend, the socket and the kubelet's directory.
+	// Flags are added to those of the backend, the socket and the kubelet's directory.
 	Flags []string
 	// User is who runs it, as user and group ID; 0 is root.
 	User uint32

@@ -39,7 +39,8 @@ func start(ctx context.Context, name, logDir, program string, environment []stri
 	return startIn(ctx, surroundings{}, name, logDir, program, environment, arguments...)
 }
 
-// surroundings are those of a program that is not run as root beside everything else.
+// surroundings are those of a program that does not run as root in the namespaces of
+// the test.
 type surroundings struct {
 	user    uint32 // and group; 0 is root
 	offline bool   // in a network namespace that has nothing
@@ -101,7 +102,7 @@ func (p *process) tail() string {
 	return strings.TrimSpace(string(content[max(0, len(content)-most):]))
 }
 
-// stop ends the process: kindly first.
+// stop ends the process with SIGTERM, and with SIGKILL after stopTime.
 func (p *process) stop() error {
 	defer func() { _ = p.log.Close() }()
 	_ = p.command.Process.Signal(syscall.SIGTERM)
