@@ -204,7 +204,7 @@ func attend[T any](ctx context.Context, t *tasks, threads chan struct{}, leave f
 	case r := <-done:
 		return r.value, r.err
 	case <-time.After(gracePeriod):
-		return none, fmt.Errorf("Windows has not answered yet: %w; repeat the call, which finds what this one did", context.Cause(ctx))
+		return none, fmt.Errorf("no answer of Windows yet: %w; repeat the call, which finds what this one did", context.Cause(ctx))
 	}
 }
 
