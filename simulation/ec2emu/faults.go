@@ -86,7 +86,7 @@ func (f Fault) validate() error {
 	return nil
 }
 
-// matches tells whether the fault concerns a call of action with these parameter values.
+// matches reports whether the fault concerns a call of action with these parameter values.
 func (f Fault) matches(action string, now time.Time, values func(string) bool) bool {
 	age := now.Sub(f.added)
 	return (f.Action == "" || f.Action == action) &&

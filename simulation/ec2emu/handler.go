@@ -194,7 +194,7 @@ func (c *call) isUnfiltered() bool {
 	return true
 }
 
-// names tells whether some parameter has the value.
+// names reports whether some parameter has the value.
 func (c *call) names(value string) bool {
 	for _, values := range c.form {
 		if slices.Contains(values, value) {

@@ -24,7 +24,7 @@ type Call struct {
 	Caller    string   `json:"caller,omitempty"`
 	Resources []string `json:"resources,omitempty"`
 	DryRun    bool     `json:"dryRun,omitempty"`
-	// Executed tells whether the call reached the world, Fault which fault hit it.
+	// Executed reports whether the call reached the world, Fault which fault hit it.
 	Executed bool   `json:"executed"`
 	Fault    string `json:"fault,omitempty"`
 	// Bucket is the bucket that the call was charged to.

@@ -115,7 +115,7 @@ func (m *metadata) issue(w http.ResponseWriter, r *http.Request, instance string
 	plain(w, text)
 }
 
-// allowed tells whether the request has a token of the instance whose time is
+// allowed reports whether the request has a token of the instance whose time is
 // not over, or needs none.
 func (m *metadata) allowed(r *http.Request, instance string, knobs Metadata) bool {
 	text := r.Header.Get(tokenHeader)

@@ -112,7 +112,7 @@ func (d *Disks) viewers(volumeID string) int {
 	return n
 }
 
-// mounted tells whether somebody has the device for himself: a mount does.
+// mounted reports whether somebody has the device for himself: a mount does.
 func mounted(loop *blockdev.Loop) bool {
 	if loop == nil {
 		return false

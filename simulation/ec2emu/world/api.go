@@ -170,6 +170,6 @@ func (e *Error) Error() string { return e.Code + ": " + e.Message }
 type Clock interface {
 	Now() time.Time
 	// AfterFunc calls f in its own goroutine after d; stop prevents that and
-	// tells whether it did.
+	// reports whether it did.
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 }

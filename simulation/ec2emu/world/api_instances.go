@@ -110,7 +110,7 @@ type InstanceTypeInfo struct {
 	Hypervisor   string      `ec2:"hypervisor"`
 	EBSInfo      EBSInfo     `ec2:"ebsInfo"`
 	NetworkInfo  NetworkInfo `ec2:"networkInfo"`
-	// InstanceStorageSupported tells whether InstanceStorageInfo says something.
+	// InstanceStorageSupported reports whether InstanceStorageInfo says something.
 	InstanceStorageSupported bool                 `ec2:"instanceStorageSupported"`
 	InstanceStorageInfo      *InstanceStorageInfo `ec2:"instanceStorageInfo"`
 }

@@ -174,7 +174,7 @@ func (w *World) finishAttach(v *volume, a *attachment) {
 	v.end(AttachTransition, w.now())
 }
 
-// present has the guest see the device, if it runs, and tells whether nothing
+// present has the guest see the device, if it runs, and reports whether nothing
 // went wrong.
 func (w *World) present(v *volume, a *attachment) bool {
 	i := w.Instances[a.InstanceID]

@@ -44,7 +44,7 @@ func (w *World) planCopy(r *CopyVolumesRequest) (*volume, *Error) {
 			return nil, invalid("The specified size %dGiB is smaller than the volume '%s' of %dGiB.", size, source.ID, source.Size)
 		}
 	}
-	s, refusal := w.settleWish(source.Zone, wish{
+	s, refusal := w.resolveShape(source.Zone, shapeRequest{
 		volumeType: orElse(r.VolumeType, "gp2"), size: size, iops: r.IOPS, throughput: r.Throughput, multi: isTrue(r.MultiAttachEnabled),
 	})
 	if refusal != nil {

@@ -52,7 +52,7 @@ func (w *World) planVolume(r *CreateVolumeRequest) (*volume, *Error) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	s, refusal := w.settleWish(zone, wish{
+	s, refusal := w.resolveShape(zone, shapeRequest{
 		volumeType: orElse(r.VolumeType, "gp2"), size: size, iops: r.IOPS, throughput: r.Throughput, multi: isTrue(r.MultiAttachEnabled),
 	})
 	if refusal != nil {

@@ -119,7 +119,7 @@ func (w *World) DescribeSnapshots(r *DescribeSnapshotsRequest) (_ *DescribeSnaps
 	return answer, nil
 }
 
-// owned tells whether one of the owners has the snapshot; no owner is all.
+// owned reports whether one of the owners has the snapshot; no owner is all.
 func (w *World) owned(s *snapshot, owners []string) bool {
 	return len(owners) == 0 || anyOf(owners, func(o string) bool {
 		return (o == "self" && s.Owner == "") || o == orElse(s.Owner, w.account)

@@ -107,7 +107,7 @@ func (w *World) finishDetach(v *volume, a *attachment) {
 	w.drop(v, a)
 }
 
-// guestHolds takes the device away and tells whether the guest did not let it go.
+// guestHolds takes the device away and reports whether the guest did not let it go.
 func (w *World) guestHolds(v *volume, a *attachment) bool {
 	if !a.Forced && w.armedFor(StaysBusy, v, a.InstanceID) {
 		return true
@@ -131,7 +131,7 @@ func (w *World) busyRetry() time.Duration {
 	return busyRetry
 }
 
-// armedFor tells whether such a mishap is there, without using it up.
+// armedFor reports whether such a mishap is there, without using it up.
 func (w *World) armedFor(kind MishapKind, v *volume, instanceID string) bool {
 	return anyOf(w.mishaps, func(m Mishap) bool { return m.Kind == kind && m.concerns(v, instanceID) })
 }

@@ -73,8 +73,8 @@ func (w *World) scheduleAt(due time.Time, e event) (gen int64, at time.Time) {
 	return e.Gen, due
 }
 
-// settle applies every event that is due, in order.
-func (w *World) settle() {
+// advance applies every event that is due, in order.
+func (w *World) advance() {
 	if w.closed {
 		return
 	}

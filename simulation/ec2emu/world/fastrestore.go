@@ -159,7 +159,7 @@ func (w *World) dropRestores(snapshotID string) {
 	}
 }
 
-// spendRestoreCredit tells whether a volume gets its data at once. The bucket
+// spendRestoreCredit reports whether a volume gets its data at once. The bucket
 // starts empty and holds MAX(1, MIN(10, 1024 ÷ GiB)) credits.
 func (w *World) spendRestoreCredit(v *volume) bool {
 	f := w.FastRestores[v.SnapshotID+" "+v.Zone]

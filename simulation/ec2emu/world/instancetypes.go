@@ -67,7 +67,7 @@ func (w *World) typeOf(i *instance) InstanceType {
 	return InstanceType{Name: i.Type, Attachments: 27, Shared: true}
 }
 
-// KnowsType tells whether DescribeInstanceTypes lists the type.
+// KnowsType reports whether DescribeInstanceTypes lists the type.
 func (w *World) KnowsType(name string) bool {
 	_, ok := w.instanceTypes[name]
 	return ok

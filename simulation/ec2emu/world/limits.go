@@ -45,18 +45,18 @@ func (w *World) limits(zone, volumeType string) (TypeLimits, *Error) {
 	return l, nil
 }
 
-// wish is a shape as a request gives it, nil where it does not.
-type wish struct {
+// shapeRequest is the shape in a request; a field that it lacks is nil.
+type shapeRequest struct {
 	volumeType       string
 	size             int32
 	iops, throughput *int32
 	multi            bool
 }
 
-// settle checks a wish against the limits and fills in what it leaves open. The
+// resolveShape checks a request against the limits and fills in what it leaves open. The
 // order of the checks is that in which EC2 reports several mistakes, as far as
 // clients were seen to rely on it: the range of IOPS before their ratio.
-func (w *World) settleWish(zone string, ask wish) (shape, *Error) {
+func (w *World) resolveShape(zone string, ask shapeRequest) (shape, *Error) {
 	l, err := w.limits(zone, ask.volumeType)
 	if err != nil {
 		return shape{}, err
@@ -65,10 +65,10 @@ func (w *World) settleWish(zone string, ask wish) (shape, *Error) {
 	if err := checkSize(ask.size, l); err != nil {
 		return s, err
 	}
-	if s.IOPS, err = settleIOPS(ask, l); err != nil {
+	if s.IOPS, err = resolveIOPS(ask, l); err != nil {
 		return s, err
 	}
-	if s.Throughput, err = settleThroughput(ask, s.IOPS, l); err != nil {
+	if s.Throughput, err = resolveThroughput(ask, s.IOPS, l); err != nil {
 		return s, err
 	}
 	if ask.multi && ask.volumeType != "io1" && ask.volumeType != "io2" {
@@ -87,7 +87,7 @@ func checkSize(size int32, l TypeLimits) *Error {
 	return nil
 }
 
-func settleIOPS(ask wish, l TypeLimits) (int32, *Error) {
+func resolveIOPS(ask shapeRequest, l TypeLimits) (int32, *Error) {
 	if l.MaxIOPS == 0 {
 		if ask.iops != nil {
 			return 0, combination("The parameter iops is not supported for %s volumes.", ask.volumeType)
@@ -117,14 +117,14 @@ func settleIOPS(ask wish, l TypeLimits) (int32, *Error) {
 
 // fixedIOPS is what EC2 shows for types whose IOPS follow from the size: gp2
 // has 3 per GiB; the others show none.
-func fixedIOPS(ask wish) int32 {
+func fixedIOPS(ask shapeRequest) int32 {
 	if ask.volumeType != "gp2" {
 		return 0
 	}
 	return min(max(3*ask.size, 100), 16000)
 }
 
-func settleThroughput(ask wish, iops int32, l TypeLimits) (int32, *Error) {
+func resolveThroughput(ask shapeRequest, iops int32, l TypeLimits) (int32, *Error) {
 	if l.MaxThroughput == 0 {
 		if ask.throughput != nil {
 			return 0, combination("The parameter throughput is not supported for %s volumes.", ask.volumeType)

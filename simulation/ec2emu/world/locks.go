@@ -27,7 +27,7 @@ func (w *World) lockState(l *lock) string {
 	return compliance
 }
 
-// locked tells whether the snapshot cannot be deleted.
+// locked reports whether the snapshot cannot be deleted.
 func (w *World) locked(s *snapshot) bool { return s.Lock != nil && w.lockState(s.Lock) != expired }
 
 // LockSnapshot locks a snapshot, or changes its lock as far as that may be.

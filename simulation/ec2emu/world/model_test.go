@@ -41,7 +41,7 @@ func modificationMoves() moves {
 	}
 }
 
-// allow tells whether time and at most one action lead from one state to another.
+// allow reports whether time and at most one action lead from one state to another.
 func (m moves) allow(from, to string, actions int) bool {
 	if from == to || (from == ended && to == "") {
 		return true

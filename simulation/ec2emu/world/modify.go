@@ -40,7 +40,7 @@ func (w *World) planModification(v *volume, r *ModifyVolumeRequest) (shape, *Err
 	if r.Size == nil && r.VolumeType == "" && r.IOPS == nil && r.Throughput == nil && r.MultiAttachEnabled == nil {
 		return from, missing("size, volumeType, iops, throughput or multiAttachEnabled")
 	}
-	ask := wish{volumeType: orElse(r.VolumeType, v.Type), size: v.Size, iops: r.IOPS, throughput: r.Throughput, multi: v.Multi}
+	ask := shapeRequest{volumeType: orElse(r.VolumeType, v.Type), size: v.Size, iops: r.IOPS, throughput: r.Throughput, multi: v.Multi}
 	if r.Size != nil {
 		ask.size = *r.Size
 	}
@@ -57,12 +57,12 @@ func (w *World) planModification(v *volume, r *ModifyVolumeRequest) (shape, *Err
 		return from, combination("The volume '%s' is a root volume; its type cannot be %s.", v.ID, ask.volumeType)
 	}
 	keep(&ask, v)
-	return w.settleWish(v.Zone, ask)
+	return w.resolveShape(v.Zone, ask)
 }
 
 // keep fills in the performance that stays: IOPS with the type, throughput from
 // gp3 to gp3.
-func keep(ask *wish, v *volume) {
+func keep(ask *shapeRequest, v *volume) {
 	same := ask.volumeType == v.Type
 	if ask.iops == nil && v.IOPS > 0 && same && v.Type != "gp2" {
 		iops := v.IOPS
@@ -79,7 +79,7 @@ func keep(ask *wish, v *volume) {
 }
 
 // checkSharedChange holds what multi-attach forbids.
-func (w *World) checkSharedChange(v *volume, r *ModifyVolumeRequest, ask wish) *Error {
+func (w *World) checkSharedChange(v *volume, r *ModifyVolumeRequest, ask shapeRequest) *Error {
 	if v.Multi && v.Type == "io1" && (r.Size != nil || r.VolumeType != "" || r.IOPS != nil) {
 		return refuse("UnsupportedOperation", "The volume '%s' is an io1 volume enabled for Multi-Attach; its type, size and iops cannot be changed.", v.ID)
 	}

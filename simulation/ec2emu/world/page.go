@@ -57,7 +57,7 @@ func (w *World) openPage(p Page, most int32, request any) (*page, *Error) {
 	return opened, nil
 }
 
-// take tells whether the resource of that order belongs on the page; those
+// take reports whether the resource of that order belongs on the page; those
 // that match are offered in ascending order.
 func (p *page) take(last int64) bool {
 	if p.limit > 0 && p.given == p.limit {

@@ -17,13 +17,13 @@ func (w *World) touchVolume(v *volume) {
 	}
 }
 
-// stale tells whether a describe answers from the previous states.
+// stale reports whether a describe answers from the previous states.
 func (w *World) stale() bool {
 	n := w.knobs.Consistency.StaleOneIn
 	return n > 0 && w.random.IntN(n) == 0
 }
 
-// fresh tells whether a change is recent enough for a describe not to know it.
+// fresh reports whether a change is recent enough for a describe not to know it.
 func (w *World) fresh(changed time.Time) bool {
 	span := time.Duration(w.knobs.Consistency.StaleFor)
 	if span == 0 {

@@ -94,7 +94,7 @@ func New(c Config) (*World, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.settle()
+	w.advance()
 	w.arm()
 	return w, w.save()
 }
@@ -161,7 +161,7 @@ func (w *World) Advance(d time.Duration) error {
 	w.Offset += max(d, 0)
 	w.dirty = true
 	w.disarm()
-	w.settle()
+	w.advance()
 	w.arm()
 	return w.save()
 }
@@ -169,14 +169,14 @@ func (w *World) Advance(d time.Duration) error {
 // begin locks the world and applies what has become due.
 func (w *World) begin() {
 	w.mu.Lock()
-	w.settle()
+	w.advance()
 }
 
 // end makes what changed durable and unlocks; a failure becomes the answer,
 // as nobody may act on what a restart would not know.
 func (w *World) end(err *error) {
 	defer w.mu.Unlock()
-	w.settle() // transitions that take no time
+	w.advance() // transitions that take no time
 	w.arm()
 	if saveErr := w.save(); saveErr != nil {
 		w.log.Error("the state was not saved", "error", saveErr)

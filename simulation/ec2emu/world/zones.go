@@ -119,7 +119,7 @@ func (w *World) describeZone(z Zone) AvailabilityZone {
 	return item
 }
 
-// wanted tells whether one is among those named; none named is all.
+// wanted reports whether one is among those named; none named is all.
 func wanted(named []string, one string) bool {
 	return len(named) == 0 || anyOf(named, func(n string) bool { return n == one })
 }
