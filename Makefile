@@ -6,7 +6,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env PATH="$$PATH")
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 # gRPC's trace pages reach html/template, whose reflection keeps every method of
-# every Kubernetes client in the binary: 20 MB. Nobody serves those pages.
+# every Kubernetes client in the binary: 20 MB. Holdfast does not serve those pages.
 TAGS := grpcnotrace
 RUN_ROOT ?= /var/lib/holdfast
 
@@ -37,7 +37,7 @@ bin/ec2emu:
 	$(GO) build -ldflags '-s -w' -o $@ ./cmd/ec2emu
 
 # The tables of EBS in docs/reference/benchmarks.md. REFERENCE=FILE, a binary of
-# the AWS EBS CSI driver, is measured beside it in the same run.
+# the AWS EBS CSI driver, is measured together with it in the same run.
 .PHONY: bench-ebs
 bench-ebs: build bin/ec2emu
 	$(GO) run ./test/ebs/bench -holdfast bin/holdfast -emulator bin/ec2emu $(if $(REFERENCE),-reference $(REFERENCE))

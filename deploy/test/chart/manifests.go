@@ -87,7 +87,7 @@ func (c Chart) windows() (manifests []Manifest, err error) {
 	for _, file := range []struct{ name, what, values, only string }{
 		{"ebs-windows.yaml", "# The backend ebs on Linux and Windows nodes, which have csi-proxy, without Helm.\n", "{backend: ebs, installSnapshotClasses: never, windows: {enabled: true}}", ""},
 		{"ebs-windows-hostprocess.yaml", "# The same with HostProcess containers on Windows nodes, which need no csi-proxy.\n", "{backend: ebs, installSnapshotClasses: never, windows: {enabled: true, hostProcess: true}}", ""},
-		{"csi-proxy.yaml", "# csi-proxy as a HostProcess container, where it is no service of the nodes.\n", "{backend: ebs, windows: {csiProxy: {enabled: true}}}", "holdfast-csi-proxy"},
+		{"csi-proxy.yaml", "# csi-proxy as a HostProcess container, if it is not a service of the nodes.\n", "{backend: ebs, windows: {csiProxy: {enabled: true}}}", "holdfast-csi-proxy"},
 	} {
 		documents, err := c.Render(Options{Release: "holdfast", Namespace: manifestNamespace, Values: file.values})
 		if err != nil {

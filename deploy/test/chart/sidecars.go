@@ -9,7 +9,7 @@ import (
 )
 
 const sidecarsHead = `# Made from the rights in code by "make manifests".
-# What "holdfast sidecars" needs beside a driver of another maker: all that any of
+# What "holdfast sidecars" needs next to another vendor's driver: all that any of
 # its controllers asks for. Rights for what is not used can be left out. They are
 # bound to the account of the driver's pod:
 #
