@@ -10,8 +10,8 @@ import (
 
 // FoldAccessModes makes the one access mode of a call that takes a single
 // capability (ControllerPublishVolume, ControllerExpandVolume) from all the
-// access modes of a PersistentVolume. ReadWriteMany allows whatever the others
-// do, so it wins. ReadWriteOncePod allows no other beside it, and ReadOnlyMany
+// access modes of a PersistentVolume. ReadWriteMany allows everything the others
+// do, so it wins. ReadWriteOncePod allows no other mode, and ReadOnlyMany
 // with ReadWriteOnce has no word in CSI: both are errors, as is no mode at all.
 func FoldAccessModes(known Modes, modes []corev1.PersistentVolumeAccessMode) (csi.VolumeCapability_AccessMode_Mode, error) {
 	if len(modes) == 0 {
@@ -26,7 +26,7 @@ func FoldAccessModes(known Modes, modes []corev1.PersistentVolumeAccessMode) (cs
 	}
 	switch {
 	case given[corev1.ReadWriteOncePod] && len(given) > 1:
-		return 0, fmt.Errorf("access modes %v: ReadWriteOncePod allows no other mode beside it", modes)
+		return 0, fmt.Errorf("access modes %v: ReadWriteOncePod allows no other mode", modes)
 	case given[corev1.ReadWriteMany]:
 		return known.AccessMode(corev1.ReadWriteMany)
 	case given[corev1.ReadOnlyMany] && given[corev1.ReadWriteOnce]:

@@ -11,8 +11,8 @@ import (
 // HostnameLabel is the label that names a node among its labels.
 const HostnameLabel = corev1.LabelHostname
 
-// FitsNode tells whether a PersistentVolume can be used on a node with these
-// labels. Terms are alternatives, what is in a term must hold together, and a
+// FitsNode reports whether a PersistentVolume can be used on a node with these
+// labels. Terms are alternatives, all of a term must match, and a
 // term without anything fits no node (k8s.io/component-helpers, nodeaffinity).
 func FitsNode(affinity *corev1.VolumeNodeAffinity, node string, labels map[string]string) bool {
 	if affinity == nil || affinity.Required == nil {
@@ -24,12 +24,12 @@ func FitsNode(affinity *corev1.VolumeNodeAffinity, node string, labels map[strin
 		}
 		for _, requirement := range term.MatchExpressions {
 			value, has := labels[requirement.Key]
-			if !meets(requirement, value, has) {
+			if !matches(requirement, value, has) {
 				return false
 			}
 		}
 		for _, requirement := range term.MatchFields {
-			if requirement.Key != "metadata.name" || !meets(requirement, node, true) {
+			if requirement.Key != "metadata.name" || !matches(requirement, node, true) {
 				return false
 			}
 		}
@@ -37,7 +37,7 @@ func FitsNode(affinity *corev1.VolumeNodeAffinity, node string, labels map[strin
 	})
 }
 
-func meets(requirement corev1.NodeSelectorRequirement, value string, has bool) bool {
+func matches(requirement corev1.NodeSelectorRequirement, value string, has bool) bool {
 	switch requirement.Operator {
 	case corev1.NodeSelectorOpIn:
 		return has && slices.Contains(requirement.Values, value)

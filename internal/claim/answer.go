@@ -9,7 +9,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// CheckAnswer tells whether the driver made what it was asked for. After an
+// CheckAnswer reports whether the driver made what it was asked for. After an
 // error the volume is to be deleted again.
 func CheckAnswer(request *csi.CreateVolumeRequest, volume *csi.Volume) error {
 	size, id := volume.GetCapacityBytes(), volume.GetVolumeId()
@@ -28,7 +28,7 @@ func CheckAnswer(request *csi.CreateVolumeRequest, volume *csi.Volume) error {
 	return nil
 }
 
-// CheckPlace tells whether the answer's topology fits what was asked for: some
+// CheckPlace reports whether the answer's topology fits what was asked for: some
 // place that was asked for must not contradict some place that was given. A
 // volume elsewhere could never be used by the pod that waits for it.
 func CheckPlace(request *csi.CreateVolumeRequest, volume *csi.Volume) error {

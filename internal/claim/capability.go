@@ -85,7 +85,7 @@ func (u Use) NodeCapability(known Modes, modes []corev1.PersistentVolumeAccessMo
 	return u.Capability(translated), nil
 }
 
-// IsBlock tells whether a volume mode means a raw block device; nil is a filesystem.
+// IsBlock reports whether a volume mode means a raw block device; nil is a filesystem.
 func IsBlock(mode *corev1.PersistentVolumeMode) bool {
 	return mode != nil && *mode == corev1.PersistentVolumeBlock
 }

@@ -22,7 +22,7 @@ const (
 
 // CapacityManager is the value of CapacityManagerLabel for a process that works
 // for a node, or for all with "". It is external-provisioner's to the letter:
-// whoever takes over from the other finds its objects.
+// the one that replaces the other finds its objects.
 func CapacityManager(node string) string {
 	if node == "" {
 		return capacityManager

@@ -25,7 +25,7 @@ func TestCapacityManager(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
 		if faults := validation.IsValidLabelValue(got); len(faults) > 0 {
-			t.Errorf("%s: %s is no label: %v", name, got, faults)
+			t.Errorf("%s: %s is not a label: %v", name, got, faults)
 		}
 	}
 	if CapacityManager(node(60)) == CapacityManager(node(61)) {

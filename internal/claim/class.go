@@ -75,10 +75,10 @@ func ParseClassFS(sc *storagev1.StorageClass, defaultFSType string) (Class, erro
 		}
 		class.Parameters[key] = value
 	}
-	if err := class.takeFSType(reserved); err != nil {
+	if err := class.readFSType(reserved); err != nil {
 		return Class{}, fmt.Errorf("StorageClass %q: %w", sc.Name, err)
 	}
-	if err := class.takeSecrets(reserved); err != nil {
+	if err := class.readSecrets(reserved); err != nil {
 		return Class{}, fmt.Errorf("StorageClass %q: %w", sc.Name, err)
 	}
 	if unknown := slices.Sorted(maps.Keys(reserved)); len(unknown) > 0 {
@@ -88,9 +88,9 @@ func ParseClassFS(sc *storagev1.StorageClass, defaultFSType string) (Class, erro
 	return class, nil
 }
 
-// takeFSType also honours a bare key "fstype" in any case, which stays among
+// readFSType also honours a bare key "fstype" in any case, which stays among
 // the driver's parameters (external-provisioner's rule).
-func (c *Class) takeFSType(reserved map[string]string) error {
+func (c *Class) readFSType(reserved map[string]string) error {
 	value, named := reserved[fsTypeKey]
 	delete(reserved, fsTypeKey)
 	if named && value != "" {
@@ -110,7 +110,7 @@ func (c *Class) takeFSType(reserved map[string]string) error {
 	return nil
 }
 
-func (c *Class) takeSecrets(reserved map[string]string) error {
+func (c *Class) readSecrets(reserved map[string]string) error {
 	fallback, err := TakeSecret(reserved, ReservedPrefix+"secret")
 	if err != nil {
 		return err

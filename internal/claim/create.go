@@ -31,7 +31,7 @@ type Creation struct {
 	VolumeName string
 	// MutableParameters are those of the claim's VolumeAttributesClass.
 	MutableParameters map[string]string
-	// NoLimit ignores the limit that a claim may name beside its request, as
+	// NoLimit ignores the limit that a claim may name in addition to its request, as
 	// external-provisioner does.
 	NoLimit bool
 }

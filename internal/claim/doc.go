@@ -1,4 +1,4 @@
-// Package claim holds the rules between Kubernetes storage objects and CSI:
+// Package claim has the rules between Kubernetes storage objects and CSI:
 // which request a claim and its class make, which PersistentVolume an answer
 // makes, how names and paths are formed, what an error means for the next try.
 // It is pure: no I/O, no clock, no state. The host and the Kubernetes

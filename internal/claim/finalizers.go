@@ -2,6 +2,6 @@ package claim
 
 // AttacherFinalizer is what the attach controller of a driver puts on
 // VolumeAttachments and on the PersistentVolumes they are about
-// (external-attacher's). Whoever creates a PersistentVolume may put it on at
-// once, and whoever deletes one may take it off when no VolumeAttachment is left.
+// (external-attacher's). The creator of a PersistentVolume may add it at
+// once, and the deleter may remove it when no VolumeAttachment is left.
 func AttacherFinalizer(driver string) string { return "external-attacher/" + Sanitise(driver) }

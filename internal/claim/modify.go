@@ -5,8 +5,8 @@ import corev1 "k8s.io/api/core/v1"
 // Modify is what decides about the attributes of a claim's volume (KEP 3751).
 // Names are those of VolumeAttributesClasses; an absent one is empty.
 type Modify struct {
-	// Wanted is what the user asks for, Current what the volume has.
-	Wanted, Current string
+	// Desired is what the user asks for, Current what the volume has.
+	Desired, Current string
 	// Target is what was tried last, and Status how that went;
 	// status.modifyVolumeStatus. Status is empty when there is none.
 	Target string
@@ -14,7 +14,7 @@ type Modify struct {
 	// Modifying is the condition ModifyingVolume.
 	Modifying bool
 	// Settled: the driver's last answer in this process said that nothing of
-	// the attempt runs on. Nobody knows it after a restart.
+	// the attempt runs on. It is unknown after a restart.
 	Settled bool
 	// Slow: the driver refused the target not long ago.
 	Slow bool
@@ -24,7 +24,7 @@ type Modify struct {
 func ModifyOf(pvc *corev1.PersistentVolumeClaim) Modify {
 	m := Modify{Modifying: Condition(pvc, corev1.PersistentVolumeClaimVolumeModifyingVolume) != nil}
 	if name := pvc.Spec.VolumeAttributesClassName; name != nil {
-		m.Wanted = *name
+		m.Desired = *name
 	}
 	if name := pvc.Status.CurrentVolumeAttributesClassName; name != nil {
 		m.Current = *name
@@ -39,16 +39,16 @@ func ModifyOf(pvc *corev1.PersistentVolumeClaim) Modify {
 type ModifyStep int
 
 const (
-	// ModifyNothing: the volume has what is wanted.
+	// ModifyNothing: the volume has the desired attributes.
 	ModifyNothing ModifyStep = iota
 	// ModifyWait: the driver refused it, and is asked again later.
 	ModifyWait
-	// ModifyCancel: the user took the wish back; the record of the last
+	// ModifyCancel: the user withdrew the request; the record of the last
 	// attempt stays, the condition goes.
 	ModifyCancel
-	// ModifyContinue: the old target is called for again, whatever is wanted now.
+	// ModifyContinue: the old target is called for again, for any desired class.
 	ModifyContinue
-	// ModifyStart: what is wanted becomes the target.
+	// ModifyStart: the desired class becomes the target.
 	ModifyStart
 )
 
@@ -61,15 +61,15 @@ func (s ModifyStep) String() string {
 func (m Modify) Step() ModifyStep {
 	running := m.Status == corev1.PersistentVolumeClaimModifyVolumeInProgress && m.Target != ""
 	switch {
-	case m.Slow && m.Status != "" && m.Wanted == m.Target:
+	case m.Slow && m.Status != "" && m.Desired == m.Target:
 		return ModifyWait
-	case running && (m.Wanted == "" || !m.Settled):
+	case running && (m.Desired == "" || !m.Settled):
 		return ModifyContinue
-	case m.Wanted == "" && m.Modifying:
+	case m.Desired == "" && m.Modifying:
 		return ModifyCancel
-	case m.Wanted == "":
+	case m.Desired == "":
 		return ModifyNothing
-	case m.Status == "" && m.Wanted == m.Current:
+	case m.Status == "" && m.Desired == m.Current:
 		return ModifyNothing
 	}
 	return ModifyStart

@@ -21,25 +21,25 @@ func TestModify_step(t *testing.T) {
 		want ModifyStep
 	}{
 		{"no class at all", Modify{}, ModifyNothing},
-		{"what it has", Modify{Wanted: "a", Current: "a"}, ModifyNothing},
-		{"its first class", Modify{Wanted: "a"}, ModifyStart},
-		{"another class", Modify{Wanted: "b", Current: "a"}, ModifyStart},
-		{"refused not long ago", Modify{Wanted: "b", Current: "a", Target: "b", Status: modifyInfeasible, Slow: true}, ModifyWait},
-		{"refused long ago", Modify{Wanted: "b", Current: "a", Target: "b", Status: modifyInfeasible}, ModifyStart},
-		{"another after a refusal", Modify{Wanted: "c", Current: "a", Target: "b", Status: modifyInfeasible, Slow: true}, ModifyStart},
-		{"back after a refusal", Modify{Wanted: "a", Current: "a", Target: "b", Status: modifyInfeasible, Modifying: true}, ModifyStart},
+		{"what it has", Modify{Desired: "a", Current: "a"}, ModifyNothing},
+		{"its first class", Modify{Desired: "a"}, ModifyStart},
+		{"another class", Modify{Desired: "b", Current: "a"}, ModifyStart},
+		{"refused not long ago", Modify{Desired: "b", Current: "a", Target: "b", Status: modifyInfeasible, Slow: true}, ModifyWait},
+		{"refused long ago", Modify{Desired: "b", Current: "a", Target: "b", Status: modifyInfeasible}, ModifyStart},
+		{"another after a refusal", Modify{Desired: "c", Current: "a", Target: "b", Status: modifyInfeasible, Slow: true}, ModifyStart},
+		{"back after a refusal", Modify{Desired: "a", Current: "a", Target: "b", Status: modifyInfeasible, Modifying: true}, ModifyStart},
 		{"taken back after a refusal", Modify{Target: "b", Status: modifyInfeasible, Modifying: true}, ModifyCancel},
 		{"taken back, and said so", Modify{Target: "b", Status: modifyInfeasible}, ModifyNothing},
 		{"taken back while pending", Modify{Target: "b", Status: modifyPending, Modifying: true}, ModifyCancel},
 		{"taken back before anything", Modify{Modifying: true}, ModifyCancel},
-		{"pending", Modify{Wanted: "b", Status: modifyPending}, ModifyStart},
+		{"pending", Modify{Desired: "b", Status: modifyPending}, ModifyStart},
 		{"taken back in progress", Modify{Target: "b", Status: modifyInProgress, Settled: true}, ModifyContinue},
 		{"taken back in progress, uncertain", Modify{Target: "b", Status: modifyInProgress}, ModifyContinue},
-		{"in progress after a restart", Modify{Wanted: "b", Target: "b", Status: modifyInProgress}, ModifyContinue},
-		{"another while uncertain", Modify{Wanted: "c", Target: "b", Status: modifyInProgress}, ModifyContinue},
-		{"another after a final error", Modify{Wanted: "c", Target: "b", Status: modifyInProgress, Settled: true}, ModifyStart},
-		{"the same after a final error", Modify{Wanted: "b", Target: "b", Status: modifyInProgress, Settled: true}, ModifyStart},
-		{"in progress towards nothing", Modify{Wanted: "b", Status: modifyInProgress}, ModifyStart},
+		{"in progress after a restart", Modify{Desired: "b", Target: "b", Status: modifyInProgress}, ModifyContinue},
+		{"another while uncertain", Modify{Desired: "c", Target: "b", Status: modifyInProgress}, ModifyContinue},
+		{"another after a final error", Modify{Desired: "c", Target: "b", Status: modifyInProgress, Settled: true}, ModifyStart},
+		{"the same after a final error", Modify{Desired: "b", Target: "b", Status: modifyInProgress, Settled: true}, ModifyStart},
+		{"in progress towards nothing", Modify{Desired: "b", Status: modifyInProgress}, ModifyStart},
 	} {
 		if got := c.m.Step(); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -78,7 +78,7 @@ func TestModifyStatus_writesWhatTheAnswerMeans(t *testing.T) {
 			t.Errorf("%s: condition %+v", c.name, failure)
 		}
 		if Condition(pvc, corev1.PersistentVolumeClaimVolumeModifyingVolume) == nil {
-			t.Errorf("%s: nothing says that the wish is still open", c.name)
+			t.Errorf("%s: nothing says that the request is still open", c.name)
 		}
 		BeginModify(pvc, "c", now)
 		if Condition(pvc, corev1.PersistentVolumeClaimVolumeModifyVolumeError) != nil {

@@ -86,7 +86,7 @@ func FinishModify(pvc *corev1.PersistentVolumeClaim, class string) {
 	dropConditions(pvc, corev1.PersistentVolumeClaimVolumeModifyingVolume, corev1.PersistentVolumeClaimVolumeModifyVolumeError)
 }
 
-// CancelModify writes into a claim that the user took the wish back.
+// CancelModify writes into a claim that the user withdrew the request.
 func CancelModify(pvc *corev1.PersistentVolumeClaim) {
 	dropConditions(pvc, corev1.PersistentVolumeClaimVolumeModifyingVolume)
 }

@@ -33,15 +33,15 @@ func AttachmentName(handle, driver, node string) string {
 // volume (pod.spec.volumes[].ephemeral).
 func EphemeralClaimName(podName, volumeName string) string { return podName + "-" + volumeName }
 
-// OwnsEphemeralClaim tells whether a claim was made for this very pod. A claim
+// OwnsEphemeralClaim reports whether a claim was made for this very pod. A claim
 // of the right name that was not is never adopted (KEP 1698).
 func OwnsEphemeralClaim(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) bool {
 	owner := metav1.GetControllerOf(pvc)
 	return owner != nil && owner.UID == pod.UID
 }
 
-// UniqueName names a persistent volume within a machine, whatever
-// PersistentVolume stands for it.
+// UniqueName names a persistent volume within a machine, for any
+// PersistentVolume that names it.
 func UniqueName(driver, handle string) string { return "kubernetes.io/csi/" + driver + "^" + handle }
 
 // UniqueInlineName names an inline volume within a machine.

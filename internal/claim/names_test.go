@@ -84,7 +84,7 @@ func TestOwnsEphemeralClaim_onlyByUID(t *testing.T) {
 		{"made for it", owned(podUID, true), true},
 		{"made for a pod of the same name before", owned("other", true), false},
 		{"owned but not controlled", owned(podUID, false), false},
-		{"nobody's", &corev1.PersistentVolumeClaim{}, false},
+		{"of no pod", &corev1.PersistentVolumeClaim{}, false},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -41,7 +41,7 @@ type place struct {
 	own      int // of those, the ones that registered exactly the set's keys
 }
 
-// Put tells of a node with the topology keys that the driver registered on it
+// Put adds a node with the topology keys that the driver registered on it
 // (CSINode) and its labels, which must not be changed afterwards. It returns
 // whether the node's own Term changed, and with it perhaps Segments.
 func (n *NodeTerms) Put(node string, keys []string, labels map[string]string) (changed bool) {
@@ -144,7 +144,7 @@ func (n *NodeTerms) count(s *keySet, id string, node nodePlace, keys []string, b
 	}
 }
 
-// sameTerms tells whether other labels leave a known node where it is.
+// sameTerms reports whether other labels leave a known node where it is.
 func (n *NodeTerms) sameTerms(known nodePlace, labels map[string]string) bool {
 	for _, key := range n.keysOf(known) {
 		before, had := known.labels[key]
@@ -165,7 +165,7 @@ func (n *NodeTerms) ownTerm(node string) string {
 	return term.String()
 }
 
-// Has tells whether the driver is registered on the node.
+// Has reports whether the driver is registered on the node.
 func (n *NodeTerms) Has(node string) bool {
 	_, found := n.nodes[node]
 	return found
@@ -240,7 +240,7 @@ func listOf(places map[string]*place) *Terms {
 }
 
 // Segments is the distinct Terms of nodes under their own keys, sorted: the
-// places that capacity is told of.
+// places that capacity is reported for.
 func (n *NodeTerms) Segments() []Term {
 	var own []Term
 	for _, s := range n.sets {
@@ -253,10 +253,10 @@ func (n *NodeTerms) Segments() []Term {
 	return SortTerms(own)
 }
 
-// covers tells whether sorted keys hold all of the sorted wanted ones.
-func covers(keys, wanted []string) bool {
+// covers reports whether sorted keys contain all of the sorted desired ones.
+func covers(keys, desired []string) bool {
 	at := 0
-	for _, key := range wanted {
+	for _, key := range desired {
 		for at < len(keys) && keys[at] < key {
 			at++
 		}

@@ -30,7 +30,7 @@ const (
 	OutcomeUncertain Outcome = iota
 	// OutcomeFinal: the driver says nothing of it remains.
 	OutcomeFinal
-	// OutcomeInfeasible: final, and no repetition helps until the wish changes.
+	// OutcomeInfeasible: final, and no repetition helps until the request changes.
 	OutcomeInfeasible
 	// OutcomeInUse: final, and worth repeating when the volume is idle.
 	OutcomeInUse
@@ -46,7 +46,7 @@ var ErrDriverFailed = errors.New("the driver failed")
 
 // Classify says what an error means after a call. Errors of csi/client wrap the
 // sentinels of package backend, a context's error or ErrDriverFailed; anything
-// else did not come from the driver, so that nobody knows what it did.
+// else did not come from the driver, so that its outcome is unknown.
 func Classify(call Call, err error) Outcome {
 	switch {
 	case isAny(err, context.Canceled, context.DeadlineExceeded, backend.ErrUnavailable, backend.ErrBusy, backend.ErrStaleToken):

@@ -9,7 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// Ephemeral is the volume_context key that tells an inline volume from others.
+// Ephemeral is the volume_context key that marks an inline volume.
 const Ephemeral = ReservedPrefix + "ephemeral"
 
 // PublishContext is the volume_context of NodePublishVolume: the attributes
@@ -52,7 +52,7 @@ func FSGroupPolicy(driver *storagev1.CSIDriver) storagev1.FSGroupPolicy {
 	return *driver.Spec.FSGroupPolicy
 }
 
-// AppliesFSGroup tells whether the files of a volume that is mounted writable
+// AppliesFSGroup reports whether the files of a volume that is mounted writable
 // get the pod's fsGroup from the host. Drivers with VOLUME_MOUNT_GROUP do it themselves.
 func AppliesFSGroup(policy storagev1.FSGroupPolicy, fsType string, modes []corev1.PersistentVolumeAccessMode, inline bool) bool {
 	switch policy {
@@ -72,7 +72,7 @@ func AppliesFSGroup(policy storagev1.FSGroupPolicy, fsType string, modes []corev
 	return inline
 }
 
-// HasLifecycle tells whether a driver serves a kind of volume. Without a
+// HasLifecycle reports whether a driver serves a kind of volume. Without a
 // CSIDriver object, and without a list in it, that is persistent volumes only.
 func HasLifecycle(driver *storagev1.CSIDriver, mode storagev1.VolumeLifecycleMode) bool {
 	if driver == nil || len(driver.Spec.VolumeLifecycleModes) == 0 {
@@ -86,7 +86,7 @@ func HasLifecycle(driver *storagev1.CSIDriver, mode storagev1.VolumeLifecycleMod
 	return false
 }
 
-// NeedsAttach tells whether a driver's volumes are attached by its controller
+// NeedsAttach reports whether a driver's volumes are attached by its controller
 // first; without a CSIDriver object they are.
 func NeedsAttach(driver *storagev1.CSIDriver) bool {
 	return driver == nil || driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired

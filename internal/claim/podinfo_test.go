@@ -39,7 +39,7 @@ func TestAppliesFSGroup(t *testing.T) {
 		want   bool
 	}{
 		{"none", storagev1.NoneFSGroupPolicy, "ext4", once, false, false},
-		{"file, whatever else", storagev1.FileFSGroupPolicy, "", many, false, true},
+		{"file, any other field", storagev1.FileFSGroupPolicy, "", many, false, true},
 		{"default with a filesystem, once", storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy, "ext4", once, false, true},
 		{"default with a filesystem, many", storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy, "ext4", many, false, false},
 		{"default without a filesystem", storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy, "", once, false, false},

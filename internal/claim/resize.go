@@ -10,9 +10,9 @@ import (
 // Resize is what decides about the size of a claim (KEP 1790). Sizes that are
 // absent are zero.
 type Resize struct {
-	// Wanted is what the user asks for, Granted what the claim has:
+	// Desired is what the user asks for, Granted what the claim has:
 	// spec.resources.requests and status.capacity.
-	Wanted, Granted resource.Quantity
+	Desired, Granted resource.Quantity
 	// Volume is the capacity of the PersistentVolume.
 	Volume resource.Quantity
 	// Allocated is what is being worked towards, and State how far that came:
@@ -24,14 +24,14 @@ type Resize struct {
 	// NodeOnly: the driver grows volumes on the node alone.
 	NodeOnly bool
 	// Failed: the driver's last answer in this process said that nothing of
-	// the attempt remains. Nobody knows it after a restart.
+	// the attempt remains. It is unknown after a restart.
 	Failed bool
 }
 
 // ResizeOf reads a claim and its volume.
 func ResizeOf(pvc *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) Resize {
 	return Resize{
-		Wanted:      pvc.Spec.Resources.Requests[corev1.ResourceStorage],
+		Desired:     pvc.Spec.Resources.Requests[corev1.ResourceStorage],
 		Granted:     pvc.Status.Capacity[corev1.ResourceStorage],
 		Volume:      volume.Spec.Capacity[corev1.ResourceStorage],
 		Allocated:   pvc.Status.AllocatedResources[corev1.ResourceStorage],
@@ -40,34 +40,34 @@ func ResizeOf(pvc *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume
 	}
 }
 
-// Asked tells whether the user wants more than there is.
-func (r Resize) Asked() bool { return r.Wanted.Cmp(r.Granted) > 0 }
+// Asked reports whether the user wants more than there is.
+func (r Resize) Asked() bool { return r.Desired.Cmp(r.Granted) > 0 }
 
 // Target is the size to ask the driver for; ok is false when there is nothing
 // for the controller to do, because the kubelet's turn has come.
 //
 // A size that was begun is gone on with unless the driver gave it up: it may be
-// doing it still, and quota counts the larger of allocated and wanted.
+// doing it still, and quota counts the larger of allocated and desired.
 func (r Resize) Target() (target resource.Quantity, ok bool) {
-	if r.Volume.Cmp(r.Wanted) >= 0 {
+	if r.Volume.Cmp(r.Desired) >= 0 {
 		return r.targetOfGrown()
 	}
 	switch r.State {
 	case corev1.PersistentVolumeClaimControllerResizeInProgress:
 		if r.Failed {
-			return r.Wanted, true
+			return r.Desired, true
 		}
-		return r.allocatedOr(r.Wanted), true
+		return r.allocatedOr(r.Desired), true
 	case corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress:
-		target = r.allocatedOr(r.Wanted)
+		target = r.allocatedOr(r.Desired)
 		return target, r.Volume.Cmp(target) < 0
 	case corev1.PersistentVolumeClaimNodeResizeInfeasible:
-		return r.allocatedOr(r.Wanted), true
+		return r.allocatedOr(r.Desired), true
 	}
-	return r.Wanted, true
+	return r.Desired, true
 }
 
-// targetOfGrown is for a volume that is as large as wanted, so that the claim
+// targetOfGrown is for a volume that is as large as desired, so that the claim
 // waits for its node, or was lowered by the user after the volume had grown.
 func (r Resize) targetOfGrown() (target resource.Quantity, ok bool) {
 	switch r.State {
@@ -75,14 +75,14 @@ func (r Resize) targetOfGrown() (target resource.Quantity, ok bool) {
 		return resource.Quantity{}, false
 	case corev1.PersistentVolumeClaimNodeResizeInfeasible:
 		if r.NodeOnly {
-			return r.Wanted, true
+			return r.Desired, true
 		}
 	case "":
 		if r.Allocated.IsZero() && r.NodePending {
 			return resource.Quantity{}, false
 		}
 	}
-	return r.allocatedOr(r.Wanted), true
+	return r.allocatedOr(r.Desired), true
 }
 
 func (r Resize) allocatedOr(other resource.Quantity) resource.Quantity {
@@ -92,12 +92,12 @@ func (r Resize) allocatedOr(other resource.Quantity) resource.Quantity {
 	return r.Allocated
 }
 
-// Repeats tells whether a target is the one that the driver called infeasible.
+// Repeats reports whether a target is the one that the driver called infeasible.
 func (r Resize) Repeats(target resource.Quantity) bool {
 	return r.State == corev1.PersistentVolumeClaimControllerResizeInfeasible && r.Allocated.Cmp(target) == 0
 }
 
-// CheckExpanded tells whether the driver's answer is what it was asked for. A
+// CheckExpanded reports whether the driver's answer is what it was asked for. A
 // volume that did not grow must not be called grown (external-resizer#474).
 func CheckExpanded(handle string, target resource.Quantity, answer int64) error {
 	if answer < target.Value() {

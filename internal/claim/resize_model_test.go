@@ -59,9 +59,9 @@ func (w *world) sync(t *rapid.T) {
 	if !r.Asked() || !ok {
 		return
 	}
-	wanted := target.Value() / gi
-	if wanted > w.largest || wanted <= 0 {
-		t.Fatalf("the target is %d, and the user never asked for more than %d: %+v", wanted, w.largest, r)
+	desired := target.Value() / gi
+	if desired > w.largest || desired <= 0 {
+		t.Fatalf("the target is %d, and the user never asked for more than %d: %+v", desired, w.largest, r)
 	}
 	BeginResize(w.pvc, target, time.Time{})
 	if w.dies(t) {
@@ -70,10 +70,10 @@ func (w *world) sync(t *rapid.T) {
 	w.failed = false
 	switch outcome := rapid.SampledFrom([]string{"done", "done", "uncertain", "final", "infeasible", "in use"}).Draw(t, "answer"); outcome {
 	case "done":
-		w.disk = max(w.disk, wanted+rapid.Int64Range(0, 1).Draw(t, "rounding"))
+		w.disk = max(w.disk, desired+rapid.Int64Range(0, 1).Draw(t, "rounding"))
 		w.finish(t)
 	case "uncertain":
-		w.late = append(w.late, wanted)
+		w.late = append(w.late, desired)
 		if !w.dies(t) {
 			FailResize(w.pvc, OutcomeUncertain, "", time.Time{})
 		}
@@ -142,20 +142,20 @@ func (w *world) check(t *rapid.T) {
 	}
 }
 
-// TestResize_neverAsksForMoreThanTheUserDid drives random orders of wishes,
-// answers and deaths, and sees everything settle when the driver behaves.
+// TestResize_neverAsksForMoreThanTheUserDid drives random orders of requests,
+// answers and deaths, and everything converges when the driver behaves.
 func TestResize_neverAsksForMoreThanTheUserDid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(rapid.Bool().Draw(t, "node part"))
 		t.Repeat(map[string]func(*rapid.T){
 			"ask": w.ask, "sync": w.sync, "kubelet": w.kubelet, "driver": func(*rapid.T) { w.driver() }, "": w.check,
 		})
-		w.settle(t)
+		w.converge(t)
 	})
 }
 
-// settle lets everybody behave until nothing is left to do.
-func (w *world) settle(t *rapid.T) {
+// converge lets every component behave until nothing is left to do.
+func (w *world) converge(t *rapid.T) {
 	for range 6 {
 		r := ResizeOf(w.pvc, w.volume)
 		r.Failed = w.failed
@@ -171,6 +171,6 @@ func (w *world) settle(t *rapid.T) {
 	}
 	w.check(t)
 	if ResizeOf(w.pvc, w.volume).Asked() {
-		t.Fatalf("does not settle: %+v %+v", w.pvc.Spec.Resources, w.pvc.Status)
+		t.Fatalf("does not converge: %+v %+v", w.pvc.Spec.Resources, w.pvc.Status)
 	}
 }

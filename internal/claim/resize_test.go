@@ -24,45 +24,45 @@ func size(text string) resource.Quantity {
 	return resource.MustParse(text)
 }
 
-// TestResize_target is the table of KEP 1790: volume against wish, and state.
+// TestResize_target is the table of KEP 1790: volume against request, and state.
 func TestResize_target(t *testing.T) {
 	for _, c := range []struct {
-		name                      string
-		wanted, volume, allocated string
-		state                     corev1.ClaimResourceStatus
-		nodePending               bool
-		nodeOnly, failed          bool
-		want                      string // empty: nothing to do
+		name                       string
+		desired, volume, allocated string
+		state                      corev1.ClaimResourceStatus
+		nodePending                bool
+		nodeOnly, failed           bool
+		want                       string // empty: nothing to do
 	}{
-		{name: "fresh", wanted: "5G", volume: "3G", want: "5G"},
-		{name: "fresh, grown before", wanted: "5G", volume: "3G", allocated: "3G", want: "5G"},
-		{name: "lowered after infeasible", wanted: "5G", volume: "3G", allocated: "10G", state: controllerInfeasible, want: "5G"},
-		{name: "lowered after a final error", wanted: "5G", volume: "3G", allocated: "10G", state: controllerInProgress, failed: true, want: "5G"},
-		{name: "lowered while the driver may work", wanted: "5G", volume: "3G", allocated: "10G", state: controllerInProgress, want: "10G"},
-		{name: "raised while the driver may work", wanted: "12G", volume: "3G", allocated: "10G", state: controllerInProgress, want: "10G"},
-		{name: "in progress, but nobody knows at what", wanted: "5G", volume: "3G", state: controllerInProgress, want: "5G"},
-		{name: "raised while the node works", wanted: "10G", volume: "3G", allocated: "3G", state: nodePending},
-		{name: "raised while the node has begun", wanted: "10G", volume: "3G", allocated: "3G", state: nodeInProgress},
-		{name: "the node waits for a volume that did not grow", wanted: "10G", volume: "3G", allocated: "5G", state: nodePending, want: "5G"},
-		{name: "the node waits, but nobody knows for what", wanted: "10G", volume: "3G", state: nodePending, want: "10G"},
-		{name: "raised after the node gave up", wanted: "12G", volume: "10G", allocated: "10G", state: nodeInfeasible, want: "10G"},
-		{name: "the node gave up, but nobody knows at what", wanted: "12G", volume: "10G", state: nodeInfeasible, want: "12G"},
+		{name: "fresh", desired: "5G", volume: "3G", want: "5G"},
+		{name: "fresh, grown before", desired: "5G", volume: "3G", allocated: "3G", want: "5G"},
+		{name: "lowered after infeasible", desired: "5G", volume: "3G", allocated: "10G", state: controllerInfeasible, want: "5G"},
+		{name: "lowered after a final error", desired: "5G", volume: "3G", allocated: "10G", state: controllerInProgress, failed: true, want: "5G"},
+		{name: "lowered while the driver may work", desired: "5G", volume: "3G", allocated: "10G", state: controllerInProgress, want: "10G"},
+		{name: "raised while the driver may work", desired: "12G", volume: "3G", allocated: "10G", state: controllerInProgress, want: "10G"},
+		{name: "in progress, but unknown at what", desired: "5G", volume: "3G", state: controllerInProgress, want: "5G"},
+		{name: "raised while the node works", desired: "10G", volume: "3G", allocated: "3G", state: nodePending},
+		{name: "raised while the node has begun", desired: "10G", volume: "3G", allocated: "3G", state: nodeInProgress},
+		{name: "the node waits for a volume that did not grow", desired: "10G", volume: "3G", allocated: "5G", state: nodePending, want: "5G"},
+		{name: "the node waits, but unknown for what", desired: "10G", volume: "3G", state: nodePending, want: "10G"},
+		{name: "raised after the node gave up", desired: "12G", volume: "10G", allocated: "10G", state: nodeInfeasible, want: "10G"},
+		{name: "the node gave up, but unknown at what", desired: "12G", volume: "10G", state: nodeInfeasible, want: "12G"},
 
-		{name: "the node's turn", wanted: "5G", volume: "5G", allocated: "5G", state: nodePending},
-		{name: "the node is at it", wanted: "5G", volume: "5G", allocated: "5G", state: nodeInProgress},
-		{name: "lowered after the node gave up", wanted: "5G", volume: "10G", allocated: "10G", state: nodeInfeasible, want: "10G"},
-		{name: "lowered after the node gave up, node-only driver", wanted: "5G", volume: "10G", allocated: "10G", state: nodeInfeasible, nodeOnly: true, want: "5G"},
-		{name: "died before the status", wanted: "5G", volume: "5G", allocated: "5G", state: controllerInProgress, want: "5G"},
-		{name: "died before the status, then lowered", wanted: "5G", volume: "10G", allocated: "10G", state: controllerInProgress, want: "10G"},
-		{name: "the same after a final error", wanted: "5G", volume: "10G", allocated: "10G", state: controllerInProgress, failed: true, want: "10G"},
-		{name: "infeasible although grown", wanted: "5G", volume: "10G", allocated: "10G", state: controllerInfeasible, want: "10G"},
-		{name: "infeasible although grown, nobody knows at what", wanted: "5G", volume: "10G", state: controllerInfeasible, want: "5G"},
-		{name: "grown by hand after an old expansion", wanted: "5G", volume: "10G", allocated: "4G", want: "4G"},
-		{name: "grown by hand", wanted: "5G", volume: "10G", want: "5G"},
-		{name: "an old controller left it to the node", wanted: "5G", volume: "5G", nodePending: true},
+		{name: "the node's turn", desired: "5G", volume: "5G", allocated: "5G", state: nodePending},
+		{name: "the node is at it", desired: "5G", volume: "5G", allocated: "5G", state: nodeInProgress},
+		{name: "lowered after the node gave up", desired: "5G", volume: "10G", allocated: "10G", state: nodeInfeasible, want: "10G"},
+		{name: "lowered after the node gave up, node-only driver", desired: "5G", volume: "10G", allocated: "10G", state: nodeInfeasible, nodeOnly: true, want: "5G"},
+		{name: "died before the status", desired: "5G", volume: "5G", allocated: "5G", state: controllerInProgress, want: "5G"},
+		{name: "died before the status, then lowered", desired: "5G", volume: "10G", allocated: "10G", state: controllerInProgress, want: "10G"},
+		{name: "the same after a final error", desired: "5G", volume: "10G", allocated: "10G", state: controllerInProgress, failed: true, want: "10G"},
+		{name: "infeasible although grown", desired: "5G", volume: "10G", allocated: "10G", state: controllerInfeasible, want: "10G"},
+		{name: "infeasible although grown, unknown at what", desired: "5G", volume: "10G", state: controllerInfeasible, want: "5G"},
+		{name: "grown by hand after an old expansion", desired: "5G", volume: "10G", allocated: "4G", want: "4G"},
+		{name: "grown by hand", desired: "5G", volume: "10G", want: "5G"},
+		{name: "an old controller left it to the node", desired: "5G", volume: "5G", nodePending: true},
 	} {
 		r := Resize{
-			Wanted: size(c.wanted), Volume: size(c.volume), Allocated: size(c.allocated), State: c.state,
+			Desired: size(c.desired), Volume: size(c.volume), Allocated: size(c.allocated), State: c.state,
 			NodePending: c.nodePending, NodeOnly: c.nodeOnly, Failed: c.failed,
 		}
 		target, ok := r.Target()
@@ -83,7 +83,7 @@ type answer struct {
 	node    bool
 }
 
-// attempt does to the objects what the controller does in one go, and tells
+// attempt does to the objects what the controller does in one go, and reports
 // whether the driver was to be called.
 func attempt(pvc *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume, r Resize, a answer) (called bool) {
 	target, ok := r.Target()
@@ -105,9 +105,9 @@ func attempt(pvc *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume,
 	return true
 }
 
-func claimOfSizes(wanted, granted, allocated string, state corev1.ClaimResourceStatus) *corev1.PersistentVolumeClaim {
+func claimOfSizes(desired, granted, allocated string, state corev1.ClaimResourceStatus) *corev1.PersistentVolumeClaim {
 	pvc := &corev1.PersistentVolumeClaim{}
-	pvc.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: size(wanted)}
+	pvc.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: size(desired)}
 	pvc.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: size(granted)}
 	if allocated != "" {
 		pvc.Status.AllocatedResources = corev1.ResourceList{corev1.ResourceStorage: size(allocated)}
@@ -124,14 +124,14 @@ func TestResize_attempts(t *testing.T) {
 	fail := func(o Outcome) answer { return answer{outcome: o, failed: true} }
 	ok := answer{node: true}
 	for _, c := range []struct {
-		wanted, granted, allocated string
-		state                      corev1.ClaimResourceStatus
-		volume                     string
-		failed, nodeOnly           bool
-		answer                     answer
-		called                     bool
-		stateAfter                 corev1.ClaimResourceStatus
-		allocatedAfter             string
+		desired, granted, allocated string
+		state                       corev1.ClaimResourceStatus
+		volume                      string
+		failed, nodeOnly            bool
+		answer                      answer
+		called                      bool
+		stateAfter                  corev1.ClaimResourceStatus
+		allocatedAfter              string
 	}{
 		{"2G", "1G", "", "", "1G", false, false, ok, true, nodePending, "2G"},
 		{"1G", "1G", "", "", "1G", false, false, ok, true, nodePending, "1G"},
@@ -153,7 +153,7 @@ func TestResize_attempts(t *testing.T) {
 		{"2G", "1G", "", "", "1G", false, false, fail(OutcomeUncertain), true, controllerInProgress, "2G"},
 		{"2G", "1G", "", "", "1G", false, true, ok, false, nodePending, "2G"},
 	} {
-		pvc := claimOfSizes(c.wanted, c.granted, c.allocated, c.state)
+		pvc := claimOfSizes(c.desired, c.granted, c.allocated, c.state)
 		volume := &corev1.PersistentVolume{}
 		volume.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: size(c.volume)}
 		r := ResizeOf(pvc, volume)
@@ -230,7 +230,7 @@ func TestFinishResize_leavesTheAllocatedSize(t *testing.T) {
 		t.Errorf("%+v", pvc.Status)
 	}
 	if pvc.Annotations[NodeExpansionNotRequiredAnnotation] != "true" {
-		t.Error("the kubelets are not told that there is nothing to do")
+		t.Error("the kubelets are not informed that there is nothing to do")
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// NodeResizeDue tells whether the filesystem of a claim has to grow where the
+// NodeResizeDue reports whether the filesystem of a claim has to grow where the
 // volume is mounted.
 func NodeResizeDue(pvc *corev1.PersistentVolumeClaim) bool {
 	switch pvc.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {

@@ -12,7 +12,7 @@ const (
 	// PreResizeAnnotation on a PersistentVolume is what the claim had before
 	// its volume grew, for as long as its filesystem has not.
 	PreResizeAnnotation = "volume.alpha.kubernetes.io/pre-resize-capacity"
-	// NodeExpansionNotRequiredAnnotation on a claim, "true", tells the kubelets
+	// NodeExpansionNotRequiredAnnotation on a claim, "true", informs the kubelets
 	// that a ReadWriteMany volume needs no expansion on further nodes.
 	NodeExpansionNotRequiredAnnotation = "volume.kubernetes.io/node-expansion-not-required"
 )

@@ -32,7 +32,7 @@ func TestParseClass_findsEachSecret(t *testing.T) {
 				want.Name = "own"
 			}
 			if got.Secrets[other] != want {
-				t.Errorf("%s beside a shared secret: %s is %v", use, other, got.Secrets[other])
+				t.Errorf("%s next to a shared secret: %s is %v", use, other, got.Secrets[other])
 			}
 		}
 	}
@@ -51,7 +51,7 @@ func TestParseClass_readsLegacySecretsAndLeavesThemToTheDriver(t *testing.T) {
 		parameters["csi.storage.k8s.io/"+string(use)+"-secret-name"] = "new"
 		parameters["csi.storage.k8s.io/"+string(use)+"-secret-namespace"] = "ns"
 		if _, err := ParseClass(class(parameters)); err == nil || !strings.Contains(err.Error(), "both name a secret") {
-			t.Errorf("%s beside its successor: %v", stem, err)
+			t.Errorf("%s next to its successor: %v", stem, err)
 		}
 		if _, err := ParseClass(class(map[string]string{stem + "Name": "old"})); err == nil || !strings.Contains(err.Error(), "must both be given") {
 			t.Errorf("half of %s: %v", stem, err)

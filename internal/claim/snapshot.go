@@ -56,11 +56,11 @@ const (
 	// snapshot, where every node runs the controllers for itself.
 	ManagedByLabel = "snapshot.storage.kubernetes.io/managed-by"
 	// GroupMemberAnnotation on a VolumeSnapshotContent marks a member of a group
-	// snapshot, and holds the group's handle.
+	// snapshot, and has the group's handle.
 	GroupMemberAnnotation = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle"
 	// SnapshotRequestAnnotation on a content has the name and the parameters, as
 	// JSON, that the driver was given with the first call: further calls for the
-	// same snapshot repeat them, whatever has become of the class.
+	// same snapshot repeat them, even if the class changed.
 	SnapshotRequestAnnotation = "holdfast.dev/snapshot-request"
 	// DeleteWithoutSecretAnnotation ("true"), put on by an administrator, lets a
 	// deletion go on whose secret is gone for good.
@@ -85,7 +85,7 @@ func (k SnapshotKeys) Secret(annotations map[string]string) (*corev1.SecretRefer
 type Naming struct {
 	// Prefix is "" for the default of the kind.
 	Prefix string
-	// UIDLength cuts the UID, without its dashes, to that many characters; 0 or
+	// UIDLength truncates the UID, without its dashes, to that many characters; 0 or
 	// less keeps it whole, with them.
 	UIDLength int
 }

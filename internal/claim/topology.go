@@ -67,7 +67,7 @@ func (t Term) Compare(other Term) int {
 	})
 }
 
-// Within tells whether every segment of the Term is one of other's.
+// Within reports whether every segment of the Term is one of other's.
 func (t Term) Within(other Term) bool {
 	at := 0
 	for _, segment := range t {

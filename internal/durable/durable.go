@@ -1,6 +1,6 @@
 // Package durable writes small files so that a crash leaves the old content or
 // the new one, never a mixture, and so that what was reported as written is
-// there after a power cut: write to a temporary name, fsync the file, rename,
+// there after a power loss: write to a temporary name, fsync the file, rename,
 // fsync the directory (rename(2), fsync(2)).
 package durable
 
@@ -14,7 +14,7 @@ import (
 )
 
 // TempSuffix ends the names of files that a crash may leave half written;
-// whoever reads a directory ignores or removes them.
+// readers of a directory ignore or remove them.
 const TempSuffix = ".tmp"
 
 // WriteFile replaces name below root with data.
@@ -78,7 +78,7 @@ func Rename(root *os.Root, from, to string) error {
 	return SyncDir(root, path.Dir(from))
 }
 
-// IsTemp tells whether a directory entry is the rest of an interrupted write.
+// IsTemp reports whether a directory entry is the rest of an interrupted write.
 func IsTemp(name string) bool { return strings.HasSuffix(name, TempSuffix) }
 
 func ignoreAbsent(err error) error {

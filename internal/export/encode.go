@@ -35,7 +35,7 @@ func encode(object store.Object) ([]byte, error) {
 		return nil, err
 	}
 	delete(fields, "status")
-	if metadata, is := fields["metadata"].(map[string]any); is {
+	if metadata, ok := fields["metadata"].(map[string]any); ok {
 		delete(metadata, "creationTimestamp")
 	}
 	return yaml.Marshal(fields)

@@ -1,6 +1,6 @@
 // Package export writes the manifests with which a cluster, or another host,
 // adopts the volumes of a host: PersistentVolumes that are bound beforehand to
-// claims of the same names, and that nobody deletes with their claims.
+// claims of the same names, and that are not deleted with their claims.
 package export
 
 import (

@@ -201,7 +201,7 @@ func TestBuild_leavesWhatCannotMove(t *testing.T) {
 		}
 	}
 	if _, err := Build(source("default/data"), Options{Claims: []string{"default/none"}}); err == nil {
-		t.Error("a claim that does not exist is no error")
+		t.Error("a claim that does not exist must be an error")
 	}
 }
 
@@ -218,7 +218,7 @@ func TestBuild_warnsOfVolumesInUse(t *testing.T) {
 
 func TestBuild_snapshots(t *testing.T) {
 	s := source("default/data")
-	of, content, class, handle := "data", "content-1", "cut", "snap-1"
+	of, content, class, handle := "data", "content-1", "snap", "snap-1"
 	taken := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "one", Namespace: "default"}}
 	taken.Spec.Source.PersistentVolumeClaimName, taken.Spec.VolumeSnapshotClassName = &of, &class
 	taken.Status = &snapshotv1.VolumeSnapshotStatus{BoundVolumeSnapshotContentName: &content}
@@ -235,7 +235,7 @@ func TestBuild_snapshots(t *testing.T) {
 		t.Fatalf("%+v, %v", result, err)
 	}
 	want := []string{
-		"CSIDriver d.example", "StorageClass fast", "VolumeSnapshotClass cut", "PersistentVolume pv-data", "VolumeSnapshotContent content-1",
+		"CSIDriver d.example", "StorageClass fast", "VolumeSnapshotClass snap", "PersistentVolume pv-data", "VolumeSnapshotContent content-1",
 		"PersistentVolumeClaim default/data", "VolumeSnapshot default/one",
 	}
 	if diff := cmp.Diff(want, names(result.Objects)); diff != "" {

@@ -31,40 +31,40 @@ func (b *builder) namespaces() {
 
 // classes adds the CSIDriver objects and the classes that the volumes name.
 func (b *builder) classes() {
-	wanted := map[string]bool{}
+	desired := map[string]bool{}
 	for _, pv := range b.volumes {
-		wanted["driver "+pv.Spec.CSI.Driver] = true
-		wanted["class "+pv.Spec.StorageClassName] = true
+		desired["driver "+pv.Spec.CSI.Driver] = true
+		desired["class "+pv.Spec.StorageClassName] = true
 		if name := pv.Spec.VolumeAttributesClassName; name != nil {
-			wanted["attributes "+*name] = true
+			desired["attributes "+*name] = true
 		}
 	}
 	for _, o := range b.objects {
-		if content, is := o.(*snapshotv1.VolumeSnapshotContent); is && content.Spec.VolumeSnapshotClassName != nil {
-			wanted["snapshots "+*content.Spec.VolumeSnapshotClassName] = true
+		if content, ok := o.(*snapshotv1.VolumeSnapshotContent); ok && content.Spec.VolumeSnapshotClassName != nil {
+			desired["snapshots "+*content.Spec.VolumeSnapshotClassName] = true
 		}
 	}
 	for _, o := range b.source.Drivers {
-		if wanted["driver "+o.Name] {
+		if desired["driver "+o.Name] {
 			b.objects = append(b.objects, &storagev1.CSIDriver{TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "CSIDriver"}, ObjectMeta: clean(o.ObjectMeta), Spec: o.Spec})
 		}
 	}
 	for _, o := range b.source.Classes {
-		if wanted["class "+o.Name] {
+		if desired["class "+o.Name] {
 			copied := o.DeepCopy()
 			copied.TypeMeta, copied.ObjectMeta = metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"}, clean(o.ObjectMeta)
 			b.objects = append(b.objects, copied)
 		}
 	}
 	for _, o := range b.source.AttributesClasses {
-		if wanted["attributes "+o.Name] {
+		if desired["attributes "+o.Name] {
 			copied := o.DeepCopy()
 			copied.TypeMeta, copied.ObjectMeta = metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "VolumeAttributesClass"}, clean(o.ObjectMeta)
 			b.objects = append(b.objects, copied)
 		}
 	}
 	for _, o := range b.source.SnapshotClasses {
-		if wanted["snapshots "+o.Name] {
+		if desired["snapshots "+o.Name] {
 			copied := o.DeepCopy()
 			copied.TypeMeta, copied.ObjectMeta = metav1.TypeMeta{APIVersion: "snapshot.storage.k8s.io/v1", Kind: "VolumeSnapshotClass"}, clean(o.ObjectMeta)
 			b.objects = append(b.objects, copied)
@@ -121,7 +121,7 @@ func (b *builder) contentOf(s *snapshotv1.VolumeSnapshot) *snapshotv1.VolumeSnap
 	return nil
 }
 
-// secrets tells which ones the volumes need; a host tells their values to nobody.
+// secrets lists the ones that the volumes need; a host never returns their values.
 func (b *builder) secrets() {
 	for _, pv := range b.volumes {
 		csi := pv.Spec.CSI

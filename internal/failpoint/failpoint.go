@@ -7,7 +7,7 @@
 // (the first, if not given) of point NAME, do ACTION:
 //
 //	kill        end the process with SIGKILL: no deferred call runs, as in a crash
-//	kill-once   the same, unless the trace tells that the point was passed before:
+//	kill-once   the same, unless the trace shows that the point was passed before:
 //	            a program that is started again and again dies once at each point
 //	error       return ErrInjected
 //
@@ -49,7 +49,7 @@ type term struct {
 	at     int
 }
 
-// Set holds the terms of one process.
+// Set has the terms of one process.
 type Set struct {
 	mu     sync.Mutex
 	terms  map[string]term

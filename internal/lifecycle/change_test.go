@@ -67,11 +67,11 @@ func TestHistory_inUseEnds(t *testing.T) {
 }
 
 func TestNextExpand_whatTheDriverCanDo(t *testing.T) {
-	asked := claim.Resize{Wanted: resource.MustParse("3Gi"), Granted: resource.MustParse("1Gi"), Volume: resource.MustParse("1Gi")}
+	asked := claim.Resize{Desired: resource.MustParse("3Gi"), Granted: resource.MustParse("1Gi"), Volume: resource.MustParse("1Gi")}
 	infeasible := asked
-	infeasible.Allocated, infeasible.State = asked.Wanted, corev1.PersistentVolumeClaimControllerResizeInfeasible
+	infeasible.Allocated, infeasible.State = asked.Desired, corev1.PersistentVolumeClaimControllerResizeInfeasible
 	onNode := asked
-	onNode.Volume, onNode.State = asked.Wanted, corev1.PersistentVolumeClaimNodeResizePending
+	onNode.Volume, onNode.State = asked.Desired, corev1.PersistentVolumeClaimNodeResizePending
 	now := time.Unix(1000, 0)
 	rejected := lifecycle.History{Rejected: "3Gi", RetryAt: now.Add(time.Minute)}
 	for _, row := range []struct {
@@ -82,12 +82,12 @@ func TestNextExpand_whatTheDriverCanDo(t *testing.T) {
 	}{
 		{claim.Resize{}, lifecycle.Expands{Controller: true}, lifecycle.History{}, lifecycle.ExpandStep{}},
 		{asked, lifecycle.Expands{}, lifecycle.History{}, lifecycle.ExpandStep{Action: lifecycle.ExpandUnable}},
-		{asked, lifecycle.Expands{Controller: true}, lifecycle.History{}, lifecycle.ExpandStep{Action: lifecycle.ExpandCall, Target: asked.Wanted}},
-		{asked, lifecycle.Expands{Node: true}, lifecycle.History{}, lifecycle.ExpandStep{Action: lifecycle.ExpandOnNode, Target: asked.Wanted}},
+		{asked, lifecycle.Expands{Controller: true}, lifecycle.History{}, lifecycle.ExpandStep{Action: lifecycle.ExpandCall, Target: asked.Desired}},
+		{asked, lifecycle.Expands{Node: true}, lifecycle.History{}, lifecycle.ExpandStep{Action: lifecycle.ExpandOnNode, Target: asked.Desired}},
 		{onNode, lifecycle.Expands{Controller: true}, lifecycle.History{}, lifecycle.ExpandStep{}},
-		{infeasible, lifecycle.Expands{Controller: true}, lifecycle.History{}, lifecycle.ExpandStep{Action: lifecycle.ExpandCall, Target: asked.Wanted, Repeats: true}},
-		{infeasible, lifecycle.Expands{Controller: true}, rejected, lifecycle.ExpandStep{Action: lifecycle.ExpandWait, Target: asked.Wanted, Repeats: true, After: time.Minute}},
-		{asked, lifecycle.Expands{Controller: true}, rejected, lifecycle.ExpandStep{Action: lifecycle.ExpandCall, Target: asked.Wanted}},
+		{infeasible, lifecycle.Expands{Controller: true}, lifecycle.History{}, lifecycle.ExpandStep{Action: lifecycle.ExpandCall, Target: asked.Desired, Repeats: true}},
+		{infeasible, lifecycle.Expands{Controller: true}, rejected, lifecycle.ExpandStep{Action: lifecycle.ExpandWait, Target: asked.Desired, Repeats: true, After: time.Minute}},
+		{asked, lifecycle.Expands{Controller: true}, rejected, lifecycle.ExpandStep{Action: lifecycle.ExpandCall, Target: asked.Desired}},
 	} {
 		got := lifecycle.NextExpand(row.view, row.driver, row.history, now)
 		if got.Action != row.want.Action || got.Target.Cmp(row.want.Target) != 0 || got.Repeats != row.want.Repeats || got.After != row.want.After {
@@ -133,8 +133,8 @@ func TestModify_model(t *testing.T) {
 				claim.CancelModify(pvc)
 				continue
 			case claim.ModifyWait:
-				if until := rejected[view.Wanted]; step.After <= 0 || step.After > until.Sub(now) {
-					t.Fatalf("class %q waits for %s; it was rejected until %s, and it is %s", view.Wanted, step.After, until, now)
+				if until := rejected[view.Desired]; step.After <= 0 || step.After > until.Sub(now) {
+					t.Fatalf("class %q waits for %s; it was rejected until %s, and it is %s", view.Desired, step.After, until, now)
 				}
 				continue
 			}
@@ -152,12 +152,12 @@ func TestModify_model(t *testing.T) {
 				history = lifecycle.History{}
 				continue
 			}
-			then := lifecycle.AfterFailedModify(step.Class, view.Wanted, answer(codesOf[result]), now, time.Minute)
+			then := lifecycle.AfterFailedModify(step.Class, view.Desired, answer(codesOf[result]), now, time.Minute)
 			if result == "rejected" {
 				rejected[step.Class] = now.Add(time.Minute)
 			}
-			if then.Pause > 0 && (result != "rejected" || step.Class != view.Wanted) {
-				t.Fatalf("%q was %s, and %q, which is desired, waits for %s", step.Class, result, view.Wanted, then.Pause)
+			if then.Pause > 0 && (result != "rejected" || step.Class != view.Desired) {
+				t.Fatalf("%q was %s, and %q, which is desired, waits for %s", step.Class, result, view.Desired, then.Pause)
 			}
 			history = then.History
 			claim.FailModify(pvc, then.Outcome, "code", "text", now)

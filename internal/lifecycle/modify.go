@@ -21,7 +21,7 @@ type ModifyStep struct {
 // NextModify decides about the attributes of a claim's volume. Its intent is
 // written into the claim (claim.BeginModify) before the call.
 func NextModify(view claim.Modify, history History, now time.Time) ModifyStep {
-	rest := history.Rest(view.Wanted, now)
+	rest := history.Rest(view.Desired, now)
 	view.Settled, view.Slow = history.Final, rest > 0
 	step := ModifyStep{Action: view.Step()}
 	switch step.Action {
@@ -30,7 +30,7 @@ func NextModify(view claim.Modify, history History, now time.Time) ModifyStep {
 	case claim.ModifyContinue:
 		step.Class = view.Target
 	case claim.ModifyStart:
-		step.Class = view.Wanted
+		step.Class = view.Desired
 	}
 	return step
 }

@@ -15,14 +15,14 @@ import "regexp"
 // Verdict is what a path of a volume may be.
 type Verdict int
 
-// The verdicts.
+// The classes.
 const (
-	// Ordinary paths, and pipes of others, are no business of this rule.
+	// Ordinary paths, and pipes of others, are not subject to this rule.
 	Ordinary Verdict = iota
 	// ProxyPipe is a pipe of csi-proxy, canonically written: for approved pods.
 	ProxyPipe
 	// Forbidden is another spelling of a pipe, or a device path in general: for
-	// nobody.
+	// no pod.
 	Forbidden
 )
 

@@ -49,7 +49,7 @@ func reachesPipe(path string) bool {
 }
 
 // Whatever Windows may take for the proxy's pipe is either canonical, and then
-// for approved pods, or refused; only a plain directory of a share may look so.
+// for approved pods, or refused; only a plain directory of a share may resemble one.
 func FuzzClassify(f *testing.F) {
 	for _, s := range policytest.Spellings() {
 		f.Add(s.Path)
@@ -57,11 +57,11 @@ func FuzzClassify(f *testing.F) {
 	r := rule(f, "")
 	directory := regexp.MustCompile(`^[\\/]{2}[^\\/.?\s][^\\/]*[\\/]+[^\\/]+[\\/]`)
 	f.Fuzz(func(t *testing.T, path string) {
-		verdict := r.Classify(path)
-		if verdict == policy.Ordinary && reachesPipe(path) && !directory.MatchString(path) {
+		class := r.Classify(path)
+		if class == policy.Ordinary && reachesPipe(path) && !directory.MatchString(path) {
 			t.Errorf("%q is ordinary", path)
 		}
-		if verdict == policy.ProxyPipe && !strings.HasPrefix(path, `\\.\pipe\`) {
+		if class == policy.ProxyPipe && !strings.HasPrefix(path, `\\.\pipe\`) {
 			t.Errorf("%q is taken for canonical", path)
 		}
 	})

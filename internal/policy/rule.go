@@ -49,7 +49,7 @@ func New(allowed []Account, label string) (*Rule, error) {
 // Classify judges the path of a volume.
 func (r *Rule) Classify(path string) Verdict { return r.rules.classify(path) }
 
-// Pod is what the rule looks at: a pod, or a template of pods.
+// Pod is what the rule checks: a pod, or a template of pods.
 type Pod struct {
 	Namespace string
 	Labels    map[string]string
@@ -77,7 +77,7 @@ func (r *Rule) CheckPod(pod Pod) error {
 }
 
 // CheckVolume says why a PersistentVolume must not be: a pod would reach the pipe
-// through a claim, which tells nothing of its path, so nobody is approved here.
+// through a claim, which does not show its path, so no pod is approved here.
 func (r *Rule) CheckVolume(volume *corev1.PersistentVolume) error {
 	paths := map[string]string{}
 	if volume.Spec.HostPath != nil {
@@ -110,7 +110,7 @@ func (r *Rule) refused(pod Pod, volume *corev1.Volume) error {
 		"ask an administrator of the cluster to allow the service account", volume.Name, volume.HostPath.Path, pod.Namespace, accountOf(pod.Spec))
 }
 
-// approved tells whether the pod may have the pipe.
+// approved reports whether the pod may have the pipe.
 func (r *Rule) approved(pod Pod) bool {
 	return hostProcess(pod.Spec) || pod.Spec.OS == nil && privileged(pod.Spec) || r.allows(pod)
 }
@@ -149,7 +149,7 @@ func contexts(spec *corev1.PodSpec) []*corev1.SecurityContext {
 	return all
 }
 
-// privileged tells whether every container says that it is. The flag does
+// privileged reports whether every container says that it is. The flag does
 // nothing on Windows; it is what the KEP has a pod declare itself with, and Pod
 // Security admission governs it.
 func privileged(spec *corev1.PodSpec) bool {
@@ -159,7 +159,7 @@ func privileged(spec *corev1.PodSpec) bool {
 	})
 }
 
-// hostProcess tells whether every container runs on the host itself. Such a pod
+// hostProcess reports whether every container runs on the host itself. Such a pod
 // has all the rights of the proxy without its pipe.
 func hostProcess(spec *corev1.PodSpec) bool {
 	ofPod := spec.SecurityContext != nil && isHostProcess(spec.SecurityContext.WindowsOptions, false)

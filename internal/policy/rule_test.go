@@ -52,7 +52,7 @@ func TestCheckPod_whoIsApproved(t *testing.T) {
 		change  func(*policy.Pod)
 		refused bool
 	}{
-		{name: "nobody is by default", refused: true},
+		{name: "none is by default", refused: true},
 		{name: "an allowed account", allowed: []policy.Account{allowed}},
 		{name: "an account of that name elsewhere", allowed: []policy.Account{allowed}, change: func(p *policy.Pod) { p.Namespace = "other" }, refused: true},
 		{name: "another account there", allowed: []policy.Account{allowed}, change: func(p *policy.Pod) { p.Spec.ServiceAccountName = "x" }, refused: true},

@@ -29,7 +29,7 @@ type certificate struct {
 	pair *tls.Certificate
 }
 
-// version tells one content of a file from the next, also where a symbolic link
+// version differs between two contents of a file, also where a symbolic link
 // leads to another file, as in a volume with a secret.
 type version struct {
 	modified time.Time

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// NewRegistry holds a process's metrics, with those of the Go runtime and of
+// NewRegistry has a process's metrics, with those of the Go runtime and of
 // the process itself.
 func NewRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
@@ -28,7 +28,7 @@ type Page struct {
 	Handlers map[string]http.Handler
 	Logger   *slog.Logger
 	TLS      TLS // none serves plain HTTP
-	// Listening, when set, is told the address once it is bound; port 0 in
+	// Listening, when set, is called with the address once it is bound; port 0 in
 	// Address asks the system for a free one.
 	Listening func(net.Addr)
 }

@@ -1,4 +1,4 @@
-// Package telemetry is how a holdfast process tells what it does: the logger,
+// Package telemetry is how a holdfast process reports what it does: the logger,
 // the address with metrics and health, and traces. Commands build it; packages
 // below receive a logger, a registerer and a tracer provider and know no more.
 package telemetry
@@ -39,6 +39,6 @@ func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 }
 
 func isTerminal(w io.Writer) bool {
-	file, is := w.(*os.File)
-	return is && term.IsTerminal(int(file.Fd()))
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
 }

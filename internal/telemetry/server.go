@@ -14,13 +14,13 @@ const (
 	closeTime  = time.Second     // for open requests at the end
 )
 
-// Server serves HTTP, or HTTPS, until it is told to end.
+// Server serves HTTP, or HTTPS, until it is stopped.
 type Server struct {
 	Address string // host:port or :port
 	Handler http.Handler
 	Logger  *slog.Logger
 	TLS     TLS // none serves plain HTTP
-	// Listening, when set, is told the address once it is bound; port 0 in
+	// Listening, when set, is called with the address once it is bound; port 0 in
 	// Address asks the system for a free one.
 	Listening func(net.Addr)
 }

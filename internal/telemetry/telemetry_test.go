@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestNewLogger_formats(t *testing.T) {
 	cases := []struct{ format, begin string }{
-		{FormatText, "time="}, {FormatJSON, `{"time"`}, {FormatAuto, `{"time"`}, // a buffer is no terminal
+		{FormatText, "time="}, {FormatJSON, `{"time"`}, {FormatAuto, `{"time"`}, // a buffer is not a terminal
 	}
 	for _, c := range cases {
 		var out bytes.Buffer

@@ -23,6 +23,6 @@ func protect(string) error { return nil }
 // isRefused takes any failure to connect that is not a timeout for a dead
 // socket: Windows reports several.
 func isRefused(err error) bool {
-	failure, is := errors.AsType[net.Error](err)
-	return is && !failure.Timeout()
+	failure, ok := errors.AsType[net.Error](err)
+	return ok && !failure.Timeout()
 }

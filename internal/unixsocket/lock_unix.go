@@ -15,18 +15,18 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/concurrency"
 )
 
-// lockPatience is how long another process may look after its own socket in
+// lockTimeout is how long another process may bind or remove its own socket in
 // the same directory; it does so for milliseconds.
-const lockPatience = 5 * time.Second
+const lockTimeout = 5 * time.Second
 
-// lockDirectory takes flock(2) on the directory itself: a lock file beside the
+// lockDirectory takes flock(2) on the directory itself: a lock file next to the
 // socket is not allowed.
 func lockDirectory(ctx context.Context, directory string) (unlock func(), err error) {
 	handle, err := os.Open(directory)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	for {
 		err = unix.Flock(int(handle.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -48,7 +48,7 @@ func lockDirectory(ctx context.Context, directory string) (unlock func(), err er
 // staleDials is how many times a socket must refuse to be a dead one.
 const staleDials = 1
 
-// protect lets nobody but the owner connect.
+// protect lets only the owner connect.
 func protect(path string) error { return os.Chmod(path, 0o600) }
 
 func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }

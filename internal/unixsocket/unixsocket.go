@@ -1,7 +1,7 @@
 // Package unixsocket listens on unix sockets the way CSI wants it: a file that
 // a dead process left is replaced, one that a living process serves is not, and
 // on the way out only the own file is removed. The CSI and the registration
-// socket of a driver use it. It puts no other file beside the socket
+// socket of a driver use it. It puts no other file next to the socket
 // (CSI spec 1.13, "Configuration").
 package unixsocket
 
@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// maximumPath is what sockaddr_un holds beside its final NUL (unix(7)).
+	// maximumPath is the size of a path in sockaddr_un without its final NUL (unix(7)).
 	maximumPath = 107
-	// probeTimeout bounds the question whether somebody serves a socket: a
+	// probeTimeout bounds the question whether a process serves a socket: a
 	// server that lives has it accepted by the kernel at once.
 	probeTimeout = time.Second
 	// redialAfter is the pause before a socket that refused is dialled once more.
@@ -61,7 +61,7 @@ func pathOn(system, endpoint string) (string, error) {
 
 func checkLength(path string) error {
 	if len(path) > maximumPath {
-		return fmt.Errorf("socket %s: the path has %d bytes and a unix socket holds %d; use a shorter directory",
+		return fmt.Errorf("socket %s: the path has %d bytes and a unix socket has at most %d; use a shorter directory",
 			path, len(path), maximumPath)
 	}
 	return nil
@@ -75,15 +75,15 @@ type Listener struct {
 }
 
 // Listen serves path, a file that only the owner may connect to. The directory
-// is made when it is missing. ErrServed when somebody else serves the path; any
-// file there that is no socket is left alone and an error.
+// is made when it is missing. ErrServed when another process serves the path; any
+// file there that is not a socket is left alone and an error.
 func Listen(ctx context.Context, path string) (*Listener, error) {
 	if err := checkLength(path); err != nil {
 		return nil, err
 	}
 	var listener *Listener
 	err := os.ErrNotExist
-	// Somebody who clears the directory at this moment is not meant for us.
+	// A process that clears the directory at this moment is not related to this one.
 	for attempt := 0; attempt < attempts && errors.Is(err, os.ErrNotExist); attempt++ {
 		listener, err = take(ctx, path)
 	}
@@ -117,12 +117,12 @@ func bind(ctx context.Context, path string) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	unix, is := listener.(*net.UnixListener)
-	if !is {
+	unix, ok := listener.(*net.UnixListener)
+	if !ok {
 		_ = listener.Close()
 		return nil, fmt.Errorf("listening gave a %T", listener)
 	}
-	// Otherwise Go removes whatever has that name when it closes the listener.
+	// Otherwise Go removes any file with that name when it closes the listener.
 	unix.SetUnlinkOnClose(false)
 	file, err := os.Lstat(path)
 	if err == nil {
@@ -138,8 +138,8 @@ func bind(ctx context.Context, path string) (*Listener, error) {
 	return &Listener{UnixListener: unix, path: path, file: file}, nil
 }
 
-// RemoveStale removes a socket file that nobody serves, or none. ErrServed when
-// somebody does; any file there that is no socket is left alone and an error.
+// RemoveStale removes a socket file that no process serves, or none. ErrServed when
+// a process does; any file there that is not a socket is left alone and an error.
 func RemoveStale(ctx context.Context, path string) error {
 	unlock, err := lockDirectory(ctx, filepath.Dir(path))
 	if err != nil {
@@ -162,7 +162,7 @@ func removeStale(ctx context.Context, path string) error {
 	}
 	// Windows shows a socket file as an irregular one.
 	if file.Mode()&(os.ModeSocket|os.ModeIrregular) == 0 {
-		return errors.New("there is a file of that name that is no socket; move it away")
+		return errors.New("there is a file of that name that is not a socket; move it away")
 	}
 	served, err := isServed(ctx, staleDials, func(ctx context.Context) error {
 		dialer := net.Dialer{Timeout: probeTimeout}
@@ -174,7 +174,7 @@ func removeStale(ctx context.Context, path string) error {
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("cannot tell whether another process serves it: %w", err)
+		return fmt.Errorf("cannot determine whether another process serves it: %w", err)
 	case served:
 		return ErrServed
 	}
@@ -203,8 +203,8 @@ func isServed(ctx context.Context, most int, dial func(context.Context) error) (
 // Path is the socket's file.
 func (l *Listener) Path() string { return l.path }
 
-// Owns tells whether the file at Path is still this socket: somebody may have
-// removed it, or bound another socket in its place.
+// Owns reports whether the file at Path is still this socket: another process may have
+// removed it, or bound another socket there.
 func (l *Listener) Owns() bool {
 	file, err := os.Lstat(l.path)
 	return err == nil && os.SameFile(file, l.file)

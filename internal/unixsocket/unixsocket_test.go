@@ -48,7 +48,7 @@ func TestPath_endpoints(t *testing.T) {
 		{"unix://csi.sock", "", "must be absolute"},
 		{"unix:///csi/csi", "", "must end in .sock"},
 		{"", "", "must be absolute"},
-		{"unix://" + long, "", "a unix socket holds 107"},
+		{"unix://" + long, "", "a unix socket has at most 107"},
 	}
 	for _, c := range cases {
 		path, err := Path(c.endpoint)
@@ -98,7 +98,7 @@ func TestListen_makesTheDirectoryAndKeepsOthersOut(t *testing.T) {
 	}
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(entries) != 1 {
-		t.Errorf("beside the socket there is %v (%v), want nothing", entries, err)
+		t.Errorf("next to the socket there is %v (%v), want nothing", entries, err)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestListen_refusesAFileThatIsNoSocket(t *testing.T) {
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(context.Background(), path); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if _, err := Listen(context.Background(), path); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Fatalf("listen fails with %v, want a refusal of the file", err)
 	}
 	if content, _ := os.ReadFile(path); string(content) != "precious" {

@@ -184,7 +184,7 @@ func (m *Manager) modifyOnce(ctx context.Context, driver *plugins.Driver, found 
 }
 
 func (m *Manager) modifyFailed(found bound, class string, failure error) (time.Duration, error) {
-	then := lifecycle.AfterFailedModify(class, claim.ModifyOf(found.claim).Wanted, failure, time.Now(), lifecycle.InfeasiblePause)
+	then := lifecycle.AfterFailedModify(class, claim.ModifyOf(found.claim).Desired, failure, time.Now(), lifecycle.InfeasiblePause)
 	m.learn(found.claim, func(t *tries) { t.modify = then.History })
 	err := m.writeClaim(found.claim, func(pvc *corev1.PersistentVolumeClaim) {
 		claim.FailModify(pvc, then.Outcome, client.CodeName(failure), shorten(failure.Error()), time.Now())

@@ -183,7 +183,7 @@ func TestRun_leavesTheNameToWhoTookIt(t *testing.T) {
 
 func TestNew_refusesANameTooLongForASocket(t *testing.T) {
 	_, err := New(Options{Directory: "/" + strings.Repeat("d", 100), Driver: driver, Logger: slog.New(slog.DiscardHandler)})
-	if err == nil || !strings.Contains(err.Error(), "a unix socket holds 107") {
+	if err == nil || !strings.Contains(err.Error(), "a unix socket has at most 107") {
 		t.Errorf("New fails with %v, want the limit of socket paths", err)
 	}
 }

@@ -30,7 +30,7 @@ func (c *Controller) modify(ctx context.Context, s subject) (time.Duration, erro
 		return 0, err
 	}
 	if !able {
-		c.modifyUnable(ctx, s, view.Wanted)
+		c.modifyUnable(ctx, s, view.Desired)
 		return 0, nil
 	}
 	switch step.Action {
@@ -173,7 +173,7 @@ func (c *Controller) modified(ctx context.Context, s subject, class string) erro
 // modifyFailed records how an attempt ended: in memory, in an event and in the
 // claim's status.
 func (c *Controller) modifyFailed(ctx context.Context, s subject, class string, failure error) (time.Duration, error) {
-	then := lifecycle.AfterFailedModify(class, claim.ModifyOf(s.claim).Wanted, failure, time.Now(), c.options.InfeasiblePause)
+	then := lifecycle.AfterFailedModify(class, claim.ModifyOf(s.claim).Desired, failure, time.Now(), c.options.InfeasiblePause)
 	c.memories.change(s.claim.UID, func(m *memory) { m.modify = then.History })
 	c.fail(ctx, s, reasonModifyFailed, cluster.Truncate(failure.Error()))
 	err := c.record(ctx, s, func(pvc *corev1.PersistentVolumeClaim) {

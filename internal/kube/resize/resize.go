@@ -60,7 +60,7 @@ func (c *Controller) resize(ctx context.Context, s subject) (time.Duration, erro
 	case lifecycle.ExpandNothing:
 		return 0, nil // the kubelet's turn
 	case lifecycle.ExpandUnable:
-		c.expandUnable(ctx, s, view.Wanted.String())
+		c.expandUnable(ctx, s, view.Desired.String())
 		return 0, nil
 	case lifecycle.ExpandWait:
 		return step.After, nil

@@ -218,12 +218,12 @@ func (c *check) level(mode Mode) string {
 
 func (c *check) profile(name string, driver *storagev1.CSIDriver, volumes []volume) {
 	needed := need(driver)
-	wanted, known := rank(needed)
+	desired, known := rank(needed)
 	if !slices.ContainsFunc(Modes(), func(m Mode) bool { return c.level(m) != "privileged" }) {
 		return
 	}
 	for _, mode := range Modes() {
-		if has, _ := rank(c.level(mode)); known && has >= wanted {
+		if has, _ := rank(c.level(mode)); known && has >= desired {
 			continue
 		}
 		c.find(mode, Profile, volumes, func(volume) string {

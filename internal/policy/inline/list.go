@@ -13,7 +13,7 @@ type list struct {
 	drivers    map[string]bool
 }
 
-// parseList reads names with commas between them. What is no name of a driver
+// parseList reads names with commas between them. What is not a name of a driver
 // allows none: a list is never wider than what is written.
 func parseList(text string) list {
 	l := list{drivers: map[string]bool{}}

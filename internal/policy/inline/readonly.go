@@ -7,7 +7,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// WantsReadOnly tells whether a driver asks for read-only inline volumes.
+// WantsReadOnly reports whether a driver asks for read-only inline volumes.
 func WantsReadOnly(driver *storagev1.CSIDriver) bool {
 	if driver == nil {
 		return false

@@ -61,8 +61,8 @@ func ask(t *testing.T, answer func(context.Context, *admissionv1.AdmissionReques
 	if err != nil {
 		t.Fatal(err)
 	}
-	meta, is := object.(metav1.Object)
-	if !is {
+	meta, ok := object.(metav1.Object)
+	if !ok {
 		t.Fatalf("%T", object)
 	}
 	body, err := json.Marshal(admissionv1.AdmissionReview{

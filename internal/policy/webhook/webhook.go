@@ -44,7 +44,7 @@ type Options struct {
 	Inline   *Inline // nil: these rules are not served
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
-	// Listening, when set, is told the address once it is bound.
+	// Listening, when set, is called with the address once it is bound.
 	Listening func(net.Addr)
 }
 
