@@ -57,8 +57,8 @@ func (d *deleter) users(object store.Object) ([]string, error) {
 	return found.result()
 }
 
-func when(is bool, name string) string {
-	if is {
+func when(ok bool, name string) string {
+	if ok {
 		return name
 	}
 	return ""

@@ -192,11 +192,11 @@ func (m *machine) directory(name string) string {
 
 func isMounted(t *testing.T, path string) bool {
 	t.Helper()
-	is, err := mountinfo.Mounted(path)
+	ok, err := mountinfo.Mounted(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return is
+	return ok
 }
 
 func TestHold_keepsAVolumeAtADirectory(t *testing.T) {

@@ -117,8 +117,8 @@ func (m *machine) fails(arguments ...string) string {
 	ctx, cancel := context.WithTimeout(m.t.Context(), limitOfTest)
 	defer cancel()
 	output, err := exec.CommandContext(ctx, binary, append(arguments, "--root", m.root)...).CombinedOutput()
-	failure, is := errors.AsType[*exec.ExitError](err)
-	if !is || failure.ExitCode() != 1 {
+	failure, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || failure.ExitCode() != 1 {
 		m.t.Errorf("holdfast %s ends with %v, want exit code 1", strings.Join(arguments, " "), err)
 	}
 	return string(output)
@@ -216,7 +216,7 @@ func (m *machine) ownDisk() (fail, bringBack func()) {
 		m.loseMounts()
 		// Its exit code 1 is that errors were corrected.
 		output, err := exec.CommandContext(m.t.Context(), "fsck.ext4", "-p", image).CombinedOutput()
-		if failure, is := errors.AsType[*exec.ExitError](err); err != nil && (!is || failure.ExitCode() != 1) {
+		if failure, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || failure.ExitCode() != 1) {
 			m.t.Fatalf("fsck: %v\n%s", err, output)
 		}
 		mount()

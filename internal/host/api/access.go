@@ -83,8 +83,8 @@ func (d *door) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := &connection{Conn: accepted, close: func() {}}
-		unix, is := accepted.(*net.UnixConn)
-		if !is {
+		unix, ok := accepted.(*net.UnixConn)
+		if !ok {
 			c.err = fmt.Errorf("a connection over %s has no credentials", accepted.LocalAddr().Network())
 			return c, nil
 		}
@@ -122,8 +122,8 @@ func withConnection(ctx context.Context, accepted net.Conn) context.Context {
 
 // peerFrom tells who sent a request.
 func peerFrom(ctx context.Context) (peer, error) {
-	c, is := ctx.Value(connectionKey{}).(*connection)
-	if !is {
+	c, ok := ctx.Value(connectionKey{}).(*connection)
+	if !ok {
 		return peer{}, fmt.Errorf("the connection has no credentials")
 	}
 	return c.peer, c.err

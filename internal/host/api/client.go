@@ -100,7 +100,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return cause
 	}
-	if wrapped, is := errors.AsType[*url.Error](err); is {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err // its text is the address, which says nothing here
 	}
 	root := filepath.Dir(c.socket)

@@ -23,11 +23,11 @@ type list struct {
 
 // objects serves everything that has a path as in the Kubernetes API.
 func (s *Server) objects(w http.ResponseWriter, r *http.Request) {
-	t, is := parsePath(r.URL.Path)
+	t, ok := parsePath(r.URL.Path)
 	kind, known := t.kind()
 	var err error
 	switch {
-	case !is || !known || t.namespace != "" && !kind.Namespaced:
+	case !ok || !known || t.namespace != "" && !kind.Namespaced:
 		err = refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "this host has nothing at %s", r.URL.Path)
 	case t.subresource == "log" && kind.Resource == "pods" && t.namespace != "":
 		if err = onlyGet(r); err == nil {
@@ -92,7 +92,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, t target, kind sto
 
 func notFound(kind store.Kind, name string) error {
 	err := refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "%s %q not found", kind.Resource, name)
-	if known, is := errors.AsType[*statusError](err); is {
+	if known, ok := errors.AsType[*statusError](err); ok {
 		known.status.Details = &metav1.StatusDetails{Name: name, Group: kind.Group, Kind: kind.Resource}
 	}
 	return err

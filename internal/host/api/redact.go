@@ -12,8 +12,8 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // redacted is the object without what nobody is told: of a Secret, only the
 // names of its values. It changes the object.
 func redacted(object store.Object) store.Object {
-	secret, is := object.(*corev1.Secret)
-	if !is {
+	secret, ok := object.(*corev1.Secret)
+	if !ok {
 		return object
 	}
 	for name := range secret.Data {

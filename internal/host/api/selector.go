@@ -39,7 +39,7 @@ func parseFilter(t target, kind store.Kind, query url.Values) (filter, error) {
 // fieldsOf are the fields that objects are selected by.
 func fieldsOf(object store.Object) fields.Set {
 	set := fields.Set{"metadata.name": object.GetName(), "metadata.namespace": object.GetNamespace()}
-	if event, is := object.(*corev1.Event); is {
+	if event, ok := object.(*corev1.Event); ok {
 		set["involvedObject.kind"] = event.InvolvedObject.Kind
 		set["involvedObject.name"] = event.InvolvedObject.Name
 		set["involvedObject.namespace"] = event.InvolvedObject.Namespace

@@ -122,7 +122,7 @@ func (t tables) decode(from store.Change) (change, error) {
 // named is a Secret with the names of its values, which a change does not have,
 // as long as it is the newest of that Secret.
 func (t tables) named(from store.Change, object store.Object) (store.Object, error) {
-	if _, is := object.(*corev1.Secret); !is || from.Deleted {
+	if _, ok := object.(*corev1.Secret); !ok || from.Deleted {
 		return object, nil
 	}
 	err := t.store.View(func(tx *store.Tx) error {

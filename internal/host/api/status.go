@@ -66,10 +66,10 @@ func badRequest(format string, arguments ...any) error {
 
 // statusOf finds the answer for an error.
 func statusOf(err error) metav1.Status {
-	if known, is := errors.AsType[*statusError](err); is {
+	if known, ok := errors.AsType[*statusError](err); ok {
 		return known.status
 	}
-	if known, is := errors.AsType[*apierrors.StatusError](err); is {
+	if known, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		status := known.Status()
 		status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 		return status

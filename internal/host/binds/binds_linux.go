@@ -49,7 +49,7 @@ func place(directory, bootID string, records []record, bind Bind) ([]record, err
 	}
 	switch {
 	case there == nil:
-	case slices.Contains(records, made) && made.is(there):
+	case slices.Contains(records, made) && made.ok(there):
 		return records, setReadOnly(target, bind)
 	default:
 		return records, occupied(bind.Target, there)
@@ -111,7 +111,7 @@ func occupied(target string, there *mountinfo.Info) error {
 	return fmt.Errorf("bind %s: something is mounted there already (%s, %s)", target, there.FSType, there.Source)
 }
 
-func (r record) is(found *mountinfo.Info) bool {
+func (r record) ok(found *mountinfo.Info) bool {
 	return r.Device == deviceOf(found) && r.Root == found.Root
 }
 

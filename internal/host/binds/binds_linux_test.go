@@ -40,11 +40,11 @@ func places(t *testing.T) (records, source, target string) {
 
 func isMounted(t *testing.T, path string) bool {
 	t.Helper()
-	is, err := mountinfo.Mounted(path)
+	ok, err := mountinfo.Mounted(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return is
+	return ok
 }
 
 func TestPlace_comesBackAfterAReboot(t *testing.T) {
@@ -101,11 +101,11 @@ func TestRemove_takesAwayOnlyWhatWasBound(t *testing.T) {
 // flagsOf are the flags of the mount at a path (statfs(2)).
 func flagsOf(t *testing.T, path string) int64 {
 	t.Helper()
-	var is unix.Statfs_t
-	if err := unix.Statfs(path, &is); err != nil {
+	var ok unix.Statfs_t
+	if err := unix.Statfs(path, &ok); err != nil {
 		t.Fatal(err)
 	}
-	return is.Flags
+	return ok.Flags
 }
 
 func TestPlace_readOnlyKeepsTheOtherFlagsOfTheVolume(t *testing.T) {

@@ -119,24 +119,24 @@ func mountedAt(path string) (*mountinfo.Info, error) {
 // mountOf is the mount whose root an open file is, or a name in an open
 // directory; nil if that is no mount point.
 func mountOf(opened *os.File, name string) (*mountinfo.Info, error) {
-	var is unix.Statx_t
+	var ok unix.Statx_t
 	// A server that does not answer is not asked.
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
 	if name == "" {
 		flags |= unix.AT_EMPTY_PATH
 	}
-	err := unix.Statx(int(opened.Fd()), name, flags, unix.STATX_MNT_ID, &is)
+	err := unix.Statx(int(opened.Fd()), name, flags, unix.STATX_MNT_ID, &ok)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("what is mounted at %s: %w", filepath.Join(opened.Name(), name), err)
 	}
-	if is.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
+	if ok.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
 		return nil, nil
 	}
 	found, err := mountinfo.GetMounts(func(info *mountinfo.Info) (skip, stop bool) {
-		here := uint64(info.ID) == is.Mnt_id //nolint:gosec // an identifier of the kernel's
+		here := uint64(info.ID) == ok.Mnt_id //nolint:gosec // an identifier of the kernel's
 		return !here, here
 	})
 	if err != nil || len(found) == 0 {
@@ -161,7 +161,7 @@ func (r record) remove() error {
 	if err != nil || there == nil {
 		return err
 	}
-	if !r.is(there) {
+	if !r.ok(there) {
 		return r.isUnder(there)
 	}
 	err = unix.Unmount(fmt.Sprintf("/proc/self/fd/%d/%s", above.Fd(), name), unix.UMOUNT_NOFOLLOW)
@@ -175,7 +175,7 @@ func (r record) remove() error {
 // would know of it.
 func (r record) isUnder(top *mountinfo.Info) error {
 	under, err := mountinfo.GetMounts(func(info *mountinfo.Info) (skip, stop bool) {
-		return info.Mountpoint != top.Mountpoint || !r.is(info), false
+		return info.Mountpoint != top.Mountpoint || !r.ok(info), false
 	})
 	if err == nil && len(under) > 0 {
 		err = fmt.Errorf("something else is mounted over it (%s, %s): unmount that first", top.FSType, top.Source)

@@ -71,7 +71,7 @@ func (w *walk) apply(r rule, path string, value any) {
 // quoted is a short text in front of what is said of it. (Fields that are refused
 // have no secrets.)
 func quoted(value any) string {
-	if text, is := value.(string); is && len(text) < 80 {
+	if text, ok := value.(string); ok && len(text) < 80 {
 		return fmt.Sprintf("%q ", text)
 	}
 	return ""

@@ -14,8 +14,8 @@ import (
 // restartPolicy is the policy that a pod's document sets, if it asks for more
 // than one run.
 func restartPolicy(object store.Object) string {
-	pod, is := object.(*corev1.Pod)
-	if !is || pod.Spec.RestartPolicy == "" || pod.Spec.RestartPolicy == corev1.RestartPolicyNever {
+	pod, ok := object.(*corev1.Pod)
+	if !ok || pod.Spec.RestartPolicy == "" || pod.Spec.RestartPolicy == corev1.RestartPolicyNever {
 		return ""
 	}
 	return fmt.Sprintf("spec.restartPolicy (%s)", pod.Spec.RestartPolicy)

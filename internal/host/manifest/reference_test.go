@@ -21,12 +21,12 @@ func TestReference_isInTheDocumentation(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, rest, begins := strings.Cut(string(data), pageBegin)
-	is, after, ends := strings.Cut(rest, pageEnd)
+	ok, after, ends := strings.Cut(rest, pageEnd)
 	if !begins || !ends {
 		t.Fatalf("%s has no marks for the tables", page)
 	}
 	want := "\n" + Reference()
-	if is == want {
+	if ok == want {
 		return
 	}
 	if os.Getenv("UPDATE") == "" {

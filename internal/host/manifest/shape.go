@@ -41,8 +41,8 @@ func checkType(data []byte) []string {
 	if err := json.Unmarshal(data, &tree); err != nil {
 		return []string{err.Error()}
 	}
-	fields, is := tree.(map[string]any)
-	if !is {
+	fields, ok := tree.(map[string]any)
+	if !ok {
 		return []string{fmt.Sprintf("it is %s, without the fields apiVersion, kind and metadata", kindOf(tree))}
 	}
 	var s shape
@@ -76,13 +76,13 @@ func (s *shape) visit(path string, t reflect.Type, value any) {
 	}
 	switch t.Kind() {
 	case reflect.Struct:
-		if fields, is := value.(map[string]any); is {
+		if fields, ok := value.(map[string]any); ok {
 			s.fields(path, t, fields)
 			return
 		}
 		s.wrong(path, "is %s, where fields are wanted", kindOf(value))
 	case reflect.Map:
-		if entries, is := value.(map[string]any); is {
+		if entries, ok := value.(map[string]any); ok {
 			for _, key := range slices.Sorted(maps.Keys(entries)) {
 				s.visit(keyed(path, key), t.Elem(), entries[key])
 			}
@@ -95,8 +95,8 @@ func (s *shape) visit(path string, t reflect.Type, value any) {
 }
 
 func (s *shape) elements(path string, t reflect.Type, value any) {
-	elements, is := value.([]any)
-	if !is {
+	elements, ok := value.([]any)
+	if !ok {
 		s.wrong(path, "is %s, where a list is wanted: write [a, b], or each element on a line after \"- \"", kindOf(value))
 		return
 	}
@@ -110,7 +110,7 @@ func (s *shape) fields(path string, t reflect.Type, values map[string]any) {
 	known := map[string]reflect.Type{}
 	jsonFields(t, known)
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if field, is := known[key]; is {
+		if field, ok := known[key]; ok {
 			s.visit(join(path, key), field, values[key])
 			continue
 		}
@@ -142,7 +142,7 @@ func (s *shape) scalar(path string, t reflect.Type, value any) bool {
 		s.quantity(path, value)
 		return true
 	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime]():
-		if text, is := value.(string); !is || !isTime(text) {
+		if text, ok := value.(string); !ok || !isTime(text) {
 			s.wrong(path, "is no time: write it as 2006-01-02T15:04:05Z")
 		}
 		return true
@@ -200,14 +200,14 @@ func (s *shape) boolean(path string, value any) {
 
 func (s *shape) number(path string, bits int, value any) {
 	text, quoted := value.(string)
-	number, is := value.(json.Number)
-	if is {
+	number, ok := value.(json.Number)
+	if ok {
 		text = number.String()
 	}
 	_, err := strconv.ParseInt(text, 10, bits)
 	switch {
-	case is && err == nil:
-	case is:
+	case ok && err == nil:
+	case ok:
 		s.wrong(path, "%s is no whole number of %d bits", text, bits)
 	case quoted && err == nil:
 		s.wrong(path, "%s, where a whole number is wanted: write it without quotes", s.aText(text))
@@ -235,8 +235,8 @@ func (s *shape) quantity(path string, value any) {
 }
 
 func (s *shape) bytes(path string, value any) {
-	text, is := value.(string)
-	if _, err := base64.StdEncoding.DecodeString(text); !is || err != nil {
+	text, ok := value.(string)
+	if _, err := base64.StdEncoding.DecodeString(text); !ok || err != nil {
 		s.wrong(path, "is not base64; a Secret's stringData takes texts as they are")
 	}
 }

@@ -9,8 +9,8 @@ import (
 
 // classify has no doubts: the mode tells.
 func classify(path string) (Identity, kind, error) {
-	identity, is, err := Identify(path)
-	if is {
+	identity, ok, err := Identify(path)
+	if ok {
 		return identity, isSocket, err
 	}
 	return identity, notSocket, err

@@ -318,7 +318,7 @@ func (w *Watcher) examine(ctx context.Context, path string, found map[string]Ide
 	if err != nil {
 		w.logger.Warn("a file in the registration directory cannot be examined", "file", path, "error", err)
 		w.untold = true
-		if known, is := w.known[path]; is {
+		if known, ok := w.known[path]; ok {
 			found[path] = known
 		}
 		return

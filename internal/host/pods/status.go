@@ -143,7 +143,7 @@ func (o observed) restarts(c containerView) bool {
 }
 
 func (o observed) waiting(pod *corev1.Pod, c containerView) *corev1.ContainerStateWaiting {
-	if found, is := o.Trouble[c.Name]; is {
+	if found, ok := o.Trouble[c.Name]; ok {
 		return &corev1.ContainerStateWaiting{Reason: found.Reason, Message: bounded(found.Message)}
 	}
 	if c.Phase == workload.Exited && c.Ended != nil {
@@ -194,8 +194,8 @@ func (o observed) conditions(status *corev1.PodStatus) {
 			notInitialized = append(notInitialized, c.Name)
 		}
 	}
-	set := func(kind corev1.PodConditionType, is bool, reason, message string) {
-		setCondition(status, kind, is, reason, message, o.Now)
+	set := func(kind corev1.PodConditionType, ok bool, reason, message string) {
+		setCondition(status, kind, ok, reason, message, o.Now)
 	}
 	set(corev1.PodScheduled, true, "", "")
 	waits := ""
@@ -242,12 +242,12 @@ func listed(what string, names []string) string {
 	return fmt.Sprintf("%s: [%s]", what, strings.Join(names, " "))
 }
 
-func setCondition(status *corev1.PodStatus, kind corev1.PodConditionType, is bool, reason, message string, now time.Time) {
+func setCondition(status *corev1.PodStatus, kind corev1.PodConditionType, ok bool, reason, message string, now time.Time) {
 	wanted := corev1.PodCondition{
 		Type: kind, Status: corev1.ConditionFalse, Reason: reason, Message: message,
 		LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},
 	}
-	if is {
+	if ok {
 		wanted.Status = corev1.ConditionTrue
 	}
 	for i := range status.Conditions {

@@ -105,7 +105,7 @@ func (r *Report) readAll(tx *Tx) {
 
 // readable decodes one record, whatever table it is of.
 func readable(tx *Tx, bucket, key string, data []byte) error {
-	if kind, is := KindOf(bucket); is {
+	if kind, ok := KindOf(bucket); ok {
 		object, err := tx.decodeObject(kind, key, data)
 		if err == nil && KeyOf(object) != key {
 			err = fmt.Errorf("has the name %q inside", KeyOf(object))

@@ -137,8 +137,8 @@ func compareSums(tx *bbolt.Tx) (problems []Problem) {
 		if name == metaBucket {
 			continue
 		}
-		if is, was := found.table(name), recorded.table(name); *is != *was {
-			problems = append(problems, Problem{Where: name, What: fmt.Sprintf("the table has %d records, and had %d; or they are others", is.Count, was.Count), Lost: true})
+		if ok, was := found.table(name), recorded.table(name); *ok != *was {
+			problems = append(problems, Problem{Where: name, What: fmt.Sprintf("the table has %d records, and had %d; or they are others", ok.Count, was.Count), Lost: true})
 		}
 	}
 	return problems

@@ -118,7 +118,7 @@ func (t *Tx) isSame(kind Kind, key string, stored []byte, object Object) (bool, 
 }
 
 func (t *Tx) encodeObject(key string, object Object) ([]byte, error) {
-	if secret, is := object.(*corev1.Secret); is {
+	if secret, ok := object.(*corev1.Secret); ok {
 		return t.vault.seal(key, secret, func() []string { return t.sealedSecrets(key) })
 	}
 	data, err := json.Marshal(object)
@@ -133,7 +133,7 @@ func (t *Tx) decodeObject(kind Kind, key string, data []byte) (Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q: %w", key, err)
 	}
-	if secret, is := object.(*corev1.Secret); is {
+	if secret, ok := object.(*corev1.Secret); ok {
 		err = t.vault.unseal(key, data, secret)
 	}
 	return object, err

@@ -147,7 +147,7 @@ func (t Table[T]) Get(key string) (*T, error) {
 // Put writes a record, over the one that is there. An object that did not
 // change is not written.
 func (t Table[T]) Put(key string, value *T) error {
-	if object, is := any(value).(Object); is {
+	if object, ok := any(value).(Object); ok {
 		return t.tx.putObject(t.kind, key, object)
 	}
 	data, err := json.Marshal(value)
@@ -159,7 +159,7 @@ func (t Table[T]) Put(key string, value *T) error {
 
 // Delete removes a record; one that is not there is no error.
 func (t Table[T]) Delete(key string) error {
-	if kind, is := KindOf(t.kind); is {
+	if kind, ok := KindOf(t.kind); ok {
 		return t.tx.Objects(kind).Delete(key)
 	}
 	return t.tx.remove(t.kind, key)
@@ -181,7 +181,7 @@ func (t Table[T]) decode(key string, data []byte) (*T, error) {
 	if err := json.Unmarshal(data, value); err != nil {
 		return nil, fmt.Errorf("%s %q is damaged: %w", t.kind, key, err)
 	}
-	if secret, is := any(value).(*corev1.Secret); is {
+	if secret, ok := any(value).(*corev1.Secret); ok {
 		return value, t.tx.vault.unseal(key, data, secret)
 	}
 	return value, nil

@@ -261,11 +261,11 @@ func credentialOf(account string) (*syscall.Credential, error) {
 // trusted refuses a file or directory that others than this user can change: a
 // unit names commands that are run with this user's rights.
 func trusted(path string, info os.FileInfo) error {
-	stat, is := info.Sys().(*syscall.Stat_t)
+	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("its mode %s lets others write it: chmod go-w %s", info.Mode(), path)
-	case is && stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
+	case ok && stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
 		return fmt.Errorf("it belongs to user %d, who could have anything run: chown root %s", stat.Uid, path)
 	}
 	return nil

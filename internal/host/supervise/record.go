@@ -59,8 +59,8 @@ func (r *records) all() (found map[string]*record, damaged map[string]error, err
 	}
 	found, damaged = map[string]*record{}, map[string]error{}
 	for _, entry := range entries {
-		name, is := strings.CutSuffix(entry.Name(), recordSuffix)
-		if !is {
+		name, ok := strings.CutSuffix(entry.Name(), recordSuffix)
+		if !ok {
 			continue
 		}
 		one := &record{}

@@ -145,8 +145,8 @@ func replace(text string, value func(string) (string, bool)) (string, error) {
 			text = rest[1:]
 		case strings.HasPrefix(rest, "("):
 			name, after, closed := strings.Cut(rest[1:], ")")
-			known, is := value(name)
-			if !closed || !is {
+			known, ok := value(name)
+			if !closed || !ok {
 				return "", fmt.Errorf("$(%s is none of the variables %s; write $$ for a $", name, strings.Join(variables(), ", "))
 			}
 			result.WriteString(known)

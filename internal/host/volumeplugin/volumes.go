@@ -388,11 +388,11 @@ func (p *Plugin) describe(pvc *corev1.PersistentVolumeClaim) (volume, error) {
 		return found, err
 	}
 	for _, name := range holds {
-		held, is, err := p.Host.Held(pvc.Namespace, name)
+		held, ok, err := p.Host.Held(pvc.Namespace, name)
 		if err != nil {
 			return found, err
 		}
-		if is {
+		if ok {
 			found.Mountpoint = held.Volumes["volume"].Path
 			break
 		}

@@ -194,7 +194,7 @@ func (m *Manager) lostUse(volume *corev1.PersistentVolume, nodes map[string]stri
 
 // podOf tells whose target a path would be: pods/UID/… or …/publish/NAME/UID.
 func (m *Manager) podOf(path string) (types.UID, bool) {
-	if below, is := strings.CutPrefix(path, filepath.Join(m.options.Paths.Root, "pods")+string(filepath.Separator)); is {
+	if below, ok := strings.CutPrefix(path, filepath.Join(m.options.Paths.Root, "pods")+string(filepath.Separator)); ok {
 		uid, _, _ := strings.Cut(below, string(filepath.Separator))
 		return types.UID(uid), true
 	}

@@ -218,7 +218,7 @@ func TestControllers_aDriverThatHangsHoldsUpNobodyElse(t *testing.T) {
 	hold := make(chan struct{})
 	defer close(hold)
 	d.driver.Before = func(ctx context.Context, rpc string, request any) error {
-		if create, is := request.(*csi.CreateVolumeRequest); is && strings.HasPrefix(create.GetName(), "pvc-uid-h") {
+		if create, ok := request.(*csi.CreateVolumeRequest); ok && strings.HasPrefix(create.GetName(), "pvc-uid-h") {
 			select {
 			case <-hold:
 			case <-ctx.Done():

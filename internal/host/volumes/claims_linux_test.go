@@ -275,7 +275,7 @@ func TestClaims_useSecretsThatNobodyElseSees(t *testing.T) {
 	})
 	var seen sync.Map
 	d.driver.Before = func(_ context.Context, rpc string, request any) error {
-		if asked, is := request.(interface{ GetSecrets() map[string]string }); is {
+		if asked, ok := request.(interface{ GetSecrets() map[string]string }); ok {
 			seen.Store(rpc, asked.GetSecrets()["key"])
 		}
 		return nil
@@ -445,7 +445,7 @@ func TestSnapshots_areCutAndRestoredAndGo(t *testing.T) {
 	d.snapshot("s", "data")
 	d.until("it is cut and not ready", func(tx *store.Tx) bool {
 		status := get(t, tx.Snapshots(), "ns/s").Status
-		return status != nil && status.CreationTime != nil && !is(status.ReadyToUse)
+		return status != nil && status.CreationTime != nil && !ok(status.ReadyToUse)
 	})
 	d.erase(claimResource, source)
 	d.isTold("DeletePending", "a snapshot is being taken of it: VolumeSnapshot ns/s")

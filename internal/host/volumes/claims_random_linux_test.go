@@ -217,7 +217,7 @@ func (m *machine) atRest() error {
 		}
 		contents, err := tx.SnapshotContents().All()
 		for _, content := range contents {
-			if content.DeletionTimestamp != nil || content.Status == nil || !is(content.Status.ReadyToUse) {
+			if content.DeletionTimestamp != nil || content.Status == nil || !ok(content.Status.ReadyToUse) {
 				if gone := get(m.world.t, tx.Volumes(), handleName(content)); gone != nil || content.DeletionTimestamp != nil {
 					return fmt.Errorf("content %s: %+v", content.Name, content.Status)
 				}

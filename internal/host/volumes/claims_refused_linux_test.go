@@ -16,8 +16,8 @@ import (
 // not once more before that.
 func TestClaims_aWrongRequestIsMadeAnewWithItsClass(t *testing.T) {
 	refuse := func(_ context.Context, _ string, request any) error {
-		create, is := request.(*csi.CreateVolumeRequest)
-		if is && (create.GetParameters()["speed"] != "fast" || create.GetMutableParameters()["iops"] != "1") {
+		create, ok := request.(*csi.CreateVolumeRequest)
+		if ok && (create.GetParameters()["speed"] != "fast" || create.GetMutableParameters()["iops"] != "1") {
 			return csidriver.Fail(codes.InvalidArgument, "no such speed")
 		}
 		return nil

@@ -119,7 +119,7 @@ func TestExpand_aRefusedWishCanBeLowered(t *testing.T) {
 		key := d.claim("data", protected)
 		d.isBound(key)
 		d.driver.Before = func(_ context.Context, _ string, request any) error {
-			if asked, is := request.(*csi.ControllerExpandVolumeRequest); is && asked.GetCapacityRange().GetRequiredBytes() == 9<<30 {
+			if asked, ok := request.(*csi.ControllerExpandVolumeRequest); ok && asked.GetCapacityRange().GetRequiredBytes() == 9<<30 {
 				return csidriver.Fail(code, "too much")
 			}
 			return nil
@@ -172,7 +172,7 @@ func TestSnapshots_areGivenTheirSecrets(t *testing.T) {
 	})
 	var seen sync.Map
 	d.driver.Before = func(_ context.Context, rpc string, request any) error {
-		if asked, is := request.(interface{ GetSecrets() map[string]string }); is {
+		if asked, ok := request.(interface{ GetSecrets() map[string]string }); ok {
 			seen.Store(rpc, asked.GetSecrets()["v"])
 		}
 		return nil

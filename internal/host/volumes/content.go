@@ -64,7 +64,7 @@ func nextOf(content *snapshotv1.VolumeSnapshotContent) contentStep {
 		return contentProtect
 	case marked:
 		return contentCut
-	case content.Status != nil && is(content.Status.ReadyToUse):
+	case content.Status != nil && ok(content.Status.ReadyToUse):
 		return contentNothing
 	case static:
 		return contentLook

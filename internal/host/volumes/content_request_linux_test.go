@@ -38,8 +38,8 @@ type cutCalls struct {
 }
 
 func (c *cutCalls) before(_ context.Context, _ string, request any) error {
-	cut, is := request.(*csi.CreateSnapshotRequest)
-	if !is {
+	cut, ok := request.(*csi.CreateSnapshotRequest)
+	if !ok {
 		return nil
 	}
 	c.mu.Lock()
@@ -83,7 +83,7 @@ func TestSnapshot_isAskedForWithTheParametersOfTheFirstCall(t *testing.T) {
 			close(calls.changed)
 			d.until("it is ready", func(tx *store.Tx) bool {
 				status := get(t, tx.Snapshots(), "ns/s").Status
-				return status != nil && is(status.ReadyToUse)
+				return status != nil && ok(status.ReadyToUse)
 			})
 			for _, parameters := range calls.all() {
 				if !maps.Equal(parameters, map[string]string{"speed": "1"}) {

@@ -174,12 +174,12 @@ func (m *Manager) claimKeys(change store.Change) []string {
 		m.objectOf(change) // for its partition
 		keys = append(keys, change.Key)
 	case "pods":
-		if pod, is := m.objectOf(change).(*corev1.Pod); is {
+		if pod, ok := m.objectOf(change).(*corev1.Pod); ok {
 			keys = append(keys, ClaimsOf(pod)...)
 		}
 	case volumeResource:
-		pv, is := m.objectOf(change).(*corev1.PersistentVolume)
-		if !is {
+		pv, ok := m.objectOf(change).(*corev1.PersistentVolume)
+		if !ok {
 			break
 		}
 		if claimed := pv.Spec.ClaimRef; claimed != nil {
@@ -207,12 +207,12 @@ func (m *Manager) volumeKeys(change store.Change) []string {
 	case volumeResource:
 		keys = append(keys, change.Key)
 	case claimResource:
-		if pvc, is := m.objectOf(change).(*corev1.PersistentVolumeClaim); is && pvc.Spec.VolumeName != "" {
+		if pvc, ok := m.objectOf(change).(*corev1.PersistentVolumeClaim); ok && pvc.Spec.VolumeName != "" {
 			keys = append(keys, pvc.Spec.VolumeName)
 		}
 	case "volumeattachments":
-		attachment, is := m.objectOf(change).(*storagev1.VolumeAttachment)
-		if is && change.Deleted && attachment.Spec.Source.PersistentVolumeName != nil {
+		attachment, ok := m.objectOf(change).(*storagev1.VolumeAttachment)
+		if ok && change.Deleted && attachment.Spec.Source.PersistentVolumeName != nil {
 			keys = append(keys, *attachment.Spec.Source.PersistentVolumeName)
 		}
 	}
@@ -223,7 +223,7 @@ func (m *Manager) volumeKeys(change store.Change) []string {
 func (m *Manager) abandonedKeys(change store.Change) []string {
 	keys := m.waiting("provisionings", change)
 	if change.Kind.Resource == claimResource && change.Deleted {
-		if pvc, is := m.objectOf(change).(*corev1.PersistentVolumeClaim); is {
+		if pvc, ok := m.objectOf(change).(*corev1.PersistentVolumeClaim); ok {
 			keys = append(keys, string(pvc.UID))
 		}
 	}
@@ -236,7 +236,7 @@ func (m *Manager) snapshotKeys(change store.Change) []string {
 	case snapshotResource:
 		keys = append(keys, change.Key)
 	case contentResource:
-		if content, is := m.objectOf(change).(*snapshotv1.VolumeSnapshotContent); is {
+		if content, ok := m.objectOf(change).(*snapshotv1.VolumeSnapshotContent); ok {
 			reference := content.Spec.VolumeSnapshotRef
 			keys = append(keys, store.Key(reference.Namespace, reference.Name))
 		}

@@ -39,8 +39,8 @@ func TestModify_isGoneOnWithAsItWasBegun(t *testing.T) {
 			changed := make(chan struct{})
 			d := newDaemon(t, modifies, func(driver *csidriver.Driver) {
 				driver.Before = func(_ context.Context, _ string, request any) error {
-					modify, is := request.(*csi.ControllerModifyVolumeRequest)
-					if !is {
+					modify, ok := request.(*csi.ControllerModifyVolumeRequest)
+					if !ok {
 						return nil
 					}
 					mu.Lock()

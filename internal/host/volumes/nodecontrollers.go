@@ -44,7 +44,7 @@ func (m *Manager) leftoverController() reconcile.Controller {
 			return []string{leftoverPod + string(object.GetUID())}
 		},
 		Do: func(ctx context.Context, key string) (time.Duration, error) {
-			if name, is := strings.CutPrefix(key, leftoverUse); is {
+			if name, ok := strings.CutPrefix(key, leftoverUse); ok {
 				return 0, m.as(ctx).undoUnused(ctx, name)
 			}
 			return 0, m.as(ctx).undoGone(ctx, types.UID(strings.TrimPrefix(key, leftoverPod)))
@@ -123,7 +123,7 @@ func (m *Manager) growthController() reconcile.Controller {
 				return nil
 			}
 			object, err := change.Object()
-			if pvc, is := object.(*corev1.PersistentVolumeClaim); err != nil || !is || !claim.NodeResizeDue(pvc) {
+			if pvc, ok := object.(*corev1.PersistentVolumeClaim); err != nil || !ok || !claim.NodeResizeDue(pvc) {
 				return nil
 			}
 			return []string{change.Key}

@@ -273,13 +273,13 @@ func (m *Manager) copyStatus(snapshot *snapshotv1.VolumeSnapshot) error {
 	if after.CreationTime != nil && (before == nil || before.CreationTime == nil) {
 		m.tell(snapshotAbout(snapshot), false, reasonSnapshotCreated, fmt.Sprintf("Snapshot %s was successfully created by the CSI driver.", key))
 	}
-	if is(after.ReadyToUse) && (before == nil || !is(before.ReadyToUse)) {
+	if ok(after.ReadyToUse) && (before == nil || !ok(before.ReadyToUse)) {
 		m.tell(snapshotAbout(snapshot), false, reasonSnapshotReady, fmt.Sprintf("Snapshot %s is ready to use.", key))
 	}
 	return nil
 }
 
-func is(flag *bool) bool { return flag != nil && *flag }
+func ok(flag *bool) bool { return flag != nil && *flag }
 
 func statusOf(old *snapshotv1.VolumeSnapshotStatus, content *snapshotv1.VolumeSnapshotContent) *snapshotv1.VolumeSnapshotStatus {
 	status := &snapshotv1.VolumeSnapshotStatus{}

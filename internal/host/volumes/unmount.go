@@ -70,7 +70,7 @@ func matterOf(use *store.VolumeUse) matter {
 			of.about = append(of.about, journal.Ref{Kind: "Pod", Key: target.Pod, UID: string(target.PodUID)})
 		}
 	}
-	if key, is := strings.CutPrefix(use.Label, claimLabel("")); is {
+	if key, ok := strings.CutPrefix(use.Label, claimLabel("")); ok {
 		of.about = append(of.about, journal.Ref{Kind: "PersistentVolumeClaim", Key: key})
 	}
 	return of

@@ -46,7 +46,7 @@ func mountsOfSame(staging string) ([]string, error) {
 // (mountinfo's shared:N), "" if it has none.
 func peerGroup(mount *mountinfo.Info) string {
 	for _, field := range strings.Fields(mount.Optional) {
-		if group, is := strings.CutPrefix(field, "shared:"); is {
+		if group, ok := strings.CutPrefix(field, "shared:"); ok {
 			return group
 		}
 	}

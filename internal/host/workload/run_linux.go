@@ -114,7 +114,7 @@ func passOn(child *os.Process, terminal bool, signals <-chan os.Signal, outcome 
 		case ended := <-outcome:
 			return ended
 		case sent := <-signals:
-			if number, is := sent.(syscall.Signal); !is || !terminal || !inside.OfTerminal(number) {
+			if number, ok := sent.(syscall.Signal); !ok || !terminal || !inside.OfTerminal(number) {
 				_ = child.Signal(sent) // fails only when it has just ended
 			}
 		}

@@ -118,7 +118,7 @@ func compare(t *testing.T, left *Salvaged, content map[string]map[string]string,
 		if record.Standing != Reached {
 			continue
 		}
-		if want, is := content[record.Bucket][string(record.Key)]; is && want == string(record.Value) {
+		if want, ok := content[record.Bucket][string(record.Key)]; ok && want == string(record.Value) {
 			reached[record.Bucket+"/"+string(record.Key)] = true
 		} else if all {
 			t.Fatalf("%s/%s is not what was written", record.Bucket, record.Key)
