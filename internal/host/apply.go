@@ -254,7 +254,7 @@ func (a *applier) driver(name string) *storagev1.CSIDriver {
 	return read(a.state, a.tx.Drivers(), name)
 }
 
-// changePod makes a given pod what the policy wants, and tells whether it was not.
+// changePod makes a given pod what the policy wants, and reports whether it was not.
 func (a *applier) changePod(given manifest.Object) bool {
 	pod, ok := given.Object.(*corev1.Pod)
 	return ok && a.mutate != nil && len(a.mutate(pod, a.driver)) > 0

@@ -101,8 +101,8 @@ func (m *merger) checkDifferences(differences []difference, before store.Object)
 // cannotChange says so, with the values unless they are a secret's.
 func (m *merger) cannotChange(d difference) string {
 	text := "cannot be changed"
-	if is, wanted := shown(d.before), shown(d.after); m.given.Kind.Kind != "Secret" && is != "" && wanted != "" {
-		text += fmt.Sprintf(" from %s to %s", is, wanted)
+	if old, desired := shown(d.before), shown(d.after); m.given.Kind.Kind != "Secret" && old != "" && desired != "" {
+		text += fmt.Sprintf(" from %s to %s", old, desired)
 	}
 	if _, ok := m.stored.(*corev1.Secret); ok {
 		return text + "; delete the Secret and apply it again"

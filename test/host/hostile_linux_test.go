@@ -142,7 +142,7 @@ func says(t *testing.T, text string, wanted ...string) {
 	}
 }
 
-// crashed tells whether a text is of a program that did not end on purpose.
+// crashed reports whether a text is of a program that did not end on purpose.
 func crashed(text string) bool {
 	return strings.Contains(text, "goroutine ") || strings.Contains(text, "panic:")
 }

@@ -50,7 +50,7 @@ func fieldsOf(object store.Object) fields.Set {
 	return set
 }
 
-// place tells whether the object's key is wanted. It never changes.
+// place reports whether the object's key is wanted. It never changes.
 func (f filter) place(object store.Object) bool {
 	return (f.namespace == "" || f.namespace == object.GetNamespace()) && (f.name == "" || f.name == object.GetName()) &&
 		f.fields.Matches(fieldsOf(object))

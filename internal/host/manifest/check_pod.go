@@ -191,7 +191,7 @@ func (c containers) check(at string, container *corev1.Container) []string {
 	return append(problems, c.checkPlaces(at, container)...)
 }
 
-// isServed tells whether package workload has a value for a field of the pod.
+// isServed reports whether package workload has a value for a field of the pod.
 func isServed(fieldPath string) bool {
 	for _, stem := range []string{"metadata.labels['", "metadata.annotations['"} {
 		if strings.HasPrefix(fieldPath, stem) {

@@ -61,7 +61,7 @@ func (c *contract) note(meaning Meaning, note, prefix string, names ...string) {
 	c.set(rule{meaning, note}, prefix, names...)
 }
 
-// covers tells whether something below the pattern is listed.
+// covers reports whether something below the pattern is listed.
 func (c *contract) covers(pattern string) bool { return pattern == "" || c.parents[pattern] }
 
 // newContract begins with what all kinds have.

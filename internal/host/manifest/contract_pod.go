@@ -67,7 +67,7 @@ func containerFields(c *contract, prefix string) {
 	c.refuse(noSandbox, security, "procMount", "windowsOptions")
 }
 
-// isAlreadySo tells whether a field that is not honoured asks for what happens
+// isAlreadySo reports whether a field that is not honoured asks for what happens
 // anyway.
 func isAlreadySo(pattern string, value any) bool {
 	switch pattern {
@@ -83,7 +83,7 @@ func isAlreadySo(pattern string, value any) bool {
 	return false
 }
 
-// isWishAnyway tells whether a value that looks like nothing asks for something.
+// isWishAnyway reports whether a value that looks like nothing asks for something.
 func isWishAnyway(pattern string, value any) bool {
 	return pattern == "spec.hostUsers" && value == false
 }

@@ -275,7 +275,7 @@ func withoutValues(err error) string {
 	return text[:start] + text[start+end:]
 }
 
-// IsDefault tells whether a class serves claims that name none.
+// IsDefault reports whether a class serves claims that name none.
 func IsDefault(class *storagev1.StorageClass) bool {
 	return class.Annotations[DefaultClassAnnotation] == "true"
 }

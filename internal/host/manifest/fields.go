@@ -92,7 +92,7 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// isEmpty tells whether a value says nothing: Kubernetes' types leave such
+// isEmpty reports whether a value says nothing: Kubernetes' types leave such
 // fields out when they write.
 func isEmpty(value any) bool {
 	switch value := value.(type) {
@@ -115,7 +115,7 @@ func isEmpty(value any) bool {
 	return false
 }
 
-// IsUnused tells whether a field, or what it is in, has no meaning here.
+// IsUnused reports whether a field, or what it is in, has no meaning here.
 func IsUnused(kind, pattern string) bool {
 	table := contractOf(kind)
 	for path := pattern; path != ""; path = path[:max(strings.LastIndexAny(path, ".["), 0)] {

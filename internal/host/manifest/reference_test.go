@@ -54,7 +54,7 @@ func TestContract_decidesAboutEveryFieldOfTheAPI(t *testing.T) {
 	}
 }
 
-// isKey tells whether a path ends in a map's key.
+// isKey reports whether a path ends in a map's key.
 func isKey(path string) bool {
 	return strings.HasSuffix(path, ".requests.storage") || strings.HasSuffix(path, ".limits.storage")
 }
@@ -105,7 +105,7 @@ func (w *typeWalk) visitField(path string, field reflect.StructField, decided bo
 	}
 }
 
-// isLeaf tells whether a type writes itself as one value.
+// isLeaf reports whether a type writes itself as one value.
 func isLeaf(of reflect.Type) bool {
 	marshaler := reflect.TypeFor[interface{ MarshalJSON() ([]byte, error) }]()
 	return of.Kind() != reflect.Struct && of.Kind() != reflect.Pointer && of.Kind() != reflect.Slice || of.Implements(marshaler)

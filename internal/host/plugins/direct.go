@@ -31,7 +31,7 @@ func (o *Offer) Withdraw() <-chan struct{} {
 	return o.entry.over
 }
 
-// State tells whether the driver is registered, and if not why. changed is
+// State reports whether the driver is registered, and if not why. changed is
 // closed when that may be different.
 func (o *Offer) State() (registered bool, changed <-chan struct{}, failure error) {
 	m := o.manager

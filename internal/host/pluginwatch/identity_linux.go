@@ -17,7 +17,7 @@ type Identity struct {
 	nanoseconds  uint32
 }
 
-// Identify tells whether a path is a socket, and which. It follows symbolic
+// Identify reports whether a path is a socket, and which. It follows symbolic
 // links, as the kubelet does: the socket counts.
 func Identify(path string) (Identity, bool, error) {
 	var stat unix.Statx_t

@@ -13,7 +13,7 @@ type Identity struct {
 	modified int64 // nanoseconds since 1970
 }
 
-// Identify tells whether a path is a socket, and which.
+// Identify reports whether a path is a socket, and which.
 func Identify(path string) (Identity, bool, error) {
 	info, err := os.Stat(path)
 	switch {

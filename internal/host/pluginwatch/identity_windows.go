@@ -20,7 +20,7 @@ type Identity struct {
 	created int64 // nanoseconds since 1970
 }
 
-// Identify tells whether a path is known to be a socket, and which file it is.
+// Identify reports whether a path is known to be a socket, and which file it is.
 func Identify(path string) (Identity, bool, error) {
 	identity, what, err := classify(path)
 	return identity, what == isSocket, err

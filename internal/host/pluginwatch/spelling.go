@@ -35,7 +35,7 @@ func ofWindows() spelling {
 	}
 }
 
-// within tells whether an event's name is the directory or lies in it.
+// within reports whether an event's name is the directory or lies in it.
 func (s spelling) within(directory, name string) bool {
 	name = s.normalize(name)
 	if len(name) > len(directory) && strings.HasPrefix(name[len(directory):], s.separator) {

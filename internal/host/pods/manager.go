@@ -119,7 +119,7 @@ func (m *Manager) Close() error {
 }
 
 // Mounted has the places of a pod's volumes, by their names in the pod. It
-// tells whether they are all there.
+// reports whether they are all there.
 func (m *Manager) Mounted(uid types.UID) (map[string]volumes.Mounted, bool) {
 	m.mu.Lock()
 	r := m.runs[uid]

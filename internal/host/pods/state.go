@@ -131,7 +131,7 @@ func (v view) initDone(c containerView) bool {
 	return !c.OtherBoot || v.Policy == corev1.RestartPolicyNever || v.mainRan()
 }
 
-// mainRan tells whether a container of this boot runs or ran: then the init
+// mainRan reports whether a container of this boot runs or ran: then the init
 // containers are behind it.
 func (v view) mainRan() bool {
 	for _, c := range v.Main {
@@ -146,7 +146,7 @@ func (c containerView) succeeded() bool {
 	return c.Phase == workload.Exited && !c.Alive && c.Ended != nil && c.Ended.ExitCode == 0
 }
 
-// wanted tells whether a main container is to run.
+// wanted reports whether a main container is to run.
 func (v view) wanted(c containerView) bool {
 	if c.Phase != workload.Exited || c.Ended == nil {
 		return true

@@ -129,7 +129,7 @@ func (o observed) container(pod *corev1.Pod, spec *corev1.Container, c container
 	return status
 }
 
-// restarts tells whether an ended container is about to be started again.
+// restarts reports whether an ended container is about to be started again.
 func (o observed) restarts(c containerView) bool {
 	if o.Deleting || o.over() != "" {
 		return false

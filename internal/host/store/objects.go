@@ -104,7 +104,7 @@ func (t *Tx) putObject(resource, key string, object Object) error {
 	return nil
 }
 
-// isSame tells whether the object is what is stored, and gives it its version.
+// isSame reports whether the object is what is stored, and gives it its version.
 func (t *Tx) isSame(kind Kind, key string, stored []byte, object Object) (bool, error) {
 	known, err := t.decodeObject(kind, key, stored)
 	if errors.Is(err, ErrSealed) {

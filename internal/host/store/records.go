@@ -112,7 +112,7 @@ type Target struct {
 	SELinuxLabel string `json:",omitempty"`
 }
 
-// Idle tells whether nothing of the use is left.
+// Idle reports whether nothing of the use is left.
 func (u *VolumeUse) Idle() bool {
 	return len(u.Targets) == 0 && u.Stage == PhaseNone && u.Attach == PhaseNone
 }

@@ -118,7 +118,7 @@ func findToken(token string) (int, error) {
 	return 0, nil
 }
 
-// isChildOf tells whether a process has inherited the token from its parent.
+// isChildOf reports whether a process has inherited the token from its parent.
 func isChildOf(pid int, token string) bool {
 	fields, err := statOf(pid)
 	if err != nil {
@@ -176,7 +176,7 @@ func (p *process) exited(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// hasEnded tells whether a descriptor's process has ended: it is readable then.
+// hasEnded reports whether a descriptor's process has ended: it is readable then.
 func hasEnded(descriptor uintptr) bool {
 	events := []unix.PollFd{{Fd: int32(descriptor), Events: unix.POLLIN}} //nolint:gosec // a descriptor is small
 	n, err := unix.Poll(events, 0)

@@ -81,7 +81,7 @@ func (r *records) all() (found map[string]*record, damaged map[string]error, err
 	return found, damaged, nil
 }
 
-// exists tells whether a unit has a record.
+// exists reports whether a unit has a record.
 func (r *records) exists(name string) bool {
 	_, err := r.root.Lstat(name + recordSuffix)
 	return !errors.Is(err, fs.ErrNotExist)

@@ -154,7 +154,7 @@ func annotate(object store.Object) {
 	object.SetAnnotations(annotations)
 }
 
-// CanAbandon tells whether Abandon has a meaning for a kind.
+// CanAbandon reports whether Abandon has a meaning for a kind.
 func CanAbandon(kind string) bool {
 	return strings.Contains(" Pod PersistentVolumeClaim PersistentVolume VolumeSnapshotContent ", " "+kind+" ")
 }

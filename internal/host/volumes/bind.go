@@ -113,7 +113,7 @@ func sizeOf(pv *corev1.PersistentVolume) resource.Quantity {
 	return pv.Spec.Capacity[corev1.ResourceStorage]
 }
 
-// reachable tells whether a machine with these topology segments may use a
+// reachable reports whether a machine with these topology segments may use a
 // volume. Of keys that the machine knows nothing about, nothing is said.
 func reachable(pv *corev1.PersistentVolume, here map[string]string) bool {
 	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {

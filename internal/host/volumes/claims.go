@@ -169,7 +169,7 @@ func (m *Manager) makeVolume(ctx context.Context, pvc *corev1.PersistentVolumeCl
 	return err
 }
 
-// delayed tells whether a claim waits for a pod that uses it.
+// delayed reports whether a claim waits for a pod that uses it.
 func (m *Manager) delayed(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (bool, error) {
 	if class == nil || class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
 		return false, nil

@@ -39,7 +39,7 @@ type waits struct {
 	whose map[string][]string        // the same, by who
 }
 
-// set says all that who waits for. fresh tells whether any of it is new: what
+// set says all that who waits for. fresh reports whether any of it is new: what
 // happened to that before was not told, so that the caller looks again.
 func (w *waits) set(who string, on []string) (fresh bool) {
 	w.mu.Lock()

@@ -43,7 +43,7 @@ func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClai
 			}
 			return m.release(pvc)
 		}
-		// Only the same request again can tell whether there is a volume.
+		// Only the same request, repeated, shows whether there is a volume.
 		return m.settle(ctx, record, pvc)
 	}
 	if err := m.hit("delete/intent"); err != nil {

@@ -177,7 +177,7 @@ func fitsMode(pod *corev1.Pod, volume string, block bool) error {
 	return nil
 }
 
-// everywhereReadOnly tells whether a pod that names a claim in several volumes
+// everywhereReadOnly reports whether a pod that names a claim in several volumes
 // wants it read-only in all of them: they are one mount.
 func everywhereReadOnly(pod *corev1.Pod, name string) bool {
 	readOnly := true

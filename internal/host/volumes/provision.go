@@ -210,7 +210,7 @@ func (m *Manager) prepare(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	}, m.nameIsFree(pvc, creation.Name())
 }
 
-// able tells whether the driver can do what the claim asks for.
+// able reports whether the driver can do what the claim asks for.
 func able(pvc *corev1.PersistentVolumeClaim, driver string, side controllerSide) error {
 	lacks := func(field, what, capability string) error {
 		return fmt.Errorf("%s: %sdriver %s does not %s (%s)", claim.Describe(pvc), field, driver, what, capability)
@@ -321,7 +321,7 @@ func (m *Manager) volume(name string) (volume *corev1.PersistentVolume, err erro
 
 func quantity(bytes int64) resource.Quantity { return *resource.NewQuantity(bytes, resource.BinarySI) }
 
-// isLocal tells whether an error says nothing about what a driver did.
+// isLocal reports whether an error says nothing about what a driver did.
 func isLocal(err error) bool {
 	return errors.Is(err, ErrWaiting) || errors.Is(err, plugins.ErrNotRegistered) || errors.Is(err, errStore)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// selinuxEnabled tells whether the kernel labels files: selinuxfs is mounted then.
+// selinuxEnabled reports whether the kernel labels files: selinuxfs is mounted then.
 func selinuxEnabled() bool {
 	_, err := os.Stat("/sys/fs/selinux/enforce")
 	return err == nil

@@ -45,7 +45,7 @@ func protect(object metav1.Object, finalizers ...string) {
 	}
 }
 
-// letGo takes finalizers off, and tells whether none is left.
+// letGo takes finalizers off, and reports whether none is left.
 func letGo(object metav1.Object, finalizers ...string) (none bool) {
 	object.SetFinalizers(slices.DeleteFunc(object.GetFinalizers(), func(f string) bool { return slices.Contains(finalizers, f) }))
 	return len(object.GetFinalizers()) == 0

@@ -53,7 +53,7 @@ func peerGroup(mount *mountinfo.Info) string {
 	return ""
 }
 
-// isPart tells whether one root of a filesystem's mounts lies in another.
+// isPart reports whether one root of a filesystem's mounts lies in another.
 func isPart(root, whole string) bool {
 	return whole == "/" || root == whole || strings.HasPrefix(root, path.Clean(whole)+"/")
 }

@@ -51,7 +51,7 @@ func mountRoot(stat unix.Statx_t) bool {
 	return stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 || stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
-// isMounted tells whether something is mounted at a path.
+// isMounted reports whether something is mounted at a path.
 func isMounted(path string) bool {
 	stat, err := look(path)
 	return err == nil && stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && mountRoot(stat)
@@ -84,7 +84,7 @@ func answers(path string, block bool) error {
 	return nil
 }
 
-// isInPlace tells whether a volume that was published is still at its target.
+// isInPlace reports whether a volume that was published is still at its target.
 // Something else there than what the driver had published is an error: it is
 // somebody else's, and no pod may get it in the volume's place.
 func isInPlace(path string, block bool, device string) (bool, error) {

@@ -229,7 +229,7 @@ func (r *logReader) moveOn() (bool, error) {
 	return true, r.use(current)
 }
 
-// ended tells whether no more output will come.
+// ended reports whether no more output will come.
 func (r *logReader) ended() bool {
 	state, err := r.place.Last()
 	return err != nil || state.Attempt != r.attempt || state.Phase == Exited || state.Phase == ""

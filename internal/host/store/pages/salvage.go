@@ -115,7 +115,7 @@ func (s *salvage) top(root uint64, standing Standing) {
 	}
 }
 
-// take reads one bucket, and tells whether nothing of it is missing.
+// take reads one bucket, and reports whether nothing of it is missing.
 func (s *salvage) take(p *page, e element, standing Standing, seen map[uint64]bool) bool {
 	name := string(e.key)
 	if s.Whole[name] {
@@ -148,7 +148,7 @@ func (s *salvage) keep(bucket string, e element, standing Standing) {
 	s.Records = append(s.Records, Record{Bucket: bucket, Key: bytes.Clone(e.key), Value: bytes.Clone(e.value), Standing: standing})
 }
 
-// walk visits the entries of all leaves below a page. It tells whether all could
+// walk visits the entries of all leaves below a page. It reports whether all could
 // be read. A page that was seen is not read again.
 func (s *salvage) walk(id uint64, seen map[uint64]bool, visit func(*page, element)) bool {
 	if seen[id] {
@@ -173,7 +173,7 @@ func (s *salvage) walk(id uint64, seen map[uint64]bool, visit func(*page, elemen
 	return false
 }
 
-// entries visits the entries of one page that can be read, and tells whether
+// entries visits the entries of one page that can be read, and reports whether
 // these are all and in order.
 func (s *salvage) entries(p *page, visit func(*page, element)) bool {
 	whole := true
