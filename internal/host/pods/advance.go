@@ -19,8 +19,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/workload"
 )
 
-// advance does one thing after another until there is nothing to do now. done
-// tells that nothing is left of the pod. again, if not 0, is when to look again.
+// advance takes one action after another until none is due. done reports that
+// nothing of the pod remains. again, if not 0, is the delay until the next call.
 func (m *Manager) advance(ctx context.Context, r *run) (again time.Duration, done bool, err error) {
 	writer := store.WriterOf(ctx)
 	for {
@@ -28,7 +28,7 @@ func (m *Manager) advance(ctx context.Context, r *run) (again time.Duration, don
 		if err != nil {
 			return 0, false, err
 		}
-		if err := m.settle(r); errors.Is(err, workload.ErrBusy) {
+		if err := m.resolveEnds(r); errors.Is(err, workload.ErrBusy) {
 			return workload.BusyPause, false, nil
 		} else if err != nil {
 			return 0, false, err
@@ -36,7 +36,7 @@ func (m *Manager) advance(ctx context.Context, r *run) (again time.Duration, don
 		r.mu.Lock()
 		d := next(r.view(pod, m))
 		r.mu.Unlock()
-		m.tellBackOff(r, d)
+		m.recordBackOff(r, d)
 		// A hold's caller waits for the volumes, and its status before them says
 		// nothing that the new object does not say: it is written after the attempt.
 		if d.Do != actMount || r.spec.Annotations[HolderAnnotation] == "" {
@@ -70,30 +70,31 @@ func (m *Manager) advance(ctx context.Context, r *run) (again time.Duration, don
 	}
 }
 
-// settle looks at containers whose end was seen but could not be read.
-func (m *Manager) settle(r *run) error {
+// resolveEnds reads the exit state of containers whose end was observed but could
+// not be read.
+func (m *Manager) resolveEnds(r *run) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.containers {
 		if !c.unsure || c.process != nil {
 			continue
 		}
-		if err := r.look(c); err != nil {
+		if err := r.readEnd(c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// look reads how a container ended, with the lock held.
-func (r *run) look(c *container) error {
+// readEnd reads how a container ended. The caller holds r.mu.
+func (r *run) readEnd(c *container) error {
 	reason := workload.ReasonUnknown
 	if r.killed {
 		reason = workload.ReasonError
 	}
-	state, process, err := c.place.Look(reason)
+	state, process, err := c.place.Inspect(reason)
 	if process != nil {
-		err = errors.Join(workload.ErrBusy, process.Close()) // it is not over yet
+		err = errors.Join(workload.ErrBusy, process.Close()) // the shim still runs
 	}
 	if err == nil {
 		c.state, c.unsure = state, false
@@ -101,7 +102,7 @@ func (r *run) look(c *container) error {
 	return err
 }
 
-// mount brings the volumes.
+// mount mounts the pod's volumes.
 func (m *Manager) mount(ctx context.Context, r *run, pod *corev1.Pod) error {
 	if err := m.writeRecord(r.spec); err != nil {
 		return err
@@ -159,14 +160,14 @@ const (
 	busyPause  = 4 * time.Second
 )
 
-// unmount takes the volumes away; nothing of the pod runs.
+// unmount unmounts the volumes; no container of the pod runs.
 func (m *Manager) unmount(ctx context.Context, r *run) error {
 	if err := m.hit("stopped"); err != nil {
 		return err
 	}
 	m.await(r.key, nil)
 	r.mu.Lock()
-	r.mounted = nil // also after a failure: nobody knows what is left
+	r.mounted = nil // also after a failure: what is still mounted is unknown
 	r.waits = ""
 	if r.unmounting.IsZero() {
 		r.unmounting = m.options.Now()
@@ -191,7 +192,7 @@ func (m *Manager) unmount(ctx context.Context, r *run) error {
 	return m.hit("unmounted")
 }
 
-// remove removes what is left on the disk, and last the object.
+// remove removes what remains on disk, and last the object.
 func (m *Manager) remove(r *run) error {
 	directory, err := os.OpenRoot(m.options.Paths.Pod(r.uid))
 	if err == nil {

@@ -57,8 +57,8 @@ func (m *Manager) secretsOf(namespace string) workload.Secrets {
 	}
 }
 
-// awaitSecrets has the pod tried again when a Secret comes, or changes, without
-// which containers could not be started.
+// awaitSecrets requeues the pod when a Secret that its containers lack is created
+// or changed.
 func (m *Manager) awaitSecrets(r *run, failures []error) {
 	var on []journal.Ref
 	for _, err := range failures {
@@ -100,7 +100,7 @@ func (m *Manager) startOne(r *run, spec workload.Container) error {
 	}
 	if err != nil {
 		m.failed(r, spec.Name, reasonRunError, err)
-		m.lookAgain(r, c)
+		m.inspectAfterFailure(r, c)
 		return err
 	}
 	r.mu.Lock()
@@ -120,9 +120,9 @@ func (m *Manager) startOne(r *run, spec workload.Container) error {
 	return nil
 }
 
-// lookAgain: a failed start may have left a shim that runs.
-func (m *Manager) lookAgain(r *run, c *container) {
-	state, process, err := c.place.Look(workload.ReasonUnknown)
+// inspectAfterFailure: a failed start may have left a shim that runs.
+func (m *Manager) inspectAfterFailure(r *run, c *container) {
+	state, process, err := c.place.Inspect(workload.ReasonUnknown)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -136,7 +136,7 @@ func (m *Manager) lookAgain(r *run, c *container) {
 	}
 }
 
-// watch follows a shim until it ends, or until this process lets go of it.
+// watch waits until a shim ends, or until this process releases it.
 func (m *Manager) watch(r *run, name string, process *workload.Process) {
 	m.watchers.Go(func() {
 		if !process.Wait() {
@@ -153,7 +153,7 @@ func (m *Manager) ended(r *run, name string) {
 	r.mu.Lock()
 	c := r.containers[name]
 	c.process, c.unsure = nil, true
-	if err := r.look(c); err != nil && !errors.Is(err, workload.ErrBusy) {
+	if err := r.readEnd(c); err != nil && !errors.Is(err, workload.ErrBusy) {
 		m.logger.Error("how a container ended cannot be read", "pod", r.key, "container", name, "error", err)
 	}
 	r.mu.Unlock()
@@ -176,8 +176,8 @@ func (m *Manager) ended(r *run, name string) {
 	m.options.Requeue(r.key)
 }
 
-// stop tells the containers to end, and after the grace period makes them. It
-// returns when to look again, if they have not ended by then.
+// stop sends SIGTERM to the containers, and SIGKILL after the grace period. It
+// returns the rest of the grace period.
 func (m *Manager) stop(r *run) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +201,7 @@ func (m *Manager) stop(r *run) time.Duration {
 			m.record(r, false, "Killing", "Stopping container "+name)
 		}
 		if err := c.process.Signal(signal); err != nil {
-			m.logger.Error("a container cannot be told to end", "pod", r.key, "container", name, "error", err)
+			m.logger.Error("a container cannot be signalled", "pod", r.key, "container", name, "error", err)
 		}
 	}
 	return max(left, 0)

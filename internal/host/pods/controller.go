@@ -25,18 +25,17 @@ import (
 // ControllerName is that of the pods' controller.
 const ControllerName = "pods"
 
-// Controller brings pods to what is wanted. Its keys are namespace/name.
+// Controller brings pods to their desired state. Its keys are namespace/name.
 func (m *Manager) Controller() reconcile.Controller {
 	return reconcile.Controller{
 		Name: ControllerName, All: m.all, Keys: m.keys, Do: m.do,
-		// Each pod alone: what one waits for, a driver that hangs, is nothing to
-		// the others.
+		// One partition a pod: a hung driver must not block other pods.
 		Partition: func(key string) string { return key },
 	}
 }
 
-// all has the pods of the store, and those that an earlier host ran and the
-// store knows no more.
+// all returns the pods of the store, and those that an earlier host ran and the
+// store lacks.
 func (m *Manager) all(tx *store.Tx) ([]string, error) {
 	pods, err := tx.Pods().All()
 	if err != nil {
@@ -50,9 +49,9 @@ func (m *Manager) all(tx *store.Tx) ([]string, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, left := range m.leftBehind(func(uid types.UID) bool { return known[uid] || m.runs[uid] != nil }) {
-		key := store.KeyOf(left)
-		m.left[key] = append(m.left[key], left)
+	for _, orphan := range m.findOrphans(func(uid types.UID) bool { return known[uid] || m.runs[uid] != nil }) {
+		key := store.KeyOf(orphan)
+		m.orphans[key] = append(m.orphans[key], orphan)
 		keys = append(keys, key)
 	}
 	for _, r := range m.runs {
@@ -61,14 +60,14 @@ func (m *Manager) all(tx *store.Tx) ([]string, error) {
 	return keys, nil
 }
 
-// leftBehind reads the records of pods that are not known to somebody.
-func (m *Manager) leftBehind(known func(types.UID) bool) []*corev1.Pod {
+// findOrphans reads the records of pods for which known is false.
+func (m *Manager) findOrphans(known func(types.UID) bool) []*corev1.Pod {
 	directory := filepath.Dir(m.options.Paths.Pod("x"))
 	entries, err := os.ReadDir(directory)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		m.logger.Error("pods that an earlier host left are not found", "directory", directory, "error", err)
+		m.logger.Error("the directory of pods that an earlier host ran cannot be read", "directory", directory, "error", err)
 	}
-	var left []*corev1.Pod
+	var orphans []*corev1.Pod
 	for _, entry := range entries {
 		uid := types.UID(entry.Name())
 		if known(uid) {
@@ -77,12 +76,13 @@ func (m *Manager) leftBehind(known func(types.UID) bool) []*corev1.Pod {
 		pod, err := m.readRecord(uid)
 		switch {
 		case err == nil && pod.UID == uid:
-			left = append(left, pod)
+			orphans = append(orphans, pod)
 		case !errors.Is(err, fs.ErrNotExist):
-			m.logger.Error("the record of a pod that an earlier host left cannot be read; it is left alone", "uid", uid, "error", err)
+			m.logger.Error("the record of a pod that an earlier host ran cannot be read; its files stay as they are",
+				"uid", uid, "error", err)
 		}
 	}
-	return left
+	return orphans
 }
 
 func (m *Manager) readRecord(uid types.UID) (*corev1.Pod, error) {
@@ -94,8 +94,8 @@ func (m *Manager) readRecord(uid types.UID) (*corev1.Pod, error) {
 	return pod, json.Unmarshal(data, pod)
 }
 
-// writeRecord makes the pod findable before anything is done for it, whatever
-// becomes of its object.
+// writeRecord writes the pod to its directory before anything else is done for
+// it, so that a later host finds it also without its object.
 func (m *Manager) writeRecord(pod *corev1.Pod) error {
 	directory := filepath.Join(m.options.Paths.Pod(pod.UID), runDirectory)
 	if _, err := os.Stat(filepath.Join(directory, recordFile)); err == nil {
@@ -150,7 +150,7 @@ func (m *Manager) allWaiting() []string {
 	return slices.Collect(maps.Keys(all))
 }
 
-// await enters what a pod waits for, in the place of what it waited for.
+// await replaces the list of objects that a pod waits for.
 func (m *Manager) await(key string, on []journal.Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,8 +168,7 @@ func (m *Manager) await(key string, on []journal.Ref) {
 	}
 }
 
-// do brings one pod nearer to what is wanted. An earlier pod of the name is
-// taken away first.
+// do reconciles one pod. It first removes an earlier pod of the same name.
 func (m *Manager) do(ctx context.Context, key string) (time.Duration, error) {
 	pod, err := m.get(key)
 	if err != nil {
@@ -189,8 +188,8 @@ func (m *Manager) do(ctx context.Context, key string) (time.Duration, error) {
 	return again, err
 }
 
-// endOthers ends what there is of other pods that had this key. No change of an
-// object tells when their containers have ended: this waits for it.
+// endOthers stops and removes other pods that had this key. No change of an
+// object follows the end of their containers, so it waits for the end itself.
 func (m *Manager) endOthers(ctx context.Context, key string, pod *corev1.Pod) (time.Duration, error) {
 	others, err := m.others(key, pod)
 	if errors.Is(err, workload.ErrBusy) {
@@ -238,9 +237,9 @@ func wait(ctx context.Context, changed <-chan struct{}, after time.Duration) boo
 func (m *Manager) others(key string, pod *corev1.Pod) ([]*run, error) {
 	isOther := func(uid types.UID) bool { return pod == nil || uid != pod.UID }
 	m.mu.Lock()
-	left := m.left[key]
+	orphans := m.orphans[key]
 	m.mu.Unlock()
-	for _, record := range left {
+	for _, record := range orphans {
 		if isOther(record.UID) {
 			if _, err := m.runOf(record); err != nil {
 				return nil, err
@@ -249,7 +248,7 @@ func (m *Manager) others(key string, pod *corev1.Pod) ([]*run, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.left, key)
+	delete(m.orphans, key)
 	var list []*run
 	for _, r := range m.runs {
 		if r.key == key && isOther(r.uid) {

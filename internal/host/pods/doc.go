@@ -4,7 +4,7 @@
 // It is what the kubelet's pod workers are on a cluster, and it writes the
 // status and the events that a kubelet writes.
 //
-// What is running is never remembered, it is looked at: a container's state
-// file and the lock of its shim say it (package workload), so that a host that
-// was killed at any moment goes on where the other one stopped.
+// What is running is never remembered but observed: a container's state file
+// and the lock of its shim show it (package workload). A host that starts after
+// another one was killed continues where that one stopped.
 package pods

@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience is how long a test waits for what is to happen.
-const patience = time.Minute
+// timeout is how long a test waits for a condition.
+const timeout = time.Minute
 
 // fakeVolumes gives each volume of a pod a directory.
 type fakeVolumes struct {
@@ -176,7 +176,7 @@ func (f *fixture) run() {
 	}
 }
 
-// halt ends the host and leaves what it runs.
+// halt ends the host; its containers continue.
 func (f *fixture) halt() {
 	if f.stop != nil {
 		f.stop()
@@ -189,7 +189,7 @@ func (f *fixture) killAll() {
 	for _, entry := range entries {
 		place := workload.Place{State: filepath.Dir(entry), Logs: f.root, BootID: f.boot}
 		for {
-			_, process, err := place.Look(workload.ReasonError)
+			_, process, err := place.Inspect(workload.ReasonError)
 			if errors.Is(err, workload.ErrBusy) {
 				time.Sleep(workload.BusyPause)
 				continue
@@ -253,12 +253,12 @@ func (f *fixture) delete(name string) {
 	}
 }
 
-// until waits for a pod to look as wanted; nil when it is gone.
-func (f *fixture) until(name string, wanted func(*corev1.Pod) bool) *corev1.Pod {
+// until waits for a pod that matches; nil when it is gone.
+func (f *fixture) until(name string, matches func(*corev1.Pod) bool) *corev1.Pod {
 	f.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		pod := f.pod(name)
-		if wanted(pod) {
+		if matches(pod) {
 			return pod
 		}
 		if time.Now().After(deadline) {
@@ -318,7 +318,7 @@ func condition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.PodConditio
 // runVariable is the number of the test's process, for the hosts that it starts.
 const runVariable = "HOLDFAST_PODS_RUN"
 
-// nap is a command that sleeps, and is no other run's of these tests.
+// nap is a command that sleeps, distinct from those of other runs of these tests.
 func nap(seconds int) string {
 	run := os.Getenv(runVariable)
 	if run == "" {
@@ -346,7 +346,7 @@ func processes(t *testing.T, text string) int {
 
 func eventually(t *testing.T, happened func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !happened(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); !happened(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it did not happen")
 		}

@@ -56,7 +56,7 @@ func TestPod_afterARebootStartsAnew(t *testing.T) {
 	}
 }
 
-// TestPod_deletedInEachState leaves nothing, whatever the pod was at.
+// TestPod_deletedInEachState: a pod deleted in any state leaves nothing.
 func TestPod_deletedInEachState(t *testing.T) {
 	loop := shell("main", nap(5031))
 	cases := map[string]struct {
@@ -109,9 +109,9 @@ func TestPod_deletedInEachState(t *testing.T) {
 	}
 }
 
-// TestPod_ofAnObjectThatWasTakenAway: somebody restored the store, or removed
-// the object by force.
-func TestPod_ofAnObjectThatWasTakenAway(t *testing.T) {
+// TestPod_whoseObjectIsMissing: the store was restored, or the object was removed
+// by force.
+func TestPod_whoseObjectIsMissing(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%t", restart), func(t *testing.T) {
 			f := newFixture(t)
@@ -153,8 +153,8 @@ func TestPod_whoseVolumesCannotBeTakenAwayStays(t *testing.T) {
 	f.until("a", isGone)
 }
 
-// TestIdle_wakesNobody: of a host with pods that run, nothing is scheduled.
-func TestIdle_wakesNobody(t *testing.T) {
+// TestIdle_schedulesNothing: no thread of a host with running pods is scheduled.
+func TestIdle_schedulesNothing(t *testing.T) {
 	f := newFixture(t)
 	f.run()
 	for i := range 3 {
@@ -165,7 +165,7 @@ func TestIdle_wakesNobody(t *testing.T) {
 		pod := f.until("a"+strconv.Itoa(i), hasPhase(corev1.PodRunning))
 		shims = append(shims, f.pid(pod, "main"))
 	}
-	time.Sleep(2 * time.Second) // the runtime's own settle
+	time.Sleep(2 * time.Second) // until the runtime is idle
 	count := func() int {
 		total := 0
 		for _, shim := range shims {
@@ -175,7 +175,7 @@ func TestIdle_wakesNobody(t *testing.T) {
 	}
 	// This test's own sleep and the runtime's monitor are among these; whatever
 	// polls each tenth of a second would alone be 30. The runtime collects garbage
-	// now and then, which wakes its workers, and a slow machine has not settled
+	// now and then, which wakes its workers, and a slow machine is not idle
 	// after 2 s: what polls is there in every window.
 	host, shim, written := math.MaxInt, math.MaxInt, true
 	for window := 0; window < 10 && (host > 20 || shim > 0 || written); window++ {
@@ -204,20 +204,20 @@ func (f *fixture) version() (version uint64) {
 	return version
 }
 
-// runs counts the pods that the manager has something of.
+// runs counts the runs of the manager.
 func (f *fixture) runs() int {
 	f.manager.mu.Lock()
 	defer f.manager.mu.Unlock()
 	return len(f.manager.runs)
 }
 
-// contentOf is "" for a file that is not there.
+// contentOf is "" for a file that does not exist.
 func contentOf(name string) string {
 	data, _ := os.ReadFile(name)
 	return string(data)
 }
 
-// switches counts how often the threads of a process gave the processor up.
+// switches counts the context switches of a process's threads.
 func switches(t *testing.T, pid int) int {
 	t.Helper()
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))

@@ -11,25 +11,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// LogOptions say what of a container's output is wanted.
+// LogOptions select the part of a container's output.
 type LogOptions struct {
-	// Follow goes on until the container ends.
+	// Follow reads until the container ends.
 	Follow bool
 	// Previous asks for the attempt before the last restart.
 	Previous bool
-	// Tail is how many of the last lines are wanted, all if negative.
+	// Tail is the number of last lines to return, all if negative.
 	Tail int
 }
 
-// What is asked for is not there.
+// The errors of a log that does not exist.
 var (
 	ErrNoPod       = errors.New("there is no such pod")
 	ErrNoContainer = errors.New("the pod has no such container")
 	ErrNoPrevious  = errors.New("there is no previous attempt")
 )
 
-// Logs gives a container's output as it was written. The container may be
-// empty if the pod has one. The caller closes the reader.
+// Logs returns a container's output as it was written. The container's name may
+// be empty if the pod has one container. The caller closes the reader.
 func (m *Manager) Logs(ctx context.Context, podKey, container string, o LogOptions) (io.ReadCloser, error) {
 	pod, err := m.get(podKey)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 // of. No container of it is started.
 const HolderAnnotation = "holdfast.dev/holder"
 
-// Volumes brings volumes to pods; *volumes.Manager does. One that also has
-// EnsureEphemeral is asked for the claims of generic ephemeral volumes first.
+// Volumes mounts and unmounts the volumes of pods; *volumes.Manager implements
+// it. If it also has EnsureEphemeral, that is called before MountPod.
 type Volumes interface {
 	MountPod(ctx context.Context, pod *corev1.Pod) (map[string]volumes.Mounted, error)
 	UnmountPod(ctx context.Context, pod *corev1.Pod) error
@@ -48,11 +48,11 @@ type Options struct {
 	Private    []string
 	Logger     *slog.Logger
 	Failpoints *failpoint.Set
-	// Record is told of what a cluster would show as events. It must not block.
+	// Record is called for each event. It must not block.
 	Record func(journal.Notice)
 	// Placed, if given, is called when a pod's volumes are mounted, before the pod
 	// counts as running, and again after a restart; Displace, if given, before
-	// they are unmounted. What fails is tried again.
+	// they are unmounted. A call that fails is retried.
 	Placed   func(ctx context.Context, pod *corev1.Pod, mounted map[string]volumes.Mounted) error
 	Displace func(ctx context.Context, pod *corev1.Pod) error
 	// Ready, if given, is called when the volumes of a pod are in place for
@@ -72,18 +72,19 @@ type Manager struct {
 	mu      sync.Mutex
 	runs    map[types.UID]*run
 	waiting map[journal.Ref]map[string]bool // what pods wait for, and their keys
-	left    map[string][]*corev1.Pod        // of an earlier host, without an object, by key
+	orphans map[string][]*corev1.Pod        // that an earlier host ran and the store lacks, by key
 	closed  chan struct{}
 	// starts bounds how many containers are started at one time.
 	starts   chan struct{}
 	watchers sync.WaitGroup
 }
 
-// atOnce is how many containers are started at one time: what a start costs is
-// a processor's time, and more at once would only use more memory.
+// atOnce is how many containers are started at one time. A start costs
+// processor time: more at once would only use more memory.
 const atOnce = 8
 
-// New makes a Manager. It touches nothing before the controller runs.
+// New makes a Manager. It changes nothing on the machine before the controller
+// runs.
 func New(options Options) *Manager {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
@@ -99,13 +100,13 @@ func New(options Options) *Manager {
 	}
 	return &Manager{
 		options: options, logger: options.Logger, runs: map[types.UID]*run{}, waiting: map[journal.Ref]map[string]bool{},
-		left:   map[string][]*corev1.Pod{},
-		closed: make(chan struct{}), starts: make(chan struct{}, atOnce),
+		orphans: map[string][]*corev1.Pod{},
+		closed:  make(chan struct{}), starts: make(chan struct{}, atOnce),
 	}
 }
 
-// Close lets go of the containers: they go on without this process. Call it
-// when the controller does not run any more.
+// Close releases the containers, which continue without this process. Call it
+// after the controller has stopped.
 func (m *Manager) Close() error {
 	close(m.closed)
 	var failed []error
@@ -118,8 +119,8 @@ func (m *Manager) Close() error {
 	return errors.Join(failed...)
 }
 
-// Mounted has the places of a pod's volumes, by their names in the pod. It
-// reports whether they are all there.
+// Mounted returns the paths of a pod's volumes by their names in the pod, and
+// reports whether all are mounted.
 func (m *Manager) Mounted(uid types.UID) (map[string]volumes.Mounted, bool) {
 	m.mu.Lock()
 	r := m.runs[uid]

@@ -187,7 +187,7 @@ func TestPod_killsAfterTheGracePeriod(t *testing.T) {
 	begin := time.Now()
 	f.delete("a")
 	f.until("a", isGone)
-	if took := time.Since(begin); took < time.Second || took > 30*time.Second { // the period of who names none
+	if took := time.Since(begin); took < time.Second || took > 30*time.Second { // the default grace period
 		t.Errorf("it took %s", took)
 	}
 	if f.volumes.tookAway(pod.UID) != 1 {
@@ -232,7 +232,7 @@ func TestReady_isCalledBeforeTheStatusSaysSo(t *testing.T) {
 		if phase == corev1.PodRunning {
 			t.Error("the status was written first")
 		}
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("Ready was not called, or too early for Mounted")
 	}
 	f.until("a", hasPhase(corev1.PodRunning))

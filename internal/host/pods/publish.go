@@ -6,8 +6,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// publish writes the pod's status if it changed. What a call of the controller
-// writes, it writes as itself; that a container ended is news to it.
+// publish writes the pod's status if it changed. writer is the controller's if
+// its own call writes, so that the change does not requeue the pod; nil if the
+// write is to requeue it, as when a container ended.
 func (m *Manager) publish(r *run, writer *store.Writer) error {
 	write := func(tx *store.Tx, put bool) (changed bool, err error) {
 		pod, err := tx.Pods().Get(r.key)
@@ -41,8 +42,8 @@ func (m *Manager) publish(r *run, writer *store.Writer) error {
 	})
 }
 
-// tellBackOff records once that a container waits before it is started again.
-func (m *Manager) tellBackOff(r *run, d decision) {
+// recordBackOff records once that a container waits before it is started again.
+func (m *Manager) recordBackOff(r *run, d decision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name := range d.BackOff {

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
-// The volume manager looks for the record before it takes volumes away from a
-// pod whose object is gone.
+// The volume manager reads the record before it unmounts the volumes of a pod
+// whose object is gone.
 func TestRecord_isWhereTheVolumeManagerLooks(t *testing.T) {
 	paths := claim.Paths{Root: "/root"}
 	if got, want := filepath.Join(paths.Pod("u"), runDirectory, recordFile), paths.PodRecord("u"); got != want {

@@ -16,14 +16,15 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/workload"
 )
 
-// Below a pod's directory, beside what the volumes and the containers' roots have.
+// Names below a pod's directory, next to those of its volumes and of the
+// containers' root directories.
 const (
 	runDirectory = "run"
 	logDirectory = "logs"
 	recordFile   = "pod.json"
 )
 
-// run is a pod that this host has something of.
+// run is a pod of which this host has containers, mounts or files.
 type run struct {
 	key string
 	uid types.UID
@@ -33,14 +34,14 @@ type run struct {
 	mu         sync.Mutex
 	order      []string // the containers' names
 	containers map[string]*container
-	// mounted are the volumes' places; nil: nobody knows, so ask again.
+	// mounted are the volumes' paths by name; nil: unknown, so mount again.
 	mounted   map[string]volumes.Mounted
 	unmounted bool
-	// unmounting is when the volumes were to be taken away first.
+	// unmounting is the time of the first attempt to unmount the volumes.
 	unmounting time.Time
 	waits      string
 	trouble    map[string]trouble
-	// backOff has the containers whose waiting was told.
+	// backOff has the containers whose back-off was recorded as an event.
 	backOff map[string]bool
 	// stopping is when the containers were told to end, killed that they were killed.
 	stopping time.Time
@@ -76,8 +77,8 @@ func (m *Manager) place(uid types.UID, container string) workload.Place {
 	}
 }
 
-// runOf returns the run of a pod; at first, what an earlier host left of it is
-// looked at. The error is workload.ErrBusy if it has to be looked at again.
+// runOf returns the run of a pod. The first call inspects what an earlier host
+// left of it, and returns workload.ErrBusy if that must be retried.
 func (m *Manager) runOf(pod *corev1.Pod) (*run, error) {
 	m.mu.Lock()
 	r := m.runs[pod.UID]
@@ -93,7 +94,7 @@ func (m *Manager) runOf(pod *corev1.Pod) (*run, error) {
 	for _, spec := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		c := &container{place: m.place(pod.UID, spec.Name)}
 		var err error
-		if c.state, c.process, err = c.place.Look(workload.ReasonUnknown); err != nil {
+		if c.state, c.process, err = c.place.Inspect(workload.ReasonUnknown); err != nil {
 			return nil, errors.Join(fmt.Errorf("container %q: %w", spec.Name, err), r.release())
 		}
 		r.order = append(r.order, spec.Name)
@@ -117,7 +118,7 @@ func withoutStatus(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// release lets the shims go on alone.
+// release closes the handles of the shims, which continue without this process.
 func (r *run) release() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,7 +138,8 @@ func (m *Manager) forget(r *run) {
 	delete(m.runs, r.uid)
 }
 
-// view is taken with the lock held, or before anybody else has the run.
+// view returns what the decision depends on. The caller holds r.mu, or is the
+// only one that has the run.
 func (r *run) view(pod *corev1.Pod, m *Manager) view {
 	v := view{
 		Deleting: pod == nil || pod.UID != r.uid || pod.DeletionTimestamp != nil, Policy: r.spec.Spec.RestartPolicy,
@@ -164,7 +166,7 @@ func (r *run) view(pod *corev1.Pod, m *Manager) view {
 	return v
 }
 
-// observe is everything that the status says, with the lock held.
+// observe returns what the status is made of. The caller holds r.mu.
 func (r *run) observe(pod *corev1.Pod, m *Manager) observed {
 	o := observed{view: r.view(pod, m), States: map[string]workload.State{}, Trouble: map[string]trouble{}, Waits: r.waits}
 	for name, c := range r.containers {
@@ -173,7 +175,7 @@ func (r *run) observe(pod *corev1.Pod, m *Manager) observed {
 	for name, what := range r.trouble {
 		o.Trouble[name] = what
 	}
-	// Containers that live have their volumes, whoever mounted them.
+	// Containers that run have their volumes, also if an earlier host mounted them.
 	o.Mounted = o.Mounted || o.alive()
 	return o
 }

@@ -16,7 +16,7 @@ const (
 	steady = 10 * time.Minute
 )
 
-// action is what brings a pod nearer to what is wanted.
+// action is the next step towards the desired state of a pod.
 type action string
 
 const (
@@ -46,7 +46,7 @@ type view struct {
 	Deleting bool
 	// Finished: the pod's phase is Succeeded or Failed, for ever.
 	Finished bool
-	// Holder: somebody else runs the pod.
+	// Holder: another program runs the pod; this host only mounts its volumes.
 	Holder             bool
 	Policy             corev1.RestartPolicy
 	Mounted, Unmounted bool
@@ -54,7 +54,7 @@ type view struct {
 	Now                time.Time
 }
 
-// decision is what to do now, and when to look again.
+// decision is the action to take now, and the delay until the next one.
 type decision struct {
 	Do    action
 	Start []string
@@ -63,7 +63,8 @@ type decision struct {
 	Again   time.Duration
 }
 
-// next decides. It is the whole of what the controller does; the rest is how.
+// next decides on the action. It has all decisions of the controller; the rest
+// of the package executes them.
 func next(v view) decision {
 	switch {
 	case v.Deleting && v.alive():
@@ -115,7 +116,7 @@ func (v view) due() decision {
 		}
 	}
 	for _, c := range v.Main {
-		if v.wanted(c) {
+		if v.shouldRun(c) {
 			v.consider(&d, c, false)
 		}
 	}
@@ -132,7 +133,7 @@ func (v view) initDone(c containerView) bool {
 }
 
 // mainRan reports whether a container of this boot runs or ran: then the init
-// containers are behind it.
+// containers have completed.
 func (v view) mainRan() bool {
 	for _, c := range v.Main {
 		if c.Phase != "" && !c.OtherBoot {
@@ -146,8 +147,8 @@ func (c containerView) succeeded() bool {
 	return c.Phase == workload.Exited && !c.Alive && c.Ended != nil && c.Ended.ExitCode == 0
 }
 
-// wanted reports whether a main container is to run.
-func (v view) wanted(c containerView) bool {
+// shouldRun reports whether a main container is to run.
+func (v view) shouldRun(c containerView) bool {
 	if c.Phase != workload.Exited || c.Ended == nil {
 		return true
 	}
@@ -210,7 +211,7 @@ func (v view) over() corev1.PodPhase {
 	phase := corev1.PodSucceeded
 	for _, c := range v.Main {
 		switch {
-		case c.Alive || v.wanted(c):
+		case c.Alive || v.shouldRun(c):
 			return ""
 		case c.Ended.ExitCode != 0:
 			phase = corev1.PodFailed

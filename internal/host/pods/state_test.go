@@ -51,7 +51,7 @@ func TestNext(t *testing.T) {
 			decision{Do: actNone, BackOff: map[string]time.Duration{"m": 10 * time.Second}, Again: 6 * time.Second}},
 		{"and is repeated", view{Policy: always, Mounted: true, Main: list(exited("m", 1, 10*time.Second, 10*time.Second))}, decision{Do: actStart, Start: []string{"m"}}},
 		{"a failure after a long time does not wait", view{Policy: always, Mounted: true, Main: list(long)}, decision{Do: actStart, Start: []string{"m"}}},
-		{"a clock that was set back makes nobody wait longer", view{Policy: always, Mounted: true, Main: list(future)},
+		{"a clock that was set back prolongs no back-off", view{Policy: always, Mounted: true, Main: list(future)},
 			decision{Do: actNone, BackOff: map[string]time.Duration{"m": 10 * time.Second}, Again: 10 * time.Second}},
 		{"Always repeats success, too", view{Policy: always, Mounted: true, Main: list(exited("m", 0, 0, 0))}, decision{Do: actStart, Start: []string{"m"}}},
 		{"OnFailure does not", view{Policy: onFailure, Mounted: true, Main: list(exited("m", 0, 0, 0))}, decision{Do: actUnmount}},
@@ -68,7 +68,7 @@ func TestNext(t *testing.T) {
 		{"and runs nothing", view{Policy: always, Holder: true, Mounted: true, Main: list(never("m"))}, decision{Do: actNone}},
 		{"deletion ends what runs", view{Policy: always, Deleting: true, Mounted: true, Main: list(running("m"))}, decision{Do: actStop}},
 		{"then takes the volumes away", view{Policy: always, Deleting: true, Mounted: true, Main: list(exited("m", 143, 0, 0))}, decision{Do: actUnmount}},
-		{"also those that nobody knows of", view{Policy: always, Deleting: true, Main: list(never("m"))}, decision{Do: actUnmount}},
+		{"also those whose mounts are unknown", view{Policy: always, Deleting: true, Main: list(never("m"))}, decision{Do: actUnmount}},
 		{"then the object", view{Policy: always, Deleting: true, Unmounted: true, Main: list(never("m"))}, decision{Do: actRemove}},
 		{"of a holder, too", view{Policy: always, Deleting: true, Holder: true, Mounted: true, Main: list(never("m"))}, decision{Do: actUnmount}},
 	}

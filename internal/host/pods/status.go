@@ -139,7 +139,7 @@ func (o observed) restarts(c containerView) bool {
 			return !o.initDone(c)
 		}
 	}
-	return o.wanted(c)
+	return o.shouldRun(c)
 }
 
 func (o observed) waiting(pod *corev1.Pod, c containerView) *corev1.ContainerStateWaiting {
@@ -243,25 +243,25 @@ func listed(what string, names []string) string {
 }
 
 func setCondition(status *corev1.PodStatus, kind corev1.PodConditionType, ok bool, reason, message string, now time.Time) {
-	wanted := corev1.PodCondition{
+	desired := corev1.PodCondition{
 		Type: kind, Status: corev1.ConditionFalse, Reason: reason, Message: message,
 		LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},
 	}
 	if ok {
-		wanted.Status = corev1.ConditionTrue
+		desired.Status = corev1.ConditionTrue
 	}
 	for i := range status.Conditions {
 		known := &status.Conditions[i]
 		if known.Type != kind {
 			continue
 		}
-		if known.Status == wanted.Status {
-			wanted.LastTransitionTime = known.LastTransitionTime
+		if known.Status == desired.Status {
+			desired.LastTransitionTime = known.LastTransitionTime
 		}
-		*known = wanted
+		*known = desired
 		return
 	}
-	status.Conditions = append(status.Conditions, wanted)
+	status.Conditions = append(status.Conditions, desired)
 }
 
 func isTrue(status corev1.PodStatus, kind corev1.PodConditionType) bool {

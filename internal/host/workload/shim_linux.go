@@ -21,10 +21,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/workload/inside"
 )
 
-// Look tells where the container stands. If a shim runs, it is returned: the
+// Inspect tells where the container stands. If a shim runs, it is returned: the
 // caller waits for it and closes it. A shim that is gone without having written
 // its end is given one, with the reason; nothing of the container runs then.
-func (p Place) Look(reason string) (State, *Process, error) {
+func (p Place) Inspect(reason string) (State, *Process, error) {
 	root, err := os.OpenRoot(p.State)
 	if errors.Is(err, fs.ErrNotExist) {
 		return State{}, nil, nil

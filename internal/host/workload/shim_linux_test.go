@@ -22,7 +22,7 @@ func testPlace(t *testing.T) Place {
 	root := t.TempDir()
 	place := Place{State: filepath.Join(root, "state"), Logs: filepath.Join(root, "logs"), BootID: testBoot}
 	t.Cleanup(func() {
-		if _, process, err := place.Look(ReasonError); err == nil && process != nil {
+		if _, process, err := place.Inspect(ReasonError); err == nil && process != nil {
 			_ = process.Signal(unix.SIGKILL)
 			process.Wait()
 			_ = process.Close()
@@ -49,7 +49,7 @@ func ended(t *testing.T, place Place, process *Process, reason string) State {
 	if !process.Wait() {
 		t.Fatal("closed")
 	}
-	state, running, err := place.Look(reason)
+	state, running, err := place.Inspect(reason)
 	if err != nil || running != nil || state.Phase != Exited || state.Ended == nil {
 		t.Fatalf("got %+v, running %v, %v", state, running, err)
 	}
@@ -99,7 +99,7 @@ func TestShim_isFoundAgainByAnotherHost(t *testing.T) {
 	if err := process.Close(); err != nil { // the host goes
 		t.Fatal(err)
 	}
-	state, found, err := place.Look(ReasonUnknown)
+	state, found, err := place.Inspect(ReasonUnknown)
 	if err != nil || found == nil || state.PID != first.PID || state.Phase != Running {
 		t.Fatalf("found %+v, %v, %v", state, found, err)
 	}
@@ -168,7 +168,7 @@ func TestShim_ofAnotherBootIsGone(t *testing.T) {
 	_ = process.Signal(unix.SIGKILL)
 	process.Wait()
 	place.BootID = "boot-2"
-	state, found, err := place.Look(ReasonError)
+	state, found, err := place.Inspect(ReasonError)
 	if err != nil || found != nil || state.Ended == nil || state.Ended.Reason != ReasonUnknown || state.Ended.Signal != 0 {
 		t.Fatalf("got %+v, %v, %v", state, found, err)
 	}
@@ -187,7 +187,7 @@ func TestShim_numberIsNotEnough(t *testing.T) {
 	if err := inside.WriteState(root, state); err != nil {
 		t.Fatal(err)
 	}
-	if _, found, err := place.Look(ReasonUnknown); !errors.Is(err, ErrBusy) || found != nil {
+	if _, found, err := place.Inspect(ReasonUnknown); !errors.Is(err, ErrBusy) || found != nil {
 		t.Fatalf("a process was taken for the shim by its number alone: %v, %v", found, err)
 	}
 	_ = process.Signal(unix.SIGKILL)
@@ -207,7 +207,7 @@ func TestShim_intentWithoutCommandIsStartedAgain(t *testing.T) {
 	if err := inside.WriteState(root, State{}.Next(testBoot)); err != nil {
 		t.Fatal(err)
 	}
-	state, process, err := place.Look(ReasonUnknown)
+	state, process, err := place.Inspect(ReasonUnknown)
 	if err != nil || process != nil || state.Phase != Starting {
 		t.Fatalf("got %+v, %v, %v", state, process, err)
 	}
@@ -245,7 +245,7 @@ func TestShim_thatDoesNotGetToItsCommandIsEnded(t *testing.T) {
 	if !strings.Contains(err.Error(), "its shim did not start it within 5s") {
 		t.Fatal(err)
 	}
-	state, process, err := place.Look(ReasonError)
+	state, process, err := place.Inspect(ReasonError)
 	if state.Phase != Starting || process != nil || err != nil {
 		t.Errorf("%+v, %v, %v", state, process, err)
 	}
@@ -328,7 +328,7 @@ func TestPlace_damagedStateStartsNothing(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(place.State, inside.StateFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := place.Look(ReasonUnknown); err == nil {
+		if _, _, err := place.Inspect(ReasonUnknown); err == nil {
 			t.Errorf("%q was read", text)
 		}
 		if _, _, err := place.Start(shell(t, "true"), 0); err == nil {

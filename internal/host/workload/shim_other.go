@@ -13,8 +13,8 @@ import (
 // Process needs Linux.
 type Process struct{}
 
-// Look needs Linux: nothing ever runs elsewhere.
-func (p Place) Look(string) (State, *Process, error) { return State{}, nil, nil }
+// Inspect needs Linux: nothing ever runs elsewhere.
+func (p Place) Inspect(string) (State, *Process, error) { return State{}, nil, nil }
 
 // Start needs Linux.
 func (p Place) Start(container Container, _ time.Duration) (State, *Process, error) {
