@@ -16,11 +16,11 @@ import (
 )
 
 var (
-	// errChanged: the object is not any more what the patch was made for. The
-	// next try begins with its new state; a user need not know.
-	errChanged = errors.New("it changed meanwhile")
+	// errChanged: the object is no longer what the patch was made for. The next
+	// try begins with its new state, so it is not shown to users.
+	errChanged = errors.New("the object changed meanwhile")
 	// errGone: the VolumeAttachment does not exist any more.
-	errGone = errors.New("the VolumeAttachment is gone")
+	errGone = errors.New("the VolumeAttachment does not exist any more")
 )
 
 // The fields of a VolumeAttachment's status that hold errors.
@@ -30,7 +30,9 @@ const (
 )
 
 // patchAttachment changes the object, not its status.
-func (c *Controller) patchAttachment(ctx context.Context, va *storagev1.VolumeAttachment, kind types.PatchType, patch []byte) (*storagev1.VolumeAttachment, error) {
+func (c *Controller) patchAttachment(
+	ctx context.Context, va *storagev1.VolumeAttachment, kind types.PatchType, patch []byte,
+) (*storagev1.VolumeAttachment, error) {
 	written, err := c.env.Core.StorageV1().VolumeAttachments().Patch(ctx, va.Name, kind, patch, metav1.PatchOptions{})
 	if err != nil {
 		return nil, attachmentError(err)
@@ -39,7 +41,7 @@ func (c *Controller) patchAttachment(ctx context.Context, va *storagev1.VolumeAt
 	return written, nil
 }
 
-// attachmentError tells what a refused patch of a VolumeAttachment means. A
+// attachmentError classifies the rejection of a VolumeAttachment's patch. A
 // guard that fails is a conflict in a merge patch, and invalid in a JSON patch;
 // so is a finalizer on an object that is being deleted.
 func attachmentError(err error) error {
@@ -52,11 +54,12 @@ func attachmentError(err error) error {
 	return err
 }
 
-// patchStatus merges into the status of this very object: another one of the
-// same name has another UID, which cannot be changed.
+// patchStatus merges into the status of the object with this UID: another object of
+// the same name has another UID, which a patch cannot change.
 func (c *Controller) patchStatus(ctx context.Context, va *storagev1.VolumeAttachment, status map[string]any) error {
 	patch := cluster.MergePatch(map[string]any{"metadata": map[string]any{"uid": va.UID}, "status": status})
-	written, err := c.env.Core.StorageV1().VolumeAttachments().Patch(ctx, va.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	attachments := c.env.Core.StorageV1().VolumeAttachments()
+	written, err := attachments.Patch(ctx, va.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {
 		return errGone
 	}
@@ -67,18 +70,20 @@ func (c *Controller) patchStatus(ctx context.Context, va *storagev1.VolumeAttach
 	return nil
 }
 
-// saveAttached says that the volume is attached.
-func (c *Controller) saveAttached(ctx context.Context, va *storagev1.VolumeAttachment, publishContext map[string]string) error {
+// saveAttached writes into the status that the volume is attached.
+func (c *Controller) saveAttached(
+	ctx context.Context, va *storagev1.VolumeAttachment, publishContext map[string]string,
+) error {
 	return c.patchStatus(ctx, va, attachedStatus(va, publishContext))
 }
 
-// saveError shows a failure in the attachment's status, which is what ends the
-// waiting of the attach/detach controller and what it tells the pod. It returns
-// the failure, for the queue; nil when there is nothing left to try.
+// saveError writes a failure into the attachment's status, from which the
+// attach/detach controller makes the pod's event. It returns the failure for the
+// queue, or nil if no retry is needed.
 func (c *Controller) saveError(ctx context.Context, va *storagev1.VolumeAttachment, field string, failure error) error {
 	switch {
 	case ctx.Err() != nil, errors.Is(failure, errChanged), errors.Is(failure, failpoint.ErrInjected):
-		return failure // a process that is stopped here would write nothing either
+		return failure // as if the process had ended here
 	case errors.Is(failure, errGone):
 		return nil
 	}

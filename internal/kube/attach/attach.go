@@ -14,13 +14,13 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// syncAttach makes an attachment attached. Any number of repetitions, with a
-// crash between any two lines, gives the same: the finalizers and the record
-// are written before the driver is called, and the call is idempotent.
+// syncAttach publishes the volume of an attachment. It can be repeated after a
+// crash between any two lines: the finalizers and the intent are written before
+// the driver is called, and the call is idempotent.
 func (c *Controller) syncAttach(ctx context.Context, key string) error {
-	done, mine := c.turns.take(key, func() { c.attaching.Add(key) })
-	if !mine {
-		return nil // comes again
+	done, ok := c.locks.tryLock(key, func() { c.attaching.Add(key) })
+	if !ok {
+		return nil // queued again when the other queue is done
 	}
 	defer done()
 	va, found := c.attachments.Get(key)
@@ -34,7 +34,7 @@ func (c *Controller) syncAttach(ctx context.Context, key string) error {
 	if !can.Attach {
 		return c.saveAttached(ctx, va, nil) // the driver has nothing to do: acknowledge
 	}
-	intent, publishContext, err := c.publish(ctx, va, can)
+	written, publishContext, err := c.publish(ctx, va, can)
 	if err != nil {
 		return c.saveError(ctx, va, attachError, err)
 	}
@@ -43,9 +43,9 @@ func (c *Controller) syncAttach(ctx context.Context, key string) error {
 	}
 	err = c.saveAttached(ctx, va, publishContext)
 	if errors.Is(err, errGone) {
-		// It was removed by force, finalizer and all, while the driver published
-		// it. Nobody else knows of that any more.
-		return c.callUnpublish(ctx, va, intent)
+		// A user removed the object and its finalizer while the driver published
+		// the volume. No other record of the publication exists.
+		return c.callUnpublish(ctx, va, written)
 	}
 	if err == nil {
 		c.forced.set(va.UID, false)
@@ -59,49 +59,53 @@ func (c *Controller) capabilities(ctx context.Context) (client.ControllerCapabil
 	return c.env.CSI.ControllerCapabilities(ctx)
 }
 
-// publish does all of attaching but the status. What can be wrong with the
-// objects is found before anything is written.
-func (c *Controller) publish(ctx context.Context, va *storagev1.VolumeAttachment, can client.ControllerCapabilities) (record, map[string]string, error) {
+// publish does all of attaching except writing the status. It validates the
+// objects before it writes anything.
+func (c *Controller) publish(
+	ctx context.Context, va *storagev1.VolumeAttachment, can client.ControllerCapabilities,
+) (intent, map[string]string, error) {
 	volume, err := c.subjectOf(va)
 	if err != nil {
-		return record{}, nil, err
+		return intent{}, nil, err
 	}
 	if volume.pv != nil && volume.pv.DeletionTimestamp != nil {
-		return record{}, nil, fmt.Errorf("PersistentVolume %s is being deleted", volume.pv.Name)
+		return intent{}, nil, fmt.Errorf("PersistentVolume %s is being deleted", volume.pv.Name)
 	}
 	node, err := c.registeredID(va)
 	if err != nil {
-		return record{}, nil, err
+		return intent{}, nil, err
 	}
 	request, err := c.request(volume, node, can)
 	if err != nil {
-		return record{}, nil, err
+		return intent{}, nil, err
 	}
 	if request.Secrets, err = c.env.Secret(ctx, volume.csi().ControllerPublishSecretRef); err != nil {
-		return record{}, nil, err
+		return intent{}, nil, err
 	}
 	if err := c.protectVolume(ctx, volume.pv); err != nil {
-		return record{}, nil, err
+		return intent{}, nil, err
 	}
 	if err := c.env.Failpoints.Hit("attach/protected"); err != nil {
-		return record{}, nil, err
+		return intent{}, nil, err
 	}
-	intent := record{node: node, handle: volume.csi().VolumeHandle, secret: volume.csi().ControllerPublishSecretRef}
-	if err := c.recordIntent(ctx, va, intent); err != nil {
-		return record{}, nil, err
+	desired := intent{node: node, handle: volume.csi().VolumeHandle, secret: volume.csi().ControllerPublishSecretRef}
+	if err := c.recordIntent(ctx, va, desired); err != nil {
+		return intent{}, nil, err
 	}
 	if err := c.env.Failpoints.Hit("attach/finalizer"); err != nil {
-		return record{}, nil, err
+		return intent{}, nil, err
 	}
 	publishContext, err := c.callPublish(ctx, request)
-	return intent, publishContext, err
+	return desired, publishContext, err
 }
 
-// callPublish does not ask what an error says of the effect. The finalizer is the
-// intent, and it stays until ControllerUnpublishVolume succeeds, which is safe to
-// call for a volume that was not published. An earlier call may have published it
-// whatever the last one answered.
-func (c *Controller) callPublish(ctx context.Context, request *csi.ControllerPublishVolumeRequest) (map[string]string, error) {
+// callPublish does not classify the driver's errors. The finalizer stays until
+// ControllerUnpublishVolume succeeds, which is safe to call for a volume that was
+// not published. An earlier call may have published the volume even if the last
+// one failed.
+func (c *Controller) callPublish(
+	ctx context.Context, request *csi.ControllerPublishVolumeRequest,
+) (map[string]string, error) {
 	ctx, cancel := c.env.Call(ctx)
 	defer cancel()
 	publishContext, err := c.env.CSI.ControllerPublishVolume(ctx, request)
@@ -109,15 +113,16 @@ func (c *Controller) callPublish(ctx context.Context, request *csi.ControllerPub
 		return nil, err
 	}
 	if size := sizeOf(publishContext); size > maximumContext {
-		return nil, fmt.Errorf("driver %s: ControllerPublishVolume %s: the publish context has %d bytes, and Kubernetes stores at most %d", c.env.Driver, request.GetVolumeId(), size, maximumContext)
+		return nil, fmt.Errorf("driver %s: ControllerPublishVolume %s: the publish context has %d bytes, and Kubernetes stores at most %d",
+			c.env.Driver, request.GetVolumeId(), size, maximumContext)
 	}
 	return publishContext, nil
 }
 
-// protectVolume puts the finalizer on the PersistentVolume: the volume is not
-// to go while an attachment needs its handle.
+// protectVolume adds the finalizer to the PersistentVolume, so that the object
+// exists as long as an attachment needs its volume handle.
 func (c *Controller) protectVolume(ctx context.Context, pv *corev1.PersistentVolume) error {
-	if pv == nil || c.holds(pv) {
+	if pv == nil || c.hasFinalizer(pv) {
 		return nil
 	}
 	if err := c.patchVolume(ctx, pv, cluster.AddFinalizers(pv, c.finalizer)); err != nil {
@@ -126,25 +131,26 @@ func (c *Controller) protectVolume(ctx context.Context, pv *corev1.PersistentVol
 	return nil
 }
 
-// recordIntent writes, in one patch, the finalizer and what is to be undone.
-func (c *Controller) recordIntent(ctx context.Context, va *storagev1.VolumeAttachment, intent record) error {
-	before := recordOf(va)
+// recordIntent writes the finalizer and the intent in one patch.
+func (c *Controller) recordIntent(ctx context.Context, va *storagev1.VolumeAttachment, desired intent) error {
+	before := intentOf(va)
 	switch {
-	case c.holds(va) && before.handle != "" && before.handle != intent.handle:
-		return fmt.Errorf("the attachment is of volume %s, but PersistentVolume %s now is volume %s: delete the VolumeAttachment", before.handle, volumeName(va), intent.handle)
-	case c.holds(va) && intent.writtenOn(va):
+	case c.hasFinalizer(va) && before.handle != "" && before.handle != desired.handle:
+		return fmt.Errorf("the attachment is of volume %s, but PersistentVolume %s now is volume %s: "+
+			"delete the VolumeAttachment", before.handle, volumeName(va), desired.handle)
+	case c.hasFinalizer(va) && desired.writtenOn(va):
 		return nil
-	case c.holds(va) && before.node != "" && before.node != intent.node:
-		// The node came back under its name with another identity. What was
-		// published to the old one is undone while the record still names it.
-		old := record{node: before.node, handle: intent.handle, secret: intent.secret}
+	case c.hasFinalizer(va) && before.node != "" && before.node != desired.node:
+		// The node registered again with another ID. The volume is unpublished from
+		// the old ID while the intent still names it.
+		old := intent{node: before.node, handle: desired.handle, secret: desired.secret}
 		if err := c.callUnpublish(ctx, va, old); err != nil {
-			return fmt.Errorf("detach from %s, as node %s was called before: %w", before.node, va.Spec.NodeName, err)
+			return fmt.Errorf("detach from %s, the previous ID of node %s: %w", before.node, va.Spec.NodeName, err)
 		}
 	}
-	// The version that the patch names is one that is not deleted.
-	if _, err := c.patchAttachment(ctx, va, types.MergePatchType, cluster.MergePatch(intent.patch(va, c.finalizer))); err != nil {
-		return fmt.Errorf("record in the VolumeAttachment what is to be detached: %w", err)
+	// The patch names a version of the object that is not being deleted.
+	if _, err := c.patchAttachment(ctx, va, types.MergePatchType, cluster.MergePatch(desired.patch(va, c.finalizer))); err != nil {
+		return fmt.Errorf("record the intent in the VolumeAttachment: %w", err)
 	}
 	return nil
 }

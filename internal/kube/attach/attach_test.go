@@ -61,7 +61,7 @@ func TestAttach_keepsOtherFinalizersAndAnnotations(t *testing.T) {
 	}
 }
 
-func TestAttach_asksTheDriverForWhatTheVolumeIs(t *testing.T) {
+func TestAttach_sendsTheDriverWhatTheVolumeIs(t *testing.T) {
 	w := newWorld(t, node("n1"), apiserver.Secret("ns", "keys", map[string]string{"key": "value"}))
 	w.driver.Controller = append(w.driver.Controller,
 		csi.ControllerServiceCapability_RPC_PUBLISH_READONLY, csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
@@ -122,9 +122,9 @@ func TestAttach_servesAnInlineCSIVolume(t *testing.T) {
 	w.published(nil)
 }
 
-func TestAttach_leavesAloneWhatIsAttachedOrForeign(t *testing.T) {
+func TestAttach_ignoresWhatIsAttachedOrForeign(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"),
-		heldAttachment("done", "pv", "n1"),
+		publishedAttachment("done", "pv", "n1"),
 		attachment("foreign", "pv", "n1", func(va *storagev1.VolumeAttachment) { va.Spec.Attacher = "other.example.com" }))
 	w.run()
 	w.Add(attachment("last", "pv", "n1"))
@@ -137,9 +137,9 @@ func TestAttach_leavesAloneWhatIsAttachedOrForeign(t *testing.T) {
 	}
 }
 
-// Each case ends in an error that says what is wrong, and in nothing published
-// or written but that error.
-func TestAttach_refuses(t *testing.T) {
+// Each case ends in an error that names the fault. Nothing is published, and only
+// the error is written.
+func TestAttach_rejects(t *testing.T) {
 	intree := func(pv *corev1.PersistentVolume) {
 		pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}}
 	}
@@ -162,7 +162,7 @@ func TestAttach_refuses(t *testing.T) {
 		"no volume":      {want: "PersistentVolume pv: it does not exist"},
 		"volume deleted": {pv: volume("pv", func(pv *corev1.PersistentVolume) { deleting(pv); pv.Finalizers = []string{"x"} }), want: "is being deleted"},
 		"other driver":   {pv: volume("pv", func(pv *corev1.PersistentVolume) { pv.Spec.CSI.Driver = "x.example.com" }), want: "belongs to driver x.example.com"},
-		"in-tree volume": {pv: volume("pv", intree), want: "is no CSI volume"},
+		"in-tree volume": {pv: volume("pv", intree), want: "is not a CSI volume"},
 		"migrated volume": {pv: volume("pv", intree, func(pv *corev1.PersistentVolume) {
 			pv.Annotations = map[string]string{migratedToAnnotation: driverName}
 		}), want: "does not translate"},
@@ -173,7 +173,7 @@ func TestAttach_refuses(t *testing.T) {
 		"not registered": {pv: volume("pv"), node: unregistered, want: "is not registered on node n1"},
 		"secret missing": {pv: volume("pv", withSecret), node: node("n1"), want: "read Secret ns/keys"},
 		"volume was other": {pv: volume("pv"), node: node("n1"), va: func(va *storagev1.VolumeAttachment) {
-			*va = *heldAttachment("va", "earlier", "n1")
+			*va = *publishedAttachment("va", "earlier", "n1")
 			va.Spec = attachment("va", "pv", "n1").Spec
 			va.Status.Attached = false
 		}, want: "delete the VolumeAttachment"},
@@ -209,9 +209,9 @@ func withSecret(pv *corev1.PersistentVolume) {
 	pv.Spec.CSI.ControllerPublishSecretRef = &corev1.SecretReference{Namespace: "ns", Name: "keys"}
 }
 
-func TestAttach_goesOnWhenTheVolumeOrTheRegistrationAppears(t *testing.T) {
+func TestAttach_continuesWhenTheVolumeOrTheRegistrationAppears(t *testing.T) {
 	w := newWorld(t)
-	w.Env.Retry.Start, w.Env.Retry.Max = 1<<40, 1<<40 // it is not the pause that ends
+	w.Env.Retry.Start, w.Env.Retry.Max = 1<<40, 1<<40 // no retry after a pause
 	w.run()
 	w.Add(attachment("va", "pv", "n1"))
 	w.fails("va")
@@ -225,8 +225,8 @@ func TestAttach_goesOnWhenTheVolumeOrTheRegistrationAppears(t *testing.T) {
 	}
 }
 
-func TestAttach_detachesFromANodeThatCameBackAsAnother(t *testing.T) {
-	w := newWorld(t, volume("pv"), node("n1"), heldAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
+func TestAttach_detachesFromANodeThatRegisteredWithAnotherID(t *testing.T) {
+	w := newWorld(t, volume("pv"), node("n1"), publishedAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
 		va.Annotations[NodeIDAnnotation] = "id-before"
 		va.Status.Attached = false
 	}))
@@ -238,7 +238,7 @@ func TestAttach_detachesFromANodeThatCameBackAsAnother(t *testing.T) {
 	w.published(map[string][]string{"handle-pv": {"id-n1"}})
 }
 
-func TestAttach_acknowledgesOnlyWhereTheDriverHasNothingToAttach(t *testing.T) {
+func TestAttach_acknowledgesOnlyIfTheDriverHasNothingToAttach(t *testing.T) {
 	w := newWorld(t)
 	w.driver.Controller = nil
 	w.run()
@@ -252,7 +252,7 @@ func TestAttach_acknowledgesOnlyWhereTheDriverHasNothingToAttach(t *testing.T) {
 	}
 }
 
-func TestAttach_takesForANodeWhatIsOfTheNodeOnly(t *testing.T) {
+func TestAttach_ofANodesControllerServesOnlyThatNode(t *testing.T) {
 	w := newWorld(t, volume("pv1"), volume("pv2"), node("n1"), node("n2"))
 	w.Env.Scope.Node = "n2"
 	w.run()

@@ -7,9 +7,9 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// backlog is what waits to be attached or detached, counted from the objects
-// when somebody asks: it shows a backlog also after a restart, and while
-// another process holds the lease (external-attacher issues 706 and 761).
+// backlog counts the attachments that wait to be attached or detached. It counts
+// the objects at each scrape, so it is right after a restart too, and while another
+// process holds the lease (external-attacher issues 706 and 761).
 type backlog struct {
 	controller      *Controller
 	pending, oldest *prometheus.Desc
@@ -22,8 +22,10 @@ func (c *Controller) registerMetrics() {
 	constant := prometheus.Labels{"driver_name": c.env.Driver}
 	collector := &backlog{
 		controller: c,
-		pending:    prometheus.NewDesc("holdfast_attachments_pending", "VolumeAttachments that wait to be attached or detached, failing ones included.", []string{"operation"}, constant),
-		oldest:     prometheus.NewDesc("holdfast_attachments_oldest_seconds", "Seconds since the oldest of those was created, or deleted.", []string{"operation"}, constant),
+		pending: prometheus.NewDesc("holdfast_attachments_pending",
+			"VolumeAttachments that wait to be attached or detached, failing ones included.", []string{"operation"}, constant),
+		oldest: prometheus.NewDesc("holdfast_attachments_oldest_seconds",
+			"Seconds since the oldest of those was created, or deleted.", []string{"operation"}, constant),
 	}
 	if err := c.env.Registerer.Register(collector); err != nil {
 		c.env.Logger.Warn("the metrics of waiting VolumeAttachments are missing", "error", err)
@@ -54,11 +56,12 @@ func (b *backlog) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// waits tells what an attachment waits for, and since when; "" if for nothing.
+// waits returns the operation that an attachment waits for and since when; "" if
+// it waits for none.
 func (c *Controller) waits(va *storagev1.VolumeAttachment) (operation string, since time.Time) {
 	switch {
 	case !c.owns(va):
-	case va.DeletionTimestamp != nil && c.holds(va):
+	case va.DeletionTimestamp != nil && c.hasFinalizer(va):
 		return "detach", va.DeletionTimestamp.Time
 	case va.DeletionTimestamp == nil && !va.Status.Attached:
 		return "attach", va.CreationTimestamp.Time

@@ -1,18 +1,17 @@
 // Package attach serves a driver's VolumeAttachments, as external-attacher
 // does: it publishes a volume to a node when the attach/detach controller of
-// Kubernetes has made the object, and unpublishes it before the object goes.
-// Volumes are attached and detached in queues of their own, so that a mass of
-// the one never holds up the other.
+// Kubernetes has made the object, and unpublishes it before the object is deleted.
+// Attaching and detaching have queues of their own, so that many requests of one
+// kind never block the other.
 //
-// What must be undone stands on the VolumeAttachment before it is done: its
+// The intent is written on the VolumeAttachment before the driver is called: the
 // finalizer, the node's ID, the volume's ID and the secret's name. A
 // VolumeAttachment without the finalizer is not published.
 //
-// It never mounts, and it does not decide when to detach: that is the
-// attach/detach controller's and the kubelet's business. Volumes of in-tree
-// plugins that were migrated to CSI are refused with an error on the
-// VolumeAttachment, since the translation is a library of Kubernetes' own that
-// Holdfast does not carry.
+// It never mounts, and it does not decide when to detach: the
+// attach/detach controller and the kubelet do. Volumes of in-tree plugins that were
+// migrated to CSI are rejected with an error on the VolumeAttachment: Holdfast does
+// not contain the library of Kubernetes that translates them.
 package attach
 
 import (
@@ -34,7 +33,7 @@ import (
 // VolumeAttachments (external-attacher's --reconcile-sync).
 const DefaultReconcile = time.Minute
 
-// Options are what only this controller needs. The zero value is good.
+// Options configure the controller. The zero value is valid.
 type Options struct {
 	// DefaultFSType is for volumes that name no filesystem (--default-fstype).
 	DefaultFSType string
@@ -54,13 +53,13 @@ type Controller struct {
 	nodes       *cluster.Store[*storagev1.CSINode]
 
 	attaching, detaching, protecting *work.Queue
-	turns                            turns
+	locks                            keyLocks
 	forced                           forced
 	running                          atomic.Bool
 }
 
-// New makes the controller and asks the caches for what it reads. Nothing is
-// written or called before Run.
+// New returns the controller and registers what it reads with the caches. Nothing
+// is written or called before Run.
 func New(env *cluster.Env, o Options) *Controller {
 	if o.Reconcile == 0 {
 		o.Reconcile = DefaultReconcile
@@ -68,7 +67,8 @@ func New(env *cluster.Env, o Options) *Controller {
 	c := &Controller{
 		env: env, options: o, finalizer: claim.AttacherFinalizer(env.Driver),
 		attachments: env.Set.Attachments(), volumes: env.Set.Volumes(), nodes: env.Set.CSINodes(),
-		attaching: env.Queue("csi-attacher-va"), detaching: env.Queue("csi-attacher-va-detach"), protecting: env.Queue("csi-attacher-pv"),
+		attaching: env.Queue("csi-attacher-va"), detaching: env.Queue("csi-attacher-va-detach"),
+		protecting: env.Queue("csi-attacher-pv"),
 	}
 	c.attachments.Use(cluster.AttachmentByVolume(), cluster.AttachmentByNode())
 	c.attachments.OnChange(c.attachmentChanged)
@@ -78,8 +78,8 @@ func New(env *cluster.Env, o Options) *Controller {
 	return c
 }
 
-// Run works until ctx ends, and waits then for what is in progress. It is
-// called when the caches are filled and the lease is held, and returns nil.
+// Run works until ctx ends, then waits for what is in progress. The caller has
+// filled the caches and holds the lease. Run returns nil.
 func (c *Controller) Run(ctx context.Context) error {
 	c.running.Store(true)
 	defer c.running.Store(false)
@@ -101,14 +101,14 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// owns tells whether an attachment is this process's: the driver's, and of the
-// node where each node runs the controllers for itself.
+// owns reports whether this process serves an attachment: it is the driver's,
+// and of this node if each node runs its own controllers.
 func (c *Controller) owns(va *storagev1.VolumeAttachment) bool {
 	return va.Spec.Attacher == c.env.Driver && (c.env.Scope.Central() || va.Spec.NodeName == c.env.Scope.Node)
 }
 
 // forced are the attachments that the driver's listing contradicts: they are
-// published, or unpublished, although their status says that this was done.
+// published or unpublished again, although their status reports this as done.
 type forced struct {
 	mu   sync.Mutex
 	uids map[types.UID]bool

@@ -15,17 +15,17 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// syncDetach undoes an attachment that is being deleted, and lets it go. The
-// finalizer is taken off after the driver has said that the volume is
-// unpublished, never before.
+// syncDetach unpublishes the volume of an attachment that is being deleted, and
+// then removes the finalizer. It never removes the finalizer before the driver has
+// answered that the volume is unpublished.
 func (c *Controller) syncDetach(ctx context.Context, key string) error {
-	done, mine := c.turns.take(key, func() { c.detaching.Add(key) })
-	if !mine {
-		return nil // comes again
+	done, ok := c.locks.tryLock(key, func() { c.detaching.Add(key) })
+	if !ok {
+		return nil // queued again when the other queue is done
 	}
 	defer done()
 	va, found := c.attachments.Get(key)
-	if !found || !c.owns(va) || va.DeletionTimestamp == nil || !c.holds(va) && !c.forced.is(va.UID) {
+	if !found || !c.owns(va) || va.DeletionTimestamp == nil || !c.hasFinalizer(va) && !c.forced.is(va.UID) {
 		return nil // without the finalizer nothing was published
 	}
 	if err := c.unpublish(ctx, va); err != nil {
@@ -41,8 +41,8 @@ func (c *Controller) syncDetach(ctx context.Context, key string) error {
 	return nil
 }
 
-// unpublish calls the driver, unless it is one that has nothing to detach: it
-// may have had when the finalizer was written.
+// unpublish calls the driver, unless the driver has nothing to detach: its
+// capabilities may have changed since the finalizer was written.
 func (c *Controller) unpublish(ctx context.Context, va *storagev1.VolumeAttachment) error {
 	can, err := c.capabilities(ctx)
 	if err != nil || !can.Attach {
@@ -55,51 +55,56 @@ func (c *Controller) unpublish(ctx context.Context, va *storagev1.VolumeAttachme
 	return c.callUnpublish(ctx, va, what)
 }
 
-// published says what is to be undone. What stands on the attachment was
-// written before the driver was called, and comes first: the volume or the node
-// may be gone, or have come back under its name as another one. Attachments
-// that external-attacher made name the node only.
-func (c *Controller) published(va *storagev1.VolumeAttachment) (record, error) {
-	what := recordOf(va)
+// published returns the intent to undo. The annotations on the attachment take
+// precedence, since they were written before the driver was called: the volume or
+// the node may have been deleted, or created again under the same name. Attachments
+// that external-attacher created name only the node.
+func (c *Controller) published(va *storagev1.VolumeAttachment) (intent, error) {
+	what := intentOf(va)
 	if what.handle == "" {
 		volume, err := c.subjectOf(va)
 		if errors.Is(err, errNoVolume) {
-			return record{}, fmt.Errorf("PersistentVolume %s is gone, and the VolumeAttachment does not say which volume it was: detach it from node %s at the storage system, then take the finalizer %s off the VolumeAttachment", volumeName(va), va.Spec.NodeName, c.finalizer)
+			return intent{}, fmt.Errorf("PersistentVolume %s does not exist, and the VolumeAttachment does not name its volume handle: "+
+				"detach the volume from node %s at the storage system, then remove the finalizer %s from the VolumeAttachment",
+				volumeName(va), va.Spec.NodeName, c.finalizer)
 		}
 		if err != nil {
-			return record{}, err
+			return intent{}, err
 		}
 		what.handle, what.secret = volume.csi().VolumeHandle, volume.csi().ControllerPublishSecretRef
 	}
 	if what.node == "" {
 		node, err := c.registeredID(va)
 		if err != nil {
-			return record{}, err
+			return intent{}, err
 		}
 		what.node = node
 	}
 	return what, nil
 }
 
-func (c *Controller) callUnpublish(ctx context.Context, va *storagev1.VolumeAttachment, what record) error {
+func (c *Controller) callUnpublish(ctx context.Context, va *storagev1.VolumeAttachment, what intent) error {
 	secrets, err := c.env.Secret(ctx, what.secret)
 	switch {
 	case apierrors.IsNotFound(err) && !lifecycle.WithoutSecret(va.Annotations):
-		return fmt.Errorf("the secret for ControllerUnpublishVolume is missing: %w; create it again, or annotate the VolumeAttachment with %s=true to detach without it",
+		return fmt.Errorf("the secret for ControllerUnpublishVolume is missing: %w; "+
+			"create it again, or annotate the VolumeAttachment with %s=true to detach without it",
 			err, claim.DeleteWithoutSecretAnnotation)
 	case err != nil && !apierrors.IsNotFound(err):
 		return err
 	}
 	ctx, cancel := c.env.Call(ctx)
 	defer cancel()
-	return c.env.CSI.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: what.handle, NodeId: what.node, Secrets: secrets})
+	return c.env.CSI.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{
+		VolumeId: what.handle, NodeId: what.node, Secrets: secrets,
+	})
 }
 
-// release takes the finalizer off, with which the object usually goes: its
-// status is of no interest then. Only if others hold it, it says that the
-// volume is detached.
+// release removes the finalizer, which usually deletes the object. If other
+// finalizers keep the object, it writes into the status that the volume is
+// detached.
 func (c *Controller) release(ctx context.Context, va *storagev1.VolumeAttachment) error {
-	left := va
+	current := va
 	if ops := cluster.RemoveFinalizers(va, c.finalizer); ops != nil {
 		ops = append([]cluster.Op{cluster.Test(va.UID, "metadata", "uid")}, ops...)
 		written, err := c.patchAttachment(ctx, va, types.JSONPatchType, cluster.JSONPatch(ops...))
@@ -107,14 +112,14 @@ func (c *Controller) release(ctx context.Context, va *storagev1.VolumeAttachment
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("let VolumeAttachment %s go: %w", va.Name, err)
+			return fmt.Errorf("remove the finalizer of VolumeAttachment %s: %w", va.Name, err)
 		}
-		left = written
+		current = written
 	}
-	if len(left.Finalizers) == 0 {
+	if len(current.Finalizers) == 0 {
 		return nil
 	}
-	err := c.patchStatus(ctx, left, map[string]any{"attached": false, "attachmentMetadata": nil, detachError: nil})
+	err := c.patchStatus(ctx, current, map[string]any{"attached": false, "attachmentMetadata": nil, detachError: nil})
 	if errors.Is(err, errGone) {
 		return nil
 	}

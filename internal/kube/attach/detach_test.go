@@ -18,7 +18,7 @@ import (
 )
 
 func TestDetach_writesOnce(t *testing.T) {
-	va := heldAttachment("va", "pv", "n1")
+	va := publishedAttachment("va", "pv", "n1")
 	w := newWorld(t, volume("pv"), node("n1"), va)
 	w.driver.SetAttached("handle-pv", "id-n1", true)
 	w.run()
@@ -29,9 +29,9 @@ func TestDetach_writesOnce(t *testing.T) {
 }
 
 func TestDetach_needsNothingButTheAttachment(t *testing.T) {
-	// The volume was removed by force, the node is gone, and the secret is
-	// found by what the attachment says.
-	va := heldAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
+	// The volume was removed by force and the node is deleted; the attachment names
+	// the secret.
+	va := publishedAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
 		va.Annotations[SecretNameAnnotation], va.Annotations[SecretNamespaceAnnotation] = "keys", "ns"
 	})
 	w := newWorld(t, va, apiserver.Secret("ns", "keys", map[string]string{"key": "value"}))
@@ -48,7 +48,7 @@ func TestDetach_needsNothingButTheAttachment(t *testing.T) {
 
 // Without its credentials a driver may answer that nothing is attached.
 func TestDetach_waitsForItsSecretUntilAnAdministratorDecides(t *testing.T) {
-	va := heldAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
+	va := publishedAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
 		va.Annotations[SecretNameAnnotation], va.Annotations[SecretNamespaceAnnotation] = "keys", "ns"
 	})
 	w := newWorld(t, va)
@@ -73,10 +73,10 @@ func TestDetach_waitsForItsSecretUntilAnAdministratorDecides(t *testing.T) {
 	w.published(nil)
 }
 
-func TestDetach_servesWhatExternalAttacherMade(t *testing.T) {
+func TestDetach_servesAttachmentsOfExternalAttacher(t *testing.T) {
 	upstream := func(va *storagev1.VolumeAttachment) { delete(va.Annotations, HandleAnnotation) }
 	t.Run("whose node is gone", func(t *testing.T) {
-		va := heldAttachment("va", "pv", "n1", upstream)
+		va := publishedAttachment("va", "pv", "n1", upstream)
 		w := newWorld(t, volume("pv"), va)
 		w.driver.SetAttached("handle-pv", "id-n1", true)
 		w.run()
@@ -85,7 +85,7 @@ func TestDetach_servesWhatExternalAttacherMade(t *testing.T) {
 		w.published(nil)
 	})
 	t.Run("whose node is not named", func(t *testing.T) {
-		va := heldAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) { va.Annotations = nil })
+		va := publishedAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) { va.Annotations = nil })
 		w := newWorld(t, volume("pv"), node("n1"), va)
 		w.driver.SetAttached("handle-pv", "id-n1", true)
 		w.run()
@@ -94,20 +94,20 @@ func TestDetach_servesWhatExternalAttacherMade(t *testing.T) {
 		w.published(nil)
 	})
 	t.Run("whose volume is gone", func(t *testing.T) {
-		va := heldAttachment("va", "pv", "n1", upstream)
+		va := publishedAttachment("va", "pv", "n1", upstream)
 		w := newWorld(t, node("n1"), va)
 		w.run()
 		w.Delete(va)
-		if shown := w.fails("va"); !strings.Contains(shown.Message, "take the finalizer "+finalizer+" off") {
+		if shown := w.fails("va"); !strings.Contains(shown.Message, "remove the finalizer "+finalizer+" from") {
 			t.Errorf("shown: %s", shown.Message)
 		}
 	})
 }
 
-func TestDetach_remembersTheVolumeWhenItIsDeletedUnderAnAttachmentOfExternalAttacher(t *testing.T) {
+func TestDetach_recordsTheVolumeWhenItIsDeletedUnderAnAttachmentOfExternalAttacher(t *testing.T) {
 	pv := volume("pv")
 	pv.Finalizers = []string{finalizer}
-	va := heldAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) { delete(va.Annotations, HandleAnnotation) })
+	va := publishedAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) { delete(va.Annotations, HandleAnnotation) })
 	w := newWorld(t, pv, node("n1"), va)
 	w.run()
 	w.Delete(pv)
@@ -115,11 +115,11 @@ func TestDetach_remembersTheVolumeWhenItIsDeletedUnderAnAttachmentOfExternalAtta
 		return mustContain(w.attachment("va").Annotations[HandleAnnotation], "handle-pv")
 	})
 	if len(w.volume("pv").Finalizers) != 1 {
-		t.Error("the volume was let go while it is attached")
+		t.Error("the volume was released while it is attached")
 	}
 }
 
-func TestDetach_letsGoWhatWasNeverPublished(t *testing.T) {
+func TestDetach_releasesWhatWasNeverPublished(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	w.run()
 	va := attachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
@@ -133,8 +133,8 @@ func TestDetach_letsGoWhatWasNeverPublished(t *testing.T) {
 	}
 }
 
-func TestDetach_saysSoWhereOthersHoldTheAttachment(t *testing.T) {
-	va := heldAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
+func TestDetach_writesTheStatusIfOtherFinalizersKeepTheAttachment(t *testing.T) {
+	va := publishedAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
 		va.Finalizers = []string{"example.com/a", finalizer, "example.com/b"}
 		va.Status.AttachmentMetadata = map[string]string{"device": "1"}
 	})
@@ -150,8 +150,8 @@ func TestDetach_saysSoWhereOthersHoldTheAttachment(t *testing.T) {
 	})
 }
 
-func TestDetach_ofADriverThatHasNothingToAttachAnyMoreTakesItsFinalizersOff(t *testing.T) {
-	va := heldAttachment("va", "pv", "n1")
+func TestDetach_ofADriverThatHasNothingToAttachAnyMoreRemovesItsFinalizers(t *testing.T) {
+	va := publishedAttachment("va", "pv", "n1")
 	pv := volume("pv")
 	pv.Finalizers = []string{finalizer}
 	w := newWorld(t, pv, node("n1"), va)
@@ -169,7 +169,7 @@ func TestDetach_ofADriverThatHasNothingToAttachAnyMoreTakesItsFinalizersOff(t *t
 func TestDetach_waitsForAnAttachmentInProgress(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	publishing, publish := make(chan struct{}), make(chan struct{})
-	w.driver.Before = hold("ControllerPublishVolume", publishing, publish)
+	w.driver.Before = block("ControllerPublishVolume", publishing, publish)
 	c := New(w.Env, Options{Reconcile: -1})
 	w.Run(w.Env, c)
 	va := attachment("va", "pv", "n1")
@@ -193,10 +193,10 @@ func TestDetach_waitsForAnAttachmentInProgress(t *testing.T) {
 	}
 }
 
-func TestDetach_undoesAnAttachmentThatIsRemovedByForceWhileItIsMade(t *testing.T) {
+func TestDetach_undoesAnAttachmentThatIsRemovedByForceWhileItIsPublished(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	publishing, publish := make(chan struct{}), make(chan struct{})
-	w.driver.Before = hold("ControllerPublishVolume", publishing, publish)
+	w.driver.Before = block("ControllerPublishVolume", publishing, publish)
 	c := New(w.Env, Options{Reconcile: -1})
 	w.Run(w.Env, c)
 	va := attachment("va", "pv", "n1")
@@ -216,29 +216,29 @@ func TestDetach_undoesAnAttachmentThatIsRemovedByForceWhileItIsMade(t *testing.T
 	})
 	close(publish)
 	w.Eventually(func() error {
-		if left := w.driver.Attachments(); len(left) > 0 || w.driver.Count("ControllerUnpublishVolume") == 0 {
-			return fmt.Errorf("still published: %v", left)
+		if published := w.driver.Attachments(); len(published) > 0 || w.driver.Count("ControllerUnpublishVolume") == 0 {
+			return fmt.Errorf("still published: %v", published)
 		}
 		return nil
 	})
 }
 
-func TestVolume_keepsTheFinalizerWhileItIsNotDeletedOrAttachedOrNotYetUnmade(t *testing.T) {
+func TestVolume_keepsTheFinalizerUntilItIsDeletedDetachedAndDeprovisioned(t *testing.T) {
 	pv := volume("pv")
 	pv.Finalizers = []string{"external-provisioner.volume.kubernetes.io/finalizer", finalizer}
-	va := heldAttachment("va", "pv", "n1")
+	va := publishedAttachment("va", "pv", "n1")
 	w := newWorld(t, pv, node("n1"), va)
 	w.run()
 	w.Delete(pv)
 	w.Delete(va)
 	w.gone("va")
-	left := attachment("last", "other", "n1")
-	w.Add(volume("other"), left)
+	last := attachment("last", "other", "n1")
+	w.Add(volume("other"), last)
 	w.attached("last")
 	if got := w.volume("pv").Finalizers; len(got) != 2 {
 		t.Fatalf("finalizers %q while the provisioner still works on it", got)
 	}
-	w.Delete(left)
+	w.Delete(last)
 	w.gone("last")
 	if got := w.volume("other").Finalizers; !slices.Equal(got, []string{finalizer}) {
 		t.Errorf("finalizers %q of a volume that is not deleted", got)
@@ -251,7 +251,7 @@ func TestVolume_keepsTheFinalizerWhileItIsNotDeletedOrAttachedOrNotYetUnmade(t *
 	w.volumeGone("pv")
 }
 
-func TestVolume_isLetGoWhenItsMigrationIsTakenBack(t *testing.T) {
+func TestVolume_isReleasedWhenItsMigrationIsReverted(t *testing.T) {
 	pv := volume("pv")
 	pv.Finalizers = []string{finalizer}
 	pv.Spec.CSI = nil

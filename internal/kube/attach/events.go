@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// The handlers below do nothing before Run: a standby keeps no list of what
-// the holder of the lease does. Run begins with all there is.
+// enqueueAll queues every object when Run begins. Before that the handlers below do
+// nothing, since a standby must not collect the work of the process with the lease.
 func (c *Controller) enqueueAll() {
 	for _, va := range c.attachments.List() {
 		c.enqueue(va)
@@ -18,7 +18,7 @@ func (c *Controller) enqueueAll() {
 	}
 }
 
-// enqueue gives an attachment to the queue that can do something for it.
+// enqueue adds an attachment to the queue that serves it.
 func (c *Controller) enqueue(va *storagev1.VolumeAttachment) {
 	if !c.running.Load() || !c.owns(va) {
 		return
@@ -39,21 +39,21 @@ func (c *Controller) enqueueVolume(pv *corev1.PersistentVolume) {
 func (c *Controller) attachmentChanged(before, after *storagev1.VolumeAttachment) {
 	switch {
 	case after == nil:
-		c.attachmentGone(before)
+		c.attachmentDeleted(before)
 	case before == nil:
 		c.enqueue(after)
-	case c.worthALook(before, after):
+	case c.needsSync(before, after):
 		if before.DeletionTimestamp == nil && after.DeletionTimestamp != nil {
-			c.attaching.Forget(after.Name) // what was asked for has changed
+			c.attaching.Forget(after.Name) // a deletion must not wait for the pause after a failure
 		}
 		c.enqueue(after)
 	}
 }
 
-// attachmentGone looks at the volume, which may have waited for this, and so may
-// its attachments to other nodes: a driver that refused them while the volume
-// was attached here is asked again at once, and not after a pause of minutes.
-func (c *Controller) attachmentGone(va *storagev1.VolumeAttachment) {
+// attachmentDeleted queues the volume and its attachments to other nodes, which may
+// have waited for this deletion: a driver that refused them while the volume was
+// attached here is called again at once, not after a pause of minutes.
+func (c *Controller) attachmentDeleted(va *storagev1.VolumeAttachment) {
 	c.forced.set(va.UID, false)
 	c.attaching.Forget(va.Name)
 	c.detaching.Forget(va.Name)
@@ -63,8 +63,8 @@ func (c *Controller) attachmentGone(va *storagev1.VolumeAttachment) {
 	}
 }
 
-// volumeChanged wakes attachments that wait for a volume to appear, and looks
-// at volumes that are deleted.
+// volumeChanged wakes attachments that wait for a volume to appear, and queues
+// volumes that are being deleted.
 func (c *Controller) volumeChanged(before, after *corev1.PersistentVolume) {
 	if after == nil || !c.running.Load() {
 		return
@@ -75,8 +75,8 @@ func (c *Controller) volumeChanged(before, after *corev1.PersistentVolume) {
 	}
 }
 
-// nodeChanged wakes attachments that wait for the driver to register on a
-// node: they need not sit out their pause.
+// nodeChanged wakes attachments that wait for the driver to register on a node,
+// without the rest of their pause.
 func (c *Controller) nodeChanged(before, after *storagev1.CSINode) {
 	if after == nil || !c.running.Load() {
 		return
@@ -95,7 +95,7 @@ func (c *Controller) wake(attachments []*storagev1.VolumeAttachment) {
 	}
 }
 
-// nodeID is the driver's name of a node, "" if it is not registered there.
+// nodeID is the driver's ID of a node, "" if the driver is not registered there.
 func nodeID(node *storagev1.CSINode, driver string) string {
 	for _, d := range node.Spec.Drivers {
 		if d.Name == driver {

@@ -63,7 +63,7 @@ func TestAttach_showsTheDriversErrorWithItsCodeAndClearsIt(t *testing.T) {
 }
 
 func TestDetach_showsTheDriversErrorAndKeepsTheAttachment(t *testing.T) {
-	va := heldAttachment("va", "pv", "n1")
+	va := publishedAttachment("va", "pv", "n1")
 	w := newWorld(t, volume("pv"), node("n1"), va)
 	w.driver.SetAttached("handle-pv", "id-n1", true)
 	var heal atomic.Bool
@@ -86,7 +86,7 @@ func TestDetach_showsTheDriversErrorAndKeepsTheAttachment(t *testing.T) {
 	w.published(nil)
 }
 
-func TestAttach_aDriverThatHangsIsGivenUpAndAskedAgain(t *testing.T) {
+func TestAttach_aCallOfADriverThatHangsTimesOutAndIsRepeated(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	w.Env.Timeout = 50 * time.Millisecond
 	var heal atomic.Bool
@@ -106,7 +106,7 @@ func TestAttach_aDriverThatHangsIsGivenUpAndAskedAgain(t *testing.T) {
 	w.attached("va")
 }
 
-func TestAttach_aDriverThatDiedAfterPublishingIsAskedAgain(t *testing.T) {
+func TestAttach_theCallOfADriverThatDiedAfterPublishingIsRepeated(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	w.driver.After = times(1, "ControllerPublishVolume", csidriver.Fail(codes.Unavailable, "connection lost"))
 	w.run()
@@ -117,7 +117,7 @@ func TestAttach_aDriverThatDiedAfterPublishingIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestAttach_aDriverThatCannotSayWhatItCanIsShown(t *testing.T) {
+func TestAttach_showsADriverThatFailsToAnswerItsCapabilities(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	w.driver.Before = times(2, "ControllerGetCapabilities", csidriver.Fail(codes.Unavailable, "starting"))
 	w.run()
@@ -143,7 +143,7 @@ func TestAttach_aPublishContextThatKubernetesCannotStoreIsAnError(t *testing.T) 
 }
 
 func TestAttach_replacesThePublishContextAsAWhole(t *testing.T) {
-	va := heldAttachment("va", "pv", "n1")
+	va := publishedAttachment("va", "pv", "n1")
 	va.Status.AttachmentMetadata = map[string]string{"old": "1", "device": "0"}
 	va.Status.Attached = false
 	w := newWorld(t, volume("pv"), node("n1"), va)
@@ -153,8 +153,8 @@ func TestAttach_replacesThePublishContextAsAWhole(t *testing.T) {
 	}
 }
 
-// Whatever the API server answers, and to whichever request, the volume ends
-// attached, and then detached, and the object gone.
+// Whatever the API server answers to any request, the volume is attached in the end,
+// then detached, and the object is deleted.
 func TestAttach_outlastsTheAPIServer(t *testing.T) {
 	resource := schema.GroupResource{Group: "storage.k8s.io", Resource: "volumeattachments"}
 	answers := map[string]error{
@@ -215,7 +215,7 @@ func TestAttach_honours429(t *testing.T) {
 	}
 }
 
-func TestAttach_tellsTheUserOfNoConflict(t *testing.T) {
+func TestAttach_showsNoConflictToTheUser(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	w.React("patch", "volumeattachments", func(q apiserver.Request) error {
 		if q.Subresource == "status" && strings.Contains(string(q.Body), attachError+`":{`) {
@@ -235,7 +235,7 @@ func TestAttach_tellsTheUserOfNoConflict(t *testing.T) {
 	w.attached("va")
 }
 
-func TestAttach_publishesNothingForWhatIsDeletedWhileTheVolumeIsProtected(t *testing.T) {
+func TestAttach_publishesNothingIfTheAttachmentIsDeletedWhileTheVolumeIsProtected(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	va := attachment("va", "pv", "n1")
 	va.Finalizers = []string{"example.com/other"}
@@ -262,7 +262,7 @@ func TestAttach_publishesNothingForWhatIsDeletedWhileTheVolumeIsProtected(t *tes
 	})
 }
 
-func TestAttach_goesOnAfterTheWatchesBroke(t *testing.T) {
+func TestAttach_continuesAfterTheWatchesBroke(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	w.run()
 	w.BreakWatches()
@@ -275,7 +275,7 @@ func TestAttach_goesOnAfterTheWatchesBroke(t *testing.T) {
 	w.published(nil)
 }
 
-func TestAttach_keepsAFinalizerThatSomebodyAddsMeanwhile(t *testing.T) {
+func TestAttach_keepsAFinalizerThatIsAddedMeanwhile(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	var once atomic.Bool
 	w.React("patch", "volumeattachments", func(q apiserver.Request) error {
@@ -293,7 +293,7 @@ func TestAttach_keepsAFinalizerThatSomebodyAddsMeanwhile(t *testing.T) {
 	}
 }
 
-func TestAttach_theErrorItShowsIsNoReasonToTryAgainAtOnce(t *testing.T) {
+func TestAttach_itsOwnErrorInTheStatusCausesNoRetry(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	w.Env.Retry.Start, w.Env.Retry.Max = time.Hour, time.Hour
 	w.driver.Before = times(1000, "ControllerPublishVolume", csidriver.Fail(codes.Internal, "no"))

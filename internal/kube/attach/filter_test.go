@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-func TestWorthALook(t *testing.T) {
+func TestNeedsSync(t *testing.T) {
 	shown := &storagev1.VolumeError{Message: "no", Time: metav1.Now()}
 	controller := &Controller{finalizer: finalizer}
 	for name, c := range map[string]struct {
@@ -38,12 +38,12 @@ func TestWorthALook(t *testing.T) {
 		"same, once more":     {func(va *storagev1.VolumeAttachment) { va.ResourceVersion = "1" }, true},
 		"same with its error": {func(va *storagev1.VolumeAttachment) { va.ResourceVersion = "1"; va.Status.AttachError = shown }, true},
 	} {
-		before := heldAttachment("va", "pv", "n1")
+		before := publishedAttachment("va", "pv", "n1")
 		before.ResourceVersion, before.Generation = "1", 1
 		after := before.DeepCopy()
 		after.ResourceVersion = "2"
 		c.change(after)
-		if got := controller.worthALook(before, after); got != c.want {
+		if got := controller.needsSync(before, after); got != c.want {
 			t.Errorf("a change of %s: %t", name, got)
 		}
 		if after.ResourceVersion == "" || c.want == false && name == "attachError" && after.Status.AttachError == nil {
@@ -63,25 +63,25 @@ func TestVolumeError_fitsIntoTheStatus(t *testing.T) {
 	}
 }
 
-func TestTurns_giveAKeyToOneAtATime(t *testing.T) {
-	var keys turns
+func TestKeyLocks_giveAKeyToOneHolderAtATime(t *testing.T) {
+	var keys keyLocks
 	again := 0
-	done, ok := keys.take("a", nil)
-	if !ok || !keys.taken("a") {
+	done, ok := keys.tryLock("a", nil)
+	if !ok || !keys.locked("a") {
 		t.Fatal("a free key was not given")
 	}
 	for range 2 {
-		if _, ok := keys.take("a", func() { again++ }); ok {
+		if _, ok := keys.tryLock("a", func() { again++ }); ok {
 			t.Fatal("a key was given twice")
 		}
 	}
-	if other, ok := keys.take("b", nil); !ok {
+	if other, ok := keys.tryLock("b", nil); !ok {
 		t.Error("another key was not given")
 	} else {
 		other()
 	}
 	done()
-	if again != 1 || keys.taken("a") {
-		t.Errorf("called again %d times, taken %t", again, keys.taken("a"))
+	if again != 1 || keys.locked("a") {
+		t.Errorf("called again %d times, taken %t", again, keys.locked("a"))
 	}
 }

@@ -41,7 +41,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	return &world{Cluster: apiserver.New(t, driver, objects...), t: t, driver: driver}
 }
 
-// run starts the controller; it does not reconcile unless told how often.
+// run starts the controller; it does not reconcile unless an option sets the period.
 func (w *world) run(options ...Options) (stop func()) {
 	w.t.Helper()
 	o := Options{Reconcile: -1}
@@ -85,8 +85,8 @@ func attachment(name, volume, node string, change ...func(*storagev1.VolumeAttac
 	return va
 }
 
-// heldAttachment is one that was published to a node, by this controller.
-func heldAttachment(name, volume, node string, change ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
+// publishedAttachment is an attachment that was published to a node, by this controller.
+func publishedAttachment(name, volume, node string, change ...func(*storagev1.VolumeAttachment)) *storagev1.VolumeAttachment {
 	return attachment(name, volume, node, append([]func(*storagev1.VolumeAttachment){func(va *storagev1.VolumeAttachment) {
 		va.Finalizers = []string{finalizer}
 		va.Annotations = map[string]string{NodeIDAnnotation: "id-" + node, HandleAnnotation: "handle-" + volume}
@@ -237,14 +237,14 @@ func (w *world) volumeGone(name string) {
 	})
 }
 
-// hold stops the first call of an RPC: it closes begun and waits for goOn.
-func hold(rpc string, begun chan<- struct{}, goOn <-chan struct{}) func(context.Context, string, any) error {
+// block stops the first call of an RPC: it closes begun and waits for proceed.
+func block(rpc string, begun chan<- struct{}, proceed <-chan struct{}) func(context.Context, string, any) error {
 	var once sync.Once
 	return func(_ context.Context, name string, _ any) error {
 		if name == rpc {
 			once.Do(func() {
 				close(begun)
-				<-goOn
+				<-proceed
 			})
 		}
 		return nil

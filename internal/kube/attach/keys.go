@@ -7,52 +7,54 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// What this controller writes on a VolumeAttachment before it publishes, beside
-// its finalizer (claim.AttacherFinalizer). Together they are the record of what
-// is to be undone, whatever becomes of the volume and the node meanwhile.
+// What this controller writes on a VolumeAttachment before it publishes, together
+// with its finalizer (claim.AttacherFinalizer). They are the intent: what must be
+// undone even if the volume or the node is deleted meanwhile.
 const (
 	// NodeIDAnnotation is the driver's ID of the node, as external-attacher writes it.
 	NodeIDAnnotation = "csi.alpha.kubernetes.io/node-id"
-	// HandleAnnotation is the driver's ID of the volume. external-attacher looks
-	// for it in the PersistentVolume, and waits for ever when somebody has
-	// removed that by force (external-attacher issue 235).
+	// HandleAnnotation is the driver's ID of the volume. external-attacher reads
+	// it from the PersistentVolume, and waits for ever if a user has removed that
+	// by force (external-attacher issue 235).
 	HandleAnnotation = "attach.holdfast.dev/volume-handle"
 	// SecretNameAnnotation and SecretNamespaceAnnotation name the secret that
-	// the driver wants; they are absent if it wants none.
+	// the driver requires; they are absent if it requires none.
 	SecretNameAnnotation      = "attach.holdfast.dev/secret-name"
 	SecretNamespaceAnnotation = "attach.holdfast.dev/secret-namespace"
 )
 
 // migratedToAnnotation is set by the controller manager on an in-tree volume
-// that a CSI driver is to serve.
+// that a CSI driver is meant to serve.
 const migratedToAnnotation = "pv.kubernetes.io/migrated-to"
 
-// record is what an attachment says of itself.
-type record struct {
+// intent is what an attachment records before its volume is published.
+type intent struct {
 	node, handle string
 	secret       *corev1.SecretReference
 }
 
-// recordOf reads the annotations; what is absent is empty.
-func recordOf(va *storagev1.VolumeAttachment) record {
-	r := record{node: va.Annotations[NodeIDAnnotation], handle: va.Annotations[HandleAnnotation]}
+// intentOf reads the annotations; absent ones are empty.
+func intentOf(va *storagev1.VolumeAttachment) intent {
+	r := intent{node: va.Annotations[NodeIDAnnotation], handle: va.Annotations[HandleAnnotation]}
 	if name := va.Annotations[SecretNameAnnotation]; name != "" {
 		r.secret = &corev1.SecretReference{Name: name, Namespace: va.Annotations[SecretNamespaceAnnotation]}
 	}
 	return r
 }
 
-// annotations is the reverse of recordOf; "" stands for what is to be absent.
-func (r record) annotations() map[string]string {
-	written := map[string]string{NodeIDAnnotation: r.node, HandleAnnotation: r.handle, SecretNameAnnotation: "", SecretNamespaceAnnotation: ""}
+// annotations is the reverse of intentOf; "" marks an annotation to delete.
+func (r intent) annotations() map[string]string {
+	written := map[string]string{
+		NodeIDAnnotation: r.node, HandleAnnotation: r.handle, SecretNameAnnotation: "", SecretNamespaceAnnotation: "",
+	}
 	if r.secret != nil {
 		written[SecretNameAnnotation], written[SecretNamespaceAnnotation] = r.secret.Name, r.secret.Namespace
 	}
 	return written
 }
 
-// writtenOn tells whether the attachment says the same already.
-func (r record) writtenOn(va *storagev1.VolumeAttachment) bool {
+// writtenOn reports whether the attachment has these annotations already.
+func (r intent) writtenOn(va *storagev1.VolumeAttachment) bool {
 	for key, value := range r.annotations() {
 		if va.Annotations[key] != value {
 			return false
@@ -61,14 +63,14 @@ func (r record) writtenOn(va *storagev1.VolumeAttachment) bool {
 	return true
 }
 
-// patch is the merge patch that writes the record and the finalizer. It names
+// patch is the merge patch that writes the intent and the finalizer. It names
 // the version it was made for, since it writes the list of finalizers as a whole.
-func (r record) patch(va *storagev1.VolumeAttachment, finalizer string) map[string]any {
+func (r intent) patch(va *storagev1.VolumeAttachment, finalizer string) map[string]any {
 	annotations := map[string]any{}
 	for key, value := range r.annotations() {
 		if value != "" {
 			annotations[key] = value
-		} else if _, there := va.Annotations[key]; there {
+		} else if _, ok := va.Annotations[key]; ok {
 			annotations[key] = nil
 		}
 	}
@@ -79,16 +81,16 @@ func (r record) patch(va *storagev1.VolumeAttachment, finalizer string) map[stri
 	return map[string]any{"metadata": metadata}
 }
 
-func (c *Controller) holds(object interface{ GetFinalizers() []string }) bool {
+func (c *Controller) hasFinalizer(object interface{ GetFinalizers() []string }) bool {
 	return slices.Contains(object.GetFinalizers(), c.finalizer)
 }
 
-// isMigrated tells whether only a translation to CSI could serve the volume.
+// isMigrated reports whether only a translation to CSI could serve the volume.
 func isMigrated(pv *corev1.PersistentVolume) bool {
 	return pv.Spec.CSI == nil && pv.Annotations[migratedToAnnotation] != ""
 }
 
-// volumeName is the PersistentVolume an attachment is about, "" for an inline one.
+// volumeName is the PersistentVolume of an attachment, "" for an inline one.
 func volumeName(va *storagev1.VolumeAttachment) string {
 	if name := va.Spec.Source.PersistentVolumeName; name != nil {
 		return *name

@@ -29,9 +29,9 @@ import (
 
 // TestModel does what a cluster does to VolumeAttachments, in random order,
 // while the driver and the API server fail and the controller is stopped
-// between any two steps. At every moment each publication stands on an
-// attachment that has the finalizer; in the end every attachment is what it
-// says, and what was deleted is gone.
+// between any two steps. At every moment an attachment with the
+// finalizer records each publication. In the end every attachment matches its
+// status, and no deleted object exists.
 func TestModel(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestModel(t *testing.T) {
 					m.start()
 				}
 			}
-			m.settle()
+			m.converge()
 		})
 	}
 }
@@ -69,10 +69,10 @@ func newModel(t *testing.T, seed uint64) *model {
 		world: listing(t), random: rand.New(rand.NewPCG(seed, 1)), chance: rand.New(rand.NewPCG(seed, 2)),
 		troubled: true, generations: map[string]int{},
 	}
-	m.driver.Before = func(context.Context, string, any) error { return m.mishap() }
+	m.driver.Before = func(context.Context, string, any) error { return m.fault() }
 	m.driver.After = m.driver.Before
 	fault := func(apiserver.Request) error {
-		if m.mishap() != nil {
+		if m.fault() != nil {
 			return apierrors.NewServiceUnavailable("restarting")
 		}
 		return nil
@@ -86,12 +86,12 @@ func newModel(t *testing.T, seed uint64) *model {
 	return m
 }
 
-// mishap fails one call in eight.
-func (m *model) mishap() error {
+// fault fails one call in eight.
+func (m *model) fault() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.troubled && m.chance.IntN(8) == 0 {
-		return csidriver.Fail(codes.Unavailable, "mishap")
+		return csidriver.Fail(codes.Unavailable, "fault")
 	}
 	return nil
 }
@@ -109,23 +109,23 @@ func (m *model) start() {
 	m.stop = m.Run(env, New(env, Options{Reconcile: often}))
 }
 
-// finishing is a connection to a driver that ends what it began, whoever waits
-// for it: nothing is under way when a process that was stopped is gone.
+// finishing is a connection to a driver that completes each call even if the caller
+// has left: no call is in flight after a process was stopped.
 type finishing struct{ *csiclient.InProcess }
 
 func (f finishing) Invoke(ctx context.Context, name string, request, answer any, options ...grpc.CallOption) error {
 	err := f.InProcess.Invoke(context.WithoutCancel(ctx), name, request, answer, options...)
 	if ctx.Err() != nil {
-		return csidriver.Fail(codes.Canceled, "nobody waits for the answer")
+		return csidriver.Fail(codes.Canceled, "the caller left")
 	}
 	return err
 }
 
-// connection reaches the driver, and looks at each publication before it is made.
+// connection reaches the driver, and checks for the intent before each publication.
 func (m *model) connection() finishing {
 	connection := csiclient.NewInProcess(func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		if q, is := request.(*csi.ControllerPublishVolumeRequest); is {
-			m.recorded(place{q.GetVolumeId(), q.GetNodeId()})
+			m.checkIntent(publication{q.GetVolumeId(), q.GetNodeId()})
 		}
 		return m.driver.Intercept(ctx, request, info, handler)
 	})
@@ -134,14 +134,14 @@ func (m *model) connection() finishing {
 	return finishing{connection}
 }
 
-// recorded fails unless an attachment with the finalizer names the place.
-func (m *model) recorded(where place) {
+// checkIntent fails unless an attachment with the finalizer names the publication.
+func (m *model) checkIntent(where publication) {
 	for _, va := range m.attachments() {
-		if r := recordOf(&va); slices.Contains(va.Finalizers, finalizer) && (place{r.handle, r.node}) == where {
+		if r := intentOf(&va); slices.Contains(va.Finalizers, finalizer) && (publication{r.handle, r.node}) == where {
 			return
 		}
 	}
-	m.t.Errorf("%v is published, and no VolumeAttachment says so", where)
+	m.t.Errorf("%v is published, and no VolumeAttachment records it", where)
 }
 
 func (m *model) attachments() []storagev1.VolumeAttachment {
@@ -224,8 +224,8 @@ func (m *model) register(name string) {
 	m.Put(back)
 }
 
-// troubleVolume deletes a volume, by force or not, or takes one away from its
-// nodes behind everybody's back.
+// troubleVolume deletes a volume, by force or not, or detaches one from its
+// nodes without the controller.
 func (m *model) troubleVolume() {
 	if len(m.volumes) == 0 {
 		return
@@ -244,7 +244,7 @@ func (m *model) troubleVolume() {
 		m.t.Fatal(err)
 	}
 	if m.random.IntN(2) == 0 {
-		for range 100 { // the API server's mishaps are for everybody
+		for range 100 { // the API server fails some of these requests too
 			_, err := client.Patch(m.t.Context(), name, types.MergePatchType, cluster.MergePatch(map[string]any{"metadata": map[string]any{"finalizers": nil}}), metav1.PatchOptions{})
 			if err == nil || apierrors.IsNotFound(err) {
 				return
@@ -254,18 +254,18 @@ func (m *model) troubleVolume() {
 	}
 }
 
-// check looks at what there is while nobody works.
+// check compares the driver with the objects while no process runs.
 func (m *model) check() {
 	m.t.Helper()
 	for handle, nodes := range m.driver.Attachments() {
 		for _, on := range nodes {
-			m.recorded(place{handle, on})
+			m.checkIntent(publication{handle, on})
 		}
 	}
 }
 
-// settle ends the trouble, and half of the attachments.
-func (m *model) settle() {
+// converge ends the faults and deletes half of the attachments.
+func (m *model) converge() {
 	m.mu.Lock()
 	m.troubled = false
 	m.mu.Unlock()
@@ -283,7 +283,7 @@ func (m *model) settle() {
 }
 
 // consistent: the driver has published what the attachments say, and no more;
-// no volume waits for nothing.
+// no volume keeps a finalizer without need.
 func (m *model) consistent() error {
 	want, attached := map[string]bool{}, m.attachments()
 	for _, va := range attached {

@@ -31,13 +31,13 @@ func stuck(w *world, rpc string) (heal func()) {
 	return cancel
 }
 
-func TestQueues_detachmentsThatHangHoldNoAttachmentUp(t *testing.T) {
+func TestQueues_detachmentsThatHangBlockNoAttachment(t *testing.T) {
 	w := newWorld(t, node("n1"))
 	w.Env.Workers, w.Env.Timeout = 4, time.Hour
 	stuck(w, "ControllerUnpublishVolume")
 	var leaving []*storagev1.VolumeAttachment
 	for i := range 50 {
-		leaving = append(leaving, heldAttachment(fmt.Sprintf("leaving-%d", i), fmt.Sprintf("old-%d", i), "n1"))
+		leaving = append(leaving, publishedAttachment(fmt.Sprintf("leaving-%d", i), fmt.Sprintf("old-%d", i), "n1"))
 		w.Add(leaving[i], volume(fmt.Sprintf("new-%d", i)))
 	}
 	w.run()
@@ -59,13 +59,13 @@ func TestQueues_detachmentsThatHangHoldNoAttachmentUp(t *testing.T) {
 	}
 }
 
-func TestQueues_attachmentsThatHangHoldNoDetachmentUp(t *testing.T) {
+func TestQueues_attachmentsThatHangBlockNoDetachment(t *testing.T) {
 	w := newWorld(t, node("n1"))
 	w.Env.Workers, w.Env.Timeout = 4, time.Hour
 	stuck(w, "ControllerPublishVolume")
 	var leaving []*storagev1.VolumeAttachment
 	for i := range 50 {
-		leaving = append(leaving, heldAttachment(fmt.Sprintf("leaving-%d", i), fmt.Sprintf("old-%d", i), "n1"))
+		leaving = append(leaving, publishedAttachment(fmt.Sprintf("leaving-%d", i), fmt.Sprintf("old-%d", i), "n1"))
 		w.Add(leaving[i], volume(fmt.Sprintf("new-%d", i)))
 	}
 	w.run()
@@ -78,13 +78,13 @@ func TestQueues_attachmentsThatHangHoldNoDetachmentUp(t *testing.T) {
 	}
 }
 
-func TestBacklog_saysHowManyWaitAndForHowLong(t *testing.T) {
+func TestBacklog_countsWhatWaitsAndItsAge(t *testing.T) {
 	hourAgo := metav1.NewTime(time.Now().Add(-time.Hour))
 	w := newWorld(t,
 		attachment("waits", "pv", "n1", func(va *storagev1.VolumeAttachment) { va.CreationTimestamp = hourAgo }),
 		attachment("waits-too", "pv", "n1"),
-		heldAttachment("leaves", "pv", "n1", func(va *storagev1.VolumeAttachment) { va.DeletionTimestamp = &hourAgo }),
-		heldAttachment("done", "pv", "n1"),
+		publishedAttachment("leaves", "pv", "n1", func(va *storagev1.VolumeAttachment) { va.DeletionTimestamp = &hourAgo }),
+		publishedAttachment("done", "pv", "n1"),
 		attachment("foreign", "pv", "n1", func(va *storagev1.VolumeAttachment) { va.Spec.Attacher = "other.example.com" }))
 	New(w.Env, Options{})
 	w.Start()
@@ -93,8 +93,8 @@ func TestBacklog_saysHowManyWaitAndForHowLong(t *testing.T) {
 		"holdfast_attachments_oldest_seconds attach": 3600, "holdfast_attachments_oldest_seconds detach": 3600,
 	}
 	for name, value := range gather(t, w) {
-		if wanted, known := want[name]; known && (value < wanted || value > wanted+60) {
-			t.Errorf("%s is %v, not %v", name, value, wanted)
+		if expected, ok := want[name]; ok && (value < expected || value > expected+60) {
+			t.Errorf("%s is %v, not %v", name, value, expected)
 		}
 		delete(want, name)
 	}
@@ -107,7 +107,7 @@ func gather(t *testing.T, w *world) map[string]float64 {
 	t.Helper()
 	registry, is := w.Env.Registerer.(*prometheus.Registry)
 	if !is {
-		t.Fatal("the test's registerer is no registry")
+		t.Fatal("the test's registerer is not a registry")
 	}
 	families, err := registry.Gather()
 	if err != nil {
@@ -129,7 +129,7 @@ func gather(t *testing.T, w *world) map[string]float64 {
 	return values
 }
 
-func TestRun_aStandbyDoesNothingUntilItsTurn(t *testing.T) {
+func TestRun_aStandbyDoesNothingUntilItHasTheLease(t *testing.T) {
 	w := newWorld(t, volume("pv"), node("n1"))
 	standby := New(w.Env, Options{Reconcile: -1})
 	w.Start()
@@ -163,9 +163,9 @@ func TestRun_endsWhileTheDriverHangs(t *testing.T) {
 }
 
 // An attachment that its driver refused while the volume was attached to
-// another node need not sit out its pause.
+// another node is retried at once, not after its pause.
 func TestQueues_detachmentWakesTheAttachmentThatWaitedForIt(t *testing.T) {
-	old := heldAttachment("old", "pv", "n1")
+	old := publishedAttachment("old", "pv", "n1")
 	w := newWorld(t, volume("pv"), node("n1"), node("n2"), old, attachment("new", "pv", "n2"))
 	w.Env.Retry.Start, w.Env.Retry.Max = time.Hour, time.Hour
 	w.driver.SetAttached("handle-pv", "id-n1", true)

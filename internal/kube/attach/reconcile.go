@@ -14,48 +14,49 @@ import (
 )
 
 const (
-	// listingRestarts is how often a listing is begun anew within one cycle
-	// because its page token was refused.
+	// listingRestarts is how often a listing is restarted within one cycle because
+	// its page token was rejected.
 	listingRestarts = 5
-	// maximumPages ends the listing of a driver that never comes to an end.
+	// maximumPages bounds the listing of a driver that never returns a last page.
 	maximumPages = 100_000
 )
 
-// place is one volume at one node, by the driver's IDs.
-type place struct{ volume, node string }
+// publication is one volume at one node, by the driver's IDs.
+type publication struct{ volume, node string }
 
 // drift is an attachment whose status the driver's listing contradicts.
 type drift struct {
-	attached, deleting bool // as the object says
+	attached, deleting bool // according to the object
 }
 
-// reconcileEvery compares what the driver lists with what the attachments say.
-// An attachment is acted on when two complete listings in a row contradict the
-// same status: the objects are read before the volumes are listed, so that
-// what finishes in between looks like drift once (external-attacher issue 697).
+// reconcileEvery compares the driver's listing with the attachments. It publishes
+// or unpublishes again if two complete listings in a row contradict the same status.
+// One contradiction is not enough: the objects are read before the volumes are
+// listed, and an operation may finish in between (external-attacher issue 697).
 func (c *Controller) reconcileEvery(ctx context.Context, period time.Duration) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
-	var suspects map[types.UID]drift
+	var contradicted map[types.UID]drift
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		found, err := c.reconcile(ctx, suspects)
+		found, err := c.reconcile(ctx, contradicted)
 		if err != nil {
 			if ctx.Err() == nil {
-				c.env.Logger.WarnContext(ctx, "the volumes that the driver lists cannot be compared with the VolumeAttachments", "error", err)
+				c.env.Logger.WarnContext(ctx, "cannot compare the driver's volumes with the VolumeAttachments",
+					"error", err)
 			}
-			continue // an incomplete listing says nothing, and takes nothing back
+			continue // an incomplete listing neither confirms nor refutes a drift
 		}
-		suspects = found
+		contradicted = found
 	}
 }
 
-// reconcile does one cycle and returns what the next is to confirm.
-func (c *Controller) reconcile(ctx context.Context, suspects map[types.UID]drift) (map[types.UID]drift, error) {
+// reconcile does one cycle and returns the drift that the next cycle must confirm.
+func (c *Controller) reconcile(ctx context.Context, contradicted map[types.UID]drift) (map[types.UID]drift, error) {
 	can, err := c.capabilities(ctx)
 	if err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func (c *Controller) reconcile(ctx context.Context, suspects map[types.UID]drift
 	if !can.Attach || !can.ListVolumes || !can.PublishedNodes {
 		return nil, nil
 	}
-	known := c.places()
+	known := c.publications()
 	if len(known) == 0 {
 		return nil, nil
 	}
@@ -73,63 +74,65 @@ func (c *Controller) reconcile(ctx context.Context, suspects map[types.UID]drift
 	}
 	found := map[types.UID]drift{}
 	for where, va := range known {
-		if va.Status.Attached == published[where] || c.turns.taken(va.Name) || c.changedSince(va) {
+		if va.Status.Attached == published[where] || c.locks.locked(va.Name) || c.changedSince(va) {
 			continue
 		}
 		now := drift{attached: va.Status.Attached, deleting: va.DeletionTimestamp != nil}
-		if before, suspected := suspects[va.UID]; !suspected || before != now {
+		if before, repeated := contradicted[va.UID]; !repeated || before != now {
 			found[va.UID] = now
 			continue
 		}
-		c.env.Logger.WarnContext(ctx, "the driver's listing contradicts a VolumeAttachment; it is done again",
-			"attachment", va.Name, "volume", where.volume, "node", va.Spec.NodeName, "attached", va.Status.Attached, "listed", published[where])
+		c.env.Logger.WarnContext(ctx, "the driver's listing contradicts a VolumeAttachment: publishing or unpublishing again",
+			"attachment", va.Name, "volume", where.volume, "node", va.Spec.NodeName,
+			"attached", va.Status.Attached, "listed", published[where])
 		c.forced.set(va.UID, true)
 		c.enqueue(va)
 	}
 	return found, nil
 }
 
-// changedSince tells whether an attachment is not any more what it was when the
-// listing began.
+// changedSince reports whether an attachment differs from what it was when the listing
+// began.
 func (c *Controller) changedSince(va *storagev1.VolumeAttachment) bool {
 	now, found := c.attachments.Get(va.Name)
-	return !found || now.UID != va.UID || now.Status.Attached != va.Status.Attached || (now.DeletionTimestamp == nil) != (va.DeletionTimestamp == nil)
+	return !found || now.UID != va.UID || now.Status.Attached != va.Status.Attached ||
+		(now.DeletionTimestamp == nil) != (va.DeletionTimestamp == nil)
 }
 
-// places are the attachments whose volume and node have known IDs. One whose
-// node is not registered can neither be published again nor compared, unless
-// it says itself where it is.
-func (c *Controller) places() map[place]*storagev1.VolumeAttachment {
-	known := map[place]*storagev1.VolumeAttachment{}
+// publications are the attachments whose volume and node have known IDs. One whose
+// node is not registered can neither be published again nor compared, unless its
+// annotations name the node's ID.
+func (c *Controller) publications() map[publication]*storagev1.VolumeAttachment {
+	known := map[publication]*storagev1.VolumeAttachment{}
 	for _, va := range c.attachments.List() {
 		if !c.owns(va) {
 			continue
 		}
-		if where, err := c.placeOf(va); err == nil {
+		if where, err := c.publicationOf(va); err == nil {
 			known[where] = va
 		}
 	}
 	return known
 }
 
-func (c *Controller) placeOf(va *storagev1.VolumeAttachment) (place, error) {
+func (c *Controller) publicationOf(va *storagev1.VolumeAttachment) (publication, error) {
 	if va.DeletionTimestamp != nil {
 		what, err := c.published(va)
-		return place{what.handle, what.node}, err
+		return publication{what.handle, what.node}, err
 	}
 	volume, err := c.subjectOf(va)
 	if err != nil {
-		return place{}, err
+		return publication{}, err
 	}
 	node, err := c.registeredID(va)
-	return place{volume.csi().VolumeHandle, node}, err
+	return publication{volume.csi().VolumeHandle, node}, err
 }
 
 var errEndless = errors.New("the driver's listing does not end: it repeats a page token")
 
 // list pages through the driver's volumes and returns which of the known
-// places are published. Each page has the time of a call for itself.
-func (c *Controller) list(ctx context.Context, known map[place]*storagev1.VolumeAttachment) (map[place]bool, error) {
+// publications exist. Each page has the timeout of one call.
+func (c *Controller) list(ctx context.Context, known map[publication]*storagev1.VolumeAttachment) (map[publication]bool, error) {
 	for restart := 0; ; restart++ {
 		published, err := c.listOnce(ctx, known)
 		if err == nil || !client.IsStaleToken(err) || restart == listingRestarts {
@@ -138,8 +141,10 @@ func (c *Controller) list(ctx context.Context, known map[place]*storagev1.Volume
 	}
 }
 
-func (c *Controller) listOnce(ctx context.Context, known map[place]*storagev1.VolumeAttachment) (map[place]bool, error) {
-	published, token, seen := map[place]bool{}, "", map[string]bool{}
+func (c *Controller) listOnce(
+	ctx context.Context, known map[publication]*storagev1.VolumeAttachment,
+) (map[publication]bool, error) {
+	published, token, seen := map[publication]bool{}, "", map[string]bool{}
 	for range maximumPages {
 		page, err := c.page(ctx, token)
 		if err != nil {
@@ -147,7 +152,7 @@ func (c *Controller) listOnce(ctx context.Context, known map[place]*storagev1.Vo
 		}
 		for _, entry := range page.GetEntries() {
 			for _, node := range entry.GetStatus().GetPublishedNodeIds() {
-				if where := (place{entry.GetVolume().GetVolumeId(), node}); known[where] != nil {
+				if where := (publication{entry.GetVolume().GetVolumeId(), node}); known[where] != nil {
 					published[where] = true
 				}
 			}

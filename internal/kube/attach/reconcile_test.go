@@ -42,7 +42,7 @@ func (w *world) cycles(n int) {
 const often = 20 * time.Millisecond
 
 func TestReconcile_publishesAgainWhatTheDriverDoesNotList(t *testing.T) {
-	w := listing(t, volume("pv"), node("n1"), heldAttachment("va", "pv", "n1"))
+	w := listing(t, volume("pv"), node("n1"), publishedAttachment("va", "pv", "n1"))
 	w.run(Options{Reconcile: often})
 	w.Eventually(func() error {
 		if got := w.driver.Attachments()["handle-pv"]; !slices.Equal(got, []string{"id-n1"}) {
@@ -59,8 +59,8 @@ func TestReconcile_publishesAgainWhatTheDriverDoesNotList(t *testing.T) {
 	}
 }
 
-func TestReconcile_unpublishesAgainWhatIsHeldByOthersOnly(t *testing.T) {
-	va := heldAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
+func TestReconcile_unpublishesAgainWhatOnlyOtherFinalizersKeep(t *testing.T) {
+	va := publishedAttachment("va", "pv", "n1", func(va *storagev1.VolumeAttachment) {
 		va.Finalizers = []string{"example.com/other"}
 		va.Status.Attached = false
 		deleting(va)
@@ -69,16 +69,16 @@ func TestReconcile_unpublishesAgainWhatIsHeldByOthersOnly(t *testing.T) {
 	w.driver.SetAttached("handle-pv", "id-n1", true)
 	w.run(Options{Reconcile: often})
 	w.Eventually(func() error {
-		if left := w.driver.Attachments(); len(left) > 0 {
-			return fmt.Errorf("published: %v", left)
+		if published := w.driver.Attachments(); len(published) > 0 {
+			return fmt.Errorf("published: %v", published)
 		}
 		return nil
 	})
 }
 
-func TestReconcile_actsOnNothingThatOneListingOnlyContradicts(t *testing.T) {
+func TestReconcile_ignoresADriftOfOneListing(t *testing.T) {
 	// Every second listing lacks the volume: it never lacks twice in a row.
-	w := listing(t, volume("pv"), node("n1"), heldAttachment("va", "pv", "n1"))
+	w := listing(t, volume("pv"), node("n1"), publishedAttachment("va", "pv", "n1"))
 	w.driver.SetAttached("handle-pv", "id-n1", true)
 	var lists atomic.Int32
 	w.driver.Before = func(_ context.Context, rpc string, _ any) error {
@@ -94,9 +94,9 @@ func TestReconcile_actsOnNothingThatOneListingOnlyContradicts(t *testing.T) {
 	}
 }
 
-func TestReconcile_takesAnIncompleteListingForNothing(t *testing.T) {
+func TestReconcile_ignoresAnIncompleteListing(t *testing.T) {
 	// The second page always fails; the volume would be on it.
-	w := listing(t, volume("pv"), node("n1"), heldAttachment("va", "pv", "n1"))
+	w := listing(t, volume("pv"), node("n1"), publishedAttachment("va", "pv", "n1"))
 	w.driver.Attach.PageSize = 1
 	w.driver.SetAttached("a-volume", "id-n1", true)
 	w.driver.SetAttached("handle-pv", "id-n1", true)
@@ -113,8 +113,8 @@ func TestReconcile_takesAnIncompleteListingForNothing(t *testing.T) {
 	}
 }
 
-func TestReconcile_beginsAnewWhenAPageTokenIsRefused(t *testing.T) {
-	w := listing(t, volume("pv"), node("n1"), heldAttachment("va", "pv", "n1"))
+func TestReconcile_restartsWhenAPageTokenIsRejected(t *testing.T) {
+	w := listing(t, volume("pv"), node("n1"), publishedAttachment("va", "pv", "n1"))
 	w.driver.Attach.PageSize = 1
 	w.driver.SetAttached("a-volume", "id-n1", true)
 	w.driver.SetAttached("b-volume", "id-n1", true)
@@ -139,8 +139,8 @@ func TestReconcile_beginsAnewWhenAPageTokenIsRefused(t *testing.T) {
 	}
 }
 
-func TestReconcile_eachPageHasItsOwnTime(t *testing.T) {
-	w := listing(t, volume("pv"), node("n1"), heldAttachment("va", "pv", "n1"))
+func TestReconcile_eachPageHasItsOwnTimeout(t *testing.T) {
+	w := listing(t, volume("pv"), node("n1"), publishedAttachment("va", "pv", "n1"))
 	w.driver.Attach.PageSize = 1
 	for i := range 5 {
 		w.driver.SetAttached(fmt.Sprintf("volume-%d", i), "id-n1", true)
@@ -170,7 +170,7 @@ func TestReconcile_eachPageHasItsOwnTime(t *testing.T) {
 }
 
 func TestReconcile_endsAListingThatRepeatsAToken(t *testing.T) {
-	w := listing(t, volume("pv"), node("n1"), heldAttachment("va", "pv", "n1"))
+	w := listing(t, volume("pv"), node("n1"), publishedAttachment("va", "pv", "n1"))
 	c := New(w.Env, Options{Reconcile: -1, MaxEntries: 1})
 	w.Run(w.Env, c)
 	w.driver.SetAttached("a-volume", "id-n1", true)
@@ -186,10 +186,10 @@ func TestReconcile_endsAListingThatRepeatsAToken(t *testing.T) {
 	}
 }
 
-func TestReconcile_leavesAloneWhatCannotBeCompared(t *testing.T) {
+func TestReconcile_ignoresWhatCannotBeCompared(t *testing.T) {
 	w := listing(t, volume("pv"), node("n1"),
-		heldAttachment("gone-node", "pv", "n2"), heldAttachment("gone-volume", "absent", "n1"),
-		heldAttachment("foreign", "pv", "n1", func(va *storagev1.VolumeAttachment) { va.Spec.Attacher = "other.example.com" }))
+		publishedAttachment("gone-node", "pv", "n2"), publishedAttachment("gone-volume", "absent", "n1"),
+		publishedAttachment("foreign", "pv", "n1", func(va *storagev1.VolumeAttachment) { va.Spec.Attacher = "other.example.com" }))
 	w.run(Options{Reconcile: often})
 	time.Sleep(5 * often)
 	if calls := w.driver.Calls(); len(calls) > 0 {
@@ -197,8 +197,8 @@ func TestReconcile_leavesAloneWhatCannotBeCompared(t *testing.T) {
 	}
 }
 
-func TestReconcile_isOffForADriverThatDoesNotSayWhereVolumesAre(t *testing.T) {
-	w := listing(t, volume("pv"), node("n1"), heldAttachment("va", "pv", "n1"))
+func TestReconcile_isOffForADriverWithoutPublishedNodes(t *testing.T) {
+	w := listing(t, volume("pv"), node("n1"), publishedAttachment("va", "pv", "n1"))
 	w.driver.Controller = w.driver.Controller[:len(w.driver.Controller)-1]
 	w.run(Options{Reconcile: often})
 	time.Sleep(5 * often)
@@ -207,8 +207,8 @@ func TestReconcile_isOffForADriverThatDoesNotSayWhereVolumesAre(t *testing.T) {
 	}
 }
 
-func TestReconcile_triesAgainWhatFailed(t *testing.T) {
-	w := listing(t, volume("pv"), node("n1"), heldAttachment("va", "pv", "n1"))
+func TestReconcile_retriesWhatFailed(t *testing.T) {
+	w := listing(t, volume("pv"), node("n1"), publishedAttachment("va", "pv", "n1"))
 	w.driver.Before = times(3, "ControllerPublishVolume", csidriver.Fail(codes.Internal, "no"))
 	w.run(Options{Reconcile: often})
 	w.Eventually(func() error {
@@ -225,8 +225,8 @@ func TestReconcile_triesAgainWhatFailed(t *testing.T) {
 	})
 }
 
-func TestReconcile_forgetsASuspicionWhenTheAttachmentChanges(t *testing.T) {
-	va := heldAttachment("va", "pv", "n1")
+func TestReconcile_forgetsADriftWhenTheAttachmentChanges(t *testing.T) {
+	va := publishedAttachment("va", "pv", "n1")
 	va.UID = "uid"
 	w := listing(t, volume("pv"), node("n1"), va)
 	c := New(w.Env, Options{Reconcile: -1})
@@ -235,7 +235,7 @@ func TestReconcile_forgetsASuspicionWhenTheAttachmentChanges(t *testing.T) {
 	seen := drift{attached: true}
 	found, err := c.reconcile(t.Context(), map[types.UID]drift{"uid": {attached: false}})
 	if err != nil || found["uid"] != seen || c.forced.is("uid") {
-		t.Errorf("another status was suspected: found %v, %v, forced %t", found, err, c.forced.is("uid"))
+		t.Errorf("another status counted as drift: found %v, %v, forced %t", found, err, c.forced.is("uid"))
 	}
 
 	// It is deleted while the volumes are listed.

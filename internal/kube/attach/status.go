@@ -8,15 +8,15 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// What the API server takes in a VolumeAttachment's status
-// (k8s.io/kubernetes/pkg/apis/storage/validation); it refuses the whole
+// What the API server accepts in a VolumeAttachment's status
+// (k8s.io/kubernetes/pkg/apis/storage/validation); it rejects the whole
 // update if there is more.
 const (
 	maximumContext = 256 << 10 // bytes of all keys and values of attachmentMetadata
 )
 
-// attachedStatus is the merge patch of a VolumeAttachment that was published:
-// what the last publication said and this one does not is taken away.
+// attachedStatus returns the merge patch for a VolumeAttachment that was
+// published. It deletes the keys that only the previous publish context had.
 func attachedStatus(va *storagev1.VolumeAttachment, publishContext map[string]string) map[string]any {
 	metadata := map[string]any{}
 	for key := range va.Status.AttachmentMetadata {
@@ -32,7 +32,7 @@ func attachedStatus(va *storagev1.VolumeAttachment, publishContext map[string]st
 	return status
 }
 
-// volumeError is how an error stands in a status. The kubelet reads the code:
+// volumeError returns an error as a status shows it. The kubelet reads the code:
 // 8 (ResourceExhausted) means that the node is full (KEP-4876).
 func volumeError(err error, now metav1.Time) storagev1.VolumeError {
 	shown := storagev1.VolumeError{Time: now, Message: cluster.Truncate(err.Error())}

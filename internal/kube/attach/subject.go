@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csi/client"
 )
 
-// subject is the volume an attachment is about.
+// subject is the volume of an attachment.
 type subject struct {
 	pv   *corev1.PersistentVolume // nil for an inline volume
 	spec *corev1.PersistentVolumeSpec
@@ -20,16 +20,18 @@ type subject struct {
 
 func (s subject) csi() *corev1.CSIPersistentVolumeSource { return s.spec.CSI }
 
-// subjectOf finds the volume, as far as this driver can serve it.
+// subjectOf returns the volume of an attachment, or an error if this driver cannot
+// serve it.
 func (c *Controller) subjectOf(va *storagev1.VolumeAttachment) (subject, error) {
 	name, inline := volumeName(va), va.Spec.Source.InlineVolumeSpec
 	switch {
 	case name == "" && inline == nil:
 		return subject{}, errors.New("spec.source names neither a persistentVolumeName nor an inlineVolumeSpec")
 	case name != "" && inline != nil:
-		return subject{}, errors.New("spec.source has both a persistentVolumeName and an inlineVolumeSpec; one of them is wanted")
+		return subject{}, errors.New("spec.source has both a persistentVolumeName and an inlineVolumeSpec; exactly one is allowed")
 	case inline != nil && inline.CSI == nil:
-		return subject{}, fmt.Errorf("spec.source.inlineVolumeSpec is of an in-tree plugin: Holdfast does not translate those to CSI; use a PersistentVolume of driver %s", c.env.Driver)
+		return subject{}, fmt.Errorf("spec.source.inlineVolumeSpec is of an in-tree plugin: "+
+			"Holdfast does not translate those to CSI; use a PersistentVolume of driver %s", c.env.Driver)
 	case inline != nil:
 		return subject{spec: inline}, c.serves("inlineVolumeSpec", inline)
 	}
@@ -38,7 +40,9 @@ func (c *Controller) subjectOf(va *storagev1.VolumeAttachment) (subject, error) 
 	case !found:
 		return subject{}, fmt.Errorf("PersistentVolume %s: %w", name, errNoVolume)
 	case isMigrated(pv):
-		return subject{}, fmt.Errorf("PersistentVolume %s is of an in-tree plugin and was migrated to %s: Holdfast does not translate those to CSI; keep the vendor's external-attacher for it, or make a PersistentVolume with spec.csi for the same disk", name, pv.Annotations[migratedToAnnotation])
+		return subject{}, fmt.Errorf("PersistentVolume %s is of an in-tree plugin and was migrated to %s: "+
+			"Holdfast does not translate those to CSI; keep the vendor's external-attacher for it, "+
+			"or create a PersistentVolume with spec.csi for the same disk", name, pv.Annotations[migratedToAnnotation])
 	}
 	return subject{pv: pv, spec: &pv.Spec}, c.serves("PersistentVolume "+name, &pv.Spec)
 }
@@ -48,15 +52,17 @@ var errNoVolume = errors.New("it does not exist")
 func (c *Controller) serves(what string, spec *corev1.PersistentVolumeSpec) error {
 	switch {
 	case spec.CSI == nil:
-		return fmt.Errorf("%s is no CSI volume", what)
+		return fmt.Errorf("%s is not a CSI volume", what)
 	case spec.CSI.Driver != c.env.Driver:
 		return fmt.Errorf("%s belongs to driver %s, not to %s", what, spec.CSI.Driver, c.env.Driver)
 	}
 	return nil
 }
 
-// request makes what the driver is asked, but for the secrets.
-func (c *Controller) request(s subject, node string, can client.ControllerCapabilities) (*csi.ControllerPublishVolumeRequest, error) {
+// request returns the driver's request without the secrets.
+func (c *Controller) request(
+	s subject, node string, can client.ControllerCapabilities,
+) (*csi.ControllerPublishVolumeRequest, error) {
 	mode, err := claim.FoldAccessModes(claim.Modes{SingleNodeMultiWriter: can.SingleNodeMultiWriter}, s.spec.AccessModes)
 	if err != nil {
 		return nil, err
@@ -80,10 +86,12 @@ func (c *Controller) request(s subject, node string, can client.ControllerCapabi
 func (c *Controller) registeredID(va *storagev1.VolumeAttachment) (string, error) {
 	node, found := c.nodes.Get(va.Spec.NodeName)
 	if !found {
-		return "", fmt.Errorf("node %s has no CSINode object: its kubelet has not registered it, or the node is gone", va.Spec.NodeName)
+		return "", fmt.Errorf("node %s has no CSINode object: "+
+			"its kubelet has not registered it, or the node was deleted", va.Spec.NodeName)
 	}
 	if id := nodeID(node, c.env.Driver); id != "" {
 		return id, nil
 	}
-	return "", fmt.Errorf("driver %s is not registered on node %s: see whether its node plugin runs there", c.env.Driver, va.Spec.NodeName)
+	return "", fmt.Errorf("driver %s is not registered on node %s: check that its node plugin runs there",
+		c.env.Driver, va.Spec.NodeName)
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// finished tells whether the finalizer on a PersistentVolume waits for nothing
-// but its attachments to go: the volume is being deleted, or it is an in-tree
-// one again after its migration to CSI was taken back. On any other it stays,
-// for the next attachment.
+// finished reports whether the finalizer of a PersistentVolume can be removed once
+// the volume has no attachments: the volume is being deleted, or it is an in-tree
+// volume again after its migration to CSI was reverted. Any other volume keeps the
+// finalizer for the next attachment.
 func (c *Controller) finished(pv *corev1.PersistentVolume) bool {
-	return c.holds(pv) && (pv.DeletionTimestamp != nil || pv.Spec.CSI == nil && !isMigrated(pv))
+	return c.hasFinalizer(pv) && (pv.DeletionTimestamp != nil || pv.Spec.CSI == nil && !isMigrated(pv))
 }
 
-// syncVolume takes the finalizer off a PersistentVolume that is finished and
-// that no attachment needs.
+// syncVolume removes the finalizer of a PersistentVolume that is finished and has
+// no attachments.
 func (c *Controller) syncVolume(ctx context.Context, name string) error {
 	pv, found := c.volumes.Get(name)
 	if !found || !c.finished(pv) {
@@ -31,32 +31,35 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 	}
 	attachments := c.attachments.By(cluster.AttachmentByVolume(), name)
 	if len(attachments) > 0 {
-		return c.rememberVolume(ctx, pv, attachments)
+		return c.recordHandle(ctx, pv, attachments)
 	}
 	if slices.Contains(pv.Finalizers, claim.ProvisionerFinalizer) {
-		// The provisioner still deletes the volume; its last patch may take both
-		// off. If it takes its own only, that change leads here again.
+		// The provisioner still deletes the volume. Its last patch may remove both
+		// finalizers; if it removes only its own, that change queues the volume again.
 		return nil
 	}
 	err := c.patchVolume(ctx, pv, cluster.RemoveFinalizers(pv, c.finalizer))
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("let PersistentVolume %s go: %w", name, err)
+		return fmt.Errorf("remove the finalizer of PersistentVolume %s: %w", name, err)
 	}
 	return nil
 }
 
-// rememberVolume writes the volume's ID on attachments that do not say it,
-// since external-attacher made them: somebody who waits for the
-// PersistentVolume may lose patience and remove it by force.
-func (c *Controller) rememberVolume(ctx context.Context, pv *corev1.PersistentVolume, attachments []*storagev1.VolumeAttachment) error {
+// recordHandle writes the volume's ID on attachments that lack it because
+// external-attacher created them. A user may remove the PersistentVolume by force
+// before the detachment, and then the ID is known from nowhere else.
+func (c *Controller) recordHandle(
+	ctx context.Context, pv *corev1.PersistentVolume, attachments []*storagev1.VolumeAttachment,
+) error {
 	for _, va := range attachments {
-		what := recordOf(va)
-		if !c.owns(va) || !c.holds(va) || what.handle != "" || what.node == "" || c.serves(pv.Name, &pv.Spec) != nil {
+		what := intentOf(va)
+		if !c.owns(va) || !c.hasFinalizer(va) || what.handle != "" || what.node == "" || c.serves(pv.Name, &pv.Spec) != nil {
 			continue
 		}
 		what.handle, what.secret = pv.Spec.CSI.VolumeHandle, pv.Spec.CSI.ControllerPublishSecretRef
-		if _, err := c.patchAttachment(ctx, va, types.MergePatchType, cluster.MergePatch(what.patch(va, c.finalizer))); err != nil {
-			return fmt.Errorf("record in VolumeAttachment %s which volume it is of: %w", va.Name, err)
+		patch := cluster.MergePatch(what.patch(va, c.finalizer))
+		if _, err := c.patchAttachment(ctx, va, types.MergePatchType, patch); err != nil {
+			return fmt.Errorf("record the volume handle in VolumeAttachment %s: %w", va.Name, err)
 		}
 	}
 	return nil
