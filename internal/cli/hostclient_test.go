@@ -184,7 +184,7 @@ func TestGet_showsTables(t *testing.T) {
 		{"describe pods ..", 2, "", `".." is no name`},
 		{"delete pvc ..", 2, "", `".." is no name`},
 		{"logs ..", 2, "", "is no pod's name"},
-		{"why pvc/..", 2, "", `".." is no name`},
+		{"why pvc/..", 2, "", `".." is not a name`},
 		{"logs", 2, "", "say which pod"},
 		{"why", 2, "", "say what: KIND/NAME"},
 		{"apply -f - --wait --timeout=-1s", 2, "", "--timeout -1s"},

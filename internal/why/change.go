@@ -8,8 +8,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// growing looks at a claim that asks for more than it has.
-func (w *walk) growing(pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, pod *corev1.Pod) {
+// resizing inspects a claim that requests more than its capacity.
+func (w *walk) resizing(pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, pod *corev1.Pod) {
 	want, have := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
 	if want.Cmp(have) <= 0 || have.IsZero() {
 		return
@@ -27,21 +27,21 @@ func (w *walk) growing(pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentV
 	class := get[storagev1.StorageClass](w, classes, "", pv.Spec.StorageClassName)
 	switch state := pvc.Status.AllocatedResourceStatuses[corev1.ResourceStorage]; {
 	case state == corev1.PersistentVolumeClaimControllerResizeInfeasible, state == corev1.PersistentVolumeClaimNodeResizeInfeasible:
-		w.add(cause, Finding{What: fmt.Sprintf("the driver says that the claim %s cannot grow %s at all (%s)", pvc.Name, sizes, state), Evidence: from,
+		w.add(cause, Finding{What: fmt.Sprintf("the driver reports that the claim %s cannot grow %s at all (%s)", pvc.Name, sizes, state), Evidence: from,
 			Do: fmt.Sprintf("Ask for a smaller size, which may be anything above %s.", have.String())})
 	case state == corev1.PersistentVolumeClaimNodeResizePending, hasCondition(pvc, corev1.PersistentVolumeClaimFileSystemResizePending):
 		if len(w.users(pvc)) == 0 {
 			w.add(waiting, Finding{What: fmt.Sprintf("the volume of claim %s has grown, and its filesystem grows when a pod uses it", pvc.Name), Since: since(pvc, corev1.PersistentVolumeClaimFileSystemResizePending), Evidence: from, Do: "Run a pod that uses the claim."})
 			return
 		}
-		w.add(waiting, Finding{What: fmt.Sprintf("the volume of claim %s has grown, and the node is to grow its filesystem", pvc.Name), Since: since(pvc, corev1.PersistentVolumeClaimFileSystemResizePending), Evidence: from,
-			Do: "If this stays for minutes, the driver may grow volumes only when they are mounted anew: restart the pod."})
+		w.add(waiting, Finding{What: fmt.Sprintf("the volume of claim %s has grown, and the node has not expanded its filesystem yet", pvc.Name), Since: since(pvc, corev1.PersistentVolumeClaimFileSystemResizePending), Evidence: from,
+			Do: "If this lasts for minutes, the driver may expand the filesystem only at the next mount: restart the pod."})
 	case class != nil && (class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion) && state == "":
 		w.add(cause, Finding{What: fmt.Sprintf("the claim %s asks to grow %s, and its class %s does not allow it", pvc.Name, sizes, class.Name), Evidence: []string{evidence(classes, "", class.Name, "allowVolumeExpansion")},
 			Do: "Set allowVolumeExpansion: true in the class."})
 	default:
-		w.add(waiting, Finding{What: fmt.Sprintf("the claim %s is to grow %s, and the driver has not done so yet", pvc.Name, sizes), Since: since(pvc, corev1.PersistentVolumeClaimResizing), Evidence: from,
-			Do: "If this stays for minutes, see whether the driver's controller (its resizer) runs, and its log."})
+		w.add(waiting, Finding{What: fmt.Sprintf("the claim %s waits for the driver to expand it %s", pvc.Name, sizes), Since: since(pvc, corev1.PersistentVolumeClaimResizing), Evidence: from,
+			Do: "If this lasts for minutes, check that the driver's controller (its resizer) runs, and read its log."})
 	}
 }
 
@@ -51,7 +51,7 @@ func hasCondition(pvc *corev1.PersistentVolumeClaim, kind corev1.PersistentVolum
 	})
 }
 
-// modifying looks at a claim whose attributes are to change.
+// modifying inspects a claim whose attributes class changes.
 func (w *walk) modifying(pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) {
 	want, have := text(pvc.Spec.VolumeAttributesClassName), text(pvc.Status.CurrentVolumeAttributesClassName)
 	if want == have || want == "" || pv.Spec.CSI == nil {
@@ -66,21 +66,21 @@ func (w *walk) modifying(pvc *corev1.PersistentVolumeClaim, pv *corev1.Persisten
 	}
 	switch status := pvc.Status.ModifyVolumeStatus; {
 	case status == nil:
-		w.add(waiting, Finding{What: fmt.Sprintf("the attributes of claim %s are to change to class %s, and nobody has begun", pvc.Name, want), Evidence: from, Do: "See whether the driver can do it (MODIFY_VOLUME in 'holdfast csi info') and its resizer runs."})
+		w.add(waiting, Finding{What: fmt.Sprintf("the attributes of claim %s change to class %s, and the resizer has not begun", pvc.Name, want), Evidence: from, Do: "Check that the driver has the capability MODIFY_VOLUME ('holdfast csi info'), and that its resizer runs."})
 	case status.Status == corev1.PersistentVolumeClaimModifyVolumeInfeasible:
-		w.add(cause, Finding{What: fmt.Sprintf("the driver says that the volume of claim %s cannot have the attributes of class %s", pvc.Name, status.TargetVolumeAttributesClassName), Evidence: from, Do: "Choose another class; the claim may be set back to the one it had."})
+		w.add(cause, Finding{What: fmt.Sprintf("the driver reports that the volume of claim %s cannot have the attributes of class %s", pvc.Name, status.TargetVolumeAttributesClassName), Evidence: from, Do: "Choose another class; the claim may be set back to the one it had."})
 	default:
-		w.add(waiting, Finding{What: fmt.Sprintf("the attributes of claim %s are being changed to class %s", pvc.Name, status.TargetVolumeAttributesClassName), Evidence: from, Do: "Wait; some drivers take hours for it."})
+		w.add(waiting, Finding{What: fmt.Sprintf("the attributes of claim %s are being changed to class %s", pvc.Name, status.TargetVolumeAttributesClassName), Evidence: from, Do: "Wait; some drivers need hours."})
 	}
 }
 
-// attributesClass tells whether a VolumeAttributesClass can be used with a driver.
+// attributesClass reports whether a VolumeAttributesClass exists for the driver.
 func (w *walk) attributesClass(pvc *corev1.PersistentVolumeClaim, name, driver string) bool {
 	class := get[storagev1.VolumeAttributesClass](w, attributes, "", name)
 	from := []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.volumeAttributesClassName")}
 	switch {
 	case class == nil:
-		w.absent(attributes, Finding{What: fmt.Sprintf("the claim %s asks for the VolumeAttributesClass %s, which does not exist", pvc.Name, name), Evidence: from, Do: "Make it, or name another one in the claim."})
+		w.absent(attributes, Finding{What: fmt.Sprintf("the claim %s asks for the VolumeAttributesClass %s, which does not exist", pvc.Name, name), Evidence: from, Do: "Create it, or name another one in the claim."})
 		return false
 	case class.DriverName != driver:
 		w.add(cause, Finding{What: fmt.Sprintf("the VolumeAttributesClass %s of claim %s is for driver %s, and the volume is of %s", name, pvc.Name, class.DriverName, driver), Evidence: from, Do: "Name a class for the volume's driver."})

@@ -11,43 +11,43 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
-// noProvisioner is the provisioner of classes whose volumes are made by hand.
+// noProvisioner is the provisioner of classes whose volumes an administrator creates.
 const noProvisioner = "kubernetes.io/no-provisioner"
 
 const (
-	defaultClass      = "storageclass.kubernetes.io/is-default-class"
-	provisionerOf     = "volume.kubernetes.io/storage-provisioner"
-	selectedNode      = "volume.kubernetes.io/selected-node"
-	claimProtection   = "kubernetes.io/pvc-protection"
-	volumeProtection  = "kubernetes.io/pv-protection"
-	provisionerHolds  = "external-provisioner.volume.kubernetes.io/finalizer"
-	attacherHolds     = "external-attacher/"
-	snapshotSource    = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
-	snapshotBound     = "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection"
-	snapshotAsSource  = "snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection"
-	contentProtection = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
+	defaultClass         = "storageclass.kubernetes.io/is-default-class"
+	provisionerOf        = "volume.kubernetes.io/storage-provisioner"
+	selectedNode         = "volume.kubernetes.io/selected-node"
+	claimProtection      = "kubernetes.io/pvc-protection"
+	volumeProtection     = "kubernetes.io/pv-protection"
+	provisionerFinalizer = "external-provisioner.volume.kubernetes.io/finalizer"
+	attacherFinalizer    = "external-attacher/"
+	snapshotSource       = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
+	snapshotBound        = "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection"
+	snapshotAsSource     = "snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection"
+	contentProtection    = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
 )
 
-// claimNamed looks at a claim; pod is who needs it, or nil.
+// claimNamed inspects a claim. pod is the pod that needs it, or nil.
 func (w *walk) claimNamed(namespace, name string, pod *corev1.Pod) {
 	if !w.once("claim " + key(namespace, name)) {
 		return
 	}
 	pvc := w.claim(namespace, name)
 	if pvc == nil {
-		w.absent(claims, Finding{What: fmt.Sprintf("the claim %s in namespace %s does not exist", name, namespace), Do: "Make the claim, or correct its name where it is used."})
+		w.absent(claims, Finding{What: fmt.Sprintf("the claim %s in namespace %s does not exist", name, namespace), Do: "Create the claim, or correct its name where it is used."})
 		return
 	}
 	if pvc.DeletionTimestamp != nil {
-		w.claimGoes(pvc)
+		w.claimDeletion(pvc)
 		return
 	}
 	switch pvc.Status.Phase {
 	case corev1.ClaimBound:
 		w.bound(pvc, pod)
 	case corev1.ClaimLost:
-		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is lost: its volume %s does not exist any more", name, pvc.Spec.VolumeName), Evidence: []string{evidence(claims, namespace, name, "status.phase")},
-			Do: "Restore the data into a new claim, or make a PersistentVolume of that name again for the same storage, with a claimRef to this claim."})
+		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is lost: its volume %s no longer exists", name, pvc.Spec.VolumeName), Evidence: []string{evidence(claims, namespace, name, "status.phase")},
+			Do: "Restore the data into a new claim, or create a PersistentVolume of that name again for the same storage, with a claimRef to this claim."})
 	default:
 		w.pending(pvc, pod)
 	}
@@ -56,7 +56,7 @@ func (w *walk) claimNamed(namespace, name string, pod *corev1.Pod) {
 func (w *walk) pending(pvc *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	what := "the claim " + pvc.Name
 	if list := w.warnings(claims, pvc, "ProvisioningFailed", "VolumeProvisioningFailed", "ProvisioningCleanupFailed"); len(list) > 0 {
-		w.add(failing, failure(fmt.Sprintf("the volume of %s cannot be made", what), claims, list))
+		w.add(failing, failure(fmt.Sprintf("the volume of %s cannot be created", what), claims, list))
 	}
 	w.calls("PersistentVolumeClaim", pvc.Namespace, pvc.Name)
 	switch {
@@ -76,7 +76,7 @@ func (w *walk) pending(pvc *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	case class == nil:
 		if !w.anyFits(pvc, name) {
 			w.absent(classes, Finding{What: fmt.Sprintf("%s asks for the class %s, which does not exist", what, name), Since: pvc.CreationTimestamp.Time,
-				Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.storageClassName")}, Do: "Make the class, or make the claim again with one that exists ('get storageclasses'); the class of a claim cannot be changed."})
+				Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.storageClassName")}, Do: "Create the class, or create the claim again with one that exists ('get storageclasses'); the class of a claim cannot be changed."})
 		}
 	case class.Provisioner == noProvisioner:
 		w.matching(pvc, name)
@@ -88,7 +88,7 @@ func (w *walk) pending(pvc *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 func (w *walk) noClass(pvc *corev1.PersistentVolumeClaim) {
 	for _, class := range list[storagev1.StorageClass](w, classes, "", "") {
 		if class.Annotations[defaultClass] == "true" {
-			w.add(waiting, Finding{What: fmt.Sprintf("the claim %s names no class, and gets the default one, %s, any moment", pvc.Name, class.Name), Since: pvc.CreationTimestamp.Time, Do: "Wait."})
+			w.add(waiting, Finding{What: fmt.Sprintf("the claim %s names no class, and gets the default one, %s", pvc.Name, class.Name), Since: pvc.CreationTimestamp.Time, Do: "Wait."})
 			return
 		}
 	}
@@ -97,35 +97,35 @@ func (w *walk) noClass(pvc *corev1.PersistentVolumeClaim) {
 	}
 	w.absent(classes, Finding{What: fmt.Sprintf("the claim %s names no class, and there is no default one", pvc.Name), Since: pvc.CreationTimestamp.Time,
 		Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.storageClassName")},
-		Do:       "Mark a class as the default one (annotation " + defaultClass + ": \"true\"), or make the claim again with a class."})
+		Do:       "Mark a class as the default one (annotation " + defaultClass + ": \"true\"), or create the claim again with a class."})
 }
 
-// prebound is a claim that names its volume.
+// prebound inspects a pending claim that names its volume.
 func (w *walk) prebound(pvc *corev1.PersistentVolumeClaim) {
 	pv := w.volume(pvc.Spec.VolumeName)
 	from := []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.volumeName")}
 	switch {
 	case pv == nil:
-		w.absent(volumes, Finding{What: fmt.Sprintf("the claim %s asks for the volume %s, which does not exist", pvc.Name, pvc.Spec.VolumeName), Evidence: from, Do: "Make the PersistentVolume, or make the claim without its name."})
+		w.absent(volumes, Finding{What: fmt.Sprintf("the claim %s asks for the volume %s, which does not exist", pvc.Name, pvc.Spec.VolumeName), Evidence: from, Do: "Create the PersistentVolume, or create the claim again without the volume's name."})
 	case pv.Spec.ClaimRef != nil && (pv.Spec.ClaimRef.Name != pvc.Name || pv.Spec.ClaimRef.Namespace != pvc.Namespace || (pv.Spec.ClaimRef.UID != "" && pv.Spec.ClaimRef.UID != pvc.UID)):
 		w.add(cause, Finding{What: fmt.Sprintf("the claim %s asks for the volume %s, which belongs to claim %s", pvc.Name, pv.Name, key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)),
 			Evidence: append(from, evidence(volumes, "", pv.Name, "spec.claimRef")),
-			Do:       "If that claim is gone and the data may change hands, remove uid and resourceVersion from the volume's claimRef and name this claim in it."})
+			Do:       "If that claim is deleted and this claim may have its data, remove uid and resourceVersion from the volume's claimRef and name this claim in it."})
 	default:
-		if reason := misfit(pv, pvc, classOf(pvc)); reason != "" {
-			w.add(cause, Finding{What: fmt.Sprintf("the volume %s does not fit the claim %s: %s", pv.Name, pvc.Name, reason), Evidence: from, Do: "Make the one that is wrong again with what fits."})
+		if reason := mismatch(pv, pvc, classOf(pvc)); reason != "" {
+			w.add(cause, Finding{What: fmt.Sprintf("the volume %s does not match the claim %s: %s", pv.Name, pvc.Name, reason), Evidence: from, Do: "Create the claim or the volume again so that they match."})
 		}
 	}
 }
 
-// matching is a claim for which nobody makes a volume.
+// matching inspects a claim for which no driver creates a volume.
 func (w *walk) matching(pvc *corev1.PersistentVolumeClaim, class string) {
 	var reasons []string
 	for _, pv := range list[corev1.PersistentVolume](w, volumes, "", "") {
-		reason := misfit(&pv, pvc, class)
+		reason := mismatch(&pv, pvc, class)
 		if reason == "" {
-			w.add(waiting, Finding{What: fmt.Sprintf("the claim %s waits to be bound to volume %s, which fits", pvc.Name, pv.Name), Since: pvc.CreationTimestamp.Time,
-				Evidence: []string{evidence(volumes, "", pv.Name, "")}, Do: "If its class has WaitForFirstConsumer, run a pod that uses the claim; otherwise it is bound any moment."})
+			w.add(waiting, Finding{What: fmt.Sprintf("the claim %s waits to be bound to volume %s, which matches", pvc.Name, pv.Name), Since: pvc.CreationTimestamp.Time,
+				Evidence: []string{evidence(volumes, "", pv.Name, "")}, Do: "If its class has WaitForFirstConsumer, run a pod that uses the claim; otherwise wait: it is bound within seconds."})
 			return
 		}
 		if pv.Spec.StorageClassName == class {
@@ -133,18 +133,18 @@ func (w *walk) matching(pvc *corev1.PersistentVolumeClaim, class string) {
 		}
 	}
 	slices.Sort(reasons)
-	f := Finding{What: fmt.Sprintf("no PersistentVolume fits the claim %s, and nobody makes volumes for it (class %q)", pvc.Name, class), Since: pvc.CreationTimestamp.Time,
-		Evidence: reasons[:min(len(reasons), 5)], Do: "Make a PersistentVolume of that class, size and access mode, or make the claim again with a class that makes volumes."}
+	f := Finding{What: fmt.Sprintf("no PersistentVolume matches the claim %s, and no driver creates volumes for it (class %q)", pvc.Name, class), Since: pvc.CreationTimestamp.Time,
+		Evidence: reasons[:min(len(reasons), 5)], Do: "Create a PersistentVolume of that class, size and access mode, or create the claim again with a class whose driver creates volumes."}
 	w.absent(volumes, f)
 }
 
 func (w *walk) anyFits(pvc *corev1.PersistentVolumeClaim, class string) bool {
 	all := list[corev1.PersistentVolume](w, volumes, "", "")
-	return slices.ContainsFunc(all, func(pv corev1.PersistentVolume) bool { return misfit(&pv, pvc, class) == "" })
+	return slices.ContainsFunc(all, func(pv corev1.PersistentVolume) bool { return mismatch(&pv, pvc, class) == "" })
 }
 
-// misfit says why a volume cannot be bound to a claim, "" if it can.
-func misfit(pv *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim, class string) string {
+// mismatch returns why a volume cannot be bound to a claim, "" if it can.
+func mismatch(pv *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim, class string) string {
 	have, want := pv.Spec.Capacity[corev1.ResourceStorage], pvc.Spec.Resources.Requests[corev1.ResourceStorage]
 	ref := pv.Spec.ClaimRef
 	switch {
@@ -169,7 +169,7 @@ func misfit(pv *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim, clas
 	if selector := pvc.Spec.Selector; selector != nil {
 		for name, value := range selector.MatchLabels {
 			if pv.Labels[name] != value {
-				return fmt.Sprintf("it has no label %s=%s", name, value)
+				return fmt.Sprintf("it lacks the label %s=%s", name, value)
 			}
 		}
 	}
@@ -183,7 +183,7 @@ func modeOf(mode *corev1.PersistentVolumeMode) corev1.PersistentVolumeMode {
 	return *mode
 }
 
-// provisioning is a claim for which a driver makes a volume.
+// provisioning inspects a claim for which a driver creates a volume.
 func (w *walk) provisioning(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, pod *corev1.Pod) {
 	w.source(pvc)
 	if name := pvc.Spec.VolumeAttributesClassName; name != nil && *name != "" {
@@ -192,7 +192,7 @@ func (w *walk) provisioning(pvc *corev1.PersistentVolumeClaim, class *storagev1.
 	parsed, err := claim.ParseClass(class)
 	if err != nil {
 		w.add(cause, Finding{What: "the class of the claim " + pvc.Name + " is wrong", Error: err.Error(), Evidence: []string{evidence(classes, "", class.Name, "parameters")},
-			Do: "Delete the class and make it again without the mistake; claims that wait then go on."})
+			Do: "Delete the class and create it again without the mistake; pending claims are then provisioned."})
 	} else if resolved, err := parsed.ResolveSecrets(claim.VolumeTokens(pvc, claim.VolumeName(pvc.UID))); err != nil {
 		w.add(cause, Finding{What: "a secret of the class of claim " + pvc.Name + " cannot be named", Error: err.Error(), Evidence: []string{evidence(classes, "", class.Name, "parameters")},
 			Do: "Correct the class, or give the claim the annotation that the secret's name is made of."})
@@ -205,8 +205,8 @@ func (w *walk) provisioning(pvc *corev1.PersistentVolumeClaim, class *storagev1.
 	w.provisioner(pvc, class)
 }
 
-// consumer is true when the claim waits for a pod, so that nobody is asked to
-// make its volume yet.
+// consumer reports whether the claim waits for its first pod, so that its volume is
+// not created yet.
 func (w *walk) consumer(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, pod *corev1.Pod) bool {
 	if class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer || pvc.Annotations[selectedNode] != "" {
 		return false
@@ -217,9 +217,9 @@ func (w *walk) consumer(pvc *corev1.PersistentVolumeClaim, class *storagev1.Stor
 	case pod != nil && w.onHost:
 		return false
 	case pod != nil:
-		w.add(following, Finding{What: fmt.Sprintf("the volume of claim %s is made when the pod has a node", pvc.Name), Since: pvc.CreationTimestamp.Time, Evidence: from, Do: "See what the scheduler waits for."})
+		w.add(following, Finding{What: fmt.Sprintf("the volume of claim %s is created when the pod has a node", pvc.Name), Since: pvc.CreationTimestamp.Time, Evidence: from, Do: "See what the scheduler waits for."})
 		return true
-	case len(users) == 0 && w.blind[pods]:
+	case len(users) == 0 && w.unreadable[pods]:
 		return false
 	case len(users) == 0:
 		w.add(waiting, Finding{What: fmt.Sprintf("the claim %s waits for a pod that uses it (its class %s has WaitForFirstConsumer)", pvc.Name, class.Name), Since: pvc.CreationTimestamp.Time, Evidence: from,
@@ -250,14 +250,14 @@ func (w *walk) users(pvc *corev1.PersistentVolumeClaim) (found []corev1.Pod) {
 	return found
 }
 
-// provisioner tells whether somebody makes volumes for the class at all.
+// provisioner checks that the driver of the class is installed and was asked.
 func (w *walk) provisioner(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) {
 	driver := class.Provisioner
 	if w.onHost {
 		w.registered(driver)
-	} else if w.driver(driver) == nil && !w.anyNodeHas(driver) && !strings.HasPrefix(driver, "kubernetes.io/") && !w.blind[drivers] && !w.blind[csiNodes] {
-		w.add(cause, Finding{What: fmt.Sprintf("nobody makes volumes for the class %s: driver %s is not installed", class.Name, driver), Since: pvc.CreationTimestamp.Time,
-			Evidence: []string{evidence(classes, "", class.Name, "provisioner"), "no CSIDriver object and no CSINode names it"}, Do: "Install the driver, or correct the class' provisioner (make the class again)."})
+	} else if w.driver(driver) == nil && !w.anyNodeHas(driver) && !strings.HasPrefix(driver, "kubernetes.io/") && !w.unreadable[drivers] && !w.unreadable[csiNodes] {
+		w.add(cause, Finding{What: fmt.Sprintf("no driver creates volumes for the class %s: driver %s is not installed", class.Name, driver), Since: pvc.CreationTimestamp.Time,
+			Evidence: []string{evidence(classes, "", class.Name, "provisioner"), "no CSIDriver object and no CSINode names it"}, Do: "Install the driver, or correct the class' provisioner (create the class again)."})
 		return
 	}
 	if !w.onHost {
@@ -267,13 +267,13 @@ func (w *walk) provisioner(pvc *corev1.PersistentVolumeClaim, class *storagev1.S
 		return
 	}
 	asked := pvc.Annotations[provisionerOf] != ""
-	f := Finding{What: fmt.Sprintf("driver %s is to make the volume of claim %s and has not done so yet", driver, pvc.Name), Since: pvc.CreationTimestamp.Time,
+	f := Finding{What: fmt.Sprintf("driver %s has not created the volume of claim %s yet", driver, pvc.Name), Since: pvc.CreationTimestamp.Time,
 		Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.annotations["+provisionerOf+"]")},
-		Do:       "If this stays for minutes, see whether the driver's controller (its provisioner) runs, and its log."}
+		Do:       "If this lasts for minutes, check that the driver's controller (its provisioner) runs, and read its log."}
 	if !asked && !w.onHost {
-		f.What = fmt.Sprintf("nobody has asked driver %s yet to make the volume of claim %s", driver, pvc.Name)
+		f.What = fmt.Sprintf("driver %s has not been asked to create the volume of claim %s yet", driver, pvc.Name)
 		f.Evidence = []string{"no annotation " + provisionerOf}
-		f.Do = "Is the kube-controller-manager running?"
+		f.Do = "Check that the kube-controller-manager runs."
 	}
 	w.add(waiting, f)
 }
@@ -285,14 +285,14 @@ func (w *walk) selected(pvc *corev1.PersistentVolumeClaim, driver string) {
 		return
 	}
 	found := get[storagev1.CSINode](w, csiNodes, "", node)
-	if w.blind[csiNodes] || found != nil && slices.ContainsFunc(found.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver }) {
+	if w.unreadable[csiNodes] || found != nil && slices.ContainsFunc(found.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver }) {
 		return
 	}
 	w.add(cause, Finding{
-		What:     fmt.Sprintf("the volume of claim %s is to be made on node %s, which does not run driver %s", pvc.Name, node, driver),
+		What:     fmt.Sprintf("node %[2]s, which was selected for the volume of claim %[1]s, does not run driver %[3]s", pvc.Name, node, driver),
 		Since:    pvc.CreationTimestamp.Time,
 		Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.annotations["+selectedNode+"]"), evidence(csiNodes, "", node, "spec.drivers")},
-		Do: fmt.Sprintf("Bring the node or its driver back. If the node is gone for good, delete the claim and its pod, and remove the entry %s, if there is one, from the ConfigMaps labelled holdfast.dev/intents.",
+		Do: fmt.Sprintf("Start the node or its driver. If the node was removed for good, delete the claim and its pod, and remove the entry %s, if there is one, from the ConfigMaps labelled holdfast.dev/intents.",
 			pvc.UID),
 	})
 }
@@ -303,7 +303,7 @@ func (w *walk) anyNodeHas(driver string) bool {
 	})
 }
 
-// source looks at what the claim is to be filled from.
+// source inspects the data source of the claim.
 func (w *walk) source(pvc *corev1.PersistentVolumeClaim) {
 	kind, group, name, namespace := "", "", "", pvc.Namespace
 	if ref := pvc.Spec.DataSourceRef; ref != nil {
@@ -325,46 +325,46 @@ func (w *walk) source(pvc *corev1.PersistentVolumeClaim) {
 	case kind == "VolumeSnapshot":
 		w.snapshotNamed(namespace, name)
 	case kind == "PersistentVolumeClaim":
-		w.copied(pvc, namespace, name)
+		w.cloned(pvc, namespace, name)
 	default:
-		w.add(waiting, Finding{What: fmt.Sprintf("the claim %s is to be filled from %s %s (%s) by a volume populator", pvc.Name, kind, name, group), Since: pvc.CreationTimestamp.Time,
-			Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.dataSourceRef")}, Do: "See whether the populator for that kind runs, and its log."})
+		w.add(waiting, Finding{What: fmt.Sprintf("the claim %s waits for a volume populator to fill it from %s %s (%s)", pvc.Name, kind, name, group), Since: pvc.CreationTimestamp.Time,
+			Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.dataSourceRef")}, Do: "Check that the populator for that kind runs, and read its log."})
 	}
 }
 
-func (w *walk) copied(pvc *corev1.PersistentVolumeClaim, namespace, name string) {
+func (w *walk) cloned(pvc *corev1.PersistentVolumeClaim, namespace, name string) {
 	from := []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.dataSource")}
 	source := w.claim(namespace, name)
 	switch {
 	case source == nil:
-		w.absent(claims, Finding{What: fmt.Sprintf("the claim %s is to be a copy of claim %s, which does not exist", pvc.Name, name), Evidence: from, Do: "Correct the name of the source: make the claim again."})
+		w.absent(claims, Finding{What: fmt.Sprintf("the claim %s is a clone of claim %s, which does not exist", pvc.Name, name), Evidence: from, Do: "Correct the name of the source: create the claim again."})
 	case source.Status.Phase != corev1.ClaimBound:
-		w.add(following, Finding{What: fmt.Sprintf("the claim %s is to be a copy of claim %s, which is %s", pvc.Name, name, source.Status.Phase), Evidence: from, Do: "See what the source waits for."})
+		w.add(following, Finding{What: fmt.Sprintf("the claim %s is a clone of claim %s, which is %s", pvc.Name, name, source.Status.Phase), Evidence: from, Do: "See what the source waits for."})
 		w.claimNamed(namespace, name, nil)
 	case modeOf(source.Spec.VolumeMode) != modeOf(pvc.Spec.VolumeMode):
-		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is to be a copy of claim %s, and their volume modes differ", pvc.Name, name), Evidence: from, Do: "Make the claim again with the source's volumeMode."})
+		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is a clone of claim %s, and their volume modes differ", pvc.Name, name), Evidence: from, Do: "Create the claim again with the source's volumeMode."})
 	}
 }
 
-// claimGoes is for a claim that is being deleted and stays.
-func (w *walk) claimGoes(pvc *corev1.PersistentVolumeClaim) {
+// claimDeletion reports why a claim that is being deleted remains.
+func (w *walk) claimDeletion(pvc *corev1.PersistentVolumeClaim) {
 	if slices.Contains(pvc.Finalizers, claimProtection) {
 		for _, user := range w.users(pvc) {
 			w.add(cause, Finding{What: fmt.Sprintf("the claim %s is being deleted, and pod %s still uses it", pvc.Name, user.Name), Since: pvc.DeletionTimestamp.Time,
-				Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.finalizers["+claimProtection+"]")}, Do: "End the pod; the claim goes then by itself."})
+				Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.finalizers["+claimProtection+"]")}, Do: "End the pod; the claim is then removed."})
 		}
 	}
 	if slices.Contains(pvc.Finalizers, snapshotSource) {
 		w.add(cause, Finding{What: fmt.Sprintf("the claim %s is being deleted, and a snapshot of it is being taken", pvc.Name), Since: pvc.DeletionTimestamp.Time,
 			Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "metadata.finalizers["+snapshotSource+"]")}, Do: "Wait for the snapshot, or delete it if it fails ('holdfast why snapshot/NAME')."})
 	}
-	if !slices.Contains(pvc.Finalizers, claimProtection) { // the pods go first
-		w.abandonable("pvc", pvc.Namespace, pvc.Name)
+	if !slices.Contains(pvc.Finalizers, claimProtection) { // otherwise the pods have to end first
+		w.adviseAbandon("pvc", pvc.Namespace, pvc.Name)
 	}
 	w.calls("PersistentVolumeClaim", pvc.Namespace, pvc.Name)
-	w.held(claims, pvc)
+	w.finalizers(claims, pvc)
 	w.fine("the claim is being deleted")
 }
 
-// classOf is the claim's class, "" for none.
+// classOf returns the claim's class, "" for none.
 func classOf(pvc *corev1.PersistentVolumeClaim) string { return text(pvc.Spec.StorageClassName) }

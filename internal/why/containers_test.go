@@ -27,12 +27,12 @@ func TestAsk_aPodWhoseContainersDoNotRun(t *testing.T) {
 		state            State
 	}{
 		"it crashes": {"Running", "restartCount: 3, state: {waiting: {reason: CrashLoopBackOff, message: back-off}}, lastState: {terminated: {exitCode: 1, reason: Error}}",
-			"container main ends again and again", Stuck},
+			"container main fails after each restart", Stuck},
 		"it cannot be started": {"Running", "restartCount: 1, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 128, reason: StartError, message: no such file}}",
 			"container main cannot be started", Stuck},
 		"its command is missing": {"Running", "restartCount: 1, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 127, reason: Error}}",
 			"the program of container main, or one that it calls, is not found", Stuck},
-		"its command is missing, and it is not started again": {"Failed", "state: {terminated: {exitCode: 126, reason: Error}}",
+		"its command is missing, and it is not restarted": {"Failed", "state: {terminated: {exitCode: 126, reason: Error}}",
 			"the program of container main, or one that it calls, is not executable", Stuck},
 		"a key of a secret is missing": {"Pending", "state: {waiting: {reason: CreateContainerConfigError, message: no key}}", "refers to something that is missing", Stuck},
 		"its image is missing":         {"Pending", "state: {waiting: {reason: ImagePullBackOff}}", "the image of container main cannot be pulled", Stuck},
@@ -50,9 +50,9 @@ func TestAsk_aPodWhoseContainersDoNotRun(t *testing.T) {
 
 // A mount outlives the daemon that serves it: the pod's status does not show it.
 func TestAsk_aVolumeThatDoesNotAnswer(t *testing.T) {
-	host := hostWorld{
-		world:  read(t, statusWith("Running", "ready: true, started: true, state: {running: {}}"), bound, pv),
-		mounts: []Mount{{Volume: "cache", Driver: "d.example", Path: "/a"}, {Volume: "data", Driver: "d.example", Path: "/b", Error: "transport endpoint is not connected"}},
+	host := memoryHost{
+		memoryReader: read(t, statusWith("Running", "ready: true, started: true, state: {running: {}}"), bound, pv),
+		mounts:       []Mount{{Volume: "cache", Driver: "d.example", Path: "/a"}, {Volume: "data", Driver: "d.example", Path: "/b", Error: "transport endpoint is not connected"}},
 	}
 	report, err := Ask(t.Context(), host, Subject{Kind: "pod", Namespace: "default", Name: "app"})
 	if err != nil || len(report.Findings) != 1 || report.State != Stuck || !strings.Contains(report.Answer(), "the volume data of the pod does not answer") ||
@@ -61,7 +61,7 @@ func TestAsk_aVolumeThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// Only a user can say that a driver will never come back.
+// Only a user can know that a driver will never return.
 func TestAsk_namesAbandonForWhatIsStuckOnAHost(t *testing.T) {
 	gone := func(object string) string {
 		return strings.Replace(object, "metadata: {", `metadata: {deletionTimestamp: "2026-05-01T12:00:00Z", `, 1)
@@ -75,7 +75,7 @@ func TestAsk_namesAbandonForWhatIsStuckOnAHost(t *testing.T) {
 		"a pod":   {Subject{Kind: "pod", Namespace: "default", Name: "app"}, []string{goingPod, bound, pv}, "'holdfast delete pod/app -n default --abandon'"},
 		"a claim": {Subject{Kind: "pvc", Namespace: "default", Name: "data"}, []string{gone(bound), pv}, "'holdfast delete pvc/data -n default --abandon'"},
 	} {
-		host := hostWorld{world: read(t, c.objects...), calls: map[string][]Call{
+		host := memoryHost{memoryReader: read(t, c.objects...), calls: map[string][]Call{
 			"Pod default/app":                    {{Step: "unpublish", Code: "Unavailable", Error: "the driver is not registered", Attempts: 4}},
 			"PersistentVolumeClaim default/data": {{Step: "delete", Code: "Unavailable", Error: "the driver is not registered", Attempts: 4}},
 		}}
@@ -83,26 +83,26 @@ func TestAsk_namesAbandonForWhatIsStuckOnAHost(t *testing.T) {
 		if err != nil || len(report.Findings) == 0 || !strings.Contains(report.Findings[0].Do, c.want) {
 			t.Errorf("%s: %+v, %v; want %s", name, report.Findings, err, c.want)
 		}
-		onCluster, err := Ask(t.Context(), host.world, c.subject)
+		onCluster, err := Ask(t.Context(), host.memoryReader, c.subject)
 		if err != nil || strings.Contains(fmt.Sprint(onCluster), "--abandon") {
 			t.Errorf("%s of a cluster: %+v, %v", name, onCluster, err)
 		}
 	}
 }
 
-func TestAsk_whatItComesTo(t *testing.T) {
+func TestFinding_stuck(t *testing.T) {
 	for name, c := range map[string]struct {
 		f    Finding
 		want bool
 	}{
-		"something is missing":             {Finding{rank: cause}, true},
-		"a call is refused":                {Finding{rank: failing, Code: "InvalidArgument"}, true},
-		"a call failed without a code":     {Finding{rank: failing}, true},
-		"a call is cut off":                {Finding{rank: failing, Code: "DeadlineExceeded"}, false},
-		"the driver is away":               {Finding{rank: failing, Code: "Unavailable"}, false},
-		"another operation is under way":   {Finding{rank: failing, Code: "Aborted"}, false},
-		"a claim that waits for a pod":     {Finding{rank: waiting}, false},
-		"what follows from something else": {Finding{rank: following}, false},
+		"something is missing":           {Finding{rank: cause}, true},
+		"a call is rejected":             {Finding{rank: failing, Code: "InvalidArgument"}, true},
+		"a call failed without a code":   {Finding{rank: failing}, true},
+		"a call times out":               {Finding{rank: failing, Code: "DeadlineExceeded"}, false},
+		"the driver is not available":    {Finding{rank: failing, Code: "Unavailable"}, false},
+		"another operation is under way": {Finding{rank: failing, Code: "Aborted"}, false},
+		"a claim that waits for a pod":   {Finding{rank: waiting}, false},
+		"an effect of another finding":   {Finding{rank: following}, false},
 	} {
 		if got := c.f.stuck(); got != c.want {
 			t.Errorf("%s: %v", name, got)
@@ -112,7 +112,7 @@ func TestAsk_whatItComesTo(t *testing.T) {
 	denied.denied = claims
 	report, err := Ask(t.Context(), denied, Subject{Kind: "pvc", Namespace: "default", Name: "data"})
 	if err != nil || report.State != Unknown {
-		t.Errorf("what may not be read: %+v, %v", report, err)
+		t.Errorf("an object that may not be read: %+v, %v", report, err)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestAsk_whatItComesTo(t *testing.T) {
 func TestAsk_aDeletionBeganBeforeItsGracePeriod(t *testing.T) {
 	going := strings.Replace(statusWith("Running", "ready: true, started: true, state: {running: {}}"), "metadata: {",
 		`metadata: {deletionTimestamp: "2026-05-01T12:00:30Z", deletionGracePeriodSeconds: 30, finalizers: [example.com/keep], `, 1)
-	report, err := Ask(t.Context(), hostWorld{world: read(t, going, bound, pv)}, Subject{Kind: "pod", Namespace: "default", Name: "app"})
+	report, err := Ask(t.Context(), memoryHost{memoryReader: read(t, going, bound, pv)}, Subject{Kind: "pod", Namespace: "default", Name: "app"})
 	if err != nil || len(report.Findings) == 0 {
 		t.Fatalf("%+v, %v", report, err)
 	}

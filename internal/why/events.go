@@ -26,7 +26,7 @@ func (w *walk) eventsOf(kind Kind, object metav1.Object, wanted func(corev1.Even
 	var found []corev1.Event
 	for _, e := range list[corev1.Event](w, events, namespace, selector) {
 		about := e.InvolvedObject
-		// An object of the same name that is gone had events, too.
+		// A deleted object of the same name may have had events, too.
 		same := about.Kind == kind.Name() && about.Name == object.GetName() && (about.UID == "" || object.GetUID() == "" || about.UID == object.GetUID())
 		if same && wanted(e) {
 			found = append(found, e)
@@ -63,8 +63,8 @@ func times(e corev1.Event) int {
 	return max(int(e.Count), 1)
 }
 
-// failure makes a finding of events that say the same thing in other words: the
-// words are the latest event's, and attempts and time are of all.
+// failure makes one finding of the events of one reason: the message is the latest
+// event's, attempts and time are of all events.
 func failure(what string, kind Kind, list []corev1.Event) Finding {
 	latest := list[0]
 	f := Finding{What: what, Error: strings.TrimSpace(latest.Message), Since: first(latest)}
@@ -88,9 +88,9 @@ var (
 	rpcNames  = regexp.MustCompile(`\b(CreateVolume|DeleteVolume|Controller(?:Publish|Unpublish|Expand|Modify)Volume|Node(?:Stage|Unstage|Publish|Unpublish|Expand)Volume|CreateSnapshot|DeleteSnapshot|NodeGetInfo)\b`)
 )
 
-// callOf tells which RPC an event is about, and the code it ended with. What
-// the message does not name follows from the reason and from the kubelet's
-// names of its steps.
+// callOf returns the RPC that an event is about, and the code with which it failed.
+// If the message does not name the RPC, it follows from the event's reason and from
+// the kubelet's names of its steps.
 func callOf(reason, message string) (call, code string) {
 	if found := rpcText.FindStringSubmatch(message); found != nil {
 		code = found[1]
@@ -118,37 +118,37 @@ func callOf(reason, message string) (call, code string) {
 	return "", code
 }
 
-// adviceFor is what to do about a code (CSI spec 1.13, "Error Scheme").
+// adviceFor returns the advice for a code (CSI spec 1.13, "Error Scheme").
 func adviceFor(code string) string {
 	switch code {
 	case "InvalidArgument":
-		return "The driver does not take the request: correct the parameters that it names (of the class, or the volume's attributes)."
+		return "The driver rejects the request: correct the parameters that it names (of the class, or the volume's attributes)."
 	case "NotFound":
-		return "The driver does not know the volume, the snapshot or the node: look with 'holdfast csi ListVolumes' or in the storage system whether it is still there."
+		return "The driver does not know the volume, the snapshot or the node: check with 'holdfast csi ListVolumes' or in the storage system whether it still exists."
 	case "AlreadyExists":
-		return "Something of that name or at that place exists with other properties: find and remove it, or use another name."
+		return "An object of that name or path exists with other properties: find and remove it, or use another name."
 	case "PermissionDenied":
 		return "Give the identity that the driver uses the right that it names."
 	case "Unauthenticated":
 		return "Put valid credentials into the secret that the class or the driver refers to."
 	case "ResourceExhausted":
-		return "Make room: delete what is not needed, raise the quota, or add storage; it is tried again by itself."
+		return "Free space: delete volumes or snapshots, raise the quota, or add storage; the call is retried without further action."
 	case "FailedPrecondition":
-		return "The volume is in a state that does not allow it: end its other use first, as the message says."
+		return "The state of the volume does not allow the call: end its other use first, as the message says."
 	case "Aborted":
-		return "Another operation on the same volume is under way; wait for its end."
+		return "Another operation on the same volume is under way; wait until it ends."
 	case "OutOfRange":
-		return "Ask for a size that the driver can make."
+		return "Request a size that the driver supports."
 	case "Unimplemented":
-		return "The driver cannot do this; 'holdfast csi info' shows what it can."
+		return "The driver does not support the call; 'holdfast csi info' shows its capabilities."
 	case "DeadlineExceeded", "Canceled":
-		return "The driver does not answer in time: look into its log, and whether its storage system answers."
+		return "The driver does not answer in time: check its log, and whether its storage system answers."
 	case "Unavailable":
-		return "The driver or its storage system cannot be reached: is its process running, and does its socket answer ('holdfast csi info')?"
+		return "The driver or its storage system cannot be reached: check that its process runs and its socket answers ('holdfast csi info')."
 	case "DataLoss":
-		return "The driver says that data are lost: stop using the volume and restore it from a snapshot or a backup."
+		return "The driver reports that data are lost: stop using the volume and restore it from a snapshot or a backup."
 	case "Internal", "Unknown":
-		return "The driver failed in a way that it does not explain: look into its log at that time."
+		return "The driver failed and names no reason: read its log of that time."
 	}
 	return ""
 }

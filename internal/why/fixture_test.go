@@ -13,30 +13,30 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// world is a Reader of objects in memory, given as YAML.
-type world struct {
+// memoryReader is a Reader of objects in memory, given as YAML.
+type memoryReader struct {
 	t       *testing.T
 	objects []unstructured.Unstructured
 	denied  Kind
 }
 
-// hostWorld is a world that is a host.
-type hostWorld struct {
-	world
+// memoryHost is a memoryReader that implements Host.
+type memoryHost struct {
+	memoryReader
 	calls      map[string][]Call
 	registered []string
 	mounts     []Mount
 }
 
-func (h hostWorld) Calls(_ context.Context, kind, key string) ([]Call, error) {
+func (h memoryHost) Calls(_ context.Context, kind, key string) ([]Call, error) {
 	return h.calls[kind+" "+key], nil
 }
-func (h hostWorld) Mounts(context.Context, string) ([]Mount, error) { return h.mounts, nil }
-func (h hostWorld) Registered(context.Context) ([]string, error)    { return h.registered, nil }
+func (h memoryHost) Mounts(context.Context, string) ([]Mount, error) { return h.mounts, nil }
+func (h memoryHost) Registered(context.Context) ([]string, error)    { return h.registered, nil }
 
-func read(t *testing.T, texts ...string) world {
+func read(t *testing.T, texts ...string) memoryReader {
 	t.Helper()
-	w := world{t: t}
+	w := memoryReader{t: t}
 	for _, text := range texts {
 		for _, document := range strings.Split(text, "---\n") {
 			var o unstructured.Unstructured
@@ -51,7 +51,7 @@ func read(t *testing.T, texts ...string) world {
 	return w
 }
 
-func (w world) Get(_ context.Context, kind Kind, namespace, name string) ([]byte, error) {
+func (w memoryReader) Get(_ context.Context, kind Kind, namespace, name string) ([]byte, error) {
 	if kind == w.denied {
 		return nil, ErrForbidden
 	}
@@ -63,7 +63,7 @@ func (w world) Get(_ context.Context, kind Kind, namespace, name string) ([]byte
 	return nil, ErrNotFound
 }
 
-func (w world) List(_ context.Context, kind Kind, namespace, _ string) (found []json.RawMessage, err error) {
+func (w memoryReader) List(_ context.Context, kind Kind, namespace, _ string) (found []json.RawMessage, err error) {
 	if kind == w.denied {
 		return nil, ErrForbidden
 	}
@@ -80,8 +80,8 @@ func (w world) List(_ context.Context, kind Kind, namespace, _ string) (found []
 	return found, nil
 }
 
-// about is an event as the API server keeps it.
-func about(kind, name, reason, message string, count int) string {
+// warning is an event as the API server stores it.
+func warning(kind, name, reason, message string, count int) string {
 	namespace := "default"
 	e := corev1.Event{
 		TypeMeta: metav1.TypeMeta{Kind: "Event", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: name + "." + reason, Namespace: namespace},

@@ -14,12 +14,12 @@ import (
 func (w *walk) podNamed(namespace, name string) {
 	pod := w.pod(namespace, name)
 	if pod == nil {
-		w.absent(pods, Finding{What: fmt.Sprintf("there is no pod %s in namespace %s", name, namespace), Do: "Look for its name and namespace with 'get pods -A'."})
+		w.absent(pods, Finding{What: fmt.Sprintf("there is no pod %s in namespace %s", name, namespace), Do: "Find its name and namespace with 'get pods -A'."})
 		return
 	}
 	switch {
 	case pod.DeletionTimestamp != nil:
-		w.podGoes(pod)
+		w.podDeletion(pod)
 		return
 	case ended(pod):
 		w.containers(pod)
@@ -32,10 +32,10 @@ func (w *walk) podNamed(namespace, name string) {
 		w.fine("the pod runs; its volumes are mounted")
 		return
 	}
-	w.fine("the pod is %s, and none of its volumes is in its way", strings.ToLower(string(pod.Status.Phase)))
+	w.fine("the pod is %s, and none of its volumes keeps it from running", strings.ToLower(string(pod.Status.Phase)))
 	for _, gate := range pod.Spec.SchedulingGates {
-		w.add(cause, Finding{What: "the pod is held by the scheduling gate " + gate.Name, Since: pod.CreationTimestamp.Time,
-			Evidence: []string{evidence(pods, namespace, name, "spec.schedulingGates")}, Do: "Whoever set the gate has to remove it."})
+		w.add(cause, Finding{What: "the pod waits for the removal of the scheduling gate " + gate.Name, Since: pod.CreationTimestamp.Time,
+			Evidence: []string{evidence(pods, namespace, name, "spec.schedulingGates")}, Do: "The program that set the gate has to remove it."})
 	}
 	for i := range pod.Spec.Volumes {
 		w.podVolume(pod, &pod.Spec.Volumes[i])
@@ -55,8 +55,8 @@ func running(pod *corev1.Pod) bool {
 	})
 }
 
-// deletedAt is when the deletion of an object began: deletionTimestamp is when the
-// grace period ends, and so lies ahead until then.
+// deletedAt returns when the deletion of an object began. deletionTimestamp is the end
+// of the grace period, which may lie in the future.
 func deletedAt(object metav1.Object) time.Time {
 	at := object.GetDeletionTimestamp().Time
 	if grace := object.GetDeletionGracePeriodSeconds(); grace != nil {
@@ -65,10 +65,10 @@ func deletedAt(object metav1.Object) time.Time {
 	return at
 }
 
-// podGoes is for a pod that is being deleted and stays.
-func (w *walk) podGoes(pod *corev1.Pod) {
+// podDeletion reports why a pod that is being deleted remains.
+func (w *walk) podDeletion(pod *corev1.Pod) {
 	since := deletedAt(pod)
-	w.abandonable("pod", pod.Namespace, pod.Name)
+	w.adviseAbandon("pod", pod.Namespace, pod.Name)
 	for i := range pod.Spec.Volumes {
 		w.driverOf(pod, &pod.Spec.Volumes[i])
 	}
@@ -76,20 +76,20 @@ func (w *walk) podGoes(pod *corev1.Pod) {
 		w.add(failing, failure("a volume of the pod cannot be unmounted", pods, list))
 	}
 	w.calls("Pod", pod.Namespace, pod.Name)
-	w.held(pods, pod)
+	w.finalizers(pods, pod)
 	if node := w.node(pod.Spec.NodeName); node != nil && !ready(node) {
-		w.add(cause, Finding{What: fmt.Sprintf("the pod's node %s does not answer, so nobody can say that its volumes are unmounted", node.Name), Since: since,
+		w.add(cause, Finding{What: fmt.Sprintf("the pod's node %s does not answer, so it is unknown whether its volumes are unmounted", node.Name), Since: since,
 			Evidence: []string{evidence(nodes, "", node.Name, "status.conditions[Ready]")},
-			Do:       "If the machine is surely off, taint the node with node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; its volumes are detached then. Never do so while it may still write."})
+			Do:       "If the machine is certainly off, taint the node with node.kubernetes.io/out-of-service=nodeshutdown:NoExecute; its volumes are then detached. Never do so while the machine may still write."})
 	} else if pod.Spec.NodeName != "" && !w.onHost && node == nil {
-		w.absent(nodes, Finding{What: "the pod's node " + pod.Spec.NodeName + " is gone", Since: since, Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "spec.nodeName")},
-			Do: "The pod is collected by itself in some minutes; delete it with --grace-period=0 --force if it is not."})
+		w.absent(nodes, Finding{What: "the pod's node " + pod.Spec.NodeName + " no longer exists", Since: since, Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "spec.nodeName")},
+			Do: "The garbage collector deletes the pod within minutes; if it does not, delete the pod with --grace-period=0 --force."})
 	}
-	w.add(following, Finding{What: "the pod is being deleted, and its containers or volumes still go away", Since: since, Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "metadata.deletionTimestamp")},
-		Do: "Wait for the end of its grace period; look at its node if it stays."})
+	w.add(following, Finding{What: "the pod is being deleted, and its containers still run or its volumes are still mounted", Since: since, Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "metadata.deletionTimestamp")},
+		Do: "Wait for the end of its grace period; if it remains, inspect its node."})
 }
 
-// driverOf looks whether the driver is there that has to take a volume away.
+// driverOf checks that the driver that has to unmount a volume is registered.
 func (w *walk) driverOf(pod *corev1.Pod, volume *corev1.Volume) {
 	name := ""
 	switch {
@@ -137,16 +137,16 @@ func (w *walk) podVolume(pod *corev1.Pod, volume *corev1.Volume) {
 	}
 }
 
-// ephemeral is a claim that belongs to the pod (kubelet: only if the pod is its
-// controller).
+// ephemeral inspects the claim of a generic ephemeral volume. As in the kubelet, the
+// pod has to be the claim's controller.
 func (w *walk) ephemeral(pod *corev1.Pod, volume string) {
 	name := pod.Name + "-" + volume
 	found := w.claim(pod.Namespace, name)
 	switch {
 	case found == nil:
-		f := Finding{What: fmt.Sprintf("the claim %s of the pod's ephemeral volume %s was not made yet", name, volume), Since: pod.CreationTimestamp.Time,
+		f := Finding{What: fmt.Sprintf("the claim %s of the pod's ephemeral volume %s does not exist yet", name, volume), Since: pod.CreationTimestamp.Time,
 			Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "spec.volumes")},
-			Do:       "If it does not come within seconds, a quota of the namespace may forbid it: look at the pod's events and at the namespace's ResourceQuota."}
+			Do:       "If it is not created within seconds, a quota of the namespace may forbid it: read the pod's events and the namespace's ResourceQuota."}
 		if list := w.warnings(pods, pod, "FailedCreate", "FailedBinding", "CreateClaimFailed"); len(list) > 0 {
 			e := failure("", pods, list)
 			f.Error, f.Attempts, f.Since, f.Evidence = e.Error, e.Attempts, e.Since, e.Evidence
@@ -155,13 +155,13 @@ func (w *walk) ephemeral(pod *corev1.Pod, volume string) {
 	case !metav1.IsControlledBy(found, pod):
 		w.add(cause, Finding{What: fmt.Sprintf("the pod's ephemeral volume %s needs a claim %s, and a claim of that name exists that is not the pod's", volume, name), Since: pod.CreationTimestamp.Time,
 			Evidence: []string{evidence(claims, pod.Namespace, name, "metadata.ownerReferences")},
-			Do:       "Delete that claim if nobody needs its data, or give the pod or the volume another name; nothing is adopted."})
+			Do:       "Delete that claim if its data are not needed, or give the pod or the volume another name; an existing claim is not adopted."})
 	default:
 		w.claimNamed(pod.Namespace, name, pod)
 	}
 }
 
-// inline is a volume that lives with the pod.
+// inline inspects a CSI inline volume of the pod.
 func (w *walk) inline(pod *corev1.Pod, volume string, source *corev1.CSIVolumeSource) {
 	from := evidence(pods, pod.Namespace, pod.Name, "spec.volumes["+volume+"].csi")
 	driver := w.driver(source.Driver)
@@ -172,7 +172,7 @@ func (w *walk) inline(pod *corev1.Pod, volume string, source *corev1.CSIVolumeSo
 	case !slices.Contains(driver.Spec.VolumeLifecycleModes, storagev1.VolumeLifecycleEphemeral):
 		w.add(cause, Finding{What: fmt.Sprintf("driver %s does not support inline volumes (the pod's volume %s)", source.Driver, volume),
 			Evidence: []string{from, evidence(drivers, "", source.Driver, "spec.volumeLifecycleModes")},
-			Do:       "Use a claim or a generic ephemeral volume in place of it; the mode Ephemeral can be added only by making the CSIDriver object anew."})
+			Do:       "Use a claim or a generic ephemeral volume instead; to add the mode Ephemeral, delete the CSIDriver object and create it again."})
 	}
 	if source.NodePublishSecretRef != nil {
 		w.secret("the pod's inline volume "+volume, pod.Namespace, source.NodePublishSecretRef.Name, from)
@@ -180,16 +180,16 @@ func (w *walk) inline(pod *corev1.Pod, volume string, source *corev1.CSIVolumeSo
 	w.onNode(source.Driver, pod)
 }
 
-// secret finds out whether a secret is there.
-func (w *walk) secret(who, namespace, name, from string) {
+// secret checks that a secret exists. user is what needs it.
+func (w *walk) secret(user, namespace, name, from string) {
 	if name == "" || w.exists(secrets, namespace, name) {
 		return
 	}
-	w.add(cause, Finding{What: fmt.Sprintf("%s needs the secret %s in namespace %s, which does not exist", who, name, namespace), Evidence: []string{from},
-		Do: "Make the secret, or correct the reference to it."})
+	w.add(cause, Finding{What: fmt.Sprintf("%s needs the secret %s in namespace %s, which does not exist", user, name, namespace), Evidence: []string{from},
+		Do: "Create the secret, or correct the reference to it."})
 }
 
-// scheduling tells why a pod has no node.
+// scheduling reports why a pod has no node.
 func (w *walk) scheduling(pod *corev1.Pod) {
 	if w.onHost || pod.Spec.NodeName != "" {
 		return
@@ -208,20 +208,20 @@ func (w *walk) scheduling(pod *corev1.Pod) {
 		return
 	}
 	w.add(following, Finding{What: "the pod has no node yet", Since: pod.CreationTimestamp.Time, Evidence: []string{evidence(pods, pod.Namespace, pod.Name, "spec.nodeName")},
-		Do: "Is the scheduler running?"})
+		Do: "Check that the scheduler runs."})
 }
 
-// readScheduler turns the scheduler's words about volumes into an answer.
+// readScheduler returns the meaning of the scheduler's message about volumes, and the advice.
 func readScheduler(message string) (what, do string) {
 	for _, known := range []struct{ words, what, do string }{
-		{"volume node affinity conflict", "no node can run the pod and reach its volume: the volume is elsewhere", "Let the pod run where the volume is (its nodeSelector, affinity and taints), or move the data; volumes of classes with WaitForFirstConsumer are made where the pod can run."},
+		{"volume node affinity conflict", "no node that can run the pod can reach its volume", "Let the pod run where the volume is (its nodeSelector, affinity and taints), or move the data; volumes of classes with WaitForFirstConsumer are created where the pod can run."},
 		{"exceed max volume count", "the nodes on which the pod could run have as many volumes as their driver allows", "Add a node, or move pods with volumes away; 'get csinodes -o yaml' shows the limits."},
-		{"did not have enough free storage", "no node on which the pod could run has enough free storage for its claim", "Make room, ask for less, or wait until the driver reports more capacity (CSIStorageCapacity)."},
-		{"node(s) didn't find available persistent volumes to bind", "no PersistentVolume that could be bound is reachable from a node on which the pod could run", "Make a volume there, or loosen where the pod may run."},
-		{"ReadWriteOncePod", "another pod uses the pod's ReadWriteOncePod volume", "Wait for the other pod's end, or delete it."},
-		{"bound to non-existent persistentvolume", "the pod's claim is bound to a volume that does not exist any more", "The claim is lost: restore its data into a new claim."},
-		{"volume topology", "no node satisfies the volume's topology and the pod's constraints at once", "Loosen the pod's constraints, or the class' allowedTopologies."},
-		{"CSI driver", "no node on which the pod could run has the driver of its volume", "Run the driver's node part there; its pods may not tolerate the nodes' taints."},
+		{"did not have enough free storage", "no node on which the pod could run has enough free storage for its claim", "Free space, request less, or wait until the driver reports more capacity (CSIStorageCapacity)."},
+		{"node(s) didn't find available persistent volumes to bind", "no PersistentVolume that could be bound is reachable from a node on which the pod could run", "Create a volume there, or allow the pod on more nodes."},
+		{"ReadWriteOncePod", "another pod uses the pod's ReadWriteOncePod volume", "Wait until the other pod ends, or delete it."},
+		{"bound to non-existent persistentvolume", "the pod's claim is bound to a volume that no longer exists", "The claim is lost: restore its data into a new claim."},
+		{"volume topology", "no node satisfies both the volume's topology and the pod's constraints", "Relax the pod's constraints, or the class' allowedTopologies."},
+		{"CSI driver", "no node on which the pod could run runs the driver of its volume", "Run the driver's node service there; its pods may not tolerate the nodes' taints."},
 	} {
 		if strings.Contains(message, known.words) {
 			return known.what, known.do
@@ -233,7 +233,7 @@ func readScheduler(message string) (what, do string) {
 	return "the scheduler finds no node for the pod", ""
 }
 
-// mounting tells what fails on the pod's node.
+// mounting reports what fails on the pod's node.
 func (w *walk) mounting(pod *corev1.Pod) {
 	for _, c := range []struct{ what, reason string }{
 		{"a volume of the pod cannot be attached to its node", "FailedAttachVolume"},
@@ -258,24 +258,24 @@ func (w *walk) mountFailure(pod *corev1.Pod, what string, list []corev1.Event) {
 	switch {
 	case strings.Contains(message, "Multi-Attach error"):
 		f.What, r = "the volume is attached to another node, and may be attached to one only", cause
-		f.Do = "End the pod that uses it there; if that node is surely off, give it the out-of-service taint, so that the volume is detached."
+		f.Do = "End the pod that uses it there; if that node is certainly off, give it the out-of-service taint, so that the volume is detached."
 	case strings.Contains(message, "not found in the list of registered CSI drivers"):
 		f.What, r = "the driver is not registered on the pod's node "+pod.Spec.NodeName, cause
-		f.Do = "See whether the driver's node pod runs there and its registration socket is in the kubelet's plugins_registry."
+		f.Do = "Check that the driver's node pod runs there and its registration socket is in the kubelet's plugins_registry."
 	case strings.Contains(message, "already mounted by more than one pod"), strings.Contains(message, "volume uses the ReadWriteOncePod access mode and is already in use"):
 		f.What, r = "another pod uses the pod's ReadWriteOncePod volume", cause
-		f.Do = "Wait for the other pod's end, or delete it."
+		f.Do = "Wait until the other pod ends, or delete it."
 	case strings.Contains(message, "conflicting SELinux labels"):
 		f.What, f.Do = "pods with other SELinux labels use the volume on this node", "Give the pods the same label, or set seLinuxChangePolicy: Recursive in them."
 	case strings.Contains(message, "volume attachment is being deleted"), strings.Contains(message, "timed out waiting for external-attacher"):
-		f.Do = "The driver's attacher does not finish: see whether its controller runs, and its log."
+		f.Do = "The driver's attacher has not finished: check that its controller runs, and read its log."
 	case strings.Contains(message, "fsck"), strings.Contains(message, "wrong fs type"):
-		f.Do = "The filesystem is damaged or another than asked for: look at it with the pod stopped, from a snapshot if there is one."
+		f.Do = "The filesystem is damaged or has another type than requested: stop the pod and inspect it, or a snapshot of it."
 	}
 	w.add(r, f)
 }
 
-// onNode tells whether a driver is registered where the pod is.
+// onNode checks that a driver is registered on the pod's node.
 func (w *walk) onNode(driver string, pod *corev1.Pod) {
 	if w.onHost {
 		w.registered(driver)
@@ -287,20 +287,20 @@ func (w *walk) onNode(driver string, pod *corev1.Pod) {
 	node := get[storagev1.CSINode](w, csiNodes, "", pod.Spec.NodeName)
 	if node == nil {
 		w.absent(csiNodes, Finding{What: "no driver at all is registered on the pod's node " + pod.Spec.NodeName, Evidence: []string{evidence(csiNodes, "", pod.Spec.NodeName, "")},
-			Do: "Run the node part of driver " + driver + " there."})
+			Do: "Run the node service of driver " + driver + " there."})
 		return
 	}
 	if !slices.ContainsFunc(node.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver }) {
 		w.add(cause, Finding{What: fmt.Sprintf("driver %s is not registered on the pod's node %s", driver, pod.Spec.NodeName), Evidence: []string{evidence(csiNodes, "", node.Name, "spec.drivers")},
-			Do: "See whether the driver's node pod runs there (taints, crashes), and its registration socket is in the kubelet's plugins_registry."})
+			Do: "Check that the driver's node pod runs there (taints, crashes), and that its registration socket is in the kubelet's plugins_registry."})
 	}
 }
 
-// registered is onNode for a host, which has one node only.
+// registered is onNode for a host, which has only one node.
 func (w *walk) registered(driver string) {
 	names, err := w.host.Registered(w.ctx)
 	if err != nil {
-		w.trouble("the registered drivers", err)
+		w.readFailed("the registered drivers", err)
 		return
 	}
 	if slices.Contains(names, driver) {
@@ -314,7 +314,7 @@ func (w *walk) registered(driver string) {
 		Do: "Start the driver with its registration socket in ROOT/plugins_registry, or correct the driver's name."})
 }
 
-// limit tells whether the node has as many volumes as the driver allows.
+// limit checks whether the node has as many volumes as the driver allows.
 func (w *walk) limit(driver, node string) {
 	known := get[storagev1.CSINode](w, csiNodes, "", node)
 	if known == nil {
@@ -331,7 +331,7 @@ func (w *walk) limit(driver, node string) {
 			}
 		}
 		if count >= int(*d.Allocatable.Count) {
-			w.add(cause, Finding{What: fmt.Sprintf("node %s has %d volumes of driver %s attached, and no more than %d can be", node, count, driver, *d.Allocatable.Count),
+			w.add(cause, Finding{What: fmt.Sprintf("node %s has %d volumes of driver %s attached, and the limit is %d", node, count, driver, *d.Allocatable.Count),
 				Evidence: []string{evidence(csiNodes, "", node, "spec.drivers[].allocatable.count")}, Do: "Let the pod run on another node, or move pods with volumes away from this one."})
 		}
 	}

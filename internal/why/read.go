@@ -14,13 +14,13 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// Errors of a Reader. ErrNotFound is that of a kind that is not served, too.
+// Errors of a Reader. It returns ErrNotFound also for a kind that is not served.
 var (
 	ErrNotFound  = errors.New("not found")
 	ErrForbidden = errors.New("forbidden")
 )
 
-// Kind is a kind of object and where the API has it: group/version/resource/kind.
+// Kind is a kind of object and its place in the API: group/version/resource/kind.
 type Kind string
 
 // The kinds that are read.
@@ -46,7 +46,7 @@ func (k Kind) part(i int) string { return strings.Split(string(k), "/")[i] }
 // Name is the kind's name, such as Pod.
 func (k Kind) Name() string { return k.part(3) }
 
-// Path is where the API has the objects of a kind, or one of them.
+// Path is the path in the API of the objects of a kind, or of one of them.
 func (k Kind) Path(namespace, name string) string {
 	path := "/api/" + k.part(1)
 	if k.part(0) != "" {
@@ -66,18 +66,18 @@ func (k Kind) Path(namespace, name string) string {
 type Reader interface {
 	// Get reads one object; ErrNotFound if there is none.
 	Get(ctx context.Context, kind Kind, namespace, name string) ([]byte, error)
-	// List reads the objects of a kind; namespace "" are all. The selector is one
-	// of fields, and may be "".
+	// List reads the objects of a kind; namespace "" selects all namespaces. The
+	// selector is a field selector, and may be "".
 	List(ctx context.Context, kind Kind, namespace, selector string) ([]json.RawMessage, error)
 }
 
-// Host is a Reader that knows more than the objects, as a host does.
+// Host is a Reader of a host, which also has a journal, registrations and mounts.
 type Host interface {
-	// Calls are what is being done for an object, or failed last.
+	// Calls returns the steps for an object that are in flight or failed last.
 	Calls(ctx context.Context, kind, key string) ([]Call, error)
 	// Registered lists the drivers that are registered.
 	Registered(ctx context.Context) ([]string, error)
-	// Mounts says of each mounted volume of a pod whether it answers.
+	// Mounts lists the mounted volumes of a pod, and whether each answers.
 	Mounts(ctx context.Context, pod string) ([]Mount, error)
 }
 
@@ -87,7 +87,7 @@ type Mount struct {
 	Volume, Driver, Path, Error string
 }
 
-// Call is a step for a volume that does not succeed, or does not end.
+// Call is a step for a volume that failed or has not ended.
 type Call struct {
 	Step, Code, Error string
 	Driver            string
@@ -96,7 +96,7 @@ type Call struct {
 	Since, Next       time.Time
 }
 
-// get reads one object; nil when there is none, or when it may not be read.
+// get reads one object. It returns nil if there is none or it may not be read.
 func get[T any](w *walk, kind Kind, namespace, name string) *T {
 	data, err := w.reader.Get(w.ctx, kind, namespace, name)
 	if err == nil {
@@ -106,17 +106,17 @@ func get[T any](w *walk, kind Kind, namespace, name string) *T {
 		}
 	}
 	if !errors.Is(err, ErrNotFound) {
-		w.blind[kind] = true
-		w.trouble(kind.Name()+" "+key(namespace, name), err)
+		w.unreadable[kind] = true
+		w.readFailed(kind.Name()+" "+key(namespace, name), err)
 	}
 	return nil
 }
 
-// exists tells whether an object is there; one that may not be read is believed to be.
+// exists reports whether an object exists. It returns true if the object may not be read.
 func (w *walk) exists(kind Kind, namespace, name string) bool {
 	_, err := w.reader.Get(w.ctx, kind, namespace, name)
 	if err != nil && !errors.Is(err, ErrNotFound) {
-		w.trouble(kind.Name()+" "+key(namespace, name), err)
+		w.readFailed(kind.Name()+" "+key(namespace, name), err)
 	}
 	return !errors.Is(err, ErrNotFound)
 }
@@ -135,8 +135,8 @@ func list[T any](w *walk, kind Kind, namespace, selector string) []T {
 		all = append(all, object)
 	}
 	if err != nil {
-		w.blind[kind] = true
-		w.trouble(kind.part(2), err)
+		w.unreadable[kind] = true
+		w.readFailed(kind.part(2), err)
 	}
 	return all
 }

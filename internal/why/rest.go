@@ -12,13 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// pageSize is how many objects one answer of the API has at most.
+// pageSize is the maximum of objects in one answer of the API.
 const pageSize = "500"
 
 // maximumAnswer bounds one answer in bytes.
 const maximumAnswer = 256 << 20
 
-// REST reads over HTTP what has the form of the Kubernetes API.
+// REST reads objects over HTTP from a server with the form of the Kubernetes API.
 type REST struct {
 	// Base is the server's URL, without a slash at its end.
 	Base   string
@@ -86,7 +86,7 @@ func (r REST) read(ctx context.Context, path string, query url.Values) ([]byte, 
 	return data, nil
 }
 
-// messageOf is the text of an error answer.
+// messageOf returns the message of an error answer.
 func messageOf(data []byte) string {
 	var status metav1.Status
 	if json.Unmarshal(data, &status) == nil && status.Message != "" {

@@ -14,22 +14,22 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
-// attachPatience is how long an attachment without an error is nothing special.
-const attachPatience = 30 * time.Second
+// attachGracePeriod is how long an attachment without an error is not reported.
+const attachGracePeriod = 30 * time.Second
 
 func (w *walk) volumeNamed(name string) {
 	pv := w.volume(name)
 	if pv == nil {
-		w.absent(volumes, Finding{What: "there is no PersistentVolume " + name, Do: "Look for its name with 'get pv'; a volume is also found by its handle: volume/HANDLE."})
+		w.absent(volumes, Finding{What: "there is no PersistentVolume " + name, Do: "Find its name with 'get pv'; a volume can also be named by its handle: volume/HANDLE."})
 		return
 	}
 	if ref := pv.Spec.ClaimRef; ref != nil && pv.DeletionTimestamp == nil && pv.Status.Phase == corev1.VolumeBound {
 		w.claimNamed(ref.Namespace, ref.Name, nil)
 	}
-	w.look(pv, nil)
+	w.inspectVolume(pv, nil)
 }
 
-// handle looks for a volume by the driver's ID.
+// handle finds a volume by the driver's ID.
 func (w *walk) handle(id string) {
 	found := false
 	for _, pv := range list[corev1.PersistentVolume](w, volumes, "", "") {
@@ -50,13 +50,13 @@ func (w *walk) handle(id string) {
 			}
 		}
 	}
-	if !w.blind[pods] {
+	if !w.unreadable[pods] {
 		w.absent(volumes, Finding{What: "no PersistentVolume and no pod has a volume with the handle " + id,
-			Do: "The volume may be one that nobody knows any more: ask the driver with 'holdfast csi ListVolumes'."})
+			Do: "No object may name the volume any more: ask the driver with 'holdfast csi ListVolumes'."})
 	}
 }
 
-// bound looks at a claim that has its volume, and at the volume.
+// bound inspects a bound claim and its volume.
 func (w *walk) bound(pvc *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	pv := w.volume(pvc.Spec.VolumeName)
 	if pv == nil {
@@ -66,26 +66,26 @@ func (w *walk) bound(pvc *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	}
 	w.fine("the claim is bound to volume %s", pv.Name)
 	w.calls("PersistentVolumeClaim", pvc.Namespace, pvc.Name)
-	w.growing(pvc, pv, pod)
+	w.resizing(pvc, pv, pod)
 	w.modifying(pvc, pv)
 	if pod == nil {
 		users := w.users(pvc)
 		for i := range users {
 			if !running(&users[i]) && users[i].DeletionTimestamp == nil {
-				w.look(pv, &users[i])
+				w.inspectVolume(pv, &users[i])
 				w.mounting(&users[i])
 			}
 		}
 		if !w.seen["volume "+pv.Name] {
-			w.look(pv, nil)
+			w.inspectVolume(pv, nil)
 		}
 	} else {
 		w.exclusive(pvc, pod)
-		w.look(pv, pod)
+		w.inspectVolume(pv, pod)
 	}
 }
 
-// exclusive tells who else has a ReadWriteOncePod volume.
+// exclusive reports the other pods that use a ReadWriteOncePod volume.
 func (w *walk) exclusive(pvc *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	if !slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteOncePod) {
 		return
@@ -93,17 +93,17 @@ func (w *walk) exclusive(pvc *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	for _, other := range w.users(pvc) {
 		if other.UID != pod.UID || other.Name != pod.Name {
 			w.add(cause, Finding{What: fmt.Sprintf("the claim %s is for one pod at a time (ReadWriteOncePod), and pod %s uses it", pvc.Name, other.Name), Since: other.CreationTimestamp.Time,
-				Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.accessModes")}, Do: "Wait for the other pod's end, or delete it."})
+				Evidence: []string{evidence(claims, pvc.Namespace, pvc.Name, "spec.accessModes")}, Do: "Wait until the other pod ends, or delete it."})
 		}
 	}
 }
 
-// look looks at a volume; pod is who needs it, or nil.
-func (w *walk) look(pv *corev1.PersistentVolume, pod *corev1.Pod) {
+// inspectVolume inspects a volume. pod is the pod that needs it, or nil.
+func (w *walk) inspectVolume(pv *corev1.PersistentVolume, pod *corev1.Pod) {
 	w.once("volume " + pv.Name)
 	w.calls("PersistentVolume", "", pv.Name)
 	if pv.DeletionTimestamp != nil || pv.Status.Phase == corev1.VolumeReleased || pv.Status.Phase == corev1.VolumeFailed {
-		w.volumeGoes(pv)
+		w.volumeDeletion(pv)
 	}
 	csi := pv.Spec.CSI
 	if csi == nil {
@@ -116,13 +116,13 @@ func (w *walk) look(pv *corev1.PersistentVolume, pod *corev1.Pod) {
 		}
 	}
 	w.onNode(csi.Driver, pod)
-	w.reach(pv, pod)
+	w.reachable(pv, pod)
 	w.attachments(pv, pod)
 	w.fine("the volume is %s", strings.ToLower(string(cmp.Or(pv.Status.Phase, "there"))))
 }
 
-// reach tells whether the volume can be used on the pod's node.
-func (w *walk) reach(pv *corev1.PersistentVolume, pod *corev1.Pod) {
+// reachable checks that the volume can be used on the pod's node.
+func (w *walk) reachable(pv *corev1.PersistentVolume, pod *corev1.Pod) {
 	if pod == nil || pv.Spec.NodeAffinity == nil {
 		return
 	}
@@ -130,13 +130,13 @@ func (w *walk) reach(pv *corev1.PersistentVolume, pod *corev1.Pod) {
 	if node == nil || claim.FitsNode(pv.Spec.NodeAffinity, node.Name, node.Labels) {
 		return
 	}
-	w.add(cause, Finding{What: fmt.Sprintf("the volume %s cannot be reached from the pod's node %s: it asks for %s", pv.Name, node.Name, claim.DescribeAffinity(pv.Spec.NodeAffinity)),
+	w.add(cause, Finding{What: fmt.Sprintf("the volume %s cannot be reached from the pod's node %s: it requires %s", pv.Name, node.Name, claim.DescribeAffinity(pv.Spec.NodeAffinity)),
 		Evidence: []string{evidence(volumes, "", pv.Name, "spec.nodeAffinity"), evidence(nodes, "", node.Name, "metadata.labels")},
-		Do:       "Delete the pod so that it is scheduled anew, and do not fix its node by spec.nodeName."})
+		Do:       "Delete the pod so that it is scheduled again, and do not set spec.nodeName."})
 }
 
 func (w *walk) attachments(pv *corev1.PersistentVolume, pod *corev1.Pod) {
-	if w.attachless(pv.Spec.CSI.Driver) {
+	if w.skipsAttach(pv.Spec.CSI.Driver) {
 		return
 	}
 	var own *storagev1.VolumeAttachment
@@ -156,14 +156,14 @@ func (w *walk) attachments(pv *corev1.PersistentVolume, pod *corev1.Pod) {
 	if own == nil || !own.Status.Attached {
 		w.limit(pv.Spec.CSI.Driver, pod.Spec.NodeName)
 	}
-	if own == nil && !w.blind[attachments] && !w.blind[drivers] {
-		w.add(following, Finding{What: fmt.Sprintf("nobody has asked yet to attach the volume %s to node %s", pv.Name, pod.Spec.NodeName), Evidence: []string{"no VolumeAttachment for it"},
-			Do: "The attach/detach controller of kube-controller-manager makes a VolumeAttachment; see its log if none comes."})
+	if own == nil && !w.unreadable[attachments] && !w.unreadable[drivers] {
+		w.add(following, Finding{What: fmt.Sprintf("no VolumeAttachment requests volume %s on node %s yet", pv.Name, pod.Spec.NodeName), Evidence: []string{"no VolumeAttachment names the volume and the node"},
+			Do: "The attach/detach controller of kube-controller-manager creates the VolumeAttachment; if it does not, read its log."})
 	}
 }
 
-// attachless tells whether the driver's volumes need no attachment.
-func (w *walk) attachless(driver string) bool {
+// skipsAttach reports whether the driver's volumes need no attachment.
+func (w *walk) skipsAttach(driver string) bool {
 	object := w.driver(driver)
 	return object != nil && object.Spec.AttachRequired != nil && !*object.Spec.AttachRequired
 }
@@ -175,15 +175,15 @@ func (w *walk) attachment(pv *corev1.PersistentVolume, a *storagev1.VolumeAttach
 		w.add(failing, attachFailure(fmt.Sprintf("the volume %s cannot be detached from node %s", pv.Name, a.Spec.NodeName), "ControllerUnpublishVolume", a.Status.DetachError, from("status.detachError")))
 	case a.DeletionTimestamp != nil:
 		w.add(waiting, Finding{What: fmt.Sprintf("the volume %s is being detached from node %s", pv.Name, a.Spec.NodeName), Since: a.DeletionTimestamp.Time, Evidence: from("metadata.deletionTimestamp"),
-			Do: "If this stays for minutes, see whether the driver's controller (its attacher) runs, and its log."})
+			Do: "If this lasts for minutes, check that the driver's controller (its attacher) runs, and read its log."})
 	case elsewhere && a.Status.Attached && !shared(pv):
 		w.add(cause, Finding{What: fmt.Sprintf("the volume %s is attached to node %s, and may be attached to one node only", pv.Name, a.Spec.NodeName), Since: a.CreationTimestamp.Time, Evidence: from("spec.nodeName"),
-			Do: "End the pod that uses it there; if that node is surely off, give it the out-of-service taint, so that the volume is detached."})
+			Do: "End the pod that uses it there; if that node is certainly off, give it the out-of-service taint, so that the volume is detached."})
 	case !a.Status.Attached && a.Status.AttachError != nil:
 		w.add(failing, attachFailure(fmt.Sprintf("the volume %s cannot be attached to node %s", pv.Name, a.Spec.NodeName), "ControllerPublishVolume", a.Status.AttachError, from("status.attachError")))
-	case !a.Status.Attached && w.now().Sub(a.CreationTimestamp.Time) > attachPatience:
-		w.add(waiting, Finding{What: fmt.Sprintf("the volume %s is to be attached to node %s, and the driver's attacher says nothing about it", pv.Name, a.Spec.NodeName), Since: a.CreationTimestamp.Time, Evidence: from("status"),
-			Do: fmt.Sprintf("See whether the controller of driver %s (its attacher) runs, and its log.", a.Spec.Attacher)})
+	case !a.Status.Attached && w.now().Sub(a.CreationTimestamp.Time) > attachGracePeriod:
+		w.add(waiting, Finding{What: fmt.Sprintf("the volume %s waits for its attachment to node %s, and the driver's attacher has not responded", pv.Name, a.Spec.NodeName), Since: a.CreationTimestamp.Time, Evidence: from("status"),
+			Do: fmt.Sprintf("Check that the controller of driver %s (its attacher) runs, and read its log.", a.Spec.Attacher)})
 	}
 }
 
@@ -199,7 +199,7 @@ func attachFailure(what, call string, failed *storagev1.VolumeError, from []stri
 	return Finding{What: what, Since: failed.Time.Time, Call: call, Code: code, Error: failed.Message, Evidence: from}
 }
 
-// codeName is the name of a gRPC code's number.
+// codeName returns the name of a gRPC code's number.
 func codeName(number int32) string {
 	names := []string{"OK", "Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists", "PermissionDenied", "ResourceExhausted",
 		"FailedPrecondition", "Aborted", "OutOfRange", "Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated"}
@@ -209,10 +209,10 @@ func codeName(number int32) string {
 	return names[number]
 }
 
-// volumeGoes is for a volume without a claim.
-func (w *walk) volumeGoes(pv *corev1.PersistentVolume) {
+// volumeDeletion reports why a released or deleted volume remains.
+func (w *walk) volumeDeletion(pv *corev1.PersistentVolume) {
 	policy := pv.Spec.PersistentVolumeReclaimPolicy
-	w.abandonable("pv", "", pv.Name)
+	w.adviseAbandon("pv", "", pv.Name)
 	if list := w.warnings(volumes, pv, "VolumeFailedDelete"); len(list) > 0 {
 		w.add(failing, failure(fmt.Sprintf("the volume %s cannot be deleted", pv.Name), volumes, list))
 	} else if pv.Status.Phase == corev1.VolumeFailed {
@@ -221,10 +221,10 @@ func (w *walk) volumeGoes(pv *corev1.PersistentVolume) {
 	if pv.DeletionTimestamp == nil {
 		if policy == corev1.PersistentVolumeReclaimRetain && pv.Status.Phase == corev1.VolumeReleased {
 			ref := pv.Spec.ClaimRef
-			w.add(waiting, Finding{What: fmt.Sprintf("the volume %s is kept (Retain) after its claim %s went", pv.Name, key(ref.Namespace, ref.Name)), Evidence: []string{evidence(volumes, "", pv.Name, "spec.persistentVolumeReclaimPolicy")},
-				Do: "To use its data again, remove the claimRef (or its uid) and make a claim with its volumeName; to drop it, delete the PersistentVolume and then the volume in the storage system."})
+			w.add(waiting, Finding{What: fmt.Sprintf("the volume %s is kept (Retain) after its claim %s was deleted", pv.Name, key(ref.Namespace, ref.Name)), Evidence: []string{evidence(volumes, "", pv.Name, "spec.persistentVolumeReclaimPolicy")},
+				Do: "To use its data again, remove the claimRef (or its uid) and create a claim with its volumeName; to delete it, delete the PersistentVolume and then the volume in the storage system."})
 		} else if policy == corev1.PersistentVolumeReclaimDelete {
-			w.add(waiting, Finding{What: fmt.Sprintf("the volume %s is to be deleted, and still is there", pv.Name), Evidence: []string{evidence(volumes, "", pv.Name, "status.phase")}, Do: "See whether the driver's controller (its provisioner) runs."})
+			w.add(waiting, Finding{What: fmt.Sprintf("the volume %s is released and not deleted yet", pv.Name), Evidence: []string{evidence(volumes, "", pv.Name, "status.phase")}, Do: "Check that the driver's controller (its provisioner) runs."})
 			w.dependents(pv)
 		}
 		return
@@ -232,9 +232,9 @@ func (w *walk) volumeGoes(pv *corev1.PersistentVolume) {
 	w.dependents(pv)
 	if ref := pv.Spec.ClaimRef; ref != nil && pv.Status.Phase == corev1.VolumeBound {
 		w.add(cause, Finding{What: fmt.Sprintf("the volume %s is being deleted, and claim %s is bound to it", pv.Name, key(ref.Namespace, ref.Name)), Since: pv.DeletionTimestamp.Time,
-			Evidence: []string{evidence(volumes, "", pv.Name, "metadata.finalizers["+volumeProtection+"]")}, Do: "Delete the claim, too, if nobody needs its data; the volume goes then."})
+			Evidence: []string{evidence(volumes, "", pv.Name, "metadata.finalizers["+volumeProtection+"]")}, Do: "Delete the claim, too, if its data are not needed; the volume is then deleted."})
 	}
-	w.held(volumes, pv)
+	w.finalizers(volumes, pv)
 }
 
 // dependents names the attachments that keep a volume from being deleted.
@@ -242,30 +242,30 @@ func (w *walk) dependents(pv *corev1.PersistentVolume) {
 	for _, a := range list[storagev1.VolumeAttachment](w, attachments, "", "") {
 		if name := a.Spec.Source.PersistentVolumeName; name != nil && *name == pv.Name {
 			w.add(cause, Finding{What: fmt.Sprintf("the volume %s is still attached to node %s", pv.Name, a.Spec.NodeName), Since: a.CreationTimestamp.Time, Evidence: []string{evidence(attachments, "", a.Name, "")},
-				Do: "It is detached when no pod on that node uses it any more; 'holdfast why' for the pods there tells why they stay."})
+				Do: "It is detached when no pod on that node uses it; 'holdfast why' for the pods there reports why they remain."})
 		}
 	}
 }
 
-// held names those who hold an object that is being deleted.
-func (w *walk) held(kind Kind, object metav1.Object) {
+// finalizers reports the finalizers of an object that is being deleted.
+func (w *walk) finalizers(kind Kind, object metav1.Object) {
 	for _, finalizer := range object.GetFinalizers() {
-		who, do := holder(finalizer)
-		w.add(following, Finding{What: fmt.Sprintf("%s %s is held by the finalizer %s (%s)", kind.Name(), object.GetName(), finalizer, who), Since: deletedAt(object),
+		owner, do := finalizerOwner(finalizer)
+		w.add(following, Finding{What: fmt.Sprintf("%s %s waits for the removal of the finalizer %s (%s)", kind.Name(), object.GetName(), finalizer, owner), Since: deletedAt(object),
 			Evidence: []string{evidence(kind, object.GetNamespace(), object.GetName(), "metadata.finalizers")}, Do: do})
 	}
 }
 
-func holder(finalizer string) (who, do string) {
-	const running = "See whether it runs, and its log; removing the finalizer by hand may leave storage behind."
+func finalizerOwner(finalizer string) (owner, do string) {
+	const running = "Check that it runs, and read its log; removing the finalizer by hand may leak storage."
 	switch {
 	case finalizer == claimProtection:
 		return "until no pod uses the claim", "End the pods that use it."
 	case finalizer == volumeProtection:
 		return "until no claim is bound to the volume", "Delete the claim."
-	case finalizer == provisionerHolds:
+	case finalizer == provisionerFinalizer:
 		return "the driver's provisioner, until the storage is deleted", running
-	case strings.HasPrefix(finalizer, attacherHolds):
+	case strings.HasPrefix(finalizer, attacherFinalizer):
 		return "the driver's attacher, until the volume is detached everywhere", running
 	case finalizer == snapshotSource:
 		return "the snapshot controller, until the snapshot is taken", "Wait for the snapshot, or delete it."
@@ -276,17 +276,17 @@ func holder(finalizer string) (who, do string) {
 	case finalizer == contentProtection:
 		return "the snapshotter, until the snapshot in the storage is deleted", running
 	}
-	return "whoever set it", "Find out who sets this finalizer, and whether that program runs."
+	return "the program that set it", "Find the program that sets this finalizer, and check that it runs."
 }
 
-// calls tells what a host is doing for an object.
+// calls reports the steps of a host for an object that failed or are in flight.
 func (w *walk) calls(kind, namespace, name string) {
 	if !w.onHost {
 		return
 	}
 	calls, err := w.host.Calls(w.ctx, kind, key(namespace, name))
 	if err != nil {
-		w.trouble("what the host does for "+name, err)
+		w.readFailed("what the host does for "+name, err)
 		return
 	}
 	for _, c := range calls {
@@ -298,12 +298,12 @@ func (w *walk) calls(kind, namespace, name string) {
 		if f.Code == "" {
 			_, f.Code = callOf("", c.Error)
 		}
-		if w.told(f) {
+		if w.mergeFailure(f) {
 			continue
 		}
 		if c.Running && c.Error == "" {
 			f.What = fmt.Sprintf("the step %q for %s %s has not ended yet", c.Step, kind, name)
-			f.Do = "Wait; if it stays, see the driver's log."
+			f.Do = "Wait; if it does not end, read the driver's log."
 			w.add(waiting, f)
 			continue
 		}
@@ -311,9 +311,9 @@ func (w *walk) calls(kind, namespace, name string) {
 	}
 }
 
-// told adds what a host's journal knows of a failure to the finding that an
-// event of the same failure made; false if there is none.
-func (w *walk) told(f Finding) bool {
+// mergeFailure merges a failure from a host's journal into the finding that was made
+// from an event of the same failure. It reports whether there is such a finding.
+func (w *walk) mergeFailure(f Finding) bool {
 	for i := range w.report.Findings {
 		known := &w.report.Findings[i]
 		if f.Error == "" || !strings.Contains(known.Error, f.Error) {

@@ -1,8 +1,7 @@
-// Package why says what a pod, a claim, a volume or a snapshot waits for: it
-// walks from object to object as Kubernetes' controllers and kubelets do, and
-// tells at each what is missing, which call failed how often with which code,
-// and what to do. It only reads, from whatever serves the objects: a cluster or
-// a host.
+// Package why reports what a pod, a claim, a volume or a snapshot waits for. It
+// follows the references between objects as Kubernetes' controllers and kubelets
+// do, and reports what is missing, which call failed how often with which code,
+// and what to do. It only reads, from a cluster or from a host.
 package why
 
 import (
@@ -16,20 +15,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
-// Finding is one thing that something waits for.
+// Finding is one reason why a subject waits.
 type Finding struct {
 	// What is a sentence without its full stop.
 	What string `json:"what"`
-	// Since is when it began, as far as anything tells.
+	// Since is when it began, zero if no object records it.
 	Since time.Time `json:"since,omitzero"`
 	// Call is the RPC that failed, Code the name of its gRPC code.
 	Call string `json:"call,omitempty"`
 	Code string `json:"code,omitempty"`
-	// Attempts are the failures that were counted.
+	// Attempts is how often the call failed.
 	Attempts int `json:"attempts,omitempty"`
-	// Error is what the driver or the controller said.
+	// Error is the message of the driver or the controller.
 	Error string `json:"error,omitempty"`
-	// Evidence names the objects and events that say so.
+	// Evidence names the objects and events that the finding is read from.
 	Evidence []string `json:"evidence,omitempty"`
 	// Do is a sentence of advice.
 	Do string `json:"do,omitempty"`
@@ -37,14 +36,14 @@ type Finding struct {
 	rank rank
 }
 
-// State is what a report comes to.
+// State summarizes a report.
 type State string
 
 // The states of a report.
 const (
 	// Fine: nothing was found.
 	Fine State = "fine"
-	// Waits: what was found may end without help.
+	// Waits: the findings may resolve without action.
 	Waits State = "waits"
 	// Stuck: a person has to act.
 	Stuck State = "stuck"
@@ -53,7 +52,7 @@ const (
 )
 
 // stuck reports whether a finding stays until a person acts: something is
-// missing or wrong, or a call fails with a code that a repetition does not cure.
+// missing or wrong, or a call fails with a code that retries do not resolve.
 func (f Finding) stuck() bool {
 	switch f.rank {
 	case cause:
@@ -64,24 +63,24 @@ func (f Finding) stuck() bool {
 	return false
 }
 
-// rank orders findings: a cause comes before what follows from it.
+// rank orders findings: a cause comes before its effects.
 type rank int
 
 const (
-	cause     rank = iota // something is missing or wrong, and here is what
+	cause     rank = iota // something is missing or wrong, and the finding names it
 	failing               // a call fails
-	waiting               // somebody has to act, and nothing is known to be wrong
-	following             // this will do when the others have
+	waiting               // a controller or a user has to act, and no fault is known
+	following             // resolves when the other findings have
 )
 
 // Report is the answer.
 type Report struct {
 	Subject string `json:"subject"`
 	State   State  `json:"state"`
-	// Fine is said when nothing was found: what state the subject is in.
+	// Fine is the state of the subject if there are no findings.
 	Fine     string    `json:"fine,omitempty"`
 	Findings []Finding `json:"findings,omitempty"`
-	// Notes are what could not be looked at.
+	// Notes name what could not be read.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -123,8 +122,8 @@ func ParseSubject(text, namespace string) (Subject, error) {
 	return Subject{}, fmt.Errorf("%q: want pod/NAME, pvc/NAME, pv/NAME, volume/ID or snapshot/NAME", text)
 }
 
-// check refuses what is no object's name: it would be another path of the API. A
-// handle may be anything.
+// check rejects a text that is not an object's name: it would lead to another path
+// of the API. A handle may be any text.
 func (s Subject) check(text string) error {
 	words := []string{s.Name, s.Namespace}
 	switch s.Kind {
@@ -135,13 +134,13 @@ func (s Subject) check(text string) error {
 	}
 	for _, word := range words {
 		if problems := content.IsPathSegmentName(word); word == "" || len(problems) > 0 {
-			return fmt.Errorf("%q: %q is no name", text, word)
+			return fmt.Errorf("%q: %q is not a name", text, word)
 		}
 	}
 	return nil
 }
 
-// String is the subject for people.
+// String is the subject in the form of messages.
 func (s Subject) String() string {
 	switch s.Kind {
 	case "pv", "volume":
@@ -150,9 +149,9 @@ func (s Subject) String() string {
 	return s.Kind + "/" + s.Name + " in namespace " + s.Namespace
 }
 
-// Ask looks for what the subject waits for. An error is one of reading.
+// Ask reports what the subject waits for. It returns an error if objects cannot be read.
 func Ask(ctx context.Context, reader Reader, subject Subject) (Report, error) {
-	w := &walk{ctx: ctx, reader: reader, now: time.Now, report: Report{Subject: subject.String()}, seen: map[string]bool{}, blind: map[Kind]bool{}}
+	w := &walk{ctx: ctx, reader: reader, now: time.Now, report: Report{Subject: subject.String()}, seen: map[string]bool{}, unreadable: map[Kind]bool{}}
 	w.host, w.onHost = reader.(Host)
 	switch subject.Kind {
 	case "pod":
@@ -171,7 +170,7 @@ func Ask(ctx context.Context, reader Reader, subject Subject) (Report, error) {
 	return w.report, w.failed
 }
 
-// conclude says what the findings come to, and how to give up what is stuck.
+// conclude sets the state, and adds the advice to abandon a deletion that is stuck.
 func (w *walk) conclude() {
 	w.report.State = Fine
 	switch {
@@ -185,18 +184,18 @@ func (w *walk) conclude() {
 	}
 	switch {
 	case len(w.report.Findings) > 0:
-		w.report.Fine = "" // what was said of a part does not hold for the whole
+		w.report.Fine = "" // it was set for one object of several
 	case w.report.Fine == "" && len(w.report.Notes) > 0:
-		w.report.Fine = "what it waits for cannot be told without what may not be read"
+		w.report.Fine = "what it waits for is unknown, because objects may not be read"
 		w.report.State = Unknown
 	case w.report.Fine == "":
-		w.report.Fine = "nothing is found that it waits for"
+		w.report.Fine = "found nothing that it waits for"
 	case len(w.report.Notes) > 0:
-		w.report.Fine += ", as far as may be read"
+		w.report.Fine += ", as far as objects may be read"
 	}
 }
 
-// first is the finding that is the answer, nil if there is none.
+// first returns the finding that is the answer, nil if there is none.
 func (w *walk) first() *Finding {
 	if len(w.report.Findings) == 0 {
 		return nil
@@ -204,9 +203,9 @@ func (w *walk) first() *Finding {
 	return &w.report.Findings[0]
 }
 
-// abandonable keeps the advice for an object that a host is deleting, and whose
-// driver may be gone.
-func (w *walk) abandonable(kind, namespace, name string) {
+// adviseAbandon sets the advice for an object that a host is deleting and whose
+// driver may not return.
+func (w *walk) adviseAbandon(kind, namespace, name string) {
 	if !w.onHost {
 		return
 	}
@@ -214,22 +213,22 @@ func (w *walk) abandonable(kind, namespace, name string) {
 	if namespace != "" {
 		command += " -n " + namespace
 	}
-	w.abandon = fmt.Sprintf("If its driver never comes back, '%s --abandon' gives up what only the driver can undo.", command)
+	w.abandon = fmt.Sprintf("If its driver never returns, '%s --abandon' removes the object without the calls that only the driver can execute.", command)
 }
 
-// walk is one question.
+// walk collects the findings of one call of Ask.
 type walk struct {
-	ctx    context.Context //nolint:containedctx // of the question, which is this value's life
+	ctx    context.Context //nolint:containedctx // a walk lives as long as the call of Ask
 	reader Reader
 	host   Host
 	onHost bool
 	now    func() time.Time
 	report Report
 	seen   map[string]bool
-	// blind are the kinds of which something could not be read: that there is no
-	// such object is not known of them.
-	blind map[Kind]bool
-	// abandon is the advice for what is being deleted and is stuck.
+	// unreadable are the kinds of which an object could not be read: an object of
+	// them that is not found may exist.
+	unreadable map[Kind]bool
+	// abandon is the advice for a deletion that is stuck.
 	abandon string
 	failed  error
 }
@@ -245,14 +244,14 @@ func (w *walk) add(r rank, f Finding) {
 	w.report.Findings = append(w.report.Findings, f)
 }
 
-// absent is a finding that there is no such object of a kind, if that is known.
+// absent adds the finding that an object is missing, unless its kind is unreadable.
 func (w *walk) absent(kind Kind, f Finding) {
-	if !w.blind[kind] {
+	if !w.unreadable[kind] {
 		w.add(cause, f)
 	}
 }
 
-// once is true the first time that it is asked for a word.
+// once reports whether it is called with a word for the first time.
 func (w *walk) once(word string) bool {
 	if w.seen[word] {
 		return false
@@ -267,8 +266,8 @@ func (w *walk) fine(format string, arguments ...any) {
 	}
 }
 
-// trouble keeps the first error of reading, and notes what may not be read.
-func (w *walk) trouble(what string, err error) {
+// readFailed keeps the first error, and adds a note for what may not be read.
+func (w *walk) readFailed(what string, err error) {
 	switch {
 	case errors.Is(err, ErrForbidden):
 		if w.once("note " + what) {

@@ -78,7 +78,7 @@ func TestWhy_aClassThatIsMissing(t *testing.T) {
 	m := newMachine(t)
 	m.start()
 	m.apply(claimManifest("data", "nope", "ReadWriteOnce"))
-	m.whyUntil("pvc/data", "nope", "does not exist", "Make the class")
+	m.whyUntil("pvc/data", "nope", "does not exist", "Create the class")
 }
 
 func TestWhy_aDriverThatIsNotThere(t *testing.T) {
@@ -93,7 +93,7 @@ func TestWhy_aClaimThatIsMissing(t *testing.T) {
 	m := newMachine(t)
 	m.start()
 	m.apply(podManifest("web", "gone"))
-	m.whyUntil("pod/web", "claim gone", "does not exist", "Make the claim")
+	m.whyUntil("pod/web", "claim gone", "does not exist", "Create the claim")
 }
 
 func TestWhy_aRequestThatTheDriverRefuses(t *testing.T) {
@@ -144,7 +144,7 @@ func TestWhy_aContainerThatDoesNotRun(t *testing.T) {
 	for name, command := range map[string]string{"crashing": "[sh, -c, 'exit 3']", "missing": "[/no/such/program]"} {
 		m.apply("apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec:\n  containers: [{name: main, command: " + command + "}]\n")
 	}
-	m.whyUntil("pod/crashing", "container main ends again and again", "exit code 3", "holdfast logs crashing")
+	m.whyUntil("pod/crashing", "container main fails after each restart", "exit code 3", "holdfast logs crashing")
 	m.whyUntil("pod/missing", "the program of container main, or one that it calls, is not found", "on this machine", "holdfast logs missing")
 	m.mustRun("delete", "pod/crashing", "pod/missing")
 }

@@ -1,4 +1,4 @@
-// Package onhost lets package why ask a running host.
+// Package onhost reads what package why needs from a running host.
 package onhost
 
 import (
@@ -12,13 +12,13 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/why"
 )
 
-// Reader reads a host's objects, its journal and where its work stands.
+// Reader reads a host's objects, its journal and the states of its controllers.
 type Reader struct {
 	why.REST
 	client *api.Client
 }
 
-// New makes a Reader; the client stays the caller's.
+// New returns a Reader. The caller closes the client.
 func New(client *api.Client) Reader {
 	return Reader{REST: why.REST{Base: "http://host", Client: &http.Client{Transport: client.Transport()}}, client: client}
 }
@@ -45,14 +45,14 @@ func (r Reader) Mounts(ctx context.Context, pod string) ([]why.Mount, error) {
 	return found, err
 }
 
-// Calls implements why.Host: what failed last or did not end, of each step, and
-// else what a controller says that it failed with.
+// Calls implements why.Host. It returns the steps that failed last or did not end; if
+// there are none, the last errors of the controllers.
 func (r Reader) Calls(ctx context.Context, kind, key string) ([]why.Call, error) {
 	story, err := r.client.Journal(ctx, kind, key)
 	if err != nil {
 		return nil, err
 	}
-	calls := open(story.Steps)
+	calls := unfinished(story.Steps)
 	if len(calls) > 0 {
 		return calls, nil
 	}
@@ -73,9 +73,9 @@ func (r Reader) Calls(ctx context.Context, kind, key string) ([]why.Call, error)
 	return calls, nil
 }
 
-// open are the steps whose last word is not that they are done; a volume's
-// later step says that its earlier ones are over.
-func open(steps []journal.StepEntry) (calls []why.Call) {
+// unfinished returns the last step of each volume unless it is done: a later step
+// means that the earlier ones of the volume have ended.
+func unfinished(steps []journal.StepEntry) (calls []why.Call) {
 	last := map[string]int{}
 	for i, step := range steps {
 		last[step.Volume+" "+step.Handle] = i
