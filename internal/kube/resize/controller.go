@@ -2,8 +2,8 @@
 // gives them the attributes of another VolumeAttributesClass: what
 // external-resizer does (KEP 1790, KEP 3751). One worker per claim does both, so
 // that they never write one status against each other (external-resizer#458),
-// unless the driver can make one change of the two: then each has its worker. What
-// to do, and what an answer means, is decided by package lifecycle.
+// unless the driver can combine both into one change: then each has its worker.
+// Package lifecycle decides what to do and what an answer means.
 package resize
 
 import (
@@ -22,14 +22,14 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// conflictRetries is how often in a row a decision is made anew because
-// somebody else wrote the claim, before the queue's pause applies.
+// conflictRetries is how often in a row a decision is repeated because
+// another client wrote the claim, before the queue's pause applies.
 const conflictRetries = 5
 
-// Options are what only this controller needs. The zero value is good.
+// Options configure the controller. The zero value is valid.
 type Options struct {
 	// Attachments: VolumeAttachments exist for the driver's volumes
-	// (CSIDriver.spec.attachRequired), and tell which are in use. Without it
+	// (CSIDriver.spec.attachRequired), and show which are in use. Without it
 	// they are neither listed nor watched.
 	Attachments bool
 	// IgnoreInUse: a driver that refused because the volume is in use is called
@@ -39,8 +39,8 @@ type Options struct {
 	// NoModify: the driver has no MODIFY_VOLUME. VolumeAttributesClasses are then
 	// neither listed nor watched.
 	NoModify bool
-	// Together: the driver makes one change of an expansion and a modification
-	// that are under way at once, so neither waits for the other here. Other
+	// Together: the driver combines an expansion and a modification that are in
+	// flight at once, so neither waits for the other here. Other
 	// drivers would refuse the second call.
 	Together bool
 	// ExtraModifyMetadata adds the names of claim and volume to the mutable
@@ -50,7 +50,7 @@ type Options struct {
 	InfeasiblePause time.Duration
 }
 
-// Controller is the controller. It is made once per process and run once.
+// Controller is the resize controller. A process creates one and runs it once.
 type Controller struct {
 	env     *cluster.Env
 	options Options
@@ -69,7 +69,7 @@ type Controller struct {
 	blindToPods atomic.Bool
 }
 
-// New makes the controller. It asks the Set for what it reads, and does nothing else.
+// New returns the controller. It registers what it reads with the Set and makes no call.
 func New(env *cluster.Env, o Options) *Controller {
 	if o.InfeasiblePause <= 0 {
 		o.InfeasiblePause = lifecycle.InfeasiblePause
@@ -149,15 +149,15 @@ func (c *Controller) mine(ctx context.Context, key string) (s subject, found boo
 	return s, found, err
 }
 
-// reserved tells whether a volume is this very claim's, not that of an earlier
-// claim of the same name.
+// reserved reports whether a volume is bound to this claim by UID, not to an
+// earlier claim of the same name.
 func reserved(volume *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim) bool {
 	ref := volume.Spec.ClaimRef
 	return ref != nil && ref.Namespace == pvc.Namespace && ref.Name == pvc.Name && ref.UID == pvc.UID
 }
 
-// sync does what a claim's size and its attributes need. An error of one does
-// not keep the other waiting.
+// sync resizes a claim's volume and modifies its attributes. An error of one does
+// not delay the other.
 func (c *Controller) sync(ctx context.Context, key string) (time.Duration, error) {
 	s, found, err := c.mine(ctx, key)
 	if err != nil || !found {
@@ -173,9 +173,9 @@ func (c *Controller) sync(ctx context.Context, key string) (time.Duration, error
 	return soonest(grown, changed), errors.Join(errClean, errGrow, errChange)
 }
 
-// syncModify does what a claim's attributes need, beside sync. Each writes its own
-// part of the status from the version that it has read, so that who is late
-// decides anew.
+// syncModify modifies a claim's attributes, concurrently with sync. Each writes its
+// own part of the status, guarded by the version that it has read: the later one
+// gets a conflict and decides again.
 func (c *Controller) syncModify(ctx context.Context, key string) (time.Duration, error) {
 	s, found, err := c.mine(ctx, key)
 	if err != nil || !found {
@@ -185,7 +185,7 @@ func (c *Controller) syncModify(ctx context.Context, key string) (time.Duration,
 	return c.again(ctx, key, c.modify)
 }
 
-// again decides anew from the live claim when somebody else wrote it in between.
+// again repeats a step with the live claim if another client wrote it in between.
 func (c *Controller) again(ctx context.Context, key string, step func(context.Context, subject) (time.Duration, error)) (time.Duration, error) {
 	for attempt := 0; ; attempt++ {
 		s, found := c.subject(key)
@@ -205,7 +205,8 @@ func (c *Controller) again(ctx context.Context, key string, step func(context.Co
 	}
 }
 
-// clean takes the old size off a volume when the claim has the new one.
+// clean removes the annotation of the old size from a volume when the claim has the
+// new one.
 func (c *Controller) clean(ctx context.Context, s subject) error {
 	if _, marked := s.volume.Annotations[claim.PreResizeAnnotation]; !marked {
 		return nil

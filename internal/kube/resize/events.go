@@ -23,12 +23,12 @@ const (
 	reasonModifyCanceled   = "VolumeModifyCanceled"
 )
 
-// The handlers below do nothing before Run, which begins with all there is: a
-// standby keeps no list of what the holder of the lease does.
+// The handlers below do nothing before Run, which queues every claim: a standby must
+// not collect the work of the process with the lease.
 
 // enqueue asks for work on a claim if there may be some.
 func (c *Controller) enqueue(pvc *corev1.PersistentVolumeClaim) {
-	if c.running.Load() && c.interesting(pvc) {
+	if c.running.Load() && c.hasWork(pvc) {
 		c.add(cluster.KeyOf(pvc))
 	}
 }
@@ -48,15 +48,15 @@ func (c *Controller) forget(key string) {
 	}
 }
 
-// renew is enqueue for a claim of which something else is wanted than before:
-// it need not sit out its pause.
-func (c *Controller) renew(pvc *corev1.PersistentVolumeClaim) {
+// requeue is enqueue for a claim whose desired size or class changed: it does not
+// wait for the rest of its pause.
+func (c *Controller) requeue(pvc *corev1.PersistentVolumeClaim) {
 	c.forget(cluster.KeyOf(pvc))
 	c.enqueue(pvc)
 }
 
-// interesting tells cheaply whether a claim has anything to be done.
-func (c *Controller) interesting(pvc *corev1.PersistentVolumeClaim) bool {
+// hasWork reports, without a call, whether a claim may need work.
+func (c *Controller) hasWork(pvc *corev1.PersistentVolumeClaim) bool {
 	if pvc.Spec.VolumeName == "" {
 		return false
 	}
@@ -74,19 +74,18 @@ func (c *Controller) claimChanged(before, after *corev1.PersistentVolumeClaim) {
 		c.memories.drop(before.UID)
 		c.forget(cluster.KeyOf(before))
 	case before == nil:
-		c.renew(after)
-	case before.UID != after.UID: // the watch missed the end of the one and the beginning of the other
+		c.requeue(after)
+	case before.UID != after.UID: // the watch missed the deletion and the new claim
 		c.memories.drop(before.UID)
-		c.renew(after)
-	case worthALook(before, after):
-		c.renew(after)
+		c.requeue(after)
+	case needsSync(before, after):
+		c.requeue(after)
 	}
 }
 
-// worthALook tells the changes that others make from those of this controller's
-// own status writes: a failure that is written down must not be a reason to try
-// again at once.
-func worthALook(before, after *corev1.PersistentVolumeClaim) bool {
+// needsSync reports whether an update of a claim requires work. It ignores this
+// controller's own status writes: recording a failure must not cause a retry at once.
+func needsSync(before, after *corev1.PersistentVolumeClaim) bool {
 	const kind = corev1.ResourceStorage
 	wantedBefore, wanted := before.Spec.Resources.Requests[kind], after.Spec.Resources.Requests[kind]
 	grantedBefore, granted := before.Status.Capacity[kind], after.Status.Capacity[kind]
@@ -98,7 +97,7 @@ func worthALook(before, after *corev1.PersistentVolumeClaim) bool {
 		!unused(before) && unused(after)
 }
 
-// unused tells whether Kubernetes says that no pod uses the claim (1.37, gate
+// unused reports whether Kubernetes reports that no pod uses the claim (1.37, gate
 // PersistentVolumeClaimUnusedSinceTime).
 func unused(pvc *corev1.PersistentVolumeClaim) bool {
 	return claim.Condition(pvc, corev1.PersistentVolumeClaimUnused) != nil
@@ -123,7 +122,7 @@ func (c *Controller) classChanged(before, after *storagev1.VolumeAttributesClass
 	}
 	for _, pvc := range c.claims.By(cluster.ClaimByAttributesClass(), after.Name) {
 		c.memories.change(pvc.UID, func(m *memory) { m.modify.Rejected = "" })
-		c.renew(pvc)
+		c.requeue(pvc)
 	}
 }
 
@@ -134,19 +133,19 @@ func (c *Controller) attachmentChanged(before, after *storagev1.VolumeAttachment
 	}
 	for _, pvc := range c.claims.By(cluster.ClaimByVolumeName(), *before.Spec.Source.PersistentVolumeName) {
 		if !c.memories.of(pvc.UID).expand.InUse.IsZero() {
-			c.renew(pvc)
+			c.requeue(pvc)
 		}
 	}
 }
 
-// fail tells a user of a failure; not when the process is about to end, which
-// is none of the user's.
+// fail writes an event about a failure, except at the end of the process, which
+// concerns no user.
 func (c *Controller) fail(ctx context.Context, s subject, reason, text string) {
 	if ctx.Err() == nil {
 		c.env.Recorder.Event(s.claim, corev1.EventTypeWarning, reason, text)
 	}
 }
 
-func (c *Controller) tell(s subject, reason, text string) {
+func (c *Controller) event(s subject, reason, text string) {
 	c.env.Recorder.Event(s.claim, corev1.EventTypeNormal, reason, text)
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // TestCrash_aFreshControllerContinues lets the controller die at each point,
-// and a fresh one, which knows nothing, take over.
+// and a fresh one, without its memory, continues.
 func TestCrash_aFreshControllerContinues(t *testing.T) {
 	for _, node := range []bool{true, false} {
 		for _, point := range []string{"resize/begun", "resize/called", "resize/volume-written"} {
@@ -80,7 +80,7 @@ func (w *world) interfere(chosen func(write int32) bool) (writes *atomic.Int32) 
 			return nil
 		}
 		// Not w.claim: endless interference is still at it when the test ends, which
-		// is no failure of the test.
+		// is not a failure of the test.
 		claims := w.Core.CoreV1().PersistentVolumeClaims("shop")
 		pvc, err := claims.Get(context.Background(), "data", metav1.GetOptions{})
 		if err != nil {
@@ -93,7 +93,7 @@ func (w *world) interfere(chosen func(write int32) bool) (writes *atomic.Int32) 
 	return writes
 }
 
-// foreign is the condition that somebody else wrote before a write.
+// foreign is the condition that another client wrote before a write.
 func foreign(write int32) corev1.PersistentVolumeClaimConditionType {
 	return corev1.PersistentVolumeClaimConditionType(fmt.Sprintf("example.com/Condition%d", write))
 }
@@ -118,7 +118,7 @@ func TestFaults_conflictsCostNoCallAndNobodysConditions(t *testing.T) {
 			w.staysAt(modifyRPC, 1)
 			for _, n := range disturbed {
 				if condition(w.claim(), foreign(n)) == nil {
-					t.Errorf("somebody else's condition before write %d was overwritten", n)
+					t.Errorf("another writer's condition before write %d was overwritten", n)
 				}
 			}
 		})
@@ -193,7 +193,7 @@ func TestFaults_aClaimThatGoesDuringTheCallIsNoFailure(t *testing.T) {
 			w.driver.Before = func(ctx context.Context, rpc string, request any) error {
 				if rpc == modifyRPC {
 					w.Delete(dataClaim())
-					w.Eventually(func() error { // the controller has heard of it
+					w.Eventually(func() error { // the controller has observed it
 						if _, there := c.claims.Get("shop/data"); there || c.memories.len() > 0 {
 							return errors.New("not yet")
 						}
@@ -226,7 +226,7 @@ func TestFaults_aClaimThatGoesDuringTheCallIsNoFailure(t *testing.T) {
 	}
 }
 
-// TestFaults_everyStatusWriteIsGuarded looks at the bytes.
+// TestFaults_everyStatusWriteIsGuarded checks the bytes of each patch.
 func TestFaults_everyStatusWriteIsGuarded(t *testing.T) {
 	w := newWorld(t, class("gold"))
 	w.answer(expandRPC, csidriver.Fail(codes.Internal, "broken"))

@@ -56,7 +56,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	return w
 }
 
-// before remembers the requests and gives the answers that a test wants.
+// before remembers the requests and gives the answers that a test sets.
 func (w *world) before(_ context.Context, rpc string, request any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,7 +181,7 @@ func asking(n int64) func(*corev1.PersistentVolumeClaim) {
 	return func(pvc *corev1.PersistentVolumeClaim) { pvc.Spec.Resources.Requests = storage(n) }
 }
 
-// wanting is a claim that wants a class; "" is none.
+// wanting is a claim with a desired class; "" is none.
 func wanting(class string) func(*corev1.PersistentVolumeClaim) {
 	return func(pvc *corev1.PersistentVolumeClaim) {
 		pvc.Spec.VolumeAttributesClassName = &class
@@ -218,7 +218,7 @@ func (w *world) volume() *corev1.PersistentVolume {
 	return pv
 }
 
-// change edits the claim as somebody else would: with the version it read.
+// change edits the claim as another client would: with the version it read.
 func (w *world) change(f func(*corev1.PersistentVolumeClaim), subresources ...string) {
 	w.t.Helper()
 	w.Eventually(func() error {
@@ -266,8 +266,8 @@ func (w *world) kubelet() {
 	}, "status")
 }
 
-// told waits for an event of a reason whose text holds some words.
-func (w *world) told(reason, words string) {
+// hasEvent waits for an event of a reason whose text contains the words.
+func (w *world) hasEvent(reason, words string) {
 	w.t.Helper()
 	w.Eventually(func() error {
 		if w.countEvents(reason, words) == 0 {
@@ -297,7 +297,7 @@ func (w *world) called(rpc string, times int) {
 	})
 }
 
-// staysAt holds that an RPC is not made any more.
+// staysAt fails if an RPC is called again.
 func (w *world) staysAt(rpc string, times int) {
 	w.t.Helper()
 	w.Never(150*time.Millisecond, func() error {
@@ -308,7 +308,7 @@ func (w *world) staysAt(rpc string, times int) {
 	})
 }
 
-// paused holds that a pause was made between a call, from 0, and the last one. (What
+// paused fails unless a pause was made between a call, from 0, and the last one. (What
 // it is like during the pause, a slow test does not see.)
 func (w *world) paused(from, last int, pause time.Duration) {
 	w.t.Helper()
@@ -355,7 +355,7 @@ func condition(pvc *corev1.PersistentVolumeClaim, kind corev1.PersistentVolumeCl
 	return nil
 }
 
-// saying waits for a condition whose message holds some words.
+// saying waits for a condition whose message contains the words.
 func (w *world) saying(kind corev1.PersistentVolumeClaimConditionType, words string) {
 	w.t.Helper()
 	w.Eventually(func() error {

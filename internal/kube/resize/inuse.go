@@ -31,7 +31,7 @@ func (c *Controller) usedBy(ctx context.Context, s subject) string {
 		if err == nil {
 			return by
 		}
-		// Asking the driver in vain is harmless: it is the one to judge.
+		// A call in vain is harmless: the driver rejects it.
 		if apierrors.IsForbidden(err) {
 			c.blindToPods.Store(true)
 		}
@@ -52,8 +52,8 @@ func conditionStatus(pvc *corev1.PersistentVolumeClaim, kind corev1.PersistentVo
 	return ""
 }
 
-// podUsing asks for the pods of one namespace, live: nobody keeps all pods in
-// memory for this (external-resizer#211).
+// podUsing lists the pods of one namespace from the API server: a cache of all pods
+// would cost too much memory for this (external-resizer#211).
 func (c *Controller) podUsing(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (string, error) {
 	options := metav1.ListOptions{Limit: podsPage, FieldSelector: fields.AndSelectors(
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
@@ -90,7 +90,7 @@ func uses(pod *corev1.Pod, claimName string) bool {
 	return false
 }
 
-// attachedTo tells where a volume is attached. An attachment that is not
+// attachedTo returns the node that a volume is attached to. An attachment that is not
 // finished counts: the volume may be published by now.
 func (c *Controller) attachedTo(volume string) string {
 	for _, attachment := range c.attachments.By(cluster.AttachmentByVolume(), volume) {

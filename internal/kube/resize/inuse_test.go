@@ -56,8 +56,8 @@ func TestInUse_attachedIsLeftAloneUntilItIsDetached(t *testing.T) {
 	w.driver.SetAttached("handle-1", "node-7", true)
 	w.run(Options{Attachments: true})
 	w.change(asking(3))
-	w.told("VolumeResizeFailed", "published to a node") // the driver's words
-	w.told("VolumeResizeFailed", "used by node node-7") // ours
+	w.hasEvent("VolumeResizeFailed", "published to a node") // the driver's words
+	w.hasEvent("VolumeResizeFailed", "used by node node-7") // ours
 	w.saying(corev1.PersistentVolumeClaimControllerResizeError, "published to a node")
 	w.reaches(inProgress, 3)
 	w.staysAt(expandRPC, 1)
@@ -120,7 +120,7 @@ func TestInUse_podsAreLookedAtOnlyAfterARefusal(t *testing.T) {
 	}
 	w.always(expandRPC, csidriver.Fail(codes.FailedPrecondition, "in use"))
 	w.change(asking(5))
-	w.told("VolumeResizeFailed", "used by pod till")
+	w.hasEvent("VolumeResizeFailed", "used by pod till")
 	w.staysAt(expandRPC, 2)
 	w.always(expandRPC, nil)
 	w.Put(pod(corev1.PodSucceeded))
@@ -155,13 +155,13 @@ func TestInUse_theConditionUnusedIsEnough(t *testing.T) {
 	w.always(expandRPC, csidriver.Fail(codes.FailedPrecondition, "in use"))
 	w.run()
 	w.change(asking(3))
-	w.told("VolumeResizeFailed", "condition Unused is False")
+	w.hasEvent("VolumeResizeFailed", "condition Unused is False")
 	w.staysAt(expandRPC, 1)
 	w.always(expandRPC, nil)
 	w.change(condUnused(corev1.ConditionTrue), "status")
 	w.reaches(nodePending, 3)
 	if condition(w.claim(), corev1.PersistentVolumeClaimUnused) == nil {
-		t.Error("somebody else's condition was dropped")
+		t.Error("another writer's condition was dropped")
 	}
 }
 

@@ -18,8 +18,8 @@ type memory struct {
 	expandUnable, modifyUnable string
 }
 
-// memories are kept by the claims' UIDs: a claim made anew under an old name
-// has nothing to do with the old one.
+// memories are kept by the claims' UIDs: a new claim under an old name
+// must not inherit the memory of the old one.
 type memories struct {
 	mu    sync.Mutex
 	known map[types.UID]memory
@@ -31,7 +31,7 @@ func (m *memories) of(uid types.UID) memory {
 	return m.known[uid]
 }
 
-// change keeps nothing where there is nothing to remember.
+// change deletes an entry that became empty.
 func (m *memories) change(uid types.UID, f func(*memory)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,7 +59,7 @@ func (m *memories) len() int {
 	return len(m.known)
 }
 
-// forgetGone drops what a worker remembered of a claim that went meanwhile.
+// forgetGone deletes the memory of a claim that was deleted meanwhile.
 func (c *Controller) forgetGone(key string, uid types.UID) {
 	if pvc, found := c.claims.Get(key); !found || pvc.UID != uid {
 		c.memories.drop(uid)

@@ -58,7 +58,7 @@ func (c *Controller) modifies(ctx context.Context) (bool, error) {
 }
 
 // apply takes a claim's volume to a class: the intent, the call, the outcome.
-// started is false when an attempt that may still be running is gone on with.
+// started is false if it continues an attempt that may still be running.
 func (c *Controller) apply(ctx context.Context, s subject, name string, started bool) (time.Duration, error) {
 	class, err := c.class(ctx, name)
 	if apierrors.IsNotFound(err) {
@@ -81,7 +81,7 @@ func (c *Controller) apply(ctx context.Context, s subject, name string, started 
 		return 0, err
 	}
 	if begun.claim != s.claim {
-		c.tell(s, reasonModify, fmt.Sprintf("modifying volume %s to VolumeAttributesClass %q", s.volume.Spec.CSI.VolumeHandle, name))
+		c.event(s, reasonModify, fmt.Sprintf("modifying volume %s to VolumeAttributesClass %q", s.volume.Spec.CSI.VolumeHandle, name))
 	}
 	if err := c.env.Failpoints.Hit("modify/begun"); err != nil {
 		return 0, err
@@ -110,8 +110,8 @@ func (c *Controller) callModify(ctx context.Context, request *csi.ControllerModi
 	return c.env.CSI.ControllerModifyVolume(ctx, request)
 }
 
-// class finds a class, live when the cache lacks it: the claim may have been
-// heard of before the class that was made for it.
+// class finds a class, live when the cache lacks it: the watch may have
+// delivered the claim before its class.
 func (c *Controller) class(ctx context.Context, name string) (*storagev1.VolumeAttributesClass, error) {
 	if class, found := c.classes.Get(name); found {
 		return class, nil
@@ -123,7 +123,7 @@ func (c *Controller) class(ctx context.Context, name string) (*storagev1.VolumeA
 	return class, nil
 }
 
-// classMissing waits for a class to be made: its creation wakes the claim. The
+// classMissing waits for a class to be created: its creation wakes the claim. The
 // class of an attempt that may be running is asked for again: the claim may
 // name another one by now, and nothing would wake it.
 func (c *Controller) classMissing(ctx context.Context, s subject, name string, started bool) error {
@@ -148,7 +148,7 @@ func (c *Controller) rejectForeign(ctx context.Context, s subject, class, text s
 	return then.Pause, nil
 }
 
-// modified writes success down: the volume first, so that after a death in
+// modified records success: the volume first, so that after a death in
 // between the claim still says that there is work.
 func (c *Controller) modified(ctx context.Context, s subject, class string) error {
 	if now := s.volume.Spec.VolumeAttributesClassName; now == nil || *now != class {
@@ -165,8 +165,8 @@ func (c *Controller) modified(ctx context.Context, s subject, class string) erro
 		return err
 	}
 	c.memories.change(s.claim.UID, forgetModify)
-	c.tell(s, reasonModifySuccessful, fmt.Sprintf("the volume has VolumeAttributesClass %q", class))
-	c.add(s.key()) // something else may be wanted by now
+	c.event(s, reasonModifySuccessful, fmt.Sprintf("the volume has VolumeAttributesClass %q", class))
+	c.add(s.key()) // the desired class may have changed
 	return nil
 }
 
@@ -187,7 +187,7 @@ func (c *Controller) cancelModify(ctx context.Context, s subject) error {
 		return err
 	}
 	c.memories.change(s.claim.UID, forgetModify)
-	c.tell(s, reasonModifyCanceled, "the claim names no VolumeAttributesClass any more; the volume stays as it is")
+	c.event(s, reasonModifyCanceled, "the claim names no VolumeAttributesClass any more; the volume stays as it is")
 	return nil
 }
 

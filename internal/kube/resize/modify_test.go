@@ -37,7 +37,7 @@ func current(pvc *corev1.PersistentVolumeClaim) string {
 	return *pvc.Status.CurrentVolumeAttributesClassName
 }
 
-// has waits until claim and volume have a class, and nothing is left to do.
+// has waits until claim and volume have a class, and nothing remains to do.
 func (w *world) has(name string) {
 	w.t.Helper()
 	w.Eventually(func() error {
@@ -85,8 +85,8 @@ func TestModify_givesTheVolumeItsClass(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"class": "gold", "iops": "9"}, w.driver.Modified("handle-1")); diff != "" {
 		t.Error(diff)
 	}
-	w.told("VolumeModify", "gold")
-	w.told("VolumeModifySuccessful", "gold")
+	w.hasEvent("VolumeModify", "gold")
+	w.hasEvent("VolumeModifySuccessful", "gold")
 	w.wroteOnly("patch persistentvolumeclaims/status", "patch persistentvolumes", "patch persistentvolumeclaims/status")
 	w.staysAt(modifyRPC, 1)
 }
@@ -115,7 +115,7 @@ func TestModify_missingSecretIsSaidBeforeAnythingIsBegun(t *testing.T) {
 	}))
 	w.run()
 	w.change(wanting("gold"))
-	w.told("VolumeModifyFailed", "Secret system/grow")
+	w.hasEvent("VolumeModifyFailed", "Secret system/grow")
 	if status := w.claim().Status.ModifyVolumeStatus; status != nil {
 		t.Errorf("%+v", status)
 	}
@@ -129,7 +129,7 @@ func TestModify_waitsForItsClassAndNoticesItAtOnce(t *testing.T) {
 	w.run()
 	w.change(wanting("gold"))
 	w.trying(modifyPending, "")
-	w.told("VolumeModifyFailed", `"gold" does not exist`)
+	w.hasEvent("VolumeModifyFailed", `"gold" does not exist`)
 	if pvc := w.claim(); len(pvc.Status.Conditions) > 0 {
 		t.Errorf("%+v", pvc.Status.Conditions)
 	}
@@ -158,7 +158,7 @@ func TestModify_doesNotAskForAnotherDriversClass(t *testing.T) {
 	w.change(wanting("gold"))
 	w.trying(modifyInfeasible, "gold")
 	w.saying(modifyError, "is for driver other.example.com")
-	w.told("VolumeModifyFailed", "is for driver other.example.com")
+	w.hasEvent("VolumeModifyFailed", "is for driver other.example.com")
 	w.staysAt(modifyRPC, 0)
 	w.change(wanting("silver"))
 	w.has("silver")
@@ -175,7 +175,7 @@ func TestModify_refusedIsLeftAloneUntilAnotherClassIsChosen(t *testing.T) {
 		t.Errorf("reason %q", c.Reason)
 	}
 	if condition(w.claim(), modifyingVolume) == nil {
-		t.Error("nothing says that the wish is open")
+		t.Error("no status says that the class is desired")
 	}
 	w.staysAt(modifyRPC, 1)
 	w.change(wanting("silver"))
@@ -188,7 +188,7 @@ func TestModify_refusedIsTriedAgainLater(t *testing.T) {
 	w.run(Options{InfeasiblePause: 200 * time.Millisecond})
 	w.change(wanting("gold"))
 	w.has("gold")
-	w.told("VolumeModifyFailed", "not today")
+	w.hasEvent("VolumeModifyFailed", "not today")
 	w.paused(0, 1, 200*time.Millisecond)
 	shown := func(q apiserver.Request) bool { return strings.Contains(string(q.Body), `"Infeasible"`) }
 	if !slices.ContainsFunc(w.Writes(), shown) {
@@ -215,7 +215,7 @@ func TestModify_takenBackAfterARefusalIsCanceled(t *testing.T) {
 	w.trying(modifyInfeasible, "gold")
 	w.saying(modifyingVolume, "refused")
 	w.change(wanting(""))
-	w.told("VolumeModifyCanceled", "")
+	w.hasEvent("VolumeModifyCanceled", "")
 	w.Eventually(func() error {
 		if condition(w.claim(), modifyingVolume) != nil {
 			return errors.New("still modifying")
@@ -304,13 +304,13 @@ func TestModify_theClassOfWhatMayBeRunningIsWaitedFor(t *testing.T) {
 		pvc.Status.ModifyVolumeStatus = &corev1.ModifyVolumeStatus{Status: modifyInProgress, TargetVolumeAttributesClassName: "gold"}
 	}))
 	w.run()
-	w.told("VolumeModifyFailed", `"gold" does not exist`)
+	w.hasEvent("VolumeModifyFailed", `"gold" does not exist`)
 	w.staysAt(modifyRPC, 0)
 	w.Add(class("gold"))
 	w.has("silver")
 }
 
-// broken is a connection on which one RPC ends with an error that is no answer.
+// broken is a connection on which one RPC ends with an error that is not a gRPC status.
 type broken struct {
 	grpc.ClientConnInterface
 	rpc string
@@ -340,7 +340,7 @@ func TestModify_anErrorThatIsNoAnswerIsShownToo(t *testing.T) {
 	})
 	w.run()
 	w.change(wanting("gold"))
-	w.told("VolumeModifyFailed", "the pipe broke")
+	w.hasEvent("VolumeModifyFailed", "the pipe broke")
 	w.saying(modifyError, "the pipe broke")
 	w.saying(modifyingVolume, "may still be in progress")
 	w.change(wanting("silver"))
@@ -351,11 +351,11 @@ func TestModify_driverWithoutItIsSaidOnce(t *testing.T) {
 	w := newWorld(t, class("gold"))
 	w.driver.Controller = without(w.driver.Controller, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME)
 	w.React("*", "volumeattributesclasses", func(q apiserver.Request) error {
-		return fmt.Errorf("%s of classes that nobody can use", q.Verb)
+		return fmt.Errorf("%s of classes without MODIFY_VOLUME", q.Verb)
 	})
 	w.run(Options{NoModify: true})
 	w.change(wanting("gold"))
-	w.told("VolumeModifyFailed", "cannot modify volumes")
+	w.hasEvent("VolumeModifyFailed", "cannot modify volumes")
 	w.change(asking(3)) // something else to do
 	w.reaches(nodePending, 3)
 	if n := w.countEvents("VolumeModifyFailed", ""); n != 1 {

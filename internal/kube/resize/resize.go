@@ -58,7 +58,7 @@ func (c *Controller) resize(ctx context.Context, s subject) (time.Duration, erro
 	}
 	switch step := lifecycle.NextExpand(view, can.Expands, c.memories.of(s.claim.UID).expand, time.Now()); step.Action {
 	case lifecycle.ExpandNothing:
-		return 0, nil // the kubelet's turn
+		return 0, nil // the kubelet expands the filesystem
 	case lifecycle.ExpandUnable:
 		c.expandUnable(ctx, s, view.Desired.String())
 		return 0, nil
@@ -117,7 +117,7 @@ func (c *Controller) expandRequest(ctx context.Context, volume *corev1.Persisten
 }
 
 func (c *Controller) expand(ctx context.Context, s subject, step lifecycle.ExpandStep, request *csi.ControllerExpandVolumeRequest) (time.Duration, error) {
-	c.tell(s, reasonResizing, fmt.Sprintf("expanding volume %s to %s", request.GetVolumeId(), step.Target.String()))
+	c.event(s, reasonResizing, fmt.Sprintf("expanding volume %s to %s", request.GetVolumeId(), step.Target.String()))
 	answer, err := c.callExpand(ctx, request)
 	if err == nil {
 		err = claim.CheckExpanded(request.GetVolumeId(), step.Target, answer.GetCapacityBytes())
@@ -139,7 +139,7 @@ func (c *Controller) callExpand(ctx context.Context, request *csi.ControllerExpa
 	return c.env.CSI.ControllerExpandVolume(ctx, request)
 }
 
-// grown writes a new size down: the volume's first, so that after a death in
+// grown records a new size: the volume's first, so that after a death in
 // between the claim still says that there is work.
 func (c *Controller) grown(ctx context.Context, s subject, size resource.Quantity, node bool) error {
 	if err := c.writeCapacity(ctx, s, size, node); err != nil {
@@ -152,13 +152,13 @@ func (c *Controller) grown(ctx context.Context, s subject, size resource.Quantit
 		if err := c.record(ctx, s, func(pvc *corev1.PersistentVolumeClaim) { claim.AwaitNode(pvc, time.Now()) }); err != nil {
 			return err
 		}
-		c.tell(s, reasonNodeRequired, "the volume has grown; its filesystem grows on the node")
+		c.event(s, reasonNodeRequired, "the volume has grown; its filesystem grows on the node")
 		return nil
 	}
 	if err := c.record(ctx, s, func(pvc *corev1.PersistentVolumeClaim) { claim.FinishResize(pvc, size) }); err != nil {
 		return err
 	}
-	c.tell(s, reasonResizeSuccessful, fmt.Sprintf("the volume has %s", size.String()))
+	c.event(s, reasonResizeSuccessful, fmt.Sprintf("the volume has %s", size.String()))
 	return nil
 }
 

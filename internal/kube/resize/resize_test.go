@@ -42,8 +42,8 @@ func TestResize_growsTheVolumeAndLeavesTheFilesystemToTheNode(t *testing.T) {
 	if pv := w.volume(); inGi(pv.Spec.Capacity) != 3 || pv.Annotations[claim.PreResizeAnnotation] != "1Gi" {
 		t.Errorf("the volume: %s, %v", pv.Spec.Capacity.Storage(), pv.Annotations)
 	}
-	w.told("Resizing", "3Gi")
-	w.told("FileSystemResizeRequired", "")
+	w.hasEvent("Resizing", "3Gi")
+	w.hasEvent("FileSystemResizeRequired", "")
 	w.wroteOnly("patch persistentvolumeclaims/status", "patch persistentvolumes", "patch persistentvolumeclaims/status")
 
 	w.kubelet()
@@ -62,7 +62,7 @@ func TestResize_finishesWhereTheNodeHasNothingToDo(t *testing.T) {
 	w.driver.Changes.Answer = func(size int64) int64 { return size + gi } // it rounds up
 	w.run()
 	w.change(asking(3))
-	w.told("VolumeResizeSuccessful", "4Gi")
+	w.hasEvent("VolumeResizeSuccessful", "4Gi")
 	pvc := w.reaches("", 3)
 	if inGi(pvc.Status.Capacity) != 4 || len(pvc.Status.Conditions) > 0 || pvc.Annotations[claim.NodeExpansionNotRequiredAnnotation] != "true" {
 		t.Errorf("%+v %v", pvc.Status, pvc.Annotations)
@@ -73,7 +73,7 @@ func TestResize_finishesWhereTheNodeHasNothingToDo(t *testing.T) {
 	w.driver.Changes.NoNodeExpansion = false
 	w.change(asking(6))
 	if pvc := w.reaches(nodePending, 6); pvc.Annotations[claim.NodeExpansionNotRequiredAnnotation] != "" {
-		t.Error("the annotation of an earlier expansion tells the kubelets that there is nothing to do")
+		t.Error("the annotation of an earlier expansion makes the kubelets skip this one")
 	}
 }
 
@@ -95,7 +95,7 @@ func TestResize_driverWithoutExpansionIsSaidOnce(t *testing.T) {
 	w.driver.Node = nil
 	w.run()
 	w.change(asking(3))
-	w.told("VolumeResizeFailed", "cannot expand volumes")
+	w.hasEvent("VolumeResizeFailed", "cannot expand volumes")
 	w.change(func(pvc *corev1.PersistentVolumeClaim) { pvc.Labels = map[string]string{"touched": "yes"} })
 	w.staysAt(expandRPC, 0)
 	if n := w.countEvents("VolumeResizeFailed", ""); n != 1 {
@@ -131,7 +131,7 @@ func TestResize_missingSecretIsSaidAndWaitedFor(t *testing.T) {
 	}))
 	w.run()
 	w.change(asking(3))
-	w.told("VolumeResizeFailed", "Secret system/grow")
+	w.hasEvent("VolumeResizeFailed", "Secret system/grow")
 	if pvc := w.claim(); state(pvc) != "" || w.driver.Count(expandRPC) > 0 {
 		t.Errorf("state %q", state(pvc))
 	}
@@ -146,7 +146,7 @@ func TestResize_unusableAccessModesAreSaid(t *testing.T) {
 	}))
 	w.run()
 	w.change(asking(3))
-	w.told("VolumeResizeFailed", "ReadWriteOncePod")
+	w.hasEvent("VolumeResizeFailed", "ReadWriteOncePod")
 }
 
 func TestResize_doesNotBelieveASmallerSize(t *testing.T) {
@@ -155,7 +155,7 @@ func TestResize_doesNotBelieveASmallerSize(t *testing.T) {
 	w.run()
 	w.change(asking(3))
 	w.saying(corev1.PersistentVolumeClaimControllerResizeError, "less than the")
-	w.told("VolumeResizeFailed", "less than the")
+	w.hasEvent("VolumeResizeFailed", "less than the")
 	if pvc := w.reaches(inProgress, 3); inGi(pvc.Status.Capacity) != 1 || inGi(w.volume().Spec.Capacity) != 1 {
 		t.Errorf("the claim has %s, the volume %s", pvc.Status.Capacity.Storage(), w.volume().Spec.Capacity.Storage())
 	}
@@ -211,7 +211,7 @@ func TestResize_loweredWhileTheDriverMayBeAtItGoesOnWithTheLargerSize(t *testing
 		w.always(expandRPC, csidriver.Fail(code, "perhaps"))
 		w.run()
 		w.change(asking(10))
-		w.told("VolumeResizeFailed", "perhaps")
+		w.hasEvent("VolumeResizeFailed", "perhaps")
 		w.change(asking(5))
 		w.called(expandRPC, w.driver.Count(expandRPC)+2)
 		w.always(expandRPC, nil)
@@ -266,7 +266,7 @@ func TestResize_aDriverThatHangsIsAskedForTheSameAgain(t *testing.T) {
 	w.run()
 	w.change(asking(3))
 	<-hung
-	w.told("VolumeResizeFailed", "DeadlineExceeded")
+	w.hasEvent("VolumeResizeFailed", "DeadlineExceeded")
 	w.reaches(nodePending, 3)
 	// More often than twice where the second call, too, took its time.
 	if sizes, _ := w.asked(); len(sizes) < 2 || slices.Max(sizes) != 3 || slices.Min(sizes) != 3 {

@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	// errChanged: the claim is not any more what the decision was made from.
+	// errChanged: the claim is no longer what the decision was made from.
 	errChanged = errors.New("the claim changed meanwhile")
 	// errGone: the claim does not exist any more.
 	errGone = errors.New("the claim is gone")

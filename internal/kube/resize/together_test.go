@@ -39,17 +39,17 @@ func (m *meeting) before(ctx context.Context, rpc string, _ any) error {
 	}
 }
 
-func (w *world) meet() *meeting {
+func (w *world) rendezvous() *meeting {
 	m := &meeting{here: map[string]bool{}, both: make(chan struct{})}
 	w.driver.Before = m.before
 	return m
 }
 
-// D-23: a claim that grows and changes its class has both calls under way at
+// A claim that grows and changes its class has both calls under way at
 // once, and the two outcomes do not overwrite each other.
 func TestTogether_callsForBothAtOnce(t *testing.T) {
 	w := newWorld(t, class("fast"))
-	w.meet()
+	w.rendezvous()
 	w.change(asking(2))
 	w.change(wanting("fast"))
 	w.run(Options{Together: true})
@@ -57,12 +57,13 @@ func TestTogether_callsForBothAtOnce(t *testing.T) {
 	w.reaches("NodeResizePending", 2)
 }
 
-// D-23, in either order: the second wish comes while the first is under way.
+// The same in either order: the second change is requested while the first is in
+// flight.
 func TestTogether_takesTheSecondWishUpWhileTheFirstIsUnderWay(t *testing.T) {
 	for first, order := range map[string]bool{"size": true, "class": false} {
 		t.Run(first+" first", func(t *testing.T) {
 			w := newWorld(t, class("fast"))
-			m := w.meet()
+			m := w.rendezvous()
 			w.run(Options{Together: true})
 			wishes := []func(){func() { w.change(asking(2)) }, func() { w.change(wanting("fast")) }}
 			if !order {
