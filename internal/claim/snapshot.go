@@ -169,8 +169,8 @@ func parseSnapshotClass(kind, name string, parameters map[string]string, look st
 	return class, nil
 }
 
-// LookSecret resolves the secret of the calls that ask; nil if there is none.
-func (c SnapshotClass) LookSecret(tokens Tokens) (*corev1.SecretReference, error) {
+// InspectSecret resolves the secret of the calls that ask; nil if there is none.
+func (c SnapshotClass) InspectSecret(tokens Tokens) (*corev1.SecretReference, error) {
 	if c.Look == (SecretTemplate{}) {
 		return nil, nil
 	}

@@ -47,7 +47,7 @@ func TestParseSnapshotClass_stripsWhatIsKubernetes(t *testing.T) {
 	if diff := cmp.Diff(want, class.Parameters); diff != "" {
 		t.Error(diff)
 	}
-	reference, err := class.LookSecret(SnapshotNames{Content: "content", Namespace: "ns", Name: "snap"}.Tokens())
+	reference, err := class.InspectSecret(SnapshotNames{Content: "content", Namespace: "ns", Name: "snap"}.Tokens())
 	if diff := cmp.Diff(&corev1.SecretReference{Name: "snap-x", Namespace: "ns"}, reference); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
@@ -61,7 +61,7 @@ func TestParseGroupSnapshotClass_looksWithTheGetSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reference, err := class.LookSecret(SnapshotNames{Content: "content"}.GroupTokens())
+	reference, err := class.InspectSecret(SnapshotNames{Content: "content"}.GroupTokens())
 	if diff := cmp.Diff(&corev1.SecretReference{Name: "content", Namespace: "storage"}, reference); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
@@ -81,7 +81,7 @@ func TestParseSnapshotClass_refuses(t *testing.T) {
 
 func TestLookSecret_namespaceDoesNotDependOnTheSnapshotsName(t *testing.T) {
 	class := SnapshotClass{Look: SecretTemplate{Name: "a", Namespace: "${volumesnapshot.name}"}}
-	if reference, err := class.LookSecret(SnapshotNames{Name: "kube-system"}.Tokens()); err == nil {
+	if reference, err := class.InspectSecret(SnapshotNames{Name: "kube-system"}.Tokens()); err == nil {
 		t.Errorf("resolved to %v", reference)
 	}
 }

@@ -188,7 +188,7 @@ func (m *Manager) look(ctx context.Context, content *snapshotv1.VolumeSnapshotCo
 	if err != nil {
 		return nil, err
 	}
-	reference, err := class.LookSecret(namesOf(content).Tokens())
+	reference, err := class.InspectSecret(namesOf(content).Tokens())
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func TestCrash_whileAGroupIsTaken(t *testing.T) {
 				f := prepare(t, driver, object)
 				crashAt(t, f, point)
 				if !marked(f.get("a")) {
-					t.Fatal("nothing tells that the driver was asked")
+					t.Fatal("no mark says that the driver was called")
 				}
 				if end == "kept" {
 					f.restart()
@@ -66,7 +66,7 @@ func TestCrash_whileAGroupIsTaken(t *testing.T) {
 					f.vanishes("a")
 				}
 				if groups, snapshots := driver.GroupsLeft(), driver.SnapshotsLeft(); len(groups) != wanted || len(snapshots) != 2*wanted {
-					t.Errorf("left at the driver: %q, %q", groups, snapshots)
+					t.Errorf("still at the driver: %q, %q", groups, snapshots)
 				}
 			})
 		}
@@ -90,7 +90,7 @@ func TestCrash_whileAGroupIsDeleted(t *testing.T) {
 }
 
 // A cache that still shows a content which is gone would have its snapshots
-// taken anew, and nobody would know of them.
+// taken again, and no content would record them.
 func TestStaleCache_takesNoSnapshotsOfWhatIsGone(t *testing.T) {
 	for name, shown := range map[string]change{
 		"being created": markedYes,

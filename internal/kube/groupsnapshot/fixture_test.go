@@ -29,7 +29,7 @@ const (
 
 type change func(*groupv1.VolumeGroupSnapshotContent)
 
-// group is a content as snapshot-controller makes it for a VolumeGroupSnapshot
+// group is a content as snapshot-controller creates it for a VolumeGroupSnapshot
 // of the volumes vol-1 and vol-2.
 func group(name string, changes ...change) *groupv1.VolumeGroupSnapshotContent {
 	class := className
@@ -200,13 +200,13 @@ func (f fixture) get(name string) *groupv1.VolumeGroupSnapshotContent {
 	return object
 }
 
-// becomes waits until a content is as wanted.
-func (f fixture) becomes(name, wanted string, is func(*groupv1.VolumeGroupSnapshotContent) bool) *groupv1.VolumeGroupSnapshotContent {
+// becomes waits until a content has the state.
+func (f fixture) becomes(name, state string, is func(*groupv1.VolumeGroupSnapshotContent) bool) *groupv1.VolumeGroupSnapshotContent {
 	f.t.Helper()
 	var object *groupv1.VolumeGroupSnapshotContent
 	f.Eventually(func() error {
 		if object = f.get(name); !is(object) {
-			return fmt.Errorf("content %s is not %s: %+v, %+v", name, wanted, object.ObjectMeta, object.Status)
+			return fmt.Errorf("content %s is not %s: %+v, %+v", name, state, object.ObjectMeta, object.Status)
 		}
 		return nil
 	})
@@ -232,7 +232,7 @@ func (f fixture) vanishes(name string) {
 	})
 }
 
-// stays holds a content to be there for a while.
+// stays fails if a content is deleted within a while.
 func (f fixture) stays(name string) {
 	f.t.Helper()
 	f.Never(50*time.Millisecond, func() error {
@@ -265,11 +265,11 @@ func (f fixture) deleteByUser(name string) {
 	f.Delete(object)
 }
 
-// empty fails when the driver has anything left.
+// empty fails unless the driver has no snapshot.
 func (f fixture) empty() {
 	f.t.Helper()
 	if groups, snapshots := f.driver.GroupsLeft(), f.driver.SnapshotsLeft(); groups != nil || snapshots != nil {
-		f.t.Errorf("left at the driver: groups %q, snapshots %q", groups, snapshots)
+		f.t.Errorf("still at the driver: groups %q, snapshots %q", groups, snapshots)
 	}
 }
 

@@ -111,7 +111,7 @@ func TestGroup_isReadyWhenAllItsMembersAre(t *testing.T) {
 		t.Error(diff)
 	}
 	if got := len(f.Writes()); got != 4 { // mark, status, unmark, ready
-		t.Errorf("%d writes; an answer that is no news was written", got)
+		t.Errorf("%d writes; an unchanged answer was written", got)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestGroup_errorsAreShownAndRepeated(t *testing.T) {
 			f := prepare(t, driver, group("a"))
 			f.Env.Retry.Start, f.Env.Retry.Max = 100*time.Millisecond, 100*time.Millisecond
 			f.Run(f.Env, New(f.Env, options()))
-			f.becomes("a", "failed and settled as its code says", func(o *groupv1.VolumeGroupSnapshotContent) bool {
+			f.becomes("a", "failed and resolved by its code", func(o *groupv1.VolumeGroupSnapshotContent) bool {
 				return fails("refused for a test")(o) && marked(o) != row.final
 			})
 			f.happens("Warning GroupSnapshotCreationFailed a", "Failed to create group snapshot", row.code.String())
@@ -243,7 +243,7 @@ func TestGroup_retainedKeepsItsSnapshots(t *testing.T) {
 	f.deleteByUser("a")
 	f.vanishes("a")
 	if groups, snapshots := f.driver.GroupsLeft(), f.driver.SnapshotsLeft(); len(groups) != 1 || len(snapshots) != 2 {
-		t.Errorf("left at the driver: %q, %q", groups, snapshots)
+		t.Errorf("still at the driver: %q, %q", groups, snapshots)
 	}
 }
 
@@ -299,7 +299,7 @@ func TestGroup_policyChangedInTheLastMomentCounts(t *testing.T) {
 	f.Run(f.Env, New(f.Env, options()))
 	f.vanishes("a")
 	if left := driver.GroupsLeft(); !changed.Load() || len(left) != 1 {
-		t.Errorf("left at the driver: %q", left)
+		t.Errorf("still at the driver: %q", left)
 	}
 }
 
@@ -366,7 +366,7 @@ func TestDriver_withoutGroupsIsShown(t *testing.T) {
 			lacking(driver)
 			f := start(t, driver, group("a"))
 			if o := f.becomes("a", "failed", fails("CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT")); marked(o) {
-				t.Error("marked, though nobody can be asked")
+				t.Error("marked, though no driver can be called")
 			}
 			f.deleteByUser("a")
 			f.vanishes("a")

@@ -34,7 +34,7 @@ type kind struct {
 	classes *cluster.Store[*groupv1.VolumeGroupSnapshotClass]
 }
 
-// New makes the controller and asks the caches for what it reads. Nothing is
+// New returns the controller and registers what it reads with the caches. Nothing is
 // written or called before Run.
 func New(env *cluster.Env, o Options) *Controller {
 	return content.New(env, traits(), kind{env, env.Set.GroupClasses()},
@@ -75,7 +75,7 @@ func (k kind) Able(ctx context.Context) error {
 		return err
 	}
 	if !plugin.Groups || !groups.Snapshots {
-		return fmt.Errorf("the driver %s takes no group snapshots (it lacks GROUP_CONTROLLER_SERVICE or CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT)", k.env.Driver)
+		return fmt.Errorf("the driver %s does not support group snapshots (it lacks GROUP_CONTROLLER_SERVICE or CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT)", k.env.Driver)
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func checkMembers(object *groupv1.VolumeGroupSnapshotContent, group *csi.VolumeG
 	return nil
 }
 
-// same tells whether two lists have the same elements, in any order.
+// same reports whether two lists have the same elements, in any order.
 func same(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
@@ -157,11 +157,11 @@ func (k kind) find(ctx context.Context, object *groupv1.VolumeGroupSnapshotConte
 	if err != nil {
 		return nil, err
 	}
-	reference, err := parsed.LookSecret(names(object).GroupTokens())
+	reference, err := parsed.InspectSecret(names(object).GroupTokens())
 	if err != nil {
 		return nil, err
 	}
-	secrets, err := content.LookSecret(ctx, k.env, reference, claim.GroupSnapshotKeys(), object.Annotations)
+	secrets, err := content.InspectSecret(ctx, k.env, reference, claim.GroupSnapshotKeys(), object.Annotations)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func TestNode_cutsTheGroupsOfItsVolumesAndSaysThatItHasThem(t *testing.T) {
 	if object.Labels[claim.ManagedByLabel] != "n1" {
 		t.Errorf("labels: %v", object.Labels)
 	}
-	// The volumes may go before the snapshots: the label then tells whose they are.
+	// The volumes may go before the snapshots: the label then shows whose they are.
 	f.Delete(volume("vol-1", "n1"))
 	f.Delete(volume("vol-2", "n1"))
 	f.deleteByUser("a")
@@ -57,7 +57,7 @@ func TestNode_waitsForVolumesThatItDoesNotKnowYet(t *testing.T) {
 func TestNode_ofTheFirstVolumeRefusesAGroupThatIsSpread(t *testing.T) {
 	f := startOn(t, "n1", nil, volume("vol-1", "n1"), volume("vol-2", "n2"), group("a"))
 	if o := f.becomes("a", "refused", fails("different nodes")); marked(o) {
-		t.Error("marked, though nobody is asked")
+		t.Error("marked, though no driver is called")
 	}
 	f.happens("Warning GroupSnapshotCreationFailed a", "select volumes of one node")
 	f.deleteByUser("a")

@@ -39,7 +39,7 @@ func (f fixture) restart() {
 	f.Run(env, New(env, Options{Poll: fastPoll()}))
 }
 
-// consistent tells whether the driver's snapshots are those that contents know.
+// consistent reports whether the driver's snapshots are those that contents know.
 func (f fixture) consistent() error {
 	known := map[string]bool{}
 	for _, name := range []string{"a"} {
@@ -73,7 +73,7 @@ func TestCrash_whileASnapshotIsTaken(t *testing.T) {
 				f := prepare(t, driver, object)
 				crashAt(t, f, point)
 				if !marked(f.get("a")) {
-					t.Fatal("nothing tells that the driver was asked")
+					t.Fatal("no mark says that the driver was called")
 				}
 				if end == "kept" {
 					f.restart()
@@ -91,7 +91,7 @@ func TestCrash_whileASnapshotIsTaken(t *testing.T) {
 					wanted = 1 // as its policy says
 				}
 				if left := driver.SnapshotsLeft(); len(left) != wanted {
-					t.Errorf("left at the driver: %q", left)
+					t.Errorf("still at the driver: %q", left)
 				}
 			})
 		}
@@ -119,7 +119,7 @@ func TestCrash_whileASnapshotIsDeleted(t *testing.T) {
 }
 
 // A cache that still shows a content which is gone would have its snapshot
-// taken anew, and nobody would know of it.
+// taken again, and no content would record it.
 func TestStaleCache_takesNoSnapshotOfWhatIsGone(t *testing.T) {
 	for name, shown := range map[string]change{
 		"being created": markedYes,

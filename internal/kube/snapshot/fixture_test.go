@@ -27,7 +27,7 @@ const (
 
 type change func(*snapshotv1.VolumeSnapshotContent)
 
-// dynamic is a content as snapshot-controller makes it for a VolumeSnapshot.
+// dynamic is a content as snapshot-controller creates it for a VolumeSnapshot.
 func dynamic(name string, changes ...change) *snapshotv1.VolumeSnapshotContent {
 	volume, class := "vol-"+name, className
 	object := &snapshotv1.VolumeSnapshotContent{
@@ -46,7 +46,7 @@ func dynamic(name string, changes ...change) *snapshotv1.VolumeSnapshotContent {
 	return object
 }
 
-// staticFor is a content that an administrator makes for an existing snapshot.
+// staticFor is a content that an administrator creates for an existing snapshot.
 func staticFor(name, handle string, changes ...change) *snapshotv1.VolumeSnapshotContent {
 	made := append([]change{func(o *snapshotv1.VolumeSnapshotContent) {
 		o.Spec.Source = snapshotv1.VolumeSnapshotContentSource{SnapshotHandle: &handle}
@@ -169,13 +169,13 @@ func (f fixture) exists(name string) bool {
 	return err == nil
 }
 
-// becomes waits until a content is as wanted.
-func (f fixture) becomes(name, wanted string, is func(*snapshotv1.VolumeSnapshotContent) bool) *snapshotv1.VolumeSnapshotContent {
+// becomes waits until a content has the state.
+func (f fixture) becomes(name, state string, is func(*snapshotv1.VolumeSnapshotContent) bool) *snapshotv1.VolumeSnapshotContent {
 	f.t.Helper()
 	var object *snapshotv1.VolumeSnapshotContent
 	f.Eventually(func() error {
 		if object = f.get(name); !is(object) {
-			return fmt.Errorf("content %s is not %s: %+v, %+v", name, wanted, object.ObjectMeta, object.Status)
+			return fmt.Errorf("content %s is not %s: %+v, %+v", name, state, object.ObjectMeta, object.Status)
 		}
 		return nil
 	})
@@ -259,8 +259,8 @@ func (f fixture) cached(name string) *snapshotv1.VolumeSnapshotContent {
 	return nil
 }
 
-// settled waits as becomes does, where single reads fail.
-func (f fixture) settled(name string, is func(*snapshotv1.VolumeSnapshotContent) bool) {
+// eventually is becomes for a test in which single reads fail.
+func (f fixture) eventually(name string, is func(*snapshotv1.VolumeSnapshotContent) bool) {
 	f.t.Helper()
 	f.Eventually(func() error {
 		if o := f.cached(name); o == nil || !is(o) {

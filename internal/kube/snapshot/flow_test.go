@@ -39,7 +39,7 @@ func TestContent_isCutRecordedAndDeleted(t *testing.T) {
 	f.deleteByUser("a")
 	f.vanishes("a")
 	if left := f.driver.SnapshotsLeft(); left != nil {
-		t.Errorf("left at the driver: %q", left)
+		t.Errorf("still at the driver: %q", left)
 	}
 	if got := f.driver.Count("CreateSnapshot"); got != 1 {
 		t.Errorf("CreateSnapshot was called %d times", got)
@@ -104,7 +104,7 @@ func TestContent_readinessIsPolledApartFromErrors(t *testing.T) {
 		t.Errorf("CreateSnapshot was called %d times; want 4", got)
 	}
 	if got := len(f.Writes()); got != 4 { // mark, status, unmark, ready
-		t.Errorf("%d writes; an answer that is no news was written", got)
+		t.Errorf("%d writes; an unchanged answer was written", got)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestContent_errorsAreShownAndRepeated(t *testing.T) {
 			f := prepare(t, driver, dynamic("a"))
 			f.Env.Retry.Start, f.Env.Retry.Max = 100*time.Millisecond, 100*time.Millisecond
 			f.Run(f.Env, New(f.Env, Options{Poll: fastPoll()}))
-			f.becomes("a", "failed and settled as its code says", func(o *snapshotv1.VolumeSnapshotContent) bool {
+			f.becomes("a", "failed and resolved by its code", func(o *snapshotv1.VolumeSnapshotContent) bool {
 				return fails("refused for a test")(o) && marked(o) != row.final
 			})
 			f.happens("Warning SnapshotCreationFailed a", "Failed to create snapshot", row.code.String())
@@ -193,7 +193,7 @@ func TestContent_retainedKeepsItsSnapshot(t *testing.T) {
 	f.deleteByUser("a")
 	f.vanishes("a")
 	if left := f.driver.SnapshotsLeft(); len(left) != 1 {
-		t.Errorf("left at the driver: %q", left)
+		t.Errorf("still at the driver: %q", left)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestContent_deletionWaitsForAnotherContentOfTheSnapshot(t *testing.T) {
 	f.vanishes("b")
 	f.vanishes("a")
 	if left := driver.SnapshotsLeft(); left != nil {
-		t.Errorf("left at the driver: %q", left)
+		t.Errorf("still at the driver: %q", left)
 	}
 }
 
@@ -260,7 +260,7 @@ func TestContent_deletionOfBothContentsOfASnapshot(t *testing.T) {
 	f.vanishes("a")
 	f.vanishes("b")
 	if left := driver.SnapshotsLeft(); left != nil {
-		t.Errorf("left at the driver: %q", left)
+		t.Errorf("still at the driver: %q", left)
 	}
 }
 
@@ -293,12 +293,12 @@ func TestContent_policyChangedInTheLastMomentCounts(t *testing.T) {
 	f.Eventually(func() error {
 		list, err := f.Snapshots.SnapshotV1().VolumeSnapshotContents().List(f.Context(), metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("%d contents are left", len(list.Items))
+			err = fmt.Errorf("%d contents remain", len(list.Items))
 		}
 		return err
 	})
 	if left := f.driver.SnapshotsLeft(); !changed.Load() || len(left) != 1 {
-		t.Errorf("left at the driver: %q", left)
+		t.Errorf("still at the driver: %q", left)
 	}
 }
 
@@ -318,7 +318,7 @@ func TestContent_missingSecretHoldsItsDeletionUntilSomebodyDecides(t *testing.T)
 	f.Put(object)
 	f.vanishes("a")
 	if left := f.driver.SnapshotsLeft(); left != nil {
-		t.Errorf("left at the driver: %q", left)
+		t.Errorf("still at the driver: %q", left)
 	}
 }
 

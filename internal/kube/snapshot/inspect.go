@@ -74,7 +74,7 @@ func (k kind) inspectSecret(ctx context.Context, object *snapshotv1.VolumeSnapsh
 	if err != nil {
 		return nil, err
 	}
-	reference, err := parsed.LookSecret(names(object).Tokens())
+	reference, err := parsed.InspectSecret(names(object).Tokens())
 	if err != nil {
 		return nil, err
 	}

@@ -213,12 +213,12 @@ func TestModel_randomEventsAndCrashes(t *testing.T) {
 			}
 			c.Converges(func() error {
 				if left := len(c.listed()); left > 0 {
-					return fmt.Errorf("%d contents are left", left)
+					return fmt.Errorf("%d contents remain", left)
 				}
 				return c.whole()
 			})
 			if changed := c.trouble.Changed(); len(changed) > 0 {
-				t.Errorf("requests that changed before an answer told what the first one did: %v", changed)
+				t.Errorf("requests that changed before the outcome of the first one was known: %v", changed)
 			}
 		})
 	}

@@ -35,12 +35,12 @@ func TestNode_cutsTheSnapshotsOfItsVolumesAndSaysThatItHasThem(t *testing.T) {
 	if o := f.becomes("a", "ready", readyAndSettled); o.Labels[claim.ManagedByLabel] != "n1" {
 		t.Errorf("labels: %v", o.Labels)
 	}
-	// The volume may go before its snapshot: the label then tells whose that is.
+	// The volume may go before its snapshot: the label then shows whose that is.
 	f.Delete(volume("vol-a", "n1"))
 	f.deleteByUser("a")
 	f.vanishes("a")
 	if left := f.driver.SnapshotsLeft(); left != nil {
-		t.Errorf("left at the driver: %q", left)
+		t.Errorf("still at the driver: %q", left)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestNode_deletesWhatItsDriverHasThoughNothingSaysSo(t *testing.T) {
 	f := startOn(t, "n1", driver, dynamic("a", takenAs(id, true), deleted, userGone))
 	f.vanishes("a")
 	if left := driver.SnapshotsLeft(); left != nil {
-		t.Errorf("left at the driver: %q", left)
+		t.Errorf("still at the driver: %q", left)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestNode_deletesASnapshotWhoseIDAnotherNodeHasToo(t *testing.T) {
 	f := startOn(t, "n1", driver, dynamic("a", takenAs(id, true), labelledFor("n1"), deleted, userGone), dynamic("b", takenAs(id, true), labelledFor("n2")))
 	f.vanishes("a")
 	if left := driver.SnapshotsLeft(); left != nil {
-		t.Errorf("left at the driver: %q", left)
+		t.Errorf("still at the driver: %q", left)
 	}
 }
 

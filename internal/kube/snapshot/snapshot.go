@@ -1,5 +1,5 @@
 // Package snapshot serves a driver's VolumeSnapshotContents, as csi-snapshotter
-// does: it asks the driver for the snapshots that snapshot-controller wants,
+// does: it asks the driver for the snapshots that snapshot-controller requests,
 // reports when they are ready, and deletes them. It never sees a VolumeSnapshot.
 //
 // The content is the intent: before the driver is asked for a snapshot the
@@ -33,7 +33,7 @@ type kind struct {
 	classes *cluster.Store[*snapshotv1.VolumeSnapshotClass]
 }
 
-// New makes the controller and asks the caches for what it reads. Nothing is
+// New returns the controller and registers what it reads with the caches. Nothing is
 // written or called before Run.
 func New(env *cluster.Env, o Options) *Controller {
 	return content.New(env, traits(), kind{env, env.Set.SnapshotClasses()},
@@ -63,7 +63,7 @@ func (k kind) Class(name string) (driver string, parameters map[string]string, f
 func (k kind) Able(ctx context.Context) error {
 	offered, err := k.env.CSI.ControllerCapabilities(ctx)
 	if err == nil && !offered.Snapshots {
-		err = fmt.Errorf("the driver %s takes no snapshots (it lacks CREATE_DELETE_SNAPSHOT)", k.env.Driver)
+		err = fmt.Errorf("the driver %s does not support snapshots (it lacks CREATE_DELETE_SNAPSHOT)", k.env.Driver)
 	}
 	return err
 }

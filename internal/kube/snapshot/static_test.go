@@ -129,7 +129,7 @@ func TestMember_isLeftToItsGroupWhenTheDriverCannotTell(t *testing.T) {
 	f := start(t, driver, dynamic("a", inGroup, takenAs("m", false), ofGroup("g")))
 	f.Never(50*time.Millisecond, func() error {
 		if ready(f.get("a")) {
-			return errors.New("it is ready, though nobody said so")
+			return errors.New("it is ready before the driver reported so")
 		}
 		return nil
 	})

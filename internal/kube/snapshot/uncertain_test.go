@@ -21,7 +21,7 @@ func losing(code codes.Code) *csidriver.Driver {
 	driver.Snapshots.Strict = true
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if n := driver.Count(rpc); rpc == "CreateSnapshot" && (n == 2 || n == 3) {
-			return csidriver.Fail(code, "told to fail")
+			return csidriver.Fail(code, "configured to fail")
 		}
 		return nil
 	}
@@ -53,13 +53,13 @@ func TestUncertain_theMarkOutlivesCodesThatSayNothing(t *testing.T) {
 			f.restart()
 			f.vanishes("a")
 			if left := driver.SnapshotsLeft(); left != nil {
-				t.Errorf("left at the driver: %q", left)
+				t.Errorf("still at the driver: %q", left)
 			}
 		})
 	}
 }
 
-// TestUncertain_theRequestIsFrozen: neither a class that is made anew nor other
+// TestUncertain_theRequestIsFrozen: neither a class that is created again nor other
 // flags change the request whose answer was lost.
 func TestUncertain_theRequestIsFrozen(t *testing.T) {
 	for _, gone := range []bool{false, true} {
@@ -97,7 +97,7 @@ func TestUncertain_theRequestIsFrozen(t *testing.T) {
 }
 
 // TestUncertain_anotherDriversClassChangesNothing: a class of the same name that is
-// made anew for another driver does not hide what this driver may have.
+// created again for another driver does not hide what this driver may have.
 func TestUncertain_anotherDriversClassChangesNothing(t *testing.T) {
 	driver := losing(codes.Internal)
 	f := prepare(t, driver, dynamic("a"))
@@ -112,7 +112,7 @@ func TestUncertain_anotherDriversClassChangesNothing(t *testing.T) {
 	f.restart()
 	f.vanishes("a")
 	if left := driver.SnapshotsLeft(); left != nil {
-		t.Errorf("left at the driver: %q", left)
+		t.Errorf("still at the driver: %q", left)
 	}
 }
 

@@ -34,7 +34,7 @@ type Controller[T cluster.Object] struct {
 	queue   *work.Queue
 }
 
-// New makes a controller. Nothing is written or called before Run.
+// New returns a controller. Nothing is written or called before Run.
 func New[T cluster.Object](env *cluster.Env, t Traits, kind Kind[T], store *cluster.Store[T], api API[T], o Options) *Controller[T] {
 	if o.Poll == (Poll{}) {
 		o.Poll = DefaultPoll()
@@ -82,7 +82,7 @@ func (c *Controller[T]) changed(old, changed T) {
 	c.queue.Add(changed.GetName())
 }
 
-// sync does what one content needs next, and returns when it is due again.
+// sync performs the next step of a content and returns when it is due again.
 func (c *Controller[T]) sync(ctx context.Context, name string) (time.Duration, error) {
 	object, found := c.writer.Store.Get(name)
 	if !found {
@@ -133,12 +133,12 @@ func (c *Controller[T]) ours(v View) bool {
 
 func (c *Controller[T]) next(object T) Step { return c.Next(c.kind.View(object)) }
 
-// is makes the condition that a content still needs a step.
+// is returns the condition that a content still needs a step.
 func (c *Controller[T]) is(desired Step) func(T) bool {
 	return func(object T) bool { return c.next(object) == desired }
 }
 
-// Do takes the content's next step.
+// Do performs the next step of a content.
 func (c *Controller[T]) Do(ctx context.Context, object T) (T, error) {
 	switch c.next(object) {
 	case StepCreate, StepPoll:
@@ -212,7 +212,8 @@ func (c *Controller[T]) adopt(ctx context.Context, object T, v View) (time.Durat
 }
 
 // errSpread is final: the driver of no node can take such a snapshot.
-var errSpread = errors.New("the volumes of the group are on different nodes, and each node takes the snapshots of its own volumes only: select volumes of one node")
+var errSpread = errors.New("the volumes of the group are on different nodes, " +
+	"and each node takes the snapshots of its own volumes only: select volumes of one node")
 
 // rejectSpread shows that a group cannot be snapshotted; no call was made.
 func (c *Controller[T]) rejectSpread(ctx context.Context, object T) (time.Duration, error) {

@@ -13,7 +13,7 @@ import (
 
 // create asks the driver for a content's snapshot: for the first time, again
 // after an answer without a definite outcome, or to learn whether a single
-// snapshot is ready (CSI wants the same call for all three). Whether to ask is
+// snapshot is ready (CSI specifies the same call for all three). Whether to ask is
 // decided on the state in the API server: for a content that only a stale cache
 // shows, the driver would take a snapshot that no content knows.
 func (c *Controller[T]) create(ctx context.Context, object T) (T, error) {
@@ -116,7 +116,7 @@ func (c *Controller[T]) rejected(ctx context.Context, object T, repeated bool, f
 // failed shows a user why a content is not ready, and returns the failure for
 // the queue. Until a snapshot exists, creating it is what failed.
 func (c *Controller[T]) failed(ctx context.Context, object T, failure error) (T, error) {
-	if ctx.Err() != nil || Quiet(failure) {
+	if ctx.Err() != nil || Transient(failure) {
 		return object, failure
 	}
 	v := c.kind.View(object)

@@ -15,7 +15,7 @@ import (
 // wait for it.
 func Matters(old, changed View, own string) bool {
 	if old.Meta.ResourceVersion == changed.Meta.ResourceVersion {
-		return true // told again, not changed
+		return true // a resync
 	}
 	if changed.Ready && !old.Ready {
 		return true

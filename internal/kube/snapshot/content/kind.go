@@ -79,7 +79,7 @@ type Kind[T cluster.Object] interface {
 	// merge. An answer that contradicts the content is an error.
 	Create(ctx context.Context, object T, request Request, secrets map[string]string) (status map[string]any, err error)
 	// Inspect returns the status to merge of a snapshot that exists; nil if the driver
-	// cannot tell. class parses the content's class.
+	// cannot report it. class parses the content's class.
 	Inspect(ctx context.Context, object T, class func() (claim.SnapshotClass, error)) (status map[string]any, err error)
 	// Here reports whether this node's driver has the snapshot.
 	Here(ctx context.Context, object T, class func() (claim.SnapshotClass, error)) (bool, error)

@@ -11,8 +11,8 @@ import (
 )
 
 // Own labels a content that is this node's by its volumes: they may go while
-// the snapshot stays, and then only the label tells where it is, to the node
-// that deletes it and to whoever restores from it.
+// the snapshot stays, and then only the label says where it is: for the node
+// that deletes it and for a restore.
 func (w *Writer[T]) Own(ctx context.Context, object T, owner *Owner) (T, error) {
 	if owner.scope.Central() || object.GetDeletionTimestamp() != nil {
 		return object, nil
@@ -43,7 +43,7 @@ func label(object metav1.Object, node string) cluster.Op {
 	return cluster.Add(node, "metadata", "labels", claim.ManagedByLabel)
 }
 
-// Orphan takes the finalizer off a content that is nobody's and needs no
+// Orphan removes the finalizer of a content that has no owner and needs no
 // driver, when it is this node's turn; until then it says when that is.
 func (w *Writer[T]) Orphan(ctx context.Context, object T, owner *Owner) (time.Duration, error) {
 	if cluster.RemoveFinalizers(object, w.Keys.Finalizer) == nil {

@@ -20,7 +20,7 @@ const (
 	// Elsewhere: another node does.
 	Elsewhere
 	// Unknown: nothing says whose it is. Its volume has no PersistentVolume, or
-	// none yet, or it was made by hand without claim.ManagedByLabel.
+	// none yet, or it was created by hand without claim.ManagedByLabel.
 	Unknown
 	// Spread: its volumes are on several nodes, and this is the node that says so.
 	Spread
@@ -43,7 +43,7 @@ func NewOwner(env *cluster.Env) *Owner {
 	return owner
 }
 
-// Of tells whose a content is: its label says so, which snapshot-controller
+// Of returns the owner of a content: its label names it, which snapshot-controller
 // writes with --enable-distributed-snapshotting, and else the volumes that it
 // is of. Snapshot-controller does not label the contents of groups and of their
 // members.
@@ -81,15 +81,15 @@ func (o *Owner) ofVolumes(handles []string) Place {
 	return place
 }
 
-// The nodes that could take an orphan's finalizer off are spread over a time, so
+// The nodes that could remove an orphan's finalizer are spread over a time, so
 // that mostly one tries.
 const (
 	orphanGrace  = 15 * time.Second
 	orphanSpread = time.Minute
 )
 
-// orphanDue is when this node may take the finalizer off a content that is
-// nobody's and needs no driver: each node has its own time after the deletion.
+// orphanDue is when this node may remove the finalizer of a content that has no
+// owner and needs no driver: each node has its own time after the deletion.
 func (o *Owner) orphanDue(object metav1.Object) time.Time {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(o.scope.Node + "/" + object.GetName()))

@@ -8,7 +8,7 @@ import (
 
 // Poll is how often the driver is asked whether a snapshot is ready. It has
 // nothing to do with the pauses after errors: a backend that uploads for an
-// hour is no failure.
+// hour is not a failure.
 type Poll struct {
 	Start, Max time.Duration
 }
@@ -22,7 +22,7 @@ func DefaultPoll() Poll { return Poll{Start: 5 * time.Second, Max: 30 * time.Sec
 const share = 4
 
 // Next is the time until the next question about a snapshot that was taken at
-// the given instant. It depends on nothing remembered, so that it goes on after
+// the given instant. It depends on nothing remembered, so that it continues after
 // a restart; a little chance keeps a mass of snapshots apart.
 func (p Poll) Next(taken, now time.Time) time.Duration {
 	pause := min(max(now.Sub(taken)/share, p.Start), p.Max)
@@ -37,8 +37,8 @@ const Soon = time.Millisecond
 const catchUp = 20 * time.Millisecond
 
 // Outcome is what a queue does after a step: after is the time until the next
-// one when nothing failed. A content that has changed under the step is looked
-// at anew at once; one that is gone needs nothing.
+// one when nothing failed. A content that changed during the step is queued
+// again at once; one that was deleted needs nothing.
 func Outcome(err error, after time.Duration) (time.Duration, error) {
 	switch {
 	case errors.Is(err, ErrGone):

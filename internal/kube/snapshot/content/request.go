@@ -11,7 +11,7 @@ import (
 
 // Request is what of a call that creates snapshots does not follow from the
 // content's spec: flags and classes change, and a repeated call must not. It
-// holds no secret.
+// contains no secret.
 type Request struct {
 	Name       string            `json:"name"`
 	Parameters map[string]string `json:"parameters,omitempty"`
@@ -44,7 +44,7 @@ func Frozen(annotations map[string]string) (request Request, ok bool, err error)
 // Kept explains a failed call after which the content keeps its mark.
 func Kept(keys claim.SnapshotKeys, what string, outcome lifecycle.Outcome, failure error) error {
 	if outcome == lifecycle.Quarantine {
-		return fmt.Errorf("%w (an earlier call may have taken the %s, and the driver cannot tell; inspect the storage, then remove the annotation %s)",
+		return fmt.Errorf("%w (an earlier call may have taken the %s, and the driver cannot report it; inspect the storage, then remove the annotation %s)",
 			failure, what, keys.BeingCreated)
 	}
 	return fmt.Errorf("%w (the %s may still be taken: the same call is repeated)", failure, what)

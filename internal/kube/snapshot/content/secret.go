@@ -22,8 +22,8 @@ func Secret(ctx context.Context, env *cluster.Env, keys claim.SnapshotKeys, anno
 	return env.Secret(ctx, reference)
 }
 
-// DeletionSecret reads the values for the call that deletes. A secret that is
-// gone holds the deletion up, unless the content has
+// DeletionSecret reads the values for the call that deletes. A missing
+// secret delays the deletion, unless the content has
 // claim.DeleteWithoutSecretAnnotation: a driver that is asked without its
 // credentials may say that there is nothing to delete.
 func DeletionSecret(ctx context.Context, env *cluster.Env, keys claim.SnapshotKeys, annotations map[string]string) (map[string]string, error) {
@@ -37,9 +37,9 @@ func DeletionSecret(ctx context.Context, env *cluster.Env, keys claim.SnapshotKe
 	return nil, fmt.Errorf("%w; create it again, or annotate the content with %s=true to delete without it", err, claim.DeleteWithoutSecretAnnotation)
 }
 
-// LookSecret reads the values for the calls that ask about a snapshot: those of
-// the class' own secret, and where it names none those for creating.
-func LookSecret(ctx context.Context, env *cluster.Env, look *corev1.SecretReference, keys claim.SnapshotKeys, annotations map[string]string) (map[string]string, error) {
+// InspectSecret reads the values for the calls that ask about a snapshot: those of
+// the class' own secret, or those for creating if it names none.
+func InspectSecret(ctx context.Context, env *cluster.Env, look *corev1.SecretReference, keys claim.SnapshotKeys, annotations map[string]string) (map[string]string, error) {
 	if look != nil {
 		return env.Secret(ctx, look)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// says tells whether merging into an object's status would change nothing.
+// says reports whether merging into an object's status would change nothing.
 func says(object cluster.Object, status map[string]any) bool {
 	var has struct {
 		Status map[string]any `json:"status"`
@@ -57,7 +57,7 @@ func (w *Writer[T]) Show(ctx context.Context, object T, still func(T) bool, prob
 		"readyToUse": false,
 		"error":      map[string]any{"time": metav1.Now(), "message": problem.Message},
 	})
-	if err != nil && !Quiet(err) {
+	if err != nil && !Transient(err) {
 		logger.WarnContext(ctx, "a failure could not be shown", "kind", w.Kind, "name", object.GetName(), "error", err)
 	}
 	return written
@@ -68,10 +68,10 @@ func (w *Writer[T]) Warn(object T, reason, message string) {
 	w.Recorder.Event(object, corev1.EventTypeWarning, reason, message)
 }
 
-// Undeleted tells a user why a snapshot is still there, and gives the failure
-// back for the queue: any failure of a deletion means again.
+// Undeleted writes an event that says why a snapshot still exists, and returns the
+// failure for the queue: a failed deletion is always retried.
 func (w *Writer[T]) Undeleted(ctx context.Context, object T, reason, what string, failure error) error {
-	if ctx.Err() != nil || Quiet(failure) {
+	if ctx.Err() != nil || Transient(failure) {
 		return failure
 	}
 	w.Warn(object, reason, fmt.Sprintf("Failed to delete %s: %v", what, failure))

@@ -19,8 +19,8 @@ import (
 )
 
 var (
-	// ErrChanged: the content is not any more what the write was made for. The
-	// next try begins with its new state; a user need not know.
+	// ErrChanged: the content is no longer what the write was made for. The next try
+	// begins with its new state, so it is not shown to users.
 	ErrChanged = errors.New("the content has changed meanwhile")
 	// ErrGone: the content does not exist any more.
 	ErrGone = errors.New("the content is gone")
@@ -28,8 +28,8 @@ var (
 	errBehind = errors.New("the cache of contents is older than the content")
 )
 
-// attempts is how often a write is made again from the content's new state
-// when somebody else has written at the same time.
+// attempts is how often a write is repeated from the content's new state when
+// another client has written at the same time.
 const attempts = 5
 
 // API is what the typed client of a content offers.
@@ -57,12 +57,12 @@ func (w *Writer[T]) Live(ctx context.Context, object T) (T, error) {
 	}
 	w.Store.Wrote(live)
 	if live.GetUID() != object.GetUID() {
-		return object, fmt.Errorf("%s %s: %w: it was made anew", w.Kind, object.GetName(), ErrChanged)
+		return object, fmt.Errorf("%s %s: %w: it was created again", w.Kind, object.GetName(), ErrChanged)
 	}
 	return live, nil
 }
 
-// Marked tells whether the driver may have been asked for the snapshot, with
+// Marked reports whether the driver may have been asked for the snapshot, with
 // no answer recorded yet.
 func (w *Writer[T]) Marked(object T) bool {
 	_, marked := object.GetAnnotations()[w.Keys.BeingCreated]
@@ -70,14 +70,14 @@ func (w *Writer[T]) Marked(object T) bool {
 }
 
 // Mark records that the driver is about to be asked for the snapshot, with the
-// request, and sees to it that the content cannot vanish meanwhile. It decides
-// with wanted on the content's state in the API server, not in the cache;
+// request, and keeps the content from being deleted meanwhile. It decides
+// with desired on the content's state in the API server, not in the cache;
 // ErrChanged if that is not the state for it any more. repeated reports that the
 // content was marked before: the driver may have been asked, with the request
 // that the content has (Frozen).
-func (w *Writer[T]) Mark(ctx context.Context, object T, request Request, wanted func(T) bool) (marked T, repeated bool, err error) {
+func (w *Writer[T]) Mark(ctx context.Context, object T, request Request, desired func(T) bool) (marked T, repeated bool, err error) {
 	if w.Marked(object) {
-		live, err := w.Recheck(ctx, object, wanted)
+		live, err := w.Recheck(ctx, object, desired)
 		if err != nil || w.Marked(live) {
 			return live, true, err
 		}
@@ -87,7 +87,7 @@ func (w *Writer[T]) Mark(ctx context.Context, object T, request Request, wanted 
 	if err != nil {
 		return object, false, err
 	}
-	marked, err = w.write(ctx, object, wanted, func(object T) (T, error) {
+	marked, err = w.write(ctx, object, desired, func(object T) (T, error) {
 		if repeated = w.Marked(object); repeated {
 			return object, nil
 		}
@@ -97,9 +97,9 @@ func (w *Writer[T]) Mark(ctx context.Context, object T, request Request, wanted 
 }
 
 // Recheck is Live for a content that must still be in a state.
-func (w *Writer[T]) Recheck(ctx context.Context, object T, wanted func(T) bool) (T, error) {
+func (w *Writer[T]) Recheck(ctx context.Context, object T, desired func(T) bool) (T, error) {
 	live, err := w.Live(ctx, object)
-	if err == nil && !wanted(live) {
+	if err == nil && !desired(live) {
 		err = fmt.Errorf("%s %s: %w", w.Kind, object.GetName(), ErrChanged)
 	}
 	return live, err
@@ -141,8 +141,8 @@ func (w *Writer[T]) Unmark(ctx context.Context, object T) (T, error) {
 	})
 }
 
-// Release takes the finalizer off: the driver has nothing left of the content,
-// or is to keep what it has.
+// Release removes the finalizer: the driver has deleted the snapshot, or must retain
+// it.
 func (w *Writer[T]) Release(ctx context.Context, object T) error {
 	ops := cluster.RemoveFinalizers(object, w.Keys.Finalizer)
 	if ops == nil {
@@ -157,7 +157,7 @@ func (w *Writer[T]) Release(ctx context.Context, object T) error {
 	return err
 }
 
-// never: after a change by somebody else, the next step is decided anew.
+// never: after a change by another client, the next step is decided again.
 func never[T any](T) bool { return false }
 
 func sameObject(object metav1.Object) cluster.Op {
@@ -183,9 +183,8 @@ func (w *Writer[T]) Status(ctx context.Context, object T, still func(T) bool, st
 	})
 }
 
-// write makes a guarded write, and makes it again from the content's new state
-// when somebody else has written at the same time and the content is still one
-// for it. It returns the content as it is now, with ErrChanged if it is not.
+// write makes a guarded write. It repeats the write from the content's new state if
+// another client has written at the same time and the content still needs it. It returns the content as it is now, with ErrChanged if it is not.
 func (w *Writer[T]) write(ctx context.Context, object T, still func(T) bool, attempt func(T) (T, error)) (T, error) {
 	for try := 1; ; try++ {
 		written, err := attempt(object)
@@ -219,8 +218,8 @@ func (w *Writer[T]) explain(step string, object T, err error) error {
 	return fmt.Errorf("%s %s %s: %w", step, w.Kind, object.GetName(), err)
 }
 
-// Quiet reports whether an error is no news to a user: the content has changed or is
-// gone, or the cache is behind, and the next step is decided anew.
-func Quiet(err error) bool {
+// Transient reports whether an error concerns no user: the content has changed or does
+// not exist any more, or the cache is behind, and the next step is decided again.
+func Transient(err error) bool {
 	return errors.Is(err, ErrChanged) || errors.Is(err, ErrGone) || errors.Is(err, errBehind)
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-func TestDriver_nonsenseSettlesNothing(t *testing.T) {
+func TestDriver_invalidAnswersLeaveTheOutcomeUnknown(t *testing.T) {
 	for name, row := range map[string]struct {
 		answer func(*csi.Snapshot)
 		shown  string
@@ -52,7 +52,7 @@ func TestDriver_nonsenseSettlesNothing(t *testing.T) {
 			sane.Store(true)
 			f.vanishes("a")
 			if left := driver.SnapshotsLeft(); left != nil {
-				t.Errorf("left at the driver: %q", left)
+				t.Errorf("still at the driver: %q", left)
 			}
 		})
 	}
@@ -74,7 +74,7 @@ func TestDriver_thatAnswersWithAnotherSnapshotLaterIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestDriver_thatHangsHoldsUpNothingElse(t *testing.T) {
+func TestDriver_thatHangsBlocksNoOtherContent(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Before = func(ctx context.Context, _ string, request any) error {
 		if create, is := request.(*csi.CreateSnapshotRequest); is && create.GetSourceVolumeId() == "vol-slow" {
@@ -92,7 +92,7 @@ func TestDriver_thatHangsHoldsUpNothingElse(t *testing.T) {
 	}
 }
 
-func TestDriver_thatDiesInACallIsAskedAgain(t *testing.T) {
+func TestDriver_theCallOfADriverThatDiedIsRepeated(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "csi.sock")
 	driver := csidriver.New(driverName)
 	var stop func()
@@ -134,7 +134,7 @@ func TestDriver_thatDiesInACallIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestAPIServer_mishapsAreOvercome(t *testing.T) {
+func TestAPIServer_faultsAreRetried(t *testing.T) {
 	resource := schema.GroupResource{Group: "snapshot.storage.k8s.io", Resource: "volumesnapshotcontents"}
 	for name, failure := range map[string]error{
 		"conflict":  apierrors.NewConflict(resource, "a", errors.New("for a test")),
@@ -153,7 +153,7 @@ func TestAPIServer_mishapsAreOvercome(t *testing.T) {
 				return nil
 			})
 			f.Run(f.Env, New(f.Env, Options{Poll: fastPoll()}))
-			f.settled("a", readyAndSettled)
+			f.eventually("a", readyAndSettled)
 			f.insistByUser("a")
 			f.Eventually(func() error {
 				if left := f.driver.SnapshotsLeft(); left != nil {
@@ -175,7 +175,7 @@ func TestAPIServer_brokenWatchesLoseNothing(t *testing.T) {
 	f.becomes("b", "ready", readyAndSettled)
 }
 
-func TestWrites_racingWithSnapshotControllerBothStand(t *testing.T) {
+func TestWrites_racingWithSnapshotControllerKeepBoth(t *testing.T) {
 	driver := csidriver.New(driverName)
 	f := prepare(t, driver, dynamic("a", unfinalized))
 	var raced atomic.Int32

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-func TestDriver_nonsenseSettlesNothing(t *testing.T) {
+func TestDriver_invalidAnswersLeaveTheOutcomeUnknown(t *testing.T) {
 	for name, row := range map[string]struct {
 		answer func(*csi.VolumeGroupSnapshot)
 		shown  string
@@ -81,7 +81,7 @@ func TestDriver_thatAnswersWithAnotherGroupLaterIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestDriver_thatHangsHoldsUpNothingElse(t *testing.T) {
+func TestDriver_thatHangsBlocksNoOtherContent(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Before = func(ctx context.Context, _ string, request any) error {
 		if create, is := request.(*csi.CreateVolumeGroupSnapshotRequest); is && create.GetSourceVolumeIds()[0] == "vol-slow" {
@@ -132,7 +132,7 @@ func groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: "groupsnapshot.storage.k8s.io", Resource: "volumegroupsnapshotcontents"}
 }
 
-func TestAPIServer_mishapsAreOvercome(t *testing.T) {
+func TestAPIServer_faultsAreRetried(t *testing.T) {
 	resource := groupResource()
 	for name, failure := range map[string]error{
 		"conflict":  apierrors.NewConflict(resource, "a", errors.New("for a test")),
@@ -169,7 +169,7 @@ func TestAPIServer_brokenWatchesLoseNothing(t *testing.T) {
 	f.becomes("b", "ready", readyAndSettled)
 }
 
-func TestWrites_racingWithSnapshotControllerBothStand(t *testing.T) {
+func TestWrites_racingWithSnapshotControllerKeepBoth(t *testing.T) {
 	driver := csidriver.New(driverName)
 	f := prepare(t, driver, group("a", unfinalized))
 	var raced atomic.Int32
