@@ -82,7 +82,7 @@ func (h *Host) serveRun(ctx context.Context, ready func()) error {
 	if err := h.startAll(ctx); err != nil {
 		return err
 	}
-	h.plugins.Settle(ctx) // a run does not wait for a driver that comes later
+	h.plugins.WaitAttempts(ctx) // a run does not wait for a driver that comes later
 	if err := h.adopt(ctx); err != nil {
 		return err
 	}

@@ -20,14 +20,14 @@ type Offer struct {
 // as the offer is not withdrawn.
 func (m *Manager) Offer(path string) *Offer {
 	e := &entry{socket: pluginwatch.Socket{Path: path}, direct: true, over: make(chan struct{})}
-	m.want(e)
+	m.addDesired(e)
 	return &Offer{manager: m, entry: e}
 }
 
 // Withdraw unregisters the driver. What it returns is closed when the calls that
 // the driver has are over.
 func (o *Offer) Withdraw() <-chan struct{} {
-	o.manager.dismiss(func(e *entry) bool { return e == o.entry })
+	o.manager.removeDesired(func(e *entry) bool { return e == o.entry })
 	return o.entry.over
 }
 

@@ -175,7 +175,7 @@ func TestManager_aDriverThatStillStartsDoesNotServe(t *testing.T) {
 		return nil
 	}
 	young := m.spawn("young", driver)
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	for driver.Count("Probe") < 3 && time.Now().Before(deadline) {
 		time.Sleep(time.Millisecond)
 	}
@@ -296,12 +296,12 @@ func TestManager_pluginsThatHangHoldUpNobody(t *testing.T) {
 
 func TestManager_whatFailsIsNoChange(t *testing.T) {
 	m := newMachine(t, func(m *Manager) { m.timing.firstRetry = time.Millisecond })
-	m.manager.Settle(t.Context())
+	m.manager.WaitAttempts(t.Context())
 	changed := m.manager.Changed()
 	driver := csidriver.New("d.example")
 	driver.NodeID = ""
 	m.spawn("one", driver)
-	for deadline := time.Now().Add(patience); driver.Count("NodeGetInfo") < 4; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(timeout); driver.Count("NodeGetInfo") < 4; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it was not tried again")
 		}

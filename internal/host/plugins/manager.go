@@ -113,9 +113,9 @@ func (m *Manager) Run(ctx context.Context, changes <-chan pluginwatch.Change) {
 			case change.Scanned:
 				m.tried(0, true)
 			case change.Removed:
-				m.dismiss(func(e *entry) bool { return !e.direct && e.socket == change.Socket })
+				m.removeDesired(func(e *entry) bool { return !e.direct && e.socket == change.Socket })
 			default:
-				m.want(&entry{socket: change.Socket}) //nolint:contextcheck // a worker has the time of Run
+				m.addDesired(&entry{socket: change.Socket}) //nolint:contextcheck // a worker has the time of Run
 			}
 		}
 	}
@@ -141,7 +141,7 @@ func (m *Manager) stop() {
 }
 
 // want adds an entry to the desired world.
-func (m *Manager) want(e *entry) {
+func (m *Manager) addDesired(e *entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e.since = time.Now()
@@ -172,7 +172,7 @@ func (m *Manager) begin(e *entry) {
 }
 
 // dismiss removes entries from the desired world.
-func (m *Manager) dismiss(which func(*entry) bool) {
+func (m *Manager) removeDesired(which func(*entry) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.desired = slices.DeleteFunc(m.desired, func(e *entry) bool {
@@ -256,12 +256,12 @@ func (m *Manager) tried(difference int, scanned bool) {
 // Settle waits until every plugin that was there at the start, and those that
 // came meanwhile, has been tried once: who is not registered then is not going
 // to be soon.
-func (m *Manager) Settle(ctx context.Context) {
+func (m *Manager) WaitAttempts(ctx context.Context) {
 	for {
 		m.mu.Lock()
-		settled, noted := m.scanned && m.untried == 0, m.noted
+		complete, noted := m.scanned && m.untried == 0, m.noted
 		m.mu.Unlock()
-		if settled {
+		if complete {
 			return
 		}
 		select {

@@ -23,8 +23,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what is to happen.
-const patience = time.Minute
+// timeout is how long a test waits for a condition.
+const timeout = time.Minute
 
 // untried makes the pause before the next attempt longer than any test waits:
 // what is found then was not found by trying again.
@@ -155,7 +155,7 @@ func (m *machine) instances(name string) int {
 
 func (m *machine) wait(name string) *Driver {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(m.t.Context(), timeout)
 	defer cancel()
 	driver, err := m.manager.Wait(ctx, name)
 	if err != nil {
@@ -167,7 +167,7 @@ func (m *machine) wait(name string) *Driver {
 // until waits for a condition on the manager.
 func (m *machine) until(condition func() bool) {
 	m.t.Helper()
-	for deadline := time.After(patience); ; {
+	for deadline := time.After(timeout); ; {
 		changed := m.manager.Changed()
 		if condition() {
 			return
@@ -235,7 +235,7 @@ func TestManager_refusesAndTellsThePlugin(t *testing.T) {
 				if status.GetPluginRegistered() || !strings.Contains(status.GetError(), c.want) {
 					t.Errorf("the plugin was told %v, want %s", status, c.want)
 				}
-			case <-time.After(patience):
+			case <-time.After(timeout):
 				t.Fatal("the plugin was told nothing")
 			}
 			if names := m.manager.Names(); len(names) != 0 {
@@ -253,7 +253,7 @@ func TestManager_aPluginThatCannotBeToldIsRemovedAndTriedAgain(t *testing.T) {
 		if !status.GetPluginRegistered() {
 			t.Fatal(status)
 		}
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("it was not tried again")
 	}
 	m.wait("d.example")
@@ -321,7 +321,7 @@ func TestSettle_doesNotWaitForStaleSockets(t *testing.T) {
 	}
 	m.start("one", csidriver.New("d.example"), nil)
 	m.wait("d.example")
-	m.manager.Settle(t.Context())
+	m.manager.WaitAttempts(t.Context())
 	// The driver that binds the path anew does not wait for the back-off.
 	if err := os.Remove(stale); err != nil {
 		t.Fatal(err)

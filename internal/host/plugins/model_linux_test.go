@@ -90,7 +90,7 @@ func (m *machine) state(p *process) State {
 // eventually waits for what is no change of the actual world.
 func (m *machine) eventually(condition func() bool) {
 	m.t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(timeout); !condition(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			m.t.Fatalf("it did not happen; log: %s", m.log)
 		}
