@@ -23,9 +23,9 @@ const (
 	aboutBucket    = "about"
 )
 
-// lockPatience is as the store's: a killed process's child may have the file
+// lockTimeout is as the store's: a killed process's child may have the file
 // for an instant.
-const lockPatience = 500 * time.Millisecond
+const lockTimeout = 500 * time.Millisecond
 
 // errDamaged is a file whose content cannot be.
 var errDamaged = errors.New("damaged")
@@ -54,7 +54,7 @@ func isDamage(err error) bool {
 // open opens the file and reads all of it: it is written without fsync, so that
 // after a power failure anything may be in it.
 func (j *Journal) open() error {
-	options := &bbolt.Options{Timeout: lockPatience, NoSync: true, NoGrowSync: true, FreelistType: bbolt.FreelistMapType}
+	options := &bbolt.Options{Timeout: lockTimeout, NoSync: true, NoGrowSync: true, FreelistType: bbolt.FreelistMapType}
 	err := guard(func() (err error) {
 		j.db, err = bbolt.Open(j.path, 0o600, options)
 		return err

@@ -81,7 +81,7 @@ func (s *Store) try(all []*change) ([]Change, error) {
 			continue
 		}
 		current.changes = current.changes[:told]
-		if err := current.takeBack(); err != nil {
+		if err := current.rollback(); err != nil {
 			return nil, err
 		}
 	}
@@ -121,9 +121,9 @@ func (t *Tx) remove(bucket, key string) error {
 	return nil
 }
 
-// takeBack undoes what a change wrote before it failed. The others of the
+// rollback undoes what a change wrote before it failed. The others of the
 // commit stay.
-func (t *Tx) takeBack() error {
+func (t *Tx) rollback() error {
 	var failed []error
 	for i := len(t.undo) - 1; i >= 0; i-- {
 		w := t.undo[i]

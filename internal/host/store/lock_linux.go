@@ -24,11 +24,11 @@ func holder(path string) string {
 		return ""
 	}
 	defer func() { _ = locks.Close() }() // read only
-	wanted := fmt.Sprintf("%02x:%02x:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev), stat.Ino)
+	desired := fmt.Sprintf("%02x:%02x:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev), stat.Ino)
 	for scanner := bufio.NewScanner(locks); scanner.Scan(); {
 		// 1: FLOCK  ADVISORY  WRITE 2345 08:01:1234 0 EOF
 		fields := strings.Fields(scanner.Text())
-		if len(fields) > 5 && fields[1] == "FLOCK" && fields[5] == wanted {
+		if len(fields) > 5 && fields[1] == "FLOCK" && fields[5] == desired {
 			return " (process " + fields[4] + ")"
 		}
 	}
@@ -41,7 +41,7 @@ func lock(file *os.File, shared bool) error {
 	if shared {
 		how = unix.LOCK_SH
 	}
-	for deadline := time.Now().Add(lockPatience); ; time.Sleep(lockPatience / 10) {
+	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(lockTimeout / 10) {
 		err := unix.Flock(int(file.Fd()), how|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return err

@@ -29,7 +29,7 @@ func openFile(path string, readOnly bool) (db *bbolt.DB, err error) {
 		}
 	}()
 	return bbolt.Open(path, 0o600, &bbolt.Options{
-		Timeout: lockPatience, FreelistType: bbolt.FreelistMapType, ReadOnly: readOnly,
+		Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType, ReadOnly: readOnly,
 		OpenFile: func(name string, flags int, mode os.FileMode) (*os.File, error) {
 			file, err = os.OpenFile(name, flags, mode)
 			if err != nil {

@@ -104,7 +104,7 @@ func isPlain(left *pages.Salvaged) bool {
 }
 
 func (r *rescue) copyInto(left *pages.Salvaged, path string) error {
-	to, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockPatience})
+	to, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout})
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func (t *Tx) StartedAnew() bool {
 // setMeta opens a store's file that no other process knows, makes the tables that
 // it lacks, and changes its metadata. A new file gets the present schema.
 func setMeta(path string, set func(meta *bbolt.Bucket) error) error {
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockPatience})
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout})
 	if err != nil {
 		return err
 	}

@@ -32,9 +32,9 @@ const Schema = 3
 // ErrLocked tells that another process has the store open.
 var ErrLocked = errors.New("in use by another process")
 
-// lockPatience is how long the lock is tried for. A process that was killed may
+// lockTimeout is how long the lock is tried for. A process that was killed may
 // leave a child between fork and exec, which has its descriptors for an instant.
-const lockPatience = 500 * time.Millisecond
+const lockTimeout = 500 * time.Millisecond
 
 const (
 	metaBucket = "meta"

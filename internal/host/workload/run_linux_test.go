@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is how long a test waits for what is to happen.
-const patience = time.Minute
+// timeout is how long a test waits for a condition.
+const timeout = time.Minute
 
 // nap is a command that sleeps, and is no other run's of these tests.
 func nap(seconds int) string { return fmt.Sprintf("sleep %d.%07d", seconds, os.Getpid()) }
@@ -254,7 +254,7 @@ func TestRun_waitsForNothingInAVolume(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(volume, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	var out bytes.Buffer
 	_, err := Run(ctx, shell(t, "true", Mount{Source: volume, SubPath: "pipe", Target: "/mnt"}), Streams{Stdout: &out, Stderr: &out}, nil)
@@ -374,7 +374,7 @@ func TestRun_nothingOutlivesTheParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = parent.Wait()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		if exec.Command("pgrep", "-xf", nap(4242)).Run() != nil {
 			return
 		}

@@ -44,7 +44,7 @@ func start(t *testing.T, place Place, container Container) (State, *Process) {
 // look waits for the end of a shim and returns what it left.
 func ended(t *testing.T, place Place, process *Process, reason string) State {
 	t.Helper()
-	late := time.AfterFunc(patience, func() { _ = process.Signal(unix.SIGKILL) })
+	late := time.AfterFunc(timeout, func() { _ = process.Signal(unix.SIGKILL) })
 	defer late.Stop()
 	if !process.Wait() {
 		t.Fatal("closed")
@@ -339,7 +339,7 @@ func TestPlace_damagedStateStartsNothing(t *testing.T) {
 
 func eventually(t *testing.T, happened func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !happened(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); !happened(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it did not happen")
 		}

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// drainPatience is how long output is waited for when nothing is left in the
+// drainTimeout is how long output is waited for when nothing is left in the
 // container that could write any.
-const drainPatience = 2 * time.Second
+const drainTimeout = 2 * time.Second
 
 // shim is the side of a shim inside: everything it needs of the machine is open
 // before its root is the container's.
@@ -159,7 +159,7 @@ func (o *streams) closeWriters() {
 // does not keep the container from ending.
 func (o *streams) finish() {
 	o.closeWriters()
-	deadline := time.Now().Add(drainPatience)
+	deadline := time.Now().Add(drainTimeout)
 	_ = o.readStdout.SetReadDeadline(deadline)
 	_ = o.readStderr.SetReadDeadline(deadline)
 	o.pumps.Wait()
