@@ -100,14 +100,14 @@ func findToken(token string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	wanted := []byte(tokenVariable + "=" + token)
+	desired := []byte(tokenVariable + "=" + token)
 	for _, directory := range directories {
 		environment, err := os.ReadFile(filepath.Join(directory, "environ"))
 		if err != nil {
 			continue // it ended meanwhile
 		}
 		for line := range bytes.SplitSeq(environment, []byte{0}) {
-			if !bytes.Equal(line, wanted) {
+			if !bytes.Equal(line, desired) {
 				continue
 			}
 			if pid, err := strconv.Atoi(filepath.Base(directory)); err == nil && !isChildOf(pid, token) {

@@ -66,9 +66,9 @@ func (r *runner) want(file string, unit *Unit) {
 }
 
 // keep has the runner go on with what it knows: its file cannot be understood.
-func (r *runner) keep() { file, unit := r.wanted(); r.want(file, unit) }
+func (r *runner) keep() { file, unit := r.desired(); r.want(file, unit) }
 
-func (r *runner) wanted() (string, *Unit) {
+func (r *runner) desired() (string, *Unit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.file, r.unit
@@ -83,7 +83,7 @@ func (r *runner) run(ctx context.Context) {
 	case <-r.nudge:
 	}
 	for ctx.Err() == nil {
-		if _, unit := r.wanted(); unit == nil {
+		if _, unit := r.desired(); unit == nil {
 			r.stopAll(ctx)
 			if len(r.instances) == 0 && ctx.Err() == nil {
 				r.forget(ctx)
@@ -115,7 +115,7 @@ func (r *runner) forget(ctx context.Context) {
 
 // step does the next thing, or waits for a reason to.
 func (r *runner) step(ctx context.Context) {
-	_, unit := r.wanted()
+	_, unit := r.desired()
 	hash := hashOf(unit)
 	switch {
 	case len(r.instances) == 0:
@@ -179,7 +179,7 @@ func (r *runner) takeover(ctx context.Context, unit *Unit) {
 			return
 		case <-changed:
 		case <-r.nudge:
-			if _, now := r.wanted(); hashOf(now) != young.Hash {
+			if _, now := r.desired(); hashOf(now) != young.Hash {
 				r.stop(ctx, young)
 				return
 			}
@@ -237,7 +237,7 @@ func (r *runner) bury(one *instance) {
 // backOff doubles the pause before the next start, unless this one went well for
 // long enough.
 func (r *runner) backOff(lived time.Duration) {
-	_, unit := r.wanted()
+	_, unit := r.desired()
 	if unit == nil {
 		return
 	}

@@ -83,7 +83,7 @@ func (r *runner) launch(ctx context.Context, unit *Unit, slot int) (*instance, e
 
 // intend writes the record of a process that does not exist yet.
 func (r *runner) intend(unit *Unit, one *instance) error {
-	r.record.File, _ = r.wanted()
+	r.record.File, _ = r.desired()
 	r.record.Unit = unit
 	r.record.Processes = append(r.record.Processes, one.processRecord)
 	err := r.supervisor.records.write(r.name, r.record)

@@ -50,11 +50,11 @@ const (
 	// settleTime is how long the directory has to be quiet: editors write a file
 	// in several steps.
 	settleTime = 100 * time.Millisecond
-	// lookAgain is when a directory that could not be read, or is refused, is
+	// pollFailed is when a directory that could not be read, or is refused, is
 	// looked at again: not everything that mends it is seen. It is doubled each
-	// time, up to lookSeldom, unless the kernel tells of no changes at all.
-	lookAgain  = 2 * time.Second
-	lookSeldom = time.Minute
+	// time, up to pollLongest, unless the kernel tells of no changes at all.
+	pollFailed  = 2 * time.Second
+	pollLongest = time.Minute
 )
 
 // Supervisor runs the drivers of one directory.
@@ -122,37 +122,37 @@ func (s *Supervisor) begin(ctx context.Context, name string, known *record) {
 func (s *Supervisor) follow(ctx context.Context) (err error) {
 	notices := &notices{open: s.open}
 	defer func() { err = errors.Join(err, notices.close()) }()
-	var told, toldDeaf string
+	var told, toldUnwatched string
 	var pause time.Duration
 	for {
 		err := os.MkdirAll(s.directory(), 0o700)
-		deaf := notices.of(s.directory())
+		unwatched := notices.of(s.directory())
 		if err == nil {
 			err = s.look(ctx)
 		}
 		if err != nil {
 			s.leave(ctx, err)
 		}
-		pause = nextLook(pause, err, deaf)
+		pause = nextPoll(pause, err, unwatched)
 		var calm <-chan time.Time
 		if pause > 0 {
 			calm = time.After(pause)
 		}
 		s.tell(&told, "the drivers' units cannot be read; the drivers are left as they are", err)
-		s.tell(&toldDeaf, "the drivers' units: "+unheard, deaf)
+		s.tell(&toldUnwatched, "the drivers' units: "+unheard, unwatched)
 		if !quiet(ctx, notices, calm) {
 			return nil
 		}
 	}
 }
 
-// nextLook is how long to wait for a change at most; 0 is for as long as it takes.
-func nextLook(last time.Duration, failed, deaf error) time.Duration {
+// nextPoll is how long to wait for a change at most; 0 is for as long as it takes.
+func nextPoll(last time.Duration, failed, unwatched error) time.Duration {
 	switch {
-	case deaf != nil:
-		return lookAgain
+	case unwatched != nil:
+		return pollFailed
 	case failed != nil:
-		return min(max(2*last, lookAgain), lookSeldom)
+		return min(max(2*last, pollFailed), pollLongest)
 	}
 	return 0
 }
@@ -333,7 +333,7 @@ func (s *Supervisor) ended(ctx context.Context, r *runner) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.runners, r.name)
-	if file, unit := r.wanted(); unit != nil {
+	if file, unit := r.desired(); unit != nil {
 		s.begin(ctx, r.name, &record{})
 		s.runners[r.name].want(file, unit)
 	}

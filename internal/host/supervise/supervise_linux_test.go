@@ -525,13 +525,13 @@ func TestRun_aDriverInheritsNothingButItsStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := filepath.Join(h.root, "logs", "d.example.log")
-	wanted := map[string]string{"0": os.DevNull, "1": log, "2": log}
+	desired := map[string]string{"0": os.DevNull, "1": log, "2": log}
 	for _, entry := range entries {
 		to, err := os.Readlink(filepath.Join(descriptors, entry.Name()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if to != wanted[entry.Name()] {
+		if to != desired[entry.Name()] {
 			t.Errorf("descriptor %s is %s", entry.Name(), to)
 		}
 	}
