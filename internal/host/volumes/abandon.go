@@ -86,7 +86,7 @@ func (m *Manager) abandonedBy(use *store.VolumeUse, failure error) (found *corev
 
 func (m *Manager) tellAbandoned(use *store.VolumeUse, pod *corev1.Pod, text string) {
 	m.logger.Warn("a step of a volume is given up, as the pod's annotation says", "volume", use.Handle, "driver", use.Driver, "pod", store.KeyOf(pod), "step", text)
-	about := append(matterOf(use).about, journal.Ref{Kind: "Pod", Key: store.KeyOf(pod), UID: string(pod.UID)})
+	about := append(subjectOf(use).about, journal.Ref{Kind: "Pod", Key: store.KeyOf(pod), UID: string(pod.UID)})
 	for _, about := range slices.Compact(about) {
 		m.options.Record(journal.Notice{About: about, Warning: true, Reason: reasonAbandoned, Message: use.Label + ": " + shorten(text)})
 	}

@@ -102,7 +102,7 @@ func (m *Manager) attach(ctx context.Context, job job) error {
 	if err != nil || !needed {
 		return err
 	}
-	err = m.stepOf(ctx, job.matter(), StepAttach, onward(claim.CallAttach), func(ctx context.Context) (string, error) {
+	err = m.stepOf(ctx, job.subject(), StepAttach, onward(claim.CallAttach), func(ctx context.Context) (string, error) {
 		return "", m.callAttach(ctx, job)
 	})
 	if err == nil {
@@ -171,7 +171,7 @@ func (m *Manager) attachRequest(ctx context.Context, job job) (*csi.ControllerPu
 	if err != nil {
 		return nil, err
 	}
-	wanted := claim.Use{Block: use.Block, FSType: use.FSType, MountFlags: use.MountFlags}
+	desired := claim.Use{Block: use.Block, FSType: use.FSType, MountFlags: use.MountFlags}
 	modes := use.Modes
 	if len(modes) == 0 {
 		modes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
@@ -185,7 +185,7 @@ func (m *Manager) attachRequest(ctx context.Context, job job) (*csi.ControllerPu
 		return nil, err
 	}
 	return &csi.ControllerPublishVolumeRequest{
-		VolumeId: use.Handle, NodeId: use.NodeID, VolumeCapability: wanted.Capability(mode), VolumeContext: use.Attributes,
+		VolumeId: use.Handle, NodeId: use.NodeID, VolumeCapability: desired.Capability(mode), VolumeContext: use.Attributes,
 		Secrets:  secrets,
 		Readonly: can.PublishReadOnly && job.volume != nil && job.volume.Spec.CSI.ReadOnly,
 	}, nil

@@ -19,12 +19,12 @@ import (
 // controller's checkVolumeSatisfyClaim, and for a volume that is searched for,
 // its index). Whether it is free is another question.
 func misfit(pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) string {
-	wanted, has := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pv.Spec.Capacity[corev1.ResourceStorage]
+	desired, has := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pv.Spec.Capacity[corev1.ResourceStorage]
 	switch {
 	case pv.DeletionTimestamp != nil:
 		return "it is being deleted"
-	case has.Cmp(wanted) < 0:
-		return fmt.Sprintf("it has %s, less than the %s asked for", has.String(), wanted.String())
+	case has.Cmp(desired) < 0:
+		return fmt.Sprintf("it has %s, less than the %s asked for", has.String(), desired.String())
 	case pv.Spec.StorageClassName != className(pvc):
 		return fmt.Sprintf("its storageClassName is %q, the claim's %q", pv.Spec.StorageClassName, className(pvc))
 	case claim.IsBlock(pv.Spec.VolumeMode) != claim.IsBlock(pvc.Spec.VolumeMode):

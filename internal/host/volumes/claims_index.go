@@ -16,9 +16,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// index answers the questions whose answer would otherwise take a look at every
+// index answers the questions whose answer would otherwise take a read of every
 // object: which pods use a claim, which PersistentVolumes have a handle or are
-// free, which snapshots of a claim are being cut. It follows the store, and
+// free, which snapshots of a claim are being taken. It follows the store, and
 // catches up when it is asked: it is never behind what was committed before.
 type index struct {
 	store *store.Store
@@ -35,7 +35,7 @@ func consumes(claimKey string) string        { return "pod awaits " + claimKey }
 func hasHandle(driver, handle string) string { return "handle " + claim.UniqueName(driver, handle) }
 func hasSnapshot(driver, id string) string   { return "snapshot " + claim.UniqueName(driver, id) }
 func isFree(class string) string             { return "free " + class }
-func cuts(claimKey string) string            { return "cuts " + claimKey }
+func snapshotsOf(claimKey string) string     { return "snapshotsOf " + claimKey }
 
 // find lists the keys of the objects that say a fact, sorted.
 func (i *index) find(fact string) ([]string, error) {
@@ -114,7 +114,7 @@ func (i *index) build() error {
 
 // note replaces what an object says; nil says nothing.
 func (i *index) note(name string, object store.Object) {
-	_, key, _ := cut(name)
+	_, key, _ := splitKey(name)
 	for _, fact := range i.facts[name] {
 		if delete(i.by[fact], key); len(i.by[fact]) == 0 {
 			delete(i.by, fact)
@@ -161,7 +161,7 @@ func factsOf(object store.Object) (facts []string) {
 		}
 	case *snapshotv1.VolumeSnapshot:
 		if name := object.Spec.Source.PersistentVolumeClaimName; name != nil && !isReady(object) {
-			facts = append(facts, cuts(store.Key(object.Namespace, *name)))
+			facts = append(facts, snapshotsOf(store.Key(object.Namespace, *name)))
 		}
 	}
 	return facts
@@ -189,5 +189,5 @@ func isReady(snapshot *snapshotv1.VolumeSnapshot) bool {
 	return snapshot.Status != nil && snapshot.Status.ReadyToUse != nil && *snapshot.Status.ReadyToUse
 }
 
-// cut takes resource/key apart.
-func cut(name string) (resource, key string, found bool) { return strings.Cut(name, "/") }
+// splitKey splits resource/key.
+func splitKey(name string) (resource, key string, found bool) { return strings.Cut(name, "/") }

@@ -443,7 +443,7 @@ func TestSnapshots_areCutAndRestoredAndGo(t *testing.T) {
 		})
 	})
 	d.snapshot("s", "data")
-	d.until("it is cut and not ready", func(tx *store.Tx) bool {
+	d.until("the snapshot exists and is not ready", func(tx *store.Tx) bool {
 		status := get(t, tx.Snapshots(), "ns/s").Status
 		return status != nil && status.CreationTime != nil && !ok(status.ReadyToUse)
 	})

@@ -50,7 +50,7 @@ type machine struct {
 	*daemon
 	t        *rapid.T
 	mischief *mischief
-	wanted   map[string]bool
+	desired  map[string]bool
 	made     int
 }
 
@@ -60,7 +60,7 @@ func points() []string {
 		"host/provision/intent", "host/provision/begun", "host/provision/answered", "host/provision/called", "host/provision/recorded",
 		"host/bind/chosen", "host/bind/recorded", "host/delete/intent", "host/delete/released", "host/delete/unmade",
 		"host/reclaim/begin", "host/reclaim/called", "host/expand/intent", "host/expand/called",
-		"host/snapshot/intent", "host/snapshot/begun", "host/cut/intent", "host/cut/called", "host/cut/recorded",
+		"host/snapshot/intent", "host/snapshot/begun", "host/create-snapshot/intent", "host/create-snapshot/called", "host/create-snapshot/recorded",
 		"host/snapshot-delete/intent", "host/snapshot-delete/begin", "host/snapshot-delete/called",
 	}
 }
@@ -94,7 +94,7 @@ func (m *machine) newClaim() {
 			if kind == snapshotResource {
 				source = &corev1.TypedLocalObjectReference{Kind: "VolumeSnapshot", APIGroup: &group}
 			}
-			_, source.Name, _ = cut(m.pick("of", keys))
+			_, source.Name, _ = splitKey(m.pick("of", keys))
 		}
 	}
 	m.claim(name, protected, func(p *corev1.PersistentVolumeClaim) {
@@ -110,7 +110,7 @@ func (m *machine) newSnapshot() {
 		return
 	}
 	m.made++
-	_, source, _ := cut(m.pick("of", claims))
+	_, source, _ := splitKey(m.pick("of", claims))
 	m.snapshot(fmt.Sprintf("s%d", m.made), source)
 }
 
@@ -260,7 +260,7 @@ func all[T any](t *testing.T, table store.Table[T]) []*T {
 
 // stuck: a claim whose snapshot can never be taken stays, as on a cluster.
 func (m *machine) stuck(tx *store.Tx, pvc *corev1.PersistentVolumeClaim) bool {
-	if !slices.Contains(pvc.Finalizers, cutFinalizer) {
+	if !slices.Contains(pvc.Finalizers, sourceFinalizer) {
 		return false
 	}
 	return slices.ContainsFunc(all(m.world.t, tx.Snapshots()), func(s *snapshotv1.VolumeSnapshot) bool { return !isReady(s) })
@@ -294,7 +294,7 @@ func TestControllers_leakNothingAndLoseNothing(t *testing.T) {
 			}
 		})
 		defer func() { d.stop() }()
-		m := &machine{daemon: d, t: rt, mischief: trouble, wanted: map[string]bool{}}
+		m := &machine{daemon: d, t: rt, mischief: trouble, desired: map[string]bool{}}
 		d.put(func(tx *store.Tx) error {
 			return tx.SnapshotClasses().Put("snap", &snapshotv1.VolumeSnapshotClass{
 				ObjectMeta: metav1.ObjectMeta{Name: "snap", Annotations: map[string]string{defaultSnapshotClass: "true"}},

@@ -106,7 +106,7 @@ func (m *Manager) waiting(resource string, change store.Change) []string {
 	var keys []string
 	for _, name := range names {
 		for _, who := range m.waits.whom(name) {
-			if kind, key, _ := cut(who); kind == resource {
+			if kind, key, _ := splitKey(who); kind == resource {
 				keys = append(keys, key)
 			}
 		}

@@ -362,14 +362,14 @@ func TestRepublish_keepsTheMountWhateverTheAnswer(t *testing.T) {
 	w.object(func(spec *storagev1.CSIDriverSpec) { yes := true; spec.RequiresRepublish = &yes })
 	w.ensured("a")
 	p := w.create(pod("web", "a"))
-	if _, wanted, err := w.manager.nextRepublish("d.example"); err != nil || wanted {
-		t.Errorf("wanted without a mount: %v, %v", wanted, err)
+	if _, desired, err := w.manager.nextRepublish("d.example"); err != nil || desired {
+		t.Errorf("wanted without a mount: %v, %v", desired, err)
 	}
 	before := time.Now()
 	place := w.mount(p)["data"].Path
-	next, wanted, err := w.manager.nextRepublish("d.example")
-	if err != nil || !wanted || next.Sub(before) < 60*time.Second || time.Until(next) > 90*time.Second {
-		t.Errorf("next in %v, %v, %v", time.Until(next), wanted, err)
+	next, desired, err := w.manager.nextRepublish("d.example")
+	if err != nil || !desired || next.Sub(before) < 60*time.Second || time.Until(next) > 90*time.Second {
+		t.Errorf("next in %v, %v, %v", time.Until(next), desired, err)
 	}
 	if err := w.manager.republish(t.Context(), "d.example"); err != nil || w.driver.Count("NodePublishVolume") != 1 {
 		t.Errorf("published before it is due: %v", err)
@@ -394,7 +394,7 @@ func TestRepublish_keepsTheMountWhateverTheAnswer(t *testing.T) {
 	w.driver.Publish = mountTmpfs
 	w.unmount(p)
 	w.isIdle()
-	if _, wanted, _ := w.manager.nextRepublish("d.example"); wanted {
+	if _, desired, _ := w.manager.nextRepublish("d.example"); desired {
 		t.Error("wanted after the pod")
 	}
 }

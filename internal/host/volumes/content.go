@@ -38,9 +38,9 @@ type contentStep string
 const (
 	contentNothing contentStep = "nothing"
 	contentProtect contentStep = "protect" // put the finalizer on
-	contentCut     contentStep = "cut"     // ask for the snapshot until there is a final answer
+	contentCreate  contentStep = "create"  // ask for the snapshot until there is a final answer
 	contentPoll    contentStep = "poll"    // ask again, to see whether it is ready
-	contentLook    contentStep = "look"    // ask about one that an administrator names
+	contentInspect contentStep = "inspect" // ask about one that an administrator names
 	contentDelete  contentStep = "delete"  // delete the driver's snapshot
 	contentRelease contentStep = "release" // remove the object
 )
@@ -63,27 +63,27 @@ func nextOf(content *snapshotv1.VolumeSnapshotContent) contentStep {
 	case content.DeletionTimestamp == nil && !slices.Contains(content.Finalizers, keys.Finalizer):
 		return contentProtect
 	case marked:
-		return contentCut
+		return contentCreate
 	case content.Status != nil && ok(content.Status.ReadyToUse):
 		return contentNothing
 	case static:
-		return contentLook
+		return contentInspect
 	case lifecycle.SnapshotHandle(content) != "":
 		return contentPoll
 	case unwanted || content.DeletionTimestamp != nil:
 		return contentNothing // nobody wants it any more
 	}
-	return contentCut
+	return contentCreate
 }
 
 func contentAbout(content *snapshotv1.VolumeSnapshotContent) journal.Ref {
 	return journal.Ref{Kind: "VolumeSnapshotContent", Key: content.Name, UID: string(content.UID)}
 }
 
-func contentMatter(content *snapshotv1.VolumeSnapshotContent) matter {
+func contentSubject(content *snapshotv1.VolumeSnapshotContent) subject {
 	reference := content.Spec.VolumeSnapshotRef
 	key := store.Key(reference.Namespace, reference.Name)
-	return matter{
+	return subject{
 		label: "snapshot " + key, driver: content.Spec.Driver, handle: lifecycle.SnapshotHandle(content),
 		about: []journal.Ref{{Kind: "VolumeSnapshot", Key: key, UID: string(reference.UID)}, contentAbout(content)},
 	}
@@ -100,9 +100,9 @@ func (m *Manager) syncContent(ctx context.Context, name string) (time.Duration, 
 		return 0, m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {
 			protect(current, claim.VolumeSnapshotKeys().Finalizer)
 		})
-	case contentCut:
-		return 0, m.shown(content, reasonSnapshotFailed, m.cut(ctx, content))
-	case contentPoll, contentLook:
+	case contentCreate:
+		return 0, m.shown(content, reasonSnapshotFailed, m.createSnapshot(ctx, content))
+	case contentPoll, contentInspect:
 		return m.poll(ctx, content, next)
 	case contentDelete:
 		return 0, m.explain(contentResource, contentAbout(content), reasonSnapshotDelete, m.deleteSnapshot(ctx, content))
@@ -165,7 +165,7 @@ func newContent(snapshot *snapshotv1.VolumeSnapshot, class *snapshotv1.VolumeSna
 	if _, err := claim.ParseSnapshotClass(class.Name, class.Parameters); err != nil {
 		return nil, err
 	}
-	reference, err := cutSecret(class, namesOf(content))
+	reference, err := snapshotSecret(class, namesOf(content))
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +207,7 @@ func (m *Manager) deleteSnapshot(ctx context.Context, content *snapshotv1.Volume
 	if err := m.hit("snapshot-delete/begin"); err != nil {
 		return err
 	}
-	err := m.stepOf(ctx, contentMatter(content), StepDeleteSnapshot, back(), func(ctx context.Context) (string, error) {
+	err := m.stepOf(ctx, contentSubject(content), StepDeleteSnapshot, back(), func(ctx context.Context) (string, error) {
 		driver, err := m.options.Drivers.Driver(content.Spec.Driver)
 		if err != nil {
 			return "", err
@@ -257,9 +257,9 @@ func sharedSnapshot(content *snapshotv1.VolumeSnapshotContent) lifecycle.Snapsho
 	}
 }
 
-// showing is how a failed look is told.
+// showing is the reason of the event for a failed request.
 func showing(next contentStep) string {
-	if next == contentCut {
+	if next == contentCreate {
 		return reasonSnapshotFailed
 	}
 	return reasonContentFailed

@@ -14,11 +14,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// cut asks the driver for a content's snapshot, and marks the content before:
+// createSnapshot calls CreateSnapshot for a content, which it marks before:
 // one that is marked is not deleted before there is a final answer, since the
 // snapshot could appear afterwards.
-func (m *Manager) cut(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
-	driver, request, err := m.cutRequest(ctx, content)
+func (m *Manager) createSnapshot(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+	driver, request, err := m.snapshotRequest(ctx, content)
 	if err != nil {
 		return err
 	}
@@ -36,28 +36,28 @@ func (m *Manager) cut(ctx context.Context, content *snapshotv1.VolumeSnapshotCon
 	}); err != nil {
 		return err
 	}
-	if err := m.hit("cut/intent"); err != nil {
+	if err := m.hit("create-snapshot/intent"); err != nil {
 		return err
 	}
-	return m.stepOf(ctx, contentMatter(content), StepSnapshot, onward(claim.CallSnapshot), func(ctx context.Context) (string, error) {
+	return m.stepOf(ctx, contentSubject(content), StepSnapshot, onward(claim.CallSnapshot), func(ctx context.Context) (string, error) {
 		repeated := again
 		again = true // if the step is repeated, this call may have had its effect
 		snapshot, err := driver.Client.CreateSnapshot(ctx, request)
 		if err != nil {
-			return "", m.cutRefused(content, repeated, err)
+			return "", m.createFailed(content, repeated, err)
 		}
 		if err := m.acceptSnapshot(content, snapshot); err != nil {
-			return "", err // it may exist, and nobody knows which it is
+			return "", err // the snapshot may exist under an unknown ID
 		}
-		if err := m.hit("cut/called"); err != nil {
+		if err := m.hit("create-snapshot/called"); err != nil {
 			return "", err
 		}
 		return snapshot.GetSnapshotId(), m.taken(content, snapshot)
 	})
 }
 
-// cutRefused takes the mark off when nothing can exist.
-func (m *Manager) cutRefused(content *snapshotv1.VolumeSnapshotContent, repeated bool, failure error) error {
+// createFailed removes the mark if no snapshot can exist.
+func (m *Manager) createFailed(content *snapshotv1.VolumeSnapshotContent, repeated bool, failure error) error {
 	outcome := lifecycle.AfterFailedCreate(lifecycle.Creation{
 		Call: claim.CallSnapshot, Copied: true, Repeated: repeated, Desired: content.DeletionTimestamp == nil,
 	}, failure)
@@ -88,7 +88,7 @@ func (m *Manager) acceptSnapshot(content *snapshotv1.VolumeSnapshotContent, snap
 	return err
 }
 
-// taken records a snapshot that exists, and takes the mark off, at once. What
+// taken records a snapshot that exists, and removes the mark, in one write. What
 // was recorded at the first answer stays.
 func (m *Manager) taken(content *snapshotv1.VolumeSnapshotContent, snapshot *csi.Snapshot) error {
 	id, ready := snapshot.GetSnapshotId(), snapshot.GetReadyToUse()
@@ -110,26 +110,26 @@ func (m *Manager) taken(content *snapshotv1.VolumeSnapshotContent, snapshot *csi
 	if err != nil {
 		return fmt.Errorf("%w: %w", errStore, err)
 	}
-	return m.hit("cut/recorded")
+	return m.hit("create-snapshot/recorded")
 }
 
-// The pauses between looks at a snapshot that is not ready yet.
+// The pauses between requests for a snapshot that is not ready yet.
 const (
 	firstPoll   = time.Second
 	longestPoll = time.Minute
 )
 
-// poll is when the next look at a snapshot is due.
+// poll is the time of the next request for a snapshot.
 type poll struct {
 	next  time.Time
 	pause time.Duration
 }
 
-// poll looks whether a snapshot has become ready, with growing pauses: no
-// driver tells by itself.
+// poll asks whether a snapshot has become ready, with growing pauses: no
+// driver reports that by itself.
 func (m *Manager) poll(ctx context.Context, content *snapshotv1.VolumeSnapshotContent, next contentStep) (time.Duration, error) {
 	known := m.polls.get(content.Name)
-	if next == contentPoll && known.pause == 0 { // it was just cut
+	if next == contentPoll && known.pause == 0 { // it was just created
 		known = poll{time.Now().Add(firstPoll), firstPoll}
 		m.polls.set(content.Name, known)
 	}
@@ -139,11 +139,11 @@ func (m *Manager) poll(ctx context.Context, content *snapshotv1.VolumeSnapshotCo
 	known.pause = min(max(2*known.pause, firstPoll), longestPoll)
 	known.next = time.Now().Add(known.pause)
 	m.polls.set(content.Name, known)
-	look := m.look
+	find := m.findSnapshot
 	if next == contentPoll {
-		look = m.askAgain
+		find = m.repeatCreate
 	}
-	snapshot, err := look(ctx, content)
+	snapshot, err := find(ctx, content)
 	if err == nil {
 		err = m.acceptSnapshot(content, snapshot)
 	}
@@ -160,18 +160,18 @@ func (m *Manager) poll(ctx context.Context, content *snapshotv1.VolumeSnapshotCo
 	return known.pause, nil
 }
 
-// askAgain is the same call as the first: CSI wants it for progress.
-func (m *Manager) askAgain(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) (*csi.Snapshot, error) {
-	driver, request, err := m.cutRequest(ctx, content)
+// repeatCreate is the same call as the first: CSI wants it for progress.
+func (m *Manager) repeatCreate(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) (*csi.Snapshot, error) {
+	driver, request, err := m.snapshotRequest(ctx, content)
 	if err != nil {
 		return nil, err
 	}
 	return driver.Client.CreateSnapshot(ctx, request)
 }
 
-// look asks about a snapshot that an administrator names. A driver that can
-// tell nothing about single snapshots is believed to have it.
-func (m *Manager) look(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) (*csi.Snapshot, error) {
+// findSnapshot asks about a snapshot that an administrator names. A driver that can
+// list no single snapshot is assumed to have it.
+func (m *Manager) findSnapshot(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) (*csi.Snapshot, error) {
 	id := *content.Spec.Source.SnapshotHandle
 	driver, err := m.options.Drivers.Driver(content.Spec.Driver)
 	if err != nil {

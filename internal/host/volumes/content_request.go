@@ -23,9 +23,9 @@ import (
 // for word, whatever became of the class. No secret is among them.
 const parametersAnnotation = "holdfast.dev/snapshot-parameters"
 
-// cutParameters are those that the driver was given before, or has to be given
+// snapshotParameters are those that the driver was given before, or has to be given
 // according to the class.
-func (m *Manager) cutParameters(content *snapshotv1.VolumeSnapshotContent) (map[string]string, error) {
+func (m *Manager) snapshotParameters(content *snapshotv1.VolumeSnapshotContent) (map[string]string, error) {
 	_, marked := content.Annotations[claim.VolumeSnapshotKeys().BeingCreated]
 	if text, kept := content.Annotations[parametersAnnotation]; kept && (marked || lifecycle.SnapshotHandle(content) != "") {
 		var parameters map[string]string
@@ -45,12 +45,12 @@ func (m *Manager) cutParameters(content *snapshotv1.VolumeSnapshotContent) (map[
 	return class.Parameters, err
 }
 
-// cutRequest is the same each time.
-func (m *Manager) cutRequest(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) (*plugins.Driver, *csi.CreateSnapshotRequest, error) {
+// snapshotRequest is the same each time.
+func (m *Manager) snapshotRequest(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) (*plugins.Driver, *csi.CreateSnapshotRequest, error) {
 	if content.Spec.Source.VolumeHandle == nil {
 		return nil, nil, errors.New("spec.source: it names no volume")
 	}
-	parameters, err := m.cutParameters(content)
+	parameters, err := m.snapshotParameters(content)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -105,8 +105,8 @@ func (m *Manager) classOfContent(content *snapshotv1.VolumeSnapshotContent) (cla
 	return claim.ParseSnapshotClass(class.Name, class.Parameters)
 }
 
-// cutSecret is the secret of the calls that create and delete a snapshot.
-func cutSecret(class *snapshotv1.VolumeSnapshotClass, names claim.SnapshotNames) (*corev1.SecretReference, error) {
+// snapshotSecret is the secret of the calls that create and delete a snapshot.
+func snapshotSecret(class *snapshotv1.VolumeSnapshotClass, names claim.SnapshotNames) (*corev1.SecretReference, error) {
 	reserved := map[string]string{}
 	for key, value := range class.Parameters {
 		if strings.HasPrefix(key, claim.ReservedPrefix) {

@@ -29,21 +29,21 @@ func (d *daemon) snapshotClass(parameters map[string]string) {
 	})
 }
 
-// cutCalls has the parameters of the calls for a snapshot; the first ends with fail.
-type cutCalls struct {
+// snapshotCalls has the parameters of the calls for a snapshot; the first ends with fail.
+type snapshotCalls struct {
 	mu         sync.Mutex
 	parameters []map[string]string
 	fail       error
 	changed    chan struct{} // the second call waits for it
 }
 
-func (c *cutCalls) before(_ context.Context, _ string, request any) error {
-	cut, ok := request.(*csi.CreateSnapshotRequest)
+func (c *snapshotCalls) before(_ context.Context, _ string, request any) error {
+	create, ok := request.(*csi.CreateSnapshotRequest)
 	if !ok {
 		return nil
 	}
 	c.mu.Lock()
-	c.parameters = append(c.parameters, maps.Clone(cut.GetParameters()))
+	c.parameters = append(c.parameters, maps.Clone(create.GetParameters()))
 	number := len(c.parameters)
 	c.mu.Unlock()
 	if number == 1 {
@@ -53,13 +53,13 @@ func (c *cutCalls) before(_ context.Context, _ string, request any) error {
 	return nil
 }
 
-func (c *cutCalls) all() []map[string]string {
+func (c *snapshotCalls) all() []map[string]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.parameters)
 }
 
-func (c *cutCalls) count() int { return len(c.all()) }
+func (c *snapshotCalls) count() int { return len(c.all()) }
 
 // A call that left it open whether there is a snapshot is repeated word for word,
 // also if its class became another one or is gone; and so are those that ask
@@ -70,7 +70,7 @@ func TestSnapshot_isAskedForWithTheParametersOfTheFirstCall(t *testing.T) {
 		"gone":    func(d *daemon) { d.put(func(tx *store.Tx) error { return tx.SnapshotClasses().Delete("snap") }) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			calls := &cutCalls{fail: csidriver.Fail(codes.DeadlineExceeded, "slow"), changed: make(chan struct{})}
+			calls := &snapshotCalls{fail: csidriver.Fail(codes.DeadlineExceeded, "slow"), changed: make(chan struct{})}
 			d := newDaemon(t, func(driver *csidriver.Driver) {
 				driver.Before = calls.before
 				driver.Snapshots.UnreadyAnswers = 2
@@ -104,7 +104,7 @@ func TestSnapshot_isAskedForWithTheParametersOfTheFirstCall(t *testing.T) {
 
 // What the driver refused is asked for with the class as it is by then.
 func TestSnapshot_isAskedForAnewAfterARefusal(t *testing.T) {
-	calls := &cutCalls{fail: csidriver.Fail(codes.InvalidArgument, "speed: 1 is none"), changed: make(chan struct{})}
+	calls := &snapshotCalls{fail: csidriver.Fail(codes.InvalidArgument, "speed: 1 is none"), changed: make(chan struct{})}
 	d := newDaemon(t, func(driver *csidriver.Driver) { driver.Before = calls.before })
 	d.isBound(d.claim("data", protected))
 	d.snapshotClass(map[string]string{"speed": "1"})

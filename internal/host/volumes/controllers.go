@@ -194,7 +194,7 @@ func (m *Manager) claimKeys(change store.Change) []string {
 
 func (m *Manager) whomOf(resource, name string) (keys []string) {
 	for _, who := range m.waits.whom(name) {
-		if kind, key, _ := cut(who); kind == resource {
+		if kind, key, _ := splitKey(who); kind == resource {
 			keys = append(keys, key)
 		}
 	}

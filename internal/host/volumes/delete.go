@@ -44,7 +44,7 @@ func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClai
 			return m.release(pvc)
 		}
 		// Only the same request, repeated, shows whether there is a volume.
-		return m.settle(ctx, record, pvc)
+		return m.completeCreation(ctx, record, pvc)
 	}
 	if err := m.hit("delete/intent"); err != nil {
 		return err
@@ -98,9 +98,9 @@ func usesClaim(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) bool {
 // It is for an administrator who has looked at the storage. Abandon sets it.
 const AbandonAnnotation = "holdfast.dev/abandon-volume"
 
-// settle finishes a creation that nobody waits for any more. Where nothing was
-// made there is nothing more to do.
-func (m *Manager) settle(ctx context.Context, record *store.Provisioning, pvc *corev1.PersistentVolumeClaim) error {
+// completeCreation finishes a creation whose claim is being deleted. If no volume was
+// made, nothing remains to be done.
+func (m *Manager) completeCreation(ctx context.Context, record *store.Provisioning, pvc *corev1.PersistentVolumeClaim) error {
 	err := completeRecord(record, pvc)
 	if err == nil {
 		err = m.finishCreation(ctx, record, pvc, false)
@@ -131,8 +131,8 @@ func (m *Manager) keepers(key string, finalizers []string) string {
 			return "it is being copied for " + who
 		}
 	}
-	if slices.Contains(finalizers, cutFinalizer) {
-		if snapshots, err := m.index.find(cuts(key)); err == nil && len(snapshots) > 0 {
+	if slices.Contains(finalizers, sourceFinalizer) {
+		if snapshots, err := m.index.find(snapshotsOf(key)); err == nil && len(snapshots) > 0 {
 			return "a snapshot is being taken of it: VolumeSnapshot " + strings.Join(snapshots, ", ")
 		}
 	}
@@ -190,7 +190,7 @@ func (m *Manager) syncAbandoned(ctx context.Context, uid string) (again time.Dur
 		return 0, err // the claim looks after it
 	}
 	gone := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "", Name: record.Claim, UID: record.ClaimUID}}
-	gone.Namespace, gone.Name, _ = cut(record.Claim)
+	gone.Namespace, gone.Name, _ = splitKey(record.Claim)
 	err = m.finishCreation(ctx, record, gone, false)
 	left, seeing := m.provisioning(record.ClaimUID)
 	if seeing == nil && left == nil {

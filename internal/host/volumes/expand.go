@@ -95,7 +95,7 @@ func (m *Manager) grow(ctx context.Context, found bound) (time.Duration, error) 
 		return step.After, nil
 	}
 	has, pause := found.volume.Spec.Capacity[corev1.ResourceStorage], time.Duration(0)
-	of := claimMatter(found.claim, found.volume.Spec.CSI.Driver, found.volume.Spec.CSI.VolumeHandle)
+	of := claimSubject(found.claim, found.volume.Spec.CSI.Driver, found.volume.Spec.CSI.VolumeHandle)
 	err = m.stepOf(ctx, of, StepExpand, onward(claim.CallExpand), func(ctx context.Context) (_ string, err error) {
 		pause, err = m.expand(ctx, driver, found, step, can.modes)
 		return fmt.Sprintf("%s → %s", has.String(), step.Target.String()), err

@@ -82,7 +82,7 @@ func publishedFor(use *store.VolumeUse, pod types.UID) (found string, at store.T
 }
 
 func (m *Manager) growHere(ctx context.Context, g growth) error {
-	of := matter{label: claimLabel(g.key), about: []journal.Ref{g.about}, driver: g.use.Driver, handle: g.use.Handle}
+	of := subject{label: claimLabel(g.key), about: []journal.Ref{g.about}, driver: g.use.Driver, handle: g.use.Handle}
 	err := m.stepOf(ctx, of, StepExpandNode, onward(claim.CallExpand), func(ctx context.Context) (string, error) {
 		return g.size.String(), m.expandNode(ctx, g)
 	})

@@ -99,11 +99,11 @@ func TestModel_randomOperations(t *testing.T) {
 
 type model struct {
 	*world
-	random *rand.Rand
-	mu     sync.Mutex
-	faults bool
-	boot   int
-	wanted map[string]*corev1.Pod // pods that exist
+	random  *rand.Rand
+	mu      sync.Mutex
+	faults  bool
+	boot    int
+	desired map[string]*corev1.Pod // pods that exist
 	// daemons serve the filesystems in user space, of a driver that has such.
 	daemons []*csidriver.FUSE
 	// busy are open files that keep mounts from being unmounted.
@@ -113,7 +113,7 @@ type model struct {
 
 func newModel(t *testing.T, seed uint64) *model {
 	t.Helper()
-	m := &model{random: rand.New(rand.NewPCG(seed, 7)), wanted: map[string]*corev1.Pod{}, going: map[string]bool{}} //nolint:gosec // repeatable
+	m := &model{random: rand.New(rand.NewPCG(seed, 7)), desired: map[string]*corev1.Pod{}, going: map[string]bool{}} //nolint:gosec // repeatable
 	w, a := newServing(t, attaching, stagesATmpfs, func(d *csidriver.Driver) {
 		d.Forgetful = seed%2 == 1
 		if seed%3 == 2 {
@@ -286,7 +286,7 @@ func (m *model) recorded() {
 func (m *model) bootID() string { return fmt.Sprintf("boot-%d", m.boot) }
 
 func (m *model) names() (names []string) {
-	for name := range m.wanted {
+	for name := range m.desired {
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -295,7 +295,7 @@ func (m *model) names() (names []string) {
 
 func (m *model) appear() {
 	name := fmt.Sprintf("pod%d", m.pick(5))
-	if m.wanted[name] != nil {
+	if m.desired[name] != nil {
 		return
 	}
 	p := pod(name, []string{"a", "b", "c"}[m.pick(3)])
@@ -307,19 +307,19 @@ func (m *model) appear() {
 		withGroup(p, 4321)
 	}
 	p.UID = types.UID(fmt.Sprintf("%s-%d", name, m.pick(1<<30)))
-	m.wanted[name] = m.create(p)
+	m.desired[name] = m.create(p)
 }
 
 func (m *model) forget(name string) {
-	p := m.wanted[name]
+	p := m.desired[name]
 	m.put(func(tx *store.Tx) error { return tx.Pods().Delete(store.KeyOf(p)) })
-	delete(m.wanted, name)
+	delete(m.desired, name)
 	delete(m.going, name)
 	_ = m.settle() // tried again in the end
 }
 
 func (m *model) reconcile(name string) error {
-	p := m.wanted[name]
+	p := m.desired[name]
 	if !m.going[name] {
 		_, err := m.manager.MountPod(m.t.Context(), p)
 		return err
@@ -328,7 +328,7 @@ func (m *model) reconcile(name string) error {
 		return err
 	}
 	m.put(func(tx *store.Tx) error { return tx.Pods().Delete(store.KeyOf(p)) })
-	delete(m.wanted, name)
+	delete(m.desired, name)
 	delete(m.going, name)
 	return nil
 }
@@ -341,7 +341,7 @@ func (m *model) converge() {
 	m.mu.Unlock()
 	for _, name := range []string{"a", "b", "c"} { // each volume has a pod with a group in the end
 		p := withGroup(pod("last-"+name, name), 4321)
-		m.wanted[p.Name] = m.create(p)
+		m.desired[p.Name] = m.create(p)
 	}
 	for _, name := range m.names() {
 		if err := m.reconcile(name); err != nil {
@@ -353,7 +353,7 @@ func (m *model) converge() {
 	}
 	m.consistent()
 	for _, name := range m.names() {
-		for volume, place := range m.mount(m.wanted[name]) {
+		for volume, place := range m.mount(m.desired[name]) {
 			if !isMounted(place.Path) {
 				m.t.Errorf("volume %s of pod %s is not mounted", volume, name)
 			}

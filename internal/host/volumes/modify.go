@@ -85,7 +85,7 @@ func (m *Manager) applyClass(ctx context.Context, found bound, name string, star
 	if err != nil {
 		return 0, err
 	}
-	of := claimMatter(found.claim, driver.Name, request.GetVolumeId())
+	of := claimSubject(found.claim, driver.Name, request.GetVolumeId())
 	err = m.stepOf(ctx, of, StepModify, onward(claim.CallModify), func(ctx context.Context) (_ string, err error) {
 		if pause, err = m.modifyOnce(ctx, driver, found, name, request); err != nil {
 			return "", err

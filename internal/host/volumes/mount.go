@@ -36,12 +36,12 @@ func (j job) podRef() journal.Ref {
 	return journal.Ref{Kind: "Pod", Key: store.Key(j.pod.Namespace, j.pod.Name), UID: string(j.pod.UID)}
 }
 
-func (j job) matter() matter {
+func (j job) subject() subject {
 	about := []journal.Ref{j.podRef()}
 	if j.claim != "" {
 		about = append(about, journal.Ref{Kind: "PersistentVolumeClaim", Key: j.claim})
 	}
-	return matter{label: j.label, about: about, driver: j.use.Driver, handle: j.use.Handle}
+	return subject{label: j.label, about: about, driver: j.use.Driver, handle: j.use.Handle}
 }
 
 // mount attaches, stages and publishes a volume as far as that is not done yet.
@@ -202,11 +202,11 @@ func (m *Manager) nodeCapability(ctx context.Context, job job) (*csi.VolumeCapab
 		return nil, err
 	}
 	use := job.use
-	wanted := claim.Use{Block: use.Block, FSType: use.FSType, MountFlags: withLabel(use.MountFlags, job.selinux)}
+	desired := claim.Use{Block: use.Block, FSType: use.FSType, MountFlags: withLabel(use.MountFlags, job.selinux)}
 	if can.MountGroup && !use.Block {
-		wanted.MountGroup = mountGroup(job.pod)
+		desired.MountGroup = mountGroup(job.pod)
 	}
-	return wanted.NodeCapability(claim.Modes{SingleNodeMultiWriter: can.SingleNodeMultiWriter}, use.Modes)
+	return desired.NodeCapability(claim.Modes{SingleNodeMultiWriter: can.SingleNodeMultiWriter}, use.Modes)
 }
 
 func mountGroup(pod *corev1.Pod) string {

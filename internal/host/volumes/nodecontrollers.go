@@ -134,12 +134,12 @@ func (m *Manager) growthController() reconcile.Controller {
 			case errors.Is(err, ErrNoClaim):
 				return 0, nil
 			case errors.Is(err, ErrWaiting): // a secret, whose change is nobody's key here
-				return growthPatience, nil
+				return growthPause, nil
 			}
 			return 0, err
 		},
 	}
 }
 
-// growthPatience is when a growth is looked at again that waits for a secret.
-const growthPatience = time.Minute
+// growthPause is the delay until a growth that waits for a secret is retried.
+const growthPause = time.Minute

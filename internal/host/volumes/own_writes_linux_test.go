@@ -59,7 +59,7 @@ func TestControllers_theirOwnWritesDoNotHurryThem(t *testing.T) {
 	d.wants(key, func(p *corev1.PersistentVolumeClaim) { p.Spec.Resources.Requests = sizeList("2Gi") })
 	const tries = 4
 	d.until("it was expanded often", tried("ControllerExpandVolume", tries))
-	d.until("it was cut often", tried("CreateSnapshot", tries))
+	d.until("CreateSnapshot was retried", tried("CreateSnapshot", tries))
 	mu.Lock()
 	defer mu.Unlock()
 	for rpc, times := range calls {

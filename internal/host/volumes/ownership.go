@@ -53,7 +53,7 @@ func (m *Manager) setOwnership(ctx context.Context, job job) error {
 		m.notice(job.podRef(), true, "VolumePermissionChangeInProgress",
 			"volume %q: its files are given to group %d, %d so far; fsGroupChangePolicy: OnRootMismatch does that once only", job.volumeName, *security.FSGroup, files)
 	}, next: time.Now().Add(firstProgress)}
-	return m.stepOf(ctx, job.matter(), StepOwnership, onward(claim.CallNode), func(ctx context.Context) (string, error) {
+	return m.stepOf(ctx, job.subject(), StepOwnership, onward(claim.CallNode), func(ctx context.Context) (string, error) {
 		return "", setGroup(ctx, job.target, int(*security.FSGroup), onMismatch, slow.file)
 	})
 }
@@ -128,8 +128,8 @@ func give(root *os.Root, name string, kind fs.FileMode, group int) error {
 	if err != nil {
 		return ignoreAbsent(err)
 	}
-	if wanted := groupMode(info); wanted != info.Mode() && info.Mode()&fs.ModeSymlink == 0 {
-		return ignoreAbsent(root.Chmod(name, wanted))
+	if desired := groupMode(info); desired != info.Mode() && info.Mode()&fs.ModeSymlink == 0 {
+		return ignoreAbsent(root.Chmod(name, desired))
 	}
 	return nil
 }

@@ -22,9 +22,9 @@ import (
 
 func claimLabel(key string) string { return "claim " + key }
 
-func claimMatter(pvc *corev1.PersistentVolumeClaim, driver, handle string) matter {
+func claimSubject(pvc *corev1.PersistentVolumeClaim, driver, handle string) subject {
 	key := store.Key(pvc.Namespace, pvc.Name)
-	return matter{label: claimLabel(key), about: []journal.Ref{claimAbout(pvc)}, driver: driver, handle: handle}
+	return subject{label: claimLabel(key), about: []journal.Ref{claimAbout(pvc)}, driver: driver, handle: handle}
 }
 
 func claimAbout(pvc *corev1.PersistentVolumeClaim) journal.Ref {
@@ -49,7 +49,7 @@ func (m *Manager) provision(ctx context.Context, pvc *corev1.PersistentVolumeCla
 // finishCreation asks for the volume of a record until there is a final answer.
 // fresh: nobody asked before. The claim is only a name for people: it may be gone.
 func (m *Manager) finishCreation(ctx context.Context, record *store.Provisioning, pvc *corev1.PersistentVolumeClaim, fresh bool) error {
-	return m.stepOf(ctx, claimMatter(pvc, record.Driver, ""), StepCreate, onward(claim.CallCreate), func(ctx context.Context) (string, error) {
+	return m.stepOf(ctx, claimSubject(pvc, record.Driver, ""), StepCreate, onward(claim.CallCreate), func(ctx context.Context) (string, error) {
 		volume, err := m.create(ctx, record, fresh)
 		fresh = false
 		if err != nil {

@@ -45,7 +45,7 @@ func (m *Manager) sourceClaim(pvc *corev1.PersistentVolumeClaim, key, driver str
 	if err != nil {
 		return claim.Source{}, err
 	}
-	_, name, _ := cut(key)
+	_, name, _ := splitKey(key)
 	if err := lifecycle.CheckClone(pvc, name, found.claim, found.volume, driver); err != nil {
 		return claim.Source{}, waitFor(on, "", "%w", err)
 	}
@@ -67,7 +67,7 @@ func (m *Manager) sourceSnapshot(pvc *corev1.PersistentVolumeClaim, key, driver 
 	if err != nil {
 		return claim.Source{}, err
 	}
-	_, name, _ := cut(key)
+	_, name, _ := splitKey(key)
 	if err := lifecycle.CheckSnapshot(pvc, name, snapshot, false); err != nil {
 		return claim.Source{}, waitFor(dependencies(dependency(snapshotResource, key)), "", "%w", err)
 	}
@@ -106,7 +106,7 @@ func releaseSource(tx *store.Tx, source string) error {
 
 // withSource changes a source. The object is nil if it is gone.
 func withSource(tx *store.Tx, source string, change func(object metav1.Object, finalizer string) error) error {
-	resource, key, _ := cut(source)
+	resource, key, _ := splitKey(source)
 	if resource == snapshotResource {
 		snapshot, err := tx.Snapshots().Get(key)
 		switch {

@@ -59,7 +59,7 @@ func (m *Manager) stage(ctx context.Context, job job) error {
 			return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the staging path %s: unmount it", job.label, errLocal, use.StagingPath)
 		}
 	}
-	return m.stepOf(ctx, job.matter(), StepStage, onward(claim.CallNode), func(ctx context.Context) (string, error) {
+	return m.stepOf(ctx, job.subject(), StepStage, onward(claim.CallNode), func(ctx context.Context) (string, error) {
 		return "", m.callStage(ctx, job)
 	})
 }
@@ -110,14 +110,14 @@ func (m *Manager) stages(ctx context.Context, name string) (bool, error) {
 
 // publish brings the staged volume to the pod, looks whether it is there, and
 // gives it to the pod's group. Only then it is recorded as published: what a
-// crash cuts off is done again from the start.
+// crash snapshotsOf off is done again from the start.
 func (m *Manager) publish(ctx context.Context, job job) error {
 	use := job.use
 	target := use.Targets[job.target]
 	if target.Phase == store.PhaseNone && !use.Block && isMounted(job.target) {
 		return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the target path %s: unmount it", job.label, errLocal, job.target)
 	}
-	err := m.stepOf(ctx, job.matter(), StepPublish, onward(claim.CallNode), func(ctx context.Context) (string, error) {
+	err := m.stepOf(ctx, job.subject(), StepPublish, onward(claim.CallNode), func(ctx context.Context) (string, error) {
 		request, err := m.publishRequest(ctx, job)
 		if err != nil {
 			return "", err

@@ -185,13 +185,13 @@ type republishers struct {
 	names map[string]bool
 }
 
-func (r *republishers) set(driver string, wanted bool) {
+func (r *republishers) set(driver string, desired bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.names == nil {
 		r.names = map[string]bool{}
 	}
-	if delete(r.names, driver); wanted {
+	if delete(r.names, driver); desired {
 		r.names[driver] = true
 	}
 }
@@ -230,8 +230,8 @@ func (m *Manager) republishController() reconcile.Controller {
 			if err := m.as(ctx).republish(ctx, driver); err != nil {
 				return 0, err
 			}
-			next, wanted, err := m.nextRepublish(driver)
-			if err != nil || !wanted {
+			next, desired, err := m.nextRepublish(driver)
+			if err != nil || !desired {
 				return 0, err
 			}
 			return max(time.Until(next), reconcile.FirstPause), nil

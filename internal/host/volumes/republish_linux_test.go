@@ -68,8 +68,8 @@ func TestRepublish_aDriverThatHangsDelaysNoOther(t *testing.T) {
 	})
 	again = true
 	for _, name := range []string{"d.example", "e.example"} { // each is known to be mounted
-		if _, wanted, err := w.manager.nextRepublish(name); err != nil || !wanted {
-			t.Fatal(wanted, err)
+		if _, desired, err := w.manager.nextRepublish(name); err != nil || !desired {
+			t.Fatal(desired, err)
 		}
 	}
 	w.isDue()

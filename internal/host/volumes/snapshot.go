@@ -19,8 +19,8 @@ import (
 
 // Finalizers of snapshots, snapshot-controller's.
 const (
-	// cutFinalizer keeps a claim while a snapshot of it is being taken.
-	cutFinalizer      = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
+	// sourceFinalizer keeps a claim while a snapshot of it is being taken.
+	sourceFinalizer   = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
 	sourceProtection  = "snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection"
 	contentProtection = "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection"
 )
@@ -63,7 +63,7 @@ func (m *Manager) syncSnapshot(_ context.Context, key string) (time.Duration, er
 	if problem := m.explain(snapshotResource, snapshotAbout(snapshot), reasonContentCreation, err); problem != nil {
 		return 0, errors.Join(problem, m.showUnbound(snapshot, problem))
 	}
-	return 0, m.releaseCut(snapshot)
+	return 0, m.releaseSnapshotSource(snapshot)
 }
 
 func (m *Manager) snapshotOf(key string) (snapshot *snapshotv1.VolumeSnapshot, err error) {
@@ -205,7 +205,7 @@ func (m *Manager) addContent(snapshot *snapshotv1.VolumeSnapshot, pvc *corev1.Pe
 		case source == nil || source.UID != pvc.UID || source.DeletionTimestamp != nil:
 			return fmt.Errorf("%s changed meanwhile", describeClaim(store.KeyOf(pvc)))
 		}
-		protect(source, cutFinalizer)
+		protect(source, sourceFinalizer)
 		protect(current, sourceProtection, contentProtection)
 		if current.Spec.VolumeSnapshotClassName == nil {
 			current.Spec.VolumeSnapshotClassName = content.Spec.VolumeSnapshotClassName
@@ -344,32 +344,32 @@ func (m *Manager) editSnapshot(snapshot *snapshotv1.VolumeSnapshot, change func(
 	})
 }
 
-// releaseCut lets the source claim go when no snapshot of it is being taken.
-func (m *Manager) releaseCut(snapshot *snapshotv1.VolumeSnapshot) error {
+// releaseSnapshotSource removes the finalizer of the source claim when no snapshot of it is being taken.
+func (m *Manager) releaseSnapshotSource(snapshot *snapshotv1.VolumeSnapshot) error {
 	if snapshot.Spec.Source.PersistentVolumeClaimName == nil {
 		return nil
 	}
 	key := store.Key(snapshot.Namespace, *snapshot.Spec.Source.PersistentVolumeClaimName)
-	others, err := m.index.find(cuts(key))
+	others, err := m.index.find(snapshotsOf(key))
 	if err != nil || len(others) > 0 {
 		return err
 	}
 	pvc, err := m.claimOf(key)
-	if err != nil || pvc == nil || !slices.Contains(pvc.Finalizers, cutFinalizer) {
+	if err != nil || pvc == nil || !slices.Contains(pvc.Finalizers, sourceFinalizer) {
 		return err
 	}
-	return m.update(func(tx *store.Tx) error { return uncut(tx, key, "") })
+	return m.update(func(tx *store.Tx) error { return unprotectSource(tx, key, "") })
 }
 
-// uncut takes the finalizer off a claim unless a snapshot needs it, other than
+// unprotectSource removes the finalizer from a claim unless a snapshot needs it, other than
 // the one that is about to go.
-func uncut(tx *store.Tx, key, except string) error {
+func unprotectSource(tx *store.Tx, key, except string) error {
 	snapshots, err := tx.Snapshots().All()
 	if err != nil {
 		return err
 	}
 	for _, snapshot := range snapshots {
-		if store.KeyOf(snapshot) != except && slices.Contains(factsOf(snapshot), cuts(key)) {
+		if store.KeyOf(snapshot) != except && slices.Contains(factsOf(snapshot), snapshotsOf(key)) {
 			return nil
 		}
 	}
@@ -377,7 +377,7 @@ func uncut(tx *store.Tx, key, except string) error {
 	if err != nil || pvc == nil {
 		return err
 	}
-	letGo(pvc, cutFinalizer)
+	letGo(pvc, sourceFinalizer)
 	return tx.Claims().Put(key, pvc)
 }
 
@@ -434,7 +434,7 @@ func (m *Manager) dropSnapshot(tx *store.Tx, snapshot *snapshotv1.VolumeSnapshot
 		return err
 	}
 	if source := snapshot.Spec.Source.PersistentVolumeClaimName; source != nil {
-		if err := uncut(tx, store.Key(snapshot.Namespace, *source), key); err != nil {
+		if err := unprotectSource(tx, store.Key(snapshot.Namespace, *source), key); err != nil {
 			return err
 		}
 	}

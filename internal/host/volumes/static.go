@@ -198,7 +198,7 @@ func (m *Manager) reclaim(ctx context.Context, pv *corev1.PersistentVolume) erro
 	if err := m.hit("reclaim/begin"); err != nil {
 		return err
 	}
-	if err := m.deleteVolume(ctx, matter{label: "volume " + pv.Name, about: []journal.Ref{volumeAbout(pv)}}, pv); err != nil {
+	if err := m.deleteVolume(ctx, subject{label: "volume " + pv.Name, about: []journal.Ref{volumeAbout(pv)}}, pv); err != nil {
 		return err
 	}
 	if err := m.hit("reclaim/called"); err != nil {
@@ -246,7 +246,7 @@ func (m *Manager) removeVolume(pv *corev1.PersistentVolume) error {
 }
 
 // deleteVolume calls the driver.
-func (m *Manager) deleteVolume(ctx context.Context, w matter, pv *corev1.PersistentVolume) error {
+func (m *Manager) deleteVolume(ctx context.Context, w subject, pv *corev1.PersistentVolume) error {
 	source := pv.Spec.CSI
 	w.driver, w.handle = source.Driver, source.VolumeHandle
 	return m.stepOf(ctx, w, StepDelete, back(), func(ctx context.Context) (string, error) {

@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// StatsPatience is how long a driver may take to tell how full a volume is: it
+// StatsTimeout is how long a driver may take to tell how full a volume is: it
 // must not wait for a backend that is dead.
-const StatsPatience = 10 * time.Second
+const StatsTimeout = 10 * time.Second
 
 // Usage is how much of something there is, and how much of it is used. A field
 // is 0 where the driver did not tell.
@@ -35,7 +35,7 @@ type Stats struct {
 }
 
 // Stats asks the driver how full the volume of a claim is. It waits for no other
-// call for the volume, and StatsPatience at most for the driver.
+// call for the volume, and StatsTimeout at most for the driver.
 func (m *Manager) Stats(ctx context.Context, key string) (Stats, error) {
 	found, err := m.boundClaim(key)
 	if err != nil {
@@ -63,7 +63,7 @@ func (m *Manager) Stats(ctx context.Context, key string) (Stats, error) {
 }
 
 func (m *Manager) askStats(ctx context.Context, use *store.VolumeUse, path string, stats *Stats) error {
-	ctx, cancel := context.WithTimeout(ctx, StatsPatience)
+	ctx, cancel := context.WithTimeout(ctx, StatsTimeout)
 	defer cancel()
 	return m.onDriver(ctx, use.Driver, func(driver *plugins.Driver) error {
 		can, err := driver.Client.NodeCapabilities(ctx)

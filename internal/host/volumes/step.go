@@ -86,8 +86,8 @@ type uncertainStepError struct{ error }
 func (u *uncertainStepError) Is(target error) bool { return target == errUncertain }
 func (u *uncertainStepError) Unwrap() error        { return u.error }
 
-// matter is what a step is about.
-type matter struct {
+// subject is what a step is about.
+type subject struct {
 	label          string // what people call the volume
 	about          []journal.Ref
 	driver, handle string
@@ -95,7 +95,7 @@ type matter struct {
 
 // stepOf runs one attempt of a step and notifies the observer. do returns a detail
 // for people.
-func (m *Manager) stepOf(ctx context.Context, of matter, step Step, policy retry, do func(context.Context) (string, error)) error {
+func (m *Manager) stepOf(ctx context.Context, of subject, step Step, policy retry, do func(context.Context) (string, error)) error {
 	start, attempts := time.Now(), 0
 	report := func(status Status, err error, detail string) {
 		m.options.Observe(Event{

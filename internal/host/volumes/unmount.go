@@ -56,15 +56,15 @@ func (m *Manager) unmountLocked(ctx context.Context, use *store.VolumeUse, chose
 // undo is one step back: intent, call, result. The result is written with the
 // next step's intent, or by the caller's last saveUse.
 func (m *Manager) undo(ctx context.Context, use *store.VolumeUse, step Step, name string, intend func(), call func(context.Context) error, done func()) error {
-	return m.stepOf(ctx, matterOf(use), step, back(), func(ctx context.Context) (string, error) {
+	return m.stepOf(ctx, subjectOf(use), step, back(), func(ctx context.Context) (string, error) {
 		intend()
 		return "", m.transition(use, name, claim.CallNode, func() error { return call(ctx) }, done)
 	})
 }
 
-// matterOf is what a step back is about: the pods that are in the record.
-func matterOf(use *store.VolumeUse) matter {
-	of := matter{label: use.Label, driver: use.Driver, handle: use.Handle}
+// subjectOf is what a step back is about: the pods that are in the record.
+func subjectOf(use *store.VolumeUse) subject {
+	of := subject{label: use.Label, driver: use.Driver, handle: use.Handle}
 	for _, path := range slices.Sorted(maps.Keys(use.Targets)) {
 		if target := use.Targets[path]; target.PodUID == use.LastPod && target.Pod != "" {
 			of.about = append(of.about, journal.Ref{Kind: "Pod", Key: target.Pod, UID: string(target.PodUID)})

@@ -39,9 +39,9 @@ func groupOf(info fs.FileInfo) (int, bool) {
 	return int(stat.Gid), true
 }
 
-// look reads about a path what does not need an answer of whoever serves the
+// statNoSync reads the attributes of a path that need no answer of the server of the
 // filesystem there: a server that is gone must not hold the host.
-func look(path string) (unix.Statx_t, error) {
+func statNoSync(path string) (unix.Statx_t, error) {
 	var stat unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat)
 	return stat, err
@@ -53,14 +53,14 @@ func mountRoot(stat unix.Statx_t) bool {
 
 // isMounted reports whether something is mounted at a path.
 func isMounted(path string) bool {
-	stat, err := look(path)
+	stat, err := statNoSync(path)
 	return err == nil && stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && mountRoot(stat)
 }
 
 // deviceAt is the number of the device that is at a path: of the filesystem, or
 // of the block device itself.
 func deviceAt(path string) string {
-	stat, err := look(path)
+	stat, err := statNoSync(path)
 	if err != nil {
 		return ""
 	}
@@ -88,7 +88,7 @@ func answers(path string, block bool) error {
 // Something else there than what the driver had published is an error: it is
 // somebody else's, and no pod may get it in the volume's place.
 func isInPlace(path string, block bool, device string) (bool, error) {
-	stat, err := look(path)
+	stat, err := statNoSync(path)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return false, nil
