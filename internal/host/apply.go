@@ -56,7 +56,7 @@ func (h *Host) applyFiles(files []manifest.File, o api.ApplyOptions) (*applier, 
 	var refused error
 	err = h.store.Update(func(tx *store.Tx) error {
 		a.tx, a.state = tx, newState(tx)
-		a.state.goesOn = !o.Run
+		a.state.continuous = !o.Run
 		if refused = a.apply(objects); refused != nil {
 			return refused
 		}

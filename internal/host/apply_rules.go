@@ -112,10 +112,10 @@ func (m *merger) inheritVolume(given, stored *corev1.PersistentVolume) {
 	if given.Spec.ClaimRef.UID == "" {
 		given.Spec.ClaimRef.UID = stored.Spec.ClaimRef.UID
 	}
-	wanted, has := given.Spec.Capacity[corev1.ResourceStorage], stored.Spec.Capacity[corev1.ResourceStorage]
-	if wanted.Cmp(has) != 0 {
+	desired, has := given.Spec.Capacity[corev1.ResourceStorage], stored.Spec.Capacity[corev1.ResourceStorage]
+	if desired.Cmp(has) != 0 {
 		m.warnings = append(m.warnings, fmt.Sprintf("%s: spec.capacity.storage: stays at %s, which its claim's volume has, instead of %s",
-			m.given.Name(), has.String(), wanted.String()))
+			m.given.Name(), has.String(), desired.String()))
 		given.Spec.Capacity = stored.Spec.Capacity
 	}
 }
@@ -152,14 +152,14 @@ func (m *merger) askClaim(d difference, stored, given *corev1.PersistentVolumeCl
 		}
 		return ""
 	}
-	wanted, has := given.Spec.Resources.Requests[corev1.ResourceStorage], stored.Spec.Resources.Requests[corev1.ResourceStorage]
-	if wanted.Cmp(has) > 0 {
+	desired, has := given.Spec.Resources.Requests[corev1.ResourceStorage], stored.Spec.Resources.Requests[corev1.ResourceStorage]
+	if desired.Cmp(has) > 0 {
 		return m.askGrowth(stored)
 	}
 	// What is asked for may be lowered again while the volume has not grown to
 	// it, so that a growth that cannot be is got rid of (KEP 1790).
 	granted := stored.Status.Capacity[corev1.ResourceStorage]
-	if wanted.Cmp(granted) <= 0 {
+	if desired.Cmp(granted) <= 0 {
 		return fmt.Sprintf("a volume cannot shrink: it has %s, and only a request above that can be lowered, to more than that", granted.String())
 	}
 	return ""

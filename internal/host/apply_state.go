@@ -20,12 +20,12 @@ import (
 type state struct {
 	tx  *store.Tx
 	err error
-	// goesOn: somebody will look at the objects again when others change.
-	goesOn    bool
-	classes   lookup[storagev1.StorageClass]
-	claims    lookup[corev1.PersistentVolumeClaim]
-	volumes   lookup[corev1.PersistentVolume]
-	creations lookup[store.Provisioning]
+	// continuous: the host runs on, and inspects an object again when another one changes.
+	continuous bool
+	classes    lookup[storagev1.StorageClass]
+	claims     lookup[corev1.PersistentVolumeClaim]
+	volumes    lookup[corev1.PersistentVolume]
+	creations  lookup[store.Provisioning]
 }
 
 // lookup reads one table through what is on top of it.
@@ -113,7 +113,7 @@ func (s *state) chooseClass(pvc *corev1.PersistentVolumeClaim) *finding {
 			claim.Describe(pvc), manifest.DefaultClassAnnotation, s.listClasses())
 		return &found
 	default:
-		if s.goesOn {
+		if s.continuous {
 			pvc.Spec.StorageClassName = s.newest(defaults)
 			return nil
 		}

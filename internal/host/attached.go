@@ -34,11 +34,11 @@ type Attached struct {
 	AwaitGone func(ctx context.Context, kind store.Kind, namespace, name string) error
 
 	mu     sync.Mutex
-	leases map[types.UID]held
+	leases map[types.UID]heldLease
 }
 
-// held is a pod's lease, with what it was asked with.
-type held struct {
+// heldLease is a pod's lease and the request for it.
+type heldLease struct {
 	request api.HoldRequest
 	lease   *api.Lease
 }
@@ -87,9 +87,9 @@ func (a *Attached) mount(ctx context.Context, pod *corev1.Pod) (map[string]workl
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.leases == nil {
-		a.leases = map[types.UID]held{}
+		a.leases = map[types.UID]heldLease{}
 	}
-	a.leases[pod.UID] = held{request: request, lease: lease}
+	a.leases[pod.UID] = heldLease{request: request, lease: lease}
 	volumes := map[string]workload.Volume{}
 	for name, mount := range lease.Volumes {
 		volumes[name] = workload.Volume{Path: mount.Path, Block: mount.Block, ReadOnly: mount.ReadOnly}

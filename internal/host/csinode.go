@@ -209,7 +209,7 @@ func (p *nodePublisher) ask(ctx context.Context, name string, now time.Time) {
 // wants to be asked at all, and was not just now.
 func (p *nodePublisher) fullUp(ctx context.Context, name string) {
 	last, known := p.asked[name]
-	if _, wanted := p.periods()[name]; wanted && known && time.Since(last) >= shortestRefresh {
+	if _, desired := p.periods()[name]; desired && known && time.Since(last) >= shortestRefresh {
 		p.ask(ctx, name, time.Now())
 	}
 }

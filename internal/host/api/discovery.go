@@ -45,12 +45,12 @@ func (s *Server) groups(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (s *Server) resources(w http.ResponseWriter, r *http.Request) error {
-	wanted := schema.GroupVersion{Group: r.PathValue("group"), Version: r.PathValue("version")}
+	desired := schema.GroupVersion{Group: r.PathValue("group"), Version: r.PathValue("version")}
 	answer := metav1.APIResourceList{
-		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: wanted.String(),
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: desired.String(),
 	}
 	for _, kind := range Kinds() {
-		if kind.GroupVersion() != wanted {
+		if kind.GroupVersion() != desired {
 			continue
 		}
 		verbs := metav1.Verbs{"get", "list", "watch"}
@@ -62,7 +62,7 @@ func (s *Server) resources(w http.ResponseWriter, r *http.Request) error {
 		})
 	}
 	if len(answer.APIResources) == 0 {
-		return refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "this host has no API %s", wanted)
+		return refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "this host has no API %s", desired)
 	}
 	s.answer(w, http.StatusOK, answer)
 	return nil

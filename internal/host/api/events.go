@@ -22,22 +22,22 @@ const component = "holdfast-host"
 // the journal's sequence numbers, which are not the store's.
 type events struct{ journal *journal.Journal }
 
-func (e events) list(wanted filter) ([]store.Object, uint64, error) {
+func (e events) list(desired filter) ([]store.Object, uint64, error) {
 	entries, version, err := e.journal.After(0)
 	items := []store.Object{}
 	for _, entry := range entries {
 		if entry.Event == nil {
 			continue
 		}
-		if event := eventOf(entry); wanted.matches(event) {
+		if event := eventOf(entry); desired.matches(event) {
 			items = append(items, event)
 		}
 	}
 	return items, version, err
 }
 
-func (e events) get(wanted filter) (store.Object, error) {
-	items, _, err := e.list(wanted)
+func (e events) get(desired filter) (store.Object, error) {
+	items, _, err := e.list(desired)
 	if err != nil || len(items) == 0 {
 		return nil, err
 	}

@@ -60,16 +60,16 @@ func onlyGet(r *http.Request) error {
 // read answers with an object, a list, or a watch.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, t target, kind store.Kind) error {
 	query := r.URL.Query()
-	wanted, err := parseFilter(t, kind, query)
+	desired, err := parseFilter(t, kind, query)
 	if err != nil {
 		return err
 	}
 	if watch := query.Get("watch"); watch == "1" || watch == "true" {
-		return s.watch(w, r, kind, wanted)
+		return s.watch(w, r, kind, desired)
 	}
 	from := s.source(kind)
 	if t.name == "" {
-		items, version, err := from.list(wanted)
+		items, version, err := from.list(desired)
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, t target, kind sto
 		})
 		return nil
 	}
-	object, err := from.get(wanted)
+	object, err := from.get(desired)
 	if err != nil {
 		return err
 	}

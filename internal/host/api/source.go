@@ -15,8 +15,8 @@ import (
 // source is where the objects of a kind come from.
 type source interface {
 	// get returns nil when there is no such object.
-	get(wanted filter) (store.Object, error)
-	list(wanted filter) ([]store.Object, uint64, error)
+	get(desired filter) (store.Object, error)
+	list(desired filter) ([]store.Object, uint64, error)
 	// follow returns a function that waits for the next changes after a version.
 	follow(version uint64) func(context.Context) ([]change, error)
 }
@@ -41,30 +41,30 @@ type tables struct {
 	kind  store.Kind
 }
 
-func (t tables) get(wanted filter) (store.Object, error) {
-	key := wanted.name
+func (t tables) get(desired filter) (store.Object, error) {
+	key := desired.name
 	if t.kind.Namespaced {
-		key = store.Key(wanted.namespace, wanted.name)
+		key = store.Key(desired.namespace, desired.name)
 	}
 	var object store.Object
 	err := t.store.View(func(tx *store.Tx) (err error) {
 		object, err = tx.Objects(t.kind).Get(key)
 		return err
 	})
-	if err != nil || object == nil || !wanted.matches(object) {
+	if err != nil || object == nil || !desired.matches(object) {
 		return nil, err
 	}
 	return redacted(object), nil
 }
 
-func (t tables) list(wanted filter) ([]store.Object, uint64, error) {
+func (t tables) list(desired filter) ([]store.Object, uint64, error) {
 	items := []store.Object{}
 	var version uint64
 	err := t.store.View(func(tx *store.Tx) error {
 		version = tx.Version()
 		all, err := tx.Objects(t.kind).All()
 		for _, object := range all {
-			if object != nil && wanted.matches(object) {
+			if object != nil && desired.matches(object) {
 				items = append(items, redacted(object))
 			}
 		}

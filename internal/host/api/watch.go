@@ -42,7 +42,7 @@ func (s *stream) Write(data []byte) (int, error) {
 
 // watcher is one watch of objects.
 type watcher struct {
-	wanted filter
+	desired filter
 	out    *stream
 	// told are the keys that the client has been told of, and those that it knows
 	// to be none of its: an object may get or lose a label. Without a selector by
@@ -52,11 +52,11 @@ type watcher struct {
 
 // watch follows objects until the client goes. Without a resourceVersion, what
 // there is comes first (the semantics are those of the Kubernetes API).
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, kind store.Kind, wanted filter) error {
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, kind store.Kind, desired filter) error {
 	query := r.URL.Query()
 	from := s.source(kind)
-	watching := &watcher{wanted: wanted}
-	if !wanted.labels.Empty() {
+	watching := &watcher{desired: desired}
+	if !desired.labels.Empty() {
 		watching.told = map[string]bool{}
 	}
 	version, err := strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
@@ -105,7 +105,7 @@ func expired(ctx context.Context, next func(context.Context) ([]change, error)) 
 
 // begin is what there is now.
 func (w *watcher) begin(from source) ([]change, uint64, error) {
-	items, version, err := from.list(w.wanted)
+	items, version, err := from.list(w.desired)
 	first := make([]change, 0, len(items))
 	for _, object := range items {
 		first = append(first, change{verb: watch.Added, key: store.KeyOf(object), object: object})
@@ -134,13 +134,13 @@ func (w *watcher) run(ctx context.Context, changes []change, next func(context.C
 		if err != nil {
 			return err
 		}
-		wanted := changes[:0]
+		desired := changes[:0]
 		for _, one := range changes {
-			if w.wanted.place(one.object) && w.see(&one) {
-				wanted = append(wanted, one)
+			if w.desired.place(one.object) && w.see(&one) {
+				desired = append(desired, one)
 			}
 		}
-		if err := w.send(wanted); err != nil {
+		if err := w.send(desired); err != nil {
 			return err
 		}
 	}
@@ -153,7 +153,7 @@ func (w *watcher) see(c *change) bool {
 		return true
 	}
 	was, known := w.told[c.key]
-	fits := w.wanted.matches(c.object)
+	fits := w.desired.matches(c.object)
 	switch {
 	case c.verb == watch.Deleted:
 		delete(w.told, c.key)

@@ -15,12 +15,12 @@ import (
 
 // Place makes the binds that are not there yet. directory exists and is where
 // they are recorded; bootID is of the running boot.
-func Place(directory, bootID string, wanted []Bind) error {
+func Place(directory, bootID string, desired []Bind) error {
 	records, err := readRecords(directory)
 	if err != nil {
 		return err
 	}
-	for _, bind := range wanted {
+	for _, bind := range desired {
 		if records, err = place(directory, bootID, records, bind); err != nil {
 			return err
 		}

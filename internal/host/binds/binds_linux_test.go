@@ -49,14 +49,14 @@ func isMounted(t *testing.T, path string) bool {
 
 func TestPlace_comesBackAfterAReboot(t *testing.T) {
 	records, source, target := places(t)
-	wanted := []Bind{{Source: source, Target: target, ReadOnly: true}}
+	desired := []Bind{{Source: source, Target: target, ReadOnly: true}}
 	for _, boot := range []string{"one", "one", "two"} { // the second time it is there
 		if boot == "two" {
 			if err := unix.Unmount(target, 0); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := Place(records, boot, wanted); err != nil {
+		if err := Place(records, boot, desired); err != nil {
 			t.Fatalf("boot %s: %v", boot, err)
 		}
 		if !isMounted(t, target) {
@@ -116,9 +116,9 @@ func TestPlace_readOnlyKeepsTheOtherFlagsOfTheVolume(t *testing.T) {
 	if err := Place(records, "one", []Bind{{Source: source, Target: target, ReadOnly: true}}); err != nil {
 		t.Fatal(err)
 	}
-	const wanted = unix.ST_RDONLY | unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC
-	if flags := flagsOf(t, target); flags&wanted != wanted {
-		t.Errorf("its flags are %#x, without %#x", flags, wanted&^flags)
+	const desired = unix.ST_RDONLY | unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC
+	if flags := flagsOf(t, target); flags&desired != desired {
+		t.Errorf("its flags are %#x, without %#x", flags, desired&^flags)
 	}
 	if err := Remove(records, "one"); err != nil {
 		t.Error(err)

@@ -5,8 +5,8 @@ package binds
 import "errors"
 
 // Place needs Linux.
-func Place(_, _ string, wanted []Bind) error {
-	if len(wanted) > 0 {
+func Place(_, _ string, desired []Bind) error {
+	if len(desired) > 0 {
 		return CheckTarget("")
 	}
 	return nil

@@ -94,7 +94,7 @@ func (p *Plugin) create(ctx context.Context, asked request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	wanted, err := claimOf(namespace, name, asked.Opts)
+	desired, err := claimOf(namespace, name, asked.Opts)
 	if err != nil {
 		return answer{}, err
 	}
@@ -103,12 +103,12 @@ func (p *Plugin) create(ctx context.Context, asked request) (answer, error) {
 		return answer{}, err
 	}
 	if there != nil {
-		return answer{}, sameClaim(there, wanted, asked.Opts)
+		return answer{}, sameClaim(there, desired, asked.Opts)
 	}
-	if err := p.checkClass(wanted.Spec.StorageClassName); err != nil {
+	if err := p.checkClass(desired.Spec.StorageClassName); err != nil {
 		return answer{}, err
 	}
-	data, err := json.Marshal(wanted)
+	data, err := json.Marshal(desired)
 	if err != nil {
 		return answer{}, err
 	}
@@ -175,12 +175,12 @@ func claimOf(namespace, name string, options map[string]string) (*corev1.Persist
 }
 
 // sameClaim refuses options that a claim which is there does not have.
-func sameClaim(there, wanted *corev1.PersistentVolumeClaim, options map[string]string) error {
-	has, wants := there.Spec.Resources.Requests[corev1.ResourceStorage], wanted.Spec.Resources.Requests[corev1.ResourceStorage]
+func sameClaim(there, desired *corev1.PersistentVolumeClaim, options map[string]string) error {
+	has, wants := there.Spec.Resources.Requests[corev1.ResourceStorage], desired.Spec.Resources.Requests[corev1.ResourceStorage]
 	if _, given := options["size"]; given && has.Cmp(wants) != 0 {
 		return fmt.Errorf("claim %s is there already, with the size %s: to change it, use 'holdfast apply'", store.KeyOf(there), has.String())
 	}
-	if class := wanted.Spec.StorageClassName; class != nil && (there.Spec.StorageClassName == nil || *there.Spec.StorageClassName != *class) {
+	if class := desired.Spec.StorageClassName; class != nil && (there.Spec.StorageClassName == nil || *there.Spec.StorageClassName != *class) {
 		return fmt.Errorf("claim %s is there already, and not of class %s", store.KeyOf(there), *class)
 	}
 	return nil
