@@ -223,7 +223,7 @@ func (a *applier) prepare(c *change) bool {
 	return true
 }
 
-// check looks at an object beside the others, and asks the policy about a pod.
+// check inspects an object together with the others, and asks the policy about a pod.
 func (a *applier) check(c *change) {
 	for _, found := range a.state.look(c.Object.Object) {
 		if found.waits && a.run == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// checkSource looks at what a claim wants to be a copy of: it must exist, and
+// checkSource inspects what a claim wants to be a copy of: it must exist, and
 // lead to no circle.
 func (s *state) checkSource(pvc *corev1.PersistentVolumeClaim) []finding {
 	seen := map[string]bool{}
@@ -48,7 +48,7 @@ func read[T any](s *state, table store.Table[T], key string) *T {
 	return lookup[T]{table: table, err: &s.err}.get(key)
 }
 
-// checkClaimsOf looks at the claims that a pod uses: they must exist, and be of
+// checkClaimsOf inspects the claims that a pod uses: they must exist, and be of
 // the mode in which its containers use them.
 func (s *state) checkClaimsOf(pod *corev1.Pod) (findings []finding) {
 	name := describePod(pod)
@@ -88,7 +88,7 @@ func describePod(pod *corev1.Pod) string {
 	return fmt.Sprintf("Pod %q", store.Key(pod.Namespace, pod.Name))
 }
 
-// checkVolumesOf looks at a pod's volumes that are no claims.
+// checkVolumesOf inspects a pod's volumes other than claims.
 func (s *state) checkVolumesOf(pod *corev1.Pod) (findings []finding) {
 	for i, volume := range pod.Spec.Volumes {
 		at := fmt.Sprintf("%s: spec.volumes[%d]", describePod(pod), i)
@@ -127,7 +127,7 @@ func (s *state) checkInline(at string, pod *corev1.Pod, source *corev1.CSIVolume
 	return findings
 }
 
-// checkClaim looks at everything that a claim refers to.
+// checkClaim inspects everything that a claim refers to.
 func (s *state) checkClaim(pvc *corev1.PersistentVolumeClaim) (findings []finding) {
 	if pvc.Spec.VolumeName == "" {
 		if found := s.chooseClass(pvc); found != nil {
@@ -142,7 +142,7 @@ func (s *state) checkClaim(pvc *corev1.PersistentVolumeClaim) (findings []findin
 	return append(findings, s.checkSource(pvc)...)
 }
 
-// checkSnapshot looks at everything that a snapshot refers to.
+// checkSnapshot inspects everything that a snapshot refers to.
 func (s *state) checkSnapshot(snapshot *snapshotv1.VolumeSnapshot) (findings []finding) {
 	name := fmt.Sprintf("VolumeSnapshot %q", store.KeyOf(snapshot))
 	source := snapshot.Spec.Source

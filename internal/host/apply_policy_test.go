@@ -95,7 +95,7 @@ func TestApply_makesInlineVolumesReadOnlyAndKnowsThemAgain(t *testing.T) {
 	if _, err := h.try(strings.Replace(anInlinePod, "mountPath: /data", "mountPath: /other", 1)); !errors.Is(err, api.ErrInvalid) {
 		t.Errorf("another mount: %v", err)
 	}
-	// A pod from before the driver asked goes on as it is.
+	// A pod from before the driver asked continues as it is.
 	old := withPolicy(t, true)
 	mustApply(t, old, strings.Replace(readOnlyDriver, `"true"`, `"false"`, 1)+"---\n"+anInlinePod)
 	mustApply(t, old, readOnlyDriver)

@@ -16,7 +16,7 @@ import (
 )
 
 // state is what the host has, with what is given now on top of it. It reads
-// only what is asked for. Before it is believed, err is to be looked at.
+// only what is asked for. The caller checks err before it uses a result.
 type state struct {
 	tx  *store.Tx
 	err error

@@ -133,7 +133,7 @@ type Deleted struct {
 }
 
 // Delete deletes the claims, with their volumes, and then the other objects, and
-// returns what became of each claim. An object that does not exist is no error.
+// returns what became of each claim. An object that does not exist is not an error.
 func (a *Attached) Delete(ctx context.Context, objects *manifest.Objects) ([]Deleted, error) {
 	var deleted []Deleted
 	claims, _ := store.KindOf("persistentvolumeclaims")

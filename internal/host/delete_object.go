@@ -75,7 +75,7 @@ func (d *deleter) delete() error {
 }
 
 // mark begins the deletion of an object; as for the API server, that is a change
-// of what is wanted.
+// of what is desired.
 func mark(object store.Object) {
 	now, grace := metav1.NewTime(time.Now().Truncate(time.Second)), int64(0)
 	if pod, ok := object.(*corev1.Pod); ok {

@@ -77,7 +77,7 @@ func TestDeleteObject_whatIsInUseWaitsAndTellsForWhom(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := newApplier(t)
 			mustApply(t, h, c.manifest)
-			for range 2 { // again is no error, and changes nothing
+			for range 2 { // a repetition succeeds and changes nothing
 				deleted, err := remove(t, h, c.resource, c.key, api.DeleteOptions{})
 				if err != nil || deleted.Gone {
 					t.Fatalf("got %+v, %v", deleted, err)

@@ -29,7 +29,7 @@ type ExecOptions struct {
 }
 
 // releaseSeconds is how long the end of a command waits for its volumes to be
-// taken away; the host goes on by itself.
+// removed; the host continues by itself.
 const releaseSeconds = 60
 
 // endLease gives the volumes of a lease back. A host that is away finds by the

@@ -268,7 +268,7 @@ func TestRelease_saysThatSomebodyIsInThere(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	m.isReleased("database") // it goes on by itself
+	m.isReleased("database") // it continues by itself
 }
 
 func TestRun_worksBesideAHost(t *testing.T) {

@@ -107,7 +107,7 @@ func (m *machine) clear(pods, claims []string) {
 // events are the messages about an object, in one text.
 func (m *machine) events(kind, name string) string {
 	m.t.Helper()
-	output, _ := exec.Command(binary, "describe", "--root", m.root, kind, name).CombinedOutput() // it may fail: its text is looked at
+	output, _ := exec.Command(binary, "describe", "--root", m.root, kind, name).CombinedOutput() // it may fail: its text is inspected
 	return string(output)
 }
 
@@ -223,7 +223,7 @@ func (m *machine) ownDisk() (fail, bringBack func()) {
 	}
 }
 
-// loseMounts takes away everything that a reboot does: the mounts and the loop
+// loseMounts removes everything that a reboot does: the mounts and the loop
 // devices below the root.
 func (m *machine) loseMounts() {
 	m.t.Helper()

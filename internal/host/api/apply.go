@@ -72,6 +72,6 @@ type Deleted struct {
 	// what else the user should know.
 	Waits []string `json:"waits,omitempty"`
 	// Gone: the object is not there any more. Otherwise its deletion has begun
-	// and goes on by itself.
+	// and continues by itself.
 	Gone bool `json:"gone"`
 }

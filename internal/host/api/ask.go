@@ -95,7 +95,7 @@ func (c *Client) Journal(ctx context.Context, kind, key string) (journal.Story, 
 	return answer.Story, err
 }
 
-// JournalAfter returns the entries after a sequence number, and where to go on.
+// JournalAfter returns the entries after a sequence number, and where to continue.
 func (c *Client) JournalAfter(ctx context.Context, sequence uint64) (JournalAnswer, error) {
 	var answer JournalAnswer
 	err := c.own(ctx, "journal", url.Values{"after": {strconv.FormatUint(sequence, 10)}}, &answer)
@@ -207,7 +207,7 @@ func (c *Client) Hold(ctx context.Context, what HoldRequest) (HoldAnswer, error)
 }
 
 // Release ends a hold. A limit that is not 0 bounds how long the host waits for
-// that, in seconds; it goes on by itself afterwards.
+// that, in seconds; it continues by itself afterwards.
 func (c *Client) Release(ctx context.Context, what ReleaseRequest, limit int64) error {
 	query := url.Values{}
 	if limit > 0 {

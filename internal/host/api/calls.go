@@ -21,7 +21,7 @@ const ownPrefix = "/apis/holdfast.dev/v1/"
 type JournalAnswer struct {
 	journal.Story
 	Entries []journal.Entry `json:"entries,omitempty"`
-	// Sequence is where to go on from.
+	// Sequence is where to continue from.
 	Sequence uint64 `json:"sequence"`
 }
 

@@ -56,7 +56,7 @@ type request struct {
 	body         []byte
 }
 
-// send returns an answer that is no error. The caller closes its body.
+// send returns an answer other than an error. The caller closes its body.
 func (c *Client) send(ctx context.Context, what request) (*http.Response, error) {
 	if path.Clean(what.path) != what.path { // the server would send us elsewhere
 		return nil, fmt.Errorf("a name or namespace in %s is none", what.path)

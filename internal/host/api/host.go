@@ -21,7 +21,7 @@ var ErrReleasing = errors.New("it is still being released, and the host retries 
 type Host interface {
 	Apply(ctx context.Context, files []manifest.File, options ApplyOptions) (ApplyResult, error)
 	DeleteObject(ctx context.Context, kind store.Kind, key string, options DeleteOptions) (Deleted, error)
-	// Hold mounts volumes for somebody who is no pod, and Release takes them
+	// Hold mounts volumes for a caller that is not a pod, and Release takes them
 	// away; a Hold of the same namespace and name gives the same answer again. The
 	// error is ErrReleasing if the context ends before everything is unmounted.
 	Hold(ctx context.Context, request HoldRequest) (HoldAnswer, error)
@@ -37,7 +37,7 @@ type Host interface {
 	State(kind store.Kind, key string) []WorkState
 }
 
-// LogRequest names a container and what of its output is wanted.
+// LogRequest names a container and which part of its output to return.
 type LogRequest struct {
 	Namespace string
 	Pod       string
@@ -46,7 +46,7 @@ type LogRequest struct {
 	Follow    bool
 	// Previous asks for the run before the last restart.
 	Previous bool
-	// Tail is how many of the last lines are wanted; negative: all.
+	// Tail is the number of last lines to return; negative: all.
 	Tail int64
 }
 
@@ -58,7 +58,7 @@ type HoldRequest struct {
 	Volumes   []HoldVolume `json:"volumes"`
 	// FSGroup is as in a pod's security context.
 	FSGroup *int64 `json:"fsGroup,omitempty"`
-	// Pod, if given, is the pod whose volumes are wanted and that the asker runs
+	// Pod, if given, is the pod whose volumes to mount and that the caller runs
 	// itself; it takes the place of Volumes and FSGroup. Namespace and Name are
 	// its, and its containers need no command.
 	Pod *corev1.Pod `json:"podObject,omitempty"`

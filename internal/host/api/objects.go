@@ -116,7 +116,7 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, t target, kind s
 	if err != nil {
 		return err
 	}
-	// 202: the deletion goes on by itself; the causes say what it waits for.
+	// 202: the deletion continues by itself; the causes say what it waits for.
 	code := http.StatusOK
 	if !deleted.Gone {
 		code = http.StatusAccepted

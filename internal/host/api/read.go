@@ -21,7 +21,7 @@ type ListOptions struct {
 	Namespace     string // empty: all
 	LabelSelector string
 	FieldSelector string
-	// ResourceVersion is what a Watch goes on from; empty: it begins with what
+	// ResourceVersion is what a Watch continues from; empty: it begins with what
 	// there is.
 	ResourceVersion string
 }
@@ -41,7 +41,7 @@ func (o ListOptions) query() url.Values {
 // List is many objects of a kind.
 type List struct {
 	Items []store.Object
-	// ResourceVersion is what a Watch goes on from.
+	// ResourceVersion is what a Watch continues from.
 	ResourceVersion string
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// filter says which objects of a kind are wanted.
+// filter selects objects of a kind.
 type filter struct {
 	namespace, name string
 	labels          labels.Selector
@@ -50,7 +50,7 @@ func fieldsOf(object store.Object) fields.Set {
 	return set
 }
 
-// place reports whether the object's key is wanted. It never changes.
+// place reports whether the object's key matches. It never changes.
 func (f filter) place(object store.Object) bool {
 	return (f.namespace == "" || f.namespace == object.GetNamespace()) && (f.name == "" || f.name == object.GetName()) &&
 		f.fields.Matches(fieldsOf(object))

@@ -110,7 +110,7 @@ func (t tables) decode(from store.Change) (change, error) {
 	decoded := change{verb: watch.Modified, key: from.Key, object: redacted(object)}
 	switch {
 	case from.Deleted:
-		// Who goes on from here must not see the deletion again.
+		// A client that continues from here must not see the deletion again.
 		object.SetResourceVersion(strconv.FormatUint(from.Version, 10))
 		decoded.verb = watch.Deleted
 	case from.Created:

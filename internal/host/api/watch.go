@@ -43,7 +43,7 @@ func (s *stream) Write(data []byte) (int, error) {
 // watcher is one watch of objects.
 type watcher struct {
 	desired filter
-	out    *stream
+	out     *stream
 	// told are the keys that the client has been told of, and those that it knows
 	// to be none of its: an object may get or lose a label. Without a selector by
 	// labels it is not needed.
@@ -196,7 +196,7 @@ func (w *watcher) send(changes []change) error {
 	return err
 }
 
-// fail is the last line of a watch that cannot go on.
+// fail is the last line of a watch that cannot continue.
 func (w *watcher) fail(err error) {
 	status := statusOf(err)
 	line, err := json.Marshal(frame{Type: watch.Error, Object: &status})

@@ -1,6 +1,6 @@
 // Package binds shows volumes at directories of the machine, beside where the
 // host has them: bind mounts that everybody sees. What it is about to mount is
-// written down first, and only that is taken away again.
+// written down first, and only that is removed again.
 package binds
 
 import (

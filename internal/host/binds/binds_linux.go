@@ -64,7 +64,7 @@ func place(directory, bootID string, records []record, bind Bind) ([]record, err
 	return records, mount(bind, target)
 }
 
-// Remove takes away what Place made, and nothing else; what is not there is no
+// Remove removes what Place made, and nothing else; what is not there is no
 // error.
 func Remove(directory, bootID string) error {
 	records, err := readRecords(directory)

@@ -162,7 +162,7 @@ func TestRemove_doesNotForgetWhatIsUnderAnotherMount(t *testing.T) {
 }
 
 // Somebody who may write above the target leads it elsewhere, between any two
-// looks at it.
+// inspects it.
 func TestPlace_goesWhereItLooked(t *testing.T) {
 	records, source, target := places(t)
 	base := filepath.Dir(target)

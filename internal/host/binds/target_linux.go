@@ -103,7 +103,7 @@ func setReadOnly(mounted *os.File, bind Bind) error {
 	return nil
 }
 
-// mountedAt is the mount that is seen at a path, nil if the path is no mount point.
+// mountedAt is the mount that is seen at a path, nil if the path is not a mount point.
 func mountedAt(path string) (*mountinfo.Info, error) {
 	opened, err := openWithoutLinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +117,7 @@ func mountedAt(path string) (*mountinfo.Info, error) {
 }
 
 // mountOf is the mount whose root an open file is, or a name in an open
-// directory; nil if that is no mount point.
+// directory; nil if that is not a mount point.
 func mountOf(opened *os.File, name string) (*mountinfo.Info, error) {
 	var ok unix.Statx_t
 	// A server that does not answer is not asked.

@@ -48,7 +48,7 @@ func (s *Story) order() {
 	slices.SortStableFunc(s.Steps, func(a, b StepEntry) int { return a.Started.Compare(b.Started) })
 }
 
-// After returns the entries after a sequence number, and the number to go on
+// After returns the entries after a sequence number, and the number to continue
 // from.
 func (j *Journal) After(sequence uint64) ([]Entry, uint64, error) {
 	var entries []Entry

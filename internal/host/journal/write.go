@@ -40,7 +40,7 @@ func (j *Journal) store(batch []Entry) {
 	}
 }
 
-// renew goes on with an empty file, or none.
+// renew continues with an empty file, or none.
 func (j *Journal) renew(cause error) {
 	err := j.shut()
 	if err == nil {

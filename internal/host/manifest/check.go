@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// Finalizers that the host sets by itself and takes away again; the names are
+// Finalizers that the host sets by itself and removes again; the names are
 // Kubernetes'.
 const (
 	ClaimProtection  = "kubernetes.io/pvc-protection"

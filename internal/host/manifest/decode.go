@@ -239,7 +239,7 @@ func nameIn(kind store.Kind, data []byte) string {
 	var given struct {
 		Metadata struct{ Name, Namespace any }
 	}
-	_ = json.Unmarshal(data, &given) // what is no name is left out
+	_ = json.Unmarshal(data, &given) // a value that is not a name is left out
 	key, _ := given.Metadata.Name.(string)
 	if kind.Namespaced {
 		namespace, _ := given.Metadata.Namespace.(string)

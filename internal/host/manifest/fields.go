@@ -25,7 +25,7 @@ type walk struct {
 	unused, problems []string
 }
 
-// visit looks at one value. pattern is its path with "[]" for every index;
+// visit inspects one value. pattern is its path with "[]" for every index;
 // above is the rule of the nearest listed path above it, if there is one.
 func (w *walk) visit(path, pattern string, above *rule, value any) {
 	if isEmpty(value) && !isWishAnyway(pattern, value) || isAlreadySo(pattern, value) {

@@ -21,7 +21,7 @@ func restartPolicy(object store.Object) string {
 	return fmt.Sprintf("spec.restartPolicy (%s)", pod.Spec.RestartPolicy)
 }
 
-// ForRun refuses what only a host that goes on running can do, and reports what
+// ForRun refuses what only a host that continues running can do, and reports what
 // has no meaning for one run of each pod.
 func (o *Objects) ForRun() error {
 	var problems []error

@@ -174,7 +174,7 @@ func (m *machine) until(condition func() bool) {
 		}
 		select {
 		case <-changed:
-		case <-time.After(10 * time.Millisecond): // a failed attempt is no change of who serves
+		case <-time.After(10 * time.Millisecond): // a failed attempt does not change the serving instance
 		case <-deadline:
 			m.t.Fatalf("it did not happen; log: %s", m.log)
 		}

@@ -87,7 +87,7 @@ func (m *machine) state(p *process) State {
 	return ""
 }
 
-// eventually waits for what is no change of the actual world.
+// eventually waits for a condition that changes nothing in the actual world.
 func (m *machine) eventually(condition func() bool) {
 	m.t.Helper()
 	for deadline := time.Now().Add(timeout); !condition(); time.Sleep(time.Millisecond) {

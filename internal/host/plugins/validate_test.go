@@ -3,7 +3,7 @@ package plugins
 import "testing"
 
 // As the kubelet does it (k8s.io/apimachinery/pkg/util/version,
-// HighestSupportedVersion): what is no version counts for nothing.
+// HighestSupportedVersion): what is not a version is ignored.
 func TestValidateVersions(t *testing.T) {
 	for _, c := range []struct {
 		versions []string

@@ -91,7 +91,7 @@ func (p *probes) ask(ctx context.Context, path string, identity Identity) kind {
 	return maybe
 }
 
-// find dials until somebody answers. Nobody in time is no socket.
+// find dials until a server answers. Without an answer in time, the file is not a socket.
 func (p *probes) find(ctx context.Context, path string) kind {
 	tick := time.NewTicker(p.every)
 	defer tick.Stop()

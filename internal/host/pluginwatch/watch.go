@@ -1,9 +1,9 @@
 // Package pluginwatch tells which registration sockets exist below a
 // directory, and when they come, go or are replaced. It is told of changes by
-// the kernel and then looks at the directory itself: what counts is what is
+// the kernel and then inspects the directory itself: what counts is what is
 // there, not which events arrived, so that a rename or a lost event cannot
 // leave a wrong picture. Names that begin with a dot are ignored, of files and
-// of directories; so is what is no socket.
+// of directories; so are files other than sockets.
 package pluginwatch
 
 import (
@@ -26,10 +26,10 @@ import (
 // rescanEvery bounds how long a change may go unseen that no event tells of:
 // what a symbolic link leads to, a file that cannot be examined, and whether
 // somebody serves a file that may be a socket. Where there is none of these,
-// nothing is looked at without an event.
+// nothing is inspected without an event.
 const rescanEvery = time.Minute
 
-// lookEvery is how often everything is looked at while the kernel does not tell
+// lookEvery is how often everything is inspected while the kernel does not tell
 // of changes, because its limits for watches are reached: as the kubelet does
 // its rounds.
 const lookEvery = time.Second
@@ -74,7 +74,7 @@ type Watcher struct {
 	told    bool              // of that
 	known   map[string]Identity
 	scanned bool
-	again   bool          // files that were no sockets are looked at anew
+	again   bool          // files that were not sockets are inspected anew
 	untold  bool          // there are files whose changes no event tells of
 	failed  time.Duration // the pause after the last failure, 0 if there was none
 }
@@ -310,7 +310,7 @@ func (w *Watcher) scan(ctx context.Context, directory string, found map[string]I
 	return nil
 }
 
-// examine adds one file if it is a socket. One that cannot be looked at stays
+// examine adds one file if it is a socket. One that cannot be inspected stays
 // what it was known as: it hides no other file. One of which the mode does not
 // tell is dialled, and the verdict is a reason to look again.
 func (w *Watcher) examine(ctx context.Context, path string, found map[string]Identity, doubtful map[string]bool) {

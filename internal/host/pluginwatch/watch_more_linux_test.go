@@ -119,7 +119,7 @@ func TestRun_aSocketThatNobodyServesIsReported(t *testing.T) {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w.quiet() // its end is no change of the file; whoever dials it finds out
+	w.quiet() // its end does not change the file; the next dial shows it
 	remove(t, w.path("a.sock"))
 	w.goes("a.sock")
 	socket(t, w.path("a.sock"))
@@ -128,7 +128,7 @@ func TestRun_aSocketThatNobodyServesIsReported(t *testing.T) {
 	}
 }
 
-// Nothing is looked at without an event, except where events do not tell all.
+// Nothing is inspected without an event, except where events do not tell all.
 func TestPause_isForWhatNoEventTellsOf(t *testing.T) {
 	directory := shortDirectory(t)
 	mkdir(t, directory)

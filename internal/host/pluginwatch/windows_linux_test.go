@@ -116,7 +116,7 @@ func doubtful(t *testing.T, dial func(context.Context, string) error) *watched {
 	return watched
 }
 
-// W-2: a file that is no socket by its mode is dialled again and again, and is
+// A file that is not a socket by its mode is dialled repeatedly, and is
 // one when somebody answers, in time. Others come and go meanwhile.
 func TestRun_dialsWhatMayBeASocket_W_2(t *testing.T) {
 	var dials atomic.Int32

@@ -30,7 +30,7 @@ func hung(t *testing.T) (r *recorder, opened *store.Store, set *Set, letGo func(
 	return r, opened, set, func() { close(release) }
 }
 
-// What the user changes while a call hangs is looked at when that call failed,
+// What the user changes while a call hangs is inspected when that call failed,
 // and not after the back-off of a call that knew nothing of it.
 func TestSet_aChangeDuringAFailingCallIsNotForTheBackOff(t *testing.T) {
 	r, opened, _, letGo := hung(t)

@@ -141,7 +141,7 @@ func (q *Queue) add(key string) {
 }
 
 // changed is Add for a change of an object, with who wrote that. A key that
-// failed is tried sooner, but not at once; what its own call wrote is no reason.
+// failed is tried sooner, but not at once; a write of its own call does not requeue it.
 func (q *Queue) changed(key string, writer *store.Writer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

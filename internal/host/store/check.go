@@ -28,7 +28,7 @@ type Report struct {
 }
 
 // Check reads the store below root, which nobody may have open, and changes
-// nothing. The error is for a file that cannot be looked at; what is wrong in
+// nothing. The error is for a file that cannot be inspected; what is wrong in
 // it is in the report.
 func Check(root string) (*Report, error) { return CheckWith(root, Options{}) }
 

@@ -79,7 +79,7 @@ func outlineOf(record pages.Record) (o outline) {
 	return o
 }
 
-// lastVersion is that of the last change, so that versions go on growing.
+// lastVersion is that of the last change, so that versions continue growing.
 func lastVersion(left *pages.Salvaged) uint64 {
 	last := left.Sequences[metaBucket]
 	for _, record := range left.Records {

@@ -87,7 +87,7 @@ func Generations(root string, options Options) ([]Generation, error) {
 }
 
 // generationNames lists the generations' files. The file without a version is
-// listed if it is no other name of one of them: earlier programs kept one backup.
+// listed unless it is another name of one of them: earlier programs kept one backup.
 func generationNames(root string) ([]string, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {

@@ -42,7 +42,7 @@ func (k Kind) Decode(data []byte) (Object, error) {
 // New makes an empty object of this kind.
 func (k Kind) New() Object { return k.make() }
 
-// NewKind describes a kind that is no table of the store, such as the events
+// NewKind describes a kind that is not a table of the store, such as the events
 // that are made from the journal.
 func NewKind(gvk schema.GroupVersionKind, resource string, namespaced bool, make func() Object) Kind {
 	return Kind{GroupVersionKind: gvk, Resource: resource, Namespaced: namespaced, make: make}

@@ -16,7 +16,7 @@ import (
 // ErrDamaged tells that the store's file is not what was written.
 var ErrDamaged = errors.New("is damaged")
 
-// openFile opens a file of bbolt, of which every page is looked at first, under
+// openFile opens a file of bbolt, of which every page is inspected first, under
 // the lock: bbolt trusts what it maps, and a page number that is none makes it
 // fault. What it still reports by a panic, or the kernel by a fault in the
 // mapping, is ErrDamaged.

@@ -85,7 +85,7 @@ type VolumeUse struct {
 	// StageMounted: after NodeStageVolume something was mounted at StagingPath,
 	// which not every driver does.
 	StageMounted bool `json:",omitempty"`
-	// LastPod is the pod whose target was the last one that was taken away. It
+	// LastPod is the pod whose target was the last one that was removed. It
 	// is what the rest of the way back is done for.
 	LastPod types.UID `json:",omitempty"`
 
@@ -106,7 +106,7 @@ type Target struct {
 	VolumeName string // in the pod
 	ReadOnly   bool   `json:",omitempty"`
 	// Device is the number (major:minor) of what was mounted when the driver had
-	// published it; something else there later is somebody else's.
+	// published it; something else there later belongs to another program.
 	Device string `json:",omitempty"`
 	// SELinuxLabel is the label that the volume was mounted with.
 	SELinuxLabel string `json:",omitempty"`

@@ -22,9 +22,9 @@ const (
 	olderLog   = ".1"
 	// tail is how much of a log is read for its last lines, and how many those are.
 	tailBytes, tailLines = 8 << 10, 10
-	// logPause lets a driver that writes all the time be looked at once a second.
+	// logPause lets a driver that writes all the time be inspected once a second.
 	logPause = time.Second
-	// lookAtLogs is how often they are looked at where nothing tells of writes.
+	// lookAtLogs is how often they are inspected where nothing tells of writes.
 	lookAtLogs = 10 * time.Second
 )
 
@@ -71,7 +71,7 @@ func (l *logs) run(ctx context.Context, notices *notices) {
 			return
 		case <-due:
 		case <-changes:
-		case <-lost: //nolint:errcheck // events were lost, and everything is looked at
+		case <-lost: //nolint:errcheck // events were lost, and everything is inspected
 		}
 		if concurrency.Sleep(ctx, logPause) != nil {
 			return

@@ -65,7 +65,7 @@ func (r *runner) want(file string, unit *Unit) {
 	}
 }
 
-// keep has the runner go on with what it knows: its file cannot be understood.
+// keep has the runner continue with what it knows: its file cannot be understood.
 func (r *runner) keep() { file, unit := r.desired(); r.want(file, unit) }
 
 func (r *runner) desired() (string, *Unit) {
@@ -96,7 +96,7 @@ func (r *runner) run(ctx context.Context) {
 	r.leave() //nolint:contextcheck // the context has ended
 }
 
-// leave ends the supervision: the processes go on, or are stopped.
+// leave ends the supervision: the processes continue, or are stopped.
 func (r *runner) leave() {
 	if r.supervisor.options.StopAtEnd {
 		r.stopAfterEnd()

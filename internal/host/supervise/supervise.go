@@ -39,7 +39,7 @@ type Options struct {
 	BootID   string
 	Registry Registry
 	Logger   *slog.Logger
-	// StopAtEnd stops the drivers when Run ends. Without it they go on, as their
+	// StopAtEnd stops the drivers when Run ends. Without it they continue, as their
 	// volumes do, and the next host takes them over.
 	StopAtEnd bool
 }
@@ -51,7 +51,7 @@ const (
 	// in several steps.
 	settleTime = 100 * time.Millisecond
 	// pollFailed is when a directory that could not be read, or is refused, is
-	// looked at again: not everything that mends it is seen. It is doubled each
+	// inspected again: not everything that mends it is seen. It is doubled each
 	// time, up to pollLongest, unless the kernel tells of no changes at all.
 	pollFailed  = 2 * time.Second
 	pollLongest = time.Minute
@@ -179,7 +179,7 @@ func quiet(ctx context.Context, notices *notices, calm <-chan time.Time) bool {
 			return false
 		case <-changes:
 			calm = time.After(settleTime)
-		case <-lost: //nolint:errcheck // events were lost, and everything is looked at
+		case <-lost: //nolint:errcheck // events were lost, and everything is inspected
 			calm = time.After(settleTime)
 		case <-calm:
 			return true
@@ -214,7 +214,7 @@ func (s *Supervisor) entries() ([]os.DirEntry, error) {
 	return entries, err
 }
 
-// leave has every driver go on as it was started, for want of a directory that
+// leave has every driver continue as it was started, for want of a directory that
 // says otherwise.
 func (s *Supervisor) leave(ctx context.Context, failure error) {
 	s.mu.Lock()
@@ -227,7 +227,7 @@ func (s *Supervisor) leave(ctx context.Context, failure error) {
 }
 
 // look brings what runs to what the files say. A file that cannot be understood
-// changes nothing: its driver goes on as it was started.
+// changes nothing: its driver continues as it was started.
 func (s *Supervisor) look(ctx context.Context) error {
 	entries, err := s.entries()
 	if err != nil {
@@ -313,7 +313,7 @@ func (s *Supervisor) read(file string) (*Unit, error) {
 		return nil, err
 	}
 	defer func() { _ = opened.Close() }()
-	// What is read is what is looked at, also behind a link.
+	// What is read is what is inspected, also behind a link.
 	if info, err = opened.Stat(); err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func (m *Manager) giveUpAttached(use *store.VolumeUse, failure error) error {
 }
 
 // abandonedBy finds the pod that goes and that the user gave up; nil if there
-// was no failure, or no such pod.
+// did not fail, or if the pod does not exist.
 func (m *Manager) abandonedBy(use *store.VolumeUse, failure error) (found *corev1.Pod, err error) {
 	if failure == nil {
 		return nil, nil
@@ -93,7 +93,7 @@ func (m *Manager) tellAbandoned(use *store.VolumeUse, pod *corev1.Pod, text stri
 }
 
 // Abandon marks an object that is being deleted as given up, with what it
-// stands for, and says what stays behind where nobody on this machine knows it
+// stands for, and reports what remains on the storage without a record
 // any more.
 func Abandon(tx *store.Tx, object store.Object) (stays []string, err error) {
 	annotate(object)

@@ -33,7 +33,7 @@ type adopted struct {
 	target store.Target
 }
 
-// Adopt takes over what an earlier host left, for one that goes on serving. What
+// Adopt takes over what an earlier host left, for one that continues serving. What
 // the records and the mount table agree on is kept as it is, and no driver is
 // called: what differs is recorded as uncertain, so that the pod that wants it
 // publishes it again and everything else is undone by the controllers

@@ -135,7 +135,7 @@ func TestAdopt_recordsAgainWhatTheStoreCanTell(t *testing.T) {
 	}
 }
 
-// A pod that goes on with a volume whose record was lost has all of its steps
+// A pod that continues with a volume whose record was lost has all of its steps
 // done again.
 func TestAdopt_aPodGoesOnWithAVolumeWhoseRecordWasLost(t *testing.T) {
 	w, a := newServing(t, attaching)

@@ -204,7 +204,7 @@ func (m *Manager) podOf(path string) (types.UID, bool) {
 	return "", false
 }
 
-// removeEmptyPodDirectories removes what is left of pods that nobody knows, as
+// removeEmptyPodDirectories removes what is left of unknown pods, as
 // far as it is empty. Content stays, and is reported: it may be data.
 func (m *Manager) removeEmptyPodDirectories(a *adoption) error {
 	directory := filepath.Join(m.options.Paths.Root, "pods")

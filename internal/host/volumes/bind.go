@@ -58,7 +58,7 @@ func volumeAttributesClass(pv *corev1.PersistentVolume) string {
 type reservation int
 
 const (
-	free     reservation = iota // it is nobody's
+	free     reservation = iota // it has no claim
 	reserved                    // its claimRef names this claim
 	another                     // its claimRef names another one
 )

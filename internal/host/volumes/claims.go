@@ -33,7 +33,7 @@ const (
 // wrong (external-provisioner's slow set).
 const slowRetry = 5 * time.Minute
 
-// noProvisioner is the class of volumes that nobody makes.
+// noProvisioner is the provisioner of classes without dynamic provisioning.
 const noProvisioner = "kubernetes.io/no-provisioner"
 
 // defaultClassAnnotation, "true" on a StorageClass, makes it the one of claims
@@ -69,7 +69,7 @@ func (m *Manager) syncClaim(ctx context.Context, key string) (time.Duration, err
 	return pace(err, classes)
 }
 
-// classesOf are what a request for a claim's volume is made of beside the claim.
+// classesOf returns what a request for a claim's volume is made of besides the claim.
 func classesOf(pvc *corev1.PersistentVolumeClaim) []string {
 	classes := dependencies(dependency("storageclasses", className(pvc)))
 	if name := attributesClass(pvc); name != "" {

@@ -173,7 +173,7 @@ func TestControllers_keepTheMarkOfASnapshotThatADriverCannotTellOf(t *testing.T)
 	d.isGone(snapshotResource, "ns/s")
 	d.isGone(contentResource, "snapcontent-uid-s")
 	if left := d.driver.SnapshotsLeft(); len(left) != 0 {
-		t.Errorf("the driver keeps %v, and nobody knows", left)
+		t.Errorf("the driver keeps %v without a record", left)
 	}
 }
 

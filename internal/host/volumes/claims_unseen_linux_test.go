@@ -13,7 +13,7 @@ import (
 )
 
 // A store that was repaired, or an older copy of it, may lack claims that
-// somebody has: their volumes are never deleted for that.
+// a user has: their volumes are never deleted for that.
 func TestVolumes_whoseClaimIsMissingAreKept(t *testing.T) {
 	d := newDaemon(t)
 	key := d.claim("data", protected)

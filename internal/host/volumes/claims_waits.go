@@ -15,7 +15,7 @@ type blocked struct {
 	error
 	on     []string // waits.on names
 	reason string   // of the event that tells of it; "" for none
-	normal bool     // the event is no warning
+	normal bool     // the event is not a warning
 }
 
 func (b *blocked) Is(target error) bool { return target == ErrWaiting }
@@ -73,7 +73,7 @@ func (w *waits) set(who string, on []string) (fresh bool) {
 }
 
 // add is for what a call is about to depend on: it is known before the call
-// looks at it, until set says otherwise.
+// inspects it, until set says otherwise.
 func (w *waits) add(who, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -93,7 +93,7 @@ func TestAttach_genericEphemeralVolumes(t *testing.T) {
 	w.refused(w.create(p), "takes 1 volumes")
 }
 
-// A claim of the right name that was made by somebody else is not taken.
+// A claim of the right name that another owner made is not used.
 func TestEphemeral_aClaimOfAnotherIsNotAdopted(t *testing.T) {
 	w, _ := newServing(t)
 	p := pod("web", "")

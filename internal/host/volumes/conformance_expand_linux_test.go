@@ -41,7 +41,7 @@ func (w *world) online(key string) error {
 	return err
 }
 
-// The filesystem of a volume that grew while nobody used it
+// The filesystem of a volume that grew while no pod used it
 // grows when a pod mounts it, with its staging path, attached or not.
 func TestGrow_whenAPodMountsTheVolume(t *testing.T) {
 	for _, attached := range []bool{true, false} {
@@ -153,7 +153,7 @@ func TestGrow_theClaimSaysWhatTheDriverAnswered(t *testing.T) {
 				t.Errorf("condition %+v", condition)
 			}
 			if !test.again {
-				w.mount(p) // it keeps nobody from the volume
+				w.mount(p) // it keeps no pod from the volume
 			}
 		})
 	}

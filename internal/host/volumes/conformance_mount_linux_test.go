@@ -110,7 +110,7 @@ func (w *world) isIdleWithout(pods ...string) {
 }
 
 // Staging is tried again after any failure
-// while the pod is wanted, and whatever was tried is unstaged when it is not:
+// while the pod is desired, and whatever was tried is unstaged when it is not:
 // after a final error, too, which the kubelet leaves out.
 func TestStage_isRepeatedAndUndone(t *testing.T) {
 	for _, code := range []codes.Code{codes.OK, codes.InvalidArgument, codes.DeadlineExceeded} {

@@ -72,7 +72,7 @@ func newServing(t *testing.T, change ...func(*csidriver.Driver)) (*world, *asked
 	return w, a
 }
 
-// unmountAll takes away what the test driver mounted, as a reboot does.
+// unmountAll removes what the test driver mounted, as a reboot does.
 func (w *world) unmountAll() {
 	mounts, err := readMountTable(w.root)
 	if err != nil {
@@ -200,7 +200,7 @@ func TestInline_isAKindOfVolumeOthersAreNot(t *testing.T) {
 	w.isIdle()
 }
 
-// After a restart an inline volume is taken away with what the record
+// After a restart an inline volume is removed with what the record
 // has, whatever became of its pod.
 func TestInline_isTakenAwayAfterARestart(t *testing.T) {
 	w, a := newServing(t)
@@ -261,7 +261,7 @@ func TestInline_withoutAFilesystemType(t *testing.T) {
 }
 
 // A read-only inline volume is so for the driver and for every
-// container, and nobody changes its group.
+// container, and its group stays as it is.
 func TestInline_readOnly(t *testing.T) {
 	w, a := newServing(t)
 	w.object(ephemeral)
@@ -384,7 +384,7 @@ func (w *world) volume(key string, change func(*corev1.PersistentVolume)) {
 }
 
 // Facts about the pod are always
-// given, and nobody can forge them; whether podInfoOnMount is set does not matter.
+// given, and no user can forge them; whether podInfoOnMount is set does not matter.
 func TestPodInfo_isAlwaysThereAndNeverForged(t *testing.T) {
 	for _, object := range []func(*world){
 		func(*world) {},

@@ -43,7 +43,7 @@ func TestSELinux_theLabelIsAMountOption(t *testing.T) {
 		want      []string
 	}{
 		{"ReadWriteOncePod", corev1.ReadWriteOncePod, level, "", nil, true, []string{option}},
-		{"beside other options", corev1.ReadWriteOncePod, level, "", []string{"noatime"}, true, []string{"noatime", option}},
+		{"next to other options", corev1.ReadWriteOncePod, level, "", []string{"noatime"}, true, []string{"noatime", option}},
 		{"ReadWriteOnce", corev1.ReadWriteOnce, level, "", nil, true, []string{option}},
 		{"the policy MountOption", corev1.ReadWriteOnce, level, corev1.SELinuxChangePolicyMountOption, nil, true, []string{option}},
 		{"the policy Recursive", corev1.ReadWriteOnce, level, corev1.SELinuxChangePolicyRecursive, nil, true, nil},

@@ -71,7 +71,7 @@ func nextOf(content *snapshotv1.VolumeSnapshotContent) contentStep {
 	case lifecycle.SnapshotHandle(content) != "":
 		return contentPoll
 	case unwanted || content.DeletionTimestamp != nil:
-		return contentNothing // nobody wants it any more
+		return contentNothing // it is not desired any more
 	}
 	return contentCreate
 }
@@ -114,7 +114,7 @@ func (m *Manager) syncContent(ctx context.Context, name string) (time.Duration, 
 }
 
 // shown puts a failure where the user looks: status.error, of the content and
-// from there of the snapshot. The same again is no change.
+// from there of the snapshot. The same value again changes nothing.
 func (m *Manager) shown(content *snapshotv1.VolumeSnapshotContent, reason string, failure error) error {
 	if failure == nil {
 		return nil

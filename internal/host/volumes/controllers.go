@@ -49,7 +49,7 @@ func (m *Manager) Controllers() []reconcile.Controller {
 	}
 }
 
-// run makes a controller's Do: waiting is no failure. What is waited for is
+// run makes a controller's Do: waiting is not a failure. What is waited for is
 // noted before a last look, so that it cannot happen unseen in between.
 func (m *Manager) run(resource string, sync func(*Manager, context.Context, string) (time.Duration, error)) func(context.Context, string) (time.Duration, error) {
 	return func(ctx context.Context, key string) (time.Duration, error) {
@@ -149,7 +149,7 @@ func partitionOf(object store.Object) string {
 	return ""
 }
 
-// objectOf decodes what changed, nil if nobody here cares.
+// objectOf decodes the changed object, nil if no controller here uses it.
 func (m *Manager) objectOf(change store.Change) store.Object {
 	object, err := change.Object()
 	if err != nil {

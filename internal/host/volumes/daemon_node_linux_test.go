@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// serve makes the manager one of a host that goes on serving, as after a start
+// serve makes the manager one of a host that continues serving, as after a start
 // in a boot, and returns what it tells people.
 func (w *world) serving(boot, terms string) *[]journal.Notice {
 	w.t.Helper()
@@ -113,7 +113,7 @@ func TestLeftovers_aPodThatStillRunsKeepsItsVolumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.put(func(tx *store.Tx) error { return tx.Pods().Delete(store.KeyOf(p)) })
-	_ = w.settle() // it goes on looking
+	_ = w.settle() // it retries
 	if n := w.driver.Count("NodeUnpublishVolume"); n != 0 {
 		t.Errorf("unpublished %d times", n)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// endClaim brings a claim that is being deleted to its end: when nobody uses
+// endClaim completes the deletion of a claim: when no pod uses
 // it, it goes, and its volume is released.
 func (m *Manager) endClaim(ctx context.Context, pvc *corev1.PersistentVolumeClaim) error {
 	key := store.Key(pvc.Namespace, pvc.Name)
@@ -116,7 +116,7 @@ func (m *Manager) completeCreation(ctx context.Context, record *store.Provisioni
 	return errors.Join(err, seeing)
 }
 
-// forgetUnmade writes nothing but a mark that has the claim looked at again.
+// forgetUnmade writes nothing but a mark that has the claim inspected again.
 func (m *Manager) forgetUnmade(pvc *corev1.PersistentVolumeClaim) error {
 	if err := m.hit("delete/unmade"); err != nil {
 		return err

@@ -80,7 +80,7 @@ func removeEmpty(path string) error {
 
 // removePodDirectory removes a pod's directory when its volumes are gone. Only
 // its emptyDir volumes have content of their own, and only below their
-// directory is anything removed with what is in it; what somebody mounted there
+// directory is anything removed with what is in it; a foreign mount there
 // is not theirs.
 func (m *Manager) removePodDirectory(pod types.UID) error {
 	directory := m.options.Paths.Pod(pod)
@@ -120,7 +120,7 @@ func (m *Manager) removePodDirectory(pod types.UID) error {
 func nothingMounted(directory string) error {
 	mounts, err := readMountTable(directory)
 	for path := range mounts {
-		return fmt.Errorf("something is mounted at %s, by somebody else than this host: unmount it", path)
+		return fmt.Errorf("something is mounted at %s, but not by this host: unmount it", path)
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What somebody mounted in an emptyDir volume is not removed with it.
+// A foreign mount in an emptyDir volume is not removed with it.
 func TestEmptyDir_whatIsMountedInItIsNotRemoved(t *testing.T) {
 	w := newWorld(t)
 	p := pod("web", "")

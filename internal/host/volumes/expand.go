@@ -55,7 +55,7 @@ func (m *Manager) change(ctx context.Context, found bound) (time.Duration, error
 }
 
 // either is the error of two things that were tried: as long as one of them
-// failed, nobody only waits.
+// failed, no key only waits.
 func either(first, second error) error {
 	waits := [2]bool{errors.Is(first, ErrWaiting), errors.Is(second, ErrWaiting)}
 	switch {

@@ -29,8 +29,8 @@ func nodePoints() []string {
 }
 
 // TestCrash_atEveryPoint: a host that dies anywhere on the way there or back is
-// followed by one that goes on, in the same boot or after a reboot, to the end
-// that is wanted.
+// followed by one that continues, in the same boot or after a reboot, to the end
+// that is desired.
 func TestCrash_atEveryPoint(t *testing.T) {
 	for _, boot := range []string{"boot-1", "boot-2"} {
 		for _, point := range nodePoints() {

@@ -126,7 +126,7 @@ func (m *Manager) modifyRequest(ctx context.Context, volume *corev1.PersistentVo
 // same word for word. No secret is among them.
 const modifyAnnotation = "holdfast.dev/modify-parameters"
 
-// begunParameters are those of an attempt that is gone on with, nil if there is
+// begunParameters are those of an attempt that is continued, nil if there is
 // none or nobody wrote them down.
 func begunParameters(pvc *corev1.PersistentVolumeClaim, start bool) (parameters map[string]string, err error) {
 	text, kept := pvc.Annotations[modifyAnnotation]

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// A modification of which nobody knows how far it came is gone on with as it was
-// begun, whatever became of its class; then comes what is wanted by now.
+// A modification whose progress is unknown is continued as it was
+// begun, whatever became of its class; then comes what is desired by now.
 func TestModify_isGoneOnWithAsItWasBegun(t *testing.T) {
 	for name, c := range map[string]struct {
 		become func(d *daemon, key string)

@@ -167,7 +167,7 @@ func (m *Manager) orFailure(err error) error {
 	return errors.New(waits.text + "; that pod is gone, and its volume is still being taken away")
 }
 
-// mayShare reports whether a pod may use a volume beside those that use it.
+// mayShare reports whether a pod may use a volume together with those that use it.
 func mayShare(known *store.VolumeUse, job job) error {
 	for _, target := range known.Targets {
 		if target.PodUID == job.pod.UID {

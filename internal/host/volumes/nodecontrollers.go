@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// NodeControllers do what no pod does for its own volumes: they take away what
+// NodeControllers do what no pod does for its own volumes: they remove what
 // is left of pods that are gone, grow filesystems while they are mounted, and
 // publish volumes again whose drivers ask for it.
 func (m *Manager) NodeControllers() []reconcile.Controller {
@@ -99,7 +99,7 @@ func (m *Manager) undoGone(ctx context.Context, uid types.UID) error {
 	return m.unmountFor(ctx, uid)
 }
 
-// undoUnused goes on with a way back that was cut off before its end. A pod may
+// undoUnused continues with a way back that was cut off before its end. A pod may
 // have begun to use the volume meanwhile, which settles it.
 func (m *Manager) undoUnused(ctx context.Context, name string) error {
 	return m.unmount(ctx, name, func(store.Target) bool { return false })
@@ -133,7 +133,7 @@ func (m *Manager) growthController() reconcile.Controller {
 			switch {
 			case errors.Is(err, ErrNoClaim):
 				return 0, nil
-			case errors.Is(err, ErrWaiting): // a secret, whose change is nobody's key here
+			case errors.Is(err, ErrWaiting): // a secret, whose change is not a key here
 				return growthPause, nil
 			}
 			return 0, err

@@ -64,7 +64,7 @@ const (
 	nextProgress  = time.Minute
 )
 
-// progress tells of a walk that takes long. The walk itself looks at the time:
+// progress tells of a walk that takes long. The walk itself inspects the time:
 // one that hangs has nothing to tell.
 type progress struct {
 	tell  func(files int)

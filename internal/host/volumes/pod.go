@@ -27,7 +27,7 @@ type Mounted struct {
 // MountPod brings a pod's volumes to it, all at once, and returns them by their
 // names in the pod. Volumes that no container uses are left out, and what is in
 // place already costs no call. After an error some may be in place: a host that
-// serves calls again, or UnmountPod if the pod is not wanted any more. The error
+// serves calls again, or UnmountPod if the pod is not desired any more. The error
 // is an ErrWaiting if nothing failed.
 func (m *Manager) MountPod(ctx context.Context, pod *corev1.Pod) (map[string]Mounted, error) {
 	m = m.as(ctx)

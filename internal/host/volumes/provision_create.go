@@ -71,7 +71,7 @@ type rejectedError struct{ error }
 func (r *rejectedError) Unwrap() error { return r.error }
 
 // uncertain hides what kind of an error it is about: whatever the driver's
-// words, nobody knows what it did.
+// message, the outcome is unknown.
 type uncertain struct{ about error }
 
 func (u *uncertain) Error() string { return u.about.Error() }
@@ -164,7 +164,7 @@ func (m *Manager) save(record *store.Provisioning, volume *corev1.PersistentVolu
 			return err
 		}
 		if known != nil {
-			return fmt.Errorf("PersistentVolume %q was made by somebody else meanwhile; delete or rename it", volume.Name)
+			return fmt.Errorf("PersistentVolume %q was made by another program meanwhile; delete or rename it", volume.Name)
 		}
 		pvc, err := tx.Claims().Get(record.Claim)
 		if err != nil {

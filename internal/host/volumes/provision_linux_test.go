@@ -125,7 +125,7 @@ func TestClaimDeletion_findsAVolumeThatWasNotRecorded(t *testing.T) {
 			w.restart("boot-1", point+"=error")
 			_ = w.ensure(key)
 			_ = w.deleteClaim(key)
-			// The next process goes on by itself if the deletion was begun.
+			// The next process continues by itself if the deletion was begun.
 			w.restart("boot-1", "")
 			w.recoverAll()
 			if err := w.deleteClaim(key); err != nil {

@@ -125,7 +125,7 @@ func (m *Manager) publish(ctx context.Context, job job) error {
 		target.Phase, target.SELinuxLabel = store.PhaseDoing, job.selinux
 		use.Targets[job.target] = target
 		if path, _ := publishedFor(use, ""); path == "" {
-			use.ExpandRefused = "" // nobody has the volume now
+			use.ExpandRefused = "" // no pod uses the volume now
 		}
 		return job.target, m.transition(use, "publish", claim.CallNode,
 			func() error { return m.callPublish(ctx, job, request) }, func() {})

@@ -45,7 +45,7 @@ func protect(object metav1.Object, finalizers ...string) {
 	}
 }
 
-// letGo takes finalizers off, and reports whether none is left.
+// letGo removes finalizers, and reports whether none remains.
 func letGo(object metav1.Object, finalizers ...string) (none bool) {
 	object.SetFinalizers(slices.DeleteFunc(object.GetFinalizers(), func(f string) bool { return slices.Contains(finalizers, f) }))
 	return len(object.GetFinalizers()) == 0
@@ -93,10 +93,10 @@ func (m *Manager) phase(pv *corev1.PersistentVolume) (corev1.PersistentVolumePha
 	case pv.Status.Phase == corev1.VolumeBound || pv.Status.Phase == corev1.VolumeFailed:
 		// A claim that ends writes Released in the same transaction (release). Where
 		// it is missing without that, the store was damaged or is an older copy, and
-		// reclaiming would delete data that somebody still wants.
+		// reclaiming would delete data that is still in use.
 		return corev1.VolumeFailed, nil
 	}
-	// A volume that somebody brought here and that was never bound here is not
+	// A volume that was created outside this host and never bound here is not
 	// released by the absence of a claim of elsewhere: its data may be the only
 	// copy, and reclaiming it would delete them.
 	return corev1.VolumeAvailable, nil
@@ -105,7 +105,7 @@ func (m *Manager) phase(pv *corev1.PersistentVolume) (corev1.PersistentVolumePha
 const reasonClaimMissing = "ClaimMissing"
 
 // enterPhase writes the phase of a volume, unless that changed since it was
-// looked at: then it is looked at again.
+// looked at: then it is inspected again.
 func (m *Manager) enterPhase(pv *corev1.PersistentVolume, phase corev1.PersistentVolumePhase) error {
 	reason, message := "", ""
 	if phase == corev1.VolumeFailed {
@@ -144,7 +144,7 @@ func (m *Manager) endVolume(ctx context.Context, pv *corev1.PersistentVolume) er
 		return waitFor(dependencies(dependency(claimResource, store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name))), reasonDeletePending,
 			"it is deleted when %s is", describeClaim(store.Key(pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)))
 	}
-	// Nobody asked for the data to be deleted: the driver's volume stays. While it
+	// The deletion of the data was not requested: the driver's volume stays. While it
 	// is still being taken from this machine, the object tells what it is.
 	if err := m.unused(pv.Spec.CSI); err != nil && pv.Annotations[AbandonAnnotation] != "true" {
 		return err

@@ -168,7 +168,7 @@ func (m *Manager) saveUse(use *store.VolumeUse, with ...func(*store.Tx) error) e
 	return nil
 }
 
-// note keeps a use's last error for whoever looks at the record.
+// note keeps a use's last error for those who read the record.
 func note(trouble *store.Trouble, call claim.Call, err error) {
 	if err == nil {
 		*trouble = store.Trouble{}

@@ -113,7 +113,7 @@ func (m *Manager) unstage(ctx context.Context, use *store.VolumeUse) error {
 	return m.undo(ctx, use, StepUnstage, "unstage", func() { use.Stage = store.PhaseUndoing },
 		func(ctx context.Context) error {
 			if others := m.otherMounts(use); len(others) > 0 {
-				return fmt.Errorf("%w: the volume is also mounted at %s, by somebody else than this host: unmount it there", errForeign, strings.Join(others, ", "))
+				return fmt.Errorf("%w: the volume is also mounted at %s, but not by this host: unmount it there", errForeign, strings.Join(others, ", "))
 			}
 			err := m.onDriver(ctx, use.Driver, func(driver *plugins.Driver) error {
 				return driver.Client.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: use.Handle, StagingTargetPath: use.StagingPath})
@@ -125,7 +125,7 @@ func (m *Manager) unstage(ctx context.Context, use *store.VolumeUse) error {
 		}, func() { use.Stage, use.StageMounted = store.PhaseNone, false })
 }
 
-// errForeign tells that somebody else still uses what the host wants to take away.
+// errForeign reports that another program still uses what the host wants to remove.
 var errForeign = errors.New("still in use")
 
 // otherMounts are the places where a staged filesystem is mounted besides its

@@ -86,7 +86,7 @@ func answers(path string, block bool) error {
 
 // isInPlace reports whether a volume that was published is still at its target.
 // Something else there than what the driver had published is an error: it is
-// somebody else's, and no pod may get it in the volume's place.
+// another's, and no pod may get it in the volume's place.
 func isInPlace(path string, block bool, device string) (bool, error) {
 	stat, err := statNoSync(path)
 	switch {

@@ -30,9 +30,9 @@ func (p Place) Last() (State, error) {
 }
 
 // ReadLog gives an attempt's output, of both streams in the order in which it
-// came, as it was written. tail is how many of the last lines are wanted, all
-// if negative. With follow, it goes on until the attempt ends; it waits for
-// changes of the files and looks at nothing without one.
+// came, as it was written. tail is how many of the last lines to return, all
+// if negative. With follow, it continues until the attempt ends; it waits for
+// changes of the files and inspects nothing without one.
 func (p Place) ReadLog(ctx context.Context, attempt, tail int, follow bool) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &logReader{ctx: ctx, cancel: cancel, place: p, attempt: attempt, follow: follow}

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 // timeout is how long a test waits for a condition.
 const timeout = time.Minute
 
-// nap is a command that sleeps, and is no other run's of these tests.
+// nap is a command that sleeps, distinct from those of other runs of these tests.
 func nap(seconds int) string { return fmt.Sprintf("sleep %d.%07d", seconds, os.Getpid()) }
 
 func needRoot(t *testing.T) {

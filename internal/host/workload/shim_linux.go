@@ -121,7 +121,7 @@ func (p Place) Start(container Container, pause time.Duration) (State, *Process,
 		return fail(err)
 	}
 	if state.Phase == Running {
-		return fail(ErrBusy) // its end is to be looked at first
+		return fail(ErrBusy) // its end is to be inspected first
 	}
 	state = state.Next(p.BootID)
 	state.Pause = pause
@@ -293,7 +293,7 @@ func newProcess(pidfd, pid int) *Process {
 func (p *Process) PID() int { return p.pid }
 
 // Signal sends a signal to the shim: it passes it on to the command, except for
-// SIGKILL, which ends the container. A shim that has ended is no error.
+// SIGKILL, which ends the container. A shim that has ended is not an error.
 func (p *Process) Signal(signal unix.Signal) error {
 	raw, err := p.file.SyscallConn()
 	if err != nil {
@@ -329,5 +329,5 @@ func (p *Process) Wait() bool {
 	return err == nil
 }
 
-// Close lets the shim go on alone.
+// Close lets the shim continue alone.
 func (p *Process) Close() error { return p.file.Close() }

@@ -112,7 +112,7 @@ func (c *checker) reach(p *page) bool {
 }
 
 // subtree checks what is below a page. Its keys are at or after from, and before
-// to; nil is no bound. It returns the last key.
+// to; nil means unbounded. It returns the last key.
 func (c *checker) subtree(id uint64, from, to []byte) []byte {
 	p, err := c.read(id, c.limit)
 	if err != nil {

@@ -110,7 +110,7 @@ func TestCheck_agreesWithBboltOnWhatItWrote(t *testing.T) {
 	}
 }
 
-// compare looks for what is not as it was written, or, if all is wanted, is missing.
+// compare looks for what is not as it was written, or, if complete is required, is missing.
 func compare(t *testing.T, left *Salvaged, content map[string]map[string]string, all bool) (found int) {
 	t.Helper()
 	reached := map[string]bool{}

@@ -25,7 +25,7 @@ const (
 )
 
 // logWriter writes the streams of one attempt into its log. What cannot be
-// written, because the disk is full, is lost: the container goes on.
+// written, because the disk is full, is lost: the container continues.
 type logWriter struct {
 	mu      sync.Mutex
 	root    *os.Root

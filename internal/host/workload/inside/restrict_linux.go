@@ -31,7 +31,7 @@ func isDefault(capability string) bool {
 	}, capability)
 }
 
-// restrict takes away from this thread what the command must not have. The
+// restrict removes from this thread what the command must not have. The
 // bounding set limits what an executed program gets, and leaves this thread
 // the right to change the user before.
 func restrict(container Container) error {

@@ -26,7 +26,7 @@ const (
 type ShimPhase string
 
 // StateVersion is that of the state file. A host reads those of older ones: the
-// containers that they started go on over an upgrade.
+// containers that they started continue over an upgrade.
 const StateVersion = 1
 
 // The reasons of an end, in the words of Kubernetes' container runtimes.

@@ -243,7 +243,7 @@ func (v view) mirrorBelow(root *os.File, directory string) error {
 	return mirror.Close()
 }
 
-// enter makes the view the root and lets go of the machine's.
+// enter makes the view the root and releases the machine's.
 func (v view) enter() error {
 	if v.readOnly {
 		if err := unix.MountSetattr(unix.AT_FDCWD, v.root, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
@@ -254,7 +254,7 @@ func (v view) enter() error {
 		return fmt.Errorf("enter the new root: %w", err)
 	}
 	// Both at one place: the old root is then mounted over the new one and can
-	// be taken away without a directory for it (pivot_root(2), "pivot_root(".", ".")").
+	// be removed without a directory for it (pivot_root(2), "pivot_root(".", ".")").
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("enter the new root: %w", err)
 	}
