@@ -9,5 +9,5 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/cli"
 )
 
-// open fails: csi-proxy works on Windows alone.
+// open fails: csi-proxy runs only on Windows.
 func open(*slog.Logger) (cli.Opened, error) { return cli.Opened{}, errors.ErrUnsupported }

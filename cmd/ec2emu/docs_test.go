@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// TestReference_namesEveryFlagAndKnob keeps docs/reference/ec2emu.md whole.
+// TestReference_namesEveryFlagAndKnob compares docs/reference/ec2emu.md with the flags and knobs.
 func TestReference_namesEveryFlagAndKnob(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference/ec2emu.md")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command ec2emu is an EC2 endpoint on this machine, as far as EBS needs one:
-// see docs/reference/ec2emu.md.
+// Command ec2emu serves the part of EC2's API that EBS needs, on this machine; see
+// docs/reference/ec2emu.md.
 package main
 
 import (

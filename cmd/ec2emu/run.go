@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// run serves until ctx ends, then takes the devices away.
+// run serves until ctx ends, then detaches the devices.
 func (s *settings) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	level := slog.LevelInfo
 	if s.verbose {
@@ -50,8 +50,8 @@ func (s *settings) server(log *slog.Logger) (*ec2emu.Server, error) {
 	return ec2emu.New(ec2emu.Options{World: config, Knobs: s.knobs.Endpoint, Seed: s.seed, Journal: s.journal, Logger: log})
 }
 
-// populate has the instances that a kept world does not have yet, and adds
-// faults and mishaps. The instances run already: nobody waits for them to boot.
+// populate starts the instances that a kept world lacks, without the time that an
+// instance takes to boot, and adds faults and mishaps.
 func (s *settings) populate(server *ec2emu.Server, log *slog.Logger) error {
 	booted := s.knobs.World
 	booted.Times.Start = world.Takes{}

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu"
 )
 
-// door is one listener and what answers on it.
+// door is one listener and the function that serves it.
 type door struct {
 	name     string
 	listener net.Listener
@@ -36,7 +36,7 @@ func (s *settings) doors(ctx context.Context, server *ec2emu.Server, log *slog.L
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if to, ok := listener.Addr().(*net.TCPAddr); ok && !to.IP.IsLoopback() {
-			log.Warn("listening beyond this machine: whoever reaches it can do anything here", "what", name, "address", to)
+			log.Warn("listening beyond this machine without access control: every client can change all volumes", "what", name, "address", to)
 		}
 		open = append(open, door{name: name, listener: listener, serve: serve})
 		return nil
@@ -55,8 +55,8 @@ func (s *settings) doors(ctx context.Context, server *ec2emu.Server, log *slog.L
 	return open, nil
 }
 
-// metadataDoors is a port per instance, or one for all when they are told
-// apart by the networks that they ask from.
+// metadataDoors adds one port per instance, or one port for all if the network of
+// the request identifies the instance.
 func (s *settings) metadataDoors(server *ec2emu.Server, add func(string, string, func(context.Context, net.Listener) error) error) error {
 	if s.metadata == "" {
 		return nil
@@ -105,7 +105,7 @@ func serveAll(ctx context.Context, doors []door) error {
 	return group.Wait()
 }
 
-// greet says where everything is and how to point a client there.
+// greet prints the addresses and the settings with which clients use them.
 func (s *settings) greet(out io.Writer, doors []door) {
 	_, _ = fmt.Fprintf(out, "EC2 of account %s in %s; nothing here is Amazon's, and nothing costs.\n\n", s.account, s.region)
 	for _, d := range doors {

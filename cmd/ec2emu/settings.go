@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// settings are what the command line says.
+// settings are the parsed command line.
 type settings struct {
 	address, control, metadata string
 	region, account            string
@@ -30,14 +30,14 @@ type settings struct {
 	mishaps                    []world.Mishap
 }
 
-// instance is one of --instance.
+// instance is the value of one --instance.
 type instance struct {
 	id, kind, zone string
 	interfaces     int
 	network        netip.Prefix // that its metadata requests come from
 }
 
-// raw is the flags whose texts are read once all are known.
+// raw holds the flags that are parsed after all flags are known.
 type raw struct {
 	times, throttling, mode, knobsFile string
 	latencies, instances               []string
@@ -85,12 +85,12 @@ func (s *settings) describe(flags *pflag.FlagSet, r *raw) {
 	flags.StringVar(&r.knobsFile, "knobs", "", `a file of JSON {"endpoint": …, "world": …} with any other knobs`)
 	flags.StringArrayVar(&r.faults, "fault", nil, `a fault of calls in JSON, such as {"kind":"throttle","action":"AttachVolume","count":5}; repeatable`)
 	flags.StringArrayVar(&r.mishaps, "mishap", nil, `a mishap of volumes in JSON, such as {"kind":"stuck-attaching","count":1}; repeatable`)
-	flags.Uint64Var(&s.seed, "seed", 1, "decides all that is random")
+	flags.Uint64Var(&s.seed, "seed", 1, "seed of everything that is random")
 	flags.IntVar(&s.journal, "journal", 0, "how many calls the journal keeps; 10000 when 0")
 	flags.BoolVarP(&s.verbose, "verbose", "v", false, "log every call")
 }
 
-// read is the second half of parse.
+// read parses the flags in r, after pflag has read the command line.
 func (s *settings) read(r *raw) error {
 	times, known := world.Preset(r.times)
 	if !known {

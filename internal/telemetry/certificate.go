@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TLS is the certificate of a server, in PEM; the zero value is none. The files are
-// read again when they change.
+// TLS names the certificate of a server, in PEM. The zero value means no certificate.
+// The files are read again when they change.
 type TLS struct {
 	// CertificateFile may have the certificates of the authorities behind the
 	// first; KeyFile has its key.
@@ -19,7 +19,7 @@ type TLS struct {
 
 func (t TLS) enabled() bool { return t.CertificateFile != "" }
 
-// certificate is a pair of files as it was read last.
+// certificate is a certificate and its key as last read from their files.
 type certificate struct {
 	files TLS
 	log   *slog.Logger
@@ -36,7 +36,7 @@ type version struct {
 	size     int64
 }
 
-// config is for a server; it fails when the files are not a pair now.
+// config returns the configuration of a server. It fails if certificate and key do not match.
 func (t TLS) config(log *slog.Logger) (*tls.Config, error) {
 	c := &certificate{files: t, log: log}
 	if err := c.refresh(); err != nil {
@@ -49,8 +49,8 @@ func (t TLS) config(log *slog.Logger) (*tls.Config, error) {
 	}, nil
 }
 
-// current reads the files again if they changed. While what is there is no
-// pair, which it is not between the writing of the two, the last one serves.
+// current reads the files again if they changed. While certificate and key do not
+// match, as between the writes of the two files, it returns the last pair.
 func (c *certificate) current() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +60,7 @@ func (c *certificate) current() *tls.Certificate {
 	return c.pair
 }
 
-// refresh reads the files unless they are as they were.
+// refresh reads the files if they changed.
 func (c *certificate) refresh() error {
 	now, err := c.files.versions()
 	if err != nil {

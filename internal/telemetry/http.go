@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// NewRegistry has a process's metrics, with those of the Go runtime and of
-// the process itself.
+// NewRegistry returns a registry with the metrics of the Go runtime and of the
+// process.
 func NewRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(),
@@ -21,7 +21,7 @@ func NewRegistry() *prometheus.Registry {
 	return registry
 }
 
-// Page serves /metrics and what Handlers has, by path, over HTTP.
+// Page serves /metrics and the Handlers by path, over HTTP or HTTPS.
 type Page struct {
 	Address  string // host:port or :port
 	Gatherer prometheus.Gatherer
@@ -33,8 +33,8 @@ type Page struct {
 	Listening func(net.Addr)
 }
 
-// Run serves the page until ctx ends. It fails when the address cannot be bound,
-// or the certificate not be read.
+// Run serves the page until ctx ends. It fails if the address cannot be bound or
+// the certificate cannot be read.
 func (p Page) Run(ctx context.Context) error {
 	err := Server{Address: p.Address, Handler: p.handler(), Logger: p.Logger, TLS: p.TLS, Listening: p.Listening}.Run(ctx)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package telemetry is how a holdfast process reports what it does: the logger,
 // the address with metrics and health, and traces. Commands build it; packages
-// below receive a logger, a registerer and a tracer provider and know no more.
+// below receive only a logger, a registerer and a tracer provider.
 package telemetry
 
 import (

@@ -25,8 +25,8 @@ type Server struct {
 	Listening func(net.Addr)
 }
 
-// Run serves until ctx ends. It fails when the address cannot be bound, or the
-// certificate not be read.
+// Run serves until ctx ends. It fails if the address cannot be bound or the
+// certificate cannot be read.
 func (s Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler: s.Handler, ReadHeaderTimeout: headerTime,

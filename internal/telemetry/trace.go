@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Tracing makes spans and sends them away.
+// Tracing creates spans and exports them.
 type Tracing struct{ provider *sdktrace.TracerProvider }
 
 // NewTracing sends spans over OTLP/gRPC to where OTEL_EXPORTER_OTLP_ENDPOINT or
@@ -39,7 +39,7 @@ func NewTracing(ctx context.Context, service, version string) (*Tracing, error) 
 		sdktrace.WithBatcher(exporter), sdktrace.WithResource(described))}, nil
 }
 
-// Provider gives the tracer provider, nil when there is none.
+// Provider returns the tracer provider, nil if there is none.
 func (t *Tracing) Provider() trace.TracerProvider {
 	if t == nil {
 		return nil
@@ -47,7 +47,7 @@ func (t *Tracing) Provider() trace.TracerProvider {
 	return t.provider
 }
 
-// Close sends what is left, for as long as ctx lasts.
+// Close exports the remaining spans, until ctx ends.
 func (t *Tracing) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
