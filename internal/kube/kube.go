@@ -165,7 +165,7 @@ func (c *Controllers) Run(ctx context.Context) error {
 	group.Go(func() error { return giveBack(working, env.Set) })
 	group.Go(func() error {
 		if c.elects(env) {
-			env.Set.Quiet()
+			env.Set.Suppress()
 		}
 		env.Set.Start(working)
 		if err := env.Set.Wait(working); err != nil {
@@ -230,7 +230,7 @@ type controller interface {
 // lead runs the controllers, while the lease is held where there is one.
 func (c *Controllers) lead(ctx context.Context, env *cluster.Env, running []controller) error {
 	all := func(ctx context.Context) error {
-		if err := env.Set.Tell(ctx); err != nil {
+		if err := env.Set.Notify(ctx); err != nil {
 			return unless(ctx, err)
 		}
 		group, working := errgroup.WithContext(ctx)

@@ -38,7 +38,7 @@ func Config(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		config, err := rest.InClusterConfig()
 		if err != nil {
-			return nil, fmt.Errorf("no kubeconfig is given (--kubeconfig), and this is no pod with a service account: %w", err)
+			return nil, fmt.Errorf("no kubeconfig is given (--kubeconfig), and this process is not in a pod with a service account: %w", err)
 		}
 		return config, nil
 	}

@@ -66,9 +66,9 @@ func TestStore_holdsNoOwnWriteThatTheWatchHasBrought(t *testing.T) {
 		}
 		volumes.Wrote(answer)
 	}
-	c.Eventually(func() error { // though nobody reads the object
+	c.Eventually(func() error { // without a reader of the object
 		if n := cluster.Assumed(volumes); n > 0 {
-			return fmt.Errorf("%d own writes are held", n)
+			return fmt.Errorf("%d own writes are kept", n)
 		}
 		return nil
 	})
@@ -215,11 +215,11 @@ func TestFinalizers_patchesFailWhenTheListHasChanged(t *testing.T) {
 func TestSet_quietUntilItIsTold(t *testing.T) {
 	content := &snapshotv1.VolumeSnapshotContent{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
 	c := apiserver.New(t, csidriver.New("memory.test"), volume("a"), content)
-	var volumesHeard, contentsHeard atomic.Int32
+	var volumesSeen, contentsSeen atomic.Int32
 	volumes, contents := c.Env.Set.Volumes(), c.Env.Set.Contents()
-	volumes.OnChange(func(_, _ *corev1.PersistentVolume) { volumesHeard.Add(1) })
-	contents.OnChange(func(_, _ *snapshotv1.VolumeSnapshotContent) { contentsHeard.Add(1) })
-	c.Env.Set.Quiet()
+	volumes.OnChange(func(_, _ *corev1.PersistentVolume) { volumesSeen.Add(1) })
+	contents.OnChange(func(_, _ *snapshotv1.VolumeSnapshotContent) { contentsSeen.Add(1) })
+	c.Env.Set.Suppress()
 	c.Start()
 	c.Add(volume("gone"))
 	c.Delete(volume("gone"))
@@ -230,19 +230,19 @@ func TestSet_quietUntilItIsTold(t *testing.T) {
 		}
 		return nil
 	})
-	if volumesHeard.Load()+contentsHeard.Load() != 0 {
-		t.Error("handlers hear of changes in a process that stands by")
+	if volumesSeen.Load()+contentsSeen.Load() != 0 {
+		t.Error("handlers are called in a standby")
 	}
-	if err := c.Env.Set.Tell(t.Context()); err != nil {
+	if err := c.Env.Set.Notify(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := volumesHeard.Load(); n != 2 {
-		t.Errorf("handlers heard of %d of two volumes when Tell returned", n)
+	if n := volumesSeen.Load(); n != 2 {
+		t.Errorf("handlers saw %d of two volumes when Notify returned", n)
 	}
 	c.Add(volume("c"))
 	c.Eventually(func() error {
-		if volumesHeard.Load() != 3 || contentsHeard.Load() != 1 {
-			return fmt.Errorf("heard of %d volumes and %d contents", volumesHeard.Load(), contentsHeard.Load())
+		if volumesSeen.Load() != 3 || contentsSeen.Load() != 1 {
+			return fmt.Errorf("saw %d volumes and %d contents", volumesSeen.Load(), contentsSeen.Load())
 		}
 		return nil
 	})

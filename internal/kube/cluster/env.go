@@ -105,7 +105,7 @@ func (e *Env) Call(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, timeout)
 }
 
-// Secret reads a secret's values, anew each time: they are for one call, and
+// Secret reads a secret's values, again for each call: they are for one call, and
 // kept nowhere. No reference means no values. An absent secret is an error that
 // apierrors.IsNotFound recognises.
 func (e *Env) Secret(ctx context.Context, reference *corev1.SecretReference) (map[string]string, error) {

@@ -87,7 +87,7 @@ func AddFinalizers(object Object, finalizers ...string) []Op {
 }
 
 // RemoveFinalizers gives the operations that take finalizers off, each guarded
-// by a test that it is still where it was: if somebody else has changed the
+// by a test that it is still where it was: if another client has changed the
 // list, the patch fails as a whole and is made again from the new state. nil
 // when none is there.
 func RemoveFinalizers(object Object, finalizers ...string) []Op {

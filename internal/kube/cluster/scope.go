@@ -29,7 +29,7 @@ func (s Scope) OwnsVolume(volume *corev1.PersistentVolume) bool {
 }
 
 // Unplaced reports whether nothing says on which node a volume is, where each node
-// acts for itself: only the drivers can tell (Env.OwnsVolume).
+// acts for itself: only the drivers know (Env.OwnsVolume).
 func (s Scope) Unplaced(volume *corev1.PersistentVolume) bool {
 	return !s.Central() && (volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil)
 }

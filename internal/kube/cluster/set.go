@@ -27,7 +27,7 @@ const (
 )
 
 // Set is the one set of caches that all controllers of a process read. A kind
-// that nobody asks for is neither listed nor watched.
+// that no caller asks for is neither listed nor watched.
 type Set struct {
 	clients   Clients
 	namespace string
@@ -35,15 +35,15 @@ type Set struct {
 	logger    *slog.Logger
 	servePoll time.Duration
 
-	mu     sync.Mutex
-	quiet  bool
-	stores map[schema.GroupVersionResource]store
+	mu         sync.Mutex
+	suppressed bool
+	stores     map[schema.GroupVersionResource]store
 }
 
 // store is a Store of any kind.
 type store interface {
-	start(ctx context.Context, quiet bool)
-	tell()
+	start(ctx context.Context, suppressed bool)
+	notify()
 	HasSynced() bool
 }
 
@@ -59,7 +59,7 @@ func NewSet(clients Clients, driver, namespace string, logger *slog.Logger) *Set
 func kept[T Object](s *Set, resource schema.GroupVersionResource, make func() *Store[T]) *Store[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known, is := s.stores[resource].(*Store[T]); is {
+	if known, ok := s.stores[resource].(*Store[T]); ok {
 		return known
 	}
 	made := make()
@@ -136,7 +136,7 @@ func (s *Set) AttributesClasses() *Store[*storagev1.VolumeAttributesClass] {
 }
 
 // Capacities are this driver's CSIStorageCapacity objects in the process's own
-// namespace, of one value of claim.CapacityManagerLabel: beside other nodes'
+// namespace, of one value of claim.CapacityManagerLabel: next to other nodes'
 // processes, each watches its own only.
 func (s *Set) Capacities(manager string) *Store[*storagev1.CSIStorageCapacity] {
 	return kept(s, storagev1.SchemeGroupVersion.WithResource("csistoragecapacities"), func() *Store[*storagev1.CSIStorageCapacity] {
@@ -187,7 +187,7 @@ func (s *Set) GroupClasses() *Store[*groupv1.VolumeGroupSnapshotClass] {
 	})
 }
 
-// custom tells whether a resource is one that a cluster may lack.
+// custom reports whether a cluster may lack a resource.
 func custom(resource schema.GroupVersionResource) bool {
 	return resource.Group == snapshotv1.SchemeGroupVersion.Group || resource.Group == groupv1.SchemeGroupVersion.Group
 }
@@ -200,7 +200,7 @@ func (s *Set) Start(ctx context.Context) {
 	missing := map[schema.GroupVersion]map[string]store{}
 	for resource, kind := range s.stores {
 		if !custom(resource) {
-			kind.start(ctx, s.quiet)
+			kind.start(ctx, s.suppressed)
 			continue
 		}
 		version := resource.GroupVersion()
@@ -241,29 +241,28 @@ func (s *Set) startWhenServed(ctx context.Context, version schema.GroupVersion, 
 	}
 }
 
-// startOne holds the lock, so that Tell comes either before or after it.
+// startOne holds the lock, so that Notify comes either before or after it.
 func (s *Set) startOne(ctx context.Context, kind store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	kind.start(ctx, s.quiet)
+	kind.start(ctx, s.suppressed)
 }
 
-// Quiet has handlers (OnChange) hear of nothing until Tell: for a process that
-// stands by with filled caches. What it does not work on would only pile up in
-// its queues. It must be called before Start.
-func (s *Set) Quiet() {
+// Suppress keeps handlers (OnChange) from being called until Notify: for a standby
+// with filled caches, whose queues would only grow. It must be called before Start.
+func (s *Set) Suppress() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.quiet = true
+	s.suppressed = true
 }
 
-// Tell ends what Quiet began, and returns when the handlers have heard of all
-// that is there of Kubernetes' own kinds; ctx's error when it ends first.
-func (s *Set) Tell(ctx context.Context) error {
+// Notify ends the suppression. It returns when the handlers have been called for
+// every object of Kubernetes' own kinds, or ctx's error if that ends first.
+func (s *Set) Notify(ctx context.Context) error {
 	s.mu.Lock()
-	s.quiet = false
+	s.suppressed = false
 	for _, kind := range s.stores {
-		kind.tell()
+		kind.notify()
 	}
 	s.mu.Unlock()
 	return s.Wait(ctx)
@@ -293,14 +292,16 @@ func (s *Set) Wait(ctx context.Context) error {
 // WaitServed returns when the given resources of a group, which must have been
 // asked for, are served and there.
 func (s *Set) WaitServed(ctx context.Context, version schema.GroupVersion, resources ...string) error {
-	wanted := map[string]bool{}
+	requested := map[string]bool{}
 	for _, resource := range resources {
-		wanted[resource] = true
+		requested[resource] = true
 	}
-	return s.wait(ctx, func(r schema.GroupVersionResource) bool { return r.GroupVersion() == version && wanted[r.Resource] })
+	return s.wait(ctx, func(r schema.GroupVersionResource) bool {
+		return r.GroupVersion() == version && requested[r.Resource]
+	})
 }
 
-// wait looks often at first, and rarely in the end: a cluster may lack custom
+// wait polls often at first and rarely in the end: a cluster may lack custom
 // resources for ever.
 func (s *Set) wait(ctx context.Context, which func(schema.GroupVersionResource) bool) error {
 	for next := syncPoll; !s.synced(which); next = min(next*5/4, slowestPoll) {
@@ -311,7 +312,7 @@ func (s *Set) wait(ctx context.Context, which func(schema.GroupVersionResource) 
 	return nil
 }
 
-// Synced tells whether all kinds of Kubernetes' own are there.
+// Synced reports whether the caches of all kinds of Kubernetes' own are filled.
 func (s *Set) Synced() bool {
 	return s.synced(func(resource schema.GroupVersionResource) bool { return !custom(resource) })
 }

@@ -35,11 +35,11 @@ type Store[T Object] struct {
 	informer cache.SharedIndexInformer
 	logger   *slog.Logger
 
-	mu       sync.Mutex
-	used     map[string]bool
-	handlers []func(old, new T)
-	started  bool
-	told     cache.ResourceEventHandlerRegistration // nil until the handlers are told
+	mu           sync.Mutex
+	used         map[string]bool
+	handlers     []func(old, new T)
+	started      bool
+	registration cache.ResourceEventHandlerRegistration // nil until the handlers are registered
 	// assumed are answers to our own writes that the watch has not delivered
 	// yet, by key.
 	assumed map[string]T
@@ -87,7 +87,7 @@ func (s *Store[T]) Use(indexes ...Index[T]) {
 		}
 		s.used[index.Name] = true
 		values := func(object any) ([]string, error) {
-			if o, is := object.(T); is {
+			if o, ok := object.(T); ok {
 				return index.Values(o), nil
 			}
 			return nil, nil
@@ -118,8 +118,8 @@ func (s *Store[T]) Get(key string) (T, bool) {
 		var none T
 		return none, false
 	}
-	object, is := item.(T)
-	return object, is
+	object, ok := item.(T)
+	return object, ok
 }
 
 // List gives every object, in no order.
@@ -139,8 +139,8 @@ func (s *Store[T]) By(index Index[T], value string) []T {
 func (s *Store[T]) all(items []any) []T {
 	objects := make([]T, 0, len(items))
 	for _, item := range items {
-		object, is := item.(T)
-		if !is {
+		object, ok := item.(T)
+		if !ok {
 			continue
 		}
 		if newer, found := s.newer(keyOf(object)); found {
@@ -151,7 +151,7 @@ func (s *Store[T]) all(items []any) []T {
 	return objects
 }
 
-// Wrote tells the store what the API server answered to an own write, so that
+// Wrote gives the store the API server's answer to an own write, so that
 // the writer reads it from now on and not an older state. The object is the
 // store's from then on, like all that it gives. The answer of a deletion is not
 // told: the watch brings it.
@@ -178,7 +178,7 @@ func older(a, b Object) bool {
 }
 
 // caughtUp drops an own write that the watch has reached. Without it each
-// object made by this process would be held twice, and for ever if nobody
+// object made by this process would be kept twice, and for ever if no caller
 // reads it again.
 func (s *Store[T]) caughtUp(object T) {
 	s.mu.Lock()
@@ -201,7 +201,7 @@ func (s *Store[T]) newer(key string) (T, bool) {
 	return object, found
 }
 
-// passed tells whether the watch has gone past an object's version: then the
+// passed reports whether the watch has gone past an object's version: then the
 // store has it, or something newer, or its end.
 func (s *Store[T]) passed(object T) bool {
 	seen := s.informer.GetStore().LastStoreSyncResourceVersion()
@@ -216,20 +216,20 @@ func (s *Store[T]) passed(object T) bool {
 // object's version. Then the store has every object that was made before that version.
 func (s *Store[T]) Reached(object T) bool { return s.passed(object) }
 
-// HasSynced tells whether the store was filled, and its handlers told if they
-// are to be told.
+// HasSynced reports whether the store is filled and, unless they are suppressed, its
+// handlers have been called for each object.
 func (s *Store[T]) HasSynced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.told != nil {
-		return s.told.HasSynced()
+	if s.registration != nil {
+		return s.registration.HasSynced()
 	}
 	return s.started && s.informer.HasSynced()
 }
 
-// start begins to list and watch until ctx ends; the handlers hear of it at
-// once, or when tell is called.
-func (s *Store[T]) start(ctx context.Context, quiet bool) {
+// start lists and watches until ctx ends. The handlers are called at once, or from
+// notify on if they are suppressed.
+func (s *Store[T]) start(ctx context.Context, suppressed bool) {
 	s.mu.Lock()
 	started := s.started
 	s.started = true
@@ -237,37 +237,37 @@ func (s *Store[T]) start(ctx context.Context, quiet bool) {
 	if started {
 		return
 	}
-	if !quiet {
-		s.tell()
+	if !suppressed {
+		s.notify()
 	}
 	if err := s.informer.SetTransform(newReducer().reduce); err != nil {
 		panic(fmt.Sprintf("transform of %s: %v", s.kind, err))
 	}
 	_ = s.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
-		s.logger.WarnContext(ctx, "watching is interrupted; it is taken up again", "kind", s.kind, "error", err)
+		s.logger.WarnContext(ctx, "the watch was interrupted and is restarted", "kind", s.kind, "error", err)
 	})
 	go s.informer.RunWithContext(ctx)
 }
 
-// tell has the handlers hear of all that there is and of each change from then
-// on. A store that is not started tells when it is.
-func (s *Store[T]) tell() {
+// notify calls the handlers for each object, and from then on for each change. A
+// store that is not started does so once it is.
+func (s *Store[T]) notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.told != nil || !s.started {
+	if s.registration != nil || !s.started {
 		return
 	}
-	told, err := s.informer.AddEventHandler(s.handler())
+	registration, err := s.informer.AddEventHandler(s.handler())
 	if err != nil {
 		panic(fmt.Sprintf("handler of %s: %v", s.kind, err))
 	}
-	s.told = told
+	s.registration = registration
 }
 
 func (s *Store[T]) handler() cache.ResourceEventHandler {
 	handlers := s.handlers
 	var none T
-	tell := func(old, new T) {
+	call := func(old, new T) {
 		if any(new) != any(none) {
 			s.caughtUp(new)
 		} else {
@@ -279,23 +279,23 @@ func (s *Store[T]) handler() cache.ResourceEventHandler {
 	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(item any) {
-			if object, is := item.(T); is {
-				tell(none, object)
+			if object, ok := item.(T); ok {
+				call(none, object)
 			}
 		},
 		UpdateFunc: func(before, after any) {
-			old, is := before.(T)
+			old, ok := before.(T)
 			object, also := after.(T)
-			if is && also {
-				tell(old, object)
+			if ok && also {
+				call(old, object)
 			}
 		},
 		DeleteFunc: func(item any) {
-			if gone, is := item.(cache.DeletedFinalStateUnknown); is {
+			if gone, ok := item.(cache.DeletedFinalStateUnknown); ok {
 				item = gone.Obj
 			}
-			if object, is := item.(T); is {
-				tell(object, none)
+			if object, ok := item.(T); ok {
+				call(object, none)
 			}
 		},
 	}

@@ -20,11 +20,11 @@ type reducer struct{ shared }
 
 func newReducer() *reducer { return &reducer{} }
 
-// reduce is a cache.TransformFunc. It may change the item: nobody else has seen
+// reduce is a cache.TransformFunc. It may change the item: no other code has seen
 // it yet. Nothing is ever written back whole from a cache (controllers patch),
 // so that what is dropped here is not lost in the cluster.
 func (r *reducer) reduce(item any) (any, error) {
-	if object, is := item.(metav1.Object); is {
+	if object, ok := item.(metav1.Object); ok {
 		r.meta(object)
 	}
 	switch object := item.(type) {

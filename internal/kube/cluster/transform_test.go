@@ -31,7 +31,7 @@ func freshMeta(name string, annotations map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name: name, Namespace: fresh("default"), UID: types.UID("uid-" + name), ResourceVersion: "17",
 		Annotations: annotations, Labels: freshMap("app", "x"), Finalizers: []string{fresh("kubernetes.io/pvc-protection")},
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "somebody"}},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "another"}},
 	}
 }
 
@@ -116,7 +116,7 @@ func TestReduce_leavesTheContentAsItIs(t *testing.T) {
 		} {
 			pair.want.SetManagedFields(nil)
 			if diff := cmp.Diff(pair.want, reduced(t, r, pair.object)); diff != "" {
-				t.Errorf("%T became (-wanted +got):\n%s", pair.object, diff)
+				t.Errorf("%T became (-want +got):\n%s", pair.object, diff)
 			}
 		}
 	}
