@@ -15,7 +15,7 @@ import (
 // Load takes over what an earlier process left. Call it before Run. A record that
 // cannot be read is logged, and stays where it is: what it says may be a volume.
 func (s *Store[T]) Load(ctx context.Context) error {
-	shards, err := s.takeOver(ctx)
+	shards, others, err := s.takeOver(ctx)
 	if err != nil {
 		return fmt.Errorf("read the records of driver %s: %w", s.options.Driver, err)
 	}
@@ -24,7 +24,7 @@ func (s *Store[T]) Load(ctx context.Context) error {
 	shards = append(foreign, slices.DeleteFunc(shards, func(one *shard) bool { return one.node != s.options.Node })...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shards = shards
+	s.shards, s.foreign = shards, others
 	clear(s.records)
 	for _, one := range shards {
 		for key := range one.object.Data {
@@ -39,13 +39,14 @@ func (s *Store[T]) Load(ctx context.Context) error {
 
 // takeOver lists the objects and gives each a new version. A write of the
 // process before, which may still be on its way, is refused then: it would take
-// out a record that this process has begun to act on.
-func (s *Store[T]) takeOver(ctx context.Context) ([]*shard, error) {
+// out a record that this process has begun to act on. foreign has the keys of intents
+// that are left to others, and their objects.
+func (s *Store[T]) takeOver(ctx context.Context) (taken []*shard, foreign map[string]string, err error) {
 	list, err := s.options.ConfigMaps.List(ctx, metav1.ListOptions{LabelSelector: s.options.selector()})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var taken []*shard
+	foreign = map[string]string{}
 	for i := range list.Items {
 		object := &list.Items[i]
 		found, ok := s.options.shardOf(object)
@@ -55,38 +56,69 @@ func (s *Store[T]) takeOver(ctx context.Context) ([]*shard, error) {
 			}
 			continue
 		}
-		if !s.concerned(found) {
+		own, left := s.divide(found)
+		for _, key := range left {
+			foreign[key] = found.name
+		}
+		if !s.ownsAll(found) && len(own) == 0 {
 			continue
 		}
 		found.object, err = s.sign(ctx, object)
 		if apierrors.IsForbidden(err) && !s.options.isOwn(found) {
 			// The node works without it; Unserved reports its intents.
 			s.options.Logger.Warn("a ConfigMap of intents of an earlier deployment is left alone", "configmap", found.name, "error", err)
+			for _, key := range own {
+				foreign[key] = found.name
+			}
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("take ConfigMap %s over: %w", list.Items[i].Name, err)
+			return nil, nil, fmt.Errorf("take ConfigMap %s over: %w", list.Items[i].Name, err)
 		}
 		if found.object != nil {
 			taken = append(taken, found)
 		}
 	}
-	return taken, nil
+	return taken, foreign, nil
 }
 
-// concerned reports whether the process acts on an intent in an object. A node
-// leaves an object of a central process alone that has none for it: all nodes see
-// it, and each would write to it.
-func (s *Store[T]) concerned(one *shard) bool {
-	if s.ownsAll(one) {
-		return true
-	}
+// divide returns the keys of the intents in an object that the process completes, and
+// of those that it leaves to others. A node leaves an object of a central process
+// alone that has none for it: all nodes see it, and each would write to it.
+func (s *Store[T]) divide(one *shard) (own, left []string) {
 	for key := range one.object.Data {
 		if _, fine := s.decode(one, key); fine {
-			return true
+			own = append(own, key)
+		} else if !s.ownsAll(one) {
+			left = append(left, key)
 		}
 	}
-	return false
+	return own, left
+}
+
+// Foreign reports whether there is an intent of the key that an earlier deployment
+// has left for another process, or for none. A process that acted for the key too
+// could do the same thing twice. It asks the API server only about what Load found.
+func (s *Store[T]) Foreign(ctx context.Context, key string) (bool, error) {
+	s.mu.Lock()
+	name, found := s.foreign[key]
+	s.mu.Unlock()
+	if !found {
+		return false, nil
+	}
+	live, err := s.options.ConfigMaps.Get(ctx, name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("read the intents of driver %s: %w", s.options.Driver, err)
+	}
+	if err == nil {
+		if _, stored := live.Data[key]; stored {
+			return true, nil
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.foreign, key)
+	return false, nil
 }
 
 // ownsAll reports whether all intents in an object are this process's to complete.

@@ -88,8 +88,9 @@ type Store[T any] struct {
 	records map[string]T       // what is durable and not removed
 	pending map[string]*change // what is to be written
 	shards  []*shard
-	due     chan struct{} // has room for one signal: there is something pending
-	urgent  chan struct{} // the same, and somebody waits for it
+	foreign map[string]string // keys of intents that Load left to others, and their objects
+	due     chan struct{}     // has room for one signal: there is something pending
+	urgent  chan struct{}     // the same, and somebody waits for it
 }
 
 // change is what is to become of one key.
@@ -128,7 +129,7 @@ func New[T any](o Options, nodeOf func(T) string, supersedes func(a, b T) bool) 
 	}
 	return &Store[T]{
 		options: o, nodeOf: nodeOf, supersedes: supersedes, writer: string(uuid.NewUUID()), records: map[string]T{}, pending: map[string]*change{},
-		due: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
+		due: make(chan struct{}, 1), urgent: make(chan struct{}, 1), foreign: map[string]string{},
 	}
 }
 

@@ -71,6 +71,48 @@ func TestLoad_aNodeTakesOverWhatACentralProcessHasLeftForIt(t *testing.T) {
 	}
 }
 
+// TestForeign_isWhatOthersComplete: a node that acted for such a key could do the same
+// thing twice.
+func TestForeign_isWhatOthersComplete(t *testing.T) {
+	api := newServer()
+	central := open(t, api)
+	put(t, central, "a", "n1")
+	put(t, central, "b", "n2")
+	put(t, central, "c", "")
+	put(t, open(t, api, of("n2")), "d", "n2")
+	own := open(t, api, of("n1"))
+	foreign := func() (keys string) {
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			found, err := own.Foreign(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found {
+				keys += key
+			}
+		}
+		return keys
+	}
+	if got := foreign(); got != "bc" {
+		t.Errorf("foreign: %s", got)
+	}
+	if err := open(t, api, of("n2")).RemoveNow(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	if got := foreign(); got != "c" {
+		t.Errorf("foreign after the other node has completed b: %s", got)
+	}
+	clear(api.objects)
+	if got := foreign(); got != "" {
+		t.Errorf("foreign after the objects are gone: %s", got)
+	}
+	for _, store := range []*Store[note]{central, open(t, api)} {
+		if found, err := store.Foreign(t.Context(), "b"); found || err != nil {
+			t.Errorf("a central process leaves an intent to others: %t, %v", found, err)
+		}
+	}
+}
+
 // TestLoad_believesNoObjectThatAnotherNodeCouldHaveWritten: the name of an object
 // is all that a rule of admission protects.
 func TestLoad_believesNoObjectThatAnotherNodeCouldHaveWritten(t *testing.T) {

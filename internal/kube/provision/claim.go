@@ -106,6 +106,9 @@ func (c *Controller) begin(ctx context.Context, pvc *corev1.PersistentVolumeClai
 		return pause, nil
 	}
 	if !c.env.Scope.Central() && selectedNode(pvc) == "" {
+		if begun, err := c.intents.Foreign(ctx, string(pvc.UID)); begun || err != nil {
+			return lookAgain, err // the volume may exist elsewhere; watchUnserved reports an intent that waits
+		}
 		// Not read live before: every node would. What takes it is a write that
 		// fails if the claim is not what the cache has.
 		taken, after, err := c.take(ctx, pvc, class)

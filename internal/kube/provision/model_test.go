@@ -33,9 +33,11 @@ type chaos struct {
 	short   bool // names of volumes collide
 	focused bool // every crash is next to the creation of a PersistentVolume, which an administrator then keeps
 	nodes   bool // the controllers run on nodes at times, else always centrally
-	alive   map[string]*corev1.PersistentVolumeClaim
-	kept    map[string]bool // handles of volumes that an administrator keeps
-	bare    map[string]bool // those of them that have no PersistentVolume any more
+	// immediate, with nodes: no node is selected for a claim.
+	immediate bool
+	alive     map[string]*corev1.PersistentVolumeClaim
+	kept      map[string]bool // handles of volumes that an administrator keeps
+	bare      map[string]bool // those of them that have no PersistentVolume any more
 	// unclear has the UIDs of claims whose PersistentVolume may have existed as far as
 	// the provisioner can know: an answer to its creation was lost, or the process ended
 	// between the mark in the intent and that answer.
@@ -59,6 +61,7 @@ func newChaos(t *testing.T, seed uint64, focused bool) *chaos {
 	c.focused = focused
 	c.short = !focused && c.choose.IntN(2) == 0
 	if c.nodes = !c.short && c.choose.IntN(2) == 0; c.nodes {
+		c.immediate = c.choose.IntN(2) == 0
 		c.Put(c.class())
 	}
 	c.Driver.Before = func(ctx context.Context, rpc string, request any) error {
@@ -163,10 +166,10 @@ func (c *chaos) start() {
 	case 0, 1:
 		c.death, c.bury = c.mortal(point, everywhere, c.options)
 	case 2:
-		c.death, c.bury = c.mortal(point, onNodes(c.node()), c.options)
+		c.death, c.bury = c.mortal(point, immediateOnNode(c.node()), c.options)
 	case 3:
-		_, stop := c.run(onNodes("n2"), c.options)
-		death, bury := c.mortal(point, onNodes("n1"), c.options)
+		_, stop := c.run(immediateOnNode("n2"), c.options)
+		death, bury := c.mortal(point, immediateOnNode("n1"), c.options)
 		c.death, c.bury = death, func() { stop(); bury() }
 	}
 }
@@ -174,7 +177,7 @@ func (c *chaos) start() {
 // class is the storage class with parameters that change.
 func (c *chaos) class() *storagev1.StorageClass {
 	class := newClass(parameters("tier", fmt.Sprint(c.choose.IntN(3))))
-	if c.nodes {
+	if c.nodes && !c.immediate {
 		waitForConsumer(class)
 	}
 	return class
@@ -212,7 +215,7 @@ func (c *chaos) add() {
 	c.made++
 	name := fmt.Sprint("c", c.made)
 	c.alive[name] = newClaim(name)
-	if c.nodes {
+	if c.nodes && !c.immediate {
 		onNode(c.node())(c.alive[name])
 	}
 	c.Add(c.alive[name])
@@ -221,7 +224,7 @@ func (c *chaos) add() {
 // schedule selects a node for a claim whose node a provisioner took back.
 func (c *chaos) schedule(name string) {
 	pvc, err := c.Core.CoreV1().PersistentVolumeClaims("ns").Get(c.Context(), name, metav1.GetOptions{})
-	if err != nil || !c.nodes || selectedNode(pvc) != "" {
+	if err != nil || !c.nodes || c.immediate || selectedNode(pvc) != "" {
 		return
 	}
 	onNode(c.node())(pvc)

@@ -157,7 +157,7 @@ func New(env *cluster.Env, o Options) *Controller {
 	c.intents = intent.New[record](intent.Options{
 		ConfigMaps: env.Core.CoreV1().ConfigMaps(env.Intents), Driver: env.Driver, Node: env.Scope.Node,
 		FlushAfter: o.ForgetAfter, Logger: c.log, Changed: c.claimQueue.Add,
-	}, func(left record) string { return left.Node }, func(a, b record) bool { return !a.Unsaved && b.Unsaved })
+	}, c.nodeOf, func(a, b record) bool { return !a.Unsaved && b.Unsaved })
 	c.metrics = newMetrics(env.Registerer, c.intents.Len, c.suspects, func() int { return int(c.unserved.Load()) })
 	c.listen()
 	return c

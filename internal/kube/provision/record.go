@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/holdfast-csi/holdfast/internal/claim"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // record is what is written down before CreateVolume is called: everything
@@ -81,6 +82,19 @@ func (r record) request(secrets map[string]string) (*csi.CreateVolumeRequest, er
 	}
 	request.Secrets = secrets
 	return request, nil
+}
+
+// nodeOf returns the node that completes an intent of a central process, as far as
+// this process can name it: the selected one, or its own; "" for none that it knows.
+func (c *Controller) nodeOf(left record) string {
+	if left.Node != "" || c.env.Scope.Central() {
+		return left.Node
+	}
+	requirement, err := left.Topology.Requirement()
+	if err == nil && lifecycle.CompletesIntent(lifecycle.IntentOrigin{Topology: requirement}, c.env.Scope.Node, c.env.Scope.Segments) {
+		return c.env.Scope.Node
+	}
+	return ""
 }
 
 // secret is where the secret for creation and deletion is.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/kube/intent"
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
+	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
 // unservedEvery is how often a node lists the intents that no process completes.
@@ -40,6 +41,7 @@ func (c *Controller) countUnserved(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	waiting = slices.DeleteFunc(waiting, completedSoon)
 	c.unserved.Store(int64(len(waiting)))
 	for _, left := range waiting {
 		about := []any{"configmap", left.ConfigMap, "entry", left.Key, "namespace", c.env.Intents, "node", left.Node}
@@ -52,6 +54,20 @@ func (c *Controller) countUnserved(ctx context.Context) error {
 		c.log.WarnContext(ctx, "no process completes an intent: bring its node back, or run the controllers centrally for a while, or delete the volume and the entry by hand", about...)
 	}
 	return nil
+}
+
+// completedSoon reports an intent whose only place shows that a node completes it,
+// though not which one: it counts as unserved when that node had an hour.
+func completedSoon(left intent.Unserved[record]) bool {
+	if left.Err != nil || left.Node != "" || time.Since(left.Intent.Since) > unservedEvery {
+		return false
+	}
+	requirement, err := left.Intent.Topology.Requirement()
+	if err != nil {
+		return false
+	}
+	_, one := lifecycle.OnlyPlace(requirement)
+	return one
 }
 
 // reportUnserved writes an event on the claim of an intent that no process
