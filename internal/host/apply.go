@@ -22,7 +22,7 @@ type Admit func(pod *corev1.Pod, namespace *corev1.Namespace, driver func(name s
 
 // Apply makes the objects of the files, or changes them to what the files say.
 // It does all of it or nothing, in one transaction, and names everything that
-// is wrong at once; see api.ErrInvalid and the errors beside it. What an object
+// is wrong at once; see api.ErrInvalid and the errors next to it. What an object
 // waits for is a warning: the host brings it about when that comes.
 func (h *Host) Apply(ctx context.Context, files []manifest.File, o api.ApplyOptions) (api.ApplyResult, error) {
 	a, err := h.applyFiles(files, o)
@@ -261,7 +261,7 @@ func (a *applier) changePod(given manifest.Object) bool {
 }
 
 // addNamespaces makes the namespaces that are used and neither there nor given.
-// On one machine, nobody else would, and what is made is told.
+// No other component of one machine would, and the result lists what is made.
 func (a *applier) addNamespaces(given []manifest.Object) error {
 	seen := map[string]bool{}
 	for _, object := range given {

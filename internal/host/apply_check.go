@@ -161,7 +161,7 @@ func (s *state) checkSnapshot(snapshot *snapshotv1.VolumeSnapshot) (findings []f
 	return findings
 }
 
-// look checks an object beside the others.
+// look checks an object together with the others.
 func (s *state) look(object store.Object) []finding {
 	switch object := object.(type) {
 	case *corev1.PersistentVolumeClaim:

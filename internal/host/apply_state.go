@@ -78,7 +78,7 @@ func (s *state) classOf(pvc *corev1.PersistentVolumeClaim) *storagev1.StorageCla
 	return s.classes.get(*pvc.Spec.StorageClassName)
 }
 
-// finding is what is wrong with an object beside the others.
+// finding is what is wrong with an object together with the others.
 type finding struct {
 	err error
 	// waits: on a cluster, the object would be accepted and wait until the

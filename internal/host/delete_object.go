@@ -18,7 +18,7 @@ import (
 
 // DeleteObject deletes one object. What has a volume, or is in use, is marked
 // and goes when the controllers have done their part; the answer tells what for
-// it waits. Other objects go at once. See api.ErrNotFound and the errors beside it.
+// it waits. Other objects go at once. See api.ErrNotFound and the errors next to it.
 func (h *Host) DeleteObject(_ context.Context, kind store.Kind, key string, o api.DeleteOptions) (api.Deleted, error) {
 	d := deleter{kind: kind, key: key, options: o, result: api.Deleted{Kind: kind.Kind, Key: key}}
 	var refused error

@@ -25,9 +25,9 @@ func remove(t *testing.T, h *Host, resource, key string, o api.DeleteOptions) (a
 func TestDeleteObject_plainObjectsGoAtOnceAndTellWhoMissesThem(t *testing.T) {
 	withSecret := changed(t, aVolume, "volumeHandle: h", "volumeHandle: h, nodeStageSecretRef: {name: s, namespace: default}")
 	cases := []struct{ name, manifest, resource, key, tells string }{
-		{"a class nobody uses", aClass, "storageclasses", "c", ""},
+		{"an unused class", aClass, "storageclasses", "c", ""},
 		{"a class with claims", aClass + "---\n" + aClaim, "storageclasses", "c", "without it, these claims wait, or cannot grow: default/data"},
-		{"a secret nobody uses", aSecret, "secrets", "default/s", ""},
+		{"an unused secret", aSecret, "secrets", "default/s", ""},
 		{"a secret of a volume", aSecret + "---\n" + withSecret, "secrets", "default/s", "PersistentVolume pv"},
 		{"an attributes class", anotherC, "volumeattributesclasses", "gold", ""},
 		{"a snapshot class with a snapshot that waits", aSnapC + "---\n" + changed(t, aSnap, "{source", "{volumeSnapshotClassName: sc, source"), "volumesnapshotclasses", "sc", "these snapshots wait: default/snap"},

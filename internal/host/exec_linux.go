@@ -16,7 +16,7 @@ import (
 // Exec runs a command with volumes of a running host at its paths, in a mount
 // namespace and a process namespace of its own, and returns its exit code. The
 // volumes are held for as long as this process lives, however it ends; when it
-// is killed, so is everything that the command started. An error beside a code
+// is killed, so is everything that the command started. An error together with a code
 // that is not 0 is about the way back.
 func Exec(ctx context.Context, client *api.Client, options ExecOptions) (code int, err error) {
 	directory, err := os.Getwd()

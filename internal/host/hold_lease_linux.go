@@ -61,7 +61,7 @@ func awaitProcess(ctx context.Context, pid int32, start uint64) error {
 	}
 	handle := os.NewFile(uintptr(descriptor), "pidfd")
 	defer func() { _ = handle.Close() }()
-	// The descriptor is of whoever has the number now.
+	// The descriptor is that of the process with this number now.
 	now, err := startOfProcess(pid)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && now != start {
 		return nil

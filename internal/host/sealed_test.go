@@ -41,7 +41,7 @@ func TestSecrets_whoseKeyIsLostCanBeGivenUp(t *testing.T) {
 	t.Run("deleted", func(t *testing.T) {
 		h := lose(t, aSecret+"---\n"+another)
 		if _, err := h.try(aSecret); err == nil || !strings.Contains(err.Error(), store.SecretsKeyName) || !strings.Contains(err.Error(), `"default/z"`) {
-			t.Errorf("a new key beside what another sealed: %v", err)
+			t.Errorf("a new key next to Secrets that another sealed: %v", err)
 		}
 		for _, key := range []string{"default/s", "default/z"} {
 			if deleted, err := remove(t, h, "secrets", key, api.DeleteOptions{}); err != nil || !deleted.Gone {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// as runs the command as somebody else, with the groups.
+// as runs the command as another user, with the groups.
 func (m *machine) as(uid uint32, group uint32, arguments ...string) (string, error) {
 	command := exec.Command(binary, append(arguments, "--root", m.root)...)
 	command.Dir = "/"
@@ -36,7 +36,7 @@ func TestAccess_ofTheHostItselfIsRootsAlone(t *testing.T) {
 	m.open()
 	m.start()
 	if said, err := m.as(someone, theirGroup, "get", "csidrivers"); err == nil || !strings.Contains(said, "--socket-group") {
-		t.Errorf("somebody gets %v:\n%s", err, said)
+		t.Errorf("another user gets %v:\n%s", err, said)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestAccess_ofReadersIsToRead(t *testing.T) {
 		t.Errorf("a member of the group: %v\n%s", err, said)
 	}
 	if said, err := m.as(someone, someone, "get", "csidrivers"); err == nil {
-		t.Errorf("somebody else reads:\n%s", said)
+		t.Errorf("another user reads:\n%s", said)
 	}
 }
 

@@ -138,7 +138,7 @@ func TestExec_givesItsVolumesBackWhenItIsKilled(t *testing.T) {
 	m.isReleased("killed")
 }
 
-func TestExec_goesOnWhileTheHostRestarts(t *testing.T) {
+func TestExec_continuesWhileTheHostRestarts(t *testing.T) {
 	m := holding(t)
 	restarted := filepath.Join(filepath.Dir(m.root), "restarted")
 	exec := m.background("long", "until [ -e "+restarted+" ]; do sleep 0.05; done; echo late > /srv/holdfast-test/late; exit 3")

@@ -620,7 +620,7 @@ func TestHangingDriver_keepsNobodyElse(t *testing.T) {
 	m.apply(claimText("quick", "first", 16, "") + "---" + heldPod("quick", "quick"))
 	m.running("quick")
 	took := time.Since(start)
-	t.Logf("beside a driver that hangs, a pod runs after %v", took)
+	t.Logf("next to a driver that hangs, a pod runs after %v", took)
 	if took > client.DefaultTimeout/2 { // a call that hangs takes all of it
 		t.Errorf("a pod of the other driver waits for %v", took)
 	}

@@ -45,7 +45,7 @@ type claimModel struct {
 	pods    int    // that use it
 }
 
-// podModel is a pod that somebody else runs: its volumes are mounted, and the
+// podModel is a pod that another program runs: its volumes are mounted, and the
 // test is the workload.
 type podModel struct {
 	claims  []string
@@ -53,7 +53,7 @@ type podModel struct {
 	generic bool
 }
 
-// soak is the model beside the machine.
+// soak is the model next to the machine.
 type soak struct {
 	*machine
 	random    *rand.Rand

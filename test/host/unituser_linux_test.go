@@ -19,7 +19,7 @@ func TestDrivers_withAUserOfTheirOwnCanServe(t *testing.T) {
 		return err == nil
 	})
 	if _, err := os.Stat(filepath.Join(m.root, "plugins", "probe")); err == nil {
-		t.Error("it can write beside its directory")
+		t.Error("it can write next to its directory")
 	}
 	if err := os.Remove(filepath.Join(m.root, "drivers.d", "other.yaml")); err != nil {
 		t.Fatal(err)

@@ -234,7 +234,7 @@ func TestVolumePlugin_refusesAClassThatIsNotThere(t *testing.T) {
 	e.does("Create", `{"Name":"web","Opts":{"class":"fast"}}`)
 }
 
-// `docker volume rm` removes data: what somebody else made is not the engine's.
+// `docker volume rm` removes data: a volume that another program made is not the engine's.
 func TestVolumePlugin_removesOnlyWhatItMade(t *testing.T) {
 	m, e := withEngine(t)
 	e.fails("Remove", `{"Name":"data"}`, "was not made by a container engine")

@@ -6,7 +6,7 @@ import (
 )
 
 // scratchPod writes to an inline volume; the namespace and the CSIDriver have
-// what is given beside their names.
+// what is given besides their names.
 func scratchPod(namespace, driver string) string {
 	return `
 apiVersion: v1

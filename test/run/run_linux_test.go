@@ -408,7 +408,7 @@ func TestRun_takesBackWhatAKilledRunLeft(t *testing.T) {
 
 func TestRun_needsRoot(t *testing.T) {
 	m := newMachine(t)
-	// Where anybody may read and execute.
+	// Where any user may read and execute.
 	if err := os.Chmod(filepath.Dir(binary), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ErrNoHost tells that nobody serves the socket.
+// ErrNoHost reports that no host serves the socket.
 var ErrNoHost = errors.New("no host is running")
 
 // Client talks to a host. It is safe for concurrent use.

@@ -50,7 +50,7 @@ type LogRequest struct {
 	Tail int64
 }
 
-// HoldRequest asks for volumes to be mounted for as long as somebody needs them.
+// HoldRequest asks for volumes to be mounted until they are released.
 type HoldRequest struct {
 	Namespace string       `json:"namespace"`
 	Name      string       `json:"name"`
@@ -93,7 +93,7 @@ type HoldAnswer struct {
 	Pod     string               `json:"pod"`
 	UID     string               `json:"uid"`
 	Volumes map[string]HoldPlace `json:"volumes"` // by HoldVolume.Name
-	// Directory is one for what the asker has beside; it goes with the hold.
+	// Directory is for other files of the caller; it is removed with the hold.
 	Directory string `json:"directory"`
 	// Warnings are what the policy says to who made the hold.
 	Warnings []string `json:"warnings,omitempty"`
@@ -146,7 +146,7 @@ type Usage struct {
 type Driver struct {
 	Name      string           `json:"name"`
 	Instances []DriverInstance `json:"instances"`
-	// Unit is what the host starts the driver from, nil if somebody else does. A
+	// Unit is what the host starts the driver from, nil if another program does. A
 	// unit may be named otherwise than its driver: it is then listed by itself.
 	Unit *DriverUnit `json:"unit,omitempty"`
 }

@@ -9,7 +9,7 @@ import (
 	"runtime"
 )
 
-// peerOf cannot tell on this system, and nobody is let in.
+// peerOf cannot identify a peer on this system: every connection is refused.
 func peerOf(*net.UnixConn) (peer, error) {
 	return peer{}, fmt.Errorf("who connected, on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }

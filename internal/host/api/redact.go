@@ -9,7 +9,7 @@ import (
 // lastApplied is where kubectl keeps what was applied, also of a Secret.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// redacted is the object without what nobody is told: of a Secret, only the
+// redacted is the object without what no client may read: of a Secret, only the
 // names of its values. It changes the object.
 func redacted(object store.Object) store.Object {
 	secret, ok := object.(*corev1.Secret)

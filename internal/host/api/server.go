@@ -2,7 +2,7 @@
 // unix socket ROOT/host.sock. Objects have the paths, the forms and the errors
 // of the Kubernetes API, so that programs that read a cluster read a host, too;
 // what a cluster has no word for is below /apis/holdfast.dev/v1. Who connects is
-// asked of the kernel. Nothing polls: whoever watches sleeps until the store or
+// asked of the kernel. Nothing polls: a watcher sleeps until the store or
 // the journal changes.
 package api
 
@@ -131,7 +131,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		err = closed
 	}
 	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) || errors.Is(err, context.DeadlineExceeded) {
-		return nil // whoever did not end within the limit was cut off
+		return nil // calls that did not end within the limit were cancelled
 	}
 	return err
 }

@@ -185,7 +185,7 @@ func TestClient_saysWhatToDoWithoutAHost(t *testing.T) {
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	listener.Close()
 	if _, err = client.Version(t.Context()); !errors.Is(err, ErrNoHost) {
-		t.Errorf("with a socket that nobody serves: %v", err)
+		t.Errorf("with a socket that no host serves: %v", err)
 	}
 }
 
@@ -211,7 +211,7 @@ func asAnotherUser(socket string) int {
 
 func TestServer_asksTheKernelWhoConnects(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Fatal("needs root to become somebody else")
+		t.Fatal("needs root to become another user")
 	}
 	writers, readers := uint32(4001), uint32(4002)
 	both := func(o *Options) { o.Group, o.ReadGroup = &writers, &readers }

@@ -62,7 +62,7 @@ func (m *model) state() map[string]string {
 	return maps.Clone(m.versions)
 }
 
-// Whoever lists and watches knows what is in the store, while others write, with
+// A client that lists and watches knows what is in the store, while others write, with
 // and without a selector, and from any version.
 func TestWatch_withItsListIsTheStore(t *testing.T) {
 	f := serve(t)

@@ -91,10 +91,10 @@ func TestRemove_takesAwayOnlyWhatWasBound(t *testing.T) {
 	}
 	err := Place(records, "one", []Bind{{Source: source, Target: target}})
 	if err == nil || !strings.Contains(err.Error(), "something is mounted there already") {
-		t.Errorf("over somebody else's mount: %v", err)
+		t.Errorf("over another program's mount: %v", err)
 	}
 	if err := Remove(records, "one"); err != nil || !isMounted(t, target) {
-		t.Errorf("somebody else's mount is gone, or %v", err)
+		t.Errorf("another program's mount is gone, or %v", err)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestRemove_doesNotForgetWhatIsUnderAnotherMount(t *testing.T) {
 	}
 }
 
-// Somebody who may write above the target leads it elsewhere, between any two
+// A user who may write above the target leads it elsewhere, between any two
 // inspects it.
 func TestPlace_goesWhereItLooked(t *testing.T) {
 	records, source, target := places(t)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Above a target, somebody else may be allowed to write, and to lead its path
+// Above a target, another user may be allowed to write, and to lead its path
 // elsewhere at any time. So it is opened once, over no link, and everything is
 // asked of the descriptor and done by it.
 
@@ -74,7 +74,7 @@ func checkEmpty(target *os.File, path string) error {
 }
 
 // mount shows a copy of the source's mount at the target. It has the flags of
-// the source, and is read-only, if it is to be, before anybody sees it.
+// the source, and is read-only, if it is to be, before it is visible.
 func mount(bind Bind, target *os.File) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, bind.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {

@@ -8,7 +8,7 @@ const (
 	Honoured Meaning = iota
 	// Unused fields have no meaning on one machine; they are reported.
 	Unused
-	// Silent fields have no meaning either and are nobody's concern, such as
+	// Silent fields have no meaning either and cause no warning, such as
 	// what a cluster wrote into what it printed.
 	Silent
 	// Refused fields would change what a workload sees, and cannot be honoured.

@@ -21,7 +21,7 @@ type entry struct {
 	// direct entries have no registrar: the socket is the driver's own.
 	direct bool
 	// clients are open; over is closed when none is any more and none will be. It
-	// is nil where nobody asks.
+	// is nil if no caller waits.
 	clients sync.WaitGroup
 	over    chan struct{}
 

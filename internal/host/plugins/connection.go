@@ -50,7 +50,7 @@ func (t timing) nextCalm(calm, passed time.Duration) time.Duration {
 	return min(2*calm, t.longestRetry)
 }
 
-// dial finds out whether somebody listens.
+// dial finds out whether a server listens.
 func (i *instance) dial(ctx context.Context, connect func(context.Context, string) (net.Conn, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, i.manager.timing.dial)
 	defer cancel()
@@ -61,7 +61,7 @@ func (i *instance) dial(ctx context.Context, connect func(context.Context, strin
 	return probe.Close()
 }
 
-// dialOnce has no patience with a socket that is not listened to yet.
+// dialOnce does not wait for a socket that is not listened to yet.
 func dialOnce(ctx context.Context, path string) (net.Conn, error) {
 	var dialer net.Dialer
 	return dialer.DialContext(ctx, "unix", path)

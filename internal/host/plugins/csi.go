@@ -51,7 +51,7 @@ func (i *instance) introduce(ctx context.Context) (answers, error) {
 		Driver: i.name, Logger: i.manager.logger,
 		Fallback: func() string {
 			if !trusted.Load() {
-				return "" // nobody answers for one that is still being asked who it is
+				return "" // a driver that is still being identified has no successor
 			}
 			return i.successor()
 		},

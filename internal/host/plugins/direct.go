@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/pluginwatch"
 )
 
-// Offer is a driver without a registrar that somebody vouches for, such as one
+// Offer is a driver without a registrar that the caller vouches for, such as one
 // that the host started itself.
 type Offer struct {
 	manager *Manager

@@ -42,7 +42,7 @@ func (i *instance) now() answers {
 }
 
 // successor is where calls go that this instance does not accept any more: they
-// were never begun, and whoever serves now can do them.
+// were never begun, and the instance that serves now can do them.
 func (i *instance) successor() string {
 	m := i.manager
 	m.mu.Lock()

@@ -14,7 +14,7 @@ type State string
 const (
 	StateRegistering State = "Registering" // the first attempt runs
 	StateRegistered  State = "Registered"
-	StateAway        State = "Away"   // registered, but nobody answers at the endpoint
+	StateAway        State = "Away"   // registered, but the endpoint does not answer
 	StateFailed      State = "Failed" // it is tried again at Next
 )
 

@@ -27,7 +27,7 @@ func TestIsNewborn_survivesAClockThatWasSetBack(t *testing.T) {
 	}
 }
 
-// The socket came after the last attempt and before somebody watched for it.
+// The socket came after the last attempt and before the watch.
 func TestAppears_doesNotMissWhatCameJustBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "csi.sock")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -47,7 +47,7 @@ func statOf(stat, lstat func(string) (fs.FileInfo, error), path string) (fs.File
 	return info, err
 }
 
-// probes find out by dialling whether files are sockets, beside the watcher's
+// probes find out by dialling whether files are sockets, concurrently with the watcher's
 // loop: a question takes up to 4 s, and other sockets come and go meanwhile.
 type probes struct {
 	dial         func(ctx context.Context, path string) error
@@ -118,7 +118,7 @@ func (p *probes) tell(one *probe, verdict kind) {
 }
 
 // forget drops the verdicts of files that are gone, and with again those that
-// nobody answered, which are then asked anew.
+// no server answered, which are then dialled again.
 func (p *probes) forget(exists map[string]bool, again bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,7 +25,7 @@ import (
 
 // rescanEvery bounds how long a change may go unseen that no event tells of:
 // what a symbolic link leads to, a file that cannot be examined, and whether
-// somebody serves a file that may be a socket. Where there is none of these,
+// a server listens on a file that may be a socket. Where there is none of these,
 // nothing is inspected without an event.
 const rescanEvery = time.Minute
 
@@ -170,7 +170,7 @@ func (w *Watcher) wait(ctx context.Context, pause time.Duration) error {
 	}
 }
 
-// concerns leaves out what happens beside the directory, in its parent.
+// concerns leaves out what happens next to the directory, in its parent.
 func (w *Watcher) concerns(event fsnotify.Event) bool {
 	return w.spelling.within(w.directory, event.Name)
 }
@@ -201,7 +201,7 @@ func (w *Watcher) look(ctx context.Context) (retry bool, err error) {
 		return true, nil
 	} else if err := w.scan(ctx, w.directory, found, doubtful); err != nil {
 		w.logger.Warn("the registration directory cannot be read", "directory", w.directory, "error", err)
-		return true, nil // unknown is not empty: nobody is unregistered for it
+		return true, nil // unknown is not empty: no plugin is unregistered for it
 	}
 	w.tellDeaf()
 	w.untold = w.untold || len(doubtful) > 0

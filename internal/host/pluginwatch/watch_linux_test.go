@@ -231,7 +231,7 @@ func TestRun_looksAtEverythingAfterAnOverflow(t *testing.T) {
 	w.scanned()
 	socket(t, w.path("a.sock"))
 	w.comes("a.sock")
-	// Nobody reads while far more happens than the queue holds
+	// No reader takes events while far more happen than the queue holds
 	// (fs.inotify.max_queued_events is 16384 by default).
 	socket(t, w.path("b.sock"))
 	for range 20000 {

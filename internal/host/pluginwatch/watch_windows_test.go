@@ -15,7 +15,7 @@ import (
 // W-1: files that come and go below the directory are told of by Windows' own
 // events, whichever way the directory was spelled. What dials here always
 // answers: wine has no sockets.
-func TestRun_tellsOfFilesThatComeAndGo_W_1(t *testing.T) {
+func TestRun_tellsOfFilesThatComeAndGo(t *testing.T) {
 	dir := filepath.Join(winetest.Dir(t), "registry")
 	changes := make(chan Change)
 	w := New(strings.ReplaceAll(dir, `\`, "/"), changes, slog.New(slog.DiscardHandler))

@@ -17,7 +17,7 @@ import (
 
 // W-1: the names of events are spelled as Windows does before they are compared,
 // of what was created and of what was deleted alike.
-func TestConcerns_takesAllSpellingsOfWindows_W_1(t *testing.T) {
+func TestConcerns_takesAllSpellingsOfWindows(t *testing.T) {
 	for _, directory := range []string{`C:\var\lib\kubelet\plugins_registry`, `\var\lib\kubelet\plugins_registry`, `/var/lib/kubelet/plugins_registry/`, `c:/var/lib/kubelet/plugins_registry\`} {
 		w := &Watcher{spelling: ofWindows(), directory: ofWindows().normalize(directory)}
 		for name, want := range map[string]bool{
@@ -46,7 +46,7 @@ func TestConcerns_takesAllSpellingsOfWindows_W_1(t *testing.T) {
 }
 
 // W-2: the mode decides where it tells; else there is doubt.
-func TestClassifyMode_W_2(t *testing.T) {
+func TestClassifyMode_dialsWhereTheModeIsNotASocket(t *testing.T) {
 	for mode, want := range map[fs.FileMode]kind{
 		fs.ModeSocket | 0o600:       isSocket,
 		0o600:                       maybe,
@@ -63,7 +63,7 @@ func TestClassifyMode_W_2(t *testing.T) {
 }
 
 // W-8: where Stat of a socket fails, Lstat is asked; what is missing is missing.
-func TestStatOf_fallsBackToLstat_W_8(t *testing.T) {
+func TestStatOf_fallsBackToLstat(t *testing.T) {
 	here, err := os.Lstat(".")
 	if err != nil {
 		t.Fatal(err)
@@ -117,8 +117,8 @@ func doubtful(t *testing.T, dial func(context.Context, string) error) *watched {
 }
 
 // A file that is not a socket by its mode is dialled repeatedly, and is
-// one when somebody answers, in time. Others come and go meanwhile.
-func TestRun_dialsWhatMayBeASocket_W_2(t *testing.T) {
+// one when a server answers in time. Others come and go meanwhile.
+func TestRun_dialsWhatMayBeASocket(t *testing.T) {
 	var dials atomic.Int32
 	release := make(chan struct{})
 	w := doubtful(t, func(_ context.Context, path string) error {
@@ -155,7 +155,7 @@ func TestRun_dialsWhatMayBeASocket_W_2(t *testing.T) {
 	w.goes("a.late")
 }
 
-func TestProbes_forgetWhatIsGone_W_2(t *testing.T) {
+func TestProbes_forgetWhatIsGone(t *testing.T) {
 	answers := atomic.Bool{}
 	p := newProbes(func(context.Context, string) error {
 		if answers.Load() {
@@ -171,7 +171,7 @@ func TestProbes_forgetWhatIsGone_W_2(t *testing.T) {
 		return p.ask(t.Context(), "x", Identity{inode: 1})
 	}
 	if got := ask(); got != notSocket {
-		t.Errorf("what nobody serves is %d", got)
+		t.Errorf("a file without a server is %d", got)
 	}
 	answers.Store(true)
 	if got := p.ask(t.Context(), "x", Identity{inode: 1}); got != notSocket {
@@ -179,7 +179,7 @@ func TestProbes_forgetWhatIsGone_W_2(t *testing.T) {
 	}
 	p.forget(map[string]bool{"x": true}, true) // as once a minute
 	if got := ask(); got != isSocket {
-		t.Errorf("it is %d after somebody serves it", got)
+		t.Errorf("it is %d with a server", got)
 	}
 	p.forget(map[string]bool{"x": true}, true)
 	if got := p.ask(t.Context(), "x", Identity{inode: 1}); got != isSocket {

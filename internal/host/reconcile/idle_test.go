@@ -8,7 +8,7 @@ import (
 )
 
 // A set is not idle while a call runs or a change is on its way to a queue; a
-// key that failed and waits for its next attempt keeps nobody waiting.
+// key that failed and waits for its next attempt delays no caller.
 func TestSet_isIdleWhenNothingIsDue(t *testing.T) {
 	const settled = "2"
 	running := make(chan struct{})

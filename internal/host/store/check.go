@@ -27,7 +27,7 @@ type Report struct {
 	Problems []Problem
 }
 
-// Check reads the store below root, which nobody may have open, and changes
+// Check reads the store below root, which no process may have open, and changes
 // nothing. The error is for a file that cannot be inspected; what is wrong in
 // it is in the report.
 func Check(root string) (*Report, error) { return CheckWith(root, Options{}) }

@@ -44,7 +44,7 @@ var errCutOff = errors.New("nothing was written, since another change panicked")
 
 // commit makes all changes in one transaction, without those that fail.
 func (s *Store) commit(all []*change) {
-	defer func() { // after a panic that somebody recovers, such as a server
+	defer func() { // after a panic that is recovered, such as by a server
 		for _, c := range all {
 			if !c.done {
 				c.done, c.err = true, errCutOff

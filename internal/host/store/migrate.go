@@ -22,7 +22,7 @@ func migrations() []migration {
 }
 
 // numberObjects gives each object its kind and a version: schema 1 had one-shot
-// runs only, and nobody watched.
+// runs only, and was not watched.
 func numberObjects(tx *Tx) error {
 	for _, kind := range Kinds() {
 		objects, err := tx.Objects(kind).All()
@@ -39,7 +39,7 @@ func numberObjects(tx *Tx) error {
 }
 
 // migrate brings an older file to Schema in one transaction, after a copy of it
-// was made beside it.
+// was made next to it.
 func (s *Store) migrate(from int) error {
 	backup := fmt.Sprintf("%s.schema%d", s.path, from)
 	if err := s.copyTo(filepath.Base(backup)); err != nil {

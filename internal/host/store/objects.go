@@ -18,7 +18,7 @@ type Objects struct {
 }
 
 // Get returns nil when there is no such object, and a Secret without its data
-// beside ErrSealed.
+// next to ErrSealed.
 func (o Objects) Get(key string) (Object, error) {
 	data, err := o.tx.get(o.kind.Resource, key)
 	if data == nil || err != nil {

@@ -29,7 +29,7 @@ const keyLength = 32
 var ErrSealed = errors.New("cannot be decrypted")
 
 // vault encrypts the data of Secrets with AES-256-GCM. A copy of the store, a
-// backup say, tells nobody a secret without the key.
+// backup say, reveals no secret without the key.
 type vault struct {
 	path string
 	own  bool // the key is the host's own: it is made when it is first needed

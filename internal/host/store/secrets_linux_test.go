@@ -104,7 +104,7 @@ func loseTheKey(t *testing.T, root string) {
 	}
 }
 
-// A new key beside Secrets that a lost one sealed would have both be needed: none
+// A new key next to Secrets that a lost one sealed would have both be needed: none
 // is made until they are given up or the old one is back.
 func TestSecrets_noNewKeyIsMadeBesideSealedOnes(t *testing.T) {
 	root := t.TempDir()

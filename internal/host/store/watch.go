@@ -22,7 +22,7 @@ type Change struct {
 	Data    []byte
 	Created bool
 	Deleted bool
-	// Writer made the change; nil if that was nobody who says so.
+	// Writer made the change; nil if unknown.
 	Writer *Writer
 }
 

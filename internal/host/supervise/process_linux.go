@@ -31,10 +31,10 @@ type process struct {
 const firstOther = 3
 
 // launch starts a process that outlives this one: in a session of its own, its
-// output in a file, and nobody told to kill it.
+// output in a file, and without a caller that kills it.
 func launch(command *exec.Cmd, account string) (*process, error) {
 	// What this process was given by who started it is not for drivers, which
-	// may run as somebody else. Go's own descriptors are closed anyway; a kernel
+	// may run as another user. Go's own descriptors are closed anyway; a kernel
 	// before 5.11 leaves the others open.
 	_ = unix.CloseRange(firstOther, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -151,7 +151,7 @@ func (r *runner) wait(ctx context.Context, limit time.Duration) {
 	case <-ctx.Done():
 	case <-due:
 	case <-r.nudge:
-		r.pause, r.retry, r.refused = 0, time.Time{}, "" // somebody changed something: it is tried at once
+		r.pause, r.retry, r.refused = 0, time.Time{}, "" // the unit changed: it is retried at once
 	case one := <-r.ended:
 		r.bury(one)
 	}

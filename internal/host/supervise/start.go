@@ -20,7 +20,7 @@ import (
 const tokenVariable = "HOLDFAST_UNIT_TOKEN"
 
 // endpoint is where the instance of a slot serves. A unit has two slots, so that
-// a new instance can serve beside the old one.
+// a new instance can serve next to the old one.
 func (r *runner) endpoint(slot int) string {
 	name := "csi.sock"
 	if slot > 0 {

@@ -306,7 +306,7 @@ func (s *Supervisor) read(file string) (*Unit, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is no file") // and might not be opened before somebody writes
+		return nil, errors.New("it is no file") // and opening it might block until a process writes
 	}
 	opened, err := os.Open(path)
 	if err != nil {

@@ -287,7 +287,7 @@ func TestRun_takesOverWhatAnEarlierHostStarted(t *testing.T) {
 		t.Error("the driver was started again")
 	}
 	// It is not this process's child any more in a real host; here it is, and
-	// nobody else reaps it.
+	// no other process reaps it.
 	var status syscall.WaitStatus
 	if _, err := syscall.Wait4(e, &status, 0, nil); err != nil || !status.Signaled() && !status.Exited() {
 		t.Errorf("the driver without a unit goes on: %v", err)
@@ -378,7 +378,7 @@ func TestRun_aRollingUnitThatDoesNotWorkLeavesTheOldOneServing(t *testing.T) {
 	h.until(func() bool { return !alive(pid) && h.registered("d.example") })
 }
 
-// The machine's limits of inotify may be reached, by anybody.
+// The machine's limits of inotify may be reached by any user.
 func TestRun_followsUnitsWhereTheKernelTellsNothing(t *testing.T) {
 	h := newHost(t)
 	h.stop()

@@ -33,7 +33,7 @@ type Unit struct {
 	// Register: the host registers the driver that serves $(CSI_ENDPOINT). Without
 	// it the driver, or a registrar that it comes with, does so in $(REGISTRY).
 	Register bool `json:"register,omitempty"`
-	// Rolling: a changed unit is started beside the old one, which is stopped when
+	// Rolling: a changed unit is started next to the old one, which is stopped when
 	// the new one is registered.
 	Rolling bool    `json:"rolling,omitempty"`
 	Restart Restart `json:"restart,omitzero"`
@@ -107,7 +107,7 @@ func (u *Unit) check() error {
 	return u.checkTexts()
 }
 
-// checkTexts finds variables that nobody will replace, before the driver is
+// checkTexts finds variables that are never replaced, before the driver is
 // started with them.
 func (u *Unit) checkTexts() error {
 	none := func(name string) (string, bool) { return "", slices.Contains(variables(), name) }

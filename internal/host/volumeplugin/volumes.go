@@ -187,7 +187,7 @@ func sameClaim(there, desired *corev1.PersistentVolumeClaim, options map[string]
 }
 
 // remove deletes a claim with its data, if this plugin made it and nothing uses
-// it: what was applied by somebody is that one's to delete.
+// it: a volume that a user applied is deleted by that user.
 func (p *Plugin) remove(ctx context.Context, asked request) (answer, error) {
 	namespace, name, err := keyOf(asked.Name)
 	if err != nil {

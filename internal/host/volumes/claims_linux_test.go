@@ -310,7 +310,7 @@ func TestClaims_useSecretsThatNobodyElseSees(t *testing.T) {
 	}
 }
 
-// volumeOf is a PersistentVolume that somebody brought.
+// volumeOf is a PersistentVolume that the administrator created.
 func volumeOf(name, size, class string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	pv := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
@@ -396,7 +396,7 @@ func TestVolumes_aHandleThatAnotherHasIsRefusedAndNotDeleted(t *testing.T) {
 	d.claim("third", protected)
 	d.isTold("ProvisioningFailed", `"id-pvc-uid-third", which is that of PersistentVolume "x"`)
 	if d.driver.Count("DeleteVolume") != 0 || first == nil {
-		t.Error("somebody's volume was deleted")
+		t.Error("an administrator's volume was deleted")
 	}
 }
 

@@ -179,7 +179,7 @@ func TestUnstage_alsoWithoutTheCapability(t *testing.T) {
 }
 
 // An unfinished way back belongs to its last pod, which waits for its end.
-func TestUnmountPod_goesOnWithAnUnfinishedUnstaging(t *testing.T) {
+func TestUnmountPod_continuesAnUnfinishedUnstaging(t *testing.T) {
 	w, a := newServing(t)
 	a.fail = failures("NodeUnstageVolume", codes.Internal, 2)
 	w.ensured("a")

@@ -127,7 +127,7 @@ func (m *Manager) modifyRequest(ctx context.Context, volume *corev1.PersistentVo
 const modifyAnnotation = "holdfast.dev/modify-parameters"
 
 // begunParameters are those of an attempt that is continued, nil if there is
-// none or nobody wrote them down.
+// none or they were not recorded.
 func begunParameters(pvc *corev1.PersistentVolumeClaim, start bool) (parameters map[string]string, err error) {
 	text, kept := pvc.Annotations[modifyAnnotation]
 	if start || !kept {

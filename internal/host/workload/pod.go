@@ -30,7 +30,7 @@ type Pod struct {
 	Init, Main []Container
 }
 
-// Sources are what containers refer to beside the pod.
+// Sources are what containers refer to besides the pod.
 type Sources struct {
 	// Volumes are in place, by their names in the pod.
 	Volumes map[string]Volume

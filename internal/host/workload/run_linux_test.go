@@ -247,7 +247,7 @@ func TestRun_subPathIsMadeAndStaysInside(t *testing.T) {
 }
 
 // Who may write to a volume may put a pipe there, which is not open before
-// somebody writes to it.
+// a process writes to it.
 func TestRun_waitsForNothingInAVolume(t *testing.T) {
 	needRoot(t)
 	volume := t.TempDir()

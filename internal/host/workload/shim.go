@@ -14,10 +14,10 @@ import (
 // would add nothing to that. It writes the output into log files and the
 // container's end into a state file.
 //
-// A lock (flock(2)) on a file beside the state is held for as long as the shim
+// A lock (flock(2)) on a file next to the state is held for as long as the shim
 // lives. The host takes it, writes that an attempt starts, and hands the locked
 // descriptor to the shim: at no instant could a second one be started, and
-// whoever gets the lock knows that nothing runs.
+// a process that gets the lock knows that nothing runs.
 
 // The words of package inside.
 type (

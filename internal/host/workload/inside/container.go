@@ -3,7 +3,7 @@
 // outlives the host, is its shim. It links little on purpose: a program's
 // packages are initialized in the order of their paths (Go specification,
 // "Program initialization"), so that init here comes before most of what the
-// holdfast binary has beside, and a shim has none of that in its memory.
+// holdfast binary has besides, and a shim has none of that in its memory.
 package inside
 
 import "time"

@@ -53,7 +53,7 @@ func openSource(mount Mount, noDevices bool) (int, error) {
 }
 
 // openSubPath opens the source, or the directory below it. What lies in a
-// volume may be written by anybody: os.Root keeps every step inside.
+// volume may be written by any user: os.Root keeps every step inside.
 func openSubPath(mount Mount) (*os.File, error) {
 	if mount.SubPath == "" {
 		fd, err := unix.Open(mount.Source, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)

@@ -13,7 +13,7 @@ import (
 
 // The phases of a container's state. "" is one that never ran.
 const (
-	// Starting: written by the host. While nobody has the lock, the command was
+	// Starting: written by the host. While no process has the lock, the command was
 	// not executed.
 	Starting ShimPhase = "starting"
 	// Running: written by the shim before it executes the command.
@@ -84,14 +84,14 @@ const (
 	WordsFile = "shim.log"
 )
 
-// The descriptors that the child inherits beside the standard ones.
+// The descriptors that the child inherits besides the standard ones.
 const (
 	SpecDescriptor   = 3 // the Order as JSON; of Run, its end means that the parent is gone
 	StatusDescriptor = 4 // closed when the command was executed; of Run, the reason why it could not be
 	LockDescriptor   = 5 // of a shim: its lock, which it has from its birth on
 )
 
-// ShimOrder is what a shim is told beside the container.
+// ShimOrder is what a shim is told besides the container.
 type ShimOrder struct {
 	State, Logs string
 	LogLimit    int64

@@ -192,7 +192,7 @@ type view struct {
 	confined bool
 }
 
-// open opens the root where it is now; nobody else may write above it.
+// open opens the root where it is now; no other user may write above it.
 func (v view) open() (*os.File, error) {
 	descriptor, err := unix.Open(v.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
