@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Modes tells which access modes of CSI a driver understands.
+// Modes says which access modes of CSI a driver understands.
 type Modes struct {
 	// SingleNodeMultiWriter is the capability of that name: of the controller
 	// for controller calls, of the node for node calls.

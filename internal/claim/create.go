@@ -15,7 +15,7 @@ type Source struct {
 }
 
 // Creation is everything a CreateVolumeRequest is made of. Secrets are not
-// part of it: they are read anew for each call.
+// part of it: they are read again for each call.
 type Creation struct {
 	Class Class
 	Claim *corev1.PersistentVolumeClaim

@@ -68,7 +68,7 @@ func (n *NodeTerms) Put(node string, keys []string, labels map[string]string) (c
 	return before != n.ownTerm(node)
 }
 
-// Remove tells that a node is gone or its driver is no longer registered. It
+// Remove records that a node was deleted or its driver is no longer registered. It
 // returns whether the node had a Term.
 func (n *NodeTerms) Remove(node string) (changed bool) {
 	before := n.ownTerm(node)

@@ -125,7 +125,7 @@ func (w *world) kubelet(t *rapid.T) {
 	}
 }
 
-// driver does at last what a call that was given up had asked for.
+// driver performs late what a call that timed out had requested.
 func (w *world) driver() {
 	if len(w.late) > 0 {
 		w.disk = max(w.disk, w.late[0])

@@ -63,7 +63,7 @@ const (
 	// same snapshot repeat them, even if the class changed.
 	SnapshotRequestAnnotation = "holdfast.dev/snapshot-request"
 	// DeleteWithoutSecretAnnotation ("true"), put on by an administrator, lets a
-	// deletion go on whose secret is gone for good.
+	// deletion continue whose secret will not be created again.
 	DeleteWithoutSecretAnnotation = "holdfast.dev/delete-without-secret"
 )
 

@@ -34,7 +34,7 @@ type VolumeOptions struct {
 	ReadOnly bool
 }
 
-// IdentityAttribute tells which run of a provisioner made a volume.
+// IdentityAttribute names the run of a provisioner that created a volume.
 const IdentityAttribute = "storage.kubernetes.io/csiProvisionerIdentity"
 
 // PersistentVolume is the object for a volume that CreateVolume answered with.
