@@ -91,7 +91,7 @@ func (c *applyConfig) report(command *cobra.Command, result api.ApplyResult) err
 			name = after
 		}
 		kind := strings.ToLower(applied.Kind)
-		if known, is := kindNamed(applied.Kind); is {
+		if known, ok := kindNamed(applied.Kind); ok {
 			kind = singular(known)
 		}
 		if _, err := fmt.Fprintf(command.OutOrStdout(), "%s/%s %s%s\n", kind, name, applied.Action, note); err != nil {

@@ -55,7 +55,7 @@ func (c *applyConfig) await(command *cobra.Command, client *api.Client, result a
 	}
 	err := w.run(ctx, func(ctx context.Context) error {
 		return client.WatchJournal(ctx, after, func(entry journal.Entry) error {
-			if event, is := stepOf(entry, about); is {
+			if event, ok := stepOf(entry, about); ok {
 				progress.observe(event)
 			}
 			return nil
@@ -65,7 +65,7 @@ func (c *applyConfig) await(command *cobra.Command, client *api.Client, result a
 		return fmt.Errorf("not ready after %s: %s", c.timeout, w.describe())
 	}
 	if errors.Is(err, context.Canceled) && command.Context().Err() != nil {
-		return fmt.Errorf("interrupted; the host goes on. Not ready: %s", w.describe())
+		return fmt.Errorf("interrupted; the host continues. Not ready: %s", w.describe())
 	}
 	return err
 }
@@ -86,14 +86,14 @@ func stepOf(entry journal.Entry, about map[api.Applied]bool) (volumes.Event, boo
 	case journal.Done:
 		event.Status = volumes.Done
 	case journal.Retrying, journal.Failed:
-		event.Status = volumes.Retrying // the host goes on trying
+		event.Status = volumes.Retrying // the host keeps retrying
 	}
 	return event, true
 }
 
-// run follows each kind, and tell beside them.
-func (w *waiter) run(ctx context.Context, tell func(context.Context) error) error {
-	telling, stop := context.WithCancel(ctx)
+// run follows each kind, and show concurrently.
+func (w *waiter) run(ctx context.Context, show func(context.Context) error) error {
+	showing, stop := context.WithCancel(ctx)
 	defer stop()
 	kinds := map[string]bool{}
 	for applied := range w.pending {
@@ -104,11 +104,11 @@ func (w *waiter) run(ctx context.Context, tell func(context.Context) error) erro
 		kind, _ := kindNamed(name)
 		group.Go(func() error { return w.follow(ctx, kind) })
 	}
-	var told sync.WaitGroup
-	told.Go(func() { _ = tell(telling) }) // without the display the result is the same
+	var shown sync.WaitGroup
+	shown.Go(func() { _ = show(showing) }) // without the display the result is the same
 	err := group.Wait()
 	stop()
-	told.Wait()
+	shown.Wait()
 	return err
 }
 
@@ -185,12 +185,12 @@ func (w *waiter) claim(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (
 	case corev1.ClaimLost:
 		return "", fmt.Errorf("persistentvolumeclaim/%s lost its volume", pvc.Name)
 	case corev1.ClaimBound:
-		wanted, has := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
-		if has.Cmp(wanted) < 0 && slices.ContainsFunc(pvc.Status.Conditions, isFilesystemPending) {
-			return fmt.Sprintf("its volume has grown to %s, and its filesystem grows when a pod uses it", wanted.String()), nil
+		desired, has := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
+		if has.Cmp(desired) < 0 && slices.ContainsFunc(pvc.Status.Conditions, isFilesystemPending) {
+			return fmt.Sprintf("its volume has grown to %s, and its filesystem grows when a pod uses it", desired.String()), nil
 		}
-		if has.Cmp(wanted) < 0 {
-			return fmt.Sprintf("it is to grow from %s to %s", has.String(), wanted.String()), nil
+		if has.Cmp(desired) < 0 {
+			return fmt.Sprintf("it must grow from %s to %s", has.String(), desired.String()), nil
 		}
 		return "", nil
 	}
@@ -205,7 +205,7 @@ func isFilesystemPending(c corev1.PersistentVolumeClaimCondition) bool {
 	return c.Type == corev1.PersistentVolumeClaimFileSystemResizePending && c.Status == corev1.ConditionTrue
 }
 
-// waitsForPod tells whether a claim gets its volume when a pod uses it.
+// waitsForPod reports whether a claim gets its volume when a pod uses it.
 func (w *waiter) waitsForPod(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (bool, error) {
 	if text(pvc.Spec.StorageClassName) == "" || pvc.Spec.VolumeName != "" {
 		return false, nil
@@ -215,8 +215,8 @@ func (w *waiter) waitsForPod(ctx context.Context, pvc *corev1.PersistentVolumeCl
 	if errors.Is(err, api.ErrNotFound) {
 		return false, nil
 	}
-	class, is := object.(*storagev1.StorageClass)
-	return is && or(class.VolumeBindingMode, "") == string(storagev1.VolumeBindingWaitForFirstConsumer), err
+	class, ok := object.(*storagev1.StorageClass)
+	return ok && or(class.VolumeBindingMode, "") == string(storagev1.VolumeBindingWaitForFirstConsumer), err
 }
 
 // describe lists what is not ready.

@@ -43,7 +43,7 @@ func (h *hostClient) completeFlags(command *cobra.Command) {
 
 func (h *hostClient) dial() *api.Client { return api.DialRoot(h.root) }
 
-// selection is a kind and the names that are wanted of it; none: all.
+// selection is a kind and the names of the requested objects; none means all.
 type selection struct {
 	tableKind
 	names []string
@@ -107,7 +107,7 @@ func parseKinds(list string, names []string) ([]selection, error) {
 func checkNames(names []string) error {
 	for _, name := range names {
 		if problems := content.IsPathSegmentName(name); name == "" || len(problems) > 0 {
-			return usageErrorf("%q is no name", name)
+			return usageErrorf("%q is not a name", name)
 		}
 	}
 	return nil
@@ -237,10 +237,10 @@ func (h *hostClient) names(ctx context.Context, kindName, prefix string, without
 	return names
 }
 
-// ended makes nothing of the end that the user wished for.
+// ended returns nil for an end that the user requested.
 func ended(ctx context.Context, err error) error {
-	wished := errors.Is(err, context.Canceled) && ctx.Err() != nil
-	if wished {
+	requested := errors.Is(err, context.Canceled) && ctx.Err() != nil
+	if requested {
 		return nil
 	}
 	return err

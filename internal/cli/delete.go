@@ -28,9 +28,9 @@ func newDeleteCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "delete -f FILE… | KIND NAME… | KIND/NAME…",
 		Short: "Delete objects of the running host",
-		Long: `Delete objects of the running host. A claim's volume, with its data, goes with it
-unless its reclaim policy is Retain. What is in use goes when it is not used any
-more; who uses it is said.`,
+		Long: `Delete objects of the running host. Deleting a claim deletes its volume and the
+data, unless the reclaim policy is Retain. An object that is in use is deleted when
+its last user has ended; the command lists the users.`,
 		Example: `  holdfast delete pvc data
   holdfast delete pod/web pod/db
   holdfast delete -f manifests/ --wait=false`,
@@ -42,9 +42,10 @@ more; who uses it is said.`,
 	c.bind(flags)
 	c.bindNamespace(flags)
 	flags.StringArrayVarP(&c.files, "filename", "f", nil, "manifest `FILE` or directory, - for standard input; may be repeated")
-	flags.BoolVar(&c.wait, "wait", true, "wait until the objects are gone")
-	flags.BoolVar(&c.missing, "ignore-not-found", false, "what is not there is no error")
-	flags.BoolVar(&c.abandon, "abandon", false, "do not wait for a driver that is gone for ever: what it would have undone stays behind, and is said")
+	flags.BoolVar(&c.wait, "wait", true, "wait until the objects are deleted")
+	flags.BoolVar(&c.missing, "ignore-not-found", false, "do not fail for an object that does not exist")
+	flags.BoolVar(&c.abandon, "abandon", false,
+		"do not wait for a driver that will not return: its attachments and volumes stay behind and are listed")
 	c.completeFlags(command)
 	flags.DurationVar(&c.timeout, "timeout", 0, "how long --wait waits; 0: for ever")
 	return command
@@ -96,8 +97,8 @@ func (d deletion) explain(command *cobra.Command) {
 	}
 }
 
-// explainAfter is how long a deletion goes on without a word of what it waits
-// for: most are over by then.
+// explainAfter is how long a deletion may take before the command says what it waits
+// for: most take less.
 const explainAfter = 2 * time.Second
 
 // targets are the objects in the order in which they are deleted: users before
@@ -160,7 +161,7 @@ func (c *deleteConfig) await(ctx context.Context, command *cobra.Command, client
 			when = "(interrupted)"
 		}
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-			return fmt.Errorf("%s %q is still there %s; its deletion goes on: see 'holdfast describe %s/%s'",
+			return fmt.Errorf("%s %q is still there %s; its deletion continues: see 'holdfast describe %s/%s'",
 				singular(object.kind), object.key(), when, singular(object.kind), object.name)
 		}
 		if err != nil {

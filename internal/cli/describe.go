@@ -37,7 +37,7 @@ func newDescribeCommand() *cobra.Command {
 }
 
 func (h *hostClient) describe(command *cobra.Command, given []string) error {
-	if names, is := ofDrivers(given); is {
+	if names, ok := ofDrivers(given); ok {
 		return h.describeDrivers(command, names)
 	}
 	selections, err := parseSelections(given)
@@ -133,7 +133,7 @@ func (d description) common() [][]string {
 	return facts
 }
 
-// pairs are keys with values, the first beside the headline.
+// pairs are keys with values, the first next to the headline.
 func pairs(headline string, values map[string]string) [][]string {
 	if len(values) == 0 {
 		return [][]string{{headline, "<none>"}}

@@ -52,8 +52,8 @@ func factsOf(object store.Object) [][]string {
 }
 
 func claimFacts(pvc *corev1.PersistentVolumeClaim) [][]string {
-	wanted := pvc.Spec.Resources.Requests[corev1.ResourceStorage]
-	facts := [][]string{{"Requested:", wanted.String()}}
+	desired := pvc.Spec.Resources.Requests[corev1.ResourceStorage]
+	facts := [][]string{{"Requested:", desired.String()}}
 	if source := pvc.Spec.DataSource; source != nil {
 		facts = append(facts, []string{"Data Source:", strings.ToLower(source.Kind) + "/" + source.Name})
 	}

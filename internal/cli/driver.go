@@ -19,7 +19,7 @@ const defaultEndpoint = "unix:///csi/csi.sock"
 
 const driverHelp = `Serve the Container Storage Interface on a unix socket.
 
-The mode says which services are answered beside Identity:
+The mode says which services are answered next to Identity:
   all         Controller, GroupController and Node (the default)
   controller  Controller and GroupController
   node        Node

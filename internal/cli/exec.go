@@ -25,7 +25,7 @@ import (
 
 const execHelp = `Run a command of this machine with volumes of a running host at its paths.
 
-The command is in a mount namespace of its own: nobody else sees the volumes
+The command is in a mount namespace of its own: no other process sees the volumes
 there, and the paths need not exist. Standard input, terminal, signals,
 environment and working directory are this command's, and so is the exit code.
 It also has a process namespace of its own. When the command ends, or this
@@ -109,8 +109,8 @@ func inlineVolume(text string) (volume api.HoldVolume, target string, err error)
 	}
 	volume.CSI.VolumeAttributes = map[string]string{}
 	for pair := range strings.SplitSeq(strings.Join(options, ":"), ",") { // a value may have a colon
-		key, value, is := strings.Cut(pair, "=")
-		if !is || key == "" {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
 			return volume, "", usageErrorf("--inline %q: %q is not KEY=VALUE", text, pair)
 		}
 		volume.CSI.VolumeAttributes[key] = value
@@ -203,7 +203,7 @@ func showSteps(command *cobra.Command, client *api.Client, request api.HoldReque
 			return // the request itself tells
 		}
 		_ = client.WatchJournal(ctx, after, func(entry journal.Entry) error {
-			if event, is := stepOf(entry, about); is {
+			if event, ok := stepOf(entry, about); ok {
 				progress.observe(event)
 			}
 			return nil

@@ -23,7 +23,7 @@ driver and the volume's handle stay what they are, so no data are moved.
 
 The volumes are marked Retain, so that nothing that happens to the new claims
 deletes data. What cannot move, and what has to be seen to, is told on standard
-error. Secrets are not exported: a host tells them to nobody.
+error. Secrets are not exported: a host never returns them.
 
 The host keeps its own objects. Let only one of the two use a volume.`
 
@@ -65,7 +65,7 @@ func (f *exportFlags) run(command *cobra.Command, given []string) error {
 	}
 	for _, word := range given {
 		kind, name, both := strings.Cut(word, "/")
-		if known, is := tableKindNamed(kind); !both || !is || known.kind.Kind != "PersistentVolumeClaim" {
+		if known, ok := tableKindNamed(kind); !both || !ok || known.kind.Kind != "PersistentVolumeClaim" {
 			return usageErrorf("%q: want pvc/NAME", word)
 		}
 		if err := checkNames([]string{name}); err != nil {

@@ -95,7 +95,7 @@ func (c *getConfig) run(command *cobra.Command, given []string) error {
 	if _, err := labels.Parse(c.selector); err != nil {
 		return usageErrorf("-l %q: %w", c.selector, err)
 	}
-	if names, is := ofDrivers(given); is {
+	if names, ok := ofDrivers(given); ok {
 		return c.drivers(command, names)
 	}
 	selections, err := parseSelections(given)
@@ -241,7 +241,7 @@ func (c *getConfig) document(out io.Writer, objects []store.Object, single bool)
 }
 
 // follow shows what there is, and then each change. When the host has forgotten
-// where it was, it begins anew.
+// where it was, it starts again.
 func (c *getConfig) follow(ctx context.Context, client *api.Client, chosen selection, out io.Writer) error {
 	rows := newTable(out, chosen.tableKind, c.style(false))
 	shown := map[string]string{} // versions by key

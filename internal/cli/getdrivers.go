@@ -16,12 +16,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/api"
 )
 
-// driversWord is what get and describe take beside the kinds: the drivers' processes are
-// no objects.
+// driversWord is what get and describe take next to the kinds: the drivers' processes
+// are not objects.
 const driversWord = "drivers"
 
-// ofDrivers tells whether drivers are asked for, and the names of which.
-func ofDrivers(given []string) (names []string, is bool) {
+// ofDrivers reports whether drivers are requested, and returns their names.
+func ofDrivers(given []string) (names []string, ok bool) {
 	if len(given) == 0 {
 		return nil, false
 	}

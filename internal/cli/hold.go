@@ -59,8 +59,8 @@ func newReleaseCommand() *cobra.Command {
 	flags := command.Flags()
 	c.hostClient.bind(flags)
 	c.bindNamespace(flags)
-	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long to wait until they are taken away; the host goes on after it")
-	flags.BoolVar(&c.ignore, "ignore-not-found", false, "no such hold is no error")
+	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long to wait until they are taken away; the host continues after it")
+	flags.BoolVar(&c.ignore, "ignore-not-found", false, "do not fail for a hold that does not exist")
 	c.completeFlags(command)
 	return command
 }
@@ -140,7 +140,7 @@ func newSystemdCommand() *cobra.Command {
 func (c *unitConfig) print(command *cobra.Command) error {
 	stem, kind, found := strings.Cut(c.unit, ".")
 	if !found || stem == "" || strings.ContainsAny(c.unit, "/ \t\n") {
-		return usageErrorf("--for %q is no name of a unit, such as postgresql.service", c.unit)
+		return usageErrorf("--for %q is not the name of a unit such as postgresql.service", c.unit)
 	}
 	if !slices.Contains([]string{"service", "socket"}, kind) {
 		return usageErrorf("--for %s: only services and sockets run commands before they start", c.unit)

@@ -52,7 +52,7 @@ func newHostCommand(version string) *cobra.Command {
 	}
 	command.PersistentFlags().StringVar(&c.root, "root", defaultRoot, "`DIRECTORY` of claims, volumes and sockets")
 	flags := command.Flags()
-	flags.StringVar(&c.group, "socket-group", "", "`GROUP` whose members may do everything, beside root")
+	flags.StringVar(&c.group, "socket-group", "", "`GROUP` whose members may do everything, next to root")
 	flags.StringVar(&c.readGroup, "socket-read-group", "", "`GROUP` whose members may read")
 	flags.StringVar(&c.secretsKey, "secrets-key", "", "`FILE` with the 32 bytes that Secrets are encrypted with (default: ROOT/secrets.key, which is made)")
 	flags.StringVar(&c.logFormat, "log-format", telemetry.FormatAuto, "auto (text on a terminal), text or json")
@@ -87,9 +87,9 @@ func (c hostConfig) run(command *cobra.Command) (err error) {
 		Version: c.version, Group: groups[0], ReadGroup: groups[1], VolumePlugin: c.volumePlugin,
 		Ready: func() {
 			logger.Info("the host is ready", "root", c.root, "socket", opened.Socket())
-			// Without systemd nobody is told, and that is no failure.
+			// Without systemd there is no socket to notify, which is not a failure.
 			if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
-				logger.Warn("systemd is not told that the host is ready", "error", err)
+				logger.Warn("cannot notify systemd that the host is ready", "error", err)
 			}
 		},
 	})

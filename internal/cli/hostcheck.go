@@ -73,12 +73,12 @@ func newHostRepairCommand(c *hostConfig) *cobra.Command {
 		Use:   "repair",
 		Short: "Make a new store of what can be read of a damaged one",
 		Long: `Replace ROOT/host.db by a store with every record that can still be read. The
-damaged file is kept beside it, and so are the bytes of records that make no
+damaged file is kept next to it, and so are the bytes of records that make no
 sense. The host must not run.
 
 A record that is LOST stands for a volume that the host does not know any more;
 the volume itself is not touched. One that is UNSURE may be of an earlier time:
-look at it with 'holdfast get' before anything else is done with it. A backup may be
+inspect it with 'holdfast get' before anything else is done with it. A backup may be
 the better choice: 'holdfast host backups' lists them, 'holdfast host restore' puts
 one in place.`,
 		Args: arguments(cobra.NoArgs),

@@ -178,12 +178,12 @@ func TestGet_showsTables(t *testing.T) {
 		{"get pods web -l a=b", 2, "", "do not go together"},
 		{"get pods -o xml", 2, "", "none of wide, yaml, json and name"},
 		{"get pods -l ==", 2, "", `-l "=="`},
-		{"get pvc ..", 2, "", `".." is no name`},
-		{"get pvc/.", 2, "", `"." is no name`},
+		{"get pvc ..", 2, "", `".." is not a name`},
+		{"get pvc/.", 2, "", `"." is not a name`},
 		{"get pods -n ..", 1, "", "a name or namespace in /api/v1/namespaces/../pods is none"},
-		{"describe pods ..", 2, "", `".." is no name`},
-		{"delete pvc ..", 2, "", `".." is no name`},
-		{"logs ..", 2, "", "is no pod's name"},
+		{"describe pods ..", 2, "", `".." is not a name`},
+		{"delete pvc ..", 2, "", `".." is not a name`},
+		{"logs ..", 2, "", "is not a pod's name"},
 		{"why pvc/..", 2, "", `".." is not a name`},
 		{"logs", 2, "", "say which pod"},
 		{"why", 2, "", "say what: KIND/NAME"},
@@ -191,7 +191,7 @@ func TestGet_showsTables(t *testing.T) {
 		{"delete pods web --timeout=-1s", 2, "", "--timeout -1s"},
 		{"describe pods none", 1, "", `"none" not found`},
 		{"logs pod/web -c main --tail 3", 0, "default/web main 3\n", ""},
-		{"logs a/b/c", 2, "", "is no pod's name"},
+		{"logs a/b/c", 2, "", "is not a pod's name"},
 		{"delete pods", 2, "", "say which of the pods"},
 		{"delete pods web -f x", 2, "", "not both"},
 		{"apply", 2, "", "-f FILE is not given"},
@@ -211,7 +211,7 @@ func TestGet_showsTables(t *testing.T) {
 func TestGet_anEmptyNameIsNone(t *testing.T) {
 	h := startTestHost(t)
 	for _, command := range []string{"get", "describe", "delete"} {
-		if code, stdout, stderr := h.run(t, command, "pvc", ""); code != 2 || stdout != "" || !strings.Contains(stderr, `"" is no name`) {
+		if code, stdout, stderr := h.run(t, command, "pvc", ""); code != 2 || stdout != "" || !strings.Contains(stderr, `"" is not a name`) {
 			t.Errorf("%s: exit code %d, %s%s", command, code, stdout, stderr)
 		}
 	}
@@ -460,7 +460,7 @@ func TestDelete_waitsUntilTheObjectsAreGone(t *testing.T) {
 		return api.Deleted{}, nil
 	}
 	code, _, stderr = h.run(t, "delete", "pod", "stuck", "--timeout=1s")
-	if code != 1 || !strings.Contains(stderr, `pod "default/stuck" is still there after 1s; its deletion goes on`) {
+	if code != 1 || !strings.Contains(stderr, `pod "default/stuck" is still there after 1s; its deletion continues`) {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }
@@ -490,8 +490,8 @@ func TestWait_thatIsInterruptedSaysThatTheHostGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, arguments := range map[string][]string{
-		`interrupted; the host goes on. Not ready: PersistentVolumeClaim "default/data"`:          {"apply", "--wait", "-f", file},
-		`persistentvolumeclaim "default/data" is still there (interrupted); its deletion goes on`: {"delete", "pvc", "data"},
+		`interrupted; the host continues. Not ready: PersistentVolumeClaim "default/data"`:          {"apply", "--wait", "-f", file},
+		`persistentvolumeclaim "default/data" is still there (interrupted); its deletion continues`: {"delete", "pvc", "data"},
 	} {
 		ctx, interrupt := context.WithCancel(t.Context())
 		var stderr bytes.Buffer

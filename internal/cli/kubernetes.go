@@ -22,7 +22,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
-// namespaceFile is where Kubernetes tells a pod its namespace.
+// namespaceFile is where a pod reads its namespace.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // longestVolumeName is CSI's limit for names, in bytes (CSI spec 1.13, "Size Limits").
@@ -92,16 +92,16 @@ func (k *kubeFlags) controllers(p kubeParts) (*kube.Controllers, error) {
 	if err != nil {
 		return nil, err
 	}
-	var wanted []kube.Role
+	var desired []kube.Role
 	for _, name := range k.roles {
-		wanted = append(wanted, kube.Role(name))
+		desired = append(desired, kube.Role(name))
 	}
 	if k.lease.Identity, err = k.identity(); err != nil {
 		return nil, err
 	}
 	k.leaseOf(p.node)
 	controllers, err := kube.New(kube.Options{
-		Clients: clients, CSI: p.client, Node: p.node, MergesChanges: p.merges, Namespace: namespace, Intents: k.intents, Pod: k.pod, Wanted: wanted,
+		Clients: clients, CSI: p.client, Node: p.node, MergesChanges: p.merges, Namespace: namespace, Intents: k.intents, Pod: k.pod, Wanted: desired,
 		Elect: k.elect, Lease: k.lease, Tuning: k.tuning, Workers: k.workers,
 		Retry: work.Retry{Start: k.retryStart, Max: k.retryMax}, Timeout: k.timeout,
 		Logger: p.logger, Registerer: p.registerer, Failpoints: p.points,
@@ -163,7 +163,8 @@ func (k *kubeFlags) ownNamespace() (string, error) {
 	}
 	text, err := os.ReadFile(namespaceFile)
 	if os.IsNotExist(err) {
-		return "", usageErrorf("--namespace is not given, and this is no pod: say in which namespace the lease and the other objects of this process are kept")
+		return "", usageErrorf("--namespace is not given, and this process is not in a pod: " +
+			"name the namespace of the lease and the other objects of this process")
 	}
 	if err != nil {
 		return "", fmt.Errorf("the pod's namespace: %w", err)

@@ -21,7 +21,7 @@ func newLogsCommand() *cobra.Command {
 			request.Namespace = c.namespace
 			request.Pod = strings.TrimPrefix(strings.TrimPrefix(given[0], "pods/"), "pod/")
 			if checkNames([]string{request.Pod}) != nil {
-				return usageErrorf("%q is no pod's name", given[0])
+				return usageErrorf("%q is not a pod's name", given[0])
 			}
 			client := c.dial()
 			defer client.Close()

@@ -34,7 +34,7 @@ type pages struct {
 	lease        func() error // lease.State.Check; nil when the process asks for none
 }
 
-// controlled adds what the controllers tell; timeout is that of one call of the
+// controlled adds what the controllers report; timeout is that of one call of the
 // driver.
 func (p *pages) controlled(controllers interface {
 	Tell() (words string, err error)

@@ -14,7 +14,7 @@ and, with --inline, which CSI volumes a pod may have inline.
 A pod may have a pipe when its service account is allowed by --allow, when it is a
 HostProcess pod, or when it says privileged in all its containers with spec.os
 unset. Paths that could be such a pipe, but are not written \\.\pipe\NAME, are
-refused to everybody, and so are PersistentVolumes with one.
+rejected for every pod, and so are PersistentVolumes with one.
 
 Inline volumes: namespaces list the drivers that their pods may use in the
 annotations inline.policy.holdfast.dev/enforce, /warn and /audit, names with

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// policyCluster is what rules look at beside an object, from caches. What these
-// lack is asked for: it may have been made a moment ago.
+// policyCluster is what rules read next to an object, from caches. What these lack
+// is read from the API server: it may have been created a moment ago.
 type policyCluster struct {
 	core       api.Kubernetes
 	namespaces *cluster.Store[*corev1.Namespace]

@@ -17,7 +17,7 @@ import (
 const preStopHelp = `Wait, on a node that is being emptied, until its volumes are detached.
 
 It is for the preStop hook of the node's container: the driver is stopped when
-the hook has ended, and without it nobody unmounts, so that the cluster detaches
+the hook has ended. Without a driver no volume is unmounted, and the cluster detaches
 by force six minutes later. On a node that stays it ends at once.
 
 The node is being emptied when it is unschedulable (kubectl drain, cordon), has a

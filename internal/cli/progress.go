@@ -22,7 +22,7 @@ const redrawEvery = 100 * time.Millisecond
 // writer of the log, so that a log line does not tear the display.
 type progress struct {
 	out     io.Writer
-	columns func() int // nil when out is no terminal
+	columns func() int // nil when out is not a terminal
 
 	mu      sync.Mutex
 	lines   []*volumeLine
@@ -116,7 +116,7 @@ func (p *progress) observe(event volumes.Event) {
 	defer p.mu.Unlock()
 	if p.columns == nil {
 		if text := plain(event); text != "" {
-			_, _ = fmt.Fprintln(p.out, text) // a broken pipe is no reason to stop the work
+			_, _ = fmt.Fprintln(p.out, text) // a broken pipe does not stop the work
 		}
 		return
 	}
@@ -184,7 +184,7 @@ func (l *volumeLine) text() string {
 }
 
 // draw replaces the display. Its lines are cut to the width of the terminal: a
-// line that wraps could not be taken back.
+// line that wraps could not be erased.
 func (p *progress) draw() {
 	if p.columns == nil {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The exit codes of every command. A command that runs somebody else's program
+// The exit codes of every command. A command that runs another program
 // may end with that program's code instead; see ExitError.
 const (
 	exitDone   = 0
@@ -72,11 +72,11 @@ func report(command *cobra.Command, err error, stderr io.Writer) int {
 	if err == nil {
 		return exitDone
 	}
-	if status, is := errors.AsType[ExitError](err); is {
+	if status, ok := errors.AsType[ExitError](err); ok {
 		return status.Code
 	}
 	_, _ = fmt.Fprintf(stderr, "%s: %v\n", command.Root().Name(), err)
-	if _, is := errors.AsType[*UsageError](err); is {
+	if _, ok := errors.AsType[*UsageError](err); ok {
 		_, _ = fmt.Fprintf(stderr, "See '%s --help'.\n", command.CommandPath())
 		return exitUsage
 	}

@@ -15,7 +15,7 @@ func run(t *testing.T, arguments ...string) (code int, stdout, stderr string) {
 	return code, out.String(), err.String()
 }
 
-// 2 is wrong usage, 1 is everything else that fails.
+// The exit codes: 2 is wrong usage, 1 is everything else that fails.
 func TestRun_exitCodes(t *testing.T) {
 	cases := []struct {
 		name      string

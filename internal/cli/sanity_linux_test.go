@@ -159,7 +159,7 @@ func sanityConfig(t *testing.T, root, access string) sanity.TestConfig {
 	return config
 }
 
-// logFile makes the log of a driver beside its pool.
+// logFile makes the log of a driver next to its pool.
 func logFile(t *testing.T, c driverConfig) *os.File {
 	t.Helper()
 	file, err := os.Create(filepath.Join(filepath.Dir(c.local.pool), string(c.mode)+".log"))

@@ -18,7 +18,7 @@ const meetingPause = time.Second
 
 const sidecarsName = "sidecars"
 
-const sidecarsHelp = `Serve Kubernetes for a CSI driver that somebody else wrote.
+const sidecarsHelp = `Serve Kubernetes for a CSI driver of another vendor.
 
 One process in place of external-provisioner, external-attacher,
 external-resizer, csi-snapshotter, external-health-monitor,
@@ -50,7 +50,7 @@ func newSidecarsCommand(version string) *cobra.Command {
 	f := sidecarsFlags{version: version}
 	command := &cobra.Command{
 		Use:   sidecarsName + " --csi-address=SOCKET",
-		Short: "Run the Kubernetes controllers beside any CSI driver",
+		Short: "Run the Kubernetes controllers next to any CSI driver",
 		Long:  sidecarsHelp,
 		Args:  arguments(cobra.NoArgs),
 	}

@@ -151,7 +151,7 @@ func (s *sidecarsProcess) pages() *pages {
 // Tell is that of the controllers.
 func (s *sidecarsProcess) Tell() (words string, err error) { return tell(s.controllers.Load()) }
 
-// tell asks what may not be there yet.
+// tell returns the words of a part of the process that may not exist yet.
 func tell[T any, P interface {
 	*T
 	Tell() (words string, err error)

@@ -65,7 +65,7 @@ func (d *driverProcess) removeStartupTaint(ctx context.Context) error {
 }
 
 // waitForID asks again and again who this machine is: what cannot be told now
-// keeps the kubelet from registering the driver, too, and is no reason to end.
+// keeps the kubelet from registering the driver too, and does not end the process.
 func (d *driverProcess) waitForID(ctx context.Context) (id string, known bool) {
 	for {
 		info, err := d.engine.Info(ctx)

@@ -44,7 +44,7 @@ func tableKindNamed(name string) (tableKind, bool) {
 	return tableKind{}, false
 }
 
-// tableStyle says which columns there are beside those of the kind.
+// tableStyle says which columns there are next to those of the kind.
 type tableStyle struct {
 	wide       bool
 	namespaces bool
@@ -194,8 +194,8 @@ func ageCell(o store.Object, now time.Time) string { return age(o.GetCreationTim
 // of makes a cell from a function over the kind's own type.
 func of[T store.Object](read func(T) string) func(store.Object, time.Time) string {
 	return func(o store.Object, _ time.Time) string {
-		object, is := o.(T)
-		if !is {
+		object, ok := o.(T)
+		if !ok {
 			return fmt.Sprintf("<%T>", o)
 		}
 		return read(object)

@@ -139,8 +139,8 @@ func snapshotKinds() []tableKind {
 				return text(s.Status.BoundVolumeSnapshotContentName)
 			})},
 			{"CREATIONTIME", false, func(o store.Object, now time.Time) string {
-				snapshot, is := o.(*snapshotv1.VolumeSnapshot)
-				if !is || snapshot.Status == nil || snapshot.Status.CreationTime == nil {
+				snapshot, ok := o.(*snapshotv1.VolumeSnapshot)
+				if !ok || snapshot.Status == nil || snapshot.Status.CreationTime == nil {
 					return ""
 				}
 				return age(*snapshot.Status.CreationTime, now)
@@ -248,8 +248,8 @@ func otherKinds() []tableKind {
 }
 
 func lastSeen(o store.Object, now time.Time) string {
-	event, is := o.(*corev1.Event)
-	if !is {
+	event, ok := o.(*corev1.Event)
+	if !ok {
 		return "<unknown>"
 	}
 	return age(event.LastTimestamp, now)

@@ -87,8 +87,8 @@ func containerReason(state corev1.ContainerState) string {
 }
 
 func restartsCell(o store.Object, now time.Time) string {
-	pod, is := o.(*corev1.Pod)
-	if !is {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
 		return ""
 	}
 	var restarts int32

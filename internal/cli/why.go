@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/why/onhost"
 )
 
-// The exit codes of why, beside those of every command.
+// The exit codes of why, next to those of every command.
 const (
 	exitWaits = 3
 	exitStuck = 4

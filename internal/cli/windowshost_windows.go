@@ -57,7 +57,7 @@ func userOfProcess() (string, error) {
 	return user.User.Sid.String(), nil
 }
 
-// hasRights tells whether the service manager gives this process all rights, as
+// hasRights reports whether the service manager gives this process all rights, as
 // it does to administrators.
 func hasRights() bool {
 	manager, err := windows.OpenSCManager(nil, nil, windows.SC_MANAGER_ALL_ACCESS)

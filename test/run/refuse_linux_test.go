@@ -79,7 +79,7 @@ func TestRun_refusesWithoutTouchingTheDisk(t *testing.T) {
 	cases := []struct{ name, text, want string }{
 		{"an unknown kind", "apiVersion: apps/v1\nkind: Deployment\n", `FILE: document 1: kind "Deployment" of apiVersion "apps/v1" is not supported`},
 		{"a claim for a volume that exists", replaced(t, "storageClassName: local", `storageClassName: ""`),
-			`FILE: document 2: PersistentVolumeClaim "default/data": spec.storageClassName: "" needs a host that goes on running`},
+			`FILE: document 2: PersistentVolumeClaim "default/data": spec.storageClassName: "" needs a permanent host`},
 		{"an unknown field", replaced(t, "restartPolicy: Never", "restartPolicies: Never"), `FILE: document 3: Pod "default/test": unknown field "spec.restartPolicies"; did you mean "restartPolicy"?`},
 		{"two of one name", replaced(t, "kind: PersistentVolumeClaim\nmetadata: {name: data}", "kind: PersistentVolumeClaim\nmetadata: {name: data}") + "---" + strings.Split(pod("16Mi", "true", ""), "---")[1],
 			`FILE: document 4: PersistentVolumeClaim "default/data": is there twice: the first is FILE, document 2`},

@@ -27,7 +27,7 @@ func (o *Objects) ForRun() error {
 	var problems []error
 	for _, given := range o.All {
 		for _, problem := range needsHost(given.Object) {
-			problems = append(problems, fmt.Errorf("%s: %s: %s needs a host that goes on running: start `holdfast host` and use `holdfast apply`",
+			problems = append(problems, fmt.Errorf("%s: %s: %s needs a permanent host: start `holdfast host` and use `holdfast apply`",
 				given.Where, given.Name(), problem))
 		}
 	}
