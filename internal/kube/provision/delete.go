@@ -55,6 +55,10 @@ func (c *Controller) syncVolume(ctx context.Context, name string) (time.Duration
 	return 0, nil
 }
 
+// behindCache is the pause if the cache of PersistentVolumes is older than one of
+// them.
+const behindCache = time.Second
+
 // reclaim deletes the volume of a released PersistentVolume, then the object.
 func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (time.Duration, error) {
 	if reason := c.keptBy(pv); reason != "" {
@@ -71,6 +75,12 @@ func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) (
 		return 0, fmt.Errorf("read PersistentVolume %q before its volume is deleted: %w", pv.Name, err)
 	case live.UID != pv.UID || !c.made(live) || c.due(live) != lifecycle.DueDelete:
 		return 0, nil // the watch brings what it is now
+	case !c.volumes.Reached(live):
+		return behindCache, nil // it may lack an object that names the volume
+	}
+	if reason := c.keptBy(live); reason != "" {
+		c.tell(live, reasonFailedDelete, "%s", reason)
+		return lookAgain, nil
 	}
 	began := time.Now()
 	err = c.deleteVolume(ctx, live)

@@ -75,6 +75,37 @@ func TestDelete_waitsForAnotherPersistentVolumeOfTheVolume(t *testing.T) {
 	w.gone()
 }
 
+// The cache may lack an object that was made before the last change of the volume's own.
+func TestDelete_waitsForTheCacheOfPersistentVolumes(t *testing.T) {
+	w := newWorld(t, newClass(), newVolume("a", released))
+	w.Driver.AddVolume("id-pvc-uid-a", 1)
+	var down, once atomic.Bool
+	w.React("get", "persistentvolumes", func(apiserver.Request) error {
+		if once.CompareAndSwap(false, true) {
+			down.Store(true)
+			w.BreakWatches()
+			w.Put(newVolume("b", func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "id-pvc-uid-a" }, keeps, free))
+			w.Put(newVolume("a", released, func(pv *corev1.PersistentVolume) { pv.Labels = map[string]string{"changed": "later"} }))
+		}
+		return nil
+	})
+	w.React("watch", "persistentvolumes", func(apiserver.Request) error {
+		if down.Load() {
+			return apierrors.NewServiceUnavailable("down")
+		}
+		return nil
+	})
+	w.run()
+	w.Never(100*time.Millisecond, func() error {
+		if n := w.Driver.Count("DeleteVolume"); n > 0 {
+			return fmt.Errorf("%d calls to delete a volume that another PersistentVolume names", n)
+		}
+		return nil
+	})
+	down.Store(false)
+	w.event(`Normal VolumeFailedDelete pvc-uid-a: PersistentVolume "pvc-uid-b" names the same volume`)
+}
+
 func TestDelete_twoObjectsOfOneVolumeGoTogether(t *testing.T) {
 	other := func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "id-pvc-uid-a" }
 	w := newWorld(t, newClass(), newVolume("a", released), newVolume("b", other, released))
