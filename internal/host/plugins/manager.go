@@ -253,9 +253,9 @@ func (m *Manager) tried(difference int, scanned bool) {
 	m.note()
 }
 
-// Settle waits until every plugin that was there at the start, and those that
-// came meanwhile, has been tried once: who is not registered then is not going
-// to be soon.
+// WaitAttempts waits until every plugin that was there at the start or came
+// meanwhile has been tried once. A plugin that is not registered then will not be
+// registered soon.
 func (m *Manager) WaitAttempts(ctx context.Context) {
 	for {
 		m.mu.Lock()

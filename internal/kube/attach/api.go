@@ -58,8 +58,8 @@ func attachmentError(err error) error {
 // the same name has another UID, which a patch cannot change.
 func (c *Controller) patchStatus(ctx context.Context, va *storagev1.VolumeAttachment, status map[string]any) error {
 	patch := cluster.MergePatch(map[string]any{"metadata": map[string]any{"uid": va.UID}, "status": status})
-	attachments := c.env.Core.StorageV1().VolumeAttachments()
-	written, err := attachments.Patch(ctx, va.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	api := c.env.Core.StorageV1().VolumeAttachments()
+	written, err := api.Patch(ctx, va.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {
 		return errGone
 	}

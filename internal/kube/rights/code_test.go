@@ -189,7 +189,7 @@ func (r reader) rightsOf(call *ast.CallExpr) []Right {
 	if !found {
 		right, found = r.clients[name]
 	}
-	if !found || !slices.Contains([]string{"Get", "List", "Watch", "Create", "Update", "UpdateStatus", "Patch", "Delete"}, method) {
+	if !found || len(call.Args) == 0 || !slices.Contains([]string{"Get", "List", "Watch", "Create", "Update", "UpdateStatus", "Patch", "Delete"}, method) {
 		return nil
 	}
 	right.Verb = strings.ToLower(method)
