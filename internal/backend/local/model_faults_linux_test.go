@@ -245,15 +245,27 @@ func (m *model) readOnly() {
 	recovered(m.T, m.pool)
 }
 
+// wantAttached waits for devices that are going: a program between fork and exec
+// keeps a loop device after its last user.
+func (m *model) wantAttached(name string, attached bool) {
+	var devices []backend.Device
+	for range 1000 {
+		var err error
+		devices, err = m.pool.Devices(m.ctx(), idOf(volumePrefix, name))
+		if m.want(err, nil); attached == (len(devices) == 1) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	m.Fatalf("a pool that failed lists devices %+v of %s; attached: %t", devices, name, attached)
+}
+
 // failedPool has the pool fail and its cause go. Until it is open again no call
 // waits for another one, nor longer than its context lasts.
 func (m *model) failedPool() {
 	m.pool = failAndRepair(m.T, m.pool)
 	for name, volume := range m.volumes {
-		devices, err := m.pool.Devices(m.ctx(), idOf(volumePrefix, name))
-		if m.want(err, nil); volume.kept != (len(devices) == 1) {
-			m.Fatalf("a pool that failed lists devices %+v of %s; attached: %t", devices, name, volume.kept)
-		}
+		m.wantAttached(name, volume.kept)
 	}
 	wantAnswersWhileFrozen(m.T, m.pool)
 	recovered(m.T, m.pool)
