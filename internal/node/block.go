@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
@@ -46,7 +47,7 @@ func (e *Engine) stageDevice(
 	ctx context.Context, r StageRequest, mountPoint *mount.Point, devices []backend.Device) (err error,
 ) {
 	defer func() {
-		if err != nil && len(devices) == 0 {
+		if err != nil && len(devices) == 0 && !mayShowDevice(mountPoint) {
 			err = errors.Join(err, e.backend.CloseDevice(context.WithoutCancel(ctx), r.VolumeID))
 		}
 	}()
@@ -66,6 +67,18 @@ func (e *Engine) stageDevice(
 		return err
 	}
 	return e.bindDevice(ctx, mountPoint, device, devices, "node/stage")
+}
+
+// mayShowDevice reports whether something is mounted at a path, or that is unknown.
+// A bind mount of a device node does not keep the device: once that is closed, the
+// path would show whatever device gets its number next.
+func mayShowDevice(mountPoint *mount.Point) bool {
+	node, err := mountPoint.Open()
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	defer closeQuietly(node)
+	return node.MountRoot
 }
 
 // accessFor is the access that the device is staged with: a pod that has the

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-csi/holdfast/internal/backend"
 	"github.com/holdfast-csi/holdfast/internal/failpoint"
+	"github.com/holdfast-csi/holdfast/internal/linux/blockdev"
 	"github.com/holdfast-csi/holdfast/internal/linux/command"
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
@@ -296,6 +297,7 @@ func (s scenario) fail(t *testing.T, term string) {
 		if errors.Is(err, failpoint.ErrInjected) {
 			failures++
 			f.noRest(s.name)
+			f.takeFreeLoop()
 			err = step(f)
 		}
 		f.must(err)
@@ -307,6 +309,16 @@ func (s scenario) fail(t *testing.T, term string) {
 		f.wantNothing()
 	}
 	nodetest.NoLeaks(t, f.dir)
+}
+
+// takeFreeLoop attaches a file of another owner, which gets the number of a loop
+// device that was just detached.
+func (f *fixture) takeFreeLoop() {
+	f.t.Helper()
+	file := nodetest.File(f.t, nodetest.Dir(f.t), "other", mebibyte)
+	loop, err := blockdev.AttachLoop(f.t.Context(), blockdev.LoopConfig{File: file, Path: file.Name(), AutoClear: true})
+	f.must(err)
+	f.t.Cleanup(func() { f.must(loop.Close()) })
 }
 
 // noRest checks that a failed inline publish left nothing.
