@@ -141,25 +141,22 @@ func (e *Engine) prepare(ctx context.Context, p preparation) (blockdev.Content, 
 	if err != nil {
 		return blockdev.Content{}, err
 	}
-	content, alone, err := e.probeAlone(ctx, p)
+	content, err := e.probeDevice(ctx, p)
 	if err != nil {
 		return blockdev.Content{}, err
 	}
-	act, fsType, err := decide(content, mark, p.desired, e.filesystem[0])
-	if err == nil && act != actionFormat {
-		err = e.supportedType(content.Type)
+	act, fsType, err := e.decide(content, mark, p.desired)
+	if act == actionCheck || act == actionRepair || errors.Is(err, backend.ErrDataLoss) {
+		if content, err = e.probeAlone(ctx, p); err != nil {
+			return content, err
+		}
+		act, fsType, err = e.decide(content, mark, p.desired)
 	}
-	if err == nil && act == actionUse {
-		return content, nil
-	}
-	if err != nil && !errors.Is(err, backend.ErrDataLoss) {
+	if err != nil || act == actionUse {
 		return content, wrapDevice(p, err)
 	}
-	if err := errors.Join(e.refuseMounted(p), refuseShared(p, alone)); err != nil {
+	if err := e.refuseMounted(p); err != nil {
 		return content, err
-	}
-	if err != nil {
-		return content, wrapDevice(p, err)
 	}
 	switch act {
 	case actionCheck:
@@ -168,6 +165,15 @@ func (e *Engine) prepare(ctx context.Context, p preparation) (blockdev.Content, 
 		return e.repairGrowth(ctx, p, content)
 	}
 	return e.format(ctx, p, fsType, mark)
+}
+
+// decide adds to the policy what this engine supports.
+func (e *Engine) decide(content blockdev.Content, mark backend.FormatMark, desired string) (action, string, error) {
+	act, fsType, err := decide(content, mark, desired, e.filesystem[0])
+	if err == nil && act != actionFormat {
+		err = e.supportedType(content.Type)
+	}
+	return act, fsType, err
 }
 
 func wrapDevice(p preparation, err error) error {
@@ -189,16 +195,6 @@ func (e *Engine) refuseMounted(p preparation) error {
 			p.device.Path, backend.ErrInUse, several(mounts))
 	}
 	return nil
-}
-
-// refuseShared keeps mkfs and fsck, and the report that data is lost, away from
-// a device that could change while it was read.
-func refuseShared(p preparation, alone bool) error {
-	if alone {
-		return nil
-	}
-	return fmt.Errorf("device %s: %w: another process, or a mount that this one cannot see, uses it exclusively",
-		p.device.Path, backend.ErrBusy)
 }
 
 // format makes the filesystem, once, between the two marks.
@@ -276,26 +272,32 @@ func (e *Engine) probeRepaired(ctx context.Context, p preparation, fsType string
 // probeDevice reads what is on the device. The node is opened anew, so it is
 // compared with the number that the backend verified.
 func (e *Engine) probeDevice(ctx context.Context, p preparation) (blockdev.Content, error) {
-	content, _, err := e.probeAlone(ctx, p)
-	return content, err
+	file, err := os.Open(p.device.Path)
+	if err != nil {
+		return blockdev.Content{}, fmt.Errorf("device %s: %w: %w", p.device.Path, backend.ErrUnavailable, err)
+	}
+	return e.probeFile(ctx, p, file)
 }
 
-// probeAlone also reports whether the device was claimed exclusively (open(2),
-// O_EXCL of a block device) while it was read. If not, a filesystem program that
-// outlives the process that started it for an instant, or a mount that is being
-// torn down, may have written to it meanwhile.
-func (e *Engine) probeAlone(ctx context.Context, p preparation) (blockdev.Content, bool, error) {
-	alone := true
+// probeAlone is probeDevice with the device claimed exclusively (open(2), O_EXCL
+// of a block device) while it is read. ErrInUse if the volume is mounted. ErrBusy
+// if the device has another user: a filesystem program that outlives the process
+// that started it for an instant, or a mount that is being torn down, may write to
+// it. The claim is not for every probe: a program between fork and exec would keep
+// it, and the mount that follows would fail.
+func (e *Engine) probeAlone(ctx context.Context, p preparation) (blockdev.Content, error) {
+	if err := e.refuseMounted(p); err != nil {
+		return blockdev.Content{}, err
+	}
 	file, err := os.OpenFile(p.device.Path, os.O_RDONLY|os.O_EXCL, 0)
-	if errors.Is(err, syscall.EBUSY) {
-		alone = false
-		file, err = os.Open(p.device.Path)
+	switch {
+	case errors.Is(err, syscall.EBUSY):
+		return blockdev.Content{}, fmt.Errorf("device %s: %w: another process, or a mount that this one cannot see, uses it exclusively",
+			p.device.Path, backend.ErrBusy)
+	case err != nil:
+		return blockdev.Content{}, fmt.Errorf("device %s: %w: %w", p.device.Path, backend.ErrUnavailable, err)
 	}
-	if err != nil {
-		return blockdev.Content{}, false, fmt.Errorf("device %s: %w: %w", p.device.Path, backend.ErrUnavailable, err)
-	}
-	content, err := e.probeFile(ctx, p, file)
-	return content, alone, err
+	return e.probeFile(ctx, p, file)
 }
 
 // probeFile closes the file.

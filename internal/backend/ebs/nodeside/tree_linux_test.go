@@ -112,12 +112,23 @@ func numberText(number uint64) string {
 	return fmt.Sprintf("%d:%d\n", unix.Major(number), unix.Minor(number))
 }
 
+// attributes writes attributes of a disk. Those of a new one appear at once, as in
+// sysfs.
 func (m *machine) attributes(name string, values map[string]string) {
 	m.t.Helper()
+	dir := filepath.Join(m.sys, "block", name)
+	target := dir
+	if _, err := os.Stat(dir); os.IsNotExist(err) {
+		target = filepath.Join(m.sys, "new-"+name)
+	}
 	for attribute, value := range values {
-		path := filepath.Join(m.sys, "block", name, attribute)
+		path := filepath.Join(target, attribute)
 		m.must(os.MkdirAll(filepath.Dir(path), 0o755))
 		m.must(os.WriteFile(path, []byte(value), 0o644))
+	}
+	if target != dir {
+		m.must(os.MkdirAll(filepath.Dir(dir), 0o755))
+		m.must(os.Rename(target, dir))
 	}
 }
 
