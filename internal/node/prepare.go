@@ -83,8 +83,8 @@ type preparation struct {
 	point    string // prefix of failpoints, such as "node/stage"
 }
 
-// mountDetached brings the device to a mountable state and mounts it, in no
-// path yet, at the full size of the device.
+// mountDetached brings the device to a mountable state and mounts it, not attached
+// to a path yet, with the filesystem grown to the size of the device.
 func (e *Engine) mountDetached(ctx context.Context, p preparation) (*mount.Tree, error) {
 	content, err := e.prepare(ctx, p)
 	if err != nil {
@@ -110,8 +110,8 @@ func (e *Engine) mountDetached(ctx context.Context, p preparation) (*mount.Tree,
 // clone of an xfs has its original's UUID and may be mounted next to it. An ext
 // filesystem's superblock says what happens on an error, and that may be a
 // panic of the machine: a pod that had the volume as raw block may have
-// written it, so the option is always given. Blocks are given back only where the backend wants
-// it; btrfs would do so by itself since Linux 6.2.
+// written it, so the option is always given. Freed blocks are discarded only if the
+// backend supports that; btrfs would discard them by default since Linux 6.2.
 func defaultOptions(fsType string, device *backend.Device, flags mount.Flags) []mount.Option {
 	asked := func(keys ...string) bool {
 		return slices.ContainsFunc(flags.Options, func(o mount.Option) bool { return slices.Contains(keys, o.Key) })

@@ -38,7 +38,7 @@ func TestDetach_everywhereSupersedesAttach(t *testing.T) {
 	})
 }
 
-// An instance that is no more is no proof; the volume is polled at.
+// A missing instance does not prove that the volume is detached: the volume itself is polled.
 func TestDetach_fromAMissingInstance(t *testing.T) {
 	inTime(t, func(t *testing.T, e *ec2, m *Machine) {
 		mustAttach(t, m, "vol-1", "i-a")

@@ -74,8 +74,8 @@ func difference(before, after, asked volumetype.Spec) cloud.ModifyInput {
 	return in
 }
 
-// ratio is the IOPS by the ratio of IOPS to size; 0 when there is no ratio. A desired
-// ratio must be possible. A ratio that only follows the size
+// ratio returns the IOPS that follow from the ratio of IOPS to size, or 0 without a
+// ratio. A desired ratio must be possible. A ratio that only follows the size
 // (allowAutoIOPSIncreaseOnModify) stays within the limits of the type and never
 // lowers the IOPS, so that it cannot make an expansion fail.
 func ratio(v cloud.Volume, d Desired, after volumetype.Spec) (int32, error) {
