@@ -148,7 +148,9 @@ func (c *Controller) choose(ctx context.Context, pvc *corev1.PersistentVolumeCla
 }
 
 // reschedule takes the selected node out of a claim, if it still is that one:
-// the scheduler then chooses again.
+// the scheduler then chooses again. A dropped intent is first removed from its
+// ConfigMap: a process that found it after a crash would complete it for the old
+// node, while another node has the claim.
 func (c *Controller) reschedule(ctx context.Context, pvc *corev1.PersistentVolumeClaim, node string) error {
 	var ops []cluster.Op
 	for _, key := range []string{selectedNodeAnnotation, alphaSelectedNode} {
@@ -158,6 +160,11 @@ func (c *Controller) reschedule(ctx context.Context, pvc *corev1.PersistentVolum
 	}
 	if ops == nil {
 		return nil
+	}
+	if uid := string(pvc.UID); c.intents.Stored(uid) {
+		if err := c.intents.RemoveNow(ctx, uid); err != nil {
+			return err // the claim is tried on this node again
+		}
 	}
 	written, err := c.env.Core.CoreV1().PersistentVolumeClaims(pvc.Namespace).
 		Patch(ctx, pvc.Name, types.JSONPatchType, cluster.JSONPatch(ops...), metav1.PatchOptions{})
