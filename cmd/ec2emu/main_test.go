@@ -47,7 +47,7 @@ func TestParse_readsFlagsAndAFileOfKnobs(t *testing.T) {
 	s, err := parse([]string{
 		"--instance=i-0123456789abcdef0=c7i.large,eu-west-1b,interfaces=3,network=10.1.0.0/16", "--times=bench", "--latency=50ms",
 		"--latency=CreateVolume=1s..2s", "--throttling=default", "--throttling-mode=shared", "--knobs=" + file,
-		`--fault={"kind":"throttle","count":2}`, `--mishap={"kind":"stuck-attaching"}`,
+		`--fault={"kind":"throttle","count":2}`, `--volume-fault={"kind":"stuck-attaching"}`,
 	}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -63,8 +63,8 @@ func TestParse_readsFlagsAndAFileOfKnobs(t *testing.T) {
 	if k := s.knobs.World; k.Quotas.Volumes != 7 || k.Times.Attach != world.Fixed(2*time.Second) {
 		t.Errorf("knobs of the world %+v", k)
 	}
-	if len(s.faults) != 1 || s.faults[0].Count != 2 || len(s.mishaps) != 1 || s.mishaps[0].Kind != world.StuckAttaching {
-		t.Errorf("faults %+v, mishaps %+v", s.faults, s.mishaps)
+	if len(s.faults) != 1 || s.faults[0].Count != 2 || len(s.volumeFaults) != 1 || s.volumeFaults[0].Kind != world.StuckAttaching {
+		t.Errorf("faults %+v, of volumes %+v", s.faults, s.volumeFaults)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestParse_refusesWhatItCannotUse(t *testing.T) {
 func TestRun_refusesWhatTheWorldRefuses(t *testing.T) {
 	for _, flag := range []string{
 		"--instance=x=m5.large,us-west-2a", "--instance=i-0123456789abcdef0=m5.large,mars-1a", "--throttling=loose", "--latency=Fly=1s",
-		`--fault={"kind":"explode"}`, `--mishap={"kind":"explode"}`, "--address=256.0.0.1:0",
+		`--fault={"kind":"explode"}`, `--volume-fault={"kind":"explode"}`, "--address=256.0.0.1:0",
 	} {
 		s, err := parse([]string{"--address=127.0.0.1:0", "--control-address=", "--metadata-address=", flag}, io.Discard)
 		if err != nil {

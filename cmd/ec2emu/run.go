@@ -51,7 +51,7 @@ func (s *settings) server(log *slog.Logger) (*ec2emu.Server, error) {
 }
 
 // populate starts the instances that a kept world lacks, without the time that an
-// instance takes to boot, and adds faults and mishaps.
+// instance takes to boot, and adds faults.
 func (s *settings) populate(server *ec2emu.Server, log *slog.Logger) error {
 	booted := s.knobs.World
 	booted.Times.Start = world.Takes{}
@@ -78,9 +78,9 @@ func (s *settings) populate(server *ec2emu.Server, log *slog.Logger) error {
 			return fmt.Errorf("--fault: %w", err)
 		}
 	}
-	for _, m := range s.mishaps {
-		if _, err := server.World().AddMishap(m); err != nil {
-			return fmt.Errorf("--mishap: %w", err)
+	for _, f := range s.volumeFaults {
+		if _, err := server.World().AddFault(f); err != nil {
+			return fmt.Errorf("--volume-fault: %w", err)
 		}
 	}
 	return nil

@@ -27,7 +27,7 @@ type settings struct {
 	verbose                    bool
 	knobs                      ec2emu.AllKnobs
 	faults                     []ec2emu.Fault
-	mishaps                    []world.Mishap
+	volumeFaults               []world.Fault
 }
 
 // instance is the value of one --instance.
@@ -41,7 +41,7 @@ type instance struct {
 type raw struct {
 	times, throttling, mode, knobsFile string
 	latencies, instances               []string
-	faults, mishaps                    []string
+	faults, volumeFaults               []string
 }
 
 func parse(arguments []string, output io.Writer) (*settings, error) {
@@ -84,7 +84,7 @@ func (s *settings) describe(flags *pflag.FlagSet, r *raw) {
 	flags.StringVar(&r.mode, "throttling-mode", ec2emu.PerAPI, "a bucket per action (per-api), or one for all changes and one for all describes (shared)")
 	flags.StringVar(&r.knobsFile, "knobs", "", `a file of JSON {"endpoint": …, "world": …} with any other knobs`)
 	flags.StringArrayVar(&r.faults, "fault", nil, `a fault of calls in JSON, such as {"kind":"throttle","action":"AttachVolume","count":5}; repeatable`)
-	flags.StringArrayVar(&r.mishaps, "mishap", nil, `a mishap of volumes in JSON, such as {"kind":"stuck-attaching","count":1}; repeatable`)
+	flags.StringArrayVar(&r.volumeFaults, "volume-fault", nil, `a fault of volumes in JSON, such as {"kind":"stuck-attaching","count":1}; repeatable`)
 	flags.Uint64Var(&s.seed, "seed", 1, "seed of everything that is random")
 	flags.IntVar(&s.journal, "journal", 0, "how many calls the journal keeps; 10000 when 0")
 	flags.BoolVarP(&s.verbose, "verbose", "v", false, "log every call")
@@ -116,7 +116,7 @@ func (s *settings) read(r *raw) error {
 			s.instances = append(s.instances, instance{id: id, kind: "m5.large", zone: s.region + "a"})
 		}
 	}
-	return errors.Join(s.file(r.knobsFile), list("--fault", r.faults, &s.faults), list("--mishap", r.mishaps, &s.mishaps))
+	return errors.Join(s.file(r.knobsFile), list("--fault", r.faults, &s.faults), list("--volume-fault", r.volumeFaults, &s.volumeFaults))
 }
 
 func (s *settings) latency(text string) error {

@@ -8,7 +8,7 @@ import (
 )
 
 // Bucket is a token bucket: each call takes a token, Refill tokens come back
-// per second until there are Burst. A Burst of 0 is no limit.
+// per second until there are Burst. A Burst of 0 means no limit.
 type Bucket struct {
 	Burst  float64 `json:"burst"`
 	Refill float64 `json:"refill"`
@@ -18,8 +18,8 @@ type Bucket struct {
 // RequestLimitExceeded and HTTP 503 unless Code and Status say otherwise.
 type Throttling struct {
 	// Preset is unlimited (also when empty), default (EC2's published
-	// buckets), tight (a tenth of them) or storm (what is left of them beside
-	// a client that takes 80 %).
+	// buckets), tight (a tenth of them) or storm (what another client that
+	// takes 80 % leaves of them).
 	Preset string `json:"preset"`
 	// Mode is per-api (also when empty) or shared: one bucket for all that
 	// changes something, 200 tokens and 10 per second, one for all that

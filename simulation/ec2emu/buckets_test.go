@@ -22,7 +22,7 @@ func TestThrottling_bucketOfACall(t *testing.T) {
 		"describe of everything":      {Throttling{Preset: Default}, "DescribeVolumes", true, "DescribeVolumes.unfiltered", Bucket{50, 10}, true},
 		"describe without small twin": {Throttling{Preset: Default}, "DescribeTags", true, "DescribeTags", Bucket{100, 20}, true},
 		"a tenth":                     {Throttling{Preset: Tight}, "AttachVolume", false, "AttachVolume", Bucket{5, 0.5}, true},
-		"beside a storm":              {Throttling{Preset: Storm}, "AttachVolume", false, "AttachVolume", Bucket{10, 1}, true},
+		"during a storm":              {Throttling{Preset: Storm}, "AttachVolume", false, "AttachVolume", Bucket{10, 1}, true},
 		"one bucket for all changes":  {Throttling{Preset: Default, Mode: Shared}, "AttachVolume", false, "changing", Bucket{200, 10}, true},
 		"one for all describes":       {Throttling{Preset: Default, Mode: Shared}, "DescribeTags", false, "describing", Bucket{100, 20}, true},
 		"replaced":                    {Throttling{Buckets: map[string]Bucket{"AttachVolume": {1, 2}}}, "AttachVolume", false, "AttachVolume", Bucket{1, 2}, true},

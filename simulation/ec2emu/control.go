@@ -95,10 +95,10 @@ func (s *Server) routes() map[string]route {
 		"POST /faults":                  s.controlAddFault,
 		"DELETE /faults":                s.controlRemoveFault,
 		"DELETE /faults/{id}":           s.controlRemoveFault,
-		"GET /mishaps":                  func(*http.Request, []byte) (any, error) { return orEmpty(s.world.Mishaps()), nil },
-		"POST /mishaps":                 s.controlAddMishap,
-		"DELETE /mishaps":               s.controlRemoveMishap,
-		"DELETE /mishaps/{id}":          s.controlRemoveMishap,
+		"GET /volume-faults":            func(*http.Request, []byte) (any, error) { return orEmpty(s.world.Faults()), nil },
+		"POST /volume-faults":           s.controlAddVolumeFault,
+		"DELETE /volume-faults":         s.controlRemoveVolumeFault,
+		"DELETE /volume-faults/{id}":    s.controlRemoveVolumeFault,
 		"GET /clock":                    func(*http.Request, []byte) (any, error) { return s.clock(), nil },
 		"POST /clock":                   s.controlAdvance,
 		"GET /instances":                s.controlInstances,
@@ -157,28 +157,28 @@ func (s *Server) controlRemoveFault(r *http.Request, _ []byte) (any, error) {
 	return s.Faults(), nil
 }
 
-func (s *Server) controlAddMishap(_ *http.Request, sent []byte) (any, error) {
-	var m world.Mishap
-	err := strictJSON(sent, &m)
+func (s *Server) controlAddVolumeFault(_ *http.Request, sent []byte) (any, error) {
+	var f world.Fault
+	err := strictJSON(sent, &f)
 	if err == nil {
-		m.ID, err = s.world.AddMishap(m)
+		f.ID, err = s.world.AddFault(f)
 	}
 	if err != nil {
 		return nil, wrong("%w", err)
 	}
-	return m, nil
+	return f, nil
 }
 
-func (s *Server) controlRemoveMishap(r *http.Request, _ []byte) (any, error) {
+func (s *Server) controlRemoveVolumeFault(r *http.Request, _ []byte) (any, error) {
 	id := 0 // all
 	if text := r.PathValue("id"); text != "" {
 		var err error
 		if id, err = strconv.Atoi(text); err != nil || id < 1 {
-			return nil, unknown("there is no mishap %s", text)
+			return nil, unknown("there is no volume fault %s", text)
 		}
 	}
-	s.world.RemoveMishap(id)
-	return orEmpty(s.world.Mishaps()), nil
+	s.world.RemoveFault(id)
+	return orEmpty(s.world.Faults()), nil
 }
 
 type clockView struct {

@@ -73,7 +73,7 @@ func TestControl_changesOnlyTheKnobsThatAreNamed(t *testing.T) {
 	}
 }
 
-func TestControl_addsAndRemovesFaultsAndMishaps(t *testing.T) {
+func TestControl_addsAndRemovesFaultsAndFaults(t *testing.T) {
 	s := newServer(t, Options{})
 	added := read[Fault](t, steer(t, s, http.MethodPost, "/faults", `{"kind": "error", "action": "CreateVolume", "code": "VolumeLimitExceeded", "status": 400, "for": "1h"}`))
 	mustPost(t, s, createForm).has(t, 400, "VolumeLimitExceeded")
@@ -86,15 +86,15 @@ func TestControl_addsAndRemovesFaultsAndMishaps(t *testing.T) {
 	tryToSteer(t, s, http.MethodDelete, "/faults/"+added.ID, "").has(t, http.StatusNotFound, "there is no fault")
 	tryToSteer(t, s, http.MethodPost, "/faults", `{"kind": "explode"}`).has(t, http.StatusBadRequest, "explode")
 
-	mishap := read[world.Mishap](t, steer(t, s, http.MethodPost, "/mishaps", `{"kind": "create-fails", "count": 1}`))
-	if mishap.ID == 0 || len(s.World().Mishaps()) != 1 {
-		t.Errorf("mishaps %+v", s.World().Mishaps())
+	fault := read[world.Fault](t, steer(t, s, http.MethodPost, "/volume-faults", `{"kind": "create-fails", "count": 1}`))
+	if fault.ID == 0 || len(s.World().Faults()) != 1 {
+		t.Errorf("faults %+v", s.World().Faults())
 	}
-	steer(t, s, http.MethodDelete, "/mishaps/1", "")
-	if len(s.World().Mishaps()) != 0 {
-		t.Errorf("mishaps %+v, want none", s.World().Mishaps())
+	steer(t, s, http.MethodDelete, "/volume-faults/1", "")
+	if len(s.World().Faults()) != 0 {
+		t.Errorf("faults %+v, want none", s.World().Faults())
 	}
-	tryToSteer(t, s, http.MethodDelete, "/mishaps/x", "").has(t, http.StatusNotFound, "no mishap")
+	tryToSteer(t, s, http.MethodDelete, "/volume-faults/x", "").has(t, http.StatusNotFound, "no volume fault")
 }
 
 func TestControl_runsInstances(t *testing.T) {

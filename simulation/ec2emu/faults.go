@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/ec2emu/world"
 )
 
-// Fault is what goes wrong with some calls. Those of World (stuck attachments,
-// failing modifications, …) are knobs of the world.
+// Fault is what goes wrong with some calls. What goes wrong with volumes (stuck
+// attachments, failing modifications, …) is a world.Fault.
 type Fault struct {
 	// ID names the fault; AddFault chooses one when it is empty.
 	ID string `json:"id"`
@@ -29,8 +29,8 @@ type Fault struct {
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	Status  int    `json:"status,omitempty"`
-	// Skip lets so many calls that match pass first; Count is how many calls
-	// it then hits before it is gone, 0 is no bound.
+	// Skip is how many matching calls pass first; Count is how many calls it
+	// then hits before it is removed, without a bound if 0.
 	Skip  int `json:"skip,omitempty"`
 	Count int `json:"count,omitempty"`
 	// Probability is the share of the calls that it hits; 0 is all.
@@ -135,7 +135,7 @@ func (s *faults) add(f Fault, now time.Time) (Fault, error) {
 	return f, nil
 }
 
-// remove ends a fault; an empty id ends all. It tells how many there were.
+// remove ends a fault; an empty id ends all. It returns how many there were.
 func (s *faults) remove(id string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

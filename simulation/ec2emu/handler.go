@@ -76,7 +76,7 @@ func (c *call) answer() (any, error) {
 		return nil, wait
 	}
 	if err == nil || c.entry.Executed {
-		return c.spoil(answer, err, fault)
+		return c.corrupt(answer, err, fault)
 	}
 	return answer, err
 }
@@ -98,7 +98,8 @@ func (c *call) read() error {
 	return nil
 }
 
-// check refuses calls for what they are, before what they ask is looked at.
+// check rejects calls that are malformed, unsigned or unknown, before it reads
+// their parameters.
 func (c *call) check(known bool) error {
 	signed, malformed := signatureOf(c.r)
 	if signed != nil {
@@ -153,8 +154,8 @@ func (c *call) execute(wanted action, fault *Fault) (any, error) {
 	return wanted.call(c.server.world, request)
 }
 
-// spoil is what a fault makes of an answer to a call that was executed.
-func (c *call) spoil(answer any, err error, fault *Fault) (any, error) {
+// corrupt applies a fault to the answer of a call that was executed.
+func (c *call) corrupt(answer any, err error, fault *Fault) (any, error) {
 	if fault == nil {
 		return answer, err
 	}

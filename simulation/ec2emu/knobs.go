@@ -15,7 +15,7 @@ type Knobs struct {
 	Latency map[string]world.Takes `json:"latency,omitempty"`
 	// Throttling is the token buckets.
 	Throttling Throttling `json:"throttling"`
-	// Auth is what is refused before a call is looked at.
+	// Auth is what is checked before the parameters of a call.
 	Auth Auth `json:"auth"`
 	// Metadata is the instance metadata service.
 	Metadata Metadata `json:"metadata"`
@@ -73,7 +73,7 @@ func (k Knobs) validate() error {
 	return k.Throttling.validate()
 }
 
-// every stands for all actions that are not named.
+// every means all actions that are not named.
 const every = "*"
 
 // latency is that of an action.

@@ -20,7 +20,7 @@ const (
 	longestTTL  = 21_600 // seconds
 )
 
-// running is the state of the instances that there is somebody in to ask.
+// running is the state of the instances that can send a request.
 const running = "running"
 
 // metadata is the service for one instance, or for all by who asks.

@@ -23,7 +23,7 @@ type Options struct {
 	Seed uint64
 	// Journal is how many calls are remembered: 10,000 when 0, none when negative.
 	Journal int
-	// Logger is told each call at debug level; nil is silence.
+	// Logger gets each call at debug level; nil discards them.
 	Logger *slog.Logger
 }
 

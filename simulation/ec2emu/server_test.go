@@ -154,12 +154,12 @@ func TestServer_throttles(t *testing.T) {
 
 // TestServer_takesHalfOfTheLatencyBeforeAndHalfAfter is in virtual time: a
 // client that leaves in the first half has done nothing, one that leaves in
-// the second has made a volume that it was not told of.
+// the second has made a volume whose ID it did not get.
 func TestServer_takesHalfOfTheLatencyBeforeAndHalfAfter(t *testing.T) {
 	for name, c := range map[string]struct {
-		patience time.Duration
-		volumes  int
-		err      error
+		timeout time.Duration
+		volumes int
+		err     error
 	}{
 		"in time":     {time.Second, 1, nil},
 		"first half":  {40 * time.Millisecond, 0, context.DeadlineExceeded},
@@ -168,13 +168,13 @@ func TestServer_takesHalfOfTheLatencyBeforeAndHalfAfter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newServer(t, Options{Knobs: Knobs{Latency: map[string]world.Takes{"CreateVolume": world.Fixed(100 * time.Millisecond)}}})
-				ctx, cancel := context.WithTimeout(t.Context(), c.patience)
+				ctx, cancel := context.WithTimeout(t.Context(), c.timeout)
 				defer cancel()
 				start := time.Now()
 				if _, err := post(ctx, s.RoundTripper(), createForm); !errors.Is(err, c.err) {
 					t.Errorf("error %v, want %v", err, c.err)
 				}
-				if took, want := time.Since(start), min(c.patience, 100*time.Millisecond); took != want {
+				if took, want := time.Since(start), min(c.timeout, 100*time.Millisecond); took != want {
 					t.Errorf("took %v, want %v", took, want)
 				}
 				if got := strings.Count(mustPost(t, s, describeForm).body, "<volumeId>"); got != c.volumes {

@@ -19,7 +19,7 @@ type slow struct {
 	delay  time.Duration
 }
 
-// garbled stands for an answer that is not XML.
+// garbled is an answer that is not XML.
 type garbled struct{ status int }
 
 // write answers the call and writes the journal's entry.

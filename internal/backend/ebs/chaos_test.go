@@ -37,7 +37,7 @@ const (
 var chaosSeed = flag.Uint64("chaos.seed", 20260821, "decides the course of TestChaos")
 
 // timeout is how long, in virtual time, one intention may take before the
-// test calls it stuck: the worst mishap lasts until the operator's next round.
+// test calls it stuck: the worst fault lasts until the operator's next round.
 const timeout = 6 * time.Hour
 
 // TestChaos lets several controllers serve random CSI calls while they are
@@ -94,10 +94,10 @@ type process struct {
 
 // weather is what goes wrong in a chaos.
 type weather struct {
-	knobs      world.Knobs
-	throttling ec2emu.Throttling
-	faults     []ec2emu.Fault
-	mishaps    []world.Mishap
+	knobs        world.Knobs
+	throttling   ec2emu.Throttling
+	faults       []ec2emu.Fault
+	volumeFaults []world.Fault
 	// prompt wants every answer soon after EC2 was done; calls must not fail then.
 	prompt bool
 }
@@ -112,7 +112,7 @@ func storm() weather {
 			{Kind: ec2emu.FaultError, Status: http.StatusServiceUnavailable, Code: "Unavailable", Probability: 0.02},
 			{Kind: ec2emu.FaultThrottle, Probability: 0.02},
 		},
-		mishaps: []world.Mishap{
+		volumeFaults: []world.Fault{
 			{Kind: world.Slow, Probability: 0.03, Takes: world.Uniform(5*time.Second, 3*time.Minute)},
 			{Kind: world.StuckAttaching, Probability: 0.01}, {Kind: world.StuckDetaching, Probability: 0.005},
 			{Kind: world.CreateFails, Probability: 0.005}, {Kind: world.CreateVanishes, Probability: 0.005},
@@ -141,8 +141,8 @@ func newChaos(t *testing.T, calls int, weather weather) *chaos {
 			t.Fatal(err)
 		}
 	}
-	for _, mishap := range weather.mishaps {
-		if _, err := emulator.World().AddMishap(mishap); err != nil {
+	for _, fault := range weather.volumeFaults {
+		if _, err := emulator.World().AddFault(fault); err != nil {
 			t.Fatal(err)
 		}
 	}

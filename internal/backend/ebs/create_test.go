@@ -180,11 +180,11 @@ func TestCreateVolume_twoControllersAtOnce(t *testing.T) {
 // A volume that goes into error, or vanishes, ends the wait: the
 // message names the key, and repeats do not hammer.
 func TestCreateVolume_saysThatTheKeyIsTheProblem(t *testing.T) {
-	for kind, limit := range map[world.MishapKind]time.Duration{world.CreateFails: 3 * time.Second, world.CreateVanishes: 15 * time.Second} {
+	for kind, limit := range map[world.FaultKind]time.Duration{world.CreateFails: 3 * time.Second, world.CreateVanishes: 15 * time.Second} {
 		t.Run(string(kind), func(t *testing.T) {
 			staged(t, usual(), func(s *stage) {
 				p := s.start(Options{})
-				s.mishap(world.Mishap{Kind: kind, Count: 1})
+				s.volumeFault(world.Fault{Kind: kind, Count: 1})
 				r := creation("pvc-1")
 				r.Parameters = map[string]string{"encrypted": "true", "kmsKeyId": "alias/locked-away"}
 				var err error

@@ -166,7 +166,7 @@ func TestExpand_failedModification(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
 		id := s.volume(p, "pvc-1")
-		s.mishap(world.Mishap{Kind: world.ModifyFails, VolumeID: id, Count: 1})
+		s.volumeFault(world.Fault{Kind: world.ModifyFails, VolumeID: id, Count: 1})
 		s.want(s.expand(p, id, 20), backend.ErrUnavailable, "a failure inside EC2")
 		s.must(s.expand(p, id, 20))
 	})

@@ -19,7 +19,7 @@ var promptRuns = flag.Uint64("prompt.runs", 4, "seeds that TestPrompt tries, fro
 func slowWeather() weather {
 	knobs := world.Realistic()
 	knobs.Cooldown, knobs.Times.Optimize = world.CooldownOff, world.Fixed(time.Second)
-	return weather{knobs: knobs, prompt: true, mishaps: []world.Mishap{
+	return weather{knobs: knobs, prompt: true, volumeFaults: []world.Fault{
 		{Kind: world.Slow, Probability: 0.15, Takes: world.Uniform(5*time.Second, 50*time.Second)},
 		{Kind: world.StuckAttaching, Probability: 0.03}, {Kind: world.StuckDetaching, Probability: 0.01},
 	}}

@@ -272,7 +272,7 @@ func TestCreateSnapshot_thatFailedSaysSo(t *testing.T) {
 	staged(t, usual(), func(s *stage) {
 		p := s.start(Options{})
 		v := s.create(p, creation("pvc-1"))
-		s.mishap(world.Mishap{Kind: world.SnapshotFails, Count: 1})
+		s.volumeFault(world.Fault{Kind: world.SnapshotFails, Count: 1})
 		snapshot := s.snapshot(p, snapshotOf("snap-1", v.ID))
 		time.Sleep(10 * time.Second)
 		_, err := p.CreateSnapshot(s.Context(), snapshotOf("snap-1", v.ID))

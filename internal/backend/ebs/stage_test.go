@@ -90,9 +90,9 @@ func (s *stage) fault(f ec2emu.Fault) {
 	}
 }
 
-func (s *stage) mishap(m world.Mishap) {
+func (s *stage) volumeFault(f world.Fault) {
 	s.Helper()
-	if _, err := s.emu.World().AddMishap(m); err != nil {
+	if _, err := s.emu.World().AddFault(f); err != nil {
 		s.Fatal(err)
 	}
 }

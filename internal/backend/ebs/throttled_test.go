@@ -77,7 +77,7 @@ type herd struct {
 // measurements must not depend on what came first.
 func (h *herd) slowStart(use backend.Capability) {
 	h.Helper()
-	_, err := h.emu.World().AddMishap(world.Mishap{Kind: world.Slow, Takes: world.Fixed(30 * time.Second), Count: 4})
+	_, err := h.emu.World().AddFault(world.Fault{Kind: world.Slow, Takes: world.Fixed(30 * time.Second), Count: 4})
 	h.must(err)
 	id := h.volume(h.process, "pvc-slow")
 	_, err = h.Attach(h.Context(), id, h.nodes[0], backend.AttachSpec{Capability: use})

@@ -71,8 +71,8 @@ func (d *Disks) copyFrom(target *os.File, source string) error {
 	if err := unix.IoctlFileClone(int(target.Fd()), int(from.Fd())); err == nil {
 		return nil
 	}
-	// Not all filesystems share blocks. A copy is of one moment only if nobody
-	// wrote while it was made.
+	// Not all filesystems share blocks. A copy shows one instant only if the file
+	// was not written to while it was copied.
 	for range copyTries {
 		before, err := written(from)
 		if err != nil {
@@ -89,7 +89,7 @@ func (d *Disks) copyFrom(target *os.File, source string) error {
 	return fmt.Errorf("%s was written to %d times while it was copied; use a filesystem that shares blocks, such as xfs or btrfs", source, copyTries)
 }
 
-// stamps tell whether a file was written to.
+// stamps change when a file is written to.
 type stamps struct {
 	modified, changed unix.Timespec
 	size              int64

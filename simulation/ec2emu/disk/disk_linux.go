@@ -44,8 +44,8 @@ type guest struct {
 	xen   bool
 }
 
-// Open takes over a directory, which is made if need be, and frees what an
-// earlier process left in it, as far as nobody uses it.
+// Open takes over a directory, which it makes if it is missing, and frees the
+// devices that an earlier process left in it and that are not in use.
 func Open(dir string) (world.Devices, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -90,8 +90,8 @@ func (d *Disks) takeOver() error {
 	return d.freeRecorded()
 }
 
-// freeRecorded frees the recorded loop devices that we do not hold and nobody
-// else uses; the others stay recorded.
+// freeRecorded frees the recorded loop devices that neither this process nor
+// another uses; the others stay recorded.
 func (d *Disks) freeRecorded() error {
 	for _, id := range slices.Clone(d.recorded) {
 		if d.loops[id] != nil {
@@ -132,8 +132,8 @@ func (d *Disks) saveRecord() error {
 	return durable.WriteFile(d.root, recordFile, data, 0o600)
 }
 
-// Close takes all devices away. Those that somebody uses stay until their last
-// user is gone, and are named in the error.
+// Close detaches all devices. Those that are in use stay until their last user
+// closes them, and are named in the error.
 func (d *Disks) Close() error {
 	var all []error
 	for id, guests := range d.guests {

@@ -18,7 +18,7 @@
 // What appears is complete before its node is made, and the node is the first
 // to go. Loop devices are the kernel's to free when their last user is gone,
 // also when the process is killed; those still in use then are recorded, found
-// again and freed by whoever opens the directory next.
+// again and freed by the next process that opens the directory.
 //
 // It needs root on Linux. Snapshots and copies share blocks where the
 // filesystem can (FICLONE) and are then of one moment; elsewhere they are

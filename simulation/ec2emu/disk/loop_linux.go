@@ -82,8 +82,8 @@ func adopt(file *os.File) (*blockdev.Loop, error) {
 	return nil, nil
 }
 
-// Detach takes a volume from an instance. Mounted, it is busy, unless other
-// instances see it too: whose mount it is cannot be told then.
+// Detach takes a volume from an instance. A mounted volume is busy, unless other
+// instances see it too: then the mount may be theirs.
 func (d *Disks) Detach(instanceID, volumeID string, force bool) error {
 	if _, shown := d.guests[instanceID][volumeID]; !shown {
 		return nil
@@ -112,7 +112,7 @@ func (d *Disks) viewers(volumeID string) int {
 	return n
 }
 
-// mounted reports whether somebody has the device for himself: a mount does.
+// mounted reports whether the device is open exclusively, as by a mount.
 func mounted(loop *blockdev.Loop) bool {
 	if loop == nil {
 		return false
@@ -143,7 +143,7 @@ func (d *Disks) release(volumeID string) error {
 	return d.forget(volumeID)
 }
 
-// freeLoops frees the devices of a volume that nobody holds.
+// freeLoops frees the devices of a volume that are not in use.
 func (d *Disks) freeLoops(id string) (inUse bool, _ error) {
 	if err := check(id); err != nil {
 		return false, err

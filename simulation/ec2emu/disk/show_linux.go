@@ -79,7 +79,7 @@ func xenName(requested string) string {
 	return name
 }
 
-// xenNode is the place in xenstore of the disk with a guest's name: the number
+// xenNode is the node in xenstore of the disk with a guest's name: the number
 // of a virtual disk has bit 28, its letters and its partition
 // (xen-vbd-interface(7)).
 func xenNode(name string) string {
@@ -92,8 +92,8 @@ func xenNode(name string) string {
 	return fmt.Sprintf("device/vbd/%d", 1<<28|disk<<8|part)
 }
 
-// showSysfs writes the device's directory beside its place and moves it there,
-// so that nobody finds half of it.
+// showSysfs writes the device's directory under a temporary name and renames it,
+// so that a reader finds all of it or nothing.
 func (d *Disks) showSysfs(a world.DeviceAttachment, g guest, loop *blockdev.Loop) error {
 	sys := filepath.Join(instancesDir, a.InstanceID, "sys")
 	number := fmt.Sprintf("%d:%d", unix.Major(loop.Number), unix.Minor(loop.Number))
@@ -134,8 +134,8 @@ func controller(volumeID string) map[string]string {
 }
 
 // writeTree makes a directory with these files appear at once.
-func (d *Disks) writeTree(place string, files map[string]string) error {
-	temp := filepath.Join(filepath.Dir(place), "."+filepath.Base(place))
+func (d *Disks) writeTree(path string, files map[string]string) error {
+	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
 	if err := d.root.RemoveAll(temp); err != nil {
 		return err
 	}
@@ -148,20 +148,20 @@ func (d *Disks) writeTree(place string, files map[string]string) error {
 			return err
 		}
 	}
-	if err := d.root.RemoveAll(place); err != nil {
+	if err := d.root.RemoveAll(path); err != nil {
 		return err
 	}
-	return d.root.Rename(temp, place)
+	return d.root.Rename(temp, path)
 }
 
 // showSize replaces the size that sysfs says.
 func (d *Disks) showSize(instanceID string, g guest, bytes int64) error {
-	place := filepath.Join(instancesDir, instanceID, "sys/block", g.name, "size")
-	temp := place + ".new"
+	path := filepath.Join(instancesDir, instanceID, "sys/block", g.name, "size")
+	temp := path + ".new"
 	if err := d.root.WriteFile(temp, []byte(strconv.FormatInt(bytes/sysfsSector, 10)+"\n"), 0o444); err != nil {
 		return err
 	}
-	return d.root.Rename(temp, place)
+	return d.root.Rename(temp, path)
 }
 
 // hide takes away what show made: the node first, and all of sysfs at once.
@@ -174,15 +174,15 @@ func (d *Disks) hide(instanceID, volumeID string) error {
 	if err := d.root.Remove(filepath.Join(base, "dev", g.name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("hide %s from %s: %w", volumeID, instanceID, err)
 	}
-	places := []string{filepath.Join(base, "sys/block", g.name)}
+	paths := []string{filepath.Join(base, "sys/block", g.name)}
 	if !g.xen {
-		places = append(places, filepath.Join(base, "sys/class/nvme", "nvme"+strconv.Itoa(g.index)))
+		paths = append(paths, filepath.Join(base, "sys/class/nvme", "nvme"+strconv.Itoa(g.index)))
 	}
 	if loop := d.loops[volumeID]; loop != nil {
-		places = append(places, filepath.Join(base, "sys/dev/block", fmt.Sprintf("%d:%d", unix.Major(loop.Number), unix.Minor(loop.Number))))
+		paths = append(paths, filepath.Join(base, "sys/dev/block", fmt.Sprintf("%d:%d", unix.Major(loop.Number), unix.Minor(loop.Number))))
 	}
-	for _, place := range places {
-		if err := d.vanish(place); err != nil {
+	for _, path := range paths {
+		if err := d.vanish(path); err != nil {
 			return fmt.Errorf("hide %s from %s: %w", volumeID, instanceID, err)
 		}
 	}
@@ -191,12 +191,12 @@ func (d *Disks) hide(instanceID, volumeID string) error {
 }
 
 // vanish renames before it removes: a reader finds all of it or nothing.
-func (d *Disks) vanish(place string) error {
-	temp := filepath.Join(filepath.Dir(place), "."+filepath.Base(place))
+func (d *Disks) vanish(path string) error {
+	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
 	if err := d.root.RemoveAll(temp); err != nil {
 		return err
 	}
-	if err := d.root.Rename(place, temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.root.Rename(path, temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return d.root.RemoveAll(temp)

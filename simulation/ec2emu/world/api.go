@@ -25,7 +25,7 @@ import "time"
 //     is there.
 //
 // Responses. The tag is the name of the element.
-//   - An embedded struct without a tag has its elements written in its place.
+//   - The elements of an embedded struct without a tag are written inline.
 //   - string: left out when "", unless the tag ends in ",always".
 //   - bool, int32, int64: always written. Behind a pointer: left out when nil.
 //     An empty number element must never be written: SDKs fail on it.

@@ -119,7 +119,7 @@ func TestPresets_areValidKnobs(t *testing.T) {
 	if err := w.SetKnobs(Knobs{Cooldown: "never"}); err == nil {
 		t.Error("a cooldown rule that does not exist is accepted")
 	}
-	if _, err := w.AddMishap(Mishap{Kind: "plague"}); err == nil {
-		t.Error("a mishap that does not exist is accepted")
+	if _, err := w.AddFault(Fault{Kind: "plague"}); err == nil {
+		t.Error("a fault that does not exist is accepted")
 	}
 }

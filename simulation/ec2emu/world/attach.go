@@ -138,13 +138,13 @@ func (w *World) beginAttach(v *volume, i *instance, r *AttachVolumeRequest, hang
 	if r.EBSCardIndex != nil {
 		a.Card = *r.EBSCardIndex
 	}
-	if w.strikes(OtherName, v, i.ID) {
+	if w.faultHits(OtherName, v, i.ID) {
 		a.Shown = w.otherName(i)
 	}
 	v.State = inUse
 	v.Attachments = append(v.Attachments, a)
 	i.Volumes = append(i.Volumes, v.ID)
-	a.Stuck = hangs || w.restless(i, r.Device) || w.strikes(StuckAttaching, v, i.ID)
+	a.Stuck = hangs || w.restless(i, r.Device) || w.faultHits(StuckAttaching, v, i.ID)
 	if !a.Stuck {
 		a.Gen, _ = w.schedule(w.takes(AttachTransition, w.knobs.Times.Attach, v, i.ID), event{Kind: attachDone, ID: v.ID, At: i.ID})
 	}

@@ -138,7 +138,7 @@ func TestAttachmentLimits_thatHang(t *testing.T) {
 func TestStuckAttaching_endsWithADetach(t *testing.T) {
 	bubble(t, Config{Knobs: Bench()}, func(t *testing.T, w *World) {
 		instance, volume := newInstance(t, w, InstanceSpec{}), newVolume(t, w)
-		if _, err := w.AddMishap(Mishap{Kind: StuckAttaching, VolumeID: volume, Count: 1}); err != nil {
+		if _, err := w.AddFault(Fault{Kind: StuckAttaching, VolumeID: volume, Count: 1}); err != nil {
 			t.Fatal(err)
 		}
 		attach(t, w, volume, instance, "/dev/sdf")
@@ -160,7 +160,7 @@ func TestStuckDetaching_endsByForceOrStop(t *testing.T) {
 			t.Helper()
 			attach(t, w, volume, instance, "/dev/sdf")
 			waitAttachment(t, w, volume, instance, attached)
-			if _, err := w.AddMishap(Mishap{Kind: StuckDetaching, InstanceID: instance, Count: 1}); err != nil {
+			if _, err := w.AddFault(Fault{Kind: StuckDetaching, InstanceID: instance, Count: 1}); err != nil {
 				t.Fatal(err)
 			}
 			detach(t, w, volume, instance, false)
@@ -219,7 +219,7 @@ func TestBusy_untilTheGuestLetsGo(t *testing.T) {
 func TestOtherName_isShownByDescribes(t *testing.T) {
 	w := start(t, Config{Knobs: Instant()})
 	instance, volume := newInstance(t, w, InstanceSpec{}), newVolume(t, w)
-	if _, err := w.AddMishap(Mishap{Kind: OtherName}); err != nil {
+	if _, err := w.AddFault(Fault{Kind: OtherName}); err != nil {
 		t.Fatal(err)
 	}
 	attach(t, w, volume, instance, "/dev/sdf")

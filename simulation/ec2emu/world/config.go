@@ -24,7 +24,7 @@ type Config struct {
 	// StateDir keeps the world's state over a restart, in one file; empty keeps
 	// none. It belongs to the World while that runs.
 	StateDir string
-	// Logger is told what has no caller to be told to; nil tells nobody.
+	// Logger gets the errors that no caller gets; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -122,7 +122,7 @@ type TokenKnobs struct {
 	TagOrder bool `json:"tagOrder,omitempty"`
 }
 
-// Quotas are the account's; 0 is no limit.
+// Quotas are the account's; 0 means no limit.
 type Quotas struct {
 	Volumes     int   `json:"volumes,omitempty"`
 	StorageGiB  int64 `json:"storageGiB,omitempty"`
@@ -151,7 +151,7 @@ type AttachKnobs struct {
 type SnapKnobs struct {
 	Pending     int  `json:"pending,omitempty"`     // per volume; 5 when 0, below 0 no limit
 	PendingSlow int  `json:"pendingSlow,omitempty"` // per st1 or sc1 volume; 1 when 0, below 0 no limit
-	Every       Span `json:"every"`                 // between two of one volume; 0 is no limit, EC2 has about 15 s
+	Every       Span `json:"every"`                 // between two of one volume; 0 means no limit, EC2 has about 15 s
 	Copies      int  `json:"copies,omitempty"`      // at once; 20 when 0
 	FastRestore int  `json:"fastRestore,omitempty"` // snapshots; 5 when 0
 	// LockedCode is the code for deleting a locked snapshot, which no source

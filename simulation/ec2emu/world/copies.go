@@ -25,8 +25,8 @@ func (w *World) CopyVolumes(r *CopyVolumesRequest) (_ *CopyVolumesResponse, err 
 	return &CopyVolumesResponse{Volumes: []Volume{w.volumeView(known)}}, nil
 }
 
-// planCopy checks a request and is the volume that it asks for. The source is
-// looked at first, so that a repeat after its deletion fails, token or not.
+// planCopy checks a request and returns the volume that it asks for. It checks the
+// source first, so that a repeat after its deletion fails, with a token too.
 func (w *World) planCopy(r *CopyVolumesRequest) (*volume, *Error) {
 	if refusal := checkToken(r.ClientToken); refusal != nil {
 		return nil, refusal

@@ -142,8 +142,8 @@ func planRate(v *volume, rate *int32) *Error {
 	return nil
 }
 
-// admit asks whether the account may have the volume, and whether the client
-// token already stands for one, which it then is.
+// admit checks the quota. If the client token already names a volume, it returns
+// that volume.
 func (w *World) admit(v *volume, clientToken, action, hash string) (*volume, *Error) {
 	quota := w.checkQuota(v)
 	if quota != nil && w.knobs.Tokens.QuotaFirst {
@@ -189,7 +189,7 @@ func (v *volume) provisioned() bool { return v.Type == "io1" || v.Type == "io2" 
 
 func (w *World) checkRoom(v *volume) *Error {
 	full := anyOf(w.knobs.FullZones, func(z string) bool { return z == v.Zone })
-	if full || w.strikes(NoCapacity, v, "") {
+	if full || w.faultHits(NoCapacity, v, "") {
 		e := refuse("InsufficientVolumeCapacity", "There is not enough capacity to fulfil your request in the zone %s.", v.Zone)
 		e.Status = 500
 		return e
@@ -222,9 +222,9 @@ func (w *World) planFailure(v *volume) {
 		return key == "*" || w.keyARN(key) == v.KMSKey
 	})
 	switch {
-	case w.strikes(CreateFails, v, ""), unusable && w.knobs.Encryption.FailVisibly:
+	case w.faultHits(CreateFails, v, ""), unusable && w.knobs.Encryption.FailVisibly:
 		v.Doom = failed
-	case w.strikes(CreateVanishes, v, ""), unusable:
+	case w.faultHits(CreateVanishes, v, ""), unusable:
 		v.Doom = vanishes
 	}
 }
@@ -262,8 +262,7 @@ func (w *World) finishCreate(v *volume) {
 }
 
 // keyARN is the ARN of a key named by ID, ARN, alias or alias ARN. EC2 shows the
-// key that an alias stands for, never the alias; each alias has a key of its own
-// here.
+// key of an alias, never the alias; each alias has a key of its own here.
 func (w *World) keyARN(key string) string {
 	prefix := "arn:aws:kms:" + w.region + ":" + w.account + ":"
 	name := key

@@ -313,7 +313,7 @@ func TestDeleteVolume_validates(t *testing.T) {
 	}
 }
 
-// EC2 answers with the key that an alias stands for (CreateVolume, KmsKeyId).
+// EC2 answers with the key of an alias (CreateVolume, KmsKeyId).
 func TestCreateVolume_answersWithTheARNOfTheKey(t *testing.T) {
 	const arn = "arn:aws:kms:us-west-2:123456789012:"
 	w := start(t, Config{Knobs: Instant()})

@@ -186,7 +186,7 @@ func TestPages_thatAreWrong(t *testing.T) {
 		"0":                      {DescribeVolumesRequest{Page: size(0)}, "InvalidParameterValue"},
 		"1000":                   {DescribeVolumesRequest{Page: size(1000)}, ""},
 		"1001":                   {DescribeVolumesRequest{Page: size(1001)}, ""},
-		"beside IDs":             {DescribeVolumesRequest{Page: size(5), VolumeIDs: []string{first.Volumes[0].VolumeID}}, "InvalidParameterCombination"},
+		"together with IDs":      {DescribeVolumesRequest{Page: size(5), VolumeIDs: []string{first.Volumes[0].VolumeID}}, "InvalidParameterCombination"},
 		"unknown token":          {DescribeVolumesRequest{Page: Page{NextToken: "nonsense"}}, "InvalidPaginationToken"},
 		"token of other filters": {DescribeVolumesRequest{Page: Page{NextToken: first.NextToken}, Filters: []Filter{{"size", []string{"1"}}}}, "InvalidPaginationToken"},
 		"token that was changed": {DescribeVolumesRequest{Page: Page{NextToken: "A" + first.NextToken[1:]}}, "InvalidPaginationToken"},

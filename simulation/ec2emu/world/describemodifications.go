@@ -60,7 +60,7 @@ func (w *World) DescribeVolumesModifications(r *DescribeVolumesModificationsRequ
 	if r.DryRun {
 		return nil, dryRunPassed()
 	}
-	chosen, next := cut(p, rows, func(m *modificationRow) int64 { return m.order }, matches)
+	chosen, next := paginate(p, rows, func(m *modificationRow) int64 { return m.order }, matches)
 	answer := &DescribeVolumesModificationsResponse{NextToken: next}
 	for _, m := range chosen {
 		answer.Modifications = append(answer.Modifications, m.VolumeModification)

@@ -109,7 +109,7 @@ func (w *World) DescribeSnapshots(r *DescribeSnapshotsRequest) (_ *DescribeSnaps
 	if r.DryRun {
 		return nil, dryRunPassed()
 	}
-	chosen, next := cut(p, all, func(s *snapshot) int64 { return s.Order }, func(s *snapshot) bool {
+	chosen, next := paginate(p, all, func(s *snapshot) int64 { return s.Order }, func(s *snapshot) bool {
 		return w.owned(s, r.Owners) && w.restorable(s, r.RestorableBy) && matches(s)
 	})
 	answer := &DescribeSnapshotsResponse{NextToken: next}

@@ -79,7 +79,7 @@ func (w *World) beginDetach(v *volume, a *attachment, force bool) {
 	}
 	a.State = detaching
 	a.Forced = a.Forced || force
-	a.Stuck = !force && w.strikes(StuckDetaching, v, a.InstanceID)
+	a.Stuck = !force && w.faultHits(StuckDetaching, v, a.InstanceID)
 	if a.Stuck {
 		a.Gen = w.order() // no transition under way is for it any more
 		return
@@ -109,7 +109,7 @@ func (w *World) finishDetach(v *volume, a *attachment) {
 
 // guestHolds takes the device away and reports whether the guest did not let it go.
 func (w *World) guestHolds(v *volume, a *attachment) bool {
-	if !a.Forced && w.armedFor(StaysBusy, v, a.InstanceID) {
+	if !a.Forced && w.hasFault(StaysBusy, v, a.InstanceID) {
 		return true
 	}
 	if w.devices == nil || !a.Presented {
@@ -131,7 +131,7 @@ func (w *World) busyRetry() time.Duration {
 	return busyRetry
 }
 
-// armedFor reports whether such a mishap is there, without using it up.
-func (w *World) armedFor(kind MishapKind, v *volume, instanceID string) bool {
-	return anyOf(w.mishaps, func(m Mishap) bool { return m.Kind == kind && m.concerns(v, instanceID) })
+// hasFault reports whether such a fault is there, without using it up.
+func (w *World) hasFault(kind FaultKind, v *volume, instanceID string) bool {
+	return anyOf(w.faults, func(m Fault) bool { return m.Kind == kind && m.concerns(v, instanceID) })
 }

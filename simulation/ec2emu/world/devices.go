@@ -34,7 +34,7 @@ type Devices interface {
 	CreateSnapshot(id, volumeID string) error
 	CopySnapshot(id, sourceID string) error
 	DeleteSnapshot(id string) error
-	// AddInstance makes the place where the instance's devices appear.
+	// AddInstance makes the directory in which the instance's devices appear.
 	AddInstance(id string) error
 	RemoveInstance(id string) error
 	Attach(DeviceAttachment) error

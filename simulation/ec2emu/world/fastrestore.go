@@ -106,7 +106,7 @@ func (w *World) enableRestore(id, zone string) (*fastRestore, *Error) {
 		return nil, invalid("The snapshot '%s' has %d GiB; fast snapshot restore takes %d at most.", id, s.Size, maxRestoreSize)
 	case most >= 0 && len(using) > most:
 		return nil, refuse("FastSnapshotRestoreLimitExceeded", "The limit of %d snapshots with fast snapshot restore is reached.", most)
-	case w.strikes(FastRestoreFails, &volume{ID: s.VolumeID, Tags: s.Tags}, ""):
+	case w.faultHits(FastRestoreFails, &volume{ID: s.VolumeID, Tags: s.Tags}, ""):
 		return nil, refuse("InternalError", "Fast snapshot restore could not be enabled for the snapshot '%s'.", id)
 	}
 	f := &fastRestore{SnapshotID: id, Zone: zone, State: enabling, Reason: "Client.UserInitiated", Order: w.order(), Enabling: w.now(), Refilled: w.now()}
@@ -212,7 +212,7 @@ func (w *World) DescribeFastSnapshotRestores(r *DescribeFastSnapshotRestoresRequ
 		all = append(all, f)
 	}
 	slices.SortFunc(all, func(a, b *fastRestore) int { return cmp.Compare(a.Order, b.Order) })
-	chosen, next := cut(p, all, func(f *fastRestore) int64 { return f.Order }, matches)
+	chosen, next := paginate(p, all, func(f *fastRestore) int64 { return f.Order }, matches)
 	answer := &DescribeFastSnapshotRestoresResponse{NextToken: next}
 	for _, f := range chosen {
 		answer.Restores = append(answer.Restores, w.restoreView(f))

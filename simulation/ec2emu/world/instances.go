@@ -275,7 +275,7 @@ func (w *World) DescribeInstances(r *DescribeInstancesRequest) (_ *DescribeInsta
 	if r.DryRun {
 		return nil, dryRunPassed()
 	}
-	chosen, next := cut(p, w.instanceRows(r.InstanceIDs, r.Filters), func(i *instanceRow) int64 { return i.order }, matches)
+	chosen, next := paginate(p, w.instanceRows(r.InstanceIDs, r.Filters), func(i *instanceRow) int64 { return i.order }, matches)
 	answer := &DescribeInstancesResponse{NextToken: next}
 	for _, i := range chosen {
 		answer.Reservations = append(answer.Reservations, Reservation{

@@ -119,7 +119,7 @@ func (w *World) DescribeInstanceTypes(r *DescribeInstanceTypesRequest) (_ *Descr
 			all = append(all, &typeRow{int64(n + 1), describeType(w.instanceTypes[name])})
 		}
 	}
-	chosen, next := cut(p, all, func(t *typeRow) int64 { return t.order }, matches)
+	chosen, next := paginate(p, all, func(t *typeRow) int64 { return t.order }, matches)
 	answer := &DescribeInstanceTypesResponse{NextToken: next}
 	for _, t := range chosen {
 		answer.InstanceTypes = append(answer.InstanceTypes, t.InstanceTypeInfo)

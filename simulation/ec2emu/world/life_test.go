@@ -44,13 +44,13 @@ func TestLife_ofAVolumeInVirtualTime(t *testing.T) {
 	})
 }
 
-// A slow transition takes the mishap's time, and those after it their own.
+// A slow transition takes the fault's time, and those after it their own.
 func TestSlow_prolongsTheTransitionsThatItHits(t *testing.T) {
 	bubble(t, Config{Knobs: Bench()}, func(t *testing.T, w *World) {
 		instance := newInstance(t, w, InstanceSpec{})
 		begin := w.Now()
 		for _, kind := range []Transition{CreateTransition, AttachTransition} {
-			if _, err := w.AddMishap(Mishap{Kind: Slow, Transition: kind, Takes: Fixed(30 * time.Second), Count: 1}); err != nil {
+			if _, err := w.AddFault(Fault{Kind: Slow, Transition: kind, Takes: Fixed(30 * time.Second), Count: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -69,8 +69,8 @@ func TestSlow_prolongsTheTransitionsThatItHits(t *testing.T) {
 		}
 	})
 	w := start(t, Config{})
-	for _, wrong := range []Mishap{{Kind: Slow, Transition: "delete"}, {Kind: OtherName, Takes: Fixed(time.Second)}} {
-		if _, err := w.AddMishap(wrong); err == nil {
+	for _, wrong := range []Fault{{Kind: Slow, Transition: "delete"}, {Kind: OtherName, Takes: Fixed(time.Second)}} {
+		if _, err := w.AddFault(wrong); err == nil {
 			t.Errorf("%+v is accepted", wrong)
 		}
 	}

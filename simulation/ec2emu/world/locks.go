@@ -164,7 +164,7 @@ func (w *World) DescribeLockedSnapshots(r *DescribeLockedSnapshotsRequest) (_ *D
 		return nil, dryRunPassed()
 	}
 	held := func(s *snapshot) bool { return s.Lock != nil && s.Owner == "" && matches(s) }
-	chosen, next := cut(p, all, func(s *snapshot) int64 { return s.Order }, held)
+	chosen, next := paginate(p, all, func(s *snapshot) int64 { return s.Order }, held)
 	answer := &DescribeLockedSnapshotsResponse{NextToken: next}
 	for _, s := range chosen {
 		answer.Snapshots = append(answer.Snapshots, LockedSnapshot{w.lockView(s), w.account})

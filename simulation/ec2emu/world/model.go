@@ -59,7 +59,7 @@ type volume struct {
 	Initialized           time.Time   // when a restored volume has all its data
 	Visible, TagsVisible  time.Time   // to describes
 	SnapshotAt            time.Time   // the last snapshot taken
-	Impaired              bool        // I/O is disabled until somebody enables it
+	Impaired              bool        // I/O is disabled until it is enabled by a call
 	Doom                  string      // state after creating, when not available
 	BootOf                string      // the instance whose root volume it is
 	Ended                 map[Transition]time.Time

@@ -106,13 +106,13 @@ func (m *machine) actions() map[string]func() {
 			_, err := m.w.CreateSnapshot(&CreateSnapshotRequest{VolumeID: m.pick("volume", m.volumes)})
 			m.code("snapshot", err)
 		},
-		"mishap": func() {
-			kinds := []MishapKind{Slow, StuckAttaching, StuckDetaching, OtherName, CreateFails, CreateVanishes, ModifyFails}
-			mishap := Mishap{Kind: rapid.SampledFrom(kinds).Draw(m.t, "kind"), Count: 1}
-			if mishap.Kind == Slow {
-				mishap.Takes = Uniform(time.Second, time.Minute)
+		"fault": func() {
+			kinds := []FaultKind{Slow, StuckAttaching, StuckDetaching, OtherName, CreateFails, CreateVanishes, ModifyFails}
+			fault := Fault{Kind: rapid.SampledFrom(kinds).Draw(m.t, "kind"), Count: 1}
+			if fault.Kind == Slow {
+				fault.Takes = Uniform(time.Second, time.Minute)
 			}
-			if _, err := m.w.AddMishap(mishap); err != nil {
+			if _, err := m.w.AddFault(fault); err != nil {
 				m.t.Fatal(err)
 			}
 		},
@@ -133,7 +133,7 @@ func (m *machine) actions() map[string]func() {
 func often() []string {
 	var all []string
 	for name, times := range map[string]int{
-		"attach": 12, "detach": 8, "wait": 12, "modify": 4, "create": 3, "snapshot": 2, "delete": 2, "mishap": 2,
+		"attach": 12, "detach": 8, "wait": 12, "modify": 4, "create": 3, "snapshot": 2, "delete": 2, "fault": 2,
 		"stop": 1, "start": 2, "reboot": 1, "terminate": 1,
 	} {
 		all = append(all, slices.Repeat([]string{name}, times)...)

@@ -156,7 +156,7 @@ func (w *World) modifiedGiB() int64 {
 func (w *World) beginModification(v *volume, to shape) *modification {
 	w.touchVolume(v)
 	now := w.now()
-	m := &modification{State: modifying, From: v.shape(), To: to, Start: now, Doomed: w.strikes(ModifyFails, v, "")}
+	m := &modification{State: modifying, From: v.shape(), To: to, Start: now, Doomed: w.faultHits(ModifyFails, v, "")}
 	m.Visible = now.Add(w.knobs.Consistency.Visible.pick(w.random))
 	if v.Last != nil && m.Visible.After(now) {
 		before := *v.Last

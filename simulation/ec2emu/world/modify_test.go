@@ -139,7 +139,7 @@ func TestModification_life(t *testing.T) {
 func TestModification_thatFailsChangesNothing(t *testing.T) {
 	bubble(t, Config{Knobs: Bench()}, func(t *testing.T, w *World) {
 		id := newVolume(t, w)
-		if _, err := w.AddMishap(Mishap{Kind: ModifyFails, Count: 1}); err != nil {
+		if _, err := w.AddFault(Fault{Kind: ModifyFails, Count: 1}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.ModifyVolume(&ModifyVolumeRequest{VolumeID: id, Size: ptr(int32(20))}); err != nil {

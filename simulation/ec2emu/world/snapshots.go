@@ -148,7 +148,7 @@ func limitOr(knob, usual int) int {
 func (w *World) takeSnapshot(v *volume, description, outpost string, t tags) (*snapshot, *Error) {
 	s := &snapshot{
 		VolumeID: v.ID, Size: v.Size, Description: description, Encrypted: v.Encrypted, KMSKey: v.KMSKey, Outpost: outpost, Tags: t,
-		Doomed: w.strikes(SnapshotFails, v, ""),
+		Doomed: w.faultHits(SnapshotFails, v, ""),
 	}
 	s.ID = w.newID("snap-")
 	if w.devices != nil {

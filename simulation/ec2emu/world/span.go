@@ -41,7 +41,7 @@ func Fixed(d time.Duration) Takes { return Takes{min: d, max: d} }
 func Uniform(shortest, longest time.Duration) Takes { return Takes{min: shortest, max: longest} }
 
 // LogNormal takes the median or less in one of two cases; sigma is the standard
-// deviation of the logarithm. Times above twenty medians are cut off.
+// deviation of the logarithm. Times above twenty medians are not drawn.
 func LogNormal(median time.Duration, sigma float64) Takes {
 	return Takes{min: median, max: 20 * median, sigma: sigma}
 }

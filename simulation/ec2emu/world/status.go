@@ -87,7 +87,7 @@ func (w *World) DescribeVolumeStatus(r *DescribeVolumeStatusRequest) (_ *Describ
 	for _, v := range all {
 		rows = append(rows, &statusRow{v.Order, w.statusView(v)})
 	}
-	chosen, next := cut(p, rows, func(s *statusRow) int64 { return s.order }, matches)
+	chosen, next := paginate(p, rows, func(s *statusRow) int64 { return s.order }, matches)
 	answer := &DescribeVolumeStatusResponse{NextToken: next}
 	for _, s := range chosen {
 		answer.Statuses = append(answer.Statuses, s.VolumeStatusItem)

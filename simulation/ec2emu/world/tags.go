@@ -150,7 +150,7 @@ func (w *World) CreateTags(r *CreateTagsRequest) (_ *CreateTagsResponse, err err
 	return &CreateTagsResponse{Done{true}}, nil
 }
 
-// DeleteTags removes tags; one that is not there is no error.
+// DeleteTags removes tags; a missing tag is not an error.
 func (w *World) DeleteTags(r *DeleteTagsRequest) (_ *DeleteTagsResponse, err error) {
 	w.begin()
 	defer w.end(&err)
@@ -209,7 +209,7 @@ func (w *World) DescribeTags(r *DescribeTagsRequest) (_ *DescribeTagsResponse, e
 	if r.DryRun {
 		return nil, dryRunPassed()
 	}
-	chosen, next := cut(p, w.tagRows(), func(t *tagRow) int64 { return t.order }, matches)
+	chosen, next := paginate(p, w.tagRows(), func(t *tagRow) int64 { return t.order }, matches)
 	answer := &DescribeTagsResponse{NextToken: next}
 	for _, t := range chosen {
 		answer.Tags = append(answer.Tags, t.TagDescription)

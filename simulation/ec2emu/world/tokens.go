@@ -56,8 +56,8 @@ func (w *World) sameOrder(specifications []TagSpecification) []TagSpecification 
 	return sorted
 }
 
-// recall is the volume that a token stands for, nil when it stands for none,
-// or has for longer than tokens live.
+// recall returns the volume that a call with this token made, or nil. It is nil
+// too when the token has expired.
 func (w *World) recall(action, clientToken, hash string) (*volume, *Error) {
 	t := w.Tokens[action+" "+clientToken]
 	if clientToken == "" || t == nil || w.now().Sub(t.Created) >= w.tokenLifetime() {
@@ -87,7 +87,7 @@ func (w *World) remember(action, clientToken, hash string, v *volume) {
 	}
 }
 
-// burnToken marks the token of a volume that is no more.
+// burnToken marks the token of a deleted volume.
 func (w *World) burnToken(v *volume) {
 	if t := w.Tokens[v.Token]; t != nil && t.VolumeID == v.ID {
 		t.Dead = true

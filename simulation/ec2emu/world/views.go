@@ -62,8 +62,8 @@ func tagItems(t tags) []TagItem {
 	return items
 }
 
-// cut is the part of a listing that is on the page, and the token of the next.
-func cut[T any](p *page, all []*T, order func(*T) int64, matches func(*T) bool) (chosen []*T, next string) {
+// paginate returns the part of a listing that is on the page, and the token of the next page.
+func paginate[T any](p *page, all []*T, order func(*T) int64, matches func(*T) bool) (chosen []*T, next string) {
 	last := p.after
 	for _, one := range all {
 		at := order(one)

@@ -105,7 +105,7 @@ func (w *World) forgetVolume(v *volume) {
 	delete(w.Volumes, v.ID)
 	w.dirty = true
 	w.burnToken(v)
-	if w.knobs.Retain || w.strikes(DeleteRetains, v, "") {
+	if w.knobs.Retain || w.faultHits(DeleteRetains, v, "") {
 		w.Kept[v.ID] = v
 		return
 	}
@@ -211,7 +211,7 @@ func exactValues(filters []Filter, name string) (map[string]bool, bool) {
 	return nil, false
 }
 
-// pageWithIDs refuses a page size beside IDs.
+// pageWithIDs rejects a page size together with IDs.
 func pageWithIDs(ids []string, p Page, set string) *Error {
 	if len(ids) > 0 && p.MaxResults != nil {
 		return combination("The parameter %s cannot be used with the parameter maxResults", set)
@@ -240,7 +240,7 @@ func (w *World) DescribeVolumes(r *DescribeVolumesRequest) (_ *DescribeVolumesRe
 	if r.DryRun {
 		return nil, dryRunPassed()
 	}
-	chosen, next := cut(p, all, func(v *volume) int64 { return v.Order }, matches)
+	chosen, next := paginate(p, all, func(v *volume) int64 { return v.Order }, matches)
 	answer := &DescribeVolumesResponse{NextToken: next}
 	for _, v := range chosen {
 		answer.Volumes = append(answer.Volumes, w.volumeView(v))

@@ -26,11 +26,11 @@ type World struct {
 	secret          [32]byte // of page tokens
 	store           *os.Root // of the state file, nil without
 
-	mu         sync.Mutex
-	knobs      Knobs
-	random     *rand.Rand
-	mishaps    []Mishap
-	lastMishap int
+	mu        sync.Mutex
+	knobs     Knobs
+	random    *rand.Rand
+	faults    []Fault
+	lastFault int
 	state
 	restored bool // from the state file
 	dirty    bool
@@ -118,7 +118,7 @@ func (w *World) Close() error {
 	return errors.Join(err, w.closeStore())
 }
 
-// Region and Account tell where the world is and whose.
+// Region is the region that the world is in.
 func (w *World) Region() string { return w.region }
 
 // Account is the account's ID.
@@ -172,8 +172,8 @@ func (w *World) begin() {
 	w.advance()
 }
 
-// end makes what changed durable and unlocks; a failure becomes the answer,
-// as nobody may act on what a restart would not know.
+// end makes what changed durable and unlocks. A failure becomes the answer,
+// since no caller may act on a change that a restart would not know.
 func (w *World) end(err *error) {
 	defer w.mu.Unlock()
 	w.advance() // transitions that take no time
@@ -204,7 +204,7 @@ func (w *World) newID(prefix string) string {
 	return fmt.Sprintf("%s0%08x%08x", prefix, uint32(w.order()), w.random.Uint32())
 }
 
-// deviceError tells the log what EC2's callers are not told.
+// deviceError logs an error of a device, which EC2's callers do not see.
 func (w *World) deviceError(what, id string, err error) {
 	if err != nil {
 		w.log.Error("device", "step", what, "id", id, "error", err)

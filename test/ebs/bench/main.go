@@ -81,7 +81,7 @@ func (s settings) drivers() []subject {
 
 // slowStart has the first transition of each kind take 20 s: what is measured must
 // not depend on what came first.
-const slowStart = `--mishap={"kind":"slow","takes":"20s","count":4}`
+const slowStart = `--volume-fault={"kind":"slow","takes":"20s","count":4}`
 
 // perInstance is how many volumes are attached to each instance.
 const perInstance = 20

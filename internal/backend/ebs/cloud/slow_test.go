@@ -24,7 +24,7 @@ var kindsOfTransitions = []string{"create", "attach", "detach", "modify", "snaps
 // slowOnce has the next transition take longer.
 func (o *transitions) slowOnce(t *testing.T, takes time.Duration) {
 	t.Helper()
-	if _, err := o.emu.World().AddMishap(world.Mishap{Kind: world.Slow, Takes: world.Fixed(takes), Count: 1}); err != nil {
+	if _, err := o.emu.World().AddFault(world.Fault{Kind: world.Slow, Takes: world.Fixed(takes), Count: 1}); err != nil {
 		t.Fatal(err)
 	}
 }
