@@ -38,8 +38,8 @@ func (c Call) Matches(name, target string) bool {
 // Action is what a fault does.
 type Action string
 
-// The actions. After an action that lets the call go on come the faults that were
-// injected later.
+// The actions. If an action lets the call continue, the faults that were injected
+// later apply to it too.
 const (
 	// Fail returns the fault's Errno, and nothing has happened.
 	Fail Action = "fail"
@@ -112,7 +112,7 @@ func (i *Injected) Remove() {
 	i.m.calls.faults = slices.DeleteFunc(i.m.calls.faults, func(f *Injected) bool { return f == i })
 }
 
-// Release lets the hanging calls go on, and all later ones pass.
+// Release lets the hanging calls continue and all later calls pass.
 func (i *Injected) Release() {
 	i.m.mu.Lock()
 	defer i.m.mu.Unlock()
@@ -217,9 +217,9 @@ func invoke[T any](ctx context.Context, c *client, call Call, effect func() (T, 
 	return result, err
 }
 
-// perform books the call, runs hooks, lets its faults happen, then its effect
-// under the machine's lock. A waiting call does not hold the lock, so that a disk
-// that hangs keeps no other from working.
+// perform records the call, runs hooks, applies its faults, then performs its
+// effect under the machine's lock. A waiting call does not hold the lock, so that
+// a hung disk does not block other calls.
 func perform[T any](ctx context.Context, c *client, call Call, effect func() (T, error)) (T, error) {
 	var zero T
 	c.m.mu.Lock()
@@ -261,7 +261,7 @@ func locked[T any](c *client, effect func() (T, error)) (T, error) {
 		var zero T
 		return zero, ErrDied
 	}
-	c.m.settle()
+	c.m.advance()
 	return effect()
 }
 

@@ -15,8 +15,8 @@ import (
 func (m *Machine) Check() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settle()
-	c := &checker{m: m, numbers: map[uint32]bool{}, names: map[string]bool{}, mounted: map[*node]struct{}{}, held: m.held()}
+	m.advance()
+	c := &checker{m: m, numbers: map[uint32]bool{}, names: map[string]bool{}, mounted: map[*node]struct{}{}, held: m.openHandles()}
 	for _, d := range m.disks {
 		c.disk(d)
 	}
@@ -43,10 +43,10 @@ func (c *checker) wrong(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Errorf("simulated: "+format, args...))
 }
 
-// held counts the handles that are open here and below.
-func (m *Machine) held() map[*node]counts {
+// openHandles counts the handles that are open at each node and below it.
+func (m *Machine) openHandles() map[*node]counts {
 	held := map[*node]counts{}
-	hold := func(n *node, generation int, shareDelete bool) {
+	count := func(n *node, generation int, shareDelete bool) {
 		if generation != n.fs.generation {
 			return
 		}
@@ -64,12 +64,12 @@ func (m *Machine) held() map[*node]counts {
 	for cl := range m.clients {
 		for h := range cl.handles {
 			if d, ok := h.(*directory); ok {
-				hold(d.node, d.generation, false)
+				count(d.node, d.generation, false)
 			}
 		}
 	}
 	for f := range m.files {
-		hold(f.node, f.generation, f.shareDelete)
+		count(f.node, f.generation, f.shareDelete)
 	}
 	return held
 }

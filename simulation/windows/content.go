@@ -5,8 +5,8 @@ import "encoding/binary"
 // pageSize divides all sector sizes.
 const pageSize = 4096
 
-// content is what the sectors of a disk hold: pages that were written, and
-// between them zeros, or noise.
+// content is the data of a disk's sectors: the pages that were written, and zeros
+// or noise between them.
 type content struct {
 	pages map[int64][]byte
 	noise bool

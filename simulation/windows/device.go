@@ -101,7 +101,7 @@ func (m *Machine) rescan() {
 	for _, d := range m.disks {
 		d.waiting = false
 	}
-	m.settle()
+	m.advance()
 }
 
 func (d *device) release() {

@@ -48,14 +48,14 @@ type directory struct {
 
 func (c *client) openDirectory(n *node) *directory {
 	d := &directory{c: c, node: n, generation: n.fs.generation}
-	n.hold(1, false)
+	n.countHandle(1, false)
 	c.opened(d)
 	return d
 }
 
 func (d *directory) release() {
 	if d.generation == d.node.fs.generation {
-		d.node.hold(-1, false)
+		d.node.countHandle(-1, false)
 	}
 }
 
@@ -146,7 +146,7 @@ func (d *directory) OpenMounted(name string) (win32.Directory, error) {
 	call := d.call("OpenMounted", name)
 	call.opens = true
 	return on(d, call, name, func(n *node) (win32.Directory, error) {
-		at := place{node: n}
+		at := resolved{node: n}
 		if n.reparse != nil {
 			links := 0
 			var err error

@@ -25,7 +25,7 @@ type DiskSpec struct {
 	// Bus is win32.Bus…; 0 is NVMe.
 	Bus uint32
 	// Location is nil for a device without a SCSI address. AddressNeedsRead is for
-	// drivers that tell it to readers only.
+	// drivers that return it only on a handle with read access.
 	Location         *win32.SCSIAddress
 	AddressNeedsRead bool
 	// Offline and ReadOnly add to what the SAN policy says.
@@ -90,7 +90,7 @@ type disk struct {
 func (m *Machine) AddDisk(spec DiskSpec) (uint32, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settle()
+	m.advance()
 	d, err := newDisk(spec)
 	if err != nil {
 		return 0, err
@@ -144,7 +144,7 @@ func (m *Machine) attach(d *disk, delay time.Duration) {
 	d.arrives = time.Now().Add(d.spec.ArrivesAfter + delay)
 	d.number = m.freeNumber(d)
 	m.disks = append(m.disks, d)
-	m.settle()
+	m.advance()
 }
 
 // freeNumber is the lowest number that no disk has, that this one did not have
@@ -158,22 +158,22 @@ func (m *Machine) freeNumber(d *disk) uint32 {
 	}
 }
 
-// settle lets what is due happen: disks arrive, services reach their states.
-func (m *Machine) settle() {
+// advance completes what is due: disks arrive, services reach their states.
+func (m *Machine) advance() {
 	now := time.Now()
 	for _, d := range m.disks {
 		if !d.present && !d.waiting && !now.Before(d.arrives) {
 			m.arrive(d)
 		}
 	}
-	m.settleServices(now)
+	m.advanceServices(now)
 }
 
 // arrive makes Windows see the disk.
 func (m *Machine) arrive(d *disk) {
 	m.arrivals++
 	d.present, d.known, d.arrival = true, d.size, m.arrivals
-	if d.path == "" { // an instance path comes from the place of the device, and stays over re-attachments
+	if d.path == "" { // an instance path comes from the device's location, and survives re-attachments
 		d.path = fmt.Sprintf(`\\?\scsi#disk&ven_simulated&prod_disk#5&%08x&0&%06x#%s`,
 			sha(d.spec.Serial+d.spec.Page83), m.arrivals, win32.InterfaceDisk)
 	}
@@ -192,7 +192,7 @@ func sha(text string) []byte {
 }
 
 func (m *Machine) policy(d *disk) (attributes uint64) {
-	if d.last >= 0 { // known to the machine: its persistent attributes hold
+	if d.last >= 0 { // known to the machine: it keeps its persistent attributes
 		return 0
 	}
 	shared := slices.Contains([]uint32{win32.BusSCSI, win32.BusISCSI, win32.BusSAS}, d.spec.Bus)
@@ -270,7 +270,7 @@ func (m *Machine) disk(number uint32) *disk {
 func (m *Machine) CloneDisk(number uint32, serial string) (uint32, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settle()
+	m.advance()
 	d := m.disk(number)
 	if d == nil || d.system {
 		return 0, fmt.Errorf("simulated: disk %d cannot be copied", number)
@@ -316,7 +316,7 @@ func (m *Machine) MoveDisk(number uint32) (uint32, error) {
 func (m *Machine) detach(number uint32) (*disk, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settle()
+	m.advance()
 	d := m.disk(number)
 	if d == nil || d.system {
 		return nil, fmt.Errorf("simulated: disk %d cannot be removed", number)
@@ -337,7 +337,7 @@ func (m *Machine) pull(d *disk) {
 func (m *Machine) GrowDisk(number uint32, size int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settle()
+	m.advance()
 	d := m.disk(number)
 	if d == nil || size < d.size || size%d.sector != 0 {
 		return fmt.Errorf("simulated: disk %d cannot be grown to %d bytes", number, size)

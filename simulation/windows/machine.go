@@ -120,7 +120,7 @@ func (m *Machine) SetOptions(change func(*Options)) {
 	change(&m.options)
 }
 
-// EndProcesses ends all processes that hold Calls, as at a crash.
+// EndProcesses ends all processes that use Calls, as at a crash.
 func (m *Machine) EndProcesses() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,8 +14,8 @@ const (
 	startDir    = `C:\Windows\System32`
 )
 
-// place is what a path leads to: a node, or something on a share.
-type place struct {
+// resolved is what a path leads to: a node or a share.
+type resolved struct {
 	node  *node
 	share *share
 }
@@ -125,22 +125,22 @@ func trimmed(components []string) ([]string, error) {
 
 // resolve finds what a path leads to, through all reparse points on the way, and
 // through the last one with follow.
-func (m *Machine) resolve(path string, follow bool) (place, error) {
+func (m *Machine) resolve(path string, follow bool) (resolved, error) {
 	p, err := parse(path)
 	if err != nil {
-		return place{}, err
+		return resolved{}, err
 	}
 	links := 0
 	return m.walk(p, follow, &links)
 }
 
-func (m *Machine) walk(p parsed, follow bool, links *int) (place, error) {
+func (m *Machine) walk(p parsed, follow bool, links *int) (resolved, error) {
 	if p.server != "" {
 		return m.remote(p)
 	}
 	root, err := m.rootOf(p)
 	if err != nil {
-		return place{}, err
+		return resolved{}, err
 	}
 	return m.walkFrom(root, p.components, follow, links)
 }
@@ -159,18 +159,18 @@ func (m *Machine) rootOf(p parsed) (*node, error) {
 	return nil, win32.ErrorPathNotFound
 }
 
-func (m *Machine) walkFrom(n *node, components []string, follow bool, links *int) (place, error) {
+func (m *Machine) walkFrom(n *node, components []string, follow bool, links *int) (resolved, error) {
 	for i, name := range components {
 		last := i == len(components)-1
 		if !n.dir {
-			return place{}, win32.ErrorPathNotFound
+			return resolved{}, win32.ErrorPathNotFound
 		}
 		child, err := n.child(name)
 		switch {
 		case err == win32.ErrorFileNotFound && !last: //nolint:errorlint // our own, never wrapped
-			return place{}, win32.ErrorPathNotFound
+			return resolved{}, win32.ErrorPathNotFound
 		case err != nil:
-			return place{}, err
+			return resolved{}, err
 		}
 		n = child
 		if n.reparse == nil || last && !follow {
@@ -178,17 +178,17 @@ func (m *Machine) walkFrom(n *node, components []string, follow bool, links *int
 		}
 		return m.follow(n, components[i+1:], follow, links)
 	}
-	return place{node: n}, nil
+	return resolved{node: n}, nil
 }
 
 // follow continues behind a reparse point.
-func (m *Machine) follow(n *node, rest []string, followLast bool, links *int) (place, error) {
+func (m *Machine) follow(n *node, rest []string, followLast bool, links *int) (resolved, error) {
 	if *links++; *links > mostLinks {
-		return place{}, win32.ErrorCantResolveFilename
+		return resolved{}, win32.ErrorCantResolveFilename
 	}
 	target := n.target()
 	if target.Tag != win32.ReparseTagMountPoint && target.Tag != win32.ReparseTagSymlink {
-		return place{}, win32.ErrorCantAccessFile
+		return resolved{}, win32.ErrorCantAccessFile
 	}
 	if target.Relative {
 		return m.followRelative(n, target.Target(), rest, followLast, links)
@@ -199,7 +199,7 @@ func (m *Machine) follow(n *node, rest []string, followLast bool, links *int) (p
 	}
 	p, err := parse(path)
 	if err != nil {
-		return place{}, win32.ErrorPathNotFound
+		return resolved{}, win32.ErrorPathNotFound
 	}
 	p.components = append(p.components[:len(p.components):len(p.components)], rest...)
 	// With something behind it the link is not the last on the path.
@@ -207,7 +207,7 @@ func (m *Machine) follow(n *node, rest []string, followLast bool, links *int) (p
 }
 
 // followRelative continues at the directory that the link lies in.
-func (m *Machine) followRelative(n *node, target string, rest []string, followLast bool, links *int) (place, error) {
+func (m *Machine) followRelative(n *node, target string, rest []string, followLast bool, links *int) (resolved, error) {
 	at := n.parent
 	var components []string
 	for _, c := range strings.Split(target, `\`) {
@@ -219,7 +219,7 @@ func (m *Machine) followRelative(n *node, target string, rest []string, followLa
 			components = components[:len(components)-1]
 		default:
 			if at = at.parent; at == nil {
-				return place{}, win32.ErrorPathNotFound
+				return resolved{}, win32.ErrorPathNotFound
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func (m *Machine) at(path string) (directory *node, name string, err error) {
 func (m *Machine) plant(path string, f func(directory *node, name string) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settle()
+	m.advance()
 	directory, name, err := m.at(path)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (m *Machine) plant(path string, f func(directory *node, name string) error)
 func (m *Machine) entry(path string, f func(*node) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settle()
+	m.advance()
 	at, err := m.resolve(path, false)
 	switch {
 	case err != nil:
@@ -91,7 +91,7 @@ func (m *Machine) entry(path string, f func(*node) error) error {
 func (m *Machine) MkdirAll(path string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settle()
+	m.advance()
 	return m.mkdirAll(path)
 }
 
@@ -258,7 +258,7 @@ func (m *Machine) List(path string) (names []string, err error) {
 // OpenFile is a file or directory that another program has open.
 type OpenFile struct {
 	m           *Machine
-	share       *share // in place of the node
+	share       *share // instead of the node
 	node        *node
 	generation  int
 	shareDelete bool
@@ -269,7 +269,7 @@ type OpenFile struct {
 func (m *Machine) Open(path string, shareDelete bool) (*OpenFile, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settle()
+	m.advance()
 	at, err := m.resolve(path, true)
 	switch {
 	case err != nil:
@@ -280,7 +280,7 @@ func (m *Machine) Open(path string, shareDelete bool) (*OpenFile, error) {
 		return f, nil
 	}
 	f := &OpenFile{m: m, node: at.node, generation: at.node.fs.generation, shareDelete: shareDelete}
-	at.node.hold(1, shareDelete)
+	at.node.countHandle(1, shareDelete)
 	m.files[f] = struct{}{}
 	return f, nil
 }
@@ -298,6 +298,6 @@ func (f *OpenFile) Close() {
 	}
 	delete(f.m.files, f)
 	if f.generation == f.node.fs.generation {
-		f.node.hold(-1, f.shareDelete)
+		f.node.countHandle(-1, f.shareDelete)
 	}
 }

@@ -12,15 +12,15 @@ import (
 // anew, services that start by themselves run, and with MSiSCSI the persistent
 // logins are made again. Handles of disks, and of volumes but C:, are void.
 //
-// Processes that hold Calls go on, so that one in another process of the test can
-// be rebooted; EndProcesses ends them.
+// Processes that use Calls survive it, so that a machine in another process of the
+// test can be rebooted; EndProcesses ends them.
 func (m *Machine) Reboot() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settle()
+	m.advance()
 	for f := range m.files {
 		if f.generation == f.node.fs.generation {
-			f.node.hold(-1, f.shareDelete)
+			f.node.countHandle(-1, f.shareDelete)
 		}
 	}
 	clear(m.files)
@@ -43,7 +43,7 @@ func (m *Machine) Reboot() {
 			_, _ = m.start(s, 0) // one that fails stays stopped
 		}
 	}
-	m.settle()
+	m.advance()
 }
 
 // renumber takes all disks but the system's away and lets Windows find them in
@@ -66,7 +66,7 @@ func (m *Machine) renumber() {
 			d.waiting = false
 		}
 	}
-	m.settle()
+	m.advance()
 }
 
 // StateDisk is a disk in a State.
@@ -106,7 +106,7 @@ func (m *Machine) State() State {
 	handles, losses := m.OpenHandles(), m.Losses()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settle()
+	m.advance()
 	state := State{Services: map[string]uint32{}, Handles: handles, Losses: losses}
 	for _, d := range m.disks {
 		state.Disks = append(state.Disks, m.diskState(d))

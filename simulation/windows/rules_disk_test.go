@@ -192,7 +192,7 @@ func TestDiskChanges_thatWindowsRefuses(t *testing.T) {
 	other.ID, other.Offset = win32.NewGUID(), 32<<20
 	layout.Partitions = []win32.Partition{data, other}
 	try("partitions that overlap", win32.IoctlDiskSetDriveLayoutEx, layout.Encode(), win32.ErrorInvalidParameter)
-	try("a table cut off", win32.IoctlDiskSetDriveLayoutEx, layout.Encode()[:100], win32.ErrorBadLength)
+	try("a truncated table", win32.IoctlDiskSetDriveLayoutEx, layout.Encode()[:100], win32.ErrorBadLength)
 	// RewritePartition = 0: the entry is not written, and the call succeeds.
 	data.Rewrite = false
 	layout.Partitions = []win32.Partition{data}
@@ -386,9 +386,9 @@ func TestArrivals_takeTime(t *testing.T) {
 	})
 }
 
-// What overwrites something is told, and what was there comes back when a table
-// says so again.
-func TestLosses_tellWhatWasOverwritten(t *testing.T) {
+// Losses reports what a write has overwritten. A partition's content is back when a
+// table has the partition again.
+func TestLosses_reportsWhatWasOverwritten(t *testing.T) {
 	m, calls := machine(t, windows.Options{})
 	number := m.MustAddDisk(windows.DiskSpec{Serial: "a", Size: gibi, Style: "data", FileSystem: "NTFS"})
 	before := layoutOf(t, openDisk(t, calls, number)).Partitions[1]

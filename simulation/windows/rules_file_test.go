@@ -133,9 +133,9 @@ func TestDirectory_followsNoLink(t *testing.T) {
 	}
 }
 
-// An open directory is held: who removes it gets ERROR_SHARING_VIOLATION, who
-// renames what it lies in ERROR_ACCESS_DENIED. A handle that shares deletion does not
-// hold it.
+// The removal of an open directory fails with ERROR_SHARING_VIOLATION, the rename of
+// a directory above it with ERROR_ACCESS_DENIED. A handle that shares deletion
+// prevents neither.
 func TestOpenDirectory_cannotBeSwapped(t *testing.T) {
 	m, calls := machine(t, windows.Options{})
 	must(t, m.MkdirAll(`C:\Users\a\b`))

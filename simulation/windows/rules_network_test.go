@@ -59,8 +59,8 @@ func TestSMB_refusesAsServersDo(t *testing.T) {
 	must(t, calls.SMB.Remove(t.Context(), `\\srv\DATA`, true))
 }
 
-// A mapping lives on a connection: when that was cut, it is made again with the
-// credentials of then. A restart forgets all mappings.
+// A mapping uses a connection. After a disconnection it connects again with the
+// credentials that it was created with. A restart removes all mappings.
 func TestSMB_reconnects(t *testing.T) {
 	m, calls := machine(t, windows.Options{})
 	spec := windows.SMBShare{Server: "srv", Share: "data", Users: map[string]string{"ann": "old"}}
@@ -87,8 +87,8 @@ func TestSMB_reconnects(t *testing.T) {
 	}
 	spec.Users = map[string]string{"ann": "new"}
 	must(t, m.AddShare(spec))
-	must(t, reach()) // the connection stands
-	m.CutConnections("srv")
+	must(t, reach()) // the connection is up
+	m.Disconnect("srv")
 	refused(t, "the old password", reach(), win32.ErrorInvalidPassword)
 	must(t, calls.SMB.Create(t.Context(), win32.SMBMappingRequest{Remote: `\\srv\data`, Username: "ann", Password: "new"}))
 	must(t, reach())
@@ -234,8 +234,8 @@ func TestISCSI_persistentLoginsComeBack(t *testing.T) {
 	}
 }
 
-// Services start and stop in their own time; dependents hold a stop up, and what
-// a service needs is started with it.
+// Services start and stop asynchronously. Running dependents prevent a stop, and the
+// services that a service needs are started with it.
 func TestServices_areThoseOfTheControlManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, calls := machine(t, windows.Options{})

@@ -75,8 +75,8 @@ func (m *Machine) service(name string) *service {
 	return nil
 }
 
-// settleServices ends pending states whose time has come.
-func (m *Machine) settleServices(now time.Time) {
+// advanceServices ends pending states whose time has come.
+func (m *Machine) advanceServices(now time.Time) {
 	for _, s := range m.services {
 		if now.Before(s.due) {
 			continue
@@ -163,7 +163,7 @@ func (s serviceCalls) Start(name string) error {
 			return none{}, win32.ErrorServiceAlreadyRunning
 		}
 		_, err := s.c.m.start(of, 0)
-		s.c.m.settle()
+		s.c.m.advance()
 		return none{}, err
 	})
 	return err
@@ -181,7 +181,7 @@ func (s serviceCalls) Stop(name string) error {
 			return none{}, win32.ErrorDependentServicesRunning
 		}
 		of.state, of.due = serviceStopPending, time.Now().Add(of.StopDelay)
-		s.c.m.settle()
+		s.c.m.advance()
 		return none{}, nil
 	})
 	return err

@@ -46,7 +46,7 @@ type mapping struct {
 	remote, server string // \\server\share, as it was asked for
 	user, password string
 	privacy        bool
-	cut            bool    // the connection is to be made again
+	disconnected   bool    // the next use connects again
 	forced         *uint32 // a status that a test has set
 }
 
@@ -65,8 +65,8 @@ func (m *Machine) AddShare(spec SMBShare) error {
 	return nil
 }
 
-// SetServerReachable takes a server off the network, or puts it back; its
-// connections are cut either way.
+// SetServerReachable takes a server off the network, or puts it back; both end
+// its connections.
 func (m *Machine) SetServerReachable(server string, reachable bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -75,27 +75,27 @@ func (m *Machine) SetServerReachable(server string, reachable bool) {
 			s.away = !reachable
 		}
 	}
-	m.cut(server)
+	m.disconnect(server)
 }
 
-// CutConnections ends the connections to a server, which are made again when they
-// are used next: with a changed password that fails.
-func (m *Machine) CutConnections(server string) {
+// Disconnect ends the connections to a server. The next use of a mapping connects
+// again, which fails if the password has changed.
+func (m *Machine) Disconnect(server string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.cut(server)
+	m.disconnect(server)
 }
 
-func (m *Machine) cut(server string) {
+func (m *Machine) disconnect(server string) {
 	for _, mapped := range m.mappings {
 		if strings.EqualFold(mapped.server, server) {
-			mapped.cut = true
+			mapped.disconnected = true
 		}
 	}
 }
 
-// SetMappingStatus lets a mapping tell a status from now on, and fail with any
-// but MappingOK.
+// SetMappingStatus makes a mapping report a status from now on. With any but
+// MappingOK its use fails.
 func (m *Machine) SetMappingStatus(remote string, status uint32) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -180,34 +180,34 @@ func (s *share) space() win32.FreeSpace {
 
 // remote is what a path on a share leads to. Directories below shares are not
 // modelled: each exists.
-func (m *Machine) remote(p parsed) (place, error) {
+func (m *Machine) remote(p parsed) (resolved, error) {
 	s, err := m.reachable(p.server, p.share)
 	if err != nil {
-		return place{}, err
+		return resolved{}, err
 	}
 	mapped := m.mapping(`\\` + p.server + `\` + p.share)
 	switch {
 	case mapped == nil && len(s.Users)+len(s.Denied) > 0:
-		return place{}, win32.ErrorAccessDenied
+		return resolved{}, win32.ErrorAccessDenied
 	case mapped == nil:
-		return place{share: s}, nil
+		return resolved{share: s}, nil
 	case mapped.forced != nil && *mapped.forced != MappingOK:
-		return place{}, win32.ErrorNetNameDeleted
+		return resolved{}, win32.ErrorNetNameDeleted
 	}
-	if mapped.cut {
+	if mapped.disconnected {
 		if err := s.admits(mapped.user, mapped.password); err != nil {
-			return place{}, err
+			return resolved{}, err
 		}
-		mapped.cut = false
+		mapped.disconnected = false
 	}
-	return place{share: s}, nil
+	return resolved{share: s}, nil
 }
 
 func (m *Machine) mappingStatus(mapped *mapping) uint32 {
 	switch {
 	case mapped.forced != nil:
 		return *mapped.forced
-	case mapped.cut:
+	case mapped.disconnected:
 		return MappingDisconnected
 	}
 	return MappingOK

@@ -300,8 +300,8 @@ func (m *Machine) mountedFolders(v *volume) []*node {
 	return list
 }
 
-// hold counts a handle in (by 1) or out (by -1).
-func (n *node) hold(by int, shareDelete bool) {
+// countHandle counts a handle in (by 1) or out (by -1).
+func (n *node) countHandle(by int, shareDelete bool) {
 	if !shareDelete {
 		n.pins += by
 	}

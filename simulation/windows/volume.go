@@ -116,8 +116,8 @@ func (v volumeCalls) All() ([]string, error) {
 }
 
 // Open implements win32.Volumes. A handle for queries is one of the device alone,
-// which the filesystem does not see: neither does it hold a lock up, nor does a
-// lock keep it from being opened.
+// which the filesystem does not see: it does not delay a lock, and a lock does not
+// prevent its opening.
 func (v volumeCalls) Open(name string, access win32.Access) (win32.Device, error) {
 	call := v.call("Volumes.Open", name)
 	call.opens = true

@@ -255,7 +255,7 @@ func TestSMB_takesANewPassword(t *testing.T) {
 	renewed := alice(at("c"))
 	renewed.Password = "changed"
 	wantError(t, h.SMB.Mount(ctx, renewed), backend.ErrPrecondition, "another password") // it could be a wrong one
-	r.machine.CutConnections("server")
+	r.machine.Disconnect("server")
 	wrong := renewed
 	wrong.Password = "wrong"
 	wantError(t, h.SMB.Mount(ctx, wrong), backend.ErrCredentials, "ERROR_INVALID_PASSWORD (86)")
