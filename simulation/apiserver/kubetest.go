@@ -34,10 +34,10 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// patience is how long a test waits for what is to come about, and a controller
-// for its driver. Neither runs out in a test that passes, also where the machine
-// stands still for some seconds.
-const patience = time.Minute
+// timeout limits the wait of a test for a condition, and of a controller for its
+// driver. A test that passes does not reach it, even if the machine pauses for
+// some seconds.
+const timeout = time.Minute
 
 const pollEvery = 5 * time.Millisecond
 
@@ -72,7 +72,7 @@ func New(t testing.TB, driver *csidriver.Driver, objects ...runtime.Object) *Clu
 	c := &Cluster{t: t, server: newServer(t.Context()), Driver: driver, events: &recorder{}}
 	c.http = httptest.NewServer(c.server)
 	t.Cleanup(c.http.Close)
-	t.Cleanup(c.server.breakWatches) // open watches would hold Close
+	t.Cleanup(c.server.breakWatches) // Close would wait for open watches
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	t.Cleanup(c.cancel)
 	c.Add(objects...)
@@ -117,7 +117,7 @@ func (c *Cluster) NewEnv() *cluster.Env {
 	csi.RegisterIdentityServer(connection, c.Driver)
 	csi.RegisterControllerServer(connection, c.Driver)
 	csi.RegisterNodeServer(connection, c.Driver)
-	if groups, is := any(c.Driver).(csi.GroupControllerServer); is {
+	if groups, ok := any(c.Driver).(csi.GroupControllerServer); ok {
 		csi.RegisterGroupControllerServer(connection, groups)
 	}
 	clients := c.narrowClients()
@@ -128,7 +128,7 @@ func (c *Cluster) NewEnv() *cluster.Env {
 	return &cluster.Env{
 		Driver: c.Driver.Name, Clients: clients, Set: cluster.NewSet(clients, c.Driver.Name, Namespace, logger),
 		CSI:      client.New(connection, client.Options{Driver: c.Driver.Name, Logger: logger}),
-		Recorder: c.events, Namespace: Namespace, Intents: Intents, Timeout: patience, Workers: 10,
+		Recorder: c.events, Namespace: Namespace, Intents: Intents, Timeout: timeout, Workers: 10,
 		Retry:  work.Retry{Start: 5 * time.Millisecond, Max: 50 * time.Millisecond},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	}
@@ -244,7 +244,7 @@ func describe(o runtime.Object) (object, Request, error) {
 	return decoded, q, nil
 }
 
-// Delete asks the API server to delete an object; finalizers hold it.
+// Delete asks the API server to delete an object; it stays while it has finalizers.
 func (c *Cluster) Delete(o runtime.Object) {
 	c.t.Helper()
 	_, q, err := describe(o)
@@ -268,8 +268,8 @@ func (c *Cluster) React(verb, resource string, f func(Request) error) {
 	c.server.react = append(c.server.react, on(verb, resource, f))
 }
 
-// LoseAnswers is React for what follows the effect of a request: an error of f takes
-// the place of the answer, as when the connection breaks or a leader changes.
+// LoseAnswers is like React, but calls f after the effect of a request: an error of f
+// replaces the answer, as when the connection breaks or a leader changes.
 func (c *Cluster) LoseAnswers(verb, resource string, f func(Request) error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -308,7 +308,7 @@ func (c *Cluster) Events() []string { return c.events.all() }
 // Eventually polls f until it has no error, for a minute.
 func (c *Cluster) Eventually(f func() error) {
 	c.t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	c.poll(f, func() bool { return time.Now().After(deadline) })
 }
 

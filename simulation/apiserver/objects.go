@@ -18,7 +18,7 @@ type object map[string]any
 func decode(text []byte) (object, error) {
 	var o object
 	numbers := json.NewDecoder(bytes.NewReader(text))
-	numbers.UseNumber() // a float64 does not hold nanoseconds since 1970
+	numbers.UseNumber() // a float64 cannot represent nanoseconds since 1970
 	if err := numbers.Decode(&o); err != nil {
 		return nil, fmt.Errorf("decode an object: %w", err)
 	}
@@ -26,7 +26,7 @@ func decode(text []byte) (object, error) {
 }
 
 func (o object) meta() object {
-	if m, is := o["metadata"].(map[string]any); is {
+	if m, ok := o["metadata"].(map[string]any); ok {
 		return m
 	}
 	m := map[string]any{}
@@ -52,7 +52,7 @@ func (o object) finalizers() int {
 	return len(list)
 }
 
-// addsFinalizers tells whether there is a finalizer that the old object has not.
+// addsFinalizers reports whether there is a finalizer that the old object lacks.
 func (o object) addsFinalizers(old object) bool {
 	list, _ := o.meta()["finalizers"].([]any)
 	before, _ := old.meta()["finalizers"].([]any)

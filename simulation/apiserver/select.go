@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// selects tells whether a list or watch is about an object.
+// selects reports whether a list or watch includes an object.
 func (r Request) selects(o object) bool {
 	return (r.Namespace == "" || o.namespace() == r.Namespace) && (r.only == "" || o.name() == r.only) && o.matches(r.selector)
 }

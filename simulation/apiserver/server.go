@@ -112,7 +112,7 @@ func parse(r *http.Request) (Request, error) {
 	}
 	query := r.URL.Query()
 	q.selector = query.Get("labelSelector")
-	if only, is := strings.CutPrefix(query.Get("fieldSelector"), "metadata.name="); is {
+	if only, ok := strings.CutPrefix(query.Get("fieldSelector"), "metadata.name="); ok {
 		q.only = only // other selectors, such as those of pods, select all here
 	}
 	q.page = pageOf(query)
@@ -155,7 +155,7 @@ func (s *server) reaction(q Request) error {
 	}
 	s.mu.Unlock()
 	if s.test.Err() != nil {
-		reactions = nil // what is stopped now may still write, and disturbs nobody
+		reactions = nil // controllers that stop after the test may still write
 	}
 	for _, react := range reactions {
 		if err := react(q); err != nil {
@@ -170,8 +170,8 @@ func (s *server) reaction(q Request) error {
 	return nil
 }
 
-// lost returns the error that takes the place of the answer to a request which had
-// its effect.
+// lost returns the error that replaces the answer to a request which had its
+// effect.
 func (s *server) lost(q Request) error {
 	s.mu.Lock()
 	lose := slices.Clone(s.lose)
@@ -213,8 +213,8 @@ func (s *server) currentVersion() uint64 {
 }
 
 func (s *server) find(q Request) (object, error) {
-	found, is := s.stored[q.collection()][q.Namespace+"/"+q.Name]
-	if !is {
+	found, ok := s.stored[q.collection()][q.Namespace+"/"+q.Name]
+	if !ok {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Group: q.Group, Resource: q.Resource}, q.Name)
 	}
 	return found, nil
@@ -392,7 +392,7 @@ func (s *server) store(q Request, o object, event string) {
 		s.stored[q.collection()] = map[string]object{}
 	}
 	s.stored[q.collection()][o.namespace()+"/"+o.name()] = o
-	s.tell(q.collection(), event, o)
+	s.notify(q.collection(), event, o)
 }
 
 func (s *server) remove(q Request, o object) {
@@ -400,12 +400,12 @@ func (s *server) remove(q Request, o object) {
 	s.removed = s.version
 	o.meta()["resourceVersion"] = strconv.FormatUint(s.version, 10)
 	delete(s.stored[q.collection()], o.namespace()+"/"+o.name())
-	s.tell(q.collection(), "DELETED", o)
+	s.notify(q.collection(), "DELETED", o)
 }
 
 func fail(w http.ResponseWriter, err error) {
-	answer, is := err.(apierrors.APIStatus)
-	if !is {
+	answer, ok := err.(apierrors.APIStatus)
+	if !ok {
 		answer = apierrors.NewInternalError(err)
 	}
 	text := answer.Status()

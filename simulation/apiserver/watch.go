@@ -35,7 +35,7 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, q Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	flush := func() {}
-	if f, is := w.(http.Flusher); is {
+	if f, ok := w.(http.Flusher); ok {
 		flush = f.Flush
 	}
 	flush()
@@ -92,8 +92,8 @@ func (s *server) end(own *watcher) {
 
 func (w *watcher) sees(o object) bool { return w.request.selects(o) }
 
-// tell is called with the lock held.
-func (s *server) tell(collection, kind string, o object) {
+// notify sends an event to the watchers of a collection. The caller holds the lock.
+func (s *server) notify(collection, kind string, o object) {
 	for _, w := range s.watches[collection] {
 		if w.sees(o) {
 			w.events <- event{Type: kind, Object: o}

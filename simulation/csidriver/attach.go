@@ -19,7 +19,7 @@ type Attach struct {
 	Nodes []string
 	// Context is the publish context of every attachment; nil means one with a device.
 	Context map[string]string
-	// PageSize is how many volumes a page of ListVolumes has at most; 0 is no limit.
+	// PageSize is how many volumes a page of ListVolumes has at most; 0 means no limit.
 	PageSize int
 }
 
@@ -29,14 +29,14 @@ type attachment struct {
 	capability *csi.VolumeCapability
 }
 
-// compatible tells whether a repeated call wants what there is. An attachment
-// that SetAttached made has no capability and fits any.
+// compatible reports whether a repeated call asks for the attachment that exists.
+// An attachment that SetAttached made has no capability and fits any.
 func (a attachment) compatible(wanted attachment) bool {
 	return a.capability == nil || a.readonly == wanted.readonly && proto.Equal(a.capability, wanted.capability)
 }
 
-// tokenPrefix marks the page tokens of this driver; behind it stands the last
-// volume that was listed, so that a token stays good while volumes come and go.
+// tokenPrefix marks the page tokens of this driver. The last listed volume follows
+// it, so that a token stays valid while volumes come and go.
 const tokenPrefix = "after/"
 
 // ControllerPublishVolume is the RPC.
@@ -144,8 +144,8 @@ func (d *Driver) Attachments() map[string][]string {
 	return published
 }
 
-// SetAttached publishes a volume to a node, or ends that, as if somebody did
-// it at the storage system behind everybody's back.
+// SetAttached publishes or unpublishes a volume, as an administrator can at the
+// storage system without a call of CSI.
 func (d *Driver) SetAttached(volume, node string, attached bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

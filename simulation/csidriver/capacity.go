@@ -11,8 +11,8 @@ import (
 
 // Capacity is how much room the driver says it has. The zero value says none.
 type Capacity struct {
-	// Of answers a request; nil means that there is no room anywhere. Before
-	// can fail the call instead.
+	// Of answers a request; nil means no capacity. Before can fail the call
+	// instead.
 	Of func(*csi.GetCapacityRequest) *csi.GetCapacityResponse
 
 	asked []*csi.GetCapacityRequest
@@ -39,7 +39,7 @@ func (d *Driver) CapacityRequests() []*csi.GetCapacityRequest {
 func (d *Driver) GetCapacity(_ context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if copied, is := proto.Clone(request).(*csi.GetCapacityRequest); is {
+	if copied, ok := proto.Clone(request).(*csi.GetCapacityRequest); ok {
 		d.Capacity.asked = append(d.Capacity.asked, copied)
 	}
 	if d.Capacity.Of == nil {

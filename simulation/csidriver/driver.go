@@ -1,7 +1,7 @@
-// Package csidriver is a CSI driver in memory for tests of whoever calls
-// drivers. It keeps the rules of CSI (a creation is found again by its name, an
-// absent volume is deleted successfully), counts its calls, and fails, lies or
-// hangs where a test tells it to.
+// Package csidriver is a CSI driver in memory for tests of callers of drivers.
+// It follows the rules of CSI (a repeated creation finds the volume by its name,
+// the deletion of an absent volume succeeds), counts its calls, and fails, hangs
+// or answers wrongly where a test configures that.
 package csidriver
 
 import (

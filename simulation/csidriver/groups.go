@@ -16,7 +16,7 @@ import (
 type Groups struct {
 	// Offered are the capabilities of the group controller; New sets them all.
 	Offered []csi.GroupControllerServiceCapability_RPC_Type
-	// Answer changes what is told of a group: a driver that answers nonsense.
+	// Answer changes the answer about a group, for a driver that answers nonsense.
 	Answer func(*csi.VolumeGroupSnapshot)
 	// Strict refuses a repetition that differs in its parameters, as the spec allows.
 	Strict bool
@@ -60,14 +60,14 @@ func (d *Driver) CreateVolumeGroupSnapshot(_ context.Context, request *csi.Creat
 		group = d.cutGroup(request.GetName(), request.GetSourceVolumeIds())
 		group.parameters = request.GetParameters()
 	}
-	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: d.tellGroup(group)}, nil
+	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: d.answerForGroup(group)}, nil
 }
 
 func (d *Driver) cutGroup(name string, sources []string) *groupState {
 	group := &groupState{id: "id-" + name, sources: slices.Clone(sources)}
 	for _, source := range sources {
 		member := name + "-" + source
-		d.cut(member, source, group.id)
+		d.createSnapshot(member, source, group.id)
 		group.members = append(group.members, member)
 	}
 	if d.Groups.byName == nil {
@@ -77,20 +77,20 @@ func (d *Driver) cutGroup(name string, sources []string) *groupState {
 	return group
 }
 
-func (d *Driver) tellGroup(group *groupState) *csi.VolumeGroupSnapshot {
-	told := &csi.VolumeGroupSnapshot{GroupSnapshotId: group.id, ReadyToUse: true, CreationTime: timestamppb.New(SnapshotTime())}
+func (d *Driver) answerForGroup(group *groupState) *csi.VolumeGroupSnapshot {
+	answer := &csi.VolumeGroupSnapshot{GroupSnapshotId: group.id, ReadyToUse: true, CreationTime: timestamppb.New(SnapshotTime())}
 	if d.Snapshots.NoTime {
-		told.CreationTime = nil
+		answer.CreationTime = nil
 	}
 	for _, member := range group.members {
-		snapshot := d.tell(d.Snapshots.byName[member])
-		told.ReadyToUse = told.GetReadyToUse() && snapshot.GetReadyToUse()
-		told.Snapshots = append(told.Snapshots, snapshot)
+		snapshot := d.answerFor(d.Snapshots.byName[member])
+		answer.ReadyToUse = answer.GetReadyToUse() && snapshot.GetReadyToUse()
+		answer.Snapshots = append(answer.Snapshots, snapshot)
 	}
 	if d.Groups.Answer != nil {
-		d.Groups.Answer(told)
+		d.Groups.Answer(answer)
 	}
-	return told
+	return answer
 }
 
 // GetVolumeGroupSnapshot is the RPC. The IDs of the members must be right.
@@ -104,7 +104,7 @@ func (d *Driver) GetVolumeGroupSnapshot(_ context.Context, request *csi.GetVolum
 	if err := d.checkMembers(group, request.GetSnapshotIds()); err != nil {
 		return nil, err
 	}
-	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: d.tellGroup(group)}, nil
+	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: d.answerForGroup(group)}, nil
 }
 
 // DeleteVolumeGroupSnapshot is the RPC. The IDs of the members must be right.

@@ -15,7 +15,7 @@ import (
 // reports every volume healthy.
 type Health struct {
 	// PageSize is how many volumes a page of ControllerListVolumeHealth has at
-	// most; 0 is no limit but the request's.
+	// most; with 0 only the request limits it.
 	PageSize int
 	// Twice repeats each page's last volume at the end of the next page, as
 	// happens while volumes come and go.

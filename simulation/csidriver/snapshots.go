@@ -17,13 +17,13 @@ import (
 // Snapshots is how the driver takes snapshots. The zero value takes them at
 // once, of any volume, with a size of 1 GiB. Set it before the driver serves.
 type Snapshots struct {
-	// UnreadyAnswers is how often a new snapshot is told of as not ready yet.
+	// UnreadyAnswers is how often a new snapshot is reported as not ready yet.
 	UnreadyAnswers int
 	// Size is the size of new snapshots in bytes; -1 means unknown (0 on the wire).
 	Size int64
 	// NoTime leaves creation_time out.
 	NoTime bool
-	// Answer changes what is told of a snapshot, not the snapshot: a driver
+	// Answer changes the answer about a snapshot, not the snapshot, for a driver
 	// that answers nonsense.
 	Answer func(*csi.Snapshot)
 	// Strict refuses a repetition that differs in its parameters, as the spec allows.
@@ -58,14 +58,14 @@ func (d *Driver) CreateSnapshot(_ context.Context, request *csi.CreateSnapshotRe
 		return nil, status.Errorf(codes.AlreadyExists, "snapshot %s exists, taken with other parameters", request.GetName())
 	}
 	if !exists {
-		made = d.cut(request.GetName(), request.GetSourceVolumeId(), "")
+		made = d.createSnapshot(request.GetName(), request.GetSourceVolumeId(), "")
 		made.parameters = request.GetParameters()
 	}
-	return &csi.CreateSnapshotResponse{Snapshot: d.tell(made)}, nil
+	return &csi.CreateSnapshotResponse{Snapshot: d.answerFor(made)}, nil
 }
 
-// cut makes a snapshot. The caller holds d.mu.
-func (d *Driver) cut(name, source, group string) *snapshotState {
+// createSnapshot makes a snapshot. The caller holds d.mu.
+func (d *Driver) createSnapshot(name, source, group string) *snapshotState {
 	snapshot := &csi.Snapshot{
 		SnapshotId: "id-" + name, SourceVolumeId: source, GroupSnapshotId: group,
 		CreationTime: timestamppb.New(SnapshotTime()), SizeBytes: defaultSnapshotSize,
@@ -84,15 +84,15 @@ func (d *Driver) cut(name, source, group string) *snapshotState {
 	return made
 }
 
-// tell gives what the driver says of a snapshot now. The caller holds d.mu.
-func (d *Driver) tell(made *snapshotState) *csi.Snapshot {
-	told := proto.CloneOf(made.snapshot)
-	told.ReadyToUse = made.unready <= 0
+// answerFor returns the driver's current answer about a snapshot. The caller holds d.mu.
+func (d *Driver) answerFor(made *snapshotState) *csi.Snapshot {
+	answer := proto.CloneOf(made.snapshot)
+	answer.ReadyToUse = made.unready <= 0
 	made.unready--
 	if d.Snapshots.Answer != nil {
-		d.Snapshots.Answer(told)
+		d.Snapshots.Answer(answer)
 	}
-	return told
+	return answer
 }
 
 // DeleteSnapshot is the RPC.
@@ -127,7 +127,7 @@ func (d *Driver) GetSnapshot(_ context.Context, request *csi.GetSnapshotRequest)
 	if snapshot == nil {
 		return nil, status.Errorf(codes.NotFound, "no snapshot %s", request.GetSnapshotId())
 	}
-	return &csi.GetSnapshotResponse{Snapshot: d.tell(d.Snapshots.byName[name])}, nil
+	return &csi.GetSnapshotResponse{Snapshot: d.answerFor(d.Snapshots.byName[name])}, nil
 }
 
 // ListSnapshots is the RPC: snapshots by ID, filtered, in pages.
@@ -149,7 +149,7 @@ func (d *Driver) ListSnapshots(_ context.Context, request *csi.ListSnapshotsRequ
 			answer.NextToken = tokenPrefix + answer.GetEntries()[limit-1].GetSnapshot().GetSnapshotId()
 			break
 		}
-		answer.Entries = append(answer.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: d.tell(made)})
+		answer.Entries = append(answer.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: d.answerFor(made)})
 	}
 	return answer, nil
 }
@@ -171,5 +171,5 @@ func (d *Driver) SnapshotsLeft() []string {
 func (d *Driver) AddSnapshot(name, source string) (id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.cut(name, source, "").snapshot.GetSnapshotId()
+	return d.createSnapshot(name, source, "").snapshot.GetSnapshotId()
 }

@@ -63,7 +63,7 @@ func (t *Trouble) Before(_ context.Context, rpc string, request any) error {
 	switch {
 	case strings.HasPrefix(rpc, "Delete"):
 		if t.oneIn(4) {
-			return Fail(t.any(codes.Unavailable, codes.Internal, codes.DeadlineExceeded), "told to fail")
+			return Fail(t.any(codes.Unavailable, codes.Internal, codes.DeadlineExceeded), "injected failure")
 		}
 		return nil
 	case !strings.HasPrefix(rpc, "Create"):
@@ -77,9 +77,9 @@ func (t *Trouble) Before(_ context.Context, rpc string, request any) error {
 	switch {
 	case t.oneIn(5):
 		t.open[key] = plain
-		return Fail(t.any(openCodes()...), "told to be slow")
+		return Fail(t.any(openCodes()...), "injected delay")
 	case t.oneIn(3):
-		return Fail(t.any(mutedCodes()...), "told to fail")
+		return Fail(t.any(mutedCodes()...), "injected failure")
 	}
 	t.open[key] = plain
 	return nil
