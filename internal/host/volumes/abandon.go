@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// reasonAbandoned is of the event that tells what a user gave up.
+// reasonAbandoned is the reason of the event for a step that a user gave up.
 const reasonAbandoned = "VolumeAbandoned"
 
 // undoneAt decides about NodeUnpublishVolume or NodeUnstageVolume after it
@@ -51,7 +51,7 @@ func (m *Manager) undoneAt(use *store.VolumeUse, path string, failure error) err
 	case pod == nil:
 		return errors.Join(failure, err)
 	}
-	m.tellAbandoned(use, pod, fmt.Sprintf("the driver was not heard about %s, where nothing is mounted any more: %v", path, failure))
+	m.recordAbandoned(use, pod, fmt.Sprintf("the driver was not heard about %s, where nothing is mounted any more: %v", path, failure))
 	return nil
 }
 
@@ -62,7 +62,7 @@ func (m *Manager) giveUpAttached(use *store.VolumeUse, failure error) error {
 	if pod == nil {
 		return errors.Join(failure, err)
 	}
-	m.tellAbandoned(use, pod, fmt.Sprintf("volume %q may still be attached to node %q: detach it where the storage is managed: %v", use.Handle, use.NodeID, failure))
+	m.recordAbandoned(use, pod, fmt.Sprintf("volume %q may still be attached to node %q: detach it where the storage is managed: %v", use.Handle, use.NodeID, failure))
 	return nil
 }
 
@@ -84,7 +84,7 @@ func (m *Manager) abandonedBy(use *store.VolumeUse, failure error) (found *corev
 	return found, err
 }
 
-func (m *Manager) tellAbandoned(use *store.VolumeUse, pod *corev1.Pod, text string) {
+func (m *Manager) recordAbandoned(use *store.VolumeUse, pod *corev1.Pod, text string) {
 	m.logger.Warn("a step of a volume is given up, as the pod's annotation says", "volume", use.Handle, "driver", use.Driver, "pod", store.KeyOf(pod), "step", text)
 	about := append(subjectOf(use).about, journal.Ref{Kind: "Pod", Key: store.KeyOf(pod), UID: string(pod.UID)})
 	for _, about := range slices.Compact(about) {
@@ -92,9 +92,8 @@ func (m *Manager) tellAbandoned(use *store.VolumeUse, pod *corev1.Pod, text stri
 	}
 }
 
-// Abandon marks an object that is being deleted as given up, with what it
-// stands for, and reports what remains on the storage without a record
-// any more.
+// Abandon annotates an object that is being deleted as given up (AbandonAnnotation)
+// and returns a description of what may remain on the storage without a record.
 func Abandon(tx *store.Tx, object store.Object) (stays []string, err error) {
 	annotate(object)
 	switch object := object.(type) {

@@ -20,9 +20,9 @@ type adoption struct {
 	uses   map[string]*store.VolumeUse // by name
 	pods   map[types.UID]*corev1.Pod
 	mounts mountTable
-	// changed are the uses to be written, news what people are told about.
-	changed map[string]bool
-	news    []adopted
+	// changed names the uses to be written; findings become log entries and events.
+	changed  map[string]bool
+	findings []adopted
 }
 
 // adopted is one thing that Adopt found out.
@@ -40,7 +40,7 @@ type adopted struct {
 // (NodeControllers). After a reboot that is everything.
 //
 // Mounts in the host's directories that no record knows are entered into the
-// records where the store tells whose they are, and otherwise left alone and
+// records if the store has the volume that they belong to; otherwise they stay, and are
 // reported. Directories of pods that are gone are removed if they are empty.
 func (m *Manager) Adopt(ctx context.Context) error {
 	a, err := m.readAdoption()
@@ -56,7 +56,7 @@ func (m *Manager) Adopt(ctx context.Context) error {
 	if err := m.saveAdoption(a); err != nil {
 		return err
 	}
-	m.tellAdoption(ctx, a)
+	m.reportAdoption(ctx, a)
 	return m.removeEmptyPodDirectories(a)
 }
 
@@ -94,7 +94,7 @@ func (a *adoption) adopt(use *store.VolumeUse) {
 	if use.Stage == store.PhaseDone && use.StageMounted && !a.mounts.has(use.StagingPath) {
 		use.Stage = store.PhaseDoing
 		a.changed[use.Name] = true
-		a.tell("its staging directory is not mounted any more; it is staged again when a pod needs it", use.StagingPath, use, store.Target{})
+		a.report("its staging directory is not mounted any more; it is staged again when a pod needs it", use.StagingPath, use, store.Target{})
 	}
 	for path, target := range use.Targets {
 		if target.Phase != store.PhaseDone || a.mounts.has(path) || use.Block && isBlockDevice(path) {
@@ -103,7 +103,7 @@ func (a *adoption) adopt(use *store.VolumeUse) {
 		target.Phase = store.PhaseDoing
 		use.Targets[path] = target
 		a.changed[use.Name] = true
-		a.tell("it is not mounted any more; it is published again for its pod", path, use, target)
+		a.report("it is not mounted any more; it is published again for its pod", path, use, target)
 	}
 }
 
@@ -126,8 +126,8 @@ func (a *adoption) reset(use *store.VolumeUse) {
 	a.changed[use.Name] = true
 }
 
-func (a *adoption) tell(text, path string, use *store.VolumeUse, target store.Target) {
-	a.news = append(a.news, adopted{text: text, path: path, use: use, target: target})
+func (a *adoption) report(text, path string, use *store.VolumeUse, target store.Target) {
+	a.findings = append(a.findings, adopted{text: text, path: path, use: use, target: target})
 }
 
 func (m *Manager) saveAdoption(a *adoption) error {
@@ -148,9 +148,9 @@ func (m *Manager) saveAdoption(a *adoption) error {
 	return nil
 }
 
-func (m *Manager) tellAdoption(ctx context.Context, a *adoption) {
-	slices.SortFunc(a.news, func(x, y adopted) int { return strings.Compare(x.path, y.path) })
-	for _, n := range a.news {
+func (m *Manager) reportAdoption(ctx context.Context, a *adoption) {
+	slices.SortFunc(a.findings, func(x, y adopted) int { return strings.Compare(x.path, y.path) })
+	for _, n := range a.findings {
 		if n.use == nil {
 			m.logger.WarnContext(ctx, n.text, "path", n.path)
 			continue

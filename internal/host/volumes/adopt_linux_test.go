@@ -27,12 +27,12 @@ func TestAdopt_keepsWhatIsMountedWithoutACall(t *testing.T) {
 	w := newWorld(t)
 	w.ensured("a")
 	p := pod("web", "a")
-	place := w.mount(p)["data"].Path
+	target := w.mount(p)["data"].Path
 	before := len(w.driver.Calls())
 	w.restart("boot-1", "")
 	w.adopt()
-	if again := w.mount(p)["data"].Path; again != place {
-		t.Errorf("mounted at %s, before at %s", again, place)
+	if again := w.mount(p)["data"].Path; again != target {
+		t.Errorf("mounted at %s, before at %s", again, target)
 	}
 	if calls := w.driver.Calls()[before:]; len(calls) > 0 {
 		t.Errorf("calls: %v", calls)
@@ -45,8 +45,8 @@ func TestAdopt_afterARebootPodsMountAgain(t *testing.T) {
 	w := newWorld(t)
 	w.ensured("a")
 	p := pod("web", "a")
-	place := w.mount(p)["data"].Path
-	if err := unix.Unmount(place, 0); err != nil {
+	target := w.mount(p)["data"].Path
+	if err := unix.Unmount(target, 0); err != nil {
 		t.Fatal(err)
 	}
 	w.restart("boot-2", "")
@@ -61,7 +61,7 @@ func TestAdopt_afterARebootPodsMountAgain(t *testing.T) {
 
 func TestAdopt_leavesTheMountsOfOthersAlone(t *testing.T) {
 	w := newWorld(t)
-	foreign := filepath.Join(w.root, "pods", "somebody", "x")
+	foreign := filepath.Join(w.root, "pods", "unknown", "x")
 	if err := os.MkdirAll(foreign, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestAdopt_removesEmptyDirectoriesOfPodsThatAreGone(t *testing.T) {
 func TestAdopt_recordsAgainWhatTheStoreCanTell(t *testing.T) {
 	for name, lost := range map[string]func(*store.Tx) error{
 		"the record": func(*store.Tx) error { return nil },
-		"all that told of the attachment": func(tx *store.Tx) error {
+		"the record and the VolumeAttachment": func(tx *store.Tx) error {
 			return tx.Attachments().Delete(claim.AttachmentName("id-pvc-uid-a", "d.example", "here"))
 		},
 	} {
@@ -163,7 +163,7 @@ func TestAdopt_aPodGoesOnWithAVolumeWhoseRecordWasLost(t *testing.T) {
 	w.isIdle()
 }
 
-// A thousand mounted volumes are taken over, and their pods find them in place,
+// A thousand mounted volumes are taken over, and their pods find them mounted,
 // within two seconds and without a call.
 func TestAdopt_aThousandVolumesAreQuick(t *testing.T) {
 	w, _ := newServing(t)
@@ -197,7 +197,7 @@ func TestAdopt_aThousandVolumesAreQuick(t *testing.T) {
 			w.mount(p)
 		}
 		took = min(took, time.Since(start))
-		t.Logf("adopted in %s, in place in %s", adopted, time.Since(start))
+		t.Logf("adopted in %s, mounted in %s", adopted, time.Since(start))
 	}
 	if took > 2*time.Second {
 		t.Errorf("took %s", took)

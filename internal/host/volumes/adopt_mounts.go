@@ -39,9 +39,9 @@ func isBlockDevice(path string) bool {
 	return err == nil && info.Mode()&fs.ModeDevice != 0 && info.Mode()&fs.ModeCharDevice == 0
 }
 
-// unknownMounts are the places that only this host mounts at and that no record
-// names. What lies below a known one is the volume's own business, and what is
-// elsewhere below plugins is the drivers'.
+// unknownMounts returns the mount points in directories where only this host mounts
+// and that no record names. Mounts below a recorded mount point belong to its
+// volume, and mounts elsewhere below plugins belong to the drivers.
 func (m *Manager) unknownMounts(a *adoption) []string {
 	known := map[string]bool{}
 	for _, use := range a.uses {
@@ -99,12 +99,12 @@ func (m *Manager) adoptMounts(a *adoption) error {
 	if err != nil {
 		return err
 	}
-	places := m.placesOf(a, volumes, nodes)
+	ownerOf := m.mountOwners(a, volumes, nodes)
 	for _, path := range unknown {
 		uid, isTarget := m.podOf(path)
-		use := places(path, uid)
+		use := ownerOf(path, uid)
 		if use == nil {
-			a.tell("something is mounted in the host's directories that no record knows; unmount it if it is not needed", path, nil, store.Target{})
+			a.report("something is mounted in the host's directories that no record knows; unmount it if it is not needed", path, nil, store.Target{})
 			continue
 		}
 		a.enter(use, path, uid, isTarget)
@@ -134,13 +134,13 @@ func (a *adoption) enter(found *store.VolumeUse, path string, uid types.UID, isT
 		use.Stage, use.StagingPath, use.StageMounted = store.PhaseDoing, path, true
 	}
 	a.changed[use.Name] = true
-	a.tell("it is mounted, but its record was lost; it was recorded again", path, use, target)
+	a.report("it is mounted, but its record was lost; it was recorded again", path, use, target)
 }
 
-// placesOf finds the volume that a path belongs to: by the name of a
-// PersistentVolume, the hash of a handle, or the inline volume of a pod. nodes
-// has what attached volumes' node is called by their drivers, by attachment.
-func (m *Manager) placesOf(a *adoption, volumes []*corev1.PersistentVolume, nodes map[string]string) func(path string, uid types.UID) *store.VolumeUse {
+// mountOwners returns a function that finds the volume that a path belongs to: by
+// the name of a PersistentVolume, the hash of a handle, or the inline volume of a
+// pod. nodes maps the names of VolumeAttachments to the drivers' node IDs.
+func (m *Manager) mountOwners(a *adoption, volumes []*corev1.PersistentVolume, nodes map[string]string) func(path string, uid types.UID) *store.VolumeUse {
 	staged := map[string]*corev1.PersistentVolume{}
 	for _, volume := range volumes {
 		if source := volume.Spec.CSI; source != nil {
@@ -234,8 +234,8 @@ func (m *Manager) removeEmptyPodDirectories(a *adoption) error {
 	return nil
 }
 
-// removeEmptyTree removes a tree of directories that holds nothing else. It
-// does not look below a mount point.
+// removeEmptyTree removes a tree of directories that contains no files. It
+// returns an error for a mount point instead of reading the directory.
 func removeEmptyTree(path string, mounts mountTable) error {
 	if mounts.has(path) {
 		return fmt.Errorf("something is mounted at %s", path)

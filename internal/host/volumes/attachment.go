@@ -33,20 +33,20 @@ const (
 
 // reserve counts the volume against the driver's limit before anything is
 // called for it, and enters it in the same transaction, so that two pods cannot
-// both have the last place. Inline volumes do not count (CSINode, allocatable).
-func (m *Manager) reserve(job job, driver *plugins.Driver) error {
-	if driver.Node.MaxVolumes <= 0 || job.use.Inline {
+// both take the last one. Inline volumes do not count (CSINode, allocatable).
+func (m *Manager) reserve(toMount volumeToMount, driver *plugins.Driver) error {
+	if driver.Node.MaxVolumes <= 0 || toMount.use.Inline {
 		return nil
 	}
-	job.use.BootID = m.options.BootID
+	toMount.use.BootID = m.options.BootID
 	var full error
 	err := m.update(func(tx *store.Tx) error {
 		uses, err := tx.Uses().All()
 		if err != nil {
 			return err
 		}
-		if full = isFull(uses, job, driver.Node.MaxVolumes); full == nil {
-			err = tx.Uses().Put(job.use.Name, job.use)
+		if full = isFull(uses, toMount, driver.Node.MaxVolumes); full == nil {
+			err = tx.Uses().Put(toMount.use.Name, toMount.use)
 		}
 		return err
 	})
@@ -56,16 +56,16 @@ func (m *Manager) reserve(job job, driver *plugins.Driver) error {
 	return full
 }
 
-func isFull(uses []*store.VolumeUse, job job, limit int64) error {
+func isFull(uses []*store.VolumeUse, toMount volumeToMount, limit int64) error {
 	var count int64
 	full := &Waiting{}
 	var pods []string
 	for _, use := range uses {
-		if use.Driver != job.use.Driver || use.Inline {
+		if use.Driver != toMount.use.Driver || use.Inline {
 			continue
 		}
-		if use.Name == job.use.Name {
-			return nil // it has its place
+		if use.Name == toMount.use.Name {
+			return nil // it is counted already
 		}
 		count++
 		for _, target := range use.Targets {
@@ -79,36 +79,36 @@ func isFull(uses []*store.VolumeUse, job job, limit int64) error {
 	for _, pod := range slices.Compact(pods) {
 		full.On = append(full.On, podRefOf(pod))
 	}
-	if len(full.On) == 0 { // no pod's end will tell that there is room: it is tried again
-		return fmt.Errorf("%s: driver %s takes %d volumes on this machine, and %d are still being taken away", job.label, job.use.Driver, limit, count)
+	if len(full.On) == 0 { // the end of no pod is an event to wait for: the caller retries
+		return fmt.Errorf("%s: driver %s takes %d volumes on this machine, and %d are still being taken away", toMount.label, toMount.use.Driver, limit, count)
 	}
 	full.text = fmt.Sprintf("%s: driver %s takes %d volumes on this machine, and %d are in use (pods %s): waiting for one of them to end",
-		job.label, job.use.Driver, limit, count, strings.Join(slices.Compact(pods), ", "))
+		toMount.label, toMount.use.Driver, limit, count, strings.Join(slices.Compact(pods), ", "))
 	return full
 }
 
 // attach calls the controller for drivers that attach. Inline volumes never
 // reach one.
-func (m *Manager) attach(ctx context.Context, job job) error {
-	use := job.use
+func (m *Manager) attach(ctx context.Context, toMount volumeToMount) error {
+	use := toMount.use
 	if use.Inline || use.Attach == store.PhaseDone {
 		return nil
 	}
 	var needed bool
-	err := ask(ctx, job.label, func(ctx context.Context) (err error) {
+	err := ask(ctx, toMount.label, func(ctx context.Context) (err error) {
 		needed, err = m.needsAttach(ctx, use)
 		return err
 	})
 	if err != nil || !needed {
 		return err
 	}
-	err = m.stepOf(ctx, job.subject(), StepAttach, onward(claim.CallAttach), func(ctx context.Context) (string, error) {
-		return "", m.callAttach(ctx, job)
+	err = m.stepOf(ctx, toMount.subject(), StepAttach, onward(claim.CallAttach), func(ctx context.Context) (string, error) {
+		return "", m.callAttach(ctx, toMount)
 	})
 	if err == nil {
-		m.notice(job.podRef(), false, "SuccessfulAttachVolume", "AttachVolume.Attach succeeded for volume %q", use.SpecName)
+		m.recordEventf(toMount.podRef(), false, "SuccessfulAttachVolume", "AttachVolume.Attach succeeded for volume %q", use.SpecName)
 	} else if !errors.Is(err, ErrWaiting) {
-		m.notice(job.podRef(), true, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q: %v", use.SpecName, err)
+		m.recordEventf(toMount.podRef(), true, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q: %v", use.SpecName, err)
 	}
 	return err
 }
@@ -128,13 +128,13 @@ func (m *Manager) needsAttach(ctx context.Context, use *store.VolumeUse) (bool, 
 
 // callAttach is one attempt. The VolumeAttachment object is written with the
 // record each time: both say the same at any moment.
-func (m *Manager) callAttach(ctx context.Context, job job) error {
-	use := job.use
-	request, err := m.attachRequest(ctx, job)
+func (m *Manager) callAttach(ctx context.Context, toMount volumeToMount) error {
+	use := toMount.use
+	request, err := m.attachRequest(ctx, toMount)
 	if err != nil {
 		return err
 	}
-	use.Attach, use.AttachReadOnly, use.AttachSecret = store.PhaseDoing, request.GetReadonly(), job.secrets.attach
+	use.Attach, use.AttachReadOnly, use.AttachSecret = store.PhaseDoing, request.GetReadonly(), toMount.secrets.attach
 	use.Attachment = claim.AttachmentName(use.Handle, use.Driver, m.nodeName())
 	if err := m.saveUse(use, m.putAttachment(use, func(*storagev1.VolumeAttachmentStatus) {})); err != nil {
 		return err
@@ -161,8 +161,8 @@ func (m *Manager) callAttach(ctx context.Context, job job) error {
 	}))
 }
 
-func (m *Manager) attachRequest(ctx context.Context, job job) (*csi.ControllerPublishVolumeRequest, error) {
-	use := job.use
+func (m *Manager) attachRequest(ctx context.Context, toMount volumeToMount) (*csi.ControllerPublishVolumeRequest, error) {
+	use := toMount.use
 	driver, err := m.options.Drivers.Driver(use.Driver)
 	if err != nil {
 		return nil, err
@@ -180,14 +180,14 @@ func (m *Manager) attachRequest(ctx context.Context, job job) (*csi.ControllerPu
 	if err != nil {
 		return nil, err
 	}
-	secrets, err := m.nodeSecret(job.label, job.secrets.attach)
+	secrets, err := m.nodeSecret(toMount.label, toMount.secrets.attach)
 	if err != nil {
 		return nil, err
 	}
 	return &csi.ControllerPublishVolumeRequest{
 		VolumeId: use.Handle, NodeId: use.NodeID, VolumeCapability: desired.Capability(mode), VolumeContext: use.Attributes,
 		Secrets:  secrets,
-		Readonly: can.PublishReadOnly && job.volume != nil && job.volume.Spec.CSI.ReadOnly,
+		Readonly: can.PublishReadOnly && toMount.volume != nil && toMount.volume.Spec.CSI.ReadOnly,
 	}, nil
 }
 

@@ -54,7 +54,7 @@ func volumeAttributesClass(pv *corev1.PersistentVolume) string {
 	return *pv.Spec.VolumeAttributesClassName
 }
 
-// reservation says how a PersistentVolume stands to a claim.
+// reservation is the relation of a PersistentVolume to a claim.
 type reservation int
 
 const (
@@ -63,7 +63,6 @@ const (
 	another                     // its claimRef names another one
 )
 
-func (r reservation) String() string { return [...]string{"free", "reserved", "another's"}[r] }
 
 // reservationOf: a claimRef without a uid is for whatever claim has that name.
 func reservationOf(pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) reservation {
@@ -130,8 +129,8 @@ func reachable(pv *corev1.PersistentVolume, here map[string]string) bool {
 	return false
 }
 
-// join binds a claim and a volume to each other. It is one transaction: there
-// is no half of it.
+// join binds a claim and a volume to each other in one transaction, so that
+// neither refers to the other alone.
 func join(tx *store.Tx, pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) error {
 	pv.Spec.ClaimRef = &corev1.ObjectReference{
 		Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: pvc.Namespace, Name: pvc.Name, UID: pvc.UID,

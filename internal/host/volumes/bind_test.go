@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
-func wish(change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+func pendingClaim(change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	class := "manual"
 	pvc := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "u"},
@@ -50,18 +50,18 @@ func TestMisfit_saysWhatDiffers(t *testing.T) {
 		pv   *corev1.PersistentVolume
 		fits bool
 	}{
-		{"the same", wish(), offer("v"), true},
-		{"larger", wish(), offer("v", capacity("2Gi")), true},
-		{"smaller", wish(), offer("v", capacity("1Mi")), false},
-		{"another class", wish(), offer("v", func(p *corev1.PersistentVolume) { p.Spec.StorageClassName = "" }), false},
-		{"no class on either", wish(func(p *corev1.PersistentVolumeClaim) { p.Spec.StorageClassName = nil }),
+		{"the same", pendingClaim(), offer("v"), true},
+		{"larger", pendingClaim(), offer("v", capacity("2Gi")), true},
+		{"smaller", pendingClaim(), offer("v", capacity("1Mi")), false},
+		{"another class", pendingClaim(), offer("v", func(p *corev1.PersistentVolume) { p.Spec.StorageClassName = "" }), false},
+		{"no class on either", pendingClaim(func(p *corev1.PersistentVolumeClaim) { p.Spec.StorageClassName = nil }),
 			offer("v", func(p *corev1.PersistentVolume) { p.Spec.StorageClassName = "" }), true},
-		{"block", wish(), offer("v", func(p *corev1.PersistentVolume) { p.Spec.VolumeMode = &block }), false},
-		{"other attributes", wish(), offer("v", func(p *corev1.PersistentVolume) { p.Spec.VolumeAttributesClassName = &gold }), false},
-		{"a mode it lacks", wish(func(p *corev1.PersistentVolumeClaim) {
+		{"block", pendingClaim(), offer("v", func(p *corev1.PersistentVolume) { p.Spec.VolumeMode = &block }), false},
+		{"other attributes", pendingClaim(), offer("v", func(p *corev1.PersistentVolume) { p.Spec.VolumeAttributesClassName = &gold }), false},
+		{"a mode it lacks", pendingClaim(func(p *corev1.PersistentVolumeClaim) {
 			p.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 		}), offer("v"), false},
-		{"going", wish(), offer("v", func(p *corev1.PersistentVolume) { p.DeletionTimestamp = &now }), false},
+		{"going", pendingClaim(), offer("v", func(p *corev1.PersistentVolume) { p.DeletionTimestamp = &now }), false},
 	}
 	for _, c := range cases {
 		if problem := misfit(c.pvc, c.pv); (problem == "") != c.fits {
@@ -96,7 +96,7 @@ func tagged(value string) func(*corev1.PersistentVolume) {
 }
 
 func TestBest_picksAsThePVControllerDoes(t *testing.T) {
-	selecting := wish(func(p *corev1.PersistentVolumeClaim) {
+	selecting := pendingClaim(func(p *corev1.PersistentVolumeClaim) {
 		p.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"kind": "fast"}}
 	})
 	cases := []struct {
@@ -106,15 +106,15 @@ func TestBest_picksAsThePVControllerDoes(t *testing.T) {
 		delayed bool
 		want    string
 	}{
-		{"nothing", wish(), nil, false, ""},
-		{"the smallest that fits", wish(), []*corev1.PersistentVolume{offer("a", capacity("9Gi")), offer("b", capacity("2Gi")), offer("c", capacity("1Mi"))}, false, "b"},
-		{"the first of equals", wish(), []*corev1.PersistentVolume{offer("a"), offer("b")}, false, "a"},
-		{"what is reserved, though larger", wish(), []*corev1.PersistentVolume{offer("a"), offer("b", capacity("9Gi"), claimedBy("c", ""))}, false, "b"},
-		{"not what is another's", wish(), []*corev1.PersistentVolume{offer("a", claimedBy("other", "")), offer("b", claimedBy("c", "old"))}, false, ""},
-		{"only what is reserved before a pod comes", wish(), []*corev1.PersistentVolume{offer("a")}, true, ""},
-		{"what is reserved before a pod comes", wish(), []*corev1.PersistentVolume{offer("a", claimedBy("c", "u"))}, true, "a"},
+		{"nothing", pendingClaim(), nil, false, ""},
+		{"the smallest that fits", pendingClaim(), []*corev1.PersistentVolume{offer("a", capacity("9Gi")), offer("b", capacity("2Gi")), offer("c", capacity("1Mi"))}, false, "b"},
+		{"the first of equals", pendingClaim(), []*corev1.PersistentVolume{offer("a"), offer("b")}, false, "a"},
+		{"what is reserved, though larger", pendingClaim(), []*corev1.PersistentVolume{offer("a"), offer("b", capacity("9Gi"), claimedBy("c", ""))}, false, "b"},
+		{"not what is another's", pendingClaim(), []*corev1.PersistentVolume{offer("a", claimedBy("other", "")), offer("b", claimedBy("c", "old"))}, false, ""},
+		{"only what is reserved before a pod comes", pendingClaim(), []*corev1.PersistentVolume{offer("a")}, true, ""},
+		{"what is reserved before a pod comes", pendingClaim(), []*corev1.PersistentVolume{offer("a", claimedBy("c", "u"))}, true, "a"},
 		{"by labels", selecting, []*corev1.PersistentVolume{offer("a"), offer("b", tagged("slow")), offer("c", tagged("fast"))}, false, "c"},
-		{"only what can be reached from here", wish(), []*corev1.PersistentVolume{offer("a", at("elsewhere")), offer("b", at("here"))}, false, "b"},
+		{"only what can be reached from here", pendingClaim(), []*corev1.PersistentVolume{offer("a", at("elsewhere")), offer("b", at("here"))}, false, "b"},
 	}
 	for _, c := range cases {
 		got, err := best(c.pvc, c.offered, c.delayed, map[string]string{"zone": "here"})
@@ -173,7 +173,7 @@ func TestNextOf_isDecidedByTheContentAlone(t *testing.T) {
 		{"deleted with its snapshot", content(deleting, unwanted, known(&yes)), contentDelete},
 		{"deleted, to be kept", content(deleting, unwanted, retain, known(&yes)), contentRelease},
 		{"brought", content(static), contentInspect},
-		{"brought, looked at, not ready", content(static, known(&no)), contentInspect},
+		{"static, inspected, not ready", content(static, known(&no)), contentInspect},
 		{"brought, ready", content(static, known(&yes)), contentNothing},
 		{"brought, never bound, deleted", content(static, unbound, deleting), contentRelease},
 		{"brought, never bound, known, deleted", content(static, unbound, deleting, known(&yes)), contentDelete},

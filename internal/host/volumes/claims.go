@@ -228,7 +228,7 @@ func (m *Manager) bindNamed(pvc *corev1.PersistentVolumeClaim) error {
 	case pv == nil:
 		return waitFor(on, reasonFailedBinding, "spec.volumeName: there is no PersistentVolume %q", name)
 	case pv.Spec.CSI == nil:
-		return waitFor(on, reasonFailedBinding, "spec.volumeName: PersistentVolume %q is no volume of a CSI driver", name)
+		return waitFor(on, reasonFailedBinding, "spec.volumeName: PersistentVolume %q is not a volume of a CSI driver", name)
 	case reservationOf(pvc, pv) == another:
 		return waitFor(on, reasonFailedBinding, "volume %q already bound to a different claim.", name)
 	}
@@ -259,7 +259,7 @@ func (m *Manager) syncBound(ctx context.Context, pvc *corev1.PersistentVolumeCla
 // lose marks a claim whose volume is gone. What is waited for is that it returns.
 func (m *Manager) lose(pvc *corev1.PersistentVolumeClaim, reason, message string) error {
 	if pvc.Status.Phase != corev1.ClaimLost {
-		m.tell(claimAbout(pvc), true, reason, message)
+		m.recordEvent(claimAbout(pvc), true, reason, message)
 		if err := m.editClaim(pvc, func(current *corev1.PersistentVolumeClaim) { current.Status.Phase = corev1.ClaimLost }); err != nil {
 			return err
 		}

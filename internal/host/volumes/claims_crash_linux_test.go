@@ -98,7 +98,7 @@ func TestControllers_aVolumeThatANeverAnsweredCallMadeIsFoundAndDeleted(t *testi
 			d := newDaemon(t)
 			d.driver.After = failing("CreateVolume", code, 1)
 			d.claim("data", protected)
-			d.isTold("ProvisioningFailed", code.String())
+			d.awaitEvent("ProvisioningFailed", code.String())
 			d.erase(claimResource, "ns/data")
 			d.isGone(claimResource, "ns/data")
 			d.hasVolumes(0)
@@ -112,7 +112,7 @@ func TestControllers_aCreationWhoseClaimWasReplacedIsFinished(t *testing.T) {
 	d := newDaemon(t)
 	d.driver.After = failing("CreateVolume", codes.Unavailable, 1)
 	d.claim("data")
-	d.isTold("ProvisioningFailed", "Unavailable")
+	d.awaitEvent("ProvisioningFailed", "Unavailable")
 	d.put(func(tx *store.Tx) error { return tx.Claims().Delete("ns/data") })
 	d.hasVolumes(0)
 	d.until("the record is gone", func(tx *store.Tx) bool { return get(t, tx.Provisionings(), "uid-data") == nil })
@@ -131,7 +131,7 @@ func TestControllers_keepWhatADriverCannotTellOf(t *testing.T) {
 		return csidriver.Fail(codes.AlreadyExists, "whose is that?")
 	}
 	d.claim("data", protected)
-	d.isTold("ProvisioningFailed", "the driver does not say")
+	d.awaitEvent("ProvisioningFailed", "the driver does not say")
 	d.put(func(tx *store.Tx) error {
 		if get(t, tx.Provisionings(), "uid-data") == nil {
 			t.Error("the record is gone, and with it the way to find the volume")
@@ -196,7 +196,7 @@ func TestControllers_whatADriverMadeWrongIsDeletedAgain(t *testing.T) {
 				driver.Creation.Answer = c.lie
 			})
 			d.claim("data", protected)
-			d.isTold("ProvisioningFailed", c.want)
+			d.awaitEvent("ProvisioningFailed", c.want)
 			d.hasVolumes(0)
 		})
 	}
@@ -207,7 +207,7 @@ func TestControllers_aDriverThatNamesNoVolumeIsAskedAgain(t *testing.T) {
 		driver.Creation.Answer = func(_ *csi.CreateVolumeRequest, v *csi.Volume) { v.VolumeId = "" }
 	})
 	d.claim("data", protected)
-	d.isTold("ProvisioningFailed", "without a volume_id")
+	d.awaitEvent("ProvisioningFailed", "without a volume_id")
 	if d.driver.Count("DeleteVolume") != 0 {
 		t.Error("something was deleted")
 	}
@@ -215,12 +215,12 @@ func TestControllers_aDriverThatNamesNoVolumeIsAskedAgain(t *testing.T) {
 
 func TestControllers_aDriverThatHangsHoldsUpNobodyElse(t *testing.T) {
 	d := newDaemon(t)
-	hold := make(chan struct{})
-	defer close(hold)
+	release := make(chan struct{})
+	defer close(release)
 	d.driver.Before = func(ctx context.Context, rpc string, request any) error {
 		if create, ok := request.(*csi.CreateVolumeRequest); ok && strings.HasPrefix(create.GetName(), "pvc-uid-h") {
 			select {
-			case <-hold:
+			case <-release:
 			case <-ctx.Done():
 			}
 		}
@@ -244,7 +244,7 @@ func TestControllers_reclaimWaitsForSnapshotsThatDepend(t *testing.T) {
 	d.isBound(key)
 	d.driver.Before = failing("DeleteVolume", codes.FailedPrecondition, 2)
 	d.erase(claimResource, key)
-	d.isTold("VolumeFailedDelete", "FailedPrecondition")
+	d.awaitEvent("VolumeFailedDelete", "FailedPrecondition")
 	d.hasVolumes(0)
 	d.isGone(volumeResource, "pvc-uid-data")
 }

@@ -71,24 +71,24 @@ func (d *daemon) start(terms string) {
 }
 
 // until waits for a state of the store.
-func (d *daemon) until(what string, holds func(*store.Tx) bool) {
+func (d *daemon) until(what string, reached func(*store.Tx) bool) {
 	d.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		var done bool
-		if err := d.store.View(func(tx *store.Tx) error { done = holds(tx); return nil }); err != nil {
+		if err := d.store.View(func(tx *store.Tx) error { done = reached(tx); return nil }); err != nil {
 			d.t.Fatal(err)
 		}
 		if done {
 			return
 		}
 		if time.Now().After(deadline) {
-			d.t.Fatalf("it did not come to this: %s; told was %v", what, d.told())
+			d.t.Fatalf("it did not come to this: %s; events: %v", what, d.events())
 		}
 	}
 }
 
-// told lists what was told, as "reason of key".
-func (d *daemon) told() (all []string) {
+// events lists the recorded events, as "reason of key: message".
+func (d *daemon) events() (all []string) {
 	d.noticesMu.Lock()
 	defer d.noticesMu.Unlock()
 	for _, notice := range d.notices {
@@ -97,11 +97,11 @@ func (d *daemon) told() (all []string) {
 	return all
 }
 
-// isTold waits until something was told.
-func (d *daemon) isTold(reason, text string) {
+// awaitEvent waits until an event was recorded.
+func (d *daemon) awaitEvent(reason, text string) {
 	d.t.Helper()
-	d.until(fmt.Sprintf("%s is told, with %q", reason, text), func(*store.Tx) bool {
-		for _, line := range d.told() {
+	d.until(fmt.Sprintf("event %s, with %q", reason, text), func(*store.Tx) bool {
+		for _, line := range d.events() {
 			if strings.HasPrefix(line, reason+" of ") && strings.Contains(line, text) {
 				return true
 			}
@@ -178,7 +178,7 @@ func TestClaims_getAVolumeAndTakeItWithThem(t *testing.T) {
 	if pv.Name != "pvc-uid-data" || pv.Spec.CSI.VolumeHandle != "id-pvc-uid-data" {
 		t.Errorf("the volume is %+v", pv)
 	}
-	d.isTold("ProvisioningSucceeded", "pvc-uid-data")
+	d.awaitEvent("ProvisioningSucceeded", "pvc-uid-data")
 	d.erase(claimResource, key)
 	d.isGone(claimResource, key)
 	d.isGone(volumeResource, pv.Name)
@@ -194,7 +194,7 @@ func TestClaims_waitForTheirFirstConsumer(t *testing.T) {
 		return tx.Classes().Put("fast", waits)
 	})
 	key := d.claim("data", protected)
-	d.isTold("WaitForFirstConsumer", "waiting for first consumer")
+	d.awaitEvent("WaitForFirstConsumer", "waiting for first consumer")
 	d.calls()
 	d.put(func(tx *store.Tx) error { return tx.Pods().Put("ns/a", pod("a", "data")) })
 	d.isBound(key)
@@ -204,10 +204,10 @@ func TestClaims_waitForAClassAndADriver(t *testing.T) {
 	d := newDaemon(t)
 	d.put(func(tx *store.Tx) error { return tx.Classes().Delete("fast") })
 	key := d.claim("data", protected)
-	d.isTold("ProvisioningFailed", `storageclass.storage.k8s.io "fast" not found`)
+	d.awaitEvent("ProvisioningFailed", `storageclass.storage.k8s.io "fast" not found`)
 	d.registry.set("d.example", nil)
 	d.put(func(tx *store.Tx) error { return tx.Classes().Put("fast", class()) })
-	d.isTold("ExternalProvisioning", "'d.example'")
+	d.awaitEvent("ExternalProvisioning", "'d.example'")
 	d.registry.set("d.example", d.client)
 	d.set.Retry()
 	d.isBound(key)
@@ -216,7 +216,7 @@ func TestClaims_waitForAClassAndADriver(t *testing.T) {
 func TestClaims_getTheDefaultClassWhenItComes(t *testing.T) {
 	d := newDaemon(t)
 	key := d.claim("data", func(p *corev1.PersistentVolumeClaim) { p.Spec.StorageClassName = nil })
-	d.isTold("FailedBinding", "no storage class is set")
+	d.awaitEvent("FailedBinding", "no storage class is set")
 	d.put(func(tx *store.Tx) error {
 		first := class()
 		first.Annotations = map[string]string{defaultClassAnnotation: "true"}
@@ -234,7 +234,7 @@ func TestClaims_inUseStayUntilTheLastPodIsOver(t *testing.T) {
 	user := pod("a", "data")
 	d.put(func(tx *store.Tx) error { return tx.Pods().Put("ns/a", user) })
 	d.erase(claimResource, key)
-	d.isTold("DeletePending", "it is in use by pod ns/a")
+	d.awaitEvent("DeletePending", "it is in use by pod ns/a")
 	user.Status.Phase = corev1.PodSucceeded
 	d.put(func(tx *store.Tx) error { return tx.Pods().Put("ns/a", user) })
 	d.isGone(claimResource, key)
@@ -245,10 +245,10 @@ func TestClaims_aCopyKeepsItsSource(t *testing.T) {
 	d := newDaemon(t)
 	source := d.claim("source", protected)
 	d.isBound(source)
-	hold := make(chan struct{})
+	release := make(chan struct{})
 	d.driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "CreateVolume" {
-			<-hold
+			<-release
 		}
 		return nil
 	}
@@ -257,8 +257,8 @@ func TestClaims_aCopyKeepsItsSource(t *testing.T) {
 	})
 	d.until("the copy is begun", func(tx *store.Tx) bool { return get(t, tx.Provisionings(), "uid-copy") != nil })
 	d.erase(claimResource, source)
-	d.isTold("DeletePending", `it is being copied for PersistentVolumeClaim "ns/copy"`)
-	close(hold)
+	d.awaitEvent("DeletePending", `it is being copied for PersistentVolumeClaim "ns/copy"`)
+	close(release)
 	d.isBound(key)
 	d.isGone(claimResource, source)
 	d.hasVolumes(1)
@@ -281,7 +281,7 @@ func TestClaims_useSecretsThatNobodyElseSees(t *testing.T) {
 		return nil
 	}
 	key := d.claim("data", protected)
-	d.isTold("ProvisioningFailed", `the secret for CreateVolume is missing: there is no Secret "ns/s-data"`)
+	d.awaitEvent("ProvisioningFailed", `the secret for CreateVolume is missing: there is no Secret "ns/s-data"`)
 	d.put(func(tx *store.Tx) error {
 		return tx.Secrets().Put("ns/s-data", &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s-data"}, Data: map[string][]byte{"key": []byte("hush")},
@@ -293,7 +293,7 @@ func TestClaims_useSecretsThatNobodyElseSees(t *testing.T) {
 	}
 	d.put(func(tx *store.Tx) error { return tx.Secrets().Delete("ns/s-data") })
 	d.erase(claimResource, key)
-	d.isTold("VolumeFailedDelete", "the secret for DeleteVolume is missing")
+	d.awaitEvent("VolumeFailedDelete", "the secret for DeleteVolume is missing")
 	d.put(func(tx *store.Tx) error {
 		return tx.Secrets().Put("ns/s-data", &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s-data"}, Data: map[string][]byte{"key": []byte("hush")},
@@ -305,8 +305,8 @@ func TestClaims_useSecretsThatNobodyElseSees(t *testing.T) {
 			t.Errorf("%s got %v", rpc, value)
 		}
 	}
-	if told := fmt.Sprint(d.told()); strings.Contains(told, "hush") {
-		t.Error("a secret was told")
+	if events := fmt.Sprint(d.events()); strings.Contains(events, "hush") {
+		t.Error("an event has a secret")
 	}
 }
 
@@ -335,16 +335,16 @@ func TestClaims_bindToVolumesThatExist(t *testing.T) {
 	d := newDaemon(t)
 	none := func(p *corev1.PersistentVolumeClaim) { empty := ""; p.Spec.StorageClassName = &empty }
 	key := d.claim("data", none)
-	d.isTold("FailedBinding", "no persistent volumes available")
+	d.awaitEvent("FailedBinding", "no persistent volumes available")
 	d.volume(volumeOf("small", "100Mi", ""))
 	d.volume(volumeOf("right", "1Gi", ""))
 	if pv := d.isBound(key); pv.Name != "right" {
 		t.Errorf("it got %s", pv.Name)
 	}
 	named := d.claim("named", none, func(p *corev1.PersistentVolumeClaim) { p.Spec.VolumeName = "later" })
-	d.isTold("FailedBinding", `there is no PersistentVolume "later"`)
+	d.awaitEvent("FailedBinding", `there is no PersistentVolume "later"`)
 	d.volume(volumeOf("later", "1Mi", ""))
-	d.isTold("VolumeMismatch", "less than the 1Gi asked for")
+	d.awaitEvent("VolumeMismatch", "less than the 1Gi asked for")
 	d.volume(volumeOf("later", "5Gi", ""))
 	if pv := d.isBound(named); pv.Name != "later" {
 		t.Errorf("it got %s", pv.Name)
@@ -356,7 +356,7 @@ func TestClaims_bindToVolumesThatExist(t *testing.T) {
 	})
 	d.calls()
 	d.erase(volumeResource, "later")
-	d.isTold("DeletePending", `it is deleted when PersistentVolumeClaim "ns/named" is`)
+	d.awaitEvent("DeletePending", `it is deleted when PersistentVolumeClaim "ns/named" is`)
 	d.erase(claimResource, named)
 	d.isGone(volumeResource, "later")
 	d.calls() // Retain: the driver's volume stays
@@ -367,7 +367,7 @@ func TestClaims_areLostWithTheirVolume(t *testing.T) {
 	key := d.claim("data", protected)
 	pv := d.isBound(key)
 	d.put(func(tx *store.Tx) error { return tx.Volumes().Delete(pv.Name) })
-	d.isTold("ClaimLost", "Data on the volume is lost")
+	d.awaitEvent("ClaimLost", "Data on the volume is lost")
 	d.volume(pv)
 	d.isBound(key)
 }
@@ -394,7 +394,7 @@ func TestVolumes_aHandleThatAnotherHasIsRefusedAndNotDeleted(t *testing.T) {
 	d.isBound("ns/second")
 	d.volume(volumeOf("x", "1Gi", "", func(pv *corev1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "id-pvc-uid-third" }))
 	d.claim("third", protected)
-	d.isTold("ProvisioningFailed", `"id-pvc-uid-third", which is that of PersistentVolume "x"`)
+	d.awaitEvent("ProvisioningFailed", `"id-pvc-uid-third", which is that of PersistentVolume "x"`)
 	if d.driver.Count("DeleteVolume") != 0 || first == nil {
 		t.Error("an administrator's volume was deleted")
 	}
@@ -448,13 +448,13 @@ func TestSnapshots_areCutAndRestoredAndGo(t *testing.T) {
 		return status != nil && status.CreationTime != nil && !ok(status.ReadyToUse)
 	})
 	d.erase(claimResource, source)
-	d.isTold("DeletePending", "a snapshot is being taken of it: VolumeSnapshot ns/s")
+	d.awaitEvent("DeletePending", "a snapshot is being taken of it: VolumeSnapshot ns/s")
 	copied := d.claim("copy", protected, func(p *corev1.PersistentVolumeClaim) {
 		group := snapshotv1.GroupName
 		p.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: "s"}
 	})
-	d.isTold("ProvisioningFailed", "is not ready yet")
-	d.isTold("SnapshotReady", "ns/s")
+	d.awaitEvent("ProvisioningFailed", "is not ready yet")
+	d.awaitEvent("SnapshotReady", "ns/s")
 	d.isBound(copied)
 	d.isGone(claimResource, source)
 	d.erase(snapshotResource, "ns/s")

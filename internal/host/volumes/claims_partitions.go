@@ -2,9 +2,9 @@ package volumes
 
 import "sync"
 
-// partitions keeps the work of one class or driver apart from another's, so that a
-// driver that hangs holds up its own volumes only. It knows of each object what
-// its partition is, since asking the store for it could wait.
+// partitions maps each object to its storage class or driver. Objects of one
+// partition are worked on separately from others, so that a driver that hangs delays
+// its own volumes only. The map exists because reading the store could block.
 type partitions struct {
 	mu sync.Mutex
 	of map[string]string // by resource/key

@@ -38,7 +38,7 @@ func (m *mischief) take(list *[]codes.Code) error {
 	if code == codes.OK {
 		return nil
 	}
-	return csidriver.Fail(code, "told to fail")
+	return csidriver.Fail(code, "asked to fail")
 }
 
 func changing(rpc string) bool {
@@ -158,8 +158,8 @@ func (m *machine) mistreat() {
 	}
 }
 
-// settle waits until nothing changes any more, and hurries what failed.
-func (m *machine) settle() {
+// awaitIdle waits until nothing changes any more, and retries what failed at once.
+func (m *machine) awaitIdle() {
 	m.mischief.mu.Lock()
 	m.mischief.before, m.mischief.after = nil, nil
 	m.mischief.mu.Unlock()
@@ -172,7 +172,7 @@ func (m *machine) settle() {
 			return
 		}
 		if time.Now().After(deadline) {
-			m.t.Fatalf("it does not come to rest: %v; told was %v", err, m.told())
+			m.t.Fatalf("it does not come to rest: %v; events: %v", err, m.events())
 		}
 		m.set.Retry()
 		time.Sleep(20 * time.Millisecond)
@@ -321,7 +321,7 @@ func TestControllers_leakNothingAndLoseNothing(t *testing.T) {
 				time.Sleep(time.Duration(rapid.IntRange(1, 30).Draw(rt, "ms")) * time.Millisecond)
 			}
 		}
-		m.settle()
+		m.awaitIdle()
 		// And when everything is deleted, nothing is left.
 		for _, key := range m.keys(snapshotResource) {
 			m.erase(snapshotResource, key)
@@ -329,9 +329,9 @@ func TestControllers_leakNothingAndLoseNothing(t *testing.T) {
 		for _, key := range m.keys(claimResource) {
 			m.erase(claimResource, key)
 		}
-		m.settle()
+		m.awaitIdle()
 		if left := slices.Concat(m.keys(claimResource), m.keys(volumeResource), m.keys(snapshotResource), m.keys(contentResource)); len(left) > 0 {
-			rt.Fatalf("left: %v; told: %v", left, m.told())
+			rt.Fatalf("left: %v; events: %v", left, m.events())
 		}
 	})
 }

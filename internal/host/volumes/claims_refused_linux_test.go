@@ -25,7 +25,7 @@ func TestClaims_aWrongRequestIsMadeAnewWithItsClass(t *testing.T) {
 	d := newDaemon(t, modifies, func(driver *csidriver.Driver) { driver.Before = refuse })
 	d.attributes("silver", "d.example", map[string]string{"iops": "none"})
 	key := d.claim("data", protected, attributesNamed("silver"))
-	d.isTold("ProvisioningFailed", "no such speed")
+	d.awaitEvent("ProvisioningFailed", "no such speed")
 	asked := func(times int) func(*store.Tx) bool {
 		return func(*store.Tx) bool {
 			state := d.set.Queue(claimResource).State(key)

@@ -21,7 +21,7 @@ func TestVolumes_whoseClaimIsMissingAreKept(t *testing.T) {
 	d.stop()
 	d.put(func(tx *store.Tx) error { return tx.Claims().Delete(key) })
 	d.start("")
-	d.isTold(reasonClaimMissing, "the volume is kept")
+	d.awaitEvent(reasonClaimMissing, "the volume is kept")
 	d.until("it is failed", func(tx *store.Tx) bool { return get(t, tx.Volumes(), pv.Name).Status.Phase == corev1.VolumeFailed })
 	d.erase(volumeResource, pv.Name)
 	d.isGone(volumeResource, pv.Name)
@@ -43,7 +43,7 @@ func TestVolumes_stayAsLongAsTheyAreBeingTakenFromTheMachine(t *testing.T) {
 	d.erase(claimResource, key)
 	d.isGone(claimResource, key)
 	d.erase(volumeResource, "kept")
-	d.isTold("VolumeFailedDelete", "still in use")
+	d.awaitEvent("VolumeFailedDelete", "still in use")
 	d.put(func(tx *store.Tx) error { return tx.Uses().Delete(use.Name) })
 	d.isGone(volumeResource, "kept")
 }
@@ -56,7 +56,7 @@ func TestClaims_thatAreLostSeeTheirVolumeComeBackAsItWasGiven(t *testing.T) {
 	key := d.claim("data", protected, func(p *corev1.PersistentVolumeClaim) { p.Spec.StorageClassName = &empty })
 	d.isBound(key)
 	d.put(func(tx *store.Tx) error { return tx.Volumes().Delete("mine") })
-	d.isTold("ClaimLost", "Data on the volume is lost")
+	d.awaitEvent("ClaimLost", "Data on the volume is lost")
 	d.volume(given.DeepCopy()) // as the user's manifest has it: without claimRef
 	d.isBound(key)
 }
@@ -75,20 +75,20 @@ func TestClaims_thatNameTheirVolumeGetNoClass(t *testing.T) {
 	d.isBound(key)
 }
 
-// What a driver lacks, its successor may have: the host is told that one came.
+// What a driver lacks, its successor may have: the host is notified of its registration.
 func TestModify_isTriedAgainWithADriverThatCan(t *testing.T) {
 	d := newDaemon(t)
 	key := d.claim("data", protected)
 	d.isBound(key)
 	d.attributes("gold", "d.example", map[string]string{"iops": "9"})
 	d.wants(key, attributesNamed("gold"))
-	d.isTold("VolumeModifyFailed", "MODIFY_VOLUME")
+	d.awaitEvent("VolumeModifyFailed", "MODIFY_VOLUME")
 	modifies(d.driver)
 	d.serve() // capabilities are asked for once for each connection
 	for range 3 {
 		d.set.Retry()
 	}
-	d.isTold("VolumeModifySuccessful", "gold")
+	d.awaitEvent("VolumeModifySuccessful", "gold")
 }
 
 func TestModify_isTriedAgainWhenAForeignClassIsMadeAnew(t *testing.T) {
@@ -97,13 +97,13 @@ func TestModify_isTriedAgainWhenAForeignClassIsMadeAnew(t *testing.T) {
 	d.isBound(key)
 	d.attributes("gold", "other.example", map[string]string{"iops": "9"})
 	d.wants(key, attributesNamed("gold"))
-	d.isTold("VolumeModifyFailed", "is for driver other.example")
+	d.awaitEvent("VolumeModifyFailed", "is for driver other.example")
 	d.put(func(tx *store.Tx) error {
 		return tx.AttributesClasses().Put("gold", &storagev1.VolumeAttributesClass{
 			ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: "d.example", Parameters: map[string]string{"iops": "9"},
 		})
 	})
-	d.isTold("VolumeModifySuccessful", "gold")
+	d.awaitEvent("VolumeModifySuccessful", "gold")
 }
 
 // The end of a copy that came to nothing changes no volume.
@@ -137,7 +137,7 @@ func TestIndex_thatFailedIsBuiltAnew(t *testing.T) {
 	}
 }
 
-// A driver that hangs must not hold up what is left of another's volumes.
+// A driver that hangs must not delay what is left of another's volumes.
 func TestControllers_thatCallDriversHavePartitions(t *testing.T) {
 	w := newWorld(t)
 	for _, controller := range append(w.manager.Controllers(), w.manager.NodeControllers()...) {

@@ -14,7 +14,7 @@ import (
 type blocked struct {
 	error
 	on     []string // waits.on names
-	reason string   // of the event that tells of it; "" for none
+	reason string   // of the event that reports the wait; "" for none
 	normal bool     // the event is not a warning
 }
 
@@ -31,16 +31,16 @@ func dependency(resource, key string) string { return resource + "/" + key }
 
 func dependencies(names ...string) []string { return names }
 
-// waits knows who waits for which object. It is small: only what waits now is
-// in it.
+// waits maps objects to the objects that wait for them. It is small: it has only
+// what waits now.
 type waits struct {
 	mu    sync.Mutex
 	on    map[string]map[string]bool // who waits for what, by what
 	whose map[string][]string        // the same, by who
 }
 
-// set says all that who waits for. fresh reports whether any of it is new: what
-// happened to that before was not told, so that the caller looks again.
+// set replaces the list of objects that who waits for. fresh reports whether one of
+// them is new: the caller was not notified of earlier changes of it and must retry.
 func (w *waits) set(who string, on []string) (fresh bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,8 +72,8 @@ func (w *waits) set(who string, on []string) (fresh bool) {
 	return fresh
 }
 
-// add is for what a call is about to depend on: it is known before the call
-// inspects it, until set says otherwise.
+// add registers an object before a call reads it, so that who is notified of a
+// change during the call. The next set replaces it.
 func (w *waits) add(who, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +89,7 @@ func (w *waits) add(who, name string) {
 	}
 }
 
-// whom lists who waits for an object.
+// whom lists the objects that wait for an object.
 func (w *waits) whom(name string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -176,8 +176,8 @@ func TestAttach_aPodComesUpWhenAttachmentIsNotNeededAnyMore(t *testing.T) {
 	w.isIdle()
 }
 
-// A volume too many waits and says why, before the driver is
-// asked; a place that gets free is taken.
+// A volume above the limit waits and says why, before the driver is called; when
+// another is detached, it is attached.
 func TestLimit_isKeptBeforeTheDriverIsAsked(t *testing.T) {
 	w, _ := newServing(t, attaching)
 	w.client.Node.MaxVolumes = 2

@@ -152,7 +152,7 @@ func TestExpand_byADriverThatCannotIsRefused(t *testing.T) {
 	key := d.claim("data", protected)
 	d.isBound(key)
 	d.request(key, "2Gi")
-	d.isTold("VolumeResizeFailed", "EXPAND_VOLUME")
+	d.awaitEvent("VolumeResizeFailed", "EXPAND_VOLUME")
 	if n := d.driver.Count("ControllerExpandVolume"); n != 0 {
 		t.Errorf("asked %d times", n)
 	}
@@ -178,7 +178,7 @@ func TestSnapshots_areGivenTheirSecrets(t *testing.T) {
 		return nil
 	}
 	d.snapshot("s", "data")
-	d.isTold("SnapshotReady", "ns/s")
+	d.awaitEvent("SnapshotReady", "ns/s")
 	d.erase(snapshotResource, "ns/s")
 	d.isGone(snapshotResource, "ns/s")
 	d.until("the driver has none", func(*store.Tx) bool { return len(d.driver.SnapshotsLeft()) == 0 })

@@ -53,9 +53,9 @@ func TestGrow_whenAPodMountsTheVolume(t *testing.T) {
 		key := w.ensured("a")
 		w.grown(key, "2Gi")
 		p := w.create(pod("web", "a"))
-		place := w.mount(p)["data"].Path
+		target := w.mount(p)["data"].Path
 		request := one[*csi.NodeExpandVolumeRequest](t, a)
-		if request.GetStagingTargetPath() == "" || request.GetVolumePath() != place || request.GetCapacityRange().GetRequiredBytes() != 2<<30 {
+		if request.GetStagingTargetPath() == "" || request.GetVolumePath() != target || request.GetCapacityRange().GetRequiredBytes() != 2<<30 {
 			t.Errorf("expanded with %v", request)
 		}
 		if state, capacity := w.resize(key); state != "" || capacity != "2Gi" {
@@ -186,13 +186,13 @@ func TestGrow_whereAPodMayWriteIfThereIsOne(t *testing.T) {
 	reader := pod("a-reader", "a")
 	reader.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
 	w.mount(w.create(reader))
-	place := w.mount(w.create(pod("writer", "a")))["data"].Path
+	target := w.mount(w.create(pod("writer", "a")))["data"].Path
 	w.grown(key, "2Gi")
 	if err := w.online(key); err != nil {
 		t.Fatal(err)
 	}
-	if got := one[*csi.NodeExpandVolumeRequest](t, a).GetVolumePath(); got != place {
-		t.Errorf("grown at %s, not at %s", got, place)
+	if got := one[*csi.NodeExpandVolumeRequest](t, a).GetVolumePath(); got != target {
+		t.Errorf("grown at %s, not at %s", got, target)
 	}
 }
 

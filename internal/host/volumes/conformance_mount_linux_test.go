@@ -34,14 +34,14 @@ func TestGroup_isDelegated(t *testing.T) {
 		})
 		w.object(func(spec *storagev1.CSIDriverSpec) { file := storagev1.FileFSGroupPolicy; spec.FSGroupPolicy = &file })
 		w.ensured("a")
-		place := w.mount(w.create(withGroup(pod("web", "a"), 4321)))["data"].Path
+		target := w.mount(w.create(withGroup(pod("web", "a"), 4321)))["data"].Path
 		want := map[bool]string{true: "4321"}[can]
 		staged := one[*csi.NodeStageVolumeRequest](t, a).GetVolumeCapability().GetMount().GetVolumeMountGroup()
 		published := one[*csi.NodePublishVolumeRequest](t, a).GetVolumeCapability().GetMount().GetVolumeMountGroup()
 		if staged != want || published != want {
 			t.Errorf("can %v: staged with %q, published with %q", can, staged, published)
 		}
-		if changed := w.groupOf(place) == 4321; changed == can {
+		if changed := w.groupOf(target) == 4321; changed == can {
 			t.Errorf("can %v: changed by the host %v", can, changed)
 		}
 	}
@@ -224,9 +224,9 @@ func TestUnstage_namesWhoElseHasItMounted(t *testing.T) {
 	w, _ := newServing(t, stagesATmpfs)
 	w.ensured("a")
 	p := w.create(pod("web", "a"))
-	place := w.mount(p)["data"].Path
+	target := w.mount(p)["data"].Path
 	foreign := t.TempDir()
-	if err := unix.Mount(place, foreign, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(target, foreign, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
 	err := w.manager.UnmountPod(t.Context(), p)
@@ -274,17 +274,17 @@ func TestMountPod_publishesAgainWhatSomebodyUnmounted(t *testing.T) {
 	w, _ := newServing(t)
 	w.ensured("a")
 	p := w.create(pod("web", "a"))
-	place := w.mount(p)["data"].Path
-	if err := unix.Unmount(place, 0); err != nil {
+	target := w.mount(p)["data"].Path
+	if err := unix.Unmount(target, 0); err != nil {
 		t.Fatal(err)
 	}
 	w.mount(p)
-	if !isMounted(place) {
+	if !isMounted(target) {
 		t.Error("it is not mounted")
 	}
 }
 
-func TestMountPod_refusesAVolumeOfAnotherPlace(t *testing.T) {
+func TestMountPod_refusesAVolumeOfAnotherTopology(t *testing.T) {
 	w, _ := newServing(t)
 	w.client.Node.Topology = map[string]string{"zone": "b"}
 	w.volume(w.ensured("a"), func(pv *corev1.PersistentVolume) {
@@ -355,8 +355,8 @@ func TestMountPod_theSuccessorOfADriverGoesOn(t *testing.T) {
 	w.isIdle()
 }
 
-// Volumes whose drivers ask for it are published again; what the answer is does
-// not matter to the pod.
+// Volumes whose drivers ask for it are published again; an error of that call does
+// not affect the pod.
 func TestRepublish_keepsTheMountWhateverTheAnswer(t *testing.T) {
 	w, a := newServing(t)
 	w.object(func(spec *storagev1.CSIDriverSpec) { yes := true; spec.RequiresRepublish = &yes })
@@ -366,7 +366,7 @@ func TestRepublish_keepsTheMountWhateverTheAnswer(t *testing.T) {
 		t.Errorf("wanted without a mount: %v, %v", desired, err)
 	}
 	before := time.Now()
-	place := w.mount(p)["data"].Path
+	target := w.mount(p)["data"].Path
 	next, desired, err := w.manager.nextRepublish("d.example")
 	if err != nil || !desired || next.Sub(before) < 60*time.Second || time.Until(next) > 90*time.Second {
 		t.Errorf("next in %v, %v, %v", time.Until(next), desired, err)
@@ -375,7 +375,7 @@ func TestRepublish_keepsTheMountWhateverTheAnswer(t *testing.T) {
 		t.Errorf("published before it is due: %v", err)
 	}
 	for _, code := range []codes.Code{codes.InvalidArgument, codes.OK} {
-		w.manager.node.due.times[place] = time.Now()
+		w.manager.node.due.times[target] = time.Now()
 		a.fail = nil
 		if code != codes.OK {
 			a.fail = failures("NodePublishVolume", code, 2)
@@ -384,7 +384,7 @@ func TestRepublish_keepsTheMountWhateverTheAnswer(t *testing.T) {
 		if err := w.manager.republish(t.Context(), "d.example"); (err == nil) != (code == codes.OK) {
 			t.Errorf("%s: %v", code, err)
 		}
-		if !isMounted(place) || w.uses()[0].Targets[place].Phase != store.PhaseDone {
+		if !isMounted(target) || w.uses()[0].Targets[target].Phase != store.PhaseDone {
 			t.Errorf("%s: it is not mounted any more", code)
 		}
 	}
@@ -417,9 +417,9 @@ func TestBlock_isADeviceAtItsPath(t *testing.T) {
 	p := pod("web", "a")
 	p.Spec.Containers[0].VolumeMounts = nil
 	p.Spec.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}
-	place := w.mount(w.create(p))["data"]
-	if !place.Block || !isBlockDevice(place.Path) || one[*csi.NodeStageVolumeRequest](t, a).GetVolumeCapability().GetBlock() == nil {
-		t.Errorf("mounted %+v", place)
+	target := w.mount(w.create(p))["data"]
+	if !target.Block || !isBlockDevice(target.Path) || one[*csi.NodeStageVolumeRequest](t, a).GetVolumeCapability().GetBlock() == nil {
+		t.Errorf("mounted %+v", target)
 	}
 	before := len(w.driver.Calls())
 	w.serving("boot-1", "")
@@ -429,7 +429,7 @@ func TestBlock_isADeviceAtItsPath(t *testing.T) {
 	}
 	w.unmount(p)
 	w.isIdle()
-	if _, err := os.Stat(filepath.Dir(place.Path)); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Dir(target.Path)); !os.IsNotExist(err) {
 		t.Errorf("its directory: %v", err)
 	}
 }

@@ -123,7 +123,7 @@ func (w *world) groupOf(path string) int {
 	return group
 }
 
-// The driver is told whether a volume is ephemeral.
+// The driver receives whether a volume is ephemeral in the volume context.
 func TestInline_theDriverIsToldThatItIsEphemeral(t *testing.T) {
 	w, a := newServing(t)
 	w.object(ephemeral)
@@ -158,8 +158,8 @@ func TestInline_defaultPolicyNeedsAFilesystemType(t *testing.T) {
 		w.object(ephemeral)
 		p := withGroup(inline("one", "scratch"), 4321)
 		p.Spec.Volumes[0].CSI.FSType = &kind
-		place := w.mount(w.create(p))["scratch"].Path
-		if got := w.groupOf(place); (got == 4321) != (kind != "") {
+		target := w.mount(w.create(p))["scratch"].Path
+		if got := w.groupOf(target); (got == 4321) != (kind != "") {
 			t.Errorf("with type %q the group is %d", kind, got)
 		}
 		w.unmount(p)
@@ -206,14 +206,14 @@ func TestInline_isTakenAwayAfterARestart(t *testing.T) {
 	w, a := newServing(t)
 	w.object(ephemeral)
 	p := w.create(inline("one", "scratch"))
-	place := w.mount(p)["scratch"].Path
+	target := w.mount(p)["scratch"].Path
 	w.put(func(tx *store.Tx) error { return tx.Pods().Delete(store.KeyOf(p)) })
 	w.serving("boot-1", "")
-	if err := w.settle(); err != nil {
+	if err := w.undoLeftovers(); err != nil {
 		t.Fatal(err)
 	}
 	request := one[*csi.NodeUnpublishVolumeRequest](t, a)
-	if request.GetTargetPath() != place || request.GetVolumeId() != claim.InlineHandle(p.UID, "scratch") {
+	if request.GetTargetPath() != target || request.GetVolumeId() != claim.InlineHandle(p.UID, "scratch") {
 		t.Errorf("unpublished %s at %s", request.GetVolumeId(), request.GetTargetPath())
 	}
 }
@@ -268,11 +268,11 @@ func TestInline_readOnly(t *testing.T) {
 	yes, kind := true, "ext4"
 	p := withGroup(inline("one", "scratch"), 4321)
 	p.Spec.Volumes[0].CSI.ReadOnly, p.Spec.Volumes[0].CSI.FSType = &yes, &kind
-	place := w.mount(w.create(p))["scratch"]
-	if !one[*csi.NodePublishVolumeRequest](t, a).GetReadonly() || !place.ReadOnly {
+	target := w.mount(w.create(p))["scratch"]
+	if !one[*csi.NodePublishVolumeRequest](t, a).GetReadonly() || !target.ReadOnly {
 		t.Error("it is writable")
 	}
-	if got := w.groupOf(place.Path); got == 4321 {
+	if got := w.groupOf(target.Path); got == 4321 {
 		t.Error("its group was changed")
 	}
 }
@@ -282,12 +282,12 @@ func TestInline_readWrite(t *testing.T) {
 	w, a := newServing(t)
 	w.object(ephemeral)
 	p := w.create(inline("one", "scratch"))
-	place := w.mount(p)["scratch"]
-	file := filepath.Join(place.Path, "file")
+	target := w.mount(p)["scratch"]
+	file := filepath.Join(target.Path, "file")
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if one[*csi.NodePublishVolumeRequest](t, a).GetReadonly() || place.ReadOnly {
+	if one[*csi.NodePublishVolumeRequest](t, a).GetReadonly() || target.ReadOnly {
 		t.Error("it is read-only")
 	}
 	w.unmount(p)
@@ -349,10 +349,10 @@ func TestSecrets_reachTheirCallsAndNoOther(t *testing.T) {
 	key := w.ensured("a")
 	w.volume(key, func(pv *corev1.PersistentVolume) {
 		source := pv.Spec.CSI
-		for name, place := range map[string]**corev1.SecretReference{
+		for name, target := range map[string]**corev1.SecretReference{
 			"attach": &source.ControllerPublishSecretRef, "stage": &source.NodeStageSecretRef, "publish": &source.NodePublishSecretRef,
 		} {
-			*place = &corev1.SecretReference{Namespace: "secrets", Name: name}
+			*target = &corev1.SecretReference{Namespace: "secrets", Name: name}
 			w.secret("secrets", name, "for "+name)
 		}
 	})
@@ -383,8 +383,8 @@ func (w *world) volume(key string, change func(*corev1.PersistentVolume)) {
 	w.put(func(tx *store.Tx) error { return tx.Volumes().Put(pv.Name, pv) })
 }
 
-// Facts about the pod are always
-// given, and no user can forge them; whether podInfoOnMount is set does not matter.
+// Facts about the pod are passed with and without podInfoOnMount, and no user can
+// forge them.
 func TestPodInfo_isAlwaysThereAndNeverForged(t *testing.T) {
 	for _, object := range []func(*world){
 		func(*world) {},
@@ -437,7 +437,7 @@ func TestTokens_areRefusedByName(t *testing.T) {
 func failures(rpc string, code codes.Code, times int) func(string, int) error {
 	return func(called string, number int) error {
 		if called == rpc && number <= times {
-			return csidriver.Fail(code, "as told")
+			return csidriver.Fail(code, "as asked")
 		}
 		return nil
 	}

@@ -65,7 +65,7 @@ func (m *Manager) createFailed(content *snapshotv1.VolumeSnapshotContent, repeat
 	case lifecycle.MayRun(claim.CallSnapshot, failure):
 		return fmt.Errorf("%w (the snapshot may still be taken: the same call is repeated)", failure)
 	case outcome.KeepsIntent():
-		return &uncertain{fmt.Errorf("the snapshot may have been taken by an earlier call, and the driver cannot tell: %w", failure)}
+		return &uncertain{fmt.Errorf("the snapshot may have been taken by an earlier call, and the driver's answer does not say: %w", failure)}
 	}
 	return errors.Join(failure, m.editContent(content, func(current *snapshotv1.VolumeSnapshotContent) {
 		delete(current.Annotations, claim.VolumeSnapshotKeys().BeingCreated)

@@ -112,7 +112,7 @@ func TestSnapshot_isAskedForAnewAfterARefusal(t *testing.T) {
 	d.until("the driver is asked", func(*store.Tx) bool { return calls.count() == 1 })
 	d.snapshotClass(map[string]string{"speed": "2"})
 	close(calls.changed)
-	d.isTold("SnapshotReady", "ns/s")
+	d.awaitEvent("SnapshotReady", "ns/s")
 	if last := calls.all()[calls.count()-1]; last["speed"] != "2" {
 		t.Errorf("asked with %v", last)
 	}

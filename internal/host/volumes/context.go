@@ -82,32 +82,32 @@ func (m *Manager) nodeSecret(label string, reference *corev1.SecretReference) (m
 
 // mayUse checks what a driver's object and the volume say about a use, before
 // anything is called for it.
-func (m *Manager) mayUse(job job, object *storagev1.CSIDriver) error {
-	if job.use.Inline && !claim.HasLifecycle(object, storagev1.VolumeLifecycleEphemeral) {
-		return waitingFor("CSIDriver", job.use.Driver, "volume %q: driver %s has no CSIDriver object whose volumeLifecycleModes list Ephemeral, so it serves no inline volumes",
-			job.volumeName, job.use.Driver)
+func (m *Manager) mayUse(toMount volumeToMount, object *storagev1.CSIDriver) error {
+	if toMount.use.Inline && !claim.HasLifecycle(object, storagev1.VolumeLifecycleEphemeral) {
+		return waitingFor("CSIDriver", toMount.use.Driver, "volume %q: driver %s has no CSIDriver object whose volumeLifecycleModes list Ephemeral, so it serves no inline volumes",
+			toMount.volumeName, toMount.use.Driver)
 	}
-	if !job.use.Inline && !claim.HasLifecycle(object, storagev1.VolumeLifecyclePersistent) {
-		return waitingFor("CSIDriver", job.use.Driver, "%s: the CSIDriver object of %s does not list Persistent in volumeLifecycleModes, so it serves inline volumes only",
-			job.label, job.use.Driver)
+	if !toMount.use.Inline && !claim.HasLifecycle(object, storagev1.VolumeLifecyclePersistent) {
+		return waitingFor("CSIDriver", toMount.use.Driver, "%s: the CSIDriver object of %s does not list Persistent in volumeLifecycleModes, so it serves inline volumes only",
+			toMount.label, toMount.use.Driver)
 	}
-	if object != nil && len(object.Spec.TokenRequests) > 0 && !job.use.Block {
-		return waitingFor("CSIDriver", job.use.Driver, "%s: CSIDriver %s: spec.tokenRequests: this host has no API server that issues service account tokens, so volumes of this driver cannot be mounted; "+
-			"configure the driver to work without tokens, and remove the field", job.label, job.use.Driver)
+	if object != nil && len(object.Spec.TokenRequests) > 0 && !toMount.use.Block {
+		return waitingFor("CSIDriver", toMount.use.Driver, "%s: CSIDriver %s: spec.tokenRequests: this host has no API server that issues service account tokens, so volumes of this driver cannot be mounted; "+
+			"configure the driver to work without tokens, and remove the field", toMount.label, toMount.use.Driver)
 	}
 	return nil
 }
 
 // fitsHere checks that the volume can be reached from this machine.
-func (m *Manager) fitsHere(job job, driver *plugins.Driver) error {
-	if job.volume == nil {
+func (m *Manager) fitsHere(toMount volumeToMount, driver *plugins.Driver) error {
+	if toMount.volume == nil {
 		return nil
 	}
 	labels := map[string]string{claim.HostnameLabel: m.nodeName()}
 	maps.Copy(labels, driver.Node.Topology)
-	if claim.FitsNode(job.volume.Spec.NodeAffinity, m.nodeName(), labels) {
+	if claim.FitsNode(toMount.volume.Spec.NodeAffinity, m.nodeName(), labels) {
 		return nil
 	}
 	return fmt.Errorf("%s: PersistentVolume %s can be used where %s, and this machine has %v (spec.nodeAffinity): %w",
-		job.label, job.volume.Name, claim.DescribeAffinity(job.volume.Spec.NodeAffinity), labels, errLocal)
+		toMount.label, toMount.volume.Name, claim.DescribeAffinity(toMount.volume.Spec.NodeAffinity), labels, errLocal)
 }

@@ -116,7 +116,7 @@ func (m *Manager) all(resource string) func(*store.Tx) ([]string, error) {
 	return func(tx *store.Tx) ([]string, error) {
 		kind, known := store.KindOf(resource)
 		if !known {
-			return nil, fmt.Errorf("%s is no kind of object", resource)
+			return nil, fmt.Errorf("%s is not a kind of object", resource)
 		}
 		objects, err := tx.Objects(kind).All()
 		keys := make([]string, 0, len(objects))
@@ -129,8 +129,8 @@ func (m *Manager) all(resource string) func(*store.Tx) ([]string, error) {
 	}
 }
 
-// alone is the partition of keys whose driver is not known without a look at the
-// store: none of them holds up another.
+// alone gives each key a partition of its own, for keys whose driver only the
+// store knows: none of them delays another.
 func alone(key string) string { return key }
 
 func partitionOf(object store.Object) string {
@@ -264,8 +264,8 @@ func allProvisionings(tx *store.Tx) (keys []string, err error) {
 // longestMessage is what the API server takes of an event's message, in bytes.
 const longestMessage = 1024
 
-// tell records what a cluster would show as an event.
-func (m *Manager) tell(about journal.Ref, warning bool, reason, message string) {
+// recordEvent records what a cluster would show as an event.
+func (m *Manager) recordEvent(about journal.Ref, warning bool, reason, message string) {
 	m.options.Record(journal.Notice{About: about, Warning: warning, Reason: reason, Message: shorten(message)})
 }
 
@@ -277,18 +277,18 @@ func shorten(message string) string {
 	return strings.ToValidUTF8(message[:longestMessage-len(end)], "") + end
 }
 
-// once tells the same of an object only once, until something else is told or
-// the object gets on.
+// once records an event unless it equals the last one of the object. Progress of
+// the object clears that memory.
 func (m *Manager) once(resource string, about journal.Ref, warning bool, reason, message string) {
 	who := dependency(resource, about.Key)
 	if said := reason + " " + message; m.said.get(who) != said {
 		m.said.set(who, said)
-		m.tell(about, warning, reason, message)
+		m.recordEvent(about, warning, reason, message)
 	}
 }
 
-// explain tells why an object of a resource does not get on: what it waits for
-// once, a failure with each attempt.
+// explain records an event for why an object of a resource makes no progress: once
+// for what it waits for, at each attempt for a failure.
 func (m *Manager) explain(resource string, about journal.Ref, reason string, err error) error {
 	var wait *blocked
 	switch {
@@ -299,7 +299,7 @@ func (m *Manager) explain(resource string, about journal.Ref, reason string, err
 		}
 		m.once(resource, about, !wait.normal, reason, wait.Error())
 	default:
-		m.tell(about, true, reason, err.Error())
+		m.recordEvent(about, true, reason, err.Error())
 	}
 	return err
 }

@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// serve makes the manager one of a host that continues serving, as after a start
-// in a boot, and returns what it tells people.
+// serving makes the manager one of a host that continues serving, as after a start
+// in a boot, and returns the events that it records.
 func (w *world) serving(boot, terms string) *[]journal.Notice {
 	w.t.Helper()
 	w.restart(boot, terms)
@@ -48,8 +48,8 @@ func (w *world) object(change func(*storagev1.CSIDriverSpec)) {
 	w.put(func(tx *store.Tx) error { return tx.Drivers().Put(object.Name, object) })
 }
 
-// settle does what the controllers of leftovers would, until nothing is left to do.
-func (w *world) settle() error {
+// undoLeftovers does what the controllers of leftovers do, until nothing is left.
+func (w *world) undoLeftovers() error {
 	var failed error
 	for range 3 {
 		var keys []string
@@ -90,7 +90,7 @@ func TestLeftovers_aPodThatIsGoneLosesItsVolumes(t *testing.T) {
 	w.mount(p)
 	w.put(func(tx *store.Tx) error { return tx.Pods().Delete(store.KeyOf(p)) })
 	w.serving("boot-1", "")
-	if err := w.settle(); err != nil {
+	if err := w.undoLeftovers(); err != nil {
 		t.Fatal(err)
 	}
 	if uses := w.uses(); len(uses) > 0 {
@@ -113,14 +113,14 @@ func TestLeftovers_aPodThatStillRunsKeepsItsVolumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.put(func(tx *store.Tx) error { return tx.Pods().Delete(store.KeyOf(p)) })
-	_ = w.settle() // it retries
+	_ = w.undoLeftovers() // it retries
 	if n := w.driver.Count("NodeUnpublishVolume"); n != 0 {
 		t.Errorf("unpublished %d times", n)
 	}
 	if err := os.Remove(record); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.settle(); err != nil || len(w.uses()) != 0 {
+	if err := w.undoLeftovers(); err != nil || len(w.uses()) != 0 {
 		t.Errorf("%v, %d uses", err, len(w.uses()))
 	}
 }
@@ -136,7 +136,7 @@ func TestLeftovers_onlyThoseOfAnAbsentDriverWait(t *testing.T) {
 		gone := &store.VolumeUse{Name: "other", Driver: "absent.example", Handle: "v", BootID: "boot-1", Label: "claim x/y", Stage: store.PhaseDone, StagingPath: w.root + "/none"}
 		return errors.Join(tx.Pods().Delete(store.KeyOf(p)), tx.Uses().Put(gone.Name, gone))
 	})
-	if err := w.settle(); err == nil {
+	if err := w.undoLeftovers(); err == nil {
 		t.Error("the volume of the absent driver does not wait")
 	}
 	if uses := w.uses(); len(uses) != 1 || uses[0].Name != "other" {

@@ -95,7 +95,7 @@ func usesClaim(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim) bool {
 // search for a volume of which the driver never says whether it was made; on a
 // pod that is being deleted, the calls that its volumes' drivers do not answer;
 // on a VolumeSnapshotContent, the search for a snapshot that may have been taken.
-// It is for an administrator who has looked at the storage. Abandon sets it.
+// It is for an administrator who has inspected the storage. Abandon sets it.
 const AbandonAnnotation = "holdfast.dev/abandon-volume"
 
 // completeCreation finishes a creation whose claim is being deleted. If no volume was

@@ -52,7 +52,8 @@ func (m *Manager) removeUp(path string) error {
 				return nil
 			}
 		}
-		// Another volume's may be there, or be made right now: no matter.
+		// A directory of another volume may be there, or be created at this moment:
+		// then this one stays.
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}

@@ -101,7 +101,7 @@ func (m *Manager) grow(ctx context.Context, found bound) (time.Duration, error) 
 		return fmt.Sprintf("%s → %s", has.String(), step.Target.String()), err
 	})
 	if err != nil && pause > 0 {
-		m.tell(claimAbout(found.claim), true, reasonResizeFailed, err.Error())
+		m.recordEvent(claimAbout(found.claim), true, reasonResizeFailed, err.Error())
 		return pause, nil
 	}
 	return 0, err
@@ -166,7 +166,7 @@ func (m *Manager) expand(ctx context.Context, driver *plugins.Driver, found boun
 	if err := m.waitUntilIdle(found); err != nil {
 		return 0, err
 	}
-	m.tell(claimAbout(found.claim), false, reasonResizing, fmt.Sprintf("expanding volume %s to %s", request.GetVolumeId(), step.Target.String()))
+	m.recordEvent(claimAbout(found.claim), false, reasonResizing, fmt.Sprintf("expanding volume %s to %s", request.GetVolumeId(), step.Target.String()))
 	answer, err := driver.Client.ControllerExpandVolume(ctx, request)
 	if err == nil {
 		err = claim.CheckExpanded(request.GetVolumeId(), step.Target, answer.GetCapacityBytes())
@@ -264,9 +264,9 @@ func (m *Manager) hasGrown(found bound, size resource.Quantity, node bool) error
 	case err != nil:
 		return fmt.Errorf("%w: %w", errStore, err)
 	case node:
-		m.tell(claimAbout(found.claim), false, reasonNodeRequired, "the volume has grown; its filesystem grows on the node")
+		m.recordEvent(claimAbout(found.claim), false, reasonNodeRequired, "the volume has grown; its filesystem grows on the node")
 	default:
-		m.tell(claimAbout(found.claim), false, reasonResizeSuccessful, fmt.Sprintf("the volume has %s", size.String()))
+		m.recordEvent(claimAbout(found.claim), false, reasonResizeSuccessful, fmt.Sprintf("the volume has %s", size.String()))
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (m *Manager) growNode(ctx context.Context, key string, pod types.UID) error
 	}
 	grown := growth{key: key, found: found, use: use, path: path, size: size, about: journal.Ref{Kind: "PersistentVolumeClaim", Key: key, UID: string(found.claim.UID)}}
 	if target.ReadOnly {
-		m.notice(grown.about, true, "FileSystemResizeFailed", "the volume is used read-only: its filesystem cannot grow before a pod may write to it")
+		m.recordEventf(grown.about, true, "FileSystemResizeFailed", "the volume is used read-only: its filesystem cannot grow before a pod may write to it")
 		return nil
 	}
 	return m.growHere(ctx, grown)
@@ -66,8 +66,8 @@ type growth struct {
 	about journal.Ref
 }
 
-// publishedFor is where a volume is published, for a pod or for any; where it can
-// be written to if there is such a place.
+// publishedFor returns the path where a volume is published, for a pod or, if pod is
+// empty, for any. It prefers a path that can be written to.
 func publishedFor(use *store.VolumeUse, pod types.UID) (found string, at store.Target) {
 	for _, path := range slices.Sorted(maps.Keys(use.Targets)) {
 		target := use.Targets[path]
@@ -87,7 +87,7 @@ func (m *Manager) growHere(ctx context.Context, g growth) error {
 		return g.size.String(), m.expandNode(ctx, g)
 	})
 	if err == nil {
-		m.notice(g.about, false, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q", g.use.SpecName)
+		m.recordEventf(g.about, false, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q", g.use.SpecName)
 		return nil
 	}
 	if errors.Is(err, ErrWaiting) || errors.Is(err, plugins.ErrNotRegistered) || errors.Is(err, errStore) || ctx.Err() != nil {
@@ -152,7 +152,7 @@ func (m *Manager) expansionOf(ctx context.Context, g growth) (map[string]string,
 	if err != nil || !can.Expand {
 		return nil, nil, false, err
 	}
-	capability, err := m.nodeCapability(ctx, job{use: g.use, selinux: g.use.Targets[g.path].SELinuxLabel})
+	capability, err := m.nodeCapability(ctx, volumeToMount{use: g.use, selinux: g.use.Targets[g.path].SELinuxLabel})
 	if err != nil {
 		return nil, nil, false, err
 	}
@@ -171,7 +171,7 @@ func (m *Manager) growthFailed(g growth, failure error) error {
 			return err
 		}
 	}
-	m.notice(g.about, true, "FileSystemResizeFailed", "%s", text)
+	m.recordEventf(g.about, true, "FileSystemResizeFailed", "%s", text)
 	err := m.changeClaim(g, func(pvc *corev1.PersistentVolumeClaim) { claim.FailNodeResize(pvc, then.Outcome, text, time.Now()) })
 	if !then.Repeat {
 		return err

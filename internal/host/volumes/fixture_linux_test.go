@@ -334,7 +334,7 @@ func (w *world) recoverAll() {
 	for _, p := range pods {
 		may(w.tryUnmount(p))
 	}
-	may(w.settle())
+	may(w.undoLeftovers())
 	for _, pvc := range claims {
 		if pvc.DeletionTimestamp != nil {
 			may(w.finishDeletion(store.KeyOf(pvc)))

@@ -56,11 +56,11 @@ func TestFilesystemType_isTheClass(t *testing.T) {
 		return tx.Classes().Put(named.Name, named)
 	})
 	w.ensured("a")
-	place := w.mount(w.create(withGroup(pod("web", "a"), 4321)))["data"].Path
+	target := w.mount(w.create(withGroup(pod("web", "a"), 4321)))["data"].Path
 	if got := one[*csi.NodeStageVolumeRequest](t, a).GetVolumeCapability().GetMount().GetFsType(); got != "xfs" {
 		t.Errorf("the filesystem type is %q", got)
 	}
-	if got := w.groupOf(place); got != 4321 {
+	if got := w.groupOf(target); got != 4321 {
 		t.Errorf("the group is %d", got)
 	}
 }
@@ -73,12 +73,12 @@ func TestUnpublish_aVolumeThatTheDriverDoesNotKnow(t *testing.T) {
 	w, _ := newServing(t, forgetful)
 	w.ensured("a")
 	p := w.create(pod("web", "a"))
-	place := w.mount(p)["data"].Path
+	target := w.mount(p)["data"].Path
 	w.driver.Forget("id-pvc-uid-a")
-	if err := w.manager.UnmountPod(t.Context(), p); err == nil || !strings.Contains(err.Error(), "is not known") || !isMounted(place) {
+	if err := w.manager.UnmountPod(t.Context(), p); err == nil || !strings.Contains(err.Error(), "is not known") || !isMounted(target) {
 		t.Fatalf("it is mounted, and the answer is %v", err)
 	}
-	if err := unix.Unmount(place, 0); err != nil {
+	if err := unix.Unmount(target, 0); err != nil {
 		t.Fatal(err)
 	}
 	w.unmount(p)
@@ -90,18 +90,18 @@ func TestUnpublish_keepsADirectoryWithFiles(t *testing.T) {
 	w, _ := newServing(t, forgetful)
 	w.ensured("a")
 	p := w.create(pod("web", "a"))
-	place := w.mount(p)["data"].Path
+	target := w.mount(p)["data"].Path
 	w.driver.Forget("id-pvc-uid-a")
-	if err := unix.Unmount(place, 0); err != nil {
+	if err := unix.Unmount(target, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(place+"/file", []byte("x"), 0o600); err != nil {
+	if err := os.WriteFile(target+"/file", []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.manager.UnmountPod(t.Context(), p); err == nil || !strings.Contains(err.Error(), "is not free") {
 		t.Errorf("the answer is %v", err)
 	}
-	if err := os.Remove(place + "/file"); err != nil {
+	if err := os.Remove(target + "/file"); err != nil {
 		t.Fatal(err)
 	}
 	w.unmount(p)

@@ -28,11 +28,11 @@ func TestCheckMounts_findsADeadFilesystem(t *testing.T) {
 	})
 	w.ensured("a")
 	p := w.create(pod("web", "a"))
-	place := w.mount(p)["data"].Path
+	target := w.mount(p)["data"].Path
 	check := func() MountCheck {
 		t.Helper()
 		checks, err := w.manager.CheckMounts(t.Context(), "ns/web")
-		if err != nil || len(checks) != 1 || checks[0].Path != place || checks[0].Volume != "data" || checks[0].Driver != "d.example" {
+		if err != nil || len(checks) != 1 || checks[0].Path != target || checks[0].Volume != "data" || checks[0].Driver != "d.example" {
 			t.Fatalf("%+v, %v", checks, err)
 		}
 		return checks[0]

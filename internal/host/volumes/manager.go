@@ -37,7 +37,7 @@ type Options struct {
 	Paths   claim.Paths
 	// BootID is of the running boot.
 	BootID string
-	// Observe is told of each step, from several goroutines at once; it must
+	// Observe is called for each step, from several goroutines at once; it must
 	// not block.
 	Observe    func(Event)
 	Logger     *slog.Logger
@@ -46,12 +46,12 @@ type Options struct {
 	// objects, and in the label kubernetes.io/hostname; the machine's own name if
 	// empty.
 	NodeName string
-	// Record is told of what a cluster would show as events. It must not block.
+	// Record is called for what a cluster would show as events. It must not block.
 	Record func(journal.Notice)
 }
 
-// ErrWaiting tells that nothing failed, and that there is nothing to do before
-// something else happens. The text says what.
+// ErrWaiting means that nothing failed, and that there is nothing to do before
+// something else changes. The text says what.
 var ErrWaiting = errors.New("waiting")
 
 // Manager works on the volumes of one host. It is safe for concurrent use: one
@@ -97,7 +97,7 @@ func New(options Options) *Manager {
 }
 
 // as is the Manager that writes as the context's writer: what a controller's
-// call writes itself is told apart from what others change meanwhile.
+// call writes itself is distinguished from what others change meanwhile.
 func (m *Manager) as(ctx context.Context) *Manager {
 	return &Manager{shared: m.shared, writer: store.WriterOf(ctx)}
 }
@@ -127,7 +127,7 @@ type bound struct {
 	volume *corev1.PersistentVolume
 }
 
-// ErrNoClaim tells that there is no claim of a name.
+// ErrNoClaim means that there is no claim of a name.
 var ErrNoClaim = errors.New("there is no such claim")
 
 func (m *Manager) boundClaim(key string) (found bound, err error) {

@@ -315,7 +315,7 @@ func (m *model) forget(name string) {
 	m.put(func(tx *store.Tx) error { return tx.Pods().Delete(store.KeyOf(p)) })
 	delete(m.desired, name)
 	delete(m.going, name)
-	_ = m.settle() // tried again in the end
+	_ = m.undoLeftovers() // tried again in the end
 }
 
 func (m *model) reconcile(name string) error {
@@ -348,13 +348,13 @@ func (m *model) converge() {
 			m.t.Errorf("pod %s: %v", name, err)
 		}
 	}
-	if err := m.settle(); err != nil {
+	if err := m.undoLeftovers(); err != nil {
 		m.t.Error(err)
 	}
 	m.consistent()
 	for _, name := range m.names() {
-		for volume, place := range m.mount(m.desired[name]) {
-			if !isMounted(place.Path) {
+		for volume, target := range m.mount(m.desired[name]) {
+			if !isMounted(target.Path) {
 				m.t.Errorf("volume %s of pod %s is not mounted", volume, name)
 			}
 		}
@@ -365,7 +365,7 @@ func (m *model) converge() {
 			m.t.Errorf("pod %s: %v", name, err)
 		}
 	}
-	if err := m.settle(); err != nil {
+	if err := m.undoLeftovers(); err != nil {
 		m.t.Error(err)
 	}
 	m.empty()

@@ -40,12 +40,12 @@ func (m *Manager) modify(ctx context.Context, found bound) (time.Duration, error
 	case claim.ModifyWait:
 		return step.After, nil
 	case claim.ModifyCancel:
-		m.tell(claimAbout(found.claim), false, reasonModifyCanceled, "the claim names no VolumeAttributesClass any more; the volume stays as it is")
+		m.recordEvent(claimAbout(found.claim), false, reasonModifyCanceled, "the claim names no VolumeAttributesClass any more; the volume stays as it is")
 		return 0, m.editClaim(found.claim, claim.CancelModify)
 	}
 	pause, err := m.applyClass(ctx, found, step.Class, step.Action == claim.ModifyStart)
 	if err != nil && pause > 0 {
-		m.tell(claimAbout(found.claim), true, reasonModifyFailed, err.Error())
+		m.recordEvent(claimAbout(found.claim), true, reasonModifyFailed, err.Error())
 		return pause, nil
 	}
 	return 0, m.explain(claimResource, claimAbout(found.claim), reasonModifyFailed, err)
@@ -176,7 +176,7 @@ func (m *Manager) modifyOnce(ctx context.Context, driver *plugins.Driver, found 
 	if err := m.hit("modify/intent"); err != nil {
 		return 0, err
 	}
-	m.tell(claimAbout(found.claim), false, reasonModify, fmt.Sprintf("modifying volume %s to VolumeAttributesClass %q", request.GetVolumeId(), class))
+	m.recordEvent(claimAbout(found.claim), false, reasonModify, fmt.Sprintf("modifying volume %s to VolumeAttributesClass %q", request.GetVolumeId(), class))
 	if err := driver.Client.ControllerModifyVolume(ctx, request); err != nil {
 		return m.modifyFailed(found, class, err)
 	}
@@ -222,6 +222,6 @@ func (m *Manager) modified(found bound, class string) error {
 		return fmt.Errorf("%w: %w", errStore, err)
 	}
 	m.learn(found.claim, func(t *tries) { t.modify = lifecycle.History{} })
-	m.tell(claimAbout(found.claim), false, reasonModifySuccessful, fmt.Sprintf("the volume has VolumeAttributesClass %q", class))
+	m.recordEvent(claimAbout(found.claim), false, reasonModifySuccessful, fmt.Sprintf("the volume has VolumeAttributesClass %q", class))
 	return nil
 }

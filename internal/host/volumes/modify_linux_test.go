@@ -39,22 +39,22 @@ func attributesNamed(name string) func(*corev1.PersistentVolumeClaim) {
 func TestModify_atCreationAndLater(t *testing.T) {
 	d := newDaemon(t, modifies)
 	key := d.claim("data", protected, attributesNamed("silver"))
-	d.isTold("ProvisioningFailed", `there is no VolumeAttributesClass "silver"`)
+	d.awaitEvent("ProvisioningFailed", `there is no VolumeAttributesClass "silver"`)
 	d.attributes("silver", "d.example", map[string]string{"iops": "1"})
 	d.isBound(key)
 	if made := d.driver.Request("pvc-uid-data").GetMutableParameters(); made["iops"] != "1" {
 		t.Errorf("it was made with %v", made)
 	}
 	d.wants(key, attributesNamed("gold"))
-	d.isTold("VolumeModifyFailed", `"gold" does not exist`)
+	d.awaitEvent("VolumeModifyFailed", `"gold" does not exist`)
 	d.attributes("gold", "d.example", map[string]string{"iops": "9"})
-	d.isTold("VolumeModifySuccessful", "gold")
+	d.awaitEvent("VolumeModifySuccessful", "gold")
 	if now := d.driver.Modified("id-pvc-uid-data"); now["iops"] != "9" {
 		t.Errorf("it has %v", now)
 	}
 	d.attributes("foreign", "other.example", map[string]string{"a": "b"})
 	d.wants(key, attributesNamed("foreign"))
-	d.isTold("VolumeModifyFailed", "is for driver other.example")
+	d.awaitEvent("VolumeModifyFailed", "is for driver other.example")
 	d.until("it is infeasible", func(tx *store.Tx) bool {
 		status := get(t, tx.Claims(), key).Status
 		return status.ModifyVolumeStatus.Status == corev1.PersistentVolumeClaimModifyVolumeInfeasible && *status.CurrentVolumeAttributesClassName == "gold"
@@ -72,7 +72,7 @@ func TestModify_whatIsUncertainIsGoneOnWithThoughAnotherIsWanted(t *testing.T) {
 	d.attributes("silver", "d.example", map[string]string{"iops": "1"})
 	d.driver.After = failing("ControllerModifyVolume", codes.Unavailable, 1)
 	d.wants(key, attributesNamed("gold"))
-	d.isTold("VolumeModifyFailed", "Unavailable")
+	d.awaitEvent("VolumeModifyFailed", "Unavailable")
 	d.wants(key, attributesNamed("silver"))
 	d.until("silver is current", func(tx *store.Tx) bool {
 		current := get(t, tx.Claims(), key).Status.CurrentVolumeAttributesClassName
@@ -89,13 +89,13 @@ func TestExpand_anInfeasibleSizeCanBeLowered(t *testing.T) {
 	d.isBound(key)
 	d.driver.Before = failing("ControllerExpandVolume", codes.OutOfRange, 1)
 	d.wants(key, grow("8Gi"))
-	d.isTold("VolumeResizeFailed", "OutOfRange")
+	d.awaitEvent("VolumeResizeFailed", "OutOfRange")
 	d.until("it is infeasible", func(tx *store.Tx) bool {
 		status := get(t, tx.Claims(), key).Status
 		return status.AllocatedResourceStatuses[corev1.ResourceStorage] == corev1.PersistentVolumeClaimControllerResizeInfeasible
 	})
 	d.wants(key, grow("2Gi"))
-	d.isTold("VolumeResizeSuccessful", "2Gi")
+	d.awaitEvent("VolumeResizeSuccessful", "2Gi")
 	d.until("nothing is left of it", func(tx *store.Tx) bool {
 		pvc := get(t, tx.Claims(), key)
 		size := pvc.Status.Capacity[corev1.ResourceStorage]
@@ -114,13 +114,13 @@ func TestExpand_aDriverThatRefusesInUseIsAskedWhenTheVolumeIsIdle(t *testing.T) 
 	d.put(func(tx *store.Tx) error { return tx.Uses().Put(name, used) })
 	d.driver.Before = failing("ControllerExpandVolume", codes.FailedPrecondition, 1)
 	d.wants(key, grow("2Gi"))
-	d.isTold("VolumeResizeFailed", "FailedPrecondition")
-	d.isTold("VolumeResizeFailed", "it is used by pod default/web")
+	d.awaitEvent("VolumeResizeFailed", "FailedPrecondition")
+	d.awaitEvent("VolumeResizeFailed", "it is used by pod default/web")
 	if calls := d.driver.Count("ControllerExpandVolume"); calls != 1 {
 		t.Errorf("%d calls", calls)
 	}
 	d.put(func(tx *store.Tx) error { return tx.Uses().Delete(name) })
-	d.isTold("FileSystemResizeRequired", "")
+	d.awaitEvent("FileSystemResizeRequired", "")
 }
 
 func TestExpand_theNodesTurnComesAfterTheControllers(t *testing.T) {
@@ -128,7 +128,7 @@ func TestExpand_theNodesTurnComesAfterTheControllers(t *testing.T) {
 	key := d.claim("data", protected)
 	d.isBound(key)
 	d.wants(key, grow("2Gi"))
-	d.isTold("FileSystemResizeRequired", "on the node")
+	d.awaitEvent("FileSystemResizeRequired", "on the node")
 	d.until("the node's turn has come", func(tx *store.Tx) bool {
 		pvc := get(t, tx.Claims(), key)
 		return claim.Condition(pvc, corev1.PersistentVolumeClaimFileSystemResizePending) != nil &&
@@ -145,7 +145,7 @@ func TestExpand_aDriverThatSaysItGrewAndDidNotIsAskedAgain(t *testing.T) {
 	d.isBound(key)
 	d.driver.Changes.Answer = func(int64) int64 { return 1 }
 	d.wants(key, grow("2Gi"))
-	d.isTold("VolumeResizeFailed", "less than the 2147483648 asked for")
+	d.awaitEvent("VolumeResizeFailed", "less than the 2147483648 asked for")
 	if pv := d.bound(key).volume; pv.Spec.Capacity.Storage().String() != "1Gi" {
 		t.Errorf("the volume is said to have %v", pv.Spec.Capacity)
 	}

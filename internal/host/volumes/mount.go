@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// job is one volume to be brought to one pod.
-type job struct {
+// volumeToMount is one volume that a pod needs, with what its driver is called with.
+type volumeToMount struct {
 	label      string
 	pod        *corev1.Pod
 	volumeName string
@@ -32,119 +32,119 @@ type job struct {
 	selinux string
 }
 
-func (j job) podRef() journal.Ref {
-	return journal.Ref{Kind: "Pod", Key: store.Key(j.pod.Namespace, j.pod.Name), UID: string(j.pod.UID)}
+func (toMount volumeToMount) podRef() journal.Ref {
+	return journal.Ref{Kind: "Pod", Key: store.Key(toMount.pod.Namespace, toMount.pod.Name), UID: string(toMount.pod.UID)}
 }
 
-func (j job) subject() subject {
-	about := []journal.Ref{j.podRef()}
-	if j.claim != "" {
-		about = append(about, journal.Ref{Kind: "PersistentVolumeClaim", Key: j.claim})
+func (toMount volumeToMount) subject() subject {
+	about := []journal.Ref{toMount.podRef()}
+	if toMount.claim != "" {
+		about = append(about, journal.Ref{Kind: "PersistentVolumeClaim", Key: toMount.claim})
 	}
-	return subject{label: j.label, about: about, driver: j.use.Driver, handle: j.use.Handle}
+	return subject{label: toMount.label, about: about, driver: toMount.use.Driver, handle: toMount.use.Handle}
 }
 
 // mount attaches, stages and publishes a volume as far as that is not done yet.
-// For one that is in place no driver is called.
-func (m *Manager) mount(ctx context.Context, job job) error {
-	unlock, err := m.lock(ctx, "volume "+job.use.Name)
+// For one that is mounted it calls no driver.
+func (m *Manager) mount(ctx context.Context, toMount volumeToMount) error {
+	unlock, err := m.lock(ctx, "volume "+toMount.use.Name)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	object, err := m.csiDriver(job.use.Driver)
+	object, err := m.csiDriver(toMount.use.Driver)
 	if err != nil {
 		return err
 	}
-	if job.selinux, err = m.selinuxLabel(object, job.pod, job.volumeName, job.use.Inline, job.use.Block); err != nil {
+	if toMount.selinux, err = m.selinuxLabel(object, toMount.pod, toMount.volumeName, toMount.use.Inline, toMount.use.Block); err != nil {
 		return err
 	}
-	inPlace, err := m.resume(ctx, job)
+	inPlace, err := m.resume(ctx, toMount)
 	if err != nil || inPlace {
 		return err
 	}
-	if err := m.mayUse(job, object); err != nil {
+	if err := m.mayUse(toMount, object); err != nil {
 		return err
 	}
-	if err := m.meetDriver(ctx, job); err != nil {
+	if err := m.awaitDriver(ctx, toMount); err != nil {
 		return err
 	}
-	if err := m.attach(ctx, job); err != nil {
+	if err := m.attach(ctx, toMount); err != nil {
 		return err
 	}
-	if err := m.stage(ctx, job); err != nil {
+	if err := m.stage(ctx, toMount); err != nil {
 		return err
 	}
-	return m.publish(ctx, job)
+	return m.publish(ctx, toMount)
 }
 
-// meetDriver waits for the driver, and enters in the record for whom and as
-// which node the volume is used.
-func (m *Manager) meetDriver(ctx context.Context, job job) error {
+// awaitDriver waits for the driver, and enters the pod and the driver's node ID in
+// the record of the volume.
+func (m *Manager) awaitDriver(ctx context.Context, toMount volumeToMount) error {
 	var driver *plugins.Driver
-	err := ask(ctx, job.label, func(context.Context) (err error) {
-		driver, err = m.options.Drivers.Driver(job.use.Driver)
+	err := ask(ctx, toMount.label, func(context.Context) (err error) {
+		driver, err = m.options.Drivers.Driver(toMount.use.Driver)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if err := m.fitsHere(job, driver); err != nil {
+	if err := m.fitsHere(toMount, driver); err != nil {
 		return err
 	}
-	job.use.Label = job.label
-	if job.use.Attach == store.PhaseNone || job.use.NodeID == "" { // or it would be detached from another node than it was attached to
-		job.use.NodeID = driver.Node.ID
+	toMount.use.Label = toMount.label
+	if toMount.use.Attach == store.PhaseNone || toMount.use.NodeID == "" { // or it would be detached from another node than it was attached to
+		toMount.use.NodeID = driver.Node.ID
 	}
-	job.claimTarget()
-	return m.reserve(job, driver)
+	toMount.claimTarget()
+	return m.reserve(toMount, driver)
 }
 
-// claimTarget enters the pod in the record that the first step writes: from
-// then on, whatever was done for the pod is found and undone with it.
-func (j job) claimTarget() {
-	if j.use.Targets == nil {
-		j.use.Targets = map[string]store.Target{}
+// claimTarget enters the pod in the record that the first step writes, so that
+// every later step for the pod is found and undone when the pod goes.
+func (toMount volumeToMount) claimTarget() {
+	if toMount.use.Targets == nil {
+		toMount.use.Targets = map[string]store.Target{}
 	}
-	if _, known := j.use.Targets[j.target]; known {
+	if _, known := toMount.use.Targets[toMount.target]; known {
 		return
 	}
-	j.use.Targets[j.target] = store.Target{
-		PodUID: j.pod.UID, Pod: store.Key(j.pod.Namespace, j.pod.Name), VolumeName: j.volumeName, ReadOnly: j.readOnly,
+	toMount.use.Targets[toMount.target] = store.Target{
+		PodUID: toMount.pod.UID, Pod: store.Key(toMount.pod.Namespace, toMount.pod.Name), VolumeName: toMount.volumeName, ReadOnly: toMount.readOnly,
 	}
 }
 
 // resume continues from the record of the volume if it is in use already. It
-// reports whether the volume is where the pod wants it. A use of an earlier boot
+// reports whether the volume is mounted for the pod. A use of an earlier boot
 // that Adopt has not reset is undone first.
-func (m *Manager) resume(ctx context.Context, job job) (inPlace bool, err error) {
-	known, err := m.use(job.use.Name)
+func (m *Manager) resume(ctx context.Context, toMount volumeToMount) (inPlace bool, err error) {
+	known, err := m.use(toMount.use.Name)
 	if err != nil || known == nil {
 		return false, err
 	}
 	if known.BootID != m.options.BootID {
 		return false, m.unmountLocked(ctx, known, func(store.Target) bool { return true })
 	}
-	if err := mayShare(known, job); err != nil {
+	if err := mayShare(known, toMount); err != nil {
 		return false, m.orFailure(err)
 	}
-	*job.use = *known
-	target := known.Targets[job.target]
+	*toMount.use = *known
+	target := known.Targets[toMount.target]
 	if target.Phase != store.PhaseDone {
 		return false, nil
 	}
-	there, err := isInPlace(job.target, known.Block, target.Device)
+	there, err := isInPlace(toMount.target, known.Block, target.Device)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w: %w", job.label, errLocal, err)
+		return false, fmt.Errorf("%s: %w: %w", toMount.label, errLocal, err)
 	}
 	if !there {
-		m.notice(job.podRef(), true, "VolumeNotMounted", "%s: it is not mounted any more at %s; it is published again", job.label, job.target)
+		m.recordEventf(toMount.podRef(), true, "VolumeNotMounted", "%s: it is not mounted any more at %s; it is published again", toMount.label, toMount.target)
 	}
 	return there, nil
 }
 
-// orFailure makes a failure of waiting for pods that are gone: what is left of
-// them is being undone, and no change of an object will tell that it is.
+// orFailure turns a wait for pods that are gone into a failure, which is retried:
+// their volumes are still being undone, and no change of an object follows that.
 func (m *Manager) orFailure(err error) error {
 	var waits *Waiting
 	if !errors.As(err, &waits) {
@@ -168,19 +168,19 @@ func (m *Manager) orFailure(err error) error {
 }
 
 // mayShare reports whether a pod may use a volume together with those that use it.
-func mayShare(known *store.VolumeUse, job job) error {
+func mayShare(known *store.VolumeUse, toMount volumeToMount) error {
 	for _, target := range known.Targets {
-		if target.PodUID == job.pod.UID {
+		if target.PodUID == toMount.pod.UID {
 			continue
 		}
-		if slices.Equal(job.modes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}) {
-			return waitingFor("Pod", target.Pod, "%s: its access mode is ReadWriteOncePod, and pod %s uses it", job.label, target.Pod)
+		if slices.Equal(toMount.modes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}) {
+			return waitingFor("Pod", target.Pod, "%s: its access mode is ReadWriteOncePod, and pod %s uses it", toMount.label, target.Pod)
 		}
-		if known.Block != job.use.Block {
-			return waitingFor("Pod", target.Pod, "%s: pod %s uses the volume in another volumeMode", job.label, target.Pod)
+		if known.Block != toMount.use.Block {
+			return waitingFor("Pod", target.Pod, "%s: pod %s uses the volume in another volumeMode", toMount.label, target.Pod)
 		}
 	}
-	return checkLabel(known, job)
+	return checkLabel(known, toMount)
 }
 
 func (m *Manager) use(name string) (use *store.VolumeUse, err error) {
@@ -191,9 +191,9 @@ func (m *Manager) use(name string) (use *store.VolumeUse, err error) {
 	return use, err
 }
 
-// nodeCapability is the capability of the node calls for a job.
-func (m *Manager) nodeCapability(ctx context.Context, job job) (*csi.VolumeCapability, error) {
-	driver, err := m.options.Drivers.Driver(job.use.Driver)
+// nodeCapability is the capability of the node calls for a volume of a pod.
+func (m *Manager) nodeCapability(ctx context.Context, toMount volumeToMount) (*csi.VolumeCapability, error) {
+	driver, err := m.options.Drivers.Driver(toMount.use.Driver)
 	if err != nil {
 		return nil, err
 	}
@@ -201,10 +201,10 @@ func (m *Manager) nodeCapability(ctx context.Context, job job) (*csi.VolumeCapab
 	if err != nil {
 		return nil, err
 	}
-	use := job.use
-	desired := claim.Use{Block: use.Block, FSType: use.FSType, MountFlags: withLabel(use.MountFlags, job.selinux)}
+	use := toMount.use
+	desired := claim.Use{Block: use.Block, FSType: use.FSType, MountFlags: withLabel(use.MountFlags, toMount.selinux)}
 	if can.MountGroup && !use.Block {
-		desired.MountGroup = mountGroup(job.pod)
+		desired.MountGroup = mountGroup(toMount.pod)
 	}
 	return desired.NodeCapability(claim.Modes{SingleNodeMultiWriter: can.SingleNodeMultiWriter}, use.Modes)
 }
@@ -216,9 +216,8 @@ func mountGroup(pod *corev1.Pod) string {
 	return fmt.Sprint(*pod.Spec.SecurityContext.FSGroup)
 }
 
-// transition writes the intent, makes the call, and writes its result. The
-// record that follows a success is left to the next step's intent where there
-// is one: done tells what it is.
+// transition writes the intent, makes the call, and records its result. done
+// enters a success in use; the next step's intent or the caller writes it.
 func (m *Manager) transition(use *store.VolumeUse, name string, call claim.Call, do func() error, done func()) error {
 	if err := m.saveUse(use); err != nil {
 		return err
@@ -238,6 +237,6 @@ func (m *Manager) transition(use *store.VolumeUse, name string, call claim.Call,
 	return nil
 }
 
-func (m *Manager) notice(about journal.Ref, warning bool, reason, format string, arguments ...any) {
+func (m *Manager) recordEventf(about journal.Ref, warning bool, reason, format string, arguments ...any) {
 	m.options.Record(journal.Notice{About: about, Warning: warning, Reason: reason, Message: fmt.Sprintf(format, arguments...)})
 }

@@ -215,7 +215,7 @@ func TestMountPod_doesNotBelieveADriverThatMountedNothing(t *testing.T) {
 	for name, publish := range map[string]func(*csi.NodePublishVolumeRequest) error{
 		"nothing is mounted at":        func(r *csi.NodePublishVolumeRequest) error { return os.Mkdir(r.GetTargetPath(), 0o755) },
 		"the target path is not there": func(*csi.NodePublishVolumeRequest) error { return nil },
-		"is no directory":              func(r *csi.NodePublishVolumeRequest) error { return os.WriteFile(r.GetTargetPath(), nil, 0o600) },
+		"is not a directory":              func(r *csi.NodePublishVolumeRequest) error { return os.WriteFile(r.GetTargetPath(), nil, 0o600) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, func(d *csidriver.Driver) { d.Publish = publish })
@@ -382,7 +382,7 @@ func TestSetGroup(t *testing.T) {
 	check(filepath.Join(directory, "sub"), 4321, 0o770|os.ModeSetgid)
 	check(filepath.Join(directory, "sub", "file"), 4321, 0o660)
 	check(outside, 0, 0o600)
-	// With OnRootMismatch, a root that fits stands for everything below.
+	// With OnRootMismatch, a root directory that fits vouches for everything below it.
 	added := filepath.Join(directory, "added")
 	if err := os.WriteFile(added, nil, 0o600); err != nil {
 		t.Fatal(err)

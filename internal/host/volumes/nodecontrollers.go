@@ -99,8 +99,8 @@ func (m *Manager) undoGone(ctx context.Context, uid types.UID) error {
 	return m.unmountFor(ctx, uid)
 }
 
-// undoUnused continues with a way back that was cut off before its end. A pod may
-// have begun to use the volume meanwhile, which settles it.
+// undoUnused continues unpublishing, unstaging or detaching that a crash interrupted.
+// If a pod uses the volume by now, there is nothing to undo.
 func (m *Manager) undoUnused(ctx context.Context, name string) error {
 	return m.unmount(ctx, name, func(store.Target) bool { return false })
 }

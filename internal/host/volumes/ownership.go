@@ -23,24 +23,24 @@ const (
 
 // setOwnership gives the pod's fsGroup the volume's files where that is the
 // host's duty and not the driver's.
-func (m *Manager) setOwnership(ctx context.Context, job job) error {
-	security := job.pod.Spec.SecurityContext
-	if security == nil || security.FSGroup == nil || job.use.Block || job.readOnly {
+func (m *Manager) setOwnership(ctx context.Context, toMount volumeToMount) error {
+	security := toMount.pod.Spec.SecurityContext
+	if security == nil || security.FSGroup == nil || toMount.use.Block || toMount.readOnly {
 		return nil
 	}
-	object, err := m.csiDriver(job.use.Driver)
+	object, err := m.csiDriver(toMount.use.Driver)
 	if err != nil {
 		return err
 	}
 	policy := claim.FSGroupPolicy(object)
-	if !claim.AppliesFSGroup(policy, job.use.FSType, job.use.Modes, job.use.Inline) {
-		if policy == storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy && job.use.FSType == "" {
-			m.notice(job.podRef(), false, "FSGroupNotApplied", "volume %q: its files are not given to group %d: neither its class (parameter csi.storage.k8s.io/fstype) names a filesystem nor says the CSIDriver object of %s fsGroupPolicy: File",
-				job.volumeName, *security.FSGroup, job.use.Driver)
+	if !claim.AppliesFSGroup(policy, toMount.use.FSType, toMount.use.Modes, toMount.use.Inline) {
+		if policy == storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy && toMount.use.FSType == "" {
+			m.recordEventf(toMount.podRef(), false, "FSGroupNotApplied", "volume %q: its files are not given to group %d: neither its class (parameter csi.storage.k8s.io/fstype) names a filesystem nor says the CSIDriver object of %s fsGroupPolicy: File",
+				toMount.volumeName, *security.FSGroup, toMount.use.Driver)
 		}
 		return nil
 	}
-	driver, err := m.options.Drivers.Driver(job.use.Driver)
+	driver, err := m.options.Drivers.Driver(toMount.use.Driver)
 	if err != nil {
 		return err
 	}
@@ -49,34 +49,34 @@ func (m *Manager) setOwnership(ctx context.Context, job job) error {
 		return err
 	}
 	onMismatch := security.FSGroupChangePolicy != nil && *security.FSGroupChangePolicy == corev1.FSGroupChangeOnRootMismatch
-	slow := progress{tell: func(files int) {
-		m.notice(job.podRef(), true, "VolumePermissionChangeInProgress",
-			"volume %q: its files are given to group %d, %d so far; fsGroupChangePolicy: OnRootMismatch does that once only", job.volumeName, *security.FSGroup, files)
+	slow := progress{report: func(files int) {
+		m.recordEventf(toMount.podRef(), true, "VolumePermissionChangeInProgress",
+			"volume %q: its files are given to group %d, %d so far; fsGroupChangePolicy: OnRootMismatch does that once only", toMount.volumeName, *security.FSGroup, files)
 	}, next: time.Now().Add(firstProgress)}
-	return m.stepOf(ctx, job.subject(), StepOwnership, onward(claim.CallNode), func(ctx context.Context) (string, error) {
-		return "", setGroup(ctx, job.target, int(*security.FSGroup), onMismatch, slow.file)
+	return m.stepOf(ctx, toMount.subject(), StepOwnership, onward(claim.CallNode), func(ctx context.Context) (string, error) {
+		return "", setGroup(ctx, toMount.target, int(*security.FSGroup), onMismatch, slow.file)
 	})
 }
 
-// When people are told that a walk takes long (pkg/volume/volume_linux.go).
+// When events report that a walk takes long (pkg/volume/volume_linux.go).
 const (
 	firstProgress = 30 * time.Second
 	nextProgress  = time.Minute
 )
 
-// progress tells of a walk that takes long. The walk itself inspects the time:
-// one that hangs has nothing to tell.
+// progress reports a walk that takes long. The walk itself inspects the time: one
+// that hangs has no progress to report.
 type progress struct {
-	tell  func(files int)
-	next  time.Time
-	files int
+	report func(files int)
+	next   time.Time
+	files  int
 }
 
 func (p *progress) file() {
 	p.files++
 	if now := time.Now(); now.After(p.next) {
 		p.next = now.Add(nextProgress)
-		p.tell(p.files)
+		p.report(p.files)
 	}
 }
 
@@ -96,7 +96,7 @@ func setGroup(ctx context.Context, path string, group int, onMismatch bool, file
 	if onMismatch && fits(info, group) {
 		return nil
 	}
-	// The root directory comes last: it is what tells that the rest is done.
+	// The root directory comes last: its mode and group mark the rest as done.
 	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case ctx.Err() != nil:

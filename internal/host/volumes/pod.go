@@ -16,19 +16,19 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// Mounted is a volume of a pod that is in place: a directory, or a block
-// device node.
+// Mounted is a volume that is mounted for a pod: a directory, or a block device
+// node.
 type Mounted struct {
 	Path     string
 	Block    bool
 	ReadOnly bool
 }
 
-// MountPod brings a pod's volumes to it, all at once, and returns them by their
-// names in the pod. Volumes that no container uses are left out, and what is in
-// place already costs no call. After an error some may be in place: a host that
-// serves calls again, or UnmountPod if the pod is not desired any more. The error
-// is an ErrWaiting if nothing failed.
+// MountPod mounts a pod's volumes in parallel and returns them by their names in the
+// pod. It leaves out volumes that no container uses, and calls no driver for those
+// that are mounted. After an error some may be mounted: the caller repeats MountPod,
+// or calls UnmountPod if the pod is not desired any more. The error is an ErrWaiting
+// if nothing failed.
 func (m *Manager) MountPod(ctx context.Context, pod *corev1.Pod) (map[string]Mounted, error) {
 	m = m.as(ctx)
 	var (
@@ -39,14 +39,14 @@ func (m *Manager) MountPod(ctx context.Context, pod *corev1.Pod) (map[string]Mou
 	)
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
-		if !isUsed(pod, volume.Name) || volume.Secret != nil { // what starts the containers makes those
+		if !isUsed(pod, volume.Name) || volume.Secret != nil { // package workload mounts secrets
 			continue
 		}
 		group.Go(func() {
-			place, err := m.mountVolume(ctx, pod, volume)
+			one, err := m.mountVolume(ctx, pod, volume)
 			mu.Lock()
 			defer mu.Unlock()
-			mounted[volume.Name] = place
+			mounted[volume.Name] = one
 			failures = append(failures, err)
 		})
 	}
@@ -74,31 +74,31 @@ func (m *Manager) mountVolume(ctx context.Context, pod *corev1.Pod, volume *core
 	if volume.EmptyDir != nil {
 		return m.makeEmptyDir(pod, volume)
 	}
-	job, err := m.jobOf(pod, volume)
+	toMount, err := m.resolveVolume(pod, volume)
 	if err != nil {
 		return Mounted{}, fmt.Errorf("volume %q: %w", volume.Name, err)
 	}
-	if err := m.mount(ctx, job); err != nil {
+	if err := m.mount(ctx, toMount); err != nil {
 		return Mounted{}, err
 	}
-	place := Mounted{Path: job.target, Block: job.use.Block, ReadOnly: readOnlyFor(volume)}
-	if job.claim == "" {
-		return place, nil
+	mounted := Mounted{Path: toMount.target, Block: toMount.use.Block, ReadOnly: readOnlyFor(volume)}
+	if toMount.claim == "" {
+		return mounted, nil
 	}
-	return place, m.growNode(ctx, job.claim, pod.UID)
+	return mounted, m.growNode(ctx, toMount.claim, pod.UID)
 }
 
-// jobOf is what is to be done for one volume of a pod.
-func (m *Manager) jobOf(pod *corev1.Pod, volume *corev1.Volume) (job, error) {
+// resolveVolume reads the claim or the inline volume behind a volume of a pod.
+func (m *Manager) resolveVolume(pod *corev1.Pod, volume *corev1.Volume) (volumeToMount, error) {
 	switch {
 	case volume.PersistentVolumeClaim != nil:
-		return m.claimJob(pod, volume, volume.PersistentVolumeClaim.ClaimName)
+		return m.resolveClaim(pod, volume, volume.PersistentVolumeClaim.ClaimName)
 	case volume.Ephemeral != nil:
-		return m.claimJob(pod, volume, claim.EphemeralClaimName(pod.Name, volume.Name))
+		return m.resolveClaim(pod, volume, claim.EphemeralClaimName(pod.Name, volume.Name))
 	case volume.CSI != nil:
-		return m.inlineJob(pod, volume), nil
+		return m.resolveInline(pod, volume), nil
 	}
-	return job{}, errors.New("this kind of volume is not supported")
+	return volumeToMount{}, errors.New("this kind of volume is not supported")
 }
 
 func readOnlyFor(volume *corev1.Volume) bool {
@@ -111,20 +111,20 @@ func readOnlyFor(volume *corev1.Volume) bool {
 	return false
 }
 
-func (m *Manager) claimJob(pod *corev1.Pod, volume *corev1.Volume, name string) (job, error) {
+func (m *Manager) resolveClaim(pod *corev1.Pod, volume *corev1.Volume, name string) (volumeToMount, error) {
 	key := store.Key(pod.Namespace, name)
 	found, err := m.boundClaim(key)
 	switch {
 	case errors.Is(err, ErrNoClaim):
-		return job{}, &Waiting{On: []journal.Ref{{Kind: "PersistentVolumeClaim", Key: key}}, text: err.Error(), causes: []error{err}}
+		return volumeToMount{}, &Waiting{On: []journal.Ref{{Kind: "PersistentVolumeClaim", Key: key}}, text: err.Error(), causes: []error{err}}
 	case err != nil:
-		return job{}, err
+		return volumeToMount{}, err
 	}
 	use, err := m.claimUse(pod, volume, key, found)
 	if err != nil {
-		return job{}, err
+		return volumeToMount{}, err
 	}
-	return job{
+	return volumeToMount{
 		label: claimLabel(key), pod: pod, use: use, readOnly: everywhereReadOnly(pod, name), modes: found.volume.Spec.AccessModes,
 		target: m.target(pod.UID, use), volumeName: volume.Name,
 		claim: key, volume: found.volume, secrets: secretsOf(found.volume.Spec.CSI),
@@ -203,9 +203,9 @@ func newUse(volume *corev1.PersistentVolume) *store.VolumeUse {
 	}
 }
 
-func (m *Manager) inlineJob(pod *corev1.Pod, volume *corev1.Volume) job {
+func (m *Manager) resolveInline(pod *corev1.Pod, volume *corev1.Volume) volumeToMount {
 	use := inlineUse(pod, volume)
-	made := job{
+	made := volumeToMount{
 		label: inlineLabel(volume.Name), pod: pod, use: use, readOnly: readOnlyFor(volume),
 		target: m.target(pod.UID, use), volumeName: volume.Name,
 	}
@@ -238,7 +238,7 @@ func (m *Manager) makeEmptyDir(pod *corev1.Pod, volume *corev1.Volume) (Mounted,
 	if err := os.MkdirAll(path, 0o750); err != nil {
 		return Mounted{}, fmt.Errorf("volume %q: %w", volume.Name, err)
 	}
-	// Any user of the pod may write, as on a cluster; umask must not matter.
+	// Any user of the pod may write, as on a cluster; the umask must not apply.
 	if err := os.Chmod(path, 0o777); err != nil {
 		return Mounted{}, fmt.Errorf("volume %q: %w", volume.Name, err)
 	}

@@ -55,7 +55,7 @@ func (m *Manager) finishCreation(ctx context.Context, record *store.Provisioning
 		if err != nil {
 			return "", err
 		}
-		m.tell(claimAbout(pvc), false, reasonProvisioned, "Successfully provisioned volume "+volume.Name)
+		m.recordEvent(claimAbout(pvc), false, reasonProvisioned, "Successfully provisioned volume "+volume.Name)
 		return sizeText(volume), nil
 	})
 }
@@ -79,7 +79,7 @@ func (m *Manager) intend(ctx context.Context, pvc *corev1.PersistentVolumeClaim)
 	if err := m.begin(pvc, record); err != nil {
 		return nil, false, err
 	}
-	m.tell(claimAbout(pvc), false, reasonProvisioning, fmt.Sprintf("driver %s is asked for a volume for claim %q", record.Driver, record.Claim))
+	m.recordEvent(claimAbout(pvc), false, reasonProvisioning, fmt.Sprintf("driver %s is asked for a volume for claim %q", record.Driver, record.Claim))
 	return record, true, m.hit("provision/begun")
 }
 

@@ -26,7 +26,7 @@ func failing(rpc string, code codes.Code, times int) func(context.Context, strin
 			return nil
 		}
 		times--
-		return csidriver.Fail(code, "told to fail")
+		return csidriver.Fail(code, "asked to fail")
 	}
 }
 
@@ -69,7 +69,7 @@ func TestClaim_repeatsTheVerySameRequestWhileTheOutcomeIsUncertain(t *testing.T)
 				}
 				return nil
 			}
-			w.driver.After = failing("CreateVolume", code, 1) // made, and not told
+			w.driver.After = failing("CreateVolume", code, 1) // made, but not reported
 			w.ensured("data")
 			if len(requests) != 2 || !proto.Equal(requests[0], requests[1]) {
 				t.Errorf("the requests were %v", requests)

@@ -12,10 +12,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// onDriver makes a call on the instance of a driver that serves now. When that
-// instance goes away in the middle of the call and another one serves in its
-// place, that one is asked the same at once: every call of CSI may be repeated,
-// and an upgrade of the driver is not a failure.
+// onDriver makes a call on the instance of a driver that serves now. If that
+// instance ends during the call and another one serves, it repeats the call there at
+// once: every call of CSI may be repeated, and an upgrade of the driver is not a
+// failure.
 func (m *Manager) onDriver(ctx context.Context, name string, call func(*plugins.Driver) error) error {
 	driver, err := m.options.Drivers.Driver(name)
 	if err != nil {
@@ -40,13 +40,13 @@ func (m *Manager) onDriver(ctx context.Context, name string, call func(*plugins.
 
 // stage mounts the volume once for the machine. The directory is made also
 // for a driver that answers from an earlier attempt.
-func (m *Manager) stage(ctx context.Context, job job) error {
-	use := job.use
+func (m *Manager) stage(ctx context.Context, toMount volumeToMount) error {
+	use := toMount.use
 	if use.Inline || use.Stage == store.PhaseDone {
 		return nil
 	}
 	var needed bool
-	err := ask(ctx, job.label, func(ctx context.Context) (err error) {
+	err := ask(ctx, toMount.label, func(ctx context.Context) (err error) {
 		needed, err = m.stages(ctx, use.Driver)
 		return err
 	})
@@ -56,11 +56,11 @@ func (m *Manager) stage(ctx context.Context, job job) error {
 	if use.Stage == store.PhaseNone {
 		use.StagingPath = m.staging(use)
 		if isMounted(use.StagingPath) {
-			return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the staging path %s: unmount it", job.label, errLocal, use.StagingPath)
+			return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the staging path %s: unmount it", toMount.label, errLocal, use.StagingPath)
 		}
 	}
-	return m.stepOf(ctx, job.subject(), StepStage, onward(claim.CallNode), func(ctx context.Context) (string, error) {
-		return "", m.callStage(ctx, job)
+	return m.stepOf(ctx, toMount.subject(), StepStage, onward(claim.CallNode), func(ctx context.Context) (string, error) {
+		return "", m.callStage(ctx, toMount)
 	})
 }
 
@@ -72,13 +72,13 @@ func (m *Manager) staging(use *store.VolumeUse) string {
 	return m.options.Paths.Staging(use.Driver, use.Handle)
 }
 
-func (m *Manager) callStage(ctx context.Context, job job) error {
-	use := job.use
-	capability, err := m.nodeCapability(ctx, job)
+func (m *Manager) callStage(ctx context.Context, toMount volumeToMount) error {
+	use := toMount.use
+	capability, err := m.nodeCapability(ctx, toMount)
 	if err != nil {
 		return err
 	}
-	secrets, err := m.nodeSecret(job.label, job.secrets.stage)
+	secrets, err := m.nodeSecret(toMount.label, toMount.secrets.stage)
 	if err != nil {
 		return err
 	}
@@ -108,71 +108,71 @@ func (m *Manager) stages(ctx context.Context, name string) (bool, error) {
 	return can.Stage, err
 }
 
-// publish brings the staged volume to the pod, looks whether it is there, and
-// gives it to the pod's group. Only then it is recorded as published: what a
-// crash snapshotsOf off is done again from the start.
-func (m *Manager) publish(ctx context.Context, job job) error {
-	use := job.use
-	target := use.Targets[job.target]
-	if target.Phase == store.PhaseNone && !use.Block && isMounted(job.target) {
-		return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the target path %s: unmount it", job.label, errLocal, job.target)
+// publish publishes the staged volume for the pod, checks that it is mounted, and
+// sets the pod's group. Only then it records the volume as published, so that a
+// crash in between repeats all of it.
+func (m *Manager) publish(ctx context.Context, toMount volumeToMount) error {
+	use := toMount.use
+	target := use.Targets[toMount.target]
+	if target.Phase == store.PhaseNone && !use.Block && isMounted(toMount.target) {
+		return fmt.Errorf("%s: %w: something that this host did not mount is mounted at the target path %s: unmount it", toMount.label, errLocal, toMount.target)
 	}
-	err := m.stepOf(ctx, job.subject(), StepPublish, onward(claim.CallNode), func(ctx context.Context) (string, error) {
-		request, err := m.publishRequest(ctx, job)
+	err := m.stepOf(ctx, toMount.subject(), StepPublish, onward(claim.CallNode), func(ctx context.Context) (string, error) {
+		request, err := m.publishRequest(ctx, toMount)
 		if err != nil {
 			return "", err
 		}
-		target.Phase, target.SELinuxLabel = store.PhaseDoing, job.selinux
-		use.Targets[job.target] = target
+		target.Phase, target.SELinuxLabel = store.PhaseDoing, toMount.selinux
+		use.Targets[toMount.target] = target
 		if path, _ := publishedFor(use, ""); path == "" {
 			use.ExpandRefused = "" // no pod uses the volume now
 		}
-		return job.target, m.transition(use, "publish", claim.CallNode,
-			func() error { return m.callPublish(ctx, job, request) }, func() {})
+		return toMount.target, m.transition(use, "publish", claim.CallNode,
+			func() error { return m.callPublish(ctx, toMount, request) }, func() {})
 	})
 	if err != nil {
 		return err
 	}
-	if err := m.setOwnership(ctx, job); err != nil {
+	if err := m.setOwnership(ctx, toMount); err != nil {
 		return err
 	}
 	if err := m.hit("publish/owned"); err != nil {
 		return err
 	}
-	target.Phase, target.Device = store.PhaseDone, deviceAt(job.target)
-	use.Targets[job.target] = target
+	target.Phase, target.Device = store.PhaseDone, deviceAt(toMount.target)
+	use.Targets[toMount.target] = target
 	return m.saveUse(use)
 }
 
-func (m *Manager) publishRequest(ctx context.Context, job job) (*csi.NodePublishVolumeRequest, error) {
-	capability, err := m.nodeCapability(ctx, job)
+func (m *Manager) publishRequest(ctx context.Context, toMount volumeToMount) (*csi.NodePublishVolumeRequest, error) {
+	capability, err := m.nodeCapability(ctx, toMount)
 	if err != nil {
 		return nil, err
 	}
-	secrets, err := m.nodeSecret(job.label, job.secrets.publish)
+	secrets, err := m.nodeSecret(toMount.label, toMount.secrets.publish)
 	if err != nil {
 		return nil, err
 	}
 	request := &csi.NodePublishVolumeRequest{
-		VolumeId: job.use.Handle, TargetPath: job.target, VolumeCapability: capability,
-		Readonly: job.readOnly, PublishContext: job.use.PublishContext, Secrets: secrets,
-		VolumeContext: claim.PublishContext(job.pod, job.use.Attributes, job.use.Inline),
+		VolumeId: toMount.use.Handle, TargetPath: toMount.target, VolumeCapability: capability,
+		Readonly: toMount.readOnly, PublishContext: toMount.use.PublishContext, Secrets: secrets,
+		VolumeContext: claim.PublishContext(toMount.pod, toMount.use.Attributes, toMount.use.Inline),
 	}
-	if job.use.Stage == store.PhaseDone {
-		request.StagingTargetPath = job.use.StagingPath
+	if toMount.use.Stage == store.PhaseDone {
+		request.StagingTargetPath = toMount.use.StagingPath
 	}
 	return request, nil
 }
 
-func (m *Manager) callPublish(ctx context.Context, job job, request *csi.NodePublishVolumeRequest) error {
-	if err := makeParent(job.target); err != nil {
+func (m *Manager) callPublish(ctx context.Context, toMount volumeToMount, request *csi.NodePublishVolumeRequest) error {
+	if err := makeParent(toMount.target); err != nil {
 		return err
 	}
-	err := m.onDriver(ctx, job.use.Driver, func(driver *plugins.Driver) error {
+	err := m.onDriver(ctx, toMount.use.Driver, func(driver *plugins.Driver) error {
 		return driver.Client.NodePublishVolume(ctx, request)
 	})
 	if err != nil {
 		return err
 	}
-	return verifyPublished(job.target, job.use.Block)
+	return verifyPublished(toMount.target, toMount.use.Block)
 }

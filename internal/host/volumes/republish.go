@@ -129,27 +129,28 @@ func (m *Manager) republishOne(ctx context.Context, one republished) error {
 	if err != nil || use == nil || use.Targets[one.path].Phase != store.PhaseDone {
 		return err
 	}
-	job, err := m.jobAgain(use, one)
+	toMount, err := m.resolvePublished(use, one)
 	if err != nil {
 		return err
 	}
-	if job == nil { // whether it still is mounted in a while is soon enough
+	if toMount == nil { // the pod is going: the next round suffices
 		m.node.due.done(one.path)
 		return nil
 	}
-	if err := m.callAgain(ctx, *job); err != nil {
+	if err := m.callAgain(ctx, *toMount); err != nil {
 		if errors.Is(err, plugins.ErrNotRegistered) {
 			return err
 		}
-		m.notice(job.podRef(), true, "FailedMount", "volume %q: it stays mounted, but its driver could not publish it again: %v", job.volumeName, err)
-		return fmt.Errorf("%s: publish again: %w", job.label, err)
+		m.recordEventf(toMount.podRef(), true, "FailedMount", "volume %q: it stays mounted, but its driver could not publish it again: %v", toMount.volumeName, err)
+		return fmt.Errorf("%s: publish again: %w", toMount.label, err)
 	}
 	m.node.due.done(one.path)
 	return nil
 }
 
-// jobAgain is the job that published a target; nil if its pod is going.
-func (m *Manager) jobAgain(use *store.VolumeUse, one republished) (*job, error) {
+// resolvePublished resolves the volume of a published target again; nil if its pod
+// is going.
+func (m *Manager) resolvePublished(use *store.VolumeUse, one republished) (*volumeToMount, error) {
 	var pod *corev1.Pod
 	err := m.view(func(tx *store.Tx) (err error) {
 		pod, err = tx.Pods().Get(one.target.Pod)
@@ -160,23 +161,23 @@ func (m *Manager) jobAgain(use *store.VolumeUse, one republished) (*job, error) 
 	}
 	for i := range pod.Spec.Volumes {
 		if volume := &pod.Spec.Volumes[i]; volume.Name == one.target.VolumeName {
-			job, err := m.jobOf(pod, volume)
+			toMount, err := m.resolveVolume(pod, volume)
 			if err != nil {
 				return nil, err
 			}
-			*job.use, job.selinux = *use, one.target.SELinuxLabel
-			return &job, nil
+			*toMount.use, toMount.selinux = *use, one.target.SELinuxLabel
+			return &toMount, nil
 		}
 	}
 	return nil, nil
 }
 
-func (m *Manager) callAgain(ctx context.Context, job job) error {
-	request, err := m.publishRequest(ctx, job)
+func (m *Manager) callAgain(ctx context.Context, toMount volumeToMount) error {
+	request, err := m.publishRequest(ctx, toMount)
 	if err != nil {
 		return err
 	}
-	return m.callPublish(ctx, job, request)
+	return m.callPublish(ctx, toMount, request)
 }
 
 // republishers are the drivers that say requiresRepublish.

@@ -91,7 +91,7 @@ func TestRepublish_aDriverThatHangsDelaysNoOther(t *testing.T) {
 			t.Fatalf("published %d times while the other driver hangs", w.driver.Count("NodePublishVolume"))
 		}
 		w.isDue()
-		w.put(func(tx *store.Tx) error { // a change of a pod has it looked at
+		w.put(func(tx *store.Tx) error { // a change of a pod enqueues its drivers
 			p := get(t, tx.Pods(), "ns/d")
 			p.Labels = map[string]string{"round": fmt.Sprint(round)}
 			return tx.Pods().Put("ns/d", p)
@@ -100,8 +100,8 @@ func TestRepublish_aDriverThatHangsDelaysNoOther(t *testing.T) {
 	}
 }
 
-// The volume of a pod that is going is not published again, and not looked at
-// twice a second until it is gone.
+// The volume of a pod that is going is not published again, and its driver
+// is not requeued twice a second until it is gone.
 func TestRepublish_aPodThatGoesIsNoReasonToHurry(t *testing.T) {
 	w, _ := republishing(t, func(context.Context, string) error { return nil })
 	w.put(func(tx *store.Tx) error {
@@ -116,6 +116,6 @@ func TestRepublish_aPodThatGoesIsNoReasonToHurry(t *testing.T) {
 	w.isDue()
 	pause, err := w.manager.republishController().Do(t.Context(), "d.example")
 	if err != nil || pause > 0 && pause < 30*time.Second || w.driver.Count("NodePublishVolume") != 1 {
-		t.Errorf("looked at again in %v, %v, published %d times", pause, err, w.driver.Count("NodePublishVolume"))
+		t.Errorf("requeued after %v, %v, published %d times", pause, err, w.driver.Count("NodePublishVolume"))
 	}
 }

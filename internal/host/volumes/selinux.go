@@ -80,11 +80,11 @@ func withLabel(flags []string, label string) []string {
 
 // checkLabel refuses a second pod that wants another label than the one a volume
 // is mounted with.
-func checkLabel(use *store.VolumeUse, job job) error {
+func checkLabel(use *store.VolumeUse, toMount volumeToMount) error {
 	for _, target := range use.Targets {
-		if target.PodUID != job.pod.UID && target.Phase != store.PhaseNone && target.SELinuxLabel != job.selinux {
+		if target.PodUID != toMount.pod.UID && target.Phase != store.PhaseNone && target.SELinuxLabel != toMount.selinux {
 			return waitingFor("Pod", target.Pod, "%s: pod %s has it mounted with SELinux label %q, this pod wants %q: waiting for that pod to end",
-				job.label, target.Pod, target.SELinuxLabel, job.selinux)
+				toMount.label, target.Pod, target.SELinuxLabel, toMount.selinux)
 		}
 	}
 	return nil

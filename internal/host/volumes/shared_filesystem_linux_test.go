@@ -61,12 +61,12 @@ func TestUnstage_waitsForWhoMountedTheVolumeBesideTheHost(t *testing.T) {
 	w.serving("boot-1", "")
 	w.ensured("a")
 	p := w.create(pod("one", "a"))
-	place := w.mount(p)["data"].Path
+	target := w.mount(p)["data"].Path
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
 	if err := os.Mkdir(elsewhere, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount(place, elsewhere, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(target, elsewhere, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(elsewhere, unix.MNT_DETACH) })

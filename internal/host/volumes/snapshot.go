@@ -185,7 +185,7 @@ func (m *Manager) makeContent(snapshot *snapshotv1.VolumeSnapshot) error {
 	if err := m.addContent(snapshot, pvc, content); err != nil {
 		return err
 	}
-	m.tell(snapshotAbout(snapshot), false, reasonCreatingSnapshot, fmt.Sprintf("Waiting for a snapshot %s to be created by the CSI driver.", store.KeyOf(snapshot)))
+	m.recordEvent(snapshotAbout(snapshot), false, reasonCreatingSnapshot, fmt.Sprintf("Waiting for a snapshot %s to be created by the CSI driver.", store.KeyOf(snapshot)))
 	return m.hit("snapshot/begun")
 }
 
@@ -271,10 +271,10 @@ func (m *Manager) copyStatus(snapshot *snapshotv1.VolumeSnapshot) error {
 		return err
 	}
 	if after.CreationTime != nil && (before == nil || before.CreationTime == nil) {
-		m.tell(snapshotAbout(snapshot), false, reasonSnapshotCreated, fmt.Sprintf("Snapshot %s was successfully created by the CSI driver.", key))
+		m.recordEvent(snapshotAbout(snapshot), false, reasonSnapshotCreated, fmt.Sprintf("Snapshot %s was successfully created by the CSI driver.", key))
 	}
 	if ok(after.ReadyToUse) && (before == nil || !ok(before.ReadyToUse)) {
-		m.tell(snapshotAbout(snapshot), false, reasonSnapshotReady, fmt.Sprintf("Snapshot %s is ready to use.", key))
+		m.recordEvent(snapshotAbout(snapshot), false, reasonSnapshotReady, fmt.Sprintf("Snapshot %s is ready to use.", key))
 	}
 	return nil
 }

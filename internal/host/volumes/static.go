@@ -104,8 +104,8 @@ func (m *Manager) phase(pv *corev1.PersistentVolume) (corev1.PersistentVolumePha
 
 const reasonClaimMissing = "ClaimMissing"
 
-// enterPhase writes the phase of a volume, unless that changed since it was
-// looked at: then it is inspected again.
+// enterPhase writes the phase of a volume, unless the volume changed since it was
+// read: then it is requeued.
 func (m *Manager) enterPhase(pv *corev1.PersistentVolume, phase corev1.PersistentVolumePhase) error {
 	reason, message := "", ""
 	if phase == corev1.VolumeFailed {
@@ -226,8 +226,8 @@ func (m *Manager) twin(pv *corev1.PersistentVolume) (string, error) {
 	return lifecycle.FindTwin(slices.Values(same), pv, nil), nil
 }
 
-// removeVolume removes the object, or what keeps it here. Finalizers of others
-// keep it: it is told as being deleted then.
+// removeVolume removes the host's finalizers from an object, and deletes it if no
+// other finalizers are left. Otherwise the object shows as being deleted.
 func (m *Manager) removeVolume(pv *corev1.PersistentVolume) error {
 	return m.update(func(tx *store.Tx) error {
 		current, err := tx.Volumes().Get(pv.Name)

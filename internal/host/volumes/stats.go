@@ -15,12 +15,12 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// StatsTimeout is how long a driver may take to tell how full a volume is: it
-// must not wait for a backend that is dead.
+// StatsTimeout bounds NodeGetVolumeStats: the caller must not wait for a backend
+// that is dead.
 const StatsTimeout = 10 * time.Second
 
 // Usage is how much of something there is, and how much of it is used. A field
-// is 0 where the driver did not tell.
+// is 0 if the driver did not report it.
 type Usage struct {
 	Total, Used, Available int64
 }
@@ -49,7 +49,7 @@ func (m *Manager) Stats(ctx context.Context, key string) (Stats, error) {
 		return Stats{}, err
 	}
 	if use == nil {
-		return Stats{}, waitingFor("PersistentVolumeClaim", key, "%s is not mounted: how full it is can be told while a pod uses it", claim.Describe(found.claim))
+		return Stats{}, waitingFor("PersistentVolumeClaim", key, "%s is not mounted: its usage is known while a pod uses it", claim.Describe(found.claim))
 	}
 	stats := Stats{Driver: use.Driver, Handle: use.Handle}
 	for _, path := range slices.Sorted(maps.Keys(use.Targets)) {
@@ -89,12 +89,12 @@ func (s *Stats) fill(driver string, usage []*csi.VolumeUsage) error {
 		if u.GetTotal() < 0 || u.GetUsed() < 0 || u.GetAvailable() < 0 {
 			return fmt.Errorf("%w: driver %s answered NodeGetVolumeStats with a negative number", claim.ErrDriverFailed, driver)
 		}
-		told := Usage{Total: u.GetTotal(), Used: u.GetUsed(), Available: u.GetAvailable()}
+		usage := Usage{Total: u.GetTotal(), Used: u.GetUsed(), Available: u.GetAvailable()}
 		switch u.GetUnit() {
 		case csi.VolumeUsage_BYTES:
-			s.Bytes = told
+			s.Bytes = usage
 		case csi.VolumeUsage_INODES:
-			s.Inodes = told
+			s.Inodes = usage
 		}
 	}
 	return nil

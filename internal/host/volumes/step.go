@@ -31,7 +31,7 @@ const (
 	StepDelete     Step = "delete"
 )
 
-// Status is where a step stands.
+// Status is the progress of a step.
 type Status int
 
 // A step starts, may be repeated, and is done or has failed.
@@ -42,7 +42,7 @@ const (
 	Failed
 )
 
-// Event tells of a step of a volume.
+// Event reports progress of a step of a volume.
 type Event struct {
 	Volume string // what people call it
 	Step   Step
@@ -127,8 +127,8 @@ func codeOf(err error) string {
 	return ""
 }
 
-// ask puts a question to a driver, which may be away for a moment. It is no step
-// of the volume.
+// ask asks a driver, which may be unregistered for a moment. It is not a step of the
+// volume, and no Event reports it.
 func ask(ctx context.Context, volume string, question func(context.Context) error) error {
 	err := question(ctx)
 	if err == nil {

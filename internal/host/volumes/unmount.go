@@ -128,10 +128,11 @@ func (m *Manager) unstage(ctx context.Context, use *store.VolumeUse) error {
 // errForeign reports that another program still uses what the host wants to remove.
 var errForeign = errors.New("still in use")
 
-// otherMounts are the places where a staged filesystem is mounted besides its
-// staging path and not by this host: volumes that are one filesystem to the
-// kernel, such as two of one share, must not wait for each other to be unstaged.
-// If the mount table or the records cannot be read, the driver has to know.
+// otherMounts returns the mount points, other than its staging path, where another
+// program mounted a staged filesystem. Mounts of this host do not count: volumes that
+// are one filesystem to the kernel, such as two of one share, must not wait for each
+// other to be unstaged. If the mount table or the records cannot be read, it returns
+// none and leaves the check to the driver.
 func (m *Manager) otherMounts(use *store.VolumeUse) []string {
 	if !use.StageMounted {
 		return nil
@@ -141,14 +142,14 @@ func (m *Manager) otherMounts(use *store.VolumeUse) []string {
 		others, err = m.notOurs(use, others)
 	}
 	if err != nil {
-		m.logger.Warn("cannot tell who else has a volume mounted", "volume", use.Handle, "error", err)
+		m.logger.Warn("other mounts of a volume are not known", "volume", use.Handle, "error", err)
 		return nil
 	}
 	return others
 }
 
-// notOurs leaves out the places of the host's other volumes.
-func (m *Manager) notOurs(use *store.VolumeUse, places []string) ([]string, error) {
+// notOurs filters the mount points of the host's other volumes out of paths.
+func (m *Manager) notOurs(use *store.VolumeUse, paths []string) ([]string, error) {
 	ours := map[string]bool{}
 	err := m.view(func(tx *store.Tx) error {
 		uses, err := tx.Uses().All()
@@ -163,10 +164,10 @@ func (m *Manager) notOurs(use *store.VolumeUse, places []string) ([]string, erro
 		}
 		return err
 	})
-	return slices.DeleteFunc(places, func(path string) bool { return belowKnown(ours, path, m.options.Paths.Root) }), err
+	return slices.DeleteFunc(paths, func(path string) bool { return belowKnown(ours, path, m.options.Paths.Root) }), err
 }
 
-// inUse tells who uses a volume on this machine.
+// inUse describes the users of a volume on this machine, "" for none.
 func (m *Manager) inUse(driver, handle string) (string, error) {
 	use, err := m.use(claim.UniqueName(driver, handle))
 	if err != nil || use == nil {

@@ -22,9 +22,9 @@ func verifyPublished(path string, block bool) error {
 	kind := stat.Mode & unix.S_IFMT
 	switch {
 	case block && kind != unix.S_IFBLK:
-		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but %s is no block device", claim.ErrDriverFailed, path)
+		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but %s is not a block device", claim.ErrDriverFailed, path)
 	case !block && kind != unix.S_IFDIR:
-		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but %s is no directory", claim.ErrDriverFailed, path)
+		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but %s is not a directory", claim.ErrDriverFailed, path)
 	case !block && stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 && stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0:
 		return fmt.Errorf("%w: it answered NodePublishVolume with OK, but nothing is mounted at %s", claim.ErrDriverFailed, path)
 	}
@@ -39,8 +39,8 @@ func groupOf(info fs.FileInfo) (int, bool) {
 	return int(stat.Gid), true
 }
 
-// statNoSync reads the attributes of a path that need no answer of the server of the
-// filesystem there: a server that is gone must not hold the host.
+// statNoSync reads the attributes of a path without a request to the server of its
+// filesystem: a server that is gone must not block the host.
 func statNoSync(path string) (unix.Statx_t, error) {
 	var stat unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat)
@@ -85,15 +85,15 @@ func answers(path string, block bool) error {
 }
 
 // isInPlace reports whether a volume that was published is still at its target.
-// Something else there than what the driver had published is an error: it is
-// another's, and no pod may get it in the volume's place.
+// Another device at the target than the driver had published is an error: no pod may
+// get it instead of the volume.
 func isInPlace(path string, block bool, device string) (bool, error) {
 	stat, err := statNoSync(path)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("look whether the volume is at %s: %w", path, err)
+		return false, fmt.Errorf("check whether the volume is mounted at %s: %w", path, err)
 	case block && stat.Mode&unix.S_IFMT != unix.S_IFBLK, !block && !mountRoot(stat):
 		return false, nil
 	}

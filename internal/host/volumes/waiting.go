@@ -9,7 +9,7 @@ import (
 )
 
 // Waiting is an ErrWaiting that names what a change of is to be waited for.
-type Waiting struct { //nolint:errname // it is told apart from failures by its name
+type Waiting struct { //nolint:errname // the name distinguishes it from failures
 	On     []journal.Ref
 	text   string
 	causes []error
@@ -23,7 +23,7 @@ func (w *Waiting) Unwrap() []error { return w.causes }
 // Is makes every Waiting an ErrWaiting.
 func (w *Waiting) Is(target error) bool { return target == ErrWaiting }
 
-// waitingFor tells that nothing failed, and which object has to change.
+// waitingFor makes a Waiting for a change of one object.
 func waitingFor(kind, key, format string, arguments ...any) error {
 	return &Waiting{On: []journal.Ref{{Kind: kind, Key: key}}, text: fmt.Sprintf(format, arguments...)}
 }
