@@ -9,8 +9,8 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// CheckAnswer reports whether the driver made what it was asked for. After an
-// error the volume is to be deleted again.
+// CheckAnswer returns an error if the driver's answer does not fit the request. The
+// caller deletes the volume then.
 func CheckAnswer(request *csi.CreateVolumeRequest, volume *csi.Volume) error {
 	size, id := volume.GetCapacityBytes(), volume.GetVolumeId()
 	limit := request.GetCapacityRange().GetLimitBytes()
@@ -28,10 +28,10 @@ func CheckAnswer(request *csi.CreateVolumeRequest, volume *csi.Volume) error {
 	return nil
 }
 
-// CheckPlace reports whether the answer's topology fits what was asked for: some
-// place that was asked for must not contradict some place that was given. A
-// volume elsewhere could never be used by the pod that waits for it.
-func CheckPlace(request *csi.CreateVolumeRequest, volume *csi.Volume) error {
+// CheckAccessibleTopology returns an error if the answer's topology does not fit the
+// request: one requisite topology must not contradict one topology of the answer. The
+// pod that waits for the volume could not use it anywhere else.
+func CheckAccessibleTopology(request *csi.CreateVolumeRequest, volume *csi.Volume) error {
 	asked, given := request.GetAccessibilityRequirements().GetRequisite(), volume.GetAccessibleTopology()
 	if len(asked) == 0 || len(given) == 0 {
 		return nil
@@ -43,8 +43,8 @@ func CheckPlace(request *csi.CreateVolumeRequest, volume *csi.Volume) error {
 			}
 		}
 	}
-	return fmt.Errorf("the driver made volume %q in %s, which is none of the places asked for, %s",
-		volume.GetVolumeId(), DescribePlaces(given), DescribePlaces(asked))
+	return fmt.Errorf("the driver made volume %q in %s, which is none of the topologies asked for, %s",
+		volume.GetVolumeId(), DescribeTopologies(given), DescribeTopologies(asked))
 }
 
 func agree(a, b map[string]string) bool {
@@ -56,18 +56,18 @@ func agree(a, b map[string]string) bool {
 	return true
 }
 
-// DescribePlaces names topologies in messages; of many only the first few.
-func DescribePlaces(places []*csi.Topology) string {
+// DescribeTopologies names topologies in messages; of many only the first few.
+func DescribeTopologies(topologies []*csi.Topology) string {
 	const shown = 3
 	var texts []string
-	for i, place := range places {
+	for i, topology := range topologies {
 		if i == shown {
-			texts = append(texts, fmt.Sprintf("%d more", len(places)-shown))
+			texts = append(texts, fmt.Sprintf("%d more", len(topologies)-shown))
 			break
 		}
 		var segments []string
-		for _, key := range slices.Sorted(maps.Keys(place.GetSegments())) {
-			segments = append(segments, key+"="+place.GetSegments()[key])
+		for _, key := range slices.Sorted(maps.Keys(topology.GetSegments())) {
+			segments = append(segments, key+"="+topology.GetSegments()[key])
 		}
 		texts = append(texts, "{"+strings.Join(segments, ", ")+"}")
 	}

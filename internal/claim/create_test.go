@@ -61,7 +61,7 @@ func TestRequest_isWhatTheProvisionerSends(t *testing.T) {
 			Name: "pvc-uid-1", CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 30}, Parameters: map[string]string{"tier": "a"},
 			VolumeCapabilities: []*csi.VolumeCapability{mounted(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)},
 		}},
-		{"several modes, a limit, metadata and a place", Creation{
+		{"several modes, a limit, metadata and a topology", Creation{
 			Class: parsed(t, xfs), Modes: Modes{SingleNodeMultiWriter: true}, ExtraMetadata: true, Topology: Here(map[string]string{"zone": "a"}),
 			Claim: pvc(func(p *corev1.PersistentVolumeClaim) {
 				p.Spec.AccessModes = append(p.Spec.AccessModes, corev1.ReadOnlyMany)

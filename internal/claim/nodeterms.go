@@ -8,36 +8,36 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// NodeTerms knows the places of all nodes of a cluster by the topology keys
-// their driver registered, and keeps the lists that requests carry. A change of
-// a node costs what the node has, not what the cluster has; a list is made
-// again only when a place appeared or went. The zero value has no nodes. It is
-// not safe for concurrent use; the Terms it returns are.
+// NodeTerms has the Terms of all nodes of a cluster by the topology keys that their
+// driver registered, and caches the lists that requests carry. A change of a node
+// costs in proportion to its keys, not to the cluster; a list is made again only
+// when a Term appeared or went. The zero value has no nodes. It is not safe for
+// concurrent use; the Terms it returns are.
 type NodeTerms struct {
-	nodes map[string]nodePlace
+	nodes map[string]nodeTopology
 	sets  map[string]*keySet
 	all   *Terms // nil: to be made again
 }
 
-// nodePlace is a node as it was last seen. labels is shared and never changed.
-type nodePlace struct {
+// nodeTopology is a node as it was last seen. labels is shared and never changed.
+type nodeTopology struct {
 	set    string
 	labels map[string]string
 }
 
-// keySet is the places of the nodes that registered at least these keys and
-// carry labels for all of them.
+// keySet has the Terms of the nodes that registered at least these keys and have
+// labels for all of them.
 type keySet struct {
 	keys       []string
 	registered int // nodes that registered exactly these
-	places     map[string]*place
+	counts     map[string]*topologyCount
 	terms      *Terms // nil: to be made again
 }
 
-type place struct {
+type topologyCount struct {
 	term     Term
 	topology *csi.Topology
-	nodes    int // that are here
+	nodes    int // that have the Term
 	own      int // of those, the ones that registered exactly the set's keys
 }
 
@@ -48,15 +48,15 @@ func (n *NodeTerms) Put(node string, keys []string, labels map[string]string) (c
 	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
 	set := strings.Join(keys, ",")
 	if known, found := n.nodes[node]; found && known.set == set && n.sameTerms(known, labels) {
-		n.nodes[node] = nodePlace{set: set, labels: labels} // or a set made later would read old labels
+		n.nodes[node] = nodeTopology{set: set, labels: labels} // or a set made later would read old labels
 		return false
 	}
 	before := n.ownTerm(node)
 	n.take(node)
 	if n.nodes == nil {
-		n.nodes, n.sets = map[string]nodePlace{}, map[string]*keySet{}
+		n.nodes, n.sets = map[string]nodeTopology{}, map[string]*keySet{}
 	}
-	here := nodePlace{set: set, labels: labels}
+	here := nodeTopology{set: set, labels: labels}
 	if n.sets[set] == nil && len(keys) > 0 {
 		n.begin(set, keys)
 	}
@@ -89,16 +89,16 @@ func (n *NodeTerms) take(node string) {
 	delete(n.nodes, node)
 }
 
-func (n *NodeTerms) keysOf(known nodePlace) []string {
+func (n *NodeTerms) keysOf(known nodeTopology) []string {
 	if s := n.sets[known.set]; s != nil {
 		return s.keys
 	}
 	return nil
 }
 
-// begin makes a key set with the places of the nodes known so far.
+// begin makes a key set with the Terms of the nodes known so far.
 func (n *NodeTerms) begin(id string, keys []string) {
-	s := &keySet{keys: keys, places: map[string]*place{}}
+	s := &keySet{keys: keys, counts: map[string]*topologyCount{}}
 	n.sets[id] = s
 	for _, known := range n.nodes {
 		n.count(s, id, known, n.keysOf(known), 1)
@@ -116,7 +116,7 @@ func (n *NodeTerms) prune() {
 }
 
 // count adds a node with these registered keys to a key set, or takes it out.
-func (n *NodeTerms) count(s *keySet, id string, node nodePlace, keys []string, by int) {
+func (n *NodeTerms) count(s *keySet, id string, node nodeTopology, keys []string, by int) {
 	own := 0
 	if node.set == id {
 		own = by
@@ -130,22 +130,22 @@ func (n *NodeTerms) count(s *keySet, id string, node nodePlace, keys []string, b
 		return
 	}
 	name := term.String()
-	here := s.places[name]
+	here := s.counts[name]
 	if here == nil {
-		here = &place{term: term, topology: term.Topology()}
-		s.places[name] = here
+		here = &topologyCount{term: term, topology: term.Topology()}
+		s.counts[name] = here
 		s.terms, n.all = nil, nil
 	}
 	here.nodes += by
 	here.own += own
 	if here.nodes == 0 {
-		delete(s.places, name)
+		delete(s.counts, name)
 		s.terms, n.all = nil, nil
 	}
 }
 
-// sameTerms reports whether other labels leave a known node where it is.
-func (n *NodeTerms) sameTerms(known nodePlace, labels map[string]string) bool {
+// sameTerms reports whether a known node has the same Terms under other labels.
+func (n *NodeTerms) sameTerms(known nodeTopology, labels map[string]string) bool {
 	for _, key := range n.keysOf(known) {
 		before, had := known.labels[key]
 		after, has := labels[key]
@@ -171,7 +171,7 @@ func (n *NodeTerms) Has(node string) bool {
 	return found
 }
 
-// Term is the place of a node on which the driver is registered.
+// Term is the Term of a node on which the driver is registered.
 func (n *NodeTerms) Term(node string) (Term, error) {
 	known, found := n.nodes[node]
 	if !found {
@@ -199,7 +199,7 @@ func (n *NodeTerms) Like(node string) *Terms {
 
 func (s *keySet) list() *Terms {
 	if s.terms == nil {
-		s.terms = listOf(s.places)
+		s.terms = listOf(s.counts)
 	}
 	return s.terms
 }
@@ -216,9 +216,9 @@ func (n *NodeTerms) All() *Terms {
 		}
 		return n.all
 	}
-	every := map[string]*place{}
+	every := map[string]*topologyCount{}
 	for _, s := range n.sets {
-		for name, p := range s.places {
+		for name, p := range s.counts {
 			every[name] = p
 		}
 	}
@@ -226,12 +226,12 @@ func (n *NodeTerms) All() *Terms {
 	return n.all
 }
 
-func listOf(places map[string]*place) *Terms {
-	sorted := make([]*place, 0, len(places))
-	for _, p := range places {
+func listOf(counts map[string]*topologyCount) *Terms {
+	sorted := make([]*topologyCount, 0, len(counts))
+	for _, p := range counts {
 		sorted = append(sorted, p)
 	}
-	slices.SortFunc(sorted, func(a, b *place) int { return a.term.Compare(b.term) })
+	slices.SortFunc(sorted, func(a, b *topologyCount) int { return a.term.Compare(b.term) })
 	terms, topologies := make([]Term, len(sorted)), make([]*csi.Topology, len(sorted))
 	for i, p := range sorted {
 		terms[i], topologies[i] = p.term, p.topology
@@ -240,11 +240,11 @@ func listOf(places map[string]*place) *Terms {
 }
 
 // Segments is the distinct Terms of nodes under their own keys, sorted: the
-// places that capacity is reported for.
+// topologies that capacity is reported for.
 func (n *NodeTerms) Segments() []Term {
 	var own []Term
 	for _, s := range n.sets {
-		for _, p := range s.places {
+		for _, p := range s.counts {
 			if p.own > 0 {
 				own = append(own, p.term)
 			}

@@ -44,33 +44,33 @@ func TestNodeTerms_finerKeysOnSomeNodes(t *testing.T) {
 	}
 }
 
-func TestNodeTerms_aNodeWithoutItsLabelHasNoPlace(t *testing.T) {
+func TestNodeTerms_aNodeWithoutItsLabelHasNoTerm(t *testing.T) {
 	var nodes NodeTerms
 	if nodes.Put("n1", []string{"zone"}, labels("host", "1")) {
-		t.Error("a place appeared")
+		t.Error("a term appeared")
 	}
 	if _, err := nodes.Term("n1"); err == nil || !strings.Contains(err.Error(), "zone") {
 		t.Errorf("the error does not name the label: %v", err)
 	}
 	if got := nodes.Like("n1").Len() + nodes.All().Len() + len(nodes.Segments()); got != 0 {
-		t.Errorf("%d places", got)
+		t.Errorf("%d topologies", got)
 	}
 	if !nodes.Put("n1", []string{"zone"}, labels("zone", "a")) {
 		t.Error("the label made no difference")
 	}
 	if got := nodes.All().Len(); got != 1 {
-		t.Errorf("%d places with the label", got)
+		t.Errorf("%d topologies with the label", got)
 	}
 }
 
-func TestNodeTerms_noKeysNoPlace(t *testing.T) {
+func TestNodeTerms_noKeysNoTerm(t *testing.T) {
 	var nodes NodeTerms
 	nodes.Put("n1", nil, labels("zone", "a"))
 	if _, err := nodes.Term("n1"); err == nil || !strings.Contains(err.Error(), "no topology keys") {
 		t.Errorf("got %v", err)
 	}
 	if nodes.All().Len() != 0 || nodes.Like("n1").Len() != 0 {
-		t.Error("a place without segments")
+		t.Error("a term without segments")
 	}
 }
 
@@ -80,11 +80,11 @@ func TestNodeTerms_anUnknownNode(t *testing.T) {
 		t.Error("the node is known")
 	}
 	if _, err := nodes.Term("n1"); err == nil {
-		t.Error("it has a place")
+		t.Error("it has a term")
 	}
 }
 
-func TestNodeTerms_listsAreSharedUntilAPlaceChanges(t *testing.T) {
+func TestNodeTerms_listsAreSharedUntilATermChanges(t *testing.T) {
 	var nodes NodeTerms
 	nodes.Put("n1", []string{"zone"}, labels("zone", "a"))
 	first := nodes.Like("n1")
@@ -96,7 +96,7 @@ func TestNodeTerms_listsAreSharedUntilAPlaceChanges(t *testing.T) {
 	}
 	nodes.Put("n2", []string{"zone"}, labels("zone", "b"))
 	if got := nodes.Like("n1").Len(); got != 2 || first.Len() != 1 {
-		t.Errorf("%d places, and %d in the list given before", got, first.Len())
+		t.Errorf("%d terms, and %d in the list given before", got, first.Len())
 	}
 }
 
@@ -188,8 +188,8 @@ func BenchmarkNodeTerms_requestOfFiveThousandNodes(b *testing.B) {
 	some := slices.Sorted(maps.Keys(nodes.nodes))[0]
 	for b.Loop() {
 		node, _ := nodes.Term(some)
-		places := func() *Terms { return nodes.Like(some) }
-		if _, err := (Placement{Node: node, Places: places}).Requirement(); err != nil {
+		terms := func() *Terms { return nodes.Like(some) }
+		if _, err := (Placement{Node: node, Terms: terms}).Requirement(); err != nil {
 			b.Fatal(err)
 		}
 	}

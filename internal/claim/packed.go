@@ -13,23 +13,23 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// PackedTopology is a TopologyRequirement that takes little room: each place is
-// written once, each key once for all places that have the same keys, and a list
-// as runs of places that follow each other. A large one is compressed. The
-// requirement of 2,000 nodes, 280 KB in protobuf's JSON, takes some 10 KB.
+// PackedTopology is a TopologyRequirement in little space: each topology is written
+// once, each key once for all topologies that have the same keys, and a list as runs
+// of topologies that follow each other. A large one is compressed. The requirement of
+// 2,000 nodes, 280 KB in protobuf's JSON, takes some 10 KB.
 type PackedTopology struct {
 	Plain *packed `json:"plain,omitempty"`
 	Gzip  []byte  `json:"gzip,omitempty"` // the JSON of packed
 }
 
 type packed struct {
-	Places    []packedPlaces `json:"places"`
-	Requisite [][2]int       `json:"requisite,omitempty"` // first place and how many
-	Preferred [][2]int       `json:"preferred,omitempty"`
+	Topologies []packedTopologies `json:"places"`
+	Requisite  [][2]int           `json:"requisite,omitempty"` // first topology and how many
+	Preferred  [][2]int           `json:"preferred,omitempty"`
 }
 
-// packedPlaces are places with the same keys.
-type packedPlaces struct {
+// packedTopologies are topologies with the same keys.
+type packedTopologies struct {
 	Keys   []string   `json:"keys"`
 	Values [][]string `json:"values"`
 }
@@ -49,7 +49,7 @@ func PackTopology(requirement *csi.TopologyRequirement) (*PackedTopology, error)
 		p.add(NewTerm(topology.GetSegments()))
 	}
 	p.number()
-	plain := &packed{Places: p.places, Requisite: p.runs(requirement.GetRequisite()), Preferred: p.runs(requirement.GetPreferred())}
+	plain := &packed{Topologies: p.topologies, Requisite: p.runs(requirement.GetRequisite()), Preferred: p.runs(requirement.GetPreferred())}
 	text, err := json.Marshal(plain)
 	if err != nil {
 		return nil, fmt.Errorf("pack a topology: %w", err)
@@ -68,12 +68,12 @@ func PackTopology(requirement *csi.TopologyRequirement) (*PackedTopology, error)
 	return &PackedTopology{Gzip: small.Bytes()}, nil
 }
 
-// packer numbers distinct places, those of one set of keys after the other.
+// packer numbers distinct topologies, those of one set of keys after the other.
 type packer struct {
-	places []packedPlaces
-	sets   map[string]int // the place in places of a set of keys
-	at     map[string]int // of a Term: its place among those of its set, then among all
-	terms  []Term
+	topologies []packedTopologies
+	sets       map[string]int // by a set of keys: its index in topologies
+	at         map[string]int // by a Term: its index in its set, after number among all
+	terms      []Term
 }
 
 func (p *packer) set(term Term) int {
@@ -83,8 +83,8 @@ func (p *packer) set(term Term) int {
 	}
 	id := fmt.Sprintf("%q", keys)
 	if _, known := p.sets[id]; !known {
-		p.sets[id] = len(p.places)
-		p.places = append(p.places, packedPlaces{Keys: keys})
+		p.sets[id] = len(p.topologies)
+		p.topologies = append(p.topologies, packedTopologies{Keys: keys})
 	}
 	return p.sets[id]
 }
@@ -97,7 +97,7 @@ func (p *packer) add(term Term) {
 	if _, known := p.at[identity(term)]; known {
 		return
 	}
-	set := &p.places[p.set(term)]
+	set := &p.topologies[p.set(term)]
 	p.at[identity(term)] = len(set.Values)
 	values := make([]string, len(term))
 	for i, segment := range term {
@@ -108,9 +108,9 @@ func (p *packer) add(term Term) {
 }
 
 func (p *packer) number() {
-	before := make([]int, len(p.places))
+	before := make([]int, len(p.topologies))
 	for i := 1; i < len(before); i++ {
-		before[i] = before[i-1] + len(p.places[i-1].Values)
+		before[i] = before[i-1] + len(p.topologies[i-1].Values)
 	}
 	for _, term := range p.terms {
 		p.at[identity(term)] += before[p.set(term)]
@@ -129,8 +129,8 @@ func (p *packer) runs(list []*csi.Topology) (runs [][2]int) {
 	return runs
 }
 
-// Requirement is what was packed; a nil PackedTopology is nil. Places that come
-// twice are one message, which must not be changed.
+// Requirement is what was packed; a nil PackedTopology is nil. Topologies
+// that come twice are one message, which must not be changed.
 func (p *PackedTopology) Requirement() (*csi.TopologyRequirement, error) {
 	if p == nil {
 		return nil, nil
@@ -143,10 +143,10 @@ func (p *PackedTopology) Requirement() (*csi.TopologyRequirement, error) {
 		}
 	}
 	var all []*csi.Topology
-	for _, set := range plain.Places {
+	for _, set := range plain.Topologies {
 		for _, values := range set.Values {
 			if len(values) != len(set.Keys) {
-				return nil, fmt.Errorf("unpack a topology: a place has %d values for %d keys", len(values), len(set.Keys))
+				return nil, fmt.Errorf("unpack a topology: it has %d values for %d keys", len(values), len(set.Keys))
 			}
 			segments := map[string]string{}
 			maps.Insert(segments, zip(set.Keys, values))
@@ -194,10 +194,10 @@ func unrun(all []*csi.Topology, runs [][2]int) (list []*csi.Topology, err error)
 	for _, run := range runs {
 		first, count := run[0], run[1]
 		if first < 0 || count < 1 || first > len(all) || count > len(all)-first {
-			return nil, fmt.Errorf("unpack a topology: %d places from %d on, of %d", count, first, len(all))
+			return nil, fmt.Errorf("unpack a topology: %d topologies from %d on, of %d", count, first, len(all))
 		}
 		if len(list)+count > unpackedBytes {
-			return nil, errors.New("unpack a topology: it has too many places")
+			return nil, errors.New("unpack a topology: it has too many topologies")
 		}
 		list = append(list, all[first:first+count]...)
 	}

@@ -19,8 +19,8 @@ func nodesRequirement(count, first int) *csi.TopologyRequirement {
 			"topology.kubernetes.io/zone", fmt.Sprintf("eu-central-1%c", 'a'+i%3),
 			"topology.d.example/node", fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", i*7919%256, i*104729%256, i%251)))
 	}
-	places := NewTerms(SortTerms(terms))
-	return &csi.TopologyRequirement{Requisite: places.From(0), Preferred: places.From(first)}
+	all := NewTerms(SortTerms(terms))
+	return &csi.TopologyRequirement{Requisite: all.From(0), Preferred: all.From(first)}
 }
 
 func repacked(t interface{ Fatal(...any) }, requirement *csi.TopologyRequirement) (*csi.TopologyRequirement, int) {
@@ -50,7 +50,7 @@ func TestPackTopology_ofManyPlacesIsSmall(t *testing.T) {
 		t.Error("what is unpacked differs")
 	}
 	if size > 32<<10 {
-		t.Errorf("2,000 places take %d bytes", size)
+		t.Errorf("2,000 topologies take %d bytes", size)
 	}
 }
 

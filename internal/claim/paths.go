@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Paths are the places of the kubelet's directory layout below its root
+// Paths are the paths of the kubelet's directory layout below its root
 // directory. Drivers are tested against this layout, so the host keeps it.
 type Paths struct {
 	Root string

@@ -12,22 +12,23 @@ import (
 type Placement struct {
 	// Claim is the claim's name, which spreads claims without a selected node.
 	Claim string
-	// Node is the place of the node that the scheduler selected, nil if it
+	// Node is the Term of the node that the scheduler selected, nil if it
 	// selected none (immediate binding).
 	Node Term
 	// Allowed are the allowedTopologies of the class.
 	Allowed []corev1.TopologySelectorTerm
-	// Places is asked when neither Node with Strict nor Allowed decides: with a
-	// selected node the Terms of all nodes with its keys, else of all nodes.
-	Places func() *Terms
+	// Terms is called when neither Node with Strict nor Allowed decides. It returns
+	// the Terms of all nodes with the keys of the selected node, or of all nodes if
+	// there is none.
+	Terms func() *Terms
 	// Strict keeps a volume to the selected node's own Term.
 	Strict bool
-	// Immediate sends all places for claims without a selected node.
+	// Immediate sends all Terms for claims without a selected node.
 	Immediate bool
 }
 
 // Requirement is the accessibility_requirements of the CreateVolumeRequest, nil
-// where none is to be sent. The topologies in it are shared: never change them.
+// if none is to be sent. The topologies in it are shared: never change them.
 func (p Placement) Requirement() (*csi.TopologyRequirement, error) {
 	if p.Node == nil && len(p.Allowed) == 0 && !p.Immediate {
 		return nil, nil
@@ -39,28 +40,28 @@ func (p Placement) Requirement() (*csi.TopologyRequirement, error) {
 	if p.Node != nil && p.Strict {
 		return p.strict(allowed)
 	}
-	places := NewTerms(allowed)
+	terms := NewTerms(allowed)
 	if len(p.Allowed) == 0 {
-		if places = p.Places(); places.Len() == 0 {
+		if terms = p.Terms(); terms.Len() == 0 {
 			return nil, fmt.Errorf("no node has registered the driver together with labels for its topology keys; see that the driver's node plugin runs")
 		}
 	}
-	if places.Len() == 0 {
-		return nil, errors.New("allowedTopologies: no term of them allows a place; name keys and values, or leave the field out")
+	if terms.Len() == 0 {
+		return nil, errors.New("allowedTopologies: no term of them allows a topology; name keys and values, or leave the field out")
 	}
-	first := p.first(places)
+	first := p.first(terms)
 	if first < 0 {
 		return nil, p.notAllowed()
 	}
-	return &csi.TopologyRequirement{Requisite: places.From(0), Preferred: places.From(first)}, nil
+	return &csi.TopologyRequirement{Requisite: terms.From(0), Preferred: terms.From(first)}, nil
 }
 
-// first is the place to begin with, -1 if the selected node has none of them.
-func (p Placement) first(places *Terms) int {
+// first is the index of the Term to begin with, -1 if the selected node has none of them.
+func (p Placement) first(terms *Terms) int {
 	if p.Node != nil {
-		return places.FirstWithin(p.Node)
+		return terms.FirstWithin(p.Node)
 	}
-	return Spread(p.Claim, places.Len())
+	return Spread(p.Claim, terms.Len())
 }
 
 func (p Placement) strict(allowed []Term) (*csi.TopologyRequirement, error) {

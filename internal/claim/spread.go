@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Spread says which of n places a claim without a selected node prefers. The
-// claims of a StatefulSet, named <template>-<set>-<ordinal>, go round the
-// places in turn, and all claims of one replica to the same place. It is
-// external-provisioner's rule to the bit, so that a set that was begun there
-// continues here. n must be above zero.
+// Spread returns the index of the topology, out of n, that a claim without a
+// selected node prefers. The claims of a StatefulSet, named
+// <template>-<set>-<ordinal>, take the topologies in turn, and all claims of one
+// replica the same one. The hash equals external-provisioner's to the bit, so that a
+// set that external-provisioner began continues here. n must be above zero.
 func Spread(claimName string, n int) int {
 	hash, index := spreadHash(claimName)
 	return int((hash + index) % uint32(min(n, math.MaxInt32))) //nolint:gosec // n is above zero and bounded here; the sum wraps by design

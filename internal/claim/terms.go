@@ -50,7 +50,7 @@ func (t *Terms) From(first int) []*csi.Topology {
 	return t.twice[first : first+n : first+n]
 }
 
-// FirstWithin is the place of the first Term that is within node, -1 if none is.
+// FirstWithin is the index of the first Term that is within node, -1 if none is.
 func (t *Terms) FirstWithin(node Term) int {
 	for i, term := range t.terms {
 		if len(term) >= len(node) {

@@ -16,9 +16,9 @@ type Segment struct {
 	Key, Value string
 }
 
-// Term is a place volumes are reached from: all of its segments hold there.
-// Segments are sorted by key and no key comes twice. The empty Term is
-// everywhere. A Term is shared once made: never change one.
+// Term is a topology from which volumes are accessible: a node is in it if it has
+// all of the segments. Segments are sorted by key and no key comes twice. Every node
+// is in the empty Term. A Term is shared once made: never change one.
 type Term []Segment
 
 // NewTerm makes the Term of a set of segments.

@@ -141,7 +141,7 @@ func TestSpread_asExternalProvisioner(t *testing.T) {
 			t.Errorf("%s: of three and of four: %v", c.claim, got)
 		}
 		if Spread(c.claim, 1) != 0 {
-			t.Errorf("%s: one place is not the first", c.claim)
+			t.Errorf("%s: one term is not the first", c.claim)
 		}
 	}
 }

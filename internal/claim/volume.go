@@ -44,7 +44,7 @@ func PersistentVolume(c Creation, policy corev1.PersistentVolumeReclaimPolicy, r
 
 // Template is the PersistentVolume as far as it is known before the driver is
 // asked, so that it may be recorded with the request: without handle, size,
-// place and context.
+// topology and context.
 func (c Creation) Template(o VolumeOptions) *corev1.PersistentVolume {
 	mode := corev1.PersistentVolumeFilesystem
 	source := &corev1.CSIPersistentVolumeSource{

@@ -65,7 +65,7 @@ func TestTemplate_withoutSecretsSaysSo(t *testing.T) {
 }
 
 func TestAffinity(t *testing.T) {
-	place := func(pairs ...string) *csi.Topology {
+	topology := func(pairs ...string) *csi.Topology {
 		segments := map[string]string{}
 		for i := 0; i < len(pairs); i += 2 {
 			segments[pairs[i]] = pairs[i+1]
@@ -73,19 +73,19 @@ func TestAffinity(t *testing.T) {
 		return &csi.Topology{Segments: segments}
 	}
 	cases := []struct {
-		name   string
-		places []*csi.Topology
-		want   []int // expressions per term
+		name       string
+		topologies []*csi.Topology
+		want       []int // expressions per term
 	}{
 		{"none", nil, nil},
-		{"one segment", []*csi.Topology{place("zone", "a")}, []int{1}},
-		{"two segments", []*csi.Topology{place("zone", "a", "rack", "1")}, []int{2}},
-		{"two places, one of them empty", []*csi.Topology{place("zone", "a"), {}, place("zone", "b")}, []int{1, 1}},
+		{"one segment", []*csi.Topology{topology("zone", "a")}, []int{1}},
+		{"two segments", []*csi.Topology{topology("zone", "a", "rack", "1")}, []int{2}},
+		{"two topologies, one of them empty", []*csi.Topology{topology("zone", "a"), {}, topology("zone", "b")}, []int{1, 1}},
 		{"empty ones only", []*csi.Topology{{}, {}}, nil},
 	}
 	for _, c := range cases {
 		var got []int
-		if affinity := affinity(c.places); affinity != nil {
+		if affinity := affinity(c.topologies); affinity != nil {
 			for _, term := range affinity.Required.NodeSelectorTerms {
 				got = append(got, len(term.MatchExpressions))
 			}
@@ -96,7 +96,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-func TestCheckPlace_refusesAContradictionOnly(t *testing.T) {
+func TestCheckAccessibleTopology_refusesAContradictionOnly(t *testing.T) {
 	in := func(zone string) []*csi.Topology { return []*csi.Topology{{Segments: map[string]string{"zone": zone}}} }
 	cases := []struct {
 		name         string
@@ -112,8 +112,8 @@ func TestCheckPlace_refusesAContradictionOnly(t *testing.T) {
 	}
 	for _, c := range cases {
 		request := &csi.CreateVolumeRequest{AccessibilityRequirements: &csi.TopologyRequirement{Requisite: c.asked}}
-		err := CheckPlace(request, &csi.Volume{VolumeId: "v", AccessibleTopology: c.given})
-		if (err == nil) != c.fits || err != nil && !strings.Contains(err.Error(), `volume "v" in {zone=b}, which is none of the places asked for, {zone=a}`) {
+		err := CheckAccessibleTopology(request, &csi.Volume{VolumeId: "v", AccessibleTopology: c.given})
+		if (err == nil) != c.fits || err != nil && !strings.Contains(err.Error(), `volume "v" in {zone=b}, which is none of the topologies asked for, {zone=a}`) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}

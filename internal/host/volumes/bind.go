@@ -63,7 +63,6 @@ const (
 	another                     // its claimRef names another one
 )
 
-
 // reservationOf: a claimRef without a uid is for whatever claim has that name.
 func reservationOf(pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) reservation {
 	reference := pv.Spec.ClaimRef

@@ -186,7 +186,7 @@ func TestControllers_whatADriverMadeWrongIsDeletedAgain(t *testing.T) {
 		{"too small", func(_ *csi.CreateVolumeRequest, v *csi.Volume) { v.CapacityBytes = 1 }, "less than the 1073741824 asked for"},
 		{"elsewhere", func(_ *csi.CreateVolumeRequest, v *csi.Volume) {
 			v.AccessibleTopology = []*csi.Topology{{Segments: map[string]string{"zone": "b"}}}
-		}, "none of the places asked for"},
+		}, "none of the topologies asked for"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

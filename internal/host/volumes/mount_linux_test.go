@@ -215,7 +215,7 @@ func TestMountPod_doesNotBelieveADriverThatMountedNothing(t *testing.T) {
 	for name, publish := range map[string]func(*csi.NodePublishVolumeRequest) error{
 		"nothing is mounted at":        func(r *csi.NodePublishVolumeRequest) error { return os.Mkdir(r.GetTargetPath(), 0o755) },
 		"the target path is not there": func(*csi.NodePublishVolumeRequest) error { return nil },
-		"is not a directory":              func(r *csi.NodePublishVolumeRequest) error { return os.WriteFile(r.GetTargetPath(), nil, 0o600) },
+		"is not a directory":           func(r *csi.NodePublishVolumeRequest) error { return os.WriteFile(r.GetTargetPath(), nil, 0o600) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, func(d *csidriver.Driver) { d.Publish = publish })

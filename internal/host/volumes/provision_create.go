@@ -116,7 +116,7 @@ func (m *Manager) callCreate(ctx context.Context, record *store.Provisioning) (*
 
 // accept checks what the driver says it made.
 func (m *Manager) accept(ctx context.Context, driver *plugins.Driver, record *store.Provisioning, request *csi.CreateVolumeRequest, made *csi.Volume) error {
-	wrong := errors.Join(claim.CheckAnswer(request, made), claim.CheckPlace(request, made))
+	wrong := errors.Join(claim.CheckAnswer(request, made), claim.CheckAccessibleTopology(request, made))
 	handle := made.GetVolumeId()
 	if handle == "" {
 		return wrong // there is nothing to delete it by: it is asked for again

@@ -54,7 +54,7 @@ func TestAnswer_nonsenseIsTakenBack(t *testing.T) {
 	}{
 		{"too small", func(_ *csi.CreateVolumeRequest, v *csi.Volume) { v.CapacityBytes = 5 }, nil, "with 5 bytes, less than the 1073741824 asked for"},
 		{"empty instead of a copy", func(_ *csi.CreateVolumeRequest, v *csi.Volume) { v.ContentSource = nil }, cloneOf("src"), "not from the source asked for"},
-		{"in the wrong place", func(_ *csi.CreateVolumeRequest, v *csi.Volume) { v.AccessibleTopology = in("zone", "b") }, nil, "in {zone=b}, which is none of the places asked for, {zone=a}"},
+		{"in the wrong place", func(_ *csi.CreateVolumeRequest, v *csi.Volume) { v.AccessibleTopology = in("zone", "b") }, nil, "in {zone=b}, which is none of the topologies asked for, {zone=a}"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -158,10 +158,10 @@ func (c *Controller) create(ctx context.Context, left record, desired bool, secr
 // accept checks the driver's answer. What is not what was asked for is deleted
 // again, unless a PersistentVolume names it.
 func (c *Controller) accept(ctx context.Context, left record, claimed bool, request *csi.CreateVolumeRequest, made *csi.Volume) error {
-	wrong := errors.Join(claim.CheckAnswer(request, made), claim.CheckPlace(request, made))
+	wrong := errors.Join(claim.CheckAnswer(request, made), claim.CheckAccessibleTopology(request, made))
 	if wrong == nil && !c.env.Scope.OwnsVolume(claim.FillVolume(left.Volume, request, made)) {
 		wrong = fmt.Errorf("the driver made volume %q without saying that it is on node %q: %s",
-			made.GetVolumeId(), c.env.Scope.Node, claim.DescribePlaces(made.GetAccessibleTopology()))
+			made.GetVolumeId(), c.env.Scope.Node, claim.DescribeTopologies(made.GetAccessibleTopology()))
 	}
 	if wrong == nil && !c.cachedHolder(made.GetVolumeId(), left) {
 		return nil

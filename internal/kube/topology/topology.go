@@ -138,7 +138,7 @@ func (t *Tracker) Requirement(pvc *corev1.PersistentVolumeClaim, class *storagev
 	}
 	wish := claim.Placement{
 		Claim: pvc.Name, Allowed: class.AllowedTopologies, Strict: t.options.Strict, Immediate: t.options.Immediate,
-		Places: func() *claim.Terms { return t.list(selectedNode) },
+		Terms: func() *claim.Terms { return t.list(selectedNode) },
 	}
 	if selectedNode != "" {
 		node, err := t.nodeTerm(selectedNode)
