@@ -42,7 +42,7 @@ func checkConfigMaps(t *testing.T, all objects, release, intents string) {
 		}
 	}
 	for _, object := range all {
-		if accessor, is := object.(interface{ GetNamespace() string }); is && accessor.GetNamespace() == intents {
+		if accessor, ok := object.(interface{ GetNamespace() string }); ok && accessor.GetNamespace() == intents {
 			switch object.(type) {
 			case *rbacv1.Role, *rbacv1.RoleBinding:
 			default:

@@ -16,7 +16,7 @@ func TestMetrics_areHTTPSWithASecret(t *testing.T) {
 		all["windows "+form] = values
 	}
 	for name, values := range all {
-		if flow, is := strings.CutSuffix(values, "}"); is {
+		if flow, ok := strings.CutSuffix(values, "}"); ok {
 			values = flow + ", metricsSecret: pages-tls}"
 		} else {
 			values += "\nmetricsSecret: pages-tls\n"

@@ -89,7 +89,7 @@ func TestClients_watchInProtobuf(t *testing.T) {
 	}
 	defer watched.Stop()
 	event := <-watched.ResultChan()
-	if got, is := event.Object.(*corev1.Node); !is || event.Type != "ADDED" || got.Name != "one" {
+	if got, ok := event.Object.(*corev1.Node); !ok || event.Type != "ADDED" || got.Name != "one" {
 		t.Errorf("%v", event)
 	}
 }

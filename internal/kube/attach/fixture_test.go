@@ -196,7 +196,7 @@ func requests[T any](w *world, rpc string) <-chan T {
 	got := make(chan T, 1000)
 	earlier := w.driver.Before
 	w.driver.Before = func(ctx context.Context, name string, request any) error {
-		if q, is := request.(T); is && name == rpc {
+		if q, ok := request.(T); ok && name == rpc {
 			got <- q
 		}
 		if earlier != nil {

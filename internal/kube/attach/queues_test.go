@@ -105,8 +105,8 @@ func TestBacklog_countsWhatWaitsAndItsAge(t *testing.T) {
 
 func gather(t *testing.T, w *world) map[string]float64 {
 	t.Helper()
-	registry, is := w.Env.Registerer.(*prometheus.Registry)
-	if !is {
+	registry, ok := w.Env.Registerer.(*prometheus.Registry)
+	if !ok {
 		t.Fatal("the test's registerer is not a registry")
 	}
 	families, err := registry.Gather()

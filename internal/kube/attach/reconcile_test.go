@@ -101,7 +101,7 @@ func TestReconcile_ignoresAnIncompleteListing(t *testing.T) {
 	w.driver.SetAttached("a-volume", "id-n1", true)
 	w.driver.SetAttached("handle-pv", "id-n1", true)
 	w.driver.Before = func(_ context.Context, _ string, request any) error {
-		if q, is := request.(*csi.ListVolumesRequest); is && q.GetStartingToken() != "" {
+		if q, ok := request.(*csi.ListVolumesRequest); ok && q.GetStartingToken() != "" {
 			return csidriver.Fail(codes.Internal, "no page")
 		}
 		return nil
@@ -120,7 +120,7 @@ func TestReconcile_restartsWhenAPageTokenIsRejected(t *testing.T) {
 	w.driver.SetAttached("b-volume", "id-n1", true)
 	var refused atomic.Int32
 	w.driver.Before = func(_ context.Context, _ string, request any) error {
-		if q, is := request.(*csi.ListVolumesRequest); is && q.GetStartingToken() != "" && refused.Add(1) <= 4 {
+		if q, ok := request.(*csi.ListVolumesRequest); ok && q.GetStartingToken() != "" && refused.Add(1) <= 4 {
 			return csidriver.Fail(codes.Aborted, "the listing has changed")
 		}
 		return nil
@@ -176,7 +176,7 @@ func TestReconcile_endsAListingThatRepeatsAToken(t *testing.T) {
 	w.driver.SetAttached("a-volume", "id-n1", true)
 	w.driver.SetAttached("b-volume", "id-n1", true)
 	w.driver.Before = func(_ context.Context, _ string, request any) error {
-		if q, is := request.(*csi.ListVolumesRequest); is {
+		if q, ok := request.(*csi.ListVolumesRequest); ok {
 			q.StartingToken = "" // every page is the first
 		}
 		return nil

@@ -126,10 +126,10 @@ func (c *Controller) handle(ctx context.Context, key string) (after time.Duratio
 	if able, err := c.able(ctx); !able || err != nil {
 		return c.options.Poll, err
 	}
-	if question, is := strings.CutPrefix(key, askPrefix); is {
+	if question, ok := strings.CutPrefix(key, askPrefix); ok {
 		return c.ask(ctx, question)
 	}
-	if name, is := strings.CutPrefix(key, dropPrefix); is {
+	if name, ok := strings.CutPrefix(key, dropPrefix); ok {
 		return 0, c.drop(ctx, name)
 	}
 	c.replan()

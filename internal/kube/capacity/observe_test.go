@@ -124,8 +124,8 @@ func TestObserve_beforeItRunsNothingIsAsked(t *testing.T) {
 
 func gauges(t *testing.T, registerer prometheus.Registerer) map[string]float64 {
 	t.Helper()
-	registry, is := registerer.(*prometheus.Registry)
-	if !is {
+	registry, ok := registerer.(*prometheus.Registry)
+	if !ok {
 		t.Fatal("no registry")
 	}
 	families, err := registry.Gather()

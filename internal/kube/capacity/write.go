@@ -122,9 +122,9 @@ func (c *Controller) keep(ctx context.Context, key, class string, segment claim.
 func (c *Controller) serving(goal string) []*storagev1.CSIStorageCapacity {
 	have := c.objects.By(byGoal(), goal)
 	c.mu.Lock()
-	made, is := c.created[goal]
+	made, ok := c.created[goal]
 	c.mu.Unlock()
-	if is && !slices.ContainsFunc(have, func(o *storagev1.CSIStorageCapacity) bool { return cluster.KeyOf(o) == made }) {
+	if ok && !slices.ContainsFunc(have, func(o *storagev1.CSIStorageCapacity) bool { return cluster.KeyOf(o) == made }) {
 		// Our own newest object is not among the indexed ones until it was watched.
 		if object, found := c.objects.Get(made); found {
 			have = append(have, object)

@@ -15,8 +15,8 @@ func (f *follower[T, L]) apply(event watch.Event) (changed bool, err error) {
 	case watch.Bookmark:
 		return false, nil
 	}
-	object, is := event.Object.(T)
-	if !is {
+	object, ok := event.Object.(T)
+	if !ok {
 		return false, fmt.Errorf("the API server sent a %T", event.Object)
 	}
 	_, had := f.kept[object.GetName()]

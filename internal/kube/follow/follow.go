@@ -149,8 +149,8 @@ func (f *follower[T, L]) list(ctx context.Context) (version string, err error) {
 }
 
 func (f *follower[T, L]) keep(item runtime.Object) error {
-	object, is := item.(T)
-	if !is {
+	object, ok := item.(T)
+	if !ok {
 		return fmt.Errorf("the API server sent a %T", item)
 	}
 	if f.options.Keep == nil || f.options.Keep(object) {

@@ -84,7 +84,7 @@ func TestDriver_thatAnswersWithAnotherGroupLaterIsNotBelieved(t *testing.T) {
 func TestDriver_thatHangsBlocksNoOtherContent(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Before = func(ctx context.Context, _ string, request any) error {
-		if create, is := request.(*csi.CreateVolumeGroupSnapshotRequest); is && create.GetSourceVolumeIds()[0] == "vol-slow" {
+		if create, ok := request.(*csi.CreateVolumeGroupSnapshotRequest); ok && create.GetSourceVolumeIds()[0] == "vol-slow" {
 			<-ctx.Done()
 			return ctx.Err()
 		}
@@ -106,8 +106,8 @@ func TestRequest_isTheSameEachTime(t *testing.T) {
 	f := prepare(t, driver, group("a"))
 	var first *csi.CreateVolumeGroupSnapshotRequest
 	driver.Before = func(_ context.Context, rpc string, request any) error {
-		asked, is := request.(*csi.CreateVolumeGroupSnapshotRequest)
-		if !is {
+		asked, ok := request.(*csi.CreateVolumeGroupSnapshotRequest)
+		if !ok {
 			return nil
 		}
 		if first == nil {

@@ -54,7 +54,7 @@ func TestGroup_requestHasParametersSecretsAndMetadata(t *testing.T) {
 	var got *csi.CreateVolumeGroupSnapshotRequest
 	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, _ string, request any) error {
-		if create, is := request.(*csi.CreateVolumeGroupSnapshotRequest); is {
+		if create, ok := request.(*csi.CreateVolumeGroupSnapshotRequest); ok {
 			got = create
 		}
 		return nil
@@ -250,7 +250,7 @@ func TestGroup_retainedKeepsItsSnapshots(t *testing.T) {
 func TestGroup_deletionNamesAllMembersAndTriesUntilTheDriverAgrees(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, rpc string, request any) error {
-		if asked, is := request.(*csi.DeleteVolumeGroupSnapshotRequest); is && len(asked.GetSnapshotIds()) != 2 {
+		if asked, ok := request.(*csi.DeleteVolumeGroupSnapshotRequest); ok && len(asked.GetSnapshotIds()) != 2 {
 			t.Errorf("the members to be deleted are %q", asked.GetSnapshotIds())
 		}
 		if rpc == "DeleteVolumeGroupSnapshot" && driver.Count(rpc) < 3 {

@@ -51,7 +51,7 @@ func TestStatic_withOtherMembersIsNotBelieved(t *testing.T) {
 	driver := csidriver.New(driverName)
 	id, members := driver.AddGroup("old", "vol-1", "vol-2")
 	driver.Before = func(_ context.Context, _ string, request any) error {
-		if asked, is := request.(*csi.GetVolumeGroupSnapshotRequest); is {
+		if asked, ok := request.(*csi.GetVolumeGroupSnapshotRequest); ok {
 			asked.SnapshotIds = members // a driver that takes no notice of them
 		}
 		return nil
@@ -64,7 +64,7 @@ func TestStatic_asksWithItsClassesSecret(t *testing.T) {
 	var secrets map[string]string
 	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, _ string, request any) error {
-		if asked, is := request.(*csi.GetVolumeGroupSnapshotRequest); is {
+		if asked, ok := request.(*csi.GetVolumeGroupSnapshotRequest); ok {
 			secrets = asked.GetSecrets()
 		}
 		return nil

@@ -68,7 +68,7 @@ func TestUncertain_theRequestIsFrozen(t *testing.T) {
 			var requests []*csi.CreateVolumeGroupSnapshotRequest
 			before := driver.Before
 			driver.Before = func(ctx context.Context, rpc string, request any) error {
-				if create, is := request.(*csi.CreateVolumeGroupSnapshotRequest); is {
+				if create, ok := request.(*csi.CreateVolumeGroupSnapshotRequest); ok {
 					requests = append(requests, create)
 				}
 				return before(ctx, rpc, request)

@@ -218,7 +218,7 @@ func TestLook_unitesAVolumeThatIsOnTwoPages(t *testing.T) {
 		f.Driver.SetHealth(handle, csidriver.Problem(degraded, "Slow", ""))
 	}
 	f.Driver.After = func(_ context.Context, rpc string, request any) error {
-		if r, is := request.(*csi.ControllerListVolumeHealthRequest); is && rpc == "ControllerListVolumeHealth" && r.GetStartingToken() == "" {
+		if r, ok := request.(*csi.ControllerListVolumeHealthRequest); ok && rpc == "ControllerListVolumeHealth" && r.GetStartingToken() == "" {
 			f.Driver.SetHealth("a", csidriver.Problem(inaccessible, "Gone", "")) // between the first page and the second, which has it again
 		}
 		return nil
@@ -258,7 +258,7 @@ func TestLook_leavesAListWithoutEnd(t *testing.T) {
 	f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
 	f.Driver.SetHealth("b", csidriver.Problem(degraded, "Slow", ""))
 	f.Driver.Before = func(_ context.Context, _ string, request any) error {
-		if r, is := request.(*csi.ControllerListVolumeHealthRequest); is {
+		if r, ok := request.(*csi.ControllerListVolumeHealthRequest); ok {
 			r.StartingToken = "" // the driver forgets where it was
 		}
 		return nil

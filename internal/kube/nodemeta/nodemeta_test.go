@@ -23,7 +23,7 @@ type nodes struct {
 func (n *nodes) Get(context.Context, string, metav1.GetOptions) (*corev1.Node, error) {
 	answer := n.answers[min(n.asked, len(n.answers)-1)]
 	n.asked++
-	if err, is := answer.(error); is {
+	if err, ok := answer.(error); ok {
 		return nil, err
 	}
 	node, _ := answer.(*corev1.Node)

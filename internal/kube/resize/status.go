@@ -135,8 +135,8 @@ func orNull[T ~string](value T) any {
 
 // patchVolume merges into this very PersistentVolume.
 func (c *Controller) patchVolume(ctx context.Context, volume *corev1.PersistentVolume, change map[string]any) error {
-	metadata, is := change["metadata"].(map[string]any)
-	if !is {
+	metadata, ok := change["metadata"].(map[string]any)
+	if !ok {
 		metadata = map[string]any{}
 		change["metadata"] = metadata
 	}

@@ -144,7 +144,7 @@ func (r reader) keep(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.AssignStmt:
 		name, ok := n.Lhs[0].(*ast.Ident)
-		if kind, is := kindOf(n.Rhs[0]); ok && is {
+		if kind, known := kindOf(n.Rhs[0]); ok && known {
 			r.clients[name.Name] = kind
 		}
 	case *ast.CallExpr:
@@ -157,7 +157,7 @@ func (r reader) keep(n ast.Node) bool {
 		}
 	case *ast.KeyValueExpr:
 		name, ok := n.Key.(*ast.Ident)
-		if kind, is := kindOf(n.Value); ok && is {
+		if kind, known := kindOf(n.Value); ok && known {
 			r.clients[name.Name] = kind
 		}
 	}
@@ -168,7 +168,7 @@ func (r reader) keep(n ast.Node) bool {
 func (r reader) rightsOf(call *ast.CallExpr) []Right {
 	receiver, method := selected(call.Fun)
 	_, name := selected(receiver)
-	if kind, is := followed(call); is {
+	if kind, ok := followed(call); ok {
 		list, watch := kind, kind
 		list.Verb, watch.Verb = "list", "watch"
 		return []Right{list, watch}

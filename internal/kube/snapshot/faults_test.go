@@ -77,7 +77,7 @@ func TestDriver_thatAnswersWithAnotherSnapshotLaterIsNotBelieved(t *testing.T) {
 func TestDriver_thatHangsBlocksNoOtherContent(t *testing.T) {
 	driver := csidriver.New(driverName)
 	driver.Before = func(ctx context.Context, _ string, request any) error {
-		if create, is := request.(*csi.CreateSnapshotRequest); is && create.GetSourceVolumeId() == "vol-slow" {
+		if create, ok := request.(*csi.CreateSnapshotRequest); ok && create.GetSourceVolumeId() == "vol-slow" {
 			<-ctx.Done()
 			return ctx.Err()
 		}

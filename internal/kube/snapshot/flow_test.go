@@ -51,7 +51,7 @@ func TestContent_requestHasParametersSecretsAndMetadata(t *testing.T) {
 	var got *csi.CreateSnapshotRequest
 	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, _ string, request any) error {
-		if create, is := request.(*csi.CreateSnapshotRequest); is {
+		if create, ok := request.(*csi.CreateSnapshotRequest); ok {
 			got = create
 		}
 		return nil

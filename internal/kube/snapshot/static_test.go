@@ -71,7 +71,7 @@ func TestStatic_isFoundInAListThatIsNotFiltered(t *testing.T) {
 		driver.AddSnapshot(name, "vol")
 	}
 	driver.Before = func(_ context.Context, _ string, request any) error {
-		if list, is := request.(*csi.ListSnapshotsRequest); is {
+		if list, ok := request.(*csi.ListSnapshotsRequest); ok {
 			list.SnapshotId, list.MaxEntries = "", 1
 		}
 		return nil
@@ -86,7 +86,7 @@ func TestStatic_listsWithItsClassesSecret(t *testing.T) {
 	var secrets map[string]string
 	driver := csidriver.New(driverName)
 	driver.Before = func(_ context.Context, _ string, request any) error {
-		if list, is := request.(*csi.ListSnapshotsRequest); is {
+		if list, ok := request.(*csi.ListSnapshotsRequest); ok {
 			secrets = list.GetSecrets()
 		}
 		return nil

@@ -68,7 +68,7 @@ func TestUncertain_theRequestIsFrozen(t *testing.T) {
 			var requests []*csi.CreateSnapshotRequest
 			before := driver.Before
 			driver.Before = func(ctx context.Context, rpc string, request any) error {
-				if create, is := request.(*csi.CreateSnapshotRequest); is {
+				if create, ok := request.(*csi.CreateSnapshotRequest); ok {
 					requests = append(requests, create)
 				}
 				return before(ctx, rpc, request)

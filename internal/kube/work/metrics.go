@@ -44,7 +44,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 func register[C prometheus.Collector](registerer prometheus.Registerer, collector C) C {
 	var exists prometheus.AlreadyRegisteredError
 	if err := registerer.Register(collector); errors.As(err, &exists) {
-		if known, is := exists.ExistingCollector.(C); is {
+		if known, ok := exists.ExistingCollector.(C); ok {
 			return known
 		}
 	}

@@ -41,10 +41,10 @@ type arrivals struct {
 func follow(ctx context.Context, objects source, there condition) (*arrivals, error) {
 	a := &arrivals{got: map[string]bool{}, changed: make(chan struct{}, 1)}
 	look := func(item any, gone bool) {
-		if last, is := item.(cache.DeletedFinalStateUnknown); is {
+		if last, ok := item.(cache.DeletedFinalStateUnknown); ok {
 			item = last.Obj
 		}
-		if object, is := item.(metav1.Object); is && there(object, gone) {
+		if object, ok := item.(metav1.Object); ok && there(object, gone) {
 			a.add(object.GetName())
 		}
 	}

@@ -110,8 +110,8 @@ func (b *bench) snapshot(ctx context.Context, m *system, n int) (phase, error) {
 	return b.wave(ctx, m, n,
 		of(objects),
 		func(o metav1.Object, gone bool) bool {
-			snapshot, is := o.(*snapshotv1.VolumeSnapshot)
-			return is && !gone && snapshot.Status != nil && snapshot.Status.ReadyToUse != nil && *snapshot.Status.ReadyToUse
+			snapshot, ok := o.(*snapshotv1.VolumeSnapshot)
+			return ok && !gone && snapshot.Status != nil && snapshot.Status.ReadyToUse != nil && *snapshot.Status.ReadyToUse
 		},
 		func(ctx context.Context, i int) error {
 			source := itemName(m, i)

@@ -119,8 +119,8 @@ func (b *bench) pod(ctx context.Context, name string, volume corev1.VolumeSource
 	defer cancel()
 	pods := b.client.CoreV1().Pods(namespace)
 	running, err := follow(ctx, of(pods), func(o metav1.Object, gone bool) bool {
-		pod, is := o.(*corev1.Pod)
-		return is && pod.Name == name && !gone && pod.Status.Phase == corev1.PodRunning
+		pod, ok := o.(*corev1.Pod)
+		return ok && pod.Name == name && !gone && pod.Status.Phase == corev1.PodRunning
 	})
 	if err != nil {
 		return 0, err

@@ -82,8 +82,8 @@ func (b *bench) claims(ctx context.Context, m *system, n int) (phase, error) {
 	return b.wave(ctx, m, n,
 		of(claims),
 		func(o metav1.Object, gone bool) bool {
-			pvc, is := o.(*corev1.PersistentVolumeClaim)
-			return is && !gone && pvc.Status.Phase == corev1.ClaimBound && *pvc.Spec.StorageClassName == m.name
+			pvc, ok := o.(*corev1.PersistentVolumeClaim)
+			return ok && !gone && pvc.Status.Phase == corev1.ClaimBound && *pvc.Spec.StorageClassName == m.name
 		},
 		func(ctx context.Context, i int) error {
 			_, err := claims.Create(ctx, &corev1.PersistentVolumeClaim{
@@ -102,8 +102,8 @@ func (b *bench) deleteClaims(ctx context.Context, m *system, n int) (phase, erro
 	return b.wave(ctx, m, n,
 		of(b.client.CoreV1().PersistentVolumes()),
 		func(o metav1.Object, gone bool) bool {
-			pv, is := o.(*corev1.PersistentVolume)
-			return is && gone && pv.Spec.CSI != nil && pv.Spec.CSI.Driver == m.driver
+			pv, ok := o.(*corev1.PersistentVolume)
+			return ok && gone && pv.Spec.CSI != nil && pv.Spec.CSI.Driver == m.driver
 		},
 		func(ctx context.Context, i int) error {
 			return b.client.CoreV1().PersistentVolumeClaims(namespace).Delete(ctx, itemName(m, i), metav1.DeleteOptions{})
@@ -124,8 +124,8 @@ func (b *bench) attach(ctx context.Context, m *system, n int) (phase, error) {
 	return b.wave(ctx, m, n,
 		of(attachments),
 		func(o metav1.Object, gone bool) bool {
-			va, is := o.(*storagev1.VolumeAttachment)
-			return is && !gone && va.Status.Attached && va.Spec.Attacher == m.driver
+			va, ok := o.(*storagev1.VolumeAttachment)
+			return ok && !gone && va.Status.Attached && va.Spec.Attacher == m.driver
 		},
 		func(ctx context.Context, i int) error {
 			_, err := attachments.Create(ctx, &storagev1.VolumeAttachment{
@@ -159,8 +159,8 @@ func (b *bench) detach(ctx context.Context, m *system, n int) (phase, error) {
 	return b.wave(ctx, m, n,
 		of(attachments),
 		func(o metav1.Object, gone bool) bool {
-			va, is := o.(*storagev1.VolumeAttachment)
-			return is && gone && va.Spec.Attacher == m.driver
+			va, ok := o.(*storagev1.VolumeAttachment)
+			return ok && gone && va.Spec.Attacher == m.driver
 		},
 		func(ctx context.Context, i int) error {
 			return attachments.Delete(ctx, itemName(m, i), metav1.DeleteOptions{})

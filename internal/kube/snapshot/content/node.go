@@ -32,8 +32,8 @@ func (w *Writer[T]) Claim(ctx context.Context, object T, owner *Owner) (T, error
 }
 
 func labelled(object metav1.Object) bool {
-	_, is := object.GetLabels()[claim.ManagedByLabel]
-	return is
+	_, ok := object.GetLabels()[claim.ManagedByLabel]
+	return ok
 }
 
 func label(object metav1.Object, node string) cluster.Op {
