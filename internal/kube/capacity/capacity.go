@@ -1,11 +1,11 @@
-// Package capacity keeps CSIStorageCapacity objects: how much room a driver has
-// for each of its StorageClasses in each place, for the scheduler to read
-// (KEP-1472). The objects are those of external-provisioner, by name, labels
-// and owner: either takes over from the other.
+// Package capacity maintains CSIStorageCapacity objects: the capacity that a
+// driver has for each of its StorageClasses in each topology segment, for the
+// scheduler to read (KEP-1472). Name, labels and owner of the objects are those
+// of external-provisioner, so that either can take over from the other.
 //
-// An object is filled with what GetCapacity answers, again once per poll
-// interval, and soon after provisioning has used or freed something. An error
-// of the driver leaves it as it is, and so does the end of the process.
+// An object records the answer of GetCapacity. The controller calls GetCapacity
+// once per poll interval, and soon after a volume was created or deleted. If the
+// driver returns an error, or the process ends, the object stays as it is.
 package capacity
 
 import (
@@ -27,16 +27,16 @@ import (
 )
 
 const (
-	// DefaultPoll is how often the driver is asked about each place.
+	// DefaultPoll is the interval between two GetCapacity calls for a segment.
 	DefaultPoll = time.Minute
-	// DefaultWorkers is how many calls and writes are made at once: the numbers
-	// are hints, and must not crowd out provisioning.
+	// DefaultWorkers is how many calls and writes run at once. It is low because
+	// capacity is a hint and must not delay provisioning.
 	DefaultWorkers = 4
 
-	settle = 100 * time.Millisecond // changes of classes and nodes come in bursts
-	gap    = time.Second            // between two GetCapacity for one question
-	// grace is how long an object outlives its place or class: while a node's
-	// plugin restarts the driver is not registered there.
+	burst = 100 * time.Millisecond // classes and nodes change in bursts; one plan serves a burst
+	gap   = time.Second            // between two GetCapacity for one question
+	// grace is how long an object outlives its segment or class: while a node's
+	// plugin restarts, the driver is not registered on that node.
 	grace = 30 * time.Second
 )
 
@@ -48,12 +48,14 @@ type Options struct {
 	Poll time.Duration
 	// Workers is DefaultWorkers if zero.
 	Workers int
-	// Owner is who the objects belong to; nil for nobody. It is asked again when
-	// somebody else deleted an object, perhaps since the owner is another now.
+	// Owner returns the owner of the objects; nil for objects without one. It is
+	// called again after another client deleted an object: the garbage collector
+	// does that when the owner was replaced.
 	Owner Owner
 }
 
-// Controller keeps the objects. Provisioning tells it what it did.
+// Controller maintains the objects. The provisioner calls Created, Failed and
+// Deleted.
 type Controller struct {
 	env     *cluster.Env
 	options Options
@@ -65,16 +67,16 @@ type Controller struct {
 	log     *slog.Logger
 	manager string
 
-	settle, gap, grace time.Duration
+	burst, gap, grace time.Duration
 
 	mu      sync.Mutex
 	plan    *plan                // nil until it runs
-	asked   map[string]time.Time // when each question was last put
+	asked   map[string]time.Time // when GetCapacity was last called for each question
 	created map[string]string    // goal to the object made for it, till the cache has it
 	owner   *metav1.OwnerReference
 	owned   bool              // owner was resolved
-	refused map[string]string // StorageClass to what the driver has against it
-	off     bool              // the driver lacks GET_CAPACITY, and that was said
+	refused map[string]string // StorageClass to the driver's reason for rejecting it
+	off     bool              // the driver lacks GET_CAPACITY, and that was logged
 }
 
 // New makes a Controller of the objects of the process's scope.
@@ -84,7 +86,7 @@ func New(env *cluster.Env, tracker *topology.Tracker, o Options) *Controller {
 	c := &Controller{
 		env: env, options: o, tracker: tracker, log: env.Logger.With("controller", "capacity"),
 		manager: claim.CapacityManager(env.Scope.Node),
-		settle:  settle, gap: gap, grace: grace,
+		burst:   burst, gap: gap, grace: grace,
 		asked: map[string]time.Time{}, created: map[string]string{}, refused: map[string]string{},
 	}
 	c.classes, c.objects, c.claims = env.Set.Classes(), env.Set.Capacities(c.manager), env.Set.Claims()
@@ -108,22 +110,22 @@ func byGoal() cluster.Index[*storagev1.CSIStorageCapacity] {
 	}}
 }
 
-// The kinds of work: make the plan anew, put a question to the driver, drop an
-// object that no plan wants.
+// The kinds of queue keys: recompute the plan, call GetCapacity for a question,
+// delete an object that the plan lacks.
 const (
 	planKey    = "plan"
 	askPrefix  = "ask/"
 	dropPrefix = "drop/"
 )
 
-// Run keeps the objects until ctx ends. They stay when it returns.
+// Run maintains the objects until ctx ends. They stay when it returns.
 func (c *Controller) Run(ctx context.Context) error {
 	c.queue.Add(planKey)
 	return c.queue.Run(ctx, c.handle)
 }
 
 func (c *Controller) handle(ctx context.Context, key string) (after time.Duration, err error) {
-	if able, err := c.able(ctx); !able || err != nil {
+	if supported, err := c.supported(ctx); !supported || err != nil {
 		return c.options.Poll, err
 	}
 	if question, ok := strings.CutPrefix(key, askPrefix); ok {
@@ -136,9 +138,9 @@ func (c *Controller) handle(ctx context.Context, key string) (after time.Duratio
 	return 0, nil
 }
 
-// able tells whether the driver has GET_CAPACITY. A driver that is updated may
-// have it later.
-func (c *Controller) able(ctx context.Context) (bool, error) {
+// supported reports whether the driver has GET_CAPACITY. An updated driver may
+// gain it, so every key checks.
+func (c *Controller) supported(ctx context.Context) (bool, error) {
 	capabilities, err := c.env.CSI.ControllerCapabilities(ctx)
 	if err != nil {
 		return false, err
@@ -152,9 +154,10 @@ func (c *Controller) able(ctx context.Context) (bool, error) {
 	return capabilities.Capacity, nil
 }
 
-func (c *Controller) replanSoon() { c.queue.AddAfter(planKey, c.settle) }
+func (c *Controller) replanSoon() { c.queue.AddAfter(planKey, c.burst) }
 
-// replan asks what is new at once, and drops later what nobody wants any more.
+// replan computes the plan, queues new questions at once and queues the deletion
+// of objects that the plan lacks after the grace period.
 func (c *Controller) replan() {
 	var classes []*storagev1.StorageClass
 	for _, class := range c.classes.List() {
@@ -196,14 +199,14 @@ func (c *Controller) dropLater(object *storagev1.CSIStorageCapacity) {
 	c.queue.AddAfter(dropPrefix+cluster.KeyOf(object), c.grace)
 }
 
-// objectChanged sees what others do to the objects. What this process writes
-// comes by here as well and must cause no work.
+// objectChanged handles changes of the objects by other clients. The process's own
+// writes arrive here as well and must cause no work.
 func (c *Controller) objectChanged(old, new *storagev1.CSIStorageCapacity) {
 	c.mu.Lock()
 	p := c.plan
 	c.mu.Unlock()
 	switch {
-	case p == nil: // Run looks at all of them
+	case p == nil: // the first plan handles all objects
 	case new == nil:
 		goal := goalOfObject(old)
 		if key := p.goals[goal]; key != "" && len(c.objects.By(byGoal(), goal)) == 0 {

@@ -75,13 +75,13 @@ func world(t *testing.T, driver *csidriver.Driver) *apiserver.Cluster {
 	return apiserver.New(t, driver, node("n1", "a"), node("n2", "b"), node("n3", "b"), csiNode("n1"), csiNode("n2"), csiNode("n3"))
 }
 
-// fast makes a Controller with short pauses, and a poll as good as never.
+// fast makes a Controller with short pauses and, by default, a poll that never comes.
 func fast(env *cluster.Env, o Options) *Controller {
 	if o.Poll == 0 {
 		o.Poll = time.Hour
 	}
 	c := New(env, topology.New(env, topology.Options{}), o)
-	c.settle, c.gap, c.grace = time.Millisecond, 5*time.Millisecond, 20*time.Millisecond
+	c.burst, c.gap, c.grace = time.Millisecond, 5*time.Millisecond, 20*time.Millisecond
 	return c
 }
 
@@ -131,7 +131,7 @@ func writes(c *apiserver.Cluster, verb string) (n int) {
 	return n
 }
 
-func TestCapacity_anObjectForEachClassInEachPlace(t *testing.T) {
+func TestCapacity_createsAnObjectForEachClassInEachSegment(t *testing.T) {
 	c := world(t, newDriver())
 	c.Add(class("one"), class("two"))
 	begin(c, Options{})
@@ -143,7 +143,7 @@ func TestCapacity_anObjectForEachClassInEachPlace(t *testing.T) {
 	}
 }
 
-func TestCapacity_oneQuestionForClassesTheDriverCannotTellApart(t *testing.T) {
+func TestCapacity_classesWithEqualParametersShareACall(t *testing.T) {
 	driver := newDriver()
 	c := world(t, driver)
 	c.Add(class("one", "type", "ssd", "csi.storage.k8s.io/fstype", "ext4"), class("two", "type", "ssd"), class("three", "type", "hdd"))
@@ -151,7 +151,7 @@ func TestCapacity_oneQuestionForClassesTheDriverCannotTellApart(t *testing.T) {
 	want(t, c, "one zone=a 100/50", "one zone=b 200/100", "three zone=a 100/50", "three zone=b 200/100", "two zone=a 100/50", "two zone=b 200/100")
 	requests := driver.CapacityRequests()
 	if len(requests) != 4 {
-		t.Errorf("%d questions for two kinds in two places", len(requests))
+		t.Errorf("%d GetCapacity calls for two kinds of classes in two segments", len(requests))
 	}
 	for _, r := range requests {
 		if _, leaked := r.GetParameters()["csi.storage.k8s.io/fstype"]; leaked || len(r.GetVolumeCapabilities()) > 0 || r.GetParameters()["type"] == "" {
@@ -160,7 +160,7 @@ func TestCapacity_oneQuestionForClassesTheDriverCannotTellApart(t *testing.T) {
 	}
 }
 
-func TestCapacity_immediateClassesOnlyWhereAskedFor(t *testing.T) {
+func TestCapacity_immediateClassesOnlyOnDemand(t *testing.T) {
 	immediate, unset, foreign := class("immediate"), class("unset"), class("foreign")
 	mode := storagev1.VolumeBindingImmediate
 	immediate.VolumeBindingMode, unset.VolumeBindingMode, foreign.Provisioner = &mode, nil, "other.example.com"
@@ -189,11 +189,11 @@ func TestCapacity_withoutTopologyOneObjectIsForAllNodes(t *testing.T) {
 	c.Run(c.Env, controller)
 	want(t, c, "one  7")
 	if listed(c)[0].NodeTopology == nil {
-		t.Error("nil is no node, not every node")
+		t.Error("NodeTopology is nil, which selects no node")
 	}
 }
 
-func TestCapacity_takesOverWhatExternalProvisionerLeft(t *testing.T) {
+func TestCapacity_adoptsObjectsOfExternalProvisioner(t *testing.T) {
 	c := world(t, newDriver())
 	right := object("csisc-right", "one", "a", 100)
 	right.MaximumVolumeSize = resource.NewQuantity(50, resource.BinarySI)
@@ -201,7 +201,7 @@ func TestCapacity_takesOverWhatExternalProvisionerLeft(t *testing.T) {
 	begin(c, Options{})
 	want(t, c, "one zone=a 100/50", "one zone=b 200/100")
 	if n := writes(c, "create"); n != 0 {
-		t.Errorf("%d objects were made beside those there were", n)
+		t.Errorf("%d objects were created in addition to the existing ones", n)
 	}
 	if n := writes(c, "update"); n != 1 {
 		t.Errorf("%d updates for one stale object", n)
@@ -238,7 +238,7 @@ func TestCapacity_duplicatesAreDeletedAndTheOldestStays(t *testing.T) {
 	want(t, c, "one zone=a 100/50", "one zone=b 200/100")
 }
 
-func TestCapacity_whatOthersDeleteIsMadeAgain(t *testing.T) {
+func TestCapacity_recreatesDeletedObjects(t *testing.T) {
 	c := world(t, newDriver())
 	c.Add(class("one"))
 	begin(c, Options{})
@@ -263,7 +263,7 @@ func TestCapacity_followsClassesAndNodes(t *testing.T) {
 	want(t, c, "two zone=a 100/50", "two zone=b 200/100")
 }
 
-func TestCapacity_aClassMadeAnewWithOtherParametersIsAskedAnew(t *testing.T) {
+func TestCapacity_aReplacedClassIsPolledWithItsNewParameters(t *testing.T) {
 	driver := newDriver()
 	driver.Capacity.Of = func(r *csi.GetCapacityRequest) *csi.GetCapacityResponse {
 		return csidriver.Room(map[string]int64{"ssd": 1, "hdd": 2}[r.GetParameters()["type"]], -1)
@@ -275,11 +275,11 @@ func TestCapacity_aClassMadeAnewWithOtherParametersIsAskedAnew(t *testing.T) {
 	c.Put(class("one", "type", "hdd"))
 	want(t, c, "one zone=a 2", "one zone=b 2")
 	if n := writes(c, "create"); n != 2 {
-		t.Errorf("%d objects were made for two places", n)
+		t.Errorf("%d objects were created for two segments", n)
 	}
 }
 
-func TestCapacity_aNodePluginThatRestartsLosesNothing(t *testing.T) {
+func TestCapacity_aRestartOfTheNodePluginKeepsTheObjects(t *testing.T) {
 	c := world(t, newDriver())
 	c.Add(class("one"))
 	controller := fast(c.Env, Options{})
@@ -293,7 +293,7 @@ func TestCapacity_aNodePluginThatRestartsLosesNothing(t *testing.T) {
 			return nil
 		})
 	}
-	for short := false; !short; { // once more where this test itself was slow
+	for short := false; !short; { // repeats if the test itself was slow
 		want(t, c, "one zone=a 100/50", "one zone=b 200/100")
 		before, began := writes(c, "delete"), time.Now()
 		c.Delete(csiNode("n1"))
@@ -364,7 +364,7 @@ func TestCapacity_anErrorOfTheDriverKeepsTheValues(t *testing.T) {
 	want(t, c, "one zone=a 100/50", "one zone=b 200/100")
 }
 
-func TestCapacity_nonsenseIsAnErrorOfTheDriver(t *testing.T) {
+func TestCapacity_aNegativeSizeIsAnErrorOfTheDriver(t *testing.T) {
 	driver := newDriver()
 	for name, answer := range map[string]*csi.GetCapacityResponse{"available": csidriver.Room(-1, -1), "largest": csidriver.Room(5, -1)} {
 		if name == "largest" {
@@ -374,13 +374,13 @@ func TestCapacity_nonsenseIsAnErrorOfTheDriver(t *testing.T) {
 		driver.Capacity.Of = func(*csi.GetCapacityRequest) *csi.GetCapacityResponse { return answer }
 		c := world(t, driver)
 		controller := fast(c.Env, Options{})
-		if _, err := controller.room(t.Context(), &question{classes: []string{"one"}}); err == nil || !strings.Contains(err.Error(), "less than nothing") {
+		if _, err := controller.room(t.Context(), &question{classes: []string{"one"}}); err == nil || !strings.Contains(err.Error(), "negative size") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-func TestCapacity_aDriverWithoutItIsLeftAlone(t *testing.T) {
+func TestCapacity_aDriverWithoutGetCapacityIsNotCalled(t *testing.T) {
 	driver := newDriver()
 	driver.Controller = slices.DeleteFunc(driver.Controller, func(kind csi.ControllerServiceCapability_RPC_Type) bool {
 		return kind == csi.ControllerServiceCapability_RPC_GET_CAPACITY
@@ -402,7 +402,7 @@ func TestCapacity_aDriverWithoutItIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestCapacity_refusedWritesAreTriedAgain(t *testing.T) {
+func TestCapacity_failedWritesAreRetried(t *testing.T) {
 	c := world(t, newDriver())
 	c.Add(class("one"), object("csisc-stale", "one", "b", 3))
 	var refusals atomic.Int32
@@ -438,7 +438,7 @@ func TestCapacity_theObjectsOutliveTheProcess(t *testing.T) {
 	}
 }
 
-func TestCapacity_aNodeTellsOfItselfOnly(t *testing.T) {
+func TestCapacity_aNodeWritesItsOwnObjectsOnly(t *testing.T) {
 	driver := newDriver()
 	c := apiserver.New(t, driver, class("one"), node("n1", "a"), object("csisc-central", "one", "z", 3))
 	c.Env.Scope = cluster.Scope{Node: "n1", Segments: map[string]string{"zone": "a"}}

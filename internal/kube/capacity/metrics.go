@@ -2,8 +2,8 @@ package capacity
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// register exports what alerts on external-provisioner know. The numbers are
-// counted when they are read.
+// register exports the gauges of external-provisioner, so that its alerts keep
+// working. The values are counted when they are read.
 func (c *Controller) register(registerer prometheus.Registerer) {
 	if registerer == nil {
 		return
@@ -12,9 +12,9 @@ func (c *Controller) register(registerer prometheus.Registerer) {
 		help  string
 		count func() int
 	}{
-		"desired_goal":    {"CSIStorageCapacity objects that there should be.", c.countGoals},
-		"desired_current": {"CSIStorageCapacity objects that there should be and are.", c.countCurrent},
-		"obsolete":        {"CSIStorageCapacity objects that there are and should not be.", c.countObsolete},
+		"desired_goal":    {"Desired CSIStorageCapacity objects.", c.countGoals},
+		"desired_current": {"Desired CSIStorageCapacity objects that exist.", c.countCurrent},
+		"obsolete":        {"CSIStorageCapacity objects that exist and are not desired.", c.countObsolete},
 	} {
 		metric := prometheus.NewGaugeFunc(
 			prometheus.GaugeOpts{Name: "csistoragecapacities_" + name, Help: gauge.help},
@@ -46,9 +46,9 @@ func (c *Controller) countCurrent() (n int) {
 	return n
 }
 
-// countObsolete is all that is too many: without a goal, or a second one for it.
+// countObsolete counts objects without a goal, and all but one for each goal.
 func (c *Controller) countObsolete() int {
-	if c.goals() == nil { // not this process's business (yet)
+	if c.goals() == nil { // this process does not lead, or has no plan yet
 		return 0
 	}
 	return max(0, len(c.objects.List())-c.countCurrent())

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
-// Created says that a volume was made, reachable from these places: they have
-// less room now.
+// Created records that a volume was created in these topologies: the segments
+// that overlap with them have less capacity now.
 func (c *Controller) Created(_ string, topologies []*csi.Topology) {
 	var terms []claim.Term
 	for _, topology := range topologies {
@@ -24,13 +24,13 @@ func (c *Controller) Created(_ string, topologies []*csi.Topology) {
 	})
 }
 
-// Failed says that a volume of a class could not be made, perhaps for lack of
-// room that an object promises.
+// Failed records that CreateVolume failed for a class, perhaps because an object
+// reports capacity that the driver no longer has.
 func (c *Controller) Failed(class string) {
 	c.refresh(func(q *question) bool { return slices.Contains(q.classes, class) })
 }
 
-// Deleted says that a volume is gone: there is more room where it was.
+// Deleted records that a volume was deleted: its segments have more capacity now.
 func (c *Controller) Deleted(volume *corev1.PersistentVolume) {
 	var terms []corev1.NodeSelectorTerm
 	if affinity := volume.Spec.NodeAffinity; affinity != nil && affinity.Required != nil {
@@ -43,9 +43,9 @@ func (c *Controller) Deleted(volume *corev1.PersistentVolume) {
 	})
 }
 
-// touches tells whether a volume with this affinity took room of a segment:
-// they have a key in common, and no common key has another value. It is asked
-// for each place at each deletion, so it makes nothing.
+// touches reports whether a volume with this affinity used capacity of a segment:
+// they have a key in common, and no common key has different values. It runs for
+// each segment at each deletion, so it allocates nothing.
 func touches(term corev1.NodeSelectorTerm, segment claim.Term) bool {
 	common := false
 	for _, expression := range term.MatchExpressions {
@@ -61,9 +61,9 @@ func touches(term corev1.NodeSelectorTerm, segment claim.Term) bool {
 	return common
 }
 
-// refresh puts some questions soon. Together they are put no faster than one
-// per gap, however much is provisioned: a driver may have to look at all of its
-// volumes to answer one.
+// refresh queues the questions that which selects. It limits them to one per gap
+// on average, at any rate of provisioning: a driver may have to list all of its
+// volumes for one answer.
 func (c *Controller) refresh(which func(*question) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -32,14 +32,14 @@ func volume(zones ...string) *corev1.PersistentVolume {
 	return pv
 }
 
-// inRack narrows a volume to a place smaller than those that are told of.
+// inRack narrows a volume to a rack, which is smaller than the segments of the driver.
 func inRack(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
 	expressions := &pv.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions
 	*expressions = append(*expressions, corev1.NodeSelectorRequirement{Key: "rack", Operator: corev1.NodeSelectorOpIn, Values: []string{"1"}})
 	return pv
 }
 
-func TestObserve_asksWhereSomethingHappened(t *testing.T) {
+func TestObserve_refreshesTheAffectedSegments(t *testing.T) {
 	for name, c := range map[string]struct {
 		happen func(*Controller)
 		a, b   int
@@ -48,7 +48,7 @@ func TestObserve_asksWhereSomethingHappened(t *testing.T) {
 		"one was made in a rack of b": {func(c *Controller) {
 			c.Created("one", []*csi.Topology{{Segments: map[string]string{"zone": "b", "rack": "1"}}})
 		}, 0, 1},
-		"one was made, nobody says where":  {func(c *Controller) { c.Created("one", []*csi.Topology{{}}) }, 0, 0},
+		"one was made, without a segment":  {func(c *Controller) { c.Created("one", []*csi.Topology{{}}) }, 0, 0},
 		"one could not be made":            {func(c *Controller) { c.Failed("one") }, 1, 1},
 		"one of an unknown class failed":   {func(c *Controller) { c.Failed("another") }, 0, 0},
 		"one was deleted in b":             {func(c *Controller) { c.Deleted(volume("b")) }, 0, 1},
@@ -81,7 +81,7 @@ func TestObserve_asksWhereSomethingHappened(t *testing.T) {
 	}
 }
 
-func TestObserve_aStormIsAnsweredOncePerGap(t *testing.T) {
+func TestObserve_aBurstCausesOneCallPerGap(t *testing.T) {
 	driver := newDriver()
 	k := world(t, driver)
 	k.Add(class("one"))
@@ -101,14 +101,14 @@ func TestObserve_aStormIsAnsweredOncePerGap(t *testing.T) {
 		return nil
 	})
 	time.Sleep(250 * time.Millisecond)
-	n := asked(driver, "a") - before // before the look at the clock, which may come late
+	n := asked(driver, "a") - before // counted before the clock is read, which may be late
 	took := time.Since(start)
 	if most := int(took/controller.gap) + 1; n > most {
 		t.Errorf("asked %d times in %v for a gap of %v", n, took, controller.gap)
 	}
 }
 
-func TestObserve_beforeItRunsNothingIsAsked(t *testing.T) {
+func TestObserve_beforeRunNothingIsQueued(t *testing.T) {
 	driver := newDriver()
 	k := world(t, driver)
 	k.Add(class("one"))

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// Owner finds whom the objects belong to: with their owner they are deleted by
-// Kubernetes' garbage collector. nil means nobody.
+// Owner returns the owner of the objects. Kubernetes' garbage collector deletes
+// them with their owner. nil means that they have no owner.
 type Owner func(ctx context.Context) (*metav1.OwnerReference, error)
 
 // The levels above a pod that can own the objects (--capacity-ownerref-level).
@@ -21,12 +21,13 @@ const (
 	OwnerDeployment = 2
 )
 
-// OwnerAt is the Owner for a level. Where each node tells of itself, whatever is
-// above the pod is the node: see NodeOwner. The pod's name comes from POD_NAME.
+// OwnerAt returns the Owner for a level, nil for OwnerNone. If each node's process
+// publishes its own capacity, every level above the pod is the Node: see NodeOwner.
+// The pod's name comes from POD_NAME.
 func OwnerAt(env *cluster.Env, podName string, level int) (Owner, error) {
 	switch {
 	case level < OwnerNone || level > OwnerDeployment:
-		return nil, fmt.Errorf("owner level %d of the CSIStorageCapacity objects: it is from %d to %d", level, OwnerNone, OwnerDeployment)
+		return nil, fmt.Errorf("owner level %d of the CSIStorageCapacity objects is not from %d to %d", level, OwnerNone, OwnerDeployment)
 	case level == OwnerNone:
 		return nil, nil
 	case level > OwnerPod && !env.Scope.Central():
@@ -39,11 +40,10 @@ func OwnerAt(env *cluster.Env, podName string, level int) (Owner, error) {
 	}, nil
 }
 
-// NodeOwner makes the objects belong to the node whose room they tell of, as
-// the kubelet's Lease of a node does. It is the right owner where each node
-// tells of itself: a pod that is replaced, or a DaemonSet rolled out, leaves
-// them alone, and a node that is gone for ever takes them along, which neither
-// pod nor DaemonSet would see to.
+// NodeOwner makes the Node the owner of the objects that report its capacity, as
+// it is of the kubelet's Lease. The objects survive the replacement of a pod and
+// the rollout of a DaemonSet, and the garbage collector deletes them with the
+// Node. An object owned by a pod or DaemonSet would outlive a removed node.
 func NodeOwner(env *cluster.Env) Owner {
 	return func(ctx context.Context) (*metav1.OwnerReference, error) {
 		node, err := env.Core.CoreV1().Nodes().Get(ctx, env.Scope.Node, metav1.GetOptions{})
@@ -54,7 +54,8 @@ func NodeOwner(env *cluster.Env) Owner {
 	}
 }
 
-// ResolveOwner finds the owner some levels above a pod, from OwnerPod.
+// ResolveOwner finds the owner that is level steps above a pod; OwnerPod is the
+// pod itself.
 func ResolveOwner(ctx context.Context, env *cluster.Env, podName string, level int) (*metav1.OwnerReference, error) {
 	pod, err := env.Core.CoreV1().Pods(env.Namespace).Get(ctx, podName, metav1.GetOptions{})
 	if err != nil {
@@ -88,15 +89,15 @@ func deploymentOf(ctx context.Context, env *cluster.Env, controller *metav1.Owne
 	return owning(*above), nil
 }
 
-// owning makes a reference that does not hold its owner's deletion back: that
-// would need the right to change the owner's finalizers.
+// owning makes a reference that does not block the deletion of the owner:
+// BlockOwnerDeletion needs the right to change the owner's finalizers.
 func owning(reference metav1.OwnerReference) *metav1.OwnerReference {
 	controls := true
 	reference.Controller, reference.BlockOwnerDeletion = &controls, nil
 	return &reference
 }
 
-// ownerNow resolves the owner once, as a list for an object.
+// ownerNow resolves the owner once and returns it as an object's OwnerReferences.
 func (c *Controller) ownerNow(ctx context.Context) ([]metav1.OwnerReference, error) {
 	if c.options.Owner == nil {
 		return nil, nil
@@ -119,8 +120,8 @@ func (c *Controller) ownerNow(ctx context.Context) ([]metav1.OwnerReference, err
 	return []metav1.OwnerReference{*owner}, nil
 }
 
-// forgetOwner has the owner resolved again: the garbage collector deletes
-// objects whose owner was replaced by another of its name.
+// forgetOwner discards the resolved owner, so that it is resolved again. The garbage
+// collector deletes objects whose owner was replaced by another of its name.
 func (c *Controller) forgetOwner() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -40,19 +40,19 @@ func TestResolveOwner(t *testing.T) {
 		level       int
 		want, fault string
 	}{
-		"nobody":                        {"ctl-abc-1", OwnerNone, "", ""},
-		"the pod":                       {"ctl-abc-1", OwnerPod, "v1/Pod/ctl-abc-1/uid-ctl-abc-1", ""},
-		"its ReplicaSet":                {"ctl-abc-1", OwnerController, "apps/v1/ReplicaSet/ctl-abc/uid-ctl-abc", ""},
-		"its Deployment":                {"ctl-abc-1", OwnerDeployment, "apps/v1/Deployment/ctl/uid-ctl", ""},
-		"its DaemonSet":                 {"node-1", OwnerController, "apps/v1/DaemonSet/node/uid-node", ""},
-		"nothing above a DaemonSet":     {"node-1", OwnerDeployment, "", "owner level to 1"},
-		"nothing above a ReplicaSet":    {"loose-1", OwnerDeployment, "", "owner level to 1"},
-		"nothing above the pod":         {"alone", OwnerController, "", "owner level to 0"},
-		"no such pod":                   {"unknown", OwnerPod, "", "holdfast-system/unknown"},
-		"POD_NAME is not set":           {"", OwnerPod, "", "POD_NAME"},
-		"a level that there is not":     {"alone", 3, "", "from -1 to 2"},
-		"a level below what there is":   {"alone", -2, "", "from -1 to 2"},
-		"nobody needs no name of a pod": {"", OwnerNone, "", ""},
+		"no owner":                   {"ctl-abc-1", OwnerNone, "", ""},
+		"the pod":                    {"ctl-abc-1", OwnerPod, "v1/Pod/ctl-abc-1/uid-ctl-abc-1", ""},
+		"its ReplicaSet":             {"ctl-abc-1", OwnerController, "apps/v1/ReplicaSet/ctl-abc/uid-ctl-abc", ""},
+		"its Deployment":             {"ctl-abc-1", OwnerDeployment, "apps/v1/Deployment/ctl/uid-ctl", ""},
+		"its DaemonSet":              {"node-1", OwnerController, "apps/v1/DaemonSet/node/uid-node", ""},
+		"nothing above a DaemonSet":  {"node-1", OwnerDeployment, "", "owner level to 1"},
+		"nothing above a ReplicaSet": {"loose-1", OwnerDeployment, "", "owner level to 1"},
+		"nothing above the pod":      {"alone", OwnerController, "", "owner level to 0"},
+		"no such pod":                {"unknown", OwnerPod, "", "holdfast-system/unknown"},
+		"POD_NAME is not set":        {"", OwnerPod, "", "POD_NAME"},
+		"a level that is too high":   {"alone", 3, "", "from -1 to 2"},
+		"a level that is too low":    {"alone", -2, "", "from -1 to 2"},
+		"no owner and no pod name":   {"", OwnerNone, "", ""},
 	} {
 		var owner *metav1.OwnerReference
 		find, err := OwnerAt(c.Env, example.pod, example.level)
@@ -72,7 +72,7 @@ func TestResolveOwner(t *testing.T) {
 	}
 }
 
-func TestOwnerAt_aNodeThatTellsOfItselfOwnsItsObjects(t *testing.T) {
+func TestOwnerAt_aNodeThatPublishesItsCapacityOwnsItsObjects(t *testing.T) {
 	c := apiserver.New(t, csidriver.New(driverName), node("n1", "a"), pod("node-1", controlled("DaemonSet", "node")))
 	c.Env.Scope.Node = "n1"
 	for level, want := range map[int]string{OwnerPod: "Pod", OwnerController: "Node", OwnerDeployment: "Node"} {
@@ -87,7 +87,7 @@ func TestOwnerAt_aNodeThatTellsOfItselfOwnsItsObjects(t *testing.T) {
 	}
 	c.Env.Scope.Node = "n2"
 	if _, err := NodeOwner(c.Env)(t.Context()); err == nil || !strings.Contains(err.Error(), "n2") {
-		t.Errorf("an owner that is not there: %v", err)
+		t.Errorf("an owner that does not exist: %v", err)
 	}
 }
 
@@ -119,9 +119,9 @@ func wantOwner(c *apiserver.Cluster, kind string, uid types.UID, objects int) {
 	})
 }
 
-// TestOwner_aNodeMadeAnewOwnsTheNewObjects is what the garbage collector does
+// TestOwner_aRecreatedNodeOwnsTheNewObjects is what the garbage collector does
 // when a node is deleted and registers again.
-func TestOwner_aNodeMadeAnewOwnsTheNewObjects(t *testing.T) {
+func TestOwner_aRecreatedNodeOwnsTheNewObjects(t *testing.T) {
 	c := apiserver.New(t, newDriver(), class("one"), node("n1", "a"))
 	c.Env.Scope.Node, c.Env.Scope.Segments = "n1", map[string]string{"zone": "a"}
 	begin(c, Options{Owner: NodeOwner(c.Env)})
@@ -135,7 +135,7 @@ func TestOwner_aNodeMadeAnewOwnsTheNewObjects(t *testing.T) {
 	wantOwner(c, "Node", "uid-anew", 1)
 }
 
-func TestOwner_whileItCannotBeResolvedNothingIsWritten(t *testing.T) {
+func TestOwner_noWriteUntilItIsResolved(t *testing.T) {
 	c := world(t, newDriver())
 	c.Add(class("one"))
 	tries := make(chan struct{}, 1000)

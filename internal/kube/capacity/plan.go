@@ -13,21 +13,21 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/claim"
 )
 
-// plan is which objects there should be, and which questions to the driver fill
-// them. It is made anew when classes or places change, and never altered.
+// plan is the desired objects and the questions to the driver that fill them. A new
+// plan replaces it when classes or segments change; a plan itself is immutable.
 type plan struct {
 	questions map[string]*question // by key
-	goals     map[string]string    // the key of the question that fills an object
+	goals     map[string]string    // desired object to the key of the question that fills it
 }
 
-// question is one GetCapacity: classes that the driver cannot tell apart share it.
+// question is one GetCapacity call. Classes that look the same to the driver share it.
 type question struct {
 	segment    claim.Term
 	parameters map[string]string
 	classes    []string // sorted
 }
 
-// planFor gives one object to each class in each segment.
+// planFor plans one object for each class in each segment.
 func planFor(classes []*storagev1.StorageClass, segments []claim.Term) *plan {
 	p := &plan{questions: map[string]*question{}, goals: map[string]string{}}
 	for _, class := range classes {
@@ -48,8 +48,7 @@ func planFor(classes []*storagev1.StorageClass, segments []claim.Term) *plan {
 	return p
 }
 
-// changed lists the questions that a plan has and the one before it had not, or
-// not for the same classes.
+// changed lists the questions that the plan before lacks or has for other classes.
 func (p *plan) changed(before *plan) []string {
 	var keys []string
 	for key, q := range p.questions {
@@ -60,8 +59,9 @@ func (p *plan) changed(before *plan) []string {
 	return keys
 }
 
-// wanted tells whether the classes of a driver get objects. Claims of immediate
-// binding are made before a scheduler could read them; so says external-provisioner.
+// wanted reports whether a class gets objects. A claim of a class with immediate
+// binding is provisioned before the scheduler reads them, so that such classes get
+// objects only on demand (external-provisioner, --capacity-for-immediate-binding).
 func wanted(class *storagev1.StorageClass, driver string, immediate bool) bool {
 	if class.Provisioner != driver {
 		return false
@@ -69,12 +69,11 @@ func wanted(class *storagev1.StorageClass, driver string, immediate bool) bool {
 	return immediate || class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingImmediate
 }
 
-// goalOf names an object that should be; one string, so that nothing is in a
-// queue or a map twice.
+// goalOf is the key of a desired object, as one string for maps and indexes.
 func goalOf(class string, segment claim.Term) string { return class + "\x00" + segment.String() }
 
-// goalOfObject is the goal that an object serves; "" for one that serves none,
-// since it is for no node or for nodes chosen in a way that is not ours.
+// goalOfObject returns the goal that an object serves. It returns "" if the object
+// selects no node, or selects nodes by expressions, which Holdfast never writes.
 func goalOfObject(object *storagev1.CSIStorageCapacity) string {
 	selector := object.NodeTopology
 	if selector == nil || len(selector.MatchExpressions) > 0 {
@@ -83,7 +82,7 @@ func goalOfObject(object *storagev1.CSIStorageCapacity) string {
 	return goalOf(object.StorageClassName, claim.NewTerm(selector.MatchLabels))
 }
 
-// selectorOf chooses the nodes of a segment; that of the empty one all nodes.
+// selectorOf selects the nodes of a segment; the empty segment has all nodes.
 func selectorOf(segment claim.Term) *metav1.LabelSelector {
 	if len(segment) == 0 {
 		return &metav1.LabelSelector{}
@@ -91,7 +90,7 @@ func selectorOf(segment claim.Term) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: segment.Map()}
 }
 
-// digestOf is the same for equal parameters only.
+// digestOf returns a digest that is equal for equal parameters only.
 func digestOf(parameters map[string]string) string {
 	sum := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(parameters)) {

@@ -26,8 +26,8 @@ func TestPlan_changedNamesOnlyWhatIsNew(t *testing.T) {
 		want     int
 	}{
 		"the same":                 {[]*storagev1.StorageClass{class("one")}, []claim.Term{zone("a"), zone("b")}, 0},
-		"a place more":             {[]*storagev1.StorageClass{class("one")}, []claim.Term{zone("a"), zone("b"), zone("c")}, 1},
-		"a place less":             {[]*storagev1.StorageClass{class("one")}, []claim.Term{zone("a")}, 0},
+		"a segment more":           {[]*storagev1.StorageClass{class("one")}, []claim.Term{zone("a"), zone("b"), zone("c")}, 1},
+		"a segment less":           {[]*storagev1.StorageClass{class("one")}, []claim.Term{zone("a")}, 0},
 		"a class of the same kind": {[]*storagev1.StorageClass{class("one"), class("two")}, []claim.Term{zone("a"), zone("b")}, 2},
 		"a class of another kind":  {[]*storagev1.StorageClass{class("one"), class("two", "type", "hdd")}, []claim.Term{zone("a"), zone("b")}, 2},
 	} {
@@ -55,7 +55,7 @@ func TestGoalOfObject_onlyOursServeAGoal(t *testing.T) {
 	}
 }
 
-func TestDigest_tellsParametersApart(t *testing.T) {
+func TestDigest_differsForDifferentParameters(t *testing.T) {
 	seen := map[string]map[string]string{}
 	for _, parameters := range []map[string]string{
 		nil, {"a": "b"}, {"a": ""}, {"": "a"}, {"a": "b", "c": "d"}, {"a": `b","c"="d`}, {"ab": ""},
@@ -71,8 +71,8 @@ func TestDigest_tellsParametersApart(t *testing.T) {
 	}
 }
 
-// BenchmarkCapacity_tenThousandObjects is what a change of the nodes and a
-// volume cost where each of 5,000 nodes is a place, with two classes.
+// BenchmarkCapacity_tenThousandObjects measures a change of the nodes and of a
+// volume with 5,000 segments, one a node, and two classes.
 func BenchmarkCapacity_tenThousandObjects(b *testing.B) {
 	var segments []claim.Term
 	for i := range 5000 {

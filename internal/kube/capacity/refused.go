@@ -10,20 +10,21 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/lifecycle"
 )
 
-// A class whose parameters the driver refuses has no objects. The scheduler
-// then places no pod that waits for a volume of it, and tells of too little
-// storage; CreateVolume, which would tell the reason, is never called. So it is
-// told here.
+// A class whose parameters the driver rejects has no objects. The scheduler then
+// schedules no pod with a volume of the class and reports too little storage.
+// CreateVolume, whose error would name the reason, is never called. So this
+// controller writes the event.
 
 const (
-	// reasonRefused is the reason that a failed CreateVolume would give.
+	// reasonRefused is the reason of the event about a failed CreateVolume.
 	reasonRefused = "ProvisioningFailed"
-	// selectedNode is on claims that the scheduler has found a place for.
+	// selectedNode is the annotation of claims that the scheduler has assigned to a node.
 	selectedNode = "volume.kubernetes.io/selected-node"
 )
 
-// note remembers which classes the driver refuses, and tells those who wait.
-func (c *Controller) note(q *question, err error) {
+// recordRefusal records which classes the driver rejects and writes an event on
+// each pending claim of such a class.
+func (c *Controller) recordRefusal(q *question, err error) {
 	refused := lifecycle.Rejects(err)
 	if err != nil && !refused {
 		return
@@ -41,21 +42,22 @@ func (c *Controller) note(q *question, err error) {
 	}
 	for _, class := range q.classes {
 		for _, pvc := range c.claims.By(cluster.ClaimByClass(), class) {
-			c.tellIfRefused(pvc)
+			c.warnIfRefused(pvc)
 		}
 	}
 }
 
-// claimChanged tells at once those that come later. The queue asks the driver
-// again about the class only after a pause.
+// claimChanged writes the event on a new claim at once. The next GetCapacity for
+// its class comes only after the queue's pause.
 func (c *Controller) claimChanged(old, new *corev1.PersistentVolumeClaim) {
 	if old == nil && new != nil {
-		c.tellIfRefused(new)
+		c.warnIfRefused(new)
 	}
 }
 
-func (c *Controller) tellIfRefused(pvc *corev1.PersistentVolumeClaim) {
-	if pvc.Spec.StorageClassName == nil || pvc.Spec.VolumeName != "" || pvc.DeletionTimestamp != nil || pvc.Annotations[selectedNode] != "" {
+func (c *Controller) warnIfRefused(pvc *corev1.PersistentVolumeClaim) {
+	if pvc.Spec.StorageClassName == nil || pvc.Spec.VolumeName != "" ||
+		pvc.DeletionTimestamp != nil || pvc.Annotations[selectedNode] != "" {
 		return
 	}
 	class := *pvc.Spec.StorageClassName
@@ -64,6 +66,7 @@ func (c *Controller) tellIfRefused(pvc *corev1.PersistentVolumeClaim) {
 	c.mu.Unlock()
 	if refused {
 		c.env.Recorder.Event(pvc, corev1.EventTypeWarning, reasonRefused,
-			fmt.Sprintf("no pod with a volume of StorageClass %q can be scheduled, since driver %s refuses the class: %.800s", class, c.env.Driver, why))
+			fmt.Sprintf("no pod with a volume of StorageClass %q can be scheduled, since driver %s rejects the class: %.800s",
+				class, c.env.Driver, why))
 	}
 }

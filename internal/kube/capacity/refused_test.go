@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// waiting is a claim whose pod has no place yet.
+// waiting is a claim whose pod is not scheduled yet.
 func waiting(name, class string) *corev1.PersistentVolumeClaim {
 	pvc := &corev1.PersistentVolumeClaim{}
 	pvc.Namespace, pvc.Name, pvc.UID = "default", name, types.UID("uid-of-"+name)
@@ -21,7 +21,7 @@ func waiting(name, class string) *corev1.PersistentVolumeClaim {
 	return pvc
 }
 
-func TestCapacity_tellsThoseWhoWaitForAClassThatTheDriverRefuses(t *testing.T) {
+func TestCapacity_warnsPendingClaimsOfAClassThatTheDriverRejects(t *testing.T) {
 	driver := newDriver()
 	driver.Before = func(_ context.Context, rpc string, _ any) error {
 		if rpc == "GetCapacity" {
@@ -34,20 +34,20 @@ func TestCapacity_tellsThoseWhoWaitForAClassThatTheDriverRefuses(t *testing.T) {
 	placed.Annotations = map[string]string{selectedNode: "n1"}
 	c.Add(class("odd", "colour", "blue"), class("other"), waiting("earlier", "odd"), placed, waiting("unconcerned", "unknown"))
 	begin(c, Options{})
-	told := func(name string) error {
+	warned := func(name string) error {
 		for _, event := range c.Events() {
 			if strings.Contains(event, "default/"+name) && strings.Contains(event, "parameter colour is unknown") {
 				return nil
 			}
 		}
-		return fmt.Errorf("nobody tells claim %s: %q", name, c.Events())
+		return fmt.Errorf("claim %s has no event: %q", name, c.Events())
 	}
-	c.Eventually(func() error { return told("earlier") })
+	c.Eventually(func() error { return warned("earlier") })
 	c.Add(waiting("later", "odd"))
-	c.Eventually(func() error { return told("later") })
+	c.Eventually(func() error { return warned("later") })
 	for _, name := range []string{"placed", "unconcerned"} {
-		if told(name) == nil {
-			t.Errorf("claim %s is told, and has no need: %q", name, c.Events())
+		if warned(name) == nil {
+			t.Errorf("claim %s has an event that does not concern it: %q", name, c.Events())
 		}
 	}
 }

@@ -19,13 +19,13 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// room is what an object says, in bytes.
+// room is the capacity that an object reports, in bytes.
 type room struct {
 	available int64
-	largest   *int64 // nil if the driver does not say
+	largest   *int64 // maximum_volume_size; nil if the driver does not return it
 }
 
-// ask puts a question to the driver and writes the answer for each class.
+// ask calls GetCapacity for a question and writes the answer for each class.
 func (c *Controller) ask(ctx context.Context, key string) (after time.Duration, err error) {
 	c.mu.Lock()
 	q := c.plan.questions[key]
@@ -37,13 +37,13 @@ func (c *Controller) ask(ctx context.Context, key string) (after time.Duration, 
 		return 0, nil
 	}
 	found, err := c.room(ctx, q)
-	c.note(q, err)
+	c.recordRefusal(q, err)
 	if err != nil {
 		return 0, err
 	}
 	var failed []error
 	for _, class := range q.classes {
-		failed = append(failed, c.keep(ctx, key, class, q.segment, found))
+		failed = append(failed, c.reconcile(ctx, key, class, q.segment, found))
 	}
 	return untilNext(key, c.options.Poll, time.Now()), errors.Join(failed...)
 }
@@ -64,7 +64,8 @@ func (c *Controller) room(ctx context.Context, q *question) (room, error) {
 		found.largest = &largest.Value
 	}
 	if found.available < 0 || found.largest != nil && *found.largest < 0 {
-		return room{}, fmt.Errorf("capacity of StorageClass %q in %s: driver %s answered with less than nothing (%d bytes available); its GetCapacity is wrong",
+		return room{}, fmt.Errorf("capacity of StorageClass %q in %s: "+
+			"driver %s answered with a negative size (%d bytes available); its GetCapacity is wrong",
 			q.classes[0], describe(q.segment), c.env.Driver, found.available)
 	}
 	return found, nil
@@ -72,14 +73,15 @@ func (c *Controller) room(ctx context.Context, q *question) (room, error) {
 
 func describe(segment claim.Term) string {
 	if len(segment) == 0 {
-		return "every place"
+		return "all nodes"
 	}
 	return segment.String()
 }
 
-// untilNext spreads the questions over the interval, each at its own moment in
-// it: those of one process, and those of a thousand nodes. A question that has
-// just been put waits for at least half of the interval.
+// untilNext returns the time until the next call for a question. The hash of its
+// key is the question's offset in the interval, so that the calls of one process,
+// and of a thousand nodes, spread over it. A call that has just been made is
+// repeated after half of the interval at the earliest.
 func untilNext(key string, poll time.Duration, now time.Time) time.Duration {
 	sum := fnv.New64a()
 	_, _ = sum.Write([]byte(key))                       // a hash never fails
@@ -92,13 +94,13 @@ func untilNext(key string, poll time.Duration, now time.Time) time.Duration {
 	return wait
 }
 
-// keep makes the object of a class in a segment say what was found.
-func (c *Controller) keep(ctx context.Context, key, class string, segment claim.Term, found room) error {
+// reconcile creates or updates the object of a class in a segment.
+func (c *Controller) reconcile(ctx context.Context, key, class string, segment claim.Term, found room) error {
 	goal := goalOf(class, segment)
 	c.mu.Lock()
 	current := c.plan.goals[goal] == key
 	c.mu.Unlock()
-	if !current { // the class was made anew with other parameters meanwhile
+	if !current { // the class was replaced by one with other parameters meanwhile
 		return nil
 	}
 	owner, err := c.ownerNow(ctx)
@@ -110,22 +112,22 @@ func (c *Controller) keep(ctx context.Context, key, class string, segment claim.
 		return c.create(ctx, goal, class, segment, found, owner)
 	}
 	for _, double := range have[1:] {
-		if err := c.remove(ctx, double, "a second object for one class and place"); err != nil {
+		if err := c.remove(ctx, double, "a second object for the same class and segment"); err != nil {
 			return err
 		}
 	}
 	return c.update(ctx, have[0], found, owner)
 }
 
-// serving lists the objects for a goal, the oldest first: whoever else sees two
-// of them keeps the same one.
+// serving lists the objects for a goal, the oldest first, so that of two objects
+// every process keeps the same one.
 func (c *Controller) serving(goal string) []*storagev1.CSIStorageCapacity {
 	have := c.objects.By(byGoal(), goal)
 	c.mu.Lock()
 	made, ok := c.created[goal]
 	c.mu.Unlock()
 	if ok && !slices.ContainsFunc(have, func(o *storagev1.CSIStorageCapacity) bool { return cluster.KeyOf(o) == made }) {
-		// Our own newest object is not among the indexed ones until it was watched.
+		// The index lacks the object that this process created last until the watch brings it.
 		if object, found := c.objects.Get(made); found {
 			have = append(have, object)
 		}
@@ -157,8 +159,8 @@ func (c *Controller) create(ctx context.Context, goal, class string, segment cla
 	return nil
 }
 
-// update writes only what differs: a poll that finds nothing new costs the API
-// server nothing.
+// update writes the object only if it differs: a poll without a change costs the
+// API server nothing.
 func (c *Controller) update(ctx context.Context, object *storagev1.CSIStorageCapacity, found room, owner []metav1.OwnerReference) error {
 	if found.saidBy(object) && slices.EqualFunc(object.OwnerReferences, owner, sameOwner) {
 		return nil
@@ -192,7 +194,7 @@ func (r room) saidBy(object *storagev1.CSIStorageCapacity) bool {
 	return object.MaximumVolumeSize.Value() == *r.largest
 }
 
-// drop deletes an object unless a plan wants it again by now.
+// drop deletes an object unless the current plan has it.
 func (c *Controller) drop(ctx context.Context, name string) error {
 	object, found := c.objects.Get(name)
 	if !found {
@@ -204,16 +206,17 @@ func (c *Controller) drop(ctx context.Context, name string) error {
 	if want {
 		return nil
 	}
-	return c.remove(ctx, object, "no class of the driver in a place where it runs")
+	return c.remove(ctx, object, "its class or segment is gone")
 }
 
-// remove deletes this very object, not one made under its name meanwhile.
+// remove deletes the object by UID: another of the same name stays.
 func (c *Controller) remove(ctx context.Context, object *storagev1.CSIStorageCapacity, why string) error {
 	err := c.env.Core.StorageV1().CSIStorageCapacities(object.Namespace).Delete(ctx, object.Name,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(object.UID))})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete CSIStorageCapacity %s (%s): %w", cluster.KeyOf(object), why, err)
 	}
-	c.log.InfoContext(ctx, "CSIStorageCapacity deleted", "object", cluster.KeyOf(object), "class", object.StorageClassName, "reason", why)
+	c.log.InfoContext(ctx, "CSIStorageCapacity deleted",
+		"object", cluster.KeyOf(object), "class", object.StorageClassName, "reason", why)
 	return nil
 }
