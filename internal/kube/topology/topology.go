@@ -1,8 +1,9 @@
-// Package topology knows where volumes can be reached from: it follows the
-// topology keys that a driver registered on each node (CSINode) and the nodes'
-// labels, and says what a CreateVolumeRequest has to ask for. Provisioning asks
-// it for each claim, capacity for the places to tell of. On a node that works
-// for itself it knows that node's place only, and caches nothing.
+// Package topology tracks the topology segments of a driver. It watches the
+// topology keys that the driver registered on each node (CSINode) and the nodes'
+// labels, and computes the accessibility_requirements of CreateVolumeRequests.
+// The provisioner uses it for each claim, capacity for the list of segments. In
+// the process of a single node it has that node's segments only and watches
+// nothing.
 package topology
 
 import (
@@ -18,31 +19,31 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// ErrNodeGone says that the selected node is no longer there, or no longer runs
-// the driver: the scheduler has to choose again.
+// ErrNodeGone reports that the selected node does not exist any more or does not
+// run the driver any more: the scheduler has to select another.
 var ErrNodeGone = errors.New("the selected node cannot take the volume")
 
 // Options of a Tracker.
 type Options struct {
-	// Strict keeps a volume to the place of its selected node (--strict-topology).
+	// Strict restricts a volume to the segment of its selected node (--strict-topology).
 	Strict bool
-	// Immediate sends all places for a claim without a selected node (--immediate-topology).
+	// Immediate sends all segments for a claim without a selected node (--immediate-topology).
 	Immediate bool
-	// Off is for a driver without VOLUME_ACCESSIBILITY_CONSTRAINTS: nothing is
-	// required, and no node is watched.
+	// Off is for a driver without VOLUME_ACCESSIBILITY_CONSTRAINTS: requests carry no
+	// requirements, and no node is watched.
 	Off bool
 }
 
-// Tracker follows the nodes. It is safe for concurrent use.
+// Tracker tracks the nodes. It is safe for concurrent use.
 type Tracker struct {
 	driver  string
 	options Options
-	// node is the process's own when it works for one node only.
+	// node is the node that the process serves; "" in a central process.
 	node    string
 	sources *sources // nil when no node is watched
 
 	mu      sync.Mutex
-	places  claim.NodeTerms
+	terms   claim.NodeTerms
 	changed []func()
 }
 
@@ -51,7 +52,7 @@ type sources struct {
 	csiNodes *cluster.Store[*storagev1.CSINode]
 }
 
-// New makes a Tracker; in a node's scope, of that node's segments.
+// New makes a Tracker. In a node's scope it has that node's segments only.
 func New(env *cluster.Env, o Options) *Tracker {
 	t := &Tracker{driver: env.Driver, options: o, node: env.Scope.Node}
 	switch {
@@ -61,16 +62,16 @@ func New(env *cluster.Env, o Options) *Tracker {
 		for _, segment := range claim.NewTerm(env.Scope.Segments) {
 			keys = append(keys, segment.Key)
 		}
-		t.places.Put(t.node, keys, env.Scope.Segments)
+		t.terms.Put(t.node, keys, env.Scope.Segments)
 	default:
 		t.sources = &sources{nodes: env.Set.Nodes(), csiNodes: env.Set.CSINodes()}
-		t.sources.nodes.OnChange(func(old, new *corev1.Node) { t.look(nameOf(old, new)) })
-		t.sources.csiNodes.OnChange(func(old, new *storagev1.CSINode) { t.look(nameOf(old, new)) })
+		t.sources.nodes.OnChange(func(old, new *corev1.Node) { t.refresh(nameOf(old, new)) })
+		t.sources.csiNodes.OnChange(func(old, new *storagev1.CSINode) { t.refresh(nameOf(old, new)) })
 	}
 	return t
 }
 
-// nameOf is the name of an object that came, changed or went.
+// nameOf returns the name of an object that was added, updated or deleted.
 func nameOf[T interface {
 	comparable
 	GetName() string
@@ -82,30 +83,30 @@ func nameOf[T interface {
 	return old.GetName()
 }
 
-// OnChange has f called after Segments may have changed. f must not block. It
-// is for constructors, before the caches are started.
+// OnChange registers f, which is called after Segments may have changed. f must
+// not block. Call OnChange before the caches start.
 func (t *Tracker) OnChange(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.changed = append(t.changed, f)
 }
 
-// look takes a node's state from the caches. They are ahead of the events, so
-// that the last event about a node leaves it as it is now.
-func (t *Tracker) look(name string) {
+// refresh takes a node's state from the caches and calls the handlers if it changed.
+// The caches are ahead of the events, so that the last event leaves the newest state.
+func (t *Tracker) refresh(name string) {
 	if !t.update(name) {
 		return
 	}
 	t.mu.Lock()
-	tell := t.changed
+	handlers := t.changed
 	t.mu.Unlock()
-	for _, f := range tell {
+	for _, f := range handlers {
 		f()
 	}
 }
 
-// update reads the caches under the lock: two events about one node must not
-// put an older state over a newer one.
+// update reads the caches under the lock, so that of two events about one node
+// neither replaces a newer state by an older one.
 func (t *Tracker) update(name string) (changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,10 +114,10 @@ func (t *Tracker) update(name string) (changed bool) {
 	csiNode, described := t.sources.csiNodes.Get(name)
 	if found && described {
 		if keys, registered := keysOf(csiNode, t.driver); registered {
-			return t.places.Put(name, keys, node.Labels)
+			return t.terms.Put(name, keys, node.Labels)
 		}
 	}
-	return t.places.Remove(name)
+	return t.terms.Remove(name)
 }
 
 func keysOf(node *storagev1.CSINode, driver string) (keys []string, registered bool) {
@@ -128,15 +129,15 @@ func keysOf(node *storagev1.CSINode, driver string) (keys []string, registered b
 	return nil, false
 }
 
-// Requirement is the accessibility_requirements of the volume for a claim, nil
-// if none are to be sent. selectedNode is "" for immediate binding. What it
-// returns is shared: it must not be changed. The error is ErrNodeGone when
-// another node has to be selected; any other may pass by itself.
+// Requirement returns the accessibility_requirements of the volume for a claim, nil
+// if the request has none. selectedNode is "" for immediate binding. The result is
+// shared: the caller must not modify it. The error is ErrNodeGone if another node
+// has to be selected; after any other error the caller retries.
 func (t *Tracker) Requirement(pvc *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, selectedNode string) (*csi.TopologyRequirement, error) {
 	if t.options.Off {
 		return nil, nil
 	}
-	wish := claim.Placement{
+	placement := claim.Placement{
 		Claim: pvc.Name, Allowed: class.AllowedTopologies, Strict: t.options.Strict, Immediate: t.options.Immediate,
 		Terms: func() *claim.Terms { return t.list(selectedNode) },
 	}
@@ -145,44 +146,45 @@ func (t *Tracker) Requirement(pvc *corev1.PersistentVolumeClaim, class *storagev
 		if err != nil {
 			return nil, fmt.Errorf("topology of %s: %w", claim.Describe(pvc), err)
 		}
-		wish.Node = node
+		placement.Node = node
 	}
-	requirement, err := wish.Requirement()
+	requirement, err := placement.Requirement()
 	if err != nil {
-		return nil, fmt.Errorf("topology of %s of StorageClass %q: %w", claim.Describe(pvc), class.Name, err)
+		return nil, fmt.Errorf("topology of %s with StorageClass %q: %w", claim.Describe(pvc), class.Name, err)
 	}
 	return requirement, nil
 }
 
-// list is the places of all nodes like the selected one, or of all nodes.
+// list returns the terms of all nodes with the selected node's topology keys, or of
+// all nodes if none is selected.
 func (t *Tracker) list(selectedNode string) *claim.Terms {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if selectedNode == "" {
-		return t.places.All()
+		return t.terms.All()
 	}
-	return t.places.Like(selectedNode)
+	return t.terms.Like(selectedNode)
 }
 
 func (t *Tracker) nodeTerm(name string) (claim.Term, error) {
 	if !t.has(name) && t.sources != nil {
-		t.look(name) // the caches may know of it before we were told
+		t.refresh(name) // the caches may have it before its event arrives
 	}
 	if !t.has(name) {
 		return nil, t.absent(name)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.places.Term(name)
+	return t.terms.Term(name)
 }
 
 func (t *Tracker) has(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.places.Has(name)
+	return t.terms.Has(name)
 }
 
-// absent says why a node has no place.
+// absent returns the reason why a node has no term.
 func (t *Tracker) absent(name string) error {
 	if t.sources == nil {
 		return fmt.Errorf("node %q is selected; this process works for node %q only", name, t.node)
@@ -196,9 +198,9 @@ func (t *Tracker) absent(name string) error {
 	return fmt.Errorf("%w: driver %s is not registered on node %q; see that its node plugin runs there", ErrNodeGone, t.driver, name)
 }
 
-// Segments is the distinct places of nodes that run the driver, sorted. For a
-// driver without topology that is one place that is everywhere, of which no
-// single node can tell.
+// Segments returns the distinct segments of the nodes that run the driver, sorted.
+// A driver without topology has one empty segment, which contains all nodes; the
+// process of a single node has none then, because it cannot speak for all nodes.
 func (t *Tracker) Segments() []claim.Term {
 	if t.options.Off {
 		if t.node != "" {
@@ -208,5 +210,5 @@ func (t *Tracker) Segments() []claim.Term {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.places.Segments()
+	return t.terms.Segments()
 }

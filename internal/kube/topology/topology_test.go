@@ -99,12 +99,12 @@ func wantSegments(t *testing.T, c *apiserver.Cluster, tracker *topology.Tracker,
 	})
 }
 
-func TestRequirement_looseNamesTheNodesOwnPlaceFirst(t *testing.T) {
+func TestRequirement_looseListsTheNodesSegmentFirst(t *testing.T) {
 	tracker := begin(world(t), topology.Options{})
 	wantRequirement(t, tracker, "data", class(), "n3", "zone=a zone=b", "zone=b zone=a")
 }
 
-func TestRequirement_strictNamesTheNodesPlaceOnly(t *testing.T) {
+func TestRequirement_strictListsTheNodesSegmentOnly(t *testing.T) {
 	tracker := begin(world(t), topology.Options{Strict: true})
 	wantRequirement(t, tracker, "data", class(), "n3", "zone=b", "zone=b")
 	if _, err := tracker.Requirement(pvc("data"), class("a"), "n3"); err == nil || errors.Is(err, topology.ErrNodeGone) {
@@ -119,23 +119,23 @@ func TestRequirement_immediateSpreads(t *testing.T) {
 	wantRequirement(t, tracker, "data-web-2", class("x", "y", "z"), "", "zone=x zone=y zone=z", "zone=z zone=x zone=y")
 }
 
-func TestRequirement_notImmediateAsksForNothing(t *testing.T) {
+func TestRequirement_notImmediateIsEmpty(t *testing.T) {
 	tracker := begin(world(t), topology.Options{})
 	wantRequirement(t, tracker, "data", class(), "", "", "")
 }
 
-func TestRequirement_offAsksForNothingAndWatchesNothing(t *testing.T) {
+func TestRequirement_offIsEmptyAndWatchesNothing(t *testing.T) {
 	c := world(t)
 	c.React("*", "nodes", func(apiserver.Request) error { t.Error("nodes are read"); return nil })
 	c.React("*", "csinodes", func(apiserver.Request) error { t.Error("CSINodes are read"); return nil })
 	tracker := begin(c, topology.Options{Off: true, Strict: true, Immediate: true})
 	wantRequirement(t, tracker, "data", class("a"), "n1", "", "")
 	if got := tracker.Segments(); len(got) != 1 || len(got[0]) != 0 {
-		t.Errorf("segments %v, not one that is everywhere", got)
+		t.Errorf("segments %v, want one empty segment", got)
 	}
 }
 
-func TestRequirement_aNodeThatIsGoneIsToBeChosenAgain(t *testing.T) {
+func TestRequirement_aMissingNodeIsErrNodeGone(t *testing.T) {
 	c := world(t)
 	tracker := begin(c, topology.Options{})
 	for _, selected := range []string{"n4", "unknown"} {
@@ -155,7 +155,7 @@ func TestRequirement_aNodeThatIsGoneIsToBeChosenAgain(t *testing.T) {
 	}
 }
 
-func TestRequirement_aLabelThatIsNotThereYetIsWaitedFor(t *testing.T) {
+func TestRequirement_aMissingLabelIsRetried(t *testing.T) {
 	c := world(t)
 	c.Add(node("n5"), csiNode("n5", driver, "zone"))
 	tracker := begin(c, topology.Options{})
@@ -173,8 +173,8 @@ func TestRequirement_aLabelThatIsNotThereYetIsWaitedFor(t *testing.T) {
 func TestSegments_followTheNodes(t *testing.T) {
 	c := world(t)
 	tracker := topology.New(c.Env, topology.Options{})
-	var told atomic.Int32
-	tracker.OnChange(func() { told.Add(1) })
+	var notified atomic.Int32
+	tracker.OnChange(func() { notified.Add(1) })
 	c.Start()
 	wantSegments(t, c, tracker, "zone=a", "zone=b")
 	for _, step := range []struct {
@@ -189,22 +189,22 @@ func TestSegments_followTheNodes(t *testing.T) {
 		{"a node of two goes", func() { c.Delete(node("n2")) }, []string{"zone=b", "kubernetes.io/hostname=n1,zone=a"}},
 		{"the second one goes", func() { c.Delete(csiNode("n3", driver)) }, []string{"kubernetes.io/hostname=n1,zone=a"}},
 	} {
-		before := told.Load()
+		before := notified.Load()
 		step.do()
 		wantSegments(t, c, tracker, step.want...)
 		if strings.Contains(step.name, "two") {
 			continue
 		}
 		c.Eventually(func() error {
-			if told.Load() == before {
-				return fmt.Errorf("%s, and nobody was told", step.name)
+			if notified.Load() == before {
+				return fmt.Errorf("%s, and the handler was not called", step.name)
 			}
 			return nil
 		})
 	}
 }
 
-func TestNodeDeployment_knowsItsOwnPlaceAndWatchesNothing(t *testing.T) {
+func TestNodeDeployment_hasItsOwnSegmentAndWatchesNothing(t *testing.T) {
 	c := world(t)
 	c.React("*", "nodes", func(apiserver.Request) error { t.Error("nodes are read"); return nil })
 	c.Env.Scope = cluster.Scope{Node: "n1", Segments: map[string]string{"topology.example.com/node": "n1"}}
@@ -217,14 +217,14 @@ func TestNodeDeployment_knowsItsOwnPlaceAndWatchesNothing(t *testing.T) {
 	}
 }
 
-func TestNodeDeployment_withoutTopologyIsNowhere(t *testing.T) {
+func TestNodeDeployment_withoutTopologyHasNoSegments(t *testing.T) {
 	c := world(t)
 	c.Env.Scope = cluster.Scope{Node: "n1"}
 	tracker := begin(c, topology.Options{})
 	if got := tracker.Segments(); len(got) != 0 {
-		t.Errorf("segments %v: a node would tell of all nodes", got)
+		t.Errorf("segments %v: a node would report the capacity of all nodes", got)
 	}
 	if _, err := tracker.Requirement(pvc("data"), class(), "n1"); err == nil {
-		t.Error("a volume without a place on a node that works for itself")
+		t.Error("a node without segments has a requirement")
 	}
 }
