@@ -49,7 +49,7 @@ type driverConfig struct {
 	// nowhere. registrationPath is the CSI socket as it sees it; the path of
 	// endpoint when empty.
 	registrationDir, registrationPath string
-	// registrationCalm is register.Options.Calm.
+	// registrationCalm is register.Options.RegisteredCheck.
 	registrationCalm time.Duration
 	metricsAddress   string // "" for none
 	metricsTLS       telemetry.TLS
@@ -198,7 +198,7 @@ func (d *driverProcess) buildRegistration(traits backend.Traits) (err error) {
 	}
 	d.registration, err = register.New(register.Options{
 		Directory: d.config.registrationDir, Driver: cmp.Or(d.config.name, traits.DriverName),
-		Endpoint: d.config.registrationPath, Logger: d.config.logger, Calm: d.config.registrationCalm,
+		Endpoint: d.config.registrationPath, Logger: d.config.logger, RegisteredCheck: d.config.registrationCalm,
 	})
 	return err
 }
@@ -230,7 +230,7 @@ func (d *driverProcess) pages() *pages {
 		address: d.config.metricsAddress, tls: d.config.metricsTLS, registry: d.registry, logger: d.config.logger, probe: d.server.Probe,
 	}
 	if d.registration != nil {
-		p.facts = append(p.facts, live.Fact{Name: "registration", Tell: d.registration.Tell})
+		p.facts = append(p.facts, live.Fact{Name: "registration", Describe: d.registration.Describe})
 	}
 	if d.controllers != nil {
 		p.controlled(d.controllers, d.config.kubernetes.timeout)

@@ -37,11 +37,11 @@ type pages struct {
 // controlled adds what the controllers report; timeout is that of one call of the
 // driver.
 func (p *pages) controlled(controllers interface {
-	Tell() (words string, err error)
+	Describe() (words string, err error)
 	Stuck() (queue string, since time.Duration)
 }, timeout time.Duration,
 ) {
-	p.facts = append(p.facts, live.Fact{Name: "controllers", Tell: controllers.Tell})
+	p.facts = append(p.facts, live.Fact{Name: "controllers", Describe: controllers.Describe})
 	p.vitals = append(p.vitals, live.Moving(controllers, max(stuckCalls*timeout, stuckLeast)))
 }
 

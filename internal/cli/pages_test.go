@@ -55,14 +55,14 @@ func TestSidecars_liveWhileTheirDriverIsAwayAndSayWhatTheyWaitFor(t *testing.T) 
 // stuck are controllers in which nothing ends.
 type stuck time.Duration
 
-func (stuck) Tell() (string, error)                    { return "serving", nil }
+func (stuck) Describe() (string, error)                    { return "serving", nil }
 func (s stuck) Stuck() (queue string, _ time.Duration) { return "claims", time.Duration(s) }
 
 func TestPages_liveUntilNothingEndsForLongerThanCallsMayTake(t *testing.T) {
 	for since, want := range map[time.Duration]int{
 		9 * time.Minute: http.StatusOK, 19 * time.Minute: http.StatusOK, 21 * time.Minute: http.StatusInternalServerError,
 	} {
-		p := &pages{probe: nil, facts: []live.Fact{{Name: "x", Tell: func() (string, error) { return "", errors.New("no") }}}}
+		p := &pages{probe: nil, facts: []live.Fact{{Name: "x", Describe: func() (string, error) { return "", errors.New("no") }}}}
 		p.controlled(stuck(since), 2*time.Minute)
 		if code, body := page(t, p, live.PathLive); code != want {
 			t.Errorf("stuck for %v, it answers %d %q, want %d", since, code, body, want)

@@ -134,8 +134,8 @@ func (s *sidecarsProcess) pages() *pages {
 	f := s.flags
 	p := &pages{address: f.metricsAddress, registry: s.registry, logger: f.logger, probe: s.first.Probe, probeTimeout: f.probeTimeout}
 	if f.registrationDir != "" {
-		p.facts = append(p.facts, live.Fact{Name: "registration", Tell: func() (string, error) {
-			return tell(s.registration.Load())
+		p.facts = append(p.facts, live.Fact{Name: "registration", Describe: func() (string, error) {
+			return describe(s.registration.Load())
 		}})
 	}
 	if f.registersOnly() {
@@ -148,18 +148,18 @@ func (s *sidecarsProcess) pages() *pages {
 	return p
 }
 
-// Tell is that of the controllers.
-func (s *sidecarsProcess) Tell() (words string, err error) { return tell(s.controllers.Load()) }
+// Describe is that of the controllers.
+func (s *sidecarsProcess) Describe() (words string, err error) { return describe(s.controllers.Load()) }
 
-// tell returns the words of a part of the process that may not exist yet.
-func tell[T any, P interface {
+// describe returns the state of a part of the process that may not exist yet.
+func describe[T any, P interface {
 	*T
-	Tell() (words string, err error)
-}](teller P) (words string, err error) {
-	if teller == nil {
-		return "", errors.New("waiting for the driver to tell its name")
+	Describe() (words string, err error)
+}](part P) (words string, err error) {
+	if part == nil {
+		return "", errors.New("waiting for the driver to report its name")
 	}
-	return teller.Tell()
+	return part.Describe()
 }
 
 // Stuck is that of the controllers.

@@ -92,7 +92,7 @@ func (p *process) end() error {
 // ready waits until the caches are filled.
 func (p *process) ready() {
 	p.t.Helper()
-	eventually(p.t, func() error { _, err := p.Tell(); return err })
+	eventually(p.t, func() error { _, err := p.Describe(); return err })
 }
 
 func eventually(t *testing.T, f func() error) {

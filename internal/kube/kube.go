@@ -107,10 +107,10 @@ func (c *Controllers) Driver() string {
 
 func (c *Controllers) enter(phase string) { c.phase.Store(&phase) }
 
-// Tell says in words what the controllers are at, and an error while they
+// Describe says in words what the controllers are at, and an error while they
 // cannot do their work: a process that stands by for the lease with filled
 // caches can.
-func (c *Controllers) Tell() (words string, err error) {
+func (c *Controllers) Describe() (words string, err error) {
 	env := c.env.Load()
 	if env == nil || !env.Set.Synced() {
 		return "", errors.New(*c.phase.Load())

@@ -73,7 +73,7 @@ func TestTell_saysWhatItWaitsFor(t *testing.T) {
 	waitFor := func(want string) {
 		t.Helper()
 		eventually(t, func() error {
-			words, err := p.Tell()
+			words, err := p.Describe()
 			if text := fmt.Sprint(words, err); !strings.Contains(text, want) {
 				return fmt.Errorf("tells %q, not %q", text, want)
 			}
@@ -102,7 +102,7 @@ func TestRun_servesAClaim(t *testing.T) {
 	if want := []string{claim.ProvisionerFinalizer, claim.AttacherFinalizer(driverName)}; !slices.Equal(pv.Finalizers, want) {
 		t.Errorf("finalizers %v, want %v", pv.Finalizers, want)
 	}
-	if words, err := p.Tell(); err != nil || !strings.Contains(words, driverName) {
+	if words, err := p.Describe(); err != nil || !strings.Contains(words, driverName) {
 		t.Errorf("tells %q, %v", words, err)
 	}
 	p.stop()

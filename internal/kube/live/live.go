@@ -1,14 +1,13 @@
-// Package live is the truth behind a process's health pages.
+// Package live implements a process's health checks.
 //
-// Liveness asks one thing: can this process still make progress? It fails when
-// a restart would help, and for no other reason; never because a driver, a
-// backend or the API server is away.
+// Liveness fails only if a restart would help: the process makes no progress. It
+// does not fail because a driver, a backend or the API server is unavailable.
 //
-// Readiness says in words what the process waits for: the driver, the kubelet's
-// registration, the caches, the lease. A standby is ready: it would work at once.
+// Readiness describes what the process waits for: the driver, the kubelet's
+// registration, the caches, the lease. A standby is ready: it can lead at once.
 //
-// The liveness of somebody else's driver is a third question, with a page of
-// its own for that driver's container (see Health.Driver).
+// The liveness of another vendor's driver has a page of its own, for the probe of
+// that driver's container (see Health.Driver).
 package live
 
 import (
@@ -21,60 +20,60 @@ import (
 )
 
 const (
-	// DefaultProbeTimeout is livenessprobe's.
+	// DefaultProbeTimeout is that of livenessprobe.
 	DefaultProbeTimeout = 3 * time.Second
-	// freshProbe lets the pages share one question to the driver.
+	// freshProbe is how long the pages share the result of one Probe.
 	freshProbe = 2 * time.Second
-	// selfTestWait is how long a page waits for the self-test, well below the
-	// second that a kubelet gives a probe by default.
+	// selfTestWait is how long a page waits for the self-test. It is well below the
+	// kubelet's default timeout of a probe, 1 s.
 	selfTestWait = 500 * time.Millisecond
-	// stuckAfter is when a self-test that gives no answer means a process that
-	// makes no progress: it takes locks that are held for microseconds.
+	// stuckAfter is the duration of a self-test from which on the process counts as
+	// stuck. The test takes locks that are held for microseconds.
 	stuckAfter = 30 * time.Second
 )
 
-// Vital is something without which the process makes no progress. Test takes
-// what the work takes, such as a lock, and returns soon; an error says that a
-// restart is needed.
+// Vital is a part without which the process makes no progress. Test uses it as the
+// work does, for example takes its lock, and returns soon. An error means that the
+// process needs a restart.
 type Vital struct {
 	Name string
 	Test func() error
 }
 
-// Fact is something that readiness shows. Tell returns soon, with the state in
-// words, or an error while the process is not ready because of it.
+// Fact is a part of the readiness page. Describe returns soon. It returns the
+// state in words, or an error if the process is not ready because of this part.
 type Fact struct {
-	Name string
-	Tell func() (words string, err error)
+	Name     string
+	Describe func() (words string, err error)
 }
 
 // Options of a Health.
 type Options struct {
-	// Probe asks the driver whether it is ready; nil for a process without one.
+	// Probe calls the driver's Probe; nil for a process without a driver.
 	Probe        func(context.Context) error
 	ProbeTimeout time.Duration // 0 means 3 s
 	Vitals       []Vital
 	Facts        []Fact
 }
 
-// Health answers the pages of one process. It asks only when it is asked.
+// Health serves the health pages of one process. It checks only on request.
 type Health struct {
 	options Options
-	probe   *flight
-	self    *flight
-	testing atomic.Pointer[string] // the vital that the self-test is at
+	probe   *check
+	self    *check
+	testing atomic.Pointer[string] // the vital that the self-test runs now
 }
 
-// New prepares the answers.
+// New prepares the checks.
 func New(o Options) *Health {
 	if o.ProbeTimeout <= 0 {
 		o.ProbeTimeout = DefaultProbeTimeout
 	}
 	h := &Health{options: o}
 	if o.Probe != nil {
-		h.probe = &flight{question: o.Probe, timeout: o.ProbeTimeout}
+		h.probe = &check{run: o.Probe, timeout: o.ProbeTimeout}
 	}
-	h.self = &flight{question: func(context.Context) error { return h.selfTest() }, timeout: stuckAfter}
+	h.self = &check{run: func(context.Context) error { return h.selfTest() }, timeout: stuckAfter}
 	return h
 }
 
@@ -89,17 +88,17 @@ func (h *Health) selfTest() error {
 	return errors.Join(failed...)
 }
 
-// Live fails when the process cannot make progress. The words tell of the last
-// self-test and its age.
+// Live fails if the process cannot make progress. The words are the age of the
+// last self-test.
 func (h *Health) Live(ctx context.Context) (words string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, selfTestWait)
 	defer cancel()
-	got := h.self.ask(ctx, 0)
+	got := h.self.result(ctx, 0)
 	switch {
-	case got.asked > stuckAfter:
-		return "", fmt.Errorf("the self-test has waited %v for: %s", round(got.asked), h.at())
-	case got.asked > 0:
-		return fmt.Sprintf("the self-test has waited %v for: %s", round(got.asked), h.at()), nil
+	case got.waiting > stuckAfter:
+		return "", fmt.Errorf("the self-test has waited %v for: %s", round(got.waiting), h.at())
+	case got.waiting > 0:
+		return fmt.Sprintf("the self-test has waited %v for: %s", round(got.waiting), h.at()), nil
 	}
 	return fmt.Sprintf("self-test %v ago", round(time.Since(got.at))), got.err
 }
@@ -111,24 +110,24 @@ func (h *Health) at() string {
 	return "its beginning"
 }
 
-// Driver fails when the driver's Probe fails, says that it is not ready, or
-// gives no answer in time: what livenessprobe serves at /healthz, for the
-// liveness of the driver's own container. It is no measure for this process.
+// Driver fails if the driver's Probe fails, reports that the driver is not ready,
+// or times out. livenessprobe serves the same at /healthz, for the liveness of the
+// driver's container. It does not measure the liveness of this process.
 func (h *Health) Driver(ctx context.Context) (words string, err error) {
 	if h.probe == nil {
 		return "this process has no driver", nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.options.ProbeTimeout)
 	defer cancel()
-	got := h.probe.ask(ctx, freshProbe)
-	if got.asked > 0 {
-		return "", fmt.Errorf("the driver has not answered Probe for %v", round(got.asked))
+	got := h.probe.result(ctx, freshProbe)
+	if got.waiting > 0 {
+		return "", fmt.Errorf("the driver has not answered Probe for %v", round(got.waiting))
 	}
 	return fmt.Sprintf("ready %v ago", round(time.Since(got.at))), got.err
 }
 
-// Ready says in words all that the process needs for its work, one line each,
-// and whether it is there.
+// Ready reports the state of all that the process needs, one line each, and
+// whether the process is ready.
 func (h *Health) Ready(ctx context.Context) (report string, ready bool) {
 	var text strings.Builder
 	ready = true
@@ -145,7 +144,7 @@ func (h *Health) Ready(ctx context.Context) (report string, ready bool) {
 		line("driver", words, err)
 	}
 	for _, fact := range h.options.Facts {
-		words, err := fact.Tell()
+		words, err := fact.Describe()
 		line(fact.Name, words, err)
 	}
 	return text.String(), ready

@@ -35,7 +35,7 @@ func expect(t *testing.T, h *Health, path string, code int, words ...string) {
 }
 
 func fact(name, words string, err error) Fact {
-	return Fact{Name: name, Tell: func() (string, error) { return words, err }}
+	return Fact{Name: name, Describe: func() (string, error) { return words, err }}
 }
 
 func TestReady_saysInWordsWhatIsMissing(t *testing.T) {
@@ -70,7 +70,7 @@ func TestLive_failsWhenAVitalDoes(t *testing.T) {
 	h := New(Options{Vitals: []Vital{{"one", func() error { return nil }}, {"lease", func() error { return broken }}}})
 	expect(t, h, PathLive, http.StatusInternalServerError, "lease: its lease is gone")
 	if code, _ := get(h, PathReady); code != http.StatusOK {
-		t.Errorf("/readyz answers %d: it has its own facts", code)
+		t.Errorf("/readyz answers %d, and no fact fails", code)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestLive_failsWhenTheSelfTestIsStuck(t *testing.T) {
 		}}}})
 		expect(t, h, PathLive, http.StatusOK, "self-test 0s ago")
 		time.Sleep(time.Second)
-		lock <- struct{}{} // somebody forgets to unlock
+		lock <- struct{}{} // a bug: the lock is never released
 		expect(t, h, PathLive, http.StatusOK, "waited 500ms for: queue claims")
 		time.Sleep(stuckAfter)
 		expect(t, h, PathLive, http.StatusInternalServerError, "queue claims")
@@ -119,7 +119,7 @@ func TestDriver_isAskedOnceAtATimeAndNotMoreOftenWhenItHangs(t *testing.T) {
 			most.Store(max(most.Load(), inFlight.Add(1)))
 			defer inFlight.Add(-1)
 			select {
-			case <-stop: // it does not even care for its context
+			case <-stop: // the driver ignores the cancellation
 				return ctx.Err()
 			case <-time.After(20 * time.Second):
 				return ctx.Err()
@@ -191,10 +191,10 @@ type synced bool
 func (s synced) Synced() bool { return bool(s) }
 
 func TestCaches_areReadyWhenFilled(t *testing.T) {
-	if _, err := Caches(synced(true)).Tell(); err != nil {
+	if _, err := Caches(synced(true)).Describe(); err != nil {
 		t.Error(err)
 	}
-	if _, err := Caches(synced(false)).Tell(); err == nil {
+	if _, err := Caches(synced(false)).Describe(); err == nil {
 		t.Error("empty caches are ready")
 	}
 }

@@ -17,8 +17,8 @@ const (
 	PathDriver         = "/healthz/driver"
 )
 
-// Handlers are the pages, for telemetry.Page. lease may be nil: it fails when
-// the work goes on although the lease is gone (lease.State.Check).
+// Handlers returns the pages, for telemetry.Page. lease may be nil. It returns an
+// error if the work continues although the lease is lost (lease.State.Check).
 func (h *Health) Handlers(lease func() error) map[string]http.Handler {
 	if lease == nil {
 		lease = func() error { return nil }
@@ -31,35 +31,35 @@ func (h *Health) Handlers(lease func() error) map[string]http.Handler {
 	}
 }
 
-// DriverHandler is the page of livenessprobe: 200 when the driver's Probe says
+// DriverHandler returns livenessprobe's page: 200 if the driver's Probe reports
 // that it is ready, else 500 with the reason.
 func (h *Health) DriverHandler() http.Handler { return page(h.Driver) }
 
 func (h *Health) serveReady(w http.ResponseWriter, r *http.Request) {
 	report, ready := h.Ready(r.Context())
 	if ready {
-		say(w, http.StatusOK, "ok\n"+report)
+		respond(w, http.StatusOK, "ok\n"+report)
 		return
 	}
-	say(w, http.StatusServiceUnavailable, "not ready\n"+report)
+	respond(w, http.StatusServiceUnavailable, "not ready\n"+report)
 }
 
-// page answers 200 "ok" and the words, or 500 and the error.
-func page(tell func(context.Context) (words string, err error)) http.Handler {
+// page responds with 200, "ok" and the words, or with 500 and the error.
+func page(check func(context.Context) (words string, err error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		words, err := tell(r.Context())
+		words, err := check(r.Context())
 		switch {
 		case err != nil:
-			say(w, http.StatusInternalServerError, err.Error()+"\n")
+			respond(w, http.StatusInternalServerError, err.Error()+"\n")
 		case words != "":
-			say(w, http.StatusOK, "ok\n"+words+"\n")
+			respond(w, http.StatusOK, "ok\n"+words+"\n")
 		default:
-			say(w, http.StatusOK, "ok\n")
+			respond(w, http.StatusOK, "ok\n")
 		}
 	})
 }
 
-func say(w http.ResponseWriter, code int, text string) {
+func respond(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
@@ -67,23 +67,23 @@ func say(w http.ResponseWriter, code int, text string) {
 	_, _ = io.WriteString(w, text)
 }
 
-// Moving is a vital that fails when all workers of a queue have been busy for
-// longer than the limit without one of them coming to an end. The limit must be
-// far above what a call of the driver may take.
+// Moving is a vital that fails if all workers of a queue have been busy for longer
+// than the limit and none has finished a key. The limit must be far above the
+// timeout of a call to the driver.
 func Moving(queues interface {
 	Stuck() (name string, since time.Duration)
 }, limit time.Duration) Vital {
 	return Vital{Name: "queues", Test: func() error {
 		if name, since := queues.Stuck(); since > limit {
-			return fmt.Errorf("no worker of queue %s has come to an end for %v", name, round(since))
+			return fmt.Errorf("no worker of queue %s has finished a key for %v", name, round(since))
 		}
 		return nil
 	}}
 }
 
-// Caches is a fact about the informers: ready once they are filled.
+// Caches is the fact of the informers: ready once they have synced.
 func Caches(set interface{ Synced() bool }) Fact {
-	return Fact{Name: "caches", Tell: func() (string, error) {
+	return Fact{Name: "caches", Describe: func() (string, error) {
 		if !set.Synced() {
 			return "", errors.New("not filled yet from the API server")
 		}
@@ -91,8 +91,8 @@ func Caches(set interface{ Synced() bool }) Fact {
 	}}
 }
 
-// Lease is a fact about the lease: a leader and a standby are both ready, and
-// so is a process whose work ends because the lease is gone, which is not for long.
+// Lease is the fact of the lease. A leader and a standby are both ready, and so is a
+// process that lost the lease, until its work has ended.
 func Lease(state interface{ Words() string }) Fact {
-	return Fact{Name: "lease", Tell: func() (string, error) { return state.Words(), nil }}
+	return Fact{Name: "lease", Describe: func() (string, error) { return state.Words(), nil }}
 }

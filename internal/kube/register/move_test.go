@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
 
-// instance is a registration that runs.
+// instance is a running registration.
 type instance struct {
 	*Server
 	t   *testing.T
@@ -27,13 +27,13 @@ type instance struct {
 	end func()
 }
 
-// run runs a registration with short times: patience is what a test is about.
-func run(t *testing.T, directory string, patience, settle time.Duration) *instance {
+// run runs a registration with short times.
+func run(t *testing.T, directory string, silence, moveDelay time.Duration) *instance {
 	t.Helper()
 	log := &lines{}
 	server, err := New(Options{
 		Directory: directory, Driver: driver, Endpoint: "/csi/csi.sock", Logger: slog.New(slog.NewTextHandler(log, nil)),
-		Check: 5 * time.Millisecond, Patience: patience, Settle: settle,
+		Check: 5 * time.Millisecond, Silence: silence, MoveDelay: moveDelay,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func run(t *testing.T, directory string, patience, settle time.Duration) *instan
 	return &instance{server, t, log, end}
 }
 
-// offered waits until a socket is offered that is another than the given one.
+// offered waits until a socket other than the given one is offered.
 func (i *instance) offered(before string) string {
 	i.t.Helper()
 	var socket string
@@ -65,8 +65,8 @@ func (i *instance) offered(before string) string {
 	return socket
 }
 
-// names are the sockets that were offered, all of them, in their order: one that
-// was there for a moment only may never have been seen in the directory.
+// names returns all sockets that were offered, in order. It reads the log, because a
+// short-lived socket may never show in a listing of the directory.
 func (i *instance) names() []string {
 	var names []string
 	for _, found := range regexp.MustCompile(`msg="offering the driver for registration".* socket=(\S+)`).FindAllStringSubmatch(i.log.String(), -1) {
@@ -85,7 +85,7 @@ func (i *instance) register() (socket string) {
 	return socket
 }
 
-// notify tells a verdict on a socket: "" is success.
+// notify reports a result to a socket: "" is success.
 func notify(t *testing.T, socket, refusal string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -102,7 +102,7 @@ func ask(t *testing.T, socket string) error {
 	return err
 }
 
-// keeps holds for a while that the socket stays where it is.
+// keeps fails the test if the socket moves within d.
 func (i *instance) keeps(socket string, d time.Duration) {
 	i.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -112,15 +112,15 @@ func (i *instance) keeps(socket string, d time.Duration) {
 	}
 }
 
-func (i *instance) tells(words string) {
+func (i *instance) reports(words string) {
 	i.t.Helper()
-	eventually(i.t, "it tells of "+words, func() bool {
-		text, err := i.Tell()
+	eventually(i.t, "it reports "+words, func() bool {
+		text, err := i.Describe()
 		return strings.Contains(text+fmt.Sprint(err), words)
 	})
 }
 
-// registry is a directory with a path that is short enough for long names in it.
+// registry makes a directory whose path is short enough for sockets with long names.
 func registry(t *testing.T) string {
 	t.Helper()
 	directory, err := os.MkdirTemp("", "reg") //nolint:usetesting // that one's path has the test's name
@@ -146,7 +146,7 @@ func stale(t *testing.T, path string) {
 	}
 }
 
-func TestSilence_movesTheSocketToANameThatTheKubeletHasNeverSeen(t *testing.T) {
+func TestSilence_movesTheSocketToANewName(t *testing.T) {
 	directory := registry(t)
 	i := run(t, directory, 50*time.Millisecond, 20*time.Millisecond)
 	eventually(t, "it has moved twice", func() bool { return len(i.names()) >= 3 })
@@ -169,12 +169,12 @@ func TestSilence_movesTheSocketToANameThatTheKubeletHasNeverSeen(t *testing.T) {
 	}
 }
 
-func TestSilence_leavesTheKubeletTimeBetweenTwoNames(t *testing.T) {
+func TestSilence_waitsBetweenTwoNames(t *testing.T) {
 	directory := registry(t)
-	const settle = 200 * time.Millisecond
-	i := run(t, directory, 50*time.Millisecond, settle)
+	const moveDelay = 200 * time.Millisecond
+	i := run(t, directory, 50*time.Millisecond, moveDelay)
 	i.offered("")
-	var there time.Time // was the usual one, for the last time that it was looked for
+	var there time.Time // when the first socket was last seen
 	eventually(t, "the usual socket goes", func() bool {
 		before := time.Now()
 		if !present(usual(directory)) {
@@ -187,19 +187,19 @@ func TestSilence_leavesTheKubeletTimeBetweenTwoNames(t *testing.T) {
 		entries, _ := os.ReadDir(directory)
 		return len(entries) > 0
 	})
-	if took := time.Since(there); took < settle {
-		t.Errorf("another name was there after %v", took)
+	if took := time.Since(there); took < moveDelay {
+		t.Errorf("another name was offered after %v", took)
 	}
 }
 
-func TestSilence_afterRegistrationIsNone(t *testing.T) {
+func TestSilence_doesNotMoveARegisteredSocket(t *testing.T) {
 	i := run(t, registry(t), 300*time.Millisecond, time.Millisecond)
 	socket := i.register()
 	i.keeps(socket, 800*time.Millisecond)
-	i.tells("registered for")
+	i.reports("registered for")
 }
 
-func TestSilence_afterAQuestionIsTheKubeletAtWork(t *testing.T) {
+func TestSilence_doesNotMoveWhileTheKubeletProcessesTheSocket(t *testing.T) {
 	i := run(t, registry(t), 300*time.Millisecond, time.Millisecond)
 	var socket string
 	eventually(t, "the kubelet asks", func() bool {
@@ -207,18 +207,18 @@ func TestSilence_afterAQuestionIsTheKubeletAtWork(t *testing.T) {
 		return socket != "" && ask(t, socket) == nil && i.Status().Socket == socket
 	})
 	i.keeps(socket, 800*time.Millisecond)
-	i.tells("has not registered it yet")
+	i.reports("has not registered it yet")
 }
 
-func TestRefusal_staysVisibleUntilTheNextVerdict(t *testing.T) {
+func TestRefusal_staysVisibleUntilTheNextResult(t *testing.T) {
 	i := run(t, registry(t), 200*time.Millisecond, time.Millisecond)
 	var socket string
 	eventually(t, "the kubelet refuses", func() bool {
 		socket = i.Status().Socket
 		return socket != "" && notify(t, socket, "the name is taken") == nil
 	})
-	i.tells("the name is taken")
-	i.offered(socket) // it pauses longer than the patience
+	i.reports("the name is taken")
+	i.offered(socket) // the kubelet's backoff is longer than the silence
 	if status := i.Status(); status.Registered || status.Refusal != "the name is taken" {
 		t.Errorf("after the move: %+v", status)
 	}
@@ -228,7 +228,7 @@ func TestRefusal_staysVisibleUntilTheNextVerdict(t *testing.T) {
 	}
 }
 
-func TestVerdict_onASocketThatWasReplacedCountsNoMore(t *testing.T) {
+func TestResult_onAReplacedSocketIsIgnored(t *testing.T) {
 	i := run(t, registry(t), 300*time.Millisecond, time.Millisecond)
 	var first string
 	var old registration.RegistrationClient
@@ -250,22 +250,22 @@ func TestVerdict_onASocketThatWasReplacedCountsNoMore(t *testing.T) {
 	}
 }
 
-func TestStart_removesTheSocketsOfTheDeadAndGivesTheKubeletTime(t *testing.T) {
+func TestStart_removesSocketsOfDeadProcessesAndWaits(t *testing.T) {
 	directory := registry(t)
-	const settle = 200 * time.Millisecond
+	const moveDelay = 200 * time.Millisecond
 	dead := filepath.Join(directory, driver+"-reg_0000dead.sock")
 	other := filepath.Join(directory, driver+"2-reg_0000dead.sock")
 	stale(t, dead)
 	stale(t, other)
 	began := time.Now()
-	i := run(t, directory, time.Minute, settle)
+	i := run(t, directory, time.Minute, moveDelay)
 	i.offered("")
 	if present(dead) || !present(other) {
-		t.Errorf("left of the dead: %v, of another driver: %v", present(dead), present(other))
+		t.Errorf("the dead process's socket is present: %v, the other driver's: %v", present(dead), present(other))
 	}
-	// The kubelet may have the driver registered under the dead socket's name: the
-	// end of that would take away what is registered under the new one meanwhile.
-	if took := time.Since(began); took < settle {
+	// The kubelet may have the driver registered under the dead socket's name. The
+	// removal of that socket would then undo the registration of a new one.
+	if took := time.Since(began); took < moveDelay {
 		t.Errorf("offered %v after the removal", took)
 	}
 }
@@ -280,9 +280,9 @@ func TestStart_waitsWhileAnotherProcessServesTheDriver(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = living.Close() })
 			i := run(t, directory, time.Minute, time.Millisecond)
-			i.tells("another process serves")
+			i.reports("another process serves")
 			if status := i.Status(); !errors.Is(status.Err, unixsocket.ErrServed) || status.Socket != "" || !living.Owns() {
-				t.Errorf("%+v, and the other's socket is there: %v", status, living.Owns())
+				t.Errorf("%+v; the other process still has its socket: %v", status, living.Owns())
 			}
 			if err := living.Close(); err != nil {
 				t.Fatal(err)
@@ -297,7 +297,7 @@ func TestStart_waitsWhileAnotherProcessServesTheDriver(t *testing.T) {
 	}
 }
 
-func TestStart_standsFilesThatAreNoSockets(t *testing.T) {
+func TestStart_ignoresFilesThatAreNotSockets(t *testing.T) {
 	directory := registry(t)
 	if err := os.Mkdir(filepath.Join(directory, driver+"-reg_dir.sock"), 0o700); err != nil {
 		t.Fatal(err)
@@ -305,12 +305,12 @@ func TestStart_standsFilesThatAreNoSockets(t *testing.T) {
 	run(t, directory, time.Minute, time.Millisecond).register()
 }
 
-func TestTell_beforeAnythingWasOffered(t *testing.T) {
+func TestDescribe_beforeAnythingWasOffered(t *testing.T) {
 	server, err := New(Options{Directory: registry(t), Driver: driver, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if words, err := server.Tell(); err == nil || words != "" || !strings.Contains(err.Error(), "not offered") {
-		t.Errorf("it tells %q, %v", words, err)
+	if words, err := server.Describe(); err == nil || words != "" || !strings.Contains(err.Error(), "not offered") {
+		t.Errorf("it reports %q, %v", words, err)
 	}
 }

@@ -1,22 +1,21 @@
-// Package register is the plugin side of the kubelet's plugin registration: it
+// Package register is the plugin side of the kubelet's plugin registration. It
 // serves pluginregistration.Registration on a socket in the kubelet's registry
-// directory, in the driver's own process or beside it. Whoever watches the
-// directory (a kubelet, or Holdfast's host) learns from it where the CSI socket
-// is. It knows nothing of CSI itself, and it never gives up: a restarted kubelet
-// asks again, and a refusal is shown and not died of.
+// directory, in the driver's process or in a process next to it. The watcher of
+// the directory (a kubelet, or Holdfast's host) learns from it the path of the CSI
+// socket. The package does not use CSI itself. It serves until its context ends:
+// a restarted kubelet calls again, and a refusal is reported, not fatal.
 //
-// The kubelet pauses up to 2 min 2 s after failures, and the pause belongs to
-// the socket's path: a file that survived a reboot is dialled in vain from the
-// kubelet's start on, so that a driver which starts minutes later finds the pause
-// grown, and neither a new socket at that path nor a new event ends it (k/k
-// pkg/util/goroutinemap, keyed by path). So when the kubelet stays silent the
-// socket moves to a name that it has never seen. It does not move while it is
-// registered, nor while the kubelet is at work on it.
+// After failures the kubelet backs off for up to 2 min 2 s, and it keeps the
+// backoff by the socket's path (k/k pkg/util/goroutinemap). It dials a file that
+// survived a reboot from its start on, in vain. A driver that starts minutes later
+// meets a long backoff, which neither a new socket at that path nor a new event
+// ends. So if the kubelet makes no call, the socket moves to a new name. It does
+// not move while the driver is registered, nor while the kubelet processes it.
 //
-// The price of several names is paid with care: the kubelet works on each path
-// apart but deregisters by the driver's name (k/k pkg/volume/csi,
-// DeRegisterPlugin), so that the end of one path could undo the registration of
-// another. Between the end of one and the beginning of the next it is given time.
+// Several names have a risk: the kubelet processes each path by itself but
+// deregisters by the driver's name (k/k pkg/volume/csi, DeRegisterPlugin), so that
+// the removal of one path could undo the registration of another. So a move waits
+// between the removal of a socket and the creation of the next.
 package register
 
 import (
@@ -34,25 +33,25 @@ import (
 )
 
 const (
-	// version is what kubelets expect of a CSI plugin. It is the version of the
-	// registration, not that of CSI: the highest must have major 1.
+	// version is the registration version that kubelets expect of a CSI plugin. It
+	// is not the version of CSI: the kubelet requires that the highest has major 1.
 	version = "1.0.0"
-	// defaultCheck is how often the own socket file is looked at. A watch on the
-	// directory would be lost with the directory; a look costs microseconds.
+	// defaultCheck is the interval of the checks of the socket file. A watch on the
+	// directory would be lost with the directory; a check costs microseconds.
 	defaultCheck = time.Second
-	// defaultPatience is how long a kubelet may be silent before the socket moves
-	// for the first time: it looks once a second, and tries again after 0.5, 1, 2,
-	// 4 and 8 s. Each time the patience doubles, until the kubelet's own pauses
-	// are shorter.
-	defaultPatience = 10 * time.Second
-	longestPatience = 160 * time.Second
-	// verdictTime is how long the kubelet may take from its question to its
-	// verdict: NodeGetInfo has 2 min, and the API server comes on top.
-	verdictTime = 3 * time.Minute
-	// defaultSettle is how long there is no socket while it moves, and after one
-	// of a dead process was removed: the kubelet looks once a second, and takes the
-	// driver off the CSINode then.
-	defaultSettle = 3 * time.Second
+	// defaultSilence is the time without a call of the kubelet after which the socket
+	// moves first: the kubelet's watcher polls once a second, and it retries after
+	// 0.5, 1, 2, 4 and 8 s. The time doubles at each move, until the kubelet's own
+	// backoff is shorter.
+	defaultSilence = 10 * time.Second
+	longestSilence = 160 * time.Second
+	// resultTimeout is how long the kubelet may take from GetInfo to
+	// NotifyRegistrationStatus: 2 min for NodeGetInfo, and the API server's time.
+	resultTimeout = 3 * time.Minute
+	// defaultMoveDelay is the time without a socket during a move, and after the
+	// removal of a dead process's socket. The kubelet polls once a second and then
+	// removes the driver from the CSINode.
+	defaultMoveDelay = 3 * time.Second
 )
 
 // Options of a registration.
@@ -65,37 +64,41 @@ type Options struct {
 	// serve before Run is called: the kubelet calls NodeGetInfo at once.
 	Endpoint string
 	Logger   *slog.Logger
-	// Check is how often the socket file is looked at; 0 means once a second.
+	// Check is the interval of the checks of the socket file; 0 means 1 s.
 	Check time.Duration
-	// Calm, if given, is how often it is looked at while the driver is registered.
-	// The directory is watched then, so that a file that is removed is seen at once.
-	Calm time.Duration
-	// Patience is how long a silent kubelet is waited for before the socket
-	// moves, at first; 0 means 10 s. Settle is how long a move takes; 0 means 3 s.
-	Patience, Settle time.Duration
+	// RegisteredCheck, if set, is that interval while the driver is registered. The
+	// directory is watched then, so that the removal of the file is seen at once.
+	RegisteredCheck time.Duration
+	// Silence is the time without a call of the kubelet before the socket moves for
+	// the first time; 0 means 10 s.
+	Silence time.Duration
+	// MoveDelay is the time between the removal of a socket and the creation of the
+	// next; 0 means 3 s.
+	MoveDelay time.Duration
 }
 
 // Server registers one driver.
 type Server struct {
 	options Options
-	path    string // the usual one
+	path    string // of the socket before the first move
 	status  record
 }
 
-// New prepares a registration; nothing is touched before Run.
+// New prepares a registration. It touches no file before Run.
 func New(o Options) (*Server, error) {
 	path, err := unixsocket.Path(filepath.Join(o.Directory, o.Driver+suffix))
 	if err != nil {
 		return nil, fmt.Errorf("registration: %w", err)
 	}
 	o.Endpoint = endpointOn(runtime.GOOS, o.Endpoint)
-	o.Check, o.Patience, o.Settle = positive(o.Check, defaultCheck), positive(o.Patience, defaultPatience), positive(o.Settle, defaultSettle)
+	o.Check = positive(o.Check, defaultCheck)
+	o.Silence, o.MoveDelay = positive(o.Silence, defaultSilence), positive(o.MoveDelay, defaultMoveDelay)
 	o.Logger = o.Logger.With("component", "registration", "driver", o.Driver)
 	return &Server{options: o, path: path}, nil
 }
 
-// endpointOn is the CSI socket as a kubelet of the system spells paths: the one on
-// Windows compares what it is told with what it knows.
+// endpointOn returns the path of the CSI socket in the spelling of the system's
+// kubelet: the kubelet on Windows compares it with its own spelling.
 func endpointOn(system, endpoint string) string {
 	if system == "windows" {
 		return paths.Normalize(endpoint)
@@ -110,27 +113,27 @@ func positive(d, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// Run serves the registration socket until ctx ends, and removes its file then
-// unless somebody else has taken the name. A socket that cannot be bound is
-// tried again and shown by Status: the volumes that are in use need the process.
+// Run serves the registration socket until ctx ends. It then removes the file,
+// unless the file belongs to another process. If the socket cannot be bound, Run
+// retries and Status reports the error: volumes in use need the process.
 func (s *Server) Run(ctx context.Context) error {
 	socket := &socket{options: s.options, usual: s.path, path: s.path, status: &s.status}
 	defer socket.close()
 	changes, stop := s.watch()
 	defer stop()
-	for patience := s.options.Patience; ; {
+	for silence := s.options.Silence; ; {
 		socket.keep(ctx)
 		registered := s.Status().Registered
 		switch {
 		case registered:
-			patience = s.options.Patience
-		case socket.bound() && s.status.silent(patience):
-			patience = min(2*patience, max(longestPatience, s.options.Patience))
+			silence = s.options.Silence
+		case socket.bound() && s.status.silentFor(silence):
+			silence = min(2*silence, max(longestSilence, s.options.Silence))
 			socket.move(ctx)
 		}
 		pause := s.options.Check
 		if registered && socket.bound() && changes != nil {
-			pause = s.options.Calm
+			pause = s.options.RegisteredCheck
 		}
 		if !sleep(ctx, pause, changes) {
 			return nil
@@ -138,11 +141,11 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// watch tells of changes in the directory, if the file is to be looked at less
-// often. Without a watch, or once the directory is another, the looks remain.
+// watch returns the changes in the directory if RegisteredCheck is set. Without a
+// watch, or after the directory was replaced, only the periodic checks remain.
 func (s *Server) watch() (<-chan fsnotify.Event, func()) {
 	none := func() {}
-	if s.options.Calm <= 0 {
+	if s.options.RegisteredCheck <= 0 {
 		return nil, none
 	}
 	watcher, err := fsnotify.NewWatcher()
@@ -157,7 +160,7 @@ func (s *Server) watch() (<-chan fsnotify.Event, func()) {
 	return watcher.Events, stop
 }
 
-// sleep is false when the context ended.
+// sleep waits for the pause or a change. It returns false when the context ended.
 func sleep(ctx context.Context, pause time.Duration, changes <-chan fsnotify.Event) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

@@ -22,7 +22,7 @@ import (
 
 const driver = "local.holdfast.dev"
 
-// lines is a log that may be read while it is written.
+// lines is a log that is safe for concurrent use.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -70,14 +70,14 @@ func present(path string) bool {
 	return err == nil
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
+func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		if holds() {
+		if done() {
 			return
 		}
 	}
-	t.Fatalf("it does not happen that %s", what)
+	t.Fatalf("timeout: %s", what)
 }
 
 // kubelet is a client of a registration socket. It waits, as the kubelet does:
@@ -95,7 +95,7 @@ func kubelet(t *testing.T, socket string) registration.RegistrationClient {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestRun_tellsTheKubeletWhereTheDriverIs(t *testing.T) {
+func TestRun_returnsTheDriversSocketToTheKubelet(t *testing.T) {
 	socket, _ := offer(t, registry(t), &lines{})
 	info, err := kubelet(t, socket).GetInfo(context.Background(), &registration.InfoRequest{})
 	if err != nil {
@@ -103,7 +103,7 @@ func TestRun_tellsTheKubeletWhereTheDriverIs(t *testing.T) {
 	}
 	if info.GetType() != "CSIPlugin" || info.GetName() != driver || info.GetEndpoint() != "/csi/csi.sock" ||
 		strings.Join(info.GetSupportedVersions(), ",") != "1.0.0" {
-		t.Errorf("the kubelet is told %v", info)
+		t.Errorf("GetInfo returns %v", info)
 	}
 }
 
@@ -116,14 +116,14 @@ func TestRun_staysAfterARefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(log.String(), "name is taken") {
-		t.Errorf("the log does not tell of the refusal: %s", log)
+		t.Errorf("the log lacks the refusal: %s", log)
 	}
 	if _, err := client.GetInfo(context.Background(), &registration.InfoRequest{}); err != nil {
 		t.Errorf("after a refusal the kubelet cannot ask again: %v", err)
 	}
 }
 
-func TestRun_bindsAnewWhenTheSocketIsRemoved(t *testing.T) {
+func TestRun_bindsAgainWhenTheSocketIsRemoved(t *testing.T) {
 	directory := filepath.Join(registry(t), "plugins_registry")
 	socket, _ := offer(t, directory, &lines{})
 	if err := os.RemoveAll(directory); err != nil {
@@ -160,7 +160,7 @@ func TestRun_removesItsOwnSocketAtTheEnd(t *testing.T) {
 	}
 }
 
-func TestRun_leavesTheNameToWhoTookIt(t *testing.T) {
+func TestRun_leavesTheSocketOfAnotherProcess(t *testing.T) {
 	log := &lines{}
 	socket, end := offer(t, registry(t), log)
 	if err := os.Remove(socket); err != nil {
@@ -188,8 +188,9 @@ func TestNew_refusesANameTooLongForASocket(t *testing.T) {
 	}
 }
 
-// W-1: the kubelet gets the path of the CSI socket as Windows spells it.
-func TestEndpointOn_isNormalisedOnWindows_W_1(t *testing.T) {
+// The kubelet on Windows gets the path of the CSI socket in its own spelling
+// (docs/reference/windows.md).
+func TestEndpointOn_isNormalisedOnWindows(t *testing.T) {
 	for endpoint, want := range map[string]string{
 		`/var/lib/kubelet/plugins/x/csi.sock`:   `c:\var\lib\kubelet\plugins\x\csi.sock`,
 		`C:\var\lib\kubelet\plugins\x\csi.sock`: `C:\var\lib\kubelet\plugins\x\csi.sock`,

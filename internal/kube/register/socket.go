@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/unixsocket"
 )
 
-// suffix makes the usual name, <driver>-reg.sock. A moved socket is
-// <driver>-reg_<random>.sock: no driver's name has a '_', so that no other
-// driver's socket can be meant.
+// A socket is named <driver>-reg.sock, and <driver>-reg_<random>.sock after a
+// move. A driver's name has no '_', so that the name of a moved socket cannot be
+// that of another driver.
 const (
 	suffix      = "-reg.sock"
 	movedBegin  = "-reg_"
@@ -25,7 +25,7 @@ const (
 	movedRandom = 8
 )
 
-// socket is the registration's listener, bound anew when its file is gone.
+// socket is the registration's listener. It is bound again after its file was removed.
 type socket struct {
 	options     Options
 	usual, path string
@@ -33,41 +33,41 @@ type socket struct {
 
 	listener *unixsocket.Listener
 	server   *grpc.Server  // of the current listener
-	serving  chan struct{} // closed when that is served no more
-	failing  bool          // said already
+	serving  chan struct{} // closed when the server has ended
+	failing  bool          // the failure has been logged
 }
 
 func (s *socket) bound() bool { return s.listener != nil }
 
 func (s *socket) bind(ctx context.Context) error {
-	removed, err := s.lookForOthers(ctx)
+	removed, err := s.removeOthers(ctx)
 	if err != nil {
 		return err
 	}
-	if removed && !s.settle(ctx) {
+	if removed && !s.waitForKubelet(ctx) {
 		return ctx.Err()
 	}
 	listener, err := unixsocket.Listen(ctx, s.path)
 	if err != nil {
 		return err
 	}
-	// A server for each socket: what a kubelet still has to say of the socket
-	// before, over a connection that it keeps, says nothing about this one.
+	// Each socket has its own server: a result that the kubelet sends over an old
+	// connection concerns the previous socket, not this one.
 	s.listener, s.server, s.serving = listener, grpc.NewServer(), make(chan struct{})
 	registration.RegisterRegistrationServer(s.server, &answers{options: s.options, status: s.status})
 	s.status.offer(s.path)
 	go func(server *grpc.Server, ended chan struct{}) {
 		defer close(ended)
-		// It ends when the listener is closed, here or by Stop.
+		// Serve returns when the listener is closed, here or by Stop.
 		_ = server.Serve(listener)
 	}(s.server, s.serving)
 	s.options.Logger.InfoContext(ctx, "offering the driver for registration", "socket", s.path)
 	return nil
 }
 
-// keep binds the socket, at first and when somebody removed the file. While
-// another process serves the driver's socket it is left to that: two instances
-// must not fight over the name.
+// keep binds the socket if it is not bound or its file was removed. While another
+// process serves the driver's socket, keep leaves it alone: two instances must not
+// replace each other's socket in turn.
 func (s *socket) keep(ctx context.Context) {
 	if s.listener != nil && s.listener.Owns() || ctx.Err() != nil {
 		return
@@ -84,30 +84,30 @@ func (s *socket) keep(ctx context.Context) {
 	s.status.fail(err)
 	if !s.failing {
 		s.failing = true
-		s.options.Logger.WarnContext(ctx, "there is no registration socket, and none can be made; trying on", "error", err)
+		s.options.Logger.WarnContext(ctx, "cannot create the registration socket; retrying", "error", err)
 	}
 }
 
-// move offers the driver under a name that no kubelet has a pause for.
+// move offers the driver under a name for which no kubelet has a backoff.
 func (s *socket) move(ctx context.Context) {
-	s.options.Logger.InfoContext(ctx, "the kubelet is silent; offering the driver under another name", "socket", s.path)
+	s.options.Logger.InfoContext(ctx, "the kubelet made no call; offering the driver under another name", "socket", s.path)
 	s.close()
-	if !s.settle(ctx) {
+	if !s.waitForKubelet(ctx) {
 		return
 	}
 	name := s.options.Driver + movedBegin + strings.ToLower(rand.Text()[:movedRandom]) + movedEnd
 	moved, err := unixsocket.Path(filepath.Join(s.options.Directory, name))
 	if err != nil {
-		moved = s.usual // a path that is too long for a new name helps a little: the event is new
+		moved = s.usual // the new path is too long; the old one at least causes a new event
 	}
 	s.path = moved
 	s.keep(ctx)
 }
 
-// settle waits until the kubelet has dealt with the end of a socket; false when
-// ctx ended first.
-func (s *socket) settle(ctx context.Context) bool {
-	timer := time.NewTimer(s.options.Settle)
+// waitForKubelet waits for MoveDelay, in which the kubelet processes the removal of
+// a socket. It returns false if ctx ended first.
+func (s *socket) waitForKubelet(ctx context.Context) bool {
+	timer := time.NewTimer(s.options.MoveDelay)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -121,7 +121,7 @@ func (s *socket) close() {
 	if s.listener == nil {
 		return
 	}
-	// The file goes first: its removal is what tells the kubelet.
+	// The file is removed first: the kubelet watches the file.
 	if err := s.listener.Close(); err != nil {
 		s.options.Logger.Warn("the registration socket was not removed", "error", err)
 	}
@@ -131,15 +131,14 @@ func (s *socket) close() {
 	s.status.withdraw()
 }
 
-// lookForOthers sees to the driver's sockets of other names. One that a living
-// process serves is an error that is ErrServed: the kubelet knows drivers by
-// name, so of two processes at once the end of either would deregister both.
-// Those of dead processes are removed: the kubelet would try them for ever, or
-// has them registered still.
-func (s *socket) lookForOthers(ctx context.Context) (removed bool, err error) {
+// removeOthers removes the driver's sockets of other names if their processes are
+// dead: the kubelet would retry them for ever, or still has them registered. If a
+// living process serves one, the error is ErrServed: the kubelet identifies drivers
+// by name, so that the end of either of two processes would deregister both.
+func (s *socket) removeOthers(ctx context.Context) (removed bool, err error) {
 	entries, err := os.ReadDir(s.options.Directory)
 	if err != nil {
-		return false, nil //nolint:nilerr // Listen makes the directory, or says why not
+		return false, nil //nolint:nilerr // Listen creates the directory or returns an error
 	}
 	for _, entry := range entries {
 		path := filepath.Join(s.options.Directory, entry.Name())

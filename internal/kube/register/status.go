@@ -10,29 +10,29 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// Status is what has become of a registration.
+// Status is the state of a registration.
 type Status struct {
-	// Socket is the file that is offered; "" while there is none.
+	// Socket is the path of the bound socket; "" if there is none.
 	Socket string
-	// Registered is the kubelet's last verdict on that socket.
+	// Registered is the kubelet's last result for that socket.
 	Registered bool
-	// Since is when the socket was offered, or when Registered changed.
+	// Since is when the socket was bound, or when Registered changed.
 	Since time.Time
-	// Refusal is why the kubelet did not register the driver, in its words.
+	// Refusal is the error with which the kubelet refused the driver.
 	Refusal string
-	// Err is why there is no socket.
+	// Err is the reason why there is no socket.
 	Err error
 }
 
-// Status tells what has become of the registration.
+// Status returns the state of the registration.
 func (s *Server) Status() Status {
 	s.status.mu.Lock()
 	defer s.status.mu.Unlock()
 	return s.status.Status
 }
 
-// Tell is Status in words, and an error while the driver is not registered.
-func (s *Server) Tell() (words string, err error) {
+// Describe returns Status in words, or an error while the driver is not registered.
+func (s *Server) Describe() (words string, err error) {
 	status := s.Status()
 	age := time.Since(status.Since).Round(time.Second)
 	switch {
@@ -41,27 +41,27 @@ func (s *Server) Tell() (words string, err error) {
 	case status.Registered:
 		return fmt.Sprintf("registered for %v", age), nil
 	case status.Refusal != "":
-		return "", fmt.Errorf("refused by the kubelet, which tries again: %s", status.Refusal)
+		return "", fmt.Errorf("refused by the kubelet, which retries: %s", status.Refusal)
 	case status.Socket != "":
 		return "", fmt.Errorf("offered at %s for %v; the kubelet has not registered it yet", status.Socket, age)
 	}
 	return "", errors.New("not offered to the kubelet yet")
 }
 
-// record is a Status that changes.
+// record guards the current Status.
 type record struct {
 	mu sync.Mutex
 	Status
-	heard   time.Time // when the kubelet last called, or the socket was offered
-	pending bool      // it asked, and gave no verdict yet
+	lastCall time.Time // of the kubelet, or when the socket was bound
+	pending  bool      // the kubelet called GetInfo and has not reported the result yet
 }
 
 func (r *record) offer(socket string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// A refusal stays until there is another verdict: people need to see it.
+	// A refusal stays until the next result, so that an operator can see it.
 	r.Status = Status{Socket: socket, Since: time.Now(), Refusal: r.Refusal}
-	r.heard, r.pending = r.Since, false
+	r.lastCall, r.pending = r.Since, false
 }
 
 func (r *record) withdraw() {
@@ -80,27 +80,27 @@ func (r *record) fail(err error) {
 func (r *record) asked() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.heard, r.pending = time.Now(), true
+	r.lastCall, r.pending = time.Now(), true
 }
 
-func (r *record) verdict(registered bool, refusal string) {
+func (r *record) result(registered bool, refusal string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.Registered != registered {
 		r.Since = time.Now()
 	}
 	r.Registered, r.Refusal = registered, refusal
-	r.heard, r.pending = time.Now(), false
+	r.lastCall, r.pending = time.Now(), false
 }
 
-// silent tells whether the kubelet has let hear nothing for longer than patience.
-func (r *record) silent(patience time.Duration) bool {
+// silentFor reports whether the kubelet made no call for longer than d.
+func (r *record) silentFor(d time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pending {
-		patience = max(patience, verdictTime)
+		d = max(d, resultTimeout)
 	}
-	return time.Since(r.heard) > patience
+	return time.Since(r.lastCall) > d
 }
 
 // answers is the service the kubelet calls.
@@ -118,19 +118,19 @@ func (a *answers) GetInfo(context.Context, *registration.InfoRequest) (*registra
 	}, nil
 }
 
-// NotifyRegistrationStatus only tells people: after a refusal the kubelet
-// itself tries again, so ending would lose the registration for good.
+// NotifyRegistrationStatus records and logs the result. After a refusal the kubelet
+// retries by itself, so that exiting would only lose the registration.
 func (a *answers) NotifyRegistrationStatus(ctx context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if s.GetPluginRegistered() {
-		a.status.verdict(true, "")
+		a.status.result(true, "")
 		a.options.Logger.InfoContext(ctx, "registered")
 	} else {
 		refusal := s.GetError()
 		if refusal == "" {
 			refusal = "it gave no reason"
 		}
-		a.status.verdict(false, refusal)
-		a.options.Logger.WarnContext(ctx, "registration refused; the kubelet will try again", "error", refusal)
+		a.status.result(false, refusal)
+		a.options.Logger.WarnContext(ctx, "registration refused; the kubelet will retry", "error", refusal)
 	}
 	return &registration.RegistrationStatusResponse{}, nil
 }

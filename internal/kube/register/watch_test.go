@@ -11,13 +11,13 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// A driver that is registered is looked after by a watch: a host that is idle is
-// woken by nothing.
-func TestRun_seesARemovedSocketAtOnceAlsoWhenItSeldomLooks(t *testing.T) {
+// A watch replaces the frequent checks while the driver is registered, so that an
+// idle host is not woken.
+func TestRun_seesARemovedSocketAtOnceDespiteRareChecks(t *testing.T) {
 	directory := registry(t)
 	server, err := New(Options{
 		Directory: directory, Driver: driver, Endpoint: "/csi/csi.sock", Logger: slog.New(slog.DiscardHandler),
-		Check: 5 * time.Millisecond, Calm: time.Hour,
+		Check: 5 * time.Millisecond, RegisteredCheck: time.Hour,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestRun_seesARemovedSocketAtOnceAlsoWhenItSeldomLooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is registered", func() bool { return server.Status().Registered })
-	time.Sleep(50 * time.Millisecond) // now it looks once an hour
+	time.Sleep(50 * time.Millisecond) // from now on it checks once an hour
 	if err := os.Remove(socket); err != nil {
 		t.Fatal(err)
 	}
