@@ -39,7 +39,7 @@ func TestSidecars_liveWhileTheirDriverIsAwayAndSayWhatTheyWaitFor(t *testing.T) 
 		t.Errorf("%s answers %d %q: a restart would not help", live.PathLive, code, body)
 	}
 	code, body := page(t, p, live.PathReady)
-	for _, words := range []string{"[-] driver:", "[-] registration: waiting for the driver", "[-] controllers: waiting for the driver", "[+] lease: no lease was asked for yet"} {
+	for _, words := range []string{"[-] driver:", "[-] registration: waiting for the driver", "[-] controllers: waiting for the driver", "[+] lease: not waiting for a lease yet"} {
 		if !strings.Contains(body, words) {
 			t.Errorf("%s says %q, which lacks %q", live.PathReady, body, words)
 		}

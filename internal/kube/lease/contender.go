@@ -16,50 +16,49 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/api"
 )
 
-// contender is one process's part in the contest for one Lease. The rules are
-// those of client-go's leader election, so that it contends with processes that
-// use that one:
-//   - Every write is guarded by the resourceVersion that was read, so that of two
-//     processes which take a lease one is refused.
-//   - A lease is free when it has no holder, when its holder is this process (it
-//     was, before a crash), or when its spec has not changed for as long as it
-//     says itself, on the own clock, from when the own eyes first saw it. The
-//     times in the spec are another clock's, and are not looked at.
-//   - A Lease that somebody deletes is no sign that its holder has ended, which may
-//     have renewed it a moment before: who saw it held waits as if it had changed
-//     when it was found missing. (client-go's makes it at once, and so must who
-//     never saw it.)
+// contender acquires, renews and releases one Lease for one process. It follows the
+// rules of client-go's leader election, so that both can compete for a Lease:
+//   - Every write carries the resourceVersion that was read, so that the API server
+//     rejects one of two concurrent writes.
+//   - A lease is free if it has no holder, if its holder is this process (before a
+//     crash), or if it has expired: its spec has not changed for the duration in the
+//     spec, measured on the local clock since the spec was first observed. The times
+//     in the spec come from another clock and are ignored.
+//   - The deletion of a Lease does not mean that its holder has ended: it may have
+//     renewed just before. A process that observed a holder waits as long as after a
+//     renewal. A process that never observed the Lease creates it at once, as
+//     client-go does in both cases.
 //
-// It is used by one goroutine at a time.
+// A contender is not safe for concurrent use.
 type contender struct {
 	options Options
 	name    string
 	leases  api.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList]
 	log     *slog.Logger
 
-	// lease is as last read, or written; nil before that.
+	// lease is the Lease as last read or written; nil before that.
 	lease *coordinationv1.Lease
-	// seen is when its spec was first seen, or the lease was first found missing.
+	// seen is when its spec was first observed, or its absence.
 	seen    time.Time
 	missing bool
-	// wrote tells that a request was sent which may have made the lease ours.
+	// wrote is set once a request was sent that may have acquired the lease.
 	wrote bool
-	// working tells that the lease was taken, and is to be renewed only.
+	// working is set once the lease was acquired: from then on it is only renewed.
 	working bool
 }
 
-// heldError says that another process has the lease, or has had it.
+// heldError reports that another process holds the lease, or held it meanwhile.
 type heldError struct{ holder string }
 
 func (e heldError) Error() string {
 	if e.holder == "" {
-		return "another process has given it to nobody"
+		return "another process acquired and released it"
 	}
-	return "another process has it: " + e.holder
+	return "another process holds it: " + e.holder
 }
 
-// acquire tries until the lease is held, or ctx ends: then it is false. sent is
-// from before the request that took it.
+// acquire retries until this process holds the lease. It returns false if ctx ends
+// first. sent is a time before the request that acquired it.
 func (c *contender) acquire(ctx context.Context) (sent time.Time, held bool) {
 	for {
 		sent, err := c.attempt(ctx)
@@ -67,7 +66,7 @@ func (c *contender) acquire(ctx context.Context) (sent time.Time, held bool) {
 			return sent, true
 		}
 		if !errors.As(err, &heldError{}) && ctx.Err() == nil {
-			c.log.WarnContext(ctx, "cannot take the lease; it is tried again", "error", err)
+			c.log.WarnContext(ctx, "cannot acquire the lease; retrying", "error", err)
 		}
 		longer := rand.Float64() * JitterFactor * float64(c.options.RetryPeriod) //nolint:gosec // nothing secret
 		if !pause(ctx, c.options.clock, c.options.RetryPeriod+time.Duration(longer)) {
@@ -76,8 +75,8 @@ func (c *contender) acquire(ctx context.Context) (sent time.Time, held bool) {
 	}
 }
 
-// keep renews the lease until the term or ctx has ended.
-func (c *contender) keep(ctx context.Context, t *term) {
+// renew renews the lease until the term or ctx ends.
+func (c *contender) renew(ctx context.Context, t *term) {
 	c.working = true
 	for pause(ctx, c.options.clock, c.options.RetryPeriod) {
 		sent, err := c.attempt(ctx)
@@ -89,16 +88,16 @@ func (c *contender) keep(ctx context.Context, t *term) {
 			t.lost(other.Error())
 			return
 		case err != nil && ctx.Err() == nil:
-			c.log.WarnContext(ctx, "cannot renew the lease; it is tried again until its time is over", "error", err)
+			c.log.WarnContext(ctx, "cannot renew the lease; retrying until its term ends", "error", err)
 		}
 	}
 }
 
-// attempt takes the lease or renews it; a heldError says that another process
-// has it. sent is from before the request that did it: nobody saw it done earlier.
+// attempt acquires or renews the lease once. A heldError reports that another process
+// holds it. sent is a time before the request: no process observed the write earlier.
 func (c *contender) attempt(ctx context.Context) (sent time.Time, err error) {
 	if c.mine() {
-		// As a rule nobody else has written, and there is nothing to read.
+		// As a rule no other process has written the lease, and a read is not needed.
 		if sent, err = c.write(ctx, c.lease, c.claim()); err == nil {
 			return sent, nil
 		}
@@ -107,7 +106,7 @@ func (c *contender) attempt(ctx context.Context) (sent time.Time, err error) {
 	switch {
 	case err != nil:
 		return time.Time{}, err
-	case !c.free(), c.working && !c.mine(): // nobody's now, it was somebody's meanwhile
+	case !c.free(), c.working && !c.mine(): // free now, but another process may have held it meanwhile
 		return time.Time{}, heldError{c.holder()}
 	case !exists:
 		return c.write(ctx, nil, c.claim())
@@ -115,8 +114,8 @@ func (c *contender) attempt(ctx context.Context) (sent time.Time, err error) {
 	return c.write(ctx, c.lease, c.claim())
 }
 
-// release gives the lease back, if it is ours: others need not wait until it has
-// run out. The work has ended.
+// release clears the holder if this process holds the lease, so that others need not
+// wait until it expires. The caller's work has ended.
 func (c *contender) release(ctx context.Context) error {
 	if !c.wrote {
 		return nil
@@ -124,18 +123,18 @@ func (c *contender) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.options.RenewDeadline)
 	defer cancel()
 	for {
-		// Not what is known: a request that was given up may have been done.
+		// Not the cached state: a request that timed out may have taken effect.
 		if exists, err := c.read(ctx); err != nil || !exists || !c.mine() {
 			return err
 		}
-		if _, err := c.write(ctx, c.lease, c.nobody()); !apierrors.IsConflict(err) {
+		if _, err := c.write(ctx, c.lease, c.released()); !apierrors.IsConflict(err) {
 			return err
 		}
 	}
 }
 
-// read asks for the lease. The answer is the newest state, since no
-// resourceVersion is asked for (API concepts, "Resource versions").
+// read gets the lease. Without a resourceVersion in the request the answer is the
+// newest state (Kubernetes API concepts, "Resource versions").
 func (c *contender) read(ctx context.Context) (exists bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.RenewDeadline/2)
 	defer cancel()
@@ -153,9 +152,10 @@ func (c *contender) read(ctx context.Context) (exists bool, err error) {
 	return true, nil
 }
 
-// write makes the lease (old is nil) or changes it, if it still is the old one.
+// write creates the lease if old is nil. Otherwise it updates the lease, unless it
+// has changed since old.
 func (c *contender) write(ctx context.Context, old *coordinationv1.Lease, spec coordinationv1.LeaseSpec) (sent time.Time, err error) {
-	// One request that hangs does not take all of the time there is.
+	// Half of the deadline, so that one hung request leaves time for another.
 	ctx, cancel := context.WithTimeout(ctx, c.options.RenewDeadline/2)
 	defer cancel()
 	send := func(next *coordinationv1.Lease) (*coordinationv1.Lease, error) {
@@ -191,7 +191,7 @@ func (c *contender) see(lease *coordinationv1.Lease) {
 	c.options.State.see(c.name, c.holder())
 }
 
-// free tells whether the lease, as last seen, may be taken.
+// free reports whether the lease, as last observed, may be acquired.
 func (c *contender) free() bool {
 	if c.lease == nil || c.holder() == "" || c.mine() {
 		return true
@@ -212,7 +212,7 @@ func (c *contender) holder() string {
 	return *c.lease.Spec.HolderIdentity
 }
 
-// claim is the lease with this process as its holder.
+// claim returns the spec with this process as the holder.
 func (c *contender) claim() coordinationv1.LeaseSpec {
 	now := metav1.NewMicroTime(c.options.clock.Now())
 	seconds, transitions := int32(c.options.seconds()/time.Second), int32(0)
@@ -234,8 +234,8 @@ func (c *contender) claim() coordinationv1.LeaseSpec {
 	return spec
 }
 
-// nobody is the lease without a holder, as client-go gives it back.
-func (c *contender) nobody() coordinationv1.LeaseSpec {
+// released returns the spec without a holder, as client-go's election releases it.
+func (c *contender) released() coordinationv1.LeaseSpec {
 	now := metav1.NewMicroTime(c.options.clock.Now())
 	none, second := "", int32(1)
 	return coordinationv1.LeaseSpec{

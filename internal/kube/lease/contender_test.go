@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/api"
 )
 
-// change does something to the Lease that none of the processes does.
+// change changes the Lease as no process under test does.
 func (s *server) change(name string, change func(*coordinationv1.LeaseSpec)) {
 	s.steal(name, s.holder(name))
 	s.mu.Lock()
@@ -42,7 +42,7 @@ func (s *server) labels(name string) map[string]string {
 	return maps.Clone(s.leases[name].Labels)
 }
 
-// A Lease that somebody deletes says nothing about its holder, which works on.
+// A deleted Lease says nothing about its holder, which continues to work.
 func TestRun_aDeletedLeaseIsNotFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -55,7 +55,7 @@ func TestRun_aDeletedLeaseIsNotFree(t *testing.T) {
 		if closed(p.ended) || closed(other.working) || s.holder(own) != "a" {
 			t.Errorf("the holder is %q; a has ended: %v, b works: %v", s.holder(own), closed(p.ended), closed(other.working))
 		}
-		// Its holder is gone as well: who saw it held waits as long as for a lease.
+		// The holder is gone as well. A process that observed it waits for the duration.
 		p.cancel()
 		p.finish <- nil
 		<-p.done
@@ -79,8 +79,8 @@ func TestRun_aDeletedLeaseIsNotFree(t *testing.T) {
 	})
 }
 
-// Between the two looks at it somebody else may have had it.
-func TestRun_aLeaseThatWasGivenToNobodyIsLost(t *testing.T) {
+// Between two reads another process may have held the lease.
+func TestRun_aLeaseWithoutHolderIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		p := start(s, "a", nil)
@@ -89,13 +89,13 @@ func TestRun_aLeaseThatWasGivenToNobodyIsLost(t *testing.T) {
 		s.steal(own, "")
 		<-p.ended
 		p.finish <- nil
-		if err := <-p.done; err == nil || !strings.Contains(err.Error(), "given it to nobody") {
+		if err := <-p.done; err == nil || !strings.Contains(err.Error(), "acquired and released it") {
 			t.Errorf("Run returns %v", err)
 		}
 	})
 }
 
-func TestRun_waitsAsLongAsTheHolderSays(t *testing.T) {
+func TestRun_waitsForTheDurationInTheLease(t *testing.T) {
 	for name, c := range map[string]struct {
 		says *int32
 		want time.Duration
@@ -114,7 +114,7 @@ func TestRun_waitsAsLongAsTheHolderSays(t *testing.T) {
 				p := start(s, "a", nil)
 				<-p.working
 				if waited := time.Since(began); waited < c.want || waited > c.want+5*time.Second {
-					t.Errorf("it waited %v, want %v", waited, c.want)
+					t.Errorf("the process waited %v, want %v", waited, c.want)
 				}
 				p.cancel()
 				p.finish <- nil
@@ -124,8 +124,8 @@ func TestRun_waitsAsLongAsTheHolderSays(t *testing.T) {
 	}
 }
 
-// What others see of a lease: client-go's election writes the same.
-func TestRun_writesWhatOthersRead(t *testing.T) {
+// Other processes read these fields; client-go's election writes the same.
+func TestRun_writesTheFieldsThatClientGoReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		labels := func(o *Options) { o.Labels = map[string]string{"app": "holdfast"} }
@@ -147,13 +147,13 @@ func TestRun_writesWhatOthersRead(t *testing.T) {
 		p.finish <- nil
 		<-p.done
 		if given := s.spec(own); *given.HolderIdentity != "" || *given.LeaseDurationSeconds != 1 || *given.LeaseTransitions != 0 {
-			t.Errorf("given back: %v", given)
+			t.Errorf("released: %v", given)
 		}
 		s.change(own, func(spec *coordinationv1.LeaseSpec) { spec.LeaseTransitions = new(int32(7)) })
 		p = start(s, "b", nil)
 		<-p.working
 		if taken := s.spec(own); *taken.LeaseTransitions != 8 || taken.AcquireTime.Equal(first.AcquireTime) {
-			t.Errorf("taken by another: %v", taken)
+			t.Errorf("acquired by another: %v", taken)
 		}
 		p.cancel()
 		p.finish <- nil
@@ -161,8 +161,8 @@ func TestRun_writesWhatOthersRead(t *testing.T) {
 	})
 }
 
-// An answer may come so late that others may begin already.
-func TestRun_doesNotBeginWithALeaseThatHasRunOut(t *testing.T) {
+// The answer comes so late that other processes may have acquired the lease.
+func TestRun_doesNotBeginWithAnExpiredLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		s.fail(func() error { time.Sleep(14 * time.Second); return nil })
@@ -182,7 +182,7 @@ func TestRun_doesNotBeginWithALeaseThatHasRunOut(t *testing.T) {
 	})
 }
 
-// slow is a client one of whose requests hangs until it is given up.
+// slow is a client one of whose requests hangs until its context ends.
 type slow struct {
 	api.Kubernetes
 	api.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList]
@@ -203,7 +203,7 @@ func (s *slow) Update(ctx context.Context, lease *coordinationv1.Lease, options 
 	return s.Resource.Update(ctx, lease, options)
 }
 
-func TestRun_oneRequestThatHangsIsNotTheEnd(t *testing.T) {
+func TestRun_survivesOneHungRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		env := newServer().env()
 		client := &slow{Resource: env.Leases.CoordinationV1().Leases(env.Namespace)}
@@ -222,7 +222,7 @@ func TestRun_oneRequestThatHangsIsNotTheEnd(t *testing.T) {
 	})
 }
 
-func TestRun_refusesTimesThatCannotWork(t *testing.T) {
+func TestRun_refusesInvalidDurations(t *testing.T) {
 	for name, o := range map[string]Options{
 		"a duration not above the deadline":                    {Duration: 10 * time.Second, RenewDeadline: 10 * time.Second},
 		"a duration above the deadline by parts of a second":   {Duration: 10*time.Second + 900*time.Millisecond, RenewDeadline: 10*time.Second + 500*time.Millisecond},
@@ -230,7 +230,7 @@ func TestRun_refusesTimesThatCannotWork(t *testing.T) {
 	} {
 		o.Identity = "a"
 		if err := Run(t.Context(), newServer().env(), o, nil); err == nil {
-			t.Errorf("%s is taken", name)
+			t.Errorf("%s is accepted", name)
 		}
 	}
 }

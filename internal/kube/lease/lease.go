@@ -1,11 +1,11 @@
-// Package lease lets one of several processes work at a time: the controllers
-// of one driver run in the process that holds a Lease (coordination.k8s.io/v1).
-// There is one Lease for all of them, renewed over a connection of its own, and
-// given back when the work has ended, so that the next process need not wait
-// until it expires.
+// Package lease elects the leader among several processes: the controllers of one
+// driver run in the process that holds a Lease (coordination.k8s.io/v1). One Lease
+// covers all controllers. The leader renews it over a connection of its own and
+// releases it when the work has ended, so that the next leader does not wait until
+// it expires.
 //
-// While a cluster moves from the upstream sidecars, the Leases of these can be
-// held as well: a sidecar that elects then stays passive.
+// During a migration from the upstream sidecars the process can hold their Leases
+// as well: a sidecar with leader election then stays passive.
 package lease
 
 import (
@@ -26,26 +26,27 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// Times of Kubernetes' own components. The sidecars try every 5 s: with their
-// jitter a lease that was given back waits up to 11 s for the next holder.
+// Defaults of Kubernetes' own components. The sidecars retry every 5 s: with their
+// jitter a released lease waits up to 11 s for the next holder.
 const (
 	DefaultDuration      = 15 * time.Second
 	DefaultRenewDeadline = 10 * time.Second
 	DefaultRetryPeriod   = 2 * time.Second
 )
 
-// JitterFactor is how many times the RetryPeriod the pause between two tries to
-// take a lease is longer, at most; client-go's. A renewal must fit into the rest.
+// JitterFactor limits the jitter that is added to the pause between two attempts to
+// acquire a lease, as a multiple of RetryPeriod. It is client-go's. RenewDeadline
+// must exceed it.
 const JitterFactor = 1.2
 
-// ErrLost says that the lease could not be renewed in time, or that another
-// process has it. The work has ended by then; the process should end, too.
+// ErrLost reports that the lease was not renewed in time, or that another process
+// holds it. The work has ended when Run returns it; the process should end, too.
 var ErrLost = errors.New("the lease was lost")
 
 // Options of Run.
 type Options struct {
-	// Identity is this process's name in the Lease. No two living processes may
-	// have the same; a pod's UID is right, the name of a pod or a node is not.
+	// Identity is this process's holderIdentity in the Lease. It must be unique among
+	// running processes: a pod's UID is, the name of a pod or a node is not.
 	Identity string
 	// Name of the Lease; "" means Name(driver).
 	Name string
@@ -53,28 +54,28 @@ type Options struct {
 	Namespace string
 	// HoldUpstream holds the Leases of the upstream sidecars as well.
 	HoldUpstream bool
-	// Duration is how long others wait for a process that renews no more, in
-	// whole seconds. RenewDeadline is how long one renewal is tried, RetryPeriod
-	// the pause between two tries. 0 means the defaults above.
+	// Duration is how long others wait after the last renewal, in whole seconds.
+	// RenewDeadline is how long the process retries a renewal, RetryPeriod the pause
+	// between two attempts. 0 means the defaults above.
 	Duration, RenewDeadline, RetryPeriod time.Duration
 	Labels                               map[string]string
-	// State is told what happens; it may be nil.
+	// State receives the state of the election; it may be nil.
 	State *State
-	// clock is the process's; nil means that of the system.
+	// clock is the process's clock; nil means the system's.
 	clock clock
 }
 
-// Identity names a process by its pod; without a UID it is another one for each
-// process. The name of a pod alone is not enough: a pod of a StatefulSet that is
-// deleted by force may continue while its successor has its name. Of one pod, UID
-// and all, the kubelet runs one container after the other.
+// Identity returns the identity of a process in a pod; without a UID it is random.
+// The name of the pod is not enough: a pod of a StatefulSet that was deleted by force
+// may still run while its successor has the same name. Of a pod with one UID the
+// kubelet runs one container after the other.
 func Identity(pod, uid string) string { return pod + "_" + cmp.Or(uid, string(uuid.NewUUID())) }
 
-// Name is the Lease of all controllers of a driver.
+// Name returns the name of the Lease of all controllers of a driver.
 func Name(driver string) string { return strings.ToLower("holdfast-" + claim.Sanitise(driver)) }
 
-// UpstreamNames are the Leases of the sidecars that Holdfast takes the place
-// of, in the order in which they are taken.
+// UpstreamNames returns the Leases of the sidecars that Holdfast replaces, in the
+// order in which Run acquires them.
 func UpstreamNames(driver string) []string {
 	var names []string
 	for _, prefix := range []string{
@@ -85,10 +86,10 @@ func UpstreamNames(driver string) []string {
 	return names
 }
 
-// Run waits for the lease, runs work while it is held, and gives it back after
-// work has returned. It returns work's error. When the lease is lost, work's
-// context ends; Run waits for work and returns an error that is ErrLost. When
-// ctx ends, work is waited for with the lease still held.
+// Run acquires the lease, runs work while it holds it, and releases it after work
+// has returned. It returns work's error. If the lease is lost, Run cancels work's
+// context, waits for work and returns an error that is ErrLost. If ctx ends, Run
+// keeps renewing the lease until work has returned.
 func Run(ctx context.Context, env *cluster.Env, o Options, work func(context.Context) error) error {
 	o = o.withDefaults(env)
 	if err := o.validate(); err != nil {
@@ -101,8 +102,8 @@ func Run(ctx context.Context, env *cluster.Env, o Options, work func(context.Con
 		}, []string{"name"}),
 	}
 	defer o.State.end()
-	// The own lease is first: whoever has it alone goes on to the others, so two
-	// processes never hold some each and wait for one another.
+	// Holdfast's lease is first: only its holder tries to acquire the others, so that
+	// two processes cannot deadlock with some leases each.
 	names := []string{o.Name}
 	if o.HoldUpstream {
 		names = append(names, UpstreamNames(env.Driver)...)
@@ -135,24 +136,25 @@ func (o Options) withDefaults(env *cluster.Env) Options {
 	return o
 }
 
-// validate has the conditions of client-go's election, of the duration as it is
-// written.
+// validate applies the conditions of client-go's election to the duration in whole
+// seconds, as it is written.
 func (o Options) validate() error {
 	switch {
 	case o.Identity == "":
-		return errors.New("lease: no identity was given")
+		return errors.New("lease: the identity is empty")
 	case o.seconds() <= o.RenewDeadline:
 		return fmt.Errorf("lease: a duration of %v is not above the renew deadline, %v", o.seconds(), o.RenewDeadline)
 	case float64(o.RenewDeadline) <= JitterFactor*float64(o.RetryPeriod):
-		return fmt.Errorf("lease: a renew deadline of %v is not above %v times the retry period, %v", o.RenewDeadline, JitterFactor, o.RetryPeriod)
+		return fmt.Errorf("lease: a renew deadline of %v is not above %v times the retry period, %v",
+			o.RenewDeadline, JitterFactor, o.RetryPeriod)
 	}
 	return nil
 }
 
-// seconds is the duration as others read it in the Lease, which has whole seconds.
+// seconds returns the duration as the Lease has it, in whole seconds.
 func (o Options) seconds() time.Duration { return o.Duration.Truncate(time.Second) }
 
-// holder takes leases.
+// holder acquires leases and runs the work.
 type holder struct {
 	options Options
 	client  api.CoordinationV1
@@ -160,7 +162,7 @@ type holder struct {
 	leading *prometheus.GaugeVec
 }
 
-// holdAll holds one lease within the other.
+// holdAll acquires the leases in order and runs work while it holds all of them.
 func (h *holder) holdAll(ctx context.Context, names []string, work func(context.Context) error) error {
 	if len(names) == 0 {
 		h.options.State.lead()
@@ -169,9 +171,9 @@ func (h *holder) holdAll(ctx context.Context, names []string, work func(context.
 	return h.hold(ctx, names[0], func(ctx context.Context) error { return h.holdAll(ctx, names[1:], work) })
 }
 
-// hold runs work while one lease is held.
+// hold acquires one lease and runs work while it holds it.
 func (h *holder) hold(ctx context.Context, name string, work func(context.Context) error) error {
-	// Not ctx: the lease is renewed until work has ended, also after ctx has.
+	// Not ctx: the lease is renewed until work has returned, also after ctx ended.
 	contending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	working, lose := context.WithCancelCause(ctx)
@@ -188,7 +190,7 @@ func (h *holder) hold(ctx context.Context, name string, work func(context.Contex
 		defer close(ended)
 		if h.acquire(contending, c, t) {
 			close(acquired)
-			c.keep(contending, t)
+			c.renew(contending, t)
 		}
 	}()
 	var err error
@@ -203,19 +205,19 @@ func (h *holder) hold(ctx context.Context, name string, work func(context.Contex
 	<-ended
 	h.leading.WithLabelValues(name).Set(0)
 	if failed := c.release(context.WithoutCancel(ctx)); failed != nil {
-		c.log.WarnContext(ctx, "cannot give the lease back; others wait until it has run out", "error", failed)
+		c.log.WarnContext(ctx, "cannot release the lease; other processes wait until it expires", "error", failed)
 	}
 	if lost := context.Cause(working); ctx.Err() == nil && errors.Is(lost, ErrLost) {
 		if errors.Is(err, context.Canceled) {
-			err = nil // that is what lost says
+			err = nil // a consequence of the lost lease
 		}
 		err = errors.Join(lost, err)
 	}
 	return err
 }
 
-// acquire waits until the lease is held and its term has begun; it is false when
-// ctx ends first.
+// acquire retries until this process holds the lease and its term has begun. It
+// returns false if ctx ends first.
 func (h *holder) acquire(ctx context.Context, c *contender, t *term) bool {
 	c.log.InfoContext(ctx, "Attempting to acquire leader lease...")
 	for {

@@ -24,13 +24,13 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/apiserver"
 )
 
-// server keeps Leases as an API server does, with optimistic locking, and fails
-// as told. It needs no network, so that tests run on a clock of their own.
+// server stores Leases as an API server does, with optimistic locking and injected
+// faults. It needs no network, so that tests run on a fake clock.
 type server struct {
 	mu      sync.Mutex
 	version int
 	leases  map[string]*coordinationv1.Lease
-	fault   func() error // asked before each request; it may wait, or refuse
+	fault   func() error // called before each request; it may wait or return an error
 }
 
 func newServer() *server { return &server{leases: map[string]*coordinationv1.Lease{}} }
@@ -85,7 +85,7 @@ func (s *server) serve(action clienttesting.Action) (*coordinationv1.Lease, erro
 	return sent.DeepCopy(), nil
 }
 
-// fail sets what happens before each request from now on; nil is nothing.
+// fail sets the fault of all requests from now on; nil removes it.
 func (s *server) fail(fault func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +94,7 @@ func (s *server) fail(fault func() error) {
 
 func unreachable() error { return errors.New("unreachable") }
 
-// holder of a lease now; "" for nobody, "-" for no lease.
+// holder returns the current holder of a lease; "" without a holder, "-" without a lease.
 func (s *server) holder(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *server) holder(name string) string {
 	return *s.leases[name].Spec.HolderIdentity
 }
 
-// steal gives a lease to another, as after a long sleep of its holder.
+// steal sets another holder, as happens after a long sleep of the holder.
 func (s *server) steal(name, holder string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +115,7 @@ func (s *server) steal(name, holder string) {
 
 const own = "holdfast-ebs-csi-aws-com"
 
-// process runs with a lease.
+// process is a process that runs with a lease.
 type process struct {
 	state   State
 	cancel  context.CancelFunc
@@ -156,7 +156,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-func TestRun_worksInOneProcessAtATime(t *testing.T) {
+func TestRun_oneProcessWorksAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		first := start(s, "a", nil)
@@ -164,19 +164,19 @@ func TestRun_worksInOneProcessAtATime(t *testing.T) {
 		second := start(s, "b", nil)
 		time.Sleep(time.Hour)
 		if !closed(first.working) || closed(first.ended) || closed(second.working) {
-			t.Fatal("after an hour the first does not work, or the second does")
+			t.Fatal("after an hour the first process does not work, or the second does")
 		}
-		if words := second.state.Words(); !strings.Contains(words, "standby") || !strings.Contains(words, "held by a") {
+		if words := second.state.String(); !strings.Contains(words, "standby") || !strings.Contains(words, "held by a") {
 			t.Errorf("the second is %q", words)
 		}
-		if words := first.state.Words(); !strings.Contains(words, "leading for 1h0m") {
+		if words := first.state.String(); !strings.Contains(words, "leading for 1h0m") {
 			t.Errorf("the first is %q", words)
 		}
-		// At its end the work is waited for with the lease held, then it is given back.
+		// The process holds the lease until its work has ended, then releases it.
 		first.cancel()
 		time.Sleep(time.Minute)
 		if !closed(first.ended) || closed(second.working) || s.holder(own) != "a" {
-			t.Fatal("the lease was given up before the work had ended")
+			t.Fatal("the lease was released before the work had ended")
 		}
 		first.finish <- nil
 		if err := <-first.done; err != nil {
@@ -184,7 +184,7 @@ func TestRun_worksInOneProcessAtATime(t *testing.T) {
 		}
 		time.Sleep(DefaultRetryPeriod * 3)
 		if !closed(second.working) {
-			t.Error("the second waits although the lease was given back")
+			t.Error("the second process waits although the lease was released")
 		}
 		second.cancel()
 		second.finish <- nil
@@ -234,7 +234,7 @@ func TestRun_endsTheWorkBeforeOthersMayBegin(t *testing.T) {
 				if after := time.Since(renewed); after < DefaultRenewDeadline || after > DefaultDuration-time.Second {
 					t.Errorf("the work is ended %v after the last renewal, want between %v and well before %v", after, DefaultRenewDeadline, DefaultDuration)
 				}
-				if words := p.state.Words(); !strings.Contains(words, "lost") || p.state.Leading() {
+				if words := p.state.String(); !strings.Contains(words, "lost") || p.state.Leading() {
 					t.Errorf("the state is %q, leading: %v", words, p.state.Leading())
 				}
 				p.finish <- context.Canceled
@@ -246,16 +246,16 @@ func TestRun_endsTheWorkBeforeOthersMayBegin(t *testing.T) {
 	}
 }
 
-// The election gives a lease back that it could not renew, at the very moment at
-// which the API server may be there again, and before anybody knows of the loss.
-func TestRun_givesBackNothingWhileTheWorkEnds(t *testing.T) {
+// client-go's election releases a lease that it could not renew, at the moment at
+// which the API server may be reachable again, and before the work has ended.
+func TestRun_keepsTheLeaseUntilTheWorkHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		p := start(s, "a", func(o *Options) { o.RenewDeadline = 9 * time.Second })
 		<-p.working
 		synctest.Wait()
 		s.fail(unreachable)
-		// Renewals are tried from the second on for 9 s; then the election gives up.
+		// Renewals are retried for 9 s from the second one on; then client-go releases.
 		time.Sleep(DefaultRetryPeriod + 9*time.Second - 500*time.Millisecond)
 		s.fail(nil)
 		<-p.ended
@@ -270,7 +270,7 @@ func TestRun_givesBackNothingWhileTheWorkEnds(t *testing.T) {
 	})
 }
 
-func TestRun_standsAnAPIServerThatFailsForAWhile(t *testing.T) {
+func TestRun_toleratesShortFailuresOfTheAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		p := start(s, "a", nil)
@@ -290,7 +290,7 @@ func TestRun_standsAnAPIServerThatFailsForAWhile(t *testing.T) {
 	})
 }
 
-func TestRun_seesAtOnceThatAnotherHasTheLease(t *testing.T) {
+func TestRun_endsTheWorkWhenAnotherHoldsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		p := start(s, "a", nil)
@@ -303,23 +303,23 @@ func TestRun_seesAtOnceThatAnotherHasTheLease(t *testing.T) {
 			t.Errorf("the work is ended %v after another took the lease", after)
 		}
 		p.finish <- nil
-		if err := <-p.done; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "another process has it: b") {
+		if err := <-p.done; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "another process holds it: b") {
 			t.Errorf("Run returns %v", err)
 		}
 		if holder := s.holder(own); holder != "b" {
-			t.Errorf("giving back what was lost leaves the lease to %q", holder)
+			t.Errorf("after the loss the lease is held by %q", holder)
 		}
 	})
 }
 
-func TestRun_doesNotGiveBackWhatAnotherTookMeanwhile(t *testing.T) {
+func TestRun_doesNotReleaseTheLeaseOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		p := start(s, "a", nil)
 		<-p.working
 		s.fail(unreachable)
 		<-p.ended
-		time.Sleep(time.Minute) // the work takes its time, and "b" has waited long enough
+		time.Sleep(time.Minute) // the work ends late, and "b" has waited long enough
 		s.steal(own, "b")
 		s.fail(nil)
 		p.finish <- nil
@@ -355,7 +355,7 @@ func TestCheck_failsWhenTheWorkOutlivesItsLease(t *testing.T) {
 	})
 }
 
-func TestRun_takesItsOwnLeaseAgainAfterACrash(t *testing.T) {
+func TestRun_reacquiresItsOwnLeaseAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		crashed := start(s, "pod-a", nil)
@@ -393,9 +393,9 @@ func TestRun_holdsTheUpstreamLeasesDuringAMigration(t *testing.T) {
 		other := start(s, "b", func(o *Options) { o.HoldUpstream = true })
 		time.Sleep(time.Hour)
 		if closed(p.working) || closed(other.working) {
-			t.Fatal("somebody works although an upstream sidecar holds its lease")
+			t.Fatal("a process works although an upstream sidecar holds its lease")
 		}
-		if words := p.state.Words() + other.state.Words(); !strings.Contains(words, "held by upstream-attacher") {
+		if words := p.state.String() + other.state.String(); !strings.Contains(words, "held by upstream-attacher") {
 			t.Errorf("the states are %q", words)
 		}
 		attacher.cancel()
@@ -407,9 +407,9 @@ func TestRun_holdsTheUpstreamLeasesDuringAMigration(t *testing.T) {
 			leader, standby = other, p
 		}
 		if !closed(leader.working) || closed(standby.working) {
-			t.Fatal("not exactly one works")
+			t.Fatal("not exactly one process works")
 		}
-		// Losing one of them ends the work, and all the others are given back.
+		// The loss of one lease ends the work and releases all the others.
 		s.steal("external-resizer-ebs-csi-aws-com", "upstream-resizer")
 		<-leader.ended
 		leader.finish <- nil
@@ -439,9 +439,9 @@ func TestRun_endsWhileItWaits(t *testing.T) {
 	})
 }
 
-func TestRun_refusesToBeNobody(t *testing.T) {
+func TestRun_refusesAnEmptyIdentity(t *testing.T) {
 	if err := Run(context.Background(), newServer().env(), Options{}, nil); err == nil {
-		t.Error("a process without an identity takes leases")
+		t.Error("a process without an identity acquires leases")
 	}
 }
 

@@ -23,12 +23,12 @@ import (
 )
 
 // The model: some machines, whose clocks differ in time and in speed, run one
-// process after another, which all want one Lease. Requests are slow, are
-// refused, are done without an answer, are done long after they were given up;
-// machines are cut off for a while; processes crash, end, and are started anew
-// in the same pod or in its successor, also while the pod that was deleted by force
-// still runs. At no time do two work.
-func TestRun_neverTwoAtWorkWhateverTheNetworkDoes(t *testing.T) {
+// process after another, and all compete for one Lease. Requests are slow, fail,
+// take effect without an answer, or take effect long after they timed out. Machines
+// lose their connection for a while. Processes crash, end, and restart in the same
+// pod or in its successor, also while a pod that was deleted by force still runs.
+// At no time do two processes work.
+func TestRun_atMostOneProcessWorksDespiteFaults(t *testing.T) {
 	times := map[string]Options{
 		"the usual times":    {},
 		"the sidecars'":      {Duration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 5 * time.Second},
@@ -45,7 +45,7 @@ func TestRun_neverTwoAtWorkWhateverTheNetworkDoes(t *testing.T) {
 	}
 }
 
-// world is the API server with its one Lease, and who works.
+// world is the API server with its one Lease, and the processes at work.
 type world struct {
 	t       *testing.T
 	options Options
@@ -56,16 +56,16 @@ type world struct {
 	version int
 	working map[string]time.Time // since when, by process
 	terms   int
-	calm    bool           // from now on all goes well
-	on      sync.WaitGroup // requests on their way
+	calm    bool           // from now on without faults
+	on      sync.WaitGroup // requests in flight
 }
 
 func newWorld(t *testing.T, seed uint64, o Options) *world {
 	return &world{t: t, options: o, random: rand.New(rand.NewPCG(seed, seed)), working: map[string]time.Time{}}
 }
 
-// run lets the machines live for a while, and then holds the world to have one
-// at work within a minute.
+// run lets the machines run with faults for a while, then without. Within two
+// minutes exactly one process must work.
 func (w *world) run(machines int, storm time.Duration) {
 	ctx, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -79,7 +79,7 @@ func (w *world) run(machines int, storm time.Duration) {
 	time.Sleep(2 * time.Minute)
 	w.mu.Lock()
 	if len(w.working) != 1 || w.terms < 10 {
-		w.t.Errorf("in the end %d work; the lease was taken %d times", len(w.working), w.terms)
+		w.t.Errorf("at the end %d processes work; the lease was acquired %d times", len(w.working), w.terms)
 	}
 	w.mu.Unlock()
 	end()
@@ -87,7 +87,7 @@ func (w *world) run(machines int, storm time.Duration) {
 	w.on.Wait()
 }
 
-// upTo draws a time; chance draws whether something happens once in n times.
+// upTo draws a duration below d. chance returns true once in n calls on average.
 func (w *world) upTo(d time.Duration) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,9 +100,9 @@ func (w *world) chance(n int) bool {
 	return !w.calm && w.random.IntN(n) == 0
 }
 
-// machine runs one process after the other: a container that is restarted in its
-// pod, or the pod's successor of the same name. At times the pod is deleted by force,
-// and its process continues next to its successor.
+// machine runs one process after the other: a container that restarts in its pod, or
+// the pod's successor of the same name. At times the pod is deleted by force, and its
+// process continues to run next to its successor.
 func (w *world) machine(ctx context.Context, number int) {
 	began := time.Now()
 	rate := 0.95 + float64(w.upTo(100))/1000
@@ -125,7 +125,7 @@ func (w *world) machine(ctx context.Context, number int) {
 	}
 }
 
-// process is one, from its start to its end or its crash.
+// process runs one process until it ends or crashes.
 func (w *world) process(ctx context.Context, identity string, c clock) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -151,7 +151,7 @@ func (w *world) process(ctx context.Context, identity string, c clock) {
 		w.begins(identity, crashed)
 		<-ctx.Done()
 		w.stops(identity)
-		time.Sleep(w.upTo(3 * time.Second)) // what was begun comes to its end
+		time.Sleep(w.upTo(3 * time.Second)) // calls in flight end
 		return ctx.Err()
 	})
 }
@@ -175,7 +175,7 @@ func (w *world) stops(identity string) {
 	delete(w.working, identity)
 }
 
-// skewed is a clock of another time and speed.
+// skewed is a clock with an offset and another speed.
 type skewed struct {
 	began  time.Time
 	offset time.Duration
@@ -190,15 +190,15 @@ func (s skewed) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 	return time.AfterFunc(time.Duration(float64(d)/s.rate), f).Stop
 }
 
-// connection is a process's to the API server.
+// connection is one process's connection to the API server.
 type connection struct {
 	api.Kubernetes
 	api.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList]
 	world   *world
 	crashed <-chan struct{}
 
-	mu  sync.Mutex
-	cut time.Time // nothing gets through until then
+	mu        sync.Mutex
+	downUntil time.Time // every request fails until then
 }
 
 func (c *connection) CoordinationV1() api.CoordinationV1 { return leases{c} }
@@ -253,11 +253,10 @@ func (w *world) keep(sent *coordinationv1.Lease) *coordinationv1.Lease {
 
 var errNetwork = errors.New("the network")
 
-// do has the API server do something, after its way there and before its way
-// back, on both of which much may happen.
+// do runs a request on the API server, with faults on the way there and back.
 func (c *connection) do(ctx context.Context, it func() (*coordinationv1.Lease, error)) (*coordinationv1.Lease, error) {
 	w := c.world
-	if closed(c.crashed) || c.isCut() || w.chance(20) {
+	if closed(c.crashed) || c.down() || w.chance(20) {
 		return nil, errNetwork
 	}
 	type answer struct {
@@ -265,8 +264,8 @@ func (c *connection) do(ctx context.Context, it func() (*coordinationv1.Lease, e
 		err   error
 	}
 	answers := make(chan answer, 1)
-	there, back, lost := c.way(), c.way(), w.chance(20)
-	w.on.Go(func() { // it goes on when nobody waits for it any more
+	there, back, lost := c.latency(), c.latency(), w.chance(20)
+	w.on.Go(func() { // the request continues after its caller has timed out
 		time.Sleep(there)
 		w.mu.Lock()
 		lease, err := it()
@@ -288,8 +287,8 @@ func (c *connection) do(ctx context.Context, it func() (*coordinationv1.Lease, e
 	}
 }
 
-// way is how long a request or its answer takes: next to nothing as a rule.
-func (c *connection) way() time.Duration {
+// latency draws how long a request or its answer takes: as a rule below 50 ms.
+func (c *connection) latency() time.Duration {
 	switch w := c.world; {
 	case w.chance(100):
 		return w.upTo(time.Minute)
@@ -299,12 +298,13 @@ func (c *connection) way() time.Duration {
 	return c.world.upTo(50 * time.Millisecond)
 }
 
-// isCut cuts the connection now and then, for up to a minute.
-func (c *connection) isCut() bool {
+// down reports whether the connection is down. Now and then it takes the connection
+// down for up to a minute.
+func (c *connection) down() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.world.chance(100) {
-		c.cut = time.Now().Add(c.world.upTo(time.Minute))
+		c.downUntil = time.Now().Add(c.world.upTo(time.Minute))
 	}
-	return time.Now().Before(c.cut)
+	return time.Now().Before(c.downUntil)
 }

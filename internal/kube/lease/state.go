@@ -6,31 +6,31 @@ import (
 	"time"
 )
 
-// grace is how long after its lease's end a process may still work before it
-// counts as stuck; that of the sidecars' /healthz/leader-election.
+// grace is how long after the end of its lease a process may still work before it
+// counts as stuck. It is that of the sidecars' /healthz/leader-election.
 const grace = 20 * time.Second
 
-// State is what a process's lease is about, for its health page. The zero
-// value is that of a process that has not asked for one.
+// State is the state of a process's leader election, for its health page. The zero
+// value is that of a process before Run.
 type State struct {
 	mu      sync.Mutex
-	name    string // of the lease that is waited for
-	holder  string // of that lease, as far as known
+	name    string // of the lease that the process waits for
+	holder  string // of that lease, as last observed
 	leading bool
-	since   time.Time // of leading, or of waiting
-	// until is when work that goes on after a loss is stuck; zero without a loss.
+	since   time.Time // when leading or waiting began
+	// until is when work that still runs after a loss counts as stuck; zero without a loss.
 	until time.Time
 }
 
-// Leading tells whether the work may run here.
+// Leading reports whether the work may run in this process.
 func (s *State) Leading() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.leading
 }
 
-// Words say what the lease is about, for people.
-func (s *State) Words() string {
+// String describes the state for people.
+func (s *State) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	age := time.Since(s.since).Round(time.Second)
@@ -40,21 +40,22 @@ func (s *State) Words() string {
 	case s.leading:
 		return fmt.Sprintf("leading for %v", age)
 	case s.name == "":
-		return "no lease was asked for yet"
+		return "not waiting for a lease yet"
 	case s.holder == "":
 		return fmt.Sprintf("standby for %v: waiting for lease %s", age, s.name)
 	}
 	return fmt.Sprintf("standby for %v: lease %s is held by %s", age, s.name, s.holder)
 }
 
-// Check fails when the process works on although its lease ended more than its
-// duration and 20 s ago: then it must be killed. It is what the sidecars serve
-// at /healthz/leader-election.
+// Check fails if the work still runs although the lease was lost more than its
+// duration and 20 s ago: then the process must be killed. The sidecars serve the
+// same at /healthz/leader-election.
 func (s *State) Check() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if late := time.Since(s.until); !s.until.IsZero() && late > 0 {
-		return fmt.Errorf("lease %s was lost, and the work that it guards has not ended since; it is %v late", s.name, late.Round(time.Second))
+		return fmt.Errorf("lease %s was lost, and the work that it guards still runs, %v after its deadline",
+			s.name, late.Round(time.Second))
 	}
 	return nil
 }

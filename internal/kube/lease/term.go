@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// term is the time for which the work may run. Each renewal of the lease puts its
-// end off; when it ends, by itself or because another process has the lease, the
-// work is told to end.
+// term is the time for which the work may run. Each renewal of the lease extends it.
+// When it ends, by a timeout or because another process holds the lease, lose
+// cancels the work.
 //
-// It is shorter than the lease, whatever happens to the goroutine that renews,
-// so that the work has ended on this process's clock before the lease has run
-// out on anybody else's:
-//   - It counts from before the request that renewed the lease was sent; others
-//     count from when they saw the renewed lease, which is later.
-//   - It ends an eighth of the lease's duration before the lease does: that is
-//     for clocks that go at different speeds, and for the work to end.
+// A timer ends the term, independent of the goroutine that renews, so that the work
+// ends on this process's clock before the lease expires on any other clock:
+//   - The term counts from before the renewal was sent. Others count from when they
+//     observed the renewed lease, which is later.
+//   - It ends an eighth of the lease's duration before the lease does, a margin for
+//     clocks of different speeds and for the end of the work.
 type term struct {
 	length time.Duration
 	clock  clock
@@ -24,7 +23,7 @@ type term struct {
 	mu   sync.Mutex
 	held bool
 	over bool
-	stop func() bool // the timer of its end
+	stop func() bool // stops the timer that ends the term
 }
 
 func newTerm(o Options, lose func(why string)) *term {
@@ -32,14 +31,14 @@ func newTerm(o Options, lose func(why string)) *term {
 	return &term{length: min(length, o.RetryPeriod+o.RenewDeadline), clock: o.clock, lose: lose}
 }
 
-// renewed puts the end off, for a lease that was renewed by a request sent then.
-// It is false when the term has ended.
+// renewed extends the term for a lease that was renewed by a request sent at that
+// time. It returns false if the term has ended.
 func (t *term) renewed(sent time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	left := t.length - t.clock.Now().Sub(sent)
 	if t.over || !t.held && left <= 0 {
-		return false // it did not begin: its time was over when the answer came
+		return false // the lease had expired when the answer came
 	}
 	t.held = true
 	if t.stop != nil {
@@ -49,7 +48,7 @@ func (t *term) renewed(sent time.Time) bool {
 	return true
 }
 
-// lost ends the term, if it has begun and has not ended.
+// lost ends a term that has begun and has not ended.
 func (t *term) lost(why string) {
 	t.mu.Lock()
 	first := t.held && !t.over
@@ -60,7 +59,7 @@ func (t *term) lost(why string) {
 	}
 }
 
-// end is that of the work: the time is watched no more.
+// end stops the timer after the work has returned.
 func (t *term) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -93,6 +93,6 @@ func Caches(set interface{ Synced() bool }) Fact {
 
 // Lease is the fact of the lease. A leader and a standby are both ready, and so is a
 // process that lost the lease, until its work has ended.
-func Lease(state interface{ Words() string }) Fact {
-	return Fact{Name: "lease", Describe: func() (string, error) { return state.Words(), nil }}
+func Lease(state fmt.Stringer) Fact {
+	return Fact{Name: "lease", Describe: func() (string, error) { return state.String(), nil }}
 }
