@@ -55,7 +55,7 @@ func TestSidecars_liveWhileTheirDriverIsAwayAndSayWhatTheyWaitFor(t *testing.T) 
 // stuck are controllers in which nothing ends.
 type stuck time.Duration
 
-func (stuck) Describe() (string, error)                    { return "serving", nil }
+func (stuck) Describe() (string, error)                { return "serving", nil }
 func (s stuck) Stuck() (queue string, _ time.Duration) { return "claims", time.Duration(s) }
 
 func TestPages_liveUntilNothingEndsForLongerThanCallsMayTake(t *testing.T) {
