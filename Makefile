@@ -56,10 +56,13 @@ test: test-packages size bin/ec2emu
 # What `make test` proves, and the whole of two sweeps of the local backend on
 # ext4 too; `make test` runs there the operations that copy data. Then 5,000
 # volumes of the ebs backend under EC2's throttling; `make test` takes 1,000.
+# Then the packages that mount under the race detector, and all tests under wine.
 .PHONY: test-all
 test-all: test
 	$(ROOT) $(GO) test -tags=$(TAGS),testall -timeout 30m -exec $(CURDIR)/test/isolated -run 'TestCrash|TestFault' ./internal/backend/local
 	$(GO) test -timeout 30m -run TestThrottled ./internal/backend/ebs -throttled.volumes=5000
+	$(MAKE) race-all
+	$(MAKE) test-windows
 
 # The stripped binary, all doors and all backends, stays small.
 SIZE_LIMIT := 40000000
@@ -73,14 +76,19 @@ size: bin/holdfast
 stats: bin/holdfast
 	@$(GO) run ./test/stats -binary bin/holdfast
 
-# The packages where goroutines meet, once more under the race detector.
+# The packages where goroutines meet, once more under the race detector. Those
+# that mount take most of the time and add little: race-all has them too.
 RACE := ./internal/concurrency ./internal/csi/... ./internal/linux/... \
 	./internal/csiproxy/... ./internal/policy/... ./internal/backend/guard ./internal/backend/ebs/... \
 	./internal/node/... ./internal/kube/... ./internal/host/... ./proto/... ./simulation/...
-.PHONY: race
-race: export CGO_ENABLED = 1
+MOUNTING := /internal/linux/|/internal/node(/nodetest)?$$|/ebs/nodeside$$|/ec2emu/disk$$|/internal/host(/(binds|pods|volumeplugin|volumes|workload))?$$
+race_test = $(ROOT) $(GO) test -p $(TEST_JOBS) -race -short -timeout 30m -exec $(CURDIR)/test/isolated
+.PHONY: race race-all
+race race-all: export CGO_ENABLED = 1
 race: test-packages
-	$(ROOT) $(GO) test -p $(TEST_JOBS) -race -short -timeout 30m -exec $(CURDIR)/test/isolated $(RACE)
+	$(race_test) $$($(GO) list $(RACE) | grep -v -E '$(MOUNTING)')
+race-all: test-packages
+	$(race_test) $(RACE)
 
 # Filesystem tools that volumes and their tests call.
 test-packages:
