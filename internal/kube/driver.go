@@ -26,6 +26,8 @@ type facts struct {
 	groups     csiclient.GroupCapabilities
 	// nodeExpand is known only where the Node service answers, too.
 	nodeExpand bool
+	// nodeID is the node_id of a driver that has a node service.
+	nodeID string
 	// scope is the node's, or the zero Scope.
 	scope cluster.Scope
 }
@@ -69,6 +71,9 @@ func ask(ctx context.Context, client *csiclient.Client, node string) (f facts, e
 	}
 	if able, err := client.NodeCapabilities(ctx); err == nil {
 		f.nodeExpand = able.Expand
+		if f.nodeID, err = nodeID(ctx, client); err != nil {
+			return f, err
+		}
 	} else if !csiclient.Lacks(err) {
 		return f, fmt.Errorf("ask what the driver's node service can do: %w", err)
 	}
@@ -76,6 +81,19 @@ func ask(ctx context.Context, client *csiclient.Client, node string) (f facts, e
 		f.scope, err = scopeOf(ctx, client, node)
 	}
 	return f, err
+}
+
+// nodeID is the node_id of the driver, "" if it cannot name one: that of a controller
+// alone need not.
+func nodeID(ctx context.Context, client *csiclient.Client) (string, error) {
+	info, err := client.NodeInfo(ctx)
+	switch {
+	case csiclient.IsNotReady(err):
+		return "", fmt.Errorf("ask the driver for its node: %w", err)
+	case err != nil:
+		return "", nil //nolint:nilerr // a controller's process may lack what the answer needs
+	}
+	return info.GetNodeId(), nil
 }
 
 // scopeOf is the part of the cluster that a node's own process acts on.
@@ -122,7 +140,7 @@ func watchDriver(ctx context.Context, env *cluster.Env, met facts, reconnected <
 
 func (f facts) same(other facts) bool {
 	return f.plugin == other.plugin && f.controller == other.controller && f.groups == other.groups &&
-		f.nodeExpand == other.nodeExpand && f.scope.Node == other.scope.Node && maps.Equal(f.scope.Segments, other.scope.Segments)
+		f.nodeExpand == other.nodeExpand && f.nodeID == other.nodeID && f.scope.Node == other.scope.Node && maps.Equal(f.scope.Segments, other.scope.Segments)
 }
 
 // attaches tells whether VolumeAttachments matter: on a node for itself they

@@ -193,7 +193,7 @@ func (c *Controllers) newEnv(met facts) (*cluster.Env, func(), error) {
 	}
 	return &cluster.Env{
 		Driver: met.name, Clients: o.Clients, Set: cluster.NewSet(o.Clients, met.name, o.Namespace, o.Logger),
-		CSI: o.CSI, Recorder: recorder, Scope: met.scope, Namespace: o.Namespace, Intents: o.Intents, Retry: o.Retry, Workers: o.Workers,
+		CSI: o.CSI, DriverNode: met.nodeID, Recorder: recorder, Scope: met.scope, Namespace: o.Namespace, Intents: o.Intents, Retry: o.Retry, Workers: o.Workers,
 		Timeout: o.Timeout, Logger: o.Logger, Registerer: o.Registerer, Failpoints: o.Failpoints,
 	}, stop, nil
 }

@@ -23,6 +23,9 @@ type Creation struct {
 	// effect: its answer was lost or left the effect open, or the process that
 	// made it ended. Only a caller that knows otherwise may clear it.
 	Repeated bool
+	// Elsewhere reports, with Repeated, that an earlier call may have gone to another
+	// instance of the driver, such as that of another node.
+	Elsewhere bool
 	// Desired reports that the object for which the call was made still exists and
 	// still asks for the result.
 	Desired bool
@@ -67,7 +70,8 @@ func (o Outcome) KeepsIntent() bool { return o == Retry || o == Quarantine }
 // request: a driver that is throttled, lacks permission or finds no room
 // usually fails before it searches for what exists. Only an error that rejects the
 // request itself speaks for the earlier call too, because the request was the
-// same.
+// same. It does so only if the same instance of the driver answers: an instance that
+// serves one node rejects requests for other nodes.
 //
 // A call that was never sent, because nothing listened on the socket, counts as
 // uncertain: its UNAVAILABLE is the code that a driver may return after an effect
@@ -77,8 +81,8 @@ func AfterFailedCreate(c Creation, failure error) Outcome {
 	switch {
 	case outcome == claim.OutcomeUncertain:
 		return Retry
-	case c.Repeated && !rejectsRequest(failure):
-		if c.unrepeatable(failure) {
+	case c.Repeated && (c.Elsewhere || !rejectsRequest(failure)):
+		if c.unrepeatable(failure) || rejectsRequest(failure) {
 			return Quarantine
 		}
 		return Retry

@@ -102,6 +102,21 @@ func TestAfterFailedCreate_everyCode(t *testing.T) {
 	}
 }
 
+// TestAfterFailedCreate_aRejectionSpeaksForItsInstanceAlone: an instance of the driver
+// that serves one node rejects a request that another one carried out.
+func TestAfterFailedCreate_aRejectionSpeaksForItsInstanceAlone(t *testing.T) {
+	for code := codes.Code(1); code <= 16; code++ {
+		c := lifecycle.Creation{Call: claim.CallCreate, Desired: true, Repeated: true, Elsewhere: true}
+		if got := lifecycle.AfterFailedCreate(c, answer(code)); !got.KeepsIntent() {
+			t.Errorf("%s of another instance: %s", code, got)
+		}
+		c.Repeated = false
+		if got, want := lifecycle.AfterFailedCreate(c, answer(code)), table()[code].first; got != want {
+			t.Errorf("%s of the first call: %s, want %s", code, got, want)
+		}
+	}
+}
+
 func TestAfterFailedCreate_anErrorThatIsNoAnswerLeavesAllOpen(t *testing.T) {
 	for _, c := range []lifecycle.Creation{{Call: claim.CallCreate, Desired: true}, {Call: claim.CallSnapshot, Repeated: true}} {
 		if got := lifecycle.AfterFailedCreate(c, errors.New("the pipe broke")); got != lifecycle.Retry {

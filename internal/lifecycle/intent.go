@@ -10,6 +10,9 @@ import (
 // IntentOrigin is what an intent of a central process says about the place of its
 // volume.
 type IntentOrigin struct {
+	// Instances are the instances of the driver to which the request may have been
+	// sent, by node_id (NodeGetInfo). One without a node service is "".
+	Instances []string
 	// Node is the node that was selected for the claim; "" with immediate binding.
 	Node string
 	// Topology is the requirement that was sent to the driver; nil without one.
@@ -31,15 +34,38 @@ func OnlyPlace(requirement *csi.TopologyRequirement) (segments map[string]string
 	return segments, true
 }
 
-// CompletesIntent reports whether the process of a node with these segments repeats
-// the call of an intent that a central process left. The driver of another node could
-// create a second volume of the same name. So only the selected node does, or, if none
-// was selected, the node whose segments are the only place that the request allows. An
-// intent that allows several places is no node's: the volume may be in any of them.
-func CompletesIntent(o IntentOrigin, node string, segments map[string]string) bool {
+// NodeInstance is a node that has its own controllers, with the instance of the driver
+// that they call.
+type NodeInstance struct {
+	// Node is the name of the node, and ID its node_id.
+	Node, ID string
+	// Segments are the node's accessible_topology.
+	Segments map[string]string
+}
+
+// CompletesIntent reports whether the process of a node repeats the call of an intent
+// that a central process left. Another instance of the driver could create a second
+// volume of the same name. So only the selected node does, or, if none was selected,
+// the node whose segments are the only place that the request allows. If the request
+// allows several places, the node does whose instance alone was sent the request: it
+// finds what it created, wherever its volumes are. An intent of an instance without a
+// node service, and one that was sent to several, waits for a central process.
+func CompletesIntent(o IntentOrigin, n NodeInstance) bool {
 	if o.Node != "" {
-		return o.Node == node
+		return o.Node == n.Node
 	}
-	only, ok := OnlyPlace(o.Topology)
-	return ok && maps.Equal(only, segments)
+	if only, ok := OnlyPlace(o.Topology); ok {
+		return maps.Equal(only, n.Segments)
+	}
+	instance, ok := OnlyInstance(o.Instances)
+	return ok && instance == n.ID
+}
+
+// OnlyInstance returns the node_id of the one instance of a driver to which a request
+// was sent. ok is false if there are several, or if it has no node service.
+func OnlyInstance(instances []string) (id string, ok bool) {
+	if len(instances) != 1 || instances[0] == "" {
+		return "", false
+	}
+	return instances[0], true
 }

@@ -19,6 +19,7 @@ import (
 	snapshot "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned"
 	snapshotscheme "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned/scheme"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -113,13 +114,6 @@ func (c *Cluster) config() *rest.Config {
 // NewEnv makes what a process starts with: empty caches, a new connection. A
 // test of a restart gives its second controller a second Env.
 func (c *Cluster) NewEnv() *cluster.Env {
-	connection := client.NewInProcess(c.Driver.Intercept)
-	csi.RegisterIdentityServer(connection, c.Driver)
-	csi.RegisterControllerServer(connection, c.Driver)
-	csi.RegisterNodeServer(connection, c.Driver)
-	if groups, ok := any(c.Driver).(csi.GroupControllerServer); ok {
-		csi.RegisterGroupControllerServer(connection, groups)
-	}
 	clients := c.narrowClients()
 	logger := slog.New(slog.DiscardHandler)
 	if testing.Verbose() {
@@ -127,11 +121,25 @@ func (c *Cluster) NewEnv() *cluster.Env {
 	}
 	return &cluster.Env{
 		Driver: c.Driver.Name, Clients: clients, Set: cluster.NewSet(clients, c.Driver.Name, Namespace, logger),
-		CSI:      client.New(connection, client.Options{Driver: c.Driver.Name, Logger: logger}),
+		CSI:      c.connect(c.Driver.Intercept, logger),
 		Recorder: c.events, Namespace: Namespace, Intents: Intents, Timeout: timeout, Workers: 10,
 		Retry:  work.Retry{Start: 5 * time.Millisecond, Max: 50 * time.Millisecond},
 		Logger: logger, Registerer: prometheus.NewRegistry(),
 	}
+}
+
+// UseInstance has a process call the driver's instance on one node.
+func (c *Cluster) UseInstance(env *cluster.Env, node string) {
+	env.CSI, env.DriverNode = c.connect(c.Driver.Instance(node), env.Logger), node
+}
+
+func (c *Cluster) connect(intercept grpc.UnaryServerInterceptor, logger *slog.Logger) *client.Client {
+	connection := client.NewInProcess(intercept)
+	csi.RegisterIdentityServer(connection, c.Driver)
+	csi.RegisterControllerServer(connection, c.Driver)
+	csi.RegisterNodeServer(connection, c.Driver)
+	csi.RegisterGroupControllerServer(connection, c.Driver)
+	return client.New(connection, client.Options{Driver: c.Driver.Name, Logger: logger})
 }
 
 // lines writes a log to the test's output, and nothing after its end.

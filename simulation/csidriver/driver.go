@@ -5,12 +5,14 @@
 package csidriver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"net"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -124,6 +126,27 @@ func (d *Driver) Intercept(ctx context.Context, request any, info *grpc.UnarySer
 	return answer, err
 }
 
+type instanceKey struct{}
+
+// Instance is Intercept for the instance of the driver on one node, where each node
+// has its own storage. It creates, finds and deletes volumes of that node alone, and
+// rejects requests for other nodes. TopologyKey of a request names the node.
+func (d *Driver) Instance(node string) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		return d.Intercept(context.WithValue(ctx, instanceKey{}, node), request, info, handler)
+	}
+}
+
+// TopologyKey is the key of the node in the topology of an Instance.
+const TopologyKey = "node"
+
+// instanceOf is the node of the instance that serves a call; "" for a driver whose
+// storage is one.
+func instanceOf(ctx context.Context) string {
+	node, _ := ctx.Value(instanceKey{}).(string)
+	return node
+}
+
 // Fail is an answer with a code, such as codes.Aborted.
 func Fail(code codes.Code, text string) error { return status.Error(code, text) }
 
@@ -199,8 +222,8 @@ func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 }
 
 // NodeGetInfo is the RPC.
-func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	answer := &csi.NodeGetInfoResponse{NodeId: d.NodeID}
+func (d *Driver) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	answer := &csi.NodeGetInfoResponse{NodeId: cmp.Or(instanceOf(ctx), d.NodeID)}
 	if d.Topology != nil {
 		answer.AccessibleTopology = &csi.Topology{Segments: d.Topology}
 	}
@@ -208,9 +231,12 @@ func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.Nod
 }
 
 // DeleteVolume is the RPC.
-func (d *Driver) DeleteVolume(_ context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+func (d *Driver) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if node := instanceOf(ctx); node != "" && !strings.HasSuffix(request.GetVolumeId(), "@"+node) {
+		return nil, status.Errorf(codes.InvalidArgument, "volume %s is not on node %s", request.GetVolumeId(), node)
+	}
 	if id := request.GetVolumeId(); d.staged[id] || len(d.published[id]) > 0 {
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is in use", id)
 	}

@@ -3,6 +3,7 @@ package csidriver
 import (
 	"context"
 	"maps"
+	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -23,20 +24,30 @@ type Creation struct {
 }
 
 // CreateVolume is the RPC.
-func (d *Driver) CreateVolume(_ context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+func (d *Driver) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	volume, exists := d.volumes[request.GetName()]
+	node, name := instanceOf(ctx), request.GetName()
+	if node != "" {
+		if !allows(request.GetAccessibilityRequirements(), node) {
+			return nil, status.Errorf(codes.InvalidArgument, "volume %s is not for node %s", name, node)
+		}
+		name += "@" + node
+	}
+	volume, exists := d.volumes[name]
 	if !exists {
 		volume = &csi.Volume{
-			VolumeId: "id-" + request.GetName(), CapacityBytes: request.GetCapacityRange().GetRequiredBytes(),
+			VolumeId: "id-" + name, CapacityBytes: request.GetCapacityRange().GetRequiredBytes(),
 			ContentSource: request.GetVolumeContentSource(), VolumeContext: map[string]string{"made-by": d.Name},
 		}
-		d.volumes[request.GetName()] = volume
-		d.keep(request)
+		if node != "" {
+			volume.AccessibleTopology = []*csi.Topology{{Segments: map[string]string{TopologyKey: node}}}
+		}
+		d.volumes[name] = volume
+		d.keep(name, request)
 	}
-	if exists && d.Creation.Strict && !proto.Equal(d.Creation.requests[request.GetName()], withoutSecrets(request)) {
-		return nil, status.Errorf(codes.AlreadyExists, "volume %s exists, made with other arguments", request.GetName())
+	if exists && d.Creation.Strict && !proto.Equal(d.Creation.requests[name], withoutSecrets(request)) {
+		return nil, status.Errorf(codes.AlreadyExists, "volume %s exists, made with other arguments", name)
 	}
 	answer := &csi.Volume{}
 	proto.Merge(answer, volume)
@@ -46,11 +57,17 @@ func (d *Driver) CreateVolume(_ context.Context, request *csi.CreateVolumeReques
 	return &csi.CreateVolumeResponse{Volume: answer}, nil
 }
 
-func (d *Driver) keep(request *csi.CreateVolumeRequest) {
+// allows reports whether a volume that is on one node fulfils a requirement.
+func allows(requirement *csi.TopologyRequirement, node string) bool {
+	isNode := func(t *csi.Topology) bool { return t.GetSegments()[TopologyKey] == node }
+	return len(requirement.GetRequisite()) == 0 || slices.ContainsFunc(requirement.GetRequisite(), isNode)
+}
+
+func (d *Driver) keep(name string, request *csi.CreateVolumeRequest) {
 	if d.Creation.requests == nil {
 		d.Creation.requests = map[string]*csi.CreateVolumeRequest{}
 	}
-	d.Creation.requests[request.GetName()] = withoutSecrets(request)
+	d.Creation.requests[name] = withoutSecrets(request)
 }
 
 func withoutSecrets(request *csi.CreateVolumeRequest) *csi.CreateVolumeRequest {

@@ -38,6 +38,9 @@ type Env struct {
 	// never blocks.
 	Recorder record.EventRecorder
 	Scope    Scope
+	// DriverNode is the node_id of the driver that CSI calls (NodeGetInfo): which of
+	// its instances it is. It is "" for one without a node service.
+	DriverNode string
 	// Namespace is where the process's own objects live, and Intents that of its
 	// intents, whose ConfigMaps it may change.
 	Namespace, Intents string

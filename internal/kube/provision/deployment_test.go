@@ -5,7 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	storagev1 "k8s.io/api/storage/v1"
+
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
+	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
 func onNodes(node string) func(*cluster.Env, *Options) {
@@ -112,4 +116,119 @@ func TestDeployment_changesWhileAVolumeOfImmediateBindingIsMade(t *testing.T) {
 			}
 		}
 	}
+}
+
+// several is a Topology that allows each of two nodes, and prefers the first.
+func several() fixed {
+	var places []*csi.Topology
+	for _, node := range []string{"n1", "n2"} {
+		places = append(places, &csi.Topology{Segments: map[string]string{csidriver.TopologyKey: node}})
+	}
+	return fixed{&csi.TopologyRequirement{Requisite: places, Preferred: places}}
+}
+
+// localWorld is a cluster of two nodes with a driver of which each node has an
+// instance with its own storage.
+func localWorld(t *testing.T, class *storagev1.StorageClass) *world {
+	w := nodesWorld(t, class, "n1", "n2")
+	w.Driver.Creation.Answer = nil
+	return w
+}
+
+// withInstance has a process call the instance of the driver on a node.
+func (w *world) withInstance(
+	node string, as func(*cluster.Env, *Options),
+) func(*cluster.Env, *Options) {
+	return func(env *cluster.Env, o *Options) {
+		w.UseInstance(env, node)
+		as(env, o)
+	}
+}
+
+// anywhere deploys a central process whose requests allow both nodes.
+func anywhere(_ *cluster.Env, o *Options) { o.Topology = several() }
+
+// TestDeployment_theNodeWhoseDriverWasCalledCompletesAnIntentOfSeveralPlaces: the
+// volume of a central process is where its instance of the driver is.
+func TestDeployment_theNodeWhoseDriverWasCalledCompletesAnIntentOfSeveralPlaces(t *testing.T) {
+	for fate, deleted := range map[string]bool{"the claim stays": false, "the claim is deleted": true} {
+		for _, point := range []string{"create/called", "create/saving"} {
+			t.Run(fate+", "+point, func(t *testing.T) {
+				t.Parallel()
+				w := localWorld(t, newClass())
+				w.crashAs(point, w.withInstance("n2", anywhere), func() { w.Add(newClaim("a")) })
+				w.controllerManager()
+				if deleted {
+					w.Delete(newClaim("a"))
+				}
+				for _, node := range []string{"n1", "n2"} {
+					w.run(w.withInstance(node, immediateOnNode(node)))
+				}
+				switch {
+				case deleted && point == "create/saving":
+					w.retainedAs("a", "id-pvc-uid-a@n2")
+					return
+				case deleted:
+					w.gone()
+					return
+				}
+				w.settled(1)
+				if volumes := w.Driver.Volumes(); volumes["pvc-uid-a@n2"] == "" {
+					t.Errorf("volumes %v", volumes)
+				}
+			})
+		}
+	}
+}
+
+// TestDeployment_aRejectionByAnotherInstanceProvesNothing: a central process of a
+// driver with storage of each node takes over the intent of a node.
+func TestDeployment_aRejectionByAnotherInstanceProvesNothing(t *testing.T) {
+	for fate, deleted := range map[string]bool{"the claim stays": false, "the claim is deleted": true} {
+		t.Run(fate, func(t *testing.T) {
+			t.Parallel()
+			w := localWorld(t, newClass(waitForConsumer))
+			w.crashAs("create/called", w.withInstance("n2", onNodes("n2")), func() { w.Add(newClaim("a", onNode("n2"))) })
+			w.controllerManager()
+			if deleted {
+				w.Delete(newClaim("a"))
+			}
+			controller, stop := w.run(w.withInstance("n1", anywhere))
+			w.Eventually(func() error {
+				if n := controller.suspects(); n != 1 {
+					return fmt.Errorf("%d intents in quarantine, %d stored", n, w.records())
+				}
+				return nil
+			})
+			w.event("Warning ProvisioningCleanupFailed ns/a", `volume "pvc-uid-a" may have been made`)
+			stop()
+			w.run(w.withInstance("n2", onNodes("n2")))
+			if deleted {
+				w.gone()
+				return
+			}
+			w.settled(1)
+		})
+	}
+}
+
+// TestDeployment_theNextInstanceIsRecordedBeforeItsCall: a node completes the intent of
+// a central process and dies; the central process cannot tell what the node did.
+func TestDeployment_theNextInstanceIsRecordedBeforeItsCall(t *testing.T) {
+	w := localWorld(t, newClass(waitForConsumer))
+	onlyN2 := func(_ *cluster.Env, o *Options) {
+		o.Topology = places{segments: map[string]string{csidriver.TopologyKey: "n2"}}
+	}
+	w.crashAs("create/intent", w.withInstance("n1", onlyN2), func() { w.Add(newClaim("a", onNode("n2"))) })
+	w.crashAs("create/called", w.withInstance("n2", onNodes("n2")), func() {})
+	controller, stop := w.run(w.withInstance("n1", onlyN2))
+	w.Eventually(func() error {
+		if n := controller.suspects() + w.records(); n != 2 {
+			return fmt.Errorf("%d intents in quarantine, %d stored", controller.suspects(), w.records())
+		}
+		return nil
+	})
+	stop()
+	w.run(w.withInstance("n2", onNodes("n2")))
+	w.settled(1)
 }

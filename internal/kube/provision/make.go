@@ -53,6 +53,14 @@ func (c *Controller) resume(ctx context.Context, pvc *corev1.PersistentVolumeCla
 	if owner := c.progress.reserve(uid, left.Volume.Name); owner != uid {
 		return c.yield(ctx, left, owner)
 	}
+	left, stored, err := c.addInstance(ctx, left)
+	if err != nil {
+		return 0, err
+	}
+	if !stored {
+		c.end(pvc, left)
+		return 0, nil
+	}
 	if c.unwanted(pvc, left) {
 		return c.undo(ctx, pvc, left)
 	}
@@ -141,7 +149,7 @@ func (c *Controller) create(ctx context.Context, left record, desired bool, secr
 	if err != nil {
 		return nil, nil, refusal{err, lifecycle.AfterFailedCreate(lifecycle.Creation{
 			Call: claim.CallCreate, Copied: request.GetVolumeContentSource() != nil, Repeated: !known.untried,
-			Desired: desired, Movable: request.GetAccessibilityRequirements() != nil && left.Node != "",
+			Elsewhere: c.sentElsewhere(left), Desired: desired, Movable: request.GetAccessibilityRequirements() != nil && left.Node != "",
 		}, err)}
 	}
 	c.progress.note(uid, func(s *step) { s.untried = false })

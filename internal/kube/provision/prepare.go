@@ -54,7 +54,7 @@ func (c *Controller) prepare(ctx context.Context, pvc *corev1.PersistentVolumeCl
 		Policy: claim.ReclaimPolicy(class), Finalizers: c.finalizers(claim.ReclaimPolicy(class)), Secrets: secrets,
 		Identity: c.identity, ReadOnly: c.options.PublishReadOnly && can.PublishReadOnly,
 	})
-	made, err := newRecord(request, template, sourceOf(pvc), selectedNode(pvc))
+	made, err := newRecord(request, template, sourceOf(pvc), selectedNode(pvc), c.env.DriverNode)
 	return made, values, err
 }
 

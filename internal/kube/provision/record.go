@@ -1,9 +1,11 @@
 package provision
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -28,6 +30,10 @@ type record struct {
 	Source string `json:"source,omitempty"`
 	// Node is the node that was selected.
 	Node string `json:"node,omitempty"`
+	// Instances are the instances of the driver to which the request may have been
+	// sent, by node_id; one without a node service is "". Each is added durably before
+	// its first call. Intents of earlier versions lack it.
+	Instances []string `json:"instances,omitempty"`
 	// Unsaved reports that no process has tried to create the PersistentVolume. It is
 	// cleared durably before the first try: from then on a user may have the data of
 	// the volume, and only an object decides about it. Intents of earlier versions
@@ -40,7 +46,9 @@ type record struct {
 	Suspect string `json:"suspect,omitempty"`
 }
 
-func newRecord(request *csi.CreateVolumeRequest, volume *corev1.PersistentVolume, source, node string) (record, error) {
+func newRecord(
+	request *csi.CreateVolumeRequest, volume *corev1.PersistentVolume, source, node, instance string,
+) (record, error) {
 	topology, err := claim.PackTopology(request.GetAccessibilityRequirements())
 	if err != nil {
 		return record{}, fmt.Errorf("record of volume %s: %w", volume.Name, err)
@@ -52,7 +60,10 @@ func newRecord(request *csi.CreateVolumeRequest, volume *corev1.PersistentVolume
 	if err != nil {
 		return record{}, fmt.Errorf("record of volume %s: %w", volume.Name, err)
 	}
-	return record{Request: text, Topology: topology, Volume: volume, Source: source, Node: node, Unsaved: true, Since: time.Now().UTC().Truncate(time.Second)}, nil
+	return record{
+		Request: text, Topology: topology, Volume: volume, Source: source, Node: node, Instances: []string{instance},
+		Unsaved: true, Since: time.Now().UTC().Truncate(time.Second),
+	}, nil
 }
 
 // UnmarshalJSON refuses what is no record: a hand may have been at it.
@@ -91,10 +102,41 @@ func (c *Controller) nodeOf(left record) string {
 		return left.Node
 	}
 	requirement, err := left.Topology.Requirement()
-	if err == nil && lifecycle.CompletesIntent(lifecycle.IntentOrigin{Topology: requirement}, c.env.Scope.Node, c.env.Scope.Segments) {
+	if err != nil {
+		return ""
+	}
+	here := lifecycle.NodeInstance{Node: c.env.Scope.Node, ID: c.env.DriverNode, Segments: c.env.Scope.Segments}
+	if lifecycle.CompletesIntent(lifecycle.IntentOrigin{Topology: requirement, Instances: left.Instances}, here) {
 		return c.env.Scope.Node
 	}
 	return ""
+}
+
+// addInstance records durably that this process's instance of the driver is about to be
+// sent the request of an intent that another one was sent before. ok is false if an
+// administrator has removed the intent.
+func (c *Controller) addInstance(ctx context.Context, left record) (added record, ok bool, err error) {
+	if left.Instances == nil {
+		left.Instances = []string{""} // an earlier version did not record it
+	}
+	if slices.Contains(left.Instances, c.env.DriverNode) {
+		return left, true, nil
+	}
+	uid := string(left.Volume.Spec.ClaimRef.UID)
+	if _, found, err := c.intents.Reread(ctx, uid); err != nil || !found {
+		return left, false, err
+	}
+	left.Instances = append(slices.Clone(left.Instances), c.env.DriverNode)
+	if err := c.intents.Put(ctx, uid, left); err != nil {
+		return left, true, fmt.Errorf("record that volume %q is created by this instance of the driver: %w", left.Volume.Name, err)
+	}
+	return left, true, nil
+}
+
+// sentElsewhere reports whether the request of an intent may have been sent to
+// another instance of the driver than this process's.
+func (c *Controller) sentElsewhere(left record) bool {
+	return slices.ContainsFunc(left.Instances, func(id string) bool { return id != c.env.DriverNode })
 }
 
 // secret is where the secret for creation and deletion is.

@@ -20,8 +20,14 @@ import (
 // Retain, without an intent, and that its volume was never deleted.
 func (w *world) retained(name string) {
 	w.t.Helper()
-	w.event("Warning VolumeRetained ns/"+name, `"id-pvc-uid-`+name+`"`)
-	w.stays("id-pvc-uid-" + name)
+	w.retainedAs(name, "id-pvc-uid-"+name)
+}
+
+// retainedAs is retained for a volume of a certain ID.
+func (w *world) retainedAs(name, handle string) {
+	w.t.Helper()
+	w.event("Warning VolumeRetained ns/"+name, fmt.Sprintf("%q", handle))
+	w.stays(handle)
 	pv := w.pv("pvc-uid-" + name)
 	if pv == nil || pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain || len(pv.Finalizers) > 0 {
 		w.t.Errorf("the volume has no PersistentVolume of policy Retain: %v", pv)

@@ -56,8 +56,9 @@ func (c *Controller) countUnserved(ctx context.Context) error {
 	return nil
 }
 
-// completedSoon reports an intent whose only place shows that a node completes it,
-// though not which one: it counts as unserved when that node had an hour.
+// completedSoon reports an intent whose only place, or only instance of the driver,
+// shows that a node completes it, though not which one: it counts as unserved when
+// that node had an hour.
 func completedSoon(left intent.Unserved[record]) bool {
 	if left.Err != nil || left.Node != "" || time.Since(left.Intent.Since) > unservedEvery {
 		return false
@@ -66,8 +67,9 @@ func completedSoon(left intent.Unserved[record]) bool {
 	if err != nil {
 		return false
 	}
-	_, one := lifecycle.OnlyPlace(requirement)
-	return one
+	_, place := lifecycle.OnlyPlace(requirement)
+	_, instance := lifecycle.OnlyInstance(left.Intent.Instances)
+	return place || instance
 }
 
 // reportUnserved writes an event on the claim of an intent that no process
@@ -78,6 +80,9 @@ func (c *Controller) reportUnserved(left intent.Unserved[record]) {
 		return
 	}
 	from := "a controller for all nodes"
+	if id, ok := lifecycle.OnlyInstance(left.Intent.Instances); ok {
+		from += fmt.Sprintf(" with the driver of node_id %q", id)
+	}
 	if left.Node != "" {
 		from = fmt.Sprintf("node %q", left.Node)
 	}
