@@ -229,10 +229,10 @@ type ISCSI interface {
 	Portals(ctx context.Context) ([]Portal, error)
 	// Connect logs in, also again at each start of the machine. Connected is fine.
 	Connect(ctx context.Context, login ISCSILogin) error
-	// Disconnect ends the session and forgets it. None is fine.
+	// Disconnect ends the session and forgets it. A missing one is not an error.
 	Disconnect(ctx context.Context, portal Portal, iqn string) error
-	// Disks gives the numbers of the session's disks, waiting for the first; none
-	// when there is no session.
+	// Disks returns the numbers of the session's disks and waits for the first; none
+	// without a session.
 	Disks(ctx context.Context, portal Portal, iqn string) ([]uint32, error)
 	// SetMutualSecret sets what targets prove themselves with, for all sessions of
 	// the machine: 12 to 16 bytes.

@@ -33,8 +33,8 @@ func RedactedText(message proto.Message) string {
 	return prototext.MarshalOptions{}.Format(copied)
 }
 
-// IsSecret reports whether a field holds a secret, by its name: in the
-// versions of the APIs that is password, secret, chap_secret or MutualChapSecret.
+// IsSecret reports whether a field is a secret, by its name: in the versions of
+// the APIs that is password, secret, chap_secret or MutualChapSecret.
 func IsSecret(field protoreflect.FieldDescriptor) bool {
 	name := strings.ToLower(string(field.Name()))
 	return field.Kind() == protoreflect.StringKind && !field.IsList() && !field.IsMap() &&

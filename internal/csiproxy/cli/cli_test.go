@@ -58,8 +58,8 @@ func TestFlags_refuseWhatCannotBe(t *testing.T) {
 	}
 }
 
-// What the service is started with is what install was told, and it reads as the
-// same configuration.
+// The service is started with the arguments of install, which parse to the same
+// configuration.
 func TestArguments_areThoseOfInstall(t *testing.T) {
 	c, flags, err := parsed(t, `--working-dir=C:\a b`, `--working-dir=D:\c,d`, "--service-allow=MSiSCSI,Other",
 		"--require-privacy=false", "--service-name=other", "-v=4")

@@ -47,8 +47,8 @@ func isTerminal(w io.Writer) bool {
 // logLimit is the size in bytes at which a log file becomes the old one.
 const logLimit = 10 << 20
 
-// logFile is a file that stays below a size: at the limit it takes the place of
-// the one before it, and a new one begins.
+// logFile is a file that stays below a size: at the limit it replaces the previous
+// file, and a new file begins.
 type logFile struct {
 	path  string
 	limit int64

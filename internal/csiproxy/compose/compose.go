@@ -2,9 +2,8 @@
 // formatting and mounting a volume, mounting a LUN. All versions of its API share
 // them.
 //
-// Nothing is remembered between two steps: each looks at what is there, so that
-// a call that was cut short is finished by its repetition. What can be refused is
-// refused before anything is made.
+// The steps keep no state: each inspects the machine, so that the repetition of an
+// interrupted call completes it. All checks come before the first change.
 package compose
 
 import (
@@ -99,8 +98,8 @@ func (o *Operations) FormatVolume(ctx context.Context, host api.Host, f Format) 
 	}
 	defer unlock()
 	now, err := host.Volumes.FileSystem(ctx, f.VolumeID)
-	// What a format that was cut short has left can look damaged. The host formats
-	// it only if it knows that it had begun, and repeats the error otherwise.
+	// An interrupted format can look like a damaged filesystem. The host formats it
+	// again only if a record shows that it had begun, and returns the error otherwise.
 	if err != nil && !errors.Is(err, backend.ErrDataLoss) {
 		return false, err
 	}
@@ -135,8 +134,8 @@ func (o *Operations) FormatAndMount(ctx context.Context, host api.Host, f Format
 	return o.FormatVolume(ctx, host, f)
 }
 
-// MountChecker is a host that can tell beforehand whether Mount would refuse a
-// directory.
+// MountChecker is a host that can check before a mount whether Mount would reject
+// a directory.
 type MountChecker interface {
 	// CheckMount gives the error with which Mount would refuse the directory as it
 	// is now, and changes nothing.

@@ -12,8 +12,8 @@ import (
 	diskv1beta2 "github.com/holdfast-csi/holdfast/internal/csiproxy/groups/disk/v1beta2"
 )
 
-// A disk's number as text has 32 bits or is rejected: it is never cut.
-func FuzzMessage_neverCutsANumber(f *testing.F) {
+// A disk's number as text has 32 bits or is rejected: it is never truncated.
+func FuzzMessage_neverTruncatesANumber(f *testing.F) {
 	for _, text := range []string{
 		"0", "7", "007", "4294967295", "4294967296", "18446744073709551616", "-0", "+1", "1e3", "0x1", "1_0", "", " 1", "٣",
 	} {

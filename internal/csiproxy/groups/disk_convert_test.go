@@ -70,7 +70,7 @@ func TestNumberByName(t *testing.T) {
 	}
 }
 
-// Numbers of disks are not cut to 32 bits, in any call that has one as text.
+// Numbers of disks are not truncated to 32 bits, in any call that has one as text.
 func TestDiskID_isRejectedUnlessItHas32Bits(t *testing.T) {
 	for _, definition := range diskVersions() {
 		if definition.Version == "v1" || definition.Version == "v1beta3" {

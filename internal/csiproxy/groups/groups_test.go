@@ -153,7 +153,7 @@ func TestHostWithoutAPart_refusesItsCalls(t *testing.T) {
 	}
 }
 
-// rpc is a call of a version as a server holds it.
+// rpc is a call of a version as a server has it.
 type rpc struct {
 	name   string
 	server any

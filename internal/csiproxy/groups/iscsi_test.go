@@ -47,8 +47,8 @@ func portalCalls() []string {
 	}
 }
 
-// A request without its target_portal is refused; it ended upstream's process.
-// A port of more than 16 bits is refused, not cut.
+// A request without its target_portal is rejected; it ended upstream's process.
+// A port of more than 16 bits is rejected, not truncated.
 func TestTargetPortal_isRefusedWhenItIsMissingOrItsPortIsNone(t *testing.T) {
 	for _, definition := range iscsiVersions() {
 		machine := Answering()

@@ -55,9 +55,10 @@ func mount(req *pb.NewSmbGlobalMappingRequest) api.SMBMount {
 	}
 }
 
-// unmount gives up one mount, not the whole share as the call's name says: others
-// on the share would be cut off. A request does not say which mount. Its link, if it
-// had one, has been removed by the filesystem group before, so it is one without.
+// unmount ends one mount, not the mapping of the whole share as the call's name
+// says, which would disconnect other mounts. A request does not name the mount. Its
+// link, if it had one, was removed by the filesystem group before, so the mount is
+// one without a link.
 func unmount(ctx context.Context, shares api.SMB, remote string) error {
 	return shares.Unmount(ctx, remote, "")
 }

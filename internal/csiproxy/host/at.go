@@ -22,7 +22,7 @@ func noVolume(path string) error {
 	return fmt.Errorf("%w: no volume at %s, because it does not exist or is not mounted", backend.ErrNotFound, path)
 }
 
-// sight is what one look found: a volume, or a link to go on at.
+// sight is the result of one step: a volume, or a link to follow.
 type sight struct {
 	volume string
 	next   paths.Path
@@ -109,8 +109,8 @@ func (w *walk) lookAlong(ctx context.Context) (sight, error) {
 	return sight{volume: volume}, err
 }
 
-// lookThrough tells which volume is mounted at a reparse point, or where a link
-// leads; rest is what follows behind it. Tags are compared, not tested for bits:
+// lookThrough returns the volume that is mounted at a reparse point, or the target
+// of a link; rest is the part of the path after it. Tags are compared as numbers:
 // links have most of a mount point's bits.
 func (w *walk) lookThrough(name, rest string) (sight, error) {
 	at := w.child(name)

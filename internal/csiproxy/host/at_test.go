@@ -187,7 +187,7 @@ func TestAMountedVolume_isEnteredOnlyIfItIsNowhereElse(t *testing.T) {
 	w.start()
 	mustBe(t, w.api.Filesystem.Mkdir(ctx(), plugins+`\pv\a`), nil)
 	w.mkdir(plugins + `\pv2`)
-	w.do(w.Calls().Volumes.SetMountPoint(plugins+`\pv2\`, volume)) // twice below the root: Windows tells one path of both
+	w.do(w.Calls().Volumes.SetMountPoint(plugins+`\pv2\`, volume)) // twice below the root: Windows reports one path for both
 	mustBe(t, w.api.Filesystem.Mkdir(ctx(), plugins+`\pv2\b`), nil)
 	w.mkdir(`C:\elsewhere`)
 	w.do(w.Calls().Volumes.SetMountPoint(`C:\elsewhere\`, volume))

@@ -20,36 +20,36 @@ const (
 // stretch is a run of bytes of a disk or volume.
 type stretch struct{ offset, length int64 }
 
-// The places of a disk where the first block of something could be: its head and
-// its tail hold nearly all (superblocks, partition tables, boot sectors and their
-// copies, members of Storage Spaces, LDM and RAID, and a partition that begins at
-// the first mebibyte of a disk whose table is gone).
+// The ranges of a disk that can contain a signature. Nearly all are in its head and
+// its tail (superblocks, partition tables, boot sectors and their copies, members of
+// Storage Spaces, LDM and RAID, and a partition that begins at the first mebibyte
+// of a disk whose table is gone).
 const (
 	headLength = mebi + 64*kibi
 	tailLength = mebi
 	spotLength = 4 * kibi
 )
 
-// spots are the lone places: a second LUKS2 header, VMFS, the copies of btrfs'
-// superblock, and where Windows begins its first data partition behind reserved
-// ones of its several sizes.
+// spots are the offsets of signatures elsewhere: a second LUKS2 header, VMFS, the
+// copies of btrfs' superblock, and the first data partition that Windows makes
+// behind reserved partitions of several sizes.
 var spots = []int64{2 * mebi, 4 * mebi, 16 * mebi, 17 * mebi, 64 * mebi, 128 * mebi, 129 * mebi, 145 * mebi, 256 * gibi}
 
-// signaturePlaces are what has to be read, in that order, before size bytes can
-// be called blank.
-func signaturePlaces(size int64) []stretch {
+// signatureRanges are the ranges to read, in this order, before size bytes can be
+// called blank.
+func signatureRanges(size int64) []stretch {
 	head := min(headLength, size)
-	places := []stretch{{0, head}}
+	ranges := []stretch{{0, head}}
 	tail := max(head, size-tailLength)
 	for _, spot := range spots {
 		if spot >= head && spot+spotLength <= tail {
-			places = append(places, stretch{spot, spotLength})
+			ranges = append(ranges, stretch{spot, spotLength})
 		}
 	}
 	if tail < size {
-		places = append(places, stretch{tail, size - tail})
+		ranges = append(ranges, stretch{tail, size - tail})
 	}
-	return places
+	return ranges
 }
 
 // spotsWithin are the spots of a disk that lie in a part of it: those of the part
@@ -75,17 +75,17 @@ type part struct {
 	data   []byte
 }
 
-// readContent reads the places where something could be in a stretch of a
-// device, in whole sectors, and a sample of the rest if they are blank. A place
-// that cannot be read is an error: what is not known is never taken for blank.
+// readContent reads the ranges of a stretch of a device that can contain a
+// signature, in whole sectors, and a sample of the rest if they are blank. A range
+// that cannot be read is an error: it is never taken for blank.
 func readContent(ctx context.Context, r io.ReaderAt, within stretch, sector int64) (content, error) {
 	c := content{size: within.length}
 	if sector <= 0 || within.length < sector || within.offset%sector != 0 {
 		return c, fmt.Errorf("%w: %d bytes from %d in sectors of %d cannot be read",
 			backend.ErrPrecondition, within.length, within.offset, sector)
 	}
-	for _, place := range signaturePlaces(within.length) {
-		found, err := readPart(ctx, r, within, place, sector)
+	for _, wanted := range signatureRanges(within.length) {
+		found, err := readPart(ctx, r, within, wanted, sector)
 		if err != nil {
 			return c, err
 		}
@@ -112,13 +112,13 @@ func readContent(ctx context.Context, r io.ReaderAt, within stretch, sector int6
 // mostParts bounds what is kept of a disk that is full of data.
 const mostParts = 256
 
-// readPart reads a place of a stretch, with the whole of its first and last sector.
-func readPart(ctx context.Context, r io.ReaderAt, within, place stretch, sector int64) (part, error) {
+// readPart reads a range of a stretch, with the whole of its first and last sector.
+func readPart(ctx context.Context, r io.ReaderAt, within, wanted stretch, sector int64) (part, error) {
 	if ctx.Err() != nil {
 		return part{}, context.Cause(ctx)
 	}
-	first := place.offset / sector * sector
-	last := min((place.offset+place.length+sector-1)/sector*sector, within.length/sector*sector)
+	first := wanted.offset / sector * sector
+	last := min((wanted.offset+wanted.length+sector-1)/sector*sector, within.length/sector*sector)
 	data := make([]byte, last-first)
 	if n, err := r.ReadAt(data, within.offset+first); n < len(data) {
 		if err == nil || errors.Is(err, io.EOF) {
@@ -165,7 +165,7 @@ func (c content) at(offset, length int64) []byte {
 	return nil
 }
 
-// signature is how the first block of something is told.
+// signature identifies the kind of data at an offset.
 type signature struct {
 	name   string
 	offset int64

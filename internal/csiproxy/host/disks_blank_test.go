@@ -24,9 +24,9 @@ func (s sparse) ReadAt(p []byte, offset int64) (int, error) {
 		return 0, win32.ErrorCRC
 	}
 	clear(p)
-	for place, text := range s.at {
+	for start, text := range s.at {
 		for i := range len(text) {
-			if at := place + int64(i) - offset; at >= 0 && at < int64(len(p)) {
+			if at := start + int64(i) - offset; at >= 0 && at < int64(len(p)) {
 				p[at] = text[i]
 			}
 		}
@@ -83,12 +83,12 @@ func TestReadContent_neverTakesWhatItCannotReadForBlank(t *testing.T) {
 		if _, used := blank.used(); used || blank.String() != "nothing" {
 			t.Errorf("%d zeros are %v", size, blank)
 		}
-		places := signaturePlaces(size)
+		ranges := signatureRanges(size)
 		for _, offset := range sample.Offsets(size) {
-			places = append(places, stretch{offset, sample.Page})
+			ranges = append(ranges, stretch{offset, sample.Page})
 		}
-		for _, place := range places {
-			for _, fail := range []int64{place.offset, place.offset + place.length - 1} {
+		for _, within := range ranges {
+			for _, fail := range []int64{within.offset, within.offset + within.length - 1} {
 				if _, err := readContent(t.Context(), sparse{size: size, fail: max(fail, 1)}, stretch{0, size}, 512); !errors.Is(err, backend.ErrUnavailable) {
 					t.Errorf("a disk of %d whose byte %d cannot be read: %v", size, fail, err)
 				}
@@ -161,7 +161,7 @@ func TestHalfMadeNTFS_isTheRestOfAFormatAndNothingElse(t *testing.T) {
 	}
 }
 
-// Whatever is written to one of the places, it is seen.
+// All data in one of the ranges is found.
 func FuzzReadContent(f *testing.F) {
 	f.Add(int64(100*mebi), int64(3), []byte("NTFS    "))
 	f.Add(int64(gibi), int64(-1), []byte{1})
@@ -175,14 +175,14 @@ func FuzzReadContent(f *testing.F) {
 			t.Fatal(err)
 		}
 		_, used := c.used()
-		inPlace := false
-		for _, place := range signaturePlaces(size) {
+		inRange := false
+		for _, within := range signatureRanges(size) {
 			for i, b := range written {
 				at := offset + int64(i)
-				inPlace = inPlace || b != 0 && at >= place.offset && at < place.offset+place.length
+				inRange = inRange || b != 0 && at >= within.offset && at < within.offset+within.length
 			}
 		}
-		if inPlace && !used {
+		if inRange && !used {
 			t.Fatalf("%q at %d of %d is not seen", written, offset, size)
 		}
 		if used == (c.String() == "nothing") || !used && c.isHalfMadeNTFS() || bytes.Equal(written, nil) && used {

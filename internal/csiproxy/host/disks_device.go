@@ -93,8 +93,8 @@ func setAttributes(d win32.Device, bits uint64, on bool) error {
 	return nil
 }
 
-// describe tells of an open disk what it can: what could not be asked is joined
-// in the disk's Problem.
+// describe returns what an open disk reports. The errors of failed queries are
+// joined in the disk's Problem.
 func (h *Host) describe(d win32.Device, number uint32) api.Disk {
 	disk := api.Disk{Number: number}
 	var problems []error
@@ -109,8 +109,8 @@ func (h *Host) describe(d win32.Device, number uint32) api.Disk {
 		disk.Online = attributes.Attributes&win32.DiskAttributeOffline == 0
 		disk.ReadOnly = attributes.Attributes&win32.DiskAttributeReadOnly != 0
 	}
-	// Not every bus has addresses, serials and identifiers: that is no problem of
-	// the disk.
+	// Not every bus has addresses, serials and identifiers: their absence is not a
+	// problem of the disk.
 	if address, err := h.addressOf(d, number); err == nil {
 		disk.Location = location(address)
 	} else if !cannot(err) {
@@ -123,8 +123,8 @@ func (h *Host) describe(d win32.Device, number uint32) api.Disk {
 	return disk
 }
 
-// identify asks a disk what it is. With an error there is no identity at all: half
-// of one would be taken for all that the disk has.
+// identify reads a disk's identity. If a query fails, it returns none: a caller
+// would take a part of the identity for all of it.
 func identify(d win32.Device, disk *api.Disk) error {
 	device, err := answer(d, win32.IoctlStorageQueryProperty, query(win32.PropertyDevice), win32.DecodeDeviceDescriptor)
 	if err != nil && !cannot(err) {

@@ -165,8 +165,8 @@ func TestUnify_neverTakesTwoDisksForOne(t *testing.T) {
 	})
 }
 
-// A disk that hangs holds a list up once, for a bounded time; no other caller waits
-// for it, and those who do are answered when their time is up.
+// A hung disk delays one list, for a bounded time. Callers of other disks do not
+// wait for it, and callers of this disk are answered when their contexts end.
 func TestDisks_aHungDiskBlocksNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, windows.Options{})

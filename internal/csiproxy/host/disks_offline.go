@@ -93,8 +93,8 @@ func (d disks) dismountAll(ctx context.Context, device win32.Device, disk uint32
 	return release, nil
 }
 
-// knowsAll refuses to go on while a volume that does not tell where it is could be
-// on the disk: it would be pulled away with its files open.
+// knowsAll returns an error while a volume whose location is unknown could be on
+// the disk: the disk would go offline with files of that volume open.
 func knowsAll(device win32.Device, on []found, silent []string) error {
 	if len(silent) == 0 {
 		return nil

@@ -14,9 +14,9 @@ import (
 // without a table, a table without partitions, a table with the reserved one
 // only, a partition whose volume has not come yet.
 //
-// Nothing is written before all places where something could be were read and
-// are blank. What is found instead is named, and the disk stays as it is, offline
-// and read-only too.
+// Nothing is written before all ranges that can contain a signature were read and
+// are blank. The error names what was found instead, and the disk is not changed: it
+// stays offline and read-only too.
 func (d disks) Partition(ctx context.Context, disk uint32, expected api.Identity) (string, error) {
 	return operate(ctx, d.tasks, []string{diskKey(disk)}, func(ctx context.Context) (string, error) {
 		if _, err := withMeant(d.Host, disk, expected, win32.ReadWrite, func(device win32.Device) (struct{}, error) {
@@ -74,14 +74,14 @@ func partition(ctx context.Context, device win32.Device) error {
 	return nil
 }
 
-// mustBeBlank looks at the disk's blocks: at all of them that could tell, or with
-// a table at those that partitions may have and those that the new one will have.
+// mustBeBlank returns an error unless the disk is blank. On a disk with a table it
+// reads the ranges that partitions may have and those of the new partition.
 func mustBeBlank(ctx context.Context, device win32.Device, layout win32.DriveLayout) error {
 	geometry, err := geometryOf(device)
 	if err != nil {
 		return err
 	}
-	places := []stretch{{0, geometry.DiskSize}}
+	ranges := []stretch{{0, geometry.DiskSize}}
 	switch useOf(layout) {
 	case unusable:
 		return fmt.Errorf("%w: it has an %v without partitions, which nothing is added to; clear the disk by hand if it "+
@@ -92,15 +92,15 @@ func mustBeBlank(ctx context.Context, device win32.Device, layout win32.DriveLay
 			return err
 		}
 		usable := stretch{layout.UsableOffset, min(layout.UsableLength, geometry.DiskSize-layout.UsableOffset)}
-		places = append(spotsWithin(usable), usable, stretch{data.Offset, data.Length})
+		ranges = append(spotsWithin(usable), usable, stretch{data.Offset, data.Length})
 	}
-	for _, within := range places {
+	for _, within := range ranges {
 		found, err := readContent(ctx, device, within, int64(geometry.BytesPerSector))
 		if err != nil {
 			return err
 		}
 		if _, used := found.used(); used {
-			return fmt.Errorf("%w: it is not blank: it holds %v; it stays as it is, so clear it by hand if it is not needed",
+			return fmt.Errorf("%w: it is not blank: it has %v; it was not changed, so clear it by hand if it is not needed",
 				backend.ErrPrecondition, found)
 		}
 	}

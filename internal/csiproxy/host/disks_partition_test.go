@@ -14,9 +14,9 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/windows"
 )
 
-// A disk that holds anything is never initialised, and stays offline and
-// read-only if it was.
-func TestPartition_refusesADiskThatHoldsAnything(t *testing.T) {
+// A disk with any data is never initialised, and stays offline and read-only if it
+// was.
+func TestPartition_rejectsADiskWithData(t *testing.T) {
 	for name, test := range map[string]struct {
 		spec windows.DiskSpec
 		says string
@@ -232,7 +232,7 @@ func TestSetOnline_offlineKeepsTheVolumeLockedToTheEnd(t *testing.T) {
 		mustDo(t, h.Disks.SetOnline(ctx, 1, api.Identity{}, false))
 		remove()
 		if !errors.Is(late, win32.ErrorAccessDenied) {
-			t.Errorf("who writes in the last moment is told %v", late)
+			t.Errorf("a write in the last moment ends with %v", late)
 		}
 		mustDo(t, h.Disks.SetOnline(ctx, 1, api.Identity{}, true))
 	})

@@ -34,8 +34,8 @@ func usedPartitions(layout win32.DriveLayout) []win32.Partition {
 	return used
 }
 
-// holdsData reports whether a partition is more than a reservation: anything but
-// Microsoft's reserved kind may hold data of any program.
+// holdsData reports whether a partition may have data: all kinds but Microsoft's
+// reserved partition may.
 func holdsData(p win32.Partition) bool {
 	return p.Style != win32.StyleGPT || p.Type != win32.PartitionReserved
 }
@@ -56,7 +56,7 @@ func hasVolume(p win32.Partition) bool {
 type diskUse int
 
 const (
-	// unpartitioned: no table. Whether the disk is blank, its blocks tell.
+	// unpartitioned: no table. Only its blocks show whether the disk is blank.
 	unpartitioned diskUse = iota
 	// initialised: a GPT without a partition that could hold data. The rest of a
 	// partitioning that was interrupted looks like this.

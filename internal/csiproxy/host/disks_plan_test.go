@@ -41,15 +41,15 @@ func TestUseOf_tellsWhatATableSays(t *testing.T) {
 		layout win32.DriveLayout
 		want   diskUse
 	}{
-		"no table":                      {win32.DriveLayout{Style: win32.StyleRaw}, unpartitioned},
-		"an empty GPT":                  {gpt(gibi), initialised},
-		"a GPT with empty entries":      {gpt(gibi, win32.Partition{}), initialised},
-		"the reserved partition only":   {gpt(gibi, reserved(mebi)), initialised},
-		"a data partition":              {gpt(gibi, reserved(mebi), data(2, 17*mebi, mebi)), partitioned},
-		"another system's kind":         {gpt(2*gibi, linux), partitioned},
-		"an MBR counts as partitioned":  {mbr(7), partitioned},
-		"an MBR of Linux":               {mbr(0x83), partitioned},
-		"an MBR with four empty places": {mbr(0), unusable},
+		"no table":                       {win32.DriveLayout{Style: win32.StyleRaw}, unpartitioned},
+		"an empty GPT":                   {gpt(gibi), initialised},
+		"a GPT with empty entries":       {gpt(gibi, win32.Partition{}), initialised},
+		"the reserved partition only":    {gpt(gibi, reserved(mebi)), initialised},
+		"a data partition":               {gpt(gibi, reserved(mebi), data(2, 17*mebi, mebi)), partitioned},
+		"another system's kind":          {gpt(2*gibi, linux), partitioned},
+		"an MBR counts as partitioned":   {mbr(7), partitioned},
+		"an MBR of Linux":                {mbr(0x83), partitioned},
+		"an MBR with four empty entries": {mbr(0), unusable},
 	} {
 		if got := useOf(test.layout); got != test.want {
 			t.Errorf("%s: %v; want %v", name, got, test.want)
@@ -118,7 +118,7 @@ func TestSameEntries_findsEachDifference(t *testing.T) {
 		"another style":   func(l *win32.DriveLayout) { l.Style = win32.StyleMBR },
 		"nothing written": func(l *win32.DriveLayout) { l.Partitions = l.Partitions[:1] },
 		"another length":  func(l *win32.DriveLayout) { l.Partitions[1].Length-- },
-		"another place":   func(l *win32.DriveLayout) { l.Partitions[1].Offset++ },
+		"another offset":  func(l *win32.DriveLayout) { l.Partitions[1].Offset++ },
 		"another type":    func(l *win32.DriveLayout) { l.Partitions[1].Type[0]++ },
 	} {
 		read := gpt(gibi, reserved(mebi), data(2, 17*mebi, 100*mebi))

@@ -86,7 +86,7 @@ func (w *world) mount(path, serial string) (volume string) {
 	return ""
 }
 
-// tree tells of everything below a path, links not followed.
+// tree describes everything below a path, without following links.
 func (w *world) tree(path string) string {
 	w.t.Helper()
 	var out strings.Builder

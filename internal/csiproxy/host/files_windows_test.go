@@ -265,7 +265,7 @@ func plantLink(t *testing.T, target, link string) {
 }
 
 // below runs a program of the system below wine, which cannot be waited for: done
-// tells when it has had its effect.
+// reports when it has had its effect.
 func below(t *testing.T, done func() bool, program string, args ...string) {
 	t.Helper()
 	process, err := os.StartProcess(`Z:\bin\`+program, append([]string{program}, args...), &os.ProcAttr{

@@ -26,8 +26,8 @@ func below[T any](ctx context.Context, h *Host, path paths.Path, do func(*walk, 
 	return belowHolding(ctx, h, path, func() {}, do)
 }
 
-// belowHolding is below for a caller who holds something until the operation is
-// over, which may be after he was answered.
+// belowHolding is like below and calls release when the operation is over, which
+// may be after the caller got its answer.
 func belowHolding[T any](
 	ctx context.Context, h *Host, path paths.Path, release func(), do func(*walk, context.Context) (T, error),
 ) (T, error) {
@@ -79,7 +79,7 @@ func (f filesystem) PathExists(ctx context.Context, text string) (bool, error) {
 	})
 }
 
-// stat tells what an entry is, by its parent's handle. ErrNotFound.
+// stat returns the attributes of an entry, by its parent's handle. ErrNotFound.
 func (w *walk) stat(name string) (win32.FileInfo, error) {
 	info, err := w.look(name)
 	if errors.Is(err, fs.ErrNotExist) {

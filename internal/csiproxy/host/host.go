@@ -1,6 +1,6 @@
 // Package host is the API over the calls of one Windows machine. Each operation
-// observes, acts and reads back: no success of Windows is believed that cannot be
-// seen. It keeps no state that Windows could tell.
+// observes, acts and reads back: a success that Windows reports is checked. It
+// records only state that Windows does not report.
 //
 // docs/reference/windows.md lists the rules, and for each the tests that prove it.
 //
@@ -29,8 +29,8 @@ type Options struct {
 	Services []string
 	// RequirePrivacy asks for encryption on SMB mappings.
 	RequirePrivacy bool
-	// StateDir is where the host keeps what Windows does not tell; "" keeps it in
-	// memory only.
+	// StateDir is the directory for state that Windows does not report; "" keeps it
+	// in memory only.
 	StateDir string
 	// Logger may be nil.
 	Logger *slog.Logger
@@ -48,9 +48,9 @@ type Host struct {
 	*storage
 }
 
-// New opens the roots and holds them until Close: whatever becomes of their
-// paths, operations happen in the directories that they were at first. A
-// root that does not exist yet is opened when it is first needed.
+// New opens the roots and keeps them open until Close: if a root's path is renamed
+// or replaced, operations still work in the directory that was opened. A root that
+// does not exist yet is opened when it is first needed.
 func New(options Options) (*Host, error) {
 	if options.Rules == nil || options.Machine.Files == nil {
 		return nil, errors.New("a host needs the rules of paths and a machine")

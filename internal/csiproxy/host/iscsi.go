@@ -103,7 +103,7 @@ func (i iscsi) Discover(ctx context.Context, portal api.Portal) ([]string, error
 	})
 }
 
-// RemovePortal forgets a portal; none is fine. Its sessions go on.
+// RemovePortal forgets a portal; a missing one is not an error. Its sessions stay.
 func (i iscsi) RemovePortal(ctx context.Context, portal api.Portal) error {
 	portal, err := checkPortal(portal)
 	if err != nil {

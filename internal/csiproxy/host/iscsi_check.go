@@ -21,8 +21,8 @@ const (
 	maxCHAPSecret = 16
 )
 
-// checkPortal gives a portal its port, and refuses what no portal is called. A
-// port of more than 16 bits is refused, not cut.
+// checkPortal sets the default port of a portal and rejects invalid addresses. A
+// port of more than 16 bits is rejected, not truncated.
 func checkPortal(p api.Portal) (api.Portal, error) {
 	if p.Port > maxPort {
 		return p, fmt.Errorf("%w: port %d of a target portal; ports end at %d", backend.ErrInvalid, p.Port, maxPort)

@@ -22,8 +22,8 @@ func (t target) String() string {
 }
 
 // isAt reports whether a portal, as Windows names it, is the one that a caller
-// named. Windows tells addresses, also of what it was given a host name for: with
-// a name the port and the target, which is one in all the world, must do.
+// named. Windows reports addresses even if it was given a host name: for a name the
+// port and the target, whose name is globally unique, are compared.
 func (t target) isAt(p api.Portal) bool {
 	if _, err := netip.ParseAddr(t.portal.Address); err != nil {
 		return p.Port == t.portal.Port

@@ -85,8 +85,7 @@ func TestISCSI_mutualCHAP(t *testing.T) {
 	mustDo(t, h.ISCSI.Connect(ctx, login))
 }
 
-// What is out of range is refused, not cut; and nothing is asked of Windows
-// before.
+// Values out of range are rejected, not truncated, before any call of Windows.
 func TestISCSI_refusesBadInput(t *testing.T) {
 	r := targetRig(t)
 	h, ctx := r.host(), t.Context()

@@ -37,8 +37,8 @@ func arrange(t *testing.T) (w *world, volume string) {
 	return w, w.mount(victim+`\mounted`, "one")
 }
 
-// swap puts a link in a directory's place, as far as Windows lets it happen while
-// handles are open.
+// swap replaces a directory with a link, if Windows allows that while handles are
+// open.
 func (w *world) swap(path string, junction bool) (won bool) {
 	if w.Rename(path, path+"-gone") != nil {
 		return false

@@ -135,7 +135,7 @@ func (w *walk) emptyLast(ctx context.Context) error {
 type remover struct {
 	host *Host
 	ctx  context.Context
-	// pending is set when an entry was met that is removed and still open elsewhere.
+	// pending is set when an entry was found that is removed and still open elsewhere.
 	pending bool
 	// busyUntil ends the wait for entries that are open elsewhere; zero before the first.
 	busyUntil time.Time
@@ -237,10 +237,10 @@ func (r *remover) removeOne(dir win32.Directory, name, at string) error {
 	return failed(err, "remove %s", at)
 }
 
-// unlink removes a reparse point and nothing that it leads to. A volume is taken
-// off its folder by the mount manager, which would otherwise go on to name it;
-// what the manager does not know, such as a mount point that was planted, goes as
-// any other link does.
+// unlink removes a reparse point and nothing that it leads to. The mount manager
+// unmounts a volume from its folder; otherwise it would still list the path. A mount
+// point that the manager does not know, such as a planted one, is removed as any
+// other link.
 func (r *remover) unlink(dir win32.Directory, name, at string) error {
 	link, err := readReparse(dir, name)
 	if err == nil && link.IsVolume() {
@@ -251,9 +251,9 @@ func (r *remover) unlink(dir win32.Directory, name, at string) error {
 	return r.removeOne(dir, name, at)
 }
 
-// takeOff unmounts what is at a folder. Writes that Windows still holds are written
-// first: the next step of a driver may be to take the disk away. A volume that is
-// gone has nothing to write.
+// takeOff unmounts the volume at a folder. It flushes the volume first: the next
+// step of a driver may be to detach the disk. A volume that is gone has nothing to
+// flush.
 func (h *Host) takeOff(ctx context.Context, target, at string) error {
 	if volume, err := win32.ParseVolumeName(target); err == nil {
 		if err := h.flushBefore(ctx, volume, at); err != nil {

@@ -19,25 +19,25 @@ func TestSecrets_areNowhere(t *testing.T) {
 		Portal: api.Portal{Address: "10.0.0.1"}, IQN: targetName, User: "chapuser", Secret: "chapsecret-1234",
 	}))
 	var said []string
-	tell := func(err error) {
+	collect := func(err error) {
 		if err != nil {
 			said = append(said, err.Error())
 		}
 	}
 	run := func(h api.Host) {
-		tell(h.SMB.Mount(ctx, alice(at("a"))))
-		tell(h.SMB.Mount(ctx, alice("")))
+		collect(h.SMB.Mount(ctx, alice(at("a"))))
+		collect(h.SMB.Mount(ctx, alice("")))
 		wrong := alice(at("b"))
 		wrong.Password = "wrong-password-1"
-		tell(h.SMB.Mount(ctx, wrong))
-		tell(h.ISCSI.AddPortal(ctx, api.Portal{Address: "10.0.0.1"}))
-		tell(h.ISCSI.Connect(ctx, chapLogin()))
+		collect(h.SMB.Mount(ctx, wrong))
+		collect(h.ISCSI.AddPortal(ctx, api.Portal{Address: "10.0.0.1"}))
+		collect(h.ISCSI.Connect(ctx, chapLogin()))
 		login := chapLogin()
 		login.Secret = "wrong-secret-12"
-		tell(h.ISCSI.Connect(ctx, login))
+		collect(h.ISCSI.Connect(ctx, login))
 		login.Secret = "short-sec"
-		tell(h.ISCSI.Connect(ctx, login))
-		tell(h.ISCSI.SetMutualSecret(ctx, "mutual-secret-1"))
+		collect(h.ISCSI.Connect(ctx, login))
+		collect(h.ISCSI.SetMutualSecret(ctx, "mutual-secret-1"))
 	}
 	run(h)
 	for _, call := range []string{"SMB.Create", "ISCSI.Login", "ISCSI.SetSharedSecret"} {
@@ -56,7 +56,7 @@ func TestSecrets_areNowhere(t *testing.T) {
 	}))
 	for _, secret := range []string{smbPassword, "wrong-password-1", "chapsecret-1234", "wrong-secret-12", "short-sec", "mutual-secret-1"} {
 		if strings.Contains(text, secret) {
-			t.Errorf("%q is told", secret)
+			t.Errorf("%q is revealed", secret)
 		}
 	}
 }

@@ -18,20 +18,20 @@ import (
 //
 // A global mapping belongs to the whole machine: a caller that reaches a share through
 // it has the rights of the user that it was made for. So all mounts of a share
-// are of one user, and the mapping goes with the last of them. Windows tells
-// neither the user nor the mounts; a record in the state directory does (see
-// smbRecord), written before the mapping is made.
+// are of one user, and the mapping is removed with the last of them. Windows
+// reports neither the user nor the mounts; a record in the state directory has them
+// (see smbRecord), written before the mapping is made.
 //
 //   - A mapping that this proxy has no record of was made by another program, for a
 //     user that cannot be found out. While it works it is not used (ErrPrecondition):
 //     a second user would get the first one's rights.
 //   - Another password of the same user may be a new one. It replaces the mapping
 //     when it has no other user, or when the mapping is broken for all; else it is
-//     ErrPrecondition, as a wrong one must not cut off those who have the right one.
-//   - Who has unmounted is seen by the links: one that is gone holds nothing. So a
-//     driver of the group API, which removes its link by Rmdir and then says
-//     RemoveSmbGlobalMapping once its last is gone, gets the mapping removed unless
-//     a link of another user still leads to the share.
+//     ErrPrecondition, since a wrong password must not disconnect the other mounts.
+//   - A mount whose link is gone no longer uses the mapping. So a driver of the
+//     group API, which removes its link by Rmdir and then calls
+//     RemoveSmbGlobalMapping after its last one, gets the mapping removed unless a
+//     link of another user still leads to the share.
 type smb struct{ *Host }
 
 const (
@@ -110,8 +110,8 @@ func (s smb) mount(ctx context.Context, at remote, local paths.Path, mount api.S
 	return errors.Join(err, s.release(ctx, record))
 }
 
-// mapped makes sure that the share is mapped for the user, and that the record
-// says who holds it. before are those who held it already.
+// mapped makes sure that the share is mapped for the user and that the record names
+// holder as a user of it. before are the holders from before the call.
 func (s smb) mapped(ctx context.Context, at remote, holder string, mount api.SMBMount) (record smbRecord, before []string, err error) {
 	name := smbRecordName(at.root())
 	known, err := s.records.read(name, &record)
@@ -119,7 +119,7 @@ func (s smb) mapped(ctx context.Context, at remote, holder string, mount api.SMB
 		return record, nil, err
 	}
 	if known {
-		record.Holders = s.standing(ctx, record)
+		record.Holders = s.inUse(ctx, record)
 	}
 	before = slices.Clone(record.Holders)
 	mapping, there, err := s.mapping(ctx, at.root())
@@ -132,7 +132,7 @@ func (s smb) mapped(ctx context.Context, at remote, holder string, mount api.SMB
 		return record, before, err
 	}
 	if usable {
-		record.holds(holder)
+		record.add(holder)
 		return record, before, s.records.write(name, record)
 	}
 	if there {
@@ -143,7 +143,7 @@ func (s smb) mapped(ctx context.Context, at remote, holder string, mount api.SMB
 	if record, err = s.proofs.newSMBRecord(at.root(), mount, s.options.RequirePrivacy, before); err != nil {
 		return record, before, err
 	}
-	record.holds(holder)
+	record.add(holder)
 	return record, before, s.makeMapping(ctx, record, before, mount)
 }
 
@@ -154,11 +154,11 @@ func (s smb) answers(at remote) bool {
 	return err == nil || errors.Is(err, backend.ErrDenied)
 }
 
-// mayUse decides about what is there: true to use it, false to make it anew.
+// mayUse decides about an existing mapping: true to use it, false to make it anew.
 func (s smb) mayUse(record smbRecord, known, works, there bool, holder string, mount api.SMBMount) (bool, error) {
 	if !known {
 		if works {
-			return false, fmt.Errorf("%w: something other than csi-proxy has mapped it, for a user that Windows does not tell; "+
+			return false, fmt.Errorf("%w: something other than csi-proxy has mapped it, for a user that Windows does not report; "+
 				"when nothing uses it, remove it (Remove-SmbGlobalMapping), and repeat the call", backend.ErrPrecondition)
 		}
 		return false, nil
@@ -237,7 +237,7 @@ func (s smb) explain(err error) error {
 // isMapped reads back until the mapping is connected.
 func (s smb) isMapped(ctx context.Context, share string) error {
 	var mapping win32.SMBMapping
-	settled, err := poll(ctx, mappingLimit, func() (_ bool, err error) {
+	finished, err := poll(ctx, mappingLimit, func() (_ bool, err error) {
 		var there bool
 		if mapping, there, err = s.mapping(ctx, share); err != nil {
 			return false, err
@@ -247,7 +247,7 @@ func (s smb) isMapped(ctx context.Context, share string) error {
 		}
 		return mapping.Status != mappingConnecting && mapping.Status != mappingReconnects, nil
 	})
-	if err == nil && (!settled || mapping.Status != mappingOK) {
+	if err == nil && (!finished || mapping.Status != mappingOK) {
 		err = fmt.Errorf("%w: the new mapping does not work: its status is %d", backend.ErrUnavailable, mapping.Status)
 	}
 	return err
@@ -297,7 +297,7 @@ func (s smb) unmount(ctx context.Context, at remote, local paths.Path) error {
 	if !known {
 		return s.unmapForeign(ctx, at, holder)
 	}
-	record.Holders = s.standing(ctx, record)
+	record.Holders = s.inUse(ctx, record)
 	record.drops(holder)
 	return s.release(ctx, record)
 }
@@ -318,9 +318,9 @@ func (s smb) unmapForeign(ctx context.Context, at remote, holder string) error {
 	return failed(err, "MSFT_SmbGlobalMapping.Remove")
 }
 
-// release writes who holds a mapping now. Without users the mapping goes, and
-// then its record: the other way round a crash would leave a mapping that no record
-// knows of.
+// release writes the holders that a mapping still has. Without holders it removes
+// the mapping and then its record: in the other order a crash would leave a mapping
+// without a record.
 func (s smb) release(ctx context.Context, record smbRecord) error {
 	name := smbRecordName(record.Share)
 	if len(record.Holders) > 0 {

@@ -10,19 +10,19 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// place is what is at the path of a mount's link.
-type place int
+// linkState is what is at the path of a mount's link.
+type linkState int
 
 const (
-	nowhere place = iota // nor is the directory that it would be in
+	nowhere linkState = iota // its directory is missing too
 	nothing
 	ourLink // to the remote path in question
 	another // anything else
 )
 
-// atLink looks at a link's path, following nothing. What cannot be inspected is
-// an error, and neither a link nor none.
-func (s smb) atLink(ctx context.Context, path paths.Path, target string) (place, error) {
+// atLink inspects a link's path without following it. A path that cannot be
+// inspected is an error.
+func (s smb) atLink(ctx context.Context, path paths.Path, target string) (linkState, error) {
 	w, err := s.walk(path)
 	if err != nil {
 		return nowhere, err
@@ -63,8 +63,8 @@ func (w *walk) leadsTo(name string) (string, error) {
 	return strings.TrimSuffix(linkTarget(w.at, link), `\`), nil
 }
 
-// mayLink refuses a place that a link cannot be made at, before anything else is
-// done for the mount.
+// mayLink rejects a path at which a link cannot be made, before any other step of
+// the mount.
 func (s smb) mayLink(ctx context.Context, path paths.Path, target string) error {
 	at, err := s.atLink(ctx, path, target)
 	switch {
@@ -91,8 +91,8 @@ func (s smb) makeLink(ctx context.Context, path paths.Path, target string) error
 	return w.link(name, target)
 }
 
-// removeLink removes a mount's link, and nothing else that may be in its place. A
-// link that another program has open is waited for, and inspected again each time.
+// removeLink removes a mount's link and nothing else that may be at its path. It
+// waits for a link that another program has open, and inspects it each time.
 func (s smb) removeLink(ctx context.Context, path paths.Path, target string) error {
 	var err error
 	_, left := poll(ctx, pendingLimit, func() (bool, error) {
@@ -125,20 +125,20 @@ func (s smb) tryRemoveLink(ctx context.Context, path paths.Path, target string) 
 	return w.mustBeGone(ctx, name)
 }
 
-// standing are the holders of a mapping whose links are still there: a driver may
-// have removed one by the filesystem group, which knows nothing of mappings. One
-// that cannot be inspected counts.
-func (s smb) standing(ctx context.Context, r smbRecord) []string {
-	var standing []string
+// inUse returns the holders of a mapping whose links still exist: a driver may have
+// removed one by the filesystem group, which does not know mappings. A link that
+// cannot be inspected counts as existing.
+func (s smb) inUse(ctx context.Context, r smbRecord) []string {
+	var used []string
 	for _, local := range r.Holders {
-		if local == "" || s.stands(ctx, local, r.Share) {
-			standing = append(standing, local)
+		if local == "" || s.leadsTo(ctx, local, r.Share) {
+			used = append(used, local)
 		}
 	}
-	return standing
+	return used
 }
 
-func (s smb) stands(ctx context.Context, local, share string) bool {
+func (s smb) leadsTo(ctx context.Context, local, share string) bool {
 	path, err := s.rules.Target("local path", local)
 	if err != nil {
 		return false // the roots have changed: it cannot be used through this proxy

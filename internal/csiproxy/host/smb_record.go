@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// smbRecord is what Windows does not tell of a mapping: for whom it was made, and
-// who uses it. It holds no password but what proves one: who can read it is an
-// administrator of the machine already.
+// smbRecord is what Windows does not report of a mapping: the user that it was made
+// for, and its holders. It has no password, only what proves one: only an
+// administrator of the machine can read it.
 type smbRecord struct {
 	Share    string // \\server\share
 	Username string
@@ -71,8 +71,8 @@ func (r smbRecord) sameUser(mount api.SMBMount) bool {
 	return strings.EqualFold(r.Username, mount.Username)
 }
 
-// holds adds a holder.
-func (r *smbRecord) holds(local string) {
+// add adds a holder.
+func (r *smbRecord) add(local string) {
 	if !slices.ContainsFunc(r.Holders, func(h string) bool { return strings.EqualFold(h, local) }) {
 		r.Holders = append(r.Holders, local)
 	}
@@ -83,7 +83,7 @@ func (r *smbRecord) drops(local string) {
 	r.Holders = slices.DeleteFunc(r.Holders, func(h string) bool { return strings.EqualFold(h, local) })
 }
 
-// others reports whether anybody else holds the mapping.
+// others reports whether the mapping has another holder.
 func (r smbRecord) others(local string) bool {
 	return slices.ContainsFunc(r.Holders, func(h string) bool { return !strings.EqualFold(h, local) })
 }

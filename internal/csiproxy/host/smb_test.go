@@ -124,7 +124,7 @@ func TestSMB_checksTheLocalPathFirst(t *testing.T) {
 }
 
 // A virus scanner opens a link without FILE_SHARE_DELETE for a moment. An unmount
-// waits for it, and does not remove what took the link's place meanwhile.
+// waits for it, and does not remove a directory that has replaced the link.
 func TestSMB_unmountWaitsForALinkThatIsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, h := smbRig(t)
@@ -163,7 +163,7 @@ func TestSMB_unmountWaitsForALinkThatIsOpen(t *testing.T) {
 		})
 		mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("a")))
 		if !r.machine.Exists(at("a")) {
-			t.Error("the directory that took the place of the link was removed")
+			t.Error("the directory that replaced the link was removed")
 		}
 	})
 }
@@ -185,7 +185,7 @@ func TestSMB_countsTheMountsOfAShare(t *testing.T) {
 	mustDo(t, h.SMB.Unmount(ctx, shareRemote, ""))
 	mustDo(t, h.SMB.Unmount(ctx, sub.Remote, at("sub")))
 	if r.mappedUser(shareKeyed) != "alice" || !r.machine.Exists(at("b")) {
-		t.Error("unmounting one volume cut off another")
+		t.Error("unmounting one volume disconnected another")
 	}
 	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("b")))
 	if r.mappedUser(shareKeyed) != "" || r.mappedUser(`\\server\share2`) != "alice" {
@@ -203,7 +203,7 @@ func TestSMB_theGroupAPIsDriverEndsItsOwnMountsOnly(t *testing.T) {
 	mustDo(t, h.Filesystem.Rmdir(ctx, at("group1"), true))
 	mustDo(t, h.SMB.Unmount(ctx, shareRemote, ""))
 	if r.mappedUser(shareKeyed) != "alice" {
-		t.Fatal("the driver of the group API cut off a mount of the KEP's API")
+		t.Fatal("the driver of the group API disconnected a mount of the KEP's API")
 	}
 	mustDo(t, h.SMB.Unmount(ctx, shareRemote, at("kep")))
 	mustDo(t, h.SMB.Mount(ctx, alice(at("group2"))))
@@ -231,7 +231,7 @@ func TestSMB_comparesCredentials(t *testing.T) {
 	}
 	upper := alice(at("b"))
 	upper.Username = "ALICE"
-	mustDo(t, r.host().SMB.Mount(ctx, upper)) // Windows does not tell the cases of names apart
+	mustDo(t, r.host().SMB.Mount(ctx, upper)) // names are compared without case
 	// Windows itself refuses a second user of the server (1219).
 	otherShare := bob(at("c"))
 	otherShare.Remote = `\\server\share2`
@@ -244,8 +244,8 @@ func TestSMB_comparesCredentials(t *testing.T) {
 	}
 }
 
-// A password that changed on the server: the mapping works until its connection
-// is made again, and then for nobody.
+// After a change of the password on the server a mapping works until it has to
+// connect again.
 func TestSMB_takesANewPassword(t *testing.T) {
 	r, h := smbRig(t)
 	ctx := t.Context()

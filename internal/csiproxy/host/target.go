@@ -29,7 +29,7 @@ type mountTarget struct {
 // nothing is there, ErrPrecondition for a file or a link.
 func (h *Host) mountTarget(ctx context.Context, path paths.Path) (*mountTarget, error) {
 	if h.rules.HoldsRoot(path) {
-		return nil, fmt.Errorf("%w: %s is, or holds, a directory that this proxy works in, and nothing is mounted there; "+
+		return nil, fmt.Errorf("%w: %s is, or contains, a directory that this proxy works in, so nothing is mounted there; "+
 			"give a path below it", backend.ErrInvalid, path)
 	}
 	w, err := h.walk(path)
@@ -104,9 +104,9 @@ func (t *mountTarget) ready() error {
 	return nil
 }
 
-// set mounts the volume. It holds the directory meanwhile, so that no process puts
-// another in its place, unless Windows wants it for itself; the directory above
-// stays held in both cases, and what is there afterwards is read.
+// set mounts the volume. It keeps the directory open meanwhile, so that no process
+// replaces it, unless Windows needs exclusive access; the directory above stays open
+// in both cases. Afterwards set reads what is mounted.
 func (t *mountTarget) set(volume string) error {
 	err := t.walk.host.machine.Volumes.SetMountPoint(t.directory, volume)
 	if isErrno(err, win32.ErrorSharingViolation) && t.dir != nil {

@@ -29,9 +29,9 @@ const (
 // tasks runs calls that may block. Callers wait for a disk that does not answer as
 // long as their contexts allow; callers of other disks do not wait.
 //
-// The second operation for a key waits for its turn rather than being told
-// Aborted: drivers of the group API know no such answer and fail the pod's start
-// with it, and a queue in the order of arrival starves no caller.
+// The second operation for a key waits and is not answered with Aborted: drivers of
+// the group API do not know that answer and would fail the pod's start. The queue is
+// in the order of arrival, so no caller starves.
 type tasks struct {
 	logger     *slog.Logger
 	operations chan struct{}
@@ -59,9 +59,9 @@ type pass struct {
 	since time.Time // when it was let through
 }
 
-// enter waits for a place at the gate of a key. The returned function gives the
-// place back and is called once.
-func (t *tasks) enter(ctx context.Context, key string, places int) (leave func(), err error) {
+// enter waits until the gate of a key admits the caller; at most limit callers are
+// inside. The returned function leaves the gate and must be called once.
+func (t *tasks) enter(ctx context.Context, key string, limit int) (leave func(), err error) {
 	t.mu.Lock()
 	g := t.gates[key]
 	if g == nil {
@@ -70,9 +70,9 @@ func (t *tasks) enter(ctx context.Context, key string, places int) (leave func()
 	}
 	p := &pass{ready: make(chan struct{})}
 	g.waiting = append(g.waiting, p)
-	t.admit(key, places)
+	t.admit(key, limit)
 	t.mu.Unlock()
-	leave = func() { t.leave(key, p, places) }
+	leave = func() { t.leave(key, p, limit) }
 	select {
 	case <-p.ready:
 		return leave, nil
@@ -82,20 +82,20 @@ func (t *tasks) enter(ctx context.Context, key string, places int) (leave func()
 	}
 }
 
-// leave takes a pass out, whether it was let through or not.
-func (t *tasks) leave(key string, p *pass, places int) {
+// leave removes a pass, admitted or not.
+func (t *tasks) leave(key string, p *pass, limit int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g := t.gates[key]
 	isP := func(other *pass) bool { return other == p }
 	g.holders, g.waiting = slices.DeleteFunc(g.holders, isP), slices.DeleteFunc(g.waiting, isP)
-	t.admit(key, places)
+	t.admit(key, limit)
 }
 
-// admit is called with the lock held.
-func (t *tasks) admit(key string, places int) {
+// admit lets waiting passes in. The caller holds the lock.
+func (t *tasks) admit(key string, limit int) {
 	g := t.gates[key]
-	for len(g.holders) < places && len(g.waiting) > 0 {
+	for len(g.holders) < limit && len(g.waiting) > 0 {
 		next := g.waiting[0]
 		g.waiting, g.holders = g.waiting[1:], append(g.holders, next)
 		next.since = time.Now()
@@ -138,9 +138,9 @@ func (t *tasks) enterAll(ctx context.Context, keys []string) (leave func(), err 
 	return leave, nil
 }
 
-// operate runs an operation while it alone holds its keys. The caller is answered
-// when its context ends; the keys stay held until the operation is over, so that
-// no second one gets between.
+// operate runs an operation with its keys locked. The caller is answered when its
+// context ends; the keys stay locked until the operation is over, so that no other
+// operation runs at the same time.
 func operate[T any](ctx context.Context, t *tasks, keys []string, do func(context.Context) (T, error)) (T, error) {
 	leave, err := t.enterAll(ctx, keys)
 	if err != nil {
@@ -174,7 +174,7 @@ func askBounded[T any](ctx context.Context, t *tasks, key string, do func(contex
 	return ask(limited, t, key, do)
 }
 
-// attend runs do in a goroutine of its own and gives the place back after it.
+// attend runs do in a goroutine of its own and leaves the gate after it.
 func attend[T any](ctx context.Context, t *tasks, threads chan struct{}, leave func(), do func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T

@@ -45,9 +45,9 @@ func TestOperate_letsTheSecondOfAKeyWaitInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
-// The caller is answered when his context ends; the key stays taken until
-// the call of Windows is over.
-func TestOperate_answersACallerWhoLeavesAndKeepsTheKey(t *testing.T) {
+// The caller is answered when its context ends; the key stays locked until the call
+// of Windows is over.
+func TestOperate_answersACallerThatLeavesAndKeepsTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		work, release := quiet(), make(chan struct{})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

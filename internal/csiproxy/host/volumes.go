@@ -35,7 +35,7 @@ func withVolume[T any](h *Host, name string, access win32.Access, do func(win32.
 	return value, err
 }
 
-// extentsOf tells which stretches of which disks a volume is on.
+// extentsOf returns the stretches of disks that a volume is on.
 func (h *Host) extentsOf(name string) (win32.VolumeDiskExtents, error) {
 	return withVolume(h, name, win32.Query, func(device win32.Device) (win32.VolumeDiskExtents, error) {
 		return answer(device, win32.IoctlVolumeGetVolumeDiskExtents, nil, win32.DecodeVolumeDiskExtents)
@@ -73,7 +73,7 @@ func (h *Host) volumesOn(ctx context.Context, disk uint32) ([]found, error) {
 	return on, err
 }
 
-// lookForVolumes also gives those that do not tell where they are.
+// lookForVolumes also returns the volumes whose location is unknown.
 func (h *Host) lookForVolumes(ctx context.Context, disk uint32) (on []found, silent []string, err error) {
 	names, err := ask(ctx, h.tasks, "the list of volumes", func(context.Context) ([]string, error) {
 		names, err := h.machine.Volumes.All()
@@ -88,7 +88,7 @@ func (h *Host) lookForVolumes(ctx context.Context, disk uint32) (on []found, sil
 			return h.extentsOf(name)
 		})
 		if err != nil {
-			h.logger.Debug("a volume does not tell where it is", "volume", name, "error", err)
+			h.logger.Debug("the location of a volume is unknown", "volume", name, "error", err)
 			if !errors.Is(err, backend.ErrNotFound) { // it is not just gone
 				mu.Lock()
 				defer mu.Unlock()

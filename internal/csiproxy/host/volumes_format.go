@@ -174,7 +174,7 @@ func (v volumes) mayFormat(ctx context.Context, name string, extent win32.DiskEx
 	if _, used := content.used(); !used || begun && content.isHalfMadeNTFS() {
 		return used, nil
 	}
-	return false, fmt.Errorf("%w: Windows calls it raw, but it is not blank: it holds %v; it stays as it is, so clear "+
+	return false, fmt.Errorf("%w: Windows calls it raw, but it is not blank: it has %v; it was not changed, so clear "+
 		"it by hand if it is not needed",
 		backend.ErrPrecondition, content)
 }
@@ -210,8 +210,8 @@ func (h *Host) ntfsOf(name string) (win32.NTFSVolumeData, error) {
 	})
 }
 
-// identify tells all that names the stretch of a disk that a volume is on, and
-// the size of its sectors.
+// identify returns what identifies the stretch of a disk that a volume is on, and
+// the size of its sectors in bytes.
 func (v volumes) identify(name string, extent win32.DiskExtent) (begunFormat, int64, error) {
 	id := begunFormat{Volume: name, Offset: extent.Offset, Length: extent.Length}
 	var sector int64

@@ -98,8 +98,8 @@ func TestFormat_refusesAReadOnlyDisk(t *testing.T) {
 	wantError(t, h.Volumes.Format(t.Context(), volume, ""), backend.ErrPrecondition, "ERROR_WRITE_PROTECT (19)")
 }
 
-// A caller whose deadline passed, and which asks again while the format is under way,
-// is told that it succeeded; one who asks later is refused.
+// A caller whose deadline passed and that repeats the call during the format gets
+// its success. A call after the format is rejected.
 func TestFormat_aRepeatedCallThatWaitedIsNoSecondFormat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, h, volume := rawRig(t, nil)

@@ -15,8 +15,8 @@ import (
 
 // walk is a way down from a root, one handle at a time: each directory is opened
 // by its name in the handle of the one above and held until the next is, so
-// nothing that is renamed or replaced meanwhile leads elsewhere. That takes
-// one call for each directory and no look beforehand: opening tells what it is.
+// nothing that is renamed or replaced meanwhile leads elsewhere. That takes one call
+// for each directory and no inspection before it: opening reports what it is.
 type walk struct {
 	host   *Host
 	root   *root
@@ -99,7 +99,7 @@ func (w *walk) step(next win32.Directory, at string) {
 	w.dir, w.own, w.at = next, true, at
 }
 
-// toParent goes down to the directory that holds the last name, which it gives.
+// toParent opens the directory that contains the last name, and returns that name.
 func (w *walk) toParent(ctx context.Context) (string, error) {
 	last := len(w.names) - 1
 	if _, err := w.enterAll(ctx, w.names[:last]); err != nil {
@@ -108,10 +108,10 @@ func (w *walk) toParent(ctx context.Context) (string, error) {
 	return w.names[last], ctx.Err()
 }
 
-// glimpse tells what is at a path without going there; known is false when that
-// cannot be told so, as behind a mounted folder. An entry that is not there is
-// known as ErrorFileNotFound or ErrorPathNotFound. It touches no volume but the
-// root's own, so it needs no goroutine of its own.
+// glimpse returns what is at a path without opening the directories to it. known is
+// false if that is impossible, as behind a mounted folder. For a missing entry the
+// error is ErrorFileNotFound or ErrorPathNotFound. It accesses only the root's own
+// volume, so it needs no goroutine of its own.
 func (h *Host) glimpse(path paths.Path) (info win32.FileInfo, known bool, err error) {
 	r, err := h.rootOf(path)
 	if err != nil {
@@ -147,8 +147,8 @@ func (w *walk) look(name string) (win32.FileInfo, error) {
 // proxy is, only Windows' mount manager knows, also after a restart: it names the
 // path among those of the volume. A volume that is mounted anywhere outside the
 // roots, as every one with a drive letter is, was not mounted by this proxy alone
-// and is not entered. Where the opened handle really is, is compared last, so
-// that what was put in the folder's place meanwhile is not entered either.
+// and is not entered. The path of the opened handle is compared last, so that a
+// directory that has replaced the folder is not entered either.
 func (w *walk) openVolume(name string) (win32.Directory, error) {
 	at := w.child(name)
 	link, err := readReparse(w.dir, name)
@@ -216,7 +216,7 @@ func refuseLink(at, what string) error {
 		"it leads to", backend.ErrPrecondition, at, what)
 }
 
-// readReparse tells where a reparse point leads. ErrorNotAReparsePoint for any
+// readReparse returns the target of a reparse point. ErrorNotAReparsePoint for any
 // other entry.
 func readReparse(dir win32.Directory, name string) (win32.Reparse, error) {
 	data, err := dir.Reparse(name)

@@ -15,7 +15,7 @@ var forbidden = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	`[/"*<>?|[:cntrl:]]`,               // no name can have them
 	`^.{2,}:`,                          // a colon behind the drive's
 	`\\\\`,                             // an empty component
-	`[. ](\\|$)`,                       // cut off by Windows; also . and ..
+	`[. ](\\|$)`,                       // removed by Windows; also . and ..
 	`~[0-9]`,                           // a short name
 	`\\(con|prn|aux|nul)[ ]*(\.|\\|$)`, // devices
 	`\\(conin\$|conout\$)[ ]*(\.|\\|$)`,

@@ -117,7 +117,7 @@ func nameProblem(name string) string {
 	case strings.Contains(name, ":"):
 		return "has a colon, which names a stream of a file and not a file"
 	case strings.HasSuffix(name, ".") || strings.HasSuffix(name, " "):
-		return "ends with a dot or a blank, which Windows cuts off; write it without"
+		return "ends with a dot or a blank, which Windows removes; write it without"
 	case isShort(name):
 		return "may be the short form (8.3) of another; write the long one"
 	case isDevice(name):

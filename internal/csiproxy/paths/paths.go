@@ -95,7 +95,7 @@ func (r *Rules) Target(field, text string) (Path, error) {
 		return Path{}, err
 	}
 	if r.HoldsRoot(path) {
-		return Path{}, invalid(field, text, "it is, or holds, a directory that this proxy works in, and stays as it is; name a path below it")
+		return Path{}, invalid(field, text, "it is, or contains, a directory that this proxy works in, and is not changed; name a path below it")
 	}
 	return path, nil
 }
@@ -142,8 +142,8 @@ func EqualText(a, b string) bool { return fold(a) == fold(b) }
 // Key is the same text for all spellings of the path, for use in a map.
 func (p Path) Key() string { return fold(p.String()) }
 
-// invalid names the field, the value and what to do. The value is quoted, and cut
-// short: it may hold anything.
+// invalid names the field, the value and what to do. The value is quoted and
+// truncated: a caller can send any text.
 func invalid(field, text, reason string) error {
 	return fmt.Errorf("%w: %s %.300q: %s", backend.ErrInvalid, field, text, reason)
 }

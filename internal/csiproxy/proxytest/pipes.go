@@ -136,7 +136,7 @@ func (p *Pipes) Fail(name string, err error) {
 	p.failures[canonical(name)] = err
 }
 
-// Owners tells who serves which pipe, by lower-case name.
+// Owners returns the process that serves each pipe, by lower-case name.
 func (p *Pipes) Owners() map[string]server.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package remote is a machine behind csi-proxy's pipe, as if it were this
-// process's own: what uses a api.Host cannot tell the two apart.
+// Package remote implements api.Host by csi-proxy's pipe: callers use it as they
+// use package host, which works in their own process.
 package remote
 
 import (

@@ -94,9 +94,8 @@ func (c *calls) takeTurn(ctx context.Context) error {
 	return c.turns.Acquire(ctx, 1)
 }
 
-// errOwnLimit tells a call that took too long for csi-proxy from one that took
-// too long for its caller. An operation that gives it as the cause of its end is
-// late all the same.
+// errOwnLimit distinguishes a call that exceeded csi-proxy's limit from one that
+// exceeded its caller's. An operation that ends with it as its cause is late too.
 var errOwnLimit = fmt.Errorf("%w: csi-proxy's own limit", context.DeadlineExceeded)
 
 func (c *calls) late(ctx context.Context, err error) error {

@@ -113,7 +113,7 @@ func TestCall_endsAfterItsOwnLimit(t *testing.T) {
 			<-ctx.Done()
 			return "", fmt.Errorf("waiting for a volume: %w", ctx.Err())
 		},
-		"that tells why it ended": func(ctx context.Context, _ string) (string, error) {
+		"that returns its cause": func(ctx context.Context, _ string) (string, error) {
 			<-ctx.Done()
 			return "", fmt.Errorf("waiting for a volume: %w", context.Cause(ctx))
 		},

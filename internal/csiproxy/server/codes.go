@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csi/statuscode"
 )
 
-// toStatus is the one place where an error of the host becomes a gRPC status.
+// toStatus converts an error of the host to a gRPC status; no other function does.
 // It carries no secret of the request.
 func toStatus(err error, secrets secrets) error {
 	if err == nil {

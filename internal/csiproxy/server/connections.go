@@ -42,7 +42,7 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close gives the connection's place to the next one.
+// Close closes the connection and admits the next one.
 func (c *connection) Close() error {
 	err := c.Conn.Close()
 	c.gone.Do(func() { c.all.remove(c) })
@@ -157,7 +157,7 @@ func (i identity) Clone() credentials.TransportCredentials { return i }
 // OverrideServerName implements credentials.TransportCredentials.
 func (i identity) OverrideServerName(string) error { return nil }
 
-// Caller tells which process made the call of ctx.
+// Caller returns the process that made the call of ctx.
 func Caller(ctx context.Context) (Process, bool) {
 	if p, ok := peer.FromContext(ctx); ok {
 		if c, ok := p.AuthInfo.(client); ok {

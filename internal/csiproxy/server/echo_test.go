@@ -20,8 +20,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/server"
 )
 
-// TestMain also sees to it that nothing goes on after the tests, but for the
-// goroutine in which go-winio waits for all pipes of the process.
+// TestMain also checks that no goroutine remains after the tests, except the one in
+// which go-winio waits for all pipes of the process.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/Microsoft/go-winio.ioCompletionProcessor"))
 }

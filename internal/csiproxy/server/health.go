@@ -22,7 +22,7 @@ func (s *Server) Handlers() map[string]http.Handler {
 	}
 }
 
-// tell lists the pipes.
+// report lists the pipes.
 func (s *Server) report(w http.ResponseWriter, code int) {
 	var text strings.Builder
 	for _, status := range s.Pipes() {

@@ -20,10 +20,10 @@ type Limits struct {
 	// Preface is how long a connection may be silent at its beginning. Clients
 	// that look whether the pipe exists leave such ones behind.
 	Preface time.Duration
-	// Drain is how long calls may go on after the server was asked to stop.
+	// Drain is how long calls may continue after the server was asked to stop.
 	Drain time.Duration
-	// RetryFirst and RetryMost are between two looks at a pipe that cannot be
-	// served: doubling, with jitter.
+	// RetryFirst and RetryMost are the shortest and the longest time between two
+	// attempts to serve a pipe: doubling, with jitter.
 	RetryFirst, RetryMost time.Duration
 }
 

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// metrics counts and times calls and tells what became of each pipe. Paths and
-// volumes are not labels: their number has no bound.
+// metrics counts and times calls and has the state of each pipe. Paths and volumes
+// are not labels: their number has no bound.
 type metrics struct {
 	calls    *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
@@ -28,10 +28,10 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 120},
 		}, []string{"rpc"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "csi_proxy_calls_in_flight", Help: "Operations that go on, also for callers who left.",
+			Name: "csi_proxy_calls_in_flight", Help: "Operations that run, also those whose caller has left.",
 		}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "csi_proxy_calls_waiting", Help: "Calls that wait for their turn on a pipe.",
+			Name: "csi_proxy_calls_waiting", Help: "Calls that wait on a pipe because too many run.",
 		}),
 		pipes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "csi_proxy_pipe_state", Help: "1 for the state that a pipe is in: served, taken by another process, or failed.",

@@ -194,8 +194,8 @@ func (p *pipe) now() Status {
 	return p.status
 }
 
-// stop lets the calls in flight end, for a while, and then cuts them. Nothing is
-// accepted any more.
+// stop accepts no more calls, waits a limited time for the calls in flight, and then
+// cancels them.
 func (p *pipe) stop() {
 	drained := make(chan struct{})
 	go func() {
@@ -206,7 +206,7 @@ func (p *pipe) stop() {
 	select {
 	case <-drained:
 	case <-time.After(p.limits.Drain):
-		p.log.Warn("calls that did not end in time are cut", "pipe", p.name, "limit", p.limits.Drain)
+		p.log.Warn("calls that did not end in time are cancelled", "pipe", p.name, "limit", p.limits.Drain)
 		p.connections.end(true)
 		p.grpc.Stop()
 		<-drained

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// redacted stands where a secret was.
+	// redacted replaces a secret.
 	redacted = "***"
-	// shortestSecret is the length in bytes from which a secret is looked for in
-	// error texts; what is shorter occurs in any text.
+	// shortestSecret is the length in bytes from which a secret is searched for in
+	// error texts; shorter strings occur in any text.
 	shortestSecret = 4
 	// longestText is how much of a field a log shows, in bytes: a path and some.
 	longestText = 300
@@ -81,11 +81,11 @@ func shorten(text string) string {
 	if len(text) <= longestText {
 		return text
 	}
-	cut := longestText
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
+	end := longestText
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
 	}
-	return text[:cut] + "…"
+	return text[:end] + "…"
 }
 
 // secrets are those of one request, the longest first: one that begins with
@@ -104,14 +104,14 @@ func secretsOf(request proto.Message) (found secrets) {
 	return found
 }
 
-func visitSecrets(message protoreflect.Message, tell func(string)) {
+func visitSecrets(message protoreflect.Message, visit func(string)) {
 	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch {
 		case field.IsMap(), field.IsList():
 		case api.IsSecret(field):
-			tell(value.String())
+			visit(value.String())
 		case field.Message() != nil:
-			visitSecrets(value.Message(), tell)
+			visitSecrets(value.Message(), visit)
 		}
 		return true
 	})

@@ -23,26 +23,26 @@ import (
 // theSecret is what must not be seen, with what quoting changes.
 const theSecret = "s3cr3t\\\"wörd\n!"
 
-// indiscreet is a host whose every error tells the password.
+// indiscreet is a host whose every error contains the password.
 type indiscreet struct {
 	api.SMB
 	api.ISCSI
 }
 
-func tell(secret api.Secret) error {
+func reveal(secret api.Secret) error {
 	return fmt.Errorf("cannot log in with %s, that is %q", secret.Reveal(), secret.Reveal())
 }
 
-func (indiscreet) Mount(_ context.Context, mount api.SMBMount) error { return tell(mount.Password) }
+func (indiscreet) Mount(_ context.Context, mount api.SMBMount) error { return reveal(mount.Password) }
 
 func (indiscreet) Connect(_ context.Context, login api.ISCSILogin) error {
 	if login.IQN == "panic" {
-		panic(tell(login.Secret))
+		panic(reveal(login.Secret))
 	}
-	return tell(login.Secret)
+	return reveal(login.Secret)
 }
 
-func (indiscreet) SetMutualSecret(_ context.Context, secret api.Secret) error { return tell(secret) }
+func (indiscreet) SetMutualSecret(_ context.Context, secret api.Secret) error { return reveal(secret) }
 
 // No secret of any message of any version reaches the log, or an error.
 func TestLog_hasNoSecretOfAnyVersion(t *testing.T) {
@@ -101,7 +101,7 @@ func tellNothing(t *testing.T, connection *grpc.ClientConn, method string, reque
 	secrets := fill(request)
 	err := connection.Invoke(t.Context(), method, request, &emptypb.Empty{})
 	if err != nil && (strings.Contains(err.Error(), "s3cr3t") || strings.Contains(err.Error(), "wörd")) {
-		t.Errorf("%s: the error tells the secret: %v", method, err)
+		t.Errorf("%s: the error contains the secret: %v", method, err)
 	}
 	return min(secrets, 1)
 }

@@ -125,7 +125,7 @@ func TestRun_triesAFailedPipeAgain(t *testing.T) {
 	until(t, "that the pipe is served", func() bool { return r.states()["v1"] == server.Served })
 }
 
-// A pipe that breaks is made again, and the connections it had go on.
+// A pipe that breaks is made again, and its connections continue.
 func TestRun_makesABrokenPipeAgain(t *testing.T) {
 	pipes := proxytest.NewPipes()
 	r := start(t, server.Options{Versions: twoVersions(), Transport: pipes.As(ours())})
@@ -135,7 +135,7 @@ func TestRun_makesABrokenPipeAgain(t *testing.T) {
 	}
 	for range 3 {
 		if !pipes.Break(`\\.\pipe\csi-proxy-v1`) {
-			t.Fatal("there is no pipe to break")
+			t.Fatal("no pipe to break")
 		}
 		until(t, "that the pipe is there again", func() bool {
 			_, there := pipes.Owners()[`\\.\pipe\csi-proxy-v1`]
@@ -327,8 +327,8 @@ func TestRun_stopDrains(t *testing.T) {
 	}
 }
 
-// A call that does not end is cut when its time is over.
-func TestRun_stopCutsWhatHangs(t *testing.T) {
+// A call that does not end is cancelled when the drain timeout is over.
+func TestRun_stopCancelsWhatHangs(t *testing.T) {
 	pipes, begun, release := proxytest.NewPipes(), make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(release) })
 	hang := func(context.Context, string) (string, error) {
@@ -350,7 +350,7 @@ func TestRun_stopCutsWhatHangs(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-answered; status.Code(err) != codes.Unavailable {
-		t.Errorf("the call that was cut ends with %v", err)
+		t.Errorf("the cancelled call ends with %v", err)
 	}
 }
 

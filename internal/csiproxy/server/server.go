@@ -66,7 +66,7 @@ func New(o Options) (*Server, error) {
 		s.pipes = append(s.pipes, newPipe(definition, o, sddl, metrics))
 	}
 	if len(s.pipes) == 0 {
-		return nil, errors.New("there is no version to serve")
+		return nil, errors.New("no version to serve")
 	}
 	return s, nil
 }

@@ -13,18 +13,18 @@ var ErrTaken = errors.New("another process serves it")
 // Transport is how pipes are looked for, made, and asked who is at their other
 // end. Windows' own is NewTransport's; package memory has one for tests.
 type Transport interface {
-	// Probe tells who serves the pipe now; nil when no process does. It connects and
-	// hangs up.
+	// Probe returns the process that serves the pipe now, or nil. It connects and
+	// disconnects.
 	Probe(ctx context.Context, pipe string) (*Process, error)
-	// Listen makes the pipe, which no process may have: ErrTaken when a process came
-	// first after all. The pipe refuses whom the security descriptor does not name.
+	// Listen makes the pipe, which no process may have: ErrTaken if another process
+	// made it first. The pipe rejects clients that the security descriptor does not name.
 	Listen(ctx context.Context, pipe, sddl string) (net.Listener, error)
-	// Client tells who is at the other end of an accepted connection, as far as
-	// the system lets itself be asked.
+	// Client returns the process at the other end of an accepted connection, as far
+	// as the system reports it.
 	Client(connection net.Conn) Process
 }
 
-// Process is one end of a pipe. What the system did not tell is zero.
+// Process is one end of a pipe. What the system does not report is zero.
 type Process struct {
 	ID      uint32
 	Program string // path of the executable

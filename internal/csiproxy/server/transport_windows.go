@@ -65,9 +65,9 @@ func (pipes) Listen(ctx context.Context, pipe, sddl string) (net.Listener, error
 	return listener, nil
 }
 
-// useUp connects once to a pipe that has just been made. go-winio holds its name
-// with an instance that is never listened on; Windows lets no client connect to
-// that one, but wine does, and so the first client would wait for ever.
+// useUp connects once to a pipe that has just been made. go-winio reserves its name
+// with an instance that never listens. Windows lets no client connect to that
+// instance, but wine does, and the first client would wait for ever.
 func useUp(ctx context.Context, pipe string) {
 	limited, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()

@@ -128,10 +128,10 @@ func gone(ctx context.Context, name string, process windows.Handle) error {
 // checkpoint is between two signs of life while the service starts or stops.
 const checkpoint = time.Second
 
-// Run is the life of a process that the manager started: work is told to end by
-// its context when the manager or the machine's shutdown asks, and the service
-// has stopped only when work has, so that no call is answered any more then. The
-// caller exits the process when Run returns. limit is how long a stop may take.
+// Run runs a process that the manager started. It cancels the context of work when
+// the manager or the machine's shutdown requests a stop, and reports the service
+// stopped when work has returned, so that no call is answered after that. The caller
+// exits the process when Run returns. limit is how long a stop may take.
 func Run(name string, limit time.Duration, work func(ctx context.Context, ready func()) error) error {
 	s := &life{limit: limit, work: work}
 	if err := svc.Run(name, s); err != nil {
@@ -190,7 +190,7 @@ func (l *life) Execute(_ []string, requests <-chan svc.ChangeRequest, changes ch
 		case l.err = <-done:
 			return l.ended()
 		case <-overdue:
-			l.err = fmt.Errorf("what the service does did not end within %v after it was told to", l.limit)
+			l.err = fmt.Errorf("the service did not end within %v after the request to stop", l.limit)
 			return l.ended()
 		}
 	}

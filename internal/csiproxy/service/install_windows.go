@@ -144,7 +144,7 @@ func preshutdown(s *mgr.Service, limit time.Duration) error {
 	return windows.ChangeServiceConfig2(s.Handle, preshutdownInfo, (*byte)(unsafe.Pointer(&milliseconds)))
 }
 
-// eventSource tells the event log where the texts of the service's events are.
+// eventSource registers the texts of the service's events with the event log.
 func eventSource(name string) error {
 	err := eventlog.InstallAsEventCreate(name, kinds)
 	if err != nil && strings.Contains(err.Error(), "already exists") { // the package has no value for it

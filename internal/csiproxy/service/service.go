@@ -37,7 +37,7 @@ const (
 	Other        State = "paused, or about to be or not to be"
 )
 
-// Status is what the manager tells of a service.
+// Status is what the manager reports of a service.
 type Status struct {
 	State     State
 	ProcessID uint32 // 0 unless it runs

@@ -95,8 +95,8 @@ func widen(text string) []byte {
 	return data
 }
 
-// putWide writes text into a field of fixed size, cut at its end, and fills it
-// with NULs.
+// putWide writes text into a field of fixed size, truncates it to the field, and
+// fills the rest with NULs.
 func putWide(field []byte, text string) {
 	clear(field[copy(field, widen(text)):])
 }

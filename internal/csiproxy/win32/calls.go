@@ -65,13 +65,13 @@ type Devices interface {
 	Reenumerate() error
 }
 
-// VolumeInformation is what GetVolumeInformationW tells.
+// VolumeInformation is the result of GetVolumeInformationW.
 type VolumeInformation struct {
 	FileSystem, Label string
 	Serial, Flags     uint32
 }
 
-// FreeSpace is what GetDiskFreeSpaceExW tells, in bytes.
+// FreeSpace is the result of GetDiskFreeSpaceExW, in bytes.
 type FreeSpace struct{ Available, Total, Free uint64 }
 
 // FormatRequest asks for a filesystem.
@@ -108,18 +108,18 @@ type Volumes interface {
 	PathNames(volume string) ([]string, error)
 }
 
-// FileInfo is what a directory tells of one entry, or a handle of itself; links
+// FileInfo is what a directory reports of an entry, or a handle of itself; links
 // are not followed.
 type FileInfo struct {
 	Name       string
 	Attributes uint32 // FILE_ATTRIBUTE_…
 	// ReparseTag is IO_REPARSE_TAG_…; 0 for an entry that is not a reparse point, and
-	// where Windows does not tell.
+	// if Windows does not report it.
 	ReparseTag uint32
 }
 
-// IsDir reports whether the entry is a directory, or a reparse point that stands
-// for one.
+// IsDir reports whether the entry is a directory, or a reparse point in the form of
+// one.
 func (i FileInfo) IsDir() bool { return i.Attributes&FileAttributeDirectory != 0 }
 
 // IsReparse reports whether the entry is a link, junction, mounted folder or
@@ -136,16 +136,16 @@ type Files interface {
 	Attributes(path string) (uint32, error)
 }
 
-// Directory is an open directory. Names are single components and are looked up
-// in the directory that the handle holds, wherever it is moved to; no method
-// follows a reparse point.
+// Directory is an open directory. Names are single components and are looked up in
+// the open directory, even if its path has changed; no method follows a reparse
+// point.
 type Directory interface {
 	// Path is GetFinalPathNameByHandleW, with its \\?\ taken off.
 	Path() (string, error)
-	// Stat tells of an entry; ERROR_FILE_NOT_FOUND (2).
+	// Stat returns the attributes of an entry; ERROR_FILE_NOT_FOUND (2).
 	Stat(name string) (FileInfo, error)
-	// Open opens a directory in it that is not a reparse point, and holds it so that
-	// it cannot be replaced; ERROR_STOPPED_ON_SYMLINK (681) for a reparse point,
+	// Open opens a directory in it that is not a reparse point, so that it cannot be
+	// replaced while it is open; ERROR_STOPPED_ON_SYMLINK (681) for a reparse point,
 	// ERROR_DIRECTORY (267) for a file.
 	Open(name string) (Directory, error)
 	// OpenMounted opens what is behind a mounted folder; the caller has seen that it
@@ -208,7 +208,7 @@ type ISCSI interface {
 	AddPortal(ctx context.Context, portal api.Portal) error    // AddIScsiSendTargetPortalW, which also discovers
 	RemovePortal(ctx context.Context, portal api.Portal) error // RemoveIScsiSendTargetPortalW
 	Portals(ctx context.Context) ([]api.Portal, error)         // ReportIScsiSendTargetPortalsExW
-	// Targets are those that a portal told of at the last discovery; update makes
+	// Targets are those that a portal reported at the last discovery; update makes
 	// it discover again (ReportIScsiTargetsW, ReportIScsiTargetPortalsW).
 	Targets(ctx context.Context, portal api.Portal, update bool) ([]string, error)
 	// Login opens a session (LoginIScsiTargetW); ISDSC_TARGET_ALREADY_LOGGED_IN when

@@ -28,8 +28,8 @@ const (
 	identifierMaxBytes = 1<<16 - 1 - identifierOffset - 3 // NextOffset has 16 bits
 )
 
-// Encode gives the structure's bytes. An identifier is cut at what NextOffset
-// can step over.
+// Encode returns the structure's bytes. An identifier is truncated to the length
+// that NextOffset can express.
 func (ids DeviceIDs) Encode() []byte {
 	data := make([]byte, deviceIDsHeader, deviceIDsSize)
 	le.PutUint32(data, deviceIDsSize)

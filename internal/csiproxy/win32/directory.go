@@ -3,9 +3,9 @@ package win32
 // directoryEntryFixed is the part of FILE_FULL_DIR_INFORMATION before the name.
 const directoryEntryFixed = 68
 
-// DecodeDirectory reads the entries that NtQueryDirectoryFile gives with
+// DecodeDirectory reads the entries that NtQueryDirectoryFile returns with
 // FileFullDirectoryInformation, without . and ..: for a reparse point the field
-// EaSize holds its tag ([MS-FSCC] 2.4.14).
+// EaSize is its tag ([MS-FSCC] 2.4.14).
 func DecodeDirectory(data []byte) ([]FileInfo, error) {
 	const structure = "FILE_FULL_DIR_INFORMATION"
 	var list []FileInfo

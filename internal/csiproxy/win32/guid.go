@@ -21,7 +21,7 @@ var (
 // InterfaceDisk is GUID_DEVINTERFACE_DISK, {53f56307-b6bf-11d0-94f2-00a0c91efb8b}.
 var InterfaceDisk = GUID{0x07, 0x63, 0xf5, 0x53, 0xbf, 0xb6, 0xd0, 0x11, 0x94, 0xf2, 0x00, 0xa0, 0xc9, 0x1e, 0xfb, 0x8b}
 
-// guidOrder is which byte in memory each pair of digits stands for.
+// guidOrder is the byte in memory of each pair of digits.
 var guidOrder = [16]int{3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15}
 
 // NewGUID is a random GUID (version 4 of RFC 9562).

@@ -7,8 +7,8 @@ import (
 )
 
 // The structures of iscsidsc.dll, as 64-bit Windows lays them out. Those that
-// Windows writes hold pointers into the same buffer: the decoders are told where
-// the buffer lies and follow no other.
+// Windows writes contain pointers into the same buffer: the decoders get the address
+// of the buffer and follow no pointer outside it.
 
 // Lengths of texts in the structures, in UTF-16 units (iscsidsc.h).
 const (

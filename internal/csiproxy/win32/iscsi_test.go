@@ -103,7 +103,7 @@ func TestISCSIArrays_boundTheirCount(t *testing.T) {
 	}
 }
 
-// A port is never cut to 16 bits.
+// A port is never truncated to 16 bits.
 func TestISCSIPortal_isEncodedOrRefused(t *testing.T) {
 	for _, portal := range []api.Portal{
 		{Address: "10.0.0.1", Port: 3260}, {Address: "fd00::1", Port: 65535}, {Address: strings.Repeat("a", 255), Port: 1},
@@ -181,7 +181,7 @@ func FuzzDecodeISCSISessions(f *testing.F) {
 			size += len(session.Portals)
 		}
 		if size > 1000 || len(sessions) > 100 || len(data) > 10000 {
-			return // tables that overlap give more than they hold
+			return // tables that overlap decode to more than the data has
 		}
 		again, err := DecodeISCSISessions(sessionBuffer(base, sessions), base, count)
 		if err != nil || !cmp.Equal(sessions, again) {

@@ -2,7 +2,7 @@ package win32
 
 import "strings"
 
-// Reparse is REPARSE_DATA_BUFFER: what a link, junction or mounted folder holds.
+// Reparse is REPARSE_DATA_BUFFER: the data of a link, junction or mounted folder.
 type Reparse struct {
 	Tag uint32 // ReparseTag…
 	// Substitute is where it leads, in the kernel's words, such as \??\C:\x; Print
@@ -82,8 +82,8 @@ func (r Reparse) IsVolume() bool {
 	return r.Tag == ReparseTagMountPoint && hasPrefixFold(r.Substitute, kernelVolume)
 }
 
-// Encode gives the structure's bytes. Names that do not fit into reparse data
-// are cut to what Windows will refuse.
+// Encode returns the structure's bytes. Names that do not fit into reparse data are
+// truncated to a length that Windows rejects.
 func (r Reparse) Encode() []byte {
 	body := r.Data
 	switch r.Tag {

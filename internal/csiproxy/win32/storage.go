@@ -124,8 +124,8 @@ func (d DeviceDescriptor) Encode() []byte {
 	return data
 }
 
-// DecodeDeviceDescriptor reads the structure's bytes. An offset of 0 or of
-// 0xFFFFFFFF stands for no text; some drivers use the latter for the serial.
+// DecodeDeviceDescriptor reads the structure's bytes. An offset of 0 or 0xFFFFFFFF
+// means no text; some drivers use the latter for the serial.
 func DecodeDeviceDescriptor(data []byte) (DeviceDescriptor, error) {
 	const name = "STORAGE_DEVICE_DESCRIPTOR"
 	if err := atLeast(name, data, deviceDescriptorTexts); err != nil {

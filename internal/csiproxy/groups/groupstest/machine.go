@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/api"
 )
 
-// Machine is a host that notes what it is asked, as the name of package api's method
-// and its arguments, and answers what it was told to. An Err is its answer to all.
+// Machine is a host that records its calls, as the name of package api's method and
+// its arguments, and returns the answers in its fields. Err is returned by all.
 type Machine struct {
 	Err        error
 	Yes        bool // PathExists, IsLink, Online

@@ -13,8 +13,8 @@ import (
 // linkByPath reports whether the directory shows an entry as a reparse point to who
 // asks by path. On Windows the entry's own handle says the same; wine shows a
 // link made from Linux as one here only, and on every handle as what it leads
-// to. The directory is held, so its path leads here. It only adds to what a
-// handle tells, so that it fails does not matter.
+// to. The directory is open, so its path leads here. It only adds to what a
+// handle reports, so its failure is ignored.
 func (d *directory) linkByPath(name string) bool {
 	d.once.Do(func() { d.path, _ = d.finalPath() })
 	text, err := utf16(withoutSlash(d.path) + `\` + name)
@@ -64,9 +64,9 @@ func (d *directory) Open(name string) (win32.Directory, error) {
 	return &directory{handle: handle}, nil
 }
 
-// OpenMounted implements win32.Directory. The mounted folder itself is held
-// while it is opened through, so that no link takes its place: for listing, since
-// Windows minds no sharing of a handle that only asks for attributes.
+// OpenMounted implements win32.Directory. The mounted folder itself stays open
+// meanwhile, so that no link replaces it. It is open for listing, since Windows
+// ignores the sharing of a handle that only reads attributes.
 func (d *directory) OpenMounted(name string) (win32.Directory, error) {
 	folder, err := d.create(name, directoryRights, directoryShare, windows.FILE_OPEN, openItself)
 	if err != nil {

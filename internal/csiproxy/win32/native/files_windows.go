@@ -45,8 +45,8 @@ func holdDirectory(handle windows.Handle) (win32.Directory, error) {
 	return d, nil
 }
 
-// Attributes implements win32.Files. GetFileAttributesW would tell of a link
-// itself; a handle is opened through it.
+// Attributes implements win32.Files. GetFileAttributesW would return the attributes
+// of a link itself; opening a handle follows it.
 func (files) Attributes(path string) (uint32, error) {
 	handle, err := openPath(path, windows.FILE_READ_ATTRIBUTES, shareAll)
 	if err != nil {
@@ -73,7 +73,7 @@ func openPath(path string, rights, share uint32) (windows.Handle, error) {
 	return handle, nil
 }
 
-// longPath is where the limit of directories' paths begins to matter (MAX_PATH,
+// longPath is the length at which the limit of directories' paths begins (MAX_PATH
 // less a file name of 8.3).
 const longPath = windows.MAX_PATH - 12
 
@@ -85,8 +85,8 @@ func long(path string) string {
 	return `\\?\` + path
 }
 
-// directory is an open directory. NtCreateFile looks names up in what the handle
-// holds, so nothing that happens to the path matters.
+// directory is an open directory. NtCreateFile looks names up in the open directory,
+// so changes of its path have no effect.
 type directory struct {
 	handle  windows.Handle
 	listing sync.Mutex // a handle has one position in its list
@@ -175,7 +175,7 @@ func (d *directory) create(name string, rights, share, disposition, options uint
 	return handle, nil
 }
 
-// tagOf tells a handle's attributes, and its tag if it is a reparse point.
+// tagOf returns a handle's attributes, and its tag if it is a reparse point.
 func tagOf(handle windows.Handle) (attributes, tag uint32, err error) {
 	var data [8]byte // FILE_ATTRIBUTE_TAG_INFO
 	err = windows.GetFileInformationByHandleEx(handle, windows.FileAttributeTagInfo, &data[0], uint32(len(data)))

@@ -136,8 +136,8 @@ func (i iscsi) Portals(ctx context.Context) ([]api.Portal, error) {
 	})
 }
 
-// Targets implements win32.ISCSI. Only the portal that is asked about discovers
-// again: one that is away would hold up the others.
+// Targets implements win32.ISCSI. Only the named portal discovers again: one that is
+// unreachable would delay the others.
 func (i iscsi) Targets(ctx context.Context, portal api.Portal, update bool) ([]string, error) {
 	return await(ctx, i.gate, func() ([]string, error) {
 		if update {
@@ -207,8 +207,8 @@ func (i iscsi) reportTargetPortals(target string) (portals []api.Portal, err err
 	return portals, errors.Join(err, decoded)
 }
 
-// addresses are the ways to write a portal: as it is, and as the addresses that
-// its name stands for. Targets answer with addresses.
+// addresses are the ways to write a portal: as it is, and as the addresses that its
+// name resolves to. Targets answer with addresses.
 func addresses(ctx context.Context, portal api.Portal) map[string]bool {
 	all := map[string]bool{endpoint(portal.Address, portal.Port): true}
 	if net.ParseIP(strings.Trim(portal.Address, "[]")) == nil {

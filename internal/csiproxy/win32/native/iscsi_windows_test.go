@@ -156,6 +156,6 @@ func TestPortals_haveOneSpelling(t *testing.T) {
 		}
 	}
 	if endpoint("10.0.0.1", 3260) == endpoint("10.0.0.1", 3261) {
-		t.Error("ports do not matter")
+		t.Error("two ports are one endpoint")
 	}
 }

@@ -51,7 +51,7 @@ func TestDirectory_neverFollowsALink(t *testing.T) {
 	})
 }
 
-// A link to an empty directory, which wine would remove in its place.
+// A link to an empty directory, which wine would remove instead of the link.
 func TestDirectory_removesTheLinkAndNotAnEmptyTarget(t *testing.T) {
 	outside := winetest.Dir(t)
 	target := filepath.Join(outside, "empty")

@@ -12,12 +12,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/win32"
 )
 
-// Options are what the calls may be told. The zero value is right.
+// Options configure the calls. The zero value is the default.
 type Options struct {
-	// Slow is how many of the calls that wait for other services run at once, each
-	// with a thread of its own: of formats, of SMB and of iSCSI, none of which takes
-	// the places of another; 0 means 8. One that its caller has given up keeps its
-	// place until it ends.
+	// Slow limits how many of the calls that wait for other services run at once, each
+	// in a thread of its own. Formats, SMB and iSCSI have a limit each; 0 means 8. A call
+	// whose caller has left counts until it ends.
 	Slow int
 }
 
@@ -45,11 +44,11 @@ func New(options Options) win32.Machine {
 // gate bounds how many slow calls run at once.
 type gate chan struct{}
 
-// await runs a call that cannot be interrupted, when one of the places is free,
-// for which it waits no longer than ctx lasts. Once begun, the call is waited for
-// to its end, even if its caller left: an operation holds its volume or share
-// until its calls are over. Otherwise a format that its caller thinks dead could
-// wake up behind the next operation, and wipe what that one has made.
+// await runs a call that cannot be interrupted, as soon as slow admits it or until
+// ctx ends. It waits for the end of a call that has begun, even if its caller left:
+// an operation keeps its volume or share locked until its calls are over. Otherwise
+// a format that its caller has given up could still run after the next operation,
+// and wipe what that operation made.
 func await[T any](ctx context.Context, slow gate, call func() (T, error)) (T, error) {
 	var none T
 	select {

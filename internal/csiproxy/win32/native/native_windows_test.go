@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Who waits for a call is answered by package host. Here a call that has
-// begun is waited for to its end: who holds the lock of a volume
-// must not give it back while a format of it is still to come.
+// Package host answers a caller whose context ends. Here await returns only when the
+// call has ended: the lock of a volume must not be released while a format of it can
+// still happen.
 func TestAwait_doesNotLeaveACallBehind(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	over := false
@@ -32,6 +32,6 @@ func TestAwait_beginsNothingForACallerWhoIsGone(t *testing.T) {
 	}
 	slow <- struct{}{}
 	if err := awaitError(ctx, slow, func() error { return nil }); !errors.Is(err, context.Canceled) {
-		t.Errorf("without a place: %v", err)
+		t.Errorf("with no slow call free: %v", err)
 	}
 }

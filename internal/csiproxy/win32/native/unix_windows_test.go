@@ -32,7 +32,7 @@ func unixPath(t *testing.T, path string) string {
 }
 
 // unix runs a program of the system below wine, which cannot be waited for: done
-// tells when it has had its effect.
+// reports when it has had its effect.
 func unix(t *testing.T, done func() bool, program string, args ...string) {
 	t.Helper()
 	process, err := os.StartProcess(`Z:`+strings.ReplaceAll(program, "/", `\`), append([]string{program}, args...),

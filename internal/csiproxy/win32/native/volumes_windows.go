@@ -130,9 +130,9 @@ func (volumes) PathNames(volume string) ([]string, error) {
 }
 
 // Format implements win32.Volumes by MSFT_Volume.Format of WMI. The other way,
-// FormatEx of fmifs.dll, is documented nowhere: its callback says no more than
-// that it failed, and is one per process. A volume is formatted once in its life,
-// so what WMI costs does not matter.
+// FormatEx of fmifs.dll, is not documented: its callback reports only that it failed,
+// and there is one per process. A volume is formatted once, so the cost of WMI is
+// acceptable.
 func (v volumes) Format(ctx context.Context, volume string, request win32.FormatRequest) error {
 	return awaitError(ctx, v.wmi.gate, func() error {
 		return v.wmi.run(namespaceStorage, func(s *session) error { return format(s, volume, request) })

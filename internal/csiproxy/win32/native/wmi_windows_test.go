@@ -71,7 +71,7 @@ func (f *fakeWMI) services() *fakeObject {
 	})
 }
 
-// instance is an instance or a class, with the methods that any name stands for.
+// instance is an instance or a class that has a method of any name.
 func (f *fakeWMI) instance(name string, properties map[string]any) *fakeObject {
 	all := members{
 		"Methods_": constant(f.object("methods", members{"Item": func(arguments []any) (any, error) {
