@@ -35,16 +35,16 @@ type Traits struct {
 	AccessModes []AccessMode
 	// Filesystems that may be made on a volume, the default first.
 	Filesystems []string
-	// WindowsFilesystems are those that only Windows nodes make; their case does
-	// not matter.
+	// WindowsFilesystems are those that only Windows nodes make; they are compared
+	// without case.
 	WindowsFilesystems []string
 	// Block reports whether raw block use is possible.
 	Block bool
 	// Clone reports whether CreateVolume accepts Source.VolumeID.
 	Clone bool
 	// Parameters and MutableParameters are the known keys, for error messages
-	// and checks by name; one that ends in "*" stands for all keys with that
-	// prefix. Values are checked by CheckParameters.
+	// and checks by name; one that ends in "*" means all keys with that prefix.
+	// CheckParameters checks the values.
 	Parameters, MutableParameters []string
 	// CreateFindsName: CreateVolume itself returns the complete volume that has
 	// the name, equal to the request or not, and makes none in addition. No lookup

@@ -31,7 +31,7 @@ func expand(b *bench) {
 	}
 	kept, err := b.guard.Expand(b.ctx(), volume.ID, backend.SizeRange{Required: 1})
 	if err != nil || kept.Size != larger {
-		b.Fatalf("a smaller wish: %+v, %v; want the %d bytes it has", kept, err, larger)
+		b.Fatalf("a smaller desired size: %+v, %v; want the %d bytes it has", kept, err, larger)
 	}
 	found, err := b.reopened().guard.Volume(b.ctx(), volume.ID)
 	if err != nil || found.Size != larger {
@@ -77,11 +77,11 @@ func modify(b *bench) {
 	for range 2 {
 		b.must(b.guard.Modify(b.ctx(), volume.ID, b.subject.OtherMutable, nil))
 	}
-	spoiled := maps.Clone(b.subject.OtherMutable)
-	spoiled["no-such-parameter"] = "x"
-	b.want(b.guard.Modify(b.ctx(), volume.ID, spoiled, nil), backend.ErrInvalid, "an unknown parameter")
+	unknown := maps.Clone(b.subject.OtherMutable)
+	unknown["no-such-parameter"] = "x"
+	b.want(b.guard.Modify(b.ctx(), volume.ID, unknown, nil), backend.ErrInvalid, "an unknown parameter")
 	b.must(b.guard.Modify(b.ctx(), volume.ID, nil, nil))
-	for _, mutable := range []map[string]string{b.subject.OtherMutable, spoiled, nil} {
+	for _, mutable := range []map[string]string{b.subject.OtherMutable, unknown, nil} {
 		b.want(b.guard.Modify(b.ctx(), "vol-absent", mutable, nil), backend.ErrNotFound, "an absent volume")
 	}
 	// The request that made the volume still finds it.

@@ -75,7 +75,7 @@ func (b *bench) read(id string, offset int64) []byte {
 func (b *bench) wantContent(id string, offset int64, pattern byte, why string) {
 	b.Helper()
 	if got := b.read(id, offset); !bytes.Equal(got, bytes.Repeat([]byte{pattern}, len(got))) {
-		b.Fatalf("%s: at %d stands %d… ; want %d", why, offset, got[0], pattern)
+		b.Fatalf("%s: at %d is %d…; want %d", why, offset, got[0], pattern)
 	}
 }
 
@@ -281,7 +281,7 @@ func snapshotContent(b *bench) {
 	}
 	volume := b.create("source")
 	b.write(volume.ID, 4096, '1')
-	snapshot := b.snapshot("cut", volume.ID)
+	snapshot := b.snapshot("snapshot", volume.ID)
 	b.write(volume.ID, 4096, '2')
 	restore := b.request("restored")
 	restore.Source.SnapshotID = snapshot.ID

@@ -9,7 +9,7 @@ func groupRules() []rule {
 		{"a group has one snapshot of each source and may be repeated", groupTwice},
 		{"a group name belongs to its sources", groupOfOthers},
 		{"a group with an absent source makes nothing", groupOfNothing},
-		{"a member goes only with its group", deleteMember},
+		{"a member is deleted only with its group", deleteMember},
 		{"the members named must be those of the group", wrongMembers},
 		{"groups survive the end of the process", groupsSurvive},
 	}

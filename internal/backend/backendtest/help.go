@@ -38,7 +38,7 @@ func (b *bench) createAs(request guard.CreateRequest) backend.Volume {
 	return volume
 }
 
-// snapshot cuts one and waits for it to be ready, as a CO does: by asking again.
+// snapshot takes a snapshot and repeats the call until it is ready, as a CO does.
 func (b *bench) snapshot(name, source string) backend.Snapshot {
 	b.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {

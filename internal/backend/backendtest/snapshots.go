@@ -24,7 +24,7 @@ func snapshotRules() []rule {
 	}
 }
 
-// snapshots tells whether the subject cuts snapshots.
+// snapshots reports whether the subject takes snapshots.
 func (b *bench) snapshots() bool { return b.guard.Features().Snapshots }
 
 func snapshotTwice(b *bench) {
@@ -32,7 +32,7 @@ func snapshotTwice(b *bench) {
 		return
 	}
 	volume := b.create("source")
-	first, second := b.snapshot("cut", volume.ID), b.snapshot("cut", volume.ID)
+	first, second := b.snapshot("snapshot", volume.ID), b.snapshot("snapshot", volume.ID)
 	if first.ID != second.ID || first.SourceID != volume.ID || !first.Ready || first.Size != volume.Size || first.Created.IsZero() {
 		b.Fatalf("snapshots %+v and %+v of %+v", first, second, volume)
 	}
@@ -47,8 +47,8 @@ func snapshotOfAnother(b *bench) {
 		return
 	}
 	one, other := b.create("one"), b.create("other")
-	b.snapshot("cut", one.ID)
-	_, err := b.guard.CreateSnapshot(b.ctx(), backend.SnapshotSpec{Name: "cut", SourceID: other.ID})
+	b.snapshot("snapshot", one.ID)
+	_, err := b.guard.CreateSnapshot(b.ctx(), backend.SnapshotSpec{Name: "snapshot", SourceID: other.ID})
 	b.want(err, backend.ErrExists, "the same name for another source")
 	// Volumes and snapshots have names of their own.
 	b.snapshot("one", one.ID)
@@ -76,9 +76,9 @@ func snapshotOfNothing(b *bench) {
 	if !b.snapshots() {
 		return
 	}
-	_, err := b.guard.CreateSnapshot(b.ctx(), backend.SnapshotSpec{Name: "cut", SourceID: "vol-absent"})
+	_, err := b.guard.CreateSnapshot(b.ctx(), backend.SnapshotSpec{Name: "snapshot", SourceID: "vol-absent"})
 	b.want(err, backend.ErrNotFound, "an absent source")
-	_, err = b.guard.CreateSnapshot(b.ctx(), backend.SnapshotSpec{Name: "cut"})
+	_, err = b.guard.CreateSnapshot(b.ctx(), backend.SnapshotSpec{Name: "snapshot"})
 	b.want(err, backend.ErrInvalid, "no source")
 	_, err = b.guard.Snapshot(b.ctx(), "../volumes")
 	b.want(err, backend.ErrNotFound, "a foreign snapshot ID")
@@ -107,9 +107,9 @@ func listSnapshots(b *bench) {
 	one, other := b.create("one"), b.create("other")
 	var want []string
 	for i := range 5 {
-		want = append(want, b.snapshot(fmt.Sprintf("cut-%d", i), one.ID).ID)
+		want = append(want, b.snapshot(fmt.Sprintf("snapshot-%d", i), one.ID).ID)
 	}
-	last := b.snapshot("cut-of-other", other.ID)
+	last := b.snapshot("snapshot-of-other", other.ID)
 	slices.Sort(want)
 	if got, _ := b.listedSnapshots(backend.SnapshotFilter{SourceID: one.ID}, "", 0); !slices.Equal(got, want) {
 		b.Errorf("by source: %v; want %v", got, want)
@@ -139,7 +139,7 @@ func restoreSizes(b *bench) {
 		return
 	}
 	volume := b.create("source")
-	snapshot := b.snapshot("cut", volume.ID)
+	snapshot := b.snapshot("snapshot", volume.ID)
 	b.derivedSizes(volume.Size, backend.Source{SnapshotID: snapshot.ID})
 }
 
@@ -188,7 +188,7 @@ func deleteSnapshotTwice(b *bench) {
 	if !b.snapshots() {
 		return
 	}
-	snapshot := b.snapshot("cut", b.create("source").ID)
+	snapshot := b.snapshot("snapshot", b.create("source").ID)
 	for range 2 {
 		b.must(b.guard.DeleteSnapshot(b.ctx(), snapshot.ID))
 		_, err := b.guard.Snapshot(b.ctx(), snapshot.ID)
@@ -201,7 +201,7 @@ func deleteSource(b *bench) {
 		return
 	}
 	volume := b.create("source")
-	snapshot := b.snapshot("cut", volume.ID)
+	snapshot := b.snapshot("snapshot", volume.ID)
 	err := b.guard.DeleteVolume(b.ctx(), volume.ID)
 	if err != nil && !errors.Is(err, backend.ErrInUse) {
 		b.Fatalf("got %v; want success or ErrInUse", err)
@@ -218,7 +218,7 @@ func snapshotsSurvive(b *bench) {
 	if !b.snapshots() {
 		return
 	}
-	snapshot := b.snapshot("cut", b.create("source").ID)
+	snapshot := b.snapshot("snapshot", b.create("source").ID)
 	after := b.reopened()
 	found, err := after.guard.Snapshot(b.ctx(), snapshot.ID)
 	if err != nil || found.Size != snapshot.Size || !found.Created.Equal(snapshot.Created) || !found.Ready {

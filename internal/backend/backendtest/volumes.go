@@ -252,11 +252,11 @@ func createConcurrently(b *bench) {
 func createCancelled(b *bench) {
 	ctx, cancel := context.WithCancel(b.ctx())
 	cancel()
-	_, err := b.guard.CreateVolume(ctx, b.request("cut off"))
+	_, err := b.guard.CreateVolume(ctx, b.request("cancelled"))
 	if err != nil && !errors.Is(err, context.Canceled) {
 		b.Errorf("got %v; want the context's error", err)
 	}
-	b.create("cut off")
+	b.create("cancelled")
 	b.wantVolumes(1)
 }
 

@@ -48,11 +48,12 @@ func (g *Guard) Detach(ctx context.Context, volume, node string) error {
 // holdAttachment keeps other work away from the volume, and other calls of
 // Attach and Detach where the backend cannot take them together.
 func (g *Guard) holdAttachment(volume string) (func(), error) {
-	return g.hold(g.traits.JoinsAttachment, volume)
+	return g.lockVolume(g.traits.JoinsAttachment, volume)
 }
 
-// hold takes a volume for one call, or beside others of its kind.
-func (g *Guard) hold(together bool, volume string) (func(), error) {
+// lockVolume locks a volume for one call. If together, calls of the same kind share
+// the lock.
+func (g *Guard) lockVolume(together bool, volume string) (func(), error) {
 	if together {
 		return g.share("volume "+volume, volumeID(volume))
 	}

@@ -68,8 +68,8 @@ func (g *Guard) checkParameters(parameters, mutable map[string]string) error {
 	return g.controller.CheckParameters(parameters, mutable)
 }
 
-// Validate tells what of a belief about a volume does not hold: the uses and
-// parameters that the volume is thought to have. A map that is nil claims nothing.
+// Validate returns an error that names the capability or parameter of belief that
+// the volume lacks. A nil map is not compared.
 func (g *Guard) Validate(volume backend.Volume, belief backend.VolumeSpec) (err error) {
 	if err := g.CheckCapabilities(belief.Capabilities); err != nil {
 		return err
@@ -81,14 +81,14 @@ func (g *Guard) Validate(volume backend.Volume, belief backend.VolumeSpec) (err 
 		return validator.Validate(volume, belief)
 	}
 	for _, claim := range []struct {
-		field        string
-		given, holds map[string]string
+		field         string
+		given, actual map[string]string
 	}{
 		{"parameters", belief.Parameters, volume.Parameters},
 		{"mutable_parameters", belief.MutableParameters, volume.MutableParameters},
 	} {
 		for key, value := range claim.given {
-			if claim.holds[key] != value {
+			if claim.actual[key] != value {
 				return fmt.Errorf("%w: %s: the volume was not created with %s=%q", backend.ErrInvalid, claim.field, key, value)
 			}
 		}

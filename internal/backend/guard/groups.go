@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// CreateGroup cuts several volumes at one instant, or returns the group that
-// the same name, sources and parameters made before.
+// CreateGroup takes snapshots of several volumes at one instant, or returns the group
+// that an earlier call with the same name, sources and parameters made.
 func (g *Guard) CreateGroup(ctx context.Context, spec backend.GroupSnapshotSpec) (backend.GroupSnapshot, error) {
 	grouper, err := feature[backend.GroupSnapshotter](g, "group snapshots")
 	if err != nil {
@@ -78,7 +78,7 @@ func compatibleGroup(have backend.GroupSnapshot, spec backend.GroupSnapshotSpec)
 	}
 	slices.Sort(sources)
 	if !slices.Equal(sources, spec.SourceIDs) {
-		return fmt.Errorf("%w: group snapshot %s has that name and was cut from %v, not from %v; use another name",
+		return fmt.Errorf("%w: group snapshot %s has that name and the sources %v, not %v; use another name",
 			backend.ErrExists, have.ID, sources, spec.SourceIDs)
 	}
 	if !maps.Equal(have.Parameters, spec.Parameters) {
@@ -107,8 +107,8 @@ func (g *Guard) DeleteGroup(ctx context.Context, id string, snapshotIDs []string
 	case errors.Is(err, backend.ErrNotFound):
 		return deleteGroup(ctx, grouper, id)
 	case errors.Is(err, backend.ErrDataLoss):
-		// Its members cannot all be told, so there is nothing to compare. What is
-		// damaged must be possible to delete; the backend knows what is left.
+		// Not all of its members are known, so they are not compared. A damaged group
+		// must be deletable; the backend knows what is left of it.
 		return deleteGroup(ctx, grouper, id)
 	case err == nil:
 		err = checkMembers(group, snapshotIDs)
@@ -131,7 +131,7 @@ func deleteGroup(ctx context.Context, grouper backend.GroupSnapshotter, id strin
 	return nil
 }
 
-// lockGroup keeps creations of its name, and whoever works on a member, out.
+// lockGroup locks a group's name and its members against other calls.
 func (g *Guard) lockGroup(group backend.GroupSnapshot) (func(), error) {
 	keys := []string{groupName(group.Name)}
 	for _, snapshot := range group.Snapshots {

@@ -30,7 +30,7 @@ func New(controller backend.Controller) *Guard {
 // Traits are those of the wrapped controller.
 func (g *Guard) Traits() backend.Traits { return g.traits }
 
-// Features tells which optional interfaces the controller implements.
+// Features are the optional interfaces that the controller implements.
 type Features struct {
 	Snapshots, Groups, Attach, Expand, Modify, Capacity, Health bool
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// blocking is a controller whose creations and deletions wait until told.
+// blocking is a controller whose creations and deletions wait for a release.
 type blocking struct {
 	volumes map[string]backend.Volume // by name
-	// entered hands out, for each call that waits, what lets it go on.
+	// entered gets a channel for each waiting call; closing it releases the call.
 	entered chan chan struct{}
 }
 

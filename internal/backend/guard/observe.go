@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// Capacity tells what can still be created with these parameters and
-// capabilities: nothing where they are not possible here, as CSI asks for the
-// room that such volumes would find.
+// Capacity returns the size in bytes that can still be created with these parameters
+// and capabilities. It is 0 if the backend does not support them, since CSI asks for
+// the capacity for such volumes.
 func (g *Guard) Capacity(ctx context.Context, parameters map[string]string, capabilities []backend.Capability, at backend.Topology) (backend.Capacity, error) {
 	reporter, err := feature[backend.CapacityReporter](g, "capacity")
 	if err != nil {

@@ -23,7 +23,7 @@ type remote struct {
 	working chan struct{}
 	// matches answers Matches.
 	matches error
-	// finished counts the snapshots completed after the cut, deleted the deletions.
+	// finished counts the snapshots completed after they were taken, deleted the deletions.
 	finished, deleted int
 	modified          map[string]string
 }
@@ -92,8 +92,8 @@ func (r *remote) VolumeByName(_ context.Context, name string) (backend.Volume, e
 
 func (r *remote) Volumes(context.Context, string, int) ([]backend.Volume, error) { return nil, nil }
 
-// meet returns when two calls are inside the backend at once, or the context ends.
-func (r *remote) meet(ctx context.Context) error {
+// overlap returns when two calls are inside the backend at once, or the context ends.
+func (r *remote) overlap(ctx context.Context) error {
 	select {
 	case r.working <- struct{}{}:
 	case <-r.working:
@@ -103,22 +103,22 @@ func (r *remote) meet(ctx context.Context) error {
 }
 
 func (r *remote) Expand(ctx context.Context, v backend.Volume, size int64) (backend.Volume, error) {
-	return backend.Volume{ID: v.ID, Size: size}, r.meet(ctx)
+	return backend.Volume{ID: v.ID, Size: size}, r.overlap(ctx)
 }
 
 func (r *remote) Modify(ctx context.Context, _ backend.Volume, _, metadata map[string]string) error {
 	r.modified = metadata
-	return r.meet(ctx)
+	return r.overlap(ctx)
 }
 
 func (r *remote) Attach(ctx context.Context, _, _ string, _ backend.AttachSpec) (map[string]string, error) {
-	return nil, r.meet(ctx)
+	return nil, r.overlap(ctx)
 }
 
-func (r *remote) Detach(ctx context.Context, _, _ string) error { return r.meet(ctx) }
+func (r *remote) Detach(ctx context.Context, _, _ string) error { return r.overlap(ctx) }
 
 func (r *remote) CreateSnapshot(context.Context, backend.SnapshotSpec) (backend.Snapshot, error) {
-	return backend.Snapshot{}, errors.New("a second cut")
+	return backend.Snapshot{}, errors.New("a second snapshot")
 }
 
 func (r *remote) DeleteVolume(context.Context, string) error {

@@ -18,16 +18,16 @@ func resolveSize(r backend.SizeRange, source int64, t backend.Traits) (int64, er
 		return 0, fmt.Errorf("%w: required_bytes %d is below the %d bytes of the source; ask for at least those",
 			backend.ErrOutOfRange, r.Required, source)
 	}
-	size, err := roundUp(max(wantedSize(r, source, t), t.MinimumSize, source), t.AllocationUnit)
+	size, err := roundUp(max(desiredSize(r, source, t), t.MinimumSize, source), t.AllocationUnit)
 	if err != nil {
 		return 0, err
 	}
 	return size, checkSize(size, r, t)
 }
 
-// wantedSize is what the request names, or the default where it names no
-// required size; a limit below the default then counts as the wish.
-func wantedSize(r backend.SizeRange, source int64, t backend.Traits) int64 {
+// desiredSize is the required size of the request. Without one it is the default, or
+// the limit if that is smaller.
+func desiredSize(r backend.SizeRange, source int64, t backend.Traits) int64 {
 	switch {
 	case r.Required > 0:
 		return r.Required

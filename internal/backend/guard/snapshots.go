@@ -8,8 +8,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// CreateSnapshot cuts a volume, or returns the snapshot that the same name and
-// source made before. The same name for another source is ErrExists.
+// CreateSnapshot takes a snapshot of a volume, or returns the one that an earlier
+// call with the same name and source made. The same name for another source is
+// ErrExists.
 func (g *Guard) CreateSnapshot(ctx context.Context, spec backend.SnapshotSpec) (backend.Snapshot, error) {
 	snapshotter, err := feature[backend.Snapshotter](g, "snapshots")
 	if err != nil {
@@ -44,15 +45,16 @@ func (g *Guard) findOrCut(ctx context.Context, snapshotter backend.Snapshotter, 
 	existing, err := snapshotter.SnapshotByName(ctx, spec.Name)
 	switch {
 	case err == nil && existing.SourceID != spec.SourceID:
-		return backend.Snapshot{}, fmt.Errorf("%w: snapshot %s has that name and was cut from %s, not from %s; use another name",
+		return backend.Snapshot{}, fmt.Errorf("%w: snapshot %s has that name and the source %s, not %s; use another name",
 			backend.ErrExists, existing.ID, existing.SourceID, spec.SourceID)
 	case err == nil:
 		return finish(ctx, snapshotter, existing, spec)
 	case !errors.Is(err, backend.ErrNotFound):
 		return backend.Snapshot{}, err
 	}
-	// One cut of a volume at a time, as a rule: a second would thaw under the first.
-	unlock, err := g.hold(g.traits.ConcurrentSnapshots, spec.SourceID)
+	// Usually one snapshot of a volume at a time: a second would thaw the filesystem
+	// during the first.
+	unlock, err := g.lockVolume(g.traits.ConcurrentSnapshots, spec.SourceID)
 	if err != nil {
 		return backend.Snapshot{}, err
 	}
@@ -72,8 +74,8 @@ func finish(ctx context.Context, snapshotter backend.Snapshotter, existing backe
 	return finisher.FinishSnapshot(ctx, existing, spec)
 }
 
-// DeleteSnapshot removes a snapshot; one that is not there is done. A member
-// of a group goes only with its group (CSI spec 1.13, DeleteSnapshot).
+// DeleteSnapshot removes a snapshot; a missing one is a success. A member of a group
+// is deleted only with its group (CSI spec 1.13, DeleteSnapshot).
 func (g *Guard) DeleteSnapshot(ctx context.Context, id string) error {
 	snapshotter, err := feature[backend.Snapshotter](g, "snapshots")
 	if err != nil {

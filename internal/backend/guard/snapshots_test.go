@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/backend"
 )
 
-// cutter is a blocking controller with one snapshot and one group, whose
-// deletions wait until told.
-type cutter struct {
+// snapshotting is a blocking controller with one snapshot and one group, whose
+// deletions wait for a release.
+type snapshotting struct {
 	*blocking
 	snapshot backend.Snapshot
 	group    backend.GroupSnapshot
@@ -18,51 +18,53 @@ type cutter struct {
 	deleted  []string
 }
 
-func (c *cutter) CheckSnapshotParameters(map[string]string) error { return nil }
-func (c *cutter) CheckGroupParameters(map[string]string) error    { return nil }
+func (c *snapshotting) CheckSnapshotParameters(map[string]string) error { return nil }
+func (c *snapshotting) CheckGroupParameters(map[string]string) error    { return nil }
 
-func (c *cutter) CreateSnapshot(context.Context, backend.SnapshotSpec) (backend.Snapshot, error) {
+func (c *snapshotting) CreateSnapshot(context.Context, backend.SnapshotSpec) (backend.Snapshot, error) {
 	return c.snapshot, nil
 }
 
-func (c *cutter) DeleteSnapshot(ctx context.Context, id string) error {
+func (c *snapshotting) DeleteSnapshot(ctx context.Context, id string) error {
 	c.deleted = append(c.deleted, id)
 	return c.wait(ctx)
 }
 
-func (c *cutter) Snapshot(context.Context, string) (backend.Snapshot, error) { return c.snapshot, nil }
-
-func (c *cutter) SnapshotByName(context.Context, string) (backend.Snapshot, error) {
+func (c *snapshotting) Snapshot(context.Context, string) (backend.Snapshot, error) {
 	return c.snapshot, nil
 }
 
-func (c *cutter) Snapshots(context.Context, backend.SnapshotFilter, string, int) ([]backend.Snapshot, error) {
+func (c *snapshotting) SnapshotByName(context.Context, string) (backend.Snapshot, error) {
+	return c.snapshot, nil
+}
+
+func (c *snapshotting) Snapshots(context.Context, backend.SnapshotFilter, string, int) ([]backend.Snapshot, error) {
 	return nil, nil
 }
 
-func (c *cutter) CreateGroup(context.Context, backend.GroupSnapshotSpec) (backend.GroupSnapshot, error) {
+func (c *snapshotting) CreateGroup(context.Context, backend.GroupSnapshotSpec) (backend.GroupSnapshot, error) {
 	return c.group, nil
 }
 
-func (c *cutter) DeleteGroup(ctx context.Context, id string) error {
+func (c *snapshotting) DeleteGroup(ctx context.Context, id string) error {
 	c.deleted = append(c.deleted, id)
 	return c.wait(ctx)
 }
 
-func (c *cutter) Group(context.Context, string) (backend.GroupSnapshot, error) {
+func (c *snapshotting) Group(context.Context, string) (backend.GroupSnapshot, error) {
 	if c.damage != nil {
 		return backend.GroupSnapshot{}, c.damage
 	}
 	return c.group, nil
 }
 
-func (c *cutter) GroupByName(context.Context, string) (backend.GroupSnapshot, error) {
+func (c *snapshotting) GroupByName(context.Context, string) (backend.GroupSnapshot, error) {
 	return c.group, nil
 }
 
-func newCutter() *cutter {
+func newCutter() *snapshotting {
 	snapshot := backend.Snapshot{ID: "snap-s", Name: "s", SourceID: "id-a"}
-	return &cutter{
+	return &snapshotting{
 		blocking: newBlocking(), snapshot: snapshot,
 		group: backend.GroupSnapshot{ID: "grp-g", Name: "g", Snapshots: []backend.Snapshot{{ID: "snap-m", SourceID: "id-a"}}},
 	}

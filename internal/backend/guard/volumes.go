@@ -300,7 +300,7 @@ func (g *Guard) Expand(ctx context.Context, id string, r backend.SizeRange) (bac
 	if r.Required == 0 && r.Limit == 0 {
 		return backend.Volume{}, fmt.Errorf("%w: capacity_range has neither required_bytes nor limit_bytes", backend.ErrInvalid)
 	}
-	unlock, err := g.hold(g.traits.MergesChanges, id)
+	unlock, err := g.lockVolume(g.traits.MergesChanges, id)
 	if err != nil {
 		return backend.Volume{}, err
 	}
@@ -346,7 +346,7 @@ func (g *Guard) Modify(ctx context.Context, id string, mutable, metadata map[str
 	if err != nil {
 		return err
 	}
-	unlock, err := g.hold(g.traits.MergesChanges, id)
+	unlock, err := g.lockVolume(g.traits.MergesChanges, id)
 	if err != nil {
 		return err
 	}
