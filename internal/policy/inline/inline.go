@@ -13,10 +13,10 @@
 //   - read-only: a driver may ask in a label that its volumes are read-only.
 //   - lifecycle: a driver whose CSIDriver does not list Ephemeral has none.
 //
-// A pod is refused by what is enforced. The author of a template is warned and
-// the audit log is told, as Pod Security admission does: the pods made of it
-// count. The rules are about creation: a pod's volumes never change, and
-// ephemeral containers add none.
+// A pod that violates an enforced rule is rejected. The author of a template gets a
+// warning and the audit log an entry, as with Pod Security admission: only the pods
+// made from it are rejected. The rules apply to creation: a pod's volumes never
+// change, and ephemeral containers add none.
 //
 // The same rules are in the chart as admission policies, in CEL. One table of
 // cases (package policytest) is tried on all forms, messages included.
@@ -77,8 +77,8 @@ const (
 	Lifecycle      Rule = "lifecycle"
 )
 
-// Finding is a violation of a rule. One stands for all volumes of an object that
-// violate a rule, or, where the rule is about a driver, for all of that driver.
+// Finding is a violation of a rule. One Finding covers all volumes of an object that
+// violate the rule, or all volumes of one driver if the rule is about a driver.
 type Finding struct {
 	Mode    Mode
 	Rule    Rule
@@ -97,8 +97,7 @@ type Options struct {
 	// Profiles switches the rule on: without a label a driver is privileged and a
 	// namespace restricted, so that both have to be labelled first.
 	Profiles bool
-	// Audit, when set, is told what Admit finds in the mode Audit, and what it
-	// refuses.
+	// Audit, if set, gets what Admit finds in the mode Audit, and what it rejects.
 	Audit func(Finding)
 }
 
@@ -119,7 +118,7 @@ func New(o Options) (*Policy, error) {
 	}
 	for mode, text := range o.Defaults {
 		if !slices.Contains(Modes(), mode) {
-			return nil, fmt.Errorf("%.100q is no mode: enforce, warn or audit", mode)
+			return nil, fmt.Errorf("%.100q is not a mode; want enforce, warn or audit", mode)
 		}
 		parsed := parseList(text)
 		if err := parsed.check(); err != nil {

@@ -35,8 +35,8 @@ func (o Object) subject() string {
 	return o.Kind + " " + plain(o.Namespace) + "/" + plain(name)
 }
 
-// plain is a name as it is, and a text that is none in quotes, cut off: messages
-// go to logs and terminals.
+// plain returns a valid name unchanged, and any other text quoted and truncated:
+// messages go to logs and terminals.
 func plain(name string) string {
 	if len(validation.IsDNS1123Subdomain(strings.ToLower(strings.TrimSuffix(name, "-")))) == 0 {
 		return name

@@ -17,8 +17,8 @@ func WantsReadOnly(driver *storagev1.CSIDriver) bool {
 }
 
 // Mutate makes the inline volumes of drivers that ask for it read-only: the
-// volume, so that the driver is told, and its mounts, so that the pod shows it.
-// It says which fields it set to true, as JSON pointers.
+// volume, so that the driver gets it, and its mounts, so that the pod shows it. It
+// returns the fields that it set to true, as JSON pointers.
 //
 // The kubelet applies no fsGroup to a read-only volume: such a driver has to set
 // group and mode itself.

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/policy/inline"
 )
 
-// Cluster is what the inline rules look at beside an object. What there is not is
-// nil; an error means that it is not known.
+// Cluster has the objects that the inline rules need in addition to the reviewed one.
+// A missing object is nil; an error means that its state is unknown.
 type Cluster interface {
 	Namespace(ctx context.Context, name string) (*corev1.Namespace, error)
 	Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error)

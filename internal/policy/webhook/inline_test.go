@@ -161,7 +161,7 @@ func TestInline_takesObjectsWithoutASpec(t *testing.T) {
 	}
 }
 
-// What cannot be known is no reason to admit.
+// An object whose namespace or driver cannot be read is not admitted.
 func TestInline_refusesWhatItCannotDecide(t *testing.T) {
 	pod := policytest.Pod("shop", policytest.Inline("data", policytest.Restricted))
 	for name, got := range map[string]*admissionv1.AdmissionResponse{

@@ -14,9 +14,9 @@ import (
 )
 
 var (
-	// errUnread says that the object could not be read, so nothing is known of it.
+	// errUnread means that the object could not be decoded.
 	errUnread = errors.New("object cannot be read")
-	// errUnknown says that the API server did not tell what a rule looks at.
+	// errUnknown means that the API server did not return what a rule needs.
 	errUnknown = errors.New("cannot be decided now")
 )
 

@@ -1,6 +1,6 @@
 // Package webhook serves the rules of packages policy and inline as an admission
 // webhook (admission.k8s.io/v1), for clusters without admission policies in CEL
-// and for those that want one place to see what was refused.
+// and for administrators who want the refusals of all rules in one log.
 package webhook
 
 import (
@@ -87,20 +87,20 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// ServeHTTP answers one review. What is no review is a client's error: an API
-// server then does what its failurePolicy says.
+// ServeHTTP answers one review. Any other request is a client's error; an API server
+// then follows its failurePolicy.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	review, code, err := decode(w, r)
 	if err != nil {
 		h.reviews.WithLabelValues("", "unreadable").Inc()
-		h.log.Warn("a request is no admission review", "from", r.RemoteAddr, "error", err)
+		h.log.Warn("a request is not an admission review", "from", r.RemoteAddr, "error", err)
 		http.Error(w, err.Error(), code)
 		return
 	}
 	request := review.Request
 	review.Request, review.Response = nil, &admissionv1.AdmissionResponse{UID: request.UID, Allowed: true}
 	h.answer(r.Context(), request, review.Response)
-	h.tell(request, review.Response)
+	h.report(request, review.Response)
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(review); err != nil {
 		h.log.Warn("the answer did not reach the API server", "uid", request.UID, "error", err)
@@ -132,9 +132,9 @@ func decode(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionRevie
 	return review, 0, nil
 }
 
-// tell logs refusals, and counts everything. Whoever reaches the port can post
-// reviews, of kinds that he makes up: those are counted as one.
-func (h *handler) tell(request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse) {
+// report logs refusals and counts all reviews. Any client of the port can post
+// reviews of invented kinds: these have one label.
+func (h *handler) report(request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse) {
 	kind := "other"
 	if slices.Contains(kinds, request.Kind.Kind) {
 		kind = request.Kind.Kind
