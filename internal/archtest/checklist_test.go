@@ -62,7 +62,7 @@ func TestChecklist_everyRequirementHasItsTest(t *testing.T) {
 			}
 			for id := range rows {
 				if !slices.Contains(list.identifiers(), id) {
-					t.Errorf("%s is in the table; there is no such requirement", id)
+					t.Errorf("%s is in the table but not a requirement", id)
 				}
 			}
 		})
@@ -85,7 +85,7 @@ func checkCell(tests []testFunction, cell string) (wrong []string) {
 			return f.name == name[2] && strings.HasSuffix("/"+f.directory, "/"+name[1])
 		})
 		if !exists {
-			wrong = append(wrong, fmt.Sprintf("there is no test %s in a package %s", name[2], name[1]))
+			wrong = append(wrong, fmt.Sprintf("no test %s in a package %s", name[2], name[1]))
 		}
 	}
 	return wrong

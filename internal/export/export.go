@@ -61,7 +61,7 @@ func Build(source Source, options Options) (Result, error) {
 	b := &builder{source: source, options: options}
 	for _, key := range options.Claims {
 		if !slices.ContainsFunc(source.Claims, func(c *corev1.PersistentVolumeClaim) bool { return store.KeyOf(c) == key }) {
-			return Result{}, fmt.Errorf("there is no claim %s", key)
+			return Result{}, fmt.Errorf("claim %s does not exist", key)
 		}
 	}
 	for _, pvc := range source.Claims {
@@ -154,8 +154,8 @@ func uses(pod *corev1.Pod, claimName string) bool {
 }
 
 // affinity is the volume's, with the name of the cluster's node for this
-// machine's. It is an error if the volume is bound to this machine, and nobody
-// said what that is called there.
+// machine's. It is an error if the volume is bound to this machine and the options do
+// not name its node.
 func (b *builder) affinity(pv *corev1.PersistentVolume) (*corev1.VolumeNodeAffinity, error) {
 	id := b.nodeID(pv.Spec.CSI.Driver)
 	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil || id == "" {

@@ -22,18 +22,18 @@ import (
 // is to work on and to die in.
 const crashVariable = "HOLDFAST_TEST_CRASH"
 
-type crashJob struct {
+type crashStep struct {
 	Dir      string
 	Scenario string
 	Step     int
 }
 
 // The process is killed at every point of every scenario. The next process
-// recovers and repeats the call, as an orchestrator does, and everything comes
-// to the same good end.
+// recovers and repeats the call, as an orchestrator does, and the result is the
+// same.
 func TestEngine_convergesAfterAKillAtEveryPoint(t *testing.T) {
-	if job := os.Getenv(crashVariable); job != "" {
-		crash(t, job)
+	if step := os.Getenv(crashVariable); step != "" {
+		crash(t, step)
 		return
 	}
 	if testing.Short() {
@@ -72,10 +72,10 @@ func (s scenario) kill(t *testing.T, step int, term string) {
 // runChild does one step in a process of its own, which must be killed there.
 func (s scenario) runChild(f *fixture, step int, term string) {
 	f.t.Helper()
-	job, err := json.Marshal(crashJob{Dir: f.dir, Scenario: s.name, Step: step})
+	encoded, err := json.Marshal(crashStep{Dir: f.dir, Scenario: s.name, Step: step})
 	f.must(err)
 	child := exec.Command(os.Args[0], "-test.run", "^TestEngine_convergesAfterAKillAtEveryPoint$")
-	child.Env = append(os.Environ(), crashVariable+"="+string(job), failpoint.TermsVariable+"="+term, failpoint.TraceVariable+"=")
+	child.Env = append(os.Environ(), crashVariable+"="+string(encoded), failpoint.TermsVariable+"="+term, failpoint.TraceVariable+"=")
 	output, err := child.CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -89,24 +89,24 @@ func (s scenario) runChild(f *fixture, step int, term string) {
 // crash is what the child does.
 func crash(t *testing.T, text string) {
 	t.Helper()
-	var job crashJob
-	if err := json.Unmarshal([]byte(text), &job); err != nil {
+	var step crashStep
+	if err := json.Unmarshal([]byte(text), &step); err != nil {
 		t.Fatal(err)
 	}
 	set, err := failpoint.FromEnvironment()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{t: t, dir: job.Dir, kubelet: filepath.Join(job.Dir, "kubelet"), runner: &counter{Runner: command.NewSystem()},
-		backend: &fileBackend{dir: filepath.Join(job.Dir, "pool"), discard: true, size: 64 << 20}}
+	f := &fixture{t: t, dir: step.Dir, kubelet: filepath.Join(step.Dir, "kubelet"), runner: &counter{Runner: command.NewSystem()},
+		backend: &fileBackend{dir: filepath.Join(step.Dir, "pool"), discard: true, size: 64 << 20}}
 	f.engine = newEngine(t, Options{Backend: f.backend, KubeletDir: f.kubelet, Forbidden: []string{f.backend.dir}, Runner: f.runner,
 		Failpoints: set, Traits: backend.Traits{Filesystems: []string{"ext4", "xfs", "btrfs"}, Block: true}})
 	if err := f.engine.Recover(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range scenarios() {
-		if s.name == job.Scenario {
-			f.must(s.steps[job.Step](f))
+		if s.name == step.Scenario {
+			f.must(s.steps[step.Step](f))
 		}
 	}
 }

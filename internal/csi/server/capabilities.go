@@ -97,8 +97,8 @@ func nodeCapabilities(t backend.Traits, f guard.Features) []*csi.NodeServiceCapa
 	return capabilities
 }
 
-// sharesNode reports whether the two modes that SINGLE_NODE_MULTI_WRITER stands
-// for are possible.
+// sharesNode reports whether the two modes that SINGLE_NODE_MULTI_WRITER means are
+// possible.
 func sharesNode(t backend.Traits) bool {
 	return slices.Contains(t.AccessModes, backend.SingleNodeMultiWriter) &&
 		slices.Contains(t.AccessModes, backend.SingleNodeSingleWriter)

@@ -24,9 +24,9 @@ type Call struct {
 // String names the call in the messages of a test.
 func (c Call) String() string { return fmt.Sprintf("%d %s %s", c.Number, c.Name, c.Path) }
 
-// Plan decides about a call: 0 lets the kernel execute it, everything else is
-// the error that the function gets in its place. A plan must not block and runs
-// on another goroutine than the function.
+// Plan decides about a call: 0 lets the kernel execute it; any other value is the
+// error that the function gets instead. A plan must not block and runs on another
+// goroutine than the function.
 type Plan func(Call) unix.Errno
 
 // Once fails the call with that number.

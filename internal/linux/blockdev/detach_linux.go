@@ -64,9 +64,9 @@ func (l *Loop) awaitGone() error {
 	return fmt.Errorf("detach %s: %w: a process has it open", l.Path, backend.ErrInUse)
 }
 
-// gone reports whether the device is no longer backed by the file, without
-// opening it if that can be: an opener keeps it. A file that has another name
-// now may still be ours.
+// gone reports whether the device is no longer backed by the file. It avoids opening
+// the device, since an open device stays attached. A file that was renamed may still
+// be the same file.
 func (l *Loop) gone() (bool, error) {
 	backing, err := backingFile(filepath.Base(l.Path))
 	if err != nil {

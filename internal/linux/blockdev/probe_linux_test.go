@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/node/nodetest"
 )
 
-// made runs a tool that writes its format into a new file; FILE in an argument
-// stands for the file's path.
+// made runs a tool that writes its format into a new file; FILE in an argument is
+// replaced by the file's path.
 func made(t *testing.T, size int64, command ...string) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "image")

@@ -32,8 +32,8 @@ var containers = []signature{
 	{"VMFS_volume_member", mebi, "\x0d\xd0\x01\xc0"},
 }
 
-// hidden are second copies, at offsets where a sound filesystem may have put
-// anybody's file: they count only when there is none.
+// hidden are second copies, at offsets where a sound filesystem may have a file of
+// its user: they count only if no filesystem was found.
 var hidden = []signature{
 	{"crypto_LUKS", 16 * kibi, "SKUL\xba\xbe"}, {"crypto_LUKS", 32 * kibi, "SKUL\xba\xbe"},
 	{"crypto_LUKS", 64 * kibi, "SKUL\xba\xbe"}, {"crypto_LUKS", 128 * kibi, "SKUL\xba\xbe"},

@@ -30,7 +30,7 @@ func Freeze(f *os.File) error {
 	return nil
 }
 
-// Thaw lets writes go on; a filesystem that is not frozen is not an error.
+// Thaw lets writes continue; a filesystem that is not frozen is not an error.
 func Thaw(f *os.File) error {
 	err := unix.IoctlSetInt(int(f.Fd()), fiThaw, 0)
 	if err != nil && !errors.Is(err, unix.EINVAL) {

@@ -23,8 +23,8 @@ const (
 )
 
 // Stage and Unstage at several paths, which volumes share, on disks that are blank,
-// hold what is not the driver's, or fail; a call of Windows fails, or the process
-// dies at it. Each result may be an error; holds has what may never happen.
+// contain other data than the driver's, or fail; a call of Windows fails, or the
+// process dies at it. Each result may be an error; check has the invariants.
 func TestModel_foreignDisksAndSeveralPaths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { rapid.Check(noDeadline{t}, foreignDisksAndSeveralPaths(t)) })
 }
@@ -34,7 +34,7 @@ type shelf struct {
 	*machine
 	r       *rapid.T
 	present map[string]bool            // by serial number: disks of volumes
-	foreign map[string]bool            // those of them that hold what is not the driver's
+	foreign map[string]bool            // those of them with other data than the driver's
 	tried   map[string]map[string]bool // by volume and path: a Stage began, and no Unstage has answered OK since
 	others  map[string]windows.StateDisk
 }
@@ -43,13 +43,13 @@ func foreignDisksAndSeveralPaths(t *testing.T) func(*rapid.T) {
 	return func(r *rapid.T) {
 		s := &shelf{machine: newMachineWith(t, slow(r)), r: r, present: map[string]bool{}, foreign: map[string]bool{},
 			tried: map[string]map[string]bool{}, others: map[string]windows.StateDisk{}}
-		s.impatient()
+		s.shortenWaits()
 		s.hideInterfaces(r)
 		volume := rapid.SampledFrom([]string{volA, volB, volC})
 		anywhere := rapid.SampledFrom([]string{stagingA, stagingB, stagingC})
 		pair := func(r *rapid.T) (v, p string) { return volume.Draw(r, "volume"), anywhere.Draw(r, "path") }
 		r.Repeat(map[string]func(*rapid.T){
-			"": func(r *rapid.T) { s.r = r; s.holds() },
+			"": func(r *rapid.T) { s.r = r; s.check() },
 			"attach": func(r *rapid.T) {
 				s.attachAny(r, volume.Draw(r, "volume"))
 			},
@@ -81,7 +81,7 @@ func foreignDisksAndSeveralPaths(t *testing.T) func(*rapid.T) {
 	}
 }
 
-// contents are what the disk of a volume may hold that no Stage may touch.
+// contents are the kinds of data on the disk of a volume that no Stage may change.
 func contents() map[string]windows.DiskSpec {
 	return map[string]windows.DiskSpec{
 		"noise":            {Noise: true},
@@ -134,7 +134,7 @@ func (s *shelf) during(r *rapid.T, call func() error) {
 	injected.Remove()
 	if fault.Action == windows.DieBefore || fault.Action == windows.DieAfter {
 		s.start()
-		s.impatient()
+		s.shortenWaits()
 	}
 }
 
@@ -149,7 +149,7 @@ func (s *shelf) stage(v, p string) error {
 	s.tryAt(v, p)
 	err := s.engine.Stage(s.t.Context(), stageOf(v, p))
 	if err == nil && s.foreign[v] {
-		s.r.Fatalf("staging %s, which holds what is not the driver's, answered OK", v)
+		s.r.Fatalf("staging %s, which has other data than the driver's, succeeded", v)
 	}
 	if err == nil && !slices.Contains(s.mountedAt(v), p) {
 		s.r.Fatalf("staging %s answered OK; it is mounted at %q and not at %s", v, s.mountedAt(v), p)
@@ -192,8 +192,8 @@ func (s *shelf) mountedAt(v string) (at []string) {
 	return at
 }
 
-// holds checks what is true after each call, whatever it answered.
-func (s *shelf) holds() {
+// check checks what must be true after each call, whatever its result.
+func (s *shelf) check() {
 	if err := s.Check(); err != nil {
 		s.r.Fatal(err)
 	}

@@ -257,9 +257,9 @@ func TestStage_refusesTwoDisksOfOneVolumeAndOneThatCannotBeRead(t *testing.T) {
 	w.wants(w.stage(volA, stagingA), backend.ErrPrecondition)
 }
 
-// A disk that is slow to answer is not another's, whom the administrator is
-// told to unmount.
-func TestEngine_waitsForADiskThatDoesNotSayWhoseItIs(t *testing.T) {
+// The disk of a staged volume that does not answer yet is not reported as the disk of
+// another volume, which the administrator would have to unmount.
+func TestEngine_waitsForADiskWithoutAnIdentity(t *testing.T) {
 	w := newWorld(t)
 	disk := w.add(volA, 64*mebibyte)
 	w.must(w.stage(volA, stagingA))

@@ -126,7 +126,7 @@ func (f *fake) Partition(_ context.Context, number uint32, _ api.Identity) (stri
 		d.fsSize = d.known
 	case "partitioned", "no data volume":
 	default:
-		return "", fmt.Errorf("%w: the disk holds %s", backend.ErrPrecondition, d.content)
+		return "", fmt.Errorf("%w: the disk has %s", backend.ErrPrecondition, d.content)
 	}
 	return d.volume, nil
 }
@@ -242,7 +242,7 @@ func (v fakeVolumes) volume(id string) (*fakeDisk, error) {
 }
 
 func (v fakeVolumes) OnDisk(context.Context, uint32, uint32) ([]string, error) {
-	panic("Partition tells the volume")
+	panic("Partition returns the volume")
 }
 
 func (v fakeVolumes) FileSystem(_ context.Context, id string) (string, error) {
@@ -263,7 +263,7 @@ func (v fakeVolumes) Format(_ context.Context, id, fileSystem string) error {
 		return err
 	}
 	if d.fs != "" {
-		return fmt.Errorf("%w: it holds %s", backend.ErrPrecondition, d.fs)
+		return fmt.Errorf("%w: it has %s", backend.ErrPrecondition, d.fs)
 	}
 	d.fs, d.formats = fileSystem, d.formats+1
 	return nil

@@ -100,7 +100,7 @@ type noDeadline struct{ testing.TB }
 func anyOrderOfCalls(t *testing.T) func(*rapid.T) {
 	return func(r *rapid.T) {
 		m := newMachineWith(t, slow(r))
-		m.impatient()
+		m.shortenWaits()
 		m.hideInterfaces(r)
 		w := &model{attached: map[string]bool{}, staged: map[string]string{}, links: map[string]string{},
 			written: map[string]bool{}, size: map[string]int64{}}
@@ -213,7 +213,7 @@ func anyOrderOfCalls(t *testing.T) func(*rapid.T) {
 				_ = m.engine.Stage(t.Context(), stageOf(v, p))
 				fault.Remove()
 				m.start()
-				m.impatient()
+				m.shortenWaits()
 				compare("unstage "+v, m.engine.Unstage(t.Context(), v, p), w.unstage(v, p))
 			},
 			"die": func(r *rapid.T) { // in a call that is then repeated
@@ -225,14 +225,14 @@ func anyOrderOfCalls(t *testing.T) func(*rapid.T) {
 				_ = m.engine.Stage(t.Context(), stageOf(v, p))
 				fault.Remove()
 				m.start()
-				m.impatient()
+				m.shortenWaits()
 				compare("stage again "+v, m.engine.Stage(t.Context(), stageOf(v, p)), w.stage(v, p))
 			},
 		})
 	}
 }
 
-func (m *machine) impatient() {
+func (m *machine) shortenWaits() {
 	m.engine.wait, m.engine.interval = 5*time.Millisecond, time.Millisecond
 }
 

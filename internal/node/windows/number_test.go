@@ -110,9 +110,9 @@ func (r raced) at(t *testing.T, n int) {
 			remove := m.Hook(func(c windows.Call) {
 				mu.Lock()
 				defer mu.Unlock()
-				// A look at the disk's size is everybody's, and tells Windows nothing new.
+				// Any caller may read the disk's size, which changes nothing.
 				if calls++; calls > n && c.Changes && c.Matches("", volB) && c.Name != win32.IoctlDiskUpdateProperties.String() {
-					t.Errorf("the other disk met %s", c.Name)
+					t.Errorf("the other disk got %s", c.Name)
 				}
 				if calls == n {
 					before = m.swapNumber()

@@ -302,7 +302,7 @@ func failAt(t *testing.T, at int, failing step, action windows.Action, n int) (h
 	return hit
 }
 
-// What holds data is not touched, however it holds it.
+// A disk with data is not changed, whatever the form of the data.
 func TestSimulated_destroysNothing(t *testing.T) {
 	for what, spec := range map[string]windows.DiskSpec{
 		"data without partitions": {Noise: true},

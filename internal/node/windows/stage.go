@@ -27,7 +27,7 @@ func checkCapability(c backend.Capability, readOnly bool) error {
 	case c.MountGroup != "":
 		return fmt.Errorf("%w: Windows has no mount group", backend.ErrInvalid)
 	case readOnly || c.Mode == backend.SingleNodeReaderOnly || c.Mode == backend.MultiNodeReaderOnly:
-		// A link has no mode of its own, and the disk's would hold for all.
+		// A link has no mode of its own, and the disk's would apply to all.
 		return fmt.Errorf("%w: a volume of a Windows node cannot be published read-only; set readOnly on the volumeMount "+
 			"of the container instead, which the container runtime enforces", backend.ErrPrecondition)
 	}
@@ -168,7 +168,7 @@ func (e *Engine) format(ctx context.Context, volume string) error {
 		}
 	}
 	if !strings.EqualFold(found, ntfs) {
-		return fmt.Errorf("%w: %s holds a filesystem %q, not ntfs; it is not formatted again", backend.ErrPrecondition, volume, found)
+		return fmt.Errorf("%w: %s has a filesystem %q, not ntfs; it is not formatted again", backend.ErrPrecondition, volume, found)
 	}
 	return nil
 }
@@ -176,9 +176,9 @@ func (e *Engine) format(ctx context.Context, volume string) error {
 // fill grows partition and filesystem to the disk, as after a restore into a
 // larger volume, an expansion while it was not staged, or a crash between the
 // growth of the two. The host compares sizes: it alone sees all three of them. A
-// partition that cannot grow where it lies is used as it is, and so is one that
-// Windows does not let grow yet: data that can be had matter more than room, and
-// NodeExpandVolume, which says no, is repeated until there is room.
+// partition that cannot grow is used as it is, and so is one that Windows does not
+// let grow yet: access to the data is more important than the size. NodeExpandVolume
+// fails and is repeated until the volume has grown.
 func (e *Engine) fill(ctx context.Context, volumeID, volume string) error {
 	_, err := e.host.Volumes.Resize(ctx, volume, 0)
 	if errors.Is(err, backend.ErrPrecondition) || errors.Is(err, backend.ErrUnavailable) {

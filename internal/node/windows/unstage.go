@@ -82,7 +82,7 @@ func (e *Engine) unmount(ctx context.Context, volume, staging string) error {
 func (e *Engine) removeStaging(ctx context.Context, staging string) error {
 	err := e.host.Filesystem.Rmdir(ctx, staging, false)
 	if errors.Is(err, backend.ErrPrecondition) {
-		e.log.WarnContext(ctx, "the staging directory holds files of its own and stays", "path", staging, "error", err)
+		e.log.WarnContext(ctx, "the staging directory has files of its own and is not removed", "path", staging, "error", err)
 		return nil
 	}
 	if err := absent(err); err != nil {

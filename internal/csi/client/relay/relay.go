@@ -1,5 +1,5 @@
 // Package relay stands between a caller of CSI and a driver: it hands every
-// call on as it is, known or not, and logs the request and the answer.
+// call on unchanged, known or not, and logs the request and the answer.
 // Messages pass as bytes, so that fields that this program does not know pass,
 // too; so do metadata, deadlines, cancellation, and errors with their details.
 package relay

@@ -120,7 +120,7 @@ func between(t *testing.T) (*driver, *grpc.ClientConn, *log) {
 			return text, decode(text)
 		},
 	}}}, d)
-	behind := listen(real) // before anybody is asked: calls do not wait for it
+	behind := listen(real) // before the first call: calls do not wait for it
 	go func() { _ = server.Serve(behind) }()
 	t.Cleanup(server.Stop)
 	out := &log{}
