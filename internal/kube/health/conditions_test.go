@@ -60,7 +60,7 @@ func TestConditionsOf(t *testing.T) {
 	}
 }
 
-func TestConditionsOf_areSuchAsTheAPIServerAccepts(t *testing.T) {
+func TestConditionsOf_areValidForTheAPIServer(t *testing.T) {
 	reasons := []string{
 		"Fine", "a", "two words", "9Lives", "_leading", ",", ":::", "trailing:", "größe", "\xff\xfe", "a/b-c.d",
 		strings.Repeat("Long", 100), strings.Repeat("é", 300), strings.Repeat("x", 255) + ":", strings.Repeat("9", 256),
@@ -78,7 +78,7 @@ func TestConditionsOf_areSuchAsTheAPIServerAccepts(t *testing.T) {
 	}
 }
 
-func TestConditionsOf_keepsTheGravestSixteen(t *testing.T) {
+func TestConditionsOf_keepsTheSixteenMostSevere(t *testing.T) {
 	var many entries
 	for _, letter := range "abcdefghijklmnopqrst" {
 		many = append(many, csidriver.Problem(degraded, string(letter), ""))

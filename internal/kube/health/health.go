@@ -1,12 +1,11 @@
-// Package health shows in pvc.status.healthStatus what the driver's controller
-// reports of volumes: the model of CSI 1.13 and KEP-1432 as of Kubernetes 1.37
-// (alpha, feature gate CSIVolumeHealth). It takes the place of
-// external-health-monitor. What nodes see of volumes and storage the kubelet
-// asks and shows itself.
+// Package health writes the driver's reports on volume health to
+// pvc.status.healthStatus, as CSI 1.13 and KEP-1432 define it for Kubernetes 1.37
+// (alpha, feature gate CSIVolumeHealth). It replaces external-health-monitor. The
+// kubelet itself reads and reports the health that a node's driver reports.
 //
-// The driver's report is authoritative, and a failed call says nothing: the
-// last known state stays. A claim is written only when the report differs from
-// what it shows; healthy volumes cost no write ever.
+// The driver's report is authoritative. A failed call is no information: the last
+// known state stays. The controller writes a claim only if the report differs from
+// its status, so that a healthy volume never causes a write.
 package health
 
 import (
@@ -23,27 +22,27 @@ import (
 )
 
 const (
-	// DefaultInterval is the time between two looks; that of
+	// DefaultInterval is the time between two polls. It is that of
 	// external-health-monitor's listing.
 	DefaultInterval = 5 * time.Minute
-	// gateInterval is the time between two looks while the API server drops the
+	// gateInterval is the time between two polls while the API server drops the
 	// field, because its feature gate is off or it is older than 1.37.
 	gateInterval = time.Hour
-	// defaultParallel bounds the calls for single volumes in flight.
+	// defaultParallel limits the concurrent calls for single volumes.
 	defaultParallel = 10
-	// cyclesToRecover is how many complete lists in a row must lack a volume
-	// before it is well, where the driver cannot be asked for it alone (KEP-1432:
-	// pages may shift, so one absence proves nothing).
+	// cyclesToRecover is how many consecutive complete lists must lack a volume
+	// before it counts as healthy, for a driver without GET_VOLUME_HEALTH (KEP-1432:
+	// pages may shift, so that one absence proves nothing).
 	cyclesToRecover = 2
 )
 
 // Options of the controller.
 type Options struct {
 	Interval time.Duration // 0 means DefaultInterval
-	Parallel int           // calls for single volumes in flight; 0 means 10
+	Parallel int           // concurrent calls for single volumes; 0 means 10
 }
 
-// Controller keeps the claims' health status.
+// Controller maintains the health status of claims.
 type Controller struct {
 	env     *cluster.Env
 	options Options
@@ -52,16 +51,16 @@ type Controller struct {
 	metrics *metrics
 	log     *slog.Logger
 
-	// absent counts the complete lists in a row that lacked a volume which its
-	// claim shows as unwell, by handle. Only Run's goroutine uses it.
+	// absent counts the consecutive complete lists that lacked a volume whose claim
+	// has conditions, by handle. Only Run's goroutine uses it.
 	absent map[string]int
-	said   string // what was logged of the driver's abilities
+	logged string // the driver's ability that was logged last
 
-	writing sync.Mutex // one patch at a time: the first tells whether the field is kept
+	writing sync.Mutex // one patch at a time: the first reveals whether the API server stores the field
 	dropped bool       // guarded by writing: the API server drops the field
 }
 
-// New makes the controller; nothing is called before Run.
+// New makes the controller. It calls nothing before Run.
 func New(env *cluster.Env, o Options) *Controller {
 	if o.Interval <= 0 {
 		o.Interval = DefaultInterval
@@ -76,32 +75,32 @@ func New(env *cluster.Env, o Options) *Controller {
 	}
 }
 
-// Run looks, at once and then at intervals, until ctx ends.
+// Run polls, at once and then at intervals, until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
 	for {
-		if !work.Sleep(ctx, c.look(ctx)) {
+		if !work.Sleep(ctx, c.poll(ctx)) {
 			return nil
 		}
 	}
 }
 
-// look goes once through all volumes and returns the pause until the next time.
-func (c *Controller) look(ctx context.Context) (pause time.Duration) {
+// poll updates the status of all claims once and returns the pause until the next poll.
+func (c *Controller) poll(ctx context.Context) (pause time.Duration) {
 	can, err := c.env.CSI.ControllerCapabilities(ctx)
 	switch {
 	case err != nil:
 		if !ended(ctx, err) {
-			c.log.WarnContext(ctx, "the driver does not tell what it can do; volume health stays as it was", "error", err)
+			c.log.WarnContext(ctx, "cannot read the driver's capabilities; volume health stays as it was", "error", err)
 		}
 		return c.jitter(c.options.Interval)
 	case can.ListVolumeHealth:
-		c.say("volume health is listed")
-		c.lookAtList(ctx, can.GetVolumeHealth)
+		c.logAbility("volume health is listed")
+		c.pollList(ctx, can.GetVolumeHealth)
 	case can.GetVolumeHealth:
-		c.say("volume health is asked for volume by volume")
-		c.lookAtEach(ctx)
+		c.logAbility("volume health is read volume by volume")
+		c.pollEach(ctx)
 	default:
-		c.say("the driver reports no volume health")
+		c.logAbility("the driver reports no volume health")
 	}
 	if c.isDropped() {
 		return c.jitter(max(gateInterval, c.options.Interval))
@@ -109,26 +108,26 @@ func (c *Controller) look(ctx context.Context) (pause time.Duration) {
 	return c.jitter(c.options.Interval)
 }
 
-// jitter keeps the nodes of a cluster from looking all at once.
+// jitter spreads the polls of a cluster's nodes.
 func (c *Controller) jitter(d time.Duration) time.Duration {
 	return d - d/20 + rand.N(d/10+1) //nolint:gosec // it spreads load, nothing depends on it
 }
 
-// say logs what the driver can do, once per change.
-func (c *Controller) say(what string) {
-	if c.said != what {
-		c.said = what
+// logAbility logs how the driver reports health, once per change.
+func (c *Controller) logAbility(what string) {
+	if c.logged != what {
+		c.logged = what
 		c.log.Info(what)
 	}
 }
 
-// bound is a volume of ours and the claim that has it.
+// bound is a volume of the driver and the claim that is bound to it.
 type bound struct {
 	handle string
 	claim  *corev1.PersistentVolumeClaim
 }
 
-// bound lists the driver's volumes in this process's scope that a claim is bound to.
+// bound lists the driver's volumes in this process's scope that are bound to a claim.
 func (c *Controller) bound() []bound {
 	var found []bound
 	for _, volume := range c.volumes.List() {

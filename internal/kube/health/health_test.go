@@ -66,9 +66,9 @@ func newFixture(t *testing.T, list bool, handles ...string) *fixture {
 	return f
 }
 
-func (f *fixture) look() time.Duration { return f.controller.look(f.Context()) }
+func (f *fixture) poll() time.Duration { return f.controller.poll(f.Context()) }
 
-// status is what a claim shows: nil for no status at all.
+// status returns a claim's health status, nil if it has none.
 func (f *fixture) status(handle string) *corev1.VolumeHealthStatus {
 	f.t.Helper()
 	claim, err := f.Core.CoreV1().PersistentVolumeClaims("shop").Get(f.Context(), "data-"+handle, metav1.GetOptions{})
@@ -78,7 +78,7 @@ func (f *fixture) status(handle string) *corev1.VolumeHealthStatus {
 	return claim.Status.HealthStatus
 }
 
-// shows is "Status/Reason …" of a claim, "-" for no status.
+// shows returns "Status/Reason …" of a claim, "-" without a status.
 func (f *fixture) shows(handle string) string {
 	f.t.Helper()
 	status := f.status(handle)
@@ -95,81 +95,81 @@ func (f *fixture) want(handle, conditions string) {
 	}
 }
 
-// onlyList makes a driver that lists, and cannot be asked for one volume.
-// CSI forbids that; drivers do it.
+// onlyList makes a driver that lists and lacks GET_VOLUME_HEALTH. CSI forbids that,
+// but drivers do it.
 func onlyList(d *csidriver.Driver) {
 	d.Controller = slices.DeleteFunc(d.Controller, func(kind csi.ControllerServiceCapability_RPC_Type) bool {
 		return kind == csi.ControllerServiceCapability_RPC_GET_VOLUME_HEALTH
 	})
 }
 
-func TestLook_showsWhatTheDriverReportsAndWritesOnlyDifferences(t *testing.T) {
+func TestPoll_writesOnlyDifferences(t *testing.T) {
 	for _, list := range []bool{true, false} {
 		f := newFixture(t, list, "a", "b", "c")
 		f.Driver.SetHealth("b", csidriver.Problem(degraded, "Slow", "2 of 3 replicas"))
-		f.look()
+		f.poll()
 		f.want("a", "-")
 		f.want("b", "[Degraded/Slow]")
-		f.look()
-		f.look()
+		f.poll()
+		f.poll()
 		if writes := len(f.Writes()); writes != 1 {
-			t.Errorf("list %v: three looks at one sick volume made %d writes, want 1", list, writes)
+			t.Errorf("list %v: three polls of one degraded volume made %d writes, want 1", list, writes)
 		}
 	}
 }
 
-func TestLook_replacesAllThatTheDriverReportsNoMore(t *testing.T) {
+func TestPoll_removesConditionsThatTheReportLacks(t *testing.T) {
 	f := newFixture(t, true, "a")
 	f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""), csidriver.Problem(inaccessible, "PathsLost", ""))
-	f.look()
+	f.poll()
 	f.want("a", "[Inaccessible/PathsLost Degraded/Slow]")
 	f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
-	f.look()
+	f.poll()
 	f.want("a", "[Degraded/Slow]")
 }
 
-func TestLook_clearsARecoveredVolume(t *testing.T) {
-	t.Run("at once where the driver confirms it", func(t *testing.T) {
+func TestPoll_clearsARecoveredVolume(t *testing.T) {
+	t.Run("at once if the driver confirms it", func(t *testing.T) {
 		for _, list := range []bool{true, false} {
 			f := newFixture(t, list, "a")
 			f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
-			f.look()
+			f.poll()
 			f.Driver.SetHealth("a")
-			f.look()
+			f.poll()
 			f.want("a", "[]")
 			if f.status("a").LastTransitionTime.IsZero() {
 				t.Error("the claim does not show since when it is well")
 			}
 		}
 	})
-	t.Run("after two complete lists in a row where it cannot be asked", func(t *testing.T) {
+	t.Run("after two consecutive complete lists without GET_VOLUME_HEALTH", func(t *testing.T) {
 		f := newFixture(t, true, "a")
 		onlyList(f.Driver)
 		f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
-		f.look()
+		f.poll()
 		f.Driver.SetHealth("a")
-		f.look()
+		f.poll()
 		f.want("a", "[Degraded/Slow]")
-		f.look()
+		f.poll()
 		f.want("a", "[]")
 	})
-	t.Run("a failed list between the two starts the count again", func(t *testing.T) {
+	t.Run("a failed list between the two resets the count", func(t *testing.T) {
 		f := newFixture(t, true, "a")
 		onlyList(f.Driver)
 		f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
-		f.look()
+		f.poll()
 		f.Driver.SetHealth("a")
-		f.look()
-		f.fail("ControllerListVolumeHealth", codes.Unavailable, f.look)
-		f.look()
+		f.poll()
+		f.fail("ControllerListVolumeHealth", codes.Unavailable, f.poll)
+		f.poll()
 		f.want("a", "[Degraded/Slow]")
-		f.look()
+		f.poll()
 		f.want("a", "[]")
 	})
-	t.Run("a volume that was missed, and not well, stays", func(t *testing.T) {
+	t.Run("a missed volume that is not healthy keeps its condition", func(t *testing.T) {
 		f := newFixture(t, true, "a", "b")
 		f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
-		f.look()
+		f.poll()
 		f.Driver.SetHealth("a")
 		f.Driver.Before = func(_ context.Context, rpc string, _ any) error {
 			if rpc == "ControllerGetVolumeHealth" {
@@ -177,7 +177,7 @@ func TestLook_clearsARecoveredVolume(t *testing.T) {
 			}
 			return nil
 		}
-		f.look()
+		f.poll()
 		f.want("a", "[DataLoss/Torn]")
 	})
 }
@@ -194,7 +194,7 @@ func (f *fixture) fail(rpc string, code codes.Code, step func() time.Duration) {
 	f.Driver.Before = nil
 }
 
-func TestLook_takesAFailedCallForNeitherSicknessNorRecovery(t *testing.T) {
+func TestPoll_aFailedCallChangesNothing(t *testing.T) {
 	for _, code := range []codes.Code{codes.Unavailable, codes.Internal, codes.NotFound, codes.Unimplemented, codes.DeadlineExceeded} {
 		for _, c := range []struct {
 			list bool
@@ -202,16 +202,16 @@ func TestLook_takesAFailedCallForNeitherSicknessNorRecovery(t *testing.T) {
 		}{{true, "ControllerListVolumeHealth"}, {true, "ControllerGetVolumeHealth"}, {false, "ControllerGetVolumeHealth"}} {
 			f := newFixture(t, c.list, "sick", "well")
 			f.Driver.SetHealth("sick", csidriver.Problem(degraded, "Slow", ""))
-			f.look()
+			f.poll()
 			f.Driver.SetHealth("sick")
-			f.fail(c.rpc, code, f.look)
+			f.fail(c.rpc, code, f.poll)
 			f.want("sick", "[Degraded/Slow]")
 			f.want("well", "-")
 		}
 	}
 }
 
-func TestLook_unitesAVolumeThatIsOnTwoPages(t *testing.T) {
+func TestPoll_mergesAVolumeThatIsOnTwoPages(t *testing.T) {
 	f := newFixture(t, true, "a", "b", "c", "d")
 	f.Driver.Health.PageSize, f.Driver.Health.Twice = 1, true
 	for _, handle := range []string{"a", "b", "c", "d"} {
@@ -219,11 +219,12 @@ func TestLook_unitesAVolumeThatIsOnTwoPages(t *testing.T) {
 	}
 	f.Driver.After = func(_ context.Context, rpc string, request any) error {
 		if r, ok := request.(*csi.ControllerListVolumeHealthRequest); ok && rpc == "ControllerListVolumeHealth" && r.GetStartingToken() == "" {
-			f.Driver.SetHealth("a", csidriver.Problem(inaccessible, "Gone", "")) // between the first page and the second, which has it again
+			// Between the first page and the second, which has the volume again.
+			f.Driver.SetHealth("a", csidriver.Problem(inaccessible, "Gone", ""))
 		}
 		return nil
 	}
-	f.look()
+	f.poll()
 	f.want("a", "[Inaccessible/Gone Degraded/Slow]")
 	f.want("d", "[Degraded/Slow]")
 	if pages := f.Driver.Count("ControllerListVolumeHealth"); pages != 4 {
@@ -231,13 +232,13 @@ func TestLook_unitesAVolumeThatIsOnTwoPages(t *testing.T) {
 	}
 }
 
-func TestLook_startsAgainWhenAPageTokenIsRefused(t *testing.T) {
+func TestPoll_restartsAfterARejectedPageToken(t *testing.T) {
 	f := newFixture(t, true, "a", "b")
 	f.Driver.Health.PageSize = 1
 	f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
 	f.Driver.SetHealth("b", csidriver.Problem(degraded, "Slow", ""))
 	f.Driver.Health.LoseTokens = 2
-	f.look()
+	f.poll()
 	f.want("b", "[Degraded/Slow]")
 
 	f = newFixture(t, true, "a", "b")
@@ -245,33 +246,33 @@ func TestLook_startsAgainWhenAPageTokenIsRefused(t *testing.T) {
 	f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
 	f.Driver.SetHealth("b", csidriver.Problem(degraded, "Slow", ""))
 	f.Driver.Health.LoseTokens = 1000
-	f.look()
-	f.want("a", "-") // what was read before the refusal is not used
+	f.poll()
+	f.want("a", "-") // the pages before the rejection are not used
 	if calls := f.Driver.Count("ControllerListVolumeHealth"); calls != 8 {
 		t.Errorf("a driver that knows none of its tokens is called %d times, want 8 and then a pause", calls)
 	}
 }
 
-func TestLook_leavesAListWithoutEnd(t *testing.T) {
+func TestPoll_endsAListWithoutEnd(t *testing.T) {
 	f := newFixture(t, true, "a")
 	f.Driver.Health.PageSize = 1
 	f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
 	f.Driver.SetHealth("b", csidriver.Problem(degraded, "Slow", ""))
 	f.Driver.Before = func(_ context.Context, _ string, request any) error {
 		if r, ok := request.(*csi.ControllerListVolumeHealthRequest); ok {
-			r.StartingToken = "" // the driver forgets where it was
+			r.StartingToken = "" // the driver ignores its token
 		}
 		return nil
 	}
-	f.look()
+	f.poll()
 	f.want("a", "-")
 	if calls := f.Driver.Count("ControllerListVolumeHealth"); calls > 3 {
 		t.Errorf("a list that goes in circles was followed for %d pages", calls)
 	}
 }
 
-// dropField makes the API server one whose feature gate is off: it does not
-// keep a healthStatus that is not there already.
+// dropField makes the API server one whose feature gate is off: it drops a new
+// healthStatus.
 func (f *fixture) dropField(on *bool) {
 	f.React("patch", "persistentvolumeclaims", func(q apiserver.Request) error {
 		if *on {
@@ -281,29 +282,29 @@ func (f *fixture) dropField(on *bool) {
 	})
 }
 
-func TestLook_slowsDownWhileTheAPIServerDropsTheField(t *testing.T) {
+func TestPoll_slowsDownWhileTheAPIServerDropsTheField(t *testing.T) {
 	f := newFixture(t, true, "a", "b", "c")
 	off := true
 	f.dropField(&off)
 	for _, handle := range []string{"a", "b", "c"} {
 		f.Driver.SetHealth(handle, csidriver.Problem(degraded, "Slow", ""))
 	}
-	for look := range 3 {
-		if pause := f.look(); pause < 50*time.Minute {
-			t.Errorf("the next look is in %v, want about an hour", pause)
+	for n := range 3 {
+		if pause := f.poll(); pause < 50*time.Minute {
+			t.Errorf("the next poll is in %v, want about an hour", pause)
 		}
-		if writes := len(f.Writes()); writes != look+1 {
-			t.Errorf("%d writes after %d looks, want one trial each", writes, look+1)
+		if writes := len(f.Writes()); writes != n+1 {
+			t.Errorf("%d writes after %d polls, want one each", writes, n+1)
 		}
 	}
-	off = false // somebody turns the gate on
-	if pause := f.look(); pause > 10*time.Minute {
-		t.Errorf("the field is kept now, and the next look is in %v", pause)
+	off = false // the feature gate is turned on
+	if pause := f.poll(); pause > 10*time.Minute {
+		t.Errorf("the field is stored now, and the next poll is in %v", pause)
 	}
 	f.want("c", "[Degraded/Slow]")
 }
 
-func TestShow_keepsTheTimeWhileTheSameThingsAreWrong(t *testing.T) {
+func TestShow_keepsTheTimeOfTheSameConditions(t *testing.T) {
 	volume, claim := pair("a")
 	before := metav1.NewTime(time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC))
 	claim.Status.HealthStatus = &corev1.VolumeHealthStatus{LastTransitionTime: before, HealthConditions: []corev1.VolumeHealthCondition{
@@ -316,21 +317,21 @@ func TestShow_keepsTheTimeWhileTheSameThingsAreWrong(t *testing.T) {
 	f.Start()
 
 	driver.SetHealth("a", csidriver.Problem(degraded, "Slow", "1 of 3 replicas"))
-	f.look()
+	f.poll()
 	if now := f.status("a"); !now.LastTransitionTime.Equal(&before) || now.HealthConditions[0].Message != "1 of 3 replicas" {
 		t.Errorf("after a new message the status is %v, want the new message and the old time", now)
 	}
 	driver.SetHealth("a", csidriver.Problem(inaccessible, "Gone", ""))
-	f.look()
+	f.poll()
 	if now := f.status("a"); now.LastTransitionTime.Equal(&before) {
 		t.Error("another condition has the time of the first")
 	}
 }
 
-func TestShow_doesNotDependOnTheVersionButOnTheUID(t *testing.T) {
+func TestShow_isGuardedByTheUIDOnly(t *testing.T) {
 	f := newFixture(t, true, "a")
 	f.Driver.SetHealth("a", csidriver.Problem(degraded, "Slow", ""))
-	f.look()
+	f.poll()
 	body := map[string]map[string]any{}
 	if err := json.Unmarshal(f.Writes()[0].Body, &body); err != nil {
 		t.Fatal(err)
@@ -348,7 +349,7 @@ func TestShow_doesNotDependOnTheVersionButOnTheUID(t *testing.T) {
 	f.want("a", "-")
 }
 
-func TestLook_survivesAnAPIServerThatFails(t *testing.T) {
+func TestPoll_retriesFailedWrites(t *testing.T) {
 	f := newFixture(t, true, "a", "b")
 	fail := true
 	f.React("patch", "persistentvolumeclaims", func(q apiserver.Request) error {
@@ -360,15 +361,15 @@ func TestLook_survivesAnAPIServerThatFails(t *testing.T) {
 	for _, handle := range []string{"a", "b"} {
 		f.Driver.SetHealth(handle, csidriver.Problem(degraded, "Slow", ""))
 	}
-	f.look()
+	f.poll()
 	f.want("a", "-")
 	f.want("b", "[Degraded/Slow]")
 	fail = false
-	f.look()
+	f.poll()
 	f.want("a", "[Degraded/Slow]")
 }
 
-func TestBound_areTheVolumesOfThisDriverInThisScope(t *testing.T) {
+func TestBound_listsTheVolumesOfThisDriverAndScope(t *testing.T) {
 	mine, mineClaim := pair("mine")
 	foreign, foreignClaim := pair("foreign")
 	foreign.Spec.CSI.Driver = "other.example.com"
@@ -393,7 +394,7 @@ func TestBound_areTheVolumesOfThisDriverInThisScope(t *testing.T) {
 		handles = append(handles, b.handle)
 	}
 	if !slices.Equal(handles, []string{"mine"}) {
-		t.Errorf("this node looks after %v, want its own volume only", handles)
+		t.Errorf("this node polls %v, want its own volume only", handles)
 	}
 }
 
@@ -403,7 +404,7 @@ func onNode(node string) *corev1.VolumeNodeAffinity {
 	}}}}
 }
 
-func TestRun_asksNothingOfADriverWithoutHealth(t *testing.T) {
+func TestRun_doesNotCallADriverWithoutHealth(t *testing.T) {
 	volume, claim := pair("a")
 	c := apiserver.New(t, csidriver.New(driverName), volume, claim)
 	controller := New(c.Env, Options{Interval: time.Millisecond})
@@ -415,7 +416,7 @@ func TestRun_asksNothingOfADriverWithoutHealth(t *testing.T) {
 	}
 }
 
-func TestRun_looksAgainAndAgain(t *testing.T) {
+func TestRun_polls(t *testing.T) {
 	volume, claim := pair("a")
 	driver := csidriver.New(driverName)
 	driver.ReportHealth(true)
@@ -432,7 +433,7 @@ func TestRun_looksAgainAndAgain(t *testing.T) {
 	stop()
 }
 
-func TestAsk_refusesNonsense(t *testing.T) {
+func TestGet_rejectsInvalidAnswers(t *testing.T) {
 	cases := map[string]*csi.ControllerGetVolumeHealthResponse{
 		"no health at all":         {},
 		"health of another volume": {VolumeHealth: &csi.VolumeHealth{VolumeId: "b"}},
@@ -441,8 +442,8 @@ func TestAsk_refusesNonsense(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, false, "a")
 			f.Driver.Health.Answer = answer
-			if _, err := f.controller.ask(f.Context(), "a"); err == nil {
-				t.Errorf("the answer %v is believed", answer)
+			if _, err := f.controller.get(f.Context(), "a"); err == nil {
+				t.Errorf("the answer %v is accepted", answer)
 			}
 		})
 	}

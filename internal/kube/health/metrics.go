@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics carry the names of KEP-1432, and two of our own that show staleness.
+// metrics have the names of KEP-1432; the two that report staleness are Holdfast's.
 type metrics struct {
 	probes   *prometheus.CounterVec
 	duration prometheus.Histogram
@@ -17,23 +17,27 @@ type metrics struct {
 }
 
 func newMetrics(registerer prometheus.Registerer, driver string) *metrics {
-	// Without a registerer the metrics are kept and shown nowhere.
+	// Without a registerer the metrics are not exported.
 	factory, labels := promauto.With(registerer), prometheus.Labels{"driver_name": driver}
 	return &metrics{
 		probes: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "csi_volume_health_probe_total", Help: "Questions for volume health to the driver's controller, by result.", ConstLabels: labels,
+			Name: "csi_volume_health_probe_total", ConstLabels: labels,
+			Help: "Calls for volume health to the driver's controller, by result.",
 		}, []string{"result"}),
 		duration: factory.NewHistogram(prometheus.HistogramOpts{
-			Name: "csi_volume_health_probe_duration_seconds", Help: "Time that a question for volume health took; of a list, with all its pages.", ConstLabels: labels,
+			Name: "csi_volume_health_probe_duration_seconds", ConstLabels: labels,
+			Help: "Duration of a call for volume health, or of a list with all its pages.",
 		}),
 		unwell: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "csi_controller_volume_health_status", Help: "1 for each adverse condition that a claim shows.", ConstLabels: labels,
 		}, []string{"namespace", "persistentvolumeclaim", "status", "reason"}),
 		stale: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "holdfast_volume_health_stale_volumes", Help: "Volumes whose health could not be learnt at the last look.", ConstLabels: labels,
+			Name: "holdfast_volume_health_stale_volumes", ConstLabels: labels,
+			Help: "Volumes whose health the last poll could not read.",
 		}),
 		lastGood: factory.NewGauge(prometheus.GaugeOpts{
-			Name: "holdfast_volume_health_last_success_timestamp_seconds", Help: "When the health of all volumes was last learnt.", ConstLabels: labels,
+			Name: "holdfast_volume_health_last_success_timestamp_seconds", ConstLabels: labels,
+			Help: "When a poll last read the health of all volumes.",
 		}),
 	}
 }
@@ -47,9 +51,9 @@ func (m *metrics) probe(err error, took time.Duration) {
 	m.duration.Observe(took.Seconds())
 }
 
-// looked is told what the claims show after a look, and of how many volumes
-// nothing was learnt.
-func (m *metrics) looked(volumes []bound, stale int) {
+// polled records the conditions of the claims after a poll, and the number of volumes
+// whose health it could not read.
+func (m *metrics) polled(volumes []bound, stale int) {
 	m.unwell.Reset()
 	for _, volume := range volumes {
 		for _, condition := range conditionsIn(volume.claim) {

@@ -11,20 +11,19 @@ import (
 )
 
 const (
-	// pageSize keeps a page far below the size limit of a message: a report has
-	// 16 entries of 2 KiB at most in a driver that keeps to reason.
+	// pageSize keeps a page far below the size limit of a gRPC message: a reasonable
+	// driver reports at most 16 entries of 2 KiB for a volume.
 	pageSize = 500
-	// restarts is how often one look begins anew after a refused page token
-	// before it waits for the next look.
+	// restarts is how often one poll restarts the list after a rejected page token.
 	restarts = 3
 )
 
-// report is what the driver says of volumes by handle. A volume that is not in
-// it is healthy, or was missed while pages shifted.
+// report is the driver's list of volumes with conditions, by handle. A volume that
+// it lacks is healthy, or was missed because pages shifted.
 type report map[string][]*csi.VolumeHealth_VolumeHealthEntry
 
-// list reads all pages. An error means that nothing is known: what had been
-// read is not used, for a part of a list says of no volume that it is well.
+// list reads all pages. After an error it returns nothing: a part of a list does not
+// prove that a volume is healthy.
 func (c *Controller) list(ctx context.Context) (report, error) {
 	for attempt := 0; ; attempt++ {
 		found, err := c.listOnce(ctx)
@@ -41,8 +40,8 @@ func (c *Controller) listOnce(ctx context.Context) (report, error) {
 		if err != nil {
 			return nil, err
 		}
-		// CSI promises no consistent view over pages: a volume may come twice,
-		// with other words each time. All of it counts.
+		// CSI guarantees no consistent view over pages: a volume may come twice with
+		// different entries. All entries count.
 		for _, volume := range page.GetEntries() {
 			found[volume.GetVolumeId()] = append(found[volume.GetVolumeId()], volume.GetHealthStatuses()...)
 		}
@@ -51,7 +50,8 @@ func (c *Controller) listOnce(ctx context.Context) (report, error) {
 			return found, nil
 		}
 		if seen[token] {
-			return nil, fmt.Errorf("driver %s: ControllerListVolumeHealth gave page token %q twice: the list has no end", c.env.Driver, token)
+			return nil, fmt.Errorf("driver %s: ControllerListVolumeHealth returned page token %q twice: the list has no end",
+				c.env.Driver, token)
 		}
 		seen[token] = true
 	}
@@ -63,8 +63,8 @@ func (c *Controller) page(ctx context.Context, token string) (*csi.ControllerLis
 	return c.env.CSI.ControllerListVolumeHealth(ctx, &csi.ControllerListVolumeHealthRequest{MaxEntries: pageSize, StartingToken: token})
 }
 
-// ask asks for one volume.
-func (c *Controller) ask(ctx context.Context, handle string) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
+// get gets the health of one volume.
+func (c *Controller) get(ctx context.Context, handle string) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
 	ctx, cancel := c.env.Call(ctx)
 	defer cancel()
 	answer, err := c.env.CSI.ControllerGetVolumeHealth(ctx, &csi.ControllerGetVolumeHealthRequest{VolumeId: handle})
@@ -73,15 +73,17 @@ func (c *Controller) ask(ctx context.Context, handle string) ([]*csi.VolumeHealt
 	}
 	health := answer.GetVolumeHealth()
 	if health == nil {
-		return nil, fmt.Errorf("driver %s: ControllerGetVolumeHealth of %s answers without volume_health, which CSI requires", c.env.Driver, handle)
+		return nil, fmt.Errorf("driver %s: ControllerGetVolumeHealth of %s returned no volume_health, which CSI requires",
+			c.env.Driver, handle)
 	}
 	if other := health.GetVolumeId(); other != "" && other != handle {
-		return nil, fmt.Errorf("driver %s: ControllerGetVolumeHealth of %s answers for volume %s", c.env.Driver, handle, other)
+		return nil, fmt.Errorf("driver %s: ControllerGetVolumeHealth of %s returned the health of volume %s",
+			c.env.Driver, handle, other)
 	}
 	return health.GetHealthStatuses(), nil
 }
 
-// ended tells whether an error is only that of a context that ended.
+// ended reports whether there is no error but the end of a context.
 func ended(ctx context.Context, err error) bool {
 	return err == nil || ctx.Err() != nil || errors.Is(err, context.Canceled)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// show makes a claim's status the given conditions, if it is not so already.
+// show writes the conditions to a claim's status if it differs.
 func (c *Controller) show(ctx context.Context, claim *corev1.PersistentVolumeClaim, wanted []corev1.VolumeHealthCondition) {
 	if sameSet(conditionsIn(claim), wanted, identical) {
 		return
@@ -20,16 +20,16 @@ func (c *Controller) show(ctx context.Context, claim *corev1.PersistentVolumeCla
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if c.dropped {
-		return // tried already in this look
+		return // the first write of this poll was dropped
 	}
 	answer, err := c.env.Core.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name,
 		types.MergePatchType, patch(claim, wanted, time.Now()), metav1.PatchOptions{}, "status")
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return // gone, or another claim of that name
+		return // the claim was deleted, or replaced by another of its name
 	case err != nil:
 		if !ended(ctx, err) {
-			c.log.WarnContext(ctx, "cannot write a claim's health; it is tried again at the next look",
+			c.log.WarnContext(ctx, "cannot write a claim's health; retrying at the next poll",
 				"claim", cluster.KeyOf(claim), "error", err)
 		}
 		return
@@ -37,16 +37,18 @@ func (c *Controller) show(ctx context.Context, claim *corev1.PersistentVolumeCla
 	c.claims.Wrote(answer)
 	if len(wanted) > 0 && len(conditionsIn(answer)) == 0 {
 		c.dropped = true
-		c.log.InfoContext(ctx, "the API server does not keep pvc.status.healthStatus: the feature gate CSIVolumeHealth is off, or it is older than Kubernetes 1.37; looking once an hour",
+		c.log.InfoContext(ctx, "the API server drops pvc.status.healthStatus: "+
+			"the feature gate CSIVolumeHealth is off, or the API server is older than Kubernetes 1.37; polling once an hour",
 			"claim", cluster.KeyOf(claim))
 		return
 	}
-	c.log.InfoContext(ctx, "volume health changed", "claim", cluster.KeyOf(claim), "volume", claim.Spec.VolumeName, "conditions", describe(wanted))
+	c.log.InfoContext(ctx, "volume health changed",
+		"claim", cluster.KeyOf(claim), "volume", claim.Spec.VolumeName, "conditions", describe(wanted))
 }
 
-// patch replaces the conditions as a whole, whatever the claim's version: only
-// the health monitor writes them. The UID keeps it off a new claim of the same
-// name. The time changes with the set of (status, reason), not with a message.
+// patch replaces all conditions regardless of the claim's resourceVersion: only the
+// health monitor writes them. The UID guards a new claim of the same name. The time
+// changes with the set of (status, reason), not with a message.
 func patch(claim *corev1.PersistentVolumeClaim, wanted []corev1.VolumeHealthCondition, now time.Time) []byte {
 	since := metav1.NewTime(now)
 	if have := claim.Status.HealthStatus; have != nil && !have.LastTransitionTime.IsZero() && sameSet(have.HealthConditions, wanted, sameKey) {
@@ -55,7 +57,7 @@ func patch(claim *corev1.PersistentVolumeClaim, wanted []corev1.VolumeHealthCond
 	return cluster.MergePatch(map[string]any{
 		"metadata": map[string]any{"uid": claim.UID},
 		"status": map[string]any{"healthStatus": map[string]any{
-			// A nil list becomes null, which removes: no adverse condition.
+			// A nil list becomes null, which removes all conditions.
 			"healthConditions": wanted, "lastTransitionTime": since,
 		}},
 	})
@@ -69,8 +71,8 @@ func describe(conditions []corev1.VolumeHealthCondition) []string {
 	return texts
 }
 
-// allow lets the next difference try whether the API server keeps the field.
-func (c *Controller) allow() {
+// retryField lets the next write test again whether the API server stores the field.
+func (c *Controller) retryField() {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	c.dropped = false

@@ -7,22 +7,23 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// lookAtList judges all volumes by one complete list.
-func (c *Controller) lookAtList(ctx context.Context, canAsk bool) {
+// pollList takes the health of all volumes from one complete list.
+func (c *Controller) pollList(ctx context.Context, canGet bool) {
 	volumes := c.bound()
 	began := time.Now()
 	found, err := c.list(ctx)
 	c.metrics.probe(err, time.Since(began))
 	if err != nil {
-		// Neither sickness nor recovery; and the cycles are consecutive no more.
+		// An error means neither an adverse condition nor recovery, and the complete
+		// lists are not consecutive any more.
 		clear(c.absent)
-		c.metrics.looked(volumes, len(volumes))
+		c.metrics.polled(volumes, len(volumes))
 		if !ended(ctx, err) {
 			c.log.WarnContext(ctx, "cannot list volume health; it stays as it was", "error", err)
 		}
 		return
 	}
-	c.allow()
+	c.retryField()
 	var unwell, missing []bound
 	for _, volume := range volumes {
 		switch {
@@ -36,15 +37,15 @@ func (c *Controller) lookAtList(ctx context.Context, canAsk bool) {
 		c.show(ctx, volume.claim, conditionsOf(found[volume.handle]))
 	}
 	stale := 0
-	if canAsk {
-		stale = c.askEach(ctx, missing)
+	if canGet {
+		stale = c.getEach(ctx, missing)
 	} else {
 		c.countMissing(ctx, missing)
 	}
-	c.metrics.looked(c.bound(), stale)
+	c.metrics.polled(c.bound(), stale)
 }
 
-// countMissing clears a volume that enough lists in a row did not have.
+// countMissing clears the conditions of volumes that enough consecutive lists lacked.
 func (c *Controller) countMissing(ctx context.Context, missing []bound) {
 	counts := map[string]int{}
 	for _, volume := range missing {
@@ -56,23 +57,23 @@ func (c *Controller) countMissing(ctx context.Context, missing []bound) {
 	c.absent = counts
 }
 
-// lookAtEach asks for every volume.
-func (c *Controller) lookAtEach(ctx context.Context) {
-	c.allow()
-	stale := c.askEach(ctx, c.bound())
-	c.metrics.looked(c.bound(), stale)
+// pollEach gets the health of every volume with a call of its own.
+func (c *Controller) pollEach(ctx context.Context) {
+	c.retryField()
+	stale := c.getEach(ctx, c.bound())
+	c.metrics.polled(c.bound(), stale)
 }
 
-// askEach asks for each of the volumes and shows the answers. It returns how
-// many gave none.
-func (c *Controller) askEach(ctx context.Context, volumes []bound) (failed int) {
+// getEach gets the health of each of the volumes and writes the conditions. It
+// returns the number of calls that failed.
+func (c *Controller) getEach(ctx context.Context, volumes []bound) (failed int) {
 	errs := make([]error, len(volumes))
 	var group errgroup.Group
 	group.SetLimit(c.options.Parallel)
 	for i, volume := range volumes {
 		group.Go(func() error {
 			began := time.Now()
-			entries, err := c.ask(ctx, volume.handle)
+			entries, err := c.get(ctx, volume.handle)
 			c.metrics.probe(err, time.Since(began))
 			if errs[i] = err; err == nil {
 				c.show(ctx, volume.claim, conditionsOf(entries))
@@ -89,7 +90,7 @@ func (c *Controller) askEach(ctx context.Context, volumes []bound) (failed int) 
 		}
 	}
 	if first != nil && !ended(ctx, first) {
-		c.log.WarnContext(ctx, "cannot ask for the health of volumes; it stays as it was", "volumes", failed, "one of the errors", first)
+		c.log.WarnContext(ctx, "cannot get the health of volumes; it stays as it was", "volumes", failed, "first error", first)
 	}
 	return failed
 }
