@@ -17,15 +17,15 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/topology"
 )
 
-// build makes the controllers of the roles; they ask the set for the caches
-// that they read.
-func (c *Controllers) build(ctx context.Context, env *cluster.Env, met facts, roles []Role) ([]controller, error) {
+// build makes the controllers of the roles. Each requests the caches that it reads
+// from the set.
+func (c *Controllers) build(ctx context.Context, env *cluster.Env, info driverInfo, roles []Role) ([]controller, error) {
 	t := c.options.Tuning
 	var made []controller
 	for _, role := range roles {
 		switch role {
 		case rights.Provision:
-			provisioning, err := c.buildProvision(ctx, env, met, roles)
+			provisioning, err := c.buildProvision(ctx, env, info, roles)
 			if err != nil {
 				return nil, err
 			}
@@ -36,8 +36,8 @@ func (c *Controllers) build(ctx context.Context, env *cluster.Env, met facts, ro
 			}))
 		case rights.Resize:
 			made = append(made, resize.New(env, resize.Options{
-				Attachments: met.attaches(), IgnoreInUse: !t.HandleInUse, NoModify: !met.controller.Modify, ExtraModifyMetadata: t.ExtraModifyMetadata,
-				Together: c.options.MergesChanges,
+				Attachments: info.attaches(), IgnoreInUse: !t.HandleInUse, NoModify: !info.controller.Modify,
+				ExtraModifyMetadata: t.ExtraModifyMetadata, Together: c.options.MergesChanges,
 			}))
 		case rights.Snapshot:
 			made = append(made, snapshot.New(env, snapshot.Options{Naming: t.SnapshotNames, ExtraMetadata: t.ExtraMetadata}))
@@ -50,29 +50,31 @@ func (c *Controllers) build(ctx context.Context, env *cluster.Env, met facts, ro
 	return made, nil
 }
 
-// buildProvision makes the provisioner, and with it what tells the scheduler of
-// capacity: both follow the same topology.
-func (c *Controllers) buildProvision(ctx context.Context, env *cluster.Env, met facts, roles []Role) ([]controller, error) {
+// buildProvision makes the provisioner and, on demand, the capacity controller: both
+// use one topology tracker.
+func (c *Controllers) buildProvision(
+	ctx context.Context, env *cluster.Env, info driverInfo, roles []Role,
+) ([]controller, error) {
 	t := c.options.Tuning
 	tracker := topology.New(env, topology.Options{
-		Strict: t.StrictTopology, Immediate: t.ImmediateTopology, Off: !met.plugin.Topology,
+		Strict: t.StrictTopology, Immediate: t.ImmediateTopology, Off: !info.plugin.Topology,
 	})
 	o := provision.Options{
 		VolumeNamePrefix: t.VolumeNamePrefix, VolumeNameUUIDLength: t.VolumeNameUUIDLength, DefaultFSType: t.DefaultFSType,
 		ExtraCreateMetadata: t.ExtraMetadata, PublishReadOnly: t.PublishReadOnly, AllowVolumeModeChange: !t.KeepVolumeMode,
-		Snapshots: met.controller.Snapshots, Attachments: met.attaches(),
+		Snapshots: info.controller.Snapshots, Attachments: info.attaches(),
 		ImmediateOnNodes: t.ImmediateOnNodes, Topology: tracker,
 	}
-	if slices.Contains(roles, rights.Attach) && met.attaches() {
-		o.AttachFinalizer = claim.AttacherFinalizer(met.name)
+	if slices.Contains(roles, rights.Attach) && info.attaches() {
+		o.AttachFinalizer = claim.AttacherFinalizer(info.name)
 	}
-	if !t.Capacity || !met.controller.Capacity {
+	if !t.Capacity || !info.controller.Capacity {
 		if t.Capacity {
 			env.Logger.WarnContext(ctx, "no CSIStorageCapacity objects: the driver lacks GET_CAPACITY")
 		}
 		return []controller{provision.New(env, o)}, nil
 	}
-	// On a node, its Node object: the objects go with the machine, not with the pod.
+	// On a node the Node object owns them: they are deleted with the machine, not with the pod.
 	owner := capacity.NodeOwner(env)
 	if env.Scope.Central() {
 		var err error

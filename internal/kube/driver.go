@@ -15,67 +15,66 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
-// probePause is how often a driver that still starts is asked again.
+// probePause is the pause between two Probe calls while the driver starts.
 const probePause = time.Second
 
-// facts are what a driver says of itself.
-type facts struct {
+// driverInfo is the driver's name, capabilities and node.
+type driverInfo struct {
 	name       string
 	plugin     csiclient.PluginCapabilities
 	controller csiclient.ControllerCapabilities
 	groups     csiclient.GroupCapabilities
-	// nodeExpand is known only where the Node service answers, too.
+	// nodeExpand is known only if the driver serves the Node service, too.
 	nodeExpand bool
 	// nodeID is the node_id of a driver that has a node service.
 	nodeID string
-	// scope is the node's, or the zero Scope.
+	// scope is the node's scope, or the zero Scope in a central process.
 	scope cluster.Scope
 }
 
-// meet waits until the driver answers that it is ready, for as long as it
-// takes, and asks what it is.
-func meet(ctx context.Context, client *csiclient.Client, node string, log *slog.Logger) (facts, error) {
-	for told := false; ; told = true {
-		found, err := ask(ctx, client, node)
+// handshake waits until the driver is ready, without a limit, and reads its info.
+func handshake(ctx context.Context, client *csiclient.Client, node string, log *slog.Logger) (driverInfo, error) {
+	for logged := false; ; logged = true {
+		found, err := readDriverInfo(ctx, client, node)
 		if err == nil || ctx.Err() != nil || !csiclient.IsNotReady(err) {
 			return found, err
 		}
-		if !told {
+		if !logged {
 			log.InfoContext(ctx, "waiting for the driver", "error", err)
 		}
 		if !work.Sleep(ctx, probePause) {
-			return facts{}, ctx.Err()
+			return driverInfo{}, ctx.Err()
 		}
 	}
 }
 
-func ask(ctx context.Context, client *csiclient.Client, node string) (f facts, err error) {
+func readDriverInfo(ctx context.Context, client *csiclient.Client, node string) (f driverInfo, err error) {
 	if err := client.Probe(ctx); err != nil {
 		return f, fmt.Errorf("probe the driver: %w", err)
 	}
 	info, err := client.PluginInfo(ctx)
 	if err != nil {
-		return f, fmt.Errorf("ask the driver for its name: %w", err)
+		return f, fmt.Errorf("read the driver's name: %w", err)
 	}
 	if f.name = info.GetName(); f.name == "" {
-		return f, errors.New("the driver gives no name (GetPluginInfo): it cannot be served")
+		return f, errors.New("the driver's name is empty (GetPluginInfo), which CSI forbids: correct the driver")
 	}
 	if f.plugin, err = client.PluginCapabilities(ctx); err != nil {
-		return f, fmt.Errorf("ask what the driver can do: %w", err)
+		return f, fmt.Errorf("read the driver's plugin capabilities: %w", err)
 	}
 	if f.controller, err = client.ControllerCapabilities(ctx); err != nil {
-		return f, fmt.Errorf("ask what the driver's controller can do: %w", err)
+		return f, fmt.Errorf("read the driver's controller capabilities: %w", err)
 	}
 	if f.groups, err = client.GroupCapabilities(ctx); err != nil {
-		return f, fmt.Errorf("ask what the driver's group controller can do: %w", err)
+		return f, fmt.Errorf("read the driver's group controller capabilities: %w", err)
 	}
-	if able, err := client.NodeCapabilities(ctx); err == nil {
-		f.nodeExpand = able.Expand
+	if capabilities, err := client.NodeCapabilities(ctx); err == nil {
+		f.nodeExpand = capabilities.Expand
 		if f.nodeID, err = nodeID(ctx, client); err != nil {
 			return f, err
 		}
 	} else if !csiclient.Lacks(err) {
-		return f, fmt.Errorf("ask what the driver's node service can do: %w", err)
+		return f, fmt.Errorf("read the driver's node capabilities: %w", err)
 	}
 	if node != "" {
 		f.scope, err = scopeOf(ctx, client, node)
@@ -83,87 +82,89 @@ func ask(ctx context.Context, client *csiclient.Client, node string) (f facts, e
 	return f, err
 }
 
-// nodeID is the node_id of the driver, "" if it cannot name one: that of a controller
-// alone need not.
+// nodeID returns the node_id of the driver. It returns "" if NodeGetInfo fails, which a
+// driver without a node may do.
 func nodeID(ctx context.Context, client *csiclient.Client) (string, error) {
 	info, err := client.NodeInfo(ctx)
 	switch {
 	case csiclient.IsNotReady(err):
-		return "", fmt.Errorf("ask the driver for its node: %w", err)
+		return "", fmt.Errorf("read the driver's node: %w", err)
 	case err != nil:
-		return "", nil //nolint:nilerr // a controller's process may lack what the answer needs
+		return "", nil //nolint:nilerr // a controller's process may lack a node
 	}
 	return info.GetNodeId(), nil
 }
 
-// scopeOf is the part of the cluster that a node's own process acts on.
+// scopeOf returns the part of the cluster that a node's process acts on.
 func scopeOf(ctx context.Context, client *csiclient.Client, node string) (cluster.Scope, error) {
 	info, err := client.NodeInfo(ctx)
 	if err != nil {
-		return cluster.Scope{}, fmt.Errorf("ask the driver for its node: %w", err)
+		return cluster.Scope{}, fmt.Errorf("read the driver's node: %w", err)
 	}
 	segments := info.GetAccessibleTopology().GetSegments()
 	if len(segments) == 0 {
-		return cluster.Scope{}, errors.New("node deployment needs a driver that names its node's topology (NodeGetInfo, accessible_topology); this one does not: run the controllers centrally")
+		return cluster.Scope{}, errors.New("node deployment needs a driver that reports its node's topology " +
+			"(NodeGetInfo, accessible_topology), and this driver reports none: run the controllers centrally")
 	}
 	return cluster.Scope{Node: node, Segments: segments}, nil
 }
 
-// errChanged says that another driver answers than the one that was met.
-var errChanged = errors.New("the driver is not the one that was there before")
+// errChanged reports that the driver differs from the one of the handshake.
+var errChanged = errors.New("the driver has changed")
 
-// watchDriver returns an error when what answers is no longer the driver that
-// the controllers were made for: they start anew then, with the new facts.
+// watchDriver returns an error if the driver after a reconnection differs from the
+// one that the controllers were made for: the process then restarts them.
 //
-// What failed while the driver was away is not left to its pauses, which have
-// grown up to minutes in a long absence.
-func watchDriver(ctx context.Context, env *cluster.Env, met facts, reconnected <-chan struct{}) error {
+// After a reconnection it retries at once what failed meanwhile: during a long
+// absence the backoff has grown to minutes.
+func watchDriver(ctx context.Context, env *cluster.Env, info driverInfo, reconnected <-chan struct{}) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-reconnected:
 		}
-		found, err := meet(ctx, env.CSI, met.scope.Node, env.Logger)
+		found, err := handshake(ctx, env.CSI, info.scope.Node, env.Logger)
 		switch {
 		case err != nil:
 			return unless(ctx, err)
-		case found.name != met.name:
-			return fmt.Errorf("%w: it was %q and is %q", errChanged, met.name, found.name)
-		case !found.same(met):
-			return fmt.Errorf("%w: it is still %q, but it can do other things than before", errChanged, met.name)
+		case found.name != info.name:
+			return fmt.Errorf("%w: its name was %q and is %q", errChanged, info.name, found.name)
+		case !found.same(info):
+			return fmt.Errorf("%w: its name is still %q, but its capabilities differ", errChanged, info.name)
 		}
-		env.Logger.InfoContext(ctx, "the driver is back", "driver", met.name)
+		env.Logger.InfoContext(ctx, "the driver is back", "driver", info.name)
 		env.Hurry(csiclient.IsNotReady)
 	}
 }
 
-func (f facts) same(other facts) bool {
+func (f driverInfo) same(other driverInfo) bool {
 	return f.plugin == other.plugin && f.controller == other.controller && f.groups == other.groups &&
-		f.nodeExpand == other.nodeExpand && f.nodeID == other.nodeID && f.scope.Node == other.scope.Node && maps.Equal(f.scope.Segments, other.scope.Segments)
+		f.nodeExpand == other.nodeExpand && f.nodeID == other.nodeID &&
+		f.scope.Node == other.scope.Node && maps.Equal(f.scope.Segments, other.scope.Segments)
 }
 
-// attaches tells whether VolumeAttachments matter: on a node for itself they
-// are neither the process's to serve nor to read (package rights).
-func (f facts) attaches() bool { return f.controller.Attach && f.scope.Central() }
+// attaches reports whether the process serves VolumeAttachments. A node's process has
+// no right to read or write them (package rights).
+func (f driverInfo) attaches() bool { return f.controller.Attach && f.scope.Central() }
 
-// Role is one controller's work, in place of a sidecar.
+// Role is one controller, which replaces a sidecar.
 type Role = rights.Role
 
-// Roles are all roles. Modification is part of resize: one worker does both, so
-// that they do not fight over a claim's status.
+// Roles returns all roles. Modification is part of resize: one worker does both, so
+// that two workers do not overwrite each other's changes of a claim's status.
 func Roles() []Role {
 	return []Role{rights.Provision, rights.Attach, rights.Resize, rights.Snapshot, rights.GroupSnapshot, rights.Health}
 }
 
-// can tells whether a driver is able to do what a role asks of it.
-func (f facts) can(role Role) bool {
+// supports reports whether the driver has the capabilities that a role needs.
+func (f driverInfo) supports(role Role) bool {
 	switch role {
 	case rights.Provision:
 		return f.controller.CreateDelete
 	case rights.Attach:
-		// Without PUBLISH_UNPUBLISH_VOLUME there may still be a CSIDriver object, or
-		// none, that makes Kubernetes wait for an attachment: somebody has to say yes.
+		// Also without PUBLISH_UNPUBLISH_VOLUME: if the CSIDriver object is missing or
+		// does not say attachRequired: false, Kubernetes waits for status.attached.
 		return f.scope.Central()
 	case rights.Resize:
 		return f.controller.Expand || f.controller.Modify || f.nodeExpand
@@ -177,7 +178,7 @@ func (f facts) can(role Role) bool {
 	return false
 }
 
-// chosen are the roles that are wanted and that the driver is able to serve.
-func (f facts) chosen(wanted []Role) []Role {
-	return slices.DeleteFunc(slices.Clone(wanted), func(r Role) bool { return !f.can(r) })
+// roles returns the wanted roles that the driver supports.
+func (f driverInfo) roles(wanted []Role) []Role {
+	return slices.DeleteFunc(slices.Clone(wanted), func(r Role) bool { return !f.supports(r) })
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-func TestWatchDriver_hurriesWhatFailedWhileTheDriverWasAway(t *testing.T) {
+func TestWatchDriver_retriesFailedKeysAfterAReconnection(t *testing.T) {
 	driver := csidriver.New("test.holdfast.dev")
 	env := apiserver.New(t, driver).Env
 	env.Retry = work.Retry{Start: time.Hour, Max: time.Hour}
-	met, err := meet(t.Context(), env.CSI, "", env.Logger)
+	info, err := handshake(t.Context(), env.CSI, "", env.Logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestWatchDriver_hurriesWhatFailedWhileTheDriverWasAway(t *testing.T) {
 	reconnected, ended := make(chan struct{}), make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { ended <- watchDriver(ctx, env, met, reconnected) }()
+	go func() { ended <- watchDriver(ctx, env, info, reconnected) }()
 	queue.Add("default/data")
 	<-worked
 	for queue.Failures("default/data") == 0 {
@@ -39,7 +39,7 @@ func TestWatchDriver_hurriesWhatFailedWhileTheDriverWasAway(t *testing.T) {
 	reconnected <- struct{}{}
 	select {
 	case <-worked:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Error("the claim waits for an hour although the driver is back")
 	}
 	cancel()

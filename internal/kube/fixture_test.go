@@ -24,11 +24,11 @@ import (
 
 const driverName = "d.example"
 
-// patience is how long a test waits for what is to come about, and a process for
-// its driver and for its lease.
-const patience = time.Minute
+// testTimeout limits the waits of a test, and those of a process for its driver and
+// its lease.
+const testTimeout = time.Minute
 
-// attaching is a driver that publishes volumes, and knows topology.
+// attaching is a driver with PUBLISH_UNPUBLISH_VOLUME and topology.
 func attaching() *csidriver.Driver {
 	driver := csidriver.New(driverName)
 	driver.Plugin = append(driver.Plugin, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
@@ -37,14 +37,14 @@ func attaching() *csidriver.Driver {
 	return driver
 }
 
-// options are those of a process in front of an API server in memory.
+// options returns the options of a process with an API server in memory.
 func options(c *apiserver.Cluster, change ...func(*Options)) Options {
 	env := c.NewEnv()
 	o := Options{
-		Clients: env.Clients, CSI: env.CSI, Namespace: apiserver.Namespace, Workers: 4, Timeout: patience,
+		Clients: env.Clients, CSI: env.CSI, Namespace: apiserver.Namespace, Workers: 4, Timeout: testTimeout,
 		Retry: work.Retry{Start: time.Millisecond, Max: 10 * time.Millisecond}, Logger: env.Logger, Registerer: prometheus.NewRegistry(),
-		// Nobody loses this lease by being slow.
-		Lease: lease.Options{Identity: "me", Duration: 2 * patience, RenewDeadline: patience, RetryPeriod: 50 * time.Millisecond},
+		// Long enough that a slow machine does not lose the lease.
+		Lease: lease.Options{Identity: "me", Duration: 2 * testTimeout, RenewDeadline: testTimeout, RetryPeriod: 50 * time.Millisecond},
 	}
 	for _, f := range change {
 		f(&o)
@@ -52,7 +52,7 @@ func options(c *apiserver.Cluster, change ...func(*Options)) Options {
 	return o
 }
 
-// process is the controllers at work.
+// process is a process that runs the controllers.
 type process struct {
 	*Controllers
 	t     *testing.T
@@ -83,13 +83,13 @@ func (p *process) end() error {
 	select {
 	case <-p.ended:
 		return p.err
-	case <-time.After(patience):
-		p.t.Fatal("the controllers go on")
+	case <-time.After(testTimeout):
+		p.t.Fatal("the controllers still run")
 		return nil
 	}
 }
 
-// ready waits until the caches are filled.
+// ready waits until the caches have synced.
 func (p *process) ready() {
 	p.t.Helper()
 	eventually(p.t, func() error { _, err := p.Describe(); return err })
@@ -102,13 +102,13 @@ func eventually(t *testing.T, f func() error) {
 		if err == nil {
 			return
 		}
-		if time.Since(start) > patience {
+		if time.Since(start) > testTimeout {
 			t.Fatal(err)
 		}
 	}
 }
 
-// socket serves drivers, one after the other, at one address.
+// socket serves one driver after the other at one address.
 type socket struct {
 	t       *testing.T
 	address string
@@ -121,7 +121,7 @@ type socket struct {
 func newSocket(t *testing.T) *socket {
 	t.Helper()
 	s := &socket{t: t, address: filepath.Join(t.TempDir(), "csi.sock")}
-	client, err := csiclient.Dial(s.address, csiclient.Options{Driver: driverName, Timeout: patience, Disconnected: func() {
+	client, err := csiclient.Dial(s.address, csiclient.Options{Driver: driverName, Timeout: testTimeout, Disconnected: func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.disconnected != nil {
@@ -153,7 +153,7 @@ func (s *socket) serve(driver *csidriver.Driver) (stop func()) {
 	return stop
 }
 
-// journal is a log that can be asked.
+// journal is a log that tests search.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
@@ -168,8 +168,8 @@ func (j *journal) Write(text []byte) (int, error) {
 
 func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
 
-// has returns an error unless a line has all the texts.
-func (j *journal) has(texts ...string) error {
+// contains returns an error unless one line contains all the texts.
+func (j *journal) contains(texts ...string) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, line := range j.lines {
@@ -184,7 +184,7 @@ func (j *journal) has(texts ...string) error {
 	return fmt.Errorf("no line has %q", texts)
 }
 
-// asked collects which resources are listed or watched.
+// asked records the resources that are listed or watched.
 func asked(c *apiserver.Cluster) func() map[string]bool {
 	var mu sync.Mutex
 	seen := map[string]bool{}
@@ -207,4 +207,4 @@ func asked(c *apiserver.Cluster) func() map[string]bool {
 	}
 }
 
-var errTest = errors.New("as the test wants")
+var errTest = errors.New("injected by the test")

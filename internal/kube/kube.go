@@ -1,7 +1,7 @@
-// Package kube is the Kubernetes door: the controllers that stand in for the
-// sidecars of a CSI driver, in one process, over one set of caches and one
-// lease. It sees the driver through package csi/client only, so that it serves
-// Holdfast's own driver by function calls and anybody's over a socket.
+// Package kube is the Kubernetes door: the controllers that replace the sidecars of
+// a CSI driver, in one process, with one set of caches and one lease. It uses the
+// driver through package csi/client only: Holdfast's own driver by function calls,
+// any other driver over a socket.
 package kube
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
-// clusterNamespaces begins the names of the namespaces of Kubernetes itself.
+// clusterNamespaces is the prefix of the namespaces of Kubernetes itself.
 const clusterNamespaces = "kube-"
 
 // Options of the controllers of one driver.
@@ -34,25 +34,26 @@ type Options struct {
 	Clients cluster.Clients
 	// CSI calls the driver. Its Disconnected must call Reconnect.
 	CSI *client.Client
-	// Node is the name of the node whose objects this process alone acts on; ""
-	// means that it acts on all, and holds the lease while it does.
+	// Node is the name of the node whose objects this process acts on. If it is "",
+	// the process acts on all objects and holds the lease meanwhile.
 	Node string
-	// Namespace and Pod are this process's own.
+	// Namespace and Pod are those of this process.
 	Namespace, Pod string
 	// Intents is the namespace of its intents; "" means Namespace.
 	Intents string
-	// MergesChanges: the driver makes one change of a volume's expansion and its
-	// modification when both reach it at once. CSI has no word for that.
+	// MergesChanges reports that the driver merges a volume's expansion and its
+	// modification into one change if both calls arrive together. CSI has no
+	// capability for that.
 	MergesChanges bool
-	// Wanted are the roles to play, as far as the driver can; nil means all.
+	// Wanted are the roles to run, if the driver supports them; nil means all.
 	Wanted []Role
-	// Lease says how the one that acts is chosen; unused on a node.
+	// Lease configures the leader election; unused on a node.
 	Lease   lease.Options
 	Elect   bool
 	Tuning  Tuning
 	Workers int // per queue; 0 means work.DefaultWorkers
 	Retry   work.Retry
-	Timeout time.Duration // of one call of the driver; 0 means cluster.DefaultTimeout
+	Timeout time.Duration // of one call to the driver; 0 means cluster.DefaultTimeout
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -68,18 +69,18 @@ type Controllers struct {
 	driver      atomic.Pointer[string]
 }
 
-// New prepares the controllers; nothing is read or written before Run.
+// New prepares the controllers. It reads and writes nothing before Run.
 func New(o Options) (*Controllers, error) {
 	for _, role := range o.Wanted {
 		if !slices.Contains(Roles(), role) {
-			return nil, fmt.Errorf("there is no controller %q; there are %v", role, Roles())
+			return nil, fmt.Errorf("unknown controller %q; the controllers are %v", role, Roles())
 		}
 	}
 	if o.Wanted == nil {
 		o.Wanted = Roles()
 	}
 	if o.Namespace == "" {
-		return nil, errors.New("the process's own namespace is not known; give --namespace or set POD_NAMESPACE")
+		return nil, errors.New("the process's namespace is not known; give --namespace or set POD_NAMESPACE")
 	}
 	o.Intents = cmp.Or(o.Intents, o.Namespace)
 	o.Logger = o.Logger.With("component", "kubernetes")
@@ -88,8 +89,7 @@ func New(o Options) (*Controllers, error) {
 	return c, nil
 }
 
-// Reconnect is to be called whenever the connection to the driver was lost. It
-// does not block.
+// Reconnect reports that the connection to the driver was lost. It does not block.
 func (c *Controllers) Reconnect() {
 	select {
 	case c.reconnected <- struct{}{}:
@@ -97,7 +97,7 @@ func (c *Controllers) Reconnect() {
 	}
 }
 
-// Driver is the driver's name once it is known.
+// Driver returns the driver's name, "" before the handshake.
 func (c *Controllers) Driver() string {
 	if name := c.driver.Load(); name != nil {
 		return *name
@@ -107,9 +107,8 @@ func (c *Controllers) Driver() string {
 
 func (c *Controllers) enter(phase string) { c.phase.Store(&phase) }
 
-// Describe says in words what the controllers are at, and an error while they
-// cannot do their work: a process that stands by for the lease with filled
-// caches can.
+// Describe describes the state of the controllers. It returns an error while they
+// cannot work. A standby with synced caches can.
 func (c *Controllers) Describe() (words string, err error) {
 	env := c.env.Load()
 	if env == nil || !env.Set.Synced() {
@@ -118,8 +117,8 @@ func (c *Controllers) Describe() (words string, err error) {
 	return "serving " + env.Driver + ", the caches are filled", nil
 }
 
-// Stuck names the queue whose workers have all been busy the longest without
-// one of them coming to an end, and for how long; 0 when no queue is so.
+// Stuck returns the queue whose workers have all been busy for the longest time
+// without finishing a key, and that time; 0 if there is none.
 func (c *Controllers) Stuck() (queue string, since time.Duration) {
 	if env := c.env.Load(); env != nil {
 		return env.Stuck()
@@ -127,42 +126,42 @@ func (c *Controllers) Stuck() (queue string, since time.Duration) {
 	return "", 0
 }
 
-// Run meets the driver, fills the caches and works until ctx ends, while this
-// process holds the lease if there is one. It returns nil when ctx ended, and
-// an error when it cannot go on: the lease was lost, or another driver answers.
+// Run waits for the driver, fills the caches and runs the controllers until ctx
+// ends, while this process holds the lease if there is one. It returns nil if ctx
+// ended, and an error if the lease was lost or another driver answers.
 func (c *Controllers) Run(ctx context.Context) error {
 	o := c.options
 	c.enter("waiting for the driver")
-	met, err := meet(ctx, o.CSI, o.Node, o.Logger)
+	info, err := handshake(ctx, o.CSI, o.Node, o.Logger)
 	if err != nil {
 		return unless(ctx, fmt.Errorf("controllers: %w", err))
 	}
-	c.driver.Store(&met.name)
-	env, stop, err := c.newEnv(met)
+	c.driver.Store(&info.name)
+	env, stop, err := c.newEnv(info)
 	if err != nil {
 		return fmt.Errorf("controllers: %w", err)
 	}
 	defer stop()
-	roles := met.chosen(o.Wanted)
+	roles := info.roles(o.Wanted)
 	if slices.Contains(roles, rights.Provision) && strings.HasPrefix(o.Intents, clusterNamespaces) {
 		return fmt.Errorf("controllers: intents in namespace %s would need rights to every ConfigMap there, which configure the cluster; "+
-			"make a namespace for intents alone and name it with --intents-namespace", o.Intents)
+			"create a namespace for intents alone and name it with --intents-namespace", o.Intents)
 	}
-	o.Logger.InfoContext(ctx, "serving Kubernetes", "driver", met.name, "controllers", roles, "node", met.scope.Node)
-	if met.controller.Attach && !met.scope.Central() {
-		o.Logger.WarnContext(ctx, "the driver attaches volumes (PUBLISH_UNPUBLISH_VOLUME), which no node does for itself: "+
-			"run one process without node deployment with --controllers=attach, or set attachRequired: false in the CSIDriver object")
+	o.Logger.InfoContext(ctx, "serving Kubernetes", "driver", info.name, "controllers", roles, "node", info.scope.Node)
+	if info.controller.Attach && !info.scope.Central() {
+		o.Logger.WarnContext(ctx, "the driver has PUBLISH_UNPUBLISH_VOLUME, which needs a central process: "+
+			"run one without --node-deployment and with --controllers=attach, or set attachRequired: false in the CSIDriver object")
 	}
-	c.sayMissingRights(ctx, met.scope, roles)
+	c.logMissingRights(ctx, info.scope, roles)
 	c.enter("filling the caches")
-	running, err := c.build(ctx, env, met, roles)
+	controllers, err := c.build(ctx, env, info, roles)
 	if err != nil {
 		return unless(ctx, fmt.Errorf("controllers: %w", err))
 	}
 	c.env.Store(env)
 	group, working := errgroup.WithContext(ctx)
-	group.Go(func() error { return watchDriver(working, env, met, c.reconnected) })
-	group.Go(func() error { return giveBack(working, env.Set) })
+	group.Go(func() error { return watchDriver(working, env, info, c.reconnected) })
+	group.Go(func() error { return freeAfterFill(working, env.Set) })
 	group.Go(func() error {
 		if c.elects(env) {
 			env.Set.Suppress()
@@ -171,36 +170,37 @@ func (c *Controllers) Run(ctx context.Context) error {
 		if err := env.Set.Wait(working); err != nil {
 			return unless(working, err)
 		}
-		return c.lead(working, env, running)
+		return c.lead(working, env, controllers)
 	})
 	return unless(ctx, group.Wait())
 }
 
-// unless drops the error of what ended because it was told to.
+// unless returns err, or nil if ctx has ended: the error is its consequence then.
 func unless(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // that is what it is for
+		return nil //nolint:nilerr // the purpose of the function
 	}
 	return err
 }
 
-// newEnv makes what all controllers share.
-func (c *Controllers) newEnv(met facts) (*cluster.Env, func(), error) {
+// newEnv makes the environment that all controllers share.
+func (c *Controllers) newEnv(info driverInfo) (*cluster.Env, func(), error) {
 	o := c.options
-	recorder, stop, err := newRecorder(o.Clients, met.name)
+	recorder, stop, err := newRecorder(o.Clients, info.name)
 	if err != nil {
 		return nil, nil, err
 	}
 	return &cluster.Env{
-		Driver: met.name, Clients: o.Clients, Set: cluster.NewSet(o.Clients, met.name, o.Namespace, o.Logger),
-		CSI: o.CSI, DriverNode: met.nodeID, Recorder: recorder, Scope: met.scope, Namespace: o.Namespace, Intents: o.Intents, Retry: o.Retry, Workers: o.Workers,
-		Timeout: o.Timeout, Logger: o.Logger, Registerer: o.Registerer, Failpoints: o.Failpoints,
+		Driver: info.name, Clients: o.Clients, Set: cluster.NewSet(o.Clients, info.name, o.Namespace, o.Logger),
+		CSI: o.CSI, DriverNode: info.nodeID, Recorder: recorder, Scope: info.scope, Namespace: o.Namespace, Intents: o.Intents,
+		Retry: o.Retry, Workers: o.Workers, Timeout: o.Timeout,
+		Logger: o.Logger, Registerer: o.Registerer, Failpoints: o.Failpoints,
 	}, stop, nil
 }
 
-// sayMissingRights writes one line for each right that is not there: without
-// it, the first refusal comes much later, and in the middle of something.
-func (c *Controllers) sayMissingRights(ctx context.Context, scope cluster.Scope, roles []Role) {
+// logMissingRights logs one line for each missing right. Without it the API server's
+// first rejection would come much later, in the middle of an operation.
+func (c *Controllers) logMissingRights(ctx context.Context, scope cluster.Scope, roles []Role) {
 	o := c.options
 	mode, needed := rights.Node, append(slices.Clone(roles), rights.Events)
 	if scope.Central() {
@@ -218,23 +218,25 @@ func (c *Controllers) sayMissingRights(ctx context.Context, scope cluster.Scope,
 	if slices.Contains(roles, rights.Resize) {
 		needed = append(needed, rights.Modify)
 	}
-	checker := rights.Checker{Client: o.Clients.Core.AuthorizationV1(), Mode: mode, Namespace: o.Namespace, Intents: o.Intents}
+	checker := rights.Checker{
+		Client: o.Clients.Core.AuthorizationV1(), Mode: mode, Namespace: o.Namespace, Intents: o.Intents,
+	}
 	checker.Report(ctx, o.Logger, needed...)
 }
 
-// controller is one role at work.
+// controller runs one role.
 type controller interface {
 	Run(ctx context.Context) error
 }
 
-// lead runs the controllers, while the lease is held where there is one.
-func (c *Controllers) lead(ctx context.Context, env *cluster.Env, running []controller) error {
+// lead runs the controllers, while this process holds the lease if there is one.
+func (c *Controllers) lead(ctx context.Context, env *cluster.Env, controllers []controller) error {
 	all := func(ctx context.Context) error {
 		if err := env.Set.Notify(ctx); err != nil {
 			return unless(ctx, err)
 		}
 		group, working := errgroup.WithContext(ctx)
-		for _, one := range running {
+		for _, one := range controllers {
 			group.Go(func() error { return one.Run(working) })
 		}
 		return group.Wait()
@@ -245,5 +247,5 @@ func (c *Controllers) lead(ctx context.Context, env *cluster.Env, running []cont
 	return lease.Run(ctx, env, c.options.Lease, all)
 }
 
-// elects tells whether the process works only while it holds the lease.
+// elects reports whether the process works only while it holds the lease.
 func (c *Controllers) elects(env *cluster.Env) bool { return env.Scope.Central() && c.options.Elect }

@@ -48,12 +48,12 @@ func volumeOf(c *apiserver.Cluster, name string) (*corev1.PersistentVolume, erro
 	return c.Core.CoreV1().PersistentVolumes().Get(c.Context(), "pvc-uid-"+name, metav1.GetOptions{})
 }
 
-func TestNew_refusesWhatCannotWork(t *testing.T) {
+func TestNew_refusesInvalidOptions(t *testing.T) {
 	c := apiserver.New(t, attaching())
 	for want, change := range map[string]func(*Options){
-		`no controller "provide"`: func(o *Options) { o.Wanted = []Role{"provide"} },
-		"namespace is not known":  func(o *Options) { o.Namespace = "" },
-		"namespace kube-system":   func(o *Options) { o.Intents = "kube-system" },
+		`unknown controller "provide"`: func(o *Options) { o.Wanted = []Role{"provide"} },
+		"namespace is not known":       func(o *Options) { o.Namespace = "" },
+		"namespace kube-system":        func(o *Options) { o.Intents = "kube-system" },
 	} {
 		controllers, err := New(options(c, change))
 		if err == nil {
@@ -65,7 +65,7 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-func TestTell_saysWhatItWaitsFor(t *testing.T) {
+func TestDescribe_reportsWhatItWaitsFor(t *testing.T) {
 	c := apiserver.New(t, attaching())
 	s := newSocket(t)
 	p := start(t, options(c, func(o *Options) { o.CSI = s.client }))
@@ -75,14 +75,14 @@ func TestTell_saysWhatItWaitsFor(t *testing.T) {
 		eventually(t, func() error {
 			words, err := p.Describe()
 			if text := fmt.Sprint(words, err); !strings.Contains(text, want) {
-				return fmt.Errorf("tells %q, not %q", text, want)
+				return fmt.Errorf("the state is %q, not %q", text, want)
 			}
 			return nil
 		})
 	}
 	waitFor("waiting for the driver")
 	if p.Driver() != "" {
-		t.Errorf("the driver's name is %q before it was met", p.Driver())
+		t.Errorf("the driver's name is %q before the handshake", p.Driver())
 	}
 	s.serve(attaching())
 	waitFor("filling the caches")
@@ -93,7 +93,7 @@ func TestTell_saysWhatItWaitsFor(t *testing.T) {
 
 func TestRun_servesAClaim(t *testing.T) {
 	driver := attaching()
-	driver.Plugin = driver.Plugin[:2] // without topology no node has to be there
+	driver.Plugin = driver.Plugin[:2] // without topology the cluster needs no node
 	c := apiserver.New(t, driver, newClass(), newClaim("a"))
 	p := start(t, options(c))
 	var pv *corev1.PersistentVolume
@@ -103,7 +103,7 @@ func TestRun_servesAClaim(t *testing.T) {
 		t.Errorf("finalizers %v, want %v", pv.Finalizers, want)
 	}
 	if words, err := p.Describe(); err != nil || !strings.Contains(words, driverName) {
-		t.Errorf("tells %q, %v", words, err)
+		t.Errorf("the state is %q, %v", words, err)
 	}
 	p.stop()
 	if err := p.end(); err != nil {
@@ -118,8 +118,8 @@ func TestRun_listsOnlyWhatItsRolesRead(t *testing.T) {
 		asked   []string
 	}{
 		"all": {asked: []string{"persistentvolumes", "persistentvolumeclaims", "volumeattachments", "nodes", "csinodes"}, unasked: []string{"pods", "secrets", "events"}},
-		// A node's process has no right to VolumeAttachments: waiting for them, it
-		// would never begin.
+		// A node's process has no right to VolumeAttachments: a cache of them would never
+		// fill.
 		"a node for itself": {
 			change: func(o *Options) { o.Node = "node-1" },
 			asked:  []string{"persistentvolumes", "persistentvolumeclaims"}, unasked: []string{"volumeattachments", "nodes"},
@@ -159,8 +159,8 @@ func TestRun_listsOnlyWhatItsRolesRead(t *testing.T) {
 	}
 }
 
-// A process that lists and watches something must have the right to it.
-func TestRun_asksForNothingThatTheTableOfRightsLacks(t *testing.T) {
+// Everything that a process lists and watches must be in the table of rights.
+func TestRun_needsOnlyRightsOfTheTable(t *testing.T) {
 	for _, mode := range []rights.Mode{rights.Central, rights.Node} {
 		driver := attaching()
 		driver.Controller = append(driver.Controller, csi.ControllerServiceCapability_RPC_GET_CAPACITY,
@@ -174,7 +174,7 @@ func TestRun_asksForNothingThatTheTableOfRightsLacks(t *testing.T) {
 			}
 		}))
 		p.ready()
-		eventually(t, func() error { // custom resources are looked for after the others
+		eventually(t, func() error { // caches of custom resources start after the others
 			if !seen()["volumesnapshotcontents"] {
 				return fmt.Errorf("mode %v: contents are not listed", mode)
 			}
@@ -208,7 +208,7 @@ func TestRun_endsWhenAnotherDriverAnswers(t *testing.T) {
 	}
 }
 
-func TestRun_goesOnWithADriverThatCameBack(t *testing.T) {
+func TestRun_continuesAfterAReconnection(t *testing.T) {
 	driver := csidriver.New(driverName)
 	c := apiserver.New(t, driver, newClass())
 	s := newSocket(t)
@@ -223,7 +223,7 @@ func TestRun_goesOnWithADriverThatCameBack(t *testing.T) {
 	eventually(t, func() error { _, err := volumeOf(c, "a"); return err })
 }
 
-func TestRun_repeatsACallInWhichTheDriverDied(t *testing.T) {
+func TestRun_retriesACallInWhichTheDriverDied(t *testing.T) {
 	driver := csidriver.New(driverName)
 	c := apiserver.New(t, driver, newClass())
 	s := newSocket(t)
@@ -259,7 +259,7 @@ func listening(address string) bool {
 	return err == nil
 }
 
-func TestRun_standsByWithFilledCachesAndTakesOver(t *testing.T) {
+func TestRun_aStandbyHasFilledCachesAndTakesOver(t *testing.T) {
 	driver := csidriver.New(driverName)
 	c := apiserver.New(t, driver, newClass())
 	elect := func(identity string) Options {
@@ -285,8 +285,8 @@ func TestRun_standsByWithFilledCachesAndTakesOver(t *testing.T) {
 	}
 }
 
-// A process may stand by for months.
-func TestRun_standingByPilesNothingUp(t *testing.T) {
+// A process may be a standby for months.
+func TestRun_aStandbyQueuesNothing(t *testing.T) {
 	driver := csidriver.New(driverName)
 	c := apiserver.New(t, driver, newClass())
 	elect := func(identity string) Options {
@@ -334,7 +334,7 @@ func heldBy(c *apiserver.Cluster, identity string) error {
 	return nil
 }
 
-func TestRun_endsWhenTheLeaseIsTaken(t *testing.T) {
+func TestRun_endsWhenAnotherHoldsTheLease(t *testing.T) {
 	c := apiserver.New(t, csidriver.New(driverName))
 	p := start(t, options(c, func(o *Options) { o.Elect = true }))
 	eventually(t, func() error { return heldBy(c, "me") })
@@ -370,18 +370,18 @@ func TestRun_withoutTopologyOnANode(t *testing.T) {
 	}
 }
 
-func TestRun_saysWhichRightsAreMissing(t *testing.T) {
+func TestRun_logsMissingRights(t *testing.T) {
 	log := &journal{}
-	c := apiserver.New(t, csidriver.New(driverName)) // it grants nothing
+	c := apiserver.New(t, csidriver.New(driverName)) // grants no rights
 	p := start(t, options(c, func(o *Options) { o.Logger, o.Tuning.Capacity = log.logger(), true }))
 	p.ready()
 	for _, right := range []string{"patch persistentvolumeclaims/status", "create configmaps", "create csistoragecapacities.storage.k8s.io", "create events"} {
-		eventually(t, func() error { return log.has("no right to " + right) })
+		eventually(t, func() error { return log.contains("no right to " + right) })
 	}
-	eventually(t, func() error { return log.has("the driver lacks GET_CAPACITY") })
+	eventually(t, func() error { return log.contains("the driver lacks GET_CAPACITY") })
 }
 
-func TestRun_refusesAnOwnerThatIsNotThere(t *testing.T) {
+func TestRun_refusesAMissingOwner(t *testing.T) {
 	driver := attaching()
 	driver.Controller = append(driver.Controller, csi.ControllerServiceCapability_RPC_GET_CAPACITY)
 	p := start(t, options(apiserver.New(t, driver), func(o *Options) { o.Tuning.Capacity, o.Tuning.CapacityOwnerLevel = true, 1 }))

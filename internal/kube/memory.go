@@ -9,17 +9,17 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
-// settling is for how long after the start caches of custom resources may fill.
-const settling = 20 * time.Second
+// fillTime is the time after the start in which caches of custom resources fill.
+const fillTime = 20 * time.Second
 
-// giveBack returns to the system what the filling of the caches has left: as
-// much again as what stays. By itself the runtime keeps it for the next
-// garbage, of which an idle process makes little; most are idle, on every node.
-func giveBack(ctx context.Context, set *cluster.Set) error {
+// freeAfterFill returns the garbage of filling the caches to the system, which is as
+// large as the caches themselves. The runtime would keep it, because an idle process
+// rarely collects garbage, and most processes are idle, on every node.
+func freeAfterFill(ctx context.Context, set *cluster.Set) error {
 	if err := set.Wait(ctx); err != nil {
 		return unless(ctx, err)
 	}
-	if work.Sleep(ctx, settling) {
+	if work.Sleep(ctx, fillTime) {
 		debug.FreeOSMemory()
 	}
 	return nil

@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// newRecorder writes events from a queue of its own, which drops what does not
-// fit: an event is a courtesy, and no work waits for one. Repeats are counted
-// in one object. stop ends it.
+// newRecorder returns a recorder that writes events from a queue and drops events
+// when the queue is full, so that no work waits for an event. Repeated events are
+// counted in one object. stop ends it.
 func newRecorder(clients cluster.Clients, driver string) (recorder record.EventRecorder, stop func(), err error) {
 	kinds, err := api.NewScheme()
 	if err != nil {
@@ -27,15 +27,15 @@ func newRecorder(clients cluster.Clients, driver string) (recorder record.EventR
 	if err != nil {
 		return nil, nil, fmt.Errorf("host name for events: %w", err)
 	}
-	// The form is the provisioner's: <driver>_<host>_<uuid>.
+	// The form is external-provisioner's: <driver>_<host>_<uuid>.
 	component := fmt.Sprintf("%s_%s_%s", driver, host, uuid.NewUUID())
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(sink{clients.Events})
 	return broadcaster.NewRecorder(kinds, corev1.EventSource{Component: component}), broadcaster.Shutdown, nil
 }
 
-// sink writes events into their own namespaces. The recorder tries a failed
-// request again, up to twelve times, and knows no context.
+// sink writes each event to its namespace. The recorder retries a failed request up
+// to twelve times and has no context.
 type sink struct{ client api.Kubernetes }
 
 func (s sink) Create(event *corev1.Event) (*corev1.Event, error) {
@@ -46,7 +46,7 @@ func (s sink) Update(event *corev1.Event) (*corev1.Event, error) {
 	return s.client.CoreV1().Events(event.Namespace).Update(context.Background(), event, metav1.UpdateOptions{})
 }
 
-// Patch counts a repeat in an event that is there.
+// Patch counts a repeat in an existing event.
 func (s sink) Patch(event *corev1.Event, patch []byte) (*corev1.Event, error) {
 	return s.client.CoreV1().Events(event.Namespace).Patch(context.Background(), event.Name,
 		types.StrategicMergePatchType, patch, metav1.PatchOptions{})

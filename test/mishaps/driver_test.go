@@ -158,7 +158,7 @@ func TestDriver_thatComesBackAsAnotherOrWithOtherTalents(t *testing.T) {
 		want   string
 	}{
 		{"another name", func(d *csidriver.Driver) { d.Name = "other.holdfast.dev" }, `and is "other.holdfast.dev"`},
-		{"fewer capabilities", func(d *csidriver.Driver) { d.Controller = d.Controller[:1] }, "it can do other things than before"},
+		{"fewer capabilities", func(d *csidriver.Driver) { d.Controller = d.Controller[:1] }, "its capabilities differ"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestDriver_thatComesBackAsAnotherOrWithOtherTalents(t *testing.T) {
 				t.Error("the process ends well, want an error: it must be started anew")
 			}
 			w.eventually("the log", func() string {
-				if !contains(p.log.String(), c.want, "the driver is not the one that was there before") {
+				if !contains(p.log.String(), c.want, "the driver has changed") {
 					return "it does not say why the process ended: " + p.log.end()
 				}
 				return ""
