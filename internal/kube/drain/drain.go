@@ -1,10 +1,10 @@
-// Package drain keeps the driver of a node alive until the node's volumes are
-// detached: it is what a container's preStop hook waits for. A driver that ends
-// first cannot unmount any more, and the cluster then waits six minutes before
-// it detaches by force (kube-controller-manager, maxWaitForUnmountDuration).
+// Package drain implements a preStop hook that keeps a node's driver running until
+// the node's volumes are detached. Without it the driver may end before the kubelet
+// has unmounted them. The cluster then waits six minutes before it detaches by force
+// (kube-controller-manager, maxWaitForUnmountDuration).
 //
-// It waits only on a node that is being emptied, or is gone: a driver that is
-// replaced on a node in use must end at once.
+// The hook waits only if the node is drained or deleted: a driver that is replaced on
+// a node in use must end at once.
 package drain
 
 import (
@@ -30,8 +30,8 @@ type Options struct {
 	Logger       *slog.Logger
 }
 
-// taints are those of nodes that are being emptied: kubectl drain and cordon,
-// the cluster autoscaler, Karpenter from v1 on and before.
+// taints returns the taints of nodes that are drained: those of kubectl drain and
+// cordon, of the cluster autoscaler, and of Karpenter from v1 on and before.
 func taints() []string {
 	return []string{
 		corev1.TaintNodeUnschedulable,
@@ -41,9 +41,9 @@ func taints() []string {
 	}
 }
 
-// Wait returns nil at once on a node that stays, and else when no
-// VolumeAttachment of the driver names the node any more. The context bounds
-// it, as the pod's grace period does; its error names what is still attached.
+// Wait returns nil at once if the node is not drained, otherwise when no
+// VolumeAttachment of the driver names the node any more. If ctx ends first, the error
+// names the volumes that are still attached.
 func Wait(ctx context.Context, o Options) error {
 	w := waiter{options: o, log: follow.NewLog(o.Logger)}
 	reason, err := w.leaving(ctx)
@@ -51,7 +51,7 @@ func Wait(ctx context.Context, o Options) error {
 		return err
 	}
 	if reason == "" {
-		o.Logger.InfoContext(ctx, "the node stays: nothing to wait for", "node", o.Node)
+		o.Logger.InfoContext(ctx, "the node is not being drained; not waiting for its volumes", "node", o.Node)
 		return nil
 	}
 	o.Logger.InfoContext(ctx, "waiting until the volumes of this node are detached", "node", o.Node, "reason", reason)
@@ -64,8 +64,8 @@ type waiter struct {
 	left    []string // volumes that are attached, sorted
 }
 
-// leaving tells why the node is being emptied; "" means that it is not. It
-// tries until ctx ends: a hook that gives up lets the driver end.
+// leaving returns the reason why the node counts as drained; "" means that it does
+// not. It retries until ctx ends, because the driver ends when the hook returns.
 func (w *waiter) leaving(ctx context.Context) (reason string, err error) {
 	err = follow.Objects(ctx, w.options.Client.CoreV1().Nodes(), follow.Options[*corev1.Node]{
 		What: "the Node " + w.options.Node, Name: w.options.Node, Log: w.log,
@@ -79,7 +79,7 @@ func (w *waiter) leaving(ctx context.Context) (reason string, err error) {
 func reasonOf(node *corev1.Node) string {
 	switch {
 	case node == nil:
-		return "there is no such Node"
+		return "the Node does not exist"
 	case node.DeletionTimestamp != nil:
 		return "the Node is being deleted"
 	case node.Spec.Unschedulable:
@@ -93,9 +93,9 @@ func reasonOf(node *corev1.Node) string {
 	return ""
 }
 
-// detached waits for the last VolumeAttachment. The API server can select them
-// by their own name alone (no field of their spec is selectable, Kubernetes
-// 1.37), so this reads all of them once, and then what changes.
+// detached waits until the last VolumeAttachment is gone. The API server selects them
+// by name only (no field of their spec is selectable, Kubernetes 1.37), so detached
+// lists all of them once and then watches.
 func (w *waiter) detached(ctx context.Context) error {
 	err := follow.Objects(ctx, w.options.Client.StorageV1().VolumeAttachments(), follow.Options[*storagev1.VolumeAttachment]{
 		What: "the VolumeAttachments of this node", Log: w.log,

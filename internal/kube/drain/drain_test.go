@@ -83,7 +83,7 @@ func goesOn(t *testing.T, done <-chan error) {
 }
 
 // A driver that is replaced on a node in use must end at once.
-func TestWait_isOverOnANodeThatStays(t *testing.T) {
+func TestWait_returnsOnANodeThatIsNotDrained(t *testing.T) {
 	for _, n := range []*corev1.Node{node(), node(tainted("dedicated")), node(tainted(corev1.TaintNodeNotReady))} {
 		c := apiserver.New(t, csidriver.New(driver), n, attachment("a", driver, own))
 		finishes(t, wait(c))
@@ -91,7 +91,7 @@ func TestWait_isOverOnANodeThatStays(t *testing.T) {
 }
 
 // U-3: each way in which a node is said to go.
-func TestWait_onANodeThatIsEmptiedIsForItsLastVolume(t *testing.T) {
+func TestWait_onADrainedNodeWaitsForItsLastVolume(t *testing.T) {
 	nodes := map[string]*corev1.Node{"gone": nil, "cordoned": node(unschedulable)}
 	for _, key := range []string{"node.kubernetes.io/unschedulable", "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption"} {
 		nodes[key] = node(tainted(key))
@@ -114,11 +114,11 @@ func TestWait_onANodeThatIsEmptiedIsForItsLastVolume(t *testing.T) {
 	}
 }
 
-func TestWait_isOverWhereNothingIsAttached(t *testing.T) {
+func TestWait_returnsWithoutAttachments(t *testing.T) {
 	finishes(t, wait(apiserver.New(t, csidriver.New(driver), node(unschedulable), attachment("a", driver, "two"))))
 }
 
-func TestWait_seesWhatIsAttachedMeanwhile(t *testing.T) {
+func TestWait_waitsForNewAttachments(t *testing.T) {
 	c := apiserver.New(t, csidriver.New(driver), node(unschedulable), attachment("a", driver, own))
 	done := wait(c)
 	goesOn(t, done)
@@ -168,7 +168,7 @@ func TestWait_listsOnceInPagesAndWatchesOnce(t *testing.T) {
 	}
 }
 
-func TestWait_goesOnAfterTheEndOfAWatch(t *testing.T) {
+func TestWait_continuesAfterTheEndOfAWatch(t *testing.T) {
 	c := apiserver.New(t, csidriver.New(driver), node(unschedulable), attachment("a", driver, own))
 	done := wait(c)
 	goesOn(t, done)
@@ -177,8 +177,9 @@ func TestWait_goesOnAfterTheEndOfAWatch(t *testing.T) {
 	finishes(t, done)
 }
 
-// The kubelet kills what does not end in time, and nobody would learn why.
-func TestWait_endsInTimeAndNamesWhatIsAttached(t *testing.T) {
+// The kubelet kills a hook that does not end in time; without this error its log would
+// not name the reason.
+func TestWait_endsInTimeAndNamesTheAttachedVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 		defer cancel()
@@ -191,7 +192,7 @@ func TestWait_endsInTimeAndNamesWhatIsAttached(t *testing.T) {
 	})
 }
 
-func TestWait_triesAgainWhileTheAPIServerIsAway(t *testing.T) {
+func TestWait_retriesWhileTheAPIServerIsUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients := fake.NewClientset(node())
 		began := time.Now()

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// apply brings what is kept up to date and tells whether that changed anything.
+// apply applies a watch event to the kept objects and reports whether they changed.
 func (f *follower[T, L]) apply(event watch.Event) (changed bool, err error) {
 	switch event.Type {
 	case watch.Error:

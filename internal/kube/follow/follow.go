@@ -1,7 +1,6 @@
-// Package follow keeps a few objects up to date for as long as somebody waits
-// for something to become true of them: one list, in pages, then one watch. It
-// is for processes that have no caches (the node half of a driver, a hook), and
-// ends when it is done.
+// Package follow watches a few objects until a condition on them is met: one list,
+// in pages, then one watch. It is for processes without caches (the node half of a
+// driver, a hook).
 package follow
 
 import (
@@ -21,13 +20,13 @@ import (
 )
 
 const (
-	// pageSize bounds one answer of the API server, in objects.
+	// pageSize limits one answer of the API server, in objects.
 	pageSize = 500
-	// firstPause and longestPause are between a failure and the next attempt.
+	// firstPause and longestPause limit the backoff after a failure.
 	firstPause, longestPause = 500 * time.Millisecond, 2 * time.Minute
-	// settled is how long a watch must have lived for its end to be no failure:
-	// API servers end each after some minutes.
-	settled = 10 * time.Second
+	// stableAfter is the lifetime after which the end of a watch resets the backoff:
+	// API servers end every watch after some minutes.
+	stableAfter = 10 * time.Second
 )
 
 // Object is anything that the API server stores.
@@ -36,31 +35,31 @@ type Object interface {
 	runtime.Object
 }
 
-// Source is a kind as the clients of package api have it, such as
-// client.CoreV1().Nodes(); L is the type of its lists.
+// Source is the client of a kind in package api, such as client.CoreV1().Nodes();
+// L is the type of its lists.
 type Source[L runtime.Object] interface {
 	List(ctx context.Context, options metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
-// Options say what is followed.
+// Options select the objects to follow.
 type Options[T Object] struct {
-	// What names it in logs and errors, as in "the Node worker-1".
+	// What names them in logs and errors, as in "the Node worker-1".
 	What string
-	// Name is that of the only object to follow; the API server sends no other.
+	// Name selects one object by name, on the API server; "" selects all.
 	Name string
-	// Keep chooses among the objects that the API server sends; nil keeps all.
+	// Keep filters the objects that the API server sends; nil keeps all.
 	Keep func(T) bool
 	Log  *Log
 }
 
-// See is shown the objects that are kept, by name: once when they are listed,
-// then after each change among them. It ends the following with done. After an
-// error it is shown the objects again, from a new list, after a pause.
+// See receives the kept objects by name: once after the list, then after each change
+// among them. If it returns done, Objects returns. After an error Objects lists again
+// after a pause and calls See with the result.
 type See[T Object] func(ctx context.Context, kept map[string]T) (done bool, err error)
 
-// Objects follows until see is done or ctx ends, and then says what was last in
-// the way.
+// Objects follows the objects until see returns done, or until ctx ends. The error
+// then includes the last failure.
 func Objects[T Object, L runtime.Object](ctx context.Context, source Source[L], o Options[T], see See[T]) error {
 	f := follower[T, L]{source: source, options: o, see: see}
 	pause := firstPause
@@ -76,7 +75,7 @@ func Objects[T Object, L runtime.Object](ctx context.Context, source Source[L], 
 		if err != nil {
 			o.Log.Failure(ctx, o.What, err)
 		}
-		if time.Since(began) > settled {
+		if time.Since(began) > stableAfter {
 			pause = firstPause
 		}
 		if !rest(ctx, pause) {
@@ -86,7 +85,7 @@ func Objects[T Object, L runtime.Object](ctx context.Context, source Source[L], 
 	}
 }
 
-// ended is the error of a context's end, with what was in the way.
+// ended returns the error of a context's end together with the last failure.
 func ended(ctx context.Context, what string, last error) error {
 	if last == nil || errors.Is(last, ctx.Err()) {
 		return fmt.Errorf("%s: %w", what, ctx.Err())
@@ -94,8 +93,8 @@ func ended(ctx context.Context, what string, last error) error {
 	return fmt.Errorf("%s: %w; last: %w", what, ctx.Err(), last)
 }
 
-// rest waits d, give or take a quarter: after an outage the nodes of a cluster
-// must not come back all at once.
+// rest waits for d with 25 % jitter: after an outage the nodes of a cluster must not
+// reconnect all at once.
 func rest(ctx context.Context, d time.Duration) bool {
 	return work.Sleep(ctx, d*3/4+rand.N(d/2)) //nolint:gosec // no secret
 }
@@ -126,7 +125,7 @@ func (f *follower[T, L]) selection() metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", f.options.Name).String()}
 }
 
-// list reads all pages; the version is where a watch has to begin.
+// list reads all pages and returns the resourceVersion from which to watch.
 func (f *follower[T, L]) list(ctx context.Context) (version string, err error) {
 	f.kept = map[string]T{}
 	options := f.selection()
@@ -159,8 +158,8 @@ func (f *follower[T, L]) keep(item runtime.Object) error {
 	return nil
 }
 
-// watch shows changes until it is done, or until the watch ends, which is no
-// error: API servers end each after some minutes.
+// watch passes changes to see until it returns done or the watch ends. The end of a
+// watch is not an error: API servers end every watch after some minutes.
 func (f *follower[T, L]) watch(ctx context.Context, version string) (done bool, err error) {
 	options := f.selection()
 	options.ResourceVersion = version

@@ -60,7 +60,7 @@ func TestObjects_listsAgainAfterAnErrorOfTheWatch(t *testing.T) {
 	})
 }
 
-func TestObjects_asksAnAPIServerThatIsAwayLessAndLess(t *testing.T) {
+func TestObjects_backsOffWhileTheAPIServerIsUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -76,7 +76,7 @@ func TestObjects_asksAnAPIServerThatIsAwayLessAndLess(t *testing.T) {
 	})
 }
 
-func TestObjects_keepsWhatItIsToldToKeep(t *testing.T) {
+func TestObjects_filters(t *testing.T) {
 	events := watch.NewRaceFreeFake()
 	labelled := func(name, label string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"keep": label}}}
@@ -99,7 +99,7 @@ func TestObjects_keepsWhatItIsToldToKeep(t *testing.T) {
 	}
 }
 
-func TestLog_tellsOfEachKindOfFailureOnce(t *testing.T) {
+func TestLog_logsEachKindOfFailureOnce(t *testing.T) {
 	var log bytes.Buffer
 	l := NewLog(slog.New(slog.NewTextHandler(&log, nil)))
 	kind := schema.GroupResource{Resource: "nodes"}

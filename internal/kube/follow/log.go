@@ -8,31 +8,31 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Log tells of each kind of failure once: a right that is missing stays
-// missing, and a node has nobody who reads the same line for the hundredth time.
+// Log logs each kind of failure once: a missing right stays missing, and repeated
+// lines carry no information.
 type Log struct {
 	logger *slog.Logger
 	mu     sync.Mutex
-	told   map[string]bool
+	logged map[string]bool
 }
 
 // NewLog writes to a logger.
-func NewLog(logger *slog.Logger) *Log { return &Log{logger: logger, told: map[string]bool{}} }
+func NewLog(logger *slog.Logger) *Log { return &Log{logger: logger, logged: map[string]bool{}} }
 
-// Failure tells of an error, at level debug if one of its kind was told before.
+// Failure logs an error, at level debug if one of its kind was logged before.
 func (l *Log) Failure(ctx context.Context, what string, err error) {
 	kind := what + "/" + string(apierrors.ReasonForError(err))
 	l.mu.Lock()
-	again := l.told[kind]
-	l.told[kind] = true
+	again := l.logged[kind]
+	l.logged[kind] = true
 	l.mu.Unlock()
 	switch {
 	case again:
 		l.logger.DebugContext(ctx, "still failing", "what", what, "error", err)
 	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
-		l.logger.ErrorContext(ctx, "the API server refuses; the role of this service account lacks a right. It is tried again, and not told again",
+		l.logger.ErrorContext(ctx, "the role of this service account lacks a right; retrying, further failures are logged at level debug",
 			"what", what, "error", err)
 	default:
-		l.logger.WarnContext(ctx, "trying again, and not telling again", "what", what, "error", err)
+		l.logger.WarnContext(ctx, "retrying; further failures are logged at level debug", "what", what, "error", err)
 	}
 }

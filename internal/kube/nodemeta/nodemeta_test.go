@@ -46,7 +46,7 @@ func TestNode_isReadOnce(t *testing.T) {
 	}
 }
 
-func TestNode_isWaitedForUntilTheCloudsControllerHasFilledItIn(t *testing.T) {
+func TestNode_waitsForTheCloudsController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &nodes{answers: []any{node(""), errors.New("connection refused"), node(provider)}}
 		if id, _, err := (Reader{Nodes: n, Name: "one"}).Node(t.Context()); err != nil || id != provider || n.asked != 3 {
@@ -55,7 +55,7 @@ func TestNode_isWaitedForUntilTheCloudsControllerHasFilledItIn(t *testing.T) {
 	})
 }
 
-func TestNode_endsWithItsContextAndSaysWhatIsMissing(t *testing.T) {
+func TestNode_endsWithItsContextAndNamesTheCause(t *testing.T) {
 	for want, answer := range map[string]any{"spec.providerID is empty": node(""), "connection refused": errors.New("connection refused")} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -69,7 +69,7 @@ func TestNode_endsWithItsContextAndSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestNode_saysAtOnceWhatWaitingDoesNotHeal(t *testing.T) {
+func TestNode_failsAtOnceOnFinalErrors(t *testing.T) {
 	kind := schema.GroupResource{Resource: "nodes"}
 	for want, err := range map[string]error{
 		"--node-name":            apierrors.NewNotFound(kind, "one"),

@@ -1,16 +1,15 @@
-// Package taint takes the startup taint DRIVER/agent-not-ready off this node
-// once the node can attach volumes. Provisioners of nodes set it, so that the
-// scheduler sends no pod with volumes before the node's limit is known: without
-// one in CSINode a node takes any number of them.
+// Package taint removes the startup taint DRIVER/agent-not-ready from this node once
+// the node can attach volumes. Node provisioners set it, so that the scheduler assigns
+// no pod with volumes before CSINode has the node's volume limit: without a limit a
+// node accepts any number of volumes.
 //
-// It is taken off when CSINode lists the driver under this node's ID with an
-// allocatable count, so it stays where a driver announces no limit, and an entry
-// that another instance of the same name left does not count.
+// The taint is removed when CSINode lists the driver under this node's ID with an
+// allocatable count. So it stays if a driver reports no limit, and an entry of an
+// earlier machine of the same name does not count.
 //
-// A taint that comes later is taken off, too, as long as the node is young:
-// Karpenter adds what is missing when it registers the node, after the driver
-// may have started. After Window nobody watches any more, and a taint that is
-// set by hand then stays until the process starts again.
+// A taint that is added later is removed, too, within Window after the registration:
+// Karpenter adds missing taints when it registers the node, possibly after the driver
+// has started. A taint that is added after Window stays until the process restarts.
 package taint
 
 import (
@@ -34,7 +33,7 @@ import (
 // Suffix is the taint's key after the driver's name.
 const Suffix = "/agent-not-ready"
 
-// Window is how long a taint that comes after the registration is taken off.
+// Window is how long after the registration a new taint is removed.
 const Window = 10 * time.Minute
 
 // Options of a removal.
@@ -42,30 +41,30 @@ type Options struct {
 	Client api.Kubernetes
 	// Node is the name of this machine's Node.
 	Node string
-	// Driver is the CSI plugin name, NodeID what it answers to NodeGetInfo.
+	// Driver is the CSI plugin name, NodeID its node_id of NodeGetInfo.
 	Driver, NodeID string
 	Logger         *slog.Logger
 }
 
-// Remover takes the taint off one node.
+// Remover removes the taint from one node.
 type Remover struct {
 	options Options
 	key     string
 	log     *follow.Log
-	// pending tells that the taint may be there.
+	// pending is set while the node may have the taint.
 	pending bool
 }
 
-// New prepares a removal; nothing is asked before Run.
+// New prepares a removal. It makes no call before Run.
 func New(o Options) *Remover {
 	o.Logger = o.Logger.With("component", "startup taint", "node", o.Node)
 	return &Remover{options: o, key: o.Driver + Suffix, log: follow.NewLog(o.Logger), pending: true}
 }
 
-// Run waits for the registration, takes the taint off, and returns when the
-// window is over and the taint is off, or when ctx ends. It has one watch at a
-// time, of one object. What is in its way is logged once and tried again: a node
-// that keeps a taint is no reason to stop serving the volumes it has.
+// Run waits for the registration, removes the taint, and returns when Window is over
+// and the taint is removed, or when ctx ends. It has one watch of one object at a time.
+// It logs each kind of failure once and retries: the process must continue to serve the
+// volumes of a node that keeps its taint.
 func (r *Remover) Run(ctx context.Context) {
 	if r.registered(ctx) != nil {
 		return
@@ -78,8 +77,8 @@ func (r *Remover) Run(ctx context.Context) {
 	}
 }
 
-// registered waits until the node's limit is known to the scheduler. Its error is
-// the end of ctx.
+// registered waits until CSINode has the node's volume limit. It returns an error only
+// if ctx ends.
 func (r *Remover) registered(ctx context.Context) error {
 	return follow.Objects(ctx, r.options.Client.StorageV1().CSINodes(), follow.Options[*storagev1.CSINode]{
 		What: "the CSINode " + r.options.Node, Name: r.options.Node, Log: r.log,
@@ -100,7 +99,7 @@ func (r *Remover) announced(node *storagev1.CSINode) bool {
 	return false
 }
 
-// remove takes the taint off whenever it is there, until ctx ends, or once.
+// remove removes the taint whenever the node has it, until ctx ends, or once.
 func (r *Remover) remove(ctx context.Context, once bool) error {
 	return follow.Objects(ctx, r.options.Client.CoreV1().Nodes(), follow.Options[*corev1.Node]{
 		What: "the Node " + r.options.Node, Name: r.options.Node, Log: r.log,
@@ -132,11 +131,11 @@ func (r *Remover) removeFrom(ctx context.Context, node *corev1.Node) error {
 	return fmt.Errorf("remove the taint %s: %w", r.key, err)
 }
 
-// removal are the operations that remove all taints with a key, each guarded by
-// a test that it is still where it was; nil where there is none. One key may be
-// there once for each effect.
+// removal returns the operations that remove all taints with a key, each guarded by a
+// test that it is still at its index; nil if there is none. A key may occur once for
+// each effect.
 func removal(taints []corev1.Taint, key string) (ops []cluster.Op) {
-	for i := len(taints) - 1; i >= 0; i-- { // from the end, so that indexes hold
+	for i := len(taints) - 1; i >= 0; i-- { // from the end, so that the indexes stay valid
 		if taints[i].Key != key {
 			continue
 		}

@@ -121,7 +121,7 @@ func TestRun_removesTheDriversTaintsAndNoOthers(t *testing.T) {
 }
 
 // U-10: not before the scheduler knows the node's limit.
-func TestRun_waitsForTheOwnRegistration(t *testing.T) {
+func TestRun_waitsForTheRegistrationOfThisNode(t *testing.T) {
 	const key = driver + Suffix + ":NoSchedule"
 	for what, before := range map[string]*storagev1.CSINode{
 		"no CSINode":                        nil,
@@ -150,9 +150,9 @@ func TestRun_removesATaintThatComesAfterTheRegistration(t *testing.T) {
 	w.Eventually(w.has("karpenter.sh/x:NoSchedule"))
 }
 
-// The list of taints changes between the look and the patch: what is removed by
-// index would be somebody else's taint.
-func TestRun_doesNotRemoveWhatMovedToTheTaintsPlace(t *testing.T) {
+// The list of taints changes between the read and the patch: a removal by index would
+// remove another taint.
+func TestRun_doesNotRemoveATaintThatMovedToTheIndex(t *testing.T) {
 	const other = "a/b:NoSchedule"
 	w := newWorld(t, node(driver+Suffix+":NoSchedule"), csiNode(driver, instanceID, 25))
 	moved := sync.OnceFunc(func() { w.Put(node(other, driver+Suffix+":NoSchedule")) })
@@ -161,8 +161,8 @@ func TestRun_doesNotRemoveWhatMovedToTheTaintsPlace(t *testing.T) {
 	w.Eventually(w.has(other))
 }
 
-// X-41's like: what a node watches must not grow with the cluster.
-func TestRun_watchesThisNodesObjectsAlone(t *testing.T) {
+// What a node watches must not grow with the cluster (docs/reference/ebs.md).
+func TestRun_watchesThisNodesObjectsOnly(t *testing.T) {
 	w := newWorld(t, node(driver+Suffix+":NoSchedule"))
 	var mu sync.Mutex
 	var asked []string
@@ -186,7 +186,7 @@ func TestRun_watchesThisNodesObjectsAlone(t *testing.T) {
 	}
 }
 
-func TestRun_goesOnAfterTheEndOfAWatch(t *testing.T) {
+func TestRun_continuesAfterTheEndOfAWatch(t *testing.T) {
 	w := newWorld(t, node(driver+Suffix+":NoSchedule"))
 	w.run()
 	time.Sleep(50 * time.Millisecond)
@@ -195,7 +195,7 @@ func TestRun_goesOnAfterTheEndOfAWatch(t *testing.T) {
 	w.Eventually(w.has())
 }
 
-// forbidding is an API server that lets nobody change a node until it is told to.
+// forbidding is an API server that rejects changes of nodes until granted is set.
 func forbidding(granted *atomic.Bool) *fake.Clientset {
 	clients := fake.NewClientset(node(driver+Suffix+":NoSchedule"), csiNode(driver, instanceID, 25))
 	clients.PrependReactor("patch", "nodes", func(kubetesting.Action) (bool, runtime.Object, error) {
@@ -204,9 +204,9 @@ func forbidding(granted *atomic.Bool) *fake.Clientset {
 	return clients
 }
 
-// U-10: a missing right is one line of log, however long it is missing, and
-// nothing that ends the process; when it is granted the taint goes.
-func TestRun_tellsOfAMissingRightOnce(t *testing.T) {
+// A missing right is logged once, however long it is missing, and does not end the
+// process. When the right is granted, the taint is removed (docs/reference/ebs.md).
+func TestRun_logsAMissingRightOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var granted atomic.Bool
 		clients, log := forbidding(&granted), &lines{}
@@ -219,7 +219,7 @@ func TestRun_tellsOfAMissingRightOnce(t *testing.T) {
 		}()
 		time.Sleep(24 * time.Hour)
 		if n := log.count("lacks a right"); n != 1 || log.count("\n") != 1 {
-			t.Errorf("told %d times:\n%s", n, log.text.String())
+			t.Errorf("logged %d times:\n%s", n, log.text.String())
 		}
 		granted.Store(true)
 		<-done
