@@ -13,19 +13,19 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/api"
 )
 
-// questions is how many rights are asked for at once.
+// questions limits the concurrent access reviews.
 const questions = 8
 
 // Missing is a right that the process lacks.
 type Missing struct {
 	Right     Right
 	Roles     []Role // that need it
-	Namespace string // where it is missing; "" is everywhere
-	// Reason is what the API server's authorizer said, if anything.
+	Namespace string // in which it is missing; "" means all namespaces
+	// Reason is the reason of the API server's authorizer, if it gives one.
 	Reason string
 }
 
-// String tells what is missing, what for, and how to see it.
+// String names the missing right, its purpose and the command that checks it.
 func (m Missing) String() string {
 	names := make([]string, len(m.Roles))
 	for i, role := range m.Roles {
@@ -42,7 +42,7 @@ func (m Missing) String() string {
 	return text
 }
 
-// Checker asks the API server what this process may do.
+// Checker reads the rights of this process from the API server.
 type Checker struct {
 	Client    api.AuthorizationV1
 	Mode      Mode
@@ -50,16 +50,15 @@ type Checker struct {
 	Intents   string // the namespace of intents
 }
 
-// named is the namespace of a right; "" is everywhere.
+// named returns the namespace of a right; "" means all namespaces.
 func (c Checker) named(in Namespace) string {
 	return map[Namespace]string{Own: c.Namespace, Intents: c.Intents}[in]
 }
 
-// Check returns the rights that roles need and the process lacks, in the order
-// of Of. It asks for all rules at once (SelfSubjectRulesReview); a rule that is
-// not among them is asked for by itself (SelfSubjectAccessReview), since
-// authorizers other than RBAC may grant it without listing it. An error says
-// that nothing is known.
+// Check returns the rights that roles need and the process lacks, in the order of Of. It
+// reads all rules at once (SelfSubjectRulesReview). A right that the rules lack gets a
+// review of its own (SelfSubjectAccessReview), because authorizers other than RBAC may
+// grant it without listing it. After an error nothing is known.
 func (c Checker) Check(ctx context.Context, roles ...Role) ([]Missing, error) {
 	granted := c.granted(ctx)
 	needed := Of(c.Mode, roles...)
@@ -91,16 +90,16 @@ func (c Checker) Check(ctx context.Context, roles ...Role) ([]Missing, error) {
 	return all, nil
 }
 
-// granted reads the rules of the process in its namespaces and in one where only
-// those for all namespaces hold. What cannot be read is no rule.
+// granted reads the rules of the process in its namespaces, and in one in which only
+// the rules for all namespaces apply. A rule that it cannot read counts as missing.
 func (c Checker) granted(ctx context.Context) rules {
 	return rules{
 		Own: c.rulesIn(ctx, c.Namespace), Intents: c.rulesIn(ctx, c.Intents), Everywhere: c.rulesIn(ctx, elsewhere),
 	}
 }
 
-// elsewhere is a namespace that nobody has rights in: it cannot be made, since
-// names of namespaces have no dots.
+// elsewhere is a namespace in which no process has rights of its own: it cannot exist,
+// because the name of a namespace has no dots.
 const elsewhere = "no.such.namespace"
 
 func (c Checker) rulesIn(ctx context.Context, namespace string) []authorizationv1.ResourceRule {
@@ -113,7 +112,7 @@ func (c Checker) rulesIn(ctx context.Context, namespace string) []authorizationv
 	return review.Status.ResourceRules
 }
 
-// ask is a SelfSubjectAccessReview; nil is yes.
+// ask makes a SelfSubjectAccessReview. It returns nil if the right is granted.
 func (c Checker) ask(ctx context.Context, right Right) (*Missing, error) {
 	namespace := c.named(right.In)
 	review, err := c.Client.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
@@ -131,9 +130,9 @@ func (c Checker) ask(ctx context.Context, right Right) (*Missing, error) {
 	return &Missing{Right: right, Namespace: namespace, Reason: review.Status.Reason}, nil
 }
 
-// Report writes one line for each right that is missing, and one if none could
-// be asked for. It never holds the start up: what is missing shows again, with
-// the object it is missed for, when it is used.
+// Report logs one line for each missing right, and one if the rights cannot be read. A
+// missing right does not stop the start: the API server's rejection shows it again, with
+// the object, when it is needed.
 func (c Checker) Report(ctx context.Context, logger *slog.Logger, roles ...Role) {
 	missing, err := c.Check(ctx, roles...)
 	if err != nil {

@@ -87,7 +87,7 @@ func granting(rights []Right, leave func(Right) bool) *authorizer {
 
 func nothing(Right) bool { return false }
 
-func TestCheck_asksOnlyForWhatIsNotListed(t *testing.T) {
+func TestCheck_reviewsOnlyRightsThatAreNotListed(t *testing.T) {
 	a := granting(Of(Central, Roles()...), nothing)
 	missing, err := a.checker(Central).Check(t.Context(), Roles()...)
 	if err != nil || len(missing) != 0 || a.asked.Load() != 0 {
@@ -95,7 +95,7 @@ func TestCheck_asksOnlyForWhatIsNotListed(t *testing.T) {
 	}
 }
 
-func TestCheck_namesWhatIsMissingAndWhatForAndWhere(t *testing.T) {
+func TestCheck_namesTheMissingRightItsRolesAndNamespace(t *testing.T) {
 	a := granting(Of(Node, Roles()...), func(r Right) bool {
 		return r.Resource == "configmaps" && r.Verb == "list" || r.Subresource == "status" && r.Resource == "persistentvolumeclaims"
 	})
@@ -114,7 +114,7 @@ func TestCheck_namesWhatIsMissingAndWhatForAndWhere(t *testing.T) {
 }
 
 // A right in the own namespace is not one in all of them.
-func TestCheck_ownRightsAreNotTakenForOthers(t *testing.T) {
+func TestCheck_namespacedRightsDoNotCountEverywhere(t *testing.T) {
 	a := &authorizer{own: []authorizationv1.ResourceRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}}
 	missing, err := a.checker(Central).Check(t.Context(), Events, Lease)
 	if err != nil || len(missing) != 2 {
@@ -122,7 +122,7 @@ func TestCheck_ownRightsAreNotTakenForOthers(t *testing.T) {
 	}
 }
 
-func TestCheck_believesAuthorizersThatListNothing(t *testing.T) {
+func TestCheck_acceptsAuthorizersThatListNothing(t *testing.T) {
 	for name, a := range map[string]*authorizer{
 		"an empty list":          {},
 		"no answer to the lists": {listing: errors.New("not served")},

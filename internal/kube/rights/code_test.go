@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// place is the packages whose calls some roles make.
-type place struct {
+// row lists the packages that make the calls of some roles.
+type row struct {
 	roles    []Role
 	packages []string
 }
 
-func places() []place {
-	return []place{
+func rows() []row {
+	return []row{
 		{[]Role{Provision}, []string{"provision", "topology"}},
 		{[]Role{Attach}, []string{"attach"}},
 		{[]Role{Resize, Modify}, []string{"resize"}},
@@ -53,24 +53,24 @@ func groups() map[string]string {
 	}
 }
 
-// own kinds are read and written in the process's own namespace alone.
+// ownKinds are read and written in the process's namespace only.
 func ownKinds() []string {
 	return []string{"csistoragecapacities", "leases", "pods", "replicasets"}
 }
 
-// TestTable_isWhatTheCodeDoes reads the controllers' code: every cache that
+// TestTable_matchesTheCode reads the controllers' code: every cache that
 // they ask for and every call that they make of a client is in the table, and
 // the table has nothing else.
-func TestTable_isWhatTheCodeDoes(t *testing.T) {
-	for _, place := range places() {
-		t.Run(string(place.roles[0]), func(t *testing.T) {
-			used := usedBy(t, place.packages)
+func TestTable_matchesTheCode(t *testing.T) {
+	for _, row := range rows() {
+		t.Run(string(row.roles[0]), func(t *testing.T) {
+			used := usedBy(t, row.packages)
 			for _, right := range Optional() {
 				delete(used, right)
 			}
 			declared := map[Right]bool{}
 			for _, mode := range []Mode{Central, Node} {
-				for _, right := range Of(mode, place.roles...) {
+				for _, right := range Of(mode, row.roles...) {
 					declared[right] = true
 				}
 			}
@@ -88,7 +88,7 @@ func TestTable_isWhatTheCodeDoes(t *testing.T) {
 	}
 }
 
-// usedBy is what packages do, with the place in the code.
+// usedBy returns the rights that the code of packages needs, each with a source position.
 func usedBy(t *testing.T, packages []string) map[Right]string {
 	t.Helper()
 	set := token.NewFileSet()
@@ -96,7 +96,7 @@ func usedBy(t *testing.T, packages []string) map[Right]string {
 	for _, name := range packages {
 		files = append(files, parse(t, set, filepath.Join("..", name))...)
 	}
-	r := reader{clients: map[string]Right{"Nodes": {Resource: "nodes"}}} // nodemeta is given it
+	r := reader{clients: map[string]Right{"Nodes": {Resource: "nodes"}}} // a field of nodemeta.Reader
 	for _, file := range files {
 		ast.Inspect(file, r.keep)
 	}
@@ -118,7 +118,7 @@ func parse(t *testing.T, set *token.FileSet, directory string) (files []*ast.Fil
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(directory, "*.go"))
 	if err != nil || len(names) == 0 {
-		t.Fatalf("there is no code in %s (%v): the table of roles names its packages", directory, err)
+		t.Fatalf("%s has no Go files (%v): correct the packages in rows", directory, err)
 	}
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
@@ -133,13 +133,13 @@ func parse(t *testing.T, set *token.FileSet, directory string) (files []*ast.Fil
 	return files
 }
 
-// reader knows the names of variables and fields that hold a client of one kind.
+// reader records the names of variables and fields that are clients of one kind.
 type reader struct {
 	clients map[string]Right
 }
 
-// keep remembers "name := clientset.Group().Kind()" and "Name: clientset.Group().Kind()",
-// and what content.New is given, which is the API of its writer.
+// keep records "name := clientset.Group().Kind()" and "Name: clientset.Group().Kind()",
+// and the arguments of content.New, one of which is the API of its writer.
 func (r reader) keep(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.AssignStmt:
@@ -164,7 +164,7 @@ func (r reader) keep(n ast.Node) bool {
 	return true
 }
 
-// rightsOf are those that a call itself needs.
+// rightsOf returns the rights that a call needs.
 func (r reader) rightsOf(call *ast.CallExpr) []Right {
 	receiver, method := selected(call.Fun)
 	_, name := selected(receiver)

@@ -1,19 +1,19 @@
 package rights
 
-// The kinds of work that a node's process does beside a central controller. They
-// are no names of --controllers, and Roles does not list them: a node has these
-// rights and none of the others.
+// The kinds of work of a node's process next to a central controller. They are not
+// names of --controllers, and Roles does not list them: a node's process has these
+// rights only.
 const (
-	Metadata     Role = "metadata"      // which instance, or region, this is (--metadata-sources); a controller's, too
-	StartupTaint Role = "startup taint" // taken off when the node can attach volumes
-	PreStop      Role = "pre-stop"      // the driver of a drained node outlives its volumes
+	Metadata     Role = "metadata"      // reads the instance or region (--metadata-sources); also in the controller
+	StartupTaint Role = "startup taint" // removed when the node can attach volumes
+	PreStop      Role = "pre-stop"      // keeps the driver of a drained node until its volumes are detached
 )
 
-// NodeHalf lists the work of a node's process beside a central controller.
+// NodeHalf lists the work of a node's process next to a central controller.
 func NodeHalf() []Role { return []Role{Metadata, StartupTaint, PreStop} }
 
-// nodeHalf is the table of that work. RBAC cannot say "this node's own"; for the
-// only write the chart has an admission policy that does.
+// nodeHalf is the table of that work. RBAC cannot restrict a right to the process's own
+// node. For the only write, the chart has an admission policy that does.
 func nodeHalf() []need {
 	return []need{
 		{role: Metadata, what: "nodes", verbs: live},

@@ -1,6 +1,6 @@
-// Package rights is the list of what the controllers ask of the API server:
-// one table for the process, which checks at its start that it may do what it
-// is going to do, and for the chart, whose roles a test compares with it.
+// Package rights is the table of the RBAC rights that the controllers need. The process
+// checks at its start that it has them, and a test compares the chart's roles with the
+// table.
 package rights
 
 import (
@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Role is a kind of work. Those before Capacity are names of --controllers, but
-// for Modify, which is done by the controller that resizes.
+// Role is a kind of work. Those before Capacity are names of --controllers, except
+// Modify, which is part of resize.
 type Role string
 
 // The kinds of work.
@@ -23,10 +23,10 @@ const (
 	GroupSnapshot Role = "groupsnapshot"
 	Health        Role = "health"
 
-	Capacity Role = "capacity" // objects that tell the scheduler where there is room
-	Lease    Role = "lease"    // one of several replicas works
-	Intent   Role = "intent"   // records of volumes that are being made
-	Events   Role = "events"   // what users see of all of this
+	Capacity Role = "capacity" // CSIStorageCapacity objects for the scheduler
+	Lease    Role = "lease"    // the leader election of several replicas
+	Intent   Role = "intent"   // intents of the provisioner, in ConfigMaps
+	Events   Role = "events"   // events on the users' objects
 )
 
 // Roles lists all kinds of work.
@@ -34,8 +34,8 @@ func Roles() []Role {
 	return []Role{Provision, Attach, Resize, Modify, Snapshot, GroupSnapshot, Health, Capacity, Lease, Intent, Events}
 }
 
-// Mode is how the process is deployed: once for the cluster, or on each node
-// for what belongs to the node.
+// Mode is how the process is deployed: once for the cluster, or on each node for the
+// node's own volumes.
 type Mode int
 
 // The modes.
@@ -53,17 +53,17 @@ type Right struct {
 	In          Namespace
 }
 
-// Namespace is where a right holds.
+// Namespace is the scope of a right.
 type Namespace string
 
 // The namespaces of rights.
 const (
-	Everywhere Namespace = ""        // all namespaces, or objects that have none
-	Own        Namespace = "own"     // the process's own namespace alone
-	Intents    Namespace = "intents" // the namespace of intents, which holds nothing else
+	Everywhere Namespace = ""        // all namespaces, and cluster-scoped objects
+	Own        Namespace = "own"     // the process's namespace only
+	Intents    Namespace = "intents" // the namespace of intents, which has no other objects
 )
 
-// String is the right as kubectl auth can-i takes it, such as
+// String returns the right in the form of kubectl auth can-i, such as
 // "patch persistentvolumeclaims/status".
 func (r Right) String() string {
 	name := r.Resource
@@ -76,7 +76,7 @@ func (r Right) String() string {
 	return r.Verb + " " + name
 }
 
-// Of are the rights that roles need in a mode, sorted and without repetition.
+// Of returns the rights that roles need in a mode, sorted and without duplicates.
 func Of(mode Mode, roles ...Role) []Right {
 	var found []Right
 	for _, n := range join(table(), nodeHalf()) {
@@ -88,7 +88,7 @@ func Of(mode Mode, roles ...Role) []Right {
 	return slices.Compact(found)
 }
 
-// NeededBy are the roles, of those given, that need a right in a mode.
+// NeededBy returns those of the given roles that need a right in a mode.
 func NeededBy(right Right, mode Mode, roles ...Role) []Role {
 	var found []Role
 	for _, role := range roles {
@@ -99,9 +99,9 @@ func NeededBy(right Right, mode Mode, roles ...Role) []Role {
 	return found
 }
 
-// Optional are rights that are in no role, since the work goes on without them:
-// to read the secrets that classes name, and to see which pods use a volume
-// that a driver refused to expand in use.
+// Optional returns rights that no role has, because the controllers work without them:
+// to read the secrets of classes, and to list the pods that use a volume which the
+// driver refused to expand in use.
 func Optional() []Right {
 	return []Right{{Resource: "secrets", Verb: "get"}, {Resource: "pods", Verb: "list"}}
 }

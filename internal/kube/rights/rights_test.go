@@ -28,7 +28,7 @@ func TestTable_namesKnownRolesAndVerbs(t *testing.T) {
 	}
 }
 
-func TestOf_isSortedAndWithoutRepetition(t *testing.T) {
+func TestOf_isSortedAndWithoutDuplicates(t *testing.T) {
 	all := Of(Central, Roles()...)
 	if !slices.IsSortedFunc(all, compare) || len(slices.Compact(slices.Clone(all))) != len(all) {
 		t.Errorf("%v", all)
@@ -50,7 +50,7 @@ func TestOf_configMapsAreThoseOfTheNamespaceOfIntents(t *testing.T) {
 	for _, mode := range []Mode{Central, Node} {
 		for _, right := range Of(mode, append(Roles(), NodeHalf()...)...) {
 			if (right.Resource == "configmaps") != (right.In == Intents) {
-				t.Errorf("%s holds in namespace %q", right, right.In)
+				t.Errorf("%s is granted in namespace %q", right, right.In)
 			}
 		}
 	}

@@ -7,14 +7,14 @@ const (
 	groupsGroup   = "groupsnapshot.storage.k8s.io"
 )
 
-// What is kept in a cache is listed and watched; get is for what is read live.
+// Cached kinds need list and watch; kinds that are read live need get.
 const (
 	cached = "list watch"
 	live   = "get"
 )
 
-// table says which work needs what, and why where that is not plain. Nothing
-// here reads pods of others, events, or secrets.
+// table lists the rights of each kind of work. No right reads other pods, events or
+// secrets.
 func table() []need {
 	return join(
 		provision(), attach(), resize(), modify(), snapshot(), groupSnapshot(), health(), own(),
@@ -38,16 +38,16 @@ func provision() []need {
 		{role: role, what: "persistentvolumeclaims", verbs: live}, // does the claim still exist
 		{role: role, group: storageGroup, what: "storageclasses", verbs: cached},
 		{role: role, group: storageGroup, what: "volumeattributesclasses", verbs: cached},
-		// Sources of claims, which must not go while they are copied.
+		// The sources of claims, which must not be deleted while they are copied.
 		{role: role, group: snapshotGroup, what: "volumesnapshots", verbs: cached + " patch"},
 		{role: role, group: snapshotGroup, what: "volumesnapshotcontents", verbs: live},
 		{role: role, only: Node, group: snapshotGroup, what: "volumesnapshotcontents", verbs: cached}, // which node has a snapshot
-		// Topology; nodes that act for themselves take turns at claims that may be
-		// anywhere, and so need to know each other.
+		// Topology. With node deployment the nodes take turns at claims of immediate
+		// binding, for which each lists the others.
 		{role: role, group: storageGroup, what: "csinodes", verbs: cached},
 		{role: role, only: Node, group: storageGroup, what: "csinodes", verbs: live}, // are intents of other nodes served
 		{role: role, only: Central, what: "nodes", verbs: cached},
-		// Volumes that are attached when they are to be deleted.
+		// A volume is deleted only when it is not attached.
 		{role: role, only: Central, group: storageGroup, what: "volumeattachments", verbs: cached},
 	}
 }
@@ -77,7 +77,7 @@ func modify() []need {
 		{role: Modify, what: "persistentvolumeclaims", verbs: cached + " " + live}, // live after a conflict
 		{role: Modify, what: "persistentvolumeclaims/status", verbs: "patch"},
 		{role: Modify, what: "persistentvolumes", verbs: cached + " patch"},
-		// Live when a claim names a class that was made a moment ago.
+		// Live if a claim names a class that was created a moment ago.
 		{role: Modify, group: storageGroup, what: "volumeattributesclasses", verbs: cached + " " + live},
 	}
 }
@@ -87,7 +87,7 @@ func snapshot() []need {
 		{role: Snapshot, group: snapshotGroup, what: "volumesnapshotcontents", verbs: cached + " get patch"},
 		{role: Snapshot, group: snapshotGroup, what: "volumesnapshotcontents/status", verbs: "patch"},
 		{role: Snapshot, group: snapshotGroup, what: "volumesnapshotclasses", verbs: cached},
-		// Which node's volume a content is of.
+		// The volume of a content, and with it the node.
 		{role: Snapshot, only: Node, what: "persistentvolumes", verbs: cached},
 	}
 }
@@ -109,15 +109,15 @@ func health() []need {
 	}
 }
 
-// own are the rights that end at one namespace, and what finding
-// the owner of capacity objects takes.
+// own returns the rights within one namespace, and those to find the owner of capacity
+// objects.
 func own() []need {
 	return []need{
 		{role: Capacity, group: storageGroup, what: "storageclasses", verbs: cached},
-		// Who waits for a class that the driver refuses is told why.
+		// Pending claims of a class that the driver rejects get an event.
 		{role: Capacity, what: "persistentvolumeclaims", verbs: cached},
 		{role: Capacity, in: Own, group: storageGroup, what: "csistoragecapacities", verbs: cached + " create update delete"},
-		// A node's objects belong to the Node, a controller's to its Deployment.
+		// The Node owns a node's objects, the Deployment those of a central controller.
 		{role: Capacity, only: Node, what: "nodes", verbs: live},
 		{role: Capacity, only: Central, what: "nodes", verbs: cached},
 		{role: Capacity, only: Central, group: storageGroup, what: "csinodes", verbs: cached},
