@@ -21,9 +21,9 @@ type Clients struct {
 	Leases, Events api.Kubernetes
 }
 
-// Connect reads a kubeconfig file, or what Kubernetes gives a pod when the path
-// is empty. There is no limit on the client's side: the API server has its own
-// (API Priority and Fairness), and its 429 answers are honoured by client-go.
+// Connect reads a kubeconfig file, or a pod's service account if the path is empty. The
+// clients have no rate limit: the API server limits them (API Priority and Fairness),
+// and client-go honours its 429 answers.
 func Connect(kubeconfig, userAgent string) (Clients, error) {
 	config, err := Config(kubeconfig)
 	if err != nil {
@@ -32,8 +32,8 @@ func Connect(kubeconfig, userAgent string) (Clients, error) {
 	return NewClients(config, userAgent)
 }
 
-// Config is the way to the API server that a kubeconfig file says, or what
-// Kubernetes gives a pod when the path is empty.
+// Config returns the configuration of a kubeconfig file, or of a pod's service account
+// if the path is empty.
 func Config(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		config, err := rest.InClusterConfig()
@@ -49,8 +49,8 @@ func Config(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// Namespace is the one that the current context of a kubeconfig file names, as
-// kubectl takes it: "default" when it names none.
+// Namespace returns the namespace of a kubeconfig file's current context, as kubectl
+// does: "default" if the context has none.
 func Namespace(kubeconfig string) (string, error) {
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
@@ -81,8 +81,8 @@ func NewClients(config *rest.Config, userAgent string) (clients Clients, err err
 	return clients, nil
 }
 
-// derive gives a connection of its own: client-go shares one between
-// configurations that have the same dialer.
+// derive returns a configuration with a connection of its own: client-go shares one
+// between configurations that have the same dialer.
 func derive(config *rest.Config, userAgent, content string) *rest.Config {
 	own := rest.CopyConfig(config)
 	own.UserAgent = userAgent

@@ -29,7 +29,7 @@ func volume(name string, change ...func(*corev1.PersistentVolume)) *corev1.Persi
 	return v
 }
 
-func TestStore_readsItsOwnWritesBeforeTheWatchBringsThem(t *testing.T) {
+func TestStore_readsItsOwnWritesBeforeTheWatchDeliversThem(t *testing.T) {
 	c := apiserver.New(t, csidriver.New("memory.test"), volume("a"))
 	volumes := c.Env.Set.Volumes()
 	c.Start()
@@ -54,7 +54,7 @@ func TestStore_readsItsOwnWritesBeforeTheWatchBringsThem(t *testing.T) {
 	}
 }
 
-func TestStore_holdsNoOwnWriteThatTheWatchHasBrought(t *testing.T) {
+func TestStore_dropsOwnWritesThatTheWatchHasDelivered(t *testing.T) {
 	c := apiserver.New(t, csidriver.New("memory.test"), volume("a"))
 	volumes := c.Env.Set.Volumes()
 	c.Start()
@@ -74,7 +74,7 @@ func TestStore_holdsNoOwnWriteThatTheWatchHasBrought(t *testing.T) {
 	})
 }
 
-func TestStore_whatIsGoneStaysGoneAfterALateAnswer(t *testing.T) {
+func TestStore_aDeletedObjectStaysDeletedAfterALateAnswer(t *testing.T) {
 	c := apiserver.New(t, csidriver.New("memory.test"), volume("a"))
 	volumes := c.Env.Set.Volumes()
 	c.Start()
@@ -129,7 +129,7 @@ func TestStore_handlersSeeEachChangeAndIndexesFollow(t *testing.T) {
 	}
 }
 
-func TestSet_customResourcesAreTakenUpWhenTheyAreInstalled(t *testing.T) {
+func TestSet_startsCustomResourcesWhenTheyAreInstalled(t *testing.T) {
 	content := &snapshotv1.VolumeSnapshotContent{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
 	c := apiserver.New(t, csidriver.New("memory.test"), content)
 	c.Unserve(snapshotv1.SchemeGroupVersion.Group, true)
@@ -212,7 +212,7 @@ func TestFinalizers_patchesFailWhenTheListHasChanged(t *testing.T) {
 	}
 }
 
-func TestSet_quietUntilItIsTold(t *testing.T) {
+func TestSet_suppressesHandlersUntilNotify(t *testing.T) {
 	content := &snapshotv1.VolumeSnapshotContent{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
 	c := apiserver.New(t, csidriver.New("memory.test"), volume("a"), content)
 	var volumesSeen, contentsSeen atomic.Int32

@@ -52,8 +52,8 @@ func JSONPatch(ops ...Op) []byte { return encode(ops) }
 // member removes.
 func MergePatch(change any) []byte { return encode(change) }
 
-// encode cannot fail for the plain values that patches are made of; if it does,
-// that is a fault in this program.
+// encode panics on an error: the plain values of patches cannot cause one, so that an
+// error is a bug.
 func encode(value any) []byte {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -62,9 +62,9 @@ func encode(value any) []byte {
 	return text
 }
 
-// AddFinalizers gives the operations that add what is missing to an object's
-// finalizers, guarded by the object's version where the list is empty: then
-// there is no element to add to. nil when nothing is missing.
+// AddFinalizers returns the operations that add missing finalizers to an object; nil if
+// none is missing. If the list is empty, an operation replaces it, guarded by the
+// object's resourceVersion.
 func AddFinalizers(object Object, finalizers ...string) []Op {
 	has := object.GetFinalizers()
 	var missing []string
@@ -86,14 +86,14 @@ func AddFinalizers(object Object, finalizers ...string) []Op {
 	return ops
 }
 
-// RemoveFinalizers gives the operations that take finalizers off, each guarded
-// by a test that it is still where it was: if another client has changed the
-// list, the patch fails as a whole and is made again from the new state. nil
-// when none is there.
+// RemoveFinalizers returns the operations that remove finalizers; nil if the object has
+// none of them. Each is guarded by a test that the finalizer is still at its index: if
+// another client has changed the list, the whole patch fails and the caller makes a new
+// one from the new state.
 func RemoveFinalizers(object Object, finalizers ...string) []Op {
 	has := object.GetFinalizers()
 	var ops []Op
-	for i := len(has) - 1; i >= 0; i-- { // from the end, so that indexes hold
+	for i := len(has) - 1; i >= 0; i-- { // from the end, so that the indexes stay valid
 		if slices.Contains(finalizers, has[i]) {
 			index := fmt.Sprint(i)
 			ops = append(ops, Test(has[i], "metadata", "finalizers", index), Remove("metadata", "finalizers", index))

@@ -26,8 +26,8 @@ const (
 	servePoll   = time.Minute
 )
 
-// Set is the one set of caches that all controllers of a process read. A kind
-// that no caller asks for is neither listed nor watched.
+// Set is the set of caches that all controllers of a process share. A kind that no
+// controller requests is neither listed nor watched.
 type Set struct {
 	clients   Clients
 	namespace string
@@ -55,7 +55,7 @@ func NewSet(clients Clients, driver, namespace string, logger *slog.Logger) *Set
 	}
 }
 
-// kept finds the store of a resource, or makes it.
+// kept returns the store of a resource; it makes the store on the first call.
 func kept[T Object](s *Set, resource schema.GroupVersionResource, make func() *Store[T]) *Store[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,8 +192,8 @@ func custom(resource schema.GroupVersionResource) bool {
 	return resource.Group == snapshotv1.SchemeGroupVersion.Group || resource.Group == groupv1.SchemeGroupVersion.Group
 }
 
-// Start lists and watches, until ctx ends, all kinds that were asked for. Kinds
-// that the cluster does not serve are looked for once a minute.
+// Start lists and watches all requested kinds until ctx ends. For kinds that the cluster
+// does not serve it polls once a minute.
 func (s *Set) Start(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,15 +214,15 @@ func (s *Set) Start(ctx context.Context) {
 	}
 }
 
-// PollServed replaces the minute after which kinds are looked for that the
-// cluster lacks. It must be called before Start.
+// PollServed sets the interval of the polls for kinds that the cluster lacks; the
+// default is a minute. It must be called before Start.
 func (s *Set) PollServed(every time.Duration) { s.servePoll = every }
 
 func (s *Set) startWhenServed(ctx context.Context, version schema.GroupVersion, kinds map[string]store) {
-	for told := false; len(kinds) > 0; {
+	for logged := false; len(kinds) > 0; {
 		served, err := s.served(ctx, version)
 		if err != nil {
-			s.logger.WarnContext(ctx, "cannot see which kinds the API server serves", "group", version.Group, "error", err)
+			s.logger.WarnContext(ctx, "cannot read which kinds the API server serves", "group", version.Group, "error", err)
 		}
 		for resource, kind := range kinds {
 			if served[resource] {
@@ -230,9 +230,9 @@ func (s *Set) startWhenServed(ctx context.Context, version schema.GroupVersion, 
 				delete(kinds, resource)
 			}
 		}
-		if len(kinds) > 0 && err == nil && !told {
-			told = true
-			s.logger.InfoContext(ctx, "the cluster lacks some kinds; what needs them is off until they are installed",
+		if len(kinds) > 0 && err == nil && !logged {
+			logged = true
+			s.logger.InfoContext(ctx, "the cluster lacks some kinds; their controllers wait until they are installed",
 				"group", version.String(), "kinds", len(kinds))
 		}
 		if len(kinds) > 0 && !work.Sleep(ctx, s.servePoll) {
@@ -283,14 +283,14 @@ func (s *Set) served(ctx context.Context, version schema.GroupVersion) (map[stri
 	return found, nil
 }
 
-// Wait returns when all kinds of Kubernetes' own are there; it does not wait
-// for custom resources.
+// Wait returns when the caches of all built-in kinds have synced. It does not wait for
+// custom resources.
 func (s *Set) Wait(ctx context.Context) error {
 	return s.wait(ctx, func(resource schema.GroupVersionResource) bool { return !custom(resource) })
 }
 
-// WaitServed returns when the given resources of a group, which must have been
-// asked for, are served and there.
+// WaitServed returns when the given resources of a group are served and their caches
+// have synced. They must have been requested.
 func (s *Set) WaitServed(ctx context.Context, version schema.GroupVersion, resources ...string) error {
 	requested := map[string]bool{}
 	for _, resource := range resources {

@@ -13,23 +13,23 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Object is what the API server keeps.
+// Object is an object of the Kubernetes API.
 type Object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// Index finds objects by something else than their key.
+// Index finds objects by a value other than their key.
 type Index[T Object] struct {
 	Name   string
 	Values func(T) []string
 }
 
-// Store is the cache of one kind: what the API server last said, and what this
-// process has written since. Its objects are shared by all who read them:
-// change a DeepCopy only.
+// Store is the cache of one kind: the last known state, including writes of this
+// process that the watch has not delivered yet. All readers share its objects: modify a
+// DeepCopy only.
 //
-// A Store asks nothing of the API server before the Set starts it.
+// A Store makes no request before the Set starts it.
 type Store[T Object] struct {
 	kind     string
 	informer cache.SharedIndexInformer
@@ -51,7 +51,7 @@ type lister[L runtime.Object] interface {
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
-// chosen narrows what is listed and watched.
+// chosen adds a label selector to lists and watches.
 type chosen struct {
 	labels string
 }
@@ -122,12 +122,12 @@ func (s *Store[T]) Get(key string) (T, bool) {
 	return object, ok
 }
 
-// List gives every object, in no order.
+// List returns all objects, in no order.
 func (s *Store[T]) List() []T { return s.all(s.informer.GetStore().List()) }
 
-// By gives the objects with a value of an index. An object that this process
-// has just made may be missing; one that it has changed is the new one, found
-// by its old values.
+// By returns the objects with a value of an index. An object that this process has just
+// created may be missing. One that it has just changed is found by its old values and
+// returned in its new state.
 func (s *Store[T]) By(index Index[T], value string) []T {
 	items, err := s.informer.GetIndexer().ByIndex(index.Name, value)
 	if err != nil {
@@ -151,10 +151,9 @@ func (s *Store[T]) all(items []any) []T {
 	return objects
 }
 
-// Wrote gives the store the API server's answer to an own write, so that
-// the writer reads it from now on and not an older state. The object is the
-// store's from then on, like all that it gives. The answer of a deletion is not
-// told: the watch brings it.
+// Wrote passes the API server's answer to a write of this process to the store, so that
+// the writer reads no older state from now on. The store owns the object from then on.
+// Do not pass the answer of a deletion: the watch delivers it.
 func (s *Store[T]) Wrote(object T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +162,7 @@ func (s *Store[T]) Wrote(object T) {
 		return
 	}
 	key := keyOf(object)
-	// Of two writers at once the later answer may be told first.
+	// Of two concurrent writers the one with the later answer may come first.
 	if own, found := s.assumed[key]; found && !older(own, object) {
 		return
 	}
@@ -177,9 +176,8 @@ func older(a, b Object) bool {
 	return err != nil || order < 0
 }
 
-// caughtUp drops an own write that the watch has reached. Without it each
-// object made by this process would be kept twice, and for ever if no caller
-// reads it again.
+// caughtUp drops an own write that the watch has delivered. Otherwise the store would
+// keep each object that this process created twice.
 func (s *Store[T]) caughtUp(object T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +187,7 @@ func (s *Store[T]) caughtUp(object T) {
 	}
 }
 
-// newer finds an own write that the watch has not reached yet.
+// newer returns an own write that the watch has not delivered yet.
 func (s *Store[T]) newer(key string) (T, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

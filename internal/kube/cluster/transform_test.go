@@ -107,7 +107,7 @@ func reduced[T any](t testing.TB, r *reducer, object T) T {
 	return item.(T)
 }
 
-func TestReduce_leavesTheContentAsItIs(t *testing.T) {
+func TestReduce_keepsTheContent(t *testing.T) {
 	r := newReducer()
 	for i := range 3 {
 		for _, pair := range []struct{ want, object Object }{
@@ -122,7 +122,7 @@ func TestReduce_leavesTheContentAsItIs(t *testing.T) {
 	}
 }
 
-func TestReduce_dropsWhatNobodyReads(t *testing.T) {
+func TestReduce_dropsUnusedFields(t *testing.T) {
 	object := freshClaim(0)
 	object.Annotations[lastApplied] = "{}"
 	if got := reduced(t, newReducer(), object); got.ManagedFields != nil || got.Annotations[lastApplied] != "" {
@@ -135,9 +135,9 @@ func TestReduce_dropsWhatNobodyReads(t *testing.T) {
 	}
 }
 
-// What is shared displaces one another where hashes meet, so that a few of many
+// Shared values displace each other if their hashes collide, so that a few of many
 // reducers share less.
-func TestReduce_objectsShareWhatTheyHaveAlike(t *testing.T) {
+func TestReduce_objectsShareEqualValues(t *testing.T) {
 	const tries = 50
 	twice := map[string]int{}
 	same := func(what string, a, b any) {
@@ -165,7 +165,7 @@ func TestReduce_objectsShareWhatTheyHaveAlike(t *testing.T) {
 	}
 }
 
-func TestReduce_sharesNoListOfSizesThatNamesMore(t *testing.T) {
+func TestReduce_doesNotShareLongerLists(t *testing.T) {
 	r := newReducer()
 	first := reduced(t, r, freshClaim(0))
 	object := freshClaim(1)

@@ -1,6 +1,6 @@
-// Package work runs what the controllers have to do: one queue per kind of
-// work, one worker at a time per key, failures again after a growing pause.
-// Queues carry the metrics that alerts on the sidecars know (workqueue_*).
+// Package work runs the controllers' queues: one queue per kind of work, one worker at a
+// time per key, exponential backoff after failures. The queues have the metrics of the
+// sidecars (workqueue_*), so that their alerts keep working.
 package work
 
 import (
@@ -13,8 +13,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// The pauses and the number of workers of a queue that says nothing else;
-// those of the sidecars.
+// The default backoff and number of workers of a queue. They are those of the sidecars.
 const (
 	DefaultRetryStart = time.Second
 	DefaultRetryMax   = 5 * time.Minute
@@ -26,9 +25,9 @@ type Retry struct {
 	Start, Max time.Duration
 }
 
-// Handler does one item. after > 0 asks for the item again in that time: what
-// waits for something is no failure, and its pause does not grow. An error
-// means again with the queue's growing pause.
+// Handler processes one key. If after > 0, the queue adds the key again after that time,
+// without backoff: a key that waits for a condition has not failed. After an error the
+// queue adds it again with backoff.
 type Handler func(ctx context.Context, key string) (after time.Duration, err error)
 
 // Options of a queue. Zero values mean the defaults above.
@@ -51,7 +50,7 @@ type Queue struct {
 	failed map[string]error // by key, why the last work on it failed
 }
 
-// New makes a queue. It takes keys at once, and works when it is run.
+// New makes a queue. It accepts keys at once and processes them in Run.
 func New(o Options) *Queue {
 	if o.Workers <= 0 {
 		o.Workers = DefaultWorkers
@@ -75,18 +74,17 @@ func New(o Options) *Queue {
 	}
 }
 
-// Add asks for work on a key, once however often it is asked.
+// Add adds a key. A key that is already queued is processed once.
 func (q *Queue) Add(key string) { q.items.Add(key) }
 
-// AddAfter asks for work on a key in some time.
+// AddAfter adds a key after a pause.
 func (q *Queue) AddAfter(key string, pause time.Duration) { q.items.AddAfter(key, pause) }
 
-// Forget makes the next pause after a failure the first one again: what was
-// asked for has changed.
+// Forget resets a key's backoff, because the desired state has changed.
 func (q *Queue) Forget(key string) { q.items.Forget(key) }
 
-// Hurry works at once on the keys that wait after a failure of this kind, and
-// makes their pauses short again: what they failed of is over.
+// Hurry processes at once the keys that wait after a failure of this kind and resets
+// their backoff, because the cause is over.
 func (q *Queue) Hurry(over func(error) bool) {
 	for _, key := range q.failedOf(over) {
 		q.items.Forget(key)
@@ -106,7 +104,7 @@ func (q *Queue) failedOf(kind func(error) bool) []string {
 	return keys
 }
 
-// note keeps why the work on a key failed, until it does not.
+// note records the last error of a key, until the key succeeds.
 func (q *Queue) note(key string, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -117,14 +115,14 @@ func (q *Queue) note(key string, err error) {
 	q.failed[key] = err
 }
 
-// Failures is how often a key failed in a row.
+// Failures returns the number of consecutive failures of a key.
 func (q *Queue) Failures(key string) int { return q.items.NumRequeues(key) }
 
-// Len is how many keys wait for a worker.
+// Len returns the number of keys that wait for a worker.
 func (q *Queue) Len() int { return q.items.Len() }
 
-// Stuck is for how long all workers have been busy without one of them coming
-// to an end; 0 while one is free.
+// Stuck returns for how long all workers have been busy without finishing a key; 0
+// while one is free.
 func (q *Queue) Stuck() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -141,16 +139,16 @@ func (q *Queue) move(by int) {
 	q.moved = time.Now()
 }
 
-// Run works until ctx ends, and waits then for the items in progress, whose
-// handlers see ctx end as well. It always returns nil. A queue runs once.
+// Run processes keys until ctx ends, then waits for the keys in progress, whose handlers
+// have the same ctx. It always returns nil. A queue runs once.
 func (q *Queue) Run(ctx context.Context, handle Handler) error {
 	stop := context.AfterFunc(ctx, q.items.ShutDown)
 	defer stop()
 	defer q.items.ShutDown()
 	var working sync.WaitGroup
 	defer working.Wait()
-	// A worker is made when there is an item for it: an idle queue costs one
-	// goroutine, not as many as it may have workers.
+	// A worker starts when there is a key for it, so that an idle queue costs one
+	// goroutine.
 	slots := make(chan struct{}, q.options.Workers)
 	for {
 		slots <- struct{}{}
@@ -173,7 +171,7 @@ func (q *Queue) work(ctx context.Context, key string, handle Handler) {
 	q.note(key, err)
 	switch {
 	case ctx.Err() != nil:
-		// The next process, or the next holder of the lease, finds it again.
+		// The next process, or the next holder of the lease, processes it.
 	case err != nil:
 		q.items.AddRateLimited(key)
 		q.options.Logger.Warn("again later", "queue", q.options.Name, "key", key, "failures", q.items.NumRequeues(key), "error", err)

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/work"
 )
 
-func TestQueue_aFailureComesAgainAfterAGrowingPauseAndAnIntervalAfterAConstantOne(t *testing.T) {
+func TestQueue_backsOffAfterFailuresOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := work.New(work.Options{Name: "test", Retry: work.Retry{Start: time.Second, Max: 4 * time.Second}})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -47,7 +47,7 @@ func TestQueue_aFailureComesAgainAfterAGrowingPauseAndAnIntervalAfterAConstantOn
 	})
 }
 
-func TestQueue_hurriesWhatFailedOfSomethingThatIsOver(t *testing.T) {
+func TestQueue_hurriesKeysWhoseCauseIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := work.New(work.Options{Name: "test", Retry: work.Retry{Start: time.Hour, Max: 4 * time.Hour}})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -90,7 +90,7 @@ func TestQueue_hurriesWhatFailedOfSomethingThatIsOver(t *testing.T) {
 	})
 }
 
-func TestQueue_worksOnAKeyOnceAtATimeAndOnManyKeysAtOnce(t *testing.T) {
+func TestQueue_runsManyKeysAtOnceButEachKeyAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := work.New(work.Options{Name: "test", Workers: 2})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -106,7 +106,7 @@ func TestQueue_worksOnAKeyOnceAtATimeAndOnManyKeysAtOnce(t *testing.T) {
 			_ = queue.Run(ctx, func(_ context.Context, key string) (time.Duration, error) {
 				most.Store(max(most.Load(), running.Add(1)))
 				if key == "a" {
-					queue.Add("a") // comes again after this one, never beside it
+					queue.Add("a") // processed after this one, never concurrently
 				}
 				time.Sleep(time.Second)
 				running.Add(-1)
@@ -123,7 +123,7 @@ func TestQueue_worksOnAKeyOnceAtATimeAndOnManyKeysAtOnce(t *testing.T) {
 	})
 }
 
-func TestQueue_waitsForWorkInProgressWhenItEnds(t *testing.T) {
+func TestQueue_waitsForKeysInProgressAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := work.New(work.Options{Name: "test"})
 		ctx, cancel := context.WithCancel(t.Context())
