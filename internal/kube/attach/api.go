@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	// errChanged: the object is no longer what the patch was made for. The next
+	// errChanged: the object has changed since the patch was prepared. The next
 	// try begins with its new state, so it is not shown to users.
 	errChanged = errors.New("the object changed meanwhile")
 	// errGone: the VolumeAttachment does not exist any more.

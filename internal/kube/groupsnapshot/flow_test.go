@@ -287,12 +287,12 @@ func TestGroup_deletionWaitsForAnotherContentOfTheGroupSnapshot(t *testing.T) {
 func TestGroup_policyChangedInTheLastMomentCounts(t *testing.T) {
 	driver := csidriver.New(driverName)
 	id, members := driver.AddGroup("old", "vol-1", "vol-2")
-	cut := takenAs(id, true, members...)
-	f := prepare(t, driver, group("a", userGone, deleted, cut))
+	created := takenAs(id, true, members...)
+	f := prepare(t, driver, group("a", userGone, deleted, created))
 	var changed atomic.Bool
 	f.React("get", "volumegroupsnapshotcontents", func(apiserver.Request) error { // the controller's last look
 		if changed.CompareAndSwap(false, true) {
-			f.Put(group("a", retain, userGone, deleted, cut))
+			f.Put(group("a", retain, userGone, deleted, created))
 		}
 		return nil
 	})

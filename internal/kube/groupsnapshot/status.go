@@ -37,13 +37,13 @@ func infosOf(object *groupv1.VolumeGroupSnapshotContent, group *csi.VolumeGroupS
 	for _, snapshot := range group.GetSnapshots() {
 		infos = append(infos, infoOf(recorded(object, snapshot.GetSnapshotId()), group, snapshot, now))
 	}
-	place := func(info groupv1.VolumeSnapshotInfo) int {
+	position := func(info groupv1.VolumeSnapshotInfo) int {
 		if known := members(object); len(known) > 0 {
 			return slices.Index(known, info.SnapshotHandle)
 		}
 		return slices.Index(object.Spec.Source.VolumeHandles, info.VolumeHandle)
 	}
-	slices.SortStableFunc(infos, func(a, b groupv1.VolumeSnapshotInfo) int { return place(a) - place(b) })
+	slices.SortStableFunc(infos, func(a, b groupv1.VolumeSnapshotInfo) int { return position(a) - position(b) })
 	return infos
 }
 

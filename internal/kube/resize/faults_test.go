@@ -98,7 +98,7 @@ func foreign(write int32) corev1.PersistentVolumeClaimConditionType {
 	return corev1.PersistentVolumeClaimConditionType(fmt.Sprintf("example.com/Condition%d", write))
 }
 
-func TestFaults_conflictsCostNoCallAndNobodysConditions(t *testing.T) {
+func TestFaults_conflictsCauseNoCallAndKeepOtherConditions(t *testing.T) {
 	for name, disturbed := range map[string][]int32{
 		"of intents":  {1, 2, 3},
 		"of outcomes": {2, 3, 6, 7}, // 1 and 5 begin what 4 and 8 end
@@ -141,7 +141,7 @@ func TestFaults_endlessConflictsAreSlowedDown(t *testing.T) {
 	}
 }
 
-func TestFaults_anAPIServerThatFailsIsWaitedFor(t *testing.T) {
+func TestFaults_retriesWhileTheAPIServerFails(t *testing.T) {
 	failures := map[string]error{
 		"500": apierrors.NewInternalError(errors.New("etcd is away")),
 		"503": apierrors.NewServiceUnavailable("not now"),
@@ -173,7 +173,7 @@ func TestFaults_anAPIServerThatFailsIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestFaults_watchesThatBreakLoseNothing(t *testing.T) {
+func TestFaults_brokenWatchesLoseNothing(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	for n := int64(2); n < 5; n++ {
@@ -184,7 +184,7 @@ func TestFaults_watchesThatBreakLoseNothing(t *testing.T) {
 	}
 }
 
-func TestFaults_aClaimThatGoesDuringTheCallIsNoFailure(t *testing.T) {
+func TestFaults_aClaimDeletedDuringTheCallIsNotAFailure(t *testing.T) {
 	for name, answer := range map[string]error{"done": nil, "failed": csidriver.Fail(codes.Internal, "broken")} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, class("gold"))

@@ -50,7 +50,7 @@ func condUnused(status corev1.ConditionStatus) func(*corev1.PersistentVolumeClai
 	}
 }
 
-func TestInUse_attachedIsLeftAloneUntilItIsDetached(t *testing.T) {
+func TestInUse_waitsUntilTheVolumeIsDetached(t *testing.T) {
 	w := newWorld(t, attachment())
 	w.driver.Changes.Offline = true
 	w.driver.SetAttached("handle-1", "node-7", true)
@@ -66,7 +66,7 @@ func TestInUse_attachedIsLeftAloneUntilItIsDetached(t *testing.T) {
 	w.reaches(nodePending, 3)
 }
 
-func TestInUse_detachedIsNoticedWithoutWaiting(t *testing.T) {
+func TestInUse_aDetachmentRequeuesAtOnce(t *testing.T) {
 	w := newWorld(t, attachment())
 	w.driver.Changes.Offline = true
 	w.driver.SetAttached("handle-1", "node-7", true)
@@ -79,7 +79,7 @@ func TestInUse_detachedIsNoticedWithoutWaiting(t *testing.T) {
 	w.reaches(nodePending, 3)
 }
 
-func TestInUse_loweredWhileInUseTakesTheLowerSize(t *testing.T) {
+func TestInUse_aLowerRequestReplacesTheRefusedSize(t *testing.T) {
 	w := newWorld(t, attachment())
 	w.driver.Changes.Offline = true
 	w.driver.SetAttached("handle-1", "node-7", true)
@@ -101,7 +101,7 @@ func TestInUse_canBeIgnored(t *testing.T) {
 	w.called(expandRPC, 3)
 }
 
-func TestInUse_podsAreLookedAtOnlyAfterARefusal(t *testing.T) {
+func TestInUse_listsPodsOnlyAfterARefusal(t *testing.T) {
 	w := newWorld(t, pod(corev1.PodRunning))
 	var listed atomic.Int32
 	w.React("list", "pods", func(q apiserver.Request) error {
@@ -127,7 +127,7 @@ func TestInUse_podsAreLookedAtOnlyAfterARefusal(t *testing.T) {
 	w.reaches(nodePending, 5)
 }
 
-func TestInUse_withoutTheRightToListPodsTheDriverIsAskedAgain(t *testing.T) {
+func TestInUse_withoutTheRightToListPodsRetries(t *testing.T) {
 	w := newWorld(t, pod(corev1.PodRunning))
 	var listed atomic.Int32
 	w.React("list", "pods", func(apiserver.Request) error {
@@ -165,7 +165,7 @@ func TestInUse_theConditionUnusedIsEnough(t *testing.T) {
 	}
 }
 
-func TestInUse_aRefusalDoesNotHoldForEver(t *testing.T) {
+func TestInUse_aRefusalExpires(t *testing.T) {
 	w := newWorld(t, attachment())
 	c, _ := w.runIn(w.Env, Options{Attachments: true})
 	s, found := c.subject("shop/data")

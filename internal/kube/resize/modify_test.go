@@ -108,7 +108,7 @@ func TestModify_sendsSecretAndNames(t *testing.T) {
 	}
 }
 
-func TestModify_missingSecretIsSaidBeforeAnythingIsBegun(t *testing.T) {
+func TestModify_reportsAMissingSecretBeforeTheIntent(t *testing.T) {
 	w := newWorld(t, class("gold"))
 	w.Put(dataVolume(func(pv *corev1.PersistentVolume) {
 		pv.Spec.CSI.ControllerExpandSecretRef = &corev1.SecretReference{Namespace: "system", Name: "grow"}
@@ -123,7 +123,7 @@ func TestModify_missingSecretIsSaidBeforeAnythingIsBegun(t *testing.T) {
 	w.has("gold")
 }
 
-func TestModify_waitsForItsClassAndNoticesItAtOnce(t *testing.T) {
+func TestModify_waitsForItsClassAndStartsAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.Env.Retry.Start, w.Env.Retry.Max = time.Hour, time.Hour
 	w.run()
@@ -137,7 +137,7 @@ func TestModify_waitsForItsClassAndNoticesItAtOnce(t *testing.T) {
 	w.has("gold")
 }
 
-func TestModify_aClassSeenAfterItsClaimIsLookedForLive(t *testing.T) {
+func TestModify_readsAMissingClassLive(t *testing.T) {
 	w := newWorld(t, class("gold"))
 	c := New(w.Env, Options{})
 	w.Start()
@@ -150,7 +150,7 @@ func TestModify_aClassSeenAfterItsClaimIsLookedForLive(t *testing.T) {
 	}
 }
 
-func TestModify_doesNotAskForAnotherDriversClass(t *testing.T) {
+func TestModify_rejectsAnotherDriversClass(t *testing.T) {
 	foreign := class("gold")
 	foreign.DriverName = "other.example.com"
 	w := newWorld(t, foreign, class("silver"))
@@ -164,7 +164,7 @@ func TestModify_doesNotAskForAnotherDriversClass(t *testing.T) {
 	w.has("silver")
 }
 
-func TestModify_refusedIsLeftAloneUntilAnotherClassIsChosen(t *testing.T) {
+func TestModify_aRejectedClassIsNotRetriedUntilItChanges(t *testing.T) {
 	w := newWorld(t, class("gold", "colour=red"), class("silver"))
 	w.driver.Changes.Refused = []string{"colour"}
 	w.run()
@@ -182,7 +182,7 @@ func TestModify_refusedIsLeftAloneUntilAnotherClassIsChosen(t *testing.T) {
 	w.has("silver")
 }
 
-func TestModify_refusedIsTriedAgainLater(t *testing.T) {
+func TestModify_aRejectedClassIsRetriedLater(t *testing.T) {
 	w := newWorld(t, class("gold"))
 	w.answer(modifyRPC, csidriver.Fail(codes.InvalidArgument, "not today"))
 	w.run(Options{InfeasiblePause: 200 * time.Millisecond})
@@ -196,7 +196,7 @@ func TestModify_refusedIsTriedAgainLater(t *testing.T) {
 	}
 }
 
-func TestModify_aClassMadeAnewIsTriedAtOnce(t *testing.T) {
+func TestModify_aRecreatedClassIsRetriedAtOnce(t *testing.T) {
 	w := newWorld(t, class("gold", "colour=red"))
 	w.driver.Changes.Refused = []string{"colour"}
 	w.run()
@@ -207,7 +207,7 @@ func TestModify_aClassMadeAnewIsTriedAtOnce(t *testing.T) {
 	w.has("gold")
 }
 
-func TestModify_takenBackAfterARefusalIsCanceled(t *testing.T) {
+func TestModify_revertedAfterARejectionIsCanceled(t *testing.T) {
 	w := newWorld(t, class("gold"))
 	w.always(modifyRPC, csidriver.Fail(codes.InvalidArgument, "no"))
 	w.run()
@@ -226,7 +226,7 @@ func TestModify_takenBackAfterARefusalIsCanceled(t *testing.T) {
 	w.staysAt(modifyRPC, 1)
 }
 
-func TestModify_backToWhatItHasIsAnOrdinaryModification(t *testing.T) {
+func TestModify_revertingACompletedChangeIsAModification(t *testing.T) {
 	w := newWorld(t, class("gold"), class("silver"))
 	w.run()
 	w.change(wanting("silver"))
@@ -241,7 +241,7 @@ func TestModify_backToWhatItHasIsAnOrdinaryModification(t *testing.T) {
 	}
 }
 
-func TestModify_anotherClassWaitsWhileTheDriverMayBeAtTheFirst(t *testing.T) {
+func TestModify_anotherClassWaitsForAnUnknownOutcome(t *testing.T) {
 	w := newWorld(t, class("gold"), class("silver"))
 	w.always(modifyRPC, csidriver.Fail(codes.DeadlineExceeded, "perhaps"))
 	w.run()
@@ -259,7 +259,7 @@ func TestModify_anotherClassWaitsWhileTheDriverMayBeAtTheFirst(t *testing.T) {
 	}
 }
 
-func TestModify_takenBackWhileTheDriverMayBeAtItIsGoneOnWith(t *testing.T) {
+func TestModify_revertedDuringAnUnknownOutcomeContinues(t *testing.T) {
 	w := newWorld(t, class("gold"))
 	w.always(modifyRPC, csidriver.Fail(codes.Unavailable, "perhaps"))
 	w.run()
@@ -271,7 +271,7 @@ func TestModify_takenBackWhileTheDriverMayBeAtItIsGoneOnWith(t *testing.T) {
 	w.has("gold")
 }
 
-func TestModify_anotherClassAfterAFinalErrorIsTakenAtOnce(t *testing.T) {
+func TestModify_anotherClassAfterAFinalErrorStartsAtOnce(t *testing.T) {
 	w := newWorld(t, class("gold"), class("silver"))
 	w.answer(modifyRPC, csidriver.Fail(codes.Internal, "broken"))
 	w.Env.Retry.Start, w.Env.Retry.Max = time.Hour, time.Hour
@@ -286,7 +286,7 @@ func TestModify_anotherClassAfterAFinalErrorIsTakenAtOnce(t *testing.T) {
 	}
 }
 
-func TestModify_afterARestartWhatIsInProgressComesFirst(t *testing.T) {
+func TestModify_afterARestartTheChangeInProgressComesFirst(t *testing.T) {
 	w := newWorld(t, class("gold"), class("silver"))
 	w.Put(dataClaim(wanting("silver"), func(pvc *corev1.PersistentVolumeClaim) {
 		pvc.Status.ModifyVolumeStatus = &corev1.ModifyVolumeStatus{Status: modifyInProgress, TargetVolumeAttributesClassName: "gold"}
@@ -298,7 +298,7 @@ func TestModify_afterARestartWhatIsInProgressComesFirst(t *testing.T) {
 	}
 }
 
-func TestModify_theClassOfWhatMayBeRunningIsWaitedFor(t *testing.T) {
+func TestModify_waitsForTheClassOfAnUnknownOutcome(t *testing.T) {
 	w := newWorld(t, class("silver"))
 	w.Put(dataClaim(wanting("silver"), func(pvc *corev1.PersistentVolumeClaim) {
 		pvc.Status.ModifyVolumeStatus = &corev1.ModifyVolumeStatus{Status: modifyInProgress, TargetVolumeAttributesClassName: "gold"}
@@ -333,7 +333,7 @@ func (w *world) connect(wrap func(grpc.ClientConnInterface) grpc.ClientConnInter
 	w.Env.CSI = client.New(wrap(connection), client.Options{Driver: driverName})
 }
 
-func TestModify_anErrorThatIsNoAnswerIsShownToo(t *testing.T) {
+func TestModify_reportsAnErrorThatIsNotTheDrivers(t *testing.T) {
 	w := newWorld(t, class("gold"), class("silver"))
 	w.connect(func(c grpc.ClientConnInterface) grpc.ClientConnInterface {
 		return broken{c, modifyRPC, errors.New("the pipe broke")}
@@ -347,7 +347,7 @@ func TestModify_anErrorThatIsNoAnswerIsShownToo(t *testing.T) {
 	w.trying(modifyInProgress, "gold")
 }
 
-func TestModify_driverWithoutItIsSaidOnce(t *testing.T) {
+func TestModify_aDriverWithoutModifyGetsOneEvent(t *testing.T) {
 	w := newWorld(t, class("gold"))
 	w.driver.Controller = without(w.driver.Controller, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME)
 	w.React("*", "volumeattributesclasses", func(q apiserver.Request) error {
@@ -364,7 +364,7 @@ func TestModify_driverWithoutItIsSaidOnce(t *testing.T) {
 	w.staysAt(modifyRPC, 0)
 }
 
-func TestModify_andResizeDoNotFight(t *testing.T) {
+func TestModify_andResizeDoNotConflict(t *testing.T) {
 	w := newWorld(t, class("gold"))
 	w.run()
 	w.change(func(pvc *corev1.PersistentVolumeClaim) {
@@ -378,7 +378,7 @@ func TestModify_andResizeDoNotFight(t *testing.T) {
 		"patch persistentvolumeclaims/status", "patch persistentvolumes", "patch persistentvolumeclaims/status")
 }
 
-func TestModify_oneThatFailsDoesNotHoldTheOther(t *testing.T) {
+func TestModify_aFailureDoesNotBlockTheExpansion(t *testing.T) {
 	w := newWorld(t, class("gold"))
 	w.always(expandRPC, csidriver.Fail(codes.Internal, "broken"))
 	w.run()
@@ -395,7 +395,7 @@ func TestModify_oneThatFailsDoesNotHoldTheOther(t *testing.T) {
 	w.saying(modifyError, "broken")
 }
 
-func TestModify_claimsWithoutAWishAreLeftAlone(t *testing.T) {
+func TestModify_ignoresClaimsWithoutAClass(t *testing.T) {
 	w := newWorld(t, class("gold"))
 	name := "gold"
 	w.Put(dataClaim(wanting("gold"), func(pvc *corev1.PersistentVolumeClaim) { pvc.Status.CurrentVolumeAttributesClassName = &name }))

@@ -56,7 +56,7 @@ func TestResize_growsTheVolumeAndLeavesTheFilesystemToTheNode(t *testing.T) {
 	w.staysAt(expandRPC, 1)
 }
 
-func TestResize_finishesWhereTheNodeHasNothingToDo(t *testing.T) {
+func TestResize_completesWithoutNodeExpansion(t *testing.T) {
 	w := newWorld(t)
 	w.driver.Changes.NoNodeExpansion = true
 	w.driver.Changes.Answer = func(size int64) int64 { return size + gi } // it rounds up
@@ -89,7 +89,7 @@ func TestResize_nodeOnlyDriverIsNotCalled(t *testing.T) {
 	w.staysAt(expandRPC, 0)
 }
 
-func TestResize_driverWithoutExpansionIsSaidOnce(t *testing.T) {
+func TestResize_aDriverWithoutExpansionGetsOneEvent(t *testing.T) {
 	w := newWorld(t)
 	w.driver.Controller = without(w.driver.Controller, csi.ControllerServiceCapability_RPC_EXPAND_VOLUME)
 	w.driver.Node = nil
@@ -104,7 +104,7 @@ func TestResize_driverWithoutExpansionIsSaidOnce(t *testing.T) {
 	w.wroteOnly()
 }
 
-func TestResize_sendsWhatTheVolumeSays(t *testing.T) {
+func TestResize_sendsTheFieldsOfTheVolume(t *testing.T) {
 	w := newWorld(t, apiserver.Secret("system", "grow", map[string]string{"token": "sesame"}))
 	w.driver.Controller = append(w.driver.Controller, csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
 	w.Put(dataVolume(func(pv *corev1.PersistentVolume) {
@@ -124,7 +124,7 @@ func TestResize_sendsWhatTheVolumeSays(t *testing.T) {
 	}
 }
 
-func TestResize_missingSecretIsSaidAndWaitedFor(t *testing.T) {
+func TestResize_reportsAMissingSecretAndRetries(t *testing.T) {
 	w := newWorld(t)
 	w.Put(dataVolume(func(pv *corev1.PersistentVolume) {
 		pv.Spec.CSI.ControllerExpandSecretRef = &corev1.SecretReference{Namespace: "system", Name: "grow"}
@@ -139,7 +139,7 @@ func TestResize_missingSecretIsSaidAndWaitedFor(t *testing.T) {
 	w.reaches(nodePending, 3)
 }
 
-func TestResize_unusableAccessModesAreSaid(t *testing.T) {
+func TestResize_reportsUnusableAccessModes(t *testing.T) {
 	w := newWorld(t)
 	w.Put(dataVolume(func(pv *corev1.PersistentVolume) {
 		pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod, corev1.ReadWriteOnce}
@@ -149,7 +149,7 @@ func TestResize_unusableAccessModesAreSaid(t *testing.T) {
 	w.hasEvent("VolumeResizeFailed", "ReadWriteOncePod")
 }
 
-func TestResize_doesNotBelieveASmallerSize(t *testing.T) {
+func TestResize_rejectsASmallerSizeOfTheDriver(t *testing.T) {
 	w := newWorld(t)
 	w.driver.Changes.Answer = func(int64) int64 { return 2 * gi }
 	w.run()
@@ -163,7 +163,7 @@ func TestResize_doesNotBelieveASmallerSize(t *testing.T) {
 	w.reaches(nodePending, 2)
 }
 
-func TestResize_infeasibleIsTriedTwiceAndThenLeftAlone(t *testing.T) {
+func TestResize_infeasibleIsTriedTwice(t *testing.T) {
 	w := newWorld(t)
 	w.always(expandRPC, csidriver.Fail(codes.OutOfRange, "10 is too much"))
 	w.run()
@@ -180,7 +180,7 @@ func TestResize_infeasibleIsTriedTwiceAndThenLeftAlone(t *testing.T) {
 	}
 }
 
-func TestResize_infeasibleIsTriedAgainLater(t *testing.T) {
+func TestResize_infeasibleIsRetriedLater(t *testing.T) {
 	w := newWorld(t)
 	w.answer(expandRPC, csidriver.Fail(codes.InvalidArgument, "no"), csidriver.Fail(codes.InvalidArgument, "no"))
 	w.run(Options{InfeasiblePause: 200 * time.Millisecond})
@@ -189,7 +189,7 @@ func TestResize_infeasibleIsTriedAgainLater(t *testing.T) {
 	w.paused(0, 2, 200*time.Millisecond) // it begins with the repetition
 }
 
-func TestResize_loweredAfterAFinalErrorGoesForTheLowerSize(t *testing.T) {
+func TestResize_aLowerRequestAfterAFinalErrorUsesTheLowerSize(t *testing.T) {
 	w := newWorld(t)
 	w.always(expandRPC, csidriver.Fail(codes.Internal, "broken"))
 	w.run()
@@ -205,7 +205,7 @@ func TestResize_loweredAfterAFinalErrorGoesForTheLowerSize(t *testing.T) {
 	}
 }
 
-func TestResize_loweredWhileTheDriverMayBeAtItGoesOnWithTheLargerSize(t *testing.T) {
+func TestResize_aLowerRequestDuringAnUnknownOutcomeKeepsTheLargerSize(t *testing.T) {
 	for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Unavailable, codes.Aborted, codes.ResourceExhausted, codes.Canceled} {
 		w := newWorld(t)
 		w.always(expandRPC, csidriver.Fail(code, "perhaps"))
@@ -225,7 +225,7 @@ func TestResize_loweredWhileTheDriverMayBeAtItGoesOnWithTheLargerSize(t *testing
 	}
 }
 
-func TestResize_raisedAfterSuccessGoesOn(t *testing.T) {
+func TestResize_aHigherRequestAfterSuccessExpandsAgain(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	w.change(asking(3))
@@ -238,7 +238,7 @@ func TestResize_raisedAfterSuccessGoesOn(t *testing.T) {
 	w.staysAt(expandRPC, 2)
 }
 
-func TestResize_kubeletThatGaveUpIsHelpedByTheController(t *testing.T) {
+func TestResize_retriesInfeasibleNodeExpansion(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	w.change(asking(3))
@@ -250,7 +250,7 @@ func TestResize_kubeletThatGaveUpIsHelpedByTheController(t *testing.T) {
 	w.reaches(nodePending, 3)
 }
 
-func TestResize_aDriverThatHangsIsAskedForTheSameAgain(t *testing.T) {
+func TestResize_retriesTheSameSizeAfterATimeout(t *testing.T) {
 	w := newWorld(t)
 	hung := make(chan struct{})
 	before := w.driver.Before
@@ -274,7 +274,7 @@ func TestResize_aDriverThatHangsIsAskedForTheSameAgain(t *testing.T) {
 	}
 }
 
-func TestResize_anAnswerThatWasLostIsAskedForAgain(t *testing.T) {
+func TestResize_retriesAfterALostAnswer(t *testing.T) {
 	w := newWorld(t)
 	w.driver.After = func(_ context.Context, rpc string, _ any) error {
 		if rpc == expandRPC && w.driver.Count(rpc) == 1 {
@@ -287,7 +287,7 @@ func TestResize_anAnswerThatWasLostIsAskedForAgain(t *testing.T) {
 	w.reaches(nodePending, 3)
 }
 
-func TestResize_leavesWhatIsNotItsOwn(t *testing.T) {
+func TestResize_ignoresForeignClaims(t *testing.T) {
 	for name, change := range map[string]func(*corev1.PersistentVolume, *corev1.PersistentVolumeClaim){
 		"another driver's": func(pv *corev1.PersistentVolume, _ *corev1.PersistentVolumeClaim) {
 			pv.Spec.CSI.Driver = "other.example.com"
@@ -357,7 +357,7 @@ func TestResize_nodeActsOnAVolumeWithoutAffinityThatItsDriverHas(t *testing.T) {
 	}
 }
 
-func TestResize_aClaimSeenBeforeItsVolumeIsNotForgotten(t *testing.T) {
+func TestResize_aClaimBeforeItsVolumeIsProcessed(t *testing.T) {
 	w := newWorld(t)
 	w.Delete(dataVolume())
 	w.Put(dataClaim(asking(3)))
@@ -367,7 +367,7 @@ func TestResize_aClaimSeenBeforeItsVolumeIsNotForgotten(t *testing.T) {
 	w.reaches(nodePending, 3)
 }
 
-func TestResize_memoryGoesWithTheClaim(t *testing.T) {
+func TestResize_forgetsTheHistoryOfADeletedClaim(t *testing.T) {
 	w := newWorld(t)
 	w.always(expandRPC, csidriver.Fail(codes.Internal, "broken"))
 	c, _ := w.runIn(w.Env)
@@ -385,7 +385,7 @@ func TestResize_memoryGoesWithTheClaim(t *testing.T) {
 	})
 }
 
-func TestResize_aLongAnswerIsCut(t *testing.T) {
+func TestResize_truncatesALongAnswer(t *testing.T) {
 	w := newWorld(t)
 	w.always(expandRPC, csidriver.Fail(codes.Internal, strings.Repeat("ä", 5000)))
 	w.run()
@@ -396,9 +396,9 @@ func TestResize_aLongAnswerIsCut(t *testing.T) {
 	}
 }
 
-// TestResize_ownWritesAreNoReasonToTryAgain counts what happens while the
+// TestResize_ownWritesDoNotRequeue counts what happens while the
 // queue's pause is long.
-func TestResize_ownWritesAreNoReasonToTryAgain(t *testing.T) {
+func TestResize_ownWritesDoNotRequeue(t *testing.T) {
 	w := newWorld(t)
 	w.Env.Retry.Start, w.Env.Retry.Max = time.Hour, time.Hour
 	w.always(expandRPC, csidriver.Fail(codes.Internal, "broken"))

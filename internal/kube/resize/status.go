@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	// errChanged: the claim is no longer what the decision was made from.
+	// errChanged: the claim has changed since the decision.
 	errChanged = errors.New("the claim changed meanwhile")
 	// errGone: the claim does not exist any more.
 	errGone = errors.New("the claim is gone")
@@ -125,7 +125,7 @@ func annotationDifference(before, after metav1.Object, key string) map[string]an
 	return nil
 }
 
-// orNull is what removes a member in a merge patch where there is no value.
+// orNull returns the value, or null, which removes the member in a merge patch.
 func orNull[T ~string](value T) any {
 	if value == "" {
 		return nil

@@ -59,17 +59,17 @@ func TestTogether_callsForBothAtOnce(t *testing.T) {
 
 // The same in either order: the second change is requested while the first is in
 // flight.
-func TestTogether_takesTheSecondWishUpWhileTheFirstIsUnderWay(t *testing.T) {
+func TestTogether_startsTheSecondChangeDuringTheFirst(t *testing.T) {
 	for first, order := range map[string]bool{"size": true, "class": false} {
 		t.Run(first+" first", func(t *testing.T) {
 			w := newWorld(t, class("fast"))
 			m := w.rendezvous()
 			w.run(Options{Together: true})
-			wishes := []func(){func() { w.change(asking(2)) }, func() { w.change(wanting("fast")) }}
+			changes := []func(){func() { w.change(asking(2)) }, func() { w.change(wanting("fast")) }}
 			if !order {
-				wishes[0], wishes[1] = wishes[1], wishes[0]
+				changes[0], changes[1] = changes[1], changes[0]
 			}
-			wishes[0]()
+			changes[0]()
 			w.Eventually(func() error {
 				m.mu.Lock()
 				defer m.mu.Unlock()
@@ -78,7 +78,7 @@ func TestTogether_takesTheSecondWishUpWhileTheFirstIsUnderWay(t *testing.T) {
 				}
 				return nil
 			})
-			wishes[1]()
+			changes[1]()
 			w.has("fast")
 			w.reaches("NodeResizePending", 2)
 		})
@@ -86,7 +86,7 @@ func TestTogether_takesTheSecondWishUpWhileTheFirstIsUnderWay(t *testing.T) {
 }
 
 // Other drivers answer Aborted to a second call for a volume.
-func TestTogether_isNotForOtherDrivers(t *testing.T) {
+func TestTogether_isOffForOtherDrivers(t *testing.T) {
 	w := newWorld(t, class("fast"))
 	var mu sync.Mutex
 	under := 0

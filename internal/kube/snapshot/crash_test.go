@@ -14,15 +14,14 @@ import (
 	"github.com/holdfast-csi/holdfast/simulation/csidriver"
 )
 
-// crashAt runs the controller until it fails at a point, ends it there, and
-// gives back a fresh process' part that is not started yet.
+// crashAt runs the controller until it fails at a failpoint, and ends it there.
 func crashAt(t *testing.T, f fixture, point string) {
 	t.Helper()
 	var err error
 	if f.Env.Failpoints, err = failpoint.Parse(point + "=error"); err != nil {
 		t.Fatal(err)
 	}
-	f.Env.Retry.Start, f.Env.Retry.Max = time.Hour, time.Hour // it is dead: it does not try again
+	f.Env.Retry.Start, f.Env.Retry.Max = time.Hour, time.Hour // a dead process does not retry
 	controller := New(f.Env, Options{Poll: fastPoll()})
 	stop := f.Run(f.Env, controller)
 	f.Eventually(func() error {

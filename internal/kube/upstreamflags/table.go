@@ -103,10 +103,11 @@ func ofSeveralControllers() []entry {
 	return all
 }
 
-// ignored are settings without a meaning here.
+// ignored returns the flags without a meaning in Holdfast.
 func ignored() []entry {
-	const unlimited = "there is no limit on the client's side; the API server's priority and fairness limits each client, and its answers are respected"
-	const noResync = "nothing depends on a resync; what needs a sweep has one of its own"
+	const unlimited = "Holdfast has no client-side limit; " +
+		"the API server limits each client (API Priority and Fairness), and Holdfast honours its answers"
+	const noResync = "no controller depends on a resync; those that need a periodic pass have their own interval"
 	const oldKlog = "logs go to standard error; see --log-format and --log-level"
 	return []entry{
 		{flags: []string{"kube-api-qps", "kube-api-burst"}, why: unlimited, prefixes: []string{provisioner, attacher, resizer, snapshotter, monitor}},
@@ -144,20 +145,20 @@ func noMaster(address string) error {
 	return errors.New("the address of the API server cannot be given by itself; write a kubeconfig file and give --kubeconfig")
 }
 
-// port is livenessprobe's port as an address.
+// port converts livenessprobe's port to an address.
 func port(text string) (string, error) {
 	number, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return "", fmt.Errorf("%q is no port", text)
+		return "", fmt.Errorf("%q is not a port", text)
 	}
 	return fmt.Sprintf(":%d", number), nil
 }
 
-// verbosity is klog's: from 4 on it is what others call debug.
+// verbosity converts klog's verbosity to a log level: from 4 on it is debug.
 func verbosity(text string) (string, error) {
 	level, err := strconv.Atoi(text)
 	if err != nil {
-		return "", fmt.Errorf("%q is no number", text)
+		return "", fmt.Errorf("%q is not a number", text)
 	}
 	if level >= 4 {
 		return "debug", nil

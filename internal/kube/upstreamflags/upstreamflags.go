@@ -1,7 +1,7 @@
-// Package upstreamflags lets `holdfast sidecars` take the command lines of the
-// sidecars whose place it takes. A flag of theirs that Holdfast has under
-// another name sets that one; a flag that has no meaning here is taken and
-// ignored, with a warning that says why. Flags of the same name need no entry.
+// Package upstreamflags lets `holdfast sidecars` accept the command lines of the
+// sidecars that it replaces. A sidecar's flag that Holdfast has under another name sets
+// that flag. A flag without a meaning in Holdfast is ignored, with a warning that gives
+// the reason. Flags of the same name need no entry.
 package upstreamflags
 
 import (
@@ -12,15 +12,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Set are the upstream flags bound to one command line.
+// Set is the upstream flags of one command line.
 type Set struct {
 	flags    *pflag.FlagSet
 	warnings []string
 }
 
 // Bind adds the upstream flags, hidden from the help, to those of a command.
-// Call it after the command's own flags are declared: a name that is taken is
-// left alone.
+// Call it after the command's own flags are declared: it skips names that exist.
 func Bind(flags *pflag.FlagSet) *Set {
 	set := &Set{flags: flags}
 	for _, e := range entries() {

@@ -27,7 +27,7 @@ func command() (*pflag.FlagSet, *Set) {
 	return flags, Bind(flags)
 }
 
-func TestBind_setsTheOwnFlag(t *testing.T) {
+func TestBind_setsHoldfastsFlag(t *testing.T) {
 	cases := []struct{ given, flag, want string }{
 		{"--http-endpoint=:8080", "metrics-address", ":8080"},
 		{"--workers=20", "worker-threads", "20"},
@@ -86,7 +86,7 @@ func TestBind_ignoresWithAReason(t *testing.T) {
 	}
 }
 
-func TestBind_leavesAFlagOfTheSameNameAlone(t *testing.T) {
+func TestBind_keepsAFlagOfTheSameName(t *testing.T) {
 	flags := pflag.NewFlagSet("sidecars", pflag.ContinueOnError)
 	own := flags.String("resync", "", "")
 	flags.BoolP("verbose", "v", false, "")
@@ -99,7 +99,7 @@ func TestBind_leavesAFlagOfTheSameNameAlone(t *testing.T) {
 	}
 }
 
-func TestBind_refusesWhatWouldDoSomethingElse(t *testing.T) {
+func TestBind_rejectsFlagsWithAnotherMeaning(t *testing.T) {
 	for _, given := range []string{"--master=https://10.0.0.1", "--health-port=http", "--health-port=99999", "--v=loud"} {
 		flags, _ := command()
 		if err := flags.Parse([]string{given}); err == nil {
@@ -112,7 +112,7 @@ func TestBind_refusesWhatWouldDoSomethingElse(t *testing.T) {
 	}
 }
 
-func TestBind_staysOutOfTheHelp(t *testing.T) {
+func TestBind_isHiddenFromTheHelp(t *testing.T) {
 	flags, _ := command()
 	if usage := flags.FlagUsages(); strings.Contains(usage, "kube-api-qps") {
 		t.Errorf("the help shows upstream flags:\n%s", usage)
@@ -120,7 +120,7 @@ func TestBind_staysOutOfTheHelp(t *testing.T) {
 }
 
 // TestEntries_coverTheSidecars goes through the flags of the releases that
-// Holdfast takes the place of; those of the same name here are the command's own.
+// Holdfast replaces; those of the same name here are the command's own.
 func TestEntries_coverTheSidecars(t *testing.T) {
 	own := strings.Fields(`kubeconfig csi-address leader-election leader-election-namespace leader-election-lease-duration
 		leader-election-renew-deadline leader-election-retry-period leader-election-labels metrics-address

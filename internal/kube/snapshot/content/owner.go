@@ -11,29 +11,30 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/kube/cluster"
 )
 
-// Place says whose a content is, where every node acts for itself.
-type Place int
+// Ownership says which node's process acts on a content, with node deployment.
+type Ownership int
 
 const (
 	// Here: this process acts on it.
-	Here Place = iota
-	// Elsewhere: another node does.
+	Here Ownership = iota
+	// Elsewhere: another node's process acts on it.
 	Elsewhere
-	// Unknown: nothing says whose it is. Its volume has no PersistentVolume, or
-	// none yet, or it was created by hand without claim.ManagedByLabel.
+	// Unknown: its volume has no PersistentVolume (yet), and it lacks
+	// claim.ManagedByLabel, for example because a user created it.
 	Unknown
-	// Spread: its volumes are on several nodes, and this is the node that says so.
+	// Spread: its volumes are on several nodes. The process of the first volume's node
+	// reports the error.
 	Spread
 )
 
-// Owner finds out whose contents are.
+// Owner decides which process acts on a content.
 type Owner struct {
 	driver  string
 	scope   cluster.Scope
-	volumes *cluster.Store[*corev1.PersistentVolume] // nil in the middle of the cluster
+	volumes *cluster.Store[*corev1.PersistentVolume] // nil in a central process
 }
 
-// NewOwner asks for the caches that it needs: none in the middle of the cluster.
+// NewOwner requests the caches that it needs: none in a central process.
 func NewOwner(env *cluster.Env) *Owner {
 	owner := &Owner{driver: env.Driver, scope: env.Scope}
 	if !env.Scope.Central() {
@@ -43,11 +44,10 @@ func NewOwner(env *cluster.Env) *Owner {
 	return owner
 }
 
-// Of returns the owner of a content: its label names it, which snapshot-controller
-// writes with --enable-distributed-snapshotting, and else the volumes that it
-// is of. Snapshot-controller does not label the contents of groups and of their
-// members.
-func (o *Owner) Of(object metav1.Object, volumeHandles []string) Place {
+// Of returns the ownership of a content. Its label names the node, which
+// snapshot-controller writes with --enable-distributed-snapshotting. Without the label,
+// as on the contents of groups and of their members, the volumes decide.
+func (o *Owner) Of(object metav1.Object, volumeHandles []string) Ownership {
 	if o.scope.Central() {
 		return Here
 	}
@@ -60,9 +60,10 @@ func (o *Owner) Of(object metav1.Object, volumeHandles []string) Place {
 	return o.ofVolumes(volumeHandles)
 }
 
-// ofVolumes: of several nodes, the one that has the first volume speaks for all.
-func (o *Owner) ofVolumes(handles []string) Place {
-	place := Unknown
+// ofVolumes decides by the volumes. If they are on several nodes, the node of the first
+// volume reports Spread.
+func (o *Owner) ofVolumes(handles []string) Ownership {
+	ownership := Unknown
 	for _, handle := range handles {
 		found := o.volumes.By(cluster.VolumeByHandle(), cluster.HandleKey(o.driver, handle))
 		if len(found) == 0 {
@@ -70,15 +71,15 @@ func (o *Owner) ofVolumes(handles []string) Place {
 		}
 		here := o.scope.OwnsVolume(found[0])
 		switch {
-		case place == Unknown && here:
-			place = Here
-		case place == Unknown:
+		case ownership == Unknown && here:
+			ownership = Here
+		case ownership == Unknown:
 			return Elsewhere
 		case !here:
-			place = Spread
+			ownership = Spread
 		}
 	}
-	return place
+	return ownership
 }
 
 // The nodes that could remove an orphan's finalizer are spread over a time, so

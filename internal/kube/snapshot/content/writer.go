@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	// ErrChanged: the content is no longer what the write was made for. The next try
+	// ErrChanged: the content has changed since the write was prepared. The next try
 	// begins with its new state, so it is not shown to users.
 	ErrChanged = errors.New("the content has changed meanwhile")
 	// ErrGone: the content does not exist any more.
@@ -127,7 +127,7 @@ func annotate(object metav1.Object, pairs map[string]string) cluster.Op {
 	return cluster.Add(all, "metadata", "annotations")
 }
 
-// Unmark records that there is no call any more whose outcome is unknown. The
+// Unmark records that no call has an unknown outcome any more. The
 // request stays: a snapshot that is not ready yet is asked about with it, and
 // the next mark replaces it.
 func (w *Writer[T]) Unmark(ctx context.Context, object T) (T, error) {
