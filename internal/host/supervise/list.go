@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// State is what a unit does.
+// State is the state of a unit.
 type State string
 
 // The states of a unit.
@@ -17,7 +17,7 @@ const (
 	StateRefused  State = "Refused" // its file
 )
 
-// Status tells of one unit.
+// Status describes one unit.
 type Status struct {
 	Name      string    `json:"name,omitempty"`
 	File      string    `json:"file,omitempty"`
@@ -30,7 +30,7 @@ type Status struct {
 	Log []string `json:"log,omitempty"`
 }
 
-// List tells of every unit, and of files that are refused.
+// List describes every unit, and the files that are refused.
 func (s *Supervisor) List() []Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +59,7 @@ func (r *runner) snapshot() Status {
 	return status
 }
 
-// say notes the state. The last failure stays to be read.
+// say sets the state. A nil failure keeps the last one, for the operator to read.
 func (r *runner) say(state State, failure error) {
 	pid := 0
 	if len(r.instances) > 0 {

@@ -15,21 +15,20 @@ import (
 )
 
 const (
-	// maximumLog is how much of a driver's output is kept before it becomes the
-	// older of two files, in bytes.
+	// maximumLog is the size at which a log is rotated, in bytes.
 	maximumLog = 1 << 20
 	logSuffix  = ".log"
 	olderLog   = ".1"
-	// tail is how much of a log is read for its last lines, and how many those are.
+	// tailBytes of a log are read for its last tailLines lines.
 	tailBytes, tailLines = 8 << 10, 10
-	// logPause lets a driver that writes all the time be inspected once a second.
+	// logPause bounds the inspections of a driver that writes all the time.
 	logPause = time.Second
-	// lookAtLogs is how often they are inspected where nothing tells of writes.
-	lookAtLogs = 10 * time.Second
+	// pollLogs is how often logs are inspected if inotify is not available.
+	pollLogs = 10 * time.Second
 )
 
-// logs are the files that the drivers write to by themselves: their output goes
-// on when the host has ended.
+// logs are the files that the drivers write to themselves, so that their output
+// does not depend on the host.
 type logs struct {
 	directory string
 	logger    *slog.Logger
@@ -44,34 +43,33 @@ func openLogs(directory string, logger *slog.Logger) (*logs, error) {
 
 func (l *logs) path(name string) string { return filepath.Join(l.directory, name+logSuffix) }
 
-// open is where a driver writes. It appends, so that the file can be cut.
+// open opens the log of a driver for appending: truncation then resets the offset.
 func (l *logs) open(name string) (*os.File, error) {
 	return os.OpenFile(l.path(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 }
 
-// run cuts the logs that grow too long. It is told of writes, and wakes for
-// nothing else.
+// run rotates logs that exceed maximumLog. It wakes for writes only.
 func (l *logs) run(ctx context.Context, notices *notices) {
 	defer func() { _ = notices.close() }()
-	told := false
+	reported := false
 	for {
 		err := notices.of(l.directory)
 		var due <-chan time.Time
 		if err != nil {
-			due = time.After(lookAtLogs)
-			if !told {
-				l.logger.Error("the drivers' logs: "+unheard, "error", err)
+			due = time.After(pollLogs)
+			if !reported {
+				l.logger.Error("the drivers' logs: "+unwatchedText, "error", err)
 			}
 		}
-		told = err != nil
+		reported = err != nil
 		changes, lost := notices.channels()
-		l.cutAll()
+		l.rotateAll()
 		select {
 		case <-ctx.Done():
 			return
 		case <-due:
 		case <-changes:
-		case <-lost: //nolint:errcheck // events were lost, and everything is inspected
+		case <-lost: //nolint:errcheck // events were lost; all logs are inspected anyway
 		}
 		if concurrency.Sleep(ctx, logPause) != nil {
 			return
@@ -82,19 +80,20 @@ func (l *logs) run(ctx context.Context, notices *notices) {
 	}
 }
 
-func (l *logs) cutAll() {
+func (l *logs) rotateAll() {
 	files, err := filepath.Glob(filepath.Join(l.directory, "*"+logSuffix))
 	for _, file := range files {
-		err = errors.Join(err, cut(file))
+		err = errors.Join(err, rotate(file))
 	}
 	if err != nil {
-		l.logger.Warn("a driver's log is not cut", "error", err)
+		l.logger.Warn("a driver's log is not rotated", "error", err)
 	}
 }
 
-// cut copies a log that is too long, and empties it. What the driver writes in
-// between is lost; that it writes on is worth more.
-func cut(file string) (err error) {
+// rotate copies a log that exceeds maximumLog to its older file and truncates it.
+// What the driver writes between the two steps is lost: the driver keeps its
+// descriptor, so the file cannot be renamed.
+func rotate(file string) (err error) {
 	info, err := os.Stat(file)
 	if err != nil || info.Size() <= maximumLog {
 		return err

@@ -2,16 +2,15 @@ package supervise
 
 import "github.com/fsnotify/fsnotify"
 
-// notices are the kernel's of the changes of one directory. They may be not to
-// be had, when the limits of fs.inotify are reached: the directory is to be
-// looked at every so often then.
+// notices are the inotify events of one directory. There are none while the limits
+// of fs.inotify are reached: the caller polls the directory then.
 type notices struct {
 	open    func() (*fsnotify.Watcher, error)
 	watcher *fsnotify.Watcher // nil when there is none
 }
 
-// of asks for the notices of a directory, again if need be. The error is why
-// there are none.
+// of watches a directory, also one that was made again. The error is why there are
+// no notices.
 func (n *notices) of(directory string) (err error) {
 	if n.watcher == nil {
 		if n.watcher, err = n.open(); err != nil {
@@ -22,8 +21,8 @@ func (n *notices) of(directory string) (err error) {
 	return n.watcher.Add(directory)
 }
 
-// channels are closed never, and nil where there are no notices. That some were
-// lost is one, too.
+// channels are never closed, and nil if there are no notices. An error on lost means
+// that events were lost.
 func (n *notices) channels() (changes <-chan fsnotify.Event, lost <-chan error) {
 	if n.watcher == nil {
 		return nil, nil
@@ -38,5 +37,5 @@ func (n *notices) close() error {
 	return n.watcher.Close()
 }
 
-// unheard is what is logged of directories without notices.
-const unheard = "changes are not told of, looking at them every so often; are the limits in /proc/sys/fs/inotify reached?"
+// unwatchedText is logged for directories without notices.
+const unwatchedText = "inotify does not report changes, polling instead; are the limits in /proc/sys/fs/inotify reached?"

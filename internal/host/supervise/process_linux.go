@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a driver that runs. A number of a process is used again, hence the
-// descriptor, which means this one for ever (pidfd_open(2)).
+// process is a running driver. It has a pidfd because process IDs are reused
+// (pidfd_open(2)).
 type process struct {
 	pid    int
 	start  uint64
@@ -30,12 +30,12 @@ type process struct {
 // firstOther is the first descriptor after the standard ones.
 const firstOther = 3
 
-// launch starts a process that outlives this one: in a session of its own, its
-// output in a file, and without a caller that kills it.
+// launch starts a process that outlives this one: in a session of its own, with its
+// output in a file, and not bound to a context.
 func launch(command *exec.Cmd, account string) (*process, error) {
-	// What this process was given by who started it is not for drivers, which
-	// may run as another user. Go's own descriptors are closed anyway; a kernel
-	// before 5.11 leaves the others open.
+	// Drivers may run as another user and must not inherit the descriptors that this
+	// process inherited. Go marks its own close-on-exec; a kernel before 5.11 leaves
+	// the others open.
 	_ = unix.CloseRange(firstOther, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if account != "" {
@@ -48,7 +48,7 @@ func launch(command *exec.Cmd, account string) (*process, error) {
 	if err := command.Start(); err != nil {
 		return nil, err
 	}
-	p, err := hold(command.Process.Pid)
+	p, err := openProcess(command.Process.Pid)
 	if err != nil {
 		return nil, errors.Join(err, command.Process.Kill(), command.Wait())
 	}
@@ -56,12 +56,12 @@ func launch(command *exec.Cmd, account string) (*process, error) {
 	return p, nil
 }
 
-// hold takes a descriptor of a process. The start is read after it: it is of
-// the process that the descriptor means, or the process has ended.
-func hold(pid int) (*process, error) {
+// openProcess opens a pidfd. It reads the start time afterwards, which is that of
+// the process behind the pidfd unless that process has ended.
+func openProcess(pid int) (*process, error) {
 	descriptor, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return nil, fmt.Errorf("hold process %d: %w", pid, err)
+		return nil, fmt.Errorf("open process %d: %w", pid, err)
 	}
 	if err := unix.SetNonblock(descriptor, true); err != nil {
 		return nil, errors.Join(err, unix.Close(descriptor))
@@ -73,28 +73,29 @@ func hold(pid int) (*process, error) {
 	return p, nil
 }
 
-// adopt finds the process of a record again, nil if it has ended.
+// adopt opens the process of a record; nil if it has ended.
 func adopt(known processRecord) (*process, error) {
 	pid := known.PID
-	if pid == 0 { // the host ended before it knew the number
+	if pid == 0 { // the host ended before it recorded the process ID
 		var err error
 		if pid, err = findToken(known.Token); err != nil || pid == 0 {
 			return nil, err
 		}
 	}
-	p, err := hold(pid)
+	p, err := openProcess(pid)
 	switch {
 	case errors.Is(err, unix.ESRCH), errors.Is(err, os.ErrNotExist):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	case known.Start != 0 && p.start != known.Start:
-		return nil, p.handle.Close() // the number was used again
+		return nil, p.handle.Close() // the process ID was reused
 	}
 	return p, nil
 }
 
-// findToken looks for the process that has a token in its environment.
+// findToken returns the ID of the process that has a token in its environment, 0 if
+// there is none.
 func findToken(token string) (int, error) {
 	directories, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -104,7 +105,7 @@ func findToken(token string) (int, error) {
 	for _, directory := range directories {
 		environment, err := os.ReadFile(filepath.Join(directory, "environ"))
 		if err != nil {
-			continue // it ended meanwhile
+			continue // the process ended meanwhile
 		}
 		for line := range bytes.SplitSeq(environment, []byte{0}) {
 			if !bytes.Equal(line, desired) {
@@ -139,7 +140,7 @@ func statOf(pid int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The name stands in parentheses and may have any character.
+	// The command's name is in parentheses and may have any character.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	if len(fields) <= startField {
 		return nil, fmt.Errorf("process %d: its state cannot be read", pid)
@@ -183,16 +184,17 @@ func hasEnded(descriptor uintptr) bool {
 	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 }
 
-// reap tells how the process ended.
+// reap waits for a child and describes how the process ended.
 func (p *process) reap() string {
 	if p.child == nil {
-		return "it was started by an earlier host, which alone could know how"
+		return "with an unknown status: an earlier host started it"
 	}
-	_ = p.child.Wait() // what it returns is in the state
+	_ = p.child.Wait() // ProcessState has the result
 	return p.child.ProcessState.String()
 }
 
-// signal reaches this process or none.
+// signal sends SIGTERM or SIGKILL to this process. It is not an error if the process
+// has ended.
 func (p *process) signal(kill bool) error {
 	connection, err := p.handle.SyscallConn()
 	if err != nil {
@@ -214,9 +216,9 @@ func (p *process) signal(kill bool) error {
 
 func (p *process) close() { _ = p.handle.Close() }
 
-// giveTo makes a directory that of the account whose process serves in it, or
-// of this process' user if there is none. What is in it stays whose it is.
-func giveTo(directory, account string) error {
+// chownTo changes the owner of a directory, but not of its contents, to an account,
+// or to this process's user if account is empty.
+func chownTo(directory, account string) error {
 	uid, gid := os.Geteuid(), os.Getegid()
 	if account != "" {
 		credential, err := credentialOf(account)
@@ -258,8 +260,8 @@ func credentialOf(account string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(number)}, nil
 }
 
-// trusted refuses a file or directory that others than this user can change: a
-// unit names commands that are run with this user's rights.
+// trusted returns an error for a file or directory that users other than this one
+// and root can change: a unit names commands that run with this user's rights.
 func trusted(path string, info os.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {

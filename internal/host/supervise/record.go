@@ -13,17 +13,17 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/durable"
 )
 
-// record is what is known on disk of a unit's processes, so that a host that was
-// killed finds them again.
+// record is the stored intent and state of a unit's processes, with which a
+// restarted host finds them again.
 type record struct {
 	File      string
 	Unit      *Unit // the last that was started
 	Processes []processRecord
 }
 
-// processRecord is one process. It is written before the process is started,
-// with a token that the process has in its environment, and again when its
-// number is known.
+// processRecord is one process. It is written before the process is started, with a
+// token that the process has in its environment, and again when the process ID is
+// known.
 type processRecord struct {
 	Slot    int
 	Token   string
@@ -50,8 +50,8 @@ func openRecords(directory string) (*records, error) {
 	return &records{root}, nil
 }
 
-// all reads every record, and tells of those that are damaged: their processes
-// might be started twice.
+// all reads every record. It returns the damaged ones separately, because their
+// processes might be started twice.
 func (r *records) all() (found map[string]*record, damaged map[string]error, err error) {
 	entries, err := fs.ReadDir(r.root.FS(), ".")
 	if err != nil {

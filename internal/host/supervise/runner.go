@@ -10,28 +10,28 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/plugins"
 )
 
-// takeoverLimit is how long a new instance of a rolling unit has to register
-// before the old one is kept in its place.
+// takeoverLimit is how long a new instance of a rolling unit may take to register.
+// After that it is stopped, and the old one stays.
 const takeoverLimit = 2 * time.Minute
 
-// runner keeps the processes of one unit. Its own goroutine uses what is above
-// the lock; the rest is guarded by it.
+// runner runs the processes of one unit. The fields above mu belong to its own
+// goroutine.
 type runner struct {
 	supervisor *Supervisor
 	name       string
 	record     *record
 	instances  []*instance // oldest first
 	ended      chan *instance
-	nudge      chan struct{} // has a message when the unit changed
+	nudge      chan struct{} // has a message after the unit changed
 	pause      time.Duration
 	retry      time.Time // no start before
 	refused    string    // hash of the unit whose new instance did not register
 
-	mu     sync.Mutex
-	unit   *Unit // nil: to be stopped
-	file   string
-	told   bool // of its unit, or that it has none
-	status Status
+	mu      sync.Mutex
+	unit    *Unit // nil: to be stopped
+	file    string
+	decided bool // the unit files were read: unit is current
+	status  Status
 }
 
 // instance is one process of a unit.
@@ -40,7 +40,7 @@ type instance struct {
 	process *process
 	offer   *plugins.Offer // nil for a driver that registers itself
 	how     string         // it ended
-	stopped bool           // it was told to end
+	stopped bool           // it was signalled to end
 }
 
 func newRunner(s *Supervisor, name string, known *record) *runner {
@@ -50,11 +50,11 @@ func newRunner(s *Supervisor, name string, known *record) *runner {
 	}
 }
 
-// want gives the runner its unit; nil stops it.
-func (r *runner) want(file string, unit *Unit) {
+// setUnit sets the runner's unit; nil stops its processes.
+func (r *runner) setUnit(file string, unit *Unit) {
 	r.mu.Lock()
-	same := r.told && hashOf(r.unit) == hashOf(unit)
-	r.unit, r.file, r.told = unit, file, true
+	same := r.decided && hashOf(r.unit) == hashOf(unit)
+	r.unit, r.file, r.decided = unit, file, true
 	r.mu.Unlock()
 	if same {
 		return
@@ -65,8 +65,8 @@ func (r *runner) want(file string, unit *Unit) {
 	}
 }
 
-// keep has the runner continue with what it knows: its file cannot be understood.
-func (r *runner) keep() { file, unit := r.desired(); r.want(file, unit) }
+// keep lets the runner continue with its last unit, because the file is refused.
+func (r *runner) keep() { file, unit := r.desired(); r.setUnit(file, unit) }
 
 func (r *runner) desired() (string, *Unit) {
 	r.mu.Lock()
@@ -74,11 +74,11 @@ func (r *runner) desired() (string, *Unit) {
 	return r.file, r.unit
 }
 
-// run brings the processes to the unit until the context ends or the unit is
-// gone and its processes with it.
+// run keeps the processes as the unit says, until the context ends, or until the
+// unit is gone and its processes have ended.
 func (r *runner) run(ctx context.Context) {
 	r.adopt(ctx)
-	select { // nothing is started or stopped before the files were read
+	select { // it starts and stops no process before the files were read
 	case <-ctx.Done():
 	case <-r.nudge:
 	}
@@ -96,7 +96,8 @@ func (r *runner) run(ctx context.Context) {
 	r.leave() //nolint:contextcheck // the context has ended
 }
 
-// leave ends the supervision: the processes continue, or are stopped.
+// leave ends the supervision: it stops the processes with StopAtEnd, else they
+// continue.
 func (r *runner) leave() {
 	if r.supervisor.options.StopAtEnd {
 		r.stopAfterEnd()
@@ -113,7 +114,7 @@ func (r *runner) forget(ctx context.Context) {
 	r.supervisor.ended(ctx, r)
 }
 
-// step does the next thing, or waits for a reason to.
+// step starts, replaces or stops one process, or waits for a change.
 func (r *runner) step(ctx context.Context) {
 	_, unit := r.desired()
 	hash := hashOf(unit)
@@ -140,8 +141,8 @@ func (r *runner) step(ctx context.Context) {
 	}
 }
 
-// wait returns at a change: of the unit, of a process, or of the time when a
-// limit is given.
+// wait returns when the unit changed, when a process ended, or after limit if that
+// is above zero.
 func (r *runner) wait(ctx context.Context, limit time.Duration) {
 	var due <-chan time.Time
 	if limit > 0 {
@@ -153,12 +154,12 @@ func (r *runner) wait(ctx context.Context, limit time.Duration) {
 	case <-r.nudge:
 		r.pause, r.retry, r.refused = 0, time.Time{}, "" // the unit changed: it is retried at once
 	case one := <-r.ended:
-		r.bury(one)
+		r.removeEnded(one)
 	}
 }
 
-// takeover waits until the new instance is registered, and stops the old one
-// then. One that does not get so far is stopped itself.
+// takeover waits until the new instance is registered, and then stops the old one.
+// If the new one does not register in time, takeover stops it instead.
 func (r *runner) takeover(ctx context.Context, unit *Unit) {
 	old, young := r.instances[0], r.instances[len(r.instances)-1]
 	if young.offer == nil {
@@ -184,22 +185,23 @@ func (r *runner) takeover(ctx context.Context, unit *Unit) {
 				return
 			}
 		case one := <-r.ended:
-			r.bury(one)
+			r.removeEnded(one)
 			if one == young {
 				r.refused = young.Hash
-				r.say(StateRunning, errors.New("the changed unit's instance ended before it was registered: "+one.how+"; the one before goes on"))
+				r.say(StateRunning, errors.New("the changed unit's instance ended before it was registered: "+one.how+"; the instance before continues"))
 			}
 			return
 		case <-limit:
 			r.refused = young.Hash
 			r.stop(ctx, young)
-			r.say(StateRunning, errors.Join(errors.New("the changed unit's instance was not registered in time; the one before goes on"), failure))
+			r.say(StateRunning, errors.Join(errors.New("the changed unit's instance was not registered in time; the instance before continues"), failure))
 			return
 		}
 	}
 }
 
-// withdraw lets the calls end that the instance has.
+// withdraw unregisters an instance and waits, up to the unit's stopGrace, until its
+// calls have ended.
 func (r *runner) withdraw(ctx context.Context, one *instance, unit *Unit) {
 	if one.offer == nil {
 		return
@@ -213,8 +215,8 @@ func (r *runner) withdraw(ctx context.Context, one *instance, unit *Unit) {
 	}
 }
 
-// bury removes a process that ended, and decides when the next is started.
-func (r *runner) bury(one *instance) {
+// removeEnded removes a process that ended, and decides when the next one is started.
+func (r *runner) removeEnded(one *instance) {
 	if one.offer != nil {
 		one.offer.Withdraw()
 		one.offer = nil

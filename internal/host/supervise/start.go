@@ -48,7 +48,7 @@ func (r *runner) launch(ctx context.Context, unit *Unit, slot int) (*instance, e
 	if err := os.MkdirAll(filepath.Dir(endpoint), 0o750); err != nil {
 		return nil, fmt.Errorf("make the directory of the driver's socket: %w", err)
 	}
-	if err := giveTo(filepath.Dir(endpoint), unit.User); err != nil {
+	if err := chownTo(filepath.Dir(endpoint), unit.User); err != nil {
 		return nil, fmt.Errorf("give the directory of the driver's socket to its user: %w", err)
 	}
 	// Few drivers bind over the file that one before them left.
@@ -89,7 +89,7 @@ func (r *runner) intend(unit *Unit, one *instance) error {
 	err := r.supervisor.records.write(r.name, r.record)
 	if err != nil {
 		r.record.Processes = r.record.Processes[:len(r.record.Processes)-1]
-		return fmt.Errorf("write down what is about to be started: %w", err)
+		return fmt.Errorf("record what is about to be started: %w", err)
 	}
 	return nil
 }
@@ -99,8 +99,8 @@ func (r *runner) drop(one *instance) {
 	r.save()
 }
 
-// command puts the values into the unit's texts. The driver gets nothing of the
-// host's own environment but the path.
+// command replaces the variables in the unit's texts. Of the host's own environment
+// the driver gets PATH only.
 func (r *runner) command(unit *Unit, one *instance, endpoint string) (*exec.Cmd, error) {
 	options := r.supervisor.options
 	values := map[string]string{

@@ -27,7 +27,7 @@ func (r *runner) stop(ctx context.Context, one *instance) {
 			r.supervisor.options.Logger.Warn("a driver does not end and is killed", "unit", r.name, "pid", one.PID)
 			r.signal(one, true)
 		case other := <-r.ended:
-			r.bury(other)
+			r.removeEnded(other)
 			if other == one {
 				return
 			}
@@ -51,7 +51,7 @@ func (r *runner) stopAfterEnd() {
 
 func (r *runner) signal(one *instance, kill bool) {
 	if err := one.process.signal(kill); err != nil {
-		r.supervisor.options.Logger.Error("a driver is not told to end", "unit", r.name, "pid", one.PID, "error", err)
+		r.supervisor.options.Logger.Error("a driver cannot be signalled to end", "unit", r.name, "pid", one.PID, "error", err)
 	}
 }
 

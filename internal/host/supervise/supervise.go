@@ -1,8 +1,7 @@
-// Package supervise starts drivers from small files, starts them again when
-// they end, and stops them when their file is removed. They outlive the host:
-// one that was killed finds its drivers again by what it wrote down before it
-// started them, and starts none twice. No process is signalled by its number
-// alone.
+// Package supervise starts drivers from unit files, restarts them when they end,
+// and stops them when their file is removed. Drivers outlive the host: a restarted
+// host finds them again by the records that it wrote before it started them, and
+// starts none twice. It signals processes by pidfd, never by process ID alone.
 package supervise
 
 import (
@@ -47,12 +46,12 @@ type Options struct {
 const (
 	unitDirectory = "drivers.d"
 	unitSuffix    = ".yaml"
-	// settleTime is how long the directory has to be quiet: editors write a file
-	// in several steps.
-	settleTime = 100 * time.Millisecond
-	// pollFailed is when a directory that could not be read, or is refused, is
-	// inspected again: not everything that mends it is seen. It is doubled each
-	// time, up to pollLongest, unless the kernel tells of no changes at all.
+	// quietPeriod is how long the directory must be unchanged before it is read:
+	// editors write a file in several steps.
+	quietPeriod = 100 * time.Millisecond
+	// pollFailed is the first delay after which a directory that could not be read,
+	// or is refused, is read again: not every repair of it is an event. It doubles
+	// each time, up to pollLongest, unless inotify is not available.
 	pollFailed  = 2 * time.Second
 	pollLongest = time.Minute
 )
@@ -68,18 +67,19 @@ type Supervisor struct {
 	runners map[string]*runner // by the unit's name
 	files   map[string]string  // names of units by file
 	broken  map[string]error   // by file
-	damaged map[string]error   // units whose processes are not known
+	damaged map[string]error   // by unit: why its record cannot be read
 	running sync.WaitGroup
 }
 
-// New makes a Supervisor; nothing is started before Run.
+// New makes a Supervisor; it starts drivers in Run only.
 func New(options Options) *Supervisor {
 	return &Supervisor{options: options, open: fsnotify.NewWatcher, runners: map[string]*runner{}, files: map[string]string{}, broken: map[string]error{}}
 }
 
 func (s *Supervisor) directory() string { return filepath.Join(s.options.Root, unitDirectory) }
 
-// Run starts what the files say and follows them until the context ends.
+// Run starts the drivers of the unit files and follows changes of the files until
+// the context ends.
 func (s *Supervisor) Run(ctx context.Context) (err error) {
 	if err := os.MkdirAll(s.directory(), 0o700); err != nil {
 		return fmt.Errorf("make the directory of the drivers' units: %w", err)
@@ -102,7 +102,7 @@ func (s *Supervisor) Run(ctx context.Context) (err error) {
 	return s.follow(ctx)
 }
 
-// remember takes up the units that an earlier host started, as they were then.
+// remember makes runners for the units that an earlier host started, as recorded.
 func (s *Supervisor) remember(ctx context.Context, known map[string]*record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,17 +118,17 @@ func (s *Supervisor) begin(ctx context.Context, name string, known *record) {
 	s.running.Go(func() { r.run(ctx) })
 }
 
-// follow reads the directory at each change of it.
+// follow reads the directory after each change of it.
 func (s *Supervisor) follow(ctx context.Context) (err error) {
 	notices := &notices{open: s.open}
 	defer func() { err = errors.Join(err, notices.close()) }()
-	var told, toldUnwatched string
+	var lastError, lastUnwatched string
 	var pause time.Duration
 	for {
 		err := os.MkdirAll(s.directory(), 0o700)
 		unwatched := notices.of(s.directory())
 		if err == nil {
-			err = s.look(ctx)
+			err = s.reconcile(ctx)
 		}
 		if err != nil {
 			s.leave(ctx, err)
@@ -138,15 +138,15 @@ func (s *Supervisor) follow(ctx context.Context) (err error) {
 		if pause > 0 {
 			calm = time.After(pause)
 		}
-		s.tell(&told, "the drivers' units cannot be read; the drivers are left as they are", err)
-		s.tell(&toldUnwatched, "the drivers' units: "+unheard, unwatched)
+		s.logChanged(&lastError, "the drivers' units cannot be read; the drivers are left as they are", err)
+		s.logChanged(&lastUnwatched, "the drivers' units: "+unwatchedText, unwatched)
 		if !quiet(ctx, notices, calm) {
 			return nil
 		}
 	}
 }
 
-// nextPoll is how long to wait for a change at most; 0 is for as long as it takes.
+// nextPoll is how long to wait for a change at most; 0 is without a limit.
 func nextPoll(last time.Duration, failed, unwatched error) time.Duration {
 	switch {
 	case unwatched != nil:
@@ -157,8 +157,8 @@ func nextPoll(last time.Duration, failed, unwatched error) time.Duration {
 	return 0
 }
 
-// tell logs a failure when it is another than the last.
-func (s *Supervisor) tell(last *string, message string, failure error) {
+// logChanged logs a failure if its text differs from the last one.
+func (s *Supervisor) logChanged(last *string, message string, failure error) {
 	text := ""
 	if failure != nil {
 		text = failure.Error()
@@ -169,8 +169,8 @@ func (s *Supervisor) tell(last *string, message string, failure error) {
 	*last = text
 }
 
-// quiet waits for a change, and until no other follows, or for calm if there is
-// no change before. It is false when the context ended.
+// quiet waits for a change and then until quietPeriod passes without another, or for
+// calm if no change comes before. It returns false if the context ended.
 func quiet(ctx context.Context, notices *notices, calm <-chan time.Time) bool {
 	changes, lost := notices.channels()
 	for {
@@ -178,17 +178,17 @@ func quiet(ctx context.Context, notices *notices, calm <-chan time.Time) bool {
 		case <-ctx.Done():
 			return false
 		case <-changes:
-			calm = time.After(settleTime)
-		case <-lost: //nolint:errcheck // events were lost, and everything is inspected
-			calm = time.After(settleTime)
+			calm = time.After(quietPeriod)
+		case <-lost: //nolint:errcheck // events were lost; the whole directory is read anyway
+			calm = time.After(quietPeriod)
 		case <-calm:
 			return true
 		}
 	}
 }
 
-// entries lists the directory, unless others than this user may write it or put
-// another in its place.
+// entries lists the directory. It returns an error if users other than this one and
+// root may write to the directory or replace it.
 func (s *Supervisor) entries() ([]os.DirEntry, error) {
 	root, err := os.Stat(s.options.Root)
 	if err != nil {
@@ -214,8 +214,7 @@ func (s *Supervisor) entries() ([]os.DirEntry, error) {
 	return entries, err
 }
 
-// leave has every driver continue as it was started, for want of a directory that
-// says otherwise.
+// leave keeps every driver as it was started, because the directory cannot be read.
 func (s *Supervisor) leave(ctx context.Context, failure error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,9 +225,9 @@ func (s *Supervisor) leave(ctx context.Context, failure error) {
 	s.apply(ctx, nil)
 }
 
-// look brings what runs to what the files say. A file that cannot be understood
-// changes nothing: its driver continues as it was started.
-func (s *Supervisor) look(ctx context.Context) error {
+// reconcile sets each unit to what its file says. A file that is refused changes
+// nothing: its driver continues as it was started.
+func (s *Supervisor) reconcile(ctx context.Context) error {
 	entries, err := s.entries()
 	if err != nil {
 		return err
@@ -252,7 +251,7 @@ func (s *Supervisor) look(ctx context.Context) error {
 		switch {
 		case err == nil:
 			units[unit.Name], files[file] = unit, unit.Name
-		case errors.Is(err, fs.ErrNotExist): // it went meanwhile
+		case errors.Is(err, fs.ErrNotExist): // the file was removed meanwhile
 		default:
 			broken[file] = err
 			if name, known := s.files[file]; known {
@@ -268,7 +267,8 @@ func (s *Supervisor) look(ctx context.Context) error {
 	return nil
 }
 
-// isDamaged refuses a unit whose record cannot be read, as long as it is there.
+// isDamaged returns an error for a unit whose record cannot be read, until the
+// record is removed.
 func (s *Supervisor) isDamaged(name string) error {
 	if s.damaged[name] != nil && !s.records.exists(name) {
 		delete(s.damaged, name)
@@ -276,7 +276,7 @@ func (s *Supervisor) isDamaged(name string) error {
 	return s.damaged[name]
 }
 
-// apply gives each runner its unit, and makes those that are new.
+// apply sets each runner's unit, and makes the runners of new units.
 func (s *Supervisor) apply(ctx context.Context, units map[string]*Unit) {
 	kept := map[string]string{}
 	for file, name := range s.files {
@@ -284,9 +284,9 @@ func (s *Supervisor) apply(ctx context.Context, units map[string]*Unit) {
 	}
 	for name, r := range s.runners {
 		if unit := units[name]; unit != nil {
-			r.want(kept[name], unit)
+			r.setUnit(kept[name], unit)
 		} else if _, known := kept[name]; !known {
-			r.want("", nil)
+			r.setUnit("", nil)
 		} else {
 			r.keep()
 		}
@@ -294,7 +294,7 @@ func (s *Supervisor) apply(ctx context.Context, units map[string]*Unit) {
 	for _, name := range slices.Sorted(maps.Keys(units)) {
 		if s.runners[name] == nil {
 			s.begin(ctx, name, &record{})
-			s.runners[name].want(kept[name], units[name])
+			s.runners[name].setUnit(kept[name], units[name])
 		}
 	}
 }
@@ -306,14 +306,14 @@ func (s *Supervisor) read(file string) (*Unit, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is no file") // and opening it might block until a process writes
+		return nil, errors.New("it is not a regular file") // opening a FIFO would block until a process writes
 	}
 	opened, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = opened.Close() }()
-	// What is read is what is inspected, also behind a link.
+	// The opened file is inspected, not the path, which may be a symbolic link.
 	if info, err = opened.Stat(); err != nil {
 		return nil, err
 	}
@@ -327,14 +327,14 @@ func (s *Supervisor) read(file string) (*Unit, error) {
 	return Parse(data)
 }
 
-// ended forgets a runner whose unit is gone, and starts it anew if it came back
-// meanwhile.
+// ended removes a runner whose unit is gone, and makes a new one if the unit came
+// back meanwhile.
 func (s *Supervisor) ended(ctx context.Context, r *runner) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.runners, r.name)
 	if file, unit := r.desired(); unit != nil {
 		s.begin(ctx, r.name, &record{})
-		s.runners[r.name].want(file, unit)
+		s.runners[r.name].setUnit(file, unit)
 	}
 }

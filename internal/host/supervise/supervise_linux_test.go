@@ -196,7 +196,7 @@ func TestRun_startsRegistersAndStops(t *testing.T) {
 	h.remove("d.example")
 	h.until(func() bool { return len(h.List()) == 0 })
 	if alive(pid) || h.registered("d.example") {
-		t.Error("it goes on")
+		t.Error("it continues")
 	}
 }
 
@@ -254,7 +254,7 @@ func TestRun_aChangedUnitIsStartedAnew(t *testing.T) {
 	h.unit("d.example", "d.example", "register: true\nstopGrace: 5s\n")
 	h.until(func() bool { now := h.pid("d.example"); return now != 0 && now != pid && h.registered("d.example") })
 	if alive(pid) {
-		t.Error("the old one goes on")
+		t.Error("the old one continues")
 	}
 }
 
@@ -266,7 +266,7 @@ func TestRun_killsADriverThatDoesNotEnd(t *testing.T) {
 	h.remove("d.example")
 	h.until(func() bool { return len(h.List()) == 0 })
 	if alive(pid) {
-		t.Error("it goes on")
+		t.Error("it continues")
 	}
 }
 
@@ -290,7 +290,7 @@ func TestRun_takesOverWhatAnEarlierHostStarted(t *testing.T) {
 	// no other process reaps it.
 	var status syscall.WaitStatus
 	if _, err := syscall.Wait4(e, &status, 0, nil); err != nil || !status.Signaled() && !status.Exited() {
-		t.Errorf("the driver without a unit goes on: %v", err)
+		t.Errorf("the driver without a unit continues: %v", err)
 	}
 }
 
@@ -421,7 +421,7 @@ func TestRun_runsNoFileThatOthersMayWrite(t *testing.T) {
 	})
 }
 
-// Who may write the directory, or put another in its place, may have anything
+// A user who may write to the directory, or replace it, may have anything
 // run.
 func TestRun_runsNothingFromADirectoryThatOthersMayWrite(t *testing.T) {
 	h := newHost(t)
@@ -429,17 +429,17 @@ func TestRun_runsNothingFromADirectoryThatOthersMayWrite(t *testing.T) {
 	h.until(func() bool { return h.registered("d.example") })
 	directory := filepath.Join(h.root, "drivers.d")
 	for _, c := range []struct {
-		name, path  string
-		spoil, mend func(string) error
-		want        string
+		name, path    string
+		corrupt, mend func(string) error
+		want          string
 	}{
 		{"all may write it", directory, chmod(0o777), chmod(0o700), directory + ": its mode drwxrwxrwx lets others write it: chmod go-w " + directory},
 		{"a group may write it", directory, chmod(0o770), chmod(0o750), directory + ": its mode drwxrwx--- lets others write it: chmod go-w " + directory},
-		{"it is somebody else's", directory, chown(12345), chown(0), directory + ": it belongs to user 12345, who could have anything run: chown root " + directory},
-		{"all may put another in its place", h.root, chmod(0o777), chmod(0o700), h.root + ": its mode drwxrwxrwx lets others write it: chmod go-w " + h.root},
+		{"another user owns it", directory, chown(12345), chown(0), directory + ": it belongs to user 12345, who could have anything run: chown root " + directory},
+		{"all users may replace it", h.root, chmod(0o777), chmod(0o700), h.root + ": its mode drwxrwxrwx lets others write it: chmod go-w " + h.root},
 	} {
 		pid := h.pid("d.example")
-		if err := c.spoil(c.path); err != nil {
+		if err := c.corrupt(c.path); err != nil {
 			t.Fatal(err)
 		}
 		h.unit("e.example", "e.example", "register: true\n")

@@ -93,9 +93,9 @@ func (u *Unit) check() error {
 	case len(u.Command) == 0 || u.Command[0] == "":
 		return errors.New("command: it is missing")
 	case u.Rolling && !u.Register:
-		return errors.New("rolling: it needs register: true, without which nobody knows when the new instance is there")
+		return errors.New("rolling: it needs register: true, without which the host does not know when the new instance serves")
 	case u.WorkingDirectory != "" && !filepath.IsAbs(u.WorkingDirectory):
-		return fmt.Errorf("workingDirectory: %q is no absolute path", u.WorkingDirectory)
+		return fmt.Errorf("workingDirectory: %q is not an absolute path", u.WorkingDirectory)
 	}
 	for name, duration := range map[string]metav1.Duration{
 		"restart.first": u.Restart.First, "restart.longest": u.Restart.Longest, "restart.stable": u.Restart.Stable, "stopGrace": u.StopGrace,
@@ -118,7 +118,7 @@ func (u *Unit) checkTexts() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.Environment)) {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
-			return fmt.Errorf("environment: %q is no name of a variable", name)
+			return fmt.Errorf("environment: %q is not a name of a variable", name)
 		}
 		if _, err := replace(u.Environment[name], none); err != nil {
 			return fmt.Errorf("environment.%s: %w", name, err)
