@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Identity tells a file from another one that later has the same path. An inode
+// Identity distinguishes a file from another one that later has the same path. An inode
 // number is soon used again, hence the time of birth.
 type Identity struct {
 	major, minor uint32

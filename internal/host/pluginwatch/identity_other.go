@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// Identity tells a file from another one that later has the same path.
+// Identity distinguishes a file from another one that later has the same path.
 type Identity struct {
 	modified int64 // nanoseconds since 1970
 }

@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// classify has no doubts: the mode tells.
+// classify needs no probe: the mode marks sockets.
 func classify(path string) (Identity, kind, error) {
 	identity, ok, err := Identify(path)
 	if ok {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Identity tells a file from another one that later has the same path. Times do
+// Identity distinguishes a file from another one that later has the same path. Times do
 // not: the clock is coarse, and two files may have one. NTFS counts how often a
 // file index was given away in the index itself.
 type Identity struct {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// kind is what a file is, as far as its mode tells.
+// kind is what a file is according to its mode.
 type kind int
 
 const (
@@ -19,7 +19,7 @@ const (
 	maybe
 )
 
-// The kubelet's timing for files of which the mode does not tell (k/k
+// The kubelet's timing for files whose mode does not say what they are (k/k
 // pkg/kubelet/util, IsUnixDomainSocket): the first dial of a fresh socket often
 // fails on Windows.
 const (
@@ -47,20 +47,21 @@ func statOf(stat, lstat func(string) (fs.FileInfo, error), path string) (fs.File
 	return info, err
 }
 
-// probes find out by dialling whether files are sockets, concurrently with the watcher's
-// loop: a question takes up to 4 s, and other sockets come and go meanwhile.
+// probes dial files to find out whether they are sockets. They run concurrently with
+// the watcher's loop: a probe takes up to 4 s, and other sockets come and go
+// meanwhile.
 type probes struct {
 	dial         func(ctx context.Context, path string) error
 	every, limit time.Duration
-	// told has a message when there is a new verdict.
-	told chan struct{}
+	// changed has a message when there is a new verdict.
+	changed chan struct{}
 
 	mu      sync.Mutex
 	of      map[string]*probe
 	running sync.WaitGroup
 }
 
-// probe is the question about one file.
+// probe is the probe of one file.
 type probe struct {
 	identity Identity
 	verdict  kind
@@ -68,10 +69,10 @@ type probe struct {
 }
 
 func newProbes(dial func(context.Context, string) error) *probes {
-	return &probes{dial: dial, every: probeEvery, limit: probeLimit, told: make(chan struct{}, 1), of: map[string]*probe{}}
+	return &probes{dial: dial, every: probeEvery, limit: probeLimit, changed: make(chan struct{}, 1), of: map[string]*probe{}}
 }
 
-// ask gives the verdict, or maybe while the question runs, which it starts.
+// ask returns the verdict of a probe, or maybe while the probe runs, which ask starts.
 func (p *probes) ask(ctx context.Context, path string, identity Identity) kind {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +87,7 @@ func (p *probes) ask(ctx context.Context, path string, identity Identity) kind {
 	p.of[path] = one
 	p.running.Go(func() {
 		defer cancel()
-		p.tell(one, p.find(ctx, path))
+		p.set(one, p.find(ctx, path))
 	})
 	return maybe
 }
@@ -107,12 +108,12 @@ func (p *probes) find(ctx context.Context, path string) kind {
 	}
 }
 
-func (p *probes) tell(one *probe, verdict kind) {
+func (p *probes) set(one *probe, verdict kind) {
 	p.mu.Lock()
 	one.verdict = verdict
 	p.mu.Unlock()
 	select {
-	case p.told <- struct{}{}:
+	case p.changed <- struct{}{}:
 	default:
 	}
 }
@@ -130,7 +131,7 @@ func (p *probes) forget(exists map[string]bool, again bool) {
 	}
 }
 
-// close ends the questions.
+// close ends the probes.
 func (p *probes) close() {
 	p.forget(nil, false)
 	p.running.Wait()

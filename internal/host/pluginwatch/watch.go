@@ -1,9 +1,8 @@
-// Package pluginwatch tells which registration sockets exist below a
-// directory, and when they come, go or are replaced. It is told of changes by
-// the kernel and then inspects the directory itself: what counts is what is
-// there, not which events arrived, so that a rename or a lost event cannot
-// leave a wrong picture. Names that begin with a dot are ignored, of files and
-// of directories; so are files other than sockets.
+// Package pluginwatch reports which registration sockets exist below a directory,
+// and when they appear, go or are replaced. An event of the kernel makes it read
+// the directory; its result depends on what exists, not on which events arrived, so
+// that a rename or a lost event cannot leave a wrong state. It ignores files and
+// directories whose names begin with a dot, and files other than sockets.
 package pluginwatch
 
 import (
@@ -23,16 +22,15 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// rescanEvery bounds how long a change may go unseen that no event tells of:
-// what a symbolic link leads to, a file that cannot be examined, and whether
-// a server listens on a file that may be a socket. Where there is none of these,
-// nothing is inspected without an event.
+// rescanEvery is how often the directory is read while changes without an event are
+// possible: behind a symbolic link, of a file that cannot be examined, and of whether
+// a server listens on a file that may be a socket. Without any of these, the
+// directory is read after events only.
 const rescanEvery = time.Minute
 
-// lookEvery is how often everything is inspected while the kernel does not tell
-// of changes, because its limits for watches are reached: as the kubelet does
-// its rounds.
-const lookEvery = time.Second
+// pollEvery is how often the directory is read while inotify is not available,
+// because its limits are reached. It is the period of the kubelet's own reconciler.
+const pollEvery = time.Second
 
 // The pauses before a registration directory that cannot be made or read is
 // tried once more.
@@ -70,12 +68,12 @@ type Watcher struct {
 
 	open    func() (*fsnotify.Watcher, error)
 	events  *fsnotify.Watcher // nil when there is none to be had
-	deaf    error             // why the kernel does not tell of every change
-	told    bool              // of that
+	unwatched error             // why inotify does not report every change
+	unwatchedLogged bool
 	known   map[string]Identity
 	scanned bool
-	again   bool          // files that were not sockets are inspected anew
-	untold  bool          // there are files whose changes no event tells of
+	recheck bool          // files that were not sockets are dialled again
+	unobserved  bool          // there are files whose changes are not events
 	failed  time.Duration // the pause after the last failure, 0 if there was none
 }
 
@@ -99,7 +97,7 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	}()
 	defer w.probes.close()
 	for {
-		retry, err := w.look(ctx)
+		retry, err := w.reconcile(ctx)
 		if err != nil {
 			return ignoreEnd(ctx, err)
 		}
@@ -109,16 +107,16 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	}
 }
 
-// pause is when to look again without an event; 0 is never.
+// pause is the delay until the directory is read without an event; 0 is never.
 func (w *Watcher) pause(retry bool) time.Duration {
 	switch {
 	case retry:
 		w.failed = min(max(2*w.failed, firstRetry), longestRetry)
 		return w.failed
-	case w.deaf != nil:
+	case w.unwatched != nil:
 		w.failed = 0
-		return lookEvery
-	case w.untold:
+		return pollEvery
+	case w.unobserved:
 		w.failed = 0
 		return rescanEvery
 	}
@@ -133,8 +131,8 @@ func ignoreEnd(ctx context.Context, err error) error {
 	return err
 }
 
-// wait returns when there is a reason to look again. Everything that has
-// arrived by then is answered by one look.
+// wait returns when there is a reason to read the directory, and drains the events
+// that arrived by then: one reading covers them.
 func (w *Watcher) wait(ctx context.Context, pause time.Duration) error {
 	var due <-chan time.Time
 	if pause > 0 {
@@ -152,8 +150,8 @@ func (w *Watcher) wait(ctx context.Context, pause time.Duration) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-due:
-			w.again = true
-		case <-w.probes.told:
+			w.recheck = true
+		case <-w.probes.changed:
 		case event, open := <-events:
 			if !open {
 				return fmt.Errorf("watch %s: the kernel's queue was closed", w.directory)
@@ -162,15 +160,15 @@ func (w *Watcher) wait(ctx context.Context, pause time.Duration) error {
 				continue
 			}
 		case err := <-lost:
-			// An overflow lost events; the look that follows finds what they told.
-			w.logger.Warn("events of the registration directory were lost, looking at all of it", "directory", w.directory, "error", err)
+			// An overflow lost events; the reading that follows finds their changes.
+			w.logger.Warn("events of the registration directory were lost, reading all of it", "directory", w.directory, "error", err)
 		}
 		w.drain()
 		return nil
 	}
 }
 
-// concerns leaves out what happens next to the directory, in its parent.
+// concerns reports whether an event is of the directory, not of its siblings.
 func (w *Watcher) concerns(event fsnotify.Event) bool {
 	return w.spelling.within(w.directory, event.Name)
 }
@@ -188,11 +186,11 @@ func (w *Watcher) drain() {
 	}
 }
 
-// look compares the directory with what is known and sends the difference.
-// retry asks for another look soon.
-func (w *Watcher) look(ctx context.Context) (retry bool, err error) {
+// reconcile compares the directory with the known sockets and sends the differences.
+// With retry it must be repeated soon.
+func (w *Watcher) reconcile(ctx context.Context) (retry bool, err error) {
 	found, doubtful := map[string]Identity{}, map[string]bool{}
-	w.untold, w.deaf = false, nil
+	w.unobserved, w.unwatched = false, nil
 	if err := os.MkdirAll(w.directory, 0o750); err != nil {
 		w.logger.Warn("the registration directory cannot be made", "directory", w.directory, "error", err)
 		retry = true
@@ -203,48 +201,49 @@ func (w *Watcher) look(ctx context.Context) (retry bool, err error) {
 		w.logger.Warn("the registration directory cannot be read", "directory", w.directory, "error", err)
 		return true, nil // unknown is not empty: no plugin is unregistered for it
 	}
-	w.tellDeaf()
-	w.untold = w.untold || len(doubtful) > 0
-	w.probes.forget(doubtful, w.again)
-	w.again = false
+	w.logUnwatched()
+	w.unobserved = w.unobserved || len(doubtful) > 0
+	w.probes.forget(doubtful, w.recheck)
+	w.recheck = false
 	return retry, w.report(ctx, found)
 }
 
-// watchParent makes the removal of the directory itself an event of its parent.
-// The event that a watched directory sends of its own end is not enough: seen
-// on Linux 6.18, it does not come when the directory was open in that instant.
+// watchParent makes the removal of the directory itself an event of its parent. The
+// event of a watched directory for its own removal is not enough: Linux 6.18 was
+// seen not to send it if the directory was open at that moment.
 func (w *Watcher) watchParent() error {
 	return w.listen(filepath.Dir(w.directory))
 }
 
-// listen has the kernel tell of a directory's changes. What it will not is
-// looked at without being told.
+// listen adds an inotify watch of a directory. If that fails, unwatched has the
+// reason and the directory is polled.
 func (w *Watcher) listen(directory string) error {
 	var err error
 	if w.events == nil {
 		if w.events, err = w.open(); err != nil {
-			w.events, w.deaf = nil, err
-			return nil //nolint:nilerr // it is told by tellDeaf
+			w.events, w.unwatched = nil, err
+			return nil //nolint:nilerr // logUnwatched logs it
 		}
 	}
 	err = w.events.Add(directory)
 	if errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	w.deaf = cmp.Or(w.deaf, err)
+	w.unwatched = cmp.Or(w.unwatched, err)
 	return nil
 }
 
-// tellDeaf logs that the kernel does not tell of changes, and that it does again.
-func (w *Watcher) tellDeaf() {
-	switch deaf := w.deaf != nil; {
-	case deaf && !w.told:
-		w.logger.Warn("changes of the registration directory are not told of, looking at it once a second; are the limits in /proc/sys/fs/inotify reached?",
-			"directory", w.directory, "error", w.deaf)
-	case !deaf && w.told:
-		w.logger.Info("changes of the registration directory are told of again", "directory", w.directory)
+// logUnwatched logs once that inotify does not report changes, and once that it does
+// again.
+func (w *Watcher) logUnwatched() {
+	switch now := w.unwatched != nil; {
+	case now && !w.unwatchedLogged:
+		w.logger.Warn("inotify does not report changes of the registration directory, polling once a second; are the limits in /proc/sys/fs/inotify reached?",
+			"directory", w.directory, "error", w.unwatched)
+	case !now && w.unwatchedLogged:
+		w.logger.Info("inotify reports changes of the registration directory again", "directory", w.directory)
 	}
-	w.told = w.deaf != nil
+	w.unwatchedLogged = w.unwatched != nil
 }
 
 func (w *Watcher) report(ctx context.Context, found map[string]Identity) error {
@@ -282,9 +281,9 @@ func (w *Watcher) send(ctx context.Context, change Change) error {
 	}
 }
 
-// scan adds the sockets of a directory and of those below. The watch comes
-// before the reading: what appears in between is either read or told of. Adding
-// a watch that exists changes nothing (inotify_add_watch(2)).
+// scan adds the sockets of a directory and of those below. It adds the watch before
+// it reads: what appears in between is read or becomes an event. Adding a watch
+// that exists changes nothing (inotify_add_watch(2)).
 func (w *Watcher) scan(ctx context.Context, directory string, found map[string]Identity, doubtful map[string]bool) error {
 	if err := w.listen(directory); err != nil {
 		return err
@@ -298,7 +297,7 @@ func (w *Watcher) scan(ctx context.Context, directory string, found map[string]I
 			continue
 		}
 		path := filepath.Join(directory, entry.Name())
-		w.untold = w.untold || entry.Type()&fs.ModeSymlink != 0
+		w.unobserved = w.unobserved || entry.Type()&fs.ModeSymlink != 0
 		if !entry.IsDir() {
 			w.examine(ctx, path, found, doubtful)
 			continue
@@ -310,14 +309,14 @@ func (w *Watcher) scan(ctx context.Context, directory string, found map[string]I
 	return nil
 }
 
-// examine adds one file if it is a socket. One that cannot be inspected stays
-// what it was known as: it hides no other file. One of which the mode does not
-// tell is dialled, and the verdict is a reason to look again.
+// examine adds one file if it is a socket. A file that cannot be inspected keeps its
+// known state. A file whose mode does not say what it is is dialled, and the outcome
+// wakes the watcher.
 func (w *Watcher) examine(ctx context.Context, path string, found map[string]Identity, doubtful map[string]bool) {
 	identity, what, err := w.classify(path)
 	if err != nil {
 		w.logger.Warn("a file in the registration directory cannot be examined", "file", path, "error", err)
-		w.untold = true
+		w.unobserved = true
 		if known, ok := w.known[path]; ok {
 			found[path] = known
 		}

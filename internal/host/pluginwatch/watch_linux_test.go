@@ -226,7 +226,7 @@ func TestRun_aReplacedSocketHasAnotherIdentity(t *testing.T) {
 	}
 }
 
-func TestRun_looksAtEverythingAfterAnOverflow(t *testing.T) {
+func TestRun_rescansAfterAnOverflow(t *testing.T) {
 	w := watch(t, shortDirectory(t))
 	w.scanned()
 	socket(t, w.path("a.sock"))

@@ -128,44 +128,44 @@ func TestRun_aSocketThatNobodyServesIsReported(t *testing.T) {
 	}
 }
 
-// Nothing is inspected without an event, except where events do not tell all.
-func TestPause_isForWhatNoEventTellsOf(t *testing.T) {
+// The directory is read without an event only if changes without events are possible.
+func TestPause_isForChangesWithoutEvents(t *testing.T) {
 	directory := shortDirectory(t)
 	mkdir(t, directory)
 	changes := make(chan Change, 8)
 	w := New(directory, changes, slog.New(slog.DiscardHandler))
 	w.events = newEvents(t)
-	look := func() time.Duration {
+	reconcile := func() time.Duration {
 		t.Helper()
-		retry, err := w.look(t.Context())
+		retry, err := w.reconcile(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return w.pause(retry)
 	}
 	socket(t, filepath.Join(directory, "a.sock"))
-	if pause := look(); pause != 0 {
-		t.Errorf("it looks again after %s", pause)
+	if pause := reconcile(); pause != 0 {
+		t.Errorf("it rescans after %s", pause)
 	}
 	if err := os.Symlink("/nowhere/b.sock", filepath.Join(directory, "b.sock")); err != nil {
 		t.Fatal(err)
 	}
-	if pause := look(); pause != rescanEvery {
-		t.Errorf("with a link it looks again after %s", pause)
+	if pause := reconcile(); pause != rescanEvery {
+		t.Errorf("with a link it rescans after %s", pause)
 	}
 	remove(t, directory)
 	if err := os.WriteFile(directory, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []time.Duration{firstRetry, 2 * firstRetry, 4 * firstRetry} {
-		if pause := look(); pause != want {
-			t.Errorf("a file in its place is looked at again after %s, not %s", pause, want)
+		if pause := reconcile(); pause != want {
+			t.Errorf("with a file at its path it retries after %s, not %s", pause, want)
 		}
 	}
 	for range 10 {
-		look()
+		reconcile()
 	}
-	if pause := look(); pause != longestRetry {
+	if pause := reconcile(); pause != longestRetry {
 		t.Errorf("and after %s in the end", pause)
 	}
 }

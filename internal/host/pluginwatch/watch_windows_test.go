@@ -12,10 +12,9 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/csiproxy/winetest"
 )
 
-// W-1: files that come and go below the directory are told of by Windows' own
-// events, whichever way the directory was spelled. What dials here always
-// answers: wine has no sockets.
-func TestRun_tellsOfFilesThatComeAndGo(t *testing.T) {
+// Windows' own events report files that come and go below the directory, whichever
+// way the directory was spelled. Each dial here succeeds: wine has no sockets.
+func TestRun_reportsFilesThatComeAndGo(t *testing.T) {
 	dir := filepath.Join(winetest.Dir(t), "registry")
 	changes := make(chan Change)
 	w := New(strings.ReplaceAll(dir, `\`, "/"), changes, slog.New(slog.DiscardHandler))
@@ -30,12 +29,12 @@ func TestRun_tellsOfFilesThatComeAndGo(t *testing.T) {
 		case err := <-ended:
 			t.Fatalf("the watcher ended: %v", err)
 		case <-time.After(20 * time.Second):
-			t.Fatal("nothing is told of")
+			t.Fatal("no change is reported")
 		}
 		return Change{}
 	}
 	if !next().Scanned {
-		t.Fatal("the empty directory was not told of first")
+		t.Fatal("the empty directory was not reported first")
 	}
 	path := filepath.Join(dir, "x-reg.sock")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -45,7 +45,7 @@ func TestConcerns_takesAllSpellingsOfWindows(t *testing.T) {
 	}
 }
 
-// W-2: the mode decides where it tells; else there is doubt.
+// The mode decides if it marks the kind; otherwise the file is probed.
 func TestClassifyMode_dialsWhereTheModeIsNotASocket(t *testing.T) {
 	for mode, want := range map[fs.FileMode]kind{
 		fs.ModeSocket | 0o600:       isSocket,
@@ -84,7 +84,7 @@ func TestStatOf_fallsBackToLstat(t *testing.T) {
 	}
 }
 
-// doubtful is a watched directory on a system whose modes tell nothing.
+// doubtful is a watched directory on a system whose modes do not mark sockets.
 func doubtful(t *testing.T, dial func(context.Context, string) error) *watched {
 	t.Helper()
 	directory := shortDirectory(t)
@@ -167,7 +167,7 @@ func TestProbes_forgetWhatIsGone(t *testing.T) {
 	defer p.close()
 	ask := func() kind {
 		p.ask(t.Context(), "x", Identity{inode: 1})
-		<-p.told
+		<-p.changed
 		return p.ask(t.Context(), "x", Identity{inode: 1})
 	}
 	if got := ask(); got != notSocket {
@@ -188,5 +188,5 @@ func TestProbes_forgetWhatIsGone(t *testing.T) {
 	if got := p.ask(t.Context(), "x", Identity{inode: 2}); got != maybe {
 		t.Error("another file has the verdict of the one before")
 	}
-	<-p.told
+	<-p.changed
 }

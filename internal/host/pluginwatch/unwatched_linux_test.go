@@ -13,8 +13,8 @@ import (
 
 // A machine gives a user so many inotify instances and watches
 // (fs.inotify.max_user_instances, fs.inotify.max_user_watches). Without any, the
-// sockets are found all the same.
-func TestRun_looksByItselfWhereTheKernelTellsNothing(t *testing.T) {
+// watcher polls.
+func TestRun_pollsWithoutInotify(t *testing.T) {
 	directory := shortDirectory(t)
 	mkdir(t, directory)
 	w := &watched{t: t, directory: directory, changes: make(chan Change)}
