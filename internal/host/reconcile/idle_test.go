@@ -10,7 +10,7 @@ import (
 // A set is not idle while a call runs or a change is on its way to a queue; a
 // key that failed and waits for its next attempt delays no caller.
 func TestSet_isIdleWhenNothingIsDue(t *testing.T) {
-	const settled = "2"
+	const processed = "2"
 	running := make(chan struct{})
 	r := &recorder{}
 	r.do = func(ctx context.Context, key string, _ int) (time.Duration, error) {
@@ -21,7 +21,7 @@ func TestSet_isIdleWhenNothingIsDue(t *testing.T) {
 			case <-ctx.Done():
 			}
 		case "failing":
-			return 0, errors.New("told to fail")
+			return 0, errors.New("asked to fail")
 		}
 		return 0, nil
 	}
@@ -29,11 +29,11 @@ func TestSet_isIdleWhenNothingIsDue(t *testing.T) {
 	if err := set.Await(t.Context(), set.Idle); err != nil {
 		t.Fatal(err)
 	}
-	put(t, opened, "slow", settled)
+	put(t, opened, "slow", processed)
 	if set.Idle() { // the change is stored, whether or not the queue has it
 		t.Error("idle while a change was on its way")
 	}
-	for <-r.told != "slow" {
+	for <-r.keys != "slow" {
 		continue
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -42,7 +42,7 @@ func TestSet_isIdleWhenNothingIsDue(t *testing.T) {
 		t.Errorf("idle while a call runs: %v", err)
 	}
 	close(running)
-	put(t, opened, "failing", settled)
+	put(t, opened, "failing", processed)
 	if err := set.Await(t.Context(), set.Idle); err != nil {
 		t.Fatal(err)
 	}

@@ -30,19 +30,19 @@ func hung(t *testing.T) (r *recorder, opened *store.Store, set *Set, letGo func(
 	return r, opened, set, func() { close(release) }
 }
 
-// What the user changes while a call hangs is inspected when that call failed,
-// and not after the back-off of a call that knew nothing of it.
+// A key that the user changes while its call hangs is requeued as soon as that call
+// fails, and not after the call's back-off.
 func TestSet_aChangeDuringAFailingCallIsNotForTheBackOff(t *testing.T) {
 	r, opened, _, letGo := hung(t)
 	put(t, opened, "early", "2")
 	put(t, opened, "other", "1")
-	r.expect(t, "other") // and so the change before it was told of
+	r.expect(t, "other") // so the change before it was handed out, too
 	letGo()
 	r.expectSoon(t, "early")
 }
 
-// The same if the change is told of a moment later than the failure.
-func TestSet_aChangeThatIsToldOfLateIsNotForTheBackOff(t *testing.T) {
+// The same if the change is handed out a moment after the failure.
+func TestSet_aChangeThatArrivesLateIsNotForTheBackOff(t *testing.T) {
 	r, _, set, letGo := hung(t)
 	letGo()
 	for set.Queue("recorder").State("early").LastError == nil {
@@ -57,7 +57,7 @@ func TestSet_aChangeByAnotherCallIsNotForTheBackOff(t *testing.T) {
 	r, opened, _, letGo := hung(t)
 	putAs(t, opened, &store.Writer{}, "early", "2")
 	put(t, opened, "other", "1")
-	r.expect(t, "other") // and so the change before it was told of
+	r.expect(t, "other") // so the change before it was handed out, too
 	letGo()
 	r.expectSoon(t, "early")
 }
@@ -75,7 +75,7 @@ func TestSet_aDriverThatComesDuringAFailingCallIsAsked(t *testing.T) {
 func TestQueue_aPauseThatEndedIsNoReasonForAnotherCall(t *testing.T) {
 	fail := make(chan error)
 	r := &recorder{do: func(context.Context, string, int) (time.Duration, error) { return 0, <-fail }}
-	r.calls, r.told = map[string][]time.Time{}, make(chan string, 100)
+	r.calls, r.keys = map[string][]time.Time{}, make(chan string, 100)
 	q := newQueue(r.controller())
 	q.start(t.Context())
 	defer q.stop()
@@ -93,7 +93,7 @@ func TestQueue_aPauseThatEndedIsNoReasonForAnotherCall(t *testing.T) {
 	r.expect(t, "k")
 	q.wake("k")
 	fail <- nil
-	for len(r.told) == 0 && q.State("k") != (State{}) {
+	for len(r.keys) == 0 && q.State("k") != (State{}) {
 		time.Sleep(time.Millisecond)
 	}
 	r.quiet(t, 50*time.Millisecond)
@@ -103,9 +103,9 @@ func TestQueue_aPauseThatEndedIsNoReasonForAnotherCall(t *testing.T) {
 func (r *recorder) expectSoon(t *testing.T, key string) {
 	t.Helper()
 	select {
-	case got := <-r.told:
+	case got := <-r.keys:
 		if got != key {
-			t.Fatalf("told of %s; want %s", got, key)
+			t.Fatalf("processed %s; want %s", got, key)
 		}
 	case <-time.After(time.Minute):
 		t.Fatalf("%s is still in its back-off", key)

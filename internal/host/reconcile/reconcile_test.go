@@ -15,11 +15,11 @@ import (
 	"github.com/holdfast-csi/holdfast/internal/host/store"
 )
 
-// recorder is a controller of Namespaces that does as it is told.
+// recorder is a controller of Namespaces that fails and pauses as a test says.
 type recorder struct {
 	mu    sync.Mutex
 	calls map[string][]time.Time
-	told  chan string
+	keys  chan string
 	do    func(ctx context.Context, key string, call int) (time.Duration, error)
 }
 
@@ -40,7 +40,7 @@ func (r *recorder) controller() Controller {
 			r.calls[key] = append(r.calls[key], time.Now())
 			call := len(r.calls[key])
 			r.mu.Unlock()
-			r.told <- key
+			r.keys <- key
 			return r.do(ctx, key, call)
 		},
 	}
@@ -68,7 +68,7 @@ func run(t *testing.T, r *recorder) (*store.Store, *Set) {
 		t.Fatal(err)
 	}
 	put(t, opened, "early", "1")
-	r.calls, r.told = map[string][]time.Time{}, make(chan string, 100)
+	r.calls, r.keys = map[string][]time.Time{}, make(chan string, 100)
 	set := NewSet(opened, r.controller())
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -90,23 +90,23 @@ func (r *recorder) expect(t *testing.T, keys ...string) {
 	var got []string
 	for range keys {
 		select {
-		case key := <-r.told:
+		case key := <-r.keys:
 			got = append(got, key)
 		case <-time.After(time.Minute):
-			t.Fatalf("told of %v; want %v", got, keys)
+			t.Fatalf("processed %v; want %v", got, keys)
 		}
 	}
 	slices.Sort(got)
 	if slices.Sort(keys); !slices.Equal(got, keys) {
-		t.Fatalf("told of %v; want %v", got, keys)
+		t.Fatalf("processed %v; want %v", got, keys)
 	}
 }
 
 func (r *recorder) quiet(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
-	case key := <-r.told:
-		t.Fatalf("told of %s without a reason", key)
+	case key := <-r.keys:
+		t.Fatalf("processed %s without a reason", key)
 	case <-time.After(d):
 	}
 }
@@ -140,7 +140,7 @@ func TestSet_oneCallPerKeyAndAgainAfterAChange(t *testing.T) {
 	r.expect(t, "early") // once for both changes
 	r.quiet(t, 50*time.Millisecond)
 	if state := set.Queue("recorder").State("early"); state != (State{}) {
-		t.Errorf("the state of a settled key is %+v", state)
+		t.Errorf("the state of a processed key is %+v", state)
 	}
 }
 
@@ -197,7 +197,7 @@ func TestSet_ownWritesAreNoReasonToHurry(t *testing.T) {
 	}
 }
 
-func TestSet_looksAgainWhenAskedTo(t *testing.T) {
+func TestSet_requeuesAfterThePause(t *testing.T) {
 	r := &recorder{do: func(_ context.Context, _ string, call int) (time.Duration, error) {
 		if call == 1 {
 			return time.Millisecond, nil
@@ -217,7 +217,7 @@ func TestQueue_partitionsDoNotDelayEachOther(t *testing.T) {
 		}
 		return 0, nil
 	}}
-	r.calls, r.told = map[string][]time.Time{}, make(chan string, 1000)
+	r.calls, r.keys = map[string][]time.Time{}, make(chan string, 1000)
 	controller := r.controller()
 	controller.Partition = func(key string) string { return key[:1] }
 	q := newQueue(controller)
@@ -228,7 +228,7 @@ func TestQueue_partitionsDoNotDelayEachOther(t *testing.T) {
 		q.Add("h" + string(rune('A'+i)))
 	}
 	for range parallel {
-		<-r.told
+		<-r.keys
 	}
 	r.quiet(t, 20*time.Millisecond) // the partition is full
 	q.Add("free")
@@ -253,7 +253,7 @@ func TestSet_catchesUpWhenItFellBehind(t *testing.T) {
 	}
 	for key := ""; key != "many"; {
 		select {
-		case key = <-r.told:
+		case key = <-r.keys:
 		case <-time.After(time.Minute):
 			t.Fatal("the change is not seen")
 		}
@@ -270,7 +270,7 @@ func TestSet_aFailureCanBeTriedAgainSoon(t *testing.T) {
 	}}
 	run(t, r)
 	for range 12 {
-		<-r.told
+		<-r.keys
 	}
 	if err := Within(nil, limit); err != nil {
 		t.Errorf("no failure became %v", err)
